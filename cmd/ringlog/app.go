@@ -10,9 +10,10 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-// newApp is the whole command line, bound to sh.
+// newApp returns the whole command line, whose verbs use sh.
 func newApp(sh *shell.Shell) *cli.App {
 	version := buildVersion().Version
+	// ExitErrHandler does nothing: Shell.Report prints the error and chooses the exit code, after the run.
 	app := &cli.App{
 		Name:  "ringlog",
 		Usage: "a replicated event log",
@@ -39,6 +40,7 @@ func newApp(sh *shell.Shell) *cli.App {
 			versionCommand(sh), completionCommand(sh),
 		},
 	}
+	// Wrong names and flags get the same answer at every level.
 	app.Action = shell.RunGroup(app.Commands)
 	app.OnUsageError = shell.UsageProblem
 	for _, c := range app.Commands {
@@ -47,6 +49,7 @@ func newApp(sh *shell.Shell) *cli.App {
 	return app
 }
 
+// globalFlags are those that Shell.Configure reads before each verb.
 func globalFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "endpoints", Aliases: []string{"e"},

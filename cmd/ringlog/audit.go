@@ -61,6 +61,7 @@ func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error)
 	if err != nil {
 		return o, shell.Usagef("--format: %w", err)
 	}
+	// The global --json means the format json, and contradicts any other.
 	switch {
 	case sh.JSON && c.IsSet("format") && o.format != audit.JSON:
 		return o, shell.Usagef("--format %s and JSON output exclude each other", o.format)
@@ -75,6 +76,7 @@ func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error)
 	if err != nil {
 		return o, shell.Usagef("--fail-on: %w", err)
 	}
+	// Without --from the node counts its newest events; --builtin asks no node.
 	if !c.IsSet("from") {
 		return o, nil
 	}
@@ -95,6 +97,7 @@ func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
 			return err
 		}
 	}
+	// The component first, then the lists: --fail-on counts all lists of what is about that component.
 	if o.coordinator != "" {
 		var err error
 		report, err = report.About(o.coordinator)
@@ -121,6 +124,7 @@ func failOn(sh *shell.Shell, report *audit.Report, lists []string) error {
 	if len(found) == 0 {
 		return nil
 	}
+	// Each list is named with its count, also where --only does not print it.
 	sh.Say("the audit found: %s", strings.Join(found, ", "))
 	return shell.CodeError(shell.ExitFailed)
 }

@@ -48,6 +48,7 @@ func catalogueCommand(sh *shell.Shell) *cli.Command {
 				Flags: []cli.Flag{&cli.BoolFlag{Name: "strict",
 					Usage: "refuse unknown types, as strict validation does"}},
 				Action: func(c *cli.Context) error {
+					// Without an argument the standard input is read, so Args does not fit.
 					if c.NArg() > 1 {
 						return shell.Exactly(c, 1, "a file, or - for the standard input")
 					}
@@ -67,6 +68,7 @@ func catalogueCommand(sh *shell.Shell) *cli.Command {
 
 // listTypes prints the built-in types, and names those that the cluster adds.
 func listTypes(ctx context.Context, sh *shell.Shell, builtin bool, category string) error {
+	// The cluster's catalogue has the types that were registered at run time, too.
 	list := event.Builtin().Definitions()
 	if !builtin {
 		var answer struct {
@@ -130,6 +132,7 @@ func showType(ctx context.Context, sh *shell.Shell, name string, builtin bool) e
 		return err
 	}
 	return sh.Emit(t, func() error {
+		// The payload as name and type of each field.
 		var fields []string
 		for _, f := range t.Payload {
 			fields = append(fields, f.Name+" "+f.Type)
@@ -153,6 +156,7 @@ func showSchema(ctx context.Context, sh *shell.Shell, name string, builtin bool)
 		if err != nil {
 			return err
 		}
+		// The node's answer ends with a newline, too.
 		schema = append(t.JSONSchema(), '\n')
 	} else if err := sh.Fetch(ctx, "/v1/catalogue/"+url.PathEscape(name)+"/schema", &schema); err != nil {
 		return err
@@ -179,15 +183,16 @@ func readInput(sh *shell.Shell, name string) ([]byte, error) {
 	if err != nil {
 		return nil, shell.Usagef("%w", err)
 	}
+	// One byte more than the limit is read, so that a longer input is noticed.
 	if len(raw) > maxPayload {
 		return nil, shell.Usagef("%s is larger than %d bytes", name, maxPayload)
 	}
 	return raw, nil
 }
 
-// verdict is what the cluster says of one event.
+// verdict is the cluster's judgement of one event.
 type verdict struct {
-	Row      int             `json:"row"`
+	Row      int             `json:"row"` // from 1
 	Type     event.Type      `json:"type"`
 	Hash     string          `json:"hash,omitempty"`
 	Warnings []event.Warning `json:"warnings,omitempty"`
@@ -212,6 +217,7 @@ func validateEvents(ctx context.Context, sh *shell.Shell, file string, strict bo
 	if err != nil {
 		return err
 	}
+	// The route takes one array; NDJSON is made into one.
 	in, err := asArray(raw)
 	if err != nil {
 		return err
@@ -274,6 +280,7 @@ func registerTypes(ctx context.Context, sh *shell.Shell, file string, dryRun boo
 	if dryRun {
 		query.Set("dry_run", "true")
 	}
+	// The body goes out as it is: the node knows best what is wrong with a definition.
 	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
 		var answer struct {
 			Registered []string `json:"registered"`

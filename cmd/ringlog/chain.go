@@ -22,6 +22,7 @@ import (
 )
 
 func chainCommand(sh *shell.Shell) *cli.Command {
+	// The help names the flows of this program's catalogue.
 	var flows []string
 	for _, f := range event.Builtin().Flows() {
 		flows = append(flows, f.Name)
@@ -61,8 +62,8 @@ func chainCommand(sh *shell.Shell) *cli.Command {
 
 // chainOptions say which chain to print and how.
 type chainOptions struct {
-	id          string
-	query       url.Values
+	id          string     // the correlation id
+	query       url.Values // of the route: where to begin, flow, deadlines
 	format      stages.Format
 	follow      bool
 	failOverdue bool
@@ -93,6 +94,7 @@ func chainOptionsOf(sh *shell.Shell, c *cli.Context) (o chainOptions, err error)
 		return o, err
 	}
 	o.query.Set("from", from.String())
+	// The flow is checked here, so that a wrong name is wrong usage, not a failure of the node.
 	if name := c.String("flow"); name != "" {
 		if _, err := stages.FindFlow(event.Builtin().Flows(), name); err != nil {
 			return o, shell.Usagef("--flow: %w", err)
@@ -117,6 +119,7 @@ func readDeadlines(file string) (stages.Deadlines, error) {
 	if err != nil {
 		return nil, shell.Usagef("--deadlines: %w", err)
 	}
+	// Checked here, so that the error names the file; the node gets them as texts.
 	d, err := stages.ReadDeadlines(event.Builtin(), raw)
 	if err != nil {
 		return nil, shell.Usagef("--deadlines %s: %w", file, err)
@@ -147,11 +150,12 @@ func localize(c *stages.Chain) {
 	}
 }
 
-// verdict ends with code 1 where that was asked for and an edge is overdue.
+// verdict returns exit code 1 if --fail-overdue is set and an edge is overdue.
 func (o *chainOptions) verdict(sh *shell.Shell, c *stages.Chain) error {
 	if !o.failOverdue || c.Overdue == 0 {
 		return nil
 	}
+	// Each overdue edge is named on stderr; the chain itself has been printed.
 	for _, r := range c.Flows {
 		for _, n := range r.Next {
 			if n.Overdue {
@@ -229,7 +233,8 @@ type chainFollower struct {
 	seen    uint64 // an offset that the answering node must have
 	printed uint64 // the newest offset printed
 	overdue int    // as printed
-	begun   bool
+	// begun is set once the chain, or that it has no event yet, has been printed.
+	begun bool
 }
 
 // run prints news until the events end or fail.
@@ -260,7 +265,7 @@ func (f *chainFollower) run(ctx context.Context, news <-chan link) error {
 	}
 }
 
-// printNews asks for the chain, prints what is new, and returns in how long an edge will be
+// printNews fetches the chain, prints what is new, and returns how long it is until the next edge is
 // overdue; 0 is never.
 func (f *chainFollower) printNews(ctx context.Context) (due time.Duration, err error) {
 	// The node must have the event that is the reason to ask.
@@ -290,9 +295,10 @@ func (f *chainFollower) printNews(ctx context.Context) (due time.Duration, err e
 	return due, f.options.verdict(f.sh, &chain)
 }
 
-// print prints the chain as a whole the first time and for programs, else what is new.
+// print prints the whole chain the first time, and each time as JSON; else it prints only what is new.
 func (f *chainFollower) print(c *stages.Chain) (err error) {
 	localize(c)
+	// Without a new event, and without a newly overdue edge, there is nothing to print.
 	newest := c.Events[len(c.Events)-1].Offset
 	switch {
 	case newest <= f.printed && c.Overdue == f.overdue:

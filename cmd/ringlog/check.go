@@ -38,6 +38,7 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 			&cli.DurationFlag{Name: "warning-age", Usage: "warn if a cursor's oldest unread event is this old"},
 			&cli.DurationFlag{Name: "critical-age", Usage: "critical if a cursor's oldest unread event is this old"},
 		},
+		// For a monitor, wrong usage is UNKNOWN: 2 would read as CRITICAL.
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
 			return checkDone(sh, checkUnknown, err.Error(), "")
 		},
@@ -69,8 +70,8 @@ func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
 	return checkDone(sh, state, strings.Join(words, "; "), performance(s))
 }
 
-// judgeAll is the state that all nodes' words amount to, and why: what the leader sees, and
-// what others see otherwise. view is the word that counts most, the leader's if there is one.
+// judgeAll returns the state that the statuses of all nodes amount to, and why: what the leader sees, and
+// what others see differently. view is the status that counts most, the leader's if there is one.
 func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (
 	state int, words []string, view nodeStatus) {
 	// The view of the node that knows most is what counts; among equals, that of the latest term.
@@ -112,8 +113,8 @@ func viewRank(s nodeStatus) int {
 	return 0
 }
 
-// differs is what a node sees that view does not: a cut that the leader is not part of, say. An
-// endpoint that does not answer is worth a word where nobody else misses its node.
+// differs returns what a node sees that view does not, such as a partition that the leader is not part of. An
+// endpoint that does not answer is reported if view has its node as healthy, or does not know it.
 func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, endpoints []string) string {
 	healthy := func(id string) bool {
 		return slices.ContainsFunc(view.Members, func(m api.Member) bool { return m.ID == id && m.Healthy })
@@ -155,8 +156,9 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 	return s.NodeID + " " + strings.Join(parts, ", ")
 }
 
-// judge is the state of a monitor that a status amounts to, and why.
+// judge returns the state that a status amounts to for a monitor, and why.
 func judge(s nodeStatus, o checkOptions) (state int, words []string) {
+	// Any problem is a warning; what stops the cluster is critical, and lag is judged by the limits given.
 	state = checkOK
 	words = problems(s)
 	if len(words) > 0 {
@@ -185,7 +187,7 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 // over reports a value at or above a limit that was set.
 func over[T uint64 | time.Duration](value, limit T) bool { return limit > 0 && value >= limit }
 
-// performance is the data for the graphs that monitors draw.
+// performance returns the performance data of a monitoring plugin, from which monitors draw graphs.
 func performance(s nodeStatus) string {
 	lag := uint64(0)
 	for _, c := range s.Cursors {
@@ -202,6 +204,7 @@ func performance(s nodeStatus) string {
 func checkDone(sh *shell.Shell, state int, words, performance string) error {
 	name := [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[state]
 	err := sh.Emit(map[string]any{"state": name, "code": state, "message": words}, func() error {
+		// What follows the bar is performance data, which monitors draw graphs of.
 		line := fmt.Sprintf("RINGLOG %s - %s", name, words)
 		if performance != "" {
 			line += " | " + performance

@@ -8,7 +8,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 )
 
-// sees is a node of a cluster of three voters: whom it follows and whom it does not hear.
+// sees returns the status of a node of three voters: which leader it follows, and which members it does not reach.
 func sees(id, leader string, silent ...string) answer[nodeStatus] {
 	var s nodeStatus
 	s.NodeID, s.ClusterID, s.Role, s.LeaderID, s.Term = id, "c", api.RoleFollower, leader, 7

@@ -34,7 +34,7 @@ func clientsCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// listedSubscription is a row: a subscription and whose it is.
+// listedSubscription is a row: a subscription and its client.
 type listedSubscription struct {
 	client.SubscriptionInfo
 	of client.RegisteredClient
@@ -46,6 +46,7 @@ func listClients(ctx context.Context, sh *shell.Shell) error {
 	if err != nil {
 		return err
 	}
+	// JSON has a line for each client; the table has a row for each subscription.
 	if sh.JSON {
 		for _, c := range list {
 			if err := sh.PrintLine(c); err != nil {
@@ -72,6 +73,7 @@ func listClients(ctx context.Context, sh *shell.Shell) error {
 func fetchClients(ctx context.Context, sh *shell.Shell) (all []client.RegisteredClient, err error) {
 	query := url.Values{"limit": {strconv.Itoa(1000)}}
 	for {
+		// A page ends with the name after which the next one starts; the last page has none.
 		var page struct {
 			Clients []client.RegisteredClient `json:"clients"`
 			Next    string                    `json:"next"`
@@ -87,7 +89,7 @@ func fetchClients(ctx context.Context, sh *shell.Shell) (all []client.Registered
 	}
 }
 
-// listensTo is what a subscription asks for.
+// listensTo prints the filter and the condition of a subscription.
 func listensTo(s client.SubscriptionInfo) string {
 	var parts []string
 	if !s.Filter.Empty() || s.Where == "" {
@@ -99,7 +101,7 @@ func listensTo(s client.SubscriptionInfo) string {
 	return strings.Join(parts, " ")
 }
 
-// timeoutText is a time limit for people, - where there is none.
+// timeoutText prints a time limit, - if there is none.
 func timeoutText(d time.Duration) string {
 	if d == 0 {
 		return "-"
@@ -109,6 +111,7 @@ func timeoutText(d time.Duration) string {
 
 // removeClient removes the registration of a client after asking.
 func removeClient(ctx context.Context, sh *shell.Shell, id string, leave shell.Consent) error {
+	// A dry run does not ask the cluster, so it does not know whether the client is registered.
 	if leave.DryRun {
 		sh.Say("%s would be removed, if it is registered", id)
 		return nil
@@ -129,9 +132,10 @@ func clientsText(s api.ClientStats) string {
 	return fmt.Sprintf("%d with %s", s.Clients, shell.Count(s.Subscriptions, "subscription"))
 }
 
-// timeoutsText is the span of the handlers' time limits.
+// timeoutsText prints how many handlers there are, and their least and greatest time limit.
 func timeoutsText(byClient map[string]map[string]float64) string {
 	low, high, n := 0.0, 0.0, 0
+	// By client, then by handler.
 	for _, limits := range byClient {
 		for _, seconds := range limits {
 			if n == 0 || seconds < low {

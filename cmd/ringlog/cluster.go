@@ -66,7 +66,7 @@ func listMembers(ctx context.Context, sh *shell.Shell) error {
 		})
 }
 
-// members are as a node that knows a leader has them, or any node where none does.
+// fetchMembers returns the members as a node that knows a leader has them, or any node where none does.
 func fetchMembers(ctx context.Context, sh *shell.Shell) (list memberList, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
@@ -77,7 +77,7 @@ func fetchMembers(ctx context.Context, sh *shell.Shell) (list memberList, err er
 	return list, json.Unmarshal(raw, &list)
 }
 
-// memberRole is what a member is in the cluster.
+// memberRole returns leader, voter or non-voter.
 func memberRole(m api.Member, leader string) string {
 	switch {
 	case m.ID == leader:
@@ -97,7 +97,7 @@ func contactText(ms int64) string {
 	return shell.Short(time.Duration(ms) * time.Millisecond)
 }
 
-// yesNo is a truth for people.
+// yesNo prints a boolean for people.
 func yesNo(b bool) string {
 	if b {
 		return "yes"
@@ -116,6 +116,7 @@ func addMemberCommand(sh *shell.Shell) *cli.Command {
 			if err != nil {
 				return err
 			}
+			// The id and the raft address are not given: the cluster asks the new node for them.
 			in := map[string]any{"http": at[0], "voter": !c.Bool("non-voter"), "force": c.Bool("force")}
 			return silentNewcomer(at[0], changeMember(c.Context, sh, http.MethodPost, "/v1/members", in, "added"))
 		}),
@@ -141,6 +142,7 @@ func changeMember(ctx context.Context, sh *shell.Shell, method, path string, in 
 	if err := sh.Call(ctx, method, path, nil, in, &answer); err != nil {
 		return err
 	}
+	// A warning, such as of an even number of voters, is a notice: the change was made.
 	if answer.Warning != "" {
 		sh.Say("warning: %s", answer.Warning)
 	}
@@ -169,7 +171,7 @@ func removeMemberCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// dismissMember takes a vote or a membership after asking, and prints what quorum
+// dismissMember removes a vote or a membership after asking, and prints what quorum
 // is left.
 func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.Consent,
 	method, rest, done string) error {
@@ -216,6 +218,7 @@ func stepDownCommand(sh *shell.Shell) *cli.Command {
 func stepDown(ctx context.Context, sh *shell.Shell, to string) error {
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
+	// The term before shows later which leader is the new one.
 	before, _, err := anyStatus(ctx, sh)
 	if err != nil {
 		return err
@@ -244,6 +247,7 @@ func awaitTerm(ctx context.Context, sh *shell.Shell, after uint64) (nodeStatus, 
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
+		// Nodes may name the old leader, or none, until they notice the new term.
 		s, _, err := anyStatus(ctx, sh)
 		if err == nil && s.Term > after && s.LeaderID != "" {
 			return s, nil

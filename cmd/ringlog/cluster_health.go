@@ -19,12 +19,13 @@ func (s nodeStatus) cluster() string { return s.ClusterID }
 
 func (s nodeStatus) knows() []api.Member { return s.Members }
 
-// orUnknown stands in for an id that nobody knows.
+// orUnknown returns an id, or ? for one that nobody knows.
 func orUnknown(id string) string { return cmp.Or(id, "?") }
 
-// printHealth prints what the leader makes of the others, and which nodes see no quorum.
+// printHealth prints the leader's verdict on its followers, and which nodes see no quorum.
 func printHealth(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 	for _, r := range rows {
+		// Only a leader reports on its followers.
 		if r.Autopilot == nil {
 			continue
 		}
@@ -43,6 +44,7 @@ func printVerdict(sh *shell.Shell, leader clusterRow, now time.Time) error {
 		fmt.Fprintf(sh.Out, "about to lag too far for the raft log, and to need a snapshot: %s\n",
 			strings.Join(h.CatchupAtRisk, ", "))
 	}
+	// The list may have the leader itself, which is no follower.
 	var followers []table.Row
 	for _, v := range leader.Autopilot.Servers {
 		if v.ID != leader.ID {
@@ -64,13 +66,14 @@ func toleranceText(v *api.Autopilot) string {
 	case n > 1:
 		text = fmt.Sprintf("%d healthy voters may fail", n)
 	}
+	// Limiting names the voters that lower the tolerance, each with the reason.
 	if len(v.Limiting) > 0 {
 		text += "; limited by " + strings.Join(v.Limiting, ", ")
 	}
 	return text
 }
 
-// serverRow is a follower as the leader sees it.
+// serverRow returns the table row of a follower, as the leader sees it.
 func serverRow(v api.ServerHealth, now time.Time) table.Row {
 	is := "voter"
 	switch {
@@ -90,7 +93,7 @@ func serverRow(v api.ServerHealth, now time.Time) table.Row {
 		contactText(v.LastContactMs), v.Why}
 }
 
-// outageLinesOf is a line for each node that sees no quorum.
+// outageLinesOf returns a line for each node that sees no quorum, "" if all see one.
 func outageLinesOf(rows []clusterRow, now time.Time) string {
 	var b strings.Builder
 	for _, r := range rows {
@@ -99,6 +102,7 @@ func outageLinesOf(rows []clusterRow, now time.Time) string {
 				r.ID, o.Cause, secondsText(max(0, now.Sub(o.Since).Seconds())), o.Refused)
 		}
 	}
+	// The empty line before the block is printed only with it.
 	if b.Len() == 0 {
 		return ""
 	}

@@ -48,6 +48,7 @@ func historyQuery(c *cli.Context) (url.Values, error) {
 		return nil, err
 	}
 	query := url.Values{"from": {from.String()}}
+	// Without -n the node's own limit applies.
 	switch n := c.Uint64("n"); {
 	case c.IsSet("n") && n == 0:
 		return nil, shell.Usagef("-n 0: there is nothing to do")
@@ -59,9 +60,9 @@ func historyQuery(c *cli.Context) (url.Values, error) {
 
 // history is GET /v1/cluster/history.
 type history struct {
-	Chapters    []json.RawMessage `json:"history"`
-	FirstOffset uint64            `json:"first_offset"`
-	Outage      *api.Outage       `json:"outage"`
+	Chapters    []json.RawMessage `json:"history"`      // as the node sent them, in the order of the log
+	FirstOffset uint64            `json:"first_offset"` // that the log keeps
+	Outage      *api.Outage       `json:"outage"`       // ongoing; nil is none
 }
 
 // chapter is one event of the cluster's story.
@@ -71,7 +72,7 @@ type chapter struct {
 	Type       event.Type     `json:"type"`
 	Term       uint64         `json:"term"`
 	Subject    string         `json:"subject"`
-	GapSeconds float64        `json:"gap_seconds"`
+	GapSeconds float64        `json:"gap_seconds"` // 0 is none
 	Payload    map[string]any `json:"payload"`
 }
 
@@ -84,6 +85,7 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 	if h.FirstOffset > 1 {
 		sh.Say("the log starts at offset %d: earlier history is trimmed", h.FirstOffset)
 	}
+	// The raw objects are printed as JSON, so that fields that this program does not know are kept.
 	chapters := make([]chapter, len(h.Chapters))
 	for i, raw := range h.Chapters {
 		if err := json.Unmarshal(raw, &chapters[i]); err != nil {
@@ -91,6 +93,7 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 		}
 	}
 	if h.Outage != nil {
+		// Printed last: it is what matters now.
 		defer sh.Say("no quorum since %s (%s): see ringlog cluster outage", shell.MomentText(h.Outage.Since),
 			h.Outage.Cause)
 	}
@@ -102,7 +105,7 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 		chapter.row)
 }
 
-// row is a chapter as a row of the table.
+// row returns the table row of a chapter.
 func (c chapter) row() table.Row {
 	return table.Row{shell.MomentText(c.At), c.Offset, c.Type, c.Term, c.Subject, c.gap(), c.details()}
 }
@@ -119,11 +122,12 @@ func secondsText(s float64) string {
 	}
 }
 
-// gap says what there was none of, and for how long.
+// gap prints for how long the cluster was without a leader, a quorum or a spare voter; "" if it was not.
 func (c chapter) gap() string {
 	if c.GapSeconds == 0 {
 		return ""
 	}
+	// The type says what was missing: a leader, the quorum, or a voter to spare.
 	what := "without a leader"
 	switch {
 	case c.Type == event.QuorumRestored && c.Payload["after"] == "at_risk":
@@ -136,7 +140,7 @@ func (c chapter) gap() string {
 	return secondsText(c.GapSeconds) + " " + what
 }
 
-// details are what a payload says beside that, in words.
+// details prints the rest of the payload, in words.
 func (c chapter) details() string {
 	var words []string
 	add := func(key, format string) {
@@ -144,6 +148,7 @@ func (c chapter) details() string {
 			words = append(words, fmt.Sprintf(format, text))
 		}
 	}
+	// Keys are added in the order of the sentence; those that a payload does not have add nothing.
 	add("cause", "%s")
 	if c.Type == event.VoterOffline {
 		add("reason", "no contact over %s")
@@ -171,7 +176,7 @@ func (c chapter) details() string {
 	return strings.Join(words, ", ")
 }
 
-// valueText is a value of a payload in words, "" where it says nothing.
+// valueText prints a value of a payload; it returns "" for 0, for booleans and for null.
 func valueText(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -13,6 +13,7 @@ func showJournalOf(sh *shell.Shell, dir string, newest int) error {
 	if err != nil {
 		return err
 	}
+	// The form is that of a running node's answer, so that both print alike.
 	o := nodeOutage{DataDir: dir, NodeID: found.NodeID, Journal: found.ID, Outage: found.Open, Records: []localRecord{}}
 	for _, r := range last(found.Records, newest) {
 		o.Records = append(o.Records,
@@ -25,6 +26,7 @@ func showJournalOf(sh *shell.Shell, dir string, newest int) error {
 			state = fmt.Sprintf("ongoing outage: no quorum since %s (%s), last leader %s",
 				shell.MomentText(o.Outage.Since), o.Outage.Cause, o.Outage.Leader)
 		}
+		// A folder without a journal is not the same as a journal without an outage.
 		if o.Journal == "" {
 			state = "there is no journal yet"
 		}

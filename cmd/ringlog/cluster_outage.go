@@ -37,6 +37,7 @@ func clusterOutageCommand(sh *shell.Shell) *cli.Command {
 			if n < 0 {
 				return shell.Usagef("-n %d must not be negative", n)
 			}
+			// An empty DIR, of a variable that is not set, say, is an error and does not ask the cluster.
 			if dir := c.String("data-dir"); c.IsSet("data-dir") {
 				return showJournalOf(sh, dir, n)
 			}
@@ -45,7 +46,7 @@ func clusterOutageCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// nodeOutage is what one node says of the quorum.
+// nodeOutage is one node's view of the quorum.
 type nodeOutage struct {
 	URL       string           `json:"url,omitempty"`
 	DataDir   string           `json:"data_dir,omitempty"`
@@ -54,9 +55,9 @@ type nodeOutage struct {
 	Outage    *api.Outage      `json:"outage"` // nil: it sees none
 	Quorum    *api.Quorum      `json:"quorum,omitempty"`
 	Members   []api.Member     `json:"members,omitempty"`
-	Journal   string           `json:"journal"`
+	Journal   string           `json:"journal"` // its id; "" is no journal
 	Records   []localRecord    `json:"records"`
-	Outages   []api.PastOutage `json:"outages,omitempty"`
+	Outages   []api.PastOutage `json:"outages,omitempty"` // that the log has recorded
 }
 
 // localRecord is a record of a node's journal, as an event that has no offset.
@@ -104,6 +105,7 @@ func showOutage(ctx context.Context, sh *shell.Shell, newest int) error {
 			continue
 		}
 		well = well && a.value.seesQuorum()
+		// Only the newest records are printed, in JSON, too.
 		a.value.Records = last(a.value.Records, newest)
 		nodes = append(nodes, a.value)
 	}
@@ -118,7 +120,7 @@ func showOutage(ctx context.Context, sh *shell.Shell, newest int) error {
 	return err
 }
 
-// last is the end of a list: n of it, all for 0.
+// last returns the last n elements of a list, all of them for 0.
 func last[T any](list []T, n int) []T {
 	if n == 0 || n >= len(list) {
 		return list
@@ -130,6 +132,7 @@ func last[T any](list []T, n int) []T {
 func outageLines(sh *shell.Shell, found sweep[nodeOutage]) error {
 	for _, a := range found.answers {
 		var line any = a.value
+		// A silent node has a line, too, with the id under which another node knows it.
 		if a.err != nil {
 			line = map[string]string{"url": a.url, "node_id": found.members[a.url], "error": a.err.Error()}
 		}
@@ -144,6 +147,7 @@ func outageLines(sh *shell.Shell, found sweep[nodeOutage]) error {
 func outageText(sh *shell.Shell, found sweep[nodeOutage], nodes []nodeOutage) error {
 	var b strings.Builder
 	for _, a := range found.answers {
+		// A node that does not answer is listed, too, with the reason.
 		if a.err != nil {
 			fmt.Fprintf(&b, "%s at %s does not answer: %s\n", found.id(a), a.url, whySilent(a.err))
 			continue
@@ -159,7 +163,7 @@ func outageText(sh *shell.Shell, found sweep[nodeOutage], nodes []nodeOutage) er
 	return outagesTable(sh, nodes)
 }
 
-// whySilent is why a node gave no answer, without what was asked of it.
+// whySilent prints why a node did not answer, without the method and URL of the request.
 func whySilent(err error) string {
 	var request *url.Error
 	if errors.As(err, &request) {
@@ -168,7 +172,7 @@ func whySilent(err error) string {
 	return shell.Brief(err)
 }
 
-// text is what a node sees now.
+// text prints what a node sees now.
 func (o nodeOutage) text(now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s at %s ", o.NodeID, o.URL)
@@ -185,9 +189,10 @@ func (o nodeOutage) text(now time.Time) string {
 	return b.String()
 }
 
-// outageFacts describes an outage that lasts.
+// outageFacts describes an ongoing outage.
 func outageFacts(o *api.Outage, now time.Time) string {
 	var b strings.Builder
+	// Clocks may differ: an outage that seems to begin in the future lasts 0 seconds.
 	fmt.Fprintf(&b, "%s, for %s\n", o.Cause, secondsText(max(0, now.Sub(o.Since).Seconds())))
 	fmt.Fprintf(&b, "  since         %s\n", shell.MomentText(o.Since))
 	fmt.Fprintf(&b, "  last leader   %s (term %d)\n", cmp.Or(o.Leader, "not known"), o.Term)
@@ -215,6 +220,7 @@ func journalTable(sh *shell.Shell, nodes []nodeOutage) error {
 	if len(records) == 0 {
 		return nil
 	}
+	// Records of one node keep their order where its clock was equal.
 	slices.SortStableFunc(records, func(a, b localRecord) int { return a.Time.Compare(b.Time) })
 	rows := make([]table.Row, len(records))
 	for i, r := range records {
@@ -225,7 +231,7 @@ func journalTable(sh *shell.Shell, nodes []nodeOutage) error {
 		"in the log"}, rows)
 }
 
-// row is a record as a row of the table.
+// row returns the table row of a record.
 func (r localRecord) row() table.Row {
 	var away []string
 	for _, p := range r.Payload.Peers {
@@ -233,6 +239,7 @@ func (r localRecord) row() table.Row {
 			away = append(away, p.ID)
 		}
 	}
+	// Whether the log has recorded it is known of running nodes only.
 	inLog := ""
 	if r.Settled != nil {
 		inLog = yesNo(*r.Settled)
@@ -246,11 +253,12 @@ func (r localRecord) row() table.Row {
 		r.Payload.Refused, strings.Join(away, " "), inLog}
 }
 
-// outagesTable prints the outages that the log has recorded, which all nodes do alike as far
-// as they have come.
+// outagesTable prints the outages that the log has recorded. All nodes have the same, as far
+// as they have applied the log.
 func outagesTable(sh *shell.Shell, nodes []nodeOutage) error {
 	var all []api.PastOutage
 	for _, o := range nodes {
+		// A node that lags may not have all reports of an incident yet: the entry with the most counts.
 		for _, logged := range o.Outages {
 			if i := slices.IndexFunc(all, func(t api.PastOutage) bool { return t.Incident == logged.Incident }); i < 0 {
 				all = append(all, logged)

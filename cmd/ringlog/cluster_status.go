@@ -30,6 +30,7 @@ func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 				}
 				return printCluster(sh, view)
 			}
+			// --interval is checked only where it is used.
 			if c.Duration("interval") < 100*time.Millisecond {
 				return shell.Usagef("--interval %s: use 100ms or more", c.Duration("interval"))
 			}
@@ -38,7 +39,7 @@ func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// clusterRow is one node's word on itself, or why there is none.
+// clusterRow is one node's status, or why there is none.
 type clusterRow struct {
 	URL       string         `json:"url"`
 	ID        string         `json:"id,omitempty"`
@@ -49,15 +50,15 @@ type clusterRow struct {
 	First     uint64         `json:"first_offset,omitempty"`
 	Last      uint64         `json:"last_offset,omitempty"`
 	Applied   uint64         `json:"applied_index,omitempty"`
-	Margin    int            `json:"quorum_margin"`
+	Margin    int            `json:"quorum_margin"` // voters to spare
 	Disk      *api.Disk      `json:"disk,omitempty"`
 	Outage    *api.Outage    `json:"outage,omitempty"`
 	Health    *api.Health    `json:"health,omitempty"`
-	Autopilot *api.Autopilot `json:"autopilot,omitempty"`
-	Error     string         `json:"error,omitempty"`
+	Autopilot *api.Autopilot `json:"autopilot,omitempty"` // of the leader alone
+	Error     string         `json:"error,omitempty"`     // why it did not answer
 }
 
-// clusterView is what all nodes say of themselves.
+// clusterView is the statuses of all nodes.
 type clusterView struct {
 	rows  []clusterRow
 	mixed string // why they are not one cluster, "" where they are
@@ -79,12 +80,13 @@ func lookAtCluster(ctx context.Context, sh *shell.Shell) (clusterView, error) {
 	return clusterView{rows, found.mixed()}, nil
 }
 
-// rowOf is a node as a row of the table.
+// rowOf returns the row of a node; id is the one under which others know a node that does not answer.
 func rowOf(a answer[nodeStatus], id string) clusterRow {
 	if a.err != nil {
 		return clusterRow{URL: a.url, ID: id, Role: "unreachable", Error: a.err.Error()}
 	}
 	s := a.value
+	// Each node reports its own disk among the members.
 	var disk *api.Disk
 	for _, m := range s.Members {
 		if m.ID == s.NodeID {
@@ -111,6 +113,7 @@ func printCluster(sh *shell.Shell, v clusterView) error {
 	err := shell.EmitEach(sh, v.rows,
 		table.Row{"id", "url", "role", "leader", "term", "offsets", "applied", "spare voters", "disk"},
 		func(r clusterRow) table.Row {
+			// A node that does not answer has only an id, if another one knows it, and a URL.
 			if r.Error != "" {
 				return table.Row{orUnknown(r.ID), r.URL, r.Role}
 			}
@@ -136,6 +139,7 @@ func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) err
 	defer stop()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	// printed is the shape that is on the screen.
 	printed := ""
 	for {
 		// A cluster that does not answer is a state like others, and ends nothing.
@@ -181,7 +185,7 @@ func printChange(sh *shell.Shell, v clusterView) error {
 }
 
 // rowShape is what counts as a change of a row. Figures that grow as the cluster works
-// do not: offsets, ages and how far somebody trails. That somebody trails too far is in
+// do not count: offsets, ages and how far a follower lags. That a follower lags too far is in
 // the verdict on its health.
 type rowShape struct {
 	ID, Cluster, URL, Role, Leader string
@@ -200,7 +204,7 @@ type serverShape struct {
 	Voter, Healthy bool
 }
 
-// shapeOf is text that is equal as long as nothing has changed.
+// shapeOf returns a text that is the same as long as nothing has changed that counts.
 func shapeOf(rows []clusterRow) (string, error) {
 	var shapes []rowShape
 	for _, r := range rows {
@@ -208,6 +212,7 @@ func shapeOf(rows []clusterRow) (string, error) {
 		if r.Role == api.RoleCandidate {
 			s.Role = api.RoleFollower // without a leader everybody is one again and again
 		}
+		// Without a leader the term grows with each candidacy.
 		if r.Leader != "" {
 			s.Term = r.Term
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-// sweep is what all nodes said to one question: those at the endpoints given, and the
+// sweep is the answers of all nodes to one question: of those at the endpoints given, and of the
 // members that they know of.
 type sweep[T sighted] struct {
 	answers []answer[T]       // sorted by cluster and id; of a node that is reached twice the first
@@ -20,20 +20,20 @@ type sweep[T sighted] struct {
 	homes   map[string]string // URL to the cluster of whom that member is known to
 }
 
-// newSweep is a sweep that has asked nobody yet.
+// newSweep returns a sweep without answers.
 func newSweep[T sighted]() sweep[T] {
 	return sweep[T]{members: map[string]string{}, homes: map[string]string{}}
 }
 
-// sighted is an answer that says who gave it, and whom that node knows.
+// sighted is an answer that names the node that gave it, and the members that this node knows.
 type sighted interface {
 	name() string
 	cluster() string // "" while it is in none
 	knows() []api.Member
 }
 
-// askEverybody puts a question to every node, with a leader or without. It fails where
-// nobody answers.
+// askEverybody puts a question to every node, with a leader or without. It fails if
+// no node answers.
 func askEverybody[T sighted](ctx context.Context, sh *shell.Shell,
 	question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) (sweep[T], error) {
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
@@ -61,7 +61,7 @@ func askEverybody[T sighted](ctx context.Context, sh *shell.Shell,
 	return s, nil
 }
 
-// ask takes in what the nodes at urls say.
+// ask puts the question to the nodes at urls, and adds their answers and the members that they know.
 func (s *sweep[T]) ask(ctx context.Context, sh *shell.Shell, urls []string,
 	question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) {
 	ctx, cancel := context.WithTimeout(ctx, shell.NodeWithin)
@@ -88,7 +88,7 @@ func (s *sweep[T]) ask(ctx context.Context, sh *shell.Shell, urls []string,
 	}
 }
 
-// clusterOf is the cluster of whoever answered, "" without an answer.
+// clusterOf returns the cluster of the node that answered, "" without an answer.
 func clusterOf[T sighted](a answer[T]) string {
 	if a.err != nil {
 		return ""
@@ -96,7 +96,7 @@ func clusterOf[T sighted](a answer[T]) string {
 	return a.value.cluster()
 }
 
-// clusters are the ids of the clusters whose nodes answered, sorted.
+// clusters returns the ids of the clusters whose nodes answered, sorted.
 func (s *sweep[T]) clusters() (ids []string) {
 	for _, a := range s.answers {
 		if id := clusterOf(a); id != "" {
@@ -113,6 +113,7 @@ func (s *sweep[T]) mixed() string {
 	if len(ids) < 2 {
 		return ""
 	}
+	// Each cluster with its nodes, so that the misplaced ones can be found.
 	var parts []string
 	for _, id := range ids {
 		var nodes []string
@@ -126,7 +127,8 @@ func (s *sweep[T]) mixed() string {
 	return fmt.Sprintf("the nodes are of %d clusters: %s", len(ids), strings.Join(parts, ", "))
 }
 
-// id is whose answer it is, as far as somebody knows.
+// id returns the id of the node that was asked: its own answer's, else the one under which another node knows
+// the URL, else ?.
 func (s *sweep[T]) id(a answer[T]) string {
 	if a.err == nil {
 		return a.value.name()
@@ -134,7 +136,7 @@ func (s *sweep[T]) id(a answer[T]) string {
 	return cmp.Or(s.members[a.url], "?")
 }
 
-// answer is what one node said to a question put to all.
+// answer is one node's answer to a question put to all, or the error instead.
 type answer[T any] struct {
 	url   string
 	value T

@@ -41,6 +41,7 @@ func compactCommand(sh *shell.Shell) *cli.Command {
 // compactOptionsOf reads the flags; only one of them may say how far.
 func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
 	o = compactOptions{Compaction: api.Compaction{Force: c.Bool("force")}, Consent: shell.ConsentOf(c)}
+	// A flag that is set counts, even with the value 0.
 	given := 0
 	if c.IsSet("before") {
 		given++
@@ -63,6 +64,7 @@ func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
 		keep := c.Uint64("keep")
 		o.Keep = &keep
 	}
+	// Several ways to say how far would contradict each other; --force alone says nothing.
 	switch {
 	case given > 1:
 		return o, shell.Usagef("--before, --older-than and --keep exclude each other")
@@ -75,7 +77,7 @@ func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
 // bare reports a compaction by the retention settings, which happens by itself too.
 func (o compactOptions) bare() bool { return o.Before == nil && o.OlderThan == "" && o.Keep == nil }
 
-// request is the body of the call that plans the compaction, or carries it out.
+// request returns the body of the call that plans the compaction, or carries it out.
 func (o compactOptions) request(dryRun bool) api.Compaction {
 	in := o.Compaction
 	in.DryRun = dryRun
@@ -91,6 +93,7 @@ func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 	if o.Consent.DryRun {
 		return printTrim(sh, plan, "would be ")
 	}
+	// What the settings would remove by themselves needs no consent.
 	if !o.bare() && plan.Removed > 0 {
 		if err := sh.Confirm(o.Consent, "Remove %d events, so that %d is the first offset kept?", plan.Removed,
 			plan.First); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-// The completion scripts ask the program itself what could follow, with the flag
+// bashCompletion and zshCompletion ask the program itself what could follow, with the flag
 // that urfave/cli answers.
 const bashCompletion = `_ringlog() {
   local cur="${COMP_WORDS[COMP_CWORD]}" words

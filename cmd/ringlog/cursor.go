@@ -27,7 +27,7 @@ func cursorKind(c api.Cursor) string {
 	return "cursor"
 }
 
-// leastLag is how many events a cursor lags by for certain, and for how long.
+// leastLag returns by how many events a cursor lags at least, and for how long; 0 and 0 if that is not certain.
 func leastLag(c api.Cursor) (uint64, time.Duration) {
 	age := time.Duration(c.LagSeconds * float64(time.Second))
 	switch {
@@ -39,7 +39,7 @@ func leastLag(c api.Cursor) (uint64, time.Duration) {
 	return *c.LagAtLeast, age
 }
 
-// lagText is how many events a cursor lags by, or between which bounds that is.
+// lagText prints by how many events a cursor lags, or the bounds of that number.
 func lagText(c api.Cursor) string {
 	if c.LagAtLeast == nil {
 		return strconv.FormatUint(c.LagEvents, 10)
@@ -47,7 +47,7 @@ func lagText(c api.Cursor) string {
 	return fmt.Sprintf("%d to %d", *c.LagAtLeast, c.LagEvents)
 }
 
-// lagTime is how long the oldest event has waited.
+// lagTime prints how long the oldest unread event has waited.
 func lagTime(c api.Cursor) string {
 	if c.LagEvents == 0 {
 		return "-"
@@ -74,8 +74,8 @@ func cursorPath(name string, rest ...string) string {
 	return "/v1/cursors/" + url.PathEscape(name) + strings.Join(rest, "")
 }
 
-// cursors reads all pages with ask. Of the first it asks nothing that an older node, which
-// answers with all cursors, would refuse.
+// cursors reads all pages with ask. The first request has no parameters: an older node, which
+// answers with all cursors, would refuse them.
 func cursors(ask func(query url.Values, into any) error) (all []api.Cursor, err error) {
 	for query := (url.Values{}); ; query.Set("limit", "1000") {
 		var page api.CursorPage
@@ -124,6 +124,7 @@ func cursorLag(ctx context.Context, sh *shell.Shell) error {
 	if err != nil {
 		return err
 	}
+	// Where only bounds are known, the upper one decides.
 	slices.SortStableFunc(list, func(a, b api.Cursor) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
 	return shell.EmitEach(sh, list, table.Row{"name", "lag", "behind", "stalled"}, func(c api.Cursor) table.Row {
 		return table.Row{c.Name, lagText(c), lagTime(c), stallText(c)}
@@ -138,7 +139,7 @@ func stallText(c api.Cursor) string {
 	return "since " + shell.LocalTime(c.Stalled.Since)
 }
 
-// gapText is the gap that a cursor will report next.
+// gapText prints the gap that a cursor will report next.
 func gapText(c api.Cursor) string {
 	if c.Gap == nil {
 		return "-"
@@ -151,6 +152,7 @@ func filterText(f event.Filter) string {
 	if f.Empty() {
 		return "all"
 	}
+	// In the order of the flags; a part without values is left out.
 	var parts []string
 	for _, l := range []struct {
 		name string
@@ -182,6 +184,7 @@ func printCursor(sh *shell.Shell, c api.Cursor) error {
 			gapText(c),
 			"created", shell.LocalTime(c.Created), "last used", shell.LocalTime(c.Touched), "retention hold",
 			policyText(c.Policy)}
+		// A group is a cursor with more to it.
 		if c.Group != nil {
 			pairs = append(pairs, groupFacts(c.Group)...)
 		}
@@ -192,6 +195,7 @@ func printCursor(sh *shell.Shell, c api.Cursor) error {
 // policyText says how much a cursor may hold back from retention.
 func policyText(p api.CursorPolicy) string {
 	var parts []string
+	// A bound of 0 is not set here: the cluster's setting applies.
 	if p.HoldEvents > 0 {
 		parts = append(parts, shell.Count(p.HoldEvents, "event"))
 	}
@@ -209,7 +213,7 @@ type createCursorOptions struct {
 	name   string
 	from   api.Position
 	filter event.Filter
-	policy api.CursorPolicy
+	policy api.CursorPolicy // what it may hold back from retention
 }
 
 func createCursorCommand(sh *shell.Shell) *cli.Command {
@@ -250,13 +254,14 @@ func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
 		return o, err
 	}
 	o.policy = api.CursorPolicy{HoldEvents: c.Uint64("hold-events"), HoldBytes: c.Uint64("hold-bytes")}
+	// ParseAge refuses an empty text, so the flag is read only where it is set.
 	if c.IsSet("hold-for") {
 		o.policy.HoldFor, err = shell.ParseAge("hold-for", c.String("hold-for"))
 	}
 	return o, err
 }
 
-// createCursor creates a cursor, or finds it as it is to be.
+// createCursor creates a cursor and prints it; creating it again is no error.
 func createCursor(ctx context.Context, sh *shell.Shell, o createCursorOptions) error {
 	var made api.Cursor
 	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy}
@@ -272,6 +277,7 @@ func seekCursorCommand(sh *shell.Shell) *cli.Command {
 		Flags: append(shell.ConsentFlags(),
 			&cli.StringFlag{Name: "to", Usage: "move to `WHERE`: " + api.PositionForms}),
 		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
+			// No default would be safe: a seek moves what a consumer reads next.
 			if !c.IsSet("to") {
 				return shell.Usagef("--to is required: %s", api.PositionForms)
 			}
@@ -290,6 +296,7 @@ func seekCursor(ctx context.Context, sh *shell.Shell, name string, to api.Positi
 	if err := sh.Fetch(ctx, cursorPath(name), &before); err != nil {
 		return err
 	}
+	// The node resolves the position, so a dry run shows it as it was given.
 	if leave.DryRun {
 		sh.Say("%s would move from committed %d to %s", name, before.Committed, to)
 		return nil
@@ -317,6 +324,7 @@ func removeAt(ctx context.Context, sh *shell.Shell, path string, leave shell.Con
 	if err := sh.Fetch(ctx, path, &c); err != nil {
 		return err
 	}
+	// The position is printed each time: with it the cursor can be created again.
 	if leave.DryRun {
 		sh.Say("%s would be removed (committed offset %d, lag %s events)", c.Name, c.Committed, lagText(c))
 		return nil

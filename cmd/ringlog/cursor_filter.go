@@ -18,6 +18,7 @@ func filterCursorCommand(sh *shell.Shell) *cli.Command {
 			"has the\ncursor open is fenced. What the cursor may hold back does not change.",
 		Flags: append(filterFlags(), &cli.BoolFlag{Name: "all", Usage: "all events"}),
 		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
+			// Everything has to be asked for: a forgotten flag would widen the cursor to all events.
 			filter, err := filterOf(c)
 			switch {
 			case err != nil:
@@ -39,6 +40,7 @@ func filterCursor(ctx context.Context, sh *shell.Shell, name string, filter even
 	if err := sh.Fetch(ctx, cursorPath(name), &before); err != nil {
 		return err
 	}
+	// The policy is sent along as it is, so that only the filter changes.
 	in := map[string]any{"filter": filter, "policy": before.Policy}
 	if err := sh.Call(ctx, http.MethodPut, cursorPath(name, "/filter"), nil, in, &after); err != nil {
 		return err

@@ -27,6 +27,7 @@ func dedupCommand(sh *shell.Shell) *cli.Command {
 
 // explainDedup prints what was suppressed as a duplicate of one event.
 func explainDedup(ctx context.Context, sh *shell.Shell, subject string) error {
+	// Checked here, so that a typing error is reported as wrong usage.
 	if _, err := event.ParseHash(strings.ToLower(subject)); err != nil {
 		if _, err := shell.ParseOffset(subject); err != nil {
 			return shell.Usagef("%q is neither an offset nor a content hash of 64 hex digits", subject)
@@ -47,6 +48,7 @@ func explanationFacts(x api.Explanation) []any {
 	if x.DedupID != "" {
 		facts = append(facts, "dedup id", x.DedupID)
 	}
+	// Times and sources are known only if something was suppressed.
 	if x.Suppressed > 0 {
 		var sources []string
 		for _, s := range x.Sources {
@@ -55,6 +57,7 @@ func explanationFacts(x api.Explanation) []any {
 		facts = append(facts, "first", shell.LocalTime(x.First), "last", shell.LocalTime(x.Last), "from",
 			strings.Join(sources, ", "))
 	}
+	// Whether the next duplicate would be suppressed, too.
 	window := "over: a duplicate would be appended"
 	if x.InWindow {
 		window = "duplicates are suppressed until " + shell.LocalTime(x.Until)

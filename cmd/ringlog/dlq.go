@@ -38,6 +38,7 @@ func dlqCommand(sh *shell.Shell) *cli.Command {
 			importLettersCommand(sh),
 		},
 	}
+	// A wrong verb is reported; no verb at all prints the summary.
 	dlq.Action = func(c *cli.Context) error {
 		if c.Args().Present() {
 			return shell.RunGroup(dlq.Subcommands)(c)
@@ -85,7 +86,7 @@ type letterTotals struct {
 	MaxBytes  uint64         `json:"max_bytes"`
 	Oldest    time.Time      `json:"oldest,omitzero"`
 	OldestAge float64        `json:"oldest_seconds,omitempty"`
-	Ever      uint64         `json:"ever"`
+	Ever      uint64         `json:"ever"` // letters added since the cluster exists
 	ByCursor  map[string]int `json:"by_cursor"`
 	ByType    map[string]int `json:"by_type"`
 }
@@ -116,7 +117,7 @@ func printTotals(sh *shell.Shell, t letterTotals) error {
 		append(countRows("cursor", t.ByCursor), countRows("type", t.ByType)...))
 }
 
-// oldestText is when the oldest letter died, and its age.
+// oldestText prints when the oldest letter died, and its age.
 func (t letterTotals) oldestText() string {
 	if t.Oldest.IsZero() {
 		return "-"
@@ -127,6 +128,7 @@ func (t letterTotals) oldestText() string {
 
 // countRows are counts by name, the largest first.
 func countRows(what string, counts map[string]int) (rows []table.Row) {
+	// The largest first.
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})
@@ -170,6 +172,7 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 	if err != nil {
 		return err
 	}
+	// The table has the first line of each error; dlq show prints all of it.
 	err = shell.EmitEach(sh, list,
 		table.Row{"id", "state", "cursor", "offset", "type", "attempts", "redrives", "died", "error"},
 		func(l client.Letter) table.Row {
@@ -182,7 +185,7 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 	return err
 }
 
-// firstLine is the first line of a text, cut to about n characters.
+// firstLine returns the first line of a text, cut to n characters, or - if it is empty.
 func firstLine(text string, n int) string {
 	line, _, _ := strings.Cut(text, "\n")
 	if runes := []rune(line); len(runes) > n {
@@ -217,6 +220,7 @@ func showLetter(ctx context.Context, sh *shell.Shell, text string) error {
 		return err
 	}
 	return sh.Emit(l, func() error {
+		// A letter that was redriven has a copy of its event in the log.
 		state := l.State
 		if l.Copy != 0 {
 			state += fmt.Sprintf(", its event was appended again at %d", l.Copy)
@@ -232,7 +236,7 @@ func showLetter(ctx context.Context, sh *shell.Shell, text string) error {
 	})
 }
 
-// lineageText is the event's offset followed by those of its copies.
+// lineageText prints the event's offset followed by those of its copies.
 func lineageText(offsets []uint64) string {
 	var parts []string
 	for _, o := range offsets {
@@ -241,7 +245,7 @@ func lineageText(offsets []uint64) string {
 	return cmp.Or(strings.Join(parts, " → "), "-")
 }
 
-// errorGroup is letters that died of the same, as in GET /v1/dlq/errors.
+// errorGroup is the letters that died of the same error, as in GET /v1/dlq/errors.
 type errorGroup struct {
 	Error   string         `json:"error"`
 	Count   int            `json:"count"`
@@ -258,6 +262,7 @@ func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) e
 		Errors []errorGroup `json:"errors"`
 	}
 	query := url.Values{}
+	// Empty conditions stay out of the query.
 	for name, value := range map[string]string{"type": f.Type, "cursor": f.Cursor, "error": f.Error} {
 		if value != "" {
 			query.Set(name, value)
@@ -268,12 +273,13 @@ func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) e
 	}
 	return shell.EmitEach(sh, answer.Errors, table.Row{"letters", "error", "cursors", "types", "last", "such as"},
 		func(g errorGroup) table.Row {
+			// The error is cut to one line, and one letter stands for its group.
 			return table.Row{g.Count, firstLine(g.Error, 60), namesText(g.Cursors), namesText(g.Types),
 				shell.LocalTime(g.Last), lineageText(g.Letters[:1])}
 		})
 }
 
-// namesText is the names that come first, and how many follow.
+// namesText lists the names of counts in alphabetical order, or prints - if there are none.
 func namesText(counts map[string]int) string {
 	names := slices.Sorted(maps.Keys(counts))
 	return cmp.Or(strings.Join(names, ", "), "-")

@@ -67,7 +67,7 @@ type letterRow struct {
 	RetryCount uint64          `json:"retry_count"`
 }
 
-// importedLetters is what came of it.
+// importedLetters counts the outcomes of an import. Known are rows that were imported before.
 type importedLetters struct {
 	Imported int  `json:"imported"`
 	Known    int  `json:"known"`
@@ -81,9 +81,10 @@ type letterImport struct {
 	client *client.Client
 	source string
 	sum    importedLetters
-	rows   []letterRow
-	bytes  int
-	bar    *progressbar.ProgressBar
+	// rows are read and wait for the next request; bytes is their size.
+	rows  []letterRow
+	bytes int
+	bar   *progressbar.ProgressBar
 }
 
 // importLetters imports a file of rows.
@@ -131,6 +132,7 @@ func importLetters(ctx context.Context, sh *shell.Shell, file, source string, dr
 // a row, and does not stop the rest.
 func (im *letterImport) read(ctx context.Context, in io.Reader) error {
 	lines := bufio.NewScanner(in)
+	// A payload may be far larger than the scanner's own limit of 64 KiB.
 	lines.Buffer(make([]byte, 0, 64<<10), maxRowLine)
 	number := 1
 	for ; lines.Scan(); number++ {
@@ -198,8 +200,8 @@ func (im *letterImport) send(ctx context.Context) error {
 	return im.sendRows(ctx, rows)
 }
 
-// sendRows makes a request of rows, or where that is larger than the log takes of each half.
-// A row that is too large by itself is refused as any other that cannot be an event.
+// sendRows sends rows in one request or, if that is larger than the log takes, each half in its own.
+// A single row that is too large is refused, like any other that cannot be an event.
 func (im *letterImport) sendRows(ctx context.Context, rows []letterRow) error {
 	if len(rows) == 0 {
 		return nil
@@ -220,6 +222,7 @@ func (im *letterImport) sendRows(ctx context.Context, rows []letterRow) error {
 	case err != nil:
 		return err
 	}
+	// Rows that were refused do not keep the others of the request from being imported.
 	for _, r := range answer.Refused {
 		im.refuse(fmt.Sprintf("row %s", r.ID), r.Error)
 	}
@@ -241,6 +244,7 @@ func (im *letterImport) post(ctx context.Context, rows []letterRow, answer *impo
 
 // print reports the outcome; rows that were refused make it a failure.
 func (im *letterImport) print() error {
+	// A dry run counts what would be imported.
 	err := im.sh.Emit(im.sum, func() error {
 		name := "imported"
 		if im.sum.DryRun {

@@ -13,7 +13,8 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// letterWork is what a verb does to many letters.
+// letterWork redrives or purges many letters, in steps; call does one step. to is the cursor to redrive to, "" is
+// each letter's own.
 type letterWork struct {
 	which client.LetterChoice
 	to    string
@@ -55,6 +56,7 @@ func redriveAllCommand(sh *shell.Shell) *cli.Command {
 
 // redriveOf reads the flags of redrive.
 func redriveOf(c *cli.Context, sh *shell.Shell, all bool) error {
+	// A redrive destroys nothing, so it does not ask.
 	w := letterWork{to: c.String("to"), Consent: shell.Consent{DryRun: c.Bool("dry-run"), Yes: true}, past: "redriven"}
 	var err error
 	w.which, err = choiceOf(c, all)
@@ -75,6 +77,7 @@ func purgeCommand(sh *shell.Shell) *cli.Command {
 				Usage: "only letters that have been dead for `AGE`, such as 12h or 30d"},
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask for confirmation"}),
 		Action: func(c *cli.Context) error {
+			// A letter that is purged is gone for good, so purge asks.
 			w := letterWork{Consent: shell.ConsentOf(c), past: "purged"}
 			var err error
 			w.which, err = choiceOf(c, c.Bool("all"))
@@ -94,6 +97,7 @@ func purgeCommand(sh *shell.Shell) *cli.Command {
 func choiceOf(c *cli.Context, all bool) (which client.LetterChoice, err error) {
 	which = client.LetterChoice{All: all, Type: c.String("type"), Cursor: c.String("cursor"),
 		Error: c.String("error"), MaxEvents: c.Uint64("max-events")}
+	// Ids are checked before any letter is touched.
 	for _, arg := range c.Args().Slice() {
 		id, err := parseLetter(arg)
 		if err != nil {
@@ -139,7 +143,9 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 		}
 	}
 	bar := w.bar(sh, total)
+	// The plan's other counts are dropped: the steps count what they do.
 	sum = client.LettersDone{Matched: sum.Matched}
+	// Each step is one request of at most frame.MaxLetters letters, with a time limit of its own.
 	for looked := 0; looked < total; {
 		step, err := w.step(ctx, sh, &sum, min(total-looked, frame.MaxLetters))
 		if err != nil {
@@ -162,10 +168,11 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 	return w.print(sh, sum, w.past)
 }
 
-// plan asks how many it will be.
+// plan returns how many letters the choice matches, and changes none.
 func (w *letterWork) plan(ctx context.Context, sh *shell.Shell) (sum client.LettersDone, err error) {
 	which := w.which
 	which.DryRun = true
+	// Ids are counted without asking: those that do not exist are reported later.
 	if n := uint64(len(which.IDs)); n > 0 && !w.DryRun {
 		if which.MaxEvents > 0 {
 			n = min(n, which.MaxEvents)
@@ -179,7 +186,7 @@ func (w *letterWork) plan(ctx context.Context, sh *shell.Shell) (sum client.Lett
 	return sum, err
 }
 
-// step does it to the next n letters.
+// step redrives or purges the next n letters, and adds the outcome to sum.
 func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.LettersDone,
 	n int) (done client.LettersDone, err error) {
 	which := w.which
@@ -198,7 +205,7 @@ func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.Lett
 	return done, err
 }
 
-// bar shows how far it has come, on a terminal.
+// bar returns a progress bar for total letters, nil where standard error is no terminal.
 func (w *letterWork) bar(sh *shell.Shell, total int) *progressbar.ProgressBar {
 	bar := newProgress(sh, "letters")
 	if bar != nil {
@@ -209,6 +216,7 @@ func (w *letterWork) bar(sh *shell.Shell, total int) *progressbar.ProgressBar {
 
 // print prints what was done, and which letters were left out.
 func (w *letterWork) print(sh *shell.Shell, sum client.LettersDone, past string) error {
+	// Letters that were left out are reported by reason, with the first of their ids.
 	for _, left := range []struct {
 		ids []uint64
 		why string
@@ -222,6 +230,7 @@ func (w *letterWork) print(sh *shell.Shell, sum client.LettersDone, past string)
 		sh.Say("%d were skipped: they are being redriven already, or are no longer old enough", sum.Skipped)
 	}
 	err := sh.Emit(sum, func() error {
+		// A dry run does nothing: it has counted what matches.
 		n := sum.Done
 		if w.DryRun {
 			n = sum.Matched
@@ -229,13 +238,14 @@ func (w *letterWork) print(sh *shell.Shell, sum client.LettersDone, past string)
 		_, err := fmt.Fprintf(sh.Out, "%d %s\n", n, past)
 		return err
 	})
+	// Letters without a cursor were not redriven, which a script has to notice.
 	if err == nil && len(sum.NoCursor) > 0 {
 		err = shell.CodeError(shell.ExitNotFound)
 	}
 	return err
 }
 
-// someIDs are the first of many ids.
+// someIDs prints the first ten of many ids.
 func someIDs(ids []uint64) string {
 	const shown = 10
 	text := strings.ReplaceAll(lineageText(ids[:min(len(ids), shown)]), " → ", ", ")

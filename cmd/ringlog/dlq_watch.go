@@ -33,12 +33,13 @@ func watchLettersCommand(sh *shell.Shell) *cli.Command {
 const clearScreen = "\x1b[H\x1b[2J"
 
 // watchLetters prints the summary every so often, and what has changed since the one
-// before. That nobody answers does not end it.
+// before. An unreachable cluster does not end it.
 func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, times uint64) error {
 	ctx, stop := sh.WhileRead(ctx)
 	defer stop()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	// The last summary that was printed; nil before the first one.
 	var before *letterTotals
 	for n := uint64(1); ; n++ {
 		now, err := fetchTotals(ctx, sh)
@@ -81,6 +82,7 @@ func printWatch(sh *shell.Shell, now letterTotals, before *letterTotals) error {
 		head += fmt.Sprintf("  %+d letters since the last summary, %d new", int64(now.Count)-int64(before.Count),
 			now.Ever-min(now.Ever, before.Ever))
 	}
+	// In a file the summaries follow each other.
 	if sh.OutTerminal {
 		head = clearScreen + head
 	}

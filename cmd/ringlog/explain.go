@@ -46,6 +46,7 @@ func explainDelivery(ctx context.Context, sh *shell.Shell, query url.Values) err
 	if err := sh.Call(ctx, http.MethodGet, "/v1/explain", query, nil, &raw); err != nil {
 		return err
 	}
+	// JSON is printed as the node sent it.
 	return sh.Emit(raw, func() error {
 		var d api.Delivery
 		if err := json.Unmarshal(raw, &d); err != nil {

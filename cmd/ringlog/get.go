@@ -29,6 +29,7 @@ func get(ctx context.Context, sh *shell.Shell, offset uint64) error {
 		if err != nil {
 			return err
 		}
+		// One event is printed in the form in which tail prints many.
 		p := shell.NewPrinter(sh)
 		if err := p.Event(&ev); err != nil {
 			return err

@@ -74,6 +74,7 @@ func listGroupMembers(ctx context.Context, sh *shell.Shell, name string) error {
 	}
 	header := table.Row{"member", "since", "last seen", "pending", "oldest", "delivered", "acked", "nacked", "expired"}
 	return shell.EmitEach(sh, answer.Members, header, func(m api.GroupMember) table.Row {
+		// Without a pending event there is no oldest one.
 		oldest := "-"
 		if m.Pending > 0 {
 			oldest = shell.Short(time.Duration(m.OldestMs) * time.Millisecond)
@@ -83,7 +84,7 @@ func listGroupMembers(ctx context.Context, sh *shell.Shell, name string) error {
 	})
 }
 
-// groupFacts are the lines that a group's cursor is shown with.
+// groupFacts returns the lines that a group has in addition to those of its cursor.
 func groupFacts(g *api.GroupInfo) []any {
 	return []any{"members", g.Members, "pending",
 		fmt.Sprintf("%d events, %d awaiting redelivery", g.Pending, g.Redelivering),
@@ -108,6 +109,7 @@ func createGroupCommand(sh *shell.Shell) *cli.Command {
 			if err != nil {
 				return err
 			}
+			// What is not given is 0, for which the cluster's settings apply.
 			group := api.GroupPolicy{MaxDeliver: c.Uint64("max-deliver"), MaxPending: c.Uint64("max-pending")}
 			if c.IsSet("ack-wait") {
 				group.AckWait, err = shell.ParseAge("ack-wait", c.String("ack-wait"))
@@ -120,7 +122,7 @@ func createGroupCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// createGroup creates a group, or finds it as it is to be.
+// createGroup creates a group and prints it; creating it again is no error.
 func createGroup(ctx context.Context, sh *shell.Shell, o createCursorOptions, group api.GroupPolicy) error {
 	var made api.Cursor
 	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy, "group": group}

@@ -20,6 +20,7 @@ func inspectCommand(sh *shell.Shell) *cli.Command {
 	dataDir := &cli.StringFlag{Name: "data-dir", Usage: "data `DIR` of a stopped node, instead of a running cluster"}
 	from := &cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"}
 	count := &cli.Uint64Flag{Name: "n", Usage: "print at most `COUNT`; 0 means all"}
+	// Each subject has two readers: of a running cluster, and of a folder.
 	command := func(name, usage string, online, offline func(context.Context, *shell.Shell, offline.Options) error,
 		flags ...cli.Flag) *cli.Command {
 		return &cli.Command{Name: name, Usage: usage, Flags: append([]cli.Flag{dataDir}, flags...),
@@ -51,7 +52,7 @@ func inspectCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// withoutOptions is the part of inspect that is another verb's.
+// withoutOptions adapts the body of another verb, which takes no options, to inspect.
 func withoutOptions(
 	list func(context.Context, *shell.Shell) error,
 ) func(context.Context, *shell.Shell, offline.Options) error {
@@ -120,6 +121,7 @@ func inspectDedup(ctx context.Context, sh *shell.Shell, _ offline.Options) error
 			return err
 		}
 		return sh.Emit(all.Dedup, func() error {
+			// All fields are printed, in order, so that new ones need no change here.
 			var facts []any
 			for _, key := range slices.Sorted(maps.Keys(all.Dedup)) {
 				facts = append(facts, strings.ReplaceAll(key, "_", " "), all.Dedup[key])
@@ -129,8 +131,8 @@ func inspectDedup(ctx context.Context, sh *shell.Shell, _ offline.Options) error
 	})
 }
 
-// offlineCursors prints the cursors of a stopped node. Nothing looks at the events there, so how
-// many of those that a filter passes are left is not known.
+// offlineCursors prints the cursors of a stopped node. Its events are not read, so the lag of a
+// cursor with a filter is known by its bounds alone.
 func offlineCursors(_ context.Context, sh *shell.Shell, o offline.Options) error {
 	list, err := offline.Cursors(o.DataDir)
 	if err != nil {

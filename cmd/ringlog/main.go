@@ -13,7 +13,7 @@ import (
 
 func main() { os.Exit(run(os.Args)) }
 
-// run is the program: it answers with the exit code.
+// run runs the program with its arguments, and returns the exit code.
 func run(args []string) int {
 	signal.Ignore(syscall.SIGPIPE) // a write to a closed pipe is an error like others
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -16,8 +16,8 @@ func statusOf(ctx context.Context, sh *shell.Shell, url string) (s nodeStatus, e
 	return s, sh.Ask(ctx, url, "/status", &s)
 }
 
-// anyStatus is the status of a node that knows a leader, or of one that answers. Its text comes
-// too, because it holds more than this program reads.
+// anyStatus returns the status of a node that knows a leader, or of one that answers. raw is its text,
+// which holds more than this program reads.
 func anyStatus(ctx context.Context, sh *shell.Shell) (s nodeStatus, raw json.RawMessage, err error) {
 	raw, _, err = sh.AnyStatus(ctx)
 	if err != nil {

@@ -51,6 +51,7 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 			o := publishOptions{kind: c.Args().First(), payload: c.String("payload"), stdin: c.Bool("stdin"),
 				source: c.String("source"), key: c.String("key"), correlationID: c.String("correlation-id"),
 				causationID: c.String("causation-id"), dedupID: c.String("dedup-id"), noDedup: c.Bool("no-dedup")}
+			// With --stdin the type comes from the input, so there is no argument.
 			if o.stdin {
 				if err := shell.Exactly(c, 0, ""); err != nil {
 					return err
@@ -74,7 +75,7 @@ type published struct {
 	Warnings   []event.Warning `json:"warnings,omitempty"`
 }
 
-// publishedOf is a result as it is printed.
+// publishedOf converts a result to the form in which it is printed.
 func publishedOf(r client.Result) published {
 	return published{Offset: r.Offset, Duplicate: r.Duplicate, Hash: r.Hash().String(), AppendedAt: r.AppendedAt,
 		Warnings: r.Warnings}

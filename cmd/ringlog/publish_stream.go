@@ -24,7 +24,7 @@ const inFlight = 8192
 
 // sentLine is a line of the input and the answer that it waits for. Exactly one of future and err is set.
 type sentLine struct {
-	line   int
+	line   int // from 1
 	future *client.Future
 	err    error // why it was not sent
 }
@@ -36,9 +36,9 @@ type stream struct {
 	in      io.Reader
 	opts    publishOptions
 	client  *client.Client
-	answers chan sentLine
-	stop    context.CancelCauseFunc // ends the reading
-	bar     *progressbar.ProgressBar
+	answers chan sentLine            // in the order of the lines; the reader closes it
+	stop    context.CancelCauseFunc  // ends the reading
+	bar     *progressbar.ProgressBar // nil where standard error is no terminal
 
 	// Owned by the collector, and read by others once it has ended. A refused line was not appended. An
 	// unknown one may have been: to send it again could append it twice.
@@ -104,6 +104,7 @@ func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err 
 // soleEvent returns the input again, read to its end, and refuses a second event before the first is
 // sent: under one dedup id only the first would be appended.
 func soleEvent(in io.Reader) (io.Reader, error) {
+	// What is read ahead is kept, for the stream to read.
 	lines := bufio.NewReader(in)
 	var ahead bytes.Buffer
 	for events := 0; ; {
@@ -171,6 +172,7 @@ func (s *stream) collectAnswers(ctx context.Context) {
 	out := bufio.NewWriter(s.sh.Out)
 	for sent := range s.answers {
 		res, err := s.awaitAnswer(ctx, sent)
+		// A refused line does not stop the ones after it, unless refuse ends the stream.
 		if err != nil {
 			s.refuse(sent.line, err)
 			continue
@@ -225,9 +227,11 @@ func (s *stream) countAnswer(line int, res client.Result, out *bufio.Writer) {
 	} else {
 		s.appended++
 	}
+	// Warnings are notices, and go to stderr.
 	for _, w := range res.Warnings {
 		s.warnOnce(line, w.Field+": "+w.Message)
 	}
+	// Once the output fails nothing more is printed, but all answers are still counted.
 	if !s.sh.JSON || s.outErr != nil {
 		return
 	}
@@ -266,6 +270,7 @@ func (s *stream) printSummary(took time.Duration) {
 	if s.bar != nil {
 		_ = s.bar.Clear()
 	}
+	// A warning was printed when it first came; here is how often it came.
 	for _, text := range slices.Sorted(maps.Keys(s.warned)) {
 		if n := s.warned[text]; n > 1 {
 			s.sh.Say("%d times: warning: %s", n, text)

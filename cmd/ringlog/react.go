@@ -27,6 +27,7 @@ type reactOptions struct {
 	where  *where.Condition
 	from   *api.Position // nil is not said
 
+	// The timeout is of one attempt; retries do not count the first one.
 	concurrency int
 	timeout     time.Duration
 	retries     int
@@ -35,12 +36,12 @@ type reactOptions struct {
 	maxDeliver  uint64
 	breaker     breaker.Config
 	drain       time.Duration
-	record      bool
-	count       uint64
-	untilEnd    bool
+	record      bool   // publish failures as events
+	count       uint64 // deliveries; 0 is no limit
+	untilEnd    bool   // stop once all that is in the log now is handled
 
-	command   []string
-	passToken bool
+	command   []string // and its arguments; none with a webhook
+	passToken bool     // the command gets the cluster token
 	webhook   sinks.WebhookOptions
 }
 
@@ -97,6 +98,7 @@ func reactCommand(sh *shell.Shell) *cli.Command {
 			if err != nil {
 				return err
 			}
+			// The sink is made before the group, so that a command that does not exist creates no group.
 			sink, closeSink, err := o.sink(sh)
 			if err != nil {
 				return err
@@ -117,6 +119,7 @@ func reactOptionsOf(c *cli.Context) (o reactOptions, err error) {
 			Off: c.Int("breaker-failures") == 0},
 		record: c.Bool("record"), count: c.Uint64("n"), untilEnd: c.Bool("until-end"), command: c.Args().Slice(),
 		passToken: c.Bool("pass-token")}
+	// Without a name the group is for this run alone, and is removed at its end.
 	o.own = o.group == ""
 	if o.own {
 		o.group = newOwnName()
@@ -146,12 +149,14 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 			return shell.Usagef("--%w", err)
 		}
 	}
+	// The platform's variable gives the default of all its handlers.
 	if !c.IsSet("timeout") {
 		o.timeout, err = router.TimeoutFromEnvironment()
 		if err != nil {
 			return shell.UsageError{Err: err}
 		}
 	}
+	// The webhook's flags are read in any case; validate refuses them without --webhook.
 	o.webhook = sinks.WebhookOptions{URL: c.String("webhook"), Group: o.group, Concurrency: o.concurrency,
 		Headers: http.Header{}}
 	for _, h := range c.StringSlice("header") {
@@ -161,6 +166,7 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 		}
 		o.webhook.Headers.Add(name, value)
 	}
+	// The secret is in a file, so that it is not in the list of processes.
 	if file := c.String("secret-file"); file != "" {
 		raw, err := os.ReadFile(file)
 		if err != nil {
@@ -224,6 +230,7 @@ func (o *reactOptions) sink(sh *shell.Shell) (sink sinks.Sink, closeSink func(),
 		}
 		return w, w.Close, nil
 	}
+	// A command needs no closing: its processes have ended when no attempt is running.
 	command, err := sinks.NewCommand(sinks.CommandOptions{Args: o.command, Group: o.group,
 		Env: childEnvironment(sh, o.passToken), Output: printLine(sh, o.concurrency)})
 	if err != nil {
@@ -232,8 +239,8 @@ func (o *reactOptions) sink(sh *shell.Shell) (sink sinks.Sink, closeSink func(),
 	return command, func() {}, nil
 }
 
-// childEnvironment is this process's with the cluster's endpoints. The cluster token is for the
-// program that was given it: a command gets it, or the name of its file, where that is wanted.
+// childEnvironment is this process's environment with the cluster's endpoints. The cluster token is for the
+// program that was given it: a command gets it, or the name of its file, only with --pass-token.
 func childEnvironment(sh *shell.Shell, withToken bool) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")

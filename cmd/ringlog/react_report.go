@@ -45,12 +45,14 @@ func printOutcome(sh *shell.Shell, o sinks.Outcome) {
 // and this says why.
 func printBreaker(sh *shell.Shell, openFor time.Duration) func(breaker.Change) {
 	return func(ch breaker.Change) {
+		// For programs one object for each change; people get what it means for the events.
 		switch {
 		case sh.JSON:
 			line := struct {
 				Breaker string  `json:"breaker"`
 				ForMs   float64 `json:"for_ms,omitempty"`
 			}{Breaker: ch.To.String()}
+			// Only the open state ends by time.
 			if ch.To == gobreaker.StateOpen {
 				line.ForMs = shell.Millis(openFor)
 			}
@@ -99,6 +101,7 @@ func printLine(sh *shell.Shell, concurrency int) func(sinks.Line) {
 
 // printReacted prints what a run did.
 func printReacted(sh *shell.Shell, sum sinks.Summary) error {
+	// Durations are in milliseconds for programs, and rounded for people.
 	out := struct {
 		sinks.Summary
 		MedianMs  float64 `json:"median_ms"`

@@ -56,7 +56,7 @@ func react(ctx context.Context, sh *shell.Shell, o reactOptions, sink sinks.Sink
 	return errors.Join(err, printReacted(sh, sum), o.verdict(ctx, sum))
 }
 
-// prepareGroup makes the group where it is not there, and returns how many deliveries it
+// prepareGroup creates the group if there is none, and returns how many deliveries it
 // allows.
 func (o *reactOptions) prepareGroup(ctx context.Context, sh *shell.Shell,
 	c *client.Client) (maxDeliver uint64, err error) {
@@ -112,8 +112,9 @@ func (o *reactOptions) removeGroup(ctx context.Context, c *client.Client) error 
 	return nil
 }
 
-// settings are the options as the reactor takes them.
+// settings converts the options to those of the reactor.
 func (o *reactOptions) settings(sh *shell.Shell, c *client.Client, sink sinks.Sink) sinks.Options {
+	// The group exists by now, and running attempts extend their deliveries (AutoProgress).
 	join := func(ctx context.Context, hold int) (sinks.Member, error) {
 		m, err := c.JoinGroup(ctx, o.group, client.GroupOptions{NoCreate: true, Prefetch: hold, AutoProgress: true})
 		if err != nil {
@@ -143,10 +144,10 @@ func processName() string {
 	return fmt.Sprintf("%.200s:%d", host, os.Getpid())
 }
 
-// newOwnName is a name that no other group has.
+// newOwnName returns a name that no other group has.
 func newOwnName() string { return fmt.Sprintf("react-%d-%.8s", os.Getpid(), uuid.NewString()) }
 
-// untilSettled reports when the group has settled all that is in the log now.
+// untilSettled returns a function that reports whether the group has committed all that is in the log now.
 func (o *reactOptions) untilSettled(ctx context.Context,
 	c *client.Client) (settled func(context.Context) (bool, error), err error) {
 	end, err := router.OnClient(c).Last(ctx)
@@ -159,7 +160,8 @@ func (o *reactOptions) untilSettled(ctx context.Context,
 	}, nil
 }
 
-// verdict makes a run that was to do a certain amount, and did not, an error.
+// verdict returns an error if the run was limited by -n or --until-end and deliveries were not handled: dead ones,
+// and with -n failed ones, too.
 func (o *reactOptions) verdict(ctx context.Context, sum sinks.Summary) error {
 	failed := sum.Dead
 	if o.count > 0 {

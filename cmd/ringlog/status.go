@@ -35,6 +35,7 @@ func showStatus(ctx context.Context, sh *shell.Shell) error {
 			"members", membersText(s.Members), "cursors", cursorsText(s.Cursors),
 			"clients", clientsText(s.Subscriptions.ClientStats), "handler timeouts", timeoutsText(s.Timeouts),
 			"dead letters", fmt.Sprintf("%d (%d being redriven)", s.DeadLetters.Count, s.DeadLetters.Redriven)}
+		// One line for each problem, the worst first.
 		for _, bad := range problems(s) {
 			facts = append(facts, "problem", bad)
 		}
@@ -50,7 +51,7 @@ func leaderText(s nodeStatus) string {
 	return fmt.Sprintf("%s at %s (term %d)", s.LeaderID, s.LeaderHTTP, s.Term)
 }
 
-// offsetsText is the range of the log.
+// offsetsText prints the range of the log.
 func offsetsText(s nodeStatus) string {
 	if s.FirstOffset > s.LastOffset {
 		return "none: the log is empty"
@@ -67,6 +68,7 @@ func quorumText(q api.Quorum) string {
 func membersText(members []api.Member) string {
 	var parts []string
 	for _, m := range members {
+		// Only what is out of the ordinary is said: a voter that is healthy has its id alone.
 		state := ""
 		if !m.Voter {
 			state = " non-voter"
@@ -92,7 +94,7 @@ func cursorsText(cursors []api.Cursor) string {
 // confirms what a member has ten times a second and more.
 const stalledAfter = time.Second
 
-// diskText is how much room a member has.
+// diskText prints how much space a member has, and how much it needs if that is too little.
 func diskText(d *api.Disk) string {
 	const mib = 1 << 20
 	switch {
@@ -105,14 +107,15 @@ func diskText(d *api.Disk) string {
 	}
 }
 
-// refusesAppends reports whether the cluster takes no events for want of space: as many
-// voters are full as leave no majority. A full leader alone hands over.
+// refusesAppends reports whether the cluster refuses events for lack of space: the voters that
+// are not full are no majority. If the leader alone is full, it hands over.
 func refusesAppends(s nodeStatus) bool {
 	voters, full := 0, 0
 	for _, m := range s.Members {
 		if m.Voter {
 			voters++
 		}
+		// A disk that nobody has reported on counts as not full.
 		if m.Voter && m.Disk != nil && m.Disk.Full {
 			full++
 		}

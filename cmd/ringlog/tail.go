@@ -18,15 +18,15 @@ import (
 type tailOptions struct {
 	from     *api.Position // nil is not said
 	filter   event.Filter
-	cursor   string
+	cursor   string // "" reads the log without one
 	noCommit bool
 	count    uint64 // 0 is no end
-	untilEnd bool
+	untilEnd bool   // stop at the end that the log has now
 
 	consistency client.Consistency
-	minOffset   uint64
-	local       bool // only the first endpoint, whoever leads
-	journal     bool // what that node notes of an outage, too
+	minOffset   uint64 // that the node must have first; 0 is none
+	local       bool   // only the first endpoint, whoever leads
+	journal     bool   // what that node notes of an outage, too
 }
 
 // filterFlags choose events.
@@ -90,6 +90,7 @@ func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 	if err != nil {
 		return o, err
 	}
+	// Without --from a log is read from its end, and a new cursor from the start: nil lets them differ.
 	if c.IsSet("from") {
 		from, err := shell.ParsePosition("from", c.String("from"))
 		if err != nil {
@@ -124,6 +125,7 @@ func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 // tail prints events until ctx ends, or what the options say.
 func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 	if o.local {
+		// A copy, so that the endpoints of the shell stay as they were given.
 		first := *sh
 		first.Endpoints = sh.Endpoints[:1]
 		sh = &first
@@ -136,6 +138,7 @@ func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 	ctx, stop := sh.WhileRead(ctx)
 	defer stop()
 	p := shell.NewPrinter(sh)
+	// The two readers differ in where the position is kept: here, or in the cluster.
 	read := tailLog
 	if o.cursor != "" {
 		read = tailCursor
@@ -153,8 +156,8 @@ func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 	return err
 }
 
-// withJournal reads the log and the journal side by side. What lasts until the end of
-// the log has the journal's records after it: they are newer.
+// withJournal reads the log and the journal side by side. With untilEnd the journal's records
+// come after the log's events: they are newer.
 func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(context.Context) error) error {
 	// Up to the end of the log, the journal is read once, after it.
 	if untilEnd {
@@ -183,6 +186,7 @@ func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(c
 
 // tailLog prints the events of the log.
 func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Printer) error {
+	// Without --from a tail shows what is appended from now on.
 	from := api.Position{Kind: api.AtEnd}
 	if o.from != nil {
 		from = *o.from
@@ -193,6 +197,7 @@ func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Prin
 	for ev, err := range c.Tail(ctx, options) {
 		var gap *client.GapError
 		switch {
+		// A gap is reported, and the reading continues after it.
 		case errors.As(err, &gap):
 			err = p.Gap(gap.Gap)
 		case err == nil:

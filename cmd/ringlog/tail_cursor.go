@@ -36,6 +36,7 @@ func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.P
 		return err
 	}
 	defer func() { err = errors.Join(err, t.cur.Close()) }()
+	// Opened before, the cursor has its own position: --from would be ignored silently.
 	if info := t.cur.Info(); o.from != nil && info.Generation > 1 {
 		p.Sh.Say("the cursor %s exists and resumes after %d: --from applies to a new one (to move it: ringlog "+
 			"cursor seek %s --to …)", info.Name, info.Committed, info.Name)
@@ -60,6 +61,7 @@ func (t *cursorTail) step(ctx context.Context) error {
 	if errors.As(err, &gap) {
 		err = t.gap(gap.Gap)
 	}
+	// A batch may have more than is wanted: the rest is not printed, and not committed.
 	for i := range events {
 		if err == nil && t.left > 0 {
 			err = t.event(&events[i])
@@ -71,12 +73,14 @@ func (t *cursorTail) step(ctx context.Context) error {
 	return t.commit(ctx)
 }
 
+// event prints an event; the next commit includes it.
 func (t *cursorTail) event(ev *event.Event) error {
 	t.left--
 	t.last = ev.Offset
 	return t.p.Event(ev)
 }
 
+// gap prints a gap; the next commit passes it, so that it is reported once.
 func (t *cursorTail) gap(g client.Gap) error {
 	t.last = max(t.last, g.To)
 	return t.p.Gap(g)

@@ -46,6 +46,7 @@ func (j *journalTail) follow(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		// Nobody reads the output any more: asking again would not help.
 		case errors.As(err, &failed):
 			return err
 		case errors.As(err, &answer) && answer.Code == api.NotFound:
@@ -60,20 +61,22 @@ func (j *journalTail) follow(ctx context.Context) error {
 	}
 }
 
-// outputError is a failure to print.
+// outputError is a failure to print, which ends the tail; failures of the node do not.
 type outputError struct{ error }
 
 func (e outputError) Unwrap() error { return e.error }
 
-// stream prints records until the node goes.
+// stream prints records until the node ends the stream, or until an error; it never returns nil.
 func (j *journalTail) stream(ctx context.Context) error {
 	if err := j.begin(ctx); err != nil {
 		return err
 	}
 	query := url.Values{"follow": {"true"}}
+	// After a failure the stream resumes after the newest record printed.
 	if j.seq > 0 {
 		query.Set("after", strconv.FormatUint(j.seq, 10))
 	}
+	// The node sends what it has after that record, then each new one.
 	body, err := j.sh.Open(ctx, j.base, outagePath+"?"+query.Encode())
 	if err != nil {
 		return err
@@ -98,6 +101,7 @@ func (j *journalTail) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Another journal, of a node whose folder was replaced, say, numbers its records from the start.
 	if now.Journal != j.journal {
 		j.journal, j.seq = now.Journal, 0
 	}
@@ -113,9 +117,11 @@ func (j *journalTail) printUnrecorded(ctx context.Context) error {
 	}
 	err := j.sh.Ask(ctx, j.base, outagePath, &now)
 	var answer *api.Error
+	// An older node has no journal.
 	if errors.As(err, &answer) && answer.Code == api.NotFound {
 		return nil
 	}
+	// A record that the log has recorded is left to the log.
 	for i := 0; i < len(now.Records) && err == nil; i++ {
 		var r localRecord
 		err = json.Unmarshal(now.Records[i], &r)

@@ -127,6 +127,7 @@ func awaitAgreement(ctx context.Context, ask func(context.Context) shell.Finding
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	for {
+		// A finding that was cut short by the end of ctx does not replace the one before.
 		if next := ask(ctx); ctx.Err() == nil || f.Check == "" {
 			f = next
 		}
@@ -171,6 +172,7 @@ func judgeDigests(at map[uint64]map[string]int, nodes int) shell.Finding {
 	f := shell.Finding{Check: "digest", Found: "there is no index at which all nodes have a digest"}
 	newest := uint64(0)
 	for index, digests := range at {
+		// An index counts if as many digests were reported for it as there are nodes.
 		reported := 0
 		for _, n := range digests {
 			reported += n
@@ -195,6 +197,7 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 	if f.Found != "" {
 		return f
 	}
+	// Of the common range, only the newest events where --last says so.
 	if newest > 0 && last >= newest {
 		first = max(first, last-newest+1)
 	}
@@ -212,6 +215,7 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 			f.Found = s.err.Error()
 			return f
 		}
+		// All nodes hash the same ranges, so their sums correspond by index.
 		for i, mine := range s.value {
 			if mine != sums[0].value[i] {
 				f.Found = fmt.Sprintf("%s and %s differ in the offsets %d to %d", sums[0].url, s.url, mine.from,
@@ -257,8 +261,8 @@ func commonRange(ctx context.Context, sh *shell.Shell, urls []string) (first, la
 
 // rangeSum is the hash of some events, as they are printed.
 type rangeSum struct {
-	from, to uint64
-	sum      string
+	from, to uint64 // offsets, both included
+	sum      string // SHA-256, in hex
 }
 
 const eventsPerSum = 1000
@@ -271,6 +275,7 @@ func sumRange(ctx context.Context, sh *shell.Shell, url string, first, last uint
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
 	in := bufio.NewReaderSize(body, 1<<20)
+	// Events are hashed as they arrive: a log does not fit into memory.
 	h := sha256.New()
 	from := first
 	for next := first; next <= last; next++ {
@@ -318,6 +323,7 @@ func compareCursors(ctx context.Context, sh *shell.Shell, urls []string) shell.F
 					Found: fmt.Sprintf("%s has %s, %s has %s", answers[0].url, answers[0].value, a.url, a.value)}
 			}
 		}
+		// Each cursor's text has the word once.
 		n := strings.Count(answers[0].value, "generation")
 		return shell.Finding{Check: "cursors", OK: true,
 			Found: fmt.Sprintf("%s with the same state on %s", shell.Count(n, "cursor"),

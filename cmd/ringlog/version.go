@@ -48,9 +48,11 @@ func buildVersion() build {
 	if !ok {
 		return b
 	}
+	// "(devel)", or nothing, is a build without a version.
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		b.Version = v
 	}
+	// The go command stamps the commit where it builds in a repository.
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":

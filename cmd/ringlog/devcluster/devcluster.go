@@ -65,9 +65,10 @@ type Cluster struct {
 	opts  Options
 	nodes []Node
 	spawn *spawner
-	exits chan Exit
+	exits chan Exit // buffered; an exit that does not fit is dropped
 
-	mu        sync.Mutex
+	mu sync.Mutex
+	// mu guards what follows.
 	processes map[string]*process // those running, by node id
 	closed    bool
 }
@@ -108,6 +109,7 @@ func (o *Options) fill() error {
 	if o.Env == nil {
 		o.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "RINGLOG_") })
 	}
+	// All ports are found in one call: two calls could find the same one.
 	ports, err := FreePorts(2 * o.Voters)
 	if err != nil {
 		return err
@@ -124,6 +126,7 @@ func (o *Options) fill() error {
 	return os.MkdirAll(o.Dir, 0o700)
 }
 
+// node returns the i-th voter, counted from 0: n1, n2 and so on.
 func (o *Options) node(i int) Node {
 	id := "n" + strconv.Itoa(i+1)
 	return Node{ID: id, HTTP: loopback(o.HTTPPorts[i]), Raft: loopback(o.RaftPorts[i]),
@@ -152,6 +155,7 @@ func FreePorts(n int) (ports []int, err error) {
 		if len(ports) == n {
 			return ports, nil
 		}
+		// The listener stays open until the end, so that no port is found twice.
 		port := firstPort + rand.IntN(lastPort-firstPort)
 		if l, err := net.Listen("tcp", loopback(port)); err == nil {
 			listeners, ports = append(listeners, l), append(ports, port)
@@ -189,7 +193,7 @@ func (c *Cluster) PID(id string) int {
 	return 0
 }
 
-// running reports a node whose process has not ended.
+// running returns the process of a node, nil where none runs.
 func (c *Cluster) running(id string) *process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,7 +203,7 @@ func (c *Cluster) running(id string) *process {
 // Exits reports processes that ended by themselves.
 func (c *Cluster) Exits() <-chan Exit { return c.exits }
 
-// others are the URLs that a node joins through.
+// others returns the URLs that a node joins through, separated by commas.
 func (c *Cluster) others(id string) string {
 	var urls []string
 	for _, n := range c.nodes {

@@ -20,7 +20,8 @@ type process struct {
 	done chan struct{} // closed when it has ended
 	err  error         // valid after done
 
-	mu    sync.Mutex
+	mu sync.Mutex
+	// mu guards asked.
 	asked bool // this package ended it
 }
 
@@ -28,13 +29,15 @@ type process struct {
 // kernel sends a child its parent-death signal when the thread that started it
 // ends, not the process.
 type spawner struct {
-	start chan func()
+	start chan func() // what the thread runs, in order
 	done  sync.WaitGroup
 }
 
+// newSpawner starts the thread; close ends it.
 func newSpawner() *spawner {
 	s := &spawner{start: make(chan func())}
 	s.done.Go(func() {
+		// Never unlocked: the thread is this goroutine's until it ends.
 		runtime.LockOSThread()
 		for start := range s.start {
 			start()
@@ -43,12 +46,14 @@ func newSpawner() *spawner {
 	return s
 }
 
+// run starts a process on the spawner's thread, and returns once it has started or failed.
 func (s *spawner) run(cmd *exec.Cmd) error {
 	result := make(chan error, 1)
 	s.start <- func() { result <- cmd.Start() }
 	return <-result
 }
 
+// close ends the thread, and with it on Linux all processes that still run: call it after they have ended.
 func (s *spawner) close() {
 	close(s.start)
 	s.done.Wait()
@@ -62,6 +67,7 @@ func (c *Cluster) Restart(id string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// Close sets closed under the same lock, so that no process starts after it.
 	if c.closed || c.processes[id] != nil {
 		return fmt.Errorf("devcluster: start %s: it runs, or the cluster is closed", id)
 	}
@@ -103,6 +109,7 @@ func (c *Cluster) launch(n Node) (*process, error) {
 func (c *Cluster) reap(n Node, p *process) {
 	p.err = p.cmd.Wait()
 	c.mu.Lock()
+	// The process is gone from the map before done is closed: whoever waited can start the node again.
 	if c.processes[n.ID] == p {
 		delete(c.processes, n.ID)
 	}
@@ -131,7 +138,8 @@ func (p *process) signal(s os.Signal) error {
 	return nil
 }
 
-// Signal sends a node a signal that does not end it, such as SIGSTOP.
+// Signal sends a node a signal that does not end it, such as SIGSTOP. If it ends the node nonetheless, Exits
+// reports that.
 func (c *Cluster) Signal(id string, s os.Signal) error {
 	p := c.running(id)
 	if p == nil {
@@ -161,6 +169,7 @@ func (c *Cluster) end(ctx context.Context, id string, s os.Signal) error {
 		return nil
 	case <-ctx.Done():
 	}
+	// SIGKILL cannot be ignored, so the process ends soon: nothing bounds this wait.
 	err := p.signal(syscall.SIGKILL)
 	<-p.done
 	return errors.Join(fmt.Errorf("devcluster: end %s: it did not end in time and was killed", id), err)
@@ -175,6 +184,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 	if again {
 		return nil
 	}
+	// All but the leader stop first, at the same time; then whoever is left.
 	leading := c.leading(ctx)
 	err := errors.Join(c.stopWhere(ctx, func(n Node) bool { return n.ID != leading }),
 		c.stopWhere(ctx, func(Node) bool { return true }))
@@ -182,8 +192,8 @@ func (c *Cluster) Close(ctx context.Context) error {
 	return err
 }
 
-// leading is the node that leads, if one says so. It is to end last: handing over to
-// a node that is going as well takes long.
+// leading returns the node that leads, "" if none says so. It has to end last: a hand-over to
+// a node that is stopping as well takes long.
 func (c *Cluster) leading(ctx context.Context) (id string) {
 	for _, n := range c.nodes {
 		if c.PID(n.ID) == 0 {
@@ -217,6 +227,7 @@ func (n Node) LogTail(lines int) string {
 		return err.Error()
 	}
 	defer f.Close()
+	// Only the end of a long log is read; its first line may be cut.
 	if info, err := f.Stat(); err == nil && info.Size() > window {
 		if _, err := f.Seek(-window, io.SeekEnd); err != nil {
 			return err.Error()

@@ -60,6 +60,7 @@ func (c *Cluster) WaitLeader(ctx context.Context) (leader Status, err error) {
 				continue
 			}
 			s, err := c.Status(ctx, n)
+			// Last offset 0 is a node that has applied no event of the new cluster yet.
 			if err != nil || s.LeaderID == "" || s.LastOffset == 0 {
 				return false
 			}
@@ -68,6 +69,7 @@ func (c *Cluster) WaitLeader(ctx context.Context) (leader Status, err error) {
 				leader = s
 			}
 		}
+		// All name one leader, and that one says so itself.
 		return len(names) == 1 && names[leader.NodeID]
 	})
 	return leader, err
@@ -83,6 +85,7 @@ func (c *Cluster) WaitEqual(ctx context.Context, index uint64) (digest Status, e
 				continue
 			}
 			s, err := c.Status(ctx, n)
+			// A stopped node is left out; one that runs and does not answer is waited for.
 			if err != nil || s.Digest.Index < index {
 				return false
 			}
@@ -103,6 +106,7 @@ func (c *Cluster) Until(ctx context.Context, what string, ok func() bool) error 
 	for !ok() {
 		select {
 		case <-tick.C:
+		// The exit is taken from Exits: it is reported here instead.
 		case x := <-c.exits:
 			return fmt.Errorf("devcluster: wait for %s: %w", what, x)
 		case <-ctx.Done():

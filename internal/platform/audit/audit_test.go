@@ -136,7 +136,7 @@ func TestTheListsAreTheSameWithoutTheFindings(t *testing.T) {
 	}
 }
 
-// The findings as recorded, and those of them that the documents speak against: as
+// The findings as recorded, and those that the documents contradict: as
 // the catalogue's README lists them.
 func TestTheVerdicts(t *testing.T) {
 	r := Run(event.Builtin(), Evidence{})
@@ -233,8 +233,8 @@ func evidences() *rapid.Generator[Evidence] {
 	})
 }
 
-// Whatever a cluster shows: every name is in exactly one class, by the rule; what is
-// seen and asked for is there; and all numbers add up.
+// For any evidence of a cluster, every name is in exactly one class, by the rule; what is
+// seen or subscribed to is in the report; and all numbers add up.
 func TestEveryNameIsInOneClass(t *testing.T) {
 	before := Run(event.Builtin(), Evidence{})
 	rapid.Check(t, func(t *rapid.T) {
@@ -275,7 +275,7 @@ func TestEveryNameIsInOneClass(t *testing.T) {
 	})
 }
 
-// checkClass holds a class against the rule, said in other words than classOf.
+// checkClass checks a class by the rule, written differently than in classOf.
 func checkClass(t *rapid.T, e Entry) {
 	defined := e.Status == event.StatusCanonical || e.Status == event.StatusCluster
 	want := map[[2]bool]Class{{true, true}: Connected, {true, false}: Orphan, {false, true}: Dead, {false, false}: Unwired}[[2]bool{len(e.Emitters) != 0, len(e.Subscribers) != 0}]

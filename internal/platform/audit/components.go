@@ -36,6 +36,7 @@ func newComponents(d *Declarations) components {
 		if one.Class != "" {
 			c.known[one.Class] = one.Name
 		}
+		// The file names the coordinator's module, which may read like another coordinator.
 		if module := moduleOf(one.File); module != "" {
 			c.modules[module] = one.Name
 		}
@@ -75,6 +76,7 @@ func moduleOf(written string) string {
 // snake spells a class as a module: NodeRecoveryDaemon as node_recovery_daemon.
 func snake(class string) string {
 	var b strings.Builder
+	// Each capital letter begins a word; those of an abbreviation are words of their own.
 	for i, r := range class {
 		if 'A' <= r && r <= 'Z' {
 			if i > 0 {

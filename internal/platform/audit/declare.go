@@ -57,6 +57,7 @@ type Spellings interface {
 
 // Declared returns the declarations of a catalogue.
 func Declared(c *event.Catalogue) *Declarations {
+	// OrphanEvents and DeadSubscriptions stay out: they are findings, which Recorded takes.
 	w := c.Wiring()
 	return &Declarations{
 		Types:        slices.Concat(c.Definitions(), c.Own()),
@@ -80,6 +81,7 @@ type wire struct {
 
 // emitters returns the declared emitters. An emitter in a test does not count: no process receives its events.
 func (d *Declarations) emitters(names components) (list []wire) {
+	// add leaves out cells that name no event or no particular component.
 	add := func(t event.Type, component string, basis Basis, places ...string) {
 		if t != "" && !isEverybody(component) {
 			list = append(list, wire{t, Wire{Component: names.canonical(component), Basis: basis, Places: places}})
@@ -114,6 +116,7 @@ func (d *Declarations) emitters(names components) (list []wire) {
 // subscribers returns the declared subscribers. Those in the platform's definitions are left out: one that is not
 // in the lists and tables below either was copied from a finding.
 func (d *Declarations) subscribers(names components) (list []wire) {
+	// add leaves out cells that name no particular component.
 	add := func(t event.Type, component string, basis Basis, pattern string) {
 		if !isEverybody(component) {
 			list = append(list, wire{t, Wire{Component: names.canonical(component), Basis: basis, Pattern: pattern}})

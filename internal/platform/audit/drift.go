@@ -34,6 +34,7 @@ func (b *book) drift() []Drift {
 	list := slices.Concat(
 		b.valueDrift(), b.aliasDrift(), b.writtenDrift(), b.spellingDrift(), b.componentDrift(),
 		fieldDrift(b.declared.Types))
+	// Several of the parts come from maps, so the order has to be made here.
 	slices.SortStableFunc(list, func(x, y Drift) int {
 		return cmp.Or(cmp.Compare(x.Kind, y.Kind), slices.Compare(x.Names, y.Names))
 	})
@@ -50,6 +51,7 @@ func (b *book) valueDrift() (list []Drift) {
 			names := []string{string(d.Name), d.Value}
 			list = append(list, Drift{Kind: DriftValue, Names: names, Detail: "the value is not the lower-cased name"})
 		}
+		// This is independent of the value: a type may have both.
 		if strings.HasSuffix(string(d.Name), "_COMPLETE") {
 			names := []string{string(d.Name)}
 			list = append(list, Drift{Kind: DriftEnding, Names: names, Detail: "other types end in _COMPLETED"})
@@ -70,6 +72,7 @@ func (b *book) aliasDrift() (list []Drift) {
 			Names:  []string{string(r.Type), string(d.Name)},
 			Detail: fmt.Sprintf("stored as %s", r.Type),
 		}
+		// Such an alias reads like the name of another type.
 		if r.Renamed {
 			one.Detail += fmt.Sprintf(", although %sD is a type of its own", d.Name)
 		}
@@ -105,6 +108,7 @@ func (b *book) writtenDrift() (list []Drift) {
 		found[k] = append(found[k], s.by)
 	}
 	for k, by := range found {
+		// One entry for each spelling, with all components that use it.
 		r, _ := b.declared.Spellings.Resolve(k[1])
 		slices.Sort(by)
 		list = append(list, Drift{
@@ -133,6 +137,7 @@ func (b *book) spellingDrift() (list []Drift) {
 	same := map[string][]string{}
 	for name, e := range b.entries {
 		if e.Class != Alias || b.isNamesake(e) {
+			// Aliases are left to aliasDrift, except one that reads like another type.
 			key := strings.Join(stems(string(name)), "_")
 			same[key] = append(same[key], string(name))
 		}
@@ -161,6 +166,7 @@ func (b *book) isNamesake(e *Entry) bool {
 // stems returns the words of a name without their endings.
 func stems(name string) []string {
 	words := strings.Split(strings.ToUpper(name), "_")
+	// One ending is cut from each word, unless fewer than four letters would be left.
 	for i, w := range words {
 		for _, ending := range []string{"ION", "ING", "URE", "ED", "S", "E"} {
 			if short, cut := strings.CutSuffix(w, ending); cut && len(short) >= 4 {

@@ -208,6 +208,7 @@ func (c *Computed) subscriptions(coordinator string) (listed, others, matched []
 				any = true
 			}
 		}
+		// Each type is in one list only, that of the strongest way.
 		switch {
 		case own:
 			listed = append(listed, string(name))
@@ -277,6 +278,7 @@ func (c *Computed) wireWords(e *Entry, list []Wire) (words []string) {
 
 // words prints a wire: its component, and where it is declared or was seen.
 func (w Wire) words() string {
+	// The basis first, then what is known of it: a pattern, places in the source, or a number of events.
 	where := strings.ReplaceAll(string(w.Basis), "_", " ")
 	if w.Pattern != "" {
 		where += ": " + w.Pattern
@@ -306,6 +308,7 @@ func (r *Report) addNow() {
 func tallyOf(findings []Finding) []Tally {
 	list := []Tally{}
 	for _, kind := range FindingKinds() {
+		// Every kind and every verdict is in the list, so that a report always has the same rows.
 		t := Tally{Kind: kind, Verdicts: map[Verdict]int{}}
 		for _, v := range Verdicts() {
 			t.Verdicts[v] = 0

@@ -16,6 +16,7 @@ type graph struct {
 	edges      []edge
 }
 
+// edge is an arrow of the graph.
 type edge struct {
 	from, to string // ids
 	loose    bool   // subscribed by a pattern
@@ -63,6 +64,7 @@ func (g *graph) add(seen map[edge]bool, e edge) {
 
 // named drops the wires by pattern of components that also have one by name.
 func named(list []Wire) (out []Wire) {
+	// A component counts as named if one of its wires has no pattern.
 	byName := map[string]bool{}
 	for _, w := range list {
 		byName[w.Component] = byName[w.Component] || w.Pattern == ""
@@ -80,6 +82,7 @@ func eventID(t event.Type) string { return "e_" + strings.ReplaceAll(string(t), 
 
 // colour returns the colour of a class, the same in both formats.
 func colour(c Class) string {
+	// Green needs no attention, orange and red do; violet are names that are no types.
 	switch c {
 	case Connected:
 		return "#c8e6c9"
@@ -96,6 +99,7 @@ func colour(c Class) string {
 // dot writes the graph for Graphviz.
 func (g *graph) dot(w io.Writer) {
 	fmt.Fprint(w, "digraph wiring {\n  rankdir=LR;\n  node [fontname=\"sans-serif\"];\n")
+	// Components have the ids that graph gave them: c1, c2 and so on, in this order.
 	for i, name := range g.components {
 		fmt.Fprintf(w, "  c%d [shape=box, label=%s];\n", i+1, quoted(name))
 	}
@@ -104,6 +108,7 @@ func (g *graph) dot(w io.Writer) {
 			eventID(e.Name), quoted(colour(e.Class)), quoted(string(e.Name)), quoted(string(e.Class)))
 	}
 	for _, e := range g.edges {
+		// Dashed: the subscription matches the event by a pattern, and does not name it.
 		style := ""
 		if e.loose {
 			style = " [style=dashed]"
@@ -121,6 +126,7 @@ func quoted(s string) string {
 // mermaid writes the graph as a flow chart for Mermaid.
 func (g *graph) mermaid(w io.Writer) {
 	fmt.Fprint(w, "flowchart LR\n")
+	// Components have the ids that graph gave them: c1, c2 and so on, in this order.
 	for i, name := range g.components {
 		fmt.Fprintf(w, "  c%d[%s]\n", i+1, entity(name))
 	}
@@ -134,6 +140,7 @@ func (g *graph) mermaid(w io.Writer) {
 		}
 		fmt.Fprintf(w, "  %s %s %s\n", e.from, arrow, e.to)
 	}
+	// Each event refers to the style of its class by name.
 	for _, c := range Classes() {
 		fmt.Fprintf(w, "  classDef %s fill:%s,stroke:#616161,color:#212121\n", c, colour(c))
 	}

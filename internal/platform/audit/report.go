@@ -122,6 +122,7 @@ func (c *Computed) Of(class Class) (list []event.Type) {
 // newBook enters everything that is declared.
 func newBook(d *Declarations) *book {
 	b := &book{declared: d, names: newComponents(d), entries: map[event.Type]*Entry{}}
+	// Names that the documents define or mention come first: they have a status.
 	for _, def := range slices.Concat(d.Types, d.Mentioned) {
 		b.entries[def.Name] = &Entry{
 			Name:     def.Name,
@@ -163,6 +164,7 @@ func (b *book) addWires(list []wire, side func(*Entry) *[]Wire) {
 		if w.event != "" {
 			continue
 		}
+		// A pattern stands for all names known by now.
 		for name, e := range b.entries {
 			if event.MatchPattern(w.Pattern, name) {
 				add(side(e), w.Wire)
@@ -220,11 +222,13 @@ func (b *book) listen(list []listener) {
 func (b *book) addUncounted(d *event.Definition) {
 	e := b.entries[d.Name]
 	for _, written := range d.Emitters {
+		// An emitter in a test is shown, but emits nothing in the platform.
 		if isPlace(written) && isTest(written) {
 			e.TestEmitters = append(e.TestEmitters, written)
 		}
 	}
 	for _, written := range d.Subscribers {
+		// A subscriber that no list or table declares was copied from a finding.
 		if name := b.names.canonical(written); !hasComponent(e.Subscribers, name) {
 			e.Unbacked = append(e.Unbacked, name)
 		}
@@ -309,6 +313,7 @@ func (b *book) report() *Report {
 		r.Types = append(r.Types, *b.entries[name])
 		r.Totals[b.entries[name].Class]++
 	}
+	// The other parts are computed from the entries, which are complete now.
 	r.Drift = b.drift()
 	r.Components = b.components(r.Types)
 	r.Layers = layersOf(b.declared.Coordinators, r.Types)

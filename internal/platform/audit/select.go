@@ -25,6 +25,7 @@ var (
 // ParseLists reads a comma separated list of names; "" is none.
 func ParseLists(text string) (names []string, err error) {
 	for part := range strings.SplitSeq(text, ",") {
+		// Empty parts, as in a list that ends with a comma, are skipped.
 		part = strings.ToLower(strings.TrimSpace(part))
 		if part == "" {
 			continue
@@ -107,6 +108,7 @@ func (r *Report) About(component string) (*Report, error) {
 		return nil, fmt.Errorf("audit: %q: %w", component, ErrNoComponent)
 	}
 	out := *r
+	// A type concerns the component if it has a wire of it, or if its definition alone names it.
 	out.Types = slices.DeleteFunc(slices.Clone(r.Types), func(e Entry) bool {
 		wired := hasComponent(e.Emitters, name) || hasComponent(e.Subscribers, name)
 		return !wired && !slices.Contains(e.Unbacked, name)
@@ -121,6 +123,7 @@ func (r *Report) About(component string) (*Report, error) {
 		about := slices.ContainsFunc(out.Types, func(e Entry) bool { return slices.Contains(d.Names, string(e.Name)) })
 		return !about && !slices.Contains(d.Names, name)
 	})
+	// Layers and categories count all components, so they say nothing about one.
 	out.Layers, out.Categories, out.Tally = []Layer{}, []Category{}, tallyOf(out.Findings)
 	return &out, nil
 }

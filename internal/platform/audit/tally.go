@@ -54,6 +54,7 @@ func (b *book) components(types []Entry) []Component {
 			Delegate: c.Delegate, Declared: c.Declared,
 		})
 	}
+	// Components that only wires name come after the registry's, sorted.
 	others := map[string]bool{}
 	for _, e := range types {
 		for _, w := range slices.Concat(e.Emitters, e.Subscribers) {
@@ -86,6 +87,7 @@ func wiresByComponent(e Entry) map[string]part {
 		p.emits = true
 		parts[w.Component] = p
 	}
+	// A component may subscribe by name and by pattern; count decides which one counts.
 	for _, w := range e.Subscribers {
 		p := parts[w.Component]
 		p.named = p.named || w.Pattern == ""
@@ -132,6 +134,7 @@ func layersOf(registry []event.Coordinator, types []Entry) []Layer {
 		layers[c.Layer].Coordinators++
 		of[c.Name] = c.Layer
 	}
+	// For each type, find the layers that emit it or subscribe to it, before they are counted.
 	for _, e := range types {
 		emitted, subscribed := map[int]bool{}, map[int]bool{}
 		for name, how := range wiresByComponent(e) {

@@ -38,6 +38,7 @@ func ParseFormat(name string) (Format, error) {
 
 // Write writes the report.
 func (r *Report) Write(w io.Writer, f Format) error {
+	// Graphs are written without checking each line: the flush at the end returns the first error.
 	out := bufio.NewWriter(w)
 	var err error
 	switch f {
@@ -91,6 +92,7 @@ func (r *Report) writeText(w io.Writer) error {
 	trimmed := &trimmer{w: w}
 	p := page{tabwriter.NewWriter(trimmed, 0, 0, 2, ' ', 0)}
 	fmt.Fprintln(p.out, r.scopeWords())
+	// The totals of all classes, with what each means.
 	var totals [][]any
 	for _, c := range Classes() {
 		totals = append(totals, []any{c, r.Totals[c], meaning(c)})
@@ -129,6 +131,7 @@ func (r *Report) writeText(w io.Writer) error {
 
 // meaning explains a class in the totals.
 func meaning(c Class) string {
+	// In the order of Classes; what is left is Unknown.
 	switch c {
 	case Connected:
 		return "emitted, and somebody listens"
@@ -204,6 +207,7 @@ func wiresText(list []Wire) string {
 		}
 		how[w.Component] = append(how[w.Component], known)
 	}
+	// The components keep the order of their first wire.
 	for i, n := range names {
 		names[i] = fmt.Sprintf("%s (%s)", n, strings.Join(how[n], ", "))
 	}
@@ -230,6 +234,7 @@ func (r *Report) writeDrift(p page) {
 // writeTallies writes the counts by component, by layer and by category.
 func (r *Report) writeTallies(p page) {
 	var rows [][]any
+	// A component that is not in the registry has no layer.
 	for _, c := range r.Components {
 		layer := "-"
 		if c.Layer > 0 {
@@ -248,6 +253,7 @@ func (r *Report) writeTallies(p page) {
 	rows = nil
 	for _, c := range r.Categories {
 		row := []any{dash(c.Name)}
+		// One column for each class, in the order of the header below.
 		for _, class := range Classes() {
 			row = append(row, c.Totals[class])
 		}
@@ -299,6 +305,7 @@ type trimmer struct {
 func (t *trimmer) Write(b []byte) (int, error) {
 	t.line = append(t.line, b...)
 	for {
+		// Whole lines only: what follows spaces at the end of the buffer is not known yet.
 		i := slices.Index(t.line, '\n')
 		if i < 0 {
 			return len(b), nil

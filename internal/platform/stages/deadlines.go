@@ -16,6 +16,7 @@ import (
 // Deadlines are the longest times that edges of flows may take. An edge without one is never late.
 type Deadlines map[edgeOf]time.Duration
 
+// edgeOf is an edge by its flow and ends, whose types have their canonical names.
 type edgeOf struct {
 	flow     string
 	from, to event.Type

@@ -81,6 +81,7 @@ func choose(flows []event.Flow, events []Event, only string) (chosen []event.Flo
 				t.at[i] = true
 			}
 		}
+		// A flow that was asked for is followed even without an event of the chain.
 		switch {
 		case only == f.Name:
 			return []event.Flow{f}, nil

@@ -34,9 +34,11 @@ func newWalk(f event.Flow, events []Event, causes []int) *walk {
 		used:   map[use]bool{},
 		into:   map[int][]event.Type{},
 	}
+	// The notes are looked up by edge, of which most have none.
 	for _, n := range f.EdgeNotes {
 		w.notes[n.Edge] = n
 	}
+	// Empty lists are [] in JSON, not null.
 	w.out = Run{Flow: f.Name, Document: f.Document, Starts: []Start{}, Edges: []Edge{}, Next: []Next{}}
 	return w
 }
@@ -179,6 +181,7 @@ func (w *walk) skip(i int) bool {
 // detour finds the path with the fewest edges that leads from an event seen so far to a type, and that event. Among
 // paths of equal length, the one from the newest event wins. It is a breadth-first search backwards from the type.
 func (w *walk) detour(to event.Type) (path []int, from int) {
+	// All paths of a round have the same number of edges; the first round has the empty one.
 	paths := [][]int{nil}
 	seen := map[event.Type]bool{to: true}
 	for len(paths) > 0 {
@@ -197,6 +200,7 @@ func (w *walk) detour(to event.Type) (path []int, from int) {
 				if i, ok := w.newest[cause]; ok && !w.used[use{i, edge}] && i > from {
 					path, from = way, i
 				}
+				// A stage that was reached by a shorter path is not extended again, which also ends cycles.
 				if !seen[cause] {
 					seen[cause] = true
 					longer = append(longer, way)
@@ -240,6 +244,7 @@ func (w *walk) missing(o *Options) {
 // next returns the missing edge out of event i.
 func (w *walk) next(i, edge int, optional bool, o *Options) Next {
 	e, from := w.edge(edge, ""), &w.events[i]
+	// Clocks may differ, so an event may be newer than Now: it has waited for no time.
 	waiting, limit := max(0, o.Now.Sub(from.At)), o.Deadlines.of(w.flow, edge)
 	return Next{
 		From:            e.From,

@@ -131,6 +131,7 @@ func (w *Watch) Overdue(now time.Time) (all []Overdue) {
 
 // missing returns the missing edges of a run that have a deadline.
 func (w *Watch) missing(r *watched) (list []Overdue) {
+	// A missing edge names the offset of its cause; since when it waits is the time of that event.
 	times := map[uint64]time.Time{}
 	for _, e := range r.events {
 		times[e.Offset] = e.At
@@ -139,6 +140,7 @@ func (w *Watch) missing(r *watched) (list []Overdue) {
 	chain := Follow(w.flows, r.id, r.events, Options{Now: r.events[len(r.events)-1].At, Deadlines: w.deadlines})
 	for _, f := range chain.Flows {
 		for _, n := range f.Next {
+			// Without a deadline an edge is never overdue, so it need not be kept.
 			limit := w.deadlines[edgeOf{f.Flow, n.From, n.To}]
 			if n.Optional || limit == 0 {
 				continue

@@ -34,6 +34,7 @@ func ParseFormat(text string) (Format, error) {
 
 // Write writes the chain. The text has times in the zone of the events' times.
 func (c *Chain) Write(w io.Writer, f Format) error {
+	// The chain is written at once, so that a failure of the encoder leaves no half of it.
 	var b bytes.Buffer
 	switch f {
 	case JSON:
@@ -67,6 +68,7 @@ func (c *Chain) way(b *bytes.Buffer) {
 	for i := range c.Events {
 		rows = append(rows, c.Events[i].line())
 	}
+	// The events are one table; each flow has one of its own.
 	columns(b, rows)
 	for i := range c.Flows {
 		c.Flows[i].text(b)
@@ -159,6 +161,7 @@ func columns(b *bytes.Buffer, rows []string) {
 
 // line returns an edge in columns. A skipped one took no time.
 func (e *Edge) line() string {
+	// An edge that was skipped has no event at one end at least, so no time between two.
 	took := ""
 	if e.State != Skipped {
 		took = Took(e.Seconds)
@@ -177,6 +180,7 @@ func (e *Edge) line() string {
 
 // line returns a missing edge in columns.
 func (n *Next) line() string {
+	// An optional edge is not missing: another one out of the stage was taken.
 	label, words := "missing", []string{}
 	switch {
 	case n.Overdue:
@@ -267,6 +271,7 @@ func (d *drawing) node(t event.Type, offset uint64, class string) string {
 // mermaid draws one flow: its starts, its edges, and what is missing.
 func (r *Run) mermaid(b *bytes.Buffer, n int) {
 	fmt.Fprintf(b, "  subgraph f%d[\"%s\"]\n", n, r.Flow)
+	// Nodes are drawn when they are first needed; starts may have no edge.
 	d := drawing{b, n, map[string]bool{}}
 	for _, s := range r.Starts {
 		d.node(s.Type, s.Offset, "")

@@ -69,6 +69,7 @@ func Command(sh *shell.Shell) *cli.Command {
 		Usage: "measure how fast a cluster is; publishes events, so use a cluster that holds nothing else"}
 	for _, w := range workloads() {
 		flags := benchFlags()
+		// Groups alone have members, keys and a prefetch.
 		if w.name == groupBench {
 			flags = append(flags, groupFlags()...)
 		}
@@ -121,6 +122,7 @@ func benchFlags() []cli.Flag {
 func benchOptionsOf(c *cli.Context) (o benchOptions, err error) {
 	o = benchOptions{events: c.Int("events"), batch: c.Int("batch"), callers: c.Int("callers"), csv: c.Bool("csv"),
 		yes: c.Bool("yes")}
+	// Sizes and the warm-up have forms of their own, so they are texts.
 	o.sizes, err = parseSizes(c.String("size"))
 	if err != nil {
 		return o, err
@@ -144,6 +146,7 @@ func benchOptionsOf(c *cli.Context) (o benchOptions, err error) {
 func parseSizes(list string) ([]int, error) {
 	var sizes []int
 	for part := range strings.SplitSeq(list, ",") {
+		// The limit of the cluster itself is checked later, by requireRoom.
 		n, err := strconv.Atoi(strings.TrimSpace(part))
 		if limit := event.DefaultLimits().EventBytes; err != nil || n < minBenchSize || n > limit {
 			return nil, shell.Usagef("--size %q: use %d to %d bytes, or several such as 256,1024,4096", part,
@@ -159,6 +162,7 @@ func parseSizes(list string) ([]int, error) {
 
 // parseWarmup reads a number of events or a time.
 func parseWarmup(text string) (amount, error) {
+	// A bare number counts events; a time has a unit.
 	if n, err := strconv.Atoi(text); err == nil {
 		if n < 0 || n > maxBenchEvents {
 			return amount{}, shell.Usagef("--warmup %d: use 0 to %d events, or a time such as 5s", n, maxBenchEvents)

@@ -32,6 +32,7 @@ type failoverOptions struct {
 // timingFlags are serve's, and passed on to the nodes.
 func timingFlags() []string { return []string{"heartbeat", "election-timeout", "leader-lease"} }
 
+// failoverCommand is the verb bench failover.
 func failoverCommand(sh *shell.Shell) *cli.Command {
 	flags := []cli.Flag{
 		&cli.IntFlag{Name: "voters", Usage: "number of nodes", Value: 3},
@@ -40,6 +41,7 @@ func failoverCommand(sh *shell.Shell) *cli.Command {
 		&cli.StringFlag{Name: "data-dir",
 			Usage: "new or empty `DIR` to keep data and logs in (default: a temporary one, removed at the end)"},
 	}
+	// Flags that are not set stay out, so that the nodes have serve's defaults.
 	for _, name := range timingFlags() {
 		flags = append(flags, &cli.StringFlag{Name: name, Usage: "as for serve"})
 	}
@@ -114,6 +116,7 @@ func benchFailover(ctx context.Context, sh *shell.Shell, o failoverOptions) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, cleanUp()) }()
+	// The election of the first leader is not measured.
 	if _, err := dev.WaitFormed(ctx, cluster); err != nil {
 		return err
 	}
@@ -160,6 +163,7 @@ func (f *failover) run(ctx context.Context) error {
 
 // perform does one act after the other.
 func (f *failover) perform(ctx context.Context) error {
+	// The first act begins once events are acknowledged: the time until then is no gap.
 	if err := f.writer.acknowledgedAfter(ctx, time.Now()); err != nil {
 		return err
 	}
@@ -203,6 +207,7 @@ func (f *failover) report(ctx context.Context, failed error) error {
 func (f *failover) audit(ctx context.Context) (*failoverAudit, error) {
 	ctx, cancel := context.WithTimeout(ctx, actWithin)
 	defer cancel()
+	// All events are read, not the writer's alone: the cluster's own count the elections.
 	a := newFailoverAudit(f.writer.all())
 	for ev, err := range f.admin.Tail(ctx,
 		client.TailOptions{From: client.FromStart(), NoFollow: true, Consistency: client.Linearizable}) {

@@ -16,7 +16,7 @@ const (
 	actStepDown = "step_down"
 )
 
-// failoverAct is what one act came to. Gap is the longest time between two
+// failoverAct is the outcome of one act. Gap is the longest time between two
 // acknowledged events around it; the parts follow each other from the act on.
 type failoverAct struct {
 	Act      string  `json:"act"`
@@ -79,8 +79,8 @@ func (f *failover) stepLeaderDown(ctx context.Context, _ devcluster.Status) erro
 	return err
 }
 
-// reviveKilled starts the killed node and waits until it has what the leader had when
-// it answered again.
+// reviveKilled starts the killed node and waits until it has applied what the leader had applied when
+// all nodes followed it.
 func (f *failover) reviveKilled(ctx context.Context, a failoverAct) error {
 	if err := f.cluster.Restart(a.From); err != nil {
 		return err
@@ -96,6 +96,7 @@ func (f *failover) reviveKilled(ctx context.Context, a failoverAct) error {
 	if err != nil {
 		return err
 	}
+	// Following the leader is not enough: the node has to have caught up with the log, too.
 	return f.cluster.Until(ctx, a.From+" to catch up", func() bool {
 		s, err := f.cluster.Status(ctx, n)
 		return err == nil && s.AppliedIndex >= leader.AppliedIndex
@@ -115,7 +116,7 @@ type observation struct {
 	leader  devcluster.Status
 }
 
-// observeEvery is how exactly the parts of a gap are measured.
+// observeEvery is how often a node is polled, and so the precision of the parts of a gap.
 const observeEvery = 4 * time.Millisecond
 
 // observe asks all nodes again and again until one leads a later term.
@@ -126,6 +127,7 @@ func (f *failover) observe(ctx context.Context, before devcluster.Status) (obser
 	var seen observation
 	var asking sync.WaitGroup
 	for _, n := range f.cluster.Nodes() {
+		// Each node is polled by itself, so that a dead one delays no other.
 		asking.Go(func() {
 			f.poll(watching, n, func(s devcluster.Status) {
 				mu.Lock()
@@ -154,6 +156,7 @@ func (f *failover) poll(ctx context.Context, n devcluster.Node, report func(devc
 	tick := time.NewTicker(observeEvery)
 	defer tick.Stop()
 	for {
+		// A node that does not answer is what an act causes: it is asked again.
 		if s, err := f.cluster.Status(ctx, n); err == nil {
 			report(s)
 		}

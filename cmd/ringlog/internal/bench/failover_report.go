@@ -46,6 +46,7 @@ func (f *failover) result(partial bool) failoverResult {
 // summarize returns the gaps of the acts of a kind, nil where there was no such act. Each column is sorted
 // by itself, so that its median is its own.
 func summarize(acts []failoverAct, kind string) *gapSummary {
+	// column returns one figure of the acts of this kind, sorted.
 	column := func(of func(failoverAct) float64) (list []float64) {
 		for _, a := range acts {
 			if a.Act == kind {
@@ -66,13 +67,13 @@ func summarize(acts []failoverAct, kind string) *gapSummary {
 		ResumeMs: median(column(func(a failoverAct) float64 { return a.ResumeMs }))}
 }
 
-// median is the middle of a sorted list.
+// median returns the median of a sorted list, which is not empty, to three decimals.
 func median(sorted []float64) float64 {
 	n := len(sorted)
 	return math.Round(500*(sorted[(n-1)/2]+sorted[n/2])) / 1000
 }
 
-// rank is the least value of a sorted list that percent of it do not exceed.
+// rank returns a percentile of a sorted list: the least value that at least percent of it do not exceed.
 func rank(sorted []float64, percent int) float64 {
 	return sorted[max(0, (len(sorted)*percent+99)/100-1)]
 }
@@ -110,6 +111,7 @@ func (r failoverResult) print(sh *shell.Shell) error {
 		"resume"}, rows); err != nil {
 		return err
 	}
+	// A run that was cut short has no audit.
 	if r.Audit != nil {
 		sh.Say("failover: %d voters; %s", r.Voters, r.Audit)
 	}

@@ -18,7 +18,7 @@ func stands(offset uint64, n int, run string) event.Event {
 	return event.Event{Type: event.TrainingCompleted, Source: benchSource, Offset: offset, Payload: fmt.Appendf(nil, `{"iteration": %d, "run": "%s"}`, n, run)}
 }
 
-// What was acknowledged must stand once and where it was said; what was not may stand.
+// What was acknowledged must be stored once, at its offset; what was not may be stored.
 func TestFailoverAuditFindsWhatWasBroken(t *testing.T) {
 	acks := []ack{{n: 1, offset: 2}, {n: 2, offset: 3}, {n: 3, offset: 5}}
 	elected := event.Event{Type: event.LeaderElected, Source: "ringlog", Offset: 1}

@@ -20,21 +20,23 @@ const failoverPayload = 256
 // acknowledged, and when.
 type writer struct {
 	client *client.Client
-	name   string // makes the events of this run unlike those of others
-	count  atomic.Int64
+	name   string       // makes the events of this run unlike those of others
+	count  atomic.Int64 // of acknowledged events
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// mu guards what follows.
 	changed chan struct{} // closed at the next acknowledgement
 	acks    []ack         // in order
 }
 
 // ack is one acknowledged event.
 type ack struct {
-	n        int64
+	n        int64 // the event's number, from 1
 	offset   uint64
-	sent, at time.Time
+	sent, at time.Time // published and acknowledged
 }
 
+// newWriter returns a writer that run starts.
 func newWriter(c *client.Client) *writer {
 	return &writer{client: c, name: fmt.Sprintf("%x", time.Now().UnixNano()), changed: make(chan struct{})}
 }
@@ -43,6 +45,7 @@ func newWriter(c *client.Client) *writer {
 func (w *writer) run(ctx context.Context) error {
 	random := rand.New(rand.NewPCG(3, 1))
 	for n := int64(1); ; n++ {
+		// The number makes each event unlike the others, and finds it again in the log.
 		ev := event.Event{Type: event.TrainingCompleted, Source: benchSource,
 			Payload: trainingPayload(random, failoverPayload, n, "hex8_2p", w.name)}
 		sent := time.Now()
@@ -50,6 +53,7 @@ func (w *writer) run(ctx context.Context) error {
 		switch {
 		case err == nil:
 			w.note(ack{n: n, offset: res.Offset, sent: sent, at: time.Now()})
+		// Whether the last event was appended is open; it counts as not acknowledged.
 		case ctx.Err() != nil:
 			return nil
 		default:
@@ -71,6 +75,7 @@ func (w *writer) note(a ack) {
 // acknowledgedAfter waits until an event that was sent after t is acknowledged.
 func (w *writer) acknowledgedAfter(ctx context.Context, t time.Time) error {
 	for {
+		// The channel is taken with the check, under one lock, so that no acknowledgement is missed in between.
 		w.mu.Lock()
 		ok := len(w.acks) > 0 && w.acks[len(w.acks)-1].sent.After(t)
 		changed := w.changed
@@ -86,8 +91,8 @@ func (w *writer) acknowledgedAfter(ctx context.Context, t time.Time) error {
 	}
 }
 
-// gapSince is the longest time between two acknowledgements that follow each other,
-// the later after t, and when it ended.
+// gapSince returns the longest time between two successive acknowledgements, of which
+// the later one is after t, and when it ended.
 func (w *writer) gapSince(t time.Time) (gap time.Duration, ended time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,7 +104,7 @@ func (w *writer) gapSince(t time.Time) (gap time.Duration, ended time.Time) {
 	return gap, ended
 }
 
-// all is what was acknowledged; the writer has ended.
+// all returns what was acknowledged. Call it once run has ended: the slice is the writer's own.
 func (w *writer) all() []ack {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,14 +116,15 @@ type failoverAudit struct {
 	Acknowledged int `json:"acknowledged"`
 	Lost         int `json:"lost"`      // acknowledged and not in the log
 	Twice        int `json:"twice"`     // in the log more than once
-	Misplaced    int `json:"misplaced"` // at another offset than was said
+	Misplaced    int `json:"misplaced"` // at another offset than was acknowledged
 	Elections    int `json:"elections"`
 	Unasked      int `json:"unasked_elections"` // more than the first one and one for each act
 
-	acked map[int64]uint64 // offset by number, 0 once found
-	found map[int64]bool
+	acked map[int64]uint64 // acknowledged offset by number
+	found map[int64]bool   // the numbers that the log has
 }
 
+// newFailoverAudit begins an audit of a log in which acks should be found.
 func newFailoverAudit(acks []ack) *failoverAudit {
 	a := &failoverAudit{Acknowledged: len(acks), acked: make(map[int64]uint64, len(acks)),
 		found: make(map[int64]bool, len(acks))}
@@ -143,6 +149,7 @@ func (a *failoverAudit) stored(ev event.Event, name string) error {
 	if err := json.Unmarshal(ev.Payload, &payload); err != nil {
 		return fmt.Errorf("the event at offset %d: %w", ev.Offset, err)
 	}
+	// Another benchmark may publish to this cluster, too.
 	if payload.Run != name {
 		return nil
 	}
@@ -151,6 +158,7 @@ func (a *failoverAudit) stored(ev event.Event, name string) error {
 		return nil
 	}
 	a.found[payload.N] = true
+	// An event that is stored without having been acknowledged is no fault: its outcome was open.
 	if offset, acked := a.acked[payload.N]; acked && offset != ev.Offset {
 		a.Misplaced++
 	}
@@ -164,6 +172,7 @@ func (a *failoverAudit) finish(acts int) {
 			a.Lost++
 		}
 	}
+	// A new cluster elects its first leader, and each act causes one more election.
 	a.Unasked = max(0, a.Elections-1-acts)
 }
 

@@ -21,11 +21,11 @@ const (
 	maxBenchKeys     = 1_000_000
 	// flushEvery is how often a member checks how long its acks take.
 	flushEvery = 10 * time.Millisecond
-	// leaveWithin bounds the goodbye of a member, also where no node answers.
+	// leaveWithin bounds how long a member takes to leave, also where no node answers.
 	leaveWithin = 5 * time.Second
 )
 
-// groupFlags are those of a benchmark of groups beside the others'.
+// groupFlags are those that only the benchmark of groups has.
 func groupFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "members", Usage: "members of the group, each with its own goroutine", Value: 1},
@@ -48,7 +48,7 @@ func (o *benchOptions) readGroupFlags(c *cli.Context) error {
 	return nil
 }
 
-// keyOf is the key of event n: one of those asked for, or the configuration it is about.
+// keyOf returns the key of event n: in a group benchmark one of --keys in turn, else its configuration.
 func (r *round) keyOf(n int64, config string) string {
 	switch {
 	case r.opts.members == 0:
@@ -59,7 +59,7 @@ func (r *round) keyOf(n int64, config string) string {
 	return "key-" + strconv.FormatInt(n%int64(r.opts.keys), 10)
 }
 
-// benchGroup has the members of a group of its own take the events and acknowledge each,
+// benchGroup lets the members of a group of its own take the events and acknowledge each,
 // and ends when every ack is durable. It removes the group.
 func benchGroup(ctx context.Context, r *round) (err error) {
 	// The events are in the log before anybody takes them.
@@ -108,10 +108,10 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 
 var errAllTaken = errors.New("all events were taken")
 
-// groupWork is the members at work.
+// groupWork is what the members of a group share while they work.
 type groupWork struct {
 	*round
-	taken atomic.Int64
+	taken atomic.Int64    // events, by all members, with the warm-up
 	ctx   context.Context // ends when all were taken
 	end   context.CancelCauseFunc
 }
@@ -122,6 +122,7 @@ func (w *groupWork) work(ctx context.Context, m *client.GroupMember) error {
 	var acked atomic.Int64
 	go func() { watched <- w.watch(m, &acked) }()
 	for {
+		// Next ends with the work of all; Flush below does not.
 		d, err := m.Next(w.ctx)
 		if err == nil {
 			err = m.Ack(d.Offset)
@@ -165,6 +166,7 @@ func (w *groupWork) watch(m *client.GroupMember, acked *atomic.Int64) error {
 			continue
 		}
 		before = now
+		// Flush returns once all acks so far are durable.
 		sent := time.Now()
 		switch err := m.Flush(w.ctx); {
 		case w.ctx.Err() != nil:

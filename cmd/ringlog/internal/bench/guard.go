@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// benchLooks is how many events are looked at, at each end of the log.
+	// benchLooks is how many events are read at each end of the log.
 	benchLooks = 500
-	// stillFor is for how long nobody may publish before a benchmark starts.
+	// stillFor is how long a cluster must be idle before a benchmark starts.
 	stillFor = time.Second
-	// lookEvery is how often that is looked at.
+	// lookEvery is how often the leader is asked meanwhile.
 	lookEvery = 100 * time.Millisecond
 )
 
@@ -30,6 +30,7 @@ func (b *bench) requireAlone(ctx context.Context) error {
 		{From: client.FromLast(benchLooks), NoFollow: true, Consistency: client.Linearizable},
 	}
 	for _, o := range ends {
+		// Events of earlier benchmarks do not count, by their source.
 		foreign, err := b.foreignEvents(ctx, o, func(ev event.Event) bool { return ev.Source != benchSource })
 		if err != nil {
 			return err
@@ -59,6 +60,7 @@ func (b *bench) requireStill(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
+		// The same node is asked each time, so that the figures can be compared.
 		now, err := b.watchLog(ctx, before.leader)
 		if err != nil {
 			return err
@@ -70,7 +72,7 @@ func (b *bench) requireStill(ctx context.Context) error {
 	return nil
 }
 
-// logState is what publishing changes in a leader's status.
+// logState is the part of a leader's status that changes when clients publish.
 type logState struct {
 	leader     string // its URL
 	lastOffset uint64
@@ -94,6 +96,7 @@ func (b *bench) watchLog(ctx context.Context, leader string) (logState, error) {
 	if err != nil {
 		return logState{}, err
 	}
+	// The client does not know this field; the raw status has it.
 	var more struct {
 		Dedup struct {
 			Suppressed uint64 `json:"suppressed"`
@@ -128,7 +131,7 @@ func (b *bench) compareLogs(ctx context.Context, before, now logState, between t
 		b.clusterName(), len(foreign), shell.Short(between), mention(foreign[len(foreign)-1]))
 }
 
-// foreignEvents are the events of clients that match, of what o reads.
+// foreignEvents returns those events that o reads, that clients published and that match.
 func (b *bench) foreignEvents(ctx context.Context, o client.TailOptions,
 	match func(event.Event) bool) (list []event.Event, err error) {
 	for ev, err := range b.client.Tail(ctx, o) {
@@ -166,6 +169,7 @@ func (b *bench) requireRoom(ctx context.Context) error {
 	}
 	limits := map[string]int{}
 	for _, s := range settings {
+		// Settings that are no numbers are none of the limits below.
 		var n int
 		if _, err := fmt.Sscan(s.Value, &n); err == nil {
 			limits[s.Key] = n

@@ -32,7 +32,7 @@ func (r *round) warmUp(ctx context.Context) error {
 	return err
 }
 
-// publishLoad publishes that much from many callers and counts what was acknowledged.
+// publishLoad publishes an amount of events from many callers, and counts in t those that were acknowledged.
 func (r *round) publishLoad(ctx context.Context, much amount, what string, t *tally) error {
 	// A warm-up may last a time instead of a number of events.
 	total := int64(much.events)
@@ -49,6 +49,7 @@ func (r *round) publishLoad(ctx context.Context, much amount, what string, t *ta
 	defer t.stop()
 	for caller := range r.opts.callers {
 		callers.Go(func() {
+			// A source for each caller: sources are not safe for concurrent use.
 			random := rand.New(rand.NewPCG(uint64(caller), uint64(time.Now().UnixNano())))
 			for ctx.Err() == nil {
 				n := much.take(&taken, r.opts.batch, t.began)
@@ -87,6 +88,7 @@ func (r *round) publishRequest(ctx context.Context, random *rand.Rand, n int, t 
 	}
 	sent := time.Now()
 	var err error
+	// Single events go through Publish, so that the client batches those of concurrent callers.
 	if n == 1 {
 		_, err = r.client.Publish(ctx, events[0])
 	} else {
@@ -120,6 +122,7 @@ const (
 // trainingPayload is the payload of training event n of a run, in about size bytes, never
 // more, of the canonical form that Python's json.dumps gives.
 func trainingPayload(random *rand.Rand, size int, n int64, config, run string) []byte {
+	// Keys are appended in alphabetical order.
 	p := append(make([]byte, 0, size+64), '{')
 	if size >= roomForAll {
 		p = append(append(append(p, `"config_key": "`...), config...), `", "elo": `...)
@@ -139,6 +142,7 @@ func trainingPayload(random *rand.Rand, size int, n int64, config, run string) [
 		return append(p, '}')
 	}
 	p = append(p, `, "val_losses": [`...)
+	// Losses fill the rest: one more takes at most 7 bytes, the end 2.
 	for first := true; first || len(p) < size-8; first = false {
 		if !first {
 			p = append(p, ", "...)

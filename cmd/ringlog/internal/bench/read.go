@@ -20,6 +20,7 @@ const (
 
 // publishEvents publishes what is to be read, the warm-up first, and returns where it starts.
 func (r *round) publishEvents(ctx context.Context) (from uint64, err error) {
+	// An event published alone marks the place: what is to be read starts after it.
 	first, err := r.client.Publish(ctx, r.newEvent(randomSource()))
 	if err != nil {
 		return 0, err
@@ -32,6 +33,7 @@ func (r *round) publishEvents(ctx context.Context) (from uint64, err error) {
 	return first.Offset + 1, r.publishLoad(ctx, amount{events: r.opts.events}, "publishing", &published)
 }
 
+// randomSource returns a source whose numbers differ in each run.
 func randomSource() *rand.Rand { return rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))) }
 
 // benchTail reads the events at once, then a few as they are published.
@@ -63,6 +65,7 @@ func (r *round) readAll(ctx context.Context, from uint64) error {
 			return err
 		case unmeasured == 0:
 			r.tally.count(1, len(ev.Payload))
+		// An event of the warm-up: the clock starts after the last one.
 		default:
 			unmeasured--
 			if unmeasured == 0 {
@@ -111,6 +114,7 @@ func (r *round) measureFollowing(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		// The reader may be ahead by events of others: anything at or after the offset will do.
 		for seen := uint64(0); seen < res.Offset; {
 			select {
 			case seen = <-arrived:
@@ -138,9 +142,11 @@ func benchCursor(ctx context.Context, r *round) (err error) {
 	if err != nil {
 		return err
 	}
+	// The cursor is removed after Ctrl-C, too.
 	defer func() {
 		err = errors.Join(err, cur.Close(), r.client.DeleteCursor(context.WithoutCancel(ctx), name))
 	}()
+	// The warm-up is read and committed as the rest is, but counted apart.
 	var unmeasured tally
 	if err := r.consumeEvents(ctx, cur, r.warmed, &unmeasured); err != nil {
 		return err
@@ -159,6 +165,7 @@ func (r *round) consumeEvents(ctx context.Context, cur *client.Cursor, n int, t 
 			return err
 		}
 		t.count(1, len(ev.Payload))
+		// The last batch may be smaller than the others.
 		if taken%r.opts.batch != 0 && taken < n {
 			continue
 		}

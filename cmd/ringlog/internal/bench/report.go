@@ -106,7 +106,7 @@ func partialMark(r benchResult) string {
 // barWidth is the length of the longest bar.
 const barWidth = 40
 
-// bars draws a line for each bucket, as long as its part; what is there at all shows.
+// bars draws a line for each bucket, whose bar is as long as its share. No bucket with events is without a bar.
 func bars(buckets []latencyBucket) string {
 	total, most := int64(0), slices.MaxFunc(buckets,
 		func(a, b latencyBucket) int { return cmp.Compare(a.Count, b.Count) }).Count
@@ -115,6 +115,7 @@ func bars(buckets []latencyBucket) string {
 	}
 	var text strings.Builder
 	for _, b := range buckets {
+		// Rounded up: a bucket with a single event still shows.
 		length := (b.Count*barWidth + most - 1) / most
 		line := fmt.Sprintf("  <= %-8s %9d %5.1f %%  %s", strconv.FormatFloat(b.AtMostMs, 'f', -1, 64), b.Count,
 			100*float64(b.Count)/float64(total), strings.Repeat("█", int(length)))
@@ -125,6 +126,7 @@ func bars(buckets []latencyBucket) string {
 
 // finish prints what is about all sizes at once.
 func (p *benchReport) finish() error {
+	// Programs have everything from the rows.
 	if p.csv != nil || p.sh.JSON || len(p.rows) == 0 {
 		return nil
 	}

@@ -39,6 +39,7 @@ func runBench(ctx context.Context, sh *shell.Shell, w workload, o benchOptions) 
 		return err
 	}
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	// How many voters there are is part of the result.
 	s, err := c.Status(ctx)
 	if err != nil {
 		return err
@@ -83,6 +84,7 @@ func (b *bench) runRounds(ctx context.Context) error {
 // result summarizes the round so far.
 func (r *round) result(partial bool) benchResult {
 	n, seconds := r.tally.events.Load(), r.tally.took.Seconds()
+	// A round that was cut short at once has no time and no events to divide by.
 	perSecond := float64(n) / max(seconds, 1e-9)
 	payload := float64(r.tally.bytes.Load()) / float64(max(n, 1))
 	return benchResult{
@@ -95,19 +97,20 @@ func (r *round) result(partial bool) benchResult {
 }
 
 // meterEvery is how often a progress bar is redrawn. It only reads a count, so
-// that drawing costs what is measured nothing.
+// that drawing does not slow down what is measured.
 const meterEvery = 100 * time.Millisecond
 
-// startMeter draws a bar of how far a count is, total being -1 where that is open, until
-// it is stopped. Without a terminal it does nothing.
+// startMeter draws a progress bar of count until stop is called; total is -1 if it is not known.
+// Where standard error is no terminal, it draws nothing.
 func startMeter(sh *shell.Shell, what string, total int64, count *atomic.Int64) (stop func()) {
 	if !sh.ErrTerminal {
 		return func() {}
 	}
+	// -1 draws a spinner without an end.
 	bar := progressbar.NewOptions64(total, progressbar.OptionSetWriter(sh.Err), progressbar.OptionSetDescription(what),
 		progressbar.OptionSetItsString("events"), progressbar.OptionShowIts(), progressbar.OptionShowCount(),
 		progressbar.OptionEnableColorCodes(sh.Colour), progressbar.OptionClearOnFinish())
-	// Drawing is a goroutine of its own, so that it costs the measurement nothing.
+	// Drawing has a goroutine of its own, so that it does not slow down the measurement.
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -13,6 +13,7 @@ import (
 // tally is what is counted while a benchmark runs. Its size does not depend on how
 // much is counted.
 type tally struct {
+	// Events, bytes and latencies may be counted concurrently; began and took may not be set so.
 	began     time.Time
 	took      time.Duration
 	events    atomic.Int64
@@ -49,13 +50,14 @@ const (
 	bounds      = 53 // the last is above maxLatency
 )
 
-// bound brings a latency into the bounds of the histogram.
+// bound returns the upper bound of bucket i.
 func bound(i int) time.Duration { return lowestBound << (i / 2) * time.Duration(2+i%2) / 2 }
 
 // samples gathers latencies of many callers: quantiles to three digits, and how many
 // came up to each bound.
 type samples struct {
-	mu      sync.Mutex
+	mu sync.Mutex
+	// mu guards what follows.
 	hdr     *hdrhistogram.Histogram // nanoseconds
 	buckets [bounds]int64
 }
@@ -73,8 +75,9 @@ func (s *samples) add(d time.Duration) {
 	}
 }
 
-// bucketOf is the first bucket whose bound is not below d.
+// bucketOf returns the first bucket whose bound is not below d.
 func bucketOf(d time.Duration) int {
+	// add limits d to maxLatency, which is below the last bound: the loop ends.
 	i := 0
 	for d > bound(i) {
 		i++
@@ -108,7 +111,7 @@ type latencyBucket struct {
 	Count    int64   `json:"count"`
 }
 
-// histogram are the buckets from the first to the last that has something in it.
+// histogram returns the buckets from the first to the last that counts a latency.
 func (s *samples) histogram() []latencyBucket {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,6 +120,7 @@ func (s *samples) histogram() []latencyBucket {
 		if n == 0 && filled == 0 {
 			continue
 		}
+		// Empty buckets in between stay, so that the bounds form a scale.
 		list = append(list, latencyBucket{AtMostMs: float64(bound(i)) / float64(time.Millisecond), Count: n})
 		if n > 0 {
 			filled = len(list)

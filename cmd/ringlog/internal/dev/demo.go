@@ -95,7 +95,7 @@ func (t *tour) steps() []demoStep {
 	}
 }
 
-// show runs a step and prints what came of it.
+// show runs a step and prints its evidence, or why it failed.
 func (t *tour) show(ctx context.Context, n int, step demoStep) error {
 	if !t.sh.JSON {
 		if _, err := fmt.Fprintf(t.sh.Out, "%2d. %s\n", n, step.title); err != nil {
@@ -122,7 +122,7 @@ func (t *tour) show(ctx context.Context, n int, step demoStep) error {
 	return errors.Join(ctx.Err(), printErr)
 }
 
-// tellLogs shows what the nodes said last.
+// tellLogs prints the end of each node's log.
 func (t *tour) tellLogs() {
 	for _, n := range t.cluster.Nodes() {
 		t.sh.Say("the end of the log of %s:\n%s", n.ID, n.LogTail(8))
@@ -136,6 +136,7 @@ func (t *tour) elect(ctx context.Context) (string, error) {
 		return "", err
 	}
 	t.leader = leader
+	// The client knows all nodes, so that it finds the next leader after the failover.
 	t.client, err = t.sh.Dial(func(cfg *client.Config) {
 		cfg.Endpoints, cfg.Timeout = t.cluster.URLs(),
 			demoWithin
@@ -154,6 +155,7 @@ func (t *tour) elect(ctx context.Context) (string, error) {
 // find waits for an event of the cluster's own in a term.
 func (t *tour) find(ctx context.Context, kind event.Type, term uint64) (event.Event, error) {
 	options := client.TailOptions{From: client.FromStart(), Filter: event.Filter{Types: []string{string(kind)}}}
+	// Tail follows the log: it waits until the event is appended, or until the step's time is up.
 	for ev, err := range t.client.Tail(ctx, options) {
 		if err != nil {
 			return ev, fmt.Errorf("find %s of term %d: %w", kind, term, err)

@@ -26,6 +26,7 @@ func (t *tour) publishFlow(ctx context.Context) (string, error) {
 	if i < 0 {
 		return "", fmt.Errorf("the catalogue has no flow %s", trainingFlow)
 	}
+	// A fixed seed makes the same payloads in each demo.
 	r := rand.New(rand.NewPCG(8, 2))
 	for n, d := range flowSteps(c, c.Flows()[i]) {
 		payload := samplePayload(d, r, "hex8_2p")
@@ -41,6 +42,7 @@ func (t *tour) publishFlow(ctx context.Context) (string, error) {
 		}
 		t.flow, t.offsets = append(t.flow, ev), append(t.offsets, res.Offset)
 	}
+	// Nobody else publishes here, so that the offsets follow each other.
 	first, last := t.offsets[0], t.offsets[len(t.offsets)-1]
 	if int(last-first)+1 != len(t.flow) {
 		return "", fmt.Errorf("offsets %v are not dense", t.offsets)
@@ -57,6 +59,7 @@ func (t *tour) read(ctx context.Context, n int) (events []event.Event, generatio
 		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, cur.Close()) }()
+	// The filter passes the chain alone: the cluster's own events are not counted.
 	for len(events) < n {
 		ev, err := cur.Next(ctx)
 		if err != nil {
@@ -73,6 +76,7 @@ func (t *tour) readCursor(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// Each event has the offset that was acknowledged for it.
 	for i, ev := range events {
 		if ev.Offset != t.offsets[i] || ev.Type != t.flow[i].Type {
 			return "", fmt.Errorf("event %d is %s at %d, not %s at %d", i+1, ev.Type, ev.Offset, t.flow[i].Type,
@@ -83,8 +87,9 @@ func (t *tour) readCursor(ctx context.Context) (string, error) {
 		generation, events[len(events)-1].Offset), nil
 }
 
-// duplicate publishes an event of the pipeline a second time.
+// duplicate publishes an event of the pipeline a second time. The tour does so before and after the failover.
 func (t *tour) duplicate(ctx context.Context) (string, error) {
+	// The same event as before, with the same content.
 	again := t.flow[len(t.flow)/2]
 	res, err := t.client.Publish(ctx, again)
 	if err != nil {
@@ -108,6 +113,7 @@ func (t *tour) killLeader(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// The killed node cannot lead, and its term is over.
 	if leader.NodeID == t.leader.NodeID || leader.Term <= t.leader.Term {
 		return "", fmt.Errorf("%s leads term %d after %s in term %d", leader.NodeID, leader.Term, t.leader.NodeID,
 			t.leader.Term)
@@ -119,6 +125,7 @@ func (t *tour) killLeader(ctx context.Context) (string, error) {
 
 // leadershipEvents finds the change of leaders in the log.
 func (t *tour) leadershipEvents(ctx context.Context) (string, error) {
+	// Both events have the new leader's term.
 	lost, err := t.find(ctx, event.LeaderLost, t.leader.Term)
 	if err != nil {
 		return "", err
@@ -134,7 +141,7 @@ func (t *tour) leadershipEvents(ctx context.Context) (string, error) {
 		elected.Payload), nil
 }
 
-// goOn publishes to the new leader, and reads on with the cursor.
+// goOn publishes to the new leader, and continues reading with the cursor.
 func (t *tour) goOn(ctx context.Context) (string, error) {
 	ev := event.New(event.CurriculumRebalanced, map[string]any{"config_key": "hex8_2p", "trigger": "demo continues"})
 	ev.Source, ev.CorrelationID = "demo", t.chain
@@ -143,6 +150,7 @@ func (t *tour) goOn(ctx context.Context) (string, error) {
 		return "", err
 	}
 	t.after = res.Offset
+	// The cursor resumes after what it committed before the failover: its next event is the new one.
 	events, generation, err := t.read(ctx, 1)
 	if err != nil {
 		return "", err
@@ -165,6 +173,7 @@ func (t *tour) nothingLost(ctx context.Context) (string, error) {
 		}
 		found = append(found, ev.Offset)
 	}
+	// Each offset occurs once and in order, or the lists differ.
 	if want := append(slices.Clone(t.offsets), t.after); !slices.Equal(found, want) {
 		return "", fmt.Errorf("the chain is at %v, acknowledged was %v", found, want)
 	}
@@ -180,6 +189,7 @@ func (t *tour) restart(ctx context.Context) (string, error) {
 	if _, err := t.cluster.WaitLeader(ctx); err != nil {
 		return "", err
 	}
+	// The index is the one at which the new leader took over: all nodes have at least that, and equal state.
 	equal, err := t.cluster.WaitEqual(ctx, t.leader.AppliedIndex)
 	if err != nil {
 		return "", err
@@ -201,6 +211,7 @@ func (t *tour) compact(ctx context.Context) (string, error) {
 	if done.Removed == 0 || done.First > t.after {
 		return "", fmt.Errorf("%d events removed, %d is the first kept", done.Removed, done.First)
 	}
+	// The last event removed is gone, and the first event that has to be kept is there.
 	_, err := t.client.Get(ctx, done.First-1)
 	if err == nil {
 		return "", fmt.Errorf("offset %d is still there", done.First-1)

@@ -62,6 +62,7 @@ func (o Options) validate() error {
 	if o.Voters < 1 || o.Voters > 9 {
 		return shell.Usagef("--voters %d: use 1 to 9", o.Voters)
 	}
+	// The last node's port has to exist, too.
 	for _, p := range []struct {
 		name string
 		port int
@@ -88,6 +89,7 @@ func dev(ctx context.Context, sh *shell.Shell, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, cleanUp()) }()
+	// What is printed next needs a leader: who leads, and the samples.
 	leader, err := WaitFormed(ctx, cluster)
 	if err != nil {
 		return quiet(ctx, err)
@@ -110,7 +112,7 @@ func dev(ctx context.Context, sh *shell.Shell, o Options) (err error) {
 	}
 }
 
-// quiet is nil where the user ended it.
+// quiet returns nil where the user ended the command, else err.
 func quiet(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return nil
@@ -157,8 +159,8 @@ func Start(ctx context.Context, sh *shell.Shell, o Options) (
 	}, nil
 }
 
-// tokenArgs hands the cluster token's file on to child processes; the variable
-// they inherit.
+// tokenArgs passes the file of the cluster token to child processes; they inherit the
+// variable.
 func tokenArgs(sh *shell.Shell) []string {
 	if sh.TokenFile == "" {
 		return nil
@@ -180,6 +182,7 @@ func countUp(first, n int) []int {
 
 // requireFree names ports that are taken, by whom, and suggests others.
 func requireFree(ports []int, o Options) error {
+	// All busy ports are named at once, not only the first.
 	var busy []string
 	for _, p := range ports {
 		if addr := "127.0.0.1:" + strconv.Itoa(p); isBusy(addr) {
@@ -204,6 +207,7 @@ func isBusy(addr string) bool {
 
 // freeInstead tries in steps of ten for a range of free ports.
 func freeInstead(o Options) string {
+	// A range counts only if every port of both is free.
 	for step := 10; step <= 500; step += 10 {
 		httpPorts, raftPorts := countUp(o.httpPort+step, o.Voters), countUp(o.raftPort+step, o.Voters)
 		free := true
@@ -250,6 +254,7 @@ func introduce(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster
 	if err != nil {
 		return err
 	}
+	// Commands to copy; the endpoints only where they are not the default.
 	sh.Say("\nlogs: %s\ntry in another terminal:", filepath.Dir(list[0].Log))
 	if urls := cluster.URLs(); urls[0] != shell.DefaultEndpoint {
 		sh.Say("  export RINGLOG_ENDPOINTS=%s", strings.Join(urls, ","))

@@ -79,12 +79,13 @@ func sampleEvents(r *rand.Rand) []event.Event {
 	return events
 }
 
-// flowSteps are a flow's types in the order in which they come up, each once.
+// flowSteps returns a flow's types in the order of its edges, each once.
 func flowSteps(c *event.Catalogue, flow event.Flow) []*event.Definition {
 	var steps []*event.Definition
 	seen := map[event.Type]bool{}
 	for _, edge := range flow.Edges {
 		for _, name := range edge {
+			// A type may be in several edges; reserved types are the cluster's own.
 			resolved, known := c.Resolve(string(name))
 			if !known || seen[resolved.Type] || event.IsReserved(resolved.Type) {
 				continue
@@ -103,6 +104,7 @@ func publishSamples(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cl
 		return err
 	}
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	// A fixed seed makes the same payloads each time.
 	events := sampleEvents(rand.New(rand.NewPCG(1, 2)))
 	if _, err := c.PublishBatch(ctx, events); err != nil {
 		return fmt.Errorf("publish sample events: %w", err)

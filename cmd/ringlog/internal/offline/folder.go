@@ -13,7 +13,7 @@ import (
 
 // folder is a stopped node's data, opened to be read.
 type folder struct {
-	marker  datadir.Marker
+	marker  datadir.Marker // which node and cluster it is of
 	dir     string
 	machine *fsm.Machine
 }

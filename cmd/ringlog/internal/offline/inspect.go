@@ -12,7 +12,7 @@ import (
 	"github.com/ringrift/ringlog/fsm"
 )
 
-// inspectOptions say what to read of a node, running or stopped.
+// Options say what to read of a node, running or stopped.
 type Options struct {
 	DataDir string
 	From    api.Position // log: where to begin; raft: atOffset is an index
@@ -30,6 +30,7 @@ func PrintLog(_ context.Context, sh *shell.Shell, o Options) (err error) {
 			return err
 		}
 		p := shell.NewPrinter(sh)
+		// A count of 0 is no limit.
 		left, all := o.Count, event.Matcher{}
 		if left == 0 {
 			left = math.MaxUint64
@@ -88,8 +89,8 @@ func PrintDedup(_ context.Context, sh *shell.Shell, o Options) error {
 	})
 }
 
-// Cursors returns the cursors of a stopped node, groups with their policy as it was given. Nothing looks at the
-// events of a stopped node: where a filter may not pass them all, LagEvents is an upper bound.
+// Cursors returns the cursors of a stopped node, groups with their policy as it was given. It does not read the
+// events: where a filter may not pass all of them, LagEvents is an upper bound.
 func Cursors(dir string) (list []api.Cursor, err error) {
 	return list, withFolder(dir, func(f *folder) error {
 		_, last := f.machine.Log().Bounds()
@@ -100,7 +101,7 @@ func Cursors(dir string) (list []api.Cursor, err error) {
 	})
 }
 
-// cursorOf is a stored cursor of a log whose last offset is last.
+// cursorOf converts a stored cursor of a log whose last offset is last.
 func cursorOf(c fsm.Cursor, last uint64) api.Cursor {
 	one := api.Cursor{
 		Name:       c.Name,
@@ -120,6 +121,7 @@ func cursorOf(c fsm.Cursor, last uint64) api.Cursor {
 		Gap:        (*api.Gap)(c.Gap),
 		LagEvents:  last - min(last, c.Passed()),
 	}
+	// Which of those events pass the filter is not known: at least none, at most LagEvents.
 	if !c.Filter.Empty() && one.LagEvents > 0 {
 		one.LagAtLeast = new(uint64)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// journal is what a stopped node noted of outages.
+// journal is a stopped node's record of outages.
 type journal struct {
 	NodeID  string // "?" where that is damaged
 	ID      string // "" where there is none yet
@@ -24,6 +24,7 @@ type journal struct {
 
 // ReadJournal reads the journal in the folder of a stopped node. Damage of other files is a warning.
 func ReadJournal(sh *shell.Shell, dir string) (j journal, err error) {
+	// A damaged marker costs the node's id alone: the journal is a file of its own.
 	marker, err := datadir.Inspect(dir)
 	switch {
 	case errors.Is(err, datadir.ErrDamaged):
@@ -48,6 +49,7 @@ func OpenOutage(records []blackbox.Record) (open *api.Outage) {
 		case blackbox.Lost:
 			open = &api.Outage{Since: r.Since, Cause: r.Cause, Term: r.Term, Leader: r.Leader,
 				Refused: r.Refused, Peers: peersOf(r)}
+		// Later views of the outage have the last figures.
 		case blackbox.View:
 			if open != nil {
 				open.Refused, open.Peers = max(open.Refused, r.Refused), peersOf(r)
@@ -59,7 +61,7 @@ func OpenOutage(records []blackbox.Record) (open *api.Outage) {
 	return open
 }
 
-// peersOf are the other voters as a record of a journal has them.
+// peersOf returns the other voters as a record of a journal has them.
 func peersOf(r blackbox.Record) (list []api.OutagePeer) {
 	for _, p := range r.Peers {
 		list = append(list, api.OutagePeer(p))

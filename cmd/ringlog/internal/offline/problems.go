@@ -15,9 +15,10 @@ import (
 	"github.com/ringrift/ringlog/snapshots"
 )
 
-// Explain makes of what is wrong with a data folder, or with a node, an error that has the exit code and
-// the name that people search for; other errors stay.
+// Explain turns an error about a data folder, or about a node, into one that has the exit code and
+// the name that people search for; it returns other errors as they are.
 func Explain(err error) error {
+	// Another folder, flag or version of this program helps: the command line is wrong, not the data.
 	for _, configuration := range []error{datadir.ErrReadOnly, datadir.ErrOtherNode, datadir.ErrOtherCluster,
 		datadir.ErrLogStoreGone,
 		datadir.ErrNewerFormat, fsm.ErrNewerFormat, blackbox.ErrNewerFormat, raftnode.ErrNotEmpty} {

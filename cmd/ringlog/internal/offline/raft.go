@@ -19,9 +19,10 @@ import (
 
 // raftEntry is one entry of the consensus log.
 type raftEntry struct {
-	Index    uint64 `json:"index"`
-	Term     uint64 `json:"term"`
-	Kind     string `json:"kind"`
+	Index uint64 `json:"index"`
+	Term  uint64 `json:"term"`
+	Kind  string `json:"kind"`
+	// Bytes is the size of the entry's data; Proposer and Holds are known of commands alone.
 	Bytes    int    `json:"bytes"`
 	Proposer string `json:"proposer,omitempty"`
 	Holds    string `json:"holds,omitempty"`
@@ -46,6 +47,7 @@ func PrintRaft(_ context.Context, sh *shell.Shell, o Options) (err error) {
 	sh.Say("log %d to %d, term %d, voted for %q in term %d; the state has applied %d", s.First, s.Last,
 		s.CurrentTerm, s.VoteCandidate,
 		s.VoteTerm, f.machine.Applied())
+	// What is damaged is listed and then fails the command, as does a log that has lost its end.
 	entries, damaged := readEntries(r, s, o)
 	err = shell.EmitEach(sh, entries, table.Row{"index", "term", "kind", "bytes", "proposer", "holds"},
 		func(e raftEntry) table.Row {
@@ -104,11 +106,13 @@ func (e *raftEntry) describe(data []byte) {
 func holdsText(f *frame.Frame) string {
 	counts, events := map[string]int{}, 0
 	for _, c := range f.Commands {
+		// The type's name is the command's: frame.Publish is a publish.
 		counts[strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", c), "frame."))]++
 		if p, ok := c.(frame.Publish); ok {
 			events += p.Count
 		}
 	}
+	// Sorted, so that the same frame prints alike each time.
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		text := name

@@ -19,7 +19,7 @@ import (
 // recoverOptions say which folder becomes a new cluster, and who its voters are.
 type recoverOptions struct {
 	dataDir string
-	members []fsm.ConfigMember
+	members []fsm.ConfigMember // voters of the new cluster; none is this node alone
 	shell.Consent
 }
 
@@ -38,6 +38,7 @@ func RecoverCommand(sh *shell.Shell) *cli.Command {
 		),
 		Action: shell.NoArgs(func(c *cli.Context) error {
 			o := recoverOptions{dataDir: c.String("data-dir"), Consent: shell.ConsentOf(c)}
+			// Only voters are named: other members join the new cluster later.
 			for _, m := range c.StringSlice("member") {
 				id, addr, ok := strings.Cut(m, "=")
 				if !ok || id == "" || addr == "" {
@@ -94,7 +95,7 @@ func recoverNode(ctx context.Context, sh *shell.Shell, o recoverOptions) error {
 	return printRecovered(sh, done)
 }
 
-// complete names the node alone where no member is given, at the raft address it
+// complete makes the node the only member if none is given, at the raft address that it
 // had.
 func (o *recoverOptions) complete(marker datadir.Marker) error {
 	// Voters that are named must include this node: nobody else has the data.
@@ -113,13 +114,14 @@ func (o *recoverOptions) complete(marker datadir.Marker) error {
 	return nil
 }
 
-// ownRaftAddr is the raft address that the node had in its cluster.
+// ownRaftAddr returns the raft address that the node had in its cluster.
 func ownRaftAddr(dir, id string) (addr string, err error) {
 	f, err := openFolder(dir)
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, f.close()) }()
+	// The state has the configuration that was applied last.
 	_, _, members := f.machine.Configuration()
 	for _, m := range members {
 		if m.ID == id {

@@ -14,8 +14,8 @@ import (
 	"github.com/ringrift/ringlog/raftnode/raftstore"
 )
 
-// The last entry of a survivor's log is what it is chosen by, so one that has lost its end is
-// refused and not taken for an older one.
+// A survivor is chosen by the last entry of its log, so a log that has lost its end is
+// refused, and is not mistaken for an older one.
 func TestASurvivorIsChosenByItsLastEntry(t *testing.T) {
 	dir := t.TempDir()
 	n, err := raftnode.Open(t.Context(), raftnode.Config{ID: "n1", Dir: dir, RaftBind: "127.0.0.1:0", HTTPAdvertise: "n1", BootstrapExpect: 1,

@@ -102,6 +102,7 @@ func removeIfThere(file string) error {
 // downloadBackup takes a backup of the first endpoint that gives one.
 func downloadBackup(ctx context.Context, sh *shell.Shell, to io.Writer) (err error) {
 	for _, e := range sh.Endpoints {
+		// Where a node refuses, the next one is asked; once a stream has begun, its bytes are in the file.
 		body, openErr := sh.Open(ctx, e, "/v1/snapshot")
 		if openErr != nil {
 			err = openErr
@@ -192,6 +193,7 @@ func restoreCommand(sh *shell.Shell) *cli.Command {
 // restoreSnapshot makes a new cluster of one voter from a backup.
 func restoreSnapshot(ctx context.Context, sh *shell.Shell, o restoreOptions) error {
 	return withFile(o.file, func(f *os.File) error {
+		// A dry run reads and checks all of the backup, and makes no folder.
 		if o.DryRun {
 			meta, err := snapshots.Verify(f)
 			if err != nil {

@@ -51,32 +51,33 @@ type Addresses struct {
 type Joining struct {
 	BootstrapExpect int      `toml:"bootstrap-expect" json:"bootstrap-expect"` // voters of a new cluster; 0 forms none
 	Join            []string `toml:"join" json:"join"`                         // URLs
-	NonVoter        bool     `toml:"non-voter" json:"non-voter"`
+	NonVoter        bool     `toml:"non-voter" json:"non-voter"`               // join without a vote
 }
 
 // Access is who may talk to a node.
 type Access struct {
-	Insecure   bool     `toml:"insecure" json:"insecure"`
+	Insecure   bool     `toml:"insecure" json:"insecure"`     // allow addresses that others reach without a token
 	AllowHosts []string `toml:"allow-host" json:"allow-host"` // names
-	TokenFile  string   `toml:"token-file" json:"token-file"`
+	TokenFile  string   `toml:"token-file" json:"token-file"` // holds the cluster token
 }
 
 // Seeds are settings of a new cluster. One that exists keeps its own.
 type Seeds struct {
-	Reserved string `toml:"reserved" json:"reserved"` // catalogue.reserved
-	Strict   bool   `toml:"validation-strict" json:"validation-strict"`
+	Reserved string `toml:"reserved" json:"reserved"`                   // catalogue.reserved
+	Strict   bool   `toml:"validation-strict" json:"validation-strict"` // validation.strict
 }
 
-// Timing is when a node takes another for gone.
+// Timing is when a node considers another one gone.
 type Timing struct {
 	Heartbeat    interval `toml:"heartbeat" json:"heartbeat"`
 	Election     interval `toml:"election-timeout" json:"election-timeout"` // 0 is Heartbeat
 	Lease        interval `toml:"leader-lease" json:"leader-lease"`         // 0 is three quarters of Heartbeat
-	PingInterval interval `toml:"ping-interval" json:"ping-interval"`
-	PingMisses   int      `toml:"ping-misses" json:"ping-misses"`
+	PingInterval interval `toml:"ping-interval" json:"ping-interval"`       // of each other member
+	PingMisses   int      `toml:"ping-misses" json:"ping-misses"`           // that make a member unreachable
 }
 
-// Compaction is what the raft log keeps.
+// Compaction is when the raft log is compacted: every CompactEvery if there are CompactEntries new entries, and at
+// once after CompactBytes new bytes. TrailingEntries and TrailingBytes bound what is kept for lagging members.
 type Compaction struct {
 	CompactEvery    interval `toml:"raft-compact-interval" json:"raft-compact-interval"`
 	CompactEntries  int      `toml:"raft-compact-entries" json:"raft-compact-entries"`
@@ -85,11 +86,11 @@ type Compaction struct {
 	TrailingBytes   int      `toml:"raft-trailing-bytes" json:"raft-trailing-bytes"`
 }
 
-// Limits are what a node refuses requests at.
+// Limits are the bounds above which a node refuses requests; DiskMinFree is one below which it does.
 type Limits struct {
-	QueueRequests int `toml:"queue-requests" json:"queue-requests"`
-	QueueBytes    int `toml:"queue-bytes" json:"queue-bytes"`
-	DiskMinFree   int `toml:"disk-min-free" json:"disk-min-free"` // 0 is a share of the volume
+	QueueRequests int `toml:"queue-requests" json:"queue-requests"` // unanswered, while the node leads
+	QueueBytes    int `toml:"queue-bytes" json:"queue-bytes"`       // of those requests
+	DiskMinFree   int `toml:"disk-min-free" json:"disk-min-free"`   // 0 is a share of the volume
 }
 
 // Diagnostics are what a node writes about itself.
@@ -118,8 +119,9 @@ func (i interval) outside(least, most time.Duration) bool {
 // MarshalText implements encoding.TextMarshaler.
 func (i interval) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
 
-// serveDefaults is the configuration without flags, variables or a file.
+// serveDefaults returns the configuration without flags, variables or a file.
 func serveDefaults() serveConfig {
+	// Zero values are defaults, too: 0 and "" mean what the fields' comments say.
 	return serveConfig{
 		Addresses: Addresses{HTTP: "127.0.0.1:8770", Raft: "127.0.0.1:9770"},
 		Seeds:     Seeds{Reserved: "refuse"},
@@ -199,7 +201,7 @@ func (o serveOption) env() []string {
 	return names
 }
 
-// flag is the command line's side of an option. Values are checked by assign, so
+// flag returns the command line's flag for an option. Values are checked by assign, so
 // that a wrong variable and a wrong flag get the same error.
 func (o serveOption) flag() cli.Flag {
 	defaults := serveDefaults()
@@ -227,6 +229,7 @@ func (o serveOption) flag() cli.Flag {
 
 // form is an example of an option's value in a file.
 func (o serveOption) form() string {
+	// The type of the field decides, so that a new option has an example, too.
 	switch o.field(&serveConfig{}).(type) {
 	case *bool:
 		return "true"
@@ -243,6 +246,7 @@ func (o serveOption) form() string {
 
 // assign reads text into an option's field.
 func (o serveOption) assign(c *serveConfig, text string) (err error) {
+	// The type of the field is the type of the option.
 	switch field := o.field(c).(type) {
 	case *string:
 		*field = text
@@ -255,6 +259,7 @@ func (o serveOption) assign(c *serveConfig, text string) (err error) {
 	case *[]string:
 		*field = strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 	}
+	// A NumError names a function of Go and repeats the text; its cause is enough.
 	var number *strconv.NumError
 	if errors.As(err, &number) {
 		err = number.Err
@@ -311,8 +316,8 @@ func readConfigFile(c *serveConfig, file string, content []byte) error {
 	return nil
 }
 
-// unquotedInterval finds the interval that a file gives as a number or the like, which the
-// decoder reports without its place.
+// unquotedInterval returns an error with the place of an interval that is no string in the file; the
+// decoder's own error has no place.
 func unquotedInterval(content []byte) error {
 	var intervals struct {
 		Heartbeat    string `toml:"heartbeat"`
@@ -374,6 +379,7 @@ func (c *serveConfig) validate(hasToken bool) error {
 	case hclog.LevelFromString(c.LogLevel) == hclog.NoLevel:
 		return shell.Usagef("--log-level %q: use trace, debug, info, warn or error", c.LogLevel)
 	}
+	// Then the bounds of each part, and the addresses, whose check depends on whether there is a token.
 	for _, check := range []func() error{c.Compaction.validate, c.Timing.validate, c.Limits.validate} {
 		if err := check(); err != nil {
 			return err
@@ -382,6 +388,7 @@ func (c *serveConfig) validate(hasToken bool) error {
 	if err := c.validateAddresses(hasToken); err != nil {
 		return err
 	}
+	// A new folder names no cluster: the node has to form one or join one.
 	if c.fresh() && c.BootstrapExpect == 0 && len(c.Join) == 0 {
 		return shell.Usagef("%s is a new data folder: pass --bootstrap-expect 1 for a single node, or --join "+
 			"with the URLs of a cluster", c.DataDir)
@@ -389,6 +396,7 @@ func (c *serveConfig) validate(hasToken bool) error {
 	return nil
 }
 
+// validate refuses figures out of bounds. What is kept for lagging members is at least what starts a compaction.
 func (c *Compaction) validate() error {
 	switch {
 	case c.CompactEvery.Duration <= 0, c.CompactEntries < 1, c.TrailingEntries < 1:
@@ -403,6 +411,7 @@ func (c *Compaction) validate() error {
 	return nil
 }
 
+// validate refuses times out of bounds or order: lease <= heartbeat <= election timeout.
 func (c *Timing) validate() error {
 	switch {
 	case c.Heartbeat.outside(50*time.Millisecond, time.Minute):
@@ -420,6 +429,7 @@ func (c *Timing) validate() error {
 	return nil
 }
 
+// validate refuses limits out of bounds; DiskMinFree alone may be 0.
 func (c *Limits) validate() error {
 	switch {
 	case c.QueueRequests < 1, c.QueueRequests > 1<<20:
@@ -433,23 +443,23 @@ func (c *Limits) validate() error {
 	return nil
 }
 
-// electionTimeout is how long a candidate waits for votes.
+// electionTimeout returns how long a candidate waits for votes.
 func (c *Timing) electionTimeout() time.Duration {
 	return cmp.Or(c.Election.Duration, c.Heartbeat.Duration)
 }
 
-// leaderLease is how long a leader leads without a majority.
+// leaderLease returns how long a leader leads without hearing from a majority.
 func (c *Timing) leaderLease() time.Duration {
 	return cmp.Or(c.Lease.Duration, c.Heartbeat.Duration*3/4)
 }
 
-// fresh reports a data folder that no node has used yet.
+// fresh reports whether no node has used the data folder yet.
 func (c *serveConfig) fresh() bool {
 	_, err := os.Stat(filepath.Join(c.DataDir, datadir.MarkerFile))
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// isFile reports a path that no folder can be made at, because it or what is above it is a file.
+// isFile reports whether no folder can be made at path, because path or a parent of it is a file.
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return (err == nil && !info.IsDir()) || errors.Is(err, syscall.ENOTDIR)
@@ -484,6 +494,7 @@ func (c *serveConfig) validateAddresses(hasToken bool) error {
 			return shell.Usagef("--advertise-%s %s: nobody can dial that address", a.flag, a.advertise)
 		}
 	}
+	// The two listen on ports of their own; URLs of --join are normalized as endpoints are.
 	if c.HTTP == c.Raft {
 		return shell.Usagef("--http and --raft are both %s", c.HTTP)
 	}
@@ -494,10 +505,10 @@ func (c *serveConfig) validateAddresses(hasToken bool) error {
 	return err
 }
 
-// isWildcard reports a host that stands for all addresses.
+// isWildcard reports whether a host means all addresses.
 func isWildcard(host string) bool { return slices.Contains([]string{"", "0.0.0.0", "::"}, host) }
 
-// isLoopback reports a host that only this machine reaches.
+// isLoopback reports whether only this machine reaches a host.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || (ip != nil && ip.IsLoopback())

@@ -8,19 +8,20 @@ import (
 )
 
 // heapFloor is the size up to which a node's heap grows before garbage is collected. What a node keeps is
-// small beside what passes through it, and a heap that were collected each time it doubled from 20 MB
+// small compared to what passes through it, and a heap that was collected each time it doubled from 20 MB
 // would be collected many times a second under load.
 const heapFloor = 128 << 20
 
-// leastLive is what Go takes for the least of a heap.
+// leastLive is the live heap that Go's runtime assumes at least: it never collects below GOGC percent of it.
 const leastLive = 4 << 20
 
-// collectAbove has garbage collected when the heap has doubled, but not before it has that many
-// bytes. GOGC, if it is set, takes precedence; GOMEMLIMIT counts beside it.
+// collectAbove makes the runtime collect garbage when the heap has doubled, but not before it has floor
+// bytes. GOGC, if it is set, takes precedence; GOMEMLIMIT applies as well.
 func collectAbove(floor uint64) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
+	// The percentage follows from what the last collection left, so it is set again after each one.
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
 	debug.SetGCPercent(growth(live[0].Value.Uint64(), floor))

@@ -28,13 +28,14 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// serveCommand is the verb serve of a program of this version.
+// Command is the verb serve of a program of this version.
 func Command(sh *shell.Shell, version string) *cli.Command {
 	flags := []cli.Flag{
 		&cli.StringFlag{Name: "config", Usage: "configuration `FILE.toml`, whose keys are the flags' names",
 			EnvVars: []string{"RINGLOG_CONFIG"}},
 		&cli.BoolFlag{Name: "print-config", Usage: "check and print the configuration, and do not start"},
 	}
+	// Every setting of the configuration is a flag, too.
 	for _, o := range serveOptions() {
 		flags = append(flags, o.flag())
 	}
@@ -48,6 +49,7 @@ func Command(sh *shell.Shell, version string) *cli.Command {
 			if err != nil {
 				return err
 			}
+			// The configuration has been validated: --print-config fails where serve would refuse it.
 			if c.Bool("print-config") {
 				return sh.PrintLine(cfg)
 			}
@@ -92,7 +94,7 @@ func serveConfigOf(c *cli.Context, sh *shell.Shell) (serveConfig, error) {
 	return cfg, cfg.validate(sh.Token != "")
 }
 
-// node is a running node with what it answers through.
+// node is a running node and the server through which it answers.
 type node struct {
 	logger hclog.Logger
 	raft   *raftnode.Node
@@ -153,6 +155,7 @@ func profileCPU(file string) (stop func() error, err error) {
 		return nil, errors.Join(fmt.Errorf("--cpu-profile: %w", err), f.Close())
 	}
 	return func() error {
+		// pprof writes the profile when it stops, so the file is closed after that.
 		pprof.StopCPUProfile()
 		return f.Close()
 	}, nil
@@ -160,8 +163,8 @@ func profileCPU(file string) (stop func() error, err error) {
 
 // slackenTimers lets sleeps of this process last up to 250 us longer: Go's runtime checks on its
 // threads every 20 us while anything runs, which costs a node that serves one caller at a time a
-// tenth to a seventh of its CPU. Threads to come take it over from these. Only Linux knows it, for root
-// or CAP_SYS_NICE; elsewhere nothing changes, and a systemd unit can have it instead.
+// tenth to a seventh of its CPU. New threads inherit it from these. Only Linux has it, and only for root
+// or with CAP_SYS_NICE; elsewhere nothing changes, and a systemd unit can set it instead.
 func slackenTimers() {
 	threads, _ := filepath.Glob("/proc/self/task/*")
 	for _, t := range threads {
@@ -216,13 +219,13 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 	return n, nil
 }
 
-// nodeInfoMetric says in its labels what a node is.
 // FeatureLevel is the highest feature level that this build knows.
 const FeatureLevel = fsm.FeatureLevel
 
+// nodeInfoMetric says in its labels what a node is.
 const nodeInfoMetric = "ringlog_node_info"
 
-// nodeInfo is a registry with what only the configuration knows.
+// nodeInfo returns a registry with the metric nodeInfoMetric.
 func nodeInfo(cfg serveConfig, version string) *prometheus.Registry {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: nodeInfoMetric, Help: "What this node is; always 1.",
 		ConstLabels: prometheus.Labels{"id": cfg.ID, "version": version}})
@@ -232,7 +235,7 @@ func nodeInfo(cfg serveConfig, version string) *prometheus.Registry {
 	return r
 }
 
-// timing is what raftnode calls these settings.
+// timing converts the settings to those of raftnode.
 func (c *serveConfig) timing() raftnode.Timing {
 	return raftnode.Timing{Heartbeat: c.Heartbeat.Duration, Election: c.electionTimeout(), Lease: c.leaderLease(),
 		Ping: c.PingInterval.Duration, Misses: c.PingMisses, SnapshotInterval: c.CompactEvery.Duration,
@@ -249,7 +252,7 @@ func portError(flag, addr string, err error) error {
 	return fmt.Errorf("--%s %s: %w", flag, addr, err)
 }
 
-// dieOf ends the process, because going on would be wrong.
+// dieOf reports an error after which the node must not continue, and ends the process.
 func dieOf(sh *shell.Shell, logger hclog.Logger, err error) {
 	name := cmp.Or(offline.ProblemName(err), "FATAL")
 	logger.Error("this node cannot continue", "problem", name, "error", err)
@@ -264,6 +267,7 @@ const stopNodeWithin = 15 * time.Second
 func (n *node) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopNodeWithin)
 	defer cancel()
+	// Raft closes first: HTTP answers until the leadership is handed over.
 	err := errors.Join(n.raft.Close(ctx), n.server.Close(ctx))
 	n.peers.Close()
 	return err

@@ -12,7 +12,7 @@ import (
 type level struct {
 	name  string
 	flags []cli.Flag
-	args  []string
+	args  []string // its flags with their values, as they were typed
 }
 
 // Intersperse lets flags be anywhere: after arguments, and the program's own

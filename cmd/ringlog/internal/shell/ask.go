@@ -56,7 +56,7 @@ func (sh *Shell) Open(ctx context.Context, base, path string) (io.ReadCloser, er
 	return nil, fmt.Errorf("%s: %w", base, answer.Error)
 }
 
-// nodeWithin bounds how long one node may take to answer where several are asked.
+// NodeWithin bounds how long one node may take to answer where several are asked.
 const NodeWithin = 3 * time.Second
 
 // AnyStatus is the status of the first endpoint that answers and knows a leader; where none
@@ -88,6 +88,7 @@ func (sh *Shell) statusWithin(ctx context.Context, url string) (raw json.RawMess
 	if err := sh.Ask(ctx, url, "/status", &raw); err != nil {
 		return nil, "", err
 	}
+	// The whole text is returned, too: verbs print it, and read more of it than who leads.
 	var s struct {
 		LeaderID string `json:"leader_id"`
 	}

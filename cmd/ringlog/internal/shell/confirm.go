@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Consent is how a verb that destroys something is let do it.
+// Consent says whether a verb that destroys something may do so without asking, or only previews it.
 type Consent struct {
 	DryRun bool // print what would be done, and do nothing
 	Yes    bool // do not ask

@@ -52,17 +52,17 @@ func NotFoundf(format string, args ...any) error {
 	return NotFoundError{fmt.Errorf(format, args...)}
 }
 
-// ErrUnreachable is an endpoint list at which nobody takes a connection.
+// ErrUnreachable reports that no endpoint accepts a connection.
 var ErrUnreachable = errors.New("no endpoint can be reached")
 
-// ErrLeaderless is a cluster in which nobody leads.
+// ErrLeaderless reports that the cluster has no leader.
 var ErrLeaderless = errors.New("the cluster has no leader")
 
-// ErrNewcomerSilent is a node to add that the cluster cannot connect to.
+// ErrNewcomerSilent reports that the cluster cannot connect to the node to be added.
 var ErrNewcomerSilent = errors.New("the new node does not answer")
 
-// CodeError ends the program with a code and no message, because what there is to say was
-// said.
+// CodeError ends the program with a code and no message: the verb has reported the reason
+// already.
 type CodeError int
 
 func (e CodeError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
@@ -84,6 +84,7 @@ func ExitCode(err error) int {
 		return ExitUsage
 	case errors.As(err, &missing):
 		return ExitNotFound
+	// A node's answer says more than the error around it.
 	case errors.As(err, &fromAPI):
 		return apiExit(fromAPI.Code)
 	case errors.As(err, &bad):
@@ -91,6 +92,7 @@ func ExitCode(err error) int {
 	case errors.Is(err, ErrUnreachable), errors.Is(err, ErrLeaderless), errors.Is(err, ErrNewcomerSilent),
 		errors.Is(err, client.ErrUnreachable):
 		return ExitUnreachable
+	// After the others: an endpoint that is unreachable may have been dialled until the deadline.
 	case errors.Is(err, context.DeadlineExceeded):
 		return ExitTimeout
 	default:
@@ -98,17 +100,20 @@ func ExitCode(err error) int {
 	}
 }
 
-// apiExit is the exit code of a node's answer.
+// apiExit returns the exit code for a node's error.
 func apiExit(c api.Code) int {
 	switch c {
+	// The request, or the token it is sent with, has to change.
 	case api.InvalidArgument, api.InvalidJSON, api.TooLarge, api.UnsupportedMedia, api.Unauthenticated, api.Forbidden:
 		return ExitUsage
+	// The cluster cannot serve requests now; the same command may succeed later.
 	case api.NoLeader, api.NoQuorum, api.Unavailable:
 		return ExitUnreachable
 	case api.NotFound, api.Trimmed, api.PastTail:
 		return ExitNotFound
 	case api.Timeout:
 		return ExitTimeout
+	// The request is well-formed, but does not fit the state of the cluster.
 	case api.Conflict, api.Exists, api.Fenced, api.OutOfSequence, api.UnknownProducer, api.Reserved,
 		api.UnknownType, api.OtherCluster:
 		return ExitRefused

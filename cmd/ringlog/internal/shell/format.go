@@ -29,6 +29,7 @@ func Short(d time.Duration) string {
 	case d < 48*time.Hour:
 		return d.Round(time.Second).String()
 	default:
+		// Package time has no days: 49h reads as 2d1h0m0s.
 		return fmt.Sprintf("%dd%s", d/(24*time.Hour), (d % (24 * time.Hour)).Round(time.Hour))
 	}
 }

@@ -10,13 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pollMillis is how soon after its end a context is noticed.
+// pollMillis is how long one poll lasts, and so how late the end of a context may be noticed.
 const pollMillis = 200
 
 // WhileRead returns a context that also ends, with EPIPE as its cause, when nobody
 // reads the output any more: a follower that has nothing to write would not notice.
 // stop must be called.
 func (sh *Shell) WhileRead(ctx context.Context) (_ context.Context, stop func()) {
+	// Only a pipe's reader can go away unnoticed; a file has none.
 	f, ok := sh.Out.(*os.File)
 	if !ok || !isPipe(f) {
 		return ctx, func() {}

@@ -11,7 +11,7 @@ import (
 )
 
 // PortHolder names the process that listens on a TCP port of this machine, as
-// far as /proc lets on: " by ringlog (pid 12)", else "".
+// far as /proc shows it: " by ringlog (pid 12)", else "". Only the port is compared, not the host.
 func PortHolder(addr string) string {
 	_, text, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -21,6 +21,7 @@ func PortHolder(addr string) string {
 	if err != nil {
 		return ""
 	}
+	// A socket of IPv6 may hold the port for IPv4 as well.
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		if inode := listeningInode(table, uint16(port)); inode != "" {
 			if pid := socketOwner(inode); pid != "" {
@@ -40,6 +41,7 @@ func listeningInode(table string, port uint16) string {
 		return ""
 	}
 	defer f.Close()
+	// The kernel prints the port as four hex digits after the address.
 	suffix := fmt.Sprintf(":%04X", port)
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
@@ -56,6 +58,7 @@ func socketOwner(inode string) (pid string) {
 	if err != nil {
 		return ""
 	}
+	// Links of other users' processes cannot be read; those are skipped.
 	for _, link := range links {
 		if target, err := os.Readlink(link); err == nil && target == "socket:["+inode+"]" {
 			return strings.Split(link, "/")[2]
@@ -64,7 +67,7 @@ func socketOwner(inode string) (pid string) {
 	return ""
 }
 
-// commandName is what a process calls itself.
+// commandName returns the name that the kernel has for a process.
 func commandName(pid string) string {
 	name, err := os.ReadFile("/proc/" + pid + "/comm")
 	if err != nil {

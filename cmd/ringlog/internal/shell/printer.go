@@ -20,6 +20,7 @@ type Printer struct {
 	Sh  *Shell
 	Out *lazyWriter
 
+	// mu guards buf, which is reused, so that an event costs no allocation.
 	mu  sync.Mutex
 	buf []byte
 }
@@ -69,22 +70,25 @@ func (p *Printer) bold(t event.Type) string {
 // appendText prints offset, time, type, where from, and the payload.
 func (p *Printer) appendText(b []byte, ev *event.Event) []byte {
 	b = fmt.Appendf(b, "%8d  %s  %s", ev.Offset, MomentText(ev.AppendedAt), p.bold(ev.Type))
+	// Fields that are empty are left out.
 	for _, f := range []struct{ label, value string }{{"source", ev.Source}, {"key", ev.Key},
 		{"correlation", ev.CorrelationID}} {
 		if f.value != "" {
 			b = fmt.Appendf(b, "  %s=%s", f.label, f.value)
 		}
 	}
+	// An event that was redriven names its dead letter, and the cursor that alone receives it.
 	if ev.Redrive != 0 {
 		b = fmt.Appendf(b, "  letter=%d for=%s", ev.Redrive, ev.Target)
 	}
 	return append(append(append(b, "  "...), ev.Payload...), '\n')
 }
 
-// Gap reports what can no longer be read: in the data for programs, on the side for
+// Gap reports what can no longer be read: as data for programs, as a notice for
 // people.
 func (p *Printer) Gap(g client.Gap) error {
 	if !p.Sh.JSON {
+		// The events before the gap are printed before the notice on stderr.
 		if err := p.Out.Flush(); err != nil {
 			return err
 		}
@@ -94,19 +98,22 @@ func (p *Printer) Gap(g client.Gap) error {
 	return WriteLine(p.Out, map[string]client.Gap{"gap": g})
 }
 
-// flushAfter is how long a reader of the output may wait for what was printed.
+// flushAfter bounds how long printed output may stay in the buffer.
 const flushAfter = 20 * time.Millisecond
 
-// lazyWriter buffers, and flushes by itself a moment after the last write.
+// lazyWriter buffers, and flushes flushAfter after the first write into an empty buffer.
 type lazyWriter struct {
-	mu    sync.Mutex
+	mu sync.Mutex
+	// mu guards what follows: the timer flushes on a goroutine of its own.
 	out   *bufio.Writer
 	timer *time.Timer
 	err   error // of a flush by itself
 }
 
+// newLazyWriter returns a writer to w. Call Flush at the end: it reports the error of earlier flushes, too.
 func newLazyWriter(w io.Writer) *lazyWriter {
 	l := &lazyWriter{out: bufio.NewWriterSize(w, 64<<10)}
+	// Write arms the timer; here it is only made.
 	l.timer = time.AfterFunc(time.Hour, func() { _ = l.Flush() })
 	l.timer.Stop()
 	return l

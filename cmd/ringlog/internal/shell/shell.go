@@ -43,13 +43,13 @@ type Shell struct {
 	Colour bool // notices and tables may be coloured
 	JSON   bool // output is one JSON object a line
 
-	Endpoints []string      // URLs
-	clusterID string        // the cluster that the endpoints must be of; "" is any
-	local     bool          // reads take what the node that answers has
-	Timeout   time.Duration // of a command, of an attempt of a stream
-	Token     string        // "" is none
-	TokenFile string        // that Token was read from; "" is none
-	Getenv    func(string) string
+	Endpoints []string            // URLs
+	clusterID string              // the cluster that the endpoints must be of; "" is any
+	local     bool                // reads take what the node that answers has
+	Timeout   time.Duration       // of a command, of an attempt of a stream
+	Token     string              // "" is none
+	TokenFile string              // that Token was read from; "" is none
+	Getenv    func(string) string // os.Getenv, or a test's
 }
 
 // New returns the shell of a process with these streams; Configure completes it.
@@ -82,6 +82,7 @@ func (sh *Shell) Configure(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	// The client and Open send it with each request: nodes of other clusters refuse.
 	sh.clusterID = c.String("cluster-id")
 	switch s := c.String("consistency"); s {
 	case "local":
@@ -90,6 +91,7 @@ func (sh *Shell) Configure(c *cli.Context) error {
 	default:
 		return Usagef("--consistency %q: use local or linearizable", s)
 	}
+	// The file takes precedence over the variable.
 	sh.TokenFile = c.String("token-file")
 	sh.Token, err = ReadToken(sh.TokenFile, sh.Getenv(TokenVariable))
 	return err
@@ -113,6 +115,7 @@ func URLOf(address string) string {
 func ParseEndpoints(list string) ([]string, error) {
 	var endpoints []string
 	for part := range strings.SplitSeq(list, ",") {
+		// Routes are appended to an endpoint, so it must not end with a slash.
 		part = strings.TrimSuffix(strings.TrimSpace(part), "/")
 		if part == "" {
 			continue
@@ -152,6 +155,7 @@ func ReadToken(file, fromEnv string) (string, error) {
 		return "", Usagef("--token-file: %w", err)
 	}
 	token := strings.TrimSpace(string(raw))
+	// An empty file is an error: it would silently mean that there is no token.
 	if token == "" {
 		return "", Usagef("--token-file %s is empty", file)
 	}
@@ -168,7 +172,7 @@ func (sh *Shell) Dial(change ...func(*client.Config)) (*client.Client, error) {
 	return client.New(cfg)
 }
 
-// maxClientTimeout is the client's own bound.
+// maxClientTimeout is the longest timeout that package client accepts.
 const maxClientTimeout = 5 * time.Minute
 
 // DialReachable makes a client once one endpoint takes a connection, so that a wrong
@@ -191,6 +195,7 @@ func (sh *Shell) Reach(ctx context.Context) error {
 			return err
 		}
 		host := u.Host
+		// A URL without a port means that of its scheme.
 		if u.Port() == "" {
 			host = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 		}
@@ -211,11 +216,12 @@ func (sh *Shell) WithClient(ctx context.Context, body func(ctx context.Context, 
 	if err != nil {
 		return err
 	}
+	// ctx may have run out; the question whether anybody leads gets time of its own.
 	err = sh.ExplainTimeout(context.WithoutCancel(ctx), body(ctx, c))
 	return errors.Join(err, CloseClient(c))
 }
 
-// ExplainTimeout adds to a call that ran out of time that nobody leads, if that is so.
+// ExplainTimeout wraps the error of a call that ran out of time in ErrLeaderless, if there is no leader.
 func (sh *Shell) ExplainTimeout(ctx context.Context, err error) error {
 	if ExitCode(err) == ExitTimeout && sh.leaderless(ctx) {
 		return fmt.Errorf("%w: %w", ErrLeaderless, err)
@@ -223,7 +229,7 @@ func (sh *Shell) ExplainTimeout(ctx context.Context, err error) error {
 	return err
 }
 
-// closeWithin bounds the wait for calls that were given up.
+// closeWithin bounds the wait for calls that were abandoned.
 const closeWithin = 2 * time.Second
 
 // CloseClient closes a client, waiting for calls under way only for a moment.
@@ -233,7 +239,7 @@ func CloseClient(c *client.Client) error {
 	return c.Close(ctx)
 }
 
-// leaderless reports that the node which answers knows of no leader.
+// leaderless reports whether no node that answers knows a leader. It is false if no node answers.
 func (sh *Shell) leaderless(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -265,7 +271,7 @@ type hintedError struct {
 
 func (e hintedError) Unwrap() error { return e.error }
 
-// staleOffer says, where a read needs a leader and there is none, how to read without one.
+// SuggestLocal says, where a read needs a leader and there is none, how to read without one.
 func (sh *Shell) SuggestLocal(read bool, err error) error {
 	if !read || sh.local || ExitCode(err) != ExitUnreachable || errors.Is(err, client.ErrUnreachable) {
 		return err
@@ -310,6 +316,7 @@ func WriteLine(w io.Writer, v any) error {
 // EmitEach prints a list: one object a line, or a table of a row each.
 func EmitEach[T any](sh *Shell, list []T, header table.Row, row func(T) table.Row) error {
 	if sh.JSON {
+		// A list may be long: it is written in blocks, not object by object.
 		out := bufio.NewWriter(sh.Out)
 		for _, v := range list {
 			if err := WriteLine(out, v); err != nil {
@@ -348,6 +355,7 @@ func (sh *Shell) Table(header table.Row, rows []table.Row) error {
 
 // Facts prints names and values, one a line.
 func (sh *Shell) Facts(pairs ...any) error {
+	// The longest name sets the column in which the values start.
 	width := 0
 	for i := 0; i < len(pairs); i += 2 {
 		width = max(width, len(pairs[i].(string)))
@@ -387,17 +395,19 @@ func Describe(err error, sh *Shell) string {
 	return text
 }
 
-// describeCause is what went wrong and what to do, without hints of the verb.
+// describeCause returns what went wrong and what to do, without hints of the verb.
 func describeCause(err error, sh *Shell) string {
 	var answer *api.Error
 	var bad *event.Error
 	switch {
+	// A connection was made, so a node runs there but is slow.
 	case errors.Is(err, client.ErrUnreachable) && !neverConnected(err):
 		return fmt.Sprintf("%v\nnodes run at %s but did not answer in time: run ringlog check, or raise --timeout (%s)",
 			err, strings.Join(sh.Endpoints, ", "), sh.Timeout)
 	case errors.Is(err, ErrUnreachable), errors.Is(err, client.ErrUnreachable):
 		return fmt.Sprintf("%v\nno node answers at %s: is one running there? (to start a cluster: ringlog dev)",
 			err, strings.Join(sh.Endpoints, ", "))
+	// The remedy of a node's answer does not apply where the outcome is unknown.
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		return err.Error()
 	case errors.As(err, &answer):
@@ -412,7 +422,7 @@ func describeCause(err error, sh *Shell) string {
 	return err.Error()
 }
 
-// neverConnected reports whether an attempt failed because nobody took the connection.
+// neverConnected reports whether an attempt failed because no connection was accepted.
 func neverConnected(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
@@ -426,6 +436,7 @@ func Brief(err error) string {
 	if errors.As(err, &bad) && bad.Remedy != "" {
 		return err.Error() + ": " + bad.Remedy
 	}
+	// Where the outcome is unknown, the whole text says so; an answer inside of it does not.
 	if !errors.As(err, &answer) || errors.Is(err, client.ErrOutcomeUnknown) {
 		return err.Error()
 	}

@@ -24,6 +24,7 @@ func Prepare(c *cli.Command) {
 	if len(c.Subcommands) == 0 {
 		return
 	}
+	// A command that only holds others prints help, or suggests a verb.
 	if c.Action == nil {
 		c.Action = RunGroup(c.Subcommands)
 	}
@@ -37,6 +38,7 @@ func Prepare(c *cli.Command) {
 func RunGroup(commands []*cli.Command) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if !c.Args().Present() {
+			// Without a name, the program and a group of verbs have help of different forms.
 			if c.Command == nil || c.Command.Name == "" || c.Command.Name == c.App.Name {
 				return cli.ShowAppHelp(c)
 			}
@@ -47,7 +49,7 @@ func RunGroup(commands []*cli.Command) cli.ActionFunc {
 	}
 }
 
-// AsFlags turns what people type for help and the version into what the parser takes: help
+// AsFlags rewrites the usual ways to ask for help and the version into those that the parser takes: help
 // NOUN VERB into NOUN VERB --help, and --version into the verb.
 func AsFlags(app *cli.App, args []string) ([]string, error) {
 	switch {
@@ -109,11 +111,13 @@ func DidYouMean(typed string, names []string, dashes string) string {
 // UsageProblem answers flags that cannot be read, with the near one where there
 // is none of that name.
 func UsageProblem(c *cli.Context, err error, _ bool) error {
+	// Package flag reports an unknown flag by its text alone.
 	const unknown = "flag provided but not defined: -"
 	name, isUnknown := strings.CutPrefix(err.Error(), unknown)
 	if !isUnknown {
 		return UsageError{err}
 	}
+	// The program's flags may be anywhere on the line, so they are candidates, too.
 	flags := c.App.Flags
 	if c.Command != nil {
 		flags = append(append([]cli.Flag(nil), c.Command.Flags...), flags...)
@@ -121,7 +125,7 @@ func UsageProblem(c *cli.Context, err error, _ bool) error {
 	return Usagef("there is no flag %s%s", dashed(name), nearFlag(flags, strings.TrimLeft(name, "-")))
 }
 
-// dashed is a flag as it is typed.
+// dashed returns a flag's name as it is typed.
 func dashed(name string) string {
 	if len(name) == 1 {
 		return "-" + name
@@ -134,6 +138,7 @@ func Exactly(c *cli.Context, n int, what string) error {
 	if c.NArg() == n {
 		return nil
 	}
+	// HelpName is the way from the program to the verb, such as "ringlog cursor seek".
 	verb := strings.TrimPrefix(c.Command.HelpName, c.App.Name+" ")
 	switch {
 	case n == 0:
@@ -145,7 +150,7 @@ func Exactly(c *cli.Context, n int, what string) error {
 	}
 }
 
-// Args is the action of a verb that takes n arguments; what names them for whoever gives others.
+// Args is the action of a verb that takes n arguments; what names them in the error about any other number.
 func Args(n int, what string, action cli.ActionFunc) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if err := Exactly(c, n, what); err != nil {

@@ -46,7 +46,7 @@ func (t *Transport) pump() {
 		}
 		if i >= 0 && i < len(queue) {
 			take, next = t.rpcs, queue[i]
-			t.skipApplied(next.RPC) // as late as possible: more may have been applied
+			t.skipApplied(next.RPC) // by what is applied now
 		}
 
 		select {

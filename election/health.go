@@ -185,6 +185,7 @@ func (h *Health) risk(at time.Time, cause string) []event.Event {
 		payload["after"], payload["at_risk_ms"], payload["outage_ms"] = "at_risk", at.Sub(since).Milliseconds(), 0
 		return []event.Event{event.New(event.QuorumRestored, payload)}
 	}
+	// The voters that have to come back first: with them a failure can be borne again.
 	offline := h.Offline()
 	payload["limiting"], payload["cause"] = offline, cause
 	events := []event.Event{event.New(event.QuorumAtRisk, payload)}

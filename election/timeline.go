@@ -220,6 +220,7 @@ func (h *Health) blocked(absences []View, part, g gap) (n int, down []string) {
 		if absent {
 			n++
 		}
+		// A voter that was also seen to run during this part did run.
 		if absent && !ran {
 			down = append(down, voter.ID)
 		}

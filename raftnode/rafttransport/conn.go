@@ -172,6 +172,7 @@ func (r *registry) add(raw net.Conn, accepted bool) (c, closed *conn) {
 		return nil, nil
 	}
 	if accepted {
+		// Evicted connections count as well: their goroutines have not ended yet.
 		ending, _ := r.accepted(evicted)
 		n, oldest := r.accepted(pending)
 		if n+ending >= 2*maxPending {

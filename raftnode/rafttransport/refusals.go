@@ -86,6 +86,7 @@ func (b *refusals) note(e *RefusedError, now time.Time) (Refusal, bool) {
 		Reason: reason, Detail: e.Detail,
 		Count: entry.Count + 1, Last: now,
 	}
+	// Refusals between two lines are counted, too: the next line has them.
 	due := entry.logged.IsZero() || now.Sub(entry.logged) >= logEvery
 	if due {
 		entry.logged = now

@@ -289,6 +289,7 @@ func (e *eager) announce(ctx context.Context, newest func() (commit, term uint64
 		case <-ctx.Done():
 			return
 		}
+		// A request may carry the commit meanwhile, and the next commits are announced with this one.
 		pause := commitPause
 		if time.Since(last) < 2*busyPause {
 			pause = busyPause

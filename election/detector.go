@@ -2,8 +2,8 @@ package election
 
 import "time"
 
-// Detector tells from one peer's answers whether it is in reach. A peer is out of
-// reach once it has not answered for Misses intervals; it is steady again only after
+// Detector decides from one peer's answers whether it is reachable. A peer is no longer
+// reachable once it has not answered for misses intervals; it is steady again only after
 // as many answers in a row. It is used by one goroutine at a time.
 type Detector struct {
 	interval time.Duration

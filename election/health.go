@@ -18,20 +18,20 @@ const (
 	keptAbsencesOfOne = 24
 )
 
-// Health is what the log has told about the voters and their quorum.
+// Health is what the log has shown of the voters and their quorum.
 //
 // Voters is sorted by id and holds the voters of the newest configuration. Outages
-// holds the newest, as they were told.
+// holds the newest, as they were reported.
 type Health struct {
 	Known     bool      `json:"known"` // Configure has been called
 	Voters    []Voter   `json:"voters"`
 	AtRisk    bool      `json:"at_risk"`
 	RiskSince time.Time `json:"risk_since,omitzero"`
 	Terms     []Span    `json:"terms,omitempty"`     // leaderships, by term
-	Incidents uint64    `json:"incidents,omitempty"` // outages ever told
+	Incidents uint64    `json:"incidents,omitempty"` // outages ever reported
 	Outages   []Outage  `json:"outages,omitempty"`
 	Absences  []View    `json:"absences,omitempty"` // what kept voters away from a quorum
-	Settled   time.Time `json:"settled,omitzero"`   // no outage before it is told any more
+	Settled   time.Time `json:"settled,omitzero"`   // no outage before it is reported any more
 	Journals  []Taken   `json:"journals,omitempty"`
 	Split     *Split    `json:"split_brain,omitempty"`
 	Trailing  []string  `json:"catchup_at_risk,omitempty"` // members, sorted
@@ -54,6 +54,7 @@ type Split struct {
 	Watched bool `json:"watched,omitzero"`
 }
 
+// voter returns the voter with this id, nil if there is none; it may be changed.
 func (h *Health) voter(id string) *Voter {
 	i, found := slices.BinarySearchFunc(h.Voters, id, func(v Voter, id string) int { return cmp.Compare(v.ID, id) })
 	if !found {
@@ -62,8 +63,8 @@ func (h *Health) voter(id string) *Voter {
 	return &h.Voters[i]
 }
 
-// Configure takes in who has a vote now. reason says why a voter came or went;
-// the first configuration of all tells nothing.
+// Configure takes the voters of a new configuration. reason says why a voter was added
+// or removed. The first configuration of all yields no events.
 func (h *Health) Configure(at time.Time, voters []string, reason func(id string) string) []event.Event {
 	voters = slices.Sorted(slices.Values(voters))
 	var next []Voter
@@ -82,6 +83,7 @@ func (h *Health) Configure(at time.Time, voters []string, reason func(id string)
 			went = append(went, v.ID)
 		}
 	}
+	// Before the events, which count the voters of the new configuration.
 	first := !h.Known
 	h.Known, h.Voters = true, next
 	if first {
@@ -97,17 +99,19 @@ func (h *Health) Configure(at time.Time, voters []string, reason func(id string)
 	return append(events, h.risk(at, "configuration")...)
 }
 
-// Restart begins with other voters, as another cluster; the outages of the one before
-// stay told.
+// Restart begins with the voters of another cluster. The outages that were reported
+// before are kept.
 func (h *Health) Restart(voters []string) {
 	*h = Health{Outages: h.Outages, Incidents: h.Incidents, Settled: h.Settled}
 	h.Configure(time.Time{}, voters, nil)
 }
 
+// change is the payload of an event about a voter that was added or removed.
 func (h *Health) change(id, reason string) map[string]any {
 	return map[string]any{"voter_id": id, "active_voters": h.healthy(), "voters": len(h.Voters), "reason": cmp.Or(reason, CauseUnknown)}
 }
 
+// healthy counts the voters that are online.
 func (h *Health) healthy() (n int) {
 	for _, v := range h.Voters {
 		if v.Online {
@@ -119,7 +123,7 @@ func (h *Health) healthy() (n int) {
 
 func (h *Health) quorum() int { return len(h.Voters)/2 + 1 }
 
-// Offline lists the voters that do not answer.
+// Offline lists the voters that are not online, sorted.
 func (h *Health) Offline() []string {
 	ids := []string{}
 	for _, v := range h.Voters {
@@ -130,8 +134,8 @@ func (h *Health) Offline() []string {
 	return ids
 }
 
-// Due reports whether the log should be told now that a voter is online or is not:
-// it differs from what stands there, and the last change is holdDown ago.
+// Due reports whether a leader should report now that a voter is online or is not: the
+// log has the opposite, and the last change is at least holdDown ago.
 func (h *Health) Due(at time.Time, voter string, online bool, holdDown time.Duration) bool {
 	v := h.voter(voter)
 	return v != nil && v.Online != online && (v.Since.IsZero() || at.Sub(v.Since) >= holdDown)
@@ -151,8 +155,8 @@ type VoterReport struct {
 	Reason        string // ReasonHTTP or ReasonRaft; "" for a voter that is online
 }
 
-// Report takes in a leader's report of one voter. It emits at most one change of a
-// voter in each hold-down.
+// Report takes a leader's report of one voter. It emits at most one change of a voter in
+// each hold-down.
 func (h *Health) Report(at time.Time, r VoterReport, holdDown time.Duration) []event.Event {
 	if !h.Due(at, r.Voter, r.Online, holdDown) {
 		return nil
@@ -167,8 +171,8 @@ func (h *Health) Report(at time.Time, r VoterReport, holdDown time.Duration) []e
 	return append([]event.Event{event.New(kind, payload)}, h.risk(at, "voter_offline")...)
 }
 
-// risk tells when no failure is left to spare, and when one is again. A single
-// voter never has one to spare, and nobody needs to hear that.
+// risk emits the events when the quorum can bear no more failure, and when it can again. A
+// single voter can never bear one, which needs no event.
 func (h *Health) risk(at time.Time, cause string) []event.Event {
 	atRisk := len(h.Voters) > 1 && h.healthy() <= h.quorum()
 	if atRisk == h.AtRisk {
@@ -181,6 +185,7 @@ func (h *Health) risk(at time.Time, cause string) []event.Event {
 		payload["after"], payload["at_risk_ms"], payload["outage_ms"] = "at_risk", at.Sub(since).Milliseconds(), 0
 		return []event.Event{event.New(event.QuorumRestored, payload)}
 	}
+	// The voters that have to come back first: with them a failure can be borne again.
 	offline := h.Offline()
 	payload["limiting"], payload["cause"] = offline, cause
 	events := []event.Event{event.New(event.QuorumAtRisk, payload)}
@@ -190,12 +195,13 @@ func (h *Health) risk(at time.Time, cause string) []event.Event {
 	return events
 }
 
-// NewTerm takes in that somebody leads in a new term, and how long the one before
-// led: until its last entry.
+// NewTerm notes that leader leads in a new term, and the leadership before it, which the
+// log knows up to its last entry.
 func (h *Health) NewTerm(term uint64, leader string, at time.Time, before Span) []event.Event {
 	if before.Leader != "" {
 		h.ended(before)
 	}
+	// Nobody reports the end of a split that is not watched: a new term is taken for it.
 	split := h.Split
 	if split == nil || split.Watched || term <= split.Term {
 		return nil
@@ -203,6 +209,7 @@ func (h *Health) NewTerm(term uint64, leader string, at time.Time, before Span) 
 	return h.resolved(at, term, leader)
 }
 
+// resolved ends the split.
 func (h *Health) resolved(at time.Time, term uint64, leader string) []event.Event {
 	split := h.Split
 	h.Split = nil
@@ -210,7 +217,7 @@ func (h *Health) resolved(at time.Time, term uint64, leader string) []event.Even
 		"leader_id": leader, "new_term": term, "lasted_ms": at.Sub(split.Since).Milliseconds()})}
 }
 
-// Unsplit takes in that the leader of term has found nobody who leads beside it any more.
+// Unsplit notes that the leader of term no longer finds another member that leads.
 func (h *Health) Unsplit(at time.Time, term uint64, leader string) []event.Event {
 	if h.Split == nil || !h.Split.Watched {
 		return nil
@@ -218,8 +225,8 @@ func (h *Health) Unsplit(at time.Time, term uint64, leader string) []event.Event
 	return h.resolved(at, term, leader)
 }
 
-// Claimed takes in that several members lead at the same time, as the leader of term has
-// found. If the split is watched, only Unsplit ends it.
+// Claimed notes that the leader of term has found several members that lead at the same
+// time. If the split is watched, only Unsplit ends it.
 func (h *Health) Claimed(at time.Time, term uint64, leaders []string, watched bool) []event.Event {
 	if h.Split != nil && (h.Split.Watched || term <= h.Split.Term) || len(leaders) < 2 {
 		return nil
@@ -228,19 +235,20 @@ func (h *Health) Claimed(at time.Time, term uint64, leaders []string, watched bo
 	return []event.Event{event.New(event.SplitBrainDetected, map[string]any{"term": term, "leaders": h.Split.Leaders})}
 }
 
-// Trail is how a member stands to what the leader's raft log keeps. Rates are in
+// Trail is how far a member lags, and what the leader's raft log keeps for it. Rates are in
 // entries a second.
 type Trail struct {
 	Member      string
 	AtRisk      bool
-	Trailing    uint64 // entries behind the leader
-	Left        uint64 // entries until the log no longer has what the member needs
-	Rate        uint64 // of the member
-	LogRate     uint64
-	TruncatedIn time.Duration
+	Trailing    uint64        // entries by which the member lags
+	Left        uint64        // entries until the log no longer has what the member needs
+	Rate        uint64        // of the member
+	LogRate     uint64        // of the log
+	TruncatedIn time.Duration // until Left is used up at these rates
 }
 
-// Trails takes in that a member is about to fall behind the log, or no longer is.
+// Trails notes that the log is about to lose entries that a member needs, or no longer is.
+// Only the former is an event.
 func (h *Health) Trails(t Trail) []event.Event {
 	i, known := slices.BinarySearch(h.Trailing, t.Member)
 	switch {

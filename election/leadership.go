@@ -6,7 +6,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Leadership is what the log has told about its leaders so far.
+// Leadership is what the log has shown of its leaders so far.
 //
 // Term never falls, and Leader is whoever appended the first entry of Term: Raft
 // lets nobody else append in it. A leader appends its second entry once the first one is
@@ -15,13 +15,13 @@ type Leadership struct {
 	Term   uint64    `json:"term"`
 	Leader string    `json:"leader"`
 	Since  time.Time `json:"since"`
-	Last   time.Time `json:"last"` // time of the newest entry of Term
-	Intent *Intent   `json:"intent,omitempty"`
+	Last   time.Time `json:"last"`             // time of the newest entry of Term
+	Intent *Intent   `json:"intent,omitempty"` // of Leader, in Term; nil: none
 
 	Decided bool `json:"decided,omitempty"` // Term has more than one entry
 }
 
-// Intent is a leader's word that it gives up on purpose.
+// Intent is a leader's announcement that it ends its leadership on purpose.
 type Intent struct {
 	Target string `json:"target,omitempty"`
 	Cause  string `json:"cause,omitempty"`
@@ -38,16 +38,16 @@ type Entry struct {
 	Term     uint64
 	Proposer string
 	Time     time.Time
-	Seen     []TermSeen    // from a hello
-	Cause    string        // from a hello: why there was an election, as the new leader saw it
-	Silence  time.Duration // from a hello: since the new leader last heard of the old one; 0: not known
+	Seen     []TermSeen    // from a term start
+	Cause    string        // from a term start: why there was an election, as the new leader saw it
+	Silence  time.Duration // from a term start: since the new leader last heard of the old one; 0: not known
 	Detailed bool          // all members know the events and fields of feature level 2
 	Counted  bool          // all members know Leadership.Decided, of feature level 4
 }
 
 // Causes of a LEADER_LOST and a LEADER_ELECTED.
 const (
-	CauseHeartbeat = "heartbeat_timeout" // the new leader did not hear of the old one any more
+	CauseHeartbeat = "heartbeat_timeout" // the new leader no longer heard of the old one
 	CauseRestart   = "restart"           // the old leader's process ended and leads again
 	CauseReelected = "reelected"         // the old leader lost its leadership and won it back
 	CauseBootstrap = "bootstrap"
@@ -55,14 +55,16 @@ const (
 	CauseUnknown   = "unknown"
 )
 
-// Observe takes the next entry of the log in. The first entry of a higher term
-// yields that term's events: how the old leader went, then who leads now.
+// Observe takes the next entry of the log. The first entry of a higher term yields the
+// events of the change: how the old leadership ended, then who leads now.
 func (l *Leadership) Observe(e Entry) []event.Event {
+	// A second entry of the term proves a majority, if all members count it.
 	if e.Term <= l.Term {
 		l.Last, l.Decided = e.Time, l.Decided || e.Counted
 		return nil
 	}
 	var events []event.Event
+	// Events of a feature level that some member lacks would make its state differ.
 	if l.Leader != "" && e.Detailed && l.cause(e) == CauseHeartbeat {
 		events = append(events, event.New(event.LeaderHeartbeatMissing, map[string]any{
 			"leader_id": l.Leader, "term": l.Term, "missing_ms": l.leaderless(e).Milliseconds(), "seen_by": e.Proposer,
@@ -76,20 +78,20 @@ func (l *Leadership) Observe(e Entry) []event.Event {
 	return events
 }
 
-// Span is how long the leadership lasted that e ends, by replicated time.
+// Span is the leadership that e ends, in replicated time.
 func (l *Leadership) Span(e Entry) Span {
 	return Span{Term: l.Term, Leader: l.Leader, From: l.Since, To: latest(l.Last, e.Time.Add(-l.leaderless(e))), Decided: l.Decided}
 }
 
-// Stepped takes in that replicated time was moved: the leadership did not last for what
-// was left out.
+// Stepped notes that replicated time jumped by by: the leadership did not last for that time.
 func (l *Leadership) Stepped(by time.Duration) {
 	l.Since, l.Last = l.Since.Add(by), l.Last.Add(by)
 }
 
-// Announce records an intent of the present leader, or with nil takes it back.
+// Announce records an intent of the present leader; nil withdraws it.
 func (l *Leadership) Announce(i *Intent) { l.Intent = i }
 
+// departure is the event that the old leadership ended, on purpose or not.
 func (l *Leadership) departure(e Entry) event.Event {
 	kind, payload := event.LeaderLost, map[string]any{"old_leader": l.Leader, "term": l.Term, "cause": l.cause(e)}
 	if l.Intent != nil {
@@ -101,8 +103,8 @@ func (l *Leadership) departure(e Entry) event.Event {
 	return event.New(kind, payload)
 }
 
-// leaderless is how long nobody led before e. The log knows the old leader's last
-// entry, which may be old where nothing was to be said; who was led knows better.
+// leaderless is how long nobody led before e. The old leader's last entry may be long
+// before its end if nothing was proposed; the new leader knows when it last heard of it.
 func (l *Leadership) leaderless(e Entry) time.Duration {
 	since := max(0, e.Time.Sub(l.Last))
 	if e.Silence > 0 {
@@ -111,6 +113,7 @@ func (l *Leadership) leaderless(e Entry) time.Duration {
 	return since
 }
 
+// cause is why the old leadership ended, as far as the log shows.
 func (l *Leadership) cause(e Entry) string {
 	switch {
 	case l.Intent != nil:
@@ -124,6 +127,7 @@ func (l *Leadership) cause(e Entry) string {
 	}
 }
 
+// elected is the event that the proposer of e leads.
 func (l *Leadership) elected(e Entry) event.Event {
 	payload := map[string]any{"leader_id": e.Proposer, "term": e.Term}
 	if l.Leader == "" {
@@ -139,8 +143,8 @@ func (l *Leadership) elected(e Entry) event.Event {
 	return event.New(event.LeaderElected, payload)
 }
 
-// between keeps the terms seen that lie between the last one with an entry and
-// the new one: those committed nothing.
+// between returns the seen terms after the last one with an entry and before the new
+// one: they committed nothing.
 func (l *Leadership) between(e Entry) []TermSeen {
 	var skipped []TermSeen
 	for _, s := range e.Seen {

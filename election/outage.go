@@ -8,16 +8,16 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Kinds of what a voter's journal tells.
+// Kinds of views, as a voter's journal records them.
 const (
 	ViewLost    = "lost"          // the voter saw no majority, or no leader
-	ViewStalled = "stalled"       // the voter stood still: it was paused, or its machine was
+	ViewStalled = "stalled"       // the voter did not run for a while: it was paused, or its machine was
 	ViewDown    = "down"          // the voter's process did not run
 	ViewLease   = "lease_expired" // as a leader it did not hear of a majority for its lease
 )
 
-// View is what one voter saw. Times are by the leader's wall clock, as far as it could
-// tell how the voter's differs; Began <= Ended.
+// View is what one voter saw. Times are by the leader's wall clock, as far as it knows
+// how the voter's clock differs. Began <= Ended.
 type View struct {
 	Voter       string    `json:"voter"`
 	Journal     string    `json:"journal,omitempty"` // which journal of the voter
@@ -33,8 +33,9 @@ type View struct {
 	Unreachable []string  `json:"unreachable,omitempty"`
 }
 
-// absent is until when the voter can have been part of no quorum. One that had a majority
-// in reach and waited for a leader could have, unless all waited for too long.
+// absent is until when the voter cannot have been part of a quorum. While it had a majority
+// in reach and waited for a leader it could have been, unless the gap is longer than an
+// election may take.
 func (v View) absent(g gap) time.Time {
 	switch {
 	case v.Kind != ViewLost || g.to.Sub(g.from) >= slowElection:
@@ -55,7 +56,7 @@ type Up struct {
 	Before time.Time // zero: not known
 }
 
-// Taken is how much of a voter's journal stands in the log.
+// Taken is up to which record a voter's journal is in the log.
 type Taken struct {
 	Journal string `json:"journal"`
 	Seq     uint64 `json:"seq"`
@@ -69,8 +70,8 @@ type Outage struct {
 	SeenBy []string  `json:"seen_by"` // sorted
 }
 
-// same reports whether a view is one of this outage: the better part of the shorter
-// of both lies in the other.
+// same reports whether what lasted from began to ended belongs to this outage: at least
+// half of the shorter of the two lies in the other.
 func (o *Outage) same(began, ended time.Time) bool {
 	shared := shared(o.Began, o.Ended, began, ended)
 	return shared > 0 && 2*shared >= min(ended.Sub(began), o.Ended.Sub(o.Began))
@@ -86,6 +87,7 @@ func (h *Health) TakenOf(journal string) uint64 {
 	return 0
 }
 
+// take notes that a journal is taken up to seq, as the newest of keptJournals.
 func (h *Health) take(journal string, seq uint64) {
 	i := slices.IndexFunc(h.Journals, func(t Taken) bool { return t.Journal == journal })
 	if i >= 0 {
@@ -95,13 +97,14 @@ func (h *Health) take(journal string, seq uint64) {
 	h.Journals = h.Journals[max(0, len(h.Journals)-keptJournals):]
 }
 
-// Evidence is what Reconcile judges by.
+// Evidence is what Reconcile judges by. The order of Views and Up does not matter.
 type Evidence struct {
 	Views []View
 	Up    []Up
 	Led   []Span // as the leader saw it; the newest is its own
 }
 
+// leader is the newest leadership, empty if none is known.
 func (e *Evidence) leader() (s Span) {
 	if len(e.Led) > 0 {
 		s = e.Led[len(e.Led)-1]
@@ -111,12 +114,13 @@ func (e *Evidence) leader() (s Span) {
 
 // Reconcile takes in what the voters' journals hold, each record once. What together
 // proves a time without a quorum becomes one outage: QUORUM_LOST and QUORUM_RESTORED
-// with their real times. A view of an outage that is told already, or of a voter that
-// was alone while the others went on, is told as such.
+// with their real times. A view of an outage that was reported before, or of a voter that
+// was cut off alone while the others had a quorum, is reported by itself.
 func (h *Health) Reconcile(e Evidence) []event.Event {
 	fresh := h.fresh(e.Views)
 	var events []event.Event
 	h.follow(e.Led)
+	// An expired lease ends a leadership, which may open a gap.
 	for _, v := range fresh {
 		if v.Kind == ViewLease {
 			h.expire(v)
@@ -127,6 +131,7 @@ func (h *Health) Reconcile(e Evidence) []event.Event {
 	told := len(h.Outages)
 	var found []Outage
 	for _, g := range h.gaps() {
+		// A gap in which nothing new was seen has been judged before.
 		if !slices.ContainsFunc(news, func(v View) bool { return shared(v.Began, v.Ended, g.from, g.to) > 0 }) {
 			continue
 		}
@@ -137,11 +142,13 @@ func (h *Health) Reconcile(e Evidence) []event.Event {
 			events = append(events, h.tell(o, e, group, down)...)
 		}
 	}
+	// The views of an outage that was found now are part of its events.
 	for _, v := range fresh {
 		if v.Kind == ViewLost && !slices.ContainsFunc(found, func(o Outage) bool { return shared(v.Began, v.Ended, o.Began, o.Ended) > 0 }) {
 			events = append(events, single(v, h.witness(v)))
 		}
 	}
+	// What lies before a forgotten outage could be reported twice: it is not judged any more.
 	for len(h.Outages) > keptOutages {
 		h.settle(h.Outages[0].Ended)
 		h.Outages = h.Outages[1:]
@@ -149,8 +156,8 @@ func (h *Health) Reconcile(e Evidence) []event.Event {
 	return events
 }
 
-// fresh takes the views that stand in no log yet, in an order that does not depend on
-// the one in which they come.
+// fresh returns the views whose records are not taken in yet, each once, and takes them.
+// Their order does not depend on the order of views.
 func (h *Health) fresh(views []View) (fresh []View) {
 	seen := map[Taken]bool{}
 	for _, v := range views {
@@ -168,7 +175,8 @@ func (h *Health) fresh(views []View) (fresh []View) {
 	return fresh
 }
 
-// witness finds the outage that a view is one of, 0 if none.
+// witness returns the id of the newest outage that a view belongs to, 0 if there is none, and
+// adds the voter to those that saw it.
 func (h *Health) witness(v View) uint64 {
 	for i := range slices.Backward(h.Outages) {
 		if o := &h.Outages[i]; o.same(v.Began, v.Ended) {
@@ -181,6 +189,8 @@ func (h *Health) witness(v View) uint64 {
 	return 0
 }
 
+// tell returns the events of an outage: that the quorum was lost, that a majority was in reach again if a view
+// saw it, and that the quorum is back. group are the views of the outage, down the voters that did not run.
 func (h *Health) tell(o Outage, e Evidence, group []View, down []string) []event.Event {
 	var refused uint64
 	var views []map[string]any
@@ -225,8 +235,10 @@ func (h *Health) cause(group []View, down []string) string {
 	return group[0].Cause
 }
 
+// stamp is the form of times in events.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
+// payload is a view as events carry it.
 func (v View) payload() map[string]any {
 	p := map[string]any{"voter_id": v.Voter, "began_at": stamp(v.Began), "ended_at": stamp(v.Ended), "cause": v.Cause, "term": v.Term,
 		"last_leader": v.Leader, "refused": v.Refused}
@@ -236,8 +248,8 @@ func (v View) payload() map[string]any {
 	return p
 }
 
-// single tells one voter's view by itself: of an outage that stands in the log, or
-// with no outage of a voter that was cut off alone.
+// single is the event of one voter's view by itself. outage is the id of the outage that it
+// belongs to, 0 if the voter was cut off alone.
 func single(v View, outage uint64) event.Event {
 	p := v.payload()
 	p["outage_ms"], p["cluster_had_quorum"] = v.Ended.Sub(v.Began).Milliseconds(), outage == 0
@@ -247,6 +259,7 @@ func single(v View, outage uint64) event.Event {
 	return event.New(event.QuorumOutageView, p)
 }
 
+// leaseExpired is the event of a leader that lost its lease.
 func leaseExpired(v View) event.Event {
 	return event.New(event.LeaderLeaseExpired, map[string]any{"leader_id": v.Voter, "term": v.Term, "expired_at": stamp(v.Ended),
 		"quorum_contact_ms": v.Ended.Sub(v.Began).Milliseconds()})

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// PauseClock is the time in which this process ran. Silences of others are measured in it: while
-// the process was paused, it asked nobody and heard nobody. Of a pause between two readings only
-// the first part counts. It is safe for concurrent use.
+// PauseClock measures the time in which this process ran. Silences of others are measured by it:
+// while the process was paused, it asked nobody and heard nobody. Of the time between two readings
+// at most `most` counts. It is safe for concurrent use.
 type PauseClock struct {
-	most time.Duration
+	most time.Duration // that counts between two readings
 
 	mu   sync.Mutex
-	read time.Time // the last reading
-	lost time.Duration
+	read time.Time     // the last reading
+	lost time.Duration // time that did not count so far
 }
 
 // NewPauseClock returns the clock of a process that reads it more often than most.
@@ -21,7 +21,8 @@ func NewPauseClock(at time.Time, most time.Duration) *PauseClock {
 	return &PauseClock{most: most, read: at}
 }
 
-// At is a moment, which is now, on this clock: earlier by all that was lost.
+// At reads this clock; now is the present time of the machine. The result is earlier by all that did not
+// count so far.
 func (c *PauseClock) At(now time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,19 +23,19 @@ type QuorumConfig struct {
 // used by one goroutine.
 type QuorumTracker struct {
 	cfg      QuorumConfig
-	started  time.Time
+	started  time.Time // when it began to observe
 	observed time.Time // the last observation
 	resumed  time.Time // the end of the last stall
 	led      time.Time // when there was a leader last, or the start
 	heard    time.Time // when raft last heard of one
-	had      bool      // a majority and a leader, at least once
-	lost     bool
+	had      bool      // there were a majority and a leader, at least once
+	lost     bool      // there is an outage
 	since    time.Time // lost: the last moment with a majority, or a leader
 	regained time.Time // lost: when a majority came in reach again; zero: not yet
 	good     time.Time // lost: since when there are a majority and a leader; zero: not now
 }
 
-// NewQuorumTracker begins to observe.
+// NewQuorumTracker returns a tracker that begins to observe at at.
 func NewQuorumTracker(at time.Time, c QuorumConfig) *QuorumTracker {
 	return &QuorumTracker{cfg: c, started: at, observed: at, led: at}
 }
@@ -77,9 +77,9 @@ func (q *QuorumTracker) Resume(since, regained time.Time) {
 	q.lost, q.since, q.regained, q.had = true, since, regained, true
 }
 
-// Observe takes in what the voter sees and returns what has changed. Times never fall.
+// Observe takes what the voter sees and returns what has changed. The times of calls must never fall.
 func (q *QuorumTracker) Observe(at time.Time, o Observation) (changes []Transition) {
-	// While the process did not run nobody could answer it: that is no silence of theirs.
+	// While the process did not run nobody could answer it: that is no silence of the others.
 	if at.Sub(q.observed) > q.cfg.Reach {
 		changes = append(changes, Transition{Kind: TransitionStalled, Since: q.observed, Until: at})
 		q.resumed = at
@@ -101,6 +101,7 @@ func (q *QuorumTracker) Observe(at time.Time, o Observation) (changes []Transiti
 	if !q.had && at.Sub(q.started) < q.cfg.Grace {
 		return changes
 	}
+	// A stall counts for nobody's silence: both waits begin again after it.
 	switch {
 	case !inReach && at.Sub(latest(majority, q.resumed)) >= q.cfg.Reach:
 		return append(changes, q.lose(latest(majority, q.started), CauseUnreachable))
@@ -110,12 +111,13 @@ func (q *QuorumTracker) Observe(at time.Time, o Observation) (changes []Transiti
 	return changes
 }
 
+// lose begins an outage.
 func (q *QuorumTracker) lose(since time.Time, cause string) Transition {
 	q.lost, q.since, q.regained, q.good = true, since, time.Time{}, time.Time{}
 	return Transition{Kind: TransitionLost, Since: since, Cause: cause}
 }
 
-// observeLost takes in an observation during an outage.
+// observeLost takes an observation during an outage.
 func (q *QuorumTracker) observeLost(at time.Time, inReach, leader bool) (changes []Transition) {
 	switch {
 	case inReach && q.regained.IsZero():
@@ -125,7 +127,7 @@ func (q *QuorumTracker) observeLost(at time.Time, inReach, leader bool) (changes
 		q.regained = time.Time{}
 		changes = append(changes, Transition{Kind: TransitionSlipped, Since: at})
 	}
-	// It is over once a majority and a leader have lasted for Hold.
+	// The outage is over once a majority and a leader have lasted for Hold.
 	if !inReach || !leader {
 		q.good = time.Time{}
 		return changes
@@ -140,9 +142,10 @@ func (q *QuorumTracker) observeLost(at time.Time, inReach, leader bool) (changes
 	return append(changes, Transition{Kind: TransitionRestored, Since: q.since, Regained: q.regained, Until: q.good})
 }
 
-// lastMajority is the last moment at which enough voters had answered, self included.
+// lastMajority is the time of the newest answers that make a majority with this voter. Zero: too few have
+// ever answered.
 func (q *QuorumTracker) lastMajority(at time.Time, others []time.Time) time.Time {
-	need := (len(others) + 1) / 2 // of the others
+	need := (len(others) + 1) / 2 // so many others and this voter are a majority
 	if need == 0 {
 		return at
 	}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// splitAfter is how many reports in a row prove a rival before it counts as one, and how many
-// have to say that it leads no more.
+// splitAfter is how many reports in a row must prove a rival before it counts as one, and how
+// many must deny that it leads before it has yielded.
 const splitAfter = 3
 
 // Claim is one report of a member about its leadership. All times are by the clock of who
@@ -19,18 +19,19 @@ type Claim struct {
 	Answered  time.Time // when it arrived
 }
 
-// Rivals finds members that lead beside a leader, whatever the terms, and notices when they
-// stop. It judges for one leadership.
+// Rivals finds members that lead at the same time as a leader, whatever the terms, and notices
+// when they stop. It is for one leadership, and used by one goroutine.
 //
 // Two terms may each have a leader for a moment, until the older one hears of the newer. What
 // Raft excludes is that a majority still is in the older term after a majority was in the newer:
-// any two majorities share a voter, and no voter goes back. Only that counts as a proof, so that
-// neither a deposed leader nor a paused process is taken for a split.
+// any two majorities share a voter, and no voter's term falls. Only that counts as a proof, so
+// that neither a deposed leader nor a paused process is taken for a split.
 type Rivals struct {
-	since  time.Time // a majority was in the own term by then
-	others map[string]*rival
+	since  time.Time         // by then a majority was in the leader's own term; zero: not known yet
+	others map[string]*rival // by member
 }
 
+// rival is what the reports of one other member have shown.
 type rival struct {
 	asked  time.Time // of the newest report
 	proved bool      // by the newest report
@@ -74,7 +75,8 @@ func (o *rival) hear(c Claim) {
 	o.proofs, o.idle = 0, o.idle+1
 }
 
-// proves reports whether majorities were in both terms in an order that Raft excludes.
+// proves reports whether majorities were in both terms in an order that Raft excludes, or a rival leads in
+// the same term.
 func (r *Rivals) proves(term uint64, confirmed time.Time, c Claim) bool {
 	switch {
 	case confirmed.IsZero() || c.Confirmed.IsZero():

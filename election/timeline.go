@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// shortest is how long an outage must be proven, and how long somebody must lead to
-// end one where the log does not prove that a majority had that leader: less may be a
-// difference of clocks.
+// shortest is the shortest outage that is reported, and the shortest leadership that ends
+// an outage although the log does not prove that a majority had that leader. Anything
+// shorter may be a difference between clocks.
 const shortest = time.Second
 
-// slowElection is how long a majority may wait for a leader before it lacks one.
+// slowElection is how long a majority may wait for a leader without that being an outage.
 const slowElection = 5 * time.Second
 
 // Span is a leadership: by the log, in replicated time, and as the leaders after it
@@ -21,22 +21,22 @@ type Span struct {
 	Leader string    `json:"leader"`
 	From   time.Time `json:"from"`
 	To     time.Time `json:"to"`
-	Over   bool      `json:"over,omitempty"` // the leader itself told when it ended
+	Over   bool      `json:"over,omitempty"` // the leader itself recorded when it ended
 
 	Decided bool `json:"decided,omitempty"` // the log has entries that prove a majority
 }
 
-// gap is a time in which nobody led for long enough to decide anything. There is at
-// most one outage in it, however much of it is proven, and whenever.
+// gap is a time in which nobody led for long enough to decide anything. At most one outage
+// is reported of it, however much of it is proven, and however late.
 type gap struct{ from, to time.Time }
 
-// record finds the leadership of a term, where there is one.
+// record returns the position of a term's leadership in Terms, or where it belongs if it is not known.
 func (h *Health) record(term uint64) (i int, known bool) {
 	return slices.BinarySearchFunc(h.Terms, term, func(s Span, term uint64) int { return cmp.Compare(s.Term, term) })
 }
 
-// ended takes in a leadership as the log has it. What the log has of its end is the
-// last entry, which may be long before.
+// ended takes a leadership as the log has it. The log knows its end as the last entry,
+// which may be long before.
 func (h *Health) ended(s Span) {
 	i, known := h.record(s.Term)
 	if !known {
@@ -51,8 +51,8 @@ func (h *Health) ended(s Span) {
 	}
 }
 
-// follow takes in leaderships as a leader saw them. Those that committed nothing do not
-// stand in the log, and could decide nothing; the newest is the leader's own.
+// follow takes leaderships as a leader saw them; the newest is the leader's own. Others that
+// are not in the log committed nothing, and are left out.
 func (h *Health) follow(led []Span) {
 	for n, s := range led {
 		i, known := h.record(s.Term)
@@ -66,13 +66,14 @@ func (h *Health) follow(led []Span) {
 	h.boundTerms()
 }
 
-// expire takes in a leader's own word on when it could not lead any more.
+// expire takes a leader's own record of when it could no longer lead.
 func (h *Health) expire(v View) {
 	if i, known := h.record(v.Term); known && h.Terms[i].Leader == v.Voter && v.Ended.After(h.Terms[i].From) {
 		h.Terms[i].To, h.Terms[i].Over = earliest(h.Terms[i].To, v.Ended), true
 	}
 }
 
+// boundTerms forgets the oldest leaderships beyond keptTerms.
 func (h *Health) boundTerms() {
 	for len(h.Terms) > keptTerms {
 		h.settle(h.Terms[0].To)
@@ -80,12 +81,12 @@ func (h *Health) boundTerms() {
 	}
 }
 
-// settle lets nothing before a time be judged any more: what would have to be known for
-// it is forgotten.
+// settle keeps everything before a time from being judged again: what that would require
+// is forgotten.
 func (h *Health) settle(at time.Time) { h.Settled = latest(h.Settled, at) }
 
-// remember keeps the newest of what kept voters away from a quorum, and returns what
-// is new of it.
+// remember adds to Absences what kept voters away from a quorum, and returns what is new: of
+// the views those that did, of ups the times in which voters did not run.
 func (h *Health) remember(views []View, ups []Up) (news []View) {
 	for _, v := range views {
 		if v.Kind == ViewLost || v.Kind == ViewStalled || v.Kind == ViewDown {
@@ -99,6 +100,7 @@ func (h *Health) remember(views []View, ups []Up) (news []View) {
 		known := func(v View) bool {
 			return v.Kind == ViewDown && v.Voter == u.Voter && v.Ended.Sub(u.Since).Abs() < shortest
 		}
+		// The voter's own journal may have recorded the same restart.
 		if u.Before.IsZero() || !u.Before.Before(u.Since) || slices.ContainsFunc(h.Absences, known) || slices.ContainsFunc(news, known) {
 			continue
 		}
@@ -109,8 +111,8 @@ func (h *Health) remember(views []View, ups []Up) (news []View) {
 	return news
 }
 
-// boundAbsences forgets the oldest of a voter that tells more than others, and then of
-// all.
+// boundAbsences forgets the oldest absences of a voter that has more than
+// keptAbsencesOfOne, and then the oldest of all beyond keptAbsences.
 func (h *Health) boundAbsences() {
 	count := map[string]int{}
 	kept := slices.Clone(h.Absences)
@@ -124,15 +126,17 @@ func (h *Health) boundAbsences() {
 	h.Absences = kept
 }
 
-// gaps are the times in which nobody led, the oldest first.
+// gaps returns the times in which nobody led, the oldest first.
 func (h *Health) gaps() (list []gap) {
 	var spans []Span
 	for i, s := range h.Terms {
+		// A leader that did not run did not lead, whatever its last entry says.
 		for _, v := range h.Absences {
 			if v.Kind == ViewDown && v.Voter == s.Leader && v.Began.After(s.From) {
 				s.To = earliest(s.To, v.Began)
 			}
 		}
+		// What neither decided nor lasted could end no outage; the newest leadership still lasts.
 		if s.Decided || s.To.Sub(s.From) >= shortest || i == len(h.Terms)-1 {
 			spans = append(spans, s)
 		}
@@ -148,9 +152,9 @@ func (h *Health) gaps() (list []gap) {
 	return list
 }
 
-// judge finds the outage in a gap: so many voters saw no majority, stood still or did
-// not run that the others were too few, and one of them saw it. group are the views of
-// it, down is who did not run at first.
+// judge finds the outage in a gap: the time in which so many voters saw no majority, were
+// paused or did not run that the others were too few for a quorum. It is proven if a voter
+// saw it. group are the views of it, down are the voters that did not run when it began.
 func (h *Health) judge(g gap) (o Outage, group []View, down []string, proven bool) {
 	var absences []View
 	edges := []time.Time{g.from, g.to}
@@ -160,6 +164,7 @@ func (h *Health) judge(g gap) (o Outage, group []View, down []string, proven boo
 			edges = append(edges, latest(v.Began, g.from), earliest(v.absent(g), g.to))
 		}
 	}
+	// Between two neighbouring edges the set of absent voters does not change.
 	slices.SortFunc(edges, time.Time.Compare)
 	for i := 1; i < len(edges); i++ {
 		from, to := edges[i-1], edges[i]
@@ -172,6 +177,7 @@ func (h *Health) judge(g gap) (o Outage, group []View, down []string, proven boo
 		}
 		o.Ended = to
 	}
+	// The outage lasts from the first blocked part to the last one.
 	if o.Ended.Sub(o.Began) < shortest {
 		return o, nil, nil, false
 	}
@@ -188,9 +194,10 @@ func (h *Health) judge(g gap) (o Outage, group []View, down []string, proven boo
 	return o, group, down, len(group) > 0
 }
 
-// decidable is when an outage was over: able to decide again is who has a leader, not
-// who sees enough voters. Where nobody led until long after all saw it end, the log does
-// not know of somebody.
+// decidable is when an outage was over. A cluster can decide again once it has a leader,
+// not once its voters see each other: if a voter saw the outage until about the end of the
+// gap, the outage lasted to that end. A gap that lasts much longer has a leadership that the log
+// does not know.
 func (h *Health) decidable(o Outage, g gap) time.Time {
 	for _, v := range h.Absences {
 		if v.Kind == ViewLost && shared(v.Began, v.Ended, o.Began, o.Ended) > 0 && !v.Ended.Add(shortest).Before(g.to) {
@@ -200,8 +207,8 @@ func (h *Health) decidable(o Outage, g gap) time.Time {
 	return o.Ended
 }
 
-// blocked counts the voters that can have been part of no quorum in a part of a gap, and
-// names those of them that did not run.
+// blocked counts the voters that cannot have been part of a quorum in a part of the gap g,
+// and names those of them that did not run.
 func (h *Health) blocked(absences []View, part, g gap) (n int, down []string) {
 	for _, voter := range h.Voters {
 		absent, ran := false, false
@@ -213,6 +220,7 @@ func (h *Health) blocked(absences []View, part, g gap) (n int, down []string) {
 		if absent {
 			n++
 		}
+		// A voter that was also seen to run during this part did run.
 		if absent && !ran {
 			down = append(down, voter.ID)
 		}
@@ -220,15 +228,15 @@ func (h *Health) blocked(absences []View, part, g gap) (n int, down []string) {
 	return n, down
 }
 
-// tells reports whether one of the outages told is the one found in a gap. There is one
-// in a gap; and where what is known by now parts a gap that was one, both parts are told.
+// tells reports whether one of the outages in told, which were reported before, is the one
+// found in the gap g.
 func (h *Health) tells(told []Outage, found Outage, g gap) bool {
 	return slices.ContainsFunc(told, func(o Outage) bool {
 		return 2*shared(o.Began, o.Ended, g.from, g.to) >= max(1, o.Ended.Sub(o.Began)) || o.same(found.Began, found.Ended)
 	})
 }
 
-// shared is how long two times overlap.
+// shared is for how long from..to and since..until overlap.
 func shared(from, to, since, until time.Time) time.Duration {
 	return max(0, earliest(to, until).Sub(latest(from, since)))
 }

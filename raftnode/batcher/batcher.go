@@ -1,10 +1,10 @@
 // Package batcher puts the requests of many callers into few raft entries: group commit.
 //
 // A request waits in a queue that is bounded in requests and bytes, goes into a frame with others,
-// or alone where it is large, and is answered with what the state machine decided once the frame is
-// committed. The Gate says whether requests are let in: a leader opens it once the first entry of its
-// term is applied, and pauses it while leadership is handed over. Frames carry the replicated time and,
-// once a second, a digest of the state.
+// or alone if its batch is large, and is answered with what the state machine decided once the
+// frame is committed. The Gate says whether requests are accepted: a leader opens it once the first entry
+// of its term is applied, and pauses it while leadership is handed over. Frames carry the replicated time
+// and, once a second, a digest of the state.
 //
 // It promises that a request is answered exactly once, that times never fall from one frame to the
 // next, and that an error other than ErrOutcomeUnknown means that nothing was appended.
@@ -35,16 +35,16 @@ const (
 	frameTarget   = 1 << 20           // uncompressed bytes at which a frame is full
 	frameRows     = frame.MaxRows / 2 // events at which a frame is full
 	maxInFlight   = 16                // frames proposed and not yet answered
-	smallInFlight = 2                 // past so many only full frames go out, so that small requests share one
+	smallInFlight = 2                 // while this many are in flight only full frames go out: small requests share
 	compressFrom  = 512               // smaller frames travel uncompressed
-	spareRequests = 16                // that are no publishes, past the bound
+	spareRequests = 16                // requests other than publishes that may exceed the bound and its quarter
 
 	enqueueTimeout = 5 * time.Second
 	digestEvery    = time.Second // how often a frame carries a digest
 )
 
-// Limits bound what waits in memory. Requests other than publishes may take a quarter
-// more, so that what frees room is not refused first. A zero field takes its default.
+// Limits bound what waits in memory. Requests other than publishes may take a quarter more:
+// those that free room must not be the first that are refused. A zero field takes its default.
 type Limits struct {
 	QueueRequests int // requests accepted and not answered; 32768
 	QueueBytes    int // bytes of those; 64 MiB
@@ -57,7 +57,7 @@ type QueueStatus struct {
 	Bytes       int    `json:"bytes"`
 	MaxRequests int    `json:"max_requests"`
 	MaxBytes    int    `json:"max_bytes"`
-	Refused     uint64 `json:"refused"` // by this process, for want of room
+	Refused     uint64 `json:"refused"` // by this process since it started, because the queue was full
 }
 
 // Gate says what becomes of requests.
@@ -65,14 +65,15 @@ type Gate int
 
 const (
 	GateClosed  Gate = iota // not the leader: refused
-	GateWaiting             // leader, but its hello is not applied yet: they wait
+	GateWaiting             // leader, but its term start is not applied yet: they wait
 	GateOpen                // they go into frames
 	GatePaused              // leadership is being handed over: refused
 )
 
 // Batcher puts the requests of many callers into few raft entries.
 //
-// One goroutine fills frames, one answers them in order. Invariants, under mu:
+// One goroutine (fillFrames) takes requests off the queue and proposes frames, another (answerCallers)
+// answers their callers in the order of the frames. Invariants, under mu:
 // bytes is the sum over queue; held counts the requests in the queue and in flights;
 // inFlight <= maxInFlight; a request is in the queue, in a flight, or answered.
 type Batcher struct {
@@ -83,33 +84,33 @@ type Batcher struct {
 	level  func() uint32 // the feature level that every member has reached
 	limits Limits
 
-	sending    sync.Mutex // orders stamps and entries alike
-	lastDigest time.Time  // under sending
+	sending    sync.Mutex // held from the stamp of a frame until raft has its entry: times rise with the log
+	lastDigest time.Time  // the stamp of the newest frame with a digest; guarded by sending
 
 	mu       sync.Mutex
-	changed  *sync.Cond
+	changed  *sync.Cond // on mu: gate, started, queue, inFlight or closed may have changed
 	gate     Gate
 	term     uint64 // of the gate
-	started  uint64 // the term whose first frame, the hello, is applied
+	started  uint64 // the newest term whose first frame, the term start, is applied
 	closed   bool
-	queue    []*proposal
-	bytes    int
-	rows     int
-	inFlight int
-	held     held
-	peak     held   // the most since load was called
-	refused  uint64 // for want of room
+	queue    []*proposal // accepted and not yet in a frame, oldest first
+	bytes    int         // of the requests in queue
+	rows     int         // events of the requests in queue
+	inFlight int         // frames taken off the queue and not yet answered
+	held     held        // in the queue and in flights
+	peak     held        // the most that was held since Load was called
+	refused  uint64      // requests refused because the limits were reached
 
-	flights chan flight
-	done    sync.WaitGroup
+	flights chan flight    // has room for maxInFlight, so that fillFrames does not wait for answers
+	done    sync.WaitGroup // fillFrames and answerCallers; Close waits for them
 }
 
-// proposal is one caller's request; answer has room for the one answer it gets.
+// proposal is one caller's request.
 type proposal struct {
 	request frame.Request
-	bytes   int
-	rows    int
-	answer  chan answer
+	bytes   int         // what it counts against the limits
+	rows    int         // its events
+	answer  chan answer // has room for the one answer it gets: whoever answers never waits for the caller
 }
 
 type answer struct {
@@ -123,9 +124,12 @@ type flight struct {
 	proposals []*proposal
 }
 
-// held is what memory is taken by.
+// held counts the requests that are accepted and not yet answered, and their bytes.
 type held struct{ requests, bytes int }
 
+// New returns a batcher for the node id whose gate is closed, and starts its goroutines; Close ends them.
+// digest returns the digest of the state and the index it belongs to, level the feature level that every
+// member has reached, and apply hands an entry to raft.
 func New(id string, limits Limits, c *clock.Clock, digest func() (uint64, fsm.Sum), level func() uint32,
 	apply func([]byte, time.Duration) raft.ApplyFuture) *Batcher {
 	p := &Batcher{id: id, apply: apply, clock: c, digest: digest, level: level, limits: limits,
@@ -136,7 +140,8 @@ func New(id string, limits Limits, c *clock.Clock, digest func() (uint64, fsm.Su
 	return p
 }
 
-// Propose queues a request and waits for its answer. Refusals come as results.
+// Propose queues a request and waits for its answer or the end of ctx. What the state machine refuses
+// comes as a result, not as an error.
 func (p *Batcher) Propose(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	r, err := r.Prepare()
 	if err != nil {
@@ -158,8 +163,8 @@ func (p *Batcher) Propose(ctx context.Context, r frame.Request) (fsm.Result, err
 }
 
 // reached refuses a command of a feature level that not every member has reached: its entry
-// would stop the members that do not know it, now and after each restart. Every way of
-// proposing asks.
+// would stop the members that do not know it, now and after each restart. Propose, ProposeNow and
+// ProposeUnqueued all ask it.
 func (p *Batcher) reached(c frame.Command) error {
 	needed := c.Kind().Level()
 	if needed <= frame.LevelBase {
@@ -172,8 +177,8 @@ func (p *Batcher) reached(c frame.Command) error {
 	return nil
 }
 
-// enqueue queues a request. An unknown one is refused with that error, by the leader alone: the
-// state of another node may lag.
+// enqueue queues a request. unknown, if not nil, is the error of reached. Only a leader returns it: the
+// state of another node may lag, and with it the feature level that this node knows.
 func (p *Batcher) enqueue(q *proposal, unknown error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,6 +194,7 @@ func (p *Batcher) enqueue(q *proposal, unknown error) error {
 		return fmt.Errorf("raftnode: propose: %w: %d requests, at most %d, of %d bytes, at most %d", ErrOverloaded,
 			p.held.requests, p.limits.QueueRequests, p.held.bytes, p.limits.QueueBytes)
 	}
+	// It counts as held until it is answered or withdrawn, not only while it is in the queue.
 	p.held.requests++
 	p.held.bytes += q.bytes
 	p.peak = held{max(p.peak.requests, p.held.requests), max(p.peak.bytes, p.held.bytes)}
@@ -199,7 +205,8 @@ func (p *Batcher) enqueue(q *proposal, unknown error) error {
 	return nil
 }
 
-// hasRoom reports whether a request may be held, too; one that is alone always may.
+// hasRoom reports whether the limits admit one more request. A request that would be the only one
+// always fits, however large it is. The caller holds p.mu.
 func (p *Batcher) hasRoom(q *proposal) bool {
 	most := held{p.limits.QueueRequests, p.limits.QueueBytes}
 	if q.request.Command.Kind() != frame.KindPublish {
@@ -209,7 +216,8 @@ func (p *Batcher) hasRoom(q *proposal) bool {
 	return p.held.requests == 0 || fits
 }
 
-// releaseHeld takes answered requests out of what counts against the queue's limits. The caller holds p.mu.
+// releaseHeld removes requests that are answered or withdrawn from what counts against the limits. The
+// caller holds p.mu.
 func (p *Batcher) releaseHeld(list []*proposal) {
 	p.held.requests -= len(list)
 	for _, q := range list {
@@ -222,6 +230,7 @@ func (p *Batcher) releaseHeld(list []*proposal) {
 func (p *Batcher) abandon(ctx context.Context, q *proposal) (fsm.Result, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// A request that no frame has taken is withdrawn: nothing of it was appended.
 	for i, other := range p.queue {
 		if other == q {
 			p.queue = append(p.queue[:i], p.queue[i+1:]...)
@@ -230,6 +239,7 @@ func (p *Batcher) abandon(ctx context.Context, q *proposal) (fsm.Result, error) 
 			return fsm.Result{}, ctx.Err()
 		}
 	}
+	// Its answer may have arrived at the same moment as the end of ctx; then the outcome is known.
 	select {
 	case a := <-q.answer:
 		return a.result, a.err
@@ -238,7 +248,7 @@ func (p *Batcher) abandon(ctx context.Context, q *proposal) (fsm.Result, error) 
 	}
 }
 
-// fillFrames makes frames of what waits, until close.
+// fillFrames makes frames of the queued requests until Close, and then ends answerCallers.
 func (p *Batcher) fillFrames() {
 	defer close(p.flights)
 	var b frame.Builder
@@ -258,6 +268,7 @@ func (p *Batcher) fillFrames() {
 func (p *Batcher) takeFrame() (batch []*proposal, term uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Close empties the queue and closes the gate, so that no frame is due any more.
 	for !p.frameDue() {
 		if p.closed {
 			return nil, 0, false
@@ -265,6 +276,7 @@ func (p *Batcher) takeFrame() (batch []*proposal, term uint64, ok bool) {
 		p.changed.Wait()
 	}
 	n, bytes, rows := p.nextFrame()
+	// The queue's array must not keep the requests reachable that have left it.
 	batch = append(batch, p.queue[:n]...)
 	clear(p.queue[:n])
 	p.queue = p.queue[n:]
@@ -273,8 +285,9 @@ func (p *Batcher) takeFrame() (batch []*proposal, term uint64, ok bool) {
 	return batch, p.term, true
 }
 
-// nextFrame counts the requests at the head of the queue that go into one frame: one
-// that travels alone, or as many of the others as fit.
+// nextFrame counts the requests at the head of the queue that go into one frame, with their bytes and
+// events: one unshareable request, or as many of the others as fit. The first one is taken whatever its
+// size. The caller holds p.mu.
 func (p *Batcher) nextFrame() (n, bytes, rows int) {
 	for _, q := range p.queue {
 		if n > 0 && (q.unshareable() || bytes+q.bytes > frameTarget || rows+q.rows > frameRows) {
@@ -288,31 +301,38 @@ func (p *Batcher) nextFrame() (n, bytes, rows int) {
 	return n, bytes, rows
 }
 
+// unshareable reports whether the request's batch is large enough for a frame of its own.
 func (q *proposal) unshareable() bool { return q.request.Batch != nil && q.request.Batch.Alone() }
 
-// frameDue: a lone request goes out at once; while frames are under way more gather.
+// frameDue reports whether the next frame should go out now. A single request goes out at once; while
+// smallInFlight frames are in flight, requests gather until a frame is full. The caller holds p.mu.
 func (p *Batcher) frameDue() bool {
 	if p.gate != GateOpen || p.started != p.term || len(p.queue) == 0 {
 		return false
 	}
+	// An unshareable request gains nothing from waiting for others.
 	full := p.bytes >= frameTarget || p.rows >= frameRows || p.queue[0].unshareable()
 	return p.inFlight < smallInFlight || (full && p.inFlight < maxInFlight)
 }
 
-// sendFrame seals what b holds and hands it to raft.
+// sendFrame seals what b holds and hands it to raft, unless the gate is closed or in another term. It
+// leaves b empty.
 func (p *Batcher) sendFrame(b *frame.Builder, term uint64) raft.ApplyFuture {
 	return p.sendWhile(b, term, func(g Gate) bool { return g != GateClosed })
 }
 
-// sendWhile is send while the gate stands as it should: nothing comes in between.
+// sendWhile is sendFrame with another condition on the gate. No other frame gets between the check and
+// the entry: what was checked before Pause is in raft's queue before any frame that follows Pause.
 func (p *Batcher) sendWhile(b *frame.Builder, term uint64, right func(Gate) bool) raft.ApplyFuture {
 	p.sending.Lock()
 	defer p.sending.Unlock()
 	if !p.gateHolds(term, right) {
+		// Like Encode, the refusal leaves an empty builder for the next frame.
 		*b = frame.Builder{}
 		return refusedFuture{raft.ErrNotLeader}
 	}
 	seal := frame.Seal{Time: p.clock.Stamp(), Proposer: p.id, Compress: b.Bytes() >= compressFrom}
+	// Each member compares the digest with its own at that index, and reports that it diverged.
 	if seal.Time.Sub(p.lastDigest) >= digestEvery {
 		p.lastDigest = seal.Time
 		seal.DigestIndex, seal.Digest = p.digest()
@@ -320,15 +340,16 @@ func (p *Batcher) sendWhile(b *frame.Builder, term uint64, right func(Gate) bool
 	return p.apply(b.Encode(seal), enqueueTimeout)
 }
 
+// gateHolds reports whether the gate is still in term and as right wants it.
 func (p *Batcher) gateHolds(term uint64, right func(Gate) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.term == term && right(p.gate)
 }
 
-// ProposeNow proposes a frame of its own past the queue and waits for it. The first of a
-// term is its hello, which all requests of that term wait for: the leadership's owner
-// proposes it while the gate keeps others out.
+// ProposeNow proposes a frame of its own past the queue and its limits, and waits until it is applied.
+// The first one of a term is its term start, for which all requests of that term wait: the owner of the
+// leadership proposes it while the gate makes the others wait. The gate may also be paused.
 func (p *Batcher) ProposeNow(term uint64, commands ...frame.Command) error {
 	var b frame.Builder
 	for _, c := range commands {
@@ -346,12 +367,14 @@ func (p *Batcher) ProposeNow(term uint64, commands ...frame.Command) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// No broadcast: Shift opens the gate after that, and wakes fillFrames.
 	p.started = max(p.started, term)
 	return nil
 }
 
-// ProposeUnqueued proposes a command past the queue and its bounds, while requests of the term are
-// let in: not after an intent, which has to be the last entry of a leader.
+// ProposeUnqueued proposes a command past the queue and its limits, and waits until it is applied. It
+// fails with ErrNoLeader unless the gate is open: the intent to hand leadership over has to be the last
+// entry of a leader, and the gate is paused before it is proposed.
 func (p *Batcher) ProposeUnqueued(c frame.Command) error {
 	term := p.OpenTerm()
 	if term == 0 {
@@ -370,7 +393,8 @@ func (p *Batcher) ProposeUnqueued(c frame.Command) error {
 	return err
 }
 
-// answerCallers answers the callers, frame by frame.
+// answerCallers waits for each frame in the order they were proposed, and answers its callers. It ends
+// once fillFrames has.
 func (p *Batcher) answerCallers() {
 	for f := range p.flights {
 		err := outcomeError(f.future.Error())
@@ -378,6 +402,7 @@ func (p *Batcher) answerCallers() {
 		if err == nil {
 			out, err = outcomeOf(f.future)
 		}
+		// Results are matched to requests by position; with another count nobody's result is known.
 		if err == nil && len(out.Results) != len(f.proposals) {
 			err = fmt.Errorf("raftnode: propose: %w: %d results for %d requests",
 				ErrOutcomeUnknown, len(out.Results), len(f.proposals))
@@ -389,6 +414,7 @@ func (p *Batcher) answerCallers() {
 				q.answer <- answer{result: out.Results[i]}
 			}
 		}
+		// Room in the limits and in flight: takeFrame and Drain wait for it.
 		p.mu.Lock()
 		p.releaseHeld(f.proposals)
 		p.inFlight--
@@ -424,7 +450,7 @@ func outcomeError(err error) error {
 	}
 }
 
-// Shift sets the gate. Closing or pausing it refuses what waits in the queue.
+// Shift sets the gate and its term. Closing or pausing it refuses what waits in the queue.
 func (p *Batcher) Shift(to Gate, term uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -435,8 +461,8 @@ func (p *Batcher) Shift(to Gate, term uint64) {
 	p.changed.Broadcast()
 }
 
-// Pause refuses what is and will be asked, while leadership of term is handed
-// over; false if the gate was not open in it.
+// Pause refuses the queued requests and all later ones while leadership of term is handed over. It
+// returns false, and changes nothing, if the gate was not open in that term.
 func (p *Batcher) Pause(term uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -449,7 +475,7 @@ func (p *Batcher) Pause(term uint64) bool {
 	return true
 }
 
-// Resume takes pause back, unless the term is over.
+// Resume opens the gate that Pause has paused, unless the term is over.
 func (p *Batcher) Resume(term uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -459,6 +485,7 @@ func (p *Batcher) Resume(term uint64) {
 	}
 }
 
+// refuseQueue answers all queued requests with err. The caller holds p.mu.
 func (p *Batcher) refuseQueue(err error) {
 	for _, q := range p.queue {
 		q.answer <- answer{err: err}
@@ -467,7 +494,7 @@ func (p *Batcher) refuseQueue(err error) {
 	p.queue, p.bytes, p.rows = nil, 0, 0
 }
 
-// OpenTerm is the term in which requests are let in now, 0 when they are not.
+// OpenTerm is the term in which requests are accepted and proposed now, 0 if they are not.
 func (p *Batcher) OpenTerm() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -477,8 +504,9 @@ func (p *Batcher) OpenTerm() uint64 {
 	return p.term
 }
 
-// Drain waits until no frame is under way.
+// Drain waits until every frame of queued requests is answered, or ctx ends.
 func (p *Batcher) Drain(ctx context.Context) error {
+	// A Cond does not wake for a context: its end has to broadcast, under mu lest the wait miss it.
 	stop := context.AfterFunc(ctx, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -496,15 +524,15 @@ func (p *Batcher) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Waiting is what the queue holds now.
+// Waiting is how many requests are queued and in no frame yet, and their bytes.
 func (p *Batcher) Waiting() (requests, bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.queue), p.bytes
 }
 
-// Load is the most that was held since it was asked last, and how many requests were
-// ever refused.
+// Load is the most that was held since Load was last called, and how many requests were refused since
+// the start because the limits were reached.
 func (p *Batcher) Load() (peak election.Load, refused uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -513,6 +541,7 @@ func (p *Batcher) Load() (peak election.Load, refused uint64) {
 	return peak, p.refused
 }
 
+// Status is how full the queue is now.
 func (p *Batcher) Status() QueueStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -525,7 +554,7 @@ func (p *Batcher) Status() QueueStatus {
 	}
 }
 
-// Close refuses what waits and returns when every frame under way is answered.
+// Close refuses the queued requests and all later ones, and returns once every frame in flight is answered.
 // Raft must run until then: it leaves futures unanswered once it is shut down.
 func (p *Batcher) Close() {
 	p.mu.Lock()

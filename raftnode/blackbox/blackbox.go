@@ -1,6 +1,6 @@
 // Package blackbox is one voter's small journal of what it saw of an outage. It
-// is kept where no leader is needed, so that the story of a time in which nothing
-// could be appended is not lost with it.
+// needs no leader, so that a time in which nothing could be appended to the log is
+// recorded all the same.
 //
 //	j, err := blackbox.Open(filepath.Join(dir, "blackbox.jsonl"), blackbox.Options{})
 //	…
@@ -11,10 +11,10 @@
 // It promises:
 //   - A record that Append returned without an error survives a crash of the
 //     machine. One that it returned an error for may be found after a crash.
-//   - What the file holds is read up to the first byte that is not as it was
-//     written; damage after a record never hides the record.
+//   - The file is read up to the first line that is not as it was written; damage
+//     after a record never hides the record.
 //   - A pair of ID and Seq names one acknowledged record for ever, whatever is cut
-//     from the end of the file or dropped for room.
+//     from the end of the file or dropped to make room.
 //   - The file never grows past Options.MaxBytes; a rewrite holds a second one of
 //     that size for a moment.
 //   - Reading what is in memory never waits for the disk.
@@ -47,13 +47,13 @@ const (
 	View         Kind = "view"          // how the peers look during an outage
 	Restored     Kind = "restored"      // the majority is back
 	LeaseExpired Kind = "lease_expired" // this leader could no longer prove that it leads
-	Stalled      Kind = "stalled"       // this process stood still
+	Stalled      Kind = "stalled"       // this process was paused
 	Down         Kind = "down"          // this process did not run
 )
 
 // Record is one line of the journal.
 type Record struct {
-	Seq     uint64    `json:"seq"`               // rises within a journal, is never used twice; given by Append
+	Seq     uint64    `json:"seq"`               // rises within a journal, is never used twice; set by Append
 	At      time.Time `json:"at"`                // this machine's wall clock, UTC, when it was written; now if zero
 	Kind    Kind      `json:"kind"`              // what it reports
 	Since   time.Time `json:"since,omitzero"`    // when what it reports began
@@ -71,6 +71,7 @@ type Peer struct {
 	LastContactMs int64  `json:"last_contact_ms"` // -1: never
 }
 
+// clone returns a copy that shares no memory with r.
 func (r Record) clone() Record {
 	r.Peers = slices.Clone(r.Peers)
 	return r
@@ -82,6 +83,7 @@ type Options struct {
 	FS       vfs.FS // the operating system's if nil
 }
 
+// Bounds of Options.MaxBytes.
 const (
 	defaultMaxBytes = 256 << 10
 	leastMaxBytes   = 1 << 10

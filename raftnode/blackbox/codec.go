@@ -28,9 +28,10 @@ const maxSeq = 1 << 62
 const (
 	sumLen    = 8   // hex digits of a checksum
 	headerMax = 192 // bytes of a header line, at most
-	idMax     = 64
+	idMax     = 64  // bytes of a journal's id, at most
 )
 
+// header is the first line of a journal; see format for its fields.
 type header struct {
 	Format  int    `json:"format"`
 	ID      string `json:"id"`
@@ -38,14 +39,14 @@ type header struct {
 	Next    uint64 `json:"next"`
 }
 
-// entry is a record and its line. Neither is changed once made.
+// entry is a record and its line in the file. Neither is changed once made: states share them.
 type entry struct {
 	record Record
 	line   []byte
 }
 
-// newEntry makes the line of a record. The entry's record is what the line says,
-// so that memory and file never differ.
+// newEntry encodes a record. The entry's record is decoded from the line, so that
+// memory and file never differ.
 func newEntry(r Record) (entry, error) {
 	line, err := seal(r)
 	if err != nil {
@@ -77,21 +78,24 @@ func unseal(line []byte, v any) bool {
 	return string(line[:sumLen]) == checksum(body) && json.Unmarshal(body, v) == nil
 }
 
+// checksum returns the CRC-32C of body, 8 hex digits.
 func checksum(body []byte) string {
 	return fmt.Sprintf("%08x", crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
 }
 
+// decodeEntry decodes a record's line, and keeps line. ok reports whether it is as it was written.
 func decodeEntry(line []byte) (e entry, ok bool) {
 	ok = unseal(line, &e.record)
 	e.line = line
 	return e, ok
 }
 
-// decodeHeader fails with ErrDamaged or ErrNewerFormat.
+// decodeHeader decodes a journal's first line. It fails with ErrDamaged or ErrNewerFormat.
 func decodeHeader(line []byte) (h header, err error) {
 	if !unseal(line, &h) {
 		return h, ErrDamaged
 	}
+	// Before the fields are judged: what a newer format requires of them is not known here.
 	if h.Format > format {
 		return h, fmt.Errorf("%w: %d, this program knows up to %d: use the newer program", ErrNewerFormat, h.Format, format)
 	}
@@ -101,8 +105,8 @@ func decodeHeader(line []byte) (h header, err error) {
 	return h, nil
 }
 
-// decode reads a journal up to the first line that is not as it was written.
-// What it leaves, it counts in left.
+// decode reads a journal up to the first line that is not as it was written. left
+// is the number of bytes from there on, which it ignores.
 func decode(raw []byte) (id string, s state, left int, err error) {
 	line, rest := cutLine(raw)
 	h, err := decodeHeader(line)
@@ -113,23 +117,25 @@ func decode(raw []byte) (id string, s state, left int, err error) {
 	for last := uint64(0); len(rest) > 0; {
 		line, after := cutLine(rest)
 		e, ok := decodeEntry(line)
+		// Seqs rise within a journal: a line whose seq does not was not written after the one before it.
 		if !ok || e.record.Seq <= last || e.record.Seq >= maxSeq {
 			break
 		}
 		s = s.with(e)
 		last, rest = e.record.Seq, after
 	}
+	// The seqs that the ignored lines had may be known elsewhere: no later record may get them.
 	if len(rest) > 0 {
 		s.next += lostSeqs(rest)
 	}
 	return h.ID, s, len(rest), nil
 }
 
-// lostSeqs is how many seqs the lines of an unreadable end may have had: one a
-// line, the cut one and one that lost its newline included.
+// lostSeqs is how many seqs the lines of an unreadable end may have had: one for each
+// newline, and one more for a line that was cut before its newline.
 func lostSeqs(rest []byte) uint64 { return uint64(bytes.Count(rest, []byte("\n"))) + 1 }
 
-// cutLine cuts the first line, its newline included if it has one.
+// cutLine returns the first line, with its newline if it has one, and what follows.
 func cutLine(raw []byte) (line, rest []byte) {
 	if i := bytes.IndexByte(raw, '\n'); i >= 0 {
 		return raw[:i+1], raw[i+1:]
@@ -137,7 +143,7 @@ func cutLine(raw []byte) (line, rest []byte) {
 	return raw, nil
 }
 
-// encode returns the whole journal of a state.
+// encode returns the content of a file that holds s.
 func encode(id string, s state) ([]byte, error) {
 	out, err := seal(header{Format: format, ID: id, Settled: s.settled, Next: s.next})
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 type Journal struct {
 	fs      vfs.FS
 	path    string
-	room    int // bytes that the lines of records may take
-	id      string
-	dropped string
+	room    int    // bytes that the lines of records may take
+	id      string // see ID
+	dropped string // see Dropped
 
-	// state is what the file holds for certain; replaced under mu.
+	// state is what the file holds for certain. It is replaced under mu, and read without.
 	state atomic.Pointer[state]
 
-	mu     sync.Mutex // one writer at a time
-	file   vfs.File   // nil where its end is not known to be good: the next write begins a new file
+	mu     sync.Mutex // held by the one writer, also while it syncs; guards file and closed
+	file   vfs.File   // nil while its end is not known to be whole: the next write begins a new file
 	closed bool
 }
 
@@ -40,6 +40,7 @@ func Open(path string, o Options) (*Journal, error) {
 		return nil, fmt.Errorf("blackbox: open %s: at most %d bytes are too few, give it %d or more",
 			path, maxBytes, leastMaxBytes)
 	}
+	// A later header may have larger numbers; it must fit as well.
 	j := &Journal{fs: o.FS, path: path, room: maxBytes - headerMax}
 	if j.fs == nil {
 		j.fs = vfs.Default
@@ -50,6 +51,8 @@ func Open(path string, o Options) (*Journal, error) {
 	return j, nil
 }
 
+// open reads the file at path, or creates it, and publishes what it holds. The first
+// write after that begins a new file, unless open has created it.
 func (j *Journal) open() error {
 	raw, err := readFile(j.fs, j.path)
 	if errors.Is(err, iofs.ErrNotExist) {
@@ -72,12 +75,12 @@ func (j *Journal) open() error {
 	}
 	j.id = id
 	j.state.Store(&s)
-	// A crash of the process alone leaves what was not yet synced. It counts from now
-	// on, so it has to stay.
+	// A crash of the process alone may leave records that were never synced. They are published
+	// now, so they have to survive a crash of the machine.
 	return syncFile(j.fs, j.path)
 }
 
-// startOver moves a file aside that is no journal any more.
+// startOver renames a file of size bytes that is no journal any more, and creates a new journal.
 func (j *Journal) startOver(size int) error {
 	aside := j.path + ".damaged"
 	if err := j.fs.Rename(j.path, aside); err != nil {
@@ -89,6 +92,7 @@ func (j *Journal) startOver(size int) error {
 	return j.create()
 }
 
+// create writes an empty journal with a new ID.
 func (j *Journal) create() error {
 	id, err := uuid.NewRandom()
 	if err != nil {
@@ -98,8 +102,8 @@ func (j *Journal) create() error {
 	return j.rewrite(state{next: 1})
 }
 
-// ID is random and made with the file: records of equal Seq are the same one where
-// the ID is equal too.
+// ID is random and made with the journal: two records are the same one if both ID and
+// Seq are equal.
 func (j *Journal) ID() string { return j.id }
 
 // Dropped says for the diagnostics log what Open could not read; empty if nothing.
@@ -112,8 +116,8 @@ func (j *Journal) Records() []Record { return j.state.Load().records() }
 // Settled is the Seq up to which everything is stored in the replicated log.
 func (j *Journal) Settled() uint64 { return j.state.Load().settled }
 
-// Append writes a record and returns it, with its Seq, once it is durable. Where
-// there is no room older records go. After an error the journal is as before, and
+// Append writes a record and returns it, with its Seq, once it is durable. Older
+// records are dropped if there is no room. After an error the journal is as before, and
 // the next Append tries again. It fails with ErrTooLarge and ErrClosed.
 func (j *Journal) Append(r Record) (Record, error) {
 	j.mu.Lock()
@@ -125,6 +129,7 @@ func (j *Journal) Append(r Record) (Record, error) {
 	return stored.clone(), nil
 }
 
+// append is Append without the lock, which the caller holds. The caller must not change the record's peers.
 func (j *Journal) append(r Record) (Record, error) {
 	if j.closed {
 		return Record{}, ErrClosed
@@ -134,12 +139,14 @@ func (j *Journal) append(r Record) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
+	// No number of dropped records would make room for this one.
 	if len(e.line) > j.room {
 		return Record{}, fmt.Errorf("%w: %d bytes, there is room for %d", ErrTooLarge, len(e.line), j.room)
 	}
 	return e.record, j.write(s.with(e), e.line)
 }
 
+// stamp gives a record its seq and puts its times into UTC; one without a time is of now.
 func stamp(r Record, seq uint64) Record {
 	if r.At.IsZero() {
 		r.At = time.Now()
@@ -164,6 +171,7 @@ func (j *Journal) Settle(seq uint64) error {
 	return nil
 }
 
+// settle is Settle without the lock, which the caller holds.
 func (j *Journal) settle(seq uint64) error {
 	s := *j.state.Load()
 	switch {
@@ -174,23 +182,26 @@ func (j *Journal) settle(seq uint64) error {
 	case seq >= maxSeq:
 		return fmt.Errorf("%d is past any record", seq)
 	}
+	// A seq above any given out here was given out by a newer copy of this file.
 	s.settled, s.next = seq, max(s.next, seq+1)
 	return j.write(s, nil)
 }
 
-// write makes s durable, which is the published state and the added lines, or the
-// published state with another header if there are none.
+// write makes s durable and publishes it. s is the published state with the added
+// lines, or with another header if added is nil. The caller holds mu.
 func (j *Journal) write(s state, added []byte) error {
 	if s.next > maxSeq {
 		return fmt.Errorf("no seq is left after %d", s.next-1)
 	}
+	// Only lines can be appended to a file: a header is at its start, and dropped lines leave it.
 	if j.file == nil || added == nil || s.size > j.room {
 		return j.rewrite(s)
 	}
 	return j.extend(s, added)
 }
 
-// extend adds lines to the file and publishes s.
+// extend appends lines to the file and publishes s. After an error the file's end is not
+// known, so that it is closed.
 func (j *Journal) extend(s state, added []byte) error {
 	if err := writeSynced(j.file, bytes.Clone(added)); err != nil {
 		return errors.Join(err, j.letGo())
@@ -199,8 +210,8 @@ func (j *Journal) extend(s state, added []byte) error {
 	return nil
 }
 
-// rewrite writes s to a new file and publishes s. What has no room is dropped, and
-// some more with it, so that the next records need no rewrite.
+// rewrite writes s to a new file and publishes s. If s has no room, it drops more than
+// it has to, so that the next records need no rewrite.
 func (j *Journal) rewrite(s state) error {
 	if s.size > j.room {
 		s = s.fit(j.room / 4 * 3)
@@ -219,7 +230,7 @@ func (j *Journal) rewrite(s state) error {
 	return nil
 }
 
-// letGo closes the file, of which nothing unsynced counts.
+// letGo closes the file, if it is open. What it has not synced is not published.
 func (j *Journal) letGo() error {
 	f := j.file
 	j.file = nil
@@ -229,8 +240,8 @@ func (j *Journal) letGo() error {
 	return f.Close()
 }
 
-// Close waits for an Append that is under way and closes the file. What was read by
-// now stays readable. Calling it again does nothing.
+// Close waits for an Append that is under way and closes the file. Records and Settled
+// still return what was durable by then. It is idempotent.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -247,6 +258,7 @@ func (j *Journal) Close() error {
 // ErrNewerFormat.
 func Read(path string) (id string, records []Record, err error) { return read(vfs.Default, path) }
 
+// read is Read on any file system.
 func read(fs vfs.FS, path string) (string, []Record, error) {
 	raw, err := readFile(fs, path)
 	if errors.Is(err, iofs.ErrNotExist) {

@@ -1,18 +1,17 @@
-// Package datadir owns a node's data folder: who may use it, which node it
-// belongs to, and whether what should be in it still is.
+// Package datadir owns a node's data folder: which process may use it, which node
+// it belongs to, and whether the files that must be in it still are.
 //
 //	DIR/node.json      the marker: this node exists, under this id and incarnation
 //	DIR/LOCK           flock held while a process uses the folder, with its pid
-//	DIR/reserve        blocks kept back, released to start and trim on a full disk
+//	DIR/reserve        allocated blocks, released to start and trim on a full disk
 //	DIR/raft/          raft.db, raft.journal, stable.db
 //	DIR/state/         the replicated state
 //	DIR/snapshots-in/  snapshots being received
 //	DIR/blackbox.jsonl what this voter saw of outages
 //
-// It promises that two processes never use one folder, that a folder never
-// answers under another node's name, and that a folder whose raft files were
-// removed or emptied is refused instead of opened as new: it would have
-// forgotten its vote.
+// It promises that two processes never use one folder, that no node opens the
+// folder of another, and that a folder whose raft files were removed or emptied
+// is refused instead of opened as new: it would have forgotten its vote.
 //
 //	d, err := datadir.Open(dir, datadir.Options{NodeID: "n1"})
 //	…open the stores below d.Path(datadir.RaftDir)…
@@ -82,9 +81,9 @@ func (o Options) validate() error {
 // Dir is an open data folder. It is safe for concurrent use.
 type Dir struct {
 	path string
-	lock *os.File
+	lock *os.File // LockFile, locked until it is closed
 
-	mu     sync.Mutex             // held while the marker is written
+	mu     sync.Mutex             // held while the marker is written; guards closed
 	marker atomic.Pointer[Marker] // equals node.json
 	closed bool
 }
@@ -98,6 +97,7 @@ func Open(dir string, opts Options) (_ *Dir, err error) {
 	if err := makeFolder(dir); err != nil {
 		return nil, err
 	}
+	// From here on no other process can change what is read or written.
 	lock, err := acquire(dir)
 	if err != nil {
 		return nil, err
@@ -114,6 +114,7 @@ func Open(dir string, opts Options) (_ *Dir, err error) {
 	if err != nil {
 		return nil, err
 	}
+	// A marker made just now is admitted, too: it names this node and no store files yet.
 	if err := m.admits(dir, opts); err != nil {
 		return nil, err
 	}
@@ -125,6 +126,7 @@ func Open(dir string, opts Options) (_ *Dir, err error) {
 // Inspect reads a folder's marker and writes nothing, so it works on a
 // read-only copy. It refuses while a process uses the folder.
 func Inspect(dir string) (Marker, error) {
+	// The shared lock admits other readers and no node: nothing changes during the checks.
 	release, err := acquireShared(dir)
 	if err != nil {
 		return Marker{}, err
@@ -132,6 +134,7 @@ func Inspect(dir string) (Marker, error) {
 	defer release()
 	m, err := readMarker(dir)
 	if errors.Is(err, fs.ErrNotExist) {
+		// A folder with a node's data is damaged without its marker; one without data is no data folder.
 		if err := refuseOrphans(dir); err != nil {
 			return Marker{}, err
 		}
@@ -158,10 +161,12 @@ func makeFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return readOnly("open "+dir, err)
 	}
+	// Only the parent of dir is synced: it holds the name of dir.
 	return SyncDir(filepath.Dir(filepath.Clean(dir)))
 }
 
-// createMarker makes dir this node's, unless it holds what a node left there.
+// createMarker writes the first marker of dir, with a new incarnation. A folder that already holds a
+// node's data is refused: that node must not get another incarnation.
 func createMarker(dir string, opts Options) (Marker, error) {
 	if err := refuseOrphans(dir); err != nil {
 		return Marker{}, err
@@ -179,7 +184,7 @@ func createMarker(dir string, opts Options) (Marker, error) {
 	return m, writeMarker(dir, m)
 }
 
-// refuseOrphans reports a folder that holds a node's data and no marker.
+// refuseOrphans returns ErrDamaged for a folder without a marker that holds a node's data.
 func refuseOrphans(dir string) error {
 	for _, name := range []string{RaftDir, StateDir} {
 		entries, err := os.ReadDir(filepath.Join(dir, name))
@@ -198,7 +203,7 @@ func (d *Dir) Path(elem ...string) string {
 	return filepath.Join(append([]string{d.path}, elem...)...)
 }
 
-// Marker returns a copy of the folder's marker. It waits for no disk: connections between
+// Marker returns a copy of the folder's marker. It never waits for the disk: connections between
 // nodes, heartbeats among them, ask for it while a change is being written.
 func (d *Dir) Marker() Marker { return d.marker.Load().clone() }
 
@@ -219,8 +224,8 @@ func (d *Dir) SetCluster(clusterID string, peers []Peer) error {
 	})
 }
 
-// LeaveCluster forgets the cluster and its members: the folder is to be of another one, whose id
-// its state holds.
+// LeaveCluster forgets the cluster and its members. The folder then belongs to another cluster, whose
+// id its state holds.
 func (d *Dir) LeaveCluster() error {
 	return d.update(func(m *Marker) error {
 		m.ClusterID, m.Peers = "", nil
@@ -238,7 +243,8 @@ func (d *Dir) MarkStoresCreated() error {
 	})
 }
 
-// update changes the marker on disk first, then in memory.
+// update changes the marker on disk first, then in memory: readers never see a change that a crash could
+// take back. An error of change leaves both as they were.
 func (d *Dir) update(change func(*Marker) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -249,6 +255,7 @@ func (d *Dir) update(change func(*Marker) error) error {
 	if err := change(&next); err != nil {
 		return err
 	}
+	// What changes nothing costs no sync.
 	if next.equal(*d.marker.Load()) {
 		return nil
 	}
@@ -259,7 +266,7 @@ func (d *Dir) update(change func(*Marker) error) error {
 	return nil
 }
 
-// Close lets the folder go. It is idempotent.
+// Close releases the folder to other processes. It is idempotent.
 func (d *Dir) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -270,7 +277,7 @@ func (d *Dir) Close() error {
 	return d.lock.Close()
 }
 
-// damaged names a file, what is wrong with it and what to do.
+// damaged returns ErrDamaged with the file, what is wrong with it and the remedy.
 func damaged(file, what string) error {
 	return fmt.Errorf("datadir: %s: %w: %s: %s", file, ErrDamaged, what, Rejoin)
 }

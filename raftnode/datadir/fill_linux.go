@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fill allocates the first bytes of f.
+// fill allocates the blocks of the first bytes of f.
 func fill(f *os.File, bytes int64) error {
 	err := unix.Fallocate(int(f.Fd()), 0, 0, bytes)
 	if errors.Is(err, unix.EOPNOTSUPP) {

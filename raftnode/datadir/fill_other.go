@@ -4,5 +4,5 @@ package datadir
 
 import "os"
 
-// fill allocates the first bytes of f.
+// fill allocates the blocks of the first bytes of f.
 func fill(f *os.File, bytes int64) error { return writeZeros(f, bytes) }

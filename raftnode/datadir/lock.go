@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acquire takes DIR/LOCK for this process alone. Closing the file lets it go,
-// and so does the process's end, however it ends.
+// acquire locks DIR/LOCK for this process alone. Closing the file releases the lock,
+// and so does the end of the process, however it ends.
 func acquire(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -22,14 +22,15 @@ func acquire(dir string) (*os.File, error) {
 	if err := flock(f, dir, unix.LOCK_EX); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+	// The pid only names the holder in ErrInUse; the flock alone decides.
 	if err := writePID(f); err != nil {
 		return nil, errors.Join(readOnly("lock "+dir, err), f.Close())
 	}
 	return f, nil
 }
 
-// acquireShared keeps writers out while the folder is looked at. A folder
-// without a LOCK was never opened, so nobody can hold it.
+// acquireShared keeps writers out until release. A folder without a LOCK was never
+// opened, so nobody can hold it.
 func acquireShared(dir string) (release func(), err error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("datadir: inspect %s: %w: %w", dir, ErrNoFolder, err)
@@ -41,12 +42,14 @@ func acquireShared(dir string) (release func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("datadir: inspect %s: %w", dir, err)
 	}
+	// A shared lock needs no write access: the folder may be on a read-only volume.
 	if err := flock(f, dir, unix.LOCK_SH); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return func() { f.Close() }, nil
 }
 
+// flock takes the lock that how names without waiting, and fails with ErrInUse if another process holds it.
 func flock(f *os.File, dir string, how int) error {
 	err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -69,6 +72,7 @@ func holder(f *os.File) string {
 	return fmt.Sprintf(" by process %d", pid)
 }
 
+// writePID replaces the file's content with this process's pid.
 func writePID(f *os.File) error {
 	if err := f.Truncate(0); err != nil {
 		return err

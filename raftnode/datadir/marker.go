@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Marker says that a node exists and which one. It is node.json.
+// Marker is the content of node.json: which node the folder belongs to, and what must be in it.
 type Marker struct {
 	Format        int       `json:"format"`
 	NodeID        string    `json:"node_id"`
-	ClusterID     string    `json:"cluster_id"`          // empty until the cluster's hello was seen
-	Incarnation   string    `json:"incarnation"`         // random UUID of this folder's life
-	LogStore      string    `json:"log_store,omitempty"` // of earlier builds, which had two: see logStoreKnown
-	StoresCreated bool      `json:"stores_created"`      // the raft files must exist
+	ClusterID     string    `json:"cluster_id"`          // empty until the cluster is known
+	Incarnation   string    `json:"incarnation"`         // random UUID, made with the folder
+	LogStore      string    `json:"log_store,omitempty"` // of earlier builds: see logStoreKnown
+	StoresCreated bool      `json:"stores_created"`      // the raft files must exist and not be empty
 	Created       time.Time `json:"created"`
 	Peers         []Peer    `json:"peers,omitempty"` // agreed at bootstrap
 }
@@ -44,7 +44,7 @@ func (m Marker) equal(o Marker) bool {
 		m.Created.Equal(o.Created) && slices.Equal(m.Peers, o.Peers)
 }
 
-// admits reports whether opts may use the folder that m marks.
+// admits returns why the node of opts must not use the folder that m marks, nil if it may.
 func (m Marker) admits(dir string, opts Options) error {
 	if m.NodeID != opts.NodeID {
 		return fmt.Errorf("datadir: open %s: %w: it is of node %s, not of %s: start it with --id %s or use another folder",
@@ -56,7 +56,8 @@ func (m Marker) admits(dir string, opts Options) error {
 	return m.storesPresent(dir)
 }
 
-// logStoreKnown refuses a folder whose raft log is in a store that earlier builds had.
+// logStoreKnown returns ErrLogStoreGone for a folder whose raft log is in a store that only earlier
+// builds had.
 func (m Marker) logStoreKnown(dir string) error {
 	if m.LogStore == "" || m.LogStore == "boltdb" {
 		return nil
@@ -66,7 +67,7 @@ func (m Marker) logStoreKnown(dir string) error {
 		dir, ErrLogStoreGone, m.LogStore)
 }
 
-// storesPresent reports raft files that should exist and do not. An emptied
+// storesPresent returns ErrDamaged if a raft file that must exist is missing or empty. An emptied
 // store would open as new, with its term and vote gone.
 func (m Marker) storesPresent(dir string) error {
 	if !m.StoresCreated {
@@ -86,7 +87,7 @@ func (m Marker) storesPresent(dir string) error {
 	return nil
 }
 
-// storeFiles lists what the raft stores cannot do without.
+// storeFiles lists the files without which the raft stores must not open.
 func storeFiles(dir string) []string {
 	dir = filepath.Join(dir, RaftDir)
 	return []string{filepath.Join(dir, BoltFile), filepath.Join(dir, JournalFile), filepath.Join(dir, StableFile)}
@@ -116,11 +117,13 @@ func checksum(body []byte) string {
 	return fmt.Sprintf("%08x", crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// decodeMarker returns what is wrong in words; the caller names the file.
+// decodeMarker returns in words what is wrong with a marker, empty if nothing is; the caller names the
+// file. The marker of a newer format is returned as it is: the caller refuses it.
 func decodeMarker(raw []byte) (m Marker, wrong string) {
 	if len(raw) == 0 {
 		return m, "it is empty"
 	}
+	// The fixed parts must be there byte for byte: the checksum does not cover them.
 	rest, headed := bytes.CutPrefix(raw, []byte(markerHead))
 	sum, rest, split := bytes.Cut(rest, []byte(markerMid))
 	body, tailed := bytes.CutSuffix(rest, []byte(markerTail))
@@ -133,6 +136,7 @@ func decodeMarker(raw []byte) (m Marker, wrong string) {
 	if err := json.Unmarshal(body, &m); err != nil {
 		return m, err.Error()
 	}
+	// What a newer format requires is not known here.
 	if m.Format <= Format && (m.Format < 1 || m.NodeID == "" || m.Incarnation == "") {
 		return m, "it names no format, node or incarnation"
 	}
@@ -150,6 +154,7 @@ func readMarker(dir string) (Marker, error) {
 	if wrong != "" {
 		return Marker{}, damaged(file, wrong)
 	}
+	// The remedy is the newer program, so this is not reported as damage.
 	if m.Format > Format {
 		return Marker{}, fmt.Errorf("datadir: read %s: %w: format %d, this program knows up to %d: use the newer program",
 			file, ErrNewerFormat, m.Format, Format)
@@ -176,6 +181,7 @@ func replaceFile(file string, content []byte) error {
 	if err != nil {
 		return err
 	}
+	// The content must be on disk before the name points to it.
 	_, err = f.Write(content)
 	if err == nil {
 		err = f.Sync()
@@ -187,6 +193,7 @@ func replaceFile(file string, content []byte) error {
 	if err := os.Rename(tmp, file); err != nil {
 		return err
 	}
+	// The new name, too, must survive a crash.
 	return SyncDir(filepath.Dir(file))
 }
 

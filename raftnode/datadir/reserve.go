@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reserve keeps that many bytes of the disk back in DIR/reserve, as allocated
-// blocks, so that ReleaseReserve gives room to start and trim on a full disk.
+// Reserve holds that many bytes of the disk in DIR/reserve, as allocated blocks,
+// so that ReleaseReserve frees room to start and trim on a full disk.
 // An existing reserve is resized. On error there is no reserve.
 func (d *Dir) Reserve(bytes int64) error {
 	if bytes <= 0 {
@@ -23,11 +23,13 @@ func (d *Dir) Reserve(bytes int64) error {
 	return nil
 }
 
+// allocate gives DIR/reserve exactly that many bytes, and makes them and its name durable.
 func (d *Dir) allocate(bytes int64) error {
 	f, err := os.OpenFile(d.Path(ReserveFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
+	// Truncate frees what is too much, or leaves a hole; fill gives the hole its blocks.
 	err = f.Truncate(bytes)
 	if err == nil {
 		err = fill(f, bytes)
@@ -38,7 +40,7 @@ func (d *Dir) allocate(bytes int64) error {
 	return errors.Join(err, f.Close(), SyncDir(d.path))
 }
 
-// writeZeros allocates where the file system has no call for it.
+// writeZeros allocates the first bytes of f on file systems without a call for it.
 func writeZeros(f *os.File, bytes int64) error {
 	zeros := make([]byte, 1<<20)
 	for off := int64(0); off < bytes; off += int64(len(zeros)) {
@@ -49,7 +51,7 @@ func writeZeros(f *os.File, bytes int64) error {
 	return nil
 }
 
-// ReleaseReserve gives the reserve's blocks back. Without one it does nothing.
+// ReleaseReserve removes the reserve, which frees its blocks. Without a reserve it does nothing.
 func (d *Dir) ReleaseReserve() error {
 	err := os.Remove(d.Path(ReserveFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,8 +63,8 @@ func (d *Dir) ReleaseReserve() error {
 	return SyncDir(d.path)
 }
 
-// Space is what this user may still write on the folder's volume, in bytes, the reserve
-// not counted, and how large the volume is.
+// Space returns how many bytes this user may still write on the folder's volume, without the reserve,
+// and how large the volume is.
 func (d *Dir) Space() (free, size uint64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(d.path, &st); err != nil {

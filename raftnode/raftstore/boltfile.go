@@ -14,9 +14,9 @@ import (
 )
 
 // bbolt maps its file and trusts it: a file that is too short is a SIGBUS, and
-// a page it cannot make sense of is a panic, while opening even one in a
-// goroutine of bbolt's own that nobody can recover. So the file's structure is
-// read and checked here before bbolt sees it. Integers are the machine's.
+// a page that it cannot decode is a panic, which while opening may even be in a
+// goroutine of bbolt's own where nobody can recover it. So the file's structure
+// is read and checked here before bbolt opens it. Integers are in native byte order.
 //
 //	file:    meta 0 | meta 1 | page 2 | page 3 …            page i is at i * page size
 //
@@ -51,25 +51,28 @@ type boltFile struct {
 	data     []byte // the file, mapped
 	pageSize int64
 	meta     boltMeta
-	reached  []uint64 // one bit per page
-	wanted   map[string]visitor
-	found    map[string]bool // buckets
+	reached  []uint64           // one bit per page: the freelist or the tree has reached it
+	wanted   map[string]visitor // the buckets that must exist
+	found    map[string]bool    // the buckets that exist
 }
 
 // visitor gets each key of a bucket that is not a bucket itself, in order, and the size of
 // its value; key is valid during the call only.
 type visitor func(key []byte, size int) error
 
+// boltMeta is what a meta page says. highWater is the number of pages; root and freelist are pages.
 type boltMeta struct{ pageSize, root, freelist, highWater, txid uint64 }
 
-// checkBoltFile reports what would make bbolt fail on the file at path, and a bucket of
-// wanted that is missing, as ErrDamaged. The buckets' keys go to their visitors, which may be nil.
+// checkBoltFile returns ErrDamaged for what would make bbolt fail on the file at path, and for a bucket of
+// wanted that is missing; ErrInUse if another process has the file open for writing. It calls the visitor
+// of each wanted bucket, unless it is nil, with the bucket's keys.
 func checkBoltFile(path string, wanted map[string]visitor) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("raftstore: check %s: %w", path, err)
 	}
 	defer f.Close()
+	// bbolt locks the file it writes. Without the lock a page might change while it is checked.
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
 		return inUse(path, err)
 	}
@@ -79,6 +82,7 @@ func checkBoltFile(path string, wanted map[string]visitor) error {
 	}
 	defer unix.Munmap(data)
 	b := &boltFile{data: data, wanted: wanted, found: map[string]bool{}}
+	// A page that the disk cannot read is a memory fault here.
 	err = protect(b.check)
 	switch {
 	case errors.Is(err, errPanicked):
@@ -89,8 +93,9 @@ func checkBoltFile(path string, wanted map[string]visitor) error {
 	return nil
 }
 
-// mapFile maps f, because the millions of pages of a long log take longer to read one by
-// one. What the disk cannot read is a fault, which protect turns into an error.
+// mapFile maps f into memory: reading the millions of pages of a long log one by one takes
+// longer. What the disk cannot read is a memory fault, which protect turns into an error.
+// An empty file gives nil.
 func mapFile(f *os.File) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 {
@@ -99,10 +104,12 @@ func mapFile(f *os.File) ([]byte, error) {
 	return unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED)
 }
 
+// inUse wraps err as datadir.ErrInUse.
 func inUse(path string, err error) error {
 	return fmt.Errorf("raftstore: open %s: %w: %w: stop the process that has it open", path, datadir.ErrInUse, err)
 }
 
+// check checks the whole file: the metas, the free pages, and the tree of buckets with all keys.
 func (b *boltFile) check() error {
 	if len(b.data) == 0 {
 		return errors.New("it is empty")
@@ -110,13 +117,16 @@ func (b *boltFile) check() error {
 	if err := b.readMetas(); err != nil {
 		return err
 	}
+	// Pages beyond the end of the file would be a SIGBUS.
 	if need := int64(b.meta.highWater) * b.pageSize; int64(len(b.data)) < need {
 		return fmt.Errorf("it is cut: %d bytes of %d", len(b.data), need)
 	}
 	b.reached = make([]uint64, b.meta.highWater/64+1)
+	// The free pages come first: the tree then finds those that it uses, too.
 	if err := b.checkFreelist(); err != nil {
 		return err
 	}
+	// The root is a bucket that holds only buckets, so that it needs no visitor.
 	if err := b.walk(b.meta.root, nil, nil, nil); err != nil {
 		return err
 	}
@@ -147,12 +157,14 @@ func (b *boltFile) readMetas() error {
 	return nil
 }
 
+// readMeta reads and checks the meta page at byte off of the file.
 func (b *boltFile) readMeta(off int64) (m boltMeta, err error) {
 	if off < 0 || off > int64(len(b.data))-pageHeader-metaSize {
 		return m, errors.New("it is cut")
 	}
 	raw := b.data[off:]
 	flags, raw := native.Uint16(raw[8:]), raw[pageHeader:]
+	// The checksum covers the fields before it, and not the page's header.
 	h := fnv.New64a()
 	h.Write(raw[:metaSummed])
 	switch {
@@ -172,7 +184,8 @@ func (b *boltFile) readMeta(off int64) (m boltMeta, err error) {
 	}, nil
 }
 
-// checkFreelist checks a stored list of free pages: bbolt overwrites these.
+// checkFreelist marks the stored list of free pages as reached, and those pages: bbolt overwrites them, so
+// that the tree must not use them.
 func (b *boltFile) checkFreelist() error {
 	if b.meta.freelist == noFreelist {
 		return nil
@@ -224,6 +237,8 @@ func (b *boltFile) walk(id uint64, low, high []byte, visit visitor) error {
 	return fmt.Errorf("page %d is neither branch nor leaf", id)
 }
 
+// walkBranch checks the keys of a branch and walks its children. Each child is walked once the next key, which
+// bounds its keys, is known.
 func (b *boltFile) walkBranch(p boltPage, low, high []byte, visit visitor) error {
 	if p.count == 0 {
 		return fmt.Errorf("page %d is a branch without keys", p.id)
@@ -249,10 +264,12 @@ func (b *boltFile) walkBranch(p boltPage, low, high []byte, visit visitor) error
 	return b.walk(child, key, high, visit)
 }
 
+// walkLeaf checks the keys and values of a leaf, passes the keys to visit and walks the buckets in it.
 func (b *boltFile) walkLeaf(p boltPage, low, high []byte, visit visitor) error {
 	if err := p.checkElements(); err != nil {
 		return err
 	}
+	// Keys ascend, the first one from low on.
 	key := low
 	for i := range p.count {
 		e := p.element(i)
@@ -276,6 +293,7 @@ func (b *boltFile) walkLeaf(p boltPage, low, high []byte, visit visitor) error {
 	return nil
 }
 
+// walkBucket checks the bucket that the element e of p holds, and everything below it.
 func (b *boltFile) walkBucket(p boltPage, e boltElement, name string) error {
 	if e.valueSize < bucketSize {
 		return fmt.Errorf("page %d has a bucket that is cut", p.id)
@@ -305,6 +323,7 @@ func (b *boltFile) page(id uint64) (boltPage, error) {
 	if id < 2 || id >= b.meta.highWater {
 		return boltPage{}, fmt.Errorf("page %d is outside of the file", id)
 	}
+	// The header is in the first page. Its overflow is trusted once reach has found it inside the file.
 	off := int64(id) * b.pageSize
 	p, err := openPage(id, b.data[off:off+b.pageSize])
 	if err != nil {
@@ -320,6 +339,8 @@ func (b *boltFile) page(id uint64) (boltPage, error) {
 	return p, nil
 }
 
+// reach marks page id and the overflow pages after it. It fails on one outside of the file, or one that was
+// marked before.
 func (b *boltFile) reach(id, overflow uint64) error {
 	if id < 2 || id+overflow >= b.meta.highWater {
 		return fmt.Errorf("page %d with %d more is outside of the file", id, overflow)
@@ -333,7 +354,7 @@ func (b *boltFile) reach(id, overflow uint64) error {
 	return nil
 }
 
-// boltPage is a page with its overflow, or one within another.
+// boltPage is a page with its overflow, or the page of an inline bucket within another one.
 type boltPage struct {
 	id           uint64
 	flags, count uint16
@@ -341,6 +362,7 @@ type boltPage struct {
 	data         []byte
 }
 
+// boltElement is one element of a branch or a leaf.
 type boltElement struct {
 	flags              uint32
 	child              uint64 // of a branch
@@ -348,6 +370,7 @@ type boltElement struct {
 	keySize, valueSize int64
 }
 
+// openPage decodes the header of the page that data begins with.
 func openPage(id uint64, data []byte) (boltPage, error) {
 	if len(data) < pageHeader {
 		return boltPage{}, fmt.Errorf("page %d has a bucket that is cut", id)
@@ -359,11 +382,13 @@ func openPage(id uint64, data []byte) (boltPage, error) {
 	}, nil
 }
 
+// holds reports whether n bytes from off on are inside of the page; both may be any number.
 func (p boltPage) holds(off, n int64) bool {
 	size := int64(len(p.data))
 	return off >= 0 && n >= 0 && off <= size && n <= size-off
 }
 
+// slice returns n bytes of the page from off on, or an error if they leave it.
 func (p boltPage) slice(off, n int64) ([]byte, error) {
 	if !p.holds(off, n) {
 		return nil, fmt.Errorf("page %d points out of itself", p.id)
@@ -377,6 +402,7 @@ func (p boltPage) checkElements() error {
 	return err
 }
 
+// element decodes element i. Its key and value may still leave the page: see slice and holds.
 func (p boltPage) element(i uint16) boltElement {
 	off := pageHeader + int64(i)*elementSize
 	raw := p.data[off:]

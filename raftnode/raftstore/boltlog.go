@@ -58,6 +58,7 @@ func openBolt(path string, readOnly bool, found *sizes) (b boltLog, err error) {
 		b.store, err = raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: boltOptions(readOnly)})
 		return err
 	}
+	// A new file is created under another name, so that a crash leaves none or a whole one.
 	if !readOnly {
 		create := func(path string) error {
 			if err := open(path); err != nil {
@@ -69,6 +70,7 @@ func openBolt(path string, readOnly bool, found *sizes) (b boltLog, err error) {
 			return boltLog{}, err
 		}
 	}
+	// One pass over the file checks its structure and its keys, and sums up the sizes.
 	buckets := map[string]visitor{logsBucket: denseKeys(found), confBucket: nil}
 	if err := checkBoltFile(path, buckets); err != nil {
 		return boltLog{}, err
@@ -77,7 +79,8 @@ func openBolt(path string, readOnly bool, found *sizes) (b boltLog, err error) {
 		return boltLog{}, openError(path, err)
 	}
 
-	// A process that was killed may have written pages without syncing them.
+	// A process that was killed may have written pages without syncing them. They are served from now on, so
+	// they must survive a crash of the machine.
 	if !readOnly {
 		if err := b.store.Sync(); err != nil {
 			return boltLog{}, errors.Join(openError(path, err), b.Close())
@@ -86,7 +89,8 @@ func openBolt(path string, readOnly bool, found *sizes) (b boltLog, err error) {
 	return b, nil
 }
 
-// openError names what bbolt returned when it was asked to open path.
+// openError wraps an error of bbolt in opening or reading path as ErrDamaged or datadir.ErrInUse, if it is
+// one of these.
 func openError(path string, err error) error {
 	switch {
 	case errors.Is(err, ErrDamaged):
@@ -99,14 +103,15 @@ func openError(path string, err error) error {
 	return fmt.Errorf("raftstore: open %s: %w", path, err)
 }
 
-// denseKeys returns a visitor that requires each entry to follow the one before, and
-// its pieces each other, and adds their sizes to found.
+// denseKeys returns a visitor that requires the entries to follow one another without a
+// gap, and the pieces of each entry as well, and adds their sizes to found.
 func denseKeys(found *sizes) visitor {
-	var last uint64 // key
+	var last uint64 // the key before; 0: none
 	return func(key []byte, size int) error {
 		if len(key) != 8 {
 			return fmt.Errorf("an index has %d bytes", len(key))
 		}
+		// An index takes the high bits of a key. The logs of earlier versions had the index itself as the key.
 		at := binary.BigEndian.Uint64(key)
 		index, piece, before := at>>pieceBits, at&(1<<pieceBits-1), last>>pieceBits
 		switch {
@@ -125,6 +130,7 @@ func denseKeys(found *sizes) visitor {
 	}
 }
 
+// pieceKey is the key of piece number piece of an entry.
 func pieceKey(index uint64, piece int) uint64 { return index<<pieceBits | uint64(piece) }
 
 // FirstIndex returns the first index written, 0 for no entries.
@@ -163,6 +169,7 @@ func (b boltLog) GetLog(index uint64, l *raft.Log) error {
 	return nil
 }
 
+// piece reads piece n of an entry into l, whose Index is then the key.
 func (b boltLog) piece(index uint64, n int, l *raft.Log) error {
 	key := pieceKey(index, n)
 	if err := b.store.GetLog(key, l); err != nil {

@@ -17,17 +17,18 @@ type checkedLog struct {
 	file    string // named in errors
 	guard   *guard
 	mark    *tailMark
-	onStore func(entries, bytes int, took time.Duration)
+	onStore func(entries, bytes int, took time.Duration) // see Options.OnStore; may be nil
 	recent  recent
-	sizes   *sizes
+	sizes   *sizes // of all entries of inner
 
 	// deleting is held for writing while entries are deleted: an index within
 	// first..last while it is held for reading must be readable.
 	deleting sync.RWMutex
 }
 
-// innerLog is the log below the checks: a journaledLog, or what a test puts before it.
-// Writes come one at a time, but for deletions from the start of the log.
+// innerLog is the log below the checks: a journaledLog, or what a test puts in front of it.
+// Writes are called one at a time, except that deletions from the start of the log may be
+// called during others.
 type innerLog interface {
 	FirstIndex() (uint64, error)
 	LastIndex() (uint64, error)
@@ -51,6 +52,8 @@ func (c *checkedLog) FirstIndex() (uint64, error) { return c.bound("first", c.in
 // LastIndex returns the last index written, 0 for no entries.
 func (c *checkedLog) LastIndex() (uint64, error) { return c.bound("last", c.inner.LastIndex) }
 
+// bound returns the first or the last index. An error in reading it is final: without the bounds nobody can say
+// what is missing.
 func (c *checkedLog) bound(which string, f func() (uint64, error)) (index uint64, err error) {
 	if err := c.guard.state(); err != nil {
 		return 0, err
@@ -78,9 +81,11 @@ func (c *checkedLog) GetLog(index uint64, l *raft.Log) error {
 	if err := c.guard.state(); err != nil {
 		return err
 	}
+	// The cache holds what was stored by this process, which needs no check.
 	if c.recent.get(index, l) {
 		return nil
 	}
+	// After a panic bbolt's locks may be held for ever: nothing is read again.
 	err := c.read(index, l)
 	if err != nil && !errors.Is(err, errPanicked) {
 		err = c.reread(index, l)
@@ -91,6 +96,7 @@ func (c *checkedLog) GetLog(index uint64, l *raft.Log) error {
 	return c.guard.fail(corrupt(c.file, index, err))
 }
 
+// read reads an entry and checks it. It changes l only if both succeed.
 func (c *checkedLog) read(index uint64, l *raft.Log) error {
 	var stored raft.Log
 	if err := c.guard.run(func() error { return c.inner.GetLog(index, &stored) }); err != nil {
@@ -159,6 +165,7 @@ func (c *checkedLog) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
+// sealAll returns the entries as they are stored, and the bytes of their data.
 func sealAll(logs []*raft.Log) (sealed []*raft.Log, bytes int) {
 	stored := make([]raft.Log, len(logs))
 	sealed = make([]*raft.Log, len(logs))
@@ -173,6 +180,7 @@ func sealAll(logs []*raft.Log) (sealed []*raft.Log, bytes int) {
 // prepare refuses entries that would leave the log with a hole or an overlap, and
 // deletes the log if they are those after a snapshot.
 func (c *checkedLog) prepare(logs []*raft.Log) error {
+	// A batch with a gap in it would be a gap in the log.
 	for i, l := range logs {
 		if l.Index == 0 || l.Index != logs[0].Index+uint64(i) {
 			return fmt.Errorf("raftstore: store %d after %d: %w", l.Index, logs[max(i-1, 0)].Index, ErrNotContiguous)
@@ -182,7 +190,7 @@ func (c *checkedLog) prepare(logs []*raft.Log) error {
 		return err
 	}
 
-	// The usual case needs no look at the disk: the cache ends where the log does.
+	// The usual case does not read the disk: the cache ends where the log does.
 	first := logs[0].Index
 	if c.recent.endsBefore(first) {
 		return nil
@@ -199,6 +207,7 @@ func (c *checkedLog) prepare(logs []*raft.Log) error {
 	return c.deleteAll()
 }
 
+// deleteAll deletes every entry.
 func (c *checkedLog) deleteAll() error { return c.DeleteRange(0, math.MaxUint64) }
 
 // DeleteRange deletes a prefix or a suffix of the log, both ends included, in
@@ -221,7 +230,7 @@ func (c *checkedLog) DeleteRange(low, high uint64) error {
 	// The tail mark is lowered before the entries are deleted: otherwise a crash
 	// between the two would look like lost entries.
 	if high == last {
-		left := uint64(0)
+		left := uint64(0) // the last index that remains; 0: none
 		if low > first {
 			left = low - 1
 		}
@@ -236,6 +245,7 @@ func (c *checkedLog) DeleteRange(low, high uint64) error {
 	return c.deleteDownward(low, high)
 }
 
+// deleteUpward deletes low to high from the start of the log on, in chunks bounded in entries and bytes.
 func (c *checkedLog) deleteUpward(low, high uint64) error {
 	for low <= high {
 		to := min(low+min(high-low, deleteEntries-1), c.sizes.within(low, deleteBytes))
@@ -248,6 +258,7 @@ func (c *checkedLog) deleteUpward(low, high uint64) error {
 	return nil
 }
 
+// deleteDownward deletes low to high from the end of the log back, in chunks bounded in entries.
 func (c *checkedLog) deleteDownward(low, high uint64) error {
 	for low <= high {
 		from := high - min(high-low, deleteEntries-1)
@@ -260,6 +271,7 @@ func (c *checkedLog) deleteDownward(low, high uint64) error {
 	return nil
 }
 
+// deleteChunk deletes low to high in one write, while no reader decides whether an entry is missing.
 func (c *checkedLog) deleteChunk(low, high uint64) error {
 	c.deleting.Lock()
 	defer c.deleting.Unlock()

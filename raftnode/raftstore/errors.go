@@ -21,15 +21,16 @@ var (
 
 var (
 	errMissing  = errors.New("it is missing")
-	errPanicked = errors.New("store panicked") // or met a memory fault
+	errPanicked = errors.New("store panicked") // see protect: a memory fault, too
 )
 
+// damaged returns ErrDamaged with the file, what is wrong with it and the remedy.
 func damaged(file, what string) error {
 	return fmt.Errorf("raftstore: %s: %w: %s: %s", file, ErrDamaged, what, datadir.Rejoin)
 }
 
-// lostEnd is damage if the last entry that was stored, by the tail mark, is after the last
-// that is there.
+// lostEnd returns ErrDamaged if stored, the last index by the tail mark, is after last, the last index of
+// the log.
 func lostEnd(file string, stored, last uint64) error {
 	if stored <= last {
 		return nil
@@ -37,6 +38,7 @@ func lostEnd(file string, stored, last uint64) error {
 	return damaged(file, fmt.Sprintf("entries %d to %d are gone", last+1, stored))
 }
 
+// corrupt returns ErrCorruptEntry with the entry, the cause and the remedy.
 func corrupt(file string, index uint64, cause error) error {
 	return fmt.Errorf("raftstore: entry %d of %s: %w: %w: %s", index, file, ErrCorruptEntry, cause, datadir.Rejoin)
 }

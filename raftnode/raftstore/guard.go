@@ -12,33 +12,33 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// ticksPerTimeout is how often the watchdog looks at a write within its
-// timeout. A write is judged by looks, not by the clock: a process that was
-// stopped for a minute is looked at once, and its disk is not taken for hung.
+// ticksPerTimeout is how often the watchdog checks a write within its timeout. A
+// write is judged by the number of checks, not by the clock: after a process was
+// stopped for a minute there is one check, and its disk is not taken for hung.
 const ticksPerTimeout = 4
 
 // guard wraps every write of both stores. The first failure is final:
 // failed is set once, Fatal is called once, and every later call gets failed.
 type guard struct {
-	timeout time.Duration
-	fatal   func(error)
+	timeout time.Duration // of one write
+	fatal   func(error)   // see Options.Fatal
 	logger  hclog.Logger
 
-	mu       sync.Mutex
-	failed   error
+	mu       sync.Mutex // guards the fields below and the ticks of operations; never held during a write
+	failed   error      // the first failure; set once
 	closed   bool
 	panicked bool // a store's locks may never be released
 	inFlight map[*operation]struct{}
 
-	quit chan struct{}
-	done chan struct{}
+	quit chan struct{} // closed by stop; ends watch
+	done chan struct{} // closed when watch has ended
 }
 
-// operation is one write: what it does and how often the watchdog saw it.
+// operation is one write: what it does, and how often the watchdog has checked it.
 type operation struct {
 	verb        string
-	first, last uint64
-	ticks       int
+	first, last uint64 // entries; 0, 0 if it concerns none
+	ticks       int    // guarded by guard.mu
 }
 
 func (o operation) String() string {
@@ -48,6 +48,7 @@ func (o operation) String() string {
 	return fmt.Sprintf("%s %d to %d", o.verb, o.first, o.last)
 }
 
+// newGuard returns a guard with its watchdog running; stop ends it.
 func newGuard(opts Options) *guard {
 	g := &guard{
 		timeout:  opts.SyncTimeout,
@@ -61,7 +62,8 @@ func newGuard(opts Options) *guard {
 	return g
 }
 
-// watch is the one goroutine of the stores; stop joins it.
+// watch is the watchdog, the one goroutine of the stores; stop waits for it. A write that hangs cannot be
+// interrupted: Fatal ends the process.
 func (g *guard) watch() {
 	defer close(g.done)
 	ticker := time.NewTicker(max(g.timeout/ticksPerTimeout, 1))
@@ -79,7 +81,8 @@ func (g *guard) watch() {
 	}
 }
 
-// tick looks at each write and returns one that used up its timeout.
+// tick counts a check of each write in flight, and returns one that has used up its timeout, nil if none
+// has.
 func (g *guard) tick() *operation {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -94,7 +97,7 @@ func (g *guard) tick() *operation {
 	return hung
 }
 
-// run calls into a store.
+// run calls f, which calls into a store, and notes a panic: the store's locks may still be held.
 func (g *guard) run(f func() error) error {
 	err := protect(f)
 	if errors.Is(err, errPanicked) {
@@ -105,12 +108,14 @@ func (g *guard) run(f func() error) error {
 	return err
 }
 
-// write runs one write of a store. Whatever it fails with is final.
+// write runs one write of a store. Any error of f is final: after a failed sync nobody knows what is on
+// the disk.
 func (g *guard) write(op operation, f func() error) error {
 	if err := g.begin(&op); err != nil {
 		return err
 	}
 	err := g.run(f)
+	// A write that hung may succeed at last, but Fatal was called for it already.
 	if failed := g.end(&op); failed != nil {
 		return failed
 	}
@@ -123,6 +128,7 @@ func (g *guard) write(op operation, f func() error) error {
 	return g.fail(fmt.Errorf("raftstore: %v: %w: %w: check the disk, then start the node again", op, ErrDiskFailed, err))
 }
 
+// begin puts op under the watchdog, unless the stores have failed or are closed.
 func (g *guard) begin(op *operation) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -142,13 +148,14 @@ func (g *guard) end(op *operation) error {
 	return g.failed
 }
 
-// state is nil while the stores may be used.
+// state is nil while the stores may be used, otherwise the final failure or ErrClosed.
 func (g *guard) state() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.stateLocked()
 }
 
+// stateLocked is state for a caller that holds mu.
 func (g *guard) stateLocked() error {
 	if g.failed == nil && g.closed {
 		return ErrClosed
@@ -166,6 +173,7 @@ func (g *guard) fail(err error) error {
 	}
 	err = g.failed
 	g.mu.Unlock()
+	// Fatal is called without the lock: it may not return.
 	if first {
 		g.logger.Error("raft store failed", "error", err)
 		g.fatal(err)
@@ -188,9 +196,9 @@ func (g *guard) stop() {
 	<-g.done
 }
 
-// protect turns a panic inside f into an error. bbolt panics on pages it cannot
-// make sense of, and a page of a mapped file that cannot be read is a
-// memory fault, which ends the process unless it is asked to panic.
+// protect turns a panic inside f into errPanicked. bbolt panics on pages that it
+// cannot decode, and a page of a mapped file that cannot be read is a memory
+// fault, which ends the process unless the runtime is set to panic.
 func protect(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -16,7 +16,7 @@ import (
 )
 
 // journal is a file of fixed size with the entries that bolt does not have yet.
-// It is written with zeros when it is made: a sync of blocks that were written before
+// It is filled with zeros when it is created: a sync of blocks that were written before
 // is one write of the disk. Integers are little-endian.
 //
 //	file:     +----------+---------+----------+---------------+--------+--------+ - - -
@@ -31,17 +31,18 @@ import (
 //	entry:    Index 8 | Term 8 | Type 1 | AppendedAt s 8, ns 4 | n 4 | m 4 | Extensions n | Data m
 //
 // Records are written one after the other, each once the one before is synced. Once bolt
-// has all their entries the next record begins at the start again; after it comes what
-// is left of an earlier round, whose entries bolt has. The salt, which nobody outside
-// knows, keeps what a client sends from looking like a record.
+// has all their entries the next record is written at the start again; the rest of the
+// file still holds records of earlier rounds, whose entries bolt has. Clients do not know
+// the salt, so that nothing they send looks like a record.
 //
 // Whole blocks are written, past the page cache where the file system can do so: that
-// saves a copy and a look through the cache at each sync. A block that has the end of one
-// record and the start of the next is written again with the same bytes before.
+// saves a copy, and a walk through the cache at each sync. A block that has the end of one
+// record and the start of the next is written twice, the second time with the same bytes
+// before the new ones.
 type journal struct {
 	f    *os.File
-	salt []byte
-	end  int64  // where the next record goes
+	salt []byte // begins every checksum of a record
+	end  int64  // where the next record begins
 	used int64  // after it there are only zeros; end <= used
 	buf  []byte // blocks; the first is the one that end is in, up to end
 }
@@ -60,7 +61,8 @@ const (
 	entryFixed  = fixedSize + 4
 )
 
-// openJournal opens the journal at path. Unless readOnly it creates a missing file.
+// openJournal opens the journal at path and checks its header. Unless readOnly it creates a missing file,
+// and makes durable what is in it. Call load next.
 func openJournal(path string, readOnly bool) (*journal, error) {
 	open := os.Open
 	if !readOnly {
@@ -78,7 +80,7 @@ func openJournal(path string, readOnly bool) (*journal, error) {
 	}
 	j := &journal{f: f, buf: blocks(journalMost + 2*journalBlock)}
 	err = j.readHeader()
-	if err == nil && !readOnly { // a process that was killed may not have synced its records
+	if err == nil && !readOnly { // a killed process may have left records that it did not sync
 		err = datasync(f)
 	}
 	if err != nil {
@@ -87,7 +89,7 @@ func openJournal(path string, readOnly bool) (*journal, error) {
 	return j, nil
 }
 
-// createJournal makes one without entries.
+// createJournal creates a journal without records, with a new salt.
 func createJournal(path string) error {
 	file := make([]byte, journalBytes)
 	copy(file, journalMagic)
@@ -103,6 +105,7 @@ func createJournal(path string) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
+// readHeader checks the file's size and header, and reads the salt.
 func (j *journal) readHeader() error {
 	info, err := j.f.Stat()
 	if err != nil {
@@ -111,6 +114,7 @@ func (j *journal) readHeader() error {
 	if info.Size() != journalBytes {
 		return damaged(j.f.Name(), fmt.Sprintf("it has %d bytes of %d", info.Size(), journalBytes))
 	}
+	// A direct read needs aligned memory and a whole block.
 	head := blocks(journalHeader)
 	if _, err := j.f.ReadAt(head, 0); err != nil {
 		return damaged(j.f.Name(), err.Error())
@@ -125,8 +129,8 @@ func (j *journal) readHeader() error {
 	return nil
 }
 
-// load returns the entries after last, with which bolt ends. Nothing can be appended
-// until bolt has them and rewind or clear was called.
+// load returns the journal's entries after last, the last index of bolt. Nothing can be
+// appended until bolt has them and rewind or clear was called.
 func (j *journal) load(last uint64) ([]*raft.Log, error) {
 	j.end, j.used = journalBytes, journalBytes
 	raw := blocks(journalBytes - journalHeader)
@@ -134,8 +138,8 @@ func (j *journal) load(last uint64) ([]*raft.Log, error) {
 		return nil, damaged(j.f.Name(), err.Error())
 	}
 
-	// The round ends with a record that is torn, or that does not follow the one
-	// before, because it is of an earlier round.
+	// The round ends before a record that is torn, or that does not follow the one before
+	// because it is of an earlier round.
 	var logs []*raft.Log
 	for {
 		record, size := j.record(raw)
@@ -145,7 +149,7 @@ func (j *journal) load(last uint64) ([]*raft.Log, error) {
 		logs, raw = append(logs, record...), raw[size:]
 	}
 
-	// Bolt has got the first entries since; the rest must follow what bolt has.
+	// Bolt may have the first entries already; the rest must follow what bolt has.
 	next := last + 1
 	for len(logs) > 0 && logs[0].Index < next {
 		logs = logs[1:]
@@ -159,8 +163,9 @@ func (j *journal) load(last uint64) ([]*raft.Log, error) {
 	return logs, j.checkEnd(raw, next)
 }
 
-// checkEnd looks in raw, which follows the last record, for one that was written later:
-// then what is between them is no torn write, but damage.
+// checkEnd searches raw, the bytes after the last record, for a record of entry next or a
+// later one. If there is one, the bytes before it are damage and no torn write: a record
+// is only written once the one before is synced.
 func (j *journal) checkEnd(raw []byte, next uint64) error {
 	for {
 		at := bytes.Index(raw, []byte(recordMagic))
@@ -175,9 +180,9 @@ func (j *journal) checkEnd(raw []byte, next uint64) error {
 	}
 }
 
-// append makes the entries durable. The caller checks that they fit.
+// append writes the entries as one record and returns once it is durable. The caller checks that they fit.
 func (j *journal) append(logs []*raft.Log) error {
-	// The record comes after what the first block already has.
+	// The first block begins with bytes that are written already; the record follows them.
 	start := int(j.end % journalBlock)
 	b := append(j.buf[start:start], recordMagic...)
 	b = append(b, 0, 0, 0, 0) // its size, known below
@@ -202,16 +207,17 @@ func (j *journal) append(logs []*raft.Log) error {
 	return nil
 }
 
-// inBlocks rounds a size up.
+// inBlocks rounds a size up to whole blocks.
 func inBlocks(size int) int { return (size + journalBlock - 1) / journalBlock * journalBlock }
 
-// blocks returns memory for size bytes that begins at a block of memory, as direct writes require.
+// blocks returns size zeroed bytes that begin at a multiple of the block size, as direct I/O requires.
 func blocks(size int) []byte {
 	b := make([]byte, size+journalBlock)
 	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (journalBlock - 1)
 	return b[skip : skip+size : skip+size]
 }
 
+// write writes whole blocks at a multiple of the block size, and syncs them.
 func (j *journal) write(b []byte, at int64) error {
 	if _, err := j.f.WriteAt(b, at); err != nil {
 		return err
@@ -219,13 +225,14 @@ func (j *journal) write(b []byte, at int64) error {
 	return datasync(j.f)
 }
 
-// fits reports whether there is room for a record of that size.
+// fits reports whether there is room for a record of size bytes before the end of the file.
 func (j *journal) fits(size int) bool { return j.end+int64(size) <= journalBytes }
 
-// rewind starts the journal again: bolt has the entries of its records.
+// rewind makes the next record begin at the start again. Bolt must have the entries of all records. The old
+// records stay until they are overwritten.
 func (j *journal) rewind() { j.end = journalHeader }
 
-// clear removes the records, before bolt deletes entries that they hold.
+// clear durably overwrites all records with zeros. It has to come before bolt deletes entries that they hold.
 func (j *journal) clear() error {
 	if j.used > journalHeader {
 		if err := j.write(blocks(inBlocks(int(j.used-journalHeader))), journalHeader); err != nil {
@@ -236,15 +243,18 @@ func (j *journal) clear() error {
 	return nil
 }
 
+// sum is the checksum of a record's bytes b, after the salt.
 func (j *journal) sum(b []byte) uint32 {
 	return crc32.Update(crc32.Checksum(j.salt, crcTable()), crcTable(), b)
 }
 
-// record decodes the record that raw begins with; size is 0 if there is none.
+// record decodes the record that raw begins with; size is its bytes, 0 if raw begins with no whole record.
+// The entries share the memory of raw.
 func (j *journal) record(raw []byte) (logs []*raft.Log, size int) {
 	if len(raw) < recordFrame || string(raw[:len(recordMagic)]) != recordMagic {
 		return nil, 0
 	}
+	// The size is not covered yet, so it may be any number.
 	n := uint64(binary.LittleEndian.Uint32(raw[len(recordMagic):]))
 	if n > uint64(min(len(raw), journalMost)-recordFrame) {
 		return nil, 0
@@ -266,6 +276,7 @@ func (j *journal) record(raw []byte) (logs []*raft.Log, size int) {
 	return logs, recordFrame + int(n)
 }
 
+// recordSize is the bytes of a record with these entries.
 func recordSize(logs []*raft.Log) int {
 	size := recordFrame
 	for _, l := range logs {
@@ -274,12 +285,14 @@ func recordSize(logs []*raft.Log) int {
 	return size
 }
 
+// appendEntry appends an entry's encoding to b.
 func appendEntry(b []byte, l *raft.Log) []byte {
 	b = appendFixed(b, l, len(l.Extensions))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(l.Data)))
 	return append(append(b, l.Extensions...), l.Data...)
 }
 
+// readEntry decodes the entry that b begins with. The entry shares the memory of b.
 func readEntry(b []byte) (l *raft.Log, rest []byte, ok bool) {
 	if len(b) < entryFixed {
 		return nil, nil, false
@@ -292,6 +305,7 @@ func readEntry(b []byte) (l *raft.Log, rest []byte, ok bool) {
 	}
 	n, m := uint64(le.Uint32(b[29:])), uint64(le.Uint32(b[33:]))
 	b = b[entryFixed:]
+	// Both sizes have 32 bits: the sum does not overflow.
 	if n+m > uint64(len(b)) {
 		return nil, nil, false
 	}

@@ -11,18 +11,18 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// journalMost is the largest record for the journal: writing larger ones twice would
-// cost more than it saves. Larger ones are not read either, so it can grow but not
-// shrink.
+// journalMost is the size of the largest record that the journal takes, in bytes: to write
+// a larger one twice would cost more than it saves. A larger one is not read either, so
+// that later versions may raise this constant and never lower it.
 const journalMost = 64 << 10
 
 // journaledLog makes one log of the bolt file and the journal.
 //
-// A bolt file is synced twice for a commit, and for the smallest entry a leaf, the
-// branches above it and a meta page are written. So all but the largest entries are
-// first written to the journal, whose blocks are allocated already and which is synced
-// once: that makes them durable. Bolt gets them with the next large ones, or all
-// together when the journal is full.
+// A bolt file is synced twice for a commit, and even for the smallest entry a leaf, the
+// branches above it and a meta page are written. So all but the largest batches are first
+// written to the journal, whose blocks are allocated already, and which is synced once:
+// then they are durable. Bolt gets them with the next large batch, or all together when
+// the journal is full.
 type journaledLog struct {
 	bolt    boltLog // has at least the first entry, if there is one
 	journal *journal
@@ -30,13 +30,13 @@ type journaledLog struct {
 	writing sync.Mutex // one write at a time, or one deletion of the last entries
 	empty   bool       // bolt has no entry; guarded by writing
 
-	mu      sync.RWMutex
-	pending []*raft.Log // what the journal has and bolt lacks; dense, after what bolt has
+	mu      sync.RWMutex // guards pending; written while writing is held, too
+	pending []*raft.Log  // what the journal has and bolt lacks; dense, after what bolt has
 }
 
 // openLog opens the bolt file and the journal in the folder dir; unless readOnly it
-// creates those that are missing. It writes no entry: that is for a start that is not
-// refused. What the entries have in bytes is found.
+// creates those that are missing. It writes no entry: the node may still refuse to start.
+// found has the sizes of all entries.
 func openLog(dir string, readOnly bool) (j *journaledLog, found *sizes, err error) {
 	boltFile := filepath.Join(dir, datadir.BoltFile)
 	found = &sizes{}
@@ -50,6 +50,7 @@ func openLog(dir string, readOnly bool) (j *journaledLog, found *sizes, err erro
 	}
 	j = &journaledLog{bolt: bolt, journal: journal}
 	if err := protect(j.load); err != nil {
+		// The journal is closed in any case: it has no locks.
 		errs := []error{openError(boltFile, err), journal.close()}
 		if !errors.Is(err, errPanicked) { // bolt's locks may still be held
 			errs = append(errs, bolt.Close())
@@ -60,7 +61,7 @@ func openLog(dir string, readOnly bool) (j *journaledLog, found *sizes, err erro
 	return j, found, nil
 }
 
-// load finds what only the journal has.
+// load reads the entries that only the journal has into pending.
 func (j *journaledLog) load() error {
 	last, err := j.bolt.LastIndex()
 	if err != nil {
@@ -84,7 +85,7 @@ func (j *journaledLog) LastIndex() (uint64, error) {
 	return j.bolt.LastIndex()
 }
 
-// GetLog reads an entry.
+// GetLog reads an entry from memory while only the journal has it on disk, otherwise from bolt.
 func (j *journaledLog) GetLog(index uint64, l *raft.Log) error {
 	if j.getPending(index, l) {
 		return nil
@@ -92,6 +93,7 @@ func (j *journaledLog) GetLog(index uint64, l *raft.Log) error {
 	return j.bolt.GetLog(index, l)
 }
 
+// getPending copies an entry of pending to l, and reports whether there is one at index.
 func (j *journaledLog) getPending(index uint64, l *raft.Log) bool {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
@@ -108,8 +110,8 @@ func (j *journaledLog) StoreLogs(logs []*raft.Log) error {
 	j.writing.Lock()
 	defer j.writing.Unlock()
 
-	// Bolt gets the first entry, so that it knows where the log begins, what the
-	// journal has no room for, and what bolt will refuse.
+	// Bolt gets the log's first entry, as FirstIndex is bolt's; a record that the journal
+	// has no room for; and an index that bolt refuses, which the caller has to learn now.
 	size := recordSize(logs)
 	if j.empty || size > journalMost || !j.journal.fits(size) || logs[len(logs)-1].Index > maxIndex {
 		return j.flush(logs)
@@ -123,7 +125,8 @@ func (j *journaledLog) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
-// flush stores what is pending, and logs after it, in bolt, and starts the journal again.
+// flush stores the pending entries and logs in bolt, in one transaction, and rewinds the journal. The
+// caller holds writing.
 func (j *journaledLog) flush(logs []*raft.Log) error {
 	if all := slices.Concat(j.pending, logs); len(all) > 0 {
 		if err := j.bolt.StoreLogs(all); err != nil {
@@ -138,13 +141,13 @@ func (j *journaledLog) flush(logs []*raft.Log) error {
 	return nil
 }
 
-// DeleteRange deletes entries, both ends included; one call at a time.
+// DeleteRange deletes entries, both ends included. It must be called one at a time.
 func (j *journaledLog) DeleteRange(low, high uint64) error {
 	last, err := j.bolt.LastIndex()
 	if err != nil {
 		return err
 	}
-	if high < last { // what is stored meanwhile still goes to the journal
+	if high < last { // a compaction: entries may be stored during it, and the journal keeps its own
 		return j.bolt.DeleteRange(low, high)
 	}
 
@@ -166,5 +169,5 @@ func (j *journaledLog) DeleteRange(low, high uint64) error {
 	return err
 }
 
-// Close closes the files, and leaves in the journal what is there.
+// Close closes the files. Pending entries stay in the journal; the next openLog loads them.
 func (j *journaledLog) Close() error { return errors.Join(j.journal.close(), j.bolt.Close()) }

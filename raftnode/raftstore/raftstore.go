@@ -14,7 +14,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// DefaultSyncTimeout is how long one write may take.
+// DefaultSyncTimeout is how long one write may take by default.
 const DefaultSyncTimeout = 10 * time.Second
 
 // Options say how to open the stores.
@@ -32,6 +32,7 @@ type Options struct {
 	OnStore func(entries, bytes int, took time.Duration)
 }
 
+// withDefaults returns the options with zero fields set to their defaults, or what is wrong with them.
 func (o Options) withDefaults() (Options, error) {
 	if o.SyncTimeout == 0 {
 		o.SyncTimeout = DefaultSyncTimeout
@@ -57,7 +58,7 @@ type Stores struct {
 	guard  *guard
 
 	closeOnce sync.Once
-	closeErr  error
+	closeErr  error // what the one close returned
 }
 
 // Open opens the stores below opts.Dir and creates them where none are. Damage
@@ -66,7 +67,7 @@ func Open(opts Options) (*Stores, error) {
 	return open(opts, func(inner innerLog) innerLog { return inner })
 }
 
-// open lets a test put a failing disk below the checks.
+// open is Open. below lets a test put a failing disk below the checks.
 func open(opts Options, below func(innerLog) innerLog) (_ *Stores, err error) {
 	opts, err = opts.withDefaults()
 	if err != nil {
@@ -105,9 +106,11 @@ func open(opts Options, below func(innerLog) innerLog) (_ *Stores, err error) {
 
 	// The stable store is opened last: with it the folder is complete.
 	stableFile := filepath.Join(opts.Dir, datadir.StableFile)
+	// It is created last, too: without it there can be no entries yet.
 	if fresh && last > 0 {
 		return nil, damaged(stableFile, "it is missing, yet the log has entries")
 	}
+	// A mark that was lost, or is older than the last entries, is right again from here on.
 	if err := s.log.mark.set(last); err != nil {
 		return nil, err
 	}
@@ -118,8 +121,8 @@ func open(opts Options, below func(innerLog) innerLog) (_ *Stores, err error) {
 	return s, nil
 }
 
-// surveyFolder reports files that are missing beside others; fresh means that there is
-// no stable store yet. It is created last, so with it the log must exist.
+// surveyFolder creates the folder if it is missing, and returns ErrDamaged if a file of the log is missing
+// although the stable store exists, which is created last. fresh reports that there is no stable store yet.
 func surveyFolder(dir string) (fresh bool, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return false, fmt.Errorf("raftstore: open %s: %w", dir, err)
@@ -133,17 +136,19 @@ func surveyFolder(dir string) (fresh bool, err error) {
 	return fresh, nil
 }
 
+// exists reports whether there is anything at path, a dangling link included.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
-// createFile makes the file at path with create, unless it exists. A crash
-// leaves no file or a whole one, so that one that is empty or cut is damage.
+// createFile creates the file at path with create, unless it exists. A crash leaves
+// no file or a whole one, so that an empty or cut one is damage.
 func createFile(path string, create func(path string) error) error {
 	if exists(path) {
 		return nil
 	}
+	// The file gets its name once it is whole. create syncs it.
 	tmp := path + ".tmp"
 	err := os.RemoveAll(tmp)
 	if err == nil {
@@ -164,11 +169,11 @@ func createFile(path string, create func(path string) error) error {
 // Log is the store for raft's entries.
 func (s *Stores) Log() raft.LogStore { return s.log }
 
-// LogBytes is how many bytes the log's entries have, to about a megabyte.
+// LogBytes is the size of the log's entries in bytes, exact to about a megabyte.
 func (s *Stores) LogBytes() int64 { return s.log.sizes.total() }
 
-// Newest is how many of the last entries have at most that many bytes together, with the
-// same precision; math.MaxUint64 if all have.
+// Newest is how many of the last entries have at most that many bytes together, as exact
+// as LogBytes; math.MaxUint64 if all entries have.
 func (s *Stores) Newest(bytes int64) uint64 { return s.log.sizes.newest(bytes) }
 
 // Stable is the store for raft's term and vote.
@@ -182,6 +187,7 @@ func (s *Stores) Close() error {
 	return s.closeErr
 }
 
+// close is Close, called once. Of stores that Open failed to open it closes those that are open.
 func (s *Stores) close() error {
 	defer s.guard.stop()
 	failed, panicked := s.guard.close()

@@ -14,7 +14,7 @@ import (
 // Summary is what a stopped node's raft folder holds.
 type Summary struct {
 	First, Last   uint64 // of the log; 0, 0 if it is empty
-	LastStored    uint64 // by the tail mark; above Last means that entries are lost; 0 is unknown
+	LastStored    uint64 // by the tail mark; above Last: entries are lost; 0: unknown
 	CurrentTerm   uint64
 	VoteTerm      uint64
 	VoteCandidate string // address of the candidate this node voted for in VoteTerm
@@ -22,8 +22,8 @@ type Summary struct {
 
 // Reader reads a stopped node's raft folder and writes nothing.
 type Reader struct {
-	summary Summary
-	file    string // named in errors
+	summary Summary // read by OpenReadOnly
+	file    string  // of the log; named in errors
 	log     *journaledLog
 }
 
@@ -31,6 +31,7 @@ type Reader struct {
 // datadir.ErrInUse while the node runs, and with ErrDamaged where the structure
 // of a file is damaged; a damaged entry only shows in Entries.
 func OpenReadOnly(dir string) (*Reader, error) {
+	// Term and vote. A running node holds the lock of this file, so that this refuses first.
 	stable, state, err := openStableFile(filepath.Join(dir, datadir.StableFile), true)
 	if err != nil {
 		return nil, err
@@ -43,6 +44,7 @@ func OpenReadOnly(dir string) (*Reader, error) {
 	r.summary.VoteTerm = state.Numbers[keyVoteTerm]
 	r.summary.VoteCandidate = string(state.Bytes[keyVoteCandidate])
 
+	// A missing or unreadable tail mark is no damage: the log alone still opens.
 	if raw, err := os.ReadFile(filepath.Join(dir, tailFile)); err == nil && len(raw) == tailSize {
 		r.summary.LastStored = decodeTail(raw)
 	}
@@ -51,6 +53,7 @@ func OpenReadOnly(dir string) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	// bbolt may panic on what the structure check cannot see.
 	err = protect(func() (err error) {
 		r.summary.First, err = r.log.FirstIndex()
 		if err != nil {
@@ -68,8 +71,8 @@ func OpenReadOnly(dir string) (*Reader, error) {
 // Summary returns what the folder holds.
 func (r *Reader) Summary() Summary { return r.summary }
 
-// Lost is ErrDamaged where the newest entries are gone, which is what a damaged end looks
-// like: a start would be refused.
+// Lost returns ErrDamaged if the newest entries are gone, which is what a damaged end looks
+// like: the node would refuse to start.
 func (r *Reader) Lost() error { return lostEnd(r.file, r.summary.LastStored, r.summary.Last) }
 
 // Entries yields the entries from..to, both included and cut to what is there,

@@ -47,7 +47,7 @@ func seal(l *raft.Log) raft.Log {
 	return sealed
 }
 
-// unseal checks a stored entry and removes its seal.
+// unseal checks a stored entry, which must be the one at index, and removes its seal.
 func unseal(l *raft.Log, index uint64) error {
 	n := len(l.Extensions) - sealSize
 	if n < 0 {
@@ -57,6 +57,7 @@ func unseal(l *raft.Log, index uint64) error {
 	if sum(l, ext) != stored {
 		return errWrongSum
 	}
+	// The sum covers the format: an unknown one was written by a later version.
 	if ext[n] != sealFormat {
 		return fmt.Errorf("its checksum is of format %d, this program knows %d", ext[n], sealFormat)
 	}
@@ -68,14 +69,14 @@ func unseal(l *raft.Log, index uint64) error {
 	return nil
 }
 
-// sum covers l and ext, its Extensions with the format after them.
+// sum is the checksum of l; ext is its Extensions with the format after them.
 func sum(l *raft.Log, ext []byte) uint32 {
 	crc := crc32.Update(0, crcTable(), appendFixed(make([]byte, 0, fixedSize), l, len(ext)-1))
 	crc = crc32.Update(crc, crcTable(), ext)
 	return crc32.Update(crc, crcTable(), l.Data)
 }
 
-// appendFixed writes the fields of fixed size, and n, the size of the Extensions.
+// appendFixed appends the fields of fixed size to b, and then n, the size of the Extensions.
 func appendFixed(b []byte, l *raft.Log, n int) []byte {
 	b = binary.LittleEndian.AppendUint64(b, l.Index)
 	b = binary.LittleEndian.AppendUint64(b, l.Term)
@@ -85,7 +86,7 @@ func appendFixed(b []byte, l *raft.Log, n int) []byte {
 	return binary.LittleEndian.AppendUint32(b, uint32(n))
 }
 
-// nilIfEmpty gives entries of the journal and of bolt one form.
+// nilIfEmpty makes entries that were read from the journal and from bolt equal.
 func nilIfEmpty(b []byte) []byte {
 	if len(b) == 0 {
 		return nil

@@ -28,15 +28,16 @@ type stableStore struct {
 	file  *stableFile
 	guard *guard
 
-	mu       sync.Mutex
+	mu       sync.Mutex  // guards the fields below, also while the file is written
 	state    stableState // equals the file's
-	voteTerm *uint64     // set by SetUint64(LastVoteTerm), not written yet
+	voteTerm *uint64     // set by SetUint64(LastVoteTerm) and not written yet; nil: none
 }
 
 var errNoVoteTerm = errors.New("a candidate without a term: set " + keyVoteTerm + " first")
 
 var _ raft.StableStore = (*stableStore)(nil)
 
+// openStable opens the store at path and creates a missing one; g guards its writes.
 func openStable(path string, g *guard) (*stableStore, error) {
 	file, state, err := openStableFile(path, false)
 	if err != nil {
@@ -61,6 +62,7 @@ func (s *stableStore) Set(key, val []byte) error {
 	if err := s.save(next); err != nil {
 		return err
 	}
+	// Kept until the write has succeeded: the term of a vote is written with its candidate only.
 	if string(key) == keyVoteCandidate {
 		s.voteTerm = nil
 	}
@@ -90,6 +92,7 @@ func (s *stableStore) SetUint64(key []byte, val uint64) error {
 		s.voteTerm = &val
 		return s.guard.state()
 	}
+	// Raft sets a term that it has already; that costs no write.
 	if stored, ok := s.state.Numbers[string(key)]; ok && stored == val {
 		return s.guard.state()
 	}
@@ -105,6 +108,7 @@ func (s *stableStore) GetUint64(key []byte) (uint64, error) {
 	return s.state.Numbers[string(key)], s.guard.state()
 }
 
+// save writes next to the file and, if that succeeds, makes it the state in memory. The caller holds mu.
 func (s *stableStore) save(next stableState) error {
 	err := s.guard.write(operation{verb: "store term and vote"}, func() error { return s.file.save(next) })
 	if err == nil {

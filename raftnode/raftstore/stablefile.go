@@ -11,9 +11,9 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// stableFile is stable.db: one record in a bolt file. Bolt makes replacing it atomic and
-// durable, the checksum makes damage known. The record always exists, so a missing one
-// is damage and never "nothing written yet".
+// stableFile is stable.db: one record in a bolt file. Bolt replaces it atomically and
+// durably, and the checksum shows damage. The record always exists, so a missing one is
+// damage and never "nothing written yet".
 //
 //	bucket "record", key "stable", value:
 //	+----------+--------------+-------------+
@@ -38,6 +38,7 @@ type stableState struct {
 	Bytes   map[string][]byte `json:"bytes"` // base64
 }
 
+// clone returns a copy whose maps may be changed; the values are shared.
 func (s stableState) clone() stableState {
 	return stableState{Numbers: maps.Clone(s.Numbers), Bytes: maps.Clone(s.Bytes)}
 }
@@ -51,6 +52,7 @@ func openStableFile(path string, readOnly bool) (f *stableFile, state stableStat
 			return fail(err)
 		}
 	}
+	// bbolt must not open a file that would make it fail: see checkBoltFile.
 	if err := checkBoltFile(path, map[string]visitor{stableBucket: nil}); err != nil {
 		return fail(err)
 	}
@@ -76,6 +78,7 @@ func openStableFile(path string, readOnly bool) (f *stableFile, state stableStat
 	return f, state, nil
 }
 
+// createStable creates a file whose record has an empty body.
 func createStable(path string) error {
 	db, err := bbolt.Open(path, 0o600, boltOptions(false))
 	if err != nil {
@@ -99,6 +102,7 @@ func (f *stableFile) load() (state stableState, err error) {
 	return state, nil
 }
 
+// decodeStable checks the record's value and decodes its body. The maps of the state are never nil.
 func decodeStable(value []byte) (stableState, error) {
 	s := stableState{Numbers: map[string]uint64{}, Bytes: map[string][]byte{}}
 	n := len(value) - 4
@@ -109,6 +113,7 @@ func decodeStable(value []byte) (stableState, error) {
 		return s, errors.New("its checksum differs")
 	case value[0] != stableFormat:
 		return s, fmt.Errorf("its record is of format %d, this program knows %d", value[0], stableFormat)
+	// A new file: nothing was stored yet.
 	case n == 1:
 		return s, nil
 	}
@@ -116,6 +121,7 @@ func decodeStable(value []byte) (stableState, error) {
 	return s, err
 }
 
+// stableSum is the checksum of a record; value is its format and body.
 func stableSum(value []byte) uint32 {
 	return crc32.Update(crc32.Checksum([]byte(stableKey), crcTable()), crcTable(), value)
 }
@@ -129,6 +135,7 @@ func (f *stableFile) save(state stableState) error {
 	return f.put(body)
 }
 
+// put writes the record with this body.
 func (f *stableFile) put(body []byte) error {
 	value := append([]byte{stableFormat}, body...)
 	value = binary.LittleEndian.AppendUint32(value, stableSum(value))

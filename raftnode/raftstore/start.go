@@ -9,10 +9,10 @@ import (
 )
 
 // DropContradicting deletes the log if it cannot continue the state, whose
-// last entry is (stateIndex, stateTerm): if it holds that index with another
-// term, continues it with an older term, or ends before it. Raft would ask
-// for the same snapshot again and again (raft#697), or could not append. What
-// is deleted is in the state or was never committed. Call it before raft starts, and
+// last entry is (stateIndex, stateTerm): if the log holds that index with another
+// term, begins after it with an older term, or ends before it. Raft would ask for
+// the same snapshot again and again (raft#697), or could not append. What is
+// deleted is in the state or was never committed. Call it before raft starts, and
 // after Check has accepted a log that ends before the state.
 func (s *Stores) DropContradicting(stateIndex, stateTerm uint64) (dropped bool, err error) {
 	first, last, err := s.log.span()
@@ -36,7 +36,8 @@ func (s *Stores) DropContradicting(stateIndex, stateTerm uint64) (dropped bool, 
 	return true, nil
 }
 
-// contradicts compares the state with one entry, at or after the state's last one.
+// contradicts reports whether the entry at index, which is the state's last one or a later one, does not fit
+// the state.
 func (s *Stores) contradicts(index, stateIndex, stateTerm uint64) (bool, error) {
 	var l raft.Log
 	if err := s.log.GetLog(index, &l); err != nil {
@@ -45,13 +46,14 @@ func (s *Stores) contradicts(index, stateIndex, stateTerm uint64) (bool, error) 
 	if index == stateIndex {
 		return l.Term != stateTerm, nil
 	}
+	// Terms never fall along a log.
 	return l.Term < stateTerm, nil
 }
 
-// Check refuses a log that does not reach the state: its last index below the
-// applied one without an installed snapshot that explains it means that entries
-// this node vouched for are lost, and its first index beyond the next one means
-// that the state lacks entries.
+// Check returns ErrBehindState if log and state do not meet. A log that ends before
+// appliedIndex has lost entries that this node acknowledged, unless an installed snapshot
+// explains that (hasSnapshot). If a log begins after appliedIndex+1, the state lacks the
+// entries in between.
 func (s *Stores) Check(appliedIndex uint64, hasSnapshot bool) error {
 	first, last, err := s.log.span()
 	if err != nil {
@@ -67,6 +69,7 @@ func (s *Stores) Check(appliedIndex uint64, hasSnapshot bool) error {
 	return nil
 }
 
+// unfit returns ErrBehindState with the file, what is wrong and the remedy.
 func unfit(file, what string) error {
 	return fmt.Errorf("raftstore: %s: %w: %s: %s", file, ErrBehindState, what, datadir.Rejoin)
 }

@@ -10,17 +10,18 @@ import (
 	"sync"
 )
 
-// tailFile is in the raft folder.
+// tailFile is the name of the tail mark in the raft folder.
 const tailFile = "tail"
 
-// tailMark remembers the last index that was stored. A log that lost its end
-// looks like one that never had it: the journal takes a damaged last record for a
-// torn write, and bolt believes a page that counts fewer entries than it has. The mark shows it.
+// tailMark remembers the last index that was stored. A log that lost its end looks like
+// one that never had it: the journal takes a damaged last record for a torn write, and
+// bolt trusts a page that counts fewer entries than it has. The mark shows the loss.
 //
 // Raising the mark is not synced, so it costs microseconds; it happens after
 // the entries are durable. Lowering it is synced, and happens before they are
 // deleted. So what survives a crash is at most what the log has, and after a crash
-// of the process alone it is exact. One that cannot be read is no mark.
+// of the process alone it is exact. A mark that cannot
+// be decoded counts as none.
 //
 //	+------------+--------------+----------------------+
 //	| "RLTM" 4   | last 8, LE   | CRC-32C of both 4, LE|
@@ -29,7 +30,7 @@ type tailMark struct {
 	f *os.File
 
 	mu   sync.Mutex
-	last uint64
+	last uint64 // equals the file's; 0: no entry, or not known
 }
 
 const (
@@ -37,6 +38,7 @@ const (
 	tailSize  = len(tailMagic) + 8 + 4
 )
 
+// openTailMark opens the mark at path and creates a missing one.
 func openTailMark(path string) (*tailMark, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -49,12 +51,13 @@ func openTailMark(path string) (*tailMark, error) {
 	return &tailMark{f: f, last: decodeTail(buf)}, nil
 }
 
+// encodeTail returns the content of the file.
 func encodeTail(last uint64) []byte {
 	buf := binary.LittleEndian.AppendUint64([]byte(tailMagic), last)
 	return binary.LittleEndian.AppendUint32(buf, crc32.Checksum(buf, crcTable()))
 }
 
-// decodeTail returns 0 for what is no mark.
+// decodeTail returns the index of a mark, 0 if buf is none. buf has tailSize bytes.
 func decodeTail(buf []byte) uint64 {
 	last := binary.LittleEndian.Uint64(buf[len(tailMagic):])
 	if string(encodeTail(last)) != string(buf) {
@@ -63,6 +66,7 @@ func decodeTail(buf []byte) uint64 {
 	return last
 }
 
+// set writes the mark without a sync.
 func (t *tailMark) set(last uint64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

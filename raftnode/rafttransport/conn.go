@@ -11,53 +11,55 @@ import (
 )
 
 const (
-	maxPending  = 64  // handshakes at once; past it the oldest is evicted
+	maxPending  = 64  // handshakes at once; at the limit the oldest is evicted
 	maxAccepted = 256 // connections after their handshake
-	maxPerPeer  = 32  // of one peer; past it its oldest is evicted
+	maxPerPeer  = 32  // connections of one peer; at the limit its oldest is evicted
 
-	// stallFactor x Timeout without a byte inside an RPC ends the connection.
-	// raft reads a snapshot on its main loop, which a dead sender would hold.
+	// stallFactor x Timeout without a byte in the middle of an RPC ends the connection:
+	// raft reads a snapshot in its main loop, which a dead sender would block.
 	stallFactor = 3
 
 	// A dialled connection writes this much at a time. Timeout without a byte of it ends it.
 	writePiece = 256 << 10
-	// An answer may take Timeout, or that for each answerScale bytes of a larger request:
-	// they are written to a disk first.
+	// An answer may take Timeout for each answerScale bytes of its request, at least one
+	// Timeout: the peer writes the bytes to its disk first.
 	answerScale = 8 << 20
 
 	// rpcInstallSnapshot is the byte with which raft's transport begins that RPC.
 	rpcInstallSnapshot = 2
 
-	partedRoom = 64
+	partedRoom = 64 // ended peers that Transport.Parted keeps for its reader
 )
 
 var errOutgrown = errors.New("rafttransport: connection is older than this node's cluster id")
 
-// conn is a connection through its handshake and after it. The handshake uses
-// the embedded Conn; raft's transport uses conn itself.
+// conn is a connection during its handshake and after it. The handshake uses the
+// embedded Conn, with deadlines set by stream; raft's transport uses conn itself.
 type conn struct {
 	net.Conn
 	registry *registry
-	accepted bool
-	timeout  time.Duration
+	accepted bool          // by this node; otherwise it was dialled
+	timeout  time.Duration // Options.Timeout
 
-	// outgrown is set if the handshake was made without a cluster id: the first
-	// RPC after the node gained one must not pass, as the peer may be of another.
+	// outgrown reports whether this node has a cluster id by now; nil if it had one in the
+	// handshake. The first RPC after it gained one must not pass, as the peer may be of
+	// another cluster.
 	outgrown func() bool
 
-	inRPC      atomic.Bool // accepted: bytes of a request came and no answer went yet
+	inRPC      atomic.Bool // accepted: a request has begun to arrive and is not answered yet
 	installing atomic.Bool // accepted: that request is a snapshot
 	handed     bool        // raft's transport owns an accepted conn and closes it
-	sent       int         // dialled: bytes of the present request; its caller's
+	sent       int         // dialled: bytes of the present request; used by its caller alone
 	closeOnce  sync.Once
 
 	// Guarded by registry.mu.
-	order  uint64
-	nodeID string
+	order  uint64 // rises with each new connection
+	nodeID string // of the peer, from identify on
 	stage  stage
-	heard  *Identity // set where Admit refused the peer and Hear took it
+	heard  *Identity // the peer, if Admit refused and Hear took it
 }
 
+// stage is how far a connection is.
 type stage int
 
 const (
@@ -66,8 +68,8 @@ const (
 	established              // carries RPCs
 )
 
-// Read waits without limit for a request to begin, and for a bounded time for it to
-// continue. On a dialled connection it waits for an answer.
+// Read waits without limit for a request to begin, and a bounded time for it to continue.
+// On a dialled connection it waits a bounded time for an answer.
 func (c *conn) Read(p []byte) (int, error) {
 	if !c.accepted {
 		wait := c.timeout * time.Duration(max(1, c.sent/answerScale))
@@ -85,7 +87,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(p)
 
-	// The first bytes of a request.
+	// These are the first bytes of a request.
 	if n > 0 && !c.inRPC.Swap(true) {
 		if c.isOutgrown() {
 			return 0, io.EOF // the peer dials again
@@ -95,8 +97,9 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write ends an RPC on an accepted connection. On a dialled one, a request may take as
-// long as it makes progress: a large one over a thin link would never get through.
+// Write writes an answer, which ends an RPC, on an accepted connection, and a request on a
+// dialled one. It may take as long as some bytes are written within each Timeout: a large
+// request over a slow link would never finish within a limit on the whole.
 func (c *conn) Write(p []byte) (n int, err error) {
 	if !c.accepted && c.isOutgrown() {
 		return 0, errOutgrown
@@ -120,8 +123,8 @@ func (c *conn) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// SetDeadline is called by raft's transport as an RPC begins on a dialled connection. Read
-// and Write have deadlines of their own.
+// SetDeadline is called by raft's transport when an RPC begins on a dialled connection. It
+// sets no deadline: Read and Write set their own.
 func (c *conn) SetDeadline(time.Time) error {
 	c.sent = 0
 	return nil
@@ -129,8 +132,8 @@ func (c *conn) SetDeadline(time.Time) error {
 
 func (c *conn) isOutgrown() bool { return c.outgrown != nil && c.outgrown() }
 
-// Close is called by the owner only; others who end a connection close the embedded
-// Conn, so that stream.wait still waits for the owner.
+// Close must be called by the owner only. Others who end a connection close the embedded
+// Conn, so that stream.wait still waits for the owner. It is idempotent.
 func (c *conn) Close() error {
 	var err error
 	c.closeOnce.Do(func() {
@@ -143,15 +146,15 @@ func (c *conn) Close() error {
 	return err
 }
 
-// registry holds every open connection and their limits.
+// registry holds all open connections and their limits.
 type registry struct {
 	timeout time.Duration
 	parted  chan string    // see Transport.Parted
 	owned   sync.WaitGroup // accepted connections that raft's transport reads
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below, and those of each conn that name it
 	closed bool
-	next   uint64
+	next   uint64 // order of the newest connection
 	open   map[*conn]struct{}
 }
 
@@ -159,9 +162,9 @@ func newRegistry(timeout time.Duration) *registry {
 	return &registry{timeout: timeout, parted: make(chan string, partedRoom), open: make(map[*conn]struct{})}
 }
 
-// add registers a new connection. It is nil if the registry is closed, or so full that
-// even those evicted have not ended yet. closed is the oldest pending one, which was
-// evicted if there were too many.
+// add registers a new connection and returns it as c: nil if the registry is closed, or
+// if those pending and those evicted but not yet ended are 2*maxPending together.
+// closed is the oldest pending connection if it had to be evicted, otherwise nil.
 func (r *registry) add(raw net.Conn, accepted bool) (c, closed *conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,6 +172,7 @@ func (r *registry) add(raw net.Conn, accepted bool) (c, closed *conn) {
 		return nil, nil
 	}
 	if accepted {
+		// Evicted connections count as well: their goroutines have not ended yet.
 		ending, _ := r.accepted(evicted)
 		n, oldest := r.accepted(pending)
 		if n+ending >= 2*maxPending {
@@ -185,8 +189,9 @@ func (r *registry) add(raw net.Conn, accepted bool) (c, closed *conn) {
 	return c, closed
 }
 
-// identify notes whose connection it is, before membership is asked: a connection that
-// disconnect does not see yet is then judged by membership's new answer.
+// identify notes whose connection c is, and refuses it with ErrBusy if there are too many.
+// It has to be called before membership is asked: a connection that disconnect does not
+// find yet is then judged by membership's new answer.
 func (r *registry) identify(c *conn, nodeID string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,6 +199,7 @@ func (r *registry) identify(c *conn, nodeID string) error {
 	if !c.accepted {
 		return nil
 	}
+	// A peer that has its share of connections may replace one of them; see establish.
 	all, _ := r.accepted(established)
 	own, _ := r.acceptedFrom(nodeID)
 	if all >= maxAccepted && own < maxPerPeer {
@@ -202,7 +208,7 @@ func (r *registry) identify(c *conn, nodeID string) error {
 	return nil
 }
 
-// hear marks a connection whose peer is granted no vote.
+// hear marks a connection whose peer Admit refused and Hear took: it is granted no vote.
 func (r *registry) hear(c *conn, peer Identity) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,13 +227,14 @@ func (r *registry) heard(nodeID string) (peers []Identity) {
 	return peers
 }
 
-// establish ends c's handshake; the peer's oldest connection is evicted if it has too many.
+// establish ends c's handshake, unless c was evicted meanwhile. If the peer has too many connections, its
+// oldest is evicted.
 func (r *registry) establish(c *conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n, oldest := r.acceptedFrom(c.nodeID); c.accepted && n >= maxPerPeer {
 		if oldest == nil {
-			oldest = c // all others carry snapshots
+			oldest = c // all others carry snapshots and must not be evicted
 		}
 		oldest.evict()
 	}
@@ -236,24 +243,25 @@ func (r *registry) establish(c *conn) {
 	}
 }
 
-// evict is called with registry.mu held.
+// evict ends a connection to make room for another. The caller holds registry.mu; the owner calls Close.
 func (c *conn) evict() {
 	c.stage = evicted
 	c.Conn.Close()
 }
 
-// accepted, acceptedFrom and count are called with mu held.
+// accepted counts the accepted connections in a stage; see count. The caller holds mu.
 func (r *registry) accepted(s stage) (n int, oldest *conn) {
 	return r.count(func(c *conn) bool { return c.accepted && c.stage == s })
 }
 
+// acceptedFrom counts the established connections accepted from a peer; see count. The caller holds mu.
 func (r *registry) acceptedFrom(nodeID string) (n int, oldest *conn) {
 	return r.count(func(c *conn) bool { return c.accepted && c.stage == established && c.nodeID == nodeID })
 }
 
-// count counts connections; oldest is the oldest of those that may be evicted. One that
-// carries a snapshot may not: while raft reads it, it takes no other request, and the
-// requests of the same peer accumulate.
+// count counts connections. oldest is the oldest of those that may be evicted, nil if there
+// is none. One that carries a snapshot may not: while raft reads the snapshot, it takes no
+// other request, so that the peer opens more connections. The caller holds mu.
 func (r *registry) count(which func(*conn) bool) (n int, oldest *conn) {
 	for c := range r.open {
 		if !which(c) {
@@ -267,7 +275,7 @@ func (r *registry) count(which func(*conn) bool) (n int, oldest *conn) {
 	return n, oldest
 }
 
-// remove forgets a connection, and reports a peer whose last one it was.
+// remove forgets a connection. If it was the last one accepted from its peer, it reports the peer to parted.
 func (r *registry) remove(c *conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -281,7 +289,7 @@ func (r *registry) remove(c *conn) {
 	}
 }
 
-// disconnect ends the connections of one node; their owners close them.
+// disconnect ends all connections to and from one node; their owners close them.
 func (r *registry) disconnect(nodeID string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -292,7 +300,7 @@ func (r *registry) disconnect(nodeID string) {
 	}
 }
 
-// close ends all connections and accepts none from then on; their owners close them.
+// close ends all connections and admits none from then on; their owners close them.
 func (r *registry) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package rafttransport carries raft's RPCs between the voters of one cluster
-// over TCP. It is hashicorp/raft's NetworkTransport on a stream layer of our
+// over TCP. It is hashicorp/raft's NetworkTransport on a stream layer of its
 // own, and promises five things on top of it:
 //
 //   - No RPC before a handshake. Both sides state cluster, node and
@@ -8,11 +8,11 @@
 //     errors.Is finds on either side.
 //   - A node whose raft configuration is empty grants no vote: raft itself would
 //     grant it to anyone.
-//   - Heartbeats are handled by raft's main loop like every other RPC; while that
-//     is held up, an answer that is as true is sent in its place.
-//   - A follower commits what its leader has proven to be the same in both logs, and
-//     nothing else that it happens to have at those indexes: raft itself would.
-//   - Bounded memory and time for whoever connects: frames, pending handshakes,
+//   - Heartbeats are handled by raft's main loop like every other RPC. While the
+//     main loop is held up, an answer that is as true is sent in its place.
+//   - A follower commits only what its leader has proven to be the same in both logs.
+//     Raft itself would commit whatever the follower has at those indexes.
+//   - Memory and time are bounded for whoever connects: frames, pending handshakes,
 //     connections and the record of refusals all have limits.
 //
 // The handshake authenticates who opened a connection; what follows is neither

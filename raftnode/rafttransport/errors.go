@@ -57,6 +57,7 @@ func sentinelOf(err error) error {
 	return ErrNotAdmitted
 }
 
+// codeOf is the code of a sentinel, 0 for any other error.
 func codeOf(sentinel error) byte {
 	for _, r := range reasons {
 		if r.err == sentinel {
@@ -76,6 +77,7 @@ func sentinelFor(code byte) error {
 	return ErrNotAdmitted
 }
 
+// nameOf is the name of a sentinel, "other" for any other error.
 func nameOf(sentinel error) string {
 	for _, r := range reasons {
 		if r.err == sentinel {
@@ -85,9 +87,9 @@ func nameOf(sentinel error) string {
 	return "other"
 }
 
-// RefusedError is a handshake that one side ended on purpose.
+// RefusedError is the error of a handshake, or a vote request, that one side refused.
 type RefusedError struct {
-	Peer   string // the id the peer gave, or was expected to bear; "" if unknown
+	Peer   string // the id that the peer stated, or was expected to have; "" if unknown
 	Addr   string // dialled, or remote, address
 	ByPeer bool   // the peer refused this node
 	Reason error  // a sentinel of this package
@@ -102,9 +104,10 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("%s %s (%s): %v: %s", verb, orDefault(e.Peer, "unnamed peer"), e.Addr, e.Reason, e.Detail)
 }
 
-// Unwrap is the sentinel.
+// Unwrap returns Reason.
 func (e *RefusedError) Unwrap() error { return e.Reason }
 
+// refusef returns a refusal by this side; whoever knows the peer and its address sets them.
 func refusef(reason error, format string, args ...any) *RefusedError {
 	return &RefusedError{Reason: reason, Detail: fmt.Sprintf(format, args...)}
 }

@@ -15,18 +15,18 @@ const (
 	roleAcceptor = "ringlog raft handshake: acceptor\x00"
 )
 
-// handshake is one side's state of one handshake; wire.go draws its course.
-// Deadlines are the caller's.
+// handshake is one side's state of one handshake; wire.go draws the exchange. It is
+// used once, by one goroutine. The caller sets the deadlines of rw.
 type handshake struct {
 	rw     io.ReadWriter
 	self   Identity
 	target string // the node that should answer; "" is any, and always for an acceptor
-	secret []byte
+	secret []byte // the cluster token; empty: none
 	admit  func(peer Identity) error
-	speaks versions
+	speaks versions // of this side
 
 	peer    Identity // set as soon as its hello is read; proven when the handshake ends
-	version byte     // that both sides speak, once both hellos are known
+	version byte     // the newest that both sides speak, once both hellos are known
 }
 
 // dial runs the dialer's side. If this side refuses, the caller sends the
@@ -41,8 +41,8 @@ func (h *handshake) dial() error {
 		return err
 	}
 
-	// The dialer proves first and asks membership last: neither side asks its own about
-	// a stranger.
+	// The dialer proves first and asks membership last: neither side asks its membership
+	// about a peer that has proven nothing.
 	if err := h.send(newFrame(h.version, kindProof, h.proof(roleDialer, mine, theirs))); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (h *handshake) accept() error {
 		return err
 	}
 
-	// Nothing that the token made is sent before the dialer's proof was checked.
+	// Nothing derived from the token is sent before the dialer's proof is checked.
 	if err := h.checkProof(roleDialer, theirs, mine); err != nil {
 		return err
 	}
@@ -86,6 +86,7 @@ func (h *handshake) accept() error {
 // refuse sends the peer the reason. An error is ignored: the peer may be gone.
 func (h *handshake) refuse(e *RefusedError) { _ = h.send(encodeRefusal(e)) }
 
+// sendHello sends this side's hello and returns it, as proofs cover it.
 func (h *handshake) sendHello(target string) (frame, error) {
 	out := hello{Identity: h.self, speaks: h.speaks, proves: len(h.secret) > 0, target: target}
 	rand.Read(out.nonce[:])
@@ -96,6 +97,7 @@ func (h *handshake) sendHello(target string) (frame, error) {
 	return f, h.send(f)
 }
 
+// readHello reads and checks the peer's hello and returns it, as proofs cover it.
 func (h *handshake) readHello() (frame, error) {
 	f, err := h.read(kindHello)
 	if err != nil {
@@ -109,8 +111,8 @@ func (h *handshake) readHello() (frame, error) {
 	return f, h.check(in)
 }
 
-// check checks what needs no secret and no membership. Membership is asked only after
-// the proof, so that a stranger learns nothing of it.
+// check checks all of a hello that needs neither proof nor membership. Membership is asked
+// only after the proof, so that a stranger learns nothing about it.
 func (h *handshake) check(in hello) error {
 	switch {
 	case h.version == 0:
@@ -133,7 +135,8 @@ func (h *handshake) check(in hello) error {
 	return nil
 }
 
-// proof is empty without a secret.
+// proof is the MAC that the side of this role proves the secret with; empty without a secret. It covers both
+// hellos, and with them both nonces.
 func (h *handshake) proof(role string, dialer, acceptor frame) []byte {
 	if len(h.secret) == 0 {
 		return nil
@@ -145,6 +148,7 @@ func (h *handshake) proof(role string, dialer, acceptor frame) []byte {
 	return mac.Sum(nil)
 }
 
+// checkProof reads the peer's proof and checks it.
 func (h *handshake) checkProof(role string, dialer, acceptor frame) error {
 	f, err := h.read(kindProof)
 	if err != nil {
@@ -156,6 +160,7 @@ func (h *handshake) checkProof(role string, dialer, acceptor frame) error {
 	return nil
 }
 
+// askMembership asks admit about the peer, and turns its error into a refusal.
 func (h *handshake) askMembership() error {
 	if err := h.admit(h.peer); err != nil {
 		return refusef(sentinelOf(err), "%v", err)
@@ -168,7 +173,7 @@ func (h *handshake) send(f frame) error {
 	return err
 }
 
-// read reads a frame of one kind; a refusal in its place is the error.
+// read reads a frame of one kind. If the peer sends a refusal in its place, read returns that as the error.
 func (h *handshake) read(kind byte) (frame, error) {
 	version := h.version
 	if kind == kindHello {

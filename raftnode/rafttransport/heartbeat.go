@@ -9,10 +9,10 @@ import (
 )
 
 // overdue is how long a heartbeat waits for raft before it is answered here. It is short
-// beside a lease.
+// compared with a lease.
 const overdue = 50 * time.Millisecond
 
-// errHeldUp is what a request ends with that raft did not take within Timeout.
+// errHeldUp is the error of a request that raft did not take within Timeout.
 var errHeldUp = errors.New("rafttransport: raft took no request in time")
 
 // SetHeartbeatHandler does nothing. The fast path it would set up handles heartbeats on
@@ -25,10 +25,10 @@ func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
 // half a second ends the leadership, and the election needs the same disk.
 //
 // The answer changes no state of raft and is as true as raft's own: this node is in the
-// leader's term now, so it has granted no vote in a later one since the request arrived.
+// leader's term now, so it has granted no vote in a later term until now.
 //
-// A heartbeat that nobody can answer ends with an error after Timeout: its sender
-// has stopped waiting by then, and this connection has to notice.
+// A heartbeat that can be answered in neither way ends with an error after Timeout: its
+// sender has stopped waiting by then, and this connection has to notice that it is gone.
 func (t *Transport) heartbeat(rpc raft.RPC) {
 	began := t.now()
 	wait := time.NewTicker(overdue)
@@ -55,7 +55,7 @@ func (t *Transport) heartbeat(rpc raft.RPC) {
 	}
 }
 
-// arriving is a snapshot that raft reads, during which it takes no other RPC. While bytes
+// arriving is a snapshot that raft reads; meanwhile raft takes no other RPC. While bytes
 // of it arrive, raft does not count as hung.
 type arriving struct {
 	io.Reader
@@ -68,5 +68,5 @@ func (a arriving) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// now is nanoseconds since New, which no change of the clock affects.
+// now is the time since New in nanoseconds. Changes of the wall clock do not affect it.
 func (t *Transport) now() int64 { return int64(time.Since(t.born)) }

@@ -13,10 +13,10 @@ import (
 // arrival is an RPC that raft has not taken yet.
 type arrival struct {
 	raft.RPC
-	at time.Time
+	at time.Time // when it arrived
 }
 
-// carriesEntries reports a request that makes the log longer.
+// carriesEntries reports whether it is a request that brings entries.
 func (a arrival) carriesEntries() bool {
 	req, ok := a.Command.(*raft.AppendEntriesRequest)
 	return ok && len(req.Entries) > 0
@@ -26,8 +26,9 @@ func (a arrival) carriesEntries() bool {
 const retryOverloaded = 5 * time.Millisecond
 
 // pump hands incoming RPCs except heartbeats to raft, one at a time as raft takes them. What
-// raft does not take within Timeout ends with an error: its sender does not wait longer and
-// retries, and the queue holds whole requests. It has at most one per connection.
+// raft does not take within Timeout ends with an error: its sender stops waiting and retries,
+// and the queue would hold the whole requests. The queue has at most one per connection.
+// pump returns when done is closed.
 func (t *Transport) pump() {
 	expire := time.NewTicker(t.opts.Timeout / 4)
 	defer expire.Stop()
@@ -63,7 +64,7 @@ func (t *Transport) pump() {
 			t.taken.Store(t.now())
 			queue = slices.Delete(queue, i, i+1)
 		case now := <-expire.C:
-			// A snapshot stays: the connection's next request would begin in its bytes.
+			// A snapshot stays: its unread bytes would be taken for the connection's next request.
 			queue = slices.DeleteFunc(queue, func(a arrival) bool {
 				late := now.Sub(a.at) >= t.opts.Timeout && a.Reader == nil
 				if late {
@@ -80,10 +81,11 @@ func (t *Transport) pump() {
 
 // skipApplied removes from a request what this node's state covers: an applied entry is
 // committed, so a leader of any later term has the same one there. Raft compares with its
-// log instead. It refuses what begins before the log does, and the leader then steps back
-// through its own log to the first entry and never leaves it (hashicorp/raft#205). And it
-// compares with the end of a log that a snapshot has replaced, and is sent that snapshot
-// again and again. A request without a previous entry is compared with nothing.
+// log instead. It refuses a request that begins before the log does, and the leader then
+// steps back through its own log to the first entry and never leaves it
+// (hashicorp/raft#205). And it compares with the end of a log that a snapshot has replaced,
+// and is sent that snapshot again and again. A request without a previous entry is accepted
+// without any comparison, so this one is turned into such a request.
 func (t *Transport) skipApplied(rpc raft.RPC) {
 	req, ok := rpc.Command.(*raft.AppendEntriesRequest)
 	if !ok || (req.PrevLogEntry == 0 && len(req.Entries) == 0) { // a probe says nothing of the log
@@ -93,6 +95,7 @@ func (t *Transport) skipApplied(rpc raft.RPC) {
 	if !covered {
 		return
 	}
+	// fresh is the position of the first entry that is not applied yet.
 	fresh, _ := slices.BinarySearchFunc(req.Entries, applied+1, func(l *raft.Log, index uint64) int {
 		return cmp.Compare(l.Index, index)
 	})
@@ -112,7 +115,7 @@ func (t *Transport) refuseOther(rpc raft.RPC) bool {
 		return false
 	}
 	applied, _ := t.opts.Covers(req.PrevLogEntry)
-	if req.PrevLogEntry > applied { // nearly always
+	if req.PrevLogEntry > applied { // nearly always: there is nothing to compare
 		return false
 	}
 	index, term := req.PrevLogEntry, req.PrevLogTerm
@@ -129,6 +132,7 @@ func (t *Transport) refuseOther(rpc raft.RPC) bool {
 	return true
 }
 
+// contradicts is Options.Contradicts, false if that is nil.
 func (t *Transport) contradicts(leaderTerm, index, term uint64) bool {
 	return t.opts.Contradicts != nil && t.opts.Contradicts(leaderTerm, index, term)
 }
@@ -147,6 +151,7 @@ func (t *Transport) passOver(rpc raft.RPC) bool {
 		return false
 	}
 	other := t.contradicts(req.Term, req.LastLogIndex, req.LastLogTerm)
+	// Reading the snapshot may take long, and pump must not wait for it.
 	t.pumping.Go(func() {
 		_, err := io.Copy(io.Discard, rpc.Reader) // the connection's next request follows it
 		if other {
@@ -165,10 +170,10 @@ func (t *Transport) header(of raft.RPCHeader) raft.RPCHeader {
 
 // boundCommit limits a leader's commit index to what its request has proven to be the
 // same on both sides: the entry before the first, and those it brings. Raft applies it as
-// far as the follower's log reaches, and a request that was begun before the leader
-// appended more may have a newer commit index and fewer entries: a deposed leader would
-// then apply its own entry at an index where the cluster has committed another. What is
-// held back here comes with the next request.
+// far as the follower's log reaches. A request that was begun before the leader appended
+// more may have a newer commit index and fewer entries: a deposed leader would then apply
+// its own entry at an index where the cluster has committed another. The next request
+// brings the commit index that is held back here.
 func boundCommit(rpc raft.RPC) {
 	req, ok := rpc.Command.(*raft.AppendEntriesRequest)
 	if !ok {

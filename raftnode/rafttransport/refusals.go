@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	maxRefusals  = 256         // peers remembered
-	logEvery     = time.Minute // a peer's refusals are logged once in it
-	logBurst     = 20          // lines at once, of all peers
-	logAllPeriod = 3 * time.Second
+	maxRefusals  = 256             // peers remembered
+	logEvery     = time.Minute     // a peer's refusals are logged once in this time
+	logBurst     = 20              // lines at once, of all peers
+	logAllPeriod = 3 * time.Second // one more line of all peers is allowed after each
 )
 
 // Refusal is the last refusal between this node and a peer.
@@ -34,16 +34,17 @@ type Refusal struct {
 // the id they claim, or by host if they claim none: a stranger's port changes each time.
 type refusals struct {
 	logger hclog.Logger
-	lines  *rate.Limiter // a stranger may claim a new id each time
+	lines  *rate.Limiter // of all peers: a stranger may claim a new id each time
 
-	mu     sync.Mutex
-	peers  map[string]*refusalEntry
-	totals map[string]uint64
+	mu     sync.Mutex               // guards peers and totals
+	peers  map[string]*refusalEntry // by peerKey, at most maxRefusals
+	totals map[string]uint64        // by reason
 }
 
+// refusalEntry is the last refusal of a peer.
 type refusalEntry struct {
 	Refusal
-	logged time.Time
+	logged time.Time // when it was last due for a line
 }
 
 func newRefusals(logger hclog.Logger) *refusals {
@@ -55,6 +56,7 @@ func newRefusals(logger hclog.Logger) *refusals {
 	}
 }
 
+// record counts a refusal and logs it, unless its peer or all peers together have been logged too often.
 func (b *refusals) record(e *RefusedError) {
 	now := time.Now()
 	line, ok := b.note(e, now)
@@ -84,6 +86,7 @@ func (b *refusals) note(e *RefusedError, now time.Time) (Refusal, bool) {
 		Reason: reason, Detail: e.Detail,
 		Count: entry.Count + 1, Last: now,
 	}
+	// Refusals between two lines are counted, too: the next line has them.
 	due := entry.logged.IsZero() || now.Sub(entry.logged) >= logEvery
 	if due {
 		entry.logged = now
@@ -91,6 +94,7 @@ func (b *refusals) note(e *RefusedError, now time.Time) (Refusal, bool) {
 	return entry.Refusal, due
 }
 
+// dropOldest forgets the peer that was refused the longest time ago. The caller holds mu.
 func (b *refusals) dropOldest() {
 	oldest := ""
 	var last time.Time
@@ -102,6 +106,7 @@ func (b *refusals) dropOldest() {
 	delete(b.peers, oldest)
 }
 
+// list returns the last refusal of each peer, the newest first.
 func (b *refusals) list() []Refusal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -115,12 +120,14 @@ func (b *refusals) list() []Refusal {
 	return out
 }
 
+// sums returns the counts of refusals by reason.
 func (b *refusals) sums() map[string]uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return maps.Clone(b.totals)
 }
 
+// peerKey is what refusals are counted under.
 func peerKey(e *RefusedError) string {
 	if e.Peer != "" {
 		return "id " + e.Peer

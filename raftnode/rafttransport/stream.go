@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// How long, and for how many bytes that it still sends, a refused peer is waited
-	// for to read the reason before the connection is closed.
+	// Before its connection is closed, a refused peer gets this time to read the reason,
+	// and may send this many bytes meanwhile.
 	lingerTime  = 250 * time.Millisecond
 	lingerBytes = 64 << 10
 
-	maxAcceptDelay = time.Second
+	maxAcceptDelay = time.Second // between attempts to accept, after errors
 )
 
-// keepAlive finds a peer whose machine is gone within half a minute.
+// keepAlive detects within half a minute that a peer's machine is gone.
 func keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
 }
@@ -35,13 +35,14 @@ type stream struct {
 	addr     advertised
 	conns    *registry
 	refused  *refusals
-	accepted chan *conn // handshake done
+	accepted chan *conn // after their handshake; Accept takes them
 
-	ctx     context.Context
+	ctx     context.Context // ended by Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup // the accept loop and its handshakes
 }
 
+// listen opens the listener and starts to accept. The stream records refusals in book.
 func listen(o Options, book *refusals) (*stream, error) {
 	ln, err := o.Listen(context.Background(), o.Bind)
 	if err != nil {
@@ -75,7 +76,7 @@ func (s *stream) Accept() (net.Conn, error) {
 // Addr implements net.Listener; raft takes it for the local address.
 func (s *stream) Addr() net.Addr { return s.addr }
 
-// Close implements net.Listener. It waits for nothing: see wait.
+// Close implements net.Listener. It does not wait: see wait.
 func (s *stream) Close() error {
 	s.cancel()
 	err := s.listener.Close()
@@ -83,15 +84,14 @@ func (s *stream) Close() error {
 	return err
 }
 
-// wait returns when nothing of a closed stream runs, raft's handlers of accepted
-// connections included.
+// wait blocks until all goroutines of a closed stream have ended, and raft's handlers of
+// accepted connections as well.
 func (s *stream) wait() {
 	s.running.Wait()
 	s.conns.owned.Wait()
 }
 
-// Dial implements raft.StreamLayer: connected, and through the handshake, within
-// timeout.
+// Dial implements raft.StreamLayer. It connects and makes the handshake within timeout.
 func (s *stream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
@@ -105,6 +105,7 @@ func (s *stream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Co
 	return c, nil
 }
 
+// dial connects and makes the handshake. ctx must have a deadline.
 func (s *stream) dial(ctx context.Context, address raft.ServerAddress) (*conn, error) {
 	raw, err := s.opts.Dial(ctx, string(address))
 	if err != nil {
@@ -115,6 +116,7 @@ func (s *stream) dial(ctx context.Context, address raft.ServerAddress) (*conn, e
 		raw.Close()
 		return nil, raft.ErrTransportShutdown
 	}
+	// Without a target any node may answer; membership still decides about it.
 	target, _ := s.opts.Resolve(address)
 	h := s.handshake(c, target)
 	deadline, _ := ctx.Deadline()
@@ -129,6 +131,7 @@ func (s *stream) dial(ctx context.Context, address raft.ServerAddress) (*conn, e
 	return c, nil
 }
 
+// acceptLoop accepts connections until the stream is closed.
 func (s *stream) acceptLoop() {
 	var delay time.Duration
 	for {
@@ -140,6 +143,7 @@ func (s *stream) acceptLoop() {
 			return
 		}
 		if err != nil {
+			// With too many open files, for example, the next attempt would fail at once, too.
 			delay = min(max(2*delay, 5*time.Millisecond), maxAcceptDelay)
 			s.opts.Logger.Error("accepting a raft connection failed", "error", err, "retry-in", delay)
 			if !s.sleep(delay) {
@@ -152,6 +156,7 @@ func (s *stream) acceptLoop() {
 	}
 }
 
+// sleep waits for d, and reports false if the stream was closed before.
 func (s *stream) sleep(d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -161,7 +166,8 @@ func (s *stream) sleep(d time.Duration) bool {
 	}
 }
 
-// welcome starts a connection's handshake and never waits.
+// welcome starts an accepted connection's handshake, or closes the connection if there are too many. It does
+// not block.
 func (s *stream) welcome(raw net.Conn) {
 	c, closed := s.conns.add(raw, true)
 	if closed != nil {
@@ -175,13 +181,15 @@ func (s *stream) welcome(raw net.Conn) {
 	s.running.Go(func() { s.serve(c) })
 }
 
+// busy is the refusal of a connection that has not stated who it is.
 func busy(raw net.Conn) *RefusedError {
 	e := refusef(ErrBusy, "%d handshakes pending", maxPending)
 	e.Addr = raw.RemoteAddr().String()
 	return e
 }
 
-// serve runs an accepted connection's handshake and hands it to raft's transport.
+// serve runs an accepted connection's handshake, within Timeout, and hands the connection to raft's
+// transport.
 func (s *stream) serve(c *conn) {
 	h := s.handshake(c, "")
 	_ = c.Conn.SetDeadline(time.Now().Add(s.opts.Timeout))
@@ -198,8 +206,8 @@ func (s *stream) serve(c *conn) {
 	s.hand(c)
 }
 
-// hand hands the connection to raft's transport. It is counted as owned before, so that
-// wait does not miss it.
+// hand hands the connection to raft's transport, which waits in Accept. The connection is
+// counted as owned first, so that wait does not miss it.
 func (s *stream) hand(c *conn) {
 	c.handed = true
 	s.conns.owned.Add(1)
@@ -210,6 +218,7 @@ func (s *stream) hand(c *conn) {
 	}
 }
 
+// handshake prepares the handshake of a connection; target is the node that should answer, "" for any.
 func (s *stream) handshake(c *conn, target string) *handshake {
 	self := s.opts.Self()
 	if self.ClusterID == "" {
@@ -218,9 +227,11 @@ func (s *stream) handshake(c *conn, target string) *handshake {
 	return &handshake{
 		rw: c.Conn, self: self, target: target, secret: s.opts.Secret, speaks: spoken,
 		admit: func(peer Identity) error {
+			// Before membership is asked, see identify.
 			if err := s.conns.identify(c, peer.NodeID); err != nil {
 				return err
 			}
+			// A dialling peer that is not admitted may still be a leader that has to be heard.
 			err := s.opts.Admit(peer)
 			if err != nil && c.accepted && s.opts.Hear != nil && s.opts.Hear(peer) {
 				s.conns.hear(c, peer)
@@ -231,8 +242,8 @@ func (s *stream) handshake(c *conn, target string) *handshake {
 	}
 }
 
-// fail records a refusal and, if it is this side's, sends it to the peer. Other errors
-// are the network's, and the dialer reports them.
+// fail records a refusal and, if this side refuses, sends it to the peer, for up to
+// lingerTime. Any other error is one of the network, which the dialer reports.
 func (s *stream) fail(c *conn, h *handshake, addr string, err error) {
 	refusal, ok := errors.AsType[*RefusedError](err)
 	if !ok {
@@ -251,8 +262,8 @@ func (s *stream) fail(c *conn, h *handshake, addr string, err error) {
 	}
 }
 
-// linger lets a refusal arrive: closing with bytes unread would reset the
-// connection and could take the reason with it. The deadline is set.
+// linger waits until the peer has read a refusal: closing the connection with unread
+// bytes would reset it, and the reason might be lost. The caller sets the deadline.
 func linger(raw net.Conn) {
 	if half, ok := raw.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
@@ -266,6 +277,8 @@ type advertised string
 func (advertised) Network() string  { return "tcp" }
 func (a advertised) String() string { return string(a) }
 
+// advertise returns the address that peers dial: wanted, or the bound one, with the bound port for port 0. It
+// fails if peers could not dial it.
 func advertise(wanted string, bound net.Addr) (advertised, error) {
 	_, boundPort, err := net.SplitHostPort(bound.String())
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	defaultMaxPool = 3
 )
 
-// Identity is what a node states of itself in a handshake. Each field is 1 to
+// Identity is what a node states about itself in a handshake. Each field is 1 to
 // 255 bytes of printable UTF-8; only ClusterID may be empty: not yet in a cluster.
 type Identity struct {
 	ClusterID   string
@@ -105,6 +105,7 @@ type Network interface {
 	Dial(ctx context.Context, addr string) (net.Conn, error)
 }
 
+// normalised returns the options with zero fields set to their defaults, or what is wrong with them.
 func (o Options) normalised() (Options, error) {
 	switch {
 	case o.Self == nil || o.Admit == nil || o.Resolve == nil || o.Configured == nil || o.Covers == nil:
@@ -117,6 +118,7 @@ func (o Options) normalised() (Options, error) {
 	o.Timeout = orDefault(o.Timeout, defaultTimeout)
 	o.MaxPool = orDefault(o.MaxPool, defaultMaxPool)
 	o.MaxRPCsInFlight = orDefault(o.MaxRPCsInFlight, 1)
+	// The caller may overwrite its secret.
 	o.Secret = bytes.Clone(o.Secret)
 	if o.Logger == nil {
 		o.Logger = hclog.NewNullLogger()
@@ -136,6 +138,7 @@ func (o Options) normalised() (Options, error) {
 	return o, nil
 }
 
+// orDefault is v, or def if v is the zero value.
 func orDefault[T comparable](v, def T) T {
 	var zero T
 	if v == zero {
@@ -152,12 +155,12 @@ type Transport struct {
 	stream  *stream
 	refused *refusals
 
-	nodeID    string // Self's, which never changes
-	rpcs      chan raft.RPC
+	nodeID    string        // Self's, which never changes
+	rpcs      chan raft.RPC // see Consumer; unbuffered, so that what was sent was taken
 	born      time.Time
-	taken     atomic.Int64 // when raft took the last RPC, by now()
-	done      chan struct{}
-	pumping   sync.WaitGroup
+	taken     atomic.Int64   // when raft took the last RPC, by now()
+	done      chan struct{}  // closed by Close
+	pumping   sync.WaitGroup // pump, and the readers of snapshots that passOver answers
 	closeOnce sync.Once
 }
 
@@ -195,6 +198,7 @@ func New(o Options) (*Transport, error) {
 		born:             time.Now(),
 		done:             make(chan struct{}),
 	}
+	// Not t's own method, which ignores raft's handler: heartbeats go through heartbeat instead.
 	inner.SetHeartbeatHandler(t.heartbeat)
 	t.pumping.Go(t.pump)
 	return t, nil
@@ -203,8 +207,8 @@ func New(o Options) (*Transport, error) {
 // Addr is the advertised address.
 func (t *Transport) Addr() net.Addr { return t.stream.Addr() }
 
-// Consumer is where raft takes incoming RPCs from, without those that pump answers in
-// its place.
+// Consumer is where raft takes incoming RPCs from. Those that are answered in raft's place
+// do not appear there.
 func (t *Transport) Consumer() <-chan raft.RPC { return t.rpcs }
 
 // AppendEntries implements raft.Transport.
@@ -219,9 +223,9 @@ func (t *Transport) RequestVote(id raft.ServerID, target raft.ServerAddress,
 	return t.fresh(func() error { return t.NetworkTransport.RequestVote(id, target, args, resp) })
 }
 
-// fresh retries a request whose connection had ended: one from the pool may have, because
-// its peer was restarted or learned its cluster id. The peer may get the same request twice,
-// as it may any that raft repeats.
+// fresh calls request again if its connection had ended: one from the pool may have, because
+// the peer was restarted or has learned its cluster id. The peer may get the same request
+// twice, like any request that raft repeats.
 func (t *Transport) fresh(request func() error) (err error) {
 	for range 3 * (t.opts.MaxPool + 1) { // those of the pool, and those in use that return to it
 		err = request()
@@ -239,9 +243,9 @@ func (t *Transport) fresh(request func() error) (err error) {
 // it leaves no connection that was admitted by the old answer.
 func (t *Transport) Disconnect(nodeID string) { t.stream.conns.disconnect(nodeID) }
 
-// Parted names nodes whose last accepted connection has just ended: that reports the end
-// of a process at once if its machine still answers. The node may also have closed its
-// connections, and be back. For one reader; what it does not take is dropped past 64.
+// Parted receives the ids of nodes whose last accepted connection has just ended. If a
+// node's process ends and its machine still runs, its id arrives at once. The node may also
+// have closed its connections and be back. For one reader; while 64 wait, more are dropped.
 func (t *Transport) Parted() <-chan string { return t.stream.conns.parted }
 
 // Refusals lists the last refusal per peer, the newest first; at most 256.
@@ -255,6 +259,7 @@ func (t *Transport) RefusalTotals() map[string]uint64 { return t.refused.sums() 
 func (t *Transport) Close() error {
 	t.closeOnce.Do(func() {
 		close(t.done)
+		// The listener and all connections end first, then whoever uses them is waited for.
 		t.NetworkTransport.Close()
 		t.CloseStreams()
 		t.stream.wait()

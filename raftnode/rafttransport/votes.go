@@ -7,10 +7,10 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// refuseVote answers a vote request in raft's place while this node has no
-// configuration, and where membership does not admit the candidate, and reports
-// whether it did. Without a configuration a node knows neither who may campaign
-// nor what it acknowledged before its disk was lost.
+// refuseVote answers a vote request in raft's place if this node has no
+// configuration, or if membership does not admit the candidate. It reports whether
+// it did. Without a configuration a node knows neither who may campaign nor what it
+// acknowledged before its disk was lost.
 func (t *Transport) refuseVote(rpc raft.RPC) bool {
 	var from raft.RPCHeader
 	var answer any
@@ -37,7 +37,7 @@ func (t *Transport) refuseVote(rpc raft.RPC) bool {
 	return true
 }
 
-// judgeAsVoter lets raft judge a vote request by the candidate's term and log alone where this
+// judgeAsVoter makes raft judge a vote request by the candidate's term and log alone if this
 // node's newest configuration lists the candidate, but not as a voter yet. Raft servers answer
 // requests without consulting their configuration (Ongaro, section 4.1); hashicorp/raft does not:
 // a voter whose promotion had only reached the leader, which then failed, would never be elected,
@@ -60,7 +60,7 @@ func (t *Transport) judgeAsVoter(rpc raft.RPC) {
 	}
 }
 
-// noVote is the sentinel for which a candidate gets no vote; nil leaves it to raft.
+// noVote is the sentinel that says why a candidate gets no vote; nil leaves the decision to raft.
 func (t *Transport) noVote(candidate string) error {
 	if !t.opts.Configured() {
 		return ErrUnconfigured

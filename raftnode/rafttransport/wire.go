@@ -37,8 +37,8 @@ import (
 //	          <------------------  proof
 //	  ready   ------------------>        the first RPC may follow
 //
-// A refusal may replace any frame and ends the connection. The dialer
-// proves first, so a stranger who dials learns nothing that the token made.
+// A refusal may replace any frame and ends the connection. The dialer proves first,
+// so that a stranger who dials gets nothing that was derived from the token.
 const (
 	magic        = "RLRH"
 	helloVersion = 1 // of hellos and refusals, for good
@@ -58,13 +58,13 @@ const (
 	kindRefusal = 4
 )
 
-// versions are those that a side speaks.
+// versions is the range of versions that a side speaks, both ends included.
 type versions struct{ oldest, newest byte }
 
-// spoken are this build's.
+// spoken is the range of this build.
 var spoken = versions{1, 1}
 
-// common is the newest version that both speak; 0 is none.
+// common is the newest version that both sides speak, 0 if there is none.
 func (v versions) common(other versions) byte {
 	if newest := min(v.newest, other.newest); newest >= max(v.oldest, other.oldest) {
 		return newest
@@ -78,6 +78,7 @@ type frame []byte
 func (f frame) kind() byte   { return f[5] }
 func (f frame) body() []byte { return f[headerLen:] }
 
+// newFrame builds a frame; body must not exceed maxBody.
 func newFrame(version, kind byte, body []byte) frame {
 	f := make(frame, 0, headerLen+len(body))
 	f = append(f, magic...)
@@ -87,9 +88,9 @@ func newFrame(version, kind byte, body []byte) frame {
 }
 
 // readFrame reads exactly one frame and allocates at most headerLen+maxBody
-// bytes, whatever the peer claims. Its error is a *RefusedError if the bytes are
-// at fault, ErrVersion for anything but a refusal of another version, and the
-// reader's own otherwise.
+// bytes, whatever the peer claims. It returns a *RefusedError if the bytes are
+// wrong, with ErrVersion for a frame of another version that is no refusal, and
+// the reader's own error otherwise.
 func readFrame(r io.Reader, version byte) (frame, error) {
 	var head [headerLen]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -113,14 +114,16 @@ func readFrame(r io.Reader, version byte) (frame, error) {
 	return f, nil
 }
 
+// hello is the body of the first frame of each side.
 type hello struct {
 	Identity
 	speaks versions
-	proves bool
+	proves bool // the sender has a cluster token
 	nonce  [nonceLen]byte
-	target string
+	target string // the node id that the sender wants to talk to; "": any
 }
 
+// encode fails if a field cannot be sent: what this node states is checked as strictly as what it reads.
 func (h hello) encode() (frame, error) {
 	if h.NodeID == "" || h.Incarnation == "" {
 		return nil, fmt.Errorf("node id %q or incarnation %q is empty", h.NodeID, h.Incarnation)
@@ -140,11 +143,13 @@ func (h hello) encode() (frame, error) {
 	return newFrame(helloVersion, kindHello, body), nil
 }
 
+// decodeHello decodes and checks a hello; its errors are refusals with ErrMalformed.
 func decodeHello(body []byte) (hello, error) {
 	var h hello
 	if len(body) < helloFixed {
 		return h, refusef(ErrMalformed, "hello of %d bytes", len(body))
 	}
+	// The hello is the same in every version: there are no other flags.
 	if body[0]&^flagProves != 0 {
 		return h, refusef(ErrMalformed, "unknown flags %#x", body[0])
 	}
@@ -164,11 +169,13 @@ func decodeHello(body []byte) (hello, error) {
 	return h, nil
 }
 
+// encodeRefusal truncates the detail to what a str can hold.
 func encodeRefusal(e *RefusedError) frame {
 	words := e.Detail[:min(len(e.Detail), maxStr)]
 	return newFrame(helloVersion, kindRefusal, appendStr([]byte{codeOf(e.Reason)}, words))
 }
 
+// decodeRefusal decodes the peer's refusal; the text is made printable.
 func decodeRefusal(body []byte) (*RefusedError, error) {
 	if len(body) == 0 {
 		return nil, refusef(ErrMalformed, "empty refusal")
@@ -180,10 +187,12 @@ func decodeRefusal(body []byte) (*RefusedError, error) {
 	return &RefusedError{ByPeer: true, Reason: sentinelFor(body[0]), Detail: clean([]byte(words))}, nil
 }
 
+// appendStr appends a str, which must not exceed maxStr bytes.
 func appendStr(b []byte, s string) []byte {
 	return append(append(b, byte(len(s))), s...)
 }
 
+// cutStr returns the str that b begins with and the bytes after it; ok is false if it is cut.
 func cutStr(b []byte) (s string, rest []byte, ok bool) {
 	if len(b) == 0 || len(b) < 1+int(b[0]) {
 		return "", nil, false
@@ -192,10 +201,10 @@ func cutStr(b []byte) (s string, rest []byte, ok bool) {
 	return string(b[1:n]), b[n:], true
 }
 
-// clean is what of a peer's bytes may go into a record or a log line.
+// clean is the part of a peer's bytes that may go into a record or a log line: printable, at most maxStr.
 func clean(b []byte) string { return printable(string(b[:min(len(b), maxStr)])) }
 
-// printable is s without what could forge a log line.
+// printable is s without characters that could forge a log line.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {

@@ -36,22 +36,22 @@ const KeyInstalled = "InstalledSnapshot"
 type Snapshots struct {
 	machine *fsm.Machine
 	stable  raft.StableStore
-	dir     string // for what is received and for checkpoints on their way out
+	dir     string // for snapshots being received and for checkpoints being sent
 	nodeID  string
 	logger  hclog.Logger
 
-	number  atomic.Uint64            // names folders
-	making  chan struct{}            // holds one while a checkpoint for a follower is made, or its failure is waited out
+	number  atomic.Uint64            // of the newest folder in dir
+	making  chan struct{}            // semaphore of one: held while a checkpoint is made or its failure waited out
 	durable atomic.Uint64            // an index up to which the state is surely on disk
 	base    atomic.Pointer[raft.Log] // the last entry of the state as it was opened or installed: index and term only
 
-	mu       sync.Mutex
-	received *receivedSnapshot // complete and not yet swapped in
+	mu       sync.Mutex        // guards received
+	received *receivedSnapshot // complete and not yet swapped in; nil if there is none
 }
 
 var _ raft.SnapshotStore = (*Snapshots)(nil)
 
-// OpenSnapshots empties dir, which holds only what a crash left half done,
+// OpenSnapshots empties dir, which holds only what an earlier run left unfinished,
 // and makes the state durable.
 func OpenSnapshots(
 	m *fsm.Machine, stable raft.StableStore, dir, nodeID string, logger hclog.Logger,
@@ -75,7 +75,7 @@ func (s *Snapshots) Durable() uint64 { return s.durable.Load() }
 // Base is the last entry of the state as it was opened or installed: index and term only.
 func (s *Snapshots) Base() *raft.Log { return s.base.Load() }
 
-// Covers implements rafttransport.Options.Covers, and waits for nothing.
+// Covers implements rafttransport.Options.Covers. It does not block.
 func (s *Snapshots) Covers(index uint64) (applied uint64, covered bool) {
 	applied = s.machine.Applied()
 	return applied, index < applied || index == s.Base().Index
@@ -84,7 +84,8 @@ func (s *Snapshots) Covers(index uint64) (applied uint64, covered bool) {
 // Folders is how many checkpoints were made and snapshots received since the node was opened.
 func (s *Snapshots) Folders() uint64 { return s.number.Load() }
 
-// persist makes all that is applied durable.
+// persist makes all that is applied by now durable. The index is read before the sync: entries applied
+// meanwhile may not be in it.
 func (s *Snapshots) persist() error {
 	index := s.machine.Applied()
 	if err := s.machine.Sync(); err != nil {
@@ -94,7 +95,7 @@ func (s *Snapshots) persist() error {
 	return nil
 }
 
-// List implements raft.SnapshotStore: the state itself, nothing when it is empty.
+// List implements raft.SnapshotStore: it returns the state itself, or nothing while the state is empty.
 func (s *Snapshots) List() ([]*raft.SnapshotMeta, error) {
 	p := s.machine.Position()
 	if p.Index == 0 {
@@ -103,10 +104,12 @@ func (s *Snapshots) List() ([]*raft.SnapshotMeta, error) {
 	return []*raft.SnapshotMeta{metaOf(p, 0)}, nil
 }
 
+// stateID is the id by which raft opens the state itself.
 func stateID(index, term uint64) string {
 	return "state-" + strconv.FormatUint(term, 10) + "-" + strconv.FormatUint(index, 10)
 }
 
+// metaOf describes the state at p to raft; size is in bytes, 0 before a checkpoint is made.
 func metaOf(p fsm.Position, size int64) *raft.SnapshotMeta {
 	m := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, ID: stateID(p.Index, p.Term), Index: p.Index, Term: p.Term,
 		ConfigurationIndex: p.ConfigurationIndex, Size: size}
@@ -119,12 +122,14 @@ func metaOf(p fsm.Position, size int64) *raft.SnapshotMeta {
 // Open implements raft.SnapshotStore: the snapshot that was just received, by
 // its id, else a checkpoint of the state as it is now.
 func (s *Snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	// What a leader has just sent: raft hands it to Restore, which takes the folder.
 	s.mu.Lock()
 	received := s.received
 	s.mu.Unlock()
 	if received != nil && received.id == id {
 		return received.raftMeta(), received, nil
 	}
+	// A follower needs the state. It gets the newest, whose index may be past the one that id names.
 	out, err := s.checkpoint()
 	if err != nil {
 		return nil, nil, err
@@ -135,18 +140,19 @@ func (s *Snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 // outgoing streams a checkpoint and removes it when closed.
 type outgoing struct {
 	*io.PipeReader
-	dir      string
-	position fsm.Position
-	size     int64
-	cancel   context.CancelFunc
-	done     sync.WaitGroup
+	dir      string             // of the checkpoint
+	position fsm.Position       // of the checkpoint
+	size     int64              // bytes of the stream
+	cancel   context.CancelFunc // ends the writer
+	done     sync.WaitGroup     // the writer
 }
 
+// folder returns the path of a new folder in dir; kind is "in-" or "out-".
 func (s *Snapshots) folder(kind string) string {
 	return filepath.Join(s.dir, kind+strconv.FormatUint(s.number.Add(1), 10))
 }
 
-// Freeze makes a checkpoint in a folder of its own, which the caller removes.
+// Freeze makes a checkpoint in a folder of its own, which the caller removes. After an error there is none.
 func (s *Snapshots) Freeze() (dir string, p fsm.Position, meta snapshots.Meta, err error) {
 	dir = s.folder("out-")
 	p, err = s.machine.Checkpoint(dir)
@@ -156,20 +162,24 @@ func (s *Snapshots) Freeze() (dir string, p fsm.Position, meta snapshots.Meta, e
 	return dir, p, snapshotMeta(p, s.nodeID), nil
 }
 
-// checkpointAgain is how long after a failure no checkpoint is tried. Raft asks for the
-// next one some 20 times a second, of which each may write to a disk that is full.
+// checkpointAgain is how long no checkpoint is tried after one that failed. Raft asks for the
+// next one some 20 times a second, and each attempt may write to a disk that is full.
 const checkpointAgain = time.Second
 
+// checkpoint makes a checkpoint and streams it. It waits while another one is made, or its failure is
+// waited out.
 func (s *Snapshots) checkpoint() (*outgoing, error) {
 	s.making <- struct{}{}
 	defer func() { <-s.making }()
 	out, err := s.tryCheckpoint()
 	if err != nil {
+		// The sleep holds the semaphore, so that the senders to other followers wait as well.
 		time.Sleep(checkpointAgain)
 	}
 	return out, err
 }
 
+// tryCheckpoint makes a checkpoint without waiting. After an error nothing of it is left on disk.
 func (s *Snapshots) tryCheckpoint() (*outgoing, error) {
 	dir, p, meta, err := s.Freeze()
 	if err != nil {
@@ -188,6 +198,7 @@ func snapshotMeta(p fsm.Position, nodeID string) snapshots.Meta {
 		Digest: p.Digest.String(), FeatureLevel: p.FeatureLevel, Created: time.Now().UTC()}
 }
 
+// stream begins to write the checkpoint in dir into a pipe; the reader's Close removes the folder.
 func stream(dir string, p fsm.Position, meta snapshots.Meta, size int64) *outgoing {
 	ctx, cancel := context.WithCancel(context.Background())
 	r, w := io.Pipe()
@@ -219,8 +230,8 @@ func (s *Snapshots) Create(
 	}, nil
 }
 
-// receivedSnapshot is a snapshot complete in its folder. As a reader it is
-// empty: Restore takes the folder.
+// receivedSnapshot is a snapshot that is complete and verified in its folder. As a
+// reader it is empty: Restore takes the folder.
 type receivedSnapshot struct {
 	id, dir            string
 	meta               snapshots.Meta
@@ -236,28 +247,32 @@ func (r *receivedSnapshot) raftMeta() *raft.SnapshotMeta {
 		Configuration: r.configuration, ConfigurationIndex: r.configurationIndex}
 }
 
-// errNotAhead refuses a snapshot that would take the state back.
+// errNotAhead refuses a snapshot that would revert the state.
 var errNotAhead = errors.New("the state has reached it already")
 
 // swap makes a received snapshot the state, unless the state has reached it: entries may have
-// been applied while it was received. Why the raft log may end before it is written down first.
+// been applied while it was received. In both cases the folder is released.
 func (s *Snapshots) swap(r *receivedSnapshot) error {
 	if applied := s.machine.Applied(); r.meta.Index <= applied {
 		return errors.Join(fmt.Errorf("snapshot of %d, applied %d: %w", r.meta.Index, applied, errNotAhead), s.release(r))
 	}
+	// Written first: after a crash the raft log may end before the new state, and the next start must
+	// know that a snapshot explains it.
 	if err := s.stable.SetUint64([]byte(KeyInstalled), r.meta.Index); err != nil {
 		return err
 	}
 	if err := s.machine.Swap(r.dir); err != nil {
 		return err
 	}
+	// The new state is on disk, and the log may not lead to its last entry: Base is that entry for Covers
+	// and compactions.
 	s.durable.Store(r.meta.Index)
 	s.base.Store(&raft.Log{Index: r.meta.Index, Term: r.meta.Term, Type: raft.LogNoop})
 	s.logger.Info("state replaced by a snapshot", "index", r.meta.Index, "term", r.meta.Term, "from", r.meta.NodeID)
 	return s.release(r)
 }
 
-// release forgets what was received, and removes what is left of it.
+// release forgets a received snapshot and removes what is left of its folder.
 func (s *Snapshots) release(r *receivedSnapshot) error {
 	s.mu.Lock()
 	if s.received == r {
@@ -267,7 +282,7 @@ func (s *Snapshots) release(r *receivedSnapshot) error {
 	return os.RemoveAll(r.dir)
 }
 
-// keep replaces what was received before and never swapped in.
+// keep makes r the received snapshot, and removes one that was received before and never swapped in.
 func (s *Snapshots) keep(r *receivedSnapshot) error {
 	s.mu.Lock()
 	old := s.received
@@ -279,20 +294,20 @@ func (s *Snapshots) keep(r *receivedSnapshot) error {
 	return nil
 }
 
-// sink receives a snapshot. Every byte is verified as it comes; what is received
-// stays invisible until Close has found all of it in order.
+// sink receives a snapshot. Every byte is verified as it arrives; what is received
+// stays invisible until Close has verified all of it.
 type sink struct {
 	store              *Snapshots
 	index, term        uint64
 	configuration      raft.Configuration
 	configurationIndex uint64
 
-	dir    string
+	dir    string         // empty until the first Write
 	pipe   *io.PipeWriter // nil until the first Write
-	done   sync.WaitGroup
+	done   sync.WaitGroup // the goroutine that reads the pipe
 	meta   snapshots.Meta // valid after done
 	err    error          // valid after done
-	closed bool
+	closed bool           // Close or Cancel has ended what Write began
 }
 
 // ID implements raft.SnapshotSink.
@@ -311,6 +326,7 @@ func (k *sink) Write(p []byte) (int, error) {
 	return k.pipe.Write(p)
 }
 
+// receive starts the goroutine that verifies what is written and unpacks it into the sink's folder.
 func (k *sink) receive() {
 	k.dir = k.store.folder("in-")
 	var r *io.PipeReader
@@ -328,11 +344,13 @@ func (k *sink) Close() error {
 		return nil
 	}
 	k.closed = true
+	// The end of the pipe lets Read check that nothing is missing; its result is valid after the wait.
 	k.pipe.Close()
 	k.done.Wait()
 	if k.err != nil {
 		return fmt.Errorf("raftnode: receive snapshot: %w", k.err)
 	}
+	// What is well formed may still not be the state that raft was promised.
 	if err := k.check(); err != nil {
 		return errors.Join(fmt.Errorf("raftnode: receive snapshot: %w", err), os.RemoveAll(k.dir))
 	}
@@ -340,8 +358,8 @@ func (k *sink) Close() error {
 		configuration: k.configuration, configurationIndex: k.configurationIndex})
 }
 
-// check refuses a snapshot that is not what the leader announced, or not of this
-// cluster.
+// check refuses a snapshot that is not of the index and term that the leader announced, or not of this
+// cluster. It reads both from the received state itself.
 func (k *sink) check() error {
 	p, err := fsm.ReadPosition(k.dir, nil)
 	if err != nil {

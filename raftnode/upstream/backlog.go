@@ -15,10 +15,10 @@ import (
 // bounds what it hands over by 8192 entries, of a megabyte and more each.
 const MaxBacklog = 64 << 20
 
-// backlog knows the sizes of the entries that the state has not applied.
+// backlog knows the sizes of the entries that this node stores and has not applied.
 type backlog struct {
-	mu      sync.Mutex
-	entries []stretch // rising, without a hole
+	mu      sync.Mutex // guards entries
+	entries []stretch  // rising, without a hole
 }
 
 // stretch is where an entry lies among the bytes of all entries since the first.
@@ -31,6 +31,7 @@ type stretch struct {
 func (b *backlog) storing(logs []*raft.Log, applied uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	// What is applied counts no more, and a leader may replace a suffix of the log.
 	b.entries = slices.Delete(b.entries, 0, b.past(applied))
 	b.entries = b.entries[:b.past(logs[0].Index-1)]
 	at := int64(0)
@@ -44,7 +45,7 @@ func (b *backlog) storing(logs []*raft.Log, applied uint64) {
 	}
 }
 
-// bytes is what the entries after applied, up to the one at committed, take.
+// bytes is the size of the entries after applied, up to and including the one at committed.
 func (b *backlog) bytes(applied, committed uint64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,7 +56,7 @@ func (b *backlog) bytes(applied, committed uint64) int64 {
 	return b.entries[to-1].end - b.entries[from].begin
 }
 
-// past is the position of the first entry after an index. mu is held.
+// past is the position in entries of the first one after an index. The caller holds mu.
 func (b *backlog) past(index uint64) int {
 	i, found := slices.BinarySearchFunc(b.entries, index, func(e stretch, i uint64) int { return cmp.Compare(e.index, i) })
 	if found {

@@ -1,5 +1,5 @@
-// Raft bounds its log by entries, of which each may have a hundred bytes or megabytes. There is no
-// issue. Delete this file when raft takes a bound in bytes.
+// Raft bounds its log by the number of entries, and each may have a hundred bytes or megabytes. There is
+// no issue. Delete this file when raft takes a bound in bytes.
 
 package upstream
 
@@ -14,31 +14,33 @@ import (
 	"github.com/ringrift/ringlog/raftnode/raftstore"
 )
 
-// compactAgain is how long one that failed is left alone.
+// compactAgain is how long after a failed compaction the next one is tried.
 const compactAgain = time.Second
 
 // compaction decides when raft's log loses entries and which. Raft itself only counts
-// entries, of which each may have a few bytes or megabytes.
+// entries, and each may have a few bytes or megabytes.
 //
-// All other members have what is old, as a rule: then little stays, which a start has to
-// look through. What a member has not applied stays as far as Timing allows it.
+// As a rule all other members have the old entries. Then little stays, as a start reads
+// all of the log. What a member has not applied stays within the limits.
 type compaction struct {
 	stores *raftstore.Stores
 	limits CompactionLimits
-	needed func() uint64 // the first entry without which another member would need the state
+	needed func() uint64 // the last entry that all other members have applied: raft sends what follows it
 	logger hclog.Logger
 
-	due  chan struct{}
-	left atomic.Int64 // bytes of the log when it was last compacted
+	due  chan struct{} // holds one: a compaction may be due
+	left atomic.Int64  // bytes of the log when it was last compacted
 }
 
 // CompactionLimits say how much of raft's log stays.
 type CompactionLimits struct {
-	CompactBytes  int64  // bytes stored since the last compaction that make the next, of which that many stay
+	CompactBytes  int64  // bytes stored since the last compaction that cause the next; as many stay
 	TrailingBytes int64  // bytes that stay for a member that lags, at least CompactBytes
 	TrailingLogs  uint64 // entries that stay for a member that lags, at least 1
 }
 
+// newCompaction returns the compaction of a log that may be too large already: the first one is then due
+// as soon as entries are stored.
 func newCompaction(
 	stores *raftstore.Stores, limits CompactionLimits, needed func() uint64, logger hclog.Logger,
 ) *compaction {
@@ -47,7 +49,7 @@ func newCompaction(
 	return c
 }
 
-// stored is called when the log has grown.
+// stored is called when the log has grown. It does not block: raft's own goroutine calls it.
 func (c *compaction) stored() {
 	if !c.isDue() {
 		return
@@ -58,6 +60,7 @@ func (c *compaction) stored() {
 	}
 }
 
+// isDue reports whether CompactBytes were stored since the last compaction.
 func (c *compaction) isDue() bool {
 	bytes, left := c.stores.LogBytes(), c.left.Load()
 	if bytes < left { // raft has compacted by itself
@@ -67,7 +70,7 @@ func (c *compaction) isDue() bool {
 	return bytes >= left+c.limits.CompactBytes
 }
 
-// run compacts whenever enough bytes were stored.
+// run calls compact whenever enough bytes were stored, until ctx ends.
 func (c *compaction) run(ctx context.Context, compact func(context.Context) error) {
 	for {
 		select {
@@ -75,6 +78,7 @@ func (c *compaction) run(ctx context.Context, compact func(context.Context) erro
 		case <-ctx.Done():
 			return
 		}
+		// Raft may have compacted since the signal.
 		if !c.isDue() {
 			continue
 		}
@@ -92,19 +96,19 @@ func (c *compaction) run(ctx context.Context, compact func(context.Context) erro
 	}
 }
 
-// from is the first entry that stays of a log that ends with last.
+// from is the index of the first entry that stays in a log that ends with last.
 func (c *compaction) from(last uint64) uint64 {
 	usual := last + 1 - min(last, c.keeps(c.limits.CompactBytes))
 	return min(usual, max(c.needed(), c.furthest(last)))
 }
 
-// furthest is the first entry that stays however far a member lags.
+// furthest is the index of the first entry that stays for a member, however far it lags.
 func (c *compaction) furthest(last uint64) uint64 {
 	return last + 1 - min(last, c.keeps(c.limits.TrailingBytes))
 }
 
-// room is by how many entries a member may lag, in a log of that many, until it needs the
-// state. While the log is still small, the average size of its entries decides.
+// room is by how many entries a member may lag until it needs the state; the log holds that many
+// entries now. While the log is still small, the average size of its entries decides.
 func (c *compaction) room(entries uint64) uint64 {
 	if fit := c.stores.Newest(c.limits.TrailingBytes); fit != math.MaxUint64 {
 		return min(c.limits.TrailingLogs, max(fit, 1))
@@ -113,7 +117,7 @@ func (c *compaction) room(entries uint64) uint64 {
 	return uint64(min(float64(c.limits.TrailingLogs), max(fit, 1)))
 }
 
-// keeps is how many entries stay where so many bytes may.
+// keeps is how many of the newest entries stay if that many bytes may.
 func (c *compaction) keeps(bytes int64) uint64 {
 	return min(c.limits.TrailingLogs, max(c.stores.Newest(bytes), 1))
 }

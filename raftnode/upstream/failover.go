@@ -21,22 +21,23 @@ const CandidateStagger = 40 * time.Millisecond
 
 // Failover makes a follower campaign early when its leader's connections have all ended,
 // as they do when the process is killed. A leader that has fallen silent may only be slow,
-// so raft waits for the heartbeat timeout, and up to twice that until it looks again. One
-// whose process has ended is given a lease, for which it might itself still take itself for
-// the leader.
+// so raft waits for the heartbeat timeout, and up to twice that until it checks again. If
+// the leader's process has ended, a lease is enough: for that long the leader might still
+// believe that it leads.
 //
-// It only shortens raft's timeouts. A leader that speaks to anybody stays: a voter that
-// hears it gives no pre-vote.
+// Failover only shortens raft's timeouts. A leader that others still hear stays: a voter
+// that hears it grants no pre-vote.
 type Failover struct {
 	Self                       string
-	Lease, Heartbeat, Election time.Duration // of raft
+	Lease, Heartbeat, Election time.Duration // raft's timeouts
 	Lost                       <-chan string // ids of nodes whose connections have all ended
-	// lastIndexes asks voters how far their logs reach. Those that do not answer are left out.
+	// LastIndexes asks voters for the last index of their logs. Those that do not answer by the end of ctx are
+	// left out.
 	LastIndexes func(ctx context.Context, voters []string) map[string]uint64
 	Logger      hclog.Logger
 }
 
-// Run campaigns whenever the leader's connections are lost, until ctx ends.
+// Run campaigns whenever the leader's connections are lost, until ctx ends. It handles one loss at a time.
 func (f *Failover) Run(ctx context.Context, r *raft.Raft) {
 	for {
 		select {
@@ -55,21 +56,22 @@ func (f *Failover) Run(ctx context.Context, r *raft.Raft) {
 type leaderLost struct {
 	*Failover
 	raft   *raft.Raft
-	leader string
-	since  time.Time
+	leader string    // the node whose connections have ended
+	since  time.Time // when that was reported
 }
 
-// missed reports that the node is still followed, and has not been heard again. What it
-// sent before may have taken a while to store.
+// missed reports that this node still follows the lost one and has not heard it again.
 func (l leaderLost) missed() bool {
 	_, leader := l.raft.LeaderWithID()
 	return string(leader) == l.leader && l.raft.State() == raft.Follower && !l.heard()
 }
 
+// heard reports that raft heard the node after its connections were lost. A contact shortly after the loss is
+// none: it is of a request that arrived before, and took a while to store.
 func (l leaderLost) heard() bool { return l.raft.LastContact().After(l.since.Add(l.Lease / 2)) }
 
-// campaign waits for this node's turn and lets raft campaign, unless the leader is heard of
-// again.
+// campaign waits for this node's turn and makes raft campaign, unless the leader is heard
+// again. It returns once there is a leader, or raft's usual timeouts have passed.
 func (l leaderLost) campaign(ctx context.Context) error {
 	// Half a lease decides whether the connections only had to be made again.
 	if !l.missed() || !sleepUntil(ctx, l.since.Add(l.Lease/2)) || !l.missed() {
@@ -87,13 +89,14 @@ func (l leaderLost) campaign(ctx context.Context) error {
 	}
 	l.Logger.Info("the leader's connections have ended", "leader", l.leader,
 		"silent", time.Since(l.raft.LastContact()).Round(time.Millisecond), "turn", turn)
+	// With shorter timeouts raft takes the leader for lost, and campaigns by itself.
 	usual := l.raft.ReloadableConfig()
 	short := usual
 	short.HeartbeatTimeout, short.ElectionTimeout = l.Lease, l.Lease
 	if err := l.raft.ReloadConfig(short); err != nil {
 		return fmt.Errorf("raftnode: shorten raft's timeouts: %w", err)
 	}
-	// Raft looks at its timeouts now and then: they stay short until there is a leader.
+	// Raft reads its timeouts only now and then: they stay short until there is a leader.
 	electing, cancel := context.WithTimeout(ctx, l.Heartbeat+l.Election)
 	defer cancel()
 	pollUntil(electing, func() bool {
@@ -107,8 +110,8 @@ func (l leaderLost) campaign(ctx context.Context) error {
 }
 
 // turn is this node's place among the voters that are left, -1 if it has no vote. Those
-// with a shorter log come first: nobody is given a vote by one that still counts on the
-// old leader, and nobody gives one to a shorter log, so that the last to campaign wins.
+// with a shorter log come first: a voter that still waits for the old leader grants no
+// vote, and none grants its vote to a shorter log, so that the last to campaign wins.
 func (l leaderLost) turn(ctx context.Context) int {
 	ctx, cancel := context.WithTimeout(ctx, l.Lease/4)
 	defer cancel()
@@ -119,7 +122,7 @@ func (l leaderLost) turn(ctx context.Context) int {
 		if s.Suffrage != raft.Voter || id == l.leader {
 			continue
 		}
-		last[id] = l.raft.LastIndex() // until it answers, as far as this node's
+		last[id] = l.raft.LastIndex() // the default, if it does not answer
 		if id != l.Self {
 			others = append(others, id)
 		}
@@ -128,8 +131,8 @@ func (l leaderLost) turn(ctx context.Context) int {
 	return turnOf(l.Self, last)
 }
 
-// turnOf is the place of self among voters, by how far their logs reach; -1 if it is none
-// of them.
+// turnOf is the place of self among voters, ordered by the last index of their logs and then by id; -1 if
+// self is none of them.
 func turnOf(self string, last map[string]uint64) int {
 	order := slices.SortedFunc(maps.Keys(last), func(a, b string) int {
 		return cmp.Or(cmp.Compare(last[a], last[b]), cmp.Compare(a, b))
@@ -137,7 +140,7 @@ func turnOf(self string, last map[string]uint64) int {
 	return slices.Index(order, self)
 }
 
-// sleepUntil reports that the time came before ctx ended.
+// sleepUntil blocks until t or the end of ctx, and reports that it was t.
 func sleepUntil(ctx context.Context, t time.Time) bool {
 	timer := time.NewTimer(time.Until(t))
 	defer timer.Stop()

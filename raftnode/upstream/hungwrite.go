@@ -18,9 +18,9 @@ var errAbdicated = errors.New("this leader's disk does not write and it sends no
 // writes, raft's own goroutine waits for the disk, so that raft cannot hand over.
 type leaderWrite struct {
 	mu       sync.Mutex
-	since    time.Time
-	logs     []*raft.Log
-	prevTerm uint64
+	since    time.Time   // when the write began
+	logs     []*raft.Log // nil while raft writes nothing
+	prevTerm uint64      // of the entry before logs
 }
 
 func (w *leaderWrite) begin(logs []*raft.Log, prevTerm uint64) {
@@ -35,6 +35,8 @@ func (w *leaderWrite) end() {
 	w.logs = nil
 }
 
+// now returns the batch that is being written, the term of the entry before it, and for how long it has been
+// written; without logs the others say nothing.
 func (w *leaderWrite) now() (logs []*raft.Log, prevTerm uint64, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -43,7 +45,7 @@ func (w *leaderWrite) now() (logs []*raft.Log, prevTerm uint64, took time.Durati
 
 // LeaveHungDisk ends this node's leadership when its disk has been writing one batch for
 // longer than an election takes and a majority of the voters has that batch on disk
-// without this node: they acknowledge nothing while it leads. It looks at each tick of every
+// without this node: nothing is acknowledged while it leads. It checks once in every,
 // until ctx ends with the leadership, and calls leave with the term that it leaves.
 //
 // Raft cannot be asked to hand over, so this node falls silent: it sends nothing more in
@@ -62,12 +64,14 @@ func (p *Raft) LeaveHungDisk(ctx context.Context, every time.Duration, leave fun
 		if len(logs) == 0 || took < election/2 {
 			continue
 		}
-		// A follower that raft was speaking to when the write began has not got it yet.
+		// A follower to which a request of raft's was under way when the write began has not been sent it yet.
 		p.eager.ship(logs, prevTerm, p.raft.Load().CommitIndex())
 		last := logs[len(logs)-1]
+		// The followers have the second half of the time to write what they were sent.
 		if took < election || p.abdicated.Load() == last.Term {
 			continue
 		}
+		// Without a majority that has the batch, another leader could not commit it either.
 		voters, with := 0, 0
 		for _, s := range p.Servers() {
 			if s.Suffrage != raft.Voter {
@@ -83,6 +87,8 @@ func (p *Raft) LeaveHungDisk(ctx context.Context, every time.Duration, leave fun
 		}
 		p.options.Logger.Error("this node's disk does not write, others' do: it leaves its leadership to them",
 			"term", last.Term, "writing_for", took.Round(time.Millisecond))
+		// From here on the transport sends nothing in this term. The closed connections make the Failover of the
+		// others campaign before their heartbeat timeouts.
 		p.abdicated.Store(last.Term)
 		leave(last.Term)
 		for _, s := range p.Servers() {

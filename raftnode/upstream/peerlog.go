@@ -1,5 +1,5 @@
 // Raft logs each request that fails, several a second, and warns of what its protocol expects. There is
-// no issue. Delete this file when raft logs changes only.
+// no issue. Delete this file when raft logs only changes.
 
 package upstream
 
@@ -31,17 +31,18 @@ func QuietLogger(l hclog.Logger) *quietlog.Logger {
 // requests to it fail. Raft itself logs each request that fails, several a second.
 type peerLog struct {
 	logger hclog.Logger
-	lost   atomic.Int32 // members with requests that fail
+	lost   atomic.Int32 // length of members: while it is 0, a success takes no lock
 
-	mu      sync.Mutex
-	members map[raft.ServerID]*failures
-	lines   quietlog.Repeats
+	mu      sync.Mutex                  // guards members and lines
+	members map[raft.ServerID]*failures // those to which the newest requests failed
+	lines   quietlog.Repeats            // which errors were logged, and when
 }
 
-// failures are the requests to a member that failed in a row. Those that bring entries or
-// state may fail while heartbeats are answered.
+// failures counts the requests to a member that failed in a row: replication those that bring entries or
+// state, contact all others. The former may fail while heartbeats are answered.
 type failures struct{ contact, replication int }
 
+// of returns the counter of a kind of requests.
 func (f *failures) of(replication bool) *int {
 	if replication {
 		return &f.replication
@@ -49,12 +50,13 @@ func (f *failures) of(replication bool) *int {
 	return &f.contact
 }
 
-// reportedError is an error that peerLog has taken in.
+// reportedError marks an error that peerLog has handled: QuietLogger logs raft's own line at debug level.
 type reportedError struct{ error }
 
 func (e reportedError) Unwrap() error { return e.error }
 
-// ended takes in the outcome of a request, and returns it.
+// ended notes the outcome of a request, logs what is new, and returns err, wrapped in reportedError if it
+// is a failure of the member or the network.
 func (l *peerLog) ended(id raft.ServerID, addr raft.ServerAddress, replication bool, err error) error {
 	switch {
 	case err == nil && l.lost.Load() > 0:
@@ -68,6 +70,7 @@ func (l *peerLog) ended(id raft.ServerID, addr raft.ServerAddress, replication b
 	return nil
 }
 
+// failed counts a failure and logs it, once in quietlog.RepeatAfter for each member and kind of error.
 func (l *peerLog) failed(id raft.ServerID, addr raft.ServerAddress, replication bool, err error, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,6 +84,7 @@ func (l *peerLog) failed(id raft.ServerID, addr raft.ServerAddress, replication 
 	inARow := l.members[id].of(replication)
 	*inARow++
 
+	// Connection errors of a member share one line, whatever their text; any other error has its own.
 	key := string(id)
 	var refusal *rafttransport.RefusedError
 	switch {
@@ -102,6 +106,7 @@ func (l *peerLog) failed(id raft.ServerID, addr raft.ServerAddress, replication 
 	}
 }
 
+// answered notes a success. The member is reachable again once neither kind of requests fails any more.
 func (l *peerLog) answered(id raft.ServerID, replication bool, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,14 +126,15 @@ func (l *peerLog) answered(id raft.ServerID, replication bool, now time.Time) {
 	}
 }
 
-// left forgets a member that is none any more.
+// left forgets a member that was removed.
 func (l *peerLog) left(id raft.ServerID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget(id)
 }
 
-// forget is called with mu held. It returns the run of connection errors.
+// forget drops the counters of a member, and returns its run of connection errors, if there was one. The
+// caller holds mu.
 func (l *peerLog) forget(id raft.ServerID) (state quietlog.Run, reported bool) {
 	if l.members[id] != nil {
 		delete(l.members, id)
@@ -137,9 +143,10 @@ func (l *peerLog) forget(id raft.ServerID) (state quietlog.Run, reported bool) {
 	return l.lines.End(string(id))
 }
 
-// levelOfRaft lowers the level of what raft warns of though it is a part of its protocol, and
-// of what peerLog reports.
+// levelOfRaft lowers the level of raft's warnings about what its protocol expects, and of errors that
+// peerLog reports.
 func levelOfRaft(level hclog.Level, msg string, args []any) hclog.Level {
+	// The arguments are key and value in turn, as hclog takes them.
 	var reason error
 	leader := ""
 	for i := 0; i+1 < len(args); i += 2 {
@@ -167,13 +174,14 @@ func levelOfRaft(level hclog.Level, msg string, args []any) hclog.Level {
 	return level
 }
 
-// isConnectionError reports that a connection could not be made, ended or timed out.
+// isConnectionError reports that a connection could not be made, had ended or timed out.
 func isConnectionError(err error) bool {
 	var network net.Error
 	return hasConnectionEnded(err) || errors.As(err, &network) ||
 		errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
+// hasConnectionEnded reports that a connection had ended, as one from the pool may have.
 func hasConnectionEnded(err error) bool {
 	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, end) {

@@ -16,8 +16,8 @@ import (
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 )
 
-// notedTransport is the transport with its contacts noted. There is no pipeline
-// beside AppendEntries: the transport keeps one RPC in flight.
+// notedTransport is the transport that raft sends with. It notes what each request shows of its member,
+// and sends entries through eager. Pipelining stays off: the transport keeps one RPC in flight.
 type notedTransport struct {
 	*rafttransport.Transport
 	contacts  Contacts
@@ -32,17 +32,20 @@ var _ raft.WithPreVote = notedTransport{}
 // AppendEntries implements raft.Transport.
 func (t notedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress,
 	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	// Silence in this term is what makes the others elect a leader.
 	if args.Term == t.abdicated.Load() {
 		return errAbdicated
 	}
 	began := time.Now()
 	t.contacts.Begin(id)
 	defer t.contacts.End(id)
+	// asked may be before began: the answer may be that of a request which was sent ahead.
 	asked, err := t.eager.appendEntries(id, target, args, resp)
 	err = t.peers.ended(id, target, !isHeartbeat(args), err)
 	if err == nil && resp.Term == args.Term {
 		t.contacts.Note(id, args.Term, asked)
 	}
+	// A heartbeat proves contact and says nothing of the log; raft sends the next one on its own schedule.
 	if isHeartbeat(args) {
 		return err
 	}
@@ -79,28 +82,29 @@ func (t notedTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddre
 	return t.peers.ended(id, target, false, t.Transport.RequestPreVote(id, target, args, resp))
 }
 
-// isHeartbeat reports a request that has nothing to do with the log.
+// isHeartbeat reports whether a request has nothing to do with the log.
 func isHeartbeat(args *raft.AppendEntriesRequest) bool {
 	return args.PrevLogEntry == 0 && len(args.Entries) == 0
 }
 
-// retries delays the end of requests that fail until another one is worth trying.
+// retries delays the return of failed requests until another one is worth trying.
 //
 // Raft pauses after each failed request of a follower's replication, up to 10.24 s once
 // many have failed in a row, and nothing ends that pause: a follower that was away would
-// get no entries for as long after its return. Heartbeats pause half a heartbeat timeout
+// get no entries for that long after its return. Heartbeats pause half a heartbeat timeout
 // at most, so the first of them that is answered says when to try again.
 type retries struct {
-	// contact returns when a heartbeat sent after since was answered, or nothing is to
-	// be sent to the member in that term any more.
+	// contact blocks until a request sent after since was answered, or nothing will be
+	// sent to the member in that term any more.
 	contact func(id raft.ServerID, term uint64, since time.Time)
 
-	mu     sync.Mutex
-	failed map[raft.ServerID]bool // the newest request failed
+	mu     sync.Mutex             // guards failed; not held while contact blocks
+	failed map[raft.ServerID]bool // whether the newest request to a member failed
 }
 
-// ended takes the outcome of a request that began then. One failure after a success is
-// passed on at once: most likely a connection has ended and the next will do.
+// ended takes the outcome of a request that began at began. It returns at once after a success and
+// after the first failure, when most likely a connection had ended and the next request succeeds. After
+// a further failure it blocks until contact returns.
 func (r *retries) ended(id raft.ServerID, term uint64, began time.Time, err error) {
 	r.mu.Lock()
 	again := r.failed[id]

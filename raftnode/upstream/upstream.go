@@ -1,6 +1,6 @@
-// Package upstream runs hashicorp/raft with what it lacks, or does otherwise, for this log.
+// Package upstream runs hashicorp/raft with what this log needs and raft lacks or does differently.
 //
-// Raft starts raft itself between a log and a transport that do more than they say:
+// Raft.Start runs raft itself between a log and a transport that do more than raft knows:
 //
 //	raft's log        guard, backlog, eager sender, compaction    -> raftstore
 //	raft's transport  eager sender, retries, log of peers         -> rafttransport
@@ -8,7 +8,7 @@
 //
 // Failover campaigns early when the leader's connections are lost. Each file opens with what raft
 // does, the issue where there is one, and what would let us delete the file; README.md lists all
-// that we change about raft, wherever it stands. The package promises raft what raft expects of
+// that we change about raft, in whatever package it is. The package promises raft what raft expects of
 // its log and transport, and knows no node: what a node knows comes through Options.
 package upstream
 
@@ -27,12 +27,12 @@ import (
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 )
 
-// Raft is hashicorp/raft with what this package adds to it: between raft and its log stand
-// the guard, the backlog, the eager sender and compaction; between raft and its transport the eager
-// sender, the retries and the log of peers. The zero value is a raft that is not started.
+// Raft is hashicorp/raft with what this package adds to it: between raft and its log the guard, the
+// backlog, the eager sender and compaction; between raft and its transport the eager sender, the
+// retries and the log of peers. The zero value is a raft that is not started.
 type Raft struct {
 	options Options
-	raft    atomic.Pointer[raft.Raft] // nil until start returns
+	raft    atomic.Pointer[raft.Raft] // nil until Start has succeeded
 
 	edges      *edges
 	eager      *eager
@@ -40,16 +40,16 @@ type Raft struct {
 	peers      *peerLog
 	backlog    backlog
 	write      leaderWrite
-	abdicated  atomic.Uint64 // the term in which this node has left its leadership, see leaveHungDisk
+	abdicated  atomic.Uint64 // the term in which this node has left its leadership, see LeaveHungDisk; 0: none
 
-	pumping  sync.WaitGroup
-	stopPump chan struct{}
+	pumping  sync.WaitGroup // edges.pump; Shutdown waits for it
+	stopPump chan struct{}  // closed by Shutdown, after raft has ended
 }
 
 // Options are what raft runs on.
 type Options struct {
 	Context    context.Context // ends when the node retires
-	Config     *raft.Config    // without a channel for leadership
+	Config     *raft.Config    // without NotifyCh, which Start sets
 	Machine    raft.BatchingFSM
 	Stores     *raftstore.Stores
 	Snapshots  Snapshots
@@ -59,22 +59,23 @@ type Options struct {
 	Logger     hclog.Logger // for warnings about compaction
 	PeerLogger hclog.Logger // for members that raft cannot reach
 
-	// appliedBy is the index up to which a member has applied the log, as far as is known.
+	// AppliedBy is the index up to which a member has applied the log, as far as is known.
 	AppliedBy func(member string) uint64
 }
 
-// Snapshots is the state as raft takes and sends it.
+// Snapshots is the state as raft's snapshot store.
 type Snapshots interface {
 	raft.SnapshotStore
 	Durable() uint64 // an index up to which the state is on disk
 	Base() *raft.Log // the last entry of the state as it was opened or installed: index and term only
 }
 
-// Contacts keeps what raft's requests show of the other members.
+// Contacts keeps what raft's requests show of the other members. It is called from many
+// goroutines at once.
 type Contacts interface {
 	Begin(id raft.ServerID) // a request is sent
 	End(id raft.ServerID)   // it has ended, answered or not
-	// Note takes when a request of that term was sent that the member has answered in it.
+	// Note takes when a request was sent that the member has answered in that term.
 	Note(id raft.ServerID, term uint64, at time.Time)
 	// Match takes the index up to which the member has the leader's log.
 	Match(id raft.ServerID, term, index uint64, now time.Time)
@@ -82,10 +83,11 @@ type Contacts interface {
 	Newest(id raft.ServerID) time.Time
 }
 
-// Start runs raft.
+// Start runs raft. After an error Shutdown is still to be called.
 func (p *Raft) Start(o Options) error {
 	p.options = o
 	p.edges, p.stopPump = newEdges(), make(chan struct{})
+	// Raft may report leadership before NewRaft returns: the queue takes the changes from the first on.
 	notify := make(chan bool)
 	o.Config.NotifyCh = notify
 	p.pumping.Go(func() { p.edges.pump(notify, p.stopPump) })
@@ -104,7 +106,7 @@ func (p *Raft) Start(o Options) error {
 	return nil
 }
 
-// Load is raft itself; nil until start returns.
+// Load is raft itself; nil until Start has succeeded.
 func (p *Raft) Load() *raft.Raft { return p.raft.Load() }
 
 // Servers is raft's newest configuration, committed or not.
@@ -120,15 +122,15 @@ func (p *Raft) Servers() []raft.Server {
 	return future.Configuration().Servers
 }
 
-// LeadershipChanged receives after leadership was gained or lost: see Leadership.
+// LeadershipChanged is signalled after leadership was gained or lost: see Leadership.
 func (p *Raft) LeadershipChanged() <-chan struct{} { return p.edges.wake }
 
-// Leadership reports whether leadership was gained or lost since it was asked last, and whether this
-// node leads after that.
+// Leadership reports whether leadership was gained or lost since the last call, and whether this node
+// leads after the newest change. For one goroutine.
 func (p *Raft) Leadership() (changed, leading bool) { return p.edges.take() }
 
-// storing sends what a leader is about to store ahead. It runs in raft's own goroutine,
-// whose state does not change meanwhile.
+// storing sends the entries ahead that this node is about to store as the leader. It runs
+// in raft's own goroutine, so that raft's state does not change meanwhile.
 func (p *Raft) storing(logs []*raft.Log) {
 	p.backlog.storing(logs, p.options.AppliedBy(string(p.options.Config.LocalID)))
 	r := p.raft.Load()
@@ -136,6 +138,7 @@ func (p *Raft) storing(logs []*raft.Log) {
 		p.eager.forget()
 		return
 	}
+	// Without the entry before them no request can be made: raft sends these entries itself.
 	var before raft.Log
 	if err := p.options.Stores.Log().GetLog(logs[0].Index-1, &before); err == nil {
 		p.write.begin(logs, before.Term)
@@ -150,14 +153,15 @@ func (p *Raft) stored() {
 	p.compaction.stored()
 }
 
-// Overloaded reports whether the state machine lags too far to be given more entries.
+// Overloaded reports whether more than MaxBacklog bytes of committed entries wait for the state machine.
 func (p *Raft) Overloaded() bool {
 	r := p.raft.Load()
 	return r != nil && p.backlog.bytes(p.options.AppliedBy(string(p.options.Config.LocalID)), r.CommitIndex()) > MaxBacklog
 }
 
 // neededByOthers is the last entry that all other members have applied, as far as this
-// node knows: raft looks at it before it sends what follows.
+// node knows: raft reads its term before it sends what follows. Without other members no
+// entry is needed.
 func (p *Raft) neededByOthers() uint64 {
 	needed := uint64(math.MaxUint64)
 	for _, s := range p.Servers() {
@@ -168,8 +172,8 @@ func (p *Raft) neededByOthers() uint64 {
 	return needed
 }
 
-// awaitContact returns once a member has answered a request that was sent after since, or
-// is none any more, or this node does not lead that term any more.
+// awaitContact blocks until the member has answered a request that was sent after since, has
+// been removed, or this node no longer leads in that term, or retires.
 func (p *Raft) awaitContact(id raft.ServerID, term uint64, since time.Time) {
 	r := p.raft.Load()
 	pollUntil(p.options.Context, func() bool {
@@ -182,7 +186,7 @@ func (p *Raft) awaitContact(id raft.ServerID, term uint64, since time.Time) {
 	})
 }
 
-// AnnounceCommits lets followers hear of commits that no request carries, until ctx ends.
+// AnnounceCommits sends followers the commits that no request carries, until ctx ends.
 func (p *Raft) AnnounceCommits(ctx context.Context) {
 	p.eager.announce(ctx, func() (commit, term uint64) {
 		r := p.raft.Load()
@@ -193,32 +197,32 @@ func (p *Raft) AnnounceCommits(ctx context.Context) {
 	})
 }
 
-// Applied is called after entries are applied, in raft's own goroutine.
+// Applied is to be called after entries are applied. It does not block.
 func (p *Raft) Applied() {
 	if r := p.raft.Load(); r != nil && r.State() == raft.Leader && r.LastIndex() == r.CommitIndex() {
-		p.eager.wake() // otherwise what is queued carries the commit
+		p.eager.wake() // otherwise the entries that are not committed yet carry the commit index
 	}
 }
 
-// Compact compacts the log whenever enough was stored, until ctx ends.
+// Compact calls snapshot whenever enough was stored, until ctx ends: raft then compacts its log.
 func (p *Raft) Compact(ctx context.Context, snapshot func(context.Context) error) {
 	p.compaction.run(ctx, snapshot)
 }
 
-// LogRoom is by how many entries a member may lag until it needs the state.
+// LogRoom is by how many entries a member may lag until it needs a snapshot of the state.
 func (p *Raft) LogRoom() (uint64, error) {
 	last := p.raft.Load().LastIndex()
 	first, err := p.options.Stores.Log().FirstIndex()
 	return p.compaction.room(last + 1 - min(first, last)), err
 }
 
-// MemberLeft forgets a member that is none any more.
+// MemberLeft forgets a member that was removed.
 func (p *Raft) MemberLeft(id string) {
 	p.eager.forget(raft.ServerID(id))
 	p.peers.left(raft.ServerID(id))
 }
 
-// Shutdown ends raft. The transport is to be closed after it, and then close to be called.
+// Shutdown ends raft and returns once it has ended. Then the transport must be closed, and Close be called.
 func (p *Raft) Shutdown() error {
 	var err error
 	if r := p.raft.Load(); r != nil {
@@ -231,7 +235,7 @@ func (p *Raft) Shutdown() error {
 	return err
 }
 
-// Close waits for what is still being sent, which the closed transport ends.
+// Close waits for the requests that eager still sends; the closed transport ends them.
 func (p *Raft) Close() {
 	if p.eager != nil {
 		p.eager.close()

@@ -40,7 +40,7 @@ func (c *cluster) fill(n int) {
 	c.t.Helper()
 	cl, ctx := c.client(), context.Background()
 	var senders sync.WaitGroup
-	next := make(chan int)
+	next := make(chan int) // the number of the first event of a request
 	for range 6 {
 		senders.Go(func() {
 			for from := range next {
@@ -78,12 +78,14 @@ func (p *process) rssAnon() float64 {
 // how many keys its dedup window holds; and for how long a publisher waits at most
 // while a backup is made and the state is synced for raft to compact its log.
 func BenchmarkRestart(b *testing.B) {
+	// Fill the log.
 	c := newCluster(b, b.TempDir(), 3).startAll()
 	n := eventsToRestart()
 	began := time.Now()
 	c.fill(n)
 	b.ReportMetric(float64(n)/time.Since(began).Seconds(), "fill_events/s")
 	c.converged()
+	// Kill a follower, and wait until it has what the leader had committed by then.
 	p := c.follower()
 	for b.Loop() {
 		p.kill()
@@ -139,6 +141,7 @@ func stallDuringBackup(b *testing.B, c *cluster) (worst, usual time.Duration) {
 		}
 		return longest
 	}
+	// First for three seconds without a backup, for comparison.
 	end := time.Now().Add(3 * time.Second)
 	usual = publishUntil(func() bool { return time.Now().After(end) })
 	ready := make(chan struct{})

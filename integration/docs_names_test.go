@@ -42,6 +42,7 @@ func declaredTests(t *testing.T) map[string]bool {
 	t.Helper()
 	declaration := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	names := map[string]bool{}
+	// From the root of the tree on.
 	err := filepath.WalkDir("..", func(file string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(file, "_test.go") {
 			return err

@@ -39,8 +39,8 @@ type netCluster struct {
 	spaces map[*process]*namespace
 	hub    *namespace
 
-	mu     sync.Mutex
-	faults map[link]impairment
+	mu     sync.Mutex          // guards faults and the rules in the namespaces
+	faults map[link]impairment // of every link between two voters
 }
 
 // link is one direction between two voters.
@@ -86,12 +86,12 @@ func newNetCluster(t testing.TB, voters int, args ...string) *netCluster {
 		space.awaitLink(t, "eth0", "state UP")
 	}
 	c.cluster = newClusterAt(t, t.TempDir(), addrs, append([]string{"--insecure"}, args...)...)
-	roads := &http.Transport{DialContext: c.hub.dial}
-	t.Cleanup(roads.CloseIdleConnections)
-	c.cluster.web, c.cluster.within = &http.Client{Transport: roads}, c.hub.enter()
+	transport := &http.Transport{DialContext: c.hub.dial}
+	t.Cleanup(transport.CloseIdleConnections)
+	c.cluster.web, c.cluster.within = &http.Client{Transport: transport}, c.hub.enter()
 	for i, p := range c.nodes {
 		c.spaces[p] = spaces[i]
-		p.within, p.web = spaces[i].enter(), &http.Client{Transport: roads, Timeout: plainHTTP.Timeout}
+		p.within, p.web = spaces[i].enter(), &http.Client{Transport: transport, Timeout: plainHTTP.Timeout}
 	}
 	return c
 }
@@ -159,7 +159,7 @@ func (c *netCluster) heal() {
 	c.change(func(link) impairment { return impairment{} })
 }
 
-// change draws the loss of every link again, and applies it.
+// change asks impair what is to happen on every link, and applies it.
 func (c *netCluster) change(impair func(link) impairment) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -261,14 +261,15 @@ func (n *namespace) connect(t testing.TB, name, port, addr string) *namespace {
 func (n *namespace) awaitLink(t testing.TB, link, state string) {
 	t.Helper()
 	show := append(n.enter(), "ip", "-details", "-oneline", "link", "show", "dev", link)
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	err := poll(30*time.Second, func() error {
 		out, err := exec.Command(show[0], show[1:]...).CombinedOutput()
-		switch {
-		case err == nil && bytes.Contains(out, []byte(state)):
-			return
-		case time.Now().After(deadline):
-			t.Fatalf("%s: %v: no %q after 30 s in: %s", strings.Join(show, " "), err, state, out)
+		if err == nil && !bytes.Contains(out, []byte(state)) {
+			err = fmt.Errorf("no %q after 30 s in: %s", state, out)
 		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", strings.Join(show, " "), err)
 	}
 }
 
@@ -299,9 +300,9 @@ func (n *namespace) dial(ctx context.Context, network, addr string) (conn net.Co
 	return conn, err
 }
 
-// inside calls f on a thread that is in the namespace. A socket belongs for ever to
-// the one in which it was made. The thread goes back and lives on: were it to end,
-// the children that it started would be killed with it.
+// inside calls f on a thread that is in the namespace. A socket stays in the namespace
+// in which it was made. The thread returns to its own namespace and is kept: if it ended,
+// the processes that it started would be killed with it, as Pdeathsig asks.
 func (n *namespace) inside(f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -357,13 +358,14 @@ func newProbes(c *netCluster) *probes {
 // arrived, by sender and receiver.
 func (p *probes) count(each int) (arrived [][]int) {
 	p.c.t.Helper()
+	// Datagrams name their round, so that a late one of the round before is not counted.
 	p.round++
 	at, sent := make([][]int, len(p.conns)), make(chan struct{})
 	var receiving sync.WaitGroup
 	for to := range p.conns {
 		receiving.Go(func() { at[to] = p.receive(to, sent) })
 	}
-	for range each {
+	for range each { // each voter sends to all, itself included
 		for from, conn := range p.conns {
 			for to := range p.conns {
 				if _, err := conn.WriteToUDP([]byte{p.round, byte(from)}, probeAddr(to)); from != to && err != nil {
@@ -372,6 +374,7 @@ func (p *probes) count(each int) (arrived [][]int) {
 			}
 		}
 	}
+	// at is by receiver, the result by sender.
 	close(sent)
 	receiving.Wait()
 	for from := range p.conns {
@@ -474,7 +477,7 @@ func TestNamespacesAreLeftClean(t *testing.T) {
 	})
 	for _, pid := range pids {
 		if _, err := os.Stat("/proc/" + pid); err == nil {
-			t.Errorf("process %s lives on", pid)
+			t.Errorf("process %s is still running", pid)
 		}
 	}
 	mine := []byte(fmt.Sprintf("%s%d-", spacePrefix, os.Getpid()))

@@ -54,7 +54,7 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		{"a term falls", nil, func(p part) part { p[2].Term = term - 1; return p }, "is of term 4, the one before"},
 		{"elected twice", nil, func(p part) part { return append(p, elected(4, term, "n1")) },
 			"the last election was in term 5"},
-		{"two leaders of a term", func(h *history) { h.leads(term, "n2", "n2") }, nil,
+		{"two leaders of a term", func(h *history) { h.noteLeader(term, "n2", "n2") }, nil,
 			"the log says that n1 leads in term 5, in which n2 led"},
 		{"another event than was delivered", func(h *history) { h.delivered("n3", &soakStored{Offset: 3, sum: 99}) }, nil,
 			"stores another event at offset 3 than was delivered"},
@@ -156,7 +156,7 @@ func TestRunsThatFoundSomethingAreKept(t *testing.T) {
 	}}}
 	s.h.create(1)
 	s.h.violation("something is wrong")
-	dir, err := s.keep(root)
+	dir, err := s.keepRun(root)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func (s *soakClients) pause() (tail uint64) {
 	s.endUsers()
 	s.users.Wait()
 	tail = s.c.converged().LastOffset
-	s.settled(tail)
+	s.awaitGroup(tail)
 	s.endMembers()
 	s.members.Wait()
 	return s.c.converged().LastOffset
@@ -151,8 +151,8 @@ func (s *soakClients) call(method, url string, body []byte, header http.Header) 
 	}
 }
 
-// breathe waits between two requests of a client, or until the round is over.
-func breathe(ctx context.Context, d time.Duration) {
+// waitOrDone waits between two requests of a client, or until the round is over.
+func waitOrDone(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
@@ -215,7 +215,7 @@ func (s *soakClients) publishUnique(ctx context.Context, rng *rand.Rand, _ int) 
 			extra["dedup"] = false
 		}
 		s.publish(s.node(rng), s.h.create(1+rng.IntN(20)), extra, nil)
-		breathe(ctx, time.Duration(rng.IntN(20))*time.Millisecond)
+		waitOrDone(ctx, time.Duration(rng.IntN(20))*time.Millisecond)
 	}
 }
 
@@ -238,9 +238,9 @@ func (s *soakClients) publishSequences(ctx context.Context, rng *rand.Rand, _ in
 			if ctx.Err() != nil {
 				return
 			}
-			breathe(ctx, 50*time.Millisecond)
+			waitOrDone(ctx, 50*time.Millisecond)
 		}
-		breathe(ctx, time.Duration(rng.IntN(20))*time.Millisecond)
+		waitOrDone(ctx, time.Duration(rng.IntN(20))*time.Millisecond)
 	}
 }
 
@@ -265,7 +265,7 @@ func (s *soakClients) publishTwice(ctx context.Context, rng *rand.Rand, number i
 				s.h.violation("other content was acknowledged under a dedup_id in its window: %s", a.text)
 			}
 		}
-		breathe(ctx, time.Duration(rng.IntN(20))*time.Millisecond)
+		waitOrDone(ctx, time.Duration(rng.IntN(20))*time.Millisecond)
 	}
 }
 
@@ -273,7 +273,7 @@ func (s *soakClients) publishTwice(ctx context.Context, rng *rand.Rand, number i
 // acknowledged, or read, before.
 func (s *soakClients) readLinearizable(ctx context.Context, rng *rand.Rand, _ int) {
 	for ctx.Err() == nil {
-		floor := s.h.floor()
+		before := s.h.newest()
 		a := s.call(http.MethodGet, s.node(rng).url()+"/v1/events?from=-1&consistency=linearizable&timeout=2s", nil, nil)
 		if a.outcome == acknowledged {
 			var last struct {
@@ -288,9 +288,9 @@ func (s *soakClients) readLinearizable(ctx context.Context, rng *rand.Rand, _ in
 				s.h.violation("a read of the newest event was answered by %.200s", a.text)
 				continue
 			}
-			s.h.read(floor, last.Offset)
+			s.h.noteRead(before, last.Offset)
 		}
-		breathe(ctx, 10*time.Millisecond)
+		waitOrDone(ctx, 10*time.Millisecond)
 	}
 }
 
@@ -300,7 +300,7 @@ func (s *soakClients) changeSettings(ctx context.Context, rng *rand.Rand, _ int)
 	for ctx.Err() == nil {
 		body := fmt.Appendf(nil, `{"value":"%dh"}`, 24+rng.IntN(1000))
 		s.call(http.MethodPut, s.node(rng).url()+"/v1/settings/dlq.stale_after", body, nil)
-		breathe(ctx, 200*time.Millisecond)
+		waitOrDone(ctx, 200*time.Millisecond)
 	}
 }
 
@@ -312,20 +312,20 @@ func (s *soakClients) useCursor(ctx context.Context, rng *rand.Rand, number int)
 		if a.outcome == acknowledged || a.code == api.Exists {
 			break
 		}
-		breathe(ctx, 50*time.Millisecond)
+		waitOrDone(ctx, 50*time.Millisecond)
 	}
 	for ctx.Err() == nil {
 		called := s.h.now()
 		generation, _, ok := s.cursorCall(rng, number, called, cursorInput{cursor: name, open: true})
 		for ok && ctx.Err() == nil && rng.IntN(20) != 0 {
-			called, offset := s.h.now(), s.h.floor()
+			called, offset := s.h.now(), s.h.newest()
 			_, fenced, answered := s.cursorCall(rng, number, called, cursorInput{
 				cursor: name, generation: generation, offset: offset - min(offset, uint64(rng.IntN(100))),
 			})
 			ok = answered && !fenced
-			breathe(ctx, time.Duration(rng.IntN(30))*time.Millisecond)
+			waitOrDone(ctx, time.Duration(rng.IntN(30))*time.Millisecond)
 		}
-		breathe(ctx, time.Duration(rng.IntN(100))*time.Millisecond)
+		waitOrDone(ctx, time.Duration(rng.IntN(100))*time.Millisecond)
 	}
 }
 
@@ -359,7 +359,7 @@ func (s *soakClients) follow(ctx context.Context, p *process) {
 	for ctx.Err() == nil {
 		err := s.followOnce(ctx, streams, p, &from)
 		if err != nil && ctx.Err() == nil {
-			breathe(ctx, 100*time.Millisecond)
+			waitOrDone(ctx, 100*time.Millisecond)
 		}
 	}
 }
@@ -486,7 +486,7 @@ func (s *soakClients) shareGroup(ctx context.Context, i int) {
 			Member: name, Filter: event.Filter{Types: []string{string(event.TrainingProgress)}}, MaxDeliver: 100,
 		})
 		if err != nil {
-			breathe(ctx, 200*time.Millisecond)
+			waitOrDone(ctx, 200*time.Millisecond)
 			continue
 		}
 		s.serveGroup(ctx, m, name)
@@ -530,8 +530,8 @@ func (s *soakClients) serveGroup(ctx context.Context, m *client.GroupMember, nam
 	}
 }
 
-// settled waits until the group has acknowledged all up to an offset.
-func (s *soakClients) settled(upTo uint64) {
+// awaitGroup waits until the group has acknowledged all up to an offset.
+func (s *soakClients) awaitGroup(upTo uint64) {
 	s.c.eventually(longest, "the group past the last event", func() error {
 		var info struct{ Committed uint64 }
 		a := s.call(http.MethodGet, s.c.nodes[0].url()+"/v1/cursors/"+soakGroup, nil, nil)

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// goal is a figure that ringlog is to reach: in relation to a peer, or by itself.
+// goal is a figure that ringlog is to reach: by itself, or as a ratio to a peer's.
 type goal struct {
 	work, metric string
 	system       string  // "" is each ringlog
 	peer         string  // "" is by itself
-	goal, least  float64 // missing even the least is not reached
+	goal, least  float64 // what is wanted, and what is the least to be accepted
 	lower        bool    // lower is better
 	absolute     float64 // what the median itself must reach as well for the goal; 0 is nothing
 }

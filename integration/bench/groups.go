@@ -27,8 +27,8 @@ func measureGroup(ctx context.Context, t *turn) error {
 	return t.timed(ctx, "group", s.shareWays(), t.sizes.group, s.share)
 }
 
-// prefetch is how many events a member asks for in advance, the most that ringlog's client
-// takes; JetStream's as well has the number that was best there.
+// prefetch is how many events a member asks for in advance: the most that ringlog's client
+// accepts. For JetStream's consumer it was the best number, too.
 const prefetch = 10_000
 
 func (r *ringlogSession) shareWays() []string {

@@ -24,7 +24,7 @@ type Machine struct {
 	FdatasyncMs  []float64         `json:"fdatasync_ms"` // median of 200 writes of 4 KiB, before and after the rounds
 	LoadBefore   string            `json:"load_before"`  // /proc/loadavg
 	LoadAfter    string            `json:"load_after"`
-	GeneratorNs  float64           `json:"generator_ns"` // what making up an event costs each client
+	GeneratorNs  float64           `json:"generator_ns"` // to generate one event, which each client does
 	PayloadBytes float64           `json:"payload_bytes"`
 	Go           string            `json:"go"`
 	Python       string            `json:"python"`
@@ -61,7 +61,7 @@ func describeMachine(dir string) Machine {
 	return m
 }
 
-// generator measures what making up events costs.
+// generator measures how long it takes to generate an event.
 func (m *Machine) generator() {
 	const n = 100_000
 	g, bytes := newSource().generator(), 0

@@ -16,12 +16,12 @@ const payloadSize = 256
 // benchSource marks what this program published.
 const benchSource = "bench-peers"
 
-// source makes generators whose events are all unlike each other, and unlike those of
-// any other source. What an event costs its generator is measured with every publisher, so payloads are
-// made up in advance and distinguished by their iteration, which is written into a copy.
+// source makes generators. No two events of any generators of any source are alike. Generating an
+// event is part of what every publisher is measured at, so payloads are made in advance; each event
+// gets a copy into which an iteration of its own is written.
 type source struct {
 	rand   *rand.Rand
-	run    string // with the iteration: unlike any other event's
+	run    string // part of each payload: with the iteration it makes the event unlike any other
 	drafts []draft
 	given  atomic.Int64
 }
@@ -30,7 +30,7 @@ type source struct {
 type draft struct {
 	config    string
 	payload   []byte
-	iteration int // where it stands
+	iteration int // where the digits of the iteration begin
 }
 
 const (

@@ -33,8 +33,15 @@ type Result struct {
 }
 
 func newReport(r *runner, m Machine) *Report {
-	rep := &Report{Machine: m, Settings: map[string][]string{}, Rounds: r.rounds, Quick: r.scale.quick,
-		Results: resultsOf(r.samples), Failures: r.failures, Samples: r.samples}
+	rep := &Report{
+		Machine:  m,
+		Settings: map[string][]string{},
+		Rounds:   r.rounds,
+		Quick:    r.scale.quick,
+		Results:  resultsOf(r.samples),
+		Failures: r.failures,
+		Samples:  r.samples,
+	}
 	for _, s := range r.systems {
 		rep.Settings[s.name()] = s.settings()
 		rep.systems = append(rep.systems, s.name())
@@ -45,6 +52,7 @@ func newReport(r *runner, m Machine) *Report {
 
 // resultsOf summarizes samples, in the order of their first.
 func resultsOf(samples []Sample) (results []Result) {
+	// The values of each figure, by what was measured.
 	type id struct{ work, system, way string }
 	values := map[id]map[string][]float64{}
 	var order []id
@@ -57,6 +65,7 @@ func resultsOf(samples []Sample) (results []Result) {
 			values[k][name] = append(values[k][name], v)
 		}
 	}
+	// Their median and extremes.
 	for _, k := range order {
 		r := Result{Work: k.work, System: k.system, Way: k.way, Values: map[string]Spread{}}
 		for name, list := range values[k] {
@@ -81,6 +90,7 @@ func (r *Report) write(markdown, jsonFile string) error {
 	return err
 }
 
+// markdown returns the report as people read it: goals and ratios, a table for each work, failures, the machine.
 func (r *Report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# ringlog side by side\n\n%d rounds; medians, and in brackets the least and the greatest.", r.Rounds)
@@ -137,6 +147,7 @@ func joined(system, way string) string {
 	return system + ", " + way
 }
 
+// writeWork writes the table of one work: a row for each system and way, a column for each figure that any has.
 func (r *Report) writeWork(b *strings.Builder, w work) {
 	var own []Result
 	var metrics []string
@@ -187,6 +198,7 @@ func (r *Report) writeFailures(b *strings.Builder) {
 	b.WriteString(t.String())
 }
 
+// writeMachine writes what the figures were taken on, and how.
 func (r *Report) writeMachine(b *strings.Builder) {
 	m := r.Machine
 	b.WriteString("\n## On what\n\n")

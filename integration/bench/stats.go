@@ -76,7 +76,7 @@ func (s Spread) String() string {
 	}
 }
 
-// figure prints three digits or, from 1000 on, whole numbers in groups of three.
+// figure prints three significant digits or, from 1000 on, whole numbers in groups of three.
 func figure(v float64) string {
 	switch {
 	case v < 0:

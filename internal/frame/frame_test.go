@@ -100,7 +100,7 @@ func TestTheTableOfKindsIsWhole(t *testing.T) {
 		seen[c.Kind()] = true
 	}
 	for k, row := range kinds {
-		known, leveled := row.decode != nil, row.level >= LevelBase && row.level <= LevelDelivery
+		known, leveled := row.decode != nil, row.level >= LevelBase && row.level <= LevelNewest
 		if known != seen[Kind(k)] || known != leveled || known != (row.origin == ofCaller || row.origin == ofLeader) {
 			t.Errorf("kind %d: level %d, origin %d, decoded: %v, tested: %v", k, row.level, row.origin, known, seen[Kind(k)])
 		}

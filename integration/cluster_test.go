@@ -169,13 +169,8 @@ type status struct {
 
 var plainHTTP = &http.Client{Timeout: 2 * time.Second}
 
-// getJSON reads a JSON document.
-func getJSON(ctx context.Context, url string, into any) error {
-	return getJSONBy(ctx, plainHTTP, url, into)
-}
-
-// getJSONBy is getJSON over a client of the caller's, such as one inside a network namespace.
-func getJSONBy(ctx context.Context, web *http.Client, url string, into any) error {
+// getJSON reads a JSON document over a client of the caller's, such as one inside a network namespace.
+func getJSON(ctx context.Context, web *http.Client, url string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -193,7 +188,7 @@ func getJSONBy(ctx context.Context, web *http.Client, url string, into any) erro
 
 // status returns what the node reports of itself.
 func (p *process) status() (s status, err error) {
-	err = getJSONBy(context.Background(), cmp.Or(p.web, plainHTTP), p.url()+"/status", &s)
+	err = getJSON(context.Background(), cmp.Or(p.web, plainHTTP), p.url()+"/status", &s)
 	return s, err
 }
 

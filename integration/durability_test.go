@@ -230,6 +230,7 @@ func (s *syncedCluster) noAnswerWithoutSyncs() {
 	for _, p := range s.others {
 		s.trace(p, "inject=fdatasync,fsync:error=EIO")
 	}
+	// No answer comes in time, and both end with the reason.
 	for range answersSlowed {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		err := s.publish(ctx)

@@ -38,6 +38,7 @@ func (l *load) publish(ctx context.Context, t *testing.T, c *cluster) {
 	for p := range l.publishers {
 		cl := c.client()
 		all.Go(func() {
+			// Each publisher has every publishers-th batch.
 			for from := p * l.batch; from < l.events; from += l.publishers * l.batch {
 				var batch []event.Event
 				for n := from; n < min(from+l.batch, l.events); n++ {
@@ -69,21 +70,26 @@ func (l *load) raiseLast(offset uint64) {
 	}
 }
 
-// listeners are the processes that handle events of a load, one durable subscription
-// each.
+// listeners are the processes that handle events of a load: by a durable subscription
+// each, or as the members of one group.
 type listeners struct {
 	t    *testing.T
 	list []*listener
 }
 
-// newListeners returns three listeners with different filters and concurrency, which are ended with the test.
+// newListeners returns three listeners with different filters and concurrency.
 func newListeners(t *testing.T, c *cluster) *listeners {
+	return listenersOf(t, c,
+		listenerSpec{Name: "everything", Concurrency: 8},
+		listenerSpec{Name: "even", Where: "payload.n % 2 == 0", Concurrency: 4},
+		listenerSpec{Name: "first-publisher", Sources: []string{"pub-0"}, Concurrency: 1},
+	)
+}
+
+// listenersOf returns processes that handle events, not started. They are killed when the test ends.
+func listenersOf(t *testing.T, c *cluster, specs ...listenerSpec) *listeners {
 	all := &listeners{t: t}
-	for _, s := range []listenerSpec{
-		{Name: "everything", Concurrency: 8},
-		{Name: "even", Where: "payload.n % 2 == 0", Concurrency: 4},
-		{Name: "first-publisher", Sources: []string{"pub-0"}, Concurrency: 1},
-	} {
+	for _, s := range specs {
 		s.Endpoints, s.File = c.endpoints(), filepath.Join(t.TempDir(), s.Name)
 		all.list = append(all.list, &listener{t: t, spec: s, log: s.File + ".log"})
 	}
@@ -144,6 +150,7 @@ func TestHandlersInThreeProcesses(t *testing.T) {
 		l.start()
 		l.awaitAttached(c)
 	}
+	// Of the three filters one passes all events, one every other, and one those of one publisher.
 	expected := int64(work.events) + int64(work.events)/2 + int64(work.events/work.publishers)
 	events, kills := all.disturbed(c, rng, work, expected)
 	for _, l := range all.list {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -68,18 +67,11 @@ func ignoreNotHeld(err error) error {
 
 // newGroup returns three processes, not started, that are to share the events of a group.
 func newGroup(t *testing.T, c *cluster) *listeners {
-	all := &listeners{t: t}
-	for i := range 3 {
-		s := listenerSpec{Name: fmt.Sprintf("member-%d", i+1), Group: "crew", Endpoints: c.endpoints()}
-		s.File = filepath.Join(t.TempDir(), s.Name)
-		all.list = append(all.list, &listener{t: t, spec: s, log: s.File + ".log"})
-	}
-	t.Cleanup(func() {
-		for _, l := range all.list {
-			l.kill()
-		}
-	})
-	return all
+	return listenersOf(t, c,
+		listenerSpec{Name: "member-1", Group: "crew"},
+		listenerSpec{Name: "member-2", Group: "crew"},
+		listenerSpec{Name: "member-3", Group: "crew"},
+	)
 }
 
 // awaitGroup waits until the group has committed up to the offset.

@@ -373,7 +373,7 @@ func followerFlaps(s *stage) {
 
 // followerBadLink drops every fifth packet from and to b, while there is work.
 func followerBadLink(s *stage) {
-	s.lossy(s.b, 20)
+	s.impair(s.b, impairment{loss: 20})
 	s.everySecond(10, func() { s.write(s.ledger, 20) })
 	s.heal()
 }

@@ -70,7 +70,7 @@ type clusterView struct {
 
 // view returns what a node reports of the cluster.
 func (c *netCluster) view(p *process) (v clusterView, err error) {
-	return v, getJSONBy(c.t.Context(), p.web, p.url()+"/v1/cluster", &v)
+	return v, getJSON(c.t.Context(), p.web, p.url()+"/v1/cluster", &v)
 }
 
 // awaitLeader waits until these nodes agree that one of them leads.

@@ -131,23 +131,12 @@ func (c *netCluster) oneWay(from, to *process) {
 	})
 }
 
-// lossy drops that share of the packets between a voter and the others, each way.
-func (c *netCluster) lossy(p *process, percent int) {
+// impair impairs every link between a voter and the others, each way.
+func (c *netCluster) impair(p *process, by impairment) {
 	c.t.Helper()
 	c.change(func(l link) impairment {
 		if l.from == p || l.to == p {
-			return impairment{loss: percent}
-		}
-		return c.faults[l]
-	})
-}
-
-// thin lets that many kilobytes a second pass on every link of a voter, each way.
-func (c *netCluster) thin(p *process, rate int) {
-	c.t.Helper()
-	c.change(func(l link) impairment {
-		if l.from == p || l.to == p {
-			return impairment{rate: rate}
+			return by
 		}
 		return c.faults[l]
 	})
@@ -159,20 +148,20 @@ func (c *netCluster) heal() {
 	c.change(func(link) impairment { return impairment{} })
 }
 
-// change asks impair what is to happen on every link, and applies it.
-func (c *netCluster) change(impair func(link) impairment) {
+// change asks next what is to happen on every link, and applies it.
+func (c *netCluster) change(next func(link) impairment) {
 	c.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := map[link]impairment{}
+	faults := map[link]impairment{}
 	for _, to := range c.nodes {
 		for _, from := range c.nodes {
 			if l := (link{from, to}); from != to {
-				next[l] = impair(l)
+				faults[l] = next(l)
 			}
 		}
 	}
-	c.faults = next
+	c.faults = faults
 	for _, to := range c.nodes {
 		c.spaces[to].mustRun(c.t, c.rules(to), "nft", "-f", "-")
 	}
@@ -438,7 +427,7 @@ func TestInjectedNetworkFaults(t *testing.T) {
 			}
 		}
 	}
-	c.lossy(a, 30)
+	c.impair(a, impairment{loss: 30})
 	var got [4][4]int
 	for range 200 / all { // as many at a time as a socket holds unread
 		for from, row := range p.count(all) {
@@ -460,6 +449,7 @@ func TestInjectedNetworkFaults(t *testing.T) {
 // Nodes are killed, paused and found in their namespaces like others, and nothing
 // of a cluster is left when its test ends.
 func TestNamespacesAreLeftClean(t *testing.T) {
+	// A cluster whose test is over when its subtest is.
 	var pids []string
 	t.Run("cluster", func(t *testing.T) {
 		c := newNetCluster(t, 3)
@@ -475,6 +465,7 @@ func TestNamespacesAreLeftClean(t *testing.T) {
 			t.Errorf("cluster members from the hub: %s", out)
 		}
 	})
+	// Neither its processes nor its namespaces are left.
 	for _, pid := range pids {
 		if _, err := os.Stat("/proc/" + pid); err == nil {
 			t.Errorf("process %s is still running", pid)

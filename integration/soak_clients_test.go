@@ -180,6 +180,7 @@ func soakEvents(numbers []int, extra map[string]any) []byte {
 
 // publish makes one attempt.
 func (s *soakClients) publish(node *process, numbers []int, extra map[string]any, header http.Header) answer {
+	// The history knows of the attempt before it is made.
 	s.h.sending(numbers)
 	a := s.call(http.MethodPost, node.url()+"/v1/events", soakEvents(numbers, extra), header)
 	var offsets []uint64
@@ -225,7 +226,7 @@ func (s *soakClients) publishSequences(ctx context.Context, rng *rand.Rand, _ in
 	for ctx.Err() == nil {
 		numbers := s.h.create(1 + rng.IntN(20))
 		header := http.Header{"Ringlog-Producer": {producer}, "Ringlog-Sequence": {fmt.Sprint(sequence)}}
-		for {
+		for { // until its outcome is known
 			a := s.publish(s.node(rng), numbers, map[string]any{"dedup": false}, header)
 			if a.outcome == acknowledged {
 				sequence++
@@ -252,6 +253,7 @@ func (s *soakClients) publishTwice(ctx context.Context, rng *rand.Rand, number i
 		if rng.IntN(2) == 0 {
 			extra["dedup_id"] = fmt.Sprintf("%d-%d-%d", s.round.Load(), number, n)
 		}
+		// The same event two or three times, within the window.
 		began, jumps, stored := time.Now(), s.h.jumpsSoFar(), false
 		for range 2 + rng.IntN(2) {
 			stored = s.publish(s.node(rng), numbers, extra, nil).outcome == acknowledged || stored
@@ -259,6 +261,7 @@ func (s *soakClients) publishTwice(ctx context.Context, rng *rand.Rand, number i
 				break
 			}
 		}
+		// Other content under the same dedup_id is refused as long as the window lasts.
 		if extra["dedup_id"] != nil && stored && rng.IntN(4) == 0 && time.Since(began) < soakWindow/4 {
 			other := s.h.create(1)
 			if a := s.publish(s.node(rng), other, extra, nil); a.outcome == acknowledged && s.h.steadySince(jumps) {
@@ -448,7 +451,7 @@ func (g *groupLedger) flushed(member string, offsets []uint64) {
 func (g *groupLedger) check(part []soakStored) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	missed, first := 0, uint64(0)
+	missed, first := 0, uint64(0) // the offset of the first
 	for _, e := range part {
 		if e.number >= 0 && !g.handled[e.Offset] {
 			if missed == 0 {
@@ -460,6 +463,7 @@ func (g *groupLedger) check(part []soakStored) {
 	if missed > 0 {
 		g.h.violation("the group has passed %d events that no member handled, the first at offset %d", missed, first)
 	}
+	// A late acknowledgement may still be of an offset shortly before this part.
 	const remembered = 100_000
 	if len(part) > 0 {
 		maps.DeleteFunc(g.handled, func(o uint64, _ bool) bool { return o+remembered < part[0].Offset })
@@ -480,6 +484,7 @@ func (s *soakClients) shareGroup(ctx context.Context, i int) {
 		defer cancel()
 		_ = c.Close(ctx)
 	}()
+	// A membership that ends is followed by another one, under a new name.
 	for life := 0; ctx.Err() == nil; life++ {
 		name := fmt.Sprintf("member-%d-%d-%d", s.round.Load(), i, life)
 		m, err := c.JoinGroup(ctx, soakGroup, client.GroupOptions{
@@ -498,7 +503,7 @@ func (s *soakClients) shareGroup(ctx context.Context, i int) {
 
 // serveGroup handles deliveries until the membership or the round ends.
 func (s *soakClients) serveGroup(ctx context.Context, m *client.GroupMember, name string) {
-	var handled []uint64
+	var handled []uint64 // acknowledged since the last flush
 	flush := func() {
 		flushing, cancel := context.WithTimeout(context.Background(), 2*requestTimeout)
 		defer cancel()
@@ -514,6 +519,7 @@ func (s *soakClients) serveGroup(ctx context.Context, m *client.GroupMember, nam
 			return
 		}
 		for _, d := range batch {
+			// Some events fail at their first attempt.
 			s.group.handed(name, d.Event.Offset)
 			if d.Count == 1 && d.Event.Offset%97 == 0 {
 				_ = m.Nack(d.Event.Offset, client.NackOptions{Err: "the first attempt fails"})

@@ -135,12 +135,12 @@ var soakFaults = []soakFault{
 	{name: "20 % loss everywhere", needs: namespaces, do: func(s *soak, r *rand.Rand) {
 		s.cut(r, func() {
 			for _, p := range s.nodes {
-				s.net.lossy(p, 20)
+				s.net.impair(p, impairment{loss: 20})
 			}
 		})
 	}},
 	{name: "20 % loss at the leader", needs: namespaces, do: func(s *soak, r *rand.Rand) {
-		s.cut(r, func() { s.net.lossy(s.leader(), 20) })
+		s.cut(r, func() { s.net.impair(s.leader(), impairment{loss: 20}) })
 	}},
 	{name: "flapping link", needs: namespaces, do: func(s *soak, r *rand.Rand) {
 		p := s.random(r, 1)[0]
@@ -152,7 +152,7 @@ var soakFaults = []soakFault{
 		}
 	}},
 	{name: "thin link to a follower", needs: namespaces, do: func(s *soak, r *rand.Rand) {
-		s.cut(r, func() { s.net.thin(s.followers(1)[0], 100+r.IntN(2000)) })
+		s.cut(r, func() { s.net.impair(s.followers(1)[0], impairment{rate: 100 + r.IntN(2000)}) })
 	}},
 
 	{name: "replace a voter", do: func(s *soak, r *rand.Rand) { s.replace(s.followers(1)[0]) }},

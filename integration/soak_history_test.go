@@ -248,7 +248,8 @@ func (h *history) noteRead(before, tail uint64) {
 	defer h.mu.Unlock()
 	h.counts.LinearizableReads++
 	if tail < before {
-		h.violationLocked("a linearizable read ended at %d although %d was acknowledged or read before it began", tail, before)
+		h.violationLocked("a linearizable read ended at %d although %d was acknowledged or read before it began",
+			tail, before)
 	}
 	h.highest = max(h.highest, tail)
 }
@@ -358,8 +359,8 @@ func (h *history) checkTime(node string, e *soakStored) bool {
 	const exactness = 2 * time.Second
 	allowed := h.majorityAhead + h.stepped/8 + exactness // a tenth, of a duration that is measured from outside
 	if ahead := time.Duration(e.appendedAt - h.began.Add(time.Duration(latest)).UnixNano()); ahead > allowed {
-		h.violationLocked("%s: offset %d was appended %s ahead of the real time, and no majority of the clocks was more than %s",
-			node, e.Offset, ahead, h.majorityAhead)
+		h.violationLocked("%s: offset %d was appended %s ahead of the real time, "+
+			"and no majority of the clocks was more than %s", node, e.Offset, ahead, h.majorityAhead)
 	}
 	return len(h.violations) == found
 }

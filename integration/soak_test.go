@@ -283,7 +283,7 @@ func (s *soak) awaitWhole() {
 
 // view returns what a node reports of the cluster, and notes whether it claims to lead.
 func (s *soak) view(p *process) (v clusterView, err error) {
-	err = getJSONBy(s.t.Context(), cmp.Or(p.web, plainHTTP), p.url()+"/v1/cluster", &v)
+	err = getJSON(s.t.Context(), cmp.Or(p.web, plainHTTP), p.url()+"/v1/cluster", &v)
 	if err == nil && v.Role == "leader" {
 		s.h.noteLeader(v.Term, p.id, p.id)
 	}

@@ -80,7 +80,7 @@ func (f *fanout) run(ctx context.Context, t *turn) error {
 func (f *fanout) open(ctx context.Context) ([]*client.Cursor, error) {
 	cursors := make([]*client.Cursor, len(f.seen))
 	errs := make(chan error, len(cursors))
-	slots := make(chan struct{}, 32)
+	slots := make(chan struct{}, 32) // how many are opened at the same time
 	var opening sync.WaitGroup
 	for i := range cursors {
 		slots <- struct{}{}
@@ -115,6 +115,7 @@ func (f *fanout) follow(ctx context.Context, i int, cur *client.Cursor, listens 
 		if ev.CorrelationID != strconv.Itoa(next) {
 			return fmt.Errorf("event %q came where %d was due", ev.CorrelationID, next)
 		}
+		// The time counts from when the event was due, whenever it was sent.
 		if next == 0 {
 			listens()
 		} else {
@@ -141,6 +142,7 @@ func (f *fanout) publish(ctx context.Context, t *turn, listening *sync.WaitGroup
 		t.published++
 		return f.session.client.PublishAsync(ctx, ev)
 	}
+	// All cursors have the first event before the time of the others begins.
 	if _, err := send(0).Wait(ctx); err != nil {
 		return err
 	}

@@ -90,6 +90,7 @@ func compareAll(results []Result, samples []Sample) (all []Comparison) {
 				all = append(all, g.byItself(results, name)...)
 				continue
 			}
+			// Every peer is compared; the goal counts for the one that it names.
 			for _, peer := range systems {
 				if c, ok := g.against(results, samples, name, peer); ok && !isRinglog(peer) {
 					all = append(all, c)

@@ -46,6 +46,7 @@ func (r *ringlogSession) share(ctx context.Context, way string, n int) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close(ctx)) }()
+	// Acks are sent without waiting; Flush waits until all are durable.
 	for n > 0 {
 		d, err := m.Next(ctx)
 		if err != nil {
@@ -75,6 +76,7 @@ func (n *natsSession) share(ctx context.Context, _ string, count int) error {
 	if err != nil {
 		return err
 	}
+	// Only the last ack is awaited.
 	return consumed(ctx, c, count, func(m jetstream.Msg, i int) error {
 		if i == count {
 			return m.DoubleAck(ctx)

@@ -31,6 +31,7 @@ type Machine struct {
 	Versions     map[string]string `json:"versions"`
 }
 
+// describeMachine returns what is known before the rounds. It uses the files of /proc.
 func describeMachine(dir string) Machine {
 	m := Machine{
 		CPU:        lineOf("/proc/cpuinfo", "model name"),
@@ -46,6 +47,7 @@ func describeMachine(dir string) Machine {
 	if out, err := exec.Command("python3", "--version").Output(); err == nil {
 		m.Python = strings.TrimSpace(string(out))
 	}
+	// The versions that this program was built with.
 	peers := []string{
 		"github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go",
 		"go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/client/v3",
@@ -82,6 +84,7 @@ func fdatasyncMedian(dir string) (float64, error) {
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
+	// Each write appends, so that its sync has to write metadata as well.
 	var all latencies
 	block := make([]byte, size)
 	for range writes {

@@ -88,6 +88,7 @@ func (s *natsSystem) start(ctx context.Context, dir string) (_ session, err erro
 			err = errors.Join(err, n.close(ctx))
 		}
 	}()
+	// The first three ports are for clients, the others for routes between the servers.
 	var urls []string
 	for i := range 3 {
 		name := "n" + strconv.Itoa(i+1)

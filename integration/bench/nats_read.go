@@ -84,6 +84,7 @@ func (n *natsSession) readPushed(ctx context.Context, count int) error {
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
+	// Without limits: a slow reader is to be slow, not to lose messages.
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return err
 	}
@@ -117,6 +118,7 @@ func (n *natsSession) consume(ctx context.Context, way string, count int) error 
 	if err != nil {
 		return err
 	}
+	// With AckAll one ack is for all messages up to it.
 	return consumed(ctx, c, count, func(m jetstream.Msg, i int) error {
 		switch {
 		case policy == jetstream.AckExplicitPolicy:

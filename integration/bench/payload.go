@@ -60,6 +60,7 @@ func newSource() *source {
 
 // draft makes up a payload in the form of Python's json.dumps with sorted keys.
 func (s *source) draft() draft {
+	// The keys are in their order, and after each colon and comma is a space.
 	r, config := s.rand, configs[s.rand.IntN(len(configs))]
 	p := make([]byte, 0, payloadSize+32)
 	p = append(append(append(p, `{"config_key": "`...), config...), `", "elo": `...)
@@ -73,6 +74,7 @@ func (s *source) draft() draft {
 	p = append(append(append(p, `, "model_path": "models/`...), config...), "/candidate-"...)
 	p = strconv.AppendInt(p, int64(r.IntN(5000)), 10)
 	p = append(append(append(p, `.pth", "run": "`...), s.run...), `", "val_losses": [`...)
+	// Losses fill the payload up to its size.
 	for first := true; first || len(p) < payloadSize-8; first = false {
 		if !first {
 			p = append(p, ", "...)

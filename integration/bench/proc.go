@@ -121,7 +121,7 @@ func whileAll(ctx context.Context, pids []int) (watched context.Context, stop fu
 		defer close(done)
 		tick := time.NewTicker(lookEvery)
 		defer tick.Stop()
-		for {
+		for { // a process that has ended and was waited for is not in /proc
 			for _, pid := range pids {
 				if _, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid))); err != nil {
 					cancel(fmt.Errorf("the server with process id %d ended", pid))

@@ -28,6 +28,7 @@ func measurePython(ctx context.Context, t *turn) error {
 	if err != nil {
 		return err
 	}
+	// The script gets its payloads from a file, and the leader's address.
 	payloads := filepath.Join(t.dir, "payloads")
 	if err := os.WriteFile(payloads, payloadLines(t.source.generator(), pythonPayloads), 0o600); err != nil {
 		return err
@@ -57,7 +58,7 @@ func payloadLines(g *generator, n int) (lines []byte) {
 	return lines
 }
 
-// runPython returns events a second, of all processes together.
+// runPython runs the script and returns the events a second of all its processes together.
 func (t *turn) runPython(ctx context.Context, url string, processes int, payloads string) (float64, error) {
 	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
 	cmd := exec.CommandContext(ctx, "python3", "-c", pythonScript,

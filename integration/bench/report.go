@@ -99,6 +99,7 @@ func (r *Report) markdown() string {
 	}
 	b.WriteString("\n\n## Goals\n\n")
 	r.writeGoals(&b)
+	// The works in the order of a turn, then those of restarts.
 	works := append(allWorks(),
 		work{name: restartWork, about: "a node of ringlog is killed and started again: " +
 			"until it has applied what was committed when it was started; " +
@@ -117,6 +118,7 @@ func (r *Report) markdown() string {
 
 // writeGoals reports which goals are reached. A ratio divides ringlog's value by the peer's of the same round.
 func (r *Report) writeGoals(b *strings.Builder) {
+	// Comparisons without a goal go into a table of their own.
 	judged := newTable("work", "figure", "ringlog", "against", "measured", "goal", "least", "verdict")
 	others := newTable("work", "figure", "ringlog", "against", "measured")
 	for _, c := range r.Comparisons {
@@ -158,6 +160,7 @@ func (r *Report) writeWork(b *strings.Builder, w work) {
 			}
 		}
 	}
+	// The columns are the figures that at least one system has.
 	for _, m := range metricNames() {
 		for _, res := range own {
 			if _, ok := res.Values[m.key]; ok {
@@ -206,6 +209,7 @@ func (r *Report) writeMachine(b *strings.Builder) {
 	t.row("processor", fmt.Sprintf("%s, %d cores", m.CPU, m.Cores))
 	t.row("memory", fmt.Sprintf("%d MB", m.MemoryMB))
 	t.row("kernel, file system", m.Kernel+", "+m.FileSystem)
+	// Before and after the rounds, since the disk of a virtual machine may change its speed.
 	var syncs []string
 	for _, ms := range m.FdatasyncMs {
 		syncs = append(syncs, figure(ms)+" ms")

@@ -170,7 +170,7 @@ func medianOf(all []map[string]float64, name string) float64 {
 	return spreadOf(values).Median
 }
 
-// windowEmpty waits until no node's dedup window holds a key.
+// windowEmpty waits until no node's dedup window holds a key, which would take memory.
 func (p *restartProbe) windowEmpty(ctx context.Context) error {
 	return p.cluster.Until(ctx, "an empty dedup window", func() bool {
 		for _, n := range p.cluster.Nodes() {

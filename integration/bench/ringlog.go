@@ -64,7 +64,8 @@ func (s *ringlogSystem) open(ctx context.Context, dir string) (_ *ringlogSession
 			err = errors.Join(err, r.close(context.WithoutCancel(ctx)))
 		}
 	}()
-	if _, err = cluster.WaitLeader(ctx); err != nil {
+	_, err = cluster.WaitLeader(ctx)
+	if err != nil {
 		return nil, err
 	}
 	r.client, err = client.New(client.Config{Endpoints: cluster.URLs()})

@@ -218,6 +218,7 @@ func settledBytes(ctx context.Context, pid int) (int64, error) {
 	defer cancel()
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
+	// since is when it had last written more than an idle node does.
 	for last, since := int64(0), time.Now(); ; {
 		now, err := writtenBytes(pid)
 		if err != nil {

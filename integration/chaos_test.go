@@ -111,7 +111,7 @@ func (l *ledger) check(t testing.TB, p *process, events []event.Event) {
 		}
 		at[payload.ID] = e.Offset
 	}
-	// Whatever is missing tends to be one range: the first few events and the bounds are shown.
+	// What is missing tends to be one range: the first few events and the bounds are shown.
 	missing, lowest, highest := 0, uint64(math.MaxUint64), uint64(0)
 	for id, offset := range l.acked {
 		if at[id] == offset {

@@ -126,8 +126,8 @@ const quorumGone = `
 // reported to have led for its lease (750 ms) longer, and comparing clocks costs a little.
 const outageLasts = 5 * time.Second
 
-// The log reports what was done to the cluster, event by event and nothing else, in the same words on every node; and
-// whatever was done, nothing acknowledged is lost.
+// The log reports exactly what was done to the cluster, with equal events on every node, and nothing acknowledged is
+// lost.
 func TestTheLogReportsWhatWasDone(t *testing.T) {
 	running := make(chan struct{}, 3)
 	for _, s := range scenarios {

@@ -22,8 +22,8 @@ import (
 )
 
 // netCluster is a cluster whose voters have a network namespace each, so that
-// real packets between them can be lost. The test itself sits at the hub, which
-// stays connected to every voter whatever is cut between them.
+// real packets between them can be lost. The test itself is at the hub, which stays
+// connected to every voter when links between voters are cut.
 //
 //	PREFIX-hub   bridge 10.77.0.1 ─┬─ PREFIX-n1  eth0 10.77.0.11
 //	                               ├─ PREFIX-n2  eth0 10.77.0.12
@@ -32,8 +32,7 @@ import (
 // The machine's own network is not touched, and as nothing leads out of the hub
 // every netCluster has the same addresses.
 //
-// A packet is dropped where it arrives: its sender learns nothing, as in a network
-// that loses it.
+// A packet is dropped where it arrives, so that its sender does not notice.
 type netCluster struct {
 	*cluster
 	spaces map[*process]*namespace
@@ -142,7 +141,7 @@ func (c *netCluster) impair(p *process, by impairment) {
 	})
 }
 
-// heal lets everything pass again.
+// heal ends all impairments.
 func (c *netCluster) heal() {
 	c.t.Helper()
 	c.change(func(link) impairment { return impairment{} })

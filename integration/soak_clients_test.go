@@ -76,7 +76,7 @@ func (s *soakClients) start(ctx context.Context) {
 	}
 }
 
-// end ends all clients, whatever is under way.
+// end ends all clients at once.
 func (s *soakClients) end() {
 	if s.endUsers != nil {
 		s.endUsers()
@@ -207,8 +207,7 @@ func (s *soakClients) publish(node *process, numbers []int, extra map[string]any
 	return a
 }
 
-// publishUnique sends events once each, whatever becomes of them: with deduplication by content
-// and without.
+// publishUnique sends each event once and never again: with deduplication by content and without.
 func (s *soakClients) publishUnique(ctx context.Context, rng *rand.Rand, _ int) {
 	for ctx.Err() == nil {
 		extra := map[string]any{}

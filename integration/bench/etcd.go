@@ -146,6 +146,7 @@ func (e *etcdSession) publish(ctx context.Context, way string, src *source, q *q
 		})
 	}
 	return eachBatch(ctx, 16, etcdTxn, src, q, func(ctx context.Context, events []event.Event) error {
+		// One transaction for the whole batch.
 		puts := make([]clientv3.Op, len(events))
 		for i := range events {
 			puts[i] = clientv3.OpPut(etcdKey(&events[i]), string(events[i].Payload))

@@ -36,6 +36,7 @@ func measureFanout(ctx context.Context, t *turn) error {
 	if err := f.run(ctx, t); err != nil {
 		return err
 	}
+	// Every pair of an event and a cursor counts.
 	all := slices.Concat(f.seen...)
 	slices.Sort(all)
 	t.record("fanout", fmt.Sprintf("%d cursors, %d events", t.scale.cursors, f.events),

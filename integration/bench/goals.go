@@ -15,6 +15,7 @@ type goal struct {
 	absolute     float64 // what the median itself must reach as well for the goal; 0 is nothing
 }
 
+// goals are the figures that were set as goals, in the order of the report.
 func goals() []goal {
 	return []goal{
 		{work: "publish", metric: perSecond, peer: "nats-always", goal: 8, least: 4},
@@ -101,6 +102,7 @@ func compareAll(results []Result, samples []Sample) (all []Comparison) {
 	return all
 }
 
+// systemsOf returns the systems that have results, in the order of their first.
 func systemsOf(results []Result) (names []string) {
 	for _, r := range results {
 		if !slices.Contains(names, r.System) {
@@ -110,6 +112,7 @@ func systemsOf(results []Result) (names []string) {
 	return names
 }
 
+// byItself judges each way of a system by its own median.
 func (g goal) byItself(results []Result, system string) (all []Comparison) {
 	for _, r := range results {
 		s, ok := r.Values[g.metric]
@@ -164,6 +167,7 @@ func ratiosByRound(metric string, own, other Result, samples []Sample) (ratios [
 		}
 		return values
 	}
+	// A round that one of them failed in has no ratio.
 	owns, others := byRound(own), byRound(other)
 	for round, v := range owns {
 		if o, ok := others[round]; ok && o != 0 {

@@ -19,6 +19,7 @@ type sharer interface {
 	share(ctx context.Context, way string, n int) error
 }
 
+// measureGroup measures how fast one member is handed events that it acknowledges one by one.
 func measureGroup(ctx context.Context, t *turn) error {
 	s, ok := t.session.(sharer)
 	if !ok {

@@ -100,6 +100,7 @@ func fdatasyncMedian(dir string) (float64, error) {
 	return millis(quantile(all.sorted(), 0.5)), nil
 }
 
+// firstLine returns the first line of a file, "" if there is none.
 func firstLine(path string) string {
 	text, _ := os.ReadFile(path)
 	line, _, _ := strings.Cut(string(text), "\n")
@@ -132,6 +133,7 @@ func fileSystemOf(dir string) string {
 		if len(fields) < 3 || len(fields[1]) < len(longest) {
 			continue
 		}
+		// The folder is below this mount point, and no longer one was found.
 		if rel, err := filepath.Rel(fields[1], dir); err == nil && filepath.IsLocal(rel) {
 			kind, longest = fields[2]+" ("+fields[0]+")", fields[1]
 		}
@@ -139,6 +141,7 @@ func fileSystemOf(dir string) string {
 	return kind
 }
 
+// addFdatasync measures the disk once more.
 func (m *Machine) addFdatasync(dir string) error {
 	ms, err := fdatasyncMedian(dir)
 	m.FdatasyncMs = append(m.FdatasyncMs, ms)

@@ -76,10 +76,12 @@ func dispatch(args []string) error {
 	return compare(ctx, o)
 }
 
+// allSystems are the systems in the order of the report. program is the binary of ringlog.
 func allSystems(program string) []system {
 	return []system{&ringlogSystem{program: program}, &natsSystem{always: true}, &natsSystem{}, etcdSystem{}}
 }
 
+// systemNames are the names for --systems.
 func systemNames() (names []string) {
 	for _, s := range allSystems("") {
 		names = append(names, s.name())
@@ -87,6 +89,7 @@ func systemNames() (names []string) {
 	return names
 }
 
+// workNames are the names for --only.
 func workNames() (names []string) {
 	for _, w := range allWorks() {
 		names = append(names, w.name)

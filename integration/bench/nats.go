@@ -231,7 +231,7 @@ func (n *natsSession) publishAsync(ctx context.Context, pending int, src *source
 }
 
 // publishAtomic publishes a batch that is stored whole or not at all: numbered messages with a
-// common id, of which the last commits and is answered.
+// common id. The last one commits the batch and is answered.
 func (n *natsSession) publishAtomic(ctx context.Context, events []event.Event) error {
 	// The first and the last message are answered, those between are not.
 	id := nats.NewInbox()

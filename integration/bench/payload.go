@@ -49,6 +49,7 @@ var (
 	}
 )
 
+// newSource makes the drafts of a source. Its run is the time, which no other source has.
 func newSource() *source {
 	now := time.Now().UnixNano()
 	s := &source{run: fmt.Sprintf("%x", now), rand: rand.New(rand.NewPCG(1, uint64(now)))}
@@ -90,6 +91,7 @@ type generator struct {
 	n, to int // iterations
 }
 
+// generator returns a generator with a range of iterations of its own.
 func (s *source) generator() *generator {
 	from := firstIteration + int(s.given.Add(1))*iterations
 	return &generator{s, from, from + iterations}
@@ -127,6 +129,7 @@ func appendDecimal(b []byte, v, places int) []byte {
 		scale *= 10
 	}
 	b = append(strconv.AppendInt(b, int64(v/scale), 10), '.')
+	// At least one digit follows the point, and no zero ends them.
 	for v %= scale; ; v %= scale {
 		scale /= 10
 		b = append(b, byte('0'+v/scale))
@@ -136,6 +139,7 @@ func appendDecimal(b []byte, v, places int) []byte {
 	}
 }
 
+// payloadBytes is the size of the payloads of events.
 func payloadBytes(events []event.Event) (n int) {
 	for i := range events {
 		n += len(events[i].Payload)

@@ -59,6 +59,7 @@ func cpuTicks(pids []int) (sum int64) {
 // how long the host of the virtual machine used them otherwise (steal time).
 type processorTime struct{ busy, stolen float64 }
 
+// processors reads the processor time since the machine was started.
 func processors() (p processorTime) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

@@ -50,6 +50,7 @@ func measurePython(ctx context.Context, t *turn) error {
 	return t.holdsAll(ctx)
 }
 
+// payloadLines returns n payloads, one a line.
 func payloadLines(g *generator, n int) (lines []byte) {
 	for range n {
 		ev := g.next()
@@ -63,6 +64,7 @@ func (t *turn) runPython(ctx context.Context, url string, processes int, payload
 	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
 	cmd := exec.CommandContext(ctx, "python3", "-c", pythonScript,
 		url, strconv.Itoa(processes), seconds(t.scale.warm), seconds(t.scale.python), payloads)
+	// The script prints its counts as JSON.
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = &out, &problems, childAttributes()
 	if err := cmd.Run(); err != nil {

@@ -32,6 +32,7 @@ type Result struct {
 	Values map[string]Spread `json:"values"`
 }
 
+// newReport summarizes what was measured and compares it with the goals.
 func newReport(r *runner, m Machine) *Report {
 	rep := &Report{
 		Machine:  m,
@@ -142,6 +143,7 @@ func (r *Report) writeGoals(b *strings.Builder) {
 	b.WriteString(judged.String() + "\n## Other ratios\n\n" + others.String())
 }
 
+// joined names a system and its way.
 func joined(system, way string) string {
 	if way == "" {
 		return system
@@ -188,6 +190,7 @@ func (r *Report) writeWork(b *strings.Builder, w work) {
 	b.WriteString(t.String())
 }
 
+// writeFailures lists the first line of each error, if there were any.
 func (r *Report) writeFailures(b *strings.Builder) {
 	if len(r.Failures) == 0 {
 		return
@@ -232,7 +235,7 @@ func (r *Report) writeMachine(b *strings.Builder) {
 		"the next begins when the processes are at rest, or after 6 s; "+
 		"one during which the host took more than 5 % of the processors' working time is made again, "+
 		"at most five times, and the least disturbed counts; "+
-		"those who publish one event and wait are measured in three parts of a second")
+		"callers that publish one event and wait are measured in three parts of a second each")
 	b.WriteString(t.String())
 }
 

@@ -322,6 +322,7 @@ func beginSnapshot(ctx context.Context, url string) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("snapshot: %s", resp.Status)
 	}
+	// The node takes the snapshot before it sends the first byte.
 	_, err = io.ReadFull(resp.Body, make([]byte, 1<<20))
 	return err
 }

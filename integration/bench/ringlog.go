@@ -39,6 +39,7 @@ func buildRinglog(ctx context.Context, dir string) (program string, err error) {
 		return "", fmt.Errorf("find the folder of ringlog: run this in integration/bench: %w", err)
 	}
 	program = filepath.Join(dir, "ringlog")
+	// As make release builds it.
 	build := exec.CommandContext(ctx, "go", "build",
 		"-trimpath", "-pgo=cmd/ringlog/nodes.pgo", "-o", program, "./cmd/ringlog")
 	build.Dir = string(out[:len(out)-1])
@@ -72,6 +73,7 @@ func (s *ringlogSystem) open(ctx context.Context, dir string) (_ *ringlogSession
 	if err != nil {
 		return nil, err
 	}
+	// The cluster has appended events of its own.
 	status, err := r.client.Status(ctx)
 	r.base = status.LastOffset
 	return r, err

@@ -44,6 +44,7 @@ type scale struct {
 	fanout                time.Duration
 }
 
+// scaleOf returns the scale of a report, or of a quick run that only shows that everything works.
 func scaleOf(quick bool) scale {
 	if quick {
 		return scale{
@@ -121,6 +122,7 @@ func (r *runner) start(ctx context.Context, round int) (turns []*turn) {
 			source: newSource(),
 			dir:    filepath.Join(r.dir, fmt.Sprintf("%s-%d", sys.name(), round+1)),
 		}
+		// A system that does not start has failed at every work of the round.
 		if err := t.start(ctx); err != nil {
 			for _, w := range r.works {
 				r.fail(w.name, sys, t.round, fmt.Errorf("start: %w\n%s", err, tailOfLogs(t.dir)))
@@ -143,6 +145,7 @@ func (t *turn) start(ctx context.Context) (err error) {
 	return err
 }
 
+// stop ends the system and removes its folder.
 func (t *turn) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 	defer cancel()
@@ -152,12 +155,14 @@ func (t *turn) stop(ctx context.Context) {
 	t.clear()
 }
 
+// clear removes the system's folder.
 func (t *turn) clear() {
 	if err := os.RemoveAll(t.dir); err != nil {
 		t.fail("stop", t.sys, t.round, err)
 	}
 }
 
+// fail keeps and prints a failure.
 func (r *runner) fail(work string, sys system, round int, err error) {
 	progress("round %d  %-13s %-8s failed: %v", round, sys.name(), work, err)
 	r.failures = append(r.failures, Failure{Work: work, System: sys.name(), Round: round, Error: err.Error()})

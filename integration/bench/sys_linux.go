@@ -14,6 +14,7 @@ func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
+// fdatasync syncs the data of a file, and of its metadata what is needed to read it.
 func fdatasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
 
 // flushAll has the kernel write what earlier measurements left to be written.

@@ -26,7 +26,7 @@ type sizes struct {
 // session is a running system and one client of it. Its methods may be called from one goroutine at
 // a time, except publishOne. close ends every process.
 type session interface {
-	// publishWays are the ways to publish as fast as possible, the best of which counts.
+	// publishWays are ways to publish as fast as possible. The best one counts.
 	publishWays() []string
 	// publish appends events in one of the ways until the quota is used up, and returns
 	// when all are acknowledged.

@@ -59,6 +59,7 @@ func chosenWorks(list string) ([]work, error) {
 	return some, nil
 }
 
+// measurePublish measures each way of publishing for some seconds, after a warm-up.
 func measurePublish(ctx context.Context, t *turn) error {
 	for _, way := range t.session.publishWays() {
 		if _, err := t.publish(ctx, way, lasting(t.scale.warm)); err != nil {
@@ -138,6 +139,7 @@ func (t *turn) holdsAll(ctx context.Context) error {
 	return err
 }
 
+// measureRead measures how fast a reader follows the log from its start.
 func measureRead(ctx context.Context, t *turn) error {
 	r, ok := t.session.(reader)
 	if !ok {
@@ -146,6 +148,7 @@ func measureRead(ctx context.Context, t *turn) error {
 	return t.timed(ctx, "read", r.readWays(), t.sizes.read, r.read)
 }
 
+// measureConsume measures how fast a durable consumer reads the log.
 func measureConsume(ctx context.Context, t *turn) error {
 	c, ok := t.session.(consumer)
 	if !ok {

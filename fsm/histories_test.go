@@ -140,9 +140,8 @@ func reload(t tb, m *Machine) {
 func become(m *Machine, s *state) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.progress.Lock()
-	defer m.progress.Unlock()
-	m.s, m.columns, m.applied = s, columnsCache{}, s.meta.Applied
+	m.s, m.columns = s, columnsCache{}
+	m.advance(s.meta.Applied)
 	m.log.Attach(m.db, s.meta.First, s.meta.Last)
 }
 

@@ -145,7 +145,7 @@ func (c *chainWatch) readOn(ctx context.Context) error {
 // unreported are the overdue runs that the log does not record yet, overdueAtOnce at most.
 func (c *chainWatch) unreported(late []stages.Overdue) (list []stages.Overdue) {
 	for _, o := range late {
-		if !c.service.Machine().ToldOverdue(o.Flow, o.CorrelationID, o.FromOffset, string(o.To)) {
+		if !c.service.Machine().OverdueReported(o.Flow, o.CorrelationID, o.FromOffset, string(o.To)) {
 			list = append(list, o)
 		}
 		if len(list) == overdueAtOnce {

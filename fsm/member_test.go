@@ -15,7 +15,7 @@ import (
 func TestAClusterStartsAtTheLevelOfItsOldestMember(t *testing.T) {
 	m := open(t, vfs.NewMem())
 	defer m.Close()
-	applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.Hello{ClusterID: "c", Members: []frame.Member{
+	applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.TermStart{ClusterID: "c", Members: []frame.Member{
 		{ID: "n1", FeatureLevel: frame.LevelDelivery}, {ID: "n2", FeatureLevel: frame.LevelBase}, {ID: "n3", FeatureLevel: frame.LevelLetters}}})))
 	if level := m.FeatureLevel(); level != frame.LevelBase {
 		t.Errorf("level %d", level)
@@ -85,7 +85,7 @@ func TestARecoveredClusterKnowsItsPredecessors(t *testing.T) {
 	for _, level := range []uint32{frame.LevelLetters, frame.LevelDelivery} {
 		m := open(t, vfs.NewMem())
 		defer m.Close()
-		applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.Hello{ClusterID: "c0", Members: []frame.Member{{ID: "n1", FeatureLevel: level}}})))
+		applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.TermStart{ClusterID: "c0", Members: []frame.Member{{ID: "n1", FeatureLevel: level}}})))
 		members := []ConfigMember{{ID: "n1", Addr: "a:1", Voter: true}}
 		var want []string
 		for i := range predecessorsKept + 3 {

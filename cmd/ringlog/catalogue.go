@@ -190,13 +190,10 @@ func readInput(sh *shell.Shell, name string) ([]byte, error) {
 	return raw, nil
 }
 
-// verdict is the cluster's judgement of one event.
+// verdict is the cluster's judgement of one event of the input.
 type verdict struct {
-	Row      int             `json:"row"` // from 1
-	Type     event.Type      `json:"type"`
-	Hash     string          `json:"hash,omitempty"`
-	Warnings []event.Warning `json:"warnings,omitempty"`
-	Error    *api.Error      `json:"error,omitempty"`
+	Row int `json:"row"` // from 1
+	api.Verdict
 }
 
 // words says in a line what publishing the event would do.

@@ -57,16 +57,6 @@ const (
 	maxRowError = 64 << 10 // of a row's error; the log keeps less
 )
 
-// letterRow is a row as POST /v1/dlq/import takes it.
-type letterRow struct {
-	ID         json.RawMessage `json:"id"`
-	Type       string          `json:"event_type"`
-	Data       json.RawMessage `json:"event_data"`
-	Error      string          `json:"error"`
-	CreatedAt  json.RawMessage `json:"created_at"`
-	RetryCount uint64          `json:"retry_count"`
-}
-
 // importedLetters counts the outcomes of an import. Known are rows that were imported before.
 type importedLetters struct {
 	Imported int  `json:"imported"`
@@ -82,7 +72,7 @@ type letterImport struct {
 	source string
 	sum    importedLetters
 	// rows are read and wait for the next request; bytes is their size.
-	rows  []letterRow
+	rows  []api.LetterRow
 	bytes int
 	bar   *progressbar.ProgressBar
 }
@@ -141,7 +131,7 @@ func (im *letterImport) read(ctx context.Context, in io.Reader) error {
 			continue
 		}
 		// A line that is no row is refused by itself.
-		var row letterRow
+		var row api.LetterRow
 		if err := json.Unmarshal(text, &row); err != nil {
 			im.refuse(fmt.Sprintf("line %d", number), &api.Error{Code: api.InvalidJSON, Message: err.Error()})
 			continue
@@ -180,19 +170,6 @@ func (im *letterImport) refuse(row string, why *api.Error) {
 // namedRows bounds the refused rows that are reported one by one.
 const namedRows = 20
 
-// importAnswer is what became of the rows of one request.
-type importAnswer struct {
-	Imported int          `json:"imported"`
-	Known    int          `json:"known"`
-	Refused  []refusedRow `json:"refused"`
-}
-
-// refusedRow is a row that cannot become a letter.
-type refusedRow struct {
-	ID    json.RawMessage `json:"id"`
-	Error *api.Error      `json:"error"`
-}
-
 // send imports the rows that were read.
 func (im *letterImport) send(ctx context.Context) error {
 	rows := im.rows
@@ -202,11 +179,11 @@ func (im *letterImport) send(ctx context.Context) error {
 
 // sendRows sends rows in one request or, if that is larger than the log takes, each half in its own.
 // A single row that is too large is refused, like any other that cannot be an event.
-func (im *letterImport) sendRows(ctx context.Context, rows []letterRow) error {
+func (im *letterImport) sendRows(ctx context.Context, rows []api.LetterRow) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	var answer importAnswer
+	var answer api.LettersImported
 	err := im.post(ctx, rows, &answer)
 	var refused *api.Error
 	switch {
@@ -218,7 +195,7 @@ func (im *letterImport) sendRows(ctx context.Context, rows []letterRow) error {
 		}
 		return im.sendRows(ctx, rows[half:])
 	case errors.As(err, &refused) && refused.Code == api.TooLarge:
-		answer.Refused = []refusedRow{{rows[0].ID, refused}}
+		answer.Refused = []api.RefusedRow{{ID: rows[0].ID, Error: refused}}
 	case err != nil:
 		return err
 	}
@@ -235,7 +212,7 @@ func (im *letterImport) sendRows(ctx context.Context, rows []letterRow) error {
 }
 
 // post sends one request.
-func (im *letterImport) post(ctx context.Context, rows []letterRow, answer *importAnswer) error {
+func (im *letterImport) post(ctx context.Context, rows []api.LetterRow, answer *api.LettersImported) error {
 	ctx, cancel := context.WithTimeout(ctx, im.sh.Timeout)
 	defer cancel()
 	in := map[string]any{"source": im.source, "rows": rows, "dry_run": im.sum.DryRun}

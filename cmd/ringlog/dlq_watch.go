@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
@@ -40,7 +41,7 @@ func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, tim
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	// The last summary that was printed; nil before the first one.
-	var before *letterTotals
+	var before *api.LetterSummary
 	for n := uint64(1); ; n++ {
 		now, err := fetchTotals(ctx, sh)
 		if ctx.Err() != nil {
@@ -70,11 +71,11 @@ func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, tim
 }
 
 // printWatch prints a summary with the changes since the one before.
-func printWatch(sh *shell.Shell, now letterTotals, before *letterTotals) error {
+func printWatch(sh *shell.Shell, now api.LetterSummary, before *api.LetterSummary) error {
 	if sh.JSON {
 		return sh.PrintLine(struct {
 			Time time.Time `json:"time"`
-			letterTotals
+			api.LetterSummary
 		}{time.Now().UTC(), now})
 	}
 	head := time.Now().Format(time.TimeOnly)

@@ -62,7 +62,7 @@ func (o *reactOptions) prepareGroup(ctx context.Context, sh *shell.Shell,
 	c *client.Client) (maxDeliver uint64, err error) {
 	spec := client.GroupSpec{Filter: o.filter, AckWait: o.ackWait, MaxDeliver: o.maxDeliver}
 	if o.from != nil {
-		spec.From = shell.ClientPosition(*o.from)
+		spec.From = *o.from
 	}
 	// A group of this run alone starts at the end, and holds nothing back for long.
 	if o.own {

@@ -191,7 +191,7 @@ func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Prin
 	if o.from != nil {
 		from = *o.from
 	}
-	options := client.TailOptions{From: shell.ClientPosition(from), Filter: o.filter, Limit: o.count,
+	options := client.TailOptions{From: from, Filter: o.filter, Limit: o.count,
 		NoFollow:    o.untilEnd,
 		Consistency: o.consistency, MinOffset: o.minOffset}
 	for ev, err := range c.Tail(ctx, options) {

@@ -29,7 +29,7 @@ func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.P
 	}
 	options := client.CursorOptions{Filter: o.filter, NoScanCommit: o.noCommit, UntilEnd: o.untilEnd}
 	if o.from != nil {
-		options.From = shell.ClientPosition(*o.from)
+		options.From = *o.from
 	}
 	t.cur, err = c.OpenCursor(ctx, o.cursor, options)
 	if err != nil {

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -96,16 +95,7 @@ func (b *bench) watchLog(ctx context.Context, leader string) (logState, error) {
 	if err != nil {
 		return logState{}, err
 	}
-	// The client does not know this field; the raw status has it.
-	var more struct {
-		Dedup struct {
-			Suppressed uint64 `json:"suppressed"`
-		} `json:"dedup"`
-	}
-	if err := json.Unmarshal(s.Raw, &more); err != nil {
-		return logState{}, fmt.Errorf("bench: status of %s: %w", leader, err)
-	}
-	return logState{leader: leader, lastOffset: s.LastOffset, suppressed: more.Dedup.Suppressed}, nil
+	return logState{leader: leader, lastOffset: s.LastOffset, suppressed: s.Dedup.Suppressed}, nil
 }
 
 // compareLogs refuses a cluster to which others published between two polls. What the cluster appends

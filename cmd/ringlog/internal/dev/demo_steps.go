@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"time"
 
@@ -200,19 +199,15 @@ func (t *tour) restart(ctx context.Context) (string, error) {
 
 // compact removes what the cursor has committed, and asks for an event before and after.
 func (t *tour) compact(ctx context.Context) (string, error) {
-	var done struct {
-		Removed uint64 `json:"removed"`
-		First   uint64 `json:"first"`
-	}
-	in := map[string]any{"before": t.after}
-	if err := t.client.Do(ctx, http.MethodPost, "/v1/compact", nil, in, &done); err != nil {
+	done, err := t.client.Compact(ctx, client.Compaction{Before: &t.after})
+	if err != nil {
 		return "", err
 	}
 	if done.Removed == 0 || done.First > t.after {
 		return "", fmt.Errorf("%d events removed, %d is the first kept", done.Removed, done.First)
 	}
 	// The last event removed is gone, and the first event that has to be kept is there.
-	_, err := t.client.Get(ctx, done.First-1)
+	_, err = t.client.Get(ctx, done.First-1)
 	if err == nil {
 		return "", fmt.Errorf("offset %d is still there", done.First-1)
 	}

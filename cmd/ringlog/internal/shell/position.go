@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/api"
-	"github.com/ringrift/ringlog/client"
 )
 
 // ParsePosition reads the position that a flag gives. Times without a zone are local.
@@ -33,24 +32,6 @@ func usageOf(err error) error {
 		return Usagef("%s\n%s", bad.Message, bad.Remedy)
 	}
 	return err
-}
-
-// ClientPosition is a position as the client takes it.
-func ClientPosition(p api.Position) client.Position {
-	switch p.Kind {
-	case api.AtStart:
-		return client.FromStart()
-	case api.AtEnd:
-		return client.FromEnd()
-	case api.AtOffset:
-		return client.FromOffset(p.Offset)
-	case api.AtLast:
-		return client.FromLast(p.Last)
-	case api.AtTime:
-		return client.FromTime(p.Time)
-	default:
-		return client.FromAge(p.Age)
-	}
 }
 
 // ParseOffset reads one offset.

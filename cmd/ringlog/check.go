@@ -81,7 +81,7 @@ func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (
 		}
 	}
 	state, words = judge(view, o)
-	// Nodes of two clusters behind one list of endpoints make every other figure meaningless.
+	// Nodes of two clusters in one list of endpoints make every other figure meaningless.
 	if found.mixed() != "" {
 		state, words = checkCritical, append([]string{found.mixed()}, words...)
 	}

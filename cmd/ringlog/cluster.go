@@ -60,7 +60,7 @@ func listMembers(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	return shell.EmitEach(sh, list.Members,
-		table.Row{"id", "role", "http", "raft", "healthy", "last contact", "behind"}, func(m api.Member) table.Row {
+		table.Row{"id", "role", "http", "raft", "healthy", "last contact", "lag"}, func(m api.Member) table.Row {
 			return table.Row{m.ID, memberRole(m, list.LeaderID), m.HTTP, m.Raft, yesNo(m.Healthy),
 				contactText(m.LastContactMs), m.TrailingEntries}
 		})

@@ -54,7 +54,7 @@ func printVerdict(sh *shell.Shell, leader clusterRow, now time.Time) error {
 	if len(followers) == 0 {
 		return nil
 	}
-	return sh.Table(table.Row{"follower", "is", "healthy", "behind", "last contact", "why"}, followers)
+	return sh.Table(table.Row{"follower", "is", "healthy", "lag", "last contact", "why"}, followers)
 }
 
 // toleranceText says how many voters may fail.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed" // the scripts below
 	"fmt"
 
 	"github.com/urfave/cli/v2"
@@ -10,35 +11,12 @@ import (
 
 // bashCompletion and zshCompletion ask the program itself what could follow, with the flag
 // that urfave/cli answers.
-const bashCompletion = `_ringlog() {
-  local cur="${COMP_WORDS[COMP_CWORD]}" words
-  if [[ "$cur" == -* ]]; then
-    words=$("${COMP_WORDS[@]:0:$COMP_CWORD}" "$cur" --generate-bash-completion 2>/dev/null)
-  else
-    words=$("${COMP_WORDS[@]:0:$COMP_CWORD}" --generate-bash-completion 2>/dev/null)
-  fi
-  COMPREPLY=($(compgen -W "$words" -- "$cur"))
-}
-complete -o bashdefault -o default -F _ringlog ringlog
-`
-
-const zshCompletion = `#compdef ringlog
-_ringlog() {
-  local -a opts
-  local cur="${words[-1]}"
-  if [[ "$cur" == -* ]]; then
-    opts=("${(@f)$(${words[@]:0:#words[@]-1} ${cur} --generate-bash-completion 2>/dev/null)}")
-  else
-    opts=("${(@f)$(${words[@]:0:#words[@]-1} --generate-bash-completion 2>/dev/null)}")
-  fi
-  if [[ -n "${opts[1]}" ]]; then
-    _describe 'values' opts
-  else
-    _files
-  fi
-}
-compdef _ringlog ringlog
-`
+var (
+	//go:embed completion.bash
+	bashCompletion string
+	//go:embed completion.zsh
+	zshCompletion string
+)
 
 func completionCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{

@@ -111,7 +111,7 @@ func listCursors(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	return shell.EmitEach(sh, list,
-		table.Row{"name", "committed", "lag", "behind", "kind", "generation", "filter", "gap"},
+		table.Row{"name", "committed", "lag", "lag time", "kind", "generation", "filter", "gap"},
 		func(c api.Cursor) table.Row {
 			return table.Row{c.Name, c.Committed, lagText(c), lagTime(c), cursorKind(c), c.Generation,
 				filterText(c.Filter), gapText(c)}
@@ -126,7 +126,7 @@ func cursorLag(ctx context.Context, sh *shell.Shell) error {
 	}
 	// Where only bounds are known, the upper one decides.
 	slices.SortStableFunc(list, func(a, b api.Cursor) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
-	return shell.EmitEach(sh, list, table.Row{"name", "lag", "behind", "stalled"}, func(c api.Cursor) table.Row {
+	return shell.EmitEach(sh, list, table.Row{"name", "lag", "lag time", "stalled"}, func(c api.Cursor) table.Row {
 		return table.Row{c.Name, lagText(c), lagTime(c), stallText(c)}
 	})
 }
@@ -329,7 +329,8 @@ func removeAt(ctx context.Context, sh *shell.Shell, path string, leave shell.Con
 		sh.Say("%s would be removed (committed offset %d, lag %s events)", c.Name, c.Committed, lagText(c))
 		return nil
 	}
-	if err := sh.Confirm(leave, "Remove the %s %q (committed offset %d)?", cursorKind(c), c.Name, c.Committed); err != nil {
+	const question = "Remove the %s %q (committed offset %d)?"
+	if err := sh.Confirm(leave, question, cursorKind(c), c.Name, c.Committed); err != nil {
 		return err
 	}
 	if err := sh.Call(ctx, http.MethodDelete, path, nil, nil, nil); err != nil {

@@ -85,7 +85,7 @@ func printWaited(sh *shell.Shell, w api.Wait) error {
 		for i, c := range w.Cursors {
 			rows[i] = table.Row{c.Name, c.Committed, c.Behind}
 		}
-		return sh.Table(table.Row{"name", "committed", "behind"}, rows)
+		return sh.Table(table.Row{"name", "committed", "lag"}, rows)
 	})
 	if err != nil || w.Reached {
 		return err

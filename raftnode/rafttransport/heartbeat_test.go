@@ -62,7 +62,7 @@ func TestAHeartbeatIsAnsweredWhileRaftIsHeldUp(t *testing.T) {
 
 	came := answer(t, n1)
 	if _, err := beat("n2", 3); err != nil {
-		t.Errorf("raft goes on: %v", err)
+		t.Errorf("raft continues: %v", err)
 	}
 	<-came
 }

@@ -17,28 +17,34 @@ const (
 
 // Definition is the catalogue's entry for one type. It must not be changed.
 type Definition struct {
-	Name              Type     `json:"name"`
-	Value             string   `json:"value"`
-	Status            string   `json:"status,omitempty"`
-	AliasOf           string   `json:"alias_of,omitempty"`
-	Category          string   `json:"category"`
-	Payload           []Field  `json:"payload"`
-	Emitters          []string `json:"emitters,omitempty"`    // file:line or component names, as documented
-	Subscribers       []string `json:"subscribers,omitempty"` // coordinators, modules or classes, as documented
+	// canonical, as in TRAINING_COMPLETED
+	Name Type `json:"name"`
+	// as it is hashed, as in training_completed
+	Value       string   `json:"value"`
+	Status      string   `json:"status,omitempty"`
+	AliasOf     string   `json:"alias_of,omitempty"`
+	Category    string   `json:"category"`
+	Payload     []Field  `json:"payload"`
+	Emitters    []string `json:"emitters,omitempty"`    // file:line or component names, as documented
+	Subscribers []string `json:"subscribers,omitempty"` // coordinators, modules or classes, as documented
+	// whether it crosses processes, nil where that is not documented
 	CrossProcess      *bool    `json:"cross_process,omitempty"`
 	CrossProcessBasis string   `json:"cross_process_basis,omitempty"`
 	Impact            string   `json:"impact,omitempty"`
 	Documents         []string `json:"documents,omitempty"`
 
+	// by name, made by index
 	fields map[string]fieldType
 }
 
 // Field is one documented payload field. No field is required.
 type Field struct {
-	Name   string `json:"name"`
-	Type   string `json:"type"` // any, string, path, integer, number, boolean or timestamp
+	Name string `json:"name"`
+	Type string `json:"type"` // any, string, path, integer, number, boolean or timestamp
+	// where it is documented
 	Source string `json:"source,omitempty"`
-	InBoth bool   `json:"in_both,omitempty"`
+	// two lists of the documents have it
+	InBoth bool `json:"in_both,omitempty"`
 }
 
 // fieldType is the type of a documented payload field.
@@ -60,6 +66,7 @@ func fieldTypes() []string {
 }
 
 // index prepares the lookups. The definition must not change afterwards.
+// Lookups happen for each member of each payload, so that they are prepared once.
 func (d *Definition) index() {
 	d.fields = make(map[string]fieldType, len(d.Payload))
 	for _, f := range d.Payload {
@@ -138,6 +145,7 @@ func (d *Definition) JSONSchema() []byte {
 		Type        []string `json:"type,omitempty"`
 		Description string   `json:"description,omitempty"`
 	}
+	// encoding/json prints a map sorted by key, so that the schema is the same each time.
 	properties := map[string]property{}
 	for _, f := range d.Payload {
 		p := property{Type: f.fieldType().jsonTypes()}

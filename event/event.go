@@ -30,16 +30,19 @@ type Type string
 
 // Event is one event, before or after the log has given it its place.
 type Event struct {
+	// what happened:
 	Type    Type            // canonical after Policy.Normalize; before, any spelling that Catalogue.Resolve knows
 	Value   string          // "" is the default: the built-in type's value, else the lower-cased Type
 	Payload json.RawMessage // a JSON object; canonical once Policy.Normalize has run
 
+	// who and what it is about, all optional:
 	Source        string
 	Key           string
 	CorrelationID string
 	CausationID   string
 	DedupID       string
 
+	// how it was sent and is to be treated:
 	Original string    // the name it was sent with, if an alias changed its meaning
 	Foreign  bool      // a reserved type stored for a client, not emitted by the cluster
 	NoDedup  bool      // append it even if the same content was accepted within the dedup window
@@ -57,6 +60,7 @@ type Event struct {
 
 // SameForm reports whether normalizing an event changed nothing that is stored. sent is a copy from before that shares
 // the payload: a payload at the same address was canonical already, so its bytes need no comparison.
+// A block that a client encoded is stored as it came if all its events are in the form already.
 func (e *Event) SameForm(sent *Event) bool {
 	return e.Type == sent.Type && e.Value == sent.Value && e.CorrelationID == sent.CorrelationID &&
 		e.Original == sent.Original && e.Foreign == sent.Foreign &&

@@ -11,6 +11,7 @@ import (
 )
 
 // ReservedPolicy decides about events of the types that only the cluster emits.
+// A cluster refuses them unless the setting catalogue.reserved says otherwise.
 type ReservedPolicy uint8
 
 // The reserved policies.
@@ -21,11 +22,14 @@ const (
 )
 
 // Policy is the gate every incoming event passes. It is safe for concurrent use once set up.
+// Two policies that are equal decide alike, so that it can be compared with ==.
 type Policy struct {
 	Catalogue *Catalogue // nil means Builtin
 	Strict    bool       // refuse unknown types
-	Reserved  ReservedPolicy
-	Limits    Limits
+	// how reserved types are treated
+	Reserved ReservedPolicy
+	// zero fields take their defaults
+	Limits Limits
 }
 
 // Reasons of a Warning.
@@ -78,6 +82,7 @@ func (p *Policy) normalize(e *Event, before *outlines, quiet bool) (
 		return known, 0, nil, err
 	}
 	// The payload, compared with the catalogue on the way.
+	// Quiet checks compute the shape, others the warnings.
 	check := fieldCheck{def: known.Definition, quiet: quiet, shape: noMembers}
 	var like *canon.Outline
 	if before != nil {
@@ -105,6 +110,7 @@ func (p *Policy) normalize(e *Event, before *outlines, quiet bool) (
 
 // envelope is normalize for everything except the payload.
 func (p *Policy) envelope(e *Event, lim Limits, quiet bool) (known Resolved, warnings []Warning, err error) {
+	// New could not marshal the payload; that is reported here, where errors are expected.
 	if e.err != nil {
 		return known, nil, fieldError(ReasonInvalidPayload, "payload", "%v", e.err)
 	}
@@ -128,6 +134,7 @@ func (p *Policy) resolve(e *Event, lim Limits, quiet bool) (Resolved, []Warning,
 			return Resolved{}, nil, err
 		}
 	}
+	// The resolved name decides: a spelling cannot get around it.
 	if err := p.checkReserved(e, r.Type); err != nil {
 		return r, nil, err
 	}
@@ -231,6 +238,7 @@ func (p *Policy) checkValue(value string, r Resolved) error {
 	if value == "" || value == r.Value {
 		return nil
 	}
+	// Any spelling of the type will do, since the stored value is the catalogue's.
 	if other, _ := p.catalogue().Resolve(value); other.Type == r.Type {
 		return nil
 	}
@@ -293,6 +301,7 @@ func canonicalizeEvent(e *Event, check *fieldCheck, like *canon.Outline, lim Lim
 		return nil
 	}
 	// Otherwise rewrite it, drop what was checked so far, and check the members of the result.
+	// The result is in memory of its own.
 	out, err := canon.Rewrite(e.Payload, lim.Depth, lim.EventBytes)
 	if err != nil {
 		return err

@@ -17,6 +17,8 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// clientsCommand is clients: what processes have registered, which is what they report of themselves. A process
+// that is killed stays listed until its registration expires.
 func clientsCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "clients", Usage: "list registered clients and their subscriptions",
@@ -36,6 +38,7 @@ func clientsCommand(sh *shell.Shell) *cli.Command {
 // listedSubscription is a row: a subscription and its client.
 type listedSubscription struct {
 	api.Subscription
+	// which reported the subscription
 	of api.Client
 }
 
@@ -88,6 +91,7 @@ func fetchClients(ctx context.Context, sh *shell.Shell) (all []api.Client, err e
 // listensTo prints the filter and the condition of a subscription.
 func listensTo(s api.Subscription) string {
 	var parts []string
+	// A subscription with neither gets all events, which filterText says.
 	if !s.Filter.Empty() || s.Where == "" {
 		parts = append(parts, filterText(s.Filter))
 	}
@@ -141,6 +145,7 @@ func timeoutsText(byClient map[string]map[string]float64) string {
 			n++
 		}
 	}
+	// One limit for all handlers is printed once.
 	switch {
 	case n == 0:
 		return "none registered"

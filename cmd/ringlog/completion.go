@@ -18,12 +18,15 @@ var (
 	zshCompletion string
 )
 
+// completionCommand is completion. It prints a script and changes nothing: people source it, or put it where their
+// shell looks for it.
 func completionCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "completion", Usage: "print a shell's completion script", ArgsUsage: "bash|zsh|fish",
 		Description: "bash:  source <(ringlog completion bash)\nzsh:   source <(ringlog completion zsh)\nfish:  " +
 			"ringlog completion fish | source",
 		Action: shell.Args(1, "bash, zsh or fish", func(c *cli.Context) error {
+			// The script is for the program as it is now, flags and verbs are asked for at run time.
 			script, err := completionScript(c.App, c.Args().First())
 			if err != nil {
 				return err
@@ -36,6 +39,7 @@ func completionCommand(sh *shell.Shell) *cli.Command {
 
 // completionScript is the script for a shell.
 func completionScript(app *cli.App, name string) (string, error) {
+	// fish has no way to ask the program, so its script has all verbs and flags.
 	switch name {
 	case "bash":
 		return bashCompletion, nil

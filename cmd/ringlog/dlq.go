@@ -65,6 +65,7 @@ func letterFilterOf(c *cli.Context) client.LetterFilter {
 		State: c.String("state")}
 }
 
+// listLettersCommand is dlq ls. It prints the oldest letters first, as they were added.
 func listLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "ls", Aliases: []string{"list"}, Usage: "list letters, the oldest first",
@@ -79,6 +80,7 @@ func listLettersCommand(sh *shell.Shell) *cli.Command {
 }
 
 // fetchTotals asks for the summary.
+// All numbers are of one moment: the answering node counts them at once.
 func fetchTotals(ctx context.Context, sh *shell.Shell) (t api.LetterSummary, err error) {
 	return t, sh.Fetch(ctx, "/v1/dlq", &t)
 }
@@ -97,6 +99,7 @@ func printTotals(sh *shell.Shell, t api.LetterSummary) error {
 	err := sh.Facts("letters", t.Count, "dead", t.Dead, "redriven",
 		fmt.Sprintf("%d, on their way to their cursors", t.Redriven),
 		"bytes", fmt.Sprintf("%d of %d", t.Bytes, t.MaxBytes), "oldest", oldestText(t), "ever", t.Ever)
+	// Without letters there is nothing to count by cursor and type.
 	if err != nil || t.Count == 0 {
 		return err
 	}
@@ -119,6 +122,7 @@ func countRows(what string, counts map[string]int) (rows []table.Row) {
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})
+	// Imported letters have no cursor.
 	for _, name := range names {
 		rows = append(rows, table.Row{what, cmp.Or(name, "(none)"), counts[name]})
 	}
@@ -131,6 +135,7 @@ func countLetters(ctx context.Context, sh *shell.Shell) error {
 	if err != nil {
 		return err
 	}
+	// A number alone on its line, for scripts.
 	return sh.Emit(map[string]uint64{"count": t.Count}, func() error {
 		_, err := fmt.Fprintln(sh.Out, t.Count)
 		return err
@@ -140,6 +145,7 @@ func countLetters(ctx context.Context, sh *shell.Shell) error {
 // listLetters prints letters page by page, up to a limit.
 func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, limit uint64) error {
 	var list []client.Letter
+	// Pages are read one after the other, and reading ends with the limit.
 	more := false
 	f.Consistency = sh.Consistency()
 	err := sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
@@ -174,6 +180,7 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 
 // firstLine returns the first line of a text, cut to n characters, or - if it is empty.
 func firstLine(text string, n int) string {
+	// Characters, not bytes, are counted: columns are for people.
 	line, _, _ := strings.Cut(text, "\n")
 	if runes := []rune(line); len(runes) > n {
 		line = string(runes[:n]) + "…"
@@ -233,6 +240,7 @@ func lineageText(offsets []uint64) string {
 }
 
 // letterErrors prints the errors that letters have in common.
+// The node groups them: by the first line of the error, with # for numbers.
 func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) error {
 	var answer struct {
 		Errors []api.LetterErrors `json:"errors"`

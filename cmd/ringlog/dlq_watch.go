@@ -14,6 +14,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// watchLettersCommand is dlq watch, for a screen on the wall. A program reads one summary a line with -o json.
 func watchLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "watch", Usage: "print the summary periodically, until Ctrl-C",
@@ -56,6 +57,7 @@ func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, tim
 			sh.Say("%s %s", time.Now().Format(time.TimeOnly), shell.Brief(err))
 			err = nil
 		}
+		// Nobody reads any more, or all summaries that were asked for are printed.
 		if errors.Is(err, syscall.EPIPE) || (err == nil && n == times) {
 			return nil
 		}
@@ -78,6 +80,7 @@ func printWatch(sh *shell.Shell, now api.LetterSummary, before *api.LetterSummar
 			api.LetterSummary
 		}{time.Now().UTC(), now})
 	}
+	// What has come in since the summary before is what people look for.
 	head := time.Now().Format(time.TimeOnly)
 	if before != nil {
 		head += fmt.Sprintf("  %+d letters since the last summary, %d new", int64(now.Count)-int64(before.Count),

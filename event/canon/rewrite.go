@@ -53,6 +53,7 @@ func (r *Rewriter) keyOf(m member) []byte { return r.keys[m.keyStart:m.keyEnd] }
 
 // Payload reads an object and returns its canonical form, in memory of its own.
 func (r *Rewriter) Payload() ([]byte, *Error) {
+	// The kind is noted before the value is read, for the error below.
 	start, kind := r.Pos, r.Kind()
 	r.reserve()
 	if err := r.value(); err != nil {
@@ -75,6 +76,7 @@ func (r *Rewriter) Payload() ([]byte, *Error) {
 
 // Skip reads a value and checks it like one that is kept.
 func (r *Rewriter) Skip() *Error {
+	// What is printed is dropped; reading checks syntax, depth and size all the same.
 	r.out = r.out[:0]
 	return r.value()
 }
@@ -122,6 +124,7 @@ func (r *Rewriter) value() *Error {
 }
 
 // nested reads an object or an array one level deeper.
+// depth stays raised after an error, which ends the reading in any case.
 func (r *Rewriter) nested(read func() *Error) *Error {
 	r.depth++
 	if r.depth > r.MaxDepth {
@@ -134,6 +137,7 @@ func (r *Rewriter) nested(read func() *Error) *Error {
 
 // array reads an array and appends its canonical form: elements separated by a comma and a space.
 func (r *Rewriter) array() *Error {
+	// The canonical form has a space after each comma.
 	r.out = append(r.out, '[')
 	err := r.Elements(func(i int) *Error {
 		if i > 0 {

@@ -20,6 +20,7 @@ const listFile = "payloads_gen_test.go"
 
 // generate returns one Go file for each category, by file name, and listFile.
 func generate(c *event.Catalogue) (map[string][]byte, error) {
+	// Sorted by name, so that the files are the same in each run.
 	formers := map[event.Type][]string{}
 	for _, alias := range slices.Sorted(maps.Keys(c.Aliases())) {
 		formers[c.Aliases()[alias]] = append(formers[c.Aliases()[alias]], alias)
@@ -84,6 +85,7 @@ type payloadType struct {
 	formers []string // former names of the type
 }
 
+// payloadField is one field as it is printed: name in JSON, name and type in Go, and a comment or "".
 type payloadField struct {
 	name, goName, goType, note string
 }
@@ -146,6 +148,7 @@ func fieldOf(f event.Field) (payloadField, error) {
 // print prints the struct and its method.
 func (t *payloadType) print(b *bytes.Buffer) {
 	t.comment(b)
+	// gofmt, which runs over the whole file later, aligns the fields.
 	fmt.Fprintf(b, "type %s struct {\n", t.name)
 	for _, f := range t.fields {
 		fmt.Fprintf(b, "%s %s `json:\"%s,omitzero\"`", f.goName, f.goType, f.name)

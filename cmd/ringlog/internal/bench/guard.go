@@ -72,6 +72,7 @@ func (b *bench) requireStill(ctx context.Context) error {
 }
 
 // logState is the part of a leader's status that changes when clients publish.
+// Two of them show whether anybody published in between.
 type logState struct {
 	leader     string // its URL
 	lastOffset uint64
@@ -124,6 +125,7 @@ func (b *bench) compareLogs(ctx context.Context, before, now logState, between t
 // foreignEvents returns those events that o reads, that clients published and that match.
 func (b *bench) foreignEvents(ctx context.Context, o client.TailOptions,
 	match func(event.Event) bool) (list []event.Event, err error) {
+	// A gap is trimmed events, of which nothing is known.
 	for ev, err := range b.client.Tail(ctx, o) {
 		var gap *client.GapError
 		switch {
@@ -152,6 +154,7 @@ func (b *bench) clusterName() string { return strings.Join(b.sh.Endpoints, ",") 
 // requireRoom refuses, before anything is published, requests that the cluster would
 // not take. It leaves room for what an event has beside its payload.
 func (b *bench) requireRoom(ctx context.Context) error {
+	// Names, keys and ids of an event, and its place in the request.
 	const beside = 256
 	settings, err := b.client.Settings(ctx)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 // ParsePosition reads the position that a flag gives. Times without a zone are local.
 func ParsePosition(flag, text string) (api.Position, error) {
+	// Errors name the flag as people type it.
 	p, err := api.ParsePosition("--"+flag, text, time.Local)
 	if err == nil && p.Kind == api.AtDefault {
 		return p, Usagef("--%s is empty\nuse %s", flag, api.PositionForms)

@@ -11,10 +11,12 @@ import (
 
 // components maps the spellings of a component (class, module file, place in a file) to one name: the coordinator's,
 // else the module's, else the spelling itself.
+// Documents, logs and cursors spell the same component in different ways; the audit needs one name for each.
 type components struct {
-	known    map[string]string   // class or name to name
-	modules  map[string]string   // module to name: task_coordinator.py is not the coordinator of that name
-	spelt    map[string][]string // name to the spellings seen
+	known   map[string]string   // class or name to name
+	modules map[string]string   // module to name: task_coordinator.py is not the coordinator of that name
+	spelt   map[string][]string // name to the spellings seen
+	// the coordinators by name
 	registry map[string]event.Coordinator
 }
 
@@ -46,6 +48,7 @@ func newComponents(d *Declarations) components {
 
 // canonical returns the name of a component, and remembers the spelling.
 func (c components) canonical(written string) string {
+	// Spellings are reported as drift.
 	name, spelt := c.look(written)
 	if !slices.Contains(c.spelt[name], spelt) {
 		c.spelt[name] = append(c.spelt[name], spelt)
@@ -55,6 +58,7 @@ func (c components) canonical(written string) string {
 
 // look returns the name of a component and its spelling, without the directory and the line of a place.
 func (c components) look(written string) (name, spelt string) {
+	// A place in a file names the module, whatever class it holds.
 	if module := moduleOf(written); module != "" {
 		return cmp.Or(c.modules[module], c.known[module], module), module + ".py"
 	}
@@ -64,6 +68,7 @@ func (c components) look(written string) (name, spelt string) {
 // moduleOf returns the module in app/coordination/event_router.py:17 or cluster/sync.py (re-export), "" if there is
 // none.
 func moduleOf(written string) string {
+	// A note in parentheses may follow the file, and a line number its name.
 	file, _, _ := strings.Cut(written, " ")
 	file, _, _ = strings.Cut(path.Base(file), ":")
 	module, isFile := strings.CutSuffix(file, ".py")

@@ -11,6 +11,8 @@ import (
 )
 
 // Drift is one thing under several names.
+// None of them is an error: the catalogue resolves all spellings. But a reader of one document does not find the thing
+// in another one.
 type Drift struct {
 	Kind   string   `json:"kind"`             // one of the Drift constants
 	Names  []string `json:"names"`            // the spellings, the recommended one first if there is one
@@ -31,6 +33,7 @@ const (
 
 // drift collects all kinds, sorted.
 func (b *book) drift() []Drift {
+	// Each kind finds its own, and none of another's.
 	list := slices.Concat(
 		b.valueDrift(), b.aliasDrift(), b.writtenDrift(), b.spellingDrift(), b.componentDrift(),
 		fieldDrift(b.declared.Types))
@@ -66,6 +69,7 @@ func (b *book) aliasDrift() (list []Drift) {
 		if d.Status != event.StatusAlias {
 			continue
 		}
+		// An alias always resolves: the catalogue has it.
 		r, _ := b.declared.Spellings.Resolve(string(d.Name))
 		one := Drift{
 			Kind:   DriftAlias,
@@ -134,6 +138,7 @@ func isPattern(s string) bool { return strings.ContainsAny(s, "*?") }
 
 // spellingDrift finds names whose words have the same stems.
 func (b *book) spellingDrift() (list []Drift) {
+	// Names with equal stems are candidates: TRAINING_COMPLETE and TRAINING_COMPLETED.
 	same := map[string][]string{}
 	for name, e := range b.entries {
 		if e.Class != Alias || b.isNamesake(e) {
@@ -165,6 +170,7 @@ func (b *book) isNamesake(e *Entry) bool {
 
 // stems returns the words of a name without their endings.
 func stems(name string) []string {
+	// This is no linguistics: it finds what differs in one ending.
 	words := strings.Split(strings.ToUpper(name), "_")
 	// One ending is cut from each word, unless fewer than four letters would be left.
 	for i, w := range words {
@@ -202,6 +208,7 @@ func (b *book) componentDrift() (list []Drift) {
 // longer returns the only module whose name begins with the words of a class, "" if there is none or more than one.
 // Classes of one word are too unspecific.
 func (b *book) longer(class string) (found string) {
+	// A name that is no class equals its own snake form.
 	prefix := snake(class)
 	if prefix == class || strings.Count(prefix, "_") == 0 || strings.Contains(class, " ") {
 		return ""

@@ -11,6 +11,7 @@ import (
 )
 
 // Verdict is what the declarations say about a finding.
+// The recorded findings are themselves a document: they may be out of date, or have been wrong.
 type Verdict string
 
 // The verdicts.
@@ -38,11 +39,12 @@ func FindingKinds() []string {
 
 // Finding is a finding that the platform's own audit recorded, with the verdict of the declarations.
 type Finding struct {
-	Kind     string   `json:"kind"`
-	Subject  string   `json:"subject"`            // the event, or the coordinator
-	Severity string   `json:"severity,omitempty"` // as recorded; the impact of an unmapped event
-	Says     string   `json:"says"`               // what was recorded, in words
-	Verdict  Verdict  `json:"verdict"`
+	Kind     string  `json:"kind"`
+	Subject  string  `json:"subject"`            // the event, or the coordinator
+	Severity string  `json:"severity,omitempty"` // as recorded; the impact of an unmapped event
+	Says     string  `json:"says"`               // what was recorded, in words
+	Verdict  Verdict `json:"verdict"`
+	// in words, for people
 	Because  string   `json:"because"`
 	Evidence []string `json:"evidence,omitempty"` // the declarations that support the verdict
 	// Now is the event's class with the evidence of the running cluster, which the verdict does not depend on.
@@ -66,6 +68,7 @@ type Recorded struct {
 }
 
 // RecordedIn returns the recorded findings of a catalogue.
+// A count is judged for each coordinator, and the table of unmapped events row by row.
 func RecordedIn(c *event.Catalogue) Recorded {
 	r := Recorded{Orphans: c.Wiring().OrphanEvents, Dead: c.Wiring().DeadSubscriptions, Counts: c.Coordinators()}
 	for _, d := range c.Definitions() {
@@ -105,6 +108,7 @@ func (c *Computed) entry(name event.Type) *Entry {
 
 // judgeOrphan checks that an event is emitted and that nobody subscribes to it.
 func (c *Computed) judgeOrphan(o event.OrphanEvent) Finding {
+	// Evidence of a running cluster is left out: the finding was about the declarations.
 	e := c.entry(o.Event)
 	f := Finding{Kind: FindingOrphan, Subject: string(o.Event), Severity: o.Severity, Verdict: NotDerivable,
 		Says: fmt.Sprintf("%s emits it and nobody subscribes", o.Emitter)}
@@ -131,6 +135,7 @@ func (c *Computed) judgeOrphan(o event.OrphanEvent) Finding {
 
 // judgeDead checks that an event is subscribed to and that nobody emits it.
 func (c *Computed) judgeDead(d event.DeadSubscription) Finding {
+	// The reverse of judgeOrphan.
 	e := c.entry(d.Event)
 	f := Finding{Kind: FindingDead, Subject: string(d.Event), Severity: d.Severity, Verdict: NotDerivable,
 		Says: fmt.Sprintf("%s subscribes to it and nobody emits it", d.Subscriber)}
@@ -218,6 +223,7 @@ func (c *Computed) subscriptions(coordinator string) (listed, others, matched []
 			matched = append(matched, string(name))
 		}
 	}
+	// The entries come from a map.
 	slices.Sort(others)
 	return listed, others, matched
 }

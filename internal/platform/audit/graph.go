@@ -11,9 +11,11 @@ import (
 // graph is a report as a picture: edges lead from components to the events that they emit, and from events to the
 // components that subscribe.
 type graph struct {
+	// their ids are c1, c2 and so on, in this order
 	components []string
-	events     []Entry
-	edges      []edge
+	// those with a wire, or all if none has one
+	events []Entry
+	edges  []edge
 }
 
 // edge is an arrow of the graph.
@@ -48,6 +50,7 @@ func (r *Report) graph() *graph {
 			g.add(seen, edge{from: eventID(e.Name), to: id(w.Component), loose: w.Pattern != ""})
 		}
 	}
+	// An empty picture would look like a failure.
 	if len(g.events) == 0 {
 		g.events = r.Types
 	}
@@ -98,6 +101,7 @@ func colour(c Class) string {
 
 // dot writes the graph for Graphviz.
 func (g *graph) dot(w io.Writer) {
+	// From left to right: emitters, events, subscribers.
 	fmt.Fprint(w, "digraph wiring {\n  rankdir=LR;\n  node [fontname=\"sans-serif\"];\n")
 	// Components have the ids that graph gave them: c1, c2 and so on, in this order.
 	for i, name := range g.components {

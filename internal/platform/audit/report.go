@@ -10,6 +10,7 @@ import (
 )
 
 // Class is the result of the audit for a name. Every name is in exactly one class.
+// Connected is the only one that needs no attention.
 type Class string
 
 // The classes.
@@ -64,8 +65,10 @@ type book struct {
 	declared *Declarations
 	names    components
 	entries  map[event.Type]*Entry
+	// subscriptions to everything
 	catchAll []string
-	spelt    []spelling
+	// for the drift
+	spelt []spelling
 }
 
 // spelling is a use of a type under a name that is not the type's.
@@ -87,6 +90,7 @@ func Run(c *event.Catalogue, e Evidence) *Report {
 	r.Scope = e.Scope
 	r.Scope.Subscriptions = len(e.Subscriptions)
 	// The findings, by declarations alone.
+	// The built-in catalogue, and not c: what was registered later is no part of what was recorded.
 	alone := Compute(Declared(event.Builtin()))
 	r.Findings = Judge(alone, RecordedIn(event.Builtin()))
 	r.addNow()
@@ -95,6 +99,7 @@ func Run(c *event.Catalogue, e Evidence) *Report {
 }
 
 // Computed is the classification of every name by declarations alone.
+// Findings are judged by it, whatever a running cluster shows.
 type Computed struct {
 	declared *Declarations
 	names    components
@@ -144,6 +149,7 @@ func newBook(d *Declarations) *book {
 
 // entry returns the entry of a name, a new one if no document has the name.
 func (b *book) entry(name event.Type) *Entry {
+	// A wire or a subscription may be the only place that has the name.
 	e := b.entries[name]
 	if e == nil {
 		e = &Entry{Name: name, Reserved: event.IsReserved(name)}
@@ -262,6 +268,7 @@ func (b *book) classify() {
 
 // classOf returns the class of a name by its status and its wires.
 func classOf(e *Entry) Class {
+	// Only wires that count are in these two lists.
 	emitted, heard := len(e.Emitters) > 0, len(e.Subscribers) > 0
 	// Names that are no types have their class by status, whatever their wires.
 	switch {
@@ -309,6 +316,7 @@ func (b *book) report() *Report {
 	for _, c := range Classes() {
 		r.Totals[c] = 0
 	}
+	// By name, so that two reports of the same input are equal.
 	for _, name := range slices.Sorted(maps.Keys(b.entries)) {
 		r.Types = append(r.Types, *b.entries[name])
 		r.Totals[b.entries[name].Class]++

@@ -26,6 +26,7 @@ type Component struct {
 }
 
 // Layer is a layer of the registry.
+// Types are counted once a layer, so that the sums of layers may exceed the number of types.
 type Layer struct {
 	Layer        int    `json:"layer"`
 	Name         string `json:"name"`
@@ -45,6 +46,7 @@ type Category struct {
 // components returns the coordinators in the order of the registry, then all others that emit or subscribe, by name.
 func (b *book) components(types []Entry) []Component {
 	var list []Component
+	// The place of a component in list.
 	index := map[string]int{}
 	for _, c := range b.declared.Coordinators {
 		index[c.Name] = len(list)
@@ -160,6 +162,7 @@ func layersOf(registry []event.Coordinator, types []Entry) []Layer {
 
 // categoriesOf counts the names of each category by class.
 func categoriesOf(types []Entry) []Category {
+	// A name that is no type of the catalogue has no category.
 	found := map[string]map[Class]int{}
 	for _, e := range types {
 		if found[e.Category] == nil {

@@ -15,6 +15,7 @@ import (
 type Format string
 
 // The formats.
+// The first two are of the report, the last two of the graph of who emits what.
 const (
 	Text    Format = "text"    // for people
 	JSON    Format = "json"    // a Report, on one line
@@ -62,6 +63,7 @@ func (r *Report) Write(w io.Writer, f Format) error {
 }
 
 // page prints sections of aligned columns.
+// Cells are aligned within a section; the sections are independent.
 type page struct {
 	out *tabwriter.Writer
 }
@@ -89,6 +91,7 @@ func (p page) section(title, header string, rows [][]any) {
 
 // writeText writes the report for people: totals, a section for each class, and what spans classes.
 func (r *Report) writeText(w io.Writer) error {
+	// An empty last cell leaves spaces at the end of its line.
 	trimmed := &trimmer{w: w}
 	p := page{tabwriter.NewWriter(trimmed, 0, 0, 2, ' ', 0)}
 	fmt.Fprintln(p.out, r.scopeWords())
@@ -191,6 +194,7 @@ func (e Entry) label() string {
 
 // wiresText prints each component once, with all sources of its wires.
 func wiresText(list []Wire) string {
+	// A component may be wired to the event in several ways.
 	var names []string
 	how := map[string][]string{}
 	for _, w := range list {
@@ -303,6 +307,7 @@ type trimmer struct {
 
 // Write implements io.Writer.
 func (t *trimmer) Write(b []byte) (int, error) {
+	// The last line is kept until its newline has come.
 	t.line = append(t.line, b...)
 	for {
 		// Whole lines only: what follows spaces at the end of the buffer is not known yet.

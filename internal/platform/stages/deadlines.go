@@ -14,6 +14,7 @@ import (
 )
 
 // Deadlines are the longest times that edges of flows may take. An edge without one is never late.
+// They come from a setting of the cluster, or from a file for one question.
 type Deadlines map[edgeOf]time.Duration
 
 // edgeOf is an edge by its flow and ends, whose types have their canonical names.
@@ -42,6 +43,7 @@ func (d Deadlines) Texts() []string {
 
 // ParseDeadlines reads deadlines in the form FLOW:CAUSE->EFFECT=DURATION, with types in any spelling. The error wraps
 // ErrDeadline.
+// Queries of the HTTP interface have such texts.
 func ParseDeadlines(c *event.Catalogue, texts []string) (Deadlines, error) {
 	d := Deadlines{}
 	for _, text := range texts {
@@ -61,6 +63,7 @@ func ParseDeadlines(c *event.Catalogue, texts []string) (Deadlines, error) {
 // wraps ErrDeadline, or an *event.Error if the file is not JSON.
 func ReadDeadlines(c *event.Catalogue, file []byte) (Deadlines, error) {
 	// The canonical form has no duplicate keys; encoding/json would keep the last one.
+	// A duplicate would silently count or not count, depending on the order.
 	canonical, err := event.Canonicalize(file, event.Limits{EventBytes: math.MaxInt, NameBytes: math.MaxInt})
 	if err != nil {
 		return nil, fmt.Errorf("stages: deadlines: %w", err)
@@ -83,6 +86,7 @@ func ReadDeadlines(c *event.Catalogue, file []byte) (Deadlines, error) {
 
 // set adds one deadline; flow, edge and text are as written.
 func (d Deadlines) set(c *event.Catalogue, flow, edge, text string) error {
+	// A deadline of what does not exist is a typing error: it would never be late.
 	f, err := FindFlow(c.Flows(), flow)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDeadline, err)

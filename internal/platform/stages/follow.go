@@ -13,13 +13,15 @@ type Options struct {
 	Now       time.Time // the time that deadlines are compared with
 	Flow      string    // only this flow, even if the chain has no stage of it
 	Deadlines Deadlines
-	Scope     Scope
+	// copied into the chain
+	Scope Scope
 }
 
 // Follow computes the progress of a run from its events, which are in the order of the log. It keeps events and sets
 // their AfterSeconds.
 func Follow(flows []event.Flow, correlationID string, events []Event, o Options) Chain {
 	c := Chain{CorrelationID: correlationID, Now: o.Now, Events: events, Flows: []Run{}, Scope: o.Scope}
+	// Times are those at which the log appended the events, which its order follows.
 	for i := range events {
 		if i > 0 {
 			events[i].AfterSeconds = events[i].At.Sub(events[i-1].At).Seconds()
@@ -42,6 +44,7 @@ func Follow(flows []event.Flow, correlationID string, events []Event, o Options)
 // sum fills in what depends on all flows together.
 func (c *Chain) sum(chosen []event.Flow) {
 	// Overdue edges, and whether any flow begins with its first stage.
+	// A chain that begins in the middle of all its flows has lost its beginning, if anything was trimmed.
 	begun := false
 	for _, r := range c.Flows {
 		begun = begun || slices.ContainsFunc(r.Starts, func(s Start) bool { return s.First })
@@ -110,6 +113,7 @@ func choose(flows []event.Flow, events []Event, only string) (chosen []event.Flo
 
 // causesOf resolves causation ids: it returns for each event the index of its cause, or -1. A cause is always earlier.
 func causesOf(events []Event) []int {
+	// The newest event of a name counts: ids may be used again.
 	named := map[string]int{}
 	causes := make([]int, len(events))
 	for i, e := range events {

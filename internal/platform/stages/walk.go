@@ -9,6 +9,8 @@ import (
 )
 
 // walk goes once through the events of a chain along one flow.
+// Events arrive in the order of the log. Each is matched with the newest earlier event of each stage that leads to it,
+// or with the cause that it names.
 type walk struct {
 	flow   event.Flow
 	notes  map[int]event.FlowNote // by edge
@@ -21,6 +23,7 @@ type walk struct {
 }
 
 // use is an edge out of one event.
+// Taking an edge from the same event a second time makes it Again.
 type use struct{ event, edge int }
 
 // newWalk returns a walk before its first event.
@@ -46,6 +49,7 @@ func newWalk(f event.Flow, events []Event, causes []int) *walk {
 // run goes through the events and returns what happened and what is missing.
 func (w *walk) run(o *Options) Run {
 	for i, e := range w.events {
+		// An event that is no stage of the flow does not move it.
 		if isStage(w.flow, e.Type) {
 			w.arrive(i, o)
 			w.newest[e.Type] = i

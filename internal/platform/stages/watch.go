@@ -25,13 +25,16 @@ type Overdue struct {
 
 // Watch follows many runs at the same time and reports which of their edges are overdue. It keeps a limited number of
 // runs, those with the newest events, and of each run its newest events. It is not safe for concurrent use.
+// It serves a leader, which emits an event for each overdue edge: the bounds keep its memory small whatever producers
+// send.
 type Watch struct {
 	flows     []event.Flow
 	deadlines Deadlines
 	most      int                      // runs
 	runs      map[string]*list.Element // of *watched
 	order     *list.List               // the one with the newest event last
-	dropped   uint64
+	// runs, because of most
+	dropped uint64
 }
 
 // watched is one run.
@@ -90,6 +93,7 @@ func (w *Watch) drop(at *list.Element) {
 
 // Forget drops the runs whose newest event is before a time.
 func (w *Watch) Forget(before time.Time) {
+	// The order is that of the newest events, so that the first run that is not old ends the search.
 	for at := w.order.Front(); at != nil; at = w.order.Front() {
 		events := at.Value.(*watched).events
 		if !events[len(events)-1].At.Before(before) {
@@ -120,6 +124,7 @@ func (w *Watch) Overdue(now time.Time) (all []Overdue) {
 			}
 		}
 	}
+	// Equal times are ordered by run, so that the order does not depend on the list.
 	slices.SortStableFunc(all, func(a, b Overdue) int {
 		if c := a.Since.Compare(b.Since); c != 0 {
 			return c

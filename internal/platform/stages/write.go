@@ -53,6 +53,7 @@ func (c *Chain) Write(w io.Writer, f Format) error {
 }
 
 // text writes the chain for people.
+// The parts are separated by empty lines, so that a reader finds the flows.
 func (c *Chain) text(b *bytes.Buffer) {
 	fmt.Fprintf(b, "%s: %s in %s\n", c.CorrelationID, plural(len(c.Events), "event"), Took(c.Seconds))
 	c.caveats(b)
@@ -95,6 +96,7 @@ func (c *Chain) WriteNews(w io.Writer, after uint64) error {
 			return max(e.FromOffset, e.ToOffset) <= after
 		})
 	}
+	// Written at once, as Write does.
 	var b bytes.Buffer
 	news.way(&b)
 	_, err := w.Write(b.Bytes())
@@ -103,6 +105,7 @@ func (c *Chain) WriteNews(w io.Writer, after uint64) error {
 
 // caveats writes why earlier events may be missing.
 func (c *Chain) caveats(b *bytes.Buffer) {
+	// Each line is a reason, and there may be several.
 	if c.BeginningTrimmed {
 		fmt.Fprintf(b, "the beginning may be trimmed: the log is kept from offset %d on\n", c.Scope.KeptFrom)
 	}
@@ -149,6 +152,7 @@ func (r *Run) text(b *bytes.Buffer) {
 // columns writes rows with aligned columns; tabs separate the cells.
 func columns(b *bytes.Buffer, rows []string) {
 	var padded bytes.Buffer
+	// The width of a column follows from its widest cell.
 	t := tabwriter.NewWriter(&padded, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		fmt.Fprintln(t, row)
@@ -217,6 +221,7 @@ func notes(condition, toState string) (words []string) {
 
 // Took prints a number of seconds for people.
 func Took(s float64) string {
+	// Milliseconds matter for short times, and only minutes for days.
 	switch d := seconds(s); {
 	case d.Abs() < time.Minute:
 		return fmt.Sprintf("%.3f s", s)
@@ -248,6 +253,7 @@ func (c *Chain) mermaid(b *bytes.Buffer) {
 }
 
 // drawing names the nodes of one flow.
+// Each flow is a subgraph, whose nodes have ids of their own.
 type drawing struct {
 	b     *bytes.Buffer
 	flow  int

@@ -87,9 +87,9 @@ func ReadDeadlines(c *event.Catalogue, file []byte) (Deadlines, error) {
 // set adds one deadline; flow, edge and text are as written.
 func (d Deadlines) set(c *event.Catalogue, flow, edge, text string) error {
 	// A deadline of what does not exist is a typing error: it would never be late.
-	f, err := FindFlow(c.Flows(), flow)
+	f, err := flowNamed(c.Flows(), flow)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDeadline, err)
+		return fmt.Errorf("stages: %w: %w", ErrDeadline, err)
 	}
 	// The edge, by any spelling of its types.
 	cause, effect, ok := strings.Cut(edge, "->")
@@ -126,6 +126,15 @@ var ErrNoFlow = errors.New("there is no such flow")
 
 // FindFlow returns the flow with a name. The error wraps ErrNoFlow and lists the names that exist.
 func FindFlow(flows []event.Flow, name string) (event.Flow, error) {
+	f, err := flowNamed(flows, name)
+	if err != nil {
+		return f, fmt.Errorf("stages: %w", err)
+	}
+	return f, nil
+}
+
+// flowNamed is FindFlow for callers that name the package in their own error.
+func flowNamed(flows []event.Flow, name string) (event.Flow, error) {
 	var names []string
 	for _, f := range flows {
 		if f.Name == name {
@@ -133,5 +142,5 @@ func FindFlow(flows []event.Flow, name string) (event.Flow, error) {
 		}
 		names = append(names, f.Name)
 	}
-	return event.Flow{}, fmt.Errorf("stages: %w: %q; there are %s", ErrNoFlow, name, strings.Join(names, ", "))
+	return event.Flow{}, fmt.Errorf("%w: %q; there are %s", ErrNoFlow, name, strings.Join(names, ", "))
 }

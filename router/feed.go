@@ -77,6 +77,7 @@ func (s *subscriber) probeFilter(ctx context.Context) error {
 	if len(s.spec.Categories) == 0 {
 		return nil
 	}
+	// A read from the end that does not follow is the cheapest that has the log judge the filter.
 	o := client.TailOptions{From: client.FromEnd(), Filter: s.feedFilter(), NoFollow: true}
 	for _, err := range s.r.log.Tail(ctx, o) {
 		if errors.Is(err, ErrRefused) {

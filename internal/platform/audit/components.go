@@ -29,6 +29,7 @@ func newComponents(d *Declarations) components {
 		registry: map[string]event.Coordinator{},
 	}
 	// The registry comes second, since a coordinator's own name and class take precedence.
+	// The table of the documents has classes of components that are in no registry.
 	for spelt, name := range d.Components {
 		c.known[spelt] = name
 	}
@@ -62,6 +63,7 @@ func (c components) look(written string) (name, spelt string) {
 	if module := moduleOf(written); module != "" {
 		return cmp.Or(c.modules[module], c.known[module], module), module + ".py"
 	}
+	// A module may be written without its file name.
 	return cmp.Or(c.known[written], c.modules[written], written), written
 }
 
@@ -89,6 +91,7 @@ func snake(class string) string {
 			}
 			r += 'a' - 'A'
 		}
+		// All other characters stay as they are, so a module is its own snake form.
 		b.WriteRune(r)
 	}
 	return b.String()

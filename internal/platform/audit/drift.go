@@ -49,6 +49,7 @@ func (b *book) drift() []Drift {
 
 // valueDrift finds values that are not the lower-cased name, and names that end in _COMPLETE.
 func (b *book) valueDrift() (list []Drift) {
+	// Each type of the catalogue has a value of its own.
 	for _, d := range b.declared.Types {
 		if d.Value != strings.ToLower(string(d.Name)) {
 			names := []string{string(d.Name), d.Value}
@@ -127,6 +128,7 @@ func (b *book) writtenDrift() (list []Drift) {
 
 // viaWord names the kind of a spelling.
 func viaWord(v event.Via) string {
+	// A name in another case is resolved as a name.
 	if v == event.ViaUnknown || v == event.ViaName {
 		return "spelling"
 	}
@@ -164,6 +166,7 @@ func (b *book) spellingDrift() (list []Drift) {
 
 // isNamesake reports whether an alias reads like another type than its own. aliasDrift reports all others.
 func (b *book) isNamesake(e *Entry) bool {
+	// The catalogue marks such an alias where it resolves it.
 	r, _ := b.declared.Spellings.Resolve(string(e.Name))
 	return r.Renamed
 }
@@ -188,6 +191,7 @@ func stems(name string) []string {
 func (b *book) componentDrift() (list []Drift) {
 	for name, spellings := range b.names.spelt {
 		// A module file named as the component is no other name.
+		// Sorted, as the order in which spellings were met depends on maps.
 		names := slices.Compact(slices.Sorted(slices.Values(spellings)))
 		names = slices.DeleteFunc(names, func(s string) bool { return strings.TrimSuffix(s, ".py") == name })
 		if len(names) > 0 {
@@ -196,6 +200,7 @@ func (b *book) componentDrift() (list []Drift) {
 			list = append(list, Drift{Kind: DriftComponent, Names: names, Detail: detail})
 			continue
 		}
+		// A guess is only reported: merging the two could hide an orphan.
 		if near := b.longer(name); near != "" {
 			names = []string{near, name}
 			detail := "perhaps one component; kept apart here"
@@ -213,6 +218,7 @@ func (b *book) longer(class string) (found string) {
 	if prefix == class || strings.Count(prefix, "_") == 0 || strings.Contains(class, " ") {
 		return ""
 	}
+	// Every name in use is a candidate, whichever document or log it came from.
 	for name := range b.names.spelt {
 		if strings.HasPrefix(name, prefix+"_") {
 			if found != "" {
@@ -240,6 +246,7 @@ func fieldDrift(types []*event.Definition) (list []Drift) {
 		for _, ending := range []string{"_id", "_key", "_seconds"} {
 			stem = strings.TrimSuffix(stem, ending)
 		}
+		// Payloads use both words for a machine of the cluster.
 		if stem == "host" {
 			stem = "node"
 		}

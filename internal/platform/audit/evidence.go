@@ -88,6 +88,7 @@ func (e *Evidence) listen(c *event.Catalogue) (list []listener) {
 		h.all = len(s.Filter.Categories) == 0 && (len(s.Filter.Types) == 0 || slices.Contains(s.Filter.Types, "*"))
 		for _, written := range s.Filter.Types {
 			if !isPattern(written) {
+				// A name that resolves to nothing stands for itself, as a type that the catalogue does not have.
 				r, _ := c.Resolve(written)
 				h.spelt[r.Type] = written
 			}

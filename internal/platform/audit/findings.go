@@ -71,6 +71,7 @@ type Recorded struct {
 // A count is judged for each coordinator, and the table of unmapped events row by row.
 func RecordedIn(c *event.Catalogue) Recorded {
 	r := Recorded{Orphans: c.Wiring().OrphanEvents, Dead: c.Wiring().DeadSubscriptions, Counts: c.Coordinators()}
+	// A definition has an impact only if the table of unmapped events lists it.
 	for _, d := range c.Definitions() {
 		if d.Impact != "" {
 			r.Unmapped = append(r.Unmapped, d)
@@ -100,6 +101,7 @@ func Judge(c *Computed, r Recorded) []Finding {
 
 // entry returns what was computed about a name, an empty Entry if there is nothing.
 func (c *Computed) entry(name event.Type) *Entry {
+	// A finding may name what no declaration has.
 	if e := c.entries[name]; e != nil {
 		return e
 	}
@@ -230,6 +232,7 @@ func (c *Computed) subscriptions(coordinator string) (listed, others, matched []
 
 // patterns returns the patterns of a coordinator in the handler index.
 func (c *Computed) patterns(coordinator string) (list []string) {
+	// The index names modules, which may be another spelling of the coordinator.
 	for _, h := range c.declared.Handlers {
 		if c.names.canonical(h.Module) == coordinator {
 			list = append(list, h.Patterns...)
@@ -243,6 +246,7 @@ func (c *Computed) judgeUnmapped(d *event.Definition) Finding {
 	f := Finding{Kind: FindingUnmapped, Subject: string(d.Name), Severity: d.Impact, Verdict: NotDerivable,
 		Says:    "it does not cross processes",
 		Because: "no other declaration says which events cross processes"}
+	// Nil means that the catalogue does not say.
 	if d.CrossProcess != nil && *d.CrossProcess {
 		f.Verdict = Contradicted
 		f.Because = "the catalogue has it cross processes"
@@ -258,6 +262,7 @@ func (c *Computed) judgeUnmapped(d *event.Definition) Finding {
 
 // crossing returns an emitter and a subscriber that are different components, "" if there are none.
 func crossing(e *Entry) (from, to string) {
+	// One pair is enough for the hint.
 	for _, w := range e.Emitters {
 		for _, s := range e.Subscribers {
 			if s.Component != w.Component {
@@ -300,10 +305,12 @@ func (w Wire) words() string {
 
 // addNow sets Now of the findings about events.
 func (r *Report) addNow() {
+	// The types of a report are sorted by name.
 	for i, f := range r.Findings {
 		at, found := slices.BinarySearchFunc(r.Types, event.Type(f.Subject), func(e Entry, t event.Type) int {
 			return cmp.Compare(e.Name, t)
 		})
+		// The subject of a count is a coordinator, which may have the name of a type.
 		if found && f.Kind != FindingCount {
 			r.Findings[i].Now = r.Types[at].Class
 		}

@@ -59,6 +59,7 @@ func (r *Report) graph() *graph {
 
 // add adds an edge unless the event has it already.
 func (g *graph) add(seen map[edge]bool, e edge) {
+	// Several wires of one component are one arrow.
 	if !seen[e] {
 		seen[e] = true
 		g.edges = append(g.edges, e)
@@ -72,6 +73,7 @@ func named(list []Wire) (out []Wire) {
 	for _, w := range list {
 		byName[w.Component] = byName[w.Component] || w.Pattern == ""
 	}
+	// A component that only patterns connect keeps all of them: each is an arrow.
 	for _, w := range list {
 		if w.Pattern == "" || !byName[w.Component] {
 			out = append(out, w)
@@ -137,6 +139,7 @@ func (g *graph) mermaid(w io.Writer) {
 	for _, e := range g.events {
 		fmt.Fprintf(w, "  %s([%s]):::%s\n", eventID(e.Name), entity(string(e.Name)), e.Class)
 	}
+	// A dotted arrow is a subscription by pattern.
 	for _, e := range g.edges {
 		arrow := "-->"
 		if e.loose {

@@ -108,6 +108,7 @@ type Computed struct {
 
 // Compute classifies every name by the declarations alone.
 func Compute(d *Declarations) *Computed {
+	// Without evidence, so that two nodes of one build agree.
 	b := newBook(d)
 	b.classify()
 	return &Computed{d, b.names, b.entries}
@@ -115,6 +116,7 @@ func Compute(d *Declarations) *Computed {
 
 // Of returns the names of a class, sorted.
 func (c *Computed) Of(class Class) (list []event.Type) {
+	// The order of a map is random, so the names are sorted below.
 	for name, e := range c.entries {
 		if e.Class == class {
 			list = append(list, name)
@@ -227,6 +229,7 @@ func (b *book) listen(list []listener) {
 // addUncounted enters what a definition says and what does not count.
 func (b *book) addUncounted(d *event.Definition) {
 	e := b.entries[d.Name]
+	// The emitters that count are wires already.
 	for _, written := range d.Emitters {
 		// An emitter in a test is shown, but emits nothing in the platform.
 		if isPlace(written) && isTest(written) {
@@ -291,6 +294,7 @@ func classOf(e *Entry) Class {
 func likely(s Spellings, name event.Type) []string {
 	const most, candidates = 3, 8
 	// shared counts the words, by stem, that a candidate has in common with the name.
+	// Spelling alone finds names that mean something else, so a word must be in common.
 	words := stems(string(name))
 	shared := func(near string) (n int) {
 		for _, w := range stems(near) {
@@ -326,6 +330,7 @@ func (b *book) report() *Report {
 	r.Components = b.components(r.Types)
 	r.Layers = layersOf(b.declared.Coordinators, r.Types)
 	r.Categories = categoriesOf(r.Types)
+	// JSON has [] for none, as for the other lists.
 	if r.CatchAll == nil {
 		r.CatchAll = []string{}
 	}

@@ -101,6 +101,7 @@ func wiresByComponent(e Entry) map[string]part {
 
 // count adds one type.
 func (c *Component) count(class Class, how part) {
+	// What it emits counts apart from what it subscribes to: a component may do both with one type.
 	if how.emits {
 		c.Emits++
 		c.Orphans += one(class == Orphan)
@@ -128,6 +129,7 @@ func one(is bool) int {
 // layersOf counts coordinators and types by layer. A type counts once for each layer, however many coordinators use
 // it.
 func layersOf(registry []event.Coordinator, types []Entry) []Layer {
+	// The layers of the registry, and the layer of each coordinator.
 	layers, of := map[int]*Layer{}, map[string]int{}
 	for _, c := range registry {
 		if layers[c.Layer] == nil {

@@ -70,6 +70,7 @@ type page struct {
 
 // section prints rows under a title and a header. Without rows it prints nothing.
 func (p page) section(title, header string, rows [][]any) {
+	// A title over nothing would only be read and skipped.
 	if len(rows) == 0 {
 		return
 	}
@@ -78,6 +79,7 @@ func (p page) section(title, header string, rows [][]any) {
 		fmt.Fprintln(p.out, header)
 	}
 	for _, row := range rows {
+		// A tab ends a cell, so none follows the last one.
 		for i, cell := range row {
 			if i > 0 {
 				fmt.Fprint(p.out, "\t")
@@ -182,6 +184,7 @@ func (r *Report) rows(c Class, row func(Entry) []any) (rows [][]any) {
 
 // label returns the name, marked if it is critical or reserved.
 func (e Entry) label() string {
+	// The subscriptions of a critical type must not be missing, and a reserved one is the cluster's to emit.
 	label := string(e.Name)
 	if e.Critical {
 		label += " (critical)"
@@ -237,6 +240,7 @@ func (r *Report) writeDrift(p page) {
 
 // writeTallies writes the counts by component, by layer and by category.
 func (r *Report) writeTallies(p page) {
+	// One row for each group of spellings, the recommended one first.
 	var rows [][]any
 	// A component that is not in the registry has no layer.
 	for _, c := range r.Components {
@@ -324,6 +328,7 @@ func (t *trimmer) Write(b []byte) (int, error) {
 
 // end writes the last line, if it has no newline.
 func (t *trimmer) end() error {
+	// Without a newline nothing was trimmed, so nothing is lost either.
 	_, err := t.w.Write(t.line)
 	return err
 }

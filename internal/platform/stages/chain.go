@@ -110,6 +110,7 @@ type Next struct {
 
 // NextDeadline returns when the next missing edge becomes overdue; zero is never.
 func (c *Chain) NextDeadline() (at time.Time) {
+	// The earliest of all flows: a caller that waits asks again then.
 	for _, r := range c.Flows {
 		// An optional edge may stay away; one that is overdue is so already.
 		for _, n := range r.Next {

@@ -34,6 +34,7 @@ func (d Deadlines) of(f event.Flow, edge int) time.Duration {
 // Texts returns the deadlines in the form that ParseDeadlines reads, sorted.
 func (d Deadlines) Texts() []string {
 	texts := []string{}
+	// Each text can be given to ParseDeadlines again, also by a person.
 	for e, limit := range d {
 		texts = append(texts, fmt.Sprintf("%s:%s->%s=%s", e.flow, e.from, e.to, limit))
 	}
@@ -46,6 +47,7 @@ func (d Deadlines) Texts() []string {
 // Queries of the HTTP interface have such texts.
 func ParseDeadlines(c *event.Catalogue, texts []string) (Deadlines, error) {
 	d := Deadlines{}
+	// Neither a flow nor a type has a colon or an equals sign in its name, so the first one separates.
 	for _, text := range texts {
 		flow, rest, _ := strings.Cut(text, ":")
 		edge, limit, ok := strings.Cut(rest, "=")
@@ -115,6 +117,7 @@ func (d Deadlines) set(c *event.Catalogue, flow, edge, text string) error {
 // edgeNames lists the edges of a flow for an error.
 func edgeNames(f event.Flow) string {
 	var names []string
+	// All edges are listed: a flow has few.
 	for _, e := range f.Edges {
 		names = append(names, fmt.Sprintf("%s->%s", e[0], e[1]))
 	}
@@ -135,6 +138,7 @@ func FindFlow(flows []event.Flow, name string) (event.Flow, error) {
 
 // flowNamed is FindFlow for callers that name the package in their own error.
 func flowNamed(flows []event.Flow, name string) (event.Flow, error) {
+	// The names that exist are listed, so that a typing error is seen at once.
 	var names []string
 	for _, f := range flows {
 		if f.Name == name {

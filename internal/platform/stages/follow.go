@@ -34,6 +34,7 @@ func Follow(flows []event.Flow, correlationID string, events []Event, o Options)
 	var chosen []event.Flow
 	chosen, c.Covered = choose(flows, events, o.Flow)
 	causes := causesOf(events)
+	// Causes are resolved once, for all flows.
 	for _, f := range chosen {
 		c.Flows = append(c.Flows, newWalk(f, events, causes).run(&o))
 	}
@@ -65,6 +66,7 @@ func (c *Chain) sum(chosen []event.Flow) {
 
 // isStage reports whether a type is at an end of one of the flow's edges.
 func isStage(f event.Flow, t event.Type) bool {
+	// A flow has no list of stages: its edges name them.
 	return slices.ContainsFunc(f.Edges, func(e [2]event.Type) bool { return e[0] == t || e[1] == t })
 }
 

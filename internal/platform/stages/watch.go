@@ -52,11 +52,13 @@ func NewWatch(flows []event.Flow, d Deadlines, most int) *Watch {
 
 // Types returns the types whose events See needs, sorted.
 func (w *Watch) Types() (types []string) {
+	// Flows share stages: each type is named once.
 	for _, f := range w.flows {
 		for _, e := range f.Edges {
 			types = append(types, string(e[0]), string(e[1]))
 		}
 	}
+	// Compact needs equal types beside each other.
 	slices.Sort(types)
 	return slices.Compact(types)
 }
@@ -77,6 +79,7 @@ func (w *Watch) See(correlationID string, e Event) {
 		w.runs[correlationID] = at
 	}
 	// Add the event, in place of the oldest if there are too many.
+	// What is pending is computed again when it is asked for, not at each event.
 	w.order.MoveToBack(at)
 	r := at.Value.(*watched)
 	if len(r.events) == runEvents {
@@ -166,6 +169,7 @@ func (w *Watch) missing(r *watched) (list []Overdue) {
 
 // Longest returns the longest deadline, 0 if there is none.
 func (d Deadlines) Longest() (longest time.Duration) {
+	// A caller derives from it how long an idle run is kept: past all its deadlines nothing of it changes any more.
 	for _, limit := range d {
 		longest = max(longest, limit)
 	}

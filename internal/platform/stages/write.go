@@ -25,6 +25,7 @@ const (
 
 // ParseFormat reads a format's name.
 func ParseFormat(text string) (Format, error) {
+	// A format is spelt exactly, as on the command line.
 	switch f := Format(text); f {
 	case Text, JSON, Mermaid:
 		return f, nil
@@ -48,6 +49,7 @@ func (c *Chain) Write(w io.Writer, f Format) error {
 	default:
 		c.text(&b)
 	}
+	// An error of the writer is the caller's own, and is returned as it is.
 	_, err := w.Write(b.Bytes())
 	return err
 }
@@ -74,6 +76,7 @@ func (c *Chain) way(b *bytes.Buffer) {
 	for i := range c.Flows {
 		c.Flows[i].text(b)
 	}
+	// Without a flow nothing is outside of one.
 	if len(c.Flows) == 0 && len(c.Events) > 0 {
 		b.WriteString("\nno flow has any of these events as a stage\n")
 	} else if len(c.Outside) > 0 {
@@ -119,6 +122,7 @@ func (c *Chain) caveats(b *bytes.Buffer) {
 
 // line returns the event in columns.
 func (e *Event) line() string {
+	// The first event follows none.
 	after := "-"
 	if e.AfterSeconds != 0 {
 		after = "+" + Took(e.AfterSeconds)
@@ -132,6 +136,7 @@ func (r *Run) text(b *bytes.Buffer) {
 	if !r.Complete {
 		state = "not complete"
 	}
+	// The rows are in three parts: unexpected starts, what happened, what is missing.
 	fmt.Fprintf(b, "\n%s: %s\n", r.Flow, state)
 	// A start with the first stage is what one expects, and is not written.
 	var rows []string
@@ -158,6 +163,7 @@ func columns(b *bytes.Buffer, rows []string) {
 		fmt.Fprintln(t, row)
 	}
 	_ = t.Flush() // into memory
+	// An empty last cell would leave spaces at the end of a line.
 	for line := range strings.Lines(padded.String()) {
 		fmt.Fprintf(b, "  %s\n", strings.TrimRight(line, " \n"))
 	}
@@ -210,6 +216,7 @@ func stage(t event.Type, offset uint64) string {
 
 // notes prints the condition of an edge and the state that it leads to.
 func notes(condition, toState string) (words []string) {
+	// The condition is quoted from the flow: nothing here evaluates it.
 	if condition != "" {
 		words = append(words, "where "+condition)
 	}
@@ -245,6 +252,7 @@ func offsets(list []uint64) string { return strings.Trim(fmt.Sprint(list), "[]")
 
 // mermaid draws each flow: solid lines are edges taken, dotted ones are missing or skipped.
 func (c *Chain) mermaid(b *bytes.Buffer) {
+	// The correlation id is a comment of the drawing, which nothing shows.
 	fmt.Fprintf(b, "flowchart LR\n  %%%% %s\n", escape(c.CorrelationID))
 	for i := range c.Flows {
 		c.Flows[i].mermaid(b, i)
@@ -263,6 +271,7 @@ type drawing struct {
 // node returns the id of a stage, which it draws the first time. A stage with an event is identified by its offset,
 // any other by its type.
 func (d *drawing) node(t event.Type, offset uint64, class string) string {
+	// Two events of one type are two nodes, so that laps stay apart.
 	id, label := fmt.Sprintf("f%d_%s", d.flow, t), string(t)
 	if offset != 0 {
 		id, label, class = fmt.Sprintf("f%d_%d", d.flow, offset), fmt.Sprintf("%s<br/>%d", t, offset), ""

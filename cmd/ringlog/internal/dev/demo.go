@@ -90,7 +90,7 @@ func (t *tour) steps() []demoStep {
 		{"A duplicate of an event is suppressed", t.duplicate},
 		{"The leader is killed with SIGKILL, another takes over", t.killLeader},
 		{"The log records that: LEADER_LOST, LEADER_ELECTED", t.leadershipEvents},
-		{"Publishing continues, and the cursor resumes where it was", t.goOn},
+		{"Publishing continues, and the cursor resumes where it was", t.proceed},
 		{"Nothing is lost and nothing is stored twice", t.nothingLost},
 		{"Deduplication survived the change of leaders", t.duplicate},
 		{"The killed node starts again and catches up", t.restart},

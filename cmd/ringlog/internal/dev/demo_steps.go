@@ -143,8 +143,8 @@ func (t *tour) leadershipEvents(ctx context.Context) (string, error) {
 		elected.Payload), nil
 }
 
-// goOn publishes to the new leader, and continues reading with the cursor.
-func (t *tour) goOn(ctx context.Context) (string, error) {
+// proceed publishes to the new leader, and continues reading with the cursor.
+func (t *tour) proceed(ctx context.Context) (string, error) {
 	// An event unlike all before: it must get an offset of its own.
 	ev := event.New(event.CurriculumRebalanced, map[string]any{"config_key": "hex8_2p", "trigger": "demo continues"})
 	ev.Source, ev.CorrelationID = "demo", t.chain

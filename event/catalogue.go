@@ -213,6 +213,7 @@ func (c *Catalogue) Aliases() map[string]Type { return maps.Clone(c.aliases) }
 // Categories returns the categories in use, sorted.
 func (c *Catalogue) Categories() []string {
 	set := map[string]bool{}
+	// A type that the cluster adds has a category of the platform's.
 	for _, d := range c.sorted {
 		set[d.Category] = true
 	}

@@ -119,6 +119,7 @@ type decoder struct {
 // newDecoder returns a decoder at the first byte that is not white space. Empty input is an error of its own, since a
 // missing body is a common mistake.
 func newDecoder(data []byte, lim Limits) (*decoder, error) {
+	// A request that is too large is refused before anything of it is read.
 	lim = lim.orDefault()
 	if len(data) > lim.RequestBytes {
 		return nil, fieldError(ReasonTooLarge, "",
@@ -202,6 +203,7 @@ const (
 
 // eventFieldOf returns the field that a key names, fieldNone for an unknown key.
 func eventFieldOf(key []byte) eventField {
+	// The conversion in a switch does not allocate.
 	switch string(key) {
 	case "type", "event_type":
 		return fieldTypeName

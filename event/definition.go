@@ -69,6 +69,7 @@ func fieldTypes() []string {
 // Lookups happen for each member of each payload, so that they are prepared once.
 func (d *Definition) index() {
 	d.fields = make(map[string]fieldType, len(d.Payload))
+	// A name that is listed twice has the type of the last one.
 	for _, f := range d.Payload {
 		d.fields[f.Name] = f.fieldType()
 	}
@@ -106,6 +107,7 @@ func kindOf(value []byte) byte {
 
 // accepts reports whether a value of a kind belongs to the type. null, Python's None, belongs to every type.
 func (t fieldType) accepts(kind byte) bool {
+	// The kinds that kindOf returns; whatever is left is '.', a number with a fraction.
 	switch kind {
 	case 'n':
 		return true
@@ -123,6 +125,7 @@ func (t fieldType) accepts(kind byte) bool {
 
 // jsonTypes returns the types of JSON Schema for a field type, nil for any.
 func (t fieldType) jsonTypes() []string {
+	// Python may send None for any of them, so null is always one of the types.
 	switch t {
 	case stringField, pathField:
 		return []string{"string", "null"}

@@ -91,6 +91,7 @@ func marshalPayload(payload any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
+	// The encoder ends its output with a newline, which is no part of the payload.
 	if err := enc.Encode(payload); err != nil {
 		return nil, fmt.Errorf("event: marshal payload: %w", err)
 	}
@@ -107,6 +108,7 @@ func (e *Event) EffectiveValue() string {
 
 // defaultValue returns the value of a type that is stored without one.
 func defaultValue(t Type) string {
+	// A registered type whose value is another has it in the event.
 	if d, ok := Builtin().Definition(t); ok {
 		return d.Value
 	}

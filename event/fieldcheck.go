@@ -51,6 +51,7 @@ func (c *fieldCheck) member(key []byte, hash uint64, value []byte) {
 
 // compare collects the differences between one member and the catalogue.
 func (c *fieldCheck) compare(key, value []byte) {
+	// A member is either unlisted or mistyped; both only warn.
 	t, listed := c.def.fields[string(key)]
 	switch {
 	case !listed && len(c.unlisted) < maxFieldWarnings:

@@ -232,6 +232,7 @@ func setOf(list []string) map[string]bool {
 	if len(list) == 0 {
 		return nil
 	}
+	// Nil and an empty set differ: nil allows all.
 	set := make(map[string]bool, len(list))
 	for _, s := range list {
 		set[s] = true

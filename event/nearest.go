@@ -22,6 +22,7 @@ func (c *Catalogue) Nearest(name string, n int) []string {
 		}
 	}
 	names := make([]string, 0, len(best))
+	// A type is named once, by its name, whichever spelling was the closest.
 	for t := range best {
 		names = append(names, string(t))
 	}

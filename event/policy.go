@@ -167,6 +167,7 @@ func (p *Policy) resolve(e *Event, lim Limits, quiet bool) (Resolved, []Warning,
 
 // storedValue returns the Value that an event of the type is stored with: "" if EffectiveValue computes it.
 func (r Resolved) storedValue() string {
+	// A built-in type never changes its value, and any other is computed from the name unless it differs.
 	if r.Definition == nil || r.Definition.builtin() || r.Value == strings.ToLower(string(r.Type)) {
 		return ""
 	}
@@ -214,6 +215,7 @@ func checkType(name string, lim Limits) error {
 
 // checkReserved applies the reserved policy and sets Foreign.
 func (p *Policy) checkReserved(e *Event, t Type) error {
+	// With ReservedOwn the event is the cluster's own, and is marked as nothing.
 	reserved := IsReserved(t)
 	if reserved && p.Reserved == ReservedRefuse {
 		err := fieldError(ReasonReservedType, "type", "only the cluster emits %s", t)
@@ -280,6 +282,7 @@ func checkName(field, text string, lim Limits) error {
 
 // checkTime refuses a time that does not fit into an int64 of nanoseconds since 1970.
 func checkTime(t time.Time) error {
+	// The zero time means that there is none.
 	if t.IsZero() || time.Unix(0, t.UnixNano()).Equal(t) {
 		return nil
 	}
@@ -288,6 +291,7 @@ func checkTime(t time.Time) error {
 
 // canonicalizeEvent makes the payload canonical and applies check to its members.
 func canonicalizeEvent(e *Event, check *fieldCheck, like *canon.Outline, lim Limits) error {
+	// No payload is the empty object, so that every stored event has one.
 	if len(e.Payload) == 0 {
 		e.Payload = json.RawMessage("{}")
 	}
@@ -314,6 +318,7 @@ func canonicalizeEvent(e *Event, check *fieldCheck, like *canon.Outline, lim Lim
 
 // verifyPayload reports whether a payload is canonical, and applies check to its members on the way.
 func verifyPayload(payload []byte, check *fieldCheck, like *canon.Outline, lim Limits) bool {
+	// A verifier that stops early has seen only some of the members: the caller drops what it noted.
 	v := canon.Verifier{Data: payload, MaxDepth: lim.Depth, Like: like}
 	for v.Next() {
 		check.member(v.Key, v.Hash, v.Value)
@@ -323,6 +328,7 @@ func verifyPayload(payload []byte, check *fieldCheck, like *canon.Outline, lim L
 
 // fillCorrelation copies the correlation id from the payload; value is that member, in JSON.
 func fillCorrelation(e *Event, value []byte, lim Limits) error {
+	// A number or an object is a field of the payload that happens to have this name.
 	if value[0] != '"' {
 		return nil
 	}

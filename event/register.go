@@ -113,6 +113,7 @@ func checkDefinitionFields(fields []Field) *Error {
 // redefine checks d against the type's definition so far. For a built-in type, d becomes that definition with the
 // payload fields of d added.
 func (d *Definition) redefine(old *Definition) *Error {
+	// The category and the fields of a stored event may be described better later, its value may not change.
 	if d.Value != old.Value {
 		return fieldError(ReasonInvalidField, "value",
 			"it is %q already; hashes of stored events depend on it", old.Value)
@@ -184,6 +185,7 @@ type definitionReader struct {
 
 // list reads one definition or an array of them.
 func (d *definitionReader) list() *Error {
+	// A single definition needs no array, as with events.
 	if d.Peek() != '[' {
 		return d.definition()
 	}
@@ -259,6 +261,7 @@ func (d *definitionReader) known(keys []string, read func(key string) *Error) *E
 // shape returns the error for a definition, at start, that encoding/json did not accept.
 func (d *definitionReader) shape(start int, err error) *Error {
 	if bad, ok := err.(*json.UnmarshalTypeError); ok {
+		// The offset is within the definition, the position within the whole input.
 		e := d.Fail(start+int(bad.Offset), ReasonInvalidField, "%s is expected, not a %s", bad.Type, bad.Value)
 		return e.Under(bad.Field)
 	}

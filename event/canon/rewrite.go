@@ -235,6 +235,7 @@ func (r *Rewriter) canonicalNumber() *Error {
 
 // float appends the canonical form of a number with a fraction or an exponent, which began at start.
 func (r *Rewriter) float(start int, literal []byte) *Error {
+	// ParseFloat fails only beyond the largest double: the literal's form was checked.
 	f, err := strconv.ParseFloat(string(literal), 64)
 	if err != nil {
 		e := r.Fail(start, ReasonNotANumber,
@@ -249,6 +250,7 @@ func (r *Rewriter) float(start int, literal []byte) *Error {
 // appendFloat prints a float as Python's repr does: the shortest digits that round-trip, an exponent below 1e-4 and
 // from 1e16 on, ".0" where it would otherwise read as an integer.
 func appendFloat(dst []byte, f float64) []byte {
+	// Go prints the exponent with two digits at least, as Python does.
 	if abs := math.Abs(f); abs != 0 && (abs < 1e-4 || abs >= 1e16) {
 		return strconv.AppendFloat(dst, f, 'e', -1, 64)
 	}
@@ -300,6 +302,7 @@ func appendEscape(dst []byte, r rune) []byte {
 	if short := shortEscape(r); short != 0 {
 		return append(dst, '\\', short)
 	}
+	// The high half of the pair first.
 	if r >= 0x10000 {
 		r -= 0x10000
 		dst = appendHex4(dst, highSurrogate+r>>10)
@@ -316,6 +319,7 @@ func appendHex4(dst []byte, r rune) []byte {
 
 // shortEscape returns the letter of a character's two-byte escape, 0 if it has none.
 func shortEscape(r rune) byte {
+	// All other control characters have the long form.
 	switch r {
 	case '"', '\\':
 		return byte(r)

@@ -127,6 +127,7 @@ func (s *Scanner) Elements(each func(i int) *Error) *Error {
 // An error is about the byte that is neither.
 func (s *Scanner) next(end byte) (more bool, err *Error) {
 	s.Space()
+	// White space before the comma is read, that after it is left to the caller.
 	switch s.Peek() {
 	case ',':
 		s.Pos++
@@ -205,6 +206,7 @@ func (s *Scanner) controlError(pos int) *Error {
 
 // escape appends the meaning of the escape at Pos to buf.
 func (s *Scanner) escape() *Error {
+	// The backslash is the last byte.
 	if s.Pos+1 >= len(s.Data) {
 		s.Pos = len(s.Data)
 		return s.Unexpected("an escape")
@@ -225,6 +227,7 @@ func (s *Scanner) escape() *Error {
 
 // unescape returns the meaning of a two-byte escape by its letter, 0 if there is no such escape.
 func unescape(c byte) byte {
+	// The meaning is a single byte for each of them.
 	switch c {
 	case '"', '\\', '/':
 		return c
@@ -366,6 +369,7 @@ func (s *Scanner) notANumber(pos int, literal string) *Error {
 
 // Word reads true, false or null. It names the literals that Python prints for floats that JSON cannot express.
 func (s *Scanner) Word() ([]byte, *Error) {
+	// What follows a word is for the caller to check: it may be a comma, a bracket or the end.
 	for _, w := range [...]string{"true", "false", "null"} {
 		if s.skip(w) {
 			return s.Data[s.Pos-len(w) : s.Pos], nil

@@ -77,6 +77,7 @@ func encode(p Payload) ([]byte, error) {
 // marshal leaves <, > and & unescaped, as the canonical form does.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
+	// The encoder ends its output with a newline, which is cut off.
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v)

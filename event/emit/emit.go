@@ -84,6 +84,7 @@ func Event(p Payload, opts ...Option) (event.Event, error) {
 		return event.Event{}, fmt.Errorf("emit: encode %s: %w", p.EventType(), err)
 	}
 	ev := event.New(p.EventType(), json.RawMessage(data))
+	// Options come after the payload, of which they change nothing.
 	for _, o := range opts {
 		o(&ev)
 	}

@@ -69,6 +69,7 @@ func timestamp(v any) (Timestamp, bool) {
 	default:
 		return Timestamp{}, false
 	}
+	// A time outside of what an event can have is taken for no time at all.
 	if err != nil || !sendable(t) {
 		return Timestamp{}, false
 	}

@@ -48,7 +48,7 @@ func TestANodePassesOnNoCommandOfALeadersOwn(t *testing.T) {
 	before := s.node.Status().AppliedIndex
 	far := time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, c := range []frame.Command{
-		frame.Tick{}, frame.Hello{Cause: "forged"}, frame.Hello{Cause: "forged", Silence: time.Second}, frame.Intent{Target: "n1"}, frame.IntentAbort{},
+		frame.Tick{}, frame.TermStart{Cause: "forged"}, frame.TermStart{Cause: "forged", Silence: time.Second}, frame.Intent{Target: "n1"}, frame.IntentAbort{},
 		frame.MemberPut{Member: frame.Member{ID: "n9"}}, frame.MemberRemove{ID: "n1"}, frame.ClockStep{To: far, Agreed: []string{"n1"}},
 		frame.GroupSettle{Name: "g", Term: 1}, frame.GroupDead{Term: 1}, frame.Pressure{}, frame.ChainOverdue{}, frame.Publish{},
 	} {

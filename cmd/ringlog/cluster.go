@@ -59,6 +59,7 @@ type memberList struct {
 
 // listMembers prints the members.
 func listMembers(ctx context.Context, sh *shell.Shell) error {
+	// Health and lag are the leader's view; without a leader they are what the answering node last knew.
 	list, err := fetchMembers(ctx, sh)
 	if err != nil {
 		return err
@@ -96,6 +97,7 @@ func memberRole(m api.Member, leader string) string {
 
 // contactText says how long ago a member was heard from.
 func contactText(ms int64) string {
+	// Negative means that there was no contact so far.
 	if ms < 0 {
 		return "never"
 	}
@@ -118,6 +120,7 @@ func addMemberCommand(sh *shell.Shell) *cli.Command {
 			"A node\nthat was started with --join joins by itself.",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "non-voter", Usage: "add it as a non-voter"}, forceFlag()},
 		Action: shell.Args(1, "the URL of the new node", func(c *cli.Context) error {
+			// Exactly one address, in any of the forms of --endpoints.
 			at, err := shell.ParseEndpoints(c.Args().First())
 			if err != nil {
 				return err
@@ -132,6 +135,7 @@ func addMemberCommand(sh *shell.Shell) *cli.Command {
 // silentNewcomer distinguishes a new node that the cluster cannot connect to from a request that
 // is wrong.
 func silentNewcomer(at string, err error) error {
+	// Only this reason means that the request was right and the new node did not answer the cluster.
 	var answer *api.Error
 	if !errors.As(err, &answer) || answer.Reason != api.ReasonUnreachable {
 		return err
@@ -145,6 +149,7 @@ func changeMember(ctx context.Context, sh *shell.Shell, method, path string, in 
 		ID string `json:"id"`
 		memberList
 	}
+	// The leader answers once the change is committed.
 	if err := sh.Call(ctx, method, path, nil, in, &answer); err != nil {
 		return err
 	}
@@ -197,10 +202,13 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 			voters++
 		}
 	}
+	// Checked before the question, so that nobody agrees to what cannot be done.
 	if found == nil {
 		return shell.NotFoundf("there is no member %q: list them with ringlog cluster members", id)
 	}
+	// A majority of those that remain, without the member.
 	left := fmt.Sprintf("%d voters remain, %d needed for a quorum", voters, voters/2+1)
+	// A dry run asks nothing and changes nothing.
 	if leave.DryRun {
 		sh.Say("%s would be %s; %s", id, done, left)
 		return nil
@@ -225,6 +233,7 @@ func stepDownCommand(sh *shell.Shell) *cli.Command {
 
 // stepDown waits until the cluster has its new leader.
 func stepDown(ctx context.Context, sh *shell.Shell, to string) error {
+	// One time limit for the whole: the transfer and the wait for its effect.
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
 	// The term before shows later which leader is the new one.
@@ -242,6 +251,7 @@ func stepDown(ctx context.Context, sh *shell.Shell, to string) error {
 	if err != nil {
 		return err
 	}
+	// Both leaders, so that a script sees who took over from whom.
 	result := map[string]any{"from": before.LeaderID, "leader_id": after.LeaderID, "leader_http": after.LeaderHTTP,
 		"term": after.Term}
 	return sh.Emit(result, func() error {

@@ -45,6 +45,7 @@ func clusterHistoryCommand(sh *shell.Shell) *cli.Command {
 
 // historyQuery makes the flags a query.
 func historyQuery(c *cli.Context) (url.Values, error) {
+	// The position is checked here, so that a wrong one is wrong usage.
 	from, err := shell.ParsePosition("from", c.String("from"))
 	if err != nil {
 		return nil, err
@@ -87,6 +88,7 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 	if err := sh.Call(ctx, http.MethodGet, "/v1/cluster/history", query, nil, &h); err != nil {
 		return err
 	}
+	// A reader must not take the oldest entry for the first one that there was.
 	if h.FirstOffset > 1 {
 		sh.Say("the log starts at offset %d: earlier history is trimmed", h.FirstOffset)
 	}
@@ -102,6 +104,7 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 		defer sh.Say("no quorum since %s (%s): see ringlog cluster outage", shell.MomentText(h.Outage.Since),
 			h.Outage.Cause)
 	}
+	// A program sorts for itself, and gets all fields.
 	if sh.JSON {
 		return shell.EmitEach(sh, h.Chapters, nil, nil)
 	}
@@ -135,6 +138,7 @@ func (c chapter) gap() string {
 	}
 	// The type says what was missing: a leader, the quorum, or a voter to spare.
 	what := "without a leader"
+	// The shorter the gap, the more digits matter.
 	switch {
 	case c.Type == event.QuorumRestored && c.Payload["after"] == "at_risk":
 		what = "without a spare voter"
@@ -143,6 +147,7 @@ func (c chapter) gap() string {
 	case strings.HasPrefix(string(c.Type), "QUORUM_"):
 		what = "without a quorum"
 	}
+	// The length first, so that the column is easy to compare.
 	return secondsText(c.GapSeconds) + " " + what
 }
 

@@ -82,6 +82,7 @@ func (o compactOptions) bare() bool { return o.Before == nil && o.OlderThan == "
 
 // request returns the body of the call that plans the compaction, or carries it out.
 func (o compactOptions) request(dryRun bool) api.Compaction {
+	// The options stay as they are, for the second call.
 	in := o.Compaction
 	in.DryRun = dryRun
 	return in
@@ -89,6 +90,7 @@ func (o compactOptions) request(dryRun bool) api.Compaction {
 
 // compact shows the plan, asks, and removes.
 func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
+	// The plan is the node's own, by a dry run: it knows its blocks and cursors.
 	var plan, done api.TrimResult
 	if err := sh.Call(ctx, http.MethodPost, "/v1/compact", nil, o.request(true), &plan); err != nil {
 		return err

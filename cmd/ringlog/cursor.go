@@ -21,6 +21,7 @@ import (
 
 // cursorKind says whether members share a cursor.
 func cursorKind(c api.Cursor) string {
+	// A group is a cursor that several members read.
 	if c.Group != nil {
 		return "group"
 	}
@@ -159,6 +160,7 @@ func gapText(c api.Cursor) string {
 
 // filterText prints a filter the way its flags are typed.
 func filterText(f event.Filter) string {
+	// An empty filter takes every event.
 	if f.Empty() {
 		return "all"
 	}
@@ -179,6 +181,7 @@ func filterText(f event.Filter) string {
 // showCursor prints one cursor.
 func showCursor(ctx context.Context, sh *shell.Shell, name string) error {
 	var c api.Cursor
+	// Any node has it: cursors are a part of the replicated state.
 	if err := sh.Fetch(ctx, cursorPath(name), &c); err != nil {
 		return err
 	}
@@ -256,6 +259,7 @@ func cursorFlags() []cli.Flag {
 
 // createCursorOptionsOf reads the flags.
 func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
+	// The name is not checked here: the node knows the rules.
 	o.name = c.Args().First()
 	o.filter, err = filterOf(c)
 	if err != nil {
@@ -276,6 +280,7 @@ func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
 // createCursor creates a cursor and prints it; creating it again is no error.
 func createCursor(ctx context.Context, sh *shell.Shell, o createCursorOptions) error {
 	var made api.Cursor
+	// PUT makes it repeatable: a cursor of the same kind is left as it is.
 	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy}
 	if err := sh.Call(ctx, http.MethodPut, cursorPath(o.name), nil, in, &made); err != nil {
 		return err
@@ -306,6 +311,7 @@ func seekCursorCommand(sh *shell.Shell) *cli.Command {
 // seekCursor moves a cursor. It destroys nothing: another seek takes it back.
 func seekCursor(ctx context.Context, sh *shell.Shell, name string, to api.Position, leave shell.Consent) error {
 	var before, after api.Cursor
+	// The position before is asked for first, so that the seek can be undone.
 	if err := sh.Fetch(ctx, cursorPath(name), &before); err != nil {
 		return err
 	}

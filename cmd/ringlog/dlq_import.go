@@ -120,6 +120,7 @@ func importLetters(ctx context.Context, sh *shell.Shell, file, source string, dr
 		}
 		return err
 	}
+	// The bar ends its line before the summary.
 	if im.bar != nil {
 		_ = im.bar.Finish()
 	}
@@ -195,6 +196,7 @@ func (im *letterImport) sendRows(ctx context.Context, rows []api.LetterRow) erro
 	if len(rows) == 0 {
 		return nil
 	}
+	// The node judges each row by itself, and reports those that it refuses.
 	var answer api.LettersImported
 	err := im.post(ctx, rows, &answer)
 	var refused *api.Error

@@ -134,6 +134,7 @@ func choiceOf(c *cli.Context, all bool) (which client.LetterChoice, err error) {
 
 // run does the work in steps, each of which lasts if the next one fails.
 func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
+	// How many there are is known before anything is changed: for the question, and for the bar.
 	sum, err := w.plan(ctx, sh)
 	if err != nil || w.DryRun {
 		if err == nil {
@@ -141,6 +142,7 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 		}
 		return err
 	}
+	// Nothing to do needs no question.
 	total := sum.Matched
 	if total > 0 && !w.Yes {
 		if err := sh.Confirm(w.Consent, "%d dead letters will be permanently %s. Continue?", total,
@@ -168,6 +170,7 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 			_ = bar.Set(min(looked, total))
 		}
 	}
+	// The bar ends its line, so that what follows begins a new one.
 	if bar != nil {
 		_ = bar.Finish()
 	}
@@ -216,6 +219,7 @@ func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.Lett
 
 // bar returns a progress bar for total letters, nil where standard error is no terminal.
 func (w *letterWork) bar(sh *shell.Shell, total int) *progressbar.ProgressBar {
+	// A bar is made without a total, which is set here.
 	bar := newProgress(sh, "letters")
 	if bar != nil {
 		bar.ChangeMax(total)
@@ -235,6 +239,7 @@ func (w *letterWork) print(sh *shell.Shell, sum client.LettersDone, past string)
 			sh.Say("%d %s: %s", len(left.ids), left.why, someIDs(left.ids))
 		}
 	}
+	// Skipped letters are no failure: somebody takes care of them, or they are too young by now.
 	if sum.Skipped > 0 {
 		sh.Say("%d were skipped: they are being redriven already, or are no longer old enough", sum.Skipped)
 	}

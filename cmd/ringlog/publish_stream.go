@@ -66,12 +66,14 @@ func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err 
 		return shell.Usagef("--stdin takes type and payload from the input: leave TYPE and --payload out")
 	}
 	in := sh.In
+	// The id goes to the one event of the input.
 	if o.dedupID != "" {
 		in, err = soleEvent(in)
 		if err != nil {
 			return err
 		}
 	}
+	// A cluster that cannot be reached is reported before the input is read.
 	c, err := sh.DialReachable(ctx)
 	if err != nil {
 		return err

@@ -39,6 +39,7 @@ func printOutcome(sh *shell.Shell, o sinks.Outcome) {
 	if o.Error != "" {
 		fmt.Fprintf(&b, ": %s", oneLine(o.Error))
 	}
+	// One call, so that lines of several attempts do not mix.
 	sh.Say("%s", b.String())
 }
 

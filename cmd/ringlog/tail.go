@@ -53,6 +53,7 @@ func filterOf(c *cli.Context) (event.Filter, error) {
 		}
 		return out
 	}
+	// The node judges the names: its catalogue has types that this program does not know.
 	f := event.Filter{Types: split(c.StringSlice("type")), Categories: split(c.StringSlice("category")),
 		Sources: c.StringSlice("source"), Keys: c.StringSlice("key"), CorrelationIDs: c.StringSlice("correlation-id")}
 	return f, f.Validate()
@@ -137,11 +138,14 @@ func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 		first.Endpoints = sh.Endpoints[:1]
 		sh = &first
 	}
+	// A cluster that cannot be reached is an error at once, not a tail that waits.
 	c, err := sh.DialReachable(ctx)
 	if err != nil {
 		return err
 	}
+	// The client is closed last: the readers use it to their end.
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	// The end of whoever reads the output ends the tail, also while no event comes.
 	ctx, stop := sh.WhileRead(ctx)
 	defer stop()
 	p := shell.NewPrinter(sh)
@@ -150,12 +154,14 @@ func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 	if o.cursor != "" {
 		read = tailCursor
 	}
+	// With the journal the tail is local already: otherwise --local may be the remedy.
 	if o.journal {
 		err = withJournal(ctx, newJournalTail(sh, o, p), o.untilEnd,
 			func(ctx context.Context) error { return read(ctx, c, o, p) })
 	} else {
 		err = sh.SuggestLocal(o.consistency == client.Linearizable, read(ctx, c, o, p))
 	}
+	// What is buffered is printed in any case, also before an error.
 	err = errors.Join(err, p.Out.Flush())
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, syscall.EPIPE)) {
 		return nil // Ctrl-C, or nobody reading any more, is how a tail ends
@@ -195,7 +201,6 @@ func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(c
 // tailLog prints the events of the log.
 func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Printer) error {
 	// Without --from a tail shows what is appended from now on.
-	// Without --from the end, and not what the node would choose.
 	from := api.Position{Kind: api.AtEnd}
 	if o.from != nil {
 		from = *o.from

@@ -80,6 +80,7 @@ func (t *cursorTail) step(ctx context.Context) error {
 
 // event prints an event; the next commit includes it.
 func (t *cursorTail) event(ev *event.Event) error {
+	// Counted before it is printed: one that cannot be printed ends the tail in any case.
 	t.left--
 	t.last = ev.Offset
 	return t.p.Event(ev)
@@ -96,6 +97,7 @@ const commitWithin = 5 * time.Second
 
 // commit writes the output out and then commits it.
 func (t *cursorTail) commit(ctx context.Context) error {
+	// What was not written out is not committed: it comes again.
 	if err := t.p.Out.Flush(); err != nil || t.opts.noCommit || t.last == 0 {
 		return err
 	}

@@ -74,6 +74,7 @@ func verify(ctx context.Context, sh *shell.Shell, last uint64) error {
 // nothing to compare.
 func compareNodes(ctx context.Context, sh *shell.Shell, found sweep[nodeStatus], last uint64) []shell.Finding {
 	answering, reach := reachedNodes(found)
+	// The first two are about the nodes, the others about what they hold.
 	findings := []shell.Finding{reach, sameCluster(found)}
 	if !findings[1].OK {
 		return findings
@@ -105,6 +106,7 @@ func sameCluster(found sweep[nodeStatus]) shell.Finding {
 
 // reachedNodes lists the nodes that answer, and finds those that should.
 func reachedNodes(found sweep[nodeStatus]) (answering []string, f shell.Finding) {
+	// A member that does not answer is a finding of its own, beside the comparisons of the others.
 	var silent []string
 	asked := 0
 	for _, a := range found.answers {
@@ -118,6 +120,7 @@ func reachedNodes(found sweep[nodeStatus]) (answering []string, f shell.Finding)
 		}
 		answering = append(answering, a.url)
 	}
+	// All that were asked count, so that a node that was removed does not make the check fail.
 	f = shell.Finding{Check: "nodes", OK: len(silent) == 0,
 		Found: fmt.Sprintf("%d of %d answer", len(answering), asked)}
 	if len(silent) > 0 {
@@ -128,6 +131,7 @@ func reachedNodes(found sweep[nodeStatus]) (answering []string, f shell.Finding)
 
 // awaitAgreement asks until all nodes agree, for agreeWithin at most.
 func awaitAgreement(ctx context.Context, ask func(context.Context) shell.Finding) (f shell.Finding) {
+	// Nodes apply the log at their own pace: a first difference may only be a delay.
 	ctx, cancel := context.WithTimeout(ctx, agreeWithin)
 	defer cancel()
 	tick := time.NewTicker(askEvery)
@@ -159,6 +163,7 @@ func compareDigests(ctx context.Context, sh *shell.Shell, urls []string) shell.F
 		digests := func(ctx context.Context, _ *shell.Shell, url string) ([]api.Digest, error) {
 			return peers.Digests(ctx, url)
 		}
+		// A node without an answer makes the comparison impossible, not different.
 		for _, a := range askAll(ctx, sh, urls, digests) {
 			if a.err != nil {
 				return shell.Finding{Check: "digest", Found: a.err.Error()}

@@ -58,6 +58,7 @@ const groupBench = "group"
 
 // workloads lists what can be measured.
 func workloads() []workload {
+	// In the order of the help: from writing to the most complex way of reading.
 	return []workload{
 		{"publish", "publish events", "a request", benchPublish},
 		{"tail", "read events from the start, then as they are published", "publishing an event until it is read",

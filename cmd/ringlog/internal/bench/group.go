@@ -38,6 +38,7 @@ func groupFlags() []cli.Flag {
 
 // readGroupFlags reads what only a group has.
 func (o *benchOptions) readGroupFlags(c *cli.Context) error {
+	// The bounds keep a typing error from starting thousands of sessions.
 	o.members, o.prefetch, o.keys = c.Int("members"), c.Int("prefetch"), c.Int("keys")
 	switch {
 	case o.members < 1 || o.members > maxBenchMembers:
@@ -69,6 +70,7 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 	if err != nil {
 		return err
 	}
+	// A name of its own, so that no member of another run joins.
 	name := fmt.Sprintf("%s-%s-%d", benchSource, r.run, r.size)
 	if _, err := r.client.CreateGroup(ctx, name, client.GroupSpec{From: client.FromOffset(from)}); err != nil {
 		return err

@@ -53,6 +53,7 @@ func runBench(ctx context.Context, sh *shell.Shell, w workload, o benchOptions) 
 	if err := b.requireRoom(ctx); err != nil {
 		return err
 	}
+	// --yes is for a cluster whose other users are known.
 	if !o.yes {
 		if err := b.requireAlone(ctx); err != nil {
 			return err

@@ -108,6 +108,7 @@ const (
 
 // URLOf makes an HTTP address that has no scheme a URL.
 func URLOf(address string) string {
+	// An address with a scheme is a URL already.
 	if address == "" || strings.Contains(address, "://") {
 		return address
 	}
@@ -139,6 +140,7 @@ func ParseEndpoints(list string) ([]string, error) {
 
 // HostOf returns the host of an address, which a flag gives as HOST:PORT.
 func HostOf(flag, addr string) (string, error) {
+	// The port is a number: names of services differ from machine to machine.
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)

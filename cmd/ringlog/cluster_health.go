@@ -54,6 +54,7 @@ func printVerdict(sh *shell.Shell, leader clusterRow, now time.Time) error {
 			followers = append(followers, serverRow(v, now))
 		}
 	}
+	// A cluster of one node has none.
 	if len(followers) == 0 {
 		return nil
 	}
@@ -62,6 +63,7 @@ func printVerdict(sh *shell.Shell, leader clusterRow, now time.Time) error {
 
 // toleranceText says how many voters may fail.
 func toleranceText(v *api.Autopilot) string {
+	// The number is of healthy voters: one that has failed already does not count.
 	text := "no voter may fail"
 	switch n := v.FailureTolerance; {
 	case n == 1:

@@ -95,6 +95,7 @@ func (s *sweep[T]) ask(ctx context.Context, sh *shell.Shell, urls []string,
 
 // clusterOf returns the cluster of the node that answered, "" without an answer.
 func clusterOf[T sighted](a answer[T]) string {
+	// A node that does not answer is in none, as far as is known.
 	if a.err != nil {
 		return ""
 	}
@@ -103,6 +104,7 @@ func clusterOf[T sighted](a answer[T]) string {
 
 // clusters returns the ids of the clusters whose nodes answered, sorted.
 func (s *sweep[T]) clusters() (ids []string) {
+	// Nodes without a cluster are left out.
 	for _, a := range s.answers {
 		if id := clusterOf(a); id != "" {
 			ids = append(ids, id)

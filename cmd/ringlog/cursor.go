@@ -349,10 +349,12 @@ func removeAt(ctx context.Context, sh *shell.Shell, path string, leave shell.Con
 		sh.Say("%s would be removed (committed offset %d, lag %s events)", c.Name, c.Committed, lagText(c))
 		return nil
 	}
+	// A group is named as one: its members stop.
 	const question = "Remove the %s %q (committed offset %d)?"
 	if err := sh.Confirm(leave, question, cursorKind(c), c.Name, c.Committed); err != nil {
 		return err
 	}
+	// Whoever has it open is refused from then on.
 	if err := sh.Call(ctx, http.MethodDelete, path, nil, nil, nil); err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ func getCommand(sh *shell.Shell) *cli.Command {
 // get prints one event.
 func get(ctx context.Context, sh *shell.Shell, offset uint64) error {
 	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
+		// The client asks the leader before it reports an offset as not appended.
 		ev, err := c.Get(ctx, offset)
 		if err != nil {
 			return err

@@ -216,6 +216,7 @@ func (s *stream) refuse(line int, err error) {
 // awaitAnswer returns a line's answer. Once ctx is done it closes the client, which then says of each
 // event whether it may have been appended.
 func (s *stream) awaitAnswer(ctx context.Context, sent sentLine) (client.Result, error) {
+	// The line was no event: nothing was sent.
 	if sent.err != nil {
 		return client.Result{}, sent.err
 	}
@@ -229,6 +230,7 @@ func (s *stream) awaitAnswer(ctx context.Context, sent sentLine) (client.Result,
 
 // countAnswer counts and prints an answer.
 func (s *stream) countAnswer(line int, res client.Result, out *bufio.Writer) {
+	// The bar counts lines that have their answer.
 	if s.bar != nil {
 		_ = s.bar.Add(1)
 	}
@@ -270,6 +272,7 @@ func (s *stream) warnOnce(line int, text string) {
 
 // sayNotice prints beside the progress bar.
 func (s *stream) sayNotice(format string, args ...any) {
+	// The bar is drawn again with the next answer.
 	if s.bar != nil {
 		_ = s.bar.Clear()
 	}
@@ -300,6 +303,7 @@ func (s *stream) printSummary(took time.Duration) {
 
 // newProgress returns a bar on the terminal, nil where standard error is none.
 func newProgress(sh *shell.Shell, what string) *progressbar.ProgressBar {
+	// A script's log has the summary alone.
 	if !sh.ErrTerminal {
 		return nil
 	}

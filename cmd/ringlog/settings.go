@@ -65,6 +65,7 @@ func settingPath(key string) string { return "/v1/settings/" + url.PathEscape(ke
 
 // getSetting prints the value of one setting.
 func getSetting(ctx context.Context, sh *shell.Shell, key string) error {
+	// The value alone, so that a script can use it.
 	var s api.Setting
 	if err := sh.Fetch(ctx, settingPath(key), &s); err != nil {
 		return err
@@ -74,6 +75,7 @@ func getSetting(ctx context.Context, sh *shell.Shell, key string) error {
 
 // setSetting changes a setting and prints what it is now.
 func setSetting(ctx context.Context, sh *shell.Shell, key, value string) error {
+	// The node checks the value: it knows the form of each key.
 	var s api.Setting
 	if err := sh.Call(ctx, http.MethodPut, settingPath(key), nil, map[string]string{"value": value}, &s); err != nil {
 		return err

@@ -31,6 +31,7 @@ func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.P
 	}
 	// With --no-commit the client must not commit what the filter leaves out, either.
 	options := client.CursorOptions{Filter: o.filter, NoScanCommit: o.noCommit, UntilEnd: o.untilEnd}
+	// Only a cursor that is created now begins there.
 	if o.from != nil {
 		options.From = *o.from
 	}
@@ -45,6 +46,7 @@ func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.P
 		p.Sh.Say("the cursor %s exists and resumes after %d: --from applies to a new one (to move it: ringlog "+
 			"cursor seek %s --to …)", info.Name, info.Committed, info.Name)
 	}
+	// One batch after the other, so that a commit follows what was written out.
 	for t.left > 0 {
 		err := t.step(ctx)
 		if errors.Is(err, io.EOF) {

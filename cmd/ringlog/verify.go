@@ -214,6 +214,7 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 	if newest > 0 && last >= newest {
 		first = max(first, last-newest+1)
 	}
+	// Retention may have removed all that the nodes had in common.
 	if first > last {
 		f.Found = "no events to compare"
 		return f
@@ -315,6 +316,7 @@ func sumRange(ctx context.Context, sh *shell.Shell, url string, first, last uint
 
 // take returns the hash so far, and starts the next.
 func take(h hash.Hash) string {
+	// The hash is used again: a log has many ranges.
 	defer h.Reset()
 	return hex.EncodeToString(h.Sum(nil))
 }
@@ -331,6 +333,7 @@ func compareCursors(ctx context.Context, sh *shell.Shell, urls []string) shell.F
 			}
 			return strings.Join(parts, "; "), err
 		})
+		// All are compared with the first: one that differs is enough.
 		for _, a := range answers {
 			if a.err != nil {
 				return shell.Finding{Check: "cursors", Found: a.err.Error()}

@@ -37,6 +37,7 @@ func versionCommand(sh *shell.Shell) *cli.Command {
 
 // showVersion prints the build.
 func showVersion(sh *shell.Shell, b build) error {
+	// What an operator is asked for first when something is wrong.
 	return sh.Emit(b, func() error {
 		return sh.Facts("ringlog", b.Version, "revision", cmp.Or(b.Revision, "unknown"), "built from",
 			cmp.Or(b.Time, "unknown"),
@@ -49,6 +50,7 @@ func buildVersion() build {
 	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		Features: serve.FeatureLevel}
 	info, ok := debug.ReadBuildInfo()
+	// A program that was built without modules has no build information.
 	if !ok {
 		return b
 	}

@@ -162,6 +162,7 @@ func parseSizes(list string) ([]int, error) {
 		}
 		sizes = append(sizes, n)
 	}
+	// Each size takes as long as the first one.
 	if len(sizes) > maxBenchSizes {
 		return nil, shell.Usagef("--size names %d sizes: use at most %d", len(sizes), maxBenchSizes)
 	}
@@ -177,6 +178,7 @@ func parseWarmup(text string) (amount, error) {
 		}
 		return amount{events: n}, nil
 	}
+	// Anything else must be a time.
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > maxWarmup {
 		return amount{}, shell.Usagef("--warmup %q: use a number of events such as 1000, or a time up to %s such as 5s",

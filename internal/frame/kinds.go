@@ -61,6 +61,8 @@ const (
 	LevelHealth   = 2 // what a leader reports of its voters
 	LevelLetters  = 3 // dead letters
 	LevelDelivery = 4 // groups, clients, stalls, pressure, overdue runs, and short leaderships that part outages
+
+	LevelNewest = LevelDelivery // what this build knows
 )
 
 // origin says who asks for a command.

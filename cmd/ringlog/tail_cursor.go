@@ -99,7 +99,7 @@ const commitWithin = 5 * time.Second
 
 // commit writes the output out and then commits it.
 func (t *cursorTail) commit(ctx context.Context) error {
-	// What was not written out is not committed: it comes again.
+	// What was not written out is not committed: it is redelivered.
 	if err := t.p.Out.Flush(); err != nil || t.opts.noCommit || t.last == 0 {
 		return err
 	}

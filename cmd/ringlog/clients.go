@@ -25,6 +25,7 @@ func clientsCommand(sh *shell.Shell) *cli.Command {
 		Description: "A client registers its subscriptions (PUT /v1/clients/ID, router.Options.Register) and " +
 			"expires when it has\n" +
 			"not renewed that for its TTL. With -o json there is one client per line.",
+		// Without a verb the clients are listed: that is nearly all there is to do.
 		Action: shell.Bare(sh, listClients),
 		Subcommands: []*cli.Command{
 			{Name: "rm", Usage: "remove a client's registration; it may register again", ArgsUsage: "ID",

@@ -26,14 +26,17 @@ func clusterCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "cluster", Usage: "manage cluster membership",
 		Subcommands: []*cli.Command{
+			// What the nodes say.
 			clusterStatusCommand(sh),
 			{Name: "members", Usage: "list members as the leader sees them", Action: shell.Bare(sh, listMembers)},
+			// Changes of the membership, which the leader makes.
 			addMemberCommand(sh),
 			{Name: "promote", Usage: "make a non-voter a voter", ArgsUsage: "ID", Flags: []cli.Flag{forceFlag()},
 				Action: shell.Args(1, aMember, func(c *cli.Context) error {
 					return changeMember(c.Context, sh, http.MethodPost, memberPath(c.Args().First(), "/promote"),
 						map[string]bool{"force": c.Bool("force")}, "promoted")
 				})},
+			// The others ask first, tell of the past, or work on a stopped node.
 			demoteCommand(sh), removeMemberCommand(sh), stepDownCommand(sh), clusterHistoryCommand(sh),
 			clusterOutageCommand(sh), offline.RecoverCommand(sh),
 		},
@@ -86,6 +89,7 @@ func fetchMembers(ctx context.Context, sh *shell.Shell) (list memberList, err er
 // memberRole returns leader, voter or non-voter.
 func memberRole(m api.Member, leader string) string {
 	switch {
+	// The leader always has a vote.
 	case m.ID == leader:
 		return "leader"
 	case m.Voter:
@@ -168,6 +172,7 @@ func demoteCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "demote", Usage: "make a voter a non-voter", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
 		Action: shell.Args(1, aMember, func(c *cli.Context) error {
+			// It stays a member, and still receives the log.
 			return dismissMember(c.Context, sh, c.Args().First(), shell.ConsentOf(c), http.MethodPost, "/demote",
 				"demoted")
 		}),
@@ -179,6 +184,7 @@ func removeMemberCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "remove", Usage: "remove a member from the cluster", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
 		Action: shell.Args(1, aMember, func(c *cli.Context) error {
+			// A voter is removed with its vote: it need not be demoted before.
 			return dismissMember(c.Context, sh, c.Args().First(), shell.ConsentOf(c), http.MethodDelete, "", "removed")
 		}),
 	}
@@ -223,6 +229,7 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 func stepDownCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "step-down", Usage: "transfer leadership to another voter",
+		// Without a name the leader chooses whoever lacks the least.
 		Flags: []cli.Flag{&cli.StringFlag{Name: "to",
 			Usage: "`ID` of the new leader (default: a voter that has caught up)"}},
 		Action: shell.NoArgs(func(c *cli.Context) error {

@@ -30,6 +30,7 @@ func clusterHistoryCommand(sh *shell.Shell) *cli.Command {
 			"-o json events\n" +
 			"come in the order of the log.",
 		Flags: []cli.Flag{
+			// The whole log by default: the cluster's own events are few.
 			&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"},
 			&cli.Uint64Flag{Name: "n", Usage: "print only the newest `COUNT`", DefaultText: "1000"},
 		},
@@ -122,6 +123,7 @@ func (c chapter) row() table.Row {
 // secondsText prints a gap to be read by people.
 func secondsText(s float64) string {
 	switch {
+	// Milliseconds are of interest for the gap of a hand-over.
 	case s < 10:
 		return fmt.Sprintf("%.3f s", s)
 	case s < 120:

@@ -25,9 +25,11 @@ func compactCommand(sh *shell.Shell) *cli.Command {
 		Description: "Only whole blocks are removed, so a little more may stay than you asked for. A cursor " +
 			"holds back\nevents that it has not committed; --force removes them, and the cursor gets a gap.",
 		Flags: append(shell.ConsentFlags(),
+			// Three ways to say how far, of which one may be given.
 			&cli.StringFlag{Name: "before", Usage: "remove events before `OFFSET`"},
 			&cli.StringFlag{Name: "older-than", Usage: "remove events older than `AGE`, such as 12h or 7d"},
 			&cli.Uint64Flag{Name: "keep", Usage: "remove all but the newest `N` events"},
+			// Without it cursors keep what they have not committed.
 			&cli.BoolFlag{Name: "force", Usage: "also remove what cursors hold back"},
 		),
 		Action: shell.NoArgs(func(c *cli.Context) error {

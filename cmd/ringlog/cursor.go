@@ -66,9 +66,11 @@ func cursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "cursor", Usage: "manage durable cursors",
 		Subcommands: []*cli.Command{
+			// What only reads comes first.
 			{Name: "ls", Usage: "list cursors", Action: shell.Bare(sh, listCursors)},
 			{Name: "lag", Usage: "list cursors by lag, the largest first", Action: shell.Bare(sh, cursorLag)},
 			{Name: "info", Usage: "show one cursor", ArgsUsage: "NAME", Action: shell.Named(sh, aCursor, showCursor)},
+			// What changes a cursor; only its removal cannot be undone.
 			createCursorCommand(sh), filterCursorCommand(sh), seekCursorCommand(sh), removeCursorCommand(sh),
 		},
 	}
@@ -235,6 +237,7 @@ func createCursorCommand(sh *shell.Shell) *cli.Command {
 		Name: "create", Usage: "create a cursor (idempotent)", ArgsUsage: "NAME",
 		Flags: cursorFlags(),
 		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
+			// All flags are read before the cluster is asked.
 			o, err := createCursorOptionsOf(c)
 			if err != nil {
 				return err
@@ -248,7 +251,9 @@ func createCursorCommand(sh *shell.Shell) *cli.Command {
 // They are those of group create, too, which adds its own.
 func cursorFlags() []cli.Flag {
 	return append(filterFlags(),
+		// A cursor is for all events, unless it is told to begin later.
 		&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"},
+		// How much a consumer that is away may keep from being removed.
 		&cli.Uint64Flag{Name: "hold-events",
 			Usage: "how many events it may hold back from retention; 0 means the cluster's setting"},
 		&cli.Uint64Flag{Name: "hold-bytes",
@@ -333,6 +338,7 @@ func removeCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "rm", Usage: "remove a cursor and its position", ArgsUsage: "NAME", Flags: shell.ConsentFlags(),
 		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
+			// The same for a group, whose members stop.
 			return removeAt(c.Context, sh, cursorPath(c.Args().First()), shell.ConsentOf(c))
 		}),
 	}

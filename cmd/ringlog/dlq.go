@@ -55,6 +55,7 @@ func dlqCommand(sh *shell.Shell) *cli.Command {
 // letterFlags choose letters.
 func letterFlags() []cli.Flag {
 	return []cli.Flag{
+		// The conditions are those of redrive and purge, so that a list shows what they would take.
 		&cli.StringFlag{Name: "type", Aliases: []string{"t"},
 			Usage: "only letters of this `TYPE`: a name or a pattern such as training.*"},
 		&cli.StringFlag{Name: "cursor", Usage: "only letters of this `CURSOR`"},
@@ -73,6 +74,7 @@ func listLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "ls", Aliases: []string{"list"}, Usage: "list letters, the oldest first",
 		Flags: append(letterFlags(),
+			// A redriven letter is kept until its event is handled.
 			&cli.StringFlag{Name: "state", Usage: "only letters in this state: dead or redriven"},
 			&cli.Uint64Flag{Name: "limit", Usage: "print at most `N`; 0 means all", Value: 100},
 		),
@@ -94,6 +96,7 @@ func summariseLetters(ctx context.Context, sh *shell.Shell) error {
 	if err != nil {
 		return err
 	}
+	// dlq watch prints the same.
 	return sh.Emit(t, func() error { return printTotals(sh, t) })
 }
 

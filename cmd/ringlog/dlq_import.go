@@ -33,6 +33,7 @@ func importLettersCommand(sh *shell.Shell) *cli.Command {
 			"have no cursor: redrive them --to one. To read the rows from the old queue's SQLite file:\n\n" +
 			"  " + rowsOfSQLite + " | ringlog dlq import -",
 		Flags: []cli.Flag{
+			// The node checks the rows, so a dry run needs the cluster, too.
 			&cli.BoolFlag{Name: "dry-run", Usage: "check the rows, and import none"},
 			&cli.StringFlag{Name: "source",
 				Usage: "where the rows come from, shown as a letter's origin (default: the file's name)"},

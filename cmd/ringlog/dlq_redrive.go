@@ -28,6 +28,7 @@ type letterWork struct {
 // The condition's flags are those of dlq ls, so that a list shows what a redrive would take.
 func choiceFlags() []cli.Flag {
 	return append(letterFlags(),
+		// All has to be said: without any condition nothing is chosen.
 		&cli.BoolFlag{Name: "all", Usage: "all dead letters"},
 		&cli.Uint64Flag{Name: "max-events", Usage: "at most `N` letters"},
 		&cli.BoolFlag{Name: "dry-run", Usage: "print how many letters it would be, and do nothing"},
@@ -53,6 +54,7 @@ func redriveAllCommand(sh *shell.Shell) *cli.Command {
 		Name: "retry-all", Usage: "the same as redrive --all", Hidden: true,
 		Flags: append(choiceFlags(), &cli.StringFlag{Name: "to"}),
 		Action: shell.NoArgs(func(c *cli.Context) error {
+			// Conditions together with all are refused, as for redrive --all.
 			return redriveOf(c, sh, true)
 		}),
 	}

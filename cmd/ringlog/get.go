@@ -14,6 +14,7 @@ func getCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "get", Usage: "print one event", ArgsUsage: "OFFSET",
 		Action: shell.Args(1, "an offset", func(c *cli.Context) error {
+			// Offsets begin at 1: anything else is wrong usage, and no node is asked.
 			offset, err := shell.ParseOffset(c.Args().First())
 			if err != nil {
 				return err

@@ -28,10 +28,12 @@ func groupCommand(sh *shell.Shell) *cli.Command {
 			"acknowledged in time is redelivered, and what fails too often becomes a dead letter (ringlog dlq).\n" +
 			"To move a group: ringlog cursor seek.",
 		Subcommands: []*cli.Command{
+			// What a group is, and what its members do.
 			{Name: "ls", Usage: "list groups", Action: shell.Bare(sh, listGroups)},
 			{Name: "info", Usage: "show one group", ArgsUsage: "NAME", Action: shell.Named(sh, aGroup, showGroup)},
 			{Name: "members", Usage: "list a group's members and what each did in its session", ArgsUsage: "NAME",
 				Action: shell.Named(sh, aGroup, listGroupMembers)},
+			// To move its position there is cursor seek.
 			createGroupCommand(sh), removeGroupCommand(sh),
 		},
 	}
@@ -149,6 +151,7 @@ func removeGroupCommand(sh *shell.Shell) *cli.Command {
 		Name: "rm", Usage: "remove a group and its position; its members stop", ArgsUsage: "NAME",
 		Flags: shell.ConsentFlags(),
 		Action: shell.Args(1, aGroup, func(c *cli.Context) error {
+			// Asked about as a cursor is, at the route of groups.
 			return removeAt(c.Context, sh, groupPath(c.Args().First()), shell.ConsentOf(c))
 		}),
 	}

@@ -120,6 +120,7 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 
 // stamp sets what the flags say, where the event does not say it itself.
 func (o publishOptions) stamp(ev *event.Event) {
+	// With --stdin an event of the input says most of it itself.
 	ev.Source = cmp.Or(ev.Source, o.source)
 	ev.Key = cmp.Or(ev.Key, o.key)
 	ev.CorrelationID = cmp.Or(ev.CorrelationID, o.correlationID)

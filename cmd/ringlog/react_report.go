@@ -94,6 +94,7 @@ func printLine(sh *shell.Shell, concurrency int) func(sinks.Line) {
 		switch {
 		case sh.JSON:
 			noteLine(sh, l)
+		// Lines of several commands mix, so each says whose it is.
 		case concurrency > 1:
 			sh.Say("%8d | %s", l.Offset, l.Text)
 		default:

@@ -34,10 +34,12 @@ type tailOptions struct {
 // They are those of all verbs that read or choose events.
 func filterFlags() []cli.Flag {
 	return []cli.Flag{
+		// Types alone have patterns, and are resolved by the node.
 		&cli.StringSliceFlag{Name: "type", Aliases: []string{"t"},
 			Usage: "only these `TYPE`s: names, values, topics or patterns such as training.* (repeatable, or " +
 				"comma-separated)"},
 		&cli.StringSliceFlag{Name: "category", Usage: "only types of this `CATEGORY`"},
+		// These are compared as they are.
 		&cli.StringSliceFlag{Name: "source", Usage: "only events of this `SOURCE`"},
 		&cli.StringSliceFlag{Name: "key", Usage: "only events with this `KEY`"},
 		&cli.StringSliceFlag{Name: "correlation-id", Usage: "only events of this `CHAIN`"},
@@ -70,13 +72,16 @@ func tailCommand(sh *shell.Shell) *cli.Command {
 			"--local also prints what the node records of an ongoing outage, marked as local: such a record has no\n" +
 			"offset and does not count for -n. The log's own QUORUM_LOST and QUORUM_RESTORED follow the recovery.",
 		Flags: append(filterFlags(),
+			// Where to begin, and through which cursor.
 			&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms},
 			&cli.StringFlag{Name: "cursor", Usage: "read through the durable cursor `NAME`"},
 			&cli.BoolFlag{Name: "no-commit", Usage: "with --cursor: do not commit"},
+			// When to end.
 			&cli.Uint64Flag{Name: "n", Usage: "stop after `COUNT` events"},
 			&cli.BoolFlag{Name: "until-end", Usage: "stop at the current end of the log"},
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"},
 				Usage: "follow as more are appended; this is the default"},
+			// Which node is asked, and what it must have.
 			&cli.Uint64Flag{Name: "min-offset", Usage: "wait until the node has this `OFFSET` first"},
 			&cli.BoolFlag{Name: "local", Usage: "read only what the first endpoint has, and its journal of outages"},
 		),

@@ -35,6 +35,7 @@ func verifyCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "verify", Usage: "compare order, digest and cursors across nodes",
 		Description: "Asks all members that the endpoints know. Exits 1 if one differs or does not answer.",
+		// A whole log may take minutes to read.
 		Flags: []cli.Flag{&cli.Uint64Flag{Name: "last",
 			Usage: "compare only the newest `N` events; 0 means all"}},
 		Action: shell.NoArgs(func(c *cli.Context) error {

@@ -30,6 +30,7 @@ func versionCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "version", Usage: "print this program's version and build",
 		Action: shell.NoArgs(func(c *cli.Context) error {
+			// No cluster is asked: its nodes may be of another build.
 			return showVersion(sh, buildVersion())
 		}),
 	}

@@ -113,11 +113,14 @@ func Command(sh *shell.Shell) *cli.Command {
 // benchFlags are those of all workloads.
 func benchFlags() []cli.Flag {
 	return []cli.Flag{
+		// How much is measured, of which size.
 		&cli.IntFlag{Name: "events", Usage: "events to measure, per size", Value: 50_000},
 		&cli.StringFlag{Name: "size", Usage: "payload size in `BYTES`, or several such as 256,1024,4096", Value: "256"},
+		// How it is asked for.
 		&cli.IntFlag{Name: "batch", Value: 256,
 			Usage: "events per request or per commit; 1 lets the client batch concurrent callers"},
 		&cli.IntFlag{Name: "callers", Usage: "concurrent requests", Value: 8},
+		// What comes before, and how the figures are printed.
 		&cli.StringFlag{Name: "warmup",
 			Usage: "`EVENTS`, or a time such as 5s, before the measurement starts; 0 means none", Value: "1000"},
 		&cli.BoolFlag{Name: "csv", Usage: "print comma-separated values: a header, then a row for each size"},

@@ -30,6 +30,7 @@ const (
 // Keys bound how many members can work at once: those of a key stay in order.
 func groupFlags() []cli.Flag {
 	return []cli.Flag{
+		// Who takes the events.
 		&cli.IntFlag{Name: "members", Usage: "members of the group, each with its own goroutine", Value: 1},
 		&cli.IntFlag{Name: "prefetch", Usage: "events buffered by a member", Value: 4096},
 		&cli.IntFlag{Name: "keys", Usage: "number of ordering keys; 0 means none", Value: 8},
@@ -56,6 +57,7 @@ func (r *round) keyOf(n int64, config string) string {
 	switch {
 	case r.opts.members == 0:
 		return config
+	// Without a key events are in no order, and all members can work at once.
 	case r.opts.keys == 0:
 		return ""
 	}

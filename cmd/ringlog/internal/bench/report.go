@@ -47,6 +47,7 @@ type benchReport struct {
 // newBenchReport prints results as they come, in the form that was asked for.
 func newBenchReport(sh *shell.Shell, asCSV bool) *benchReport {
 	out := &benchReport{sh: sh}
+	// CSV has a writer of its own, which quotes what has to be quoted.
 	if asCSV {
 		out.csv = csv.NewWriter(sh.Out)
 	}

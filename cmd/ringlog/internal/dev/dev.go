@@ -46,8 +46,10 @@ func Command(sh *shell.Shell) *cli.Command {
 		Name: "dev", Usage: "run a local cluster to play with, until Ctrl-C",
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "voters", Usage: "number of nodes", Value: 3},
+			// A named folder keeps the cluster for the next time.
 			&cli.StringFlag{Name: "data-dir",
 				Usage: "`DIR` to keep the data in (default: a temporary one, removed at the end)"},
+			// The ports are those of the documentation, so that its examples work.
 			&cli.IntFlag{Name: "http-port",
 				Usage: "port of the first node, counting up for the others; 0 takes free ports", Value: 8770},
 			&cli.IntFlag{Name: "raft-port",

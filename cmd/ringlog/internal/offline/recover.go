@@ -178,6 +178,7 @@ func lastEntry(dir string) (index, term uint64, err error) {
 // printRecovered prints what the new cluster begins with.
 func printRecovered(sh *shell.Shell, done raftnode.Recovered) error {
 	return sh.Emit(done, func() error {
+		// The new id and term are what the other nodes will see.
 		return sh.Facts("node", done.NodeID, "cluster", done.ClusterID, "term", done.Term, "index", done.Index,
 			"last offset", done.Offset,
 			"replayed", shell.Count(done.Replayed, "entry", "entries"))

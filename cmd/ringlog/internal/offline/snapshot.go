@@ -25,12 +25,14 @@ func SnapshotCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "snapshot", Usage: "make, check and restore backups",
 		Subcommands: []*cli.Command{
+			// Of a running cluster.
 			{Name: "save", Usage: "write a backup of a running node", ArgsUsage: "FILE",
 				Description: "The file appears once it is complete and verified. Any node can make one (--endpoints).",
 				Flags:       []cli.Flag{&cli.BoolFlag{Name: "overwrite", Usage: "replace FILE if it exists"}},
 				Action: shell.Args(1, "the file to write", func(c *cli.Context) error {
 					return saveSnapshot(c.Context, sh, c.Args().First(), c.Bool("overwrite"))
 				})},
+			// Of a file: no cluster is needed from here on.
 			{Name: "inspect", Usage: "print what a backup's header says", ArgsUsage: "FILE",
 				Action: shell.Named(sh, aSnapshot, inspectSnapshot)},
 			{Name: "verify", Usage: "read all of a backup, and check it", ArgsUsage: "FILE",

@@ -9,6 +9,7 @@ import (
 // Count is a number with what it counts: 1 node, 3 nodes. plural is said where an s does not make it.
 func Count[N ~int | ~uint64](n N, singular string, plural ...string) string {
 	switch {
+	// One is said without an s.
 	case n == 1:
 		return "1 " + singular
 	case len(plural) > 0:

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -80,6 +81,7 @@ func TestThePythonMemberUnderKills(t *testing.T) {
 	c := newCluster(t, t.TempDir(), 3).startAll()
 	c.mustRun("settings", "set", "group.session_timeout", "5s")
 	c.mustRun("group", "create", "workers", "--from", "start", "--type", "DATA_SYNC_COMPLETED")
+	// Events of a few keys, before any member runs.
 	cl := c.client()
 	batch := make([]event.Event, events)
 	for i := range batch {
@@ -90,6 +92,7 @@ func TestThePythonMemberUnderKills(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	// Three members write to one journal, in lines that are short enough not to mix.
 	dir := t.TempDir()
 	journal := filepath.Join(dir, "journal")
 	start := func(name string) *exec.Cmd {
@@ -109,11 +112,12 @@ func TestThePythonMemberUnderKills(t *testing.T) {
 		return func() error {
 			text, err := os.ReadFile(journal)
 			if n := strings.Count(string(text), "end "); n < want {
-				return fmt.Errorf("%d of %d are, %w", n, want, err)
+				return errors.Join(fmt.Errorf("%d of %d are", n, want), err)
 			}
 			return nil
 		}
 	}
+	// A member and the leader are killed in the midst of the work.
 	c.eventually(time.Minute, "some events are handled", handled(events/8))
 	if err := victim.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -138,7 +142,7 @@ func requireOrderPerKey(t *testing.T, journal string, events, keys int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	began, ended := map[string]int{}, map[int]bool{}
+	began, ended := map[string]int{}, map[int]bool{} // by key: the latest; by event
 	for line := range strings.Lines(string(text)) {
 		words := strings.Fields(line)
 		i, err := strconv.Atoi(words[2])
@@ -149,6 +153,7 @@ func requireOrderPerKey(t *testing.T, journal string, events, keys int) {
 			ended[i] = true
 			continue
 		}
+		// Keys take turns, so that the event before it in its key is that many earlier.
 		if before := i - keys; before >= 0 && !ended[before] {
 			t.Errorf("%d began before %d, of the same key, had ended", i, before)
 		}
@@ -178,7 +183,9 @@ func TestHTTPDocumentListsEveryErrorCode(t *testing.T) {
 	}
 	for _, found := range declared {
 		code := api.Code(found[1])
-		row := regexp.MustCompile(fmt.Sprintf("(?m)^\\| `%s` \\| (\\d+) \\| (yes|no|if safe) \\|", code)).FindStringSubmatch(string(document))
+		// | `code` | status | repeat | meaning |
+		pattern := regexp.MustCompile(fmt.Sprintf("(?m)^\\| `%s` \\| (\\d+) \\| (yes|no|if safe) \\|", code))
+		row := pattern.FindStringSubmatch(string(document))
 		if row == nil {
 			t.Errorf("docs/http.md has no row for %s", code)
 			continue

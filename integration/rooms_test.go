@@ -24,9 +24,10 @@ func rooms() map[string][]string {
 	// node or opens its folder.
 	shell := []string{"api", "client", "event"}
 	verbs := []string{
-		"cmd/ringlog/internal/shell", "cmd/ringlog/internal/dev", "cmd/ringlog/internal/bench",
-		"cmd/ringlog/internal/offline", "cmd/ringlog/internal/serve",
+		"cmd/ringlog/internal/bench", "cmd/ringlog/internal/dev", "cmd/ringlog/internal/offline",
+		"cmd/ringlog/internal/serve", "cmd/ringlog/internal/shell",
 	}
+	verb := append(slices.Clone(shell), "cmd/ringlog/internal/shell")
 	handling := []string{"event/where", "router/breaker"}
 	routing := append(slices.Concat(clients, handling), "client", "internal/platform/stages", "internal/attempt")
 	inClient := []string{"client/internal/calls", "client/internal/sender", "client/internal/prefetch"}
@@ -79,10 +80,11 @@ func rooms() map[string][]string {
 		"event/internal/genemit":          {"event", "event/internal/goname"},
 		"cmd/ringlog/devcluster":          nil,
 		"cmd/ringlog/internal/shell":      shell,
-		"cmd/ringlog/internal/dev":        append(slices.Clone(shell), verbs[0], "cmd/ringlog/devcluster"),
-		"cmd/ringlog/internal/bench":      append(slices.Clone(shell), verbs[0], verbs[1], "cmd/ringlog/devcluster"),
-		"cmd/ringlog/internal/offline":    append(append(slices.Clone(consensus), shell...), verbs[0]),
-		"cmd/ringlog/internal/serve":      append(slices.Clone(consensus), "internal/server", verbs[0], verbs[3]),
+		"cmd/ringlog/internal/dev":        append(slices.Clone(verb), "cmd/ringlog/devcluster"),
+		"cmd/ringlog/internal/bench":      append(slices.Clone(verb), "cmd/ringlog/devcluster", "cmd/ringlog/internal/dev"),
+		"cmd/ringlog/internal/offline":    slices.Concat(consensus, verb),
+		"cmd/ringlog/internal/serve": append(slices.Clone(consensus),
+			"internal/server", "cmd/ringlog/internal/shell", "cmd/ringlog/internal/offline"),
 		"cmd/ringlog": append(slices.Concat(shell, verbs, handling, platform),
 			"election", "internal/frame", "raftnode/blackbox", "router", "sinks", "internal/server"),
 	}

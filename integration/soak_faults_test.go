@@ -36,6 +36,7 @@ const (
 )
 
 var soakFaults = []soakFault{
+	// Processes end or pause.
 	{name: "kill leader", do: func(s *soak, r *rand.Rand) { s.kill(r, s.leader()) }},
 	{name: "kill follower", do: func(s *soak, r *rand.Rand) { s.kill(r, s.followers(1)...) }},
 	{name: "kill leader and heir", do: func(s *soak, r *rand.Rand) {
@@ -80,6 +81,7 @@ var soakFaults = []soakFault{
 		}
 	}},
 
+	// The network loses packets.
 	{name: "isolate leader", needs: namespaces, do: func(s *soak, r *rand.Rand) {
 		s.cut(r, func() { s.net.isolate(s.leader()) })
 	}},
@@ -155,6 +157,7 @@ var soakFaults = []soakFault{
 		s.cut(r, func() { s.net.impair(s.followers(1)[0], impairment{rate: 100 + r.IntN(2000)}) })
 	}},
 
+	// Members are replaced, and the log is trimmed past them.
 	{name: "replace a voter", do: func(s *soak, r *rand.Rand) { s.replace(s.followers(1)[0]) }},
 	{name: "replace the leader", do: func(s *soak, r *rand.Rand) { s.replace(s.leader()) }},
 	{name: "replace every voter in turn", do: func(s *soak, r *rand.Rand) {
@@ -199,6 +202,7 @@ var soakFaults = []soakFault{
 		p.signal(syscall.SIGCONT)
 	}},
 
+	// Disks are full, hang, or lose what was not synced.
 	{name: "disk of the leader full", needs: disks, do: func(s *soak, r *rand.Rand) { s.fill(r, s.leader()) }},
 	{name: "disk of a follower full", needs: disks, do: func(s *soak, r *rand.Rand) { s.fill(r, s.followers(1)[0]) }},
 	{name: "disk of the leader hangs", needs: disks, do: func(s *soak, r *rand.Rand) { s.freeze(r, s.leader()) }},
@@ -218,11 +222,15 @@ var soakFaults = []soakFault{
 	{name: "slow syncs at a follower", needs: tracer, do: func(s *soak, r *rand.Rand) {
 		s.slowSync(r, s.followers(1)[0])
 	}},
+
+	// Wall clocks step.
 	{name: "step the leader's clock", needs: clocks, do: func(s *soak, r *rand.Rand) { s.stepOne(r, s.leader()) }},
 	{name: "step a follower's clock", needs: clocks, do: func(s *soak, r *rand.Rand) {
 		s.stepOne(r, s.followers(1)[0])
 	}},
 	{name: "step the clocks of a majority", needs: clocks, do: func(s *soak, r *rand.Rand) { s.stepMajority(r) }},
+
+	// Files are damaged.
 	{name: "flipped bit", do: func(s *soak, r *rand.Rand) {
 		s.damage(r, func(f *os.File, size int64) error {
 			at, b := r.Int64N(size), make([]byte, 1)

@@ -77,6 +77,7 @@ func (a *admission) hasToken(r *http.Request) bool {
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(given[:], a.token[:]) == 1
 }
 
+// tokenDigest has one length for every token.
 func tokenDigest(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
 
 // fromBrowser refuses what a web page may have a browser send: a change asked for by a page

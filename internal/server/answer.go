@@ -37,7 +37,11 @@ func (e *errorWriter) toAPI(err error) *api.Error {
 // leaderHTTP returns where the leader answers, "" when that is not known.
 func leaderHTTP(node Node) string { return raftnode.URL(node.Status().LeaderHTTP) }
 
-// writeError answers with an error, in the form of the protocol that was used. Where an answer has begun it panics
+// writeError answers with an error; over HTTP as
+//
+//	{"error":{"code":"no_leader","message":"…","remedy":"…","leader_http":"…"}}
+//
+// and over Connect as an error of that protocol, with the same in a detail. Where an answer has begun it panics
 // with http.ErrAbortHandler, which cuts the connection: the caller then sees that the answer is not whole.
 func (e *errorWriter) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if out, ok := w.(*response); ok && out.status != 0 {

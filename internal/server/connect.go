@@ -29,6 +29,7 @@ type gate struct {
 	stopping context.Context // ends when the server closes
 }
 
+// gate is installed for all Connect services.
 var _ connect.Interceptor = (*gate)(nil)
 
 // WrapUnary implements connect.Interceptor.
@@ -75,8 +76,7 @@ func (g *gate) WrapStreamingClient(next connect.StreamingClientFunc) connect.Str
 
 // toConnect returns an error as Connect sends it, with all of it in a detail.
 func (g *gate) toConnect(err error) error {
-	var ready *connect.Error
-	if errors.As(err, &ready) {
+	if _, ready := errors.AsType[*connect.Error](err); ready {
 		return err // one that Connect itself raised
 	}
 	return connectError(g.errors.toAPI(err))

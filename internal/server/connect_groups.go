@@ -132,6 +132,7 @@ func exchangedToWire(x *engine.Answer) *ringlogv1.ExchangeResponse {
 	return out
 }
 
+// rangesFromWire returns ranges of offsets as commands have them; none is an empty list.
 func rangesFromWire(list []*ringlogv1.OffsetRange) []frame.Range {
 	out := make([]frame.Range, len(list))
 	for i, r := range list {
@@ -140,6 +141,7 @@ func rangesFromWire(list []*ringlogv1.OffsetRange) []frame.Range {
 	return out
 }
 
+// rangesToWire is rangesFromWire in the other direction.
 func rangesToWire(list []frame.Range) []*ringlogv1.OffsetRange {
 	out := make([]*ringlogv1.OffsetRange, len(list))
 	for i, r := range list {

@@ -84,6 +84,7 @@ func gapToWire(g *log.Gap) *ringlogv1.Gap {
 	return &ringlogv1.Gap{From: g.From, To: g.To, Reason: g.Reason, Types: g.Types, Uncounted: g.Uncounted}
 }
 
+// filterToWire copies a filter into a message; its lists are shared.
 func filterToWire(f event.Filter) *ringlogv1.Filter {
 	return &ringlogv1.Filter{
 		Types:          f.Types,
@@ -94,6 +95,8 @@ func filterToWire(f event.Filter) *ringlogv1.Filter {
 	}
 }
 
+// filterFromWire returns the filter of a message, which may be nil: such a filter passes everything. It does not
+// check it.
 func filterFromWire(f *ringlogv1.Filter) event.Filter {
 	return event.Filter{
 		Types:          f.GetTypes(),
@@ -104,6 +107,8 @@ func filterFromWire(f *ringlogv1.Filter) event.Filter {
 	}
 }
 
+// cursorToWire copies what clients need of a cursor into a message; groups, seeks and stalls are shown over HTTP
+// alone.
 func cursorToWire(c api.Cursor) *ringlogv1.Cursor {
 	// Lag is rounded to nanoseconds, since seconds come as a fraction.
 	return &ringlogv1.Cursor{

@@ -23,6 +23,7 @@ const (
 	headerLastOffset = "Ringlog-Last-Offset" // on a read: the tail when it began
 )
 
+// The types that bodies and answers have.
 const (
 	contentJSON   = "application/json"
 	contentNDJSON = "application/x-ndjson"

@@ -74,6 +74,7 @@ func (p *params) auditLists() []string {
 	return lists
 }
 
+// auditContent returns the Content-Type of a format.
 func auditContent(f audit.Format) string {
 	switch f {
 	case audit.JSON:

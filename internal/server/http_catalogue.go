@@ -73,6 +73,7 @@ func (h *catalogueHandlers) getCatalogueType(w http.ResponseWriter, r *http.Requ
 	}{found.Definition, found.Via, found.Renamed})
 }
 
+// getCatalogueSchema answers GET /v1/catalogue/{type}/schema with a JSON Schema of the payload.
 func (h *catalogueHandlers) getCatalogueSchema(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err

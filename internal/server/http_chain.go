@@ -46,6 +46,7 @@ func (h *reportHandlers) getChain(w http.ResponseWriter, r *http.Request) error 
 	return writeBytes(w, http.StatusOK, content, out.Bytes())
 }
 
+// chainFormat returns the parameter format, by default JSON.
 func (p *params) chainFormat() stages.Format {
 	text := p.text("format")
 	f, err := stages.ParseFormat(cmp.Or(text, string(stages.JSON)))

@@ -29,6 +29,7 @@ func (h *cursorHandlers) getCursors(w http.ResponseWriter, r *http.Request) erro
 	return writeJSON(w, http.StatusOK, h.cursors.List(after, limit))
 }
 
+// getCursor answers GET /v1/cursors/{name} with the cursor as this node knows it.
 func (h *cursorHandlers) getCursor(w http.ResponseWriter, r *http.Request) error {
 	return answerCursor(w, r, func() (api.Cursor, error) { return h.cursors.Get(r.PathValue("name")) })
 }

@@ -107,6 +107,7 @@ func (p *params) consistency() (linearizable bool) {
 	}
 }
 
+// acceptsSSE reports whether the caller is an EventSource, or reads like one.
 func acceptsSSE(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), contentSSE)
 }
@@ -181,6 +182,7 @@ func (h *eventHandlers) postCompact(w http.ResponseWriter, r *http.Request) erro
 	return answerJSON(w, result, err)
 }
 
+// Bounds of a wait.
 const (
 	waitDefault = 30 * time.Second // for a wait that does not say how long
 	waitCursors = 256              // at most in one wait

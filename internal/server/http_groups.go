@@ -29,6 +29,7 @@ func (h *groupHandlers) getGroups(w http.ResponseWriter, r *http.Request) error 
 	return writeJSON(w, http.StatusOK, map[string][]api.Cursor{"groups": h.groups.List()})
 }
 
+// getGroup answers GET /v1/groups/{name} with the group's cursor; a cursor that is no group is not found.
 func (h *groupHandlers) getGroup(w http.ResponseWriter, r *http.Request) error {
 	return answerCursor(w, r, func() (api.Cursor, error) { return h.groups.Get(r.PathValue("name")) })
 }
@@ -177,7 +178,10 @@ func (h *groupHandlers) postExchange(w http.ResponseWriter, r *http.Request) err
 }
 
 // appendExchanged appends the answer to an exchange. Each event has the form in which it is read elsewhere, with
-// the number of its delivery added.
+// the number of its delivery added:
+//
+//	{"session":3,"events":[{"offset":7,…,"delivery":1}],"revoked":[],"refused":[],"gaps":[],
+//	 "ack_wait_ms":30000,"session_timeout_ms":…,"committed":6,"last_offset":9}
 func appendExchanged(b []byte, x *engine.Answer) ([]byte, error) {
 	gaps := []*log.Gap{}
 	if x.Gap != nil {

@@ -20,6 +20,7 @@ type memberHandlers struct {
 	view   *clusterView
 }
 
+// getMembers answers GET /v1/members with the members as this node sees them.
 func (h *memberHandlers) getMembers(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err

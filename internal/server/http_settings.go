@@ -14,6 +14,7 @@ type settingHandlers struct {
 	bodies   *bodyReader
 }
 
+// getSettings answers GET /v1/settings with all settings in force, by key.
 func (h *settingHandlers) getSettings(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -21,6 +22,7 @@ func (h *settingHandlers) getSettings(w http.ResponseWriter, r *http.Request) er
 	return writeJSON(w, http.StatusOK, map[string][]api.Setting{"settings": h.settings.List()})
 }
 
+// getSetting answers GET /v1/settings/{key} with one setting, its default and its meaning.
 func (h *settingHandlers) getSetting(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err

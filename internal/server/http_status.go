@@ -24,6 +24,7 @@ type statusHandlers struct {
 	started  time.Time // of the server
 }
 
+// getCluster answers GET /v1/cluster with the cluster as this node sees it.
 func (h *statusHandlers) getCluster(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -118,10 +119,12 @@ func (h *statusHandlers) getSnapshot(w http.ResponseWriter, r *http.Request) err
 //go:embed openapi.json
 var openAPI []byte
 
+// getOpenAPI answers GET /openapi.json.
 func (h *statusHandlers) getOpenAPI(w http.ResponseWriter, _ *http.Request) error {
 	return writeBytes(w, http.StatusOK, contentJSON, openAPI)
 }
 
+// greeting is for people who open the node's address in a browser.
 const greeting = `ringlog: a replicated event log.
 
 /status         this node and its cluster
@@ -129,10 +132,12 @@ const greeting = `ringlog: a replicated event log.
 /v1/events      POST to publish, GET to read
 `
 
+// getRoot answers GET /.
 func (h *statusHandlers) getRoot(w http.ResponseWriter, _ *http.Request) error {
 	return writeBytes(w, http.StatusOK, "text/plain; charset=utf-8", []byte(greeting))
 }
 
+// getMetrics answers GET /metrics in the format that Prometheus scrapes.
 func (h *statusHandlers) getMetrics(w http.ResponseWriter, r *http.Request) error {
 	h.metrics.handler.ServeHTTP(w, r)
 	return nil

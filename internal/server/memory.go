@@ -11,6 +11,16 @@ import (
 	"github.com/ringrift/ringlog/api"
 )
 
+// What requests take in memory is counted before it is taken, in bytes, by two counts:
+//
+//	memory.held   of all requests: received bodies, and what they are decoded into
+//	share.held    of the bodies from one address
+//
+// A request counts in a hold, which knows its part of both. It reserves for what it is about to build, after an
+// estimate by weigh.go, and releases everything at its end. What does not fit is refused with Overloaded, or with
+// TooLarge where it would not fit alone either. Nodes count in a memory of their own, so that callers do not keep them
+// from each other.
+
 // memory bounds what requests hold at the same time: their bodies as they arrive, and what these are decoded into.
 // Room is made before anything is built. It is safe for concurrent use.
 type memory struct {
@@ -142,6 +152,7 @@ func (h *hold) close() {
 	}
 }
 
+// holdKey is the key of a hold in a context.
 type holdKey struct{}
 
 // withHold returns a context with the hold of a request.

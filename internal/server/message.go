@@ -150,6 +150,7 @@ type taking struct {
 	hold *hold
 }
 
+// Read implements io.Reader. It reports missing memory after the bytes it has read, which are counted.
 func (t *taking) Read(p []byte) (int, error) {
 	n, err := t.from.Read(p)
 	if full := t.hold.reserve(int64(n)); full != nil {

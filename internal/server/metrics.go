@@ -76,8 +76,8 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
-		var already prometheus.AlreadyRegisteredError
-		if err := cfg.Registry.Register(c); err != nil && !errors.As(err, &already) {
+		err := cfg.Registry.Register(c)
+		if _, already := errors.AsType[prometheus.AlreadyRegisteredError](err); err != nil && !already {
 			return nil, fmt.Errorf("server: metrics: %w", err)
 		}
 	}

@@ -250,6 +250,7 @@ type peerService struct {
 
 var _ ringlogv1connect.PeerServiceHandler = (*peerService)(nil)
 
+// Identify answers with what this node is, as JSON: other nodes ask it to find their members and to compare states.
 func (p *peerService) Identify(
 	_ context.Context, r *connect.Request[ringlogv1.IdentifyRequest],
 ) (*connect.Response[ringlogv1.IdentifyResponse], error) {
@@ -291,6 +292,8 @@ func isAny(err error, kinds ...error) bool {
 	return slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) })
 }
 
+// ReadIndex answers with the index that a linearizable read on another node has to wait for. Only the leader knows
+// it.
 func (p *peerService) ReadIndex(
 	ctx context.Context, _ *connect.Request[ringlogv1.ReadIndexRequest],
 ) (*connect.Response[ringlogv1.ReadIndexResponse], error) {

@@ -29,6 +29,12 @@ import (
 // at the address that was dialed: an address that a caller or a stranger names is sent nothing
 // but a nonce, and one that passes the challenge on to a real node proves that node's address,
 // not its own. The answer is of no use elsewhere: its key is good for nothing else.
+//
+//	asker                                     node at the address
+//	Challenge: nonce              ->
+//	                              <-          own nonce, own address, MAC(token, both nonces, own address)
+//
+// The asker compares the MAC with its own, and the address with the one that it dialed. Only then is the token sent.
 
 // errUnproved promises that nothing was sent that a stranger must not have.
 var errUnproved = fmt.Errorf("%w that proves to have the cluster token", raftnode.ErrNoLeader)

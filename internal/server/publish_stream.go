@@ -138,7 +138,7 @@ func (s *publishStream) serve() {
 		began := time.Now()
 		answer, err := s.publishNext(length)
 		// Where in the stream the next request begins is not known, so that no reply makes sense.
-		if fatal := (*brokenStreamError)(nil); errors.As(err, &fatal) {
+		if _, fatal := errors.AsType[*brokenStreamError](err); fatal {
 			return
 		}
 		// A request that is too large is answered, but may not have been read to its end.
@@ -151,6 +151,7 @@ func (s *publishStream) serve() {
 // brokenStreamError ends a publish stream on which no request can follow.
 type brokenStreamError struct{ err error }
 
+// Error implements error; the client does not see it.
 func (e *brokenStreamError) Error() string { return "server: publish stream: " + e.err.Error() }
 func (e *brokenStreamError) Unwrap() error { return e.err }
 

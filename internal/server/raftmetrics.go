@@ -33,6 +33,7 @@ type raftSink struct {
 }
 
 var (
+	// The sink takes raft's samples, and is a collector of what it has.
 	_ raftmetrics.MetricSink = (*raftSink)(nil)
 	_ prometheus.Collector   = (*raftSink)(nil)
 )

@@ -59,6 +59,24 @@ type streamForm struct {
 }
 
 var (
+	// NDJSON has an event as an object a line, and a record as an object with one key:
+	//
+	// 	{"offset":7,"type":"A",…}
+	// 	{"scanned":9}
+	// 	{"end":{"reason":"limit","scanned":9,"last_offset":12}}
+	//
+	// SSE has an event as a message with its offset as id, and a record as an event of its name, which does not reach
+	// the handlers of plain messages:
+	//
+	// 	id: 7
+	// 	data: {"offset":7,"type":"A",…}
+	//
+	// 	id: 9
+	// 	event: scanned
+	// 	data: 9
+	//
+	// 	event: end
+	// 	data: {"reason":"limit","scanned":9,"last_offset":12}
 	ndjsonForm = streamForm{appendEvent: appendLine, appendRecord: appendLineRecord, heartbeat: []byte("\n")}
 	sseForm    = streamForm{
 		appendEvent:  appendSSE,
@@ -192,6 +210,7 @@ func (f *streamForm) appendScanned(b []byte, offset uint64) []byte {
 	return f.appendRecord(b, recordScanned, strconv.AppendUint(nil, offset, 10))
 }
 
+// appendLine appends an event and the end of the line.
 func appendLine(b []byte, e *event.Event) []byte { return append(e.AppendJSON(b), '\n') }
 
 // appendLineRecord appends {"name":value} and the end of the line.
@@ -200,6 +219,7 @@ func appendLineRecord(b []byte, name string, value []byte) []byte {
 	return append(append(b, value...), "}\n"...)
 }
 
+// appendSSE appends an event as a message. An EventSource that reconnects sends the id of the last one.
 func appendSSE(b []byte, e *event.Event) []byte {
 	b = strconv.AppendUint(append(b, "id: "...), e.Offset, 10)
 	return append(e.AppendJSON(append(b, "\ndata: "...)), "\n\n"...)

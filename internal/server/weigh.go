@@ -18,6 +18,10 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
+// A small message can decode to a large one: an empty event takes two bytes on the wire and hundreds in memory. So a
+// message is weighed before it is decoded, by going over its fields and adding up what their Go values take. The result
+// is an estimate, on the safe side for what clients send; it needs no memory itself.
+
 // What decoded parts of a request take, in bytes, beside the text they are made of.
 const (
 	eventWeight = int64(unsafe.Sizeof(ringlogv1.Event{}) + unsafe.Sizeof(event.Event{}) + unsafe.Sizeof(frame.Row{}) +

@@ -20,6 +20,7 @@ type response struct {
 // Unwrap lets http.ResponseController find what is below.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// WriteHeader implements http.ResponseWriter. A status below 200 is not the answer yet.
 func (w *response) WriteHeader(status int) {
 	if w.status == 0 && status >= http.StatusOK {
 		w.status = status
@@ -28,6 +29,7 @@ func (w *response) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
+// Write implements http.ResponseWriter.
 func (w *response) Write(b []byte) (int, error) {
 	// Without a call of WriteHeader the status is 200.
 	if w.status == 0 {
@@ -99,6 +101,7 @@ func (b *body) discardRest(r *http.Request) bool {
 // paced reads a body within its time and does not count it in the hold.
 type paced struct{ *body }
 
+// Read implements io.Reader.
 func (p *paced) Read(b []byte) (int, error) {
 	_ = p.control.SetReadDeadline(p.pace.deadline())
 	n, err := p.ReadCloser.Read(b)

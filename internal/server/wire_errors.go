@@ -54,8 +54,8 @@ func connectError(e *api.Error) *connect.Error {
 
 // apiError returns the error that connectError put into err on the other side; false where there is none.
 func apiError(err error) (*api.Error, bool) {
-	var remote *connect.Error
-	if !errors.As(err, &remote) {
+	remote, ok := errors.AsType[*connect.Error](err)
+	if !ok {
 		return nil, false
 	}
 	// Another server may add details of its own kinds.

@@ -26,6 +26,8 @@ const (
 
 // The words for how a subscription gets its events, and for its state. The first of each is the default.
 func clientModes() []string { return []string{"live", "durable", "direct", "group"} }
+
+// clientStates are those that a client may report; see clientModes.
 func clientStates() []string {
 	return []string{fsm.StateAttached, "connecting", "fenced", stateRefused, "closed"}
 }

@@ -86,6 +86,7 @@ func noCursor(name string) *api.Error {
 		"list them: ringlog cursor ls; or create it: ringlog cursor create "+name)
 }
 
+// checkCursorName refuses what cannot be the name of a cursor, by the settings in force.
 func (c *core) checkCursorName(name string) error {
 	if name == "" {
 		return api.Refuse(api.InvalidArgument, "cursor", "a cursor without a name", "name it")

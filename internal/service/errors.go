@@ -20,6 +20,7 @@ type rowError struct {
 	err error
 }
 
+// Error implements error. A caller gets the row as part of the field instead.
 func (e *rowError) Error() string { return fmt.Sprintf("server: event %d: %v", e.row, e.err) }
 func (e *rowError) Unwrap() error { return e.err }
 
@@ -29,23 +30,21 @@ var ErrStopping = errors.New("server: stopping")
 // ToAPI returns any error of the packages below in the form that callers get.
 func ToAPI(err error) *api.Error {
 	// The error of one event names the event's place in the request.
-	var row *rowError
-	if errors.As(err, &row) {
+	if row, ok := errors.AsType[*rowError](err); ok {
 		e := *ToAPI(row.err)
 		e.Field = strings.TrimSuffix(fmt.Sprintf("events[%d].%s", row.row, e.Field), ".")
 		return &e
 	}
 	// An error in the API's form stays as it is. An internal one does not where it hides that the outcome is unknown.
-	var own *api.Error
-	if errors.As(err, &own) && (own.Code != api.Internal || !errors.Is(err, raftnode.ErrOutcomeUnknown)) {
+	own, ok := errors.AsType[*api.Error](err)
+	hidesOutcome := ok && own.Code == api.Internal && errors.Is(err, raftnode.ErrOutcomeUnknown)
+	if ok && !hidesOutcome {
 		return own
 	}
-	var refusal *fsm.Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*fsm.Refusal](err); ok {
 		return fromRefusal(refusal)
 	}
-	var input *event.Error
-	if errors.As(err, &input) {
+	if input, ok := errors.AsType[*event.Error](err); ok {
 		return fromInput(input)
 	}
 	return fromBelow(err)
@@ -53,19 +52,21 @@ func ToAPI(err error) *api.Error {
 
 // fromBelow translates what the log and the state machine do not have; fromNode does the rest.
 func fromBelow(err error) *api.Error {
-	var trimmed *log.TrimmedError
-	var ahead *log.PastTailError
-	// Each of these errors names offsets or ids that the answer shows.
-	switch {
-	case errors.As(err, &trimmed):
-		return &api.Error{Code: api.Trimmed, Field: "offset", Offset: trimmed.First,
+	// The first two name the offsets that the answer shows.
+	if trimmed, ok := errors.AsType[*log.TrimmedError](err); ok {
+		return &api.Error{
+			Code:    api.Trimmed,
+			Field:   "offset",
+			Offset:  trimmed.First,
 			Message: fmt.Sprintf("offset %d is trimmed; the first kept is %d", trimmed.Offset, trimmed.First),
-			Remedy:  "read from start, or from the first offset that is kept"}
-	case errors.As(err, &ahead):
-		return api.BeyondTail(
-			"offset", ahead.Offset, ahead.Tail,
-			"ask for an offset up to the tail, or again when more was appended",
-		)
+			Remedy:  "read from start, or from the first offset that is kept",
+		}
+	}
+	if ahead, ok := errors.AsType[*log.PastTailError](err); ok {
+		return api.BeyondTail("offset", ahead.Offset, ahead.Tail,
+			"ask for an offset up to the tail, or again when more was appended")
+	}
+	switch {
 	case errors.Is(err, fsm.ErrUnknownHash):
 		return api.Refuse(api.NotFound, "hash",
 			"no event that is kept has that content hash",

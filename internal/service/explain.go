@@ -25,7 +25,7 @@ func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint
 	// The answer is filled in step by step; each step needs the one before.
 	v := delivery{api.Delivery{Cursor: name, Offset: offset, Committed: c.Committed, Generation: c.Generation}}
 	e, err := cs.Machine().Log().Get(offset)
-	if trimmed := (*log.TrimmedError)(nil); errors.As(err, &trimmed) {
+	if _, trimmed := errors.AsType[*log.TrimmedError](err); trimmed {
 		v.Trimmed = true
 	} else if err != nil {
 		return v.Delivery, err
@@ -43,7 +43,8 @@ func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint
 	return v.Delivery, nil
 }
 
-// delivery is an answer that is being worked out.
+// delivery is an answer that is being worked out: the event first, then its dead letter, then what the filter says of
+// it. The fate follows from all of them.
 type delivery struct{ api.Delivery }
 
 // showEvent adds the event and what deduplication did with it.

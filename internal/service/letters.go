@@ -109,7 +109,7 @@ func (ls *Letters) copyFor(ctx context.Context, cursor string, offset uint64) ([
 	}
 	// The copy comes from the log, where the event still is.
 	e, err := ls.Machine().Log().Get(offset)
-	if trimmed := (*log.TrimmedError)(nil); errors.As(err, &trimmed) {
+	if _, trimmed := errors.AsType[*log.TrimmedError](err); trimmed {
 		// An earlier dead letter of the same offset has the copy; without one, the event is lost.
 		letter, missing := ls.Machine().LetterAt(cursor, offset)
 		if missing != nil {
@@ -117,7 +117,7 @@ func (ls *Letters) copyFor(ctx context.Context, cursor string, offset uint64) ([
 		}
 		_, e, err = ls.Machine().Letter(letter.ID)
 	}
-	if ahead := (*log.PastTailError)(nil); errors.As(err, &ahead) {
+	if _, ahead := errors.AsType[*log.PastTailError](err); ahead {
 		// There is nothing to copy: the state machine refuses the letter, and says why.
 		return nil, nil
 	}

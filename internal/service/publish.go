@@ -45,6 +45,14 @@ type RowWarnings struct {
 	List []event.Warning // shared by rows with the same warnings
 }
 
+// A publish becomes a batch in one of three ways:
+//
+//	events, decoded       each is normalized, hashed and added to a new batch
+//	a packet, first pass  its rows are checked in parallel; if the gate changes none, its body goes into the log as it is
+//	a packet, second pass if the gate changes one, all rows are normalized and encoded again
+//
+// In each way the gate sees every event, so that what a client packed is checked like what it sent as JSON.
+
 // Publish checks, normalises and hashes the events and appends all of them or none.
 // It changes req.events, and policy is what they were decoded with.
 func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequest) (Published, error) {
@@ -228,6 +236,7 @@ type packetPart struct {
 	panicked any // what normalizePart panicked with in its goroutine
 }
 
+// Bounds of working on a packet with several goroutines.
 const (
 	partRows  = 24 // rows that are worth a goroutine of their own
 	mostParts = 4  // as each reads through the rows before its own

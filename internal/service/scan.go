@@ -20,6 +20,17 @@ const (
 	scanReads   = 16               // of the log, in one look
 )
 
+// A scan for a cursor reads on from where the last one ended:
+//
+//	committed              passed                  find.to             tail
+//	    |---------------------|-----------------------|------------------|
+//	     nothing open, as the   nothing open, as this    not read yet
+//	     log records it         node has found
+//
+// It ends at the first event that is open, at the tail, or once its share of reads is used up. What it found is
+// recorded in the log once it is final, so that the cursor's lag, its stall and what it keeps from a trim count from
+// there on every node.
+
 // cursorScanner is the leader's duty to find, for cursors that seem to lag, whether anything
 // they would get is there, and to put that into the log. Without it a cursor with a filter
 // would lag, hold events back and be reported as stalled because of what it never gets. One
@@ -39,6 +50,7 @@ type cursorFind struct {
 	match             bool
 }
 
+// newCursorScanner returns a scanner that has found nothing yet.
 func newCursorScanner(c *core) *cursorScanner {
 	return &cursorScanner{core: c, known: map[string]cursorFind{}}
 }

@@ -12,7 +12,7 @@ type decision func(*applier, frame.Command) (Result, error)
 
 // decisions has a row for each command: what decides it. The other half of the row is in
 // internal/frame/kinds.go: from which feature level on the command may be proposed, and how it
-// is decoded. The table is never changed.
+// is decoded. Nothing writes to the table.
 var decisions = [256]decision{
 	frame.KindPublish: by((*applier).publish),
 

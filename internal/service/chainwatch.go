@@ -155,7 +155,7 @@ func (c *chainWatch) readNew(ctx context.Context) error {
 func (c *chainWatch) unreported(late []stages.Overdue) (list []stages.Overdue) {
 	for _, o := range late {
 		// The state remembers what was reported, so that a new leader does not repeat it.
-		if !c.core.Machine().ToldOverdue(o.Flow, o.CorrelationID, o.FromOffset, string(o.To)) {
+		if !c.core.Machine().OverdueReported(o.Flow, o.CorrelationID, o.FromOffset, string(o.To)) {
 			list = append(list, o)
 		}
 		if len(list) == overdueAtOnce {

@@ -85,9 +85,11 @@ func readAll(from io.Reader, buffer []byte, limit, length int) ([]byte, error) {
 		if len(b) == cap(b) {
 			b = slices.Grow(b, len(b))
 		}
+		// Each read appends to what has arrived.
 		n, err := from.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
 		switch {
+		// The bound holds for what arrives, whatever was declared.
 		case len(b) > limit:
 			return b, api.RequestTooLarge(limit)
 		case err == io.EOF:

@@ -42,6 +42,7 @@ func (g *gate) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
+		// Connect sets the caller's deadline in ctx; without one the server's holds.
 		answer, err := next(ctx, r)
 		if err != nil {
 			return nil, g.toConnect(err)
@@ -116,6 +117,7 @@ func (l *logService) Tail(
 	if err := filter.Validate(); err != nil {
 		return err
 	}
+	// Where nobody filters, blocks are sent as they are stored, to clients that can read them.
 	t, err := l.log.OpenTail(ctx, service.TailRequest{
 		From:         from,
 		Filter:       filter,

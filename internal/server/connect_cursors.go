@@ -36,6 +36,7 @@ func (c *cursorService) CreateCursor(
 	if err != nil {
 		return nil, err
 	}
+	// The operation checks name and filter.
 	made, err := c.cursors.Create(ctx, service.CursorSpec{
 		Name:   r.Msg.Name,
 		From:   from,
@@ -71,6 +72,7 @@ func (c *cursorService) ListCursors(
 	case limit == 0:
 		limit = pageItemsMost
 	}
+	// A client asks for the next page with the name that this one ends with.
 	page := c.cursors.List(r.Msg.After, int(limit))
 	out := &ringlogv1.ListCursorsResponse{Next: page.Next, Total: uint64(page.Total)}
 	for _, one := range page.Cursors {
@@ -120,6 +122,7 @@ func (c *cursorService) DeadLetter(
 	if r.Msg.FirstFailedUnixNano != 0 {
 		f.First = time.Unix(0, r.Msg.FirstFailedUnixNano).UTC()
 	}
+	// The event is copied by this node, from its own log.
 	done, err := c.letters.DeadLetter(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation, f)
 	if err != nil {
 		return nil, err
@@ -139,6 +142,7 @@ func (c *cursorService) SeekCursor(
 	if err != nil {
 		return nil, err
 	}
+	// A repeated call with the same seeker moves nothing.
 	after, err := c.cursors.Seek(ctx, r.Msg.Name, to, r.Msg.Seeker)
 	if err != nil {
 		return nil, err

@@ -58,6 +58,7 @@ func (b *runsBuilder) build(events []event.Event) []*ringlogv1.Run {
 			b.refs[i] = &b.events[i]
 		}
 	}
+	// The runs are new each time; what they point to is used again.
 	b.runs = b.runs[:0]
 	start := 0
 	for i := range events {
@@ -150,6 +151,7 @@ func positionFromWire(field string, p *ringlogv1.Position) (api.Position, error)
 	// The operation has a default.
 	case nil:
 		return api.Position{}, nil
+	// Each kind has a field of its own in the message.
 	case *ringlogv1.Position_Start:
 		return api.Position{Kind: api.AtStart}, nil
 	case *ringlogv1.Position_End:

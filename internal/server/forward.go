@@ -49,6 +49,7 @@ func (f *forwarder) onLeader(handle handlerFunc) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		// Who leads may change until the call arrives; the other node then refuses it.
 		st := f.node.Status()
+		// Only the first case does the work here.
 		switch {
 		case st.Role == raftnode.RoleLeader:
 			return handle(w, r)
@@ -111,6 +112,7 @@ func (f *forwarder) passOn(w http.ResponseWriter, r *http.Request, leader string
 
 // copyAnswer answers with the leader's answer. One that breaks off leaves the outcome of the call unknown.
 func copyAnswer(w http.ResponseWriter, answer *http.Response) error {
+	// Only calls with a bounded answer are passed on.
 	body, err := io.ReadAll(io.LimitReader(answer.Body, 16<<20))
 	if err != nil {
 		return fmt.Errorf("server: the leader's answer: %w: %w", raftnode.ErrOutcomeUnknown, err)

@@ -160,6 +160,7 @@ func (s *Server) limitTime(r *http.Request, stream bool) (context.Context, conte
 		text = r.URL.Query().Get("timeout")
 	}
 	if text != "" {
+		// A caller may ask for less than the server's limit, or for more, up to maxTimeout.
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 || d > maxTimeout {
 			return nil, nil, api.BadValue("timeout", text, "a duration up to 1h, such as 5s")
@@ -232,6 +233,7 @@ func (s *Server) inTurn(ctx context.Context, rt route, do func() error) error {
 	// Only the wait is bounded by turnWithin; do has the time of the request.
 	waiting, cancel := context.WithTimeout(ctx, turnWithin)
 	defer cancel()
+	// A caller that would wait longer is refused: another node may have a place.
 	if places.Acquire(waiting, 1) != nil {
 		return &api.Error{
 			Code:    api.Overloaded,
@@ -283,6 +285,7 @@ func (s *Server) answerUnrouted(w http.ResponseWriter, r *http.Request) {
 	plain, _ := s.mux.Handler(r)
 	seen := headerOnly{}
 	plain.ServeHTTP(seen, r)
+	// The path exists, for other methods.
 	if allow := seen.Header().Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
 		s.errors.writeError(w, r, api.Refuse(api.MethodNotAllowed, "method",

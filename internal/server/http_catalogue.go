@@ -35,6 +35,7 @@ func (h *catalogueHandlers) getCatalogue(w http.ResponseWriter, r *http.Request)
 	// The catalogue of this node: the built-in one and what was registered.
 	c := h.log.Machine().Catalogue()
 	view := catalogueView{Types: []*event.Definition{}, Aliases: c.Aliases(), Categories: c.Categories()}
+	// Categories are compared as people write them.
 	for _, d := range c.Definitions() {
 		if (category == "" || strings.EqualFold(d.Category, category)) && (status == "" || d.Status == status) {
 			view.Types = append(view.Types, d)
@@ -93,6 +94,7 @@ func (h *catalogueHandlers) postCatalogue(w http.ResponseWriter, r *http.Request
 	if err := p.done(); err != nil {
 		return err
 	}
+	// Definitions are checked by package event, which names the place of what is wrong.
 	read, err := h.bodies.readBody(r, contentJSON)
 	if err != nil {
 		return err
@@ -127,6 +129,7 @@ func (h *catalogueHandlers) postCatalogueValidate(w http.ResponseWriter, r *http
 		return err
 	}
 	defer h.bodies.putBuffer(read.buffer)
+	// The events are decoded as for a publish, so that errors of form are the same.
 	req, err := decodeEvents(read, policy.Limits)
 	if err != nil {
 		return err

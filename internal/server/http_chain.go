@@ -30,6 +30,7 @@ func (h *reportHandlers) getChain(w http.ResponseWriter, r *http.Request) error 
 	if err := p.done(); err != nil {
 		return err
 	}
+	// The chain is what the log has now; it does not wait for more.
 	chain, err := h.reports.Chain(r.Context(), q)
 	if err != nil {
 		return err

@@ -69,6 +69,7 @@ func (p policyBody) policy() (frame.CursorPolicy, error) {
 		}
 		out.HoldFor = age
 	}
+	// Zero is the cluster's setting, and less than that is nothing.
 	if out.HoldFor < 0 {
 		return out, api.BadValue("policy.hold_for_ns", out.HoldFor.String(), "zero or more")
 	}
@@ -173,6 +174,7 @@ func (h *cursorHandlers) postCursorSeek(w http.ResponseWriter, r *http.Request) 
 	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
+	// to has all forms of a position.
 	to, err := parseJSONPosition("to", body.To)
 	if err != nil {
 		return err
@@ -212,6 +214,7 @@ func (h *cursorHandlers) getCursorEvents(w http.ResponseWriter, r *http.Request)
 		return err
 	}
 	defer release()
+	// The generation is checked before the first batch, and before each later one.
 	t, _, err := h.cursors.OpenTail(r.Context(), req)
 	if err != nil {
 		return err

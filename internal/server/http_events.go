@@ -51,6 +51,7 @@ func (h *eventHandlers) postEvents(w http.ResponseWriter, r *http.Request) error
 	if err := producerHeaders(r.Header, &req); err != nil {
 		return err
 	}
+	// The call returns once the events are committed.
 	answer, err := h.log.Publish(r.Context(), &policy, req)
 	if err != nil {
 		return err
@@ -68,6 +69,7 @@ func (h *eventHandlers) getEvents(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		p.fail(err)
 	}
+	// An EventSource always follows, unless the caller says otherwise.
 	req := service.TailRequest{From: from, Filter: p.filter(), Limit: p.uint("limit"), Follow: p.bool("follow", sse),
 		Linearizable: p.consistency(), MinOffset: p.uint("min_offset"), Redriven: p.bool("redriven", false)}
 	if err := p.done(); err != nil {
@@ -143,6 +145,7 @@ func (h *eventHandlers) getEvent(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
+	// min_offset lets a caller wait for an event that it has just published through another node.
 	e, err := h.log.Event(r.Context(), offset, false, minOffset)
 	if err != nil {
 		return err
@@ -213,7 +216,7 @@ func (h *eventHandlers) getWait(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, waitDefault, service.ErrStreamTime)
 		defer cancel()
 	}
-	// Time that is up is an answer, not an error.
+	// Time that is up is an answer, not an error: it says of each cursor how far it is.
 	v, err := h.log.WaitCommitted(ctx, offset, names)
 	if err != nil && !errors.Is(err, service.ErrStreamTime) {
 		return err

@@ -61,6 +61,7 @@ func (b *groupBody) policy() (frame.GroupPolicy, error) {
 		}
 		out.AckWait = wait
 	}
+	// Zero is the cluster's setting, and less than that is nothing.
 	if out.AckWait < 0 {
 		return out, api.BadValue("group.ack_wait_ns", out.AckWait.String(), "zero or more")
 	}
@@ -78,6 +79,7 @@ func (h *groupHandlers) putGroup(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// What the group adds to its cursor.
 	group, err := body.policy()
 	if err != nil {
 		return err
@@ -138,10 +140,11 @@ func (b *exchangeBody) request(name string) engine.Request {
 		Holding:  b.Holding,
 		Acks:     b.Acks,
 		Progress: b.Progress,
-		Want:     int(min(b.Want, service.MaxWant+1)),
-		Wait:     millis(b.WaitMs),
-		Ahead:    b.Ahead,
-		Leave:    b.Leave,
+		// One more than the limit still fits an int, and is refused by the operation.
+		Want:  int(min(b.Want, service.MaxWant+1)),
+		Wait:  millis(b.WaitMs),
+		Ahead: b.Ahead,
+		Leave: b.Leave,
 	}
 	// The body has milliseconds where the operation has durations.
 	for _, n := range b.Nacks {
@@ -212,9 +215,11 @@ func appendExchanged(b []byte, x *engine.Answer) ([]byte, error) {
 	b = strconv.AppendUint(append(b, `{"session":`...), x.Session, 10)
 	b = append(b, `,"events":[`...)
 	for i := range x.Events {
+		// Events are separated by commas, as in any list.
 		if i > 0 {
 			b = append(b, ',')
 		}
+		// The event as a read has it.
 		b = x.Events[i].AppendJSON(b)
 		// The delivery takes the place of the brace that ends the event.
 		b = strconv.AppendUint(append(b[:len(b)-1], `,"delivery":`...), x.Counts[i], 10)

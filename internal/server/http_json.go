@@ -35,6 +35,7 @@ func (b *bodyReader) readJSON(r *http.Request, into any, optional bool) error {
 		return err
 	}
 	defer b.putBuffer(read.buffer)
+	// A body of blanks is empty.
 	text := bytes.TrimSpace(read.bytes)
 	if len(text) == 0 {
 		if optional {
@@ -51,6 +52,7 @@ func (b *bodyReader) readJSON(r *http.Request, into any, optional bool) error {
 	if err != nil {
 		return bodyPath(err)
 	}
+	// Keys are checked on their own, since encoding/json would ignore or merge them.
 	if err := knownKeys(json.NewDecoder(bytes.NewReader(canonical)), reflect.TypeOf(into), ""); err != nil {
 		return err
 	}
@@ -94,6 +96,7 @@ func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
 			if err != nil {
 				return shapeError(err)
 			}
+			// In an object every other token is a key.
 			name, _ := token.(string)
 			below, known := keys[name]
 			if path := strings.TrimPrefix(at+"."+name, "."); keys != nil && !known {

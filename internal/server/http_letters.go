@@ -36,6 +36,7 @@ func (h *letterHandlers) postDeadLetter(w http.ResponseWriter, r *http.Request) 
 	if body.Generation == nil {
 		return api.Missing("generation", "the generation that opening the cursor answered with")
 	}
+	// Letter and cursor change in one entry, or neither does.
 	answer, err := h.letters.DeadLetter(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation,
 		service.Failure{Handler: body.Handler, Text: body.Error, Attempts: body.Attempts, First: body.FirstFailed})
 	return answerJSON(w, answer, err)
@@ -63,6 +64,7 @@ func (h *letterHandlers) getLetters(w http.ResponseWriter, r *http.Request) erro
 	var answer any
 	var err error
 	if listed {
+		// A list has pages, a summary has none.
 		if limit == 0 {
 			limit = defaultLetters
 		}
@@ -90,10 +92,12 @@ func (h *letterHandlers) letterParams(p *params) service.LetterMatcher {
 	if name := p.text("cursor"); p.any("cursor") {
 		cursor = &name
 	}
+	// Only the two states that letters have can be asked for.
 	state := p.text("state")
 	if state != "" && state != api.LetterDead && state != api.LetterRedriven {
 		p.fail(api.BadValue("state", state, "dead or redriven"))
 	}
+	// A pattern that is malformed is refused here.
 	m, err := h.letters.Matcher(p.text("type"), cursor, p.text("error"), state)
 	if err != nil {
 		p.fail(err)

@@ -82,6 +82,7 @@ func (h *memberHandlers) completeNewcomer(
 	if m.ID != "" && m.RaftAddr != "" && m.Incarnation != "" {
 		return m, "", nil
 	}
+	// The rest can only come from the node itself.
 	if m.HTTPAddr == "" {
 		return m, "", api.Missing("http", "the node's HTTP address; the rest is asked of it")
 	}
@@ -102,6 +103,7 @@ func (h *memberHandlers) completeNewcomer(
 		}
 		return m, "", silent
 	}
+	// The address leads to another node than the caller means.
 	if m.ID != "" && m.ID != report.ID {
 		return m, "", api.Refuse(api.Conflict, "id",
 			fmt.Sprintf("%s answers at %s, not %s", report.ID, m.HTTPAddr, m.ID),

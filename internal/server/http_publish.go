@@ -36,6 +36,7 @@ func producerHeaders(h http.Header, req *service.PublishRequest) error {
 	if text == "" {
 		return nil
 	}
+	// The first sequence number of a producer is 1.
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n == 0 {
 		return api.BadValue(headerSequence, text, "a whole number from 1")
@@ -61,6 +62,7 @@ func appendPublished(
 			b = append(b, ',')
 		}
 		b = strconv.AppendUint(append(b, `{"offset":`...), place.Offset, 10)
+		// A duplicate is answered with the offset of the event that it duplicates.
 		b = strconv.AppendBool(append(b, `,"duplicate":`...), place.Duplicate)
 		b = hex.AppendEncode(append(b, `,"hash":"`...), a.Hashes[i][:])
 		// Most events of a request have one append time, which is formatted once.
@@ -95,6 +97,7 @@ func (w *warningsText) appendRow(b []byte, row int) []byte {
 	// Rows with the same list share its slice, so that its address finds the text.
 	text, ok := w.printed[&list[0]]
 	if !ok {
+		// The list is opened by its first warning.
 		separator := `,"warnings":[`
 		for _, warning := range list {
 			text = appendQuoted(append(append(text, separator...), `{"reason":`...), warning.Reason)
@@ -107,6 +110,7 @@ func (w *warningsText) appendRow(b []byte, row int) []byte {
 		if w.printed == nil {
 			w.printed = make(map[*event.Warning][]byte)
 		}
+		// Rows that come later and share the list copy the text.
 		w.printed[&list[0]] = text
 	}
 	return append(b, text...)

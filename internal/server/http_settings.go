@@ -53,6 +53,7 @@ func (h *settingHandlers) putSetting(w http.ResponseWriter, r *http.Request) err
 	default:
 		return api.Missing("value", `the value as a string; "" restores the default`)
 	}
+	// The state machine checks the value, equally on every node.
 	set, err := h.settings.Set(r.Context(), r.PathValue("key"), value)
 	return answerJSON(w, set, err)
 }

@@ -73,6 +73,7 @@ func (h *statusHandlers) getReady(w http.ResponseWriter, r *http.Request) error 
 	switch {
 	case st.Diverged:
 		return raftnode.ErrDiverged
+	// Why there is no leader is known better where the cluster has refused this node.
 	case st.LeaderID == "" && st.JoinRefused != "":
 		return api.Refuse(api.NoLeader, "join_refused",
 			"the cluster does not let this node in: "+st.JoinRefused,

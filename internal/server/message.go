@@ -83,6 +83,7 @@ func (m *messageReader) readMessage(
 	default:
 		return nil
 	}
+	// A body that declares itself too large is refused unread.
 	if r.ContentLength > int64(limit+head) {
 		return api.RequestTooLarge(limit)
 	}
@@ -117,6 +118,7 @@ func (m *messageReader) readMessage(
 			b = append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
 		}
 	}
+	// Connect may decode the message now: the memory for that is reserved.
 	if err := m.takeMessage(
 		holdOf(r.Context()), method.Input(), message, limit, strings.HasSuffix(kind, "json"),
 	); err != nil {

@@ -92,10 +92,12 @@ type method[Q, A any] = func(
 func callPeer[Q, A any](
 	ctx context.Context, p *Peers, url string, message *Q, call method[Q, A], without ...string,
 ) (*A, error) {
+	// Where there is a token, the node has to prove first that it has it.
 	client, err := p.clientFor(ctx, url)
 	if err != nil {
 		return nil, err
 	}
+	// Headers say who asks, of which cluster, and that nobody else is to be asked.
 	request := connect.NewRequest(message)
 	if p.token != "" {
 		request.Header().Set("Authorization", "Bearer "+p.token)
@@ -104,6 +106,7 @@ func callPeer[Q, A any](
 		request.Header().Set(api.ClusterHeader, own.clusterID())
 	}
 	request.Header().Set(headerForwarded, "1")
+	// A few calls leave some of them out.
 	for _, name := range without {
 		request.Header().Del(name)
 	}
@@ -122,6 +125,7 @@ func callPeer[Q, A any](
 // Identify implements raftnode.Peers.
 func (p *Peers) Identify(ctx context.Context, url string, q raftnode.Question) (raftnode.Report, error) {
 	message := &ringlogv1.IdentifyRequest{DigestAt: q.DigestAt}
+	// How far the asker's own log is, where that is part of the question.
 	if s := q.Standing; s != nil {
 		message.Standing = &ringlogv1.Standing{
 			ClusterId:   s.ClusterID,
@@ -324,6 +328,7 @@ func (p *peerService) Join(
 
 // passJoin passes a request to join on to the leader, marked so that it is not passed on again.
 func (p *peerService) passJoin(ctx context.Context, message *ringlogv1.JoinRequest) error {
+	// Another implementation of raftnode.Peers has no way to pass a message on.
 	leader := leaderHTTP(p.node)
 	peers, ok := p.peers.(*Peers)
 	if leader == "" || !ok {

@@ -119,6 +119,7 @@ func (p *Peers) clientFor(ctx context.Context, url string) (ringlogv1connect.Pee
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Dropped proofs cost one more challenge each.
 	if len(p.proved) >= maxPeerURLs {
 		clear(p.proved)
 	}
@@ -146,6 +147,7 @@ func proveOnDial(
 		return dial
 	}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		// Only what is written after the proof may carry the token.
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
@@ -200,6 +202,7 @@ func challenge(conn net.Conn, address, token string) error {
 	if err != nil {
 		return err
 	}
+	// The answer is small, and read in full.
 	defer answer.Body.Close()
 	body, err = io.ReadAll(answer.Body)
 	if err != nil {

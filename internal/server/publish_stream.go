@@ -42,6 +42,7 @@ func (h *publishStreams) open(w http.ResponseWriter, r *http.Request) error {
 			"this is where a connection of HTTP/1.1 becomes a publish stream",
 			"send Connection: Upgrade and Upgrade: "+api.PublishStreamProtocol+", or publish with POST /v1/events")
 	}
+	// A publisher can fall back to requests, a reader cannot.
 	if h.streams.halfTaken() {
 		return api.Refuse(api.Overloaded, "Upgrade",
 			"there are as many publish streams and reads as this node serves at a time",
@@ -79,6 +80,7 @@ func (h *publishStreams) open(w http.ResponseWriter, r *http.Request) error {
 	defer context.AfterFunc(h.stopping, s.unblockReads)()
 	accepted := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + api.PublishStreamProtocol +
 		"\r\n\r\n"
+	// net/http has given the connection away, so that the answer is written here.
 	if s.send([]byte(accepted)) == nil {
 		s.serve()
 	}
@@ -242,6 +244,7 @@ func (s *publishStream) reply(answer *ringlogv1.PublishResponse, err error, bega
 		reply, status = &ringlogv1.PublishReply{Error: errorDetail(e), RetryAfterSeconds: retryAfter(e.Code)}, e.Code.Status()
 	}
 	s.metrics.countAnswer(api.PublishStreamPath, status, began, false)
+	// The memory of the reply before is used again.
 	s.out, err = api.AppendPublishMessage(s.out[:0], reply)
 	if err != nil {
 		s.errors.logger.Error("request failed", "error", err)

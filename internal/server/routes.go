@@ -149,6 +149,7 @@ func (s *Server) table(advertised string) []route {
 		connect.WithCompressMinBytes(neverCompress),
 		connect.WithCompression("gzip", nil, nil), // metered decompresses
 	)
+	// Connect returns the path below which a service answers; the rows have the paths of its methods.
 	_, logs := ringlogv1connect.NewLogServiceHandler(
 		&logService{log: s.ops.Log, publisher: publisher, tails: tails}, options)
 	_, cursorCalls := ringlogv1connect.NewCursorServiceHandler(
@@ -159,6 +160,7 @@ func (s *Server) table(advertised string) []route {
 		&peerService{node: node, peers: s.cfg.Peers, token: s.cfg.Token, advertised: advertised}, options)
 
 	const (
+		// In the table a method is one short word.
 		get    = http.MethodGet
 		post   = http.MethodPost
 		put    = http.MethodPut

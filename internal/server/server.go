@@ -85,6 +85,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The places show in the metrics, which exist by now.
 	s.streams = newStreamPlaces(cfg.MaxStreams, s.metrics.streams)
 	// The table, and what is made from it.
 	s.routes = s.table(advertised)
@@ -131,6 +132,7 @@ func (s *Server) Close(ctx context.Context) error {
 	// Streams end with this context, before Shutdown waits for their connections.
 	s.stop(service.ErrStopping)
 	var errs []error
+	// Shutdown closes the listeners and idle connections, and waits for the busy ones.
 	for _, h := range servers {
 		if err := h.Shutdown(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("server: close: %w", err), h.Close())

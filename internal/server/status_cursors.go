@@ -52,6 +52,7 @@ func (c *nodeCollector) collectCursors(send func(string, string, float64, ...str
 	lags := c.ops.Cursors.Lags()
 	for _, cursor := range notable(cursors, notableCursors) {
 		lag, name := lags.Of(&cursor), strings.ToValidUTF8(cursor.Name, "?")
+		// The largest of them is what an alert needs.
 		most = max(most, lag.Events)
 		send(
 			"cursor_lag_events",

@@ -38,6 +38,7 @@ func (tw *tailWriter) writeTail(w http.ResponseWriter, r *http.Request, t *tail.
 		form = sseForm
 	}
 	w.WriteHeader(http.StatusOK)
+	// HEAD shows the headers, above all the tail.
 	if r.Method == http.MethodHead {
 		return nil
 	}
@@ -134,6 +135,7 @@ func (tw *tailWriter) writeBatches(
 			b = form.appendRecord(b, recordGap, gap)
 			reported = max(reported, found.Gap.To)
 		}
+		// Events are written as they are decoded, batch by batch.
 		for i := range found.Events {
 			e := &found.Events[i]
 			b = form.appendEvent(b, e)
@@ -178,6 +180,7 @@ func (tw *tailWriter) writeEnd(w io.Writer, t *tail.Tail, form streamForm, err e
 	case end.Reason == endError:
 		end.Error = tw.errors.toAPI(err)
 	}
+	// The record has the form of the stream.
 	value, err := json.Marshal(end)
 	if err != nil {
 		return err
@@ -249,6 +252,7 @@ func (tw *tailWriter) sendTail(
 		}
 		// Spans are sent as they are stored, without decoding their events.
 		if len(found.Spans) > 0 {
+			// Next and the tail go with each message, so that a reader knows where to resume and how far it lags.
 			message := &ringlogv1.TailResponse{Next: found.Next, LastOffset: found.Last}
 			for i := range found.Spans {
 				message.Runs = append(message.Runs, spanToWire(&found.Spans[i]))

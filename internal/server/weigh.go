@@ -51,11 +51,13 @@ func weighMessage(md protoreflect.MessageDescriptor, b []byte) int64 {
 			weight += itemWeight
 			continue
 		}
+		// Strings, bytes, messages and packed lists all come with their length.
 		value, n := protowire.ConsumeBytes(b)
 		if n < 0 {
 			break
 		}
 		b = b[n:]
+		// The bytes are copied, and something points to them.
 		weight += itemWeight + int64(len(value))
 		// A message in a message is weighed as such, besides its text; a packed list takes up to eight bytes for
 		// each of its own, and its slice doubles as it grows.

@@ -76,6 +76,7 @@ func linksOf(ctx context.Context, t *tail.Tail, scope *stages.Scope) ([]stages.E
 				Hash:        e.Hash().String(),
 			})
 		}
+		// The newest events are kept: they say how far the run has come.
 		if extra := len(events) - chainMost; extra > 0 {
 			// A copy does not keep the memory of what is left out.
 			scope.LeftOut += uint64(extra)

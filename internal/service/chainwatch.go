@@ -80,6 +80,7 @@ func (c *chainWatch) follow(ctx context.Context, now time.Time) error {
 		if err := c.readNew(ctx); err != nil {
 			return err
 		}
+		// What is still late with everything applied is reported.
 		late = c.watch.Overdue(now)
 		if err := c.reportOverdue(ctx, c.unreported(late)); err != nil {
 			return err
@@ -136,6 +137,7 @@ func (c *chainWatch) readNew(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		// The watch joins events to runs by their correlation id.
 		for i := range found.Events {
 			e := &found.Events[i]
 			c.watch.See(e.CorrelationID, stages.Event{
@@ -147,6 +149,7 @@ func (c *chainWatch) readNew(ctx context.Context) error {
 				Hash:        e.Hash().String(),
 			})
 		}
+		// The next read begins after what was shown, also if this one fails later.
 		c.next = found.Next
 	}
 }
@@ -169,6 +172,7 @@ func (c *chainWatch) unreported(late []stages.Overdue) (list []stages.Overdue) {
 // is refused, and reported by a later pass.
 func (c *chainWatch) reportOverdue(ctx context.Context, list []stages.Overdue) error {
 	for _, o := range list {
+		// The edge is named by the event that it begins with, so that a run may be late at several.
 		command := frame.ChainOverdue{
 			CorrelationID: o.CorrelationID,
 			Flow:          o.Flow,
@@ -208,5 +212,6 @@ func (c *chainWatch) publishView(late []stages.Overdue, now time.Time) {
 			DeadlineSeconds: o.Deadline.Seconds(),
 		})
 	}
+	// Readers get the whole view at once.
 	c.view.Store(v)
 }

@@ -57,6 +57,7 @@ func (cl *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 			return err
 		}
 	}
+	// The number of subscriptions is bounded before any is looked at.
 	if n := len(c.Subscriptions); n > frame.MaxClientSubscriptions {
 		return api.Refuse(api.TooLarge, "subscriptions",
 			fmt.Sprintf("%d subscriptions, the limit is %d", n, frame.MaxClientSubscriptions),
@@ -67,6 +68,7 @@ func (cl *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 	for i := range c.Subscriptions {
 		one := &c.Subscriptions[i]
 		err := cl.checkSubscription(ctx, one, limit)
+		// Two subscriptions of one name could not be distinguished in the status.
 		if err == nil && names[one.Name] {
 			err = api.Refuse(api.InvalidArgument, "name",
 				fmt.Sprintf("%q is given twice", one.Name),
@@ -102,6 +104,7 @@ func (cl *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubsc
 			return err
 		}
 	}
+	// Mode and state are of a few words, and have defaults.
 	if err := checkChoice("mode", &one.Mode, clientModes()); err != nil {
 		return err
 	}
@@ -111,6 +114,7 @@ func (cl *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubsc
 	if one.HandlerTimeout < 0 || one.HandlerTimeout > maxHandlerTimeout {
 		return api.BadValue("handler_timeout_seconds", fmt.Sprint(one.HandlerTimeout.Seconds()), "from 0 to a year")
 	}
+	// A filter has to match something, as far as this node's catalogue knows.
 	check := cl.checkFilter
 	if one.State == stateRefused { // perhaps for that: it is shown, and keeps no other from being so
 		check = func(_ context.Context, f event.Filter) error { return f.Validate() }
@@ -164,16 +168,18 @@ func SubscriptionOf(v *api.Subscription) (frame.ClientSubscription, error) {
 // ViewClient is a client as callers see it.
 func ViewClient(c *fsm.Client) api.Client {
 	v := api.Client{
-		ID:            c.ID,
-		Host:          c.Host,
-		PID:           c.PID,
-		Version:       c.Version,
-		TTL:           c.TTL.String(),
-		Registered:    c.Registered,
-		Seen:          c.Seen,
+		ID:         c.ID,
+		Host:       c.Host,
+		PID:        c.PID,
+		Version:    c.Version,
+		TTL:        c.TTL.String(),
+		Registered: c.Registered,
+		Seen:       c.Seen,
+		// The client is removed at this time, unless it registers again.
 		Expires:       c.Seen.Add(c.TTL),
 		Subscriptions: []api.Subscription{},
 	}
+	// Subscriptions stay in the order in which the client listed them.
 	for _, s := range c.Subscriptions {
 		v.Subscriptions = append(v.Subscriptions, api.Subscription{
 			Name:           s.Name,

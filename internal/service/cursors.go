@@ -45,7 +45,8 @@ func (m *LagMeter) view(c fsm.Cursor) api.Cursor {
 		LagEvents:  l.Events,
 		LagSeconds: l.Wait.Seconds(),
 		LagAtLeast: l.atLeast,
-		Group:      m.cursors.GroupOf(&c),
+		// Nil for a cursor that is no group.
+		Group: m.cursors.GroupOf(&c),
 	}
 }
 
@@ -142,6 +143,7 @@ func (c *core) commandPosition(ctx context.Context, field string, p api.Position
 	if err := c.node.ReadBarrier(ctx); err != nil {
 		return frame.Position{}, err
 	}
+	// From here on the position is an offset, which all nodes apply alike.
 	next, err := resolvePosition(c.Machine(), p, api.AtStart)
 	if err != nil {
 		return frame.Position{}, err
@@ -201,6 +203,7 @@ func (cs *Cursors) Seek(ctx context.Context, name string, to api.Position, seeke
 	if err := checkName("seeker", seeker, frame.MaxCallerID); err != nil {
 		return api.Cursor{}, err
 	}
+	// The position is resolved once, so that a retry moves the cursor to the same place.
 	at, err := cs.commandPosition(ctx, "to", to)
 	if err != nil {
 		return api.Cursor{}, err
@@ -271,10 +274,12 @@ func (cs *Cursors) checkGeneration(r ReadCursor) error {
 	switch {
 	case !ok:
 		return noCursor(r.Name)
+	// The caller made up the number, or the cursor was removed and made again.
 	case newest < r.Generation:
 		return &api.Error{Code: api.InvalidArgument, Field: "generation", Offset: newest,
 			Message: fmt.Sprintf("generation %d of cursor %q does not exist, the newest is %d", r.Generation, r.Name, newest),
 			Remedy:  "send the generation that opening the cursor answered with"}
+	// Another reader has opened the cursor since.
 	case newest > r.Generation:
 		return &api.Error{Code: api.Fenced, Field: "generation", Offset: newest,
 			Message: fmt.Sprintf("generation %d of cursor %q is over, %d holds it", r.Generation, r.Name, newest),

@@ -41,6 +41,7 @@ func ToAPI(err error) *api.Error {
 	if ok && !hidesOutcome {
 		return own
 	}
+	// What the state machine refused, and what package event found wrong in the input.
 	if refusal, ok := errors.AsType[*fsm.Refusal](err); ok {
 		return fromRefusal(refusal)
 	}
@@ -66,6 +67,7 @@ func fromBelow(err error) *api.Error {
 		return api.BeyondTail("offset", ahead.Offset, ahead.Tail,
 			"ask for an offset up to the tail, or again when more was appended")
 	}
+	// The others are sentinels.
 	switch {
 	case errors.Is(err, fsm.ErrUnknownHash):
 		return api.Refuse(api.NotFound, "hash",
@@ -201,6 +203,7 @@ func fromMembership(err error) *api.Error {
 			Message: known.is.Error(),
 			Remedy:  known.remedy,
 		}
+		// Of these two the error itself says more than the sentinel.
 		if known.is == raftnode.ErrBreaksQuorum || known.is == raftnode.ErrNotVoter {
 			e.Message = err.Error() // which names the voters
 		}
@@ -270,6 +273,7 @@ func inputCode(reason string) (code api.Code, remedy string) {
 		return api.InvalidJSON, "send both halves of the pair, or the character itself"
 	case event.ReasonNotANumber:
 		return api.InvalidJSON, "send null or a string"
+	// The JSON is sound, and not what the event needs.
 	case event.ReasonInvalidPayload:
 		return api.InvalidArgument, `send an object: {"value": …}`
 	case event.ReasonTooLarge:

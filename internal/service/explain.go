@@ -87,6 +87,7 @@ func (v *delivery) findLetter(ctx context.Context, m *fsm.Machine, redrive uint6
 			return l.ID == 0
 		})
 	}
+	// A letter of another cursor says nothing about this one.
 	if err == nil && l.ID != 0 && l.Cursor == v.Cursor {
 		v.Letter = &api.DeadDelivery{
 			ID:       l.ID,
@@ -125,6 +126,7 @@ func rejectingParts(f event.Filter, e *event.Event, cursor string, c *event.Cata
 		{"keys", e.Key, f.Keys, event.Filter{Keys: f.Keys}},
 		{"correlation_ids", e.CorrelationID, f.CorrelationIDs, event.Filter{CorrelationIDs: f.CorrelationIDs}},
 	} {
+		// A part that the filter leaves open matches everything.
 		if m := one.alone.Compile(c); !m.Match(e) {
 			parts = append(parts, api.FilterPart{Part: one.part, Wants: one.wants, Has: one.has})
 		}
@@ -146,6 +148,7 @@ func (v *delivery) setFate(c *fsm.Cursor) {
 func (v *delivery) fateOf(c *fsm.Cursor) (fate, reason string) {
 	// The wording is for people, and may change.
 	switch l := v.Letter; {
+	// First what its dead letter says: a copy of one, one that was redriven, one before which the cursor was moved.
 	case l != nil && l.Copy == v.Offset:
 		return api.FatePending, fmt.Sprintf(
 			"it is the copy of dead letter %d, appended again for this cursor, which has not committed it",
@@ -163,10 +166,12 @@ func (v *delivery) fateOf(c *fsm.Cursor) (fate, reason string) {
 		)
 	case l != nil:
 		return api.FateDead, fmt.Sprintf("it is dead letter %d", l.ID)
+	// Then the filter, and how far the cursor has come.
 	case len(v.FilteredBy) > 0:
 		return api.FateFiltered, "the cursor's filter does not let it through"
 	case c.Settled(v.Offset):
 		return v.fateOfPassed(c)
+	// A trimmed event is judged by what the cursor records.
 	case v.Trimmed && v.Offset <= c.Scanned:
 		return api.FateFiltered, fmt.Sprintf(
 			"the cursor's filter passes nothing up to %d; the event itself is trimmed", c.Scanned,
@@ -203,9 +208,11 @@ func (v *delivery) fateOfPassed(c *fsm.Cursor) (fate, reason string) {
 	switch seek := c.LastSeek; {
 	case v.Offset > c.Committed:
 		return api.FateCommitted, "the group has settled it, and not yet others before it"
+	// Only the last seek is known.
 	case seek != nil && seek.From < v.Offset && v.Offset <= seek.To:
 		v.Seek = (*api.Seek)(seek)
 		return api.FateSkipped, fmt.Sprintf("the cursor was moved over it, from %d to %d", seek.From, seek.To)
+	// A cursor that was never opened has had no reader.
 	case v.Offset <= c.Start || c.Generation == 0:
 		return api.FateBefore, "the cursor began after it: it was never handed to a reader"
 	case v.Trimmed:

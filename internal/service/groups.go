@@ -92,6 +92,7 @@ func (gs *Groups) Create(ctx context.Context, c GroupSpec) (api.Cursor, error) {
 	if err != nil {
 		return api.Cursor{}, err
 	}
+	// A group is a cursor with a policy of its own for deliveries.
 	return gs.cursors.propose(ctx, frame.GroupCreate{
 		Name:   c.Name,
 		Start:  at,
@@ -148,6 +149,7 @@ func (gs *Groups) Sessions(name string) ([]api.GroupMember, error) {
 	// The coordinator is locked while it is inspected, so that the list is of one moment.
 	gs.engine.Inspect(name, func(c *group.Coordinator) {
 		for _, m := range c.Sessions(time.Now()) {
+			// Counts are those of the session, which ends when the member leaves or falls silent.
 			list = append(list, api.GroupMember{
 				Member:    m.Name,
 				Session:   m.Session,

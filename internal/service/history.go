@@ -47,6 +47,7 @@ func chapterOf(e *event.Event) api.Chapter {
 		Term:       e.Term,
 		Payload:    json.RawMessage(e.Payload),
 	}
+	// All types of the story share one struct: fields that a payload lacks stay zero.
 	var p storyPayload
 	if json.Unmarshal(e.Payload, &p) != nil {
 		return c // of a newer build: shown as it is
@@ -81,6 +82,7 @@ func (rs *Reports) History(ctx context.Context, from api.Position, limit int) ([
 	if err != nil {
 		return nil, err
 	}
+	// JSON shows an empty history as [].
 	chapters := []api.Chapter{}
 	for {
 		found, err := t.Read(ctx)

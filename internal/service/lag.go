@@ -72,6 +72,7 @@ func (m *LagMeter) Of(c *fsm.Cursor) (l lag) {
 	// With a filter, events are counted for as long as the meter may read blocks.
 	if m.left > 0 {
 		matcher := c.Filter.Compile(m.catalogue)
+		// The count stops at the meter's bound; an unread rest counts in full below.
 		if n, err := m.cursors.Machine().Log().CountFor(c.Name, from, &matcher, min(m.left, lagBlocks)); err == nil {
 			m.left -= n.Blocks
 			next = n.Next

@@ -72,6 +72,7 @@ func (ls *Letters) DeadLetter(
 	if err != nil {
 		return api.DeadLettered{}, err
 	}
+	// Letter and cursor are written by one command.
 	result, err := ls.proposeAndApply(ctx, command)
 	if err != nil {
 		return api.DeadLettered{}, err
@@ -143,6 +144,7 @@ func checkSelection(sel *api.LetterSelection) error {
 		return api.Refuse(api.InvalidArgument, "ids", "ids beside other conditions", "send one or the other")
 	case sel.All && chosen:
 		return api.Refuse(api.InvalidArgument, "all", "all beside conditions", "send one or the other")
+	// No condition is no selection, so that an empty body purges nothing.
 	case len(sel.IDs) == 0 && !chosen && !sel.All:
 		return api.Refuse(api.InvalidArgument, "ids",
 			"nothing says which dead letters",
@@ -422,6 +424,7 @@ func (ls *Letters) Errors(ctx context.Context, m LetterMatcher) ([]*api.LetterEr
 		addLetter(g, &l)
 		return true
 	})
+	// The most frequent error is usually the one to look at first.
 	slices.SortStableFunc(list, func(a, b *api.LetterErrors) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Error, b.Error))
 	})

@@ -33,6 +33,7 @@ func (ls *Letters) Import(
 		}
 		letters = append(letters, letter)
 	}
+	// A dry run has checked every row as the import would.
 	if dryRun {
 		answer.Imported = len(letters)
 		return answer, nil
@@ -53,6 +54,7 @@ func (ls *Letters) Import(
 // addImported counts what one command imported.
 func addImported(a *api.LettersImported, r *fsm.LettersResult) {
 	a.Imported += r.Done
+	// A row that was imported before is skipped by its origin.
 	a.Known += r.Skipped
 	// The first entry has the first new letter.
 	if a.First == 0 {

@@ -99,6 +99,7 @@ func (l *Log) trimOf(c api.Compaction) (frame.Trim, error) {
 	// Each condition that is given counts, so that two of them are noticed.
 	first, last := l.Machine().Log().Bounds()
 	trim := frame.Trim{Force: c.Force}
+	// At most one of the following may be given.
 	given := 0
 	if c.Before != nil {
 		given++
@@ -122,6 +123,7 @@ func (l *Log) trimOf(c api.Compaction) (frame.Trim, error) {
 		if err != nil {
 			return trim, err
 		}
+		// The first event that is young enough is the first one to keep.
 		trim.Before, err = l.Machine().Log().OffsetAt(time.Now().Add(-age))
 		if err != nil {
 			return trim, err

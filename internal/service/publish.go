@@ -130,6 +130,7 @@ func checkPublish(limits event.Limits, req *PublishRequest) error {
 		return api.Refuse(api.InvalidArgument, "events", "no event was sent", "send at least one")
 	case req.Rows() > limits.RequestEvents:
 		return CheckCount(limits, req.Rows())
+	// Producer and sequence go together: without either there is nothing to recognize a retry by.
 	case req.Producer == "" && req.Sequence != 0:
 		return api.Refuse(api.InvalidArgument, "producer", "a sequence without a producer", "send both, or neither")
 	case req.Producer != "" && req.Sequence == 0:
@@ -168,10 +169,12 @@ func (r *PublishRequest) makeBatch(policy *event.Policy) (Published, *frame.Batc
 		if err := r.Reserve(int64(frame.RawSize(r.Packet.Body)) + int64(r.Packet.Rows)*rowWeight); err != nil {
 			return Published{}, nil, err
 		}
+		// The memory is reserved, so that the packet may be decompressed.
 		return r.batchOfPacket(policy)
 	}
 	answer, batch, gate := Published{Hashes: make([]event.Hash, len(r.Events))}, &frame.Batch{}, policy.Gate()
 	defer gate.Close()
+	// One gate serves all events of the request, and reuses its memory.
 	for i := range r.Events {
 		hash, err := r.normalize(gate, i, &r.Events[i], &answer.Warnings)
 		if err != nil {
@@ -215,6 +218,7 @@ func (r *PublishRequest) batchOfPacket(policy *event.Policy) (Published, *frame.
 		answer, batch = Published{}, &frame.Batch{}
 		gate := policy.Gate()
 		defer gate.Close()
+		// What only the cluster may set is cleared, whatever the client packed.
 		err = opened.Each(func(row int, e *event.Event) error {
 			e.Original, e.Foreign = "", false
 			hash, err := r.normalize(gate, row, e, &answer.Warnings)
@@ -258,6 +262,7 @@ func (r *PublishRequest) normalizeParts(policy *event.Policy, opened *frame.Open
 			parts[i+1] = r.normalizePart(policy, opened, begins(i+1), begins(i+2))
 		})
 	}
+	// This goroutine works as well, on the first part.
 	parts[0] = r.normalizePart(policy, opened, 0, begins(1))
 	others.Wait()
 	whole := parts[0]
@@ -289,6 +294,7 @@ func (r *PublishRequest) normalizePart(policy *event.Policy, opened *frame.Opene
 		if err == nil && !e.SameForm(&sent) {
 			err = errOtherForm
 		}
+		// Keep takes the row over as it is encoded.
 		part.batch.Keep(e, hash)
 		return err
 	})
@@ -301,6 +307,7 @@ func (r *PublishRequest) openPacket(limits event.Limits) (*frame.Opened, error) 
 	if r.Packet.Rows == 1 { // its own limit follows, in canonical form
 		limit = min(max(limit, 2*limits.EventBytes), frame.MaxBlockBytes)
 	}
+	// Open checks the form of the body, and that it is no larger than it says.
 	opened, err := r.Packet.Open(limit)
 	if errors.Is(err, frame.ErrTooLarge) {
 		return nil, api.RequestTooLarge(limit)

@@ -98,6 +98,7 @@ func (c *cursorScanner) scanDue(ctx context.Context, now time.Time) error {
 		}
 		cur := &list[i]
 		c.after = cur.Name
+		// How long the cursor has had something to look at.
 		waits, err := c.openFor(cur, now)
 		if err != nil {
 			return err
@@ -164,6 +165,7 @@ func (c *cursorScanner) scanCursor(cur *fsm.Cursor, reads *int) (cursorFind, err
 	m := c.core.Machine()
 	l := m.Log()
 	matcher := cur.Filter.Compile(m.Catalogue())
+	// Each round reads once, and moves find.to forward.
 	for _, last := l.Bounds(); !find.match && find.to < last && *reads > 0; *reads-- {
 		chunk, err := l.ReadFor(cur.Name, find.to+1, &matcher, 1)
 		if err != nil {
@@ -186,6 +188,7 @@ func (c *cursorScanner) scanCursor(cur *fsm.Cursor, reads *int) (cursorFind, err
 			}
 		}
 	}
+	// The find is kept also where it is not final: the next scan resumes there.
 	c.known[cur.Name] = find
 	return find, nil
 }

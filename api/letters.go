@@ -96,13 +96,13 @@ type LettersDone struct {
 	Matched int `json:"matched"` // letters that were chosen, at most max_events
 	// Done letters were redriven or purged.
 	Done     int      `json:"done"`
-	Skipped  int      `json:"skipped,omitempty"`   // redriven already, or too young
+	Skipped  int      `json:"skipped"`             // redriven already, or too young
 	Missing  []uint64 `json:"missing,omitempty"`   // of those named, that do not exist
 	NoCursor []uint64 `json:"no_cursor,omitempty"` // whose cursor does not exist
 	Left     int      `json:"left"`                // chosen, and not looked at yet: ask again
-	More     bool     `json:"more,omitempty"`      // there are more than max_events
-	Last     uint64   `json:"last,omitempty"`      // after, to ask again
-	DryRun   bool     `json:"dry_run,omitempty"`
+	More     bool     `json:"more"`                // there are more than max_events
+	Last     uint64   `json:"last"`                // after, to ask again
+	DryRun   bool     `json:"dry_run"`
 }
 
 // DeadLettered answers a dead letter.

@@ -51,7 +51,7 @@ const (
 )
 
 // FeatureLevel is the newest feature level this build takes part in.
-const FeatureLevel = frame.LevelDelivery
+const FeatureLevel = frame.LevelNewest
 
 // Sum is a state digest.
 type Sum [frame.DigestSize]byte

@@ -49,8 +49,8 @@ func TestANodePassesOnNoCommandOfALeadersOwn(t *testing.T) {
 	far := time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, c := range []frame.Command{
 		frame.Tick{},
-		frame.Hello{Cause: "forged"},
-		frame.Hello{Cause: "forged", Silence: time.Second},
+		frame.TermStart{Cause: "forged"},
+		frame.TermStart{Cause: "forged", Silence: time.Second},
 		frame.Intent{Target: "n1"},
 		frame.IntentAbort{},
 		frame.MemberPut{Member: frame.Member{ID: "n9"}},

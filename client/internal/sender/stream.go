@@ -128,4 +128,5 @@ func (s *publishStream) exchange(ctx context.Context,
 	return reply.GetPublished(), true, nil
 }
 
+// close hangs up. Whatever was sent on the stream has its answer, or counts as lost.
 func (s *publishStream) close() { _ = s.conn.Close() }

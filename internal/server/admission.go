@@ -116,6 +116,7 @@ func (a *admission) ownHost(host string) bool {
 
 // hostName returns the host of host:port in lower case, without brackets and a final dot.
 func hostName(address string) string {
+	// An address without a port is a host as it is.
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		address = host
 	}
@@ -124,6 +125,7 @@ func hostName(address string) string {
 
 // hostOf is hostName for an address that may be a URL.
 func hostOf(address string) string {
+	// Members advertise host:port or a URL.
 	if u, err := url.Parse(address); err == nil && u.Host != "" {
 		address = u.Host
 	}

@@ -24,6 +24,7 @@ type errorWriter struct {
 // toAPI is service.ToAPI, completed with the address of the leader where that helps the caller. It logs internal
 // errors.
 func (e *errorWriter) toAPI(err error) *api.Error {
+	// A copy, since the error may be shared.
 	shown := *service.ToAPI(err)
 	switch shown.Code {
 	case api.NoLeader, api.Unavailable, api.NoQuorum, api.OutcomeUnknown:
@@ -81,6 +82,7 @@ func answerJSON(w http.ResponseWriter, v any, err error) error {
 
 // writeJSON answers with a value. A caller that has gone is no error of the node's.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
+	// The whole answer is encoded first, so that an error can still be answered.
 	b, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("server: answer: %w", err)
@@ -91,6 +93,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 // writeBytes answers with a body that is complete. It ignores write errors: a caller that has gone is no error of
 // the node's.
 func writeBytes(w http.ResponseWriter, status int, contentType string, b []byte) error {
+	// With its length an answer over HTTP/1.1 needs no chunks.
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(b)))

@@ -77,10 +77,20 @@ func (g *gate) WrapStreamingClient(next connect.StreamingClientFunc) connect.Str
 
 // toConnect returns an error as Connect sends it, with all of it in a detail.
 func (g *gate) toConnect(err error) error {
+	// Connect raises errors for what it cannot decode, before a handler runs.
 	if _, ready := errors.AsType[*connect.Error](err); ready {
 		return err // one that Connect itself raised
 	}
 	return connectError(g.errors.toAPI(err))
+}
+
+// answerMessage answers a call with a message, or with the error of the operation, whose result m was then made from
+// in vain: it has to be safe to make m of a zero result.
+func answerMessage[A any](m *A, err error) (*connect.Response[A], error) {
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(m), nil
 }
 
 // logService serves ringlog.v1.LogService.
@@ -97,10 +107,7 @@ func (l *logService) Publish(
 	ctx context.Context, r *connect.Request[ringlogv1.PublishRequest],
 ) (*connect.Response[ringlogv1.PublishResponse], error) {
 	answer, err := l.publisher.publish(ctx, r.Msg)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(answer), nil
+	return answerMessage(answer, err)
 }
 
 // Tail implements LogServiceHandler.
@@ -171,8 +178,5 @@ func (l *logService) ExplainDedup(
 	}
 	// The explanation has one form, that of the HTTP route.
 	text, err := json.Marshal(found)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.ExplainDedupResponse{ExplanationJson: string(text)}), nil
+	return answerMessage(&ringlogv1.ExplainDedupResponse{ExplanationJson: string(text)}, err)
 }

@@ -43,10 +43,7 @@ func (c *cursorService) CreateCursor(
 		Filter: filterFromWire(r.Msg.Filter),
 		Policy: policy,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.CreateCursorResponse{Cursor: cursorToWire(made)}), nil
+	return answerMessage(&ringlogv1.CreateCursorResponse{Cursor: cursorToWire(made)}, err)
 }
 
 // GetCursor implements CursorServiceHandler.
@@ -54,10 +51,7 @@ func (c *cursorService) GetCursor(
 	_ context.Context, r *connect.Request[ringlogv1.GetCursorRequest],
 ) (*connect.Response[ringlogv1.GetCursorResponse], error) {
 	found, err := c.cursors.Get(r.Msg.Name)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.GetCursorResponse{Cursor: cursorToWire(found)}), nil
+	return answerMessage(&ringlogv1.GetCursorResponse{Cursor: cursorToWire(found)}, err)
 }
 
 // ListCursors implements CursorServiceHandler.
@@ -96,10 +90,7 @@ func (c *cursorService) OpenCursor(
 	ctx context.Context, r *connect.Request[ringlogv1.OpenCursorRequest],
 ) (*connect.Response[ringlogv1.OpenCursorResponse], error) {
 	opened, err := c.cursors.Open(ctx, r.Msg.Name, r.Msg.Opener)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.OpenCursorResponse{Cursor: cursorToWire(opened)}), nil
+	return answerMessage(&ringlogv1.OpenCursorResponse{Cursor: cursorToWire(opened)}, err)
 }
 
 // CommitCursor implements CursorServiceHandler.
@@ -107,10 +98,7 @@ func (c *cursorService) CommitCursor(
 	ctx context.Context, r *connect.Request[ringlogv1.CommitCursorRequest],
 ) (*connect.Response[ringlogv1.CommitCursorResponse], error) {
 	after, err := c.cursors.Commit(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.CommitCursorResponse{Committed: after.Committed}), nil
+	return answerMessage(&ringlogv1.CommitCursorResponse{Committed: after.Committed}, err)
 }
 
 // DeadLetter implements CursorServiceHandler.
@@ -144,10 +132,7 @@ func (c *cursorService) SeekCursor(
 	}
 	// A repeated call with the same seeker moves nothing.
 	after, err := c.cursors.Seek(ctx, r.Msg.Name, to, r.Msg.Seeker)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.SeekCursorResponse{Cursor: cursorToWire(after)}), nil
+	return answerMessage(&ringlogv1.SeekCursorResponse{Cursor: cursorToWire(after)}, err)
 }
 
 // ReadCursor implements CursorServiceHandler.

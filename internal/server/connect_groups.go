@@ -53,10 +53,7 @@ func (g *groupService) CreateGroup(
 		CursorSpec: service.CursorSpec{Name: r.Msg.Name, From: from, Filter: filterFromWire(r.Msg.Filter), Policy: policy},
 		Group:      p,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.CreateGroupResponse{Cursor: cursorToWire(made)}), nil
+	return answerMessage(&ringlogv1.CreateGroupResponse{Cursor: cursorToWire(made)}, err)
 }
 
 // Exchange implements GroupServiceHandler. Only the leader answers it: another node passes a call on to the

@@ -79,6 +79,7 @@ func (b *runsBuilder) build(events []event.Event) []*ringlogv1.Run {
 
 // gapToWire returns nil for nil.
 func gapToWire(g *log.Gap) *ringlogv1.Gap {
+	// Most messages have no gap.
 	if g == nil {
 		return nil
 	}
@@ -138,6 +139,7 @@ func policyFromWire(p *ringlogv1.CursorPolicy) (frame.CursorPolicy, error) {
 		HoldBytes:  p.GetHoldBytes(),
 		HoldFor:    p.GetHoldFor().AsDuration(),
 	}
+	// The wire format has signed durations.
 	if out.HoldFor < 0 {
 		return out, api.BadValue("policy.hold_for", out.HoldFor.String(), "zero or more")
 	}

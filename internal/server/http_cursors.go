@@ -22,6 +22,7 @@ type cursorHandlers struct {
 // getCursors answers GET /v1/cursors with a page of cursors, by name.
 func (h *cursorHandlers) getCursors(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
+	// Lists are pages by name, so that a cluster may have any number of cursors.
 	after, limit := p.page()
 	if err := p.done(); err != nil {
 		return err
@@ -52,10 +53,11 @@ type cursorBody struct {
 
 // policyBody is a frame.CursorPolicy. hold_for is a duration as people write it, and wins over hold_for_ns.
 type policyBody struct {
-	HoldEvents uint64        `json:"hold_events"`
-	HoldBytes  uint64        `json:"hold_bytes"`
-	HoldFor    string        `json:"hold_for"`
-	HoldForNS  time.Duration `json:"hold_for_ns"`
+	HoldEvents uint64 `json:"hold_events"`
+	HoldBytes  uint64 `json:"hold_bytes"`
+	// Zero fields take the cluster's settings.
+	HoldFor   string        `json:"hold_for"`
+	HoldForNS time.Duration `json:"hold_for_ns"`
 }
 
 // policy returns the policy of a body. It refuses a negative time.
@@ -78,6 +80,7 @@ func (p policyBody) policy() (frame.CursorPolicy, error) {
 
 // spec returns what a cursor of that name is to be. Errors name the place in the body.
 func (b *cursorBody) spec(name string) (service.CursorSpec, error) {
+	// An empty body is a cursor that begins at the start and passes everything.
 	from, err := parseJSONPosition("from", b.From)
 	if err != nil {
 		return service.CursorSpec{}, err
@@ -133,6 +136,7 @@ func (h *cursorHandlers) postCursorOpen(w http.ResponseWriter, r *http.Request) 
 	var body struct {
 		Opener string `json:"opener"`
 	}
+	// Without an opener each call takes the cursor from the reader before.
 	if err := h.bodies.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}

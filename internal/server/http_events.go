@@ -35,6 +35,7 @@ func (h *eventHandlers) postEvents(w http.ResponseWriter, r *http.Request) error
 	}
 	// One policy is used throughout: the events are decoded and checked by the same limits.
 	policy := h.log.Machine().Policy()
+	// The body's memory is shared with the events until the publish has returned.
 	read, err := h.bodies.readBody(r, contentJSON, contentNDJSON)
 	if err != nil {
 		return err
@@ -89,6 +90,7 @@ func (h *eventHandlers) getEvents(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	defer release()
+	// The tail is opened before the answer begins, so that its errors have a status of their own.
 	t, err := h.log.OpenTail(r.Context(), req)
 	if err != nil {
 		return err
@@ -98,6 +100,7 @@ func (h *eventHandlers) getEvents(w http.ResponseWriter, r *http.Request) error 
 
 // consistency reports whether the read is to include all that was acknowledged before it.
 func (p *params) consistency() (linearizable bool) {
+	// Local reads may be of an earlier state than another node's.
 	switch text := p.text("consistency"); text {
 	case "", "local":
 		return false
@@ -121,6 +124,7 @@ func resumeFrom(r *http.Request, from *api.Position) error {
 	if text == "" {
 		return nil
 	}
+	// The header has the offset of the last event that was received, or of the last record with an id.
 	last, err := parseOffset("Last-Event-ID", text)
 	if err != nil {
 		return err
@@ -181,6 +185,7 @@ func (h *eventHandlers) postCompact(w http.ResponseWriter, r *http.Request) erro
 	if err := h.bodies.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
+	// Only a forced compaction passes cursors that still hold events.
 	result, err := h.log.Compact(r.Context(), body)
 	return answerJSON(w, result, err)
 }
@@ -226,6 +231,7 @@ func (h *eventHandlers) getWait(w http.ResponseWriter, r *http.Request) error {
 
 // cursorNames returns the distinct names in cursors, which are comma separated, and in each cursor parameter.
 func (p *params) cursorNames() (names []string) {
+	// Both parameters may be used, also together.
 	for _, name := range slices.Concat(p.list("cursor"), strings.Split(p.text("cursors"), ",")) {
 		// A cursor that is named twice is one to wait for.
 		if name != "" && !slices.Contains(names, name) {

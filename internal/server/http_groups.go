@@ -26,6 +26,7 @@ func (h *groupHandlers) getGroups(w http.ResponseWriter, r *http.Request) error 
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
+	// A list without a limit: groups are few, as each has a coordinator.
 	return writeJSON(w, http.StatusOK, map[string][]api.Cursor{"groups": h.groups.List()})
 }
 
@@ -43,6 +44,7 @@ func (h *groupHandlers) deleteGroup(w http.ResponseWriter, r *http.Request) erro
 type groupBody struct {
 	cursorBody
 	Group struct {
+		// Zero fields take the cluster's settings.
 		AckWait    string        `json:"ack_wait"`
 		AckWaitNS  time.Duration `json:"ack_wait_ns"`
 		MaxDeliver uint64        `json:"max_deliver"`
@@ -94,29 +96,36 @@ func (h *groupHandlers) getGroupMembers(w http.ResponseWriter, r *http.Request) 
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
+	// Only the leader knows its members.
 	list, err := h.groups.Sessions(r.PathValue("name"))
 	return answerJSON(w, map[string][]api.GroupMember{"members": list}, err)
 }
 
 // exchangeBody is what a member sends, the JSON form of an engine.Request.
 type exchangeBody struct {
-	Member   string        `json:"member"`
-	Session  uint64        `json:"session"`
-	Holding  []frame.Range `json:"holding"`
+	Member  string `json:"member"`
+	Session uint64 `json:"session"`
+	// Holding is what a member that joins holds from an earlier session; Progress restarts the time of what it holds.
+	Holding []frame.Range `json:"holding"`
+	// Acks and Nacks settle deliveries of this session.
 	Acks     []frame.Range `json:"acks"`
 	Nacks    []nackBody    `json:"nacks"`
 	Progress []frame.Range `json:"progress"`
-	Want     uint64        `json:"want"`
-	WaitMs   uint64        `json:"wait_ms"`
-	Ahead    bool          `json:"ahead"`
-	Leave    bool          `json:"leave"`
+	// Want is how many events to deliver at most, WaitMs how long to wait for them.
+	Want   uint64 `json:"want"`
+	WaitMs uint64 `json:"wait_ms"`
+	// Ahead asks for events of keys whose earlier ones the member still holds. Leave ends the session.
+	Ahead bool `json:"ahead"`
+	Leave bool `json:"leave"`
 }
 
 // nackBody is a delivery that a member did not handle, the JSON form of a group.Nack.
 type nackBody struct {
-	Offset   uint64 `json:"offset"`
-	DelayMs  uint64 `json:"delay_ms"`
-	Error    string `json:"error"`
+	Offset uint64 `json:"offset"`
+	// DelayMs is how long to wait before the event is delivered again.
+	DelayMs uint64 `json:"delay_ms"`
+	Error   string `json:"error"`
+	// Dead makes a dead letter of it, Released gives it to another member without counting the delivery as failed.
 	Dead     bool   `json:"dead"`
 	Handler  string `json:"handler"`
 	Released bool   `json:"released"`

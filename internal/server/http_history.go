@@ -57,8 +57,9 @@ func (h *reportHandlers) getHistory(w http.ResponseWriter, r *http.Request) erro
 // localEvent is a record of a node's journal in the form of an event. It has no offset, as it is stored on this
 // node alone.
 type localEvent struct {
-	Local   bool            `json:"local"`
-	NodeID  string          `json:"node_id"`
+	Local  bool   `json:"local"`
+	NodeID string `json:"node_id"`
+	// Seq numbers the records of this node's journal.
 	Seq     uint64          `json:"seq"`
 	Settled bool            `json:"settled"` // the log has it, too
 	Time    time.Time       `json:"time"`

@@ -64,6 +64,7 @@ func (b *bodyReader) readJSON(r *http.Request, into any, optional bool) error {
 
 // bodyPath returns an error about a payload as one about the body, its place included.
 func bodyPath(err error) error {
+	// Only the canonical form has errors of package event.
 	in, ok := errors.AsType[*event.Error](err)
 	if !ok {
 		return err
@@ -135,6 +136,7 @@ func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
 // keysOf returns the keys of a struct and the types of their values. It returns nil where any key is taken: for
 // what is no struct, and for types that decode themselves.
 func keysOf(t reflect.Type) map[string]reflect.Type {
+	// What decodes itself knows its own keys.
 	if t == nil || t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil
 	}

@@ -77,6 +77,7 @@ func (h *letterHandlers) getLetters(w http.ResponseWriter, r *http.Request) erro
 
 // any reports whether one of the parameters is given.
 func (p *params) any(names ...string) bool {
+	// A parameter that is given without a value is given.
 	for _, name := range names {
 		if len(p.values[name]) > 0 {
 			return true
@@ -109,6 +110,7 @@ func (h *letterHandlers) letterParams(p *params) service.LetterMatcher {
 func (h *letterHandlers) getLetter(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	id, err := parseOffset("id", r.PathValue("id"))
+	// Ids begin at 1.
 	if err != nil || id == 0 {
 		p.fail(api.BadValue("id", r.PathValue("id"), "a letter's id, from 1"))
 	}
@@ -158,6 +160,7 @@ func (h *letterHandlers) postPurge(w http.ResponseWriter, r *http.Request) error
 	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
+	// A selection without a condition is refused.
 	answer, err := h.letters.Purge(r.Context(), &body)
 	return answerJSON(w, answer, err)
 }
@@ -177,6 +180,7 @@ func (h *letterHandlers) postLetterImport(w http.ResponseWriter, r *http.Request
 	if body.Rows == nil {
 		return api.Missing("rows", "the rows of the table dead_letter_queue")
 	}
+	// Rows that are refused are part of the answer.
 	answer, err := h.letters.Import(r.Context(), body.Source, body.Rows, body.DryRun)
 	return answerJSON(w, answer, err)
 }

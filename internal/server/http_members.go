@@ -36,6 +36,7 @@ func (h *memberHandlers) postMember(w http.ResponseWriter, r *http.Request) erro
 	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
+	// Who the node is, as far as the caller does not say.
 	m, cluster, err := h.completeNewcomer(r.Context(), body)
 	if err != nil {
 		return err
@@ -126,6 +127,7 @@ func (h *memberHandlers) deleteMember(w http.ResponseWriter, r *http.Request) er
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
+	// A warning says what should be looked at now.
 	warning, err := h.node.Remove(r.Context(), r.PathValue("id"))
 	return h.answerChange(w, r.PathValue("id"), warning, err)
 }

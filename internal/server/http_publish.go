@@ -18,6 +18,7 @@ import (
 // decodeEvents reads a body of either content type; the events share its memory.
 func decodeEvents(b requestBody, limits event.Limits) (req service.PublishRequest, err error) {
 	if b.contentType == contentNDJSON {
+		// Each line is an event, and errors name the line's place in the list.
 		req.Events, err = event.DecodeNDJSON(b.bytes, limits)
 		return req, err
 	}
@@ -120,6 +121,7 @@ func (w *warningsText) appendRow(b []byte, row int) []byte {
 func appendQuoted(b []byte, s string) []byte {
 	const digits = "0123456789abcdef"
 	b = append(b, '"')
+	// Ranging over a string replaces what is no UTF-8.
 	for _, r := range s {
 		switch {
 		case r == '"' || r == '\\':

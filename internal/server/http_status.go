@@ -59,6 +59,7 @@ func (h *statusHandlers) getStatus(w http.ResponseWriter, r *http.Request) error
 
 // getHealth answers GET /healthz: the process runs and answers, whatever the state of the cluster.
 func (h *statusHandlers) getHealth(w http.ResponseWriter, _ *http.Request) error {
+	// Nothing is asked of raft: the answer says only that the process serves.
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok", "cluster_id": h.identity.clusterID()})
 }
 

@@ -100,6 +100,7 @@ func (m *metrics) countDelivered(events int) { m.read.Add(float64(events)) }
 // countRequest counts an answered request under its route's pattern, so that names in paths create no series.
 func (m *metrics) countRequest(w *response, r *http.Request, began time.Time) {
 	route := r.Pattern
+	// No route took the request.
 	if route == "" {
 		route = "none"
 	}
@@ -117,6 +118,7 @@ func (m *metrics) countAnswer(route string, status int, began time.Time, stream 
 
 // nodeCollector collects the state of the node at each scrape.
 type nodeCollector struct {
+	// The collector is asked at each scrape, and keeps nothing in between.
 	node Node
 	ops  *service.Service
 }
@@ -203,6 +205,7 @@ func (c *nodeCollector) collectGroup(cursor *fsm.Cursor, send func(string, strin
 	if cursor.Group == nil || c.node.LeadingTerm() == 0 {
 		return
 	}
+	// Only the leader has a coordinator for the group.
 	v, name := c.ops.Cursors.GroupOf(cursor), strings.ToValidUTF8(cursor.Name, "?")
 	send("group_pending", "Events handed out and not settled, on the leader.", float64(v.Pending), "group", name)
 	send("group_redelivering", "Events to be redelivered, on the leader.", float64(v.Redelivering), "group", name)

@@ -33,7 +33,8 @@ type Peers struct {
 	token string
 	own   atomic.Pointer[identity] // of the node whose calls these are; nil until New
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// mu guards both maps. Calls are made without it.
 	clients map[string]ringlogv1connect.PeerServiceClient // by URL
 	proved  map[string]string                             // by URL: where the node is that proved to have the token
 }
@@ -151,6 +152,7 @@ func (p *Peers) Identify(ctx context.Context, url string, q raftnode.Question) (
 func (p *Peers) Digests(ctx context.Context, url string) ([]api.Digest, error) {
 	report, err := p.Identify(ctx, url, raftnode.Question{})
 	digests := make([]api.Digest, len(report.Digests))
+	// Digests are compared as text, by tools as well.
 	for i, d := range report.Digests {
 		digests[i] = api.Digest{Index: d.Index, Hex: d.Digest.String()}
 	}
@@ -202,6 +204,7 @@ func (p *Peers) join(ctx context.Context, url string, message *ringlogv1.JoinReq
 // lost answer counts as that of no leader.
 func ofRead(ctx context.Context, err error) error {
 	switch {
+	// The caller's own end is not the other node's fault.
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, raftnode.ErrOutcomeUnknown):
@@ -285,10 +288,7 @@ func (p *peerService) Forward(
 	if isAny(err, frame.ErrCorrupt, frame.ErrUnsupported, raftnode.ErrNotForwarded, raftnode.ErrNotStoredForm) {
 		err = api.Refuse(api.InvalidArgument, "request", err.Error(), "run the same version on all nodes")
 	}
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.ForwardResponse{Result: result}), nil
+	return answerMessage(&ringlogv1.ForwardResponse{Result: result}, err)
 }
 
 // isAny reports whether err is of one of the kinds.
@@ -302,10 +302,7 @@ func (p *peerService) ReadIndex(
 	ctx context.Context, _ *connect.Request[ringlogv1.ReadIndexRequest],
 ) (*connect.Response[ringlogv1.ReadIndexResponse], error) {
 	index, err := p.node.ReadIndex(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.ReadIndexResponse{Index: index}), nil
+	return answerMessage(&ringlogv1.ReadIndexResponse{Index: index}, err)
 }
 
 // Join admits a node. Only the leader can: another node passes the request on, once.
@@ -320,10 +317,7 @@ func (p *peerService) Join(
 	if errors.Is(err, raftnode.ErrNotLeader) && r.Header().Get(headerForwarded) == "" {
 		err = p.passJoin(ctx, r.Msg)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.JoinResponse{}), nil
+	return answerMessage(&ringlogv1.JoinResponse{}, err)
 }
 
 // passJoin passes a request to join on to the leader, marked so that it is not passed on again.

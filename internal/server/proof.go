@@ -55,6 +55,7 @@ func proofOfToken(token string, theirs, own []byte, address string) []byte {
 	key := hmac.New(sha256.New, []byte(token))
 	key.Write([]byte("ringlog peer challenge v1"))
 	mac := hmac.New(sha256.New, key.Sum(nil))
+	// Both nonces make each proof good for one challenge alone; the address makes it good for one node.
 	for _, part := range [][]byte{theirs, own, []byte(address)} {
 		// Lengths keep the parts apart: no two lists of parts have the same bytes.
 		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
@@ -229,6 +230,7 @@ func hostPort(address string) string {
 	if err != nil {
 		return ""
 	}
+	// The port that HTTP has by default.
 	if u.Port() == "" {
 		return net.JoinHostPort(u.Hostname(), "80")
 	}

@@ -45,6 +45,7 @@ func (s *raftSink) Describe(chan<- *prometheus.Desc) {}
 func (s *raftSink) Collect(out chan<- prometheus.Metric) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	// The lock is held for reading: samples may be added meanwhile.
 	for _, c := range s.all {
 		c.Collect(out)
 	}
@@ -54,6 +55,7 @@ func (s *raftSink) Collect(out chan<- prometheus.Metric) {
 func (s *raftSink) SetGauge(key []string, v float32) { s.SetGaugeWithLabels(key, v, nil) }
 
 func (s *raftSink) SetGaugeWithLabels(key []string, v float32, labels []raftmetrics.Label) {
+	// Each kind has its constructor; series calls it once for a name.
 	newGauge := func(o prometheus.Opts) prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts(o)) }
 	series(s, 'g', key, labels, newGauge).Set(float64(v))
 }

@@ -138,6 +138,7 @@ func jsonShape(b []byte) (objects, items int) {
 
 // stringLength returns how many bytes precede the quote that ends a string.
 func stringLength(b []byte) int {
+	// A backslash escapes the next byte, which may be a quote.
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
 		case '\\':
@@ -152,6 +153,7 @@ func stringLength(b []byte) int {
 // weighJSON returns about how many bytes a JSON text takes as values, each of its objects up to perObject. Text
 // may grow when it is brought into canonical form.
 func weighJSON(b []byte, perObject int64) int64 {
+	// Objects become structs, items elements of lists.
 	objects, items := jsonShape(b)
 	return 6*int64(len(b)) + int64(objects)*perObject + int64(items)*itemWeight
 }

@@ -11,6 +11,7 @@ import (
 type response struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	// The timeout is for each write: a reader that is slow but alive may take as long as it needs.
 	timeout time.Duration
 	status  int   // 0 until the header is sent
 	stream  bool  // its duration is not measured
@@ -66,6 +67,7 @@ func (b *body) Read(p []byte) (int, error) {
 	_ = b.control.SetReadDeadline(b.pace.deadline())
 	n, err := b.ReadCloser.Read(p)
 	b.pace.got += int64(n)
+	// An error of the body itself says more than that there is no memory for the rest.
 	if full := b.hold.receiveBody(n); full != nil && (err == nil || err == io.EOF) {
 		err = full
 	}
@@ -86,6 +88,7 @@ func (b *body) discardRest(r *http.Request) bool {
 	// A caller that waits for 100 Continue sends nothing if it gets the answer instead.
 	waits := strings.EqualFold(r.Header.Get("Expect"), "100-continue") && b.pace.got == 0
 	switch {
+	// HTTP/2 can end one request and keep the connection.
 	case r.ProtoMajor != 1:
 		return true
 	case waits || r.ContentLength > maxDiscard:

@@ -43,6 +43,7 @@ func (rs *Reports) Chain(ctx context.Context, q ChainQuery) (stages.Chain, error
 	if len(events) == 0 {
 		return stages.Chain{}, noChain(q.ID, scope)
 	}
+	// The caller's deadlines replace those in the settings.
 	if len(q.Deadlines) == 0 {
 		q.Deadlines = rs.deadlines()
 	}

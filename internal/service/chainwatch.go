@@ -41,6 +41,7 @@ type chainWatch struct {
 // newChainWatch returns a watch that begins with the deadlines of its first look. Until then its view is empty.
 func newChainWatch(c *core) *chainWatch {
 	w := &chainWatch{core: c}
+	// Readers never see nil.
 	w.view.Store(&api.OverdueRuns{List: []api.OverdueEdge{}, Deadlines: []string{}})
 	return w
 }
@@ -116,6 +117,7 @@ func (c *chainWatch) applySettings(now time.Time) error {
 		c.texts = nil
 		return err
 	}
+	// Runs beyond watchedRuns are dropped, and counted.
 	c.watch = stages.NewWatch(event.Builtin().Flows(), d, watchedRuns)
 	c.wants = event.Filter{Types: c.watch.Types()}
 	return nil

@@ -38,6 +38,7 @@ const stateRefused = "refused"
 // Put registers what a client listens to. Without subscriptions it removes the client, and returns nil if there was
 // none.
 func (cl *Clients) Put(ctx context.Context, c frame.ClientPut) (*fsm.Client, error) {
+	// Fields that were left out get their defaults here.
 	if err := cl.checkClient(ctx, &c); err != nil {
 		return nil, err
 	}
@@ -238,6 +239,7 @@ func (cl *Clients) List(after string, limit int) api.ClientPage {
 	view := api.ClientPage{Clients: []api.Client{}, Total: api.ClientStats(cl.Machine().ClientStats())}
 	bytes := uint64(0)
 	_ = cl.eachClient(after, func(c *fsm.Client) error { // it fails with errEnough alone
+		// A page has at least one client, however large that is.
 		if len(view.Clients) == limit || bytes > clientsPageBytes {
 			view.Next = view.Clients[len(view.Clients)-1].ID
 			return errEnough

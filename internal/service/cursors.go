@@ -52,6 +52,7 @@ func (m *LagMeter) view(c fsm.Cursor) api.Cursor {
 
 // List returns the first cursors whose names follow after.
 func (cs *Cursors) List(after string, limit int) (page api.CursorPage) {
+	// Only the cursors of this page are measured.
 	var cursors []fsm.Cursor
 	cursors, page.Next, page.Total = cs.Machine().CursorsAfter(after, limit)
 	page.Cursors = cs.Views(cursors)
@@ -97,9 +98,12 @@ func (c *core) checkCursorName(name string) error {
 
 // CursorSpec is what a cursor is made with.
 type CursorSpec struct {
-	Name   string
-	From   api.Position // the default is the start
+	// Name identifies the cursor in the cluster; a group has one, too.
+	Name string
+	From api.Position // the default is the start
+	// Filter chooses the events, and may be changed later.
 	Filter event.Filter
+	// Policy bounds what an uncommitted cursor keeps from retention.
 	Policy frame.CursorPolicy
 }
 
@@ -127,6 +131,7 @@ func (cs *Cursors) Change(ctx context.Context, name string, f event.Filter, p fr
 	if err := cs.checkFilter(ctx, f); err != nil {
 		return api.Cursor{}, err
 	}
+	// Readers are fenced, as they would continue with the old filter.
 	return cs.propose(ctx, frame.CursorChange{Name: name, Filter: f, Policy: p})
 }
 
@@ -179,6 +184,7 @@ func (cs *Cursors) Open(ctx context.Context, name, opener string) (api.Cursor, e
 	if err := checkName("opener", opener, frame.MaxCallerID); err != nil {
 		return api.Cursor{}, err
 	}
+	// The generation rises in the log, so that every node fences the reader before.
 	return cs.propose(ctx, frame.CursorOpen{Name: name, Opener: opener})
 }
 
@@ -188,6 +194,7 @@ func (cs *Cursors) Commit(ctx context.Context, name string, offset, generation u
 	if err := cs.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
+	// An offset that was committed before changes nothing, so that a retry is harmless.
 	return cs.propose(ctx, frame.CursorCommit{Name: name, Offset: offset, Generation: generation})
 }
 
@@ -221,12 +228,15 @@ func (cs *Cursors) Delete(ctx context.Context, name string) (api.Cursor, error) 
 
 // ReadCursor says how to read the events after a cursor's commit.
 type ReadCursor struct {
-	Name       string
+	Name string
+	// Generation is what opening the cursor answered with. A newer one fences this read.
 	Generation uint64
 	From       uint64 // a resumed reader's next offset; 0 is after the commit
 	Limit      uint64
-	Follow     bool
-	Spans      bool
+	// Follow waits for more at the end of the log.
+	Follow bool
+	// Spans asks for events as they are stored, where there is no filter.
+	Spans bool
 }
 
 // OpenTail reads the events after a cursor's commit for as long as the generation holds it. A gap comes first where
@@ -258,6 +268,7 @@ func (cs *Cursors) OpenTail(ctx context.Context, r ReadCursor) (*tail.Tail, api.
 // the generation yet catches up first.
 func (cs *Cursors) heldCursor(ctx context.Context, r ReadCursor) (fsm.Cursor, error) {
 	c, ok := cs.Machine().Cursor(r.Name)
+	// The cursor may have been opened on another node a moment ago.
 	if !ok || c.Generation < r.Generation {
 		if err := cs.node.ReadBarrier(ctx); err != nil {
 			return fsm.Cursor{}, err

@@ -196,6 +196,7 @@ func (v *delivery) reasonOpen(g *fsm.Group) string {
 		return fmt.Sprintf("it will be redelivered: delivery %d failed: %s", retry.Deliveries, retry.Error)
 	case failed:
 		return fmt.Sprintf("it will be redelivered: it was released after %d deliveries that failed", retry.Deliveries)
+	// The leader has counted up to Reserved; what it handed out is not in the log.
 	case v.Offset <= g.Reserved:
 		return "it was perhaps handed to a member, which has not acknowledged it"
 	}
@@ -223,6 +224,7 @@ func (v *delivery) fateOfPassed(c *fsm.Cursor) (fate, reason string) {
 
 // gapOver returns the cursor's gap where it covers the offset, else nil.
 func gapOver(c *fsm.Cursor, offset uint64) *log.Gap {
+	// A cursor records its last gap alone.
 	if c.Gap != nil && c.Gap.From <= offset && offset <= c.Gap.To {
 		return c.Gap
 	}

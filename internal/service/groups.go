@@ -35,6 +35,7 @@ func (gs *Groups) Exchange(ctx context.Context, r engine.Request) (engine.Answer
 	if err := gs.checkExchange(&r); err != nil {
 		return engine.Answer{}, err
 	}
+	// The engine refuses where this node does not lead.
 	return gs.engine.Exchange(ctx, r)
 }
 
@@ -69,6 +70,7 @@ func (cs *Cursors) countFromState(v *api.GroupInfo, name string) {
 	if !there {
 		return
 	}
+	// Only what failed is recorded one by one.
 	v.Redelivering = uint64(len(c.Group.Retries))
 	v.Pending = c.Group.Open - min(c.Group.Open, v.Redelivering)
 }
@@ -76,6 +78,7 @@ func (cs *Cursors) countFromState(v *api.GroupInfo, name string) {
 // GroupSpec is what a group is made with.
 type GroupSpec struct {
 	CursorSpec
+	// Group says how the group delivers; zero fields take the cluster's settings.
 	Group frame.GroupPolicy
 }
 
@@ -116,6 +119,7 @@ func (gs *Groups) Get(name string) (api.Cursor, error) {
 
 // List lists the groups, by name.
 func (gs *Groups) List() []api.Cursor {
+	// One meter bounds what is read of the log for all groups.
 	list, m := []api.Cursor{}, gs.cursors.Lags()
 	for _, c := range gs.Machine().Cursors() {
 		if c.Group != nil {

@@ -58,6 +58,7 @@ func chapterOf(e *event.Event) api.Chapter {
 			c.Subject = name
 		}
 	}
+	// An event about an earlier term is appended in a later one.
 	if p.Term != 0 {
 		c.Term = p.Term
 	}
@@ -71,6 +72,7 @@ func chapterOf(e *event.Event) api.Chapter {
 	if e.Type == event.QuorumRestored && !p.Ended.IsZero() {
 		c.At = p.Ended
 	}
+	// Each type has some of the three; the longest counts.
 	c.GapSeconds = float64(max(p.Leaderless, p.Outage, p.AtRisk)) / 1000
 	return c
 }

@@ -97,6 +97,7 @@ func (m *LagMeter) Of(c *fsm.Cursor) (l lag) {
 // ageOf is how long ago an offset was appended. Replicated time stands still while nothing
 // is, so it is no measure.
 func (m *LagMeter) ageOf(offset uint64) time.Duration {
+	// The append time is that of the block.
 	columns, err := m.cursors.Machine().Log().Columns(offset)
 	if err != nil {
 		return 0

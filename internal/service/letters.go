@@ -90,6 +90,7 @@ func (ls *Letters) DeadLetter(
 // CompleteLetter adds the copy of the event to a dead letter and bounds its texts.
 func (ls *Letters) CompleteLetter(ctx context.Context, l frame.DeadLetter) (frame.DeadLetter, error) {
 	l.Handler, l.Error = truncateText(l.Handler, maxHandlerText), truncateText(l.Error, MaxErrorText)
+	// The letter keeps the event, so that it outlives a trim.
 	copied, err := ls.copyFor(ctx, l.Cursor, l.Offset)
 	l.Event = copied
 	return l, err
@@ -183,6 +184,7 @@ func (ls *Letters) Matcher(typ string, cursor *string, text, state string) (Lett
 
 // match reports whether a letter meets all of the conditions.
 func (m *LetterMatcher) match(l *fsm.LetterView) bool {
+	// Each condition that is left out matches every letter.
 	return (m.types == nil || m.types.MatchType(string(l.Type))) && (m.cursor == nil || *m.cursor == l.Cursor) &&
 		strings.Contains(l.Error, m.text) && (m.state == "" || m.state == l.State) &&
 		(m.before.IsZero() || !l.Dead.After(m.before))
@@ -274,6 +276,7 @@ func (ls *Letters) proposeInBatches(
 func addDone(a *api.LettersDone, r *fsm.LettersResult) {
 	a.Done += r.Done
 	a.Skipped += r.Skipped
+	// Ids that several entries could not handle add up.
 	a.Missing = append(a.Missing, r.Missing...)
 	a.NoCursor = append(a.NoCursor, r.NoCursor...)
 }
@@ -346,6 +349,7 @@ func (ls *Letters) Purge(ctx context.Context, sel *api.LetterSelection) (api.Let
 // Get returns one letter and its event.
 func (ls *Letters) Get(id uint64) (api.Letter, event.Event, error) {
 	l, e, err := ls.Machine().Letter(id)
+	// Whether the letter ever existed is in the error.
 	if errors.Is(err, fsm.ErrNoLetter) {
 		err = ls.noLetter(id)
 	}
@@ -358,6 +362,7 @@ func (ls *Letters) List(
 ) (page api.LetterPage, err error) {
 	page.Letters = []api.Letter{}
 	err = ls.Machine().EachLetter(ctx, after, func(l fsm.LetterView) bool {
+		// Letters that do not match do not count for the page.
 		if !m.match(&l) {
 			return true
 		}

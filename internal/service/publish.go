@@ -83,6 +83,7 @@ func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 // returns fallback for one that is trimmed.
 func (l *Log) storedTime(ctx context.Context, offset uint64, fallback time.Time) time.Time {
 	stored := l.Machine().Log()
+	// A retry may reach a node that has not applied the first request yet.
 	if _, err := waitLog(ctx, stored, offset); err != nil {
 		return fallback
 	}
@@ -190,6 +191,7 @@ func (r *PublishRequest) makeBatch(policy *event.Policy) (Published, *frame.Batc
 func (r *PublishRequest) normalize(
 	gate *event.Gate, row int, e *event.Event, found *[]RowWarnings,
 ) (event.Hash, error) {
+	// The event is changed in place into the form in which it is stored.
 	hash, warnings, err := gate.Normalize(e)
 	if err != nil {
 		return hash, r.errorOfRow(row, err)
@@ -317,6 +319,7 @@ func (r *PublishRequest) openPacket(limits event.Limits) (*frame.Opened, error) 
 
 // packetError names what is wrong with a packet's bytes; other errors stay.
 func packetError(err error) error {
+	// Both mean that the bytes are no packet of a version that this node knows.
 	if errors.Is(err, frame.ErrCorrupt) || errors.Is(err, frame.ErrUnsupported) {
 		return api.Refuse(api.InvalidArgument, "packet", err.Error(), "send what frame.Pack makes, or send events")
 	}

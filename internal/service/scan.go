@@ -44,6 +44,7 @@ type cursorScanner struct {
 // cursorFind is what was found so far for a cursor, as it was then: nothing is open between
 // what it had passed and to, and match says that the event after to is.
 type cursorFind struct {
+	// created, generation and seeks are the cursor's when it was scanned: if one has changed, the find does not hold.
 	created           time.Time
 	generation, seeks uint64
 	to                uint64

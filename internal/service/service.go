@@ -140,6 +140,7 @@ func (c *core) checkFilter(ctx context.Context, f event.Filter) error {
 	if err := f.Validate(); err != nil || c.unknownCategory(f) == nil {
 		return err
 	}
+	// The category may have been registered a moment ago on another node.
 	if err := c.node.ReadBarrier(ctx); err != nil {
 		return err
 	}

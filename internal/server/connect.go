@@ -63,6 +63,7 @@ func (g *gate) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.S
 		// Close ends streams, and the cause reports that the node stops.
 		ctx, cancel := untilStopped(ctx, g.stopping)
 		defer cancel()
+		// The places and the context are released however the stream ends.
 		if err := next(ctx, conn); err != nil {
 			return g.toConnect(err)
 		}
@@ -152,6 +153,7 @@ func (l *logService) GetEvent(
 	if r.Msg.Offset == 0 {
 		return nil, api.BadValue("offset", "0", "an offset from 1")
 	}
+	// A local read may be of an earlier state than another node's.
 	e, err := l.log.Event(ctx, r.Msg.Offset, r.Msg.Consistency == ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE, 0)
 	if err != nil {
 		return nil, err

@@ -98,6 +98,7 @@ func (c *cursorService) CommitCursor(
 	ctx context.Context, r *connect.Request[ringlogv1.CommitCursorRequest],
 ) (*connect.Response[ringlogv1.CommitCursorResponse], error) {
 	after, err := c.cursors.Commit(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation)
+	// Clients commit often, so that the answer has the commit alone.
 	return answerMessage(&ringlogv1.CommitCursorResponse{Committed: after.Committed}, err)
 }
 
@@ -150,5 +151,6 @@ func (c *cursorService) ReadCursor(
 	if err := out.Send(first); err != nil {
 		return err
 	}
+	// From here on the answer is that of a tail.
 	return c.tails.sendTail(ctx, t, out)
 }

@@ -40,6 +40,7 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
 
 // serveHTTP does what holds for every request, whichever protocol it is of, and hands it to its route.
 func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	// The time to answer includes what precedes the handler.
 	began := time.Now()
 	// Every write is bounded in time, whichever handler does it.
 	out := &response{ResponseWriter: w, control: http.NewResponseController(w), timeout: s.cfg.WriteTimeout}
@@ -88,6 +89,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.answerUnrouted(out, r)
 		return
 	}
+	// The route's own handler, see handler.
 	s.mux.ServeHTTP(out, r)
 }
 
@@ -293,6 +295,7 @@ func (s *Server) answerUnrouted(w http.ResponseWriter, r *http.Request) {
 			"use "+allow))
 		return
 	}
+	// The path is none of the table.
 	s.errors.writeError(w, r, api.Refuse(api.NotFound, "path",
 		"there is nothing at "+r.URL.Path,
 		"see /openapi.json for what there is"))

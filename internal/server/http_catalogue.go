@@ -49,6 +49,7 @@ func (h *catalogueHandlers) definition(r *http.Request) (event.Resolved, error) 
 	c := h.log.Machine().Catalogue()
 	name := r.PathValue("type")
 	found, known := c.Resolve(name)
+	// Most unknown types are misspelled.
 	if !known {
 		return found, api.Refuse(api.NotFound, "type",
 			fmt.Sprintf("%s is not in the catalogue", found.Type),

@@ -30,6 +30,7 @@ func (h *clientHandlers) putClient(w http.ResponseWriter, r *http.Request) error
 	// The client's id is in the path, everything else in the body.
 	c := frame.ClientPut{ID: r.PathValue("id"), Host: body.Host, PID: body.PID, Version: body.Version}
 	if body.TTL != "" {
+		// Too short a time would lose clients that are merely slow to register again.
 		ttl, err := time.ParseDuration(body.TTL)
 		if err != nil || ttl < fsm.MinClientTTL || ttl > fsm.MaxClientTTL {
 			return api.BadValue(

@@ -116,6 +116,7 @@ func (h *cursorHandlers) putCursorFilter(w http.ResponseWriter, r *http.Request)
 	if body.Filter == nil {
 		return api.Missing("filter", "the events that the cursor is to get; {} is all")
 	}
+	// A policy that is left out takes the cluster's settings.
 	policy, err := body.Policy.policy()
 	if err != nil {
 		return err
@@ -195,6 +196,7 @@ func (h *cursorHandlers) postCursorSeek(w http.ResponseWriter, r *http.Request) 
 // getCursorEvents answers GET /v1/cursors/{name}/events with the events after the cursor's commit, in the forms of
 // getEvents.
 func (h *cursorHandlers) getCursorEvents(w http.ResponseWriter, r *http.Request) error {
+	// An EventSource follows, unless the caller says otherwise.
 	sse := acceptsSSE(r)
 	p := newParams(r)
 	req := service.ReadCursor{Name: r.PathValue("name"), Generation: p.uint("generation"), From: p.uint("from"),

@@ -135,6 +135,7 @@ type nackBody struct {
 // checked against.
 func millis(n uint64) time.Duration {
 	const most = uint64(1000 * time.Hour / time.Millisecond)
+	// Cut before it is multiplied, which could overflow.
 	return time.Duration(min(n, most)) * time.Millisecond
 }
 

@@ -152,6 +152,7 @@ func (h *reportHandlers) followOutage(w http.ResponseWriter, r *http.Request, af
 			if _, err := w.Write(append(line, '\n')); err != nil {
 				return err
 			}
+			// The next round resumes after what was written.
 			after = e.Seq
 		}
 		// Whatever came is with the reader before this waits again.

@@ -45,6 +45,7 @@ func (h *settingHandlers) putSetting(w http.ResponseWriter, r *http.Request) err
 	case string:
 		value = v
 	case float64, bool:
+		// The text is what a person would have typed.
 		text, err := json.Marshal(v)
 		if err != nil {
 			return err

@@ -106,6 +106,7 @@ func (h *statusHandlers) getSnapshot(w http.ResponseWriter, r *http.Request) err
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
+	// From the first byte on, an error can only cut the connection.
 	header := w.Header()
 	header.Set("Content-Type", "application/octet-stream")
 	header.Set("Content-Disposition", `attachment; filename="ringlog.snapshot"`)

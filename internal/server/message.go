@@ -54,6 +54,7 @@ func (m *messageReader) metered(rt route) handlerFunc {
 		if err := m.readMessage(r, method, rt.bodyLimit(m.node.Machine()), buffer); err != nil {
 			return err
 		}
+		// Connect decodes what is in memory now.
 		rt.service.ServeHTTP(w, r)
 		return nil
 	}

@@ -207,7 +207,7 @@ func (c *nodeCollector) collectGroup(cursor *fsm.Cursor, send func(string, strin
 	}
 	// Only the leader has a coordinator for the group.
 	v, name := c.ops.Cursors.GroupOf(cursor), strings.ToValidUTF8(cursor.Name, "?")
-	send("group_pending", "Events handed out and not settled, on the leader.", float64(v.Pending), "group", name)
+	send("group_pending", "Events delivered and not acknowledged yet, on the leader.", float64(v.Pending), "group", name)
 	send("group_redelivering", "Events to be redelivered, on the leader.", float64(v.Redelivering), "group", name)
 	send("group_members", "Members of a group, on the leader.", float64(v.Members), "group", name)
 }

@@ -65,6 +65,7 @@ func (p *params) uint(name string) uint64 {
 	if text == "" {
 		return 0
 	}
+	// Offsets and numbers have the same form.
 	n, err := parseOffset(name, text)
 	if err != nil {
 		p.fail(err)
@@ -74,6 +75,7 @@ func (p *params) uint(name string) uint64 {
 
 // bool returns a parameter that is true, false or, without a value, true; fallback where it is not given.
 func (p *params) bool(name string, fallback bool) bool {
+	// An absent parameter is not the same as one without a value.
 	if _, given := p.values[name]; !given {
 		p.known = append(p.known, name)
 		return fallback

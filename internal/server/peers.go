@@ -28,6 +28,7 @@ const peerPath = "/" + ringlogv1connect.PeerServiceName + "/"
 // Peers reaches other nodes through their PeerService. It is safe for concurrent
 // use.
 type Peers struct {
+	// Both clients keep connections, to nodes that have answered before.
 	http  *http.Client // each of its connections leads to a node that has proved to have the token
 	plain *http.Client // for nodes that have proved nothing yet: it carries no token
 	token string
@@ -43,6 +44,7 @@ var _ raftnode.Peers = (*Peers)(nil)
 
 // NewPeers returns the way to nodes that have the token; "" is none.
 func NewPeers(token string) *Peers {
+	// The plain client carries challenges alone.
 	return &Peers{
 		http:    &http.Client{Transport: newTransport(token)},
 		plain:   &http.Client{Transport: newTransport("")},

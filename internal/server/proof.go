@@ -156,6 +156,7 @@ func proveOnDial(
 		// The end of ctx, or proveWithin, ends a challenge whose answer does not come.
 		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 		_ = conn.SetDeadline(time.Now().Add(proveWithin))
+		// The connection is this function's alone until the proof.
 		err = challenge(conn, address, token)
 		// The deadline in the past may still be set by the hook, which makes the connection unfit for use.
 		if !stop() {
@@ -187,6 +188,7 @@ func challenge(conn net.Conn, address, token string) error {
 	if err != nil {
 		return err
 	}
+	// The host is the address that was dialed, for a node that checks it.
 	target := "http://" + address + ringlogv1connect.PeerServiceChallengeProcedure
 	r, err := http.NewRequest(http.MethodPost, target, bytes.NewReader(body))
 	if err != nil {

@@ -199,6 +199,7 @@ func (s *publishStream) readMessage(length int, m proto.Message) error {
 		}
 		return refusal
 	}
+	// A message that is cut leaves no place where the next one begins.
 	if err != nil || len(b) < length {
 		return &brokenStreamError{fmt.Errorf("a message broke off after %d bytes of %d", len(b), length)}
 	}
@@ -206,6 +207,7 @@ func (s *publishStream) readMessage(length int, m proto.Message) error {
 	if err := s.messages.takeMessage(s.hold, publishMessage, b, api.MaxPublishMessage, false); err != nil {
 		return err
 	}
+	// Malformed messages are refused, and the stream continues with the next.
 	if err := proto.Unmarshal(b, m); err != nil {
 		return api.Refuse(api.InvalidArgument, "body",
 			"not a PublishRequest: "+err.Error(),

@@ -86,7 +86,7 @@ func (s *raftSink) AddSampleWithLabels(key []string, v float32, labels []raftmet
 // sampleBuckets suit milliseconds, which most samples are, and numbers of entries.
 var sampleBuckets = []float64{.01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000}
 
-// series returns the series of a kind, name and labels, and creates it the first time. A kind stands for one type
+// series returns the series of a kind, name and labels, and creates it the first time. A kind is of one type
 // C.
 func series[C prometheus.Collector](
 	s *raftSink, kind byte, key []string, labels []raftmetrics.Label,

@@ -23,6 +23,7 @@ type route struct {
 	handle  handlerFunc  // of an operation of the HTTP interface
 	service http.Handler // of a Connect method
 
+	// What follows is at its zero value for most routes.
 	access access
 	body   func(event.Limits) int // how many bytes the body may have; nil: maxAdminBody
 	stream bool                   // ends by itself: it has no request timeout unless the caller asks for one

@@ -37,10 +37,11 @@ type Server struct {
 	mux    *http.ServeMux // made from routes
 
 	admission *admission
-	identity  *identity
-	errors    *errorWriter
-	forward   *forwarder
-	messages  *messageReader
+	// identity, errors, forward and messages are shared by the handlers.
+	identity *identity
+	errors   *errorWriter
+	forward  *forwarder
+	messages *messageReader
 
 	memory     *memory             // of callers' requests
 	peerMemory *memory             // of other nodes' requests, which slow bodies of callers must not keep out
@@ -48,6 +49,7 @@ type Server struct {
 	backups    *semaphore.Weighted
 	streams    *streamPlaces
 
+	// The lifecycle, and the context that ends what would not end by itself.
 	lifecycle lifecycle
 	ctx       context.Context // ends when Close begins, with service.ErrStopping as its cause
 	stop      context.CancelCauseFunc

@@ -34,6 +34,7 @@ func notable(cursors []fsm.Cursor, most int) []fsm.Cursor {
 
 // asNumber returns 1 for true and 0 for false, as metrics and comparisons need it.
 func asNumber(b bool) float64 {
+	// Prometheus has numbers alone.
 	if b {
 		return 1
 	}

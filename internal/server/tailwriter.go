@@ -240,6 +240,7 @@ func appendSSERecord(b []byte, name string, value []byte) []byte {
 func (tw *tailWriter) sendTail(
 	ctx context.Context, t *tail.Tail, out *connect.ServerStream[ringlogv1.TailResponse],
 ) error {
+	// One builder for the whole stream reuses the memory of its messages.
 	var runs runsBuilder
 	for {
 		// Read returns after a heartbeat at the latest, with a batch or without.

@@ -205,5 +205,6 @@ func takeEvents(h *hold, b requestBody, limits event.Limits) error {
 	if b.contentType == contentNDJSON {
 		count = max(count, 1+bytes.Count(b.bytes, []byte{'\n'}))
 	}
+	// No more events than a request may have are ever decoded.
 	return h.reserve(int64(min(count, limits.RequestEvents)) * eventWeight)
 }

@@ -44,6 +44,7 @@ func errorDetail(e *api.Error) *ringlogv1.ErrorDetail {
 
 // connectError returns an error as Connect sends it, with all of it in a detail.
 func connectError(e *api.Error) *connect.Error {
+	// Callers of other languages see code and message; the rest is in the detail.
 	out := connect.NewError(e.Code.Connect(), errors.New(e.Message))
 	if detail, err := connect.NewErrorDetail(errorDetail(e)); err == nil {
 		out.AddDetail(detail)

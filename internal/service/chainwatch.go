@@ -29,7 +29,8 @@ const (
 // the leader it records in the log which are overdue. One goroutine uses it; anybody may
 // read view.
 type chainWatch struct {
-	core  *core
+	core *core
+	// The settings may change while the watch runs: it then begins again.
 	texts []string      // the setting that watch goes by
 	watch *stages.Watch // nil where there are no deadlines
 	wants event.Filter  // the types that watch follows

@@ -132,6 +132,7 @@ func checkChoice(field string, word *string, words []string) error {
 	if *word == "" {
 		*word = words[0]
 	}
+	// Anything else would be shown to people who cannot know what it means.
 	if !slices.Contains(words, *word) {
 		return api.BadValue(field, *word, strings.Join(words, ", "))
 	}
@@ -142,6 +143,7 @@ func checkChoice(field string, word *string, words []string) error {
 func Within(place string, err error) error {
 	// The error may be shared, so that a copy is changed.
 	e := *ToAPI(err)
+	// An error without a field is about the whole part.
 	e.Field = strings.TrimSuffix(place+"."+e.Field, ".")
 	return &e
 }

@@ -83,6 +83,7 @@ func (cs *Cursors) Get(name string) (api.Cursor, error) {
 
 // noCursor returns the error for a cursor that does not exist.
 func noCursor(name string) *api.Error {
+	// Names are often mistyped, so that the remedy lists them first.
 	return api.Refuse(api.NotFound, "cursor",
 		fmt.Sprintf("there is no cursor %q", name),
 		"list them: ringlog cursor ls; or create it: ringlog cursor create "+name)
@@ -164,6 +165,7 @@ func (c *core) commandPosition(ctx context.Context, field string, p api.Position
 
 // propose gets a command about a cursor decided, and returns the cursor as it is after it.
 func (cs *Cursors) propose(ctx context.Context, c frame.Command) (api.Cursor, error) {
+	// The state machine decides, and answers with the cursor after the command.
 	result, err := cs.proposeAndApply(ctx, c)
 	if err != nil {
 		return api.Cursor{}, err

@@ -27,6 +27,18 @@ func (e *rowError) Unwrap() error { return e.err }
 // ErrStopping ends streams when the server closes.
 var ErrStopping = errors.New("server: stopping")
 
+// An error is translated by the first of these that fits:
+//
+//	*rowError       what it wraps, with the row in front of the field
+//	*api.Error      as it is
+//	*fsm.Refusal    by its code
+//	*event.Error    by its reason
+//	log, fsm        trimmed, past the tail, no such hash or letter
+//	nodeErrors      by errors.Is, the more specific first
+//	memberErrors    refused changes of members
+//	contexts        Timeout
+//	anything else   Internal, which is a fault of this node and logged
+
 // ToAPI returns any error of the packages below in the form that callers get.
 func ToAPI(err error) *api.Error {
 	// The error of one event names the event's place in the request.
@@ -101,6 +113,7 @@ var nodeErrors = []nodeError{
 		"repeat it with the same producer and sequence, or the same dedup_id, within their window",
 	},
 	{
+		// Nothing was proposed: a retry is safe.
 		raftnode.ErrNoQuorum, api.NoQuorum, "too few voters can be reached to decide anything",
 		"bring voters back; a retry is safe",
 	},
@@ -114,11 +127,13 @@ var nodeErrors = []nodeError{
 		"retry later, with fewer at the same time or larger batches",
 	},
 	{
+		// Only appends are refused, so that what frees space still works.
 		raftnode.ErrDiskFull, api.DiskFull, "the disk is nearly full: appends are refused",
 		"free space, or trim the log: ringlog compact; commits and trims still work",
 	},
 	{raftnode.ErrTooLarge, api.TooLarge, "the request is too large", "send fewer events in one request"},
 	{
+		// The node serves nobody until its folder is replaced.
 		raftnode.ErrDiverged, api.Unavailable,
 		"this node's state differs from the majority's, it serves nobody",
 		"ask another node; remove this one, empty its data folder and let it join again",
@@ -162,6 +177,7 @@ var memberErrors = []struct {
 	code                  api.Code
 	reason, field, remedy string
 }{
+	// Who the node is.
 	{raftnode.ErrUnknownMember, api.NotFound, "", "id", "list them: ringlog cluster members"},
 	{
 		raftnode.ErrForeignFolder, api.Conflict, api.ReasonForeignFolder, "cluster_id",
@@ -203,9 +219,9 @@ func fromMembership(err error) *api.Error {
 			Message: known.is.Error(),
 			Remedy:  known.remedy,
 		}
-		// Of these two the error itself says more than the sentinel.
+		// Of these two the error itself names the voters.
 		if known.is == raftnode.ErrBreaksQuorum || known.is == raftnode.ErrNotVoter {
-			e.Message = err.Error() // which names the voters
+			e.Message = err.Error()
 		}
 		return e
 	}

@@ -14,6 +14,7 @@ import (
 
 // ExplainDelivery says what became of the event at an offset for a cursor.
 func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint64) (api.Delivery, error) {
+	// The error for a cursor that does not exist is the usual one.
 	if _, err := cs.Get(name); err != nil {
 		return api.Delivery{}, err
 	}
@@ -196,7 +197,7 @@ func (v *delivery) reasonOpen(g *fsm.Group) string {
 		return fmt.Sprintf("it will be redelivered: delivery %d failed: %s", retry.Deliveries, retry.Error)
 	case failed:
 		return fmt.Sprintf("it will be redelivered: it was released after %d deliveries that failed", retry.Deliveries)
-	// The leader has counted up to Reserved; what it handed out is not in the log.
+	// The leader has counted up to Reserved; what it delivered is not in the log.
 	case v.Offset <= g.Reserved:
 		return "it was perhaps handed to a member, which has not acknowledged it"
 	}

@@ -181,6 +181,7 @@ func (gs *Groups) checkExchange(r *engine.Request) error {
 	if r.Member == "" {
 		return api.Missing("member", "the member's name, one for each process")
 	}
+	// Names of members are bounded as those of cursors are: they become part of the state.
 	if err := checkName("member", r.Member, limit); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 // storyTypes are the types of the events that the cluster emits about itself.
 func storyTypes() []string {
+	// Patterns cover types that later builds add.
 	return []string{"LEADER_*", "QUORUM_*", "VOTER_*", "SPLIT_BRAIN_*", string(event.CatchupAtRisk)}
 }
 
@@ -53,6 +54,7 @@ func chapterOf(e *event.Event) api.Chapter {
 		return c // of a newer build: shown as it is
 	}
 	// The payloads name their subject differently.
+	// A leader that was lost is named where there is no new one.
 	for _, name := range []string{p.Leader, p.OldLeader, p.Voter, p.Member} {
 		if c.Subject == "" {
 			c.Subject = name

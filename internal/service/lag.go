@@ -94,8 +94,8 @@ func (m *LagMeter) Of(c *fsm.Cursor) (l lag) {
 	return l
 }
 
-// ageOf is how long ago an offset was appended. Replicated time stands still while nothing
-// is, so it is no measure.
+// ageOf is how long ago an offset was appended. Replicated time does not advance while nothing
+// is appended, so it is no measure.
 func (m *LagMeter) ageOf(offset uint64) time.Duration {
 	// The append time is that of the block.
 	columns, err := m.cursors.Machine().Log().Columns(offset)

@@ -158,6 +158,7 @@ func checkSelection(sel *api.LetterSelection) error {
 
 // LetterMatcher holds the conditions of a selection.
 type LetterMatcher struct {
+	// Conditions that are left out are nil, empty or zero.
 	types  *event.Matcher // nil is every type
 	cursor *string
 	text   string
@@ -192,6 +193,7 @@ func (m *LetterMatcher) match(l *fsm.LetterView) bool {
 
 // chosen are the ids of a selection.
 type chosen struct {
+	// The ids rise, unless the caller named them in another order.
 	ids   []uint64
 	more  bool // beyond max_events
 	older time.Duration

@@ -75,6 +75,7 @@ func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 	if err == nil && result.Replayed && result.First != 0 {
 		result.Time = l.storedTime(ctx, result.First, result.Time)
 	}
+	// Hashes and warnings are of this call's events, also where the result is an earlier one's.
 	answer.Result = result
 	return answer, err
 }
@@ -147,6 +148,7 @@ func CheckCount(limits event.Limits, events int) error {
 	if events <= limits.RequestEvents {
 		return nil
 	}
+	// The limit is a setting, so that the remedy names it.
 	return api.Refuse(api.TooLarge, "events",
 		fmt.Sprintf("%d events, the limit for a request is %d", events, limits.RequestEvents),
 		"send several requests, or raise limits.request_events")
@@ -236,6 +238,7 @@ func (r *PublishRequest) batchOfPacket(policy *event.Policy) (Published, *frame.
 
 // packetPart is the result of admitting some of a packet's rows.
 type packetPart struct {
+	// batch and warnings are of the rows up to err, if there is one.
 	batch    *frame.Batch
 	warnings []RowWarnings
 	err      error

@@ -118,6 +118,7 @@ func (c *cursorScanner) scanDue(ctx context.Context, now time.Time) error {
 		isNew := find.to > passed || (find.match && !cur.Filter.Empty())
 		isComplete := find.match || find.to >= last
 		if isNew && isComplete {
+			// The state machine refuses a find for a cursor that has changed since.
 			found = append(found, frame.CursorScan{
 				Name:       cur.Name,
 				Created:    cur.Created.UnixNano(),

@@ -77,6 +77,7 @@ func (a *admission) hasToken(r *http.Request) bool {
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(given[:], a.token[:]) == 1
 }
 
+// tokenDigest has one length for every token.
 func tokenDigest(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
 
 // fromBrowser refuses what a web page may have a browser send: a change asked for by a page
@@ -115,6 +116,7 @@ func (a *admission) ownHost(host string) bool {
 
 // hostName returns the host of host:port in lower case, without brackets and a final dot.
 func hostName(address string) string {
+	// An address without a port is a host as it is.
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		address = host
 	}
@@ -123,6 +125,7 @@ func hostName(address string) string {
 
 // hostOf is hostName for an address that may be a URL.
 func hostOf(address string) string {
+	// Members advertise host:port or a URL.
 	if u, err := url.Parse(address); err == nil && u.Host != "" {
 		address = u.Host
 	}

@@ -24,6 +24,7 @@ type errorWriter struct {
 // toAPI is service.ToAPI, completed with the address of the leader where that helps the caller. It logs internal
 // errors.
 func (e *errorWriter) toAPI(err error) *api.Error {
+	// A copy, since the error may be shared.
 	shown := *service.ToAPI(err)
 	switch shown.Code {
 	case api.NoLeader, api.Unavailable, api.NoQuorum, api.OutcomeUnknown:
@@ -37,7 +38,11 @@ func (e *errorWriter) toAPI(err error) *api.Error {
 // leaderHTTP returns where the leader answers, "" when that is not known.
 func leaderHTTP(node Node) string { return raftnode.URL(node.Status().LeaderHTTP) }
 
-// writeError answers with an error, in the form of the protocol that was used. Where an answer has begun it panics
+// writeError answers with an error; over HTTP as
+//
+//	{"error":{"code":"no_leader","message":"…","remedy":"…","leader_http":"…"}}
+//
+// and over Connect as an error of that protocol, with the same in a detail. Where an answer has begun it panics
 // with http.ErrAbortHandler, which cuts the connection: the caller then sees that the answer is not whole.
 func (e *errorWriter) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if out, ok := w.(*response); ok && out.status != 0 {
@@ -77,6 +82,7 @@ func answerJSON(w http.ResponseWriter, v any, err error) error {
 
 // writeJSON answers with a value. A caller that has gone is no error of the node's.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
+	// The whole answer is encoded first, so that an error can still be answered.
 	b, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("server: answer: %w", err)
@@ -87,6 +93,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 // writeBytes answers with a body that is complete. It ignores write errors: a caller that has gone is no error of
 // the node's.
 func writeBytes(w http.ResponseWriter, status int, contentType string, b []byte) error {
+	// With its length an answer over HTTP/1.1 needs no chunks.
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(b)))

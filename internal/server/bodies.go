@@ -31,6 +31,7 @@ type bodyReader struct {
 func (b *bodyReader) readBody(r *http.Request, types ...string) (requestBody, error) {
 	read := requestBody{contentType: types[0]}
 	if text := r.Header.Get("Content-Type"); text != "" {
+		// Only UTF-8 is JSON.
 		kind, parameters, err := mime.ParseMediaType(text)
 		charset := parameters["charset"]
 		readable := charset == "" || strings.EqualFold(charset, "utf-8")
@@ -85,9 +86,11 @@ func readAll(from io.Reader, buffer []byte, limit, length int) ([]byte, error) {
 		if len(b) == cap(b) {
 			b = slices.Grow(b, len(b))
 		}
+		// Each read appends to what has arrived.
 		n, err := from.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
 		switch {
+		// The bound holds for what arrives, whatever was declared.
 		case len(b) > limit:
 			return b, api.RequestTooLarge(limit)
 		case err == io.EOF:
@@ -104,6 +107,7 @@ const firstRead = 64 << 10
 // bodyError returns an error of reading a body: this server's own refusal as it is, and anything else as a body
 // that broke off after got bytes.
 func bodyError(err error, got int) error {
+	// A refusal for want of memory.
 	if own, ok := errors.AsType[*api.Error](err); ok {
 		return own
 	}

@@ -38,7 +38,7 @@ func (s *site) overdueReported() (reported []string) {
 
 // Every node shows a run that is missing an edge past its deadline, and the log reports it once, also if another
 // node leads meanwhile. A run that continues in time is not reported.
-func TestAnOverdueRunIsToldOnce(t *testing.T) {
+func TestAnOverdueRunIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	sites := newSites(t, 3, nil)
 	sites[0].atLevel(frame.LevelDelivery)

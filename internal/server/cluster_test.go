@@ -197,7 +197,7 @@ func joinsThroughFollower(t *testing.T, sites []*site) {
 }
 
 // A node of another cluster is rejected whether it is added or joins by itself, and reports why.
-func TestANodeOfAnotherClusterIsNotLetIn(t *testing.T) {
+func TestANodeOfAnotherClusterIsNotAdmitted(t *testing.T) {
 	t.Parallel()
 	s, stranger := newSite(t, nil), newSite(t, nil)
 	a := s.do("POST", "/v1/members", `{"http":"`+strings.TrimPrefix(stranger.url, "http://")+`"}`)

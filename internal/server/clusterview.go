@@ -20,10 +20,11 @@ func (cv *clusterView) cluster(st raftnode.Status) api.Cluster {
 	// Nodes with the same index have the same digest, unless one has diverged.
 	index, sum := m.Digest()
 	view := api.Cluster{
-		NodeID:       st.NodeID,
-		ClusterID:    st.ClusterID,
-		Role:         st.Role,
-		LeaderID:     st.LeaderID,
+		NodeID:    st.NodeID,
+		ClusterID: st.ClusterID,
+		Role:      st.Role,
+		LeaderID:  st.LeaderID,
+		// As URLs, which callers can use as they are.
 		LeaderHTTP:   raftnode.URL(st.LeaderHTTP),
 		Term:         st.Term,
 		FirstOffset:  first,
@@ -38,9 +39,10 @@ func (cv *clusterView) cluster(st raftnode.Status) api.Cluster {
 		ClockStep:    (*api.ClockStep)(m.LastClockStep()),
 		Diverged:     st.Diverged,
 		DiskFull:     st.Disk.Full,
-		Warnings:     warnings(st),
-		Outage:       outageOf(st),
-		Health:       healthOf(st),
+		// Computed here, so that all that show them say the same.
+		Warnings: warnings(st),
+		Outage:   outageOf(st),
+		Health:   healthOf(st),
 	}
 	if verdict, leads := cv.node.Autopilot(); leads {
 		view.Autopilot = autopilotOf(verdict)
@@ -127,6 +129,7 @@ func logStats(s fsm.Stats) api.LogStats {
 
 // warnings lists, as sentences for people, what works but needs attention, and what does not work.
 func warnings(st raftnode.Status) (list []string) {
+	// An even number of voters tolerates no more failures than one voter less does.
 	if n := st.Quorum.Voters; n > 0 && n%2 == 0 {
 		list = append(list, fmt.Sprintf("%d voters survive no more failures than %d: use an odd number", n, n-1))
 	}
@@ -138,6 +141,7 @@ func warnings(st raftnode.Status) (list []string) {
 	if st.Quorum.Margin < 0 {
 		list = append(list, "too few voters answer: nothing can be decided")
 	}
+	// What is already lost, or may be lost soon.
 	if o := st.Outage; o != nil {
 		since := o.Since.Format(time.RFC3339)
 		list = append(list, fmt.Sprintf("no quorum since %s (%s): see ringlog cluster outage", since, o.Cause))

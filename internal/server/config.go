@@ -51,25 +51,39 @@ type Node interface {
 // Config says what a server serves and within which bounds. Node is required; a
 // zero bound takes its default.
 type Config struct {
-	Node  Node
-	Peers raftnode.Peers // reaches other nodes; nil for a node that runs alone
+	// Node is whose log is served.
+	Node Node
+	// Peers reaches other nodes; nil for a node that runs alone.
+	Peers raftnode.Peers
 	// Transport reaches the leader for calls that are passed on to it; nil is one of
 	// the server's own.
 	Transport http.RoundTripper
-	Token     string               // bearer token that callers must have; "" lets everybody in
-	Hosts     []string             // names that callers may use besides addresses and localhost; checked without a Token
-	Version   string               // of the program
-	Registry  *prometheus.Registry // what /metrics shows, for this server alone; nil is one of its own
-	Logger    hclog.Logger         // nil logs nothing
+	// Token is the bearer token that callers must have; "" lets everybody in.
+	Token string
+	// Hosts are names that callers may use besides addresses and localhost. They are checked where there is no Token.
+	Hosts []string
+	// Version is that of the program, for /status.
+	Version string
+	// Registry is what /metrics shows, for this server alone; nil is one of its own.
+	Registry *prometheus.Registry
+	// Logger gets errors of the node's own and panics; nil logs nothing.
+	Logger hclog.Logger
 
-	RequestTimeout time.Duration // longest wait for an answer that is no stream; 30 s
-	BodyTimeout    time.Duration // how long a request body may stall; 15 s
-	WriteTimeout   time.Duration // one write to a slow reader; 30 s
-	Heartbeat      time.Duration // a quiet stream shows that it is alive this often; 5 s
-	MaxStreams     int           // reads that follow, and publish streams, at the same time; 4096
-	MaxBodies      int64         // bytes that requests may take at a time, decoded, and again for peers; 256 MiB
-	MaxConns       int           // connections of a listener; 8192, and half of them from one address
-	// OnPanic, if set, hears of a panic in a handler after it was answered and logged.
+	// RequestTimeout bounds the wait for an answer that is no stream, where the caller does not; 30 s.
+	RequestTimeout time.Duration
+	// BodyTimeout is how long a request body may stall; 15 s.
+	BodyTimeout time.Duration
+	// WriteTimeout bounds one write to a slow reader; 30 s.
+	WriteTimeout time.Duration
+	// Heartbeat is how often a quiet stream shows that it is alive; 5 s.
+	Heartbeat time.Duration
+	// MaxStreams bounds reads that follow, waits, and publish streams at the same time; 4096.
+	MaxStreams int
+	// MaxBodies bounds the bytes that requests may take at a time, decoded, and again for those of peers; 256 MiB.
+	MaxBodies int64
+	// MaxConns bounds the connections of a listener, and half of it those from one address; 8192.
+	MaxConns int
+	// OnPanic, if set, is called with the value of a panic in a handler, once it is logged.
 	OnPanic func(value any)
 }
 

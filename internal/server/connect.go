@@ -29,6 +29,7 @@ type gate struct {
 	stopping context.Context // ends when the server closes
 }
 
+// gate is installed for all Connect services.
 var _ connect.Interceptor = (*gate)(nil)
 
 // WrapUnary implements connect.Interceptor.
@@ -41,6 +42,7 @@ func (g *gate) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
+		// Connect sets the caller's deadline in ctx; without one the server's holds.
 		answer, err := next(ctx, r)
 		if err != nil {
 			return nil, g.toConnect(err)
@@ -61,6 +63,7 @@ func (g *gate) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.S
 		// Close ends streams, and the cause reports that the node stops.
 		ctx, cancel := untilStopped(ctx, g.stopping)
 		defer cancel()
+		// The places and the context are released however the stream ends.
 		if err := next(ctx, conn); err != nil {
 			return g.toConnect(err)
 		}
@@ -75,11 +78,20 @@ func (g *gate) WrapStreamingClient(next connect.StreamingClientFunc) connect.Str
 
 // toConnect returns an error as Connect sends it, with all of it in a detail.
 func (g *gate) toConnect(err error) error {
-	var ready *connect.Error
-	if errors.As(err, &ready) {
+	// Connect raises errors for what it cannot decode, before a handler runs.
+	if _, ready := errors.AsType[*connect.Error](err); ready {
 		return err // one that Connect itself raised
 	}
 	return connectError(g.errors.toAPI(err))
+}
+
+// answerMessage answers a call with a message, or with the error of the operation, whose result m was then made from
+// in vain: it has to be safe to make m of a zero result.
+func answerMessage[A any](m *A, err error) (*connect.Response[A], error) {
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(m), nil
 }
 
 // logService serves ringlog.v1.LogService.
@@ -96,10 +108,7 @@ func (l *logService) Publish(
 	ctx context.Context, r *connect.Request[ringlogv1.PublishRequest],
 ) (*connect.Response[ringlogv1.PublishResponse], error) {
 	answer, err := l.publisher.publish(ctx, r.Msg)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(answer), nil
+	return answerMessage(answer, err)
 }
 
 // Tail implements LogServiceHandler.
@@ -116,6 +125,7 @@ func (l *logService) Tail(
 	if err := filter.Validate(); err != nil {
 		return err
 	}
+	// Where nobody filters, blocks are sent as they are stored, to clients that can read them.
 	t, err := l.log.OpenTail(ctx, service.TailRequest{
 		From:         from,
 		Filter:       filter,
@@ -143,6 +153,7 @@ func (l *logService) GetEvent(
 	if r.Msg.Offset == 0 {
 		return nil, api.BadValue("offset", "0", "an offset from 1")
 	}
+	// A local read may be of an earlier state than another node's.
 	e, err := l.log.Event(ctx, r.Msg.Offset, r.Msg.Consistency == ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE, 0)
 	if err != nil {
 		return nil, err
@@ -169,8 +180,5 @@ func (l *logService) ExplainDedup(
 	}
 	// The explanation has one form, that of the HTTP route.
 	text, err := json.Marshal(found)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.ExplainDedupResponse{ExplanationJson: string(text)}), nil
+	return answerMessage(&ringlogv1.ExplainDedupResponse{ExplanationJson: string(text)}, err)
 }

@@ -36,16 +36,14 @@ func (c *cursorService) CreateCursor(
 	if err != nil {
 		return nil, err
 	}
+	// The operation checks name and filter.
 	made, err := c.cursors.Create(ctx, service.CursorSpec{
 		Name:   r.Msg.Name,
 		From:   from,
 		Filter: filterFromWire(r.Msg.Filter),
 		Policy: policy,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.CreateCursorResponse{Cursor: cursorToWire(made)}), nil
+	return answerMessage(&ringlogv1.CreateCursorResponse{Cursor: cursorToWire(made)}, err)
 }
 
 // GetCursor implements CursorServiceHandler.
@@ -53,10 +51,7 @@ func (c *cursorService) GetCursor(
 	_ context.Context, r *connect.Request[ringlogv1.GetCursorRequest],
 ) (*connect.Response[ringlogv1.GetCursorResponse], error) {
 	found, err := c.cursors.Get(r.Msg.Name)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.GetCursorResponse{Cursor: cursorToWire(found)}), nil
+	return answerMessage(&ringlogv1.GetCursorResponse{Cursor: cursorToWire(found)}, err)
 }
 
 // ListCursors implements CursorServiceHandler.
@@ -71,6 +66,7 @@ func (c *cursorService) ListCursors(
 	case limit == 0:
 		limit = pageItemsMost
 	}
+	// A client asks for the next page with the name that this one ends with.
 	page := c.cursors.List(r.Msg.After, int(limit))
 	out := &ringlogv1.ListCursorsResponse{Next: page.Next, Total: uint64(page.Total)}
 	for _, one := range page.Cursors {
@@ -94,10 +90,7 @@ func (c *cursorService) OpenCursor(
 	ctx context.Context, r *connect.Request[ringlogv1.OpenCursorRequest],
 ) (*connect.Response[ringlogv1.OpenCursorResponse], error) {
 	opened, err := c.cursors.Open(ctx, r.Msg.Name, r.Msg.Opener)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.OpenCursorResponse{Cursor: cursorToWire(opened)}), nil
+	return answerMessage(&ringlogv1.OpenCursorResponse{Cursor: cursorToWire(opened)}, err)
 }
 
 // CommitCursor implements CursorServiceHandler.
@@ -105,10 +98,8 @@ func (c *cursorService) CommitCursor(
 	ctx context.Context, r *connect.Request[ringlogv1.CommitCursorRequest],
 ) (*connect.Response[ringlogv1.CommitCursorResponse], error) {
 	after, err := c.cursors.Commit(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.CommitCursorResponse{Committed: after.Committed}), nil
+	// Clients commit often, so that the answer has the commit alone.
+	return answerMessage(&ringlogv1.CommitCursorResponse{Committed: after.Committed}, err)
 }
 
 // DeadLetter implements CursorServiceHandler.
@@ -120,6 +111,7 @@ func (c *cursorService) DeadLetter(
 	if r.Msg.FirstFailedUnixNano != 0 {
 		f.First = time.Unix(0, r.Msg.FirstFailedUnixNano).UTC()
 	}
+	// The event is copied by this node, from its own log.
 	done, err := c.letters.DeadLetter(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation, f)
 	if err != nil {
 		return nil, err
@@ -139,11 +131,9 @@ func (c *cursorService) SeekCursor(
 	if err != nil {
 		return nil, err
 	}
+	// A repeated call with the same seeker moves nothing.
 	after, err := c.cursors.Seek(ctx, r.Msg.Name, to, r.Msg.Seeker)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.SeekCursorResponse{Cursor: cursorToWire(after)}), nil
+	return answerMessage(&ringlogv1.SeekCursorResponse{Cursor: cursorToWire(after)}, err)
 }
 
 // ReadCursor implements CursorServiceHandler.
@@ -161,5 +151,6 @@ func (c *cursorService) ReadCursor(
 	if err := out.Send(first); err != nil {
 		return err
 	}
+	// From here on the answer is that of a tail.
 	return c.tails.sendTail(ctx, t, out)
 }

@@ -48,14 +48,12 @@ func (g *groupService) CreateGroup(
 	if p.AckWait < 0 {
 		return nil, api.BadValue("group.ack_wait", p.AckWait.String(), "zero or more")
 	}
+	// The cursor's part and the group's own are created as one.
 	made, err := g.groups.Create(ctx, service.GroupSpec{
 		CursorSpec: service.CursorSpec{Name: r.Msg.Name, From: from, Filter: filterFromWire(r.Msg.Filter), Policy: policy},
 		Group:      p,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.CreateGroupResponse{Cursor: cursorToWire(made)}), nil
+	return answerMessage(&ringlogv1.CreateGroupResponse{Cursor: cursorToWire(made)}, err)
 }
 
 // Exchange implements GroupServiceHandler. Only the leader answers it: another node passes a call on to the
@@ -69,6 +67,7 @@ func (g *groupService) Exchange(
 	if g.node.LeadingTerm() == 0 && r.Header().Get(headerForwarded) == "" {
 		return g.forward.passExchange(ctx, r)
 	}
+	// The engine waits for events as long as the member asks.
 	out, err := g.groups.Exchange(ctx, exchangeFromWire(r.Msg))
 	if err != nil {
 		return nil, err
@@ -109,6 +108,7 @@ func exchangeFromWire(m *ringlogv1.ExchangeRequest) engine.Request {
 // exchangedToWire lists delivery counts only of events that are delivered again.
 func exchangedToWire(x *engine.Answer) *ringlogv1.ExchangeResponse {
 	var runs runsBuilder
+	// Events go as runs, as in a tail; what differs for a group goes beside them.
 	out := &ringlogv1.ExchangeResponse{
 		Session:        x.Session,
 		Runs:           runs.build(x.Events),
@@ -132,6 +132,7 @@ func exchangedToWire(x *engine.Answer) *ringlogv1.ExchangeResponse {
 	return out
 }
 
+// rangesFromWire returns ranges of offsets as commands have them; none is an empty list.
 func rangesFromWire(list []*ringlogv1.OffsetRange) []frame.Range {
 	out := make([]frame.Range, len(list))
 	for i, r := range list {
@@ -140,6 +141,7 @@ func rangesFromWire(list []*ringlogv1.OffsetRange) []frame.Range {
 	return out
 }
 
+// rangesToWire is rangesFromWire in the other direction.
 func rangesToWire(list []frame.Range) []*ringlogv1.OffsetRange {
 	out := make([]*ringlogv1.OffsetRange, len(list))
 	for i, r := range list {

@@ -11,6 +11,7 @@ import (
 // limitConns bounds the connections of a listener to most of them, past which new ones wait. One address has up to
 // half of most; any more are closed at once, so that it cannot keep others out.
 func limitConns(l net.Listener, most int) net.Listener {
+	// The outer limit holds for all addresses together.
 	return netutil.LimitListener(&fairListener{Listener: l, each: max(most/2, 1), open: map[netip.Addr]int{}}, most)
 }
 
@@ -48,6 +49,7 @@ func (l *fairListener) Accept() (net.Conn, error) {
 func (l *fairListener) enter(addr netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// The bound is on connections, idle ones included.
 	if l.open[addr] >= l.each {
 		return false
 	}

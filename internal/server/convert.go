@@ -58,6 +58,7 @@ func (b *runsBuilder) build(events []event.Event) []*ringlogv1.Run {
 			b.refs[i] = &b.events[i]
 		}
 	}
+	// The runs are new each time; what they point to is used again.
 	b.runs = b.runs[:0]
 	start := 0
 	for i := range events {
@@ -78,12 +79,14 @@ func (b *runsBuilder) build(events []event.Event) []*ringlogv1.Run {
 
 // gapToWire returns nil for nil.
 func gapToWire(g *log.Gap) *ringlogv1.Gap {
+	// Most messages have no gap.
 	if g == nil {
 		return nil
 	}
 	return &ringlogv1.Gap{From: g.From, To: g.To, Reason: g.Reason, Types: g.Types, Uncounted: g.Uncounted}
 }
 
+// filterToWire copies a filter into a message; its lists are shared.
 func filterToWire(f event.Filter) *ringlogv1.Filter {
 	return &ringlogv1.Filter{
 		Types:          f.Types,
@@ -94,6 +97,8 @@ func filterToWire(f event.Filter) *ringlogv1.Filter {
 	}
 }
 
+// filterFromWire returns the filter of a message, which may be nil: such a filter passes everything. It does not
+// check it.
 func filterFromWire(f *ringlogv1.Filter) event.Filter {
 	return event.Filter{
 		Types:          f.GetTypes(),
@@ -104,6 +109,8 @@ func filterFromWire(f *ringlogv1.Filter) event.Filter {
 	}
 }
 
+// cursorToWire copies what clients need of a cursor into a message; groups, seeks and stalls are shown over HTTP
+// alone.
 func cursorToWire(c api.Cursor) *ringlogv1.Cursor {
 	// Lag is rounded to nanoseconds, since seconds come as a fraction.
 	return &ringlogv1.Cursor{
@@ -132,6 +139,7 @@ func policyFromWire(p *ringlogv1.CursorPolicy) (frame.CursorPolicy, error) {
 		HoldBytes:  p.GetHoldBytes(),
 		HoldFor:    p.GetHoldFor().AsDuration(),
 	}
+	// The wire format has signed durations.
 	if out.HoldFor < 0 {
 		return out, api.BadValue("policy.hold_for", out.HoldFor.String(), "zero or more")
 	}
@@ -145,6 +153,7 @@ func positionFromWire(field string, p *ringlogv1.Position) (api.Position, error)
 	// The operation has a default.
 	case nil:
 		return api.Position{}, nil
+	// Each kind has a field of its own in the message.
 	case *ringlogv1.Position_Start:
 		return api.Position{Kind: api.AtStart}, nil
 	case *ringlogv1.Position_End:

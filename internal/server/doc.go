@@ -15,7 +15,26 @@
 //
 //   - A call that only the leader can do is passed on once, never twice.
 //
-//     s, err := server.New(server.Config{Node: node, Peers: peers, Logger: logger})
-//     go s.Serve(listener)
-//     err = s.Close(ctx)
+// A request goes through these, in this order:
+//
+//	serveHTTP      count it, open its hold in memory, bound its body and its writes
+//	admission      the cross-site rule, then the token
+//	identity       the cluster that is meant
+//	mux            the row of the table in routes.go; else 404 or 405
+//	handler        refused where the state has diverged, then by the row
+//	  operation      HTTP: time, turn, leader, consistency
+//	  metered, gate  Connect: the message within its bounds; time, streams, errors
+//	*Handlers      decode, call package service, encode: one type a subject, http_*.go
+//	*Service       the same for Connect: connect*.go
+//
+// Errors go back the same way and are written by errorWriter, in the form of the protocol. Reads that follow go through
+// tailWriter, which both protocols share. A publish stream leaves net/http after its 101 and is served by
+// publish_stream.go, within the same bounds.
+//
+// Calls between nodes use the same port: Peers sends them, peerService answers them, and proof.go has each end prove
+// that it has the token before it is sent.
+//
+//	s, err := server.New(server.Config{Node: node, Peers: peers, Logger: logger})
+//	go s.Serve(listener)
+//	err = s.Close(ctx)
 package server

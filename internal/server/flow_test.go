@@ -149,7 +149,7 @@ func TestFollowDeliversWhatComesAndEndsWithTheServer(t *testing.T) {
 	}
 }
 
-func TestAnEventSourceResumesBehindItsLastEvent(t *testing.T) {
+func TestAnEventSourceResumesAfterItsLastEvent(t *testing.T) {
 	s := newSite(t, nil)
 	s.publish("A", 2, 9)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -275,7 +275,7 @@ func TestAReaderOfARareTypeCommitsWhatWasScanned(t *testing.T) {
 	}
 }
 
-func TestATrimmedReaderIsToldOfTheGap(t *testing.T) {
+func TestATrimmedReaderGetsTheGap(t *testing.T) {
 	s := newSite(t, nil)
 	s.publish("A", 1, 3) // 2 to 4
 	s.publish("B", 4, 5) // 5 and 6

@@ -19,13 +19,24 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
+// A call that only the leader can do, made at another node:
+//
+//	caller          node                leader
+//	request    ->
+//	                the same       ->              with the caller's token, the cluster's id and the mark
+//	                               <-   answer
+//	           <-   its status and body
+//
+// A call that never left the node is answered with no_leader, one whose answer is lost with outcome_unknown.
+
 // forwarder passes calls that only the leader can do on to it, once: the headerForwarded mark keeps the other node
 // from passing a call on again.
 type forwarder struct {
 	node     Node
 	identity *identity
-	client   *http.Client
-	within   time.Duration // bounds a call that has no deadline
+	// Connections to the leader are kept for the next call.
+	client *http.Client
+	within time.Duration // bounds a call that has no deadline
 }
 
 // newForwarder returns the way to the leader, over the transport of the configuration or one of its own.
@@ -49,6 +60,7 @@ func (f *forwarder) onLeader(handle handlerFunc) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		// Who leads may change until the call arrives; the other node then refuses it.
 		st := f.node.Status()
+		// Only the first case does the work here.
 		switch {
 		case st.Role == raftnode.RoleLeader:
 			return handle(w, r)
@@ -111,6 +123,7 @@ func (f *forwarder) passOn(w http.ResponseWriter, r *http.Request, leader string
 
 // copyAnswer answers with the leader's answer. One that breaks off leaves the outcome of the call unknown.
 func copyAnswer(w http.ResponseWriter, answer *http.Response) error {
+	// Only calls with a bounded answer are passed on.
 	body, err := io.ReadAll(io.LimitReader(answer.Body, 16<<20))
 	if err != nil {
 		return fmt.Errorf("server: the leader's answer: %w: %w", raftnode.ErrOutcomeUnknown, err)
@@ -153,6 +166,7 @@ func (f *forwarder) passExchange(
 	leader := ringlogv1connect.NewGroupServiceClient(
 		f.client, raftnode.URL(st.LeaderHTTP), connect.WithReadMaxBytes(maxPeerMessage),
 	)
+	// The message is the member's own; headers are set again.
 	out := connect.NewRequest(r.Msg)
 	// The mark keeps the other node from passing the call on again when it does not lead, either.
 	out.Header().Set(headerForwarded, "1")

@@ -80,9 +80,9 @@ func TestANaiveMemberKeepsTheOrderOfKeysAndHandlesNothingTwice(t *testing.T) {
 		defer mu.Unlock()
 		switch before := failing[key]; {
 		case before != 0 && before != offset:
-			t.Errorf("%d of %s was handed out, and %d has failed", offset, key, before)
+			t.Errorf("%d of %s was delivered, and %d has failed", offset, key, before)
 		case offset <= newest[key]:
-			t.Errorf("%d of %s was handed out, and %d was handled already", offset, key, newest[key])
+			t.Errorf("%d of %s was delivered, and %d was handled already", offset, key, newest[key])
 		}
 		if offset%3 == 0 && !failed[offset] {
 			failed[offset], failing[key] = true, offset

@@ -151,7 +151,7 @@ func TestANackIsRedeliveredBeforeTheRestOfItsKey(t *testing.T) {
 		!slices.Equal(after.Refused, []frame.Range{{From: 9999, To: 9999}}) || after.Committed != got[0] {
 		t.Fatalf("%+v", after)
 	}
-	// Neither is handed out before the delay has passed.
+	// Neither is delivered before the delay has passed.
 	if none := w.say(`"ahead":true,"want":10`); len(none.Events) != 0 {
 		t.Errorf("before its time came %+v", none)
 	}
@@ -203,7 +203,7 @@ func TestTheLastDeliveryThatFailsIsADeadLetter(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotAcknowledgedInTimeComesAgain(t *testing.T) {
+func TestWhatIsNotAcknowledgedInTimeIsRedelivered(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("A", 1, 2)

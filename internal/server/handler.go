@@ -23,6 +23,7 @@ const (
 	headerLastOffset = "Ringlog-Last-Offset" // on a read: the tail when it began
 )
 
+// The types that bodies and answers have.
 const (
 	contentJSON   = "application/json"
 	contentNDJSON = "application/x-ndjson"
@@ -39,6 +40,7 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
 
 // serveHTTP does what holds for every request, whichever protocol it is of, and hands it to its route.
 func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	// The time to answer includes what precedes the handler.
 	began := time.Now()
 	// Every write is bounded in time, whichever handler does it.
 	out := &response{ResponseWriter: w, control: http.NewResponseController(w), timeout: s.cfg.WriteTimeout}
@@ -87,6 +89,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.answerUnrouted(out, r)
 		return
 	}
+	// The route's own handler, see handler.
 	s.mux.ServeHTTP(out, r)
 }
 
@@ -159,6 +162,7 @@ func (s *Server) limitTime(r *http.Request, stream bool) (context.Context, conte
 		text = r.URL.Query().Get("timeout")
 	}
 	if text != "" {
+		// A caller may ask for less than the server's limit, or for more, up to maxTimeout.
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 || d > maxTimeout {
 			return nil, nil, api.BadValue("timeout", text, "a duration up to 1h, such as 5s")
@@ -231,6 +235,7 @@ func (s *Server) inTurn(ctx context.Context, rt route, do func() error) error {
 	// Only the wait is bounded by turnWithin; do has the time of the request.
 	waiting, cancel := context.WithTimeout(ctx, turnWithin)
 	defer cancel()
+	// A caller that would wait longer is refused: another node may have a place.
 	if places.Acquire(waiting, 1) != nil {
 		return &api.Error{
 			Code:    api.Overloaded,
@@ -282,6 +287,7 @@ func (s *Server) answerUnrouted(w http.ResponseWriter, r *http.Request) {
 	plain, _ := s.mux.Handler(r)
 	seen := headerOnly{}
 	plain.ServeHTTP(seen, r)
+	// The path exists, for other methods.
 	if allow := seen.Header().Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
 		s.errors.writeError(w, r, api.Refuse(api.MethodNotAllowed, "method",
@@ -289,6 +295,7 @@ func (s *Server) answerUnrouted(w http.ResponseWriter, r *http.Request) {
 			"use "+allow))
 		return
 	}
+	// The path is none of the table.
 	s.errors.writeError(w, r, api.Refuse(api.NotFound, "path",
 		"there is nothing at "+r.URL.Path,
 		"see /openapi.json for what there is"))

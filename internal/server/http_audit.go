@@ -57,6 +57,7 @@ func (h *reportHandlers) getAudit(w http.ResponseWriter, r *http.Request) error 
 // auditFormat returns the parameter format, by default JSON.
 func (p *params) auditFormat() audit.Format {
 	text := p.text("format")
+	// Programs ask without a format, people with one.
 	f, err := audit.ParseFormat(cmp.Or(text, string(audit.JSON)))
 	if err != nil {
 		p.fail(api.BadValue("format", text, "json, text, dot or mermaid"))
@@ -74,6 +75,7 @@ func (p *params) auditLists() []string {
 	return lists
 }
 
+// auditContent returns the Content-Type of a format.
 func auditContent(f audit.Format) string {
 	switch f {
 	case audit.JSON:

@@ -35,6 +35,7 @@ func (h *catalogueHandlers) getCatalogue(w http.ResponseWriter, r *http.Request)
 	// The catalogue of this node: the built-in one and what was registered.
 	c := h.log.Machine().Catalogue()
 	view := catalogueView{Types: []*event.Definition{}, Aliases: c.Aliases(), Categories: c.Categories()}
+	// Categories are compared as people write them.
 	for _, d := range c.Definitions() {
 		if (category == "" || strings.EqualFold(d.Category, category)) && (status == "" || d.Status == status) {
 			view.Types = append(view.Types, d)
@@ -48,6 +49,7 @@ func (h *catalogueHandlers) definition(r *http.Request) (event.Resolved, error) 
 	c := h.log.Machine().Catalogue()
 	name := r.PathValue("type")
 	found, known := c.Resolve(name)
+	// Most unknown types are misspelled.
 	if !known {
 		return found, api.Refuse(api.NotFound, "type",
 			fmt.Sprintf("%s is not in the catalogue", found.Type),
@@ -73,6 +75,7 @@ func (h *catalogueHandlers) getCatalogueType(w http.ResponseWriter, r *http.Requ
 	}{found.Definition, found.Via, found.Renamed})
 }
 
+// getCatalogueSchema answers GET /v1/catalogue/{type}/schema with a JSON Schema of the payload.
 func (h *catalogueHandlers) getCatalogueSchema(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -92,6 +95,7 @@ func (h *catalogueHandlers) postCatalogue(w http.ResponseWriter, r *http.Request
 	if err := p.done(); err != nil {
 		return err
 	}
+	// Definitions are checked by package event, which names the place of what is wrong.
 	read, err := h.bodies.readBody(r, contentJSON)
 	if err != nil {
 		return err
@@ -126,6 +130,7 @@ func (h *catalogueHandlers) postCatalogueValidate(w http.ResponseWriter, r *http
 		return err
 	}
 	defer h.bodies.putBuffer(read.buffer)
+	// The events are decoded as for a publish, so that errors of form are the same.
 	req, err := decodeEvents(read, policy.Limits)
 	if err != nil {
 		return err

@@ -30,6 +30,7 @@ func (h *reportHandlers) getChain(w http.ResponseWriter, r *http.Request) error 
 	if err := p.done(); err != nil {
 		return err
 	}
+	// The chain is what the log has now; it does not wait for more.
 	chain, err := h.reports.Chain(r.Context(), q)
 	if err != nil {
 		return err
@@ -46,6 +47,7 @@ func (h *reportHandlers) getChain(w http.ResponseWriter, r *http.Request) error 
 	return writeBytes(w, http.StatusOK, content, out.Bytes())
 }
 
+// chainFormat returns the parameter format, by default JSON.
 func (p *params) chainFormat() stages.Format {
 	text := p.text("format")
 	f, err := stages.ParseFormat(cmp.Or(text, string(stages.JSON)))

@@ -27,8 +27,10 @@ func (h *clientHandlers) putClient(w http.ResponseWriter, r *http.Request) error
 	if body.Subscriptions == nil {
 		return api.Missing("subscriptions", "a list of them, which may be empty")
 	}
+	// The client's id is in the path, everything else in the body.
 	c := frame.ClientPut{ID: r.PathValue("id"), Host: body.Host, PID: body.PID, Version: body.Version}
 	if body.TTL != "" {
+		// Too short a time would lose clients that are merely slow to register again.
 		ttl, err := time.ParseDuration(body.TTL)
 		if err != nil || ttl < fsm.MinClientTTL || ttl > fsm.MaxClientTTL {
 			return api.BadValue(
@@ -46,6 +48,7 @@ func (h *clientHandlers) putClient(w http.ResponseWriter, r *http.Request) error
 		}
 		c.Subscriptions = append(c.Subscriptions, sub)
 	}
+	// The call registers the client again, too, which keeps it from expiring.
 	made, err := h.clients.Put(r.Context(), c)
 	// A client that was removed, or never was there, is answered as one with no subscriptions.
 	switch {

@@ -22,6 +22,7 @@ type cursorHandlers struct {
 // getCursors answers GET /v1/cursors with a page of cursors, by name.
 func (h *cursorHandlers) getCursors(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
+	// Lists are pages by name, so that a cluster may have any number of cursors.
 	after, limit := p.page()
 	if err := p.done(); err != nil {
 		return err
@@ -29,6 +30,7 @@ func (h *cursorHandlers) getCursors(w http.ResponseWriter, r *http.Request) erro
 	return writeJSON(w, http.StatusOK, h.cursors.List(after, limit))
 }
 
+// getCursor answers GET /v1/cursors/{name} with the cursor as this node knows it.
 func (h *cursorHandlers) getCursor(w http.ResponseWriter, r *http.Request) error {
 	return answerCursor(w, r, func() (api.Cursor, error) { return h.cursors.Get(r.PathValue("name")) })
 }
@@ -51,10 +53,11 @@ type cursorBody struct {
 
 // policyBody is a frame.CursorPolicy. hold_for is a duration as people write it, and wins over hold_for_ns.
 type policyBody struct {
-	HoldEvents uint64        `json:"hold_events"`
-	HoldBytes  uint64        `json:"hold_bytes"`
-	HoldFor    string        `json:"hold_for"`
-	HoldForNS  time.Duration `json:"hold_for_ns"`
+	HoldEvents uint64 `json:"hold_events"`
+	HoldBytes  uint64 `json:"hold_bytes"`
+	// Zero fields take the cluster's settings.
+	HoldFor   string        `json:"hold_for"`
+	HoldForNS time.Duration `json:"hold_for_ns"`
 }
 
 // policy returns the policy of a body. It refuses a negative time.
@@ -68,6 +71,7 @@ func (p policyBody) policy() (frame.CursorPolicy, error) {
 		}
 		out.HoldFor = age
 	}
+	// Zero is the cluster's setting, and less than that is nothing.
 	if out.HoldFor < 0 {
 		return out, api.BadValue("policy.hold_for_ns", out.HoldFor.String(), "zero or more")
 	}
@@ -76,6 +80,7 @@ func (p policyBody) policy() (frame.CursorPolicy, error) {
 
 // spec returns what a cursor of that name is to be. Errors name the place in the body.
 func (b *cursorBody) spec(name string) (service.CursorSpec, error) {
+	// An empty body is a cursor that begins at the start and passes everything.
 	from, err := parseJSONPosition("from", b.From)
 	if err != nil {
 		return service.CursorSpec{}, err
@@ -111,6 +116,7 @@ func (h *cursorHandlers) putCursorFilter(w http.ResponseWriter, r *http.Request)
 	if body.Filter == nil {
 		return api.Missing("filter", "the events that the cursor is to get; {} is all")
 	}
+	// A policy that is left out takes the cluster's settings.
 	policy, err := body.Policy.policy()
 	if err != nil {
 		return err
@@ -131,6 +137,7 @@ func (h *cursorHandlers) postCursorOpen(w http.ResponseWriter, r *http.Request) 
 	var body struct {
 		Opener string `json:"opener"`
 	}
+	// Without an opener each call takes the cursor from the reader before.
 	if err := h.bodies.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
@@ -172,6 +179,7 @@ func (h *cursorHandlers) postCursorSeek(w http.ResponseWriter, r *http.Request) 
 	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
+	// to has all forms of a position.
 	to, err := parseJSONPosition("to", body.To)
 	if err != nil {
 		return err
@@ -188,6 +196,7 @@ func (h *cursorHandlers) postCursorSeek(w http.ResponseWriter, r *http.Request) 
 // getCursorEvents answers GET /v1/cursors/{name}/events with the events after the cursor's commit, in the forms of
 // getEvents.
 func (h *cursorHandlers) getCursorEvents(w http.ResponseWriter, r *http.Request) error {
+	// An EventSource follows, unless the caller says otherwise.
 	sse := acceptsSSE(r)
 	p := newParams(r)
 	req := service.ReadCursor{Name: r.PathValue("name"), Generation: p.uint("generation"), From: p.uint("from"),
@@ -211,6 +220,7 @@ func (h *cursorHandlers) getCursorEvents(w http.ResponseWriter, r *http.Request)
 		return err
 	}
 	defer release()
+	// The generation is checked before the first batch, and before each later one.
 	t, _, err := h.cursors.OpenTail(r.Context(), req)
 	if err != nil {
 		return err

@@ -35,6 +35,7 @@ func (h *eventHandlers) postEvents(w http.ResponseWriter, r *http.Request) error
 	}
 	// One policy is used throughout: the events are decoded and checked by the same limits.
 	policy := h.log.Machine().Policy()
+	// The body's memory is shared with the events until the publish has returned.
 	read, err := h.bodies.readBody(r, contentJSON, contentNDJSON)
 	if err != nil {
 		return err
@@ -51,6 +52,7 @@ func (h *eventHandlers) postEvents(w http.ResponseWriter, r *http.Request) error
 	if err := producerHeaders(r.Header, &req); err != nil {
 		return err
 	}
+	// The call returns once the events are committed.
 	answer, err := h.log.Publish(r.Context(), &policy, req)
 	if err != nil {
 		return err
@@ -68,6 +70,7 @@ func (h *eventHandlers) getEvents(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		p.fail(err)
 	}
+	// An EventSource always follows, unless the caller says otherwise.
 	req := service.TailRequest{From: from, Filter: p.filter(), Limit: p.uint("limit"), Follow: p.bool("follow", sse),
 		Linearizable: p.consistency(), MinOffset: p.uint("min_offset"), Redriven: p.bool("redriven", false)}
 	if err := p.done(); err != nil {
@@ -87,6 +90,7 @@ func (h *eventHandlers) getEvents(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	defer release()
+	// The tail is opened before the answer begins, so that its errors have a status of their own.
 	t, err := h.log.OpenTail(r.Context(), req)
 	if err != nil {
 		return err
@@ -96,6 +100,7 @@ func (h *eventHandlers) getEvents(w http.ResponseWriter, r *http.Request) error 
 
 // consistency reports whether the read is to include all that was acknowledged before it.
 func (p *params) consistency() (linearizable bool) {
+	// Local reads may be of an earlier state than another node's.
 	switch text := p.text("consistency"); text {
 	case "", "local":
 		return false
@@ -107,6 +112,7 @@ func (p *params) consistency() (linearizable bool) {
 	}
 }
 
+// acceptsSSE reports whether the caller is an EventSource, or reads like one.
 func acceptsSSE(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), contentSSE)
 }
@@ -118,6 +124,7 @@ func resumeFrom(r *http.Request, from *api.Position) error {
 	if text == "" {
 		return nil
 	}
+	// The header has the offset of the last event that was received, or of the last record with an id.
 	last, err := parseOffset("Last-Event-ID", text)
 	if err != nil {
 		return err
@@ -142,6 +149,7 @@ func (h *eventHandlers) getEvent(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
+	// min_offset lets a caller wait for an event that it has just published through another node.
 	e, err := h.log.Event(r.Context(), offset, false, minOffset)
 	if err != nil {
 		return err
@@ -177,10 +185,12 @@ func (h *eventHandlers) postCompact(w http.ResponseWriter, r *http.Request) erro
 	if err := h.bodies.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
+	// Only a forced compaction passes cursors that still hold events.
 	result, err := h.log.Compact(r.Context(), body)
 	return answerJSON(w, result, err)
 }
 
+// Bounds of a wait.
 const (
 	waitDefault = 30 * time.Second // for a wait that does not say how long
 	waitCursors = 256              // at most in one wait
@@ -211,7 +221,7 @@ func (h *eventHandlers) getWait(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, waitDefault, service.ErrStreamTime)
 		defer cancel()
 	}
-	// Time that is up is an answer, not an error.
+	// Time that is up is an answer, not an error: it says of each cursor how far it is.
 	v, err := h.log.WaitCommitted(ctx, offset, names)
 	if err != nil && !errors.Is(err, service.ErrStreamTime) {
 		return err
@@ -221,6 +231,7 @@ func (h *eventHandlers) getWait(w http.ResponseWriter, r *http.Request) error {
 
 // cursorNames returns the distinct names in cursors, which are comma separated, and in each cursor parameter.
 func (p *params) cursorNames() (names []string) {
+	// Both parameters may be used, also together.
 	for _, name := range slices.Concat(p.list("cursor"), strings.Split(p.text("cursors"), ",")) {
 		// A cursor that is named twice is one to wait for.
 		if name != "" && !slices.Contains(names, name) {

@@ -26,9 +26,11 @@ func (h *groupHandlers) getGroups(w http.ResponseWriter, r *http.Request) error 
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
+	// A list without a limit: groups are few, as each has a coordinator.
 	return writeJSON(w, http.StatusOK, map[string][]api.Cursor{"groups": h.groups.List()})
 }
 
+// getGroup answers GET /v1/groups/{name} with the group's cursor; a cursor that is no group is not found.
 func (h *groupHandlers) getGroup(w http.ResponseWriter, r *http.Request) error {
 	return answerCursor(w, r, func() (api.Cursor, error) { return h.groups.Get(r.PathValue("name")) })
 }
@@ -42,6 +44,7 @@ func (h *groupHandlers) deleteGroup(w http.ResponseWriter, r *http.Request) erro
 type groupBody struct {
 	cursorBody
 	Group struct {
+		// Zero fields take the cluster's settings.
 		AckWait    string        `json:"ack_wait"`
 		AckWaitNS  time.Duration `json:"ack_wait_ns"`
 		MaxDeliver uint64        `json:"max_deliver"`
@@ -60,6 +63,7 @@ func (b *groupBody) policy() (frame.GroupPolicy, error) {
 		}
 		out.AckWait = wait
 	}
+	// Zero is the cluster's setting, and less than that is nothing.
 	if out.AckWait < 0 {
 		return out, api.BadValue("group.ack_wait_ns", out.AckWait.String(), "zero or more")
 	}
@@ -77,6 +81,7 @@ func (h *groupHandlers) putGroup(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// What the group adds to its cursor.
 	group, err := body.policy()
 	if err != nil {
 		return err
@@ -91,29 +96,36 @@ func (h *groupHandlers) getGroupMembers(w http.ResponseWriter, r *http.Request) 
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
+	// Only the leader knows its members.
 	list, err := h.groups.Sessions(r.PathValue("name"))
 	return answerJSON(w, map[string][]api.GroupMember{"members": list}, err)
 }
 
 // exchangeBody is what a member sends, the JSON form of an engine.Request.
 type exchangeBody struct {
-	Member   string        `json:"member"`
-	Session  uint64        `json:"session"`
-	Holding  []frame.Range `json:"holding"`
+	Member  string `json:"member"`
+	Session uint64 `json:"session"`
+	// Holding is what a member that joins holds from an earlier session; Progress restarts the time of what it holds.
+	Holding []frame.Range `json:"holding"`
+	// Acks and Nacks settle deliveries of this session.
 	Acks     []frame.Range `json:"acks"`
 	Nacks    []nackBody    `json:"nacks"`
 	Progress []frame.Range `json:"progress"`
-	Want     uint64        `json:"want"`
-	WaitMs   uint64        `json:"wait_ms"`
-	Ahead    bool          `json:"ahead"`
-	Leave    bool          `json:"leave"`
+	// Want is how many events to deliver at most, WaitMs how long to wait for them.
+	Want   uint64 `json:"want"`
+	WaitMs uint64 `json:"wait_ms"`
+	// Ahead asks for events of keys whose earlier ones the member still holds. Leave ends the session.
+	Ahead bool `json:"ahead"`
+	Leave bool `json:"leave"`
 }
 
 // nackBody is a delivery that a member did not handle, the JSON form of a group.Nack.
 type nackBody struct {
-	Offset   uint64 `json:"offset"`
-	DelayMs  uint64 `json:"delay_ms"`
-	Error    string `json:"error"`
+	Offset uint64 `json:"offset"`
+	// DelayMs is how long to wait before the event is delivered again.
+	DelayMs uint64 `json:"delay_ms"`
+	Error   string `json:"error"`
+	// Dead makes a dead letter of it, Released gives it to another member without counting the delivery as failed.
 	Dead     bool   `json:"dead"`
 	Handler  string `json:"handler"`
 	Released bool   `json:"released"`
@@ -123,6 +135,7 @@ type nackBody struct {
 // checked against.
 func millis(n uint64) time.Duration {
 	const most = uint64(1000 * time.Hour / time.Millisecond)
+	// Cut before it is multiplied, which could overflow.
 	return time.Duration(min(n, most)) * time.Millisecond
 }
 
@@ -137,10 +150,11 @@ func (b *exchangeBody) request(name string) engine.Request {
 		Holding:  b.Holding,
 		Acks:     b.Acks,
 		Progress: b.Progress,
-		Want:     int(min(b.Want, service.MaxWant+1)),
-		Wait:     millis(b.WaitMs),
-		Ahead:    b.Ahead,
-		Leave:    b.Leave,
+		// One more than the limit still fits an int, and is refused by the operation.
+		Want:  int(min(b.Want, service.MaxWant+1)),
+		Wait:  millis(b.WaitMs),
+		Ahead: b.Ahead,
+		Leave: b.Leave,
 	}
 	// The body has milliseconds where the operation has durations.
 	for _, n := range b.Nacks {
@@ -177,7 +191,10 @@ func (h *groupHandlers) postExchange(w http.ResponseWriter, r *http.Request) err
 }
 
 // appendExchanged appends the answer to an exchange. Each event has the form in which it is read elsewhere, with
-// the number of its delivery added.
+// the number of its delivery added:
+//
+//	{"session":3,"events":[{"offset":7,…,"delivery":1}],"revoked":[],"refused":[],"gaps":[],
+//	 "ack_wait_ms":30000,"session_timeout_ms":…,"committed":6,"last_offset":9}
 func appendExchanged(b []byte, x *engine.Answer) ([]byte, error) {
 	gaps := []*log.Gap{}
 	if x.Gap != nil {
@@ -208,9 +225,11 @@ func appendExchanged(b []byte, x *engine.Answer) ([]byte, error) {
 	b = strconv.AppendUint(append(b, `{"session":`...), x.Session, 10)
 	b = append(b, `,"events":[`...)
 	for i := range x.Events {
+		// Events are separated by commas, as in any list.
 		if i > 0 {
 			b = append(b, ',')
 		}
+		// The event as a read has it.
 		b = x.Events[i].AppendJSON(b)
 		// The delivery takes the place of the brace that ends the event.
 		b = strconv.AppendUint(append(b[:len(b)-1], `,"delivery":`...), x.Counts[i], 10)

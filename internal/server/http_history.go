@@ -37,6 +37,7 @@ func (h *reportHandlers) getHistory(w http.ResponseWriter, r *http.Request) erro
 	if err := p.done(); err != nil {
 		return err
 	}
+	// The newest chapters count where there are more than the limit.
 	chapters, err := h.reports.History(r.Context(), from, int(limit))
 	if err != nil {
 		return err
@@ -56,8 +57,9 @@ func (h *reportHandlers) getHistory(w http.ResponseWriter, r *http.Request) erro
 // localEvent is a record of a node's journal in the form of an event. It has no offset, as it is stored on this
 // node alone.
 type localEvent struct {
-	Local   bool            `json:"local"`
-	NodeID  string          `json:"node_id"`
+	Local  bool   `json:"local"`
+	NodeID string `json:"node_id"`
+	// Seq numbers the records of this node's journal.
 	Seq     uint64          `json:"seq"`
 	Settled bool            `json:"settled"` // the log has it, too
 	Time    time.Time       `json:"time"`
@@ -94,6 +96,7 @@ func (h *reportHandlers) getOutage(w http.ResponseWriter, r *http.Request) error
 	if err := p.done(); err != nil {
 		return err
 	}
+	// The journal is this node's own, so that it is shown without a quorum, too.
 	b, _ := h.node.BlackBox()
 	if follow && r.Method != http.MethodHead {
 		// A reader of the log has the settled records from there.
@@ -124,6 +127,7 @@ func (h *reportHandlers) getOutage(w http.ResponseWriter, r *http.Request) error
 // followOutage streams the records of the journal after the one numbered after, until the caller or the server
 // ends it.
 func (h *reportHandlers) followOutage(w http.ResponseWriter, r *http.Request, after uint64) error {
+	// A reader of the journal takes the place of a stream.
 	release, err := h.streams.enter()
 	if err != nil {
 		return err
@@ -140,6 +144,7 @@ func (h *reportHandlers) followOutage(w http.ResponseWriter, r *http.Request, af
 		// Both are of one moment: a record that is not in b closes grown.
 		b, grown := h.node.BlackBox()
 		for _, e := range h.localEvents(b, after) {
+			// Each record is a line, as events are in a read.
 			line, err := json.Marshal(e)
 			if err != nil {
 				return err
@@ -147,12 +152,15 @@ func (h *reportHandlers) followOutage(w http.ResponseWriter, r *http.Request, af
 			if _, err := w.Write(append(line, '\n')); err != nil {
 				return err
 			}
+			// The next round resumes after what was written.
 			after = e.Seq
 		}
+		// Whatever came is with the reader before this waits again.
 		if err := out.Flush(); err != nil {
 			return err
 		}
 		select {
+		// The journal has grown: read it again.
 		case <-grown:
 		case <-heartbeat.C:
 			if _, err := w.Write(ndjsonForm.heartbeat); err != nil {

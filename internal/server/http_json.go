@@ -35,6 +35,7 @@ func (b *bodyReader) readJSON(r *http.Request, into any, optional bool) error {
 		return err
 	}
 	defer b.putBuffer(read.buffer)
+	// A body of blanks is empty.
 	text := bytes.TrimSpace(read.bytes)
 	if len(text) == 0 {
 		if optional {
@@ -51,6 +52,7 @@ func (b *bodyReader) readJSON(r *http.Request, into any, optional bool) error {
 	if err != nil {
 		return bodyPath(err)
 	}
+	// Keys are checked on their own, since encoding/json would ignore or merge them.
 	if err := knownKeys(json.NewDecoder(bytes.NewReader(canonical)), reflect.TypeOf(into), ""); err != nil {
 		return err
 	}
@@ -62,6 +64,7 @@ func (b *bodyReader) readJSON(r *http.Request, into any, optional bool) error {
 
 // bodyPath returns an error about a payload as one about the body, its place included.
 func bodyPath(err error) error {
+	// Only the canonical form has errors of package event.
 	in, ok := errors.AsType[*event.Error](err)
 	if !ok {
 		return err
@@ -94,6 +97,7 @@ func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
 			if err != nil {
 				return shapeError(err)
 			}
+			// In an object every other token is a key.
 			name, _ := token.(string)
 			below, known := keys[name]
 			if path := strings.TrimPrefix(at+"."+name, "."); keys != nil && !known {
@@ -132,6 +136,7 @@ func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
 // keysOf returns the keys of a struct and the types of their values. It returns nil where any key is taken: for
 // what is no struct, and for types that decode themselves.
 func keysOf(t reflect.Type) map[string]reflect.Type {
+	// What decodes itself knows its own keys.
 	if t == nil || t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil
 	}

@@ -36,6 +36,7 @@ func (h *letterHandlers) postDeadLetter(w http.ResponseWriter, r *http.Request) 
 	if body.Generation == nil {
 		return api.Missing("generation", "the generation that opening the cursor answered with")
 	}
+	// Letter and cursor change in one entry, or neither does.
 	answer, err := h.letters.DeadLetter(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation,
 		service.Failure{Handler: body.Handler, Text: body.Error, Attempts: body.Attempts, First: body.FirstFailed})
 	return answerJSON(w, answer, err)
@@ -63,6 +64,7 @@ func (h *letterHandlers) getLetters(w http.ResponseWriter, r *http.Request) erro
 	var answer any
 	var err error
 	if listed {
+		// A list has pages, a summary has none.
 		if limit == 0 {
 			limit = defaultLetters
 		}
@@ -75,6 +77,7 @@ func (h *letterHandlers) getLetters(w http.ResponseWriter, r *http.Request) erro
 
 // any reports whether one of the parameters is given.
 func (p *params) any(names ...string) bool {
+	// A parameter that is given without a value is given.
 	for _, name := range names {
 		if len(p.values[name]) > 0 {
 			return true
@@ -90,10 +93,12 @@ func (h *letterHandlers) letterParams(p *params) service.LetterMatcher {
 	if name := p.text("cursor"); p.any("cursor") {
 		cursor = &name
 	}
+	// Only the two states that letters have can be asked for.
 	state := p.text("state")
 	if state != "" && state != api.LetterDead && state != api.LetterRedriven {
 		p.fail(api.BadValue("state", state, "dead or redriven"))
 	}
+	// A pattern that is malformed is refused here.
 	m, err := h.letters.Matcher(p.text("type"), cursor, p.text("error"), state)
 	if err != nil {
 		p.fail(err)
@@ -105,6 +110,7 @@ func (h *letterHandlers) letterParams(p *params) service.LetterMatcher {
 func (h *letterHandlers) getLetter(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	id, err := parseOffset("id", r.PathValue("id"))
+	// Ids begin at 1.
 	if err != nil || id == 0 {
 		p.fail(api.BadValue("id", r.PathValue("id"), "a letter's id, from 1"))
 	}
@@ -154,6 +160,7 @@ func (h *letterHandlers) postPurge(w http.ResponseWriter, r *http.Request) error
 	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
+	// A selection without a condition is refused.
 	answer, err := h.letters.Purge(r.Context(), &body)
 	return answerJSON(w, answer, err)
 }
@@ -173,6 +180,7 @@ func (h *letterHandlers) postLetterImport(w http.ResponseWriter, r *http.Request
 	if body.Rows == nil {
 		return api.Missing("rows", "the rows of the table dead_letter_queue")
 	}
+	// Rows that are refused are part of the answer.
 	answer, err := h.letters.Import(r.Context(), body.Source, body.Rows, body.DryRun)
 	return answerJSON(w, answer, err)
 }

@@ -20,6 +20,7 @@ type memberHandlers struct {
 	view   *clusterView
 }
 
+// getMembers answers GET /v1/members with the members as this node sees them.
 func (h *memberHandlers) getMembers(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -35,6 +36,7 @@ func (h *memberHandlers) postMember(w http.ResponseWriter, r *http.Request) erro
 	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
+	// Who the node is, as far as the caller does not say.
 	m, cluster, err := h.completeNewcomer(r.Context(), body)
 	if err != nil {
 		return err
@@ -81,6 +83,7 @@ func (h *memberHandlers) completeNewcomer(
 	if m.ID != "" && m.RaftAddr != "" && m.Incarnation != "" {
 		return m, "", nil
 	}
+	// The rest can only come from the node itself.
 	if m.HTTPAddr == "" {
 		return m, "", api.Missing("http", "the node's HTTP address; the rest is asked of it")
 	}
@@ -101,6 +104,7 @@ func (h *memberHandlers) completeNewcomer(
 		}
 		return m, "", silent
 	}
+	// The address leads to another node than the caller means.
 	if m.ID != "" && m.ID != report.ID {
 		return m, "", api.Refuse(api.Conflict, "id",
 			fmt.Sprintf("%s answers at %s, not %s", report.ID, m.HTTPAddr, m.ID),
@@ -123,6 +127,7 @@ func (h *memberHandlers) deleteMember(w http.ResponseWriter, r *http.Request) er
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
+	// A warning says what should be looked at now.
 	warning, err := h.node.Remove(r.Context(), r.PathValue("id"))
 	return h.answerChange(w, r.PathValue("id"), warning, err)
 }

@@ -18,6 +18,7 @@ import (
 // decodeEvents reads a body of either content type; the events share its memory.
 func decodeEvents(b requestBody, limits event.Limits) (req service.PublishRequest, err error) {
 	if b.contentType == contentNDJSON {
+		// Each line is an event, and errors name the line's place in the list.
 		req.Events, err = event.DecodeNDJSON(b.bytes, limits)
 		return req, err
 	}
@@ -36,6 +37,7 @@ func producerHeaders(h http.Header, req *service.PublishRequest) error {
 	if text == "" {
 		return nil
 	}
+	// The first sequence number of a producer is 1.
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n == 0 {
 		return api.BadValue(headerSequence, text, "a whole number from 1")
@@ -61,6 +63,7 @@ func appendPublished(
 			b = append(b, ',')
 		}
 		b = strconv.AppendUint(append(b, `{"offset":`...), place.Offset, 10)
+		// A duplicate is answered with the offset of the event that it duplicates.
 		b = strconv.AppendBool(append(b, `,"duplicate":`...), place.Duplicate)
 		b = hex.AppendEncode(append(b, `,"hash":"`...), a.Hashes[i][:])
 		// Most events of a request have one append time, which is formatted once.
@@ -95,6 +98,7 @@ func (w *warningsText) appendRow(b []byte, row int) []byte {
 	// Rows with the same list share its slice, so that its address finds the text.
 	text, ok := w.printed[&list[0]]
 	if !ok {
+		// The list is opened by its first warning.
 		separator := `,"warnings":[`
 		for _, warning := range list {
 			text = appendQuoted(append(append(text, separator...), `{"reason":`...), warning.Reason)
@@ -107,6 +111,7 @@ func (w *warningsText) appendRow(b []byte, row int) []byte {
 		if w.printed == nil {
 			w.printed = make(map[*event.Warning][]byte)
 		}
+		// Rows that come later and share the list copy the text.
 		w.printed[&list[0]] = text
 	}
 	return append(b, text...)
@@ -116,6 +121,7 @@ func (w *warningsText) appendRow(b []byte, row int) []byte {
 func appendQuoted(b []byte, s string) []byte {
 	const digits = "0123456789abcdef"
 	b = append(b, '"')
+	// Ranging over a string replaces what is no UTF-8.
 	for _, r := range s {
 		switch {
 		case r == '"' || r == '\\':

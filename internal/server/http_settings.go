@@ -14,6 +14,7 @@ type settingHandlers struct {
 	bodies   *bodyReader
 }
 
+// getSettings answers GET /v1/settings with all settings in force, by key.
 func (h *settingHandlers) getSettings(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -21,6 +22,7 @@ func (h *settingHandlers) getSettings(w http.ResponseWriter, r *http.Request) er
 	return writeJSON(w, http.StatusOK, map[string][]api.Setting{"settings": h.settings.List()})
 }
 
+// getSetting answers GET /v1/settings/{key} with one setting, its default and its meaning.
 func (h *settingHandlers) getSetting(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -43,6 +45,7 @@ func (h *settingHandlers) putSetting(w http.ResponseWriter, r *http.Request) err
 	case string:
 		value = v
 	case float64, bool:
+		// The text is what a person would have typed.
 		text, err := json.Marshal(v)
 		if err != nil {
 			return err
@@ -51,6 +54,7 @@ func (h *settingHandlers) putSetting(w http.ResponseWriter, r *http.Request) err
 	default:
 		return api.Missing("value", `the value as a string; "" restores the default`)
 	}
+	// The state machine checks the value, equally on every node.
 	set, err := h.settings.Set(r.Context(), r.PathValue("key"), value)
 	return answerJSON(w, set, err)
 }

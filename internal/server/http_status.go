@@ -24,6 +24,7 @@ type statusHandlers struct {
 	started  time.Time // of the server
 }
 
+// getCluster answers GET /v1/cluster with the cluster as this node sees it.
 func (h *statusHandlers) getCluster(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -58,6 +59,7 @@ func (h *statusHandlers) getStatus(w http.ResponseWriter, r *http.Request) error
 
 // getHealth answers GET /healthz: the process runs and answers, whatever the state of the cluster.
 func (h *statusHandlers) getHealth(w http.ResponseWriter, _ *http.Request) error {
+	// Nothing is asked of raft: the answer says only that the process serves.
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok", "cluster_id": h.identity.clusterID()})
 }
 
@@ -72,6 +74,7 @@ func (h *statusHandlers) getReady(w http.ResponseWriter, r *http.Request) error 
 	switch {
 	case st.Diverged:
 		return raftnode.ErrDiverged
+	// Why there is no leader is known better where the cluster has refused this node.
 	case st.LeaderID == "" && st.JoinRefused != "":
 		return api.Refuse(api.NoLeader, "join_refused",
 			"the cluster does not let this node in: "+st.JoinRefused,
@@ -103,6 +106,7 @@ func (h *statusHandlers) getSnapshot(w http.ResponseWriter, r *http.Request) err
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
+	// From the first byte on, an error can only cut the connection.
 	header := w.Header()
 	header.Set("Content-Type", "application/octet-stream")
 	header.Set("Content-Disposition", `attachment; filename="ringlog.snapshot"`)
@@ -118,10 +122,12 @@ func (h *statusHandlers) getSnapshot(w http.ResponseWriter, r *http.Request) err
 //go:embed openapi.json
 var openAPI []byte
 
+// getOpenAPI answers GET /openapi.json.
 func (h *statusHandlers) getOpenAPI(w http.ResponseWriter, _ *http.Request) error {
 	return writeBytes(w, http.StatusOK, contentJSON, openAPI)
 }
 
+// greeting is for people who open the node's address in a browser.
 const greeting = `ringlog: a replicated event log.
 
 /status         this node and its cluster
@@ -129,10 +135,12 @@ const greeting = `ringlog: a replicated event log.
 /v1/events      POST to publish, GET to read
 `
 
+// getRoot answers GET /.
 func (h *statusHandlers) getRoot(w http.ResponseWriter, _ *http.Request) error {
 	return writeBytes(w, http.StatusOK, "text/plain; charset=utf-8", []byte(greeting))
 }
 
+// getMetrics answers GET /metrics in the format that Prometheus scrapes.
 func (h *statusHandlers) getMetrics(w http.ResponseWriter, r *http.Request) error {
 	h.metrics.handler.ServeHTTP(w, r)
 	return nil

@@ -21,6 +21,7 @@ func (i *identity) clusterID() string {
 	if id := i.id.Load(); id != nil {
 		return *id
 	}
+	// A node that joins learns its cluster from the log.
 	id := i.node.Machine().ClusterID()
 	if id != "" {
 		i.id.Store(&id)

@@ -70,7 +70,7 @@ func TestPublishersAskNobodyWhoLeads(t *testing.T) {
 
 // A node may name its plain address though clients reach it through a proxy that speaks TLS. A client does not
 // follow it there with its token.
-func TestAClientOfTLSNeverGoesOnInClear(t *testing.T) {
+func TestAClientOfTLSNeverContinuesInClear(t *testing.T) {
 	t.Parallel()
 	plainCalls := 0
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { plainCalls++ }))

@@ -11,6 +11,16 @@ import (
 	"github.com/ringrift/ringlog/api"
 )
 
+// What requests take in memory is counted before it is taken, in bytes, by two counts:
+//
+//	memory.held   of all requests: received bodies, and what they are decoded into
+//	share.held    of the bodies from one address
+//
+// A request counts in a hold, which knows its part of both. It reserves for what it is about to build, after an
+// estimate by weigh.go, and releases everything at its end. What does not fit is refused with Overloaded, or with
+// TooLarge where it would not fit alone either. Nodes count in a memory of their own, so that callers do not keep them
+// from each other.
+
 // memory bounds what requests hold at the same time: their bodies as they arrive, and what these are decoded into.
 // Room is made before anything is built. It is safe for concurrent use.
 type memory struct {
@@ -18,7 +28,8 @@ type memory struct {
 	each int64 // of the bodies from one address
 	held atomic.Int64
 
-	mu   sync.Mutex
+	mu sync.Mutex
+	// An address is in the map while it has a hold, so that strangers leave nothing here.
 	from map[netip.Addr]*share // by address of the callers that have a hold now
 }
 
@@ -30,11 +41,13 @@ type share struct {
 
 // newMemory returns a memory of that many bytes, a quarter of which the bodies from one address may hold.
 func newMemory(most int64) *memory {
+	// A quarter each lets four callers use all of it.
 	return &memory{most: most, each: max(most/4, 1), from: map[netip.Addr]*share{}}
 }
 
 // hold is one request's part of a memory, or one publish stream's. It is for one goroutine.
 type hold struct {
+	// A hold belongs to one memory, and counts in the share of one address.
 	memory *memory
 	addr   netip.Addr // not valid for callers of the same process, who share nothing
 	share  *share
@@ -77,6 +90,7 @@ func (h *hold) receiveBody(n int) error {
 		return api.Refuse(api.TooLarge, "body",
 			fmt.Sprintf("the body is larger than %d bytes, which is what this node has for one address", h.memory.each),
 			"send several requests")
+	// Added first and compared then: of two bodies that meet at the bound both may be refused, and none passes it.
 	case h.share.held.Add(int64(n)) > h.memory.each:
 		// Refused bytes are in share.held too, from which release takes shared.
 		h.shared += int64(n)
@@ -142,6 +156,7 @@ func (h *hold) close() {
 	}
 }
 
+// holdKey is the key of a hold in a context.
 type holdKey struct{}
 
 // withHold returns a context with the hold of a request.
@@ -161,7 +176,8 @@ const minBodyRate = 64 << 10
 // pace bounds how slowly a body may arrive: no bytes may be missing for longer than idle, and the whole must come
 // at minBodyRate or faster.
 type pace struct {
-	idle  time.Duration
+	idle time.Duration
+	// Time runs from the first read, not from when the request came.
 	began time.Time // zero before the first deadline
 	got   int64     // bytes that have arrived; kept by whoever reads
 }
@@ -172,6 +188,7 @@ func (p *pace) deadline() time.Time {
 	if p.began.IsZero() {
 		p.began = now
 	}
+	// The more has arrived, the later the whole has to be complete.
 	whole := p.began.Add(p.idle + time.Duration(p.got)*time.Second/minBodyRate)
 	if next := now.Add(p.idle); next.Before(whole) {
 		return next

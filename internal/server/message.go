@@ -54,6 +54,7 @@ func (m *messageReader) metered(rt route) handlerFunc {
 		if err := m.readMessage(r, method, rt.bodyLimit(m.node.Machine()), buffer); err != nil {
 			return err
 		}
+		// Connect decodes what is in memory now.
 		rt.service.ServeHTTP(w, r)
 		return nil
 	}
@@ -83,6 +84,7 @@ func (m *messageReader) readMessage(
 	default:
 		return nil
 	}
+	// A body that declares itself too large is refused unread.
 	if r.ContentLength > int64(limit+head) {
 		return api.RequestTooLarge(limit)
 	}
@@ -117,6 +119,7 @@ func (m *messageReader) readMessage(
 			b = append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
 		}
 	}
+	// Connect may decode the message now: the memory for that is reserved.
 	if err := m.takeMessage(
 		holdOf(r.Context()), method.Input(), message, limit, strings.HasSuffix(kind, "json"),
 	); err != nil {
@@ -150,6 +153,7 @@ type taking struct {
 	hold *hold
 }
 
+// Read implements io.Reader. It reports missing memory after the bytes it has read, which are counted.
 func (t *taking) Read(p []byte) (int, error) {
 	n, err := t.from.Read(p)
 	if full := t.hold.reserve(int64(n)); full != nil {

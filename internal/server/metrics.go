@@ -31,6 +31,7 @@ type metrics struct {
 
 // newMetrics registers all metrics of a server in the registry of its configuration.
 func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
+	// All metrics of this package begin with ringlog_.
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "ringlog", Name: name, Help: help})
 	}
@@ -47,10 +48,12 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 			Help:      "Time to answer, of requests that are no streams.",
 			Buckets:   []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"route"}),
+		// How many events came in and went out.
 		events:   counter("published_events_total", "Events of publishes that this node answered."),
 		repeated: counter("published_duplicates_total", "Of those, events answered with an earlier offset."),
 		read:     counter("delivered_events_total", "Events handed to readers."),
-		panics:   counter("panics_total", "Handlers that panicked."),
+		// Faults of this node.
+		panics: counter("panics_total", "Handlers that panicked."),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "ringlog",
 			Name:      "streams",
@@ -76,8 +79,8 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
-		var already prometheus.AlreadyRegisteredError
-		if err := cfg.Registry.Register(c); err != nil && !errors.As(err, &already) {
+		err := cfg.Registry.Register(c)
+		if _, already := errors.AsType[prometheus.AlreadyRegisteredError](err); err != nil && !already {
 			return nil, fmt.Errorf("server: metrics: %w", err)
 		}
 	}
@@ -97,6 +100,7 @@ func (m *metrics) countDelivered(events int) { m.read.Add(float64(events)) }
 // countRequest counts an answered request under its route's pattern, so that names in paths create no series.
 func (m *metrics) countRequest(w *response, r *http.Request, began time.Time) {
 	route := r.Pattern
+	// No route took the request.
 	if route == "" {
 		route = "none"
 	}
@@ -114,6 +118,7 @@ func (m *metrics) countAnswer(route string, status int, began time.Time, stream 
 
 // nodeCollector collects the state of the node at each scrape.
 type nodeCollector struct {
+	// The collector is asked at each scrape, and keeps nothing in between.
 	node Node
 	ops  *service.Service
 }
@@ -133,6 +138,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 func gauges(out chan<- prometheus.Metric) func(name, help string, value float64, labels ...string) {
 	descs := map[string]*prometheus.Desc{} // each made once a scrape
 	return func(name, help string, value float64, labels ...string) {
+		// A label's name and value follow each other.
 		var names, values []string
 		for i := 0; i+1 < len(labels); i += 2 {
 			names, values = append(names, labels[i]), append(values, labels[i+1])
@@ -146,6 +152,7 @@ func gauges(out chan<- prometheus.Metric) func(name, help string, value float64,
 			desc = prometheus.NewDesc("ringlog_"+name, help, names, nil)
 			descs[name] = desc
 		}
+		// The collector is of this package, so that a mismatch of labels is a fault of its own.
 		out <- prometheus.MustNewConstMetric(desc, kind, value, values...)
 	}
 }
@@ -175,6 +182,7 @@ func (c *nodeCollector) collectState(send func(string, string, float64, ...strin
 	// What deduplication and the producers' retries keep in memory and in the state.
 	send("dedup_keys", "Keys in the dedup window.", float64(stats.DedupKeys))
 	send("dedup_bytes", "Memory of the dedup window.", float64(stats.DedupBytes))
+	// Who publishes with a sequence, and what is kept for their retries.
 	send("producers", "Producers whose results are kept.", float64(stats.Producers))
 	send("producer_result_bytes", "Bytes of the producers' larger results.", float64(stats.Results))
 	send("cursors", "Cursors.", float64(stats.Cursors))
@@ -183,6 +191,7 @@ func (c *nodeCollector) collectState(send func(string, string, float64, ...strin
 	send("dead_letters_redriven", "Of those, appended again and not committed yet.", float64(stats.Letters.Redriven))
 	send("dead_letter_bytes", "Bytes of the dead letters.", float64(stats.Letters.Bytes))
 	send("dead_letters_total", "Dead letters that there have ever been.", float64(stats.Letters.Ever))
+	// An age rises while nobody handles dead letters, which an alert can use.
 	oldest := 0.0
 	if at := stats.Letters.Oldest; !at.IsZero() {
 		oldest = time.Since(at).Seconds()
@@ -196,8 +205,9 @@ func (c *nodeCollector) collectGroup(cursor *fsm.Cursor, send func(string, strin
 	if cursor.Group == nil || c.node.LeadingTerm() == 0 {
 		return
 	}
+	// Only the leader has a coordinator for the group.
 	v, name := c.ops.Cursors.GroupOf(cursor), strings.ToValidUTF8(cursor.Name, "?")
-	send("group_pending", "Events handed out and not settled, on the leader.", float64(v.Pending), "group", name)
+	send("group_pending", "Events delivered and not acknowledged yet, on the leader.", float64(v.Pending), "group", name)
 	send("group_redelivering", "Events to be redelivered, on the leader.", float64(v.Redelivering), "group", name)
 	send("group_members", "Members of a group, on the leader.", float64(v.Members), "group", name)
 }
@@ -259,6 +269,7 @@ func (c *nodeCollector) collectCluster(send func(string, string, float64, ...str
 			)
 		}
 	}
+	// Each member, as this node sees it.
 	for _, m := range st.Members {
 		send("member_healthy", "1 for a member that answers.", is(m.Healthy), "member", m.ID)
 		send(

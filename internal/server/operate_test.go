@@ -268,7 +268,7 @@ func TestAStreamThatCannotBeginInTimeIsAnswered(t *testing.T) {
 	}
 }
 
-func TestAPanicIsAnsweredAndTheServerGoesOn(t *testing.T) {
+func TestAPanicIsAnsweredAndTheServerContinues(t *testing.T) {
 	var seen atomic.Int32
 	f := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node, c.OnPanic = f, func(any) { seen.Add(1) } })

@@ -15,6 +15,7 @@ import (
 // params reads a request's query, and keeps the first error in it. A route reads all its parameters and then calls
 // done.
 type params struct {
+	// A name that is known is one that the route has asked for, given or not.
 	values url.Values
 	known  []string // names that the route has asked for
 	err    error    // the first, nil while there is none
@@ -32,6 +33,7 @@ func newParams(r *http.Request) *params {
 
 // fail keeps an error unless there is an earlier one.
 func (p *params) fail(err error) {
+	// One error at a time: the first is the one to correct.
 	if p.err == nil {
 		p.err = err
 	}
@@ -40,6 +42,7 @@ func (p *params) fail(err error) {
 // text returns a parameter that may be given once, "" where it is not given.
 func (p *params) text(name string) string {
 	list := p.list(name)
+	// Of two values neither can be the one that was meant.
 	if len(list) > 1 {
 		p.fail(api.BadValue(name, strings.Join(list, ","), "one value"))
 	}
@@ -51,6 +54,7 @@ func (p *params) text(name string) string {
 
 // list returns a parameter that may be repeated.
 func (p *params) list(name string) []string {
+	// Asking for a parameter makes it known.
 	p.known = append(p.known, name)
 	return p.values[name]
 }
@@ -61,6 +65,7 @@ func (p *params) uint(name string) uint64 {
 	if text == "" {
 		return 0
 	}
+	// Offsets and numbers have the same form.
 	n, err := parseOffset(name, text)
 	if err != nil {
 		p.fail(err)
@@ -70,6 +75,7 @@ func (p *params) uint(name string) uint64 {
 
 // bool returns a parameter that is true, false or, without a value, true; fallback where it is not given.
 func (p *params) bool(name string, fallback bool) bool {
+	// An absent parameter is not the same as one without a value.
 	if _, given := p.values[name]; !given {
 		p.known = append(p.known, name)
 		return fallback

@@ -28,12 +28,14 @@ const peerPath = "/" + ringlogv1connect.PeerServiceName + "/"
 // Peers reaches other nodes through their PeerService. It is safe for concurrent
 // use.
 type Peers struct {
+	// Both clients keep connections, to nodes that have answered before.
 	http  *http.Client // each of its connections leads to a node that has proved to have the token
 	plain *http.Client // for nodes that have proved nothing yet: it carries no token
 	token string
 	own   atomic.Pointer[identity] // of the node whose calls these are; nil until New
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// mu guards both maps. Calls are made without it.
 	clients map[string]ringlogv1connect.PeerServiceClient // by URL
 	proved  map[string]string                             // by URL: where the node is that proved to have the token
 }
@@ -42,6 +44,7 @@ var _ raftnode.Peers = (*Peers)(nil)
 
 // NewPeers returns the way to nodes that have the token; "" is none.
 func NewPeers(token string) *Peers {
+	// The plain client carries challenges alone.
 	return &Peers{
 		http:    &http.Client{Transport: newTransport(token)},
 		plain:   &http.Client{Transport: newTransport("")},
@@ -92,10 +95,12 @@ type method[Q, A any] = func(
 func callPeer[Q, A any](
 	ctx context.Context, p *Peers, url string, message *Q, call method[Q, A], without ...string,
 ) (*A, error) {
+	// Where there is a token, the node has to prove first that it has it.
 	client, err := p.clientFor(ctx, url)
 	if err != nil {
 		return nil, err
 	}
+	// Headers say who asks, of which cluster, and that nobody else is to be asked.
 	request := connect.NewRequest(message)
 	if p.token != "" {
 		request.Header().Set("Authorization", "Bearer "+p.token)
@@ -104,6 +109,7 @@ func callPeer[Q, A any](
 		request.Header().Set(api.ClusterHeader, own.clusterID())
 	}
 	request.Header().Set(headerForwarded, "1")
+	// A few calls leave some of them out.
 	for _, name := range without {
 		request.Header().Del(name)
 	}
@@ -122,6 +128,7 @@ func callPeer[Q, A any](
 // Identify implements raftnode.Peers.
 func (p *Peers) Identify(ctx context.Context, url string, q raftnode.Question) (raftnode.Report, error) {
 	message := &ringlogv1.IdentifyRequest{DigestAt: q.DigestAt}
+	// How far the asker's own log is, where that is part of the question.
 	if s := q.Standing; s != nil {
 		message.Standing = &ringlogv1.Standing{
 			ClusterId:   s.ClusterID,
@@ -147,6 +154,7 @@ func (p *Peers) Identify(ctx context.Context, url string, q raftnode.Question) (
 func (p *Peers) Digests(ctx context.Context, url string) ([]api.Digest, error) {
 	report, err := p.Identify(ctx, url, raftnode.Question{})
 	digests := make([]api.Digest, len(report.Digests))
+	// Digests are compared as text, by tools as well.
 	for i, d := range report.Digests {
 		digests[i] = api.Digest{Index: d.Index, Hex: d.Digest.String()}
 	}
@@ -198,6 +206,7 @@ func (p *Peers) join(ctx context.Context, url string, message *ringlogv1.JoinReq
 // lost answer counts as that of no leader.
 func ofRead(ctx context.Context, err error) error {
 	switch {
+	// The caller's own end is not the other node's fault.
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, raftnode.ErrOutcomeUnknown):
@@ -250,6 +259,7 @@ type peerService struct {
 
 var _ ringlogv1connect.PeerServiceHandler = (*peerService)(nil)
 
+// Identify answers with what this node is, as JSON: other nodes ask it to find their members and to compare states.
 func (p *peerService) Identify(
 	_ context.Context, r *connect.Request[ringlogv1.IdentifyRequest],
 ) (*connect.Response[ringlogv1.IdentifyResponse], error) {
@@ -280,10 +290,7 @@ func (p *peerService) Forward(
 	if isAny(err, frame.ErrCorrupt, frame.ErrUnsupported, raftnode.ErrNotForwarded, raftnode.ErrNotStoredForm) {
 		err = api.Refuse(api.InvalidArgument, "request", err.Error(), "run the same version on all nodes")
 	}
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.ForwardResponse{Result: result}), nil
+	return answerMessage(&ringlogv1.ForwardResponse{Result: result}, err)
 }
 
 // isAny reports whether err is of one of the kinds.
@@ -291,14 +298,13 @@ func isAny(err error, kinds ...error) bool {
 	return slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) })
 }
 
+// ReadIndex answers with the index that a linearizable read on another node has to wait for. Only the leader knows
+// it.
 func (p *peerService) ReadIndex(
 	ctx context.Context, _ *connect.Request[ringlogv1.ReadIndexRequest],
 ) (*connect.Response[ringlogv1.ReadIndexResponse], error) {
 	index, err := p.node.ReadIndex(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.ReadIndexResponse{Index: index}), nil
+	return answerMessage(&ringlogv1.ReadIndexResponse{Index: index}, err)
 }
 
 // Join admits a node. Only the leader can: another node passes the request on, once.
@@ -313,14 +319,12 @@ func (p *peerService) Join(
 	if errors.Is(err, raftnode.ErrNotLeader) && r.Header().Get(headerForwarded) == "" {
 		err = p.passJoin(ctx, r.Msg)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&ringlogv1.JoinResponse{}), nil
+	return answerMessage(&ringlogv1.JoinResponse{}, err)
 }
 
 // passJoin passes a request to join on to the leader, marked so that it is not passed on again.
 func (p *peerService) passJoin(ctx context.Context, message *ringlogv1.JoinRequest) error {
+	// Another implementation of raftnode.Peers has no way to pass a message on.
 	leader := leaderHTTP(p.node)
 	peers, ok := p.peers.(*Peers)
 	if leader == "" || !ok {

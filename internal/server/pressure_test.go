@@ -19,7 +19,7 @@ import (
 // A node with a small queue is flooded: publishers are refused and retry, nothing that was acknowledged is lost,
 // nothing that was refused appears, cursors still commit, and the log reports once that the queue was full and
 // once that it no longer is.
-func TestAFloodIsRefusedAndTold(t *testing.T) {
+func TestAFloodIsRefusedAndReported(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -29,6 +29,12 @@ import (
 // at the address that was dialed: an address that a caller or a stranger names is sent nothing
 // but a nonce, and one that passes the challenge on to a real node proves that node's address,
 // not its own. The answer is of no use elsewhere: its key is good for nothing else.
+//
+//	asker                                     node at the address
+//	Challenge: nonce              ->
+//	                              <-          own nonce, own address, MAC(token, both nonces, own address)
+//
+// The asker compares the MAC with its own, and the address with the one that it dialed. Only then is the token sent.
 
 // errUnproved promises that nothing was sent that a stranger must not have.
 var errUnproved = fmt.Errorf("%w that proves to have the cluster token", raftnode.ErrNoLeader)
@@ -49,6 +55,7 @@ func proofOfToken(token string, theirs, own []byte, address string) []byte {
 	key := hmac.New(sha256.New, []byte(token))
 	key.Write([]byte("ringlog peer challenge v1"))
 	mac := hmac.New(sha256.New, key.Sum(nil))
+	// Both nonces make each proof good for one challenge alone; the address makes it good for one node.
 	for _, part := range [][]byte{theirs, own, []byte(address)} {
 		// Lengths keep the parts apart: no two lists of parts have the same bytes.
 		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
@@ -113,6 +120,7 @@ func (p *Peers) clientFor(ctx context.Context, url string) (ringlogv1connect.Pee
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Dropped proofs cost one more challenge each.
 	if len(p.proved) >= maxPeerURLs {
 		clear(p.proved)
 	}
@@ -140,6 +148,7 @@ func proveOnDial(
 		return dial
 	}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		// Only what is written after the proof may carry the token.
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
@@ -147,6 +156,7 @@ func proveOnDial(
 		// The end of ctx, or proveWithin, ends a challenge whose answer does not come.
 		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 		_ = conn.SetDeadline(time.Now().Add(proveWithin))
+		// The connection is this function's alone until the proof.
 		err = challenge(conn, address, token)
 		// The deadline in the past may still be set by the hook, which makes the connection unfit for use.
 		if !stop() {
@@ -178,6 +188,7 @@ func challenge(conn net.Conn, address, token string) error {
 	if err != nil {
 		return err
 	}
+	// The host is the address that was dialed, for a node that checks it.
 	target := "http://" + address + ringlogv1connect.PeerServiceChallengeProcedure
 	r, err := http.NewRequest(http.MethodPost, target, bytes.NewReader(body))
 	if err != nil {
@@ -194,6 +205,7 @@ func challenge(conn net.Conn, address, token string) error {
 	if err != nil {
 		return err
 	}
+	// The answer is small, and read in full.
 	defer answer.Body.Close()
 	body, err = io.ReadAll(answer.Body)
 	if err != nil {
@@ -220,6 +232,7 @@ func hostPort(address string) string {
 	if err != nil {
 		return ""
 	}
+	// The port that HTTP has by default.
 	if u.Port() == "" {
 		return net.JoinHostPort(u.Hostname(), "80")
 	}

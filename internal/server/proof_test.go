@@ -73,7 +73,7 @@ func TestAStrangerIsNeverSentTheToken(t *testing.T) {
 		evil := newStranger(t, answer)
 		a := s.do("POST", "/v1/members", `{"id":"n9","http":"`+strings.TrimPrefix(evil.URL, "http://")+`"}`)
 		if a.status == http.StatusOK {
-			t.Errorf("a stranger %s was let in: %s", name, a.body)
+			t.Errorf("a stranger %s was admitted: %s", name, a.body)
 		}
 		_, _ = s.peers.Identify(t.Context(), evil.URL, raftnode.Question{})
 		_, _ = s.peers.Forward(t.Context(), evil.URL, batchOf(event.Event{Type: "A", Payload: []byte("{}")}).Encode())

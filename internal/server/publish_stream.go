@@ -42,6 +42,7 @@ func (h *publishStreams) open(w http.ResponseWriter, r *http.Request) error {
 			"this is where a connection of HTTP/1.1 becomes a publish stream",
 			"send Connection: Upgrade and Upgrade: "+api.PublishStreamProtocol+", or publish with POST /v1/events")
 	}
+	// A publisher can fall back to requests, a reader cannot.
 	if h.streams.halfTaken() {
 		return api.Refuse(api.Overloaded, "Upgrade",
 			"there are as many publish streams and reads as this node serves at a time",
@@ -79,6 +80,7 @@ func (h *publishStreams) open(w http.ResponseWriter, r *http.Request) error {
 	defer context.AfterFunc(h.stopping, s.unblockReads)()
 	accepted := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + api.PublishStreamProtocol +
 		"\r\n\r\n"
+	// net/http has given the connection away, so that the answer is written here.
 	if s.send([]byte(accepted)) == nil {
 		s.serve()
 	}
@@ -138,7 +140,7 @@ func (s *publishStream) serve() {
 		began := time.Now()
 		answer, err := s.publishNext(length)
 		// Where in the stream the next request begins is not known, so that no reply makes sense.
-		if fatal := (*brokenStreamError)(nil); errors.As(err, &fatal) {
+		if _, fatal := errors.AsType[*brokenStreamError](err); fatal {
 			return
 		}
 		// A request that is too large is answered, but may not have been read to its end.
@@ -151,6 +153,7 @@ func (s *publishStream) serve() {
 // brokenStreamError ends a publish stream on which no request can follow.
 type brokenStreamError struct{ err error }
 
+// Error implements error; the client does not see it.
 func (e *brokenStreamError) Error() string { return "server: publish stream: " + e.err.Error() }
 func (e *brokenStreamError) Unwrap() error { return e.err }
 
@@ -196,6 +199,7 @@ func (s *publishStream) readMessage(length int, m proto.Message) error {
 		}
 		return refusal
 	}
+	// A message that is cut leaves no place where the next one begins.
 	if err != nil || len(b) < length {
 		return &brokenStreamError{fmt.Errorf("a message broke off after %d bytes of %d", len(b), length)}
 	}
@@ -203,6 +207,7 @@ func (s *publishStream) readMessage(length int, m proto.Message) error {
 	if err := s.messages.takeMessage(s.hold, publishMessage, b, api.MaxPublishMessage, false); err != nil {
 		return err
 	}
+	// Malformed messages are refused, and the stream continues with the next.
 	if err := proto.Unmarshal(b, m); err != nil {
 		return api.Refuse(api.InvalidArgument, "body",
 			"not a PublishRequest: "+err.Error(),
@@ -241,6 +246,7 @@ func (s *publishStream) reply(answer *ringlogv1.PublishResponse, err error, bega
 		reply, status = &ringlogv1.PublishReply{Error: errorDetail(e), RetryAfterSeconds: retryAfter(e.Code)}, e.Code.Status()
 	}
 	s.metrics.countAnswer(api.PublishStreamPath, status, began, false)
+	// The memory of the reply before is used again.
 	s.out, err = api.AppendPublishMessage(s.out[:0], reply)
 	if err != nil {
 		s.errors.logger.Error("request failed", "error", err)

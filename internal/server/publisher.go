@@ -58,6 +58,7 @@ func publishFromWire(m *ringlogv1.PublishRequest, limits event.Limits) (service.
 	req.Events = make([]event.Event, len(m.Events))
 	bytes := 0
 	for i, e := range m.Events {
+		// The limit is on what the events take as text, not on the message.
 		fromWire(&req.Events[i], e)
 		bytes += tail.EventBytes(&req.Events[i])
 	}
@@ -93,6 +94,7 @@ func warningsToWire(rows []service.RowWarnings) (out []*ringlogv1.Warning) {
 			}
 			continue
 		}
+		// Each warning of a new list is looked up by its text.
 		for _, w := range r.List {
 			m, known := texts[w]
 			if known {
@@ -103,6 +105,7 @@ func warningsToWire(rows []service.RowWarnings) (out []*ringlogv1.Warning) {
 			}
 			messages = append(messages, m)
 		}
+		// Rows that share the list find its messages directly.
 		lists[&r.List[0]] = messages
 	}
 	return out

@@ -33,6 +33,7 @@ type raftSink struct {
 }
 
 var (
+	// The sink takes raft's samples, and is a collector of what it has.
 	_ raftmetrics.MetricSink = (*raftSink)(nil)
 	_ prometheus.Collector   = (*raftSink)(nil)
 )
@@ -44,6 +45,7 @@ func (s *raftSink) Describe(chan<- *prometheus.Desc) {}
 func (s *raftSink) Collect(out chan<- prometheus.Metric) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	// The lock is held for reading: samples may be added meanwhile.
 	for _, c := range s.all {
 		c.Collect(out)
 	}
@@ -53,6 +55,7 @@ func (s *raftSink) Collect(out chan<- prometheus.Metric) {
 func (s *raftSink) SetGauge(key []string, v float32) { s.SetGaugeWithLabels(key, v, nil) }
 
 func (s *raftSink) SetGaugeWithLabels(key []string, v float32, labels []raftmetrics.Label) {
+	// Each kind has its constructor; series calls it once for a name.
 	newGauge := func(o prometheus.Opts) prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts(o)) }
 	series(s, 'g', key, labels, newGauge).Set(float64(v))
 }
@@ -83,7 +86,7 @@ func (s *raftSink) AddSampleWithLabels(key []string, v float32, labels []raftmet
 // sampleBuckets suit milliseconds, which most samples are, and numbers of entries.
 var sampleBuckets = []float64{.01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000}
 
-// series returns the series of a kind, name and labels, and creates it the first time. A kind stands for one type
+// series returns the series of a kind, name and labels, and creates it the first time. A kind is of one type
 // C.
 func series[C prometheus.Collector](
 	s *raftSink, kind byte, key []string, labels []raftmetrics.Label,

@@ -23,6 +23,7 @@ type route struct {
 	handle  handlerFunc  // of an operation of the HTTP interface
 	service http.Handler // of a Connect method
 
+	// What follows is at its zero value for most routes.
 	access access
 	body   func(event.Limits) int // how many bytes the body may have; nil: maxAdminBody
 	stream bool                   // ends by itself: it has no request timeout unless the caller asks for one
@@ -149,6 +150,7 @@ func (s *Server) table(advertised string) []route {
 		connect.WithCompressMinBytes(neverCompress),
 		connect.WithCompression("gzip", nil, nil), // metered decompresses
 	)
+	// Connect returns the path below which a service answers; the rows have the paths of its methods.
 	_, logs := ringlogv1connect.NewLogServiceHandler(
 		&logService{log: s.ops.Log, publisher: publisher, tails: tails}, options)
 	_, cursorCalls := ringlogv1connect.NewCursorServiceHandler(
@@ -159,6 +161,7 @@ func (s *Server) table(advertised string) []route {
 		&peerService{node: node, peers: s.cfg.Peers, token: s.cfg.Token, advertised: advertised}, options)
 
 	const (
+		// In the table a method is one short word.
 		get    = http.MethodGet
 		post   = http.MethodPost
 		put    = http.MethodPut

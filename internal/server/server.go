@@ -37,10 +37,11 @@ type Server struct {
 	mux    *http.ServeMux // made from routes
 
 	admission *admission
-	identity  *identity
-	errors    *errorWriter
-	forward   *forwarder
-	messages  *messageReader
+	// identity, errors, forward and messages are shared by the handlers.
+	identity *identity
+	errors   *errorWriter
+	forward  *forwarder
+	messages *messageReader
 
 	memory     *memory             // of callers' requests
 	peerMemory *memory             // of other nodes' requests, which slow bodies of callers must not keep out
@@ -48,6 +49,7 @@ type Server struct {
 	backups    *semaphore.Weighted
 	streams    *streamPlaces
 
+	// The lifecycle, and the context that ends what would not end by itself.
 	lifecycle lifecycle
 	ctx       context.Context // ends when Close begins, with service.ErrStopping as its cause
 	stop      context.CancelCauseFunc
@@ -85,6 +87,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The places show in the metrics, which exist by now.
 	s.streams = newStreamPlaces(cfg.MaxStreams, s.metrics.streams)
 	// The table, and what is made from it.
 	s.routes = s.table(advertised)
@@ -131,6 +134,7 @@ func (s *Server) Close(ctx context.Context) error {
 	// Streams end with this context, before Shutdown waits for their connections.
 	s.stop(service.ErrStopping)
 	var errs []error
+	// Shutdown closes the listeners and idle connections, and waits for the busy ones.
 	for _, h := range servers {
 		if err := h.Shutdown(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("server: close: %w", err), h.Close())

@@ -20,6 +20,7 @@ func notable(cursors []fsm.Cursor, most int) []fsm.Cursor {
 	// The caller's slice keeps its order.
 	chosen := slices.Clone(cursors)
 	slices.SortStableFunc(chosen, func(a, b fsm.Cursor) int {
+		// Stalled cursors first.
 		if stalled := cmp.Compare(asNumber(b.Stalled != nil), asNumber(a.Stalled != nil)); stalled != 0 {
 			return stalled
 		}
@@ -33,6 +34,7 @@ func notable(cursors []fsm.Cursor, most int) []fsm.Cursor {
 
 // asNumber returns 1 for true and 0 for false, as metrics and comparisons need it.
 func asNumber(b bool) float64 {
+	// Prometheus has numbers alone.
 	if b {
 		return 1
 	}
@@ -44,14 +46,17 @@ func asNumber(b bool) float64 {
 func (c *nodeCollector) collectCursors(send func(string, string, float64, ...string)) {
 	cursors := c.node.Machine().Cursors()
 	stalled, most := 0, uint64(0)
+	// Sums are over all cursors.
 	for i := range cursors {
 		stalled += int(asNumber(cursors[i].Stalled != nil))
 	}
 	send("cursors_stalled", "Cursors that are reported to stand still.", float64(stalled))
 	// One meter bounds what a scrape reads of the log.
 	lags := c.ops.Cursors.Lags()
+	// Values of their own are for those that matter most.
 	for _, cursor := range notable(cursors, notableCursors) {
 		lag, name := lags.Of(&cursor), strings.ToValidUTF8(cursor.Name, "?")
+		// The largest of them is what an alert needs.
 		most = max(most, lag.Events)
 		send(
 			"cursor_lag_events",

@@ -13,6 +13,7 @@ type streamPlaces struct {
 	gauge  prometheus.Gauge // shows how many there are
 }
 
+// newStreamPlaces returns places for most streams, none of them taken.
 func newStreamPlaces(most int, gauge prometheus.Gauge) *streamPlaces {
 	return &streamPlaces{places: make(chan struct{}, most), gauge: gauge}
 }

@@ -38,6 +38,7 @@ func (tw *tailWriter) writeTail(w http.ResponseWriter, r *http.Request, t *tail.
 		form = sseForm
 	}
 	w.WriteHeader(http.StatusOK)
+	// HEAD shows the headers, above all the tail.
 	if r.Method == http.MethodHead {
 		return nil
 	}
@@ -59,6 +60,24 @@ type streamForm struct {
 }
 
 var (
+	// NDJSON has an event as an object a line, and a record as an object with one key:
+	//
+	// 	{"offset":7,"type":"A",…}
+	// 	{"scanned":9}
+	// 	{"end":{"reason":"limit","scanned":9,"last_offset":12}}
+	//
+	// SSE has an event as a message with its offset as id, and a record as an event of its name, which does not reach
+	// the handlers of plain messages:
+	//
+	// 	id: 7
+	// 	data: {"offset":7,"type":"A",…}
+	//
+	// 	id: 9
+	// 	event: scanned
+	// 	data: 9
+	//
+	// 	event: end
+	// 	data: {"reason":"limit","scanned":9,"last_offset":12}
 	ndjsonForm = streamForm{appendEvent: appendLine, appendRecord: appendLineRecord, heartbeat: []byte("\n")}
 	sseForm    = streamForm{
 		appendEvent:  appendSSE,
@@ -116,6 +135,7 @@ func (tw *tailWriter) writeBatches(
 			b = form.appendRecord(b, recordGap, gap)
 			reported = max(reported, found.Gap.To)
 		}
+		// Events are written as they are decoded, batch by batch.
 		for i := range found.Events {
 			e := &found.Events[i]
 			b = form.appendEvent(b, e)
@@ -160,6 +180,7 @@ func (tw *tailWriter) writeEnd(w io.Writer, t *tail.Tail, form streamForm, err e
 	case end.Reason == endError:
 		end.Error = tw.errors.toAPI(err)
 	}
+	// The record has the form of the stream.
 	value, err := json.Marshal(end)
 	if err != nil {
 		return err
@@ -192,6 +213,7 @@ func (f *streamForm) appendScanned(b []byte, offset uint64) []byte {
 	return f.appendRecord(b, recordScanned, strconv.AppendUint(nil, offset, 10))
 }
 
+// appendLine appends an event and the end of the line.
 func appendLine(b []byte, e *event.Event) []byte { return append(e.AppendJSON(b), '\n') }
 
 // appendLineRecord appends {"name":value} and the end of the line.
@@ -200,6 +222,7 @@ func appendLineRecord(b []byte, name string, value []byte) []byte {
 	return append(append(b, value...), "}\n"...)
 }
 
+// appendSSE appends an event as a message. An EventSource that reconnects sends the id of the last one.
 func appendSSE(b []byte, e *event.Event) []byte {
 	b = strconv.AppendUint(append(b, "id: "...), e.Offset, 10)
 	return append(e.AppendJSON(append(b, "\ndata: "...)), "\n\n"...)
@@ -217,6 +240,7 @@ func appendSSERecord(b []byte, name string, value []byte) []byte {
 func (tw *tailWriter) sendTail(
 	ctx context.Context, t *tail.Tail, out *connect.ServerStream[ringlogv1.TailResponse],
 ) error {
+	// One builder for the whole stream reuses the memory of its messages.
 	var runs runsBuilder
 	for {
 		// Read returns after a heartbeat at the latest, with a batch or without.
@@ -229,6 +253,7 @@ func (tw *tailWriter) sendTail(
 		}
 		// Spans are sent as they are stored, without decoding their events.
 		if len(found.Spans) > 0 {
+			// Next and the tail go with each message, so that a reader knows where to resume and how far it lags.
 			message := &ringlogv1.TailResponse{Next: found.Next, LastOffset: found.Last}
 			for i := range found.Spans {
 				message.Runs = append(message.Runs, spanToWire(&found.Spans[i]))

@@ -18,6 +18,10 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
+// A small message can decode to a large one: an empty event takes two bytes on the wire and hundreds in memory. So a
+// message is weighed before it is decoded, by going over its fields and adding up what their Go values take. The result
+// is an estimate, on the safe side for what clients send; it needs no memory itself.
+
 // What decoded parts of a request take, in bytes, beside the text they are made of.
 const (
 	eventWeight = int64(unsafe.Sizeof(ringlogv1.Event{}) + unsafe.Sizeof(event.Event{}) + unsafe.Sizeof(frame.Row{}) +
@@ -47,11 +51,13 @@ func weighMessage(md protoreflect.MessageDescriptor, b []byte) int64 {
 			weight += itemWeight
 			continue
 		}
+		// Strings, bytes, messages and packed lists all come with their length.
 		value, n := protowire.ConsumeBytes(b)
 		if n < 0 {
 			break
 		}
 		b = b[n:]
+		// The bytes are copied, and something points to them.
 		weight += itemWeight + int64(len(value))
 		// A message in a message is weighed as such, besides its text; a packed list takes up to eight bytes for
 		// each of its own, and its slice doubles as it grows.
@@ -132,6 +138,7 @@ func jsonShape(b []byte) (objects, items int) {
 
 // stringLength returns how many bytes precede the quote that ends a string.
 func stringLength(b []byte) int {
+	// A backslash escapes the next byte, which may be a quote.
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
 		case '\\':
@@ -146,6 +153,7 @@ func stringLength(b []byte) int {
 // weighJSON returns about how many bytes a JSON text takes as values, each of its objects up to perObject. Text
 // may grow when it is brought into canonical form.
 func weighJSON(b []byte, perObject int64) int64 {
+	// Objects become structs, items elements of lists.
 	objects, items := jsonShape(b)
 	return 6*int64(len(b)) + int64(objects)*perObject + int64(items)*itemWeight
 }
@@ -197,5 +205,6 @@ func takeEvents(h *hold, b requestBody, limits event.Limits) error {
 	if b.contentType == contentNDJSON {
 		count = max(count, 1+bytes.Count(b.bytes, []byte{'\n'}))
 	}
+	// No more events than a request may have are ever decoded.
 	return h.reserve(int64(min(count, limits.RequestEvents)) * eventWeight)
 }

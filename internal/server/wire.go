@@ -11,6 +11,7 @@ import (
 type response struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	// The timeout is for each write: a reader that is slow but alive may take as long as it needs.
 	timeout time.Duration
 	status  int   // 0 until the header is sent
 	stream  bool  // its duration is not measured
@@ -20,6 +21,7 @@ type response struct {
 // Unwrap lets http.ResponseController find what is below.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// WriteHeader implements http.ResponseWriter. A status below 200 is not the answer yet.
 func (w *response) WriteHeader(status int) {
 	if w.status == 0 && status >= http.StatusOK {
 		w.status = status
@@ -28,6 +30,7 @@ func (w *response) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
+// Write implements http.ResponseWriter.
 func (w *response) Write(b []byte) (int, error) {
 	// Without a call of WriteHeader the status is 200.
 	if w.status == 0 {
@@ -64,6 +67,7 @@ func (b *body) Read(p []byte) (int, error) {
 	_ = b.control.SetReadDeadline(b.pace.deadline())
 	n, err := b.ReadCloser.Read(p)
 	b.pace.got += int64(n)
+	// An error of the body itself says more than that there is no memory for the rest.
 	if full := b.hold.receiveBody(n); full != nil && (err == nil || err == io.EOF) {
 		err = full
 	}
@@ -84,6 +88,7 @@ func (b *body) discardRest(r *http.Request) bool {
 	// A caller that waits for 100 Continue sends nothing if it gets the answer instead.
 	waits := strings.EqualFold(r.Header.Get("Expect"), "100-continue") && b.pace.got == 0
 	switch {
+	// HTTP/2 can end one request and keep the connection.
 	case r.ProtoMajor != 1:
 		return true
 	case waits || r.ContentLength > maxDiscard:
@@ -99,6 +104,7 @@ func (b *body) discardRest(r *http.Request) bool {
 // paced reads a body within its time and does not count it in the hold.
 type paced struct{ *body }
 
+// Read implements io.Reader.
 func (p *paced) Read(b []byte) (int, error) {
 	_ = p.control.SetReadDeadline(p.pace.deadline())
 	n, err := p.ReadCloser.Read(b)

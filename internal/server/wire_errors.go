@@ -44,6 +44,7 @@ func errorDetail(e *api.Error) *ringlogv1.ErrorDetail {
 
 // connectError returns an error as Connect sends it, with all of it in a detail.
 func connectError(e *api.Error) *connect.Error {
+	// Callers of other languages see code and message; the rest is in the detail.
 	out := connect.NewError(e.Code.Connect(), errors.New(e.Message))
 	if detail, err := connect.NewErrorDetail(errorDetail(e)); err == nil {
 		out.AddDetail(detail)
@@ -54,8 +55,8 @@ func connectError(e *api.Error) *connect.Error {
 
 // apiError returns the error that connectError put into err on the other side; false where there is none.
 func apiError(err error) (*api.Error, bool) {
-	var remote *connect.Error
-	if !errors.As(err, &remote) {
+	remote, ok := errors.AsType[*connect.Error](err)
+	if !ok {
 		return nil, false
 	}
 	// Another server may add details of its own kinds.

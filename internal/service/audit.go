@@ -35,6 +35,7 @@ func (c cursorSubscribers) Subscriptions() (list []audit.Subscription) {
 // Evidence gathers what this node shows: who listens, and what is in its log from a
 // position on.
 func (rs *Reports) Evidence(ctx context.Context, from api.Position) (audit.Evidence, error) {
+	// Without a position the newest events are enough to show who is active.
 	if from.Kind == api.AtDefault {
 		from = api.Position{Kind: api.AtLast, Last: auditEvents}
 	}
@@ -45,6 +46,7 @@ func (rs *Reports) Evidence(ctx context.Context, from api.Position) (audit.Evide
 	}
 	first, _ := rs.Machine().Log().Bounds()
 	e := audit.Evidence{}
+	// A read of nothing leaves the scope empty.
 	if t.Next() <= t.End() {
 		e.Scope = audit.Scope{FirstOffset: max(t.Next(), first), LastOffset: t.End(), KeptFrom: first}
 	}
@@ -66,6 +68,7 @@ func (rs *Reports) Evidence(ctx context.Context, from api.Position) (audit.Evide
 
 // emitterCount counts events by type and source.
 type emitterCount struct {
+	// Events of types and sources beyond auditPairs count as uncounted.
 	pairs     map[emitted]uint64 // at most auditPairs
 	events    uint64
 	uncounted uint64

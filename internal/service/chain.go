@@ -43,6 +43,7 @@ func (rs *Reports) Chain(ctx context.Context, q ChainQuery) (stages.Chain, error
 	if len(events) == 0 {
 		return stages.Chain{}, noChain(q.ID, scope)
 	}
+	// The caller's deadlines replace those in the settings.
 	if len(q.Deadlines) == 0 {
 		q.Deadlines = rs.deadlines()
 	}
@@ -76,6 +77,7 @@ func linksOf(ctx context.Context, t *tail.Tail, scope *stages.Scope) ([]stages.E
 				Hash:        e.Hash().String(),
 			})
 		}
+		// The newest events are kept: they say how far the run has come.
 		if extra := len(events) - chainMost; extra > 0 {
 			// A copy does not keep the memory of what is left out.
 			scope.LeftOut += uint64(extra)

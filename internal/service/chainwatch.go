@@ -29,7 +29,8 @@ const (
 // the leader it records in the log which are overdue. One goroutine uses it; anybody may
 // read view.
 type chainWatch struct {
-	core  *core
+	core *core
+	// The settings may change while the watch runs: it then begins again.
 	texts []string      // the setting that watch goes by
 	watch *stages.Watch // nil where there are no deadlines
 	wants event.Filter  // the types that watch follows
@@ -41,6 +42,7 @@ type chainWatch struct {
 // newChainWatch returns a watch that begins with the deadlines of its first look. Until then its view is empty.
 func newChainWatch(c *core) *chainWatch {
 	w := &chainWatch{core: c}
+	// Readers never see nil.
 	w.view.Store(&api.OverdueRuns{List: []api.OverdueEdge{}, Deadlines: []string{}})
 	return w
 }
@@ -80,6 +82,7 @@ func (c *chainWatch) follow(ctx context.Context, now time.Time) error {
 		if err := c.readNew(ctx); err != nil {
 			return err
 		}
+		// What is still late with everything applied is reported.
 		late = c.watch.Overdue(now)
 		if err := c.reportOverdue(ctx, c.unreported(late)); err != nil {
 			return err
@@ -115,6 +118,7 @@ func (c *chainWatch) applySettings(now time.Time) error {
 		c.texts = nil
 		return err
 	}
+	// Runs beyond watchedRuns are dropped, and counted.
 	c.watch = stages.NewWatch(event.Builtin().Flows(), d, watchedRuns)
 	c.wants = event.Filter{Types: c.watch.Types()}
 	return nil
@@ -136,6 +140,7 @@ func (c *chainWatch) readNew(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		// The watch joins events to runs by their correlation id.
 		for i := range found.Events {
 			e := &found.Events[i]
 			c.watch.See(e.CorrelationID, stages.Event{
@@ -147,6 +152,7 @@ func (c *chainWatch) readNew(ctx context.Context) error {
 				Hash:        e.Hash().String(),
 			})
 		}
+		// The next read begins after what was shown, also if this one fails later.
 		c.next = found.Next
 	}
 }
@@ -169,6 +175,7 @@ func (c *chainWatch) unreported(late []stages.Overdue) (list []stages.Overdue) {
 // is refused, and reported by a later pass.
 func (c *chainWatch) reportOverdue(ctx context.Context, list []stages.Overdue) error {
 	for _, o := range list {
+		// The edge is named by the event that it begins with, so that a run may be late at several.
 		command := frame.ChainOverdue{
 			CorrelationID: o.CorrelationID,
 			Flow:          o.Flow,
@@ -208,5 +215,6 @@ func (c *chainWatch) publishView(late []stages.Overdue, now time.Time) {
 			DeadlineSeconds: o.Deadline.Seconds(),
 		})
 	}
+	// Readers get the whole view at once.
 	c.view.Store(v)
 }

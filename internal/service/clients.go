@@ -26,6 +26,8 @@ const (
 
 // The words for how a subscription gets its events, and for its state. The first of each is the default.
 func clientModes() []string { return []string{"live", "durable", "direct", "group"} }
+
+// clientStates are those that a client may report; see clientModes.
 func clientStates() []string {
 	return []string{fsm.StateAttached, "connecting", "fenced", stateRefused, "closed"}
 }
@@ -36,6 +38,7 @@ const stateRefused = "refused"
 // Put registers what a client listens to. Without subscriptions it removes the client, and returns nil if there was
 // none.
 func (cl *Clients) Put(ctx context.Context, c frame.ClientPut) (*fsm.Client, error) {
+	// Fields that were left out get their defaults here.
 	if err := cl.checkClient(ctx, &c); err != nil {
 		return nil, err
 	}
@@ -55,6 +58,7 @@ func (cl *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 			return err
 		}
 	}
+	// The number of subscriptions is bounded before any is looked at.
 	if n := len(c.Subscriptions); n > frame.MaxClientSubscriptions {
 		return api.Refuse(api.TooLarge, "subscriptions",
 			fmt.Sprintf("%d subscriptions, the limit is %d", n, frame.MaxClientSubscriptions),
@@ -65,6 +69,7 @@ func (cl *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 	for i := range c.Subscriptions {
 		one := &c.Subscriptions[i]
 		err := cl.checkSubscription(ctx, one, limit)
+		// Two subscriptions of one name could not be distinguished in the status.
 		if err == nil && names[one.Name] {
 			err = api.Refuse(api.InvalidArgument, "name",
 				fmt.Sprintf("%q is given twice", one.Name),
@@ -100,6 +105,7 @@ func (cl *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubsc
 			return err
 		}
 	}
+	// Mode and state are of a few words, and have defaults.
 	if err := checkChoice("mode", &one.Mode, clientModes()); err != nil {
 		return err
 	}
@@ -109,6 +115,7 @@ func (cl *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubsc
 	if one.HandlerTimeout < 0 || one.HandlerTimeout > maxHandlerTimeout {
 		return api.BadValue("handler_timeout_seconds", fmt.Sprint(one.HandlerTimeout.Seconds()), "from 0 to a year")
 	}
+	// A filter has to match something, as far as this node's catalogue knows.
 	check := cl.checkFilter
 	if one.State == stateRefused { // perhaps for that: it is shown, and keeps no other from being so
 		check = func(_ context.Context, f event.Filter) error { return f.Validate() }
@@ -125,6 +132,7 @@ func checkChoice(field string, word *string, words []string) error {
 	if *word == "" {
 		*word = words[0]
 	}
+	// Anything else would be shown to people who cannot know what it means.
 	if !slices.Contains(words, *word) {
 		return api.BadValue(field, *word, strings.Join(words, ", "))
 	}
@@ -135,6 +143,7 @@ func checkChoice(field string, word *string, words []string) error {
 func Within(place string, err error) error {
 	// The error may be shared, so that a copy is changed.
 	e := *ToAPI(err)
+	// An error without a field is about the whole part.
 	e.Field = strings.TrimSuffix(place+"."+e.Field, ".")
 	return &e
 }
@@ -162,16 +171,18 @@ func SubscriptionOf(v *api.Subscription) (frame.ClientSubscription, error) {
 // ViewClient is a client as callers see it.
 func ViewClient(c *fsm.Client) api.Client {
 	v := api.Client{
-		ID:            c.ID,
-		Host:          c.Host,
-		PID:           c.PID,
-		Version:       c.Version,
-		TTL:           c.TTL.String(),
-		Registered:    c.Registered,
-		Seen:          c.Seen,
+		ID:         c.ID,
+		Host:       c.Host,
+		PID:        c.PID,
+		Version:    c.Version,
+		TTL:        c.TTL.String(),
+		Registered: c.Registered,
+		Seen:       c.Seen,
+		// The client is removed at this time, unless it registers again.
 		Expires:       c.Seen.Add(c.TTL),
 		Subscriptions: []api.Subscription{},
 	}
+	// Subscriptions stay in the order in which the client listed them.
 	for _, s := range c.Subscriptions {
 		v.Subscriptions = append(v.Subscriptions, api.Subscription{
 			Name:           s.Name,
@@ -230,6 +241,7 @@ func (cl *Clients) List(after string, limit int) api.ClientPage {
 	view := api.ClientPage{Clients: []api.Client{}, Total: api.ClientStats(cl.Machine().ClientStats())}
 	bytes := uint64(0)
 	_ = cl.eachClient(after, func(c *fsm.Client) error { // it fails with errEnough alone
+		// A page has at least one client, however large that is.
 		if len(view.Clients) == limit || bytes > clientsPageBytes {
 			view.Next = view.Clients[len(view.Clients)-1].ID
 			return errEnough

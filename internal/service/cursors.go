@@ -45,12 +45,14 @@ func (m *LagMeter) view(c fsm.Cursor) api.Cursor {
 		LagEvents:  l.Events,
 		LagSeconds: l.Wait.Seconds(),
 		LagAtLeast: l.atLeast,
-		Group:      m.cursors.GroupOf(&c),
+		// Nil for a cursor that is no group.
+		Group: m.cursors.GroupOf(&c),
 	}
 }
 
 // List returns the first cursors whose names follow after.
 func (cs *Cursors) List(after string, limit int) (page api.CursorPage) {
+	// Only the cursors of this page are measured.
 	var cursors []fsm.Cursor
 	cursors, page.Next, page.Total = cs.Machine().CursorsAfter(after, limit)
 	page.Cursors = cs.Views(cursors)
@@ -81,11 +83,13 @@ func (cs *Cursors) Get(name string) (api.Cursor, error) {
 
 // noCursor returns the error for a cursor that does not exist.
 func noCursor(name string) *api.Error {
+	// Names are often mistyped, so that the remedy lists them first.
 	return api.Refuse(api.NotFound, "cursor",
 		fmt.Sprintf("there is no cursor %q", name),
 		"list them: ringlog cursor ls; or create it: ringlog cursor create "+name)
 }
 
+// checkCursorName refuses what cannot be the name of a cursor, by the settings in force.
 func (c *core) checkCursorName(name string) error {
 	if name == "" {
 		return api.Refuse(api.InvalidArgument, "cursor", "a cursor without a name", "name it")
@@ -95,9 +99,12 @@ func (c *core) checkCursorName(name string) error {
 
 // CursorSpec is what a cursor is made with.
 type CursorSpec struct {
-	Name   string
-	From   api.Position // the default is the start
+	// Name identifies the cursor in the cluster; a group has one, too.
+	Name string
+	From api.Position // the default is the start
+	// Filter chooses the events, and may be changed later.
 	Filter event.Filter
+	// Policy bounds what an uncommitted cursor keeps from retention.
 	Policy frame.CursorPolicy
 }
 
@@ -125,6 +132,7 @@ func (cs *Cursors) Change(ctx context.Context, name string, f event.Filter, p fr
 	if err := cs.checkFilter(ctx, f); err != nil {
 		return api.Cursor{}, err
 	}
+	// Readers are fenced, as they would continue with the old filter.
 	return cs.propose(ctx, frame.CursorChange{Name: name, Filter: f, Policy: p})
 }
 
@@ -141,6 +149,7 @@ func (c *core) commandPosition(ctx context.Context, field string, p api.Position
 	if err := c.node.ReadBarrier(ctx); err != nil {
 		return frame.Position{}, err
 	}
+	// From here on the position is an offset, which all nodes apply alike.
 	next, err := resolvePosition(c.Machine(), p, api.AtStart)
 	if err != nil {
 		return frame.Position{}, err
@@ -156,6 +165,7 @@ func (c *core) commandPosition(ctx context.Context, field string, p api.Position
 
 // propose gets a command about a cursor decided, and returns the cursor as it is after it.
 func (cs *Cursors) propose(ctx context.Context, c frame.Command) (api.Cursor, error) {
+	// The state machine decides, and answers with the cursor after the command.
 	result, err := cs.proposeAndApply(ctx, c)
 	if err != nil {
 		return api.Cursor{}, err
@@ -176,6 +186,7 @@ func (cs *Cursors) Open(ctx context.Context, name, opener string) (api.Cursor, e
 	if err := checkName("opener", opener, frame.MaxCallerID); err != nil {
 		return api.Cursor{}, err
 	}
+	// The generation rises in the log, so that every node fences the reader before.
 	return cs.propose(ctx, frame.CursorOpen{Name: name, Opener: opener})
 }
 
@@ -185,6 +196,7 @@ func (cs *Cursors) Commit(ctx context.Context, name string, offset, generation u
 	if err := cs.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
+	// An offset that was committed before changes nothing, so that a retry is harmless.
 	return cs.propose(ctx, frame.CursorCommit{Name: name, Offset: offset, Generation: generation})
 }
 
@@ -200,6 +212,7 @@ func (cs *Cursors) Seek(ctx context.Context, name string, to api.Position, seeke
 	if err := checkName("seeker", seeker, frame.MaxCallerID); err != nil {
 		return api.Cursor{}, err
 	}
+	// The position is resolved once, so that a retry moves the cursor to the same place.
 	at, err := cs.commandPosition(ctx, "to", to)
 	if err != nil {
 		return api.Cursor{}, err
@@ -217,12 +230,15 @@ func (cs *Cursors) Delete(ctx context.Context, name string) (api.Cursor, error) 
 
 // ReadCursor says how to read the events after a cursor's commit.
 type ReadCursor struct {
-	Name       string
+	Name string
+	// Generation is what opening the cursor answered with. A newer one fences this read.
 	Generation uint64
 	From       uint64 // a resumed reader's next offset; 0 is after the commit
 	Limit      uint64
-	Follow     bool
-	Spans      bool
+	// Follow waits for more at the end of the log.
+	Follow bool
+	// Spans asks for events as they are stored, where there is no filter.
+	Spans bool
 }
 
 // OpenTail reads the events after a cursor's commit for as long as the generation holds it. A gap comes first where
@@ -254,6 +270,7 @@ func (cs *Cursors) OpenTail(ctx context.Context, r ReadCursor) (*tail.Tail, api.
 // the generation yet catches up first.
 func (cs *Cursors) heldCursor(ctx context.Context, r ReadCursor) (fsm.Cursor, error) {
 	c, ok := cs.Machine().Cursor(r.Name)
+	// The cursor may have been opened on another node a moment ago.
 	if !ok || c.Generation < r.Generation {
 		if err := cs.node.ReadBarrier(ctx); err != nil {
 			return fsm.Cursor{}, err
@@ -270,10 +287,12 @@ func (cs *Cursors) checkGeneration(r ReadCursor) error {
 	switch {
 	case !ok:
 		return noCursor(r.Name)
+	// The caller made up the number, or the cursor was removed and made again.
 	case newest < r.Generation:
 		return &api.Error{Code: api.InvalidArgument, Field: "generation", Offset: newest,
 			Message: fmt.Sprintf("generation %d of cursor %q does not exist, the newest is %d", r.Generation, r.Name, newest),
 			Remedy:  "send the generation that opening the cursor answered with"}
+	// Another reader has opened the cursor since.
 	case newest > r.Generation:
 		return &api.Error{Code: api.Fenced, Field: "generation", Offset: newest,
 			Message: fmt.Sprintf("generation %d of cursor %q is over, %d holds it", r.Generation, r.Name, newest),

@@ -11,6 +11,18 @@
 //   - A command that was acknowledged is in this node's own state when the call returns, if the node
 //     catches up within a second: whoever asks the same node next finds it done.
 //
+// The parts of a Service, by subject, each in the file of its name:
+//
+//	Log       publish, read, follow, wait, trim, register types, what deduplication did
+//	Cursors   durable cursors: make, open, commit, seek, read, and why an event was not delivered
+//	Groups    groups whose members share a cursor; package engine delivers
+//	Letters   dead letters: list, redrive, purge, import
+//	Clients   who has registered to listen to what
+//	Settings  the cluster's settings
+//	Reports   what is computed from the log: audit, chains, history
+//
+// All share a core: the node, the way to propose a command, and checks that several of them need.
+//
 // It also has two duties of the node that leads: it finds which lagging cursors have nothing to get
 // (scan.go), and reports runs that are overdue (chainwatch.go).
 //

@@ -20,32 +20,44 @@ type rowError struct {
 	err error
 }
 
+// Error implements error. A caller gets the row as part of the field instead.
 func (e *rowError) Error() string { return fmt.Sprintf("server: event %d: %v", e.row, e.err) }
 func (e *rowError) Unwrap() error { return e.err }
 
 // ErrStopping ends streams when the server closes.
 var ErrStopping = errors.New("server: stopping")
 
+// An error is translated by the first of these that fits:
+//
+//	*rowError       what it wraps, with the row in front of the field
+//	*api.Error      as it is
+//	*fsm.Refusal    by its code
+//	*event.Error    by its reason
+//	log, fsm        trimmed, past the tail, no such hash or letter
+//	nodeErrors      by errors.Is, the more specific first
+//	memberErrors    refused changes of members
+//	contexts        Timeout
+//	anything else   Internal, which is a fault of this node and logged
+
 // ToAPI returns any error of the packages below in the form that callers get.
 func ToAPI(err error) *api.Error {
 	// The error of one event names the event's place in the request.
-	var row *rowError
-	if errors.As(err, &row) {
+	if row, ok := errors.AsType[*rowError](err); ok {
 		e := *ToAPI(row.err)
 		e.Field = strings.TrimSuffix(fmt.Sprintf("events[%d].%s", row.row, e.Field), ".")
 		return &e
 	}
 	// An error in the API's form stays as it is. An internal one does not where it hides that the outcome is unknown.
-	var own *api.Error
-	if errors.As(err, &own) && (own.Code != api.Internal || !errors.Is(err, raftnode.ErrOutcomeUnknown)) {
+	own, ok := errors.AsType[*api.Error](err)
+	hidesOutcome := ok && own.Code == api.Internal && errors.Is(err, raftnode.ErrOutcomeUnknown)
+	if ok && !hidesOutcome {
 		return own
 	}
-	var refusal *fsm.Refusal
-	if errors.As(err, &refusal) {
+	// What the state machine refused, and what package event found wrong in the input.
+	if refusal, ok := errors.AsType[*fsm.Refusal](err); ok {
 		return fromRefusal(refusal)
 	}
-	var input *event.Error
-	if errors.As(err, &input) {
+	if input, ok := errors.AsType[*event.Error](err); ok {
 		return fromInput(input)
 	}
 	return fromBelow(err)
@@ -53,19 +65,22 @@ func ToAPI(err error) *api.Error {
 
 // fromBelow translates what the log and the state machine do not have; fromNode does the rest.
 func fromBelow(err error) *api.Error {
-	var trimmed *log.TrimmedError
-	var ahead *log.PastTailError
-	// Each of these errors names offsets or ids that the answer shows.
-	switch {
-	case errors.As(err, &trimmed):
-		return &api.Error{Code: api.Trimmed, Field: "offset", Offset: trimmed.First,
+	// The first two name the offsets that the answer shows.
+	if trimmed, ok := errors.AsType[*log.TrimmedError](err); ok {
+		return &api.Error{
+			Code:    api.Trimmed,
+			Field:   "offset",
+			Offset:  trimmed.First,
 			Message: fmt.Sprintf("offset %d is trimmed; the first kept is %d", trimmed.Offset, trimmed.First),
-			Remedy:  "read from start, or from the first offset that is kept"}
-	case errors.As(err, &ahead):
-		return api.BeyondTail(
-			"offset", ahead.Offset, ahead.Tail,
-			"ask for an offset up to the tail, or again when more was appended",
-		)
+			Remedy:  "read from start, or from the first offset that is kept",
+		}
+	}
+	if ahead, ok := errors.AsType[*log.PastTailError](err); ok {
+		return api.BeyondTail("offset", ahead.Offset, ahead.Tail,
+			"ask for an offset up to the tail, or again when more was appended")
+	}
+	// The others are sentinels.
+	switch {
 	case errors.Is(err, fsm.ErrUnknownHash):
 		return api.Refuse(api.NotFound, "hash",
 			"no event that is kept has that content hash",
@@ -98,6 +113,7 @@ var nodeErrors = []nodeError{
 		"repeat it with the same producer and sequence, or the same dedup_id, within their window",
 	},
 	{
+		// Nothing was proposed: a retry is safe.
 		raftnode.ErrNoQuorum, api.NoQuorum, "too few voters can be reached to decide anything",
 		"bring voters back; a retry is safe",
 	},
@@ -111,11 +127,13 @@ var nodeErrors = []nodeError{
 		"retry later, with fewer at the same time or larger batches",
 	},
 	{
+		// Only appends are refused, so that what frees space still works.
 		raftnode.ErrDiskFull, api.DiskFull, "the disk is nearly full: appends are refused",
 		"free space, or trim the log: ringlog compact; commits and trims still work",
 	},
 	{raftnode.ErrTooLarge, api.TooLarge, "the request is too large", "send fewer events in one request"},
 	{
+		// The node serves nobody until its folder is replaced.
 		raftnode.ErrDiverged, api.Unavailable,
 		"this node's state differs from the majority's, it serves nobody",
 		"ask another node; remove this one, empty its data folder and let it join again",
@@ -159,6 +177,7 @@ var memberErrors = []struct {
 	code                  api.Code
 	reason, field, remedy string
 }{
+	// Who the node is.
 	{raftnode.ErrUnknownMember, api.NotFound, "", "id", "list them: ringlog cluster members"},
 	{
 		raftnode.ErrForeignFolder, api.Conflict, api.ReasonForeignFolder, "cluster_id",
@@ -200,8 +219,9 @@ func fromMembership(err error) *api.Error {
 			Message: known.is.Error(),
 			Remedy:  known.remedy,
 		}
+		// Of these two the error itself names the voters.
 		if known.is == raftnode.ErrBreaksQuorum || known.is == raftnode.ErrNotVoter {
-			e.Message = err.Error() // which names the voters
+			e.Message = err.Error()
 		}
 		return e
 	}
@@ -269,6 +289,7 @@ func inputCode(reason string) (code api.Code, remedy string) {
 		return api.InvalidJSON, "send both halves of the pair, or the character itself"
 	case event.ReasonNotANumber:
 		return api.InvalidJSON, "send null or a string"
+	// The JSON is sound, and not what the event needs.
 	case event.ReasonInvalidPayload:
 		return api.InvalidArgument, `send an object: {"value": …}`
 	case event.ReasonTooLarge:

@@ -14,6 +14,7 @@ import (
 
 // ExplainDelivery says what became of the event at an offset for a cursor.
 func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint64) (api.Delivery, error) {
+	// The error for a cursor that does not exist is the usual one.
 	if _, err := cs.Get(name); err != nil {
 		return api.Delivery{}, err
 	}
@@ -25,7 +26,7 @@ func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint
 	// The answer is filled in step by step; each step needs the one before.
 	v := delivery{api.Delivery{Cursor: name, Offset: offset, Committed: c.Committed, Generation: c.Generation}}
 	e, err := cs.Machine().Log().Get(offset)
-	if trimmed := (*log.TrimmedError)(nil); errors.As(err, &trimmed) {
+	if _, trimmed := errors.AsType[*log.TrimmedError](err); trimmed {
 		v.Trimmed = true
 	} else if err != nil {
 		return v.Delivery, err
@@ -43,7 +44,8 @@ func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint
 	return v.Delivery, nil
 }
 
-// delivery is an answer that is being worked out.
+// delivery is an answer that is being worked out: the event first, then its dead letter, then what the filter says of
+// it. The fate follows from all of them.
 type delivery struct{ api.Delivery }
 
 // showEvent adds the event and what deduplication did with it.
@@ -86,6 +88,7 @@ func (v *delivery) findLetter(ctx context.Context, m *fsm.Machine, redrive uint6
 			return l.ID == 0
 		})
 	}
+	// A letter of another cursor says nothing about this one.
 	if err == nil && l.ID != 0 && l.Cursor == v.Cursor {
 		v.Letter = &api.DeadDelivery{
 			ID:       l.ID,
@@ -124,6 +127,7 @@ func rejectingParts(f event.Filter, e *event.Event, cursor string, c *event.Cata
 		{"keys", e.Key, f.Keys, event.Filter{Keys: f.Keys}},
 		{"correlation_ids", e.CorrelationID, f.CorrelationIDs, event.Filter{CorrelationIDs: f.CorrelationIDs}},
 	} {
+		// A part that the filter leaves open matches everything.
 		if m := one.alone.Compile(c); !m.Match(e) {
 			parts = append(parts, api.FilterPart{Part: one.part, Wants: one.wants, Has: one.has})
 		}
@@ -145,6 +149,7 @@ func (v *delivery) setFate(c *fsm.Cursor) {
 func (v *delivery) fateOf(c *fsm.Cursor) (fate, reason string) {
 	// The wording is for people, and may change.
 	switch l := v.Letter; {
+	// First what its dead letter says: a copy of one, one that was redriven, one before which the cursor was moved.
 	case l != nil && l.Copy == v.Offset:
 		return api.FatePending, fmt.Sprintf(
 			"it is the copy of dead letter %d, appended again for this cursor, which has not committed it",
@@ -162,10 +167,12 @@ func (v *delivery) fateOf(c *fsm.Cursor) (fate, reason string) {
 		)
 	case l != nil:
 		return api.FateDead, fmt.Sprintf("it is dead letter %d", l.ID)
+	// Then the filter, and how far the cursor has come.
 	case len(v.FilteredBy) > 0:
 		return api.FateFiltered, "the cursor's filter does not let it through"
 	case c.Settled(v.Offset):
 		return v.fateOfPassed(c)
+	// A trimmed event is judged by what the cursor records.
 	case v.Trimmed && v.Offset <= c.Scanned:
 		return api.FateFiltered, fmt.Sprintf(
 			"the cursor's filter passes nothing up to %d; the event itself is trimmed", c.Scanned,
@@ -190,6 +197,7 @@ func (v *delivery) reasonOpen(g *fsm.Group) string {
 		return fmt.Sprintf("it will be redelivered: delivery %d failed: %s", retry.Deliveries, retry.Error)
 	case failed:
 		return fmt.Sprintf("it will be redelivered: it was released after %d deliveries that failed", retry.Deliveries)
+	// The leader has counted up to Reserved; what it delivered is not in the log.
 	case v.Offset <= g.Reserved:
 		return "it was perhaps handed to a member, which has not acknowledged it"
 	}
@@ -202,9 +210,11 @@ func (v *delivery) fateOfPassed(c *fsm.Cursor) (fate, reason string) {
 	switch seek := c.LastSeek; {
 	case v.Offset > c.Committed:
 		return api.FateCommitted, "the group has settled it, and not yet others before it"
+	// Only the last seek is known.
 	case seek != nil && seek.From < v.Offset && v.Offset <= seek.To:
 		v.Seek = (*api.Seek)(seek)
 		return api.FateSkipped, fmt.Sprintf("the cursor was moved over it, from %d to %d", seek.From, seek.To)
+	// A cursor that was never opened has had no reader.
 	case v.Offset <= c.Start || c.Generation == 0:
 		return api.FateBefore, "the cursor began after it: it was never handed to a reader"
 	case v.Trimmed:
@@ -215,6 +225,7 @@ func (v *delivery) fateOfPassed(c *fsm.Cursor) (fate, reason string) {
 
 // gapOver returns the cursor's gap where it covers the offset, else nil.
 func gapOver(c *fsm.Cursor, offset uint64) *log.Gap {
+	// A cursor records its last gap alone.
 	if c.Gap != nil && c.Gap.From <= offset && offset <= c.Gap.To {
 		return c.Gap
 	}

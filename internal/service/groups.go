@@ -35,6 +35,7 @@ func (gs *Groups) Exchange(ctx context.Context, r engine.Request) (engine.Answer
 	if err := gs.checkExchange(&r); err != nil {
 		return engine.Answer{}, err
 	}
+	// The engine refuses where this node does not lead.
 	return gs.engine.Exchange(ctx, r)
 }
 
@@ -69,6 +70,7 @@ func (cs *Cursors) countFromState(v *api.GroupInfo, name string) {
 	if !there {
 		return
 	}
+	// Only what failed is recorded one by one.
 	v.Redelivering = uint64(len(c.Group.Retries))
 	v.Pending = c.Group.Open - min(c.Group.Open, v.Redelivering)
 }
@@ -76,6 +78,7 @@ func (cs *Cursors) countFromState(v *api.GroupInfo, name string) {
 // GroupSpec is what a group is made with.
 type GroupSpec struct {
 	CursorSpec
+	// Group says how the group delivers; zero fields take the cluster's settings.
 	Group frame.GroupPolicy
 }
 
@@ -92,6 +95,7 @@ func (gs *Groups) Create(ctx context.Context, c GroupSpec) (api.Cursor, error) {
 	if err != nil {
 		return api.Cursor{}, err
 	}
+	// A group is a cursor with a policy of its own for deliveries.
 	return gs.cursors.propose(ctx, frame.GroupCreate{
 		Name:   c.Name,
 		Start:  at,
@@ -115,6 +119,7 @@ func (gs *Groups) Get(name string) (api.Cursor, error) {
 
 // List lists the groups, by name.
 func (gs *Groups) List() []api.Cursor {
+	// One meter bounds what is read of the log for all groups.
 	list, m := []api.Cursor{}, gs.cursors.Lags()
 	for _, c := range gs.Machine().Cursors() {
 		if c.Group != nil {
@@ -148,6 +153,7 @@ func (gs *Groups) Sessions(name string) ([]api.GroupMember, error) {
 	// The coordinator is locked while it is inspected, so that the list is of one moment.
 	gs.engine.Inspect(name, func(c *group.Coordinator) {
 		for _, m := range c.Sessions(time.Now()) {
+			// Counts are those of the session, which ends when the member leaves or falls silent.
 			list = append(list, api.GroupMember{
 				Member:    m.Name,
 				Session:   m.Session,
@@ -175,6 +181,7 @@ func (gs *Groups) checkExchange(r *engine.Request) error {
 	if r.Member == "" {
 		return api.Missing("member", "the member's name, one for each process")
 	}
+	// Names of members are bounded as those of cursors are: they become part of the state.
 	if err := checkName("member", r.Member, limit); err != nil {
 		return err
 	}

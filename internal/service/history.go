@@ -13,6 +13,7 @@ import (
 
 // storyTypes are the types of the events that the cluster emits about itself.
 func storyTypes() []string {
+	// Patterns cover types that later builds add.
 	return []string{"LEADER_*", "QUORUM_*", "VOTER_*", "SPLIT_BRAIN_*", string(event.CatchupAtRisk)}
 }
 
@@ -47,16 +48,19 @@ func chapterOf(e *event.Event) api.Chapter {
 		Term:       e.Term,
 		Payload:    json.RawMessage(e.Payload),
 	}
+	// All types of the story share one struct: fields that a payload lacks stay zero.
 	var p storyPayload
 	if json.Unmarshal(e.Payload, &p) != nil {
 		return c // of a newer build: shown as it is
 	}
 	// The payloads name their subject differently.
+	// A leader that was lost is named where there is no new one.
 	for _, name := range []string{p.Leader, p.OldLeader, p.Voter, p.Member} {
 		if c.Subject == "" {
 			c.Subject = name
 		}
 	}
+	// An event about an earlier term is appended in a later one.
 	if p.Term != 0 {
 		c.Term = p.Term
 	}
@@ -70,6 +74,7 @@ func chapterOf(e *event.Event) api.Chapter {
 	if e.Type == event.QuorumRestored && !p.Ended.IsZero() {
 		c.At = p.Ended
 	}
+	// Each type has some of the three; the longest counts.
 	c.GapSeconds = float64(max(p.Leaderless, p.Outage, p.AtRisk)) / 1000
 	return c
 }
@@ -81,6 +86,7 @@ func (rs *Reports) History(ctx context.Context, from api.Position, limit int) ([
 	if err != nil {
 		return nil, err
 	}
+	// JSON shows an empty history as [].
 	chapters := []api.Chapter{}
 	for {
 		found, err := t.Read(ctx)

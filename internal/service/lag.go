@@ -72,6 +72,7 @@ func (m *LagMeter) Of(c *fsm.Cursor) (l lag) {
 	// With a filter, events are counted for as long as the meter may read blocks.
 	if m.left > 0 {
 		matcher := c.Filter.Compile(m.catalogue)
+		// The count stops at the meter's bound; an unread rest counts in full below.
 		if n, err := m.cursors.Machine().Log().CountFor(c.Name, from, &matcher, min(m.left, lagBlocks)); err == nil {
 			m.left -= n.Blocks
 			next = n.Next
@@ -93,9 +94,10 @@ func (m *LagMeter) Of(c *fsm.Cursor) (l lag) {
 	return l
 }
 
-// ageOf is how long ago an offset was appended. Replicated time stands still while nothing
-// is, so it is no measure.
+// ageOf is how long ago an offset was appended. Replicated time does not advance while nothing
+// is appended, so it is no measure.
 func (m *LagMeter) ageOf(offset uint64) time.Duration {
+	// The append time is that of the block.
 	columns, err := m.cursors.Machine().Log().Columns(offset)
 	if err != nil {
 		return 0

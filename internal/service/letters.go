@@ -72,6 +72,7 @@ func (ls *Letters) DeadLetter(
 	if err != nil {
 		return api.DeadLettered{}, err
 	}
+	// Letter and cursor are written by one command.
 	result, err := ls.proposeAndApply(ctx, command)
 	if err != nil {
 		return api.DeadLettered{}, err
@@ -89,6 +90,7 @@ func (ls *Letters) DeadLetter(
 // CompleteLetter adds the copy of the event to a dead letter and bounds its texts.
 func (ls *Letters) CompleteLetter(ctx context.Context, l frame.DeadLetter) (frame.DeadLetter, error) {
 	l.Handler, l.Error = truncateText(l.Handler, maxHandlerText), truncateText(l.Error, MaxErrorText)
+	// The letter keeps the event, so that it outlives a trim.
 	copied, err := ls.copyFor(ctx, l.Cursor, l.Offset)
 	l.Event = copied
 	return l, err
@@ -109,7 +111,7 @@ func (ls *Letters) copyFor(ctx context.Context, cursor string, offset uint64) ([
 	}
 	// The copy comes from the log, where the event still is.
 	e, err := ls.Machine().Log().Get(offset)
-	if trimmed := (*log.TrimmedError)(nil); errors.As(err, &trimmed) {
+	if _, trimmed := errors.AsType[*log.TrimmedError](err); trimmed {
 		// An earlier dead letter of the same offset has the copy; without one, the event is lost.
 		letter, missing := ls.Machine().LetterAt(cursor, offset)
 		if missing != nil {
@@ -117,7 +119,7 @@ func (ls *Letters) copyFor(ctx context.Context, cursor string, offset uint64) ([
 		}
 		_, e, err = ls.Machine().Letter(letter.ID)
 	}
-	if ahead := (*log.PastTailError)(nil); errors.As(err, &ahead) {
+	if _, ahead := errors.AsType[*log.PastTailError](err); ahead {
 		// There is nothing to copy: the state machine refuses the letter, and says why.
 		return nil, nil
 	}
@@ -143,6 +145,7 @@ func checkSelection(sel *api.LetterSelection) error {
 		return api.Refuse(api.InvalidArgument, "ids", "ids beside other conditions", "send one or the other")
 	case sel.All && chosen:
 		return api.Refuse(api.InvalidArgument, "all", "all beside conditions", "send one or the other")
+	// No condition is no selection, so that an empty body purges nothing.
 	case len(sel.IDs) == 0 && !chosen && !sel.All:
 		return api.Refuse(api.InvalidArgument, "ids",
 			"nothing says which dead letters",
@@ -155,6 +158,7 @@ func checkSelection(sel *api.LetterSelection) error {
 
 // LetterMatcher holds the conditions of a selection.
 type LetterMatcher struct {
+	// Conditions that are left out are nil, empty or zero.
 	types  *event.Matcher // nil is every type
 	cursor *string
 	text   string
@@ -181,6 +185,7 @@ func (ls *Letters) Matcher(typ string, cursor *string, text, state string) (Lett
 
 // match reports whether a letter meets all of the conditions.
 func (m *LetterMatcher) match(l *fsm.LetterView) bool {
+	// Each condition that is left out matches every letter.
 	return (m.types == nil || m.types.MatchType(string(l.Type))) && (m.cursor == nil || *m.cursor == l.Cursor) &&
 		strings.Contains(l.Error, m.text) && (m.state == "" || m.state == l.State) &&
 		(m.before.IsZero() || !l.Dead.After(m.before))
@@ -188,6 +193,7 @@ func (m *LetterMatcher) match(l *fsm.LetterView) bool {
 
 // chosen are the ids of a selection.
 type chosen struct {
+	// The ids rise, unless the caller named them in another order.
 	ids   []uint64
 	more  bool // beyond max_events
 	older time.Duration
@@ -272,6 +278,7 @@ func (ls *Letters) proposeInBatches(
 func addDone(a *api.LettersDone, r *fsm.LettersResult) {
 	a.Done += r.Done
 	a.Skipped += r.Skipped
+	// Ids that several entries could not handle add up.
 	a.Missing = append(a.Missing, r.Missing...)
 	a.NoCursor = append(a.NoCursor, r.NoCursor...)
 }
@@ -344,6 +351,7 @@ func (ls *Letters) Purge(ctx context.Context, sel *api.LetterSelection) (api.Let
 // Get returns one letter and its event.
 func (ls *Letters) Get(id uint64) (api.Letter, event.Event, error) {
 	l, e, err := ls.Machine().Letter(id)
+	// Whether the letter ever existed is in the error.
 	if errors.Is(err, fsm.ErrNoLetter) {
 		err = ls.noLetter(id)
 	}
@@ -356,6 +364,7 @@ func (ls *Letters) List(
 ) (page api.LetterPage, err error) {
 	page.Letters = []api.Letter{}
 	err = ls.Machine().EachLetter(ctx, after, func(l fsm.LetterView) bool {
+		// Letters that do not match do not count for the page.
 		if !m.match(&l) {
 			return true
 		}
@@ -422,6 +431,7 @@ func (ls *Letters) Errors(ctx context.Context, m LetterMatcher) ([]*api.LetterEr
 		addLetter(g, &l)
 		return true
 	})
+	// The most frequent error is usually the one to look at first.
 	slices.SortStableFunc(list, func(a, b *api.LetterErrors) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Error, b.Error))
 	})

@@ -33,6 +33,7 @@ func (ls *Letters) Import(
 		}
 		letters = append(letters, letter)
 	}
+	// A dry run has checked every row as the import would.
 	if dryRun {
 		answer.Imported = len(letters)
 		return answer, nil
@@ -53,6 +54,7 @@ func (ls *Letters) Import(
 // addImported counts what one command imported.
 func addImported(a *api.LettersImported, r *fsm.LettersResult) {
 	a.Imported += r.Done
+	// A row that was imported before is skipped by its origin.
 	a.Known += r.Skipped
 	// The first entry has the first new letter.
 	if a.First == 0 {
@@ -85,6 +87,7 @@ func importedLetter(r *api.LetterRow, source string, policy *event.Policy) (l fr
 		h.Write(part)
 	}
 	copy(l.Origin[:], h.Sum(nil))
+	// Where the row came from is all that remains of it, beside its event.
 	l.From = truncateText(fmt.Sprintf("%s row %s", source, bytes.Trim(r.ID, `"`)), maxHandlerText)
 	l.Error, l.Attempts, l.Event = truncateText(r.Error, MaxErrorText), r.RetryCount, frame.EncodeCopy(&e)
 	return l, nil
@@ -102,6 +105,7 @@ func rowTime(raw json.RawMessage) (time.Time, error) {
 	}
 	// A number counts seconds since 1970, up to the year 2242: beyond that it counts something else.
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(seconds) < 1<<33 {
+		// A fraction of a second is kept.
 		whole, part := math.Modf(seconds)
 		return time.Unix(int64(whole), int64(part*1e9)).UTC(), nil
 	}

@@ -24,6 +24,7 @@ func (l *Log) Event(ctx context.Context, offset uint64, linearizable bool, minOf
 			return event.Event{}, err
 		}
 	}
+	// Offset 0 asks for no wait.
 	if err := waitFor(ctx, l.Machine().Log(), minOffset); err != nil {
 		return event.Event{}, err
 	}
@@ -40,6 +41,7 @@ func (l *Log) Event(ctx context.Context, offset uint64, linearizable bool, minOf
 
 // Register adds event types to the catalogue of every node and returns their names.
 func (l *Log) Register(ctx context.Context, definitions []byte, dryRun bool) ([]event.Type, error) {
+	// What is malformed is refused before anything is compared with the catalogue.
 	defs, err := event.ParseDefinitions(definitions)
 	if err != nil {
 		return nil, err
@@ -99,6 +101,7 @@ func (l *Log) trimOf(c api.Compaction) (frame.Trim, error) {
 	// Each condition that is given counts, so that two of them are noticed.
 	first, last := l.Machine().Log().Bounds()
 	trim := frame.Trim{Force: c.Force}
+	// At most one of the following may be given.
 	given := 0
 	if c.Before != nil {
 		given++
@@ -122,6 +125,7 @@ func (l *Log) trimOf(c api.Compaction) (frame.Trim, error) {
 		if err != nil {
 			return trim, err
 		}
+		// The first event that is young enough is the first one to keep.
 		trim.Before, err = l.Machine().Log().OffsetAt(time.Now().Add(-age))
 		if err != nil {
 			return trim, err
@@ -144,6 +148,7 @@ func (l *Log) ExplainOffset(ctx context.Context, offset uint64) (api.Explanation
 	if offset == 0 {
 		return api.Explanation{}, api.BadValue("offset", "0", "an offset from 1, or a content hash")
 	}
+	// The state machine keeps a receipt of each suppressed event for a while.
 	x, err := l.Machine().Explain(ctx, offset)
 	return explanationOf(x), err
 }

@@ -45,6 +45,14 @@ type RowWarnings struct {
 	List []event.Warning // shared by rows with the same warnings
 }
 
+// A publish becomes a batch in one of three ways:
+//
+//	events, decoded       each is normalized, hashed and added to a new batch
+//	a packet, first pass  its rows are checked in parallel; if the gate changes none, its body goes into the log as it is
+//	a packet, second pass if the gate changes one, all rows are normalized and encoded again
+//
+// In each way the gate sees every event, so that what a client packed is checked like what it sent as JSON.
+
 // Publish checks, normalises and hashes the events and appends all of them or none.
 // It changes req.events, and policy is what they were decoded with.
 func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequest) (Published, error) {
@@ -67,6 +75,7 @@ func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 	if err == nil && result.Replayed && result.First != 0 {
 		result.Time = l.storedTime(ctx, result.First, result.Time)
 	}
+	// Hashes and warnings are of this call's events, also where the result is an earlier one's.
 	answer.Result = result
 	return answer, err
 }
@@ -75,6 +84,7 @@ func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 // returns fallback for one that is trimmed.
 func (l *Log) storedTime(ctx context.Context, offset uint64, fallback time.Time) time.Time {
 	stored := l.Machine().Log()
+	// A retry may reach a node that has not applied the first request yet.
 	if _, err := waitLog(ctx, stored, offset); err != nil {
 		return fallback
 	}
@@ -122,6 +132,7 @@ func checkPublish(limits event.Limits, req *PublishRequest) error {
 		return api.Refuse(api.InvalidArgument, "events", "no event was sent", "send at least one")
 	case req.Rows() > limits.RequestEvents:
 		return CheckCount(limits, req.Rows())
+	// Producer and sequence go together: without either there is nothing to recognize a retry by.
 	case req.Producer == "" && req.Sequence != 0:
 		return api.Refuse(api.InvalidArgument, "producer", "a sequence without a producer", "send both, or neither")
 	case req.Producer != "" && req.Sequence == 0:
@@ -137,6 +148,7 @@ func CheckCount(limits event.Limits, events int) error {
 	if events <= limits.RequestEvents {
 		return nil
 	}
+	// The limit is a setting, so that the remedy names it.
 	return api.Refuse(api.TooLarge, "events",
 		fmt.Sprintf("%d events, the limit for a request is %d", events, limits.RequestEvents),
 		"send several requests, or raise limits.request_events")
@@ -160,10 +172,12 @@ func (r *PublishRequest) makeBatch(policy *event.Policy) (Published, *frame.Batc
 		if err := r.Reserve(int64(frame.RawSize(r.Packet.Body)) + int64(r.Packet.Rows)*rowWeight); err != nil {
 			return Published{}, nil, err
 		}
+		// The memory is reserved, so that the packet may be decompressed.
 		return r.batchOfPacket(policy)
 	}
 	answer, batch, gate := Published{Hashes: make([]event.Hash, len(r.Events))}, &frame.Batch{}, policy.Gate()
 	defer gate.Close()
+	// One gate serves all events of the request, and reuses its memory.
 	for i := range r.Events {
 		hash, err := r.normalize(gate, i, &r.Events[i], &answer.Warnings)
 		if err != nil {
@@ -179,6 +193,7 @@ func (r *PublishRequest) makeBatch(policy *event.Policy) (Published, *frame.Batc
 func (r *PublishRequest) normalize(
 	gate *event.Gate, row int, e *event.Event, found *[]RowWarnings,
 ) (event.Hash, error) {
+	// The event is changed in place into the form in which it is stored.
 	hash, warnings, err := gate.Normalize(e)
 	if err != nil {
 		return hash, r.errorOfRow(row, err)
@@ -207,6 +222,7 @@ func (r *PublishRequest) batchOfPacket(policy *event.Policy) (Published, *frame.
 		answer, batch = Published{}, &frame.Batch{}
 		gate := policy.Gate()
 		defer gate.Close()
+		// What only the cluster may set is cleared, whatever the client packed.
 		err = opened.Each(func(row int, e *event.Event) error {
 			e.Original, e.Foreign = "", false
 			hash, err := r.normalize(gate, row, e, &answer.Warnings)
@@ -222,12 +238,14 @@ func (r *PublishRequest) batchOfPacket(policy *event.Policy) (Published, *frame.
 
 // packetPart is the result of admitting some of a packet's rows.
 type packetPart struct {
+	// batch and warnings are of the rows up to err, if there is one.
 	batch    *frame.Batch
 	warnings []RowWarnings
 	err      error
 	panicked any // what normalizePart panicked with in its goroutine
 }
 
+// Bounds of working on a packet with several goroutines.
 const (
 	partRows  = 24 // rows that are worth a goroutine of their own
 	mostParts = 4  // as each reads through the rows before its own
@@ -249,6 +267,7 @@ func (r *PublishRequest) normalizeParts(policy *event.Policy, opened *frame.Open
 			parts[i+1] = r.normalizePart(policy, opened, begins(i+1), begins(i+2))
 		})
 	}
+	// This goroutine works as well, on the first part.
 	parts[0] = r.normalizePart(policy, opened, 0, begins(1))
 	others.Wait()
 	whole := parts[0]
@@ -280,6 +299,7 @@ func (r *PublishRequest) normalizePart(policy *event.Policy, opened *frame.Opene
 		if err == nil && !e.SameForm(&sent) {
 			err = errOtherForm
 		}
+		// Keep takes the row over as it is encoded.
 		part.batch.Keep(e, hash)
 		return err
 	})
@@ -292,6 +312,7 @@ func (r *PublishRequest) openPacket(limits event.Limits) (*frame.Opened, error) 
 	if r.Packet.Rows == 1 { // its own limit follows, in canonical form
 		limit = min(max(limit, 2*limits.EventBytes), frame.MaxBlockBytes)
 	}
+	// Open checks the form of the body, and that it is no larger than it says.
 	opened, err := r.Packet.Open(limit)
 	if errors.Is(err, frame.ErrTooLarge) {
 		return nil, api.RequestTooLarge(limit)
@@ -301,6 +322,7 @@ func (r *PublishRequest) openPacket(limits event.Limits) (*frame.Opened, error) 
 
 // packetError names what is wrong with a packet's bytes; other errors stay.
 func packetError(err error) error {
+	// Both mean that the bytes are no packet of a version that this node knows.
 	if errors.Is(err, frame.ErrCorrupt) || errors.Is(err, frame.ErrUnsupported) {
 		return api.Refuse(api.InvalidArgument, "packet", err.Error(), "send what frame.Pack makes, or send events")
 	}

@@ -20,6 +20,17 @@ const (
 	scanReads   = 16               // of the log, in one look
 )
 
+// A scan for a cursor reads on from where the last one ended:
+//
+//	committed              passed                  find.to             tail
+//	    |---------------------|-----------------------|------------------|
+//	     nothing open, as the   nothing open, as this    not read yet
+//	     log records it         node has found
+//
+// It ends at the first event that is open, at the tail, or once its share of reads is used up. What it found is
+// recorded in the log once it is final, so that the cursor's lag, its stall and what it keeps from a trim count from
+// there on every node.
+
 // cursorScanner is the leader's duty to find, for cursors that seem to lag, whether anything
 // they would get is there, and to put that into the log. Without it a cursor with a filter
 // would lag, hold events back and be reported as stalled because of what it never gets. One
@@ -33,12 +44,14 @@ type cursorScanner struct {
 // cursorFind is what was found so far for a cursor, as it was then: nothing is open between
 // what it had passed and to, and match says that the event after to is.
 type cursorFind struct {
+	// created, generation and seeks are the cursor's when it was scanned: if one has changed, the find does not hold.
 	created           time.Time
 	generation, seeks uint64
 	to                uint64
 	match             bool
 }
 
+// newCursorScanner returns a scanner that has found nothing yet.
 func newCursorScanner(c *core) *cursorScanner {
 	return &cursorScanner{core: c, known: map[string]cursorFind{}}
 }
@@ -86,6 +99,7 @@ func (c *cursorScanner) scanDue(ctx context.Context, now time.Time) error {
 		}
 		cur := &list[i]
 		c.after = cur.Name
+		// How long the cursor has had something to look at.
 		waits, err := c.openFor(cur, now)
 		if err != nil {
 			return err
@@ -104,6 +118,7 @@ func (c *cursorScanner) scanDue(ctx context.Context, now time.Time) error {
 		isNew := find.to > passed || (find.match && !cur.Filter.Empty())
 		isComplete := find.match || find.to >= last
 		if isNew && isComplete {
+			// The state machine refuses a find for a cursor that has changed since.
 			found = append(found, frame.CursorScan{
 				Name:       cur.Name,
 				Created:    cur.Created.UnixNano(),
@@ -152,6 +167,7 @@ func (c *cursorScanner) scanCursor(cur *fsm.Cursor, reads *int) (cursorFind, err
 	m := c.core.Machine()
 	l := m.Log()
 	matcher := cur.Filter.Compile(m.Catalogue())
+	// Each round reads once, and moves find.to forward.
 	for _, last := l.Bounds(); !find.match && find.to < last && *reads > 0; *reads-- {
 		chunk, err := l.ReadFor(cur.Name, find.to+1, &matcher, 1)
 		if err != nil {
@@ -174,6 +190,7 @@ func (c *cursorScanner) scanCursor(cur *fsm.Cursor, reads *int) (cursorFind, err
 			}
 		}
 	}
+	// The find is kept also where it is not final: the next scan resumes there.
 	c.known[cur.Name] = find
 	return find, nil
 }

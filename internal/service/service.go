@@ -28,6 +28,7 @@ type Node interface {
 	Machine() *fsm.Machine
 	// ReadBarrier returns once the local state has all that was acknowledged before the call.
 	ReadBarrier(ctx context.Context) error
+	// Status is what the node sees of the cluster now.
 	Status() raftnode.Status
 	// LeadingTerm is the term in which the node leads and takes requests; 0 where it does not lead. The
 	// state then has all that was committed before that term.
@@ -40,6 +41,7 @@ type Node interface {
 // project's own types. It is safe for concurrent use.
 type Service struct {
 	*core
+	// Each part is one subject; none is ever nil.
 	Log      *Log
 	Cursors  *Cursors
 	Groups   *Groups
@@ -54,6 +56,7 @@ type Service struct {
 
 // core is what the operations of all subjects need: the node, and the ways to propose, check and read.
 type core struct {
+	// Everything here is read-only after New.
 	node      Node
 	logger    hclog.Logger
 	heartbeat time.Duration // a read that finds nothing returns once in each
@@ -140,6 +143,7 @@ func (c *core) checkFilter(ctx context.Context, f event.Filter) error {
 	if err := f.Validate(); err != nil || c.unknownCategory(f) == nil {
 		return err
 	}
+	// The category may have been registered a moment ago on another node.
 	if err := c.node.ReadBarrier(ctx); err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ type Settings struct{ *core }
 
 // List returns all settings in force, by key.
 func (st *Settings) List() (list []api.Setting) {
+	// The shapes have the same fields.
 	for _, one := range st.Machine().ListSettings() {
 		list = append(list, api.Setting(one))
 	}
@@ -62,6 +63,7 @@ func checkSetting(key, value string) error {
 // deadlines returns those of the settings, or none where this build cannot parse them.
 func (c *core) deadlines() stages.Deadlines {
 	d, err := stages.ParseDeadlines(event.Builtin(), c.Machine().Settings().ChainDeadlines)
+	// A newer build may have flows that this one lacks.
 	if err != nil {
 		return nil
 	}

@@ -28,6 +28,7 @@ func (cl *Clients) Subscriptions() (api.SubscriptionStatus, map[string]map[strin
 		if len(status.ByClient) == statusClients || listed+len(c.Subscriptions) > statusSubscriptions {
 			return errEnough
 		}
+		// Bounded by both numbers, so that the status has a bounded size.
 		listed += len(c.Subscriptions)
 		one := api.ClientStatus{
 			Host:          c.Host,
@@ -49,6 +50,7 @@ func (cl *Clients) Subscriptions() (api.SubscriptionStatus, map[string]map[strin
 				limits[sub.Name] = sub.HandlerTimeout.Seconds()
 			}
 		}
+		// Ids are unique, so that each client has its own entry.
 		status.ByClient[c.ID] = one
 		if len(limits) > 0 {
 			timeouts[c.ID] = limits

@@ -16,10 +16,14 @@ import (
 
 // TailRequest says what to read.
 type TailRequest struct {
-	From         api.Position
-	Filter       event.Filter
-	Limit        uint64 // events; 0 is no limit
-	Follow       bool
+	// From is where to begin. The default is the start; for a read that follows, the end.
+	From api.Position
+	// Filter chooses the events; the zero filter passes all.
+	Filter event.Filter
+	Limit  uint64 // events; 0 is no limit
+	// Follow waits for more at the end of the log, until the caller leaves.
+	Follow bool
+	// Linearizable waits until this node has all that was acknowledged before the call.
 	Linearizable bool
 	MinOffset    uint64 // wait until the node has it; 0 is none
 	Redriven     bool   // also read events that were redriven for one cursor, whichever it is
@@ -70,6 +74,7 @@ func (l *Log) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
 
 // newTail returns a tail from next on.
 func (c *core) newTail(r TailRequest, next uint64) *tail.Tail {
+	// The tail follows the catalogue as it changes, and ends when the node diverges.
 	return tail.New(c.Machine(), tail.Options{
 		Filter:    r.Filter,
 		Next:      next,
@@ -86,6 +91,7 @@ const waitForTail = 10 * time.Second
 
 // waitFor returns when the log has reached min_offset; past the time for it the error names the tail.
 func waitFor(ctx context.Context, l *log.Log, offset uint64) error {
+	// Offset 0 is there at once.
 	late, err := waitLog(ctx, l, offset)
 	if late {
 		_, last := l.Bounds()
@@ -98,6 +104,7 @@ func waitFor(ctx context.Context, l *log.Log, offset uint64) error {
 
 // waitForNext returns when next follows the tail, or is there.
 func waitForNext(ctx context.Context, l *log.Log, next uint64) error {
+	// The event before next makes it the next one.
 	late, err := waitLog(ctx, l, next-1)
 	if late {
 		_, last := l.Bounds()
@@ -108,6 +115,7 @@ func waitForNext(ctx context.Context, l *log.Log, next uint64) error {
 
 // waitLog waits until the log has reached offset; late says that its time was up.
 func waitLog(ctx context.Context, l *log.Log, offset uint64) (late bool, err error) {
+	// The caller's own time may end earlier, which counts as late, too.
 	ctx, cancel := context.WithTimeout(ctx, waitForTail)
 	defer cancel()
 	err = l.Wait(ctx, offset)
@@ -119,6 +127,7 @@ var ErrStreamTime = errors.New("server: the stream's time is up")
 
 // resolvePosition returns the offset of the next event at p, or at fallback where p is the default.
 func resolvePosition(m *fsm.Machine, p api.Position, fallback api.PositionKind) (uint64, error) {
+	// An age counts back from this node's clock.
 	p.Kind = cmp.Or(p.Kind, fallback)
 	return p.Resolve(m.Log(), time.Now())
 }

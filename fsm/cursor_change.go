@@ -21,6 +21,7 @@ func (a *cursorApplier) changeCursor(c frame.CursorChange) Result {
 	case sameFilter(cur.Filter, c.Filter) && cur.Policy == c.Policy:
 		return Result{Cursor: a.s.view(cur)}
 	}
+	// There has to be room for the new filter.
 	before := cursorBytes(cur.Name, cur.Filter)
 	if refused := a.refuseFilter(cur.Name, c.Filter, before); refused != nil {
 		return *refused

@@ -51,6 +51,7 @@ func dumpPair(w io.Writer, key, value []byte) error {
 		// These keys hold a name.
 		line["key"] = fmt.Sprintf("%c%q", key[0], key[1:])
 	}
+	// Most values are JSON or text.
 	if utf8.Valid(value) {
 		line["value"] = string(value)
 	} else {

@@ -13,8 +13,10 @@ type object struct {
 	err error
 }
 
+// newObject begins an object in a buffer of that many bytes.
 func newObject(room int) *object { return &object{b: append(make([]byte, 0, room), '{')} }
 
+// end returns the object, and the first error of a field.
 func (o *object) end() ([]byte, error) { return append(o.b, '}'), o.err }
 
 // name begins a field; its name needs no escapes.
@@ -25,18 +27,22 @@ func (o *object) name(name string) {
 	o.b = append(append(append(o.b, '"'), name...), '"', ':')
 }
 
+// uint writes a number. The methods below write one field each.
 func (o *object) uint(name string, v uint64) {
 	o.name(name)
 	o.b = strconv.AppendUint(o.b, v, 10)
 }
 
+// int writes a number that may be negative.
 func (o *object) int(name string, v int64) {
 	o.name(name)
 	o.b = strconv.AppendInt(o.b, v, 10)
 }
 
+// string writes a text, by encoding/json where it has characters to escape.
 func (o *object) string(name, v string) {
 	for i := range len(v) {
+		// What encoding/json escapes, and all that is not ASCII, which it checks.
 		if c := v[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
 			o.value(name, v) // escaped
 			return
@@ -73,12 +79,14 @@ func (o *object) object(name string, fields func()) {
 	o.b = append(o.b, '}')
 }
 
+// keep remembers the first error.
 func (o *object) keep(err error) {
 	if o.err == nil {
 		o.err = err
 	}
 }
 
+// encode writes a meta as encoding/json would: TestEncodedAsJSON compares them.
 func (m *meta) encode() ([]byte, error) {
 	o := newObject(768)
 	// The order and the names are those of the tags of meta.
@@ -158,6 +166,7 @@ func (m *meta) encode() ([]byte, error) {
 	return o.end()
 }
 
+// encode writes a producer as encoding/json would.
 func (p *producer) encode() ([]byte, error) {
 	o := newObject(128)
 	// The order and the names are those of the tags of producer.

@@ -15,6 +15,7 @@ import (
 // no key.
 func doneKey(group string) []byte { return key(prefixGroupDone, group) }
 
+// retryKey is the group's name, a zero byte, which no name has, and the offset.
 func retryKey(group string, offset uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(key(prefixGroupRetry, group), 0), offset)
 }

@@ -23,7 +23,7 @@ const (
 // LetterView is a letter as readers see it.
 type LetterView struct {
 	Letter
-	State string `json:"state"`
+	State string `json:"state"`          // LetterDead or LetterRedriven
 	Copy  uint64 `json:"copy,omitempty"` // of one redriven: where its event is now
 }
 
@@ -40,8 +40,12 @@ type LetterStats struct {
 // letterStats counts the letters of s. The caller holds mu.
 func (v *views) letterStats(s *state) LetterStats {
 	t := s.meta.Letters
-	stats := LetterStats{Count: t.Count, Redriven: s.letters.countUnderWay(), Bytes: t.Bytes,
-		MaxBytes: s.settings.LettersBytes}
+	stats := LetterStats{
+		Count:    t.Count,
+		Redriven: s.letters.countUnderWay(),
+		Bytes:    t.Bytes,
+		MaxBytes: s.settings.LettersBytes,
+	}
 	if t.Next > 0 {
 		stats.Ever = t.Next - 1
 	}
@@ -101,6 +105,7 @@ func (r letterReader) Letter(id uint64) (l LetterView, e event.Event, err error)
 		if value == nil {
 			return ErrNoLetter
 		}
+		// The letter, whether it is under way, and its event.
 		read, err := readLetter(value)
 		if err != nil {
 			return err
@@ -136,6 +141,7 @@ func (r letterReader) LetterAt(cursor string, offset uint64) (l LetterView, err 
 		if value == nil {
 			return ErrNoLetter
 		}
+		// The index has the id alone.
 		id = binary.BigEndian.Uint64(value)
 		return nil
 	})

@@ -22,11 +22,13 @@ func (a *memberApplier) hello(c frame.Hello) Result {
 		for _, m := range c.Members {
 			a.recordMember(m)
 		}
-		a.raiseFeatureLevel() // of all: the first one alone may know more than the others
+		// Of all of them at once: the first one alone may know more than the others.
+		a.raiseFeatureLevel()
 	}
 	return Result{}
 }
 
+// putMember records a node, or what has changed of it.
 func (a *memberApplier) putMember(c frame.MemberPut) Result {
 	if c.Member.ID == "" {
 		return refuse(Invalid, "id", "a member without an id", "give it one: --id")
@@ -45,6 +47,7 @@ func (a *memberApplier) recordMember(m frame.Member) {
 	a.tx.setJSON(key(prefixMember, m.ID), m)
 }
 
+// removeMember forgets a node. The cluster's level may rise by that.
 func (a *memberApplier) removeMember(c frame.MemberRemove) Result {
 	if _, known := a.s.members[c.ID]; !known {
 		return refuse(NotFound, "id", fmt.Sprintf("there is no member %q", c.ID), "list them: ringlog cluster members")
@@ -77,6 +80,7 @@ func (a *memberApplier) raiseFeatureLevel() {
 
 // stepClock moves replicated time forward, never back.
 func (a *memberApplier) stepClock(c frame.ClockStep) Result {
+	// A step that comes late would move the time back.
 	if to := c.To.UnixNano(); to > a.now {
 		a.s.meta.LastStep = &ClockStep{Index: a.index, From: a.time(), To: c.To.UTC(), Agreed: c.Agreed}
 		if a.knowsHealth() && a.s.meta.Leadership.Term == a.term {
@@ -94,7 +98,7 @@ func (a *memberApplier) stepBeforeHello() {
 	greets := false
 	for _, c := range a.frame.Commands {
 		if _, hello := c.(frame.Hello); hello {
-			greets = a.knowsHealth()
+			greets = a.knowsHealth() // members of an older level keep the order
 		} else if step, ok := c.(frame.ClockStep); ok && greets {
 			a.stepClock(step)
 		}
@@ -133,6 +137,7 @@ func (a *applier) register(c frame.Register) Result {
 	return Result{}
 }
 
+// loadType reads a registered type. Its name is in the value.
 func (s *state) loadType(_ string, value []byte) error {
 	defs, err := event.ParseDefinitions(value)
 	if err == nil {

@@ -35,6 +35,7 @@ type reportedOverdue struct {
 	Until time.Time `json:"until"`
 }
 
+// loadOverdue reads the value under an edge's key.
 func (s *state) loadOverdue(key string, value []byte) error {
 	var reported reportedOverdue
 	err := json.Unmarshal(value, &reported)
@@ -48,6 +49,7 @@ func (a *clientApplier) chainOverdue(c frame.ChainOverdue) Result {
 	k := overdueKey(c.Flow, c.CorrelationID, c.FromOffset, c.Missing)
 	_, reported := a.s.overdue[k]
 	switch waiting := a.time().Sub(c.Since); {
+	// The sum has overflowed, or there is no run.
 	case c.CorrelationID == "" || c.Deadline <= 0 || until.Before(c.Since):
 		return refuse(Invalid, "deadline", fmt.Sprintf("a run %q with a deadline of %s", c.CorrelationID, c.Deadline),
 			"name the run, and a time above 0")
@@ -87,6 +89,7 @@ func (a *clientApplier) chainOverdue(c frame.ChainOverdue) Result {
 
 // forgetOverdue removes the edges that it is too late to report.
 func (a *clientApplier) forgetOverdue() {
+	// The digest depends on the order of the deletions.
 	for _, k := range slices.Sorted(maps.Keys(a.s.overdue)) {
 		if a.s.overdue[k] <= a.now {
 			delete(a.s.overdue, k)

@@ -11,11 +11,12 @@ import (
 )
 
 // tx is the batch of one entry. Whatever is written to it goes into the digest, so
-// that the digest chains every state change.
+// that the digest chains every state change. It cannot be read: a part of the decision that needs
+// what the entry has changed remembers it.
 type tx struct {
 	batch *pebble.Batch
-	sum   hash.Hash
-	err   error
+	sum   hash.Hash // over the digest before, the entry's place, and what was written
+	err   error     // the first one; the entry must not be stored then
 }
 
 // newTx begins the batch of an entry. Its digest begins with the one before, which chains them.
@@ -70,11 +71,13 @@ func (t *tx) DeleteRange(from, to []byte) {
 	t.note('r', from, to)
 }
 
+// Delete deletes a key, stored or not.
 func (t *tx) Delete(key []byte) {
 	t.keep(t.batch.Delete(key, nil))
 	t.note('d', key, nil)
 }
 
+// setJSON stores a value as JSON.
 func (t *tx) setJSON(key []byte, v any) {
 	t.setEncoded(key, func() ([]byte, error) { return json.Marshal(v) })
 }
@@ -90,6 +93,7 @@ func (t *tx) setEncoded(key []byte, encode func() ([]byte, error)) {
 // summed up to then, and returns the error that stuck.
 func (t *tx) finish(m *meta) error {
 	t.sum.Sum(m.Digest[:0])
+	// The digest is not part of itself: neither its ring nor the meta record goes into the sum.
 	ring := binary.BigEndian.AppendUint16([]byte{prefixDigest}, uint16(m.Applied%digestsKept))
 	t.keep(t.batch.Set(ring, append(binary.BigEndian.AppendUint64(nil, m.Applied), m.Digest[:]...), nil))
 	value, err := m.encode()

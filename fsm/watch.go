@@ -9,7 +9,7 @@ import (
 // one of these cursors. Entries that touch other cursors cost it nothing.
 type CursorWatch struct {
 	watches *cursorWatches
-	names   []string
+	names   []string      // of the cursors, each once
 	moved   chan struct{} // holds an element since the last receive after which one moved
 }
 
@@ -21,7 +21,7 @@ func (w *CursorWatch) Close() { w.watches.remove(w) }
 
 // cursorWatches are the watches under way, by cursor.
 type cursorWatches struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // taken after a machine's own lock
 	byName map[string][]*CursorWatch
 }
 
@@ -41,9 +41,11 @@ func (m *Machine) WatchCursors(names []string) *CursorWatch {
 	return w
 }
 
+// remove ends a watch.
 func (ws *cursorWatches) remove(w *CursorWatch) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+	// Others may watch the same cursors.
 	for _, name := range w.names {
 		left := slices.DeleteFunc(ws.byName[name], func(other *CursorWatch) bool { return other == w })
 		// Names must not pile up: cursors come and go.
@@ -76,6 +78,7 @@ func (ws *cursorWatches) notifyAll() {
 	}
 }
 
+// wake fills the channels of watches. It never blocks.
 func wake(list []*CursorWatch) {
 	for _, w := range list {
 		select {

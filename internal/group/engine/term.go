@@ -73,39 +73,32 @@ func (g *groupTerm) sleep(d time.Duration) {
 }
 
 // readEvents returns the events of deliveries, whose offsets rise; those that were trimmed in
-// the meantime are left out.
+// the meantime are left out. Whether the filter passes them by now does not count.
 func (g *groupTerm) readEvents(list []group.Delivery) (events []event.Event, counts []uint64, err error) {
+	if len(list) == 0 {
+		return nil, nil, nil
+	}
 	l := g.host.Machine().Log()
-	events, counts = make([]event.Event, 0, len(list)), make([]uint64, 0, len(list))
-	for len(list) > 0 {
-		// One read covers deliveries that are close together, so that at least each second event of it
-		// is one of them. The filter may have changed since: it does not count.
-		from, span := list[0].Offset, uint64(1)
-		for i := 1; i < len(list) && list[i].Offset-from < 2*uint64(i+1); i++ {
-			span = list[i].Offset - from + 1
+	// Everything that was delivered is in the log, unless a restore has replaced it.
+	if _, last := l.Bounds(); list[len(list)-1].Offset > last {
+		return nil, nil, api.BeyondTail("offset", list[len(list)-1].Offset, last, "join again: session 0, with holding")
+	}
+	offsets := make([]uint64, len(list))
+	for i := range list {
+		offsets[i] = list[i].Offset
+	}
+	events, err = l.Pick(offsets)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Events and deliveries rise alike, so that the delivery of an event is the next with its offset.
+	counts = make([]uint64, len(events))
+	at := 0
+	for i := range events {
+		for list[at].Offset < events[i].Offset {
+			at++
 		}
-		chunk, err := l.ReadFor(g.name, from, &event.Matcher{}, int(span))
-		if err != nil {
-			return nil, nil, err
-		}
-		// Deliveries and events rise alike: take the events that were delivered.
-		for i := range chunk.Events {
-			e := &chunk.Events[i]
-			for len(list) > 0 && list[0].Offset < e.Offset {
-				list = list[1:]
-			}
-			if len(list) > 0 && list[0].Offset == e.Offset {
-				events, counts = append(events, *e), append(counts, list[0].Count)
-				list = list[1:]
-			}
-		}
-		// Everything that was delivered is in the log: a read that gets no further is past its end.
-		if chunk.Next <= from {
-			return nil, nil, api.BeyondTail("offset", from, from-1, "join again: session 0, with holding")
-		}
-		for len(list) > 0 && list[0].Offset < chunk.Next {
-			list = list[1:] // not in the log any more
-		}
+		counts[i] = list[at].Count
 	}
 	return events, counts, nil
 }

@@ -74,7 +74,7 @@ func (r *rejoining) begin(e Request) <-chan reply {
 
 // What a member loses in its session is not reported to a call of the session before it that
 // is still under way: nobody may wait for that one's answer any more.
-func TestWhatIsRevokedIsToldToTheSessionThatLasts(t *testing.T) {
+func TestWhatIsRevokedIsReportedToTheSessionThatLasts(t *testing.T) {
 	r := newRejoining(t)
 	before := r.begin(Request{Session: r.session, Acks: []frame.Range{r.only(0)}})
 	<-r.leader.asked
@@ -92,7 +92,7 @@ func TestWhatIsRevokedIsToldToTheSessionThatLasts(t *testing.T) {
 	})
 	r.leader.fate <- nil
 	if got := <-before; !fenced(got.err) {
-		t.Errorf("the session before was told %+v, %v", got.Answer, got.err)
+		t.Errorf("the earlier session got %+v, %v", got.Answer, got.err)
 	}
 	<-r.leader.asked
 	r.leader.fate <- nil
@@ -174,9 +174,9 @@ func TestADeadLetterWhoseLeaderGoesMayBeInTheLog(t *testing.T) {
 	t.Parallel()
 	for _, fate := range []error{raftnode.ErrNotLeader, raftnode.ErrOutcomeUnknown} {
 		r := newRejoining(t)
-		r.leader.bury = make(chan frame.GroupDead)
+		r.leader.deaths = make(chan frame.GroupDead)
 		nacked := r.begin(Request{Session: r.session, Nacks: []group.Nack{{Offset: r.offsets[0], Dead: true}}})
-		<-r.leader.bury
+		<-r.leader.deaths
 		r.leader.fate <- fate
 		if got := <-nacked; !errors.Is(got.err, raftnode.ErrOutcomeUnknown) {
 			t.Errorf("%v: %+v, %v", fate, got.Answer, got.err)

@@ -97,7 +97,8 @@ func (a *applier) decideFrame() error {
 		return err
 	}
 
-	// Store the clients' block first: its offsets were given out by the commands.
+	// Store the clients' block first: its offsets were given out by the commands. Redrives append blocks of
+	// their own after it.
 	a.storeBlock()
 	if err := a.redriveAll(); err != nil {
 		return err
@@ -145,6 +146,7 @@ func (a *applier) decideCommands() error {
 		if r.Refusal != nil {
 			a.s.meta.Counters.Refused++
 		}
+		// The time is read after the decision: a ClockStep moves it.
 		r.Index, r.Time = a.index, time.Unix(0, a.now).UTC()
 		a.answers = append(a.answers, r)
 	}
@@ -225,7 +227,8 @@ func (a *publishApplier) storeBlock() {
 		}
 		a.appendBlock(a.frame.Block, suppressed, live, a.keyed)
 	}
-	a.accepted = nil // the tail counts them as stored from here on
+	// They are stored: tail counts them by meta.Last from here on.
+	a.accepted = nil
 	a.storeReceipts()
 }
 

@@ -58,6 +58,7 @@ func newClients() clients {
 
 // put adds a client, or replaces the one of the same id.
 func (l *clients) put(c *Client) {
+	// What it replaces no longer counts.
 	if old := l.byID[c.ID]; old != nil {
 		l.bytes -= old.Bytes
 	}

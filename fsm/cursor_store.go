@@ -35,7 +35,8 @@ import (
 // Before form 1 all of this was stored under 'c', which is still read.
 const placeForm = 1
 
-// cursorFacts is what is stored of what a cursor is.
+// cursorFacts is what is stored of what a cursor is: what a commit does not change. Its fields are those of
+// Cursor.
 type cursorFacts struct {
 	Filter   event.Filter       `json:"filter"`
 	Policy   frame.CursorPolicy `json:"policy"`
@@ -199,6 +200,7 @@ type place struct {
 
 // placeCursor moves a cursor to a place and keeps its rank. The caller stores it.
 func (a *cursorApplier) placeCursor(c *Cursor, at place) {
+	// The rank has to be known before the place changes.
 	before := c.passedRank()
 	// Whoever watches the cursor is woken at the end of the entry.
 	if c.Committed != at.committed {

@@ -9,8 +9,8 @@ import (
 // object writes a JSON object field by field, byte for byte as encoding/json does. What is stored with
 // every entry is written so: reflection took a sixth of what applying a small entry costs.
 type object struct {
-	b   []byte
-	err error
+	b   []byte // what is written so far, without the closing brace
+	err error  // the first one; what follows is written nevertheless
 }
 
 // newObject begins an object in a buffer of that many bytes.
@@ -21,6 +21,7 @@ func (o *object) end() ([]byte, error) { return append(o.b, '}'), o.err }
 
 // name begins a field; its name needs no escapes.
 func (o *object) name(name string) {
+	// It is the first field only right after the opening brace.
 	if o.b[len(o.b)-1] != '{' {
 		o.b = append(o.b, ',')
 	}
@@ -65,6 +66,7 @@ func (o *object) text(name string, v encoding.TextAppender) {
 
 // value writes anything.
 func (o *object) value(name string, v any) {
+	// Without a value the object is not JSON; end returns the error then.
 	o.name(name)
 	b, err := json.Marshal(v)
 	o.keep(err)
@@ -106,6 +108,7 @@ func (m *meta) encode() ([]byte, error) {
 	o.uint("feature_level", uint64(m.FeatureLevel))
 	o.object("leadership", func() {
 		l := &m.Leadership
+		// The last two are left out while they are zero.
 		o.uint("term", l.Term)
 		o.string("leader", l.Leader)
 		o.text("since", l.Since)
@@ -174,6 +177,7 @@ func (p *producer) encode() ([]byte, error) {
 	o.uint("last", p.Last)
 	o.int("used", p.Used)
 	o.uint("touch", p.Touch)
+	// Most producers have small results alone.
 	if p.Large != 0 {
 		o.uint("large", p.Large)
 	}

@@ -24,8 +24,8 @@ type Explanation struct {
 	Kind       string // content, dedup_id or off
 	Source     string
 	AppendedAt time.Time
-	Suppressed uint64 // how often the same event was sent again
-	First      time.Time
+	Suppressed uint64    // how often the same event was sent again
+	First      time.Time // of these times
 	Last       time.Time
 	Sources    []SourceCount  // of the suppressed, by name
 	InWindow   bool           // the same would be suppressed now
@@ -43,6 +43,7 @@ type SourceCount struct {
 // Explain returns what deduplication did with the event at offset. Errors are a
 // *log.TrimmedError, a *log.PastTailError, or one of reading.
 func (v *views) Explain(ctx context.Context, offset uint64) (Explanation, error) {
+	// The event as it is stored, and the key columns by which it was decided.
 	e, err := v.log.Get(offset)
 	if err != nil {
 		return Explanation{}, err
@@ -127,7 +128,8 @@ func (v *views) ExplainHash(ctx context.Context, h event.Hash) (Explanation, err
 	return x, err
 }
 
-// offsetsOf goes through the key columns of everything retained.
+// offsetsOf returns the offsets of the retained events with that content hash. It goes through the key columns of
+// everything retained, and reads the events that these leave possible.
 func (v *views) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error) {
 	first, last := v.log.Bounds()
 	var offsets []uint64

@@ -166,6 +166,7 @@ func truncate(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}
+	// A character that begins before the limit and ends after it is left out.
 	for limit > 0 && !utf8.RuneStart(text[limit]) {
 		limit--
 	}
@@ -219,12 +220,14 @@ func (a *groupApplier) deadInGroup(c frame.GroupDead) (Result, error) {
 
 // moveGroup moves a group to an offset and forgets what it knew of events.
 func (a *groupApplier) moveGroup(cur *Cursor, to uint64) {
+	// Under another generation nothing counts that a leader still reports of the events before.
 	a.forgetGroup(cur)
 	cur.Group.Reserved, cur.Group.Open, cur.Generation = to, 0, a.cursors.nextGroupGeneration()
 }
 
 // forgetGroup removes what is stored beside a group's cursor.
 func (a *groupApplier) forgetGroup(cur *Cursor) {
+	// Its place is in that of the cursor, which the caller stores or deletes.
 	if len(cur.Group.Done) > 0 {
 		a.saveDone(cur.Name, nil)
 	}

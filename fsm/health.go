@@ -9,7 +9,8 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// desiredVote is whether a member should have a vote, and the reason that was given when this was decided.
+// desiredVote is whether a member should have a vote, and the reason that was given when this was decided. The
+// leader changes Raft's configuration accordingly.
 type desiredVote struct {
 	Wanted bool   `json:"wanted"`
 	Reason string `json:"reason"`
@@ -47,6 +48,7 @@ func (a *memberApplier) configureVoters() []event.Event {
 	voters := voterIDs(a.s.membership.Members)
 
 	// Why a vote changed: as somebody asked for, because the member is gone, or not known.
+	// A member may be in the configuration without a vote.
 	present := map[string]bool{}
 	for _, m := range a.s.membership.Members {
 		present[m.ID] = true

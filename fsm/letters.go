@@ -20,6 +20,9 @@ import (
 //
 // A letter is dead, or under way: appended again, and not committed yet. It is
 // removed once it is committed, or purged.
+//
+// Its age begins when it died last. A redrive does not end it: a letter that is made dead again, because its
+// copy is not delivered any more, is as old as before.
 type Letter struct {
 	ID            uint64     `json:"id"` // dense, from 1
 	Cursor        string     `json:"cursor,omitempty"`
@@ -28,12 +31,13 @@ type Letter struct {
 	Key           string     `json:"key,omitempty"`
 	Source        string     `json:"source,omitempty"`
 	CorrelationID string     `json:"correlation_id,omitempty"`
-	Handler       string     `json:"handler,omitempty"`
-	Error         string     `json:"error,omitempty"`
-	Attempts      uint64     `json:"attempts"` // of all its deliveries
-	FirstFailed   time.Time  `json:"first_failed,omitzero"`
-	LastFailed    time.Time  `json:"last_failed,omitzero"`
-	Dead          time.Time  `json:"dead_lettered_at"`
+	// What the handler has reported: its name, the last error, and the deliveries that failed.
+	Handler     string    `json:"handler,omitempty"`
+	Error       string    `json:"error,omitempty"`
+	Attempts    uint64    `json:"attempts"` // of all its deliveries
+	FirstFailed time.Time `json:"first_failed,omitzero"`
+	LastFailed  time.Time `json:"last_failed,omitzero"`
+	Dead        time.Time `json:"dead_lettered_at"`
 	// Stepped is how far clock steps had moved replicated time by then. A letter's age
 	// does not count what they left out.
 	Stepped  time.Duration `json:"stepped_ns,omitzero"`
@@ -97,7 +101,7 @@ type underWay struct {
 type letters struct {
 	underWay map[string][]underWay      // by cursor, rising offsets
 	copies   *ranking[uint64, struct{}] // the same, by offset and cursor
-	ages     letterAges
+	ages     letterAges                 // not known once a letter has changed
 }
 
 // letterAges are when the age of the oldest of the dead letters began, and of the oldest

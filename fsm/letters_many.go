@@ -37,6 +37,7 @@ func (a *letterApplier) requestRedrive(c frame.Redrive) Result {
 
 // redriveAll does the redrives of this entry and fills their answers in. The clients' block is stored.
 func (a *letterApplier) redriveAll() error {
+	// In the order of the commands: a letter that one redrive has taken is under way for the next.
 	for _, r := range a.redrives {
 		result, err := a.redriveLetters(r.Redrive)
 		if err != nil {
@@ -157,6 +158,7 @@ func (a *letterApplier) appendRedriven(b *redrivenBlock) {
 
 // moveLetter gives a letter to another cursor, for which its event was not dead-lettered anywhere.
 func (a *letterApplier) moveLetter(l *Letter, cursor string) {
+	// The cursor before does not find it any more, and the name counts for its size.
 	if l.Offset != 0 {
 		a.setIndex(atKey(l.Cursor, l.Offset), 0)
 	}
@@ -252,6 +254,7 @@ func (a *letterApplier) importLetters(c frame.LetterImport) (Result, error) {
 		}
 		size += importedLetter(in).size(in.Event)
 	}
+	// Letters that are known already count here as well: their number is bounded.
 	if full := a.refuseSize(size, 0); full != nil {
 		return *full, nil
 	}
@@ -293,6 +296,7 @@ func importedLetter(in frame.ImportedLetter) *Letter {
 
 // ageLetters purges letters that are too old and reports those that have been dead for long.
 func (a *letterApplier) ageLetters() error {
+	// Most entries end here, or after a look at ages that are known.
 	t, set := &a.s.meta.Letters, &a.s.settings
 	if t.Count == 0 || (set.LettersAge == 0 && set.LettersStale == 0) {
 		return nil

@@ -74,7 +74,8 @@ func (v *views) lettersDue(s *state, earlier func(at int64, after time.Duration)
 		return
 	}
 
-	// Ages leave clock steps out; deadlines are in replicated time, which has them.
+	// Ages leave clock steps out; deadlines are in replicated time, which has them. Where more are due than
+	// one entry purges, the deadline is now.
 	if ages.oldest != 0 {
 		earlier(max(ages.oldest+s.meta.Stepped, s.meta.Time-int64(set.LettersAge)), set.LettersAge)
 	}
@@ -161,6 +162,7 @@ const letterPage = 64
 // returns false. Nothing waits for yield; a letter that changes meanwhile is shown as it
 // was or as it is.
 func (r letterReader) EachLetter(ctx context.Context, after uint64, yield func(LetterView) bool) error {
+	// Each page is of one moment; between pages letters may change.
 	for {
 		page, err := r.letterPage(after)
 		if err != nil {
@@ -205,7 +207,8 @@ func (r letterReader) letterPage(after uint64) (page []LetterView, err error) {
 	return page, err
 }
 
-// viewLetter looks for the copy of a letter that is under way: it is the newest of its lineage.
+// viewLetter returns a letter as readers see it, from the database alone. It looks for the copy of one that is
+// under way: it is the newest of its lineage.
 func viewLetter(r pebble.Reader, l *Letter) (LetterView, error) {
 	v := LetterView{Letter: *l, State: LetterDead}
 	if l.Redrives == 0 || len(l.Lineage) == 0 {

@@ -196,7 +196,8 @@ func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
 	return Outcome{Index: index, Time: time.Unix(0, a.now).UTC(), Results: a.answers, Diverged: diverged}, nil
 }
 
-// begin returns what decides the entry at index. The caller closes its batch.
+// begin returns what decides the entry at index. The caller closes its batch. The replicated time is that of the
+// entry before until decideFrame has read the entry's own.
 func (m *Machine) begin(index, term uint64) *applier {
 	meta := &m.s.meta
 	a := newApplier(applying{

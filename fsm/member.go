@@ -43,6 +43,7 @@ func (a *memberApplier) recordMember(m frame.Member) {
 	if m.ID == "" {
 		return
 	}
+	// Readers see it once the entry is stored: publish copies the members then.
 	a.s.members[m.ID], a.s.rosterPublished = m, false
 	a.tx.setJSON(key(prefixMember, m.ID), m)
 }
@@ -117,6 +118,7 @@ func (a *applier) register(c frame.Register) Result {
 		return refuse(Invalid, "definitions", err.Error(),
 			"send a JSON array in the form of ringlog catalogue ls -o json")
 	}
+	// A type that is registered again takes no further place.
 	added := map[event.Type]bool{}
 	for _, d := range defs {
 		if _, known := a.s.types[d.Name]; !known {

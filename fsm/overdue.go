@@ -21,7 +21,8 @@ const maxOverdue = 10_000
 // is remembered for that long, so that it is reported once, whoever leads.
 func OverdueHorizon(deadline time.Duration) time.Duration { return 2*deadline + time.Hour }
 
-// overdueKey names an edge of a run.
+// overdueKey names an edge of a run: the offset of its cause, then each text after its length, so that no two
+// edges share a key.
 func overdueKey(flow, correlationID string, from uint64, missing string) string {
 	b := binary.BigEndian.AppendUint64(nil, from)
 	for _, s := range []string{flow, missing, correlationID} {

@@ -178,7 +178,8 @@ type hit struct {
 }
 
 // findEarlier looks a key up and confirms it against the key columns, so that the result is exact
-// to the whole key.
+// to the whole key. It finds events of this entry as well, since their keys are inserted as they are
+// accepted.
 func (a *publishApplier) findEarlier(k frame.Key) (h hit, found bool, err error) {
 	// An error ends the search like a hit, and is returned.
 	_, found = a.s.keys.Lookup(k, func(offset uint64) bool {

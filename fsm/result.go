@@ -17,7 +17,8 @@ type Outcome struct {
 
 // Result answers one command. What only some commands have is zero for the others.
 type Result struct {
-	Refusal    *Refusal    `json:"refusal,omitempty"` // nil when accepted
+	// Refusal is nil when the command was accepted.
+	Refusal    *Refusal    `json:"refusal,omitempty"`
 	Index      uint64      `json:"index,omitempty"`
 	Time       time.Time   `json:"time"`                 // replicated time of the decision
 	First      uint64      `json:"first,omitempty"`      // publish: the first new event; 0 when all were duplicates
@@ -47,6 +48,7 @@ type Placement struct {
 
 // Offsets returns where each of the n events of an accepted publish is.
 func (r *Result) Offsets(n int) []Placement {
+	// First the duplicates, whose offsets are listed.
 	list := make([]Placement, n)
 	for _, d := range r.Duplicates {
 		if d.Row < n {
@@ -67,9 +69,10 @@ func (r *Result) Offsets(n int) []Placement {
 
 // Encode returns the result as a follower gets it from the leader.
 func (r Result) Encode() []byte {
+	// No field can fail.
 	b, err := json.Marshal(r)
 	if err != nil {
-		panic(fmt.Sprintf("fsm: encode result: %v", err)) // no field can fail
+		panic(fmt.Sprintf("fsm: encode result: %v", err))
 	}
 	return b
 }

@@ -310,6 +310,7 @@ func (s *Settings) set(key, value string) error {
 	if !known {
 		return fmt.Errorf("there is no setting %q", key)
 	}
+	// Only a rule stores a value, and only one that it accepts.
 	if value == "" {
 		value = d.fallback
 	}

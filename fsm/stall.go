@@ -37,7 +37,8 @@ func stallDeadline(open, moved int64, after time.Duration) int64 {
 	return (at + int64(stallGrain) - 1) / int64(stallGrain) * int64(stallGrain)
 }
 
-// watchStalls has the cursors checked when one that does not move from now on would be stalled.
+// watchStalls has the cursors checked when one that does not move from now on would be stalled. Only then are all
+// of them gone through: see reportStalls.
 func (a *stallApplier) watchStalls() {
 	if after := a.s.settings.CursorStall; after > 0 && len(a.s.cursors) > 0 {
 		a.s.meta.StallDue = min(a.s.meta.StallDue, stallDeadline(a.now, a.now, after))

@@ -76,7 +76,8 @@ func (s *Sum) UnmarshalText(text []byte) error {
 // String returns the digest in hex.
 func (s Sum) String() string { return hex.EncodeToString(s[:]) }
 
-// meta is the part of the state that every entry rewrites.
+// meta is the part of the state that every entry rewrites. The order of its fields is that of the stored JSON, and
+// part of the digest's history: new ones go to the end and are left out while they are zero.
 //
 // First <= Last+1, WindowStart and ColumnsFrom <= Last+1, Time never falls.
 type meta struct {
@@ -123,7 +124,8 @@ type ClockStep struct {
 	Agreed []string  `json:"agreed"` // the voters whose clocks agreed
 }
 
-// Counters count decisions since the log began; they are part of the state.
+// Counters count decisions since the log began; they are part of the state, and equal on every node. Figures of one
+// node, such as its requests, are not here.
 type Counters struct {
 	Accepted   uint64 `json:"accepted"`   // events appended for clients
 	Suppressed uint64 `json:"suppressed"` // events answered with an earlier offset
@@ -139,7 +141,8 @@ type ConfigMember struct {
 	Voter bool   `json:"voter"`
 }
 
-// membership is the newest Raft configuration that was applied; Raw is opaque here.
+// membership is the newest Raft configuration that was applied. Raw is opaque here: it is kept for a snapshot, which
+// has to say the configuration in Raft's own form.
 type membership struct {
 	Index   uint64         `json:"index"`
 	Raw     []byte         `json:"raw"`

@@ -103,5 +103,5 @@ func setRecord(b *pebble.Batch, key []byte, v any) error {
 	return b.Set(key, value, nil)
 }
 
-// closeWith closes db and joins its error with err.
+// closeWith closes db and joins its error with err: an error of closing means that something is not durable.
 func closeWith(err error, db *pebble.DB) error { return errors.Join(err, db.Close()) }

@@ -47,7 +47,7 @@ func read[T any](v *views, from func(*state) T) T {
 	return from(v.s)
 }
 
-// Time returns the replicated time; zero before the first entry.
+// Time returns the replicated time; zero before the first entry. It does not advance while nothing is appended.
 func (v *views) Time() time.Time {
 	return read(v, func(s *state) time.Time {
 		if s.meta.Time == 0 {
@@ -81,7 +81,8 @@ func digestAt(db *pebble.DB, index uint64) (sum Sum, known bool) {
 	return Sum(value[8:]), true
 }
 
-// Cursor returns a copy of a cursor.
+// Cursor returns a copy of a cursor. What is in the copy may be kept, but not changed: it shares memory with the
+// state.
 func (v *views) Cursor(name string) (Cursor, bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -319,7 +320,8 @@ func (v *views) retentionDue(s *state) (at int64, some bool) {
 	return at, some
 }
 
-// PlanTrim returns what a trim would do now, and does nothing.
+// PlanTrim returns what a trim would do now, and does nothing. An entry that is being applied waits for it, so that
+// the plan is of one state.
 func (v *views) PlanTrim(t frame.Trim) (TrimResult, error) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -330,7 +332,8 @@ func (v *views) PlanTrim(t frame.Trim) (TrimResult, error) {
 	return plan.TrimResult, err
 }
 
-// Position is the entry that a state is at, and what belongs to it.
+// Position is the entry that a state is at, and what belongs to it: all that Raft, a snapshot and a backup need to
+// know of a state.
 type Position struct {
 	Index              uint64
 	Term               uint64

@@ -57,6 +57,7 @@ func (g *liveGroup) commitBatch(all bool) bool {
 		r.err = g.proposeBatch(s)
 	}
 	// A dead letter needs the log to know of the failures before it.
+	// stored has, by the place in deaths, which of them the log has.
 	stored := make([]bool, len(deaths))
 	if r.err == nil && len(deaths) > 0 {
 		r.lettersErr = g.storeLetters(deaths, stored)

@@ -171,6 +171,7 @@ func (g *liveGroup) findMember(now time.Time, r *Request) (m *group.Member, err 
 // joinClaims is what a member that joins was given before: what it says it holds, and what it
 // settles. So a call that failed may be repeated as it is, with session 0.
 func (r *Request) joinClaims() []frame.Range {
+	// Each of them says that the member holds the event; JoinRanges makes one list of them.
 	list := slices.Concat(r.Holding, r.Acks, r.Progress)
 	for _, n := range r.Nacks {
 		list = append(list, frame.Range{From: n.Offset, To: n.Offset})

@@ -80,7 +80,7 @@ func (a *applier) decideFrame() error {
 	a.now = max(m.Time, a.frame.Time.UnixNano())
 	m.Time = a.now
 	a.stepBeforeHello()
-	a.tx.number(uint64(a.frame.CRC))
+	a.tx.digestNumber(uint64(a.frame.CRC))
 
 	// What is due by the new time is done before any command sees the state.
 	a.expireWindow()

@@ -58,7 +58,7 @@ func (o *object) text(name string, v encoding.TextAppender) {
 	o.name(name)
 	b, err := v.AppendText(append(o.b, '"'))
 	if err != nil {
-		o.keep(err)
+		o.keepError(err)
 		return
 	}
 	o.b = append(b, '"')
@@ -69,7 +69,7 @@ func (o *object) value(name string, v any) {
 	// Without a value the object is not JSON; end returns the error then.
 	o.name(name)
 	b, err := json.Marshal(v)
-	o.keep(err)
+	o.keepError(err)
 	o.b = append(o.b, b...)
 }
 
@@ -81,8 +81,8 @@ func (o *object) object(name string, fields func()) {
 	o.b = append(o.b, '}')
 }
 
-// keep remembers the first error.
-func (o *object) keep(err error) {
+// keepError remembers the first error.
+func (o *object) keepError(err error) {
 	if o.err == nil {
 		o.err = err
 	}

@@ -161,13 +161,13 @@ func (s *state) loadUnderWay(db *pebble.DB) error {
 		u := underWay{offset: binary.BigEndian.Uint64(key[len(key)-8:])}
 		r := fields.Reader{Rest: value}
 		u.letter, u.at, u.bytes, u.born = r.Uvarint(), r.Uvarint(), r.Uvarint(), int64(r.Uvarint())
-		s.letters.add(name, u)
+		s.letters.addUnderWay(name, u)
 		return r.Err
 	})
 }
 
-// add adds a copy whose offset is above all others of its cursor.
-func (s *letters) add(cursor string, u underWay) {
+// addUnderWay adds a copy whose offset is above all others of its cursor.
+func (s *letters) addUnderWay(cursor string, u underWay) {
 	s.underWay[cursor] = append(s.underWay[cursor], u)
 	s.copies.ReplaceOrInsert(ranked[uint64]{u.offset, cursor}, struct{}{})
 }
@@ -204,8 +204,8 @@ func readLetter(value []byte) (*Letter, error) {
 	return l, json.Unmarshal(value, l)
 }
 
-// find returns the index of the copy at an offset among those under way.
-func find(list []underWay, offset uint64) (int, bool) {
+// findCopy returns the index of the copy at an offset among those under way.
+func findCopy(list []underWay, offset uint64) (int, bool) {
 	byOffset := func(u underWay, offset uint64) int { return cmp.Compare(u.offset, offset) }
 	return slices.BinarySearchFunc(list, offset, byOffset)
 }

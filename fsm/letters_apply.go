@@ -265,7 +265,7 @@ func (a *letterApplier) findLetter(cursor string, offset uint64) (l *Letter, err
 	id := uint64(0)
 	list := a.s.letters.underWay[cursor]
 	// A copy that is under way belongs to its letter, wherever that died before.
-	if i, found := find(list, offset); found {
+	if i, found := findCopy(list, offset); found {
 		id = list[i].letter
 	} else {
 		id, err = a.readIndex(atKey(cursor, offset))
@@ -306,7 +306,7 @@ func (s *letters) isUnderWay(l *Letter) bool {
 		return false
 	}
 	list := s.underWay[l.Cursor]
-	i, found := find(list, l.Lineage[len(l.Lineage)-1])
+	i, found := findCopy(list, l.Lineage[len(l.Lineage)-1])
 	return found && list[i].letter == l.ID
 }
 
@@ -329,7 +329,7 @@ func (a *letterApplier) deleteCopy(cursor string, offset uint64) {
 // takeCopy takes the copy at an offset from those under way, if there is one.
 func (a *letterApplier) takeCopy(cursor string, offset uint64) bool {
 	list := a.s.letters.underWay[cursor]
-	i, found := find(list, offset)
+	i, found := findCopy(list, offset)
 	if found {
 		a.deleteCopy(cursor, offset)
 		a.setUnderWay(cursor, slices.Delete(list, i, i+1))
@@ -351,8 +351,8 @@ func (a *letterApplier) resolveSettled(cursor string, settled ranges) {
 	}
 
 	// Only copies between the first and the last settled offset can be among them.
-	low, _ := find(list, settled[0].From)
-	high, _ := find(list, settled.last()+1)
+	low, _ := findCopy(list, settled[0].From)
+	high, _ := findCopy(list, settled.last()+1)
 	var kept []underWay
 	for _, u := range list[low:high] {
 		if !settled.has(u.offset) {

@@ -152,7 +152,7 @@ func (a *letterApplier) appendRedriven(b *redrivenBlock) {
 		a.saveLetter(&l)
 		u := underWay{offset: offset + uint64(i), letter: l.ID, at: l.Offset, bytes: l.Bytes, born: l.bornAt()}
 		a.tx.Set(copyKey(b.cursor, u.offset), u.encode())
-		a.s.letters.add(b.cursor, u)
+		a.s.letters.addUnderWay(b.cursor, u)
 	}
 }
 
@@ -231,7 +231,7 @@ func (a *letterApplier) reportLetters(t event.Type, payload map[string]any) {
 	payload["dead"] = a.s.meta.Letters.Count - a.s.letters.countUnderWay()
 	payload["under_way"] = a.s.letters.countUnderWay()
 	text, err := json.Marshal(payload)
-	a.tx.keep(err)
+	a.tx.keepError(err)
 	a.late = append(a.late, event.Event{Type: t, Payload: text})
 }
 

@@ -289,7 +289,7 @@ func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
 		default:
 			cols, err := a.log.Columns(first)
 			if err != nil {
-				a.tx.keep(err)
+				a.tx.keepError(err)
 				return false
 			}
 			offset := first

@@ -186,19 +186,19 @@ func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
 	}
 
 	// Decide and store. A digest that differs is reported, and does not stop the decision.
-	a := m.begin(index, term)
+	a := m.beginEntry(index, term)
 	defer a.tx.batch.Close()
 	a.frame = f
 	diverged := m.diverged(f)
-	if err := m.end(a, a.decideFrame()); err != nil {
+	if err := m.endEntry(a, a.decideFrame()); err != nil {
 		return Outcome{}, fmt.Errorf("fsm: apply %d: %w", index, err)
 	}
 	return Outcome{Index: index, Time: time.Unix(0, a.now).UTC(), Results: a.answers, Diverged: diverged}, nil
 }
 
-// begin returns what decides the entry at index. The caller closes its batch. The replicated time is that of the
+// beginEntry returns what decides the entry at index. The caller closes its batch. The replicated time is that of the
 // entry before until decideFrame has read the entry's own.
-func (m *Machine) begin(index, term uint64) *applier {
+func (m *Machine) beginEntry(index, term uint64) *applier {
 	meta := &m.s.meta
 	a := newApplier(applying{
 		s:       m.s,
@@ -218,15 +218,15 @@ func (m *Machine) begin(index, term uint64) *applier {
 	return a
 }
 
-// end completes an entry whose content was decided, or returns why it was not. Every entry ends
+// endEntry completes an entry whose content was decided, or returns why it was not. Every entry ends
 // here, so that stalls and trims see whatever was appended.
-func (m *Machine) end(a *applier, err error) error {
+func (m *Machine) endEntry(a *applier, err error) error {
 	if err == nil {
 		err = a.complete()
 	}
 	// Readers see the entry from here on, so watches are woken after it.
 	if err == nil {
-		err = m.commit(a.tx)
+		err = m.commitTx(a.tx)
 	}
 	if err == nil {
 		m.watches.notify(a.moved)
@@ -234,9 +234,9 @@ func (m *Machine) end(a *applier, err error) error {
 	return err
 }
 
-// commit stores a transaction. Readers see a trim before it is stored and new events after, so that
+// commitTx stores a transaction. Readers see a trim before it is stored and new events after, so that
 // they never look for what is not there.
-func (m *Machine) commit(t *tx) error {
+func (m *Machine) commitTx(t *tx) error {
 	// Types that the entry registers are known before the log has events of them.
 	_, last := m.log.Bounds()
 	m.catalogue.Store(m.s.catalogue)
@@ -276,7 +276,7 @@ func (m *Machine) configure(index, term uint64, raw []byte, members []ConfigMemb
 	}
 
 	// A new cluster id makes the present one a predecessor.
-	a := m.begin(index, term)
+	a := m.beginEntry(index, term)
 	defer a.tx.batch.Close()
 	before := m.s.membership.Predecessors
 	if clusterID != "" {
@@ -286,7 +286,7 @@ func (m *Machine) configure(index, term uint64, raw []byte, members []ConfigMemb
 	m.s.membership = membership{Index: index, Raw: raw, Members: members, Predecessors: before}
 	m.s.rosterPublished = false
 	a.tx.setJSON([]byte{prefixMembership}, m.s.membership)
-	if err := m.end(a, a.reportConfiguration()); err != nil {
+	if err := m.endEntry(a, a.reportConfiguration()); err != nil {
 		return fmt.Errorf("fsm: apply configuration %d: %w", index, err)
 	}
 	return nil

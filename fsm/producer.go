@@ -106,8 +106,8 @@ func (p *producers) use(id string) *producer {
 	return e.Value.(*producer)
 }
 
-// front returns the first producer of a list, nil where it is empty.
-func front(l *list.List) *producer {
+// firstProducer returns the first producer of a list, nil where it is empty.
+func firstProducer(l *list.List) *producer {
 	if e := l.Front(); e != nil {
 		return e.Value.(*producer)
 	}
@@ -115,7 +115,7 @@ func front(l *list.List) *producer {
 }
 
 // oldest returns the producer that was used longest ago, nil where there is none.
-func (p *producers) oldest() *producer { return front(p.byUse) }
+func (p *producers) oldest() *producer { return firstProducer(p.byUse) }
 
 // forget removes a producer from the lists. The caller deletes what is stored of it.
 func (p *producers) forget(one *producer) {
@@ -156,7 +156,7 @@ func (a *producerApplier) expireProducers() {
 		case a.isExpired(p) || uint64(all.byUse.Len()) > a.s.settings.ProducerMax:
 		// Only a producer with large results can free some of these bytes.
 		case all.bytes > a.s.settings.ProducerBytes:
-			p = front(all.large)
+			p = firstProducer(all.large)
 		default:
 			return
 		}
@@ -220,13 +220,13 @@ func (a *producerApplier) replayResult(c frame.Publish, print uint32) *Result {
 	// An error stops the entry: the answer does not matter then.
 	value, err := a.storedResult(c)
 	if err != nil {
-		a.tx.keep(err)
+		a.tx.keepError(err)
 		return &Result{}
 	}
 
 	// The fingerprint precedes the result.
 	r, err := decodeStored(value[4:])
-	a.tx.keep(err)
+	a.tx.keepError(err)
 	if binary.BigEndian.Uint32(value) != print {
 		r = refuse(Conflict, "sequence",
 			fmt.Sprintf("producer %q already used sequence %d for other events", c.Producer, c.Sequence),
@@ -274,7 +274,7 @@ func (a *producerApplier) countResult(c frame.Publish, p *producer, size int) {
 	// The older result no longer counts, if it did.
 	if p.Large&slot != 0 {
 		older, err := a.storedResult(c)
-		a.tx.keep(err)
+		a.tx.keepError(err)
 		p.Large &^= slot
 		p.Bytes -= uint64(len(older))
 		a.s.producers.bytes -= uint64(len(older))

@@ -70,7 +70,7 @@ func (k *Engine) Exchange(ctx context.Context, r Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	defer e.end()
+	defer e.endCall()
 
 	// First what is settled: the answer promises that the log has it. Then what the member waits for.
 	if err := e.waitDurable(ctx); err != nil {
@@ -94,7 +94,7 @@ type exchange struct {
 	dead    bool          // one of its nacks is final
 }
 
-// beginExchange gives the coordinator what a member reports, and counts what it wants until exchange.end.
+// beginExchange gives the coordinator what a member reports, and counts what it wants until exchange.endCall.
 func (g *liveGroup) beginExchange(r *Request) (*exchange, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -106,7 +106,7 @@ func (g *liveGroup) beginExchange(r *Request) (*exchange, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Until exchange.end the member is not silent, however long the call waits.
+	// Until exchange.endCall the member is not silent, however long the call waits.
 	g.lastUsed = now
 	g.coordinator.Begin(m)
 	e := &exchange{group: g, request: r, member: m, session: m.Session}
@@ -179,9 +179,9 @@ func (r *Request) joinClaims() []frame.Range {
 	return frame.JoinRanges(list)
 }
 
-// end lets the coordinator know that the call is over: from now on the member may be silent, and its wants do
+// endCall lets the coordinator know that the call is over: from now on the member may be silent, and its wants do
 // not count.
-func (e *exchange) end() {
+func (e *exchange) endCall() {
 	g := e.group
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -114,7 +114,7 @@ func TestAFetchOfASessionBeforeGivesNothingBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.end()
+	defer e.endCall()
 	w := &waiter{member: e.member, session: e.session, want: e.request.Want, got: make(chan received, 1)}
 	w.got <- received{deliveries: []group.Delivery{{Offset: r.offsets[1], Count: 2}, {Offset: r.offsets[4], Count: 1}}}
 	session := r.rejoin(0, 1, 2, 3, 4, 5)
@@ -143,7 +143,7 @@ func TestWhatACallCouldNotTellIsNotForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.end()
+	defer e.endCall()
 	w := &waiter{member: e.member, session: e.session, want: e.request.Want, got: make(chan received, 1)}
 	w.got <- received{revoked: []frame.Range{r.only(4)}}
 	gone, cancel := context.WithCancel(t.Context())

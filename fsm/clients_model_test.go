@@ -37,7 +37,7 @@ func TestClientsAgreeWithAMap(t *testing.T) {
 			applyTo(t, troubled, e)
 			return got[len(got)-1]
 		}
-		apply(1, do(frame.Hello{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
+		apply(1, do(frame.TermStart{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
 			do(frame.SettingSet{Key: "clients.max", Value: fmt.Sprint(most)}))
 		for index := range uint64(rapid.IntRange(1, 40).Draw(t, "entries")) {
 			now = now.Add(rapid.SampledFrom([]time.Duration{

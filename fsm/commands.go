@@ -43,14 +43,14 @@ var decisions = [256]decision{
 	frame.KindClockStep:  always((*applier).stepClock),
 	frame.KindTick:       always(func(*applier, frame.Tick) Result { return Result{} }),
 
-	// Leaders and members. Both hellos are decided alike: one has a field more.
-	frame.KindHello:        always((*applier).hello),
-	frame.KindLongHello:    always((*applier).hello),
-	frame.KindIntent:       always((*applier).announceIntent),
-	frame.KindIntentAbort:  always((*applier).withdrawIntent),
-	frame.KindMemberPut:    always((*applier).putMember),
-	frame.KindMemberRemove: always((*applier).removeMember),
-	frame.KindMemberVote:   always((*applier).memberVote),
+	// Leaders and members. Both term starts are decided alike: one has a field more.
+	frame.KindTermStart:     always((*applier).termStart),
+	frame.KindLongTermStart: always((*applier).termStart),
+	frame.KindIntent:        always((*applier).announceIntent),
+	frame.KindIntentAbort:   always((*applier).withdrawIntent),
+	frame.KindMemberPut:     always((*applier).putMember),
+	frame.KindMemberRemove:  always((*applier).removeMember),
+	frame.KindMemberVote:    always((*applier).memberVote),
 
 	// What a leader reports of the voters.
 	frame.KindVoterHealth: always((*applier).voterHealth),

@@ -185,7 +185,7 @@ func pick[T any](h *anything, what string, from ...T) T {
 }
 
 func (h *anything) begin() {
-	h.apply(do(frame.Hello{ClusterID: "c"}), do(frame.SettingSet{Key: "producer.ttl", Value: "10m0s"}))
+	h.apply(do(frame.TermStart{ClusterID: "c"}), do(frame.SettingSet{Key: "producer.ttl", Value: "10m0s"}))
 	h.configure()
 	if rapid.IntRange(0, 4).Draw(h.t, "young cluster") > 0 {
 		h.apply(do(frame.MemberPut{Member: frame.Member{ID: "n1", FeatureLevel: FeatureLevel}}))
@@ -203,7 +203,7 @@ func (h *anything) entry() {
 	var requests []request
 	if rapid.IntRange(0, 9).Draw(h.t, "election") == 0 {
 		h.term++
-		requests = append(requests, do(frame.Hello{ClusterID: "c", Cause: "timeout", Silence: time.Second}))
+		requests = append(requests, do(frame.TermStart{ClusterID: "c", Cause: "timeout", Silence: time.Second}))
 		if rapid.Bool().Draw(h.t, "with a step") {
 			requests = append(requests, h.step())
 		}

@@ -43,7 +43,7 @@ func (a *memberApplier) newTerm(before election.Span) []event.Event {
 }
 
 // configureVoters applies the newest configuration to the health of the voters. What a recovery
-// changed, which no entry records, is applied with the next hello.
+// changed, which no entry records, is applied with the next term start.
 func (a *memberApplier) configureVoters() []event.Event {
 	voters := voterIDs(a.s.membership.Members)
 

@@ -20,7 +20,7 @@ func TestAClusterStartsAtTheLevelOfItsOldestMember(t *testing.T) {
 		{ID: "n2", FeatureLevel: frame.LevelBase},
 		{ID: "n3", FeatureLevel: frame.LevelLetters},
 	}
-	applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.Hello{ClusterID: "c", Members: members})))
+	applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.TermStart{ClusterID: "c", Members: members})))
 	if level := m.FeatureLevel(); level != frame.LevelBase {
 		t.Errorf("level %d", level)
 	}
@@ -91,7 +91,7 @@ func TestARecoveredClusterKnowsItsPredecessors(t *testing.T) {
 	for _, level := range []uint32{frame.LevelLetters, frame.LevelDelivery} {
 		m := open(t, vfs.NewMem())
 		defer m.Close()
-		applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.Hello{
+		applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.TermStart{
 			ClusterID: "c0",
 			Members:   []frame.Member{{ID: "n1", FeatureLevel: level}},
 		})))

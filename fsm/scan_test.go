@@ -101,7 +101,7 @@ func TestOnlyWhatASubscriberGetsIsAStallOrHeld(t *testing.T) {
 			wants := event.Filter{Types: []string{string(s.wants)}}
 			s.apply(do(frame.CursorCreate{Name: "c", Filter: wants}), do(frame.CursorOpen{Name: "c"}))
 		}
-		s.apply(do(frame.Hello{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
+		s.apply(do(frame.TermStart{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
 			do(frame.SettingSet{Key: "cursor.stall_after", Value: after.String()}))
 		create()
 		for range rapid.IntRange(1, 60).Draw(t, "entries") {
@@ -209,7 +209,7 @@ func TestAGroupThatHasSettledWhatWasFoundIsNotStalled(t *testing.T) {
 	}
 	rare := ev(2)
 	rare.Type = "RARE"
-	apply(do(frame.Hello{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
+	apply(do(frame.TermStart{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
 		do(frame.GroupCreate{Name: "g", Filter: event.Filter{Types: []string{"RARE"}}}), publish(ev(1), rare))
 	g, _ := n.m.Group("g")
 	_, last := n.m.Log().Bounds()

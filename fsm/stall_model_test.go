@@ -57,7 +57,7 @@ func TestStallsAreReportedInTurns(t *testing.T) {
 			}
 			troubled = trouble(t, troubled, troubledFS, counts)
 		}
-		apply(do(frame.Hello{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
+		apply(do(frame.TermStart{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
 			do(frame.SettingSet{Key: "cursor.stall_after", Value: after.String()}))
 		configure()
 		for range rapid.IntRange(1, 60).Draw(t, "entries") {

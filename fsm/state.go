@@ -53,7 +53,7 @@ const (
 )
 
 // FeatureLevel is the newest feature level this build takes part in.
-const FeatureLevel = frame.LevelDelivery
+const FeatureLevel = frame.LevelNewest
 
 // Sum is a state digest.
 type Sum [frame.DigestSize]byte
@@ -93,7 +93,7 @@ type meta struct {
 	ColumnsFrom  uint64              `json:"columns_from"`  // the first block whose key columns are kept
 	MaxWindow    time.Duration       `json:"max_window_ns"` // the longest dedup window there ever was
 	Touch        uint64              `json:"touch"`         // numbers the uses of producers
-	ClusterID    string              `json:"cluster_id"`    // empty before the first hello
+	ClusterID    string              `json:"cluster_id"`    // empty before the first term start
 	FeatureLevel uint32              `json:"feature_level"`
 	Leadership   election.Leadership `json:"leadership"`
 	LastStep     *ClockStep          `json:"last_clock_step,omitempty"`

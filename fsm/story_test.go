@@ -69,17 +69,17 @@ func (s *narrator) narrate(story string) string {
 
 func (s *narrator) line(words []string) string {
 	switch words[0] {
-	case "leads": // n1 leads in the next term, cause, silence, how far its hello moves replicated time
+	case "leads": // n1 leads in the next term, cause, silence, how far its term start moves replicated time
 		s.term++
 		s.leader = words[1]
-		hello := frame.Hello{ClusterID: "c1"}
+		start := frame.TermStart{ClusterID: "c1"}
 		if len(words) > 2 {
-			hello.Cause = words[2]
+			start.Cause = words[2]
 		}
 		if len(words) > 3 {
-			hello.Silence, _ = time.ParseDuration(words[3])
+			start.Silence, _ = time.ParseDuration(words[3])
 		}
-		requests := []request{do(hello)}
+		requests := []request{do(start)}
 		if len(words) > 4 {
 			requests = append(requests, s.request([]string{"step", words[4]}))
 		}

@@ -41,6 +41,7 @@ func pythonOf(t *testing.T, chosen func(text string) bool) string {
 // The examples of docs/http.md run in their order, on a node that does not lead.
 func TestHTTPDocument(t *testing.T) {
 	c := newCluster(t, t.TempDir(), 3).startAll()
+	c.converged() // every node knows the leader
 	nodes := c.leaderLast()
 	env := []string{"RINGLOG=" + nodes[0], "RINGLOG_ENDPOINTS=" + strings.Join(nodes, ",")}
 	script := "set -euo pipefail\n"

@@ -99,7 +99,11 @@ func (w *writer) trim(to uint64) {
 
 func draw(t *rapid.T) event.Event {
 	name := rapid.SampledFrom([]string{"", "a", "b", "c"})
-	e := event.New(rapid.SampledFrom([]event.Type{event.TrainingCompleted, event.TrainingStarted, event.ModelPromoted}).Draw(t, "type"),
+	e := event.New(rapid.SampledFrom([]event.Type{
+		event.TrainingCompleted,
+		event.TrainingStarted,
+		event.ModelPromoted,
+	}).Draw(t, "type"),
 		fmt.Appendf(nil, `{"n": %d}`, rapid.IntRange(0, 99).Draw(t, "n")))
 	e.Source, e.Key, e.CorrelationID = name.Draw(t, "source"), name.Draw(t, "key"), name.Draw(t, "chain")
 	return e

@@ -134,8 +134,8 @@ func (n *Node) leads(term uint64) bool {
 
 // termStart is the first command of a term that this node leads. While no cluster is formed it
 // forms one, of the members that the marker lists.
-func (n *Node) termStart(term uint64) frame.Hello {
-	h := frame.Hello{Seen: n.terms.between(n.machine.Term(), term), Cause: n.cause(), Silence: n.silence()}
+func (n *Node) termStart(term uint64) frame.TermStart {
+	h := frame.TermStart{Seen: n.terms.between(n.machine.Term(), term), Cause: n.cause(), Silence: n.silence()}
 	if n.machine.ClusterID() != "" {
 		return h
 	}
@@ -173,7 +173,7 @@ func (n *Node) cause() string {
 func (n *Node) silence() time.Duration {
 	heard, missed := n.raft.Load().LastContact(), n.terms.missed(n.machine.Leadership().Term)
 	switch cause := n.cause(); {
-	case !n.reached(frame.KindLongHello):
+	case !n.reached(frame.KindLongTermStart):
 		return 0
 	case cause == election.CauseReelected && !missed.IsZero():
 		return time.Since(missed)

@@ -184,7 +184,7 @@ func (n *Node) openTransport() (err error) {
 		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
 		Self: n.identity, Admit: n.admit, Hear: n.hear, VoteAs: n.voteAs, Resolve: n.memberAt, Configured: n.mayVote,
 		Covers: n.snapshots.Covers, Contradicts: n.contradicts, Overloaded: n.raft.Overloaded, Follows: n.follows,
-		Patience: n.cfg.Timing.Sync, Logger: upstream.QuietLogger(n.cfg.Logger.Named("transport")),
+		HungAfter: n.cfg.Timing.Sync, Logger: upstream.QuietLogger(n.cfg.Logger.Named("transport")),
 	}
 	if n.cfg.Network != nil {
 		o.Listen, o.Dial = n.cfg.Network.Listen, n.cfg.Network.Dial

@@ -48,7 +48,7 @@ func (n *Node) reportPressure(ctx context.Context) {
 			}
 			continue
 		}
-		p.Told(now, active)
+		p.NoteReport(now, active)
 		refused = 0
 		n.logger.Info("queue", "full", active, "requests", peak.Requests, "bytes", peak.Bytes)
 	}

@@ -98,7 +98,7 @@ func (s *story) hear(e event.Event) error {
 	if err := json.Unmarshal(e.Payload, &p); err != nil {
 		return fmt.Errorf("offset %d: %s: %w", e.Offset, e.Payload, err)
 	}
-	// A hello may stand at a time that stood still during the outage before it.
+	// A term start may be at a time that stood still during the outage before it.
 	if led := s.led[p.Term]; p.LedMs > 0 {
 		if from := led.to.Add(-time.Duration(p.LedMs) * time.Millisecond); from.After(led.from) {
 			led.from = from

@@ -12,7 +12,7 @@ import (
 // Command is one caller's request, decided as a whole by the state machine.
 type Command interface {
 	// Kind is the number under which the command is stored. It does not depend on the value, but for a
-	// Hello.
+	// TermStart.
 	Kind() Kind
 	// appendTo appends the body of the command, which the decoder of its row in kinds reads.
 	appendTo(b []byte) []byte
@@ -105,9 +105,9 @@ type Trim struct {
 // Tick advances replicated time on an idle log, so that what is due happens.
 type Tick struct{}
 
-// Hello is the term start: a new leader's first command. ClusterID and Members
+// TermStart is the term start: a new leader's first command. ClusterID and Members
 // count only in a log that has none yet. With a Silence it is of LevelHealth.
-type Hello struct {
+type TermStart struct {
 	ClusterID string
 	Members   []Member
 	Seen      []election.TermSeen // leaderships that the sender saw, which may have committed nothing
@@ -161,11 +161,11 @@ func (Trim) Kind() Kind         { return KindTrim }
 func (Tick) Kind() Kind         { return KindTick }
 
 // Kind implements Command.
-func (c Hello) Kind() Kind {
+func (c TermStart) Kind() Kind {
 	if c.Silence != 0 {
-		return KindLongHello
+		return KindLongTermStart
 	}
-	return KindHello
+	return KindTermStart
 }
 
 func (Intent) Kind() Kind       { return KindIntent }
@@ -251,8 +251,8 @@ func (IntentAbort) appendTo(b []byte) []byte { return b }
 func (c Intent) appendTo(b []byte) []byte    { return fields.Append(fields.Append(b, c.Target), c.Cause) }
 
 // appendTo writes cluster id, members, terms seen (each as term and leader), cause, and of a
-// KindLongHello the silence.
-func (c Hello) appendTo(b []byte) []byte {
+// KindLongTermStart the silence.
+func (c TermStart) appendTo(b []byte) []byte {
 	b = fields.Append(b, c.ClusterID)
 	b = binary.AppendUvarint(b, uint64(len(c.Members)))
 	for _, m := range c.Members {
@@ -263,7 +263,7 @@ func (c Hello) appendTo(b []byte) []byte {
 		b = fields.Append(binary.AppendUvarint(b, s.Term), s.Leader)
 	}
 	b = fields.Append(b, c.Cause)
-	// In a KindHello nothing may follow the cause.
+	// In a KindTermStart nothing may follow the cause.
 	if c.Silence != 0 {
 		b = binary.AppendVarint(b, int64(c.Silence))
 	}
@@ -320,10 +320,10 @@ func (d *decoder) member() Member {
 	return m
 }
 
-// hello reads the fields that all hellos have.
-func (d *decoder) hello() Hello {
-	c := Hello{ClusterID: d.string()}
-	// A member takes a byte for each field at least, and so does a term.
+// termStart reads the fields that all term starts have. A member takes a byte for each field at least, and so
+// does a term.
+func (d *decoder) termStart() TermStart {
+	c := TermStart{ClusterID: d.string()}
 	for range d.Count(6) {
 		c.Members = append(c.Members, d.member())
 	}

@@ -58,10 +58,10 @@ func commands() []Command {
 		CursorOpen{"c", "o"}, CursorCommit{"c", 9, 2}, CursorSeek{"c", Position{AtEnd, 0}, "s"}, CursorDelete{"c"},
 		CursorChange{Name: "c", Filter: filter, Policy: CursorPolicy{1, 2, 3}},
 		SettingSet{"k", "v"}, Trim{Before: 5, Force: true}, Trim{Retention: true}, Tick{},
-		Hello{ClusterID: "id", Members: []Member{member}, Seen: []election.TermSeen{{Term: 4, Leader: "n2"}}, Cause: "x"},
+		TermStart{ClusterID: "id", Members: []Member{member}, Seen: []election.TermSeen{{Term: 4, Leader: "n2"}}, Cause: "x"},
 		Intent{"n2", "drain"}, IntentAbort{}, Register{[]byte("[]")}, MemberPut{member}, MemberRemove{"n1"},
 		ClockStep{To: time.Unix(1, 2), Agreed: []string{"n1", "n2"}},
-		Hello{Cause: "heartbeat_timeout", Silence: time.Second},
+		TermStart{Cause: "heartbeat_timeout", Silence: time.Second},
 		VoterHealth{Voter: "n2", LastContactMs: -1, Reason: "raft"},
 		OutageViews{
 			Views: []election.View{{
@@ -113,7 +113,7 @@ func TestTheTableOfKindsIsWhole(t *testing.T) {
 		seen[c.Kind()] = true
 	}
 	for k, row := range kinds {
-		known, leveled := row.decode != nil, row.level >= LevelBase && row.level <= LevelDelivery
+		known, leveled := row.decode != nil, row.level >= LevelBase && row.level <= LevelNewest
 		if known != seen[Kind(k)] || known != leveled || known != (row.origin == ofCaller || row.origin == ofLeader) {
 			t.Errorf("kind %d: level %d, origin %d, decoded: %v, tested: %v", k, row.level, row.origin, known, seen[Kind(k)])
 		}

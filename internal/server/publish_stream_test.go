@@ -19,14 +19,14 @@ import (
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 )
 
-// caller is the client's end of a publishing line.
+// caller is the client's end of a publish stream.
 type caller struct {
 	t    testing.TB
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-// call asks for a line. It returns the answer and the connection, which is a line if the answer is 101.
+// call asks for a publish stream. It returns the answer and the connection, which is a stream if the answer is 101.
 func (s *site) call(query string, headers ...string) (*http.Response, *caller) {
 	s.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
@@ -35,7 +35,8 @@ func (s *site) call(query string, headers ...string) (*http.Response, *caller) {
 	}
 	s.t.Cleanup(func() { conn.Close() })
 	c := &caller{s.t, conn, bufio.NewReader(conn)}
-	c.write([]byte("GET " + api.LinePath + query + " HTTP/1.1\r\nHost: localhost\r\n" + strings.Join(headers, "\r\n") + "\r\n\r\n"))
+	c.write([]byte("GET " + api.PublishStreamPath + query + " HTTP/1.1\r\nHost: localhost\r\n" +
+		strings.Join(headers, "\r\n") + "\r\n\r\n"))
 	answer, err := http.ReadResponse(c.in, nil)
 	if err != nil {
 		s.t.Fatal(err)
@@ -43,11 +44,11 @@ func (s *site) call(query string, headers ...string) (*http.Response, *caller) {
 	return answer, c
 }
 
-// line opens a publishing line; query may have its timeout.
-func (s *site) line(query ...string) *caller {
+// openStream opens a publish stream; query may have its timeout.
+func (s *site) openStream(query ...string) *caller {
 	s.t.Helper()
-	answer, c := s.call(strings.Join(query, ""), "Connection: Upgrade\r\nUpgrade: "+api.LineProtocol)
-	if answer.StatusCode != http.StatusSwitchingProtocols || answer.Header.Get("Upgrade") != api.LineProtocol {
+	answer, c := s.call(strings.Join(query, ""), "Connection: Upgrade\r\nUpgrade: "+api.PublishStreamProtocol)
+	if answer.StatusCode != http.StatusSwitchingProtocols || answer.Header.Get("Upgrade") != api.PublishStreamProtocol {
 		s.t.Fatalf("%s", answer.Status)
 	}
 	return c
@@ -62,7 +63,7 @@ func (c *caller) write(b []byte) {
 
 func (c *caller) send(m proto.Message) {
 	c.t.Helper()
-	b, err := api.AppendLineMessage(nil, m)
+	b, err := api.AppendPublishMessage(nil, m)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func (c *caller) send(m proto.Message) {
 // reply reads the next reply.
 func (c *caller) reply() *ringlogv1.PublishReply {
 	c.t.Helper()
-	length, err := api.ReadLineHead(c.in)
+	length, err := api.ReadPublishHead(c.in)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -87,27 +88,27 @@ func (c *caller) reply() *ringlogv1.PublishReply {
 	return &reply
 }
 
-// ends requires that the server ends the line without another byte.
+// ends requires that the server ends the stream without another byte.
 func (c *caller) ends() {
 	c.t.Helper()
 	if rest, err := io.ReadAll(c.in); err != nil || len(rest) > 0 {
-		c.t.Fatalf("the line did not end: %q, %v", rest, err)
+		c.t.Fatalf("the stream did not end: %q, %v", rest, err)
 	}
 }
 
-// head returns the head of a message of a line: its length.
+// head returns the head of a message of a publish stream: its length.
 func head(length uint32) []byte { return binary.BigEndian.AppendUint32(nil, length) }
 
 func oneEvent(payload string) *ringlogv1.PublishRequest {
 	return &ringlogv1.PublishRequest{Events: []*ringlogv1.Event{{Type: "A", Payload: []byte(payload)}}}
 }
 
-func TestALineAnswersWhatComes(t *testing.T) {
+func TestAPublishStreamAnswersWhatComes(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *Config) { c.MaxBodies = 100_000 })
-	claims := s.line()
+	claims := s.openStream()
 	claims.write(head(100_000)) // a length alone takes no memory
-	c := s.line()
+	c := s.openStream()
 	steps := []struct {
 		what string
 		send func()
@@ -121,19 +122,23 @@ func TestALineAnswersWhatComes(t *testing.T) {
 		{"a packet of nothing", func() {
 			c.send(&ringlogv1.PublishRequest{Packet: &ringlogv1.Packet{Rows: 3, Body: []byte("abc")}})
 		}, api.InvalidArgument},
-		{"more than there is room for", func() { c.send(oneEvent(`{"x":"` + strings.Repeat("x", 100_000) + `"}`)) }, api.TooLarge},
+		{
+			"more than there is room for",
+			func() { c.send(oneEvent(`{"x":"` + strings.Repeat("x", 100_000) + `"}`)) },
+			api.TooLarge,
+		},
 		{"bytes in pieces", func() {
-			b, _ := api.AppendLineMessage(nil, oneEvent(`{"n":2}`))
+			b, _ := api.AppendPublishMessage(nil, oneEvent(`{"n":2}`))
 			for _, one := range b {
 				c.write([]byte{one})
 			}
 		}, ""},
 		{"two at once", func() {
-			b, _ := api.AppendLineMessage(nil, oneEvent(`{"n":3}`))
-			b, _ = api.AppendLineMessage(b, oneEvent(`{"n":4}`))
+			b, _ := api.AppendPublishMessage(nil, oneEvent(`{"n":3}`))
+			b, _ = api.AppendPublishMessage(b, oneEvent(`{"n":4}`))
 			c.write(b)
 			if offset := c.reply().GetPublished().GetFirst(); offset != 4 {
-				t.Errorf("the first of two stands at %d", offset)
+				t.Errorf("the first of two is at offset %d", offset)
 			}
 		}, ""},
 	}
@@ -146,7 +151,7 @@ func TestALineAnswersWhatComes(t *testing.T) {
 		case api.Code(e.GetCode()) != step.code:
 			t.Fatalf("%s: %v", step.what, reply)
 		case e != nil && (e.GetMessage() == "" || e.GetRemedy() == "" || e.GetField() == ""):
-			t.Errorf("%s: an error that tells too little: %v", step.what, e)
+			t.Errorf("%s: an error that says too little: %v", step.what, e)
 		case (reply.GetRetryAfterSeconds() > 0) != (step.code == api.Overloaded):
 			t.Errorf("%s: retry after %d", step.what, reply.GetRetryAfterSeconds())
 		case e == nil && step.what == "two at once":
@@ -154,13 +159,13 @@ func TestALineAnswersWhatComes(t *testing.T) {
 			fallthrough
 		case e == nil:
 			if got := reply.GetPublished().GetFirst(); got != offset {
-				t.Errorf("%s: stands at %d, want %d", step.what, got, offset)
+				t.Errorf("%s: is at offset %d, want %d", step.what, got, offset)
 			}
 			offset++
 		}
 	}
-	// A message past the limit is answered, and then the line ends.
-	c.write(append(head(api.MaxLineMessage+1), make([]byte, api.MaxLineMessage+1)...))
+	// A message past the limit is answered, and then the stream ends.
+	c.write(append(head(api.MaxPublishMessage+1), make([]byte, api.MaxPublishMessage+1)...))
 	if e := c.reply().GetError(); api.Code(e.GetCode()) != api.TooLarge {
 		t.Errorf("a length past the limit: %v", e)
 	}
@@ -169,19 +174,22 @@ func TestALineAnswersWhatComes(t *testing.T) {
 		t.Errorf("%d bytes of bodies are still counted", held)
 	}
 	claims.conn.Close()
-	eventually(t, "the line is not counted any more", func() bool { return len(s.server.streams) == 0 })
+	eventually(t, "the stream is not counted any more", func() bool { return len(s.server.streams.places) == 0 })
 	text := s.ok("GET", "/metrics", "").body
-	for _, want := range []string{`ringlog_http_requests_total{code="200",route="/v1/publish"} 4`, `ringlog_http_requests_total{code="413",route="/v1/publish"} 2`,
-		"ringlog_streams 0"} {
+	for _, want := range []string{
+		`ringlog_http_requests_total{code="200",route="/v1/publish"} 4`,
+		`ringlog_http_requests_total{code="413",route="/v1/publish"} 2`,
+		"ringlog_streams 0",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("/metrics lacks %s", want)
 		}
 	}
 }
 
-func TestWhoGetsALine(t *testing.T) {
+func TestWhoGetsAPublishStream(t *testing.T) {
 	s := newSite(t, func(c *Config) { c.Token, c.MaxStreams = "secret", 1 })
-	const upgrade, token = "Connection: Upgrade\r\nUpgrade: " + api.LineProtocol, "Authorization: Bearer secret"
+	const upgrade, token = "Connection: Upgrade\r\nUpgrade: " + api.PublishStreamProtocol, "Authorization: Bearer secret"
 	for _, one := range []struct {
 		what, headers string
 		status        int
@@ -205,9 +213,9 @@ func TestWhoGetsALine(t *testing.T) {
 	}
 }
 
-func TestALineThatFallsSilentEnds(t *testing.T) {
+func TestAPublishStreamThatFallsSilentEnds(t *testing.T) {
 	s := newSite(t, func(c *Config) { c.BodyTimeout = 50 * time.Millisecond })
-	c := s.line()
+	c := s.openStream()
 	c.write(append(head(100), "abc"...)) // the other 97 bytes never come
 	c.ends()
 	if last := s.node.Machine().Stats().Last; last != 1 {
@@ -215,21 +223,21 @@ func TestALineThatFallsSilentEnds(t *testing.T) {
 	}
 }
 
-// A server is closed while lines publish: each request gets its reply or the end of the line, none waits, and what
+// A server is closed while streams publish: each request gets its reply or the end of its stream, none waits, and what
 // was acknowledged is in the log.
-func TestClosingAnswersWhatALineHasUnderWay(t *testing.T) {
+func TestClosingAnswersWhatAPublishStreamHasUnderWay(t *testing.T) {
 	s := newSite(t, nil)
-	idle := s.line()
+	idle := s.openStream()
 	const busy = 4
-	told := make(chan uint64, busy)
+	acknowledged := make(chan uint64, busy)
 	begun := make(chan struct{}, busy)
 	for i := range busy {
-		c := s.line()
+		c := s.openStream()
 		go func() {
 			var last uint64
-			defer func() { told <- last }()
+			defer func() { acknowledged <- last }()
 			for n := 0; ; n++ {
-				b, err := api.AppendLineMessage(nil, oneEvent(fmt.Sprintf(`{"caller":%d,"n":%d}`, i, n)))
+				b, err := api.AppendPublishMessage(nil, oneEvent(fmt.Sprintf(`{"caller":%d,"n":%d}`, i, n)))
 				if err != nil {
 					t.Error(err)
 					return
@@ -237,7 +245,7 @@ func TestClosingAnswersWhatALineHasUnderWay(t *testing.T) {
 				if _, err := c.conn.Write(b); err != nil {
 					return
 				}
-				length, err := api.ReadLineHead(c.in)
+				length, err := api.ReadPublishHead(c.in)
 				if err != nil {
 					return
 				}
@@ -263,39 +271,40 @@ func TestClosingAnswersWhatALineHasUnderWay(t *testing.T) {
 	}
 	idle.ends()
 	for range busy {
-		if last := <-told; last > s.node.Machine().Stats().Last {
-			t.Errorf("told %d, the log ends at %d", last, s.node.Machine().Stats().Last)
+		if last := <-acknowledged; last > s.node.Machine().Stats().Last {
+			t.Errorf("acknowledged %d, the log ends at %d", last, s.node.Machine().Stats().Last)
 		}
 	}
 }
 
-func TestALineOfANodeInTrouble(t *testing.T) {
+func TestAPublishStreamOfANodeInTrouble(t *testing.T) {
 	var seen atomic.Int32
 	f := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node, c.OnPanic = f, func(any) { seen.Add(1) } })
-	c := s.line()
+	c := s.openStream()
 	f.diverged.Store(true)
 	c.send(oneEvent(`{}`))
-	if e := c.reply().GetError(); api.Code(e.GetCode()) != api.Unavailable || !strings.Contains(e.GetMessage(), "majority") {
+	if e := c.reply().GetError(); api.Code(e.GetCode()) != api.Unavailable ||
+		!strings.Contains(e.GetMessage(), "majority") {
 		t.Errorf("a diverged node says %v", e)
 	}
 	f.diverged.Store(false)
 	f.panics.Store(true)
 	c.send(oneEvent(`{}`))
 	c.ends()
-	eventually(t, "the panic is told", func() bool { return seen.Load() == 1 && len(s.server.streams) == 0 })
+	eventually(t, "the panic is reported", func() bool { return seen.Load() == 1 && len(s.server.streams.places) == 0 })
 	f.panics.Store(false)
 	f.hangs.Store(true)
-	hurried := s.line("?timeout=50ms")
+	hurried := s.openStream("?timeout=50ms")
 	hurried.send(oneEvent(`{}`))
 	if e := hurried.reply().GetError(); api.Code(e.GetCode()) != api.Timeout {
-		t.Errorf("after the time that the line asked for: %v", e)
+		t.Errorf("after the time that the stream asked for: %v", e)
 	}
 	f.hangs.Store(false)
-	again := s.line()
+	again := s.openStream()
 	again.send(oneEvent(`{}`))
 	if first := again.reply().GetPublished().GetFirst(); first != 2 {
-		t.Errorf("the first event stands at %d", first)
+		t.Errorf("the first event is at offset %d", first)
 	}
 	if held := s.server.memory.held.Load(); held != 0 {
 		t.Errorf("%d bytes of bodies are still counted", held)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 	"testing"
@@ -21,16 +22,20 @@ func TestAWebPageOfAnotherOriginChangesNothing(t *testing.T) {
 		{"Sec-Fetch-Site", "same-site"},
 	}
 	for _, headers := range foreign {
-		for _, r := range s.server.routes() {
+		for _, r := range s.server.routes {
 			if r.method == http.MethodGet {
 				continue
 			}
+			method := cmp.Or(r.method, http.MethodPost)
 			path := strings.NewReplacer("{name}", "x", "{id}", "1", "{key}", "limits.depth", "{offset}", "1").Replace(r.path)
-			if a := s.do(r.method, path, `{}`, headers...); a.status != http.StatusForbidden || a.err(t).Code != api.Forbidden {
-				t.Errorf("%s %s with %v: %d %s", r.method, path, headers, a.status, a.body)
+			if a := s.do(method, path, `{}`, headers...); a.status != http.StatusForbidden || a.err(t).Code != api.Forbidden {
+				t.Errorf("%s %s with %v: %d %s", method, path, headers, a.status, a.body)
 			}
 		}
-		if a := s.do("POST", "/ringlog.v1.LogService/Publish", `{}`, append([]string{"Content-Type", "application/json"}, headers...)...); a.status != http.StatusForbidden {
+		if a := s.do(
+			"POST", "/ringlog.v1.LogService/Publish", `{}`,
+			append([]string{"Content-Type", "application/json"}, headers...)...,
+		); a.status != http.StatusForbidden {
 			t.Errorf("over Connect with %v: %d %s", headers, a.status, a.body)
 		}
 	}
@@ -38,7 +43,12 @@ func TestAWebPageOfAnotherOriginChangesNothing(t *testing.T) {
 		t.Errorf("%d entries were appended", now-before)
 	}
 	// Callers that are no browsers, pages of the same origin and the address bar may publish.
-	for _, own := range [][]string{{}, {"Sec-Fetch-Site", "same-origin", "Origin", s.url}, {"Sec-Fetch-Site", "none"}, {"Origin", s.url}} {
+	for _, own := range [][]string{
+		{},
+		{"Sec-Fetch-Site", "same-origin", "Origin", s.url},
+		{"Sec-Fetch-Site", "none"},
+		{"Origin", s.url},
+	} {
 		s.ok("POST", "/v1/events", `{"type":"TRAINING_COMPLETED","payload":{}}`, own...)
 	}
 }
@@ -55,8 +65,20 @@ func TestANodeWithoutATokenAnswersToItsOwnNamesAlone(t *testing.T) {
 	}
 	s := newSite(t, func(c *Config) { c.Hosts = []string{"Log.Internal", "http://n2.example:8770"} })
 	for host, want := range map[string]int{
-		"127.0.0.1:8770": 200, "[::1]:8770": 200, "192.0.2.7": 200, "localhost:1": 200, "LOCALHOST.": 200, "log.internal": 200, "log.internal:99": 200, "N2.example": 200,
-		"rebound.evil.example": 403, "rebound.evil.example:8770": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example": 403, "internal": 403, "[::1].evil": 403,
+		"127.0.0.1:8770":            200,
+		"[::1]:8770":                200,
+		"192.0.2.7":                 200,
+		"localhost:1":               200,
+		"LOCALHOST.":                200,
+		"log.internal":              200,
+		"log.internal:99":           200,
+		"N2.example":                200,
+		"rebound.evil.example":      403,
+		"rebound.evil.example:8770": 403,
+		"localhost.evil.example":    403,
+		"127.0.0.1.evil.example":    403,
+		"internal":                  403,
+		"[::1].evil":                403,
 	} {
 		if got := ask(s, host); got != want {
 			t.Errorf("%s: %d, want %d", host, got, want)

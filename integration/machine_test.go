@@ -12,40 +12,42 @@ import (
 	"time"
 )
 
-// A story can be complete to the last event only about what a test did itself. A machine that
-// is starved or migrated stops all nodes at once, and they report that, rightly. So this
-// process watches whether the machine ran, with nothing of ringlog's.
+// Some tests require that the log reports exactly what they did. A machine that is starved or
+// migrated pauses all nodes at once, and they rightly report that as well. So the test process
+// watches whether the machine runs, with nothing of ringlog's, and such a test is repeated if
+// it failed while the machine was paused.
 const (
-	stillTick  = 20 * time.Millisecond
-	stillAfter = 300 * time.Millisecond // of the processors; less than half a lease
-	stillDisk  = time.Second            // of the disk, whose pauses cost no leader
-	attempts   = 3
+	pauseTick       = 20 * time.Millisecond
+	pausedAfter     = 300 * time.Millisecond // the processors; less than half a lease
+	diskPausedAfter = time.Second            // the disk, whose pauses cost no leader
+	attempts        = 3
 )
 
-// stillness is a time in which this machine, or its disk, was stopped.
-type stillness struct {
+// machinePause is a time in which this machine, or its disk, was paused.
+type machinePause struct {
 	until time.Time
 	took  time.Duration
 	what  string
 }
 
-// machine notes when the machine was stopped, from its first use.
-var machine = sync.OnceValue(func() *standing {
-	s := &standing{}
-	go s.watch("the processors", stillAfter, func() error { time.Sleep(stillTick); return nil })
+// machine records when the machine was paused, from its first use.
+var machine = sync.OnceValue(func() *pauseRecorder {
+	s := &pauseRecorder{}
+	// The sleep is the measurement: it takes longer than it should while the processors are paused.
+	go s.watch("the processors", pausedAfter, func() error { time.Sleep(pauseTick); return nil })
 	go s.watchDisk()
 	return s
 })
 
-// standing records every time that the machine was stopped, in the order in which it ended.
-type standing struct {
+// pauseRecorder has every pause of the machine, in the order in which they ended.
+type pauseRecorder struct {
 	mu   sync.Mutex // guards list
-	list []stillness
+	list []machinePause
 }
 
 // watch repeats step, which takes a known short time on a machine that runs, and records each
 // that took after or longer. It returns once step fails.
-func (s *standing) watch(what string, after time.Duration, step func() error) {
+func (s *pauseRecorder) watch(what string, after time.Duration, step func() error) {
 	for {
 		start := time.Now()
 		if err := step(); err != nil {
@@ -54,15 +56,15 @@ func (s *standing) watch(what string, after time.Duration, step func() error) {
 		}
 		if now := time.Now(); now.Sub(start) >= after {
 			s.mu.Lock()
-			s.list = append(s.list, stillness{now, now.Sub(start), what})
+			s.list = append(s.list, machinePause{now, now.Sub(start), what})
 			s.mu.Unlock()
 		}
 	}
 }
 
 // watchDisk syncs a block about ten times a second where the nodes have their folders.
-func (s *standing) watchDisk() {
-	f, err := os.Create(filepath.Join(os.TempDir(), fmt.Sprintf("ringlog-still-%d", os.Getpid())))
+func (s *pauseRecorder) watchDisk() {
+	f, err := os.Create(filepath.Join(os.TempDir(), fmt.Sprintf("ringlog-pauses-%d", os.Getpid())))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "watching the disk:", err)
 		return
@@ -70,8 +72,8 @@ func (s *standing) watchDisk() {
 	defer f.Close()
 	os.Remove(f.Name()) // the open file is enough
 	block := make([]byte, 4096)
-	s.watch("the disk", stillDisk, func() error {
-		time.Sleep(5 * stillTick)
+	s.watch("the disk", diskPausedAfter, func() error {
+		time.Sleep(5 * pauseTick) // the pace; a sync costs the nodes some of the disk
 		if _, err := f.WriteAt(block, 0); err != nil {
 			return err
 		}
@@ -80,7 +82,7 @@ func (s *standing) watchDisk() {
 }
 
 // since returns what ended after from.
-func (s *standing) since(from time.Time) (list []stillness) {
+func (s *pauseRecorder) since(from time.Time) (list []machinePause) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range s.list {
@@ -91,8 +93,8 @@ func (s *standing) since(from time.Time) (list []stillness) {
 	return list
 }
 
-// whileTheMachineRuns runs f, and again if it failed while the machine was seen to
-// stop, which proves nothing. A failure on a machine that ran is one.
+// whileTheMachineRuns runs f, and again if it failed while the machine was paused, which
+// proves nothing. A failure on a machine that ran is one.
 func whileTheMachineRuns(t *testing.T, f func(t testing.TB)) {
 	seen := machine()
 	for number := 1; ; number++ {
@@ -106,7 +108,7 @@ func whileTheMachineRuns(t *testing.T, f func(t testing.TB)) {
 			t.FailNow()
 		}
 		for _, s := range stops {
-			t.Logf("%s was stopped for %s until %s: this attempt proves nothing", s.what, s.took, s.until.Format("15:04:05.000"))
+			t.Logf("%s paused for %s until %s: this attempt proves nothing", s.what, s.took, s.until.Format("15:04:05.000"))
 		}
 	}
 }
@@ -130,6 +132,7 @@ func try(t testing.TB, f func(testing.TB)) *attempt {
 	a := &attempt{TB: t, ctx: ctx}
 	a.inside(func() { f(a) })
 	cancel()
+	// Cleanups run last in, first out, and may fail as well.
 	for len(a.cleanups) > 0 {
 		last := a.cleanups[len(a.cleanups)-1]
 		a.cleanups = a.cleanups[:len(a.cleanups)-1]
@@ -193,8 +196,9 @@ func (a *attempt) Fatalf(format string, args ...any) {
 	a.FailNow()
 }
 
-// A failure counts unless the machine was stopped during it.
+// A failure counts unless the machine was paused during it.
 func TestAFailureOnAMachineThatRunsCounts(t *testing.T) {
+	// An attempt that fails is cleaned up, and its failure is not yet the test's.
 	var order []string
 	a := try(t, func(t testing.TB) {
 		t.Cleanup(func() { order = append(order, "first") })
@@ -213,15 +217,17 @@ func TestAFailureOnAMachineThatRunsCounts(t *testing.T) {
 	if a := try(t, func(testing.TB) {}); a.Failed() {
 		t.Error("failed without a reason")
 	}
-	s := &standing{}
+	// Of three steps the second is slow, and the third ends the watch: one pause is recorded.
+	s := &pauseRecorder{}
 	from, steps := time.Now(), 0
-	s.watch("a test", stillAfter, func() error {
-		if steps++; steps == 2 {
-			time.Sleep(stillAfter)
+	s.watch("a test", pausedAfter, func() error {
+		steps++
+		if steps == 2 {
+			time.Sleep(pausedAfter) // the pause that is to be recorded
 		}
 		return [...]error{1: nil, 2: nil, 3: os.ErrClosed}[steps]
 	})
-	if list := s.since(from); len(list) != 1 || list[0].took < stillAfter || len(s.since(time.Now())) > 0 {
+	if list := s.since(from); len(list) != 1 || list[0].took < pausedAfter || len(s.since(time.Now())) > 0 {
 		t.Errorf("%v", list)
 	}
 }

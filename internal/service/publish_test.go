@@ -24,5 +24,5 @@ func TestAPanicInAPartIsTheRequests(t *testing.T) {
 			t.Error("a panic in a part was ignored")
 		}
 	}()
-	r.admitParts(nil, opened) // without a policy every part panics
+	r.normalizeParts(nil, opened) // without a policy every part panics
 }

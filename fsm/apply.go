@@ -17,10 +17,10 @@ import (
 // append. What it changes goes into the state in memory and into the transaction alike.
 type applying struct {
 	s       *state
-	tx      *tx
-	db      *pebble.DB
-	log     *log.Log
-	columns *columnsCache
+	tx      *tx           // what is written becomes part of the digest
+	db      *pebble.DB    // as it was before this entry, to be read
+	log     *log.Log      // the same, by offset
+	columns *columnsCache // of log
 
 	frame *frame.Frame // nil for a configuration
 	index uint64
@@ -29,7 +29,7 @@ type applying struct {
 	now   int64 // replicated time
 
 	stored   uint64        // the first offset that is not in the database before this entry
-	accepted []int         // rows of the clients' block that are appended, by offset - base
+	accepted []int         // rows of the records of the clients' block that are appended, by offset - base
 	late     []event.Event // the cluster's own, to be appended after the clients' block
 	answers  []Result      // one for each command that was decided
 }
@@ -80,7 +80,7 @@ func (a *applier) decideFrame() error {
 	a.now = max(m.Time, a.frame.Time.UnixNano())
 	m.Time = a.now
 	a.stepBeforeTermStart()
-	a.tx.number(uint64(a.frame.CRC))
+	a.tx.digestNumber(uint64(a.frame.CRC))
 
 	// What is due by the new time is done before any command sees the state.
 	a.expireWindow()
@@ -97,7 +97,8 @@ func (a *applier) decideFrame() error {
 		return err
 	}
 
-	// Store the clients' block first: its offsets were given out by the commands.
+	// Store the clients' block first: its offsets were given out by the commands. Redrives append blocks of
+	// their own after it.
 	a.storeBlock()
 	if err := a.redriveAll(); err != nil {
 		return err
@@ -126,11 +127,12 @@ func (a *applier) complete() error {
 func (a *applier) decideCommands() error {
 	a.base = a.s.meta.Last + 1
 
-	// The rows of the block are decided by the publish commands, in order.
+	// The records of the block are decided by the publish commands, in order.
 	if a.frame.Header != nil {
-		a.dead = log.NewBitmap(a.frame.Header.Rows)
+		a.suppressed = log.NewBitmap(a.frame.Header.Rows)
 	}
 	for i, c := range a.frame.Commands {
+		// Names and texts are checked for all kinds at one place.
 		var r Result
 		var err error
 		if slices.Contains(a.frame.NotUTF8, i) {
@@ -144,6 +146,7 @@ func (a *applier) decideCommands() error {
 		if r.Refusal != nil {
 			a.s.meta.Counters.Refused++
 		}
+		// The time is read after the decision: a ClockStep moves it.
 		r.Index, r.Time = a.index, time.Unix(0, a.now).UTC()
 		a.answers = append(a.answers, r)
 	}
@@ -153,6 +156,7 @@ func (a *applier) decideCommands() error {
 // refuseText refuses a command with a string that is not UTF-8. Most values are stored as JSON, which
 // would give it back as another: a node that was restarted would have other names than one that runs.
 func (a *applier) refuseText(c frame.Command) Result {
+	// Its records are decided like those of any refused request: the next command begins after them.
 	if p, ok := c.(frame.Publish); ok {
 		a.suppressRows(a.row, a.row+p.Count)
 		a.row += p.Count
@@ -162,8 +166,13 @@ func (a *applier) refuseText(c frame.Command) Result {
 
 // observeLeader appends the events of a new term before anything else of it.
 func (a *memberApplier) observeLeader() error {
-	entry := election.Entry{Term: a.term, Proposer: a.frame.Proposer, Time: a.time(), Detailed: a.knowsHealth(),
-		Counted: a.s.meta.FeatureLevel >= frame.LevelDelivery}
+	entry := election.Entry{
+		Term:     a.term,
+		Proposer: a.frame.Proposer,
+		Time:     a.time(),
+		Detailed: a.knowsHealth(),
+		Counted:  a.knowsDelivery(),
+	}
 
 	// A term start in this entry says what its sender saw.
 	for _, c := range a.frame.Commands {
@@ -187,6 +196,7 @@ func (a *applying) appendEvents(events []event.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
+	// The block is equal on every node: it is neither compressed nor does it depend on the build.
 	var batch frame.Batch
 	for i := range events {
 		e := &events[i]
@@ -210,21 +220,31 @@ const EmittedBy = "ringlog"
 // receipts for those that were suppressed.
 func (a *publishApplier) storeBlock() {
 	if live := len(a.accepted); live > 0 {
-		dead := a.dead
+		// Most blocks have no suppressed record, and are stored without a bitmap.
+		suppressed := a.suppressed
 		if live == a.frame.Header.Rows {
-			dead = nil
+			suppressed = nil
 		}
-		a.appendBlock(a.frame.Block, dead, live, a.keyed)
+		a.appendBlock(a.frame.Block, suppressed, live, a.keyed)
 	}
-	a.accepted = nil // the tail counts them as stored from here on
+	// They are stored: tail counts them by meta.Last from here on.
+	a.accepted = nil
 	a.storeReceipts()
 }
 
-// appendBlock stores a block at the end of the log and enters it into the dedup window.
-func (a *applying) appendBlock(events frame.Block, dead log.Bitmap, live, keys int) {
+// appendBlock stores a block at the end of the log and enters it into the dedup window. live of its
+// records get offsets; keys is how many of these the dedup index has.
+func (a *applying) appendBlock(events frame.Block, suppressed log.Bitmap, live, keys int) {
 	m := &a.s.meta
-	b := &log.Block{Block: events, First: m.Last + 1, Index: a.index, Term: a.term, AppendedAt: time.Unix(0, a.now),
-		Dead: dead, Live: live}
+	b := &log.Block{
+		Block:      events,
+		First:      m.Last + 1,
+		Index:      a.index,
+		Term:       a.term,
+		AppendedAt: time.Unix(0, a.now),
+		Dead:       suppressed,
+		Live:       live,
+	}
 	m.Bytes += log.Append(a.tx, b, m.Bytes)
 	m.Last = b.Last()
 	a.s.window = append(a.s.window, windowBlock{m.Last, keys, a.now})

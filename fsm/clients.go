@@ -47,6 +47,7 @@ type clients struct {
 	due     int64
 }
 
+// newClients returns the list of no clients.
 func newClients() clients {
 	return clients{
 		byID:    map[string]*Client{},
@@ -57,6 +58,7 @@ func newClients() clients {
 
 // put adds a client, or replaces the one of the same id.
 func (l *clients) put(c *Client) {
+	// What it replaces no longer counts.
 	if old := l.byID[c.ID]; old != nil {
 		l.bytes -= old.Bytes
 	}
@@ -66,6 +68,7 @@ func (l *clients) put(c *Client) {
 	l.due = min(l.due, c.expires())
 }
 
+// loadClient takes the id from the key, since JSON cannot hold every id.
 func (s *state) loadClient(id string, value []byte) error {
 	c := &Client{}
 	if err := json.Unmarshal(value, c); err != nil {
@@ -83,6 +86,7 @@ type clientApplier struct{ *applying }
 // it.
 func (a *clientApplier) putClient(c frame.ClientPut) Result {
 	old := a.s.clients.byID[c.ID]
+	// Without subscriptions the client is removed; the answer has it as it was.
 	if len(c.Subscriptions) == 0 {
 		if old != nil {
 			a.dropClient(old)
@@ -144,6 +148,7 @@ func (a *clientApplier) refuseClient(c *Client, before uint64) *Result {
 	return &r
 }
 
+// dropClient removes a client. due may stay too early: it is a lower bound.
 func (a *clientApplier) dropClient(c *Client) {
 	delete(a.s.clients.byID, c.ID)
 	a.s.clients.inOrder.Delete(c.ID)
@@ -157,6 +162,7 @@ func (a *clientApplier) expireClients() {
 	if a.now < list.due {
 		return
 	}
+	// The next one may expire at the earliest of what remains.
 	var over []string
 	list.due = math.MaxInt64
 	for id, c := range list.byID {
@@ -178,6 +184,7 @@ func (a *clientApplier) expireClients() {
 // changed.
 func (v *views) Clients(after string, limit int) []*Client {
 	return read(v, func(s *state) []*Client {
+		// An empty name begins with the first client.
 		from := btreemap.Min[string]()
 		if after != "" {
 			from = btreemap.GT(after)

@@ -16,6 +16,7 @@ type decision func(*applier, frame.Command) (Result, error)
 var decisions = [256]decision{
 	frame.KindPublish: by((*applier).publish),
 
+	// Cursors.
 	frame.KindCursorCreate:   always((*applier).createCursor),
 	frame.KindCursorOpen:     always((*applier).openCursor),
 	frame.KindCursorCommit:   always((*applier).commitCursor),
@@ -24,21 +25,25 @@ var decisions = [256]decision{
 	frame.KindCursorChange:   always((*applier).changeCursor),
 	frame.KindCursorsScanned: by((*applier).cursorsScanned),
 
+	// Groups, which share a cursor.
 	frame.KindGroupCreate: always((*applier).createGroup),
 	frame.KindGroupSettle: always((*applier).settleGroup),
 	frame.KindGroupDead:   by((*applier).deadInGroup),
 
+	// Dead letters.
 	frame.KindDeadLetter:   by((*applier).deadLetter),
 	frame.KindRedrive:      always((*applier).requestRedrive),
 	frame.KindPurge:        by((*applier).purgeLetters),
 	frame.KindLetterImport: by((*applier).importLetters),
 
+	// Settings, types, retention and time.
 	frame.KindSettingSet: always((*applier).setSetting),
 	frame.KindRegister:   always((*applier).register),
 	frame.KindTrim:       always((*applier).requestTrim),
 	frame.KindClockStep:  always((*applier).stepClock),
 	frame.KindTick:       always(func(*applier, frame.Tick) Result { return Result{} }),
 
+	// Leaders and members. Both term starts are decided alike: one has a field more.
 	frame.KindTermStart:     always((*applier).termStart),
 	frame.KindLongTermStart: always((*applier).termStart),
 	frame.KindIntent:        always((*applier).announceIntent),
@@ -47,11 +52,13 @@ var decisions = [256]decision{
 	frame.KindMemberRemove:  always((*applier).removeMember),
 	frame.KindMemberVote:    always((*applier).memberVote),
 
+	// What a leader reports of the voters.
 	frame.KindVoterHealth: always((*applier).voterHealth),
 	frame.KindOutageViews: always((*applier).outageViews),
 	frame.KindSplitBrain:  always((*applier).splitBrain),
 	frame.KindCatchUp:     always((*applier).catchUp),
 
+	// Clients, and what the leader reports of its queue and of runs.
 	frame.KindClientPut:    always((*applier).putClient),
 	frame.KindPressure:     always((*applier).reportPressure),
 	frame.KindChainOverdue: always((*applier).chainOverdue),
@@ -84,6 +91,7 @@ func (a *memberApplier) announceIntent(c frame.Intent) Result {
 	return Result{}
 }
 
+// withdrawIntent records that the leader stays.
 func (a *memberApplier) withdrawIntent(frame.IntentAbort) Result {
 	a.s.meta.Leadership.Announce(nil)
 	return Result{}

@@ -17,16 +17,17 @@ import (
 // Committed never passes the tail and never falls but by a seek. Generation rises
 // with each open, that of a group with each seek; a commit of an older one is refused.
 type Cursor struct {
-	Name       string             `json:"name"`
-	Filter     event.Filter       `json:"filter"`
-	Policy     frame.CursorPolicy `json:"policy"`
-	Committed  uint64             `json:"committed"`
-	Generation uint64             `json:"generation"`
-	Start      uint64             `json:"start,omitempty"` // what it was made to begin after, or a seek to before that
-	Created    time.Time          `json:"created"`
-	Touched    time.Time          `json:"touched"` // the last open, commit or seek
-	Seeks      uint64             `json:"seeks,omitempty"`
-	LastSeek   *Seek              `json:"last_seek,omitempty"`
+	Name   string             `json:"name"`
+	Filter event.Filter       `json:"filter"`
+	Policy frame.CursorPolicy `json:"policy"`
+	// Committed is the last offset that is handled, and all before it are; 0 is none.
+	Committed  uint64    `json:"committed"`
+	Generation uint64    `json:"generation"`
+	Start      uint64    `json:"start,omitempty"` // what it was made to begin after, or a seek to before that
+	Created    time.Time `json:"created"`
+	Touched    time.Time `json:"touched"` // the last open, commit or seek
+	Seeks      uint64    `json:"seeks,omitempty"`
+	LastSeek   *Seek     `json:"last_seek,omitempty"`
 	// Scanned is the offset up to which a leader found nothing open after Committed: the filter passes
 	// nothing there but what a group has settled. Found says that the next offset is open.
 	Scanned uint64 `json:"scanned,omitempty"`
@@ -92,6 +93,7 @@ func (a *applying) time() time.Time { return time.Unix(0, a.now).UTC() }
 // unstepped is replicated time without what clock steps skipped.
 func (a *applying) unstepped() int64 { return a.now - a.s.meta.Stepped }
 
+// noCursor is the refusal of a name that no cursor has.
 func noCursor(name string) Result {
 	return refuse(NotFound, "cursor", fmt.Sprintf("there is no cursor %q", name),
 		"create it: ringlog cursor create "+name)
@@ -123,10 +125,12 @@ func (a *applying) offsetBefore(p frame.Position) uint64 {
 	}
 }
 
+// createCursor makes a cursor of one reader. A retry finds the one that it has made.
 func (a *cursorApplier) createCursor(c frame.CursorCreate) Result { return a.makeCursor(c, nil) }
 
 // makeCursor makes a cursor of one reader, or with a group one that members share.
 func (a *cursorApplier) makeCursor(c frame.CursorCreate, group *Group) Result {
+	// A retry is answered before any check: its cursor takes no room again.
 	if old := a.s.cursors[c.Name]; old != nil {
 		return a.answerExisting(old, c, group)
 	}
@@ -135,7 +139,8 @@ func (a *cursorApplier) makeCursor(c frame.CursorCreate, group *Group) Result {
 	if refused := a.refuseFilter(c.Name, c.Filter, 0); refused != nil {
 		return *refused
 	}
-	if strings.ContainsRune(c.Name, 0) { // which ends the name in keys
+	// A zero byte ends the name in keys.
+	if strings.ContainsRune(c.Name, 0) {
 		return refuse(Invalid, "cursor", "a cursor name with a zero byte", "choose another name")
 	}
 	if uint64(len(a.s.cursors)) >= a.s.settings.CursorMax {
@@ -211,6 +216,8 @@ func (a *cursorApplier) answerExisting(old *Cursor, c frame.CursorCreate, group 
 	return refuse(Exists, "cursor", is, remedy)
 }
 
+// sameFilter reports whether two filters are written the same. Two that pass the same events may
+// differ.
 func sameFilter(a, b event.Filter) bool {
 	return slices.Equal(a.Types, b.Types) &&
 		slices.Equal(a.Categories, b.Categories) &&
@@ -219,7 +226,8 @@ func sameFilter(a, b event.Filter) bool {
 		slices.Equal(a.CorrelationIDs, b.CorrelationIDs)
 }
 
-// openCursor gives the cursor to a new opener under a new generation, which fences the reader before.
+// openCursor gives the cursor to a new opener under a new generation, which fences the reader before. A
+// caller without an id is a new opener each time.
 func (a *cursorApplier) openCursor(c frame.CursorOpen) Result {
 	cur := a.s.cursors[c.Name]
 	if cur == nil {
@@ -249,6 +257,7 @@ func (a *cursorApplier) openCursor(c frame.CursorOpen) Result {
 	return Result{Cursor: a.s.view(cur)}
 }
 
+// tooLongCaller is the refusal of an opener or a seeker; field says which.
 func tooLongCaller(field, id string) Result {
 	return refuse(Invalid, field, fmt.Sprintf("%d bytes, the limit is %d", len(id), frame.MaxCallerID), "use a UUID")
 }
@@ -262,6 +271,7 @@ func (a *cursorApplier) commitCursor(c frame.CursorCommit) Result {
 		return noCursor(c.Name)
 	case cur.Group != nil:
 		return *notForGroups(cur)
+	// Another reader has opened it since.
 	case c.Generation != cur.Generation:
 		r := refuse(Fenced, "generation",
 			fmt.Sprintf("generation %d of cursor %q is over, %d holds it", c.Generation, c.Name, cur.Generation),
@@ -273,6 +283,7 @@ func (a *cursorApplier) commitCursor(c frame.CursorCommit) Result {
 			"commit the offset of an event that was read")
 		r.Refusal.Offset = a.tail()
 		return r
+	// A retry, or a commit that arrives late.
 	case c.Offset <= cur.Committed:
 		return a.touchCursor(cur)
 	}
@@ -288,6 +299,7 @@ func (a *cursorApplier) advanceCursor(cur *Cursor, to uint64) {
 	if to > cur.Committed {
 		a.stalls.noteMove(cur)
 	}
+	// What was scanned up to there is committed; more than that still holds.
 	next := place{committed: to}
 	if cur.Scanned >= to {
 		next.scanned, next.found = cur.Scanned, cur.Found
@@ -334,6 +346,7 @@ func (a *cursorApplier) seekCursor(c frame.CursorSeek) Result {
 	if c.Seeker != "" {
 		cur.Seekers = remember(cur.Seekers, c.Seeker)
 	}
+	// Seeking to before its start makes that its start.
 	cur.Start = min(cur.Start, to)
 	a.placeCursor(cur, place{committed: to})
 	a.useCursor(cur)
@@ -355,6 +368,7 @@ func (a *cursorApplier) deleteCursor(c frame.CursorDelete) Result {
 	if cur == nil {
 		return noCursor(c.Name)
 	}
+	// The answer has the cursor as it was.
 	gone := a.s.view(cur)
 	a.removeCursor(cur)
 	return Result{Cursor: gone}
@@ -362,6 +376,7 @@ func (a *cursorApplier) deleteCursor(c frame.CursorDelete) Result {
 
 // removeCursor deletes a cursor and what is stored of its group.
 func (a *cursorApplier) removeCursor(cur *Cursor) {
+	// No copy of a letter is delivered to it any more: its letters are dead again.
 	a.letters.reviveLetters(cur.Name, math.MaxUint64)
 	if cur.Group != nil {
 		a.groups.forgetGroup(cur)

@@ -18,9 +18,11 @@ func (a *cursorApplier) changeCursor(c frame.CursorChange) Result {
 		return refuse(Invalid, "cursor",
 			fmt.Sprintf("%q is a group, and some of its events were settled by its filter", c.Name),
 			"make another group, from where this one is")
+	// A retry, or nothing to change: no reader is fenced.
 	case sameFilter(cur.Filter, c.Filter) && cur.Policy == c.Policy:
 		return Result{Cursor: a.s.view(cur)}
 	}
+	// There has to be room for the new filter.
 	before := cursorBytes(cur.Name, cur.Filter)
 	if refused := a.refuseFilter(cur.Name, c.Filter, before); refused != nil {
 		return *refused

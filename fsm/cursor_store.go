@@ -35,7 +35,8 @@ import (
 // Before form 1 all of this was stored under 'c', which is still read.
 const placeForm = 1
 
-// cursorFacts is what is stored of what a cursor is.
+// cursorFacts is what is stored of what a cursor is: what a commit does not change. Its fields are those of
+// Cursor.
 type cursorFacts struct {
 	Filter   event.Filter       `json:"filter"`
 	Policy   frame.CursorPolicy `json:"policy"`
@@ -65,6 +66,7 @@ func (c *Cursor) facts() cursorFacts {
 		Openers:  c.Openers,
 		Seekers:  c.Seekers,
 	}
+	// What a group has settled and what it redelivers have keys of their own: see group_store.go.
 	if c.Group != nil {
 		f.Group = &groupFacts{c.Group.Policy}
 	}
@@ -117,9 +119,10 @@ func (c *Cursor) decodePlace(b []byte) error {
 // ranked is a name at its rank; where ranks are equal, names decide.
 type ranked[T cmp.Ordered] struct {
 	rank T
-	name string
+	name string // empty is before all names
 }
 
+// compare is the order of a ranking.
 func (a ranked[T]) compare(b ranked[T]) int {
 	return cmp.Or(cmp.Compare(a.rank, b.rank), strings.Compare(a.name, b.name))
 }
@@ -128,15 +131,17 @@ func (a ranked[T]) compare(b ranked[T]) int {
 // what the state has, and nothing depends on its shape.
 type ranking[T cmp.Ordered, V any] = btreemap.BTreeMap[ranked[T], V]
 
+// newRanking returns an empty ranking.
 func newRanking[T cmp.Ordered, V any]() *ranking[T, V] {
 	return btreemap.New[ranked[T], V](32, ranked[T].compare)
 }
 
-// atLeast and below bound what is looked up by rank, whatever its name.
+// atLeast bounds what is looked up from below: this rank and those after it, whatever their names.
 func atLeast[T cmp.Ordered](rank T) btreemap.LowerBound[ranked[T]] {
 	return btreemap.GE(ranked[T]{rank: rank})
 }
 
+// below bounds what is looked up from above: ranks before this one.
 func below[T cmp.Ordered](rank T) btreemap.UpperBound[ranked[T]] {
 	return btreemap.LT(ranked[T]{rank: rank})
 }
@@ -148,16 +153,19 @@ type cursorRanks struct {
 	bytes    uint64                    // of all of them, as cursor.max_bytes counts
 }
 
+// newCursorRanks returns the orders of no cursors.
 func newCursorRanks() cursorRanks {
 	return cursorRanks{byPassed: newRanking[uint64, *Cursor](), byUse: newRanking[int64, *Cursor]()}
 }
 
+// passedRank is the place of a cursor in byPassed.
 func (c *Cursor) passedRank() ranked[uint64] { return ranked[uint64]{c.Passed(), c.Name} }
 
 // usedAt is when a cursor was used last, without clock steps: nobody could use it in time that was
 // skipped.
 func (c *Cursor) usedAt() int64 { return c.Touched.UnixNano() - c.stepped }
 
+// useRank is the place of a cursor in byUse.
 func (c *Cursor) useRank() ranked[int64] { return ranked[int64]{c.usedAt(), c.Name} }
 
 // cursorOverhead is what a cursor counts beside its name and filter, in bytes.
@@ -186,13 +194,15 @@ func (s *state) dropCursor(c *Cursor) {
 
 // place is how far a cursor is; see the fields of Cursor.
 type place struct {
-	committed, scanned uint64
+	committed, scanned uint64 // offsets
 	found              bool
 }
 
 // placeCursor moves a cursor to a place and keeps its rank. The caller stores it.
 func (a *cursorApplier) placeCursor(c *Cursor, at place) {
+	// The rank has to be known before the place changes.
 	before := c.passedRank()
+	// Whoever watches the cursor is woken at the end of the entry.
 	if c.Committed != at.committed {
 		a.moved = append(a.moved, c.Name)
 	}
@@ -231,6 +241,7 @@ func (s *state) loadCursors(db *pebble.DB) error {
 	err := scan(db, prefixCursor, func(name string, value []byte) error {
 		c := &Cursor{}
 		err := json.Unmarshal(value, c)
+		// JSON cannot hold every name, and a gap is worked out where it is asked for.
 		c.Name, c.Gap = name, nil
 		read[name] = c
 		return err

@@ -13,6 +13,28 @@
 //	out, err := m.Apply(index, term, data)
 //	events, err := m.Log().Read(1, &matcher, 100)
 //
+// # One entry
+//
+// Apply decides an entry with an applier, which consists of parts. Each part has what it alone
+// changes; what all of them read and change is the applying that they share.
+//
+//	decideFrame   time, what is due by it, the term, the commands, the clients' block, redrives
+//	complete      the events that the cluster itself emits, trims, the digest
+//	commit        one Pebble batch; then readers see the entry, and watches are woken
+//
+//	publishApplier    which records of the clients' block get offsets
+//	producerApplier   retries of producers, answered from their results
+//	cursorApplier     where cursors are, and who holds them
+//	groupApplier      what members of groups have settled, and what is redelivered
+//	stallApplier      cursors that do not move although something is open
+//	letterApplier     dead letters: stored, redriven, resolved, purged
+//	trimApplier       which blocks are removed, and what is stored about them
+//	lossApplier       what cursors have lost by trims
+//	memberApplier     members, terms, the health of the voters, replicated time
+//	clientApplier     registered clients, and what the leader reports of its queue and of runs
+//
+// Whoever only reads does so through views, which cannot write.
+//
 // # Keys and values
 //
 //	'm'                    meta: applied index, term, time, bounds, digest … (JSON)

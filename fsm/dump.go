@@ -42,15 +42,17 @@ func (v *views) Dump(w io.Writer) error {
 	return nil
 }
 
-// dumpPair writes one line of a dump.
+// dumpPair writes one line of a dump. The first byte of a key is its prefix, as a character; the rest is in hex
+// unless it is a name.
 func dumpPair(w io.Writer, key, value []byte) error {
 	line := map[string]string{"key": fmt.Sprintf("%c%x", key[0], key[1:])}
 	switch key[0] {
+	// These keys hold a name.
 	case prefixCursor, prefixPlace, prefixSetting, prefixMember, prefixProducer, prefixResult,
 		prefixType, prefixDesiredVote, prefixClient, prefixGroupDone, prefixGroupRetry:
-		// These keys hold a name.
 		line["key"] = fmt.Sprintf("%c%q", key[0], key[1:])
 	}
+	// Most values are JSON or text.
 	if utf8.Valid(value) {
 		line["value"] = string(value)
 	} else {

@@ -19,13 +19,13 @@ import (
 type Explanation struct {
 	Offset     uint64
 	Type       event.Type
-	Hash       string
-	DedupID    string
+	Hash       string // of its content, in hex
+	DedupID    string // that its producer set; empty is none
 	Kind       string // content, dedup_id or off
 	Source     string
 	AppendedAt time.Time
-	Suppressed uint64 // how often the same event was sent again
-	First      time.Time
+	Suppressed uint64    // how often the same event was sent again
+	First      time.Time // of these times
 	Last       time.Time
 	Sources    []SourceCount  // of the suppressed, by name
 	InWindow   bool           // the same would be suppressed now
@@ -43,6 +43,7 @@ type SourceCount struct {
 // Explain returns what deduplication did with the event at offset. Errors are a
 // *log.TrimmedError, a *log.PastTailError, or one of reading.
 func (v *views) Explain(ctx context.Context, offset uint64) (Explanation, error) {
+	// The event as it is stored, and the key columns by which it was decided.
 	e, err := v.log.Get(offset)
 	if err != nil {
 		return Explanation{}, err
@@ -51,24 +52,34 @@ func (v *views) Explain(ctx context.Context, offset uint64) (Explanation, error)
 	if err != nil {
 		return Explanation{}, err
 	}
-	x := Explanation{Offset: offset, Type: e.Type, Hash: e.Hash().String(), DedupID: e.DedupID, Source: e.Source,
-		AppendedAt: e.AppendedAt, Kind: kindName(cols.KindAt(cols.RowOf(offset))), counts: map[string]int{}}
+	x := Explanation{
+		Offset:     offset,
+		Type:       e.Type,
+		Hash:       e.Hash().String(),
+		DedupID:    e.DedupID,
+		Source:     e.Source,
+		AppendedAt: e.AppendedAt,
+		Kind:       kindName(cols.KindAt(cols.RowOf(offset))),
+		counts:     map[string]int{},
+	}
 
 	// Until when its key counts, and whether it does now.
 	v.mu.RLock()
-	window, maxWindow, now, floor := v.s.settings.DedupWindow, v.s.meta.MaxWindow, v.s.meta.Time, v.s.meta.WindowStart
+	set, meta := v.s.settings, v.s.meta
 	v.mu.RUnlock()
-	x.Until = e.AppendedAt.Add(window)
-	x.InWindow = offset >= floor && x.Until.UnixNano() > now && x.Kind != "off"
+	x.Until = e.AppendedAt.Add(set.DedupWindow)
+	x.InWindow = offset >= meta.WindowStart && x.Until.UnixNano() > meta.Time && x.Kind != "off"
 
 	// What was suppressed has receipts in the entries of the longest window after it.
-	err = v.eachReceipt(ctx, cols.Index, e.AppendedAt.Add(max(window, maxWindow)), x.count)
+	last := e.AppendedAt.Add(max(set.DedupWindow, meta.MaxWindow))
+	err = v.eachReceipt(ctx, cols.Index, last, x.count)
 	for _, source := range slices.Sorted(maps.Keys(x.counts)) {
 		x.Sources = append(x.Sources, SourceCount{source, x.counts[source]})
 	}
 	return x, err
 }
 
+// kindName is how people see a kind.
 func kindName(k frame.DedupKind) string {
 	switch k {
 	case frame.DedupContent:
@@ -85,6 +96,7 @@ func (x *Explanation) count(offset uint64, source string, at time.Time) {
 	if offset != x.Offset {
 		return
 	}
+	// Receipts are read in the order of their entries.
 	if x.Suppressed == 0 {
 		x.First = at
 	}
@@ -116,7 +128,8 @@ func (v *views) ExplainHash(ctx context.Context, h event.Hash) (Explanation, err
 	return x, err
 }
 
-// offsetsOf goes through the key columns of everything retained.
+// offsetsOf returns the offsets of the retained events with that content hash. It goes through the key columns of
+// everything retained, and reads the events that these leave possible.
 func (v *views) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error) {
 	first, last := v.log.Bounds()
 	var offsets []uint64
@@ -124,6 +137,7 @@ func (v *views) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error) {
 
 	// The columns have a prefix of the hash: the candidates are checked below.
 	err := v.log.EachColumns(first, last, func(c *log.Columns) bool {
+		// Offsets are those of the records that are not suppressed, in their order.
 		offset := c.First
 		for row := range c.Len() {
 			if c.Dead.Has(row) {
@@ -149,8 +163,9 @@ func (v *views) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error) {
 
 // eachReceipt calls yield for every suppressed event of the entries from index on,
 // up to a replicated time.
-func (v *views) eachReceipt(ctx context.Context, index uint64, until time.Time,
-	yield func(offset uint64, source string, at time.Time)) error {
+func (v *views) eachReceipt(
+	ctx context.Context, index uint64, until time.Time, yield func(offset uint64, source string, at time.Time),
+) error {
 	return v.log.View(func(db *pebble.DB) error {
 		it, err := db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, index),
 			UpperBound: []byte{prefixReceipts + 1}})
@@ -163,6 +178,7 @@ func (v *views) eachReceipt(ctx context.Context, index uint64, until time.Time,
 			if err != nil {
 				return fmt.Errorf("fsm: receipts: %w", err)
 			}
+			// Entries are in the order of their times: no later one counts.
 			if at := readReceipts(value, yield); at.After(until) {
 				break
 			}

@@ -50,6 +50,7 @@ func (c *Cursor) OpenBefore(offset uint64) uint64 {
 
 // open counts the offsets from from to to, all after the commit, that are not settled.
 func (c *Cursor) open(from, to uint64) uint64 {
+	// A cursor of one reader has settled nothing after its commit.
 	n := to + 1 - from
 	if c.Group != nil {
 		n -= ranges(c.Group.Done).within(from, to)
@@ -58,7 +59,8 @@ func (c *Cursor) open(from, to uint64) uint64 {
 }
 
 // Deliveries returns how often an open event of a group was handed out, as far as the
-// state can know: the first time is counted when it may have been.
+// state can know: the first time is counted when it may have been. It is 0 for an event that is
+// settled, or that no leader has reserved.
 func (c *Cursor) Deliveries(offset uint64) uint64 {
 	if c.Group == nil || c.Settled(offset) || offset > c.Group.Reserved {
 		return 0
@@ -84,6 +86,7 @@ func findRetry(list []frame.GroupRetry, offset uint64) (int, bool) {
 		func(r frame.GroupRetry, offset uint64) int { return cmp.Compare(r.Offset, offset) })
 }
 
+// createGroup makes a cursor that members share.
 func (a *groupApplier) createGroup(c frame.GroupCreate) Result {
 	if refused := checkPolicy(c.Group); refused != nil {
 		return *refused

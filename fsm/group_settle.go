@@ -14,11 +14,13 @@ const maxRetryError = 1 << 10
 
 // groupCommit is what a group becomes by one commit of its leader.
 type groupCommit struct {
+	// What the group is afterwards; see the fields of Cursor and Group.
 	committed, reserved uint64
 	open                uint64
 	done                ranges
 	retries             []frame.GroupRetry
 
+	// What differs from before, so that only that is written.
 	settled ranges             // what the leader says is done
 	kept    []frame.GroupRetry // retries that are new or changed
 	over    []uint64           // offsets of those that are gone
@@ -47,10 +49,12 @@ func (a *groupApplier) settleGroup(c frame.GroupSettle) Result {
 // planCommit works out what becomes of a group. It changes nothing.
 func (a *groupApplier) planCommit(cur *Cursor, c frame.GroupSettle) (s groupCommit, refused *Result) {
 	s.settled = c.Done
-
 	if refused := a.checkCommit(c); refused != nil {
 		return s, refused
 	}
+
+	// What is settled without a hole after the commit moves it; the rest stays as ranges. Open is bounded
+	// by what there can be, whatever the leader has counted.
 	s.done, s.committed = ranges(cur.Group.Done).union(s.settled).above(cur.Committed)
 	s.reserved = max(cur.Group.Reserved, c.Reserved, s.done.last(), s.committed)
 	s.open = c.Open
@@ -68,7 +72,7 @@ func (a *groupApplier) planCommit(cur *Cursor, c frame.GroupSettle) (s groupComm
 	if n, m := len(s.done), len(s.retries); n > frame.MaxRanges || m > frame.MaxRetries {
 		first := s.committed + 1
 		r := refuse(Overloaded, "group",
-			fmt.Sprintf("%d ranges and %d retries behind offset %d, which is not settled; the limits are %d and %d",
+			fmt.Sprintf("%d ranges and %d retries after offset %d, which is not settled; the limits are %d and %d",
 				n, m, first, frame.MaxRanges, frame.MaxRetries),
 			fmt.Sprintf("settle offset %d, or lower the max_pending of group %q", first, cur.Name))
 		return s, &r
@@ -80,7 +84,8 @@ func (a *groupApplier) planCommit(cur *Cursor, c frame.GroupSettle) (s groupComm
 func (a *groupApplier) checkCommit(c frame.GroupSettle) *Result {
 	var r Result
 	done, last := ranges(c.Done), uint64(0)
-	byOffset := func(a, b frame.GroupRetry) int { return cmp.Or(cmp.Compare(a.Offset, b.Offset), -1) } // none twice
+	// Two retries of one offset count as not sorted.
+	byOffset := func(a, b frame.GroupRetry) int { return cmp.Or(cmp.Compare(a.Offset, b.Offset), -1) }
 	if len(c.Retries) > 0 {
 		last = c.Retries[len(c.Retries)-1].Offset
 	}
@@ -93,12 +98,14 @@ func (a *groupApplier) checkCommit(c frame.GroupSettle) *Result {
 			fmt.Sprintf("send at most %d", frame.MaxRetries))
 	case !done.rise():
 		r = refuse(Invalid, "done", "the ranges do not rise, or overlap",
-			"send ranges from a lower to a higher offset, each behind the one before")
+			"send ranges from a lower to a higher offset, each after the one before")
 	case !slices.IsSortedFunc(c.Retries, byOffset):
 		r = refuse(Invalid, "retries", "the retries do not rise", "send each offset once, in their order")
 	case max(c.Reserved, done.last(), last) > a.tail():
-		r = refuse(PastTail, "offset", fmt.Sprintf("a settlement up to %d is past the tail, which is %d",
-			max(c.Reserved, done.last(), last), a.tail()), "settle events that were read")
+		r = refuse(PastTail, "offset",
+			fmt.Sprintf("a settlement up to %d is past the tail, which is %d",
+				max(c.Reserved, done.last(), last), a.tail()),
+			"settle events that were read")
 		r.Refusal.Offset = a.tail()
 	default:
 		return nil
@@ -114,6 +121,7 @@ func (a *groupApplier) mergeRetries(s *groupCommit, old, fresh []frame.GroupRetr
 		s.retries = old
 		return
 	}
+	// Merge them by offset.
 	s.retries = make([]frame.GroupRetry, 0, len(old)+len(fresh))
 	for len(old) > 0 || len(fresh) > 0 {
 		// An old retry that nothing new is known of stays, unless its event was settled.
@@ -158,6 +166,7 @@ func truncate(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}
+	// A character that begins before the limit and ends after it is left out.
 	for limit > 0 && !utf8.RuneStart(text[limit]) {
 		limit--
 	}
@@ -175,6 +184,7 @@ func (a *groupApplier) commitGroup(cur *Cursor, s groupCommit) Result {
 	a.saveRetries(cur.Name, s.kept, s.over)
 	g.Reserved, g.Open, g.Done, g.Retries = s.reserved, s.open, s.done, s.retries
 	a.letters.resolveSettled(cur.Name, s.settled)
+	// A commit that moves nothing counts as use of the group.
 	if !moved {
 		return a.cursors.touchCursor(cur)
 	}
@@ -197,8 +207,11 @@ func (a *groupApplier) deadInGroup(c frame.GroupDead) (Result, error) {
 	}
 
 	// The event is settled, and one less is open.
-	next, refused := a.planCommit(cur, frame.GroupSettle{Reserved: cur.Group.Reserved, Open: max(cur.Group.Open, 1) - 1,
-		Done: []frame.Range{{From: l.Offset, To: l.Offset}}})
+	next, refused := a.planCommit(cur, frame.GroupSettle{
+		Reserved: cur.Group.Reserved,
+		Open:     max(cur.Group.Open, 1) - 1,
+		Done:     []frame.Range{{From: l.Offset, To: l.Offset}},
+	})
 	if refused != nil {
 		return *refused, nil
 	}
@@ -207,12 +220,14 @@ func (a *groupApplier) deadInGroup(c frame.GroupDead) (Result, error) {
 
 // moveGroup moves a group to an offset and forgets what it knew of events.
 func (a *groupApplier) moveGroup(cur *Cursor, to uint64) {
+	// Under another generation nothing counts that a leader still reports of the events before.
 	a.forgetGroup(cur)
 	cur.Group.Reserved, cur.Group.Open, cur.Generation = to, 0, a.cursors.nextGroupGeneration()
 }
 
 // forgetGroup removes what is stored beside a group's cursor.
 func (a *groupApplier) forgetGroup(cur *Cursor) {
+	// Its place is in that of the cursor, which the caller stores or deletes.
 	if len(cur.Group.Done) > 0 {
 		a.saveDone(cur.Name, nil)
 	}

@@ -15,12 +15,14 @@ import (
 // no key.
 func doneKey(group string) []byte { return key(prefixGroupDone, group) }
 
+// retryKey is the group's name, a zero byte, which no name has, and the offset.
 func retryKey(group string, offset uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(key(prefixGroupRetry, group), 0), offset)
 }
 
 // saveDone stores the ranges that are settled after the commit.
 func (a *groupApplier) saveDone(group string, done ranges) {
+	// An empty list has no key.
 	if len(done) == 0 {
 		a.tx.Delete(doneKey(group))
 		return
@@ -30,6 +32,7 @@ func (a *groupApplier) saveDone(group string, done ranges) {
 
 // saveRetries stores retries that are new or changed, and deletes those that are over.
 func (a *groupApplier) saveRetries(group string, kept []frame.GroupRetry, over []uint64) {
+	// One key each: a group with many of them changes few at a time.
 	for _, offset := range over {
 		a.tx.Delete(retryKey(group, offset))
 	}
@@ -41,6 +44,7 @@ func (a *groupApplier) saveRetries(group string, kept []frame.GroupRetry, over [
 // loadGroups reads what groups know beside their cursors, which are loaded.
 func (s *state) loadGroups(db *pebble.DB) error {
 	err := scan(db, prefixGroupDone, func(name string, value []byte) error {
+		// A value that is damaged keeps the state from being opened.
 		g, err := s.groupOf(name)
 		if err == nil {
 			g.Done, err = frame.DecodeRanges(value)

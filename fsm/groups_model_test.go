@@ -114,7 +114,7 @@ func (m *model) takeIn(name string, cur *modelCursor, c frame.GroupSettle) strin
 		}
 	}
 	if g.open > left {
-		m.met["group with fewer events open than it was told"]++
+		m.met["group with fewer events open than reported"]++
 	}
 	g.open = min(g.open, left)
 	m.resolve(name, cur.settled)
@@ -257,12 +257,12 @@ func checkGroups(t tb, m *Machine, want *model) {
 
 // canonical reports whether the ranges do not touch each other or the commit.
 func canonical(c *Cursor) bool {
-	behind := c.Committed
+	after := c.Committed
 	for _, r := range c.Group.Done {
-		if r.From <= behind+1 {
+		if r.From <= after+1 {
 			return false
 		}
-		behind = r.To
+		after = r.To
 	}
 	return true
 }

@@ -13,7 +13,7 @@ import (
 //	group g [pending]                         makes a group
 //	settle g generation term 3-4,7 5:2:boom   done ranges; retries as offset:deliveries:error; reserved as ^9
 //	deadof g generation term offset error
-func (s *teller) groupRequest(words []string) request {
+func (s *narrator) groupRequest(words []string) request {
 	switch words[0] {
 	case "group":
 		c := frame.GroupCreate{Name: words[1]}
@@ -61,7 +61,7 @@ func tellGroup(m *Machine, name string) string {
 	}
 	text := fmt.Sprintf("  settled up to %d and %v, handed out up to %d\n", g.Committed, g.Group.Done, g.Group.Reserved)
 	for _, r := range g.Group.Retries {
-		text += fmt.Sprintf("  %d comes again not before %s, deliveries %d: %s\n", r.Offset, r.After.Sub(epoch),
+		text += fmt.Sprintf("  %d redelivered not before %s, deliveries %d: %s\n", r.Offset, r.After.Sub(epoch),
 			r.Deliveries, r.Error)
 	}
 	return text

@@ -9,12 +9,14 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// desiredVote is whether a member should have a vote, and the reason that was given when this was decided.
+// desiredVote is whether a member should have a vote, and the reason that was given when this was decided. The
+// leader changes Raft's configuration accordingly.
 type desiredVote struct {
 	Wanted bool   `json:"wanted"`
 	Reason string `json:"reason"`
 }
 
+// loadDesiredVote reads the value under a member's id.
 func (s *state) loadDesiredVote(id string, value []byte) error {
 	var w desiredVote
 	err := json.Unmarshal(value, &w)
@@ -46,6 +48,7 @@ func (a *memberApplier) configureVoters() []event.Event {
 	voters := voterIDs(a.s.membership.Members)
 
 	// Why a vote changed: as somebody asked for, because the member is gone, or not known.
+	// A member may be in the configuration without a vote.
 	present := map[string]bool{}
 	for _, m := range a.s.membership.Members {
 		present[m.ID] = true
@@ -60,6 +63,7 @@ func (a *memberApplier) configureVoters() []event.Event {
 			return ""
 		}
 	})
+	// The health is stored also without an event: it has the newest configuration.
 	a.saveHealth()
 	return events
 }
@@ -82,10 +86,14 @@ func (a *memberApplier) reportConfiguration() error {
 	return a.appendEvents(a.configureVoters())
 }
 
+// voterHealth takes in that a voter is reachable, or no longer is. The next event of that voter waits
+// for the hold-down.
 func (a *memberApplier) voterHealth(c frame.VoterHealth) Result {
 	return a.healthEvents(a.s.health.Report(a.time(), election.VoterReport(c), a.s.settings.HealthHoldDown))
 }
 
+// outageViews takes in what the voters' journals have of outages. A view whose end precedes its
+// beginning counts as one without duration.
 func (a *memberApplier) outageViews(c frame.OutageViews) Result {
 	for i := range c.Views {
 		if v := &c.Views[i]; v.Ended.Before(v.Began) {
@@ -97,7 +105,7 @@ func (a *memberApplier) outageViews(c frame.OutageViews) Result {
 
 // splitBrain takes in which members claim to lead; without any, that the leader is the only one again.
 func (a *memberApplier) splitBrain(c frame.SplitBrain) Result {
-	watched := a.s.meta.FeatureLevel >= frame.LevelDelivery
+	watched := a.knowsDelivery()
 	if l := a.s.meta.Leadership; watched && len(c.Leaders) == 0 {
 		return a.healthEvents(a.s.health.Unsplit(a.time(), l.Term, l.Leader))
 	}

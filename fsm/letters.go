@@ -20,6 +20,9 @@ import (
 //
 // A letter is dead, or under way: appended again, and not committed yet. It is
 // removed once it is committed, or purged.
+//
+// Its age begins when it died last. A redrive does not end it: a letter that is made dead again, because its
+// copy is not delivered any more, is as old as before.
 type Letter struct {
 	ID            uint64     `json:"id"` // dense, from 1
 	Cursor        string     `json:"cursor,omitempty"`
@@ -28,12 +31,13 @@ type Letter struct {
 	Key           string     `json:"key,omitempty"`
 	Source        string     `json:"source,omitempty"`
 	CorrelationID string     `json:"correlation_id,omitempty"`
-	Handler       string     `json:"handler,omitempty"`
-	Error         string     `json:"error,omitempty"`
-	Attempts      uint64     `json:"attempts"` // of all its deliveries
-	FirstFailed   time.Time  `json:"first_failed,omitzero"`
-	LastFailed    time.Time  `json:"last_failed,omitzero"`
-	Dead          time.Time  `json:"dead_lettered_at"`
+	// What the handler has reported: its name, the last error, and the deliveries that failed.
+	Handler     string    `json:"handler,omitempty"`
+	Error       string    `json:"error,omitempty"`
+	Attempts    uint64    `json:"attempts"` // of all its deliveries
+	FirstFailed time.Time `json:"first_failed,omitzero"`
+	LastFailed  time.Time `json:"last_failed,omitzero"`
+	Dead        time.Time `json:"dead_lettered_at"`
 	// Stepped is how far clock steps had moved replicated time by then. A letter's age
 	// does not count what they left out.
 	Stepped  time.Duration `json:"stepped_ns,omitzero"`
@@ -63,7 +67,7 @@ func (l *Letter) appendLineage(offset uint64) {
 	l.Lineage = l.Lineage[max(0, len(l.Lineage)-maxLineage):]
 }
 
-// LettersResult answers a command about many letters.
+// LettersResult answers a command about many letters. Lists are in the order of the request.
 type LettersResult struct {
 	Done     int      `json:"done"`                // redriven, purged or imported
 	Skipped  int      `json:"skipped,omitempty"`   // under way already, too young, or known already
@@ -76,19 +80,20 @@ type LettersResult struct {
 
 // letterTotals are the dead letters in the meta record.
 type letterTotals struct {
-	Next     uint64 `json:"next"` // the next one's id
-	Count    uint64 `json:"count"`
-	Bytes    uint64 `json:"bytes"`
-	Reported int64  `json:"told_ns"` // those whose age began at this time or before were reported as stale
+	Next  uint64 `json:"next"`  // the next one's id; 0 before the first
+	Count uint64 `json:"count"` // dead ones and those under way
+	Bytes uint64 `json:"bytes"` // as dlq.max_bytes counts them
+	// Reported is the time up to which letters were reported as stale: those whose age began then or before.
+	Reported int64 `json:"told_ns"`
 }
 
 // underWay is a letter's copy in the log that its cursor has not committed.
 type underWay struct {
 	offset uint64 // of the copy
-	letter uint64
+	letter uint64 // Letter.ID
 	at     uint64 // Letter.Offset
-	bytes  uint64
-	born   int64 // Letter.bornAt
+	bytes  uint64 // Letter.Bytes
+	born   int64  // Letter.bornAt
 }
 
 // letters are what decisions need of the dead letters: all but those under way stay
@@ -96,7 +101,7 @@ type underWay struct {
 type letters struct {
 	underWay map[string][]underWay      // by cursor, rising offsets
 	copies   *ranking[uint64, struct{}] // the same, by offset and cursor
-	ages     letterAges
+	ages     letterAges                 // not known once a letter has changed
 }
 
 // letterAges are when the age of the oldest of the dead letters began, and of the oldest
@@ -114,20 +119,24 @@ type letterAges struct {
 //	'i' 'r' + cursor + 0 + offset   the letter under way whose copy is there
 //	'i' 't' + time + id             dead letters by when their age began
 //	'i' 'f' + origin                id that an imported letter had; kept for ever, 26 bytes each, so that
-//	                                rows that are imported again after a purge stay out
+//	                                letters that are imported again after a purge stay out
 func placeKey(kind byte, cursor string, offset uint64) []byte {
 	k := append([]byte{prefixLetterIndex, kind}, cursor...)
 	return binary.BigEndian.AppendUint64(append(k, 0), offset)
 }
 
+// atKey is under which the letter is found that the cursor made at an offset, copyKey the letter whose
+// copy is there.
 func atKey(cursor string, offset uint64) []byte   { return placeKey('c', cursor, offset) }
 func copyKey(cursor string, offset uint64) []byte { return placeKey('r', cursor, offset) }
 
+// ageKey orders letters by when their age began.
 func ageKey(born int64, id uint64) []byte {
 	k := binary.BigEndian.AppendUint64([]byte{prefixLetterIndex, 't'}, uint64(born))
 	return binary.BigEndian.AppendUint64(k, id)
 }
 
+// originKey is kept when the letter is gone.
 func originKey(origin [frame.OriginSize]byte) []byte {
 	return append([]byte{prefixLetterIndex, 'f'}, origin[:]...)
 }
@@ -143,7 +152,7 @@ func (u underWay) encode() (b []byte) {
 // loadUnderWay reads what redrives have appended and no cursor has committed.
 func (s *state) loadUnderWay(db *pebble.DB) error {
 	return scanKeys(db, []byte{prefixLetterIndex, 'r'}, []byte{prefixLetterIndex, 's'}, func(key, value []byte) error {
-		// A key is prefix, kind, cursor, 0 and offset.
+		// A key is prefix, kind, cursor, 0 and offset. Keys of one cursor are in the order of their offsets.
 		const around = 2 + 1 + 8
 		if len(key) < around {
 			return errors.New("a cut key")
@@ -152,13 +161,13 @@ func (s *state) loadUnderWay(db *pebble.DB) error {
 		u := underWay{offset: binary.BigEndian.Uint64(key[len(key)-8:])}
 		r := fields.Reader{Rest: value}
 		u.letter, u.at, u.bytes, u.born = r.Uvarint(), r.Uvarint(), r.Uvarint(), int64(r.Uvarint())
-		s.letters.add(name, u)
+		s.letters.addUnderWay(name, u)
 		return r.Err
 	})
 }
 
-// add adds a copy whose offset is above all others of its cursor.
-func (s *letters) add(cursor string, u underWay) {
+// addUnderWay adds a copy whose offset is above all others of its cursor.
+func (s *letters) addUnderWay(cursor string, u underWay) {
 	s.underWay[cursor] = append(s.underWay[cursor], u)
 	s.copies.ReplaceOrInsert(ranked[uint64]{u.offset, cursor}, struct{}{})
 }
@@ -168,6 +177,7 @@ func readAges(db pebble.Reader, reported int64) (ages letterAges, err error) {
 	ages.known = true
 	ages.oldest, ages.oldestID, err = firstBorn(db, 0)
 	if err == nil {
+		// Ages that began at reported or before were reported already.
 		ages.unreported, _, err = firstBorn(db, reported+1)
 	}
 	return ages, err
@@ -183,18 +193,19 @@ func firstBorn(db pebble.Reader, from int64) (at int64, id uint64, err error) {
 	return at, id, err
 }
 
-// ageOf reads what ageKey wrote.
+// ageOf reads what ageKey wrote; the key is one of its prefix.
 func ageOf(key []byte) (born int64, id uint64) {
 	return int64(binary.BigEndian.Uint64(key[2:])), binary.BigEndian.Uint64(key[10:])
 }
 
+// readLetter decodes what saveLetter stored.
 func readLetter(value []byte) (*Letter, error) {
 	l := &Letter{}
 	return l, json.Unmarshal(value, l)
 }
 
-// find returns the index of the copy at an offset among those under way.
-func find(list []underWay, offset uint64) (int, bool) {
+// findCopy returns the index of the copy at an offset among those under way.
+func findCopy(list []underWay, offset uint64) (int, bool) {
 	byOffset := func(u underWay, offset uint64) int { return cmp.Compare(u.offset, offset) }
 	return slices.BinarySearchFunc(list, offset, byOffset)
 }

@@ -13,9 +13,9 @@ import (
 // changedLetters are what this entry has done to letters so far, which the database has only
 // after the entry. A nil letter and an id of 0 are gone.
 type changedLetters struct {
-	letters map[uint64]*Letter
-	copies  map[uint64][]byte
-	index   map[string]uint64
+	letters map[uint64]*Letter // by id
+	copies  map[uint64][]byte  // of the events of new letters, by the letter's id
+	index   map[string]uint64  // ids by index key
 }
 
 // letterApplier decides what becomes of dead letters.
@@ -24,7 +24,7 @@ type letterApplier struct {
 	cursors *cursorApplier
 
 	changed  changedLetters
-	redrives []redriveRequest
+	redrives []redriveRequest // of this entry, in the order of its commands
 }
 
 // readLetter returns a letter, nil where there is none.
@@ -94,6 +94,7 @@ func (a *letterApplier) changeLetter(id uint64, l *Letter) {
 	a.s.letters.ages.known = false
 }
 
+// saveLetter stores a letter, which must not be changed afterwards.
 func (a *letterApplier) saveLetter(l *Letter) {
 	a.changeLetter(l.ID, l)
 	a.tx.setJSON(indexKey(prefixLetter, l.ID), l)
@@ -113,6 +114,7 @@ func (a *letterApplier) newLetter(l *Letter, e *event.Event, copied []byte) {
 	l.ID = t.Next
 	t.Next++
 	t.Count++
+	// What lists and filters of letters show of the event.
 	l.Type, l.Key, l.Source, l.CorrelationID = e.Type, e.Key, e.Source, e.CorrelationID
 	a.resize(l, l.size(copied))
 	a.markDead(l)
@@ -124,6 +126,7 @@ func (a *letterApplier) newLetter(l *Letter, e *event.Event, copied []byte) {
 func (a *letterApplier) markDead(l *Letter) {
 	l.Dead, l.Stepped = a.time(), time.Duration(a.s.meta.Stepped)
 	a.saveLetter(l)
+	// Its age begins now, and it is found at its offset.
 	a.tx.Set(ageKey(l.bornAt(), l.ID), nil)
 	if l.Offset != 0 {
 		a.setIndex(atKey(l.Cursor, l.Offset), l.ID)
@@ -150,6 +153,7 @@ func (a *letterApplier) deadLetter(c frame.DeadLetter) (Result, error) {
 	if cur == nil || cur.Group != nil || c.Generation != cur.Generation || c.Offset > a.tail() {
 		return a.cursors.commitCursor(commit), nil // which refuses it with the reason
 	}
+	// A retry: the cursor is past the event already.
 	if c.Offset <= cur.Committed {
 		return a.answerDead(cur, c.Offset)
 	}
@@ -168,6 +172,7 @@ func (a *letterApplier) storeLetter(cur *Cursor, c frame.DeadLetter, passes func
 	if err != nil {
 		return Result{}, err
 	}
+	// A refusal must leave the letter that is there as it is.
 	l := *old
 	l.Cursor, l.Handler, l.Error = cur.Name, c.Handler, c.Error
 	if full := a.refuseSize(l.size(c.Event), old.Bytes); full != nil {
@@ -186,6 +191,7 @@ func (a *letterApplier) storeLetter(cur *Cursor, c frame.DeadLetter, passes func
 func (l *Letter) failed(c frame.DeadLetter, now time.Time) {
 	l.Attempts += max(c.Attempts, 1)
 	l.LastFailed = now
+	// The first failure is the handler's to report, but not in the future.
 	if l.FirstFailed.IsZero() {
 		l.FirstFailed = c.FirstFailed.UTC()
 		if c.FirstFailed.IsZero() || c.FirstFailed.After(now) {
@@ -209,8 +215,9 @@ func (a *letterApplier) storeDead(l *Letter, e *event.Event, c frame.DeadLetter)
 			a.setIndex(atKey(l.Cursor, l.Offset), 0)
 		}
 		l.Offset = c.Offset
+	// Its copy is not committed yet: the letter stays under way.
 	case a.isUnderWay(l):
-		return // its copy is not committed yet
+		return
 	// It is dead already; its age begins again.
 	default:
 		a.tx.Delete(ageKey(l.bornAt(), l.ID))
@@ -258,7 +265,7 @@ func (a *letterApplier) findLetter(cursor string, offset uint64) (l *Letter, err
 	id := uint64(0)
 	list := a.s.letters.underWay[cursor]
 	// A copy that is under way belongs to its letter, wherever that died before.
-	if i, found := find(list, offset); found {
+	if i, found := findCopy(list, offset); found {
 		id = list[i].letter
 	} else {
 		id, err = a.readIndex(atKey(cursor, offset))
@@ -279,6 +286,7 @@ func (a *letterApplier) findLetter(cursor string, offset uint64) (l *Letter, err
 
 // refuseSize refuses what would take the letters past their bound in bytes; nil is room.
 func (a *letterApplier) refuseSize(size, before uint64) *Result {
+	// What does not grow is accepted, even above a limit that was lowered.
 	limit := a.s.settings.LettersBytes
 	if size <= before || a.s.meta.Letters.Bytes+size-before <= limit {
 		return nil
@@ -298,12 +306,13 @@ func (s *letters) isUnderWay(l *Letter) bool {
 		return false
 	}
 	list := s.underWay[l.Cursor]
-	i, found := find(list, l.Lineage[len(l.Lineage)-1])
+	i, found := findCopy(list, l.Lineage[len(l.Lineage)-1])
 	return found && list[i].letter == l.ID
 }
 
 // setUnderWay replaces the copies under way to a cursor. The caller deletes those that are gone.
 func (a *letterApplier) setUnderWay(cursor string, list []underWay) {
+	// A cursor without copies has no entry: the map must not grow with cursors that come and go.
 	if len(list) == 0 {
 		delete(a.s.letters.underWay, cursor)
 	} else {
@@ -320,7 +329,7 @@ func (a *letterApplier) deleteCopy(cursor string, offset uint64) {
 // takeCopy takes the copy at an offset from those under way, if there is one.
 func (a *letterApplier) takeCopy(cursor string, offset uint64) bool {
 	list := a.s.letters.underWay[cursor]
-	i, found := find(list, offset)
+	i, found := findCopy(list, offset)
 	if found {
 		a.deleteCopy(cursor, offset)
 		a.setUnderWay(cursor, slices.Delete(list, i, i+1))
@@ -342,8 +351,8 @@ func (a *letterApplier) resolveSettled(cursor string, settled ranges) {
 	}
 
 	// Only copies between the first and the last settled offset can be among them.
-	low, _ := find(list, settled[0].From)
-	high, _ := find(list, settled.last()+1)
+	low, _ := findCopy(list, settled[0].From)
+	high, _ := findCopy(list, settled.last()+1)
 	var kept []underWay
 	for _, u := range list[low:high] {
 		if !settled.has(u.offset) {
@@ -379,7 +388,8 @@ func (a *letterApplier) reviveLetters(cursor string, upTo uint64) {
 	}
 }
 
-// reviveTrimmed makes the letters dead again whose copies were trimmed.
+// reviveTrimmed makes the letters dead again whose copies were trimmed. Copies are ranked by offset, so
+// that those of all cursors are found without asking each cursor.
 func (a *letterApplier) reviveTrimmed() {
 	for {
 		first, _, some := a.s.letters.copies.Min()

@@ -15,15 +15,15 @@ import (
 
 // Bounds of what one entry does to many letters.
 const (
-	maxRedriveBytes = 4 << 20 // of events appended again
-	maxAgedOut      = frame.MaxLetters
+	maxRedriveBytes = 4 << 20          // of events appended again
+	maxAgedOut      = frame.MaxLetters // letters purged by their age
 )
 
 // redriveRequest is a redrive whose answer is filled in at the end of the entry, because its
 // copies follow the clients' events.
 type redriveRequest struct {
 	frame.Redrive
-	answer int
+	answer int // its place among the entry's answers
 }
 
 // requestRedrive has the end of the entry redrive letters: it refuses only where the cursor is missing.
@@ -37,6 +37,7 @@ func (a *letterApplier) requestRedrive(c frame.Redrive) Result {
 
 // redriveAll does the redrives of this entry and fills their answers in. The clients' block is stored.
 func (a *letterApplier) redriveAll() error {
+	// In the order of the commands: a letter that one redrive has taken is under way for the next.
 	for _, r := range a.redrives {
 		result, err := a.redriveLetters(r.Redrive)
 		if err != nil {
@@ -51,7 +52,7 @@ func (a *letterApplier) redriveAll() error {
 type redrivenBlock struct {
 	cursor  string
 	batch   frame.Batch
-	letters []*Letter
+	letters []*Letter // of each event of batch
 }
 
 // redriveLetters appends the events of dead letters again, one block for each cursor. They are not
@@ -151,12 +152,13 @@ func (a *letterApplier) appendRedriven(b *redrivenBlock) {
 		a.saveLetter(&l)
 		u := underWay{offset: offset + uint64(i), letter: l.ID, at: l.Offset, bytes: l.Bytes, born: l.bornAt()}
 		a.tx.Set(copyKey(b.cursor, u.offset), u.encode())
-		a.s.letters.add(b.cursor, u)
+		a.s.letters.addUnderWay(b.cursor, u)
 	}
 }
 
 // moveLetter gives a letter to another cursor, for which its event was not dead-lettered anywhere.
 func (a *letterApplier) moveLetter(l *Letter, cursor string) {
+	// The cursor before does not find it any more, and the name counts for its size.
 	if l.Offset != 0 {
 		a.setIndex(atKey(l.Cursor, l.Offset), 0)
 	}
@@ -168,8 +170,16 @@ func (a *letterApplier) moveLetter(l *Letter, cursor string) {
 // events have no dedup keys.
 func (a *applying) appendTargeted(events frame.Block, cursor string, ids []uint64) {
 	m := &a.s.meta
-	b := &log.Block{Block: events, First: m.Last + 1, Index: a.index, Term: a.term, AppendedAt: time.Unix(0, a.now),
-		Live: len(ids), Target: cursor, Letters: ids}
+	b := &log.Block{
+		Block:      events,
+		First:      m.Last + 1,
+		Index:      a.index,
+		Term:       a.term,
+		AppendedAt: time.Unix(0, a.now),
+		Live:       len(ids),
+		Target:     cursor,
+		Letters:    ids,
+	}
 	m.Bytes += log.Append(a.tx, b, m.Bytes)
 	m.Last = b.Last()
 	a.s.window = append(a.s.window, windowBlock{m.Last, 0, a.now})
@@ -186,6 +196,7 @@ func (a *letterApplier) purgeLetters(c frame.Purge) (Result, error) {
 			return Result{}, err
 		}
 		switch {
+		// It was purged, resolved, or never was.
 		case l == nil:
 			result.Missing = append(result.Missing, id)
 		case a.isUnderWay(l) || (c.OlderThan > 0 && a.time().Sub(l.Dead) < c.OlderThan):
@@ -207,6 +218,7 @@ func (a *letterApplier) purgeLetter(l *Letter) {
 	a.dropLetter(l.ID, l.Cursor, l.Offset, l.Bytes)
 }
 
+// reportPurged emits one event for all letters that were purged for a reason.
 func (a *letterApplier) reportPurged(count int, reason string, cursors map[string]int) {
 	if count > 0 {
 		a.reportLetters(event.DLQEventsPurged, map[string]any{"count": count, "reason": reason, "cursors": cursors})
@@ -215,13 +227,15 @@ func (a *letterApplier) reportPurged(count int, reason string, cursors map[strin
 
 // reportLetters appends an event about letters, with how many are left.
 func (a *letterApplier) reportLetters(t event.Type, payload map[string]any) {
+	// The numbers are those after the decision: the event is appended at the end of the entry.
 	payload["dead"] = a.s.meta.Letters.Count - a.s.letters.countUnderWay()
 	payload["under_way"] = a.s.letters.countUnderWay()
 	text, err := json.Marshal(payload)
-	a.tx.keep(err)
+	a.tx.keepError(err)
 	a.late = append(a.late, event.Event{Type: t, Payload: text})
 }
 
+// countUnderWay counts the letters that are not dead.
 func (s *letters) countUnderWay() (n uint64) {
 	for _, list := range s.underWay {
 		n += uint64(len(list))
@@ -240,6 +254,7 @@ func (a *letterApplier) importLetters(c frame.LetterImport) (Result, error) {
 		}
 		size += importedLetter(in).size(in.Event)
 	}
+	// Letters that are known already count here as well: their number is bounded.
 	if full := a.refuseSize(size, 0); full != nil {
 		return *full, nil
 	}
@@ -270,12 +285,18 @@ func (a *letterApplier) importLetters(c frame.LetterImport) (Result, error) {
 
 // importedLetter returns a letter of another system, which has no cursor and no offset.
 func importedLetter(in frame.ImportedLetter) *Letter {
-	return &Letter{Origin: in.From, Error: in.Error, Attempts: in.Attempts, FirstFailed: in.Failed.UTC(),
-		LastFailed: in.Failed.UTC()}
+	return &Letter{
+		Origin:      in.From,
+		Error:       in.Error,
+		Attempts:    in.Attempts,
+		FirstFailed: in.Failed.UTC(),
+		LastFailed:  in.Failed.UTC(),
+	}
 }
 
 // ageLetters purges letters that are too old and reports those that have been dead for long.
 func (a *letterApplier) ageLetters() error {
+	// Most entries end here, or after a look at ages that are known.
 	t, set := &a.s.meta.Letters, &a.s.settings
 	if t.Count == 0 || (set.LettersAge == 0 && set.LettersStale == 0) {
 		return nil
@@ -309,6 +330,7 @@ func (s *letters) agesIn(db pebble.Reader, reported int64) (letterAges, error) {
 
 // purgeAged purges what is older than dlq.max_age, a bounded number an entry.
 func (a *letterApplier) purgeAged() error {
+	// The index by age has the oldest first.
 	var ids []uint64
 	until := a.unstepped() - int64(a.s.settings.LettersAge)
 	err := scanKeys(a.db, ageKey(0, 0), ageKey(until+1, 0), func(key, _ []byte) error {
@@ -343,9 +365,11 @@ func (a *letterApplier) purgeAged() error {
 // reportStale reports the letters that have been dead for dlq.stale_after, each once.
 func (a *letterApplier) reportStale() error {
 	t := &a.s.meta.Letters
+	// Count those that became stale since the last report, and remember the oldest.
 	until, count, first := a.unstepped()-int64(a.s.settings.LettersStale), 0, uint64(0)
 	err := scanKeys(a.db, ageKey(t.Reported+1, 0), ageKey(until+1, 0), func(key, _ []byte) error {
 		_, id := ageOf(key)
+		// This entry has purged it: the database still has its key.
 		if l, changed := a.changed.letters[id]; changed && l == nil {
 			return nil
 		}

@@ -19,7 +19,7 @@ type modelLetters struct {
 	list     []*modelLetter
 	next     uint64
 	origins  map[[frame.OriginSize]byte]bool
-	told     time.Time
+	reported time.Time
 	maxBytes uint64
 	maxAge   time.Duration
 	stale    time.Duration
@@ -93,25 +93,25 @@ func (m *model) letterBytes() (n uint64) {
 // age purges what is too old and reports what is stale, at the beginning of an entry.
 func (m *model) age() {
 	s := &m.letters
-	untold := false
+	unreported := false
 	for _, l := range s.list {
-		untold = untold || l.copy == 0 && l.dead.After(s.told) && !l.dead.Add(s.stale).After(m.now)
+		unreported = unreported || (l.copy == 0 && l.dead.After(s.reported) && !l.dead.Add(s.stale).After(m.now))
 	}
 	tooOld := func(l *modelLetter) bool { return l.copy == 0 && !l.dead.Add(s.maxAge).After(m.now) }
 	if s.maxAge > 0 && m.dropLetters(tooOld) > 0 {
 		m.met["letters too old"]++
 		m.late = append(m.late, event.DLQEventsPurged)
 	}
-	if !untold {
+	if !unreported {
 		return
 	}
 	count := 0
 	for _, l := range s.list {
-		if l.copy == 0 && l.dead.After(s.told) && !l.dead.Add(s.stale).After(m.now) {
+		if l.copy == 0 && l.dead.After(s.reported) && !l.dead.Add(s.stale).After(m.now) {
 			count++
 		}
 	}
-	s.told = m.now.Add(-s.stale)
+	s.reported = m.now.Add(-s.stale)
 	if count > 0 {
 		m.met["letters stale"]++
 		m.late = append(m.late, event.DLQStaleEvents)
@@ -262,7 +262,7 @@ func (m *model) purge(c frame.Purge) string {
 		switch {
 		case l == nil:
 			r.Missing = append(r.Missing, id)
-		case l.copy != 0 || c.OlderThan > 0 && m.now.Sub(l.dead) < c.OlderThan:
+		case l.copy != 0 || (c.OlderThan > 0 && m.now.Sub(l.dead) < c.OlderThan):
 			r.Skipped++
 		default:
 			r.Done += m.dropLetters(func(other *modelLetter) bool { return other == l })
@@ -425,7 +425,7 @@ func checkReader(t tb, m *Machine, want *model, name string) {
 					t.Fatalf("%q is not given %d, which is for %q", name, next, other)
 				}
 			}
-			if w := want.events[next-1]; e.Target != w.target || e.Redrive != w.letter || w.target != "" && w.target != name {
+			if w := want.events[next-1]; e.Target != w.target || e.Redrive != w.letter || (w.target != "" && w.target != name) {
 				t.Fatalf("%q is given %d for %q of letter %d, want %q %d", name, next, e.Target, e.Redrive, w.target, w.letter)
 			}
 			next++

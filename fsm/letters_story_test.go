@@ -17,7 +17,7 @@ func numbers(words []string) (list []uint64) {
 }
 
 // deadLetter attaches the event's copy, as a server does.
-func (s *teller) deadLetter(cursor string, offset, generation uint64, failure string) frame.DeadLetter {
+func (s *narrator) deadLetter(cursor string, offset, generation uint64, failure string) frame.DeadLetter {
 	e, err := s.m.Log().Get(offset)
 	if err != nil {
 		e = ev(0)
@@ -33,7 +33,7 @@ func (s *teller) deadLetter(cursor string, offset, generation uint64, failure st
 	}
 }
 
-func (s *teller) imports(words []string) (c frame.LetterImport) {
+func (s *narrator) imports(words []string) (c frame.LetterImport) {
 	for _, w := range words {
 		e := ev(int(number64(w)))
 		c.Letters = append(c.Letters, frame.ImportedLetter{
@@ -54,7 +54,7 @@ func tellLetters(m *Machine) string {
 		fmt.Fprintf(&b, "  %d %s %s at %d: %q, %d attempts, died at %s, lineage %d", l.ID, l.State, l.Cursor,
 			l.Offset, l.Error, l.Attempts, l.Dead.Sub(epoch), l.Lineage)
 		if l.Copy != 0 {
-			fmt.Fprintf(&b, ", its copy stands at %d", l.Copy)
+			fmt.Fprintf(&b, ", its copy is at %d", l.Copy)
 		}
 		b.WriteByte('\n')
 		return true
@@ -67,7 +67,7 @@ func tellLetters(m *Machine) string {
 }
 
 // reads prints what a cursor gets after its commit.
-func (s *teller) reads(name string) string {
+func (s *narrator) reads(name string) string {
 	cur, _ := s.m.Cursor(name)
 	m := cur.Filter.Compile(event.Builtin())
 	first, last := s.m.Log().Bounds()

@@ -23,7 +23,7 @@ const (
 // LetterView is a letter as readers see it.
 type LetterView struct {
 	Letter
-	State string `json:"state"`
+	State string `json:"state"`          // LetterDead or LetterRedriven
 	Copy  uint64 `json:"copy,omitempty"` // of one redriven: where its event is now
 }
 
@@ -40,8 +40,12 @@ type LetterStats struct {
 // letterStats counts the letters of s. The caller holds mu.
 func (v *views) letterStats(s *state) LetterStats {
 	t := s.meta.Letters
-	stats := LetterStats{Count: t.Count, Redriven: s.letters.countUnderWay(), Bytes: t.Bytes,
-		MaxBytes: s.settings.LettersBytes}
+	stats := LetterStats{
+		Count:    t.Count,
+		Redriven: s.letters.countUnderWay(),
+		Bytes:    t.Bytes,
+		MaxBytes: s.settings.LettersBytes,
+	}
 	if t.Next > 0 {
 		stats.Ever = t.Next - 1
 	}
@@ -70,7 +74,8 @@ func (v *views) lettersDue(s *state, earlier func(at int64, after time.Duration)
 		return
 	}
 
-	// Ages leave clock steps out; deadlines are in replicated time, which has them.
+	// Ages leave clock steps out; deadlines are in replicated time, which has them. Where more are due than
+	// one entry purges, the deadline is now.
 	if ages.oldest != 0 {
 		earlier(max(ages.oldest+s.meta.Stepped, s.meta.Time-int64(set.LettersAge)), set.LettersAge)
 	}
@@ -101,6 +106,7 @@ func (r letterReader) Letter(id uint64) (l LetterView, e event.Event, err error)
 		if value == nil {
 			return ErrNoLetter
 		}
+		// The letter, whether it is under way, and its event.
 		read, err := readLetter(value)
 		if err != nil {
 			return err
@@ -136,6 +142,7 @@ func (r letterReader) LetterAt(cursor string, offset uint64) (l LetterView, err 
 		if value == nil {
 			return ErrNoLetter
 		}
+		// The index has the id alone.
 		id = binary.BigEndian.Uint64(value)
 		return nil
 	})
@@ -155,6 +162,7 @@ const letterPage = 64
 // returns false. Nothing waits for yield; a letter that changes meanwhile is shown as it
 // was or as it is.
 func (r letterReader) EachLetter(ctx context.Context, after uint64, yield func(LetterView) bool) error {
+	// Each page is of one moment; between pages letters may change.
 	for {
 		page, err := r.letterPage(after)
 		if err != nil {
@@ -199,7 +207,8 @@ func (r letterReader) letterPage(after uint64) (page []LetterView, err error) {
 	return page, err
 }
 
-// viewLetter looks for the copy of a letter that is under way: it is the newest of its lineage.
+// viewLetter returns a letter as readers see it, from the database alone. It looks for the copy of one that is
+// under way: it is the newest of its lineage.
 func viewLetter(r pebble.Reader, l *Letter) (LetterView, error) {
 	v := LetterView{Letter: *l, State: LetterDead}
 	if l.Redrives == 0 || len(l.Lineage) == 0 {

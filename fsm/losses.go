@@ -22,9 +22,9 @@ import (
 // New ones are joined as the digits of a binary number are, but not where a cursor has its
 // place at the seam while there are few: then its gap is exact.
 type losses struct {
-	list []loss // not changed any more
-	// sums are those of each loss and all that follow. They are worked out once, for all
-	// cursors that have the same ones before them; their maps are shared.
+	list []loss // rises; it is replaced as a whole and never changed
+	// sums returns, for each loss, the sum of it and all that follow. They are computed once, for all
+	// cursors that have the same losses before them; their maps are shared.
 	sums func() []log.Gap
 }
 
@@ -32,6 +32,7 @@ type losses struct {
 // changed afterwards.
 func newLosses(list []loss) losses {
 	return losses{list, sync.OnceValue(func() []log.Gap {
+		// From the last one on: each sum adds one loss to the sum after it.
 		sums := make([]log.Gap, len(list)+1)
 		for i := len(list) - 1; i >= 0; i-- {
 			sums[i] = log.Gap{Types: maps.Clone(sums[i+1].Types), Uncounted: sums[i+1].Uncounted}
@@ -62,6 +63,7 @@ type loss struct {
 	types     []typeCount // by name
 }
 
+// typeCount is how many events of a type were trimmed.
 type typeCount struct {
 	name string
 	n    uint64
@@ -72,9 +74,10 @@ const (
 
 	maxCountedBlocks = 256  // that one entry opens to count types
 	maxGapTypes      = 1000 // that a loss, or a gap, lists
-	maxLosses        = 64
+	maxLosses        = 64   // that are kept; beyond it neighbours are joined
 )
 
+// encode returns the value, as it is drawn at loss; from is in the key.
 func (l *loss) encode() []byte {
 	b := []byte{lossForm}
 	for _, n := range []uint64{l.to, l.trims, l.uncounted, uint64(len(l.types))} {
@@ -98,6 +101,7 @@ func (s *state) loadLosses(db *pebble.DB) error {
 	return err
 }
 
+// decodeLoss reads what encode wrote.
 func decodeLoss(key string, b []byte) (loss, error) {
 	if len(key) != 8 {
 		return loss{}, errors.New("a cut key")
@@ -116,11 +120,13 @@ func decodeLoss(key string, b []byte) (loss, error) {
 	return l, r.End()
 }
 
+// lossKey orders losses by where they begin.
 func lossKey(from uint64) []byte { return indexKey(prefixLoss, from) }
 
 // count takes in events of a type; past the bound of types they are not counted by type.
 func (l *loss) count(name string, n uint64) {
 	byName := func(t typeCount, name string) int { return strings.Compare(t.name, name) }
+	// The types are kept by name, so that the stored form is the same on every node.
 	i, listed := slices.BinarySearchFunc(l.types, name, byName)
 	switch {
 	case listed:
@@ -153,10 +159,14 @@ func (a *lossApplier) recordLoss(from, to uint64) error {
 	if err != nil {
 		return err
 	}
+	// What every cursor has passed is in no gap any more. The list of the state stays as it is, since
+	// readers share it.
 	list := slices.Clone(a.s.losses.list)
 	for len(list) > 0 && list[0].to <= lowest.rank {
 		list = list[1:]
 	}
+	// Join the new ones with those before them while these are of no more trims, as a binary number
+	// carries: where no cursor's place keeps them apart, there are as many as the number has digits.
 	for _, l := range added {
 		list = append(list, l)
 		for n := len(list); n > 1; n = len(list) {
@@ -201,6 +211,7 @@ func (a *lossApplier) joinDown(list []loss) []loss {
 // joinAt joins a loss with the next one. Those of the state stay as they are.
 func (a *lossApplier) joinAt(list []loss, i int) []loss {
 	joined := list[i]
+	// The types are shared with the list of the state.
 	joined.types = slices.Clone(joined.types)
 	joined.join(&list[i+1])
 	list[i] = joined
@@ -265,18 +276,20 @@ func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
 	// Heads list the types of their blocks; columns are only read where a block has several.
 	err = a.log.EachTypes(from, to, func(first uint64, events int, types []string) bool {
 		a.opened++
+		// An entry must not take long: the rest is not counted by type.
 		if a.opened > maxCountedBlocks {
 			return false
 		}
 		counted = first + uint64(events)
 		switch {
-		case types == nil: // nobody loses what a redrive appended: its letters are dead again
+		// Nobody loses what a redrive appended: its letters are dead again.
+		case types == nil:
 		case len(types) == 1:
 			takes(first, events, types[0])
 		default:
 			cols, err := a.log.Columns(first)
 			if err != nil {
-				a.tx.keep(err)
+				a.tx.keepError(err)
 				return false
 			}
 			offset := first
@@ -343,6 +356,7 @@ func (s *state) gapOf(c *Cursor) *log.Gap {
 
 // addTo adds a loss to a gap.
 func (l *loss) addTo(gap *log.Gap) {
+	// Types past the bound of a gap are not listed.
 	gap.Uncounted += l.uncounted
 	if gap.Types == nil && len(l.types) > 0 {
 		gap.Types = map[string]uint64{}

@@ -29,7 +29,7 @@ var (
 	ErrDiskHung    = store.ErrDiskHung
 )
 
-// Options say where a machine keeps its state. Dir is required.
+// Options say where a machine keeps its state. Dir is required. None of them takes part in a decision.
 type Options struct {
 	Dir        string       // holds CURRENT and the database it names
 	FS         vfs.FS       // nil is the disk
@@ -41,6 +41,7 @@ type Options struct {
 	Fatal func(error)
 }
 
+// defaults replaces what is zero by its default.
 func (o *Options) defaults() {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -89,7 +90,7 @@ func Open(o Options) (*Machine, error) {
 		return nil, err
 	}
 
-	// attach may fail after it has put the database in place.
+	// attach may fail after it has put the database in place: nobody else would close it.
 	if err := m.attach(dir); err != nil {
 		if m.db != nil {
 			err = errors.Join(err, m.db.Close())
@@ -115,6 +116,7 @@ func (m *Machine) damaged(err error) {
 
 // attach opens the database in dir and makes it the machine's.
 func (m *Machine) attach(dir string) error {
+	// Loading takes the longest, and does not hold readers of the present state up.
 	db, err := m.opts.store().Open(dir)
 	if err != nil {
 		return err
@@ -145,6 +147,7 @@ func (m *Machine) attach(dir string) error {
 // Close makes everything applied durable and releases the state. It may be called
 // again.
 func (m *Machine) Close() error {
+	// From here on no entry is applied, and views that need the database leave out what is in it.
 	m.mu.Lock()
 	db := m.db
 	m.db, m.stored = nil, nil
@@ -167,6 +170,7 @@ func (m *Machine) Close() error {
 // Apply decides one entry. An error means that the node must stop: the entry cannot
 // be read or stored, and no later one may be applied.
 func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
+	// Decoding does not need the state, so that it does not hold readers up.
 	f, err := frame.Decode(data)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("fsm: apply %d: %w", index, err)
@@ -176,23 +180,25 @@ func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
 	if m.db == nil {
 		return Outcome{}, ErrClosed
 	}
+	// After a restart Raft passes entries again that the state has already.
 	if index <= m.s.meta.Applied {
 		return Outcome{Index: index, Skipped: true}, nil
 	}
 
 	// Decide and store. A digest that differs is reported, and does not stop the decision.
-	a := m.begin(index, term)
+	a := m.beginEntry(index, term)
 	defer a.tx.batch.Close()
 	a.frame = f
 	diverged := m.diverged(f)
-	if err := m.end(a, a.decideFrame()); err != nil {
+	if err := m.endEntry(a, a.decideFrame()); err != nil {
 		return Outcome{}, fmt.Errorf("fsm: apply %d: %w", index, err)
 	}
 	return Outcome{Index: index, Time: time.Unix(0, a.now).UTC(), Results: a.answers, Diverged: diverged}, nil
 }
 
-// begin returns what decides the entry at index. The caller closes its batch.
-func (m *Machine) begin(index, term uint64) *applier {
+// beginEntry returns what decides the entry at index. The caller closes its batch. The replicated time is that of the
+// entry before until decideFrame has read the entry's own.
+func (m *Machine) beginEntry(index, term uint64) *applier {
 	meta := &m.s.meta
 	a := newApplier(applying{
 		s:       m.s,
@@ -204,7 +210,7 @@ func (m *Machine) begin(index, term uint64) *applier {
 		term:    term,
 		began:   meta.Time,
 		now:     meta.Time,
-		stored:  meta.Last + 1,
+		stored:  meta.Last + 1, // nothing of this entry is stored yet
 	})
 
 	// This is never undone: an entry that fails stops the node.
@@ -212,14 +218,15 @@ func (m *Machine) begin(index, term uint64) *applier {
 	return a
 }
 
-// end completes an entry whose content was decided, or returns why it was not. Every entry ends
+// endEntry completes an entry whose content was decided, or returns why it was not. Every entry ends
 // here, so that stalls and trims see whatever was appended.
-func (m *Machine) end(a *applier, err error) error {
+func (m *Machine) endEntry(a *applier, err error) error {
 	if err == nil {
 		err = a.complete()
 	}
+	// Readers see the entry from here on, so watches are woken after it.
 	if err == nil {
-		err = m.commit(a.tx)
+		err = m.commitTx(a.tx)
 	}
 	if err == nil {
 		m.watches.notify(a.moved)
@@ -227,15 +234,17 @@ func (m *Machine) end(a *applier, err error) error {
 	return err
 }
 
-// commit stores a transaction. Readers see a trim before it is stored and new events after, so that
+// commitTx stores a transaction. Readers see a trim before it is stored and new events after, so that
 // they never look for what is not there.
-func (m *Machine) commit(t *tx) error {
+func (m *Machine) commitTx(t *tx) error {
+	// Types that the entry registers are known before the log has events of them.
 	_, last := m.log.Bounds()
 	m.catalogue.Store(m.s.catalogue)
 	m.log.Advance(m.s.meta.First, last)
 	if err := t.batch.Commit(pebble.NoSync); err != nil {
 		return err
 	}
+	// The entry is stored: show its events, and wake whoever waits for it.
 	m.log.Advance(m.s.meta.First, m.s.meta.Last)
 	m.publish(m.s)
 	m.advance(m.s.meta.Applied)
@@ -254,7 +263,8 @@ func (m *Machine) Refound(index, term uint64, raw []byte, members []ConfigMember
 	return m.configure(index, term, raw, members, clusterID)
 }
 
-// configure keeps the cluster's id where clusterID is empty.
+// configure records a configuration under an entry of its own, which a digest covers like any other. It
+// keeps the cluster's id where clusterID is empty.
 func (m *Machine) configure(index, term uint64, raw []byte, members []ConfigMember, clusterID string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -266,7 +276,7 @@ func (m *Machine) configure(index, term uint64, raw []byte, members []ConfigMemb
 	}
 
 	// A new cluster id makes the present one a predecessor.
-	a := m.begin(index, term)
+	a := m.beginEntry(index, term)
 	defer a.tx.batch.Close()
 	before := m.s.membership.Predecessors
 	if clusterID != "" {
@@ -276,7 +286,7 @@ func (m *Machine) configure(index, term uint64, raw []byte, members []ConfigMemb
 	m.s.membership = membership{Index: index, Raw: raw, Members: members, Predecessors: before}
 	m.s.rosterPublished = false
 	a.tx.setJSON([]byte{prefixMembership}, m.s.membership)
-	if err := m.end(a, a.reportConfiguration()); err != nil {
+	if err := m.endEntry(a, a.reportConfiguration()); err != nil {
 		return fmt.Errorf("fsm: apply configuration %d: %w", index, err)
 	}
 	return nil
@@ -288,15 +298,18 @@ func (s *state) succeeded() []string {
 	if s.meta.FeatureLevel < frame.LevelDelivery || s.meta.ClusterID == "" {
 		return nil
 	}
+	// The list of the state is shared with readers.
 	list := append(slices.Clone(s.membership.Predecessors), s.meta.ClusterID)
 	return list[max(0, len(list)-predecessorsKept):]
 }
 
-// diverged compares the digest that a frame carries with this node's own.
+// diverged compares the digest that a frame carries with this node's own. It is false where either is
+// not known.
 func (m *Machine) diverged(f *frame.Frame) bool {
 	if f.DigestIndex == 0 {
 		return false
 	}
+	// Only the last digests are kept: an older one cannot be compared.
 	own, known := digestAt(m.db, f.DigestIndex)
 	return known && own != Sum(f.Digest)
 }
@@ -350,6 +363,7 @@ func (p *progress) WaitApplied(ctx context.Context, index uint64) error {
 func (m *Machine) syncEverySecond() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	// synced is the newest entry that is known to be durable.
 	synced := uint64(0)
 	for {
 		select {
@@ -369,8 +383,9 @@ func (m *Machine) syncEverySecond() {
 	}
 }
 
-// Sync makes everything applied so far durable.
+// Sync makes everything applied so far durable. Entries may be applied meanwhile.
 func (m *Machine) Sync() error {
+	// An empty record, synced, makes all that was written before it durable.
 	err := m.log.View(func(db *pebble.DB) error { return db.LogData(nil, pebble.Sync) })
 	if errors.Is(err, pebble.ErrClosed) {
 		return ErrClosed

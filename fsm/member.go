@@ -22,11 +22,13 @@ func (a *memberApplier) termStart(c frame.TermStart) Result {
 		for _, m := range c.Members {
 			a.recordMember(m)
 		}
-		a.raiseFeatureLevel() // of all: the first one alone may know more than the others
+		// Of all of them at once: the first one alone may know more than the others.
+		a.raiseFeatureLevel()
 	}
 	return Result{}
 }
 
+// putMember records a node, or what has changed of it.
 func (a *memberApplier) putMember(c frame.MemberPut) Result {
 	if c.Member.ID == "" {
 		return refuse(Invalid, "id", "a member without an id", "give it one: --id")
@@ -41,10 +43,12 @@ func (a *memberApplier) recordMember(m frame.Member) {
 	if m.ID == "" {
 		return
 	}
+	// Readers see it once the entry is stored: publish copies the members then.
 	a.s.members[m.ID], a.s.rosterPublished = m, false
 	a.tx.setJSON(key(prefixMember, m.ID), m)
 }
 
+// removeMember forgets a node. The cluster's level may rise by that.
 func (a *memberApplier) removeMember(c frame.MemberRemove) Result {
 	if _, known := a.s.members[c.ID]; !known {
 		return refuse(NotFound, "id", fmt.Sprintf("there is no member %q", c.ID), "list them: ringlog cluster members")
@@ -77,6 +81,7 @@ func (a *memberApplier) raiseFeatureLevel() {
 
 // stepClock moves replicated time forward, never back.
 func (a *memberApplier) stepClock(c frame.ClockStep) Result {
+	// A step that comes late would move the time back.
 	if to := c.To.UnixNano(); to > a.now {
 		a.s.meta.LastStep = &ClockStep{Index: a.index, From: a.time(), To: c.To.UTC(), Agreed: c.Agreed}
 		if a.knowsHealth() && a.s.meta.Leadership.Term == a.term {
@@ -94,7 +99,7 @@ func (a *memberApplier) stepBeforeTermStart() {
 	started := false
 	for _, c := range a.frame.Commands {
 		if _, starts := c.(frame.TermStart); starts {
-			started = a.knowsHealth()
+			started = a.knowsHealth() // members of an older level keep the order
 		} else if step, ok := c.(frame.ClockStep); ok && started {
 			a.stepClock(step)
 		}
@@ -113,6 +118,7 @@ func (a *applier) register(c frame.Register) Result {
 		return refuse(Invalid, "definitions", err.Error(),
 			"send a JSON array in the form of ringlog catalogue ls -o json")
 	}
+	// A type that is registered again takes no further place.
 	added := map[event.Type]bool{}
 	for _, d := range defs {
 		if _, known := a.s.types[d.Name]; !known {
@@ -133,6 +139,7 @@ func (a *applier) register(c frame.Register) Result {
 	return Result{}
 }
 
+// loadType reads a registered type. Its name is in the value.
 func (s *state) loadType(_ string, value []byte) error {
 	defs, err := event.ParseDefinitions(value)
 	if err == nil {

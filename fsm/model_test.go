@@ -283,7 +283,8 @@ func (m *model) alone(name string, do func(*modelCursor) string) string {
 
 func (m *model) create(name string, group *modelGroup) string {
 	if cur := m.cursors[name]; cur != nil {
-		if cur.types != "" || (cur.group == nil) != (group == nil) || group != nil && cur.group.policy != group.policy {
+		if cur.types != "" || (cur.group == nil) != (group == nil) ||
+			(group != nil && cur.group.policy != group.policy) {
 			return string(Exists)
 		}
 		return m.text(cur)
@@ -567,7 +568,7 @@ func threeVoters(t tb, m *Machine, model *model) {
 		members = append(members, ConfigMember{ID: id, Addr: id, Voter: true})
 		known = append(known, do(frame.MemberPut{Member: frame.Member{ID: id, FeatureLevel: FeatureLevel}}))
 	}
-	// TestStallsAreToldInTurns has them.
+	// TestStallsAreReportedInTurns has them.
 	known = append(known, do(frame.SettingSet{Key: "cursor.stall_after", Value: "0s"}))
 	if err := m.ApplyConfiguration(1, 1, []byte("raw"), members); err != nil {
 		t.Fatalf("configuration: %v", err)
@@ -604,8 +605,8 @@ func checkLog(t tb, m *Machine, want *model) {
 			offset++
 		}
 		w := want.events[offset-1]
-		if e.Offset != offset || e.Type != w.event.Type || !w.emitted && !bytes.Equal(e.Payload, w.event.Payload) ||
-			!e.AppendedAt.Equal(w.at) {
+		samePayload := w.emitted || bytes.Equal(e.Payload, w.event.Payload)
+		if e.Offset != offset || e.Type != w.event.Type || !samePayload || !e.AppendedAt.Equal(w.at) {
 			t.Fatalf("event %d: %d %s %s at %s, want %s %s at %s", offset, e.Offset, e.Type, e.Payload, e.AppendedAt,
 				w.event.Type, w.event.Payload, w.at)
 		}

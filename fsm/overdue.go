@@ -21,7 +21,8 @@ const maxOverdue = 10_000
 // is remembered for that long, so that it is reported once, whoever leads.
 func OverdueHorizon(deadline time.Duration) time.Duration { return 2*deadline + time.Hour }
 
-// overdueKey names an edge of a run.
+// overdueKey names an edge of a run: the offset of its cause, then each text after its length, so that no two
+// edges share a key.
 func overdueKey(flow, correlationID string, from uint64, missing string) string {
 	b := binary.BigEndian.AppendUint64(nil, from)
 	for _, s := range []string{flow, missing, correlationID} {
@@ -35,6 +36,7 @@ type reportedOverdue struct {
 	Until time.Time `json:"until"`
 }
 
+// loadOverdue reads the value under an edge's key.
 func (s *state) loadOverdue(key string, value []byte) error {
 	var reported reportedOverdue
 	err := json.Unmarshal(value, &reported)
@@ -48,6 +50,7 @@ func (a *clientApplier) chainOverdue(c frame.ChainOverdue) Result {
 	k := overdueKey(c.Flow, c.CorrelationID, c.FromOffset, c.Missing)
 	_, reported := a.s.overdue[k]
 	switch waiting := a.time().Sub(c.Since); {
+	// The sum has overflowed, or there is no run.
 	case c.CorrelationID == "" || c.Deadline <= 0 || until.Before(c.Since):
 		return refuse(Invalid, "deadline", fmt.Sprintf("a run %q with a deadline of %s", c.CorrelationID, c.Deadline),
 			"name the run, and a time above 0")
@@ -87,6 +90,7 @@ func (a *clientApplier) chainOverdue(c frame.ChainOverdue) Result {
 
 // forgetOverdue removes the edges that it is too late to report.
 func (a *clientApplier) forgetOverdue() {
+	// The digest depends on the order of the deletions.
 	for _, k := range slices.Sorted(maps.Keys(a.s.overdue)) {
 		if a.s.overdue[k] <= a.now {
 			delete(a.s.overdue, k)

@@ -23,12 +23,18 @@ func (a *clientApplier) reportPressure(c frame.Pressure) Result {
 	if c.Active == before.Active {
 		return Result{}
 	}
-	p := map[string]any{"queue_depth": c.Requests, "queue_bytes": c.Bytes, "refused": c.Refused,
-		"leader_id": a.frame.Proposer}
+	p := map[string]any{
+		"queue_depth": c.Requests,
+		"queue_bytes": c.Bytes,
+		"refused":     c.Refused,
+		"leader_id":   a.frame.Proposer,
+	}
 	kind := event.BackpressureActivated
 	if !c.Active {
 		kind, p["active_ms"] = event.BackpressureReleased, a.time().Sub(before.Since).Milliseconds()
 	}
+
+	// The state follows, so that the next report of the same emits nothing.
 	a.s.pressure = Pressure{Active: c.Active, Since: a.time(), Leader: a.frame.Proposer}
 	a.tx.setJSON([]byte{prefixPressure}, a.s.pressure)
 	a.late = append(a.late, event.New(kind, p))

@@ -10,7 +10,7 @@ import (
 )
 
 // What was reported of the queue is known after a restart: it is not reported again.
-func TestPressureIsToldOnceOverARestart(t *testing.T) {
+func TestPressureIsReportedOnceOverARestart(t *testing.T) {
 	fs := vfs.NewMem()
 	m := open(t, fs)
 	say := func(index uint64, c ...request) { applyTo(t, m, entryOf(index, 1, "n1", epoch, c...)) }
@@ -32,6 +32,6 @@ func TestPressureIsToldOnceOverARestart(t *testing.T) {
 		}
 	}
 	if said != 1 {
-		t.Errorf("told %d times", said)
+		t.Errorf("reported %d times", said)
 	}
 }

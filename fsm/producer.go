@@ -39,6 +39,7 @@ type producers struct {
 	bytes uint64     // of all large results
 }
 
+// newProducers returns the list of no producers.
 func newProducers() *producers {
 	return &producers{byID: map[string]*list.Element{}, byUse: list.New(), large: list.New()}
 }
@@ -105,15 +106,16 @@ func (p *producers) use(id string) *producer {
 	return e.Value.(*producer)
 }
 
-// front returns the first producer of a list, nil where it is empty.
-func front(l *list.List) *producer {
+// firstProducer returns the first producer of a list, nil where it is empty.
+func firstProducer(l *list.List) *producer {
 	if e := l.Front(); e != nil {
 		return e.Value.(*producer)
 	}
 	return nil
 }
 
-func (p *producers) oldest() *producer { return front(p.byUse) }
+// oldest returns the producer that was used longest ago, nil where there is none.
+func (p *producers) oldest() *producer { return firstProducer(p.byUse) }
 
 // forget removes a producer from the lists. The caller deletes what is stored of it.
 func (p *producers) forget(one *producer) {
@@ -130,7 +132,7 @@ func resultKey(id string, sequence uint64) []byte {
 	return append(key(prefixResult, id), 0, byte(sequence%resultsKept))
 }
 
-// producerApplier answers retries from the results of their producers.
+// producerApplier answers retries from the results of their producers, and forgets producers.
 type producerApplier struct {
 	*applying
 	results map[string][]byte // that this entry has written, by key
@@ -140,18 +142,21 @@ type producerApplier struct {
 // a later entry, or when it sends a request.
 const maxExpiredProducers = 1024
 
-// expireProducers forgets producers that have expired, or that exceed the bounds.
+// expireProducers forgets producers that have expired, or that exceed a bound: producer.max by their
+// number, producer.max_bytes by their large results.
 func (a *producerApplier) expireProducers() {
 	all := a.s.producers
+	// The one used longest ago comes first: where it stays, only the bytes can ask for more.
 	for range maxExpiredProducers {
 		p := all.oldest()
 		switch {
 		case p == nil:
 			return
+		// It has expired, or is one too many.
 		case a.isExpired(p) || uint64(all.byUse.Len()) > a.s.settings.ProducerMax:
 		// Only a producer with large results can free some of these bytes.
 		case all.bytes > a.s.settings.ProducerBytes:
-			p = front(all.large)
+			p = firstProducer(all.large)
 		default:
 			return
 		}
@@ -187,16 +192,20 @@ func (a *producerApplier) checkSequence(c frame.Publish, print uint32) (answer *
 	case c.Sequence == 0:
 		r := refuse(Invalid, "sequence", fmt.Sprintf("producer %q sent sequence 0", c.Producer), "sequences begin at 1")
 		return &r
+	// The next request: it is decided.
 	case p == nil && c.Sequence == 1, p != nil && c.Sequence == p.Last+1:
 		return nil
+	// Whether the request was decided before cannot be known any more.
 	case p == nil:
 		r := refuse(UnknownProducer, "sequence",
 			fmt.Sprintf("nothing is known of producer %q, whose sequence is %d", c.Producer, c.Sequence),
 			"its results have expired: start over with a new producer id at sequence 1, "+
 				"after reading the log for what the last request did")
 		return &r
+	// A retry, whose result is kept.
 	case c.Sequence <= p.Last && p.Last-c.Sequence < resultsKept:
 		return a.replayResult(c, print)
+	// A request is missing before it, or it is too old.
 	default:
 		r := refuse(OutOfSequence, "sequence",
 			fmt.Sprintf("producer %q sent sequence %d, expected is %d", c.Producer, c.Sequence, p.Last+1),
@@ -208,15 +217,16 @@ func (a *producerApplier) checkSequence(c frame.Publish, print uint32) (answer *
 
 // replayResult answers a retry with the result of the first time.
 func (a *producerApplier) replayResult(c frame.Publish, print uint32) *Result {
+	// An error stops the entry: the answer does not matter then.
 	value, err := a.storedResult(c)
 	if err != nil {
-		a.tx.keep(err)
+		a.tx.keepError(err)
 		return &Result{}
 	}
 
 	// The fingerprint precedes the result.
 	r, err := decodeStored(value[4:])
-	a.tx.keep(err)
+	a.tx.keepError(err)
 	if binary.BigEndian.Uint32(value) != print {
 		r = refuse(Conflict, "sequence",
 			fmt.Sprintf("producer %q already used sequence %d for other events", c.Producer, c.Sequence),
@@ -231,6 +241,7 @@ func (a *producerApplier) replayResult(c frame.Publish, print uint32) *Result {
 // storedResult returns a result as keepResult stored it, in this entry or in one before.
 func (a *producerApplier) storedResult(c frame.Publish) ([]byte, error) {
 	k := resultKey(c.Producer, c.Sequence)
+	// The database has the results of this entry only after it.
 	if value, ok := a.results[string(k)]; ok {
 		return value, nil
 	}
@@ -263,11 +274,12 @@ func (a *producerApplier) countResult(c frame.Publish, p *producer, size int) {
 	// The older result no longer counts, if it did.
 	if p.Large&slot != 0 {
 		older, err := a.storedResult(c)
-		a.tx.keep(err)
+		a.tx.keepError(err)
 		p.Large &^= slot
 		p.Bytes -= uint64(len(older))
 		a.s.producers.bytes -= uint64(len(older))
 	}
+	// The new one counts if it is large.
 	if size > smallResult {
 		p.Large |= slot
 		p.Bytes += uint64(size)
@@ -284,7 +296,8 @@ func fingerprint(c *frame.Columns, from, to int) uint32 {
 	var some [2048]byte
 	for row := from; row < to; {
 		b := some[:0]
-		for ; row < to && len(b) < len(some)-64; row++ { // 64 is room for one more
+		// As many rows as fit into some; 64 is room for one more.
+		for ; row < to && len(b) < len(some)-64; row++ {
 			k, content := c.KeyAt(row), c.ContentAt(row)
 			b = append(append(append(b, byte(c.KindAt(row))), k[:]...), content[:]...)
 		}

@@ -9,19 +9,20 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// publishApplier gives the rows of the clients' block their offsets, in order.
+// publishApplier decides the records of the clients' block, row by row: each gets an offset or is
+// suppressed. A row is a record's number in the block.
 type publishApplier struct {
 	*applying
 	producers *producerApplier
 
-	row      int        // the next row to decide
-	base     uint64     // offset of the block's first accepted event
-	keyed    int        // how many of the accepted rows have a dedup key
-	dead     log.Bitmap // rows that are not appended
-	receipts receipts
+	row        int        // the next row to decide
+	base       uint64     // offset of the block's first accepted event
+	keyed      int        // how many of the accepted rows have a dedup key
+	suppressed log.Bitmap // rows of the records that get no offset
+	receipts   receipts   // of the duplicates
 }
 
-// publish decides the rows of one request: all of them get an offset, their own or that of an
+// publish decides the records of one request: all of them get an offset, their own or that of an
 // earlier event, or none does and nothing of the request remains.
 func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 	from := a.row
@@ -32,7 +33,7 @@ func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 			"send at least one event"), nil
 	}
 
-	// A retry gets its first result, and its rows are not appended.
+	// A retry gets its first result, and its records are suppressed.
 	var print uint32
 	if c.Producer != "" {
 		print = fingerprint(a.frame.Columns, from, a.row)
@@ -53,22 +54,24 @@ func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 	return r, nil
 }
 
-// suppressRows marks rows that are not appended.
+// suppressRows marks the records of rows that get no offset.
 func (a *publishApplier) suppressRows(from, to int) {
 	for row := from; row < to; row++ {
-		a.dead.Set(row)
+		a.suppressed.Set(row)
 	}
 }
 
-// placeRows gives the rows [from, to) their offsets.
+// placeRows gives the records of the rows [from, to) their offsets. A refusal undoes what it has placed
+// of them; an error stops the node.
 func (a *publishApplier) placeRows(from, to int) (Result, error) {
 	r, start, receipts := Result{}, len(a.accepted), len(a.receipts.list)
 	for row := from; row < to; row++ {
+		// The index looks many keys up at a time, which waits for memory once and not for each.
 		if (row-from)%dedup.FetchMost == 0 {
 			a.prefetchKeys(row, min(row+dedup.FetchMost, to))
 		}
 
-		// One refused row refuses the whole request.
+		// One refused record refuses the whole request.
 		earlier, refusal, err := a.placeRow(row)
 		switch {
 		case err != nil:
@@ -82,7 +85,7 @@ func (a *publishApplier) placeRows(from, to int) (Result, error) {
 		}
 	}
 
-	// The rows that were accepted follow each other in the log.
+	// The records that were accepted follow each other in the log.
 	if len(a.accepted) > start {
 		r.First = a.base + uint64(start)
 	}
@@ -104,10 +107,10 @@ func (a *publishApplier) prefetchKeys(from, to int) {
 	a.s.keys.Fetch(keys[:n])
 }
 
-// placeRow appends a row, or returns the earlier offset that it repeats.
+// placeRow accepts the record of a row, or returns the earlier offset that it repeats.
 func (a *publishApplier) placeRow(row int) (earlier uint64, refusal *Refusal, err error) {
 	cols := a.frame.Columns
-	// Without deduplication the row is always appended.
+	// Without deduplication the record is always accepted.
 	if cols.KindAt(row) == frame.DedupOff {
 		a.accepted = append(a.accepted, row)
 		return 0, nil, nil
@@ -123,7 +126,7 @@ func (a *publishApplier) placeRow(row int) (earlier uint64, refusal *Refusal, er
 		if hit.content != cols.ContentAt(row) {
 			return 0, conflict(hit.offset), nil
 		}
-		a.dead.Set(row)
+		a.suppressed.Set(row)
 		a.receipts.add(hit.offset, a.frame.Header.Sources[cols.SourceAt(row)])
 		return hit.offset, nil, nil
 	}
@@ -162,6 +165,7 @@ func (a *publishApplier) undoRows(start, receipts, from, to int) {
 			a.keyed--
 		}
 	}
+	// The records before start are those of earlier requests of the entry.
 	a.accepted = a.accepted[:start]
 	a.receipts.list = a.receipts.list[:receipts]
 	a.suppressRows(from, to)
@@ -170,12 +174,14 @@ func (a *publishApplier) undoRows(start, receipts, from, to int) {
 // hit is the earlier event of a key.
 type hit struct {
 	offset  uint64
-	content [8]byte
+	content [8]byte // prefix of its content hash
 }
 
 // findEarlier looks a key up and confirms it against the key columns, so that the result is exact
-// to the whole key.
+// to the whole key. It finds events of this entry as well, since their keys are inserted as they are
+// accepted.
 func (a *publishApplier) findEarlier(k frame.Key) (h hit, found bool, err error) {
+	// An error ends the search like a hit, and is returned.
 	_, found = a.s.keys.Lookup(k, func(offset uint64) bool {
 		var same bool
 		h, same, err = a.confirmKey(k, offset)
@@ -194,6 +200,7 @@ func (a *publishApplier) confirmKey(k frame.Key, offset uint64) (h hit, same boo
 		h.content = a.frame.Columns.ContentAt(row)
 		return h, a.frame.Columns.KeyAt(row) == k, nil
 	}
+	// The window has its key columns, also where its event was trimmed.
 	c, err := a.columns.at(a.log, offset)
 	if err != nil {
 		return h, false, err
@@ -230,17 +237,19 @@ func (a *publishApplier) expireWindow() {
 // columnsCache keeps the key columns used last, for entries that repeat many
 // events of the same blocks.
 type columnsCache struct {
-	recent [8]*log.Columns
-	next   int
+	recent [8]*log.Columns // in any order; nil is a free place
+	next   int             // the place that is filled next
 }
 
 // at returns the key columns of the block that holds an offset.
 func (c *columnsCache) at(l *log.Log, offset uint64) (*log.Columns, error) {
+	// Few blocks are kept: a search through all of them is cheaper than a map.
 	for _, cols := range c.recent {
 		if cols != nil && cols.First <= offset && offset <= cols.Last() {
 			return cols, nil
 		}
 	}
+	// It takes the place of the one that was read longest ago.
 	cols, err := l.Columns(offset)
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ func (r ranges) rise() bool {
 	return true
 }
 
+// has reports whether an offset is in the list.
 func (r ranges) has(offset uint64) bool { return frame.HasOffset(r, offset) }
 
 // meet reports whether any of the retries is of an offset in the list.
@@ -40,7 +41,7 @@ func (r ranges) last() uint64 {
 	return r[len(r)-1].To
 }
 
-// union joins two lists that rise.
+// union returns the offsets of two lists that rise. It changes neither of them.
 func (r ranges) union(other ranges) ranges {
 	out := make(ranges, 0, len(r)+len(other))
 	for len(r) > 0 || len(other) > 0 {
@@ -62,6 +63,7 @@ func (r ranges) union(other ranges) ranges {
 // above removes what is at an offset or below, and what follows it without a hole, of which
 // committed is the last offset.
 func (r ranges) above(offset uint64) (rest ranges, committed uint64) {
+	// Each range that begins at the commit, or overlaps it, moves the commit to its end.
 	for len(r) > 0 && r[0].From <= offset+1 {
 		offset, r = max(offset, r[0].To), r[1:]
 	}

@@ -18,6 +18,7 @@ func readValue(r pebble.Reader, key []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fsm: read %q: %w", key, err)
 	}
+	// The value is Pebble's until closer is closed.
 	defer closer.Close()
 	return slices.Clone(value), nil
 }
@@ -34,19 +35,21 @@ func readJSON(r pebble.Reader, key []byte, into any) error {
 	return nil
 }
 
-// scan calls each with what is stored under a prefix, in the order of the keys.
+// scan calls each with what is stored under a prefix, in the order of the keys, which come without it. The value
+// is valid until each returns.
 func scan(r pebble.Reader, prefix byte, each func(key string, value []byte) error) error {
 	return scanKeys(r, []byte{prefix}, []byte{prefix + 1}, func(key, value []byte) error {
 		return each(string(key[1:]), value)
 	})
 }
 
-// errScanned ends a scan.
+// errScanned ends a scan whose caller has seen enough.
 var errScanned = errors.New("enough")
 
 // scanKeys calls each with the stored pairs in [low, high) until it returns
 // errScanned, which is no error, or another. The slices are valid until it returns.
 func scanKeys(r pebble.Reader, low, high []byte, each func(key, value []byte) error) error {
+	// The iterator sees one moment of the database, whatever is written meanwhile.
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: high})
 	if err != nil {
 		return fmt.Errorf("fsm: scan %q: %w", low, err)

@@ -21,8 +21,8 @@ import (
 // a byte above 0x7f.
 type receipts struct {
 	list    []receipt
-	sources map[string]int
-	names   []string
+	sources map[string]int // the number of each source
+	names   []string       // by number
 }
 
 const receiptsForm = 1
@@ -45,6 +45,7 @@ const (
 	receiptsStep  = 64 // a 64th of the share is removed at a time, so that most entries remove nothing
 )
 
+// add notes an event that was suppressed, because the event at offset is the same.
 func (r *receipts) add(offset uint64, source string) {
 	// A source is stored once; receipts name it by its number.
 	n, known := r.sources[source]
@@ -90,6 +91,7 @@ func readReceipts(b []byte, yield func(offset uint64, source string, at time.Tim
 	for i := range names {
 		names[i] = string(r.Bytes())
 	}
+	// A damaged receipt ends the list: it explains less, and decides nothing.
 	for len(r.Rest) > 0 {
 		offset, source := r.Uvarint(), r.Uvarint()
 		if r.Err == nil && source < uint64(len(names)) {
@@ -105,6 +107,7 @@ func (a *publishApplier) storeReceipts() {
 	if value == nil {
 		return
 	}
+	// They are stored under the entry's index, and count for retention.bytes.
 	k := indexKey(prefixReceipts, a.index)
 	a.tx.Set(k, value)
 	a.s.meta.Receipts.Bytes += uint64(len(k) + len(value))
@@ -124,8 +127,10 @@ func (a *trimApplier) trimReceipts() error {
 // to maxDropped; later entries remove the rest.
 func (a *trimApplier) dropReceipts(index, keep uint64) error {
 	t := &a.s.meta.Receipts
-	it, err := a.db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, t.From),
-		UpperBound: indexKey(prefixReceipts, index)})
+	it, err := a.db.NewIter(&pebble.IterOptions{
+		LowerBound: indexKey(prefixReceipts, t.From),
+		UpperBound: indexKey(prefixReceipts, index),
+	})
 	if err != nil {
 		return fmt.Errorf("fsm: receipts: %w", err)
 	}
@@ -145,6 +150,7 @@ func (a *trimApplier) dropReceipts(index, keep uint64) error {
 		t.From = binary.BigEndian.Uint64(it.Key()[1:]) + 1
 		ok = it.Next()
 	}
+	// Nothing is left before index: the next search begins there.
 	if !ok {
 		t.From = max(t.From, index)
 	}

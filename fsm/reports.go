@@ -14,11 +14,11 @@ import (
 // was stored. It is replaced and never changed, so that readers need no lock: an entry
 // that waits for the disk must not keep a node from answering pings.
 type published struct {
-	index      uint64
+	index      uint64 // of the entry
 	term       uint64
 	digest     Sum
 	clusterID  string
-	level      uint32
+	level      uint32 // the cluster's feature level
 	leadership election.Leadership
 	*roster
 }
@@ -34,7 +34,8 @@ type roster struct {
 // reports is the part of a Machine that answers from what was published last.
 type reports struct{ newest atomic.Pointer[published] }
 
-// publish replaces what is published. The caller has stored the entry, and holds the state.
+// publish replaces what is published. The caller has stored the entry, and holds the state's lock for
+// writing: publish sets rosterPublished.
 func (r *reports) publish(s *state) {
 	p := &published{
 		index:      s.meta.Applied,

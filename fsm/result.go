@@ -15,13 +15,14 @@ type Outcome struct {
 	Diverged bool      // the entry carries a digest that differs from this node's
 }
 
-// Result answers one command.
+// Result answers one command. What only some commands have is zero for the others.
 type Result struct {
-	Refusal    *Refusal    `json:"refusal,omitempty"` // nil when accepted
+	// Refusal is nil when the command was accepted.
+	Refusal    *Refusal    `json:"refusal,omitempty"`
 	Index      uint64      `json:"index,omitempty"`
 	Time       time.Time   `json:"time"`                 // replicated time of the decision
 	First      uint64      `json:"first,omitempty"`      // publish: the first new event; 0 when all were duplicates
-	Duplicates []Duplicate `json:"duplicates,omitempty"` // publish: the rows that were suppressed
+	Duplicates []Duplicate `json:"duplicates,omitempty"` // publish: the events that were suppressed
 	Replayed   bool        `json:"replayed,omitempty"`   // publish: a retry, answered as the first time
 	Cursor     *Cursor     `json:"cursor,omitempty"`     // the cursor after its command
 	Trim       *TrimResult `json:"trim,omitempty"`
@@ -33,20 +34,21 @@ type Result struct {
 	Client *Client `json:"client,omitempty"` // as it is registered now, or was until it was removed
 }
 
-// Duplicate is a row that was answered with an earlier offset.
+// Duplicate is an event that was suppressed, and answered with an earlier offset.
 type Duplicate struct {
-	Row    int    `json:"row"`
-	Offset uint64 `json:"offset"`
+	Row    int    `json:"row"`    // the event's number in its request, from 0
+	Offset uint64 `json:"offset"` // of the event that is the same
 }
 
 // Placement is where one event of a publish is in the log.
 type Placement struct {
-	Offset    uint64
-	Duplicate bool
+	Offset    uint64 // of the event, or of the earlier one that is the same
+	Duplicate bool   // it was suppressed
 }
 
 // Offsets returns where each of the n events of an accepted publish is.
 func (r *Result) Offsets(n int) []Placement {
+	// First the duplicates, whose offsets are listed.
 	list := make([]Placement, n)
 	for _, d := range r.Duplicates {
 		if d.Row < n {
@@ -67,9 +69,10 @@ func (r *Result) Offsets(n int) []Placement {
 
 // Encode returns the result as a follower gets it from the leader.
 func (r Result) Encode() []byte {
+	// No field can fail.
 	b, err := json.Marshal(r)
 	if err != nil {
-		panic(fmt.Sprintf("fsm: encode result: %v", err)) // no field can fail
+		panic(fmt.Sprintf("fsm: encode result: %v", err))
 	}
 	return b
 }
@@ -83,7 +86,7 @@ func DecodeResult(b []byte) (Result, error) {
 	return r, nil
 }
 
-// Code names the reason of a refusal.
+// Code names the reason of a refusal. It is stable: programs distinguish refusals by it.
 type Code string
 
 // The reasons for which the state machine refuses a command.
@@ -113,6 +116,8 @@ type Refusal struct {
 // Error implements error.
 func (r *Refusal) Error() string { return string(r.Code) + ": " + r.Message }
 
+// refuse returns the answer of a command of which nothing has happened. field names what of the
+// command is wrong, and remedy what the caller can do.
 func refuse(code Code, field, message, remedy string) Result {
 	return Result{Refusal: &Refusal{Code: code, Field: field, Message: message, Remedy: remedy}}
 }

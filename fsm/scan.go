@@ -35,8 +35,10 @@ func (a *cursorApplier) cursorsScanned(c frame.CursorsScanned) (Result, error) {
 		// It has to continue what is known, and to add something.
 		passed := cur.Passed()
 		switch {
+		// It begins after what is known, ends before that, or is about events that are not there.
 		case s.From > passed || s.To < passed || s.To > a.tail() || (s.Match && s.To == a.tail()):
 			continue
+		// It says nothing new: how far the cursor has passed, and what is next, is known.
 		case s.To == passed && (!s.Match || (cur.Found && cur.Scanned == passed)):
 			continue
 		}
@@ -54,9 +56,11 @@ func (a *cursorApplier) cursorsScanned(c frame.CursorsScanned) (Result, error) {
 func (a *stallApplier) watchScanned(c *Cursor) error {
 	after := a.s.settings.CursorStall
 	switch {
+	// It may have recovered: what it seemed to lag by does not match its filter.
 	case c.Stalled != nil:
 		a.checkLater(c)
 		return nil
+	// Nothing is open that it could be stalled at.
 	case !c.Found || after == 0:
 		return nil
 	}
@@ -73,6 +77,7 @@ func (a *stallApplier) watchScanned(c *Cursor) error {
 // known, or not known for certain, in the order of their names: those after a name first.
 func (v *views) Unscanned(after string, n int) []Cursor {
 	return read(v, func(s *state) (list []Cursor) {
+		// Those that have passed the tail come last in this order, and are not looked at.
 		var names []string
 		for at, c := range s.ranks.byPassed.Ascend(atLeast[uint64](0), below(s.meta.Last)) {
 			if !c.Found || !c.NextKnown() {
@@ -90,6 +95,7 @@ func (v *views) Unscanned(after string, n int) []Cursor {
 		for _, name := range names[:min(n, len(names))] {
 			c := s.cursors[name]
 			one := *s.view(c)
+			// NextKnown needs what a group has settled.
 			if c.Group != nil {
 				one.Group.Done = slices.Clone(c.Group.Done)
 			}

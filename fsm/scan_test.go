@@ -120,7 +120,8 @@ func TestOnlyWhatASubscriberGetsIsAStallOrHeld(t *testing.T) {
 			switch what {
 			case "rare", "common":
 				e := noDedup(ev(1))
-				if e.Type = "COMMON"; what == "rare" {
+				e.Type = "COMMON"
+				if what == "rare" {
 					e.Type = "RARE"
 				}
 				s.apply(publish(e))
@@ -146,7 +147,8 @@ func TestOnlyWhatASubscriberGetsIsAStallOrHeld(t *testing.T) {
 			case "seek":
 				s.apply(do(frame.CursorSeek{Name: "c", To: frame.Position{Kind: frame.AtOffset, Offset: anywhere}}))
 			case "filter":
-				if s.wants = "RARE"; rapid.Bool().Draw(t, "other") {
+				s.wants = "RARE"
+				if rapid.Bool().Draw(t, "other") {
 					s.wants = "COMMON"
 				}
 				s.apply(do(frame.CursorChange{Name: "c", Filter: event.Filter{Types: []string{string(s.wants)}}}))
@@ -229,12 +231,14 @@ func TestAGroupThatHasSettledWhatWasFoundIsNotStalled(t *testing.T) {
 	apply(do(settled))
 	n.at = n.at.Add(time.Hour)
 	apply(do(frame.Tick{}))
-	if g, _ = n.m.Group("g"); g.Stalled != nil || !g.Found || g.Committed != 0 || !g.Settled(last) {
+	g, _ = n.m.Group("g")
+	if g.Stalled != nil || !g.Found || g.Committed != 0 || !g.Settled(last) {
 		t.Errorf("%+v", g)
 	}
 	found.From, found.To, found.Match = last-1, last, false
 	apply(do(frame.CursorsScanned{Scans: []frame.CursorScan{found}}))
-	if g, _ = n.m.Group("g"); g.Passed() != last || len(n.m.Unscanned("", 9)) > 0 {
+	g, _ = n.m.Group("g")
+	if g.Passed() != last || len(n.m.Unscanned("", 9)) > 0 {
 		t.Errorf("%+v", g)
 	}
 }

@@ -14,23 +14,27 @@ import (
 // Settings are the replicated settings, in the form decisions need them. A zero
 // retention or hold bound means that there is none.
 type Settings struct {
-	DedupWindow      time.Duration
-	DedupMaxKeys     uint64
-	ProducerTTL      time.Duration
-	ProducerMax      uint64
-	ProducerBytes    uint64
+	// Publishing: what is a duplicate, and how long retries are answered.
+	DedupWindow   time.Duration
+	DedupMaxKeys  uint64
+	ProducerTTL   time.Duration
+	ProducerMax   uint64
+	ProducerBytes uint64
+	// What the log keeps, and how much more of it for cursors.
 	RetentionAge     time.Duration
 	RetentionBytes   uint64
 	RetentionEvents  uint64
 	CursorHoldEvents uint64
 	CursorHoldBytes  uint64
 	CursorHoldFor    time.Duration
+	// Cursors: how long and how many there may be.
 	CursorIdle       time.Duration
 	CursorMax        uint64
 	CursorBytes      uint64
 	CursorStall      time.Duration // 0: none is reported as stalled
 	ValidationStrict bool
 
+	// Voters: what is reported of them, and what autopilot does about them.
 	HealthHoldDown         time.Duration
 	AutopilotCleanup       bool
 	AutopilotDeadAfter     time.Duration
@@ -39,10 +43,12 @@ type Settings struct {
 	AutopilotMaxTrailing   uint64
 	AutopilotLastContact   time.Duration
 
+	// Dead letters. An age of 0 is none.
 	LettersBytes uint64
 	LettersAge   time.Duration
 	LettersStale time.Duration
 
+	// What a group takes that does not say otherwise.
 	GroupAckWait    time.Duration
 	GroupMaxDeliver uint64 // 0: without bound
 	GroupMaxPending uint64
@@ -50,9 +56,11 @@ type Settings struct {
 
 	ChainDeadlines []string // FLOW:CAUSE->EFFECT=DURATION
 
+	// Registered clients.
 	ClientsMax   uint64
 	ClientsBytes uint64
 
+	// The gate of incoming events.
 	ReservedForeign bool
 	Limits          event.Limits
 }
@@ -87,11 +95,12 @@ type rule struct {
 func definitions() []definition {
 	// The columns are key, level, fallback, doc and rule.
 	return []definition{
+		// Voters: what autopilot does about them.
 		{"autopilot.cleanup_dead_servers", frame.LevelHealth, "false",
-			"whether a voter that is dead for autopilot.dead_after is removed",
+			"whether voters that have been unreachable for autopilot.dead_after are removed",
 			choose(func(s *Settings) *bool { return &s.AutopilotCleanup }, "false", "true")},
 		{"autopilot.dead_after", frame.LevelHealth, "1h",
-			"how long a voter must be out of reach to count as dead",
+			"how long a voter must be unreachable to count as dead",
 			duration(time.Second, year, func(s *Settings) *time.Duration { return &s.AutopilotDeadAfter })},
 		{"autopilot.last_contact_threshold", frame.LevelHealth, "3s",
 			"how long ago the last answer of a healthy member may be",
@@ -105,6 +114,7 @@ func definitions() []definition {
 		{"autopilot.stabilization_time", frame.LevelHealth, "10s",
 			"how long a member must be healthy to get its vote",
 			duration(0, 24*time.Hour, func(s *Settings) *time.Duration { return &s.AutopilotStabilization })},
+		// What the gate accepts, and what runs are watched for.
 		{"catalogue.reserved", frame.LevelBase, "refuse",
 			"what becomes of a client's event of a reserved type: refuse, or accept-as-foreign",
 			choose(func(s *Settings) *bool { return &s.ReservedForeign }, "refuse", "accept-as-foreign")},
@@ -112,12 +122,14 @@ func definitions() []definition {
 			"how long edges of flows may take before CHAIN_OVERDUE reports the run: " +
 				"FLOW:CAUSE->EFFECT=DURATION, comma separated",
 			rule{"FLOW:CAUSE->EFFECT=DURATION, comma separated", chainDeadlines}},
+		// Registered clients.
 		{"clients.max", frame.LevelDelivery, "10000",
 			"how many clients may register what they listen to",
 			number(1, 1_000_000, func(s *Settings) *uint64 { return &s.ClientsMax })},
 		{"clients.max_bytes", frame.LevelDelivery, "67108864",
 			"bytes that all of them together may register",
 			number(frame.MaxClientBytes, 1<<40, func(s *Settings) *uint64 { return &s.ClientsBytes })},
+		// Cursors: what they hold, how long and how many there are.
 		{"cursor.hold_bytes", frame.LevelBase, "4294967296",
 			"bytes of blocks that a cursor may keep from retention; 0 is no bound",
 			number(0, 1<<50, func(s *Settings) *uint64 { return &s.CursorHoldBytes })},
@@ -140,21 +152,24 @@ func definitions() []definition {
 			"how long a cursor may not move, with an event open for as long, " +
 				"before CURSOR_STALLED reports it; 0 is never",
 			duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorStall })},
+		// The dedup window.
 		{"dedup.max_keys", frame.LevelBase, "20000000",
 			"keys that the dedup window may hold; past it publishing is refused until some expire",
 			number(frame.MaxRows, 1<<31, func(s *Settings) *uint64 { return &s.DedupMaxKeys })},
 		{"dedup.window", frame.LevelBase, "60s",
 			"how long after an event was appended its key suppresses the same again",
 			duration(time.Second, 24*time.Hour, func(s *Settings) *time.Duration { return &s.DedupWindow })},
+		// Dead letters.
 		{"dlq.max_age", frame.LevelLetters, "0s",
-			"how long after it died a dead letter is purged; 0 is never",
+			"age at which dead letters are purged; 0 is never",
 			duration(0, 100*year, func(s *Settings) *time.Duration { return &s.LettersAge })},
 		{"dlq.max_bytes", frame.LevelLetters, "268435456",
 			"bytes of dead letters that are kept; past it a new one is refused, and its cursor stays",
 			number(1<<10, 1<<50, func(s *Settings) *uint64 { return &s.LettersBytes })},
 		{"dlq.stale_after", frame.LevelLetters, "24h",
-			"how long after it died a dead letter is reported by DLQ_STALE_EVENTS, once; 0 is never",
+			"age at which a dead letter is reported by DLQ_STALE_EVENTS, once; 0 is never",
 			duration(0, 10*year, func(s *Settings) *time.Duration { return &s.LettersStale })},
+		// Defaults of groups.
 		{"group.ack_wait", frame.LevelDelivery, "30s",
 			"how long a member of a group may hold an event without acknowledging it or reporting progress " +
 				"before the delivery has failed, unless the group says otherwise",
@@ -169,9 +184,11 @@ func definitions() []definition {
 		{"group.session_timeout", frame.LevelDelivery, "10s",
 			"how long a member of a group may be silent before what it holds goes to others",
 			duration(minAckWait, time.Hour, func(s *Settings) *time.Duration { return &s.GroupSession })},
+		// What is reported of voters.
 		{"health.hold_down", frame.LevelHealth, "5s",
 			"how long after a VOTER_OFFLINE or VOTER_ONLINE the next one of the same voter may come",
 			duration(0, time.Hour, func(s *Settings) *time.Duration { return &s.HealthHoldDown })},
+		// Bounds of one event and one request. They apply where a request comes in.
 		{"limits.depth", frame.LevelBase, "128",
 			"nesting levels of a payload",
 			size(1, 1000, func(s *Settings) *int { return &s.Limits.Depth })},
@@ -187,6 +204,7 @@ func definitions() []definition {
 		{"limits.request_events", frame.LevelBase, "10000",
 			"events of one request",
 			size(1, frame.MaxRows/2, func(s *Settings) *int { return &s.Limits.RequestEvents })},
+		// Results of producers.
 		{"producer.max", frame.LevelBase, "100000",
 			"producers whose results are kept; past it the one used longest ago is forgotten",
 			number(1000, 10_000_000, func(s *Settings) *uint64 { return &s.ProducerMax })},
@@ -197,6 +215,7 @@ func definitions() []definition {
 		{"producer.ttl", frame.LevelBase, "15m",
 			"how long after its last request a producer's results are kept",
 			duration(10*time.Minute, 24*time.Hour, func(s *Settings) *time.Duration { return &s.ProducerTTL })},
+		// What the log keeps.
 		{"retention.age", frame.LevelBase, "168h",
 			"how long events are kept; 0 is no bound",
 			duration(0, 100*year, func(s *Settings) *time.Duration { return &s.RetentionAge })},
@@ -206,6 +225,7 @@ func definitions() []definition {
 		{"retention.events", frame.LevelBase, "0",
 			"events that are kept; 0 is no bound",
 			number(0, 1<<50, func(s *Settings) *uint64 { return &s.RetentionEvents })},
+		// What the gate does about types that it does not know.
 		{"validation.strict", frame.LevelBase, "false",
 			"whether events of unknown types are refused",
 			choose(func(s *Settings) *bool { return &s.ValidationStrict }, "false", "true")},
@@ -214,7 +234,7 @@ func definitions() []definition {
 
 const year = 365 * 24 * time.Hour
 
-// number is the rule of a whole number from low to high. size, duration and choose are like it.
+// number is the rule of a whole number from low to high. field says where it is stored.
 func number(low, high uint64, field func(*Settings) *uint64) rule {
 	return rule{fmt.Sprintf("%d to %d", low, high), func(s *Settings, value string) error {
 		n, err := strconv.ParseUint(value, 10, 64)
@@ -226,6 +246,7 @@ func number(low, high uint64, field func(*Settings) *uint64) rule {
 	}}
 }
 
+// size is number for a field of type int.
 func size(low, high int, field func(*Settings) *int) rule {
 	return rule{fmt.Sprintf("%d to %d", low, high), func(s *Settings, value string) error {
 		n, err := strconv.Atoi(value)
@@ -237,6 +258,7 @@ func size(low, high int, field func(*Settings) *int) rule {
 	}}
 }
 
+// duration is the rule of a time.Duration, as Go writes one.
 func duration(low, high time.Duration, field func(*Settings) *time.Duration) rule {
 	return rule{fmt.Sprintf("%s to %s", low, high), func(s *Settings, value string) error {
 		d, err := time.ParseDuration(value)
@@ -248,6 +270,7 @@ func duration(low, high time.Duration, field func(*Settings) *time.Duration) rul
 	}}
 }
 
+// choose is the rule of a field with two values; yes stores true.
 func choose(field func(*Settings) *bool, no, yes string) rule {
 	return rule{no + " or " + yes, func(s *Settings, value string) error {
 		if value != no && value != yes {
@@ -287,6 +310,7 @@ func (s *Settings) set(key, value string) error {
 	if !known {
 		return fmt.Errorf("there is no setting %q", key)
 	}
+	// Only a rule stores a value, and only one that it accepts.
 	if value == "" {
 		value = d.fallback
 	}
@@ -304,6 +328,7 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 		return refuse(NotFound, "key", fmt.Sprintf("some members do not know the setting %q yet", c.Key),
 			"run this version on all nodes first")
 	}
+	// MaxWindow has to cover the old window too: receipts of it may be asked for.
 	before := a.s.settings.DedupWindow
 	if err := a.s.settings.set(c.Key, c.Value); err != nil {
 		return refuse(Invalid, "value", fmt.Sprintf("%s: %v", c.Key, err), d.doc)
@@ -328,6 +353,7 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 	return Result{Setting: &setting}
 }
 
+// setting returns a setting with its present value.
 func (s *state) setting(d definition) Setting {
 	value, changed := s.changed[d.key]
 	if !changed {

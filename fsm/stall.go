@@ -21,7 +21,8 @@ type stallApplier struct {
 	*applying
 	cursors *cursorApplier
 
-	unchecked []string // cursors that were stalled and have moved, or of which more is known
+	// unchecked are the cursors that were stalled and have moved, or of which more is known by now.
+	unchecked []string
 }
 
 const (
@@ -36,13 +37,15 @@ func stallDeadline(open, moved int64, after time.Duration) int64 {
 	return (at + int64(stallGrain) - 1) / int64(stallGrain) * int64(stallGrain)
 }
 
-// watchStalls has the cursors checked when one that does not move from now on would be stalled.
+// watchStalls has the cursors checked when one that does not move from now on would be stalled. Only then are all
+// of them gone through: see reportStalls.
 func (a *stallApplier) watchStalls() {
 	if after := a.s.settings.CursorStall; after > 0 && len(a.s.cursors) > 0 {
 		a.s.meta.StallDue = min(a.s.meta.StallDue, stallDeadline(a.now, a.now, after))
 	}
 }
 
+// knowsDelivery reports whether all members know stalls, groups and clients.
 func (a *applying) knowsDelivery() bool { return a.s.meta.FeatureLevel >= frame.LevelDelivery }
 
 // movedAt is when a cursor moved last, or, for one that has not moved since members record that,
@@ -79,6 +82,7 @@ func (a *stallApplier) noteMove(c *Cursor) {
 	if !a.knowsDelivery() {
 		return
 	}
+	// A cursor of an older level has no time of its last move: see movedAt.
 	c.Moved = a.time()
 	a.watchStalls()
 	a.checkLater(c)
@@ -116,6 +120,7 @@ func (a *stallApplier) reportRecovery(c *Cursor) error {
 	if some && after > 0 && a.now-open >= int64(after) {
 		return nil
 	}
+	// Report how long it was stalled, and how much it still lags by.
 	p := a.lagOf(c, open, some)
 	p["stalled_ms"] = a.time().Sub(c.Stalled.Since).Milliseconds()
 	c.Stalled = nil
@@ -131,8 +136,15 @@ func (a *stallApplier) reportRecovery(c *Cursor) error {
 // lagOf returns the fields that CURSOR_STALLED and CURSOR_RECOVERED share. open is when the first open
 // event was appended, in Unix nanoseconds, if there is some.
 func (a *stallApplier) lagOf(c *Cursor, open int64, some bool) map[string]any {
-	p := map[string]any{"cursor": c.Name, "group": c.Group != nil, "committed": c.Committed,
-		"lag_events": a.tail() + 1 - max(c.Passed()+1, min(a.s.meta.First, a.tail()+1)), "lag_seconds": 0}
+	// What was trimmed is in the gap, and not in the lag.
+	first := max(c.Passed()+1, min(a.s.meta.First, a.tail()+1))
+	p := map[string]any{
+		"cursor":      c.Name,
+		"group":       c.Group != nil,
+		"committed":   c.Committed,
+		"lag_events":  a.tail() + 1 - first,
+		"lag_seconds": 0,
+	}
 	if some {
 		p["lag_seconds"] = int64(time.Duration(a.now-open) / time.Second)
 	}
@@ -150,11 +162,13 @@ func (a *stallApplier) reportStalls() error {
 	// which the map yields them does not matter: names are sorted below.
 	due, opens := int64(math.MaxInt64), map[string]int64{}
 	for name, c := range a.s.cursors {
+		// Nothing is open for it, nobody knows what is, or it was reported.
 		if c.Stalled != nil || c.Passed() >= a.tail() || !c.NextKnown() {
 			continue
 		}
 		at := stallDeadline(0, c.movedAt(), after)
-		if at <= a.now { // it has not moved for that long: now the append time of its first open event counts
+		// It has not moved for that long: now the append time of its first open event counts.
+		if at <= a.now {
 			open, _, err := a.openSince(c)
 			if err != nil {
 				return err

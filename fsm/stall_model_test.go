@@ -28,14 +28,14 @@ type standing struct {
 // Whatever cursors do, a stall is reported when one has not moved for the time with an event
 // open for as long, within the grain; stalls and recoveries take turns; and two stalls of a
 // cursor are at least the time apart. A machine that is reopened on the way reports the same.
-func TestStallsAreToldInTurns(t *testing.T) {
+func TestStallsAreReportedInTurns(t *testing.T) {
 	const after = time.Minute
 	counts := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		plainFS, troubledFS := vfs.NewMem(), vfs.NewMem()
 		plain, troubled := open(t, plainFS), open(t, troubledFS)
 		defer func() { plain.Close(); troubled.Close() }()
-		now, known, told := epoch, map[string]*standing{}, map[string]time.Time{}
+		now, known, reported := epoch, map[string]*standing{}, map[string]time.Time{}
 		index := uint64(0)
 		apply := func(r ...request) Result {
 			index++
@@ -84,7 +84,7 @@ func TestStallsAreToldInTurns(t *testing.T) {
 			case what == 4:
 				apply(do(frame.CursorDelete{Name: name}))
 				delete(known, name)
-				delete(told, name)
+				delete(reported, name)
 			case what == 5:
 				to := rapid.Uint64Range(first, last+1).Draw(t, "to")
 				apply(do(frame.CursorSeek{Name: name, To: frame.Position{Kind: frame.AtOffset, Offset: to}}))
@@ -101,7 +101,7 @@ func TestStallsAreToldInTurns(t *testing.T) {
 					c.committed, c.moved, c.movedIn = to, now, index
 				}
 			}
-			// The log holds what was told of it; what is behind this entry's stalls is young.
+			// The log holds what was reported of it; what follows this entry's stalls is young.
 			first, end := plain.Log().Bounds()
 			for offset := max(first, last+1); offset <= end; offset++ {
 				e, err := plain.Log().Get(offset)
@@ -124,15 +124,18 @@ func TestStallsAreToldInTurns(t *testing.T) {
 					t.Fatalf("%s at %d has committed %d and lags by %d events, of which there are %d", p.Cursor, offset,
 						p.Committed, p.Lag, most)
 				}
-				c, before := known[p.Cursor], told[p.Cursor]
-				if stalls := e.Type == event.CursorStalled; c == nil || stalls == c.stalled {
-					t.Fatalf("%s of %s, which stands so already", e.Type, p.Cursor)
-				} else if c.stalled = stalls; stalls {
-					if !before.IsZero() && now.Sub(before) < after {
-						t.Fatalf("%s is told again after %s", p.Cursor, now.Sub(before))
-					}
-					told[p.Cursor] = now
-				} else if !c.moved.Equal(now) {
+				c, before := known[p.Cursor], reported[p.Cursor]
+				stalls := e.Type == event.CursorStalled
+				if c == nil || stalls == c.stalled {
+					t.Fatalf("%s of %s, which was reported before", e.Type, p.Cursor)
+				}
+				c.stalled = stalls
+				switch {
+				case stalls && !before.IsZero() && now.Sub(before) < after:
+					t.Fatalf("%s is reported again after %s", p.Cursor, now.Sub(before))
+				case stalls:
+					reported[p.Cursor] = now
+				case !c.moved.Equal(now):
 					t.Fatalf("%s recovers without moving", p.Cursor)
 				}
 			}
@@ -148,8 +151,9 @@ func TestStallsAreToldInTurns(t *testing.T) {
 					}
 				}
 				stands := now.Sub(latestOf(open, c.moved))
-				if behind := c.committed < end; !c.stalled && behind && stands >= after+stallGrain || c.stalled && !behind {
-					t.Fatalf("%s: behind %v, it stands for %s, stalled %v", name, behind, stands, c.stalled)
+				lags := c.committed < end
+				if (!c.stalled && lags && stands >= after+stallGrain) || (c.stalled && !lags) {
+					t.Fatalf("%s: lags %v, it has not moved for %s, stalled %v", name, lags, stands, c.stalled)
 				}
 				if c.stalled && c.movedIn == index && now.Sub(open) < after {
 					t.Fatalf("%s has moved, what is open is %s old, and it is stalled", name, now.Sub(open))

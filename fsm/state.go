@@ -20,6 +20,8 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
+// The first byte of each key; doc.go has what is stored under it. A byte keeps its meaning, also when
+// nothing is stored under it any more.
 const (
 	prefixMeta        = 'm'
 	prefixCursor      = 'c'
@@ -74,7 +76,8 @@ func (s *Sum) UnmarshalText(text []byte) error {
 // String returns the digest in hex.
 func (s Sum) String() string { return hex.EncodeToString(s[:]) }
 
-// meta is the part of the state that every entry rewrites.
+// meta is the part of the state that every entry rewrites. The order of its fields is that of the stored JSON, and
+// part of the digest's history: new ones go to the end and are left out while they are zero.
 //
 // First <= Last+1, WindowStart and ColumnsFrom <= Last+1, Time never falls.
 type meta struct {
@@ -90,7 +93,7 @@ type meta struct {
 	ColumnsFrom  uint64              `json:"columns_from"`  // the first block whose key columns are kept
 	MaxWindow    time.Duration       `json:"max_window_ns"` // the longest dedup window there ever was
 	Touch        uint64              `json:"touch"`         // numbers the uses of producers
-	ClusterID    string              `json:"cluster_id"`
+	ClusterID    string              `json:"cluster_id"`    // empty before the first term start
 	FeatureLevel uint32              `json:"feature_level"`
 	Leadership   election.Leadership `json:"leadership"`
 	LastStep     *ClockStep          `json:"last_clock_step,omitempty"`
@@ -115,13 +118,14 @@ type meta struct {
 
 // ClockStep records that replicated time was moved at once.
 type ClockStep struct {
-	Index  uint64    `json:"index"`
+	Index  uint64    `json:"index"` // of the entry
 	From   time.Time `json:"from"`
 	To     time.Time `json:"to"`
-	Agreed []string  `json:"agreed"`
+	Agreed []string  `json:"agreed"` // the voters whose clocks agreed
 }
 
-// Counters count decisions since the log began; they are part of the state.
+// Counters count decisions since the log began; they are part of the state, and equal on every node. Figures of one
+// node, such as its requests, are not here.
 type Counters struct {
 	Accepted   uint64 `json:"accepted"`   // events appended for clients
 	Suppressed uint64 `json:"suppressed"` // events answered with an earlier offset
@@ -137,7 +141,8 @@ type ConfigMember struct {
 	Voter bool   `json:"voter"`
 }
 
-// membership is the newest Raft configuration that was applied; Raw is opaque here.
+// membership is the newest Raft configuration that was applied. Raw is opaque here: it is kept for a snapshot, which
+// has to say the configuration in Raft's own form.
 type membership struct {
 	Index   uint64         `json:"index"`
 	Raw     []byte         `json:"raw"`
@@ -149,38 +154,52 @@ type membership struct {
 // predecessorsKept bounds Predecessors: no data folder of an older cluster should still be in use.
 const predecessorsKept = 16
 
-// state is everything the machine knows, mirrored in memory from the database.
+// state is everything the machine knows, mirrored in memory from the database. Decisions change it together
+// with the transaction that stores the change; an entry that fails leaves it half changed, and stops the node.
 type state struct {
-	meta       meta
-	changed    map[string]string // settings that differ from their defaults
-	settings   Settings
-	cursors    map[string]*Cursor
-	ranks      cursorRanks
-	losses     losses
-	producers  *producers
-	members    map[string]frame.Member
-	types      map[event.Type]event.Definition
-	catalogue  *event.Catalogue
-	membership membership
-	health     election.Health
-	// rosterPublished is false once members or health have changed, until they are published.
+	meta meta
+
+	// Settings: those that differ from their defaults, as text, and all of them, as decisions use them.
+	changed  map[string]string
+	settings Settings
+
+	// Cursors by name, in the orders in which decisions look them up, and what trims took from them.
+	cursors map[string]*Cursor
+	ranks   cursorRanks
+	losses  losses
+
+	producers *producers
+
+	// Members by id, the registered types, and the built-in types with these.
+	members   map[string]frame.Member
+	types     map[event.Type]event.Definition
+	catalogue *event.Catalogue
+
+	// The voters. rosterPublished is false once members or health have changed, until they are published.
+	membership      membership
+	health          election.Health
 	rosterPublished bool
-	desiredVotes    map[string]desiredVote
-	letters         letters
-	clients         clients
-	pressure        Pressure
-	overdue         map[string]int64 // edges of runs that were reported, until when they are remembered
-	keys            *dedup.Index
-	window          []windowBlock // blocks from meta.WindowStart on, oldest first
-	oldest          *log.Columns  // of the first retained block; nil when not looked up
+	desiredVotes    map[string]desiredVote // by member
+
+	letters  letters
+	clients  clients
+	pressure Pressure
+	// overdue has the edges of runs that were reported, until when they are remembered, by overdueKey.
+	overdue map[string]int64
+
+	// The dedup window: its keys, and its blocks from meta.WindowStart on, oldest first.
+	keys   *dedup.Index
+	window []windowBlock
+
+	// oldest has the key columns of the first retained block; nil when not looked up. Only decisions set it.
+	oldest *log.Columns
 }
 
-// windowBlock is a block whose keys are in the dedup index: its last offset, how many of its events have
-// a key, and its append time in Unix nanoseconds.
+// windowBlock is a block whose keys are in the dedup index.
 type windowBlock struct {
-	last uint64
-	keys int
-	at   int64
+	last uint64 // offset
+	keys int    // events that have a key
+	at   int64  // append time, Unix nanoseconds
 }
 
 // newState returns the state before the first entry.
@@ -216,7 +235,7 @@ func loadState(db *pebble.DB) (*state, error) {
 			ErrNewerFormat)
 	}
 
-	// Single records.
+	// Single records. One that is not stored leaves its zero value.
 	if err := readJSON(db, []byte{prefixMembership}, &s.membership); err != nil {
 		return nil, err
 	}
@@ -260,11 +279,13 @@ func loadState(db *pebble.DB) (*state, error) {
 	return s, nil
 }
 
+// loadSetting reads a setting that was changed.
 func (s *state) loadSetting(key string, value []byte) error {
 	s.changed[key] = string(value)
 	return s.settings.set(key, string(value))
 }
 
+// loadMember takes the id from the key.
 func (s *state) loadMember(id string, value []byte) error {
 	var m frame.Member
 	if err := json.Unmarshal(value, &m); err != nil {
@@ -280,7 +301,7 @@ func (s *state) fillWindow(l *log.Log) error {
 	return l.EachColumns(s.meta.WindowStart, s.meta.Last, func(c *log.Columns) bool {
 		before, offset := s.keys.Len(), c.First
 		for row := range c.Len() {
-			// A suppressed row has no offset.
+			// A suppressed record has no offset.
 			if c.Dead.Has(row) {
 				continue
 			}
@@ -289,6 +310,7 @@ func (s *state) fillWindow(l *log.Log) error {
 			}
 			offset++
 		}
+		// Blocks without keys are in the window as well: WindowStart is the end of one.
 		s.window = append(s.window, windowBlock{c.Last(), s.keys.Len() - before, c.AppendedAt.UnixNano()})
 		return true
 	})
@@ -322,8 +344,10 @@ func (s *state) checkEnds(l *log.Log) error {
 	return nil
 }
 
+// key is the key of what has a name.
 func key(prefix byte, name string) []byte { return append([]byte{prefix}, name...) }
 
+// indexKey is the key of what has a number, in its order.
 func indexKey(prefix byte, index uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{prefix}, index)
 }

@@ -39,6 +39,7 @@ func appendStored(b []byte, r *Result) []byte {
 	b = binary.AppendUvarint(append(b, resultAccepted), r.First)
 	var row int
 	var offset uint64 // where the run before ended
+
 	// Each step writes the longest run at the start of list.
 	for list := r.Duplicates; len(list) > 0; {
 		n := 1
@@ -54,11 +55,13 @@ func appendStored(b []byte, r *Result) []byte {
 	return b
 }
 
-// decodeStored reads what appendStored appended.
+// decodeStored reads what appendStored appended. Bytes that it did not append are an error, and take no more
+// memory than a request's results can.
 func decodeStored(b []byte) (r Result, err error) {
 	if len(b) == 0 {
 		return r, fmt.Errorf("fsm: a producer's result: %w", frame.ErrCorrupt)
 	}
+	// It was stored before this form.
 	if b[0] == resultJSON {
 		return DecodeResult(b)
 	}
@@ -78,6 +81,7 @@ func decodeStored(b []byte) (r Result, err error) {
 			row += in.Uvarint()
 			n := in.Uvarint() + 1
 			offset += uint64(in.Varint())
+			// A damaged length must not make a list of it.
 			if n == 0 || n > frame.MaxRows || row > frame.MaxRows {
 				in.Fail("a run of %d rows from row %d on", n, row)
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-var update = flag.Bool("update", false, "write what the stories tell into their files")
+var update = flag.Bool("update", false, "write what happens in the stories into their files")
 
 // The stories in testdata are transcripts: a line that begins with > is a command,
 // what follows until the next one is what the machine answered.
@@ -32,7 +32,7 @@ func TestStories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := (&teller{node: newNode(t)}).tell(string(text))
+			got := (&narrator{node: newNode(t)}).narrate(string(text))
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -45,15 +45,15 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// teller carries out a story's commands.
-type teller struct {
+// narrator carries out a story's commands.
+type narrator struct {
 	*node
 	leader string
 	shown  uint64 // events up to here were printed
 	first  uint64 // the first offset that was printed
 }
 
-func (s *teller) tell(story string) string {
+func (s *narrator) narrate(story string) string {
 	var out strings.Builder
 	for line := range strings.Lines(story) {
 		switch {
@@ -67,7 +67,7 @@ func (s *teller) tell(story string) string {
 	return out.String()
 }
 
-func (s *teller) line(words []string) string {
+func (s *narrator) line(words []string) string {
 	switch words[0] {
 	case "leads": // n1 leads in the next term, cause, silence, how far its term start moves replicated time
 		s.term++
@@ -132,7 +132,7 @@ func failed(err error) string {
 	return "  error: " + err.Error() + "\n"
 }
 
-func (s *teller) request(words []string) request {
+func (s *narrator) request(words []string) request {
 	switch words[0] {
 	case "publish": // contents as numbers, with an id as 3=id
 		return publish(contents(words[1:])...)
@@ -226,7 +226,7 @@ func (s *teller) request(words []string) request {
 // journals reads views as n1:lost:7:1m:2m (voter, kind, seq, began, ended), starts as
 // n2:up:90s:60s (it ran until a minute after the beginning), leaderships as n2:led:3:2m:3m, in time
 // since the story began.
-func (s *teller) journals(words []string) (c frame.OutageViews) {
+func (s *narrator) journals(words []string) (c frame.OutageViews) {
 	at := func(text string) time.Time {
 		d, _ := time.ParseDuration(text)
 		return epoch.Add(d)
@@ -261,7 +261,7 @@ func (s *teller) journals(words []string) (c frame.OutageViews) {
 	return c
 }
 
-func (s *teller) configure(words []string) string {
+func (s *narrator) configure(words []string) string {
 	s.index++
 	var members []ConfigMember
 	for _, w := range words {
@@ -284,7 +284,7 @@ func contents(words []string) (events []event.Event) {
 }
 
 // entry applies one request and returns the answer and what was appended, as text.
-func (s *teller) entry(requests ...request) string {
+func (s *narrator) entry(requests ...request) string {
 	s.index++
 	r, results := requests[0], applyTo(s.t, s.m, entryOf(s.index, s.term, s.leader, s.at, requests...))
 	text := ""
@@ -301,7 +301,7 @@ func (s *teller) entry(requests ...request) string {
 }
 
 // news returns what was appended and trimmed since the last call, as text.
-func (s *teller) news() (text string) {
+func (s *narrator) news() (text string) {
 	first, last := s.m.Log().Bounds()
 	for offset := max(first, s.shown+1); offset <= last; offset++ {
 		e, err := s.m.Log().Get(offset)

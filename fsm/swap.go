@@ -22,6 +22,7 @@ func (m *Machine) Checkpoint(dir string) (Position, error) {
 
 // ReadPosition returns the position of the checkpoint in dir.
 func ReadPosition(dir string, fs vfs.FS) (Position, error) {
+	// Two records say it all; the rest of the state is not loaded.
 	o := Options{FS: fs, ReadOnly: true}
 	o.defaults()
 	db, err := o.store().Open(dir)
@@ -77,7 +78,7 @@ func Reassign(dir string, fs vfs.FS, clusterID string, members []ConfigMember, r
 	for id := range s.desiredVotes {
 		err = errors.Join(err, batch.Delete(key(prefixDesiredVote, id), nil))
 	}
-	// The digest stays: it stands for the history up to here.
+	// The digest stays: it covers the history up to here, which both clusters share.
 	s.meta.ClusterID = clusterID
 	s.membership = membership{Index: s.meta.Applied, Raw: raw, Members: members}
 	err = errors.Join(err, setRecord(batch, []byte{prefixMeta}, s.meta),
@@ -93,6 +94,7 @@ func Reassign(dir string, fs vfs.FS, clusterID string, members []ConfigMember, r
 	return s.position(), closeWith(err, db)
 }
 
+// setRecord stores a value as JSON, beside the transaction of an entry and its digest.
 func setRecord(b *pebble.Batch, key []byte, v any) error {
 	value, err := json.Marshal(v)
 	if err != nil {
@@ -101,5 +103,5 @@ func setRecord(b *pebble.Batch, key []byte, v any) error {
 	return b.Set(key, value, nil)
 }
 
-// closeWith closes db and joins its error with err.
+// closeWith closes db and joins its error with err: an error of closing means that something is not durable.
 func closeWith(err error, db *pebble.DB) error { return errors.Join(err, db.Close()) }

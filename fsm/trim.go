@@ -15,7 +15,7 @@ import (
 
 // TrimResult says what a trim did, or would do.
 type TrimResult struct {
-	First   uint64   `json:"first"`             // the first offset kept
+	First   uint64   `json:"first"`             // the first offset kept, whether anything was removed or not
 	Removed uint64   `json:"removed"`           // events
 	HeldBy  string   `json:"held_by,omitempty"` // the cursor that kept more from being removed
 	Passed  []string `json:"passed,omitempty"`  // cursors that lose events, 256 of them at most
@@ -24,7 +24,7 @@ type TrimResult struct {
 // trimRequest is a trim command whose answer is filled in at the end of the entry.
 type trimRequest struct {
 	frame.Trim
-	answer int
+	answer int // its place among the entry's answers
 }
 
 // Reasons of a cursor's gap.
@@ -40,7 +40,7 @@ type trimApplier struct {
 	letters *letterApplier
 	losses  *lossApplier
 
-	trims []trimRequest
+	trims []trimRequest // of this entry, in the order of its commands
 }
 
 // requestTrim has the end of the entry decide a trim, over the blocks that were stored before.
@@ -87,6 +87,7 @@ const (
 // applyRetention applies retention, or notes that a later entry has to.
 func (a *trimApplier) applyRetention() error {
 	m := &a.s.meta
+	// Every node is at the same index and time, so all of them apply it in the same entries.
 	if a.index%retentionEvery == 0 || a.began/retentionGrain != a.now/retentionGrain {
 		m.RetentionWaits = false
 		_, err := a.trimTo(frame.Trim{Retention: true})
@@ -184,6 +185,7 @@ type holdMark struct {
 	Name   string `json:"name,omitzero"`
 }
 
+// rank is the mark as a place among cursors.
 func (h holdMark) rank() ranked[uint64] { return ranked[uint64]{h.Passed, h.Name} }
 
 // mayHold notes that a cursor has another place or policy, by which it may keep something from a
@@ -325,6 +327,7 @@ func (p *planner) wantsRetention() (bool, error) {
 	if err != nil || oldest.Last() >= m.Last {
 		return false, err // the newest block stays
 	}
+	// Any of the three bounds is enough. Age is not judged where time was just moved.
 	tooMany := set.RetentionEvents > 0 && m.Last-oldest.Last() >= set.RetentionEvents
 	tooLarge := set.RetentionBytes > 0 && m.Bytes-m.TrimmedBytes > p.room()
 	tooOld := set.RetentionAge > 0 && !p.justStepped() && !p.young(oldest)
@@ -333,6 +336,7 @@ func (p *planner) wantsRetention() (bool, error) {
 
 // room is what receipts leave of retention.bytes for blocks.
 func (p *planner) room() uint64 {
+	// Receipts take an eighth of it at most, so that something is left for blocks.
 	bound := p.s.settings.RetentionBytes
 	return bound - min(bound, p.s.meta.Receipts.Bytes)
 }
@@ -342,16 +346,18 @@ func (p *planner) young(c *log.Columns) bool {
 	return c.AppendedAt.UnixNano()+int64(p.s.settings.RetentionAge) > p.now
 }
 
-// blockFrom returns the last stored block that begins at or before offset.
+// blockFrom returns the last stored block that begins at or before offset, nil where that was trimmed.
 func (p *planner) blockFrom(offset uint64) (*log.Columns, error) {
 	offset = min(offset, p.limit-1)
+	// It was trimmed.
 	if offset < p.s.meta.First {
 		return nil, nil
 	}
 	return p.log.Columns(offset)
 }
 
-// wanted returns the offset that the trim would like to be the first.
+// wanted returns the offset that the trim would like to be the first: what the caller has named, or the
+// farthest that a bound of retention asks for.
 func (p *planner) wanted(t frame.Trim) (uint64, error) {
 	if !t.Retention {
 		return t.Before, nil
@@ -404,13 +410,15 @@ func (p *planner) oldest() (c *log.Columns, err error) {
 // firstWhere returns the first offset whose block holds the condition, which is
 // false for older blocks and true for newer ones.
 func (p *planner) firstWhere(holds func(*log.Columns) bool) (uint64, error) {
-	// This is a binary search by offset in which each step skips a whole block.
+	// A binary search by offset in which each step skips a whole block: the condition is the same for all
+	// offsets of one.
 	low, high := p.s.meta.First, p.limit
 	for low < high {
 		c, err := p.log.Columns(low + (high-low)/2)
 		if err != nil {
 			return 0, err
 		}
+		// low never falls: a block that begins before it is the first of those left.
 		if holds(c) {
 			high = max(low, c.First)
 		} else {
@@ -422,6 +430,7 @@ func (p *planner) firstWhere(holds func(*log.Columns) bool) (uint64, error) {
 
 // holds reports whether a cursor may still keep what it has not committed.
 func (p *planner) holds(c *Cursor) (bool, error) {
+	// The cursor's own bounds, else those of the settings; 0 is no bound.
 	set := &p.s.settings
 	events := cmp.Or(c.Policy.HoldEvents, set.CursorHoldEvents)
 	if events > 0 && p.s.meta.Last-c.Passed() > events {
@@ -442,9 +451,12 @@ func (p *planner) holds(c *Cursor) (bool, error) {
 
 // heldBlock is blockFrom for one cursor after the other: many of them are at the same block.
 func (p *planner) heldBlock(offset uint64) (c *log.Columns, err error) {
+	// Cursors are asked in the order of their places: most often the block is that of the cursor
+	// before.
 	if p.held == nil || offset < p.held.First || offset > p.held.Last() {
 		p.held, err = p.oldest()
 	}
+	// It is not the oldest block, so look it up.
 	if err == nil && offset > p.held.Last() {
 		p.held, err = p.blockFrom(offset)
 	}

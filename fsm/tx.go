@@ -11,40 +11,41 @@ import (
 )
 
 // tx is the batch of one entry. Whatever is written to it goes into the digest, so
-// that the digest chains every state change.
+// that the digest chains every state change. It cannot be read: a part of the decision that needs
+// what the entry has changed remembers it.
 type tx struct {
 	batch *pebble.Batch
-	sum   hash.Hash
-	err   error
+	sum   hash.Hash // over the digest before, the entry's place, and what was written
+	err   error     // the first one; the entry must not be stored then
 }
 
 // newTx begins the batch of an entry. Its digest begins with the one before, which chains them.
 func newTx(db *pebble.DB, before Sum, index, term uint64) *tx {
 	t := &tx{batch: db.NewBatch(), sum: sha256.New()}
 	t.sum.Write(before[:])
-	t.number(index)
-	t.number(term)
+	t.digestNumber(index)
+	t.digestNumber(term)
 	return t
 }
 
-// number takes a number into the digest.
-func (t *tx) number(n uint64) {
+// digestNumber takes a number into the digest.
+func (t *tx) digestNumber(n uint64) {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], n)
 	t.sum.Write(b[:])
 }
 
-// note takes one change into the digest; the lengths keep neighbours apart.
-func (t *tx) note(what byte, key, value []byte) {
+// digestChange takes one change into the digest; the lengths keep neighbours apart.
+func (t *tx) digestChange(what byte, key, value []byte) {
 	t.sum.Write([]byte{what})
-	t.number(uint64(len(key)))
+	t.digestNumber(uint64(len(key)))
 	t.sum.Write(key)
-	t.number(uint64(len(value)))
+	t.digestNumber(uint64(len(value)))
 	t.sum.Write(value)
 }
 
-// keep remembers the first error, which finish returns.
-func (t *tx) keep(err error) {
+// keepError remembers the first error, which finish returns.
+func (t *tx) keepError(err error) {
 	if t.err == nil && err != nil {
 		t.err = fmt.Errorf("fsm: write: %w", err)
 	}
@@ -52,29 +53,31 @@ func (t *tx) keep(err error) {
 
 // Set implements log.Writer.
 func (t *tx) Set(key, value []byte) {
-	t.keep(t.batch.Set(key, value, nil))
-	t.note('s', key, value)
+	t.keepError(t.batch.Set(key, value, nil))
+	t.digestChange('s', key, value)
 }
 
 // SetBlock implements log.Writer. Of the body only the checksum at its start goes
 // into the digest: the rest would cost more than all other work together.
 func (t *tx) SetBlock(key, value []byte, head int) {
 	const codecAndChecksum = 5
-	t.keep(t.batch.Set(key, value, nil))
-	t.note('b', key, value[:min(len(value), head+codecAndChecksum)])
+	t.keepError(t.batch.Set(key, value, nil))
+	t.digestChange('b', key, value[:min(len(value), head+codecAndChecksum)])
 }
 
 // DeleteRange implements log.Writer.
 func (t *tx) DeleteRange(from, to []byte) {
-	t.keep(t.batch.DeleteRange(from, to, nil))
-	t.note('r', from, to)
+	t.keepError(t.batch.DeleteRange(from, to, nil))
+	t.digestChange('r', from, to)
 }
 
+// Delete deletes a key, stored or not.
 func (t *tx) Delete(key []byte) {
-	t.keep(t.batch.Delete(key, nil))
-	t.note('d', key, nil)
+	t.keepError(t.batch.Delete(key, nil))
+	t.digestChange('d', key, nil)
 }
 
+// setJSON stores a value as JSON.
 func (t *tx) setJSON(key []byte, v any) {
 	t.setEncoded(key, func() ([]byte, error) { return json.Marshal(v) })
 }
@@ -82,7 +85,7 @@ func (t *tx) setJSON(key []byte, v any) {
 // setEncoded stores what encode returns, and keeps its error.
 func (t *tx) setEncoded(key []byte, encode func() ([]byte, error)) {
 	value, err := encode()
-	t.keep(err)
+	t.keepError(err)
 	t.Set(key, value)
 }
 
@@ -90,10 +93,11 @@ func (t *tx) setEncoded(key []byte, encode func() ([]byte, error)) {
 // summed up to then, and returns the error that stuck.
 func (t *tx) finish(m *meta) error {
 	t.sum.Sum(m.Digest[:0])
+	// The digest is not part of itself: neither its ring nor the meta record goes into the sum.
 	ring := binary.BigEndian.AppendUint16([]byte{prefixDigest}, uint16(m.Applied%digestsKept))
-	t.keep(t.batch.Set(ring, append(binary.BigEndian.AppendUint64(nil, m.Applied), m.Digest[:]...), nil))
+	t.keepError(t.batch.Set(ring, append(binary.BigEndian.AppendUint64(nil, m.Applied), m.Digest[:]...), nil))
 	value, err := m.encode()
-	t.keep(err)
-	t.keep(t.batch.Set([]byte{prefixMeta}, value, nil))
+	t.keepError(err)
+	t.keepError(t.batch.Set([]byte{prefixMeta}, value, nil))
 	return t.err
 }

@@ -47,7 +47,7 @@ func read[T any](v *views, from func(*state) T) T {
 	return from(v.s)
 }
 
-// Time returns the replicated time; zero before the first entry.
+// Time returns the replicated time; zero before the first entry. It does not advance while nothing is appended.
 func (v *views) Time() time.Time {
 	return read(v, func(s *state) time.Time {
 		if s.meta.Time == 0 {
@@ -64,7 +64,8 @@ func (v *views) LastClockStep() *ClockStep {
 
 // DigestAt returns the digest at an index, if it is one of the last 1024.
 func (v *views) DigestAt(index uint64) (sum Sum, known bool) {
-	_ = v.log.View(func(db *pebble.DB) error { // not under mu, which waits for the disk
+	// Not under mu, which waits for the disk. A closed log knows none.
+	_ = v.log.View(func(db *pebble.DB) error {
 		sum, known = digestAt(db, index)
 		return nil
 	})
@@ -80,7 +81,8 @@ func digestAt(db *pebble.DB, index uint64) (sum Sum, known bool) {
 	return Sum(value[8:]), true
 }
 
-// Cursor returns a copy of a cursor.
+// Cursor returns a copy of a cursor. What is in the copy may be kept, but not changed: it shares memory with the
+// state.
 func (v *views) Cursor(name string) (Cursor, bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -116,6 +118,7 @@ func (v *views) Cursors() []Cursor {
 // CursorsAfter returns copies of the first limit cursors whose names follow after, by name,
 // the name of the last where more follow, and how many cursors there are in all.
 func (v *views) CursorsAfter(after string, limit int) (page []Cursor, next string, total int) {
+	// Names first: sorting them all would hold up an entry.
 	names := read(v, func(s *state) []string {
 		total = len(s.cursors)
 		names := make([]string, 0, total)
@@ -126,7 +129,8 @@ func (v *views) CursorsAfter(after string, limit int) (page []Cursor, next strin
 		}
 		return names
 	})
-	slices.Sort(names) // without the lock
+	// Sort without the lock. A cursor that is removed meanwhile is left out.
+	slices.Sort(names)
 	if len(names) > limit {
 		names, next = names[:limit], names[limit-1]
 	}
@@ -198,6 +202,7 @@ func (v *views) VoteWanted(id string) (wanted, known bool) {
 
 // Configuration returns the newest Raft configuration applied: its index, its
 // bytes as Raft encodes them, and its members. The index is 0 when there is none.
+// The slices are the caller's.
 func (v *views) Configuration() (index uint64, raw []byte, members []ConfigMember) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -244,6 +249,7 @@ func (v *views) Stats() Stats {
 // command: keys, producers, cursors or events that expire. Zero is never.
 func (v *views) NextDeadline() time.Time {
 	return read(v, func(s *state) time.Time {
+		// next is the earliest so far; 0 is none.
 		next := int64(0)
 		due := func(at int64) {
 			if at != math.MaxInt64 && (next == 0 || at < next) {
@@ -264,7 +270,7 @@ func (v *views) NextDeadline() time.Time {
 		}
 		if used, _, some := s.ranks.byUse.Min(); some {
 			idle := s.settings.CursorIdle
-			// More may be due than one entry removes.
+			// More may be due than one entry removes: then the next one is due at once.
 			earlier(max(used.rank+s.meta.Stepped, s.meta.Time-int64(idle)), idle)
 		}
 		v.lettersDue(s, earlier)
@@ -274,6 +280,7 @@ func (v *views) NextDeadline() time.Time {
 		if s.settings.CursorStall > 0 && s.meta.FeatureLevel >= frame.LevelDelivery && len(s.cursors) > 0 {
 			due(max(s.meta.StallDue, 1))
 		}
+		// Retention is applied at the latest in the next second of replicated time.
 		if s.meta.RetentionWaits {
 			due((s.meta.Time/retentionGrain + 1) * retentionGrain)
 		}
@@ -313,17 +320,20 @@ func (v *views) retentionDue(s *state) (at int64, some bool) {
 	return at, some
 }
 
-// PlanTrim returns what a trim would do now, and does nothing.
+// PlanTrim returns what a trim would do now, and does nothing. An entry that is being applied waits for it, so that
+// the plan is of one state.
 func (v *views) PlanTrim(t frame.Trim) (TrimResult, error) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
+	// The planner keeps the oldest block in its state: here in a copy of it.
 	s := *v.s
 	p := planner{s: &s, log: v.log, now: s.meta.Time, limit: s.meta.Last + 1, notHeld: s.meta.NotHeld}
 	plan, err := p.plan(t)
 	return plan.TrimResult, err
 }
 
-// Position is the entry that a state is at, and what belongs to it.
+// Position is the entry that a state is at, and what belongs to it: all that Raft, a snapshot and a backup need to
+// know of a state.
 type Position struct {
 	Index              uint64
 	Term               uint64
@@ -336,10 +346,20 @@ type Position struct {
 	FeatureLevel       uint32
 }
 
+// position is what the meta record and the membership say of the entry.
 func (s *state) position() Position {
-	return Position{Index: s.meta.Applied, Term: s.meta.Term, ConfigurationIndex: s.membership.Index,
-		Configuration: s.membership.Raw, ClusterID: s.meta.ClusterID, First: s.meta.First, Last: s.meta.Last,
-		Time: time.Unix(0, s.meta.Time).UTC(), Digest: s.meta.Digest, FeatureLevel: s.meta.FeatureLevel}
+	return Position{
+		Index:              s.meta.Applied,
+		Term:               s.meta.Term,
+		ConfigurationIndex: s.membership.Index,
+		Configuration:      s.membership.Raw,
+		ClusterID:          s.meta.ClusterID,
+		First:              s.meta.First,
+		Last:               s.meta.Last,
+		Time:               time.Unix(0, s.meta.Time).UTC(),
+		Digest:             s.meta.Digest,
+		FeatureLevel:       s.meta.FeatureLevel,
+	}
 }
 
 // Position returns the newest entry of this machine.
@@ -348,7 +368,8 @@ func (v *views) Position() Position { return read(v, (*state).position) }
 // VerifyLog reads the key columns of everything retained and requires that they follow each other
 // without a hole. Between parts it calls pause, which may wait so that others proceed.
 func (v *views) VerifyLog(ctx context.Context, pause func()) error {
-	const blocks = 64 // at a time, as a state that is replaced waits for its readers
+	// A state that is replaced waits for its readers: no more blocks than this are read at a time.
+	const blocks = 64
 	first, last := v.log.Bounds()
 	next := first
 	var err error
@@ -365,6 +386,7 @@ func (v *views) VerifyLog(ctx context.Context, pause func()) error {
 			err = ctx.Err()
 		}
 	}
+	// What was trimmed meanwhile may be missing.
 	if now, _ := v.log.Bounds(); err == nil && first <= last && now == first && next != last+1 {
 		err = fmt.Errorf("%w: nothing from %d to %d", log.ErrCorrupt, next, last)
 	}

@@ -9,7 +9,7 @@ import (
 // one of these cursors. Entries that touch other cursors cost it nothing.
 type CursorWatch struct {
 	watches *cursorWatches
-	names   []string
+	names   []string      // of the cursors, each once
 	moved   chan struct{} // holds an element since the last receive after which one moved
 }
 
@@ -19,9 +19,10 @@ func (w *CursorWatch) Moved() <-chan struct{} { return w.moved }
 // Close ends the watch.
 func (w *CursorWatch) Close() { w.watches.remove(w) }
 
-// cursorWatches are the watches under way, by cursor.
+// cursorWatches are the watches under way, by cursor. The zero value has none. Notifying costs an entry one look-up
+// for each cursor that it has moved.
 type cursorWatches struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // taken after a machine's own lock
 	byName map[string][]*CursorWatch
 }
 
@@ -41,9 +42,11 @@ func (m *Machine) WatchCursors(names []string) *CursorWatch {
 	return w
 }
 
+// remove ends a watch.
 func (ws *cursorWatches) remove(w *CursorWatch) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+	// Others may watch the same cursors.
 	for _, name := range w.names {
 		left := slices.DeleteFunc(ws.byName[name], func(other *CursorWatch) bool { return other == w })
 		// Names must not pile up: cursors come and go.
@@ -76,6 +79,7 @@ func (ws *cursorWatches) notifyAll() {
 	}
 }
 
+// wake fills the channels of watches. It never blocks.
 func wake(list []*CursorWatch) {
 	for _, w := range list {
 		select {

@@ -11,7 +11,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-func (w *CursorWatch) told() bool {
+func (w *CursorWatch) notified() bool {
 	select {
 	case <-w.Moved():
 		return true
@@ -71,16 +71,16 @@ func TestAWatchLearnsOfItsOwnCursorsAlone(t *testing.T) {
 		{"a removal", do(frame.CursorDelete{Name: "a"}), true, false},
 	} {
 		entry(c.request)
-		if got := both.told(); got != c.both {
-			t.Errorf("%s: told %v", c.name, got)
+		if got := both.notified(); got != c.both {
+			t.Errorf("%s: notified %v", c.name, got)
 		}
-		if got := group.told(); got != c.group {
-			t.Errorf("%s: the group told %v", c.name, got)
+		if got := group.notified(); got != c.group {
+			t.Errorf("%s: the group notified %v", c.name, got)
 		}
 	}
 	for _, w := range others {
-		if w.told() {
-			t.Fatal("told of another cursor")
+		if w.notified() {
+			t.Fatal("notified of another cursor")
 		}
 	}
 
@@ -91,8 +91,8 @@ func TestAWatchLearnsOfItsOwnCursorsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, w := range others {
-		if !w.told() {
-			t.Fatal("not told of another state")
+		if !w.notified() {
+			t.Fatal("not notified of another state")
 		}
 		w.Close()
 	}

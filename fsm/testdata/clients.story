@@ -12,7 +12,7 @@
   2 clients, 3 subscriptions, 1 critical ones detached
 > due
   1m30s
-# What comes again takes the place of what was there, and keeps its beginning.
+# A client that registers again replaces what it registered, and keeps its first time.
 > wait 20s
 > client watcher 30s all=*!attached
 > clients

@@ -54,7 +54,7 @@
   committed 4 generation 1 gap 0-0 reserved 5
 > shared work
   settled up to 4 and [], handed out up to 5
-  5 comes again not before 1s, deliveries 2: again
+  5 redelivered not before 1s, deliveries 2: again
 > settle work 1 2 5
   committed 5 generation 1 gap 0-0 reserved 5
 > shared work
@@ -83,7 +83,7 @@
   letter 1 of "work" at 7, 3 attempts, 0 redrives, copy 0 committed 5 generation 1 gap 0-0 reserved 7
 > shared work
   settled up to 5 and [{7 7}], handed out up to 7
-  6 comes again not before 1s, deliveries 5: boom
+  6 redelivered not before 1s, deliveries 5: boom
 > letters
   1 dead work at 7: "out of memory", 3 attempts, died at 0s, lineage [7]
   1 letters, 0 redriven
@@ -104,8 +104,8 @@
   0 letters, 0 redriven
 > shared work
   settled up to 5 and [{7 8}], handed out up to 8
-  6 comes again not before 1s, deliveries 5: boom
-# A trim passes the group and tells of what was open; what was open of it does not come again.
+  6 redelivered not before 1s, deliveries 5: boom
+# A trim passes the group and reports what was open; that is not redelivered.
 > trim 8 force
   first 8 removed 7
   the log begins at 8
@@ -118,7 +118,7 @@
   committed 8 generation 1 gap 0-0 reserved 8
 > shared work
   settled up to 8 and [], handed out up to 8
-# A seek begins anew: what was known is gone, and the leader has to load it again.
+# A seek starts over: what was known is gone, and the leader has to load it again.
 > settle work 1 2 ^9
   committed 8 generation 1 gap 0-0 reserved 9
 > seek work 3

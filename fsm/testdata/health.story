@@ -1,4 +1,4 @@
-# Three voters of the newest build. What is told of them comes from the newest feature
+# Three voters of the newest build. What is reported of them comes from the newest feature
 # level on, and not for those who formed the cluster.
 > voters n1 n2 n3
 > leads n1
@@ -8,7 +8,7 @@
 > member n2 2
 > member n3 2
 # A voter goes and comes back: no failure is left to spare meanwhile. The word that
-# nothing has changed, or of somebody without a vote, tells nothing.
+# nothing has changed, or of somebody without a vote, emits nothing.
 > wait 10s
 > offline n2 1600 http
   2 VOTER_OFFLINE {"active_voters": 2, "last_contact_ms": 1600, "reason": "http", "voter_id": "n2", "voters": 3}
@@ -20,7 +20,7 @@
 > online n2 12
   5 VOTER_ONLINE {"active_voters": 3, "last_contact_ms": 12, "voter_id": "n2", "voters": 3}
   6 QUORUM_RESTORED {"after": "at_risk", "at_risk_ms": 6000, "healthy": 3, "outage_ms": 0, "quorum": 2, "voters": 3}
-# It flaps: within the hold-down of 5s nothing is told.
+# It flaps: within the hold-down of 5s nothing is reported.
 > wait 1s
 > offline n2 1500 http
 > wait 1s
@@ -43,7 +43,7 @@
   12 LEADER_HEARTBEAT_MISSING {"leader_id": "n1", "missing_ms": 1200, "seen_by": "n2", "term": 2}
   13 LEADER_LOST {"cause": "heartbeat_timeout", "led_ms": 55800, "old_leader": "n1", "term": 2}
   14 LEADER_ELECTED {"cause": "heartbeat_timeout", "leader_id": "n2", "leaderless_ms": 1200, "previous_leader": "n1", "term": 3}
-# Its lease had run out, as its journal tells later, once.
+# Its lease had run out, as its journal reports later, once.
 > journals n1:lease_expired:1:66s:66500ms
   15 LEADER_LEASE_EXPIRED {"expired_at": "2026-01-05T10:01:06.5Z", "leader_id": "n1", "quorum_contact_ms": 500, "term": 2}
 > journals n1:lease_expired:1:66s:66500ms
@@ -61,7 +61,7 @@
 > novote n4 dead_server
 > voters n1 n2 n3
   19 VOTER_DEMOTED {"active_voters": 3, "reason": "dead_server", "voter_id": "n4", "voters": 3}
-# One falls behind what the raft log keeps, and recovers.
+# One lags by more than the raft log keeps, and recovers.
 > trails n3 3000
   20 CATCHUP_AT_RISK {"entries_left": 100, "log_rate": 30, "member_id": "n3", "member_rate": 5, "trailing_entries": 3000, "truncated_in_ms": 4000}
 > trails n3 4000

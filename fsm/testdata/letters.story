@@ -33,7 +33,7 @@
   past_tail: a commit of 9 is past the tail, which is 5
 > dead nobody 5 1 no_cursor
   not_found: there is no cursor "nobody"
-# The event comes again to the cursor that dead-lettered it, and to nobody else. Dedup
+# The event is redelivered to the cursor that dead-lettered it, and to nobody else. Dedup
 # does not see it: the same content is still in the window.
 > create other 0
   committed 0 generation 0 gap 0-0
@@ -44,7 +44,7 @@
 > publish 2
   at (3)
 > letters
-  1 redriven trainer at 3: "out of memory", 3 attempts, died at 0s, lineage [3 6], its copy stands at 6
+  1 redriven trainer at 3: "out of memory", 3 attempts, died at 0s, lineage [3 6], its copy is at 6
   1 letters, 1 redriven
 > reads trainer
   4 TRAINING_COMPLETED {"n": 3}
@@ -58,7 +58,7 @@
   4 TRAINING_COMPLETED {"n": 3}
   5 TRAINING_COMPLETED {"n": 4}
   7 DLQ_EVENTS_REPLAYED {"count": 1, "cursors": {"trainer": 1}, "dead": 0, "first_offset": 6, "last_offset": 6, "under_way": 1}
-# It is under way: another redrive changes nothing, and it can not be purged.
+# It is under way: another redrive changes nothing, and it cannot be purged.
 > redrive 1 1 7
   done 0 skipped 2 missing [7] no cursor [] at 0-0
 > purge 1
@@ -110,7 +110,7 @@
 > letters
   2 dead trainer at 10: "bad model", 3 attempts, died at 1m0s, lineage [10 12 14]
   1 letters, 0 redriven
-# So is what a trim takes away before it was committed, and no event is told as lost.
+# So is what a trim takes away before it was committed, and no event is reported as lost.
 > redrive 2
   done 1 skipped 0 missing [] no cursor [] at 16-16
   16 TRAINING_COMPLETED {"n": 5}
@@ -147,7 +147,7 @@
   22 TRAINING_COMPLETED {"n": 5}
   23 DLQ_EVENTS_REPLAYED {"count": 1, "cursors": {"other": 1}, "dead": 0, "first_offset": 22, "last_offset": 22, "under_way": 1}
 > letters
-  2 redriven other at 0: "bad model", 3 attempts, died at 1m0s, lineage [10 12 14 16 20 22], its copy stands at 22
+  2 redriven other at 0: "bad model", 3 attempts, died at 1m0s, lineage [10 12 14 16 20 22], its copy is at 22
   1 letters, 1 redriven
 > reads other
   18 TRAINING_COMPLETED {"n": 7}
@@ -174,11 +174,11 @@
   24 TRAINING_COMPLETED {"n": 11}
   25 DLQ_EVENTS_REPLAYED {"count": 1, "cursors": {"other": 1}, "dead": 2, "first_offset": 24, "last_offset": 24, "under_way": 1}
 > letters
-  3 redriven other at 0: "timeout", 2 attempts, died at 1m0s, lineage [24], its copy stands at 24
+  3 redriven other at 0: "timeout", 2 attempts, died at 1m0s, lineage [24], its copy is at 24
   4 dead  at 0: "timeout", 2 attempts, died at 1m0s, lineage []
   5 dead  at 0: "timeout", 2 attempts, died at 1m0s, lineage []
   3 letters, 1 redriven
-# Stale letters are told once.
+# Stale letters are reported once.
 > due
   2m0s
 > wait 24h

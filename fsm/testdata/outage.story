@@ -14,13 +14,13 @@
 > journals n1:lost:3:60s:92s n2:up:90s:60s n2:led:3:91s:93s
   4 QUORUM_LOST {"began_at": "2026-01-05T10:01:00Z", "cause": "unreachable", "down": ["n2"], "incident": 1, "last_leader": "n1", "quorum": 2, "refused": 3, "seen_by": ["n1"], "term": 2, "views": [{"began_at": "2026-01-05T10:01:00Z", "cause": "unreachable", "ended_at": "2026-01-05T10:01:32Z", "last_leader": "n1", "refused": 3, "term": 2, "voter_id": "n1"}], "voters": 3}
   5 QUORUM_RESTORED {"after": "lost", "began_at": "2026-01-05T10:01:00Z", "ended_at": "2026-01-05T10:01:31Z", "healthy": 3, "incident": 1, "leader_id": "n2", "outage_ms": 31000, "quorum": 2, "refused": 3, "term": 3, "voters": 3}
-# n3 comes back later: it has nothing to add. Nothing is told twice.
+# n3 comes back later: it has nothing to add. Nothing is reported twice.
 > journals n1:lost:3:60s:92s n2:up:90s:60s n3:up:5m:60s n2:led:3:91s:5m
 # A minority of one was cut off while the two others went on.
 > journals n3:lost:1:6m:8m n1:up:0s n2:up:90s:60s n2:led:3:91s:10m
   6 QUORUM_OUTAGE_VIEW {"began_at": "2026-01-05T10:06:00Z", "cause": "unreachable", "cluster_had_quorum": true, "ended_at": "2026-01-05T10:08:00Z", "last_leader": "n1", "outage_ms": 120000, "refused": 3, "term": 2, "voter_id": "n3"}
 # A majority was cut off from each other, all three saw it; n3 was away for long and
-# tells its view later, once.
+# reports its view later, once.
 > wait 12m2s
 > leads n1 heartbeat_timeout 59s
   7 LEADER_HEARTBEAT_MISSING {"leader_id": "n2", "missing_ms": 59000, "seen_by": "n1", "term": 3}

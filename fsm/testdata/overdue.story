@@ -27,7 +27,7 @@
   5 CHAIN_OVERDUE {"correlation_id": "run-7", "deadline_ms": 60000, "flow": "f", "from_offset": 5, "from_stage": "A", "missing": "B", "waiting_ms": 61000}
 > overdue run-8 4 1m 0s
   6 CHAIN_OVERDUE {"correlation_id": "run-8", "deadline_ms": 60000, "flow": "f", "from_offset": 4, "from_stage": "A", "missing": "B", "waiting_ms": 62000}
-# Nor when it is too late to know whether it was told.
+# Nor when it is too late to know whether it was reported.
 > wait 62m
 > overdue run-9 4 1m 0s
 > overdue run-7 4 1m 0s

@@ -1,4 +1,4 @@
-# Below the newest feature level nothing is told of cursors that stand still.
+# Below the newest feature level nothing is reported of cursors that do not move.
 > voters n1
 > leads n1
   1 LEADER_ELECTED {"cause": "bootstrap", "leader_id": "n1", "term": 2}
@@ -25,7 +25,7 @@
 > wait 5m
 > tick
   5 CURSOR_STALLED {"committed": 0, "cursor": "reader", "group": false, "lag_events": 4, "lag_seconds": 900, "moved_at": "2026-01-05T10:10:00Z", "stall_after_s": 300}
-# It is told once.
+# It is reported once.
 > wait 10m
 > tick
 # Moving is not enough while what is open is old. To be at the end, or nearly, is.
@@ -54,7 +54,7 @@
 > wait 1m
 > tick
   10 CURSOR_STALLED {"committed": 7, "cursor": "reader", "group": false, "lag_events": 2, "lag_seconds": 540, "moved_at": "2026-01-05T10:29:00Z", "stall_after_s": 300}
-# A seek wakes it, too: all that is open is young. One that is removed tells nothing.
+# A seek wakes it, too: all that is open is young. One that is removed emits nothing.
 > seek reader 10
   committed 9 generation 1 gap 0-0
   11 CURSOR_RECOVERED {"committed": 9, "cursor": "reader", "group": false, "lag_events": 1, "lag_seconds": 0, "stalled_ms": 0}
@@ -66,7 +66,7 @@
 > seek reader 13
   committed 12 generation 1 gap 0-0
   13 CURSOR_RECOVERED {"committed": 12, "cursor": "reader", "group": false, "lag_events": 0, "lag_seconds": 0, "stalled_ms": 0}
-# What tells of it is an event like any other: whoever reads the log is behind by one.
+# What reports it is an event like any other: whoever reads the log lags by one.
 > wait 1h
 > tick
   14 CURSOR_STALLED {"committed": 12, "cursor": "reader", "group": false, "lag_events": 1, "lag_seconds": 3600, "moved_at": "2026-01-05T10:44:00Z", "stall_after_s": 300}
@@ -85,7 +85,7 @@
   0s
 > wait 1s
 > tick
-# With 0 nobody is told to stand still; who does moves on when it moves.
+# With 0 no cursor is reported as stalled; one that is stalled recovers when it moves.
 > wait 1h
 > tick
 > commit reader 14 1

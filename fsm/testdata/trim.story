@@ -1,4 +1,4 @@
-# A cursor holds events back up to its policy; past it, it is passed and told.
+# A cursor holds events back up to its policy; past it, it is passed and gets a gap.
 > leads n1
   1 LEADER_ELECTED {"cause": "bootstrap", "leader_id": "n1", "term": 2}
 > create slow 8

@@ -44,14 +44,15 @@ const (
 	// MaxBlockBytes bounds a block once decompressed.
 	MaxBlockBytes = 32 << 20
 
-	keySize     = 16
-	contentSize = 8
-	minRowBytes = 1 + 1 + 1 + keySize
+	keySize     = 16                  // of a dedup key
+	contentSize = 8                   // of a content prefix
+	minRowBytes = 1 + 1 + 1 + keySize // the least that a row takes of the columns
 	// minRecordBytes is the least that a row takes of a body: two indexes, its flags
 	// and the payload's length.
 	minRecordBytes = 4
 )
 
+// The bits of a record's first byte, in the order in which their fields follow it.
 const (
 	hasTime = 1 << iota
 	hasKey
@@ -88,9 +89,9 @@ type Row struct {
 // Batch is the events of one request, encoded once, by the node that receives the request.
 type Batch struct {
 	rows    []Row
-	records []byte
-	keys    []uint64 // bloom hashes
-	chains  []uint64
+	records []byte   // one after the other; in a packet's batch those of its body
+	keys    []uint64 // Bloom hashes of keys
+	chains  []uint64 // Bloom hashes of correlation ids
 
 	// In a batch that was sent as a packet: the packet's body, and the lists into which the
 	// body's indexes point.
@@ -130,6 +131,7 @@ func (b *Batch) Join(other *Batch) {
 
 // addRow appends an event's row and hashes, not its record.
 func (b *Batch) addRow(e *event.Event, hash event.Hash) {
+	// Without a dedup id, the content itself is the key.
 	row := Row{Kind: DedupContent, Key: Key(hash[:keySize]), Type: string(e.Type), Source: e.Source}
 	switch {
 	case e.NoDedup:
@@ -211,11 +213,11 @@ func (d *decoder) record(e *event.Event) {
 
 // Header is the part of a block that says what the block may contain.
 type Header struct {
-	Rows         int
-	Types        []string
-	Sources      []string
-	keys         bloom
-	correlations bloom
+	Rows         int      // suppressed ones too
+	Types        []string // each once
+	Sources      []string // each once
+	keys         bloom    // of the keys of all events
+	correlations bloom    // of their correlation ids
 }
 
 // MayContain reports whether a block may have an event that the matcher accepts;
@@ -239,6 +241,7 @@ func anyOf(list []string, match func(string) bool) bool {
 func DecodeHeader(b []byte) (*Header, error) {
 	d := &decoder{Reader: fields.Reader{Rest: b}}
 	h := &Header{}
+	// The number of rows bounds what the columns and the body may take.
 	rows := d.Uvarint()
 	if rows == 0 || rows > MaxRows {
 		d.Fail("%d rows in a block", rows)
@@ -251,11 +254,11 @@ func DecodeHeader(b []byte) (*Header, error) {
 
 // Columns are what the state machine decides by.
 type Columns struct {
-	kinds    []byte
-	types    []uint32
-	sources  []uint32
-	keys     []byte
-	contents []byte
+	kinds    []byte   // a DedupKind each
+	types    []uint32 // indexes into the header's types
+	sources  []uint32 // indexes into the header's sources
+	keys     []byte   // keySize each
+	contents []byte   // contentSize for each DedupID row
 	nth      []uint32 // a DedupID row's index into contents; nil where there are no such rows
 }
 
@@ -320,6 +323,8 @@ func DecodeColumns(b []byte, s Shape) (*Columns, error) {
 			ids++
 		}
 	}
+
+	// The other columns have one entry a row.
 	c.types = d.indexes(s.Rows, s.Types)
 	c.sources = d.indexes(s.Rows, s.Sources)
 	c.keys = d.Take(s.Rows * keySize)
@@ -330,6 +335,8 @@ func DecodeColumns(b []byte, s Shape) (*Columns, error) {
 // indexes reads n indexes, each less than below.
 func (d *decoder) indexes(n, below int) []uint32 {
 	list := make([]uint32, n)
+	// A list of this length cannot be larger than the input: the callers have compared n with its
+	// size.
 	for i := range list {
 		v := d.Uvarint()
 		if v >= uint64(below) {

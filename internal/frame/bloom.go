@@ -12,6 +12,7 @@ type bloom []byte
 
 const bloomProbes = 4
 
+// bloomHash is part of the format: the filters are stored.
 func bloomHash(s string) uint64 { return xxhash.Sum64String(s) }
 
 // newBloom returns the filter of the hashes. Equal sets give equal filters.
@@ -42,6 +43,7 @@ func (f bloom) mayHave(s string) bool {
 	if len(f) == 0 {
 		return false
 	}
+	// A value that was added has set every bit of its probes.
 	h := bloomHash(s)
 	for i := range bloomProbes {
 		bit := f.bit(h, i)

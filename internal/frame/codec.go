@@ -24,6 +24,7 @@ var (
 // maxString bounds every string of a frame but payloads, in bytes.
 const maxString = 1 << 16
 
+// appendStrings appends a list of strings, after its length.
 func appendStrings(b []byte, list []string) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	for _, s := range list {
@@ -67,6 +68,7 @@ func (d *decoder) strings() []string {
 	if n == 0 {
 		return nil
 	}
+	// Count has bounded n by what is left of the input.
 	list := make([]string, 0, n)
 	for range n {
 		list = append(list, d.string())

@@ -11,7 +11,10 @@ import (
 
 // Command is one caller's request, decided as a whole by the state machine.
 type Command interface {
+	// Kind is the number under which the command is stored. It does not depend on the value, but for a
+	// TermStart.
 	Kind() Kind
+	// appendTo appends the body of the command, which the decoder of its row in kinds reads.
 	appendTo(b []byte) []byte
 }
 
@@ -175,17 +178,20 @@ func (ClockStep) Kind() Kind    { return KindClockStep }
 // The bodies: fields in the order of their structs; numbers as uvarints,
 // durations and times as varint nanoseconds, flags as one byte.
 
+// appendTo writes producer, sequence, count.
 func (c Publish) appendTo(b []byte) []byte {
 	b = fields.Append(b, c.Producer)
 	b = binary.AppendUvarint(b, c.Sequence)
 	return binary.AppendUvarint(b, uint64(c.Count))
 }
 
+// appendTo writes one byte of kind, offset.
 func (p Position) appendTo(b []byte) []byte {
 	b = append(b, byte(p.Kind))
 	return binary.AppendUvarint(b, p.Offset)
 }
 
+// appendTo writes events, bytes, duration.
 func (p CursorPolicy) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, p.HoldEvents)
 	b = binary.AppendUvarint(b, p.HoldBytes)
@@ -201,6 +207,7 @@ func AppendFilter(b []byte, f event.Filter) []byte {
 	return b
 }
 
+// appendTo writes name, start, filter, policy.
 func (c CursorCreate) appendTo(b []byte) []byte {
 	b = fields.Append(b, c.Name)
 	b = c.Start.appendTo(b)
@@ -208,20 +215,24 @@ func (c CursorCreate) appendTo(b []byte) []byte {
 	return c.Policy.appendTo(b)
 }
 
+// appendTo writes name, opener.
 func (c CursorOpen) appendTo(b []byte) []byte {
 	return fields.Append(fields.Append(b, c.Name), c.Opener)
 }
 
+// appendTo writes name, offset, generation.
 func (c CursorCommit) appendTo(b []byte) []byte {
 	b = fields.Append(b, c.Name)
 	b = binary.AppendUvarint(b, c.Offset)
 	return binary.AppendUvarint(b, c.Generation)
 }
 
+// appendTo writes name, filter, policy.
 func (c CursorChange) appendTo(b []byte) []byte {
 	return c.Policy.appendTo(AppendFilter(fields.Append(b, c.Name), c.Filter))
 }
 
+// appendTo writes name, position, seeker.
 func (c CursorSeek) appendTo(b []byte) []byte {
 	return fields.Append(c.To.appendTo(fields.Append(b, c.Name)), c.Seeker)
 }
@@ -229,6 +240,7 @@ func (c CursorSeek) appendTo(b []byte) []byte {
 func (c CursorDelete) appendTo(b []byte) []byte { return fields.Append(b, c.Name) }
 func (c SettingSet) appendTo(b []byte) []byte   { return fields.Append(fields.Append(b, c.Key), c.Value) }
 
+// appendTo writes before, force, retention.
 func (c Trim) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, c.Before)
 	return fields.AppendBool(fields.AppendBool(b, c.Force), c.Retention)
@@ -238,6 +250,8 @@ func (Tick) appendTo(b []byte) []byte        { return b }
 func (IntentAbort) appendTo(b []byte) []byte { return b }
 func (c Intent) appendTo(b []byte) []byte    { return fields.Append(fields.Append(b, c.Target), c.Cause) }
 
+// appendTo writes cluster id, members, terms seen (each as term and leader), cause, and of a
+// KindLongTermStart the silence.
 func (c TermStart) appendTo(b []byte) []byte {
 	b = fields.Append(b, c.ClusterID)
 	b = binary.AppendUvarint(b, uint64(len(c.Members)))
@@ -258,6 +272,7 @@ func (c TermStart) appendTo(b []byte) []byte {
 
 func (c Register) appendTo(b []byte) []byte { return fields.Append(b, c.Definitions) }
 
+// appendTo writes id, Raft address, HTTP address, incarnation, feature level, version.
 func (m Member) appendTo(b []byte) []byte {
 	for _, s := range []string{m.ID, m.RaftAddr, m.HTTPAddr, m.Incarnation} {
 		b = fields.Append(b, s)
@@ -269,10 +284,12 @@ func (m Member) appendTo(b []byte) []byte {
 func (c MemberPut) appendTo(b []byte) []byte    { return c.Member.appendTo(b) }
 func (c MemberRemove) appendTo(b []byte) []byte { return fields.Append(b, c.ID) }
 
+// appendTo writes the time, and the voters that agreed.
 func (c ClockStep) appendTo(b []byte) []byte {
 	return appendStrings(binary.AppendVarint(b, c.To.UnixNano()), c.Agreed)
 }
 
+// position refuses a kind that this build does not know.
 func (d *decoder) position() Position {
 	p := Position{Kind: PositionKind(d.Byte()), Offset: d.Uvarint()}
 	if p.Kind > AtOffset {
@@ -285,9 +302,15 @@ func (d *decoder) policy() CursorPolicy {
 	return CursorPolicy{HoldEvents: d.Uvarint(), HoldBytes: d.Uvarint(), HoldFor: time.Duration(d.Varint())}
 }
 
+// filter reads what AppendFilter wrote.
 func (d *decoder) filter() event.Filter {
-	return event.Filter{Types: d.strings(), Categories: d.strings(), Sources: d.strings(),
-		Keys: d.strings(), CorrelationIDs: d.strings()}
+	return event.Filter{
+		Types:          d.strings(),
+		Categories:     d.strings(),
+		Sources:        d.strings(),
+		Keys:           d.strings(),
+		CorrelationIDs: d.strings(),
+	}
 }
 
 func (d *decoder) member() Member {
@@ -297,6 +320,8 @@ func (d *decoder) member() Member {
 	return m
 }
 
+// termStart reads the fields that all term starts have. A member takes a byte for each field at least, and so
+// does a term.
 func (d *decoder) termStart() TermStart {
 	c := TermStart{ClusterID: d.string()}
 	for range d.Count(6) {
@@ -309,6 +334,7 @@ func (d *decoder) termStart() TermStart {
 	return c
 }
 
+// publish refuses a count that no block can hold.
 func (d *decoder) publish() Publish {
 	c := Publish{Producer: d.string(), Sequence: d.Uvarint()}
 	n := d.Uvarint()

@@ -10,6 +10,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
+// The codecs of a body. Their numbers are stored.
 const (
 	codecNone byte = 0
 	codecZstd byte = 1
@@ -91,6 +92,7 @@ func unzstd(data []byte, size int) ([]byte, error) {
 	if !sized || !plausible(data, size) || frameSize(data, &h) != len(data) {
 		return nil, fmt.Errorf("frame: block: %w: %d bytes that claim to be %d", ErrCorrupt, len(data), size)
 	}
+	// The capacity bounds what DecodeAll may write.
 	raw, err := zstdDecoder().DecodeAll(data, make([]byte, 0, size))
 	if err != nil || len(raw) != size {
 		return nil, fmt.Errorf("frame: block: %w: %d bytes, want %d: %v", ErrCorrupt, len(raw), size, err)
@@ -129,6 +131,7 @@ func frameSize(data []byte, h *zstd.Header) int {
 
 // uns2 decompresses to exactly size bytes, which s2's own header has to claim too.
 func uns2(data []byte, size int) ([]byte, error) {
+	// s2 allocates what its header claims: compare that with ours first.
 	n, err := s2.DecodedLen(data)
 	if err != nil || n != size || !plausible(data, size) {
 		return nil, fmt.Errorf("frame: block: %w: %d bytes that claim to be %d", ErrCorrupt, len(data), size)

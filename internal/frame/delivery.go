@@ -67,16 +67,19 @@ func (GroupCreate) Kind() Kind { return KindGroupCreate }
 func (GroupSettle) Kind() Kind { return KindGroupSettle }
 func (GroupDead) Kind() Kind   { return KindGroupDead }
 
+// appendTo writes ack wait, most deliveries, most pending.
 func (p GroupPolicy) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(binary.AppendVarint(b, int64(p.AckWait)), p.MaxDeliver)
 	return binary.AppendUvarint(b, p.MaxPending)
 }
 
+// appendTo writes what a CursorCreate has, then the group's policy.
 func (c GroupCreate) appendTo(b []byte) []byte {
 	b = CursorCreate{Name: c.Name, Start: c.Start, Filter: c.Filter, Policy: c.Policy}.appendTo(b)
 	return c.Group.appendTo(b)
 }
 
+// appendTo writes name, generation, term, reserved, open, ranges, retries.
 func (c GroupSettle) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(fields.Append(b, c.Name), c.Generation)
 	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, c.Term), c.Reserved), c.Open)
@@ -109,6 +112,7 @@ func AppendRetries(b []byte, list []GroupRetry) []byte {
 	return b
 }
 
+// appendTo writes the term, then what a DeadLetter has.
 func (c GroupDead) appendTo(b []byte) []byte {
 	return c.Letter.appendTo(binary.AppendUvarint(b, c.Term))
 }
@@ -126,6 +130,7 @@ func (d *decoder) ranges() (list []Range) {
 	return list
 }
 
+// retries accepts any retries, as ranges does.
 func (d *decoder) retries() (list []GroupRetry) {
 	for range d.Count(4) {
 		r := GroupRetry{Offset: d.Uvarint(), Deliveries: d.Uvarint(), After: d.Time(), Error: d.string()}

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	magic0, magic1 = 'R', 'L'
+	magic0, magic1 = 'R', 'L' // the first two bytes of every frame
 
 	// Version is the newest frame layout this build reads and writes.
 	Version = 1
 
-	crcAt      = 3
-	headerSize = 15
+	crcAt      = 3  // where the checksum is
+	headerSize = 15 // up to the proposer
 )
 
 // DigestSize is the length of a state digest, in bytes.
@@ -132,6 +132,7 @@ func (b *Builder) Encode(s Seal) []byte {
 	// Events compress to about a third; what does not fit grows the slice once.
 	e := b.events()
 	size := headerSize + len(b.commands) + max(len(e.body), len(e.records)/3) + e.Len()*(minRowBytes+1) + 256
+	// The fixed header; seal fills the checksum in.
 	out := make([]byte, headerSize, size)
 	out[0], out[1], out[2] = magic0, magic1, Version
 	binary.LittleEndian.PutUint64(out[7:], uint64(s.Time.UnixNano()))
@@ -247,6 +248,7 @@ func (b *Builder) columns(e *Batch) []byte {
 // dictionaries number the types and the sources of a block, and note each row's number.
 type dictionaries struct{ types, sources dictionary }
 
+// add notes the numbers of the next row's type and source.
 func (d *dictionaries) add(typ, source string) {
 	d.types.add(typ)
 	d.sources.add(source)
@@ -257,6 +259,7 @@ func (d *dictionaries) appendIndexes(b []byte) []byte {
 	return d.sources.appendIndexes(d.types.appendIndexes(b))
 }
 
+// reset forgets all strings and numbers, and keeps memory.
 func (d *dictionaries) reset() {
 	d.types.reset()
 	d.sources.reset()
@@ -288,6 +291,7 @@ func (d *dictionary) add(s string) {
 	d.indexes = append(d.indexes, n)
 }
 
+// appendIndexes appends the number of each string that was added.
 func (d *dictionary) appendIndexes(b []byte) []byte {
 	for _, n := range d.indexes {
 		b = binary.AppendUvarint(b, uint64(n))
@@ -295,6 +299,7 @@ func (d *dictionary) appendIndexes(b []byte) []byte {
 	return b
 }
 
+// reset forgets the strings and the numbers. The list is dropped, so that it keeps no string.
 func (d *dictionary) reset() {
 	clear(d.number)
 	d.list, d.indexes = nil, d.indexes[:0]
@@ -325,6 +330,7 @@ func (f *Frame) decode(d *decoder) error {
 	if f.DigestIndex > 0 {
 		copy(f.Digest[:], d.Take(DigestSize))
 	}
+	// Commands come first: they say how many events the block has to have.
 	rows, err := f.decodeCommands(d)
 	if err != nil {
 		return err
@@ -350,6 +356,7 @@ func (f *Frame) decodeCommands(d *decoder) (rows int, err error) {
 		if err != nil {
 			return 0, err
 		}
+		// The state machine refuses it; another command of the same entry is decided nevertheless.
 		if !utf8 {
 			f.NotUTF8 = append(f.NotUTF8, len(f.Commands))
 		}

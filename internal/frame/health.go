@@ -60,11 +60,14 @@ func (SplitBrain) Kind() Kind  { return KindSplitBrain }
 func (CatchUp) Kind() Kind     { return KindCatchUp }
 func (MemberVote) Kind() Kind  { return KindMemberVote }
 
+// appendTo writes voter, online, last contact, reason.
 func (c VoterHealth) appendTo(b []byte) []byte {
 	b = binary.AppendVarint(fields.AppendBool(fields.Append(b, c.Voter), c.Online), c.LastContactMs)
 	return fields.Append(b, c.Reason)
 }
 
+// appendView writes voter, journal, sequence, kind, the times of beginning, regaining and end, term,
+// leader, cause, refused, unreachable.
 func appendView(b []byte, v *election.View) []byte {
 	b = fields.Append(fields.Append(b, v.Voter), v.Journal)
 	b = fields.Append(binary.AppendUvarint(b, v.Seq), v.Kind)
@@ -76,11 +79,15 @@ func appendView(b []byte, v *election.View) []byte {
 	return appendStrings(binary.AppendUvarint(b, v.Refused), v.Unreachable)
 }
 
+// appendTo writes three lists, each after its length: the views; each voter with since and before;
+// each leadership with term, leader, from and to.
 func (c OutageViews) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(c.Views)))
 	for i := range c.Views {
 		b = appendView(b, &c.Views[i])
 	}
+
+	// When voters began to run, and who led.
 	b = binary.AppendUvarint(b, uint64(len(c.Up)))
 	for _, u := range c.Up {
 		b = fields.AppendTime(fields.AppendTime(fields.Append(b, u.Voter), u.Since), u.Before)
@@ -93,10 +100,12 @@ func (c OutageViews) appendTo(b []byte) []byte {
 	return b
 }
 
+// appendTo writes term, leaders.
 func (c SplitBrain) appendTo(b []byte) []byte {
 	return appendStrings(binary.AppendUvarint(b, c.Term), c.Leaders)
 }
 
+// appendTo writes member, at risk, the numbers in the order below, truncated in.
 func (c CatchUp) appendTo(b []byte) []byte {
 	b = fields.AppendBool(fields.Append(b, c.Member), c.AtRisk)
 	for _, n := range []uint64{c.Trailing, c.Rate, c.LogRate, c.Left} {
@@ -105,6 +114,7 @@ func (c CatchUp) appendTo(b []byte) []byte {
 	return binary.AppendVarint(b, int64(c.TruncatedIn))
 }
 
+// appendTo writes id, wanted, reason.
 func (c MemberVote) appendTo(b []byte) []byte {
 	return fields.Append(fields.AppendBool(fields.Append(b, c.ID), c.Wanted), c.Reason)
 }
@@ -116,6 +126,7 @@ func (d *decoder) longTermStart() TermStart {
 	return c
 }
 
+// outageViews reads the three lists. They are not compared with each other here.
 func (d *decoder) outageViews() OutageViews {
 	var c OutageViews
 	// The counts take each item to have a byte for each field at least.

@@ -17,11 +17,11 @@ const MaxLetters = 1000
 // made.
 type DeadLetter struct {
 	Cursor      string
-	Generation  uint64
+	Generation  uint64 // of the reader that could not handle it, or of the group
 	Offset      uint64
 	Handler     string
 	Error       string
-	Attempts    uint64
+	Attempts    uint64    // deliveries that failed
 	FirstFailed time.Time // zero: at the replicated time of the command
 	Event       []byte
 }
@@ -64,6 +64,7 @@ func (Redrive) Kind() Kind      { return KindRedrive }
 func (Purge) Kind() Kind        { return KindPurge }
 func (LetterImport) Kind() Kind { return KindLetterImport }
 
+// appendTo writes cursor, generation, offset, handler, error, attempts, first failed, copy.
 func (c DeadLetter) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(fields.Append(b, c.Cursor), c.Generation)
 	b = fields.Append(fields.Append(binary.AppendUvarint(b, c.Offset), c.Handler), c.Error)
@@ -71,6 +72,7 @@ func (c DeadLetter) appendTo(b []byte) []byte {
 	return fields.Append(b, c.Event)
 }
 
+// appendNumbers appends a list of ids, after its length.
 func appendNumbers(b []byte, list []uint64) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	for _, n := range list {
@@ -79,12 +81,16 @@ func appendNumbers(b []byte, list []uint64) []byte {
 	return b
 }
 
+// appendTo writes ids, cursor.
 func (c Redrive) appendTo(b []byte) []byte { return fields.Append(appendNumbers(b, c.Letters), c.To) }
 
+// appendTo writes ids, age.
 func (c Purge) appendTo(b []byte) []byte {
 	return binary.AppendVarint(appendNumbers(b, c.Letters), int64(c.OlderThan))
 }
 
+// appendTo writes the number of letters, then of each: 16 bytes of origin, from, error, attempts,
+// failed, copy.
 func (c LetterImport) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(c.Letters)))
 	for _, l := range c.Letters {
@@ -95,6 +101,7 @@ func (c LetterImport) appendTo(b []byte) []byte {
 	return b
 }
 
+// deadLetter reads a dead letter whose event does not share memory with the input.
 func (d *decoder) deadLetter() DeadLetter {
 	return DeadLetter{
 		Cursor:      d.string(),
@@ -115,6 +122,7 @@ func (d *decoder) letters() []uint64 {
 		d.Fail("%d letters in one command", n)
 		return nil
 	}
+	// A list without ids is nil, so that a command is equal to the one that was encoded.
 	var list []uint64
 	for range n {
 		list = append(list, d.Uvarint())
@@ -122,6 +130,7 @@ func (d *decoder) letters() []uint64 {
 	return list
 }
 
+// letterImport refuses more letters than one entry may store.
 func (d *decoder) letterImport() (c LetterImport) {
 	// A letter takes its origin and a byte for each other field at least.
 	n := d.Count(OriginSize + 5)

@@ -20,8 +20,8 @@ type ClientPut struct {
 	ID            string
 	Host          string
 	PID           uint64
-	Version       string
-	TTL           time.Duration
+	Version       string        // of the client's build
+	TTL           time.Duration // 0 takes the default
 	Subscriptions []ClientSubscription
 }
 
@@ -65,6 +65,7 @@ func (ChainOverdue) Kind() Kind { return KindChainOverdue }
 // Size is the length of the command, in bytes.
 func (c ClientPut) Size() int { return len(c.appendTo(nil)) }
 
+// appendTo writes id, host, pid, version, TTL, and the subscriptions after their number.
 func (c ClientPut) appendTo(b []byte) []byte {
 	b = fields.Append(fields.Append(b, c.ID), c.Host)
 	b = fields.Append(binary.AppendUvarint(b, c.PID), c.Version)
@@ -75,17 +76,21 @@ func (c ClientPut) appendTo(b []byte) []byte {
 	return b
 }
 
+// appendTo writes active, requests, bytes, refused.
 func (c Pressure) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(fields.AppendBool(b, c.Active), c.Requests)
 	return binary.AppendUvarint(binary.AppendUvarint(b, c.Bytes), c.Refused)
 }
 
+// appendTo writes run, flow, the stage that was reached with its offset and time, the missing stage,
+// deadline.
 func (c ChainOverdue) appendTo(b []byte) []byte {
 	b = fields.Append(fields.Append(fields.Append(b, c.CorrelationID), c.Flow), c.From)
 	b = fields.AppendTime(binary.AppendUvarint(b, c.FromOffset), c.Since)
 	return binary.AppendVarint(fields.Append(b, c.Missing), int64(c.Deadline))
 }
 
+// appendTo writes name, filter, condition, mode, critical, state, timeout, cursor.
 func (s ClientSubscription) appendTo(b []byte) []byte {
 	b = AppendFilter(fields.Append(b, s.Name), s.Filter)
 	b = fields.AppendBool(fields.Append(fields.Append(b, s.Where), s.Mode), s.Critical)
@@ -93,6 +98,7 @@ func (s ClientSubscription) appendTo(b []byte) []byte {
 	return fields.Append(b, s.Cursor)
 }
 
+// clientPut refuses more subscriptions than a client may register.
 func (d *decoder) clientPut() ClientPut {
 	c := ClientPut{
 		ID:      d.string(),

@@ -26,6 +26,7 @@ var scratch = sync.Pool{New: func() any { return new([]byte) }}
 // Pack encodes events and compresses them. It does not normalise them.
 func Pack(events []event.Event) Packet {
 	p := Packet{Rows: len(events)}
+	// Number the types and sources, and note which rows are not deduplicated.
 	var d dictionaries
 	for i := range events {
 		d.add(string(events[i].Type), events[i].Source)
@@ -53,8 +54,8 @@ func Pack(events []event.Event) Packet {
 // Opened is a packet whose body is decompressed.
 type Opened struct {
 	packet         *Packet
-	types, sources []uint32
-	records        []byte
+	types, sources []uint32 // of each row: indexes into the packet's lists
+	records        []byte   // of all rows, one after the other
 }
 
 // Open decompresses a packet, and refuses one that takes more than maxBytes then.
@@ -75,6 +76,7 @@ func (p *Packet) Open(maxBytes int) (*Opened, error) {
 		d.Fail("a body of %d bytes for %d rows", len(raw), p.Rows)
 		return nil, d.end("packet")
 	}
+	// The indexes are checked here, so that Range need not check them for each row.
 	o := &Opened{packet: p}
 	o.types = d.indexes(p.Rows, len(p.Types))
 	o.sources = d.indexes(p.Rows, len(p.Sources))
@@ -108,6 +110,7 @@ func (o *Opened) Range(from, to int, fn func(row int, e *event.Event) error) err
 		if d.Err != nil {
 			break
 		}
+		// A row before the range is decoded to get past it.
 		if i < from {
 			continue
 		}

@@ -26,7 +26,8 @@ func TestAppendRangeAtTheLargestOffset(t *testing.T) {
 	if want := []Range{{From: 1, To: largest}}; !slices.Equal(list, want) {
 		t.Fatalf("%v, want %v", list, want)
 	}
-	if list = AppendRange(list, Range{From: 0, To: 0}); len(list) != 2 {
+	list = AppendRange(list, Range{From: 0, To: 0})
+	if len(list) != 2 {
 		t.Errorf("%v", list)
 	}
 	for offset, want := range map[uint64]bool{0: false, 1: true, largest: true} {

@@ -71,6 +71,7 @@ func OpenRequest(data []byte, admit func(e *event.Event) (event.Hash, error)) (R
 		return Request{}, fmt.Errorf("frame: request: %w: %d commands", ErrCorrupt, len(f.Commands))
 	}
 	r := Request{Command: f.Commands[0]}
+	// A command without events has no block.
 	if f.Header != nil {
 		r.Batch, err = f.batch(admit)
 	}
@@ -95,6 +96,7 @@ func UnfoldedSize(data []byte) int {
 		d.Bytes()
 	}
 
+	// What is decoded takes the body, the lists of the header, and a Row for each event.
 	header, columns, body := d.Bytes(), d.Bytes(), d.Bytes()
 	if d.Err != nil {
 		return 0
@@ -133,6 +135,7 @@ func (f *Frame) batch(admit func(e *event.Event) (event.Hash, error)) (*Batch, e
 // row returns row i of the frame's columns.
 func (f *Frame) row(i int) Row {
 	c := f.Columns
+	// The header has each type and source once; the columns have their numbers.
 	r := Row{
 		Kind:   c.KindAt(i),
 		Key:    c.KeyAt(i),

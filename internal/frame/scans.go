@@ -31,6 +31,7 @@ type CursorScan struct {
 // Kind implements Command.
 func (CursorsScanned) Kind() Kind { return KindCursorsScanned }
 
+// appendTo writes the number of scans, then of each: name, created, generation, from, to, match.
 func (c CursorsScanned) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(c.Scans)))
 	for _, s := range c.Scans {
@@ -41,6 +42,7 @@ func (c CursorsScanned) appendTo(b []byte) []byte {
 	return b
 }
 
+// cursorsScanned refuses more scans than one command may have.
 func (d *decoder) cursorsScanned() (c CursorsScanned) {
 	// A scan takes a byte for each field at least.
 	n := d.Count(6)

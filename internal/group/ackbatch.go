@@ -195,7 +195,7 @@ func (c *Coordinator) LetterStored(offset uint64, ok bool) {
 		return // a trim settled it meanwhile
 	}
 	if ok {
-		c.settle(n, s)
+		c.settleSlot(n, s)
 	} else {
 		c.dying = append(c.dying, offset)
 	}
@@ -213,7 +213,7 @@ func (c *Coordinator) Trim(to uint64) (events int) {
 			s.member.addLost(s.offset)
 		}
 		if !s.settled() {
-			c.settle(n, s)
+			c.settleSlot(n, s)
 			events++
 		}
 		c.unpin(s) // no later leader delivers it

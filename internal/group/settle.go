@@ -33,7 +33,7 @@ func (c *Coordinator) Ack(m *Member, r frame.Range, refused []frame.Range) []fra
 			return false
 		}
 		m.Figures.Acked++
-		c.settle(n, s)
+		c.settleSlot(n, s)
 		return true
 	})
 }
@@ -74,8 +74,8 @@ func (c *Coordinator) Nack(now time.Time, m *Member, nack Nack) bool {
 	return true
 }
 
-// settle settles a slot in whatever state it is.
-func (c *Coordinator) settle(n uint64, s *slot) {
+// settleSlot settles a slot in whatever state it is.
+func (c *Coordinator) settleSlot(n uint64, s *slot) {
 	if s.state == held {
 		c.pin(s)
 	}

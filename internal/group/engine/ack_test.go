@@ -40,7 +40,7 @@ func TestAnAckIsAnsweredOnceTheLogHasIt(t *testing.T) {
 	}
 	l.lost.Store(false)
 	if _, err := say(ack); !fenced(err) {
-		t.Errorf("the session goes on: %v", err)
+		t.Errorf("the session continues: %v", err)
 	}
 	again, err := say(Request{Holding: ack.Acks})
 	if err != nil || len(again.Revoked) > 0 {

@@ -36,7 +36,8 @@ type pendingBatch struct {
 func newPendingBatch() *pendingBatch { return &pendingBatch{done: make(chan struct{})} }
 
 // commitBatch proposes what the coordinator reports, and then answers the exchanges that wait for it. all
-// asks for what would otherwise be left for a later batch. It reports whether there was something to do.
+// asks for what would otherwise be left for a later batch. It reports whether there was something to do. Only
+// commitLoop calls it: one batch is under way at a time.
 func (g *liveGroup) commitBatch(all bool) bool {
 	g.mu.Lock()
 	// What comes from here on gathers in the next batch.
@@ -56,6 +57,7 @@ func (g *liveGroup) commitBatch(all bool) bool {
 		r.err = g.proposeBatch(s)
 	}
 	// A dead letter needs the log to know of the failures before it.
+	// stored has, by the place in deaths, which of them the log has.
 	stored := make([]bool, len(deaths))
 	if r.err == nil && len(deaths) > 0 {
 		r.lettersErr = g.storeLetters(deaths, stored)
@@ -84,6 +86,7 @@ func (g *liveGroup) commitBatch(all bool) bool {
 // proposeBatch gets an ack batch into the log, however long it takes, in parts where it has many failed
 // deliveries. With an error the group has ended on this node.
 func (g *groupTerm) proposeBatch(s group.AckBatch) error {
+	// The first command has all ranges. What follows has retries alone, which rise.
 	for {
 		n := min(len(s.Retries), retriesAtOnce)
 		_, err := g.host.Propose(g.ctx, frame.Request{Command: frame.GroupSettle{
@@ -145,6 +148,7 @@ func (g *groupTerm) storeLetter(d *group.Death) error {
 	if err != nil {
 		return err
 	}
+	// One entry stores the letter and settles the event.
 	_, err = g.host.Propose(g.ctx, frame.Request{Command: frame.GroupDead{Term: g.term, Letter: l}})
 	if refusal, ok := errors.AsType[*fsm.Refusal](err); ok && refusal.Code == fsm.Conflict {
 		return nil // it is settled

@@ -19,4 +19,8 @@
 //
 //	exchange -> Coordinator.Ack, Nack -> the batch that gathers -> commitLoop -> log -> exchange answers
 //	log -> feedLoop -> Coordinator.Feed -> Take for the exchanges that wait -> read again for the answer
+//
+// A liveGroup is a group while this node delivers its events. It has three parts: the groupTerm, which proposes
+// and ends the group; the dispatcher, whose lock guards the coordinator and the exchanges that wait for events;
+// and the commits, which are the acks that wait for the log.
 package engine

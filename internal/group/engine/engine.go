@@ -38,7 +38,7 @@ type Engine struct {
 	host   Host
 	logger hclog.Logger
 	ctx    context.Context // ends when the server closes
-	loops  sync.WaitGroup
+	loops  sync.WaitGroup  // for the goroutines of all groups
 
 	mu   sync.Mutex            // guards live; never taken while a group's lock is held
 	live map[string]*liveGroup // by name, until both of a group's goroutines have ended
@@ -52,7 +52,8 @@ func New(ctx context.Context, host Host, logger hclog.Logger) *Engine {
 // Wait returns when all have ended, which they do once the server closes.
 func (k *Engine) Wait() { k.loops.Wait() }
 
-// maxIdleGroups is how many groups may be live before those that have no member end although they have open events.
+// maxIdleGroups is how many groups may be live before those that have no member end although they have open
+// events: with them their counts of deliveries end that no failure has recorded.
 const maxIdleGroups = 64
 
 // errIdle ends a group's coordinator that no member has used for groupIdle.
@@ -65,7 +66,8 @@ func (k *Engine) crowded() bool {
 	return len(k.live) > maxIdleGroups
 }
 
-// groupFor returns the coordinator of a group, a new one if none is live.
+// groupFor returns the coordinator of a group, a new one if none is live. It waits for the end of an earlier one,
+// or of ctx.
 func (k *Engine) groupFor(ctx context.Context, name string) (*liveGroup, error) {
 	for {
 		// The term is read first: a group that begins in an older one ends at its next check.
@@ -181,7 +183,8 @@ func (k *Engine) Inspect(name string, see func(*group.Coordinator)) bool {
 	return true
 }
 
-// Policy is a group's policy with the settings where it says nothing.
+// Policy is a group's policy with the replicated settings where it says nothing. The session's length is the
+// same for all groups.
 func (k *Engine) Policy(p frame.GroupPolicy) group.Policy {
 	set := k.host.Machine().Settings()
 	return group.Policy{

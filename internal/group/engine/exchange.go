@@ -22,7 +22,8 @@ const (
 	pollWait       = 2 * time.Second        // how long one that waits for nothing waits for what is there
 )
 
-// Request is what a member reports and wants.
+// Request is what a member reports and wants. Ranges rise and do not overlap; offsets that the member does not
+// hold are answered as refused.
 type Request struct {
 	Group, Member           string
 	Session                 uint64        // 0 joins
@@ -59,7 +60,8 @@ func (k *Engine) Exchange(ctx context.Context, r Request) (Answer, error) {
 	case <-ctx.Done():
 		return Answer{}, context.Cause(ctx)
 	}
-	if ctx.Err() != nil { // the member may have joined with another call since
+	// A call that is over must not touch the session: the member may have joined with another call since.
+	if ctx.Err() != nil {
 		return Answer{}, context.Cause(ctx)
 	}
 	// What the call reports is settled and committed first: what it frees may be delivered in the
@@ -68,7 +70,9 @@ func (k *Engine) Exchange(ctx context.Context, r Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	defer e.end()
+	defer e.endCall()
+
+	// First what is settled: the answer promises that the log has it. Then what the member waits for.
 	if err := e.waitDurable(ctx); err != nil {
 		return Answer{}, err
 	}
@@ -84,13 +88,13 @@ type exchange struct {
 	group   *liveGroup
 	request *Request
 	member  *group.Member
-	session uint64
-	refused []frame.Range
+	session uint64        // the member's when the call began
+	refused []frame.Range // what the call has reported and its member does not hold
 	batch   *pendingBatch // that its acks and nacks go into; nil where it has none
 	dead    bool          // one of its nacks is final
 }
 
-// beginExchange gives the coordinator what a member reports, and counts what it wants until exchange.end.
+// beginExchange gives the coordinator what a member reports, and counts what it wants until exchange.endCall.
 func (g *liveGroup) beginExchange(r *Request) (*exchange, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,10 +106,11 @@ func (g *liveGroup) beginExchange(r *Request) (*exchange, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Until exchange.end the member is not silent, however long the call waits.
+	// Until exchange.endCall the member is not silent, however long the call waits.
 	g.lastUsed = now
 	g.coordinator.Begin(m)
 	e := &exchange{group: g, request: r, member: m, session: m.Session}
+	// Progress of what the member does not hold any more is ignored.
 	for _, one := range r.Progress {
 		g.coordinator.Progress(now, m, one, nil)
 	}
@@ -151,7 +156,7 @@ func (g *liveGroup) findMember(now time.Time, r *Request) (m *group.Member, err 
 		}
 	case err != nil:
 		return nil, errSessionOver(g.name, r.Member, r.Session)
-	// Never of a member that has just joined: its new session has no calls yet.
+	// One that has just joined has no calls yet.
 	case m.Calls() >= maxMemberCalls:
 		return nil, &api.Error{
 			Code:    api.Overloaded,
@@ -166,6 +171,7 @@ func (g *liveGroup) findMember(now time.Time, r *Request) (m *group.Member, err 
 // joinClaims is what a member that joins was given before: what it says it holds, and what it
 // settles. So a call that failed may be repeated as it is, with session 0.
 func (r *Request) joinClaims() []frame.Range {
+	// Each of them says that the member holds the event; JoinRanges makes one list of them.
 	list := slices.Concat(r.Holding, r.Acks, r.Progress)
 	for _, n := range r.Nacks {
 		list = append(list, frame.Range{From: n.Offset, To: n.Offset})
@@ -173,8 +179,9 @@ func (r *Request) joinClaims() []frame.Range {
 	return frame.JoinRanges(list)
 }
 
-// end lets the coordinator know that the call is over.
-func (e *exchange) end() {
+// endCall lets the coordinator know that the call is over: from now on the member may be silent, and its wants do
+// not count.
+func (e *exchange) endCall() {
 	g := e.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -182,7 +189,7 @@ func (e *exchange) end() {
 	g.coordinator.End(g.now(), e.member, e.session)
 }
 
-// waitDurable waits until the log has what the exchange settles.
+// waitDurable waits until the log has what the exchange settles. Without acks and nacks it returns at once.
 func (e *exchange) waitDurable(ctx context.Context) error {
 	if e.batch == nil {
 		return nil
@@ -222,14 +229,14 @@ func (e *exchange) waitEvents(ctx context.Context) (received, error) {
 	if e.request.Want == 0 || e.request.Leave {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.serveWaiters() // a call that waits for events is the first to report what is lost
+		// A call that waits for events is the first to report what is lost.
+		g.serveWaiters()
 		if !e.request.Leave && !e.member.Live(e.session) {
 			// What is lost now is reported to the session that followed.
 			return received{}, errSessionOver(g.name, e.member.Name, e.session)
 		}
 		return received{revoked: e.member.Lost()}, nil
 	}
-	// Join the waiting, and be served at once if there is something.
 	w := &waiter{
 		member:  e.member,
 		session: e.session,
@@ -238,6 +245,7 @@ func (e *exchange) waitEvents(ctx context.Context) (received, error) {
 		poll:    e.request.Wait == 0,
 		got:     make(chan received, 1),
 	}
+	// Join the waiting, and see whether there is something already.
 	timer := time.NewTimer(e.waitTime(ctx))
 	defer timer.Stop()
 	g.mu.Lock()
@@ -254,12 +262,14 @@ func (e *exchange) waitEvents(ctx context.Context) (received, error) {
 	return e.abandonWait(ctx, w)
 }
 
-// waitTime is how long the exchange waits for events.
+// waitTime is how long the exchange waits for events: as long as the member asks for, and pollWait for a call
+// that takes what there is, since that may have to be reserved first.
 func (e *exchange) waitTime(ctx context.Context) time.Duration {
 	wait := e.request.Wait
 	if wait == 0 {
 		wait = pollWait
 	}
+	// The answer has to be read and sent before the caller's time is over.
 	if end, bounded := ctx.Deadline(); bounded {
 		wait = min(wait, time.Until(end)-answerReserve)
 	}
@@ -289,7 +299,8 @@ func (e *exchange) abandonWait(ctx context.Context, w *waiter) (t received, err 
 	return t, t.err
 }
 
-// buildAnswer reads the events that were delivered, and releases them where that fails.
+// buildAnswer reads the events that were delivered, and releases them where that fails. Events that were trimmed
+// since are left out.
 func (e *exchange) buildAnswer(t received) (Answer, error) {
 	g := e.group
 	// Take delivers key by key; readEvents and the member go by offset.

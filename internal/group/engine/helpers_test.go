@@ -25,11 +25,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // that settle what the test published, until the test says what becomes of them.
 type leader struct {
 	*testing.T
-	node  *raftnode.Node
-	asked chan frame.GroupSettle
-	bury  chan frame.GroupDead // nil: dead letters are stored as they come
-	fate  chan error
-	lost  atomic.Bool // its leadership
+	node   *raftnode.Node
+	asked  chan frame.GroupSettle
+	deaths chan frame.GroupDead // nil: dead letters are stored as they come
+	fate   chan error
+	lost   atomic.Bool // its leadership
 }
 
 func newLeader(t *testing.T) *leader {
@@ -86,12 +86,14 @@ func (l *leader) Propose(ctx context.Context, request frame.Request) (fsm.Result
 	held := false
 	switch c := request.Command.(type) {
 	case frame.GroupSettle:
-		if held = l.asked != nil && len(c.Done) > 0 && c.Done[len(c.Done)-1].To > 1; held {
+		held = l.asked != nil && len(c.Done) > 0 && c.Done[len(c.Done)-1].To > 1
+		if held {
 			l.asked <- c
 		}
 	case frame.GroupDead:
-		if held = l.bury != nil; held {
-			l.bury <- c
+		held = l.deaths != nil
+		if held {
+			l.deaths <- c
 		}
 	}
 	if held {

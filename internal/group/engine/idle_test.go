@@ -77,7 +77,7 @@ func TestAGroupThatNobodyReadsKeepsItsCounts(t *testing.T) {
 	select {
 	case <-g.ended:
 	case <-time.After(20 * time.Second):
-		t.Fatal("among many a group without members goes on")
+		t.Fatal("a group without members among many does not end")
 	}
 	if c, _ := l.Machine().Group("g"); c.Group.Open-uint64(len(c.Group.Retries)) != 2 {
 		t.Errorf("%+v: 2 events are pending", c.Group)

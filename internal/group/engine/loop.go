@@ -31,7 +31,8 @@ const (
 	batchRetryPause  = 500 * time.Millisecond // before an ack batch that was refused is retried
 )
 
-// signal leaves a token in a channel of capacity one, unless there is one already. It never blocks.
+// signal leaves a token in a channel of capacity one, unless there is one already. It never blocks. Whoever
+// receives the token looks at the state again, so that none is missed.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -45,6 +46,7 @@ func (g *liveGroup) feedLoop() {
 	l := g.host.Machine().Log()
 	var fed []group.Event
 	for g.ctx.Err() == nil {
+		// See what is to be read, under the lock.
 		g.mu.Lock()
 		if !g.coordinator.Loading() {
 			g.markLoaded()
@@ -88,6 +90,7 @@ func (g *liveGroup) feedLoop() {
 
 // markLoaded lets exchanges begin, once.
 func (g *liveGroup) markLoaded() {
+	// Only feedLoop closes it.
 	select {
 	case <-g.loaded:
 	default:
@@ -130,6 +133,7 @@ func (g *liveGroup) advanceClock(timer *time.Timer) {
 	now := g.now()
 	g.coordinator.Tick(now)
 	g.serveWaiters()
+	// Without anything due the timer stays as it is: a tick that comes too early changes nothing.
 	if due := g.coordinator.Due(); !due.IsZero() {
 		timer.Reset(max(time.Millisecond, due.Sub(now)))
 	}

@@ -74,7 +74,7 @@ func (r *rejoining) begin(e Request) <-chan reply {
 
 // What a member loses in its session is not reported to a call of the session before it that
 // is still under way: nobody may wait for that one's answer any more.
-func TestWhatIsRevokedIsToldToTheSessionThatLasts(t *testing.T) {
+func TestWhatIsRevokedIsReportedToTheSessionThatLasts(t *testing.T) {
 	r := newRejoining(t)
 	before := r.begin(Request{Session: r.session, Acks: []frame.Range{r.only(0)}})
 	<-r.leader.asked
@@ -92,7 +92,7 @@ func TestWhatIsRevokedIsToldToTheSessionThatLasts(t *testing.T) {
 	})
 	r.leader.fate <- nil
 	if got := <-before; !fenced(got.err) {
-		t.Errorf("the session before was told %+v, %v", got.Answer, got.err)
+		t.Errorf("the earlier session got %+v, %v", got.Answer, got.err)
 	}
 	<-r.leader.asked
 	r.leader.fate <- nil
@@ -114,7 +114,7 @@ func TestAFetchOfASessionBeforeGivesNothingBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.end()
+	defer e.endCall()
 	w := &waiter{member: e.member, session: e.session, want: e.request.Want, got: make(chan received, 1)}
 	w.got <- received{deliveries: []group.Delivery{{Offset: r.offsets[1], Count: 2}, {Offset: r.offsets[4], Count: 1}}}
 	session := r.rejoin(0, 1, 2, 3, 4, 5)
@@ -143,7 +143,7 @@ func TestWhatACallCouldNotTellIsNotForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.end()
+	defer e.endCall()
 	w := &waiter{member: e.member, session: e.session, want: e.request.Want, got: make(chan received, 1)}
 	w.got <- received{revoked: []frame.Range{r.only(4)}}
 	gone, cancel := context.WithCancel(t.Context())
@@ -174,9 +174,9 @@ func TestADeadLetterWhoseLeaderGoesMayBeInTheLog(t *testing.T) {
 	t.Parallel()
 	for _, fate := range []error{raftnode.ErrNotLeader, raftnode.ErrOutcomeUnknown} {
 		r := newRejoining(t)
-		r.leader.bury = make(chan frame.GroupDead)
+		r.leader.deaths = make(chan frame.GroupDead)
 		nacked := r.begin(Request{Session: r.session, Nacks: []group.Nack{{Offset: r.offsets[0], Dead: true}}})
-		<-r.leader.bury
+		<-r.leader.deaths
 		r.leader.fate <- fate
 		if got := <-nacked; !errors.Is(got.err, raftnode.ErrOutcomeUnknown) {
 			t.Errorf("%v: %+v, %v", fate, got.Answer, got.err)

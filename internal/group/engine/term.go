@@ -64,7 +64,7 @@ func (g *groupTerm) endIfOver(err error) bool {
 	return true
 }
 
-// sleep returns after d, or when the group ends.
+// sleep returns after d, or when the group ends. It is for commitLoop, which has nothing else to do until then.
 func (g *groupTerm) sleep(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -87,6 +87,7 @@ func (g *groupTerm) readEvents(list []group.Delivery) (events []event.Event, cou
 	for i := range list {
 		offsets[i] = list[i].Offset
 	}
+	// One read for all of them: members with few keys get events that are scattered over a block.
 	events, err = l.Pick(offsets)
 	if err != nil {
 		return nil, nil, err

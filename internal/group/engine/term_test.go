@@ -20,7 +20,8 @@ func TestScatteredDeliveriesReadTheirBlockOnce(t *testing.T) {
 	bytes := uint64(0)
 	for i := range 300 {
 		// Payloads that do not compress.
-		e := event.New("A", fmt.Appendf(nil, `{"of":"%x%x"}`, sha512.Sum512(fmt.Append(nil, i)), sha512.Sum512(fmt.Append(nil, -i))))
+		one, two := sha512.Sum512(fmt.Append(nil, i)), sha512.Sum512(fmt.Append(nil, -i))
+		e := event.New("A", fmt.Appendf(nil, `{"of":"%x%x"}`, one, two))
 		hash, _, err := policy.Normalize(&e)
 		if err != nil {
 			t.Fatal(err)

@@ -36,7 +36,7 @@ func (n *Node) stayKnown(ctx context.Context) {
 		if time.Now().Before(next) {
 			continue
 		}
-		n.logger.Warn("the cluster knows this node at another address: making this one known", "raft", n.raftAddr(), "http", n.cfg.HTTPAdvertise)
+		n.logger.Warn("the cluster knows this node at another address: making this one known", "raft", n.roster.Address(), "http", n.cfg.HTTPAdvertise)
 		// A member that joins without asking for a vote keeps the one it has.
 		n.joinAnySeed(ctx, false)
 		wait = min(2*wait, joinBackoff)
@@ -50,8 +50,8 @@ func (n *Node) asOthersKnow() (listed, elsewhere bool) {
 	if n.cfg.Peers == nil || n.raft.Load().State() == raft.Leader {
 		return true, false
 	}
-	self, newest := n.self(), Report{Applied: n.machine.Applied()}
-	for _, r := range n.watch.reports() {
+	self, newest := n.roster.Self(), Report{Applied: n.machine.Applied()}
+	for _, r := range n.watch.Reports() {
 		if r.ClusterID == n.machine.ClusterID() && r.LeaderID != "" && len(r.Members) > 0 && r.Applied >= newest.Applied {
 			newest = r
 		}

@@ -52,15 +52,6 @@ func (r *removals) has(id, incarnation string) bool {
 	return ok && was == incarnation
 }
 
-// knownPeers returns the members as the state has them, and before the first term start those that were agreed on for
-// the bootstrap.
-func (n *Node) knownPeers() []datadir.Peer {
-	if members := n.machine.Members(); len(members) > 0 {
-		return peersOf(members)
-	}
-	return n.dir.Marker().Peers
-}
-
 // admit decides whether a node that has proven the cluster's secret may connect. It implements
 // rafttransport.Options.Admit.
 //
@@ -70,11 +61,11 @@ func (n *Node) admit(peer rafttransport.Identity) error {
 	if n.removals.has(peer.NodeID, peer.Incarnation) {
 		return rafttransport.ErrRemoved
 	}
-	if n.holdings.fellBack(peer.Incarnation) {
+	if n.holdings.FellBack(peer.Incarnation) {
 		return rafttransport.ErrRolledBack
 	}
 	// The rest depends on what the state lists, which may be old.
-	known := n.knownPeers()
+	known := n.roster.Known()
 	i := slices.IndexFunc(known, func(m datadir.Peer) bool { return m.ID == peer.NodeID })
 	switch {
 	case i < 0 && len(known) > 0 && peer.ClusterID == "":
@@ -93,34 +84,14 @@ func (n *Node) admit(peer rafttransport.Identity) error {
 func (n *Node) hear(peer rafttransport.Identity) bool {
 	own := n.machine.ClusterID()
 	r := n.raft.Load()
-	return own != "" && peer.ClusterID == own && !n.holdings.fellBack(peer.Incarnation) && (r == nil || r.State() != raft.Leader)
-}
-
-// voteAs returns the id of a voter for a candidate that is a member without a vote, as far as
-// this node has heard: it may have been promoted meanwhile.
-func (n *Node) voteAs(candidate string) (voter string) {
-	listed := false
-	for _, s := range n.servers() {
-		switch {
-		case string(s.ID) != candidate && s.Suffrage == raft.Voter:
-			voter = string(s.ID)
-		case string(s.ID) == candidate && s.Suffrage == raft.Voter:
-			return ""
-		case string(s.ID) == candidate:
-			listed = true
-		}
-	}
-	if !listed {
-		return ""
-	}
-	return voter
+	return own != "" && peer.ClusterID == own && !n.holdings.FellBack(peer.Incarnation) && (r == nil || r.State() != raft.Leader)
 }
 
 // newerWord reports whether a member that is ahead of this node lists the peer
 // under this very incarnation: then it was removed and added again meanwhile.
 func (n *Node) newerWord(peer rafttransport.Identity) bool {
 	applied := n.machine.Applied()
-	for _, r := range n.watch.reports() {
+	for _, r := range n.watch.Reports() {
 		if r.ID != peer.NodeID && r.Applied > applied && r.ClusterID == n.machine.ClusterID() &&
 			slices.ContainsFunc(r.Members, func(m datadir.Peer) bool {
 				return m.ID == peer.NodeID && m.Incarnation == peer.Incarnation
@@ -129,60 +100,4 @@ func (n *Node) newerWord(peer rafttransport.Identity) bool {
 		}
 	}
 	return false
-}
-
-// identity is what this node states of itself in handshakes. The cluster's id comes from the state, or from the
-// marker while the state has none.
-func (n *Node) identity() rafttransport.Identity {
-	m := n.dir.Marker()
-	cluster := m.ClusterID
-	if id := n.machine.ClusterID(); id != "" {
-		cluster = id
-	}
-	return rafttransport.Identity{ClusterID: cluster, NodeID: m.NodeID, Incarnation: m.Incarnation}
-}
-
-// memberAt returns the id of the node that should answer at a raft address. Raft's configuration is newer than
-// the members of the state.
-func (n *Node) memberAt(addr raft.ServerAddress) (string, bool) {
-	for _, s := range n.servers() {
-		if s.Address == addr {
-			return string(s.ID), true
-		}
-	}
-	for _, p := range n.knownPeers() {
-		if p.Raft == string(addr) {
-			return p.ID, true
-		}
-	}
-	return "", false
-}
-
-// mayVote is false while this node knows no voters: neither from a
-// configuration nor from an agreed bootstrap.
-func (n *Node) mayVote() bool {
-	return len(n.servers()) > 0 || len(n.dir.Marker().Peers) > 0
-}
-
-// servers is raft's newest configuration, committed or not.
-func (n *Node) servers() []raft.Server { return n.raft.Servers() }
-
-// server returns a member of raft's newest configuration.
-func (n *Node) server(id string) (raft.Server, bool) {
-	servers := n.servers()
-	i := slices.IndexFunc(servers, func(s raft.Server) bool { return string(s.ID) == id })
-	if i < 0 {
-		return raft.Server{}, false
-	}
-	return servers[i], true
-}
-
-// votersOf returns the ids of the voters among servers.
-func votersOf(servers []raft.Server) (ids []string) {
-	for _, s := range servers {
-		if s.Suffrage == raft.Voter {
-			ids = append(ids, string(s.ID))
-		}
-	}
-	return ids
 }

@@ -125,7 +125,7 @@ const nodeNonVoter autopilot.NodeType = "non-voter"
 // configuration, so that the library sees no stale servers and removes none.
 func (p *autopilotDriver) KnownServers() map[raft.ServerID]*autopilot.Server {
 	known := make(map[raft.ServerID]*autopilot.Server)
-	for _, s := range p.n.servers() {
+	for _, s := range p.n.roster.Servers() {
 		m, _ := p.n.machine.Member(string(s.ID))
 		server := &autopilot.Server{ID: s.ID, Name: string(s.ID), Address: s.Address, Version: m.Version,
 			NodeStatus: autopilot.NodeFailed, NodeType: nodeNonVoter, IsLeader: string(s.ID) == p.n.cfg.ID}
@@ -164,7 +164,7 @@ func (p *autopilotDriver) sample(now time.Time, servers map[raft.ServerID]*autop
 	passed := min(now.Sub(p.sampled), 2*p.every)
 	p.sampled = now
 	for id := range servers {
-		_, fresh := p.n.watch.last(string(id))
+		_, fresh := p.n.watch.Last(string(id))
 		// Either pings or raft are enough for a server to be there.
 		if fresh || string(id) == p.n.cfg.ID || now.Sub(p.n.contacts.Newest(id)) < threshold {
 			delete(p.absent, string(id))

@@ -58,10 +58,10 @@ func (c *cluster) judged(what, id string, ok func(AutopilotVerdict, ServerVerdic
 
 func (c *cluster) levelTwo() {
 	c.t.Helper()
-	eventually(c.t, "feature level 2", func() bool { return c.leader().reached(frame.KindVoterHealth) })
+	eventually(c.t, "feature level 2", func() bool { return c.leader().proposer.Reached(frame.KindVoterHealth) })
 }
 
-func hasVote(n *Node, id string) bool { return slices.Contains(votersOf(n.servers()), id) }
+func hasVote(n *Node, id string) bool { return slices.Contains(n.roster.Voters(), id) }
 
 func TestAnInterruptedJoinIsFinishedByTheNextLeaderOnceStable(t *testing.T) {
 	votersInBubble(t, 3, nil, func(t testing.TB, c *cluster) {
@@ -74,7 +74,7 @@ func TestAnInterruptedJoinIsFinishedByTheNextLeaderOnceStable(t *testing.T) {
 		old := c.leader()
 		ctx, cancel := context.WithTimeout(t.Context(), raceFactor*500*time.Millisecond)
 		defer cancel()
-		if _, err := old.AddMember(ctx, n4.self(), MemberOptions{Voter: true}); !errors.Is(err, ErrNotCaughtUp) {
+		if _, err := old.AddMember(ctx, n4.roster.Self(), MemberOptions{Voter: true}); !errors.Is(err, ErrNotCaughtUp) {
 			t.Fatalf("a join that nobody finishes: %v", err)
 		}
 		c.judged("n4 waits for its vote", "n4", func(_ AutopilotVerdict, s ServerVerdict) bool {
@@ -127,7 +127,7 @@ func TestWhoIsNotToHaveAVoteGetsNone(t *testing.T) {
 		if _, err := leader.Promote(t.Context(), "n5", false); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := leader.AddMember(t.Context(), c.nodes["n5"].self(), MemberOptions{}); err != nil {
+		if _, err := leader.AddMember(t.Context(), c.nodes["n5"].roster.Self(), MemberOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if wanted, known := leader.machine.VoteWanted("n5"); !wanted || !known {
@@ -147,7 +147,7 @@ func (c *cluster) away(id string) (AutopilotVerdict, ServerVerdict) {
 
 // rid reports whether a server is no member any more, in raft and in the state.
 func (c *cluster) rid(id string) bool {
-	_, listed := c.leader().server(id)
+	_, listed := c.leader().roster.Server(id)
 	_, known := c.leader().machine.Member(id)
 	return !listed && !known
 }

@@ -33,14 +33,14 @@ func (n *Node) belong(ctx context.Context) {
 	leaderless, certain := 0, false
 	for {
 		// An empty folder is of no cluster yet and may join any.
-		if own := n.identity(); own.ClusterID != "" {
+		if own := n.roster.Identity(); own.ClusterID != "" {
 			answers := n.answersOfMembers()
 			// Until it is certain, seeds that are no members are asked as well; after that only successors matter,
 			// and the pings report those.
 			if !certain {
 				answers = n.askSeeds(ctx)
 			}
-			others := slices.DeleteFunc(n.knownPeers(), func(p datadir.Peer) bool { return p.ID == n.cfg.ID })
+			others := slices.DeleteFunc(n.roster.Known(), func(p datadir.Peer) bool { return p.ID == n.cfg.ID })
 			k := newKinship(own, n.machine.Predecessors(), n.cfg.Join, others, answers)
 			if other, found := k.foreign(); found && !certain {
 				n.cfg.Fatal(k.misplaced(n.cfg.Dir, other))
@@ -50,7 +50,7 @@ func (n *Node) belong(ctx context.Context) {
 			successor, superseded := k.successor()
 			// Only rounds in a row count: a leader of the own cluster means that it still has its quorum.
 			leaderless++
-			if leader, _ := n.leader(); leader != "" || !superseded {
+			if leader, _ := n.roster.Leader(); leader != "" || !superseded {
 				leaderless = 0
 			}
 			if leaderless == supersededAfter {
@@ -68,7 +68,7 @@ func (n *Node) belong(ctx context.Context) {
 
 // answersOfMembers are the last reports of the other members.
 func (n *Node) answersOfMembers() (answers []heard) {
-	for _, r := range n.watch.reports() {
+	for _, r := range n.watch.Reports() {
 		answers = append(answers, heard{URL(r.HTTPAddr), r})
 	}
 	return answers

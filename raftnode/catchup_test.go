@@ -181,7 +181,7 @@ func TestAVoterIsElectedByOneThatHasNotHeardOfItsPromotion(t *testing.T) {
 		if err := leader.raft.Load().AddVoter(raft.ServerID(promoted), address, 0, time.Second).Error(); err != nil {
 			t.Fatal(err)
 		}
-		if slices.Contains(votersOf(s.nodes[other].servers()), promoted) {
+		if slices.Contains(s.nodes[other].roster.Voters(), promoted) {
 			t.Fatalf("%s has heard of the promotion", other)
 		}
 		s.crash(leader.cfg.ID)
@@ -209,7 +209,7 @@ func TestAPromotionThatIsNotCommittedMakesNoVoter(t *testing.T) {
 		}
 		s.net.cut(drop, s.around(leader.cfg.ID, true, true)...)
 		done := r.AddVoter(raft.ServerID(promoted), raft.ServerAddress(s.config[promoted].RaftBind), 0, time.Second)
-		for !slices.Contains(votersOf(leader.servers()), promoted) {
+		for !slices.Contains(leader.roster.Voters(), promoted) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if voter() {

@@ -89,7 +89,7 @@ func (w *network) Join(ctx context.Context, url string, m frame.Member, opts Mem
 	}
 	_, err = n.AddMember(ctx, m, opts)
 	if errors.Is(err, ErrNotLeader) {
-		_, leader := n.leader()
+		_, leader := n.roster.Leader()
 		if n, err = w.at(leader); err == nil {
 			_, err = n.AddMember(ctx, m, opts)
 		}
@@ -135,7 +135,7 @@ func newCluster(t testing.TB, change func(*Config)) *cluster {
 		for _, n := range c.nodes {
 			if t.Failed() {
 				index, digest := n.machine.Digest()
-				leader, _ := n.leader()
+				leader, _ := n.roster.Leader()
 				t.Logf("%s: index %d, digest %s, follows %q; raft: %v", n.cfg.ID, index, digest, leader, n.raft.Load().Stats())
 			}
 			c.crash(n.cfg.ID)
@@ -283,9 +283,9 @@ func (c *cluster) leader() *Node {
 			}
 		}
 		return leader != nil && !slices.ContainsFunc(c.all(), func(n *Node) bool {
-			id, _ := n.leader()
+			id, _ := n.roster.Leader()
 			m, known := leader.machine.Member(n.cfg.ID)
-			if _, listed := leader.server(n.cfg.ID); !listed || known && m.Incarnation != n.self().Incarnation {
+			if _, listed := leader.roster.Server(n.cfg.ID); !listed || known && m.Incarnation != n.roster.Self().Incarnation {
 				return false
 			}
 			return id != leader.cfg.ID || n.machine.Leadership().Leader != id

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/clock"
+	"github.com/ringrift/ringlog/raftnode/health"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 	"github.com/ringrift/ringlog/raftnode/upstream"
 )
@@ -115,6 +116,11 @@ func orDefault[T comparable](v *T, fallback T) {
 // transferPatience is how long a leadership transfer may take before it counts as stuck.
 // Whoever waits for its end has to wait for longer.
 func (t Timing) transferPatience() time.Duration { return 5*t.Election + 2*time.Second }
+
+// health is what the pings and the outage monitor go by.
+func (t Timing) health() health.Timing {
+	return health.Timing{Ping: t.Ping, Misses: t.Misses, Heartbeat: t.Heartbeat, Election: t.Election, Lease: t.Lease}
+}
 
 func (t Timing) compaction() upstream.CompactionLimits {
 	return upstream.CompactionLimits{CompactBytes: t.CompactBytes, TrailingBytes: t.TrailingBytes, TrailingLogs: t.TrailingLogs}

@@ -151,9 +151,9 @@ func (g *diskGuard) admitsAppends() error {
 
 // fullVoters counts the voters, and those of the others whose disk is full.
 func (n *Node) fullVoters() (all, full int) {
-	ids := votersOf(n.servers())
+	ids := n.roster.Voters()
 	for _, id := range ids {
-		if s, _ := n.watch.last(id); s.report.Disk.Full {
+		if s, _ := n.watch.Last(id); s.Report.Disk.Full {
 			full++
 		}
 	}
@@ -166,7 +166,7 @@ const yieldAgain = 10 * time.Second
 // yieldFullDisk hands leadership over when this node's disk is nearly full and a majority
 // of the voters has room, until ctx ends with this node's leadership.
 func (n *Node) yieldFullDisk(ctx context.Context) {
-	tick := time.NewTicker(n.cfg.Timing.Ping / urgentPingFactor)
+	tick := time.NewTicker(n.cfg.Timing.health().Urgent())
 	defer tick.Stop()
 	// What failed in an earlier leadership is no reason to refuse appends with ErrDiskFull in this one.
 	n.disk.stuck.Store(false)

@@ -14,23 +14,17 @@
 //     under its old name.
 //   - Memory is bounded: past Limits.QueueRequests and QueueBytes requests are refused.
 //
-// Packages below it hold what needs no Node: batcher (group commit), clock (replicated time),
-// statestore (the state as raft sees it), raftstore, rafttransport, datadir, blackbox, and
-// upstream (what exists because of hashicorp/raft's issues). The parts here:
+// Packages below it hold what needs no Node: health (how the others are), roster (who they are), lifetime (until
+// when to wait), batcher (group commit), clock (replicated time), statestore (the state as raft sees it), raftstore,
+// rafttransport, datadir, blackbox, and upstream (what exists because of hashicorp/raft's issues). The parts here:
 //
 //   - leader.go: what a leader does in its term, from the first entry to stepping down.
 //
-//   - watch.go, contacts.go: who is there, by pings and by raft's own requests.
-//
-//   - outagemonitor.go, outagejournal.go: what this voter observes of an outage, leader or not.
-//
-//   - health.go: what a leader reports of the voters, to the log.
-//
-//   - autopilot.go, verdict.go, promoter.go: what it does about them.
+//   - autopilot.go, verdict.go, promoter.go: which members have a vote, and which are removed.
 //
 //   - forming.go, admission.go, membership.go, handover.go: members come, change and leave.
 //
-//   - diskguard.go, divergence.go, rollback.go: a full disk, a wrong state, an old folder.
+//   - diskguard.go, rollback.go: a full disk, an old folder.
 //
 //   - recover.go: a cluster that lost its majority.
 //

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/ringrift/ringlog/raftnode/batcher"
+	"github.com/ringrift/ringlog/raftnode/health"
 	"github.com/ringrift/ringlog/raftnode/statestore"
 )
 
@@ -19,7 +20,7 @@ var (
 
 	ErrNoQuorum      = errors.New("no quorum of voters")
 	ErrDiskFull      = errors.New("disk is nearly full")
-	ErrDiverged      = errors.New("this node's state differs from the majority's: remove it from the cluster, empty its data folder and let it join again")
+	ErrDiverged      = health.ErrDiverged
 	ErrNotLeader     = errors.New("this node is not the leader")
 	ErrNotForwarded  = errors.New("such a command is never passed on from one node to another")
 	ErrNotStoredForm = errors.New("not in the form in which it is stored, which nodes pass on alone")

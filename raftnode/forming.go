@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringrift/ringlog/raftnode/datadir"
 	"github.com/ringrift/ringlog/raftnode/quietlog"
+	"github.com/ringrift/ringlog/raftnode/roster"
 )
 
 const (
@@ -111,15 +112,12 @@ func twice(peers []datadir.Peer) bool {
 // form brings a node into a cluster: begins one, joins one, or, for a member,
 // makes its address known where it has changed.
 func (n *Node) form(ctx context.Context) {
-	begins := len(n.servers()) == 0 && n.cfg.BootstrapExpect > 0 && n.machine.ClusterID() == ""
+	begins := len(n.roster.Servers()) == 0 && n.cfg.BootstrapExpect > 0 && n.machine.ClusterID() == ""
 	if !begins || n.bootstrap(ctx) == formJoin {
 		n.join(ctx, !n.cfg.NonVoter)
 	}
 	n.stayKnown(ctx)
 }
-
-// peerSelf is this node as a peer of its own cluster.
-func (n *Node) peerSelf() datadir.Peer { return peerOf(n.self()) }
 
 // bootstrap asks the seeds until this node is in a cluster, or finds one to join. It returns formBegin, formJoin, or
 // formWait if ctx ends.
@@ -128,11 +126,11 @@ func (n *Node) bootstrap(ctx context.Context) formStep {
 	defer tick.Stop()
 	reported := time.Now()
 	for warned := false; ; {
-		if len(n.servers()) > 0 {
+		if len(n.roster.Servers()) > 0 {
 			return formBegin
 		}
 		reports := reportsOf(n.askSeeds(ctx))
-		step, known := decideForming(n.peerSelf(), n.cfg.BootstrapExpect, n.dir.Marker().Peers, reports)
+		step, known := decideForming(roster.PeerOf(n.roster.Self()), n.cfg.BootstrapExpect, n.dir.Marker().Peers, reports)
 		n.forming.set(known)
 		if now := time.Now(); now.Sub(reported) >= quietlog.RepeatAfter {
 			reported = now
@@ -231,7 +229,7 @@ func reportsOf(answers []heard) (reports []Report) {
 // seedURLs returns the URLs at which other nodes are asked: those of Join first, then those of the members known.
 func (n *Node) seedURLs() []string {
 	urls := slices.Clone(n.cfg.Join)
-	for _, p := range slices.Concat(n.forming.get(), n.knownPeers()) {
+	for _, p := range slices.Concat(n.forming.get(), n.roster.Known()) {
 		if p.ID != n.cfg.ID && p.HTTP != "" && !slices.Contains(urls, URL(p.HTTP)) {
 			urls = append(urls, URL(p.HTTP))
 		}
@@ -242,14 +240,14 @@ func (n *Node) seedURLs() []string {
 // join asks the seeds to admit this node until it is in raft's configuration with its address and, if it is new and
 // voter is true, with a vote, or until ctx ends. A member keeps the suffrage it has.
 func (n *Node) join(ctx context.Context, voter bool) {
-	fresh := len(n.servers()) == 0
+	fresh := len(n.roster.Servers()) == 0
 	for wait := formEvery; ; wait = min(2*wait, joinBackoff) {
 		if n.settled(fresh, fresh && voter) {
 			n.refused.clear()
 			return
 		}
 		// The configuration may have changed since the last attempt.
-		if s, ok := n.server(n.cfg.ID); ok && !fresh {
+		if s, ok := n.roster.Server(n.cfg.ID); ok && !fresh {
 			voter = s.Suffrage == raft.Voter
 		}
 		n.joinAnySeed(ctx, voter)
@@ -283,7 +281,7 @@ func (n *Node) joinAnySeed(ctx context.Context, voter bool) {
 func (n *Node) requestJoin(ctx context.Context, url string, voter bool) error {
 	ctx, cancel := context.WithTimeout(ctx, joinFor)
 	defer cancel()
-	return n.cfg.Peers.Join(ctx, url, n.self(), MemberOptions{Voter: voter, ClusterID: n.identity().ClusterID})
+	return n.cfg.Peers.Join(ctx, url, n.roster.Self(), MemberOptions{Voter: voter, ClusterID: n.roster.Identity().ClusterID})
 }
 
 // joinRejected logs why the node at url does not admit this one. An error that somebody has to act on is a warning
@@ -356,15 +354,15 @@ func (r *refused) text() string {
 // voter is true, with a vote, or there is nobody to ask. A member that is not in its own newest configuration was
 // removed: an operator has to add it again. A node that is fresh may only have received an older configuration.
 func (n *Node) settled(fresh, voter bool) bool {
-	if n.cfg.Peers == nil || len(n.cfg.Join) == 0 && len(n.servers()) == 0 {
+	if n.cfg.Peers == nil || len(n.cfg.Join) == 0 && len(n.roster.Servers()) == 0 {
 		return true
 	}
-	s, ok := n.server(n.cfg.ID)
+	s, ok := n.roster.Server(n.cfg.ID)
 	if !ok {
 		return !fresh
 	}
 	if n.raft.Load().State() == raft.Leader {
 		return true // a leader records its own address; see tendOnce
 	}
-	return string(s.Address) == n.raftAddr() && (!voter || s.Suffrage == raft.Voter)
+	return string(s.Address) == n.roster.Address() && (!voter || s.Suffrage == raft.Voter)
 }

@@ -26,9 +26,17 @@ func (n *Node) StepDown(ctx context.Context, target string) error {
 	return n.stepDown(ctx, target, causeOperator)
 }
 
+// stepDownIfLeading is StepDown, and does nothing on a node that does not lead.
+func (n *Node) stepDownIfLeading(ctx context.Context) error {
+	if err := n.StepDown(ctx, ""); !errors.Is(err, ErrNotLeader) {
+		return err
+	}
+	return nil
+}
+
 // stepDown is StepDown with the cause that the log records.
 func (n *Node) stepDown(ctx context.Context, target, cause string) error {
-	release, err := n.exclusively(ctx)
+	release, err := n.life.Exclusively(ctx)
 	if err != nil {
 		return err
 	}
@@ -39,7 +47,7 @@ func (n *Node) stepDown(ctx context.Context, target, cause string) error {
 	// Leadership has ended already. The wait is for those that ask this node next who leads.
 	following, cancel := context.WithTimeout(ctx, 2*n.cfg.Timing.Election)
 	defer cancel()
-	_ = n.until(following, func() bool { id, _ := n.leader(); return id != "" && id != n.cfg.ID })
+	_ = n.life.Poll(following, func() bool { id, _ := n.roster.Leader(); return id != "" && id != n.cfg.ID })
 	return nil
 }
 
@@ -81,7 +89,7 @@ func (n *Node) transfer(ctx context.Context, term uint64, to datadir.Peer) error
 	if err == nil {
 		settled, cancel := context.WithTimeout(ctx, n.cfg.Timing.Election)
 		defer cancel()
-		err = n.until(settled, func() bool { return !n.leads(term) })
+		err = n.life.Poll(settled, func() bool { return !n.leads(term) })
 	}
 	if err == nil || !n.leads(term) {
 		return nil
@@ -99,7 +107,7 @@ func (n *Node) transfer(ctx context.Context, term uint64, to datadir.Peer) error
 // successor returns the voter to hand over to: the one named, or of those that are reachable and answer now the one
 // that has applied most. Voters with room on their disks come first. It waits up to askFor for the answers.
 func (n *Node) successor(ctx context.Context, named string) (datadir.Peer, error) {
-	if s, listed := n.server(named); named != "" && !listed {
+	if s, listed := n.roster.Server(named); named != "" && !listed {
 		return datadir.Peer{}, fmt.Errorf("%w: %s", ErrUnknownMember, named)
 	} else if named != "" && s.Suffrage != raft.Voter {
 		return datadir.Peer{}, fmt.Errorf("%w: %s", ErrNotVoter, named)
@@ -108,33 +116,33 @@ func (n *Node) successor(ctx context.Context, named string) (datadir.Peer, error
 	}
 	// Those out of reach are not asked: their silence would only use up the time.
 	var there []string
-	for _, id := range votersOf(n.servers()) {
+	for _, id := range n.roster.Voters() {
 		if id == n.cfg.ID || (named != "" && id != named) {
 			continue
 		}
-		reason, silent := n.watch.absence(id)
+		reason, silent := n.watch.Absence(id)
 		if reason == "" || (reason == election.ReasonHTTP && silent < 0) { // not pinged yet: it is asked below
 			there = append(there, id)
 		} else if named != "" {
 			return datadir.Peer{}, fmt.Errorf("%w: %s: %s", ErrNoTarget, named, absenceText(reason))
 		}
 	}
-	candidates := n.peersAmong(there)
+	candidates := n.roster.PeersAmong(there)
 	asking, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
-	answers := n.watch.askAll(asking, candidates)
+	answers := n.watch.AskAll(asking, candidates)
 	var best datadir.Peer
 	var chosen Report
 	for _, p := range candidates {
 		s, answered := answers[p.ID]
-		if !answered || s.report.Diverged {
+		if !answered || s.Report.Diverged {
 			continue
 		}
 		// A full disk outweighs how far a voter has applied: it would have to hand over in turn.
-		roomier := chosen.Disk.Full && !s.report.Disk.Full
-		further := chosen.Disk.Full == s.report.Disk.Full && s.report.Applied > chosen.Applied
+		roomier := chosen.Disk.Full && !s.Report.Disk.Full
+		further := chosen.Disk.Full == s.Report.Disk.Full && s.Report.Applied > chosen.Applied
 		if best.ID == "" || roomier || further {
-			best, chosen = p, s.report
+			best, chosen = p, s.Report
 		}
 	}
 	switch {
@@ -155,27 +163,6 @@ func absenceText(reason string) string {
 	return "it does not answer over HTTP"
 }
 
-// peersAmong returns the members of ids, without those that the state does not know.
-func (n *Node) peersAmong(ids []string) (peers []datadir.Peer) {
-	for _, id := range ids {
-		if p, known := n.peer(id); known {
-			peers = append(peers, p)
-		}
-	}
-	return peers
-}
-
-// peer returns a member as the state has it, with the address that raft uses for it; false if the state does not
-// know it.
-func (n *Node) peer(id string) (datadir.Peer, bool) {
-	m, known := n.machine.Member(id)
-	p := peerOf(m)
-	if s, ok := n.server(id); ok {
-		p.Raft = string(s.Address)
-	}
-	return p, known
-}
-
 // caughtUp polls a member until it has applied index. It returns ErrNotCaughtUp when ctx ends before that, and
 // another error once this node does not lead or the member is none any more.
 func (n *Node) caughtUp(ctx context.Context, id string, index uint64) error {
@@ -184,15 +171,15 @@ func (n *Node) caughtUp(ctx context.Context, id string, index uint64) error {
 	defer tick.Stop()
 	var last error
 	for {
-		p, known := n.peer(id)
+		p, known := n.roster.Peer(id)
 		if !known {
 			return fmt.Errorf("%w: %s", ErrUnknownMember, id)
 		}
 		if n.proposer.OpenTerm() == 0 {
 			return fmt.Errorf("%w any more", ErrNotLeader)
 		}
-		s, err := n.watch.ask(ctx, p)
-		if err == nil && s.report.Applied >= index {
+		s, err := n.watch.Ask(ctx, p)
+		if err == nil && s.Report.Applied >= index {
 			return nil
 		}
 		// Reported if ctx ends: it says why the member never answered.
@@ -213,12 +200,12 @@ func (n *Node) retire(ctx context.Context) error {
 	if n.proposer == nil || n.proposer.OpenTerm() == 0 {
 		return nil
 	}
-	release, err := n.exclusively(ctx)
+	release, err := n.life.Exclusively(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if len(votersOf(n.servers())) > 1 {
+	if len(n.roster.Voters()) > 1 {
 		if err = n.handOver(ctx, "", causeShutdown); err == nil {
 			return nil
 		}
@@ -232,17 +219,4 @@ func (n *Node) retire(ctx context.Context) error {
 		return errors.Join(err, drained)
 	}
 	return errors.Join(err, n.proposer.ProposeNow(term, frame.Intent{Cause: causeShutdown}))
-}
-
-// exclusively waits until no other change of members or hand-over is under way. The caller has to call release
-// after its own.
-func (n *Node) exclusively(ctx context.Context) (release func(), err error) {
-	select {
-	case n.changing <- struct{}{}:
-		return func() { <-n.changing }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-n.ctx.Done():
-		return nil, ErrClosed
-	}
 }

@@ -19,7 +19,7 @@ func TestANonVoterIsNotHandedOverTo(t *testing.T) {
 	c := voters(t, 3, nil)
 	c.joins("n4", func(cfg *Config) { cfg.NonVoter = true })
 	leader := c.leader()
-	eventually(t, "n4 is listed", func() bool { _, listed := leader.server("n4"); return listed })
+	eventually(t, "n4 is listed", func() bool { _, listed := leader.roster.Server("n4"); return listed })
 	if err := leader.StepDown(t.Context(), "n4"); !errors.Is(err, ErrNotVoter) {
 		t.Errorf("to a non-voter: %v", err)
 	}
@@ -99,7 +99,7 @@ func TestClosingDoesNotWaitForANodeThatCatchesUp(t *testing.T) {
 		_, err := leader.AddMember(context.Background(), never, MemberOptions{Voter: true})
 		added <- err
 	}()
-	eventually(t, "n9 is listed", func() bool { _, listed := leader.server("n9"); return listed })
+	eventually(t, "n9 is listed", func() bool { _, listed := leader.roster.Server("n9"); return listed })
 	c.stop(leader.cfg.ID)
 	if err := <-added; err == nil {
 		t.Error("a node that never answered was added")

@@ -16,6 +16,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/health"
 )
 
 const (
@@ -36,13 +37,13 @@ func (n *Node) lead(ctx context.Context) {
 			acting.end()
 			n.proposer.Shift(batcher.GateClosed, 0)
 			// Until the term start is applied, no member is judged by its contacts with raft.
-			n.watch.lead(false)
+			n.watch.SetLeading(false)
 			if n.startTerm(ctx, leading) {
-				n.watch.lead(true)
+				n.watch.SetLeading(true)
 				acting.begin(ctx,
 					n.ticks,
 					n.tend,
-					n.reportHealth,
+					n.reportVoters,
 					n.runAutopilot,
 					n.reportPressure,
 					n.yieldFullDisk,
@@ -80,9 +81,26 @@ func (d *duties) end() {
 	}
 }
 
+// reportVoters reports to the log how the voters are, until ctx ends.
+func (n *Node) reportVoters(ctx context.Context) {
+	health.ReportVoters(ctx, health.ReporterOptions{
+		Timing:    n.cfg.Timing.health(),
+		Clock:     n.clock,
+		Raft:      &n.raft,
+		Roster:    n.roster,
+		Machine:   n.machine,
+		Watch:     n.watch,
+		Contacts:  &n.contacts,
+		Terms:     n.terms,
+		Outages:   n.outages,
+		Proposals: n.proposer,
+		Logger:    n.logger,
+	})
+}
+
 // leaveHungDisk leaves this node's leadership to others when its disk hangs, until ctx ends.
 func (n *Node) leaveHungDisk(ctx context.Context) {
-	n.raft.LeaveHungDisk(ctx, n.cfg.Timing.Ping/urgentPingFactor, func(term uint64) { n.proposer.Pause(term) })
+	n.raft.LeaveHungDisk(ctx, n.cfg.Timing.health().Urgent(), func(term uint64) { n.proposer.Pause(term) })
 }
 
 // startTerm has the first entry of a new term applied and then opens the gate. It blocks until then, or until
@@ -118,12 +136,12 @@ func (n *Node) askFounders(ctx context.Context) {
 	}
 	// Pings have asked already where they had the time; only the rest is asked, and waited for.
 	unheard := slices.DeleteFunc(n.dir.Marker().Peers, func(p datadir.Peer) bool {
-		s, answers := n.watch.last(p.ID)
-		return p.ID == n.cfg.ID || answers && s.report.Incarnation == p.Incarnation
+		s, answers := n.watch.Last(p.ID)
+		return p.ID == n.cfg.ID || answers && s.Report.Incarnation == p.Incarnation
 	})
 	ctx, cancel := context.WithTimeout(ctx, identifyFor)
 	defer cancel()
-	n.watch.askAll(ctx, unheard)
+	n.watch.AskAll(ctx, unheard)
 }
 
 // leads reports whether raft leads in term now. Its gate need not be open; see LeadingTerm.
@@ -135,7 +153,7 @@ func (n *Node) leads(term uint64) bool {
 // termStart is the first command of a term that this node leads. While no cluster is formed it
 // forms one, of the members that the marker lists.
 func (n *Node) termStart(term uint64) frame.Hello {
-	h := frame.Hello{Seen: n.terms.between(n.machine.Term(), term), Cause: n.cause(), Silence: n.silence()}
+	h := frame.Hello{Seen: n.terms.Between(n.machine.Term(), term), Cause: n.cause(), Silence: n.silence()}
 	if n.machine.ClusterID() != "" {
 		return h
 	}
@@ -143,11 +161,11 @@ func (n *Node) termStart(term uint64) frame.Hello {
 	for _, p := range n.dir.Marker().Peers {
 		// The marker has no feature level: one that did not answer counts as the oldest.
 		m := frame.Member{ID: p.ID, RaftAddr: p.Raft, HTTPAddr: p.HTTP, Incarnation: p.Incarnation, FeatureLevel: frame.LevelBase}
-		if s, answers := n.watch.last(p.ID); answers && s.report.Incarnation == p.Incarnation {
-			m.FeatureLevel, m.Version = s.report.FeatureLevel, s.report.Version
+		if s, answers := n.watch.Last(p.ID); answers && s.Report.Incarnation == p.Incarnation {
+			m.FeatureLevel, m.Version = s.Report.FeatureLevel, s.Report.Version
 		}
 		if p.ID == n.cfg.ID {
-			m = n.self()
+			m = n.roster.Self()
 		}
 		h.Members = append(h.Members, m)
 	}
@@ -159,7 +177,7 @@ func (n *Node) termStart(term uint64) frame.Hello {
 func (n *Node) cause() string {
 	l := n.machine.Leadership()
 	switch {
-	case n.terms.between(l.Term-1, l.Term+1) == nil:
+	case n.terms.Between(l.Term-1, l.Term+1) == nil:
 		return election.CauseRestart // this process never saw the old leader lead
 	case l.Leader == n.cfg.ID:
 		return election.CauseReelected
@@ -171,9 +189,9 @@ func (n *Node) cause() string {
 // silence is how long ago this node last heard from the leader before it or, if it was that leader itself, lost
 // leadership; 0 if it did not follow that leader.
 func (n *Node) silence() time.Duration {
-	heard, missed := n.raft.Load().LastContact(), n.terms.missed(n.machine.Leadership().Term)
+	heard, missed := n.raft.Load().LastContact(), n.terms.Missed(n.machine.Leadership().Term)
 	switch cause := n.cause(); {
-	case !n.reached(frame.KindLongHello):
+	case !n.proposer.Reached(frame.KindLongHello):
 		return 0
 	case cause == election.CauseReelected && !missed.IsZero():
 		return time.Since(missed)
@@ -245,12 +263,12 @@ func (n *Node) stepClock(ctx context.Context, propose func(frame.ClockStep) erro
 	if !n.clock.Lags() {
 		return nil
 	}
-	voters := votersOf(n.servers())
+	voters := n.roster.Voters()
 	samples := map[string]clock.Sample{}
 	others := slices.DeleteFunc(slices.Clone(voters), func(id string) bool { return id == n.cfg.ID })
 	for _, id := range others {
-		if s, healthy := n.watch.last(id); healthy {
-			samples[id] = s.clock
+		if s, healthy := n.watch.Last(id); healthy {
+			samples[id] = s.Clock
 		}
 	}
 	now := n.clock.Read()
@@ -258,8 +276,8 @@ func (n *Node) stepClock(ctx context.Context, propose func(frame.ClockStep) erro
 	if !ok { // their answers may be older than a step, or none
 		asking, cancel := context.WithTimeout(ctx, askFor)
 		defer cancel()
-		for id, s := range n.watch.askAll(asking, n.peersAmong(others)) {
-			samples[id] = s.clock
+		for id, s := range n.watch.AskAll(asking, n.roster.PeersAmong(others)) {
+			samples[id] = s.Clock
 		}
 		now = n.clock.Read()
 		agreed, ok = clock.StepAgreed(now, n.cfg.ID, samples, len(voters))

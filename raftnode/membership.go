@@ -53,14 +53,14 @@ func (n *Node) enlist(ctx context.Context, m frame.Member, opts MemberOptions) (
 		return "", false, err
 	}
 	defer release()
-	present, listed := n.server(m.ID)
+	present, listed := n.roster.Server(m.ID)
 	isVoter := listed && present.Suffrage == raft.Voter
 	if err := n.admissible(m, opts, isVoter); err != nil {
 		return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
 	}
 	// The record comes first: a node of no cluster yet is refused connections until it is recorded.
 	if known, ok := n.machine.Member(m.ID); !ok || known != m {
-		if err := n.decide(ctx, frame.MemberPut{Member: m}); err != nil {
+		if err := n.proposer.Decide(ctx, frame.MemberPut{Member: m}); err != nil {
 			return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
 		}
 	}
@@ -87,9 +87,9 @@ func (n *Node) enlist(ctx context.Context, m frame.Member, opts MemberOptions) (
 // now, and send it the state for a log that is another's. Its heartbeats, which are never
 // further apart than Timing.Heartbeat, end with it.
 func (n *Node) replicationEnded(ctx context.Context, id string) error {
-	return n.until(ctx, func() bool {
-		_, listed := n.server(id)
-		return listed || n.contacts.quiet(raft.ServerID(id), n.cfg.Timing.Heartbeat)
+	return n.life.Poll(ctx, func() bool {
+		_, listed := n.roster.Server(id)
+		return listed || n.contacts.Quiet(raft.ServerID(id), n.cfg.Timing.Heartbeat)
 	})
 }
 
@@ -106,10 +106,10 @@ func (n *Node) wishOnJoin(ctx context.Context, id string, listed, voter bool) er
 // wish records whether a member is to have a vote. While a member runs a program that does not know the
 // command, it records nothing.
 func (n *Node) wish(ctx context.Context, id string, wanted bool, reason string) error {
-	if !n.reached(frame.KindMemberVote) {
+	if !n.proposer.Reached(frame.KindMemberVote) {
 		return nil
 	}
-	return n.decide(ctx, frame.MemberVote{ID: id, Wanted: wanted, Reason: reason})
+	return n.proposer.Decide(ctx, frame.MemberVote{ID: id, Wanted: wanted, Reason: reason})
 }
 
 // admissible returns why m must not be recorded: it is of another cluster or too old, shares an id or address with
@@ -139,7 +139,7 @@ func (n *Node) admissible(m frame.Member, opts MemberOptions, isVoter bool) erro
 			return fmt.Errorf("%w: %s", ErrDuplicateAddress, other.ID)
 		}
 	}
-	if opts.Voter && !isVoter && !opts.Force && len(votersOf(n.servers())) >= maxVoters {
+	if opts.Voter && !isVoter && !opts.Force && len(n.roster.Voters()) >= maxVoters {
 		return ErrTooManyVoters
 	}
 	return nil
@@ -163,7 +163,7 @@ func (n *Node) promote(ctx context.Context, id, addr, reason string) (warning st
 	if err := n.caughtUp(near, id, n.machine.Applied()); err != nil {
 		return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
 	}
-	if reason, _ := n.watch.absence(id); reason != "" {
+	if reason, _ := n.watch.Absence(id); reason != "" {
 		return "", fmt.Errorf("raftnode: promote %s: %w: %s", id, ErrNotCaughtUp, absenceText(reason))
 	}
 	// Recorded before it is given, so that a leader elected in between finishes the change.
@@ -175,7 +175,7 @@ func (n *Node) promote(ctx context.Context, id, addr, reason string) (warning st
 	if err := n.place(id, addr, true); err != nil {
 		return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
 	}
-	return voterWarning(len(votersOf(n.servers()))), nil
+	return voterWarning(len(n.roster.Voters())), nil
 }
 
 // Promote gives a non-voter its vote once it has caught up.
@@ -186,7 +186,7 @@ func (n *Node) Promote(ctx context.Context, id string, force bool) (warning stri
 // promoteIf promotes a member once it has caught up, unless ask returns an error. It waits for the member
 // without holding up other changes, and calls ask when none is under way.
 func (n *Node) promoteIf(ctx context.Context, id string, force bool, reason string, ask func() error) (warning string, err error) {
-	ctx, cancel := until(ctx, n.closing)
+	ctx, cancel := n.life.UntilClosing(ctx)
 	defer cancel()
 	if _, voter, err := n.promotable(id, force); voter || err != nil {
 		return "", err
@@ -213,7 +213,7 @@ func (n *Node) promoteIf(ctx context.Context, id string, force bool, reason stri
 // promotable returns the member to promote; voter is true if it has its vote already. The error says why this
 // node cannot promote it now.
 func (n *Node) promotable(id string, force bool) (s raft.Server, voter bool, err error) {
-	s, listed := n.server(id)
+	s, listed := n.roster.Server(id)
 	// The zero Server has the suffrage of a voter.
 	voter = s.Suffrage == raft.Voter && listed
 	switch {
@@ -221,7 +221,7 @@ func (n *Node) promotable(id string, force bool) (s raft.Server, voter bool, err
 		err = ErrNotLeader
 	case !listed:
 		err = ErrUnknownMember
-	case !voter && !force && len(votersOf(n.servers())) >= maxVoters:
+	case !voter && !force && len(n.roster.Voters()) >= maxVoters:
 		err = ErrTooManyVoters
 	default:
 		return s, voter, nil
@@ -237,7 +237,7 @@ func (n *Node) Demote(ctx context.Context, id string) (warning string, err error
 		return "", err
 	}
 	defer release()
-	s, listed := n.server(id)
+	s, listed := n.roster.Server(id)
 	switch {
 	case !listed:
 		return "", fmt.Errorf("raftnode: demote %s: %w", id, ErrUnknownMember)
@@ -254,13 +254,13 @@ func (n *Node) Demote(ctx context.Context, id string) (warning string, err error
 	if err := changeError(n.raft.Load().DemoteVoter(s.ID, 0, changeTimeout).Error()); err != nil {
 		return "", fmt.Errorf("raftnode: demote %s: %w", id, err)
 	}
-	return voterWarning(len(votersOf(n.servers()))), nil
+	return voterWarning(len(n.roster.Voters())), nil
 }
 
 // withdraw returns an error if the cluster cannot do without a voter. A leader that is to lose its own vote
 // hands over first, and the error is ErrNotLeader. The caller holds changing.
 func (n *Node) withdraw(ctx context.Context, id string) error {
-	if len(votersOf(n.servers())) == 1 {
+	if len(n.roster.Voters()) == 1 {
 		return ErrLastVoter
 	}
 	if left, healthy := n.without(id); healthy < left/2+1 {
@@ -278,12 +278,12 @@ func (n *Node) withdraw(ctx context.Context, id string) error {
 // without counts the voters that would be left without one, and those of them that
 // are there.
 func (n *Node) without(id string) (left, healthy int) {
-	for _, voter := range votersOf(n.servers()) {
+	for _, voter := range n.roster.Voters() {
 		if voter == id {
 			continue
 		}
 		left++
-		if n.watch.there(voter) {
+		if n.watch.Present(voter) {
 			healthy++
 		}
 	}
@@ -303,7 +303,7 @@ func (n *Node) remove(ctx context.Context, id, reason string, ask func() error) 
 		return "", err
 	}
 	defer release()
-	s, listed := n.server(id)
+	s, listed := n.roster.Server(id)
 	_, known := n.machine.Member(id)
 	if !listed && !known {
 		return "", fmt.Errorf("raftnode: remove %s: %w", id, ErrUnknownMember)
@@ -318,14 +318,14 @@ func (n *Node) remove(ctx context.Context, id, reason string, ask func() error) 
 		}
 	}
 	if known {
-		if err := n.decide(ctx, frame.MemberRemove{ID: id}); err != nil {
+		if err := n.proposer.Decide(ctx, frame.MemberRemove{ID: id}); err != nil {
 			return "", fmt.Errorf("raftnode: remove %s: %w", id, err)
 		}
 	}
 	// From here on its connections are refused; those that are open have to be closed.
-	n.removals.update(n.knownPeers())
+	n.removals.update(n.roster.Known())
 	n.transport.Disconnect(id)
-	return voterWarning(len(votersOf(n.servers()))), nil
+	return voterWarning(len(n.roster.Voters())), nil
 }
 
 // dismiss takes a server out of raft's configuration, and records before that that a voter is to have no vote.
@@ -345,7 +345,7 @@ func (n *Node) dismiss(ctx context.Context, s raft.Server, reason string) error 
 // that does not lead. The context returned also ends when the node begins to close, which must not wait for a member
 // that catches up. The caller has to call release.
 func (n *Node) changeOf(ctx context.Context, id string) (_ context.Context, release func(), err error) {
-	free, err := n.exclusively(ctx)
+	free, err := n.life.Exclusively(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -354,17 +354,8 @@ func (n *Node) changeOf(ctx context.Context, id string) (_ context.Context, rele
 		free()
 		return nil, nil, fmt.Errorf("raftnode: change %s: %w", id, ErrNotLeader)
 	}
-	ctx, cancel := until(ctx, n.closing)
+	ctx, cancel := n.life.UntilClosing(ctx)
 	return ctx, func() { cancel(); free() }, nil
-}
-
-// decide proposes a command of the cluster's own and waits until it is applied. A refusal is returned as the error.
-func (n *Node) decide(ctx context.Context, c frame.Command) error {
-	result, err := n.proposer.Propose(ctx, frame.Request{Command: c})
-	if err == nil && result.Refusal != nil {
-		return result.Refusal
-	}
-	return err
 }
 
 // changeError maps raft's error of a change of members to this package's: whether it certainly was not made, or
@@ -404,21 +395,21 @@ func (n *Node) tend(ctx context.Context) {
 // tendOnce makes one round of tend. It waits for a change of members that is under way.
 func (n *Node) tendOnce(ctx context.Context) error {
 	// During a change the record and raft's configuration differ, and the new member would be forgotten.
-	release, err := n.exclusively(ctx)
+	release, err := n.life.Exclusively(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	propose := func(c frame.ClockStep) error { return n.decide(ctx, c) }
+	propose := func(c frame.ClockStep) error { return n.proposer.Decide(ctx, c) }
 	if err := n.stepClock(ctx, propose); err != nil {
 		return err
 	}
 	// Other nodes ask the leader to record their new addresses and versions; nobody does it for the leader.
-	if err := n.record(ctx, n.self()); err != nil {
+	if err := n.record(ctx, n.roster.Self()); err != nil {
 		return err
 	}
-	if s, ok := n.server(n.cfg.ID); ok && string(s.Address) != n.raftAddr() {
-		if err := n.place(n.cfg.ID, n.raftAddr(), s.Suffrage == raft.Voter); err != nil {
+	if s, ok := n.roster.Server(n.cfg.ID); ok && string(s.Address) != n.roster.Address() {
+		if err := n.place(n.cfg.ID, n.roster.Address(), s.Suffrage == raft.Voter); err != nil {
 			return err
 		}
 	}
@@ -427,8 +418,8 @@ func (n *Node) tendOnce(ctx context.Context) error {
 	}
 	// A restart with a newer program shows in the reports alone; the feature level rises once all are recorded.
 	for _, m := range n.machine.Members() {
-		if s, healthy := n.watch.last(m.ID); healthy && m.ID != n.cfg.ID && s.report.Incarnation == m.Incarnation {
-			m.FeatureLevel, m.Version = s.report.FeatureLevel, s.report.Version
+		if s, healthy := n.watch.Last(m.ID); healthy && m.ID != n.cfg.ID && s.Report.Incarnation == m.Incarnation {
+			m.FeatureLevel, m.Version = s.Report.FeatureLevel, s.Report.Version
 			if err := n.record(ctx, m); err != nil {
 				return err
 			}
@@ -441,10 +432,10 @@ func (n *Node) tendOnce(ctx context.Context) error {
 // or the cluster was recovered without them. While they are recorded they cannot join with an emptied folder.
 func (n *Node) forgetStrangers(ctx context.Context) error {
 	for _, m := range n.machine.Members() {
-		if _, listed := n.server(m.ID); listed || m.ID == n.cfg.ID {
+		if _, listed := n.roster.Server(m.ID); listed || m.ID == n.cfg.ID {
 			continue
 		}
-		if err := n.decide(ctx, frame.MemberRemove{ID: m.ID}); err != nil {
+		if err := n.proposer.Decide(ctx, frame.MemberRemove{ID: m.ID}); err != nil {
 			return fmt.Errorf("raftnode: forget %s: %w", m.ID, err)
 		}
 	}
@@ -456,5 +447,5 @@ func (n *Node) record(ctx context.Context, m frame.Member) error {
 	if known, ok := n.machine.Member(m.ID); ok && known == m {
 		return nil
 	}
-	return n.decide(ctx, frame.MemberPut{Member: m})
+	return n.proposer.Decide(ctx, frame.MemberPut{Member: m})
 }

@@ -9,19 +9,20 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/fsm"
-	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/health"
+	"github.com/ringrift/ringlog/raftnode/lifetime"
 	"github.com/ringrift/ringlog/raftnode/quietlog"
 	"github.com/ringrift/ringlog/raftnode/raftstore"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
+	"github.com/ringrift/ringlog/raftnode/roster"
 	"github.com/ringrift/ringlog/raftnode/statestore"
 	"github.com/ringrift/ringlog/raftnode/upstream"
 )
@@ -39,32 +40,32 @@ type Node struct {
 	transport *rafttransport.Transport
 	raft      upstream.Raft // started last: Load returns nil while Open runs
 
+	roster *roster.Roster     // who the members are
+	life   *lifetime.Lifetime // until when things of this node may wait
+	work   sync.WaitGroup     // everything that needs raft
+
 	clock    *clock.Clock     // replicated time
 	proposer *batcher.Batcher // turns requests into log entries; nil until start, like barrier and terms
 	barrier  *barrier
-	watch    *watch
 	disk     *diskGuard
-	terms    *termsSeen
-	outages  *outageMonitor
+
+	watch      *health.Watch // the pings
+	contacts   health.Contacts
+	terms      *health.Terms
+	journal    *health.Journal
+	outages    *health.OutageMonitor
+	holdings   health.Holdings // what the data folders of the members are known to hold
+	divergence *health.Divergence
+
 	removals removals                         // incarnations that this node has seen leave
-	holdings holdings                         // what the data folders of the members are known to hold
 	standing Standing                         // what this node found in its data folder as it started
-	contacts contacts                         // raft's answered requests, by member
 	forming  forming                          // what Report states while no cluster is formed
 	refused  refused                          // why the cluster last refused to admit this node
 	removed  atomic.Bool                      // members that have a leader do not list this node
-	changing chan struct{}                    // capacity 1; held while members change or leadership is handed over
-	diverged atomic.Bool                      // the state differs from the majority's: nothing is served any more
-	moments  []moment                         // of the last comparisons of digests; watchDigests' own
 	verdict  atomic.Pointer[AutopilotVerdict] // autopilot's newest; nil while this node does not lead
 
-	closing      context.Context // ends when Close begins, by beginClosing
-	beginClosing context.CancelFunc
-	ctx          context.Context // ends when this node has retired
-	cancel       context.CancelFunc
-	work         sync.WaitGroup // everything that needs raft
-	closeOnce    sync.Once
-	closeErr     error
+	closeOnce sync.Once
+	closeErr  error // of the first Close
 }
 
 // Open starts the node of a data folder and returns once raft runs. Forming or
@@ -77,9 +78,7 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, logger: quietlog.New(cfg.Logger, nil), clock: clock.New(cfg.clocks), changing: make(chan struct{}, 1)}
-	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.closing, n.beginClosing = context.WithCancel(n.ctx)
+	n := &Node{cfg: cfg, logger: quietlog.New(cfg.Logger, nil), clock: clock.New(cfg.clocks), life: lifetime.New()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.release())
@@ -87,7 +86,8 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}()
 	// Raft starts last. Before it may vote, log and state have to fit, and the other members must not know
 	// of a newer copy of the data folder.
-	for _, open := range []func() error{n.openFolder, n.openState, n.openTransport, func() error { return n.refuseRollback(ctx) }, n.openRaft} {
+	refuseRollback := func() error { return n.refuseRollback(ctx) }
+	for _, open := range []func() error{n.openFolder, n.openState, n.openTransport, refuseRollback, n.openRaft} {
 		if err := open(); err != nil {
 			return nil, err
 		}
@@ -108,15 +108,30 @@ func (n *Node) openFolder() (err error) {
 		return err
 	}
 	n.disk.check() // on a full disk the reserve is what the stores open with
-	n.stores, err = raftstore.Open(raftstore.Options{Dir: n.dir.Path(datadir.RaftDir), SyncTimeout: n.cfg.Timing.Sync, Fatal: n.cfg.Fatal, Logger: n.logger.Named("store"), OnStore: n.cfg.OnStore})
+	n.stores, err = raftstore.Open(raftstore.Options{
+		Dir:         n.dir.Path(datadir.RaftDir),
+		SyncTimeout: n.cfg.Timing.Sync,
+		Fatal:       n.cfg.Fatal,
+		Logger:      n.logger.Named("store"),
+		OnStore:     n.cfg.OnStore,
+	})
 	if err != nil {
 		return err
 	}
 	if err := n.dir.MarkStoresCreated(); err != nil {
 		return err
 	}
-	n.outages, err = openOutageMonitor(n.dir.Path(datadir.BlackBoxFile), n.cfg, n.logger)
-	return err
+	n.journal, err = health.OpenJournal(n.dir.Path(datadir.BlackBoxFile), n.cfg.journalFS, n.logger)
+	if err != nil {
+		return err
+	}
+	n.outages = health.NewOutageMonitor(health.MonitorOptions{
+		Self:    n.cfg.ID,
+		Timing:  n.cfg.Timing.health(),
+		Journal: n.journal,
+		Logger:  n.logger,
+	})
+	return nil
 }
 
 // openState opens the state machine and makes sure that log and state fit.
@@ -129,7 +144,8 @@ func (n *Node) openState() (err error) {
 	if err := n.sameCluster(); err != nil {
 		return err
 	}
-	n.snapshots, err = statestore.OpenSnapshots(n.machine, n.stores.Stable(), n.dir.Path(datadir.SnapshotsDir), n.cfg.ID, n.logger.Named("snapshots"))
+	n.snapshots, err = statestore.OpenSnapshots(n.machine, n.stores.Stable(), n.dir.Path(datadir.SnapshotsDir),
+		n.cfg.ID, n.logger.Named("snapshots"))
 	if err != nil {
 		return err
 	}
@@ -174,17 +190,57 @@ func (n *Node) sameCluster() error {
 	return nil
 }
 
-// openTransport opens the watch, which asks nobody before start, and the transport that raft is given.
+// openTransport makes what knows the other members: the roster, the watch, which asks nobody before start, and the
+// transport that raft is given.
 func (n *Node) openTransport() (err error) {
-	n.watch = newWatch(watchOptions{self: n.cfg.ID, peers: n.cfg.Peers, ping: n.cfg.Timing.Ping, misses: n.cfg.Timing.Misses,
-		heartbeat: n.cfg.Timing.Heartbeat, clocks: n.clock.Read, members: n.knownPeers, applied: n.machine.Applied,
-		urgent: n.quorumAtRisk, differs: n.differsFrom, onReport: n.heardOf, onRound: n.afterRound,
-		heard: func(id string) time.Time { return n.contacts.Newest(raft.ServerID(id)) }})
+	n.roster = roster.New(roster.Options{
+		ID:      n.cfg.ID,
+		HTTP:    n.cfg.HTTPAdvertise,
+		Version: n.cfg.Version,
+		Address: func() string { return n.transport.Addr().String() },
+		Raft:    &n.raft,
+		Machine: n.machine,
+		Dir:     n.dir,
+	})
+	n.watch = health.NewWatch(health.WatchOptions{
+		Self:     n.cfg.ID,
+		Peers:    n.cfg.Peers,
+		Timing:   n.cfg.Timing.health(),
+		Clocks:   n.clock.Read,
+		Members:  n.roster.Known,
+		Applied:  n.machine.Applied,
+		Urgent:   func() bool { return n.watch.Quorum(n.roster.Voters()).AtRisk() },
+		Differs:  n.differsFrom,
+		Contacts: &n.contacts,
+		OnReport: n.heardOf,
+		OnRound:  n.afterRound,
+	})
+	n.divergence = health.NewDivergence(health.DivergenceOptions{
+		Roster:   n.roster,
+		Machine:  n.machine,
+		Watch:    n.watch,
+		Raft:     &n.raft,
+		Every:    n.cfg.Timing.Ping,
+		StepDown: n.stepDownIfLeading,
+		Logger:   n.logger,
+	})
 	o := rafttransport.Options{
-		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
-		Self: n.identity, Admit: n.admit, Hear: n.hear, VoteAs: n.voteAs, Resolve: n.memberAt, Configured: n.mayVote,
-		Covers: n.snapshots.Covers, Contradicts: n.contradicts, Overloaded: n.raft.Overloaded, Follows: n.follows,
-		Patience: n.cfg.Timing.Sync, Logger: upstream.QuietLogger(n.cfg.Logger.Named("transport")),
+		Bind:        n.cfg.RaftBind,
+		Advertise:   n.cfg.RaftAdvertise,
+		Secret:      n.cfg.Secret,
+		Timeout:     n.cfg.Timing.Transport,
+		Patience:    n.cfg.Timing.Sync,
+		Self:        n.roster.Identity,
+		Admit:       n.admit,
+		Hear:        n.hear,
+		VoteAs:      n.roster.VoteAs,
+		Resolve:     n.roster.MemberAt,
+		Configured:  n.roster.MayVote,
+		Covers:      n.snapshots.Covers,
+		Contradicts: n.contradicts,
+		Overloaded:  n.raft.Overloaded,
+		Follows:     n.follows,
+		Logger:      upstream.QuietLogger(n.cfg.Logger.Named("transport")),
 	}
 	if n.cfg.Network != nil {
 		o.Listen, o.Dial = n.cfg.Network.Listen, n.cfg.Network.Dial
@@ -236,14 +292,29 @@ func (n *Node) contradicts(leaderTerm, index, term uint64) bool {
 
 // openRaft starts raft over what Open has opened. From here on this node may vote.
 func (n *Node) openRaft() error {
-	n.adapter = statestore.NewFSM(n.machine, n.snapshots, statestore.Hooks{Clock: n.clock, Fatal: n.cfg.Fatal, OnApply: n.afterApply, OnDiverge: n.suspect})
+	n.adapter = statestore.NewFSM(n.machine, n.snapshots, statestore.Hooks{
+		Clock:     n.clock,
+		Fatal:     n.cfg.Fatal,
+		OnApply:   n.afterApply,
+		OnDiverge: n.divergence.Suspect,
+	})
 	var machine raft.BatchingFSM = n.adapter
 	if n.cfg.wrapFSM != nil {
 		machine = n.cfg.wrapFSM(machine)
 	}
-	err := n.raft.Start(upstream.Options{Context: n.ctx, Config: n.raftConfig(), Machine: machine, Stores: n.stores,
-		Snapshots: n.snapshots, Transport: n.transport, Contacts: &n.contacts, Limits: n.cfg.Timing.compaction(),
-		AppliedBy: n.appliedBy, Logger: n.logger, PeerLogger: n.cfg.Logger})
+	err := n.raft.Start(upstream.Options{
+		Context:    n.life.Context(),
+		Config:     n.raftConfig(),
+		Machine:    machine,
+		Stores:     n.stores,
+		Snapshots:  n.snapshots,
+		Transport:  n.transport,
+		Contacts:   &n.contacts,
+		Limits:     n.cfg.Timing.compaction(),
+		AppliedBy:  n.appliedBy,
+		Logger:     n.logger,
+		PeerLogger: n.cfg.Logger,
+	})
 	if err != nil {
 		return fmt.Errorf("raftnode: start raft in %s: %w", n.cfg.Dir, err)
 	}
@@ -255,8 +326,8 @@ func (n *Node) appliedBy(member string) uint64 {
 	if member == n.cfg.ID {
 		return n.machine.Applied()
 	}
-	seen, _ := n.watch.last(member)
-	return seen.report.Applied
+	seen, _ := n.watch.Last(member)
+	return seen.Report.Applied
 }
 
 func (n *Node) raftConfig() *raft.Config {
@@ -276,37 +347,38 @@ func (n *Node) raftConfig() *raft.Config {
 	return c
 }
 
-// start creates what needs a running raft and starts its goroutines. They end with n.ctx, and release waits
+// start creates what needs a running raft and starts its goroutines. They end with n.life.Context(), and release waits
 // for them by n.work.
 func (n *Node) start() {
 	r := n.raft.Load()
-	n.terms = newTermsSeen(r)
-	n.outages.attach(outageSources{
-		raft:     &n.raft,
-		contacts: &n.contacts,
-		pings:    n.watch,
-		machine:  n.machine,
-		openTerm: func() uint64 { return n.proposer.OpenTerm() },
+	n.terms = health.NewTerms(r)
+	n.outages.Attach(health.OutageSources{
+		Raft:     &n.raft,
+		Roster:   n.roster,
+		Contacts: &n.contacts,
+		Pings:    n.watch,
+		Machine:  n.machine,
+		OpenTerm: func() uint64 { return n.proposer.OpenTerm() },
 	})
 	n.proposer = batcher.New(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, n.machine.FeatureLevel, r.Apply)
 	n.barrier = newBarrier(n.leaderIndex)
 	// Without raft the guard has counted this node as the only voter.
 	n.disk.voters = n.fullVoters
-	n.work.Go(func() { n.raft.Compact(n.ctx, n.Snapshot) })
+	n.work.Go(func() { n.raft.Compact(n.life.Context(), n.Snapshot) })
 	for _, run := range []func(context.Context){
 		n.lead,
-		n.watch.run,
+		n.watch.Run,
 		n.disk.run,
 		n.form,
 		n.belong,
 		n.barrier.run,
-		n.outages.run,
-		n.outages.keepJournal,
+		n.outages.Run,
+		n.outages.KeepJournal,
 		n.raft.AnnounceCommits,
 		n.failover,
-		n.watchDigests,
+		n.divergence.Run,
 	} {
-		n.work.Go(func() { run(n.ctx) })
+		n.work.Go(func() { run(n.life.Context()) })
 	}
 	for _, w := range n.cfg.Warnings() {
 		n.logger.Warn(w)
@@ -328,8 +400,8 @@ func (n *Node) afterApply() {
 // afterRound runs after each interval of pings. It forgets the nodes that are members no more and closes their
 // connections.
 func (n *Node) afterRound() {
-	n.holdings.keep(n.knownPeers())
-	for _, id := range n.removals.update(n.knownPeers()) {
+	n.holdings.Keep(n.roster.Known())
+	for _, id := range n.removals.update(n.roster.Known()) {
 		n.transport.Disconnect(id)
 		n.raft.MemberLeft(id)
 	}
@@ -345,10 +417,10 @@ func (n *Node) failover(ctx context.Context) {
 
 // lastIndexes asks members how far their logs reach.
 func (n *Node) lastIndexes(ctx context.Context, ids []string) map[string]uint64 {
-	members := slices.DeleteFunc(slices.Clone(n.knownPeers()), func(m datadir.Peer) bool { return !slices.Contains(ids, m.ID) })
+	members := slices.DeleteFunc(n.roster.Known(), func(m datadir.Peer) bool { return !slices.Contains(ids, m.ID) })
 	last := map[string]uint64{}
-	for id, s := range n.watch.askAll(ctx, members) {
-		last[id] = s.report.LastIndex
+	for id, s := range n.watch.AskAll(ctx, members) {
+		last[id] = s.Report.LastIndex
 	}
 	return last
 }
@@ -356,42 +428,15 @@ func (n *Node) lastIndexes(ctx context.Context, ids []string) map[string]uint64 
 // Machine is the node's state, for reading.
 func (n *Node) Machine() *fsm.Machine { return n.machine }
 
-// raftAddr is raft's address as others dial it.
-func (n *Node) raftAddr() string { return n.transport.Addr().String() }
-
-// self is this node as a member.
-func (n *Node) self() frame.Member {
-	return frame.Member{ID: n.cfg.ID, RaftAddr: n.raftAddr(), HTTPAddr: n.cfg.HTTPAdvertise,
-		Incarnation: n.dir.Marker().Incarnation, FeatureLevel: fsm.FeatureLevel, Version: n.cfg.Version}
-}
-
 // WaitLeader returns when this node knows who leads and has applied that
 // leader's first entry.
 func (n *Node) WaitLeader(ctx context.Context) error {
-	return n.until(ctx, func() bool {
+	return n.life.Poll(ctx, func() bool {
 		// Raft names a leader before that leader's first entry is applied here, and leads before the gate is open.
-		id, _ := n.leader()
+		id, _ := n.roster.Leader()
 		l := n.machine.Leadership()
 		return id != "" && l.Leader == id && l.Term == n.raft.Load().CurrentTerm() && (id != n.cfg.ID || n.proposer.OpenTerm() != 0)
 	})
-}
-
-// until polls a condition that raft gives no signal for. It returns ctx's error if ctx ends first, and
-// ErrClosed if the node does.
-func (n *Node) until(ctx context.Context, ok func() bool) error {
-	const every = 10 * time.Millisecond
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-n.ctx.Done():
-			return ErrClosed
-		}
-	}
-	return nil
 }
 
 // Snapshot makes the state durable and lets raft compact its log now.
@@ -407,7 +452,7 @@ func (n *Node) Snapshot(context.Context) error {
 // ctx allows. Close is idempotent: later calls return what the first one returned.
 func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(func() {
-		n.beginClosing()
+		n.life.BeginClosing()
 		if err := n.retire(ctx); err != nil {
 			n.logger.Warn("leaving without handing over", "error", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
@@ -419,7 +464,7 @@ func (n *Node) Close(ctx context.Context) error {
 // release closes what Open has opened so far, in an order in which nothing waits for what is closed already:
 // callers, then raft, then what raft uses.
 func (n *Node) release() error {
-	n.cancel()
+	n.life.Retire()
 	if n.adapter != nil {
 		n.adapter.Close()
 	}
@@ -441,12 +486,23 @@ func (n *Node) release() error {
 	if n.stores != nil {
 		errs = append(errs, n.stores.Close())
 	}
-	if n.outages != nil {
-		errs = append(errs, n.outages.journal.file.Close())
+	if n.journal != nil {
+		errs = append(errs, n.journal.Close())
 	}
 	// The folder is last: it holds the lock that keeps other processes from these files.
 	if n.dir != nil {
 		errs = append(errs, os.RemoveAll(n.dir.Path(datadir.SnapshotsDir)), n.dir.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// BlackBox returns what this node's journal of outages holds, and a channel that is closed when it grows.
+func (n *Node) BlackBox() (b BlackBox, grown <-chan struct{}) { return n.journal.Contents() }
+
+// Diverged reports whether this node has stopped serving because its state differs from the majority's.
+func (n *Node) Diverged() bool { return n.divergence.Found() }
+
+// differsFrom reports whether another node of the cluster has reported a state that is not this node's.
+func (n *Node) differsFrom(r Report) bool {
+	return r.ClusterID == n.machine.ClusterID() && health.Differs(n.machine.DigestAt, r.Digests)
 }

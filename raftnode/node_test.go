@@ -249,7 +249,7 @@ func TestAReadBarrierShowsWhatWasAcknowledgedAnywhere(t *testing.T) {
 			c := voters(t, 3, nil)
 			if nonVoter {
 				c.joins("n4", func(cfg *Config) { cfg.NonVoter = true })
-				eventually(t, "the non-voter", func() bool { return c.nodes["n4"].role() == RoleNonVoter && c.nodes["n4"].machine.Applied() > 0 })
+				eventually(t, "the non-voter", func() bool { return c.nodes["n4"].roster.Role() == RoleNonVoter && c.nodes["n4"].machine.Applied() > 0 })
 				c.leader()
 			}
 			for i := range 30 {

@@ -86,7 +86,7 @@ func TestASurvivorOfALostQuorumIsRecoveredWithAllItHas(t *testing.T) {
 	}
 	eventually(t, "the lost members are forgotten", func() bool { return len(n.machine.Members()) == 1 })
 	c.start(other)
-	eventually(t, "it has a vote again", func() bool { return slices.Contains(votersOf(n.servers()), other) })
+	eventually(t, "it has a vote again", func() bool { return slices.Contains(n.roster.Voters(), other) })
 	c.settle()
 }
 
@@ -205,7 +205,7 @@ func TestNodesOfAClusterThatWasRecoveredWithoutThemEnd(t *testing.T) {
 			s.start("n3") // it comes back once more
 			time.Sleep(time.Minute)
 		}
-		err = s.nodes["n1"].admissible(s.nodes["n3"].self(), MemberOptions{ClusterID: old}, true)
+		err = s.nodes["n1"].admissible(s.nodes["n3"].roster.Self(), MemberOptions{ClusterID: old}, true)
 		if !errors.Is(err, ErrForeignFolder) || !strings.Contains(err.Error(), "recovered without it") {
 			t.Errorf("n3 may be added with its old folder: %v", err)
 		}
@@ -298,12 +298,12 @@ func TestABackupRestoresAsANewClusterThatOthersJoin(t *testing.T) {
 		}
 	}
 	r2 := d.joins("r2", func(cfg *Config) { cfg.Join = []string{"http://r1"} })
-	eventually(t, "r2 has a vote", func() bool { return slices.Contains(votersOf(r2.servers()), "r2") })
+	eventually(t, "r2 has a vote", func() bool { return slices.Contains(r2.roster.Voters(), "r2") })
 	d.settle()
 	if dump(t, r1.machine) != dump(t, r2.machine) {
 		t.Error("the dumps differ")
 	}
-	if s, _ := r1.server("r1"); string(s.Address) != r1.raftAddr() {
+	if s, _ := r1.roster.Server("r1"); string(s.Address) != r1.roster.Address() {
 		t.Errorf("r1 is still listed at %s", s.Address)
 	}
 }
@@ -355,7 +355,7 @@ func TestALogThatContradictsTheStateIsDroppedOnStart(t *testing.T) {
 	// The log begins behind the state now. Whatever the leader sends again, because it
 	// had no answer, has to be taken, or the leader steps back and never comes forward.
 	leader := c.leader()
-	servers, log, last := leader.servers(), leader.stores.Log(), leader.raft.Load().LastIndex()
+	servers, log, last := leader.roster.Servers(), leader.stores.Log(), leader.raft.Load().LastIndex()
 	to := servers[slices.IndexFunc(servers, func(s raft.Server) bool { return string(s.ID) == id })]
 	entries := make([]*raft.Log, last+1)
 	for i := uint64(1); i <= last; i++ {
@@ -367,7 +367,7 @@ func TestALogThatContradictsTheStateIsDroppedOnStart(t *testing.T) {
 	entries[0] = &raft.Log{}
 	for before := range last {
 		for through := before; through <= last; through++ {
-			req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(leader.cfg.ID), Addr: []byte(leader.raftAddr())},
+			req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(leader.cfg.ID), Addr: []byte(leader.roster.Address())},
 				Term: leader.machine.Term(), PrevLogEntry: before, PrevLogTerm: entries[before].Term,
 				Entries: entries[before+1 : through+1], LeaderCommitIndex: last}
 			var resp raft.AppendEntriesResponse

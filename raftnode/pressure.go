@@ -37,7 +37,7 @@ func (n *Node) reportPressure(ctx context.Context) {
 		peak.Refused, before = total-before, total
 		refused += peak.Refused
 		active, due := p.See(now, peak)
-		if !due || !n.reached(frame.KindPressure) {
+		if !due || !n.proposer.Reached(frame.KindPressure) {
 			continue
 		}
 		// Unqueued: a full queue has no room for the report that it is full.

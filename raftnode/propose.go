@@ -30,7 +30,7 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	}
 	// Counted for the outage that this may be part of.
 	if errors.Is(err, ErrNoLeader) {
-		n.outages.refused.add(r.Command)
+		n.outages.CountRefused(r.Command)
 	}
 	if err == nil && result.Refusal != nil {
 		return result, result.Refusal
@@ -40,10 +40,10 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 
 // prepare returns a request with its command encoded, or why this node takes no requests, or not this one.
 func (n *Node) prepare(r frame.Request) (frame.Request, error) {
-	if n.ctx.Err() != nil {
+	if n.life.Retired() {
 		return r, ErrClosed
 	}
-	if n.diverged.Load() {
+	if n.divergence.Found() {
 		return r, ErrDiverged
 	}
 
@@ -59,9 +59,6 @@ func (n *Node) prepare(r frame.Request) (frame.Request, error) {
 	return r, nil
 }
 
-// reached reports whether every member knows a kind of command, so that it may be proposed.
-func (n *Node) reached(k frame.Kind) bool { return k.Level() <= n.machine.FeatureLevel() }
-
 // proposeHere proposes a prepared request on this node. It returns ErrNoLeader if this node does not lead.
 func (n *Node) proposeHere(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	if r.Command.Kind() == frame.KindPublish && n.proposer.OpenTerm() != 0 {
@@ -72,25 +69,9 @@ func (n *Node) proposeHere(ctx context.Context, r frame.Request) (fsm.Result, er
 	return n.proposer.Propose(ctx, r)
 }
 
-// leader returns the id of the leader that this node follows or is, "" if there is none, and its URL, "" if the
-// state does not know it.
-func (n *Node) leader() (id, url string) {
-	_, server := n.raft.Load().LeaderWithID()
-	if server == "" {
-		return "", ""
-	}
-	// Raft knows only raft addresses. The URL comes from the state, which may not list the leader yet.
-	for _, p := range n.knownPeers() {
-		if p.ID == string(server) {
-			return p.ID, URL(p.HTTP)
-		}
-	}
-	return string(server), ""
-}
-
 // otherLeader returns the URL of a leader other than this node. The errors wrap ErrNoLeader.
 func (n *Node) otherLeader() (url string, err error) {
-	id, url := n.leader()
+	id, url := n.roster.Leader()
 	switch {
 	case id == "" || n.removed.Load():
 		return "", n.leaderless()
@@ -107,7 +88,7 @@ func (n *Node) leaderless() error {
 	if n.removed.Load() {
 		return fmt.Errorf("%w: %w", ErrNoLeader, ErrRemovedNode)
 	}
-	if q := n.quorum(); q.Voters > 0 && q.Margin < 0 {
+	if q := n.watch.Quorum(n.roster.Voters()); q.Voters > 0 && q.Margin < 0 {
 		return fmt.Errorf("%w: %w: %d of %d voters answer, %d are needed", ErrNoLeader, ErrNoQuorum, q.Healthy, q.Voters, q.Needed)
 	}
 	return ErrNoLeader
@@ -117,7 +98,7 @@ func (n *Node) leaderless() error {
 // Timing.Heartbeat more and then returns ErrOutcomeUnknown.
 func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	// First: a leader that is lost after it was determined ends the wait too.
-	waiting, done := n.terms.while(ctx, n.cfg.Timing.Heartbeat)
+	waiting, done := n.terms.While(ctx, n.cfg.Timing.Heartbeat)
 	defer done()
 	url, err := n.otherLeader()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // ReadBarrier returns when this node's state includes everything that any node
 // acknowledged before the call, so that a read of it is linearizable.
 func (n *Node) ReadBarrier(ctx context.Context) error {
-	if n.diverged.Load() {
+	if n.divergence.Found() {
 		return ErrDiverged
 	}
 	index, err := n.readIndex(ctx)
@@ -19,19 +19,12 @@ func (n *Node) ReadBarrier(ctx context.Context) error {
 		return fmt.Errorf("raftnode: read barrier: %w", err)
 	}
 	// A node that closes applies nothing more: without this the wait would last until ctx ends.
-	ctx, cancel := until(ctx, n.ctx)
+	ctx, cancel := n.life.UntilRetired(ctx)
 	defer cancel()
 	if err := n.machine.WaitApplied(ctx, index); err != nil {
 		return fmt.Errorf("raftnode: read barrier at %d: %w", index, err)
 	}
 	return nil
-}
-
-// until returns ctx, also ended when end ends, then with the cause ErrClosed.
-func until(ctx, end context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(end, func() { cancel(ErrClosed) })
-	return ctx, func() { stop(); cancel(nil) }
 }
 
 // readIndex returns an index that includes everything acknowledged before the call, from this node if it leads and
@@ -50,7 +43,7 @@ func (n *Node) readIndex(ctx context.Context) (uint64, error) {
 // ReadIndex is the leader's side of Peers.ReadIndex: an index that includes
 // everything acknowledged before the call.
 func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
-	if n.proposer.OpenTerm() == 0 || n.diverged.Load() {
+	if n.proposer.OpenTerm() == 0 || n.divergence.Found() {
 		return 0, ErrNoLeader
 	}
 	return n.barrier.index(ctx)
@@ -69,14 +62,14 @@ func (n *Node) leaderIndex(ctx context.Context) (uint64, error) {
 	}
 	r, since := n.raft.Load(), time.Now()
 	index := r.CommitIndex()
-	for !n.contacts.quorum(raft.ServerID(n.cfg.ID), n.servers(), term, since) {
+	for !n.contacts.Quorum(raft.ServerID(n.cfg.ID), n.roster.Servers(), term, since) {
 		if r.CurrentTerm() != term { // nobody answers in this one any more
 			return 0, ErrNoLeader
 		}
 		if err := r.VerifyLeader().Error(); err != nil {
 			return 0, fmt.Errorf("%w: %w", ErrNoLeader, err)
 		}
-		if n.contacts.quorum(raft.ServerID(n.cfg.ID), n.servers(), term, since) {
+		if n.contacts.Quorum(raft.ServerID(n.cfg.ID), n.roster.Servers(), term, since) {
 			break
 		}
 		select {
@@ -158,7 +151,7 @@ func (b *barrier) index(ctx context.Context) (uint64, error) {
 // LeadingTerm is the term in which this node leads and takes requests; 0 where it does
 // not. The state holds all that was committed before that term.
 func (n *Node) LeadingTerm() uint64 {
-	if n.diverged.Load() {
+	if n.divergence.Found() {
 		return 0
 	}
 	return n.proposer.OpenTerm()

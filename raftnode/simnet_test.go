@@ -519,7 +519,7 @@ func (h simHost) ReadIndex(ctx context.Context, url string) (uint64, error) {
 func (h simHost) Join(ctx context.Context, url string, m frame.Member, opts MemberOptions) error {
 	_, err := call(ctx, h, url, func(n *Node) (struct{}, error) {
 		_, err := n.AddMember(ctx, m, opts)
-		if _, leader := n.leader(); errors.Is(err, ErrNotLeader) && leader != "" && leader != url {
+		if _, leader := n.roster.Leader(); errors.Is(err, ErrNotLeader) && leader != "" && leader != url {
 			err = simHost{h.simnet, n.cfg.ID}.Join(ctx, leader, m, opts)
 		}
 		return struct{}{}, err

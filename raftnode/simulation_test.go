@@ -387,7 +387,7 @@ func (s *simulation) settled() bool {
 	index, sum := leader.machine.Digest()
 	return !slices.ContainsFunc(s.ids, func(id string) bool {
 		n := s.nodes[id]
-		follows, _ := n.leader()
+		follows, _ := n.roster.Leader()
 		i, digest := n.machine.Digest()
 		return follows != leader.cfg.ID || n.machine.Leadership().Leader != leader.cfg.ID || i != index || digest != sum
 	})

@@ -134,7 +134,7 @@ func TestALeaderWhoseDiskHangsIsFollowedByAnother(t *testing.T) {
 	s.release(hung)
 	released = true
 	<-done
-	eventually(t, "it follows", func() bool { id, _ := hung.leader(); return id == next.cfg.ID })
+	eventually(t, "it follows", func() bool { id, _ := hung.roster.Leader(); return id == next.cfg.ID })
 	publish(t, hung, 5)
 	s.settle()
 }

@@ -68,7 +68,7 @@ func TestANodeWhoseStateDiskHangsAnswersPings(t *testing.T) {
 	began := time.Now()
 	eventually(t, "pings would be missed", func() bool { return time.Since(began) > silent })
 	eventually(t, "it counts as there, and sees a quorum", func() bool {
-		return leader.watch.there(hung.cfg.ID) && hung.Status().Outage == nil
+		return leader.watch.Present(hung.cfg.ID) && hung.Status().Outage == nil
 	})
 	disk.thaw()
 	within("the entry", waits)

@@ -33,21 +33,21 @@ func (p *autopilotDriver) serverStats(id string) serverStats {
 	if id == p.n.cfg.ID {
 		return serverStats{self: true, heard: true, fresh: true, since: now}
 	}
-	s, fresh := p.n.watch.last(id)
-	absent, _ := p.n.watch.absence(id)
-	l := serverStats{heard: !s.at.IsZero(), fresh: fresh, absent: absent, since: s.at, age: -1, report: s.report, replaced: p.n.watch.replaced(id)}
+	s, fresh := p.n.watch.Last(id)
+	absent, _ := p.n.watch.Absence(id)
+	l := serverStats{heard: !s.At.IsZero(), fresh: fresh, absent: absent, since: s.At, age: -1, report: s.Report, replaced: p.n.watch.Replaced(id)}
 	if l.heard {
-		l.age = now.Sub(s.at)
+		l.age = now.Sub(s.At)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	asOf := now
 	if fresh {
-		asOf = s.at // what was committed since, it may have applied since
+		asOf = s.At // what was committed since, it may have applied since
 	}
-	if committed := p.commits.at(asOf); committed > s.report.Applied {
-		l.entries = committed - s.report.Applied
-		l.behind = now.Sub(p.commits.passed(s.report.Applied))
+	if committed := p.commits.at(asOf); committed > s.Report.Applied {
+		l.entries = committed - s.Report.Applied
+		l.behind = now.Sub(p.commits.passed(s.Report.Applied))
 	}
 	return l
 }
@@ -133,7 +133,7 @@ func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
 	}
 	// What promotion waits for; see promoter.
 	if v.Healthy && !v.Voter && v.Wish == WishVote {
-		if voters := len(votersOf(p.n.servers())); voters >= maxVoters {
+		if voters := len(p.n.roster.Voters()); voters >= maxVoters {
 			why = append(why, fmt.Sprintf("there are %d voters already", voters))
 		} else if stable := time.Since(v.Since); stable < s.stabilization {
 			why = append(why, fmt.Sprintf("stable for %.0f s of %.0f s", stable.Seconds(), s.stabilization.Seconds()))
@@ -149,8 +149,8 @@ func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
 // leadership counts too, once the leader itself has seen the server absent for the stabilization time.
 func (p *autopilotDriver) dead(id string) bool {
 	s := p.n.autopilotSettings()
-	seen, _ := p.n.watch.last(id)
-	sign := seen.at
+	seen, _ := p.n.watch.Last(id)
+	sign := seen.At
 	if contact := p.n.contacts.Newest(raft.ServerID(id)); contact.After(sign) {
 		sign = contact
 	}
@@ -168,7 +168,7 @@ func (p *autopilotDriver) dead(id string) bool {
 func (p *autopilotDriver) removable(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return canRemove(id, votersOf(p.n.servers()), p.healthy, int(p.n.autopilotSettings().minVoters))
+	return canRemove(id, p.n.roster.Voters(), p.healthy, int(p.n.autopilotSettings().minVoters))
 }
 
 // canRemove reports whether enough voters, and a quorum of healthy ones, are left

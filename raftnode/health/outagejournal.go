@@ -1,4 +1,4 @@
-package raftnode
+package health
 
 import (
 	"context"
@@ -28,9 +28,9 @@ type BlackBox struct {
 	Records []blackbox.Record `json:"records"`
 }
 
-// outageJournal is a voter's journal of outages with a queue before it, so that callers of write do not wait for the
+// Journal is a voter's journal of outages with a queue before it, so that callers of Write do not wait for the
 // disk. mu is never held during a write to the file.
-type outageJournal struct {
+type Journal struct {
 	file    *blackbox.Journal // written by keep's goroutine alone, once that runs
 	path    string            // its modification time says until when this node ran
 	lastRun time.Time         // that time as the journal was opened; zero: it was not there
@@ -52,9 +52,9 @@ type reportedJournal struct {
 	list    []election.View
 }
 
-// openOutageJournal opens or creates the journal at path, and logs what of it was damaged.
-func openOutageJournal(path string, fs vfs.FS, logger hclog.Logger) (*outageJournal, error) {
-	j := &outageJournal{path: path, logger: logger, changed: make(chan struct{}), wake: make(chan struct{}, 1)}
+// OpenJournal opens or creates the journal at path, and logs what of it was damaged.
+func OpenJournal(path string, fs vfs.FS, logger hclog.Logger) (*Journal, error) {
+	j := &Journal{path: path, logger: logger, changed: make(chan struct{}), wake: make(chan struct{}, 1)}
 	// Before Open, which may write to the file.
 	if info, err := os.Stat(path); err == nil {
 		j.lastRun = info.ModTime().UTC()
@@ -70,8 +70,8 @@ func openOutageJournal(path string, fs vfs.FS, logger hclog.Logger) (*outageJour
 	return j, nil
 }
 
-// write queues a record for the file. It does not wait for the disk.
-func (j *outageJournal) write(r blackbox.Record) {
+// Write queues a record for the file. It does not wait for the disk.
+func (j *Journal) Write(r blackbox.Record) {
 	if r.At.IsZero() {
 		r.At = time.Now().UTC()
 	}
@@ -89,7 +89,7 @@ func (j *outageJournal) write(r blackbox.Record) {
 // keep writes what is queued until ctx ends. At each tick it notes that this node runs, and settles the records that
 // are in the log: taken returns the newest of those, by the journal's id. While it runs, no other goroutine
 // writes the file.
-func (j *outageJournal) keep(ctx context.Context, tick <-chan time.Time, taken func(journal string) uint64) {
+func (j *Journal) keep(ctx context.Context, tick <-chan time.Time, taken func(journal string) uint64) {
 	for {
 		j.flush()
 		select {
@@ -107,8 +107,8 @@ func (j *outageJournal) keep(ctx context.Context, tick <-chan time.Time, taken f
 }
 
 // flush writes what is queued. What the disk does not take waits for the next time. mu is released while the disk
-// works, so that one that hangs holds up neither write nor views.
-func (j *outageJournal) flush() {
+// works, so that one that hangs holds up neither Write nor views.
+func (j *Journal) flush() {
 	for {
 		j.mu.Lock()
 		if len(j.pending) == 0 {
@@ -138,14 +138,14 @@ func (j *outageJournal) flush() {
 
 // noteRunning notes that this node runs. The note needs no sync: it is lost only with the
 // machine, and then an older one counts.
-func (j *outageJournal) noteRunning(now time.Time) {
+func (j *Journal) noteRunning(now time.Time) {
 	if err := os.Chtimes(j.path, now, now); err != nil {
 		j.logger.Debug("noting that this node runs", "error", err)
 	}
 }
 
 // warn logs what keeps the file from being written; nil is nothing.
-func (j *outageJournal) warn(what string, err error) {
+func (j *Journal) warn(what string, err error) {
 	if err != nil {
 		j.logger.Warn(what, "error", err)
 	}
@@ -153,7 +153,7 @@ func (j *outageJournal) warn(what string, err error) {
 
 // views returns what the file holds that has ended and is not settled, the oldest first and at most reportedViews, by
 // this machine's wall clock and as seen by voter. The list must not be changed.
-func (j *outageJournal) views(voter string) []election.View {
+func (j *Journal) views(voter string) []election.View {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if settled := j.file.Settled(); j.reported.grown != j.changed || j.reported.settled != settled {
@@ -163,16 +163,12 @@ func (j *outageJournal) views(voter string) []election.View {
 	return j.reported.list
 }
 
-// contents returns what the file holds, and a channel that is closed when it grows.
-func (j *outageJournal) contents() (b BlackBox, grown <-chan struct{}) {
+// Contents returns what the file holds, and a channel that is closed when it grows.
+func (j *Journal) Contents() (b BlackBox, grown <-chan struct{}) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return BlackBox{Journal: j.file.ID(), Settled: j.file.Settled(), Records: j.file.Records()}, j.changed
 }
-
-// BlackBox returns what this node's journal holds, and a channel that is closed when
-// it grows.
-func (n *Node) BlackBox() (b BlackBox, grown <-chan struct{}) { return n.outages.journal.contents() }
 
 // viewsOf puts the records of a journal together: from the loss of a quorum to its
 // return, and single ones.
@@ -264,8 +260,11 @@ const (
 	viewRegained = "majority in reach"
 	viewSlipped  = "majority out of reach"
 	viewPeers    = "peers changed"
-	viewGoesOn   = "goes on"
+	viewLasts    = "goes on"
 )
+
+// Close closes the file. No goroutine may write it any more.
+func (j *Journal) Close() error { return j.file.Close() }
 
 // unreachable returns the ids of the peers out of reach.
 func unreachable(peers []blackbox.Peer) (ids []string) {

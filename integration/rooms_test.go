@@ -18,7 +18,7 @@ func rooms() map[string][]string {
 	known := append(slices.Concat(state, upstream), "raftnode/upstream")
 	consensus := append(slices.Concat(state, upstream), "snapshots", "raftnode/blackbox", "raftnode/clock",
 		"raftnode/statestore", "raftnode/batcher", "raftnode/upstream", "raftnode/lifetime", "raftnode/roster",
-		"raftnode/health", "raftnode")
+		"raftnode/health", "raftnode/membership", "raftnode")
 	groups := []string{"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "log", "raftnode"}
 	platform := []string{"internal/platform/audit", "internal/platform/stages"}
 	operations := slices.Concat(groups, platform, []string{"internal/group/engine"})
@@ -58,6 +58,7 @@ func rooms() map[string][]string {
 		"raftnode/lifetime":               {"raftnode/batcher"},
 		"raftnode/roster":                 known,
 		"raftnode/health":                 append(slices.Clone(known), "raftnode/blackbox", "raftnode/clock", "raftnode/roster"),
+		"raftnode/membership":             append(slices.Clone(known), "raftnode/batcher", "raftnode/health", "raftnode/lifetime", "raftnode/roster"),
 		"raftnode":                        consensus[:len(consensus)-1],
 		"api":                             {"event"},
 		"api/ringlog/v1":                  nil,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/membership"
 )
 
 // set changes replicated settings: key, value, key, value, ….
@@ -78,7 +79,7 @@ func TestAnInterruptedJoinIsFinishedByTheNextLeaderOnceStable(t *testing.T) {
 			t.Fatalf("a join that nobody finishes: %v", err)
 		}
 		c.judged("n4 waits for its vote", "n4", func(_ AutopilotVerdict, s ServerVerdict) bool {
-			return !s.Voter && !s.Healthy && s.Wish == WishVote && s.LastContactMs == -1 && s.Why != ""
+			return !s.Voter && !s.Healthy && s.Wish == membership.WishVote && s.LastContactMs == -1 && s.Why != ""
 		})
 
 		c.unmute("n4")
@@ -110,7 +111,7 @@ func TestWhoIsNotToHaveAVoteGetsNone(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, leads := range []string{"one leader", "the next"} {
-			for id, wish := range map[string]string{"n4": WishNoVote, "n5": ""} {
+			for id, wish := range map[string]string{"n4": membership.WishNoVote, "n5": ""} {
 				_, s := c.judged(id+" is stable for long", id, func(_ AutopilotVerdict, s ServerVerdict) bool {
 					return s.Healthy && time.Since(s.Since) > raceFactor*time.Second
 				})
@@ -183,7 +184,7 @@ func TestADeadVoterIsRemovedWhereThatIsSwitchedOnAndEnoughAreLeft(t *testing.T) 
 		}
 		c.set("autopilot.cleanup_dead_servers", "true")
 		eventually(t, first+" is removed", func() bool { return c.rid(first) })
-		requireDemoted(t, c.leader(), first, reasonDead)
+		requireDemoted(t, c.leader(), first, "dead_server")
 		v, _ = c.judged("three healthy ones", c.leader().cfg.ID, func(v AutopilotVerdict, _ ServerVerdict) bool { return v.Healthy })
 		if v.FailureTolerance != 1 || len(v.Limiting) != 0 || len(v.Servers) != 3 {
 			t.Errorf("after the removal: %+v", v)
@@ -279,62 +280,4 @@ func TestTheVerdictNamesAVoterThatLagsAndHowFar(t *testing.T) {
 			t.Errorf("caught up: %+v", s)
 		}
 	})
-}
-
-func TestWhoCanBeSpared(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name, id, voters, healthy string
-		minVoters                 int
-		want                      bool
-	}{
-		{"a non-voter", "x", "a b c", "a", 3, true},
-		{"the fourth of at least three", "d", "a b c d", "a b c", 3, true},
-		{"the third of at least three", "c", "a b c", "a b", 3, false},
-		{"the third of at least two", "c", "a b c", "a b", 2, true},
-		{"with a bare quorum of those left", "e", "a b c d e", "a b c", 3, true},
-		{"with less than a quorum of those left", "e", "a b c d e", "a b", 3, false},
-		{"with half of those left", "c", "a b c", "a", 1, false},
-		{"healthy itself, which does not count", "e", "a b c d e", "a b e", 3, false},
-		{"healthy ones that have no vote do not count", "e", "a b c d e", "a b x y", 3, false},
-	} {
-		healthy := map[string]bool{}
-		for _, id := range strings.Fields(test.healthy) {
-			healthy[id] = true
-		}
-		if got := canRemove(test.id, strings.Fields(test.voters), healthy, test.minVoters); got != test.want {
-			t.Errorf("%s: %t", test.name, got)
-		}
-	}
-}
-
-func TestTheCommitTrailKeepsTheLongStoryShort(t *testing.T) {
-	t.Parallel()
-	var trail commitTrail
-	start := time.Unix(0, 0)
-	after := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
-	if trail.at(start) != 0 || trail.latest() != 0 {
-		t.Error("an empty trail knows something")
-	}
-	const seconds = 20_000
-	for s := range seconds {
-		trail.add(after(s), 100+uint64(s/2)*10) // every other sample brings nothing new
-	}
-	if len(trail.points) > keptCommits {
-		t.Errorf("%d points are kept", len(trail.points))
-	}
-	if got := trail.at(after(-5)); got != 100 {
-		t.Errorf("before it began: %d", got)
-	}
-	for _, ago := range []int{10, 100, 1000, 10_000} {
-		when := after(seconds - ago)
-		index := trail.at(when)
-		if exact := 100 + uint64(seconds-ago)/2*10; index > exact || float64(exact-index)/5 > max(1, float64(ago)/10) {
-			t.Errorf("%d s ago it was %d, not %d", ago, exact, index)
-		}
-		passed := trail.passed(index)
-		if !passed.After(when) || float64(passed.Sub(when))/1e9 > max(2, float64(ago)/10) {
-			t.Errorf("%d was passed at %v, looked up for %v", index, passed, when)
-		}
-	}
 }

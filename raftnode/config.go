@@ -13,6 +13,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/health"
+	"github.com/ringrift/ringlog/raftnode/membership"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 	"github.com/ringrift/ringlog/raftnode/upstream"
 )
@@ -202,7 +203,7 @@ func (c *Config) problem() error {
 
 // Warnings returns remarks on settings that work but are seldom meant.
 func (c *Config) Warnings() []string {
-	if w := voterWarning(c.BootstrapExpect); w != "" && c.BootstrapExpect > 0 {
+	if w := membership.VoterWarning(c.BootstrapExpect); w != "" && c.BootstrapExpect > 0 {
 		return []string{w}
 	}
 	return nil

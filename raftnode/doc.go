@@ -14,15 +14,15 @@
 //     under its old name.
 //   - Memory is bounded: past Limits.QueueRequests and QueueBytes requests are refused.
 //
-// Packages below it hold what needs no Node: health (how the others are), roster (who they are), lifetime (until
-// when to wait), batcher (group commit), clock (replicated time), statestore (the state as raft sees it), raftstore,
+// Packages below it hold what needs no Node: membership (changes of members, autopilot), health (how they are),
+// roster (who they are), lifetime (until when to wait), batcher (group commit), clock (replicated time), statestore (the state as raft sees it), raftstore,
 // rafttransport, datadir, blackbox, and upstream (what exists because of hashicorp/raft's issues). The parts here:
 //
 //   - leader.go: what a leader does in its term, from the first entry to stepping down.
 //
-//   - autopilot.go, verdict.go, promoter.go: which members have a vote, and which are removed.
+//   - forming.go, address.go, belonging.go: this node comes into its cluster.
 //
-//   - forming.go, admission.go, membership.go, handover.go: members come, change and leave.
+//   - handover.go: leadership goes to another.
 //
 //   - diskguard.go, rollback.go: a full disk, an old folder.
 //

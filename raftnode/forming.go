@@ -362,7 +362,7 @@ func (n *Node) settled(fresh, voter bool) bool {
 		return !fresh
 	}
 	if n.raft.Load().State() == raft.Leader {
-		return true // a leader records its own address; see tendOnce
+		return true // a leader records its own address; see membership.Changes.Tend
 	}
 	return string(s.Address) == n.roster.Address() && (!voter || s.Suffrage == raft.Voter)
 }

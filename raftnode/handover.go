@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/health"
 )
 
 const (
@@ -65,7 +65,7 @@ func (n *Node) handOver(ctx context.Context, target, cause string) error {
 	// brings the target up to date with what follows, and quickly.
 	waiting, cancel := context.WithTimeout(ctx, 2*n.cfg.Timing.Election)
 	defer cancel()
-	if err := n.caughtUp(waiting, to.ID, n.machine.Applied()); err != nil {
+	if err := n.members.CaughtUp(waiting, to.ID, n.machine.Applied()); err != nil {
 		return fmt.Errorf("raftnode: step down: %w", err)
 	}
 	if !n.proposer.Pause(term) {
@@ -124,7 +124,7 @@ func (n *Node) successor(ctx context.Context, named string) (datadir.Peer, error
 		if reason == "" || (reason == election.ReasonHTTP && silent < 0) { // not pinged yet: it is asked below
 			there = append(there, id)
 		} else if named != "" {
-			return datadir.Peer{}, fmt.Errorf("%w: %s: %s", ErrNoTarget, named, absenceText(reason))
+			return datadir.Peer{}, fmt.Errorf("%w: %s: %s", ErrNoTarget, named, health.AbsenceText(reason))
 		}
 	}
 	candidates := n.roster.PeersAmong(there)
@@ -152,45 +152,6 @@ func (n *Node) successor(ctx context.Context, named string) (datadir.Peer, error
 		return best, fmt.Errorf("%w: %s does not answer, or its state differs", ErrNoTarget, named)
 	default:
 		return best, ErrNoTarget
-	}
-}
-
-// absenceText is a reason of watch.absence, for people.
-func absenceText(reason string) string {
-	if reason == election.ReasonRaft {
-		return "it answers over HTTP, and raft has no contact with it: look at its raft port"
-	}
-	return "it does not answer over HTTP"
-}
-
-// caughtUp polls a member until it has applied index. It returns ErrNotCaughtUp when ctx ends before that, and
-// another error once this node does not lead or the member is none any more.
-func (n *Node) caughtUp(ctx context.Context, id string, index uint64) error {
-	const every = 20 * time.Millisecond
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	var last error
-	for {
-		p, known := n.roster.Peer(id)
-		if !known {
-			return fmt.Errorf("%w: %s", ErrUnknownMember, id)
-		}
-		if n.proposer.OpenTerm() == 0 {
-			return fmt.Errorf("%w any more", ErrNotLeader)
-		}
-		s, err := n.watch.Ask(ctx, p)
-		if err == nil && s.Report.Applied >= index {
-			return nil
-		}
-		// Reported if ctx ends: it says why the member never answered.
-		if err != nil {
-			last = err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %s to %d: %w", ErrNotCaughtUp, id, index, errors.Join(ctx.Err(), last))
-		}
 	}
 }
 

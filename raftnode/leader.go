@@ -42,9 +42,9 @@ func (n *Node) lead(ctx context.Context) {
 				n.watch.SetLeading(true)
 				acting.begin(ctx,
 					n.ticks,
-					n.tend,
+					n.members.Tend,
 					n.reportVoters,
-					n.runAutopilot,
+					n.autopilot.Run,
 					n.reportPressure,
 					n.yieldFullDisk,
 					n.leaveHungDisk)

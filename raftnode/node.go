@@ -19,6 +19,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 	"github.com/ringrift/ringlog/raftnode/health"
 	"github.com/ringrift/ringlog/raftnode/lifetime"
+	"github.com/ringrift/ringlog/raftnode/membership"
 	"github.com/ringrift/ringlog/raftnode/quietlog"
 	"github.com/ringrift/ringlog/raftnode/raftstore"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
@@ -57,12 +58,14 @@ type Node struct {
 	holdings   health.Holdings // what the data folders of the members are known to hold
 	divergence *health.Divergence
 
-	removals removals                         // incarnations that this node has seen leave
-	standing Standing                         // what this node found in its data folder as it started
-	forming  forming                          // what Report states while no cluster is formed
-	refused  refused                          // why the cluster last refused to admit this node
-	removed  atomic.Bool                      // members that have a leader do not list this node
-	verdict  atomic.Pointer[AutopilotVerdict] // autopilot's newest; nil while this node does not lead
+	admission *membership.Admission // who may connect
+	members   *membership.Changes
+	autopilot *membership.Autopilot
+
+	standing Standing    // what this node found in its data folder as it started
+	forming  forming     // what Report states while no cluster is formed
+	refused  refused     // why the cluster last refused to admit this node
+	removed  atomic.Bool // members that have a leader do not list this node
 
 	closeOnce sync.Once
 	closeErr  error // of the first Close
@@ -215,6 +218,13 @@ func (n *Node) openTransport() (err error) {
 		OnReport: n.heardOf,
 		OnRound:  n.afterRound,
 	})
+	n.admission = membership.NewAdmission(membership.AdmissionOptions{
+		Raft:     &n.raft,
+		Roster:   n.roster,
+		Machine:  n.machine,
+		Watch:    n.watch,
+		Holdings: &n.holdings,
+	})
 	n.divergence = health.NewDivergence(health.DivergenceOptions{
 		Roster:   n.roster,
 		Machine:  n.machine,
@@ -231,8 +241,8 @@ func (n *Node) openTransport() (err error) {
 		Timeout:     n.cfg.Timing.Transport,
 		Patience:    n.cfg.Timing.Sync,
 		Self:        n.roster.Identity,
-		Admit:       n.admit,
-		Hear:        n.hear,
+		Admit:       n.admission.Admit,
+		Hear:        n.admission.Hear,
 		VoteAs:      n.roster.VoteAs,
 		Resolve:     n.roster.MemberAt,
 		Configured:  n.roster.MayVote,
@@ -362,6 +372,30 @@ func (n *Node) start() {
 	})
 	n.proposer = batcher.New(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, n.machine.FeatureLevel, r.Apply)
 	n.barrier = newBarrier(n.leaderIndex)
+	n.members = membership.NewChanges(membership.Options{
+		Timing:    n.cfg.Timing.health(),
+		Raft:      &n.raft,
+		Roster:    n.roster,
+		Machine:   n.machine,
+		Watch:     n.watch,
+		Contacts:  &n.contacts,
+		Proposals: n.proposer,
+		Life:      n.life,
+		Logger:    n.logger,
+		HandOver:  func(ctx context.Context) error { return n.handOver(ctx, "", causeOperator) },
+		StepClock: n.stepClock,
+		// From then on its connections are refused; those that are open have to be closed.
+		Left: func(id string) {
+			n.admission.Update()
+			n.transport.Disconnect(id)
+		},
+	})
+	n.autopilot = membership.NewAutopilot(membership.AutopilotOptions{
+		Ping:     n.cfg.Timing.Ping,
+		Changes:  n.members,
+		Contacts: &n.contacts,
+		Logger:   n.logger,
+	})
 	// Without raft the guard has counted this node as the only voter.
 	n.disk.voters = n.fullVoters
 	n.work.Go(func() { n.raft.Compact(n.life.Context(), n.Snapshot) })
@@ -401,7 +435,7 @@ func (n *Node) afterApply() {
 // connections.
 func (n *Node) afterRound() {
 	n.holdings.Keep(n.roster.Known())
-	for _, id := range n.removals.update(n.roster.Known()) {
+	for _, id := range n.admission.Update() {
 		n.transport.Disconnect(id)
 		n.raft.MemberLeft(id)
 	}

@@ -29,14 +29,6 @@ type Peers interface {
 	ReadIndex(ctx context.Context, url string) (uint64, error)
 }
 
-// MemberOptions say how a node is admitted.
-type MemberOptions struct {
-	Voter bool // promote it once it has caught up
-	Force bool // also as a sixth voter and beyond
-	// ClusterID is the cluster of the node's data folder; "" if it is of none, or that is not known.
-	ClusterID string
-}
-
 // What nodes ask each other and answer; see health.
 type (
 	Question   = health.Question

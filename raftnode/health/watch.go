@@ -385,6 +385,14 @@ func (w *Watch) Absence(id string) (reason string, silent time.Duration) {
 	return election.ReasonRaft, now.Sub(contact.asked)
 }
 
+// AbsenceText is a reason of Watch.Absence, for people.
+func AbsenceText(reason string) string {
+	if reason == election.ReasonRaft {
+		return "it answers over HTTP, and raft has no contact with it: look at its raft port"
+	}
+	return "it does not answer over HTTP"
+}
+
 // Present reports whether a member counts as there; see Absence.
 func (w *Watch) Present(id string) bool {
 	reason, _ := w.Absence(id)

@@ -1,4 +1,4 @@
-package raftnode
+package membership
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/hashicorp/raft"
 	autopilot "github.com/hashicorp/raft-autopilot"
+
+	"github.com/ringrift/ringlog/raftnode/health"
 )
 
 // serverStats is what is known of one server now.
@@ -17,25 +19,33 @@ type serverStats struct {
 	self   bool
 	heard  bool          // it has answered this process
 	fresh  bool          // it still answers pings
-	absent string        // the reason of watch.absence
+	absent string        // the reason of Watch.Absence
 	age    time.Duration // of the newest report; -1 if there is none
 	since  time.Time     // when that arrived
-	report Report
+	report health.Report
 	// replaced: another data folder answers under its id
 	replaced bool
 	entries  uint64        // committed ones that it has not applied
-	behind   time.Duration // how long ago the first of these was committed
+	lag      time.Duration // how long ago the first of these was committed
 }
 
 // serverStats returns what is known of a server now. It takes mu.
 func (p *autopilotDriver) serverStats(id string) serverStats {
 	now := time.Now()
-	if id == p.n.cfg.ID {
+	if id == p.Roster.ID() {
 		return serverStats{self: true, heard: true, fresh: true, since: now}
 	}
-	s, fresh := p.n.watch.Last(id)
-	absent, _ := p.n.watch.Absence(id)
-	l := serverStats{heard: !s.At.IsZero(), fresh: fresh, absent: absent, since: s.At, age: -1, report: s.Report, replaced: p.n.watch.Replaced(id)}
+	s, fresh := p.Watch.Last(id)
+	absent, _ := p.Watch.Absence(id)
+	l := serverStats{
+		heard:    !s.At.IsZero(),
+		fresh:    fresh,
+		absent:   absent,
+		since:    s.At,
+		age:      -1,
+		report:   s.Report,
+		replaced: p.Watch.Replaced(id),
+	}
 	if l.heard {
 		l.age = now.Sub(s.At)
 	}
@@ -47,7 +57,7 @@ func (p *autopilotDriver) serverStats(id string) serverStats {
 	}
 	if committed := p.commits.at(asOf); committed > s.Report.Applied {
 		l.entries = committed - s.Report.Applied
-		l.behind = now.Sub(p.commits.passed(s.Report.Applied))
+		l.lag = now.Sub(p.commits.passed(s.Report.Applied))
 	}
 	return l
 }
@@ -66,10 +76,10 @@ func (l serverStats) trouble(p *autopilotDriver) string {
 	case l.report.Diverged:
 		return "its state differs from the majority's"
 	// An older report may name the leader before this one.
-	case l.report.LeaderID != p.n.cfg.ID && l.since.After(p.began):
+	case l.report.LeaderID != p.Roster.ID() && l.since.After(p.began):
 		return fmt.Sprintf("it does not follow this leader but %q", l.report.LeaderID)
 	case l.absent != "":
-		return absenceText(l.absent)
+		return health.AbsenceText(l.absent)
 	}
 	return ""
 }
@@ -93,19 +103,26 @@ func (p *autopilotDriver) NotifyState(s *autopilot.State) {
 			v.Limiting = append(v.Limiting, server.ID+": "+server.Why)
 		}
 	}
-	p.n.verdict.Store(&v)
+	p.a.verdict.Store(&v)
 }
 
 // verdict returns the judgement of one server, with the reasons for it.
 func (p *autopilotDriver) verdict(s *autopilot.ServerState) ServerVerdict {
 	id := string(s.Server.ID)
 	l := p.serverStats(id)
-	v := ServerVerdict{ID: id, Voter: s.HasVotingRights(), Healthy: s.Health.Healthy, Since: s.Health.StableSince.UTC(),
-		TrailingEntries: l.entries, TrailingSeconds: l.behind.Seconds(), LastContactMs: l.age.Milliseconds()}
+	v := ServerVerdict{
+		ID:              id,
+		Voter:           s.HasVotingRights(),
+		Healthy:         s.Health.Healthy,
+		Since:           s.Health.StableSince.UTC(),
+		TrailingEntries: l.entries,
+		TrailingSeconds: l.lag.Seconds(),
+		LastContactMs:   l.age.Milliseconds(),
+	}
 	if !l.heard {
 		v.LastContactMs = -1
 	}
-	if wanted, known := p.n.machine.VoteWanted(id); wanted {
+	if wanted, known := p.Machine.VoteWanted(id); wanted {
 		v.Wish = WishVote
 	} else if known {
 		v.Wish = WishNoVote
@@ -117,7 +134,7 @@ func (p *autopilotDriver) verdict(s *autopilot.ServerState) ServerVerdict {
 // why returns what keeps a server from being healthy, from its desired vote, or, if it is dead, in the cluster; ""
 // if nothing does.
 func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
-	s := p.n.autopilotSettings()
+	s := p.settings()
 	var why []string
 	if trouble := l.trouble(p); trouble != "" {
 		why = append(why, trouble)
@@ -133,7 +150,7 @@ func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
 	}
 	// What promotion waits for; see promoter.
 	if v.Healthy && !v.Voter && v.Wish == WishVote {
-		if voters := len(p.n.roster.Voters()); voters >= maxVoters {
+		if voters := len(p.Roster.Voters()); voters >= maxVoters {
 			why = append(why, fmt.Sprintf("there are %d voters already", voters))
 		} else if stable := time.Since(v.Since); stable < s.stabilization {
 			why = append(why, fmt.Sprintf("stable for %.0f s of %.0f s", stable.Seconds(), s.stabilization.Seconds()))
@@ -148,10 +165,10 @@ func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
 // dead reports whether there was no sign of a server for deadAfter, so that it may be removed. The time before this
 // leadership counts too, once the leader itself has seen the server absent for the stabilization time.
 func (p *autopilotDriver) dead(id string) bool {
-	s := p.n.autopilotSettings()
-	seen, _ := p.n.watch.Last(id)
+	s := p.settings()
+	seen, _ := p.Watch.Last(id)
 	sign := seen.At
-	if contact := p.n.contacts.Newest(raft.ServerID(id)); contact.After(sign) {
+	if contact := p.Contacts.Newest(raft.ServerID(id)); contact.After(sign) {
 		sign = contact
 	}
 	// A server that this process never heard of is given the full time from the start of the leadership.
@@ -168,7 +185,7 @@ func (p *autopilotDriver) dead(id string) bool {
 func (p *autopilotDriver) removable(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return canRemove(id, p.n.roster.Voters(), p.healthy, int(p.n.autopilotSettings().minVoters))
+	return canRemove(id, p.Roster.Voters(), p.healthy, int(p.settings().minVoters))
 }
 
 // canRemove reports whether enough voters, and a quorum of healthy ones, are left
@@ -195,26 +212,26 @@ func canRemove(id string, voters []string, healthy map[string]bool, minVoters in
 func (p *autopilotDriver) RemoveFailedServer(s *autopilot.Server) {
 	id := string(s.ID)
 	// The check is made when no other change is under way: one may have made the server indispensable.
-	_, err := p.n.remove(p.ctx, id, reasonDead, func() error {
+	_, err := p.a.Changes.remove(p.ctx, id, reasonDead, func() error {
 		if !p.dead(id) || !p.removable(id) {
 			return errNotDead
 		}
 		return nil
 	})
 	if err == nil {
-		p.n.logger.Info("removed a dead server", "id", id)
+		p.Logger.Info("removed a dead server", "id", id)
 	} else if p.ctx.Err() == nil {
-		p.n.logger.Warn("removing a dead server", "error", err)
+		p.Logger.Warn("removing a dead server", "error", err)
 	}
 }
 
 // finishJoin promotes a member, unless it is no longer recorded that it is to have a vote.
 func (p *autopilotDriver) finishJoin(id string) error {
-	ctx, cancel := context.WithTimeout(p.ctx, 2*p.n.cfg.Timing.Election)
+	ctx, cancel := context.WithTimeout(p.ctx, 2*p.Timing.Election)
 	defer cancel()
-	_, err := p.n.promoteIf(ctx, id, false, reasonJoin, func() error {
-		if wanted, _ := p.n.machine.VoteWanted(id); !wanted {
-			return errNotWished
+	_, err := p.a.Changes.promoteIf(ctx, id, false, reasonJoin, func() error {
+		if wanted, _ := p.Machine.VoteWanted(id); !wanted {
+			return errVoteNotWanted
 		}
 		return nil
 	})

@@ -1,4 +1,4 @@
-package raftnode
+package membership
 
 import (
 	"maps"
@@ -20,7 +20,7 @@ func (p promoter) CalculatePromotionsAndDemotions(c *autopilot.Config, s *autopi
 	now := time.Now()
 	for _, id := range slices.Sorted(maps.Keys(s.Servers)) {
 		server := s.Servers[id]
-		wanted, _ := p.n.machine.VoteWanted(string(id))
+		wanted, _ := p.Machine.VoteWanted(string(id))
 		// Promotions of one round add up: together they must not exceed maxVoters.
 		if wanted && server.State == autopilot.RaftNonVoter && server.Health.IsStable(now, c.ServerStabilizationTime) &&
 			len(s.Voters)+len(changes.Promotions) < maxVoters {
@@ -32,7 +32,9 @@ func (p promoter) CalculatePromotionsAndDemotions(c *autopilot.Config, s *autopi
 
 // FilterFailedServerRemovals implements autopilot.Promoter. It keeps at most one server, non-voters first, that is
 // dead, not only unhealthy, and that the cluster can do without.
-func (p promoter) FilterFailedServerRemovals(_ *autopilot.Config, _ *autopilot.State, failed *autopilot.FailedServers) *autopilot.FailedServers {
+func (p promoter) FilterFailedServerRemovals(
+	_ *autopilot.Config, _ *autopilot.State, failed *autopilot.FailedServers,
+) *autopilot.FailedServers {
 	mayGo := func(s *autopilot.Server) bool { return p.dead(string(s.ID)) && p.removable(string(s.ID)) }
 	if i := slices.IndexFunc(failed.FailedNonVoters, mayGo); i >= 0 {
 		return &autopilot.FailedServers{FailedNonVoters: failed.FailedNonVoters[i : i+1]}

@@ -1,4 +1,4 @@
-package raftnode
+package membership
 
 import (
 	"fmt"
@@ -8,8 +8,12 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/health"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
+	"github.com/ringrift/ringlog/raftnode/roster"
+	"github.com/ringrift/ringlog/raftnode/upstream"
 )
 
 // removals remembers which data folders this node has seen leave the cluster.
@@ -52,52 +56,73 @@ func (r *removals) has(id, incarnation string) bool {
 	return ok && was == incarnation
 }
 
-// admit decides whether a node that has proven the cluster's secret may connect. It implements
+// AdmissionOptions are what an Admission decides by.
+type AdmissionOptions struct {
+	Raft     *upstream.Raft
+	Roster   *roster.Roster
+	Machine  *fsm.Machine
+	Watch    *health.Watch
+	Holdings *health.Holdings
+}
+
+// Admission decides which nodes may connect to this one, and whose entries it takes. Its methods are called by the
+// transport, from many goroutines, and wait for nothing.
+type Admission struct {
+	o        AdmissionOptions
+	removals removals
+}
+
+// NewAdmission returns an admission that has seen nobody leave.
+func NewAdmission(o AdmissionOptions) *Admission { return &Admission{o: o} }
+
+// Update notes who is a member now, and returns the ids whose data folders have left since the last call, sorted.
+func (a *Admission) Update() (gone []string) { return a.removals.update(a.o.Roster.Known()) }
+
+// Admit decides whether a node that has proven the cluster's secret may connect. It implements
 // rafttransport.Options.Admit.
 //
 // An unknown node that names this cluster is admitted: this state may lag, and the unknown node may be its leader.
 // Raft itself neither asks for votes of nodes outside its configuration nor grants them any.
-func (n *Node) admit(peer rafttransport.Identity) error {
-	if n.removals.has(peer.NodeID, peer.Incarnation) {
+func (a *Admission) Admit(peer rafttransport.Identity) error {
+	if a.removals.has(peer.NodeID, peer.Incarnation) {
 		return rafttransport.ErrRemoved
 	}
-	if n.holdings.FellBack(peer.Incarnation) {
+	if a.o.Holdings.FellBack(peer.Incarnation) {
 		return rafttransport.ErrRolledBack
 	}
 	// The rest depends on what the state lists, which may be old.
-	known := n.roster.Known()
+	known := a.o.Roster.Known()
 	i := slices.IndexFunc(known, func(m datadir.Peer) bool { return m.ID == peer.NodeID })
 	switch {
 	case i < 0 && len(known) > 0 && peer.ClusterID == "":
 		return fmt.Errorf("%s is no member: %w", peer.NodeID, rafttransport.ErrNotAdmitted)
-	case i < 0 || known[i].Incarnation == peer.Incarnation || n.newerWord(peer):
+	case i < 0 || known[i].Incarnation == peer.Incarnation || a.replacedSince(peer):
 		return nil
 	default:
 		return rafttransport.ErrOtherIncarnation
 	}
 }
 
-// hear reports whether this node takes entries from a peer whose data folder its own
+// Hear reports whether this node takes entries from a peer whose data folder its own
 // state does not know. The state may be of a time before the peer was replaced. Only a
 // leader of this cluster lets a folder learn the cluster's id, and only a leader sends
 // entries, which a majority of voters has elected and admitted.
-func (n *Node) hear(peer rafttransport.Identity) bool {
-	own := n.machine.ClusterID()
-	r := n.raft.Load()
-	return own != "" && peer.ClusterID == own && !n.holdings.FellBack(peer.Incarnation) && (r == nil || r.State() != raft.Leader)
+func (a *Admission) Hear(peer rafttransport.Identity) bool {
+	own := a.o.Machine.ClusterID()
+	r := a.o.Raft.Load()
+	if own == "" || peer.ClusterID != own || a.o.Holdings.FellBack(peer.Incarnation) {
+		return false
+	}
+	return r == nil || r.State() != raft.Leader
 }
 
-// newerWord reports whether a member that is ahead of this node lists the peer
+// replacedSince reports whether a member that is ahead of this node lists the peer
 // under this very incarnation: then it was removed and added again meanwhile.
-func (n *Node) newerWord(peer rafttransport.Identity) bool {
-	applied := n.machine.Applied()
-	for _, r := range n.watch.Reports() {
-		if r.ID != peer.NodeID && r.Applied > applied && r.ClusterID == n.machine.ClusterID() &&
-			slices.ContainsFunc(r.Members, func(m datadir.Peer) bool {
-				return m.ID == peer.NodeID && m.Incarnation == peer.Incarnation
-			}) {
-			return true
-		}
-	}
-	return false
+func (a *Admission) replacedSince(peer rafttransport.Identity) bool {
+	applied := a.o.Machine.Applied()
+	isPeer := func(m datadir.Peer) bool { return m.ID == peer.NodeID && m.Incarnation == peer.Incarnation }
+	return slices.ContainsFunc(a.o.Watch.Reports(), func(r health.Report) bool {
+		ahead := r.Applied > applied && r.ClusterID == a.o.Machine.ClusterID()
+		return r.ID != peer.NodeID && ahead && slices.ContainsFunc(r.Members, isPeer)
+	})
 }

@@ -24,8 +24,8 @@ const (
 //
 // It also ends a node whose cluster was recovered without it, once it has had no leader for a
 // while. A quorum of the old cluster keeps its leader and its nodes: it was recovered by mistake.
-func (n *Node) belong(ctx context.Context) {
-	if n.cfg.Peers == nil {
+func (j *joiner) belong(ctx context.Context) {
+	if j.cfg.Peers == nil {
 		return
 	}
 	tick := time.NewTicker(belongEvery)
@@ -33,28 +33,27 @@ func (n *Node) belong(ctx context.Context) {
 	leaderless, certain := 0, false
 	for {
 		// An empty folder is of no cluster yet and may join any.
-		if own := n.roster.Identity(); own.ClusterID != "" {
-			answers := n.answersOfMembers()
+		if own := j.roster.Identity(); own.ClusterID != "" {
+			answers := j.answersOfMembers()
 			// Until it is certain, seeds that are no members are asked as well; after that only successors matter,
 			// and the pings report those.
 			if !certain {
-				answers = n.askSeeds(ctx)
+				answers = j.askSeeds(ctx)
 			}
-			others := slices.DeleteFunc(n.roster.Known(), func(p datadir.Peer) bool { return p.ID == n.cfg.ID })
-			k := newKinship(own, n.machine.Predecessors(), n.cfg.Join, others, answers)
+			k := newKinship(own, j.machine.Predecessors(), j.cfg.Join, j.roster.Others(), answers)
 			if other, found := k.foreign(); found && !certain {
-				n.cfg.Fatal(k.misplaced(n.cfg.Dir, other))
+				j.cfg.Fatal(k.misplaced(j.cfg.Dir, other))
 				return
 			}
 			certain = certain || k.certain()
 			successor, superseded := k.successor()
 			// Only rounds in a row count: a leader of the own cluster means that it still has its quorum.
 			leaderless++
-			if leader, _ := n.roster.Leader(); leader != "" || !superseded {
+			if leader, _ := j.roster.Leader(); leader != "" || !superseded {
 				leaderless = 0
 			}
 			if leaderless == supersededAfter {
-				n.cfg.Fatal(k.misplaced(n.cfg.Dir, successor))
+				j.cfg.Fatal(k.misplaced(j.cfg.Dir, successor))
 				return
 			}
 		}
@@ -67,8 +66,8 @@ func (n *Node) belong(ctx context.Context) {
 }
 
 // answersOfMembers are the last reports of the other members.
-func (n *Node) answersOfMembers() (answers []heard) {
-	for _, r := range n.watch.Reports() {
+func (j *joiner) answersOfMembers() (answers []heard) {
+	for _, r := range j.watch.Reports() {
 		answers = append(answers, heard{URL(r.HTTPAddr), r})
 	}
 	return answers

@@ -182,7 +182,7 @@ func (n *Node) yieldFullDisk(ctx context.Context) {
 		if !n.disk.low.Load() || all-full-1 <= all/2 || time.Now().Before(next) {
 			continue
 		}
-		err := n.stepDown(ctx, "", causeDiskFull)
+		err := n.handover.stepDown(ctx, "", causeDiskFull)
 		if err == nil || ctx.Err() != nil {
 			continue
 		}

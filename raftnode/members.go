@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"context"
+	"errors"
 
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/raftnode/membership"
@@ -41,3 +42,18 @@ func (n *Node) Remove(ctx context.Context, id string) (warning string, err error
 
 // Autopilot is the newest verdict; false where this node does not lead.
 func (n *Node) Autopilot() (AutopilotVerdict, bool) { return n.autopilot.Verdict() }
+
+// StepDown hands leadership to target or, if that is "", to the voter that has applied most. It returns once this
+// node no longer leads; the voters may still elect another than the target. Requests are refused with ErrNoLeader
+// meanwhile.
+func (n *Node) StepDown(ctx context.Context, target string) error {
+	return n.handover.stepDown(ctx, target, causeOperator)
+}
+
+// stepDownIfLeading is StepDown, and does nothing on a node that does not lead.
+func (n *Node) stepDownIfLeading(ctx context.Context) error {
+	if err := n.StepDown(ctx, ""); !errors.Is(err, ErrNotLeader) {
+		return err
+	}
+	return nil
+}

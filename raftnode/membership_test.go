@@ -250,7 +250,7 @@ func TestANodeWithAFolderOfAnotherClusterEnds(t *testing.T) {
 
 func TestARefusalThatLastsIsLoggedOnceAMinute(t *testing.T) {
 	var out bytes.Buffer
-	n := &Node{logger: hclog.New(&hclog.LoggerOptions{Output: &out, DisableTime: true})}
+	j := &joiner{logger: hclog.New(&hclog.LoggerOptions{Output: &out, DisableTime: true})}
 	now := time.Now()
 	for _, step := range []struct {
 		err  error
@@ -266,16 +266,16 @@ func TestARefusalThatLastsIsLoggedOnceAMinute(t *testing.T) {
 	} {
 		out.Reset()
 		now = now.Add(step.wait)
-		n.joinRejected("http://n1", step.err, now)
+		j.joinRejected("http://n1", step.err, now)
 		if got := out.String(); !strings.HasPrefix(got, step.want) || (got == "") != (step.want == "") {
 			t.Errorf("%v after %v: %q, want %q", step.err, step.wait, got, step.want)
 		}
 	}
-	if got := n.refused.text(); got != ErrOtherIncarnation.Error() {
+	if got := j.refused.text(); got != ErrOtherIncarnation.Error() {
 		t.Errorf("the last refusal is %q", got)
 	}
-	n.refused.clear()
-	if got := n.refused.text(); got != "" {
+	j.refused.clear()
+	if got := j.refused.text(); got != "" {
 		t.Errorf("let in, and yet %q", got)
 	}
 }

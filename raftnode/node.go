@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/datadir"
@@ -28,16 +28,13 @@ import (
 	"github.com/ringrift/ringlog/raftnode/upstream"
 )
 
-// Node is one running member of a cluster. It is safe for concurrent use.
+// Node is one running member of a cluster. It is safe for concurrent use. Its parts have locks of their own and no
+// reference to the node.
 type Node struct {
 	cfg    Config
 	logger hclog.Logger
 
-	dir       *datadir.Dir
-	stores    *raftstore.Stores
-	machine   *fsm.Machine
-	snapshots *statestore.Snapshots
-	adapter   *statestore.FSM
+	storage
 	transport *rafttransport.Transport
 	raft      upstream.Raft // started last: Load returns nil while Open runs
 
@@ -46,29 +43,40 @@ type Node struct {
 	work   sync.WaitGroup     // everything that needs raft
 
 	clock    *clock.Clock     // replicated time
-	proposer *batcher.Batcher // turns requests into log entries; nil until start, like barrier and terms
+	proposer *batcher.Batcher // turns requests into log entries; nil until start, as are leadership and handover
 	barrier  *barrier
-	disk     *diskGuard
 
-	watch      *health.Watch // the pings
-	contacts   health.Contacts
-	terms      *health.Terms
-	journal    *health.Journal
-	outages    *health.OutageMonitor
-	holdings   health.Holdings // what the data folders of the members are known to hold
-	divergence *health.Divergence
-
-	admission *membership.Admission // who may connect
-	members   *membership.Changes
-	autopilot *membership.Autopilot
-
-	standing Standing    // what this node found in its data folder as it started
-	forming  forming     // what Report states while no cluster is formed
-	refused  refused     // why the cluster last refused to admit this node
-	removed  atomic.Bool // members that have a leader do not list this node
+	observers
+	admission  *membership.Admission // who may connect
+	members    *membership.Changes
+	autopilot  *membership.Autopilot
+	joiner     *joiner
+	leadership *leadership
+	handover   *handover
 
 	closeOnce sync.Once
 	closeErr  error // of the first Close
+}
+
+// storage is what has files in the data folder. Open fills it from top to bottom; release closes it the other way.
+type storage struct {
+	dir       *datadir.Dir
+	disk      *diskGuard
+	stores    *raftstore.Stores
+	journal   *health.Journal // of outages
+	machine   *fsm.Machine
+	snapshots *statestore.Snapshots
+	adapter   *statestore.FSM
+}
+
+// observers are what sees the other members, and this one.
+type observers struct {
+	watch      *health.Watch   // the pings
+	contacts   health.Contacts // raft's answered requests
+	terms      *health.Terms   // nil until start
+	outages    *health.OutageMonitor
+	divergence *health.Divergence
+	rollback   *rollbackGuard
 }
 
 // Open starts the node of a data folder and returns once raft runs. Forming or
@@ -89,7 +97,7 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}()
 	// Raft starts last. Before it may vote, log and state have to fit, and the other members must not know
 	// of a newer copy of the data folder.
-	refuseRollback := func() error { return n.refuseRollback(ctx) }
+	refuseRollback := func() error { return n.rollback.refuse(ctx) }
 	for _, open := range []func() error{n.openFolder, n.openState, n.openTransport, refuseRollback, n.openRaft} {
 		if err := open(); err != nil {
 			return nil, err
@@ -205,6 +213,17 @@ func (n *Node) openTransport() (err error) {
 		Machine: n.machine,
 		Dir:     n.dir,
 	})
+	n.rollback = &rollbackGuard{
+		folder:     n.cfg.Dir,
+		within:     n.cfg.Timing.Ping,
+		peers:      n.cfg.Peers,
+		roster:     n.roster,
+		machine:    n.machine,
+		stores:     n.stores,
+		disconnect: func(id string) { n.transport.Disconnect(id) },
+		fatal:      n.cfg.Fatal,
+		logger:     n.logger,
+	}
 	n.watch = health.NewWatch(health.WatchOptions{
 		Self:     n.cfg.ID,
 		Peers:    n.cfg.Peers,
@@ -215,15 +234,24 @@ func (n *Node) openTransport() (err error) {
 		Urgent:   func() bool { return n.watch.Quorum(n.roster.Voters()).AtRisk() },
 		Differs:  n.differsFrom,
 		Contacts: &n.contacts,
-		OnReport: n.heardOf,
+		OnReport: n.rollback.checkReport,
 		OnRound:  n.afterRound,
 	})
+	n.joiner = &joiner{
+		cfg:     &n.cfg,
+		raft:    &n.raft,
+		roster:  n.roster,
+		machine: n.machine,
+		dir:     n.dir,
+		watch:   n.watch,
+		logger:  n.logger,
+	}
 	n.admission = membership.NewAdmission(membership.AdmissionOptions{
 		Raft:     &n.raft,
 		Roster:   n.roster,
 		Machine:  n.machine,
 		Watch:    n.watch,
-		Holdings: &n.holdings,
+		Holdings: &n.rollback.holdings,
 	})
 	n.divergence = health.NewDivergence(health.DivergenceOptions{
 		Roster:   n.roster,
@@ -371,7 +399,7 @@ func (n *Node) start() {
 		OpenTerm: func() uint64 { return n.proposer.OpenTerm() },
 	})
 	n.proposer = batcher.New(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, n.machine.FeatureLevel, r.Apply)
-	n.barrier = newBarrier(n.leaderIndex)
+	n.barrier = newBarrier(&n.raft, n.roster, &n.contacts, n.proposer)
 	n.members = membership.NewChanges(membership.Options{
 		Timing:    n.cfg.Timing.health(),
 		Raft:      &n.raft,
@@ -382,8 +410,10 @@ func (n *Node) start() {
 		Proposals: n.proposer,
 		Life:      n.life,
 		Logger:    n.logger,
-		HandOver:  func(ctx context.Context) error { return n.handOver(ctx, "", causeOperator) },
-		StepClock: n.stepClock,
+		HandOver:  func(ctx context.Context) error { return n.handover.handOver(ctx, "", causeOperator) },
+		StepClock: func(ctx context.Context, propose func(frame.ClockStep) error) error {
+			return n.leadership.stepClock(ctx, propose)
+		},
 		// From then on its connections are refused; those that are open have to be closed.
 		Left: func(id string) {
 			n.admission.Update()
@@ -396,15 +426,57 @@ func (n *Node) start() {
 		Contacts: &n.contacts,
 		Logger:   n.logger,
 	})
+	own := &termLog{
+		raft:     &n.raft,
+		proposer: n.proposer,
+		patience: n.cfg.Timing.transferPatience(),
+		fatal:    n.cfg.Fatal,
+	}
+	n.handover = &handover{
+		id:       n.cfg.ID,
+		election: n.cfg.Timing.Election,
+		raft:     &n.raft,
+		roster:   n.roster,
+		machine:  n.machine,
+		watch:    n.watch,
+		members:  n.members,
+		life:     n.life,
+		proposer: n.proposer,
+		log:      own,
+		logger:   n.logger,
+	}
+	n.leadership = &leadership{
+		id:       n.cfg.ID,
+		lease:    n.cfg.Timing.Lease,
+		raft:     &n.raft,
+		roster:   n.roster,
+		machine:  n.machine,
+		dir:      n.dir,
+		watch:    n.watch,
+		terms:    n.terms,
+		clock:    n.clock,
+		proposer: n.proposer,
+		log:      own,
+		logger:   n.logger,
+	}
+	n.leadership.duties = []func(context.Context){
+		n.leadership.ticks,
+		n.members.Tend,
+		n.reportVoters,
+		n.autopilot.Run,
+		n.reportPressure,
+		n.yieldFullDisk,
+		n.leaveHungDisk,
+	}
 	// Without raft the guard has counted this node as the only voter.
 	n.disk.voters = n.fullVoters
 	n.work.Go(func() { n.raft.Compact(n.life.Context(), n.Snapshot) })
 	for _, run := range []func(context.Context){
-		n.lead,
+		n.leadership.run,
 		n.watch.Run,
 		n.disk.run,
-		n.form,
-		n.belong,
+		n.joiner.run,
+		n.joiner.belong,
 		n.barrier.run,
 		n.outages.Run,
 		n.outages.KeepJournal,
@@ -434,7 +506,7 @@ func (n *Node) afterApply() {
 // afterRound runs after each interval of pings. It forgets the nodes that are members no more and closes their
 // connections.
 func (n *Node) afterRound() {
-	n.holdings.Keep(n.roster.Known())
+	n.rollback.holdings.Keep(n.roster.Known())
 	for _, id := range n.admission.Update() {
 		n.transport.Disconnect(id)
 		n.raft.MemberLeft(id)
@@ -487,7 +559,7 @@ func (n *Node) Snapshot(context.Context) error {
 func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(func() {
 		n.life.BeginClosing()
-		if err := n.retire(ctx); err != nil {
+		if err := n.handover.retire(ctx); err != nil {
 			n.logger.Warn("leaving without handing over", "error", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 		n.closeErr = n.release()
@@ -535,6 +607,28 @@ func (n *Node) BlackBox() (b BlackBox, grown <-chan struct{}) { return n.journal
 
 // Diverged reports whether this node has stopped serving because its state differs from the majority's.
 func (n *Node) Diverged() bool { return n.divergence.Found() }
+
+// reportVoters reports to the log how the voters are, until ctx ends.
+func (n *Node) reportVoters(ctx context.Context) {
+	health.ReportVoters(ctx, health.ReporterOptions{
+		Timing:    n.cfg.Timing.health(),
+		Clock:     n.clock,
+		Raft:      &n.raft,
+		Roster:    n.roster,
+		Machine:   n.machine,
+		Watch:     n.watch,
+		Contacts:  &n.contacts,
+		Terms:     n.terms,
+		Outages:   n.outages,
+		Proposals: n.proposer,
+		Logger:    n.logger,
+	})
+}
+
+// leaveHungDisk leaves this node's leadership to others when its disk hangs, until ctx ends.
+func (n *Node) leaveHungDisk(ctx context.Context) {
+	n.raft.LeaveHungDisk(ctx, n.cfg.Timing.health().Urgent(), func(term uint64) { n.proposer.Pause(term) })
+}
 
 // differsFrom reports whether another node of the cluster has reported a state that is not this node's.
 func (n *Node) differsFrom(r Report) bool {

@@ -73,7 +73,7 @@ func (n *Node) proposeHere(ctx context.Context, r frame.Request) (fsm.Result, er
 func (n *Node) otherLeader() (url string, err error) {
 	id, url := n.roster.Leader()
 	switch {
-	case id == "" || n.removed.Load():
+	case id == "" || n.joiner.removed.Load():
 		return "", n.leaderless()
 	case id == n.cfg.ID:
 		return "", fmt.Errorf("%w: this node is about to lead or to hand over", ErrNoLeader)
@@ -85,7 +85,7 @@ func (n *Node) otherLeader() (url string, err error) {
 
 // leaderless returns ErrNoLeader, and with it ErrNoQuorum or ErrRemovedNode if no leader can be expected.
 func (n *Node) leaderless() error {
-	if n.removed.Load() {
+	if n.joiner.removed.Load() {
 		return fmt.Errorf("%w: %w", ErrNoLeader, ErrRemovedNode)
 	}
 	if q := n.watch.Quorum(n.roster.Voters()); q.Voters > 0 && q.Margin < 0 {

@@ -6,6 +6,11 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/raftnode/batcher"
+	"github.com/ringrift/ringlog/raftnode/health"
+	"github.com/ringrift/ringlog/raftnode/roster"
+	"github.com/ringrift/ringlog/raftnode/upstream"
 )
 
 // ReadBarrier returns when this node's state includes everything that any node
@@ -49,47 +54,16 @@ func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
 	return n.barrier.index(ctx)
 }
 
-// leaderIndex proves that this node still leads and returns the commit index of a moment before the proof. The gate
-// is open only once the first entry of this term is applied; every entry after it reaches the state.
-//
-// VerifyLeader only sends the questions out: it takes answers of non-voters and
-// answers to older questions for a proof, so contacts decides.
-func (n *Node) leaderIndex(ctx context.Context) (uint64, error) {
-	const pause = time.Millisecond
-	term := n.proposer.OpenTerm()
-	if term == 0 {
-		return 0, ErrNoLeader
-	}
-	r, since := n.raft.Load(), time.Now()
-	index := r.CommitIndex()
-	for !n.contacts.Quorum(raft.ServerID(n.cfg.ID), n.roster.Servers(), term, since) {
-		if r.CurrentTerm() != term { // nobody answers in this one any more
-			return 0, ErrNoLeader
-		}
-		if err := r.VerifyLeader().Error(); err != nil {
-			return 0, fmt.Errorf("%w: %w", ErrNoLeader, err)
-		}
-		if n.contacts.Quorum(raft.ServerID(n.cfg.ID), n.roster.Servers(), term, since) {
-			break
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	}
-	if n.proposer.OpenTerm() != term || r.CurrentTerm() != term {
-		return 0, ErrNoLeader
-	}
-	return index, nil
-}
-
 // barrier lets callers share proofs of leadership. Those that ask while a proof is under way wait for the next one:
 // a proof counts only for those that asked before it began.
 type barrier struct {
-	prove func(context.Context) (uint64, error) // leaderIndex
-	asked chan chan proof                       // unbuffered: run receives only between proofs
-	ended chan struct{}                         // closed when run has returned
+	raft     *upstream.Raft
+	roster   *roster.Roster
+	contacts *health.Contacts
+	proposer *batcher.Batcher
+
+	asked chan chan proof // unbuffered: run receives only between proofs
+	ended chan struct{}   // closed when run has returned
 }
 
 // proof is a result of leaderIndex.
@@ -98,8 +72,51 @@ type proof struct {
 	err   error
 }
 
-func newBarrier(prove func(context.Context) (uint64, error)) *barrier {
-	return &barrier{prove: prove, asked: make(chan chan proof), ended: make(chan struct{})}
+func newBarrier(r *upstream.Raft, members *roster.Roster, contacts *health.Contacts, proposer *batcher.Batcher) *barrier {
+	return &barrier{
+		raft:     r,
+		roster:   members,
+		contacts: contacts,
+		proposer: proposer,
+		asked:    make(chan chan proof),
+		ended:    make(chan struct{}),
+	}
+}
+
+// leaderIndex proves that this node still leads and returns the commit index of a moment before the proof. The gate
+// is open only once the first entry of this term is applied; every entry after it reaches the state.
+//
+// VerifyLeader only sends the questions out: it takes answers of non-voters and
+// answers to older questions for a proof, so contacts decides.
+func (b *barrier) leaderIndex(ctx context.Context) (uint64, error) {
+	const pause = time.Millisecond
+	term := b.proposer.OpenTerm()
+	if term == 0 {
+		return 0, ErrNoLeader
+	}
+	r, since := b.raft.Load(), time.Now()
+	index := r.CommitIndex()
+	for !b.contacts.Quorum(raft.ServerID(b.roster.ID()), b.roster.Servers(), term, since) {
+		// Nobody answers in this term any more.
+		if r.CurrentTerm() != term {
+			return 0, ErrNoLeader
+		}
+		if err := r.VerifyLeader().Error(); err != nil {
+			return 0, fmt.Errorf("%w: %w", ErrNoLeader, err)
+		}
+		if b.contacts.Quorum(raft.ServerID(b.roster.ID()), b.roster.Servers(), term, since) {
+			break
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	if b.proposer.OpenTerm() != term || r.CurrentTerm() != term {
+		return 0, ErrNoLeader
+	}
+	return index, nil
 }
 
 // run makes one proof after the other while callers ask, until ctx ends.
@@ -122,7 +139,7 @@ func (b *barrier) run(ctx context.Context) {
 				more = false
 			}
 		}
-		index, err := b.prove(ctx)
+		index, err := b.leaderIndex(ctx)
 		for _, w := range waiting {
 			w <- proof{index, err}
 		}

@@ -35,10 +35,10 @@ type story struct {
 	incident  string // of a QUORUM_LOST without its QUORUM_RESTORED
 	incidents map[string]bool
 	lost      []span
-	expired   map[leadership]bool // leases whose end the leader itself told
+	expired   map[ledBy]bool // leases whose end the leader itself told
 }
 
-type leadership struct {
+type ledBy struct {
 	leader string
 	term   uint64
 }
@@ -51,7 +51,7 @@ type span struct {
 }
 
 func newStory() *story {
-	return &story{published: map[int][]uint64{}, elected: map[uint64]string{}, offline: map[string]bool{}, incidents: map[string]bool{}, expired: map[leadership]bool{}, led: map[uint64]span{}}
+	return &story{published: map[int][]uint64{}, elected: map[uint64]string{}, offline: map[string]bool{}, incidents: map[string]bool{}, expired: map[ledBy]bool{}, led: map[uint64]span{}}
 }
 
 // payload holds the fields of all events that are looked at.
@@ -138,10 +138,10 @@ func (s *story) follow(e event.Event, p payload) error {
 	case event.SplitBrainDetected, event.SplitBrainResolved:
 		return errors.New("there is one cluster only")
 	case event.LeaderLeaseExpired:
-		if l := (leadership{p.LeaderID, p.Term}); s.expired[l] {
+		if l := (ledBy{p.LeaderID, p.Term}); s.expired[l] {
 			return errors.New("told before")
 		}
-		s.expired[leadership{p.LeaderID, p.Term}] = true
+		s.expired[ledBy{p.LeaderID, p.Term}] = true
 	case event.QuorumLost:
 		return s.began(e, p)
 	case event.QuorumRestored:

@@ -112,7 +112,7 @@ type simulation struct {
 	told   map[string]int // by node: how many events of its log were compared
 	faults []inflicted
 	calm   []span       // times without any fault that were long enough for all to notice
-	cutOff []leadership // that had no majority for long, of nodes that ran on
+	cutOff []ledBy // that had no majority for long, of nodes that ran on
 	now    string       // what goes on, for messages
 
 	crashes, stepdowns int
@@ -212,7 +212,7 @@ func (s *simulation) cycle(f fault) {
 	var writing sync.WaitGroup
 	deposed, term := s.deposes(f), s.story.term
 	if leader := s.leaderID(""); deposed && !slices.Contains(f.down, leader) {
-		s.cutOff = append(s.cutOff, leadership{leader, s.nodes[leader].proposer.OpenTerm()})
+		s.cutOff = append(s.cutOff, ledBy{leader, s.nodes[leader].proposer.OpenTerm()})
 	}
 	if f.stepDown {
 		writing.Go(s.stepDown())

@@ -137,8 +137,8 @@ func TestWhoIsNotToHaveAVoteGetsNone(t *testing.T) {
 	})
 }
 
-// away waits until a server is away for so long that nothing is going to happen to
-// it any more.
+// away waits until a server has been away for long enough that nothing happens to it
+// any more.
 func (c *cluster) away(id string) (AutopilotVerdict, ServerVerdict) {
 	c.t.Helper()
 	return c.judged(id+" is away for long", id, func(_ AutopilotVerdict, s ServerVerdict) bool {
@@ -219,7 +219,7 @@ func TestADeadVoterStaysWhileTheOthersMakeNoHealthyQuorum(t *testing.T) {
 		c.unmute(mute)
 		eventually(t, dead+" is removed", func() bool { return c.rid(dead) })
 		_, before := c.away(other)
-		_, s := c.judged("it goes on being mute", other, func(_ AutopilotVerdict, s ServerVerdict) bool {
+		_, s := c.judged("it stays mute", other, func(_ AutopilotVerdict, s ServerVerdict) bool {
 			return s.LastContactMs > before.LastContactMs+raceFactor*1500
 		})
 		if !s.Voter || s.Healthy || strings.Contains(s.Why, "dead") {

@@ -48,7 +48,7 @@ func warmUp() {
 }
 
 // network lets nodes of one process reach each other as Peers: by direct calls
-// to the node behind a URL.
+// to the node at a URL.
 type network struct {
 	mu    sync.Mutex
 	nodes map[string]*Node
@@ -341,7 +341,7 @@ func publish(t testing.TB, n *Node, i int) fsm.Result {
 }
 
 // publishPayload appends an event, whoever leads meanwhile; the same again is a
-// duplicate and tells the first offset, so trying again is safe.
+// duplicate with the first offset, so trying again is safe.
 func publishPayload(t testing.TB, n *Node, payload string) fsm.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), raceFactor*15*time.Second)

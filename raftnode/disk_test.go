@@ -12,7 +12,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// disks tell each node what a test wants its disk to have.
+// disks report to each node what a test wants its disk to have.
 type disks struct {
 	mu   sync.Mutex
 	free map[string]uint64

@@ -61,12 +61,12 @@ func TestConcurrentCallersShareEntriesAndEachGetsItsOwnAnswer(t *testing.T) {
 	for n, offset := range offsets {
 		e, err := leader.machine.Log().Get(offset)
 		if err != nil || string(e.Payload) != fmt.Sprintf(`{"n": %d}`, n) {
-			t.Fatalf("request %d was told offset %d, which holds %s (%v)", n, offset, e.Payload, err)
+			t.Fatalf("request %d was answered offset %d, which holds %s (%v)", n, offset, e.Payload, err)
 		}
 	}
 	slices.Sort(offsets)
 	if unique := slices.Compact(slices.Clone(offsets)); len(unique) != len(offsets) {
-		t.Error("two requests were told one offset")
+		t.Error("two requests were answered one offset")
 	}
 }
 
@@ -230,7 +230,7 @@ func TestAFollowerBehindTheLogCatchesUpFromASnapshot(t *testing.T) {
 	n := c.start(late)
 	c.settle()
 	eventually(t, "the state came by a snapshot", func() bool { return n.snapshots.Durable() >= 30 })
-	// What came by a snapshot survives a restart, with a log that begins behind it.
+	// What came by a snapshot survives a restart, with a log that begins after it.
 	publish(t, c.leader(), 100)
 	c.settle()
 	c.crash(late)

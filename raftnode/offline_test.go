@@ -44,7 +44,7 @@ func TestASurvivorOfALostQuorumIsRecoveredWithAllItHas(t *testing.T) {
 	for _, n := range c.all() {
 		c.crash(n.cfg.ID)
 	}
-	// An entry that only the survivor has: nobody can tell that it was committed.
+	// An entry that only the survivor has: nobody knows that it was committed.
 	o := c.offlineOf(id)
 	last, err := o.stores.Log().LastIndex()
 	var b frame.Builder
@@ -137,7 +137,7 @@ func TestARecoveredNodeIsNoMemberOfItsOldCluster(t *testing.T) {
 
 // Of a cluster that was recovered from one node, the others end once they have no leader: also
 // one that ran all the time, and one that is started where the recovered cluster is. The recovered
-// node goes on, though its seeds and most places of its members are theirs.
+// node continues, though its seeds and most places of its members are theirs.
 func TestNodesOfAClusterThatWasRecoveredWithoutThemEnd(t *testing.T) {
 	inBubble(t, func(s *simulation) {
 		t := s.t
@@ -178,7 +178,7 @@ func TestNodesOfAClusterThatWasRecoveredWithoutThemEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		// The old majority is there: both go on, and nobody is told to end.
+		// The old majority is there: both continue, and nobody has to end.
 		s.start("n2")
 		s.start("n1")
 		time.Sleep(time.Minute)
@@ -323,7 +323,7 @@ func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
 		t.Error(err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("left over: %v", left)
 	}
 }
 
@@ -352,7 +352,7 @@ func TestALogThatContradictsTheStateIsDroppedOnStart(t *testing.T) {
 	publish(t, c.leader(), 7)
 	c.settle()
 
-	// The log begins behind the state now. Whatever the leader sends again, because it
+	// The log begins after the state now. Whatever the leader sends again, because it
 	// had no answer, has to be taken, or the leader steps back and never comes forward.
 	leader := c.leader()
 	servers, log, last := leader.roster.Servers(), leader.stores.Log(), leader.raft.Load().LastIndex()

@@ -44,7 +44,7 @@ func (n *Node) reportPressure(ctx context.Context) {
 		report := frame.Pressure{Active: active, Requests: peak.Requests, Bytes: peak.Bytes, Refused: refused}
 		if err := n.proposer.ProposeUnqueued(report); err != nil {
 			if ctx.Err() == nil {
-				n.logger.Warn("telling how full the queue is", "active", active, "error", err)
+				n.logger.Warn("reporting how full the queue is", "active", active, "error", err)
 			}
 			continue
 		}

@@ -68,7 +68,7 @@ func TestANodeWhoseFolderWasRolledBackEnds(t *testing.T) {
 					time.Sleep(5 * time.Second)
 					mu.Lock()
 					if len(ended) == 0 || !errors.Is(ended[0], ErrRolledBack) {
-						t.Errorf("it goes on: %v", ended)
+						t.Errorf("it continues: %v", ended)
 					}
 					mu.Unlock()
 					leader := s.leads()

@@ -164,7 +164,7 @@ func (w *simnet) pass(ctx context.Context, ok func() (bool, error)) error {
 	}
 }
 
-// up puts a node behind its HTTP address; nil takes it away.
+// up has a node answer at its HTTP address; nil takes it away.
 func (w *simnet) up(id string, n *Node) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -273,7 +273,7 @@ type simStream struct {
 	ready   []byte // for the reader
 	held    []byte // written while the link was cut to hold
 	sent    int    // bytes written
-	lost    bool   // bytes were dropped, so nothing behind them can be delivered
+	lost    bool   // bytes were dropped, so nothing after them can be delivered
 	gone    bool   // the writer has closed
 	err     error  // for the reader once ready is empty
 	refused error  // for the writer
@@ -430,7 +430,7 @@ func (c *simConn) transmit(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Close tells the other end, unless the link is cut: then heal does.
+// Close notifies the other end, unless the link is cut: then heal does.
 func (c *simConn) Close() error {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()

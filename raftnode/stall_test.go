@@ -78,7 +78,7 @@ func TestAPauseOfAllDisksEndsNoLeadership(t *testing.T) {
 		}
 	}
 	if kinds := leaderEvents(t, leader); slices.Contains(kinds, string(event.LeaderLost)) || slices.Contains(kinds, string(event.LeaderStepdown)) {
-		t.Errorf("told: %v", kinds)
+		t.Errorf("reported: %v", kinds)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode/statestore"
 )
 
-// The log and the state's last entry tell which entry was applied, as long as they have it.
+// The log and the state's last entry show which entry was applied, as long as they have it.
 func TestWhatWasAppliedIsToldFromAnotherEntry(t *testing.T) {
 	t.Parallel()
 	c := voters(t, 1, nil)

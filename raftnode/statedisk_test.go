@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A node whose state waits for its disk with an entry half applied goes on answering pings
+// A node whose state waits for its disk with an entry half applied still answers pings
 // and watching the quorum.
 func TestANodeWhoseStateDiskHangsAnswersPings(t *testing.T) {
 	t.Parallel()

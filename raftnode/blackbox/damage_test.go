@@ -45,7 +45,7 @@ func journals(t *testing.T) map[string][]byte {
 }
 
 // usable opens what is left of a journal, and checks that it is a prefix of the
-// whole one, at least the lines before the first touched byte, and goes on.
+// whole one, at least the lines before the first touched byte, and continues.
 func usable(t *testing.T, damaged []byte, whole []Record, wholeID string, atLeast int) {
 	t.Helper()
 	fs := holding(t, damaged)
@@ -151,7 +151,7 @@ func TestASeqIsNeverUsedTwice(t *testing.T) {
 	restored := open(t, holding(t, old), 0)
 	settle(t, restored, 6) // the log has six records of this journal, this copy only one
 	if r := add(t, restored, sample(1)); r.Seq != 7 {
-		t.Fatalf("an older copy goes on with %d", r.Seq)
+		t.Fatalf("an older copy continues with %d", r.Seq)
 	}
 }
 

@@ -369,7 +369,7 @@ func TestADiskThatHangsDoesNotHideTheRecords(t *testing.T) {
 			j.Append(sample(1))
 		}()
 		synctest.Wait()
-		meanwhile := j.Records() // would deadlock behind the Append
+		meanwhile := j.Records() // would deadlock with the Append
 		close(hung)
 		<-done
 		same(t, "Records", meanwhile, []Record{first})

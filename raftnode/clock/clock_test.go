@@ -30,9 +30,9 @@ func TestReplicatedTimeFollowsTheMonotonicClockAndSlewsTowardsTheWall(t *testing
 		{"clocks that agree", noon, 0, noon.Add(10 * time.Second)},
 		{"a wall clock a little ahead is reached", noon, 500 * time.Millisecond, noon.Add(10500 * time.Millisecond)},
 		{"one far ahead is approached by a tenth", noon, time.Hour, noon.Add(11 * time.Second)},
-		{"one far behind slows time by a tenth", noon, -time.Hour, noon.Add(9 * time.Second)},
+		{"one that lags far slows time by a tenth", noon, -time.Hour, noon.Add(9 * time.Second)},
 		{"replicated time an hour ahead is never turned back", noon.Add(time.Hour), 0, noon.Add(time.Hour + 9*time.Second)},
-		{"replicated time a day behind does not jump", noon.Add(-24 * time.Hour), 0, noon.Add(-24*time.Hour + 11*time.Second)},
+		{"replicated time that lags by a day does not jump", noon.Add(-24 * time.Hour), 0, noon.Add(-24*time.Hour + 11*time.Second)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := &hands{Reading{Wall: noon}}
@@ -128,11 +128,11 @@ func TestAClockAgreesAsLongAsNoneHasStepped(t *testing.T) {
 }
 
 func TestOnlyTimeFarBehindAsksForAStep(t *testing.T) {
-	for behind, want := range map[time.Duration]bool{900 * time.Millisecond: false, 1100 * time.Millisecond: true, -time.Hour: false} {
+	for lag, want := range map[time.Duration]bool{900 * time.Millisecond: false, 1100 * time.Millisecond: true, -time.Hour: false} {
 		c := New((&hands{Reading{Wall: noon}}).read)
-		c.Reset(noon.Add(-behind))
+		c.Reset(noon.Add(-lag))
 		if c.Lags() != want {
-			t.Errorf("%v behind: %v", behind, !want)
+			t.Errorf("lag of %v: %v", lag, !want)
 		}
 	}
 }

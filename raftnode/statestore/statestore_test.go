@@ -136,14 +136,14 @@ func TestAnEntryThatCanNotBeAppliedIsNeverSkipped(t *testing.T) {
 	list := entries(10)
 	a := view(t, nil, t.TempDir())
 	var fatal atomic.Pointer[error]
-	told := make(chan struct{})
-	a.Fatal = func(err error) { fatal.Store(&err); close(told) }
+	stopped := make(chan struct{})
+	a.Fatal = func(err error) { fatal.Store(&err); close(stopped) }
 	a.feed(t, list[:5])
 	list[5].Data = bytes.Clone(list[5].Data)
 	list[5].Data[len(list[5].Data)-1] ^= 1
 	answers := make(chan []any)
 	go func() { answers <- a.ApplyBatch(list[5:]) }()
-	<-told
+	<-stopped
 	if err := *fatal.Load(); !errors.Is(err, frame.ErrCorrupt) {
 		t.Errorf("fatal: %v", err)
 	}
@@ -155,7 +155,7 @@ func TestAnEntryThatCanNotBeAppliedIsNeverSkipped(t *testing.T) {
 	a.Close()
 	for _, out := range <-answers {
 		if _, failed := out.(error); !failed {
-			t.Error("an entry behind it was applied")
+			t.Error("an entry after it was applied")
 		}
 	}
 	if a.machine.Applied() != list[4].Index {
@@ -263,7 +263,7 @@ func requireEmptyDirs(t *testing.T, views ...*FSM) {
 	t.Helper()
 	for _, a := range views {
 		if left, err := os.ReadDir(a.snapshots.dir); err != nil || len(left) > 0 {
-			t.Errorf("left behind in %s: %v %v", a.snapshots.dir, left, err)
+			t.Errorf("left over in %s: %v %v", a.snapshots.dir, left, err)
 		}
 	}
 }

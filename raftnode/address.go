@@ -36,7 +36,8 @@ func (j *joiner) stayKnown(ctx context.Context) {
 		if time.Now().Before(next) {
 			continue
 		}
-		j.logger.Warn("the cluster knows this node at another address: making this one known", "raft", j.roster.Address(), "http", j.cfg.HTTPAdvertise)
+		j.logger.Warn("the cluster knows this node at another address: making this one known",
+			"raft", j.roster.Address(), "http", j.cfg.HTTPAdvertise)
 		// A member that joins without asking for a vote keeps the one it has.
 		j.joinAnySeed(ctx, false)
 		wait = min(2*wait, joinBackoff)
@@ -59,7 +60,8 @@ func (j *joiner) asOthersKnow() (listed, elsewhere bool) {
 	if newest.ID == "" {
 		return !j.removed.Load(), false // no report contradicts that
 	}
-	i := slices.IndexFunc(newest.Members, func(m datadir.Peer) bool { return m.ID == self.ID && m.Incarnation == self.Incarnation })
+	isSelf := func(m datadir.Peer) bool { return m.ID == self.ID && m.Incarnation == self.Incarnation }
+	i := slices.IndexFunc(newest.Members, isSelf)
 	if i < 0 {
 		return false, false
 	}

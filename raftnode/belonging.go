@@ -81,7 +81,8 @@ func (k *kinship) misplaced(dir string, other heard) error {
 			ErrRecoveredWithout, dir, k.cluster, other.report.ClusterID, other.report.ID, other.url)
 	}
 	return fmt.Errorf("raftnode: %w: %s is of cluster %s, but %s at %s is of cluster %s: start this node "+
-		"with the folder that it had there, or with an empty one; if this is the right folder, --join must name nodes of its own cluster",
+		"with the folder that it had there, or with an empty one; "+
+		"if this is the right folder, --join must name nodes of its own cluster",
 		ErrForeignFolder, dir, k.cluster, other.report.ID, other.url, other.report.ClusterID)
 }
 
@@ -152,7 +153,7 @@ func (k *kinship) isSuccessor(h heard) bool { return slices.Contains(h.report.Pr
 // their nodes run.
 func (k *kinship) certain() bool {
 	alone := len(k.seeds) == 0 && len(k.others) == 0
-	return alone || k.confirmed() && (len(k.seeds) == 0 || k.seedFits())
+	return alone || (k.confirmed() && (len(k.seeds) == 0 || k.seedFits()))
 }
 
 // seedFits reports whether a seed other than this node is a member of the own cluster, or in
@@ -181,5 +182,7 @@ func (k *kinship) isForeign(h heard) bool {
 
 // inPlaceOf reports whether the node that was heard has an address of a member's.
 func (h heard) inPlaceOf(p datadir.Peer) bool {
-	return p.Raft == h.report.RaftAddr || p.HTTP != "" && (URL(p.HTTP) == h.url || p.HTTP == h.report.HTTPAddr)
+	// A member's HTTP address may be known by another name than the one that it was reached by.
+	atHTTP := p.HTTP != "" && (URL(p.HTTP) == h.url || p.HTTP == h.report.HTTPAddr)
+	return atHTTP || p.Raft == h.report.RaftAddr
 }

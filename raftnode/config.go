@@ -123,8 +123,13 @@ func (t Timing) health() health.Timing {
 	return health.Timing{Ping: t.Ping, Misses: t.Misses, Heartbeat: t.Heartbeat, Election: t.Election, Lease: t.Lease}
 }
 
+// compaction is how much of raft's log stays.
 func (t Timing) compaction() upstream.CompactionLimits {
-	return upstream.CompactionLimits{CompactBytes: t.CompactBytes, TrailingBytes: t.TrailingBytes, TrailingLogs: t.TrailingLogs}
+	return upstream.CompactionLimits{
+		CompactBytes:  t.CompactBytes,
+		TrailingBytes: t.TrailingBytes,
+		TrailingLogs:  t.TrailingLogs,
+	}
 }
 
 // withDefaults returns t with the defaults of Timing in its zero fields.
@@ -184,10 +189,12 @@ func (c *Config) problem() error {
 	}
 	// Raft requires this order, and would only report it once the stores are open.
 	if t := c.Timing; t.Lease > t.Heartbeat || t.Election < t.Heartbeat {
-		return fmt.Errorf("a lease of %s, a heartbeat of %s and an election of %s: they must not be in another order", t.Lease, t.Heartbeat, t.Election)
+		return fmt.Errorf("a lease of %s, a heartbeat of %s and an election of %s: they must not be in another order",
+			t.Lease, t.Heartbeat, t.Election)
 	}
 	if t := c.Timing; t.CompactBytes < 0 || t.TrailingBytes < t.CompactBytes {
-		return fmt.Errorf("%d bytes to compact at and %d that stay for members that lag: these must not be less", t.CompactBytes, t.TrailingBytes)
+		return fmt.Errorf("%d bytes to compact at and %d that stay for members that lag: these must not be less",
+			t.CompactBytes, t.TrailingBytes)
 	}
 	for _, addr := range []string{c.RaftBind, c.RaftAdvertise} {
 		// An empty RaftAdvertise means the bound address.

@@ -141,8 +141,8 @@ func (g *diskGuard) admitsAppends() error {
 	case all-full <= all/2:
 		return fmt.Errorf("raftnode: append: %w: on %d of %d voters: trim the log or make room", ErrDiskFull, full, all)
 	case low && g.stuck.Load():
-		return fmt.Errorf("raftnode: append: %w: fewer than %d bytes are free, and leadership could not be handed over: trim the log or make room",
-			ErrDiskFull, g.bounds.MinFree)
+		return fmt.Errorf("raftnode: append: %w: fewer than %d bytes are free, and leadership could not be handed over: "+
+			"trim the log or make room", ErrDiskFull, g.bounds.MinFree)
 	case low:
 		return fmt.Errorf("raftnode: append: %w: this node's disk is nearly full and it hands over", ErrNoLeader)
 	}

@@ -15,8 +15,9 @@
 //   - Memory is bounded: past Limits.QueueRequests and QueueBytes requests are refused.
 //
 // Packages below it hold what needs no Node: membership (changes of members, autopilot), health (how they are),
-// roster (who they are), lifetime (until when to wait), batcher (group commit), clock (replicated time), statestore (the state as raft sees it), raftstore,
-// rafttransport, datadir, blackbox, and upstream (what exists because of hashicorp/raft's issues). The parts here:
+// roster (who they are), lifetime (until when to wait), batcher (group commit), clock (replicated time), statestore
+// (the state as raft sees it), raftstore, rafttransport, datadir, blackbox, and upstream (what exists because of
+// hashicorp/raft's issues). Node holds the parts, and only opens, closes and connects them. The parts here:
 //
 //   - leader.go: what a leader does in its term, from the first entry to stepping down.
 //

@@ -37,11 +37,14 @@ var (
 	ErrNoTarget         = errors.New("no voter that could take over")
 	ErrTooOld           = membership.ErrTooOld
 	ErrOtherCluster     = statestore.ErrOtherCluster
-	ErrRolledBack       = errors.New("the data folder is an older copy of what this node had: votes and entries that it acknowledged are missing")
-	ErrRecoveredWithout = errors.New("the cluster was recovered without this node: empty its data folder, then add it again")
-	ErrForeignFolder    = membership.ErrForeignFolder
-	ErrNoSurvivor       = errors.New("the node that is recovered must be one of the voters")
-	ErrNotEmpty         = errors.New("target folder is not empty")
-	ErrRemovedNode      = errors.New("this node was removed from the cluster: stop it, or let it in again with ringlog cluster add")
-	ErrTransferStuck    = errors.New("a leadership transfer neither ended nor failed")
+	ErrRolledBack       = errors.New("the data folder is an older copy of what this node had: " +
+		"votes and entries that it acknowledged are missing")
+	ErrRecoveredWithout = errors.New("the cluster was recovered without this node: " +
+		"empty its data folder, then add it again")
+	ErrForeignFolder = membership.ErrForeignFolder
+	ErrNoSurvivor    = errors.New("the node that is recovered must be one of the voters")
+	ErrNotEmpty      = errors.New("target folder is not empty")
+	ErrRemovedNode   = errors.New("this node was removed from the cluster: " +
+		"stop it, or let it in again with ringlog cluster add")
+	ErrTransferStuck = errors.New("a leadership transfer neither ended nor failed")
 )

@@ -75,7 +75,9 @@ const (
 // decideForming decides by what the others report now. The set to form a cluster with is this node and those that
 // expect as many voters and have no cluster; once this node has settled on a set, it is the one in its marker. Two
 // data folders under one id never count as one.
-func decideForming(self datadir.Peer, expect int, settled []datadir.Peer, reports []Report) (step formStep, known []datadir.Peer) {
+func decideForming(
+	self datadir.Peer, expect int, settled []datadir.Peer, reports []Report,
+) (step formStep, known []datadir.Peer) {
 	// A URL of Join may be this node's own.
 	reports = slices.DeleteFunc(slices.Clone(reports), func(r Report) bool { return r.Incarnation == self.Incarnation })
 	// Others may have begun with the set that this node has settled on: it never changes.
@@ -110,8 +112,8 @@ func decideForming(self datadir.Peer, expect int, settled []datadir.Peer, report
 func confirmed(set []datadir.Peer, reports []Report, settled bool) int {
 	by := make(map[string]bool)
 	for _, r := range reports {
-		member := slices.ContainsFunc(set, func(p datadir.Peer) bool { return p.ID == r.ID && p.Incarnation == r.Incarnation })
-		if member && slices.Equal(r.Known, set) && (r.Agreed || !settled) {
+		reporter := func(p datadir.Peer) bool { return p.ID == r.ID && p.Incarnation == r.Incarnation }
+		if slices.ContainsFunc(set, reporter) && slices.Equal(r.Known, set) && (r.Agreed || !settled) {
 			by[r.ID] = true
 		}
 	}
@@ -122,7 +124,8 @@ func confirmed(set []datadir.Peer, reports []Report, settled bool) int {
 func twice(peers []datadir.Peer) bool {
 	addresses := make(map[string]bool)
 	for i, p := range peers {
-		if i > 0 && peers[i-1].ID == p.ID || addresses[p.Raft] {
+		sameID := i > 0 && peers[i-1].ID == p.ID
+		if sameID || addresses[p.Raft] {
 			return true
 		}
 		addresses[p.Raft] = true
@@ -169,7 +172,8 @@ func (j *joiner) bootstrap(ctx context.Context) formStep {
 		}
 		if surplus := len(known) > j.cfg.BootstrapExpect || twice(known); surplus && !warned {
 			warned = true
-			j.logger.Warn("the nodes that want to form a cluster do not fit together", "expect", j.cfg.BootstrapExpect, "seen", known)
+			j.logger.Warn("the nodes that want to form a cluster do not fit together",
+				"expect", j.cfg.BootstrapExpect, "seen", known)
 		}
 		select {
 		case <-tick.C:
@@ -190,16 +194,16 @@ func idsOf(peers []datadir.Peer) (ids []string) {
 // missingOf are those of peers, other than self, that did not report.
 func missingOf(peers []datadir.Peer, self string, reports []Report) (ids []string) {
 	for _, p := range peers {
-		reported := slices.ContainsFunc(reports, func(r Report) bool { return r.ID == p.ID && r.Incarnation == p.Incarnation })
-		if p.ID != self && !reported {
+		ofPeer := func(r Report) bool { return r.ID == p.ID && r.Incarnation == p.Incarnation }
+		if p.ID != self && !slices.ContainsFunc(reports, ofPeer) {
 			ids = append(ids, p.ID)
 		}
 	}
 	return ids
 }
 
-// makeDurable makes a step durable: it writes the set settled on to the marker, or bootstraps raft with it. Other steps need
-// nothing.
+// makeDurable makes a step durable: it writes the set settled on to the marker, or bootstraps raft with it. Other
+// steps need nothing.
 func (j *joiner) makeDurable(step formStep, known []datadir.Peer) error {
 	if step == formAgree {
 		return j.dir.SetCluster("", known)
@@ -209,7 +213,11 @@ func (j *joiner) makeDurable(step formStep, known []datadir.Peer) error {
 	}
 	var c raft.Configuration
 	for _, p := range known {
-		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(p.ID), Address: raft.ServerAddress(p.Raft)})
+		c.Servers = append(c.Servers, raft.Server{
+			Suffrage: raft.Voter,
+			ID:       raft.ServerID(p.ID),
+			Address:  raft.ServerAddress(p.Raft),
+		})
 	}
 	err := j.raft.Load().BootstrapCluster(c).Error()
 	if errors.Is(err, raft.ErrCantBootstrap) {
@@ -302,7 +310,8 @@ func (j *joiner) joinAnySeed(ctx context.Context, voter bool) {
 func (j *joiner) requestJoin(ctx context.Context, url string, voter bool) error {
 	ctx, cancel := context.WithTimeout(ctx, joinFor)
 	defer cancel()
-	return j.cfg.Peers.Join(ctx, url, j.roster.Self(), MemberOptions{Voter: voter, ClusterID: j.roster.Identity().ClusterID})
+	opts := MemberOptions{Voter: voter, ClusterID: j.roster.Identity().ClusterID}
+	return j.cfg.Peers.Join(ctx, url, j.roster.Self(), opts)
 }
 
 // joinRejected logs why the node at url does not admit this one. An error that somebody has to act on is a warning
@@ -375,7 +384,7 @@ func (r *refused) text() string {
 // voter is true, with a vote, or there is nobody to ask. A member that is not in its own newest configuration was
 // removed: an operator has to add it again. A node that is fresh may only have received an older configuration.
 func (j *joiner) settled(fresh, voter bool) bool {
-	if j.cfg.Peers == nil || len(j.cfg.Join) == 0 && len(j.roster.Servers()) == 0 {
+	if j.cfg.Peers == nil || (len(j.cfg.Join) == 0 && len(j.roster.Servers()) == 0) {
 		return true
 	}
 	s, ok := j.roster.Server(j.cfg.ID)

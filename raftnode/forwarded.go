@@ -95,7 +95,9 @@ func openCopy(b []byte) (event.Event, error) {
 	if err != nil {
 		return e, err
 	}
-	canonical, err := event.Canonicalize(e.Payload, event.Limits{EventBytes: math.MaxInt, NameBytes: math.MaxInt, Depth: maxStoredDepth})
+	// The limits were checked when the event was appended, and may have been lowered since.
+	unlimited := event.Limits{EventBytes: math.MaxInt, NameBytes: math.MaxInt, Depth: maxStoredDepth}
+	canonical, err := event.Canonicalize(e.Payload, unlimited)
 	if err == nil && (!bytes.Equal(canonical, e.Payload) || !bytes.Equal(b, frame.EncodeCopy(&e))) {
 		err = fmt.Errorf("event %s: %w", e.Type, ErrNotStoredForm)
 	}

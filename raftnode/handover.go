@@ -180,7 +180,8 @@ func (h *handover) retire(ctx context.Context) error {
 	}
 	defer release()
 	if len(h.roster.Voters()) > 1 {
-		if err = h.handOver(ctx, "", causeShutdown); err == nil {
+		err = h.handOver(ctx, "", causeShutdown)
+		if err == nil {
 			return nil
 		}
 	}

@@ -324,7 +324,8 @@ func (n *Node) contradicts(leaderTerm, index, term uint64) bool {
 	if !known || own == term {
 		return false
 	}
-	n.logger.Error("a leader has another entry where this node has applied one", "index", index, "term", term, "own-term", own)
+	n.logger.Error("a leader has another entry where this node has applied one",
+		"index", index, "term", term, "own-term", own)
 	return true
 }
 
@@ -541,7 +542,8 @@ func (n *Node) WaitLeader(ctx context.Context) error {
 		// Raft names a leader before that leader's first entry is applied here, and leads before the gate is open.
 		id, _ := n.roster.Leader()
 		l := n.machine.Leadership()
-		return id != "" && l.Leader == id && l.Term == n.raft.Load().CurrentTerm() && (id != n.cfg.ID || n.proposer.OpenTerm() != 0)
+		applied := l.Leader == id && l.Term == n.raft.Load().CurrentTerm()
+		return id != "" && applied && (id != n.cfg.ID || n.proposer.OpenTerm() != 0)
 	})
 }
 

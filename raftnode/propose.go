@@ -25,7 +25,7 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	}
 	result, err := n.proposeHere(ctx, r)
 	// A node that leads and takes nothing is about to lead or to hand over: there is nobody to forward to.
-	if err != nil && errors.Is(err, ErrNoLeader) && r.Command.Kind().Forwardable() && n.raft.Load().State() != raft.Leader {
+	if errors.Is(err, ErrNoLeader) && r.Command.Kind().Forwardable() && n.raft.Load().State() != raft.Leader {
 		result, err = n.forward(ctx, r)
 	}
 	// Counted for the outage that this may be part of.
@@ -89,7 +89,8 @@ func (n *Node) leaderless() error {
 		return fmt.Errorf("%w: %w", ErrNoLeader, ErrRemovedNode)
 	}
 	if q := n.watch.Quorum(n.roster.Voters()); q.Voters > 0 && q.Margin < 0 {
-		return fmt.Errorf("%w: %w: %d of %d voters answer, %d are needed", ErrNoLeader, ErrNoQuorum, q.Healthy, q.Voters, q.Needed)
+		return fmt.Errorf("%w: %w: %d of %d voters answer, %d are needed",
+			ErrNoLeader, ErrNoQuorum, q.Healthy, q.Voters, q.Needed)
 	}
 	return ErrNoLeader
 }
@@ -121,7 +122,17 @@ func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error)
 // forwardError keeps the errors of this package, of which all but ErrOutcomeUnknown mean that nothing was appended,
 // and wraps ErrOutcomeUnknown around any other.
 func forwardError(err error) error {
-	for _, certain := range []error{ErrNoLeader, ErrNoQuorum, ErrOverloaded, ErrDiskFull, ErrTooLarge, ErrFeatureLevel, ErrDiverged, ErrClosed, ErrOutcomeUnknown} {
+	for _, certain := range []error{
+		ErrNoLeader,
+		ErrNoQuorum,
+		ErrOverloaded,
+		ErrDiskFull,
+		ErrTooLarge,
+		ErrFeatureLevel,
+		ErrDiverged,
+		ErrClosed,
+		ErrOutcomeUnknown,
+	} {
 		if errors.Is(err, certain) {
 			return err
 		}

@@ -72,7 +72,9 @@ type proof struct {
 	err   error
 }
 
-func newBarrier(r *upstream.Raft, members *roster.Roster, contacts *health.Contacts, proposer *batcher.Batcher) *barrier {
+func newBarrier(
+	r *upstream.Raft, members *roster.Roster, contacts *health.Contacts, proposer *batcher.Batcher,
+) *barrier {
 	return &barrier{
 		raft:     r,
 		roster:   members,

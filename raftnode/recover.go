@@ -69,7 +69,8 @@ func Recover(ctx context.Context, dir string, members []fsm.ConfigMember, logger
 		return Recovered{}, err
 	}
 	done, err := o.recover(ctx, raw, members)
-	if err = errors.Join(err, o.close()); err != nil {
+	err = errors.Join(err, o.close())
+	if err != nil {
 		return Recovered{}, fmt.Errorf("raftnode: recover %s: %w", dir, err)
 	}
 	return done, nil
@@ -83,14 +84,19 @@ func encodeConfiguration(members []fsm.ConfigMember) ([]byte, error) {
 	ids, addresses := map[string]bool{}, map[string]bool{}
 	for _, m := range members {
 		if m.ID == "" || m.Addr == "" || ids[m.ID] || addresses[m.Addr] {
-			return nil, fmt.Errorf("member %q at %q: id and address must be set and differ: %w", m.ID, m.Addr, ErrDuplicateAddress)
+			return nil, fmt.Errorf("member %q at %q: id and address must be set and differ: %w",
+				m.ID, m.Addr, ErrDuplicateAddress)
 		}
 		ids[m.ID], addresses[m.Addr] = true, true
 		suffrage := raft.Nonvoter
 		if m.Voter {
 			suffrage, voters = raft.Voter, voters+1
 		}
-		c.Servers = append(c.Servers, raft.Server{Suffrage: suffrage, ID: raft.ServerID(m.ID), Address: raft.ServerAddress(m.Addr)})
+		c.Servers = append(c.Servers, raft.Server{
+			Suffrage: suffrage,
+			ID:       raft.ServerID(m.ID),
+			Address:  raft.ServerAddress(m.Addr),
+		})
 	}
 	if voters == 0 {
 		return nil, fmt.Errorf("%w: no member has a vote", ErrLastVoter)
@@ -125,16 +131,24 @@ func openOffline(path, nodeID string, logger hclog.Logger) (o *offline, err erro
 			err = errors.Join(err, o.close())
 		}
 	}()
-	if o.dir, err = datadir.Open(path, datadir.Options{NodeID: nodeID}); err != nil {
+	o.dir, err = datadir.Open(path, datadir.Options{NodeID: nodeID})
+	if err != nil {
 		return o, err
 	}
-	if o.stores, err = raftstore.Open(raftstore.Options{Dir: o.dir.Path(datadir.RaftDir), Fatal: fatal, Logger: logger}); err != nil {
+	o.stores, err = raftstore.Open(raftstore.Options{
+		Dir:    o.dir.Path(datadir.RaftDir),
+		Fatal:  fatal,
+		Logger: logger,
+	})
+	if err != nil {
 		return o, err
 	}
-	if err = o.dir.MarkStoresCreated(); err != nil {
+	err = o.dir.MarkStoresCreated()
+	if err != nil {
 		return o, err
 	}
-	if o.machine, err = fsm.Open(fsm.Options{Dir: o.dir.Path(datadir.StateDir), Fatal: fatal, Logger: logger}); err != nil {
+	o.machine, err = fsm.Open(fsm.Options{Dir: o.dir.Path(datadir.StateDir), Fatal: fatal, Logger: logger})
+	if err != nil {
 		return o, err
 	}
 	return o, reconcileLog(o.stores, o.machine.Position())
@@ -211,7 +225,9 @@ func (o *offline) replay(ctx context.Context) (last, term uint64, err error) {
 // held it, in a term above all others, and empties the log. The order keeps a crash
 // at any point harmless: the marker without a cluster, which takes the state's when the
 // node starts; the term and why the log ends early; the state; then the log.
-func (o *offline) configure(index, highest uint64, raw []byte, members []fsm.ConfigMember, cluster string) (Recovered, error) {
+func (o *offline) configure(
+	index, highest uint64, raw []byte, members []fsm.ConfigMember, cluster string,
+) (Recovered, error) {
 	// A marker with the old cluster and a state of the new one would not open.
 	if err := o.dir.LeaveCluster(); err != nil {
 		return Recovered{}, err
@@ -237,7 +253,14 @@ func (o *offline) configure(index, highest uint64, raw []byte, members []fsm.Con
 		return Recovered{}, err
 	}
 	p := o.machine.Position()
-	return Recovered{NodeID: o.dir.Marker().NodeID, ClusterID: p.ClusterID, Index: p.Index, Term: p.Term, Offset: p.Last, Servers: members}, nil
+	return Recovered{
+		NodeID:    o.dir.Marker().NodeID,
+		ClusterID: p.ClusterID,
+		Index:     p.Index,
+		Term:      p.Term,
+		Offset:    p.Last,
+		Servers:   members,
+	}, nil
 }
 
 // emptyLog deletes all entries of a log.
@@ -305,7 +328,8 @@ func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovere
 		return Recovered{}, err
 	}
 	if p.Index != meta.Index || p.Term != meta.Term {
-		return Recovered{}, fmt.Errorf("%w: announced as %d of term %d, holds %d of term %d", snapshots.ErrCorrupt, meta.Index, meta.Term, p.Index, p.Term)
+		return Recovered{}, fmt.Errorf("%w: announced as %d of term %d, holds %d of term %d",
+			snapshots.ErrCorrupt, meta.Index, meta.Term, p.Index, p.Term)
 	}
 	if err := o.machine.Swap(incoming); err != nil {
 		return Recovered{}, err
@@ -367,7 +391,8 @@ func (n *Node) Backup(ctx context.Context, w io.Writer) (snapshots.Meta, error) 
 	if n.machine.Applied() == 0 {
 		return snapshots.Meta{}, errors.New("raftnode: backup: the node has no state yet")
 	}
-	if err := n.machine.VerifyLog(ctx, halfTime(ctx)); err != nil { // a backup with a hole would be found out too late
+	// A backup with a hole would be found out too late.
+	if err := n.machine.VerifyLog(ctx, halfTime(ctx)); err != nil {
 		return snapshots.Meta{}, fmt.Errorf("raftnode: backup: %w", err)
 	}
 	dir, p, meta, err := n.snapshots.Freeze()
@@ -375,7 +400,8 @@ func (n *Node) Backup(ctx context.Context, w io.Writer) (snapshots.Meta, error) 
 		return snapshots.Meta{}, err
 	}
 	err = snapshots.Write(ctx, w, dir, meta)
-	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+	err = errors.Join(err, os.RemoveAll(dir))
+	if err != nil {
 		return snapshots.Meta{}, fmt.Errorf("raftnode: backup at %d: %w", p.Index, err)
 	}
 	return meta, nil

@@ -96,8 +96,8 @@ func (g *rollbackGuard) rolledBack(r Report) error {
 	return fmt.Errorf("raftnode: %s: %w, as %s reports; %s", g.folder, ErrRolledBack, r.ID, datadir.Rejoin)
 }
 
-// checkReport checks by a report that arrived now whether the data folder of its member, or of this node, was replaced by
-// an older copy. It runs in the goroutine that asked for the report.
+// checkReport checks by a report that arrived now whether the data folder of its member, or of this node, was
+// replaced by an older copy. It runs in the goroutine that asked for the report.
 func (g *rollbackGuard) checkReport(r Report, asked, now time.Time) {
 	if r.ClusterID == "" || r.ClusterID != g.machine.ClusterID() {
 		return

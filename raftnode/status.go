@@ -61,10 +61,26 @@ func (n *Node) Status() Status {
 	r := n.raft.Load()
 	id, url := n.roster.Leader()
 	m := n.dir.Marker()
-	s := Status{NodeID: n.cfg.ID, ClusterID: n.machine.ClusterID(), Incarnation: m.Incarnation, Role: n.roster.Role(),
-		LeaderID: id, LeaderHTTP: url, Term: r.CurrentTerm(), CommitIndex: r.CommitIndex(), AppliedIndex: n.machine.Applied(),
-		Diverged: n.divergence.Found(), Disk: n.disk.status(), Members: n.memberStatus(), Quorum: n.watch.Quorum(n.roster.Voters()),
-		Outage: n.outages.Current(), Voters: n.machine.Health(), Refusals: n.transport.Refusals(), JoinRefused: n.joiner.refused.text()}
+	s := Status{
+		NodeID:       n.cfg.ID,
+		ClusterID:    n.machine.ClusterID(),
+		Incarnation:  m.Incarnation,
+		Role:         n.roster.Role(),
+		LeaderID:     id,
+		LeaderHTTP:   url,
+		Term:         r.CurrentTerm(),
+		CommitIndex:  r.CommitIndex(),
+		AppliedIndex: n.machine.Applied(),
+		Diverged:     n.divergence.Found(),
+		Disk:         n.disk.status(),
+		Members:      n.memberStatus(),
+		Quorum:       n.watch.Quorum(n.roster.Voters()),
+		Outage:       n.outages.Current(),
+		Voters:       n.machine.Health(),
+		Refusals:     n.transport.Refusals(),
+		JoinRefused:  n.joiner.refused.text(),
+	}
+	// That it was removed is the newer of the two reasons.
 	if n.joiner.removed.Load() {
 		s.JoinRefused = ErrRemovedNode.Error()
 	}
@@ -110,12 +126,33 @@ func (n *Node) memberStatus() []MemberStatus {
 func (n *Node) Report(q Question) Report {
 	self := n.roster.Identity()
 	leader, url := n.roster.Leader()
-	r := Report{ID: self.NodeID, ClusterID: self.ClusterID, Incarnation: self.Incarnation, RaftAddr: n.roster.Address(),
-		HTTPAddr: n.cfg.HTTPAdvertise, Version: n.cfg.Version, FeatureLevel: fsm.FeatureLevel, Time: n.clock.Read().Wall.UTC(),
-		Role: n.roster.Role(), Term: n.raft.Load().CurrentTerm(), Applied: n.machine.Applied(), LastIndex: n.raft.Load().LastIndex(), LeaderID: leader, LeaderHTTP: url,
-		Disk: n.disk.status(), Diverged: n.divergence.Found(),
-		Known: n.joiner.known.get(), Agreed: len(n.dir.Marker().Peers) > 0,
-		Members: roster.PeersOf(n.machine.Members()), Digests: health.Digests(n.machine, q.DigestAt), Started: n.outages.Started(), Start: &n.rollback.standing, RanBefore: n.outages.RanBefore()}
+	r := Report{
+		ID:           self.NodeID,
+		ClusterID:    self.ClusterID,
+		Incarnation:  self.Incarnation,
+		RaftAddr:     n.roster.Address(),
+		HTTPAddr:     n.cfg.HTTPAdvertise,
+		Version:      n.cfg.Version,
+		FeatureLevel: fsm.FeatureLevel,
+		Time:         n.clock.Read().Wall.UTC(),
+		Role:         n.roster.Role(),
+		Term:         n.raft.Load().CurrentTerm(),
+		Applied:      n.machine.Applied(),
+		LastIndex:    n.raft.Load().LastIndex(),
+		LeaderID:     leader,
+		LeaderHTTP:   url,
+		Disk:         n.disk.status(),
+		Diverged:     n.divergence.Found(),
+		Known:        n.joiner.known.get(),
+		Agreed:       len(n.dir.Marker().Peers) > 0,
+		Members:      roster.PeersOf(n.machine.Members()),
+		Digests:      health.Digests(n.machine, q.DigestAt),
+		Started:      n.outages.Started(),
+		Start:        &n.rollback.standing,
+		RanBefore:    n.outages.RanBefore(),
+		Predecessors: n.machine.Predecessors(),
+		RolledBack:   n.rollback.holdings.RolledBack(),
+	}
 	r.Views, r.InOutage = n.outages.Views()
 	// A non-voter takes no part in forming a cluster.
 	if !n.cfg.NonVoter {
@@ -128,9 +165,12 @@ func (n *Node) Report(q Question) Report {
 			r.Confirmed = r.Time.Add(-now.Sub(at))
 		}
 	}
-	r.Predecessors, r.RolledBack = n.machine.Predecessors(), n.rollback.holdings.RolledBack()
 	// The asker is starting, and may find less in its folder than it reported before.
-	if s := q.Standing; s != nil && s.ClusterID == r.ClusterID && n.rollback.holdings.Exceeds(*s) && !slices.Contains(r.RolledBack, s.Incarnation) {
+	s := q.Standing
+	if s == nil || s.ClusterID != r.ClusterID || slices.Contains(r.RolledBack, s.Incarnation) {
+		return r
+	}
+	if n.rollback.holdings.Exceeds(*s) {
 		r.RolledBack = append(r.RolledBack, s.Incarnation)
 	}
 	return r

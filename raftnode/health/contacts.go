@@ -87,7 +87,7 @@ func (c *Contacts) Quorum(self raft.ServerID, servers []raft.Server, term uint64
 		}
 		voters++
 		// An answer counts by when its request was sent: it shows the term that the voter was in then or later.
-		if last := c.asked[s.ID]; s.ID == self || last.term == term && !last.at.Before(since) {
+		if last := c.asked[s.ID]; s.ID == self || (last.term == term && !last.at.Before(since)) {
 			with++
 		}
 	}

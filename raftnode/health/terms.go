@@ -61,16 +61,19 @@ func (t *Terms) add(s election.TermSeen, now time.Time) {
 	if n > 0 && t.list[n-1].to.IsZero() {
 		t.list[n-1].to = now
 	}
-	switch {
 	// Also if there is another leader now: whoever waits asked the one before.
-	case n > 0 && t.list[n-1].TermSeen != s:
+	if n > 0 && t.list[n-1].TermSeen != s {
 		t.lapse()
 	}
-	switch {
-	case s.Leader == "":
+	if s.Leader == "" {
 		return
-	case n > 0 && (t.list[n-1].Term > s.Term || t.list[n-1].Term == s.Term && t.list[n-1].Leader != s.Leader):
-		return
+	}
+	// A term has one leader, and terms never fall: anything else is a late observation.
+	if n > 0 {
+		last := t.list[n-1].TermSeen
+		if last.Term > s.Term || (last.Term == s.Term && last.Leader != s.Leader) {
+			return
+		}
 	}
 	t.list = append(t.list, ledTerm{TermSeen: s, from: now})
 	if len(t.list) > keptTerms {

@@ -209,7 +209,8 @@ func (w *Watch) Ask(ctx context.Context, m datadir.Peer) (Answer, error) {
 		return Answer{}, fmt.Errorf("raftnode: ask %s: %w", m.ID, err)
 	}
 	if report.ID != m.ID || other {
-		return Answer{}, fmt.Errorf("raftnode: ask %s: %s of incarnation %s answered at %s", m.ID, report.ID, report.Incarnation, m.HTTP)
+		return Answer{}, fmt.Errorf("raftnode: ask %s: %s of incarnation %s answered at %s",
+			m.ID, report.ID, report.Incarnation, m.HTTP)
 	}
 	// Digests are compared at once: after digestReach more entries either side has forgotten them.
 	s := Answer{

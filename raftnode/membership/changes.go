@@ -94,7 +94,9 @@ func (c *Changes) Add(ctx context.Context, m frame.Member, opts AddOptions) (war
 }
 
 // addWithoutVote is Add up to the promotion, which is still to be made if promote is true.
-func (c *Changes) addWithoutVote(ctx context.Context, m frame.Member, opts AddOptions) (warning string, promote bool, err error) {
+func (c *Changes) addWithoutVote(
+	ctx context.Context, m frame.Member, opts AddOptions,
+) (warning string, promote bool, err error) {
 	if err := c.replicationEnded(ctx, m.ID); err != nil {
 		return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
 	}
@@ -173,12 +175,14 @@ func (c *Changes) Admissible(m frame.Member, opts AddOptions, isVoter bool) erro
 	}
 	if own := c.o.Machine.ClusterID(); opts.ClusterID != "" && own != "" && opts.ClusterID != own {
 		if slices.Contains(c.o.Machine.Predecessors(), opts.ClusterID) {
-			return fmt.Errorf("%w: it is of %s, from which this cluster was recovered without it", ErrForeignFolder, opts.ClusterID)
+			return fmt.Errorf("%w: it is of %s, from which this cluster was recovered without it",
+				ErrForeignFolder, opts.ClusterID)
 		}
 		return fmt.Errorf("%w: it is of %s, this cluster is %s", ErrForeignFolder, opts.ClusterID, own)
 	}
 	if level := c.o.Machine.FeatureLevel(); m.FeatureLevel < level {
-		return fmt.Errorf("%w: it knows feature level %d, the cluster is at %d: use a newer program", ErrTooOld, m.FeatureLevel, level)
+		return fmt.Errorf("%w: it knows feature level %d, the cluster is at %d: use a newer program",
+			ErrTooOld, m.FeatureLevel, level)
 	}
 	// An id belongs to one data folder and an address to one member.
 	for _, other := range c.o.Machine.Members() {
@@ -238,7 +242,9 @@ func (c *Changes) Promote(ctx context.Context, id string, force bool) (warning s
 
 // promoteIf promotes a member once it has caught up, unless ask returns an error. It waits for the member
 // countWithout holding up other changes, and calls ask when none is under way.
-func (c *Changes) promoteIf(ctx context.Context, id string, force bool, reason string, ask func() error) (warning string, err error) {
+func (c *Changes) promoteIf(
+	ctx context.Context, id string, force bool, reason string, ask func() error,
+) (warning string, err error) {
 	ctx, cancel := c.o.Life.UntilClosing(ctx)
 	defer cancel()
 	if _, voter, err := c.promotable(id, force); voter || err != nil {

@@ -56,7 +56,8 @@ func (t *commitTrail) latest() uint64 {
 // at returns the commit index at a time: of the last point not after it, or of the first point if all are later; 0
 // without points.
 func (t *commitTrail) at(when time.Time) uint64 {
-	i, found := slices.BinarySearchFunc(t.points, when, func(p commitPoint, when time.Time) int { return p.at.Compare(when) })
+	byTime := func(p commitPoint, when time.Time) int { return p.at.Compare(when) }
+	i, found := slices.BinarySearchFunc(t.points, when, byTime)
 	switch {
 	case len(t.points) == 0:
 		return 0
@@ -69,6 +70,7 @@ func (t *commitTrail) at(when time.Time) uint64 {
 // passed is when the commit index was first seen above index, which is below
 // latest.
 func (t *commitTrail) passed(index uint64) time.Time {
-	i, _ := slices.BinarySearchFunc(t.points, index+1, func(p commitPoint, index uint64) int { return cmp.Compare(p.index, index) })
+	byIndex := func(p commitPoint, index uint64) int { return cmp.Compare(p.index, index) }
+	i, _ := slices.BinarySearchFunc(t.points, index+1, byIndex)
 	return t.points[i].at
 }

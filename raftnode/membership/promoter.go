@@ -16,7 +16,9 @@ type promoter struct{ *autopilotDriver }
 var _ autopilot.Promoter = promoter{}
 
 // CalculatePromotionsAndDemotions implements autopilot.Promoter.
-func (p promoter) CalculatePromotionsAndDemotions(c *autopilot.Config, s *autopilot.State) (changes autopilot.RaftChanges) {
+func (p promoter) CalculatePromotionsAndDemotions(
+	c *autopilot.Config, s *autopilot.State,
+) (changes autopilot.RaftChanges) {
 	now := time.Now()
 	for _, id := range slices.Sorted(maps.Keys(s.Servers)) {
 		server := s.Servers[id]

@@ -89,7 +89,8 @@ func TestAChangeOfMembersDoesNotWaitForAnotherToCatchUp(t *testing.T) {
 		ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 		joined := make(chan error)
 		go func() {
-			m := frame.Member{ID: "n9", RaftAddr: "n9:1", HTTPAddr: "n9", Incarnation: "i9", FeatureLevel: leader.roster.Self().FeatureLevel}
+			m := frame.Member{ID: "n9", RaftAddr: "n9:1", HTTPAddr: "n9", Incarnation: "i9",
+				FeatureLevel: leader.roster.Self().FeatureLevel}
 			_, err := leader.AddMember(ctx, m, MemberOptions{Voter: true})
 			joined <- err
 		}()

@@ -86,12 +86,15 @@ func TestAReplacedDataFolderGetsNoVote(t *testing.T) {
 	refused := func(r rafttransport.Refusal) bool {
 		return r.Peer == old && !r.ByPeer && (r.Reason == "removed" || r.Reason == "other_incarnation")
 	}
-	eventually(t, "a follower refuses its vote", func() bool { return slices.ContainsFunc(follower.transport.Refusals(), refused) })
+	eventually(t, "a follower refuses its vote", func() bool {
+		return slices.ContainsFunc(follower.transport.Refusals(), refused)
+	})
 	term := c.leader().raft.Load().CurrentTerm()
 	var resp raft.RequestVoteResponse
 	err = ghost.transport.RequestVote(raft.ServerID(follower.cfg.ID), raft.ServerAddress(follower.roster.Address()),
-		&raft.RequestVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(old), Addr: []byte(ghost.roster.Address())},
-			Term: term + 1, LastLogIndex: 1 << 40, LastLogTerm: term, LeadershipTransfer: true}, &resp)
+		&raft.RequestVoteRequest{
+			RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(old), Addr: []byte(ghost.roster.Address())},
+			Term:      term + 1, LastLogIndex: 1 << 40, LastLogTerm: term, LeadershipTransfer: true}, &resp)
 	if err == nil || resp.Granted || follower.raft.Load().CurrentTerm() != term {
 		t.Errorf("it was given a vote: %+v, %v", resp, err)
 	}

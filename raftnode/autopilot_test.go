@@ -40,7 +40,9 @@ func (c *cluster) unmute(id string) {
 
 // judged waits until the leader's verdict is as asked, and returns it with what it
 // says of id.
-func (c *cluster) judged(what, id string, ok func(AutopilotVerdict, ServerVerdict) bool) (v AutopilotVerdict, s ServerVerdict) {
+func (c *cluster) judged(
+	what, id string, ok func(AutopilotVerdict, ServerVerdict) bool,
+) (v AutopilotVerdict, s ServerVerdict) {
 	c.t.Helper()
 	eventually(c.t, what, func() bool {
 		var leads bool
@@ -167,7 +169,8 @@ func requireDemoted(t testing.TB, n *Node, id, reason string) {
 			got = append(got, string(e.Payload))
 		}
 	}
-	if len(got) != 1 || !strings.Contains(got[0], `"voter_id": "`+id+`"`) || !strings.Contains(got[0], `"reason": "`+reason+`"`) {
+	if len(got) != 1 || !strings.Contains(got[0], `"voter_id": "`+id+`"`) ||
+		!strings.Contains(got[0], `"reason": "`+reason+`"`) {
 		t.Errorf("the log has of the votes taken: %q, want one, of %s for %s", got, id, reason)
 	}
 }
@@ -179,13 +182,16 @@ func TestADeadVoterIsRemovedWhereThatIsSwitchedOnAndEnoughAreLeft(t *testing.T) 
 		first := c.followers()[0].cfg.ID
 		c.crash(first)
 		v, s := c.away(first)
-		if !s.Voter || s.Healthy || v.FailureTolerance != 0 || len(v.Limiting) != 1 || !strings.HasPrefix(v.Limiting[0], first+": no answer for") {
+		if !s.Voter || s.Healthy || v.FailureTolerance != 0 || len(v.Limiting) != 1 ||
+			!strings.HasPrefix(v.Limiting[0], first+": no answer for") {
 			t.Errorf("switched off: %+v", v)
 		}
 		c.set("autopilot.cleanup_dead_servers", "true")
 		eventually(t, first+" is removed", func() bool { return c.rid(first) })
 		requireDemoted(t, c.leader(), first, "dead_server")
-		v, _ = c.judged("three healthy ones", c.leader().cfg.ID, func(v AutopilotVerdict, _ ServerVerdict) bool { return v.Healthy })
+		v, _ = c.judged("three healthy ones", c.leader().cfg.ID, func(v AutopilotVerdict, _ ServerVerdict) bool {
+			return v.Healthy
+		})
 		if v.FailureTolerance != 1 || len(v.Limiting) != 0 || len(v.Servers) != 3 {
 			t.Errorf("after the removal: %+v", v)
 		}
@@ -265,7 +271,9 @@ func TestTheVerdictNamesAVoterThatLagsAndHowFar(t *testing.T) {
 		for i := range 30 {
 			publish(t, c.leader(), i)
 		}
-		v, s := c.judged("it lags", slow, func(_ AutopilotVerdict, s ServerVerdict) bool { return !s.Healthy && s.TrailingSeconds > 1 })
+		v, s := c.judged("it lags", slow, func(_ AutopilotVerdict, s ServerVerdict) bool {
+			return !s.Healthy && s.TrailingSeconds > 1
+		})
 		if s.TrailingEntries < 20 || s.TrailingEntries > 60 || s.TrailingSeconds > 1.1*time.Since(began).Seconds()+0.2 ||
 			v.FailureTolerance != 0 || len(v.Limiting) != 1 || !strings.HasPrefix(v.Limiting[0], slow+": trails by") {
 			t.Errorf("with one that lags: %+v", v)

@@ -370,7 +370,8 @@ func leaderEvents(t testing.TB, n *Node) (types []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if leads := e.Type == event.LeaderElected || e.Type == event.LeaderLost || e.Type == event.LeaderStepdown; leads && e.Source == fsm.EmittedBy {
+		leads := e.Type == event.LeaderElected || e.Type == event.LeaderLost || e.Type == event.LeaderStepdown
+		if leads && e.Source == fsm.EmittedBy {
 			types = append(types, string(e.Type))
 		}
 	}

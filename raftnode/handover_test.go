@@ -80,7 +80,8 @@ func TestAClusterThatSleptStepsItsTimeForwardAndRecordsIt(t *testing.T) {
 	n := c.start("n1")
 	c.leader()
 	step := n.machine.LastClockStep()
-	if step == nil || step.From.Sub(noon) > time.Minute || time.Since(step.To).Abs() > time.Minute || !slices.Equal(step.Agreed, []string{"n1"}) {
+	if step == nil || step.From.Sub(noon) > time.Minute || time.Since(step.To).Abs() > time.Minute ||
+		!slices.Equal(step.Agreed, []string{"n1"}) {
 		t.Fatalf("step %+v", step)
 	}
 	r := publish(t, n, 7)
@@ -93,7 +94,8 @@ func TestClosingDoesNotWaitForANodeThatCatchesUp(t *testing.T) {
 	t.Parallel()
 	c := voters(t, 3, nil)
 	leader := c.leader()
-	never := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:1", HTTPAddr: "n9", Incarnation: "i9", FeatureLevel: fsm.FeatureLevel}
+	never := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:1", HTTPAddr: "n9", Incarnation: "i9",
+		FeatureLevel: fsm.FeatureLevel}
 	added := make(chan error, 1)
 	go func() {
 		_, err := leader.AddMember(context.Background(), never, MemberOptions{Voter: true})

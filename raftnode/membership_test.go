@@ -76,7 +76,8 @@ func TestWhatMembershipRefuses(t *testing.T) {
 	c := voters(t, 3, nil)
 	leader := c.leader()
 	follower := c.followers()[0].roster.Self()
-	fresh := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:1", HTTPAddr: "n9", Incarnation: "i9", FeatureLevel: fsm.FeatureLevel}
+	fresh := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:1", HTTPAddr: "n9", Incarnation: "i9",
+		FeatureLevel: fsm.FeatureLevel}
 	with := func(change func(*frame.Member)) frame.Member {
 		m := fresh
 		change(&m)
@@ -97,14 +98,20 @@ func TestWhatMembershipRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %v", test.name, err, test.want)
 		}
 	}
-	if _, err := leader.AddMember(t.Context(), fresh, MemberOptions{ClusterID: "another"}); !errors.Is(err, ErrForeignFolder) {
+	_, err := leader.AddMember(t.Context(), fresh, MemberOptions{ClusterID: "another"})
+	if !errors.Is(err, ErrForeignFolder) {
 		t.Errorf("a folder of another cluster: %v", err)
 	}
 	_, promote := leader.Promote(t.Context(), "nobody", false)
 	_, demote := leader.Demote(t.Context(), "nobody")
 	_, remove := leader.Remove(t.Context(), "nobody")
 	_, here := c.followers()[0].AddMember(t.Context(), fresh, MemberOptions{})
-	for err, want := range map[error]error{promote: ErrUnknownMember, demote: ErrUnknownMember, remove: ErrUnknownMember, here: ErrNotLeader} {
+	for err, want := range map[error]error{
+		promote: ErrUnknownMember,
+		demote:  ErrUnknownMember,
+		remove:  ErrUnknownMember,
+		here:    ErrNotLeader,
+	} {
 		if !errors.Is(err, want) {
 			t.Errorf("%v, want %v", err, want)
 		}
@@ -123,7 +130,10 @@ func TestTheLastVoterStaysAndASixthNeedsForce(t *testing.T) {
 	t.Parallel()
 	c := voters(t, 1, nil)
 	n := c.leader()
-	for name, act := range map[string]func(context.Context, string) (string, error){"demote": n.Demote, "remove": n.Remove} {
+	for name, act := range map[string]func(context.Context, string) (string, error){
+		"demote": n.Demote,
+		"remove": n.Remove,
+	} {
 		if _, err := act(t.Context(), "n1"); !errors.Is(err, ErrLastVoter) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -165,7 +175,9 @@ func TestAVoterThatLostItsFolderIsRefusedUntilItIsAddedAgain(t *testing.T) {
 		}
 		return false
 	})
-	eventually(t, "it says why it is not in", func() bool { return reborn.Status().JoinRefused == ErrOtherIncarnation.Error() })
+	eventually(t, "it says why it is not in", func() bool {
+		return reborn.Status().JoinRefused == ErrOtherIncarnation.Error()
+	})
 	if reborn.roster.MayVote() || reborn.machine.ClusterID() != "" {
 		t.Fatal("it takes part under its old name")
 	}
@@ -173,7 +185,8 @@ func TestAVoterThatLostItsFolderIsRefusedUntilItIsAddedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is let in again by its own knocking", func() bool {
-		return slices.Contains(reborn.roster.Voters(), lost) && reborn.machine.ClusterID() != "" && reborn.Status().JoinRefused == ""
+		return slices.Contains(reborn.roster.Voters(), lost) && reborn.machine.ClusterID() != "" &&
+			reborn.Status().JoinRefused == ""
 	})
 	eventually(t, "the folder is a member's", func() bool {
 		return !slices.ContainsFunc(c.leader().Status().Members, func(m MemberStatus) bool { return m.OtherFolder })
@@ -200,7 +213,8 @@ func TestAMemberIsAddedOnceTheReplicationBeforeHasEnded(t *testing.T) {
 		leader := c.leader()
 		leader.contacts.Begin(raft.ServerID(replaced)) // raft's call to the member that was removed
 		ctx, cancel := context.WithTimeout(t.Context(), leader.cfg.Timing.Heartbeat)
-		_, err := leader.AddMember(ctx, frame.Member{ID: replaced, RaftAddr: c.config[replaced].RaftBind, Incarnation: "another"}, MemberOptions{})
+		_, err := leader.AddMember(ctx,
+			frame.Member{ID: replaced, RaftAddr: c.config[replaced].RaftBind, Incarnation: "another"}, MemberOptions{})
 		cancel()
 		if _, listed := leader.roster.Server(replaced); listed || err == nil {
 			t.Fatalf("it was added while raft still spoke to the member that was removed: %v", err)

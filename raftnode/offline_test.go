@@ -51,7 +51,8 @@ func TestASurvivorOfALostQuorumIsRecoveredWithAllItHas(t *testing.T) {
 	r := numbered(99)
 	b.Add(r.Command, r.Batch)
 	data := b.Encode(frame.Seal{Time: noon, Proposer: id})
-	err = errors.Join(err, o.stores.Log().StoreLog(&raft.Log{Index: last + 1, Term: term, Type: raft.LogCommand, Data: data}), o.close())
+	err = errors.Join(err,
+		o.stores.Log().StoreLog(&raft.Log{Index: last + 1, Term: term, Type: raft.LogCommand, Data: data}), o.close())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,8 @@ func TestARecoveredNodeIsNoMemberOfItsOldCluster(t *testing.T) {
 	cfg := c.config["n1"]
 	cfg.Join, cfg.BootstrapExpect = nil, 0
 	c.config["n1"] = cfg
-	if _, err := Recover(t.Context(), cfg.Dir, []fsm.ConfigMember{{ID: "n1", Addr: cfg.RaftBind, Voter: true}}, nil); err != nil {
+	alone := []fsm.ConfigMember{{ID: "n1", Addr: cfg.RaftBind, Voter: true}}
+	if _, err := Recover(t.Context(), cfg.Dir, alone, nil); err != nil {
 		t.Fatal(err)
 	}
 	n1 := c.start("n1")
@@ -122,13 +124,16 @@ func TestARecoveredNodeIsNoMemberOfItsOldCluster(t *testing.T) {
 			n1 = c.start("n1")
 		}
 		eventually(t, "the old members' connections are refused", func() bool {
-			return slices.ContainsFunc(append(old.transport.Refusals(), n1.transport.Refusals()...), func(r rafttransport.Refusal) bool {
+			refusals := append(old.transport.Refusals(), n1.transport.Refusals()...)
+			return slices.ContainsFunc(refusals, func(r rafttransport.Refusal) bool {
 				return r.Reason == "other_cluster"
 			})
 		})
 		eventually(t, "the recovered node leads", func() bool { return n1.proposer.OpenTerm() != 0 })
-		if e, err := n1.machine.Log().Get(kept); err != nil || string(e.Payload) != `{"n": 100}` || n1.machine.Applied() >= ahead {
-			t.Fatalf("restarted %v: the recovered node is at %d with %s at %d, %v", restarted, n1.machine.Applied(), e.Payload, kept, err)
+		if e, err := n1.machine.Log().Get(kept); err != nil || string(e.Payload) != `{"n": 100}` ||
+			n1.machine.Applied() >= ahead {
+			t.Fatalf("restarted %v: the recovered node is at %d with %s at %d, %v", restarted, n1.machine.Applied(),
+				e.Payload, kept, err)
 		}
 		kept = publish(t, n1, 101).First - 1
 	}
@@ -185,7 +190,8 @@ func TestNodesOfAClusterThatWasRecoveredWithoutThemEnd(t *testing.T) {
 		if end("n1") != nil || end("n2") != nil || end("n3") != nil {
 			t.Fatalf("ended beside a quorum of the old cluster: %v", ended)
 		}
-		if got := s.nodes["n1"].Report(Question{}); !slices.Equal(got.Predecessors, []string{old}) || got.ClusterID != done.ClusterID {
+		if got := s.nodes["n1"].Report(Question{}); !slices.Equal(got.Predecessors, []string{old}) ||
+			got.ClusterID != done.ClusterID {
 			t.Errorf("n1 is of %s, after %v, want %s after %s", got.ClusterID, got.Predecessors, done.ClusterID, old)
 		}
 
@@ -279,7 +285,8 @@ func TestABackupRestoresAsANewClusterThatOthersJoin(t *testing.T) {
 	if done.ClusterID == old || done.Term <= meta.Term || done.Offset != meta.LastOffset {
 		t.Errorf("%+v out of %+v", done, meta)
 	}
-	if _, err := Restore(t.Context(), bytes.NewReader(file.Bytes()), Target{Dir: cfg.Dir, NodeID: "r1"}); !errors.Is(err, ErrNotEmpty) {
+	again := Target{Dir: cfg.Dir, NodeID: "r1"}
+	if _, err := Restore(t.Context(), bytes.NewReader(file.Bytes()), again); !errors.Is(err, ErrNotEmpty) {
 		t.Errorf("over an existing folder: %v", err)
 	}
 	r1 := d.start("r1")
@@ -342,7 +349,8 @@ func TestALogThatContradictsTheStateIsDroppedOnStart(t *testing.T) {
 	p := o.machine.Position()
 	err := errors.Join(emptyLog(o.stores.Log()))
 	for index := p.Index - 2; index <= p.Index+2; index++ {
-		err = errors.Join(err, o.stores.Log().StoreLog(&raft.Log{Index: index, Term: p.Term - 1, Type: raft.LogCommand, Data: []byte("of a deposed leader")}))
+		err = errors.Join(err, o.stores.Log().StoreLog(&raft.Log{Index: index, Term: p.Term - 1, Type: raft.LogCommand,
+			Data: []byte("of a deposed leader")}))
 	}
 	if err = errors.Join(err, o.stores.Close(), o.machine.Close(), o.dir.Close()); err != nil {
 		t.Fatal(err)
@@ -367,7 +375,8 @@ func TestALogThatContradictsTheStateIsDroppedOnStart(t *testing.T) {
 	entries[0] = &raft.Log{}
 	for before := range last {
 		for through := before; through <= last; through++ {
-			req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(leader.cfg.ID), Addr: []byte(leader.roster.Address())},
+			req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax,
+				ID: []byte(leader.cfg.ID), Addr: []byte(leader.roster.Address())},
 				Term: leader.machine.Term(), PrevLogEntry: before, PrevLogTerm: entries[before].Term,
 				Entries: entries[before+1 : through+1], LeaderCommitIndex: last}
 			var resp raft.AppendEntriesResponse

@@ -51,7 +51,8 @@ func TestALeaderThatIsHeardOfAgainStays(t *testing.T) {
 		for _, n := range c.all() {
 			r := n.raft.Load()
 			if r.CurrentTerm() != term || n != leader && r.State() != raft.Follower || r.ReloadableConfig() != usual {
-				t.Errorf("%s: %s in term %d, it was %d; timeouts %+v", n.cfg.ID, r.State(), r.CurrentTerm(), term, r.ReloadableConfig())
+				t.Errorf("%s: %s in term %d, it was %d; timeouts %+v", n.cfg.ID, r.State(), r.CurrentTerm(), term,
+					r.ReloadableConfig())
 			}
 		}
 	})

@@ -78,7 +78,8 @@ func TestANodeWhoseFolderWasRolledBackEnds(t *testing.T) {
 					if absent, _ := leader.watch.Absence(id); absent == "" {
 						t.Error("the leader counts it as there")
 					}
-					if !slices.ContainsFunc(n.transport.Refusals(), func(r rafttransport.Refusal) bool { return r.Reason == "rolled_back" }) {
+					asCopy := func(r rafttransport.Refusal) bool { return r.Reason == "rolled_back" }
+					if !slices.ContainsFunc(n.transport.Refusals(), asCopy) {
 						t.Errorf("nobody refused it: %+v", n.transport.Refusals())
 					}
 					s.crash(id)

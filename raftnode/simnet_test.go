@@ -84,7 +84,8 @@ type simnet struct {
 }
 
 func newSimnet() *simnet {
-	return &simnet{cuts: map[link]loss{}, thin: map[link]thin{}, busy: map[link]time.Time{}, changed: make(chan struct{}), listeners: map[string]*simListener{},
+	return &simnet{cuts: map[link]loss{}, thin: map[link]thin{}, busy: map[link]time.Time{},
+		changed: make(chan struct{}), listeners: map[string]*simListener{},
 		nodes: map[string]*Node{}, conns: map[*simConn]struct{}{}}
 }
 

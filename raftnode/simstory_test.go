@@ -51,7 +51,8 @@ type span struct {
 }
 
 func newStory() *story {
-	return &story{published: map[int][]uint64{}, elected: map[uint64]string{}, offline: map[string]bool{}, incidents: map[string]bool{}, expired: map[ledBy]bool{}, led: map[uint64]span{}}
+	return &story{published: map[int][]uint64{}, elected: map[uint64]string{}, offline: map[string]bool{},
+		incidents: map[string]bool{}, expired: map[ledBy]bool{}, led: map[uint64]span{}}
 }
 
 // payload holds the fields of all events that are looked at.
@@ -186,7 +187,8 @@ func (s *story) began(e event.Event, p payload) error {
 		return fmt.Errorf("incident %s has not ended", s.incident)
 	}
 	s.incident, s.incidents[incident] = incident, true
-	s.lost = append(s.lost, span{p.BeganAt, p.BeganAt.Add(time.Duration(p.OutageMs) * time.Millisecond), e.Offset, p.Cause == election.CauseNoLeader})
+	s.lost = append(s.lost, span{p.BeganAt, p.BeganAt.Add(time.Duration(p.OutageMs) * time.Millisecond), e.Offset,
+		p.Cause == election.CauseNoLeader})
 	return nil
 }
 
@@ -228,7 +230,8 @@ func (s *story) outages(done []inflicted, calm, acked []span) (errs []error) {
 	const long, leaderless = 5 * time.Second, 15 * time.Second
 	matched := map[uint64]bool{}
 	wrong := func(from, to time.Time, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("from %v to %v: %s%s", hms(from), hms(to), fmt.Sprintf(format, args...), s.about(done, from, to)))
+		errs = append(errs,
+			fmt.Errorf("from %v to %v: %s%s", hms(from), hms(to), fmt.Sprintf(format, args...), s.about(done, from, to)))
 	}
 	for _, o := range done {
 		if o.quorum {
@@ -261,7 +264,8 @@ func (s *story) outages(done []inflicted, calm, acked []span) (errs []error) {
 			wrong(l.from, l.to, "QUORUM_LOST at %d, and there was a majority", l.offset)
 		}
 		for _, led := range s.led {
-			if common := min(l.to.UnixNano(), led.to.UnixNano()) - max(l.from.UnixNano(), led.from.UnixNano()); time.Duration(common) > time.Second+clockSlack {
+			common := min(l.to.UnixNano(), led.to.UnixNano()) - max(l.from.UnixNano(), led.from.UnixNano())
+			if time.Duration(common) > time.Second+clockSlack {
 				wrong(l.from, l.to, "QUORUM_LOST at %d, and somebody led from %v to %v", l.offset, hms(led.from), hms(led.to))
 			}
 		}
@@ -403,33 +407,45 @@ func TestStoryNotices(t *testing.T) {
 		log  []event.Event
 		well bool
 	}{
-		"all in order": {log: []event.Event{elected("n1", 2, ""), voter(event.VoterOffline), risk, went("n1", 2), elected("n2", 4, "n1"), lost(7, 0),
+		"all in order": {log: []event.Event{elected("n1", 2, ""), voter(event.VoterOffline), risk, went("n1", 2),
+			elected("n2", 4, "n1"), lost(7, 0),
 			restored(7, 9000), voter(event.VoterOnline), safe, lease}, well: true},
-		"a leader for a moment":         {log: []event.Event{at(6*time.Second, elected("n1", 2, "")), at(7*time.Second, went("n1", 2)), lost(7, 0), restored(7, 9000)}, well: true},
-		"two leaders of a term":         {log: []event.Event{elected("n1", 2, ""), went("n1", 2), elected("n2", 2, "n1"), lost(7, 0), restored(7, 9000)}},
-		"a term that falls":             {log: []event.Event{elected("n1", 2, ""), went("n1", 2), elected("n2", 1, "n1"), lost(7, 0), restored(7, 9000)}},
-		"a leader that never went":      {log: []event.Event{elected("n1", 2, ""), elected("n2", 3, "n1"), lost(7, 0), restored(7, 9000)}},
-		"the loss of another leader":    {log: []event.Event{elected("n1", 2, ""), went("n2", 2), lost(7, 0), restored(7, 9000)}},
-		"the wrong predecessor":         {log: []event.Event{elected("n1", 2, ""), went("n1", 2), elected("n2", 3, "n3"), lost(7, 0), restored(7, 9000)}},
-		"no QUORUM_LOST":                {},
-		"an outage without its end":     {log: []event.Event{lost(7, 0)}},
-		"an end without its outage":     {log: []event.Event{restored(7, 9000), lost(8, 0), restored(8, 9000)}},
-		"the end of another outage":     {log: []event.Event{lost(7, 0), restored(8, 9000)}},
-		"an outage within another":      {log: []event.Event{lost(7, 0), lost(8, 0), restored(8, 9000)}},
-		"an incident twice":             {log: []event.Event{lost(7, 0), restored(7, 9000), lost(7, 0), restored(7, 9000)}},
-		"an outage reported twice":      {log: []event.Event{lost(7, 0), restored(7, 4000), lost(8, 5*time.Second), restored(8, 4000)}},
-		"an outage that never was":      {log: []event.Event{lost(7, 0), restored(7, 9000), lost(8, time.Minute), restored(8, 4000)}},
+		"a leader for a moment": {log: []event.Event{at(6*time.Second, elected("n1", 2, "")),
+			at(7*time.Second, went("n1", 2)), lost(7, 0), restored(7, 9000)}, well: true},
+		"two leaders of a term": {log: []event.Event{elected("n1", 2, ""), went("n1", 2), elected("n2", 2, "n1"),
+			lost(7, 0), restored(7, 9000)}},
+		"a term that falls": {log: []event.Event{elected("n1", 2, ""), went("n1", 2), elected("n2", 1, "n1"),
+			lost(7, 0), restored(7, 9000)}},
+		"a leader that never went": {log: []event.Event{elected("n1", 2, ""), elected("n2", 3, "n1"), lost(7, 0),
+			restored(7, 9000)}},
+		"the loss of another leader": {log: []event.Event{elected("n1", 2, ""), went("n2", 2), lost(7, 0),
+			restored(7, 9000)}},
+		"the wrong predecessor": {log: []event.Event{elected("n1", 2, ""), went("n1", 2), elected("n2", 3, "n3"),
+			lost(7, 0), restored(7, 9000)}},
+		"no QUORUM_LOST":            {},
+		"an outage without its end": {log: []event.Event{lost(7, 0)}},
+		"an end without its outage": {log: []event.Event{restored(7, 9000), lost(8, 0), restored(8, 9000)}},
+		"the end of another outage": {log: []event.Event{lost(7, 0), restored(8, 9000)}},
+		"an outage within another":  {log: []event.Event{lost(7, 0), lost(8, 0), restored(8, 9000)}},
+		"an incident twice":         {log: []event.Event{lost(7, 0), restored(7, 9000), lost(7, 0), restored(7, 9000)}},
+		"an outage reported twice": {log: []event.Event{lost(7, 0), restored(7, 4000), lost(8, 5*time.Second),
+			restored(8, 4000)}},
+		"an outage that never was": {log: []event.Event{lost(7, 0), restored(7, 9000), lost(8, time.Minute),
+			restored(8, 4000)}},
 		"an outage that takes too long": {log: []event.Event{lost(7, 0), restored(7, 15000)}},
 		"over an acknowledged one":      {log: []event.Event{lost(7, 0), restored(7, 11500)}},
 		"the wrong time":                {log: []event.Event{lost(7, 11*time.Second), restored(7, 9000)}},
-		"a leader all the while":        {log: []event.Event{at(2*time.Second, elected("n1", 2, "")), at(6*time.Second, went("n1", 2)), lost(7, 0), restored(7, 9000)}},
-		"a lease twice":                 {log: []event.Event{elected("n1", 2, ""), lease, lease, lost(7, 0), restored(7, 9000)}},
-		"offline twice":                 {log: []event.Event{voter(event.VoterOffline), voter(event.VoterOffline), voter(event.VoterOnline), lost(7, 0), restored(7, 9000)}},
-		"online, never having left":     {log: []event.Event{voter(event.VoterOnline), lost(7, 0), restored(7, 9000)}},
-		"offline for ever":              {log: []event.Event{voter(event.VoterOffline), lost(7, 0), restored(7, 9000)}},
-		"at risk twice":                 {log: []event.Event{risk, risk, safe, lost(7, 0), restored(7, 9000)}},
-		"safe without a risk":           {log: []event.Event{safe, lost(7, 0), restored(7, 9000)}},
-		"at risk for ever":              {log: []event.Event{risk, lost(7, 0), restored(7, 9000)}},
+		"a leader all the while": {log: []event.Event{at(2*time.Second, elected("n1", 2, "")),
+			at(6*time.Second, went("n1", 2)), lost(7, 0), restored(7, 9000)}},
+		"a lease twice": {log: []event.Event{elected("n1", 2, ""), lease, lease, lost(7, 0),
+			restored(7, 9000)}},
+		"offline twice": {log: []event.Event{voter(event.VoterOffline), voter(event.VoterOffline),
+			voter(event.VoterOnline), lost(7, 0), restored(7, 9000)}},
+		"online, never having left": {log: []event.Event{voter(event.VoterOnline), lost(7, 0), restored(7, 9000)}},
+		"offline for ever":          {log: []event.Event{voter(event.VoterOffline), lost(7, 0), restored(7, 9000)}},
+		"at risk twice":             {log: []event.Event{risk, risk, safe, lost(7, 0), restored(7, 9000)}},
+		"safe without a risk":       {log: []event.Event{safe, lost(7, 0), restored(7, 9000)}},
+		"at risk for ever":          {log: []event.Event{risk, lost(7, 0), restored(7, 9000)}},
 	} {
 		s := newStory()
 		var errs []error

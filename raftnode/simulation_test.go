@@ -137,7 +137,8 @@ func newSimulation(t *testing.T, dir string, nodes int, seed uint64) *simulation
 
 func newSimulationWith(t *testing.T, dir string, nodes int, seed uint64, change func(*Config)) *simulation {
 	s := &simulation{t: t, rng: rand.New(rand.NewPCG(seed, uint64(nodes))), net: newSimnet(),
-		config: map[string]Config{}, disks: map[string]simDisk{}, nodes: map[string]*Node{}, client: newSimClient(), story: newStory(), read: map[string]int{}, now: "forming"}
+		config: map[string]Config{}, disks: map[string]simDisk{}, nodes: map[string]*Node{}, client: newSimClient(),
+		story: newStory(), read: map[string]int{}, now: "forming"}
 	var doors []string
 	for i := range nodes {
 		s.ids = append(s.ids, fmt.Sprintf("n%d", i+1))
@@ -455,6 +456,8 @@ func (s *simulation) tally() string {
 			snapshots++
 		}
 	}
-	return fmt.Sprintf("%d crashes, %d asked to step down, %d outages of the majority, %d of %d nodes have compacted, writes %v, the log has %v",
-		s.crashes, s.stepdowns, s.outages(), snapshots, len(s.ids), s.client.tally(), strings.TrimPrefix(fmt.Sprint(counts), "map"))
+	return fmt.Sprintf("%d crashes, %d asked to step down, %d outages of the majority, "+
+		"%d of %d nodes have compacted, writes %v, the log has %v",
+		s.crashes, s.stepdowns, s.outages(), snapshots, len(s.ids), s.client.tally(),
+		strings.TrimPrefix(fmt.Sprint(counts), "map"))
 }

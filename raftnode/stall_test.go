@@ -77,7 +77,8 @@ func TestAPauseOfAllDisksEndsNoLeadership(t *testing.T) {
 			t.Errorf("%s is in term %d, it was %d", n.cfg.ID, got, term)
 		}
 	}
-	if kinds := leaderEvents(t, leader); slices.Contains(kinds, string(event.LeaderLost)) || slices.Contains(kinds, string(event.LeaderStepdown)) {
+	if kinds := leaderEvents(t, leader); slices.Contains(kinds, string(event.LeaderLost)) ||
+		slices.Contains(kinds, string(event.LeaderStepdown)) {
 		t.Errorf("reported: %v", kinds)
 	}
 }

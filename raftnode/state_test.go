@@ -63,9 +63,11 @@ func TestADigestIsReportedWhereItIsAskedFor(t *testing.T) {
 		sum, known := n.machine.DigestAt(index)
 		list := n.Report(Question{DigestAt: index}).Digests
 		if slices.Contains(list, health.IndexDigest{Index: index, Digest: sum}) != known || known != (index <= last) {
-			t.Errorf("index %d of %d: known %v, in the report %v", index, last, known, slices.Contains(list, health.IndexDigest{Index: index, Digest: sum}))
+			t.Errorf("index %d of %d: known %v, in the report %v", index, last, known,
+				slices.Contains(list, health.IndexDigest{Index: index, Digest: sum}))
 		}
-		if !slices.IsSortedFunc(list, func(a, b health.IndexDigest) int { return cmp.Compare(a.Index, b.Index) }) || len(list) > 64 {
+		if !slices.IsSortedFunc(list, func(a, b health.IndexDigest) int { return cmp.Compare(a.Index, b.Index) }) ||
+			len(list) > 64 {
 			t.Errorf("%d digests: %v", len(list), list)
 		}
 	}
@@ -86,7 +88,8 @@ func TestANodeWhoseStateDiffersFromTheMajorityStopsServing(t *testing.T) {
 			var b frame.Builder
 			b.Add(frame.SettingSet{Key: "dedup.window", Value: "61s"}, nil)
 			_, err := o.machine.Apply(o.machine.Applied()+1, o.machine.Term(), b.Encode(frame.Seal{Time: noon, Proposer: odd}))
-			if err = errors.Join(err, o.stores.Stable().SetUint64([]byte(statestore.KeyInstalled), o.machine.Applied()), o.close()); err != nil {
+			if err = errors.Join(err, o.stores.Stable().SetUint64([]byte(statestore.KeyInstalled), o.machine.Applied()),
+				o.close()); err != nil {
 				t.Fatal(err)
 			}
 			n := c.start(odd)

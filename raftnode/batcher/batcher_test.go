@@ -70,7 +70,8 @@ func (w *wire) land(n int, err error) {
 
 func bench(queueBytes int) (*wire, *Batcher) {
 	w := &wire{}
-	p := New("n1", Limits{QueueRequests: 1000, QueueBytes: queueBytes}, clock.New(clock.System()), func() (uint64, fsm.Sum) { return 0, fsm.Sum{} },
+	p := New("n1", Limits{QueueRequests: 1000, QueueBytes: queueBytes}, clock.New(clock.System()),
+		func() (uint64, fsm.Sum) { return 0, fsm.Sum{} },
 		func() uint32 { return fsm.FeatureLevel }, w.apply)
 	return w, p
 }

@@ -113,7 +113,8 @@ func TestAFlippedByteEndsTheReadingThere(t *testing.T) {
 				}
 				before := bytes.Count(raw[:i], []byte("\n")) - 1 // records
 				if _, s, _, _ := decode(damaged); len(s.entries) != max(before, 0) {
-					t.Fatalf("byte %d is %#x, was %#x: %d records are believed, %d are before it", i, damaged[i], raw[i], len(s.entries), before)
+					t.Fatalf("byte %d is %#x, was %#x: %d records are believed, %d are before it", i, damaged[i], raw[i],
+						len(s.entries), before)
 				}
 				if i%5 == 0 {
 					usable(t, damaged, whole, id, before)
@@ -165,7 +166,8 @@ func TestAJournalOfANewerFormatIsRefused(t *testing.T) {
 	_, err = Open(file, Options{FS: fs})
 	_, _, readErr := read(fs, file)
 	for _, err := range []error{err, readErr} {
-		if !errors.Is(err, ErrNewerFormat) || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), fmt.Sprint(format)) {
+		if !errors.Is(err, ErrNewerFormat) || !strings.Contains(err.Error(), file) ||
+			!strings.Contains(err.Error(), fmt.Sprint(format)) {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -94,7 +94,8 @@ func checkDrop(t *testing.T, before, after []Record, settled uint64) {
 	newest := before[len(before)-1]
 	var gone, stayed []Record
 	for _, r := range before[:len(before)-1] {
-		if _, found := slices.BinarySearchFunc(after, r.Seq, func(a Record, seq uint64) int { return cmp.Compare(a.Seq, seq) }); found {
+		bySeq := func(a Record, seq uint64) int { return cmp.Compare(a.Seq, seq) }
+		if _, found := slices.BinarySearchFunc(after, r.Seq, bySeq); found {
 			stayed = append(stayed, r)
 		} else {
 			gone = append(gone, r)

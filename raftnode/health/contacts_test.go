@@ -22,7 +22,8 @@ func TestOnlyAnswersToNewQuestionsProveLeadership(t *testing.T) {
 		{"a voter, asked before", func(c *Contacts) { c.Note("n2", term, noon.Add(-1)) }, false},
 		{"a voter, in another term", func(c *Contacts) { c.Note("n2", term-1, noon) }, false},
 		{"a non-voter", func(c *Contacts) { c.Note("n4", term, noon) }, false},
-		{"a late answer after a newer one", func(c *Contacts) { c.Note("n3", term, noon); c.Note("n3", term, noon.Add(-1)) }, true},
+		{"a late answer after a newer one",
+			func(c *Contacts) { c.Note("n3", term, noon); c.Note("n3", term, noon.Add(-1)) }, true},
 	} {
 		var c Contacts
 		test.note(&c)

@@ -8,7 +8,8 @@ import (
 func TestAFolderThatHoldsLessThanWasReportedIsAnOlderCopy(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(1000+int64(s), 0) }
 	start := func(run int, term, last uint64) Report { // of a process that has not applied anything yet
-		return Report{Incarnation: "i", Started: at(run), Term: term, Start: &Standing{Incarnation: "i", Term: term, LastIndex: last}}
+		return Report{Incarnation: "i", Started: at(run), Term: term,
+			Start: &Standing{Incarnation: "i", Term: term, LastIndex: last}}
 	}
 	for _, test := range []struct {
 		name  string
@@ -35,7 +36,8 @@ func TestAFolderThatHoldsLessThanWasReportedIsAnOlderCopy(t *testing.T) {
 			if h.See(first, at(0), at(2)) {
 				t.Fatal("the first report is an older copy")
 			}
-			if s := test.r.Start; s != nil && test.asked > 2 && !test.r.Started.Equal(first.Started) && h.Exceeds(*s) != test.back {
+			if s := test.r.Start; s != nil && test.asked > 2 && !test.r.Started.Equal(first.Started) &&
+				h.Exceeds(*s) != test.back {
 				t.Errorf("asked as it starts: %v", h.Exceeds(*s))
 			}
 			if got := h.See(test.r, at(test.asked), at(4)); got != test.back || h.FellBack("i") != test.back {

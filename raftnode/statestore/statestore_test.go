@@ -218,7 +218,8 @@ func TestASnapshotIsInvisibleUntilRestoreSwapsItIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if metas, _ := follower.snapshots.List(); metas[0].Index != before.Index || follower.machine.Applied() != before.Index {
+	if metas, _ := follower.snapshots.List(); metas[0].Index != before.Index ||
+		follower.machine.Applied() != before.Index {
 		t.Error("received, and visible before Restore")
 	}
 	if err := restore(t, follower, sink.ID()); err != nil {
@@ -337,8 +338,10 @@ func TestTheFirstEntryBehindTheStateIsTakenTwice(t *testing.T) {
 			}()
 			last := state[len(state)-1]
 			for _, when := range []string{"first", "again"} {
-				req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("n2"), Addr: []byte(from.LocalAddr())},
-					Term: 2, PrevLogEntry: last.Index, PrevLogTerm: last.Term, Entries: []*raft.Log{next}, LeaderCommitIndex: last.Index}
+				req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax,
+					ID: []byte("n2"), Addr: []byte(from.LocalAddr())},
+					Term: 2, PrevLogEntry: last.Index, PrevLogTerm: last.Term, Entries: []*raft.Log{next},
+					LeaderCommitIndex: last.Index}
 				var resp raft.AppendEntriesResponse
 				if err := from.AppendEntries("n1", transport.LocalAddr(), &req, &resp); err != nil || !resp.Success {
 					t.Errorf("%s: %+v, %v", when, resp, err)

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	diskEvery    = time.Second
-	diskRecovery = 5 // a fifth above the bound ends the alarm, so that it does not flap
+	diskEvery    = time.Second // between two measurements of the free space
+	diskRecovery = 5           // a fifth above the bound ends the alarm, so that it does not flap
 )
 
 // diskGuard watches free space. While it is low, the reserve is released, so that commits and trims still have
@@ -26,11 +26,12 @@ type diskGuard struct {
 	// voters returns how many voters there are, and how many of the others had a full disk by their last report.
 	voters func() (all, full int)
 
-	low     atomic.Bool
-	free    atomic.Uint64 // bytes, by the last check
-	stuck   atomic.Bool   // the last hand-over to a voter with room failed
-	mu      sync.Mutex    // held during a check; guards reserve
-	reserve bool          // whether it is on the disk
+	low   atomic.Bool   // fewer bytes than bounds.MinFree are free: the alarm
+	free  atomic.Uint64 // bytes, by the last check
+	stuck atomic.Bool   // the last hand-over to a voter with room failed
+
+	mu      sync.Mutex // held during a check; guards reserve
+	reserve bool       // whether it is on the disk
 }
 
 // newDiskGuard returns a guard with bounds for the size of the volume. It knows no other voters until voters is set.
@@ -38,6 +39,7 @@ func newDiskGuard(dir *datadir.Dir, bounds Disk, logger hclog.Logger) (*diskGuar
 	if bounds.Space == nil {
 		bounds.Space = dir.Space
 	}
+	// The defaults depend on how large the volume is.
 	_, size, err := bounds.Space()
 	if err != nil {
 		return nil, err
@@ -45,6 +47,7 @@ func newDiskGuard(dir *datadir.Dir, bounds Disk, logger hclog.Logger) (*diskGuar
 	return &diskGuard{dir: dir, bounds: bounds.on(size), logger: logger, voters: func() (int, int) { return 1, 0 }}, nil
 }
 
+// status is what this node reports of its disk, by the last check.
 func (g *diskGuard) status() DiskStatus {
 	return DiskStatus{FreeBytes: g.free.Load(), MinFreeBytes: uint64(max(g.bounds.MinFree, 0)), Full: g.low.Load()}
 }
@@ -79,6 +82,7 @@ func (g *diskGuard) check() {
 	}
 	bound := uint64(g.bounds.MinFree)
 	switch low := g.low.Load(); {
+	// The alarm is raised once, however long it lasts.
 	case free < bound && !low:
 		g.low.Store(true)
 		g.logger.Error("disk is nearly full: appends are refused", "free", free, "bound", bound)
@@ -129,6 +133,7 @@ func (g *diskGuard) keepBack() {
 // admitsAppends is called on the leader for every append. While a majority has room without this node, the error is
 // ErrNoLeader: this node is about to hand over, and clients should retry.
 func (g *diskGuard) admitsAppends() error {
+	// The voters by their last reports, this node by its own disk.
 	all, full := g.voters()
 	low := g.low.Load()
 	if low {
@@ -149,7 +154,8 @@ func (g *diskGuard) admitsAppends() error {
 	return nil
 }
 
-// fullVoters counts the voters, and those of the others whose disk is full.
+// fullVoters counts the voters, and those of the others whose disk is full. A voter that never answered counts as one
+// with room.
 func (n *Node) fullVoters() (all, full int) {
 	ids := n.roster.Voters()
 	for _, id := range ids {

@@ -19,9 +19,11 @@ var (
 	ErrTooLarge       = batcher.ErrTooLarge
 	ErrClosed         = batcher.ErrClosed
 
-	ErrNoQuorum      = errors.New("no quorum of voters")
-	ErrDiskFull      = errors.New("disk is nearly full")
-	ErrDiverged      = health.ErrDiverged
+	// Why this node takes no requests, or not this one.
+	ErrNoQuorum = errors.New("no quorum of voters")
+	ErrDiskFull = errors.New("disk is nearly full")
+	ErrDiverged = health.ErrDiverged
+	// Of the leader's own operations and of changes of members.
 	ErrNotLeader     = membership.ErrNotLeader
 	ErrNotForwarded  = errors.New("such a command is never passed on from one node to another")
 	ErrNotStoredForm = errors.New("not in the form in which it is stored, which nodes pass on alone")
@@ -36,8 +38,9 @@ var (
 	ErrNotCaughtUp      = membership.ErrNotCaughtUp
 	ErrNoTarget         = errors.New("no voter that could take over")
 	ErrTooOld           = membership.ErrTooOld
-	ErrOtherCluster     = statestore.ErrOtherCluster
-	ErrRolledBack       = errors.New("the data folder is an older copy of what this node had: " +
+	// Of data folders that do not belong where they are, or cannot be used as they are.
+	ErrOtherCluster = statestore.ErrOtherCluster
+	ErrRolledBack   = errors.New("the data folder is an older copy of what this node had: " +
 		"votes and entries that it acknowledged are missing")
 	ErrRecoveredWithout = errors.New("the cluster was recovered without this node: " +
 		"empty its data folder, then add it again")

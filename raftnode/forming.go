@@ -50,12 +50,14 @@ type knownPeers struct {
 	list []datadir.Peer // sorted by id, itself included
 }
 
+// set replaces the list, which must not be changed afterwards.
 func (k *knownPeers) set(list []datadir.Peer) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.list = list
 }
 
+// get returns a copy of the list.
 func (k *knownPeers) get() []datadir.Peer {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -136,6 +138,7 @@ func twice(peers []datadir.Peer) bool {
 // run brings a node into a cluster: begins one, joins one, or, for a member,
 // makes its address known where it has changed.
 func (j *joiner) run(ctx context.Context) {
+	// A folder that is of a cluster already, or has entries of one, never begins another.
 	begins := len(j.roster.Servers()) == 0 && j.cfg.BootstrapExpect > 0 && j.machine.ClusterID() == ""
 	if !begins || j.bootstrap(ctx) == formJoin {
 		j.join(ctx, !j.cfg.NonVoter)
@@ -154,8 +157,10 @@ func (j *joiner) bootstrap(ctx context.Context) formStep {
 			return formBegin
 		}
 		reports := reportsOf(j.askSeeds(ctx))
+		// What is decided is reported to the others at once: they wait for all to report the same.
 		step, known := decideForming(roster.PeerOf(j.roster.Self()), j.cfg.BootstrapExpect, j.dir.Marker().Peers, reports)
 		j.known.set(known)
+		// Said about once a minute: nodes may wait for each other for as long as somebody needs to start them.
 		if now := time.Now(); now.Sub(reported) >= quietlog.RepeatAfter {
 			reported = now
 			j.logger.Warn("waiting for other nodes to form a cluster with", "expect", j.cfg.BootstrapExpect,
@@ -211,6 +216,7 @@ func (j *joiner) makeDurable(step formStep, known []datadir.Peer) error {
 	if step != formBegin {
 		return nil
 	}
+	// All begin with this configuration, or take it from the one that has begun.
 	var c raft.Configuration
 	for _, p := range known {
 		c.Servers = append(c.Servers, raft.Server{
@@ -248,6 +254,7 @@ func (j *joiner) askSeeds(ctx context.Context) (answers []heard) {
 	return answers
 }
 
+// reportsOf returns the reports without where they came from.
 func reportsOf(answers []heard) (reports []Report) {
 	for _, h := range answers {
 		reports = append(reports, h.report)
@@ -269,6 +276,7 @@ func (j *joiner) seedURLs() []string {
 // join asks the seeds to admit this node until it is in raft's configuration with its address and, if it is new and
 // voter is true, with a vote, or until ctx ends. A member keeps the suffrage it has.
 func (j *joiner) join(ctx context.Context, voter bool) {
+	// Whether this node is new decides about its vote: only a new one asks for one by itself.
 	fresh := len(j.roster.Servers()) == 0
 	for wait := formEvery; ; wait = min(2*wait, joinBackoff) {
 		if j.settled(fresh, fresh && voter) {
@@ -308,6 +316,7 @@ func (j *joiner) joinAnySeed(ctx context.Context, voter bool) {
 
 // requestJoin asks the node at url to admit this one, and waits up to joinFor for it to catch up.
 func (j *joiner) requestJoin(ctx context.Context, url string, voter bool) error {
+	// The answer comes only once this node has its vote, or cannot get it.
 	ctx, cancel := context.WithTimeout(ctx, joinFor)
 	defer cancel()
 	opts := MemberOptions{Voter: voter, ClusterID: j.roster.Identity().ClusterID}
@@ -317,6 +326,7 @@ func (j *joiner) requestJoin(ctx context.Context, url string, voter bool) error 
 // joinRejected logs why the node at url does not admit this one. An error that somebody has to act on is a warning
 // and is kept for the status; it is logged again only after a while.
 func (j *joiner) joinRejected(url string, err error, now time.Time) {
+	// Other errors may pass by themselves, such as a node that has no leader.
 	reason := joinRefusal(err)
 	switch {
 	case reason == nil:

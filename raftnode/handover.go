@@ -69,6 +69,7 @@ func (h *handover) handOver(ctx context.Context, target, cause string) error {
 	if term == 0 {
 		return fmt.Errorf("raftnode: step down: %w", ErrNotLeader)
 	}
+	// Whoever is to lead is found, and is near, before requests are held up.
 	to, err := h.successor(ctx, target)
 	if err != nil {
 		return fmt.Errorf("raftnode: step down: %w", err)
@@ -97,6 +98,7 @@ func (h *handover) handOver(ctx context.Context, target, cause string) error {
 // transfer has raft hand leadership of term over to a member, and withdraws the intent if this node still leads
 // after that.
 func (h *handover) transfer(ctx context.Context, term uint64, to datadir.Peer) error {
+	// Raft answers once the target has campaigned, or when an election timeout has passed.
 	err := h.raft.Load().LeadershipTransferToServer(raft.ServerID(to.ID), raft.ServerAddress(to.Raft)).Error()
 	if err == nil {
 		settled, cancel := context.WithTimeout(ctx, h.election)
@@ -140,10 +142,12 @@ func (h *handover) successor(ctx context.Context, named string) (datadir.Peer, e
 			return datadir.Peer{}, fmt.Errorf("%w: %s: %s", ErrNoTarget, named, health.AbsenceText(reason))
 		}
 	}
+	// All at once: the slowest bounds the wait, not their number.
 	candidates := h.roster.PeersAmong(there)
 	asking, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
 	answers := h.watch.AskAll(asking, candidates)
+	// The first of the best in the order of raft's configuration.
 	var best datadir.Peer
 	var chosen Report
 	for _, p := range candidates {
@@ -179,6 +183,7 @@ func (h *handover) retire(ctx context.Context) error {
 		return err
 	}
 	defer release()
+	// Its callers are refused from here on; they retry with the next leader.
 	if len(h.roster.Voters()) > 1 {
 		err = h.handOver(ctx, "", causeShutdown)
 		if err == nil {

@@ -72,8 +72,8 @@ func (l *leadership) run(ctx context.Context) {
 
 // duties are what runs while this node leads.
 type duties struct {
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	cancel context.CancelFunc // nil while none run
+	done   sync.WaitGroup     // one for each that runs
 }
 
 // begin starts the duties. It must not be called again before end.
@@ -96,6 +96,7 @@ func (d *duties) end() {
 // startTerm has the first entry of a new term applied and then opens the gate. It blocks until then, or until
 // the term is over or ctx ends, and reports whether this node leads.
 func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
+	// Raft may have lost this leadership again before its gain was taken note of.
 	term := l.raft.Load().CurrentTerm()
 	if !leading || !l.log.leads(term) {
 		return false
@@ -109,6 +110,7 @@ func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
 		commands = append(commands, c)
 		return nil
 	})
+	// Past the gate, which admits nobody else yet: no other command of this term comes before the term start.
 	if err := l.log.proposeUntilApplied(ctx, term, commands...); err != nil {
 		l.logger.Warn("leadership ended before its term start was applied", "term", term, "error", err)
 		return false
@@ -141,6 +143,7 @@ func (l *leadership) termStart(term uint64) frame.Hello {
 	if l.machine.ClusterID() != "" {
 		return h
 	}
+	// If this entry is lost with its leader, the next one forms the cluster under another id.
 	h.ClusterID = uuid.NewString()
 	for _, p := range l.dir.Marker().Peers {
 		// The marker has no feature level: one that did not answer counts as the oldest.
@@ -179,6 +182,7 @@ func (l *leadership) cause() string {
 // silence is how long ago this node last heard from the leader before it or, if it was that leader itself, lost
 // leadership; 0 if it did not follow that leader.
 func (l *leadership) silence() time.Duration {
+	// When raft last heard of the old leader, and when this node abandoned it.
 	heard, missed := l.raft.Load().LastContact(), l.terms.Missed(l.machine.Leadership().Term)
 	switch cause := l.cause(); {
 	case !l.proposer.Reached(frame.KindLongHello):
@@ -208,6 +212,7 @@ func (l *leadership) ticks(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		// Deadlines are in replicated time, and so is now.
 		deadline, now := l.machine.NextDeadline(), l.clock.Now()
 		if deadline.IsZero() || deadline.After(now) || (deadline.Equal(last) && now.Before(next)) {
 			continue
@@ -230,6 +235,7 @@ func (l *leadership) stepClock(ctx context.Context, propose func(frame.ClockStep
 	if !l.clock.Lags() {
 		return nil
 	}
+	// What the pings have brought is asked first; it costs nothing.
 	voters := l.roster.Voters()
 	samples := map[string]clock.Sample{}
 	others := slices.DeleteFunc(slices.Clone(voters), func(id string) bool { return id == l.id })
@@ -255,6 +261,7 @@ func (l *leadership) stepClock(ctx context.Context, propose func(frame.ClockStep
 			"agreed", agreed, "voters", len(voters))
 		return nil
 	}
+	// The wall clock that the others were compared with, not a later one.
 	to := now.Wall.UTC()
 	l.logger.Info("moving replicated time", "from", l.clock.Now(), "to", to, "agreed", agreed)
 	return propose(frame.ClockStep{To: to, Agreed: agreed})

@@ -22,6 +22,7 @@ type QueueStatus = batcher.QueueStatus
 func (n *Node) reportPressure(ctx context.Context) {
 	tick := time.NewTicker(pressureLook)
 	defer tick.Stop()
+	// A new leader continues from what the log says, whoever said it.
 	bounds := election.QueueBounds{Requests: uint64(n.cfg.Limits.QueueRequests), Bytes: uint64(n.cfg.Limits.QueueBytes)}
 	p := election.NewPressure(bounds, pressureHold, n.machine.Pressure().Active)
 	_, before := n.proposer.Load() // what an earlier leadership refused was its own to report
@@ -32,9 +33,11 @@ func (n *Node) reportPressure(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		// The peak since the last sample: a short rush is seen as well.
 		peak, total := n.proposer.Load()
 		now := time.Now()
 		peak.Refused, before = total-before, total
+		// A report that is not made now has them in the next one.
 		refused += peak.Refused
 		active, due := p.See(now, peak)
 		if !due || !n.proposer.Reached(frame.KindPressure) {

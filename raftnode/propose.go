@@ -23,6 +23,7 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	if err != nil {
 		return fsm.Result{}, err
 	}
+	// This node first: raft alone knows whether it leads.
 	result, err := n.proposeHere(ctx, r)
 	// A node that leads and takes nothing is about to lead or to hand over: there is nobody to forward to.
 	if errors.Is(err, ErrNoLeader) && r.Command.Kind().Forwardable() && n.raft.Load().State() != raft.Leader {
@@ -47,6 +48,7 @@ func (n *Node) prepare(r frame.Request) (frame.Request, error) {
 		return r, ErrDiverged
 	}
 
+	// The command is encoded once, for the bound, the log and a leader elsewhere.
 	r, err := r.Prepare()
 	switch {
 	case err != nil:
@@ -62,6 +64,7 @@ func (n *Node) prepare(r frame.Request) (frame.Request, error) {
 // proposeHere proposes a prepared request on this node. It returns ErrNoLeader if this node does not lead.
 func (n *Node) proposeHere(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	if r.Command.Kind() == frame.KindPublish && n.proposer.OpenTerm() != 0 {
+		// A full disk stops what makes the log grow; trims and commits are admitted.
 		if err := n.disk.admitsAppends(); err != nil {
 			return fsm.Result{}, err
 		}
@@ -88,6 +91,7 @@ func (n *Node) leaderless() error {
 	if n.joiner.removed.Load() {
 		return fmt.Errorf("%w: %w", ErrNoLeader, ErrRemovedNode)
 	}
+	// Said only where the pings show it: an election is under way otherwise, or about to be.
 	if q := n.watch.Quorum(n.roster.Voters()); q.Voters > 0 && q.Margin < 0 {
 		return fmt.Errorf("%w: %w: %d of %d voters answer, %d are needed",
 			ErrNoLeader, ErrNoQuorum, q.Healthy, q.Voters, q.Needed)
@@ -112,6 +116,7 @@ func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error)
 	if err != nil {
 		return fsm.Result{}, fmt.Errorf("raftnode: forward to %s: %w", url, forwardError(err))
 	}
+	// The leader has answered, so that it may have appended the request.
 	result, err := fsm.DecodeResult(encoded)
 	if err != nil {
 		return fsm.Result{}, fmt.Errorf("raftnode: forward to %s: %w: %w", url, ErrOutcomeUnknown, err)

@@ -19,6 +19,7 @@ func (n *Node) ReadBarrier(ctx context.Context) error {
 	if n.divergence.Found() {
 		return ErrDiverged
 	}
+	// The index is of a moment after the call began, whoever leads.
 	index, err := n.readIndex(ctx)
 	if err != nil {
 		return fmt.Errorf("raftnode: read barrier: %w", err)
@@ -38,6 +39,7 @@ func (n *Node) readIndex(ctx context.Context) (uint64, error) {
 	if n.proposer.OpenTerm() != 0 {
 		return n.barrier.index(ctx)
 	}
+	// A follower may lag: only the leader knows what was acknowledged.
 	url, err := n.otherLeader()
 	if err != nil {
 		return 0, err
@@ -72,6 +74,7 @@ type proof struct {
 	err   error
 }
 
+// newBarrier returns a barrier that proves nothing before run.
 func newBarrier(
 	r *upstream.Raft, members *roster.Roster, contacts *health.Contacts, proposer *batcher.Batcher,
 ) *barrier {
@@ -97,6 +100,7 @@ func (b *barrier) leaderIndex(ctx context.Context) (uint64, error) {
 		return 0, ErrNoLeader
 	}
 	r, since := b.raft.Load(), time.Now()
+	// Read before the proof: it includes what was acknowledged before, and the proof that this node led then.
 	index := r.CommitIndex()
 	for !b.contacts.Quorum(raft.ServerID(b.roster.ID()), b.roster.Servers(), term, since) {
 		// Nobody answers in this term any more.
@@ -115,6 +119,7 @@ func (b *barrier) leaderIndex(ctx context.Context) (uint64, error) {
 			return 0, ctx.Err()
 		}
 	}
+	// The proof is of this term: it must not have ended meanwhile.
 	if b.proposer.OpenTerm() != term || r.CurrentTerm() != term {
 		return 0, ErrNoLeader
 	}
@@ -153,6 +158,7 @@ func (b *barrier) index(ctx context.Context) (uint64, error) {
 	// With room for the answer, so that run never waits for a caller whose ctx has ended.
 	w := make(chan proof, 1)
 	select {
+	// Run takes it between two proofs, so that the next one begins after this call.
 	case b.asked <- w:
 	case <-b.ended:
 		return 0, ErrClosed

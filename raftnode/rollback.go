@@ -38,6 +38,7 @@ type rollbackGuard struct {
 func (g *rollbackGuard) noteStanding() error {
 	self := g.roster.Identity()
 	g.standing = Standing{ClusterID: self.ClusterID, Incarnation: self.Incarnation}
+	// A vote is given in a term, which raft stores before it gives it.
 	term, err := g.stores.Stable().GetUint64([]byte(keyCurrentTerm))
 	if err != nil {
 		return err
@@ -59,6 +60,7 @@ func (g *rollbackGuard) refuse(ctx context.Context) error {
 	// One member that knows of more is enough; further ones are dropped.
 	found := make(chan error, 1)
 	var asking sync.WaitGroup
+	// All members at once, for as long as a ping may take.
 	for _, m := range g.roster.Known() {
 		if m.ID == g.roster.ID() || m.HTTP == "" {
 			continue
@@ -102,6 +104,7 @@ func (g *rollbackGuard) checkReport(r Report, asked, now time.Time) {
 	if r.ClusterID == "" || r.ClusterID != g.machine.ClusterID() {
 		return
 	}
+	// The member itself ends as soon as it asks, or is asked by, one that remembers more.
 	if g.holdings.See(r, asked, now) {
 		g.logger.Error("a member's data folder was replaced by an older copy: it gets no entry and no vote of it counts",
 			"id", r.ID, "incarnation", r.Incarnation, "term", r.Start.Term, "last-index", r.Start.LastIndex,

@@ -26,8 +26,8 @@ type Status struct {
 	AppliedIndex uint64         `json:"applied_index"`
 	Diverged     bool           `json:"diverged,omitempty"`
 	Disk         DiskStatus     `json:"disk"`
-	Waiting      int            `json:"waiting_requests"`
-	WaitingBytes int            `json:"waiting_bytes"`
+	Waiting      int            `json:"waiting_requests"` // not yet in an entry
+	WaitingBytes int            `json:"waiting_bytes"`    // of these
 	Queue        QueueStatus    `json:"queue"`
 	Members      []MemberStatus `json:"members"`
 	Quorum       Quorum         `json:"quorum"`
@@ -99,11 +99,13 @@ func (n *Node) memberStatus() []MemberStatus {
 		s := MemberStatus{ID: string(server.ID), Raft: string(server.Address), LastContactMs: -1}
 		// Raft counts a promotion as soon as the leader has it, and forgets it with the leader until it is committed.
 		s.Voter = server.Suffrage == raft.Voter && n.machine.Votes(s.ID)
+		// The state has the HTTP address, once it has the member.
 		if p, known := n.roster.Peer(s.ID); known {
 			s.HTTP = p.HTTP
 		}
 		s.Unreachable, _ = n.watch.Absence(s.ID)
 		s.Healthy = s.Unreachable == ""
+		// This node knows itself without a ping.
 		if s.ID == n.cfg.ID {
 			s.LastContactMs = 0
 			disk := n.disk.status()
@@ -114,6 +116,7 @@ func (n *Node) memberStatus() []MemberStatus {
 			s.TrailingEntries = applied - min(applied, seen.Report.Applied)
 		}
 		s.OtherFolder = n.watch.Replaced(s.ID)
+		// Only a leader sends entries, and so knows what is confirmed.
 		if leading != 0 && s.ID != n.cfg.ID {
 			s.StalledMs = n.contacts.Stalled(server.ID, leading, last, now).Milliseconds()
 		}
@@ -124,6 +127,7 @@ func (n *Node) memberStatus() []MemberStatus {
 
 // Report returns what this node reports of itself to others, with the answer to q.
 func (n *Node) Report(q Question) Report {
+	// What is read here need not be of one moment: each field is true for itself.
 	self := n.roster.Identity()
 	leader, url := n.roster.Leader()
 	r := Report{

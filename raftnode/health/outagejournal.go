@@ -77,6 +77,7 @@ func (j *Journal) Write(r blackbox.Record) {
 	}
 	j.mu.Lock()
 	j.pending = append(j.pending, r)
+	// What is dropped is the oldest: the end of an outage says more than its middle.
 	j.pending = j.pending[max(0, len(j.pending)-maxPending):]
 	j.mu.Unlock()
 	// One token is enough: flush writes all that is queued.
@@ -96,6 +97,7 @@ func (j *Journal) keep(ctx context.Context, tick <-chan time.Time, taken func(jo
 		case <-j.wake:
 		case <-tick:
 			j.noteRunning(time.Now())
+			// What the log has need not be reported again; it stays in the file, for people.
 			if seq := taken(j.file.ID()); seq > j.file.Settled() {
 				j.warn("settling the journal of outages", j.file.Settle(seq))
 			}
@@ -115,6 +117,7 @@ func (j *Journal) flush() {
 			j.mu.Unlock()
 			return
 		}
+		// One at a time, so that what comes meanwhile keeps its place after it.
 		next := j.pending[0]
 		j.pending = j.pending[1:]
 		j.mu.Unlock()
@@ -156,6 +159,7 @@ func (j *Journal) warn(what string, err error) {
 func (j *Journal) views(voter string) []election.View {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	// Each ping asks for the views: they are computed once for what the file holds.
 	if settled := j.file.Settled(); j.reported.grown != j.changed || j.reported.settled != settled {
 		list := viewsOf(voter, j.file.ID(), settled, j.file.Records())
 		j.reported = reportedJournal{j.changed, settled, list[:min(len(list), reportedViews)]}
@@ -173,6 +177,7 @@ func (j *Journal) Contents() (b BlackBox, grown <-chan struct{}) {
 // viewsOf puts the records of a journal together: from the loss of a quorum to its
 // return, and single ones.
 func viewsOf(voter, journal string, settled uint64, records []blackbox.Record) (list []election.View) {
+	// The outage that the records read so far have no end of.
 	var open *election.View
 	for _, r := range records {
 		switch r.Kind {
@@ -223,6 +228,7 @@ func addRecord(open *election.View, r blackbox.Record) {
 		return
 	}
 	open.Refused = max(open.Refused, r.Refused)
+	// Whoever was out of reach at any time of the outage is named.
 	for _, id := range unreachable(r.Peers) {
 		if !slices.Contains(open.Unreachable, id) {
 			open.Unreachable = append(open.Unreachable, id)

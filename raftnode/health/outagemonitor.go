@@ -103,6 +103,7 @@ func (m *OutageMonitor) CountRefused(c frame.Command) { m.refused.add(c) }
 func (m *OutageMonitor) Attach(sources OutageSources) {
 	m.sources = sources
 	r := sources.Raft.Load()
+	// Observers may be called from several goroutines of raft.
 	var leading atomic.Bool
 	r.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
 		state, ok := o.Data.(raft.RaftState)
@@ -121,6 +122,7 @@ func (m *OutageMonitor) Attach(sources OutageSources) {
 // runs on raft's goroutine and does not wait.
 func (m *OutageMonitor) recordStepDown(term uint64) {
 	now := time.Now()
+	// A leader that a newer one has deposed had a majority until then.
 	contact := m.majorityContact(term, now)
 	if contact.IsZero() || now.Sub(contact) < m.o.Timing.Lease {
 		return
@@ -165,6 +167,7 @@ func (m *OutageMonitor) observe(now time.Time) {
 	if m.tracker == nil {
 		m.startTracker(now)
 	}
+	// Without a leader that takes requests writes are refused, whoever answers pings.
 	led := m.hasLeader()
 	// Refusals count from the last moment with a leader, before the outage is found.
 	if _, lost := m.tracker.Lost(); led && !lost {
@@ -230,6 +233,7 @@ func (m *OutageMonitor) startTracker(now time.Time) {
 		Grace:      max(leaderlessFor, 5*t.Election),
 		Hold:       min(outageHold, 2*t.Ping),
 	})
+	// A process that was restarted during an outage finds its beginning in the journal.
 	open, regained, ok := openOutage(m.o.Journal.file.Records())
 	if !ok {
 		return
@@ -242,6 +246,7 @@ func (m *OutageMonitor) startTracker(now time.Time) {
 
 // recordTransition records a transition, and logs the beginning and the end of an outage.
 func (m *OutageMonitor) recordTransition(t election.Transition, peers []blackbox.Peer) {
+	// At is set when the record is written, unless the transition has its own.
 	r := blackbox.Record{Since: t.Since.UTC(), Peers: peers}
 	switch t.Kind {
 	case election.TransitionStalled:

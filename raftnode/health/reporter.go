@@ -91,6 +91,7 @@ func (c *reporter) round(ctx context.Context, now time.Time) error {
 // reportVoters reports who is out of reach, and who is back.
 func (c *reporter) reportVoters(ctx context.Context, now time.Time) error {
 	reach := c.Timing.reach()
+	// What the log has of a voter, and how long a change has to last until it is reported.
 	health, hold := c.Machine.Health(), c.Machine.Settings().HealthHoldDown
 	for _, v := range health.Voters {
 		// A leader that has not pinged for long enough cannot know that a voter is away, and one that answers after a
@@ -103,6 +104,7 @@ func (c *reporter) reportVoters(ctx context.Context, now time.Time) error {
 		if !sure || !health.Due(c.Clock.Now(), v.ID, online, hold) {
 			continue
 		}
+		// LastContactMs stays negative for a voter that was never heard.
 		report := frame.VoterHealth{Voter: v.ID, Online: online, LastContactMs: -1, Reason: reason}
 		if silent >= 0 {
 			report.LastContactMs = silent.Milliseconds()
@@ -118,6 +120,7 @@ func (c *reporter) reportVoters(ctx context.Context, now time.Time) error {
 // has seen every outage, and for voters in reach that still see one, so that their views are in one entry.
 func (c *reporter) reportOutages(ctx context.Context, now time.Time) error {
 	health := c.Machine.Health()
+	// This node is asked like the others, without a request.
 	own := Report{
 		ID:        c.Roster.ID(),
 		ClusterID: c.Machine.ClusterID(),
@@ -127,15 +130,18 @@ func (c *reporter) reportOutages(ctx context.Context, now time.Time) error {
 	own.Views, own.InOutage = c.Outages.Views()
 	reports := append(c.Watch.Reports(), own)
 	slices.SortFunc(reports, func(a, b Report) int { return strings.Compare(a.ID, b.ID) })
+	// The terms that this node saw show which outages a leader interrupted.
 	out := frame.OutageViews{Led: c.Terms.spans(time.Now().UTC())}
 	lasts, voters, heard := false, c.Roster.Voters(), 0
 	for _, r := range reports {
+		// A node of another cluster may answer at a member's address.
 		if r.ClusterID != c.Machine.ClusterID() {
 			continue
 		}
 		if slices.Contains(voters, r.ID) {
 			heard++
 		}
+		// Times in a report are by its node's wall clock; the log has them by the leader's.
 		var offset time.Duration
 		if r.ID != c.Roster.ID() {
 			s, _ := c.Watch.Last(r.ID)
@@ -147,6 +153,7 @@ func (c *reporter) reportOutages(ctx context.Context, now time.Time) error {
 			}
 			return t.Add(-offset).UTC()
 		}
+		// That a voter was up says something about an outage that it does not mention.
 		lasts = lasts || r.InOutage
 		out.Up = append(out.Up, election.Up{Voter: r.ID, Since: here(r.Started), Before: here(r.RanBefore)})
 		for _, v := range r.Views {
@@ -156,6 +163,7 @@ func (c *reporter) reportOutages(ctx context.Context, now time.Time) error {
 			}
 		}
 	}
+	// When the voters were up is of interest only beside an outage.
 	if len(out.Views) == 0 {
 		c.waiting = time.Time{}
 		return nil
@@ -182,11 +190,13 @@ func (c *reporter) reportRivals(ctx context.Context, now time.Time) error {
 	}
 	// The comparison needs the latest time at which a majority confirmed this term, so that it is made again with
 	// reports that have been seen before.
+	answers := c.Watch.answers()
 	confirmed := c.Contacts.Majority(raft.ServerID(c.Roster.ID()), c.Roster.Servers(), term, now)
-	for _, s := range c.Watch.answers() {
+	for _, s := range answers {
 		c.rivals.See(term, confirmed, now, s.claim(c.Machine.ClusterID()))
 	}
 	split := c.Machine.Health().Split
+	// A split that the log has: it ends once none of its leaders leads any more.
 	if split != nil && split.Watched {
 		if slices.ContainsFunc(split.Leaders, func(id string) bool { return !c.yielded(id) }) {
 			return nil
@@ -194,7 +204,8 @@ func (c *reporter) reportRivals(ctx context.Context, now time.Time) error {
 		c.Logger.Info("no other member leads any more", "term", term, "split", split.Leaders)
 		return c.Proposals.Decide(ctx, frame.SplitBrain{Term: term})
 	}
-	// A split is reported once in a term.
+	// Members that are proved to have led at the same moment as this node, and may lead still. A split is reported once
+	// in a term.
 	rivals := slices.DeleteFunc(c.rivals.Proved(), func(id string) bool { return c.yielded(id) })
 	if len(rivals) == 0 || (split != nil && split.Term >= term) {
 		return nil
@@ -217,6 +228,7 @@ func (c *reporter) reportLag(ctx context.Context, now time.Time) error {
 	}
 	// The reports come with the pings: sampling more often shows nothing new.
 	c.sampled = now
+	// How far the log reaches, and how many entries of it stay for members that lag.
 	last, health := c.Raft.Load().LastIndex(), c.Machine.Health()
 	keeps, err := c.Raft.LogRoom()
 	if err != nil {
@@ -229,6 +241,7 @@ func (c *reporter) reportLag(ctx context.Context, now time.Time) error {
 		if id == c.Roster.ID() || seen.At.IsZero() {
 			continue
 		}
+		// Whether a member is at risk depends on its rate beside that of the log.
 		pace := c.paces[id]
 		if pace == nil {
 			pace = election.NewPace()

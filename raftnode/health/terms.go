@@ -58,6 +58,7 @@ func (t *Terms) add(s election.TermSeen, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := len(t.list)
+	// Whatever comes now ends the leadership before it.
 	if n > 0 && t.list[n-1].to.IsZero() {
 		t.list[n-1].to = now
 	}
@@ -96,6 +97,7 @@ func (t *Terms) Between(low, high uint64) (list []election.TermSeen) {
 // While returns ctx, also ended a grace after the present leader is no longer followed, then with the cause
 // ErrLeaderGone. The caller has to call the function returned.
 func (t *Terms) While(ctx context.Context, grace time.Duration) (context.Context, func()) {
+	// The timer is stopped until the leader is lost: a slow answer of a leader that leads is waited for.
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(grace, func() { cancel(ErrLeaderGone) })
 	// lapse starts it.
@@ -117,6 +119,7 @@ func (t *Terms) While(ctx context.Context, grace time.Duration) (context.Context
 
 // lapse starts the grace of the calls that wait. It is called with mu held.
 func (t *Terms) lapse() {
+	// Once for each: who waits from now on asks the next leader.
 	for timer := range t.waits {
 		timer.Reset(t.grace)
 	}
@@ -140,6 +143,7 @@ func (t *Terms) spans(now time.Time) (list []election.Span) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.list {
+		// A leadership that lasts has no end yet.
 		span := election.Span{Term: s.Term, Leader: s.Leader, From: s.from, To: s.to}
 		if s.to.IsZero() {
 			span.To = now

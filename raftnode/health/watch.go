@@ -128,6 +128,7 @@ func NewWatch(o WatchOptions) *Watch {
 func (w *Watch) Run(ctx context.Context) {
 	tick := time.NewTicker(w.o.Timing.Urgent())
 	defer tick.Stop()
+	// Before the caller closes what the answers are checked against.
 	defer w.asking.Wait()
 	for turn := 0; ; turn++ {
 		w.noteContacts(time.Now())
@@ -164,6 +165,7 @@ func (w *Watch) round(ctx context.Context, missing bool) {
 		}
 		w.asking.Go(func() {
 			defer w.answered(m.ID)
+			// An answer that takes longer counts as none.
 			ctx, cancel := context.WithTimeout(ctx, max(2*w.o.Timing.Ping, time.Second))
 			defer cancel()
 			_, _ = w.Ask(ctx, m)
@@ -198,6 +200,7 @@ func (w *Watch) Ask(ctx context.Context, m datadir.Peer) (Answer, error) {
 	}
 	// What a report says held when it was asked for or later, however long the answer took.
 	start, asked := time.Now(), w.o.Clocks()
+	// Without mu: an answer may take as long as ctx lets it.
 	report, err := w.o.Peers.Identify(ctx, roster.URL(m.HTTP), Question{DigestAt: w.o.Applied()})
 	answered := w.o.Clocks()
 	other := err == nil && report.ID == m.ID && m.Incarnation != "" && report.Incarnation != m.Incarnation

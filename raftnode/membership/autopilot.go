@@ -75,6 +75,7 @@ func (a *Autopilot) Verdict() (AutopilotVerdict, bool) {
 // The library computes health and decides what to do; every change is made by Changes, which happen one at a time,
 // are recorded with their reason, and are refused if this node does not lead.
 func (a *Autopilot) Run(ctx context.Context) {
+	// Health and absence are judged within this leadership alone: another begins with a new driver.
 	p := &autopilotDriver{
 		Options: a.Changes.o,
 		a:       a,
@@ -83,6 +84,7 @@ func (a *Autopilot) Run(ctx context.Context) {
 		began:   time.Now(),
 		absent:  make(map[string]time.Duration),
 	}
+	// The library judges at each interval, and promotes or removes at every second one.
 	pilot := autopilot.New(routedRaft{p}, p,
 		autopilot.WithLogger(a.Logger),
 		autopilot.WithPromoter(promoter{p}),
@@ -91,19 +93,21 @@ func (a *Autopilot) Run(ctx context.Context) {
 	defer a.verdict.Store(nil)
 	pilot.Start(ctx)
 	<-ctx.Done()
+	// Its goroutines use the driver until then.
 	<-pilot.Stop()
 }
 
 // autopilotSettings are the replicated settings of autopilot.
 type autopilotSettings struct {
-	cleanup       bool
-	deadAfter     time.Duration
-	minVoters     uint64
-	stabilization time.Duration
-	maxTrailing   uint64
-	lastContact   time.Duration
+	cleanup       bool          // dead servers are removed
+	deadAfter     time.Duration // without a sign of a server until it counts as dead
+	minVoters     uint64        // that cleanup leaves
+	stabilization time.Duration // that a member has to be healthy before it gets its vote
+	maxTrailing   uint64        // entries that a healthy server may lack
+	lastContact   time.Duration // that a healthy server may be silent
 }
 
+// settings returns the settings as of what this node has applied.
 func (p *autopilotDriver) settings() autopilotSettings {
 	s := p.Machine.Settings()
 	return autopilotSettings{
@@ -199,6 +203,7 @@ func (p *autopilotDriver) sample(now time.Time, servers map[raft.ServerID]*autop
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.commits.add(now, p.Raft.Load().CommitIndex())
+	// The first call of a leadership has no sample before it: it counts for two intervals at most, like any other.
 	passed := min(now.Sub(p.sampled), 2*p.every)
 	p.sampled = now
 	for id := range servers {

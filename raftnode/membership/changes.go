@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	maxVoters     = 5
+	maxVoters     = 5                // more slow every write, and are added by force alone
 	changeTimeout = 10 * time.Second // until raft takes a change up; one is under way at a time
 )
 
@@ -108,6 +108,7 @@ func (c *Changes) addWithoutVote(
 	defer release()
 	present, listed := c.o.Roster.Server(m.ID)
 	isVoter := listed && present.Suffrage == raft.Voter
+	// What is read from here on stays true until release, as far as this leader changes it.
 	if err := c.Admissible(m, opts, isVoter); err != nil {
 		return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
 	}
@@ -150,6 +151,7 @@ func (c *Changes) replicationEnded(ctx context.Context, id string) error {
 // keeps what was recorded before.
 func (c *Changes) recordVoteOnJoin(ctx context.Context, id string, listed, voter bool) error {
 	wanted, known := c.o.Machine.VoteWanted(id)
+	// Nothing is recorded twice, and nothing of a new member that asks for no vote.
 	recorded := known && voter == wanted
 	keeps := !voter && (listed || !known)
 	if recorded || keeps {
@@ -173,6 +175,7 @@ func (c *Changes) Admissible(m frame.Member, opts AddOptions, isVoter bool) erro
 	if m.ID == "" || m.RaftAddr == "" || m.Incarnation == "" {
 		return fmt.Errorf("%w: id, raft address and incarnation are required", ErrUnknownMember)
 	}
+	// A folder of another cluster has entries that this one would contradict.
 	if own := c.o.Machine.ClusterID(); opts.ClusterID != "" && own != "" && opts.ClusterID != own {
 		if slices.Contains(c.o.Machine.Predecessors(), opts.ClusterID) {
 			return fmt.Errorf("%w: it is of %s, from which this cluster was recovered without it",
@@ -180,6 +183,7 @@ func (c *Changes) Admissible(m frame.Member, opts AddOptions, isVoter bool) erro
 		}
 		return fmt.Errorf("%w: it is of %s, this cluster is %s", ErrForeignFolder, opts.ClusterID, own)
 	}
+	// It would stop at the first command that it does not know.
 	if level := c.o.Machine.FeatureLevel(); m.FeatureLevel < level {
 		return fmt.Errorf("%w: it knows feature level %d, the cluster is at %d: use a newer program",
 			ErrTooOld, m.FeatureLevel, level)
@@ -196,6 +200,7 @@ func (c *Changes) Admissible(m frame.Member, opts AddOptions, isVoter bool) erro
 			return fmt.Errorf("%w: %s", ErrDuplicateAddress, other.ID)
 		}
 	}
+	// Votes count when they are given; this spares a member the wait for one that it will not get.
 	if opts.Voter && !isVoter && !opts.Force && len(c.o.Roster.Voters()) >= maxVoters {
 		return ErrTooManyVoters
 	}
@@ -211,7 +216,7 @@ func (c *Changes) configure(id, addr string, voter bool) error {
 	return changeError(add(raft.ServerID(id), raft.ServerAddress(addr), 0, changeTimeout).Error())
 }
 
-// promote gives a member its vote, and returns a warning about the new number of voters. The caller holds changing.
+// promote gives a member its vote, and returns a warning about the new number of voters. It is called within a change.
 func (c *Changes) promote(ctx context.Context, id, addr, reason string) (warning string, err error) {
 	// The member had caught up before the change began, so that it lacks little: one that needs longer
 	// is most likely down.
@@ -241,12 +246,13 @@ func (c *Changes) Promote(ctx context.Context, id string, force bool) (warning s
 }
 
 // promoteIf promotes a member once it has caught up, unless ask returns an error. It waits for the member
-// countWithout holding up other changes, and calls ask when none is under way.
+// without holding up other changes, and calls ask when none is under way.
 func (c *Changes) promoteIf(
 	ctx context.Context, id string, force bool, reason string, ask func() error,
 ) (warning string, err error) {
 	ctx, cancel := c.o.Life.UntilClosing(ctx)
 	defer cancel()
+	// Before the wait, so that what cannot succeed fails at once.
 	if _, voter, err := c.promotable(id, force); voter || err != nil {
 		return "", err
 	}
@@ -303,6 +309,7 @@ func (c *Changes) Demote(ctx context.Context, id string) (warning string, err er
 	case s.Suffrage != raft.Voter:
 		return "", nil
 	}
+	// A leader that is to lose its own vote hands over here, and returns.
 	if err := c.withdrawVoter(ctx, id); err != nil {
 		return "", fmt.Errorf("raftnode: demote %s: %w", id, err)
 	}
@@ -317,11 +324,12 @@ func (c *Changes) Demote(ctx context.Context, id string) (warning string, err er
 }
 
 // withdrawVoter returns an error if the cluster cannot do without a voter. A leader that is to lose its own vote
-// hands over first, and the error is ErrNotLeader. The caller holds changing.
+// hands over first, and the error is ErrNotLeader. It is called within a change.
 func (c *Changes) withdrawVoter(ctx context.Context, id string) error {
 	if len(c.o.Roster.Voters()) == 1 {
 		return ErrLastVoter
 	}
+	// Without a quorum among those left nothing could be decided any more, nor could this be undone.
 	if left, healthy := c.countWithout(id); healthy < left/2+1 {
 		return fmt.Errorf("%w: %d of the %d that would be left", ErrBreaksQuorum, healthy, left)
 	}

@@ -15,6 +15,7 @@ type commitTrail struct {
 	points []commitPoint // both rising
 }
 
+// commitPoint is a commit index and when it was first seen.
 type commitPoint struct {
 	at    time.Time
 	index uint64

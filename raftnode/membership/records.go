@@ -13,6 +13,7 @@ import (
 // Tend is a leader's duty to keep the record of the members true and replicated time near the wall clock, until
 // ctx ends.
 func (c *Changes) Tend(ctx context.Context) {
+	// As often as the reports come that show a change.
 	tick := time.NewTicker(c.o.Timing.Ping)
 	defer tick.Stop()
 	for {
@@ -35,6 +36,7 @@ func (c *Changes) tendRecords(ctx context.Context) error {
 		return err
 	}
 	defer release()
+	// Replicated time first: what is recorded below is stamped with it.
 	propose := func(step frame.ClockStep) error { return c.o.Proposals.Decide(ctx, step) }
 	if err := c.o.StepClock(ctx, propose); err != nil {
 		return err
@@ -43,6 +45,7 @@ func (c *Changes) tendRecords(ctx context.Context) error {
 	if err := c.putRecord(ctx, c.o.Roster.Self()); err != nil {
 		return err
 	}
+	// Raft's configuration has an address too, by which others reach this node.
 	if s, ok := c.o.Roster.Server(c.o.Roster.ID()); ok && string(s.Address) != c.o.Roster.Address() {
 		if err := c.configure(c.o.Roster.ID(), c.o.Roster.Address(), s.Suffrage == raft.Voter); err != nil {
 			return err

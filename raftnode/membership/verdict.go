@@ -16,15 +16,15 @@ import (
 
 // serverStats is what is known of one server now.
 type serverStats struct {
-	self   bool
+	self   bool          // it is this node, the leader
 	heard  bool          // it has answered this process
 	fresh  bool          // it still answers pings
 	absent string        // the reason of Watch.Absence
 	age    time.Duration // of the newest report; -1 if there is none
 	since  time.Time     // when that arrived
-	report health.Report
-	// replaced: another data folder answers under its id
-	replaced bool
+	report health.Report // the newest; the zero value if there is none
+
+	replaced bool          // another data folder answers under its id
 	entries  uint64        // committed ones that it has not applied
 	lag      time.Duration // how long ago the first of these was committed
 }
@@ -32,6 +32,7 @@ type serverStats struct {
 // serverStats returns what is known of a server now. It takes mu.
 func (p *autopilotDriver) serverStats(id string) serverStats {
 	now := time.Now()
+	// A leader does not ask itself, and lags by nothing that it would measure others by.
 	if id == p.Roster.ID() {
 		return serverStats{self: true, heard: true, fresh: true, since: now}
 	}
@@ -55,6 +56,7 @@ func (p *autopilotDriver) serverStats(id string) serverStats {
 	if fresh {
 		asOf = s.At // what was committed since, it may have applied since
 	}
+	// What it lacks is counted from the commit index of when its report came.
 	if committed := p.commits.at(asOf); committed > s.Report.Applied {
 		l.entries = committed - s.Report.Applied
 		l.lag = now.Sub(p.commits.passed(s.Report.Applied))
@@ -95,6 +97,7 @@ func (p *autopilotDriver) NotifyState(s *autopilot.State) {
 	p.healthy = healthy
 	p.mu.Unlock()
 
+	// Published for Verdict, with the reasons, which the library does not know.
 	v := AutopilotVerdict{Healthy: s.Healthy, FailureTolerance: s.FailureTolerance, Limiting: []string{}}
 	for _, id := range slices.Sorted(maps.Keys(s.Servers)) {
 		server := p.verdict(s.Servers[id])
@@ -122,6 +125,7 @@ func (p *autopilotDriver) verdict(s *autopilot.ServerState) ServerVerdict {
 	if !l.heard {
 		v.LastContactMs = -1
 	}
+	// A member that never asked for a vote and was given none has neither.
 	if wanted, known := p.Machine.VoteWanted(id); wanted {
 		v.Wish = WishVote
 	} else if known {
@@ -141,6 +145,7 @@ func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
 	} else if l.age > s.lastContact {
 		why = append(why, fmt.Sprintf("no answer for %.1f s", l.age.Seconds()))
 	}
+	// It answers, and lags by more than the setting allows.
 	if l.entries > s.maxTrailing {
 		why = append(why, fmt.Sprintf("trails by %d entries", l.entries))
 	}
@@ -177,6 +182,7 @@ func (p *autopilotDriver) dead(id string) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Absence counts while this leader watched: one that has just been elected removes nobody at once.
 	away := p.absent[id]
 	return away > 0 && away >= min(s.deadAfter, s.stabilization) && time.Since(sign) > s.deadAfter
 }
@@ -194,6 +200,7 @@ func canRemove(id string, voters []string, healthy map[string]bool, minVoters in
 	if !slices.Contains(voters, id) {
 		return true
 	}
+	// The server itself counts neither way: it is the one that goes.
 	rest, well := 0, 0
 	for _, v := range voters {
 		if v == id {
@@ -227,6 +234,7 @@ func (p *autopilotDriver) RemoveFailedServer(s *autopilot.Server) {
 
 // finishJoin promotes a member, unless it is no longer recorded that it is to have a vote.
 func (p *autopilotDriver) finishJoin(id string) error {
+	// The library waits for the answer and calls again: a short wait holds up no other member.
 	ctx, cancel := context.WithTimeout(p.ctx, 2*p.Timing.Election)
 	defer cancel()
 	_, err := p.a.Changes.promoteIf(ctx, id, false, reasonJoin, func() error {

@@ -24,6 +24,7 @@ func (j *joiner) stayKnown(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		// By reports that the pings have brought: asking costs nothing here.
 		listed, elsewhere := j.asOthersKnow()
 		if removed := !listed; j.removed.Swap(removed) != removed && removed {
 			j.logger.Error("this node is no member any more", "error", ErrRemovedNode)
@@ -51,6 +52,7 @@ func (j *joiner) asOthersKnow() (listed, elsewhere bool) {
 	if j.cfg.Peers == nil || j.raft.Load().State() == raft.Leader {
 		return true, false
 	}
+	// A report that is older than this node's own state says nothing new.
 	self, newest := j.roster.Self(), Report{Applied: j.machine.Applied()}
 	for _, r := range j.watch.Reports() {
 		if r.ClusterID == j.machine.ClusterID() && r.LeaderID != "" && len(r.Members) > 0 && r.Applied >= newest.Applied {
@@ -62,6 +64,7 @@ func (j *joiner) asOthersKnow() (listed, elsewhere bool) {
 	}
 	isSelf := func(m datadir.Peer) bool { return m.ID == self.ID && m.Incarnation == self.Incarnation }
 	i := slices.IndexFunc(newest.Members, isSelf)
+	// Only a newer list without this node, or with another folder under its id, shows a removal.
 	if i < 0 {
 		return false, false
 	}

@@ -180,6 +180,7 @@ func (c *Config) problem() error {
 		return errors.New("the callback Fatal is required")
 	case c.BootstrapExpect < 0:
 		return fmt.Errorf("%d voters to bootstrap with", c.BootstrapExpect)
+	// Without Peers a node reaches nobody but by raft, which begins only after the forming.
 	case c.BootstrapExpect > 1 && c.Peers == nil:
 		return errors.New("more than one voter to bootstrap with needs Peers")
 	case len(c.Join) > 0 && c.Peers == nil:
@@ -196,6 +197,7 @@ func (c *Config) problem() error {
 		return fmt.Errorf("%d bytes to compact at and %d that stay for members that lag: these must not be less",
 			t.CompactBytes, t.TrailingBytes)
 	}
+	// A wrong address would be found only when the listener is opened, or by nobody.
 	for _, addr := range []string{c.RaftBind, c.RaftAdvertise} {
 		// An empty RaftAdvertise means the bound address.
 		if addr == "" && c.RaftBind != "" {

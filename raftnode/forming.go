@@ -31,11 +31,11 @@ const (
 // joiner brings this node into its cluster and keeps it there: it forms a cluster with others or joins one, has its
 // address recorded where that has changed, and ends the node if its data folder belongs to another cluster.
 type joiner struct {
-	cfg     *Config
+	cfg     *Config // not changed
 	raft    *upstream.Raft
 	roster  *roster.Roster
 	machine *fsm.Machine
-	dir     *datadir.Dir
+	dir     *datadir.Dir // its marker has the set that this node has settled on
 	watch   *health.Watch
 	logger  hclog.Logger
 
@@ -84,6 +84,7 @@ func decideForming(
 	reports = slices.DeleteFunc(slices.Clone(reports), func(r Report) bool { return r.Incarnation == self.Incarnation })
 	// Others may have begun with the set that this node has settled on: it never changes.
 	if len(settled) > 0 {
+		// One of them begins, so that there is one configuration; the others get it as its followers.
 		if settled[0].ID == self.ID && confirmed(settled, reports, true) == expect-1 {
 			return formBegin, settled
 		}
@@ -91,9 +92,11 @@ func decideForming(
 	}
 	known = []datadir.Peer{self}
 	for _, r := range reports {
+		// This node joins a cluster that there is already: there must not be a second one.
 		if r.ClusterID != "" {
 			return formJoin, []datadir.Peer{self}
 		}
+		// A node that expects another number was started for another cluster, or by mistake.
 		if r.Expect == expect {
 			known = append(known, datadir.Peer{ID: r.ID, Raft: r.RaftAddr, HTTP: r.HTTPAddr, Incarnation: r.Incarnation})
 		}
@@ -116,6 +119,7 @@ func confirmed(set []datadir.Peer, reports []Report, settled bool) int {
 	for _, r := range reports {
 		reporter := func(p datadir.Peer) bool { return p.ID == r.ID && p.Incarnation == r.Incarnation }
 		if slices.ContainsFunc(set, reporter) && slices.Equal(r.Known, set) && (r.Agreed || !settled) {
+			// One node may answer at several URLs.
 			by[r.ID] = true
 		}
 	}
@@ -124,6 +128,7 @@ func confirmed(set []datadir.Peer, reports []Report, settled bool) int {
 
 // twice reports an id or a raft address that two of the sorted peers share.
 func twice(peers []datadir.Peer) bool {
+	// Two folders with one id, or two nodes at one address: raft could not keep them apart.
 	addresses := make(map[string]bool)
 	for i, p := range peers {
 		sameID := i > 0 && peers[i-1].ID == p.ID
@@ -153,6 +158,7 @@ func (j *joiner) bootstrap(ctx context.Context) formStep {
 	defer tick.Stop()
 	reported := time.Now()
 	for warned := false; ; {
+		// This node has begun, or another has and reached it.
 		if len(j.roster.Servers()) > 0 {
 			return formBegin
 		}
@@ -166,6 +172,7 @@ func (j *joiner) bootstrap(ctx context.Context) formStep {
 			j.logger.Warn("waiting for other nodes to form a cluster with", "expect", j.cfg.BootstrapExpect,
 				"known", idsOf(known), "missing", missingOf(known, j.cfg.ID, reports))
 		}
+		// An error is no reason to stop: the next round tries the same again.
 		if err := j.makeDurable(step, known); err != nil {
 			j.logger.Error("forming a cluster", "error", err)
 		}

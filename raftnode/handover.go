@@ -35,11 +35,11 @@ type handover struct {
 	raft     *upstream.Raft
 	roster   *roster.Roster
 	machine  *fsm.Machine
-	watch    *health.Watch
-	members  *membership.Changes
-	life     *lifetime.Lifetime
-	proposer *batcher.Batcher
-	log      *termLog
+	watch    *health.Watch       // who is present, and how far each has applied
+	members  *membership.Changes // waits for the target to catch up
+	life     *lifetime.Lifetime  // excludes changes of members
+	proposer *batcher.Batcher    // admits nothing while leadership moves
+	log      *termLog            // of the intent
 	logger   hclog.Logger
 }
 
@@ -98,7 +98,6 @@ func (h *handover) handOver(ctx context.Context, target, cause string) error {
 // transfer has raft hand leadership of term over to a member, and withdraws the intent if this node still leads
 // after that.
 func (h *handover) transfer(ctx context.Context, term uint64, to datadir.Peer) error {
-	// Raft answers once the target has campaigned, or when an election timeout has passed.
 	err := h.raft.Load().LeadershipTransferToServer(raft.ServerID(to.ID), raft.ServerAddress(to.Raft)).Error()
 	if err == nil {
 		settled, cancel := context.WithTimeout(ctx, h.election)
@@ -183,7 +182,7 @@ func (h *handover) retire(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	// Its callers are refused from here on; they retry with the next leader.
+	// Beside other voters the usual hand-over comes first.
 	if len(h.roster.Voters()) > 1 {
 		err = h.handOver(ctx, "", causeShutdown)
 		if err == nil {

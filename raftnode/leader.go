@@ -29,17 +29,17 @@ const (
 // leadership begins and ends this node's terms as the leader. The gate of proposer is open only between the
 // application of a term start and the end of that term.
 type leadership struct {
-	id       string // of this node
-	lease    time.Duration
+	id       string        // of this node
+	lease    time.Duration // of raft
 	raft     *upstream.Raft
 	roster   *roster.Roster
 	machine  *fsm.Machine
-	dir      *datadir.Dir // its marker has the members of a cluster that is about to be formed
-	watch    *health.Watch
-	terms    *health.Terms
-	clock    *clock.Clock
-	proposer *batcher.Batcher
-	log      *termLog
+	dir      *datadir.Dir     // its marker has the members of a cluster that is about to be formed
+	watch    *health.Watch    // knows whether this node leads; has the others' clocks and levels
+	terms    *health.Terms    // who led before, for the term start
+	clock    *clock.Clock     // replicated time
+	proposer *batcher.Batcher // its gate is moved here alone, but for a pause
+	log      *termLog         // of the term start
 	logger   hclog.Logger
 
 	duties []func(context.Context) // what runs in each term, until its context ends; set before run

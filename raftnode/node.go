@@ -30,8 +30,8 @@ import (
 // Node is one running member of a cluster. It is safe for concurrent use.
 //
 // It holds the parts, connects them, and opens and closes them in order. Each part has its own locks and goroutines and
-// knows of the others what it was given; none waits for another while it holds a lock. No field changes once Open
-// has returned.
+// knows of the others what it was given, and of the node a few functions. No field but closeErr changes once Open has
+// returned.
 type Node struct {
 	cfg    Config
 	logger hclog.Logger
@@ -46,15 +46,15 @@ type Node struct {
 
 	clock    *clock.Clock     // replicated time
 	proposer *batcher.Batcher // turns requests into log entries; nil until start, as are leadership and handover
-	barrier  *barrier
+	barrier  *barrier         // proves that this node leads
 
 	observers
 	admission  *membership.Admission // who may connect
-	members    *membership.Changes
-	autopilot  *membership.Autopilot
-	joiner     *joiner
-	leadership *leadership
-	handover   *handover
+	members    *membership.Changes   // adds, promotes, demotes and removes them
+	autopilot  *membership.Autopilot // does so by itself, on a leader
+	joiner     *joiner               // brings this node into its cluster
+	leadership *leadership           // this node's terms as the leader
+	handover   *handover             // gives leadership to another
 
 	closeOnce sync.Once
 	closeErr  error // of the first Close
@@ -62,13 +62,13 @@ type Node struct {
 
 // storage is what has files in the data folder. Open fills it from top to bottom; release closes it the other way.
 type storage struct {
-	dir       *datadir.Dir
-	disk      *diskGuard
-	stores    *raftstore.Stores
-	journal   *health.Journal // of outages
-	machine   *fsm.Machine
-	snapshots *statestore.Snapshots
-	adapter   *statestore.FSM
+	dir       *datadir.Dir          // the marker and the lock
+	disk      *diskGuard            // free space, and the reserve
+	stores    *raftstore.Stores     // raft's log and stable values
+	journal   *health.Journal       // of outages
+	machine   *fsm.Machine          // the state
+	snapshots *statestore.Snapshots // the state as raft's snapshot store
+	adapter   *statestore.FSM       // the state as raft's state machine; nil until openRaft
 }
 
 // observers are what sees the other members, and this one.
@@ -77,8 +77,8 @@ type observers struct {
 	contacts   health.Contacts // raft's answered requests
 	terms      *health.Terms   // nil until start
 	outages    *health.OutageMonitor
-	divergence *health.Divergence
-	rollback   *rollbackGuard
+	divergence *health.Divergence // a state that differs from the majority's
+	rollback   *rollbackGuard     // folders that are older copies
 }
 
 // Open starts the node of a data folder and returns once raft runs. Forming or
@@ -91,6 +91,7 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	// Whatever fails from here on, what is open by then is closed again.
 	n := &Node{cfg: cfg, logger: quietlog.New(cfg.Logger, nil), clock: clock.New(cfg.clocks), life: lifetime.New()}
 	defer func() {
 		if err != nil {
@@ -119,8 +120,15 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 // failover campaigns early when the leader's connections are lost, until ctx ends.
 func (n *Node) failover(ctx context.Context) {
 	t := n.cfg.Timing
-	f := upstream.Failover{Self: n.cfg.ID, Lease: t.Lease, Heartbeat: t.Heartbeat, Election: t.Election,
-		Lost: n.transport.Parted(), LastIndexes: n.lastIndexes, Logger: n.logger}
+	f := upstream.Failover{
+		Self:        n.cfg.ID,
+		Lease:       t.Lease,
+		Heartbeat:   t.Heartbeat,
+		Election:    t.Election,
+		Lost:        n.transport.Parted(),
+		LastIndexes: n.lastIndexes,
+		Logger:      n.logger,
+	}
 	f.Run(ctx, n.raft.Load())
 }
 
@@ -151,6 +159,7 @@ func (n *Node) WaitLeader(ctx context.Context) error {
 
 // Snapshot makes the state durable and lets raft compact its log now.
 func (n *Node) Snapshot(context.Context) error {
+	// A snapshot of this raft is a sync of the state; compaction follows it.
 	err := n.raft.Load().Snapshot().Error()
 	if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) {
 		return fmt.Errorf("raftnode: snapshot: %w", err)
@@ -163,6 +172,7 @@ func (n *Node) Snapshot(context.Context) error {
 func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(func() {
 		n.life.BeginClosing()
+		// While it hands over, the node still runs; what only waits has ended with BeginClosing.
 		if err := n.handover.retire(ctx); err != nil {
 			n.logger.Warn("leaving without handing over", "error", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
@@ -184,6 +194,7 @@ func (n *Node) release() error {
 	// The goroutines of start use raft until they return.
 	n.work.Wait()
 	var errs []error
+	// Nobody proposes or reads any more.
 	errs = append(errs, n.raft.Shutdown())
 	if n.transport != nil {
 		errs = append(errs, n.transport.Close())

@@ -70,6 +70,7 @@ func (n *Node) openState() (err error) {
 	if err := n.sameCluster(); err != nil {
 		return err
 	}
+	// The state is its own snapshot: raft is given no other store.
 	n.snapshots, err = statestore.OpenSnapshots(n.machine, n.stores.Stable(), n.dir.Path(datadir.SnapshotsDir),
 		n.cfg.ID, n.logger.Named("snapshots"))
 	if err != nil {
@@ -83,6 +84,7 @@ func (n *Node) openState() (err error) {
 // reconcileLog refuses a raft log that lacks entries between its end and the state at p, unless an installed
 // snapshot explains the gap, and deletes a log that contradicts the state. Call it before raft starts.
 func reconcileLog(stores *raftstore.Stores, p fsm.Position) error {
+	// The index of the last snapshot that was installed: raft's log may begin after it.
 	installed, err := stores.Stable().GetUint64([]byte(statestore.KeyInstalled))
 	if err != nil {
 		return err
@@ -99,6 +101,7 @@ func reconcileLog(stores *raftstore.Stores, p fsm.Position) error {
 func (n *Node) sameCluster() error {
 	id, marked := n.machine.ClusterID(), n.dir.Marker()
 	switch {
+	// The state has no cluster yet, or the marker has the same.
 	case id == "" || id == marked.ClusterID:
 		return nil
 	case marked.ClusterID != "":
@@ -140,6 +143,7 @@ func (n *Node) openTransport() (err error) {
 		Overloaded:  n.raft.Overloaded,
 		Follows:     n.follows,
 	}
+	// A network of its own, as tests have, replaces TCP.
 	if n.cfg.Network != nil {
 		o.Listen, o.Dial = n.cfg.Network.Listen, n.cfg.Network.Dial
 	}
@@ -165,6 +169,7 @@ func (n *Node) contradicts(leaderTerm, index, term uint64) bool {
 	if r := n.raft.Load(); r != nil && leaderTerm < r.CurrentTerm() {
 		return false
 	}
+	// The last entry of the state as it was opened or installed.
 	base := n.snapshots.Base()
 	logged := func(index uint64) (term uint64, known bool) {
 		var l raft.Log
@@ -177,6 +182,7 @@ func (n *Node) contradicts(leaderTerm, index, term uint64) bool {
 			return false
 		}
 	}
+	// The entry that this node has at the index, or had when the state was installed.
 	own, known := logged(index)
 	if index == base.Index {
 		own, known = base.Term, true
@@ -235,10 +241,12 @@ func (n *Node) raftConfig() *raft.Config {
 	t := n.cfg.Timing
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(n.cfg.ID)
+	// Validate has checked their order, which raft requires.
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = t.Heartbeat, t.Election, t.Lease
 	c.CommitTimeout = t.CommitTimeout
 	// How many entries stay is decided by compaction, not by TrailingLogs.
 	c.SnapshotInterval, c.SnapshotThreshold, c.TrailingLogs = t.SnapshotInterval, t.SnapshotThreshold, 1
+	// Requests are bounded in bytes beside this; see upstream.
 	c.MaxAppendEntries = 64
 	c.BatchApplyCh = true
 	// This node decides itself when raft ends.
@@ -254,6 +262,7 @@ func (n *Node) raftConfig() *raft.Config {
 // cluster's id is in the marker before the next batch is applied.
 func (n *Node) afterApply() {
 	n.raft.Applied()
+	// Nearly always: the id changes once in the life of a folder.
 	if n.machine.ClusterID() == n.dir.Marker().ClusterID {
 		return
 	}

@@ -13,6 +13,7 @@ import (
 // connectObservers makes the parts that know the other members. They ask nobody and run nothing before start; the
 // functions that they are given read what Open makes later, and are first called after that.
 func (n *Node) connectObservers() {
+	// The address is known once the transport is open; nothing asks for it before.
 	n.roster = roster.New(roster.Options{
 		ID:      n.cfg.ID,
 		HTTP:    n.cfg.HTTPAdvertise,
@@ -34,6 +35,7 @@ func (n *Node) connectObservers() {
 		fatal:      n.cfg.Fatal,
 		logger:     n.logger,
 	}
+	// The pings, and what is asked when one is answered.
 	n.watch = health.NewWatch(health.WatchOptions{
 		Self:     n.cfg.ID,
 		Peers:    n.cfg.Peers,
@@ -57,6 +59,7 @@ func (n *Node) connectObservers() {
 		watch:   n.watch,
 		logger:  n.logger,
 	}
+	// Whose connections are accepted; the transport asks it for each.
 	n.admission = membership.NewAdmission(membership.AdmissionOptions{
 		Raft:     &n.raft,
 		Roster:   n.roster,
@@ -64,6 +67,7 @@ func (n *Node) connectObservers() {
 		Watch:    n.watch,
 		Holdings: &n.rollback.holdings,
 	})
+	// Compares what the pings bring with the own state.
 	n.divergence = health.NewDivergence(health.DivergenceOptions{
 		Roster:   n.roster,
 		Machine:  n.machine,
@@ -90,6 +94,7 @@ func (n *Node) connectLeader() {
 	})
 	// The gate is closed until leadership opens it.
 	n.proposer = batcher.New(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, n.machine.FeatureLevel, r.Apply)
+	// Proofs of leadership, for linearizable reads.
 	n.barrier = newBarrier(&n.raft, n.roster, &n.contacts, n.proposer)
 	// Changes of members and hand-overs exclude each other, and a leader that is to lose its vote hands over within a
 	// change: handOver is the part that does not ask for the exclusion itself.
@@ -113,6 +118,7 @@ func (n *Node) connectLeader() {
 			n.transport.Disconnect(id)
 		},
 	})
+	// Autopilot makes its changes by the same way as an operator.
 	n.autopilot = membership.NewAutopilot(membership.AutopilotOptions{
 		Ping:     n.cfg.Timing.Ping,
 		Changes:  n.members,
@@ -126,6 +132,7 @@ func (n *Node) connectLeader() {
 		patience: n.cfg.Timing.transferPatience(),
 		fatal:    n.cfg.Fatal,
 	}
+	// Both propose past the gate, and must not do so at once: a hand-over begins only in a term that is open.
 	n.handover = &handover{
 		id:       n.cfg.ID,
 		election: n.cfg.Timing.Election,
@@ -153,6 +160,7 @@ func (n *Node) connectLeader() {
 		log:      own,
 		logger:   n.logger,
 	}
+	// They begin once the term start is applied and have all ended before this node starts another term.
 	n.leadership.duties = []func(context.Context){
 		n.leadership.ticks,
 		n.members.Tend,
@@ -185,6 +193,7 @@ func (n *Node) start() {
 	} {
 		n.work.Go(func() { run(n.life.Context()) })
 	}
+	// After the start, so that a warning is not lost among the lines of opening.
 	for _, w := range n.cfg.Warnings() {
 		n.logger.Warn(w)
 	}
@@ -193,6 +202,7 @@ func (n *Node) start() {
 // afterRound runs after each interval of pings. It forgets the nodes that are members no more and closes their
 // connections.
 func (n *Node) afterRound() {
+	// What is known of a folder that is no member's would stay for ever.
 	n.rollback.holdings.Keep(n.roster.Known())
 	for _, id := range n.admission.Update() {
 		n.transport.Disconnect(id)

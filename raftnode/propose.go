@@ -23,7 +23,7 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	if err != nil {
 		return fsm.Result{}, err
 	}
-	// This node first: raft alone knows whether it leads.
+	// This node first: it knows best whether it leads.
 	result, err := n.proposeHere(ctx, r)
 	// A node that leads and takes nothing is about to lead or to hand over: there is nobody to forward to.
 	if errors.Is(err, ErrNoLeader) && r.Command.Kind().Forwardable() && n.raft.Load().State() != raft.Leader {

@@ -94,6 +94,7 @@ func newBarrier(
 // VerifyLeader only sends the questions out: it takes answers of non-voters and
 // answers to older questions for a proof, so contacts decides.
 func (b *barrier) leaderIndex(ctx context.Context) (uint64, error) {
+	// Between two looks at the answers, which come within a round trip.
 	const pause = time.Millisecond
 	term := b.proposer.OpenTerm()
 	if term == 0 {
@@ -146,6 +147,7 @@ func (b *barrier) run(ctx context.Context) {
 				more = false
 			}
 		}
+		// A proof that fails, fails for all of them: each may ask again.
 		index, err := b.leaderIndex(ctx)
 		for _, w := range waiting {
 			w <- proof{index, err}

@@ -81,6 +81,7 @@ func Recover(ctx context.Context, dir string, members []fsm.ConfigMember, logger
 func encodeConfiguration(members []fsm.ConfigMember) ([]byte, error) {
 	var c raft.Configuration
 	voters := 0
+	// Nobody checks this later: the configuration is stored as if raft had accepted it.
 	ids, addresses := map[string]bool{}, map[string]bool{}
 	for _, m := range members {
 		if m.ID == "" || m.Addr == "" || ids[m.ID] || addresses[m.Addr] {
@@ -106,7 +107,7 @@ func encodeConfiguration(members []fsm.ConfigMember) ([]byte, error) {
 
 // offline is a stopped node's folder, open for a tool.
 type offline struct {
-	dir     *datadir.Dir
+	dir     *datadir.Dir // locked: no node can run in it
 	stores  *raftstore.Stores
 	machine *fsm.Machine
 	failed  chan error // holds the first error that Fatal was called with
@@ -176,16 +177,19 @@ func (o *offline) close() error {
 
 // recover applies the log to its end and makes members, encoded in raw, the first configuration of a new cluster.
 func (o *offline) recover(ctx context.Context, raw []byte, members []fsm.ConfigMember) (Recovered, error) {
+	// A folder that never had an entry has nothing that could be lost, or recovered.
 	if o.machine.Applied() == 0 {
 		if last, err := o.stores.Log().LastIndex(); err != nil || last == 0 {
 			return Recovered{}, errors.Join(err, errors.New("there is nothing to recover: the node never was in a cluster"))
 		}
 	}
+	// Replayed counts what only the log had.
 	before := o.machine.Applied()
 	last, term, err := o.replay(ctx)
 	if err != nil {
 		return Recovered{}, err
 	}
+	// An id of its own: the members that come back later stay another cluster's.
 	done, err := o.configure(last+1, term, raw, members, uuid.NewString())
 	done.Replayed = last - min(last, before)
 	return done, err
@@ -194,6 +198,7 @@ func (o *offline) recover(ctx context.Context, raw []byte, members []fsm.ConfigM
 // replay applies the log to its end and returns the last index and the highest
 // term that raft has known.
 func (o *offline) replay(ctx context.Context) (last, term uint64, err error) {
+	// Raft may have voted in a term of which it has no entry.
 	term, err = o.stores.Stable().GetUint64([]byte(keyCurrentTerm))
 	if err != nil {
 		return 0, 0, err
@@ -209,6 +214,7 @@ func (o *offline) replay(ctx context.Context) (last, term uint64, err error) {
 		if err := ctx.Err(); err != nil {
 			return 0, 0, err
 		}
+		// An entry that was stored and cannot be read must not be skipped: the state would be another.
 		var l raft.Log
 		if err := o.stores.Log().GetLog(index, &l); err != nil {
 			return 0, 0, err
@@ -240,6 +246,7 @@ func (o *offline) configure(
 	if err := o.stores.Stable().SetUint64([]byte(statestore.KeyInstalled), index); err != nil {
 		return Recovered{}, err
 	}
+	// The state is durable before the log goes that it could be replayed from.
 	if err := o.machine.Refound(index, term, raw, members, cluster); err != nil {
 		return Recovered{}, err
 	}
@@ -249,6 +256,7 @@ func (o *offline) configure(
 	if err := emptyLog(o.stores.Log()); err != nil {
 		return Recovered{}, err
 	}
+	// Last: what is missing until here is done by the next start, or by a repetition.
 	if err := o.dir.SetCluster(cluster, nil); err != nil {
 		return Recovered{}, err
 	}
@@ -311,6 +319,7 @@ func Restore(ctx context.Context, r io.Reader, to Target) (done Recovered, err e
 
 // restore receives a snapshot into the empty folder and makes it the state of a new cluster.
 func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovered, error) {
+	// Read checks what it receives: nothing that is damaged gets past this.
 	incoming := o.dir.Path(datadir.SnapshotsDir)
 	meta, err := snapshots.Read(ctx, r, incoming)
 	if err != nil {
@@ -327,10 +336,12 @@ func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovere
 	if err != nil {
 		return Recovered{}, err
 	}
+	// The archive says of itself where it was taken; the state in it has to agree.
 	if p.Index != meta.Index || p.Term != meta.Term {
 		return Recovered{}, fmt.Errorf("%w: announced as %d of term %d, holds %d of term %d",
 			snapshots.ErrCorrupt, meta.Index, meta.Term, p.Index, p.Term)
 	}
+	// From here on the state is in place, with a marker that knows no cluster.
 	if err := o.machine.Swap(incoming); err != nil {
 		return Recovered{}, err
 	}
@@ -395,10 +406,12 @@ func (n *Node) Backup(ctx context.Context, w io.Writer) (snapshots.Meta, error) 
 	if err := n.machine.VerifyLog(ctx, halfTime(ctx)); err != nil {
 		return snapshots.Meta{}, fmt.Errorf("raftnode: backup: %w", err)
 	}
+	// A checkpoint: what is applied from here on is not part of the backup.
 	dir, p, meta, err := n.snapshots.Freeze()
 	if err != nil {
 		return snapshots.Meta{}, err
 	}
+	// The folder of the checkpoint is removed whether it could be sent or not.
 	err = snapshots.Write(ctx, w, dir, meta)
 	err = errors.Join(err, os.RemoveAll(dir))
 	if err != nil {

@@ -60,7 +60,7 @@ func (g *rollbackGuard) refuse(ctx context.Context) error {
 	// One member that knows of more is enough; further ones are dropped.
 	found := make(chan error, 1)
 	var asking sync.WaitGroup
-	// All members at once, for as long as a ping may take.
+	// All at once: who does not answer within the bound costs no more than that.
 	for _, m := range g.roster.Known() {
 		if m.ID == g.roster.ID() || m.HTTP == "" {
 			continue
@@ -104,7 +104,7 @@ func (g *rollbackGuard) checkReport(r Report, asked, now time.Time) {
 	if r.ClusterID == "" || r.ClusterID != g.machine.ClusterID() {
 		return
 	}
-	// The member itself ends as soon as it asks, or is asked by, one that remembers more.
+	// The member itself ends once a report shows it that others hold it for rolled back.
 	if g.holdings.See(r, asked, now) {
 		g.logger.Error("a member's data folder was replaced by an older copy: it gets no entry and no vote of it counts",
 			"id", r.ID, "incarnation", r.Incarnation, "term", r.Start.Term, "last-index", r.Start.LastIndex,

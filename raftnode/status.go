@@ -58,6 +58,7 @@ type MemberStatus struct {
 
 // Status returns this moment's view.
 func (n *Node) Status() Status {
+	// Raft and the state are read one after the other: what they say may differ by an entry or a term.
 	r := n.raft.Load()
 	id, url := n.roster.Leader()
 	m := n.dir.Marker()
@@ -92,6 +93,7 @@ func (n *Node) Status() Status {
 // memberStatus returns the status of every member of raft's newest configuration.
 func (n *Node) memberStatus() []MemberStatus {
 	var list []MemberStatus
+	// All members are compared with one moment of this node.
 	applied := n.machine.Applied()
 	r, leading := n.raft.Load(), n.proposer.OpenTerm()
 	last, now := r.LastIndex(), time.Now()
@@ -103,6 +105,7 @@ func (n *Node) memberStatus() []MemberStatus {
 		if p, known := n.roster.Peer(s.ID); known {
 			s.HTTP = p.HTTP
 		}
+		// The same answer that guards and autopilot get.
 		s.Unreachable, _ = n.watch.Absence(s.ID)
 		s.Healthy = s.Unreachable == ""
 		// This node knows itself without a ping.
@@ -157,6 +160,7 @@ func (n *Node) Report(q Question) Report {
 		Predecessors: n.machine.Predecessors(),
 		RolledBack:   n.rollback.holdings.RolledBack(),
 	}
+	// Both together: a view is listed once its outage has ended.
 	r.Views, r.InOutage = n.outages.Views()
 	// A non-voter takes no part in forming a cluster.
 	if !n.cfg.NonVoter {

@@ -141,6 +141,7 @@ func (d *Divergence) compare(ctx context.Context) {
 	if !d.found.Load() && !d.outvoted() && !d.aheadOfLeader() {
 		return
 	}
+	// First, while this node still answers those that it hands over to.
 	handing, cancel := context.WithTimeout(ctx, stepDownFor)
 	defer cancel()
 	if err := d.o.StepDown(handing); err != nil {

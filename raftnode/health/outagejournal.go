@@ -77,7 +77,7 @@ func (j *Journal) Write(r blackbox.Record) {
 	}
 	j.mu.Lock()
 	j.pending = append(j.pending, r)
-	// What is dropped is the oldest: the end of an outage says more than its middle.
+	// A disk that hangs for long must not fill the memory.
 	j.pending = j.pending[max(0, len(j.pending)-maxPending):]
 	j.mu.Unlock()
 	// One token is enough: flush writes all that is queued.

@@ -188,6 +188,7 @@ func (m *OutageMonitor) otherVoters(now time.Time) (others []time.Time, peers []
 			voter = m.sources.Machine.ClusterID() != ""
 			continue
 		}
+		// Pings alone: without a leader raft says nothing about the others.
 		s, healthy := m.sources.Pings.Last(id)
 		p := blackbox.Peer{ID: id, Reachable: healthy, LastContactMs: -1}
 		if !s.At.IsZero() {
@@ -289,6 +290,7 @@ func (m *OutageMonitor) recordOutage(r blackbox.Record) {
 		r.Term, r.Leader = o.Term, o.Leader
 	}
 	m.mu.Unlock()
+	// The count so far; the last record of an outage has all.
 	r.Refused = m.refused.load()
 	m.recorded, m.peers = time.Now(), r.Peers
 	m.o.Journal.Write(r)

@@ -234,8 +234,10 @@ func (c *reporter) reportLag(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	// Non-voters too: one that lags further than the log needs a snapshot like any other.
 	for _, s := range c.Roster.Servers() {
 		id := string(s.ID)
+		// What a member has applied is as of its report; the log has grown since, by little.
 		seen, _ := c.Watch.Last(id)
 		// A member that has not answered this node has no applied index to compare.
 		if id == c.Roster.ID() || seen.At.IsZero() {

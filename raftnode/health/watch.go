@@ -202,6 +202,7 @@ func (w *Watch) Ask(ctx context.Context, m datadir.Peer) (Answer, error) {
 	start, asked := time.Now(), w.o.Clocks()
 	// Without mu: an answer may take as long as ctx lets it.
 	report, err := w.o.Peers.Identify(ctx, roster.URL(m.HTTP), Question{DigestAt: w.o.Applied()})
+	// The member read its clock between these two readings.
 	answered := w.o.Clocks()
 	other := err == nil && report.ID == m.ID && m.Incarnation != "" && report.Incarnation != m.Incarnation
 	// See Replaced.
@@ -211,6 +212,7 @@ func (w *Watch) Ask(ctx context.Context, m datadir.Peer) (Answer, error) {
 	if err != nil {
 		return Answer{}, fmt.Errorf("raftnode: ask %s: %w", m.ID, err)
 	}
+	// Kept as no answer of the member: its old report stays until it is forgotten.
 	if report.ID != m.ID || other {
 		return Answer{}, fmt.Errorf("raftnode: ask %s: %s of incarnation %s answered at %s",
 			m.ID, report.ID, report.Incarnation, m.HTTP)
@@ -369,6 +371,7 @@ func (w *Watch) Absence(id string) (reason string, silent time.Duration) {
 		return "", 0
 	}
 	w.noteContact(id, now, awake)
+	// Raft counts from its last contact, but from no time before this leadership.
 	contact := w.contacts[id]
 	since := contact.at
 	// A leadership that has just begun had no time to reach anybody.

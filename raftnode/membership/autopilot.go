@@ -63,6 +63,7 @@ func NewAutopilot(o AutopilotOptions) *Autopilot { return &Autopilot{AutopilotOp
 
 // Verdict is the newest verdict; false where this node does not lead.
 func (a *Autopilot) Verdict() (AutopilotVerdict, bool) {
+	// The verdict of a leadership that has just ended is not shown.
 	v := a.verdict.Load()
 	if v == nil || a.Changes.o.Proposals.OpenTerm() == 0 {
 		return AutopilotVerdict{}, false

@@ -209,6 +209,7 @@ func (c *Changes) Admissible(m frame.Member, opts AddOptions, isVoter bool) erro
 
 // configure puts a server into raft's configuration, or changes its address.
 func (c *Changes) configure(id, addr string, voter bool) error {
+	// AddNonvoter of a voter changes its address alone, and takes no vote.
 	add := c.o.Raft.Load().AddNonvoter
 	if voter {
 		add = c.o.Raft.Load().AddVoter
@@ -225,6 +226,7 @@ func (c *Changes) promote(ctx context.Context, id, addr, reason string) (warning
 	if err := c.CaughtUp(near, id, c.o.Machine.Applied()); err != nil {
 		return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
 	}
+	// Asked again at the last moment: its vote counts from then on, present or not.
 	if reason, _ := c.o.Watch.Absence(id); reason != "" {
 		return "", fmt.Errorf("raftnode: promote %s: %w: %s", id, ErrNotCaughtUp, health.AbsenceText(reason))
 	}
@@ -442,6 +444,7 @@ func (c *Changes) CaughtUp(ctx context.Context, id string, index uint64) error {
 // that does not lead. The context returned also ends when the node begins to close, which must not wait for a member
 // that catches up. The caller has to call release.
 func (c *Changes) beginChange(ctx context.Context, id string) (_ context.Context, release func(), err error) {
+	// The wait itself ends with ctx or the node, and not with its closing: that hands over in turn.
 	free, err := c.o.Life.Exclusively(ctx)
 	if err != nil {
 		return nil, nil, err

@@ -171,6 +171,7 @@ func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
 // leadership counts too, once the leader itself has seen the server absent for the stabilization time.
 func (p *autopilotDriver) dead(id string) bool {
 	s := p.settings()
+	// The newest sign of either kind, by this machine's clock.
 	seen, _ := p.Watch.Last(id)
 	sign := seen.At
 	if contact := p.Contacts.Newest(raft.ServerID(id)); contact.After(sign) {
@@ -237,6 +238,7 @@ func (p *autopilotDriver) finishJoin(id string) error {
 	// The library waits for the answer and calls again: a short wait holds up no other member.
 	ctx, cancel := context.WithTimeout(p.ctx, 2*p.Timing.Election)
 	defer cancel()
+	// An operator may have taken the vote between the decision and this change.
 	_, err := p.a.Changes.promoteIf(ctx, id, false, reasonJoin, func() error {
 		if wanted, _ := p.Machine.VoteWanted(id); !wanted {
 			return errVoteNotWanted

@@ -86,10 +86,10 @@ func (g *diskGuard) check() {
 	case free < bound && !low:
 		g.low.Store(true)
 		g.logger.Error("disk is nearly full: appends are refused", "free", free, "bound", bound)
-		g.giveBack()
+		g.releaseReserve()
 	case free < bound:
 		// Retried at each check: it may have failed.
-		g.giveBack()
+		g.releaseReserve()
 	// To make the reserve again takes space too, and must not raise the alarm that has just ended.
 	case low && free < bound+bound/diskRecovery+g.missing():
 	default:
@@ -97,7 +97,7 @@ func (g *diskGuard) check() {
 			g.low.Store(false)
 			g.logger.Info("disk has room again", "free", free)
 		}
-		g.keepBack()
+		g.makeReserve()
 	}
 }
 
@@ -109,22 +109,22 @@ func (g *diskGuard) missing() uint64 {
 	return uint64(g.bounds.Reserve)
 }
 
-// giveBack releases the reserve. It is called with mu held.
-func (g *diskGuard) giveBack() {
+// releaseReserve releases the reserve. It is called with mu held.
+func (g *diskGuard) releaseReserve() {
 	if err := g.dir.ReleaseReserve(); err != nil {
-		g.logger.Error("giving the reserve back", "error", err)
+		g.logger.Error("releasing the reserve", "error", err)
 		return
 	}
 	g.reserve = false
 }
 
-// keepBack makes the reserve if it is not on the disk. It is called with mu held.
-func (g *diskGuard) keepBack() {
+// makeReserve makes the reserve if it is not on the disk. It is called with mu held.
+func (g *diskGuard) makeReserve() {
 	if g.reserve || g.bounds.Reserve < 0 {
 		return
 	}
 	if err := g.dir.Reserve(g.bounds.Reserve); err != nil {
-		g.logger.Warn("keeping a reserve", "error", err)
+		g.logger.Warn("making the reserve", "error", err)
 		return
 	}
 	g.reserve = true
@@ -192,6 +192,7 @@ func (n *Node) yieldFullDisk(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
+		// Appends are refused with ErrDiskFull from here on, not with ErrNoLeader: nobody else takes them.
 		n.disk.stuck.Store(true)
 		next = time.Now().Add(yieldAgain)
 		n.logger.Error("this node's disk is nearly full, and nobody takes over", "error", err)

@@ -36,8 +36,9 @@ var (
 	ErrNotVoter         = membership.ErrNotVoter
 	ErrTooManyVoters    = membership.ErrTooManyVoters
 	ErrNotCaughtUp      = membership.ErrNotCaughtUp
-	ErrNoTarget         = errors.New("no voter that could take over")
-	ErrTooOld           = membership.ErrTooOld
+	// Of a hand-over.
+	ErrNoTarget = errors.New("no voter that could take over")
+	ErrTooOld   = membership.ErrTooOld
 	// Of data folders that do not belong where they are, or cannot be used as they are.
 	ErrOtherCluster = statestore.ErrOtherCluster
 	ErrRolledBack   = errors.New("the data folder is an older copy of what this node had: " +

@@ -106,7 +106,7 @@ func decideForming(
 		return cmp.Or(strings.Compare(a.ID, b.ID), strings.Compare(a.Incarnation, b.Incarnation))
 	})
 	known = slices.Compact(known)
-	if len(known) == expect && !twice(known) && confirmed(known, reports, false) == expect-1 {
+	if len(known) == expect && !clash(known) && confirmed(known, reports, false) == expect-1 {
 		return formAgree, known
 	}
 	return formWait, known
@@ -126,8 +126,8 @@ func confirmed(set []datadir.Peer, reports []Report, settled bool) int {
 	return len(by)
 }
 
-// twice reports an id or a raft address that two of the sorted peers share.
-func twice(peers []datadir.Peer) bool {
+// clash reports whether two of the sorted peers share an id or a raft address.
+func clash(peers []datadir.Peer) bool {
 	// Two folders with one id, or two nodes at one address: raft could not keep them apart.
 	addresses := make(map[string]bool)
 	for i, p := range peers {
@@ -182,7 +182,8 @@ func (j *joiner) bootstrap(ctx context.Context) formStep {
 		if step == formAgree {
 			continue // what was settled on may be enough to begin
 		}
-		if surplus := len(known) > j.cfg.BootstrapExpect || twice(known); surplus && !warned {
+		// More than are expected never agree: somebody has to stop one, or correct a number.
+		if surplus := len(known) > j.cfg.BootstrapExpect || clash(known); surplus && !warned {
 			warned = true
 			j.logger.Warn("the nodes that want to form a cluster do not fit together",
 				"expect", j.cfg.BootstrapExpect, "seen", known)
@@ -232,6 +233,7 @@ func (j *joiner) makeDurable(step formStep, known []datadir.Peer) error {
 			Address:  raft.ServerAddress(p.Raft),
 		})
 	}
+	// Raft writes it as the first entry of its log, and campaigns.
 	err := j.raft.Load().BootstrapCluster(c).Error()
 	if errors.Is(err, raft.ErrCantBootstrap) {
 		return nil // entries of another node arrived first
@@ -286,7 +288,8 @@ func (j *joiner) join(ctx context.Context, voter bool) {
 	// Whether this node is new decides about its vote: only a new one asks for one by itself.
 	fresh := len(j.roster.Servers()) == 0
 	for wait := formEvery; ; wait = min(2*wait, joinBackoff) {
-		if j.settled(fresh, fresh && voter) {
+		// Also before the first attempt: most nodes that start are members.
+		if j.isMember(fresh, fresh && voter) {
 			j.refused.clear()
 			return
 		}
@@ -337,9 +340,9 @@ func (j *joiner) joinRejected(url string, err error, now time.Time) {
 	reason := joinRefusal(err)
 	switch {
 	case reason == nil:
-		j.logger.Info("asking to be let in", "at", url, "error", err)
+		j.logger.Info("asking to join", "at", url, "error", err)
 	case j.refused.note(reason, now):
-		j.logger.Warn("the cluster does not let this node in", "at", url, "error", err)
+		j.logger.Warn("the cluster does not admit this node", "at", url, "error", err)
 	}
 }
 
@@ -397,10 +400,10 @@ func (r *refused) text() string {
 	return r.last.Error()
 }
 
-// settled reports whether this node need not ask to join: it is in raft's configuration with its address and, if
+// isMember reports whether this node need not ask to join: it is in raft's configuration with its address and, if
 // voter is true, with a vote, or there is nobody to ask. A member that is not in its own newest configuration was
 // removed: an operator has to add it again. A node that is fresh may only have received an older configuration.
-func (j *joiner) settled(fresh, voter bool) bool {
+func (j *joiner) isMember(fresh, voter bool) bool {
 	if j.cfg.Peers == nil || (len(j.cfg.Join) == 0 && len(j.roster.Servers()) == 0) {
 		return true
 	}

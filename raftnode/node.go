@@ -85,6 +85,7 @@ type observers struct {
 // joining a cluster continues after it returns; WaitLeader waits for that. ctx bounds
 // Open alone.
 func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
+	// Before the folder is touched: a setting that cannot work leaves no traces.
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -134,6 +135,7 @@ func (n *Node) failover(ctx context.Context) {
 
 // lastIndexes asks members how far their logs reach.
 func (n *Node) lastIndexes(ctx context.Context, ids []string) map[string]uint64 {
+	// Only members have an address to be asked at.
 	members := slices.DeleteFunc(n.roster.Known(), func(m datadir.Peer) bool { return !slices.Contains(ids, m.ID) })
 	last := map[string]uint64{}
 	for id, s := range n.watch.AskAll(ctx, members) {

@@ -37,12 +37,13 @@ func (n *Node) connectObservers() {
 	}
 	// The pings, and what is asked when one is answered.
 	n.watch = health.NewWatch(health.WatchOptions{
-		Self:     n.cfg.ID,
-		Peers:    n.cfg.Peers,
-		Timing:   n.cfg.Timing.health(),
-		Clocks:   n.clock.Read,
-		Members:  n.roster.Known,
-		Applied:  n.machine.Applied,
+		Self:    n.cfg.ID,
+		Peers:   n.cfg.Peers,
+		Timing:  n.cfg.Timing.health(),
+		Clocks:  n.clock.Read,
+		Members: n.roster.Known,
+		Applied: n.machine.Applied,
+		// The closure is called by the watch itself, once it is set.
 		Urgent:   func() bool { return n.watch.Quorum(n.roster.Voters()).AtRisk() },
 		Differs:  n.differsFrom,
 		Contacts: &n.contacts,
@@ -146,6 +147,7 @@ func (n *Node) connectLeader() {
 		log:      own,
 		logger:   n.logger,
 	}
+	// Its gate is closed when leadership is lost, before anything of the next term is proposed.
 	n.leadership = &leadership{
 		id:       n.cfg.ID,
 		lease:    n.cfg.Timing.Lease,
@@ -212,6 +214,7 @@ func (n *Node) afterRound() {
 
 // reportVoters reports to the log how the voters are, until ctx ends.
 func (n *Node) reportVoters(ctx context.Context) {
+	// A reporter belongs to one term: what it remembers of the others ends with that.
 	health.ReportVoters(ctx, health.ReporterOptions{
 		Timing:    n.cfg.Timing.health(),
 		Clock:     n.clock,

@@ -51,6 +51,7 @@ func (n *Node) reportPressure(ctx context.Context) {
 			}
 			continue
 		}
+		// Only what was recorded counts: a report that failed is due again.
 		p.Told(now, active)
 		refused = 0
 		n.logger.Info("queue", "full", active, "requests", peak.Requests, "bytes", peak.Bytes)

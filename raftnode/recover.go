@@ -56,6 +56,7 @@ func Recover(ctx context.Context, dir string, members []fsm.ConfigMember, logger
 	if err != nil {
 		return Recovered{}, fmt.Errorf("raftnode: recover %s: %w", dir, err)
 	}
+	// Before it is opened: the folder says whose it is, and is not changed by a wrong call.
 	m, err := datadir.Inspect(dir)
 	if err != nil {
 		return Recovered{}, err
@@ -384,6 +385,7 @@ func halfTime(ctx context.Context) func() {
 	const least, most = time.Millisecond, 50 * time.Millisecond
 	began := time.Now()
 	return func() {
+		// As long as it worked it sleeps: half of the time is others'.
 		worked := time.Since(began)
 		// A shorter sleep costs more than it yields.
 		if worked < least {

@@ -15,22 +15,26 @@ import (
 
 // Status is what a node reports of itself and, as it sees them, of its members.
 type Status struct {
-	NodeID       string         `json:"node_id"`
-	ClusterID    string         `json:"cluster_id"`
-	Incarnation  string         `json:"incarnation"`
-	Role         string         `json:"role"`
-	LeaderID     string         `json:"leader_id"`
-	LeaderHTTP   string         `json:"leader_http"`
-	Term         uint64         `json:"term"`
-	CommitIndex  uint64         `json:"commit_index"`
-	AppliedIndex uint64         `json:"applied_index"`
-	Diverged     bool           `json:"diverged,omitempty"`
-	Disk         DiskStatus     `json:"disk"`
-	Waiting      int            `json:"waiting_requests"` // not yet in an entry
-	WaitingBytes int            `json:"waiting_bytes"`    // of these
-	Queue        QueueStatus    `json:"queue"`
-	Members      []MemberStatus `json:"members"`
-	Quorum       Quorum         `json:"quorum"`
+	// What the node is, and whom it follows.
+	NodeID      string `json:"node_id"`
+	ClusterID   string `json:"cluster_id"`
+	Incarnation string `json:"incarnation"`
+	Role        string `json:"role"`
+	LeaderID    string `json:"leader_id"`
+	LeaderHTTP  string `json:"leader_http"`
+	// How far it is, by raft and by its state.
+	Term         uint64 `json:"term"`
+	CommitIndex  uint64 `json:"commit_index"`
+	AppliedIndex uint64 `json:"applied_index"`
+	Diverged     bool   `json:"diverged,omitempty"`
+	// How much room there is, on the disk and in the queue.
+	Disk         DiskStatus  `json:"disk"`
+	Waiting      int         `json:"waiting_requests"` // not yet in an entry
+	WaitingBytes int         `json:"waiting_bytes"`    // of these
+	Queue        QueueStatus `json:"queue"`
+	// The others, by pings and by raft's newest configuration.
+	Members []MemberStatus `json:"members"`
+	Quorum  Quorum         `json:"quorum"`
 
 	Outage      *Outage                 `json:"outage,omitempty"` // as this voter observes it now
 	Voters      election.Health         `json:"voters"`           // as the log reports them
@@ -98,6 +102,7 @@ func (n *Node) memberStatus() []MemberStatus {
 	r, leading := n.raft.Load(), n.proposer.OpenTerm()
 	last, now := r.LastIndex(), time.Now()
 	for _, server := range n.roster.Servers() {
+		// A member that never answered has -1 milliseconds, no disk, and lags by nothing that is known.
 		s := MemberStatus{ID: string(server.ID), Raft: string(server.Address), LastContactMs: -1}
 		// Raft counts a promotion as soon as the leader has it, and forgets it with the leader until it is committed.
 		s.Voter = server.Suffrage == raft.Voter && n.machine.Votes(s.ID)

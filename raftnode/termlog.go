@@ -37,6 +37,7 @@ func (l *termLog) leads(term uint64) bool {
 func (l *termLog) proposeUntilApplied(ctx context.Context, term uint64, commands ...frame.Command) error {
 	patience := time.Now().Add(l.patience)
 	for {
+		// It blocks until the entry is applied, or raft has refused it.
 		err := l.proposer.ProposeNow(term, commands...)
 		// With ErrNoLeader nothing was appended; while raft leads all the same, it is worth another attempt.
 		if err == nil || !errors.Is(err, ErrNoLeader) || !l.leads(term) {

@@ -121,7 +121,7 @@ func (c *Changes) addWithoutVote(
 	// Joining again must not restore a vote that an operator has taken: only Promote does.
 	voter := opts.Voter && !isVoter
 	if wanted, known := c.o.Machine.VoteWanted(m.ID); voter && listed && known && !wanted {
-		voter, warning = false, fmt.Sprintf("its vote was taken from %s: promote it to give it back", m.ID)
+		voter, warning = false, fmt.Sprintf("its vote was taken from %s: promote it to restore it", m.ID)
 	}
 	if err := c.recordVoteOnJoin(ctx, m.ID, listed, voter); err != nil {
 		return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)

@@ -1,5 +1,4 @@
-# What one types often. Nothing here is needed to build or test: go run and go
-# test do.
+# Shortcuts. go run and go test need none of them.
 .PHONY: all test race simulate soak release generate mutants upgrade demo bench-peers profile
 
 all: test
@@ -10,13 +9,13 @@ test:
 race:
 	go test -race -short ./...
 
-# Runs whole nodes through a thousand faults of a new seed in simulated time, again and again until one finds something.
+# Runs whole nodes through a thousand faults of a new seed in simulated time, until one run finds something.
 simulate:
 	while RINGLOG_SIM_CYCLES=1000 RINGLOG_SIM_SEED=$$(date +%s%N) go test ./raftnode -count=1 -run '^TestSimulation$$'; do :; done
 
-# Breaks a loaded cluster of real processes in ways drawn from a seed and checks every promise; as root in
-# network namespaces and on file systems of its own. The figures go into docs/reliability.md. FLAGS are
-# further ones of TestSoak.
+# Injects faults that are drawn from a seed into a loaded cluster of real processes, and checks every promise.
+# If root runs it, each voter has a network namespace and a file system of its own. The figures go into
+# docs/reliability.md. FLAGS are further flags of TestSoak.
 MINUTES ?= 10
 VOTERS ?= 3
 SEED ?= 0
@@ -27,32 +26,32 @@ soak:
 demo:
 	go run ./cmd/ringlog demo
 
-# The binary to measure and to run for real: optimized by a profile of nodes under load. With a profile every
-# package is compiled once more, so go run, go build and go test do without it.
+# The binary for measurements and production: optimized by a profile of nodes under load. With a profile every
+# package is compiled once more, so that go run, go build and go test do not use it.
 release:
 	go build -trimpath -pgo=cmd/ringlog/nodes.pgo -o bin/ringlog ./cmd/ringlog
 
-# Needs protoc on the PATH; the plugins are pinned in go.mod.
+# Needs protoc on the PATH; the plugins are pinned in go.mod. Without protoc, go generate ./event/... writes
+# what comes from the catalogue.
 generate:
 	go build -o bin/ google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/cmd/protoc-gen-connect-go
 	go generate ./...
 
-# Applies each planted breakage to a copy and requires that the tests go red.
+# Applies each planted breakage to a copy of the tree and requires that its test fails.
 mutants:
 	./integration/mutants/run
 
-# Upgrades a loaded cluster of an earlier revision to the present build, one voter after the other.
+# Upgrades a loaded cluster from an earlier revision to the present build, one voter after the other.
 FROM ?= HEAD~1
 upgrade:
 	old=$$(mktemp -d) && git worktree add --detach $$old/tree $(FROM) && (cd $$old/tree && go build -o ../ringlog ./cmd/ringlog) && \
 		go test ./integration -count=1 -v -run '^TestUpgradeByRollingRestart$$' -upgrade.from $$old/ringlog; \
 		status=$$?; git worktree remove --force $$old/tree; rm -rf $$old; exit $$status
 
-# Measures ringlog side by side with JetStream and etcd, three quarters of an hour; see
-# integration/bench/README.md.
+# Compares ringlog with JetStream and etcd in three quarters of an hour; see integration/bench/README.md.
 bench-peers:
 	cd integration/bench && go run . $(BENCH_FLAGS)
 
-# Records the profile by which make release optimizes the nodes; two minutes.
+# Records the profile that make release uses, in two minutes.
 profile:
 	./integration/profile

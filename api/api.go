@@ -4,4 +4,5 @@
 // (ParsePosition, ParseAge) of HTTP and the command line.
 package api
 
-//go:generate protoc -I . --plugin=protoc-gen-go=../bin/protoc-gen-go --plugin=protoc-gen-connect-go=../bin/protoc-gen-connect-go --go_out=. --go_opt=paths=source_relative --connect-go_out=. --connect-go_opt=paths=source_relative ringlog/v1/ringlog.proto
+//go:generate -command plugged protoc -I . --plugin=../bin/protoc-gen-go --plugin=../bin/protoc-gen-connect-go
+//go:generate plugged --go_out=paths=source_relative:. --connect-go_out=paths=source_relative:. ringlog/v1/ringlog.proto

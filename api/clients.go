@@ -8,11 +8,12 @@ import (
 
 // Client is a registered client.
 type Client struct {
-	ID            string         `json:"id"`
-	Host          string         `json:"host,omitempty"`
-	PID           uint64         `json:"pid,omitempty"`
-	Version       string         `json:"version,omitempty"`
-	TTL           string         `json:"ttl,omitempty"`
+	ID      string `json:"id"`
+	Host    string `json:"host,omitempty"`
+	PID     uint64 `json:"pid,omitempty"`
+	Version string `json:"version,omitempty"`
+	TTL     string `json:"ttl,omitempty"`
+	// Seen is when the client registered last. It is removed at Expires, a TTL later, unless it registers again.
 	Registered    time.Time      `json:"registered_at,omitzero"`
 	Seen          time.Time      `json:"seen_at,omitzero"`
 	Expires       time.Time      `json:"expires_at,omitzero"`
@@ -21,14 +22,16 @@ type Client struct {
 
 // Subscription is what a client listens to.
 type Subscription struct {
-	Name           string       `json:"name"`
-	Filter         event.Filter `json:"filter"`
-	Where          string       `json:"where,omitempty"`
-	Mode           string       `json:"mode"`
-	Critical       bool         `json:"critical"`
-	State          string       `json:"state"`
-	TimeoutSeconds float64      `json:"handler_timeout_seconds,omitempty"`
-	Cursor         string       `json:"cursor,omitempty"`
+	Name   string       `json:"name"`
+	Filter event.Filter `json:"filter"`
+	// Where is a condition on the payload, which the client evaluates itself.
+	Where string `json:"where,omitempty"`
+	// Mode is how it gets its events, State how it fares; Critical ones that are not attached make the status unhealthy.
+	Mode           string  `json:"mode"`
+	Critical       bool    `json:"critical"`
+	State          string  `json:"state"`
+	TimeoutSeconds float64 `json:"handler_timeout_seconds,omitempty"`
+	Cursor         string  `json:"cursor,omitempty"`
 }
 
 // Registration is what a client says of itself: PUT /v1/clients/{id}.

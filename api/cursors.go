@@ -16,12 +16,14 @@ type Cursor struct {
 	Start      uint64       `json:"start,omitempty"` // what it was made to begin after, or a seek to before that
 	Created    time.Time    `json:"created"`
 	Touched    time.Time    `json:"touched"` // the last open, commit or seek
-	Seeks      uint64       `json:"seeks,omitempty"`
-	LastSeek   *Seek        `json:"last_seek,omitempty"`
+	// Seeks counts the moves by callers.
+	Seeks    uint64 `json:"seeks,omitempty"`
+	LastSeek *Seek  `json:"last_seek,omitempty"`
 	// Scanned is the offset up to which nothing is open after Committed: the filter passes nothing there but what
 	// a group has settled. Found says that the next offset is open.
-	Scanned    uint64     `json:"scanned,omitempty"`
-	Found      bool       `json:"found,omitempty"`
+	Scanned uint64 `json:"scanned,omitempty"`
+	Found   bool   `json:"found,omitempty"`
+	// Moved is when Committed changed last; a stall is counted from then.
 	Moved      time.Time  `json:"moved,omitzero"`
 	Stalled    *Stall     `json:"stalled,omitempty"`
 	Gap        *Gap       `json:"gap,omitempty"`          // trimmed before it was committed
@@ -47,6 +49,7 @@ type GroupPolicy struct {
 
 // Seek is the last move of a cursor by a caller.
 type Seek struct {
+	// From and To are the commit before the seek and after it.
 	From uint64    `json:"from"`
 	To   uint64    `json:"to"`
 	At   time.Time `json:"at"`
@@ -89,16 +92,19 @@ type GroupInfo struct {
 
 // GroupMember is a member of a group as the leader knows it.
 type GroupMember struct {
-	Member    string    `json:"member"`
-	Session   uint64    `json:"session"`
-	Since     time.Time `json:"since"`
-	LastSeen  time.Time `json:"last_seen"`
-	Pending   int       `json:"pending"`
-	OldestMs  int64     `json:"oldest_pending_ms"`
-	Delivered uint64    `json:"delivered"`
-	Acked     uint64    `json:"acked"`
-	Nacked    uint64    `json:"nacked"`
-	Expired   uint64    `json:"expired"`
+	Member string `json:"member"`
+	// Session is the member's number since it joined; another one with its name fences it.
+	Session  uint64    `json:"session"`
+	Since    time.Time `json:"since"`
+	LastSeen time.Time `json:"last_seen"`
+	// Pending is how many events the member holds, OldestMs how long it has held the oldest, in milliseconds.
+	Pending  int   `json:"pending"`
+	OldestMs int64 `json:"oldest_pending_ms"`
+	// Counts since the member joined; Expired are deliveries whose time to acknowledge ended.
+	Delivered uint64 `json:"delivered"`
+	Acked     uint64 `json:"acked"`
+	Nacked    uint64 `json:"nacked"`
+	Expired   uint64 `json:"expired"`
 }
 
 // Wait says which of the cursors have committed an offset: GET /v1/wait.

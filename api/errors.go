@@ -52,7 +52,7 @@ type mapping struct {
 	connect connect.Code
 }
 
-// mapping returns the HTTP status and the Connect code of c. laterMapping has the rest.
+// mapping returns the HTTP status and the Connect code of c, in the order of the statuses.
 func (c Code) mapping() mapping {
 	switch c {
 	case InvalidArgument, InvalidJSON, UnknownType:
@@ -73,13 +73,6 @@ func (c Code) mapping() mapping {
 		return mapping{http.StatusMisdirectedRequest, connect.CodeFailedPrecondition}
 	case Fenced, OutOfSequence, UnknownProducer:
 		return mapping{http.StatusConflict, connect.CodeFailedPrecondition}
-	default:
-		return c.laterMapping()
-	}
-}
-
-func (c Code) laterMapping() mapping {
-	switch c {
 	case Trimmed:
 		return mapping{http.StatusGone, connect.CodeOutOfRange}
 	case TooLarge:

@@ -32,12 +32,14 @@ type Delivery struct {
 	Deliveries uint64 `json:"deliveries,omitempty"` // by a group, so far
 	Trimmed    bool   `json:"trimmed,omitempty"`    // the event itself is gone
 
-	Event      *DeliveredEvent `json:"event,omitempty"` // where it is kept
-	FilteredBy []FilterPart    `json:"filtered_by,omitempty"`
-	Letter     *DeadDelivery   `json:"letter,omitempty"`
-	Gap        *Gap            `json:"gap,omitempty"`
-	Seek       *Seek           `json:"seek,omitempty"`
-	Duplicates *Duplicates     `json:"duplicates,omitempty"`
+	Event *DeliveredEvent `json:"event,omitempty"` // where it is kept
+	// FilteredBy are the parts of the cursor's filter that reject the event.
+	FilteredBy []FilterPart `json:"filtered_by,omitempty"`
+	// Letter, Gap and Seek are what Reason refers to.
+	Letter     *DeadDelivery `json:"letter,omitempty"`
+	Gap        *Gap          `json:"gap,omitempty"`
+	Seek       *Seek         `json:"seek,omitempty"`
+	Duplicates *Duplicates   `json:"duplicates,omitempty"`
 }
 
 // DeliveredEvent is the event of a Delivery.
@@ -53,7 +55,8 @@ type DeliveredEvent struct {
 
 // FilterPart is a part of a cursor's filter that an event does not pass.
 type FilterPart struct {
-	Part  string   `json:"part"` // types, categories, sources, keys, correlation_ids or target
+	Part string `json:"part"` // types, categories, sources, keys, correlation_ids or target
+	// Wants is what the filter has for this part, Has what the event has.
 	Wants []string `json:"wants"`
 	Has   string   `json:"has"`
 }
@@ -70,8 +73,9 @@ type DeadDelivery struct {
 
 // Explanation says what deduplication did with an event: GET /v1/dedup/{subject}.
 type Explanation struct {
-	Offset     uint64        `json:"offset"`
-	Type       event.Type    `json:"type"`
+	Offset uint64     `json:"offset"`
+	Type   event.Type `json:"type"`
+	// Hash is the content hash in hexadecimal.
 	Hash       string        `json:"hash"`
 	DedupID    string        `json:"dedup_id,omitempty"`
 	Kind       string        `json:"kind"` // content, dedup_id or off
@@ -102,17 +106,19 @@ type SourceCount struct {
 
 // OverdueRuns is what a node knows of runs that are overdue.
 type OverdueRuns struct {
-	Count     int           `json:"count"` // edges
-	List      []OverdueEdge `json:"list"`  // the first of them, the one that has waited longest first
-	Deadlines []string      `json:"deadlines"`
-	Runs      int           `json:"runs"`    // that are followed
-	Dropped   uint64        `json:"dropped"` // that were too many
+	Count int           `json:"count"` // edges
+	List  []OverdueEdge `json:"list"`  // the first of them, the one that has waited longest first
+	// Deadlines are those in force, FLOW:CAUSE->EFFECT=DURATION each.
+	Deadlines []string `json:"deadlines"`
+	Runs      int      `json:"runs"`    // that are followed
+	Dropped   uint64   `json:"dropped"` // that were too many
 }
 
 // OverdueEdge is a step of a run that is missing past its deadline.
 type OverdueEdge struct {
-	CorrelationID   string     `json:"correlation_id"`
-	Flow            string     `json:"flow"`
+	CorrelationID string `json:"correlation_id"`
+	Flow          string `json:"flow"`
+	// FromStage is the step that was taken, at FromOffset; Missing is the one that should have followed.
 	FromStage       event.Type `json:"from_stage"`
 	FromOffset      uint64     `json:"from_offset"`
 	Missing         event.Type `json:"missing"`

@@ -15,26 +15,28 @@ const (
 
 // Letter is a dead letter.
 type Letter struct {
-	ID            uint64        `json:"id"` // from 1, without gaps
-	Cursor        string        `json:"cursor,omitempty"`
-	Offset        uint64        `json:"offset,omitempty"` // where the event was dead-lettered last; 0: nowhere
-	Type          event.Type    `json:"type"`
-	Key           string        `json:"key,omitempty"`
-	Source        string        `json:"source,omitempty"`
-	CorrelationID string        `json:"correlation_id,omitempty"`
-	Handler       string        `json:"handler,omitempty"`
-	Error         string        `json:"error,omitempty"`
-	Attempts      uint64        `json:"attempts"` // over all redrives
-	FirstFailed   time.Time     `json:"first_failed,omitzero"`
-	LastFailed    time.Time     `json:"last_failed,omitzero"`
-	Dead          time.Time     `json:"dead_lettered_at"`
-	Stepped       time.Duration `json:"stepped_ns,omitzero"` // how far clock steps had moved replicated time by then
-	Redrives      uint64        `json:"redrives"`
-	Lineage       []uint64      `json:"lineage,omitempty"` // offsets of the event and its copies, the newest last
-	Origin        string        `json:"origin,omitempty"`  // of one that came from another system
-	Bytes         uint64        `json:"bytes"`             // that count for dlq.max_bytes
-	State         string        `json:"state"`             // LetterDead or LetterRedriven
-	Copy          uint64        `json:"copy,omitempty"`    // of one redriven: where its event is now
+	ID uint64 `json:"id"` // from 1, without gaps
+	// Cursor is the one whose reader could not handle the event; "" for a letter that was imported.
+	Cursor        string     `json:"cursor,omitempty"`
+	Offset        uint64     `json:"offset,omitempty"` // where the event was dead-lettered last; 0: nowhere
+	Type          event.Type `json:"type"`
+	Key           string     `json:"key,omitempty"`
+	Source        string     `json:"source,omitempty"`
+	CorrelationID string     `json:"correlation_id,omitempty"`
+	// Handler is what failed last, Error how.
+	Handler     string        `json:"handler,omitempty"`
+	Error       string        `json:"error,omitempty"`
+	Attempts    uint64        `json:"attempts"` // over all redrives
+	FirstFailed time.Time     `json:"first_failed,omitzero"`
+	LastFailed  time.Time     `json:"last_failed,omitzero"`
+	Dead        time.Time     `json:"dead_lettered_at"`
+	Stepped     time.Duration `json:"stepped_ns,omitzero"` // how far clock steps had moved replicated time by then
+	Redrives    uint64        `json:"redrives"`
+	Lineage     []uint64      `json:"lineage,omitempty"` // offsets of the event and its copies, the newest last
+	Origin      string        `json:"origin,omitempty"`  // of one that came from another system
+	Bytes       uint64        `json:"bytes"`             // that count for dlq.max_bytes
+	State       string        `json:"state"`             // LetterDead or LetterRedriven
+	Copy        uint64        `json:"copy,omitempty"`    // of one redriven: where its event is now
 }
 
 // LetterPage is a part of the letters, by id.
@@ -56,7 +58,8 @@ type LetterStats struct {
 // LetterSummary is the dead letters at a glance: GET /v1/dlq.
 type LetterSummary struct {
 	LetterStats
-	Dead      int            `json:"dead"`
+	Dead int `json:"dead"`
+	// Both count letters in either state; Dead counts those that are not redriven.
 	ByCursor  map[string]int `json:"by_cursor"`
 	ByType    map[string]int `json:"by_type"`
 	OldestAge float64        `json:"oldest_seconds,omitempty"`
@@ -75,28 +78,31 @@ type LetterErrors struct {
 
 // LetterSelection chooses dead letters: by id, or those that all of its conditions hold for.
 type LetterSelection struct {
-	IDs       []uint64 `json:"ids,omitempty"`
-	All       bool     `json:"all,omitempty"`
-	Type      string   `json:"type,omitempty"` // a name or a pattern
-	Cursor    *string  `json:"cursor,omitempty"`
-	Error     string   `json:"error,omitempty"` // part of it
-	OlderThan string   `json:"older_than,omitempty"`
-	After     uint64   `json:"after,omitempty"` // ids above it
-	MaxEvents uint64   `json:"max_events,omitempty"`
-	DryRun    bool     `json:"dry_run,omitempty"`
+	IDs []uint64 `json:"ids,omitempty"`
+	// All chooses every dead letter, and excludes conditions.
+	All    bool    `json:"all,omitempty"`
+	Type   string  `json:"type,omitempty"` // a name or a pattern
+	Cursor *string `json:"cursor,omitempty"`
+	// OlderThan is an age, see ParseAge.
+	Error     string `json:"error,omitempty"` // part of it
+	OlderThan string `json:"older_than,omitempty"`
+	After     uint64 `json:"after,omitempty"` // ids above it
+	MaxEvents uint64 `json:"max_events,omitempty"`
+	DryRun    bool   `json:"dry_run,omitempty"`
 }
 
 // LettersDone answers a redrive or a purge.
 type LettersDone struct {
-	Matched  int      `json:"matched"` // letters that were chosen, at most max_events
+	Matched int `json:"matched"` // letters that were chosen, at most max_events
+	// Done letters were redriven or purged.
 	Done     int      `json:"done"`
-	Skipped  int      `json:"skipped,omitempty"`   // redriven already, or too young
+	Skipped  int      `json:"skipped"`             // redriven already, or too young
 	Missing  []uint64 `json:"missing,omitempty"`   // of those named, that do not exist
 	NoCursor []uint64 `json:"no_cursor,omitempty"` // whose cursor does not exist
 	Left     int      `json:"left"`                // chosen, and not looked at yet: ask again
-	More     bool     `json:"more,omitempty"`      // there are more than max_events
-	Last     uint64   `json:"last,omitempty"`      // after, to ask again
-	DryRun   bool     `json:"dry_run,omitempty"`
+	More     bool     `json:"more"`                // there are more than max_events
+	Last     uint64   `json:"last"`                // after, to ask again
+	DryRun   bool     `json:"dry_run"`
 }
 
 // DeadLettered answers a dead letter.

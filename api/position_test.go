@@ -43,7 +43,10 @@ func TestPositionsAreReadAsWritten(t *testing.T) {
 // Dates without a zone are in the zone of whoever writes them.
 func TestPositionsWithoutAZoneAreInTheCallers(t *testing.T) {
 	zone := time.FixedZone("two hours east", 7200)
-	for _, text := range []string{"@2026-01-05", "2026-01-05", "@2026-01-05T00:00", "2026-01-05T00:00:00", "@2026-01-05 00:00:00"} {
+	for _, text := range []string{
+		"@2026-01-05", "2026-01-05", "@2026-01-05T00:00", "2026-01-05T00:00:00",
+		"@2026-01-05 00:00:00",
+	} {
 		if p, err := api.ParsePosition("from", text, zone); err != nil || p.String() != "@2026-01-04T22:00:00Z" {
 			t.Errorf("%q is %v, %v", text, p, err)
 		}
@@ -51,7 +54,13 @@ func TestPositionsWithoutAZoneAreInTheCallers(t *testing.T) {
 }
 
 func TestAgesAreReadAsWritten(t *testing.T) {
-	for text, want := range map[string]time.Duration{"0s": 0, "90s": 90 * time.Second, "7d": 168 * time.Hour, "0.5d": 12 * time.Hour, "1w": 168 * time.Hour} {
+	for text, want := range map[string]time.Duration{
+		"0s":   0,
+		"90s":  90 * time.Second,
+		"7d":   168 * time.Hour,
+		"0.5d": 12 * time.Hour,
+		"1w":   168 * time.Hour,
+	} {
 		if age, err := api.ParseAge("older_than", text); err != nil || age != want {
 			t.Errorf("%q is %s, %v; want %s", text, age, err, want)
 		}
@@ -79,8 +88,25 @@ func (l timeline) OffsetAt(t time.Time) (uint64, error) {
 
 func TestPositionsResolve(t *testing.T) {
 	log := timeline{first: 5, last: 20}
-	for text, want := range map[string]uint64{"": 5, "start": 5, "end": 21, "3": 3, "12": 12, "99": 99, "-1": 20, "-10": 11, "-16": 5, "-1000": 5,
-		"@2026-01-05T12:00:00Z": 10, "@2026-01-05T12:00:01Z": 11, "@2000-01-01": 5, "@2100-01-01": 21, "0s": 15, "2m": 13, "1w": 5} {
+	for text, want := range map[string]uint64{
+		"":                      5,
+		"start":                 5,
+		"end":                   21,
+		"3":                     3,
+		"12":                    12,
+		"99":                    99,
+		"-1":                    20,
+		"-10":                   11,
+		"-16":                   5,
+		"-1000":                 5,
+		"@2026-01-05T12:00:00Z": 10,
+		"@2026-01-05T12:00:01Z": 11,
+		"@2000-01-01":           5,
+		"@2100-01-01":           21,
+		"0s":                    15,
+		"2m":                    13,
+		"1w":                    5,
+	} {
 		p, err := api.ParsePosition("from", text, time.UTC)
 		if err != nil {
 			t.Fatal(err)

@@ -4,6 +4,11 @@ import (
 	"fmt"
 )
 
+// Refuse returns an error about a field of a request: message says what is wrong with it, and remedy what to do.
+func Refuse(code Code, field, message, remedy string) *Error {
+	return &Error{Code: code, Field: field, Message: message, Remedy: remedy}
+}
+
 // BadValue refuses a value that is not what is wanted, such as "a whole number".
 func BadValue(name, value, want string) *Error {
 	return invalid(name, value, want, "send "+want)
@@ -11,7 +16,7 @@ func BadValue(name, value, want string) *Error {
 
 // Missing refuses a request that lacks a field.
 func Missing(field, want string) *Error {
-	return &Error{Code: InvalidArgument, Field: field, Message: field + " is missing", Remedy: "send " + want}
+	return Refuse(InvalidArgument, field, field+" is missing", "send "+want)
 }
 
 // BeyondTail refuses an offset that the log has not reached.

@@ -8,21 +8,24 @@ import "time"
 // Status is what a node says of itself and its cluster: GET /status.
 type Status struct {
 	Cluster
-	Version       string       `json:"version"`
-	UptimeSeconds float64      `json:"uptime_seconds"`
-	Waiting       int          `json:"waiting_requests"`
-	WaitingBytes  int          `json:"waiting_bytes"`
-	Queue         Queue        `json:"queue"`        // of this node; a leader's alone is used
-	Backpressure  Pressure     `json:"backpressure"` // as the log records the leader's
-	Overdue       *OverdueRuns `json:"overdue_chains"`
-	Cursors       []Cursor     `json:"cursors"` // the stalled ones and those that lag most
-	CursorsTotal  int          `json:"cursors_total"`
-	CursorsLeft   int          `json:"cursors_left_out"`
-	Dedup         DedupStatus  `json:"dedup"`
-	DeadLetters   LetterStats  `json:"dead_letters"`
-	Log           LogStats     `json:"log"`
-	Refusals      []Refusal    `json:"refusals,omitempty"` // nodes that the raft handshake refused
-	JoinRefused   string       `json:"join_refused,omitempty"`
+	Version       string  `json:"version"`
+	UptimeSeconds float64 `json:"uptime_seconds"`
+	// Waiting and WaitingBytes are the requests that wait to be put into an entry.
+	Waiting      int          `json:"waiting_requests"`
+	WaitingBytes int          `json:"waiting_bytes"`
+	Queue        Queue        `json:"queue"`        // of this node; a leader's alone is used
+	Backpressure Pressure     `json:"backpressure"` // as the log records the leader's
+	Overdue      *OverdueRuns `json:"overdue_chains"`
+	Cursors      []Cursor     `json:"cursors"` // the stalled ones and those that lag most
+	CursorsTotal int          `json:"cursors_total"`
+	// CursorsLeft is how many of CursorsTotal are not in Cursors; GET /v1/cursors has all of them.
+	CursorsLeft int         `json:"cursors_left_out"`
+	Dedup       DedupStatus `json:"dedup"`
+	DeadLetters LetterStats `json:"dead_letters"`
+	Log         LogStats    `json:"log"`
+	Refusals    []Refusal   `json:"refusals,omitempty"` // nodes that the raft handshake refused
+	// JoinRefused is why this node was last not admitted to the cluster.
+	JoinRefused string `json:"join_refused,omitempty"`
 	// Subscriptions is what the first clients report of themselves. Timeouts is how long their handlers may
 	// take, in seconds, by client and subscription.
 	Subscriptions SubscriptionStatus            `json:"event_subscription_status"`
@@ -45,28 +48,33 @@ const (
 
 // Cluster is what a node knows of its cluster: GET /v1/cluster.
 type Cluster struct {
-	NodeID       string     `json:"node_id"`
-	ClusterID    string     `json:"cluster_id"`
-	Role         string     `json:"role"` // RoleLeader, …
-	LeaderID     string     `json:"leader_id"`
-	LeaderHTTP   string     `json:"leader_http"`
-	Term         uint64     `json:"term"`
-	FirstOffset  uint64     `json:"first_offset"`
-	LastOffset   uint64     `json:"last_offset"`
-	AppliedIndex uint64     `json:"applied_index"`
-	CommitIndex  uint64     `json:"commit_index"`
-	Digest       Digest     `json:"digest"`
-	Members      []Member   `json:"members"`
-	Quorum       Quorum     `json:"quorum"`
-	Outage       *Outage    `json:"outage,omitempty"` // as this node sees it now
-	Health       Health     `json:"health"`
-	Autopilot    *Autopilot `json:"autopilot,omitempty"` // on the leader
+	// NodeID is the node that answers, ClusterID the cluster it belongs to; "" while it belongs to none.
+	NodeID       string `json:"node_id"`
+	ClusterID    string `json:"cluster_id"`
+	Role         string `json:"role"` // RoleLeader, …
+	LeaderID     string `json:"leader_id"`
+	LeaderHTTP   string `json:"leader_http"`
+	Term         uint64 `json:"term"`
+	FirstOffset  uint64 `json:"first_offset"`
+	LastOffset   uint64 `json:"last_offset"`
+	AppliedIndex uint64 `json:"applied_index"`
+	// CommitIndex is what Raft has committed as far as the node knows; its state has that up to AppliedIndex.
+	CommitIndex uint64     `json:"commit_index"`
+	Digest      Digest     `json:"digest"`
+	Members     []Member   `json:"members"`
+	Quorum      Quorum     `json:"quorum"`
+	Outage      *Outage    `json:"outage,omitempty"` // as this node sees it now
+	Health      Health     `json:"health"`
+	Autopilot   *Autopilot `json:"autopilot,omitempty"` // on the leader
+	// FeatureLevel is what all members know: no command that needs more is proposed.
 	FeatureLevel uint32     `json:"feature_level"`
 	Time         time.Time  `json:"time"` // replicated
 	ClockStep    *ClockStep `json:"last_clock_step,omitempty"`
-	Diverged     bool       `json:"diverged"`
-	DiskFull     bool       `json:"disk_full"`
-	Warnings     []string   `json:"warnings,omitempty"` // for people
+	// Diverged reports that the state differs from the majority's: the node serves nobody.
+	Diverged bool `json:"diverged"`
+	// DiskFull reports that the node takes no appends for want of space.
+	DiskFull bool     `json:"disk_full"`
+	Warnings []string `json:"warnings,omitempty"` // for people
 }
 
 // Digest is that of a node's state at a Raft index.
@@ -86,11 +94,13 @@ type Member struct {
 	LastContactMs   int64  `json:"last_contact_ms"`       // over HTTP; -1: never
 	TrailingEntries uint64 `json:"trailing_entries"`      // that this node has and the member lacks
 	StalledMs       int64  `json:"stalled_ms,omitempty"`  // on the leader: how long it has lacked entries and stored none
-	OtherFolder     bool   `json:"other_folder,omitempty"`
-	Disk            *Disk  `json:"disk,omitempty"` // as it reported last; nil if it never answered
-	Incarnation     string `json:"incarnation,omitempty"`
-	Version         string `json:"version,omitempty"`
-	FeatureLevel    uint32 `json:"feature_level,omitempty"`
+	// OtherFolder reports that another data folder answers under the member's id.
+	OtherFolder bool  `json:"other_folder,omitempty"`
+	Disk        *Disk `json:"disk,omitempty"` // as it reported last; nil if it never answered
+	// Incarnation identifies the member's data folder. It, Version and FeatureLevel are as the log records them.
+	Incarnation  string `json:"incarnation,omitempty"`
+	Version      string `json:"version,omitempty"`
+	FeatureLevel uint32 `json:"feature_level,omitempty"`
 }
 
 // Disk is the room on the volume of a member's data folder.
@@ -102,7 +112,8 @@ type Disk struct {
 
 // Quorum counts voters; Margin is Healthy minus Needed.
 type Quorum struct {
-	Voters  int `json:"voters"`
+	Voters int `json:"voters"`
+	// Needed is a majority of Voters, Healthy how many of them answer.
 	Needed  int `json:"needed"`
 	Healthy int `json:"healthy"`
 	Margin  int `json:"margin"`
@@ -127,11 +138,14 @@ type OutagePeer struct {
 
 // Health is what the log records of the voters.
 type Health struct {
-	Voters        []VoterHealth `json:"voters"`
-	AtRisk        bool          `json:"quorum_at_risk"`
-	Outages       []PastOutage  `json:"outages"` // the newest last
-	CatchupAtRisk []string      `json:"catchup_at_risk"`
-	OutagesEver   uint64        `json:"outages_total"`
+	Voters []VoterHealth `json:"voters"`
+	// AtRisk reports that the loss of one more voter would lose the quorum.
+	AtRisk  bool         `json:"quorum_at_risk"`
+	Outages []PastOutage `json:"outages"` // the newest last
+	// CatchupAtRisk are members that are about to lag by more than the raft log keeps.
+	CatchupAtRisk []string `json:"catchup_at_risk"`
+	// OutagesEver counts all outages, also those that Outages does not list any more.
+	OutagesEver uint64 `json:"outages_total"`
 }
 
 // VoterHealth is one voter as the log records it.
@@ -144,6 +158,7 @@ type VoterHealth struct {
 
 // PastOutage is an outage that the log records.
 type PastOutage struct {
+	// Incident numbers the outage, from 1. SeenBy are the voters that reported it.
 	Incident uint64    `json:"incident"`
 	Began    time.Time `json:"began_at"`
 	Ended    time.Time `json:"ended_at"`
@@ -184,8 +199,9 @@ type ClockStep struct {
 
 // Queue counts the requests that a node has accepted and not answered.
 type Queue struct {
-	Requests    int    `json:"requests"`
-	Bytes       int    `json:"bytes"`
+	Requests int `json:"requests"`
+	Bytes    int `json:"bytes"`
+	// Beyond either of these bounds the node refuses requests.
 	MaxRequests int    `json:"max_requests"`
 	MaxBytes    int    `json:"max_bytes"`
 	Refused     uint64 `json:"refused"` // by this process, for want of room
@@ -200,6 +216,7 @@ type Pressure struct {
 
 // DedupStatus is the deduplication window.
 type DedupStatus struct {
+	// Window is how long a key suppresses the same event, as a duration; Keys and Bytes are what it holds now.
 	Window     string `json:"window"`
 	Keys       int    `json:"keys"`
 	Bytes      int    `json:"bytes"` // of memory
@@ -213,15 +230,17 @@ type LogStats struct {
 	Refused    uint64 `json:"refused"`    // requests refused
 	Replayed   uint64 `json:"replayed"`   // requests answered from a producer's results
 	Emitted    uint64 `json:"emitted"`    // events of the cluster's own
+	// First and Last are the offsets of the first event that is kept and of the last one.
 	First      uint64 `json:"first_offset"`
 	Last       uint64 `json:"last_offset"`
 	Bytes      uint64 `json:"log_bytes"`     // of the blocks retained
 	Receipts   uint64 `json:"receipt_bytes"` // of what is known of suppressed events
 	DedupKeys  int    `json:"dedup_keys"`
 	DedupBytes int    `json:"dedup_bytes"` // of memory
-	Producers  int    `json:"producers"`
-	Results    uint64 `json:"result_bytes"` // of their results, but for the small ones
-	Cursors    int    `json:"cursors"`
+	// Producers have results that are kept, so that a retry gets the same answer.
+	Producers int    `json:"producers"`
+	Results   uint64 `json:"result_bytes"` // of their results, but for the small ones
+	Cursors   int    `json:"cursors"`
 }
 
 // Refusal is a node that the raft handshake refused.
@@ -253,6 +272,7 @@ type MemberChange struct {
 
 // Handover is a leadership that was passed on: POST /v1/cluster/step-down.
 type Handover struct {
+	// From is the node that led. Who leads now may not be known yet.
 	From       string `json:"from"`
 	LeaderHTTP string `json:"leader_http"`
 	LeaderID   string `json:"leader_id"`
@@ -261,19 +281,22 @@ type Handover struct {
 
 // NewMember is a node to admit. Where only HTTP is set, the node itself is asked for the rest.
 type NewMember struct {
-	ID           string `json:"id,omitempty"`
-	Raft         string `json:"raft,omitempty"`
+	ID   string `json:"id,omitempty"`
+	Raft string `json:"raft,omitempty"`
+	// HTTP is where the node answers, as host:port.
 	HTTP         string `json:"http,omitempty"`
 	Incarnation  string `json:"incarnation,omitempty"`
 	FeatureLevel uint32 `json:"feature_level,omitempty"`
 	Version      string `json:"version,omitempty"`
 	Voter        *bool  `json:"voter,omitempty"` // nil is true
-	Force        bool   `json:"force,omitempty"`
+	// Force admits the node although it would be one voter too many.
+	Force bool `json:"force,omitempty"`
 }
 
 // Setting is one replicated setting.
 type Setting struct {
-	Key     string `json:"key"`
+	Key string `json:"key"`
+	// Value is the one in force, Default the one that an empty value restores.
 	Value   string `json:"value"`
 	Default string `json:"default"`
 	Doc     string `json:"doc"`
@@ -282,6 +305,7 @@ type Setting struct {
 // Compaction says what to trim: at most one of Before, OlderThan and Keep; with none the retention settings
 // apply.
 type Compaction struct {
+	// Before is the offset of the first event to keep, Keep the number of newest events to keep.
 	Before    *uint64 `json:"before,omitempty"`
 	OlderThan string  `json:"older_than,omitempty"` // see ParseAge
 	Keep      *uint64 `json:"keep,omitempty"`

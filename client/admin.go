@@ -2,68 +2,32 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"time"
 
-	"github.com/ringrift/ringlog/client/internal/calls"
+	"github.com/ringrift/ringlog/api"
 )
 
-// Status is what a node says of itself and its cluster: GET /status. Raw has all of
-// it.
-type Status struct {
-	NodeID       string          `json:"node_id"`
-	ClusterID    string          `json:"cluster_id"`
-	Role         string          `json:"role"` // leader, follower, candidate, non-voter
-	LeaderID     string          `json:"leader_id"`
-	LeaderHTTP   string          `json:"leader_http"`
-	Term         uint64          `json:"term"`
-	FirstOffset  uint64          `json:"first_offset"`
-	LastOffset   uint64          `json:"last_offset"`
-	AppliedIndex uint64          `json:"applied_index"`
-	CommitIndex  uint64          `json:"commit_index"`
-	Digest       Digest          `json:"digest"`
-	Members      []Member        `json:"members"`
-	Quorum       Quorum          `json:"quorum"`
-	Raw          json.RawMessage `json:"-"`
-}
-
-// Digest is that of a node's state at a Raft index.
-type Digest struct {
-	Index uint64 `json:"index"`
-	Hex   string `json:"hex"`
-}
-
-// Member is one node as another sees it.
-type Member struct {
-	ID              string `json:"id"`
-	Raft            string `json:"raft"`
-	HTTP            string `json:"http"`
-	Voter           bool   `json:"voter"`
-	Healthy         bool   `json:"healthy"`
-	LastContactMs   int64  `json:"last_contact_ms"` // -1: never heard of
-	TrailingEntries uint64 `json:"trailing_entries"`
-	Incarnation     string `json:"incarnation,omitempty"`
-	Version         string `json:"version,omitempty"`
-	FeatureLevel    uint32 `json:"feature_level,omitempty"`
-}
-
-// Quorum counts voters; Margin is Healthy minus Needed.
-type Quorum struct {
-	Voters  int `json:"voters"`
-	Needed  int `json:"needed"`
-	Healthy int `json:"healthy"`
-	Margin  int `json:"margin"`
-}
+// What nodes answer about the cluster is declared in package api, beside the HTTP interface that these are the
+// shapes of.
+type (
+	Status       = api.Status       // of a node and its cluster, of Client.Status
+	Member       = api.Member       // of Status and Membership
+	Quorum       = api.Quorum       // likewise
+	Digest       = api.Digest       // of Status
+	Setting      = api.Setting      // of Client.Settings
+	Membership   = api.Membership   // of Client.Members
+	NewMember    = api.NewMember    // for Client.AddMember
+	MemberChange = api.MemberChange // of Client.AddMember, Promote, Demote and RemoveMember
+	Handover     = api.Handover     // of Client.StepDown
+	TrimResult   = api.TrimResult   // of Client.Compact
+)
 
 // Status asks the node that this client would ask for anything.
 func (c *Client) Status(ctx context.Context) (Status, error) {
-	var raw []byte
-	if err := c.Do(ctx, http.MethodGet, "/status", nil, nil, &raw); err != nil {
-		return Status{}, err
-	}
-	s, err := statusOf(raw)
+	var s Status
+	err := c.Do(ctx, http.MethodGet, "/status", nil, nil, &s)
 	if err == nil && s.LeaderHTTP != "" {
 		c.cluster.LearnLeader(s.LeaderHTTP)
 	}
@@ -72,29 +36,9 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 
 // StatusOf asks one node, by its URL or host:port, once.
 func (c *Client) StatusOf(ctx context.Context, node string) (Status, error) {
-	var raw []byte
-	if err := c.DoAt(ctx, node, http.MethodGet, "/status", nil, nil, &raw); err != nil {
-		return Status{}, err
-	}
-	return statusOf(raw)
-}
-
-// statusOf decodes an answer and keeps it whole in Raw.
-func statusOf(raw []byte) (Status, error) {
 	var s Status
-	if err := decodeAnswer(&s, raw); err != nil {
-		return Status{}, &calls.Error{Op: "GET /status", Err: err}
-	}
-	s.Raw = raw
-	return s, nil
-}
-
-// Setting is one replicated setting.
-type Setting struct {
-	Key     string `json:"key"`
-	Value   string `json:"value"`
-	Default string `json:"default"`
-	Doc     string `json:"doc"`
+	err := c.DoAt(ctx, node, http.MethodGet, "/status", nil, nil, &s)
+	return s, err
 }
 
 // Settings returns all settings, by key.
@@ -120,15 +64,6 @@ func (c *Client) SetSetting(ctx context.Context, key, value string) (Setting, er
 	return s, err
 }
 
-// Membership is who belongs to the cluster.
-type Membership struct {
-	Members    []Member `json:"members"`
-	Quorum     Quorum   `json:"quorum"`
-	LeaderID   string   `json:"leader_id"`
-	LeaderHTTP string   `json:"leader_http"`
-	Warning    string   `json:"warning,omitempty"` // of a change: what should be looked at
-}
-
 // Members returns who belongs to the cluster.
 func (c *Client) Members(ctx context.Context) (Membership, error) {
 	var m Membership
@@ -136,23 +71,13 @@ func (c *Client) Members(ctx context.Context) (Membership, error) {
 	return m, err
 }
 
-// NewMember is a node to let in. With only HTTP the rest is asked of the node itself.
-type NewMember struct {
-	ID          string `json:"id,omitempty"`
-	Raft        string `json:"raft,omitempty"`
-	HTTP        string `json:"http,omitempty"`
-	Incarnation string `json:"incarnation,omitempty"`
-	Voter       bool   `json:"voter"`
-	Force       bool   `json:"force,omitempty"`
-}
-
-// AddMember lets a node into the cluster.
-func (c *Client) AddMember(ctx context.Context, n NewMember) (Membership, error) {
+// AddMember admits a node to the cluster: with a vote, unless n.Voter is false.
+func (c *Client) AddMember(ctx context.Context, n NewMember) (MemberChange, error) {
 	return c.changeMembers(ctx, http.MethodPost, "/v1/members", n)
 }
 
 // Promote gives a member a vote. Force allows more than five voters.
-func (c *Client) Promote(ctx context.Context, id string, force bool) (Membership, error) {
+func (c *Client) Promote(ctx context.Context, id string, force bool) (MemberChange, error) {
 	return c.changeMembers(
 		ctx,
 		http.MethodPost,
@@ -162,28 +87,20 @@ func (c *Client) Promote(ctx context.Context, id string, force bool) (Membership
 }
 
 // Demote takes a member's vote.
-func (c *Client) Demote(ctx context.Context, id string) (Membership, error) {
+func (c *Client) Demote(ctx context.Context, id string) (MemberChange, error) {
 	return c.changeMembers(ctx, http.MethodPost, "/v1/members/"+url.PathEscape(id)+"/demote", nil)
 }
 
 // RemoveMember takes a node out of the cluster for good.
-func (c *Client) RemoveMember(ctx context.Context, id string) (Membership, error) {
+func (c *Client) RemoveMember(ctx context.Context, id string) (MemberChange, error) {
 	return c.changeMembers(ctx, http.MethodDelete, "/v1/members/"+url.PathEscape(id), nil)
 }
 
 // changeMembers makes a change and returns the members after it.
-func (c *Client) changeMembers(ctx context.Context, method, path string, in any) (Membership, error) {
-	var m Membership
+func (c *Client) changeMembers(ctx context.Context, method, path string, in any) (MemberChange, error) {
+	var m MemberChange
 	err := c.Do(ctx, method, path, nil, in, &m)
 	return m, err
-}
-
-// Handover is a leadership passed on.
-type Handover struct {
-	From       string `json:"from"`
-	LeaderID   string `json:"leader_id"`
-	LeaderHTTP string `json:"leader_http"`
-	Term       uint64 `json:"term"`
 }
 
 // StepDown makes the leader hand over to a voter, "" being any.
@@ -197,38 +114,22 @@ func (c *Client) StepDown(ctx context.Context, to string) (Handover, error) {
 }
 
 // Compaction says what to trim: at most one of Before, OlderThan and Keep; with none
-// the retention settings apply.
+// the retention settings apply. Before and Keep are pointers, as 0 is a value of them.
 type Compaction struct {
-	Before    *uint64
-	OlderThan time.Duration // 0 is none
-	Keep      *uint64
-	DryRun    bool
-	Force     bool // past cursors that still hold events
-}
-
-// Trimmed is what a compaction did, or would do.
-type Trimmed struct {
-	First   uint64   `json:"first"`             // the first offset kept
-	Removed uint64   `json:"removed"`           // events
-	HeldBy  string   `json:"held_by,omitempty"` // the cursor that kept more from being removed
-	Passed  []string `json:"passed,omitempty"`  // cursors that lost events and get a gap
-	DryRun  bool     `json:"dry_run"`
+	Before    *uint64       // the first offset to keep
+	OlderThan time.Duration // events appended longer ago than that; 0 is none
+	Keep      *uint64       // how many events to keep
+	DryRun    bool          // report what would be trimmed
+	Force     bool          // past cursors that still hold events
 }
 
 // Compact trims the log.
-func (c *Client) Compact(ctx context.Context, what Compaction) (Trimmed, error) {
-	// Before and Keep are pointers, as 0 is a value of them.
-	body := struct {
-		Before    *uint64 `json:"before,omitempty"`
-		OlderThan string  `json:"older_than,omitempty"`
-		Keep      *uint64 `json:"keep,omitempty"`
-		DryRun    bool    `json:"dry_run"`
-		Force     bool    `json:"force"`
-	}{what.Before, "", what.Keep, what.DryRun, what.Force}
+func (c *Client) Compact(ctx context.Context, what Compaction) (TrimResult, error) {
+	body := api.Compaction{Before: what.Before, Keep: what.Keep, DryRun: what.DryRun, Force: what.Force}
 	if what.OlderThan != 0 {
 		body.OlderThan = what.OlderThan.String()
 	}
-	var t Trimmed
+	var t TrimResult
 	err := c.Do(ctx, http.MethodPost, "/v1/compact", nil, body, &t)
 	return t, err
 }

@@ -120,6 +120,7 @@ func (c *Client) Get(ctx context.Context, offset uint64) (event.Event, error) {
 	return ev, err
 }
 
+// get asks for one event at a consistency.
 func (c *Client) get(ctx context.Context, offset uint64, level Consistency) (event.Event, error) {
 	ctx, cancel := c.whileOpen(ctx)
 	defer cancel()

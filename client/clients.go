@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"iter"
 	"maps"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/api"
-	"github.com/ringrift/ringlog/event"
 )
 
 // Registration is what a process reports to the cluster: what it listens to, and how long its
@@ -26,58 +24,24 @@ type Registration struct {
 	Subscriptions []SubscriptionInfo
 }
 
-// SubscriptionInfo describes a subscription. Name is required.
-type SubscriptionInfo struct {
-	Name           string
-	Filter         event.Filter
-	Where          string // a condition in CEL, for people: nobody but the client evaluates it
-	Mode           string // live, durable, direct or group; "" is live
-	Critical       bool
-	State          string // attached, connecting, fenced, refused or closed; "" is attached
-	HandlerTimeout time.Duration
-	Cursor         string // its cursor or group
-}
+// SubscriptionInfo describes a subscription. Name is required. Mode is live, durable, direct or group, and "" is
+// live. State is attached, connecting, fenced, refused or closed, and "" is attached. Where is a condition in CEL,
+// for people: only the client evaluates it.
+type SubscriptionInfo = api.Subscription
 
-// subscriptionJSON is a SubscriptionInfo on the wire.
-type subscriptionJSON struct {
-	Name           string       `json:"name"`
-	Filter         event.Filter `json:"filter"`
-	Where          string       `json:"where,omitempty"`
-	Mode           string       `json:"mode,omitempty"`
-	Critical       bool         `json:"critical"`
-	State          string       `json:"state,omitempty"`
-	TimeoutSeconds float64      `json:"handler_timeout_seconds,omitempty"`
-	Cursor         string       `json:"cursor,omitempty"`
-}
-
-// MarshalJSON implements json.Marshaler.
-func (s SubscriptionInfo) MarshalJSON() ([]byte, error) {
-	return json.Marshal(subscriptionJSON{
-		s.Name, s.Filter, s.Where, s.Mode, s.Critical, s.State, s.HandlerTimeout.Seconds(), s.Cursor})
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (s *SubscriptionInfo) UnmarshalJSON(text []byte) error {
-	var j subscriptionJSON
-	if err := json.Unmarshal(text, &j); err != nil {
-		return err
-	}
-	timeout := time.Duration(j.TimeoutSeconds * float64(time.Second))
-	*s = SubscriptionInfo{j.Name, j.Filter, j.Where, j.Mode, j.Critical, j.State, timeout, j.Cursor}
-	return nil
-}
+// RegisteredClient is a process that registered, as the cluster knows it.
+type RegisteredClient = api.Client
 
 // RegisterSubscriptions replaces what a process is registered to listen to. A registration
 // counts for r.TTL, see Keeper; one without subscriptions removes the process at once.
 func (c *Client) RegisterSubscriptions(ctx context.Context, r Registration) error {
 	// Subscriptions is never null: an empty list removes the registration.
-	body := struct {
-		Host          string             `json:"host,omitempty"`
-		PID           int                `json:"pid,omitempty"`
-		Version       string             `json:"version,omitempty"`
-		TTL           string             `json:"ttl,omitempty"`
-		Subscriptions []SubscriptionInfo `json:"subscriptions"`
-	}{r.Host, r.PID, r.Version, "", append([]SubscriptionInfo{}, r.Subscriptions...)}
+	body := api.Registration{
+		Host:          r.Host,
+		PID:           uint64(r.PID),
+		Version:       r.Version,
+		Subscriptions: append([]SubscriptionInfo{}, r.Subscriptions...),
+	}
 	if r.TTL != 0 {
 		body.TTL = r.TTL.String()
 	}
@@ -96,27 +60,10 @@ func (c *Client) UnregisterSubscriptions(ctx context.Context, id string) error {
 // clientPath is the resource of one registered process.
 func clientPath(id string) string { return "/v1/clients/" + url.PathEscape(id) }
 
-// RegisteredClient is a process that registered, as the cluster knows it.
-type RegisteredClient struct {
-	ID            string             `json:"id"`
-	Host          string             `json:"host,omitempty"`
-	PID           int                `json:"pid,omitempty"`
-	Version       string             `json:"version,omitempty"`
-	TTL           string             `json:"ttl"`
-	Registered    time.Time          `json:"registered_at"`
-	Seen          time.Time          `json:"seen_at"` // when it said so last
-	Expires       time.Time          `json:"expires_at"`
-	Subscriptions []SubscriptionInfo `json:"subscriptions"`
-}
-
 // RegisteredClients goes through the processes that registered, by id, as the node that
 // answers knows them. An error is the last that it yields.
 func (c *Client) RegisteredClients(ctx context.Context) iter.Seq2[RegisteredClient, error] {
-	type page struct {
-		Clients []RegisteredClient `json:"clients"`
-		Next    string             `json:"next"`
-	}
-	open := func(p *page) ([]RegisteredClient, string) { return p.Clients, p.Next }
+	open := func(p *api.ClientPage) ([]RegisteredClient, string) { return p.Clients, p.Next }
 	return eachOfPages(ctx, c, "/v1/clients", url.Values{}, open)
 }
 

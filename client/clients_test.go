@@ -33,7 +33,7 @@ func TestWhatIsRegisteredComesBackAsItWas(t *testing.T) {
 		Mode:           "durable",
 		Critical:       true,
 		State:          "connecting",
-		HandlerTimeout: 1500 * time.Millisecond,
+		TimeoutSeconds: 1.5,
 		Cursor:         "loss",
 	}
 	if err := c.RegisterSubscriptions(
@@ -54,7 +54,7 @@ func TestWhatIsRegisteredComesBackAsItWas(t *testing.T) {
 		len(list[0].Subscriptions) != 1 {
 		t.Fatalf("%+v", list)
 	}
-	if got := list[0].Subscriptions[0]; got.HandlerTimeout != sub.HandlerTimeout || got.Where != sub.Where ||
+	if got := list[0].Subscriptions[0]; got.TimeoutSeconds != sub.TimeoutSeconds || got.Where != sub.Where ||
 		!got.Critical ||
 		got.State != sub.State ||
 		got.Filter.Keys[0] != "k" {

@@ -48,6 +48,7 @@ type Config struct {
 // producers, by default 15 min: a retry after that could be appended twice.
 const maxTimeout = 5 * time.Minute
 
+// validate sets the defaults and checks the configuration.
 func (c *Config) validate() error {
 	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
 	c.AttemptTimeout = cmp.Or(c.AttemptTimeout, 3*time.Second)

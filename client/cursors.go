@@ -19,28 +19,24 @@ import (
 
 // CursorInfo is a durable subscriber as the cluster knows it.
 type CursorInfo struct {
-	Name       string        `json:"name"`
-	Filter     event.Filter  `json:"filter"`
-	Policy     CursorPolicy  `json:"policy"`
-	Committed  uint64        `json:"committed"`  // everything up to it is handled
-	Generation uint64        `json:"generation"` // rises with each open
-	Created    time.Time     `json:"created"`
-	Touched    time.Time     `json:"touched"`       // the last open, commit or seek
-	Gap        *Gap          `json:"gap,omitempty"` // trimmed before it was committed
-	LagEvents  uint64        `json:"lag_events"`    // that match, and that a group has not settled
-	LagTime    time.Duration `json:"lag_time"`      // how long the oldest of them waits
+	Name       string
+	Filter     event.Filter
+	Policy     CursorPolicy
+	Committed  uint64        // everything up to it is handled
+	Generation uint64        // rises with each open
+	Created    time.Time     // in the cluster's time, as Touched
+	Touched    time.Time     // the last open, commit or seek
+	Gap        *Gap          // trimmed before it was committed
+	LagEvents  uint64        // that match, and that a group has not settled
+	LagTime    time.Duration // how long the oldest of them waits
 	// LagAtLeast is set where the node did not look at all of the log that follows: LagEvents
 	// is then an upper bound, and LagTime too if this is 0.
-	LagAtLeast *uint64 `json:"lag_at_least,omitempty"`
+	LagAtLeast *uint64
 }
 
 // CursorPolicy says how much a cursor may hold back from retention; a zero field is
 // the cluster's setting.
-type CursorPolicy struct {
-	HoldEvents uint64        `json:"hold_events"`
-	HoldBytes  uint64        `json:"hold_bytes"`
-	HoldFor    time.Duration `json:"hold_for"`
-}
+type CursorPolicy = api.CursorPolicy
 
 // CursorSpec is what a cursor is made with. The zero Position is the start.
 type CursorSpec struct {
@@ -52,7 +48,7 @@ type CursorSpec struct {
 // CreateCursor creates a cursor. If there is one of that name it is returned if filter and
 // policy are the same, and else the code is exists.
 func (c *Client) CreateCursor(ctx context.Context, name string, spec CursorSpec) (CursorInfo, error) {
-	req := &ringlogv1.CreateCursorRequest{Name: name, From: spec.From.or(FromStart()).wire(),
+	req := &ringlogv1.CreateCursorRequest{Name: name, From: wirePosition(orStart(spec.From)),
 		Filter: filterToWire(spec.Filter), Policy: policyToWire(spec.Policy)}
 	resp, err := cursorCall(ctx, c, "create cursor "+name, ringlogv1connect.CursorServiceClient.CreateCursor, req)
 	return cursorOf(resp.GetCursor()), err
@@ -88,16 +84,10 @@ func (c *Client) Cursors(ctx context.Context) ([]CursorInfo, error) {
 // has it open is fenced off, unless both are unchanged. The code is not_found if there is no
 // such cursor, and invalid_argument for a group.
 func (c *Client) ChangeCursor(ctx context.Context, name string, f event.Filter, p CursorPolicy) error {
-	// The body has another name for HoldFor than CursorInfo, which is an answer.
-	type policy struct {
-		HoldEvents uint64        `json:"hold_events"`
-		HoldBytes  uint64        `json:"hold_bytes"`
-		HoldFor    time.Duration `json:"hold_for_ns"`
-	}
 	body := struct {
 		Filter event.Filter `json:"filter"`
-		Policy policy       `json:"policy"`
-	}{f, policy(p)}
+		Policy CursorPolicy `json:"policy"`
+	}{f, p}
 	return c.Do(ctx, http.MethodPut, "/v1/cursors/"+url.PathEscape(name)+"/filter", nil, body, nil)
 }
 
@@ -116,7 +106,7 @@ func (c *Client) DeleteCursor(ctx context.Context, name string) error {
 // the cursor open is not moved; the move shows when the cursor is opened next.
 func (c *Client) SeekCursor(ctx context.Context, name string, to Position) (CursorInfo, error) {
 	resp, err := cursorCall(ctx, c, "seek cursor "+name, ringlogv1connect.CursorServiceClient.SeekCursor,
-		&ringlogv1.SeekCursorRequest{Name: name, To: to.wire(), Seeker: uuid.NewString()})
+		&ringlogv1.SeekCursorRequest{Name: name, To: wirePosition(to), Seeker: uuid.NewString()})
 	return cursorOf(resp.GetCursor()), err
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client/internal/calls"
 )
 
@@ -25,13 +26,7 @@ var (
 type GapError struct{ Gap Gap }
 
 // Gap is a range of offsets that was trimmed before it was read.
-type Gap struct {
-	From      uint64            `json:"from"`
-	To        uint64            `json:"to"` // the last offset missing
-	Reason    string            `json:"reason"`
-	Types     map[string]uint64 `json:"types,omitempty"`     // how many of each type the reader's filter would have passed
-	Uncounted uint64            `json:"uncounted,omitempty"` // events too many to look at
-}
+type Gap = api.Gap
 
 // Error implements error.
 func (e *GapError) Error() string {

@@ -105,6 +105,7 @@ type NackOptions struct {
 	Released bool          // given back unhandled: it is redelivered without counting as a delivery; not with Dead
 }
 
+// Bounds of NackOptions, as the nodes have them.
 const (
 	maxNackDelay = 24 * time.Hour
 	maxErrorText = 4 << 10

@@ -143,7 +143,7 @@ func (w *company) step(c *colleague, what string) (did bool) {
 			}
 		}
 	case "settling goes", "fetching goes":
-		return w.goOn(w.of(c, what))
+		return w.proceed(w.of(c, what))
 	case "settling is lost", "fetching is lost":
 		return w.lose(w.of(c, what))
 	case "commit":
@@ -174,8 +174,8 @@ func (w *company) of(c *colleague, what string) **errand {
 	return &c.fetching
 }
 
-// goOn brings a call to the leader, has it answered, or brings the answer.
-func (w *company) goOn(at **errand) bool {
+// proceed brings a call to the leader, has it answered, or brings the answer.
+func (w *company) proceed(at **errand) bool {
 	e := *at
 	switch {
 	case e == nil:
@@ -236,11 +236,11 @@ func (w *company) wait() bool {
 // handled twice or in front of one of its key, and none is left lying.
 func TestNothingIsHandledTwiceAroundAChangeOfLeader(t *testing.T) {
 	did := map[string]int{}
-	goOn := []string{"hand", "ack", "settle", "fetch", "settling goes", "fetching goes", "commit"}
+	proceed := []string{"hand", "ack", "settle", "fetch", "settling goes", "fetching goes", "commit"}
 	goes := []string{"settling goes", "fetching goes", "settling goes", "fetching goes", "commit"}
 	all := slices.Concat(
-		goOn,
-		goOn,
+		proceed,
+		proceed,
 		goes,
 		goes,
 		[]string{
@@ -258,7 +258,7 @@ func TestNothingIsHandledTwiceAroundAChangeOfLeader(t *testing.T) {
 		},
 	)
 	for range 200 { // each is a hundred histories
-		rapid.Check(t, func(t *rapid.T) { newCompany(t, did).work(goOn, all) })
+		rapid.Check(t, func(t *rapid.T) { newCompany(t, did).work(proceed, all) })
 	}
 	t.Log(did)
 	for _, what := range all {
@@ -268,7 +268,7 @@ func TestNothingIsHandledTwiceAroundAChangeOfLeader(t *testing.T) {
 	}
 }
 
-func (w *company) work(goOn, all []string) {
+func (w *company) work(proceed, all []string) {
 	for range 3 {
 		for _, c := range w.all {
 			for _, what := range []string{
@@ -293,7 +293,7 @@ func (w *company) work(goOn, all []string) {
 	}
 	for i := 0; i < 400 && w.o.floor < uint64(len(w.o.keys)); i++ {
 		for _, c := range w.all {
-			for _, what := range goOn {
+			for _, what := range proceed {
 				w.step(c, what)
 			}
 		}

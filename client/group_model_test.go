@@ -299,7 +299,7 @@ func (s *membership) step(what string) (did bool) {
 // left lying.
 func TestAnswersThatOvertakeEachOtherKeepTheOrderOfAKey(t *testing.T) {
 	happened := map[string]int{}
-	goOn := []string{
+	proceed := []string{
 		"hand",
 		"ack",
 		"send settling",
@@ -311,13 +311,13 @@ func TestAnswersThatOvertakeEachOtherKeepTheOrderOfAKey(t *testing.T) {
 		"end fetching",
 	}
 	all := slices.Concat(
-		goOn,
-		goOn,
-		goOn,
+		proceed,
+		proceed,
+		proceed,
 		[]string{"nack", "nack", "nack", "hand", "hand", "hand", "lose settling", "lose fetching"},
 	)
 	for range 50 { // each is a hundred histories
-		rapid.Check(t, func(t *rapid.T) { overtake(t, goOn, all, happened) })
+		rapid.Check(t, func(t *rapid.T) { overtake(t, proceed, all, happened) })
 	}
 	t.Log(happened)
 	for _, what := range append(all, "overtaken") {
@@ -327,7 +327,7 @@ func TestAnswersThatOvertakeEachOtherKeepTheOrderOfAKey(t *testing.T) {
 	}
 }
 
-func overtake(t *rapid.T, goOn, all []string, happened map[string]int) {
+func overtake(t *rapid.T, proceed, all []string, happened map[string]int) {
 	s := newMembership(t, happened)
 	for range rapid.IntRange(0, 150).Draw(t, "steps") {
 		what := rapid.SampledFrom(all).Draw(t, "step")
@@ -336,7 +336,7 @@ func overtake(t *rapid.T, goOn, all []string, happened map[string]int) {
 		}
 	}
 	for range 200 {
-		for _, what := range goOn {
+		for _, what := range proceed {
 			s.step(what)
 		}
 	}

@@ -31,7 +31,7 @@ type GroupSpec struct {
 // exists. Cursor, Cursors, SeekCursor and DeleteCursor take groups
 // as well.
 func (c *Client) CreateGroup(ctx context.Context, name string, spec GroupSpec) (CursorInfo, error) {
-	req := &ringlogv1.CreateGroupRequest{Name: name, From: spec.From.or(FromStart()).wire(),
+	req := &ringlogv1.CreateGroupRequest{Name: name, From: wirePosition(orStart(spec.From)),
 		Filter: filterToWire(spec.Filter), Policy: policyToWire(spec.Policy)}
 
 	// A request without a group policy makes a group by the cluster's settings.

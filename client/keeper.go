@@ -11,6 +11,7 @@ import (
 	"github.com/ringrift/ringlog/client/internal/calls"
 )
 
+// Times of a Keeper.
 const (
 	defaultTTL    = 5 * time.Minute
 	keepsPerTTL   = 3                      // how often a registration is sent within its TTL

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 	"github.com/ringrift/ringlog/client/internal/calls"
@@ -52,27 +53,7 @@ func (c *Client) PutDeadLetter(ctx context.Context, cursor string, generation, o
 
 // Letter is an event that could not be handled. It is dead, or redriven: appended again
 // at Copy, which its cursor has not committed yet.
-type Letter struct {
-	ID            uint64     `json:"id"`
-	State         string     `json:"state"` // dead or redriven
-	Cursor        string     `json:"cursor,omitempty"`
-	Offset        uint64     `json:"offset,omitempty"` // where it was dead-lettered last
-	Copy          uint64     `json:"copy,omitempty"`
-	Type          event.Type `json:"type"`
-	Key           string     `json:"key,omitempty"`
-	Source        string     `json:"source,omitempty"`
-	CorrelationID string     `json:"correlation_id,omitempty"`
-	Handler       string     `json:"handler,omitempty"`
-	Error         string     `json:"error,omitempty"`
-	Attempts      uint64     `json:"attempts"`
-	FirstFailed   time.Time  `json:"first_failed,omitzero"`
-	LastFailed    time.Time  `json:"last_failed,omitzero"`
-	Dead          time.Time  `json:"dead_lettered_at"`
-	Redrives      uint64     `json:"redrives"`
-	Lineage       []uint64   `json:"lineage,omitempty"` // offsets of the event and its copies
-	Origin        string     `json:"origin,omitempty"`  // of one that came from another system
-	Bytes         uint64     `json:"bytes"`
-}
+type Letter = api.Letter
 
 // LetterFilter chooses dead letters; a zero field chooses all.
 type LetterFilter struct {
@@ -100,11 +81,7 @@ func (f LetterFilter) query() url.Values {
 
 // DeadLetters goes through the dead letters by id. An error is the last that it yields.
 func (c *Client) DeadLetters(ctx context.Context, f LetterFilter) iter.Seq2[Letter, error] {
-	type page struct {
-		Letters []Letter `json:"letters"`
-		Next    uint64   `json:"next"` // 0 after the last
-	}
-	return eachOfPages(ctx, c, "/v1/dlq", f.query(), func(p *page) ([]Letter, string) {
+	return eachOfPages(ctx, c, "/v1/dlq", f.query(), func(p *api.LetterPage) ([]Letter, string) {
 		return p.Letters, strings.TrimPrefix(strconv.FormatUint(p.Next, 10), "0")
 	})
 }
@@ -133,64 +110,51 @@ type LetterChoice struct {
 	DryRun    bool
 }
 
-// letterChoiceBody is a LetterChoice as the HTTP interface takes it, with the target of a
-// redrive. Cursor is a pointer, as the empty name chooses letters without a cursor.
-type letterChoiceBody struct {
-	IDs       []uint64 `json:"ids,omitempty"`
-	All       bool     `json:"all,omitempty"`
-	Type      string   `json:"type,omitempty"`
-	Cursor    *string  `json:"cursor,omitempty"`
-	Error     string   `json:"error,omitempty"`
-	OlderThan string   `json:"older_than,omitempty"`
-	After     uint64   `json:"after,omitempty"`
-	MaxEvents uint64   `json:"max_events,omitempty"`
-	DryRun    bool     `json:"dry_run,omitempty"`
-	To        string   `json:"to,omitempty"`
+// redriveBody is the body of a redrive: which letters, and the cursor that gets them.
+type redriveBody struct {
+	api.LetterSelection
+	To string `json:"to,omitempty"`
 }
 
-// body returns the choice for a request.
-func (l LetterChoice) body() letterChoiceBody {
-	b := letterChoiceBody{IDs: l.IDs, All: l.All, Type: l.Type, Error: l.Error,
-		After: l.After, MaxEvents: l.MaxEvents, DryRun: l.DryRun}
+// selection returns the choice for a request. Its Cursor is a pointer, as the empty name chooses letters without a
+// cursor there.
+func (l LetterChoice) selection() api.LetterSelection {
+	chosen := api.LetterSelection{
+		IDs:       l.IDs,
+		All:       l.All,
+		Type:      l.Type,
+		Error:     l.Error,
+		After:     l.After,
+		MaxEvents: l.MaxEvents,
+		DryRun:    l.DryRun,
+	}
 	if l.Cursor != "" {
-		b.Cursor = &l.Cursor
+		chosen.Cursor = &l.Cursor
 	}
 	if l.OlderThan != 0 {
-		b.OlderThan = l.OlderThan.String()
+		chosen.OlderThan = l.OlderThan.String()
 	}
-	return b
+	return chosen
 }
 
 // LettersDone is what was done with letters.
-type LettersDone struct {
-	Matched  int      `json:"matched"`
-	Done     int      `json:"done"`
-	Skipped  int      `json:"skipped"`             // in redrive already, or too young
-	Missing  []uint64 `json:"missing,omitempty"`   // of those named, that are not there
-	NoCursor []uint64 `json:"no_cursor,omitempty"` // whose cursor is not there
-	Left     int      `json:"left"`                // chosen, and not looked at yet
-	More     bool     `json:"more"`                // there are more than MaxEvents
-	Last     uint64   `json:"last"`                // the last one looked at
-	DryRun   bool     `json:"dry_run"`
-}
+type LettersDone = api.LettersDone
 
 // Redrive appends dead letters' events again: each is delivered to the cursor that has
 // dead-lettered it, or to the cursor to, and to no other reader. A letter that is in redrive
 // already is left alone, so Redrive may be repeated.
 func (c *Client) Redrive(ctx context.Context, which LetterChoice, to string) (LettersDone, error) {
-	b := which.body()
-	b.To = to
-	return c.lettersCall(ctx, "/v1/dlq/redrive", b)
+	return c.lettersCall(ctx, "/v1/dlq/redrive", redriveBody{which.selection(), to})
 }
 
 // Purge removes dead letters for good. One that is in redrive stays until its cursor has
 // handled it.
 func (c *Client) Purge(ctx context.Context, which LetterChoice) (LettersDone, error) {
-	return c.lettersCall(ctx, "/v1/dlq/purge", which.body())
+	return c.lettersCall(ctx, "/v1/dlq/purge", which.selection())
 }
 
 // lettersCall is Do for a POST that may be repeated.
-func (c *Client) lettersCall(ctx context.Context, path string, in letterChoiceBody) (done LettersDone, err error) {
+func (c *Client) lettersCall(ctx context.Context, path string, in any) (done LettersDone, err error) {
 	op := http.MethodPost + " " + path
 	err = c.do(ctx, op, http.MethodPost, path, nil, in, &done, func(ctx context.Context, attempt calls.AttemptFunc) error {
 		return c.cluster.CallWhileAlive(ctx, op, calls.Idempotent, attempt)

@@ -6,83 +6,65 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 )
 
-// Position is a place in the log. The zero Position depends on its use: it is the end for a
-// tail, the start for a new cursor.
-type Position struct {
-	// says which of the other fields counts
-	kind positionKind
-	n    uint64
-	at   time.Time
-	age  time.Duration
-}
-
-// positionKind is what a position is given by.
-type positionKind byte
-
-const (
-	unset positionKind = iota
-	atStart
-	atEnd
-	atOffset
-	atLast
-	atTime
-	atAge
-)
+// Position is a place in the log, made by one of the functions below or parsed by api.ParsePosition. The zero
+// Position depends on its use: it is the end for a tail, the start for a new cursor.
+type Position = api.Position
 
 // FromStart is before the first event kept.
-func FromStart() Position { return Position{kind: atStart} }
+func FromStart() Position { return Position{Kind: api.AtStart} }
 
 // FromEnd is after the last event.
-func FromEnd() Position { return Position{kind: atEnd} }
+func FromEnd() Position { return Position{Kind: api.AtEnd} }
 
 // FromOffset is before the event with that offset.
-func FromOffset(offset uint64) Position { return Position{kind: atOffset, n: offset} }
+func FromOffset(offset uint64) Position { return Position{Kind: api.AtOffset, Offset: offset} }
 
 // FromLast is n events before the end, whatever their types.
-func FromLast(n uint64) Position { return Position{kind: atLast, n: n} }
+func FromLast(n uint64) Position { return Position{Kind: api.AtLast, Last: n} }
 
 // FromTime is before the first event appended at t or later.
-func FromTime(t time.Time) Position { return Position{kind: atTime, at: t} }
+func FromTime(t time.Time) Position { return Position{Kind: api.AtTime, Time: t} }
 
 // FromAge is before the first event that is at most that old.
-func FromAge(d time.Duration) Position { return Position{kind: atAge, age: d} }
+func FromAge(d time.Duration) Position { return Position{Kind: api.AtAge, Age: d} }
 
-// or returns p, or the fallback for the zero Position.
-func (p Position) or(fallback Position) Position {
-	if p.kind == unset {
-		return fallback
+// orStart returns p, or the start for the zero Position.
+func orStart(p Position) Position {
+	if p == (Position{}) {
+		return FromStart()
 	}
 	return p
 }
 
 // older moves a position by age back, so that a later request asks for the same.
-func (p Position) older(by time.Duration) Position {
-	if p.kind == atAge {
-		p.age += by
+func older(p Position, by time.Duration) Position {
+	if p.Kind == api.AtAge {
+		p.Age += by
 	}
 	return p
 }
 
-// wire returns the position for a request. The zero Position is nil: the node's default for
+// wirePosition returns a position for a request. The zero Position is nil: the node's default for
 // that request.
-func (p Position) wire() *ringlogv1.Position {
+func wirePosition(p Position) *ringlogv1.Position {
 	// Each kind is one field of a oneof.
-	switch p.kind {
-	case atStart:
+	switch p.Kind {
+	case api.AtStart:
 		return &ringlogv1.Position{At: &ringlogv1.Position_Start{Start: true}}
-	case atEnd:
+	case api.AtEnd:
 		return &ringlogv1.Position{At: &ringlogv1.Position_End{End: true}}
-	case atOffset:
-		return &ringlogv1.Position{At: &ringlogv1.Position_Offset{Offset: p.n}}
-	case atLast:
-		return &ringlogv1.Position{At: &ringlogv1.Position_Last{Last: p.n}}
-	case atTime:
-		return &ringlogv1.Position{At: &ringlogv1.Position_Time{Time: timestamppb.New(p.at)}}
-	case atAge:
-		return &ringlogv1.Position{At: &ringlogv1.Position_Age{Age: durationpb.New(p.age)}}
+	case api.AtOffset:
+		return &ringlogv1.Position{At: &ringlogv1.Position_Offset{Offset: p.Offset}}
+	case api.AtLast:
+		return &ringlogv1.Position{At: &ringlogv1.Position_Last{Last: p.Last}}
+	case api.AtTime:
+		return &ringlogv1.Position{At: &ringlogv1.Position_Time{Time: timestamppb.New(p.Time)}}
+	case api.AtAge:
+		return &ringlogv1.Position{At: &ringlogv1.Position_Age{Age: durationpb.New(p.Age)}}
 	}
 	return nil
 }

@@ -211,7 +211,7 @@ func TestWithoutAStreamThereAreRequests(t *testing.T) {
 			d := openDoor(t, n.server.Handler())
 			var asked atomic.Int64
 			d.faults(func(r *http.Request) fault {
-				if r.URL.Path != api.LinePath {
+				if r.URL.Path != api.PublishStreamPath {
 					return fault{}
 				}
 				asked.Add(1)

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/client/internal/calls"
 	"github.com/ringrift/ringlog/event"
@@ -79,18 +80,18 @@ func (c *Client) newTailReader(o TailOptions) *tailReader {
 // A node that has not yet what this client saw acknowledged waits for it.
 func (r *tailReader) request(next, seen uint64) *ringlogv1.TailRequest {
 	o := &r.options
-	from := o.From.older(time.Since(r.began))
+	from := older(o.From, time.Since(r.began))
 	if next > 0 {
 		from = FromOffset(next)
 	}
 
 	// Nodes compress and send stored blocks as they are: the client decodes them.
-	req := &ringlogv1.TailRequest{From: from.wire(), Filter: filterToWire(o.Filter), Follow: !o.NoFollow,
+	req := &ringlogv1.TailRequest{From: wirePosition(from), Filter: filterToWire(o.Filter), Follow: !o.NoFollow,
 		Consistency: o.Consistency.wire(), MinOffset: o.MinOffset, Packets: true}
 
 	// An offset that this client saw acknowledged exists: a node that lags has to wait for it.
-	if from.kind == atOffset && from.n > 0 && from.n-1 <= seen {
-		req.MinOffset = max(req.MinOffset, from.n-1)
+	if from.Kind == api.AtOffset && from.Offset > 0 && from.Offset-1 <= seen {
+		req.MinOffset = max(req.MinOffset, from.Offset-1)
 	}
 
 	// After a reconnect only the rest of the limit is asked for.

@@ -8,33 +8,18 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Bounds of what Health remembers.
-const (
-	keptTerms    = 64
-	keptOutages  = 64
-	keptJournals = 64
-	keptAbsences = 128
-
-	keptAbsencesOfOne = 24
-)
-
-// Health is what the log has shown of the voters and their quorum.
+// Health is what the log has shown of the voters and their quorum. It is part of the replicated state, stored as
+// JSON.
 //
-// Voters is sorted by id and holds the voters of the newest configuration. Outages
-// holds the newest, as they were reported.
+// Voters is sorted by id and holds the voters of the newest configuration.
 type Health struct {
 	Known     bool      `json:"known"` // Configure has been called
 	Voters    []Voter   `json:"voters"`
 	AtRisk    bool      `json:"at_risk"`
 	RiskSince time.Time `json:"risk_since,omitzero"`
-	Terms     []Span    `json:"terms,omitempty"`     // leaderships, by term
-	Incidents uint64    `json:"incidents,omitempty"` // outages ever reported
-	Outages   []Outage  `json:"outages,omitempty"`
-	Absences  []View    `json:"absences,omitempty"` // what kept voters away from a quorum
-	Settled   time.Time `json:"settled,omitzero"`   // no outage before it is reported any more
-	Journals  []Taken   `json:"journals,omitempty"`
-	Split     *Split    `json:"split_brain,omitempty"`
-	Trailing  []string  `json:"catchup_at_risk,omitempty"` // members, sorted
+	Timeline
+	Split    *Split   `json:"split_brain,omitempty"`
+	Trailing []string `json:"catchup_at_risk,omitempty"` // members, sorted
 }
 
 // Voter is one voter as the log knows it.
@@ -50,7 +35,7 @@ type Split struct {
 	Term    uint64    `json:"term"` // of the leader that reported it
 	Leaders []string  `json:"leaders"`
 	Since   time.Time `json:"since"`
-	// Watched: a leader reports its end. Without, the next term is taken for that.
+	// Watched says that a leader reports its end. Otherwise the next term counts as its end.
 	Watched bool `json:"watched,omitzero"`
 }
 
@@ -66,34 +51,36 @@ func (h *Health) voter(id string) *Voter {
 // Configure takes the voters of a new configuration. reason says why a voter was added
 // or removed. The first configuration of all yields no events.
 func (h *Health) Configure(at time.Time, voters []string, reason func(id string) string) []event.Event {
+	// A voter that stays keeps what is known of it; a new one counts as online.
 	voters = slices.Sorted(slices.Values(voters))
 	var next []Voter
-	var came, went []string
+	var added, removed []string
 	for _, id := range voters {
 		v := Voter{ID: id, Online: true}
 		if known := h.voter(id); known != nil {
 			v = *known
 		} else {
-			came = append(came, id)
+			added = append(added, id)
 		}
 		next = append(next, v)
 	}
 	for _, v := range h.Voters {
 		if !slices.Contains(voters, v.ID) {
-			went = append(went, v.ID)
+			removed = append(removed, v.ID)
 		}
 	}
-	// Before the events, which count the voters of the new configuration.
+
+	// The events count the voters of the new configuration, so it is stored before.
 	first := !h.Known
 	h.Known, h.Voters = true, next
 	if first {
 		return nil
 	}
 	var events []event.Event
-	for _, id := range came {
+	for _, id := range added {
 		events = append(events, event.New(event.VoterPromoted, h.change(id, reason(id))))
 	}
-	for _, id := range went {
+	for _, id := range removed {
 		events = append(events, event.New(event.VoterDemoted, h.change(id, reason(id))))
 	}
 	return append(events, h.risk(at, "configuration")...)
@@ -102,13 +89,18 @@ func (h *Health) Configure(at time.Time, voters []string, reason func(id string)
 // Restart begins with the voters of another cluster. The outages that were reported
 // before are kept.
 func (h *Health) Restart(voters []string) {
-	*h = Health{Outages: h.Outages, Incidents: h.Incidents, Settled: h.Settled}
+	*h = Health{Timeline: Timeline{Outages: h.Outages, Incidents: h.Incidents, Settled: h.Settled}}
 	h.Configure(time.Time{}, voters, nil)
 }
 
 // change is the payload of an event about a voter that was added or removed.
 func (h *Health) change(id, reason string) map[string]any {
-	return map[string]any{"voter_id": id, "active_voters": h.healthy(), "voters": len(h.Voters), "reason": cmp.Or(reason, CauseUnknown)}
+	return map[string]any{
+		"voter_id":      id,
+		"active_voters": h.healthy(),
+		"voters":        len(h.Voters),
+		"reason":        cmp.Or(reason, CauseUnknown),
+	}
 }
 
 // healthy counts the voters that are online.
@@ -121,7 +113,11 @@ func (h *Health) healthy() (n int) {
 	return n
 }
 
-func (h *Health) quorum() int { return len(h.Voters)/2 + 1 }
+// quorum is how many voters make a majority.
+func (h *Health) quorum() int { return majorityOf(len(h.Voters)) }
+
+// majorityOf is how many of that many voters make a majority.
+func majorityOf(voters int) int { return voters/2 + 1 }
 
 // Offline lists the voters that are not online, sorted.
 func (h *Health) Offline() []string {
@@ -163,7 +159,14 @@ func (h *Health) Report(at time.Time, r VoterReport, holdDown time.Duration) []e
 	}
 	v := h.voter(r.Voter)
 	v.Online, v.Since, v.Reason = r.Online, at, r.Reason
-	payload := map[string]any{"voter_id": r.Voter, "last_contact_ms": r.LastContactMs, "active_voters": h.healthy(), "voters": len(h.Voters)}
+	payload := map[string]any{
+		"voter_id":        r.Voter,
+		"last_contact_ms": r.LastContactMs,
+		"active_voters":   h.healthy(),
+		"voters":          len(h.Voters),
+	}
+
+	// Only a voter that is offline has a reason.
 	kind := event.VoterOnline
 	if !r.Online {
 		kind, payload["reason"] = event.VoterOffline, r.Reason
@@ -185,12 +188,15 @@ func (h *Health) risk(at time.Time, cause string) []event.Event {
 		payload["after"], payload["at_risk_ms"], payload["outage_ms"] = "at_risk", at.Sub(since).Milliseconds(), 0
 		return []event.Event{event.New(event.QuorumRestored, payload)}
 	}
-	// The voters that have to come back first: with them a failure can be borne again.
+	// Once these voters are back a failure can be borne again.
 	offline := h.Offline()
 	payload["limiting"], payload["cause"] = offline, cause
 	events := []event.Event{event.New(event.QuorumAtRisk, payload)}
 	if len(offline) > 0 {
-		events = append(events, event.New(event.QuorumPriorityReconnect, map[string]any{"voters": offline, "reason": "no_failure_to_spare"}))
+		events = append(events, event.New(event.QuorumPriorityReconnect, map[string]any{
+			"voters": offline,
+			"reason": "no_failure_to_spare",
+		}))
 	}
 	return events
 }
@@ -199,22 +205,27 @@ func (h *Health) risk(at time.Time, cause string) []event.Event {
 // log knows up to its last entry.
 func (h *Health) NewTerm(term uint64, leader string, at time.Time, before Span) []event.Event {
 	if before.Leader != "" {
-		h.ended(before)
+		h.endTerm(before)
 	}
-	// Nobody reports the end of a split that is not watched: a new term is taken for it.
+	// Nobody reports the end of a split that is not watched: a new term counts as its end.
 	split := h.Split
 	if split == nil || split.Watched || term <= split.Term {
 		return nil
 	}
-	return h.resolved(at, term, leader)
+	return h.resolveSplit(at, term, leader)
 }
 
-// resolved ends the split.
-func (h *Health) resolved(at time.Time, term uint64, leader string) []event.Event {
+// resolveSplit ends the split: leader leads alone in term.
+func (h *Health) resolveSplit(at time.Time, term uint64, leader string) []event.Event {
 	split := h.Split
 	h.Split = nil
-	return []event.Event{event.New(event.SplitBrainResolved, map[string]any{"term": split.Term, "leaders": split.Leaders,
-		"leader_id": leader, "new_term": term, "lasted_ms": at.Sub(split.Since).Milliseconds()})}
+	return []event.Event{event.New(event.SplitBrainResolved, map[string]any{
+		"term":      split.Term,
+		"leaders":   split.Leaders,
+		"leader_id": leader,
+		"new_term":  term,
+		"lasted_ms": at.Sub(split.Since).Milliseconds(),
+	})}
 }
 
 // Unsplit notes that the leader of term no longer finds another member that leads.
@@ -222,13 +233,15 @@ func (h *Health) Unsplit(at time.Time, term uint64, leader string) []event.Event
 	if h.Split == nil || !h.Split.Watched {
 		return nil
 	}
-	return h.resolved(at, term, leader)
+	return h.resolveSplit(at, term, leader)
 }
 
 // Claimed notes that the leader of term has found several members that lead at the same
 // time. If the split is watched, only Unsplit ends it.
 func (h *Health) Claimed(at time.Time, term uint64, leaders []string, watched bool) []event.Event {
-	if h.Split != nil && (h.Split.Watched || term <= h.Split.Term) || len(leaders) < 2 {
+	// A split that is known already is reported again only by a later term.
+	known := h.Split != nil && (h.Split.Watched || term <= h.Split.Term)
+	if known || len(leaders) < 2 {
 		return nil
 	}
 	h.Split = &Split{Term: term, Leaders: slices.Sorted(slices.Values(leaders)), Since: at, Watched: watched}
@@ -258,9 +271,17 @@ func (h *Health) Trails(t Trail) []event.Event {
 		h.Trailing = slices.Delete(h.Trailing, i, i+1)
 		return nil
 	}
+
+	// A member that was not at risk before is an event.
 	h.Trailing = slices.Insert(h.Trailing, i, t.Member)
-	return []event.Event{event.New(event.CatchupAtRisk, map[string]any{"member_id": t.Member, "trailing_entries": t.Trailing,
-		"entries_left": t.Left, "member_rate": t.Rate, "log_rate": t.LogRate, "truncated_in_ms": t.TruncatedIn.Milliseconds()})}
+	return []event.Event{event.New(event.CatchupAtRisk, map[string]any{
+		"member_id":        t.Member,
+		"trailing_entries": t.Trailing,
+		"entries_left":     t.Left,
+		"member_rate":      t.Rate,
+		"log_rate":         t.LogRate,
+		"truncated_in_ms":  t.TruncatedIn.Milliseconds(),
+	})}
 }
 
 // Forget drops what is known of members that are gone.
@@ -273,15 +294,7 @@ func (h *Health) Forget(id string) {
 // Clone returns a copy that shares nothing.
 func (h *Health) Clone() Health {
 	out := *h
-	out.Voters, out.Journals, out.Terms = slices.Clone(h.Voters), slices.Clone(h.Journals), slices.Clone(h.Terms)
-	out.Absences = slices.Clone(h.Absences)
-	out.Outages, out.Trailing = slices.Clone(h.Outages), slices.Clone(h.Trailing)
-	for i := range out.Absences {
-		out.Absences[i].Unreachable = slices.Clone(out.Absences[i].Unreachable)
-	}
-	for i := range out.Outages {
-		out.Outages[i].SeenBy = slices.Clone(out.Outages[i].SeenBy)
-	}
+	out.Voters, out.Trailing, out.Timeline = slices.Clone(h.Voters), slices.Clone(h.Trailing), h.Timeline.clone()
 	if h.Split != nil {
 		split := *h.Split
 		split.Leaders = slices.Clone(split.Leaders)

@@ -6,7 +6,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// fields is what an event tells.
+// fields returns the payload of an event.
 func fields(e event.Event) (p map[string]any) {
 	if err := json.Unmarshal(e.Payload, &p); err != nil {
 		panic(err)

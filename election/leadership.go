@@ -63,8 +63,9 @@ func (l *Leadership) Observe(e Entry) []event.Event {
 		l.Last, l.Decided = e.Time, l.Decided || e.Counted
 		return nil
 	}
-	var events []event.Event
+
 	// Events of a feature level that some member lacks would make its state differ.
+	var events []event.Event
 	if l.Leader != "" && e.Detailed && l.cause(e) == CauseHeartbeat {
 		events = append(events, event.New(event.LeaderHeartbeatMissing, map[string]any{
 			"leader_id": l.Leader, "term": l.Term, "missing_ms": l.leaderless(e).Milliseconds(), "seen_by": e.Proposer,
@@ -80,7 +81,13 @@ func (l *Leadership) Observe(e Entry) []event.Event {
 
 // Span is the leadership that e ends, in replicated time.
 func (l *Leadership) Span(e Entry) Span {
-	return Span{Term: l.Term, Leader: l.Leader, From: l.Since, To: latest(l.Last, e.Time.Add(-l.leaderless(e))), Decided: l.Decided}
+	return Span{
+		Term:    l.Term,
+		Leader:  l.Leader,
+		From:    l.Since,
+		To:      latest(l.Last, e.Time.Add(-l.leaderless(e))),
+		Decided: l.Decided,
+	}
 }
 
 // Stepped notes that replicated time jumped by by: the leadership did not last for that time.
@@ -94,8 +101,15 @@ func (l *Leadership) Announce(i *Intent) { l.Intent = i }
 // departure is the event that the old leadership ended, on purpose or not.
 func (l *Leadership) departure(e Entry) event.Event {
 	kind, payload := event.LeaderLost, map[string]any{"old_leader": l.Leader, "term": l.Term, "cause": l.cause(e)}
+
+	// A leader that announced its end handed over on purpose.
 	if l.Intent != nil {
-		kind, payload = event.LeaderStepdown, map[string]any{"leader_id": l.Leader, "term": l.Term, "target": l.Intent.Target, "cause": l.Intent.Cause}
+		kind, payload = event.LeaderStepdown, map[string]any{
+			"leader_id": l.Leader,
+			"term":      l.Term,
+			"target":    l.Intent.Target,
+			"cause":     l.Intent.Cause,
+		}
 	}
 	if e.Detailed {
 		payload["led_ms"] = max(0, e.Time.Add(-l.leaderless(e)).Sub(l.Since).Milliseconds())
@@ -115,6 +129,7 @@ func (l *Leadership) leaderless(e Entry) time.Duration {
 
 // cause is why the old leadership ended, as far as the log shows.
 func (l *Leadership) cause(e Entry) string {
+	// The old leader's announcement counts more than what the new one saw.
 	switch {
 	case l.Intent != nil:
 		return CauseStepdown
@@ -137,6 +152,8 @@ func (l *Leadership) elected(e Entry) event.Event {
 		payload["leaderless_ms"] = l.leaderless(e).Milliseconds()
 		payload["cause"] = l.cause(e)
 	}
+
+	// Terms in between had a leader that could commit nothing.
 	if skipped := l.between(e); len(skipped) > 0 {
 		payload["skipped_terms"] = skipped
 	}

@@ -33,11 +33,12 @@ type View struct {
 	Unreachable []string  `json:"unreachable,omitempty"`
 }
 
-// absent is until when the voter cannot have been part of a quorum. While it had a majority
+// absentUntil is until when the voter cannot have been part of a quorum. While it had a majority
 // in reach and waited for a leader it could have been, unless the gap is longer than an
 // election may take.
-func (v View) absent(g gap) time.Time {
+func (v View) absentUntil(g gap) time.Time {
 	switch {
+	// It did not run, or the wait for a leader itself was an outage.
 	case v.Kind != ViewLost || g.to.Sub(g.from) >= slowElection:
 		return v.Ended
 	case v.Cause == CauseNoLeader:
@@ -59,7 +60,7 @@ type Up struct {
 // Taken is up to which record a voter's journal is in the log.
 type Taken struct {
 	Journal string `json:"journal"`
-	Seq     uint64 `json:"seq"`
+	Seq     uint64 `json:"seq"` // of the last record that was reconciled
 }
 
 // Outage is a time without a quorum.
@@ -77,9 +78,9 @@ func (o *Outage) same(began, ended time.Time) bool {
 	return shared > 0 && 2*shared >= min(ended.Sub(began), o.Ended.Sub(o.Began))
 }
 
-// TakenOf reports how far a journal is taken in.
-func (h *Health) TakenOf(journal string) uint64 {
-	for _, t := range h.Journals {
+// TakenOf reports how far a journal has been reconciled, 0 for one that is not known.
+func (l *Timeline) TakenOf(journal string) uint64 {
+	for _, t := range l.Journals {
 		if t.Journal == journal {
 			return t.Seq
 		}
@@ -87,14 +88,14 @@ func (h *Health) TakenOf(journal string) uint64 {
 	return 0
 }
 
-// take notes that a journal is taken up to seq, as the newest of keptJournals.
-func (h *Health) take(journal string, seq uint64) {
-	i := slices.IndexFunc(h.Journals, func(t Taken) bool { return t.Journal == journal })
+// noteTaken notes that a journal is reconciled up to seq, as the newest of keptJournals.
+func (l *Timeline) noteTaken(journal string, seq uint64) {
+	i := slices.IndexFunc(l.Journals, func(t Taken) bool { return t.Journal == journal })
 	if i >= 0 {
-		h.Journals = slices.Delete(h.Journals, i, i+1)
+		l.Journals = slices.Delete(l.Journals, i, i+1)
 	}
-	h.Journals = append(h.Journals, Taken{journal, seq})
-	h.Journals = h.Journals[max(0, len(h.Journals)-keptJournals):]
+	l.Journals = append(l.Journals, Taken{journal, seq})
+	l.Journals = l.Journals[max(0, len(l.Journals)-keptJournals):]
 }
 
 // Evidence is what Reconcile judges by. The order of Views and Up does not matter.
@@ -117,69 +118,85 @@ func (e *Evidence) leader() (s Span) {
 // with their real times. A view of an outage that was reported before, or of a voter that
 // was cut off alone while the others had a quorum, is reported by itself.
 func (h *Health) Reconcile(e Evidence) []event.Event {
-	fresh := h.fresh(e.Views)
+	fresh := h.takeNew(e.Views)
 	var events []event.Event
-	h.follow(e.Led)
+	h.mergeTerms(e.Led)
+
 	// An expired lease ends a leadership, which may open a gap.
 	for _, v := range fresh {
 		if v.Kind == ViewLease {
-			h.expire(v)
+			h.expireLease(v)
 			events = append(events, leaseExpired(v))
 		}
 	}
-	news := h.remember(fresh, e.Up)
-	told := len(h.Outages)
-	var found []Outage
+
+	// A gap in which nothing new was seen has been judged before.
+	news := h.addAbsences(fresh, e.Up)
+	before := len(h.Outages)
 	for _, g := range h.gaps() {
-		// A gap in which nothing new was seen has been judged before.
 		if !slices.ContainsFunc(news, func(v View) bool { return shared(v.Began, v.Ended, g.from, g.to) > 0 }) {
 			continue
 		}
-		if o, group, down, proven := h.judge(g); proven && !h.tells(h.Outages[:told], o, g) {
-			h.Incidents++
-			o.ID = h.Incidents
-			h.Outages, found = append(h.Outages, o), append(found, o)
-			events = append(events, h.tell(o, e, group, down)...)
+		found := h.findOutage(g, h.Voters)
+		if !found.proven || isReported(h.Outages[:before], found.outage, g) {
+			continue
 		}
+		h.Incidents++
+		found.outage.ID = h.Incidents
+		h.Outages = append(h.Outages, found.outage)
+		events = append(events, h.outageEvents(found, e)...)
 	}
+
 	// The views of an outage that was found now are part of its events.
 	for _, v := range fresh {
-		if v.Kind == ViewLost && !slices.ContainsFunc(found, func(o Outage) bool { return shared(v.Began, v.Ended, o.Began, o.Ended) > 0 }) {
-			events = append(events, single(v, h.witness(v)))
+		ofFound := slices.ContainsFunc(h.Outages[before:], func(o Outage) bool {
+			return shared(v.Began, v.Ended, o.Began, o.Ended) > 0
+		})
+		if v.Kind == ViewLost && !ofFound {
+			events = append(events, viewEvent(v, h.addWitness(v)))
 		}
 	}
+
 	// What lies before a forgotten outage could be reported twice: it is not judged any more.
 	for len(h.Outages) > keptOutages {
-		h.settle(h.Outages[0].Ended)
+		h.settleBefore(h.Outages[0].Ended)
 		h.Outages = h.Outages[1:]
 	}
 	return events
 }
 
-// fresh returns the views whose records are not taken in yet, each once, and takes them.
+// takeNew returns the views whose records are not reconciled yet, each once, and notes that they are now.
 // Their order does not depend on the order of views.
-func (h *Health) fresh(views []View) (fresh []View) {
+func (l *Timeline) takeNew(views []View) (fresh []View) {
 	seen := map[Taken]bool{}
 	for _, v := range views {
-		if record := (Taken{v.Journal, v.Seq}); v.Seq > h.TakenOf(v.Journal) && !seen[record] {
+		record := Taken{v.Journal, v.Seq}
+		if v.Seq > l.TakenOf(v.Journal) && !seen[record] {
 			seen[record] = true
 			fresh = append(fresh, v)
 		}
 	}
 	slices.SortFunc(fresh, func(a, b View) int {
-		return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.Voter, b.Voter), cmp.Compare(a.Journal, b.Journal), cmp.Compare(a.Seq, b.Seq))
+		return cmp.Or(
+			a.Began.Compare(b.Began),
+			cmp.Compare(a.Voter, b.Voter),
+			cmp.Compare(a.Journal, b.Journal),
+			cmp.Compare(a.Seq, b.Seq),
+		)
 	})
+
+	// Records of a journal may be out of order here: the highest counts.
 	for _, v := range fresh {
-		h.take(v.Journal, max(v.Seq, h.TakenOf(v.Journal)))
+		l.noteTaken(v.Journal, max(v.Seq, l.TakenOf(v.Journal)))
 	}
 	return fresh
 }
 
-// witness returns the id of the newest outage that a view belongs to, 0 if there is none, and
+// addWitness returns the id of the newest outage that a view belongs to, 0 if there is none, and
 // adds the voter to those that saw it.
-func (h *Health) witness(v View) uint64 {
-	for i := range slices.Backward(h.Outages) {
-		if o := &h.Outages[i]; o.same(v.Began, v.Ended) {
+func (l *Timeline) addWitness(v View) uint64 {
+	for i := range slices.Backward(l.Outages) {
+		if o := &l.Outages[i]; o.same(v.Began, v.Ended) {
 			if at, known := slices.BinarySearch(o.SeenBy, v.Voter); !known {
 				o.SeenBy = slices.Insert(slices.Clone(o.SeenBy), at, v.Voter)
 			}
@@ -189,50 +206,79 @@ func (h *Health) witness(v View) uint64 {
 	return 0
 }
 
-// tell returns the events of an outage: that the quorum was lost, that a majority was in reach again if a view
-// saw it, and that the quorum is back. group are the views of the outage, down the voters that did not run.
-func (h *Health) tell(o Outage, e Evidence, group []View, down []string) []event.Event {
+// outageEvents returns the events of an outage: that the quorum was lost, that a majority was in reach again if a
+// view saw it, and that the quorum is back.
+func (h *Health) outageEvents(found verdict, e Evidence) []event.Event {
+	// The views are parts of one event, together with what they add up to.
+	o := found.outage
 	var refused uint64
 	var views []map[string]any
 	var regained time.Time
-	for _, v := range group {
+	for _, v := range found.views {
 		refused += v.Refused
 		views = append(views, v.payload())
 		if v.Regained.After(o.Began) && (regained.IsZero() || v.Regained.Before(regained)) {
 			regained = earliest(v.Regained, o.Ended) // pings may notice later than raft
 		}
 	}
-	lost := map[string]any{"incident": o.ID, "began_at": stamp(o.Began), "seen_by": o.SeenBy, "voters": len(h.Voters), "quorum": h.quorum(),
-		"cause": h.cause(group, down), "last_leader": group[0].Leader, "term": group[0].Term, "refused": refused, "views": views}
-	if len(down) > 0 {
-		lost["down"] = down
+	lost := map[string]any{
+		"incident":    o.ID,
+		"began_at":    stamp(o.Began),
+		"seen_by":     o.SeenBy,
+		"voters":      len(h.Voters),
+		"quorum":      h.quorum(),
+		"cause":       h.outageCause(found),
+		"last_leader": found.views[0].Leader,
+		"term":        found.views[0].Term,
+		"refused":     refused,
+		"views":       views,
+	}
+	if len(found.down) > 0 {
+		lost["down"] = found.down
 	}
 	events := []event.Event{event.New(event.QuorumLost, lost)}
+
+	// Voters may have seen each other for a while before there was a leader.
 	if !regained.IsZero() {
-		events = append(events, event.New(event.QuorumRecoveryStarted, map[string]any{"incident": o.ID, "started_at": stamp(regained),
-			"recovery_ms": o.Ended.Sub(regained).Milliseconds()}))
+		events = append(events, event.New(event.QuorumRecoveryStarted, map[string]any{
+			"incident":    o.ID,
+			"started_at":  stamp(regained),
+			"recovery_ms": o.Ended.Sub(regained).Milliseconds(),
+		}))
 	}
-	return append(events, event.New(event.QuorumRestored, map[string]any{"incident": o.ID, "after": "lost", "began_at": stamp(o.Began), "ended_at": stamp(o.Ended),
-		"outage_ms": o.Ended.Sub(o.Began).Milliseconds(), "leader_id": e.leader().Leader, "term": e.leader().Term, "healthy": h.healthy(), "voters": len(h.Voters),
-		"quorum": h.quorum(), "refused": refused}))
+	return append(events, event.New(event.QuorumRestored, map[string]any{
+		"incident":  o.ID,
+		"after":     "lost",
+		"began_at":  stamp(o.Began),
+		"ended_at":  stamp(o.Ended),
+		"outage_ms": o.Ended.Sub(o.Began).Milliseconds(),
+		"leader_id": e.leader().Leader,
+		"term":      e.leader().Term,
+		"healthy":   h.healthy(),
+		"voters":    len(h.Voters),
+		"quorum":    h.quorum(),
+		"refused":   refused,
+	}))
 }
 
-// cause is why nothing could be decided: too many voters were out of reach, or as many as
+// outageCause is why nothing could be decided: too many voters were out of reach, or as many as
 // a majority had each other and none of them led.
-func (h *Health) cause(group []View, down []string) string {
-	apart, waited := slices.Clone(down), false
-	for _, v := range group {
+func (h *Health) outageCause(found verdict) string {
+	apart, waited := slices.Clone(found.down), false
+	for _, v := range found.views {
 		if v.Cause == CauseNoLeader {
 			waited = true
 		} else {
 			apart = append(apart, v.Voter)
 		}
 	}
+
+	// Those that were apart were too few to take the majority from the others.
 	slices.Sort(apart)
 	if waited && len(slices.Compact(apart)) <= len(h.Voters)-h.quorum() {
 		return CauseNoLeader
 	}
-	return group[0].Cause
+	return found.views[0].Cause
 }
 
 // stamp is the form of times in events.
@@ -240,17 +286,24 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // payload is a view as events carry it.
 func (v View) payload() map[string]any {
-	p := map[string]any{"voter_id": v.Voter, "began_at": stamp(v.Began), "ended_at": stamp(v.Ended), "cause": v.Cause, "term": v.Term,
-		"last_leader": v.Leader, "refused": v.Refused}
+	p := map[string]any{
+		"voter_id":    v.Voter,
+		"began_at":    stamp(v.Began),
+		"ended_at":    stamp(v.Ended),
+		"cause":       v.Cause,
+		"term":        v.Term,
+		"last_leader": v.Leader,
+		"refused":     v.Refused,
+	}
 	if len(v.Unreachable) > 0 {
 		p["unreachable"] = v.Unreachable
 	}
 	return p
 }
 
-// single is the event of one voter's view by itself. outage is the id of the outage that it
+// viewEvent is the event of one voter's view by itself. outage is the id of the outage that it
 // belongs to, 0 if the voter was cut off alone.
-func single(v View, outage uint64) event.Event {
+func viewEvent(v View, outage uint64) event.Event {
 	p := v.payload()
 	p["outage_ms"], p["cluster_had_quorum"] = v.Ended.Sub(v.Began).Milliseconds(), outage == 0
 	if outage != 0 {
@@ -261,6 +314,10 @@ func single(v View, outage uint64) event.Event {
 
 // leaseExpired is the event of a leader that lost its lease.
 func leaseExpired(v View) event.Event {
-	return event.New(event.LeaderLeaseExpired, map[string]any{"leader_id": v.Voter, "term": v.Term, "expired_at": stamp(v.Ended),
-		"quorum_contact_ms": v.Ended.Sub(v.Began).Milliseconds()})
+	return event.New(event.LeaderLeaseExpired, map[string]any{
+		"leader_id":         v.Voter,
+		"term":              v.Term,
+		"expired_at":        stamp(v.Ended),
+		"quorum_contact_ms": v.Ended.Sub(v.Began).Milliseconds(),
+	})
 }

@@ -22,12 +22,12 @@ type Load struct{ Requests, Bytes, Refused uint64 }
 // has stayed below 50 % of both bounds without a refusal for the hold-down. The two reports
 // alternate, with at least the hold-down between them.
 type Pressure struct {
-	bounds QueueBounds
-	hold   time.Duration // the hold-down
-	active bool          // as reported last
-	told   time.Time     // when the last report was; zero: never
-	high   bool          // the queue was full since the last report
-	calm   time.Time     // since when the queue has been low; zero: it is not low
+	bounds     QueueBounds
+	hold       time.Duration // the hold-down
+	active     bool          // as reported last
+	reportedAt time.Time     // when the last report was; zero: never
+	high       bool          // the queue was full since the last report
+	calm       time.Time     // since when the queue has been low; zero: it is not low
 }
 
 // NewPressure returns a Pressure; active is what was reported last.
@@ -35,7 +35,7 @@ func NewPressure(b QueueBounds, hold time.Duration, active bool) *Pressure {
 	return &Pressure{bounds: b, hold: hold, active: active}
 }
 
-// See takes a load. due says that active is to be reported, now and until Told is called.
+// See takes a load. due says that active is to be reported, now and until NoteReport is called.
 // The times of calls must never fall.
 func (p *Pressure) See(at time.Time, l Load) (active, due bool) {
 	p.high = p.high || l.Refused > 0 || p.above(l, pressureHigh)
@@ -46,7 +46,7 @@ func (p *Pressure) See(at time.Time, l Load) (active, due bool) {
 		p.calm = at
 	}
 	// At most one report in a hold-down; high and calm keep what happens meanwhile.
-	if !p.told.IsZero() && at.Sub(p.told) < p.hold {
+	if !p.reportedAt.IsZero() && at.Sub(p.reportedAt) < p.hold {
 		return p.active, false
 	}
 	if p.active {
@@ -55,9 +55,9 @@ func (p *Pressure) See(at time.Time, l Load) (active, due bool) {
 	return true, p.high
 }
 
-// Told notes that active was reported.
-func (p *Pressure) Told(at time.Time, active bool) {
-	p.active, p.told, p.high = active, at, false
+// NoteReport notes that active was reported.
+func (p *Pressure) NoteReport(at time.Time, active bool) {
+	p.active, p.reportedAt, p.high = active, at, false
 }
 
 // above reports whether the load has reached this percentage of one of the bounds.

@@ -20,26 +20,31 @@ func lasting(t *rapid.T, least, most time.Duration, label string) time.Duration 
 	return time.Duration(rapid.Int64Range(int64(least), int64(most)).Draw(t, label))
 }
 
-// However voters flap and come and go, the log hears of one at most once in a hold-down,
-// in turns; and the quorum is at risk and is not, in turns.
-func TestFlappingIsToldOnceAHoldDown(t *testing.T) {
+// However voters flap and join and leave, one is reported at most once in a hold-down,
+// online and offline in turns; and the quorum is at risk and is not, in turns.
+func TestFlappingIsReportedOnceAHoldDown(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h, at, hold := Health{}, start, lasting(t, time.Second, 10*time.Second, "hold-down")
 		h.Configure(at, names[:rapid.IntRange(1, 5).Draw(t, "voters")], nil)
 		changed, online, risk := map[string]time.Time{}, map[string]bool{}, false
-		for range rapid.IntRange(1, 100).Draw(t, "words") {
+		for range rapid.IntRange(1, 100).Draw(t, "reports") {
 			at = at.Add(lasting(t, 0, 3*time.Second, "pause"))
-			var told []event.Event
+			var emitted []event.Event
 			if rapid.IntRange(0, 9).Draw(t, "what") == 0 {
-				told = h.Configure(at, names[:rapid.IntRange(1, 5).Draw(t, "voters")], func(string) string { return "" })
+				voters := names[:rapid.IntRange(1, 5).Draw(t, "voters")]
+				emitted = h.Configure(at, voters, func(string) string { return "" })
 			} else {
-				told = h.Report(at, VoterReport{Voter: rapid.SampledFrom(names).Draw(t, "voter"), Online: rapid.Bool().Draw(t, "online"), LastContactMs: 1}, hold)
+				emitted = h.Report(at, VoterReport{
+					Voter:         rapid.SampledFrom(names).Draw(t, "voter"),
+					Online:        rapid.Bool().Draw(t, "online"),
+					LastContactMs: 1,
+				}, hold)
 			}
-			for _, e := range told {
+			for _, e := range emitted {
 				p := fields(e)
 				id, _ := p["voter_id"].(string)
 				switch e.Type {
-				case event.VoterPromoted, event.VoterDemoted: // a new vote begins a new story
+				case event.VoterPromoted, event.VoterDemoted: // a new vote begins a new history
 					delete(changed, id)
 					online[id] = true
 				case event.VoterOnline, event.VoterOffline:
@@ -67,7 +72,12 @@ func TestFlappingIsToldOnceAHoldDown(t *testing.T) {
 func TestTheQuorumTrackerIsRightAtEachObservation(t *testing.T) {
 	const look = 100 * time.Millisecond
 	rapid.Check(t, func(t *rapid.T) {
-		c := QuorumConfig{Reach: 1500 * time.Millisecond, Leaderless: 5 * time.Second, Grace: 5 * time.Second, Hold: time.Second}
+		c := QuorumConfig{
+			Reach:      1500 * time.Millisecond,
+			Leaderless: 5 * time.Second,
+			Grace:      5 * time.Second,
+			Hold:       time.Second,
+		}
 		o, at := NewQuorumTracker(start, c), start
 		answered := make([]time.Time, rapid.IntRange(1, 4).Draw(t, "others"))
 		lost, formed, led, heard := false, false, start, time.Time{}
@@ -81,7 +91,8 @@ func TestTheQuorumTrackerIsRightAtEachObservation(t *testing.T) {
 						answered[i] = at
 					}
 				}
-				majority := slices.SortedFunc(slices.Values(answered), func(a, b time.Time) int { return b.Compare(a) })[(len(answered)+1)/2-1]
+				newest := slices.SortedFunc(slices.Values(answered), func(a, b time.Time) int { return b.Compare(a) })
+				majority := newest[(len(answered)+1)/2-1]
 				seen := Observation{Others: answered, Leader: leader}
 				if leader {
 					led, heard = at, at
@@ -90,13 +101,20 @@ func TestTheQuorumTrackerIsRightAtEachObservation(t *testing.T) {
 				inReach := at.Sub(latest(majority, heard)) < c.Reach
 				formed = formed || (inReach && leader)
 				for _, change := range o.Observe(at, seen) {
-					if change.Kind == TransitionLost && (lost || inReach && at.Sub(led) < c.Leaderless) ||
-						change.Kind == TransitionRestored && (!lost || !inReach || !leader) || change.Kind == TransitionStalled {
+					wrong := change.Kind == TransitionStalled
+					switch change.Kind {
+					case TransitionLost:
+						wrong = lost || (inReach && at.Sub(led) < c.Leaderless)
+					case TransitionRestored:
+						wrong = !lost || !inReach || !leader
+					}
+					if wrong {
 						t.Fatalf("%v: change %d, lost %v, in reach %v, leader %v", at.Sub(start), change.Kind, lost, inReach, leader)
 					}
-					lost = lost && change.Kind != TransitionRestored || change.Kind == TransitionLost
+					lost = (lost && change.Kind != TransitionRestored) || change.Kind == TransitionLost
 				}
-				if _, says := o.Lost(); says != lost || !lost && !inReach && (formed || at.Sub(start) >= c.Grace) {
+				overdue := !lost && !inReach && (formed || at.Sub(start) >= c.Grace)
+				if _, says := o.Lost(); says != lost || overdue {
 					t.Fatalf("%v: lost %v, in reach %v, formed %v", at.Sub(start), says, inReach, formed)
 				}
 			}
@@ -113,7 +131,8 @@ func TestDetectorCountsAnswers(t *testing.T) {
 			at = at.Add(lasting(t, 0, 4*time.Second, "pause"))
 			fresh := !last.IsZero() && at.Sub(last) < d.Reach()
 			if d.Reachable(at) != fresh || d.Steady(at) != (fresh && run >= 3) {
-				t.Fatalf("reachable %v, steady %v after %d answers, the last one %v ago", d.Reachable(at), d.Steady(at), run, at.Sub(last))
+				t.Fatalf("reachable %v, steady %v after %d answers, the last one %v ago",
+					d.Reachable(at), d.Steady(at), run, at.Sub(last))
 			}
 			if rapid.Bool().Draw(t, "answers") {
 				if !fresh {
@@ -126,8 +145,8 @@ func TestDetectorCountsAnswers(t *testing.T) {
 	})
 }
 
-// Of any pause between two looks at most so much counts, and all of a shorter one.
-func TestWakingLeavesOutPauses(t *testing.T) {
+// Of a long pause between two readings a part counts, and of a shorter one all of it.
+func TestThePauseClockLeavesOutPauses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const most = 300 * time.Millisecond
 		now, ran := start, start
@@ -154,8 +173,12 @@ func anything(t *rapid.T, at time.Time, seq *uint64) (e Evidence) {
 	}
 	for range rapid.IntRange(0, 6).Draw(t, "views") {
 		*seq++
-		v := View{Voter: rapid.SampledFrom(names).Draw(t, "voter"), Seq: *seq, Term: rapid.Uint64Range(1, 9).Draw(t, "term"),
-			Kind: rapid.SampledFrom([]string{ViewLost, ViewLost, ViewStalled, ViewDown, ViewLease}).Draw(t, "kind")}
+		v := View{
+			Voter: rapid.SampledFrom(names).Draw(t, "voter"),
+			Seq:   *seq,
+			Term:  rapid.Uint64Range(1, 9).Draw(t, "term"),
+			Kind:  rapid.SampledFrom([]string{ViewLost, ViewLost, ViewStalled, ViewDown, ViewLease}).Draw(t, "kind"),
+		}
 		v.Journal = "j" + v.Voter
 		v.Began, v.Ended = pair()
 		if rapid.Bool().Draw(t, "regained") {
@@ -200,8 +223,8 @@ func text(t *rapid.T, h *Health) string {
 	return string(raw)
 }
 
-// Whatever the journals say: the order within a command is no matter, the same again
-// tells nothing, and what is remembered stays bounded and comes back from its text.
+// Whatever the journals hold: the order within a command does not matter, the same records
+// again emit nothing, and what is kept stays bounded and is read back from its text.
 func TestReconcileTakesAnyJournals(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h, at, seq := Health{}, start, uint64(0)
@@ -209,16 +232,18 @@ func TestReconcileTakesAnyJournals(t *testing.T) {
 		for term := range rapid.Uint64Range(1, 20).Draw(t, "commands") {
 			at = at.Add(lasting(t, 0, time.Minute, "pause"))
 			if rapid.Bool().Draw(t, "election") {
-				h.NewTerm(term+2, "n1", at, Span{Term: term + 1, Leader: "n2", From: at.Add(-20 * time.Second), To: at.Add(-lasting(t, 0, 20*time.Second, "silence"))})
+				before := Span{Term: term + 1, Leader: "n2", From: at.Add(-20 * time.Second)}
+				before.To = at.Add(-lasting(t, 0, 20*time.Second, "silence"))
+				h.NewTerm(term+2, "n1", at, before)
 			}
 			e := anything(t, at, &seq)
 			other := h.Clone()
-			told, same := words(h.Reconcile(e)), words(other.Reconcile(shuffled(t, e)))
-			if diff := cmp.Diff(told, same); diff != "" || text(t, &h) != text(t, &other) {
+			got, same := words(h.Reconcile(e)), words(other.Reconcile(shuffled(t, e)))
+			if diff := cmp.Diff(got, same); diff != "" || text(t, &h) != text(t, &other) {
 				t.Fatalf("in another order:\n%s", diff)
 			}
 			if again := words(h.Reconcile(e)); len(again) > 0 {
-				t.Fatalf("told again: %v", again)
+				t.Fatalf("emitted again: %v", again)
 			}
 			var back Health
 			if err := json.Unmarshal([]byte(text(t, &h)), &back); err != nil || text(t, &back) != text(t, &h) {
@@ -234,16 +259,29 @@ func TestHealthStaysBounded(t *testing.T) {
 	largest := 0
 	for i := range 3000 {
 		at := start.Add(time.Duration(i) * 20 * time.Second)
-		h.NewTerm(uint64(i+2), names[i%5], at, Span{Term: uint64(i + 1), Leader: names[(i+4)%5], From: at.Add(-18 * time.Second), To: at.Add(-10 * time.Second)})
+		h.NewTerm(uint64(i+2), names[i%5], at, Span{
+			Term:   uint64(i + 1),
+			Leader: names[(i+4)%5],
+			From:   at.Add(-18 * time.Second),
+			To:     at.Add(-10 * time.Second),
+		})
 		e := Evidence{Led: []Span{{Term: uint64(i + 2), Leader: names[i%5], From: at, To: at.Add(time.Second)}}}
 		for v, id := range names {
-			e.Views = append(e.Views, View{Voter: id, Journal: fmt.Sprint(id, i/10), Seq: uint64(i*10 + v + 1), Kind: ViewLost, Began: at.Add(-10 * time.Second), Ended: at.Add(time.Second)})
-			e.Up = append(e.Up, Up{Voter: fmt.Sprint("gone", rng.IntN(100)), Before: at.Add(-5 * time.Second), Since: at})
+			e.Views = append(e.Views, View{
+				Voter:   id,
+				Journal: fmt.Sprint(id, i/10),
+				Seq:     uint64(i*10 + v + 1),
+				Kind:    ViewLost,
+				Began:   at.Add(-10 * time.Second),
+				Ended:   at.Add(time.Second),
+			})
+			gone := fmt.Sprint("gone", rng.IntN(100))
+			e.Up = append(e.Up, Up{Voter: gone, Before: at.Add(-5 * time.Second), Since: at})
 		}
 		before := h.Incidents
 		h.Reconcile(e)
 		if h.Incidents != before+1 {
-			t.Fatalf("outage %d was told %d times", i, h.Incidents-before)
+			t.Fatalf("outage %d was reported %d times", i, h.Incidents-before)
 		}
 		raw, _ := json.Marshal(h)
 		largest = max(largest, len(raw))
@@ -253,10 +291,10 @@ func TestHealthStaysBounded(t *testing.T) {
 	}
 }
 
-// TestEachOutageIsToldOnce lets a world go its way: leaders that lead, outages of all
-// voters or as many as it takes, voters that are cut off alone; each by its own clock,
-// and each handing its journal in when it comes to it.
-func TestEachOutageIsToldOnce(t *testing.T) {
+// TestEachOutageIsReportedOnce runs a world: leaders that lead, outages of all
+// voters or as many as it takes, voters that are cut off alone. Each voter has its own clock,
+// and hands its journal in when the leader reaches it.
+func TestEachOutageIsReportedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
 		for range rapid.IntRange(1, 8).Draw(t, "outages") {
@@ -267,13 +305,14 @@ func TestEachOutageIsToldOnce(t *testing.T) {
 		w.lead(10*time.Second, false)
 		w.handIn(false)
 		w.handIn(false)
-		if len(w.told) != len(w.outages) {
-			t.Fatalf("%d outages, told are %v\n%v", len(w.outages), w.told, w.outages)
+		if len(w.reported) != len(w.outages) {
+			t.Fatalf("%d outages, reported are %v\n%v", len(w.outages), w.reported, w.outages)
 		}
 		for i, o := range w.outages {
-			told := w.told[i]
-			if told.Began.Sub(o.From).Abs() > 3*time.Second || told.Ended.Sub(o.To).Abs() > time.Second {
-				t.Fatalf("outage %d from %v to %v is told from %v to %v", i, o.From.Sub(start), o.To.Sub(start), told.Began.Sub(start), told.Ended.Sub(start))
+			got := w.reported[i]
+			if got.Began.Sub(o.From).Abs() > 3*time.Second || got.Ended.Sub(o.To).Abs() > time.Second {
+				t.Fatalf("outage %d from %v to %v is reported from %v to %v",
+					i, o.From.Sub(start), o.To.Sub(start), got.Began.Sub(start), got.Ended.Sub(start))
 			}
 		}
 	})
@@ -281,23 +320,31 @@ func TestEachOutageIsToldOnce(t *testing.T) {
 
 // world is a cluster as it was, and the journals that its voters have not handed in.
 type world struct {
-	t       *rapid.T
-	h       Health
-	ids     []string
-	skew    map[string]time.Duration
-	now     time.Time
-	term    uint64
-	leader  string
-	elected time.Time
-	seq     uint64
-	pending map[string][]View
-	outages []Span
-	told    []Outage
+	t        *rapid.T
+	h        Health
+	ids      []string
+	skew     map[string]time.Duration // of a voter's clock
+	now      time.Time
+	term     uint64
+	leader   string
+	elected  time.Time
+	seq      uint64            // of the newest record of any journal
+	pending  map[string][]View // by voter: not handed in yet
+	outages  []Span            // as they were
+	reported []Outage          // as the log has them
 }
 
 func newWorld(t *rapid.T) *world {
-	w := &world{t: t, ids: names[:rapid.SampledFrom([]int{3, 5}).Draw(t, "voters")], skew: map[string]time.Duration{}, now: start,
-		term: 1, leader: "n1", elected: start, pending: map[string][]View{}}
+	w := &world{
+		t:       t,
+		ids:     names[:rapid.SampledFrom([]int{3, 5}).Draw(t, "voters")],
+		skew:    map[string]time.Duration{},
+		now:     start,
+		term:    1,
+		leader:  "n1",
+		elected: start,
+		pending: map[string][]View{},
+	}
 	for _, id := range w.ids {
 		w.skew[id] = lasting(t, -100*time.Millisecond, 100*time.Millisecond, "skew")
 	}
@@ -308,7 +355,16 @@ func newWorld(t *rapid.T) *world {
 
 func (w *world) journal(id, kind string, from, to, regained time.Time) {
 	w.seq++
-	v := View{Voter: id, Journal: "j" + id, Seq: w.seq, Kind: kind, Began: from.Add(w.skew[id]), Ended: to.Add(w.skew[id]), Term: w.term, Cause: CauseUnreachable}
+	v := View{
+		Voter:   id,
+		Journal: "j" + id,
+		Seq:     w.seq,
+		Kind:    kind,
+		Began:   from.Add(w.skew[id]),
+		Ended:   to.Add(w.skew[id]),
+		Term:    w.term,
+		Cause:   CauseUnreachable,
+	}
 	if !regained.IsZero() {
 		v.Regained = regained.Add(w.skew[id])
 	}
@@ -319,7 +375,8 @@ func (w *world) journal(id, kind string, from, to, regained time.Time) {
 func (w *world) lead(d time.Duration, alone bool) {
 	if alone {
 		for _, id := range w.others()[:len(w.ids)-len(w.ids)/2-1] {
-			w.journal(id, rapid.SampledFrom([]string{ViewLost, ViewDown}).Draw(w.t, "kind"), w.now.Add(d/4), w.now.Add(d/2), time.Time{})
+			kind := rapid.SampledFrom([]string{ViewLost, ViewDown}).Draw(w.t, "kind")
+			w.journal(id, kind, w.now.Add(d/4), w.now.Add(d/2), time.Time{})
 		}
 	}
 	w.now = w.now.Add(d)
@@ -344,14 +401,15 @@ func (w *world) outage(d time.Duration) {
 			w.journal(id, kind, from, over, time.Time{})
 		}
 	}
-	last := Span{Term: w.term, Leader: w.leader, From: w.elected, To: w.now.Add(-lasting(w.t, 0, time.Second, "last entry"))}
+	last := Span{Term: w.term, Leader: w.leader, From: w.elected}
+	last.To = w.now.Add(-lasting(w.t, 0, time.Second, "last entry"))
 	w.outages = append(w.outages, Span{From: w.now, To: until})
 	w.term, w.leader, w.elected, w.now = w.term+1, rapid.SampledFrom(w.ids).Draw(w.t, "leader"), until, until
 	w.h.NewTerm(w.term, w.leader, w.now, last)
 	w.now = w.now.Add(1500 * time.Millisecond)
 }
 
-// handIn lets the leader and others, or only a majority of all, say what they saw.
+// handIn has the leader and the others, or only a majority of all, hand in their journals.
 func (w *world) handIn(some bool) {
 	ids := append([]string{w.leader}, rapid.Permutation(w.others()).Draw(w.t, "in reach")...)
 	if some {
@@ -372,8 +430,8 @@ func (w *world) handIn(some bool) {
 	w.h.Reconcile(e)
 	for _, o := range w.h.Outages {
 		if !before[o.ID] {
-			w.told = append(w.told, o)
+			w.reported = append(w.reported, o)
 		}
 	}
-	slices.SortFunc(w.told, func(a, b Outage) int { return a.Began.Compare(b.Began) })
+	slices.SortFunc(w.reported, func(a, b Outage) int { return a.Began.Compare(b.Began) })
 }

@@ -123,7 +123,8 @@ func (q *QuorumTracker) observeLost(at time.Time, inReach, leader bool) (changes
 	case inReach && q.regained.IsZero():
 		q.regained = at
 		changes = append(changes, Transition{Kind: TransitionRegained, Since: at})
-	case !inReach && !q.regained.IsZero() && at.Sub(q.started) >= q.cfg.Grace: // nobody has answered right after a start
+	// Right after a start nobody has answered yet.
+	case !inReach && !q.regained.IsZero() && at.Sub(q.started) >= q.cfg.Grace:
 		q.regained = time.Time{}
 		changes = append(changes, Transition{Kind: TransitionSlipped, Since: at})
 	}
@@ -145,7 +146,7 @@ func (q *QuorumTracker) observeLost(at time.Time, inReach, leader bool) (changes
 // lastMajority is the time of the newest answers that make a majority with this voter. Zero: too few have
 // ever answered.
 func (q *QuorumTracker) lastMajority(at time.Time, others []time.Time) time.Time {
-	need := (len(others) + 1) / 2 // so many others and this voter are a majority
+	need := (len(others) + 1) / 2 // this many others and this voter are a majority
 	if need == 0 {
 		return at
 	}

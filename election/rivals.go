@@ -54,7 +54,7 @@ func (r *Rivals) See(term uint64, confirmed, now time.Time, c Claim) {
 		r.others[c.Member] = other
 	}
 	if c.Asked.After(other.asked) {
-		other.hear(c)
+		other.noteReport(c)
 	}
 	// The same report may prove more later, when a majority has confirmed the own term again.
 	if c.Term != 0 && !other.proved && r.proves(term, confirmed, c) {
@@ -62,8 +62,8 @@ func (r *Rivals) See(term uint64, confirmed, now time.Time, c Claim) {
 	}
 }
 
-// hear takes a new report.
-func (o *rival) hear(c Claim) {
+// noteReport takes in a report that is newer than the last one.
+func (o *rival) noteReport(c Claim) {
 	if !o.proved {
 		o.proofs = 0
 	}
@@ -79,6 +79,7 @@ func (o *rival) hear(c Claim) {
 // the same term.
 func (r *Rivals) proves(term uint64, confirmed time.Time, c Claim) bool {
 	switch {
+	// Without two majorities there is nothing to compare.
 	case confirmed.IsZero() || c.Confirmed.IsZero():
 		return false
 	case c.Term > term:

@@ -7,7 +7,7 @@ import (
 )
 
 // A leader of term 5 hears what another member says of its leadership, once a second. A majority
-// confirmed the leader's own term up to so many seconds before each answer.
+// confirmed the leader's own term that long before each answer.
 func TestTwoLeadersAreASplitOnceMajoritiesProveBoth(t *testing.T) {
 	const never = time.Duration(-1)
 	for _, test := range []struct {
@@ -44,9 +44,19 @@ func TestTwoLeadersAreASplitOnceMajoritiesProveBoth(t *testing.T) {
 			for range test.reports {
 				asked := now.Add(time.Second)
 				now = asked.Add(20 * time.Millisecond)
-				c := Claim{Member: "n2", Term: test.term, Confirmed: before(asked, test.confirmed), Asked: asked, Answered: asked.Add(10 * time.Millisecond)}
-				r.See(5, before(asked, earlier), asked.Add(10*time.Millisecond), c) // the own majority has not answered since
-				for range 3 {                                                       // a report counts once, however often it is looked at
+				answered := asked.Add(10 * time.Millisecond)
+				c := Claim{
+					Member:    "n2",
+					Term:      test.term,
+					Confirmed: before(asked, test.confirmed),
+					Asked:     asked,
+					Answered:  answered,
+				}
+
+				// First the own majority has not answered since; then a report counts once, however often it
+				// is looked at.
+				r.See(5, before(asked, earlier), answered, c)
+				for range 3 {
 					r.See(5, before(now, test.own), now, c)
 				}
 			}
@@ -62,13 +72,19 @@ func TestASplitEndsOnceTheOtherLeadsNoMore(t *testing.T) {
 	now := time.Unix(1000, 0)
 	see := func(term uint64) {
 		now = now.Add(time.Second)
-		r.See(5, now, now, Claim{Member: "n2", Term: term, Confirmed: now.Add(-time.Second), Asked: now.Add(-time.Second), Answered: now.Add(-time.Millisecond)})
+		r.See(5, now, now, Claim{
+			Member:    "n2",
+			Term:      term,
+			Confirmed: now.Add(-time.Second),
+			Asked:     now.Add(-time.Second),
+			Answered:  now.Add(-time.Millisecond),
+		})
 	}
 	for range 3 {
 		see(6)
 	}
 	for i := range 3 {
-		if r.Yielded("n2") || i > 0 && len(r.Proved()) > 0 {
+		if r.Yielded("n2") || (i > 0 && len(r.Proved()) > 0) {
 			t.Errorf("after %d reports: yielded %v, rivals %v", i, r.Yielded("n2"), r.Proved())
 		}
 		see(0)

@@ -13,7 +13,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-var update = flag.Bool("update", false, "write what the stories tell into their files")
+var update = flag.Bool("update", false, "write what the stories give into their files")
 
 // The stories in testdata are transcripts: a line that begins with > is an observation,
 // what follows until the next one is what was decided. Times are since the beginning.
@@ -28,31 +28,31 @@ func TestStories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := (&teller{t: t}).tell(string(text))
+			got := (&narrator{t: t}).run(string(text))
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if got != string(text) {
-				t.Errorf("the story goes otherwise now:\n%s", got)
+				t.Errorf("the story differs now:\n%s", got)
 			}
 		})
 	}
 }
 
-// teller carries out a story's observations.
-type teller struct {
+// narrator carries out a story's observations.
+type narrator struct {
 	t        *testing.T
 	detector *Detector
 	quorum   *QuorumTracker
 	pace     *Pace
 	keeps    uint64
-	behind   bool // as the pace said last
+	atRisk   bool // as the pace reported last
 	health   Health
 }
 
-func (s *teller) tell(story string) string {
+func (s *narrator) run(story string) string {
 	var out strings.Builder
 	for line := range strings.Lines(story) {
 		switch {
@@ -66,7 +66,7 @@ func (s *teller) tell(story string) string {
 	return out.String()
 }
 
-func (s *teller) span(text string) time.Duration {
+func (s *narrator) span(text string) time.Duration {
 	d, err := time.ParseDuration(text)
 	if err != nil {
 		s.t.Fatal(err)
@@ -75,14 +75,14 @@ func (s *teller) span(text string) time.Duration {
 }
 
 // at reads a time; - is never.
-func (s *teller) at(text string) time.Time {
+func (s *narrator) at(text string) time.Time {
 	if text == "-" {
 		return time.Time{}
 	}
 	return start.Add(s.span(text))
 }
 
-func (s *teller) number(text string) int {
+func (s *narrator) number(text string) int {
 	n, err := strconv.Atoi(text)
 	if err != nil {
 		s.t.Fatal(err)
@@ -97,7 +97,7 @@ func since(t time.Time) string {
 	return t.Sub(start).String()
 }
 
-func (s *teller) observe(what string, w []string) string {
+func (s *narrator) observe(what string, w []string) string {
 	switch what {
 	case "detector": // interval misses
 		s.detector = NewDetector(s.span(w[0]), s.number(w[1]))
@@ -105,9 +105,15 @@ func (s *teller) observe(what string, w []string) string {
 		s.detector.Answered(s.at(w[0]))
 	case "look":
 		at := s.at(w[0])
-		return fmt.Sprintf("  reachable %v, steady %v, last answer %s\n", s.detector.Reachable(at), s.detector.Steady(at), since(s.detector.Last()))
+		return fmt.Sprintf("  reachable %v, steady %v, last answer %s\n",
+			s.detector.Reachable(at), s.detector.Steady(at), since(s.detector.Last()))
 	case "quorum": // reach leaderless grace hold
-		s.quorum = NewQuorumTracker(start, QuorumConfig{Reach: s.span(w[0]), Leaderless: s.span(w[1]), Grace: s.span(w[2]), Hold: s.span(w[3])})
+		s.quorum = NewQuorumTracker(start, QuorumConfig{
+			Reach:      s.span(w[0]),
+			Leaderless: s.span(w[1]),
+			Grace:      s.span(w[2]),
+			Hold:       s.span(w[3]),
+		})
 	case "resume": // since, and when a majority was in reach again
 		var regained time.Time
 		if len(w) > 1 {
@@ -117,7 +123,7 @@ func (s *teller) observe(what string, w []string) string {
 	case "see", "sees":
 		return s.see(w)
 	case "pace": // entries that a compaction leaves
-		s.pace, s.keeps, s.behind = NewPace(), uint64(s.number(w[0])), false
+		s.pace, s.keeps, s.atRisk = NewPace(), uint64(s.number(w[0])), false
 	case "member": // at applied last
 		return s.follows(w)
 	default:
@@ -128,7 +134,7 @@ func (s *teller) observe(what string, w []string) string {
 
 // see reads at, when each other voter answered, and leader where there is one, as in
 // leader@5s with when raft heard of it last.
-func (s *teller) see(w []string) (text string) {
+func (s *narrator) see(w []string) (text string) {
 	seen := Observation{}
 	for _, word := range w[1:] {
 		if heard, ok := strings.CutPrefix(word, "leader"); ok {
@@ -141,7 +147,8 @@ func (s *teller) see(w []string) (text string) {
 		}
 	}
 	for _, change := range s.quorum.Observe(s.at(w[0]), seen) {
-		text += fmt.Sprintf("  %s since %s", [...]string{"stalled", "lost", "regained", "slipped", "restored"}[change.Kind], since(change.Since))
+		kinds := [...]string{"stalled", "lost", "regained", "slipped", "restored"}
+		text += fmt.Sprintf("  %s since %s", kinds[change.Kind], since(change.Since))
 		if !change.Regained.IsZero() {
 			text += ", regained " + since(change.Regained)
 		}
@@ -153,22 +160,23 @@ func (s *teller) see(w []string) (text string) {
 	return text
 }
 
-func (s *teller) follows(w []string) string {
-	trail, changed := s.pace.See(s.at(w[0]), uint64(s.number(w[1])), uint64(s.number(w[2])), s.keeps, s.behind)
+func (s *narrator) follows(w []string) string {
+	trail, changed := s.pace.See(s.at(w[0]), uint64(s.number(w[1])), uint64(s.number(w[2])), s.keeps, s.atRisk)
 	if !changed {
 		return ""
 	}
-	s.behind = trail.AtRisk
-	return fmt.Sprintf("  at risk %v, trailing %d, left %d, rate %d, log %d, truncated in %v\n", trail.AtRisk, trail.Trailing, trail.Left,
-		trail.Rate, trail.LogRate, trail.TruncatedIn.Round(time.Millisecond))
+	s.atRisk = trail.AtRisk
+	return fmt.Sprintf("  at risk %v, trailing %d, left %d, rate %d, log %d, truncated in %v\n",
+		trail.AtRisk, trail.Trailing, trail.Left, trail.Rate, trail.LogRate, trail.TruncatedIn.Round(time.Millisecond))
 }
 
 // learn feeds the replicated half.
-func (s *teller) learn(what string, w []string) []event.Event {
+func (s *narrator) learn(what string, w []string) []event.Event {
 	h := &s.health
 	switch what {
 	case "voters": // at ids
-		return h.Configure(s.at(w[0]), w[1:], func(id string) string { return map[string]string{"n4": "join", "n5": "dead_server"}[id] })
+		reasons := map[string]string{"n4": "join", "n5": "dead_server"}
+		return h.Configure(s.at(w[0]), w[1:], func(id string) string { return reasons[id] })
 	case "other-cluster":
 		h.Restart(w)
 	case "online", "offline": // at id; hold-down 5s
@@ -184,11 +192,25 @@ func (s *teller) learn(what string, w []string) []event.Event {
 	case "term": // at term leader, and who led before, from, to, and decided where the log proves a majority
 		before := Span{}
 		if len(w) > 3 {
-			before = Span{Term: uint64(s.number(w[1]) - 1), Leader: w[3], From: s.at(w[4]), To: s.at(w[5]), Decided: len(w) > 6}
+			before = Span{
+				Term:    uint64(s.number(w[1]) - 1),
+				Leader:  w[3],
+				From:    s.at(w[4]),
+				To:      s.at(w[5]),
+				Decided: len(w) > 6,
+			}
 		}
 		return h.NewTerm(uint64(s.number(w[1])), w[2], s.at(w[0]), before)
 	case "trails", "follows": // id
-		return h.Trails(Trail{Member: w[0], AtRisk: what == "trails", Trailing: 300, Left: 100, Rate: 5, LogRate: 30, TruncatedIn: 4 * time.Second})
+		return h.Trails(Trail{
+			Member:      w[0],
+			AtRisk:      what == "trails",
+			Trailing:    300,
+			Left:        100,
+			Rate:        5,
+			LogRate:     30,
+			TruncatedIn: 4 * time.Second,
+		})
 	case "forget":
 		h.Forget(w[0])
 	case "journals":
@@ -199,10 +221,13 @@ func (s *teller) learn(what string, w []string) []event.Event {
 	return nil
 }
 
-// evidence reads views as n1:lost:7:60s:70s:69s (voter, kind, seq, began, ended, then
-// when a majority was in reach again, or the cause, or the term of a lease), starts as n2:up:60s:50s (since, and until when it ran before),
-// leaderships as n2:led:3:60s:70s.
-func (s *teller) evidence(words []string) (e Evidence) {
+// evidence reads
+//
+//   - views as n1:lost:7:60s:70s:69s: voter, kind, seq, began, ended, then when a majority was in reach again, or the
+//     cause, or the term of a lease,
+//   - starts as n2:up:60s:50s: since, and until when it ran before,
+//   - leaderships as n2:led:3:60s:70s.
+func (s *narrator) evidence(words []string) (e Evidence) {
 	for _, word := range words {
 		f := strings.Split(word, ":")
 		switch f[1] {
@@ -211,7 +236,17 @@ func (s *teller) evidence(words []string) (e Evidence) {
 		case "led":
 			e.Led = append(e.Led, Span{Leader: f[0], Term: uint64(s.number(f[2])), From: s.at(f[3]), To: s.at(f[4])})
 		default:
-			v := View{Voter: f[0], Journal: "j" + f[0], Kind: f[1], Seq: uint64(s.number(f[2])), Began: s.at(f[3]), Ended: s.at(f[4]), Term: 2, Leader: "n1", Cause: CauseUnreachable}
+			v := View{
+				Voter:   f[0],
+				Journal: "j" + f[0],
+				Kind:    f[1],
+				Seq:     uint64(s.number(f[2])),
+				Began:   s.at(f[3]),
+				Ended:   s.at(f[4]),
+				Term:    2,
+				Leader:  "n1",
+				Cause:   CauseUnreachable,
+			}
 			switch {
 			case len(f) > 5 && f[1] == ViewLease:
 				v.Term = uint64(s.number(f[5]))
@@ -227,20 +262,21 @@ func (s *teller) evidence(words []string) (e Evidence) {
 }
 
 // shown is an event a line; of an outage what matters.
-func (s *teller) shown(events []event.Event) (text string) {
+func (s *narrator) shown(events []event.Event) (text string) {
 	for _, e := range events {
 		if e.Type == event.QuorumRestored && strings.Contains(string(e.Payload), `"incident"`) {
-			continue // its times stand with its QUORUM_LOST
+			continue // its times are printed with its QUORUM_LOST
 		}
 		p := fields(e)
 		if e.Type == event.QuorumLost {
 			o := s.health.Outages[len(s.health.Outages)-1]
-			for _, told := range s.health.Outages {
-				if fmt.Sprint(told.ID) == fmt.Sprint(p["incident"]) {
-					o = told
+			for _, known := range s.health.Outages {
+				if fmt.Sprint(known.ID) == fmt.Sprint(p["incident"]) {
+					o = known
 				}
 			}
-			text += fmt.Sprintf("  %s %d from %s to %s, seen by %v, down %v: %v\n", e.Type, o.ID, since(o.Began), since(o.Ended), o.SeenBy, p["down"], p["cause"])
+			text += fmt.Sprintf("  %s %d from %s to %s, seen by %v, down %v: %v\n",
+				e.Type, o.ID, since(o.Began), since(o.Ended), o.SeenBy, p["down"], p["cause"])
 			continue
 		}
 		if e.Type == event.QuorumOutageView {

@@ -44,19 +44,23 @@ type Resolved struct {
 
 // Catalogue is the set of known types. It is immutable and safe for concurrent use.
 type Catalogue struct {
+	// by canonical name:
 	types     map[Type]*Definition // all of sorted and own
 	sorted    []*Definition        // without own
 	own       []*Definition        // of StatusCluster, in the order of cluster.json
 	spellings map[string]spelling  // by folded name, value and alias
 	aliases   map[string]Type
+	// never resolved:
 	mentioned []*Definition // names that are no types; see Mentioned
 
+	// as the documents have them, for the audit:
 	coordinators []Coordinator
 	flows        []Flow
 	wiring       *Wiring
 }
 
 // spelling is one way to write a type.
+// Two spellings of one type share its definition.
 type spelling struct {
 	def     *Definition
 	via     Via
@@ -118,6 +122,7 @@ func (c *Catalogue) addOwn() {
 }
 
 // mustLoad parses an embedded file.
+// The files are part of the program, so that an error is a bug of this build.
 func mustLoad(name string, v any) {
 	data, err := catalogueFiles.ReadFile(name + ".json")
 	if err == nil {
@@ -161,6 +166,7 @@ func (c *Catalogue) Resolve(name string) (Resolved, bool) {
 	}
 	var buf [128]byte // a longer name costs an allocation, nothing else
 	folded := appendFolded(buf[:0], name)
+	// The conversion in the lookup does not allocate.
 	s, ok := c.spellings[string(folded)]
 	if !ok {
 		return Resolved{Type: Type(folded), Value: strings.ToLower(string(folded)), Via: ViaUnknown}, false
@@ -172,6 +178,7 @@ func (c *Catalogue) Resolve(name string) (Resolved, bool) {
 
 // spelt returns the kind of spelling that name is.
 func (s spelling) spelt(name string) Via {
+	// An exact value counts as that, even where it reads like a topic.
 	switch {
 	case name == s.def.Value:
 		return ViaValue
@@ -206,6 +213,7 @@ func (c *Catalogue) Aliases() map[string]Type { return maps.Clone(c.aliases) }
 // Categories returns the categories in use, sorted.
 func (c *Catalogue) Categories() []string {
 	set := map[string]bool{}
+	// A type that the cluster adds has a category of the platform's.
 	for _, d := range c.sorted {
 		set[d.Category] = true
 	}

@@ -73,6 +73,7 @@ func DecodeNDJSON(data []byte, lim Limits) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The number of lines bounds the events, so that the slice never grows.
 	events := make([]Event, 0, min(bytes.Count(data, []byte("\n"))+1, d.lim.RequestEvents))
 	line := 0
 	for start := 0; start < len(data); line++ {
@@ -106,6 +107,7 @@ func lineLength(data []byte) int {
 }
 
 // decoder reads events.
+// It stops at the first error. What it reads goes into the event at into, member by member.
 type decoder struct {
 	canon.Rewriter
 	lim    Limits
@@ -117,6 +119,7 @@ type decoder struct {
 // newDecoder returns a decoder at the first byte that is not white space. Empty input is an error of its own, since a
 // missing body is a common mistake.
 func newDecoder(data []byte, lim Limits) (*decoder, error) {
+	// A request that is too large is refused before anything of it is read.
 	lim = lim.orDefault()
 	if len(data) > lim.RequestBytes {
 		return nil, fieldError(ReasonTooLarge, "",
@@ -151,6 +154,7 @@ func (d *decoder) appendEvent(events []Event) ([]Event, *Error) {
 // event reads one event object.
 func (d *decoder) event(e *Event) *Error {
 	if d.Peek() != '{' {
+		// What is no JSON at all has an error that says so.
 		if d.Kind() == "no JSON value" {
 			return d.Unexpected("an event object")
 		}
@@ -174,6 +178,7 @@ func (d *decoder) event(e *Event) *Error {
 // eventField is a field of an event, whatever key names it.
 type eventField uint8
 
+// There is a bit in decoder.seen for each, so that a key given twice is found whatever its spelling.
 const (
 	fieldNone eventField = iota
 	fieldTypeName
@@ -198,6 +203,7 @@ const (
 
 // eventFieldOf returns the field that a key names, fieldNone for an unknown key.
 func eventFieldOf(key []byte) eventField {
+	// The conversion in a switch does not allocate.
 	switch string(key) {
 	case "type", "event_type":
 		return fieldTypeName
@@ -357,6 +363,7 @@ func (d *decoder) typeName(to *Type) *Error {
 
 // string reads a string; null means absent.
 func (d *decoder) string(to *string) *Error {
+	// A word other than null is an error of Word.
 	switch d.Peek() {
 	case '"':
 		text, err := d.Text()
@@ -371,6 +378,7 @@ func (d *decoder) string(to *string) *Error {
 
 // boolean reads true or false; null means absent.
 func (d *decoder) boolean(to *bool) *Error {
+	// null leaves the value as it is.
 	switch d.Peek() {
 	case 't', 'f', 'n':
 		word, err := d.Word()
@@ -410,6 +418,7 @@ func (d *decoder) time(to *time.Time) *Error {
 	if d.Peek() != '"' {
 		return d.want("an RFC 3339 time in a string (or timestamp, in epoch seconds)")
 	}
+	// The position is that of the text, for errors about its meaning.
 	start := d.Pos
 	text, err := d.Text()
 	if err != nil {
@@ -483,6 +492,7 @@ func parseEpoch(literal []byte, float bool) (t time.Time, inRange bool) {
 
 // payload takes a payload that is canonical as a part of the input, and rewrites any other.
 func (d *decoder) payload(to *json.RawMessage) *Error {
+	// Most payloads are canonical already: nothing is copied, and the third index keeps an append from writing into data.
 	v := canon.Verifier{Data: d.Data, Pos: d.Pos, MaxDepth: d.MaxDepth}
 	if v.Object() && v.Pos-d.Pos <= d.MaxBytes {
 		*to = d.Data[d.Pos:v.Pos:v.Pos]

@@ -18,6 +18,7 @@ const fullEvent = `{"offset":7,"type":"MODEL_PROMOTED","value":"model_promoted",
 	`"hash":"d2edb14c2a3b96ff9df9ae76e37c6ee0ce98d09d5e62bdc3a3ab41b6ae6e6d4d",` +
 	`"original_type":"PROMOTION_COMPLETE","foreign":true,"target":"trainer","redrive":12}`
 
+// badInput is a body that no decoder takes, and the error that names what is wrong with it.
 type badInput struct {
 	name, body    string
 	reason, field string
@@ -114,10 +115,13 @@ func sized(bytes int) string {
 func TestBadInputIsNamed(t *testing.T) {
 	for _, bad := range badInputs() {
 		t.Run(bad.name, func(t *testing.T) {
+			// By itself the input is named alike, as one event and as a request.
 			_, err := DecodeOne([]byte(bad.body), Limits{})
 			checkError(t, err, bad.reason, bad.field, bad.position)
 			_, err = DecodeArray([]byte(bad.body), Limits{})
 			checkError(t, err, bad.reason, bad.field, bad.position)
+
+			// After another event of an array the field and the position count that one.
 			if bad.reason == ReasonEmpty || len(bad.body) > 4<<20 {
 				return
 			}
@@ -132,6 +136,8 @@ func TestBadInputIsNamed(t *testing.T) {
 			} else {
 				checkError(t, err, bad.reason, field, shift(bad.position, len(before)))
 			}
+
+			// In a line of its own the line is named as well.
 			if strings.Contains(bad.body, "\n") {
 				return
 			}
@@ -158,7 +164,7 @@ func checkError(t *testing.T, err error, reason, field string, position int64) {
 		t.Fatalf("error %v, want an *Error with %s", err, reason)
 	}
 	anywhere := position == -2
-	if bad.Reason != reason || !anywhere && (bad.Field != field || bad.Position != position) {
+	if bad.Reason != reason || (!anywhere && (bad.Field != field || bad.Position != position)) {
 		t.Errorf("%v\n%s in %q at %d, want %s in %q at %d", bad, bad.Reason, bad.Field, bad.Position, reason, field, position)
 	}
 	if bad.Message == "" || !strings.HasPrefix(bad.Error(), "event: ") {
@@ -167,20 +173,31 @@ func checkError(t *testing.T, err error, reason, field string, position int64) {
 }
 
 func TestBatchesAreBounded(t *testing.T) {
-	_, err := DecodeArray([]byte("[]"), Limits{})
-	checkError(t, err, ReasonEmpty, "", -1)
-	line := `{"type":"A"}`
+	const line = `{"type":"A"}`
 	three := strings.Repeat(line+"\n", 3)
+	two := "[" + line + "," + line + "]"
+	badLast := "[" + strings.Repeat(line+",", 99) + `{"type":"A","payload":7}]`
+	for _, test := range []struct {
+		name          string
+		decode        func([]byte, Limits) ([]Event, error)
+		body          string
+		most          int // Limits.RequestEvents
+		reason, field string
+		position      int64
+	}{
+		{"an empty array", DecodeArray, "[]", 0, ReasonEmpty, "", -1},
+		{"a line too many", DecodeNDJSON, three, 2, ReasonTooLarge, "", -1},
+		{"an element too many", DecodeArray, two, 1, ReasonTooLarge, "", -1},
+		{"a bad last element", DecodeArray, badLast, 0, ReasonInvalidPayload, "events[99].payload", 1 + 99*13 + 22},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := test.decode([]byte(test.body), Limits{RequestEvents: test.most})
+			checkError(t, err, test.reason, test.field, test.position)
+		})
+	}
 	if events, err := DecodeNDJSON([]byte(three), Limits{RequestEvents: 3}); err != nil || len(events) != 3 {
 		t.Errorf("%d events, %v", len(events), err)
 	}
-	_, err = DecodeNDJSON([]byte(three), Limits{RequestEvents: 2})
-	checkError(t, err, ReasonTooLarge, "", -1)
-	_, err = DecodeArray([]byte("["+line+","+line+"]"), Limits{RequestEvents: 1})
-	checkError(t, err, ReasonTooLarge, "", -1)
-	batch := "[" + strings.Repeat(line+",", 99) + `{"type":"A","payload":7}]`
-	_, err = DecodeArray([]byte(batch), Limits{})
-	checkError(t, err, ReasonInvalidPayload, "events[99].payload", 1+99*13+22)
 }
 
 func TestLimitsAreInclusive(t *testing.T) {
@@ -195,20 +212,27 @@ func TestLimitsAreInclusive(t *testing.T) {
 	}
 }
 
-func TestWhatIsSentIsRead(t *testing.T) {
-	at := time.Date(2026, 1, 5, 10, 0, 0, 1, time.UTC)
-	sent := Event{
-		Type:          "training.completed",
-		Value:         "v",
-		Payload:       json.RawMessage(`{"a": 1, "b": [2]}`),
-		Source:        "s",
-		Key:           "k\n",
+// trainerEvent is fullEvent without what the log adds to an event.
+func trainerEvent() Event {
+	return Event{
+		Type:          ModelPromoted,
+		Payload:       json.RawMessage(`{"a": 1, "b": "\u00e9"}`),
+		Source:        "trainer-3",
+		Key:           "hex8_2p",
 		CorrelationID: "c",
 		CausationID:   "x",
 		DedupID:       "d",
 		NoDedup:       true,
-		Time:          at,
+		Time:          time.Date(2026, 1, 5, 10, 0, 0, 1, time.UTC),
 	}
+}
+
+func TestWhatIsSentIsRead(t *testing.T) {
+	sent := trainerEvent()
+	sent.Type, sent.Value, sent.Source, sent.Key = "training.completed", "v", "s", "k\n"
+	sent.Payload = json.RawMessage(`{"a": 1, "b": [2]}`)
+	full, at := trainerEvent(), sent.Time
+	full.Value = "model_promoted"
 	for body, want := range map[string]Event{
 		`{"type":"training.completed","value":"v","payload":{"b":[2],"a":1},"source":"s","key":"k\n","correlation_id":"c",
 		  "causation_id":"x","dedup_id":"d","dedup":false,"time":"2026-01-05T11:00:00.000000001+01:00"}`: sent,
@@ -217,18 +241,7 @@ func TestWhatIsSentIsRead(t *testing.T) {
 		`{"event_type":"A","timestamp":17676072e2}`:                      {Type: "A", Time: at.Add(-1)},
 		`{"event_type":"A","timestamp":-0.5}`:                            {Type: "A", Time: time.Unix(-1, 5e8).UTC()},
 		`{"type":"A","source":null,"key":null,"dedup":null,"time":null}`: {Type: "A"},
-		fullEvent: {
-			Type:          "MODEL_PROMOTED",
-			Value:         "model_promoted",
-			Payload:       json.RawMessage(`{"a": 1, "b": "\u00e9"}`),
-			Source:        "trainer-3",
-			Key:           "hex8_2p",
-			CorrelationID: "c",
-			CausationID:   "x",
-			DedupID:       "d",
-			NoDedup:       true,
-			Time:          at,
-		},
+		fullEvent: full,
 	} {
 		if want.Payload == nil {
 			want.Payload = json.RawMessage("{}")
@@ -243,39 +256,11 @@ func TestWhatIsSentIsRead(t *testing.T) {
 }
 
 func TestStoredEventIsPrintedAndReadBack(t *testing.T) {
-	e := Event{
-		Offset:        7,
-		Type:          ModelPromoted,
-		Payload:       json.RawMessage(`{"a": 1, "b": "\u00e9"}`),
-		Source:        "trainer-3",
-		Key:           "hex8_2p",
-		CorrelationID: "c",
-		CausationID:   "x",
-		DedupID:       "d",
-		NoDedup:       true,
-		Time:          time.Date(2026, 1, 5, 10, 0, 0, 1, time.UTC),
-		AppendedAt: time.Date(
-			2026,
-			1,
-			5,
-			10,
-			0,
-			1,
-			0,
-			time.UTC,
-		),
-		Term:     3,
-		Original: "PROMOTION_COMPLETE",
-		Foreign:  true,
-		Target:   "trainer",
-		Redrive:  12,
-	}
-	want := strings.Replace(
-		fullEvent,
-		"d2edb14c2a3b96ff9df9ae76e37c6ee0ce98d09d5e62bdc3a3ab41b6ae6e6d4d",
-		e.Hash().String(),
-		1,
-	)
+	e := trainerEvent()
+	e.Offset, e.Term, e.AppendedAt = 7, 3, time.Date(2026, 1, 5, 10, 0, 1, 0, time.UTC)
+	e.Original, e.Foreign, e.Target, e.Redrive = "PROMOTION_COMPLETE", true, "trainer", 12
+	const hash = "d2edb14c2a3b96ff9df9ae76e37c6ee0ce98d09d5e62bdc3a3ab41b6ae6e6d4d"
+	want := strings.Replace(fullEvent, hash, e.Hash().String(), 1)
 	if got := string(e.AppendJSON([]byte("x"))); got != "x"+want {
 		t.Errorf("got  %s\nwant %s", got[1:], want)
 	}
@@ -284,10 +269,8 @@ func TestStoredEventIsPrintedAndReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	var read []Event
-	if err := json.Unmarshal(
-		[]byte(strings.Replace(string(marshalled), `{"offset"`, `{"of_a_newer_version":[{}],"offset"`, 1)),
-		&read,
-	); err != nil {
+	newer := strings.Replace(string(marshalled), `{"offset"`, `{"of_a_newer_version":[{}],"offset"`, 1)
+	if err := json.Unmarshal([]byte(newer), &read); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]Event{e}, read, cmpopts.IgnoreUnexported(Event{})); diff != "" {

@@ -17,28 +17,34 @@ const (
 
 // Definition is the catalogue's entry for one type. It must not be changed.
 type Definition struct {
-	Name              Type     `json:"name"`
-	Value             string   `json:"value"`
-	Status            string   `json:"status,omitempty"`
-	AliasOf           string   `json:"alias_of,omitempty"`
-	Category          string   `json:"category"`
-	Payload           []Field  `json:"payload"`
-	Emitters          []string `json:"emitters,omitempty"`    // file:line or component names, as documented
-	Subscribers       []string `json:"subscribers,omitempty"` // coordinators, modules or classes, as documented
+	// canonical, as in TRAINING_COMPLETED
+	Name Type `json:"name"`
+	// as it is hashed, as in training_completed
+	Value       string   `json:"value"`
+	Status      string   `json:"status,omitempty"`
+	AliasOf     string   `json:"alias_of,omitempty"`
+	Category    string   `json:"category"`
+	Payload     []Field  `json:"payload"`
+	Emitters    []string `json:"emitters,omitempty"`    // file:line or component names, as documented
+	Subscribers []string `json:"subscribers,omitempty"` // coordinators, modules or classes, as documented
+	// whether it crosses processes, nil where that is not documented
 	CrossProcess      *bool    `json:"cross_process,omitempty"`
 	CrossProcessBasis string   `json:"cross_process_basis,omitempty"`
 	Impact            string   `json:"impact,omitempty"`
 	Documents         []string `json:"documents,omitempty"`
 
+	// by name, made by index
 	fields map[string]fieldType
 }
 
 // Field is one documented payload field. No field is required.
 type Field struct {
-	Name   string `json:"name"`
-	Type   string `json:"type"` // any, string, path, integer, number, boolean or timestamp
+	Name string `json:"name"`
+	Type string `json:"type"` // any, string, path, integer, number, boolean or timestamp
+	// where it is documented
 	Source string `json:"source,omitempty"`
-	InBoth bool   `json:"in_both,omitempty"`
+	// two lists of the documents have it
+	InBoth bool `json:"in_both,omitempty"`
 }
 
 // fieldType is the type of a documented payload field.
@@ -60,8 +66,10 @@ func fieldTypes() []string {
 }
 
 // index prepares the lookups. The definition must not change afterwards.
+// Lookups happen for each member of each payload, so that they are prepared once.
 func (d *Definition) index() {
 	d.fields = make(map[string]fieldType, len(d.Payload))
+	// A name that is listed twice has the type of the last one.
 	for _, f := range d.Payload {
 		d.fields[f.Name] = f.fieldType()
 	}
@@ -99,6 +107,7 @@ func kindOf(value []byte) byte {
 
 // accepts reports whether a value of a kind belongs to the type. null, Python's None, belongs to every type.
 func (t fieldType) accepts(kind byte) bool {
+	// The kinds that kindOf returns; whatever is left is '.', a number with a fraction.
 	switch kind {
 	case 'n':
 		return true
@@ -116,6 +125,7 @@ func (t fieldType) accepts(kind byte) bool {
 
 // jsonTypes returns the types of JSON Schema for a field type, nil for any.
 func (t fieldType) jsonTypes() []string {
+	// Python may send None for any of them, so null is always one of the types.
 	switch t {
 	case stringField, pathField:
 		return []string{"string", "null"}
@@ -138,6 +148,7 @@ func (d *Definition) JSONSchema() []byte {
 		Type        []string `json:"type,omitempty"`
 		Description string   `json:"description,omitempty"`
 	}
+	// encoding/json prints a map sorted by key, so that the schema is the same each time.
 	properties := map[string]property{}
 	for _, f := range d.Payload {
 		p := property{Type: f.fieldType().jsonTypes()}

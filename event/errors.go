@@ -35,6 +35,7 @@ func fieldError(reason, field, format string, args ...any) *Error {
 }
 
 // Limits bound what one event and one request may hold. A zero field means its default.
+// A cluster's settings give them; a client leaves them to the nodes.
 type Limits struct {
 	EventBytes    int // payload in canonical form, in bytes
 	NameBytes     int // type, source, key and each id, in bytes

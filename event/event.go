@@ -30,16 +30,19 @@ type Type string
 
 // Event is one event, before or after the log has given it its place.
 type Event struct {
+	// what happened:
 	Type    Type            // canonical after Policy.Normalize; before, any spelling that Catalogue.Resolve knows
 	Value   string          // "" is the default: the built-in type's value, else the lower-cased Type
 	Payload json.RawMessage // a JSON object; canonical once Policy.Normalize has run
 
+	// who and what it is about, all optional:
 	Source        string
 	Key           string
 	CorrelationID string
 	CausationID   string
 	DedupID       string
 
+	// how it was sent and is to be treated:
 	Original string    // the name it was sent with, if an alias changed its meaning
 	Foreign  bool      // a reserved type stored for a client, not emitted by the cluster
 	NoDedup  bool      // append it even if the same content was accepted within the dedup window
@@ -57,6 +60,7 @@ type Event struct {
 
 // SameForm reports whether normalizing an event changed nothing that is stored. sent is a copy from before that shares
 // the payload: a payload at the same address was canonical already, so its bytes need no comparison.
+// A block that a client encoded is stored as it came if all its events are in the form already.
 func (e *Event) SameForm(sent *Event) bool {
 	return e.Type == sent.Type && e.Value == sent.Value && e.CorrelationID == sent.CorrelationID &&
 		e.Original == sent.Original && e.Foreign == sent.Foreign &&
@@ -87,6 +91,7 @@ func marshalPayload(payload any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
+	// The encoder ends its output with a newline, which is no part of the payload.
 	if err := enc.Encode(payload); err != nil {
 		return nil, fmt.Errorf("event: marshal payload: %w", err)
 	}
@@ -103,6 +108,7 @@ func (e *Event) EffectiveValue() string {
 
 // defaultValue returns the value of a type that is stored without one.
 func defaultValue(t Type) string {
+	// A registered type whose value is another has it in the event.
 	if d, ok := Builtin().Definition(t); ok {
 		return d.Value
 	}

@@ -22,9 +22,11 @@ type fieldCheck struct {
 
 	unlisted []string // names, up to maxFieldWarnings
 	more     int      // how many unlisted members there are beside those
+	// up to maxFieldWarnings; more are not counted
 	mistyped []Warning
 }
 
+// FNV-1a is cheap, and a collision costs a wrong warning only.
 const (
 	noMembers   = 14695981039346656037 // the shape of an empty payload
 	uniqueShape = 0                    // the shape of a payload whose warnings no other payload shares
@@ -49,6 +51,7 @@ func (c *fieldCheck) member(key []byte, hash uint64, value []byte) {
 
 // compare collects the differences between one member and the catalogue.
 func (c *fieldCheck) compare(key, value []byte) {
+	// A member is either unlisted or mistyped; both only warn.
 	t, listed := c.def.fields[string(key)]
 	switch {
 	case !listed && len(c.unlisted) < maxFieldWarnings:
@@ -69,6 +72,7 @@ func (c *fieldCheck) warnings(to []Warning) []Warning {
 	if len(c.unlisted) == 0 {
 		return to
 	}
+	// One warning for all: a payload that is wholly unknown would get dozens.
 	names := strings.Join(c.unlisted, ", ")
 	if c.more > 0 {
 		names += fmt.Sprintf(" and %d more", c.more)

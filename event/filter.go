@@ -8,6 +8,7 @@ import (
 )
 
 // Bounds of a Filter.
+// They bound what a filter costs to store, to compile and to match.
 const (
 	maxFilterEntries = 256
 	maxEntryBytes    = 256
@@ -32,6 +33,7 @@ func (f Filter) Empty() bool {
 
 // Bytes returns the size of the filter: the text of its entries, and 16 bytes for each.
 func (f Filter) Bytes() int {
+	// The 16 bytes stand for what an entry takes beside its text.
 	n := 0
 	for _, list := range [][]string{f.Types, f.Categories, f.Sources, f.Keys, f.CorrelationIDs} {
 		for _, entry := range list {
@@ -100,6 +102,7 @@ type Matcher struct {
 
 // Compile resolves names, aliases, patterns and categories against the catalogue as it is now.
 func (f Filter) Compile(c *Catalogue) Matcher {
+	// Lists are copied, so that the caller may change the filter afterwards.
 	m := Matcher{
 		byType:    len(f.Types)+len(f.Categories) > 0,
 		sources:   setOf(f.Sources),
@@ -127,6 +130,7 @@ func (m *Matcher) compileTypes(f Filter, c *Catalogue) {
 		r, _ := c.Resolve(t)
 		exact[r.Type] = true
 	}
+	// Categories are compared in lower case.
 	categories := map[string]bool{}
 	for _, name := range f.Categories {
 		categories[strings.ToLower(name)] = true
@@ -189,6 +193,7 @@ func (m *Matcher) CorrelationIDs() []string { return m.corrsList }
 // matches any run of characters and ? one character. A built-in type also matches by its value: sync.* matches
 // DATA_SYNC_STARTED.
 func MatchPattern(pattern string, t Type) bool {
+	// An unknown type has a name and no value of its own.
 	p := foldName(pattern)
 	if d, ok := Builtin().Definition(t); ok {
 		return d.matches(p)
@@ -227,6 +232,7 @@ func setOf(list []string) map[string]bool {
 	if len(list) == 0 {
 		return nil
 	}
+	// Nil and an empty set differ: nil allows all.
 	set := make(map[string]bool, len(list))
 	for _, s := range list {
 		set[s] = true

@@ -13,12 +13,16 @@ const maxShapes = 256
 // Gate applies a policy to the events of one request. It checks the keys that payloads of a type have in common once,
 // and computes warnings once for all events of the same type and shape, which then share them. It is not safe for
 // concurrent use.
+// A gate is worth its memory where a request has many events of few types, which is the common case.
 type Gate struct {
-	policy   Policy
+	policy Policy
+	// by type: the keys that its last payload had
 	outlines outlines
-	shapes   map[gateShape]gateWarnings
-	hasher   *canon.Hasher
-	before   Event // the event being normalized as it was sent; a field so that it is not allocated each time
+	// emptied when it has maxShapes entries
+	shapes map[gateShape]gateWarnings
+	// of the content hashes
+	hasher *canon.Hasher
+	before Event // the event being normalized as it was sent; a field so that it is not allocated each time
 }
 
 // gateShape identifies events that get the same warnings.
@@ -28,6 +32,7 @@ type gateShape struct {
 }
 
 // gateWarnings are the warnings of a gateShape.
+// The list is shared by all events that get it, so that nobody may change it.
 type gateWarnings struct {
 	sent Type // of the gateShape, in memory of its own
 	list []Warning
@@ -38,6 +43,7 @@ var gates sync.Pool
 
 // Gate returns a gate for one request, which the caller closes after it.
 func (p *Policy) Gate() *Gate {
+	// A gate of another policy is dropped: settings change rarely.
 	if g, ok := gates.Get().(*Gate); ok && g.policy == *p {
 		return g
 	}
@@ -52,6 +58,7 @@ func (g *Gate) Close() {
 
 // Normalize is Policy.Normalize. The warnings must not be changed.
 func (g *Gate) Normalize(e *Event) (Hash, []Warning, error) {
+	// Warnings are about the event as it was sent, which normalizing changes.
 	g.before = *e
 	known, shape, _, err := g.policy.normalize(e, &g.outlines, true)
 	if err != nil {
@@ -63,6 +70,7 @@ func (g *Gate) Normalize(e *Event) (Hash, []Warning, error) {
 
 // Check is Policy.Check.
 func (g *Gate) Check(e *Event) error {
+	// The outlines speed it up as they do for Normalize; the shape is not needed.
 	_, _, _, err := g.policy.normalize(e, &g.outlines, true)
 	return err
 }

@@ -28,6 +28,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 // Only type, value and payload are always present. The hash is computed for an event that has an offset.
 func (e *Event) AppendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
+	// An event that is not in the log begins with its type.
 	if e.Offset != 0 {
 		dst = strconv.AppendUint(append(dst, `"offset":`...), e.Offset, 10)
 		dst = append(dst, ',')
@@ -97,6 +98,7 @@ func appendTime(dst []byte, label string, t time.Time) []byte {
 
 // appendPayload appends a payload on one line. A canonical payload always is on one.
 func appendPayload(dst, payload []byte) []byte {
+	// An event that nobody normalized may have no payload.
 	if len(payload) == 0 {
 		return append(dst, "{}"...)
 	}
@@ -114,6 +116,7 @@ func appendPayload(dst, payload []byte) []byte {
 // keys that it does not know, which are of a newer version, makes the payload canonical, and keeps no reference to
 // data.
 func (e *Event) UnmarshalJSON(data []byte) error {
+	// The depth alone is bounded, so that the stack is.
 	const unlimited = math.MaxInt
 	lim := Limits{EventBytes: unlimited, NameBytes: unlimited, Depth: 10_000, RequestEvents: 1, RequestBytes: unlimited}
 	d, err := newDecoder(data, lim)
@@ -130,6 +133,7 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 		return bad
 	}
 	read.Payload = bytes.Clone(read.Payload) // a canonical payload is a part of data
+	// The default is stored as "", as Normalize has it.
 	if read.Value == defaultValue(read.Type) {
 		read.Value = ""
 	}

@@ -9,6 +9,7 @@ import (
 // spellings of their type.
 func (c *Catalogue) Nearest(name string, n int) []string {
 	const longest = 64 // of a name that is worth comparing
+	// The names compared are folded, too.
 	wanted := foldName(name)
 	wanted = wanted[:min(len(wanted), longest)]
 	best := make(map[Type]int, len(c.types))
@@ -21,9 +22,11 @@ func (c *Catalogue) Nearest(name string, n int) []string {
 		}
 	}
 	names := make([]string, 0, len(best))
+	// A type is named once, by its name, whichever spelling was the closest.
 	for t := range best {
 		names = append(names, string(t))
 	}
+	// Equal distances are ordered by name, so that the result does not depend on the map's order.
 	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(best[Type(a)], best[Type(b)]), cmp.Compare(a, b))
 	})

@@ -22,6 +22,7 @@ type outlines struct {
 
 // of returns the outline of a type.
 func (o *outlines) of(def *Definition) *outline {
+	// The common case: events of one type follow each other.
 	if o.like != nil && o.last == def {
 		return o.like
 	}

@@ -11,6 +11,7 @@ import (
 )
 
 // ReservedPolicy decides about events of the types that only the cluster emits.
+// A cluster refuses them unless the setting catalogue.reserved says otherwise.
 type ReservedPolicy uint8
 
 // The reserved policies.
@@ -21,11 +22,14 @@ const (
 )
 
 // Policy is the gate every incoming event passes. It is safe for concurrent use once set up.
+// Two policies that are equal decide alike, so that it can be compared with ==.
 type Policy struct {
 	Catalogue *Catalogue // nil means Builtin
 	Strict    bool       // refuse unknown types
-	Reserved  ReservedPolicy
-	Limits    Limits
+	// how reserved types are treated
+	Reserved ReservedPolicy
+	// zero fields take their defaults
+	Limits Limits
 }
 
 // Reasons of a Warning.
@@ -78,6 +82,7 @@ func (p *Policy) normalize(e *Event, before *outlines, quiet bool) (
 		return known, 0, nil, err
 	}
 	// The payload, compared with the catalogue on the way.
+	// Quiet checks compute the shape, others the warnings.
 	check := fieldCheck{def: known.Definition, quiet: quiet, shape: noMembers}
 	var like *canon.Outline
 	if before != nil {
@@ -105,6 +110,7 @@ func (p *Policy) normalize(e *Event, before *outlines, quiet bool) (
 
 // envelope is normalize for everything except the payload.
 func (p *Policy) envelope(e *Event, lim Limits, quiet bool) (known Resolved, warnings []Warning, err error) {
+	// New could not marshal the payload; that is reported here, where errors are expected.
 	if e.err != nil {
 		return known, nil, fieldError(ReasonInvalidPayload, "payload", "%v", e.err)
 	}
@@ -128,6 +134,7 @@ func (p *Policy) resolve(e *Event, lim Limits, quiet bool) (Resolved, []Warning,
 			return Resolved{}, nil, err
 		}
 	}
+	// The resolved name decides: a spelling cannot get around it.
 	if err := p.checkReserved(e, r.Type); err != nil {
 		return r, nil, err
 	}
@@ -160,6 +167,7 @@ func (p *Policy) resolve(e *Event, lim Limits, quiet bool) (Resolved, []Warning,
 
 // storedValue returns the Value that an event of the type is stored with: "" if EffectiveValue computes it.
 func (r Resolved) storedValue() string {
+	// A built-in type never changes its value, and any other is computed from the name unless it differs.
 	if r.Definition == nil || r.Definition.builtin() || r.Value == strings.ToLower(string(r.Type)) {
 		return ""
 	}
@@ -207,6 +215,7 @@ func checkType(name string, lim Limits) error {
 
 // checkReserved applies the reserved policy and sets Foreign.
 func (p *Policy) checkReserved(e *Event, t Type) error {
+	// With ReservedOwn the event is the cluster's own, and is marked as nothing.
 	reserved := IsReserved(t)
 	if reserved && p.Reserved == ReservedRefuse {
 		err := fieldError(ReasonReservedType, "type", "only the cluster emits %s", t)
@@ -231,6 +240,7 @@ func (p *Policy) checkValue(value string, r Resolved) error {
 	if value == "" || value == r.Value {
 		return nil
 	}
+	// Any spelling of the type will do, since the stored value is the catalogue's.
 	if other, _ := p.catalogue().Resolve(value); other.Type == r.Type {
 		return nil
 	}
@@ -272,6 +282,7 @@ func checkName(field, text string, lim Limits) error {
 
 // checkTime refuses a time that does not fit into an int64 of nanoseconds since 1970.
 func checkTime(t time.Time) error {
+	// The zero time means that there is none.
 	if t.IsZero() || time.Unix(0, t.UnixNano()).Equal(t) {
 		return nil
 	}
@@ -280,6 +291,7 @@ func checkTime(t time.Time) error {
 
 // canonicalizeEvent makes the payload canonical and applies check to its members.
 func canonicalizeEvent(e *Event, check *fieldCheck, like *canon.Outline, lim Limits) error {
+	// No payload is the empty object, so that every stored event has one.
 	if len(e.Payload) == 0 {
 		e.Payload = json.RawMessage("{}")
 	}
@@ -293,6 +305,7 @@ func canonicalizeEvent(e *Event, check *fieldCheck, like *canon.Outline, lim Lim
 		return nil
 	}
 	// Otherwise rewrite it, drop what was checked so far, and check the members of the result.
+	// The result is in memory of its own.
 	out, err := canon.Rewrite(e.Payload, lim.Depth, lim.EventBytes)
 	if err != nil {
 		return err
@@ -305,6 +318,7 @@ func canonicalizeEvent(e *Event, check *fieldCheck, like *canon.Outline, lim Lim
 
 // verifyPayload reports whether a payload is canonical, and applies check to its members on the way.
 func verifyPayload(payload []byte, check *fieldCheck, like *canon.Outline, lim Limits) bool {
+	// A verifier that stops early has seen only some of the members: the caller drops what it noted.
 	v := canon.Verifier{Data: payload, MaxDepth: lim.Depth, Like: like}
 	for v.Next() {
 		check.member(v.Key, v.Hash, v.Value)
@@ -314,6 +328,7 @@ func verifyPayload(payload []byte, check *fieldCheck, like *canon.Outline, lim L
 
 // fillCorrelation copies the correlation id from the payload; value is that member, in JSON.
 func fillCorrelation(e *Event, value []byte, lim Limits) error {
+	// A number or an object is a field of the payload that happens to have this name.
 	if value[0] != '"' {
 		return nil
 	}

@@ -22,6 +22,7 @@ const maxDefinitionFields = 256
 // or value may be taken from another type. A definition without a value gets the lower-cased name, a field without
 // a type gets any. Errors are *Error, and their Field names the definition, as in TYPE.payload[2].type.
 func (c *Catalogue) With(defs ...Definition) (*Catalogue, error) {
+	// Readers of c never see a change: maps are copied, and definitions are replaced, not changed.
 	next := *c
 	next.types, next.spellings = maps.Clone(c.types), maps.Clone(c.spellings)
 	for _, d := range defs {
@@ -35,6 +36,7 @@ func (c *Catalogue) With(defs ...Definition) (*Catalogue, error) {
 
 // register checks one definition against the catalogue and adds it. c is a copy that With has not returned yet.
 func (c *Catalogue) register(d Definition) *Error {
+	// Defaults are filled in first, so that the checks see what is stored.
 	d.Status, d.Value = StatusRegistered, cmp.Or(d.Value, strings.ToLower(string(d.Name)))
 	d.Payload = slices.Clone(d.Payload)
 	for i := range d.Payload {
@@ -95,6 +97,7 @@ func checkDefinitionFields(fields []Field) *Error {
 			return fieldError(ReasonInvalidField, path+".name",
 				"a field needs a name of at most %d bytes without control characters", DefaultLimits().NameBytes)
 		}
+		// encoding/json would take the last one silently.
 		if seen[f.Name] {
 			return fieldError(ReasonInvalidField, path+".name", "%s is listed twice", f.Name)
 		}
@@ -110,10 +113,12 @@ func checkDefinitionFields(fields []Field) *Error {
 // redefine checks d against the type's definition so far. For a built-in type, d becomes that definition with the
 // payload fields of d added.
 func (d *Definition) redefine(old *Definition) *Error {
+	// The category and the fields of a stored event may be described better later, its value may not change.
 	if d.Value != old.Value {
 		return fieldError(ReasonInvalidField, "value",
 			"it is %q already; hashes of stored events depend on it", old.Value)
 	}
+	// A registered type may change its category and its fields.
 	if !old.builtin() {
 		return nil
 	}
@@ -150,6 +155,7 @@ func (d *Definition) merge(added []Field) *Error {
 // With checks whether the definitions fit the catalogue. The state machine decides by what this refuses, so a key that
 // a later build accepts needs a feature level.
 func ParseDefinitions(data []byte) ([]Definition, error) {
+	// Its only bound is the request's: definitions have no size of their own.
 	d := definitionReader{}
 	d.Data, d.MaxDepth, d.MaxBytes = data, DefaultLimits().Depth, math.MaxInt
 	d.Space()
@@ -171,6 +177,7 @@ func ParseDefinitions(data []byte) ([]Definition, error) {
 }
 
 // definitionReader reads definitions.
+// The scanner finds what encoding/json would accept: unknown keys, keys in other case, duplicates.
 type definitionReader struct {
 	canon.Rewriter
 	defs []Definition
@@ -178,6 +185,7 @@ type definitionReader struct {
 
 // list reads one definition or an array of them.
 func (d *definitionReader) list() *Error {
+	// A single definition needs no array, as with events.
 	if d.Peek() != '[' {
 		return d.definition()
 	}
@@ -245,6 +253,7 @@ func (d *definitionReader) known(keys []string, read func(key string) *Error) *E
 			err.Remedy = "known keys: " + strings.Join(keys, ", ")
 			return err
 		}
+		// The key is in a buffer that reading the value overwrites.
 		return read(string(bytes.Clone(key)))
 	})
 }
@@ -252,6 +261,7 @@ func (d *definitionReader) known(keys []string, read func(key string) *Error) *E
 // shape returns the error for a definition, at start, that encoding/json did not accept.
 func (d *definitionReader) shape(start int, err error) *Error {
 	if bad, ok := err.(*json.UnmarshalTypeError); ok {
+		// The offset is within the definition, the position within the whole input.
 		e := d.Fail(start+int(bad.Offset), ReasonInvalidField, "%s is expected, not a %s", bad.Type, bad.Value)
 		return e.Under(bad.Field)
 	}

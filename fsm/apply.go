@@ -79,7 +79,7 @@ func (a *applier) decideFrame() error {
 	m := &a.s.meta
 	a.now = max(m.Time, a.frame.Time.UnixNano())
 	m.Time = a.now
-	a.stepBeforeHello()
+	a.stepBeforeTermStart()
 	a.tx.number(uint64(a.frame.CRC))
 
 	// What is due by the new time is done before any command sees the state.
@@ -165,11 +165,11 @@ func (a *memberApplier) observeLeader() error {
 	entry := election.Entry{Term: a.term, Proposer: a.frame.Proposer, Time: a.time(), Detailed: a.knowsHealth(),
 		Counted: a.s.meta.FeatureLevel >= frame.LevelDelivery}
 
-	// A hello of this entry says what its sender saw.
+	// A term start in this entry says what its sender saw.
 	for _, c := range a.frame.Commands {
-		if hello, ok := c.(frame.Hello); ok {
-			entry.Cause, entry.Silence = hello.Cause, hello.Silence
-			entry.Seen = append(entry.Seen, hello.Seen...)
+		if start, ok := c.(frame.TermStart); ok {
+			entry.Cause, entry.Silence = start.Cause, start.Silence
+			entry.Seen = append(entry.Seen, start.Seen...)
 		}
 	}
 

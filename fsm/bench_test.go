@@ -10,7 +10,10 @@ import (
 
 // training makes the n-th of a varying stream of events of about 256 bytes.
 func training(n int) event.Event {
-	e := event.New(event.TrainingCompleted, fmt.Appendf(nil, `{"config_key": "hex8_2p", "epoch": %d, "loss": 0.%d, "model_path": "models/hex8_2p/candidate-%d.pt", "policy_accuracy": 0.%d, "samples": %d, "trainer": "gpu-node-%d", "val_loss": 0.%d}`,
+	const payload = `{"config_key": "hex8_2p", "epoch": %d, "loss": 0.%d, ` +
+		`"model_path": "models/hex8_2p/candidate-%d.pt", "policy_accuracy": 0.%d, "samples": %d, ` +
+		`"trainer": "gpu-node-%d", "val_loss": 0.%d}`
+	e := event.New(event.TrainingCompleted, fmt.Appendf(nil, payload,
 		n%50, n*7919%100000, n*31, n*104729%100000, n*4096, n%12, n*15485863%100000))
 	e.Source = fmt.Sprintf("trainer-%d", n%7)
 	return e
@@ -35,7 +38,8 @@ func BenchmarkApply(b *testing.B) {
 					next++
 				}
 				index++
-				e := entryOf(index, 1, "n1", epoch.Add(time.Duration(index*uint64(perEntry))*100*time.Microsecond), produce("6f1d9c1e-7c5a-7e0b-9b1c-2a4f0d3e5b6a", index, events...))
+				e := entryOf(index, 1, "n1", epoch.Add(time.Duration(index*uint64(perEntry))*100*time.Microsecond),
+					produce("6f1d9c1e-7c5a-7e0b-9b1c-2a4f0d3e5b6a", index, events...))
 				b.StartTimer()
 				if out, err := m.Apply(e.index, e.term, e.data); err != nil || out.Results[0].Refusal != nil {
 					b.Fatal(err, out)

@@ -176,8 +176,8 @@ func (a *clientApplier) expireClients() {
 
 // Clients returns up to limit registered clients whose ids follow after, by id. They must not be
 // changed.
-func (m *Machine) Clients(after string, limit int) []*Client {
-	return read(m, func(s *state) []*Client {
+func (v *views) Clients(after string, limit int) []*Client {
+	return read(v, func(s *state) []*Client {
 		from := btreemap.Min[string]()
 		if after != "" {
 			from = btreemap.GT(after)
@@ -203,8 +203,8 @@ type ClientStats struct {
 }
 
 // ClientStats returns the figures of this moment.
-func (m *Machine) ClientStats() ClientStats {
-	return read(m, func(s *state) ClientStats {
+func (v *views) ClientStats() ClientStats {
+	return read(v, func(s *state) ClientStats {
 		out := ClientStats{Clients: len(s.clients.byID), Bytes: s.clients.bytes}
 		for _, c := range s.clients.byID {
 			out.Subscriptions += len(c.Subscriptions)

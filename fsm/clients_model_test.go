@@ -37,15 +37,20 @@ func TestClientsAgreeWithAMap(t *testing.T) {
 			applyTo(t, troubled, e)
 			return got[len(got)-1]
 		}
-		apply(1, do(frame.Hello{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
+		apply(1, do(frame.TermStart{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
 			do(frame.SettingSet{Key: "clients.max", Value: fmt.Sprint(most)}))
 		for index := range uint64(rapid.IntRange(1, 40).Draw(t, "entries")) {
-			now = now.Add(rapid.SampledFrom([]time.Duration{0, 10 * time.Second, 30 * time.Second, 2 * time.Minute}).Draw(t, "wait"))
+			now = now.Add(rapid.SampledFrom([]time.Duration{
+				0, 10 * time.Second, 30 * time.Second, 2 * time.Minute,
+			}).Draw(t, "wait"))
 			maps.DeleteFunc(known, func(_ string, w word) bool { return !w.until.After(now) })
 			id := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "client")
 			subs := make([]frame.ClientSubscription, rapid.IntRange(0, 3).Draw(t, "subscriptions"))
 			for i := range subs {
-				subs[i] = frame.ClientSubscription{Name: fmt.Sprint(i), Filter: event.Filter{Types: []string{strings.Repeat("x", 100)}}}
+				subs[i] = frame.ClientSubscription{
+					Name:   fmt.Sprint(i),
+					Filter: event.Filter{Types: []string{strings.Repeat("x", 100)}},
+				}
 			}
 			ttl := rapid.SampledFrom([]time.Duration{MinClientTTL, time.Minute, 0}).Draw(t, "ttl")
 			got := apply(index+2, do(frame.ClientPut{ID: id, TTL: ttl, Subscriptions: subs}))

@@ -12,7 +12,7 @@ type decision func(*applier, frame.Command) (Result, error)
 
 // decisions has a row for each command: what decides it. The other half of the row is in
 // internal/frame/kinds.go: from which feature level on the command may be proposed, and how it
-// is decoded. The table is never changed.
+// is decoded. Nothing writes to the table.
 var decisions = [256]decision{
 	frame.KindPublish: by((*applier).publish),
 
@@ -39,13 +39,13 @@ var decisions = [256]decision{
 	frame.KindClockStep:  always((*applier).stepClock),
 	frame.KindTick:       always(func(*applier, frame.Tick) Result { return Result{} }),
 
-	frame.KindHello:        always((*applier).hello),
-	frame.KindLongHello:    always((*applier).hello),
-	frame.KindIntent:       always((*applier).announceIntent),
-	frame.KindIntentAbort:  always((*applier).withdrawIntent),
-	frame.KindMemberPut:    always((*applier).putMember),
-	frame.KindMemberRemove: always((*applier).removeMember),
-	frame.KindMemberVote:   always((*applier).memberVote),
+	frame.KindTermStart:     always((*applier).termStart),
+	frame.KindLongTermStart: always((*applier).termStart),
+	frame.KindIntent:        always((*applier).announceIntent),
+	frame.KindIntentAbort:   always((*applier).withdrawIntent),
+	frame.KindMemberPut:     always((*applier).putMember),
+	frame.KindMemberRemove:  always((*applier).removeMember),
+	frame.KindMemberVote:    always((*applier).memberVote),
 
 	frame.KindVoterHealth: always((*applier).voterHealth),
 	frame.KindOutageViews: always((*applier).outageViews),

@@ -65,7 +65,8 @@ func (c *copies) empty(t tb) {
 
 // trouble does to the second and third copy what happens to nodes.
 func (c *copies) trouble(t *rapid.T) {
-	switch rapid.SampledFrom(append(make([]string, 12), "reload", "reload", "reload", "restart", "lags", "lags", "lags")).Draw(t, "trouble") {
+	some := []string{"reload", "reload", "reload", "restart", "lags", "lags", "lags"}
+	switch rapid.SampledFrom(append(make([]string, 12), some...)).Draw(t, "trouble") {
 	case "reload":
 		c.counts["state loaded again"]++
 		reload(t, c.m[1])
@@ -156,8 +157,11 @@ func TestCopiesDecideAlikeWhateverHappensToThem(t *testing.T) {
 	for _, what := range slices.Sorted(maps.Keys(c.counts)) {
 		t.Logf("%7d %s", c.counts[what], what)
 	}
-	for _, what := range []string{"snapshot", "restart", "configuration", "accepted frame.ClockStep", "accepted frame.Register", "accepted frame.CursorCommit",
-		"trimmed", "passed", "held", "gap exact", "cursor expired", "CURSOR_STALLED", "VOTER_PROMOTED", "DLQ_EVENTS_PURGED"} {
+	for _, what := range []string{
+		"snapshot", "restart", "configuration",
+		"accepted frame.ClockStep", "accepted frame.Register", "accepted frame.CursorCommit",
+		"trimmed", "passed", "held", "gap exact", "cursor expired", "CURSOR_STALLED", "VOTER_PROMOTED", "DLQ_EVENTS_PURGED",
+	} {
 		if c.counts[what] == 0 && !testing.Short() {
 			t.Errorf("%s was not met", what)
 		}
@@ -181,7 +185,7 @@ func pick[T any](h *anything, what string, from ...T) T {
 }
 
 func (h *anything) begin() {
-	h.apply(do(frame.Hello{ClusterID: "c"}), do(frame.SettingSet{Key: "producer.ttl", Value: "10m0s"}))
+	h.apply(do(frame.TermStart{ClusterID: "c"}), do(frame.SettingSet{Key: "producer.ttl", Value: "10m0s"}))
 	h.configure()
 	if rapid.IntRange(0, 4).Draw(h.t, "young cluster") > 0 {
 		h.apply(do(frame.MemberPut{Member: frame.Member{ID: "n1", FeatureLevel: FeatureLevel}}))
@@ -194,11 +198,12 @@ func (h *anything) entry() {
 		h.configure()
 		return
 	}
-	h.now = h.now.Add(pick(h, "wait", 0, 0, time.Millisecond, 700*time.Millisecond, time.Second, 10*time.Second, time.Minute, 11*time.Minute, time.Hour))
+	h.now = h.now.Add(pick(h, "wait", 0, 0, time.Millisecond, 700*time.Millisecond, time.Second, 10*time.Second,
+		time.Minute, 11*time.Minute, time.Hour))
 	var requests []request
 	if rapid.IntRange(0, 9).Draw(h.t, "election") == 0 {
 		h.term++
-		requests = append(requests, do(frame.Hello{ClusterID: "c", Cause: "timeout", Silence: time.Second}))
+		requests = append(requests, do(frame.TermStart{ClusterID: "c", Cause: "timeout", Silence: time.Second}))
 		if rapid.Bool().Draw(h.t, "with a step") {
 			requests = append(requests, h.step())
 		}
@@ -293,7 +298,8 @@ func (h *anything) checkGaps() {
 			least += n
 		}
 		if counted < least || counted > all {
-			h.t.Fatalf("entry %d: %s lost %d events, %d with those that were appended again, its gap has %d: %+v", h.index, c.Name, least, all, counted, c.Gap)
+			h.t.Fatalf("entry %d: %s lost %d events, %d with those that were appended again, its gap has %d: %+v",
+				h.index, c.Name, least, all, counted, c.Gap)
 		}
 		if maps.Equal(lost, c.Gap.Types) {
 			h.counts["gap exact"]++
@@ -304,13 +310,18 @@ func (h *anything) checkGaps() {
 }
 
 func (h *anything) step() request {
-	return do(frame.ClockStep{To: h.now.Add(pick(h, "step", time.Second, 10*time.Minute, 30*time.Hour)), Agreed: []string{"n1", "n2"}})
+	return do(frame.ClockStep{
+		To:     h.now.Add(pick(h, "step", time.Second, 10*time.Minute, 30*time.Hour)),
+		Agreed: []string{"n1", "n2"},
+	})
 }
 
 func (h *anything) events() []event.Event {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event.Event {
 		e := ev(rapid.IntRange(0, 20).Draw(t, "content"))
-		e.Type = rapid.SampledFrom([]event.Type{event.TrainingCompleted, event.TrainingStarted, "HOUSE_BUILT"}).Draw(t, "type")
+		e.Type = rapid.SampledFrom([]event.Type{
+			event.TrainingCompleted, event.TrainingStarted, "HOUSE_BUILT",
+		}).Draw(t, "type")
 		e.NoDedup = rapid.Bool().Draw(t, "no dedup")
 		return e
 	}), 1, 5).Draw(h.t, "events")
@@ -332,7 +343,14 @@ func (h *anything) generation(name string) uint64 {
 
 func (h *anything) dead(name string) frame.DeadLetter {
 	e := ev(rapid.IntRange(0, 20).Draw(h.t, "content"))
-	return frame.DeadLetter{Cursor: name, Generation: h.generation(name), Offset: h.offset("dead"), Attempts: 1, Error: "boom", Event: frame.EncodeCopy(&e)}
+	return frame.DeadLetter{
+		Cursor:     name,
+		Generation: h.generation(name),
+		Offset:     h.offset("dead"),
+		Attempts:   1,
+		Error:      "boom",
+		Event:      frame.EncodeCopy(&e),
+	}
 }
 
 func (h *anything) letters() []uint64 {
@@ -348,9 +366,10 @@ var someSettings = map[string][]string{
 	"producer.ttl": {"", "10m"}, "health.hold_down": {"", "0s"}, "clients.max": {"", "1"},
 }
 
-var anyCommands = strings.Fields(`publish publish publish publish produce create create open commit commit commit commit seek change
-	delete group group settle settle deadof dead dead redrive purge trim retain set set set register member remove step voter vote
-	outage client pressure overdue tick`)
+var anyCommands = strings.Fields(`
+	publish publish publish publish produce create create open commit commit commit commit seek change delete
+	group group settle settle deadof dead dead redrive purge trim retain set set set
+	register member remove step voter vote outage client pressure overdue tick`)
 
 func (h *anything) request() request {
 	plain, group := pick(h, "cursor", "x", "y", "z"), pick(h, "group", "g", "h")
@@ -406,7 +425,12 @@ func (h *anything) settlement(group string) frame.GroupSettle {
 		next = to + 2
 	}
 	for offset := range rapid.IntRange(0, 3).Draw(h.t, "retries") {
-		s.Retries = append(s.Retries, frame.GroupRetry{Offset: next + uint64(offset), Deliveries: 1, After: h.now, Error: "boom"})
+		s.Retries = append(s.Retries, frame.GroupRetry{
+			Offset:     next + uint64(offset),
+			Deliveries: 1,
+			After:      h.now,
+			Error:      "boom",
+		})
 	}
 	s.Reserved = next
 	return s
@@ -414,14 +438,19 @@ func (h *anything) settlement(group string) frame.GroupSettle {
 
 func (h *anything) clusterRequest() request {
 	member := pick(h, "member", "n1", "n2", "n3", "n4")
-	switch pick(h, "cluster command", "set", "set", "set", "register", "member", "remove", "step", "voter", "vote", "outage", "client", "pressure", "overdue", "tick") {
+	switch pick(h, "cluster command", "set", "set", "set", "register", "member", "remove", "step", "voter",
+		"vote", "outage", "client", "pressure", "overdue", "tick") {
 	case "set":
 		key := pick(h, "key", slices.Sorted(maps.Keys(someSettings))...)
 		return do(frame.SettingSet{Key: key, Value: pick(h, "value", someSettings[key]...)})
 	case "register":
-		return do(frame.Register{Definitions: fmt.Appendf(nil, `[{"name": "HOUSE_%s", "value": "house_%[1]s", "category": "house"}]`, pick(h, "type", "BUILT", "SOLD"))})
+		return do(frame.Register{Definitions: fmt.Appendf(nil,
+			`[{"name": "HOUSE_%s", "value": "house_%[1]s", "category": "house"}]`, pick(h, "type", "BUILT", "SOLD"))})
 	case "member":
-		return do(frame.MemberPut{Member: frame.Member{ID: member, FeatureLevel: pick(h, "level", uint32(FeatureLevel), FeatureLevel, 1, 2, 3)}})
+		return do(frame.MemberPut{Member: frame.Member{
+			ID:           member,
+			FeatureLevel: pick(h, "level", uint32(FeatureLevel), FeatureLevel, 1, 2, 3),
+		}})
 	case "remove":
 		return do(frame.MemberRemove{ID: member})
 	case "step":
@@ -432,14 +461,31 @@ func (h *anything) clusterRequest() request {
 		return do(frame.MemberVote{ID: member, Wanted: rapid.Bool().Draw(h.t, "wanted"), Reason: "operator"})
 	case "outage":
 		began := h.now.Add(-time.Minute)
-		return do(frame.OutageViews{Views: []election.View{{Voter: member, Journal: "j", Kind: "lost", Seq: h.index, Began: began, Ended: h.now, Term: h.term, Leader: "n1"}}})
+		return do(frame.OutageViews{Views: []election.View{{
+			Voter:   member,
+			Journal: "j",
+			Kind:    "lost",
+			Seq:     h.index,
+			Began:   began,
+			Ended:   h.now,
+			Term:    h.term,
+			Leader:  "n1",
+		}}})
 	case "client":
 		return do(frame.ClientPut{ID: pick(h, "client", "a", "b"), TTL: MinClientTTL,
 			Subscriptions: make([]frame.ClientSubscription, rapid.IntRange(0, 1).Draw(h.t, "subscriptions"))})
 	case "pressure":
 		return do(frame.Pressure{Active: rapid.Bool().Draw(h.t, "active"), Requests: 7, Bytes: 1 << 20})
 	case "overdue":
-		return do(frame.ChainOverdue{CorrelationID: pick(h, "run", "r", "s"), Flow: "f", From: "A", FromOffset: 1, Missing: "B", Since: h.now.Add(-time.Hour), Deadline: time.Minute})
+		return do(frame.ChainOverdue{
+			CorrelationID: pick(h, "run", "r", "s"),
+			Flow:          "f",
+			From:          "A",
+			FromOffset:    1,
+			Missing:       "B",
+			Since:         h.now.Add(-time.Hour),
+			Deadline:      time.Minute,
+		})
 	default:
 		return do(frame.Tick{})
 	}

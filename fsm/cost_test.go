@@ -44,7 +44,8 @@ func newBeside(t testing.TB, settings map[string]string, cursors, lag int) *besi
 	t.Cleanup(func() { m.Close() })
 	b := &beside{m: m, at: epoch}
 	b.entry(t, do(frame.MemberPut{Member: frame.Member{ID: "n1", FeatureLevel: FeatureLevel}}),
-		do(frame.SettingSet{Key: "cursor.stall_after", Value: "0s"}), do(frame.SettingSet{Key: "cursor.max", Value: fmt.Sprint(manyCursors + 1)}))
+		do(frame.SettingSet{Key: "cursor.stall_after", Value: "0s"}),
+		do(frame.SettingSet{Key: "cursor.max", Value: fmt.Sprint(manyCursors + 1)}))
 	b.entry(t, do(frame.CursorCreate{Name: "reader"}))
 	for range 100 {
 		b.entry(t, publish(noDedup(ev(1))))
@@ -57,7 +58,10 @@ func newBeside(t testing.TB, settings map[string]string, cursors, lag int) *besi
 			made = append(made, publish(noDedup(ev(n))))
 		}
 		for ; n < cursors && len(made) < most; n++ {
-			made = append(made, do(frame.CursorCreate{Name: fmt.Sprintf("cursor-%06d", n), Start: frame.Position{Kind: frame.AtEnd}}))
+			made = append(made, do(frame.CursorCreate{
+				Name:  fmt.Sprintf("cursor-%06d", n),
+				Start: frame.Position{Kind: frame.AtEnd},
+			}))
 		}
 		b.entry(t, made...)
 	}
@@ -127,7 +131,8 @@ func TestAnEntryCostsTheSameBesideAnyNumberOfCursors(t *testing.T) {
 			slices.Sort(with)
 			slices.Sort(without)
 			half := len(with) / 2
-			t.Logf("%d entries take %s beside %d cursors, %s alone: %.2f", retentionEvery, with[half], c.cursors, without[half], float64(with[half])/float64(without[half]))
+			t.Logf("%d entries take %s beside %d cursors, %s alone: %.2f", retentionEvery, with[half], c.cursors,
+				without[half], float64(with[half])/float64(without[half]))
 			if with[half] > 4*without[half] {
 				t.Errorf("they take %s beside %d cursors, %s alone", with[half], c.cursors, without[half])
 			}

@@ -67,7 +67,10 @@ func TestPowerLossLeavesAPrefix(t *testing.T) {
 }
 
 func someRequests(rng *rand.Rand) []request {
-	requests := []request{publish(ev(rng.IntN(50)), ev(rng.IntN(50))), do(frame.MemberPut{Member: frame.Member{ID: "n1", FeatureLevel: FeatureLevel}})}
+	requests := []request{
+		publish(ev(rng.IntN(50)), ev(rng.IntN(50))),
+		do(frame.MemberPut{Member: frame.Member{ID: "n1", FeatureLevel: FeatureLevel}}),
+	}
 	name, offset, failed := fmt.Sprint(rng.IntN(3)), rng.Uint64N(60), ev(rng.IntN(50))
 	switch rng.IntN(8) {
 	case 0:
@@ -75,7 +78,12 @@ func someRequests(rng *rand.Rand) []request {
 	case 1:
 		requests = append(requests, do(frame.CursorOpen{Name: name}))
 	case 2, 3:
-		requests = append(requests, do(frame.DeadLetter{Cursor: name, Offset: offset, Error: "e", Event: frame.EncodeCopy(&failed)}))
+		requests = append(requests, do(frame.DeadLetter{
+			Cursor: name,
+			Offset: offset,
+			Error:  "e",
+			Event:  frame.EncodeCopy(&failed),
+		}))
 	case 4:
 		requests = append(requests, do(frame.Redrive{Letters: []uint64{1, 2, 3}}))
 	case 5:
@@ -300,7 +308,8 @@ func TestFailingDisk(t *testing.T) {
 	broken.Store(true)
 	go func() { _ = m.Sync() }()
 	err = <-fatal
-	if !errors.Is(err, ErrDiskFailed) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "input/output error") {
+	if !errors.Is(err, ErrDiskFailed) || strings.Contains(err.Error(), "\n") ||
+		!strings.Contains(err.Error(), "input/output error") {
 		t.Errorf("the node ended with %q", err)
 	}
 }

@@ -36,11 +36,13 @@ func TestAFilterIsChangedInPlace(t *testing.T) {
 	}
 	for range 2 {
 		r := apply(change)[0]
-		if r.Refusal != nil || r.Cursor.Committed != first || r.Cursor.Generation != 2 || !sameFilter(r.Cursor.Filter, some) || r.Cursor.Policy.HoldEvents != 7 {
+		if r.Refusal != nil || r.Cursor.Committed != first || r.Cursor.Generation != 2 ||
+			!sameFilter(r.Cursor.Filter, some) || r.Cursor.Policy.HoldEvents != 7 {
 			t.Errorf("%+v, %+v", r, r.Cursor)
 		}
 	}
-	if r := apply(do(frame.CursorCommit{Name: "trainer", Offset: first + 1, Generation: 1}))[0]; r.Refusal == nil || r.Refusal.Code != Fenced {
+	late := frame.CursorCommit{Name: "trainer", Offset: first + 1, Generation: 1}
+	if r := apply(do(late))[0]; r.Refusal == nil || r.Refusal.Code != Fenced {
 		t.Errorf("a commit by the reader before: %+v", r)
 	}
 	if r := apply(do(frame.CursorChange{Name: "nobody"}))[0]; r.Refusal == nil || r.Refusal.Code != NotFound {

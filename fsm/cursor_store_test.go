@@ -68,7 +68,8 @@ func TestCursorsAreBoundedInBytes(t *testing.T) {
 	}
 	full := func(c frame.Command) {
 		t.Helper()
-		if refused := apply(c); refused == nil || refused.Code != Overloaded || !strings.Contains(refused.Remedy, "cursor.max_bytes") {
+		if refused := apply(c); refused == nil || refused.Code != Overloaded ||
+			!strings.Contains(refused.Remedy, "cursor.max_bytes") {
 			t.Fatalf("%T: %v", c, refused)
 		}
 	}
@@ -94,7 +95,8 @@ func TestCursorsAreBoundedInBytes(t *testing.T) {
 	fits(frame.CursorChange{Name: "0", Filter: wide(3)})
 	over := wide(4)
 	over.Sources = over.Keys
-	if refused := apply(frame.CursorCreate{Name: "over", Filter: over}); refused == nil || refused.Code != Invalid || over.Validate() == nil {
+	refused := apply(frame.CursorCreate{Name: "over", Filter: over})
+	if refused == nil || refused.Code != Invalid || over.Validate() == nil {
 		t.Errorf("a filter of %d bytes: %v, %v", over.Bytes(), refused, over.Validate())
 	}
 }
@@ -104,10 +106,12 @@ func TestACursorStoredInOnePieceIsRead(t *testing.T) {
 	disk := vfs.NewMem()
 	m := open(t, disk)
 	old := map[string]string{
-		"plain": `{"name":"plain","filter":{"types":["MODEL_PROMOTED"]},"policy":{"hold_events":7},"committed":3,"generation":2,"created":"2026-01-05T10:00:00Z",
-			"touched":"2026-01-05T11:00:00Z","seeks":1,"last_seek":{"from":5,"to":2,"at":"2026-01-05T10:30:00Z"},"moved":"2026-01-05T11:00:00.5Z",
+		"plain": `{"name":"plain","filter":{"types":["MODEL_PROMOTED"]},"policy":{"hold_events":7},
+			"committed":3,"generation":2,"created":"2026-01-05T10:00:00Z","touched":"2026-01-05T11:00:00Z",
+			"seeks":1,"last_seek":{"from":5,"to":2,"at":"2026-01-05T10:30:00Z"},"moved":"2026-01-05T11:00:00.5Z",
 			"stalled":{"since":"2026-01-05T12:00:00Z"},"gap":{"from":1,"to":2,"reason":"forced","types":{"A":2}}}`,
-		"group": `{"name":"group","filter":{},"policy":{},"committed":0,"generation":1,"created":"2026-01-05T10:00:00Z","touched":"2026-01-05T10:00:00Z",
+		"group": `{"name":"group","filter":{},"policy":{},"committed":0,"generation":1,
+			"created":"2026-01-05T10:00:00Z","touched":"2026-01-05T10:00:00Z",
 			"group":{"policy":{},"reserved":4,"open":2}}`,
 	}
 	for name, value := range old {
@@ -117,9 +121,19 @@ func TestACursorStoredInOnePieceIsRead(t *testing.T) {
 	}
 	check := func(stage string, committed uint64) {
 		c, _ := m.Cursor("plain")
-		want := Cursor{Name: "plain", Filter: event.Filter{Types: []string{"MODEL_PROMOTED"}}, Policy: frame.CursorPolicy{HoldEvents: 7},
-			Committed: committed, Generation: 2, Created: epoch, Touched: epoch.Add(time.Hour), Seeks: 1,
-			LastSeek: &Seek{From: 5, To: 2, At: epoch.Add(30 * time.Minute)}, Moved: epoch.Add(time.Hour + time.Second/2), Stalled: &Stall{Since: epoch.Add(2 * time.Hour)}}
+		want := Cursor{
+			Name:       "plain",
+			Filter:     event.Filter{Types: []string{"MODEL_PROMOTED"}},
+			Policy:     frame.CursorPolicy{HoldEvents: 7},
+			Committed:  committed,
+			Generation: 2,
+			Created:    epoch,
+			Touched:    epoch.Add(time.Hour),
+			Seeks:      1,
+			LastSeek:   &Seek{From: 5, To: 2, At: epoch.Add(30 * time.Minute)},
+			Moved:      epoch.Add(time.Hour + time.Second/2),
+			Stalled:    &Stall{Since: epoch.Add(2 * time.Hour)},
+		}
 		if got, want := mustJSON(t, c), mustJSON(t, want); got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", stage, got, want)
 		}

@@ -13,9 +13,9 @@ import (
 // Dump writes the whole state in its canonical form: one JSON object a line,
 // {"key","value"} for text and {"key","hex"} for other bytes, in key order. Two
 // nodes at the same index write the same.
-func (m *Machine) Dump(w io.Writer) error {
+func (v *views) Dump(w io.Writer) error {
 	out := bufio.NewWriter(w)
-	err := m.log.View(func(db *pebble.DB) error {
+	err := v.log.View(func(db *pebble.DB) error {
 		it, err := db.NewIter(nil)
 		if err != nil {
 			return err
@@ -47,7 +47,7 @@ func dumpPair(w io.Writer, key, value []byte) error {
 	line := map[string]string{"key": fmt.Sprintf("%c%x", key[0], key[1:])}
 	switch key[0] {
 	case prefixCursor, prefixPlace, prefixSetting, prefixMember, prefixProducer, prefixResult,
-		prefixType, prefixVoteWish, prefixClient, prefixGroupDone, prefixGroupRetry:
+		prefixType, prefixDesiredVote, prefixClient, prefixGroupDone, prefixGroupRetry:
 		// These keys hold a name.
 		line["key"] = fmt.Sprintf("%c%q", key[0], key[1:])
 	}

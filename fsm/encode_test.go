@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestEncodedAsJSON fills what is written by hand at random, fields yet to come too, and compares it with what encoding/json
-// makes of it: what is stored, and its digest, is the same for nodes of any build.
+// TestEncodedAsJSON fills what is written by hand at random, fields yet to come too, and compares it with
+// what encoding/json makes of it: what is stored, and its digest, is the same for nodes of any build.
 func TestEncodedAsJSON(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -59,7 +59,9 @@ func fill(rng *rand.Rand, v reflect.Value) {
 			fill(rng, v.Index(i))
 		}
 	case reflect.String:
-		v.SetString([]string{"node-1", `a "quoted" \ one`, "<&>", "line\nfeed\x01", "zwölf\u2028", "\xff", "~\x7f"}[rng.IntN(7)])
+		v.SetString([]string{
+			"node-1", `a "quoted" \ one`, "<&>", "line\nfeed\x01", "zwölf\u2028", "\xff", "~\x7f",
+		}[rng.IntN(7)])
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Int, reflect.Int64, reflect.Int32:

@@ -42,12 +42,12 @@ type SourceCount struct {
 
 // Explain returns what deduplication did with the event at offset. Errors are a
 // *log.TrimmedError, a *log.PastTailError, or one of reading.
-func (m *Machine) Explain(ctx context.Context, offset uint64) (Explanation, error) {
-	e, err := m.log.Get(offset)
+func (v *views) Explain(ctx context.Context, offset uint64) (Explanation, error) {
+	e, err := v.log.Get(offset)
 	if err != nil {
 		return Explanation{}, err
 	}
-	cols, err := m.log.Columns(offset)
+	cols, err := v.log.Columns(offset)
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -55,14 +55,14 @@ func (m *Machine) Explain(ctx context.Context, offset uint64) (Explanation, erro
 		AppendedAt: e.AppendedAt, Kind: kindName(cols.KindAt(cols.RowOf(offset))), counts: map[string]int{}}
 
 	// Until when its key counts, and whether it does now.
-	m.mu.RLock()
-	window, maxWindow, now, floor := m.s.settings.DedupWindow, m.s.meta.MaxWindow, m.s.meta.Time, m.s.meta.WindowStart
-	m.mu.RUnlock()
+	v.mu.RLock()
+	window, maxWindow, now, floor := v.s.settings.DedupWindow, v.s.meta.MaxWindow, v.s.meta.Time, v.s.meta.WindowStart
+	v.mu.RUnlock()
 	x.Until = e.AppendedAt.Add(window)
 	x.InWindow = offset >= floor && x.Until.UnixNano() > now && x.Kind != "off"
 
 	// What was suppressed has receipts in the entries of the longest window after it.
-	err = m.eachReceipt(ctx, cols.Index, e.AppendedAt.Add(max(window, maxWindow)), x.count)
+	err = v.eachReceipt(ctx, cols.Index, e.AppendedAt.Add(max(window, maxWindow)), x.count)
 	for _, source := range slices.Sorted(maps.Keys(x.counts)) {
 		x.Sources = append(x.Sources, SourceCount{source, x.counts[source]})
 	}
@@ -100,8 +100,8 @@ var ErrUnknownHash = errors.New("no retained event has that hash")
 const maxOthers = 100
 
 // ExplainHash explains the newest event with that content hash, among those kept.
-func (m *Machine) ExplainHash(ctx context.Context, h event.Hash) (Explanation, error) {
-	offsets, err := m.offsetsOf(ctx, h)
+func (v *views) ExplainHash(ctx context.Context, h event.Hash) (Explanation, error) {
+	offsets, err := v.offsetsOf(ctx, h)
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -110,20 +110,20 @@ func (m *Machine) ExplainHash(ctx context.Context, h event.Hash) (Explanation, e
 	}
 
 	// Offsets rise: the last one is the newest.
-	x, err := m.Explain(ctx, offsets[len(offsets)-1])
+	x, err := v.Explain(ctx, offsets[len(offsets)-1])
 	others := offsets[:len(offsets)-1]
 	x.Others = others[max(0, len(others)-maxOthers):]
 	return x, err
 }
 
 // offsetsOf goes through the key columns of everything retained.
-func (m *Machine) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error) {
-	first, last := m.log.Bounds()
+func (v *views) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error) {
+	first, last := v.log.Bounds()
 	var offsets []uint64
 	prefix := [8]byte(h[:8])
 
 	// The columns have a prefix of the hash: the candidates are checked below.
-	err := m.log.EachColumns(first, last, func(c *log.Columns) bool {
+	err := v.log.EachColumns(first, last, func(c *log.Columns) bool {
 		offset := c.First
 		for row := range c.Len() {
 			if c.Dead.Has(row) {
@@ -142,16 +142,16 @@ func (m *Machine) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error)
 
 	// Only the events themselves have the whole hash.
 	return slices.DeleteFunc(offsets, func(o uint64) bool {
-		e, getErr := m.log.Get(o)
+		e, getErr := v.log.Get(o)
 		return getErr != nil || e.Hash() != h
 	}), err
 }
 
 // eachReceipt calls yield for every suppressed event of the entries from index on,
 // up to a replicated time.
-func (m *Machine) eachReceipt(ctx context.Context, index uint64, until time.Time,
+func (v *views) eachReceipt(ctx context.Context, index uint64, until time.Time,
 	yield func(offset uint64, source string, at time.Time)) error {
-	return m.log.View(func(db *pebble.DB) error {
+	return v.log.View(func(db *pebble.DB) error {
 		it, err := db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, index),
 			UpperBound: []byte{prefixReceipts + 1}})
 		if err != nil {

@@ -24,7 +24,12 @@ type modelGroup struct {
 func (m *model) renew(cur *modelCursor) {
 	m.generations++
 	cur.generation = m.generations
-	*cur.group = modelGroup{policy: cur.group.policy, reserved: cur.committed, done: map[uint64]bool{}, retries: map[uint64]frame.GroupRetry{}}
+	*cur.group = modelGroup{
+		policy:   cur.group.policy,
+		reserved: cur.committed,
+		done:     map[uint64]bool{},
+		retries:  map[uint64]frame.GroupRetry{},
+	}
 }
 
 func (c *modelCursor) settled(offset uint64) bool {
@@ -137,8 +142,11 @@ func (m *model) deadInGroup(cur *modelCursor, c frame.GroupDead) string {
 	}
 	return m.die(cur, c.Letter, cur.settled(c.Letter.Offset), func() string {
 		m.met["dead in a group"]++
-		return m.takeIn(c.Letter.Cursor, cur, frame.GroupSettle{Reserved: cur.group.reserved, Open: max(cur.group.open, 1) - 1,
-			Done: []frame.Range{{From: c.Letter.Offset, To: c.Letter.Offset}}})
+		return m.takeIn(c.Letter.Cursor, cur, frame.GroupSettle{
+			Reserved: cur.group.reserved,
+			Open:     max(cur.group.open, 1) - 1,
+			Done:     []frame.Range{{From: c.Letter.Offset, To: c.Letter.Offset}},
+		})
 	})
 }
 
@@ -189,8 +197,12 @@ var failures = []string{"boom", "", strings.Repeat("x", 1023) + "üü", strings.
 func retriesFrom(t *rapid.T, m *model, from, to uint64) (list []frame.GroupRetry) {
 	for offset := from; offset <= min(to, from+4); offset++ {
 		if rapid.Bool().Draw(t, "retry") {
-			list = append(list, frame.GroupRetry{Offset: offset, Deliveries: rapid.Uint64Range(0, 6).Draw(t, "deliveries"),
-				After: m.now.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "delay")) * time.Second), Error: rapid.SampledFrom(failures).Draw(t, "error")})
+			list = append(list, frame.GroupRetry{
+				Offset:     offset,
+				Deliveries: rapid.Uint64Range(0, 6).Draw(t, "deliveries"),
+				After:      m.now.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "delay")) * time.Second),
+				Error:      rapid.SampledFrom(failures).Draw(t, "error"),
+			})
 		}
 	}
 	return list
@@ -207,8 +219,10 @@ func checkGroups(t tb, m *Machine, want *model) {
 			continue
 		}
 		g := cur.group
-		if got.Committed != cur.committed || got.Group.Reserved != g.reserved || got.Group.Open != g.open || !ranges(got.Group.Done).rise() || !canonical(&got) {
-			t.Fatalf("group %q: %+v %+v, want committed %d reserved %d open %d", name, got, got.Group, cur.committed, g.reserved, g.open)
+		if got.Committed != cur.committed || got.Group.Reserved != g.reserved || got.Group.Open != g.open ||
+			!ranges(got.Group.Done).rise() || !canonical(&got) {
+			t.Fatalf("group %q: %+v %+v, want committed %d reserved %d open %d", name, got, got.Group, cur.committed,
+				g.reserved, g.open)
 		}
 		var retries []frame.GroupRetry
 		for _, offset := range slices.Sorted(maps.Keys(g.retries)) {
@@ -226,7 +240,8 @@ func checkGroups(t tb, m *Machine, want *model) {
 			case !cur.settled(offset) && offset <= g.reserved:
 				deliveries = 1
 			}
-			if got.Settled(offset) != cur.settled(offset) || got.Deliveries(offset) != deliveries || got.OpenBefore(offset) != open {
+			if got.Settled(offset) != cur.settled(offset) || got.Deliveries(offset) != deliveries ||
+				got.OpenBefore(offset) != open {
 				t.Fatalf("group %q at %d: settled %v, %d deliveries, %d open before; want %v %d %d", name, offset,
 					got.Settled(offset), got.Deliveries(offset), got.OpenBefore(offset), cur.settled(offset), deliveries, open)
 			}
@@ -253,6 +268,13 @@ func canonical(c *Cursor) bool {
 }
 
 func aDeadLetter(t *rapid.T, m *model, name string, offset, generation uint64) frame.DeadLetter {
-	return frame.DeadLetter{Cursor: name, Generation: generation, Offset: offset, Handler: "h", Attempts: rapid.Uint64Range(0, 3).Draw(t, "attempts"),
-		Error: rapid.SampledFrom([]string{"boom", "a longer word on what went wrong"}).Draw(t, "error"), Event: copyOf(m, offset)}
+	return frame.DeadLetter{
+		Cursor:     name,
+		Generation: generation,
+		Offset:     offset,
+		Handler:    "h",
+		Attempts:   rapid.Uint64Range(0, 3).Draw(t, "attempts"),
+		Error:      rapid.SampledFrom([]string{"boom", "a longer word on what went wrong"}).Draw(t, "error"),
+		Event:      copyOf(m, offset),
+	}
 }

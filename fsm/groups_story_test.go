@@ -29,7 +29,12 @@ func (s *teller) groupRequest(words []string) request {
 				c.Reserved = number64(w[1:])
 			case strings.Contains(w, ":"):
 				f := strings.Split(w, ":")
-				c.Retries = append(c.Retries, frame.GroupRetry{Offset: number64(f[0]), Deliveries: number64(f[1]), After: s.at.Add(time.Second), Error: f[2]})
+				c.Retries = append(c.Retries, frame.GroupRetry{
+					Offset:     number64(f[0]),
+					Deliveries: number64(f[1]),
+					After:      s.at.Add(time.Second),
+					Error:      f[2],
+				})
 			default:
 				for one := range strings.SplitSeq(w, ",") {
 					from, to, ranged := strings.Cut(one, "-")
@@ -42,7 +47,10 @@ func (s *teller) groupRequest(words []string) request {
 		}
 		return do(c)
 	default:
-		return do(frame.GroupDead{Term: number64(words[3]), Letter: s.deadLetter(words[1], number64(words[4]), number64(words[2]), words[5])})
+		return do(frame.GroupDead{
+			Term:   number64(words[3]),
+			Letter: s.deadLetter(words[1], number64(words[4]), number64(words[2]), words[5]),
+		})
 	}
 }
 
@@ -53,7 +61,8 @@ func tellGroup(m *Machine, name string) string {
 	}
 	text := fmt.Sprintf("  settled up to %d and %v, handed out up to %d\n", g.Committed, g.Group.Done, g.Group.Reserved)
 	for _, r := range g.Group.Retries {
-		text += fmt.Sprintf("  %d comes again not before %s, deliveries %d: %s\n", r.Offset, r.After.Sub(epoch), r.Deliveries, r.Error)
+		text += fmt.Sprintf("  %d comes again not before %s, deliveries %d: %s\n", r.Offset, r.After.Sub(epoch),
+			r.Deliveries, r.Error)
 	}
 	return text
 }

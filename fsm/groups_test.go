@@ -80,11 +80,19 @@ func TestWhatAGroupKeepsIsBounded(t *testing.T) {
 	s, tail := settler{t, apply}, m.Stats().Last
 	s.refused(frame.GroupSettle{Done: holes(3, frame.MaxRanges+1)}, Invalid, "at most 65536")
 	s.accepted(frame.GroupSettle{Done: holes(3, frame.MaxRanges), Reserved: tail})
-	s.refused(frame.GroupSettle{Done: []frame.Range{{From: tail, To: tail}}, Retries: failedFrom(1, 1)}, Overloaded, "settle offset 1,")
-	dead := apply(frame.GroupDead{Term: 1, Letter: frame.DeadLetter{Cursor: "g", Generation: 1, Offset: tail, Event: copyOf(newModel(), 0)}})
+	s.refused(frame.GroupSettle{
+		Done:    []frame.Range{{From: tail, To: tail}},
+		Retries: failedFrom(1, 1),
+	}, Overloaded, "settle offset 1,")
+	dead := apply(frame.GroupDead{
+		Term:   1,
+		Letter: frame.DeadLetter{Cursor: "g", Generation: 1, Offset: tail, Event: copyOf(newModel(), 0)},
+	})
 	g, _ := m.Group("g")
-	if dead.Refusal == nil || dead.Refusal.Code != Overloaded || len(g.Group.Done) != frame.MaxRanges || len(g.Group.Retries) != 0 || m.Stats().Letters.Count != 0 {
-		t.Fatalf("%d ranges, %d retries, %v: something of what was refused is there", len(g.Group.Done), len(g.Group.Retries), dead.Refusal)
+	if dead.Refusal == nil || dead.Refusal.Code != Overloaded || len(g.Group.Done) != frame.MaxRanges ||
+		len(g.Group.Retries) != 0 || m.Stats().Letters.Count != 0 {
+		t.Fatalf("%d ranges, %d retries, %v: something of what was refused is there", len(g.Group.Done),
+			len(g.Group.Retries), dead.Refusal)
 	}
 	s.accepted(frame.GroupSettle{Done: []frame.Range{{From: 1, To: 2}}})
 }
@@ -103,13 +111,14 @@ func TestTheRetriesOfAGroupAreBounded(t *testing.T) {
 
 // A state whose groups are damaged is not served.
 func TestADamagedGroupIsNotLoaded(t *testing.T) {
+	overlapping := []frame.Range{{From: 4, To: 9}, {From: 3, To: 3}}
 	for _, one := range []struct {
 		name       string
 		key, value []byte
 		says       string
 	}{
 		{"ranges of nobody", doneKey("x"), frame.AppendRanges(nil, []frame.Range{{From: 1, To: 2}}), `no group "x"`},
-		{"ranges that overlap", doneKey("g"), frame.AppendRanges(nil, []frame.Range{{From: 4, To: 9}, {From: 3, To: 3}}), "do not rise"},
+		{"ranges that overlap", doneKey("g"), frame.AppendRanges(nil, overlapping), "do not rise"},
 		{"cut ranges", doneKey("g"), []byte{2, 1}, "do not fit"},
 		{"a retry of nobody", retryKey("x", 3), frame.AppendRetries(nil, failedFrom(3, 1)), `no group "x"`},
 		{"a retry of another offset", retryKey("g", 3), frame.AppendRetries(nil, failedFrom(4, 1)), "retry of 4"},
@@ -133,7 +142,8 @@ func TestADamagedGroupIsNotLoaded(t *testing.T) {
 func BenchmarkSettle(b *testing.B) {
 	for _, waiting := range []int{0, 1000, 50_000} {
 		for _, failing := range []int{0, 1} {
-			b.Run(fmt.Sprintf("%d waiting/%d failing", waiting, failing), func(b *testing.B) { benchmarkSettle(b, waiting, failing) })
+			name := fmt.Sprintf("%d waiting/%d failing", waiting, failing)
+			b.Run(name, func(b *testing.B) { benchmarkSettle(b, waiting, failing) })
 		}
 	}
 }

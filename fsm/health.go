@@ -9,16 +9,16 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// voteWish is whether a member should have a vote, and the reason that was given when this was decided.
-type voteWish struct {
+// desiredVote is whether a member should have a vote, and the reason that was given when this was decided.
+type desiredVote struct {
 	Wanted bool   `json:"wanted"`
 	Reason string `json:"reason"`
 }
 
-func (s *state) loadVoteWish(id string, value []byte) error {
-	var w voteWish
+func (s *state) loadDesiredVote(id string, value []byte) error {
+	var w desiredVote
 	err := json.Unmarshal(value, &w)
-	s.voteWishes[id] = w
+	s.desiredVotes[id] = w
 	return err
 }
 
@@ -41,7 +41,7 @@ func (a *memberApplier) newTerm(before election.Span) []event.Event {
 }
 
 // configureVoters applies the newest configuration to the health of the voters. What a recovery
-// changed, which no entry records, is applied with the next hello.
+// changed, which no entry records, is applied with the next term start.
 func (a *memberApplier) configureVoters() []event.Event {
 	voters := voterIDs(a.s.membership.Members)
 
@@ -51,7 +51,7 @@ func (a *memberApplier) configureVoters() []event.Event {
 		present[m.ID] = true
 	}
 	events := a.s.health.Configure(a.time(), voters, func(id string) string {
-		switch w, known := a.s.voteWishes[id]; {
+		switch w, known := a.s.desiredVotes[id]; {
 		case known && w.Wanted == slices.Contains(voters, id):
 			return w.Reason
 		case !present[id]:
@@ -126,16 +126,16 @@ func (a *memberApplier) healthEvents(events []event.Event) Result {
 
 // memberVote records whether a member should have a vote. It does not change the Raft configuration.
 func (a *memberApplier) memberVote(c frame.MemberVote) Result {
-	a.s.voteWishes[c.ID] = voteWish{c.Wanted, c.Reason}
-	a.tx.setJSON(key(prefixVoteWish, c.ID), a.s.voteWishes[c.ID])
+	a.s.desiredVotes[c.ID] = desiredVote{c.Wanted, c.Reason}
+	a.tx.setJSON(key(prefixDesiredVote, c.ID), a.s.desiredVotes[c.ID])
 	return Result{}
 }
 
 // forgetHealth removes what is known of a member that is gone.
 func (a *memberApplier) forgetHealth(id string) {
-	if _, known := a.s.voteWishes[id]; known {
-		delete(a.s.voteWishes, id)
-		a.tx.Delete(key(prefixVoteWish, id))
+	if _, known := a.s.desiredVotes[id]; known {
+		delete(a.s.desiredVotes, id)
+		a.tx.Delete(key(prefixDesiredVote, id))
 	}
 	if a.knowsHealth() {
 		a.s.health.Forget(id)

@@ -140,9 +140,8 @@ func reload(t tb, m *Machine) {
 func become(m *Machine, s *state) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.progress.Lock()
-	defer m.progress.Unlock()
-	m.s, m.columns, m.applied = s, columnsCache{}, s.meta.Applied
+	m.s, m.columns = s, columnsCache{}
+	m.advance(s.meta.Applied)
 	m.log.Attach(m.db, s.meta.First, s.meta.Last)
 }
 
@@ -179,7 +178,16 @@ func (p *pair) history(t *rapid.T, counts *tally) {
 		}
 	}()
 	p.empty(t)
-	r := &run{pair: p, t: t, model: newModel(), drawn: &history{sent: map[string][]request{}}, counts: map[string]int{"history": 1}, index: 2, term: 1, now: epoch}
+	r := &run{
+		pair:   p,
+		t:      t,
+		model:  newModel(),
+		drawn:  &history{sent: map[string][]request{}},
+		counts: map[string]int{"history": 1},
+		index:  2,
+		term:   1,
+		now:    epoch,
+	}
 	for _, m := range []*Machine{p.plain, p.troubled} {
 		threeVoters(t, m, r.model)
 	}
@@ -193,7 +201,9 @@ func (p *pair) history(t *rapid.T, counts *tally) {
 // entry draws one and has both machines and the model decide it.
 func (r *run) entry(most int) {
 	r.index++
-	r.now = r.now.Add(rapid.SampledFrom([]time.Duration{0, time.Second, 9999999999, 10 * time.Second, time.Minute, 16 * time.Minute, -time.Second}).Draw(r.t, "wait"))
+	r.now = r.now.Add(rapid.SampledFrom([]time.Duration{
+		0, time.Second, 9999999999, 10 * time.Second, time.Minute, 16 * time.Minute, -time.Second,
+	}).Draw(r.t, "wait"))
 	if rapid.IntRange(0, 9).Draw(r.t, "election") == 0 {
 		r.term++
 		r.counts["election"]++
@@ -230,14 +240,15 @@ func (r *run) entry(most int) {
 
 // What may happen to the second machine before an entry. The generator prefers the ends of
 // a list.
-var troubles = append(append(make([]string, 20), "reload", "reload", "reload", "restart", "snapshot"), make([]string, 20)...)
+var troubles = append(append(make([]string, 20), "reload", "reload", "reload", "restart", "snapshot"),
+	make([]string, 20)...)
 
 // trouble has a machine load its state again, or closes and reopens it, or swaps a
 // checkpoint of itself in; it returns the machine to continue with.
 func trouble(t *rapid.T, m *Machine, fs vfs.FS, counts map[string]int) *Machine {
 	switch rapid.SampledFrom(troubles).Draw(t, "trouble") {
 	case "reload":
-		counts["state loaded anew"]++
+		counts["state loaded again"]++
 		reload(t, m)
 	case "restart":
 		counts["restart"]++
@@ -287,16 +298,48 @@ func (c *tally) add(lists ...map[string]int) {
 // floors is how often each thing must be met in a thousand histories: about half of what
 // is usual.
 var floors = map[string]int{
-	"history": 1000, "command": 1000 * minCommands, "election": 1000, "restart": 100, "snapshot": 100, "state loaded anew": 300,
-	"frame.Publish": 5000, "frame.CursorCreate": 1500, "frame.CursorOpen": 1000, "frame.CursorCommit": 1000, "frame.CursorSeek": 500, "frame.CursorChange": 300,
-	"frame.CursorDelete": 500, "frame.Trim": 500, "frame.SettingSet": 700, "frame.VoterHealth": 400,
-	"frame.DeadLetter": 1500, "frame.Redrive": 1500, "frame.Purge": 500, "frame.LetterImport": 300,
-	"frame.GroupCreate": 1000, "frame.GroupSettle": 4000, "frame.GroupDead": 1000,
-	"letter dead again": 10, "letter repeated": 50, "letter resolved": 50, "letter revived": 50, "letter without room": 10,
-	"letters redriven": 200, "letters stale": 50, "letters too old": 50,
-	"dead in a group": 200, "letter of a group resolved": 15, "letter resolved behind the floor": 5, "group passed by a trim": 100,
-	"settled out of order": 1000, "retry kept": 100, "retry again": 50, "settlement of another generation": 400, "settlement of another term": 100,
-	"settlement out of order": 80, "settlement past the tail": 10,
+	"history":                          1000,
+	"command":                          1000 * minCommands,
+	"election":                         1000,
+	"restart":                          100,
+	"snapshot":                         100,
+	"state loaded again":               300,
+	"frame.Publish":                    5000,
+	"frame.CursorCreate":               1500,
+	"frame.CursorOpen":                 1000,
+	"frame.CursorCommit":               1000,
+	"frame.CursorSeek":                 500,
+	"frame.CursorChange":               300,
+	"frame.CursorDelete":               500,
+	"frame.Trim":                       500,
+	"frame.SettingSet":                 700,
+	"frame.VoterHealth":                400,
+	"frame.DeadLetter":                 1500,
+	"frame.Redrive":                    1500,
+	"frame.Purge":                      500,
+	"frame.LetterImport":               300,
+	"frame.GroupCreate":                1000,
+	"frame.GroupSettle":                4000,
+	"frame.GroupDead":                  1000,
+	"letter dead again":                10,
+	"letter repeated":                  50,
+	"letter resolved":                  50,
+	"letter revived":                   50,
+	"letter without room":              10,
+	"letters redriven":                 200,
+	"letters stale":                    50,
+	"letters too old":                  50,
+	"dead in a group":                  200,
+	"letter of a group resolved":       15,
+	"letter resolved out of order":     5,
+	"group passed by a trim":           100,
+	"settled out of order":             1000,
+	"retry kept":                       100,
+	"retry again":                      50,
+	"settlement of another generation": 400,
+	"settlement of another term":       100,
+	"settlement out of order":          80,
+	"settlement past the tail":         10,
 }
 
 // enough logs what was met, and fails where that is too little to prove anything.

@@ -164,7 +164,7 @@ func (s *letters) add(cursor string, u underWay) {
 }
 
 // readAges finds the oldest letters in the database.
-func readAges(db *pebble.DB, reported int64) (ages letterAges, err error) {
+func readAges(db pebble.Reader, reported int64) (ages letterAges, err error) {
 	ages.known = true
 	ages.oldest, ages.oldestID, err = firstBorn(db, 0)
 	if err == nil {
@@ -175,7 +175,7 @@ func readAges(db *pebble.DB, reported int64) (ages letterAges, err error) {
 
 // firstBorn returns the first of the dead letters whose ages began at from or later; 0 is
 // none.
-func firstBorn(db *pebble.DB, from int64) (at int64, id uint64, err error) {
+func firstBorn(db pebble.Reader, from int64) (at int64, id uint64, err error) {
 	err = scanKeys(db, ageKey(from, 0), []byte{prefixLetterIndex, 't' + 1}, func(key, _ []byte) error {
 		at, id = ageOf(key)
 		return errScanned

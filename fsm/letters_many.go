@@ -300,7 +300,7 @@ func (a *letterApplier) ageLetters() error {
 
 // agesIn returns the ages that are known, or reads them. It does not keep what it reads: readers call it
 // as well.
-func (s *letters) agesIn(db *pebble.DB, reported int64) (letterAges, error) {
+func (s *letters) agesIn(db pebble.Reader, reported int64) (letterAges, error) {
 	if s.ages.known {
 		return s.ages, nil
 	}

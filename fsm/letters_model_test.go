@@ -40,16 +40,25 @@ func newModelLetters() modelLetters {
 }
 
 func (l *modelLetter) text() string {
-	return fmt.Sprintf("letter %d of %q at %d, %d attempts, %d redrives, copy %d", l.id, l.cursor, l.offset, l.attempts, l.redrives, l.copy)
+	return fmt.Sprintf("letter %d of %q at %d, %d attempts, %d redrives, copy %d", l.id, l.cursor, l.offset,
+		l.attempts, l.redrives, l.copy)
 }
 
 func (l LetterView) text() string {
-	m := modelLetter{id: l.ID, offset: l.Offset, cursor: l.Cursor, attempts: l.Attempts, redrives: l.Redrives, copy: l.Copy}
+	m := modelLetter{
+		id:       l.ID,
+		offset:   l.Offset,
+		cursor:   l.Cursor,
+		attempts: l.Attempts,
+		redrives: l.Redrives,
+		copy:     l.Copy,
+	}
 	return m.text()
 }
 
 func (r *LettersResult) text() string {
-	return fmt.Sprintf("done %d skipped %d missing %v no cursor %v at %d-%d", r.Done, r.Skipped, r.Missing, r.NoCursor, r.First, r.Last)
+	return fmt.Sprintf("done %d skipped %d missing %v no cursor %v at %d-%d", r.Done, r.Skipped, r.Missing,
+		r.NoCursor, r.First, r.Last)
 }
 
 func sizeOf(texts ...string) (n uint64) {
@@ -182,7 +191,7 @@ func (m *model) resolve(name string, settled func(offset uint64) bool) {
 			m.met["letter of a group resolved"]++
 		}
 		if l.copy > cur.committed {
-			m.met["letter resolved behind the floor"]++
+			m.met["letter resolved out of order"]++
 		}
 		return true
 	})
@@ -280,8 +289,14 @@ func (m *model) importLetters(c frame.LetterImport) string {
 			continue
 		}
 		m.letters.origins[in.Origin] = true
-		m.letters.list = append(m.letters.list, &modelLetter{id: m.letters.next, event: mustCopy(in.Event), attempts: in.Attempts, dead: m.now, from: in.From,
-			bytes: sizeOf(string(in.Event), in.From, in.Error)})
+		m.letters.list = append(m.letters.list, &modelLetter{
+			id:       m.letters.next,
+			event:    mustCopy(in.Event),
+			attempts: in.Attempts,
+			dead:     m.now,
+			from:     in.From,
+			bytes:    sizeOf(string(in.Event), in.From, in.Error),
+		})
 		r.First, r.Last = cmp.Or(r.First, m.letters.next), m.letters.next
 		m.letters.next++
 		r.Done++
@@ -297,11 +312,19 @@ func letterRequest(t *rapid.T, m *model, name string, offset uint64) request {
 	}
 	switch rapid.IntRange(0, 11).Draw(t, "letter command") {
 	case 0:
-		return do(frame.Purge{Letters: ids, OlderThan: rapid.SampledFrom([]time.Duration{0, 0, 30 * time.Second}).Draw(t, "older")})
+		return do(frame.Purge{
+			Letters:   ids,
+			OlderThan: rapid.SampledFrom([]time.Duration{0, 0, 30 * time.Second}).Draw(t, "older"),
+		})
 	case 1, 2, 3:
 		return do(frame.Redrive{Letters: ids, To: rapid.SampledFrom([]string{"", "", "", "", "x", "z"}).Draw(t, "to")})
 	case 4:
-		in := frame.ImportedLetter{Origin: [frame.OriginSize]byte{byte(rapid.IntRange(0, 5).Draw(t, "origin"))}, From: "old.db", Error: "e", Attempts: 2}
+		in := frame.ImportedLetter{
+			Origin:   [frame.OriginSize]byte{byte(rapid.IntRange(0, 5).Draw(t, "origin"))},
+			From:     "old.db",
+			Error:    "e",
+			Attempts: 2,
+		}
 		imported := ev(7)
 		in.Event = frame.EncodeCopy(&imported)
 		return do(frame.LetterImport{Letters: []frame.ImportedLetter{in, in}})

@@ -22,15 +22,28 @@ func (s *teller) deadLetter(cursor string, offset, generation uint64, failure st
 	if err != nil {
 		e = ev(0)
 	}
-	return frame.DeadLetter{Cursor: cursor, Generation: generation, Offset: offset, Handler: "train", Error: strings.ReplaceAll(failure, "_", " "),
-		Attempts: 3, Event: frame.EncodeCopy(&e)}
+	return frame.DeadLetter{
+		Cursor:     cursor,
+		Generation: generation,
+		Offset:     offset,
+		Handler:    "train",
+		Error:      strings.ReplaceAll(failure, "_", " "),
+		Attempts:   3,
+		Event:      frame.EncodeCopy(&e),
+	}
 }
 
 func (s *teller) imports(words []string) (c frame.LetterImport) {
 	for _, w := range words {
 		e := ev(int(number64(w)))
-		c.Letters = append(c.Letters, frame.ImportedLetter{Origin: [frame.OriginSize]byte{byte(number64(w))}, From: "old.db row " + w,
-			Error: "timeout", Attempts: 2, Failed: epoch.AddDate(0, -1, 0), Event: frame.EncodeCopy(&e)})
+		c.Letters = append(c.Letters, frame.ImportedLetter{
+			Origin:   [frame.OriginSize]byte{byte(number64(w))},
+			From:     "old.db row " + w,
+			Error:    "timeout",
+			Attempts: 2,
+			Failed:   epoch.AddDate(0, -1, 0),
+			Event:    frame.EncodeCopy(&e),
+		})
 	}
 	return c
 }
@@ -38,7 +51,8 @@ func (s *teller) imports(words []string) (c frame.LetterImport) {
 func tellLetters(m *Machine) string {
 	var b strings.Builder
 	if err := m.EachLetter(context.Background(), 0, func(l LetterView) bool {
-		fmt.Fprintf(&b, "  %d %s %s at %d: %q, %d attempts, died at %s, lineage %d", l.ID, l.State, l.Cursor, l.Offset, l.Error, l.Attempts, l.Dead.Sub(epoch), l.Lineage)
+		fmt.Fprintf(&b, "  %d %s %s at %d: %q, %d attempts, died at %s, lineage %d", l.ID, l.State, l.Cursor,
+			l.Offset, l.Error, l.Attempts, l.Dead.Sub(epoch), l.Lineage)
 		if l.Copy != 0 {
 			fmt.Fprintf(&b, ", its copy stands at %d", l.Copy)
 		}

@@ -24,7 +24,8 @@ func manyLetters(b *testing.B, dir string, n int) (m *Machine, index uint64) {
 			b.Fatal(err, out.Results)
 		}
 	}
-	apply(do(frame.MemberPut{Member: frame.Member{ID: "n1", FeatureLevel: FeatureLevel}}), do(frame.CursorCreate{Name: "trainer"}),
+	apply(do(frame.MemberPut{Member: frame.Member{ID: "n1", FeatureLevel: FeatureLevel}}),
+		do(frame.CursorCreate{Name: "trainer"}),
 		do(frame.SettingSet{Key: "dlq.max_bytes", Value: "10000000000"}))
 	const perEntry = 1000
 	for from := 0; from < n; from += perEntry {
@@ -33,7 +34,14 @@ func manyLetters(b *testing.B, dir string, n int) (m *Machine, index uint64) {
 		for i := range perEntry {
 			e := training(from + i)
 			events = append(events, e)
-			dead = append(dead, do(frame.DeadLetter{Cursor: "trainer", Offset: uint64(from + i + 2), Handler: "train", Error: "out of memory", Attempts: 3, Event: frame.EncodeCopy(&e)}))
+			dead = append(dead, do(frame.DeadLetter{
+				Cursor:   "trainer",
+				Offset:   uint64(from + i + 2),
+				Handler:  "train",
+				Error:    "out of memory",
+				Attempts: 3,
+				Event:    frame.EncodeCopy(&e),
+			}))
 		}
 		apply(publish(events...))
 		apply(dead...)
@@ -50,7 +58,8 @@ func BenchmarkManyLetters(b *testing.B) {
 		b.Run(fmt.Sprintf("entry/%d", letters), func(b *testing.B) {
 			for b.Loop() {
 				index++
-				e := entryOf(index, 1, "n1", epoch.Add(time.Duration(index)*time.Millisecond), publish(training(int(index)+1_000_000)))
+				e := entryOf(index, 1, "n1", epoch.Add(time.Duration(index)*time.Millisecond),
+					publish(training(int(index)+1_000_000)))
 				if _, err := m.Apply(e.index, e.term, e.data); err != nil {
 					b.Fatal(err)
 				}

@@ -38,7 +38,7 @@ type LetterStats struct {
 }
 
 // letterStats counts the letters of s. The caller holds mu.
-func (m *Machine) letterStats(s *state) LetterStats {
+func (v *views) letterStats(s *state) LetterStats {
 	t := s.meta.Letters
 	stats := LetterStats{Count: t.Count, Redriven: s.letters.countUnderWay(), Bytes: t.Bytes,
 		MaxBytes: s.settings.LettersBytes}
@@ -47,10 +47,10 @@ func (m *Machine) letterStats(s *state) LetterStats {
 	}
 
 	// A machine that is closed, or a failed read, leaves Oldest out.
-	if t.Count > stats.Redriven && m.db != nil {
-		if ages, err := s.letters.agesIn(m.db, t.Reported); err == nil && ages.oldest != 0 {
+	if t.Count > stats.Redriven && v.stored != nil {
+		if ages, err := s.letters.agesIn(v.stored, t.Reported); err == nil && ages.oldest != 0 {
 			var oldest Letter
-			if readJSON(m.db, indexKey(prefixLetter, ages.oldestID), &oldest) == nil {
+			if readJSON(v.stored, indexKey(prefixLetter, ages.oldestID), &oldest) == nil {
 				stats.Oldest = oldest.Dead
 			}
 		}
@@ -60,12 +60,12 @@ func (m *Machine) letterStats(s *state) LetterStats {
 
 // lettersDue calls earlier with when letters are to be purged or reported as stale. Where more are
 // due than one entry purges, the next one is due at once.
-func (m *Machine) lettersDue(s *state, earlier func(at int64, after time.Duration)) {
+func (v *views) lettersDue(s *state, earlier func(at int64, after time.Duration)) {
 	set := &s.settings
-	if s.meta.Letters.Count == 0 || m.db == nil || (set.LettersAge == 0 && set.LettersStale == 0) {
+	if s.meta.Letters.Count == 0 || v.stored == nil || (set.LettersAge == 0 && set.LettersStale == 0) {
 		return
 	}
-	ages, err := s.letters.agesIn(m.db, s.meta.Letters.Reported)
+	ages, err := s.letters.agesIn(v.stored, s.meta.Letters.Reported)
 	if err != nil {
 		return
 	}

@@ -17,8 +17,15 @@ func clientWords(words []string) frame.ClientPut {
 	for _, w := range words[3:] {
 		name, rest, _ := strings.Cut(w, "=")
 		pattern, state, critical := strings.Cut(rest, "!")
-		c.Subscriptions = append(c.Subscriptions, frame.ClientSubscription{Name: name, Filter: event.Filter{Types: []string{pattern}},
-			Mode: "durable", Critical: critical, State: state, HandlerTimeout: 30 * time.Second, Cursor: name})
+		c.Subscriptions = append(c.Subscriptions, frame.ClientSubscription{
+			Name:           name,
+			Filter:         event.Filter{Types: []string{pattern}},
+			Mode:           "durable",
+			Critical:       critical,
+			State:          state,
+			HandlerTimeout: 30 * time.Second,
+			Cursor:         name,
+		})
 	}
 	return c
 }
@@ -33,6 +40,7 @@ func tellClients(m *Machine) string {
 		b.WriteByte('\n')
 	}
 	s := m.ClientStats()
-	fmt.Fprintf(&b, "  %d clients, %d subscriptions, %d critical ones detached\n", s.Clients, s.Subscriptions, s.CriticalDetached)
+	fmt.Fprintf(&b, "  %d clients, %d subscriptions, %d critical ones detached\n", s.Clients, s.Subscriptions,
+		s.CriticalDetached)
 	return b.String()
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm/store"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/log"
@@ -63,38 +62,26 @@ func (o *Options) store() *store.Options {
 }
 
 // Machine is the state machine of one node. One goroutine applies, swaps and
-// closes; any number may read.
+// closes; any number may read. It changes what its views read, and holds their lock meanwhile.
 type Machine struct {
-	reports      // of s, when it was stored last
-	letterReader // of log
+	views
+	progress
 
-	opts Options
-	log  *log.Log
-
-	// mu is held to apply and to swap, and shared to read s. db is the database
-	// that log reads.
-	mu sync.RWMutex
-	s  *state
-	db *pebble.DB
-
-	columns   columnsCache
-	catalogue atomic.Pointer[event.Catalogue] // s.catalogue, for readers of the log
+	opts    Options
+	db      *pebble.DB   // what views.stored reads, to be written; mu guards it
+	columns columnsCache // of blocks that decisions read; mu guards it
 
 	serving atomic.Bool // open, and not by an offline tool
 	watches cursorWatches
 
-	progress sync.Mutex // guards what follows
-	applied  uint64
-	moved    chan struct{} // closed when applied grows
-
-	stop    chan struct{}
-	stopped sync.WaitGroup
+	stop    chan struct{}  // closed by Close, ends syncEverySecond
+	stopped sync.WaitGroup // for syncEverySecond
 }
 
 // Open opens the state in o.Dir, or makes an empty one.
 func Open(o Options) (*Machine, error) {
 	o.defaults()
-	m := &Machine{opts: o, moved: make(chan struct{}), stop: make(chan struct{})}
+	m := &Machine{opts: o, progress: progress{moved: make(chan struct{})}, stop: make(chan struct{})}
 	m.log = log.New(o.CacheBytes, m.damaged)
 	m.letterReader = letterReader{m.log}
 	dir, err := o.store().Current()
@@ -141,7 +128,7 @@ func (m *Machine) attach(dir string) error {
 	m.mu.Lock()
 	m.catalogue.Store(s.catalogue)
 	old := m.log.Attach(db, s.meta.First, s.meta.Last)
-	m.s, m.db, m.columns = s, db, columnsCache{}
+	m.s, m.stored, m.db, m.columns = s, db, db, columnsCache{}
 	m.publish(m.s)
 	err = errors.Join(s.fillWindow(m.log), s.checkEnds(m.log))
 	m.mu.Unlock()
@@ -160,7 +147,7 @@ func (m *Machine) attach(dir string) error {
 func (m *Machine) Close() error {
 	m.mu.Lock()
 	db := m.db
-	m.db = nil
+	m.db, m.stored = nil, nil
 	m.mu.Unlock()
 	if db == nil {
 		return nil
@@ -314,24 +301,39 @@ func (m *Machine) diverged(f *frame.Frame) bool {
 	return known && own != Sum(f.Digest)
 }
 
-// advance raises applied and wakes the callers of WaitApplied.
-func (m *Machine) advance(applied uint64) {
-	m.progress.Lock()
-	defer m.progress.Unlock()
-	if applied > m.applied {
-		close(m.moved)
-		m.moved = make(chan struct{})
+// progress is how far a machine has applied the log. It has a lock of its own, so that nobody who
+// asks waits for an entry that is being applied.
+type progress struct {
+	lock    sync.Mutex // guards the fields
+	applied uint64
+	moved   chan struct{} // closed when applied grows
+}
+
+// Applied returns the index of the last entry applied.
+func (p *progress) Applied() uint64 {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return p.applied
+}
+
+// advance sets applied, and wakes the callers of WaitApplied where it grows.
+func (p *progress) advance(applied uint64) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	if applied > p.applied {
+		close(p.moved)
+		p.moved = make(chan struct{})
 	}
-	m.applied = applied
+	p.applied = applied
 }
 
 // WaitApplied returns when the entry at index is applied, or ctx is done.
-func (m *Machine) WaitApplied(ctx context.Context, index uint64) error {
+func (p *progress) WaitApplied(ctx context.Context, index uint64) error {
 	for {
 		// moved belongs to applied: an entry that is applied between the check and the wait closes it.
-		m.progress.Lock()
-		applied, moved := m.applied, m.moved
-		m.progress.Unlock()
+		p.lock.Lock()
+		applied, moved := p.applied, p.moved
+		p.lock.Unlock()
 		if applied >= index {
 			return nil
 		}

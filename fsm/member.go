@@ -14,9 +14,9 @@ import (
 // memberApplier decides who the members are, who leads and how the voters are.
 type memberApplier struct{ *applying }
 
-// hello records the cluster id and the members that formed the cluster, in a log that has none yet.
+// termStart records the cluster id and the members that formed the cluster, in a log that has none yet.
 // observeLeader has read the rest of it.
-func (a *memberApplier) hello(c frame.Hello) Result {
+func (a *memberApplier) termStart(c frame.TermStart) Result {
 	if a.s.meta.ClusterID == "" && c.ClusterID != "" {
 		a.s.meta.ClusterID = c.ClusterID
 		for _, m := range c.Members {
@@ -88,14 +88,14 @@ func (a *memberApplier) stepClock(c frame.ClockStep) Result {
 	return Result{}
 }
 
-// stepBeforeHello applies a clock step that follows a hello in its entry before the hello, so that
+// stepBeforeTermStart applies a clock step that follows a term start in its entry before that, so that
 // the time without a leader is measured with the corrected clock.
-func (a *memberApplier) stepBeforeHello() {
-	greets := false
+func (a *memberApplier) stepBeforeTermStart() {
+	started := false
 	for _, c := range a.frame.Commands {
-		if _, hello := c.(frame.Hello); hello {
-			greets = a.knowsHealth()
-		} else if step, ok := c.(frame.ClockStep); ok && greets {
+		if _, starts := c.(frame.TermStart); starts {
+			started = a.knowsHealth()
+		} else if step, ok := c.(frame.ClockStep); ok && started {
 			a.stepClock(step)
 		}
 	}

@@ -15,8 +15,12 @@ import (
 func TestAClusterStartsAtTheLevelOfItsOldestMember(t *testing.T) {
 	m := open(t, vfs.NewMem())
 	defer m.Close()
-	applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.Hello{ClusterID: "c", Members: []frame.Member{
-		{ID: "n1", FeatureLevel: frame.LevelDelivery}, {ID: "n2", FeatureLevel: frame.LevelBase}, {ID: "n3", FeatureLevel: frame.LevelLetters}}})))
+	members := []frame.Member{
+		{ID: "n1", FeatureLevel: frame.LevelDelivery},
+		{ID: "n2", FeatureLevel: frame.LevelBase},
+		{ID: "n3", FeatureLevel: frame.LevelLetters},
+	}
+	applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.TermStart{ClusterID: "c", Members: members})))
 	if level := m.FeatureLevel(); level != frame.LevelBase {
 		t.Errorf("level %d", level)
 	}
@@ -55,8 +59,10 @@ func TestNamesThatAreNotUTF8AreRefused(t *testing.T) {
 	const name = "a\xff"
 	m := open(t, vfs.NewMem())
 	defer m.Close()
-	applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.CursorCreate{Name: "g"}), do(frame.MemberPut{Member: frame.Member{ID: "n1", FeatureLevel: FeatureLevel}})))
-	results := applyTo(t, m, entryOf(2, 1, "n1", epoch, do(frame.CursorCreate{Name: name}), produce(name, 1, ev(1), ev(2)), publish(ev(3)),
+	applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.CursorCreate{Name: "g"}),
+		do(frame.MemberPut{Member: frame.Member{ID: "n1", FeatureLevel: FeatureLevel}})))
+	results := applyTo(t, m, entryOf(2, 1, "n1", epoch, do(frame.CursorCreate{Name: name}),
+		produce(name, 1, ev(1), ev(2)), publish(ev(3)),
 		do(frame.MemberPut{Member: frame.Member{ID: name, FeatureLevel: FeatureLevel}}),
 		do(frame.ClientPut{ID: name, Subscriptions: []frame.ClientSubscription{{Name: "s"}}}),
 		do(frame.SettingSet{Key: "chain.deadlines", Value: name}), do(frame.GroupCreate{Name: "b\x00c"})))
@@ -85,7 +91,10 @@ func TestARecoveredClusterKnowsItsPredecessors(t *testing.T) {
 	for _, level := range []uint32{frame.LevelLetters, frame.LevelDelivery} {
 		m := open(t, vfs.NewMem())
 		defer m.Close()
-		applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.Hello{ClusterID: "c0", Members: []frame.Member{{ID: "n1", FeatureLevel: level}}})))
+		applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.TermStart{
+			ClusterID: "c0",
+			Members:   []frame.Member{{ID: "n1", FeatureLevel: level}},
+		})))
 		members := []ConfigMember{{ID: "n1", Addr: "a:1", Voter: true}}
 		var want []string
 		for i := range predecessorsKept + 3 {

@@ -485,7 +485,8 @@ func (h *history) events(t *rapid.T) []event.Event {
 }
 
 // Which commands histories are made of, as often as they stand here.
-var commandKinds = strings.Fields(`publish settle letters create group settle letters open commit seek trim window produce produce produce
+var commandKinds = strings.Fields(`
+	publish settle letters create group settle letters open commit seek trim window produce produce produce
 	delete voter change letters letters commit letters settle settle open group create settle letters settle publish`)
 
 func (h *history) request(t *rapid.T, m *model, term uint64) request {
@@ -505,14 +506,20 @@ func (h *history) request(t *rapid.T, m *model, term uint64) request {
 		offset, generation := likely(t, m, name, offset)
 		return do(frame.CursorCommit{Name: name, Offset: offset, Generation: generation})
 	case "seek":
-		return do(frame.CursorSeek{Name: name, To: frame.Position{Kind: frame.PositionKind(rapid.IntRange(0, 2).Draw(t, "to")), Offset: offset}})
+		return do(frame.CursorSeek{
+			Name: name,
+			To:   frame.Position{Kind: frame.PositionKind(rapid.IntRange(0, 2).Draw(t, "to")), Offset: offset},
+		})
 	case "change":
 		return do(frame.CursorChange{Name: mostly(t, "x", name),
 			Filter: event.Filter{Types: rapid.SampledFrom([][]string{nil, {"training.*"}, {"model.*"}}).Draw(t, "types")}})
 	case "trim":
 		return do(frame.Trim{Before: offset, Force: rapid.Bool().Draw(t, "force")})
 	case "window":
-		return do(frame.SettingSet{Key: "dedup.window", Value: rapid.SampledFrom([]string{"10s", "1m0s", "5m0s"}).Draw(t, "window")})
+		return do(frame.SettingSet{
+			Key:   "dedup.window",
+			Value: rapid.SampledFrom([]string{"10s", "1m0s", "5m0s"}).Draw(t, "window"),
+		})
 	case "produce":
 		return h.produced(t)
 	case "delete":
@@ -560,7 +567,8 @@ func threeVoters(t tb, m *Machine, model *model) {
 		members = append(members, ConfigMember{ID: id, Addr: id, Voter: true})
 		known = append(known, do(frame.MemberPut{Member: frame.Member{ID: id, FeatureLevel: FeatureLevel}}))
 	}
-	known = append(known, do(frame.SettingSet{Key: "cursor.stall_after", Value: "0s"})) // TestStallsAreToldInTurns has them
+	// TestStallsAreToldInTurns has them.
+	known = append(known, do(frame.SettingSet{Key: "cursor.stall_after", Value: "0s"}))
 	if err := m.ApplyConfiguration(1, 1, []byte("raw"), members); err != nil {
 		t.Fatalf("configuration: %v", err)
 	}
@@ -596,8 +604,10 @@ func checkLog(t tb, m *Machine, want *model) {
 			offset++
 		}
 		w := want.events[offset-1]
-		if e.Offset != offset || e.Type != w.event.Type || !w.emitted && !bytes.Equal(e.Payload, w.event.Payload) || !e.AppendedAt.Equal(w.at) {
-			t.Fatalf("event %d: %d %s %s at %s, want %s %s at %s", offset, e.Offset, e.Type, e.Payload, e.AppendedAt, w.event.Type, w.event.Payload, w.at)
+		if e.Offset != offset || e.Type != w.event.Type || !w.emitted && !bytes.Equal(e.Payload, w.event.Payload) ||
+			!e.AppendedAt.Equal(w.at) {
+			t.Fatalf("event %d: %d %s %s at %s, want %s %s at %s", offset, e.Offset, e.Type, e.Payload, e.AppendedAt,
+				w.event.Type, w.event.Payload, w.at)
 		}
 		offset++
 	}

@@ -95,10 +95,10 @@ func (a *clientApplier) forgetOverdue() {
 	}
 }
 
-// ToldOverdue reports whether an edge of a run was reported as overdue.
-func (m *Machine) ToldOverdue(flow, correlationID string, from uint64, missing string) bool {
+// OverdueReported reports whether an edge of a run was reported as overdue.
+func (v *views) OverdueReported(flow, correlationID string, from uint64, missing string) bool {
 	k := overdueKey(flow, correlationID, from, missing)
-	return read(m, func(s *state) bool {
+	return read(v, func(s *state) bool {
 		_, reported := s.overdue[k]
 		return reported
 	})

@@ -36,6 +36,6 @@ func (a *clientApplier) reportPressure(c frame.Pressure) Result {
 }
 
 // Pressure returns what the log has of the leader's queue.
-func (m *Machine) Pressure() Pressure {
-	return read(m, func(s *state) Pressure { return s.pressure })
+func (v *views) Pressure() Pressure {
+	return read(v, func(s *state) Pressure { return s.pressure })
 }

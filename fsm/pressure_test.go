@@ -14,7 +14,7 @@ func TestPressureIsToldOnceOverARestart(t *testing.T) {
 	fs := vfs.NewMem()
 	m := open(t, fs)
 	say := func(index uint64, c ...request) { applyTo(t, m, entryOf(index, 1, "n1", epoch, c...)) }
-	say(1, do(frame.Hello{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}))
+	say(1, do(frame.TermStart{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}))
 	say(2, do(frame.Pressure{Active: true, Requests: 9}))
 	if err := m.Close(); err != nil {
 		t.Fatal(err)

@@ -35,7 +35,8 @@ func TestReceiptsCountForRetention(t *testing.T) {
 		n.at = n.at.Add(time.Second)
 		return applyTo(t, n.m, entryOf(n.index, n.term, "n1", n.at, requests...))
 	}
-	apply(do(frame.SettingSet{Key: "retention.bytes", Value: "65536"}), do(frame.SettingSet{Key: "dedup.window", Value: "24h"}))
+	apply(do(frame.SettingSet{Key: "retention.bytes", Value: "65536"}),
+		do(frame.SettingSet{Key: "dedup.window", Value: "24h"}))
 	var same []event.Event
 	for i := range 100 {
 		same = append(same, ev(i))

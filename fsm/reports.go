@@ -64,7 +64,7 @@ func (r *reports) publish(s *state) {
 // Term returns the Raft term of the last entry applied.
 func (r *reports) Term() uint64 { return r.newest.Load().term }
 
-// ClusterID returns the cluster's id, empty before its first hello.
+// ClusterID returns the cluster's id, empty before its first term start.
 func (r *reports) ClusterID() string { return r.newest.Load().clusterID }
 
 // FeatureLevel returns the level that all members have reached.

@@ -71,8 +71,8 @@ func (a *stallApplier) watchScanned(c *Cursor) error {
 
 // Unscanned returns up to n cursors that have not passed the tail and whose next open event is not
 // known, or not known for certain, in the order of their names: those after a name first.
-func (m *Machine) Unscanned(after string, n int) []Cursor {
-	return read(m, func(s *state) (list []Cursor) {
+func (v *views) Unscanned(after string, n int) []Cursor {
+	return read(v, func(s *state) (list []Cursor) {
 		var names []string
 		for at, c := range s.ranks.byPassed.Ascend(atLeast[uint64](0), below(s.meta.Last)) {
 			if !c.Found || !c.NextKnown() {

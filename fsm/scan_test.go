@@ -40,7 +40,13 @@ func (s *filteredStory) open(c Cursor) uint64 {
 // offset before.
 func (s *filteredStory) scan(c Cursor, upTo uint64) frame.CursorScan {
 	_, last := s.m.Log().Bounds()
-	out := frame.CursorScan{Name: c.Name, Created: c.Created.UnixNano(), Generation: c.Generation, From: c.Passed(), To: min(last, upTo)}
+	out := frame.CursorScan{
+		Name:       c.Name,
+		Created:    c.Created.UnixNano(),
+		Generation: c.Generation,
+		From:       c.Passed(),
+		To:         min(last, upTo),
+	}
 	if open := s.open(c); open <= out.To {
 		out.To, out.Match = open-1, true
 	}
@@ -92,19 +98,24 @@ func TestOnlyWhatASubscriberGetsIsAStallOrHeld(t *testing.T) {
 			return got[0]
 		}
 		create := func() {
-			s.apply(do(frame.CursorCreate{Name: "c", Filter: event.Filter{Types: []string{string(s.wants)}}}), do(frame.CursorOpen{Name: "c"}))
+			wants := event.Filter{Types: []string{string(s.wants)}}
+			s.apply(do(frame.CursorCreate{Name: "c", Filter: wants}), do(frame.CursorOpen{Name: "c"}))
 		}
-		s.apply(do(frame.Hello{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
+		s.apply(do(frame.TermStart{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
 			do(frame.SettingSet{Key: "cursor.stall_after", Value: after.String()}))
 		create()
 		for range rapid.IntRange(1, 60).Draw(t, "entries") {
-			now = now.Add(rapid.SampledFrom([]time.Duration{0, 300 * time.Millisecond, 10 * time.Second, 50 * time.Second, 2 * time.Minute}).Draw(t, "wait"))
+			now = now.Add(rapid.SampledFrom([]time.Duration{
+				0, 300 * time.Millisecond, 10 * time.Second, 50 * time.Second, 2 * time.Minute,
+			}).Draw(t, "wait"))
 			before, _ := plain.Cursor("c")
 			opened := s.open(before)
 			first, last := plain.Log().Bounds()
 			anywhere := rapid.Uint64Range(1, last).Draw(t, "offset")
-			what := rapid.SampledFrom([]string{"rare", "common", "common", "tick", "scan", "scan", "scan", "part", "stale", "commit", "commit",
-				"seek", "filter", "again", "trim"}).Draw(t, "what")
+			what := rapid.SampledFrom([]string{
+				"rare", "common", "common", "tick", "scan", "scan", "scan", "part", "stale", "commit", "commit",
+				"seek", "filter", "again", "trim",
+			}).Draw(t, "what")
 			counts[what]++
 			switch what {
 			case "rare", "common":
@@ -169,7 +180,8 @@ func TestOnlyWhatASubscriberGetsIsAStallOrHeld(t *testing.T) {
 					t.Fatalf("%v", err)
 				}
 				columns, err := plain.Log().Columns(min(s.open(c), end))
-				if err != nil || s.open(c) >= offset || p.Lag != offset-s.open(c) || p.Seconds != int64(now.Sub(columns.AppendedAt)/time.Second) {
+				if err != nil || s.open(c) >= offset || p.Lag != offset-s.open(c) ||
+					p.Seconds != int64(now.Sub(columns.AppendedAt)/time.Second) {
 					t.Fatalf("%s at %d: %+v, and %d is open, %v", e.Payload, offset, c, s.open(c), err)
 				}
 			}
@@ -195,12 +207,24 @@ func TestAGroupThatHasSettledWhatWasFoundIsNotStalled(t *testing.T) {
 	}
 	rare := ev(2)
 	rare.Type = "RARE"
-	apply(do(frame.Hello{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
+	apply(do(frame.TermStart{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
 		do(frame.GroupCreate{Name: "g", Filter: event.Filter{Types: []string{"RARE"}}}), publish(ev(1), rare))
 	g, _ := n.m.Group("g")
 	_, last := n.m.Log().Bounds()
-	found := frame.CursorScan{Name: "g", Created: g.Created.UnixNano(), Generation: g.Generation, To: last - 1, Match: true}
-	settled := frame.GroupSettle{Name: "g", Generation: g.Generation, Term: 1, Reserved: last, Done: []frame.Range{{From: last, To: last}}}
+	found := frame.CursorScan{
+		Name:       "g",
+		Created:    g.Created.UnixNano(),
+		Generation: g.Generation,
+		To:         last - 1,
+		Match:      true,
+	}
+	settled := frame.GroupSettle{
+		Name:       "g",
+		Generation: g.Generation,
+		Term:       1,
+		Reserved:   last,
+		Done:       []frame.Range{{From: last, To: last}},
+	}
 	apply(do(frame.CursorsScanned{Scans: []frame.CursorScan{found}}))
 	apply(do(settled))
 	n.at = n.at.Add(time.Hour)

@@ -57,12 +57,14 @@ func TestStallsAreToldInTurns(t *testing.T) {
 			}
 			troubled = trouble(t, troubled, troubledFS, counts)
 		}
-		apply(do(frame.Hello{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
+		apply(do(frame.TermStart{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
 			do(frame.SettingSet{Key: "cursor.stall_after", Value: after.String()}))
 		configure()
 		for range rapid.IntRange(1, 60).Draw(t, "entries") {
 			before := now
-			now = now.Add(rapid.SampledFrom([]time.Duration{0, 300 * time.Millisecond, 10 * time.Second, 50 * time.Second, 2 * time.Minute}).Draw(t, "wait"))
+			now = now.Add(rapid.SampledFrom([]time.Duration{
+				0, 300 * time.Millisecond, 10 * time.Second, 50 * time.Second, 2 * time.Minute,
+			}).Draw(t, "wait"))
 			first, last := plain.Log().Bounds()
 			name := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "cursor")
 			c := known[name]
@@ -76,7 +78,8 @@ func TestStallsAreToldInTurns(t *testing.T) {
 			case what < 4:
 				apply(do(frame.Tick{}))
 			case c == nil:
-				made := apply(do(frame.CursorCreate{Name: name, Start: frame.Position{Kind: frame.AtEnd}}), do(frame.CursorOpen{Name: name}))
+				atEnd := frame.Position{Kind: frame.AtEnd}
+				made := apply(do(frame.CursorCreate{Name: name, Start: atEnd}), do(frame.CursorOpen{Name: name}))
 				known[name] = &standing{committed: made.Cursor.Committed, generation: 1, moved: now}
 			case what == 4:
 				apply(do(frame.CursorDelete{Name: name}))
@@ -118,7 +121,8 @@ func TestStallsAreToldInTurns(t *testing.T) {
 					t.Fatalf("%v", err)
 				}
 				if most := offset - 1 - p.Committed; p.Lag > most {
-					t.Fatalf("%s at %d has committed %d and lags by %d events, of which there are %d", p.Cursor, offset, p.Committed, p.Lag, most)
+					t.Fatalf("%s at %d has committed %d and lags by %d events, of which there are %d", p.Cursor, offset,
+						p.Committed, p.Lag, most)
 				}
 				c, before := known[p.Cursor], told[p.Cursor]
 				if stalls := e.Type == event.CursorStalled; c == nil || stalls == c.stalled {
@@ -151,7 +155,8 @@ func TestStallsAreToldInTurns(t *testing.T) {
 					t.Fatalf("%s has moved, what is open is %s old, and it is stalled", name, now.Sub(open))
 				}
 				due := troubled.NextDeadline()
-				if most := latestOf(open, c.moved).Add(after + stallGrain); !c.stalled && c.committed < end && (due.IsZero() || due.After(most)) {
+				if most := latestOf(open, c.moved).Add(after + stallGrain); !c.stalled && c.committed < end &&
+					(due.IsZero() || due.After(most)) {
 					t.Fatalf("%s is due at %s, the next deadline is %s", name, most, due)
 				}
 			}

@@ -21,23 +21,23 @@ import (
 )
 
 const (
-	prefixMeta       = 'm'
-	prefixCursor     = 'c'
-	prefixPlace      = 'a'
-	prefixLoss       = 'z'
-	prefixSetting    = 's'
-	prefixProducer   = 'p'
-	prefixResult     = 'q'
-	prefixMember     = 'n'
-	prefixType       = 't'
-	prefixDigest     = 'd'
-	prefixReceipts   = 'r'
-	prefixMembership = 'v'
-	prefixHealth     = 'h'
-	prefixVoteWish   = 'w'
-	prefixClient     = 'u'
-	prefixPressure   = 'x'
-	prefixOverdue    = 'o'
+	prefixMeta        = 'm'
+	prefixCursor      = 'c'
+	prefixPlace       = 'a'
+	prefixLoss        = 'z'
+	prefixSetting     = 's'
+	prefixProducer    = 'p'
+	prefixResult      = 'q'
+	prefixMember      = 'n'
+	prefixType        = 't'
+	prefixDigest      = 'd'
+	prefixReceipts    = 'r'
+	prefixMembership  = 'v'
+	prefixHealth      = 'h'
+	prefixDesiredVote = 'w'
+	prefixClient      = 'u'
+	prefixPressure    = 'x'
+	prefixOverdue     = 'o'
 
 	prefixLetter      = 'l'
 	prefixCopy        = 'e'
@@ -51,7 +51,7 @@ const (
 )
 
 // FeatureLevel is the newest feature level this build takes part in.
-const FeatureLevel = frame.LevelDelivery
+const FeatureLevel = frame.LevelNewest
 
 // Sum is a state digest.
 type Sum [frame.DigestSize]byte
@@ -165,7 +165,7 @@ type state struct {
 	health     election.Health
 	// rosterPublished is false once members or health have changed, until they are published.
 	rosterPublished bool
-	voteWishes      map[string]voteWish
+	desiredVotes    map[string]desiredVote
 	letters         letters
 	clients         clients
 	pressure        Pressure
@@ -187,21 +187,21 @@ type windowBlock struct {
 func newState() *state {
 	return &state{
 		// Offsets begin at 1: the empty log has First 1 and Last 0.
-		meta:       meta{Format: stateFormat, First: 1, WindowStart: 1, ColumnsFrom: 1},
-		changed:    map[string]string{},
-		settings:   defaultSettings(),
-		cursors:    map[string]*Cursor{},
-		ranks:      newCursorRanks(),
-		losses:     newLosses(nil),
-		producers:  newProducers(),
-		members:    map[string]frame.Member{},
-		types:      map[event.Type]event.Definition{},
-		voteWishes: map[string]voteWish{},
-		catalogue:  event.Builtin(),
-		keys:       dedup.New(),
-		letters:    letters{underWay: map[string][]underWay{}, copies: newRanking[uint64, struct{}]()},
-		clients:    newClients(),
-		overdue:    map[string]int64{},
+		meta:         meta{Format: stateFormat, First: 1, WindowStart: 1, ColumnsFrom: 1},
+		changed:      map[string]string{},
+		settings:     defaultSettings(),
+		cursors:      map[string]*Cursor{},
+		ranks:        newCursorRanks(),
+		losses:       newLosses(nil),
+		producers:    newProducers(),
+		members:      map[string]frame.Member{},
+		types:        map[event.Type]event.Definition{},
+		desiredVotes: map[string]desiredVote{},
+		catalogue:    event.Builtin(),
+		keys:         dedup.New(),
+		letters:      letters{underWay: map[string][]underWay{}, copies: newRanking[uint64, struct{}]()},
+		clients:      newClients(),
+		overdue:      map[string]int64{},
 	}
 }
 
@@ -229,13 +229,13 @@ func loadState(db *pebble.DB) (*state, error) {
 
 	// Maps whose values stand by themselves, in a fixed order so that an error is the same each time.
 	loaders := map[byte]func(key string, value []byte) error{
-		prefixSetting:  s.loadSetting,
-		prefixProducer: s.producers.load,
-		prefixMember:   s.loadMember,
-		prefixType:     s.loadType,
-		prefixVoteWish: s.loadVoteWish,
-		prefixClient:   s.loadClient,
-		prefixOverdue:  s.loadOverdue,
+		prefixSetting:     s.loadSetting,
+		prefixProducer:    s.producers.load,
+		prefixMember:      s.loadMember,
+		prefixType:        s.loadType,
+		prefixDesiredVote: s.loadDesiredVote,
+		prefixClient:      s.loadClient,
+		prefixOverdue:     s.loadOverdue,
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(loaders)) {
 		if err := scan(db, prefix, loaders[prefix]); err != nil {

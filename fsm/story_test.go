@@ -69,17 +69,17 @@ func (s *teller) tell(story string) string {
 
 func (s *teller) line(words []string) string {
 	switch words[0] {
-	case "leads": // n1 leads in the next term, cause, silence, how far its hello moves replicated time
+	case "leads": // n1 leads in the next term, cause, silence, how far its term start moves replicated time
 		s.term++
 		s.leader = words[1]
-		hello := frame.Hello{ClusterID: "c1"}
+		start := frame.TermStart{ClusterID: "c1"}
 		if len(words) > 2 {
-			hello.Cause = words[2]
+			start.Cause = words[2]
 		}
 		if len(words) > 3 {
-			hello.Silence, _ = time.ParseDuration(words[3])
+			start.Silence, _ = time.ParseDuration(words[3])
 		}
-		requests := []request{do(hello)}
+		requests := []request{do(start)}
 		if len(words) > 4 {
 			requests = append(requests, s.request([]string{"step", words[4]}))
 		}
@@ -177,7 +177,12 @@ func (s *teller) request(words []string) request {
 		return do(s.imports(words[1:]))
 	case "online", "offline": // n2 1500, or n2 1500 raft
 		ms, _ := strconv.ParseInt(words[2], 10, 64)
-		return do(frame.VoterHealth{Voter: words[1], Online: words[0] == "online", LastContactMs: ms, Reason: strings.Join(words[3:], "")})
+		return do(frame.VoterHealth{
+			Voter:         words[1],
+			Online:        words[0] == "online",
+			LastContactMs: ms,
+			Reason:        strings.Join(words[3:], ""),
+		})
 	case "vote", "novote": // n4 operator
 		return do(frame.MemberVote{ID: words[1], Wanted: words[0] == "vote", Reason: words[2]})
 	case "journals":
@@ -185,13 +190,29 @@ func (s *teller) request(words []string) request {
 	case "claims": // of two leaders
 		return do(frame.SplitBrain{Term: s.term, Leaders: words[1:]})
 	case "trails": // n3 lags by 300
-		return do(frame.CatchUp{Member: words[1], AtRisk: words[2] != "0", Trailing: number64(words[2]), Left: 100, Rate: 5, LogRate: 30, TruncatedIn: 4 * time.Second})
+		return do(frame.CatchUp{
+			Member:      words[1],
+			AtRisk:      words[2] != "0",
+			Trailing:    number64(words[2]),
+			Left:        100,
+			Rate:        5,
+			LogRate:     30,
+			TruncatedIn: 4 * time.Second,
+		})
 	case "client":
 		return do(clientWords(words))
 	case "overdue": // run offset deadline; its cause was appended as long after the beginning as the last word says
 		limit, _ := time.ParseDuration(words[3])
 		after, _ := time.ParseDuration(words[4])
-		return do(frame.ChainOverdue{CorrelationID: words[1], Flow: "f", From: "A", FromOffset: number64(words[2]), Since: epoch.Add(after), Missing: "B", Deadline: limit})
+		return do(frame.ChainOverdue{
+			CorrelationID: words[1],
+			Flow:          "f",
+			From:          "A",
+			FromOffset:    number64(words[2]),
+			Since:         epoch.Add(after),
+			Missing:       "B",
+			Deadline:      limit,
+		})
 	case "full", "released": // requests
 		return do(frame.Pressure{Active: words[0] == "full", Requests: number64(words[1]), Bytes: 1 << 20, Refused: 3})
 	case "step":
@@ -203,7 +224,8 @@ func (s *teller) request(words []string) request {
 }
 
 // journals reads views as n1:lost:7:1m:2m (voter, kind, seq, began, ended), starts as
-// n2:up:90s:60s (it ran until a minute after the beginning), leaderships as n2:led:3:2m:3m, in time since the story began.
+// n2:up:90s:60s (it ran until a minute after the beginning), leaderships as n2:led:3:2m:3m, in time
+// since the story began.
 func (s *teller) journals(words []string) (c frame.OutageViews) {
 	at := func(text string) time.Time {
 		d, _ := time.ParseDuration(text)
@@ -223,8 +245,18 @@ func (s *teller) journals(words []string) (c frame.OutageViews) {
 			c.Led = append(c.Led, election.Span{Leader: f[0], Term: number64(f[2]), From: at(f[3]), To: at(f[4])})
 			continue
 		}
-		c.Views = append(c.Views, election.View{Voter: f[0], Journal: "j" + f[0], Kind: f[1], Seq: number64(f[2]), Began: at(f[3]), Ended: at(f[4]),
-			Term: s.term - 1, Leader: "n1", Cause: "unreachable", Refused: 3})
+		c.Views = append(c.Views, election.View{
+			Voter:   f[0],
+			Journal: "j" + f[0],
+			Kind:    f[1],
+			Seq:     number64(f[2]),
+			Began:   at(f[3]),
+			Ended:   at(f[4]),
+			Term:    s.term - 1,
+			Leader:  "n1",
+			Cause:   "unreachable",
+			Refused: 3,
+		})
 	}
 	return c
 }

@@ -74,8 +74,8 @@ func Reassign(dir string, fs vfs.FS, clusterID string, members []ConfigMember, r
 	for id := range s.members {
 		err = errors.Join(err, batch.Delete(key(prefixMember, id), nil))
 	}
-	for id := range s.voteWishes {
-		err = errors.Join(err, batch.Delete(key(prefixVoteWish, id), nil))
+	for id := range s.desiredVotes {
+		err = errors.Join(err, batch.Delete(key(prefixDesiredVote, id), nil))
 	}
 	// The digest stays: it stands for the history up to here.
 	s.meta.ClusterID = clusterID

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -16,27 +18,38 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
+// views answers what others ask of a machine. Its methods read; none of them can apply, write or
+// swap, since what that takes is in Machine alone.
+//
+// What is read of the log and of the database through it does not wait for entries that are being
+// applied. What is read of s does, and the entries wait for it.
+type views struct {
+	reports      // of s, when it was stored last: read without a lock
+	letterReader // of log
+
+	log       *log.Log
+	catalogue atomic.Pointer[event.Catalogue] // s.catalogue, for readers of the log
+
+	// mu guards s and stored. It is held to apply and to swap, and shared to read.
+	mu     sync.RWMutex
+	s      *state
+	stored pebble.Reader // the database that log reads; nil once the machine is closed
+}
+
 // Log returns the reading side of the event log. It stays valid over a Swap.
-func (m *Machine) Log() *log.Log { return m.log }
+func (v *views) Log() *log.Log { return v.log }
 
 // read returns what from takes out of the state, which it may read but neither change nor keep: an entry
 // that is being applied waits for it.
-func read[T any](m *Machine, from func(*state) T) T {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return from(m.s)
-}
-
-// Applied returns the index of the last entry applied.
-func (m *Machine) Applied() uint64 {
-	m.progress.Lock()
-	defer m.progress.Unlock()
-	return m.applied
+func read[T any](v *views, from func(*state) T) T {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return from(v.s)
 }
 
 // Time returns the replicated time; zero before the first entry.
-func (m *Machine) Time() time.Time {
-	return read(m, func(s *state) time.Time {
+func (v *views) Time() time.Time {
+	return read(v, func(s *state) time.Time {
 		if s.meta.Time == 0 {
 			return time.Time{}
 		}
@@ -45,13 +58,13 @@ func (m *Machine) Time() time.Time {
 }
 
 // LastClockStep returns the last time replicated time was moved at once, or nil.
-func (m *Machine) LastClockStep() *ClockStep {
-	return read(m, func(s *state) *ClockStep { return s.meta.LastStep })
+func (v *views) LastClockStep() *ClockStep {
+	return read(v, func(s *state) *ClockStep { return s.meta.LastStep })
 }
 
 // DigestAt returns the digest at an index, if it is one of the last 1024.
-func (m *Machine) DigestAt(index uint64) (sum Sum, known bool) {
-	_ = m.log.View(func(db *pebble.DB) error { // not under mu, which waits for the disk
+func (v *views) DigestAt(index uint64) (sum Sum, known bool) {
+	_ = v.log.View(func(db *pebble.DB) error { // not under mu, which waits for the disk
 		sum, known = digestAt(db, index)
 		return nil
 	})
@@ -68,21 +81,21 @@ func digestAt(db *pebble.DB, index uint64) (sum Sum, known bool) {
 }
 
 // Cursor returns a copy of a cursor.
-func (m *Machine) Cursor(name string) (Cursor, bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	c := m.s.cursors[name]
+func (v *views) Cursor(name string) (Cursor, bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	c := v.s.cursors[name]
 	if c == nil {
 		return Cursor{}, false
 	}
-	return *m.s.view(c), true
+	return *v.s.view(c), true
 }
 
 // CursorGeneration returns the generation that holds a cursor.
-func (m *Machine) CursorGeneration(name string) (generation uint64, ok bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	c := m.s.cursors[name]
+func (v *views) CursorGeneration(name string) (generation uint64, ok bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	c := v.s.cursors[name]
 	if c == nil {
 		return 0, false
 	}
@@ -90,8 +103,8 @@ func (m *Machine) CursorGeneration(name string) (generation uint64, ok bool) {
 }
 
 // Cursors returns copies of all cursors, by name.
-func (m *Machine) Cursors() []Cursor {
-	return read(m, func(s *state) []Cursor {
+func (v *views) Cursors() []Cursor {
+	return read(v, func(s *state) []Cursor {
 		list := make([]Cursor, 0, len(s.cursors))
 		for _, name := range slices.Sorted(maps.Keys(s.cursors)) {
 			list = append(list, *s.view(s.cursors[name]))
@@ -102,8 +115,8 @@ func (m *Machine) Cursors() []Cursor {
 
 // CursorsAfter returns copies of the first limit cursors whose names follow after, by name,
 // the name of the last where more follow, and how many cursors there are in all.
-func (m *Machine) CursorsAfter(after string, limit int) (page []Cursor, next string, total int) {
-	names := read(m, func(s *state) []string {
+func (v *views) CursorsAfter(after string, limit int) (page []Cursor, next string, total int) {
+	names := read(v, func(s *state) []string {
 		total = len(s.cursors)
 		names := make([]string, 0, total)
 		for name := range s.cursors {
@@ -117,7 +130,7 @@ func (m *Machine) CursorsAfter(after string, limit int) (page []Cursor, next str
 	if len(names) > limit {
 		names, next = names[:limit], names[limit-1]
 	}
-	return read(m, func(s *state) []Cursor {
+	return read(v, func(s *state) []Cursor {
 		for _, name := range names {
 			if c := s.cursors[name]; c != nil {
 				page = append(page, *s.view(c))
@@ -129,26 +142,26 @@ func (m *Machine) CursorsAfter(after string, limit int) (page []Cursor, next str
 
 // Group returns a copy of a group with what is settled after its commit and what is redelivered,
 // which Cursor and Cursors leave out. It is false for a cursor of one reader.
-func (m *Machine) Group(name string) (Cursor, bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	c := m.s.cursors[name]
+func (v *views) Group(name string) (Cursor, bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	c := v.s.cursors[name]
 	if c == nil || c.Group == nil {
 		return Cursor{}, false
 	}
-	out := m.s.view(c)
-	out.Group.Done, out.Group.Retries = slices.Clone(c.Group.Done), slices.Clone(m.s.retries(c.Group))
+	out := v.s.view(c)
+	out.Group.Done, out.Group.Retries = slices.Clone(c.Group.Done), slices.Clone(v.s.retries(c.Group))
 	return *out, true
 }
 
 // Settings returns the replicated settings in force.
-func (m *Machine) Settings() Settings {
-	return read(m, func(s *state) Settings { return s.settings })
+func (v *views) Settings() Settings {
+	return read(v, func(s *state) Settings { return s.settings })
 }
 
 // ListSettings returns all settings with their defaults and meanings, by key.
-func (m *Machine) ListSettings() []Setting {
-	return read(m, func(s *state) []Setting {
+func (v *views) ListSettings() []Setting {
+	return read(v, func(s *state) []Setting {
 		var list []Setting
 		for _, d := range definitions() {
 			list = append(list, s.setting(d))
@@ -160,13 +173,13 @@ func (m *Machine) ListSettings() []Setting {
 // Catalogue returns the built-in event types and those added at run time. It does not wait for an
 // entry that is being applied, and has a type before the log has an event that was appended
 // after its registration.
-func (m *Machine) Catalogue() *event.Catalogue {
-	return m.catalogue.Load()
+func (v *views) Catalogue() *event.Catalogue {
+	return v.catalogue.Load()
 }
 
 // Policy returns the gate for incoming events that the settings ask for.
-func (m *Machine) Policy() event.Policy {
-	return read(m, func(s *state) event.Policy {
+func (v *views) Policy() event.Policy {
+	return read(v, func(s *state) event.Policy {
 		p := event.Policy{Catalogue: s.catalogue, Strict: s.settings.ValidationStrict, Limits: s.settings.Limits}
 		if s.settings.ReservedForeign {
 			p.Reserved = event.ReservedForeign
@@ -176,19 +189,19 @@ func (m *Machine) Policy() event.Policy {
 }
 
 // VoteWanted reports whether a member is to have a vote, if anybody ever said so.
-func (m *Machine) VoteWanted(id string) (wanted, known bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	w, known := m.s.voteWishes[id]
+func (v *views) VoteWanted(id string) (wanted, known bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	w, known := v.s.desiredVotes[id]
 	return w.Wanted, known
 }
 
 // Configuration returns the newest Raft configuration applied: its index, its
 // bytes as Raft encodes them, and its members. The index is 0 when there is none.
-func (m *Machine) Configuration() (index uint64, raw []byte, members []ConfigMember) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	c := m.s.membership
+func (v *views) Configuration() (index uint64, raw []byte, members []ConfigMember) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	c := v.s.membership
 	return c.Index, slices.Clone(c.Raw), slices.Clone(c.Members)
 }
 
@@ -209,8 +222,8 @@ type Stats struct {
 }
 
 // Stats returns the figures of this moment.
-func (m *Machine) Stats() Stats {
-	return read(m, func(s *state) Stats {
+func (v *views) Stats() Stats {
+	return read(v, func(s *state) Stats {
 		return Stats{
 			Counters:   s.meta.Counters,
 			First:      s.meta.First,
@@ -222,15 +235,15 @@ func (m *Machine) Stats() Stats {
 			Producers:  s.producers.byUse.Len(),
 			Results:    s.producers.bytes,
 			Cursors:    len(s.cursors),
-			Letters:    m.letterStats(s),
+			Letters:    v.letterStats(s),
 		}
 	})
 }
 
 // NextDeadline returns the replicated time at which something is due without a
 // command: keys, producers, cursors or events that expire. Zero is never.
-func (m *Machine) NextDeadline() time.Time {
-	return read(m, func(s *state) time.Time {
+func (v *views) NextDeadline() time.Time {
+	return read(v, func(s *state) time.Time {
 		next := int64(0)
 		due := func(at int64) {
 			if at != math.MaxInt64 && (next == 0 || at < next) {
@@ -254,7 +267,7 @@ func (m *Machine) NextDeadline() time.Time {
 			// More may be due than one entry removes.
 			earlier(max(used.rank+s.meta.Stepped, s.meta.Time-int64(idle)), idle)
 		}
-		m.lettersDue(s, earlier)
+		v.lettersDue(s, earlier)
 		due(s.clients.due)
 
 		// What may have to be reported or removed.
@@ -264,7 +277,7 @@ func (m *Machine) NextDeadline() time.Time {
 		if s.meta.RetentionWaits {
 			due((s.meta.Time/retentionGrain + 1) * retentionGrain)
 		}
-		if at, some := m.retentionDue(s); some {
+		if at, some := v.retentionDue(s); some {
 			earlier(at, s.settings.RetentionAge)
 		}
 		if next == 0 {
@@ -277,7 +290,7 @@ func (m *Machine) NextDeadline() time.Time {
 // retentionDue returns the append time from which the age of the oldest block is
 // to be counted. Each entry has tried to trim; what is still there is held by a
 // cursor, and is tried again a minute later. The newest block always stays.
-func (m *Machine) retentionDue(s *state) (at int64, some bool) {
+func (v *views) retentionDue(s *state) (at int64, some bool) {
 	if s.meta.First > s.meta.Last || s.settings.RetentionAge == 0 {
 		return 0, false
 	}
@@ -286,7 +299,7 @@ func (m *Machine) retentionDue(s *state) (at int64, some bool) {
 	oldest := s.oldest
 	if oldest == nil || oldest.First != s.meta.First {
 		var err error
-		oldest, err = m.log.Columns(s.meta.First)
+		oldest, err = v.log.Columns(s.meta.First)
 		if err != nil {
 			return 0, false
 		}
@@ -301,11 +314,11 @@ func (m *Machine) retentionDue(s *state) (at int64, some bool) {
 }
 
 // PlanTrim returns what a trim would do now, and does nothing.
-func (m *Machine) PlanTrim(t frame.Trim) (TrimResult, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	s := *m.s
-	p := planner{s: &s, log: m.log, now: s.meta.Time, limit: s.meta.Last + 1, notHeld: s.meta.NotHeld}
+func (v *views) PlanTrim(t frame.Trim) (TrimResult, error) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	s := *v.s
+	p := planner{s: &s, log: v.log, now: s.meta.Time, limit: s.meta.Last + 1, notHeld: s.meta.NotHeld}
 	plan, err := p.plan(t)
 	return plan.TrimResult, err
 }
@@ -330,19 +343,19 @@ func (s *state) position() Position {
 }
 
 // Position returns the newest entry of this machine.
-func (m *Machine) Position() Position { return read(m, (*state).position) }
+func (v *views) Position() Position { return read(v, (*state).position) }
 
 // VerifyLog reads the key columns of everything retained and requires that they follow each other
 // without a hole. Between parts it calls pause, which may wait so that others proceed.
-func (m *Machine) VerifyLog(ctx context.Context, pause func()) error {
+func (v *views) VerifyLog(ctx context.Context, pause func()) error {
 	const blocks = 64 // at a time, as a state that is replaced waits for its readers
-	first, last := m.log.Bounds()
+	first, last := v.log.Bounds()
 	next := first
 	var err error
 	for more := first <= last; more && err == nil; {
 		left := blocks
 		more = false
-		err = m.log.EachColumns(next, last, func(c *log.Columns) bool {
+		err = v.log.EachColumns(next, last, func(c *log.Columns) bool {
 			next, left = c.Last()+1, left-1
 			more = next <= last
 			return left > 0
@@ -352,7 +365,7 @@ func (m *Machine) VerifyLog(ctx context.Context, pause func()) error {
 			err = ctx.Err()
 		}
 	}
-	if now, _ := m.log.Bounds(); err == nil && first <= last && now == first && next != last+1 {
+	if now, _ := v.log.Bounds(); err == nil && first <= last && now == first && next != last+1 {
 		err = fmt.Errorf("%w: nothing from %d to %d", log.ErrCorrupt, next, last)
 	}
 	if err != nil {

@@ -61,7 +61,13 @@ func TestAWatchLearnsOfItsOwnCursorsAlone(t *testing.T) {
 		{"a seek back", do(frame.CursorSeek{Name: "b", To: frame.Position{Kind: frame.AtStart}}), true, false},
 		{"another filter", do(frame.CursorChange{Name: "b", Filter: event.Filter{Types: []string{"A"}}}), false, false},
 		{"an open", do(frame.CursorOpen{Name: "a"}), false, false},
-		{"a group's ack", do(frame.GroupSettle{Name: "g", Term: term, Generation: generation, Reserved: 2, Done: []frame.Range{{From: 1, To: 2}}}), false, true},
+		{"a group's ack", do(frame.GroupSettle{
+			Name:       "g",
+			Term:       term,
+			Generation: generation,
+			Reserved:   2,
+			Done:       []frame.Range{{From: 1, To: 2}},
+		}), false, true},
 		{"a removal", do(frame.CursorDelete{Name: "a"}), true, false},
 	} {
 		entry(c.request)

@@ -21,11 +21,11 @@ import (
 
 // ledger is what was sent and what was answered.
 type ledger struct {
-	mu     sync.Mutex
-	acked  map[string]uint64 // id of an event -> its offset
-	sent   map[string]bool   // every id that was sent, whatever came of it
-	counts atomic.Int64      // acknowledged events
-	hired  atomic.Int64      // writers of cluster.write, which count on from 1000
+	mu      sync.Mutex
+	acked   map[string]uint64 // id of an event -> its offset
+	sent    map[string]bool   // every id that was sent, whether or not it was acknowledged
+	counts  atomic.Int64      // acknowledged events
+	writers atomic.Int64      // writers of cluster.write, which count on from 1000
 }
 
 // newLedger returns an empty ledger.
@@ -53,6 +53,7 @@ func (l *ledger) ack(id string, offset uint64) {
 func (l *ledger) writer(ctx context.Context, t testing.TB, c *client.Client, number int) {
 	rng := rand.New(rand.NewPCG(uint64(number), 7))
 	for n := 0; ctx.Err() == nil; {
+		// The ids are in the ledger before the request leaves.
 		events := make([]event.Event, 1+rng.IntN(40))
 		ids := make([]string, len(events))
 		for i := range events {
@@ -64,11 +65,11 @@ func (l *ledger) writer(ctx context.Context, t testing.TB, c *client.Client, num
 		l.send(ids)
 		results, err := c.PublishBatch(ctx, events)
 		if err != nil {
-			if unexpected := judge(err); ctx.Err() == nil && unexpected {
+			if ctx.Err() == nil && isUnexplained(err) {
 				t.Errorf("writer %d: %v", number, err)
 				return
 			}
-			continue
+			continue // another request; these events may be stored or not
 		}
 		for i, r := range results {
 			l.ack(ids[i], r.Offset)
@@ -76,8 +77,8 @@ func (l *ledger) writer(ctx context.Context, t testing.TB, c *client.Client, num
 	}
 }
 
-// judge reports whether an error is one that no fault of the test explains.
-func judge(err error) (unexpected bool) {
+// isUnexplained reports whether an error is one that no fault of the test explains.
+func isUnexplained(err error) bool {
 	if errors.Is(err, client.ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
@@ -86,11 +87,11 @@ func judge(err error) (unexpected bool) {
 }
 
 // check compares the ledger with the whole log of one node: every acknowledged
-// event stands once, at its offset; nothing stands twice; nothing stands there
-// that was not sent; offsets are dense.
+// event is stored once, at its offset; nothing is stored twice, and nothing that
+// was not sent; offsets are dense.
 func (l *ledger) check(t testing.TB, p *process, events []event.Event) {
 	t.Helper()
-	at := map[string]uint64{}
+	at := map[string]uint64{} // id of a stored event -> its offset
 	for i, e := range events {
 		if e.Offset != events[0].Offset+uint64(i) {
 			t.Fatalf("%s: offset %d follows %d", p.id, e.Offset, events[0].Offset+uint64(i)-1)
@@ -110,12 +111,14 @@ func (l *ledger) check(t testing.TB, p *process, events []event.Event) {
 		}
 		at[payload.ID] = e.Offset
 	}
+	// What is missing tends to be one range: the first few events and the bounds are shown.
 	missing, lowest, highest := 0, uint64(math.MaxUint64), uint64(0)
 	for id, offset := range l.acked {
 		if at[id] == offset {
 			continue
 		}
-		if missing++; missing <= 3 {
+		missing++
+		if missing <= 3 { // the first few are enough
 			t.Errorf("%s: %s was acknowledged at %d and is stored at %d", p.id, id, offset, at[id])
 		}
 		lowest, highest = min(lowest, offset), max(highest, offset)
@@ -157,12 +160,14 @@ func reader(ctx context.Context, t testing.TB, c *client.Client, name string, re
 		if err != nil {
 			continue // no leader for longer than the client waits
 		}
+		// It reads some events and commits a few of them, then closes the cursor.
 		next, lives := uint64(0), 500+rng.IntN(5000)
 		for range lives {
 			e, err := cur.Next(ctx)
 			if err != nil {
 				break
 			}
+			// The first event follows some commit that may have succeeded; every other follows the one before.
 			fresh := next == 0 && e.Offset > committed && e.Offset <= tried+1
 			if !fresh && e.Offset != next {
 				t.Errorf("cursor %s: event %d, want %d; committed was %d to %d", name, e.Offset, next, committed, tried)
@@ -181,8 +186,8 @@ func reader(ctx context.Context, t testing.TB, c *client.Client, name string, re
 	}
 }
 
-// fault breaks the leader in one of the ways and mends it again.
-func fault(c *cluster, kind int) {
+// breakLeader kills, pauses or deposes the leader, and starts or resumes its process once another node leads.
+func breakLeader(c *cluster, kind int) {
 	p := c.leader()
 	switch kind % 3 {
 	case 0:
@@ -235,26 +240,28 @@ func chaos(t *testing.T, voters int) {
 	c := newCluster(t, t.TempDir(), voters).startAll()
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
+	// Writers and readers, each beginning at another node.
 	l, writing := newLedger(), sync.WaitGroup{}
 	writersDone, stopWriters := context.WithCancel(ctx)
 	for number := range 16 {
 		cl := c.client(rotate(c.endpoints(), number)...)
 		writing.Go(func() { l.writer(writersDone, t, cl, number) })
 	}
-	reading, readersDone := sync.WaitGroup{}, make(chan struct{})
+	var reading sync.WaitGroup
 	readCtx, stopReaders := context.WithCancel(ctx)
 	reached := make([]atomic.Uint64, 3)
 	for i := range reached {
 		cl := c.client(rotate(c.endpoints(), i)...)
 		reading.Go(func() { reader(readCtx, t, cl, fmt.Sprintf("cursor-%d", i), &reached[i]) })
 	}
+	// Faults in turn, each followed by its share of the events.
 	done := 0
 	for ; done < faults || l.counts.Load() < events; done++ {
 		if ctx.Err() != nil || t.Failed() {
 			break
 		}
 		before := l.counts.Load()
-		fault(c, done)
+		breakLeader(c, done)
 		c.eventually(60*time.Second, "progress after a fault", func() error {
 			if l.counts.Load() < before+events/int64(faults) {
 				return fmt.Errorf("%d events acknowledged", l.counts.Load()-before)
@@ -262,6 +269,7 @@ func chaos(t *testing.T, voters int) {
 			return nil
 		})
 	}
+	// The load ends, the cursors reach the tail, and the nodes are compared.
 	stopWriters()
 	writing.Wait()
 	agreed := c.converged()
@@ -274,17 +282,16 @@ func chaos(t *testing.T, voters int) {
 		return nil
 	})
 	stopReaders()
-	go func() { reading.Wait(); close(readersDone) }()
-	<-readersDone
+	reading.Wait()
 	t.Logf("%d faults, %d acknowledged events of %d sent, %d offsets", done, len(l.acked), len(l.sent), agreed.LastOffset)
 	compare(t, c, l)
 }
 
-// compare checks the ledger against every node and the nodes against each other.
+// compare waits until the nodes agree, then checks the ledger against every node and the nodes against each other.
 func compare(t testing.TB, c *cluster, l *ledger) {
 	t.Helper()
 	agreed := c.converged()
-	var first []event.Event
+	var first []event.Event // of the first node
 	for _, p := range c.nodes {
 		events := readAll(t, c, p, agreed.LastOffset)
 		l.check(t, p, events)

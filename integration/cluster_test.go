@@ -23,6 +23,8 @@ import (
 // binary is the ringlog that all tests run, built once.
 var binary string
 
+// TestMain builds ringlog once and runs the tests. If the variable of listener_test.go is set, this process is not a
+// test but one that handles events.
 func TestMain(m *testing.M) {
 	if spec := os.Getenv(listenerVariable); spec != "" {
 		if err := runListener(spec); err != nil {
@@ -31,6 +33,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	// os.Exit runs no deferred functions, so the folder is removed by hand.
 	dir, err := os.MkdirTemp("", "ringlog-integration-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -78,7 +81,7 @@ func (p *process) start() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	defer out.Close()
+	defer out.Close() // the process has a descriptor of its own
 	serve := []string{
 		cmp.Or(p.binary, binary), "serve",
 		"--id", p.id,
@@ -90,12 +93,13 @@ func (p *process) start() {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Env = append(os.Environ(), p.env...)
+	// The node ends with the test, even if the test is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
 	done := make(chan struct{})
-	go func() {
+	go func() { // ends with the process, which cluster.close kills
 		_ = cmd.Wait()
 		close(done)
 	}()
@@ -116,7 +120,7 @@ func (p *process) signal(s os.Signal) {
 // kill sends the process SIGKILL and waits until it is gone.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
-	p.signal(syscall.SIGCONT)
+	p.signal(syscall.SIGCONT) // if it is stopped
 	p.wait()
 }
 
@@ -165,13 +169,8 @@ type status struct {
 
 var plainHTTP = &http.Client{Timeout: 2 * time.Second}
 
-// getJSON reads a JSON document.
-func getJSON(ctx context.Context, url string, into any) error {
-	return getJSONBy(ctx, plainHTTP, url, into)
-}
-
-// getJSONBy is getJSON over a client of the caller's, such as one inside a network namespace.
-func getJSONBy(ctx context.Context, web *http.Client, url string, into any) error {
+// getJSON reads a JSON document over a client of the caller's, such as one inside a network namespace.
+func getJSON(ctx context.Context, web *http.Client, url string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -189,7 +188,7 @@ func getJSONBy(ctx context.Context, web *http.Client, url string, into any) erro
 
 // status returns what the node reports of itself.
 func (p *process) status() (s status, err error) {
-	err = getJSONBy(context.Background(), cmp.Or(p.web, plainHTTP), p.url()+"/status", &s)
+	err = getJSON(context.Background(), cmp.Or(p.web, plainHTTP), p.url()+"/status", &s)
 	return s, err
 }
 
@@ -250,9 +249,15 @@ func newClusterAt(t testing.TB, dir string, addrs []string, args ...string) *clu
 	}
 	for i := range n {
 		id := fmt.Sprintf("n%d", i+1)
-		c.nodes = append(c.nodes, &process{t: t, id: id, dir: filepath.Join(dir, id), http: addrs[2*i], raft: addrs[2*i+1],
+		c.nodes = append(c.nodes, &process{
+			t:    t,
+			id:   id,
+			dir:  filepath.Join(dir, id),
+			http: addrs[2*i],
+			raft: addrs[2*i+1],
 			log:  filepath.Join(t.TempDir(), id+".log"),
-			args: append([]string{"--bootstrap-expect", fmt.Sprint(n), "--join", strings.Join(join, ",")}, args...)})
+			args: append([]string{"--bootstrap-expect", fmt.Sprint(n), "--join", strings.Join(join, ",")}, args...),
+		})
 	}
 	t.Cleanup(c.close)
 	return c
@@ -263,7 +268,7 @@ func (c *cluster) close() {
 	for _, p := range c.nodes {
 		p.kill()
 		if c.t.Failed() {
-			c.t.Logf("%s said last:\n%s", p.id, p.tail())
+			c.t.Logf("%s logged last:\n%s", p.id, p.tail())
 		}
 	}
 }
@@ -286,7 +291,7 @@ func (c *cluster) endpoints() (urls []string) {
 	return urls
 }
 
-// leader waits until a node says that it leads, and returns it.
+// leader waits until a node reports that it leads, and returns it.
 func (c *cluster) leader() *process {
 	c.t.Helper()
 	var found *process
@@ -302,22 +307,27 @@ func (c *cluster) leader() *process {
 	return found
 }
 
-// eventually waits for a condition and fails with its last word.
+// poll calls condition every 20 ms until it returns nil. Once within has passed it returns the last error.
+func poll(within time.Duration, condition func() error) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(within); ; <-tick.C {
+		err := condition()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// eventually waits for a condition. If it is not met in time, the test fails with the condition's last error and
+// the ends of the nodes' logs.
 func (c *cluster) eventually(within time.Duration, what string, condition func() error) {
 	c.t.Helper()
-	deadline := time.Now().Add(within)
-	for {
-		err := condition()
-		if err == nil {
-			return
+	if err := poll(within, condition); err != nil {
+		for _, p := range c.nodes {
+			c.t.Logf("%s logged last:\n%s", p.id, p.tail())
 		}
-		if time.Now().After(deadline) {
-			for _, p := range c.nodes {
-				c.t.Logf("%s said last:\n%s", p.id, p.tail())
-			}
-			c.t.Fatalf("no %s within %s: %v", what, within, err)
-		}
-		time.Sleep(20 * time.Millisecond)
+		c.t.Fatalf("no %s within %s: %v", what, within, err)
 	}
 }
 
@@ -327,7 +337,7 @@ func (c *cluster) eventually(within time.Duration, what string, condition func()
 // hence the linearizable read.
 func (c *cluster) converged() status {
 	c.t.Helper()
-	var agreed status
+	// Every node has what was acknowledged before now.
 	for _, p := range c.nodes {
 		o := client.TailOptions{From: client.FromEnd(), NoFollow: true, Consistency: client.Linearizable}
 		for _, err := range c.reader(p).Tail(c.t.Context(), o) {
@@ -336,6 +346,8 @@ func (c *cluster) converged() status {
 			}
 		}
 	}
+	// Then all stop at one index: health reports and settings may still arrive at some of them.
+	var agreed status
 	c.eventually(3*time.Minute, "agreement of all nodes", func() error {
 		all := make([]status, len(c.nodes))
 		for i, p := range c.nodes {
@@ -350,6 +362,7 @@ func (c *cluster) converged() status {
 				return fmt.Errorf("%s is at %d, %s at %d", all[0].NodeID, all[0].Digest.Index, s.NodeID, s.Digest.Index)
 			}
 		}
+		// From here on a difference is a failure and nothing to wait for.
 		agreed = all[0]
 		for _, s := range all[1:] {
 			if s.Digest.Hex != all[0].Digest.Hex {
@@ -380,7 +393,7 @@ func (c *cluster) client(endpoints ...string) *client.Client {
 	return cl
 }
 
-// forget drops the readers, which hold to the cluster that their nodes were of.
+// forget drops the readers. A client names the cluster that it met first, and a recovered cluster has another id.
 func (c *cluster) forget() {
 	c.readersMu.Lock()
 	defer c.readersMu.Unlock()

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ringrift/ringlog/event"
 )
 
 // What the documents name: tests, files and folders in backquotes, links to other files, and planted breakages.
@@ -42,6 +44,7 @@ func declaredTests(t *testing.T) map[string]bool {
 	t.Helper()
 	declaration := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	names := map[string]bool{}
+	// From the root of the tree on.
 	err := filepath.WalkDir("..", func(file string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(file, "_test.go") {
 			return err
@@ -118,6 +121,17 @@ func TestDocsListEveryBreakage(t *testing.T) {
 	}
 	for name := range listed {
 		t.Errorf("docs/invariants.md lists %q, which integration/mutants does not have", name)
+	}
+}
+
+// docs/operations.md names every event that only the cluster emits.
+func TestDocsListTheClustersEvents(t *testing.T) {
+	text := documents(t)["../docs/operations.md"]
+	all := slices.Concat(event.Builtin().Definitions(), event.Builtin().Own())
+	for _, d := range all {
+		if event.IsReserved(d.Name) && !strings.Contains(text, string(d.Name)) {
+			t.Errorf("docs/operations.md does not have %s", d.Name)
+		}
 	}
 }
 

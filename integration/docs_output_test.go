@@ -53,23 +53,23 @@ func shapeOf(line string) string {
 }
 
 // sameShape compares lines; … matches any number of them.
-func sameShape(said, printed []string) bool {
+func sameShape(shown, printed []string) bool {
 	// An ellipsis is tried with every number of lines, the fewest first.
 	switch {
-	case len(said) == 0:
+	case len(shown) == 0:
 		return len(printed) == 0
-	case said[0] == "…":
+	case shown[0] == "…":
 		for from := range len(printed) + 1 {
-			if sameShape(said[1:], printed[from:]) {
+			if sameShape(shown[1:], printed[from:]) {
 				return true
 			}
 		}
 		return false
 	}
-	return len(printed) > 0 && shapeOf(said[0]) == shapeOf(printed[0]) && sameShape(said[1:], printed[1:])
+	return len(printed) > 0 && shapeOf(shown[0]) == shapeOf(printed[0]) && sameShape(shown[1:], printed[1:])
 }
 
-// The commands of docs/troubleshooting.md print what it says they do.
+// The commands of docs/troubleshooting.md print what the document shows.
 func TestTroubleshootingDocument(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed")
@@ -84,7 +84,9 @@ func TestTroubleshootingDocument(t *testing.T) {
 			}
 			return nil
 		})
-		leader := c.leader() // which the document asks first
+		// One script of all blocks, in which a line marks the output of each command that the document shows. The
+		// leader is asked first: what the document shows of status is the leader's.
+		leader := c.leader()
 		endpoints := append([]string{leader.url()}, c.endpoints()...)
 		const mark = "--- command "
 		script, commands := "set -euo pipefail\n", []shown{}
@@ -110,11 +112,12 @@ func TestTroubleshootingDocument(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s\n%s", err, failure.String(), out)
 		}
+		// The first line after a mark ends it; the rest is the command's output.
 		for i, text := range strings.Split(string(out), mark)[1:] {
 			_, text, _ = strings.Cut(text, "\n")
 			printed := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 			if s := commands[i]; !sameShape(s.output, printed) {
-				t.Errorf("troubleshooting.md:%d: %s\nprints\n%s\nand the document says\n%s",
+				t.Errorf("troubleshooting.md:%d: %s\nprints\n%s\nand the document shows\n%s",
 					s.line, s.command, text, strings.Join(s.output, "\n"))
 			}
 		}

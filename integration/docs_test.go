@@ -57,6 +57,7 @@ func runIn(t testing.TB, dir string, env []string, name string, args ...string) 
 	cmd.Env = append(cmd.Env, "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	// Its output goes to a file: processes that it leaves in the background would keep a pipe open.
 	out, err := os.CreateTemp(t.TempDir(), "out")
 	if err != nil {
 		t.Fatal(err)
@@ -87,13 +88,14 @@ func TestNoExampleOfPublishingIsWarnedAbout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	examples := 0
+	examples := 0 // so that a changed notation does not make the test pass
 	for _, file := range append(files, "../README.md", "../cmd/ringlog/internal/dev/dev.go") {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, found := range published.FindAllStringSubmatch(string(text), -1) {
+			// As a node checks it; warnings about the type's name are meant in some examples.
 			examples++
 			ev := event.New(event.Type(found[1]), []byte(found[2]))
 			policy := event.Policy{Reserved: event.ReservedForeign}
@@ -125,8 +127,7 @@ func TestOperationsDocument(t *testing.T) {
 				script += fmt.Sprintf("echo '--- operations.md:%d' >&2\n%s", b.line, b.text)
 			}
 		}
-		dir := t.TempDir()
-		runIn(t, dir, nil, "bash", "-c", script)
+		runIn(t, t.TempDir(), nil, "bash", "-c", script)
 	})
 }
 
@@ -199,7 +200,7 @@ func TestMigrationDocument(t *testing.T) {
 				if err := os.WriteFile(file, fmt.Appendf(nil, goProgram, b.text), 0o644); err != nil {
 					t.Fatal(err)
 				}
-				runIn(t, filepath.Dir(here), env, "go", "run", file)
+				runIn(t, filepath.Dir(here), env, "go", "run", file) // inside the module, whose packages it imports
 			default:
 				t.Fatalf("no runner for %q", b.language)
 			}

@@ -33,8 +33,9 @@ const (
 
 // An answer means that a majority synced the entry: it comes after a sync of the raft
 // log on the leader and one on a follower, each begun after the entry was written
-// there, and without those it does not come. The slow disks are strace's. Times are
-// lower bounds, but for one: the quickest of a few answers comes before a second is over.
+// there, and without those it does not come. strace makes the disks slow. All times that
+// the test requires are lower bounds, except one: the quickest of a few answers takes less
+// than a second.
 func TestAcknowledgedOnlyWhenSyncedOnAMajority(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
@@ -42,6 +43,7 @@ func TestAcknowledgedOnlyWhenSyncedOnAMajority(t *testing.T) {
 	}
 	// bolt syncs the pages of a large entry, then the meta page that makes them count.
 	const syncsOfALargeEntry = 2
+	// Answers follow the syncs of a majority, for small entries and for large ones.
 	s := newSyncedCluster(t, strace)
 	s.everyAnswerFollowsTheSyncsOfAMajority(1)
 	s.padding = make([]byte, 48<<10)
@@ -49,6 +51,7 @@ func TestAcknowledgedOnlyWhenSyncedOnAMajority(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.everyAnswerFollowsTheSyncsOfAMajority(syncsOfALargeEntry)
+	// They wait for slow syncs, but not for those of one follower, and do not come without any.
 	s.padding = nil
 	s.answersWaitFor("the leader's disk", s.lead)
 	s.answersWaitFor("a follower's disk", s.others...)
@@ -68,6 +71,7 @@ func TestASavedBackupIsSyncedWithItsName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// strace prints the files that descriptors stand for, by paths without symbolic links.
 	file, calls := filepath.Join(folder, "backup"), filepath.Join(t.TempDir(), "calls")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -85,6 +89,7 @@ func TestASavedBackupIsSyncedWithItsName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The file has a temporary name until it is renamed.
 	quoted := regexp.QuoteMeta
 	order := regexp.MustCompile(`(?s)sync\(\d+<` + quoted(file) + `\.part-\d+>.*` +
 		`rename[^\n]*"` + quoted(file) + `".*` +
@@ -94,15 +99,15 @@ func TestASavedBackupIsSyncedWithItsName(t *testing.T) {
 	}
 }
 
-// syncedCluster is three nodes whose raft logs strace looks at. One client publishes
-// one event after the other, and no other process does.
+// syncedCluster is three nodes whose raft logs strace watches. One client publishes one
+// event after the other, and no other process publishes.
 type syncedCluster struct {
 	*cluster
 	strace  string
 	lead    *process
 	others  []*process
 	term    uint64
-	padding []byte // of the events
+	padding []byte // part of each event's payload, to make it large
 	publish func(ctx context.Context) error
 }
 
@@ -139,17 +144,18 @@ func (s *syncedCluster) answer() (sent, answered time.Time) {
 	return sent, time.Now()
 }
 
-// settled waits until nothing is under way, and fails when what was shown is void
-// because another node leads.
-func (s *syncedCluster) settled() {
+// requireSameTerm waits until nothing is under way. It fails if there was an election since
+// the cluster was formed: then the syncs of another leader would have been the ones to watch.
+func (s *syncedCluster) requireSameTerm() {
 	s.t.Helper()
 	if now := s.converged(); now.Term != s.term {
-		s.t.Fatalf("term %d came, it was %d when the syncs were looked at first", now.Term, s.term)
+		s.t.Fatalf("it is term %d, not %d as when the cluster was formed", now.Term, s.term)
 	}
 }
 
-// everyAnswerFollowsTheSyncsOfAMajority looks into what the nodes do with the files of
-// their raft logs between a request and its answer.
+// everyAnswerFollowsTheSyncsOfAMajority requires that between a request and its answer the
+// leader and a follower each wrote to their raft logs and synced what they had written, as
+// often as an entry takes.
 func (s *syncedCluster) everyAnswerFollowsTheSyncsOfAMajority(syncsOfAnEntry int) {
 	s.t.Helper()
 	var traces []*trace
@@ -162,7 +168,8 @@ func (s *syncedCluster) everyAnswerFollowsTheSyncsOfAMajority(syncsOfAnEntry int
 		sent, answered := s.answer()
 		answers = append(answers, span{sent, answered})
 	}
-	s.settled()
+	s.requireSameTerm()
+	// The calls of each node, the leader's first.
 	calls := make([][]fileCall, len(traces))
 	for i, tr := range traces {
 		calls[i] = tr.end()
@@ -181,7 +188,7 @@ func (s *syncedCluster) everyAnswerFollowsTheSyncsOfAMajority(syncsOfAnEntry int
 	}
 }
 
-// answersWaitFor shows that no answer comes before slow syncs of these nodes return.
+// answersWaitFor requires that no answer comes before slow syncs of these nodes return.
 func (s *syncedCluster) answersWaitFor(what string, nodes ...*process) {
 	s.t.Helper()
 	var traces []*trace
@@ -193,14 +200,14 @@ func (s *syncedCluster) answersWaitFor(what string, nodes ...*process) {
 			s.t.Fatalf("an answer came after %s and did not wait for %s, which takes %s", answered.Sub(sent), what, slowSync)
 		}
 	}
-	s.settled()
+	s.requireSameTerm()
 	for _, tr := range traces {
 		tr.end()
 	}
 }
 
-// answersDoNotWaitForTheSlowest shows that a majority is enough, so that the waits
-// before were for a majority and not for everybody.
+// answersDoNotWaitForTheSlowest requires that a majority is enough: so the waits of
+// answersWaitFor were for a majority and not for all nodes.
 func (s *syncedCluster) answersDoNotWaitForTheSlowest() {
 	s.t.Helper()
 	slow := s.trace(s.others[0], delay(verySlowSync))
@@ -209,20 +216,21 @@ func (s *syncedCluster) answersDoNotWaitForTheSlowest() {
 		sent, answered := s.answer()
 		quickest = min(quickest, answered.Sub(sent))
 	}
-	s.settled()
+	s.requireSameTerm()
 	slow.end()
 	if quickest >= verySlowSync {
 		s.t.Fatalf("the quickest answer took %s while one follower of two took %s to sync", quickest, verySlowSync)
 	}
 }
 
-// noAnswerWithoutSyncs lets the syncs of both followers fail: they end, and what the
-// leader alone has synced is not answered.
+// noAnswerWithoutSyncs makes the syncs of both followers fail: both end, and what the
+// leader alone has synced is not acknowledged.
 func (s *syncedCluster) noAnswerWithoutSyncs() {
 	s.t.Helper()
 	for _, p := range s.others {
 		s.trace(p, "inject=fdatasync,fsync:error=EIO")
 	}
+	// No answer comes in time, and both end with the reason.
 	for range answersSlowed {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		err := s.publish(ctx)
@@ -253,8 +261,8 @@ type trace struct {
 	output string
 }
 
-// trace attaches strace to a node, with what else it is to do to these calls, and
-// returns once it is attached.
+// trace attaches strace to a node and returns once it is attached. extra are further
+// options, such as delays of these calls.
 func (s *syncedCluster) trace(p *process, extra ...string) *trace {
 	s.t.Helper()
 	tr := &trace{c: s, p: p, done: make(chan struct{}), output: filepath.Join(s.t.TempDir(), "trace")}
@@ -264,44 +272,46 @@ func (s *syncedCluster) trace(p *process, extra ...string) *trace {
 		"-e", "signal=none",
 		"-e", "trace=pwrite64,pwritev,write,fdatasync,fsync",
 	}
+	// Only calls on the files of the raft log count.
 	for _, file := range raftLogFiles(s.t, p) {
 		args = append(args, "-P", file)
 	}
 	for _, e := range extra {
 		args = append(args, "-e", e)
 	}
-	said, err := os.Create(tr.output + ".said")
+	// What strace prints about itself goes to another file than the calls.
+	messages, err := os.Create(tr.output + ".messages")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	defer said.Close()
+	defer messages.Close()
 	tr.cmd = exec.Command(s.strace, append(args, "-p", strconv.Itoa(p.cmd.Process.Pid))...)
-	tr.cmd.Stderr = said
+	tr.cmd.Stderr = messages
 	tr.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := tr.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	go func() {
+	go func() { // ends with strace, which stop ends
 		defer close(tr.done)
 		_ = tr.cmd.Wait()
 	}()
 	s.t.Cleanup(tr.stop)
-	tr.awaitAttached(said.Name())
+	tr.awaitAttached(messages.Name())
 	return tr
 }
 
-// awaitAttached waits until strace says that it is attached, and skips the test where it may not attach.
-func (tr *trace) awaitAttached(said string) {
+// awaitAttached waits until strace prints that it is attached, and skips the test where it may not attach.
+func (tr *trace) awaitAttached(messages string) {
 	tr.c.t.Helper()
 	tr.c.eventually(10*time.Second, "strace attached to "+tr.p.id, func() error {
-		text, err := os.ReadFile(said)
+		text, err := os.ReadFile(messages)
 		switch {
 		case err != nil:
 			return err
 		case strings.Contains(string(text), "not permitted"):
 			tr.c.t.Skipf("strace may not attach here: %s", text)
 		case !strings.Contains(string(text), " attached"):
-			return fmt.Errorf("it says %q", text)
+			return fmt.Errorf("it printed %q", text)
 		}
 		return nil
 	})
@@ -376,7 +386,7 @@ func parseTrace(f *os.File) (calls []fileCall, err error) {
 		m := straceLine.FindStringSubmatch(lines.Text())
 		if m == nil {
 			if strings.Contains(lines.Text(), "sync") && !strings.Contains(lines.Text(), "detached") {
-				return nil, fmt.Errorf("what does %q mean", lines.Text())
+				return nil, fmt.Errorf("%q is in no known form", lines.Text())
 			}
 			continue
 		}
@@ -387,7 +397,7 @@ func parseTrace(f *os.File) (calls []fileCall, err error) {
 			return nil, fmt.Errorf("%q: %w", lines.Text(), err)
 		case unfinished:
 			begun[thread] = at
-		case strings.HasPrefix(result, "-"):
+		case strings.HasPrefix(result, "-"): // it failed
 		case resumed:
 			calls = append(calls, fileCall{sync: strings.Contains(name, "sync"), began: begun[thread], ended: at})
 		default:

@@ -35,8 +35,8 @@ func (c *cluster) write(l *ledger, n int64) {
 	defer cancel()
 	until := l.counts.Load() + n
 	var writing sync.WaitGroup
-	for range 4 {
-		cl, number := c.client(), 1000+int(l.hired.Add(1))
+	for range 4 { // each is waited for, so that all four take part
+		cl, number := c.client(), 1000+int(l.writers.Add(1))
 		writing.Go(func() { l.writer(ctx, c.t, cl, number) })
 		c.eventually(30*time.Second, "a first event of a writer", func() error {
 			l.mu.Lock()
@@ -72,6 +72,7 @@ func TestFollowerCatchesUpBySnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// While it is stopped, the leader's raft log is cut past what it has.
 	lagging.signal(syscall.SIGSTOP)
 	c.write(l, 5000)
 	c.mustRun("compact", "--keep", "100", "--force", "--yes")
@@ -82,9 +83,10 @@ func TestFollowerCatchesUpBySnapshot(t *testing.T) {
 		}
 		return nil
 	})
+	// It catches up, and its log says how.
 	lagging.signal(syscall.SIGCONT)
 	c.converged()
-	c.eventually(10*time.Second, "word of a snapshot", func() error {
+	c.eventually(10*time.Second, "snapshot in the follower's log", func() error {
 		if text := lagging.tail(); !strings.Contains(text, "state replaced by a snapshot") {
 			return fmt.Errorf("%s caught up without one:\n%s", lagging.id, text)
 		}
@@ -118,6 +120,7 @@ func TestWipedVoterIsRefused(t *testing.T) {
 	if err := os.RemoveAll(wiped.dir); err != nil {
 		t.Fatal(err)
 	}
+	// It starts under its old name with an empty folder, and is refused.
 	leader := c.leader()
 	wiped.args = []string{"--join", leader.url()}
 	wiped.start()
@@ -130,19 +133,13 @@ func TestWipedVoterIsRefused(t *testing.T) {
 	if s, err := wiped.status(); err == nil && s.Role != "non-voter" && s.AppliedIndex > 0 {
 		t.Fatalf("the wiped voter takes part: %+v", s)
 	}
+	// Removed, it may join as a new member.
 	wiped.kill()
 	c.mustRun("cluster", "remove", wiped.id, "--yes")
 	if err := os.RemoveAll(wiped.dir); err != nil {
 		t.Fatal(err)
 	}
 	wiped.start()
-	compareAfterJoin(t, c, l)
-}
-
-// compareAfterJoin waits until the nodes agree, then compares them with the ledger.
-func compareAfterJoin(t *testing.T, c *cluster, l *ledger) {
-	t.Helper()
-	c.converged()
 	compare(t, c, l)
 }
 
@@ -161,12 +158,14 @@ func TestRecoverFromLostQuorum(t *testing.T) {
 	if err != nil {
 		t.Fatalf("recover: %v\n%s", err, out)
 	}
+	// The survivor has everything and accepts writes.
 	alone := &cluster{t: t, nodes: []*process{survivor}}
 	survivor.args = nil
 	alone.startAll()
 	compare(t, alone, l)
 	alone.write(l, 100)
-	c.forget() // a recovered cluster has an id of its own
+	// The others join with empty folders.
+	c.forget()
 	for _, lost := range c.nodes[1:] {
 		if err := os.RemoveAll(lost.dir); err != nil {
 			t.Fatal(err)
@@ -174,7 +173,7 @@ func TestRecoverFromLostQuorum(t *testing.T) {
 		lost.args = []string{"--join", survivor.url()}
 		lost.start()
 	}
-	compareAfterJoin(t, c, l)
+	compare(t, c, l)
 }
 
 // A node that is stopped hands over, so that no lost leader is reported.

@@ -38,6 +38,7 @@ func (l *load) publish(ctx context.Context, t *testing.T, c *cluster) {
 	for p := range l.publishers {
 		cl := c.client()
 		all.Go(func() {
+			// Each publisher has every publishers-th batch.
 			for from := p * l.batch; from < l.events; from += l.publishers * l.batch {
 				var batch []event.Event
 				for n := from; n < min(from+l.batch, l.events); n++ {
@@ -51,8 +52,7 @@ func (l *load) publish(ctx context.Context, t *testing.T, c *cluster) {
 					return
 				}
 				for _, r := range results {
-					for was := l.last.Load(); was < r.Offset && !l.last.CompareAndSwap(was, r.Offset); was = l.last.Load() {
-					}
+					l.raiseLast(r.Offset)
 				}
 			}
 		})
@@ -60,21 +60,36 @@ func (l *load) publish(ctx context.Context, t *testing.T, c *cluster) {
 	all.Wait()
 }
 
-// listeners are the processes that handle events of a load, one durable subscription
-// each.
+// raiseLast sets last to offset, if that is higher.
+func (l *load) raiseLast(offset uint64) {
+	for {
+		last := l.last.Load()
+		if last >= offset || l.last.CompareAndSwap(last, offset) {
+			return
+		}
+	}
+}
+
+// listeners are the processes that handle events of a load: by a durable subscription
+// each, or as the members of one group.
 type listeners struct {
 	t    *testing.T
 	list []*listener
 }
 
-// newListeners returns three listeners with different filters and concurrency, which are ended with the test.
+// newListeners returns three listeners with different filters and concurrency.
 func newListeners(t *testing.T, c *cluster) *listeners {
+	return listenersOf(t, c,
+		listenerSpec{Name: "everything", Concurrency: 8},
+		listenerSpec{Name: "even", Where: "payload.n % 2 == 0", Concurrency: 4},
+		listenerSpec{Name: "first-publisher", Sources: []string{"pub-0"}, Concurrency: 1},
+	)
+}
+
+// listenersOf returns processes that handle events, not started. They are killed when the test ends.
+func listenersOf(t *testing.T, c *cluster, specs ...listenerSpec) *listeners {
 	all := &listeners{t: t}
-	for _, s := range []listenerSpec{
-		{Name: "everything", Concurrency: 8},
-		{Name: "even", Where: "payload.n % 2 == 0", Concurrency: 4},
-		{Name: "first-publisher", Sources: []string{"pub-0"}, Concurrency: 1},
-	} {
+	for _, s := range specs {
 		s.Endpoints, s.File = c.endpoints(), filepath.Join(t.TempDir(), s.Name)
 		all.list = append(all.list, &listener{t: t, spec: s, log: s.File + ".log"})
 	}
@@ -135,6 +150,7 @@ func TestHandlersInThreeProcesses(t *testing.T) {
 		l.start()
 		l.awaitAttached(c)
 	}
+	// Of the three filters one passes all events, one every other, and one those of one publisher.
 	expected := int64(work.events) + int64(work.events)/2 + int64(work.events/work.publishers)
 	events, kills := all.disturbed(c, rng, work, expected)
 	for _, l := range all.list {
@@ -150,6 +166,7 @@ func TestHandlersInThreeProcesses(t *testing.T) {
 // that come from rng, and starts them again. It returns how often each was.
 func (all *listeners) disturb(c *cluster, rng *rand.Rand, expected int64) map[string]int {
 	all.t.Helper()
+	// The victims in some order, each with the number of handled events at which it is killed.
 	leader := len(all.list)
 	victims := []int{0, 0, 0, 1, 1, 1, 2, 2, 2, leader, leader, leader}
 	rng.Shuffle(len(victims), func(i, j int) { victims[i], victims[j] = victims[j], victims[i] })
@@ -212,7 +229,7 @@ func numberIn(ev event.Event) int {
 	return p.N
 }
 
-// awaitCommitted waits until the subscription's cursor is past all that is its own.
+// awaitCommitted waits until the subscription's cursor has committed the last event that its filter passes.
 func (l *listener) awaitCommitted(c *cluster, events map[uint64]event.Event) {
 	l.t.Helper()
 	last := uint64(0)
@@ -225,13 +242,13 @@ func (l *listener) awaitCommitted(c *cluster, events map[uint64]event.Event) {
 	c.eventually(2*time.Minute, "commit of "+l.spec.Name, func() error {
 		info, err := cl.Cursor(l.t.Context(), l.spec.Name)
 		if err != nil || info.Committed < last {
-			return cmp.Or(err, fmt.Errorf("%s is at %d of %d; it says:\n%s", l.spec.Name, info.Committed, last, l.tail()))
+			return cmp.Or(err, fmt.Errorf("%s is at %d of %d; it logged:\n%s", l.spec.Name, info.Committed, last, l.tail()))
 		}
 		return nil
 	})
 }
 
-// check holds what was handled and what was dead-lettered against what was published.
+// check compares what was handled and what was dead-lettered with what was published.
 func (l *listener) check(c *cluster, events map[uint64]event.Event, kills int) {
 	l.t.Helper()
 	dead := map[uint64]bool{}
@@ -241,6 +258,7 @@ func (l *listener) check(c *cluster, events map[uint64]event.Event, kills int) {
 		}
 		dead[letter.Offset] = true
 	}
+	// What it handled: only its own events, those of a key in order, and no event twice in one life.
 	first := map[uint64]int{} // the life that handled an event first
 	again := 0
 	newest := map[string]uint64{} // by life and key
@@ -257,12 +275,13 @@ func (l *listener) check(c *cluster, events map[uint64]event.Event, kills int) {
 		} else {
 			first[r.offset] = r.life
 		}
-		lane := fmt.Sprint(r.life, " ", ev.Key)
-		if newest[lane] >= r.offset {
-			l.t.Errorf("%s: life %d handled %d of %s after %d", l.spec.Name, r.life, r.offset, ev.Key, newest[lane])
+		lifeAndKey := fmt.Sprint(r.life, " ", ev.Key)
+		if after := newest[lifeAndKey]; after >= r.offset {
+			l.t.Errorf("%s: life %d handled %d of %s after %d", l.spec.Name, r.life, r.offset, ev.Key, after)
 		}
-		newest[lane] = r.offset
+		newest[lifeAndKey] = r.offset
 	}
+	// Of the events that its filter passes, each was handled, or is dead if no attempt can succeed.
 	wanted := 0
 	for offset, ev := range events {
 		if !l.spec.wants(ev) {

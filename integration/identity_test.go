@@ -17,6 +17,7 @@ func TestANodeWithAnotherClustersFolderEnds(t *testing.T) {
 	other.nodes[0].stop()
 	c := newCluster(t, t.TempDir(), 3).startAll()
 	c.mustRun("publish", "TRAINING_STARTED", "-p", `{"config_key":"own"}`)
+	// The member starts with the other cluster's folder, and ends with the reason.
 	n1 := c.nodes[0]
 	n1.stop()
 	own := n1.dir
@@ -24,8 +25,9 @@ func TestANodeWithAnotherClustersFolderEnds(t *testing.T) {
 	n1.start()
 	n1.wait()
 	if code := n1.cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(n1.tail(), "ringlog: OTHER_CLUSTER: ") {
-		t.Errorf("it ended with %d and said\n%s", code, n1.tail())
+		t.Errorf("it ended with %d and logged\n%s", code, n1.tail())
 	}
+	// The others accept writes; with its own folder the member catches up.
 	for i := range 20 {
 		c.mustRun("publish", "TRAINING_STARTED", "-p", fmt.Sprintf(`{"config_key":"own-%d"}`, i))
 	}

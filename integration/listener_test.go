@@ -20,28 +20,27 @@ import (
 	"github.com/ringrift/ringlog/router"
 )
 
-// listenerVariable makes the test binary a process that handles events, as it says.
+// listenerVariable makes the test binary a process that handles events: its value is a listenerSpec in JSON.
 const listenerVariable = "RINGLOG_TEST_LISTENER"
 
-// listenerSpec says what a process handles, and where it notes what it has.
+// listenerSpec is what a process handles, and the file in which it notes what it has handled.
 type listenerSpec struct {
 	Name        string
-	Group       string // that it is a member of, instead of a subscription of its own
+	Group       string // if set, the process is a member of the group and has no subscription of its own
 	Endpoints   []string
-	Where       string
+	Where       string // "" or a condition that even numbers meet
 	Sources     []string
 	Concurrency int
 	File        string
 	Life        int // how often it was started
 }
 
-// wants is what the subscription's filter says.
+// wants reports whether the subscription's filter passes an event.
 func (s *listenerSpec) wants(ev event.Event) bool {
 	return (s.Where == "" || numberIn(ev)%2 == 0) && (len(s.Sources) == 0 || slices.Contains(s.Sources, ev.Source))
 }
 
-// isPoison reports whether no attempt at an event succeeds; of others the first fails now
-// and then.
+// isPoison reports whether every attempt to handle an event fails. Of some others the first attempt fails.
 func isPoison(n int) bool { return n%997 == 7 }
 
 var errUnlucky = errors.New("out of luck")
@@ -68,6 +67,7 @@ func runListener(text string) error {
 		return err
 	}
 	defer notes.Close()
+	// asked ends when the test wants this process to end.
 	asked, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	c, err := client.New(client.Config{Endpoints: s.Endpoints})
@@ -77,6 +77,7 @@ func runListener(text string) error {
 	if s.Group != "" {
 		return s.serveGroup(asked, c, notes)
 	}
+	// A subscription of its own, whose handler fails now and then: the breaker would stop it for minutes.
 	r, err := router.New(router.OnClient(c), router.Options{
 		Source:  fmt.Sprintf("%s-%d", s.Name, s.Life),
 		Breaker: router.Breaker{Off: true},
@@ -100,6 +101,7 @@ func runListener(text string) error {
 		return err
 	}
 	<-asked.Done()
+	// Handlers that run finish, and their cursor is committed.
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	err = errors.Join(r.Close(ctx), c.Close(ctx))
@@ -119,12 +121,12 @@ func (s *listenerSpec) handler(notes *os.File) router.Handler {
 	}
 }
 
-// listener is such a process as the test sees it.
+// listener is a process that handles events, as the test that starts and kills it sees it.
 type listener struct {
 	t    *testing.T
 	spec listenerSpec
-	log  string
-	life int
+	log  string // file of its output
+	life int    // how often it was started
 	cmd  *exec.Cmd
 	once sync.Once // of waiting for cmd
 	err  error     // what it ended with
@@ -182,7 +184,7 @@ func (l *listener) tail() string {
 	return string(text[max(0, len(text)-2000):])
 }
 
-// awaitAttached waits until its cursor is there.
+// awaitAttached waits until its cursor exists.
 func (l *listener) awaitAttached(c *cluster) {
 	l.t.Helper()
 	cl := c.client()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -33,32 +32,33 @@ func (s *listenerSpec) serveGroup(asked context.Context, c *client.Client, notes
 	}
 	for err == nil {
 		var d client.Delivery
-		if d, err = m.Next(asked); err == nil {
-			err = s.settle(m, d, notes)
+		d, err = m.Next(asked)
+		if err == nil {
+			err = s.handleDelivery(m, d, notes)
 		}
 	}
 	if asked.Err() != nil {
-		err = nil
+		err = nil // it was asked to end, which ends Next
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	return errors.Join(err, m.Close(ctx), c.Close(ctx))
 }
 
-// settle notes an event before it is acknowledged, so that a killed process has noted all
+// handleDelivery notes an event before it is acknowledged, so that a killed process has noted all
 // that it acknowledged.
-func (s *listenerSpec) settle(m *client.GroupMember, d client.Delivery, notes *os.File) error {
+func (s *listenerSpec) handleDelivery(m *client.GroupMember, d client.Delivery, notes *os.File) error {
 	if n := numberIn(d.Event); isPoison(n) || (n%101 == 3 && d.Count == 1) {
-		return given(m.Nack(d.Offset, client.NackOptions{Err: errUnlucky.Error()}))
+		return ignoreNotHeld(m.Nack(d.Offset, client.NackOptions{Err: errUnlucky.Error()}))
 	}
 	if _, err := fmt.Fprintf(notes, recordForm, d.Offset, s.Life); err != nil {
 		return err
 	}
-	return given(m.Ack(d.Offset))
+	return ignoreNotHeld(m.Ack(d.Offset))
 }
 
-// given passes over an event that was given to another member meanwhile.
-func given(err error) error {
+// ignoreNotHeld passes over an event that was given to another member meanwhile.
+func ignoreNotHeld(err error) error {
 	if errors.Is(err, client.ErrNotHeld) {
 		return nil
 	}
@@ -67,18 +67,11 @@ func given(err error) error {
 
 // newGroup returns three processes, not started, that are to share the events of a group.
 func newGroup(t *testing.T, c *cluster) *listeners {
-	all := &listeners{t: t}
-	for i := range 3 {
-		s := listenerSpec{Name: fmt.Sprintf("member-%d", i+1), Group: "crew", Endpoints: c.endpoints()}
-		s.File = filepath.Join(t.TempDir(), s.Name)
-		all.list = append(all.list, &listener{t: t, spec: s, log: s.File + ".log"})
-	}
-	t.Cleanup(func() {
-		for _, l := range all.list {
-			l.kill()
-		}
-	})
-	return all
+	return listenersOf(t, c,
+		listenerSpec{Name: "member-1", Group: "crew"},
+		listenerSpec{Name: "member-2", Group: "crew"},
+		listenerSpec{Name: "member-3", Group: "crew"},
+	)
 }
 
 // awaitGroup waits until the group has committed up to the offset.
@@ -88,7 +81,8 @@ func (all *listeners) awaitGroup(c *cluster, last uint64) {
 	c.eventually(2*time.Minute, "commit of the group", func() error {
 		info, err := cl.Cursor(all.t.Context(), "crew")
 		if err == nil && info.Committed < last {
-			err = fmt.Errorf("it is at %d of %d; %s says:\n%s", info.Committed, last, all.list[0].spec.Name, all.list[0].tail())
+			first := all.list[0]
+			err = fmt.Errorf("it is at %d of %d; %s logged:\n%s", info.Committed, last, first.spec.Name, first.tail())
 		}
 		return err
 	})
@@ -141,7 +135,8 @@ func (all *listeners) checkGroup(c *cluster, events map[uint64]event.Event, kill
 		member string
 		number int
 	}
-	dead, again := map[uint64]string{}, 0 // what the letters say
+	// The dead letters, each with its last error.
+	dead := map[uint64]string{}
 	for letter, err := range c.client().DeadLetters(all.t.Context(), client.LetterFilter{Cursor: "crew"}) {
 		if err != nil {
 			all.t.Fatal(err)
@@ -151,6 +146,7 @@ func (all *listeners) checkGroup(c *cluster, events map[uint64]event.Event, kill
 			all.t.Errorf("%d is dead after %d deliveries", letter.Offset, letter.Attempts)
 		}
 	}
+	// What each life of each member handled: only events of the group, each once, those of a key in order.
 	handled := map[uint64]map[life]bool{}
 	for _, l := range all.list {
 		name := l.spec.Name
@@ -167,16 +163,18 @@ func (all *listeners) checkGroup(c *cluster, events map[uint64]event.Event, kill
 				all.t.Errorf("life %d of %s handled %d twice", r.life, name, r.offset)
 			}
 			handled[r.offset][by] = true
-			lane := fmt.Sprint(r.life, " ", ev.Key)
-			if newest[lane] > r.offset {
-				all.t.Errorf("life %d of %s handled %d of %s after %d", r.life, name, r.offset, ev.Key, newest[lane])
+			lifeAndKey := fmt.Sprint(r.life, " ", ev.Key)
+			if after := newest[lifeAndKey]; after > r.offset {
+				all.t.Errorf("life %d of %s handled %d of %s after %d", r.life, name, r.offset, ev.Key, after)
 			}
-			newest[lane] = max(newest[lane], r.offset)
+			newest[lifeAndKey] = max(newest[lifeAndKey], r.offset)
 		}
 		if l.life != kills[name]+1 {
 			all.t.Errorf("%s lived %d times and was killed %d times: it ended by itself", name, l.life, kills[name])
 		}
 	}
+	// Each event was handled or is dead, and more than once only where all but one who handled it were killed.
+	again := 0
 	for offset, ev := range events {
 		by := handled[offset]
 		why, isDead := dead[offset]
@@ -193,7 +191,8 @@ func (all *listeners) checkGroup(c *cluster, events map[uint64]event.Event, kill
 				survivors++
 			}
 		}
-		if again += max(0, len(by)-1); survivors > 1 {
+		again += max(0, len(by)-1)
+		if survivors > 1 {
 			all.t.Errorf("%d: handled by %v; %d of them were not killed", offset, by, survivors)
 		}
 	}

@@ -19,7 +19,7 @@ type stage struct {
 	names         names
 	level         uint32
 	ledger        *ledger
-	asked         int // writes of refuses
+	asked         int // how many writes requireRefusal has made
 }
 
 // newStage starts a cluster in network namespaces, waits for its first leader and gives the nodes their names.
@@ -29,11 +29,13 @@ func newStage(t testing.TB, voters int) *stage {
 	s := &stage{netCluster: c, names: names{}, ledger: newLedger()}
 	s.eventually(30*time.Second, "feature level of this program", func() error {
 		v, err := c.view(c.nodes[0])
-		if s.level = v.FeatureLevel; err == nil && s.level != fsm.FeatureLevel {
-			return fmt.Errorf("it is %d, the program knows %d", v.FeatureLevel, fsm.FeatureLevel)
+		s.level = v.FeatureLevel
+		if err == nil && s.level != fsm.FeatureLevel {
+			return fmt.Errorf("it is %d, the program knows %d", s.level, fsm.FeatureLevel)
 		}
 		return err
 	})
+	// The leader is a; the others have the next letters.
 	s.a = s.awaitLeader(c.nodes...)
 	cast := append([]*process{s.a}, others(c.nodes, s.a)...)
 	for i, role := range []**process{&s.a, &s.b, &s.c, &s.d, &s.e}[:voters] {
@@ -68,7 +70,7 @@ type clusterView struct {
 
 // view returns what a node reports of the cluster.
 func (c *netCluster) view(p *process) (v clusterView, err error) {
-	return v, getJSONBy(c.t.Context(), p.web, p.url()+"/v1/cluster", &v)
+	return v, getJSON(c.t.Context(), p.web, p.url()+"/v1/cluster", &v)
 }
 
 // awaitLeader waits until these nodes agree that one of them leads.
@@ -77,7 +79,7 @@ func (s *stage) awaitLeader(nodes ...*process) (leader *process) {
 	s.eventually(30*time.Second, "leader that these nodes agree on", func() error {
 		// Each node's view of the leader and the term has to be that of the node that leads.
 		leader = nil
-		var said []clusterView
+		var views []clusterView
 		for _, p := range nodes {
 			v, err := s.view(p)
 			if err != nil {
@@ -86,11 +88,11 @@ func (s *stage) awaitLeader(nodes ...*process) (leader *process) {
 			if v.Role == "leader" {
 				leader = p
 			}
-			said = append(said, v)
+			views = append(views, v)
 		}
-		for _, v := range said {
-			if leader == nil || v.LeaderID != leader.id || v.Term != said[0].Term {
-				return fmt.Errorf("they say %+v", said)
+		for _, v := range views {
+			if leader == nil || v.LeaderID != leader.id || v.Term != views[0].Term {
+				return fmt.Errorf("they report %+v", views)
 			}
 		}
 		return nil
@@ -98,16 +100,16 @@ func (s *stage) awaitLeader(nodes ...*process) (leader *process) {
 	return leader
 }
 
-// awaitHealth waits until the leader knows whether each voter is healthy, and until its log
-// says so, if its feature level reports voters.
+// awaitHealth waits until the leader has each voter as healthy or not, as wanted, and until its
+// log reports the same, if its feature level reports voters.
 func (s *stage) awaitHealth(leader *process, healthy func(id string) bool) {
 	s.t.Helper()
-	s.eventually(30*time.Second, "knowledge at "+leader.id+" of who is healthy", func() error {
+	s.eventually(30*time.Second, "health of the voters as "+leader.id+" sees it", func() error {
 		v, err := s.view(leader)
 		if err != nil {
 			return err
 		}
-		// First the leader's own view, then the last word about each voter in its log.
+		// First the leader's own view, then the last report about each voter in its log.
 		for _, m := range v.Members {
 			if m.Healthy != healthy(m.ID) {
 				return fmt.Errorf("%s is healthy: %t", m.ID, m.Healthy)
@@ -126,7 +128,7 @@ func (s *stage) awaitHealth(leader *process, healthy func(id string) bool) {
 		}
 		for _, p := range s.nodes {
 			if online := last[p.id] != "VOTER_OFFLINE"; online != healthy(p.id) {
-				return fmt.Errorf("of %s the log says %q", p.id, last[p.id])
+				return fmt.Errorf("the log reports %q of %s last", last[p.id], p.id)
 			}
 		}
 		return nil

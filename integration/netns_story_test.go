@@ -40,11 +40,17 @@ func (c *netCluster) readStory(p *process, minOffset uint64) (story []storyEvent
 		if err != nil {
 			return nil, fmt.Errorf("story of %s: %w", p.id, err)
 		}
-		one := storyEvent{offset: e.Offset, at: e.AppendedAt, kind: string(e.Type), text: string(e.Payload)}
-		if one.payload, err = fieldsOf(e.Payload); err != nil {
+		fields, err := fieldsOf(e.Payload)
+		if err != nil {
 			return nil, fmt.Errorf("story of %s: event %d: %w", p.id, e.Offset, err)
 		}
-		story = append(story, one)
+		story = append(story, storyEvent{
+			offset:  e.Offset,
+			at:      e.AppendedAt,
+			kind:    string(e.Type),
+			text:    string(e.Payload),
+			payload: fields,
+		})
 	}
 	return story, nil
 }
@@ -58,8 +64,9 @@ func fieldsOf(payload []byte) (map[string]string, error) {
 	fields := map[string]string{}
 	for key, value := range raw {
 		// A string counts as a list of one; what is neither stays as JSON writes it.
+		fields[key] = string(value)
 		var list []string
-		if fields[key] = string(value); bytes.HasPrefix(value, []byte(`"`)) {
+		if bytes.HasPrefix(value, []byte(`"`)) {
 			value = slices.Concat([]byte("["), value, []byte("]"))
 		}
 		if json.Unmarshal(value, &list) == nil {
@@ -102,9 +109,9 @@ func sameStory(of map[string][]storyEvent) (first []storyEvent, err error) {
 	return first, nil
 }
 
-// checkSound holds for every story that has ended well, whatever happened: terms rise and each has one
-// leader, who is the one that is lost or steps down next; a voter goes offline and comes back in turn; so
-// does the quorum; nothing split.
+// checkSound requires what every story has that ended well, whatever happened: terms rise and each has one
+// leader, who is the one that is lost or steps down next; a voter is reported offline and online in turn, and
+// so is the quorum as lost or at risk and as restored; there was no split brain.
 func checkSound(story []storyEvent) error {
 	// The state of the cluster as the events so far have it.
 	leader, term, offline, lost, atRisk := "", uint64(0), map[string]bool{}, false, false

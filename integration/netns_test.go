@@ -22,8 +22,8 @@ import (
 )
 
 // netCluster is a cluster whose voters have a network namespace each, so that
-// real packets between them can be lost. The test itself sits at the hub, which
-// stays connected to every voter whatever is cut between them.
+// real packets between them can be lost. The test itself is at the hub, which stays
+// connected to every voter when links between voters are cut.
 //
 //	PREFIX-hub   bridge 10.77.0.1 ─┬─ PREFIX-n1  eth0 10.77.0.11
 //	                               ├─ PREFIX-n2  eth0 10.77.0.12
@@ -32,15 +32,14 @@ import (
 // The machine's own network is not touched, and as nothing leads out of the hub
 // every netCluster has the same addresses.
 //
-// A packet is dropped where it arrives: its sender learns nothing, as in a network
-// that loses it.
+// A packet is dropped where it arrives, so that its sender does not notice.
 type netCluster struct {
 	*cluster
 	spaces map[*process]*namespace
 	hub    *namespace
 
-	mu     sync.Mutex
-	faults map[link]impairment
+	mu     sync.Mutex          // guards faults and the rules in the namespaces
+	faults map[link]impairment // of every link between two voters
 }
 
 // link is one direction between two voters.
@@ -86,12 +85,12 @@ func newNetCluster(t testing.TB, voters int, args ...string) *netCluster {
 		space.awaitLink(t, "eth0", "state UP")
 	}
 	c.cluster = newClusterAt(t, t.TempDir(), addrs, append([]string{"--insecure"}, args...)...)
-	roads := &http.Transport{DialContext: c.hub.dial}
-	t.Cleanup(roads.CloseIdleConnections)
-	c.cluster.web, c.cluster.within = &http.Client{Transport: roads}, c.hub.enter()
+	transport := &http.Transport{DialContext: c.hub.dial}
+	t.Cleanup(transport.CloseIdleConnections)
+	c.cluster.web, c.cluster.within = &http.Client{Transport: transport}, c.hub.enter()
 	for i, p := range c.nodes {
 		c.spaces[p] = spaces[i]
-		p.within, p.web = spaces[i].enter(), &http.Client{Transport: roads, Timeout: plainHTTP.Timeout}
+		p.within, p.web = spaces[i].enter(), &http.Client{Transport: transport, Timeout: plainHTTP.Timeout}
 	}
 	return c
 }
@@ -131,48 +130,37 @@ func (c *netCluster) oneWay(from, to *process) {
 	})
 }
 
-// lossy drops that share of the packets between a voter and the others, each way.
-func (c *netCluster) lossy(p *process, percent int) {
+// impair impairs every link between a voter and the others, each way.
+func (c *netCluster) impair(p *process, by impairment) {
 	c.t.Helper()
 	c.change(func(l link) impairment {
 		if l.from == p || l.to == p {
-			return impairment{loss: percent}
+			return by
 		}
 		return c.faults[l]
 	})
 }
 
-// thin lets that many kilobytes a second pass on every link of a voter, each way.
-func (c *netCluster) thin(p *process, rate int) {
-	c.t.Helper()
-	c.change(func(l link) impairment {
-		if l.from == p || l.to == p {
-			return impairment{rate: rate}
-		}
-		return c.faults[l]
-	})
-}
-
-// heal lets everything pass again.
+// heal ends all impairments.
 func (c *netCluster) heal() {
 	c.t.Helper()
 	c.change(func(link) impairment { return impairment{} })
 }
 
-// change draws the loss of every link again, and applies it.
-func (c *netCluster) change(impair func(link) impairment) {
+// change asks next what is to happen on every link, and applies it.
+func (c *netCluster) change(next func(link) impairment) {
 	c.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := map[link]impairment{}
+	faults := map[link]impairment{}
 	for _, to := range c.nodes {
 		for _, from := range c.nodes {
 			if l := (link{from, to}); from != to {
-				next[l] = impair(l)
+				faults[l] = next(l)
 			}
 		}
 	}
-	c.faults = next
+	c.faults = faults
 	for _, to := range c.nodes {
 		c.spaces[to].mustRun(c.t, c.rules(to), "nft", "-f", "-")
 	}
@@ -261,14 +249,15 @@ func (n *namespace) connect(t testing.TB, name, port, addr string) *namespace {
 func (n *namespace) awaitLink(t testing.TB, link, state string) {
 	t.Helper()
 	show := append(n.enter(), "ip", "-details", "-oneline", "link", "show", "dev", link)
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	err := poll(30*time.Second, func() error {
 		out, err := exec.Command(show[0], show[1:]...).CombinedOutput()
-		switch {
-		case err == nil && bytes.Contains(out, []byte(state)):
-			return
-		case time.Now().After(deadline):
-			t.Fatalf("%s: %v: no %q after 30 s in: %s", strings.Join(show, " "), err, state, out)
+		if err == nil && !bytes.Contains(out, []byte(state)) {
+			err = fmt.Errorf("no %q after 30 s in: %s", state, out)
 		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", strings.Join(show, " "), err)
 	}
 }
 
@@ -299,9 +288,9 @@ func (n *namespace) dial(ctx context.Context, network, addr string) (conn net.Co
 	return conn, err
 }
 
-// inside calls f on a thread that is in the namespace. A socket belongs for ever to
-// the one in which it was made. The thread goes back and lives on: were it to end,
-// the children that it started would be killed with it.
+// inside calls f on a thread that is in the namespace. A socket stays in the namespace
+// in which it was made. The thread returns to its own namespace and is kept: if it ended,
+// the processes that it started would be killed with it, as Pdeathsig asks.
 func (n *namespace) inside(f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -357,13 +346,14 @@ func newProbes(c *netCluster) *probes {
 // arrived, by sender and receiver.
 func (p *probes) count(each int) (arrived [][]int) {
 	p.c.t.Helper()
+	// Datagrams name their round, so that a late one of the round before is not counted.
 	p.round++
 	at, sent := make([][]int, len(p.conns)), make(chan struct{})
 	var receiving sync.WaitGroup
 	for to := range p.conns {
 		receiving.Go(func() { at[to] = p.receive(to, sent) })
 	}
-	for range each {
+	for range each { // each voter sends to all, itself included
 		for from, conn := range p.conns {
 			for to := range p.conns {
 				if _, err := conn.WriteToUDP([]byte{p.round, byte(from)}, probeAddr(to)); from != to && err != nil {
@@ -372,6 +362,7 @@ func (p *probes) count(each int) (arrived [][]int) {
 			}
 		}
 	}
+	// at is by receiver, the result by sender.
 	close(sent)
 	receiving.Wait()
 	for from := range p.conns {
@@ -435,7 +426,7 @@ func TestInjectedNetworkFaults(t *testing.T) {
 			}
 		}
 	}
-	c.lossy(a, 30)
+	c.impair(a, impairment{loss: 30})
 	var got [4][4]int
 	for range 200 / all { // as many at a time as a socket holds unread
 		for from, row := range p.count(all) {
@@ -457,6 +448,7 @@ func TestInjectedNetworkFaults(t *testing.T) {
 // Nodes are killed, paused and found in their namespaces like others, and nothing
 // of a cluster is left when its test ends.
 func TestNamespacesAreLeftClean(t *testing.T) {
+	// A cluster whose test is over when its subtest is.
 	var pids []string
 	t.Run("cluster", func(t *testing.T) {
 		c := newNetCluster(t, 3)
@@ -472,9 +464,10 @@ func TestNamespacesAreLeftClean(t *testing.T) {
 			t.Errorf("cluster members from the hub: %s", out)
 		}
 	})
+	// Neither its processes nor its namespaces are left.
 	for _, pid := range pids {
 		if _, err := os.Stat("/proc/" + pid); err == nil {
-			t.Errorf("process %s lives on", pid)
+			t.Errorf("process %s is still running", pid)
 		}
 	}
 	mine := []byte(fmt.Sprintf("%s%d-", spacePrefix, os.Getpid()))

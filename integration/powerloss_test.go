@@ -43,7 +43,7 @@ func newDisk(t testing.TB) *disk {
 	if out, err := exec.Command("mount", "-o", "loop", d.image, d.mount).CombinedOutput(); err != nil {
 		t.Skipf("this machine does not mount a loop device: %v: %s", err, out)
 	}
-	t.Cleanup(func() { _ = exec.Command("umount", "-l", d.mount).Run() })
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", d.mount).Run() }) // lazily: a file may still be open
 	return d
 }
 
@@ -76,6 +76,7 @@ func TestPowerLossOfAllNodes(t *testing.T) {
 		rounds = 1
 	}
 	for round := range rounds {
+		// Writers until some events are acknowledged.
 		c.startAll()
 		ctx, cancel := context.WithCancel(t.Context())
 		var writing sync.WaitGroup
@@ -90,6 +91,7 @@ func TestPowerLossOfAllNodes(t *testing.T) {
 			}
 			return nil
 		})
+		// The power goes while they write.
 		d.lose()
 		cancel()
 		writing.Wait()
@@ -102,6 +104,6 @@ func TestPowerLossOfAllNodes(t *testing.T) {
 	t.Logf("%d power losses, %d acknowledged events of %d sent", rounds, len(l.acked), len(l.sent))
 	compare(t, c, l)
 	for _, p := range c.nodes {
-		p.kill()
+		p.kill() // before the disk is unmounted
 	}
 }

@@ -54,7 +54,7 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		{"a term falls", nil, func(p part) part { p[2].Term = term - 1; return p }, "is of term 4, the one before"},
 		{"elected twice", nil, func(p part) part { return append(p, elected(4, term, "n1")) },
 			"the last election was in term 5"},
-		{"two leaders of a term", func(h *history) { h.leads(term, "n2", "n2") }, nil,
+		{"two leaders of a term", func(h *history) { h.noteLeader(term, "n2", "n2") }, nil,
 			"the log says that n1 leads in term 5, in which n2 led"},
 		{"another event than was delivered", func(h *history) { h.delivered("n3", &soakStored{Offset: 3, sum: 99}) }, nil,
 			"stores another event at offset 3 than was delivered"},
@@ -98,6 +98,7 @@ func TestTheTableSaysWhatWasDone(t *testing.T) {
 		NotDone: map[string]int{"kill leader": 1, "step down": 2},
 		Never:   map[string]string{"isolate leader": "takes root"},
 	}
+	// Twice the same run: counts double, quantiles stay.
 	table := soakTable([]soakRun{run, run})
 	for _, line := range []string{
 		"2 runs, 2.0 hours, 6 faults, 0 violations.",
@@ -136,6 +137,7 @@ func TestReliabilityDocumentShowsTheKeptResults(t *testing.T) {
 
 // What a run leaves that found something is kept, and of earlier ones the newest.
 func TestRunsThatFoundSomethingAreKept(t *testing.T) {
+	// A node's folder and log, and four earlier runs.
 	root := filepath.Join(t.TempDir(), "kept")
 	data := t.TempDir()
 	for name, text := range map[string]string{"n1.log": "said", "n1/raft/log": "entries", "n1/reserve": "nothing"} {
@@ -154,9 +156,10 @@ func TestRunsThatFoundSomethingAreKept(t *testing.T) {
 	s := &soak{h: newHistory(), figures: soakRun{Seed: 7, Voters: 3}, cluster: &cluster{t: t, nodes: []*process{
 		{id: "n1", dir: filepath.Join(data, "n1"), log: filepath.Join(data, "n1.log")},
 	}}}
+	// The run that found something is kept with all that explains it; the reserve does not.
 	s.h.create(1)
 	s.h.violation("something is wrong")
-	dir, err := s.keep(root)
+	dir, err := s.keepRun(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,6 +174,7 @@ func TestRunsThatFoundSomethingAreKept(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "n1/reserve")); err == nil {
 		t.Error("the reserve is kept, too")
 	}
+	// The oldest two are gone.
 	entries, err := os.ReadDir(root)
 	if err != nil || len(entries) != keptRuns || entries[0].Name() != "20200102-000000-seed-1" {
 		t.Errorf("kept are %v: %v", entries, err)

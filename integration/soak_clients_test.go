@@ -76,7 +76,7 @@ func (s *soakClients) start(ctx context.Context) {
 	}
 }
 
-// end ends all clients, whatever is under way.
+// end ends all clients at once.
 func (s *soakClients) end() {
 	if s.endUsers != nil {
 		s.endUsers()
@@ -92,7 +92,7 @@ func (s *soakClients) pause() (tail uint64) {
 	s.endUsers()
 	s.users.Wait()
 	tail = s.c.converged().LastOffset
-	s.settled(tail)
+	s.awaitGroup(tail)
 	s.endMembers()
 	s.members.Wait()
 	return s.c.converged().LastOffset
@@ -151,8 +151,8 @@ func (s *soakClients) call(method, url string, body []byte, header http.Header) 
 	}
 }
 
-// breathe waits between two requests of a client, or until the round is over.
-func breathe(ctx context.Context, d time.Duration) {
+// waitOrDone waits between two requests of a client, or until the round is over.
+func waitOrDone(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
@@ -180,6 +180,7 @@ func soakEvents(numbers []int, extra map[string]any) []byte {
 
 // publish makes one attempt.
 func (s *soakClients) publish(node *process, numbers []int, extra map[string]any, header http.Header) answer {
+	// The history knows of the attempt before it is made.
 	s.h.sending(numbers)
 	a := s.call(http.MethodPost, node.url()+"/v1/events", soakEvents(numbers, extra), header)
 	var offsets []uint64
@@ -206,8 +207,7 @@ func (s *soakClients) publish(node *process, numbers []int, extra map[string]any
 	return a
 }
 
-// publishUnique sends events once each, whatever becomes of them: with deduplication by content
-// and without.
+// publishUnique sends each event once and never again: with deduplication by content and without.
 func (s *soakClients) publishUnique(ctx context.Context, rng *rand.Rand, _ int) {
 	for ctx.Err() == nil {
 		extra := map[string]any{}
@@ -215,7 +215,7 @@ func (s *soakClients) publishUnique(ctx context.Context, rng *rand.Rand, _ int) 
 			extra["dedup"] = false
 		}
 		s.publish(s.node(rng), s.h.create(1+rng.IntN(20)), extra, nil)
-		breathe(ctx, time.Duration(rng.IntN(20))*time.Millisecond)
+		waitOrDone(ctx, time.Duration(rng.IntN(20))*time.Millisecond)
 	}
 }
 
@@ -225,7 +225,7 @@ func (s *soakClients) publishSequences(ctx context.Context, rng *rand.Rand, _ in
 	for ctx.Err() == nil {
 		numbers := s.h.create(1 + rng.IntN(20))
 		header := http.Header{"Ringlog-Producer": {producer}, "Ringlog-Sequence": {fmt.Sprint(sequence)}}
-		for {
+		for { // until its outcome is known
 			a := s.publish(s.node(rng), numbers, map[string]any{"dedup": false}, header)
 			if a.outcome == acknowledged {
 				sequence++
@@ -238,9 +238,9 @@ func (s *soakClients) publishSequences(ctx context.Context, rng *rand.Rand, _ in
 			if ctx.Err() != nil {
 				return
 			}
-			breathe(ctx, 50*time.Millisecond)
+			waitOrDone(ctx, 50*time.Millisecond)
 		}
-		breathe(ctx, time.Duration(rng.IntN(20))*time.Millisecond)
+		waitOrDone(ctx, time.Duration(rng.IntN(20))*time.Millisecond)
 	}
 }
 
@@ -252,6 +252,7 @@ func (s *soakClients) publishTwice(ctx context.Context, rng *rand.Rand, number i
 		if rng.IntN(2) == 0 {
 			extra["dedup_id"] = fmt.Sprintf("%d-%d-%d", s.round.Load(), number, n)
 		}
+		// The same event two or three times, within the window.
 		began, jumps, stored := time.Now(), s.h.jumpsSoFar(), false
 		for range 2 + rng.IntN(2) {
 			stored = s.publish(s.node(rng), numbers, extra, nil).outcome == acknowledged || stored
@@ -259,13 +260,14 @@ func (s *soakClients) publishTwice(ctx context.Context, rng *rand.Rand, number i
 				break
 			}
 		}
+		// Other content under the same dedup_id is refused as long as the window lasts.
 		if extra["dedup_id"] != nil && stored && rng.IntN(4) == 0 && time.Since(began) < soakWindow/4 {
 			other := s.h.create(1)
 			if a := s.publish(s.node(rng), other, extra, nil); a.outcome == acknowledged && s.h.steadySince(jumps) {
 				s.h.violation("other content was acknowledged under a dedup_id in its window: %s", a.text)
 			}
 		}
-		breathe(ctx, time.Duration(rng.IntN(20))*time.Millisecond)
+		waitOrDone(ctx, time.Duration(rng.IntN(20))*time.Millisecond)
 	}
 }
 
@@ -273,7 +275,7 @@ func (s *soakClients) publishTwice(ctx context.Context, rng *rand.Rand, number i
 // acknowledged, or read, before.
 func (s *soakClients) readLinearizable(ctx context.Context, rng *rand.Rand, _ int) {
 	for ctx.Err() == nil {
-		floor := s.h.floor()
+		before := s.h.newest()
 		a := s.call(http.MethodGet, s.node(rng).url()+"/v1/events?from=-1&consistency=linearizable&timeout=2s", nil, nil)
 		if a.outcome == acknowledged {
 			var last struct {
@@ -288,9 +290,9 @@ func (s *soakClients) readLinearizable(ctx context.Context, rng *rand.Rand, _ in
 				s.h.violation("a read of the newest event was answered by %.200s", a.text)
 				continue
 			}
-			s.h.read(floor, last.Offset)
+			s.h.noteRead(before, last.Offset)
 		}
-		breathe(ctx, 10*time.Millisecond)
+		waitOrDone(ctx, 10*time.Millisecond)
 	}
 }
 
@@ -300,7 +302,7 @@ func (s *soakClients) changeSettings(ctx context.Context, rng *rand.Rand, _ int)
 	for ctx.Err() == nil {
 		body := fmt.Appendf(nil, `{"value":"%dh"}`, 24+rng.IntN(1000))
 		s.call(http.MethodPut, s.node(rng).url()+"/v1/settings/dlq.stale_after", body, nil)
-		breathe(ctx, 200*time.Millisecond)
+		waitOrDone(ctx, 200*time.Millisecond)
 	}
 }
 
@@ -312,20 +314,20 @@ func (s *soakClients) useCursor(ctx context.Context, rng *rand.Rand, number int)
 		if a.outcome == acknowledged || a.code == api.Exists {
 			break
 		}
-		breathe(ctx, 50*time.Millisecond)
+		waitOrDone(ctx, 50*time.Millisecond)
 	}
 	for ctx.Err() == nil {
 		called := s.h.now()
 		generation, _, ok := s.cursorCall(rng, number, called, cursorInput{cursor: name, open: true})
 		for ok && ctx.Err() == nil && rng.IntN(20) != 0 {
-			called, offset := s.h.now(), s.h.floor()
+			called, offset := s.h.now(), s.h.newest()
 			_, fenced, answered := s.cursorCall(rng, number, called, cursorInput{
 				cursor: name, generation: generation, offset: offset - min(offset, uint64(rng.IntN(100))),
 			})
 			ok = answered && !fenced
-			breathe(ctx, time.Duration(rng.IntN(30))*time.Millisecond)
+			waitOrDone(ctx, time.Duration(rng.IntN(30))*time.Millisecond)
 		}
-		breathe(ctx, time.Duration(rng.IntN(100))*time.Millisecond)
+		waitOrDone(ctx, time.Duration(rng.IntN(100))*time.Millisecond)
 	}
 }
 
@@ -359,7 +361,7 @@ func (s *soakClients) follow(ctx context.Context, p *process) {
 	for ctx.Err() == nil {
 		err := s.followOnce(ctx, streams, p, &from)
 		if err != nil && ctx.Err() == nil {
-			breathe(ctx, 100*time.Millisecond)
+			waitOrDone(ctx, 100*time.Millisecond)
 		}
 	}
 }
@@ -448,7 +450,7 @@ func (g *groupLedger) flushed(member string, offsets []uint64) {
 func (g *groupLedger) check(part []soakStored) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	missed, first := 0, uint64(0)
+	missed, first := 0, uint64(0) // the offset of the first
 	for _, e := range part {
 		if e.number >= 0 && !g.handled[e.Offset] {
 			if missed == 0 {
@@ -460,6 +462,7 @@ func (g *groupLedger) check(part []soakStored) {
 	if missed > 0 {
 		g.h.violation("the group has passed %d events that no member handled, the first at offset %d", missed, first)
 	}
+	// A late acknowledgement may still be of an offset shortly before this part.
 	const remembered = 100_000
 	if len(part) > 0 {
 		maps.DeleteFunc(g.handled, func(o uint64, _ bool) bool { return o+remembered < part[0].Offset })
@@ -480,13 +483,14 @@ func (s *soakClients) shareGroup(ctx context.Context, i int) {
 		defer cancel()
 		_ = c.Close(ctx)
 	}()
+	// A membership that ends is followed by another one, under a new name.
 	for life := 0; ctx.Err() == nil; life++ {
 		name := fmt.Sprintf("member-%d-%d-%d", s.round.Load(), i, life)
 		m, err := c.JoinGroup(ctx, soakGroup, client.GroupOptions{
 			Member: name, Filter: event.Filter{Types: []string{string(event.TrainingProgress)}}, MaxDeliver: 100,
 		})
 		if err != nil {
-			breathe(ctx, 200*time.Millisecond)
+			waitOrDone(ctx, 200*time.Millisecond)
 			continue
 		}
 		s.serveGroup(ctx, m, name)
@@ -498,7 +502,7 @@ func (s *soakClients) shareGroup(ctx context.Context, i int) {
 
 // serveGroup handles deliveries until the membership or the round ends.
 func (s *soakClients) serveGroup(ctx context.Context, m *client.GroupMember, name string) {
-	var handled []uint64
+	var handled []uint64 // acknowledged since the last flush
 	flush := func() {
 		flushing, cancel := context.WithTimeout(context.Background(), 2*requestTimeout)
 		defer cancel()
@@ -514,6 +518,7 @@ func (s *soakClients) serveGroup(ctx context.Context, m *client.GroupMember, nam
 			return
 		}
 		for _, d := range batch {
+			// Some events fail at their first attempt.
 			s.group.handed(name, d.Event.Offset)
 			if d.Count == 1 && d.Event.Offset%97 == 0 {
 				_ = m.Nack(d.Event.Offset, client.NackOptions{Err: "the first attempt fails"})
@@ -530,8 +535,8 @@ func (s *soakClients) serveGroup(ctx context.Context, m *client.GroupMember, nam
 	}
 }
 
-// settled waits until the group has acknowledged all up to an offset.
-func (s *soakClients) settled(upTo uint64) {
+// awaitGroup waits until the group has acknowledged all up to an offset.
+func (s *soakClients) awaitGroup(upTo uint64) {
 	s.c.eventually(longest, "the group past the last event", func() error {
 		var info struct{ Committed uint64 }
 		a := s.call(http.MethodGet, s.c.nodes[0].url()+"/v1/cursors/"+soakGroup, nil, nil)

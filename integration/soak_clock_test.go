@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -60,6 +61,7 @@ func buildWithClocks(t testing.TB, dir string) (binary string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Of time.Now one line is replaced; the function that it then calls is in a file of its own.
 	const reading = "sec, nsec, mono := runtimeNow()"
 	if strings.Count(string(text), reading) != 1 {
 		t.Fatalf("time.Now of this Go does not read the clock as %q: change buildWithClocks", reading)
@@ -73,8 +75,10 @@ func buildWithClocks(t testing.TB, dir string) (binary string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The toolchain itself is left alone: an overlay replaces the files in this build only.
 	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
-		filepath.Join(source, "time.go"): changed, filepath.Join(source, "stepped_clock.go"): added,
+		filepath.Join(source, "time.go"):          changed,
+		filepath.Join(source, "stepped_clock.go"): added,
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -105,14 +109,14 @@ func (s *soak) useClocks(t testing.TB) {
 
 // stepOne moves one voter's wall clock by up to an hour, for a while. Replicated time must not follow it.
 func (s *soak) stepOne(r *rand.Rand, p *process) {
-	// Ahead of what a majority has had already, since it could not be seen otherwise that it was followed.
+	// Further ahead than a majority ever was: append times may be as far ahead as that without a violation.
 	ahead := s.h.majorityAhead + 5*time.Minute
 	by := ahead + time.Duration(r.Int64N(int64(max(time.Minute, time.Hour-ahead))))
 	if r.IntN(3) == 0 {
 		by = -by
 	}
 	defer s.step(by, 0, p)()
-	s.last(r)
+	s.letLast(r)
 }
 
 // stepMajority moves the wall clocks of the leader and as many others as are a majority with it, for a while.
@@ -122,7 +126,7 @@ func (s *soak) stepMajority(r *rand.Rand) {
 	by := s.h.majorityAhead + time.Minute + time.Duration(r.Int64N(int64(9*time.Minute)))
 	if by > time.Hour || r.IntN(3) == 0 {
 		defer s.step(-time.Minute-time.Duration(r.Int64N(int64(59*time.Minute))), 0, stepped...)()
-		s.last(r)
+		s.letLast(r)
 		return
 	}
 	s.h.jump()
@@ -145,11 +149,12 @@ func (s *soak) stepMajority(r *rand.Rand) {
 		}
 		return fmt.Errorf("no node leads")
 	})
-	s.last(r)
+	s.letLast(r)
 }
 
 // step moves wall clocks, requires that their nodes see it, and returns what puts them right.
 func (s *soak) step(by, majorityAhead time.Duration, nodes ...*process) (mend func()) {
+	// The clocks step, and each node answers with the new time.
 	began := time.Now()
 	s.t.Logf("the clocks of %s step by %s", ids(nodes), by.Round(time.Second))
 	s.h.clocksWere(0, majorityAhead)
@@ -176,13 +181,9 @@ func (s *soak) step(by, majorityAhead time.Duration, nodes ...*process) (mend fu
 	}
 }
 
-// dateAt returns a node's wall clock, as it says in every answer.
+// dateAt returns a node's wall clock, which is in the Date header of every answer.
 func dateAt(p *process) (time.Time, error) {
-	web := plainHTTP
-	if p.web != nil {
-		web = p.web
-	}
-	resp, err := web.Get(p.url() + "/v1/cluster")
+	resp, err := cmp.Or(p.web, plainHTTP).Get(p.url() + "/v1/cluster")
 	if err != nil {
 		return time.Time{}, err
 	}

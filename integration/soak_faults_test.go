@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -44,7 +45,7 @@ var soakFaults = []soakFault{
 			s.notDone("no node led after %s", first.id)
 		} else {
 			second.kill()
-			s.last(r)
+			s.letLast(r)
 			second.start()
 		}
 		first.start()
@@ -61,7 +62,7 @@ var soakFaults = []soakFault{
 	{name: "SIGTERM leader", do: func(s *soak, r *rand.Rand) {
 		p := s.leader()
 		p.stop()
-		s.last(r)
+		s.letLast(r)
 		p.start()
 	}},
 	{name: "step down", do: func(s *soak, _ *rand.Rand) { s.tolerant("cluster", "step-down") }},
@@ -134,24 +135,24 @@ var soakFaults = []soakFault{
 	{name: "20 % loss everywhere", needs: namespaces, do: func(s *soak, r *rand.Rand) {
 		s.cut(r, func() {
 			for _, p := range s.nodes {
-				s.net.lossy(p, 20)
+				s.net.impair(p, impairment{loss: 20})
 			}
 		})
 	}},
 	{name: "20 % loss at the leader", needs: namespaces, do: func(s *soak, r *rand.Rand) {
-		s.cut(r, func() { s.net.lossy(s.leader(), 20) })
+		s.cut(r, func() { s.net.impair(s.leader(), impairment{loss: 20}) })
 	}},
 	{name: "flapping link", needs: namespaces, do: func(s *soak, r *rand.Rand) {
 		p := s.random(r, 1)[0]
 		for range 5 {
 			s.net.isolate(p)
-			wait(time.Second)
+			letPass(time.Second)
 			s.net.heal()
-			wait(time.Second)
+			letPass(time.Second)
 		}
 	}},
 	{name: "thin link to a follower", needs: namespaces, do: func(s *soak, r *rand.Rand) {
-		s.cut(r, func() { s.net.thin(s.followers(1)[0], 100+r.IntN(2000)) })
+		s.cut(r, func() { s.net.impair(s.followers(1)[0], impairment{rate: 100 + r.IntN(2000)}) })
 	}},
 
 	{name: "replace a voter", do: func(s *soak, r *rand.Rand) { s.replace(s.followers(1)[0]) }},
@@ -159,13 +160,13 @@ var soakFaults = []soakFault{
 	{name: "replace every voter in turn", do: func(s *soak, r *rand.Rand) {
 		for _, i := range r.Perm(len(s.nodes)) {
 			s.replace(s.nodes[i])
-			s.whole()
+			s.awaitWhole()
 		}
 	}},
 	{name: "replace a voter that was away", do: func(s *soak, r *rand.Rand) {
 		p := s.followers(1)[0]
 		p.kill()
-		s.last(r)
+		s.letLast(r)
 		s.trim()
 		s.replace(p)
 	}},
@@ -185,15 +186,15 @@ var soakFaults = []soakFault{
 	{name: "trim while one is killed", do: func(s *soak, r *rand.Rand) {
 		p := s.followers(1)[0]
 		p.kill()
-		s.last(r)
+		s.letLast(r)
 		s.trim()
-		s.last(r)
+		s.letLast(r)
 		p.start()
 	}},
 	{name: "trim while one is paused", do: func(s *soak, r *rand.Rand) {
 		p := s.followers(1)[0]
 		p.signal(syscall.SIGSTOP)
-		s.last(r)
+		s.letLast(r)
 		s.trim()
 		p.signal(syscall.SIGCONT)
 	}},
@@ -238,11 +239,14 @@ var soakFaults = []soakFault{
 	}},
 }
 
-// wait lets time pass: how long a fault lasts is what it is.
-func wait(d time.Duration) { <-time.After(d) }
+// letPass waits for d where the passing of time is the subject: how long a fault lasts, or that nothing happens.
+// What waits for a condition uses poll.
+func letPass(d time.Duration) { <-time.After(d) }
 
-// last lets a fault last for 1 to 8 seconds.
-func (s *soak) last(r *rand.Rand) { wait(time.Second + time.Duration(r.IntN(7000))*time.Millisecond) }
+// letLast lets a fault last for 1 to 8 seconds.
+func (s *soak) letLast(r *rand.Rand) {
+	letPass(time.Second + time.Duration(r.IntN(7000))*time.Millisecond)
+}
 
 // followers are n voters that do not lead.
 func (s *soak) followers(n int) []*process { return others(s.nodes, s.leader())[:n] }
@@ -256,15 +260,17 @@ func (s *soak) random(r *rand.Rand, n int) (chosen []*process) {
 }
 
 // otherThan returns the node that leads after p, nil if none does within some seconds.
-func (s *soak) otherThan(p *process) *process {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); wait(20 * time.Millisecond) {
+func (s *soak) otherThan(p *process) (leader *process) {
+	_ = poll(10*time.Second, func() error {
 		for _, other := range others(s.nodes, p) {
 			if st, err := other.status(); err == nil && st.Role == "leader" {
-				return other
+				leader = other
+				return nil
 			}
 		}
-	}
-	return nil
+		return errors.New("no other node leads")
+	})
+	return leader
 }
 
 // tolerant runs a command that an election under way may refuse; then the fault is not done.
@@ -282,7 +288,7 @@ func (s *soak) kill(r *rand.Rand, victims ...*process) {
 	for _, p := range victims {
 		p.wait()
 	}
-	s.last(r)
+	s.letLast(r)
 	for _, p := range victims {
 		p.start()
 	}
@@ -293,7 +299,7 @@ func (s *soak) pause(r *rand.Rand, victims ...*process) {
 	for _, p := range victims {
 		p.signal(syscall.SIGSTOP)
 	}
-	s.last(r)
+	s.letLast(r)
 	for _, p := range victims {
 		p.signal(syscall.SIGCONT)
 	}
@@ -302,7 +308,7 @@ func (s *soak) pause(r *rand.Rand, victims ...*process) {
 // cut impairs the network, for a while.
 func (s *soak) cut(r *rand.Rand, impair func()) {
 	impair()
-	s.last(r)
+	s.letLast(r)
 	s.net.heal()
 }
 
@@ -365,6 +371,7 @@ func (s *soak) fill(r *rand.Rand, p *process) {
 	if err := syscall.Statfs(s.disks[p].mount, &st); err != nil {
 		s.t.Fatal(err)
 	}
+	// How much is left decides whether the disk only counts as full or writes to it fail.
 	room := int64(st.Bavail) * st.Bsize
 	leave := []int64{1 << 20, 32 << 20, 128 << 20}[r.IntN(3)]
 	if room > leave {
@@ -372,11 +379,11 @@ func (s *soak) fill(r *rand.Rand, p *process) {
 	} else {
 		s.notDone("%d bytes are free on the disk of %s already", room, p.id)
 	}
-	s.last(r)
+	s.letLast(r)
 	if err := os.Remove(ballast); err != nil && !os.IsNotExist(err) {
 		s.t.Fatal(err)
 	}
-	// Without this a power loss brings the ballast back, and it stays.
+	// Unless the removal is synced, a power loss brings the ballast back for good.
 	s.disks[p].must("sync", "-f", s.disks[p].mount)
 	s.restartEnded(p, "DISK_FAILED")
 }
@@ -384,7 +391,7 @@ func (s *soak) fill(r *rand.Rand, p *process) {
 // freeze holds up all writes to a node's disk.
 func (s *soak) freeze(r *rand.Rand, p *process) {
 	s.disks[p].must("xfs_freeze", "-f", s.disks[p].mount)
-	s.last(r)
+	s.letLast(r)
 	s.disks[p].must("xfs_freeze", "-u", s.disks[p].mount)
 	s.restartEnded(p, "DISK_HUNG", "DISK_FAILED")
 }
@@ -398,7 +405,7 @@ func (s *soak) losePower(r *rand.Rand, victims ...*process) {
 		p.kill()
 	}
 	if r.IntN(2) == 0 {
-		s.last(r)
+		s.letLast(r)
 	}
 	for _, p := range victims {
 		s.disks[p].restore()
@@ -415,14 +422,14 @@ func (s *soak) failSync(r *rand.Rand, p *process) {
 		s.h.violation("%s did not end although every sync failed for %s", p.id, longest)
 	}
 	tr.stop()
-	s.last(r)
+	s.letLast(r)
 	s.restartEnded(p, "DISK_FAILED")
 }
 
 // slowSync delays each sync of a node by 50 to 500 ms for the time of a fault.
 func (s *soak) slowSync(r *rand.Rand, p *process) {
 	tr := s.traced().trace(p, delay(time.Duration(50+r.IntN(450))*time.Millisecond))
-	s.last(r)
+	s.letLast(r)
 	tr.stop()
 }
 
@@ -445,6 +452,7 @@ func (s *soak) restartEnded(p *process, names ...string) {
 // damage changes a file of a stopped follower. The node may refuse to start, or end once it reads
 // the damage, by name, or serve nothing wrong; it is replaced in any case.
 func (s *soak) damage(r *rand.Rand, change func(f *os.File, size int64) error) {
+	// Any file of a follower.
 	p := s.followers(1)[0]
 	p.kill()
 	var files []string
@@ -472,9 +480,10 @@ func (s *soak) damage(r *rand.Rand, change func(f *os.File, size int64) error) {
 	if err != nil {
 		s.t.Fatalf("damage %s: %v", name, err)
 	}
+	// It runs with the damage for a while, then it is replaced.
 	s.t.Logf("damaged %s of %s", strings.TrimPrefix(name, p.dir), p.id)
 	p.start()
-	s.last(r)
+	s.letLast(r)
 	s.replace(p)
 }
 

@@ -35,14 +35,14 @@ type history struct {
 	during     string // the fault under way
 	violations []string
 
-	// What the log said last, up to checkedTo.
+	// What the log had last, up to checkedTo.
 	term       uint64            // of the last entry
 	elected    uint64            // the last term that LEADER_ELECTED named
 	appendedAt int64             // of the last event
-	leaders    map[uint64]string // by term: who said that it leads, or is said to by the log
+	leaders    map[uint64]string // by term: the node that claimed to lead, or that the log names
 
-	// Replicated time may be ahead of the real one by what a majority's clocks were, and by the tenth
-	// that it is slewed while a leader's clock is ahead.
+	// Replicated time may be ahead of the real one by as much as a majority's clocks were, and by a tenth of
+	// the time during which a leader's clock was ahead: that is how fast the leader slews it.
 	majorityAhead, stepped time.Duration
 	jumps                  int // of replicated time, begun and ended: odd while one may happen
 }
@@ -76,11 +76,11 @@ func (h *history) now() int64 { return time.Since(h.began).Nanoseconds() + 1 }
 func (h *history) violation(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.fail(format, args...)
+	h.violationLocked(format, args...)
 }
 
-// fail is violation with h.mu held.
-func (h *history) fail(format string, args ...any) {
+// violationLocked is violation with h.mu held.
+func (h *history) violationLocked(format string, args ...any) {
 	if len(h.violations) < 100 {
 		at := fmt.Sprintf("VIOLATION at %.1f s, %s: ", float64(h.now())/1e9, cmp.Or(h.during, "before the first fault"))
 		h.violations = append(h.violations, at+fmt.Sprintf(format, args...))
@@ -94,8 +94,8 @@ func (h *history) violated() bool {
 	return len(h.violations) > 0
 }
 
-// begins notes which fault is under way from now on.
-func (h *history) begins(fault string) {
+// beginFault notes which fault is under way from now on.
+func (h *history) beginFault(fault string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.during = fault
@@ -129,7 +129,8 @@ func (h *history) jumpsSoFar() int {
 	return h.jumps
 }
 
-// clocksWere notes for how long clocks were wrong, and how far ahead a majority of them was.
+// clocksWere notes for how long clocks were wrong, and how far ahead a majority of them was. Both are kept as bounds
+// of what append times may show from then on.
 func (h *history) clocksWere(wrongFor, majorityAhead time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,17 +138,17 @@ func (h *history) clocksWere(wrongFor, majorityAhead time.Duration) {
 	h.majorityAhead = max(h.majorityAhead, majorityAhead)
 }
 
-// leads notes that a node says it leads, or that the log says so.
-func (h *history) leads(term uint64, id, who string) {
+// noteLeader notes that a node leads in a term, as it claims itself or as the log has it.
+func (h *history) noteLeader(term uint64, id, who string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.noteLeader(term, id, who)
+	h.noteLeaderLocked(term, id, who)
 }
 
-// noteLeader is leads with h.mu held.
-func (h *history) noteLeader(term uint64, id, who string) {
+// noteLeaderLocked is noteLeader with h.mu held.
+func (h *history) noteLeaderLocked(term uint64, id, who string) {
 	if other, there := h.leaders[term]; there && other != id {
-		h.fail("%s says that %s leads in term %d, in which %s led", who, id, term, other)
+		h.violationLocked("%s says that %s leads in term %d, in which %s led", who, id, term, other)
 	}
 	h.leaders[term] = id
 }
@@ -191,6 +192,7 @@ const (
 func (h *history) answered(numbers []int, o outcome, offsets []uint64, duplicates int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	// Each event of the request has the outcome of the request.
 	at := h.now()
 	for i, n := range numbers {
 		e := &h.events[n]
@@ -204,6 +206,7 @@ func (h *history) answered(numbers []int, o outcome, offsets []uint64, duplicate
 			e.possible = true
 			continue
 		}
+		// The first acknowledgement says where the event is stored; later ones have to agree.
 		e.possible = true
 		switch {
 		case e.acked == 0:
@@ -211,7 +214,7 @@ func (h *history) answered(numbers []int, o outcome, offsets []uint64, duplicate
 			h.unchecked = append(h.unchecked, n)
 			h.counts.Acked++
 		case e.offset != offsets[i] && !e.outlived:
-			h.fail("event %d was acknowledged at offset %d and again at %d", n, e.offset, offsets[i])
+			h.violationLocked("event %d was acknowledged at offset %d and again at %d", n, e.offset, offsets[i])
 		}
 		h.highest = max(h.highest, offsets[i])
 	}
@@ -231,25 +234,27 @@ func (h *history) gap() time.Duration {
 	return time.Duration(longest)
 }
 
-// floor is the offset that a linearizable read which begins now has to reach.
-func (h *history) floor() uint64 {
+// newest returns the highest offset that was acknowledged or read: a linearizable read that begins now has to
+// reach it.
+func (h *history) newest() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.highest
 }
 
-// read notes the answer of a linearizable read that began when floor was returned.
-func (h *history) read(floor, tail uint64) {
+// noteRead notes the answer of a linearizable read that began when newest returned before.
+func (h *history) noteRead(before, tail uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.counts.LinearizableReads++
-	if tail < floor {
-		h.fail("a linearizable read ended at %d although %d was acknowledged or read before it began", tail, floor)
+	if tail < before {
+		h.violationLocked("a linearizable read ended at %d although %d was acknowledged or read before it began",
+			tail, before)
 	}
 	h.highest = max(h.highest, tail)
 }
 
-// delivered notes an event that a follower of a node was given: every node gives the same.
+// delivered notes an event that a node has delivered: every node delivers the same.
 func (h *history) delivered(node string, e *soakStored) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -258,7 +263,7 @@ func (h *history) delivered(node string, e *soakStored) {
 		return
 	}
 	if sum, there := h.sums[e.Offset]; there && sum != e.sum {
-		h.fail("%s delivered another event at offset %d than another node", node, e.Offset)
+		h.violationLocked("%s delivered another event at offset %d than another node", node, e.Offset)
 	}
 	h.sums[e.Offset] = e.sum
 }
@@ -293,6 +298,7 @@ func storedOf(e *event.Event) soakStored {
 			s.elected, s.leader = payload.Term, payload.LeaderID
 		}
 	}
+	// FNV-1a over the fields, each ended by a byte that UTF-8 does not have.
 	const prime = 1099511628211
 	s.sum = 14695981039346656037
 	for _, text := range []string{string(e.Type), string(e.Payload), e.Source, e.Key, e.DedupID, e.AppendedAt.String()} {
@@ -304,31 +310,33 @@ func storedOf(e *event.Event) soakStored {
 	return s
 }
 
-// check holds the next part of the log, as one node has it, against what was sent and acknowledged.
-// Nothing may be under way while it runs. after is what the node's log begins after, if it was trimmed.
+// check compares the next part of the log, as one node has it, with what was sent and acknowledged.
+// Nothing may be under way while it runs.
 func (h *history) check(node string, part []soakStored, tail uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	// Event by event: no hole, nothing else than was delivered, times and terms in order.
 	next, sound := h.checkedTo+1, true
 	for i := range part {
 		e := &part[i]
 		if e.Offset != next {
-			h.fail("%s: offset %d follows %d", node, e.Offset, next-1)
+			h.violationLocked("%s: offset %d follows %d", node, e.Offset, next-1)
 		}
 		next = e.Offset + 1
 		if sum, there := h.sums[e.Offset]; there && sum != e.sum {
-			h.fail("%s stores another event at offset %d than was delivered", node, e.Offset)
+			h.violationLocked("%s stores another event at offset %d than was delivered", node, e.Offset)
 		}
 		if sound { // a wrong time or term is one for all that follow
 			sound = h.checkTime(node, e) && h.checkTerm(node, e)
 		}
 		if e.number >= 0 {
-			h.place(node, e)
+			h.noteStored(node, e)
 		}
 	}
 	if next != tail+1 {
-		h.fail("%s: its log ends at %d, not at %d", node, next-1, tail)
+		h.violationLocked("%s: its log ends at %d, not at %d", node, next-1, tail)
 	}
+	// Then what was acknowledged, which may be anywhere in the part.
 	h.confirm(node, tail)
 	h.checkOrder(part)
 	h.checkedTo = tail
@@ -340,7 +348,7 @@ func (h *history) check(node string, part []soakStored, tail uint64) {
 func (h *history) checkTime(node string, e *soakStored) bool {
 	found := len(h.violations)
 	if e.appendedAt < h.appendedAt {
-		h.fail("%s: offset %d was appended %s before the one before it",
+		h.violationLocked("%s: offset %d was appended %s before the one before it",
 			node, e.Offset, time.Duration(h.appendedAt-e.appendedAt))
 	}
 	h.appendedAt = e.appendedAt
@@ -351,8 +359,8 @@ func (h *history) checkTime(node string, e *soakStored) bool {
 	const exactness = 2 * time.Second
 	allowed := h.majorityAhead + h.stepped/8 + exactness // a tenth, of a duration that is measured from outside
 	if ahead := time.Duration(e.appendedAt - h.began.Add(time.Duration(latest)).UnixNano()); ahead > allowed {
-		h.fail("%s: offset %d was appended %s ahead of the real time, and no majority of the clocks was more than %s",
-			node, e.Offset, ahead, h.majorityAhead)
+		h.violationLocked("%s: offset %d was appended %s ahead of the real time, "+
+			"and no majority of the clocks was more than %s", node, e.Offset, ahead, h.majorityAhead)
 	}
 	return len(h.violations) == found
 }
@@ -361,25 +369,25 @@ func (h *history) checkTime(node string, e *soakStored) bool {
 func (h *history) checkTerm(node string, e *soakStored) bool {
 	found := len(h.violations)
 	if e.Term < h.term {
-		h.fail("%s: offset %d is of term %d, the one before it of term %d", node, e.Offset, e.Term, h.term)
+		h.violationLocked("%s: offset %d is of term %d, the one before it of term %d", node, e.Offset, e.Term, h.term)
 	}
 	h.term = e.Term
 	if e.Type != event.LeaderElected {
 		return len(h.violations) == found
 	}
 	if e.elected <= h.elected || e.elected != e.Term {
-		h.fail("%s: offset %d, of term %d, has %s elected in term %d; the last election was in term %d",
+		h.violationLocked("%s: offset %d, of term %d, has %s elected in term %d; the last election was in term %d",
 			node, e.Offset, e.Term, e.leader, e.elected, h.elected)
 	}
 	h.elected = e.elected
-	h.noteLeader(e.elected, e.leader, "the log")
+	h.noteLeaderLocked(e.elected, e.leader, "the log")
 	return len(h.violations) == found
 }
 
-// place notes where the log has an event.
-func (h *history) place(node string, e *soakStored) {
+// noteStored notes where the log has an event.
+func (h *history) noteStored(node string, e *soakStored) {
 	if e.number >= len(h.events) || h.events[e.number].sent == 0 {
-		h.fail("%s: offset %d holds event %d, which no client sent", node, e.Offset, e.number)
+		h.violationLocked("%s: offset %d holds event %d, which no client sent", node, e.Offset, e.number)
 		return
 	}
 	of := &h.events[e.number]
@@ -389,9 +397,9 @@ func (h *history) place(node string, e *soakStored) {
 			return // the other one was acknowledged
 		}
 	case of.stored != 0:
-		h.fail("%s: event %d is stored at %d and at %d", node, e.number, of.stored, e.Offset)
+		h.violationLocked("%s: event %d is stored at %d and at %d", node, e.number, of.stored, e.Offset)
 	case !of.possible && of.pending == 0:
-		h.fail("%s: event %d was refused and is stored at %d", node, e.number, e.Offset)
+		h.violationLocked("%s: event %d was refused and is stored at %d", node, e.number, e.Offset)
 	case of.acked == 0:
 		h.counts.UnknownStored++
 	}
@@ -411,7 +419,7 @@ func (h *history) confirm(node string, tail uint64) {
 		}
 	}
 	if missing > 0 {
-		h.fail("%s: %d acknowledged events are missing, of a log that ends at %d: %s", node, missing, tail, first)
+		h.violationLocked("%s: %d acknowledged events are missing, of a log that ends at %d: %s", node, missing, tail, first)
 	}
 	h.unchecked = h.unchecked[:0]
 }
@@ -426,7 +434,7 @@ func (h *history) checkOrder(part []soakStored) {
 		}
 		r := &h.events[e.number]
 		if earliest < r.sent {
-			h.fail("event %d, sent after event %d was acknowledged, has the smaller offset", e.number, of)
+			h.violationLocked("event %d, sent after event %d was acknowledged, has the smaller offset", e.number, of)
 			return
 		}
 		if r.acked != 0 && r.acked < earliest && !r.outlived {

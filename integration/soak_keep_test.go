@@ -22,9 +22,9 @@ const (
 	keptBytes = 2 << 30
 )
 
-// keep puts what a run leaves into a folder of its own: what each node has on its disk and has logged, the
-// history and what was found. The nodes have ended.
-func (s *soak) keep(root string) (dir string, err error) {
+// keepRun copies what a run leaves into a folder of its own: each node's data folder and log, the history and what
+// was found. The nodes have ended.
+func (s *soak) keepRun(root string) (dir string, err error) {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return "", err
 	}
@@ -40,7 +40,7 @@ func (s *soak) keep(root string) (dir string, err error) {
 		os.WriteFile(filepath.Join(dir, "violations.txt"), []byte(found), 0o644),
 		s.h.write(filepath.Join(dir, "history.gz")),
 	}
-	room := int64(keptBytes)
+	room := int64(keptBytes) // for the folders of all nodes
 	for _, p := range s.nodes {
 		into := filepath.Join(dir, p.id)
 		errs = append(errs, copyFile(p.log, into+".log"), copyFolder(p.dir, into, &room))
@@ -51,8 +51,8 @@ func (s *soak) keep(root string) (dir string, err error) {
 	return dir, errors.Join(errs...)
 }
 
-// space says what is free on the volume of each node: a node that ended over a full disk may
-// have met one that nobody filled.
+// space describes what is free on the volume of each node: a node that ended because its disk was full
+// may have met a disk that no fault had filled.
 func (s *soak) space() string {
 	var lines []string
 	for _, p := range s.nodes {
@@ -100,8 +100,9 @@ func copyFolder(from, to string, room *int64) error {
 		if err != nil {
 			return err
 		}
-		if *room -= info.Size(); *room < 0 {
-			return nil
+		*room -= info.Size()
+		if *room < 0 {
+			return nil // keepRun reports it
 		}
 		return copyFile(path, into)
 	})

@@ -17,6 +17,7 @@ import (
 // wipe starts a voter with an empty folder under its old name. It is refused, which its own
 // log and ringlog check report, and has no vote, until it is removed and joins as new.
 func (s *soak) wipe(p *process) {
+	// It does not take part, and its log names the reason.
 	p.kill()
 	s.empty(p)
 	from := s.loggedBytes(p)
@@ -32,11 +33,11 @@ func (s *soak) wipe(p *process) {
 			return err
 		}
 		if !bytes.Contains(text[from:], []byte("known with another incarnation")) {
-			return errors.New("its log does not speak of its incarnation")
+			return errors.New("its log does not mention its incarnation")
 		}
 		return nil
 	})
-	s.eventually(longest, "word of the emptied folder from ringlog check", func() error {
+	s.eventually(longest, "report of the emptied folder by ringlog check", func() error {
 		if s.h.violated() {
 			return nil
 		}
@@ -78,11 +79,13 @@ func (s *soak) durableAt(p *process, from uint64) (d durable) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	// Its events, as far back as is compared.
 	d.cluster, d.from = v.ClusterID, from
 	if from == 0 {
 		d.from = max(st.FirstOffset, s.h.checkedTo-min(comparedEvents, s.h.checkedTo-1))
 	}
 	d.events = s.readFrom(p, d.from, s.h.checkedTo)
+	// Its cursors, as one text.
 	a := s.clients.call(http.MethodGet, p.url()+"/v1/cursors", nil, nil)
 	var list struct {
 		Cursors []struct {
@@ -100,11 +103,13 @@ func (s *soak) durableAt(p *process, from uint64) (d durable) {
 // recoverFromOne loses all voters but one for good, and continues with that one as docs/operations.md says. Nothing
 // was under way and everybody had everything, so nothing may be lost. The old cluster's clients are refused.
 func (s *soak) recoverFromOne() (verify func()) {
+	// What is to be kept, and a client that has met the old cluster.
 	before := s.durableAt(s.nodes[0], 0)
 	old := s.client()
 	if _, err := old.Settings(s.t.Context()); err != nil || old.ClusterID() != before.cluster {
 		s.t.Fatalf("a client of cluster %s is held to %q: %v", before.cluster, old.ClusterID(), err)
 	}
+	// All are killed; the folder with the newest log is recovered, and the others are emptied.
 	for _, p := range s.nodes {
 		p.kill()
 	}
@@ -141,6 +146,7 @@ func (s *soak) newest() (newest *process) {
 
 // recovered checks a recovered cluster that is whole again.
 func (s *soak) recovered(before durable, old *client.Client) {
+	// Every node has the events and the cursors of before, and refuses what names the old cluster.
 	for _, p := range s.nodes {
 		now := s.durableAt(p, before.from)
 		if now.cluster == before.cluster {
@@ -159,6 +165,7 @@ func (s *soak) recovered(before durable, old *client.Client) {
 				p.id, a.code, a.text)
 		}
 	}
+	// So it does with a client that has met the old cluster; others are served.
 	var refusal *api.Error
 	_, err := old.SetSetting(s.t.Context(), "dlq.stale_after", "99h")
 	if !errors.As(err, &refusal) || refusal.Code != api.OtherCluster {

@@ -17,7 +17,7 @@ const (
 	tableEnds   = "<!-- up to here -->\n"
 )
 
-// keepResults appends a run to a file, of whose runs the document shows the table.
+// keepResults appends a run to a file of results, and writes the table of all of them into the document.
 func keepResults(results, document string, run soakRun) error {
 	line, err := json.Marshal(run)
 	if err != nil {
@@ -28,7 +28,8 @@ func keepResults(results, document string, run soakRun) error {
 		return err
 	}
 	_, err = f.Write(append(line, '\n'))
-	if err = errors.Join(err, f.Close()); err != nil {
+	err = errors.Join(err, f.Close())
+	if err != nil {
 		return err
 	}
 	return renderResults(results, document)
@@ -70,6 +71,7 @@ func readResults(file string) (runs []soakRun, err error) {
 
 // soakTable is the table of docs/reliability.md over some runs.
 func soakTable(runs []soakRun) string {
+	// The sums over all runs.
 	var b strings.Builder
 	var sum soakCounts
 	faults, notDone, never := map[string][]soakTime{}, map[string]int{}, map[string]string{}
@@ -87,6 +89,7 @@ func soakTable(runs []soakRun) string {
 		}
 		maps.Copy(never, r.Never)
 	}
+	// What the clients did, in one row; then the faults, a row each.
 	fmt.Fprintf(&b, "%d runs, %.1f hours, %d faults, %d violations.\n\n", len(runs), seconds/3600, total, violations)
 	tableRow(&b, "events acknowledged", "refused", "of unknown outcome", "of those stored", "duplicates suppressed",
 		"linearizable reads", "cursor operations", "of those not checked", "deliveries", "group acknowledgements")
@@ -105,6 +108,7 @@ func soakTable(runs []soakRun) string {
 				quantiles(times, 2, func(t soakTime) float64 { return t.Recovery }, 50, 99))
 		}
 	}
+	// The faults that some machine or cluster lacked something for.
 	var lacking []string
 	for _, f := range soakFaults {
 		if why := never[f.name]; why != "" {

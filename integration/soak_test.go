@@ -2,6 +2,7 @@ package integration
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -40,8 +41,8 @@ type soak struct {
 	disks   map[*process]*disk // nil without file systems to mount
 	clocks  map[*process]*wallClock
 	strace  string
-	deck    []*soakFault // to come
-	missing string       // why the fault under way is not done
+	deck    []*soakFault // the faults that come before any is repeated
+	missing string       // why the fault under way is not done; "" if it is
 	args    []string     // of serve, for replacements
 	h       *history
 	clients *soakClients
@@ -77,6 +78,7 @@ func TestSoak(t *testing.T) {
 	if *soakLasts == 0 {
 		t.Skip("the soak runs with -soak DURATION: make soak")
 	}
+	// The cluster, whole and under load.
 	seed := *soakSeed
 	if seed == 0 {
 		seed = rand.Uint64()
@@ -87,13 +89,14 @@ func TestSoak(t *testing.T) {
 	defer func() { s.finish(t, time.Since(began)) }()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	s.startAll()
-	s.whole()
+	s.awaitWhole()
 	s.mustRun("settings", "set", "dedup.window", soakWindow.String())
 	s.mustRun("settings", "set", "producer.ttl", "24h") // no jump of replicated time ends a producer
 	s.clients.start(t.Context())
+	// One fault after the other; every 30 seconds the load pauses and everything is checked.
 	lastCheck := time.Now()
 	for time.Since(began) < *soakLasts && !s.h.violated() {
-		s.breakOnce(s.draw(rng), rand.New(rand.NewPCG(rng.Uint64(), 0)))
+		s.breakOnce(s.nextFault(rng), rand.New(rand.NewPCG(rng.Uint64(), 0)))
 		if time.Since(lastCheck) > 30*time.Second && time.Since(began) < *soakLasts && !s.h.violated() {
 			s.check()
 			s.clients.start(t.Context())
@@ -106,8 +109,8 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// witness makes every failure of the cluster's helpers a violation: an answer that is wrong, or one
-// that does not come.
+// witness makes every failure that the functions of cluster and process report a violation: an answer
+// that is wrong, or one that does not come.
 type witness struct {
 	testing.TB
 	h *history
@@ -131,7 +134,7 @@ func (w witness) Fatalf(format string, args ...any) {
 func newSoak(t *testing.T, voters int, seed uint64) *soak {
 	s := &soak{h: newHistory(), logRead: map[*process]int64{}}
 	rng := rand.New(rand.NewPCG(seed, 1))
-	if rng.IntN(2) == 0 { // a raft log so short that who is away for a moment needs a snapshot
+	if rng.IntN(2) == 0 { // a raft log that is short enough that a voter needs a snapshot after a moment's absence
 		s.args = []string{"--raft-compact-interval", "1s", "--raft-compact-entries", "256", "--raft-trailing-entries", "64"}
 	}
 	if os.Geteuid() == 0 {
@@ -151,6 +154,7 @@ func newSoak(t *testing.T, voters int, seed uint64) *soak {
 	if *soakClocks {
 		s.useClocks(t)
 	}
+	// From here on what fails in the cluster's own functions is a violation.
 	s.cluster.t = witness{t, s.h}
 	for _, p := range s.nodes {
 		p.t = s.cluster.t
@@ -164,8 +168,8 @@ func newSoak(t *testing.T, voters int, seed uint64) *soak {
 	return s
 }
 
-// draw chooses the next fault. All possible ones come before any of them does again.
-func (s *soak) draw(rng *rand.Rand) *soakFault {
+// nextFault chooses the next fault. All possible ones come before any of them does again.
+func (s *soak) nextFault(rng *rand.Rand) *soakFault {
 	if len(s.deck) == 0 {
 		for i := range soakFaults {
 			f := &soakFaults[i]
@@ -188,11 +192,12 @@ func (s *soak) draw(rng *rand.Rand) *soakFault {
 // breakOnce has one fault happen and measures what it cost.
 func (s *soak) breakOnce(f *soakFault, rng *rand.Rand) {
 	s.t.Logf("%s", f.name)
-	s.h.begins(f.name)
+	s.h.beginFault(f.name)
 	if f.unloaded != nil {
-		s.last(rng) // there has to be something to lose
+		s.letLast(rng) // there has to be something to lose
 		s.check()
 	}
+	// The fault, and the time until the cluster is whole again.
 	s.h.gap()
 	s.missing = ""
 	began := time.Now()
@@ -203,7 +208,7 @@ func (s *soak) breakOnce(f *soakFault, rng *rand.Rand) {
 		f.do(s, rng)
 	}
 	repaired := time.Now()
-	s.whole()
+	s.awaitWhole()
 	cost := soakTime{
 		Lasted: repaired.Sub(began).Seconds(), NoAcks: s.h.gap().Seconds(), Recovery: time.Since(repaired).Seconds(),
 	}
@@ -212,6 +217,7 @@ func (s *soak) breakOnce(f *soakFault, rng *rand.Rand) {
 		verify()
 		s.clients.start(s.t.Context())
 	}
+	// What was not done has no cost.
 	if s.missing != "" {
 		s.t.Logf("%s: not done: %s", f.name, s.missing)
 		s.figures.NotDone[f.name]++
@@ -224,9 +230,9 @@ func (s *soak) breakOnce(f *soakFault, rng *rand.Rand) {
 // notDone notes that the fault under way is not what its name says.
 func (s *soak) notDone(format string, args ...any) { s.missing = fmt.Sprintf(format, args...) }
 
-// whole waits until all nodes follow one leader, all are healthy voters, and each has applied what
-// the leader had committed then. After a violation nothing more is to be seen.
-func (s *soak) whole() {
+// awaitWhole waits until all nodes follow one leader, all are healthy voters, and each has applied what
+// the leader had committed then. After a violation it returns at once.
+func (s *soak) awaitWhole() {
 	s.t.Helper()
 	committed := uint64(0)
 	s.eventually(longest, "health of all voters", func() error {
@@ -236,10 +242,12 @@ func (s *soak) whole() {
 		views := make([]clusterView, len(s.nodes))
 		for i, p := range s.nodes {
 			var err error
-			if views[i], err = s.view(p); err != nil {
+			views[i], err = s.view(p)
+			if err != nil {
 				return fmt.Errorf("%s: %w", p.id, err)
 			}
 		}
+		// All nodes follow one leader, which is one of them.
 		for i, v := range views {
 			if v.LeaderID == "" || v.LeaderID != views[0].LeaderID || v.Term != views[0].Term {
 				return fmt.Errorf("%s follows %q in term %d, %s %q in term %d", s.nodes[i].id, v.LeaderID, v.Term,
@@ -250,15 +258,17 @@ func (s *soak) whole() {
 		if leader < 0 {
 			return fmt.Errorf("no node leads")
 		}
+		// It has every node as a healthy voter.
 		v := views[leader]
 		if len(v.Members) != len(s.nodes) {
 			return fmt.Errorf("%s knows %d members", s.nodes[leader].id, len(v.Members))
 		}
 		for _, m := range v.Members {
 			if !m.Healthy || !m.Voter {
-				return fmt.Errorf("%s: healthy %t, voter %t, says %s", m.ID, m.Healthy, m.Voter, s.nodes[leader].id)
+				return fmt.Errorf("%s reports of %s: healthy %t, voter %t", s.nodes[leader].id, m.ID, m.Healthy, m.Voter)
 			}
 		}
+		// Each node has applied what was committed when all that was first true.
 		if committed == 0 {
 			committed = v.CommitIndex
 		}
@@ -273,13 +283,9 @@ func (s *soak) whole() {
 
 // view returns what a node reports of the cluster, and notes whether it claims to lead.
 func (s *soak) view(p *process) (v clusterView, err error) {
-	web := plainHTTP
-	if p.web != nil {
-		web = p.web
-	}
-	err = getJSONBy(s.t.Context(), web, p.url()+"/v1/cluster", &v)
+	err = getJSON(s.t.Context(), cmp.Or(p.web, plainHTTP), p.url()+"/v1/cluster", &v)
 	if err == nil && v.Role == "leader" {
-		s.h.leads(v.Term, p.id, p.id)
+		s.h.noteLeader(v.Term, p.id, p.id)
 	}
 	return v, err
 }
@@ -302,10 +308,11 @@ func (s *soak) lookForPanics() {
 	}
 }
 
-// check stops the load and holds the new part of the log of every node against the history.
+// check stops the load and compares the new part of the log of every node with the history.
 func (s *soak) check() {
 	s.t.Helper()
 	tail := s.clients.pause()
+	// Every node has the same events as the first.
 	from := s.h.checkedTo + 1
 	var first []soakStored
 	for i, p := range s.nodes {
@@ -323,6 +330,7 @@ func (s *soak) check() {
 			s.h.violation("%s has another event at offset %d than %s", p.id, part[at].Offset, s.nodes[0].id)
 		}
 	}
+	// The first node's are what the history and the group require.
 	s.h.check(s.nodes[0].id, first, tail)
 	s.h.checkCursors()
 	s.clients.group.check(first)
@@ -367,7 +375,7 @@ func (s *soak) finish(t *testing.T, took time.Duration) {
 	if !t.Failed() && len(s.h.violations) == 0 {
 		return
 	}
-	dir, err := s.keep(*soakKeep)
+	dir, err := s.keepRun(*soakKeep)
 	if err != nil {
 		t.Errorf("keep the run in %s: %v", dir, err)
 	}

@@ -31,6 +31,7 @@ func TestUpgradeByRollingRestart(t *testing.T) {
 	for _, l := range all.list {
 		l.start()
 	}
+	// Publishers and handlers work all the time.
 	work := &load{events: 40_000, publishers: 4, batch: 100}
 	published := make(chan struct{})
 	go func() {
@@ -47,6 +48,7 @@ func TestUpgradeByRollingRestart(t *testing.T) {
 	}
 	step := int64(work.events) / 2 // an event is handled once to four times
 	awaitHandled(step, "the backup")
+	// The earlier build saves a backup.
 	backup := filepath.Join(t.TempDir(), "backup")
 	save := exec.Command(*upgradeFrom, "--endpoints", c.nodes[0].url(), "snapshot", "save", backup)
 	if out, err := save.CombinedOutput(); err != nil {
@@ -56,6 +58,7 @@ func TestUpgradeByRollingRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// One voter after the other is restarted with the present build.
 	for i, p := range c.nodes {
 		awaitHandled(int64(i+2)*step, "the upgrade of "+p.id)
 		p.stop()
@@ -65,6 +68,7 @@ func TestUpgradeByRollingRestart(t *testing.T) {
 	}
 	<-published
 
+	// Every event was handled as it should be, and the log is sound.
 	events := loaded(t, c, work)
 	for _, l := range handlers.list {
 		l.awaitCommitted(c, events)
@@ -80,6 +84,7 @@ func TestUpgradeByRollingRestart(t *testing.T) {
 	log := readAll(t, c, c.nodes[0], c.converged().LastOffset)
 	checkLeaders(t, log)
 
+	// The backup restores, and holds what the log held when it was saved.
 	restored := newCluster(t, t.TempDir(), 1)
 	only := restored.nodes[0]
 	restored.mustRun("snapshot", "restore", backup, "--data-dir", only.dir, "--id", only.id, "--yes")

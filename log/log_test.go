@@ -99,7 +99,11 @@ func (w *writer) trim(to uint64) {
 
 func draw(t *rapid.T) event.Event {
 	name := rapid.SampledFrom([]string{"", "a", "b", "c"})
-	e := event.New(rapid.SampledFrom([]event.Type{event.TrainingCompleted, event.TrainingStarted, event.ModelPromoted}).Draw(t, "type"),
+	e := event.New(rapid.SampledFrom([]event.Type{
+		event.TrainingCompleted,
+		event.TrainingStarted,
+		event.ModelPromoted,
+	}).Draw(t, "type"),
 		fmt.Appendf(nil, `{"n": %d}`, rapid.IntRange(0, 99).Draw(t, "n")))
 	e.Source, e.Key, e.CorrelationID = name.Draw(t, "source"), name.Draw(t, "key"), name.Draw(t, "chain")
 	return e
@@ -134,6 +138,7 @@ func TestReadAgreesWithAList(t *testing.T) {
 		cursor := rapid.SampledFrom([]string{"", "x"}).Draw(t, "cursor")
 		checkRead(t, w, cursor, &m, from, rapid.IntRange(1, 7).Draw(t, "limit"))
 		checkSpans(t, w, cursor, from, rapid.IntRange(1, 7).Draw(t, "span"))
+		checkPick(t, w)
 		at := w.at.Add(-time.Duration(rapid.IntRange(0, 20).Draw(t, "ago")) * time.Second)
 		checkOffsetAt(t, w, at)
 	})
@@ -166,6 +171,27 @@ func checkRead(t *rapid.T, w *writer, cursor string, m *event.Matcher, from uint
 	}
 	if want := w.expect(cursor, m, from); !slices.Equal(got, want) {
 		t.Fatalf("read %v, want %v", got, want)
+	}
+}
+
+// checkPick picks some offsets, of which those that are not in the log are left out.
+func checkPick(t *rapid.T, w *writer) {
+	offsets := rapid.SliceOfDistinct(rapid.Uint64Range(1, w.last+2), rapid.ID[uint64]).Draw(t, "offsets")
+	slices.Sort(offsets)
+	var want []event.Event
+	for _, offset := range offsets {
+		if w.first <= offset && offset <= w.last {
+			want = append(want, w.kept[offset-1])
+		}
+	}
+	got, err := w.log.Pick(offsets)
+	if err != nil || len(got) != len(want) {
+		t.Fatalf("pick %v: %d events, want %d (%v)", offsets, len(got), len(want), err)
+	}
+	for i := range got {
+		if got[i].Offset != want[i].Offset || string(got[i].Payload) != string(want[i].Payload) {
+			t.Fatalf("pick %v: %+v, want %+v", offsets, got[i], want[i])
+		}
 	}
 }
 
@@ -285,8 +311,11 @@ func TestAHoleIsNotPassedOver(t *testing.T) {
 	if err := w.log.EachColumns(1, 9, func(*Columns) bool { return true }); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("columns over the hole: %v", err)
 	}
-	if reported != 5 {
-		t.Errorf("the damage was reported %d times, not 5", reported)
+	if _, err := w.log.Pick([]uint64{1, 5, 7}); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("pick in the hole: %v", err)
+	}
+	if reported != 6 {
+		t.Errorf("the damage was reported %d times, not 6", reported)
 	}
 }
 

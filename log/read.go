@@ -174,6 +174,42 @@ func (c *Chunk) addMatching(b *cached, cursor string, m *event.Matcher, limit in
 	return nil
 }
 
+// Pick returns the events at offsets, which rise. It leaves out those that are not retained any
+// more and those that the log has not reached. It reads each block once, and never waits.
+func (l *Log) Pick(offsets []uint64) ([]event.Event, error) {
+	events := make([]event.Event, 0, len(offsets))
+	err := l.View(func(db *pebble.DB) error {
+		first, last := l.Bounds()
+		it, err := blockIter(db, last)
+		if err != nil {
+			return err
+		}
+		defer it.Close()
+		var b *cached // of the offset before
+		for _, offset := range offsets {
+			if offset < first || offset > last {
+				continue
+			}
+			if b == nil || offset > b.last() {
+				b, err = l.blockAt(it, offset)
+				if first, _ := l.Bounds(); errors.Is(err, errMissing) && offset < first {
+					continue // trimmed meanwhile
+				}
+				if err != nil {
+					return err
+				}
+			}
+			decoded, err := b.decoded()
+			if err != nil {
+				return err
+			}
+			events = append(events, decoded[offset-b.first])
+		}
+		return nil
+	})
+	return events, l.reportDamage(err)
+}
+
 // load returns the block that holds offset, which was within Bounds.
 func (l *Log) load(offset uint64) (b *cached, err error) {
 	err = l.View(func(db *pebble.DB) error {
@@ -182,19 +218,24 @@ func (l *Log) load(offset uint64) (b *cached, err error) {
 			return err
 		}
 		defer it.Close()
-		// The block that holds offset is the last one that begins there or before.
-		if !it.SeekLT(blockKey(offset + 1)) {
-			return fmt.Errorf("log: read %d: %w: %w (%v)", offset, ErrCorrupt, errMissing, it.Error())
-		}
-		b, err = l.cache.block(it)
-
-		// The block before a hole ends before offset.
-		if err == nil && b.last() < offset {
-			return fmt.Errorf("log: read %d: %w: %w", offset, ErrCorrupt, errMissing)
-		}
+		b, err = l.blockAt(it, offset)
 		return err
 	})
 	return b, l.trimmedOr(offset, err)
+}
+
+// blockAt moves an iterator to the block that holds offset, and returns that block.
+func (l *Log) blockAt(it *pebble.Iterator, offset uint64) (*cached, error) {
+	// The block that holds offset is the last one that begins there or before.
+	if !it.SeekLT(blockKey(offset + 1)) {
+		return nil, fmt.Errorf("log: read %d: %w: %w (%v)", offset, ErrCorrupt, errMissing, it.Error())
+	}
+	b, err := l.cache.block(it)
+	// The block before a hole ends before offset.
+	if err == nil && b.last() < offset {
+		return nil, fmt.Errorf("log: read %d: %w: %w", offset, ErrCorrupt, errMissing)
+	}
+	return b, err
 }
 
 // firstOf returns the offset in the key of the iterator, which is at a block or at columns.

@@ -60,7 +60,7 @@ func TestAClusterThatSleptStepsItsTimeForwardAndRecordsIt(t *testing.T) {
 	o := c.offlineOf("n1")
 	conf := raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: raft.ServerAddress(cfg.RaftBind)}}}
 	var b frame.Builder
-	b.Add(frame.Hello{ClusterID: "c"}, nil)
+	b.Add(frame.TermStart{ClusterID: "c"}, nil)
 	first := numbered(1)
 	b.Add(first.Command, first.Batch)
 	list := []*raft.Log{

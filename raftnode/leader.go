@@ -138,8 +138,8 @@ func (l *leadership) askFounders(ctx context.Context) {
 
 // termStart is the first command of a term that this node leads. While no cluster is formed it
 // forms one, of the members that the marker lists.
-func (l *leadership) termStart(term uint64) frame.Hello {
-	h := frame.Hello{Seen: l.terms.Between(l.machine.Term(), term), Cause: l.cause(), Silence: l.silence()}
+func (l *leadership) termStart(term uint64) frame.TermStart {
+	h := frame.TermStart{Seen: l.terms.Between(l.machine.Term(), term), Cause: l.cause(), Silence: l.silence()}
 	if l.machine.ClusterID() != "" {
 		return h
 	}
@@ -185,7 +185,7 @@ func (l *leadership) silence() time.Duration {
 	// When raft last heard of the old leader, and when this node abandoned it.
 	heard, missed := l.raft.Load().LastContact(), l.terms.Missed(l.machine.Leadership().Term)
 	switch cause := l.cause(); {
-	case !l.proposer.Reached(frame.KindLongHello):
+	case !l.proposer.Reached(frame.KindLongTermStart):
 		return 0
 	case cause == election.CauseReelected && !missed.IsZero():
 		return time.Since(missed)

@@ -122,7 +122,7 @@ func TestALeaderThatStepsDownOrIsLostIsToldApart(t *testing.T) {
 	})
 }
 
-func TestTheHelloIsFirstInItsTermAndElectsOnce(t *testing.T) {
+func TestTheTermStartIsFirstInItsTermAndElectsOnce(t *testing.T) {
 	t.Parallel()
 	c := voters(t, 3, nil)
 	ctx, stop := context.WithCancel(t.Context())
@@ -144,10 +144,10 @@ func TestTheHelloIsFirstInItsTermAndElectsOnce(t *testing.T) {
 	stop()
 	writing.Wait()
 	c.settle()
-	hellos, elected := c.firstOfEachTerm(), 0
-	for term, first := range hellos {
-		if first != frame.KindHello && first != frame.KindLongHello {
-			t.Errorf("the first entry of term %d is of kind %d, not the hello", term, first)
+	starts, elected := c.firstOfEachTerm(), 0
+	for term, first := range starts {
+		if first != frame.KindTermStart && first != frame.KindLongTermStart {
+			t.Errorf("the first entry of term %d is of kind %d, not the term start", term, first)
 		}
 	}
 	for _, kind := range leaderEvents(t, c.leader()) {
@@ -155,8 +155,8 @@ func TestTheHelloIsFirstInItsTermAndElectsOnce(t *testing.T) {
 			elected++
 		}
 	}
-	if elected != len(hellos) || elected < 4 {
-		t.Errorf("%d times LEADER_ELECTED in %d terms", elected, len(hellos))
+	if elected != len(starts) || elected < 4 {
+		t.Errorf("%d times LEADER_ELECTED in %d terms", elected, len(starts))
 	}
 }
 

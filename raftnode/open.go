@@ -126,7 +126,7 @@ func (n *Node) openTransport() (err error) {
 		Advertise: n.cfg.RaftAdvertise,
 		Secret:    n.cfg.Secret,
 		Timeout:   n.cfg.Timing.Transport,
-		Patience:  n.cfg.Timing.Sync,
+		HungAfter: n.cfg.Timing.Sync,
 		Logger:    upstream.QuietLogger(n.cfg.Logger.Named("transport")),
 
 		// Who may connect, and whose requests raft is given.

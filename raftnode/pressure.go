@@ -52,7 +52,7 @@ func (n *Node) reportPressure(ctx context.Context) {
 			continue
 		}
 		// Only what was recorded counts: a report that failed is due again.
-		p.Told(now, active)
+		p.NoteReport(now, active)
 		refused = 0
 		n.logger.Info("queue", "full", active, "requests", peak.Requests, "bytes", peak.Bytes)
 	}

@@ -25,7 +25,7 @@ type trial struct {
 
 // handle takes a task through its attempts and settles it. It reports whether what follows it
 // in its lane may run.
-func (s *subscriber) handle(t *task) (goOn bool) {
+func (s *subscriber) handle(t *task) (proceed bool) {
 	tr := &trial{s: s, task: t}
 	returned := false
 	defer func() {

@@ -73,7 +73,7 @@ func (tr *transcript) listen(t *testing.T, r *router.Router) {
 				switch ev.Type {
 				case event.HandlerFailed:
 					tr.report(
-						"%s %s event=%s offset=%v attempts=%v dead_letter=%v: %s",
+						"%s %s event=%s offset=%v attempts=%v dead_letter=%v\n        error: %s",
 						ev.Type,
 						p["handler"],
 						p["event"],
@@ -139,7 +139,8 @@ func TestTheBreakerHoldsAttemptsBack(t *testing.T) {
  303 s  attempt 4 of event 1 fails
  303 s  CIRCUIT_BREAKER_HALF_OPEN trainer failures=0 previous=open
  303 s  CIRCUIT_BREAKER_OPENED trainer failures=0 previous=half-open
- 303 s  HANDLER_FAILED trainer event=TRAINING_PROGRESS offset=1 attempts=4 dead_letter=true: boom
+ 303 s  HANDLER_FAILED trainer event=TRAINING_PROGRESS offset=1 attempts=4 dead_letter=true
+        error: boom
  400 s  state: open
  603 s  attempt 1 of event 2 succeeds
  603 s  CIRCUIT_BREAKER_HALF_OPEN trainer failures=0 previous=open
@@ -192,7 +193,8 @@ func TestABreakerIsClosedByHand(t *testing.T) {
    0 s  failed: boom
    0 s  failed: circuit breaker is open
    0 s  CIRCUIT_BREAKER_OPENED direct failures=1 previous=closed
-   0 s  HANDLER_FAILED direct event=TRAINING_PROGRESS offset=1 attempts=1 dead_letter=false: boom
+   0 s  HANDLER_FAILED direct event=TRAINING_PROGRESS offset=1 attempts=1 dead_letter=false
+        error: boom
    0 s  CIRCUIT_BREAKER_CLOSED direct failures=0 previous=open
    0 s  CIRCUIT_RESET direct node_id=p1 recovery_source=operator
 `)
@@ -237,16 +239,20 @@ func TestBadHandlersAreToldAndRetried(t *testing.T) {
    5 s  HANDLER_TIMEOUT slow event=TRAINING_PROGRESS attempt=1 after 5 s
    7 s  slow is called
   12 s  HANDLER_TIMEOUT slow event=TRAINING_PROGRESS attempt=2 after 5 s
-  12 s  HANDLER_FAILED slow event=TRAINING_PROGRESS offset=1 attempts=2 dead_letter=false: handler timed out after 5s: context deadline exceeded
+  12 s  HANDLER_FAILED slow event=TRAINING_PROGRESS offset=1 attempts=2 dead_letter=false
+        error: handler timed out after 5s: context deadline exceeded
   20 s  stubborn is called
   25 s  HANDLER_TIMEOUT stubborn event=TRAINING_PROGRESS attempt=1 after 5 s
   40 s  panics is called
   42 s  panics is called
-  42 s  HANDLER_FAILED panics event=TRAINING_PROGRESS offset=7 attempts=2 dead_letter=false: panic: over board, stack: true
+  42 s  HANDLER_FAILED panics event=TRAINING_PROGRESS offset=7 attempts=2 dead_letter=false
+        error: panic: over board, stack: true
   60 s  leaves is called
-  60 s  HANDLER_FAILED leaves event=TRAINING_PROGRESS offset=9 attempts=1 dead_letter=false: the handler called runtime.Goexit
+  60 s  HANDLER_FAILED leaves event=TRAINING_PROGRESS offset=9 attempts=1 dead_letter=false
+        error: the handler called runtime.Goexit
   80 s  bad is called
-  80 s  HANDLER_FAILED bad event=TRAINING_PROGRESS offset=11 attempts=1 dead_letter=false: boom
+  80 s  HANDLER_FAILED bad event=TRAINING_PROGRESS offset=11 attempts=1 dead_letter=false
+        error: boom
 `)
 		for _, st := range r.Subscribers() {
 			if st.Name == "stubborn" && (st.Handled != 1 || st.TimedOut != 1) || st.Running > 0 {

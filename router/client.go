@@ -21,6 +21,7 @@ type clientLog struct{ c *client.Client }
 
 // Publish implements Log. A single event shares its request with others.
 func (l clientLog) Publish(ctx context.Context, events []event.Event) ([]client.Result, error) {
+	// A batch is all or nothing, so it needs a request of its own.
 	if len(events) == 1 {
 		res, err := l.c.Publish(ctx, events[0])
 		if err != nil {

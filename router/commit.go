@@ -23,6 +23,7 @@ type committer struct {
 // commitSettled moves the cursor past what is settled, one commit at a time, each of all that
 // has settled meanwhile, until flush is closed and nothing is left to commit.
 func (c *committer) commitSettled() {
+	// Only a durable subscription has a cursor to move.
 	if !c.s.spec.Durable {
 		return
 	}
@@ -62,6 +63,7 @@ func (c *committer) passSettled() bool {
 
 // commit makes one call to the log.
 func (c *committer) commit(cur Cursor, upTo uint64) error {
+	// The status shows what the log has confirmed, not what was asked for.
 	err := cur.Commit(c.s.base, upTo)
 	if err == nil {
 		c.committed.Store(upTo)
@@ -78,7 +80,7 @@ func (c *committer) putLetter(cur Cursor, letter *Letter) error {
 	// counted and logged, and the cursor moves on.
 	switch err := s.r.options.DeadLetters.Put(s.base, *letter); {
 	case errors.Is(err, ErrGone):
-		s.r.options.Logger.Error("an event that was given up is no dead letter", "subscription", s.spec.Name,
+		s.r.options.Logger.Error("an abandoned event became no dead letter", "subscription", s.spec.Name,
 			"offset", letter.Event.Offset, "failed with", letter.Error, "error", err)
 		s.count(func(c *Counts) { c.Lost++ })
 	case err != nil:

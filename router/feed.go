@@ -77,6 +77,7 @@ func (s *subscriber) probeFilter(ctx context.Context) error {
 	if len(s.spec.Categories) == 0 {
 		return nil
 	}
+	// A read from the end that does not follow is the cheapest that has the log judge the filter.
 	o := client.TailOptions{From: client.FromEnd(), Filter: s.feedFilter(), NoFollow: true}
 	for _, err := range s.r.log.Tail(ctx, o) {
 		if errors.Is(err, ErrRefused) {
@@ -119,8 +120,8 @@ func (s *subscriber) attachCursor(ctx context.Context) error {
 	}
 	info := cursor.Info()
 	if o.Filter.Empty() && !info.Filter.Empty() {
-		return fmt.Errorf("router: subscribe %s: its cursor has a filter, %+v, and the subscription none"+
-			" (Subscription.Change gives it that): %w", s.spec.Name, info.Filter, ErrRefused)
+		return fmt.Errorf("its cursor has a filter, %+v, and the subscription none (Subscription.Change gives it that): %w",
+			info.Filter, ErrRefused)
 	}
 	return s.resume(ctx, info.Committed)
 }
@@ -162,7 +163,7 @@ func (s *subscriber) read(ctx context.Context) error {
 			return err
 		}
 	}
-	return errors.New("router: the log has ended a tail")
+	return errors.New("the log has ended a tail")
 }
 
 // readCursor reads batches of the open cursor until it fails.

@@ -29,6 +29,7 @@ func (r *Router) Recent(n int) []event.Event { return r.recent.last(n) }
 // last element.
 func (r *Router) History(ctx context.Context, q Query) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
+		// An expression that does not compile is the only error that ends the reading before it begins.
 		var condition *where.Condition
 		if q.Where != "" {
 			var err error
@@ -99,6 +100,7 @@ func (r *Router) Replay(ctx context.Context, subscription string, q Query) (Repl
 	defer r.busy.end()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	// A subscription that closes takes nothing more: the replay ends with its reading.
 	defer context.AfterFunc(s.feeding, func() { cancel(ErrClosed) })()
 
 	// Outcomes come in any order; rep.note counts them.
@@ -136,6 +138,7 @@ func (r *Router) Replay(ctx context.Context, subscription string, q Query) (Repl
 // note waits for one result.
 func (rep *Replayed) note(ctx context.Context, results <-chan error, open *int) error {
 	select {
+	// A failed event is an outcome of the replay, not an error of it.
 	case err := <-results:
 		*open--
 		if err == nil {

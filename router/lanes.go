@@ -36,10 +36,10 @@ const (
 // its tasks run at once. Workers exist only while there is something to do.
 type lanes struct {
 	workers int
-	run     func(*task) (goOn bool) // false: the rest of the lane must not run
-	drop    func(*task)             // what does not run
-	counts  [2]*busy                // of the subscription and of the router
-	room    chan struct{}           // one token a task that waits or runs
+	run     func(*task) (proceed bool) // false: the rest of the lane must not run
+	drop    func(*task)                // what does not run
+	counts  [2]*busy                   // of the subscription and of the router
+	room    chan struct{}              // one token a task that waits or runs
 
 	mu     sync.Mutex
 	named  map[string]*lane // with tasks, or stopped
@@ -54,6 +54,8 @@ type lane struct {
 	stopped bool
 }
 
+// newLanes returns lanes that hold at most limit tasks. run is called for each task, and drop for each that
+// does not run.
 func newLanes(workers, limit int, run func(*task) bool, drop func(*task), counts ...*busy) *lanes {
 	return &lanes{workers: workers, run: run, drop: drop, counts: [2]*busy(counts), room: make(chan struct{}, limit),
 		named: map[string]*lane{}}
@@ -63,6 +65,7 @@ func newLanes(workers, limit int, run func(*task) bool, drop func(*task), counts
 // without end, and a negative one does not wait.
 func (l *lanes) push(ctx context.Context, t *task, maxWait time.Duration) error {
 	select {
+	// Most often there is room, and no timer is needed.
 	case l.room <- struct{}{}:
 	default:
 		if err := l.waitForRoom(ctx, maxWait); err != nil {
@@ -129,6 +132,7 @@ func (l *lanes) addTask(t *task) {
 // spawn starts a worker. mu is held.
 func (l *lanes) spawn() {
 	l.active++
+	// The worker counts as in flight before it exists, so that nobody takes its router for idle meanwhile.
 	for _, b := range l.counts {
 		b.begin()
 	}
@@ -156,19 +160,19 @@ func (l *lanes) work() {
 	}()
 	var t *task
 	for in, t = l.next(nil, true); in != nil; {
-		goOn := l.run(t)
-		in, t = l.next(in, goOn)
+		proceed := l.run(t)
+		in, t = l.next(in, proceed)
 	}
 }
 
 // next ends the task that was run and returns a lane, and its first task, to run.
-func (l *lanes) next(before *lane, goOn bool) (*lane, *task) {
+func (l *lanes) next(before *lane, proceed bool) (*lane, *task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
 	// A lane returns to the end of ready, so that a busy one does not keep the others waiting.
 	if before != nil {
-		l.endTask(before, goOn)
+		l.endTask(before, proceed)
 	}
 	if len(l.ready) == 0 {
 		return nil, nil
@@ -180,7 +184,7 @@ func (l *lanes) next(before *lane, goOn bool) (*lane, *task) {
 }
 
 // endTask takes a lane back from its worker. mu is held.
-func (l *lanes) endTask(in *lane, goOn bool) {
+func (l *lanes) endTask(in *lane, proceed bool) {
 	// The first task is the one that was run: it stays in its lane meanwhile.
 	in.tasks[0] = nil
 	in.tasks = in.tasks[1:]
@@ -188,7 +192,7 @@ func (l *lanes) endTask(in *lane, goOn bool) {
 
 	// A stopped lane stays known, so that later tasks of it are dropped too.
 	switch {
-	case !goOn:
+	case !proceed:
 		in.stopped = true
 		l.dropAll(in)
 	case len(in.tasks) > 0:

@@ -65,6 +65,7 @@ func Backoff(n int, first time.Duration) []time.Duration {
 	return waits
 }
 
+// validate sets the defaults and checks the options.
 func (o *Options) validate() error {
 	timeout, err := TimeoutFromEnvironment()
 	if err != nil {
@@ -100,6 +101,7 @@ func (o *Options) validate() error {
 	return checkLimits(o.Timeout, o.Retries, o.Concurrency, o.Queue, o.Breaker)
 }
 
+// checkLimits checks what the router's options and a subscription's have in common.
 func checkLimits(timeout time.Duration, retries []time.Duration, concurrency, queue int, b Breaker) error {
 	switch {
 	case timeout < 0:
@@ -127,6 +129,7 @@ func TimeoutFromEnvironment() (time.Duration, error) {
 		return defaultTimeout, nil
 	}
 	seconds, err := strconv.ParseFloat(text, 64)
+	// The bound keeps the product below within what a time.Duration holds.
 	const most = 365 * 24 * 3600
 	if err != nil || !(seconds > 0 && seconds <= most) {
 		return 0, fmt.Errorf("%s is %q, not a number of seconds above 0", TimeoutVariable, text)

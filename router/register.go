@@ -54,8 +54,15 @@ func (r *Router) registerSubscriptions() {
 // info describes the subscription for the cluster.
 func (s *subscriber) info() client.SubscriptionInfo {
 	state, _ := s.stateNow()
-	info := client.SubscriptionInfo{Name: s.spec.Name, Filter: s.spec.filter(), Where: s.spec.Where, Mode: "live",
-		Critical: s.spec.Critical, State: string(state), HandlerTimeout: s.spec.Timeout}
+	info := client.SubscriptionInfo{
+		Name:           s.spec.Name,
+		Filter:         s.spec.filter(),
+		Where:          s.spec.Where,
+		Mode:           "live",
+		Critical:       s.spec.Critical,
+		State:          string(state),
+		TimeoutSeconds: s.spec.Timeout.Seconds(),
+	}
 
 	// All that is neither direct nor durable reads the log from its end on.
 	switch {

@@ -15,6 +15,11 @@ import (
 	"github.com/ringrift/ringlog/router"
 )
 
+// timeoutOf returns the time that a registered handler may take.
+func timeoutOf(s client.SubscriptionInfo) time.Duration {
+	return time.Duration(s.TimeoutSeconds * float64(time.Second))
+}
+
 // registering is a log in memory that notes who listens.
 type registering struct {
 	*memLog
@@ -27,7 +32,7 @@ func (l *registering) Register(_ context.Context, r client.Registration) error {
 	defer l.mu.Unlock()
 	var parts []string
 	for _, s := range r.Subscriptions {
-		parts = append(parts, fmt.Sprintf("%s %s %s %s", s.Name, s.Mode, s.State, s.HandlerTimeout))
+		parts = append(parts, fmt.Sprintf("%s %s %s %s", s.Name, s.Mode, s.State, timeoutOf(s)))
 	}
 	l.last = strings.Join(parts, ", ")
 	return nil
@@ -102,7 +107,7 @@ func TestARegisteredRouterIsListed(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := c.Subscriptions[0]
-			ids = append(ids, fmt.Sprint(c.ID, s.Name, s.Filter.Types, s.Where, s.Critical, s.State, s.HandlerTimeout))
+			ids = append(ids, fmt.Sprint(c.ID, s.Name, s.Filter.Types, s.Where, s.Critical, s.State, timeoutOf(s)))
 		}
 		return ids
 	}

@@ -110,6 +110,7 @@ type Delivery struct {
 	Replay       bool
 }
 
+// deliveryKey is the key of a handler's context that has the delivery.
 type deliveryKey struct{}
 
 // DeliveryOf returns the delivery that a handler's context belongs to.
@@ -136,6 +137,7 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
+// isPermanent reports an error that another attempt would meet again.
 func isPermanent(err error) bool {
 	_, ok := errors.AsType[*permanentError](err)
 	return ok

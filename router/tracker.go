@@ -50,6 +50,7 @@ type failure struct {
 // rememberedFailures is how many failures a late waiter can still hear of.
 const rememberedFailures = 64
 
+// newTracker returns a tracker that holds at most limit entries.
 func newTracker(limit int) *tracker {
 	return &tracker{limit: limit, room: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		waiters: map[uint64][]chan<- error{}}
@@ -197,6 +198,7 @@ func (t *tracker) await(offset uint64, result chan<- error) {
 func (t *tracker) cancelAwait(offset uint64, result chan<- error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// Others may wait for the same offset.
 	left := slices.DeleteFunc(t.waiters[offset], func(w chan<- error) bool { return w == result })
 	t.waiters[offset] = left
 	if len(left) == 0 {

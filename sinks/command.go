@@ -78,10 +78,12 @@ func (c *Command) Handle(ctx context.Context, d client.Delivery) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	// The standard error goes to its lines and, as what explains a failure, to its last bytes.
 	last := &tail{}
 	stdout, stderr := c.lines(&d, "stdout"), c.lines(&d, "stderr")
 	cmd := exec.Command(c.path, c.o.Args[1:]...)
 	cmd.Args[0] = c.o.Args[0]
+	// The slice of the options is cut at its length, so that two events at once do not share its memory.
 	cmd.Dir, cmd.Env = c.o.Dir, append(c.o.Env[:len(c.o.Env):len(c.o.Env)], environment(&d, c.o.Group)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(d.Payload), stdout, io.MultiWriter(stderr, last)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -89,6 +91,7 @@ func (c *Command) Handle(ctx context.Context, d client.Delivery) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", c.o.Args[0], err)
 	}
+	// The time of the event is watched beside the command, until the command has ended.
 	ended := make(chan struct{})
 	killed := make(chan bool, 1)
 	go func() { killed <- c.killAtEnd(ctx, cmd.Process.Pid, ended) }()
@@ -99,6 +102,7 @@ func (c *Command) Handle(ctx context.Context, d client.Delivery) error {
 	}
 	stdout.flush()
 	stderr.flush()
+	// Output that a child in the background holds open is no failure of the command.
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
 		return nil
 	}
@@ -116,6 +120,7 @@ func (c *Command) killAtEnd(ctx context.Context, pid int, ended <-chan struct{})
 		return false
 	case <-ctx.Done():
 	}
+	// A negative number is the process group: the children of the command are signaled, too.
 	_ = syscall.Kill(-pid, syscall.SIGTERM) // fails only where there is nobody left
 	timer := time.NewTimer(c.o.Grace)
 	defer timer.Stop()
@@ -127,12 +132,14 @@ func (c *Command) killAtEnd(ctx context.Context, pid int, ended <-chan struct{})
 	return true
 }
 
+// lines returns a writer that reports each line of a stream with the offset of the event.
 func (c *Command) lines(d *client.Delivery, stream string) *lines {
 	return &lines{emit: func(text []byte) { c.o.Output(Line{d.Offset, stream, string(text)}) }}
 }
 
 // environment is the event as variables.
 func environment(d *client.Delivery, group string) []string {
+	// A time that the event does not have is empty, like a text.
 	moment := func(t time.Time) string {
 		if t.IsZero() {
 			return ""

@@ -106,7 +106,11 @@ func (tr *transcript) publish(_ context.Context, ev event.Event) error {
 		"error",
 	} {
 		if v, ok := p[name]; ok {
-			text += fmt.Sprintf(" %s=%v", name, v)
+			separator := " "
+			if name == "error" {
+				separator = "\n        "
+			}
+			text += fmt.Sprintf("%s%s=%v", separator, name, v)
 		}
 	}
 	tr.write(true, text)

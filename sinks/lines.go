@@ -33,6 +33,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// add appends to the line as much as it has room for.
 func (l *lines) add(part []byte) {
 	if room := maxLine - len(l.buf); len(part) > room {
 		part, l.over = part[:room], true
@@ -40,6 +41,7 @@ func (l *lines) add(part []byte) {
 	l.buf = append(l.buf, part...)
 }
 
+// end reports the line, marked where it was cut, and begins another one.
 func (l *lines) end() {
 	if l.over {
 		l.buf = append(l.buf, " …"...)
@@ -61,6 +63,7 @@ type tail struct{ buf []byte }
 // Write implements io.Writer.
 func (t *tail) Write(p []byte) (int, error) {
 	n := len(p)
+	// What is longer than the tail replaces all of it.
 	p = p[max(0, len(p)-maxError):]
 	if over := len(t.buf) + len(p) - maxError; over > 0 {
 		t.buf = append(t.buf[:0], t.buf[over:]...)

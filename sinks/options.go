@@ -77,6 +77,7 @@ const (
 	longestDelay = time.Hour
 )
 
+// complete sets the defaults and checks the options.
 func (o *Options) complete() error {
 	o.Concurrency = cmp.Or(o.Concurrency, 1)
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)

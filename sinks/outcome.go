@@ -96,6 +96,7 @@ func (t *tally) countResult(o Outcome) {
 	if o.Lost {
 		t.sum.Lost++
 	}
+	// Each outcome has one result, and counts once.
 	switch o.Result {
 	case Handled:
 		t.sum.Handled++

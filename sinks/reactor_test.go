@@ -42,12 +42,14 @@ func TestAttemptsDeliveriesAndTheDeadLetter(t *testing.T) {
    3 s  event 1 delivery 1 attempt 3: retried, again in 4s: boom
    7 s  event 1 delivery 1 attempt 4: failed, again in 8s: boom
    7 s  event 2 delivery 1 attempt 1: handled
-   7 s  HANDLER_FAILED handler=trainers event=TRAINING_PROGRESS offset=1 delivery=1 attempts=4 dead_letter=false error=boom
+   7 s  HANDLER_FAILED handler=trainers event=TRAINING_PROGRESS offset=1 delivery=1 attempts=4 dead_letter=false
+        error=boom
   15 s  event 1 delivery 2 attempt 1: retried, again in 1s: boom
   16 s  event 1 delivery 2 attempt 2: retried, again in 2s: boom
   18 s  event 1 delivery 2 attempt 3: retried, again in 4s: boom
   22 s  event 1 delivery 2 attempt 4: dead: boom
-  22 s  HANDLER_FAILED handler=trainers event=TRAINING_PROGRESS offset=1 delivery=2 attempts=4 dead_letter=true error=boom
+  22 s  HANDLER_FAILED handler=trainers event=TRAINING_PROGRESS offset=1 delivery=2 attempts=4 dead_letter=true
+        error=boom
 `)
 		if sum.Handled != 1 || sum.Failed != 1 || sum.Dead != 1 || sum.Retried != 6 || sum.Attempts != 9 ||
 			!slices.Equal(g.letters, []uint64{1}) {
@@ -83,16 +85,19 @@ func TestTheBreakerTakesTheProcessOutOfTheGroup(t *testing.T) {
    0 s  joined
    0 s  event 1 delivery 1 attempt 1: retried, again in 1s: boom
    0 s  event 2 delivery 1 attempt 1: retried, again in 1s: boom
-   0 s  CIRCUIT_BREAKER_THRESHOLD handler=trainers failures=2 error=boom
+   0 s  CIRCUIT_BREAKER_THRESHOLD handler=trainers failures=2
+        error=boom
    1 s  event 1 delivery 1 attempt 2: failed, again in 2s: boom
    1 s  event 2 delivery 1 attempt 1: failed, again in 1s: boom
    1 s  left
-   1 s  CIRCUIT_BREAKER_OPENED handler=trainers failures=3 previous=closed error=boom
+   1 s  CIRCUIT_BREAKER_OPENED handler=trainers failures=3 previous=closed
+        error=boom
  301 s  joined
  301 s  event 1 delivery 2 attempt 1: failed, again in 1s: boom
  301 s  left
  301 s  CIRCUIT_BREAKER_HALF_OPEN handler=trainers failures=0 previous=open
- 301 s  CIRCUIT_BREAKER_OPENED handler=trainers failures=0 previous=half-open error=boom
+ 301 s  CIRCUIT_BREAKER_OPENED handler=trainers failures=0 previous=half-open
+        error=boom
  601 s  joined
  601 s  event 1 delivery 3 attempt 1: handled
  601 s  event 2 delivery 2 attempt 1: handled

@@ -68,15 +68,18 @@ func NewWebhook(o WebhookOptions) (*Webhook, error) {
 			return nil, fmt.Errorf("sinks: the value of the header %q has a control character", name)
 		}
 	}
+	// The default client keeps a connection for each event in flight.
 	if o.Client == nil {
 		o.Client = &http.Client{Transport: transport(cmp.Or(o.Concurrency, 1))}
 	}
+	// The caller's client is not changed.
 	own := *o.Client
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	o.Client = &own
 	return &Webhook{o, u.Redacted()}, nil
 }
 
+// hasControl reports a value that could end a header and begin another one.
 func hasControl(value string) bool {
 	return strings.ContainsFunc(value, func(r rune) bool { return (r < ' ' && r != '\t') || r == 0x7f })
 }
@@ -92,6 +95,7 @@ func isToken(name string) bool {
 // maxHeaders bounds the headers of an answer.
 const maxHeaders = 64 << 10
 
+// transport returns a transport that keeps so many connections to one host.
 func transport(connections int) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost, t.MaxResponseHeaderBytes = connections, connections, maxHeaders
@@ -128,6 +132,7 @@ func bodyOf(d *client.Delivery) []byte {
 	return append(strconv.AppendUint(body, d.Count, 10), '}')
 }
 
+// setHeaders describes the event in the headers, and signs the body where there is a secret.
 func (w *Webhook) setHeaders(req *http.Request, d *client.Delivery, body []byte) {
 	h := req.Header
 	h.Set("Content-Type", "application/json")
@@ -176,6 +181,7 @@ func ParseSecret(text []byte) ([]byte, error) {
 	if len(text) == 0 {
 		return nil, errors.New("it is empty")
 	}
+	// Only the prefix says that the text is base64: any other text may look like it, too.
 	encoded, standard := bytes.CutPrefix(text, []byte(secretPrefix))
 	if !standard {
 		return text, nil
@@ -206,6 +212,7 @@ func (w *Webhook) judge(resp *http.Response, now time.Time) error {
 	if text != "" {
 		err = fmt.Errorf("%w: %s", err, text)
 	}
+	// What the status says about another attempt, about this event, and about the receiver.
 	f := &Failure{Err: err}
 	switch code := resp.StatusCode; code {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:

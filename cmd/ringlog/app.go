@@ -11,6 +11,8 @@ import (
 )
 
 // newApp returns the whole command line, whose verbs use sh.
+// Each run has its own, since the library keeps in its commands what it has parsed. Names, flags and the
+// order of the verbs are the interface of the program: scripts and documents rely on them.
 func newApp(sh *shell.Shell) *cli.App {
 	version := buildVersion().Version
 	// ExitErrHandler does nothing: Shell.Report prints the error and chooses the exit code, after the run.
@@ -29,6 +31,7 @@ func newApp(sh *shell.Shell) *cli.App {
 		ExitErrHandler:            func(*cli.Context, error) {},
 		Flags:                     globalFlags(),
 		Before:                    sh.Configure,
+		// In the order of the help: nodes, events and their readers, the cluster, types, one run, and tools.
 		Commands: []*cli.Command{
 			dev.Command(sh), dev.DemoCommand(sh, compareAt), serve.Command(sh, version),
 			publishCommand(sh), tailCommand(sh), getCommand(sh), cursorCommand(sh), groupCommand(sh),
@@ -50,7 +53,9 @@ func newApp(sh *shell.Shell) *cli.App {
 }
 
 // globalFlags are those that Shell.Configure reads before each verb.
+// They may be given before the verb or after it; a flag counts more than its variable.
 func globalFlags() []cli.Flag {
+	// Where to connect, and to which cluster, comes first.
 	return []cli.Flag{
 		&cli.StringFlag{Name: "endpoints", Aliases: []string{"e"},
 			Usage:   "comma-separated `URL`s of nodes to connect to",
@@ -59,6 +64,7 @@ func globalFlags() []cli.Flag {
 			Usage: "`ID` of the cluster: nodes of any other are refused (default: the cluster of the first node " +
 				"that answers)",
 			EnvVars: []string{"RINGLOG_CLUSTER_ID"}},
+		// How a verb asks: what its answer must have, and how long it may take.
 		&cli.StringFlag{Name: "consistency",
 			Usage: "consistency of reads that do not follow: linearizable (has everything acknowledged before) " +
 				"or local (what the answering node has)",
@@ -69,6 +75,7 @@ func globalFlags() []cli.Flag {
 		&cli.StringFlag{Name: "token-file",
 			Usage:   "`FILE` with the cluster token (or RINGRIFT_CLUSTER_AUTH_TOKEN)",
 			EnvVars: []string{shell.TokenFileVariable}},
+		// How it prints.
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"},
 			Usage: "output `FORMAT`: text, or json with one object per line", Value: "text",
 			EnvVars: []string{"RINGLOG_OUTPUT"}},

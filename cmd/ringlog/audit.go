@@ -16,6 +16,8 @@ import (
 	"github.com/ringrift/ringlog/internal/platform/audit"
 )
 
+// auditCommand is audit: the platform's declarations against what the log and the cursors show. The node that is asked
+// runs the audit, unless --builtin has this program run it on its own catalogue.
 func auditCommand(sh *shell.Shell) *cli.Command {
 	lists := strings.Join(audit.Lists(), ", ")
 	return &cli.Command{
@@ -47,15 +49,20 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 
 // auditOptions say what to audit and what of it to print.
 type auditOptions struct {
-	format       audit.Format
+	// how the report is printed; JSON where the global --json is set
+	format audit.Format
+	// lists of findings, by name: those to print, and those that must be empty
 	only, failOn []string
-	coordinator  string
-	from         url.Values // the place to begin at, as the node takes it
-	builtin      bool
+	// a coordinator, a module or a class; "" is all of them
+	coordinator string
+	from        url.Values // the place to begin at, as the node takes it
+	// audit the catalogue of this program alone; no node is asked
+	builtin bool
 }
 
 // auditOptionsOf reads the flags.
 func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error) {
+	// Every flag is checked before a node is asked.
 	o = auditOptions{coordinator: c.String("coordinator"), builtin: c.Bool("builtin"), from: url.Values{}}
 	o.format, err = audit.ParseFormat(c.String("format"))
 	if err != nil {
@@ -90,6 +97,7 @@ func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error)
 
 // showAudit prints the findings, and fails where a list of --fail-on holds any.
 func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
+	// Without evidence the report has the declarations alone.
 	report := audit.Run(event.Builtin(), audit.Evidence{})
 	if !o.builtin {
 		report = &audit.Report{}
@@ -107,6 +115,7 @@ func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
 			return err
 		}
 	}
+	// What is printed does not change what --fail-on counts.
 	if err := report.Only(o.only).Write(sh.Out, o.format); err != nil {
 		return err
 	}

@@ -20,8 +20,11 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
+// aType names the argument in errors, as in "catalogue show takes one argument: an event type".
 const aType = "an event type"
 
+// catalogueCommand is catalogue and its verbs. Those that list or show types ask the cluster, whose catalogue has the
+// types that were registered at run time; with --builtin they need no cluster.
 func catalogueCommand(sh *shell.Shell) *cli.Command {
 	builtin := &cli.BoolFlag{Name: "builtin", Usage: "use the catalogue of this program, without asking a cluster"}
 	return &cli.Command{
@@ -99,6 +102,7 @@ func listTypes(ctx context.Context, sh *shell.Shell, builtin bool, category stri
 	if len(own) > 0 {
 		sh.Say("the cluster adds its own: %s (ringlog catalogue show TYPE)", strings.Join(own, ", "))
 	}
+	// Only documented payloads have fields: 0 is a payload of which nothing is known.
 	return shell.EmitEach(sh, chosen, table.Row{"type", "value", "category", "payload fields"},
 		func(d *event.Definition) table.Row {
 			return table.Row{d.Name, d.Value, d.Category, len(d.Payload)}
@@ -108,8 +112,10 @@ func listTypes(ctx context.Context, sh *shell.Shell, builtin bool, category stri
 // typeInfo is a type as GET /v1/catalogue/{type} answers.
 type typeInfo struct {
 	event.Definition
-	Via     event.Via `json:"via"`
-	Renamed bool      `json:"renamed,omitempty"`
+	// how the name was resolved: by name, value, alias or topic
+	Via event.Via `json:"via"`
+	// the name is an alias that reads like the name of another type
+	Renamed bool `json:"renamed,omitempty"`
 }
 
 // lookUpType finds a type in the cluster's catalogue, or in this program's.
@@ -117,6 +123,7 @@ func lookUpType(ctx context.Context, sh *shell.Shell, name string, builtin bool)
 	if !builtin {
 		return info, sh.Fetch(ctx, "/v1/catalogue/"+url.PathEscape(name), &info)
 	}
+	// The same rules as a node's: names in any case, values, aliases and topics.
 	found, known := event.Builtin().Resolve(name)
 	if !known {
 		return info, shell.NotFoundf("%s is not in the catalogue; nearest known types: %s", found.Type,
@@ -141,6 +148,7 @@ func showType(ctx context.Context, sh *shell.Shell, name string, builtin bool) e
 			"payload", cmp.Or(strings.Join(fields, ", "), "not documented"),
 			"emitted by", cmp.Or(strings.Join(t.Emitters, ", "), "not documented"),
 			"read by", cmp.Or(strings.Join(t.Subscribers, ", "), "not documented")}
+		// An alias can be mistaken for a type of its own: a notice beside the answer.
 		if t.Renamed {
 			sh.Say("%s is an alias that looks like another type", name)
 		}
@@ -161,6 +169,7 @@ func showSchema(ctx context.Context, sh *shell.Shell, name string, builtin bool)
 	} else if err := sh.Fetch(ctx, "/v1/catalogue/"+url.PathEscape(name)+"/schema", &schema); err != nil {
 		return err
 	}
+	// With -o json it is one line, as everything else.
 	if sh.JSON {
 		return sh.PrintLine(json.RawMessage(schema))
 	}
@@ -172,6 +181,7 @@ func showSchema(ctx context.Context, sh *shell.Shell, name string, builtin bool)
 func readInput(sh *shell.Shell, name string) ([]byte, error) {
 	var raw []byte
 	var err error
+	// One byte above the limit shows that the input is too long.
 	switch {
 	case name == "-" && sh.InTerminal:
 		return nil, shell.Usagef("- reads the standard input, which is a terminal: pipe data in, or name a file")
@@ -190,17 +200,15 @@ func readInput(sh *shell.Shell, name string) ([]byte, error) {
 	return raw, nil
 }
 
-// verdict is the cluster's judgement of one event.
+// verdict is the cluster's judgement of one event of the input.
 type verdict struct {
-	Row      int             `json:"row"` // from 1
-	Type     event.Type      `json:"type"`
-	Hash     string          `json:"hash,omitempty"`
-	Warnings []event.Warning `json:"warnings,omitempty"`
-	Error    *api.Error      `json:"error,omitempty"`
+	Row int `json:"row"` // from 1
+	api.Verdict
 }
 
 // words says in a line what publishing the event would do.
 func (v verdict) words() string {
+	// An event that is refused has no warnings.
 	if v.Error != nil {
 		return "refused: " + v.Error.Message
 	}
@@ -222,6 +230,7 @@ func validateEvents(ctx context.Context, sh *shell.Shell, file string, strict bo
 	if err != nil {
 		return err
 	}
+	// Strict validation refuses types that the catalogue does not know.
 	query := url.Values{}
 	if strict {
 		query.Set("strict", "true")
@@ -240,6 +249,7 @@ func validateEvents(ctx context.Context, sh *shell.Shell, file string, strict bo
 	err = shell.EmitEach(sh, answer.Events, table.Row{"event", "type", "verdict"}, func(v verdict) table.Row {
 		return table.Row{v.Row, v.Type, v.words()}
 	})
+	// A script sees by the exit code that a publish would be refused.
 	if err == nil && !answer.Valid {
 		err = shell.CodeError(shell.ExitRefused)
 	}
@@ -248,9 +258,11 @@ func validateEvents(ctx context.Context, sh *shell.Shell, file string, strict bo
 
 // asArray makes NDJSON a JSON array, so that both go the same way.
 func asArray(raw []byte) (json.RawMessage, error) {
+	// An array is sent as it is: the node reports what is wrong with it.
 	if strings.HasPrefix(strings.TrimSpace(string(raw)), "[") {
 		return raw, nil
 	}
+	// NDJSON: each line has to be JSON by itself, so that an error names its line.
 	var rows []json.RawMessage
 	for n, line := range strings.Split(string(raw), "\n") {
 		line = strings.TrimSpace(line)
@@ -272,6 +284,7 @@ func asArray(raw []byte) (json.RawMessage, error) {
 
 // registerTypes registers definitions on all nodes, or with a dry run checks them.
 func registerTypes(ctx context.Context, sh *shell.Shell, file string, dryRun bool) error {
+	// As with validate, - is the standard input.
 	raw, err := readInput(sh, file)
 	if err != nil {
 		return err

@@ -21,6 +21,8 @@ import (
 	"github.com/ringrift/ringlog/internal/platform/stages"
 )
 
+// chainCommand is chain: the events of one correlation id against the documented flows. The node compares them, and
+// judges deadlines by its own clock; this program prints the answer, or follows it.
 func chainCommand(sh *shell.Shell) *cli.Command {
 	// The help names the flows of this program's catalogue.
 	var flows []string
@@ -62,10 +64,13 @@ func chainCommand(sh *shell.Shell) *cli.Command {
 
 // chainOptions say which chain to print and how.
 type chainOptions struct {
-	id          string     // the correlation id
-	query       url.Values // of the route: where to begin, flow, deadlines
-	format      stages.Format
-	follow      bool
+	id    string     // the correlation id
+	query url.Values // of the route: where to begin, flow, deadlines
+	// text, json or mermaid
+	format stages.Format
+	// print again what each new event changes
+	follow bool
+	// exit 1 where an edge is overdue
 	failOverdue bool
 }
 
@@ -128,6 +133,7 @@ func readDeadlines(file string) (stages.Deadlines, error) {
 }
 
 // path is the route of the chain.
+// An id may have any characters, slashes too.
 func (o *chainOptions) path() string { return "/v1/chain/" + url.PathEscape(o.id) }
 
 // showChain prints the chain as it is now.
@@ -145,6 +151,7 @@ func showChain(ctx context.Context, sh *shell.Shell, o chainOptions) error {
 
 // localize brings the events' times into this machine's zone.
 func localize(c *stages.Chain) {
+	// Only the display is local: deadlines were judged by the node.
 	for i := range c.Events {
 		c.Events[i].At = c.Events[i].At.Local()
 	}
@@ -200,13 +207,16 @@ func followChain(ctx context.Context, sh *shell.Shell, o chainOptions) (err erro
 
 // link is a new event of a chain, or why there will be no more.
 type link struct {
+	// of the event; 0 with an error
 	offset uint64
-	err    error
+	// what ended the reading, or nil
+	err error
 }
 
 // newsOf reports the events of a chain from an offset on. The channel is closed when ctx
 // is over, or after an error.
 func newsOf(ctx context.Context, c *client.Client, id string, from uint64) <-chan link {
+	// The channel has no buffer: a follower that prints slowly slows the reading down, and loses nothing.
 	news := make(chan link)
 	go func() {
 		defer close(news)
@@ -245,6 +255,7 @@ func (f *chainFollower) run(ctx context.Context, news <-chan link) error {
 			return err
 		}
 		// Wait for an event of the chain, or until the next edge is overdue.
+		// A nil channel never fires: without a deadline only an event wakes the follower.
 		var alarm <-chan time.Time
 		if due > 0 {
 			timer := time.NewTimer(due)
@@ -270,6 +281,7 @@ func (f *chainFollower) run(ctx context.Context, news <-chan link) error {
 func (f *chainFollower) printNews(ctx context.Context) (due time.Duration, err error) {
 	// The node must have the event that is the reason to ask.
 	f.options.query.Set("min_offset", strconv.FormatUint(f.seen, 10))
+	// One question has a limit of its own; the following as a whole has none.
 	asking, cancel := context.WithTimeout(ctx, f.sh.Timeout)
 	defer cancel()
 	var chain stages.Chain
@@ -311,6 +323,7 @@ func (f *chainFollower) print(c *stages.Chain) (err error) {
 			err = c.WriteNews(f.sh.Out, f.printed)
 		}
 	}
+	// What was printed is noted even where printing failed: the error ends the run.
 	f.printed, f.overdue, f.begun = cmp.Or(newest, f.printed), c.Overdue, true
 	return err
 }

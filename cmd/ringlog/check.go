@@ -24,11 +24,14 @@ const (
 )
 
 // checkOptions are the limits from which lag is a problem; 0 is no limit.
+// Lag and age are limits apart: each cursor has to keep both. A critical limit counts more than a warning's.
 type checkOptions struct {
 	warnLag, critLag uint64        // events that a cursor may lag by
 	warnAge, critAge time.Duration // how long its oldest event may wait
 }
 
+// checkCommand is check, a plugin in the form that Nagios and its successors run: one line on stdout with performance
+// data after a bar, and the state as exit code. It judges the cluster as a whole, from the answers of all nodes.
 func checkCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "check", Usage: "check health for a monitoring system: exit 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN",
@@ -55,6 +58,7 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 
 // check asks all nodes and judges what they say.
 func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
+	// That nobody answers is the worst state, not a failure of the check.
 	found, err := askEverybody(ctx, sh, statusOf)
 	if err != nil && (errors.Is(err, shell.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)) {
 		return checkDone(sh, checkCritical, fmt.Sprintf("no node answers at %s", strings.Join(sh.Endpoints, ", ")), "")
@@ -81,7 +85,7 @@ func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (
 		}
 	}
 	state, words = judge(view, o)
-	// Nodes of two clusters behind one list of endpoints make every other figure meaningless.
+	// Nodes of two clusters in one list of endpoints make every other figure meaningless.
 	if found.mixed() != "" {
 		state, words = checkCritical, append([]string{found.mixed()}, words...)
 	}
@@ -103,6 +107,7 @@ func knowsMore(a, b nodeStatus) bool {
 }
 
 // viewRank orders nodes by how much they know of the cluster.
+// A leader without a majority ranks no higher than a follower: it may not know yet that it is deposed.
 func viewRank(s nodeStatus) int {
 	switch {
 	case s.Role == api.RoleLeader && s.Quorum.Margin >= 0:
@@ -189,6 +194,7 @@ func over[T uint64 | time.Duration](value, limit T) bool { return limit > 0 && v
 
 // performance returns the performance data of a monitoring plugin, from which monitors draw graphs.
 func performance(s nodeStatus) string {
+	// Where a cursor's lag is uncertain the lower bound counts, so that no alarm is raised for a guess.
 	lag := uint64(0)
 	for _, c := range s.Cursors {
 		least, _ := leastLag(c)

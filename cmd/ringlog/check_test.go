@@ -43,23 +43,55 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 		words   []string // "" is none
 	}{
 		{"all well", []answer[nodeStatus]{sees("n1", "n2"), sees("n2", "n2"), sees("n3", "n2")}, checkOK, nil},
-		{"the old leader is cut off alone, and asked first", []answer[nodeStatus]{sees("n1", "", "n2", "n3"), sees("n2", "n2", "n1"), sees("n3", "n2", "n1")},
-			checkWarning, []string{"member n1 does not answer", "n1 sees no leader", "n1 gets no answer from"}},
-		{"a bridge: the leader hears both, they do not hear each other", []answer[nodeStatus]{sees("n1", "n2", "n3"), sees("n2", "n2"), sees("n3", "n2", "n1")},
-			checkWarning, []string{"n1 gets no answer from n3", "n3 gets no answer from n1"}},
-		{"nobody leads", []answer[nodeStatus]{sees("n1", "", "n2", "n3"), sees("n2", "", "n1", "n3")}, checkCritical, []string{"no leader", "no quorum"}},
-		{"two clusters", []answer[nodeStatus]{foreign, sees("n2", "n2", "n1"), sees("n3", "n2", "n1")}, checkCritical, []string{"2 clusters: c (n2 at http://n2, n3 at http://n3), d (n1 at http://n1)"}},
-		{"a follower's disk", []answer[nodeStatus]{sees("n1", "n2"), full, sees("n3", "n2")}, checkWarning, []string{"the disk of n3 is nearly full: 5 MiB free, 64 MiB are needed"}},
-		{"an endpoint that only this monitor misses", []answer[nodeStatus]{sees("n1", "n2"), sees("n2", "n2"), down}, checkWarning, []string{"http://n3 does not answer here"}},
+		{
+			"the old leader is cut off alone, and asked first",
+			[]answer[nodeStatus]{sees("n1", "", "n2", "n3"), sees("n2", "n2", "n1"), sees("n3", "n2", "n1")},
+			checkWarning,
+			[]string{"member n1 does not answer", "n1 sees no leader", "n1 gets no answer from"},
+		},
+		{
+			"a bridge: the leader hears both, they do not hear each other",
+			[]answer[nodeStatus]{sees("n1", "n2", "n3"), sees("n2", "n2"), sees("n3", "n2", "n1")},
+			checkWarning,
+			[]string{"n1 gets no answer from n3", "n3 gets no answer from n1"},
+		},
+		{
+			"nobody leads",
+			[]answer[nodeStatus]{sees("n1", "", "n2", "n3"), sees("n2", "", "n1", "n3")},
+			checkCritical,
+			[]string{"no leader", "no quorum"},
+		},
+		{
+			"two clusters",
+			[]answer[nodeStatus]{foreign, sees("n2", "n2", "n1"), sees("n3", "n2", "n1")},
+			checkCritical,
+			[]string{"2 clusters: c (n2 at http://n2, n3 at http://n3), d (n1 at http://n1)"},
+		},
+		{
+			"a follower's disk",
+			[]answer[nodeStatus]{sees("n1", "n2"), full, sees("n3", "n2")},
+			checkWarning,
+			[]string{"the disk of n3 is nearly full: 5 MiB free, 64 MiB are needed"},
+		},
+		{
+			"an endpoint that only this monitor misses",
+			[]answer[nodeStatus]{sees("n1", "n2"), sees("n2", "n2"), down},
+			checkWarning,
+			[]string{"http://n3 does not answer here"},
+		},
 	} {
-		found := sweep[nodeStatus]{answers: test.answers, members: map[string]string{"http://n1": "n1", "http://n2": "n2", "http://n3": "n3"}}
+		found := sweep[nodeStatus]{
+			answers: test.answers,
+			members: map[string]string{"http://n1": "n1", "http://n2": "n2", "http://n3": "n3"},
+		}
 		state, words, _ := judgeAll(found, []string{"http://n1", "http://n2", "http://n3"}, checkOptions{})
 		text := strings.Join(words, "; ")
 		if state != test.state || (text == "") != (test.words == nil) {
 			t.Errorf("%s: %d, %q", test.name, state, text)
 		}
 		for _, part := range test.words {
-			if !strings.Contains(strings.ReplaceAll(text, "no leader, gets no answer from", "no leader; n1 gets no answer from"), part) {
+			said := strings.ReplaceAll(text, "no leader, gets no answer from", "no leader; n1 gets no answer from")
+			if !strings.Contains(said, part) {
 				t.Errorf("%s: %q, which should say %q", test.name, text, part)
 			}
 		}

@@ -14,10 +14,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/api"
-	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// clientsCommand is clients: what processes have registered, which is what they report of themselves. A process
+// that is killed stays listed until its registration expires.
 func clientsCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "clients", Usage: "list registered clients and their subscriptions",
@@ -36,8 +37,9 @@ func clientsCommand(sh *shell.Shell) *cli.Command {
 
 // listedSubscription is a row: a subscription and its client.
 type listedSubscription struct {
-	client.SubscriptionInfo
-	of client.RegisteredClient
+	api.Subscription
+	// which reported the subscription
+	of api.Client
 }
 
 // listClients prints a line for each client, or a row for each subscription.
@@ -65,19 +67,16 @@ func listClients(ctx context.Context, sh *shell.Shell) error {
 		table.Row{"client", "host", "heard", "subscription", "mode", "state", "listens to", "timeout", "critical"},
 		func(r listedSubscription) table.Row {
 			return table.Row{r.of.ID, cmp.Or(r.of.Host, "-"), shell.Short(time.Since(r.of.Seen)) + " ago", r.Name,
-				r.Mode, r.State, listensTo(r.SubscriptionInfo), timeoutText(r.HandlerTimeout), yesNo(r.Critical)}
+				r.Mode, r.State, listensTo(r.Subscription), timeoutText(r.TimeoutSeconds), yesNo(r.Critical)}
 		})
 }
 
 // fetchClients reads all pages.
-func fetchClients(ctx context.Context, sh *shell.Shell) (all []client.RegisteredClient, err error) {
+func fetchClients(ctx context.Context, sh *shell.Shell) (all []api.Client, err error) {
 	query := url.Values{"limit": {strconv.Itoa(1000)}}
 	for {
 		// A page ends with the name after which the next one starts; the last page has none.
-		var page struct {
-			Clients []client.RegisteredClient `json:"clients"`
-			Next    string                    `json:"next"`
-		}
+		var page api.ClientPage
 		if err := sh.Call(ctx, http.MethodGet, "/v1/clients", query, nil, &page); err != nil {
 			return nil, err
 		}
@@ -90,8 +89,9 @@ func fetchClients(ctx context.Context, sh *shell.Shell) (all []client.Registered
 }
 
 // listensTo prints the filter and the condition of a subscription.
-func listensTo(s client.SubscriptionInfo) string {
+func listensTo(s api.Subscription) string {
 	var parts []string
+	// A subscription with neither gets all events, which filterText says.
 	if !s.Filter.Empty() || s.Where == "" {
 		parts = append(parts, filterText(s.Filter))
 	}
@@ -101,12 +101,12 @@ func listensTo(s client.SubscriptionInfo) string {
 	return strings.Join(parts, " ")
 }
 
-// timeoutText prints a time limit, - if there is none.
-func timeoutText(d time.Duration) string {
-	if d == 0 {
+// timeoutText prints a time limit in seconds, - if there is none.
+func timeoutText(seconds float64) string {
+	if seconds == 0 {
 		return "-"
 	}
-	return d.String()
+	return time.Duration(seconds * float64(time.Second)).String()
 }
 
 // removeClient removes the registration of a client after asking.
@@ -119,7 +119,7 @@ func removeClient(ctx context.Context, sh *shell.Shell, id string, leave shell.C
 	if err := sh.Confirm(leave, "Remove the registration of client %q?", id); err != nil {
 		return err
 	}
-	var was client.RegisteredClient
+	var was api.Client
 	if err := sh.Call(ctx, http.MethodDelete, "/v1/clients/"+url.PathEscape(id), nil, nil, &was); err != nil {
 		return err
 	}
@@ -145,6 +145,7 @@ func timeoutsText(byClient map[string]map[string]float64) string {
 			n++
 		}
 	}
+	// One limit for all handlers is printed once.
 	switch {
 	case n == 0:
 		return "none registered"

@@ -17,8 +17,11 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// aMember names the argument in errors.
 const aMember = "the id of a member"
 
+// clusterCommand is cluster and its verbs: who belongs to it, who leads, what it reports about itself, and how a
+// cluster without a majority is recovered.
 func clusterCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "cluster", Usage: "manage cluster membership",
@@ -50,7 +53,8 @@ type memberList struct {
 	Members  []api.Member `json:"members"`
 	Quorum   api.Quorum   `json:"quorum"`
 	LeaderID string       `json:"leader_id"`
-	Warning  string       `json:"warning"`
+	// of a change: what should be looked at, such as an even number of voters
+	Warning string `json:"warning"`
 }
 
 // listMembers prints the members.
@@ -60,7 +64,7 @@ func listMembers(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	return shell.EmitEach(sh, list.Members,
-		table.Row{"id", "role", "http", "raft", "healthy", "last contact", "behind"}, func(m api.Member) table.Row {
+		table.Row{"id", "role", "http", "raft", "healthy", "last contact", "lag"}, func(m api.Member) table.Row {
 			return table.Row{m.ID, memberRole(m, list.LeaderID), m.HTTP, m.Raft, yesNo(m.Healthy),
 				contactText(m.LastContactMs), m.TrailingEntries}
 		})
@@ -68,6 +72,7 @@ func listMembers(ctx context.Context, sh *shell.Shell) error {
 
 // fetchMembers returns the members as a node that knows a leader has them, or any node where none does.
 func fetchMembers(ctx context.Context, sh *shell.Shell) (list memberList, err error) {
+	// A cluster without a leader is listed, too: any node's view is better than none.
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
 	raw, _, err := sh.AnyStatus(ctx)
@@ -105,6 +110,7 @@ func yesNo(b bool) string {
 	return "no"
 }
 
+// addMemberCommand is cluster add. The new node has to run, and reach the cluster: the leader asks it who it is.
 func addMemberCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "add", Usage: "add a running node to the cluster", ArgsUsage: "URL",
@@ -152,6 +158,7 @@ func changeMember(ctx context.Context, sh *shell.Shell, method, path string, in 
 	})
 }
 
+// demoteCommand is cluster demote, which asks before it takes a vote: fewer voters may fail afterwards.
 func demoteCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "demote", Usage: "make a voter a non-voter", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
@@ -162,6 +169,7 @@ func demoteCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
+// removeMemberCommand is cluster remove, which asks. A removed node never joins again with the folder that it has.
 func removeMemberCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "remove", Usage: "remove a member from the cluster", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
@@ -203,6 +211,7 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 	return changeMember(ctx, sh, method, memberPath(id, rest), nil, done)
 }
 
+// stepDownCommand is cluster step-down, which needs no consent: it loses nothing, and takes some milliseconds.
 func stepDownCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "step-down", Usage: "transfer leadership to another voter",

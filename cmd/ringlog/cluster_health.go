@@ -13,6 +13,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// These three make a status an answer that a sweep can take.
 func (s nodeStatus) name() string { return s.NodeID }
 
 func (s nodeStatus) cluster() string { return s.ClusterID }
@@ -33,6 +34,7 @@ func printHealth(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 			return err
 		}
 	}
+	// Any node may see an outage, with a leader or without.
 	_, err := io.WriteString(sh.Out, outageLinesOf(rows, now))
 	return err
 }
@@ -54,7 +56,7 @@ func printVerdict(sh *shell.Shell, leader clusterRow, now time.Time) error {
 	if len(followers) == 0 {
 		return nil
 	}
-	return sh.Table(table.Row{"follower", "is", "healthy", "behind", "last contact", "why"}, followers)
+	return sh.Table(table.Row{"follower", "is", "healthy", "lag", "last contact", "why"}, followers)
 }
 
 // toleranceText says how many voters may fail.
@@ -75,6 +77,7 @@ func toleranceText(v *api.Autopilot) string {
 
 // serverRow returns the table row of a follower, as the leader sees it.
 func serverRow(v api.ServerHealth, now time.Time) table.Row {
+	// What it is, and what the autopilot makes of it.
 	is := "voter"
 	switch {
 	case !v.Voter && v.Wish == api.WishVote:
@@ -84,6 +87,7 @@ func serverRow(v api.ServerHealth, now time.Time) table.Row {
 	case v.Wish == api.WishNoVote:
 		is = "leaving"
 	}
+	// Since when, where the leader has seen a change in its term.
 	healthy := yesNo(v.Healthy)
 	if !v.Since.IsZero() {
 		healthy += ", " + shell.Short(max(0, now.Sub(v.Since)).Round(time.Second))

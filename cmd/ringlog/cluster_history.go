@@ -19,6 +19,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
+// clusterHistoryCommand is cluster history: the events that the cluster emits about itself, elections and outages
+// first of all. The answering node reads them from its log.
 func clusterHistoryCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "history", Usage: "list elections, lost leaders and outages",
@@ -67,17 +69,20 @@ type history struct {
 
 // chapter is one event of the cluster's story.
 type chapter struct {
-	Offset     uint64         `json:"offset"`
-	At         time.Time      `json:"at"`
-	Type       event.Type     `json:"type"`
-	Term       uint64         `json:"term"`
-	Subject    string         `json:"subject"`
-	GapSeconds float64        `json:"gap_seconds"` // 0 is none
-	Payload    map[string]any `json:"payload"`
+	Offset uint64     `json:"offset"`
+	At     time.Time  `json:"at"`
+	Type   event.Type `json:"type"`
+	Term   uint64     `json:"term"`
+	// the leader or voter that the event is about
+	Subject    string  `json:"subject"`
+	GapSeconds float64 `json:"gap_seconds"` // 0 is none
+	// by key, as details prints it
+	Payload map[string]any `json:"payload"`
 }
 
 // showHistory prints the chapters in the order of their times; JSON keeps the order of the log.
 func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
+	// The whole list is read before anything is printed, since it is printed in another order.
 	var h history
 	if err := sh.Call(ctx, http.MethodGet, "/v1/cluster/history", query, nil, &h); err != nil {
 		return err
@@ -106,6 +111,7 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 }
 
 // row returns the table row of a chapter.
+// Times are local, offsets are those of the log.
 func (c chapter) row() table.Row {
 	return table.Row{shell.MomentText(c.At), c.Offset, c.Type, c.Term, c.Subject, c.gap(), c.details()}
 }
@@ -143,6 +149,7 @@ func (c chapter) gap() string {
 // details prints the rest of the payload, in words.
 func (c chapter) details() string {
 	var words []string
+	// add appends a part of the sentence where the payload has the key.
 	add := func(key, format string) {
 		if text := valueText(c.Payload[key]); text != "" {
 			words = append(words, fmt.Sprintf(format, text))
@@ -179,6 +186,7 @@ func (c chapter) details() string {
 // valueText prints a value of a payload; it returns "" for 0, for booleans and for null.
 func valueText(v any) string {
 	switch v := v.(type) {
+	// Numbers of JSON are float64, and lists are of any.
 	case string:
 		return v
 	case float64:

@@ -9,6 +9,7 @@ import (
 
 // showJournalOf prints the journal in the folder of a stopped node.
 func showJournalOf(sh *shell.Shell, dir string, newest int) error {
+	// The journal is a file of its own, so that other damage in the folder does not matter.
 	found, err := offline.ReadJournal(sh, dir)
 	if err != nil {
 		return err

@@ -20,6 +20,8 @@ import (
 	"github.com/ringrift/ringlog/raftnode/blackbox"
 )
 
+// clusterOutageCommand is cluster outage: who sees a quorum, and since when not. It needs no leader, since each node
+// answers from its own journal, and with --data-dir not even a running node.
 func clusterOutageCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "outage", Usage: "show each node's view of the quorum, with or without a leader",
@@ -47,6 +49,7 @@ func clusterOutageCommand(sh *shell.Shell) *cli.Command {
 }
 
 // nodeOutage is one node's view of the quorum.
+// It is GET /v1/cluster/outage of one node, or the same read from the folder of a stopped one.
 type nodeOutage struct {
 	URL       string           `json:"url,omitempty"`
 	DataDir   string           `json:"data_dir,omitempty"`
@@ -62,12 +65,15 @@ type nodeOutage struct {
 
 // localRecord is a record of a node's journal, as an event that has no offset.
 type localRecord struct {
-	Local   bool            `json:"local"`
-	NodeID  string          `json:"node_id"`
-	Seq     uint64          `json:"seq"`
-	Settled *bool           `json:"settled,omitempty"` // the log has recorded it; nil: not known
-	Time    time.Time       `json:"time"`
-	Type    event.Type      `json:"type"`
+	// always true: it marks a record, as an event of the log has no such field
+	Local  bool   `json:"local"`
+	NodeID string `json:"node_id"`
+	// in the journal, from 1
+	Seq     uint64     `json:"seq"`
+	Settled *bool      `json:"settled,omitempty"` // the log has recorded it; nil: not known
+	Time    time.Time  `json:"time"`
+	Type    event.Type `json:"type"`
+	// as the journal has it
 	Payload blackbox.Record `json:"payload"`
 }
 
@@ -88,6 +94,7 @@ func fetchOutage(ctx context.Context, sh *shell.Shell, base string) (o nodeOutag
 	return o, err
 }
 
+// outagePath is where each node answers for itself, leader or not.
 const outagePath = "/v1/cluster/outage"
 
 // showOutage asks every node and fails where one sees no quorum.
@@ -98,6 +105,7 @@ func showOutage(ctx context.Context, sh *shell.Shell, newest int) error {
 	}
 	// All that answer are printed; one without a quorum makes the command fail.
 	var nodes []nodeOutage
+	// A node that does not answer does not count: whether it sees a quorum is not known.
 	well := true
 	for i := range found.answers {
 		a := &found.answers[i]
@@ -131,6 +139,7 @@ func last[T any](list []T, n int) []T {
 // outageLines prints an object for each node, silent ones with their error.
 func outageLines(sh *shell.Shell, found sweep[nodeOutage]) error {
 	for _, a := range found.answers {
+		// One object a line, for programs.
 		var line any = a.value
 		// A silent node has a line, too, with the id under which another node knows it.
 		if a.err != nil {

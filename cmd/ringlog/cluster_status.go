@@ -14,6 +14,8 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// clusterStatusCommand is cluster status: every node's own view side by side, so that a partition shows, and below it
+// what the leader says of its followers.
 func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "status", Usage: "show every node's own view, and the leader's view of its followers",
@@ -40,6 +42,7 @@ func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 }
 
 // clusterRow is one node's status, or why there is none.
+// It is a row of the table, and a line with -o json.
 type clusterRow struct {
 	URL       string         `json:"url"`
 	ID        string         `json:"id,omitempty"`
@@ -60,12 +63,14 @@ type clusterRow struct {
 
 // clusterView is the statuses of all nodes.
 type clusterView struct {
+	// by cluster and id
 	rows  []clusterRow
 	mixed string // why they are not one cluster, "" where they are
 }
 
 // lookAtCluster asks every member, and every endpoint that answers.
 func lookAtCluster(ctx context.Context, sh *shell.Shell) (clusterView, error) {
+	// Members are asked at the addresses that other nodes know.
 	found, err := askEverybody(ctx, sh, statusOf)
 	if err != nil {
 		return clusterView{}, err
@@ -144,6 +149,7 @@ func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) err
 	for {
 		// A cluster that does not answer is a state like others, and ends nothing.
 		view, err := lookAtCluster(ctx, sh)
+		// A text that no shape can be, as shapes are JSON.
 		now := "no node answers"
 		if err == nil {
 			now, err = shapeOf(view.rows)
@@ -170,6 +176,7 @@ func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) err
 
 // printChange prints the view with the time at which it changed.
 func printChange(sh *shell.Shell, v clusterView) error {
+	// Nobody answers: on stderr, since it is no view.
 	if v.rows == nil {
 		sh.Say("%s no node answers", time.Now().Format(time.TimeOnly))
 		return nil
@@ -190,15 +197,18 @@ func printChange(sh *shell.Shell, v clusterView) error {
 type rowShape struct {
 	ID, Cluster, URL, Role, Leader string
 	Term                           uint64
-	Spare                          int
-	OutageSince                    time.Time
-	OutOfReach                     []string // peers, in an outage
-	Health                         api.Health
-	Tolerance                      int
-	Servers                        []serverShape
+	// voters that may fail; below 0 there is no quorum
+	Spare       int
+	OutageSince time.Time
+	OutOfReach  []string // peers, in an outage
+	Health      api.Health
+	// as the leader's autopilot has it
+	Tolerance int
+	Servers   []serverShape
 }
 
 // serverShape is what counts as a change of a follower.
+// Its lag and last contact change all the time, and do not count.
 type serverShape struct {
 	ID, Wish       string
 	Voter, Healthy bool
@@ -235,6 +245,7 @@ func shapeOf(rows []clusterRow) (string, error) {
 		}
 		shapes = append(shapes, s)
 	}
+	// JSON compares everything at once, and has no addresses in it.
 	text, err := json.Marshal(shapes)
 	return string(text), err
 }

@@ -14,7 +14,9 @@ import (
 
 // sweep is the answers of all nodes to one question: of those at the endpoints given, and of the
 // members that they know of.
+// A sweep needs no leader, and no list of all members: each node that answers names others, which are asked next.
 type sweep[T sighted] struct {
+	// without a second answer of a node that is reached by two URLs
 	answers []answer[T]       // sorted by cluster and id; of a node that is reached twice the first
 	members map[string]string // URL to id, as anybody knows them
 	homes   map[string]string // URL to the cluster of whom that member is known to
@@ -34,6 +36,7 @@ type sighted interface {
 
 // askEverybody puts a question to every node, with a leader or without. It fails if
 // no node answers.
+// All nodes of a list are asked at once, so that silent ones cost no more than NodeWithin together.
 func askEverybody[T sighted](ctx context.Context, sh *shell.Shell,
 	question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) (sweep[T], error) {
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
@@ -55,6 +58,7 @@ func askEverybody[T sighted](ctx context.Context, sh *shell.Shell,
 	slices.SortStableFunc(s.answers, func(a, b answer[T]) int {
 		return cmp.Or(cmp.Compare(clusterOf(a), clusterOf(b)), cmp.Compare(s.id(a), s.id(b)), cmp.Compare(a.url, b.url))
 	})
+	// Where all fail the first error stands for the others.
 	if i := slices.IndexFunc(s.answers, func(a answer[T]) bool { return a.err == nil }); i < 0 {
 		return s, s.answers[0].err
 	}
@@ -108,6 +112,7 @@ func (s *sweep[T]) clusters() (ids []string) {
 }
 
 // mixed says which nodes are in which cluster if they are in more than one, else "".
+// Such a list of endpoints is a mistake that makes all figures meaningless, so it is reported before them.
 func (s *sweep[T]) mixed() string {
 	ids := s.clusters()
 	if len(ids) < 2 {
@@ -138,6 +143,7 @@ func (s *sweep[T]) id(a answer[T]) string {
 
 // answer is one node's answer to a question put to all, or the error instead.
 type answer[T any] struct {
+	// as it was asked
 	url   string
 	value T
 	err   error
@@ -147,6 +153,7 @@ type answer[T any] struct {
 func askAll[T any](ctx context.Context, sh *shell.Shell, urls []string,
 	question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) []answer[T] {
 	answers := make([]answer[T], len(urls))
+	// Each goroutine writes its own element, so that no lock is needed.
 	var asking sync.WaitGroup
 	for i, url := range urls {
 		asking.Go(func() {

@@ -12,11 +12,13 @@ import (
 )
 
 // compactOptions say up to where to remove, and what to ask before.
+// At most one of Before, OlderThan and Keep is set; with none the retention settings apply.
 type compactOptions struct {
 	api.Compaction
 	shell.Consent
 }
 
+// compactCommand is compact. It shows what would go, asks, and removes; cursors are not overtaken without --force.
 func compactCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "compact", Usage: "remove old events; without flags, what the retention settings allow",
@@ -40,6 +42,7 @@ func compactCommand(sh *shell.Shell) *cli.Command {
 
 // compactOptionsOf reads the flags; only one of them may say how far.
 func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
+	// The node refuses contradictions, too; here the error names the flags.
 	o = compactOptions{Compaction: api.Compaction{Force: c.Bool("force")}, Consent: shell.ConsentOf(c)}
 	// A flag that is set counts, even with the value 0.
 	given := 0
@@ -108,6 +111,7 @@ func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 
 // printTrim prints what was removed, or would be.
 func printTrim(sh *shell.Shell, t api.TrimResult, mood string) error {
+	// Who holds back what, and who loses something, are notices beside the figures.
 	if t.HeldBy != "" {
 		sh.Say("cursor %s holds back the next events; --force removes them", t.HeldBy)
 	}

@@ -29,6 +29,7 @@ func cursorKind(c api.Cursor) string {
 
 // leastLag returns by how many events a cursor lags at least, and for how long; 0 and 0 if that is not certain.
 func leastLag(c api.Cursor) (uint64, time.Duration) {
+	// A node that looked at a part of the log knows bounds only.
 	age := time.Duration(c.LagSeconds * float64(time.Second))
 	switch {
 	case c.LagAtLeast == nil:
@@ -49,14 +50,17 @@ func lagText(c api.Cursor) string {
 
 // lagTime prints how long the oldest unread event has waited.
 func lagTime(c api.Cursor) string {
+	// Nothing waits.
 	if c.LagEvents == 0 {
 		return "-"
 	}
 	return shell.Short(time.Duration(c.LagSeconds * float64(time.Second)))
 }
 
+// aCursor names the argument in errors.
 const aCursor = "the name of a cursor"
 
+// cursorCommand is cursor and its verbs. Groups are cursors, too: they are listed, moved and removed here as well.
 func cursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "cursor", Usage: "manage durable cursors",
@@ -70,6 +74,7 @@ func cursorCommand(sh *shell.Shell) *cli.Command {
 }
 
 // cursorPath is a route of a cursor.
+// rest is appended as it is, as in "/seek".
 func cursorPath(name string, rest ...string) string {
 	return "/v1/cursors/" + url.PathEscape(name) + strings.Join(rest, "")
 }
@@ -77,6 +82,7 @@ func cursorPath(name string, rest ...string) string {
 // cursors reads all pages with ask. The first request has no parameters: an older node, which
 // answers with all cursors, would refuse them.
 func cursors(ask func(query url.Values, into any) error) (all []api.Cursor, err error) {
+	// The key of a page is that of its last cursor, so that cursors that come and go do not shift the others.
 	for query := (url.Values{}); ; query.Set("limit", "1000") {
 		var page api.CursorPage
 		if err := ask(query, &page); err != nil {
@@ -92,6 +98,7 @@ func cursors(ask func(query url.Values, into any) error) (all []api.Cursor, err 
 
 // fetchCursorsOf returns the cursors as one node knows them.
 func fetchCursorsOf(ctx context.Context, sh *shell.Shell, node string) ([]api.Cursor, error) {
+	// That node alone is asked, whatever it knows: it may lag, or have no leader.
 	return cursors(func(query url.Values, into any) error {
 		return sh.Ask(ctx, node, "/v1/cursors?"+query.Encode(), into)
 	})
@@ -106,12 +113,13 @@ func fetchCursors(ctx context.Context, sh *shell.Shell) ([]api.Cursor, error) {
 
 // listCursors prints all cursors.
 func listCursors(ctx context.Context, sh *shell.Shell) error {
+	// The table has what people look for first; cursor info has the rest.
 	list, err := fetchCursors(ctx, sh)
 	if err != nil {
 		return err
 	}
 	return shell.EmitEach(sh, list,
-		table.Row{"name", "committed", "lag", "behind", "kind", "generation", "filter", "gap"},
+		table.Row{"name", "committed", "lag", "lag time", "kind", "generation", "filter", "gap"},
 		func(c api.Cursor) table.Row {
 			return table.Row{c.Name, c.Committed, lagText(c), lagTime(c), cursorKind(c), c.Generation,
 				filterText(c.Filter), gapText(c)}
@@ -126,13 +134,14 @@ func cursorLag(ctx context.Context, sh *shell.Shell) error {
 	}
 	// Where only bounds are known, the upper one decides.
 	slices.SortStableFunc(list, func(a, b api.Cursor) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
-	return shell.EmitEach(sh, list, table.Row{"name", "lag", "behind", "stalled"}, func(c api.Cursor) table.Row {
+	return shell.EmitEach(sh, list, table.Row{"name", "lag", "lag time", "stalled"}, func(c api.Cursor) table.Row {
 		return table.Row{c.Name, lagText(c), lagTime(c), stallText(c)}
 	})
 }
 
 // stallText says since when a cursor has been reported as stalled.
 func stallText(c api.Cursor) string {
+	// The cluster decides when a cursor counts as stalled, not this program.
 	if c.Stalled == nil {
 		return "no"
 	}
@@ -141,6 +150,7 @@ func stallText(c api.Cursor) string {
 
 // gapText prints the gap that a cursor will report next.
 func gapText(c api.Cursor) string {
+	// A cursor without a gap has read all that was trimmed.
 	if c.Gap == nil {
 		return "-"
 	}
@@ -216,6 +226,7 @@ type createCursorOptions struct {
 	policy api.CursorPolicy // what it may hold back from retention
 }
 
+// createCursorCommand is cursor create. A cursor that exists is printed if it is the same, and else refused.
 func createCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "create", Usage: "create a cursor (idempotent)", ArgsUsage: "NAME",
@@ -231,6 +242,7 @@ func createCursorCommand(sh *shell.Shell) *cli.Command {
 }
 
 // cursorFlags say what a cursor, or a group, is made with.
+// They are those of group create, too, which adds its own.
 func cursorFlags() []cli.Flag {
 	return append(filterFlags(),
 		&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"},
@@ -271,6 +283,7 @@ func createCursor(ctx context.Context, sh *shell.Shell, o createCursorOptions) e
 	return printCursor(sh, made)
 }
 
+// seekCursorCommand is cursor seek. It asks nothing, as another seek undoes it; --dry-run shows where the cursor is.
 func seekCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "seek", Usage: "move a cursor, forwards or backwards", ArgsUsage: "NAME",
@@ -309,6 +322,7 @@ func seekCursor(ctx context.Context, sh *shell.Shell, name string, to api.Positi
 	return printCursor(sh, after)
 }
 
+// removeCursorCommand is cursor rm, which asks: the position is lost for good.
 func removeCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "rm", Usage: "remove a cursor and its position", ArgsUsage: "NAME", Flags: shell.ConsentFlags(),
@@ -329,7 +343,8 @@ func removeAt(ctx context.Context, sh *shell.Shell, path string, leave shell.Con
 		sh.Say("%s would be removed (committed offset %d, lag %s events)", c.Name, c.Committed, lagText(c))
 		return nil
 	}
-	if err := sh.Confirm(leave, "Remove the %s %q (committed offset %d)?", cursorKind(c), c.Name, c.Committed); err != nil {
+	const question = "Remove the %s %q (committed offset %d)?"
+	if err := sh.Confirm(leave, question, cursorKind(c), c.Name, c.Committed); err != nil {
 		return err
 	}
 	if err := sh.Call(ctx, http.MethodDelete, path, nil, nil, nil); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
@@ -64,6 +65,7 @@ func letterFilterOf(c *cli.Context) client.LetterFilter {
 		State: c.String("state")}
 }
 
+// listLettersCommand is dlq ls. It prints the oldest letters first, as they were added.
 func listLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "ls", Aliases: []string{"list"}, Usage: "list letters, the oldest first",
@@ -77,22 +79,9 @@ func listLettersCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// letterTotals is GET /v1/dlq.
-type letterTotals struct {
-	Count     uint64         `json:"count"`
-	Dead      uint64         `json:"dead"`
-	Redriven  uint64         `json:"redriven"`
-	Bytes     uint64         `json:"bytes"`
-	MaxBytes  uint64         `json:"max_bytes"`
-	Oldest    time.Time      `json:"oldest,omitzero"`
-	OldestAge float64        `json:"oldest_seconds,omitempty"`
-	Ever      uint64         `json:"ever"` // letters added since the cluster exists
-	ByCursor  map[string]int `json:"by_cursor"`
-	ByType    map[string]int `json:"by_type"`
-}
-
 // fetchTotals asks for the summary.
-func fetchTotals(ctx context.Context, sh *shell.Shell) (t letterTotals, err error) {
+// All numbers are of one moment: the answering node counts them at once.
+func fetchTotals(ctx context.Context, sh *shell.Shell) (t api.LetterSummary, err error) {
 	return t, sh.Fetch(ctx, "/v1/dlq", &t)
 }
 
@@ -106,10 +95,11 @@ func summariseLetters(ctx context.Context, sh *shell.Shell) error {
 }
 
 // printTotals prints the summary, and how many letters each cursor and type has.
-func printTotals(sh *shell.Shell, t letterTotals) error {
+func printTotals(sh *shell.Shell, t api.LetterSummary) error {
 	err := sh.Facts("letters", t.Count, "dead", t.Dead, "redriven",
 		fmt.Sprintf("%d, on their way to their cursors", t.Redriven),
-		"bytes", fmt.Sprintf("%d of %d", t.Bytes, t.MaxBytes), "oldest", t.oldestText(), "ever", t.Ever)
+		"bytes", fmt.Sprintf("%d of %d", t.Bytes, t.MaxBytes), "oldest", oldestText(t), "ever", t.Ever)
+	// Without letters there is nothing to count by cursor and type.
 	if err != nil || t.Count == 0 {
 		return err
 	}
@@ -118,7 +108,7 @@ func printTotals(sh *shell.Shell, t letterTotals) error {
 }
 
 // oldestText prints when the oldest letter died, and its age.
-func (t letterTotals) oldestText() string {
+func oldestText(t api.LetterSummary) string {
 	if t.Oldest.IsZero() {
 		return "-"
 	}
@@ -132,6 +122,7 @@ func countRows(what string, counts map[string]int) (rows []table.Row) {
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})
+	// Imported letters have no cursor.
 	for _, name := range names {
 		rows = append(rows, table.Row{what, cmp.Or(name, "(none)"), counts[name]})
 	}
@@ -144,6 +135,7 @@ func countLetters(ctx context.Context, sh *shell.Shell) error {
 	if err != nil {
 		return err
 	}
+	// A number alone on its line, for scripts.
 	return sh.Emit(map[string]uint64{"count": t.Count}, func() error {
 		_, err := fmt.Fprintln(sh.Out, t.Count)
 		return err
@@ -153,6 +145,7 @@ func countLetters(ctx context.Context, sh *shell.Shell) error {
 // listLetters prints letters page by page, up to a limit.
 func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, limit uint64) error {
 	var list []client.Letter
+	// Pages are read one after the other, and reading ends with the limit.
 	more := false
 	f.Consistency = sh.Consistency()
 	err := sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
@@ -187,6 +180,7 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 
 // firstLine returns the first line of a text, cut to n characters, or - if it is empty.
 func firstLine(text string, n int) string {
+	// Characters, not bytes, are counted: columns are for people.
 	line, _, _ := strings.Cut(text, "\n")
 	if runes := []rune(line); len(runes) > n {
 		line = string(runes[:n]) + "…"
@@ -245,21 +239,11 @@ func lineageText(offsets []uint64) string {
 	return cmp.Or(strings.Join(parts, " → "), "-")
 }
 
-// errorGroup is the letters that died of the same error, as in GET /v1/dlq/errors.
-type errorGroup struct {
-	Error   string         `json:"error"`
-	Count   int            `json:"count"`
-	Cursors map[string]int `json:"cursors"`
-	Types   map[string]int `json:"types"`
-	First   time.Time      `json:"first_failed,omitzero"`
-	Last    time.Time      `json:"last_failed,omitzero"`
-	Letters []uint64       `json:"letters"`
-}
-
 // letterErrors prints the errors that letters have in common.
+// The node groups them: by the first line of the error, with # for numbers.
 func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) error {
 	var answer struct {
-		Errors []errorGroup `json:"errors"`
+		Errors []api.LetterErrors `json:"errors"`
 	}
 	query := url.Values{}
 	// Empty conditions stay out of the query.
@@ -272,7 +256,7 @@ func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) e
 		return err
 	}
 	return shell.EmitEach(sh, answer.Errors, table.Row{"letters", "error", "cursors", "types", "last", "such as"},
-		func(g errorGroup) table.Row {
+		func(g api.LetterErrors) table.Row {
 			// The error is cut to one line, and one letter stands for its group.
 			return table.Row{g.Count, firstLine(g.Error, 60), namesText(g.Cursors), namesText(g.Types),
 				shell.LocalTime(g.Last), lineageText(g.Letters[:1])}

@@ -21,6 +21,8 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// importLettersCommand is dlq import, for the queue that the platform had before. It may be interrupted and run again:
+// a row is known by its id and source.
 func importLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "import", Usage: "import rows of the old queue as dead letters", ArgsUsage: "FILE.ndjson|-",
@@ -57,34 +59,29 @@ const (
 	maxRowError = 64 << 10 // of a row's error; the log keeps less
 )
 
-// letterRow is a row as POST /v1/dlq/import takes it.
-type letterRow struct {
-	ID         json.RawMessage `json:"id"`
-	Type       string          `json:"event_type"`
-	Data       json.RawMessage `json:"event_data"`
-	Error      string          `json:"error"`
-	CreatedAt  json.RawMessage `json:"created_at"`
-	RetryCount uint64          `json:"retry_count"`
-}
-
 // importedLetters counts the outcomes of an import. Known are rows that were imported before.
 type importedLetters struct {
-	Imported int  `json:"imported"`
-	Known    int  `json:"known"`
-	Refused  int  `json:"refused"`
-	DryRun   bool `json:"dry_run,omitempty"`
+	// rows that became letters, or would with DryRun
+	Imported int `json:"imported"`
+	// rows that an earlier import brought
+	Known int `json:"known"`
+	// rows that cannot be events
+	Refused int  `json:"refused"`
+	DryRun  bool `json:"dry_run,omitempty"`
 }
 
 // letterImport is an import under way.
 type letterImport struct {
 	sh     *shell.Shell
 	client *client.Client
+	// where the rows come from; with a row's id it becomes the letter's origin
 	source string
 	sum    importedLetters
 	// rows are read and wait for the next request; bytes is their size.
-	rows  []letterRow
+	rows  []api.LetterRow
 	bytes int
-	bar   *progressbar.ProgressBar
+	// nil where standard error is no terminal
+	bar *progressbar.ProgressBar
 }
 
 // importLetters imports a file of rows.
@@ -116,6 +113,7 @@ func importLetters(ctx context.Context, sh *shell.Shell, file, source string, dr
 		sh: sh, client: c, source: cmp.Or(source, name), sum: importedLetters{DryRun: dryRun},
 		bar: newProgress(sh, "rows"),
 	}
+	// What was sent stays imported: the next run skips it.
 	if err := im.read(ctx, lines); err != nil {
 		if im.sum.Imported > 0 && !dryRun {
 			sh.Say("stopped: %d rows are imported; run it again to import the rest", im.sum.Imported)
@@ -134,6 +132,7 @@ func (im *letterImport) read(ctx context.Context, in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	// A payload may be far larger than the scanner's own limit of 64 KiB.
 	lines.Buffer(make([]byte, 0, 64<<10), maxRowLine)
+	// Lines are counted as editors count them, empty ones too.
 	number := 1
 	for ; lines.Scan(); number++ {
 		text := bytes.TrimSpace(lines.Bytes())
@@ -141,7 +140,7 @@ func (im *letterImport) read(ctx context.Context, in io.Reader) error {
 			continue
 		}
 		// A line that is no row is refused by itself.
-		var row letterRow
+		var row api.LetterRow
 		if err := json.Unmarshal(text, &row); err != nil {
 			im.refuse(fmt.Sprintf("line %d", number), &api.Error{Code: api.InvalidJSON, Message: err.Error()})
 			continue
@@ -163,6 +162,7 @@ func (im *letterImport) read(ctx context.Context, in io.Reader) error {
 		}
 		im.rows, im.bytes = append(im.rows, row), im.bytes+size
 	}
+	// What was read before the error is still sent.
 	if err := lines.Err(); err != nil {
 		return errors.Join(fmt.Errorf("%s: line %d: %w", im.source, number, err), im.send(ctx))
 	}
@@ -171,6 +171,7 @@ func (im *letterImport) read(ctx context.Context, in io.Reader) error {
 
 // refuse reports a row that cannot be an event; only the first few are named.
 func (im *letterImport) refuse(row string, why *api.Error) {
+	// A file that is wrong in every line would fill the screen.
 	if im.sum.Refused < namedRows {
 		im.sh.Say("%s: %s", row, shell.Brief(why))
 	}
@@ -180,21 +181,9 @@ func (im *letterImport) refuse(row string, why *api.Error) {
 // namedRows bounds the refused rows that are reported one by one.
 const namedRows = 20
 
-// importAnswer is what became of the rows of one request.
-type importAnswer struct {
-	Imported int          `json:"imported"`
-	Known    int          `json:"known"`
-	Refused  []refusedRow `json:"refused"`
-}
-
-// refusedRow is a row that cannot become a letter.
-type refusedRow struct {
-	ID    json.RawMessage `json:"id"`
-	Error *api.Error      `json:"error"`
-}
-
 // send imports the rows that were read.
 func (im *letterImport) send(ctx context.Context) error {
+	// The buffer is used again: sendRows has encoded the rows when it returns.
 	rows := im.rows
 	im.rows, im.bytes = im.rows[:0], 0
 	return im.sendRows(ctx, rows)
@@ -202,11 +191,11 @@ func (im *letterImport) send(ctx context.Context) error {
 
 // sendRows sends rows in one request or, if that is larger than the log takes, each half in its own.
 // A single row that is too large is refused, like any other that cannot be an event.
-func (im *letterImport) sendRows(ctx context.Context, rows []letterRow) error {
+func (im *letterImport) sendRows(ctx context.Context, rows []api.LetterRow) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	var answer importAnswer
+	var answer api.LettersImported
 	err := im.post(ctx, rows, &answer)
 	var refused *api.Error
 	switch {
@@ -218,7 +207,7 @@ func (im *letterImport) sendRows(ctx context.Context, rows []letterRow) error {
 		}
 		return im.sendRows(ctx, rows[half:])
 	case errors.As(err, &refused) && refused.Code == api.TooLarge:
-		answer.Refused = []refusedRow{{rows[0].ID, refused}}
+		answer.Refused = []api.RefusedRow{{ID: rows[0].ID, Error: refused}}
 	case err != nil:
 		return err
 	}
@@ -235,7 +224,8 @@ func (im *letterImport) sendRows(ctx context.Context, rows []letterRow) error {
 }
 
 // post sends one request.
-func (im *letterImport) post(ctx context.Context, rows []letterRow, answer *importAnswer) error {
+func (im *letterImport) post(ctx context.Context, rows []api.LetterRow, answer *api.LettersImported) error {
+	// Each request has the limit of one command, the import as a whole has none.
 	ctx, cancel := context.WithTimeout(ctx, im.sh.Timeout)
 	defer cancel()
 	in := map[string]any{"source": im.source, "rows": rows, "dry_run": im.sum.DryRun}

@@ -16,6 +16,7 @@ import (
 // letterWork redrives or purges many letters, in steps; call does one step. to is the cursor to redrive to, "" is
 // each letter's own.
 type letterWork struct {
+	// the letters: ids, a condition, or all; steps take ids off its front
 	which client.LetterChoice
 	to    string
 	shell.Consent
@@ -24,6 +25,7 @@ type letterWork struct {
 }
 
 // choiceFlags choose letters, and how many of them.
+// The condition's flags are those of dlq ls, so that a list shows what a redrive would take.
 func choiceFlags() []cli.Flag {
 	return append(letterFlags(),
 		&cli.BoolFlag{Name: "all", Usage: "all dead letters"},
@@ -32,6 +34,7 @@ func choiceFlags() []cli.Flag {
 	)
 }
 
+// redriveCommand is dlq redrive. Each event goes to the cursor that failed on it, and to no other reader.
 func redriveCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "redrive", Aliases: []string{"retry"},
@@ -44,6 +47,7 @@ func redriveCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
+// redriveAllCommand is the name that the old queue's tool had. It is hidden, and works as redrive --all does.
 func redriveAllCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "retry-all", Usage: "the same as redrive --all", Hidden: true,
@@ -69,6 +73,7 @@ func redriveOf(c *cli.Context, sh *shell.Shell, all bool) error {
 	return w.run(c.Context, sh)
 }
 
+// purgeCommand is dlq purge. A letter that is purged cannot be redriven any more, so that it asks.
 func purgeCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "purge", Aliases: []string{"cleanup"}, Usage: "remove letters permanently", ArgsUsage: "[ID...]",
@@ -103,6 +108,7 @@ func choiceOf(c *cli.Context, all bool) (which client.LetterChoice, err error) {
 		if err != nil {
 			return which, err
 		}
+		// The node counts and reports those that do not exist.
 		which.IDs = append(which.IDs, id)
 	}
 	if text := c.String("older-than"); text != "" {
@@ -170,6 +176,7 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 
 // plan returns how many letters the choice matches, and changes none.
 func (w *letterWork) plan(ctx context.Context, sh *shell.Shell) (sum client.LettersDone, err error) {
+	// A dry run of the node counts the matches, and changes nothing.
 	which := w.which
 	which.DryRun = true
 	// Ids are counted without asking: those that do not exist are reported later.
@@ -189,6 +196,7 @@ func (w *letterWork) plan(ctx context.Context, sh *shell.Shell) (sum client.Lett
 // step redrives or purges the next n letters, and adds the outcome to sum.
 func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.LettersDone,
 	n int) (done client.LettersDone, err error) {
+	// The rest of a condition is found by the id of the last letter looked at, that of a list by cutting it.
 	which := w.which
 	which.MaxEvents, which.After = uint64(n), sum.Last
 	if len(which.IDs) > 0 {
@@ -198,6 +206,7 @@ func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.Lett
 		done, err = w.call(ctx, c, which)
 		return err
 	})
+	// Only a step that succeeded counts: one that failed is reported by its error.
 	if err == nil {
 		sum.Done, sum.Skipped, sum.Last = sum.Done+done.Done, sum.Skipped+done.Skipped, done.Last
 		sum.Missing, sum.NoCursor = append(sum.Missing, done.Missing...), append(sum.NoCursor, done.NoCursor...)
@@ -247,6 +256,7 @@ func (w *letterWork) print(sh *shell.Shell, sum client.LettersDone, past string)
 
 // someIDs prints the first ten of many ids.
 func someIDs(ids []uint64) string {
+	// Ids of letters that do not exist may be many: the whole list is in the input.
 	const shown = 10
 	text := strings.ReplaceAll(lineageText(ids[:min(len(ids), shown)]), " → ", ", ")
 	if len(ids) > shown {

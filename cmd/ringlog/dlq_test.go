@@ -28,12 +28,15 @@ func post(ts *testscript.TestScript, neg bool, args []string) {
 // good ones, one larger than a request, one whose payload is no JSON, and two lines that are no rows.
 func oldRows(ts *testscript.TestScript, _ bool, args []string) {
 	rows := []string{
-		`{"id":1,"event_type":"training_completed","event_data":"{\"config_key\": \"hex8_2p\"}","error":"connection reset","created_at":1767607200.5,"retry_count":3}`,
-		`{"id":2,"event_type":"model.promoted","event_data":"{\"elo\": 1500}","error":"timeout","created_at":1767607201,"retry_count":1}`,
+		`{"id":1,"event_type":"training_completed","event_data":"{\"config_key\": \"hex8_2p\"}",` +
+			`"error":"connection reset","created_at":1767607200.5,"retry_count":3}`,
+		`{"id":2,"event_type":"model.promoted","event_data":"{\"elo\": 1500}","error":"timeout",` +
+			`"created_at":1767607201,"retry_count":1}`,
 		`{"id":5,"event_type":"training_completed","event_data":"{\"weights\": \"` + strings.Repeat("0", 6_000_000) +
 			`\"}","error":"larger than a request","created_at":1767607202,"retry_count":1}`,
 		``,
-		`{"id":9,"event_type":"training_completed","event_data":"not json","error":null,"created_at":null,"retry_count":null}`,
+		`{"id":9,"event_type":"training_completed","event_data":"not json","error":null,"created_at":null,` +
+			`"retry_count":null}`,
 		`{"id":10,"event_type"`,
 		`{"event_type":"training_completed","event_data":"{}"}`,
 	}

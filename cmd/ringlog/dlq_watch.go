@@ -10,9 +10,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// watchLettersCommand is dlq watch, for a screen on the wall. A program reads one summary a line with -o json.
 func watchLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "watch", Usage: "print the summary periodically, until Ctrl-C",
@@ -40,7 +42,7 @@ func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, tim
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	// The last summary that was printed; nil before the first one.
-	var before *letterTotals
+	var before *api.LetterSummary
 	for n := uint64(1); ; n++ {
 		now, err := fetchTotals(ctx, sh)
 		if ctx.Err() != nil {
@@ -55,6 +57,7 @@ func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, tim
 			sh.Say("%s %s", time.Now().Format(time.TimeOnly), shell.Brief(err))
 			err = nil
 		}
+		// Nobody reads any more, or all summaries that were asked for are printed.
 		if errors.Is(err, syscall.EPIPE) || (err == nil && n == times) {
 			return nil
 		}
@@ -70,13 +73,14 @@ func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, tim
 }
 
 // printWatch prints a summary with the changes since the one before.
-func printWatch(sh *shell.Shell, now letterTotals, before *letterTotals) error {
+func printWatch(sh *shell.Shell, now api.LetterSummary, before *api.LetterSummary) error {
 	if sh.JSON {
 		return sh.PrintLine(struct {
 			Time time.Time `json:"time"`
-			letterTotals
+			api.LetterSummary
 		}{time.Now().UTC(), now})
 	}
+	// What has come in since the summary before is what people look for.
 	head := time.Now().Format(time.TimeOnly)
 	if before != nil {
 		head += fmt.Sprintf("  %+d letters since the last summary, %d new", int64(now.Count)-int64(before.Count),

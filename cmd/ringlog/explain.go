@@ -16,6 +16,8 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// explainCommand is explain, for the question why a handler was not called. The node answers from what the log records
+// of the cursor and the event.
 func explainCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "explain", Usage: "explain what happened to an event for a cursor",
@@ -58,6 +60,7 @@ func explainDelivery(ctx context.Context, sh *shell.Shell, query url.Values) err
 
 // deliveryFacts lists an explanation line by line.
 func deliveryFacts(d api.Delivery) []any {
+	// What became of it, and why, comes first.
 	facts := []any{"cursor", d.Cursor, "offset", d.Offset, "fate", d.Fate, "because", d.Reason}
 	for _, f := range d.FilteredBy {
 		facts = append(facts, "filter",

@@ -9,6 +9,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// getCommand is get. An offset without an event is reported as not found, whether it is trimmed or not appended yet.
 func getCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "get", Usage: "print one event", ArgsUsage: "OFFSET",

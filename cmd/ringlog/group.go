@@ -15,8 +15,11 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// aGroup names the argument in errors.
 const aGroup = "the name of a group"
 
+// groupCommand is group and its verbs. A group is a cursor whose events several members share; its position is moved
+// with cursor seek.
 func groupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "group", Usage: "manage groups: cursors whose events several members share",
@@ -35,12 +38,14 @@ func groupCommand(sh *shell.Shell) *cli.Command {
 }
 
 // groupPath is a route of a group.
+// rest is appended as it is, as in "/members".
 func groupPath(name string, rest ...string) string {
 	return "/v1/groups/" + url.PathEscape(name) + strings.Join(rest, "")
 }
 
 // listGroups prints all groups.
 func listGroups(ctx context.Context, sh *shell.Shell) error {
+	// There are few groups: they come in one answer, not in pages.
 	var answer struct {
 		Groups []api.Cursor `json:"groups"`
 	}
@@ -48,7 +53,7 @@ func listGroups(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	return shell.EmitEach(sh, answer.Groups,
-		table.Row{"name", "members", "committed", "lag", "behind", "pending", "redelivering", "filter"},
+		table.Row{"name", "members", "committed", "lag", "lag time", "pending", "redelivering", "filter"},
 		func(c api.Cursor) table.Row {
 			return table.Row{c.Name, c.Group.Members, c.Committed, lagText(c), lagTime(c), c.Group.Pending,
 				c.Group.Redelivering, filterText(c.Filter)}
@@ -57,6 +62,7 @@ func listGroups(ctx context.Context, sh *shell.Shell) error {
 
 // showGroup prints one group.
 func showGroup(ctx context.Context, sh *shell.Shell, name string) error {
+	// It is printed as its cursor is, with the facts of groupFacts after those.
 	var c api.Cursor
 	if err := sh.Fetch(ctx, groupPath(name), &c); err != nil {
 		return err
@@ -65,6 +71,7 @@ func showGroup(ctx context.Context, sh *shell.Shell, name string) error {
 }
 
 // listGroupMembers prints the members of a group.
+// The leader alone knows them: they are not in the log.
 func listGroupMembers(ctx context.Context, sh *shell.Shell, name string) error {
 	var answer struct {
 		Members []api.GroupMember `json:"members"`
@@ -91,6 +98,7 @@ func groupFacts(g *api.GroupInfo) []any {
 		"ack wait", g.AckWait, "max deliver", g.MaxDeliver, "max pending", g.MaxPending, "coordinator", g.Coordinator}
 }
 
+// createGroupCommand is group create. A group that exists is printed if it is the same, and else refused.
 func createGroupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "create", Usage: "create a group (idempotent)", ArgsUsage: "NAME",
@@ -132,6 +140,7 @@ func createGroup(ctx context.Context, sh *shell.Shell, o createCursorOptions, gr
 	return printCursor(sh, made)
 }
 
+// removeGroupCommand is group rm, which asks: the position is lost for good.
 func removeGroupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "rm", Usage: "remove a group and its position; its members stop", ArgsUsage: "NAME",

@@ -16,6 +16,8 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// inspectCommand is inspect. Each subject is read from a running node, or with --data-dir from the folder of a stopped
+// one, which works without a leader and writes nothing.
 func inspectCommand(sh *shell.Shell) *cli.Command {
 	dataDir := &cli.StringFlag{Name: "data-dir", Usage: "data `DIR` of a stopped node, instead of a running cluster"}
 	from := &cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"}
@@ -61,6 +63,7 @@ func withoutOptions(
 
 // inspectOptionsOf reads the flags.
 func inspectOptionsOf(c *cli.Context) (o offline.Options, err error) {
+	// A running node does not serve its whole state.
 	o = offline.Options{DataDir: c.String("data-dir"), Count: c.Uint64("n"), Dump: c.Bool("dump")}
 	if o.Dump && o.DataDir == "" {
 		return o, shell.Usagef("--dump needs --data-dir: stop the node first, or save a snapshot and restore it " +
@@ -74,11 +77,13 @@ func inspectOptionsOf(c *cli.Context) (o offline.Options, err error) {
 
 // inspectLog prints the events that the first endpoint has.
 func inspectLog(ctx context.Context, sh *shell.Shell, o offline.Options) error {
+	// As tail --local --until-end: what that node has, whether it leads or not.
 	return tail(ctx, sh, tailOptions{from: &o.From, count: o.Count, untilEnd: true, local: true})
 }
 
 // inspectRaft prints what a running node says of its raft log.
 func inspectRaft(ctx context.Context, sh *shell.Shell, _ offline.Options) error {
+	// Entries of the raft log are not served: they are read offline.
 	return withStatus(ctx, sh, func(s nodeStatus, raw json.RawMessage) error {
 		return sh.Emit(raw, func() error {
 			return sh.Facts("node", s.NodeID, "role", s.Role, "term", s.Term, "leader", leaderText(s), "committed",

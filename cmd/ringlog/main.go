@@ -11,6 +11,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// main does nothing that has to be cleaned up: run returns before the process exits, so its deferred calls run.
 func main() { os.Exit(run(os.Args)) }
 
 // run runs the program with its arguments, and returns the exit code.
@@ -19,13 +20,16 @@ func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt, syscall.SIGTERM) }) // a second one ends it at once
+	// Before the flags are read, which take variables as defaults.
 	dropEmptyVariables()
 	sh := shell.New(os.Stdin, os.Stdout, os.Stderr)
 	app := newApp(sh)
+	// The library wants flags before arguments, and knows neither "help NOUN VERB" nor --version.
 	args, err := shell.AsFlags(app, args)
 	if err == nil {
 		err = app.RunContext(ctx, shell.Intersperse(app, args))
 	}
+	// Errors of a node's folder get a remedy before they are printed.
 	return sh.Report(ctx, offline.Explain(err))
 }
 

@@ -9,6 +9,7 @@ import (
 )
 
 // nodeStatus is GET /status.
+// It is a type of its own for the methods that a sweep needs.
 type nodeStatus struct{ api.Status }
 
 // statusOf asks one node for its status.

@@ -19,15 +19,18 @@ import (
 )
 
 // publishOptions are the flags: one event, or what all events of the input get.
+// With stdin the flags fill in what an event of the input leaves out.
 type publishOptions struct {
 	kind    string // the event type
 	payload string // JSON, @FILE or -
 	stdin   bool   // NDJSON events instead
 
+	// fields of the event; "" leaves them out
 	source, key, correlationID, causationID, dedupID string
 	noDedup                                          bool
 }
 
+// publishCommand is publish: one event from the flags, or many from the standard input.
 func publishCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "publish", Usage: "publish an event, or many with --stdin", ArgsUsage: "TYPE | --stdin",
@@ -48,6 +51,7 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 			&cli.BoolFlag{Name: "no-dedup", Usage: "append the event even if it is a duplicate"},
 		},
 		Action: func(c *cli.Context) error {
+			// The two ways share the flags that stamp uses.
 			o := publishOptions{kind: c.Args().First(), payload: c.String("payload"), stdin: c.Bool("stdin"),
 				source: c.String("source"), key: c.String("key"), correlationID: c.String("correlation-id"),
 				causationID: c.String("causation-id"), dedupID: c.String("dedup-id"), noDedup: c.Bool("no-dedup")}
@@ -68,8 +72,9 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 
 // published is what publish prints: the answer of POST /v1/events for one event.
 type published struct {
-	Offset     uint64          `json:"offset"`
-	Duplicate  bool            `json:"duplicate"`
+	Offset    uint64 `json:"offset"`
+	Duplicate bool   `json:"duplicate"`
+	// the content hash, in hex
 	Hash       string          `json:"hash"`
 	AppendedAt time.Time       `json:"appended_at"`
 	Warnings   []event.Warning `json:"warnings,omitempty"`
@@ -83,6 +88,7 @@ func publishedOf(r client.Result) published {
 
 // publish publishes one event and prints its offset.
 func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
+	// Before the cluster is asked: a payload that is wrong is wrong without it, too.
 	payload, err := readPayload(sh, o.payload)
 	if err != nil {
 		return err
@@ -124,6 +130,7 @@ func readPayload(sh *shell.Shell, spec string) (json.RawMessage, error) {
 	var raw []byte
 	var err error
 	switch {
+	// No payload is an empty object.
 	case spec == "":
 		return json.RawMessage("{}"), nil
 	case spec == "-" && sh.InTerminal:
@@ -159,6 +166,7 @@ func readFileBounded(name string) (raw []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
+	// One byte more than maxPayload is read, by which callers notice a longer file.
 	defer func() { err = errors.Join(err, f.Close()) }()
 	return io.ReadAll(io.LimitReader(f, maxPayload+1))
 }

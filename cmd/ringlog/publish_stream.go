@@ -24,7 +24,8 @@ const inFlight = 8192
 
 // sentLine is a line of the input and the answer that it waits for. Exactly one of future and err is set.
 type sentLine struct {
-	line   int // from 1
+	line int // from 1
+	// the answer to come
 	future *client.Future
 	err    error // why it was not sent
 }
@@ -32,9 +33,12 @@ type sentLine struct {
 // stream is one run of publish --stdin. The reader sends lines in order; the collector takes the
 // answers in the same order. They share only the channel answers, so nothing here needs a lock.
 type stream struct {
-	sh      *shell.Shell
-	in      io.Reader
-	opts    publishOptions
+	sh *shell.Shell
+	// the events, one a line
+	in io.Reader
+	// what lines get that do not say it themselves
+	opts publishOptions
+	// closed early if the command is interrupted, so that open answers come at once
 	client  *client.Client
 	answers chan sentLine            // in the order of the lines; the reader closes it
 	stop    context.CancelCauseFunc  // ends the reading
@@ -85,6 +89,7 @@ func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err 
 		s.collectAnswers(ctx)
 	}()
 	// No answer is lost: reading ends first, then collecting.
+	// The main goroutine reads, so that it ends with the input.
 	readErr := s.readLines(ctx)
 	close(s.answers)
 	<-collected
@@ -127,6 +132,7 @@ func soleEvent(in io.Reader) (io.Reader, error) {
 // readLines sends every line of the input. It returns at the end of the input, or with the reason
 // why the stream has to end.
 func (s *stream) readLines(ctx context.Context) error {
+	// Lines have no bound here: an event may have a large payload.
 	in := bufio.NewReaderSize(s.in, 1<<20)
 	for line := 1; ; line++ {
 		// The last line may lack its newline: it comes together with io.EOF.
@@ -159,6 +165,7 @@ func (s *stream) sendLine(ctx context.Context, line int, text []byte) error {
 		sent.future = s.client.PublishAsync(ctx, ev)
 	}
 	sent.err = err
+	// The channel holds inFlight answers; when it is full, reading waits for the oldest.
 	select {
 	case s.answers <- sent:
 		return context.Cause(ctx)
@@ -185,6 +192,7 @@ func (s *stream) collectAnswers(ctx context.Context) {
 // refuse reports what became of a line. When nobody can be reached the stream ends: later lines
 // would fail the same way.
 func (s *stream) refuse(line int, err error) {
+	// Unknown lines are counted apart: sending them again may append them twice.
 	if errors.Is(err, client.ErrOutcomeUnknown) {
 		s.unknown++
 		s.firstUnknown, s.lastUnknown = cmp.Or(s.firstUnknown, line), line
@@ -222,6 +230,7 @@ func (s *stream) countAnswer(line int, res client.Result, out *bufio.Writer) {
 	if s.bar != nil {
 		_ = s.bar.Add(1)
 	}
+	// A duplicate is no error: the log has the event.
 	if res.Duplicate {
 		s.duplicates++
 	} else {

@@ -31,7 +31,8 @@ func hanging(t *testing.T) string {
 
 func TestANodeThatHoldsARequestIsNotSaidToBeDown(t *testing.T) {
 	sh := &shell.Shell{Endpoints: []string{hanging(t)}, Timeout: 300 * time.Millisecond}
-	if text := shell.Describe(sh.Fetch(t.Context(), "/v1/settings", nil), sh); strings.Contains(text, "ringlog dev") || !strings.Contains(text, "did not answer in time") {
+	text := shell.Describe(sh.Fetch(t.Context(), "/v1/settings", nil), sh)
+	if strings.Contains(text, "ringlog dev") || !strings.Contains(text, "did not answer in time") {
 		t.Errorf("a hanging node: %s", text)
 	}
 	sh.Endpoints = []string{"http://127.0.0.1:1"}
@@ -44,13 +45,16 @@ func TestANodeThatHoldsARequestIsNotSaidToBeDown(t *testing.T) {
 // whether the lines that were sent are appended, and they must not be called refused.
 func TestLinesOfUnknownOutcomeAreNotCalledRefused(t *testing.T) {
 	var out, notices bytes.Buffer
-	sh := &shell.Shell{In: strings.NewReader(strings.Repeat(`{"type":"TRAINING_STARTED"}`+"\n", 5) + "no JSON\n"), Out: &out, Err: &notices,
+	input := strings.Repeat(`{"type":"TRAINING_STARTED"}`+"\n", 5) + "no JSON\n"
+	sh := &shell.Shell{In: strings.NewReader(input), Out: &out, Err: &notices,
 		Endpoints: []string{hanging(t)}, Timeout: time.Second}
 	err := publishStream(t.Context(), sh, publishOptions{stdin: true})
 	if code := shell.ExitCode(err); code != shell.ExitTimeout && code != shell.ExitUnreachable {
 		t.Errorf("exit code %d: %v", code, err)
 	}
-	if !regexp.MustCompile(`(?m)^0 appended, 0 duplicates, 1 refused, 5 unknown \(lines 1 to 5: they may have been appended\) in `).MatchString(notices.String()) {
+	sum := regexp.MustCompile(`(?m)^0 appended, 0 duplicates, 1 refused, 5 unknown ` +
+		`\(lines 1 to 5: they may have been appended\) in `)
+	if !sum.MatchString(notices.String()) {
 		t.Errorf("it says\n%s", notices.String())
 	}
 }

@@ -33,7 +33,12 @@ func TestFlagsMayStandAnywhere(t *testing.T) {
 
 func membersWithFullDisks(voters, full int) (list []api.Member) {
 	for i := range voters {
-		list = append(list, api.Member{ID: fmt.Sprintf("n%d", i+1), Voter: true, Healthy: true, Disk: &api.Disk{Full: i < full}})
+		list = append(list, api.Member{
+			ID:      fmt.Sprintf("n%d", i+1),
+			Voter:   true,
+			Healthy: true,
+			Disk:    &api.Disk{Full: i < full},
+		})
 	}
 	return list
 }
@@ -54,7 +59,9 @@ func TestCheckJudges(t *testing.T) {
 	}{
 		{"healthy", func(*nodeStatus) {}, checkOptions{}, checkOK},
 		{"no voter to spare", func(s *nodeStatus) { s.Quorum.Healthy, s.Quorum.Margin = 2, 0 }, checkOptions{}, checkWarning},
-		{"one voter has none to spare by nature", func(s *nodeStatus) { s.Quorum = api.Quorum{Voters: 1, Needed: 1, Healthy: 1} }, checkOptions{}, checkOK},
+		{"one voter has none to spare by nature", func(s *nodeStatus) {
+			s.Quorum = api.Quorum{Voters: 1, Needed: 1, Healthy: 1}
+		}, checkOptions{}, checkOK},
 		{"silent member", func(s *nodeStatus) { s.Members = []api.Member{{ID: "n2"}} }, checkOptions{}, checkWarning},
 		{"member with another folder", func(s *nodeStatus) {
 			s.Members = []api.Member{{ID: "n2", Healthy: true, OtherFolder: true}}
@@ -68,12 +75,23 @@ func TestCheckJudges(t *testing.T) {
 		{"no quorum", func(s *nodeStatus) { s.Quorum.Margin = -1 }, checkOptions{}, checkCritical},
 		{"no leader", func(s *nodeStatus) { s.LeaderID = "" }, checkOptions{}, checkCritical},
 		{"diverged", func(s *nodeStatus) { s.Diverged = true }, checkOptions{}, checkCritical},
-		{"one full disk of three", func(s *nodeStatus) { s.Members = membersWithFullDisks(3, 1) }, checkOptions{}, checkWarning},
-		{"two full disks of three", func(s *nodeStatus) { s.Members = membersWithFullDisks(3, 2) }, checkOptions{}, checkCritical},
-		{"a single voter's full disk", func(s *nodeStatus) { s.Members = membersWithFullDisks(1, 1) }, checkOptions{}, checkCritical},
+		{"one full disk of three", func(s *nodeStatus) {
+			s.Members = membersWithFullDisks(3, 1)
+		}, checkOptions{}, checkWarning},
+		{"two full disks of three", func(s *nodeStatus) {
+			s.Members = membersWithFullDisks(3, 2)
+		}, checkOptions{}, checkCritical},
+		{"a single voter's full disk", func(s *nodeStatus) {
+			s.Members = membersWithFullDisks(1, 1)
+		}, checkOptions{}, checkCritical},
 		{"lag below", func(*nodeStatus) {}, checkOptions{warnLag: 101, critAge: time.Minute}, checkOK},
 		{"lag at the warning", func(*nodeStatus) {}, checkOptions{warnLag: 100, critLag: 101}, checkWarning},
-		{"age at the critical", func(*nodeStatus) {}, checkOptions{warnAge: time.Second, critAge: 30 * time.Second}, checkCritical},
+		{
+			"age at the critical",
+			func(*nodeStatus) {},
+			checkOptions{warnAge: time.Second, critAge: 30 * time.Second},
+			checkCritical,
+		},
 	} {
 		s := healthy()
 		c.change(&s)

@@ -21,30 +21,38 @@ import (
 
 // reactOptions are the flags and arguments of react.
 type reactOptions struct {
+	// its name, also where it is for this run alone
 	group  string
 	own    bool // the group is for this run alone
 	filter event.Filter
-	where  *where.Condition
-	from   *api.Position // nil is not said
+	// nil takes every event; others count as handled
+	where *where.Condition
+	from  *api.Position // nil is not said
 
 	// The timeout is of one attempt; retries do not count the first one.
+	// attempts that run at once
 	concurrency int
 	timeout     time.Duration
 	retries     int
-	backoff     time.Duration
-	ackWait     time.Duration
-	maxDeliver  uint64
-	breaker     breaker.Config
-	drain       time.Duration
-	record      bool   // publish failures as events
-	count       uint64 // deliveries; 0 is no limit
-	untilEnd    bool   // stop once all that is in the log now is handled
+	// after the first failure; it doubles with each
+	backoff    time.Duration
+	ackWait    time.Duration
+	maxDeliver uint64
+	breaker    breaker.Config
+	// how long running attempts may continue after an interrupt
+	drain    time.Duration
+	record   bool   // publish failures as events
+	count    uint64 // deliveries; 0 is no limit
+	untilEnd bool   // stop once all that is in the log now is handled
 
 	command   []string // and its arguments; none with a webhook
 	passToken bool     // the command gets the cluster token
-	webhook   sinks.WebhookOptions
+	// the URL is empty with a command
+	webhook sinks.WebhookOptions
 }
 
+// reactCommand is react: a reliable worker without code. The group remembers what is handled, so that a run may be
+// killed at any time, and several may share the work.
 func reactCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "react", Usage: "run a command, or post to a URL, for each event of a group",
@@ -111,6 +119,7 @@ func reactCommand(sh *shell.Shell) *cli.Command {
 
 // reactOptionsOf reads the flags and the command.
 func reactOptionsOf(c *cli.Context) (o reactOptions, err error) {
+	// Texts with a form of their own are read by readTexts, and contradictions are found by validate.
 	o = reactOptions{group: c.String("group"), concurrency: c.Int("concurrency"), timeout: c.Duration("timeout"),
 		retries: c.Int("retries"),
 		backoff: c.Duration("backoff"), ackWait: c.Duration("ack-wait"), maxDeliver: c.Uint64("max-deliver"),
@@ -159,6 +168,7 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 	// The webhook's flags are read in any case; validate refuses them without --webhook.
 	o.webhook = sinks.WebhookOptions{URL: c.String("webhook"), Group: o.group, Concurrency: o.concurrency,
 		Headers: http.Header{}}
+	// Values may hold commas, so that each header has a flag of its own.
 	for _, h := range c.StringSlice("header") {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok { // it is not shown: it may hold a secret
@@ -223,6 +233,7 @@ func (o *reactOptions) validate(c *cli.Context) error {
 // sink makes what handles each event, the webhook or the command. The caller calls closeSink once no attempt is
 // running.
 func (o *reactOptions) sink(sh *shell.Shell) (sink sinks.Sink, closeSink func(), err error) {
+	// A webhook keeps connections, which closeSink ends.
 	if o.webhook.URL != "" || len(o.command) == 0 {
 		w, err := sinks.NewWebhook(o.webhook)
 		if err != nil {
@@ -242,6 +253,7 @@ func (o *reactOptions) sink(sh *shell.Shell) (sink sinks.Sink, closeSink func(),
 // childEnvironment is this process's environment with the cluster's endpoints. The cluster token is for the
 // program that was given it: a command gets it, or the name of its file, only with --pass-token.
 func childEnvironment(sh *shell.Shell, withToken bool) []string {
+	// Both the token and the name of its file would give a command full access.
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return name == shell.TokenFileVariable || (name == shell.TokenVariable && !withToken)

@@ -14,6 +14,7 @@ import (
 )
 
 // printOutcome prints one attempt.
+// With -o json it is an object a line on stderr, where people get a line of text.
 func printOutcome(sh *shell.Shell, o sinks.Outcome) {
 	if sh.JSON {
 		noteLine(sh, struct {
@@ -71,6 +72,7 @@ func printBreaker(sh *shell.Shell, openFor time.Duration) func(breaker.Change) {
 // end, where commands print the cause. A character cut in two is dropped.
 func oneLine(text string) string {
 	const front, back = 100, 200
+	// White space shrinks to single spaces, so that a stack trace is one line.
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) <= front+back {
 		return text
@@ -121,6 +123,7 @@ func printReacted(sh *shell.Shell, sum sinks.Summary) error {
 				pairs = append(pairs, extra.name, extra.n)
 			}
 		}
+		// Without an attempt there is no duration.
 		if sum.Attempts > 0 {
 			pairs = append(pairs, "duration",
 				fmt.Sprintf("median %s, p95 %s, longest %s", shell.Short(sum.Median), shell.Short(sum.P95),

@@ -60,9 +60,10 @@ func react(ctx context.Context, sh *shell.Shell, o reactOptions, sink sinks.Sink
 // allows.
 func (o *reactOptions) prepareGroup(ctx context.Context, sh *shell.Shell,
 	c *client.Client) (maxDeliver uint64, err error) {
+	// What is zero takes the settings of the cluster.
 	spec := client.GroupSpec{Filter: o.filter, AckWait: o.ackWait, MaxDeliver: o.maxDeliver}
 	if o.from != nil {
-		spec.From = shell.ClientPosition(*o.from)
+		spec.From = *o.from
 	}
 	// A group of this run alone starts at the end, and holds nothing back for long.
 	if o.own {
@@ -104,6 +105,7 @@ const removeWithin = 5 * time.Second
 
 // removeGroup removes the group of this run, also after Ctrl-C.
 func (o *reactOptions) removeGroup(ctx context.Context, c *client.Client) error {
+	// An interrupt has ended ctx, and the group is to be removed nonetheless.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWithin)
 	defer cancel()
 	if err := c.DeleteCursor(ctx, o.group); err != nil {
@@ -122,6 +124,7 @@ func (o *reactOptions) settings(sh *shell.Shell, c *client.Client, sink sinks.Si
 		}
 		return m, nil
 	}
+	// Failures are published with the same client, which retries them.
 	publish := func(ctx context.Context, ev event.Event) error {
 		_, err := c.Publish(ctx, ev)
 		return err
@@ -137,6 +140,7 @@ func (o *reactOptions) settings(sh *shell.Shell, c *client.Client, sink sinks.Si
 
 // processName says who reacts.
 func processName() string {
+	// Host and pid distinguish the processes of a group in the events that they publish.
 	host, err := os.Hostname()
 	if err != nil {
 		host = "react"
@@ -150,6 +154,7 @@ func newOwnName() string { return fmt.Sprintf("react-%d-%.8s", os.Getpid(), uuid
 // untilSettled returns a function that reports whether the group has committed all that is in the log now.
 func (o *reactOptions) untilSettled(ctx context.Context,
 	c *client.Client) (settled func(context.Context) (bool, error), err error) {
+	// The end is fixed now: what is appended later is not waited for.
 	end, err := router.OnClient(c).Last(ctx)
 	if err != nil {
 		return nil, err
@@ -163,6 +168,7 @@ func (o *reactOptions) untilSettled(ctx context.Context,
 // verdict returns an error if the run was limited by -n or --until-end and deliveries were not handled: dead ones,
 // and with -n failed ones, too.
 func (o *reactOptions) verdict(ctx context.Context, sum sinks.Summary) error {
+	// A run until Ctrl-C has no verdict: failures are the group's to redeliver.
 	failed := sum.Dead
 	if o.count > 0 {
 		failed += sum.Failed

@@ -248,7 +248,8 @@ func TestDevEndsItsNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	cmd := exec.Command(program, "dev", "--http-port", "0", "--raft-port", "0", "--voters", "1", "--data-dir", dir, "-o", "json")
+	args := []string{"--http-port", "0", "--raft-port", "0", "--voters", "1", "--data-dir", dir, "-o", "json"}
+	cmd := exec.Command(program, append([]string{"dev"}, args...)...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

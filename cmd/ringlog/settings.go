@@ -13,6 +13,8 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// settingsCommand is settings and its verbs. Settings are replicated: a change counts on all nodes from the same entry
+// of the log on.
 func settingsCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "settings", Usage: "show and change cluster settings: dedup window, retention, limits",
@@ -49,6 +51,7 @@ func listSettings(ctx context.Context, sh *shell.Shell) error {
 // printSettings prints settings with their defaults and meanings.
 func printSettings(sh *shell.Shell, list []api.Setting) error {
 	return shell.EmitEach(sh, list, table.Row{"key", "value", "default", "meaning"}, func(s api.Setting) table.Row {
+		// The default is shown only where it is not the value.
 		shown := "same"
 		if s.Value != s.Default {
 			shown = s.Default

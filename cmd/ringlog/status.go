@@ -14,6 +14,8 @@ import (
 	"github.com/ringrift/ringlog/election"
 )
 
+// statusCommand is status: one node's own view. For all nodes side by side there is cluster status, for a monitor
+// check.
 func statusCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{Name: "status", Usage: "show one node's view of itself and the cluster",
 		Action: shell.Bare(sh, showStatus)}
@@ -28,6 +30,7 @@ func showStatus(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	return sh.Emit(raw, func() error {
+		// What people ask for first: which node, who leads, how far the log is.
 		facts := []any{"node", fmt.Sprintf("%s (%s)", s.NodeID, s.Role), "cluster", cmp.Or(s.ClusterID, "none yet"),
 			"leader", leaderText(s), "offsets", offsetsText(s), "index",
 			fmt.Sprintf("%d applied, %d committed", s.AppliedIndex, s.CommitIndex),
@@ -45,6 +48,7 @@ func showStatus(ctx context.Context, sh *shell.Shell) error {
 
 // leaderText says who leads, and where.
 func leaderText(s nodeStatus) string {
+	// The term grows while candidates fail, which is worth seeing.
 	if s.LeaderID == "" {
 		return fmt.Sprintf("none (term %d)", s.Term)
 	}
@@ -53,6 +57,7 @@ func leaderText(s nodeStatus) string {
 
 // offsetsText prints the range of the log.
 func offsetsText(s nodeStatus) string {
+	// The first offset of an empty log is the next one to be appended.
 	if s.FirstOffset > s.LastOffset {
 		return "none: the log is empty"
 	}
@@ -100,6 +105,7 @@ func diskText(d *api.Disk) string {
 	switch {
 	case d == nil:
 		return "-"
+	// What is needed is of interest only where it is missing.
 	case d.Full:
 		return fmt.Sprintf("%d MiB free, %d MiB are needed", d.FreeBytes/mib, d.MinFreeBytes/mib)
 	default:
@@ -125,6 +131,7 @@ func refusesAppends(s nodeStatus) bool {
 
 // problems lists what an operator should act on, the worst first.
 func problems(s nodeStatus) []string {
+	// add appends a problem where there is one.
 	var list []string
 	add := func(bad bool, format string, args ...any) {
 		if bad {

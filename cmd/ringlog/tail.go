@@ -23,6 +23,7 @@ type tailOptions struct {
 	count    uint64 // 0 is no end
 	untilEnd bool   // stop at the end that the log has now
 
+	// Local where whoever follows gets what is missing anyway
 	consistency client.Consistency
 	minOffset   uint64 // that the node must have first; 0 is none
 	local       bool   // only the first endpoint, whoever leads
@@ -30,6 +31,7 @@ type tailOptions struct {
 }
 
 // filterFlags choose events.
+// They are those of all verbs that read or choose events.
 func filterFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringSliceFlag{Name: "type", Aliases: []string{"t"},
@@ -44,6 +46,7 @@ func filterFlags() []cli.Flag {
 
 // filterOf reads the filter flags. Types and categories have no commas in them.
 func filterOf(c *cli.Context) (event.Filter, error) {
+	// Several values in one flag are split; sources, keys and ids may have commas, so that those are not.
 	split := func(list []string) (out []string) {
 		for _, s := range list {
 			out = append(out, strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })...)
@@ -55,6 +58,8 @@ func filterOf(c *cli.Context) (event.Filter, error) {
 	return f, f.Validate()
 }
 
+// tailCommand is tail. It reads the log itself, or with --cursor through a durable cursor; --local reads the first
+// endpoint alone, with the records of its journal that the log does not have yet.
 func tailCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "tail", Usage: "print events, and follow as more are appended",
@@ -101,6 +106,7 @@ func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 	o.cursor, o.noCommit, o.count, o.untilEnd = c.String("cursor"), c.Bool("no-commit"), c.Uint64("n"),
 		c.Bool("until-end")
 	o.minOffset, o.local, o.journal = c.Uint64("min-offset"), c.Bool("local"), c.Bool("local")
+	// The default is linearizable where the command ends by itself, as a script expects.
 	said := c.IsSet("consistency")
 	if said || (o.untilEnd && !o.local) { // whoever follows gets what comes later anyway
 		o.consistency = sh.Consistency()
@@ -108,6 +114,7 @@ func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 	if o.local && o.consistency == client.Linearizable {
 		return o, shell.Usagef("--consistency linearizable and --local exclude each other")
 	}
+	// What would be ignored silently is refused.
 	switch {
 	case c.Bool("follow") && o.untilEnd:
 		return o, shell.Usagef("--follow and --until-end exclude each other")
@@ -167,6 +174,7 @@ func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(c
 		return j.printUnrecorded(ctx)
 	}
 	// Following, both run until one of them fails.
+	// Each stops the other: the reader of the log by stop, the journal by its failure.
 	following, stop := context.WithCancel(ctx)
 	failed := make(chan error, 1)
 	go func() {
@@ -187,11 +195,12 @@ func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(c
 // tailLog prints the events of the log.
 func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Printer) error {
 	// Without --from a tail shows what is appended from now on.
+	// Without --from the end, and not what the node would choose.
 	from := api.Position{Kind: api.AtEnd}
 	if o.from != nil {
 		from = *o.from
 	}
-	options := client.TailOptions{From: shell.ClientPosition(from), Filter: o.filter, Limit: o.count,
+	options := client.TailOptions{From: from, Filter: o.filter, Limit: o.count,
 		NoFollow:    o.untilEnd,
 		Consistency: o.consistency, MinOffset: o.minOffset}
 	for ev, err := range c.Tail(ctx, options) {

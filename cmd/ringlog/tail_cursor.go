@@ -14,6 +14,7 @@ import (
 
 // cursorTail prints through a durable cursor and commits what is printed.
 type cursorTail struct {
+	// as the flags have them
 	opts tailOptions
 	cur  *client.Cursor
 	p    *shell.Printer
@@ -23,14 +24,17 @@ type cursorTail struct {
 
 // tailCursor prints the events of a durable cursor, and commits what was printed.
 func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.Printer) (err error) {
+	// Without -n there is no limit that could be reached.
 	t := &cursorTail{opts: o, p: p, left: o.count}
 	if o.count == 0 {
 		t.left = math.MaxUint64
 	}
+	// With --no-commit the client must not commit what the filter leaves out, either.
 	options := client.CursorOptions{Filter: o.filter, NoScanCommit: o.noCommit, UntilEnd: o.untilEnd}
 	if o.from != nil {
-		options.From = shell.ClientPosition(*o.from)
+		options.From = *o.from
 	}
+	// It fences off whoever has the cursor open.
 	t.cur, err = c.OpenCursor(ctx, o.cursor, options)
 	if err != nil {
 		return err
@@ -56,6 +60,7 @@ func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.P
 
 // step prints what is there, and commits it once it is written out.
 func (t *cursorTail) step(ctx context.Context) error {
+	// All that is there is printed at once, and committed once.
 	events, err := t.cur.NextBatch(ctx)
 	var gap *client.GapError
 	if errors.As(err, &gap) {

@@ -18,8 +18,9 @@ import (
 // journalTail prints what one node notes in its journal of outages beside what it reads
 // of the log, which can record an outage only afterwards.
 type journalTail struct {
-	sh      *shell.Shell
-	base    string // the node
+	sh   *shell.Shell
+	base string // the node
+	// the filter of the flags, applied to the types of records
 	matcher event.Matcher
 	p       *shell.Printer
 	journal string // whose records these are
@@ -40,6 +41,7 @@ func (j *journalTail) follow(ctx context.Context) error {
 	again := time.NewTimer(journalAgain)
 	defer again.Stop()
 	for {
+		// A stream lasts until the node ends or the connection breaks.
 		err := j.stream(ctx)
 		var failed outputError
 		var answer *api.Error
@@ -77,6 +79,7 @@ func (j *journalTail) stream(ctx context.Context) error {
 		query.Set("after", strconv.FormatUint(j.seq, 10))
 	}
 	// The node sends what it has after that record, then each new one.
+	// It stays open as long as the node lives.
 	body, err := j.sh.Open(ctx, j.base, outagePath+"?"+query.Encode())
 	if err != nil {
 		return err
@@ -145,7 +148,9 @@ func (j *journalTail) record(line json.RawMessage) error {
 	if r.End != nil {
 		return io.EOF
 	}
+	// A record that the filter leaves out counts as read, too.
 	j.seq = max(j.seq, r.Seq)
+	// Records have a type alone: any other condition of the filter leaves them out.
 	if !j.matcher.Match(&event.Event{Type: r.Type}) {
 		return nil
 	}

@@ -25,9 +25,12 @@ import (
 const (
 	// agreeWithin is how long nodes may take to come to the same index.
 	agreeWithin = 5 * time.Second
-	askEvery    = 50 * time.Millisecond
+	// how often they are asked meanwhile
+	askEvery = 50 * time.Millisecond
 )
 
+// verifyCommand is verify: whether all nodes have the same state. They are compared at an index, or a range of
+// offsets, that all of them have, as a running cluster never stands still.
 func verifyCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "verify", Usage: "compare order, digest and cursors across nodes",
@@ -42,6 +45,7 @@ func verifyCommand(sh *shell.Shell) *cli.Command {
 
 // verify compares all nodes and fails where they differ.
 func verify(ctx context.Context, sh *shell.Shell, last uint64) error {
+	// --timeout bounds the search for the nodes; the comparisons have bounds of their own.
 	asking, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
 	found, err := askEverybody(asking, sh, statusOf)
@@ -80,6 +84,7 @@ func compareNodes(ctx context.Context, sh *shell.Shell, found sweep[nodeStatus],
 
 // compareAt compares the nodes at urls.
 func compareAt(ctx context.Context, sh *shell.Shell, urls []string) []shell.Finding {
+	// For demo, which knows the nodes: no other member is asked.
 	found := newSweep[nodeStatus]()
 	found.ask(ctx, sh, urls, statusOf)
 	return compareNodes(ctx, sh, found, 0)
@@ -87,6 +92,7 @@ func compareAt(ctx context.Context, sh *shell.Shell, urls []string) []shell.Find
 
 // sameCluster compares the ids of the clusters that the nodes are in.
 func sameCluster(found sweep[nodeStatus]) shell.Finding {
+	// Two clusters have different states by nature: that is the finding, and not their digests.
 	ids, mixed := found.clusters(), found.mixed()
 	switch {
 	case mixed != "":
@@ -144,6 +150,7 @@ func awaitAgreement(ctx context.Context, ask func(context.Context) shell.Finding
 
 // compareDigests compares the digests of the state at an index that all have.
 func compareDigests(ctx context.Context, sh *shell.Shell, urls []string) shell.Finding {
+	// Digests are served to nodes, in the protocol of nodes.
 	peers := server.NewPeers(sh.Token)
 	defer peers.Close()
 	return awaitAgreement(ctx, func(ctx context.Context) shell.Finding {
@@ -170,6 +177,7 @@ func compareDigests(ctx context.Context, sh *shell.Shell, urls []string) shell.F
 // judgeDigests compares at the newest index that every node reported.
 func judgeDigests(at map[uint64]map[string]int, nodes int) shell.Finding {
 	f := shell.Finding{Check: "digest", Found: "there is no index at which all nodes have a digest"}
+	// The answers are in no order: the index decides.
 	newest := uint64(0)
 	for index, digests := range at {
 		// An index counts if as many digests were reported for it as there are nodes.
@@ -205,6 +213,7 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 		f.Found = "no events to compare"
 		return f
 	}
+	// From here on the finding is that of the comparison.
 	f.OK = false
 	// Each node hashes its events in ranges, so that a difference is narrowed down.
 	sums := askAll(ctx, sh, urls, func(ctx context.Context, sh *shell.Shell, url string) ([]rangeSum, error) {
@@ -265,10 +274,12 @@ type rangeSum struct {
 	sum      string // SHA-256, in hex
 }
 
+// eventsPerSum is how many events one hash covers: the smaller, the closer a difference is found.
 const eventsPerSum = 1000
 
 // sumRange reads a range from one node and checks that no offset is missing.
 func sumRange(ctx context.Context, sh *shell.Shell, url string, first, last uint64) (sums []rangeSum, err error) {
+	// Redriven copies are asked for as well: they have offsets in the log like others.
 	body, err := sh.Open(ctx, url, fmt.Sprintf("/v1/events?from=%d&limit=%d&redriven=true", first, last-first+1))
 	if err != nil {
 		return nil, err
@@ -276,6 +287,7 @@ func sumRange(ctx context.Context, sh *shell.Shell, url string, first, last uint
 	defer func() { err = errors.Join(err, body.Close()) }()
 	in := bufio.NewReaderSize(body, 1<<20)
 	// Events are hashed as they arrive: a log does not fit into memory.
+	// One hash at a time, reset by take.
 	h := sha256.New()
 	from := first
 	for next := first; next <= last; next++ {

@@ -13,15 +13,19 @@ import (
 
 // build says what this program was made of.
 type build struct {
-	Version  string `json:"version"`
+	Version string `json:"version"`
+	// the commit that was built, if it was built in a repository
 	Revision string `json:"revision,omitempty"`
 	Time     string `json:"time,omitempty"`
+	// there were changes that are not in the commit
 	Modified bool   `json:"modified,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
+	// the newest that a cluster may use if all nodes are of this build
 	Features uint32 `json:"feature_level"`
 }
 
+// versionCommand is version. --version is rewritten into it, so that both print the same.
 func versionCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "version", Usage: "print this program's version and build",

@@ -18,6 +18,8 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// waitCommand is wait, for scripts that need to know that consumers have handled an event. It exits 5 where they have
+// not in time.
 func waitCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "wait", Usage: "wait until cursors have committed an offset",
@@ -49,6 +51,7 @@ const (
 
 // waitFor asks until all cursors have committed the offset, or --timeout is over.
 func waitFor(ctx context.Context, sh *shell.Shell, offset uint64, cursors string) (err error) {
+	// One request takes longer than other calls: the node holds it until the offset is reached.
 	c, err := sh.DialReachable(ctx, func(cfg *client.Config) { cfg.Timeout = pollFor + pollOver })
 	if err != nil {
 		return err
@@ -71,6 +74,7 @@ func waitFor(ctx context.Context, sh *shell.Shell, offset uint64, cursors string
 // askWait lets a node wait for poll, and returns where the cursors are then.
 func askWait(ctx context.Context, c *client.Client, offset uint64, cursors string,
 	poll time.Duration) (w api.Wait, err error) {
+	// A node refuses a wait of 0.
 	poll = max(poll, time.Millisecond)
 	ctx, cancel := context.WithTimeout(ctx, poll+pollOver)
 	defer cancel()
@@ -81,11 +85,12 @@ func askWait(ctx context.Context, c *client.Client, offset uint64, cursors strin
 // printWaited prints where the cursors are, and fails where one has not committed the offset.
 func printWaited(sh *shell.Shell, w api.Wait) error {
 	err := sh.Emit(w, func() error {
+		// All cursors are printed, those that have committed it, too.
 		rows := make([]table.Row, len(w.Cursors))
 		for i, c := range w.Cursors {
 			rows[i] = table.Row{c.Name, c.Committed, c.Behind}
 		}
-		return sh.Table(table.Row{"name", "committed", "behind"}, rows)
+		return sh.Table(table.Row{"name", "committed", "lag"}, rows)
 	})
 	if err != nil || w.Reached {
 		return err

@@ -1,4 +1,4 @@
-# The first configuration tells nothing; a single voter has no failure to spare and
+# The first configuration emits nothing; a single voter has no failure to spare and
 # nobody needs to hear that.
 > voters 0s n1
 > voters 1s n1 n2
@@ -7,7 +7,7 @@
 > voters 2s n1 n2 n3
   VOTER_PROMOTED {"active_voters":3,"reason":"unknown","voter_id":"n3","voters":3}
   QUORUM_RESTORED {"after":"at_risk","at_risk_ms":1000,"healthy":3,"outage_ms":0,"quorum":2,"voters":3}
-# A voter without a word from the log before may change at once; then the hold-down counts.
+# A voter that the log has not reported yet may change at once; then the hold-down counts.
 > offline 10s n3 http
   VOTER_OFFLINE {"active_voters":2,"last_contact_ms":1500,"reason":"http","voter_id":"n3","voters":3}
   QUORUM_AT_RISK {"cause":"voter_offline","healthy":2,"limiting":["n3"],"quorum":2,"voters":3}
@@ -23,10 +23,10 @@
   VOTER_OFFLINE {"active_voters":2,"last_contact_ms":1500,"reason":"http","voter_id":"n3","voters":3}
   QUORUM_AT_RISK {"cause":"voter_offline","healthy":2,"limiting":["n3"],"quorum":2,"voters":3}
   QUORUM_PRIORITY_RECONNECT {"reason":"no_failure_to_spare","voters":["n3"]}
-# The same word again, and of somebody without a vote, tell nothing.
+# The same report again, and one of a member without a vote, emit nothing.
 > offline 30s n3 http
 > offline 30s n9 http
-# One more is gone: at risk is told once, until one is to spare again.
+# One more is gone: at risk is reported once, until one is to spare again.
 > offline 31s n2 http
   VOTER_OFFLINE {"active_voters":1,"last_contact_ms":1500,"reason":"http","voter_id":"n2","voters":3}
 > online 40s n3
@@ -78,7 +78,7 @@
 > unsplit 68s 11 n1
   SPLIT_BRAIN_RESOLVED {"lasted_ms":2000,"leader_id":"n1","leaders":["n2","n3"],"new_term":11,"term":10}
 > unsplit 69s 11 n1
-# Members that fall behind, each told once until it follows again.
+# Members that lag, each reported once until it follows again.
 > trails n3
   CATCHUP_AT_RISK {"entries_left":100,"log_rate":30,"member_id":"n3","member_rate":5,"trailing_entries":300,"truncated_in_ms":4000}
 > trails n3
@@ -92,7 +92,7 @@
 > forget n9
 > trails n3
   CATCHUP_AT_RISK {"entries_left":100,"log_rate":30,"member_id":"n3","member_rate":5,"trailing_entries":300,"truncated_in_ms":4000}
-# Another cluster begins: nothing is told of its voters.
+# Another cluster begins: nothing is reported of its voters.
 > other-cluster n7 n8
 > offline 70s n7 http
   VOTER_OFFLINE {"active_voters":1,"last_contact_ms":1500,"reason":"http","voter_id":"n7","voters":2}

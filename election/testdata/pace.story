@@ -1,5 +1,5 @@
 # A compaction leaves 1000 entries. At risk is who trails by more than a quarter of that
-# and falls further behind; by less than an eighth nobody is.
+# and lags further; by less than an eighth nobody is.
 > pace 1000
 > member 0s 0 100
 > member 1s 0 200

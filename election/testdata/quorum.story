@@ -5,7 +5,7 @@
 > see 1s - -
 > see 2s - -
 > see 3s 3s - leader
-# One of two others is enough. A lost majority is told when nobody can be reached for
+# One of two others is enough. A lost majority is reported when nobody can be reached for
 # long enough, once, with the last moment at which there was one.
 > see 4s 4s - leader
 > see 5s 4s - leader
@@ -82,7 +82,7 @@
 > see 4900ms - -
 > see 5s - -
   lost since 0s unreachable
-# An outage goes on that an earlier run of the process left open.
+# An outage that an earlier run of the process left open continues.
 > quorum 1500ms 5s 5s 1s
 > resume -20s
 > see 1s - -

@@ -6,7 +6,7 @@
 > journals n1:lost:2:20s:32s:29s n2:lost:2:20s:32s:29s n2:led:3:31s:33s
   QUORUM_LOST 1 from 20s to 31s, seen by [n1 n2], down <nil>: unreachable
   QUORUM_RECOVERY_STARTED {"incident":1,"recovery_ms":2000,"started_at":"2026-01-05T10:00:29Z"}
-# The same again tells nothing. The third one comes later, with a clock that differs.
+# The same records again emit nothing. The third one comes later, with a clock that differs.
 > journals n1:lost:2:20s:32s:29s n2:lost:2:20s:32s:29s n2:led:3:31s:40s
 > journals n3:lost:1:19800ms:32500ms n2:led:3:31s:41s
   QUORUM_OUTAGE_VIEW n3, incident 1
@@ -35,7 +35,7 @@
 > journals n1:lost:12:170s:191s n2:up:188s:171s n3:stalled:12:172s:185s n3:led:7:190s:192s
   QUORUM_LOST 3 from 2m51s to 3m10s, seen by [n1], down [n2]: unreachable
 # Proof that comes in pieces: a view, then that of another, then one more piece of the
-# same outage. It is told once.
+# same outage. It is reported once.
 > term 230s 8 n1 n3 190s 199s
 > journals n1:lost:14:200s:231s n1:led:8:230s:232s
   QUORUM_OUTAGE_VIEW n1, incident <nil>
@@ -64,16 +64,16 @@
 > journals n1:lost:22:330s:351s n2:lost:12:330s:351s n3:lease_expired:18:330s:330500ms:13 n3:led:13:320s:335s n3:led:14:350s:352s
   LEADER_LEASE_EXPIRED {"expired_at":"2026-01-05T10:05:30.5Z","leader_id":"n3","quorum_contact_ms":500,"term":13}
   QUORUM_LOST 9 from 5m30.5s to 5m50s, seen by [n1 n2], down <nil>: unreachable
-# Both stood in an outage of long ago: each is told as what it was.
+# Both were in an outage of long ago: each is reported as what it was.
 > journals n2:lost:14:21s:30s n3:lost:19:1000s:1010s n3:led:14:350s:1020s
   QUORUM_OUTAGE_VIEW n2, incident 1
   QUORUM_OUTAGE_VIEW n3, incident <nil>
-# A majority in reach again and still no leader for long: the outage went on.
+# A majority in reach again and still no leader for long: the outage continued.
 > term 1100s 15 n2 n3 350s 1059s
 > journals n1:lost:24:1060s:1101s:1061s n2:lost:16:1060s:1101s:1061s n2:led:15:1100s:1102s
   QUORUM_LOST 10 from 17m40s to 18m20s, seen by [n1 n2], down <nil>: unreachable
   QUORUM_RECOVERY_STARTED {"incident":10,"recovery_ms":39000,"started_at":"2026-01-05T10:17:41Z"}
-# Voters that were restarted twice tell of both times; their word on the newest start says
+# Voters that were restarted twice report both times; their record of the newest start says
 # nothing new.
 > term 1130s 16 n1 n2 1100s 1110s
 > journals n1:lost:26:1110s:1131s:1120s n2:down:18:1110s:1119s n2:down:19:1125s:1126s n2:up:1126s:1125s n3:down:20:1110s:1140s n1:led:16:1130s:1132s

@@ -35,6 +35,7 @@ type Error struct {
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("event: ")
+	// Each part that is known is printed, in the order in which a reader looks for it.
 	if e.Field != "" {
 		b.WriteString(e.Field + ": ")
 	}
@@ -65,6 +66,7 @@ func FieldError(reason, field, format string, args ...any) *Error {
 // PathStep prints a key for the path of an error: quoted where it could be misread, truncated where it is long.
 func PathStep(key []byte) string {
 	const longest = 64
+	// A key comes from the input, so it may have any length and any characters.
 	s := string(key)
 	if len(s) > longest {
 		s = strings.ToValidUTF8(s[:longest], "") + "…"
@@ -78,6 +80,7 @@ func PathStep(key []byte) string {
 // Clip truncates a literal for an error message.
 func Clip(literal []byte) string {
 	const longest = 32
+	// The beginning of a literal is enough to find it.
 	if len(literal) > longest {
 		return string(literal[:longest]) + "…"
 	}

@@ -40,6 +40,7 @@ type Hasher struct {
 	sum    Hash
 }
 
+// hashers keeps the memory of hashers, as one is needed at every gate.
 var hashers = sync.Pool{New: func() any { return NewHasher() }}
 
 // NewHasher returns a Hasher.

@@ -36,11 +36,13 @@ func (o *Outline) at(i int) (text []byte, hash uint64) {
 
 // put stores text as the i-th key and forgets the keys after it, which followed another key.
 func (o *Outline) put(i int, text []byte, hash uint64) {
+	// A payload with very many keys is remembered as far as its first ones.
 	if i >= OutlineKeys || i > len(o.keys) {
 		return
 	}
 	o.keys = o.keys[:i]
 	switch {
+	// A long key would be kept in memory by each gate.
 	case len(text) > OutlineKeyBytes:
 		return
 	case i < cap(o.keys):

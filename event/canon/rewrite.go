@@ -53,6 +53,7 @@ func (r *Rewriter) keyOf(m member) []byte { return r.keys[m.keyStart:m.keyEnd] }
 
 // Payload reads an object and returns its canonical form, in memory of its own.
 func (r *Rewriter) Payload() ([]byte, *Error) {
+	// The kind is noted before the value is read, for the error below.
 	start, kind := r.Pos, r.Kind()
 	r.reserve()
 	if err := r.value(); err != nil {
@@ -75,6 +76,7 @@ func (r *Rewriter) Payload() ([]byte, *Error) {
 
 // Skip reads a value and checks it like one that is kept.
 func (r *Rewriter) Skip() *Error {
+	// What is printed is dropped; reading checks syntax, depth and size all the same.
 	r.out = r.out[:0]
 	return r.value()
 }
@@ -122,6 +124,7 @@ func (r *Rewriter) value() *Error {
 }
 
 // nested reads an object or an array one level deeper.
+// depth stays raised after an error, which ends the reading in any case.
 func (r *Rewriter) nested(read func() *Error) *Error {
 	r.depth++
 	if r.depth > r.MaxDepth {
@@ -134,6 +137,7 @@ func (r *Rewriter) nested(read func() *Error) *Error {
 
 // array reads an array and appends its canonical form: elements separated by a comma and a space.
 func (r *Rewriter) array() *Error {
+	// The canonical form has a space after each comma.
 	r.out = append(r.out, '[')
 	err := r.Elements(func(i int) *Error {
 		if i > 0 {
@@ -231,6 +235,7 @@ func (r *Rewriter) canonicalNumber() *Error {
 
 // float appends the canonical form of a number with a fraction or an exponent, which began at start.
 func (r *Rewriter) float(start int, literal []byte) *Error {
+	// ParseFloat fails only beyond the largest double: the literal's form was checked.
 	f, err := strconv.ParseFloat(string(literal), 64)
 	if err != nil {
 		e := r.Fail(start, ReasonNotANumber,
@@ -245,6 +250,7 @@ func (r *Rewriter) float(start int, literal []byte) *Error {
 // appendFloat prints a float as Python's repr does: the shortest digits that round-trip, an exponent below 1e-4 and
 // from 1e16 on, ".0" where it would otherwise read as an integer.
 func appendFloat(dst []byte, f float64) []byte {
+	// Go prints the exponent with two digits at least, as Python does.
 	if abs := math.Abs(f); abs != 0 && (abs < 1e-4 || abs >= 1e16) {
 		return strconv.AppendFloat(dst, f, 'e', -1, 64)
 	}
@@ -296,6 +302,7 @@ func appendEscape(dst []byte, r rune) []byte {
 	if short := shortEscape(r); short != 0 {
 		return append(dst, '\\', short)
 	}
+	// The high half of the pair first.
 	if r >= 0x10000 {
 		r -= 0x10000
 		dst = appendHex4(dst, highSurrogate+r>>10)
@@ -312,6 +319,7 @@ func appendHex4(dst []byte, r rune) []byte {
 
 // shortEscape returns the letter of a character's two-byte escape, 0 if it has none.
 func shortEscape(r rune) byte {
+	// All other control characters have the long form.
 	switch r {
 	case '"', '\\':
 		return byte(r)

@@ -10,6 +10,7 @@ import (
 
 // Scanner reads strict JSON (RFC 8259) and knows the position of every error. Its methods expect Pos at the first byte
 // of what they read and leave it after the last.
+// It keeps no state but Pos, so that a caller may set Pos back and read again.
 type Scanner struct {
 	Data []byte
 	Pos  int
@@ -67,6 +68,7 @@ func (s *Scanner) End() *Error {
 // Members reads an object. It calls each with Pos at the value of a member, which each must read; key is valid until
 // then.
 func (s *Scanner) Members(each func(key []byte) *Error) *Error {
+	// The caller has seen the brace.
 	s.Pos++ // '{'
 	s.Space()
 	if s.Peek() == '}' {
@@ -103,6 +105,7 @@ func (s *Scanner) Members(each func(key []byte) *Error) *Error {
 
 // Elements reads an array. It calls each with Pos at an element, which each must read.
 func (s *Scanner) Elements(each func(i int) *Error) *Error {
+	// The caller has seen the bracket.
 	s.Pos++ // '['
 	s.Space()
 	if s.Peek() == ']' {
@@ -121,8 +124,10 @@ func (s *Scanner) Elements(each func(i int) *Error) *Error {
 }
 
 // next reads a comma, or the end of the container.
+// An error is about the byte that is neither.
 func (s *Scanner) next(end byte) (more bool, err *Error) {
 	s.Space()
+	// White space before the comma is read, that after it is left to the caller.
 	switch s.Peek() {
 	case ',':
 		s.Pos++
@@ -137,6 +142,7 @@ func (s *Scanner) next(end byte) (more bool, err *Error) {
 // Text reads a string and returns its meaning, which is valid until the next call: a part of Data if the string has
 // no escape.
 func (s *Scanner) Text() ([]byte, *Error) {
+	// The common case needs no copy: a string without an escape is a part of the input.
 	start := s.Pos + 1
 	for i := start; i < len(s.Data); {
 		switch c := s.Data[i]; {
@@ -200,6 +206,7 @@ func (s *Scanner) controlError(pos int) *Error {
 
 // escape appends the meaning of the escape at Pos to buf.
 func (s *Scanner) escape() *Error {
+	// The backslash is the last byte.
 	if s.Pos+1 >= len(s.Data) {
 		s.Pos = len(s.Data)
 		return s.Unexpected("an escape")
@@ -220,6 +227,7 @@ func (s *Scanner) escape() *Error {
 
 // unescape returns the meaning of a two-byte escape by its letter, 0 if there is no such escape.
 func unescape(c byte) byte {
+	// The meaning is a single byte for each of them.
 	switch c {
 	case '"', '\\', '/':
 		return c
@@ -240,6 +248,7 @@ func unescape(c byte) byte {
 // unicodeEscape appends the character of a \uxxxx escape, or of two that form a surrogate pair.
 func (s *Scanner) unicodeEscape() *Error {
 	at := s.Pos
+	// At the end of the data there are fewer than four digits, which hex4 refuses.
 	r, ok := hex4(s.Data[min(at+2, len(s.Data)):], false)
 	if !ok {
 		return s.Fail(at, ReasonInvalidJSON, "\\u needs four hex digits")
@@ -264,6 +273,7 @@ func (s *Scanner) unicodeEscape() *Error {
 	return nil
 }
 
+// UTF-16 writes a character beyond U+FFFF as a high half followed by a low half.
 const (
 	highSurrogate = 0xd800
 	lowSurrogate  = 0xdc00
@@ -283,6 +293,7 @@ func hex4(b []byte, lowerOnly bool) (rune, bool) {
 	if len(b) < 4 {
 		return 0, false
 	}
+	// Four bits a digit.
 	var r rune
 	for _, c := range b[:4] {
 		switch {
@@ -301,6 +312,7 @@ func hex4(b []byte, lowerOnly bool) (rune, bool) {
 
 // Number reads a number and returns its literal. float reports a fraction or an exponent.
 func (s *Scanner) Number() (literal []byte, float bool, err *Error) {
+	// The literal is returned as it is spelled: callers decide how exact they read it.
 	start := s.Pos
 	if s.Peek() == '-' {
 		s.Pos++
@@ -357,6 +369,7 @@ func (s *Scanner) notANumber(pos int, literal string) *Error {
 
 // Word reads true, false or null. It names the literals that Python prints for floats that JSON cannot express.
 func (s *Scanner) Word() ([]byte, *Error) {
+	// What follows a word is for the caller to check: it may be a comma, a bracket or the end.
 	for _, w := range [...]string{"true", "false", "null"} {
 		if s.skip(w) {
 			return s.Data[s.Pos-len(w) : s.Pos], nil

@@ -21,8 +21,10 @@ type field struct {
 }
 
 // fieldsOf returns the fields of a payload struct, and its Extra.
+// Reflection costs little beside the publish or the read that follows.
 func fieldsOf(payload reflect.Value) (fields []field, extra reflect.Value) {
 	for i := range payload.NumField() {
+		// genemit gives each field a tag.
 		f := payload.Type().Field(i)
 		// Extra has what no field of the struct names.
 		if f.Name == "Extra" {
@@ -38,6 +40,7 @@ func fieldsOf(payload reflect.Value) (fields []field, extra reflect.Value) {
 // encode prints the fields that are set and the members of Extra, sorted by name.
 func encode(p Payload) ([]byte, error) {
 	fields, extra := fieldsOf(reflect.Indirect(reflect.ValueOf(p)))
+	// encoding/json sorts a map by key, as the canonical form does.
 	members := make(map[string]json.RawMessage, len(fields)+extra.Len())
 	add := func(name string, v any) error {
 		// encoding/json would replace the bytes and send another text.
@@ -52,6 +55,7 @@ func encode(p Payload) ([]byte, error) {
 		return nil
 	}
 	for _, f := range fields {
+		// A field that is not set is not sent: pointers distinguish 0 and false from that.
 		if f.value.IsZero() {
 			continue
 		}
@@ -73,6 +77,7 @@ func encode(p Payload) ([]byte, error) {
 // marshal leaves <, > and & unescaped, as the canonical form does.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
+	// The encoder ends its output with a newline, which is cut off.
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v)
@@ -150,6 +155,7 @@ func integer(v any) (int64, bool) {
 
 // number reads a decoded JSON number as a float.
 func number(v any) (float64, bool) {
+	// Any number is a float, as in Python.
 	literal, ok := v.(json.Number)
 	f, err := literal.Float64()
 	return f, ok && err == nil

@@ -46,6 +46,7 @@ func Decode[P Payload](ev event.Event) (P, error) {
 	if len(ev.Payload) == 0 {
 		return p, nil
 	}
+	// A mismatch comes with the payload, any other error without one.
 	err := decode(ev.Payload, reflect.ValueOf(&p).Elem(), want)
 	if mismatch, ok := errors.AsType[*MismatchError](err); ok {
 		return p, mismatch

@@ -39,11 +39,13 @@ import (
 //go:generate go run ../internal/genemit
 
 // Payload is implemented by the payload structs.
+// They are structs, passed by value or by pointer.
 type Payload interface {
 	EventType() event.Type
 }
 
 // Extra holds the members of a payload that its struct does not list.
+// A name that the struct lists is refused when it is encoded.
 type Extra map[string]any
 
 // MarshalJSON fails: encoding/json alone would put the members of Extra in the wrong place. Publish and Event do
@@ -76,11 +78,13 @@ func Publish[R any](ctx context.Context, to Publisher[R], p Payload, opts ...Opt
 
 // Event returns the event that Publish publishes.
 func Event(p Payload, opts ...Option) (event.Event, error) {
+	// The payload is encoded here, so that it may be changed afterwards.
 	data, err := encode(p)
 	if err != nil {
 		return event.Event{}, fmt.Errorf("emit: encode %s: %w", p.EventType(), err)
 	}
 	ev := event.New(p.EventType(), json.RawMessage(data))
+	// Options come after the payload, of which they change nothing.
 	for _, o := range opts {
 		o(&ev)
 	}

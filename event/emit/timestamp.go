@@ -22,6 +22,7 @@ func (t Timestamp) MarshalJSON() ([]byte, error) {
 	if !sendable(t.Time) {
 		return nil, fmt.Errorf("%s is outside the years 1678 to 2261", t.Format(time.RFC3339))
 	}
+	// As Python computes it, in one double.
 	seconds := float64(t.Unix()) + float64(t.Nanosecond())/1e9
 	out := strconv.AppendFloat(nil, seconds, 'f', -1, 64)
 	if seconds == math.Trunc(seconds) {
@@ -68,6 +69,7 @@ func timestamp(v any) (Timestamp, bool) {
 	default:
 		return Timestamp{}, false
 	}
+	// A time outside of what an event can have is taken for no time at all.
 	if err != nil || !sendable(t) {
 		return Timestamp{}, false
 	}

@@ -29,11 +29,13 @@ import (
 //	time, appended_at                                                   timestamp
 //
 // It is safe for concurrent use.
+// A condition cannot loop, call out or change anything: CEL has no such expressions, and its cost is bounded.
 type Condition struct {
 	program cel.Program
 }
 
 // Error says what is wrong with a condition, and at which position.
+// It is written for people: a program only learns that the condition is at fault.
 type Error struct {
 	Expression   string
 	Line, Column int // from 1
@@ -60,6 +62,7 @@ func Compile(expression string) (*Condition, error) {
 	if err != nil {
 		return nil, fmt.Errorf("where: %w", err)
 	}
+	// The first issue is enough: the others often follow from it.
 	ast, issues := env.Compile(expression)
 	if issues.Err() != nil {
 		first := issues.Errors()[0]
@@ -79,6 +82,7 @@ func Compile(expression string) (*Condition, error) {
 
 // environment declares the variables of a condition.
 func environment() (*cel.Env, error) {
+	// All names are declared, so that a misspelt one is an error when it is compiled.
 	options := []cel.EnvOption{
 		cel.Variable("payload", cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable("offset", cel.IntType), cel.Variable("term", cel.IntType),
@@ -95,6 +99,7 @@ func environment() (*cel.Env, error) {
 // Match reports whether an event meets the condition. If the condition cannot be evaluated, for example because the
 // payload lacks a field that it names, the event does not meet it, and the error says why.
 func (c *Condition) Match(ev *event.Event) (bool, error) {
+	// A payload that lacks a field is an error of the evaluation, not of the condition.
 	out, _, err := c.program.Eval(&scope{ev: ev})
 	if err != nil {
 		return false, err
@@ -117,6 +122,7 @@ func (s *scope) Parent() cel.Activation { return nil }
 
 // ResolveName implements cel.Activation.
 func (s *scope) ResolveName(name string) (any, bool) {
+	// Each name of environment has a case.
 	switch name {
 	case "payload":
 		return s.decoded(), true
@@ -164,6 +170,7 @@ func (s *scope) decoded() any {
 
 // plainNumbers replaces whole numbers by int64 and all others by float64, in place.
 func plainNumbers(v any) any {
+	// CEL knows int and double, and no literals.
 	switch v := v.(type) {
 	case json.Number:
 		if n, err := v.Int64(); err == nil {

@@ -24,7 +24,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 )
@@ -138,39 +137,38 @@ func (o *Options) checkUnused(path string) error {
 	if err := errors.Join(err, err2); err != nil {
 		return fmt.Errorf("store: create %s: %w", o.Dir, err)
 	}
-	// An interrupted creation leaves no other names.
-	expected := func(name string) bool { return name == firstName || name == currentFile+".tmp" }
-	others = slices.DeleteFunc(others, expected)
+	// An interrupted creation leaves no other names, and in the database none but those until
+	// Pebble places the marker that names the manifest. A key is stored only after that.
+	others = slices.DeleteFunc(others, func(name string) bool {
+		return name == firstName || name == currentFile+".tmp"
+	})
+	left = slices.DeleteFunc(left, func(name string) bool {
+		return name == "LOCK" || name == "MANIFEST-000001"
+	})
 
-	// A first database without a key has never been in use.
-	if len(others) == 0 && len(left) > 0 {
-		empty, err := o.isEmpty(path)
-		if empty || errors.Is(err, pebble.ErrDBDoesNotExist) {
-			return nil
-		}
-	}
-	if len(others)+len(left) > 0 {
+	// With the marker it can be opened: a first database without a key has never been in use.
+	if len(others) > 0 || (len(left) > 0 && !o.isEmpty(path)) {
 		return fmt.Errorf("store: open %s: %w: CURRENT is missing; %s", o.Dir, ErrDamaged, Remedy)
 	}
 	return nil
 }
 
 // isEmpty reports whether the database at path can be opened and has no key.
-func (o *Options) isEmpty(path string) (empty bool, err error) {
+func (o *Options) isEmpty(path string) bool {
 	// Looking into the folder must not write to it: it may turn out to be a damaged one.
 	reader := *o
 	reader.ReadOnly = true
 	db, err := reader.Open(path)
 	if err != nil {
-		return false, err
+		return false
 	}
+	empty := false
 	it, err := db.NewIter(nil)
 	if err == nil {
 		empty = !it.First()
 		err = it.Close()
 	}
-	err = errors.Join(err, db.Close())
-	return empty && err == nil, err
+	return errors.Join(err, db.Close()) == nil && empty
 }
 
 // Replace puts the database in the folder from, which is on the same file system, in the place

@@ -79,7 +79,7 @@
   25 LEADER_ELECTED {"cause": "heartbeat_timeout", "leader_id": "n3", "leaderless_ms": 900, "previous_leader": "n2", "term": 4}
   26 SPLIT_BRAIN_RESOLVED {"lasted_ms": 1000, "leader_id": "n3", "leaders": ["n1", "n2"], "new_term": 4, "term": 3}
 # The whole cluster was down for a minute. By replicated time it was down for a second, so
-# the first hello moves it before it speaks.
+# the first term start moves it before it speaks.
 > wait 1s
 > leads n1 restart 0s 60s
   27 LEADER_LOST {"cause": "restart", "led_ms": 0, "old_leader": "n3", "term": 4}
@@ -88,7 +88,7 @@
 > leads n2
   29 LEADER_LOST {"cause": "unknown", "led_ms": 0, "old_leader": "n1", "term": 5}
   30 LEADER_ELECTED {"cause": "unknown", "leader_id": "n2", "leaderless_ms": 2000, "previous_leader": "n1", "term": 6}
-# A step without a hello: nobody led for the time that is left out.
+# A step without a term start: nobody led for the time that is left out.
 > step 10s
 > wait 11s
 > leads n3

@@ -17,6 +17,7 @@ func TestEventsAreCanonicalAndDistinct(t *testing.T) {
 	src := newSource()
 	seen, ranges := map[event.Hash]bool{}, map[int]bool{}
 	gate := event.Policy{Catalogue: event.Builtin()}
+	// Three generators, each with a range of iterations of its own.
 	for range 3 {
 		g := src.generator()
 		first := g.n
@@ -54,6 +55,7 @@ func TestDecimalsAsPythonPrintsThem(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("there is no python3")
 	}
+	// A program that prints the same quotients.
 	var ours []string
 	var asked strings.Builder
 	asked.WriteString("for v, s in [")

@@ -55,7 +55,7 @@ func (cs children) pids() []int {
 	return pids
 }
 
-// ended returns an error if one of them does not run any more.
+// ended returns an error if one of them has ended.
 func (cs children) ended() error {
 	for _, c := range cs {
 		select {
@@ -67,7 +67,7 @@ func (cs children) ended() error {
 	return nil
 }
 
-// stopWithin is how long a server may take to end in order.
+// stopWithin is how long a server may take to end after SIGTERM.
 const stopWithin = 10 * time.Second
 
 // stop ends them all and waits until they are gone.
@@ -78,6 +78,7 @@ func (cs children) stop() error {
 			errs = append(errs, err)
 		}
 	}
+	// Once the time is up, all that still run are killed.
 	late := time.After(stopWithin)
 	for _, c := range cs {
 		select {

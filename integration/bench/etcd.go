@@ -60,9 +60,14 @@ func serveETCD(name, dir, clientURL, peerURL, initial string) error {
 	if err != nil {
 		return err
 	}
-	cfg.Name, cfg.Dir, cfg.InitialCluster, cfg.QuotaBackendBytes, cfg.LogLevel = name, dir, initial, etcdQuota, "warn"
+	cfg.Name = name
+	cfg.Dir = dir
+	cfg.InitialCluster = initial
+	cfg.QuotaBackendBytes = etcdQuota
+	cfg.LogLevel = "warn"
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
+	// It runs until a signal, or until it fails by itself.
 	e, err := embed.StartEtcd(cfg)
 	if err != nil {
 		return err
@@ -91,6 +96,7 @@ func (etcdSystem) start(ctx context.Context, dir string) (_ session, err error) 
 			err = errors.Join(err, e.close(ctx))
 		}
 	}()
+	// The first three ports are for clients, the others for peers.
 	at := func(i int) string { return fmt.Sprintf("http://127.0.0.1:%d", ports[i]) }
 	var initial, clients []string
 	for i := range 3 {
@@ -105,6 +111,7 @@ func (etcdSystem) start(ctx context.Context, dir string) (_ session, err error) 
 		}
 		e.servers = append(e.servers, c)
 	}
+	// The client outlives ctx, which ends the start alone.
 	e.client, err = clientv3.New(clientv3.Config{
 		Endpoints:   clients,
 		DialTimeout: 5 * time.Second,
@@ -122,6 +129,7 @@ func (etcdSystem) start(ctx context.Context, dir string) (_ session, err error) 
 	})
 }
 
+// etcdSession is three members and one client of all of them.
 type etcdSession struct {
 	servers children
 	client  *clientv3.Client
@@ -138,6 +146,7 @@ func (e *etcdSession) publish(ctx context.Context, way string, src *source, q *q
 		})
 	}
 	return eachBatch(ctx, 16, etcdTxn, src, q, func(ctx context.Context, events []event.Event) error {
+		// One transaction for the whole batch.
 		puts := make([]clientv3.Op, len(events))
 		for i := range events {
 			puts[i] = clientv3.OpPut(etcdKey(&events[i]), string(events[i].Payload))
@@ -147,6 +156,7 @@ func (e *etcdSession) publish(ctx context.Context, way string, src *source, q *q
 	})
 }
 
+// etcdKey is the key under which an event is put: the same content has the same key.
 func etcdKey(ev *event.Event) string {
 	hash := ev.Hash()
 	return etcdPrefix + string(hash[:16])
@@ -174,7 +184,8 @@ func (e *etcdSession) read(ctx context.Context, _ string, n int) error {
 		if err := r.Err(); err != nil {
 			return err
 		}
-		if n -= len(r.Events); n <= 0 {
+		n -= len(r.Events)
+		if n <= 0 {
 			return nil
 		}
 	}

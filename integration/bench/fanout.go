@@ -16,11 +16,11 @@ const (
 	lateWithin = 20 * time.Second
 )
 
-// fanout is many cursors that wait for the same numbered events; an event's number is its
+// fanout is many cursors that each receive the same numbered events. An event's number is its
 // correlation id.
 type fanout struct {
 	session *ringlogSession
-	events  int         // without the first, which only shows who listens
+	events  int         // without the first one, by which the cursors show that they receive
 	began   time.Time   // when the first was due; written before it is published
 	seen    [][]float64 // by cursor: milliseconds from when each event was due
 }
@@ -32,10 +32,11 @@ func measureFanout(ctx context.Context, t *turn) error {
 		return errNotOffered
 	}
 	f := &fanout{session: r, events: int(t.scale.fanout.Seconds() * fanoutRate), seen: make([][]float64, t.scale.cursors)}
-	t.settle(ctx)
+	t.awaitQuiet(ctx)
 	if err := f.run(ctx, t); err != nil {
 		return err
 	}
+	// Every pair of an event and a cursor counts.
 	all := slices.Concat(f.seen...)
 	slices.Sort(all)
 	t.record("fanout", fmt.Sprintf("%d cursors, %d events", t.scale.cursors, f.events),
@@ -43,6 +44,7 @@ func measureFanout(ctx context.Context, t *turn) error {
 	return nil
 }
 
+// run opens the cursors, publishes, and returns once every cursor has had every event, or fails.
 func (f *fanout) run(ctx context.Context, t *turn) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -79,7 +81,7 @@ func (f *fanout) run(ctx context.Context, t *turn) error {
 func (f *fanout) open(ctx context.Context) ([]*client.Cursor, error) {
 	cursors := make([]*client.Cursor, len(f.seen))
 	errs := make(chan error, len(cursors))
-	slots := make(chan struct{}, 32)
+	slots := make(chan struct{}, 32) // how many are opened at the same time
 	var opening sync.WaitGroup
 	for i := range cursors {
 		slots <- struct{}{}
@@ -99,7 +101,7 @@ func (f *fanout) open(ctx context.Context) ([]*client.Cursor, error) {
 	return slices.DeleteFunc(cursors, func(c *client.Cursor) bool { return c == nil }), <-errs
 }
 
-// follow reads until all events have come, each once and in order.
+// follow reads until all events have come, each once and in order. It calls listens at the first one.
 func (f *fanout) follow(ctx context.Context, i int, cur *client.Cursor, listens func()) error {
 	defer listens()
 	seen := make([]float64, 0, f.events)
@@ -114,6 +116,7 @@ func (f *fanout) follow(ctx context.Context, i int, cur *client.Cursor, listens 
 		if ev.CorrelationID != strconv.Itoa(next) {
 			return fmt.Errorf("event %q came where %d was due", ev.CorrelationID, next)
 		}
+		// The time counts from when the event was due, whenever it was sent.
 		if next == 0 {
 			listens()
 		} else {
@@ -130,8 +133,8 @@ func (f *fanout) due(number int) time.Time {
 	return f.began.Add(time.Duration(number) * time.Second / fanoutRate)
 }
 
-// publish publishes the first event, waits until all listen, and continues at the rate,
-// whether the answers come or not.
+// publish publishes the first event, waits until all cursors have received it, and continues at the
+// rate, whether or not answers come.
 func (f *fanout) publish(ctx context.Context, t *turn, listening *sync.WaitGroup) error {
 	g := t.source.generator()
 	send := func(number int) *client.Future {
@@ -140,6 +143,7 @@ func (f *fanout) publish(ctx context.Context, t *turn, listening *sync.WaitGroup
 		t.published++
 		return f.session.client.PublishAsync(ctx, ev)
 	}
+	// All cursors have the first event before the time of the others begins.
 	if _, err := send(0).Wait(ctx); err != nil {
 		return err
 	}

@@ -5,16 +5,17 @@ import (
 	"strings"
 )
 
-// goal is a figure that ringlog is to reach: in relation to a peer, or by itself.
+// goal is a figure that ringlog is to reach: by itself, or as a ratio to a peer's.
 type goal struct {
 	work, metric string
 	system       string  // "" is each ringlog
 	peer         string  // "" is by itself
-	goal, least  float64 // missing even the least is not reached
+	goal, least  float64 // what is wanted, and what is the least to be accepted
 	lower        bool    // lower is better
 	absolute     float64 // what the median itself must reach as well for the goal; 0 is nothing
 }
 
+// goals are the figures that were set as goals, in the order of the report.
 func goals() []goal {
 	return []goal{
 		{work: "publish", metric: perSecond, peer: "nats-always", goal: 8, least: 4},
@@ -90,6 +91,7 @@ func compareAll(results []Result, samples []Sample) (all []Comparison) {
 				all = append(all, g.byItself(results, name)...)
 				continue
 			}
+			// Every peer is compared; the goal counts for the one that it names.
 			for _, peer := range systems {
 				if c, ok := g.against(results, samples, name, peer); ok && !isRinglog(peer) {
 					all = append(all, c)
@@ -100,6 +102,7 @@ func compareAll(results []Result, samples []Sample) (all []Comparison) {
 	return all
 }
 
+// systemsOf returns the systems that have results, in the order of their first.
 func systemsOf(results []Result) (names []string) {
 	for _, r := range results {
 		if !slices.Contains(names, r.System) {
@@ -109,6 +112,7 @@ func systemsOf(results []Result) (names []string) {
 	return names
 }
 
+// byItself judges each way of a system by its own median.
 func (g goal) byItself(results []Result, system string) (all []Comparison) {
 	for _, r := range results {
 		s, ok := r.Values[g.metric]
@@ -163,6 +167,7 @@ func ratiosByRound(metric string, own, other Result, samples []Sample) (ratios [
 		}
 		return values
 	}
+	// A round that one of them failed in has no ratio.
 	owns, others := byRound(own), byRound(other)
 	for round, v := range owns {
 		if o, ok := others[round]; ok && o != 0 {

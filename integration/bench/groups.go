@@ -19,6 +19,7 @@ type sharer interface {
 	share(ctx context.Context, way string, n int) error
 }
 
+// measureGroup measures how fast one member is handed events that it acknowledges one by one.
 func measureGroup(ctx context.Context, t *turn) error {
 	s, ok := t.session.(sharer)
 	if !ok {
@@ -27,8 +28,8 @@ func measureGroup(ctx context.Context, t *turn) error {
 	return t.timed(ctx, "group", s.shareWays(), t.sizes.group, s.share)
 }
 
-// prefetch is how many events a member asks for in advance, the most that ringlog's client
-// takes; JetStream's as well has the number that was best there.
+// prefetch is how many events a member asks for in advance: the most that ringlog's client
+// accepts. For JetStream's consumer it was the best number, too.
 const prefetch = 10_000
 
 func (r *ringlogSession) shareWays() []string {
@@ -46,6 +47,7 @@ func (r *ringlogSession) share(ctx context.Context, way string, n int) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close(ctx)) }()
+	// Acks are sent without waiting; Flush waits until all are durable.
 	for n > 0 {
 		d, err := m.Next(ctx)
 		if err != nil {
@@ -75,6 +77,7 @@ func (n *natsSession) share(ctx context.Context, _ string, count int) error {
 	if err != nil {
 		return err
 	}
+	// Only the last ack is awaited.
 	return consumed(ctx, c, count, func(m jetstream.Msg, i int) error {
 		if i == count {
 			return m.DoubleAck(ctx)

@@ -24,13 +24,14 @@ type Machine struct {
 	FdatasyncMs  []float64         `json:"fdatasync_ms"` // median of 200 writes of 4 KiB, before and after the rounds
 	LoadBefore   string            `json:"load_before"`  // /proc/loadavg
 	LoadAfter    string            `json:"load_after"`
-	GeneratorNs  float64           `json:"generator_ns"` // what making up an event costs each client
+	GeneratorNs  float64           `json:"generator_ns"` // to generate one event, which each client does
 	PayloadBytes float64           `json:"payload_bytes"`
 	Go           string            `json:"go"`
 	Python       string            `json:"python"`
 	Versions     map[string]string `json:"versions"`
 }
 
+// describeMachine returns what is known before the rounds. It uses the files of /proc.
 func describeMachine(dir string) Machine {
 	m := Machine{
 		CPU:        lineOf("/proc/cpuinfo", "model name"),
@@ -46,6 +47,7 @@ func describeMachine(dir string) Machine {
 	if out, err := exec.Command("python3", "--version").Output(); err == nil {
 		m.Python = strings.TrimSpace(string(out))
 	}
+	// The versions that this program was built with.
 	peers := []string{
 		"github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go",
 		"go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/client/v3",
@@ -61,7 +63,7 @@ func describeMachine(dir string) Machine {
 	return m
 }
 
-// generator measures what making up events costs.
+// generator measures how long it takes to generate an event.
 func (m *Machine) generator() {
 	const n = 100_000
 	g, bytes := newSource().generator(), 0
@@ -82,6 +84,7 @@ func fdatasyncMedian(dir string) (float64, error) {
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
+	// Each write appends, so that its sync has to write metadata as well.
 	var all latencies
 	block := make([]byte, size)
 	for range writes {
@@ -97,6 +100,7 @@ func fdatasyncMedian(dir string) (float64, error) {
 	return millis(quantile(all.sorted(), 0.5)), nil
 }
 
+// firstLine returns the first line of a file, "" if there is none.
 func firstLine(path string) string {
 	text, _ := os.ReadFile(path)
 	line, _, _ := strings.Cut(string(text), "\n")
@@ -129,6 +133,7 @@ func fileSystemOf(dir string) string {
 		if len(fields) < 3 || len(fields[1]) < len(longest) {
 			continue
 		}
+		// The folder is below this mount point, and no longer one was found.
 		if rel, err := filepath.Rel(fields[1], dir); err == nil && filepath.IsLocal(rel) {
 			kind, longest = fields[2]+" ("+fields[0]+")", fields[1]
 		}
@@ -136,6 +141,7 @@ func fileSystemOf(dir string) string {
 	return kind
 }
 
+// addFdatasync measures the disk once more.
 func (m *Machine) addFdatasync(dir string) error {
 	ms, err := fdatasyncMedian(dir)
 	m.FdatasyncMs = append(m.FdatasyncMs, ms)

@@ -23,7 +23,7 @@ import (
 	"syscall"
 )
 
-// options are what the command line says.
+// options are the flags.
 type options struct {
 	rounds         int
 	only, systems  string
@@ -42,6 +42,7 @@ func main() {
 
 // dispatch runs the command, or one of the hidden commands, which are the servers of other systems.
 func dispatch(args []string) error {
+	// A server of another system is this program with a hidden command.
 	switch {
 	case len(args) == 2 && args[0] == "serve-nats":
 		return serveNATS(args[1])
@@ -56,8 +57,8 @@ func dispatch(args []string) error {
 	f.StringVar(&o.systems, "systems", "",
 		"`SYSTEMS`, comma separated: "+strings.Join(systemNames(), ", ")+"; all if none is named")
 	f.BoolVar(&o.quick, "quick", false, "short measurements, to see that it works")
-	f.StringVar(&o.markdown, "markdown", "", "`FILE` for the tables, which go to standard output too")
-	f.StringVar(&o.json, "json", "", "`FILE` for everything, each sample too")
+	f.StringVar(&o.markdown, "markdown", "", "`FILE` for the tables, which are also printed to standard output")
+	f.StringVar(&o.json, "json", "", "`FILE` for everything, including each sample")
 	f.StringVar(&o.dir, "dir", "", "`FOLDER` on the disk to measure; the folder for temporary files if none is named")
 	f.IntVar(&o.restartEvents, "restart-events", 0,
 		"measure restarts of ringlog with a twentieth of `N` events and with N, such as 20000000")
@@ -75,10 +76,12 @@ func dispatch(args []string) error {
 	return compare(ctx, o)
 }
 
+// allSystems are the systems in the order of the report. program is the binary of ringlog.
 func allSystems(program string) []system {
 	return []system{&ringlogSystem{program: program}, &natsSystem{always: true}, &natsSystem{}, etcdSystem{}}
 }
 
+// systemNames are the names for --systems.
 func systemNames() (names []string) {
 	for _, s := range allSystems("") {
 		names = append(names, s.name())
@@ -86,6 +89,7 @@ func systemNames() (names []string) {
 	return names
 }
 
+// workNames are the names for --only.
 func workNames() (names []string) {
 	for _, w := range allWorks() {
 		names = append(names, w.name)
@@ -103,37 +107,41 @@ func chosenSystems(list, program string) (some []system, err error) {
 		i := slices.IndexFunc(all, func(s system) bool { return s.name() == name })
 		if i < 0 {
 			known := strings.Join(systemNames(), ", ")
-			return nil, fmt.Errorf("--systems %q: there is no such system; there are %s", name, known)
+			return nil, fmt.Errorf("--systems: unknown system %q; known are %s", name, known)
 		}
 		some = append(some, all[i])
 	}
 	return some, nil
 }
 
-// compare measures everything and reports it, also what there is when ctx ends.
+// compare measures everything and reports it. If ctx ends, it reports what was measured until then.
 func compare(ctx context.Context, o options) (err error) {
 	dir, err := os.MkdirTemp(o.dir, "ringlog-bench-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if dir, err = filepath.Abs(dir); err != nil {
+	dir, err = filepath.Abs(dir) // servers have other working folders
+	if err != nil {
 		return err
 	}
 	r := &runner{scale: scaleOf(o.quick), rounds: o.rounds, dir: dir}
-	if r.works, err = chosen(o.only); err != nil {
+	r.works, err = chosenWorks(o.only)
+	if err != nil {
 		return err
 	}
 	program, err := buildRinglog(ctx, dir)
 	if err != nil {
 		return err
 	}
-	if r.systems, err = chosenSystems(o.systems, program); err != nil {
+	r.systems, err = chosenSystems(o.systems, program)
+	if err != nil {
 		return err
 	}
 	return r.measureAndReport(ctx, o)
 }
 
+// measureAndReport measures, with a look at the machine before and after, and writes the report.
 func (r *runner) measureAndReport(ctx context.Context, o options) error {
 	m := describeMachine(r.dir)
 	if err := m.addFdatasync(r.dir); err != nil {
@@ -147,6 +155,7 @@ func (r *runner) measureAndReport(ctx context.Context, o options) error {
 	if err := m.addFdatasync(r.dir); err != nil {
 		return err
 	}
+	// The report comes first: what failed or was interrupted is in it.
 	if err := newReport(r, m).write(o.markdown, o.json); err != nil {
 		return err
 	}
@@ -159,5 +168,5 @@ func (r *runner) measureAndReport(ctx context.Context, o options) error {
 	return nil
 }
 
-// say prints progress.
-func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+// progress prints a line to standard error.
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

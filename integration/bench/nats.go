@@ -88,6 +88,7 @@ func (s *natsSystem) start(ctx context.Context, dir string) (_ session, err erro
 			err = errors.Join(err, n.close(ctx))
 		}
 	}()
+	// The first three ports are for clients, the others for routes between the servers.
 	var urls []string
 	for i := range 3 {
 		name := "n" + strconv.Itoa(i+1)
@@ -105,6 +106,7 @@ func (s *natsSystem) start(ctx context.Context, dir string) (_ session, err erro
 	return n, n.connect(ctx, strings.Join(urls, ","))
 }
 
+// config is a server's configuration file. Its routes are to the other servers.
 func (s *natsSystem) config(dir, name string, clients, cluster int, all []int) string {
 	syncs := ""
 	if s.always {
@@ -123,6 +125,7 @@ cluster { name: bench, listen: 127.0.0.1:%d, routes: [%s] }
 `, name, clients, filepath.Join(dir, name), syncs, cluster, strings.Join(routes, ", "))
 }
 
+// natsSession is three servers and one client of all of them.
 type natsSession struct {
 	servers   children
 	conn      *nats.Conn
@@ -131,6 +134,7 @@ type natsSession struct {
 	consumers int // made so far
 }
 
+// connect connects to the servers once they answer, and creates the stream.
 func (n *natsSession) connect(ctx context.Context, urls string) error {
 	err := n.servers.until(ctx, "a server of NATS", func(context.Context) (err error) {
 		n.conn, err = nats.Connect(urls, nats.Name("bench"))
@@ -139,9 +143,11 @@ func (n *natsSession) connect(ctx context.Context, urls string) error {
 	if err != nil {
 		return err
 	}
-	if n.js, err = jetstream.New(n.conn); err != nil {
+	n.js, err = jetstream.New(n.conn)
+	if err != nil {
 		return err
 	}
+	// A stream can be created once the servers have elected a leader of their metadata.
 	return n.servers.until(ctx, "a stream", func(ctx context.Context) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
@@ -172,13 +178,14 @@ func (n *natsSession) publish(ctx context.Context, way string, src *source, q *q
 	}
 }
 
-// message is an event as JetStream is given it.
+// message returns an event as it is published to JetStream.
 func message(ev *event.Event) *nats.Msg {
 	hash := ev.Hash()
 	return &nats.Msg{Subject: "events." + string(ev.Type), Data: ev.Payload,
 		Header: nats.Header{nats.MsgIdHdr: []string{hex.EncodeToString(hash[:16])}}}
 }
 
+// publishAsync publishes events one by one with at most pending unanswered.
 func (n *natsSession) publishAsync(ctx context.Context, pending int, src *source, q *quota) (t tally, err error) {
 	var acked atomic.Int64
 	failed := make(chan error, 1)
@@ -202,6 +209,7 @@ func (n *natsSession) publishAsync(ctx context.Context, pending int, src *source
 		return t, err
 	}
 	defer js.CleanupPublisher()
+	// Publish until the quota is used up or an answer is an error; then wait for all answers.
 	g := src.generator()
 	for ctx.Err() == nil && len(failed) == 0 && q.take(1) == 1 {
 		ev := g.next()
@@ -223,8 +231,9 @@ func (n *natsSession) publishAsync(ctx context.Context, pending int, src *source
 }
 
 // publishAtomic publishes a batch that is stored whole or not at all: numbered messages with a
-// common id, of which the last commits and is answered.
+// common id. The last one commits the batch and is answered.
 func (n *natsSession) publishAtomic(ctx context.Context, events []event.Event) error {
+	// The first and the last message are answered, those between are not.
 	id := nats.NewInbox()
 	for i := range events {
 		m := message(&events[i])

@@ -31,7 +31,7 @@ func (n *natsSession) read(ctx context.Context, way string, count int) error {
 	return consumed(ctx, c, count, func(jetstream.Msg, int) error { return nil })
 }
 
-// consumed has count messages handled, numbered from 1.
+// consumed calls handle for count messages, numbered from 1, in the goroutine of the consumer.
 func consumed(ctx context.Context, c jetstream.Consumer, count int, handle func(m jetstream.Msg, i int) error) error {
 	seen, done := 0, make(chan error, 1)
 	finish := func(err error) {
@@ -41,7 +41,8 @@ func consumed(ctx context.Context, c jetstream.Consumer, count int, handle func(
 		}
 	}
 	reading, err := c.Consume(func(m jetstream.Msg) {
-		if seen++; seen > count {
+		seen++
+		if seen > count {
 			return
 		}
 		if err := handle(m, seen); err != nil {
@@ -66,6 +67,7 @@ func consumed(ctx context.Context, c jetstream.Consumer, count int, handle func(
 	}
 }
 
+// readPushed reads through an ordered push consumer, by the older of the two client APIs.
 func (n *natsSession) readPushed(ctx context.Context, count int) error {
 	js, err := n.conn.JetStream()
 	if err != nil {
@@ -82,6 +84,7 @@ func (n *natsSession) readPushed(ctx context.Context, count int) error {
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
+	// Without limits: a slow reader is to be slow, not to lose messages.
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return err
 	}
@@ -115,6 +118,7 @@ func (n *natsSession) consume(ctx context.Context, way string, count int) error 
 	if err != nil {
 		return err
 	}
+	// With AckAll one ack is for all messages up to it.
 	return consumed(ctx, c, count, func(m jetstream.Msg, i int) error {
 		switch {
 		case policy == jetstream.AckExplicitPolicy:

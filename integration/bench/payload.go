@@ -16,12 +16,12 @@ const payloadSize = 256
 // benchSource marks what this program published.
 const benchSource = "bench-peers"
 
-// source makes generators whose events are all unlike each other, and unlike those of
-// any other source. What an event costs its generator is measured with every publisher, so payloads are
-// made up in advance and distinguished by their iteration, which is written into a copy.
+// source makes generators. No two events of any generators of any source are alike. Generating an
+// event is part of what every publisher is measured at, so payloads are made in advance; each event
+// gets a copy into which an iteration of its own is written.
 type source struct {
 	rand   *rand.Rand
-	run    string // with the iteration: unlike any other event's
+	run    string // part of each payload: with the iteration it makes the event unlike any other
 	drafts []draft
 	given  atomic.Int64
 }
@@ -30,7 +30,7 @@ type source struct {
 type draft struct {
 	config    string
 	payload   []byte
-	iteration int // where it stands
+	iteration int // where the digits of the iteration begin
 }
 
 const (
@@ -49,6 +49,7 @@ var (
 	}
 )
 
+// newSource makes the drafts of a source. Its run is the time, which no other source has.
 func newSource() *source {
 	now := time.Now().UnixNano()
 	s := &source{run: fmt.Sprintf("%x", now), rand: rand.New(rand.NewPCG(1, uint64(now)))}
@@ -60,6 +61,7 @@ func newSource() *source {
 
 // draft makes up a payload in the form of Python's json.dumps with sorted keys.
 func (s *source) draft() draft {
+	// The keys are in their order, and after each colon and comma is a space.
 	r, config := s.rand, configs[s.rand.IntN(len(configs))]
 	p := make([]byte, 0, payloadSize+32)
 	p = append(append(append(p, `{"config_key": "`...), config...), `", "elo": `...)
@@ -73,6 +75,7 @@ func (s *source) draft() draft {
 	p = append(append(append(p, `, "model_path": "models/`...), config...), "/candidate-"...)
 	p = strconv.AppendInt(p, int64(r.IntN(5000)), 10)
 	p = append(append(append(p, `.pth", "run": "`...), s.run...), `", "val_losses": [`...)
+	// Losses fill the payload up to its size.
 	for first := true; first || len(p) < payloadSize-8; first = false {
 		if !first {
 			p = append(p, ", "...)
@@ -88,6 +91,7 @@ type generator struct {
 	n, to int // iterations
 }
 
+// generator returns a generator with a range of iterations of its own.
 func (s *source) generator() *generator {
 	from := firstIteration + int(s.given.Add(1))*iterations
 	return &generator{s, from, from + iterations}
@@ -125,6 +129,7 @@ func appendDecimal(b []byte, v, places int) []byte {
 		scale *= 10
 	}
 	b = append(strconv.AppendInt(b, int64(v/scale), 10), '.')
+	// At least one digit follows the point, and no zero ends them.
 	for v %= scale; ; v %= scale {
 		scale /= 10
 		b = append(b, byte('0'+v/scale))
@@ -134,6 +139,7 @@ func appendDecimal(b []byte, v, places int) []byte {
 	}
 }
 
+// payloadBytes is the size of the payloads of events.
 func payloadBytes(events []event.Event) (n int) {
 	for i := range events {
 		n += len(events[i].Payload)

@@ -41,8 +41,9 @@ func cpuTicks(pids []int) (sum int64) {
 		if err != nil {
 			continue // it has ended, which others notice
 		}
-		_, behindName, _ := strings.Cut(string(text), ") ")
-		f := strings.Fields(behindName)
+		// The name, in parentheses, may have spaces; utime and stime are the 12th and 13th field after it.
+		_, afterName, _ := strings.Cut(string(text), ") ")
+		f := strings.Fields(afterName)
 		if len(f) < 13 {
 			continue
 		}
@@ -54,10 +55,11 @@ func cpuTicks(pids []int) (sum int64) {
 	return sum
 }
 
-// processorTime is how long, in hundredths of a second, all processors did something, and
-// for how long the host had them do something else meanwhile.
+// processorTime is for how long, in hundredths of a second, all processors were busy, and for
+// how long the host of the virtual machine used them otherwise (steal time).
 type processorTime struct{ busy, stolen float64 }
 
+// processors reads the processor time since the machine was started.
 func processors() (p processorTime) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -76,7 +78,7 @@ func processors() (p processorTime) {
 	return p
 }
 
-// stolenSince is the part of the time in which the processors had something to do.
+// stolenSince returns the host's share of the time in which the processors had something to do.
 func (p processorTime) stolenSince(before processorTime) float64 {
 	stolen := p.stolen - before.stolen
 	return stolen / max(1, p.busy-before.busy+stolen)
@@ -88,8 +90,8 @@ const (
 	quietWithin = 6 * time.Second
 )
 
-// quiet waits until what earlier work left the processes to do in the background is done, as
-// far as it is done soon, so that it is not charged to the next measurement.
+// quiet waits until the processes have done what earlier work left them to do in the background,
+// for quietWithin at most, so that it is not charged to the next measurement.
 func quiet(ctx context.Context, pids []int) {
 	tick := time.NewTicker(quietWindow)
 	defer tick.Stop()
@@ -120,7 +122,7 @@ func whileAll(ctx context.Context, pids []int) (watched context.Context, stop fu
 		defer close(done)
 		tick := time.NewTicker(lookEvery)
 		defer tick.Stop()
-		for {
+		for { // a process that has ended and was waited for is not in /proc
 			for _, pid := range pids {
 				if _, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid))); err != nil {
 					cancel(fmt.Errorf("the server with process id %d ended", pid))

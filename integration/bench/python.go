@@ -28,6 +28,7 @@ func measurePython(ctx context.Context, t *turn) error {
 	if err != nil {
 		return err
 	}
+	// The script gets its payloads from a file, and the leader's address.
 	payloads := filepath.Join(t.dir, "payloads")
 	if err := os.WriteFile(payloads, payloadLines(t.source.generator(), pythonPayloads), 0o600); err != nil {
 		return err
@@ -49,6 +50,7 @@ func measurePython(ctx context.Context, t *turn) error {
 	return t.holdsAll(ctx)
 }
 
+// payloadLines returns n payloads, one a line.
 func payloadLines(g *generator, n int) (lines []byte) {
 	for range n {
 		ev := g.next()
@@ -57,11 +59,12 @@ func payloadLines(g *generator, n int) (lines []byte) {
 	return lines
 }
 
-// runPython returns events a second, of all processes together.
+// runPython runs the script and returns the events a second of all its processes together.
 func (t *turn) runPython(ctx context.Context, url string, processes int, payloads string) (float64, error) {
 	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
 	cmd := exec.CommandContext(ctx, "python3", "-c", pythonScript,
 		url, strconv.Itoa(processes), seconds(t.scale.warm), seconds(t.scale.python), payloads)
+	// The script prints its counts as JSON.
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = &out, &problems, childAttributes()
 	if err := cmd.Run(); err != nil {

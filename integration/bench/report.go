@@ -32,9 +32,17 @@ type Result struct {
 	Values map[string]Spread `json:"values"`
 }
 
+// newReport summarizes what was measured and compares it with the goals.
 func newReport(r *runner, m Machine) *Report {
-	rep := &Report{Machine: m, Settings: map[string][]string{}, Rounds: r.rounds, Quick: r.scale.quick,
-		Results: resultsOf(r.samples), Failures: r.failures, Samples: r.samples}
+	rep := &Report{
+		Machine:  m,
+		Settings: map[string][]string{},
+		Rounds:   r.rounds,
+		Quick:    r.scale.quick,
+		Results:  resultsOf(r.samples),
+		Failures: r.failures,
+		Samples:  r.samples,
+	}
 	for _, s := range r.systems {
 		rep.Settings[s.name()] = s.settings()
 		rep.systems = append(rep.systems, s.name())
@@ -45,6 +53,7 @@ func newReport(r *runner, m Machine) *Report {
 
 // resultsOf summarizes samples, in the order of their first.
 func resultsOf(samples []Sample) (results []Result) {
+	// The values of each figure, by what was measured.
 	type id struct{ work, system, way string }
 	values := map[id]map[string][]float64{}
 	var order []id
@@ -57,6 +66,7 @@ func resultsOf(samples []Sample) (results []Result) {
 			values[k][name] = append(values[k][name], v)
 		}
 	}
+	// Their median and extremes.
 	for _, k := range order {
 		r := Result{Work: k.work, System: k.system, Way: k.way, Values: map[string]Spread{}}
 		for name, list := range values[k] {
@@ -81,6 +91,7 @@ func (r *Report) write(markdown, jsonFile string) error {
 	return err
 }
 
+// markdown returns the report as people read it: goals and ratios, a table for each work, failures, the machine.
 func (r *Report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# ringlog side by side\n\n%d rounds; medians, and in brackets the least and the greatest.", r.Rounds)
@@ -89,6 +100,7 @@ func (r *Report) markdown() string {
 	}
 	b.WriteString("\n\n## Goals\n\n")
 	r.writeGoals(&b)
+	// The works in the order of a turn, then those of restarts.
 	works := append(allWorks(),
 		work{name: restartWork, about: "a node of ringlog is killed and started again: " +
 			"until it has applied what was committed when it was started; " +
@@ -107,6 +119,7 @@ func (r *Report) markdown() string {
 
 // writeGoals reports which goals are reached. A ratio divides ringlog's value by the peer's of the same round.
 func (r *Report) writeGoals(b *strings.Builder) {
+	// Comparisons without a goal go into a table of their own.
 	judged := newTable("work", "figure", "ringlog", "against", "measured", "goal", "least", "verdict")
 	others := newTable("work", "figure", "ringlog", "against", "measured")
 	for _, c := range r.Comparisons {
@@ -130,6 +143,7 @@ func (r *Report) writeGoals(b *strings.Builder) {
 	b.WriteString(judged.String() + "\n## Other ratios\n\n" + others.String())
 }
 
+// joined names a system and its way.
 func joined(system, way string) string {
 	if way == "" {
 		return system
@@ -137,6 +151,7 @@ func joined(system, way string) string {
 	return system + ", " + way
 }
 
+// writeWork writes the table of one work: a row for each system and way, a column for each figure that any has.
 func (r *Report) writeWork(b *strings.Builder, w work) {
 	var own []Result
 	var metrics []string
@@ -147,6 +162,7 @@ func (r *Report) writeWork(b *strings.Builder, w work) {
 			}
 		}
 	}
+	// The columns are the figures that at least one system has.
 	for _, m := range metricNames() {
 		for _, res := range own {
 			if _, ok := res.Values[m.key]; ok {
@@ -174,6 +190,7 @@ func (r *Report) writeWork(b *strings.Builder, w work) {
 	b.WriteString(t.String())
 }
 
+// writeFailures lists the first line of each error, if there were any.
 func (r *Report) writeFailures(b *strings.Builder) {
 	if len(r.Failures) == 0 {
 		return
@@ -187,6 +204,7 @@ func (r *Report) writeFailures(b *strings.Builder) {
 	b.WriteString(t.String())
 }
 
+// writeMachine writes what the figures were taken on, and how.
 func (r *Report) writeMachine(b *strings.Builder) {
 	m := r.Machine
 	b.WriteString("\n## On what\n\n")
@@ -194,6 +212,7 @@ func (r *Report) writeMachine(b *strings.Builder) {
 	t.row("processor", fmt.Sprintf("%s, %d cores", m.CPU, m.Cores))
 	t.row("memory", fmt.Sprintf("%d MB", m.MemoryMB))
 	t.row("kernel, file system", m.Kernel+", "+m.FileSystem)
+	// Before and after the rounds, since the disk of a virtual machine may change its speed.
 	var syncs []string
 	for _, ms := range m.FdatasyncMs {
 		syncs = append(syncs, figure(ms)+" ms")
@@ -216,7 +235,7 @@ func (r *Report) writeMachine(b *strings.Builder) {
 		"the next begins when the processes are at rest, or after 6 s; "+
 		"one during which the host took more than 5 % of the processors' working time is made again, "+
 		"at most five times, and the least disturbed counts; "+
-		"those who publish one event and wait are measured in three parts of a second")
+		"callers that publish one event and wait are measured in three parts of a second each")
 	b.WriteString(t.String())
 }
 

@@ -47,6 +47,7 @@ func (r *runner) restarts(ctx context.Context, events int) {
 	}
 }
 
+// restartsOf measures one system with a twentieth of the events, then with all of them, in the same log.
 func (r *runner) restartsOf(ctx context.Context, s *ringlogSystem, events int) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, fillWithin)
 	defer cancel()
@@ -55,7 +56,7 @@ func (r *runner) restartsOf(ctx context.Context, s *ringlogSystem, events int) (
 		if err != nil {
 			err = fmt.Errorf("%w\n%s", err, tailOfLogs(dir))
 		}
-		_ = os.RemoveAll(dir) // with the program's own folder, if not now
+		_ = os.RemoveAll(dir) // what is left is removed with the program's own folder
 	}()
 	session, err := s.open(ctx, dir)
 	if err != nil {
@@ -64,8 +65,9 @@ func (r *runner) restartsOf(ctx context.Context, s *ringlogSystem, events int) (
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 		defer cancel()
-		_ = session.close(closing) // it has shown what it was to show
+		_ = session.close(closing) // everything is measured
 	}()
+	// Nothing is trimmed, and the dedup window is empty soon after the last event.
 	for key, value := range map[string]string{"dedup.window": "1s", "retention.bytes": "0"} {
 		if _, err := session.client.SetSetting(ctx, key, value); err != nil {
 			return err
@@ -100,17 +102,19 @@ type restartProbe struct {
 // medians. The longest of many waits is longer than that of few: a log of a twentieth is looked at for as long
 // when its snapshot is taken twenty times.
 func (p *restartProbe) grown(ctx context.Context, work string, n, inARow int) (map[string]float64, error) {
+	// Grow the log, and wait until the dedup window takes no memory.
 	began, before := time.Now(), p.published
 	if err := p.ensure(ctx, n); err != nil {
 		return nil, err
 	}
-	say("%s: published %d events in %s", p.sys.name(), p.published-before, time.Since(began).Round(time.Second))
+	progress("%s: published %d events in %s", p.sys.name(), p.published-before, time.Since(began).Round(time.Second))
 	if err := p.windowEmpty(ctx); err != nil {
 		return nil, err
 	}
 	if err := p.running(work, n); err != nil {
 		return nil, err
 	}
+	// Restarts of a follower and a leader in turn.
 	var all []map[string]float64
 	for i := range restarts {
 		for _, role := range []string{"follower", "leader"} {
@@ -123,6 +127,7 @@ func (p *restartProbe) grown(ctx context.Context, work string, n, inARow int) (m
 			all = append(all, values)
 		}
 	}
+	// Snapshots while one caller publishes.
 	for i := range snapshots {
 		values, err := p.whileSnapshots(ctx, inARow)
 		if err != nil {
@@ -154,6 +159,7 @@ func (p *restartProbe) running(work string, n int) error {
 	return nil
 }
 
+// medianOf returns the median of a figure over those that have it.
 func medianOf(all []map[string]float64, name string) float64 {
 	var values []float64
 	for _, v := range all {
@@ -164,7 +170,7 @@ func medianOf(all []map[string]float64, name string) float64 {
 	return spreadOf(values).Median
 }
 
-// windowEmpty waits until no node's dedup window holds a key.
+// windowEmpty waits until no node's dedup window holds a key, which would take memory.
 func (p *restartProbe) windowEmpty(ctx context.Context) error {
 	return p.cluster.Until(ctx, "an empty dedup window", func() bool {
 		for _, n := range p.cluster.Nodes() {
@@ -195,7 +201,9 @@ func (p *restartProbe) restartOne(ctx context.Context, role string) (map[string]
 	if err := p.cluster.Kill(node.ID); err != nil {
 		return nil, err
 	}
-	if leader, err = p.cluster.WaitLeader(ctx); err != nil {
+	// What the others have committed by then is what it has to apply.
+	leader, err = p.cluster.WaitLeader(ctx)
+	if err != nil {
 		return nil, err
 	}
 	leading, err := p.cluster.Node(leader.NodeID)
@@ -206,6 +214,7 @@ func (p *restartProbe) restartOne(ctx context.Context, role string) (map[string]
 	if err != nil {
 		return nil, err
 	}
+	// Its memory is taken once it has come to rest.
 	began := time.Now()
 	if err := p.cluster.Restart(node.ID); err != nil {
 		return nil, err
@@ -219,6 +228,7 @@ func (p *restartProbe) restartOne(ctx context.Context, role string) (map[string]
 	return map[string]float64{caughtUp: took.Seconds(), memory: mb}, err
 }
 
+// caughtUp waits until the node knows a leader and has applied what goal's node had committed.
 func (p *restartProbe) caughtUp(ctx context.Context, node devcluster.Node, goal client.Status) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -244,6 +254,7 @@ func (p *restartProbe) whileSnapshots(ctx context.Context, n int) (map[string]fl
 	if err != nil {
 		return nil, err
 	}
+	// The snapshots begin when began is closed; made has the result of all.
 	made := make(chan error, 1)
 	began := make(chan struct{})
 	go func() {
@@ -254,7 +265,7 @@ func (p *restartProbe) whileSnapshots(ctx context.Context, n int) (map[string]fl
 		}
 		made <- err
 	}()
-	const around = 50 // events before and after, so that the snapshots are in the midst
+	const around = 50 // events before the snapshots begin, and after they have ended
 	g := p.source.generator()
 	publish := func() (float64, error) {
 		sent := time.Now()
@@ -285,6 +296,7 @@ func (p *restartProbe) whileSnapshots(ctx context.Context, n int) (map[string]fl
 		default:
 		}
 	}
+	// As many events again, without a snapshot.
 	var without []float64
 	for range waits {
 		wait, err := publish()
@@ -310,6 +322,7 @@ func beginSnapshot(ctx context.Context, url string) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("snapshot: %s", resp.Status)
 	}
+	// The node takes the snapshot before it sends the first byte.
 	_, err = io.ReadFull(resp.Body, make([]byte, 1<<20))
 	return err
 }

@@ -19,8 +19,10 @@ type ringlogSystem struct{ program string }
 func (s *ringlogSystem) name() string { return "ringlog" }
 
 func (s *ringlogSystem) settings() []string {
-	return []string{"3 voters, as shipped",
-		"every acknowledged event is synced on a majority; dedup by content, window 60 s"}
+	return []string{
+		"3 voters, as shipped",
+		"every acknowledged event is synced on a majority; dedup by content, window 60 s",
+	}
 }
 
 func (s *ringlogSystem) sizes(quick bool) sizes {
@@ -37,6 +39,7 @@ func buildRinglog(ctx context.Context, dir string) (program string, err error) {
 		return "", fmt.Errorf("find the folder of ringlog: run this in integration/bench: %w", err)
 	}
 	program = filepath.Join(dir, "ringlog")
+	// As make release builds it.
 	build := exec.CommandContext(ctx, "go", "build",
 		"-trimpath", "-pgo=cmd/ringlog/nodes.pgo", "-o", program, "./cmd/ringlog")
 	build.Dir = string(out[:len(out)-1])
@@ -50,7 +53,7 @@ func (s *ringlogSystem) start(ctx context.Context, dir string) (session, error) 
 	return s.open(ctx, dir)
 }
 
-// open is start, for what only ringlog is asked.
+// open is start with the session's own type, for works that only ringlog offers.
 func (s *ringlogSystem) open(ctx context.Context, dir string) (_ *ringlogSession, err error) {
 	cluster, err := devcluster.Start(ctx, devcluster.Options{Program: s.program, Dir: dir})
 	if err != nil {
@@ -62,17 +65,21 @@ func (s *ringlogSystem) open(ctx context.Context, dir string) (_ *ringlogSession
 			err = errors.Join(err, r.close(context.WithoutCancel(ctx)))
 		}
 	}()
-	if _, err = cluster.WaitLeader(ctx); err != nil {
+	_, err = cluster.WaitLeader(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if r.client, err = client.New(client.Config{Endpoints: cluster.URLs()}); err != nil {
+	r.client, err = client.New(client.Config{Endpoints: cluster.URLs()})
+	if err != nil {
 		return nil, err
 	}
+	// The cluster has appended events of its own.
 	status, err := r.client.Status(ctx)
 	r.base = status.LastOffset
 	return r, err
 }
 
+// ringlogSession is three voters and one client of all of them.
 type ringlogSession struct {
 	cluster *devcluster.Cluster
 	client  *client.Client
@@ -109,6 +116,7 @@ var errDuplicate = errors.New("an event was taken for a duplicate, and none is")
 // pendingAnswers outstanding.
 func (r *ringlogSession) publishAsync(ctx context.Context, src *source, q *quota) (t tally, err error) {
 	const pendingAnswers = 16 << 10
+	// One goroutine awaits the answers in order; the channel bounds how many are outstanding.
 	g := src.generator()
 	futures := make(chan *client.Future, pendingAnswers)
 	waited := make(chan error, 1)
@@ -184,7 +192,7 @@ func (r *ringlogSession) consume(ctx context.Context, way string, n int) (err er
 		commit, finish = overlapped(ctx, cur.Commit)
 	}
 	defer func() { err = errors.Join(err, finish()) }()
-	for open := 0; n > 0; {
+	for open := 0; n > 0; { // open events are read and not committed
 		ev, err := cur.Next(ctx)
 		if err != nil {
 			return err
@@ -193,7 +201,8 @@ func (r *ringlogSession) consume(ctx context.Context, way string, n int) (err er
 			continue
 		}
 		n--
-		if open++; open < ackEvery && n > 0 {
+		open++
+		if open < ackEvery && n > 0 {
 			continue
 		}
 		open = 0
@@ -253,7 +262,7 @@ func (r *ringlogSession) close(ctx context.Context) (err error) {
 	return errors.Join(err, r.cluster.Close(ctx))
 }
 
-// leaderURL is where the leader answers.
+// leaderURL returns the leader's address for clients.
 func (r *ringlogSession) leaderURL(ctx context.Context) (string, error) {
 	leader, err := r.cluster.WaitLeader(ctx)
 	if err != nil {
@@ -263,7 +272,7 @@ func (r *ringlogSession) leaderURL(ctx context.Context) (string, error) {
 	return n.URL(), err
 }
 
-// tailOfLogs is the end of what the nodes logged, for a failure's report.
+// tailOfLogs returns the ends of the servers' logs, for the report of a failure.
 func tailOfLogs(dir string) string {
 	files, _ := filepath.Glob(filepath.Join(dir, "*.log"))
 	text := ""

@@ -35,15 +35,16 @@ type Failure struct {
 	Error  string `json:"error"`
 }
 
-// scale says how long the measurements are.
+// scale is how long the measurements take.
 type scale struct {
 	quick                 bool
-	warm, publish, waited time.Duration // waited: a part of those who publish one event and wait
+	warm, publish, waited time.Duration // waited: one part of a measurement of callers that each wait
 	python                time.Duration
 	cursors               int
 	fanout                time.Duration
 }
 
+// scaleOf returns the scale of a report, or of a quick run that only shows that everything works.
 func scaleOf(quick bool) scale {
 	if quick {
 		return scale{
@@ -86,6 +87,7 @@ func (r *runner) run(ctx context.Context) {
 		return
 	}
 	for round := range r.rounds {
+		// All systems are up during the round.
 		turns := r.start(ctx, round)
 		for i, w := range r.works {
 			for j := range turns {
@@ -112,8 +114,15 @@ func (r *runner) start(ctx context.Context, round int) (turns []*turn) {
 			break
 		}
 		sys := r.systems[(i+round)%len(r.systems)]
-		t := &turn{runner: r, sys: sys, round: round + 1, sizes: sys.sizes(r.scale.quick), source: newSource(),
-			dir: filepath.Join(r.dir, fmt.Sprintf("%s-%d", sys.name(), round+1))}
+		t := &turn{
+			runner: r,
+			sys:    sys,
+			round:  round + 1,
+			sizes:  sys.sizes(r.scale.quick),
+			source: newSource(),
+			dir:    filepath.Join(r.dir, fmt.Sprintf("%s-%d", sys.name(), round+1)),
+		}
+		// A system that does not start has failed at every work of the round.
 		if err := t.start(ctx); err != nil {
 			for _, w := range r.works {
 				r.fail(w.name, sys, t.round, fmt.Errorf("start: %w\n%s", err, tailOfLogs(t.dir)))
@@ -136,6 +145,7 @@ func (t *turn) start(ctx context.Context) (err error) {
 	return err
 }
 
+// stop ends the system and removes its folder.
 func (t *turn) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 	defer cancel()
@@ -145,14 +155,16 @@ func (t *turn) stop(ctx context.Context) {
 	t.clear()
 }
 
+// clear removes the system's folder.
 func (t *turn) clear() {
 	if err := os.RemoveAll(t.dir); err != nil {
 		t.fail("stop", t.sys, t.round, err)
 	}
 }
 
+// fail keeps and prints a failure.
 func (r *runner) fail(work string, sys system, round int, err error) {
-	say("round %d  %-13s %-8s failed: %v", round, sys.name(), work, err)
+	progress("round %d  %-13s %-8s failed: %v", round, sys.name(), work, err)
 	r.failures = append(r.failures, Failure{Work: work, System: sys.name(), Round: round, Error: err.Error()})
 }
 
@@ -173,6 +185,7 @@ func (t *turn) work(ctx context.Context, w work) {
 	if ctx.Err() != nil {
 		return
 	}
+	// The work ends early if a server does; the report names that cause, not the cancelled context.
 	watched, stop := whileAll(ctx, t.session.pids())
 	measuring, cancel := context.WithTimeout(watched, measureWithin)
 	err := w.measure(measuring, t)
@@ -186,7 +199,7 @@ func (t *turn) work(ctx context.Context, w work) {
 	case err != nil:
 		t.fail(w.name, t.sys, t.round, fmt.Errorf("%w\n%s", err, tailOfLogs(t.dir)))
 	default:
-		t.settle(ctx)
+		t.awaitQuiet(ctx)
 	}
 }
 
@@ -195,8 +208,8 @@ const (
 	attempts  = 5
 )
 
-// measured measures once the servers are at rest, and again if the host gave more of the
-// processors to others meanwhile than can be passed over; then what was least disturbed counts.
+// measured measures once the servers are at rest, and again if the host took more than
+// maxStolen of the processors' working time meanwhile. The least disturbed attempt counts.
 func (t *turn) measured(ctx context.Context, work, way string, measure func() (map[string]float64, error)) error {
 	best := Sample{Work: work, Way: way}
 	var values map[string]float64
@@ -214,9 +227,9 @@ func (t *turn) measured(ctx context.Context, work, way string, measure func() (m
 // and calls keep after each that is less disturbed than those before. It adds the
 // attempts to s, and keeps in s the share of the most disturbed part.
 func (t *turn) leastDisturbed(ctx context.Context, s *Sample, measure func() error, keep func()) error {
-	least := 1.0
+	least := 1.0 // the share that the host took of the attempt that counts so far
 	for attempt := 0; attempt == 0 || (attempt < attempts && least > maxStolen); attempt++ {
-		t.settle(ctx)
+		t.awaitQuiet(ctx)
 		before := processors()
 		if err := measure(); err != nil {
 			return err
@@ -231,11 +244,12 @@ func (t *turn) leastDisturbed(ctx context.Context, s *Sample, measure func() err
 	return nil
 }
 
-// record keeps what a measurement gave that is made once.
+// record keeps the result of a measurement that is made once, disturbed or not.
 func (t *turn) record(work, way string, values map[string]float64) {
 	t.keep(Sample{Work: work, Way: way, Values: values})
 }
 
+// keep adds a sample of this turn and prints it.
 func (t *turn) keep(s Sample) {
 	s.System, s.Round = t.sys.name(), t.round
 	t.samples = append(t.samples, s)
@@ -243,11 +257,11 @@ func (t *turn) keep(s Sample) {
 	for _, name := range slices.Sorted(maps.Keys(s.Values)) {
 		text += fmt.Sprintf("  %s %s", name, figure(s.Values[name]))
 	}
-	say("round %d  %-13s %-8s %-45s%s", s.Round, s.System, s.Work, s.Way, text)
+	progress("round %d  %-13s %-8s %-45s%s", s.Round, s.System, s.Work, s.Way, text)
 }
 
-// settle lets the servers come to rest.
-func (t *turn) settle(ctx context.Context) { quiet(ctx, t.session.pids()) }
+// awaitQuiet lets the servers come to rest.
+func (t *turn) awaitQuiet(ctx context.Context) { quiet(ctx, t.session.pids()) }
 
 // ensure publishes until there are n events to read.
 func (t *turn) ensure(ctx context.Context, n int) error {

@@ -45,6 +45,7 @@ func quantile[T any](sorted []T, q float64) (v T) {
 	return sorted[min(max(0, int(math.Ceil(q*float64(len(sorted))))-1), len(sorted)-1)]
 }
 
+// millis is a duration in milliseconds.
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // Spread is the middle and the ends of some values.
@@ -76,14 +77,14 @@ func (s Spread) String() string {
 	}
 }
 
-// figure prints three digits or, from 1000 on, whole numbers in groups of three.
+// figure prints three significant digits or, from 1000 on, whole numbers in groups of three.
 func figure(v float64) string {
 	switch {
 	case v < 0:
 		return "-" + figure(-v)
 	case v == 0:
 		return "0"
-	case v < 999.5:
+	case v < 999.5: // what is more is printed as a whole number
 		places := max(0, 2-int(math.Floor(math.Log10(v))))
 		return strconv.FormatFloat(v, 'f', places, 64)
 	}

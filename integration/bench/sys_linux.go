@@ -7,12 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childAttributes: a group of its own, so that Ctrl-C reaches this program alone, which ends
-// its servers in order; and the end with this program, however that ends.
+// childAttributes puts a server into a process group of its own, so that Ctrl-C reaches this
+// program alone, which then stops its servers in order. If this program is killed, the kernel
+// kills the servers.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
+// fdatasync syncs the data of a file, and of its metadata what is needed to read it.
 func fdatasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
 
 // flushAll has the kernel write what earlier measurements left to be written.

@@ -12,28 +12,28 @@ import (
 // system is something to measure, as three processes on this machine.
 type system interface {
 	name() string
-	settings() []string // everything that differs from what it ships with, or matters
+	settings() []string // for the report: what differs from the defaults, and what matters
 	sizes(quick bool) sizes
-	// start runs it on an empty folder and returns once it takes events.
+	// start runs it on an empty folder and returns once it accepts events.
 	start(ctx context.Context, dir string) (session, error)
 }
 
-// sizes are how many events a system's measurements take, which is as many as it gets done in
-// some seconds.
+// sizes are how many events the measurements of a system use: what it does in some seconds.
 type sizes struct {
 	read, consume, group, written int
 }
 
-// session is a system that runs, and one client of it. Close ends every process.
+// session is a running system and one client of it. Its methods may be called from one goroutine at
+// a time, except publishOne. close ends every process.
 type session interface {
-	// publishWays are the ways to publish as fast as possible, the best of which counts.
+	// publishWays are ways to publish as fast as possible. The best one counts.
 	publishWays() []string
 	// publish appends events in one of the ways until the quota is used up, and returns
 	// when all are acknowledged.
 	publish(ctx context.Context, way string, src *source, q *quota) (tally, error)
 	// publishOne appends an event and waits for its acknowledgement.
 	publishOne(ctx context.Context, ev event.Event) error
-	// stored is how many events the system says it holds.
+	// stored returns how many events the system reports that it holds.
 	stored(ctx context.Context) (int, error)
 
 	leaderPID(ctx context.Context) (int, error)
@@ -44,15 +44,15 @@ type session interface {
 // reader is a session of a system that can be tailed.
 type reader interface {
 	readWays() []string
-	// read follows the events from the first on until it has had n.
+	// read follows the events from the first one on, until it has received n.
 	read(ctx context.Context, way string, n int) error
 }
 
 // consumer is a session of a system that keeps a reader's place.
 type consumer interface {
 	consumeWays() []string
-	// consume is read through a new durable consumer which acknowledges every ackEvery
-	// events, if the way says no other.
+	// consume reads through a new durable consumer that acknowledges every ackEvery
+	// events, unless the way is another.
 	consume(ctx context.Context, way string, n int) error
 }
 
@@ -67,7 +67,7 @@ type tally struct {
 	took          time.Duration // from the first event to the last acknowledgement
 }
 
-// quota says how long to publish: a time, a number of events, or both.
+// quota bounds publishing by a time, a number of events, or both.
 type quota struct {
 	until time.Time
 	left  atomic.Int64

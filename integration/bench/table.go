@@ -9,6 +9,7 @@ import (
 // table is one of Markdown.
 type table struct{ text strings.Builder }
 
+// newTable begins a table with its heads.
 func newTable(head ...string) *table {
 	t := &table{}
 	t.row(head...)
@@ -16,6 +17,7 @@ func newTable(head ...string) *table {
 	return t
 }
 
+// row adds a row. A | in a cell is escaped.
 func (t *table) row(cells ...string) {
 	for _, c := range cells {
 		t.text.WriteString("| " + strings.ReplaceAll(c, "|", `\|`) + " ")
@@ -28,6 +30,7 @@ func (t *table) String() string { return t.text.String() }
 // metric is a name in JSON and what people call it.
 type metric struct{ key, name string }
 
+// metricNames are all figures in the order of the columns.
 func metricNames() []metric {
 	return []metric{
 		{perSecond, "events/s"},
@@ -42,6 +45,7 @@ func metricNames() []metric {
 	}
 }
 
+// metricName returns what people call a figure.
 func metricName(key string) string {
 	for _, m := range metricNames() {
 		if m.key == key {
@@ -51,4 +55,5 @@ func metricName(key string) string {
 	return key
 }
 
+// sortedKeys returns the keys of a map in order.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

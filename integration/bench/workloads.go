@@ -20,8 +20,8 @@ type work struct {
 
 var errNotOffered = errors.New("the system does not offer this")
 
-// allWorks are in the order of a turn: what wants an empty log first, what fills
-// the machine last.
+// allWorks are in the order of a turn: first what needs an empty log, last what loads the
+// machine most.
 func allWorks() []work {
 	return []work{
 		{"written", "bytes that the leader's process had written to disk (write_bytes of /proc/PID/io, " +
@@ -38,8 +38,8 @@ func allWorks() []work {
 	}
 }
 
-// chosen are the works that a list names; "" is all.
-func chosen(list string) ([]work, error) {
+// chosenWorks are the works that a list names; "" is all.
+func chosenWorks(list string) ([]work, error) {
 	works := allWorks()
 	if list == "" {
 		return works, nil
@@ -53,12 +53,13 @@ func chosen(list string) ([]work, error) {
 			}
 		}
 		if !found && name != restartWork {
-			return nil, fmt.Errorf("--only %q: there is no such work", name)
+			return nil, fmt.Errorf("--only: unknown work %q; known are %s", name, strings.Join(workNames(), ", "))
 		}
 	}
 	return some, nil
 }
 
+// measurePublish measures each way of publishing for some seconds, after a warm-up.
 func measurePublish(ctx context.Context, t *turn) error {
 	for _, way := range t.session.publishWays() {
 		if _, err := t.publish(ctx, way, lasting(t.scale.warm)); err != nil {
@@ -82,7 +83,7 @@ func measureSync(callers int) func(context.Context, *turn) error {
 		if _, err := t.waited(ctx, callers, lasting(t.scale.warm)); err != nil {
 			return err
 		}
-		// In parts, as the host leaves the processors alone for seconds rather than for long.
+		// In parts of a second: the host seldom leaves the processors undisturbed for longer.
 		sample := Sample{Work: name}
 		var all []time.Duration
 		var took time.Duration
@@ -101,14 +102,17 @@ func measureSync(callers int) func(context.Context, *turn) error {
 			all, took = append(all, best...), took+bestTook
 		}
 		slices.Sort(all)
-		sample.Values = map[string]float64{perSecond: float64(len(all)) / took.Seconds(),
-			p50: millis(quantile(all, 0.5)), p99: millis(quantile(all, 0.99))}
+		sample.Values = map[string]float64{
+			perSecond: float64(len(all)) / took.Seconds(),
+			p50:       millis(quantile(all, 0.5)),
+			p99:       millis(quantile(all, 0.99)),
+		}
 		t.keep(sample)
 		return t.holdsAll(ctx)
 	}
 }
 
-// waitedParts is in how many parts of a second those who wait are measured.
+// waitedParts is in how many parts callers that wait are measured.
 const waitedParts = 3
 
 // waited returns how long each event took until its acknowledgement, sorted.
@@ -135,6 +139,7 @@ func (t *turn) holdsAll(ctx context.Context) error {
 	return err
 }
 
+// measureRead measures how fast a reader follows the log from its start.
 func measureRead(ctx context.Context, t *turn) error {
 	r, ok := t.session.(reader)
 	if !ok {
@@ -143,6 +148,7 @@ func measureRead(ctx context.Context, t *turn) error {
 	return t.timed(ctx, "read", r.readWays(), t.sizes.read, r.read)
 }
 
+// measureConsume measures how fast a durable consumer reads the log.
 func measureConsume(ctx context.Context, t *turn) error {
 	c, ok := t.session.(consumer)
 	if !ok {
@@ -192,6 +198,7 @@ func measureWritten(ctx context.Context, t *turn) error {
 	if err != nil {
 		return err
 	}
+	// What was written during the publishing and until the leader has come to rest.
 	way := t.session.publishWays()[0]
 	done, err := t.publish(ctx, way, counting(t.sizes.written))
 	if err != nil {
@@ -214,6 +221,7 @@ func settledBytes(ctx context.Context, pid int) (int64, error) {
 	defer cancel()
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
+	// since is when it had last written more than an idle node does.
 	for last, since := int64(0), time.Now(); ; {
 		now, err := writtenBytes(pid)
 		if err != nil {

@@ -102,9 +102,9 @@ type Trim struct {
 // Tick advances replicated time on an idle log, so that what is due happens.
 type Tick struct{}
 
-// Hello is the term start: a new leader's first command. ClusterID and Members
+// TermStart is the term start: a new leader's first command. ClusterID and Members
 // count only in a log that has none yet. With a Silence it is of LevelHealth.
-type Hello struct {
+type TermStart struct {
 	ClusterID string
 	Members   []Member
 	Seen      []election.TermSeen // leaderships that the sender saw, which may have committed nothing
@@ -158,11 +158,11 @@ func (Trim) Kind() Kind         { return KindTrim }
 func (Tick) Kind() Kind         { return KindTick }
 
 // Kind implements Command.
-func (c Hello) Kind() Kind {
+func (c TermStart) Kind() Kind {
 	if c.Silence != 0 {
-		return KindLongHello
+		return KindLongTermStart
 	}
-	return KindHello
+	return KindTermStart
 }
 
 func (Intent) Kind() Kind       { return KindIntent }
@@ -238,7 +238,7 @@ func (Tick) appendTo(b []byte) []byte        { return b }
 func (IntentAbort) appendTo(b []byte) []byte { return b }
 func (c Intent) appendTo(b []byte) []byte    { return fields.Append(fields.Append(b, c.Target), c.Cause) }
 
-func (c Hello) appendTo(b []byte) []byte {
+func (c TermStart) appendTo(b []byte) []byte {
 	b = fields.Append(b, c.ClusterID)
 	b = binary.AppendUvarint(b, uint64(len(c.Members)))
 	for _, m := range c.Members {
@@ -249,7 +249,7 @@ func (c Hello) appendTo(b []byte) []byte {
 		b = fields.Append(binary.AppendUvarint(b, s.Term), s.Leader)
 	}
 	b = fields.Append(b, c.Cause)
-	// In a KindHello nothing may follow the cause.
+	// In a KindTermStart nothing may follow the cause.
 	if c.Silence != 0 {
 		b = binary.AppendVarint(b, int64(c.Silence))
 	}
@@ -297,8 +297,8 @@ func (d *decoder) member() Member {
 	return m
 }
 
-func (d *decoder) hello() Hello {
-	c := Hello{ClusterID: d.string()}
+func (d *decoder) termStart() TermStart {
+	c := TermStart{ClusterID: d.string()}
 	for range d.Count(6) {
 		c.Members = append(c.Members, d.member())
 	}

@@ -58,15 +58,28 @@ func commands() []Command {
 		CursorOpen{"c", "o"}, CursorCommit{"c", 9, 2}, CursorSeek{"c", Position{AtEnd, 0}, "s"}, CursorDelete{"c"},
 		CursorChange{Name: "c", Filter: filter, Policy: CursorPolicy{1, 2, 3}},
 		SettingSet{"k", "v"}, Trim{Before: 5, Force: true}, Trim{Retention: true}, Tick{},
-		Hello{ClusterID: "id", Members: []Member{member}, Seen: []election.TermSeen{{Term: 4, Leader: "n2"}}, Cause: "x"},
+		TermStart{ClusterID: "id", Members: []Member{member}, Seen: []election.TermSeen{{Term: 4, Leader: "n2"}}, Cause: "x"},
 		Intent{"n2", "drain"}, IntentAbort{}, Register{[]byte("[]")}, MemberPut{member}, MemberRemove{"n1"},
 		ClockStep{To: time.Unix(1, 2), Agreed: []string{"n1", "n2"}},
-		Hello{Cause: "heartbeat_timeout", Silence: time.Second},
+		TermStart{Cause: "heartbeat_timeout", Silence: time.Second},
 		VoterHealth{Voter: "n2", LastContactMs: -1, Reason: "raft"},
-		OutageViews{Views: []election.View{{Voter: "n1", Journal: "j", Seq: 7, Kind: "lost",
-			Began: time.Unix(1, 2).UTC(), Ended: time.Unix(3, 4).UTC(), Term: 3, Leader: "n2", Cause: "unreachable", Refused: 9, Unreachable: []string{"n2", "n3"}}},
+		OutageViews{
+			Views: []election.View{{
+				Voter:       "n1",
+				Journal:     "j",
+				Seq:         7,
+				Kind:        "lost",
+				Began:       time.Unix(1, 2).UTC(),
+				Ended:       time.Unix(3, 4).UTC(),
+				Term:        3,
+				Leader:      "n2",
+				Cause:       "unreachable",
+				Refused:     9,
+				Unreachable: []string{"n2", "n3"},
+			}},
 			Up:  []election.Up{{Voter: "n1", Since: time.Unix(5, 6).UTC(), Before: time.Unix(4, 5).UTC()}},
-			Led: []election.Span{{Term: 3, Leader: "n1", From: time.Unix(7, 8).UTC(), To: time.Unix(9, 10).UTC()}}},
+			Led: []election.Span{{Term: 3, Leader: "n1", From: time.Unix(7, 8).UTC(), To: time.Unix(9, 10).UTC()}},
+		},
 		SplitBrain{Term: 4, Leaders: []string{"n1", "n2"}},
 		CatchUp{Member: "n3", AtRisk: true, Trailing: 1, Rate: 2, LogRate: 3, TruncatedIn: 4, Left: 5},
 		MemberVote{ID: "n4", Wanted: true, Reason: "join"},
@@ -100,7 +113,7 @@ func TestTheTableOfKindsIsWhole(t *testing.T) {
 		seen[c.Kind()] = true
 	}
 	for k, row := range kinds {
-		known, leveled := row.decode != nil, row.level >= LevelBase && row.level <= LevelDelivery
+		known, leveled := row.decode != nil, row.level >= LevelBase && row.level <= LevelNewest
 		if known != seen[Kind(k)] || known != leveled || known != (row.origin == ofCaller || row.origin == ofLeader) {
 			t.Errorf("kind %d: level %d, origin %d, decoded: %v, tested: %v", k, row.level, row.origin, known, seen[Kind(k)])
 		}
@@ -180,9 +193,15 @@ func TestAnyGroupSettleDecodes(t *testing.T) {
 	number := rapid.OneOf(rapid.Uint64Range(0, 9), rapid.Uint64())
 	rapid.Check(t, func(t *rapid.T) {
 		want := GroupSettle{Name: "g",
-			Done: rapid.SliceOf(rapid.Custom(func(t *rapid.T) Range { return Range{number.Draw(t, "from"), number.Draw(t, "to")} })).Draw(t, "done"),
+			Done: rapid.SliceOf(rapid.Custom(func(t *rapid.T) Range {
+				return Range{number.Draw(t, "from"), number.Draw(t, "to")}
+			})).Draw(t, "done"),
 			Retries: rapid.SliceOf(rapid.Custom(func(t *rapid.T) GroupRetry {
-				return GroupRetry{Offset: number.Draw(t, "offset"), Deliveries: number.Draw(t, "deliveries"), Error: rapid.String().Draw(t, "error")}
+				return GroupRetry{
+					Offset:     number.Draw(t, "offset"),
+					Deliveries: number.Draw(t, "deliveries"),
+					Error:      rapid.String().Draw(t, "error"),
+				}
 			})).Draw(t, "retries")}
 		var b Builder
 		b.Add(want, nil)
@@ -292,7 +311,8 @@ func TestCopyRoundTrip(t *testing.T) {
 			}
 			again, err := DecodeCopy(text)
 			again.NoDedup = true
-			if diff := cmp.Diff(events[i], again, cmpopts.IgnoreUnexported(event.Event{}), cmpopts.EquateEmpty()); err != nil || diff != "" {
+			if diff := cmp.Diff(events[i], again, cmpopts.IgnoreUnexported(event.Event{}),
+				cmpopts.EquateEmpty()); err != nil || diff != "" {
 				t.Fatal(err, diff)
 			}
 			cut := rapid.IntRange(0, len(text)-1).Draw(t, "cut")
@@ -330,7 +350,8 @@ func TestNothingHidesInABody(t *testing.T) {
 		enc.Write(raw)
 	}
 	enc.Close()
-	skipped := append(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, 0x184D2A50), 1000), make([]byte, 1000)...)
+	skipped := append(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, 0x184D2A50), 1000),
+		make([]byte, 1000)...)
 	bodies := map[string][]byte{
 		"after":           slices.Concat(good, skipped),
 		"before":          slices.Concat(skipped, good),
@@ -522,8 +543,12 @@ func resum(body []byte) []byte {
 
 // trainingEvents are 1024 events such as a trainer sends.
 func trainingEvents() (events []event.Event) {
+	const payload = `{"config_key": "hex8_2p", "epoch": %d, "loss": 0.%d, ` +
+		`"model_path": "models/hex8_2p/candidate-%d.pt", "policy_accuracy": 0.%d, "samples": %d, ` +
+		`"trainer": "gpu-node-%d", "val_loss": 0.%d}`
 	for i := range 1024 {
-		e := event.New(event.TrainingCompleted, fmt.Appendf(nil, `{"config_key": "hex8_2p", "epoch": %d, "loss": 0.%d, "model_path": "models/hex8_2p/candidate-%d.pt", "policy_accuracy": 0.%d, "samples": %d, "trainer": "gpu-node-%d", "val_loss": 0.%d}`, i%50, i*7919%100000, i*31, i*104729%100000, i*4096, i%12, i*15485863%100000))
+		e := event.New(event.TrainingCompleted, fmt.Appendf(nil, payload,
+			i%50, i*7919%100000, i*31, i*104729%100000, i*4096, i%12, i*15485863%100000))
 		e.Source = fmt.Sprintf("trainer-%d", i%7)
 		events = append(events, e)
 	}

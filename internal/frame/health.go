@@ -109,9 +109,9 @@ func (c MemberVote) appendTo(b []byte) []byte {
 	return fields.Append(fields.AppendBool(fields.Append(b, c.ID), c.Wanted), c.Reason)
 }
 
-// longHello reads a Hello with the Silence that follows its other fields.
-func (d *decoder) longHello() Hello {
-	c := d.hello()
+// longTermStart reads a TermStart with the Silence that follows its other fields.
+func (d *decoder) longTermStart() TermStart {
+	c := d.termStart()
 	c.Silence = time.Duration(d.Varint())
 	return c
 }

@@ -23,7 +23,7 @@ const (
 	KindSettingSet   Kind = 7
 	KindTrim         Kind = 8
 	KindTick         Kind = 9
-	KindHello        Kind = 10
+	KindTermStart    Kind = 10
 	KindIntent       Kind = 11
 	KindIntentAbort  Kind = 12
 	KindRegister     Kind = 13
@@ -31,12 +31,12 @@ const (
 	KindMemberRemove Kind = 15
 	KindClockStep    Kind = 16
 
-	KindVoterHealth Kind = 17
-	KindOutageViews Kind = 18
-	KindSplitBrain  Kind = 19
-	KindCatchUp     Kind = 20
-	KindLongHello   Kind = 21
-	KindMemberVote  Kind = 22
+	KindVoterHealth   Kind = 17
+	KindOutageViews   Kind = 18
+	KindSplitBrain    Kind = 19
+	KindCatchUp       Kind = 20
+	KindLongTermStart Kind = 21
+	KindMemberVote    Kind = 22
 
 	KindDeadLetter   Kind = 23
 	KindRedrive      Kind = 24
@@ -61,6 +61,8 @@ const (
 	LevelHealth   = 2 // what a leader reports of its voters
 	LevelLetters  = 3 // dead letters
 	LevelDelivery = 4 // groups, clients, stalls, pressure, overdue runs, and short leaderships that part outages
+
+	LevelNewest = LevelDelivery // what this build knows
 )
 
 // origin says who asks for a command.
@@ -100,8 +102,8 @@ var kinds = [256]kind{
 	KindTrim: {LevelBase, ofCaller, func(d *decoder) Command {
 		return Trim{Before: d.Uvarint(), Force: d.Bool(), Retention: d.Bool()}
 	}},
-	KindTick:  {LevelBase, ofLeader, func(*decoder) Command { return Tick{} }},
-	KindHello: {LevelBase, ofLeader, func(d *decoder) Command { return d.hello() }},
+	KindTick:      {LevelBase, ofLeader, func(*decoder) Command { return Tick{} }},
+	KindTermStart: {LevelBase, ofLeader, func(d *decoder) Command { return d.termStart() }},
 	KindIntent: {LevelBase, ofLeader, func(d *decoder) Command {
 		return Intent{Target: d.string(), Cause: d.string()}
 	}},
@@ -120,8 +122,8 @@ var kinds = [256]kind{
 	KindSplitBrain: {LevelHealth, ofLeader, func(d *decoder) Command {
 		return SplitBrain{Term: d.Uvarint(), Leaders: d.strings()}
 	}},
-	KindCatchUp:   {LevelHealth, ofLeader, func(d *decoder) Command { return d.catchUp() }},
-	KindLongHello: {LevelHealth, ofLeader, func(d *decoder) Command { return d.longHello() }},
+	KindCatchUp:       {LevelHealth, ofLeader, func(d *decoder) Command { return d.catchUp() }},
+	KindLongTermStart: {LevelHealth, ofLeader, func(d *decoder) Command { return d.longTermStart() }},
 	KindMemberVote: {LevelHealth, ofLeader, func(d *decoder) Command {
 		return MemberVote{ID: d.string(), Wanted: d.Bool(), Reason: d.string()}
 	}},

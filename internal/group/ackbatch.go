@@ -53,17 +53,6 @@ func (c *Coordinator) NextAckBatch(reserve int, all bool) (AckBatch, bool) {
 	return f.batch, true
 }
 
-// settledUpTo is the offset up to which there is no unsettled event.
-func (c *Coordinator) settledUpTo() uint64 {
-	if c.unsettled == 0 {
-		return c.scanned
-	}
-	if first := c.slots.at(c.slots.first); !first.settled() {
-		return first.offset - 1
-	}
-	return c.committed
-}
-
 // collectDirty puts into a batch what its slots have for the log.
 func (c *Coordinator) collectDirty(f *inFlight) {
 	if f.low == 0 {
@@ -147,11 +136,8 @@ func (c *Coordinator) AckBatchDone(ok bool) {
 // and reports these again if it does not.
 func (c *Coordinator) retriesDone(f *inFlight, ok bool) {
 	for _, r := range f.batch.Retries {
-		n := c.slotFrom(r.Offset)
-		if !c.slots.has(n) {
-			continue
-		}
-		s := c.slots.at(n)
+		// It is in the window: slots leave it only in AckBatchDone, after this.
+		n, s := c.slotAt(r.Offset)
 		s.reporting = false
 		// A later delivery of it was acknowledged meanwhile: its failure does not matter any more.
 		if s.settled() {
@@ -193,7 +179,7 @@ type Death struct {
 // says what became of it.
 func (c *Coordinator) Deaths() (list []Death) {
 	for _, offset := range c.dying {
-		s := c.slots.at(c.slotFrom(offset))
+		_, s := c.slotAt(offset)
 		why := c.reasons[offset]
 		list = append(list, Death{Offset: offset, Attempts: uint64(s.count), Error: why.text, Handler: why.handler})
 	}
@@ -204,12 +190,8 @@ func (c *Coordinator) Deaths() (list []Death) {
 // LetterStored settles a dead event whose letter is stored; where ok is false, Deaths
 // returns the event again.
 func (c *Coordinator) LetterStored(offset uint64, ok bool) {
-	n := c.slotFrom(offset)
-	if !c.slots.has(n) {
-		return
-	}
-	s := c.slots.at(n)
-	if s.offset != offset || s.state != dying {
+	n, s := c.slotAt(offset)
+	if s == nil || s.state != dying {
 		return // a trim settled it meanwhile
 	}
 	if ok {

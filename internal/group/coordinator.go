@@ -41,43 +41,26 @@ type Delivery struct {
 
 // Coordinator delivers the events of one group. One goroutine uses it at a time.
 //
-// Invariants: the slots rise by offset. Those below number opened are opened, and none of
-// these has an offset above reserved. In each key the held slots come before the parked
-// ones, and all of them belong to the key's owner.
+// Its parts are layers. The window knows the events and what the log has of them. The
+// assignments know in addition who holds or may get an event, but neither who else is a member
+// nor what is to be reported. Sessions of members are a part of their own. What ends a
+// delivery, and so concerns all of them and the next ack batch, is decided here.
 type Coordinator struct {
-	policy Policy
-	now    int64 // the latest time that a caller passed, Unix nanoseconds
-	slots  ring[slot]
-	opened uint64 // number of the first slot that is not opened
+	assignments // and in it the window
+	members     members
+	loaded      loaded
 
-	committed  uint64 // the log has every event up to here as settled
-	scanned    uint64 // the log was read up to here
-	reserved   uint64 // events up to here may be delivered, as the log has it
-	unsettled  int    // slots that are not settled
-	loaded     loaded
-	keys       map[uint64]*key
-	freeKeys   []*key
-	ready      ring[unit] // what any member may get
-	timers     timers
-	ackDue     int64 // no held event expires before it
-	sessionDue int64 // no session ends before it
-
-	dirtyLow, dirtyHigh uint64            // the slots between have something for the log; 0 is none
-	inFlight            *inFlight         // the ack batch under way
-	dying               []uint64          // offsets whose dead letters are to be stored
-	reasons             map[uint64]reason // of slots that failed or die, by offset
-
-	members []*Member // in the order they joined
-	session uint64    // the last number that was given
-	yield   int       // keys that members with several are to leave to members without one
+	inFlight *inFlight         // the ack batch under way; nil is none
+	dying    []uint64          // offsets whose dead letters are to be stored
+	reasons  map[uint64]reason // of slots that failed or die, by offset
 }
 
-// loaded is what remains of the state that the coordinator began with.
+// loaded is what remains of the state that the coordinator began with: what Feed has passed
+// is removed.
 type loaded struct {
-	reserved    uint64
-	done        []frame.Range
-	retries     []frame.GroupRetry
-	claimsUntil int64 // until then an event that was delivered before waits for its member
+	reserved uint64             // events up to here may have been delivered before
+	done     []frame.Range      // settled ranges after the committed offset; they rise
+	retries  []frame.GroupRetry // events that failed and are not settled; they rise
 }
 
 // reason is why a delivery failed, as its member put it.
@@ -89,31 +72,32 @@ const never = math.MaxInt64
 // New returns a coordinator that resumes from the state. Its sessions are numbered above
 // session, which must be above those of the coordinators before it.
 func New(now time.Time, s State, p Policy, session uint64) *Coordinator {
-	c := &Coordinator{
-		policy:     p,
-		now:        now.UnixNano(),
-		slots:      newRing[slot](),
-		opened:     1,
-		committed:  s.Committed,
-		scanned:    s.Committed,
-		reserved:   max(s.Reserved, s.Committed),
-		keys:       map[uint64]*key{},
-		ready:      newRing[unit](),
-		ackDue:     never,
-		sessionDue: never,
-		reasons:    map[uint64]reason{},
-		session:    session,
+	reserved := max(s.Reserved, s.Committed)
+	return &Coordinator{
+		assignments: assignments{
+			window: window{
+				slots:     newRing[slot](),
+				opened:    1,
+				committed: s.Committed,
+				scanned:   s.Committed,
+				reserved:  reserved,
+			},
+			policy: p,
+			now:    now.UnixNano(),
+			keys:   map[uint64]*key{},
+			ready:  newRing[unit](),
+			ackDue: never,
+			// What an earlier coordinator delivered waits for a session's time for its member.
+			claimsUntil: now.Add(p.Session).UnixNano(),
+		},
+		members: members{last: session, due: never},
+		loaded:  loaded{reserved: reserved, done: s.Done, retries: s.Retries},
+		reasons: map[uint64]reason{},
 	}
-	// What an earlier coordinator delivered waits for a session's time for the member that may still hold it.
-	c.loaded = loaded{reserved: c.reserved, done: s.Done, retries: s.Retries, claimsUntil: c.now + int64(p.Session)}
-	return c
 }
 
 // SetPolicy changes the policy of the deliveries that follow.
 func (c *Coordinator) SetPolicy(p Policy) { c.policy = p }
-
-// setNow moves the coordinator's time to now. It never moves back.
-func (c *Coordinator) setNow(now time.Time) { c.now = max(c.now, now.UnixNano()) }
 
 // Next is the offset from which on the caller feeds the group's events.
 func (c *Coordinator) Next() uint64 { return c.scanned + 1 }
@@ -133,15 +117,6 @@ func (c *Coordinator) Unopened() int { return int(c.slots.next - c.opened) }
 // Open counts events that may have been delivered and are not settled.
 func (c *Coordinator) Open() int { return c.unsettled - c.unsettledFrom(c.opened) }
 
-// unsettledFrom counts the unsettled events from slot n on, which is not opened. Only a
-// trim settles such slots, and it settles a prefix of them.
-func (c *Coordinator) unsettledFrom(n uint64) int {
-	for n < c.slots.next && c.slots.at(n).settled() {
-		n++
-	}
-	return int(c.slots.next - n)
-}
-
 // Ready counts what can be delivered to anyone: events without a key, and keys.
 func (c *Coordinator) Ready() int { return c.ready.len() }
 
@@ -154,7 +129,7 @@ type Counts struct {
 
 // Counts returns the figures of the moment.
 func (c *Coordinator) Counts() Counts {
-	out := Counts{Members: len(c.members)}
+	out := Counts{Members: len(c.members.list)}
 	for n := c.slots.first; n < c.slots.next; n++ {
 		switch s := c.slots.at(n); {
 		case s.state == held:
@@ -185,31 +160,19 @@ func (c *Coordinator) addEvent(e *Event) {
 	if retry := c.loaded.retry(e.Offset); retry != nil {
 		s.count = uint32(min(retry.Deliveries, math.MaxUint32))
 		s.fails, s.failed = s.count, true
-		s.notBefore = c.loaded.claimsUntil
+		s.notBefore = c.claimsUntil
 		if !retry.After.IsZero() {
 			s.notBefore = max(s.notBefore, retry.After.UnixNano())
 		}
 		c.reasons[e.Offset] = reason{text: retry.Error}
 	} else if e.Offset <= c.loaded.reserved {
-		s.count, s.notBefore = 1, c.loaded.claimsUntil
+		s.count, s.notBefore = 1, c.claimsUntil
 	}
 
 	c.unsettled++
 	n := c.slots.push(s)
 	if e.Offset <= c.reserved {
 		c.openTo(n)
-	}
-}
-
-// openTo makes the slots up to number n deliverable.
-func (c *Coordinator) openTo(n uint64) {
-	for ; c.opened <= n; c.opened++ {
-		// A trim may have settled the slot before it was opened.
-		if s := c.slots.at(c.opened); s.state == unopened {
-			s.state = parked
-			c.linkToKey(c.opened, s)
-			c.park(c.opened, s, s.notBefore)
-		}
 	}
 }
 

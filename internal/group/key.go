@@ -1,5 +1,7 @@
 package group
 
+import "time"
+
 // eventsPerTurn is how many events of a key are delivered before it is another key's turn.
 const eventsPerTurn = 16
 
@@ -36,8 +38,32 @@ type unit struct {
 	slot  uint64
 }
 
+// assignments say of each event in the window which member holds it, and of the parked ones when
+// and to whom they may be delivered.
+//
+// Invariants: in each key the held slots come before the parked ones, and all of them belong to
+// the key's owner. A parked slot without a key that may be delivered is in ready, and so is a key
+// without an owner whose first parked slot may be; one with an owner is in the owner's queue. A
+// parked slot that waits for a time has a timer.
+type assignments struct {
+	window
+	policy Policy
+	now    int64 // the latest time that a caller passed, in nanoseconds since 1970
+
+	keys     map[uint64]*key // by hash: those with events that are unsettled or pinned
+	freeKeys []*key          // dropped ones, to be used again
+	ready    ring[unit]      // what any member may get
+	timers   timers          // of parked slots that wait for a time
+	ackDue   int64           // no held event expires before it
+	// claimsUntil is how long an event that an earlier coordinator delivered waits for its member.
+	claimsUntil int64
+}
+
+// setNow moves the coordinator's time to now. It never moves back.
+func (a *assignments) setNow(now time.Time) { a.now = max(a.now, now.UnixNano()) }
+
 // hashKey is FNV-1a.
-func hashKey(text string) uint64 { // FNV-1a
+func hashKey(text string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(text) {
 		h = (h ^ uint64(text[i])) * 1099511628211
@@ -46,46 +72,58 @@ func hashKey(text string) uint64 { // FNV-1a
 }
 
 // keyFor returns the key of a new event and counts the event; nil is no key.
-func (c *Coordinator) keyFor(text string) *key {
+func (a *assignments) keyFor(text string) *key {
 	if text == "" {
 		return nil
 	}
 	h := hashKey(text)
-	k := c.keys[h]
+	k := a.keys[h]
 	if k == nil {
 		// A key that is used again keeps its stamp, so that its earlier places in queues stay void.
-		if n := len(c.freeKeys); n > 0 {
-			k, c.freeKeys = c.freeKeys[n-1], c.freeKeys[:n-1]
+		if n := len(a.freeKeys); n > 0 {
+			k, a.freeKeys = a.freeKeys[n-1], a.freeKeys[:n-1]
 		} else {
 			k = &key{}
 		}
 		k.hash, k.head, k.tail = h, 0, 0
-		c.keys[h] = k
+		a.keys[h] = k
 	}
 	k.open++
 	return k
 }
 
 // dropKey forgets a key that has neither unsettled nor pinned events.
-func (c *Coordinator) dropKey(k *key) {
+func (a *assignments) dropKey(k *key) {
 	if k.open > 0 || k.held > 0 {
 		return
 	}
-	delete(c.keys, k.hash)
+	delete(a.keys, k.hash)
 	k.queue = noQueue
 	k.stamp++ // its places in queues are void, also once the key is used for another hash
-	c.freeKeys = append(c.freeKeys, k)
+	a.freeKeys = append(a.freeKeys, k)
+}
+
+// openTo makes the slots up to number n deliverable.
+func (a *assignments) openTo(n uint64) {
+	for ; a.opened <= n; a.opened++ {
+		// A trim may have settled the slot before it was opened.
+		if s := a.slots.at(a.opened); s.state == unopened {
+			s.state = parked
+			a.linkToKey(a.opened, s)
+			a.park(a.opened, s, s.notBefore)
+		}
+	}
 }
 
 // linkToKey appends an opened slot to the list of its key.
-func (c *Coordinator) linkToKey(n uint64, s *slot) {
+func (a *assignments) linkToKey(n uint64, s *slot) {
 	k := s.key
 	if k == nil {
 		return
 	}
 	// The slots before this one may have left the ring, settled before it was opened.
-	if c.slots.has(k.tail) {
-		c.slots.at(k.tail).next = n
+	if a.slots.has(k.tail) {
+		a.slots.at(k.tail).next = n
 	}
 	k.tail = n
 	if k.head == 0 {
@@ -94,38 +132,38 @@ func (c *Coordinator) linkToKey(n uint64, s *slot) {
 }
 
 // advanceHead moves a key's head past slots that are not parked any more.
-func (c *Coordinator) advanceHead(k *key) {
-	for k.head != 0 && c.slots.at(k.head).state != parked {
-		k.head = c.slots.at(k.head).next
+func (a *assignments) advanceHead(k *key) {
+	for k.head != 0 && a.slots.at(k.head).state != parked {
+		k.head = a.slots.at(k.head).next
 	}
 }
 
 // park makes a parked slot wait until at, or queues it.
-func (c *Coordinator) park(n uint64, s *slot, at int64) {
+func (a *assignments) park(n uint64, s *slot, at int64) {
 	s.notBefore = at
 	switch {
 	case s.unreported || s.reporting:
 		// AckBatchDone parks it again, once the log has the failure.
-	case at > c.now:
-		c.timers.push(timer{at, n})
+	case at > a.now:
+		a.timers.push(timer{at, n})
 	case s.key != nil:
-		c.queueKey(s.key)
+		a.queueKey(s.key)
 	case !s.queued:
 		s.queued = true
-		c.ready.push(unit{slot: n})
+		a.ready.push(unit{slot: n})
 	}
 }
 
 // queueKey queues a key whose first parked event is deliverable: for its owner, or for
 // anyone when it has none.
-func (c *Coordinator) queueKey(k *key) {
+func (a *assignments) queueKey(k *key) {
 	// An owner that does not work ahead gets the next event once it has settled this one.
 	if k.out > 0 && !k.owner.ahead {
 		return
 	}
 	// A dead letter that is not stored yet holds up all later events of the key.
-	c.advanceHead(k)
-	if k.queue != noQueue || k.yield || k.dying > 0 || k.head == 0 || !c.slots.at(k.head).due(c.now) {
+	a.advanceHead(k)
+	if k.queue != noQueue || k.yield || k.dying > 0 || k.head == 0 || !a.slots.at(k.head).due(a.now) {
 		return
 	}
 	k.stamp++
@@ -135,13 +173,13 @@ func (c *Coordinator) queueKey(k *key) {
 		return
 	}
 	k.queue = readyQueue
-	c.ready.push(unit{key: k, stamp: k.stamp})
+	a.ready.push(unit{key: k, stamp: k.stamp})
 }
 
 // assign gives a slot to a member, and its key with the first one.
-func (c *Coordinator) assign(s *slot, m *Member) {
-	s.state, s.member, s.ackDeadline = held, m, c.now+int64(c.policy.AckWait)
-	c.ackDue = min(c.ackDue, s.ackDeadline)
+func (a *assignments) assign(s *slot, m *Member) {
+	s.state, s.member, s.ackDeadline = held, m, a.now+int64(a.policy.AckWait)
+	a.ackDue = min(a.ackDue, s.ackDeadline)
 	m.held++
 	k := s.key
 	if k == nil {
@@ -160,30 +198,30 @@ func (c *Coordinator) assign(s *slot, m *Member) {
 }
 
 // unassign takes a slot from its member; the caller sets its next state.
-func (c *Coordinator) unassign(s *slot) {
+func (a *assignments) unassign(s *slot) {
 	s.member.held--
 	s.member = nil
 	if s.key != nil {
 		s.key.out--
-		c.releaseKey(s.key)
+		a.releaseKey(s.key)
 	}
 }
 
 // releaseKey takes a slot from its key's owner, and with the last slot the key.
-func (c *Coordinator) releaseKey(k *key) {
+func (a *assignments) releaseKey(k *key) {
 	k.held--
 	if k.held > 0 {
 		return
 	}
 	k.owner.keys--
 	k.owner, k.queue, k.yield = nil, noQueue, false
-	c.queueKey(k)
+	a.queueKey(k)
 }
 
 // pin takes a settled slot from its member and leaves the key with it until the log has the
 // settled event. A new leader may have to ask the member for it again, and another member
 // that had got a later event of the key by then could not keep it.
-func (c *Coordinator) pin(s *slot) {
+func (a *assignments) pin(s *slot) {
 	s.member.held--
 	s.member = nil
 	if s.key != nil {
@@ -193,31 +231,31 @@ func (c *Coordinator) pin(s *slot) {
 }
 
 // unpin ends what pin began.
-func (c *Coordinator) unpin(s *slot) {
+func (a *assignments) unpin(s *slot) {
 	if s.pinned {
 		s.pinned = false
-		c.releaseKey(s.key)
-		c.dropKey(s.key)
+		a.releaseKey(s.key)
+		a.dropKey(s.key)
 	}
 }
 
 // unpinAll unpins the slots of all keys that the member owns.
-func (c *Coordinator) unpinAll(m *Member) {
-	for n := c.slots.first; n < c.slots.next; n++ {
-		if s := c.slots.at(n); s.pinned && s.key.owner == m {
-			c.unpin(s)
+func (a *assignments) unpinAll(m *Member) {
+	for n := a.slots.first; n < a.slots.next; n++ {
+		if s := a.slots.at(n); s.pinned && s.key.owner == m {
+			a.unpin(s)
 		}
 	}
 }
 
 // requeue takes a slot from its member and parks it until at. counted says whether the
 // delivery that ends counts.
-func (c *Coordinator) requeue(n uint64, s *slot, at int64, counted bool) {
+func (a *assignments) requeue(n uint64, s *slot, at int64, counted bool) {
 	// Later events of the key that the member holds have to be redelivered after this one.
 	if k := s.key; k != nil {
-		for later, firstParked := s.next, k.head; later != firstParked; later = c.slots.at(later).next {
-			if other := c.slots.at(later); other.state == held {
-				c.revoke(other)
+		for later, firstParked := s.next, k.head; later != firstParked; later = a.slots.at(later).next {
+			if other := a.slots.at(later); other.state == held {
+				a.revoke(other)
 			}
 		}
 		k.head = n
@@ -226,15 +264,15 @@ func (c *Coordinator) requeue(n uint64, s *slot, at int64, counted bool) {
 		s.count--
 	}
 	s.state, s.notBefore = parked, at
-	c.unassign(s)
-	c.park(n, s, at)
+	a.unassign(s)
+	a.park(n, s, at)
 }
 
 // revoke takes a slot after a failed one of its key from the member, which has to be
 // notified. The delivery does not count.
-func (c *Coordinator) revoke(s *slot) {
+func (a *assignments) revoke(s *slot) {
 	s.member.addLost(s.offset)
 	s.count--
 	s.state, s.notBefore = parked, 0
-	c.unassign(s)
+	a.unassign(s)
 }

@@ -49,29 +49,27 @@ type Figures struct {
 // failed: that failure may be this very nack.
 func (c *Coordinator) Join(now time.Time, name string, holding []frame.Range, nacks []Nack) (*Member, error) {
 	c.setNow(now)
-	m := c.memberNamed(name)
+	m := c.members.named(name)
 	if m == nil {
-		if len(c.members) >= MaxMembers {
+		if len(c.members.list) >= MaxMembers {
 			return nil, ErrFull
 		}
 		m = &Member{Name: name, queue: newRing[unit]()}
-		c.members = append(c.members, m)
+		c.members.list = append(c.members.list, m)
 	}
 
 	// The session starts with no history.
-	c.session++
-	m.Session, m.since, m.lost, m.Figures = c.session, c.now, nil, Figures{}
+	c.members.last++
+	m.Session, m.since, m.lost, m.Figures = c.members.last, c.now, nil, Figures{}
 	m.calls = 0
-	c.keepAlive(m)
+	c.members.keepAlive(m, c.now, c.policy.Session)
 
-	// Fail what it held and does not name, the last event first, so that failing an event
-	// does not revoke a later one of its key that fails by itself.
-	for n := c.slots.next; n > c.slots.first && m.held > 0; n-- {
-		s := c.slots.at(n - 1)
-		if s.state == held && s.member == m && !frame.HasOffset(holding, s.offset) {
-			c.failDelivery(n-1, s, failure{text: "its member joined again without it"})
+	// Fail what it held and does not name.
+	c.eachHeld(m, func(n uint64, s *slot) {
+		if !frame.HasOffset(holding, s.offset) {
+			c.failDelivery(n, s, failure{text: "its member joined again without it"})
 		}
-	}
+	})
 
 	// Let it claim what it names, but for what an unconfirmed nack may have made free.
 	unconfirmed := map[uint64]Nack{}
@@ -91,7 +89,7 @@ func (c *Coordinator) Join(now time.Time, name string, holding []frame.Range, na
 }
 
 // claim lets a member keep what it was given in an earlier session.
-func (c *Coordinator) claim(n uint64, s *slot, m *Member) bool {
+func (a *assignments) claim(n uint64, s *slot, m *Member) bool {
 	if s.state == held {
 		return s.member == m
 	}
@@ -101,7 +99,7 @@ func (c *Coordinator) claim(n uint64, s *slot, m *Member) bool {
 	// An event of a key can be claimed as the first one of its key that is not held, and
 	// only where all held ones are with this member.
 	if k := s.key; k != nil {
-		c.advanceHead(k)
+		a.advanceHead(k)
 		if k.head != n || (k.owner != nil && k.owner != m) {
 			return false
 		}
@@ -112,45 +110,35 @@ func (c *Coordinator) claim(n uint64, s *slot, m *Member) bool {
 		s.count++
 	}
 	s.queued = false
-	c.assign(s, m)
+	a.assign(s, m)
 	if s.key != nil {
-		c.dropOtherClaims(s)
-		c.queueKey(s.key)
+		a.dropOtherClaims(s)
+		a.queueKey(s.key)
 	}
 	return true
 }
 
 // dropOtherClaims makes the events after a claimed one of their key deliverable: they wait
 // for nobody else's claim, since one member holds everything that is held of a key.
-func (c *Coordinator) dropOtherClaims(s *slot) {
+func (a *assignments) dropOtherClaims(s *slot) {
 	if s.key.held > 1 {
 		return // the first claim did it
 	}
-	for n := s.next; n != 0; n = c.slots.at(n).next {
-		if later := c.slots.at(n); later.state == parked && later.notBefore == c.loaded.claimsUntil {
+	for n := s.next; n != 0; n = a.slots.at(n).next {
+		if later := a.slots.at(n); later.state == parked && later.notBefore == a.claimsUntil {
 			later.notBefore = 0
 		}
 	}
 }
 
-// memberNamed returns the member of that name, or nil.
-func (c *Coordinator) memberNamed(name string) *Member {
-	for _, m := range c.members {
-		if m.Name == name {
-			return m
-		}
-	}
-	return nil
-}
-
 // Enter returns the member for an exchange in its session.
 func (c *Coordinator) Enter(now time.Time, name string, session uint64) (*Member, error) {
 	c.setNow(now)
-	m := c.memberNamed(name)
+	m := c.members.named(name)
 	if m == nil || m.Session != session {
 		return nil, ErrNoSession
 	}
-	c.keepAlive(m)
+	c.members.keepAlive(m, c.now, c.policy.Session)
 	return m, nil
 }
 
@@ -163,7 +151,7 @@ func (c *Coordinator) End(now time.Time, m *Member, session uint64) {
 	c.setNow(now)
 	if m.Session == session && !m.gone {
 		m.calls--
-		c.keepAlive(m)
+		c.members.keepAlive(m, c.now, c.policy.Session)
 	}
 }
 
@@ -172,12 +160,6 @@ func (m *Member) Calls() int { return m.calls }
 
 // Live reports whether the member's session of that number has not ended.
 func (m *Member) Live(session uint64) bool { return m.Session == session && !m.gone }
-
-// keepAlive starts the member's session time again.
-func (c *Coordinator) keepAlive(m *Member) {
-	m.seen = c.now
-	c.sessionDue = min(c.sessionDue, m.seen+int64(c.policy.Session))
-}
 
 // Session describes a member and its session.
 type Session struct {
@@ -193,8 +175,8 @@ type Session struct {
 // Sessions lists the members in the order they joined.
 func (c *Coordinator) Sessions(now time.Time) []Session {
 	c.setNow(now)
-	list, index := make([]Session, len(c.members)), make(map[*Member]int, len(c.members))
-	for i, m := range c.members {
+	list, index := make([]Session, len(c.members.list)), make(map[*Member]int, len(c.members.list))
+	for i, m := range c.members.list {
 		index[m] = i
 		list[i] = Session{
 			Figures: m.Figures,
@@ -218,44 +200,61 @@ func (c *Coordinator) Sessions(now time.Time) []Session {
 // Leave ends a member's session. What it holds goes to others and does not count as
 // delivered.
 func (c *Coordinator) Leave(m *Member) {
-	for n := c.slots.next; n > c.slots.first && m.held > 0; n-- {
-		if s := c.slots.at(n - 1); s.state == held && s.member == m {
-			c.requeue(n-1, s, 0, false)
-		}
-	}
-	c.removeMember(m)
+	c.eachHeld(m, func(n uint64, s *slot) { c.requeue(n, s, 0, false) })
+	c.members.remove(m)
 }
 
 // expireSession ends the session of a silent member.
 func (c *Coordinator) expireSession(m *Member) {
 	text := fmt.Sprintf("%s was not heard of for %s", m.Name, c.policy.Session)
-	for n := c.slots.next; n > c.slots.first && m.held > 0; n-- {
-		if s := c.slots.at(n - 1); s.state == held && s.member == m {
-			c.failDelivery(n-1, s, failure{text: text})
-		}
-	}
+	c.eachHeld(m, func(n uint64, s *slot) { c.failDelivery(n, s, failure{text: text}) })
 	c.unpinAll(m)
-	c.removeMember(m)
+	c.members.remove(m)
 }
 
-// removeMember ends a member's session. What it held has been taken from it before.
-func (c *Coordinator) removeMember(m *Member) {
+// members are the sessions of a group. They know no event: what a member holds is counted in
+// the Member by the assignments.
+type members struct {
+	list  []*Member // in the order they joined
+	last  uint64    // the number of the last session that began
+	due   int64     // no session ends before it, in nanoseconds since 1970
+	yield int       // keys that members with several are to leave to members without one
+}
+
+// named returns the member of that name, or nil.
+func (ms *members) named(name string) *Member {
+	for _, m := range ms.list {
+		if m.Name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// keepAlive starts the time again, of the length session, in which the member may be silent.
+func (ms *members) keepAlive(m *Member, now int64, session time.Duration) {
+	m.seen = now
+	ms.due = min(ms.due, now+int64(session))
+}
+
+// remove ends a member's session. What it held has been taken from it before.
+func (ms *members) remove(m *Member) {
 	m.gone = true
-	c.setStarved(m, false)
-	c.members = slices.DeleteFunc(c.members, func(other *Member) bool { return other == m })
+	ms.setStarved(m, false)
+	ms.list = slices.DeleteFunc(ms.list, func(other *Member) bool { return other == m })
 }
 
 // setStarved notes whether a member asked and has nothing. For each starved member, one with
 // several keys is to leave one of them.
-func (c *Coordinator) setStarved(m *Member, starved bool) {
+func (ms *members) setStarved(m *Member, starved bool) {
 	if m.starved == starved {
 		return
 	}
 	m.starved = starved
 	if starved {
-		c.yield++
+		ms.yield++
 	} else {
-		c.yield = max(0, c.yield-1)
+		ms.yield = max(0, ms.yield-1)
 	}
 }
 

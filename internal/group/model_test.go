@@ -689,7 +689,7 @@ func (w *world) newLeader(t *rapid.T) {
 	for _, offset := range slices.Sorted(maps.Keys(w.stored.retries)) {
 		s.Retries = append(s.Retries, w.stored.retries[offset])
 	}
-	w.c = New(w.now, s, w.p, w.c.session)
+	w.c = New(w.now, s, w.p, w.c.members.last)
 	w.scanned, w.sent, w.lost = w.stored.committed, nil, map[string]map[uint64]bool{}
 	for _, e := range w.events {
 		*e = modelEvent{offset: e.offset, key: e.key, matches: e.matches, settled: w.stored.done[e.offset]}

@@ -54,12 +54,8 @@ func (c *Coordinator) Progress(now time.Time, m *Member, r frame.Range, refused 
 // Nack ends a delivery. It returns false where the member does not hold the event.
 func (c *Coordinator) Nack(now time.Time, m *Member, nack Nack) bool {
 	c.setNow(now)
-	n := c.slotFrom(nack.Offset)
-	if !c.slots.has(n) {
-		return false
-	}
-	s := c.slots.at(n)
-	if s.offset != nack.Offset || s.state != held || s.member != m {
+	n, s := c.slotAt(nack.Offset)
+	if s == nil || s.state != held || s.member != m {
 		return false
 	}
 	// What a member releases did not fail: it is deliverable at once, and the delivery does not count.
@@ -76,6 +72,29 @@ func (c *Coordinator) Nack(now time.Time, m *Member, nack Nack) bool {
 		recorded: true,
 	})
 	return true
+}
+
+// settle settles a slot in whatever state it is.
+func (c *Coordinator) settle(n uint64, s *slot) {
+	if s.state == held {
+		c.pin(s)
+	}
+	if s.failed {
+		delete(c.reasons, s.offset)
+	}
+	if s.state == dying && s.key != nil {
+		s.key.dying--
+	}
+	s.state = acked
+	c.unsettled--
+	c.markDirty(n)
+
+	// The next event of its key may be deliverable now.
+	if k := s.key; k != nil {
+		k.open--
+		c.queueKey(k)
+		c.dropKey(k)
+	}
 }
 
 // failure says how a delivery ended.

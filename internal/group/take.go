@@ -35,16 +35,16 @@ func (c *Coordinator) Take(now time.Time, m *Member, d Demand, list []Delivery) 
 	got := len(t.list) - len(list)
 	m.Figures.Delivered += uint64(got)
 	if got > 0 || m.held > 0 {
-		c.setStarved(m, false)
+		c.members.setStarved(m, false)
 	} else if d.Events > 0 {
-		c.setStarved(m, true)
+		c.members.setStarved(m, true)
 	}
 	return t.list
 }
 
 // setAhead notes whether a member works ahead. Once it does, the keys of the events that it
 // holds may be queued for it.
-func (c *Coordinator) setAhead(m *Member, ahead bool) {
+func (a *assignments) setAhead(m *Member, ahead bool) {
 	if m.ahead == ahead {
 		return
 	}
@@ -53,9 +53,9 @@ func (c *Coordinator) setAhead(m *Member, ahead bool) {
 		return
 	}
 	// queueKey passed these keys over while the member did not work ahead.
-	for n := c.slots.first; n < c.slots.next; n++ {
-		if s := c.slots.at(n); s.state == held && s.member == m && s.key != nil {
-			c.queueKey(s.key)
+	for n := a.slots.first; n < a.slots.next; n++ {
+		if s := a.slots.at(n); s.state == held && s.member == m && s.key != nil {
+			a.queueKey(s.key)
 		}
 	}
 }
@@ -82,8 +82,8 @@ func (t *taking) fromOwnKeys() bool {
 		}
 		u.key.queue = noQueue
 		// Left to a starved member: once nothing of the key is held, releaseKey queues it for anyone.
-		if t.c.yield > 0 && t.m.keys > 1 {
-			t.c.yield--
+		if t.c.members.yield > 0 && t.m.keys > 1 {
+			t.c.members.yield--
 			u.key.yield = true
 			continue
 		}
@@ -119,18 +119,18 @@ func (t *taking) fromReady() bool {
 
 // unqueue returns the slot of an event without a key that left the ready queue, or nil where
 // it cannot be delivered any more.
-func (c *Coordinator) unqueue(n uint64) *slot {
-	if !c.slots.has(n) {
+func (a *assignments) unqueue(n uint64) *slot {
+	if !a.slots.has(n) {
 		return nil
 	}
-	s := c.slots.at(n)
+	s := a.slots.at(n)
 	// A member claimed it from an earlier leader's deliveries.
 	if !s.queued {
 		return nil
 	}
 	s.queued = false
 	// A trim may have settled it while it was queued.
-	if s.state != parked || !s.due(c.now) {
+	if s.state != parked || !s.due(a.now) {
 		return nil
 	}
 	return s

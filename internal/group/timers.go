@@ -40,7 +40,7 @@ func (t *timers) forget(before uint64, slots int) {
 
 // Due is when Tick has something to do; the zero time is never.
 func (c *Coordinator) Due() time.Time {
-	due := min(c.ackDue, c.sessionDue)
+	due := min(c.ackDue, c.members.due)
 	if len(c.timers) > 0 {
 		due = min(due, c.timers[0].at)
 	}
@@ -67,7 +67,7 @@ func (c *Coordinator) Tick(now time.Time) {
 	if c.now >= c.ackDue {
 		c.expireDeliveries()
 	}
-	if c.now >= c.sessionDue {
+	if c.now >= c.members.due {
 		c.expireSessions()
 	}
 }
@@ -87,10 +87,10 @@ func (c *Coordinator) expireDeliveries() {
 	}
 }
 
-// expireSessions ends the sessions of silent members, and sets sessionDue to when the next one may end.
+// expireSessions ends the sessions of silent members, and sets members.due to when the next one may end.
 func (c *Coordinator) expireSessions() {
-	c.sessionDue = never
-	for _, m := range slices.Clone(c.members) { // expireSession removes from it
+	c.members.due = never
+	for _, m := range slices.Clone(c.members.list) { // expireSession removes from it
 		end := m.seen + int64(c.policy.Session)
 		switch {
 		case m.calls > 0:
@@ -98,7 +98,7 @@ func (c *Coordinator) expireSessions() {
 		case end <= c.now:
 			c.expireSession(m)
 		default:
-			c.sessionDue = min(c.sessionDue, end)
+			c.members.due = min(c.members.due, end)
 		}
 	}
 }

@@ -34,26 +34,40 @@ func TestTheAuditSeesTheLogAndTheCursors(t *testing.T) {
 	if online.Class != audit.Connected || !slices.Equal(emitters(online), []string{"s0 log 2", "s1 log 2"}) {
 		t.Errorf("%+v", online)
 	}
-	if e := find(whole, "AUDIT_UNKNOWN"); e.Class != audit.Unknown || len(e.Subscribers) != 1 || e.Subscribers[0].Component != "follower" {
+	if e := find(
+		whole, "AUDIT_UNKNOWN",
+	); e.Class != audit.Unknown || len(e.Subscribers) != 1 || e.Subscribers[0].Component != "follower" {
 		t.Errorf("%+v", e)
 	}
-	if e := find(whole, event.LeaderElected); e.Class != audit.Connected || !slices.Contains(emitters(e), "ringlog log 1") {
+	if e := find(
+		whole, event.LeaderElected,
+	); e.Class != audit.Connected || !slices.Contains(emitters(e), "ringlog log 1") {
 		t.Errorf("%+v", e)
 	}
-	if !slices.Equal(whole.CatchAll, []string{"archive"}) || whole.Scope.Subscriptions != 2 || whole.Scope.Events != whole.Scope.LastOffset || whole.Scope.FirstOffset != 1 {
+	if !slices.Equal(whole.CatchAll, []string{"archive"}) || whole.Scope.Subscriptions != 2 ||
+		whole.Scope.Events != whole.Scope.LastOffset || whole.Scope.FirstOffset != 1 {
 		t.Errorf("%v %+v", whole.CatchAll, whole.Scope)
 	}
 	if e := find(read("?from=-2"), event.HostOnline); e.Class != audit.Dead {
 		t.Errorf("of the last two events none is one: %+v", e)
 	}
-	if r := read("?from=end&only=orphans,drift"); len(r.Types) == 0 || r.Scope.Events != 0 || len(r.Findings) != 0 || slices.ContainsFunc(r.Types, func(e audit.Entry) bool { return e.Class != audit.Orphan }) {
+	if r := read(
+		"?from=end&only=orphans,drift",
+	); len(r.Types) == 0 || r.Scope.Events != 0 || len(r.Findings) != 0 ||
+		slices.ContainsFunc(r.Types, func(e audit.Entry) bool { return e.Class != audit.Orphan }) {
 		t.Errorf("%+v", r)
 	}
 	if r := read("?coordinator=follower"); len(r.Components) != 1 || len(r.Types) < 4 {
 		t.Errorf("%+v", r)
 	}
-	for format, begins := range map[string]string{"text": "Wiring audit of what is declared, of offsets 1 to ", "dot": "digraph wiring {", "mermaid": "flowchart LR\n"} {
-		if a := s.ok("GET", "/v1/audit?format="+format, ""); !strings.HasPrefix(a.body, begins) || !strings.HasPrefix(a.header.Get("Content-Type"), "text/") {
+	for format, begins := range map[string]string{
+		"text":    "Wiring audit of what is declared, of offsets 1 to ",
+		"dot":     "digraph wiring {",
+		"mermaid": "flowchart LR\n",
+	} {
+		if a := s.ok(
+			"GET", "/v1/audit?format="+format, "",
+		); !strings.HasPrefix(a.body, begins) || !strings.HasPrefix(a.header.Get("Content-Type"), "text/") {
 			t.Errorf("%s: %.60q", format, a.body)
 		}
 	}

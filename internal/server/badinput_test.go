@@ -30,10 +30,20 @@ type badRequest struct {
 
 func badEvents() []badRequest {
 	post := func(name, body string, status int, code api.Code, field, says string) badRequest {
-		return badRequest{name: name, method: "POST", path: "/v1/events", body: body, status: status, code: code, field: field, says: says}
+		return badRequest{
+			name:   name,
+			method: "POST",
+			path:   "/v1/events",
+			body:   body,
+			status: status,
+			code:   code,
+			field:  field,
+			says:   says,
+		}
 	}
 	good := `{"type":"TRAINING_COMPLETED","payload":{"n":1}}`
-	hundred := strings.Repeat(good+",", 60) + `{"type":"TRAINING_COMPLETED","payload":{"n":NaN}},` + strings.Repeat(good+",", 38) + good
+	hundred := strings.Repeat(good+",", 60) + `{"type":"TRAINING_COMPLETED","payload":{"n":NaN}},` +
+		strings.Repeat(good+",", 38) + good
 	list := []badRequest{
 		post("empty body", "", 400, api.InvalidJSON, "body", "send an event"),
 		post("only blanks", " \n ", 400, api.InvalidJSON, "body", "send an event"),
@@ -41,21 +51,40 @@ func badEvents() []badRequest {
 		post("unknown key", `{"type":"A","colour":"red"}`, 400, api.InvalidJSON, "colour", "put it into payload"),
 		post("doubled key", `{"type":"A","source":"a","source":"b"}`, 400, api.InvalidJSON, "source", "given twice"),
 		post("doubled key in the payload", `{"type":"A","payload":{"a":1,"a":2}}`, 400, api.InvalidJSON, "payload.a", "once"),
-		post("10 000 levels", `{"type":"A","payload":{"a":`+strings.Repeat("[", 10_000)+strings.Repeat("]", 10_000)+`}}`, 400, api.InvalidJSON, "", "limits.depth"),
+		post(
+			"10 000 levels",
+			`{"type":"A","payload":{"a":`+strings.Repeat("[", 10_000)+strings.Repeat("]", 10_000)+`}}`,
+			400, api.InvalidJSON, "", "limits.depth",
+		),
 		post("trailing bytes", good+` x`, 400, api.InvalidJSON, "body", "ndjson"),
 		post("invalid UTF-8", "{\"type\":\"A\",\"source\":\"\xff\"}", 400, api.InvalidJSON, "source", "UTF-8"),
 		post("lone surrogate", `{"type":"A","payload":{"a":"\ud83d"}}`, 400, api.InvalidJSON, "payload.a", "surrogate"),
 		post("type with a newline", `{"type":"A\nB"}`, 400, api.InvalidArgument, "type", "letters, digits"),
 		post("no type", `{"payload":{}}`, 400, api.InvalidArgument, "type", "missing"),
 		post("payload not an object", `{"type":"A","payload":[1]}`, 400, api.InvalidArgument, "payload", "object"),
-		post("NaN", `{"type":"A","payload":{"metrics":{"loss":NaN}}}`, 400, api.InvalidJSON, "payload.metrics.loss", "null or a string"),
+		post(
+			"NaN", `{"type":"A","payload":{"metrics":{"loss":NaN}}}`, 400, api.InvalidJSON,
+			"payload.metrics.loss", "null or a string",
+		),
 		post("empty batch", `[]`, 400, api.InvalidJSON, "body", "no event"),
 		post("one bad of a hundred", "["+hundred+"]", 400, api.InvalidJSON, "events[60].payload.n", "null or a string"),
-		post("bad name in a batch", `[`+good+`,{"type":"A","source":"`+strings.Repeat("s", 257)+`"}]`, 413, api.TooLarge, "events[1].source", "256"),
-		post("event of 1 MiB and 1", `{"type":"A","payload":{"a":"`+strings.Repeat("x", 1<<20)+`"}}`, 413, api.TooLarge, "payload", "1048576"),
-		post("request over 4 MiB", `{"type":"A","payload":{"a":"`+strings.Repeat("x", 4<<20)+`"}}`, 413, api.TooLarge, "body", "4194304"),
+		post(
+			"bad name in a batch", `[`+good+`,{"type":"A","source":"`+strings.Repeat("s", 257)+`"}]`,
+			413, api.TooLarge, "events[1].source", "256",
+		),
+		post(
+			"event of 1 MiB and 1", `{"type":"A","payload":{"a":"`+strings.Repeat("x", 1<<20)+`"}}`,
+			413, api.TooLarge, "payload", "1048576",
+		),
+		post(
+			"request over 4 MiB", `{"type":"A","payload":{"a":"`+strings.Repeat("x", 4<<20)+`"}}`,
+			413, api.TooLarge, "body", "4194304",
+		),
 		post("10 001 events", strings.Repeat(`{"type":"A"}`+"\n", 10_001), 413, api.TooLarge, "body", "10000"),
-		post("reserved type", `{"type":"LEADER_ELECTED"}`, 403, api.Reserved, "type", "ringlog settings set catalogue.reserved accept-as-foreign"),
+		post(
+			"reserved type", `{"type":"LEADER_ELECTED"}`, 403, api.Reserved, "type",
+			"ringlog settings set catalogue.reserved accept-as-foreign",
+		),
 		post("a time that is none", `{"type":"A","time":"yesterday"}`, 400, api.InvalidArgument, "time", "2026-01-05"),
 		post("the time of nothing", `{"type":"A","time":"0001-01-01T00:00:00Z"}`, 400, api.InvalidArgument, "time", "1678"),
 		post("a time too far", `{"type":"A","time":"9999-01-01T00:00:00Z"}`, 400, api.InvalidArgument, "time", "1678"),
@@ -66,16 +95,38 @@ func badEvents() []badRequest {
 		}
 	}
 	headers := func(name string, status int, code api.Code, field, says string, h ...string) badRequest {
-		return badRequest{name: name, method: "POST", path: "/v1/events", body: good, headers: h, status: status, code: code, field: field, says: says}
+		return badRequest{
+			name:    name,
+			method:  "POST",
+			path:    "/v1/events",
+			body:    good,
+			headers: h,
+			status:  status,
+			code:    code,
+			field:   field,
+			says:    says,
+		}
 	}
 	return append(list,
-		headers("form content type", 415, api.UnsupportedMedia, "Content-Type", "application/json", "Content-Type", "application/x-www-form-urlencoded"),
-		headers("other charset", 415, api.UnsupportedMedia, "Content-Type", "application/json", "Content-Type", "application/json; charset=latin1"),
+		headers(
+			"form content type", 415, api.UnsupportedMedia, "Content-Type", "application/json",
+			"Content-Type", "application/x-www-form-urlencoded",
+		),
+		headers(
+			"other charset", 415, api.UnsupportedMedia, "Content-Type", "application/json",
+			"Content-Type", "application/json; charset=latin1",
+		),
 		headers("compressed", 415, api.UnsupportedMedia, "Content-Encoding", "identity", "Content-Encoding", "gzip"),
 		headers("producer without sequence", 400, api.InvalidArgument, "sequence", "send both", headerProducer, "p"),
 		headers("sequence without producer", 400, api.InvalidArgument, "producer", "send both", headerSequence, "1"),
-		headers("sequence zero", 400, api.InvalidArgument, headerSequence, "from 1", headerProducer, "p", headerSequence, "0"),
-		headers("sequence from nowhere", 409, api.UnknownProducer, "sequence", "new producer id", headerProducer, "p", headerSequence, "7"),
+		headers(
+			"sequence zero", 400, api.InvalidArgument, headerSequence, "from 1", headerProducer, "p",
+			headerSequence, "0",
+		),
+		headers(
+			"sequence from nowhere", 409, api.UnknownProducer, "sequence", "new producer id",
+			headerProducer, "p", headerSequence, "7",
+		),
 	)
 }
 
@@ -90,10 +141,19 @@ func badReads() []badRequest {
 		get("from -0", "/v1/events?from=-0", 400, api.InvalidArgument, "from", "-N"),
 		get("from @never", "/v1/events?from=@never", 400, api.InvalidArgument, "from", "RFC 3339"),
 		get("from past the tail", "/v1/events?from=4711", 416, api.PastTail, "from", "tail"),
-		get("min_offset past the tail", "/v1/events?min_offset=4711&timeout=20ms", 408, api.Timeout, "min_offset", "another node"),
-		get("following from past the tail", "/v1/events?from=4711&follow=true&timeout=20ms", 416, api.PastTail, "from", "read from end"),
+		get(
+			"min_offset past the tail", "/v1/events?min_offset=4711&timeout=20ms", 408, api.Timeout,
+			"min_offset", "another node",
+		),
+		get(
+			"following from past the tail", "/v1/events?from=4711&follow=true&timeout=20ms", 416,
+			api.PastTail, "from", "read from end",
+		),
 		get("misspelt category", "/v1/events?category=trainign", 400, api.InvalidArgument, "categories[0]", "training"),
-		get("misspelt category among others", "/v1/events?category=TRAINING&category=x", 400, api.InvalidArgument, "categories[1]", "training"),
+		get(
+			"misspelt category among others", "/v1/events?category=TRAINING&category=x", 400,
+			api.InvalidArgument, "categories[1]", "training",
+		),
 		get("limit -1", "/v1/events?limit=-1", 400, api.InvalidArgument, "limit", "digits"),
 		get("misspelt parameter", "/v1/events?folow=true", 400, api.InvalidArgument, "folow", "follow"),
 		get("follow maybe", "/v1/events?follow=maybe", 400, api.InvalidArgument, "follow", "true or false"),
@@ -119,40 +179,110 @@ func badReads() []badRequest {
 
 func badWrites() []badRequest {
 	call := func(name, method, path, body string, status int, code api.Code, field, says string) badRequest {
-		return badRequest{name: name, method: method, path: path, body: body, status: status, code: code, field: field, says: says}
+		return badRequest{
+			name:   name,
+			method: method,
+			path:   path,
+			body:   body,
+			status: status,
+			code:   code,
+			field:  field,
+			says:   says,
+		}
 	}
 	return []badRequest{
 		call("wrong method", "DELETE", "/v1/events", "", 405, api.MethodNotAllowed, "method", "GET"),
 		call("commit without a body", "POST", "/v1/cursors/c/commit", "", 400, api.InvalidJSON, "body", "JSON object"),
-		call("commit without offset", "POST", "/v1/cursors/c/commit", `{"generation":1}`, 400, api.InvalidArgument, "offset", "last offset"),
-		call("commit of a text", "POST", "/v1/cursors/c/commit", `{"offset":"7","generation":1}`, 400, api.InvalidArgument, "offset", "openapi"),
-		call("commit of -1", "POST", "/v1/cursors/c/commit", `{"offset":-1,"generation":1}`, 400, api.InvalidArgument, "offset", "openapi"),
-		call("commit with another key", "POST", "/v1/cursors/c/commit", `{"ofset":7,"generation":1}`, 400, api.InvalidJSON, "ofset", "openapi"),
-		call("commit with a doubled key", "POST", "/v1/cursors/c/commit", `{"offset":7,"offset":8,"generation":1}`, 400, api.InvalidJSON, "offset", "once"),
+		call(
+			"commit without offset", "POST", "/v1/cursors/c/commit", `{"generation":1}`, 400,
+			api.InvalidArgument, "offset", "last offset",
+		),
+		call(
+			"commit of a text", "POST", "/v1/cursors/c/commit", `{"offset":"7","generation":1}`, 400,
+			api.InvalidArgument, "offset", "openapi",
+		),
+		call(
+			"commit of -1", "POST", "/v1/cursors/c/commit", `{"offset":-1,"generation":1}`, 400,
+			api.InvalidArgument, "offset", "openapi",
+		),
+		call(
+			"commit with another key", "POST", "/v1/cursors/c/commit", `{"ofset":7,"generation":1}`,
+			400, api.InvalidJSON, "ofset", "openapi",
+		),
+		call(
+			"commit with a doubled key", "POST", "/v1/cursors/c/commit",
+			`{"offset":7,"offset":8,"generation":1}`, 400, api.InvalidJSON, "offset", "once",
+		),
 		call("commit cut off", "POST", "/v1/cursors/c/commit", `{"offset":7`, 400, api.InvalidJSON, "body", "at byte"),
-		call("commit with NaN", "POST", "/v1/cursors/c/commit", `{"offset":NaN}`, 400, api.InvalidJSON, "offset", "null or a string"),
+		call(
+			"commit with NaN", "POST", "/v1/cursors/c/commit", `{"offset":NaN}`, 400, api.InvalidJSON,
+			"offset", "null or a string",
+		),
 		call("commit that is a list", "POST", "/v1/cursors/c/commit", `[7]`, 400, api.InvalidArgument, "body", "object"),
-		call("commit of no cursor", "POST", "/v1/cursors/nobody/commit", `{"offset":1,"generation":1}`, 404, api.NotFound, "cursor", "create"),
+		call(
+			"commit of no cursor", "POST", "/v1/cursors/nobody/commit", `{"offset":1,"generation":1}`,
+			404, api.NotFound, "cursor", "create",
+		),
 		call("seek nowhere", "POST", "/v1/cursors/c/seek", `{}`, 400, api.InvalidArgument, "to", "start"),
 		call("seek past the tail", "POST", "/v1/cursors/c/seek", `{"to":"4711"}`, 416, api.PastTail, "to", "up to 2"),
-		call("seek to a number past the tail", "POST", "/v1/cursors/c/seek", `{"to":4711}`, 416, api.PastTail, "to", "up to 2"),
-		call("seek to -3 as a number", "POST", "/v1/cursors/c/seek", `{"to":-3}`, 400, api.InvalidArgument, "to", "an offset"),
-		call("seek to half an event", "POST", "/v1/cursors/c/seek", `{"to":1.5}`, 400, api.InvalidArgument, "to", "an offset"),
+		call(
+			"seek to a number past the tail", "POST", "/v1/cursors/c/seek", `{"to":4711}`, 416,
+			api.PastTail, "to", "up to 2",
+		),
+		call(
+			"seek to -3 as a number", "POST", "/v1/cursors/c/seek", `{"to":-3}`, 400,
+			api.InvalidArgument, "to", "an offset",
+		),
+		call(
+			"seek to half an event", "POST", "/v1/cursors/c/seek", `{"to":1.5}`, 400,
+			api.InvalidArgument, "to", "an offset",
+		),
 		call("seek to yes", "POST", "/v1/cursors/c/seek", `{"to":true}`, 400, api.InvalidArgument, "to", "an offset"),
 		call("seek to a list", "POST", "/v1/cursors/c/seek", `{"to":[1]}`, 400, api.InvalidArgument, "to", "an offset"),
 		call("cursor from past the tail", "PUT", "/v1/cursors/c", `{"from":"4711"}`, 416, api.PastTail, "from", "up to 2"),
-		call("cursor with a misspelt category", "PUT", "/v1/cursors/c", `{"filter":{"categories":["trainign"]}}`, 400, api.InvalidArgument, "categories[0]", "training"),
-		call("cursor with a bad filter", "PUT", "/v1/cursors/c", `{"filter":{"types":["a b"]}}`, 400, api.InvalidArgument, "types[0]", ""),
-		call("cursor that holds for ever", "PUT", "/v1/cursors/c", `{"policy":{"hold_for":"ever"}}`, 400, api.InvalidArgument, "policy.hold_for", "7d"),
-		call("setting out of range", "PUT", "/v1/settings/dedup.window", `{"value":"1h1"}`, 400, api.InvalidArgument, "value", "duration"),
-		call("setting without a value", "PUT", "/v1/settings/dedup.window", `{}`, 400, api.InvalidArgument, "value", "string"),
+		call(
+			"cursor with a misspelt category", "PUT", "/v1/cursors/c",
+			`{"filter":{"categories":["trainign"]}}`, 400, api.InvalidArgument, "categories[0]",
+			"training",
+		),
+		call(
+			"cursor with a bad filter", "PUT", "/v1/cursors/c", `{"filter":{"types":["a b"]}}`, 400,
+			api.InvalidArgument, "types[0]", "",
+		),
+		call(
+			"cursor that holds for ever", "PUT", "/v1/cursors/c", `{"policy":{"hold_for":"ever"}}`,
+			400, api.InvalidArgument, "policy.hold_for", "7d",
+		),
+		call(
+			"setting out of range", "PUT", "/v1/settings/dedup.window", `{"value":"1h1"}`, 400,
+			api.InvalidArgument, "value", "duration",
+		),
+		call(
+			"setting without a value", "PUT", "/v1/settings/dedup.window", `{}`, 400,
+			api.InvalidArgument, "value", "string",
+		),
 		call("unknown setting", "PUT", "/v1/settings/colour", `{"value":"red"}`, 404, api.NotFound, "key", "settings ls"),
-		call("compact two ways", "POST", "/v1/compact", `{"before":1,"keep":1}`, 400, api.InvalidArgument, "body", "one of them"),
-		call("compact past the tail", "POST", "/v1/compact", `{"before":4711}`, 416, api.PastTail, "before", "send 2 at most"),
+		call(
+			"compact two ways", "POST", "/v1/compact", `{"before":1,"keep":1}`, 400,
+			api.InvalidArgument, "body", "one of them",
+		),
+		call(
+			"compact past the tail", "POST", "/v1/compact", `{"before":4711}`, 416, api.PastTail,
+			"before", "send 2 at most",
+		),
 		call("register nothing", "POST", "/v1/catalogue", ``, 400, api.InvalidJSON, "body", "definition"),
-		call("register a reserved name", "POST", "/v1/catalogue", `{"name":"LEADER_X"}`, 403, api.Reserved, "LEADER_X.name", ""),
-		call("add a member without an address", "POST", "/v1/members", `{"id":"n9"}`, 400, api.InvalidArgument, "http", "address"),
-		call("add nobody", "POST", "/v1/members", `{"http":"127.0.0.1:1"}`, 400, api.InvalidArgument, "http", "start the node"),
+		call(
+			"register a reserved name", "POST", "/v1/catalogue", `{"name":"LEADER_X"}`, 403,
+			api.Reserved, "LEADER_X.name", "",
+		),
+		call(
+			"add a member without an address", "POST", "/v1/members", `{"id":"n9"}`, 400,
+			api.InvalidArgument, "http", "address",
+		),
+		call(
+			"add nobody", "POST", "/v1/members", `{"http":"127.0.0.1:1"}`, 400, api.InvalidArgument,
+			"http", "start the node",
+		),
 		call("remove nobody", "DELETE", "/v1/members/n9", "", 404, api.NotFound, "id", "members"),
 		call("remove the last voter", "DELETE", "/v1/members/n1", "", 409, api.Conflict, "id", "another voter"),
 		call("step down to nobody", "POST", "/v1/cluster/step-down", `{"to":"n9"}`, 404, api.NotFound, "id", "members"),
@@ -219,7 +349,7 @@ func TestDedupIDWithOtherContentIsAConflictThatNamesTheFirst(t *testing.T) {
 		}
 	}
 	if _, last := s.node.Machine().Log().Bounds(); last != 2 {
-		t.Errorf("the tail is %d: a refused request left something behind", last)
+		t.Errorf("the tail is %d: a refused request left something in the log", last)
 	}
 }
 
@@ -262,7 +392,9 @@ func TestWhoWritesAllOfARequestFirstReadsWhyItIsRefused(t *testing.T) {
 // speak writes a POST to its end, and only then reads the status of the answer.
 func (s *site) speak(path, headers string, body []byte) int {
 	s.t.Helper()
-	c, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(s.t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+	c, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(
+		s.t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"),
+	)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -322,7 +454,10 @@ func TestKeysOfOtherCaseAreRefused(t *testing.T) {
 		"/v1/groups/g/exchange": {`{"member":"m","nacks":[{"Offset":1}]}`},
 	} {
 		for _, body := range bodies {
-			if a := s.do("POST", path, body); a.status != 400 || a.err(t).Code != api.InvalidJSON || a.err(t).Reason != event.ReasonUnknownKey || a.err(t).Field == "" {
+			if a := s.do(
+				"POST", path, body,
+			); a.status != 400 || a.err(t).Code != api.InvalidJSON || a.err(t).Reason != event.ReasonUnknownKey ||
+				a.err(t).Field == "" {
 				t.Errorf("%s %s: %d %s", path, body, a.status, a.body)
 			}
 		}

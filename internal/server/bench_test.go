@@ -16,8 +16,9 @@ import (
 
 // trainingPayload looks like the platform's and differs each time.
 func trainingPayload(n int64) []byte {
-	return fmt.Appendf(nil, `{"config_key": "hex8_%dp", "elo": %d.25, "epoch": %d, "loss": 0.%06d, "model_path": "/models/canonical_hex8_%d.pth", "node": "gpu-node-%d", "run": "%d", "samples": %d}`,
-		n%4, 1500+n%300, n%50, n%1_000_000, n, n%32, n, n*64)
+	const form = `{"config_key": "hex8_%dp", "elo": %d.25, "epoch": %d, "loss": 0.%06d, ` +
+		`"model_path": "/models/canonical_hex8_%d.pth", "node": "gpu-node-%d", "run": "%d", "samples": %d}`
+	return fmt.Appendf(nil, form, n%4, 1500+n%300, n%50, n%1_000_000, n, n%32, n, n*64)
 }
 
 // BenchmarkPublish sends batches over both protocols, to one voter and to three.
@@ -26,8 +27,14 @@ func BenchmarkPublish(b *testing.B) {
 		sites := newSites(b, voters, nil)
 		leader, _ := leading(b, sites)
 		for _, batch := range []int{1, 256, 1000} {
-			b.Run(fmt.Sprintf("connect/voters=%d/batch=%d", voters, batch), func(b *testing.B) { benchConnect(b, leader, leader.http, batch) })
-			b.Run(fmt.Sprintf("connect-h2c/voters=%d/batch=%d", voters, batch), func(b *testing.B) { benchConnect(b, leader, h2c(b), batch) })
+			b.Run(
+				fmt.Sprintf("connect/voters=%d/batch=%d", voters, batch),
+				func(b *testing.B) { benchConnect(b, leader, leader.http, batch) },
+			)
+			b.Run(
+				fmt.Sprintf("connect-h2c/voters=%d/batch=%d", voters, batch),
+				func(b *testing.B) { benchConnect(b, leader, h2c(b), batch) },
+			)
 			b.Run(fmt.Sprintf("json/voters=%d/batch=%d", voters, batch), func(b *testing.B) { benchJSON(b, leader, batch) })
 		}
 	}
@@ -48,7 +55,13 @@ func benchConnect(b *testing.B, s *site, httpClient *http.Client, batch int) {
 			request := &ringlogv1.PublishRequest{Events: make([]*ringlogv1.Event, batch)}
 			for i := range request.Events {
 				n := number.Add(1)
-				request.Events[i] = &ringlogv1.Event{Type: "TRAINING_COMPLETED", Payload: trainingPayload(n), Source: "trainer", Key: "hex8", CorrelationId: run}
+				request.Events[i] = &ringlogv1.Event{
+					Type:          "TRAINING_COMPLETED",
+					Payload:       trainingPayload(n),
+					Source:        "trainer",
+					Key:           "hex8",
+					CorrelationId: run,
+				}
 			}
 			if _, err := c.Publish(b.Context(), connect.NewRequest(request)); err != nil {
 				b.Error(err)
@@ -68,7 +81,11 @@ func benchJSON(b *testing.B, s *site, batch int) {
 		for pb.Next() {
 			var body strings.Builder
 			for range batch {
-				fmt.Fprintf(&body, `{"type":"TRAINING_COMPLETED","payload":%s,"source":"trainer","correlation_id":%q}`+"\n", trainingPayload(number.Add(1)), run)
+				fmt.Fprintf(
+					&body,
+					`{"type":"TRAINING_COMPLETED","payload":%s,"source":"trainer","correlation_id":%q}`+"\n",
+					trainingPayload(number.Add(1)), run,
+				)
 			}
 			if a := s.do("POST", "/v1/events", body.String(), "Content-Type", contentNDJSON); a.status != 200 {
 				b.Error(a.body)
@@ -87,7 +104,11 @@ func BenchmarkTail(b *testing.B) {
 	for i := range events / 1000 {
 		request := &ringlogv1.PublishRequest{}
 		for n := range 1000 {
-			request.Events = append(request.Events, &ringlogv1.Event{Type: "TRAINING_COMPLETED", Payload: trainingPayload(int64(i*1000 + n)), Source: "trainer"})
+			request.Events = append(request.Events, &ringlogv1.Event{
+				Type:    "TRAINING_COMPLETED",
+				Payload: trainingPayload(int64(i*1000 + n)),
+				Source:  "trainer",
+			})
 		}
 		if _, err := c.Publish(b.Context(), connect.NewRequest(request)); err != nil {
 			b.Fatal(err)

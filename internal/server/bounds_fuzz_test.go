@@ -30,9 +30,9 @@ func post(path, contentType string, more ...string) func(*site, []byte) {
 	}
 }
 
-// intoLine writes to a publishing line and reads all of its answer.
-func intoLine(s *site, body []byte) {
-	c := s.line()
+// intoPublishStream writes to a publish stream and reads all of its answer.
+func intoPublishStream(s *site, body []byte) {
+	c := s.openStream()
 	defer c.conn.Close()
 	if _, err := c.conn.Write(body); err == nil {
 		_ = c.conn.(*net.TCPConn).CloseWrite()
@@ -42,11 +42,21 @@ func intoLine(s *site, body []byte) {
 
 // entrances are all ways that take a body.
 var entrances = func() (all []entrance) {
-	for _, path := range []string{"/v1/events", "/v1/dlq/purge", "/v1/dlq/import", "/v1/catalogue", "/v1/catalogue/validate", "/v1/members", "/v1/groups/g/exchange"} {
+	for _, path := range []string{
+		"/v1/events", "/v1/dlq/purge", "/v1/dlq/import", "/v1/catalogue",
+		"/v1/catalogue/validate", "/v1/members", "/v1/groups/g/exchange",
+	} {
 		all = append(all, entrance{path, false, post(path, contentJSON)})
 	}
-	all = append(all, entrance{"ndjson", false, post("/v1/events", contentNDJSON)}, entrance{"line", true, intoLine})
-	for _, path := range []string{"LogService/Publish", "GroupService/Exchange", "CursorService/CreateCursor", "PeerService/Forward", "PeerService/Join"} {
+	all = append(all, entrance{
+		"ndjson",
+		false,
+		post("/v1/events", contentNDJSON),
+	}, entrance{"publish stream", true, intoPublishStream})
+	for _, path := range []string{
+		"LogService/Publish", "GroupService/Exchange", "CursorService/CreateCursor",
+		"PeerService/Forward", "PeerService/Join",
+	} {
 		at := "/ringlog.v1." + path
 		all = append(all,
 			entrance{path, true, post(at, "application/proto")}, // a packet's body may be compressed
@@ -56,7 +66,11 @@ var entrances = func() (all []entrance) {
 			entrance{path + " grpc", true, post(at, "application/grpc", "Grpc-Encoding", "gzip")},
 			entrance{path + " grpc-web", true, post(at, "application/grpc-web+proto", "Grpc-Encoding", "gzip")})
 	}
-	return append(all, entrance{"Tail", true, post("/ringlog.v1.LogService/Tail", "application/connect+proto", "Connect-Content-Encoding", "gzip")})
+	return append(all, entrance{
+		"Tail",
+		true,
+		post("/ringlog.v1.LogService/Tail", "application/connect+proto", "Connect-Content-Encoding", "gzip"),
+	})
 }()
 
 // perByte is how many bytes may be allocated for each byte received. The keys of an object need most, because they
@@ -90,7 +104,10 @@ func FuzzWhatComesInTakesBoundedMemory(f *testing.F) {
 		if got > bound {
 			t.Errorf("%s: %d bytes allocated for %d received, at most %d", way.name, got, len(body), bound)
 		}
-		eventually(t, "nothing is counted any more", func() bool { return s.server.memory.held.Load()+s.server.peerMemory.held.Load() == 0 })
+		eventually(
+			t, "nothing is counted any more",
+			func() bool { return s.server.memory.held.Load()+s.server.peerMemory.held.Load() == 0 },
+		)
 	})
 }
 
@@ -123,8 +140,16 @@ func greedySeeds(t testing.TB) []greedySeed {
 	}
 	keys.WriteString("}}")
 	zeros := frame.Pack([]event.Event{{Type: "A", Payload: []byte(`{"x": "` + strings.Repeat("0", 3<<20) + `"}`)}})
-	packet := message(&ringlogv1.PublishRequest{Packet: &ringlogv1.Packet{Rows: 1, Types: zeros.Types, Sources: zeros.Sources, Body: zeros.Body}})
-	manyRows := message(&ringlogv1.PublishRequest{Packet: &ringlogv1.Packet{Rows: 1 << 31, Types: make([]string, 500_000), Sources: zeros.Sources, Body: zeros.Body}})
+	packet := message(
+		&ringlogv1.PublishRequest{
+			Packet: &ringlogv1.Packet{Rows: 1, Types: zeros.Types, Sources: zeros.Sources, Body: zeros.Body},
+		},
+	)
+	manyRows := message(
+		&ringlogv1.PublishRequest{
+			Packet: &ringlogv1.Packet{Rows: 1 << 31, Types: make([]string, 500_000), Sources: zeros.Sources, Body: zeros.Body},
+		},
+	)
 	random := make([]byte, 1<<20)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(random)
 	filter := slices.Concat([]byte{0x1a, 0xff, 0xff, 0x3f}, bytes.Repeat([]byte{0x0a, 0x00}, 1<<19))
@@ -161,8 +186,8 @@ func greedySeeds(t testing.TB) []greedySeed {
 		{"/v1/catalogue", objects},
 		{"/v1/catalogue/validate", objects},
 		{"/v1/members", objects},
-		{"line", slices.Concat(head(uint32(len(protoEvents))), protoEvents)},
-		{"line", slices.Concat(head(1<<31), protoEvents)},
-		{"line", slices.Concat(head(uint32(len(packet))), packet)},
+		{"publish stream", slices.Concat(head(uint32(len(protoEvents))), protoEvents)},
+		{"publish stream", slices.Concat(head(1<<31), protoEvents)},
+		{"publish stream", slices.Concat(head(uint32(len(packet))), packet)},
 	}
 }

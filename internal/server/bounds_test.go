@@ -53,7 +53,11 @@ func (s *site) dial(path string, declared int64, more string) net.Conn {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { c.Close() })
-	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n", path, declared, more); err != nil {
+	if _, err := fmt.Fprintf(
+		c,
+		"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n",
+		path, declared, more,
+	); err != nil {
 		s.t.Fatal(err)
 	}
 	return c
@@ -89,7 +93,10 @@ func TestADeclaredLengthTakesNoMemory(t *testing.T) {
 func TestABodyThatIsTooLargeIsNotCalledOverload(t *testing.T) {
 	s := newSite(t, nil)
 	for _, size := range []int64{5 << 20, 200 << 20, 1 << 62} {
-		for _, path := range []string{"/v1/events", "/v1/members", "/ringlog.v1.LogService/Publish", "/ringlog.v1.PeerService/Forward"} {
+		for _, path := range []string{
+			"/v1/events", "/v1/members", "/ringlog.v1.LogService/Publish",
+			"/ringlog.v1.PeerService/Forward",
+		} {
 			if size < 41<<20 && strings.Contains(path, "v1.") {
 				continue
 			}
@@ -98,7 +105,9 @@ func TestABodyThatIsTooLargeIsNotCalledOverload(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if again := resp.Header.Get("Retry-After"); again != "" || !slices.Contains([]int{http.StatusRequestEntityTooLarge, http.StatusBadRequest}, resp.StatusCode) {
+			if again := resp.Header.Get(
+				"Retry-After",
+			); again != "" || !slices.Contains([]int{http.StatusRequestEntityTooLarge, http.StatusBadRequest}, resp.StatusCode) {
 				t.Errorf("%s of %d: %s, Retry-After %q", path, size, resp.Status, again)
 			}
 			resp.Body.Close()
@@ -126,7 +135,9 @@ func TestUnfinishedBodiesKeepNobodyOut(t *testing.T) {
 	// Somebody at another address is not kept out.
 	there := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}
 	defer there.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: there}).Post(s.url+"/v1/events", contentJSON, strings.NewReader(`{"type":"TRAINING_STARTED"}`))
+	resp, err := (&http.Client{Transport: there}).Post(
+		s.url+"/v1/events", contentJSON, strings.NewReader(`{"type":"TRAINING_STARTED"}`),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +192,10 @@ func TestPathsMakeNoSeries(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	random := func() string {
-		heads := []string{"/ringlog.v1.LogService/", "/ringlog.v1.PeerService/", "/ringlog.v1.", "/v1/", "/v1/cursors/", "/v1/events/", "/", "/ringlog.v1.LogService/Publish/"}
+		heads := []string{
+			"/ringlog.v1.LogService/", "/ringlog.v1.PeerService/", "/ringlog.v1.", "/v1/",
+			"/v1/cursors/", "/v1/events/", "/", "/ringlog.v1.LogService/Publish/",
+		}
 		path := heads[rng.IntN(len(heads))]
 		for range 1 + rng.IntN(20) {
 			path += fmt.Sprintf("%%%02x", 1+rng.IntN(255))
@@ -208,7 +222,7 @@ func TestPathsMakeNoSeries(t *testing.T) {
 	before := series()
 	s.do("GET", "/ringlog.v1.LogService/"+strings.Repeat("y", 50_000), "")
 	send(1000)
-	routes := len(s.server.routes()) + len(procedures)
+	routes := len(s.server.routes)
 	after := slices.Collect(maps.Keys(series()))
 	fresh := slices.DeleteFunc(slices.Clone(after), func(name string) bool { return before[name] })
 	if len(fresh) > 20 || len(after) > routes*20 {
@@ -219,7 +233,9 @@ func TestPathsMakeNoSeries(t *testing.T) {
 			t.Errorf("a series %.200q", name)
 		}
 	}
-	if got := s.do("POST", "/ringlog.v1.LogService/nothing", "{}", "Content-Type", "application/json"); got.status != http.StatusNotFound {
+	if got := s.do(
+		"POST", "/ringlog.v1.LogService/nothing", "{}", "Content-Type", "application/json",
+	); got.status != http.StatusNotFound {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 }
@@ -244,20 +260,32 @@ func TestFullReadsOfTheLogWaitForTheirTurn(t *testing.T) {
 	}
 	busy("/v1/snapshot", func() { _ = s.server.backups.Acquire(t.Context(), 1) }, func() { s.server.backups.Release(1) })
 	all := int64(runtime.GOMAXPROCS(0))
-	busy("/v1/audit?from=start", func() { _ = s.server.scans.Acquire(t.Context(), all) }, func() { s.server.scans.Release(all) })
+	busy(
+		"/v1/audit?from=start", func() { _ = s.server.scans.Acquire(t.Context(), all) },
+		func() { s.server.scans.Release(all) },
+	)
 }
 
 // The time of a Connect call is bounded as that of an HTTP call is, even if the caller asks for more.
 func TestACallsTimeIsBounded(t *testing.T) {
 	node := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node = node })
-	for asked, most := range map[string]time.Duration{"9999999999": maxTimeout, "60000": time.Minute, "": 30 * time.Second} {
+	for asked, most := range map[string]time.Duration{
+		"9999999999": maxTimeout,
+		"60000":      time.Minute,
+		"":           30 * time.Second,
+	} {
 		headers := []string{"Content-Type", contentJSON}
 		if asked != "" {
 			headers = append(headers, "Connect-Timeout-Ms", asked)
 		}
-		s.ok("POST", "/ringlog.v1.LogService/Publish", `{"events":[{"type":"TRAINING_STARTED","payload":"e30="}]}`, headers...)
-		if at := time.Unix(0, node.deadline.Load()); at.After(time.Now().Add(most)) || at.Before(time.Now().Add(most-most/4)) {
+		s.ok(
+			"POST", "/ringlog.v1.LogService/Publish",
+			`{"events":[{"type":"TRAINING_STARTED","payload":"e30="}]}`, headers...,
+		)
+		if at := time.Unix(
+			0, node.deadline.Load(),
+		); at.After(time.Now().Add(most)) || at.Before(time.Now().Add(most-most/4)) {
 			t.Errorf("asked for %s ms, bounded by %s, should be %s", asked, time.Until(at), most)
 		}
 	}
@@ -273,10 +301,10 @@ func TestAnExchangeThatIsPassedOnEnds(t *testing.T) {
 	node := &faultyNode{leader: silent.Addr().String()}
 	s := newSite(t, func(c *Config) { c.Node = node })
 	// The limit must leave an exchange the time that it may wait at the leader.
-	if s.server.within < service.MaxExchangeWait || s.server.within > time.Minute {
-		t.Errorf("passed on for up to %s", s.server.within)
+	if s.server.forward.within < service.MaxExchangeWait || s.server.forward.within > time.Minute {
+		t.Errorf("passed on for up to %s", s.server.forward.within)
 	}
-	s.server.within = 100 * time.Millisecond
+	s.server.forward.within = 100 * time.Millisecond
 	a := s.do("POST", "/v1/groups/g/exchange", `{"member":"m","want":1}`)
 	if e := a.err(t); a.status < 500 || e.Code != api.OutcomeUnknown {
 		t.Errorf("%d %s", a.status, a.body)
@@ -297,6 +325,8 @@ func TestStreamsAreNotTimed(t *testing.T) {
 	s.ok("GET", "/v1/snapshot", "")
 	tail := enveloped(0, []byte(`{}`))
 	s.ok("POST", "/ringlog.v1.LogService/Tail", string(tail), "Content-Type", "application/connect+json")
+	read := enveloped(0, []byte(`{"name":"c","generation":1}`))
+	s.ok("POST", "/ringlog.v1.CursorService/ReadCursor", string(read), "Content-Type", "application/connect+json")
 	// The metrics show which routes are counted and which are timed.
 	counted, timed := map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(s.ok("GET", "/metrics", "").body) {
@@ -310,16 +340,13 @@ func TestStreamsAreNotTimed(t *testing.T) {
 			timed[route] = true
 		}
 	}
-	// All streams of the route table must have been called above, except the publishing line.
-	streams := []string{"/ringlog.v1.LogService/Tail"}
-	for _, r := range s.server.routes() {
-		if r.stream && r.path != api.LinePath {
-			streams = append(streams, r.method+" "+r.path)
+	// All streams of the route table must have been called above, except publish streams.
+	for _, r := range s.server.routes {
+		if !r.stream || r.path == api.PublishStreamPath {
+			continue
 		}
-	}
-	for _, route := range streams {
-		if !counted[route] || timed[route] {
-			t.Errorf("%s: counted %v, timed %v", route, counted[route], timed[route])
+		if name := r.pattern(); !counted[name] || timed[name] {
+			t.Errorf("%s: counted %v, timed %v", name, counted[name], timed[name])
 		}
 	}
 	if !timed["PUT /v1/cursors/{name}"] {

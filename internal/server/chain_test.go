@@ -19,7 +19,10 @@ import (
 // step publishes one event of a run.
 func (s *site) step(id, kind string) {
 	s.t.Helper()
-	s.ok("POST", "/v1/events", fmt.Sprintf(`{"type":%q,"payload":{"n":%d},"correlation_id":%q}`, kind, time.Now().UnixNano(), id))
+	s.ok(
+		"POST", "/v1/events",
+		fmt.Sprintf(`{"type":%q,"payload":{"n":%d},"correlation_id":%q}`, kind, time.Now().UnixNano(), id),
+	)
 }
 
 // chain returns how far a run has come.
@@ -38,7 +41,8 @@ func TestAChainIsFollowedThroughTheLog(t *testing.T) {
 	s.step("a/1 x", "TRAINING_STARTED")
 	c := s.chain("a%2F1%20x", "")
 	run := c.Flows[0]
-	if c.CorrelationID != "a/1 x" || len(c.Events) != 3 || c.Events[2].Offset != 6 || len(c.Flows) != 1 || run.Complete || c.BeginningTrimmed {
+	if c.CorrelationID != "a/1 x" || len(c.Events) != 3 || c.Events[2].Offset != 6 || len(c.Flows) != 1 ||
+		run.Complete || c.BeginningTrimmed {
 		t.Fatalf("%+v", c)
 	}
 	states := []string{}
@@ -55,11 +59,14 @@ func TestAChainIsFollowedThroughTheLog(t *testing.T) {
 	if late.Overdue != 1 || !late.Flows[0].Next[0].Overdue {
 		t.Errorf("%+v", late)
 	}
-	if none := s.chain("a%2F1%20x", "?flow=health_recovery"); len(none.Flows) != 1 || none.Flows[0].Complete || len(none.Outside) != 3 {
+	if none := s.chain(
+		"a%2F1%20x", "?flow=health_recovery",
+	); len(none.Flows) != 1 || none.Flows[0].Complete || len(none.Outside) != 3 {
 		t.Errorf("%+v", none)
 	}
 	text := s.ok("GET", "/v1/chain/a%2F1%20x?format=text", "")
-	if !strings.Contains(text.body, "missing  TRAINING_STARTED 6 -> TRAINING_COMPLETED") || !strings.HasPrefix(text.header.Get("Content-Type"), "text/plain") {
+	if !strings.Contains(text.body, "missing  TRAINING_STARTED 6 -> TRAINING_COMPLETED") ||
+		!strings.HasPrefix(text.header.Get("Content-Type"), "text/plain") {
 		t.Errorf("%s", text.body)
 	}
 	if drawing := s.ok("GET", "/v1/chain/a%2F1%20x?format=mermaid", "").body; !strings.HasPrefix(drawing, "flowchart LR") {
@@ -71,7 +78,8 @@ func TestAChainIsFollowedThroughTheLog(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	s.ok("POST", "/v1/compact", `{"before":6}`)
-	if e := s.do("GET", "/v1/chain/other", "").err(t); e.Code != api.NotFound || !strings.Contains(e.Message, "what was before is trimmed") {
+	e := s.do("GET", "/v1/chain/other", "").err(t)
+	if e.Code != api.NotFound || !strings.Contains(e.Message, "what was before is trimmed") {
 		t.Errorf("%+v", e)
 	}
 }
@@ -112,7 +120,9 @@ func TestAWaitEndsWithTheLastCommit(t *testing.T) {
 	commit("b", want-1)
 	early := others[0].ok("GET", fmt.Sprintf("/v1/wait?offset=%d&cursor=b&cursor=a&timeout=300ms", want), "")
 	var v api.Wait
-	if early.decode(t, &v); v.Reached || v.LastOffset != want || len(v.Cursors) != 2 || v.Cursors[0] != (api.WaitedCursor{Name: "b", Committed: want - 1, Behind: 1}) ||
+	early.decode(t, &v)
+	if v.Reached || v.LastOffset != want || len(v.Cursors) != 2 ||
+		v.Cursors[0] != (api.WaitedCursor{Name: "b", Committed: want - 1, Behind: 1}) ||
 		v.Cursors[1] != (api.WaitedCursor{Name: "a", Committed: want, Reached: true}) {
 		t.Errorf("%s", early.body)
 	}
@@ -128,7 +138,7 @@ func TestAWaitEndsWithTheLastCommit(t *testing.T) {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 	case <-time.After(15 * time.Second):
-		t.Fatal("nobody was told of the last commit")
+		t.Fatal("no waiter noticed the last commit")
 	}
 	gone := others[0].wait(t.Context(), "?offset=99&cursors=a&timeout=20s")
 	leader.ok("DELETE", "/v1/cursors/a", "")
@@ -160,7 +170,7 @@ func TestAWaitSleepsWhileOtherCursorsMove(t *testing.T) {
 	for range waits {
 		waiting = append(waiting, s.wait(t.Context(), "?offset=3&cursors=rests&timeout=1m"))
 	}
-	eventually(t, "all wait", func() bool { return len(s.server.streams) == waits })
+	eventually(t, "all wait", func() bool { return len(s.server.streams.places) == waits })
 	if beside := work(100); beside > 2*alone+10*waits {
 		t.Errorf("%d looks at the state beside %d waits for another cursor, %d without", beside, waits, alone)
 	}
@@ -205,13 +215,19 @@ func TestWhatBecameOfAnEventIsExplained(t *testing.T) {
 	s.fate("c", 2, api.FatePending, "nobody has opened")
 	s.fate("late", 3, api.FateBefore, "began after it")
 	s.open("c")
-	if v := s.fate("c", 2, api.FatePending, "whether its reader has it"); v.InFront != 1 || v.Duplicates == nil || v.Duplicates.Suppressed != 1 || v.Event.Type != "HOST_ONLINE" {
+	if v := s.fate(
+		"c", 2, api.FatePending, "whether its reader has it",
+	); v.InFront != 1 || v.Duplicates == nil || v.Duplicates.Suppressed != 1 || v.Event.Type != "HOST_ONLINE" {
 		t.Errorf("%+v", v)
 	}
-	if v := s.fate("c", 7, api.FateFiltered, "filter"); len(v.FilteredBy) != 1 || v.FilteredBy[0].Part != "types" || v.FilteredBy[0].Has != "A" {
+	if v := s.fate(
+		"c", 7, api.FateFiltered, "filter",
+	); len(v.FilteredBy) != 1 || v.FilteredBy[0].Part != "types" || v.FilteredBy[0].Has != "A" {
 		t.Errorf("%+v", v)
 	}
-	if v := s.fate("c", 3, api.FateFiltered, "filter"); len(v.FilteredBy) != 1 || v.FilteredBy[0].Part != "keys" || v.FilteredBy[0].Has != "k2" {
+	if v := s.fate(
+		"c", 3, api.FateFiltered, "filter",
+	); len(v.FilteredBy) != 1 || v.FilteredBy[0].Part != "keys" || v.FilteredBy[0].Has != "k2" {
 		t.Errorf("%+v", v)
 	}
 	s.ok("POST", "/v1/cursors/c/commit", `{"offset":2,"generation":1}`)
@@ -242,7 +258,15 @@ func (s *site) letter(cursor string, offset uint64) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.propose(frame.DeadLetter{Cursor: cursor, Generation: 1, Offset: offset, Handler: "h", Error: "boom", Attempts: 3, Event: frame.EncodeCopy(&e)})
+	s.propose(frame.DeadLetter{
+		Cursor:     cursor,
+		Generation: 1,
+		Offset:     offset,
+		Handler:    "h",
+		Error:      "boom",
+		Attempts:   3,
+		Event:      frame.EncodeCopy(&e),
+	})
 }
 
 // propose proposes a command, which must be accepted.
@@ -264,7 +288,9 @@ func TestADeadEventIsExplainedThroughItsLives(t *testing.T) {
 	s.ok("PUT", "/v1/cursors/d", "")
 	s.open("c")
 	s.letter("c", 2)
-	if v := s.fate("c", 2, api.FateDead, "dead letter 1"); v.Letter == nil || v.Letter.Attempts != 3 || v.Letter.Error != "boom" {
+	if v := s.fate(
+		"c", 2, api.FateDead, "dead letter 1",
+	); v.Letter == nil || v.Letter.Attempts != 3 || v.Letter.Error != "boom" {
 		t.Errorf("%+v", v)
 	}
 	s.propose(frame.Redrive{Letters: []uint64{1}})
@@ -323,7 +349,8 @@ func TestBadQuestionsAboutRunsAndCursorsAreRefused(t *testing.T) {
 		{"/v1/explain?cursor=c&offset=-1", 400, "offset", "in digits"},
 	} {
 		a := s.do("GET", b.path, "")
-		if e := a.err(t); a.status != b.status || e.Field != b.field || !strings.Contains(e.Message+e.Remedy, b.says) || e.Remedy == "" {
+		e := a.err(t)
+		if a.status != b.status || e.Field != b.field || !strings.Contains(e.Message+e.Remedy, b.says) || e.Remedy == "" {
 			t.Errorf("%.60s: %d %s", b.path, a.status, a.body)
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// overdueTold returns the runs that the log reports as overdue, each with the type it is missing, in the order of
+// overdueReported returns the runs that the log reports as overdue, each with the type it is missing, in the order of
 // the log.
-func (s *site) overdueTold() (told []string) {
+func (s *site) overdueReported() (reported []string) {
 	s.t.Helper()
 	events, _ := s.ok("GET", "/v1/events?from=start&type=CHAIN_OVERDUE", "").stream(s.t)
 	for line := range strings.Lines(events) {
@@ -31,9 +31,9 @@ func (s *site) overdueTold() (told []string) {
 		if e.Payload.Waiting <= e.Payload.Deadline || e.Source != "ringlog" {
 			s.t.Errorf("%s", line)
 		}
-		told = append(told, e.CorrelationID+" "+e.Payload.Missing)
+		reported = append(reported, e.CorrelationID+" "+e.Payload.Missing)
 	}
-	return told
+	return reported
 }
 
 // Every node shows a run that is missing an edge past its deadline, and the log reports it once, also if another
@@ -48,14 +48,18 @@ func TestAnOverdueRunIsToldOnce(t *testing.T) {
 	leader.step("quick", "TRAINING_COMPLETED")
 	leader.step("", "TRAINING_STARTED")
 	// The deadline is set after the runs began: they are judged all the same.
-	others[0].ok("PUT", "/v1/settings/chain.deadlines", `{"value":"training_pipeline:training.started->TRAINING_COMPLETED=300ms"}`)
-	eventually(t, "it is told", func() bool { return len(leader.overdueTold()) > 0 })
+	others[0].ok(
+		"PUT", "/v1/settings/chain.deadlines",
+		`{"value":"training_pipeline:training.started->TRAINING_COMPLETED=300ms"}`,
+	)
+	eventually(t, "it is reported", func() bool { return len(leader.overdueReported()) > 0 })
 	for _, s := range sites {
 		eventually(t, "it is shown", func() bool {
 			var st api.Status
 			s.ok("GET", "/status", "").decode(t, &st)
 			o := st.Overdue
-			return o.Count == 1 && len(o.List) == 1 && o.List[0].CorrelationID == "late" && o.List[0].Missing == "TRAINING_COMPLETED" && o.Runs == 2
+			return o.Count == 1 && len(o.List) == 1 && o.List[0].CorrelationID == "late" &&
+				o.List[0].Missing == "TRAINING_COMPLETED" && o.Runs == 2
 		})
 	}
 	if c := leader.chain("late", ""); c.Overdue != 1 {
@@ -65,14 +69,14 @@ func TestAnOverdueRunIsToldOnce(t *testing.T) {
 	leader.ok("POST", "/v1/cluster/step-down", "")
 	leader, _ = leading(t, sites)
 	leader.step("later", "TRAINING_STARTED")
-	eventually(t, "the next is told", func() bool { return len(leader.overdueTold()) > 1 })
+	eventually(t, "the next is reported", func() bool { return len(leader.overdueReported()) > 1 })
 	leader.step("late", "TRAINING_COMPLETED")
-	eventually(t, "the first goes on", func() bool {
+	eventually(t, "the first resumes", func() bool {
 		var st api.Status
 		leader.ok("GET", "/status", "").decode(t, &st)
 		return st.Overdue.Count == 1 && st.Overdue.List[0].CorrelationID == "later"
 	})
-	if got := fmt.Sprint(leader.overdueTold()); got != "[late TRAINING_COMPLETED later TRAINING_COMPLETED]" {
+	if got := fmt.Sprint(leader.overdueReported()); got != "[late TRAINING_COMPLETED later TRAINING_COMPLETED]" {
 		t.Error(got)
 	}
 	leader.ok("PUT", "/v1/settings/chain.deadlines", `{"value":""}`)
@@ -85,18 +89,20 @@ func TestAnOverdueRunIsToldOnce(t *testing.T) {
 
 func TestABadDeadlineIsRefused(t *testing.T) {
 	s := newSite(t, nil)
+	const edge = "training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED"
 	for value, says := range map[string]string{
 		"nightly:A->B=1h": "there are training_pipeline",
-		"training_pipeline:TRAINING_STARTED->MODEL_PROMOTED=1h":                                                               "has no edge",
-		"training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED=soon":                                                         "is not a duration",
-		"training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED=1h,training_pipeline:training.started->TRAINING_COMPLETED=2h": "has two",
-		"training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED":                                                              "FLOW:CAUSE->EFFECT=DURATION",
+		"training_pipeline:TRAINING_STARTED->MODEL_PROMOTED=1h": "has no edge",
+		edge + "=soon": "is not a duration",
+		edge + "=1h,training_pipeline:training.started->TRAINING_COMPLETED=2h": "has two",
+		edge: "FLOW:CAUSE->EFFECT=DURATION",
 	} {
 		body, err := json.Marshal(map[string]string{"value": value})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e := s.do("PUT", "/v1/settings/chain.deadlines", string(body)).err(t); e.Code != api.InvalidArgument || e.Field != "value" || e.Remedy == "" || !strings.Contains(e.Message, says) {
+		e := s.do("PUT", "/v1/settings/chain.deadlines", string(body)).err(t)
+		if e.Code != api.InvalidArgument || e.Field != "value" || e.Remedy == "" || !strings.Contains(e.Message, says) {
 			t.Errorf("%s: %+v", value, e)
 		}
 	}

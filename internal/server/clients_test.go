@@ -13,7 +13,10 @@ import (
 // atLevel waits until the cluster has a feature level, which all members have to report first.
 func (s *site) atLevel(level uint32) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("feature level %d", level), func() bool { return s.node.Machine().FeatureLevel() >= level })
+	eventually(
+		s.t, fmt.Sprintf("feature level %d", level),
+		func() bool { return s.node.Machine().FeatureLevel() >= level },
+	)
 }
 
 // What a client registers at one node is shown by the others, in /status and in the audit, until the client
@@ -26,9 +29,13 @@ func TestWhoListensIsKnownEverywhere(t *testing.T) {
 	here, there := others[0], others[1]
 	var made api.Client
 	here.ok("PUT", "/v1/clients/trainer-3%2Fa", `{"host":"gpu-1","pid":7,"ttl":"90s","subscriptions":[
-		{"name":"loss","filter":{"types":["training.*"]},"where":"payload.epoch > 3\n&& true","mode":"durable","cursor":"loss","handler_timeout_seconds":0.25},
-		{"name":"registered_alarm","filter":{"types":["AUDIT_UNKNOWN"]},"critical":true,"state":"connecting"}]}`).decode(t, &made)
-	if made.ID != "trainer-3/a" || made.TTL != "1m30s" || made.Expires.Sub(made.Seen).String() != made.TTL || len(made.Subscriptions) != 2 ||
+		{"name":"loss","filter":{"types":["training.*"]},"where":"payload.epoch > 3\n&& true",
+		 "mode":"durable","cursor":"loss","handler_timeout_seconds":0.25},
+		{"name":"registered_alarm","filter":{"types":["AUDIT_UNKNOWN"]},"critical":true,"state":"connecting"}]}`).decode(
+		t, &made,
+	)
+	if made.ID != "trainer-3/a" || made.TTL != "1m30s" || made.Expires.Sub(made.Seen).String() != made.TTL ||
+		len(made.Subscriptions) != 2 ||
 		made.Subscriptions[0].TimeoutSeconds != 0.25 || made.Subscriptions[1].Mode != "live" {
 		t.Errorf("%+v", made)
 	}
@@ -43,7 +50,8 @@ func TestWhoListensIsKnownEverywhere(t *testing.T) {
 		return st.Subscriptions.Clients == 1
 	})
 	one := st.Subscriptions.ByClient["trainer-3/a"]
-	if st.Subscriptions.Healthy || st.Subscriptions.CriticalDetached != 1 || one.Host != "gpu-1" || one.Subscriptions["registered_alarm"].State != "connecting" ||
+	if st.Subscriptions.Healthy || st.Subscriptions.CriticalDetached != 1 || one.Host != "gpu-1" ||
+		one.Subscriptions["registered_alarm"].State != "connecting" ||
 		len(one.Subscriptions) != 2 || st.Timeouts["trainer-3/a"]["loss"] != 0.25 || len(st.Timeouts["trainer-3/a"]) != 1 {
 		t.Errorf("%+v %+v", st.Subscriptions, st.Timeouts)
 	}
@@ -97,7 +105,16 @@ func TestClientsComeInPages(t *testing.T) {
 
 func badClients() []badRequest {
 	put := func(name, body string, status int, code api.Code, field, says string) badRequest {
-		return badRequest{name: "client: " + name, method: "PUT", path: "/v1/clients/c", body: body, status: status, code: code, field: field, says: says}
+		return badRequest{
+			name:   "client: " + name,
+			method: "PUT",
+			path:   "/v1/clients/c",
+			body:   body,
+			status: status,
+			code:   code,
+			field:  field,
+			says:   says,
+		}
 	}
 	one := func(name, sub string, status int, code api.Code, field, says string) badRequest {
 		return put(name, `{"subscriptions":[{"name":"good"},`+sub+`]}`, status, code, "subscriptions[1]."+field, says)
@@ -113,25 +130,67 @@ func badClients() []badRequest {
 	return []badRequest{
 		put("no body", "", 400, api.InvalidJSON, "body", "JSON object"),
 		put("no list", "{}", 400, api.InvalidArgument, "subscriptions", "may be empty"),
-		put("unknown key", `{"subscriptions":[{"name":"a","filters":{}}]}`, 400, api.InvalidJSON, "subscriptions[0].filters", "openapi"),
-		put("too short a time", `{"ttl":"29s","subscriptions":[{"name":"a"}]}`, 400, api.InvalidArgument, "ttl", "from 30s to 1h0m0s"),
+		put(
+			"unknown key", `{"subscriptions":[{"name":"a","filters":{}}]}`, 400, api.InvalidJSON,
+			"subscriptions[0].filters", "openapi",
+		),
+		put(
+			"too short a time", `{"ttl":"29s","subscriptions":[{"name":"a"}]}`, 400,
+			api.InvalidArgument, "ttl", "from 30s to 1h0m0s",
+		),
 		put("too long a time", `{"ttl":"2h","subscriptions":[{"name":"a"}]}`, 400, api.InvalidArgument, "ttl", "from 30s"),
 		put("no time", `{"ttl":"soon","subscriptions":[{"name":"a"}]}`, 400, api.InvalidArgument, "ttl", "such as 5m"),
-		put("a host with a newline", `{"host":"a\nb","subscriptions":[{"name":"a"}]}`, 400, api.InvalidArgument, "host", "printable"),
+		put(
+			"a host with a newline", `{"host":"a\nb","subscriptions":[{"name":"a"}]}`, 400,
+			api.InvalidArgument, "host", "printable",
+		),
 		put("too many", `{"subscriptions":[`+many+`]}`, 413, api.TooLarge, "subscriptions", "the limit is 1000"),
 		put("too large", `{"subscriptions":[`+long(17)+`]}`, 413, api.TooLarge, "subscriptions", "65536"),
 		one("nameless", `{}`, 400, api.InvalidArgument, "name", "a name"),
 		one("the same name", `{"name":"good"}`, 400, api.InvalidArgument, "name", "given twice"),
 		one("a long name", `{"name":"`+strings.Repeat("x", 257)+`"}`, 413, api.TooLarge, "name", "256"),
 		one("a bad filter", `{"name":"a","filter":{"types":["a b"]}}`, 400, api.InvalidArgument, "filter.types[0]", ""),
-		one("a category that is none", `{"name":"a","filter":{"categories":["trainign"]}}`, 400, api.InvalidArgument, "filter.categories[0]", "training"),
+		one(
+			"a category that is none", `{"name":"a","filter":{"categories":["trainign"]}}`, 400,
+			api.InvalidArgument, "filter.categories[0]", "training",
+		),
 		one("a mode that is none", `{"name":"a","mode":"eager"}`, 400, api.InvalidArgument, "mode", "live, durable"),
 		one("a state that is none", `{"name":"a","state":"fine"}`, 400, api.InvalidArgument, "state", "attached"),
-		one("a timeout below 0", `{"name":"a","handler_timeout_seconds":-1}`, 400, api.InvalidArgument, "handler_timeout_seconds", "from 0"),
-		one("a timeout without end", `{"name":"a","handler_timeout_seconds":1e300}`, 400, api.InvalidArgument, "handler_timeout_seconds", "a year"),
+		one(
+			"a timeout below 0", `{"name":"a","handler_timeout_seconds":-1}`, 400,
+			api.InvalidArgument, "handler_timeout_seconds", "from 0",
+		),
+		one(
+			"a timeout without end", `{"name":"a","handler_timeout_seconds":1e300}`, 400,
+			api.InvalidArgument, "handler_timeout_seconds", "a year",
+		),
 		one("a long condition", `{"name":"a","where":"`+strings.Repeat("x", 4097)+`"}`, 413, api.TooLarge, "where", "4096"),
-		{name: "client: unknown", method: "DELETE", path: "/v1/clients/nobody", status: 404, code: api.NotFound, field: "id", says: "ringlog clients"},
-		{name: "client: a long id", method: "DELETE", path: "/v1/clients/" + strings.Repeat("x", 257), status: 413, code: api.TooLarge, field: "id", says: "256"},
-		{name: "clients: a page too large", method: "GET", path: "/v1/clients?limit=1001", status: 400, code: api.InvalidArgument, field: "limit", says: "1000"},
+		{
+			name:   "client: unknown",
+			method: "DELETE",
+			path:   "/v1/clients/nobody",
+			status: 404,
+			code:   api.NotFound,
+			field:  "id",
+			says:   "ringlog clients",
+		},
+		{
+			name:   "client: a long id",
+			method: "DELETE",
+			path:   "/v1/clients/" + strings.Repeat("x", 257),
+			status: 413,
+			code:   api.TooLarge,
+			field:  "id",
+			says:   "256",
+		},
+		{
+			name:   "clients: a page too large",
+			method: "GET",
+			path:   "/v1/clients?limit=1001",
+			status: 400,
+			code:   api.InvalidArgument,
+			field:  "limit",
+			says:   "1000",
+		},
 	}
 }

@@ -54,7 +54,7 @@ func TestAClusterOverHTTP(t *testing.T) {
 	}{
 		{"a follower takes publishes and commits, and reads its own writes", followerTakesWrites},
 		{"what a follower has answered for is there when it is asked next", followerReadsItsOwn},
-		{"a refusal by the leader is told by the follower in full", refusalIsToldInFull},
+		{"a refusal by the leader is passed on by the follower in full", refusalIsPassedOnInFull},
 		{"changes are passed on to the leader once", passedOnOnce},
 		{"a member is demoted and promoted through a follower", demotedAndPromoted},
 		{"leadership is handed over on request", handedOver},
@@ -77,7 +77,8 @@ func TestWhatNotEveryMemberKnowsIsRefused(t *testing.T) {
 			"/v1/clients/router": `{"subscriptions":[{"name":"s"}]}`,
 		} {
 			a := s.do("PUT", path, body)
-			if e := a.err(t); a.status != 503 || e.Code != api.Unavailable || e.Reason != api.ReasonFeatureLevel || e.Remedy == "" {
+			e := a.err(t)
+			if a.status != 503 || e.Code != api.Unavailable || e.Reason != api.ReasonFeatureLevel || e.Remedy == "" {
 				t.Errorf("%s at %s: %d %s", path, s.node.Status().NodeID, a.status, a.body)
 			}
 		}
@@ -92,7 +93,9 @@ func followerTakesWrites(t *testing.T, sites []*site) {
 	f.ok("PUT", "/v1/cursors/c", `{"from":"start"}`)
 	f.open("c")
 	other := others[1]
-	got := offsetsIn(other.ok("GET", fmt.Sprintf("/v1/cursors/c/events?generation=1&follow=true&limit=%d", last), "").lines(t))
+	got := offsetsIn(
+		other.ok("GET", fmt.Sprintf("/v1/cursors/c/events?generation=1&follow=true&limit=%d", last), "").lines(t),
+	)
 	if len(got) != int(last) || got[last-1] != last {
 		t.Errorf("%v, want up to %d", got, last)
 	}
@@ -116,7 +119,7 @@ func followerReadsItsOwn(t *testing.T, sites []*site) {
 	}
 }
 
-func refusalIsToldInFull(t *testing.T, sites []*site) {
+func refusalIsPassedOnInFull(t *testing.T, sites []*site) {
 	_, others := leading(t, sites)
 	f := others[0]
 	f.ok("POST", "/v1/events", `{"type":"A","payload":{"n":1},"dedup_id":"d"}`)
@@ -133,7 +136,9 @@ func passedOnOnce(t *testing.T, sites []*site) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	a := f.do("DELETE", "/v1/members/n9", "", headerForwarded, "1")
-	if e := a.err(t); a.status != 503 || e.Code != api.NoLeader || a.header.Get("Retry-After") == "" || e.LeaderHTTP != leader.url || a.header.Get(headerLeader) != leader.url {
+	e := a.err(t)
+	if a.status != 503 || e.Code != api.NoLeader || a.header.Get("Retry-After") == "" || e.LeaderHTTP != leader.url ||
+		a.header.Get(headerLeader) != leader.url {
 		t.Errorf("%d %v %s", a.status, a.header, a.body)
 	}
 }
@@ -152,12 +157,13 @@ func demotedAndPromoted(t *testing.T, sites []*site) {
 func handedOver(t *testing.T, sites []*site) {
 	_, others := leading(t, sites)
 	to := others[0].node.Status().NodeID
-	var told struct {
+	var handover struct {
 		LeaderID   string `json:"leader_id"`
 		LeaderHTTP string `json:"leader_http"`
 	}
-	if others[1].ok("POST", "/v1/cluster/step-down", `{"to":"`+to+`"}`).decode(t, &told); told.LeaderID == "" || told.LeaderHTTP == "" {
-		t.Errorf("who leads now: %+v", told)
+	others[1].ok("POST", "/v1/cluster/step-down", `{"to":"`+to+`"}`).decode(t, &handover)
+	if handover.LeaderID == "" || handover.LeaderHTTP == "" {
+		t.Errorf("who leads now: %+v", handover)
 	}
 	now, _ := leading(t, sites)
 	if got := now.node.Status().NodeID; got != to {
@@ -175,8 +181,12 @@ func joinsThroughFollower(t *testing.T, sites []*site) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	joiner := startSite(t, l, func(c *Config) { c.Token = "secret" }, raftnode.Config{ID: "n4", Dir: filepath.Join(t.TempDir(), "n4"),
-		Join: []string{others[0].url}, NonVoter: true})
+	joiner := startSite(t, l, func(c *Config) { c.Token = "secret" }, raftnode.Config{
+		ID:       "n4",
+		Dir:      filepath.Join(t.TempDir(), "n4"),
+		Join:     []string{others[0].url},
+		NonVoter: true,
+	})
 	if err := joiner.node.WaitLeader(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +201,9 @@ func TestANodeOfAnotherClusterIsNotLetIn(t *testing.T) {
 	t.Parallel()
 	s, stranger := newSite(t, nil), newSite(t, nil)
 	a := s.do("POST", "/v1/members", `{"http":"`+strings.TrimPrefix(stranger.url, "http://")+`"}`)
-	if e := a.err(t); a.status != 409 || e.Code != api.Conflict || e.Field != "cluster_id" || !strings.Contains(e.Remedy, "empty folder") {
+	e := a.err(t)
+	if a.status != 409 || e.Code != api.Conflict || e.Field != "cluster_id" ||
+		!strings.Contains(e.Remedy, "empty folder") {
 		t.Errorf("by URL: %d %s", a.status, a.body)
 	}
 	m := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:9", HTTPAddr: "n9", Incarnation: "i9", FeatureLevel: fsm.FeatureLevel}
@@ -239,12 +251,16 @@ func TestPeersTellWhatIsCertain(t *testing.T) {
 		t.Errorf("reset: %v", err)
 	}
 	// A read changes nothing, so that there is no outcome to be unsure of.
-	if _, err := p.ReadIndex(t.Context(), reset.URL); !errors.Is(err, raftnode.ErrNoLeader) || errors.Is(err, raftnode.ErrOutcomeUnknown) {
+	if _, err := p.ReadIndex(
+		t.Context(), reset.URL,
+	); !errors.Is(err, raftnode.ErrNoLeader) || errors.Is(err, raftnode.ErrOutcomeUnknown) {
 		t.Errorf("a read that is reset: %v", err)
 	}
 	// Without the token a node answers nothing but the challenge.
 	s := newSite(t, func(c *Config) { c.Token = "t" })
-	if _, err := p.Identify(t.Context(), s.url, raftnode.Question{}); err == nil || !strings.Contains(err.Error(), "token") {
+	if _, err := p.Identify(
+		t.Context(), s.url, raftnode.Question{},
+	); err == nil || !strings.Contains(err.Error(), "token") {
 		t.Errorf("without the token: %v", err)
 	}
 	with := NewPeers("t")
@@ -253,7 +269,9 @@ func TestPeersTellWhatIsCertain(t *testing.T) {
 	if err != nil || report.ID != "n1" || report.HTTPAddr == "" {
 		t.Errorf("%+v %v", report, err)
 	}
-	if _, err := with.Forward(t.Context(), s.url, []byte("junk")); err == nil || !strings.Contains(err.Error(), string(api.InvalidArgument)) {
+	if _, err := with.Forward(
+		t.Context(), s.url, []byte("junk"),
+	); err == nil || !strings.Contains(err.Error(), string(api.InvalidArgument)) {
 		t.Errorf("a request that is none: %v", err)
 	}
 	request := frame.Request{Command: frame.CursorCreate{Name: "c"}}.Encode()

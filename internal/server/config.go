@@ -66,7 +66,7 @@ type Config struct {
 	BodyTimeout    time.Duration // how long a request body may stall; 15 s
 	WriteTimeout   time.Duration // one write to a slow reader; 30 s
 	Heartbeat      time.Duration // a quiet stream shows that it is alive this often; 5 s
-	MaxStreams     int           // reads that follow, and publishing lines, at the same time; 4096
+	MaxStreams     int           // reads that follow, and publish streams, at the same time; 4096
 	MaxBodies      int64         // bytes that requests may take at a time, decoded, and again for peers; 256 MiB
 	MaxConns       int           // connections of a listener; 8192, and half of them from one address
 	// OnPanic, if set, hears of a panic in a handler after it was answered and logged.
@@ -78,12 +78,14 @@ func (c *Config) validate() error {
 	if c.Node == nil {
 		return errors.New("server: config: Node is required")
 	}
+	// Nothing needs to ask afterwards whether there is a logger or a registry.
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
 	}
+	// Bounds of time, then bounds of number and memory.
 	orDefault(&c.RequestTimeout, 30*time.Second)
 	orDefault(&c.BodyTimeout, 15*time.Second)
 	orDefault(&c.WriteTimeout, 30*time.Second)

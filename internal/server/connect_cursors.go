@@ -15,21 +15,33 @@ import (
 )
 
 // cursorService serves ringlog.v1.CursorService.
-type cursorService struct{ server *Server }
+type cursorService struct {
+	cursors *service.Cursors
+	letters *service.Letters
+	tails   *tailWriter
+}
 
 var _ ringlogv1connect.CursorServiceHandler = (*cursorService)(nil)
 
 // CreateCursor implements CursorServiceHandler.
-func (c *cursorService) CreateCursor(ctx context.Context, r *connect.Request[ringlogv1.CreateCursorRequest]) (*connect.Response[ringlogv1.CreateCursorResponse], error) {
+func (c *cursorService) CreateCursor(
+	ctx context.Context, r *connect.Request[ringlogv1.CreateCursorRequest],
+) (*connect.Response[ringlogv1.CreateCursorResponse], error) {
 	from, err := positionFromWire("from", r.Msg.From)
 	if err != nil {
 		return nil, err
 	}
+	// Negative times are refused here; everything else is the operation's to check.
 	policy, err := policyFromWire(r.Msg.Policy)
 	if err != nil {
 		return nil, err
 	}
-	made, err := c.server.ops.Cursors.Create(ctx, service.CursorSpec{Name: r.Msg.Name, From: from, Filter: filterFromWire(r.Msg.Filter), Policy: policy})
+	made, err := c.cursors.Create(ctx, service.CursorSpec{
+		Name:   r.Msg.Name,
+		From:   from,
+		Filter: filterFromWire(r.Msg.Filter),
+		Policy: policy,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +49,10 @@ func (c *cursorService) CreateCursor(ctx context.Context, r *connect.Request[rin
 }
 
 // GetCursor implements CursorServiceHandler.
-func (c *cursorService) GetCursor(_ context.Context, r *connect.Request[ringlogv1.GetCursorRequest]) (*connect.Response[ringlogv1.GetCursorResponse], error) {
-	found, err := c.server.ops.Cursors.Get(r.Msg.Name)
+func (c *cursorService) GetCursor(
+	_ context.Context, r *connect.Request[ringlogv1.GetCursorRequest],
+) (*connect.Response[ringlogv1.GetCursorResponse], error) {
+	found, err := c.cursors.Get(r.Msg.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -46,15 +60,18 @@ func (c *cursorService) GetCursor(_ context.Context, r *connect.Request[ringlogv
 }
 
 // ListCursors implements CursorServiceHandler.
-func (c *cursorService) ListCursors(_ context.Context, r *connect.Request[ringlogv1.ListCursorsRequest]) (*connect.Response[ringlogv1.ListCursorsResponse], error) {
+func (c *cursorService) ListCursors(
+	_ context.Context, r *connect.Request[ringlogv1.ListCursorsRequest],
+) (*connect.Response[ringlogv1.ListCursorsResponse], error) {
 	limit := r.Msg.Limit
+	// A client that sets no limit gets the largest page.
 	switch {
 	case limit > pageItemsMost:
 		return nil, api.BadValue("limit", strconv.FormatUint(uint64(limit), 10), "up to "+strconv.Itoa(pageItemsMost))
 	case limit == 0:
 		limit = pageItemsMost
 	}
-	page := c.server.ops.Cursors.List(r.Msg.After, int(limit))
+	page := c.cursors.List(r.Msg.After, int(limit))
 	out := &ringlogv1.ListCursorsResponse{Next: page.Next, Total: uint64(page.Total)}
 	for _, one := range page.Cursors {
 		out.Cursors = append(out.Cursors, cursorToWire(one))
@@ -63,16 +80,20 @@ func (c *cursorService) ListCursors(_ context.Context, r *connect.Request[ringlo
 }
 
 // DeleteCursor implements CursorServiceHandler.
-func (c *cursorService) DeleteCursor(ctx context.Context, r *connect.Request[ringlogv1.DeleteCursorRequest]) (*connect.Response[ringlogv1.DeleteCursorResponse], error) {
-	if _, err := c.server.ops.Cursors.Delete(ctx, r.Msg.Name); err != nil {
+func (c *cursorService) DeleteCursor(
+	ctx context.Context, r *connect.Request[ringlogv1.DeleteCursorRequest],
+) (*connect.Response[ringlogv1.DeleteCursorResponse], error) {
+	if _, err := c.cursors.Delete(ctx, r.Msg.Name); err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(&ringlogv1.DeleteCursorResponse{}), nil
 }
 
 // OpenCursor implements CursorServiceHandler.
-func (c *cursorService) OpenCursor(ctx context.Context, r *connect.Request[ringlogv1.OpenCursorRequest]) (*connect.Response[ringlogv1.OpenCursorResponse], error) {
-	opened, err := c.server.ops.Cursors.Open(ctx, r.Msg.Name, r.Msg.Opener)
+func (c *cursorService) OpenCursor(
+	ctx context.Context, r *connect.Request[ringlogv1.OpenCursorRequest],
+) (*connect.Response[ringlogv1.OpenCursorResponse], error) {
+	opened, err := c.cursors.Open(ctx, r.Msg.Name, r.Msg.Opener)
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +101,10 @@ func (c *cursorService) OpenCursor(ctx context.Context, r *connect.Request[ringl
 }
 
 // CommitCursor implements CursorServiceHandler.
-func (c *cursorService) CommitCursor(ctx context.Context, r *connect.Request[ringlogv1.CommitCursorRequest]) (*connect.Response[ringlogv1.CommitCursorResponse], error) {
-	after, err := c.server.ops.Cursors.Commit(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation)
+func (c *cursorService) CommitCursor(
+	ctx context.Context, r *connect.Request[ringlogv1.CommitCursorRequest],
+) (*connect.Response[ringlogv1.CommitCursorResponse], error) {
+	after, err := c.cursors.Commit(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation)
 	if err != nil {
 		return nil, err
 	}
@@ -89,26 +112,34 @@ func (c *cursorService) CommitCursor(ctx context.Context, r *connect.Request[rin
 }
 
 // DeadLetter implements CursorServiceHandler.
-func (c *cursorService) DeadLetter(ctx context.Context, r *connect.Request[ringlogv1.DeadLetterRequest]) (*connect.Response[ringlogv1.DeadLetterResponse], error) {
+func (c *cursorService) DeadLetter(
+	ctx context.Context, r *connect.Request[ringlogv1.DeadLetterRequest],
+) (*connect.Response[ringlogv1.DeadLetterResponse], error) {
 	f := service.Failure{Handler: r.Msg.Handler, Text: r.Msg.Error, Attempts: r.Msg.Attempts}
 	// Zero leaves the time of the first failure open.
 	if r.Msg.FirstFailedUnixNano != 0 {
 		f.First = time.Unix(0, r.Msg.FirstFailedUnixNano).UTC()
 	}
-	done, err := c.server.ops.Letters.DeadLetter(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation, f)
+	done, err := c.letters.DeadLetter(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation, f)
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&ringlogv1.DeadLetterResponse{Letter: done.Letter.ID, Committed: done.Cursor.Committed, Replayed: done.Replayed}), nil
+	return connect.NewResponse(&ringlogv1.DeadLetterResponse{
+		Letter:    done.Letter.ID,
+		Committed: done.Cursor.Committed,
+		Replayed:  done.Replayed,
+	}), nil
 }
 
 // SeekCursor implements CursorServiceHandler.
-func (c *cursorService) SeekCursor(ctx context.Context, r *connect.Request[ringlogv1.SeekCursorRequest]) (*connect.Response[ringlogv1.SeekCursorResponse], error) {
+func (c *cursorService) SeekCursor(
+	ctx context.Context, r *connect.Request[ringlogv1.SeekCursorRequest],
+) (*connect.Response[ringlogv1.SeekCursorResponse], error) {
 	to, err := positionFromWire("to", r.Msg.To)
 	if err != nil {
 		return nil, err
 	}
-	after, err := c.server.ops.Cursors.Seek(ctx, r.Msg.Name, to, r.Msg.Seeker)
+	after, err := c.cursors.Seek(ctx, r.Msg.Name, to, r.Msg.Seeker)
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +147,11 @@ func (c *cursorService) SeekCursor(ctx context.Context, r *connect.Request[ringl
 }
 
 // ReadCursor implements CursorServiceHandler.
-func (c *cursorService) ReadCursor(ctx context.Context, r *connect.Request[ringlogv1.ReadCursorRequest], out *connect.ServerStream[ringlogv1.TailResponse]) error {
-	t, cursor, err := c.server.ops.Cursors.OpenTail(ctx, service.ReadCursor{Name: r.Msg.Name, Generation: r.Msg.Generation,
+func (c *cursorService) ReadCursor(
+	ctx context.Context, r *connect.Request[ringlogv1.ReadCursorRequest],
+	out *connect.ServerStream[ringlogv1.TailResponse],
+) error {
+	t, cursor, err := c.cursors.OpenTail(ctx, service.ReadCursor{Name: r.Msg.Name, Generation: r.Msg.Generation,
 		From: r.Msg.From, Limit: r.Msg.Limit, Follow: r.Msg.Follow, Spans: r.Msg.Packets})
 	if err != nil {
 		return err
@@ -127,5 +161,5 @@ func (c *cursorService) ReadCursor(ctx context.Context, r *connect.Request[ringl
 	if err := out.Send(first); err != nil {
 		return err
 	}
-	return c.server.sendTail(ctx, t, out)
+	return c.tails.sendTail(ctx, t, out)
 }

@@ -32,7 +32,13 @@ func h2c(t testing.TB) *http.Client {
 
 func wireEvents(from, to int) (list []*ringlogv1.Event) {
 	for i := from; i <= to; i++ {
-		list = append(list, &ringlogv1.Event{Type: "A", Payload: fmt.Appendf(nil, `{"n": %d}`, i), Source: "s", Key: "k", TimeUnixNano: 1_700_000_000_000_000_000})
+		list = append(list, &ringlogv1.Event{
+			Type:         "A",
+			Payload:      fmt.Appendf(nil, `{"n": %d}`, i),
+			Source:       "s",
+			Key:          "k",
+			TimeUnixNano: 1_700_000_000_000_000_000,
+		})
 	}
 	return list
 }
@@ -43,7 +49,7 @@ type received struct {
 	times   []int64 // when each was appended
 	gaps    []*ringlogv1.Gap
 	next    uint64
-	behind  uint64   // one more than the last offset
+	after   uint64   // one more than the last offset
 	skips   []uint64 // how far each message's next is past its last event
 	wrong   []string
 	largest int // bytes of the largest message
@@ -61,19 +67,23 @@ func (r *received) take(m *ringlogv1.TailResponse) {
 		for _, e := range run.Events {
 			r.offsets = append(r.offsets, e.Offset)
 			r.times = append(r.times, run.AppendedAtUnixNano)
-			r.behind = e.Offset + 1
+			r.after = e.Offset + 1
 		}
 	}
-	if len(m.Runs) > 0 && m.Next < r.behind || m.Next > m.LastOffset+1 {
-		r.wrong = append(r.wrong, fmt.Sprintf("next is %d behind offset %d of %d", m.Next, r.behind-1, m.LastOffset))
+	if len(m.Runs) > 0 && m.Next < r.after || m.Next > m.LastOffset+1 {
+		r.wrong = append(r.wrong, fmt.Sprintf("next is %d after offset %d of %d", m.Next, r.after-1, m.LastOffset))
 	}
-	r.skips = append(r.skips, m.Next-r.behind)
+	r.skips = append(r.skips, m.Next-r.after)
 }
 
 func TestConnectPublishesAndTails(t *testing.T) {
 	s := newSite(t, nil)
 	for name, httpClient := range map[string]*http.Client{"HTTP/1.1": s.http, "h2c": h2c(t)} {
-		for protocol, option := range map[string]connect.ClientOption{"connect": connect.WithProtoJSON(), "protobuf": connect.WithSendMaxBytes(0), "grpc": connect.WithGRPC()} {
+		for protocol, option := range map[string]connect.ClientOption{
+			"connect":  connect.WithProtoJSON(),
+			"protobuf": connect.WithSendMaxBytes(0),
+			"grpc":     connect.WithGRPC(),
+		} {
 			if protocol == "grpc" && name == "HTTP/1.1" {
 				continue
 			}
@@ -89,10 +99,17 @@ func TestConnectPublishesAndTails(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if m := resp.Msg; m.First != before+1 || len(m.Duplicates) != 1 || m.Duplicates[0].Row != 20 || m.Duplicates[0].Offset != before+4 || m.AppendedAtUnixNano == 0 || len(m.Warnings) != 1 || len(m.Warnings[0].MoreRows) != 20 {
+				if m := resp.Msg; m.First != before+1 || len(m.Duplicates) != 1 || m.Duplicates[0].Row != 20 ||
+					m.Duplicates[0].Offset != before+4 || m.AppendedAtUnixNano == 0 || len(m.Warnings) != 1 ||
+					len(m.Warnings[0].MoreRows) != 20 {
 					t.Errorf("%v", m)
 				}
-				stream, err := c.Tail(t.Context(), connect.NewRequest(&ringlogv1.TailRequest{From: &ringlogv1.Position{At: &ringlogv1.Position_Offset{Offset: before + 1}}}))
+				stream, err := c.Tail(
+					t.Context(),
+					connect.NewRequest(
+						&ringlogv1.TailRequest{From: &ringlogv1.Position{At: &ringlogv1.Position_Offset{Offset: before + 1}}},
+					),
+				)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -113,17 +130,29 @@ func TestATailOfThePastComesInLargeMessagesAndTheTailInSmallOnes(t *testing.T) {
 	s := newSite(t, nil)
 	c := ringlogv1connect.NewLogServiceClient(h2c(t), s.url)
 	for i := range 10 {
-		if _, err := c.Publish(t.Context(), connect.NewRequest(&ringlogv1.PublishRequest{Events: wireEvents(i*1000+1, i*1000+1000)})); err != nil {
+		if _, err := c.Publish(
+			t.Context(),
+			connect.NewRequest(&ringlogv1.PublishRequest{Events: wireEvents(i*1000+1, i*1000+1000)}),
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
 	big := &ringlogv1.Event{Type: "A", Payload: []byte(`{"x": "` + strings.Repeat("x", 700_000) + `"}`), NoDedup: true}
-	if _, err := c.Publish(t.Context(), connect.NewRequest(&ringlogv1.PublishRequest{Events: []*ringlogv1.Event{big, big, big, big}})); err != nil {
+	if _, err := c.Publish(
+		t.Context(),
+		connect.NewRequest(&ringlogv1.PublishRequest{Events: []*ringlogv1.Event{big, big, big, big}}),
+	); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	stream, err := c.Tail(ctx, connect.NewRequest(&ringlogv1.TailRequest{From: &ringlogv1.Position{At: &ringlogv1.Position_Start{Start: true}}, Follow: true}))
+	stream, err := c.Tail(
+		ctx,
+		connect.NewRequest(&ringlogv1.TailRequest{
+			From:   &ringlogv1.Position{At: &ringlogv1.Position_Start{Start: true}},
+			Follow: true,
+		}),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +176,10 @@ func TestATailOfThePastComesInLargeMessagesAndTheTailInSmallOnes(t *testing.T) {
 	}
 	// What is appended now comes at once, event by event.
 	for i := range 3 {
-		if _, err := c.Publish(t.Context(), connect.NewRequest(&ringlogv1.PublishRequest{Events: wireEvents(20_000+i, 20_000+i)})); err != nil {
+		if _, err := c.Publish(
+			t.Context(),
+			connect.NewRequest(&ringlogv1.PublishRequest{Events: wireEvents(20_000+i, 20_000+i)}),
+		); err != nil {
 			t.Fatal(err)
 		}
 		for {
@@ -181,13 +213,18 @@ func TestConnectErrorsCarryTheirDetail(t *testing.T) {
 		_, err := c.Publish(t.Context(), connect.NewRequest(&ringlogv1.PublishRequest{Events: events}))
 		return err
 	}
-	if e := detail(t, publish(wireEvents(1, 1)[0], &ringlogv1.Event{Type: "A", Payload: []byte("[1]")}), connect.CodeInvalidArgument); e.Code != api.InvalidArgument || e.Field != "events[1].payload" || e.Remedy == "" {
+	if e := detail(
+		t, publish(wireEvents(1, 1)[0], &ringlogv1.Event{Type: "A", Payload: []byte("[1]")}),
+		connect.CodeInvalidArgument,
+	); e.Code != api.InvalidArgument || e.Field != "events[1].payload" || e.Remedy == "" {
 		t.Errorf("%+v", e)
 	}
 	if e := detail(t, publish(), connect.CodeInvalidArgument); e.Field != "events" {
 		t.Errorf("%+v", e)
 	}
-	if e := detail(t, publish(&ringlogv1.Event{Type: "VOTER_ONLINE"}), connect.CodePermissionDenied); e.Code != api.Reserved {
+	if e := detail(
+		t, publish(&ringlogv1.Event{Type: "VOTER_ONLINE"}), connect.CodePermissionDenied,
+	); e.Code != api.Reserved {
 		t.Errorf("%+v", e)
 	}
 	_, err := c.GetEvent(t.Context(), connect.NewRequest(&ringlogv1.GetEventRequest{Offset: 99}))
@@ -216,7 +253,9 @@ func TestConnectErrorsCarryTheirDetail(t *testing.T) {
 	cursors := ringlogv1connect.NewCursorServiceClient(s.http, s.url)
 	_, err = cursors.CreateCursor(t.Context(), connect.NewRequest(&ringlogv1.CreateCursorRequest{Name: "c", Filter: typo}))
 	for _, err := range []error{err, tail(&ringlogv1.TailRequest{Filter: typo})} {
-		if e := detail(t, err, connect.CodeInvalidArgument); e.Field != "categories[0]" || !strings.Contains(e.Remedy, "training") {
+		if e := detail(
+			t, err, connect.CodeInvalidArgument,
+		); e.Field != "categories[0]" || !strings.Contains(e.Remedy, "training") {
 			t.Errorf("%+v", e)
 		}
 	}
@@ -228,7 +267,10 @@ func TestConnectCursors(t *testing.T) {
 	s.publish("B", 4, 6)
 	c := ringlogv1connect.NewCursorServiceClient(h2c(t), s.url)
 	ctx := t.Context()
-	made, err := c.CreateCursor(ctx, connect.NewRequest(&ringlogv1.CreateCursorRequest{Name: "c", Filter: &ringlogv1.Filter{Types: []string{"B"}}}))
+	made, err := c.CreateCursor(
+		ctx,
+		connect.NewRequest(&ringlogv1.CreateCursorRequest{Name: "c", Filter: &ringlogv1.Filter{Types: []string{"B"}}}),
+	)
 	if err != nil || made.Msg.Cursor.LagEvents != 3 {
 		t.Fatalf("%v %v", made, err)
 	}
@@ -237,7 +279,10 @@ func TestConnectCursors(t *testing.T) {
 		t.Fatalf("%v %v", opened, err)
 	}
 	read := func(from uint64) (got received, first *ringlogv1.Cursor, err error) {
-		stream, err := c.ReadCursor(ctx, connect.NewRequest(&ringlogv1.ReadCursorRequest{Name: "c", Generation: 1, From: from}))
+		stream, err := c.ReadCursor(
+			ctx,
+			connect.NewRequest(&ringlogv1.ReadCursorRequest{Name: "c", Generation: 1, From: from}),
+		)
 		if err != nil {
 			return got, nil, err
 		}
@@ -257,11 +302,20 @@ func TestConnectCursors(t *testing.T) {
 	if got, _, err := read(6); err != nil || fmt.Sprint(got.offsets) != "[6 7]" {
 		t.Errorf("resumed: %+v %v", got, err)
 	}
-	commit, err := c.CommitCursor(ctx, connect.NewRequest(&ringlogv1.CommitCursorRequest{Name: "c", Generation: 1, Offset: 6}))
+	commit, err := c.CommitCursor(
+		ctx,
+		connect.NewRequest(&ringlogv1.CommitCursorRequest{Name: "c", Generation: 1, Offset: 6}),
+	)
 	if err != nil || commit.Msg.Committed != 6 {
 		t.Fatalf("%v %v", commit, err)
 	}
-	if _, err := c.SeekCursor(ctx, connect.NewRequest(&ringlogv1.SeekCursorRequest{Name: "c", To: &ringlogv1.Position{At: &ringlogv1.Position_Last{Last: 3}}})); err != nil {
+	if _, err := c.SeekCursor(
+		ctx,
+		connect.NewRequest(&ringlogv1.SeekCursorRequest{
+			Name: "c",
+			To:   &ringlogv1.Position{At: &ringlogv1.Position_Last{Last: 3}},
+		}),
+	); err != nil {
 		t.Fatal(err)
 	}
 	listed, err := c.ListCursors(ctx, connect.NewRequest(&ringlogv1.ListCursorsRequest{}))
@@ -291,7 +345,10 @@ func TestAFilterThatMatchesNothingStillShowsHowFarItCame(t *testing.T) {
 	c := ringlogv1connect.NewLogServiceClient(h2c(t), s.url)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	stream, err := c.Tail(ctx, connect.NewRequest(&ringlogv1.TailRequest{Follow: true, Filter: &ringlogv1.Filter{Types: []string{"NEVER"}}}))
+	stream, err := c.Tail(
+		ctx,
+		connect.NewRequest(&ringlogv1.TailRequest{Follow: true, Filter: &ringlogv1.Filter{Types: []string{"NEVER"}}}),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +366,9 @@ func TestAFilterThatMatchesNothingStillShowsHowFarItCame(t *testing.T) {
 	}
 	for stream.Receive() {
 	}
-	if e := detail(t, stream.Err(), connect.CodeUnavailable); e.Code != api.Unavailable || errors.Is(stream.Err(), context.Canceled) {
+	if e := detail(
+		t, stream.Err(), connect.CodeUnavailable,
+	); e.Code != api.Unavailable || errors.Is(stream.Err(), context.Canceled) {
 		t.Errorf("%+v", e)
 	}
 }
@@ -318,10 +377,19 @@ func TestAFilterThatMatchesNothingStillShowsHowFarItCame(t *testing.T) {
 func TestBothProtocolsStoreTheSame(t *testing.T) {
 	s := newSite(t, nil)
 	c := ringlogv1connect.NewLogServiceClient(s.http, s.url)
-	body := `{"type":"promotion_complete","payload":{"b":1,"a":"ü"},"source":"s","key":"k","correlation_id":"c","causation_id":"x","dedup_id":"d","time":"2026-01-05T10:00:00.000000001Z"}`
+	body := `{"type":"promotion_complete","payload":{"b":1,"a":"ü"},"source":"s","key":"k","correlation_id":"c",
+		"causation_id":"x","dedup_id":"d","time":"2026-01-05T10:00:00.000000001Z"}`
 	s.ok("POST", "/v1/events", body)
-	sent := &ringlogv1.Event{Type: "promotion_complete", Payload: []byte(`{"b":1,"a":"ü"}`), Source: "s", Key: "k", CorrelationId: "c", CausationId: "x", DedupId: "d",
-		TimeUnixNano: time.Date(2026, 1, 5, 10, 0, 0, 1, time.UTC).UnixNano()}
+	sent := &ringlogv1.Event{
+		Type:          "promotion_complete",
+		Payload:       []byte(`{"b":1,"a":"ü"}`),
+		Source:        "s",
+		Key:           "k",
+		CorrelationId: "c",
+		CausationId:   "x",
+		DedupId:       "d",
+		TimeUnixNano:  time.Date(2026, 1, 5, 10, 0, 0, 1, time.UTC).UnixNano(),
+	}
 	again, err := c.Publish(t.Context(), connect.NewRequest(&ringlogv1.PublishRequest{Events: []*ringlogv1.Event{sent}}))
 	if err != nil || len(again.Msg.Duplicates) != 1 || again.Msg.Duplicates[0].Offset != 2 {
 		t.Fatalf("%v %v", again, err)
@@ -331,11 +399,16 @@ func TestBothProtocolsStoreTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := got.Msg.Run.Events[0]
-	if e.Type != "MODEL_PROMOTED" || e.OriginalType != "promotion_complete" || !bytes.Equal(e.Payload, []byte(`{"a": "\u00fc", "b": 1}`)) || e.Source != "s" || e.Key != "k" ||
-		e.CorrelationId != "c" || e.CausationId != "x" || e.DedupId != "d" || e.TimeUnixNano != sent.TimeUnixNano || got.Msg.Run.AppendedAtUnixNano == 0 {
+	if e.Type != "MODEL_PROMOTED" || e.OriginalType != "promotion_complete" ||
+		!bytes.Equal(e.Payload, []byte(`{"a": "\u00fc", "b": 1}`)) || e.Source != "s" || e.Key != "k" ||
+		e.CorrelationId != "c" || e.CausationId != "x" || e.DedupId != "d" || e.TimeUnixNano != sent.TimeUnixNano ||
+		got.Msg.Run.AppendedAtUnixNano == 0 {
 		t.Errorf("%v", got.Msg)
 	}
-	explained, err := c.ExplainDedup(t.Context(), connect.NewRequest(&ringlogv1.ExplainDedupRequest{Subject: &ringlogv1.ExplainDedupRequest_Offset{Offset: 2}}))
+	explained, err := c.ExplainDedup(
+		t.Context(),
+		connect.NewRequest(&ringlogv1.ExplainDedupRequest{Subject: &ringlogv1.ExplainDedupRequest_Offset{Offset: 2}}),
+	)
 	if web := s.ok("GET", "/v1/dedup/2", "").body; err != nil || explained.Msg.ExplanationJson+"\n" != web {
 		t.Errorf("%v %v, over HTTP %s", explained, err, web)
 	}

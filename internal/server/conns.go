@@ -34,10 +34,12 @@ func (l *fairListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return c, nil // a connection within this process has no such address
 		}
+		// IPv4 in IPv6 form is the same address.
 		addr := at.Addr().Unmap()
 		if l.enter(addr) {
 			return &fairConn{Conn: c, leave: sync.OnceFunc(func() { l.leave(addr) })}, nil
 		}
+		// Closed without an answer: to write one could block.
 		_ = c.Close()
 	}
 }
@@ -57,7 +59,8 @@ func (l *fairListener) enter(addr netip.Addr) bool {
 func (l *fairListener) leave(addr netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open[addr]--; l.open[addr] == 0 {
+	l.open[addr]--
+	if l.open[addr] == 0 {
 		delete(l.open, addr)
 	}
 }

@@ -19,18 +19,20 @@ import (
 func fromWire(e *event.Event, m *ringlogv1.Event) {
 	*e = event.Event{Type: event.Type(m.Type), Value: m.Value, Payload: m.Payload, Source: m.Source, Key: m.Key,
 		CorrelationID: m.CorrelationId, CausationID: m.CausationId, DedupID: m.DedupId, NoDedup: m.NoDedup}
+	// Zero leaves the time to the append.
 	if m.TimeUnixNano != 0 {
 		e.Time = time.Unix(0, m.TimeUnixNano).UTC()
 	}
 }
 
-// fill copies an event into a message; strings and payload are shared.
-func fill(m *ringlogv1.Event, e *event.Event) {
+// fillMessage copies an event into a message; strings and payload are shared.
+func fillMessage(m *ringlogv1.Event, e *event.Event) {
 	m.Type, m.Value, m.Payload = string(e.Type), e.Value, e.Payload
 	m.Source, m.Key = e.Source, e.Key
 	m.CorrelationId, m.CausationId, m.DedupId = e.CorrelationID, e.CausationID, e.DedupID
 	m.NoDedup, m.OriginalType, m.Foreign, m.Offset = e.NoDedup, string(e.Original), e.Foreign, e.Offset
 	m.Target, m.Redrive = e.Target, e.Redrive
+	// The message is used again, so that every field is set, also to zero.
 	m.TimeUnixNano = 0
 	if !e.Time.IsZero() {
 		m.TimeUnixNano = e.Time.UnixNano()
@@ -59,11 +61,15 @@ func (b *runsBuilder) build(events []event.Event) []*ringlogv1.Run {
 	b.runs = b.runs[:0]
 	start := 0
 	for i := range events {
-		fill(b.refs[i], &events[i])
+		fillMessage(b.refs[i], &events[i])
 		// A run ends where the next event differs in term or time.
 		last := i+1 == len(events)
 		if last || events[i+1].Term != events[i].Term || !events[i+1].AppendedAt.Equal(events[i].AppendedAt) {
-			b.runs = append(b.runs, &ringlogv1.Run{Events: b.refs[start : i+1], Term: events[i].Term, AppendedAtUnixNano: events[i].AppendedAt.UnixNano()})
+			b.runs = append(b.runs, &ringlogv1.Run{
+				Events:             b.refs[start : i+1],
+				Term:               events[i].Term,
+				AppendedAtUnixNano: events[i].AppendedAt.UnixNano(),
+			})
 			start = i + 1
 		}
 	}
@@ -79,23 +85,53 @@ func gapToWire(g *log.Gap) *ringlogv1.Gap {
 }
 
 func filterToWire(f event.Filter) *ringlogv1.Filter {
-	return &ringlogv1.Filter{Types: f.Types, Categories: f.Categories, Sources: f.Sources, Keys: f.Keys, CorrelationIds: f.CorrelationIDs}
+	return &ringlogv1.Filter{
+		Types:          f.Types,
+		Categories:     f.Categories,
+		Sources:        f.Sources,
+		Keys:           f.Keys,
+		CorrelationIds: f.CorrelationIDs,
+	}
 }
 
 func filterFromWire(f *ringlogv1.Filter) event.Filter {
-	return event.Filter{Types: f.GetTypes(), Categories: f.GetCategories(), Sources: f.GetSources(), Keys: f.GetKeys(), CorrelationIDs: f.GetCorrelationIds()}
+	return event.Filter{
+		Types:          f.GetTypes(),
+		Categories:     f.GetCategories(),
+		Sources:        f.GetSources(),
+		Keys:           f.GetKeys(),
+		CorrelationIDs: f.GetCorrelationIds(),
+	}
 }
 
 func cursorToWire(c api.Cursor) *ringlogv1.Cursor {
-	return &ringlogv1.Cursor{Name: c.Name, Filter: filterToWire(c.Filter), Committed: c.Committed, Generation: c.Generation,
-		Created: timestamppb.New(c.Created), Touched: timestamppb.New(c.Touched),
-		Policy: &ringlogv1.CursorPolicy{HoldEvents: c.Policy.HoldEvents, HoldBytes: c.Policy.HoldBytes, HoldFor: durationpb.New(c.Policy.HoldFor)},
-		Gap:    gapToWire((*log.Gap)(c.Gap)), LagEvents: c.LagEvents, LagTime: durationpb.New(time.Duration(math.Round(c.LagSeconds * float64(time.Second)))), LagAtLeast: c.LagAtLeast}
+	// Lag is rounded to nanoseconds, since seconds come as a fraction.
+	return &ringlogv1.Cursor{
+		Name:       c.Name,
+		Filter:     filterToWire(c.Filter),
+		Committed:  c.Committed,
+		Generation: c.Generation,
+		Created:    timestamppb.New(c.Created),
+		Touched:    timestamppb.New(c.Touched),
+		Policy: &ringlogv1.CursorPolicy{
+			HoldEvents: c.Policy.HoldEvents,
+			HoldBytes:  c.Policy.HoldBytes,
+			HoldFor:    durationpb.New(c.Policy.HoldFor),
+		},
+		Gap:        gapToWire((*log.Gap)(c.Gap)),
+		LagEvents:  c.LagEvents,
+		LagTime:    durationpb.New(time.Duration(math.Round(c.LagSeconds * float64(time.Second)))),
+		LagAtLeast: c.LagAtLeast,
+	}
 }
 
 // policyFromWire returns a cursor's policy; nil and missing parts are zero.
 func policyFromWire(p *ringlogv1.CursorPolicy) (frame.CursorPolicy, error) {
-	out := frame.CursorPolicy{HoldEvents: p.GetHoldEvents(), HoldBytes: p.GetHoldBytes(), HoldFor: p.GetHoldFor().AsDuration()}
+	out := frame.CursorPolicy{
+		HoldEvents: p.GetHoldEvents(),
+		HoldBytes:  p.GetHoldBytes(),
+		HoldFor:    p.GetHoldFor().AsDuration(),
+	}
 	if out.HoldFor < 0 {
 		return out, api.BadValue("policy.hold_for", out.HoldFor.String(), "zero or more")
 	}
@@ -115,13 +151,14 @@ func positionFromWire(field string, p *ringlogv1.Position) (api.Position, error)
 		return api.Position{Kind: api.AtEnd}, nil
 	case *ringlogv1.Position_Offset:
 		if at.Offset == 0 {
-			return api.Position{}, &api.Error{Code: api.InvalidArgument, Field: field, Message: "offsets begin at 1", Remedy: "send start"}
+			return api.Position{}, api.Refuse(api.InvalidArgument, field, "offsets begin at 1", "send start")
 		}
 		return api.Position{Kind: api.AtOffset, Offset: at.Offset}, nil
 	case *ringlogv1.Position_Last:
 		return api.Position{Kind: api.AtLast, Last: at.Last}, nil
 	case *ringlogv1.Position_Time:
 		return api.Position{Kind: api.AtTime, Time: at.Time.AsTime()}, nil
+	// An age counts back from the clock of the node that resolves it.
 	case *ringlogv1.Position_Age:
 		if at.Age.AsDuration() < 0 {
 			return api.Position{}, api.BadValue(field, at.Age.AsDuration().String(), "an age of zero or more")
@@ -129,6 +166,8 @@ func positionFromWire(field string, p *ringlogv1.Position) (api.Position, error)
 		return api.Position{Kind: api.AtAge, Age: at.Age.AsDuration()}, nil
 	// A newer client may know kinds of positions that this node does not.
 	default:
-		return api.Position{}, &api.Error{Code: api.NotImplemented, Field: field, Message: "a kind of position that this node does not know", Remedy: "send an offset"}
+		return api.Position{}, api.Refuse(api.NotImplemented, field,
+			"a kind of position that this node does not know",
+			"send an offset")
 	}
 }

@@ -81,7 +81,7 @@ func TestANewOpenFencesTheReaderBefore(t *testing.T) {
 	}
 	s.ok("POST", "/v1/cursors/c/commit", `{"offset":2,"generation":2}`)
 	if got := offsetsIn(s.ok("GET", "/v1/cursors/c/events?generation=2", "").lines(t)); !slices.Equal(got, []uint64{3}) {
-		t.Errorf("behind the commit stand %v", got)
+		t.Errorf("after the commit there are %v", got)
 	}
 	past := s.do("POST", "/v1/cursors/c/commit", `{"offset":4,"generation":2}`)
 	if e := past.err(t); past.status != 416 || e.Code != api.PastTail || e.Offset != 3 {
@@ -100,12 +100,17 @@ func TestACursorThatWasPassedGetsItsGapFirstAsItsFilterSeesIt(t *testing.T) {
 	if !strings.Contains(held.body, `"held_by":"c"`) || !strings.Contains(held.body, `"removed":0`) {
 		t.Errorf("%s", held.body)
 	}
-	if forced := s.ok("POST", "/v1/compact", `{"before":7,"force":true}`); !strings.Contains(forced.body, `"passed":["c"]`) {
+	if forced := s.ok(
+		"POST", "/v1/compact", `{"before":7,"force":true}`,
+	); !strings.Contains(forced.body, `"passed":["c"]`) {
 		t.Errorf("%s", forced.body)
 	}
 	s.open("c")
 	got := s.ok("GET", "/v1/cursors/c/events?generation=1", "").lines(t)
-	if gap, _ := json.Marshal(got[0]); string(gap) != `{"gap":{"from":1,"reason":"forced","to":6,"types":{"A":3}}}` || len(got) != 2 || !slices.Equal(offsetsIn(got), []uint64{7}) {
+	if gap, _ := json.Marshal(
+		got[0],
+	); string(gap) != `{"gap":{"from":1,"reason":"forced","to":6,"types":{"A":3}}}` || len(got) != 2 ||
+		!slices.Equal(offsetsIn(got), []uint64{7}) {
 		t.Errorf("%s then %v", gap, offsetsIn(got))
 	}
 	// After a commit past the gap it is not reported again.
@@ -121,7 +126,12 @@ func TestAReaderThatIsOverrunMidStreamGetsTheGap(t *testing.T) {
 	s.publish("A", 1, 66) // offsets 2 to 67, of which a first read takes 64
 	s.ok("PUT", "/v1/cursors/c", "")
 	s.open("c")
-	tail, _, err := s.server.ops.Cursors.OpenTail(t.Context(), service.ReadCursor{Name: "c", Generation: 1, Limit: 0, Follow: true})
+	tail, _, err := s.server.ops.Cursors.OpenTail(t.Context(), service.ReadCursor{
+		Name:       "c",
+		Generation: 1,
+		Limit:      0,
+		Follow:     true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +161,13 @@ func TestCursorsAreMadeOnceSoughtAndRemoved(t *testing.T) {
 	if e := other.err(t); other.status != 409 || e.Code != api.Exists {
 		t.Errorf("%d %s", other.status, other.body)
 	}
-	for body, want := range map[string]uint64{`{"to":"start"}`: 0, `{"to":"end"}`: 6, `{"to":"3"}`: 2, `{"offset":5}`: 4, `{"to":"1h"}`: 0} {
+	for body, want := range map[string]uint64{
+		`{"to":"start"}`: 0,
+		`{"to":"end"}`:   6,
+		`{"to":"3"}`:     2,
+		`{"offset":5}`:   4,
+		`{"to":"1h"}`:    0,
+	} {
 		var c struct {
 			Committed uint64
 			LagEvents uint64 `json:"lag_events"`

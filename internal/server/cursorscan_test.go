@@ -36,7 +36,10 @@ func TestWhatAFilterKeepsAwayIsNoLag(t *testing.T) {
 		var st api.Status
 		s.ok("GET", "/status", "").decode(t, &st)
 		for _, c := range st.Cursors {
-			text += fmt.Sprint(c.Name, " ", c.LagEvents, " ", c.LagSeconds > 0, " ", c.LagAtLeast != nil, " ", c.Stalled != nil, ";")
+			text += fmt.Sprint(
+				c.Name, " ", c.LagEvents, " ", c.LagSeconds > 0, " ", c.LagAtLeast != nil, " ",
+				c.Stalled != nil, ";",
+			)
 		}
 		return text
 	}
@@ -61,7 +64,10 @@ func TestWhatAFilterKeepsAwayIsNoLag(t *testing.T) {
 		t.Errorf("%s %v", got, s.stalls())
 	}
 	metrics := s.ok("GET", "/metrics", "").body
-	for _, want := range []string{`ringlog_cursor_lag_events{cursor="detached"} 0`, `ringlog_cursor_lag_seconds{cursor="detached"} 0`} {
+	for _, want := range []string{
+		`ringlog_cursor_lag_events{cursor="detached"} 0`,
+		`ringlog_cursor_lag_seconds{cursor="detached"} 0`,
+	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("no %s", want)
 		}

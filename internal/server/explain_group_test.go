@@ -31,7 +31,7 @@ func TestWhatAGroupDidWithAnEventIsExplained(t *testing.T) {
 	if v := s.fate("g", 3, api.FatePending, "delivery 2 failed: boom"); v.Deliveries != 2 || v.InFront != 1 {
 		t.Errorf("%+v", v)
 	}
-	if v := s.fate("g", 5, api.FatePending, "given back"); v.Deliveries != 0 || v.InFront != 2 {
+	if v := s.fate("g", 5, api.FatePending, "released"); v.Deliveries != 0 || v.InFront != 2 {
 		t.Errorf("%+v", v)
 	}
 	s.fate("g", 7, api.FatePending, "not handed to a member yet")
@@ -41,7 +41,18 @@ func TestWhatAGroupDidWithAnEventIsExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	g, _ := m.Group("g")
-	s.propose(frame.GroupDead{Term: m.Term(), Letter: frame.DeadLetter{Cursor: "g", Generation: g.Generation, Offset: 6, Handler: "w1", Error: "boom", Attempts: 5, Event: frame.EncodeCopy(&e)}})
+	s.propose(frame.GroupDead{
+		Term: m.Term(),
+		Letter: frame.DeadLetter{
+			Cursor:     "g",
+			Generation: g.Generation,
+			Offset:     6,
+			Handler:    "w1",
+			Error:      "boom",
+			Attempts:   5,
+			Event:      frame.EncodeCopy(&e),
+		},
+	})
 	if v := s.fate("g", 6, api.FateDead, "dead letter 1"); v.Letter == nil || v.Letter.Attempts != 5 {
 		t.Errorf("%+v", v)
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,36 +22,27 @@ func steady(text string) string {
 	return regexp.MustCompile(`"lag_seconds":[0-9.e-]+`).ReplaceAllString(text, `"lag_seconds":LAG`)
 }
 
-// TestTranscript is what a caller with curl sees, from a publish to a trim.
+// TestTranscript holds testdata/http.transcript, what a caller with curl sees, from a publish to a trim.
 func TestTranscript(t *testing.T) {
 	s := newSite(t, nil)
-	steps := []struct{ method, path, body, want string }{
-		{"POST", "/v1/events", `{"type":"training.completed","payload":{"loss":0.5,"config_key":"hex8_2p"},"source":"t3","key":"hex8_2p"}`,
-			`{"results":[{"offset":2,"duplicate":false,"hash":"HASH","appended_at":"TIME","warnings":[{"reason":"payload_field","field":"payload","message":"not among the catalogue's fields of TRAINING_COMPLETED: loss"}]}],"cluster_id":"CLUSTER"}`},
-		{"POST", "/v1/events", `[{"event_type":"TRAINING_COMPLETED","payload":{"config_key":"hex8_2p","loss":0.5},"source":"t4"},{"type":"MY_OWN","payload":{"correlation_id":"c1"}}]`,
-			`{"results":[{"offset":2,"duplicate":true,"hash":"HASH","appended_at":"TIME","warnings":[{"reason":"payload_field","field":"payload","message":"not among the catalogue's fields of TRAINING_COMPLETED: loss"}]},{"offset":3,"duplicate":false,"hash":"HASH","appended_at":"TIME","warnings":[{"reason":"unknown_type","field":"type","message":"MY_OWN is not in the catalogue"}]}],"cluster_id":"CLUSTER"}`},
-		{"POST", "/v1/events", `{"type":"PROMOTION_COMPLETE"}`,
-			`{"results":[{"offset":4,"duplicate":false,"hash":"HASH","appended_at":"TIME","warnings":[{"reason":"renamed_type","field":"type","message":"PROMOTION_COMPLETE is listed as an alias of MODEL_PROMOTED and was stored as that; PROMOTION_COMPLETED is a type of its own"}]}],"cluster_id":"CLUSTER"}`},
-		{"GET", "/v1/events/3", "", `{"offset":3,"type":"MY_OWN","value":"my_own","payload":{"correlation_id": "c1"},"correlation_id":"c1","appended_at":"TIME","term":TERM,"hash":"HASH"}`},
-		{"GET", "/v1/events?from=2&limit=1", "", `{"offset":2,"type":"TRAINING_COMPLETED","value":"training_completed","payload":{"config_key": "hex8_2p", "loss": 0.5},"source":"t3","key":"hex8_2p","appended_at":"TIME","term":TERM,"hash":"HASH"}`},
-		{"GET", "/v1/dedup/2", "", `{"offset":2,"type":"TRAINING_COMPLETED","hash":"HASH","kind":"content","source":"t3","appended_at":"TIME","suppressed":1,"first_suppressed":"TIME","last_suppressed":"TIME","sources":[{"source":"t4","count":1}],"in_window":true,"until":"TIME"}`},
-		{"PUT", "/v1/cursors/c", `{"from":"2","filter":{"types":["MODEL_*"]},"policy":{"hold_for":"2h"}}`,
-			`{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":1,"generation":0,"start":1,"created":"TIME","touched":"TIME","moved":"TIME","lag_events":1,"lag_seconds":LAG}`},
-		{"POST", "/v1/cursors/c/open", ``, `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":1,"generation":1,"start":1,"created":"TIME","touched":"TIME","moved":"TIME","lag_events":1,"lag_seconds":LAG}`},
-		{"GET", "/v1/cursors/c/events?generation=1", "", `{"offset":4,"type":"MODEL_PROMOTED","value":"model_promoted","payload":{},"appended_at":"TIME","term":TERM,"hash":"HASH","original_type":"PROMOTION_COMPLETE"}`},
-		{"POST", "/v1/cursors/c/commit", `{"offset":4,"generation":1}`, `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":4,"generation":1,"start":1,"created":"TIME","touched":"TIME","moved":"TIME","lag_events":0,"lag_seconds":LAG}`},
-		{"POST", "/v1/cursors/c/commit", `{"offset":2,"generation":1}`, `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":4,"generation":1,"start":1,"created":"TIME","touched":"TIME","moved":"TIME","lag_events":0,"lag_seconds":LAG}`},
-		{"PUT", "/v1/settings/dedup.window", `{"value":"90s"}`, `{"key":"dedup.window","value":"90s","default":"60s","doc":"how long after an event was appended its key suppresses the same again"}`},
-		{"POST", "/v1/catalogue", `[{"name":"GPU_MELTED","category":"hardware","payload":[{"name":"gpu","type":"integer"}]}]`, `{"dry_run":false,"registered":["GPU_MELTED"]}`},
-		{"POST", "/v1/catalogue/validate", `[{"type":"gpu.melted","payload":{"gpu":"no"}},{"type":"LEADER_LOST"}]`,
-			`{"valid":false,"events":[{"type":"GPU_MELTED","hash":"HASH","warnings":[{"reason":"payload_field","field":"payload.gpu","message":"a string, the catalogue has integer for GPU_MELTED"}]},{"type":"LEADER_LOST","error":{"code":"reserved","message":"only the cluster emits LEADER_LOST","reason":"reserved_type","field":"events[1].type","remedy":"choose another type; for a migration: ringlog settings set catalogue.reserved accept-as-foreign"}}]}`},
-		{"POST", "/v1/compact", `{"before":4,"dry_run":true}`, `{"first":4,"removed":3,"dry_run":true}`},
-		{"POST", "/v1/compact", `{"before":4}`, `{"first":4,"removed":3,"dry_run":false}`},
-		{"GET", "/v1/events", "", `{"offset":4,"type":"MODEL_PROMOTED","value":"model_promoted","payload":{},"appended_at":"TIME","term":TERM,"hash":"HASH","original_type":"PROMOTION_COMPLETE"}`},
-		{"DELETE", "/v1/cursors/c", "", `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":4,"generation":1,"start":1,"created":"TIME","touched":"TIME","moved":"TIME","lag_events":0,"lag_seconds":LAG}`},
+	transcript, err := os.ReadFile(filepath.Join("testdata", "http.transcript"))
+	if err != nil {
+		t.Fatal(err)
 	}
+	// The first paragraph says what the file is.
+	steps := strings.Split(strings.TrimSpace(string(transcript)), "\n\n")[1:]
 	for _, step := range steps {
-		a := s.ok(step.method, step.path, step.body)
+		call, lines, _ := strings.Cut(step, "\n")
+		method, path, _ := strings.Cut(call, " ")
+		var body, want string
+		for line := range strings.SplitSeq(lines, "\n") {
+			if text, sent := strings.CutPrefix(line, "> "); sent {
+				body = text
+			} else {
+				want = strings.TrimPrefix(line, "< ")
+			}
+		}
+		a := s.ok(method, path, body)
 		if a.header.Get("Content-Type") == contentNDJSON {
 			a.body, _ = a.stream(t)
 		}
@@ -57,9 +50,12 @@ func TestTranscript(t *testing.T) {
 		got = regexp.MustCompile(`"hash":"[0-9a-f]{64}"`).ReplaceAllString(got, `"hash":"HASH"`)
 		got = strings.ReplaceAll(got, s.node.Status().ClusterID, "CLUSTER")
 		got = regexp.MustCompile(`"term":\d+`).ReplaceAllString(got, `"term":TERM`)
-		if got != step.want {
-			t.Errorf("%s %s %s\n got %s\nwant %s", step.method, step.path, step.body, got, step.want)
+		if got != want {
+			t.Errorf("%s %s\n got %s\nwant %s", call, body, got, want)
 		}
+	}
+	if len(steps) == 0 {
+		t.Error("the transcript has no step")
 	}
 }
 
@@ -75,7 +71,10 @@ func offsetsIn(lines []map[string]any) (list []uint64) {
 func TestReadsBeginWhereFromSays(t *testing.T) {
 	s := newSite(t, nil) // its LEADER_ELECTED is offset 1
 	s.publish("A", 2, 3)
-	eventually(t, "replicated time moved on", func() bool { return time.Since(s.node.Machine().Time()) > 20*time.Millisecond })
+	eventually(
+		t, "replicated time moved on",
+		func() bool { return time.Since(s.node.Machine().Time()) > 20*time.Millisecond },
+	)
 	between := time.Now()
 	s.publish("B", 4, 6)
 	for _, one := range []struct {
@@ -127,7 +126,9 @@ func TestFollowDeliversWhatComesAndEndsWithTheServer(t *testing.T) {
 	if got := next(t, plain); !strings.HasPrefix(got, `{"offset":2,"type":"A"`) {
 		t.Errorf("%q", got)
 	}
-	if id, data := next(t, events), next(t, events); id != "id: 2" || !strings.HasPrefix(data, `data: {"offset":2,"type":"A"`) {
+	if id, data := next(
+		t, events,
+	), next(t, events); id != "id: 2" || !strings.HasPrefix(data, `data: {"offset":2,"type":"A"`) {
 		t.Errorf("%q %q", id, data)
 	}
 	next(t, plain)
@@ -136,11 +137,14 @@ func TestFollowDeliversWhatComesAndEndsWithTheServer(t *testing.T) {
 	if err := s.server.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if rest := ends(t, plain); len(rest) != 1 || endOf(t, rest[0]) != (streamEnd{Reason: endStopping, Scanned: 3, LastOffset: 3}) {
+	if rest := ends(
+		t, plain,
+	); len(rest) != 1 || endOf(t, rest[0]) != (streamEnd{Reason: endStopping, Scanned: 3, LastOffset: 3}) {
 		t.Errorf("%q", rest)
 	}
 	rest := ends(t, events)
-	if len(rest) < 2 || rest[len(rest)-2] != "event: end" || rest[len(rest)-1] != `data: {"reason":"stopping","scanned":3,"last_offset":3}` {
+	if len(rest) < 2 || rest[len(rest)-2] != "event: end" ||
+		rest[len(rest)-1] != `data: {"reason":"stopping","scanned":3,"last_offset":3}` {
 		t.Errorf("%q", rest)
 	}
 }
@@ -152,7 +156,9 @@ func TestAnEventSourceResumesBehindItsLastEvent(t *testing.T) {
 	defer cancel()
 	lines, _ := s.follow(ctx, "/v1/events?from=1", "Accept", contentSSE, "Last-Event-ID", "7")
 	for want := 8; want <= 9; want++ {
-		if id, data := next(t, lines), next(t, lines); id != fmt.Sprintf("id: %d", want) || !strings.Contains(data, fmt.Sprintf(`"n": %d`, want)) {
+		if id, data := next(
+			t, lines,
+		), next(t, lines); id != fmt.Sprintf("id: %d", want) || !strings.Contains(data, fmt.Sprintf(`"n": %d`, want)) {
 			t.Errorf("%q %q", id, data)
 		}
 	}
@@ -275,7 +281,9 @@ func TestATrimmedReaderIsToldOfTheGap(t *testing.T) {
 	s.publish("B", 4, 5) // 5 and 6
 	s.ok("POST", "/v1/compact", `{"before":5}`)
 	got := s.ok("GET", "/v1/events?from=2", "").lines(t)
-	if gap, _ := json.Marshal(got[0]); string(gap) != `{"gap":{"from":2,"reason":"trimmed","to":4}}` || !slices.Equal(offsetsIn(got), []uint64{5, 6}) {
+	if gap, _ := json.Marshal(
+		got[0],
+	); string(gap) != `{"gap":{"from":2,"reason":"trimmed","to":4}}` || !slices.Equal(offsetsIn(got), []uint64{5, 6}) {
 		t.Errorf("%s then %v", gap, offsetsIn(got))
 	}
 	lines, _ := s.follow(t.Context(), "/v1/events?from=2&follow=false", "Accept", contentSSE)

@@ -48,9 +48,19 @@ func TestANodePassesOnNoCommandOfALeadersOwn(t *testing.T) {
 	before := s.node.Status().AppliedIndex
 	far := time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, c := range []frame.Command{
-		frame.Tick{}, frame.Hello{Cause: "forged"}, frame.Hello{Cause: "forged", Silence: time.Second}, frame.Intent{Target: "n1"}, frame.IntentAbort{},
-		frame.MemberPut{Member: frame.Member{ID: "n9"}}, frame.MemberRemove{ID: "n1"}, frame.ClockStep{To: far, Agreed: []string{"n1"}},
-		frame.GroupSettle{Name: "g", Term: 1}, frame.GroupDead{Term: 1}, frame.Pressure{}, frame.ChainOverdue{}, frame.Publish{},
+		frame.Tick{},
+		frame.TermStart{Cause: "forged"},
+		frame.TermStart{Cause: "forged", Silence: time.Second},
+		frame.Intent{Target: "n1"},
+		frame.IntentAbort{},
+		frame.MemberPut{Member: frame.Member{ID: "n9"}},
+		frame.MemberRemove{ID: "n1"},
+		frame.ClockStep{To: far, Agreed: []string{"n1"}},
+		frame.GroupSettle{Name: "g", Term: 1},
+		frame.GroupDead{Term: 1},
+		frame.Pressure{},
+		frame.ChainOverdue{},
+		frame.Publish{},
 	} {
 		if _, code := s.forward(frame.Request{Command: c}); code != api.InvalidArgument {
 			t.Errorf("%T: %q", c, code)
@@ -78,7 +88,10 @@ func TestForwardedEventsPassTheGate(t *testing.T) {
 		{event.Event{Type: "training.completed", Payload: []byte(`{}`)}, api.InvalidArgument},
 		{event.Event{Type: "TRAINING_COMPLETED", Payload: []byte(`{}`), Key: strings.Repeat("k", 10_000)}, api.TooLarge},
 	} {
-		if _, code := s.forward(batchOf(event.Event{Type: "TRAINING_COMPLETED", Payload: []byte(`{}`)}, one.event)); code != one.code {
+		if _, code := s.forward(batchOf(event.Event{
+			Type:    "TRAINING_COMPLETED",
+			Payload: []byte(`{}`),
+		}, one.event)); code != one.code {
 			t.Errorf("%s %s: %q, want %q", one.event.Type, one.event.Payload, code, one.code)
 		}
 	}
@@ -116,7 +129,16 @@ func TestForwardedDeadLettersAreOfWhatTheLogHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	letter := func(e event.Event) frame.Request {
-		return frame.Request{Command: frame.DeadLetter{Cursor: "c", Generation: opened.Generation, Offset: offset, Handler: "h", Attempts: 1, Event: frame.EncodeCopy(&e)}}
+		return frame.Request{
+			Command: frame.DeadLetter{
+				Cursor:     "c",
+				Generation: opened.Generation,
+				Offset:     offset,
+				Handler:    "h",
+				Attempts:   1,
+				Event:      frame.EncodeCopy(&e),
+			},
+		}
 	}
 	// A letter has to have the event that the log has at its offset.
 	other := stored
@@ -125,9 +147,14 @@ func TestForwardedDeadLettersAreOfWhatTheLogHas(t *testing.T) {
 		t.Errorf("another event: %q", code)
 	}
 	imported := func(e event.Event) frame.Request {
-		return frame.Request{Command: frame.LetterImport{Letters: []frame.ImportedLetter{{From: "f", Attempts: 1, Event: frame.EncodeCopy(&e)}}}}
+		return frame.Request{
+			Command: frame.LetterImport{Letters: []frame.ImportedLetter{{From: "f", Attempts: 1, Event: frame.EncodeCopy(&e)}}},
+		}
 	}
-	for _, e := range []event.Event{{Type: "A", Payload: []byte("no JSON")}, {Type: "LEADER_ELECTED", Payload: []byte("{}")}} {
+	for _, e := range []event.Event{
+		{Type: "A", Payload: []byte("no JSON")},
+		{Type: "LEADER_ELECTED", Payload: []byte("{}")},
+	} {
 		if _, code := s.forward(imported(e)); code != api.InvalidArgument && code != api.InvalidJSON {
 			t.Errorf("import of %s: %q", e.Type, code)
 		}

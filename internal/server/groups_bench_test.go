@@ -50,7 +50,10 @@ func (s *site) appendMany(b *testing.B, kind string, keys, events int) {
 }
 
 // workGroup exchanges until all events of a type are settled, once for each iteration.
-func workGroup(b *testing.B, s *site, kind string, exchange func(group string, session uint64, acks []frame.Range) (now uint64, got []uint64)) {
+func workGroup(
+	b *testing.B, s *site, kind string,
+	exchange func(group string, session uint64, acks []frame.Range) (now uint64, got []uint64),
+) {
 	round, events := 0, 0
 	for b.Loop() {
 		round++
@@ -79,7 +82,13 @@ func workGroup(b *testing.B, s *site, kind string, exchange func(group string, s
 func benchServerGroup(b *testing.B, s *site, kind string, batch uint32) {
 	var offsets []uint64
 	workGroup(b, s, kind, func(group string, session uint64, acks []frame.Range) (uint64, []uint64) {
-		out, err := s.server.ops.Groups.Exchange(b.Context(), engine.Request{Group: group, Member: "w", Session: session, Acks: acks, Want: int(batch)})
+		out, err := s.server.ops.Groups.Exchange(b.Context(), engine.Request{
+			Group:   group,
+			Member:  "w",
+			Session: session,
+			Acks:    acks,
+			Want:    int(batch),
+		})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -94,7 +103,17 @@ func benchServerGroup(b *testing.B, s *site, kind string, batch uint32) {
 func benchConnectGroup(b *testing.B, s *site, kind string, batch uint32) {
 	c := ringlogv1connect.NewGroupServiceClient(h2c(b), s.url)
 	workGroup(b, s, kind, func(group string, session uint64, acks []frame.Range) (uint64, []uint64) {
-		out, err := c.Exchange(b.Context(), connect.NewRequest(&ringlogv1.ExchangeRequest{Group: group, Member: "w", Session: session, Want: batch, Ahead: true, Acks: rangesToWire(acks)}))
+		out, err := c.Exchange(
+			b.Context(),
+			connect.NewRequest(&ringlogv1.ExchangeRequest{
+				Group:   group,
+				Member:  "w",
+				Session: session,
+				Want:    batch,
+				Ahead:   true,
+				Acks:    rangesToWire(acks),
+			}),
+		)
 		if err != nil {
 			b.Fatal(err)
 		}

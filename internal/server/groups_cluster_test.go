@@ -29,12 +29,15 @@ func TestAGroupOutlivesItsLeader(t *testing.T) {
 	leader.ok("POST", "/v1/events", body.String(), "Content-Type", contentNDJSON)
 	join := others[0].group("g", `{"from":1,"filter":{"types":["A"]}}`)
 	stays, leaves := join("stays"), join("leaves") // both ask a follower
-	held, lost := stays.say(`"want":4,"ahead":true,"wait_ms":20000`).offsets(), leaves.say(`"want":4,"wait_ms":20000`).offsets()
+	held, lost := stays.say(
+		`"want":4,"ahead":true,"wait_ms":20000`,
+	).offsets(), leaves.say(`"want":4,"wait_ms":20000`).offsets()
 	if len(held) != 4 || len(lost) != 4 {
 		t.Fatal(held, lost)
 	}
 	// The first event of the key is retried in an hour, and the second has to wait for it.
-	said := stays.say(acks(held[2], held[2]) + fmt.Sprintf(`,"nacks":[{"offset":%d,"error":"e","delay_ms":3600000}]`, held[0]))
+	said := stays.say(acks(held[2], held[2]) +
+		fmt.Sprintf(`,"nacks":[{"offset":%d,"error":"e","delay_ms":3600000}]`, held[0]))
 	if !slices.Equal(said.Revoked, []frame.Range{{From: held[1], To: held[1]}}) {
 		t.Errorf("%+v", said)
 	}
@@ -60,7 +63,9 @@ func TestAGroupOutlivesItsLeader(t *testing.T) {
 	done := map[uint64]bool{}
 	for len(done) < 8 {
 		for _, e := range stays.say(`"ahead":true,"want":100,"wait_ms":1000`).Events {
-			if again := slices.Contains(lost, e.Offset); done[e.Offset] || slices.Contains(held, e.Offset) || again && e.Delivery != 2 {
+			if again := slices.Contains(
+				lost, e.Offset,
+			); done[e.Offset] || slices.Contains(held, e.Offset) || again && e.Delivery != 2 {
 				t.Errorf("%+v", e)
 			}
 			done[e.Offset] = true
@@ -68,10 +73,13 @@ func TestAGroupOutlivesItsLeader(t *testing.T) {
 		}
 	}
 	c, _ := now.node.Machine().Group("g")
-	if c.Committed != held[0]-1 || len(c.Group.Retries) != 1 || c.Group.Retries[0].Offset != held[0] || c.Group.Retries[0].Deliveries != 1 {
+	if c.Committed != held[0]-1 || len(c.Group.Retries) != 1 || c.Group.Retries[0].Offset != held[0] ||
+		c.Group.Retries[0].Deliveries != 1 {
 		t.Errorf("%d %+v", c.Committed, c.Group)
 	}
-	if view := others[1].ok("GET", "/v1/groups/g", "").body; !strings.Contains(view, `"members":1,"coordinator":"`+now.node.Status().NodeID+`"`) {
+	if view := others[1].ok(
+		"GET", "/v1/groups/g", "",
+	).body; !strings.Contains(view, `"members":1,"coordinator":"`+now.node.Status().NodeID+`"`) {
 		t.Errorf("%s", view)
 	}
 }
@@ -85,8 +93,11 @@ func TestAMemberSpeaksConnect(t *testing.T) {
 	for _, s := range []*site{leader, others[0]} {
 		c := ringlogv1connect.NewGroupServiceClient(http.DefaultClient, s.url)
 		name := "g-" + s.node.Status().NodeID
-		if _, err := c.CreateGroup(t.Context(), connect.NewRequest(&ringlogv1.CreateGroupRequest{Name: name, Filter: &ringlogv1.Filter{Types: []string{"A"}},
-			Group: &ringlogv1.GroupPolicy{MaxDeliver: 9}})); err != nil {
+		if _, err := c.CreateGroup(
+			t.Context(),
+			connect.NewRequest(&ringlogv1.CreateGroupRequest{Name: name, Filter: &ringlogv1.Filter{Types: []string{"A"}},
+				Group: &ringlogv1.GroupPolicy{MaxDeliver: 9}}),
+		); err != nil {
 			t.Fatal(err)
 		}
 		exchange := func(m *ringlogv1.ExchangeRequest) *ringlogv1.ExchangeResponse {
@@ -102,21 +113,34 @@ func TestAMemberSpeaksConnect(t *testing.T) {
 		if got := offsetsOfRuns(first.Runs); !slices.Equal(got, offsets) || len(first.Deliveries) != 0 {
 			t.Fatalf("%v, want %v", got, offsets)
 		}
-		again := exchange(&ringlogv1.ExchangeRequest{Session: first.Session, Want: 100, WaitMs: 20_000, Ahead: true, Nacks: []*ringlogv1.Nack{{Offset: offsets[0], Error: "e"}},
-			Acks: []*ringlogv1.OffsetRange{{From: offsets[1], To: offsets[2]}, {From: 1000, To: 1000}}})
-		if len(again.Deliveries) == 0 || again.Deliveries[0].Offset != offsets[0] || again.Deliveries[0].Count != 2 || len(again.Refused) != 1 {
+		again := exchange(&ringlogv1.ExchangeRequest{
+			Session: first.Session,
+			Want:    100,
+			WaitMs:  20_000,
+			Ahead:   true,
+			Nacks:   []*ringlogv1.Nack{{Offset: offsets[0], Error: "e"}},
+			Acks:    []*ringlogv1.OffsetRange{{From: offsets[1], To: offsets[2]}, {From: 1000, To: 1000}},
+		})
+		if len(again.Deliveries) == 0 || again.Deliveries[0].Offset != offsets[0] || again.Deliveries[0].Count != 2 ||
+			len(again.Refused) != 1 {
 			t.Errorf("of %v: %+v\n%s", offsets, again, s.ok("GET", "/v1/groups/"+name+"/members", "").body)
 		}
-		last := exchange(&ringlogv1.ExchangeRequest{Session: first.Session, Acks: []*ringlogv1.OffsetRange{{From: offsets[0], To: offsets[4]}}})
+		last := exchange(&ringlogv1.ExchangeRequest{
+			Session: first.Session,
+			Acks:    []*ringlogv1.OffsetRange{{From: offsets[0], To: offsets[4]}},
+		})
 		if last.Committed < offsets[4] || last.SessionTimeout.AsDuration() == 0 {
 			t.Errorf("%+v", last)
 		}
-		_, err := c.Exchange(t.Context(), connect.NewRequest(&ringlogv1.ExchangeRequest{Group: name, Member: "w", Session: 1}))
-		if told, ok := apiError(err); !ok || told.Code != api.Fenced {
+		_, err := c.Exchange(
+			t.Context(),
+			connect.NewRequest(&ringlogv1.ExchangeRequest{Group: name, Member: "w", Session: 1}),
+		)
+		if refusal, ok := apiError(err); !ok || refusal.Code != api.Fenced {
 			t.Errorf("%v", err)
 		}
 		_, err = c.Exchange(t.Context(), connect.NewRequest(&ringlogv1.ExchangeRequest{Group: "none", Member: "w"}))
-		if told, ok := apiError(err); !ok || told.Code != api.NotFound {
+		if refusal, ok := apiError(err); !ok || refusal.Code != api.NotFound {
 			t.Errorf("%v", err)
 		}
 	}

@@ -26,7 +26,14 @@ func (n naive) run(t *testing.T, s *site, over func() bool) {
 	}
 	session, acks, nacks := uint64(0), []frame.Range{}, []nack{}
 	for !over() {
-		body, err := json.Marshal(map[string]any{"member": n.name, "session": session, "acks": acks, "nacks": nacks, "want": 4, "wait_ms": 200})
+		body, err := json.Marshal(map[string]any{
+			"member":  n.name,
+			"session": session,
+			"acks":    acks,
+			"nacks":   nacks,
+			"want":    4,
+			"wait_ms": 200,
+		})
 		if err != nil {
 			t.Error(err)
 			return

@@ -47,7 +47,10 @@ func (w *worker) try(rest string) answer {
 	if rest != "" {
 		rest = "," + rest
 	}
-	return w.s.do("POST", "/v1/groups/"+w.group+"/exchange", fmt.Sprintf(`{"member":%q,"session":%d%s}`, w.name, w.session, rest))
+	return w.s.do(
+		"POST", "/v1/groups/"+w.group+"/exchange",
+		fmt.Sprintf(`{"member":%q,"session":%d%s}`, w.name, w.session, rest),
+	)
 }
 
 // say makes an exchange, which must succeed, and keeps its session.
@@ -130,10 +133,11 @@ func TestMembersShareEventsAndAcksAreDurable(t *testing.T) {
 	}
 }
 
-func TestANackComesAgainWithItsKeyBehindIt(t *testing.T) {
+func TestANackIsRedeliveredBeforeTheRestOfItsKey(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
-	s.ok("POST", "/v1/events", `[{"type":"A","payload":{"n":1},"key":"k"},{"type":"A","payload":{"n":2},"key":"k"},{"type":"A","payload":{"n":3}},{"type":"A","payload":{"n":4},"key":"k"}]`)
+	s.ok("POST", "/v1/events", `[{"type":"A","payload":{"n":1},"key":"k"},{"type":"A","payload":{"n":2},"key":"k"},
+		{"type":"A","payload":{"n":3}},{"type":"A","payload":{"n":4},"key":"k"}]`)
 	w := s.group("g", `{"from":1,"filter":{"types":["A"]}}`)("w")
 	got := w.say(`"ahead":true,"want":10`).offsets()
 	if len(got) != 4 {
@@ -141,8 +145,10 @@ func TestANackComesAgainWithItsKeyBehindIt(t *testing.T) {
 	}
 	// The failed event takes the later one of its key back with it; an event of no key stays. An offset that is
 	// not held is refused.
-	after := w.say(fmt.Sprintf(`"nacks":[{"offset":%d,"error":"no","delay_ms":300},{"offset":9999}],`, got[1]) + acks(got[0], got[0]))
-	if !slices.Equal(after.Revoked, []frame.Range{{From: got[3], To: got[3]}}) || !slices.Equal(after.Refused, []frame.Range{{From: 9999, To: 9999}}) || after.Committed != got[0] {
+	after := w.say(fmt.Sprintf(`"nacks":[{"offset":%d,"error":"no","delay_ms":300},{"offset":9999}],`, got[1]) +
+		acks(got[0], got[0]))
+	if !slices.Equal(after.Revoked, []frame.Range{{From: got[3], To: got[3]}}) ||
+		!slices.Equal(after.Refused, []frame.Range{{From: 9999, To: 9999}}) || after.Committed != got[0] {
 		t.Fatalf("%+v", after)
 	}
 	// Neither is handed out before the delay has passed.
@@ -150,10 +156,13 @@ func TestANackComesAgainWithItsKeyBehindIt(t *testing.T) {
 		t.Errorf("before its time came %+v", none)
 	}
 	again := w.say(`"ahead":true,"want":10,"wait_ms":20000`)
-	if !slices.Equal(again.offsets(), []uint64{got[1], got[3]}) || again.Events[0].Delivery != 2 || again.Events[1].Delivery != 1 {
+	if !slices.Equal(again.offsets(), []uint64{got[1], got[3]}) || again.Events[0].Delivery != 2 ||
+		again.Events[1].Delivery != 1 {
 		t.Errorf("%+v", again)
 	}
-	if view := s.ok("GET", "/v1/groups/g", "").body; !strings.Contains(view, `"pending":3,"redelivering":0,"members":1,"coordinator":"n1"`) {
+	if view := s.ok(
+		"GET", "/v1/groups/g", "",
+	).body; !strings.Contains(view, `"pending":3,"redelivering":0,"members":1,"coordinator":"n1"`) {
 		t.Errorf("%s", view)
 	}
 	if last := w.say(acks(got[1], got[3])); last.Committed != got[3] || len(last.Refused) != 0 {
@@ -171,7 +180,10 @@ func TestTheLastDeliveryThatFailsIsADeadLetter(t *testing.T) {
 	w := s.group("g", `{"from":1,"filter":{"types":["A"]},"group":{"max_deliver":2}}`)("w")
 	got := w.say(`"ahead":true,"want":10`).offsets()
 	// One event fails and is retried, the other is a dead letter at once.
-	w.say(fmt.Sprintf(`"nacks":[{"offset":%d,"error":"first"},{"offset":%d,"dead":true,"error":"broken","handler":"h"}]`, got[0], got[1]))
+	w.say(fmt.Sprintf(
+		`"nacks":[{"offset":%d,"error":"first"},{"offset":%d,"dead":true,"error":"broken","handler":"h"}]`,
+		got[0], got[1],
+	))
 	again := w.say(`"ahead":true,"want":10,"wait_ms":20000`)
 	if len(again.Events) != 1 || again.Events[0].Delivery != 2 {
 		t.Fatalf("%+v", again)
@@ -182,7 +194,9 @@ func TestTheLastDeliveryThatFailsIsADeadLetter(t *testing.T) {
 		eventually(t, "all is settled", func() bool { return s.committed("g") == got[2] })
 	}
 	letters := s.ok("GET", "/v1/dlq?limit=10", "").body
-	for _, want := range []string{`"error":"second"`, `"attempts":2`, `"handler":"w"`, `"error":"broken"`, `"handler":"h"`} {
+	for _, want := range []string{
+		`"error":"second"`, `"attempts":2`, `"handler":"w"`, `"error":"broken"`, `"handler":"h"`,
+	} {
 		if !strings.Contains(letters, want) {
 			t.Errorf("no %s in %s", want, letters)
 		}
@@ -209,12 +223,14 @@ func TestWhatIsNotAcknowledgedInTimeComesAgain(t *testing.T) {
 	if !slices.Equal(again.offsets(), got) || again.Events[0].Delivery != 2 {
 		t.Errorf("%+v, want %v", again, got)
 	}
-	if told := slow.say(acks(got[0], got[1])); len(told.Revoked) != 1 || !slices.Equal(told.Refused, told.Revoked) {
-		t.Errorf("%+v", told)
+	if late := slow.say(acks(got[0], got[1])); len(late.Revoked) != 1 || !slices.Equal(late.Refused, late.Revoked) {
+		t.Errorf("%+v", late)
 	}
 	busy.say(acks(own[0], own[0]))
 	eventually(t, "both are dead letters", func() bool { return s.committed("g") >= own[0] })
-	if letters := s.ok("GET", "/v1/dlq?limit=10", "").body; strings.Count(letters, "not acknowledged within 1s by busy") != 2 {
+	if letters := s.ok(
+		"GET", "/v1/dlq?limit=10", "",
+	).body; strings.Count(letters, "not acknowledged within 1s by busy") != 2 {
 		t.Errorf("%s", letters)
 	}
 }
@@ -233,7 +249,8 @@ func TestWhatASilentMemberHeldGoesToOthers(t *testing.T) {
 	}
 	// The session has ended, and joining again does not bring back what others hold.
 	a := silent.try(acks(got[0], got[0]))
-	if e := a.err(t); a.status != 409 || e.Code != api.Fenced || e.Field != "session" || !strings.Contains(e.Remedy, "session 0") {
+	e := a.err(t)
+	if a.status != 409 || e.Code != api.Fenced || e.Field != "session" || !strings.Contains(e.Remedy, "session 0") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	silent.session = 0
@@ -243,7 +260,8 @@ func TestWhatASilentMemberHeldGoesToOthers(t *testing.T) {
 	}
 	var list struct{ Members []api.GroupMember }
 	s.ok("GET", "/v1/groups/g/members", "").decode(t, &list)
-	if len(list.Members) != 2 || list.Members[0].Member != "other" || list.Members[0].Pending != 4 || list.Members[0].Delivered != 4 {
+	if len(list.Members) != 2 || list.Members[0].Member != "other" || list.Members[0].Pending != 4 ||
+		list.Members[0].Delivered != 4 {
 		t.Errorf("%+v", list)
 	}
 	if left := other.say(`"leave":true`); len(left.Refused) != 0 {

@@ -69,8 +69,14 @@ func newSites(t testing.TB, count int, change func(*Config)) []*site {
 // quick returns timing for nodes of one process, longer with the race detector.
 func quick() raftnode.Timing {
 	const unit = time.Millisecond * (1 + 2*raceEnabled)
-	return raftnode.Timing{Heartbeat: 600 * unit, Election: 600 * unit, Lease: 500 * unit, CommitTimeout: 5 * unit, Ping: 50 * unit,
-		Misses: 20} // a machine that pauses must not cause events that a test does not expect
+	return raftnode.Timing{
+		Heartbeat:     600 * unit,
+		Election:      600 * unit,
+		Lease:         500 * unit,
+		CommitTimeout: 5 * unit,
+		Ping:          50 * unit,
+		Misses:        20,
+	} // a machine that pauses must not cause events that a test does not expect
 }
 
 // startSite opens a node and serves it on a listener, until the test ends. A change that sets Config.Node to a
@@ -81,8 +87,15 @@ func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig ra
 	if change != nil {
 		change(&cfg)
 	}
-	s := &site{t: t, url: "http://" + l.Addr().String(), token: cfg.Token, peers: NewPeers(cfg.Token), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
-	nodeConfig.RaftBind, nodeConfig.HTTPAdvertise, nodeConfig.Version, nodeConfig.Timing = "127.0.0.1:0", l.Addr().String(), "test", quick()
+	s := &site{
+		t:     t,
+		url:   "http://" + l.Addr().String(),
+		token: cfg.Token,
+		peers: NewPeers(cfg.Token),
+		http:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
+	}
+	nodeConfig.RaftBind, nodeConfig.HTTPAdvertise = "127.0.0.1:0", l.Addr().String()
+	nodeConfig.Version, nodeConfig.Timing = "test", quick()
 	if nodeConfig.BootstrapExpect == 1 { // the only wait is for its own election
 		timing := &nodeConfig.Timing
 		timing.Heartbeat, timing.Election, timing.Lease = 50*time.Millisecond, 50*time.Millisecond, 40*time.Millisecond
@@ -304,7 +317,7 @@ func ends(t testing.TB, lines <-chan string) (rest []string) {
 				rest = append(rest, line)
 			}
 		case <-late:
-			t.Fatal("the stream goes on")
+			t.Fatal("the stream does not end")
 		}
 	}
 }

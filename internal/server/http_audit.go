@@ -4,14 +4,26 @@ import (
 	"bytes"
 	"cmp"
 	"net/http"
+	"time"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/internal/platform/audit"
+	"github.com/ringrift/ringlog/internal/service"
 )
+
+// reportHandlers answers with what is computed from the log, audit, chains and history, and from this node's journal
+// of outages.
+type reportHandlers struct {
+	reports   *service.Reports
+	node      Node
+	streams   *streamPlaces
+	heartbeat time.Duration // a quiet stream shows that it is alive this often
+	view      *clusterView
+}
 
 // getAudit answers GET /v1/audit: who emits what and who listens, as it is declared
 // and as this node's log and the cursors show.
-func (s *Server) getAudit(w http.ResponseWriter, r *http.Request) error {
+func (h *reportHandlers) getAudit(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	from, err := parsePosition("from", p.text("from"))
 	if err != nil {
@@ -21,15 +33,17 @@ func (s *Server) getAudit(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	evidence, err := s.ops.Reports.Evidence(r.Context(), from)
+	// What the log and the cursors show is set beside what is declared.
+	evidence, err := h.reports.Evidence(r.Context(), from)
 	if err != nil {
 		return err
 	}
-	report := audit.Run(s.ops.Machine().Catalogue(), evidence)
+	report := audit.Run(h.node.Machine().Catalogue(), evidence)
 	// The report is about all components; a caller may want one of them.
 	if component != "" {
-		if report, err = report.About(component); err != nil {
-			return &api.Error{Code: api.NotFound, Field: "coordinator", Message: err.Error(), Remedy: "list them with only=components"}
+		report, err = report.About(component)
+		if err != nil {
+			return api.Refuse(api.NotFound, "coordinator", err.Error(), "list them with only=components")
 		}
 	}
 	// The report is complete before the answer begins, so that an error can still be answered.
@@ -52,9 +66,10 @@ func (p *params) auditFormat() audit.Format {
 
 // auditLists returns the parameter only: the lists of the report to answer with.
 func (p *params) auditLists() []string {
+	// Without the parameter all lists are shown.
 	lists, err := audit.ParseLists(p.text("only"))
 	if err != nil {
-		p.fail(&api.Error{Code: api.InvalidArgument, Field: "only", Message: err.Error(), Remedy: "send some of these, comma separated"})
+		p.fail(api.Refuse(api.InvalidArgument, "only", err.Error(), "send some of these, comma separated"))
 	}
 	return lists
 }

@@ -13,7 +13,7 @@ import (
 
 // getChain answers GET /v1/chain/{correlation_id}: how far a run has come on its way
 // through the documented flows.
-func (s *Server) getChain(w http.ResponseWriter, r *http.Request) error {
+func (h *reportHandlers) getChain(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	from, err := parsePosition("from", p.text("from"))
 	if err != nil {
@@ -21,12 +21,16 @@ func (s *Server) getChain(w http.ResponseWriter, r *http.Request) error {
 	}
 	q := service.ChainQuery{ID: r.PathValue("correlation_id"), Flow: p.flow(), Deadlines: p.deadlines()}
 	// The run is what the log has of its correlation id.
-	q.Tail = service.TailRequest{From: from, Filter: event.Filter{CorrelationIDs: []string{q.ID}}, MinOffset: p.uint("min_offset")}
+	q.Tail = service.TailRequest{
+		From:      from,
+		Filter:    event.Filter{CorrelationIDs: []string{q.ID}},
+		MinOffset: p.uint("min_offset"),
+	}
 	format := p.chainFormat()
 	if err := p.done(); err != nil {
 		return err
 	}
-	chain, err := s.ops.Reports.Chain(r.Context(), q)
+	chain, err := h.reports.Chain(r.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -57,17 +61,21 @@ func (p *params) flow() string {
 	if name == "" {
 		return ""
 	}
+	// The error lists the flows there are.
 	if _, err := stages.FindFlow(event.Builtin().Flows(), name); err != nil {
-		p.fail(&api.Error{Code: api.InvalidArgument, Field: "flow", Message: err.Error(), Remedy: "name one of these, or none"})
+		p.fail(api.Refuse(api.InvalidArgument, "flow", err.Error(), "name one of these, or none"))
 	}
 	return name
 }
 
 // deadlines returns the deadlines of edges that the caller asks for, one for each parameter deadline.
 func (p *params) deadlines() stages.Deadlines {
+	// They take the place of those in the settings.
 	d, err := stages.ParseDeadlines(event.Builtin(), p.list("deadline"))
 	if err != nil {
-		p.fail(&api.Error{Code: api.InvalidArgument, Field: "deadline", Message: err.Error(), Remedy: "send FLOW:CAUSE->EFFECT=DURATION, once for each edge"})
+		p.fail(api.Refuse(api.InvalidArgument, "deadline",
+			err.Error(),
+			"send FLOW:CAUSE->EFFECT=DURATION, once for each edge"))
 	}
 	return d
 }

@@ -11,10 +11,16 @@ import (
 	"github.com/ringrift/ringlog/internal/service"
 )
 
+// clientHandlers answers what is asked of registered clients.
+type clientHandlers struct {
+	clients *service.Clients
+	bodies  *bodyReader
+}
+
 // putClient answers PUT /v1/clients/{id}: it replaces what a client listens to. An empty list removes the client.
-func (s *Server) putClient(w http.ResponseWriter, r *http.Request) error {
+func (h *clientHandlers) putClient(w http.ResponseWriter, r *http.Request) error {
 	var body api.Registration
-	if err := s.readJSON(r, &body, requiredBody); err != nil {
+	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
 	// A forgotten list must not remove the client, as an empty one does.
@@ -25,10 +31,14 @@ func (s *Server) putClient(w http.ResponseWriter, r *http.Request) error {
 	if body.TTL != "" {
 		ttl, err := time.ParseDuration(body.TTL)
 		if err != nil || ttl < fsm.MinClientTTL || ttl > fsm.MaxClientTTL {
-			return api.BadValue("ttl", body.TTL, "a duration from "+fsm.MinClientTTL.String()+" to "+fsm.MaxClientTTL.String()+", such as 5m")
+			return api.BadValue(
+				"ttl", body.TTL,
+				"a duration from "+fsm.MinClientTTL.String()+" to "+fsm.MaxClientTTL.String()+", such as 5m",
+			)
 		}
 		c.TTL = ttl
 	}
+	// Errors name the subscription by its index.
 	for i, one := range body.Subscriptions {
 		sub, err := service.SubscriptionOf(&one)
 		if err != nil {
@@ -36,7 +46,7 @@ func (s *Server) putClient(w http.ResponseWriter, r *http.Request) error {
 		}
 		c.Subscriptions = append(c.Subscriptions, sub)
 	}
-	made, err := s.ops.Clients.Put(r.Context(), c)
+	made, err := h.clients.Put(r.Context(), c)
 	// A client that was removed, or never was there, is answered as one with no subscriptions.
 	switch {
 	case err != nil:
@@ -48,11 +58,11 @@ func (s *Server) putClient(w http.ResponseWriter, r *http.Request) error {
 }
 
 // deleteClient answers DELETE /v1/clients/{id} with the client as it was.
-func (s *Server) deleteClient(w http.ResponseWriter, r *http.Request) error {
+func (h *clientHandlers) deleteClient(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	c, err := s.ops.Clients.Remove(r.Context(), r.PathValue("id"))
+	c, err := h.clients.Remove(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -60,11 +70,11 @@ func (s *Server) deleteClient(w http.ResponseWriter, r *http.Request) error {
 }
 
 // getClients answers GET /v1/clients: who listens to what, as this node knows.
-func (s *Server) getClients(w http.ResponseWriter, r *http.Request) error {
+func (h *clientHandlers) getClients(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	after, limit := p.page()
 	if err := p.done(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, s.ops.Clients.List(after, limit))
+	return writeJSON(w, http.StatusOK, h.clients.List(after, limit))
 }

@@ -11,30 +11,35 @@ import (
 	"github.com/ringrift/ringlog/internal/service"
 )
 
+// cursorHandlers answers what is asked of durable cursors.
+type cursorHandlers struct {
+	cursors *service.Cursors
+	bodies  *bodyReader
+	streams *streamPlaces
+	tails   *tailWriter
+}
+
 // getCursors answers GET /v1/cursors with a page of cursors, by name.
-func (s *Server) getCursors(w http.ResponseWriter, r *http.Request) error {
+func (h *cursorHandlers) getCursors(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	after, limit := p.page()
 	if err := p.done(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, s.ops.Cursors.List(after, limit))
+	return writeJSON(w, http.StatusOK, h.cursors.List(after, limit))
 }
 
-func (s *Server) getCursor(w http.ResponseWriter, r *http.Request) error {
-	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Cursors.Get(r.PathValue("name")) })
+func (h *cursorHandlers) getCursor(w http.ResponseWriter, r *http.Request) error {
+	return answerCursor(w, r, func() (api.Cursor, error) { return h.cursors.Get(r.PathValue("name")) })
 }
 
 // answerCursor answers with the cursor that an operation returns.
-func (s *Server) answerCursor(w http.ResponseWriter, r *http.Request, do func() (api.Cursor, error)) error {
+func answerCursor(w http.ResponseWriter, r *http.Request, do func() (api.Cursor, error)) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
 	c, err := do()
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, c)
+	return answerJSON(w, c, err)
 }
 
 // cursorBody is what a cursor is created with.
@@ -55,6 +60,7 @@ type policyBody struct {
 // policy returns the policy of a body. It refuses a negative time.
 func (p policyBody) policy() (frame.CursorPolicy, error) {
 	out := frame.CursorPolicy{HoldEvents: p.HoldEvents, HoldBytes: p.HoldBytes, HoldFor: p.HoldForNS}
+	// The text is for people; hold_for_ns is what /v1/cursors shows.
 	if p.HoldFor != "" {
 		age, err := api.ParseAge("policy.hold_for", p.HoldFor)
 		if err != nil {
@@ -80,25 +86,25 @@ func (b *cursorBody) spec(name string) (service.CursorSpec, error) {
 
 // putCursor answers PUT /v1/cursors/{name}: it creates a cursor, or answers with the one there is if it is the
 // same. Without a body everything has its default.
-func (s *Server) putCursor(w http.ResponseWriter, r *http.Request) error {
+func (h *cursorHandlers) putCursor(w http.ResponseWriter, r *http.Request) error {
 	var body cursorBody
-	if err := s.readJSON(r, &body, optionalBody); err != nil {
+	if err := h.bodies.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
 	spec, err := body.spec(r.PathValue("name"))
 	if err != nil {
 		return err
 	}
-	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Cursors.Create(r.Context(), spec) })
+	return answerCursor(w, r, func() (api.Cursor, error) { return h.cursors.Create(r.Context(), spec) })
 }
 
 // putCursorFilter answers PUT /v1/cursors/{name}/filter: it replaces filter and policy together.
-func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
+func (h *cursorHandlers) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Filter *event.Filter `json:"filter"`
 		Policy policyBody    `json:"policy"`
 	}
-	if err := s.readJSON(r, &body, requiredBody); err != nil {
+	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
 	// {} passes all events, so that a missing filter must not mean the same.
@@ -109,38 +115,38 @@ func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.answerCursor(w, r, func() (api.Cursor, error) {
-		return s.ops.Cursors.Change(r.Context(), r.PathValue("name"), *body.Filter, policy)
+	return answerCursor(w, r, func() (api.Cursor, error) {
+		return h.cursors.Change(r.Context(), r.PathValue("name"), *body.Filter, policy)
 	})
 }
 
 // deleteCursor answers DELETE /v1/cursors/{name} with the cursor as it was.
-func (s *Server) deleteCursor(w http.ResponseWriter, r *http.Request) error {
-	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Cursors.Delete(r.Context(), r.PathValue("name")) })
+func (h *cursorHandlers) deleteCursor(w http.ResponseWriter, r *http.Request) error {
+	return answerCursor(w, r, func() (api.Cursor, error) { return h.cursors.Delete(r.Context(), r.PathValue("name")) })
 }
 
 // postCursorOpen answers POST /v1/cursors/{name}/open: the generation rises, and the reader before is fenced. A
 // repeated call with the same opener is answered as the first.
-func (s *Server) postCursorOpen(w http.ResponseWriter, r *http.Request) error {
+func (h *cursorHandlers) postCursorOpen(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Opener string `json:"opener"`
 	}
-	if err := s.readJSON(r, &body, optionalBody); err != nil {
+	if err := h.bodies.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
-	return s.answerCursor(w, r, func() (api.Cursor, error) {
-		return s.ops.Cursors.Open(r.Context(), r.PathValue("name"), body.Opener)
+	return answerCursor(w, r, func() (api.Cursor, error) {
+		return h.cursors.Open(r.Context(), r.PathValue("name"), body.Opener)
 	})
 }
 
 // postCursorCommit answers POST /v1/cursors/{name}/commit with the commit after it, which is higher than the
 // offset if that was committed before.
-func (s *Server) postCursorCommit(w http.ResponseWriter, r *http.Request) error {
+func (h *cursorHandlers) postCursorCommit(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Offset     *uint64 `json:"offset"`
 		Generation *uint64 `json:"generation"`
 	}
-	if err := s.readJSON(r, &body, requiredBody); err != nil {
+	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
 	// A number that was not sent must not count as zero.
@@ -150,20 +156,20 @@ func (s *Server) postCursorCommit(w http.ResponseWriter, r *http.Request) error 
 	if body.Generation == nil {
 		return api.Missing("generation", "the generation that opening the cursor answered with")
 	}
-	return s.answerCursor(w, r, func() (api.Cursor, error) {
-		return s.ops.Cursors.Commit(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation)
+	return answerCursor(w, r, func() (api.Cursor, error) {
+		return h.cursors.Commit(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation)
 	})
 }
 
 // postCursorSeek answers POST /v1/cursors/{name}/seek. A repeated call with the same seeker is answered as the
 // first.
-func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
+func (h *cursorHandlers) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		To     json.RawMessage `json:"to"` // see parseJSONPosition
 		Offset *uint64         `json:"offset"`
 		Seeker string          `json:"seeker"`
 	}
-	if err := s.readJSON(r, &body, requiredBody); err != nil {
+	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
 	to, err := parseJSONPosition("to", body.To)
@@ -174,14 +180,14 @@ func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
 	if body.Offset != nil {
 		to = api.Position{Kind: api.AtOffset, Offset: max(*body.Offset, 1)}
 	}
-	return s.answerCursor(w, r, func() (api.Cursor, error) {
-		return s.ops.Cursors.Seek(r.Context(), r.PathValue("name"), to, body.Seeker)
+	return answerCursor(w, r, func() (api.Cursor, error) {
+		return h.cursors.Seek(r.Context(), r.PathValue("name"), to, body.Seeker)
 	})
 }
 
 // getCursorEvents answers GET /v1/cursors/{name}/events with the events after the cursor's commit, in the forms of
 // getEvents.
-func (s *Server) getCursorEvents(w http.ResponseWriter, r *http.Request) error {
+func (h *cursorHandlers) getCursorEvents(w http.ResponseWriter, r *http.Request) error {
 	sse := acceptsSSE(r)
 	p := newParams(r)
 	req := service.ReadCursor{Name: r.PathValue("name"), Generation: p.uint("generation"), From: p.uint("from"),
@@ -200,14 +206,29 @@ func (s *Server) getCursorEvents(w http.ResponseWriter, r *http.Request) error {
 	// A HEAD request has no body to wait for.
 	req.Follow = req.Follow && r.Method != http.MethodHead
 	// The place among the streams is taken before anything is read for this one.
-	release, err := s.stream()
+	release, err := h.streams.enter()
 	if err != nil {
 		return err
 	}
 	defer release()
-	t, _, err := s.ops.Cursors.OpenTail(r.Context(), req)
+	t, _, err := h.cursors.OpenTail(r.Context(), req)
 	if err != nil {
 		return err
 	}
-	return s.writeTail(w, r, t, sse)
+	return h.tails.writeTail(w, r, t, sse)
+}
+
+// getExplain answers GET /v1/explain: what became of an event for a cursor.
+func (h *cursorHandlers) getExplain(w http.ResponseWriter, r *http.Request) error {
+	p := newParams(r)
+	name, offset := p.text("cursor"), p.uint("offset")
+	// Offsets begin at 1.
+	if offset == 0 {
+		p.fail(api.BadValue("offset", r.URL.Query().Get("offset"), "an offset from 1"))
+	}
+	if err := p.done(); err != nil {
+		return err
+	}
+	v, err := h.cursors.ExplainDelivery(r.Context(), name, offset)
+	return answerJSON(w, v, err)
 }

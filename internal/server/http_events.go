@@ -1,22 +1,67 @@
 package server
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
-	"io"
+	"fmt"
 	"math"
 	"net/http"
-	"strconv"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/service"
-	"github.com/ringrift/ringlog/internal/tail"
 )
 
+// eventHandlers answers what is asked of the log itself: publish, read, follow, wait, trim, and what deduplication
+// did.
+type eventHandlers struct {
+	log      *service.Log
+	bodies   *bodyReader
+	streams  *streamPlaces
+	tails    *tailWriter
+	metrics  *metrics
+	identity *identity
+}
+
+// postEvents answers POST /v1/events: one event object, an array of them, or NDJSON. It returns once the events
+// are acknowledged, all of them or none.
+func (h *eventHandlers) postEvents(w http.ResponseWriter, r *http.Request) error {
+	p := newParams(r)
+	if err := p.done(); err != nil {
+		return err
+	}
+	// One policy is used throughout: the events are decoded and checked by the same limits.
+	policy := h.log.Machine().Policy()
+	read, err := h.bodies.readBody(r, contentJSON, contentNDJSON)
+	if err != nil {
+		return err
+	}
+	defer h.bodies.putBuffer(read.buffer)
+	// Room is made for the decoded events before they are built.
+	if err := takeEvents(holdOf(r.Context()), read, policy.Limits); err != nil {
+		return err
+	}
+	req, err := decodeEvents(read, policy.Limits)
+	if err != nil {
+		return err
+	}
+	if err := producerHeaders(r.Header, &req); err != nil {
+		return err
+	}
+	answer, err := h.log.Publish(r.Context(), &policy, req)
+	if err != nil {
+		return err
+	}
+	h.metrics.countPublished(len(req.Events), len(answer.Duplicates))
+	text := appendPublished(nil, &answer, h.log.AppendedAt(&answer), h.identity.clusterID())
+	return writeBytes(w, http.StatusOK, contentJSON, text)
+}
+
 // getEvents answers GET /v1/events: NDJSON, or SSE where the caller accepts that.
-func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) error {
+func (h *eventHandlers) getEvents(w http.ResponseWriter, r *http.Request) error {
 	sse := acceptsSSE(r)
 	p := newParams(r)
 	from, err := parsePosition("from", p.text("from"))
@@ -37,16 +82,16 @@ func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) error {
 	// A HEAD request has no body to wait for.
 	req.Follow = req.Follow && r.Method != http.MethodHead
 	// The place among the streams is taken before anything is read for this one.
-	release, err := s.stream()
+	release, err := h.streams.enter()
 	if err != nil {
 		return err
 	}
 	defer release()
-	t, err := s.ops.Log.OpenTail(r.Context(), req)
+	t, err := h.log.OpenTail(r.Context(), req)
 	if err != nil {
 		return err
 	}
-	return s.writeTail(w, r, t, sse)
+	return h.tails.writeTail(w, r, t, sse)
 }
 
 // consistency reports whether the read is to include all that was acknowledged before it.
@@ -85,185 +130,8 @@ func resumeFrom(r *http.Request, from *api.Position) error {
 	return nil
 }
 
-// writeTail streams what a tail reads until the tail ends or the caller leaves.
-func (s *Server) writeTail(w http.ResponseWriter, r *http.Request, t *tail.Tail, sse bool) error {
-	h := w.Header()
-	h.Set(headerLastOffset, strconv.FormatUint(t.End(), 10))
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Type", contentNDJSON)
-	form := ndjsonForm
-	if sse {
-		h.Set("Content-Type", contentSSE)
-		form = sseForm
-	}
-	w.WriteHeader(http.StatusOK)
-	if r.Method == http.MethodHead {
-		return nil
-	}
-	out := http.NewResponseController(w)
-	if t.Follows() {
-		_ = out.Flush() // the reader learns at once that it is connected
-	}
-	return s.pump(w, r, t, form, out)
-}
-
-// streamForm is how a stream is written. A record is anything but an event: a gap, how far
-// the read has come, its end.
-type streamForm struct {
-	appendEvent  func(b []byte, e *event.Event) []byte
-	appendRecord func(b []byte, name string, value []byte) []byte
-	heartbeat    []byte // sent where there is nothing to report
-	resumable    bool   // a record of an offset says that a reader may resume after it
-}
-
-var (
-	ndjsonForm = streamForm{appendEvent: appendLine, appendRecord: appendLineRecord, heartbeat: []byte("\n")}
-	sseForm    = streamForm{appendEvent: appendSSE, appendRecord: appendSSERecord, heartbeat: []byte(": still here\n\n"), resumable: true}
-)
-
-// Names of the records of a stream.
-const (
-	recordGap     = "gap"
-	recordScanned = "scanned"
-	recordEnd     = "end"
-)
-
-// Why a stream ended.
-const (
-	endLimit    = "limit"      // all events that were asked for are sent
-	endOfLog    = "end_of_log" // of a read that does not follow
-	endTime     = "timeout"    // the caller asked for no more time
-	endStopping = "stopping"   // the node stops
-	endError    = "error"
-)
-
-// streamEnd is the last record of every stream: a stream without it was cut. A reader
-// resumes after Scanned in either case.
-type streamEnd struct {
-	Reason     string     `json:"reason"`
-	Scanned    uint64     `json:"scanned"`     // everything up to it was sent or does not match
-	LastOffset uint64     `json:"last_offset"` // the node's tail
-	Error      *api.Error `json:"error,omitempty"`
-}
-
-// pump writes batches until the tail ends. While no event comes, it writes once in a
-// heartbeat how far the read has come, or a sign of life where that is as far as before.
-func (s *Server) pump(w io.Writer, r *http.Request, t *tail.Tail, form streamForm, out *http.ResponseController) error {
-	var b []byte
-	reported := t.Next() - 1 // the reader knows that the read has come up to it
-	for {
-		// Read returns after a heartbeat at the latest.
-		found, err := t.Read(r.Context())
-		if err != nil {
-			return s.writeEnd(w, t, form, err)
-		}
-		b = b[:0]
-		// A gap comes before the events that follow it.
-		if found.Gap != nil {
-			gap, err := json.Marshal(found.Gap)
-			if err != nil {
-				return err
-			}
-			b = form.appendRecord(b, recordGap, gap)
-			reported = max(reported, found.Gap.To)
-		}
-		for i := range found.Events {
-			e := &found.Events[i]
-			b = form.appendEvent(b, e)
-			reported = e.Offset
-			// Text is larger than what it is made of, so that a batch may take several writes.
-			if len(b) >= tail.BatchBytes {
-				if _, err := w.Write(b); err != nil {
-					return err
-				}
-				b = b[:0]
-			}
-		}
-		// Without events the reader learns how far the read has come, or only that the stream is alive.
-		if found.Gap == nil && len(found.Events) == 0 {
-			if scanned := found.Next - 1; scanned > reported {
-				b = form.appendScanned(b, scanned)
-				reported = scanned
-			} else {
-				b = append(b, form.heartbeat...)
-			}
-		}
-		if _, err := w.Write(b); err != nil {
-			return err
-		}
-		s.metrics.delivered(len(found.Events))
-		// A reader that follows gets each batch at once; net/http sends the rest of a bounded read by itself.
-		if t.Follows() {
-			if err := out.Flush(); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// writeEnd writes the last record: why the read ended, since the status was sent before, and how far it came.
-func (s *Server) writeEnd(w io.Writer, t *tail.Tail, form streamForm, err error) error {
-	end := streamEnd{Reason: endReason(err), Scanned: t.Next() - 1, LastOffset: t.Last()}
-	switch {
-	// A tail reports its limit and the end of the log by the same error.
-	case end.Reason == endOfLog && t.AtLimit():
-		end.Reason = endLimit
-	case end.Reason == endError:
-		end.Error = s.explain(err)
-	}
-	value, err := json.Marshal(end)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(form.appendRecord(nil, recordEnd, value))
-	return err
-}
-
-// endReason returns the reason to send for the error that ended a read.
-func endReason(err error) string {
-	switch {
-	case errors.Is(err, io.EOF):
-		return endOfLog
-	case errors.Is(err, service.ErrStreamTime):
-		return endTime
-	case errors.Is(err, service.ErrStopping):
-		return endStopping
-	default:
-		return endError
-	}
-}
-
-// appendScanned reports that everything up to an offset was sent or does not match.
-func (f *streamForm) appendScanned(b []byte, offset uint64) []byte {
-	// An event source sends the id of the last record as Last-Event-ID when it reconnects.
-	if f.resumable {
-		b = append(strconv.AppendUint(append(b, "id: "...), offset, 10), '\n')
-	}
-	return f.appendRecord(b, recordScanned, strconv.AppendUint(nil, offset, 10))
-}
-
-func appendLine(b []byte, e *event.Event) []byte { return append(e.AppendJSON(b), '\n') }
-
-// appendLineRecord appends {"name":value} and the end of the line.
-func appendLineRecord(b []byte, name string, value []byte) []byte {
-	b = append(append(append(b, `{"`...), name...), `":`...)
-	return append(append(b, value...), "}\n"...)
-}
-
-func appendSSE(b []byte, e *event.Event) []byte {
-	b = strconv.AppendUint(append(b, "id: "...), e.Offset, 10)
-	return append(e.AppendJSON(append(b, "\ndata: "...)), "\n\n"...)
-}
-
-// appendSSERecord appends an event of that name, which does not reach the handlers of plain messages.
-func appendSSERecord(b []byte, name string, value []byte) []byte {
-	b = append(append(append(b, "event: "...), name...), "\ndata: "...)
-	return append(append(b, value...), "\n\n"...)
-}
-
 // getEvent answers GET /v1/events/{offset}.
-func (s *Server) getEvent(w http.ResponseWriter, r *http.Request) error {
+func (h *eventHandlers) getEvent(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	minOffset := p.uint("min_offset")
 	offset, err := parseOffset("offset", r.PathValue("offset"))
@@ -274,9 +142,95 @@ func (s *Server) getEvent(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	e, err := s.ops.Log.Event(r.Context(), offset, false, minOffset)
+	e, err := h.log.Event(r.Context(), offset, false, minOffset)
 	if err != nil {
 		return err
 	}
 	return writeBytes(w, http.StatusOK, contentJSON, appendLine(nil, &e))
+}
+
+// getDedup answers GET /v1/dedup/{subject} with what deduplication did. The subject is a content hash of 64 hex
+// digits, or an offset.
+func (h *eventHandlers) getDedup(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	subject := r.PathValue("subject")
+	var found api.Explanation
+	var err error
+	// A hash may happen to consist of decimal digits, but no offset is that long.
+	if strings.Trim(subject, "0123456789") == "" && len(subject) != 2*len(event.Hash{}) {
+		offset, invalid := parseOffset("offset", subject)
+		if invalid != nil {
+			return invalid
+		}
+		found, err = h.log.ExplainOffset(r.Context(), offset)
+	} else {
+		found, err = h.log.ExplainHash(r.Context(), subject)
+	}
+	return answerJSON(w, found, err)
+}
+
+// postCompact answers POST /v1/compact; without a body the retention settings apply.
+func (h *eventHandlers) postCompact(w http.ResponseWriter, r *http.Request) error {
+	var body api.Compaction
+	if err := h.bodies.readJSON(r, &body, optionalBody); err != nil {
+		return err
+	}
+	result, err := h.log.Compact(r.Context(), body)
+	return answerJSON(w, result, err)
+}
+
+const (
+	waitDefault = 30 * time.Second // for a wait that does not say how long
+	waitCursors = 256              // at most in one wait
+)
+
+// getWait answers GET /v1/wait once all cursors have committed an offset, which may be one to come. When the time
+// is up it answers how far they are, with reached false.
+func (h *eventHandlers) getWait(w http.ResponseWriter, r *http.Request) error {
+	p := newParams(r)
+	offset, timed := p.uint("offset"), p.text("timeout") != ""
+	names := p.cursorNames()
+	if offset == 0 {
+		p.fail(api.BadValue("offset", r.URL.Query().Get("offset"), "an offset from 1"))
+	}
+	if err := p.done(); err != nil {
+		return err
+	}
+	// A wait may last as long as a stream, and takes one of their places.
+	release, err := h.streams.enter()
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx := r.Context()
+	// Its own limit has the cause that limitTime gives to a timeout parameter.
+	if !timed {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, waitDefault, service.ErrStreamTime)
+		defer cancel()
+	}
+	// Time that is up is an answer, not an error.
+	v, err := h.log.WaitCommitted(ctx, offset, names)
+	if err != nil && !errors.Is(err, service.ErrStreamTime) {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, v)
+}
+
+// cursorNames returns the distinct names in cursors, which are comma separated, and in each cursor parameter.
+func (p *params) cursorNames() (names []string) {
+	for _, name := range slices.Concat(p.list("cursor"), strings.Split(p.text("cursors"), ",")) {
+		// A cursor that is named twice is one to wait for.
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if n := len(names); n == 0 || n > waitCursors {
+		p.fail(api.Refuse(api.InvalidArgument, "cursors",
+			fmt.Sprintf("%d cursors to wait for", n),
+			fmt.Sprintf("name 1 to %d, comma separated", waitCursors)))
+	}
+	return names
 }

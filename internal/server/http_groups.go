@@ -14,21 +14,28 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
+// groupHandlers answers what is asked of groups, whose members share a cursor.
+type groupHandlers struct {
+	groups  *service.Groups
+	bodies  *bodyReader
+	metrics *metrics
+}
+
 // getGroups answers GET /v1/groups with all groups, by name.
-func (s *Server) getGroups(w http.ResponseWriter, r *http.Request) error {
+func (h *groupHandlers) getGroups(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, map[string][]api.Cursor{"groups": s.ops.Groups.List()})
+	return writeJSON(w, http.StatusOK, map[string][]api.Cursor{"groups": h.groups.List()})
 }
 
-func (s *Server) getGroup(w http.ResponseWriter, r *http.Request) error {
-	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Groups.Get(r.PathValue("name")) })
+func (h *groupHandlers) getGroup(w http.ResponseWriter, r *http.Request) error {
+	return answerCursor(w, r, func() (api.Cursor, error) { return h.groups.Get(r.PathValue("name")) })
 }
 
 // deleteGroup answers DELETE /v1/groups/{name}. It does not remove cursors that are no groups.
-func (s *Server) deleteGroup(w http.ResponseWriter, r *http.Request) error {
-	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Groups.Delete(r.Context(), r.PathValue("name")) })
+func (h *groupHandlers) deleteGroup(w http.ResponseWriter, r *http.Request) error {
+	return answerCursor(w, r, func() (api.Cursor, error) { return h.groups.Delete(r.Context(), r.PathValue("name")) })
 }
 
 // groupBody is what a group is created with. ack_wait is a duration as people write it, and wins over ack_wait_ns.
@@ -45,6 +52,7 @@ type groupBody struct {
 // policy returns the group's own part of a body. It refuses a negative time.
 func (b *groupBody) policy() (frame.GroupPolicy, error) {
 	out := frame.GroupPolicy{AckWait: b.Group.AckWaitNS, MaxDeliver: b.Group.MaxDeliver, MaxPending: b.Group.MaxPending}
+	// The text is for people; ack_wait_ns is what /v1/groups shows.
 	if b.Group.AckWait != "" {
 		wait, err := api.ParseAge("group.ack_wait", b.Group.AckWait)
 		if err != nil {
@@ -59,11 +67,12 @@ func (b *groupBody) policy() (frame.GroupPolicy, error) {
 }
 
 // putGroup answers PUT /v1/groups/{name}: it creates a group, or answers with the one there is if it is the same.
-func (s *Server) putGroup(w http.ResponseWriter, r *http.Request) error {
+func (h *groupHandlers) putGroup(w http.ResponseWriter, r *http.Request) error {
 	var body groupBody
-	if err := s.readJSON(r, &body, optionalBody); err != nil {
+	if err := h.bodies.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
+	// The cursor's part of the body, then the group's own.
 	spec, err := body.spec(r.PathValue("name"))
 	if err != nil {
 		return err
@@ -72,21 +81,18 @@ func (s *Server) putGroup(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.answerCursor(w, r, func() (api.Cursor, error) {
-		return s.ops.Groups.Create(r.Context(), service.GroupSpec{CursorSpec: spec, Group: group})
+	return answerCursor(w, r, func() (api.Cursor, error) {
+		return h.groups.Create(r.Context(), service.GroupSpec{CursorSpec: spec, Group: group})
 	})
 }
 
 // getGroupMembers answers GET /v1/groups/{name}/members with the members in the order in which they joined.
-func (s *Server) getGroupMembers(w http.ResponseWriter, r *http.Request) error {
+func (h *groupHandlers) getGroupMembers(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	list, err := s.ops.Groups.Sessions(r.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, map[string][]api.GroupMember{"members": list})
+	list, err := h.groups.Sessions(r.PathValue("name"))
+	return answerJSON(w, map[string][]api.GroupMember{"members": list}, err)
 }
 
 // exchangeBody is what a member sends, the JSON form of an engine.Request.
@@ -123,30 +129,50 @@ func millis(n uint64) time.Duration {
 // request returns the exchange of a member of the group name. It caps Want at one more than is allowed, which fits
 // an int and is still refused.
 func (b *exchangeBody) request(name string) engine.Request {
-	r := engine.Request{Group: name, Member: b.Member, Session: b.Session, Holding: b.Holding, Acks: b.Acks, Progress: b.Progress,
-		Want: int(min(b.Want, service.MaxWant+1)), Wait: millis(b.WaitMs), Ahead: b.Ahead, Leave: b.Leave}
+	// Times are bounded by the operation, which refuses those that are too long.
+	r := engine.Request{
+		Group:    name,
+		Member:   b.Member,
+		Session:  b.Session,
+		Holding:  b.Holding,
+		Acks:     b.Acks,
+		Progress: b.Progress,
+		Want:     int(min(b.Want, service.MaxWant+1)),
+		Wait:     millis(b.WaitMs),
+		Ahead:    b.Ahead,
+		Leave:    b.Leave,
+	}
+	// The body has milliseconds where the operation has durations.
 	for _, n := range b.Nacks {
-		r.Nacks = append(r.Nacks, group.Nack{Offset: n.Offset, Delay: millis(n.DelayMs), Error: n.Error, Handler: n.Handler, Dead: n.Dead, Released: n.Released})
+		r.Nacks = append(r.Nacks, group.Nack{
+			Offset:   n.Offset,
+			Delay:    millis(n.DelayMs),
+			Error:    n.Error,
+			Handler:  n.Handler,
+			Dead:     n.Dead,
+			Released: n.Released,
+		})
 	}
 	return r
 }
 
 // postExchange answers POST /v1/groups/{name}/exchange: it takes acks and nacks of a member and delivers events,
 // for which it may wait.
-func (s *Server) postExchange(w http.ResponseWriter, r *http.Request) error {
+func (h *groupHandlers) postExchange(w http.ResponseWriter, r *http.Request) error {
 	var body exchangeBody
-	if err := s.readJSONUpTo(r, &body, requiredBody, maxExchangeBody); err != nil {
+	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
-	out, err := s.ops.Groups.Exchange(r.Context(), body.request(r.PathValue("name")))
+	out, err := h.groups.Exchange(r.Context(), body.request(r.PathValue("name")))
 	if err != nil {
 		return err
 	}
+	// The answer is complete before it is sent, so that an error can still be answered.
 	b, err := appendExchanged(nil, &out)
 	if err != nil {
 		return err
 	}
-	s.metrics.delivered(len(out.Events))
+	h.metrics.countDelivered(len(out.Events))
 	return writeBytes(w, http.StatusOK, contentJSON, b)
 }
 
@@ -166,7 +192,15 @@ func appendExchanged(b []byte, x *engine.Answer) ([]byte, error) {
 		SessionMs int64         `json:"session_timeout_ms"`
 		Committed uint64        `json:"committed"`
 		Last      uint64        `json:"last_offset"`
-	}{append([]frame.Range{}, x.Revoked...), append([]frame.Range{}, x.Refused...), gaps, x.AckWait.Milliseconds(), x.Silence.Milliseconds(), x.Committed, x.Last})
+	}{
+		append([]frame.Range{}, x.Revoked...),
+		append([]frame.Range{}, x.Refused...),
+		gaps,
+		x.AckWait.Milliseconds(),
+		x.Silence.Milliseconds(),
+		x.Committed,
+		x.Last,
+	})
 	if err != nil {
 		return nil, err
 	}

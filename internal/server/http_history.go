@@ -21,7 +21,7 @@ const (
 
 // getHistory answers GET /v1/cluster/history: how leaders and quorum changed, the newest chapters of what the log
 // keeps.
-func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
+func (h *reportHandlers) getHistory(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	from, err := parsePosition("from", p.text("from"))
 	if err != nil {
@@ -37,15 +37,20 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	chapters, err := s.ops.Reports.History(r.Context(), from, int(limit))
+	chapters, err := h.reports.History(r.Context(), from, int(limit))
 	if err != nil {
 		return err
 	}
 	// The reader sees whether what it asked for was trimmed in part.
-	first, _ := s.ops.Machine().Log().Bounds()
-	st := s.cfg.Node.Status()
-	return writeJSON(w, http.StatusOK, map[string]any{"history": chapters, "first_offset": first, "leader_id": st.LeaderID, "term": st.Term,
-		"outage": outageOf(st)})
+	first, _ := h.node.Machine().Log().Bounds()
+	st := h.node.Status()
+	return writeJSON(w, http.StatusOK, map[string]any{
+		"history":      chapters,
+		"first_offset": first,
+		"leader_id":    st.LeaderID,
+		"term":         st.Term,
+		"outage":       outageOf(st),
+	})
 }
 
 // localEvent is a record of a node's journal in the form of an event. It has no offset, as it is stored on this
@@ -61,11 +66,20 @@ type localEvent struct {
 }
 
 // localEvents returns the records of a journal after the one numbered after.
-func (s *Server) localEvents(b raftnode.BlackBox, after uint64) (list []localEvent) {
-	node := s.cfg.Node.Status().NodeID
+func (h *reportHandlers) localEvents(b raftnode.BlackBox, after uint64) (list []localEvent) {
+	node := h.node.Status().NodeID
+	// Records up to after were sent before.
 	for _, r := range b.Records {
 		if r.Seq > after {
-			list = append(list, localEvent{Local: true, NodeID: node, Seq: r.Seq, Settled: r.Seq <= b.Settled, Time: r.At, Type: raftnode.JournalType(r.Kind), Payload: r})
+			list = append(list, localEvent{
+				Local:   true,
+				NodeID:  node,
+				Seq:     r.Seq,
+				Settled: r.Seq <= b.Settled,
+				Time:    r.At,
+				Type:    raftnode.JournalType(r.Kind),
+				Payload: r,
+			})
 		}
 	}
 	return list
@@ -74,34 +88,43 @@ func (s *Server) localEvents(b raftnode.BlackBox, after uint64) (list []localEve
 // getOutage answers GET /v1/cluster/outage, with or without a leader: the current outage as this node sees it, the
 // node's journal, and the outages that the log reports. With follow it is NDJSON: a line for each record after the
 // given one, by default after those that the log has, then heartbeats and an end as in a read.
-func (s *Server) getOutage(w http.ResponseWriter, r *http.Request) error {
+func (h *reportHandlers) getOutage(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	follow, given, after := p.bool("follow", false), r.URL.Query().Has("after"), p.uint("after")
 	if err := p.done(); err != nil {
 		return err
 	}
-	b, _ := s.cfg.Node.BlackBox()
+	b, _ := h.node.BlackBox()
 	if follow && r.Method != http.MethodHead {
 		// A reader of the log has the settled records from there.
 		if !given {
 			after = b.Settled
 		}
-		return s.followOutage(w, r, after)
+		return h.followOutage(w, r, after)
 	}
-	st := s.cfg.Node.Status()
-	records := s.localEvents(b, after)
+	// The answer without follow has everything at once.
+	st := h.node.Status()
+	records := h.localEvents(b, after)
 	// JSON shows an empty list, not null.
 	if records == nil {
 		records = []localEvent{}
 	}
-	return writeJSON(w, http.StatusOK, map[string]any{"node_id": st.NodeID, "cluster_id": st.ClusterID, "outage": outageOf(st), "quorum": api.Quorum(st.Quorum), "members": s.members(st.Members),
-		"journal": b.Journal, "records": records, "outages": healthOf(st).Outages})
+	return writeJSON(w, http.StatusOK, map[string]any{
+		"node_id":    st.NodeID,
+		"cluster_id": st.ClusterID,
+		"outage":     outageOf(st),
+		"quorum":     api.Quorum(st.Quorum),
+		"members":    h.view.members(st.Members),
+		"journal":    b.Journal,
+		"records":    records,
+		"outages":    healthOf(st).Outages,
+	})
 }
 
 // followOutage streams the records of the journal after the one numbered after, until the caller or the server
 // ends it.
-func (s *Server) followOutage(w http.ResponseWriter, r *http.Request, after uint64) error {
-	release, err := s.stream()
+func (h *reportHandlers) followOutage(w http.ResponseWriter, r *http.Request, after uint64) error {
+	release, err := h.streams.enter()
 	if err != nil {
 		return err
 	}
@@ -110,12 +133,13 @@ func (s *Server) followOutage(w http.ResponseWriter, r *http.Request, after uint
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)
 	out := http.NewResponseController(w)
-	heartbeat := time.NewTicker(s.cfg.Heartbeat)
+	// A reader of a quiet journal sees that the stream is alive.
+	heartbeat := time.NewTicker(h.heartbeat)
 	defer heartbeat.Stop()
 	for {
 		// Both are of one moment: a record that is not in b closes grown.
-		b, grown := s.cfg.Node.BlackBox()
-		for _, e := range s.localEvents(b, after) {
+		b, grown := h.node.BlackBox()
+		for _, e := range h.localEvents(b, after) {
 			line, err := json.Marshal(e)
 			if err != nil {
 				return err

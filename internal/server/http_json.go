@@ -21,37 +21,29 @@ const (
 	optionalBody = true
 )
 
-// maxAdminBody bounds the bodies of everything but events and definitions.
-const maxAdminBody = 256 << 10
-
-// jsonWeight is what an object of an administrator's body takes at most.
+// jsonWeight is what an object of an administrator's body takes at most, in bytes of memory.
 const jsonWeight = 512
 
 // readJSON reads an object into a struct, as strictly as events are read: it refuses unknown and repeated keys and
 // anything after the object, and its errors name the place. The route takes no query parameters but timeout.
-func (s *Server) readJSON(r *http.Request, into any, optional bool) error {
-	return s.readJSONUpTo(r, into, optional, maxAdminBody)
-}
-
-// readJSONUpTo is readJSON for a body of up to limit bytes.
-func (s *Server) readJSONUpTo(r *http.Request, into any, optional bool, limit int) error {
+func (b *bodyReader) readJSON(r *http.Request, into any, optional bool) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	read, err := s.readBody(r, limit, contentJSON)
+	read, err := b.readBody(r, contentJSON)
 	if err != nil {
 		return err
 	}
-	defer s.putBuffer(read.buffer)
+	defer b.putBuffer(read.buffer)
 	text := bytes.TrimSpace(read.bytes)
 	if len(text) == 0 {
 		if optional {
 			return nil
 		}
-		return &api.Error{Code: api.InvalidJSON, Field: "body", Message: "the body is empty", Remedy: "send a JSON object"}
+		return api.Refuse(api.InvalidJSON, "body", "the body is empty", "send a JSON object")
 	}
-	// Room is made for the decoded values before they are built.
-	if err := holdOf(r.Context()).take(weighJSON(text, jsonWeight)); err != nil {
+	// Memory is reserved for the decoded values before they are built.
+	if err := holdOf(r.Context()).reserve(weighJSON(text, jsonWeight)); err != nil {
 		return err
 	}
 	// The canonical form has no repeated keys and nothing after the object, which encoding/json would take.
@@ -105,7 +97,13 @@ func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
 			name, _ := token.(string)
 			below, known := keys[name]
 			if path := strings.TrimPrefix(at+"."+name, "."); keys != nil && !known {
-				return &api.Error{Code: api.InvalidJSON, Reason: event.ReasonUnknownKey, Field: path, Message: fmt.Sprintf("there is no key %q here", name), Remedy: "see /openapi.json for the form"}
+				return &api.Error{
+					Code:    api.InvalidJSON,
+					Reason:  event.ReasonUnknownKey,
+					Field:   path,
+					Message: fmt.Sprintf("there is no key %q here", name),
+					Remedy:  "see /openapi.json for the form",
+				}
 			} else if err := knownKeys(d, below, path); err != nil {
 				return err
 			}
@@ -137,6 +135,7 @@ func keysOf(t reflect.Type) map[string]reflect.Type {
 	if t == nil || t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil
 	}
+	// A name in the tag wins over that of the field, as encoding/json has it.
 	keys := map[string]reflect.Type{}
 	// Fields of an embedded struct are visible as fields of t; the struct itself is no key.
 	for _, f := range reflect.VisibleFields(t) {
@@ -150,9 +149,11 @@ func keysOf(t reflect.Type) map[string]reflect.Type {
 
 // shapeError says what encoding/json found: a kind of value that is not expected.
 func shapeError(err error) error {
+	// The field says where the value is, the kind what it should be.
 	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return &api.Error{Code: api.InvalidArgument, Field: kind.Field, Message: fmt.Sprintf("a JSON %s where %s is expected", kind.Value, kind.Type),
-			Remedy: "see /openapi.json for the form"}
+		return api.Refuse(api.InvalidArgument, kind.Field,
+			fmt.Sprintf("a JSON %s where %s is expected", kind.Value, kind.Type),
+			"see /openapi.json for the form")
 	}
-	return &api.Error{Code: api.InvalidArgument, Field: "body", Message: err.Error(), Remedy: "see /openapi.json for the form"}
+	return api.Refuse(api.InvalidArgument, "body", err.Error(), "see /openapi.json for the form")
 }

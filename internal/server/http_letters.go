@@ -9,9 +9,15 @@ import (
 	"github.com/ringrift/ringlog/internal/service"
 )
 
+// letterHandlers answers what is asked of dead letters.
+type letterHandlers struct {
+	letters *service.Letters
+	bodies  *bodyReader
+}
+
 // postDeadLetter answers POST /v1/cursors/{name}/deadletter: the event at an offset becomes a dead letter, and the
 // cursor moves past it.
-func (s *Server) postDeadLetter(w http.ResponseWriter, r *http.Request) error {
+func (h *letterHandlers) postDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Offset      *uint64   `json:"offset"`
 		Generation  *uint64   `json:"generation"`
@@ -20,21 +26,19 @@ func (s *Server) postDeadLetter(w http.ResponseWriter, r *http.Request) error {
 		Attempts    uint64    `json:"attempts"`
 		FirstFailed time.Time `json:"first_failed"`
 	}
-	if err := s.readJSON(r, &body, requiredBody); err != nil {
+	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
+	// A number that was not sent must not count as zero.
 	if body.Offset == nil {
 		return api.Missing("offset", "the offset of the event that could not be handled")
 	}
 	if body.Generation == nil {
 		return api.Missing("generation", "the generation that opening the cursor answered with")
 	}
-	answer, err := s.ops.Letters.DeadLetter(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation,
+	answer, err := h.letters.DeadLetter(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation,
 		service.Failure{Handler: body.Handler, Text: body.Error, Attempts: body.Attempts, First: body.FirstFailed})
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, answer)
+	return answerJSON(w, answer, err)
 }
 
 // Bounds of a list of letters.
@@ -44,14 +48,14 @@ const (
 )
 
 // getLetters answers GET /v1/dlq: with a list if any parameter is given, else with a summary.
-func (s *Server) getLetters(w http.ResponseWriter, r *http.Request) error {
+func (h *letterHandlers) getLetters(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	// An empty value, as in cursor=, asks for a list as well.
 	listed := p.any("limit", "after", "type", "cursor", "error", "state")
 	limit, after := p.uint("limit"), p.uint("after")
-	matcher := s.letterParams(p)
+	matcher := h.letterParams(p)
 	if limit > maxLetterPage {
-		p.fail(api.BadValue("limit", p.text("limit"), "a number up to 10000; go on with after"))
+		p.fail(api.BadValue("limit", p.text("limit"), "a number up to 10000, and after for the next page"))
 	}
 	if err := p.done(); err != nil {
 		return err
@@ -62,14 +66,11 @@ func (s *Server) getLetters(w http.ResponseWriter, r *http.Request) error {
 		if limit == 0 {
 			limit = defaultLetters
 		}
-		answer, err = s.ops.Letters.List(r.Context(), matcher, after, int(limit))
+		answer, err = h.letters.List(r.Context(), matcher, after, int(limit))
 	} else {
-		answer, err = s.ops.Letters.Summary(r.Context())
+		answer, err = h.letters.Summary(r.Context())
 	}
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, answer)
+	return answerJSON(w, answer, err)
 }
 
 // any reports whether one of the parameters is given.
@@ -83,7 +84,7 @@ func (p *params) any(names ...string) bool {
 }
 
 // letterParams reads the parameters that choose letters.
-func (s *Server) letterParams(p *params) service.LetterMatcher {
+func (h *letterHandlers) letterParams(p *params) service.LetterMatcher {
 	// An empty name is not the same as none given, which takes the letters of all cursors.
 	var cursor *string
 	if name := p.text("cursor"); p.any("cursor") {
@@ -93,7 +94,7 @@ func (s *Server) letterParams(p *params) service.LetterMatcher {
 	if state != "" && state != api.LetterDead && state != api.LetterRedriven {
 		p.fail(api.BadValue("state", state, "dead or redriven"))
 	}
-	m, err := s.ops.Letters.Matcher(p.text("type"), cursor, p.text("error"), state)
+	m, err := h.letters.Matcher(p.text("type"), cursor, p.text("error"), state)
 	if err != nil {
 		p.fail(err)
 	}
@@ -101,7 +102,7 @@ func (s *Server) letterParams(p *params) service.LetterMatcher {
 }
 
 // getLetter answers GET /v1/dlq/{id} with the letter and its event.
-func (s *Server) getLetter(w http.ResponseWriter, r *http.Request) error {
+func (h *letterHandlers) getLetter(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	id, err := parseOffset("id", r.PathValue("id"))
 	if err != nil || id == 0 {
@@ -110,7 +111,8 @@ func (s *Server) getLetter(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	l, e, err := s.ops.Letters.Get(id)
+	// The event is the letter's own copy, which stays after the log is trimmed.
+	l, e, err := h.letters.Get(id)
 	if err != nil {
 		return err
 	}
@@ -121,66 +123,56 @@ func (s *Server) getLetter(w http.ResponseWriter, r *http.Request) error {
 }
 
 // getLetterErrors answers GET /v1/dlq/errors: letters grouped by error, the most frequent first.
-func (s *Server) getLetterErrors(w http.ResponseWriter, r *http.Request) error {
+func (h *letterHandlers) getLetterErrors(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
-	matcher := s.letterParams(p)
+	matcher := h.letterParams(p)
 	if err := p.done(); err != nil {
 		return err
 	}
-	groups, err := s.ops.Letters.Errors(r.Context(), matcher)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, map[string]any{"errors": groups})
+	// A scan: all letters are read.
+	groups, err := h.letters.Errors(r.Context(), matcher)
+	return answerJSON(w, map[string]any{"errors": groups}, err)
 }
 
 // postRedrive answers POST /v1/dlq/redrive: it appends letters again, for their own cursors or for the one in to.
-func (s *Server) postRedrive(w http.ResponseWriter, r *http.Request) error {
+func (h *letterHandlers) postRedrive(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		api.LetterSelection
 		To string `json:"to"`
 	}
-	if err := s.readJSON(r, &body, requiredBody); err != nil {
+	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
-	answer, err := s.ops.Letters.Redrive(r.Context(), &body.LetterSelection, body.To)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, answer)
+	// Without to each letter goes to the cursor that it came from.
+	answer, err := h.letters.Redrive(r.Context(), &body.LetterSelection, body.To)
+	return answerJSON(w, answer, err)
 }
 
 // postPurge answers POST /v1/dlq/purge: it removes letters.
-func (s *Server) postPurge(w http.ResponseWriter, r *http.Request) error {
+func (h *letterHandlers) postPurge(w http.ResponseWriter, r *http.Request) error {
 	var body api.LetterSelection
-	if err := s.readJSON(r, &body, requiredBody); err != nil {
+	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
-	answer, err := s.ops.Letters.Purge(r.Context(), &body)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, answer)
+	answer, err := h.letters.Purge(r.Context(), &body)
+	return answerJSON(w, answer, err)
 }
 
 // postLetterImport answers POST /v1/dlq/import: it stores rows of another system as dead letters. A row that
 // cannot be an event is reported and left out.
-func (s *Server) postLetterImport(w http.ResponseWriter, r *http.Request) error {
+func (h *letterHandlers) postLetterImport(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Source string          `json:"source"`
 		Rows   []api.LetterRow `json:"rows"`
 		DryRun bool            `json:"dry_run"`
 	}
-	if err := s.readJSONUpTo(r, &body, requiredBody, s.ops.Machine().Settings().Limits.RequestBytes); err != nil {
+	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
 	// An empty table has no rows to import; a missing one is a mistake.
 	if body.Rows == nil {
 		return api.Missing("rows", "the rows of the table dead_letter_queue")
 	}
-	answer, err := s.ops.Letters.Import(r.Context(), body.Source, body.Rows, body.DryRun)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, answer)
+	answer, err := h.letters.Import(r.Context(), body.Source, body.Rows, body.DryRun)
+	return answerJSON(w, answer, err)
 }

@@ -29,7 +29,12 @@ func TestEveryAnswerSaysWhichClusterItComesFrom(t *testing.T) {
 			t.Errorf("%s: %s %q, want %q", what, api.ClusterHeader, got, own)
 		}
 	}
-	for _, a := range []answer{s.ok("GET", "/healthz", ""), s.ok("GET", "/readyz", ""), s.ok("GET", "/status", ""), s.ok("POST", "/v1/events", `{"type":"TRAINING_STARTED"}`)} {
+	for _, a := range []answer{
+		s.ok("GET", "/healthz", ""),
+		s.ok("GET", "/readyz", ""),
+		s.ok("GET", "/status", ""),
+		s.ok("POST", "/v1/events", `{"type":"TRAINING_STARTED"}`),
+	} {
 		var body struct {
 			Cluster string `json:"cluster_id"`
 		}
@@ -47,7 +52,7 @@ func TestARequestForAnotherClusterIsRefusedBeforeAnythingHappens(t *testing.T) {
 		{"POST", "/v1/events", `{"type":"TRAINING_STARTED"}`},
 		{"POST", "/v1/compact", `{"keep":0,"force":true}`},
 		{"PUT", "/v1/settings/retention.events", `{"value":"1"}`},
-		{"GET", "/v1/events", ""}, {"GET", "/status", ""}, {"GET", "/readyz", ""}, {"GET", api.LinePath, ""},
+		{"GET", "/v1/events", ""}, {"GET", "/status", ""}, {"GET", "/readyz", ""}, {"GET", api.PublishStreamPath, ""},
 	} {
 		a := s.do(call.method, call.path, call.body, api.ClusterHeader, "another")
 		if e := a.err(t); a.status != 421 || e.Code != api.OtherCluster || e.Field != api.ClusterHeader || e.Remedy == "" {
@@ -60,7 +65,10 @@ func TestARequestForAnotherClusterIsRefusedBeforeAnythingHappens(t *testing.T) {
 			t.Errorf("%s %s for this cluster: %d %s", call.method, call.path, a.status, a.body)
 		}
 	}
-	a := s.do("POST", "/ringlog.v1.LogService/Publish", `{"events":[{"type":"TRAINING_STARTED"}]}`, "Content-Type", contentJSON, api.ClusterHeader, "another")
+	a := s.do(
+		"POST", "/ringlog.v1.LogService/Publish", `{"events":[{"type":"TRAINING_STARTED"}]}`,
+		"Content-Type", contentJSON, api.ClusterHeader, "another",
+	)
 	if a.status != 400 || a.header.Get(api.ClusterHeader) != own {
 		t.Errorf("over Connect: %d %s", a.status, a.body)
 	}
@@ -79,7 +87,9 @@ func TestNodesPassNothingOnToAnotherCluster(t *testing.T) {
 	if _, err := own.peers.ReadIndex(t.Context(), other.url); !errors.Is(err, raftnode.ErrNoLeader) {
 		t.Errorf("read index: %v", err)
 	}
-	if r, err := own.peers.Identify(t.Context(), other.url, raftnode.Question{}); err != nil || r.ClusterID != other.node.Status().ClusterID {
+	if r, err := own.peers.Identify(
+		t.Context(), other.url, raftnode.Question{},
+	); err != nil || r.ClusterID != other.node.Status().ClusterID {
 		t.Errorf("identify: %+v, %v", r, err)
 	}
 	if s := other.node.Machine().Settings(); s.RetentionEvents != 0 {

@@ -45,13 +45,19 @@ func TestPublishersAskNobodyWhoLeads(t *testing.T) {
 	base := &http.Transport{}
 	defer base.CloseIdleConnections()
 	c := &counted{base: base, got: map[string]int{}}
-	publisher, err := client.New(client.Config{Endpoints: append(endpoints, leader), HTTPClient: &http.Client{Transport: c}, MaxInFlight: 1})
+	publisher, err := client.New(client.Config{
+		Endpoints:   append(endpoints, leader),
+		HTTPClient:  &http.Client{Transport: c},
+		MaxInFlight: 1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer publisher.Close(t.Context())
 	for n := range 30 {
-		if _, err := publisher.Publish(t.Context(), event.New(event.TrainingProgress, map[string]int{"epoch": n})); err != nil {
+		if _, err := publisher.Publish(
+			t.Context(), event.New(event.TrainingProgress, map[string]int{"epoch": n}),
+		); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -41,7 +41,9 @@ func TestARedrivenLetterComesToItsCursorAlone(t *testing.T) {
 	s.open("trainer")
 	s.open("other")
 	s.publish("A", 1, 3) // 2 to 4
-	if a := s.died("trainer", 3, 1, "out of memory"); a.status != 200 || !strings.Contains(a.body, `"state":"dead"`) || s.committed("trainer") != 3 {
+	if a := s.died(
+		"trainer", 3, 1, "out of memory",
+	); a.status != 200 || !strings.Contains(a.body, `"state":"dead"`) || s.committed("trainer") != 3 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	everybody, _ := s.follow(t.Context(), "/v1/events?follow=true&from=end")
@@ -49,7 +51,9 @@ func TestARedrivenLetterComesToItsCursorAlone(t *testing.T) {
 	if a := s.ok("POST", "/v1/dlq/redrive", `{"cursor":"trainer"}`); !strings.Contains(a.body, `"matched":1,"done":1`) {
 		t.Fatal(a.body)
 	}
-	if line := next(t, mine); !strings.Contains(line, `"offset":5`) || !strings.Contains(line, `"target":"trainer","redrive":1`) {
+	if line := next(
+		t, mine,
+	); !strings.Contains(line, `"offset":5`) || !strings.Contains(line, `"target":"trainer","redrive":1`) {
 		t.Errorf("the cursor is given %s", line)
 	}
 	if line := next(t, everybody); !strings.Contains(line, `"DLQ_EVENTS_REPLAYED"`) {
@@ -70,11 +74,15 @@ func TestARedrivenLetterComesToItsCursorAlone(t *testing.T) {
 	if e := s.ok("GET", "/v1/events/5", "").body; !strings.Contains(e, `"target":"trainer","redrive":1`) {
 		t.Errorf("by its offset: %s", e)
 	}
-	if a := s.died("other", 5, 1, "not mine"); a.status != 400 || !strings.Contains(a.body, "for the cursor \\\"trainer\\\" alone") {
+	if a := s.died(
+		"other", 5, 1, "not mine",
+	); a.status != 400 || !strings.Contains(a.body, "for the cursor \\\"trainer\\\" alone") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	// A redriven event that fails again is the same letter, with more attempts and offsets.
-	if a := s.died("trainer", 5, 1, "again"); a.status != 200 || !strings.Contains(a.body, `"attempts":6`) || !strings.Contains(a.body, `"lineage":[3,5]`) {
+	if a := s.died(
+		"trainer", 5, 1, "again",
+	); a.status != 200 || !strings.Contains(a.body, `"attempts":6`) || !strings.Contains(a.body, `"lineage":[3,5]`) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	s.ok("POST", "/v1/dlq/redrive", `{"ids":[1]}`)
@@ -92,11 +100,17 @@ func spanOffsets(t *testing.T, s *site, cursor string, generation uint64) (offse
 	var in *connect.ServerStreamForClient[ringlogv1.TailResponse]
 	var err error
 	if cursor == "" {
-		in, err = ringlogv1connect.NewLogServiceClient(s.http, s.url).Tail(t.Context(), connect.NewRequest(&ringlogv1.TailRequest{
-			From: &ringlogv1.Position{At: &ringlogv1.Position_Start{Start: true}}, Packets: true}))
+		in, err = ringlogv1connect.NewLogServiceClient(s.http, s.url).Tail(
+			t.Context(),
+			connect.NewRequest(&ringlogv1.TailRequest{
+				From: &ringlogv1.Position{At: &ringlogv1.Position_Start{Start: true}}, Packets: true}),
+		)
 	} else {
-		in, err = ringlogv1connect.NewCursorServiceClient(s.http, s.url).ReadCursor(t.Context(), connect.NewRequest(&ringlogv1.ReadCursorRequest{
-			Name: cursor, Generation: generation, Packets: true}))
+		in, err = ringlogv1connect.NewCursorServiceClient(s.http, s.url).ReadCursor(
+			t.Context(),
+			connect.NewRequest(&ringlogv1.ReadCursorRequest{
+				Name: cursor, Generation: generation, Packets: true}),
+		)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +164,8 @@ func TestDeadLettersInMany(t *testing.T) {
 	s.died("b", 25, 0, "bad")
 	var sum api.LetterSummary
 	s.ok("GET", "/v1/dlq", "").decode(t, &sum)
-	if sum.Count != 31 || sum.ByCursor["a"] != 30 || sum.ByCursor["b"] != 1 || sum.ByType["B"] != 11 || sum.Oldest.IsZero() {
+	if sum.Count != 31 || sum.ByCursor["a"] != 30 || sum.ByCursor["b"] != 1 || sum.ByType["B"] != 11 ||
+		sum.Oldest.IsZero() {
 		t.Errorf("%+v", sum)
 	}
 	var page api.LetterPage
@@ -160,7 +175,8 @@ func TestDeadLettersInMany(t *testing.T) {
 	}
 	var errs struct{ Errors []api.LetterErrors }
 	s.ok("GET", "/v1/dlq/errors?cursor=a", "").decode(t, &errs)
-	if len(errs.Errors) != 2 || errs.Errors[0].Error != "timeout after # ms" || errs.Errors[0].Count != 27 || errs.Errors[1].Count != 3 {
+	if len(errs.Errors) != 2 || errs.Errors[0].Error != "timeout after # ms" || errs.Errors[0].Count != 27 ||
+		errs.Errors[1].Count != 3 {
 		t.Errorf("%+v", errs)
 	}
 	var done api.LettersDone
@@ -194,8 +210,10 @@ func TestDeadLettersInMany(t *testing.T) {
 	if !strings.Contains(status, `"dead_letters":{"count":19,"redriven":19`) {
 		t.Error(status)
 	}
-	if m := s.ok("GET", "/metrics", "").body; !strings.Contains(m, "ringlog_dead_letters 19\n") || !strings.Contains(m, "ringlog_dead_letters_total 31\n") {
-		t.Error("the metrics do not tell")
+	if m := s.ok(
+		"GET", "/metrics", "",
+	).body; !strings.Contains(m, "ringlog_dead_letters 19\n") || !strings.Contains(m, "ringlog_dead_letters_total 31\n") {
+		t.Error("the metrics do not show it")
 	}
 }
 
@@ -212,7 +230,8 @@ func TestADeadLetterIsOneHoweverOftenItIsAsked(t *testing.T) {
 	var one, two api.DeadLettered
 	first.decode(t, &one)
 	second.decode(t, &two)
-	if one.Replayed || !two.Replayed || one.Letter.ID != two.Letter.ID || two.Letter.Attempts != 3 || len(one.Letter.Error) > service.MaxErrorText+40 {
+	if one.Replayed || !two.Replayed || one.Letter.ID != two.Letter.ID || two.Letter.Attempts != 3 ||
+		len(one.Letter.Error) > service.MaxErrorText+40 {
 		t.Errorf("%s\n%s", first.body, second.body)
 	}
 	var found struct {
@@ -226,8 +245,10 @@ func TestADeadLetterIsOneHoweverOftenItIsAsked(t *testing.T) {
 func TestLettersOfAnotherSystem(t *testing.T) {
 	s := newSite(t, nil)
 	const rows = `{"source":"queue.db","rows":[
-		{"id":1,"event_type":"training_completed","event_data":"{\"config_key\":\"hex8_2p\"}","error":"timeout","created_at":1767607200.5,"retry_count":3},
-		{"id":2,"event_type":"MODEL_PROMOTED","event_data":{"a":1},"error":"x","created_at":"2026-01-05 10:00:00","retry_count":0},
+		{"id":1,"event_type":"training_completed","event_data":"{\"config_key\":\"hex8_2p\"}","error":"timeout",
+		 "created_at":1767607200.5,"retry_count":3},
+		{"id":2,"event_type":"MODEL_PROMOTED","event_data":{"a":1},"error":"x",
+		 "created_at":"2026-01-05 10:00:00","retry_count":0},
 		{"id":"three","event_type":"MODEL_PROMOTED","event_data":"[1]","error":"x"},
 		{"id":4,"event_type":"LEADER_ELECTED","event_data":"{}"},
 		{"id":5,"event_type":"MODEL_PROMOTED","event_data":"{}","created_at":"yesterday"}]}`
@@ -237,7 +258,8 @@ func TestLettersOfAnotherSystem(t *testing.T) {
 	for _, r := range got.Refused {
 		refused = append(refused, fmt.Sprintf("%s %s", r.ID, r.Error.Code))
 	}
-	if got.Imported != 2 || got.Known != 0 || fmt.Sprint(refused) != `["three" invalid_argument 4 reserved 5 invalid_argument]` {
+	if got.Imported != 2 ||
+		got.Known != 0 || fmt.Sprint(refused) != `["three" invalid_argument 4 reserved 5 invalid_argument]` {
 		t.Errorf("%+v %v", got, refused)
 	}
 	s.ok("POST", "/v1/dlq/purge", `{"ids":[2]}`)
@@ -246,7 +268,10 @@ func TestLettersOfAnotherSystem(t *testing.T) {
 		t.Errorf("the second time: %+v", got)
 	}
 	l := s.ok("GET", "/v1/dlq/1", "").body
-	for _, want := range []string{`"origin":"queue.db row 1"`, `"attempts":3`, `"first_failed":"2026-01-05T10:00:00.5Z"`, `"event":{"type":"TRAINING_COMPLETED","value":"training_completed","payload":{"config_key":"hex8_2p"}`} {
+	for _, want := range []string{
+		`"origin":"queue.db row 1"`, `"attempts":3`, `"first_failed":"2026-01-05T10:00:00.5Z"`,
+		`"event":{"type":"TRAINING_COMPLETED","value":"training_completed","payload":{"config_key":"hex8_2p"}`,
+	} {
 		if !strings.Contains(l, want) {
 			t.Errorf("no %s in %s", want, l)
 		}
@@ -254,7 +279,8 @@ func TestLettersOfAnotherSystem(t *testing.T) {
 	s.ok("PUT", "/v1/cursors/c", `{"from":"end","filter":{"types":["OTHER"]}}`)
 	s.ok("POST", "/v1/dlq/redrive", `{"all":true,"to":"c"}`)
 	s.open("c")
-	if lines := s.ok("GET", "/v1/cursors/c/events?generation=1", "").lines(t); len(lines) != 1 || lines[0]["target"] != "c" {
+	lines := s.ok("GET", "/v1/cursors/c/events?generation=1", "").lines(t)
+	if len(lines) != 1 || lines[0]["target"] != "c" {
 		t.Errorf("%v", lines)
 	}
 }
@@ -270,7 +296,8 @@ func TestMoreLettersThanAnEntryTakes(t *testing.T) {
 		rows = append(rows, fmt.Sprintf(`{"id":%d,"event_type":"A","event_data":"{\"n\": %d}","error":"x"}`, i, i))
 	}
 	var got api.LettersImported
-	if s.ok("POST", "/v1/dlq/import", `{"rows":[`+strings.Join(rows, ",")+`]}`).decode(t, &got); got.Imported != many || got.Last != many {
+	s.ok("POST", "/v1/dlq/import", `{"rows":[`+strings.Join(rows, ",")+`]}`).decode(t, &got)
+	if got.Imported != many || got.Last != many {
 		t.Fatalf("%+v", got)
 	}
 	var done api.LettersDone
@@ -335,8 +362,14 @@ func TestBadRequestsAboutLetters(t *testing.T) {
 		{"POST", "/v1/cursors/c/deadletter", `{"offset":0,"generation":1}`, 400, api.InvalidArgument, "offset"},
 		{"POST", "/v1/cursors/c/deadletter", `{"generation":1}`, 400, api.InvalidArgument, "offset is missing"},
 		{"POST", "/v1/cursors/c/deadletter", `{"offset":4}`, 400, api.InvalidArgument, "generation is missing"},
-		{"POST", "/v1/cursors/c/deadletter", `{"offset":4,"generation":1,"attempts":-1}`, 400, api.InvalidArgument, "attempts"},
-		{"POST", "/v1/cursors/c/deadletter", `{"offset":4,"generation":1,"first_failed":"soon"}`, 400, api.InvalidArgument, ""},
+		{
+			"POST", "/v1/cursors/c/deadletter", `{"offset":4,"generation":1,"attempts":-1}`, 400,
+			api.InvalidArgument, "attempts",
+		},
+		{
+			"POST", "/v1/cursors/c/deadletter", `{"offset":4,"generation":1,"first_failed":"soon"}`,
+			400, api.InvalidArgument, "",
+		},
 		{"POST", "/v1/cursors/nobody/deadletter", `{"offset":4,"generation":1}`, 404, api.NotFound, "nobody"},
 		{"GET", "/v1/dlq/99", "", 404, api.NotFound, "no dead letter 99"},
 		{"GET", "/v1/dlq/2", "", 404, api.NotFound, "any more"},
@@ -360,14 +393,16 @@ func TestBadRequestsAboutLetters(t *testing.T) {
 		{"PUT", "/v1/settings/dlq.max_bytes", `{"value":"1"}`, 400, api.InvalidArgument, "dlq.max_bytes"},
 	} {
 		a := s.do(in.method, in.path, in.body)
-		if e := a.err(t); a.status != in.status || e.Code != in.code || !strings.Contains(e.Message+e.Field, in.says) || e.Remedy == "" {
+		e := a.err(t)
+		if a.status != in.status || e.Code != in.code || !strings.Contains(e.Message+e.Field, in.says) || e.Remedy == "" {
 			t.Errorf("%s %s %s: %d %s", in.method, in.path, in.body, a.status, a.body)
 		}
 	}
 	s.ok("PUT", "/v1/settings/dlq.max_bytes", `{"value":"1024"}`)
 	s.died("c", 4, 1, "z")
 	full := s.died("c", 5, 1, strings.Repeat("z", 1000))
-	if e := full.err(t); full.status != 429 || e.Code != api.Overloaded || s.committed("c") != 4 || full.header.Get("Retry-After") == "" {
+	e := full.err(t)
+	if full.status != 429 || e.Code != api.Overloaded || s.committed("c") != 4 || full.header.Get("Retry-After") == "" {
 		t.Errorf("%d %s", full.status, full.body)
 	}
 	var left json.RawMessage

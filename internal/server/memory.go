@@ -33,7 +33,7 @@ func newMemory(most int64) *memory {
 	return &memory{most: most, each: max(most/4, 1), from: map[netip.Addr]*share{}}
 }
 
-// hold is one request's part of a memory, or one publishing line's. It is for one goroutine.
+// hold is one request's part of a memory, or one publish stream's. It is for one goroutine.
 type hold struct {
 	memory *memory
 	addr   netip.Addr // not valid for callers of the same process, who share nothing
@@ -43,14 +43,15 @@ type hold struct {
 	shared int64 // of bytes: counted in share.held
 }
 
-// open returns an empty hold for a caller at a remote address. The caller must close it.
-func (m *memory) open(remote string) *hold {
+// openHold returns an empty hold for a caller at a remote address. The caller must close it.
+func (m *memory) openHold(remote string) *hold {
 	h := &hold{memory: m}
 	// A connection inside of the process has no such address, and no share.
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return h
 	}
+	// IPv4 in IPv6 form is the same caller.
 	h.addr = at.Addr().Unmap()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,31 +64,33 @@ func (m *memory) open(remote string) *hold {
 	return h
 }
 
-// receive counts n bytes of a body that have arrived, for the memory and for the address. They stay counted until
+// receiveBody counts n bytes of a body that have arrived, for the memory and for the address. They stay counted until
 // release, also with an error.
-func (h *hold) receive(n int) error {
+func (h *hold) receiveBody(n int) error {
 	h.body += int64(n)
-	err := h.take(int64(n))
+	err := h.reserve(int64(n))
 	switch {
 	case err != nil || h.share == nil:
 		return err
 	// Alone too large for one address: a retry is of no use.
 	case h.body > h.memory.each:
-		return &api.Error{Code: api.TooLarge, Field: "body", Message: fmt.Sprintf("the body is larger than %d bytes, which is what this node has for one address", h.memory.each),
-			Remedy: "send several requests"}
+		return api.Refuse(api.TooLarge, "body",
+			fmt.Sprintf("the body is larger than %d bytes, which is what this node has for one address", h.memory.each),
+			"send several requests")
 	case h.share.held.Add(int64(n)) > h.memory.each:
 		// Refused bytes are in share.held too, from which release takes shared.
 		h.shared += int64(n)
-		return &api.Error{Code: api.Overloaded, Message: "the bodies of requests from this address take all the memory there is for one", Field: "body",
-			Remedy: "retry later, with fewer requests at the same time"}
+		return api.Refuse(api.Overloaded, "body",
+			"the bodies of requests from this address take all the memory there is for one",
+			"retry later, with fewer requests at the same time")
 	}
 	h.shared += int64(n)
 	return nil
 }
 
-// take counts n bytes that are about to be used. They stay counted until release, also with an error. A nil hold
+// reserve counts n bytes that are about to be used. They stay counted until release, also with an error. A nil hold
 // counts nothing.
-func (h *hold) take(n int64) error {
+func (h *hold) reserve(n int64) error {
 	if h == nil {
 		return nil
 	}
@@ -98,8 +101,9 @@ func (h *hold) take(n int64) error {
 	switch {
 	// It would not fit even if it were alone, so that a retry is of no use.
 	case h.bytes > h.memory.most:
-		return &api.Error{Code: api.TooLarge, Field: "body", Message: fmt.Sprintf("the request would take %d bytes of memory, this node has %d for all", h.bytes, h.memory.most),
-			Remedy: "send several requests"}
+		return api.Refuse(api.TooLarge, "body",
+			fmt.Sprintf("the request would take %d bytes of memory, this node has %d for all", h.bytes, h.memory.most),
+			"send several requests")
 	case held > h.memory.most:
 		return errBodies()
 	}
@@ -108,12 +112,14 @@ func (h *hold) take(n int64) error {
 
 // errBodies refuses a request for which there is no room at the moment.
 func errBodies() *api.Error {
-	return &api.Error{Code: api.Overloaded, Message: "the requests under way take all the memory there is for them", Field: "body",
-		Remedy: "retry later, with fewer requests at the same time"}
+	return api.Refuse(api.Overloaded, "body",
+		"the requests under way take all the memory there is for them",
+		"retry later, with fewer requests at the same time")
 }
 
 // release returns all that was counted; the hold may be used again.
 func (h *hold) release() {
+	// All counts fall at once: what they stood for is not used any more.
 	h.memory.held.Add(-h.bytes)
 	if h.share != nil {
 		h.share.held.Add(-h.shared)
@@ -127,9 +133,11 @@ func (h *hold) close() {
 	if h.share == nil {
 		return
 	}
+	// The last hold of an address takes its share along, so that the map has no more entries than there are callers.
 	h.memory.mu.Lock()
 	defer h.memory.mu.Unlock()
-	if h.share.users--; h.share.users == 0 {
+	h.share.users--
+	if h.share.users == 0 {
 		delete(h.memory.from, h.addr)
 	}
 }

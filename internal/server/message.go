@@ -16,7 +16,6 @@ import (
 	"github.com/ringrift/ringlog/api"
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
-	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 )
 
 // procedures are all methods of the Connect services, by the path of their route.
@@ -37,47 +36,35 @@ var procedures = func() map[string]protoreflect.MethodDescriptor {
 // of length.
 const envelopeHead = 5
 
-// messageLimit returns how many bytes the message of a call may have, decompressed.
-func (s *Server) messageLimit(path string) int {
-	switch path {
-	case ringlogv1connect.LogServicePublishProcedure:
-		limits := s.ops.Machine().Policy().Limits
-		return max(limits.RequestBytes, 2*limits.EventBytes) + publishSlack
-	case ringlogv1connect.GroupServiceExchangeProcedure:
-		return maxExchangeBody
-	case ringlogv1connect.PeerServiceForwardProcedure:
-		return maxPeerMessage
-	}
-	return maxAdminBody
+// messageReader reads the message of a Connect call before Connect does, within the bounds that hold for any body.
+type messageReader struct {
+	node   Node
+	bodies *bodyReader
 }
 
-// publishSlack is room for what a publish has besides its events: types and sources, once each.
-const publishSlack = 1 << 20
-
-// metered reads a call's message before Connect does, which would decompress and decode it whatever that takes,
-// and passes it on once there is room for what it decodes to. Every method takes one message, so that this is the
-// whole body.
-func (s *Server) metered(path string, next http.Handler) http.Handler {
-	method := procedures[path]
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// observe does not measure how long a stream takes.
-		if out, ok := w.(*response); ok {
-			out.stream = method.IsStreamingServer()
+// metered returns what answers a Connect method. It reads a call's message before Connect does, which would
+// decompress and decode it whatever that takes, and passes it on once there is room for what it decodes to. Every
+// method takes one message, so that this is the whole body.
+func (m *messageReader) metered(rt route) handlerFunc {
+	method := procedures[rt.path]
+	return func(w http.ResponseWriter, r *http.Request) error {
+		// The memory of the message is kept for the next one.
+		buffer := m.bodies.getBuffer()
+		defer m.bodies.putBuffer(buffer)
+		if err := m.readMessage(r, method, rt.bodyLimit(m.node.Machine()), buffer); err != nil {
+			return err
 		}
-		buffer := s.getBuffer()
-		defer s.putBuffer(buffer)
-		if err := s.readMessage(r, method, s.messageLimit(path), buffer); err != nil {
-			s.writeError(w, r, err)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+		rt.service.ServeHTTP(w, r)
+		return nil
+	}
 }
 
 // readMessage replaces the body of a call by one that is in memory and not compressed, and makes room for the
 // decoded message. The new body may share the memory of buffer. A request that no protocol takes is left as it is,
 // for Connect to refuse unread.
-func (s *Server) readMessage(r *http.Request, method protoreflect.MethodDescriptor, limit int, buffer *[]byte) error {
+func (m *messageReader) readMessage(
+	r *http.Request, method protoreflect.MethodDescriptor, limit int, buffer *[]byte,
+) error {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || r.Method != http.MethodPost {
 		return nil
@@ -99,6 +86,7 @@ func (s *Server) readMessage(r *http.Request, method protoreflect.MethodDescript
 	if r.ContentLength > int64(limit+head) {
 		return api.RequestTooLarge(limit)
 	}
+	// The limit is for the message; its frame comes on top.
 	b, err := readAll(r.Body, *buffer, limit+head, int(r.ContentLength))
 	*buffer = b[:0]
 	if err != nil {
@@ -109,14 +97,17 @@ func (s *Server) readMessage(r *http.Request, method protoreflect.MethodDescript
 	if head > 0 {
 		// One frame must be the whole body: what follows it would reach Connect uncounted.
 		if len(b) < head || uint64(binary.BigEndian.Uint32(b[1:])) != uint64(len(b)-head) {
-			return &api.Error{Code: api.InvalidArgument, Field: "body", Message: "not one whole message behind its length", Remedy: "send one message"}
+			return api.Refuse(api.InvalidArgument, "body",
+				"the length is not followed by one whole message",
+				"send one message")
 		}
 		compressed = b[0]&1 != 0
 	}
 	// Connect takes no compression but gzip, and refuses any other by itself.
 	message := b[head:]
 	if compressed && r.Header.Get(coding) == "gzip" {
-		if message, err = gunzip(message, limit, holdOf(r.Context())); err != nil {
+		message, err = gunzip(message, limit, holdOf(r.Context()))
+		if err != nil {
 			return err
 		}
 		// What Connect gets is not compressed any more, in header and frame.
@@ -126,7 +117,9 @@ func (s *Server) readMessage(r *http.Request, method protoreflect.MethodDescript
 			b = append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
 		}
 	}
-	if err := s.takeMessage(holdOf(r.Context()), method.Input(), message, limit, strings.HasSuffix(kind, "json")); err != nil {
+	if err := m.takeMessage(
+		holdOf(r.Context()), method.Input(), message, limit, strings.HasSuffix(kind, "json"),
+	); err != nil {
 		return err
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
@@ -136,6 +129,7 @@ func (s *Server) readMessage(r *http.Request, method protoreflect.MethodDescript
 // gunzip decompresses up to limit bytes. It makes room in h for each piece, so that a small body cannot expand
 // beyond what there is.
 func gunzip(b []byte, limit int, h *hold) ([]byte, error) {
+	// The output is bounded by limit and by what h may take, whatever the input claims.
 	z, err := gzip.NewReader(bytes.NewReader(b))
 	if err == nil {
 		b, err = readAll(&taking{z, h}, nil, limit, 0)
@@ -145,7 +139,7 @@ func gunzip(b []byte, limit int, h *hold) ([]byte, error) {
 		return nil, own
 	}
 	if err != nil {
-		return nil, &api.Error{Code: api.InvalidArgument, Field: "body", Message: "not gzip, or cut short", Remedy: "send what the header says"}
+		return nil, api.Refuse(api.InvalidArgument, "body", "not gzip, or cut short", "send what the header says")
 	}
 	return b, nil
 }
@@ -158,7 +152,7 @@ type taking struct {
 
 func (t *taking) Read(p []byte) (int, error) {
 	n, err := t.from.Read(p)
-	if full := t.hold.take(int64(n)); full != nil {
+	if full := t.hold.reserve(int64(n)); full != nil {
 		err = full
 	}
 	return n, err

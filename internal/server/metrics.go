@@ -34,23 +34,48 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "ringlog", Name: name, Help: help})
 	}
+	// The histogram's buckets are seconds, from half a millisecond to ten.
 	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "ringlog", Name: "http_requests_total", Help: "Requests answered."}, []string{"route", "code"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "ringlog", Name: "http_request_seconds", Help: "Time to answer, of requests that are no streams.",
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}}, []string{"route"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "ringlog",
+			Name:      "http_requests_total",
+			Help:      "Requests answered.",
+		}, []string{"route", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "ringlog",
+			Name:      "http_request_seconds",
+			Help:      "Time to answer, of requests that are no streams.",
+			Buckets:   []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}, []string{"route"}),
 		events:   counter("published_events_total", "Events of publishes that this node answered."),
 		repeated: counter("published_duplicates_total", "Of those, events answered with an earlier offset."),
 		read:     counter("delivered_events_total", "Events handed to readers."),
 		panics:   counter("panics_total", "Handlers that panicked."),
-		streams:  prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "ringlog", Name: "streams", Help: "Reads and publishing lines under way."}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: "ringlog",
+			Name:      "streams",
+			Help:      "Reads and publish streams under way.",
+		}),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.events, m.repeated, m.read, m.panics, m.streams, &nodeCollector{cfg.Node, ops}} {
+	for _, c := range []prometheus.Collector{
+		m.requests,
+		m.seconds,
+		m.events,
+		m.repeated,
+		m.read,
+		m.panics,
+		m.streams,
+		&nodeCollector{cfg.Node, ops},
+	} {
 		if err := cfg.Registry.Register(c); err != nil {
 			return nil, fmt.Errorf("server: metrics: %w", err)
 		}
 	}
 	// The program may have registered these before.
-	for _, c := range []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
+	for _, c := range []prometheus.Collector{
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	} {
 		var already prometheus.AlreadyRegisteredError
 		if err := cfg.Registry.Register(c); err != nil && !errors.As(err, &already) {
 			return nil, fmt.Errorf("server: metrics: %w", err)
@@ -60,35 +85,31 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 	return m, nil
 }
 
-// published counts the events of a publish that was answered, and how many of them are duplicates.
-func (m *metrics) published(events, duplicates int) {
+// countPublished counts the events of a publish that was answered, and how many of them are duplicates.
+func (m *metrics) countPublished(events, duplicates int) {
 	m.events.Add(float64(events))
 	m.repeated.Add(float64(duplicates))
 }
 
-// delivered counts events that were sent to a reader.
-func (m *metrics) delivered(events int) { m.read.Add(float64(events)) }
+// countDelivered counts events that were sent to a reader.
+func (m *metrics) countDelivered(events int) { m.read.Add(float64(events)) }
 
-// observe counts an answered request under its route's pattern, so that names in paths create no series.
-func (s *Server) observe(w *response, r *http.Request, began time.Time) {
+// countRequest counts an answered request under its route's pattern, so that names in paths create no series.
+func (m *metrics) countRequest(w *response, r *http.Request, began time.Time) {
 	route := r.Pattern
 	if route == "" {
 		route = "none"
 	}
-	s.metrics.answered(route, w.status, began, w.stream)
+	m.countAnswer(route, w.status, began, w.stream)
 }
 
-// answered counts an answer, and measures since when it took, unless it is a stream's.
-func (m *metrics) answered(route string, status int, began time.Time, stream bool) {
+// countAnswer counts an answer, and measures since when it took, unless it is a stream's.
+func (m *metrics) countAnswer(route string, status int, began time.Time, stream bool) {
+	// Streams are counted like any other request.
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
 	if !stream {
 		m.seconds.WithLabelValues(route).Observe(time.Since(began).Seconds())
 	}
-}
-
-func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) error {
-	s.metrics.handler.ServeHTTP(w, r)
-	return nil
 }
 
 // nodeCollector collects the state of the node at each scrape.
@@ -131,22 +152,33 @@ func gauges(out chan<- prometheus.Metric) func(name, help string, value float64,
 
 // collectState sends what the state machine holds: log, deduplication, producers, cursors and dead letters.
 func (c *nodeCollector) collectState(send func(string, string, float64, ...string)) {
+	// The figures of one call are of one moment.
 	m := c.node.Machine()
 	stats := m.Stats()
 	send("events_accepted_total", "Events appended for clients since the log began.", float64(stats.Accepted))
-	send("events_suppressed_total", "Events answered with an earlier offset since the log began.", float64(stats.Suppressed))
+	send(
+		"events_suppressed_total", "Events answered with an earlier offset since the log began.",
+		float64(stats.Suppressed),
+	)
 	send("events_emitted_total", "Events of the cluster's own since the log began.", float64(stats.Emitted))
 	send("requests_refused_total", "Requests that the state machine refused since the log began.", float64(stats.Refused))
-	send("requests_replayed_total", "Retries answered from a producer's results since the log began.", float64(stats.Replayed))
+	send(
+		"requests_replayed_total",
+		"Retries answered from a producer's results since the log began.",
+		float64(stats.Replayed),
+	)
+	// The log itself.
 	send("log_first_offset", "First offset kept.", float64(stats.First))
 	send("log_last_offset", "Last offset.", float64(stats.Last))
 	send("log_bytes", "Bytes of the blocks kept.", float64(stats.Bytes))
 	send("receipt_bytes", "Bytes of the receipts of suppressed events.", float64(stats.Receipts))
+	// What deduplication and the producers' retries keep in memory and in the state.
 	send("dedup_keys", "Keys in the dedup window.", float64(stats.DedupKeys))
 	send("dedup_bytes", "Memory of the dedup window.", float64(stats.DedupBytes))
 	send("producers", "Producers whose results are kept.", float64(stats.Producers))
 	send("producer_result_bytes", "Bytes of the producers' larger results.", float64(stats.Results))
 	send("cursors", "Cursors.", float64(stats.Cursors))
+	// Dead letters: those that are kept, and how many there have ever been.
 	send("dead_letters", "Dead letters kept.", float64(stats.Letters.Count))
 	send("dead_letters_redriven", "Of those, appended again and not committed yet.", float64(stats.Letters.Redriven))
 	send("dead_letter_bytes", "Bytes of the dead letters.", float64(stats.Letters.Bytes))
@@ -166,7 +198,7 @@ func (c *nodeCollector) collectGroup(cursor *fsm.Cursor, send func(string, strin
 	}
 	v, name := c.ops.Cursors.GroupOf(cursor), strings.ToValidUTF8(cursor.Name, "?")
 	send("group_pending", "Events handed out and not settled, on the leader.", float64(v.Pending), "group", name)
-	send("group_redelivering", "Events to be handed out again, on the leader.", float64(v.Redelivering), "group", name)
+	send("group_redelivering", "Events to be redelivered, on the leader.", float64(v.Redelivering), "group", name)
 	send("group_members", "Members of a group, on the leader.", float64(v.Members), "group", name)
 }
 
@@ -189,7 +221,10 @@ func (c *nodeCollector) collectCluster(send func(string, string, float64, ...str
 	send("queue_requests", "Requests accepted and not answered.", float64(st.Queue.Requests))
 	send("queue_bytes", "Bytes of those.", float64(st.Queue.Bytes))
 	send("queue_refused_total", "Requests that this process refused for want of room.", float64(st.Queue.Refused))
-	send("backpressure", "1 while the log tells that the leader's queue is full.", is(c.node.Machine().Pressure().Active))
+	send(
+		"backpressure", "1 while the log reports that the leader's queue is full.",
+		is(c.node.Machine().Pressure().Active),
+	)
 	// The quorum as this node sees it now.
 	send("quorum_voters", "Voters.", float64(st.Quorum.Voters))
 	send("quorum_needed", "Voters needed to decide.", float64(st.Quorum.Needed))
@@ -204,21 +239,31 @@ func (c *nodeCollector) collectCluster(send func(string, string, float64, ...str
 	send("quorum_lost", "1 where this node sees no quorum now.", is(st.Outage != nil))
 	send("outage_seconds", "How long this node has seen no quorum; 0 where it does.", lost)
 	// What the log records of voters: the same on all nodes that have applied it.
-	send("outages_total", "Outages that the log tells of.", float64(st.Voters.Incidents))
-	send("quorum_at_risk", "1 while the log tells that no voter can be spared.", is(st.Voters.AtRisk))
+	send("outages_total", "Outages that the log reports.", float64(st.Voters.Incidents))
+	send(
+		"quorum_at_risk",
+		"1 while the log reports that the loss of one more voter loses the quorum.",
+		is(st.Voters.AtRisk),
+	)
 	for _, v := range st.Voters.Voters {
-		send("voter_online", "1 for a voter that the log tells to be online.", is(v.Online), "voter", v.ID)
+		send("voter_online", "1 for a voter that the log reports as online.", is(v.Online), "voter", v.ID)
 	}
 	// Only the leader judges the servers.
 	if verdict, leads := c.node.Autopilot(); leads {
 		send("autopilot_healthy", "1 while all servers are healthy, on the leader.", is(verdict.Healthy))
 		send("autopilot_failure_tolerance", "Healthy voters that may fail, on the leader.", float64(verdict.FailureTolerance))
 		for _, one := range verdict.Servers {
-			send("member_trailing_seconds", "Seconds that a member is behind the leader, on the leader.", one.TrailingSeconds, "member", one.ID)
+			send(
+				"member_trailing_seconds", "Seconds by which a member lags the leader, on the leader.",
+				one.TrailingSeconds, "member", one.ID,
+			)
 		}
 	}
 	for _, m := range st.Members {
 		send("member_healthy", "1 for a member that answers.", is(m.Healthy), "member", m.ID)
-		send("member_trailing_entries", "Entries that a member is behind this node.", float64(m.TrailingEntries), "member", m.ID)
+		send(
+			"member_trailing_entries", "Entries by which a member lags this node.",
+			float64(m.TrailingEntries), "member", m.ID,
+		)
 	}
 }

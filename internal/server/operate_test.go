@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -31,16 +32,25 @@ func uintText(n uint64) string { return strconv.FormatUint(n, 10) }
 
 func TestTheTokenGuardsAllButHealth(t *testing.T) {
 	s := newSite(t, func(c *Config) { c.Token = "secret" })
-	for _, rt := range s.server.routes() {
-		path := strings.NewReplacer("{offset}", "1", "{name}", "x", "{subject}", "1", "{key}", "x", "{type}", "x", "{id}", "x", "{$}", "").Replace(rt.path)
-		a := s.do(rt.method, path, "", "Authorization", "Bearer wrong")
-		open := path == "/healthz" || path == "/readyz"
-		if open != (a.status == http.StatusOK) || open != (a.status != http.StatusUnauthorized) {
-			t.Errorf("%s %s: %d", rt.method, path, a.status)
+	for _, rt := range s.server.routes {
+		method := cmp.Or(rt.method, http.MethodPost)
+		path := strings.NewReplacer(
+			"{offset}", "1", "{name}", "x", "{subject}", "1", "{key}", "x", "{type}", "x", "{id}",
+			"x", "{$}", "",
+		).Replace(
+			rt.path,
+		)
+		a := s.do(method, path, "", "Authorization", "Bearer wrong")
+		health := path == "/healthz" || path == "/readyz"
+		open := health || path == ringlogv1connect.PeerServiceChallengeProcedure
+		if health != (a.status == http.StatusOK) || open != (a.status != http.StatusUnauthorized) {
+			t.Errorf("%s %s: %d", method, path, a.status)
 		}
 		if !open {
-			if e := a.err(t); e.Code != api.Unauthenticated || !strings.Contains(e.Remedy, "--token-file") || a.header.Get("WWW-Authenticate") == "" {
-				t.Errorf("%s %s: %s", rt.method, path, a.body)
+			e := a.err(t)
+			if e.Code != api.Unauthenticated || !strings.Contains(e.Remedy, "--token-file") ||
+				a.header.Get("WWW-Authenticate") == "" {
+				t.Errorf("%s %s: %s", method, path, a.body)
 			}
 		}
 	}
@@ -49,7 +59,10 @@ func TestTheTokenGuardsAllButHealth(t *testing.T) {
 			t.Errorf("%q: %d", auth, a.status)
 		}
 	}
-	if a := s.do("POST", ringlogv1connect.LogServicePublishProcedure, "{}", "Authorization", "x", "Content-Type", "application/json"); a.status != http.StatusUnauthorized || !strings.Contains(a.body, `"code":"unauthenticated"`) {
+	if a := s.do(
+		"POST", ringlogv1connect.LogServicePublishProcedure, "{}", "Authorization", "x",
+		"Content-Type", "application/json",
+	); a.status != http.StatusUnauthorized || !strings.Contains(a.body, `"code":"unauthenticated"`) {
 		t.Errorf("Connect: %d %s", a.status, a.body)
 	}
 	s.ok("GET", "/status", "", "Authorization", "bearer secret")
@@ -62,13 +75,18 @@ func TestStatusSaysAllThatItPromises(t *testing.T) {
 	s.ok("PUT", "/v1/cursors/c", `{"from":"start"}`)
 	var st map[string]any
 	s.ok("GET", "/status", "").decode(t, &st)
-	for _, field := range []string{"node_id", "cluster_id", "role", "leader_id", "leader_http", "term", "first_offset", "last_offset", "applied_index", "commit_index",
-		"digest", "members", "quorum", "event_subscription_status", "handler_timeouts", "cursors", "dead_letters", "dedup"} {
+	for _, field := range []string{
+		"node_id", "cluster_id", "role", "leader_id", "leader_http", "term", "first_offset",
+		"last_offset", "applied_index", "commit_index",
+		"digest", "members", "quorum",
+		"event_subscription_status", "handler_timeouts", "cursors", "dead_letters", "dedup",
+	} {
 		if st[field] == nil {
 			t.Errorf("no %s in %v", field, st)
 		}
 	}
-	if st["role"] != "leader" || st["last_offset"] != 6.0 || st["leader_http"] != s.url || st["dedup"].(map[string]any)["suppressed"] != 5.0 {
+	if st["role"] != "leader" || st["last_offset"] != 6.0 || st["leader_http"] != s.url ||
+		st["dedup"].(map[string]any)["suppressed"] != 5.0 {
 		t.Errorf("%v", st)
 	}
 	if c := st["cursors"].([]any)[0].(map[string]any); c["lag_events"] != 6.0 || c["lag_seconds"] == nil {
@@ -100,15 +118,23 @@ func TestMetricsAreAnExposition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]float64{"ringlog_published_events_total": 5, "ringlog_log_last_offset": 6, "ringlog_leader": 1,
-		"ringlog_cursor_lag_events": 6, "ringlog_quorum_voters": 1, "ringlog_events_accepted_total": 5} {
+	for name, want := range map[string]float64{
+		"ringlog_published_events_total": 5,
+		"ringlog_log_last_offset":        6,
+		"ringlog_leader":                 1,
+		"ringlog_cursor_lag_events":      6,
+		"ringlog_quorum_voters":          1,
+		"ringlog_events_accepted_total":  5,
+	} {
 		f := families[name]
 		if f == nil || value(f.Metric[0]) != want {
 			t.Errorf("%s: %v, want %v", name, f, want)
 		}
 	}
 	// Series of the runtime, the server and raft are in one exposition.
-	for _, name := range []string{"go_goroutines", "ringlog_http_requests_total", "raft_fsm_applyBatch", "raft_commitTime"} {
+	for _, name := range []string{
+		"go_goroutines", "ringlog_http_requests_total", "raft_fsm_applyBatch", "raft_commitTime",
+	} {
 		if families[name] == nil {
 			var raft []string
 			for n := range families {
@@ -138,6 +164,7 @@ type faultyNode struct {
 	level    uint32       // the feature level that it reports; 0: its own
 	looked   atomic.Int64 // how often its state machine was asked for
 	leader   string       // where it says that the leader answers; "": where it does
+	address  string       // where it says that it answers itself; "": where it does
 	deadline atomic.Int64 // of the last proposal, in Unix nanoseconds
 }
 
@@ -175,6 +202,7 @@ func (f *faultyNode) Report(q raftnode.Question) raftnode.Report {
 	if f.level != 0 {
 		r.FeatureLevel = f.level
 	}
+	r.HTTPAddr = cmp.Or(f.address, r.HTTPAddr)
 	return r
 }
 func (f *faultyNode) AddMember(ctx context.Context, m frame.Member, opts raftnode.MemberOptions) (string, error) {
@@ -201,7 +229,7 @@ func TestADivergedNodeServesNobody(t *testing.T) {
 	lines, _ := s.follow(t.Context(), "/v1/events?follow=true")
 	s.ok("PUT", "/v1/cursors/c", "")
 	waits := s.wait(t.Context(), "?offset=99&cursors=c&timeout=1m")
-	eventually(t, "both are under way", func() bool { return len(s.server.streams) == 2 })
+	eventually(t, "both are under way", func() bool { return len(s.server.streams.places) == 2 })
 	// What is under way ends as well.
 	f.diverged.Store(true)
 	if a := <-waits; a.status != 503 || !strings.Contains(a.body, "differs from the majority") {
@@ -227,8 +255,14 @@ func TestAStreamThatCannotBeginInTimeIsAnswered(t *testing.T) {
 	f := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node = f })
 	f.hangs.Store(true)
-	for _, path := range []string{"/v1/events?consistency=linearizable&timeout=50ms", "/v1/cursors/c/events?generation=1&timeout=50ms", "/v1/events/1?consistency=linearizable&timeout=50ms"} {
-		if a := s.do("GET", path, ""); a.status != api.Timeout.Status() || a.err(t).Code != api.Timeout || a.err(t).Remedy == "" {
+	for _, path := range []string{
+		"/v1/events?consistency=linearizable&timeout=50ms",
+		"/v1/cursors/c/events?generation=1&timeout=50ms",
+		"/v1/events/1?consistency=linearizable&timeout=50ms",
+	} {
+		if a := s.do(
+			"GET", path, "",
+		); a.status != api.Timeout.Status() || a.err(t).Code != api.Timeout || a.err(t).Remedy == "" {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}
 	}
@@ -240,7 +274,8 @@ func TestAPanicIsAnsweredAndTheServerGoesOn(t *testing.T) {
 	s := newSite(t, func(c *Config) { c.Node, c.OnPanic = f, func(any) { seen.Add(1) } })
 	f.panics.Store(true)
 	a := s.do("GET", "/status", "")
-	if e := a.err(t); a.status != 500 || e.Code != api.Internal || strings.Contains(a.body, "planted") || seen.Load() != 1 {
+	e := a.err(t)
+	if a.status != 500 || e.Code != api.Internal || strings.Contains(a.body, "planted") || seen.Load() != 1 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	f.panics.Store(false)
@@ -252,7 +287,8 @@ func TestMethodsAndPathsThatAreNot(t *testing.T) {
 	a := s.do("PATCH", "/v1/cursors/c", "")
 	allow := strings.Split(strings.ReplaceAll(a.header.Get("Allow"), " ", ""), ",")
 	slices.Sort(allow)
-	if a.status != 405 || !slices.Equal(allow, []string{"DELETE", "GET", "HEAD", "PUT"}) || a.err(t).Code != api.MethodNotAllowed {
+	if a.status != 405 || !slices.Equal(allow, []string{"DELETE", "GET", "HEAD", "PUT"}) ||
+		a.err(t).Code != api.MethodNotAllowed {
 		t.Errorf("%d %v %s", a.status, allow, a.body)
 	}
 	if a := s.do("GET", "/v1/nothing/here", ""); a.status != 404 || a.err(t).Code != api.NotFound {
@@ -276,8 +312,8 @@ func TestASlowReaderIsCutOff(t *testing.T) {
 	if _, err := fmt.Fprint(c, "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the stream began", func() bool { return len(s.server.streams) == 1 })
-	eventually(t, "the stream was given up", func() bool { return len(s.server.streams) == 0 })
+	eventually(t, "the stream began", func() bool { return len(s.server.streams.places) == 1 })
+	eventually(t, "the stream was given up", func() bool { return len(s.server.streams.places) == 0 })
 	// What the buffers of both ends hold may still arrive, but not all 36 MB.
 	n, err := io.Copy(io.Discard, c)
 	if n >= 36_000_000 {
@@ -318,14 +354,15 @@ func TestStreamsAndBodiesAreBounded(t *testing.T) {
 	large := `{"type":"A","payload":{"x":"` + strings.Repeat("x", 1500) + `"}}`
 	s.ok("POST", "/v1/events", large)
 	// Another address holds all but 1000 bytes of the memory.
-	others := s.server.memory.open("192.0.2.1:1")
-	if err := others.take(s.server.memory.most - 1000); err != nil {
+	others := s.server.memory.openHold("192.0.2.1:1")
+	if err := others.reserve(s.server.memory.most - 1000); err != nil {
 		t.Fatal(err)
 	}
 	if a := s.do("POST", "/v1/events", large); a.status != 429 || a.err(t).Code != api.Overloaded {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v1/events", io.MultiReader(strings.NewReader(large))) // of unknown length
+	// of unknown length
+	r, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v1/events", io.MultiReader(strings.NewReader(large)))
 	if err != nil {
 		t.Fatal(err)
 	}

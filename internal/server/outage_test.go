@@ -16,7 +16,7 @@ func TestALoneVoterTellsOfTheOutage(t *testing.T) {
 	t.Parallel()
 	sites := newSites(t, 3, nil)
 	leading(t, sites)
-	eventually(t, "all voters stand in the log", func() bool { return len(sites[0].node.Status().Voters.Voters) == 3 })
+	eventually(t, "the log has all voters", func() bool { return len(sites[0].node.Status().Voters.Voters) == 3 })
 	last := sites[0]
 	lines, _ := last.follow(t.Context(), "/v1/cluster/outage?follow=true")
 	for _, s := range sites[1:] {
@@ -33,20 +33,30 @@ func TestALoneVoterTellsOfTheOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !lost.Local || lost.NodeID != "n1" || lost.Payload.Cause != "unreachable" || len(lost.Payload.Peers) != 2 || lost.Payload.Peers[0].Reachable {
+	if !lost.Local || lost.NodeID != "n1" || lost.Payload.Cause != "unreachable" || len(lost.Payload.Peers) != 2 ||
+		lost.Payload.Peers[0].Reachable {
 		t.Errorf("%+v", lost)
 	}
-	eventually(t, "a write is refused for want of a quorum", func() bool { // a leader has to step down first
-		a := last.do("POST", "/v1/events", `{"type":"A"}`)
-		return a.status == 503 && a.err(t).Code == api.NoQuorum
-	})
+	// A leader has to step down first. On a loaded machine the outage may have been seen to end once.
 	var st api.Status
-	last.ok("GET", "/status", "").decode(t, &st)
-	if st.Outage == nil || st.Outage.Refused == 0 || st.Quorum.Margin >= 0 || !strings.Contains(strings.Join(st.Warnings, "\n"), "no quorum since") {
+	eventually(t, "a write is refused, and counted in the outage", func() bool {
+		a := last.do("POST", "/v1/events", `{"type":"A"}`)
+		if a.status != 503 || a.err(t).Code != api.NoQuorum {
+			return false
+		}
+		last.ok("GET", "/status", "").decode(t, &st)
+		return st.Outage != nil && st.Outage.Refused > 0
+	})
+	if st.Quorum.Margin >= 0 || !strings.Contains(strings.Join(st.Warnings, "\n"), "no quorum since") {
 		t.Errorf("%+v %+v %q", st.Outage, st.Quorum, st.Warnings)
 	}
 	metrics := last.ok("GET", "/metrics", "").body
-	for _, line := range []string{"ringlog_quorum_lost 1", "ringlog_outage_seconds", fmt.Sprintf("ringlog_outage_refused_writes %d", st.Outage.Refused), "ringlog_quorum_margin -1"} {
+	for _, line := range []string{
+		"ringlog_quorum_lost 1",
+		"ringlog_outage_seconds",
+		fmt.Sprintf("ringlog_outage_refused_writes %d", st.Outage.Refused),
+		"ringlog_quorum_margin -1",
+	} {
 		if !strings.Contains(metrics, "\n"+line) {
 			t.Errorf("no %q in /metrics", line)
 		}

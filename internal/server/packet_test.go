@@ -113,18 +113,20 @@ func TestALargePacketIsLookedAtInParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(m.Warnings) != 1 || m.Warnings[0].Row != 0 || len(m.Warnings[0].MoreRows) != rows-1 || m.Warnings[0].MoreRows[rows-2] != rows-1 {
+	if len(m.Warnings) != 1 || m.Warnings[0].Row != 0 || len(m.Warnings[0].MoreRows) != rows-1 ||
+		m.Warnings[0].MoreRows[rows-2] != rows-1 {
 		t.Errorf("warnings: %v", m.Warnings)
 	}
 	for i := range events {
-		if e, err := s.node.Machine().Log().Get(m.First + uint64(i)); err != nil || string(e.Payload) != string(events[i].Payload) {
+		if e, err := s.node.Machine().Log().Get(m.First +
+			uint64(i)); err != nil || string(e.Payload) != string(events[i].Payload) {
 			t.Fatalf("row %d: %s %v", i, e.Payload, err)
 		}
 	}
 	for _, row := range []int{rows - 1, rows / 2, rows / 8} {
 		events[row].Type = event.LeaderLost
 		_, err := publish()
-		if got, told := apiError(err); !told || got.Code != api.Reserved || got.Field != fmt.Sprintf("events[%d].type", row) {
+		if got, ok := apiError(err); !ok || got.Code != api.Reserved || got.Field != fmt.Sprintf("events[%d].type", row) {
 			t.Errorf("row %d: %v", row, err)
 		}
 	}
@@ -149,22 +151,34 @@ func TestBadPacketsAreRefused(t *testing.T) {
 		code    api.Code
 		field   string
 	}{
-		"no rows":         {changed(func(p *ringlogv1.Packet) { p.Rows = 0 }), api.InvalidArgument, "events"},
-		"too many rows":   {changed(func(p *ringlogv1.Packet) { p.Rows = 1 << 31 }), api.TooLarge, "events"},
-		"more rows":       {changed(func(p *ringlogv1.Packet) { p.Rows = 3 }), api.InvalidArgument, "packet"},
-		"fewer rows":      {changed(func(p *ringlogv1.Packet) { p.Rows = 1 }), api.InvalidArgument, "packet"},
-		"no types":        {changed(func(p *ringlogv1.Packet) { p.Types = nil }), api.InvalidArgument, "packet"},
-		"a flipped bit":   {changed(func(p *ringlogv1.Packet) { p.Body[9] ^= 1 }), api.InvalidArgument, "packet"},
-		"no body":         {changed(func(p *ringlogv1.Packet) { p.Body = nil }), api.InvalidArgument, "packet"},
-		"unknown codec":   {changed(func(p *ringlogv1.Packet) { p.Body[0] = 9 }), api.InvalidArgument, "packet"},
-		"both":            {&ringlogv1.PublishRequest{Packet: packetOf(good), Events: wireEvents(1, 1)}, api.InvalidArgument, "packet"},
+		"no rows":       {changed(func(p *ringlogv1.Packet) { p.Rows = 0 }), api.InvalidArgument, "events"},
+		"too many rows": {changed(func(p *ringlogv1.Packet) { p.Rows = 1 << 31 }), api.TooLarge, "events"},
+		"more rows":     {changed(func(p *ringlogv1.Packet) { p.Rows = 3 }), api.InvalidArgument, "packet"},
+		"fewer rows":    {changed(func(p *ringlogv1.Packet) { p.Rows = 1 }), api.InvalidArgument, "packet"},
+		"no types":      {changed(func(p *ringlogv1.Packet) { p.Types = nil }), api.InvalidArgument, "packet"},
+		"a flipped bit": {changed(func(p *ringlogv1.Packet) { p.Body[9] ^= 1 }), api.InvalidArgument, "packet"},
+		"no body":       {changed(func(p *ringlogv1.Packet) { p.Body = nil }), api.InvalidArgument, "packet"},
+		"unknown codec": {changed(func(p *ringlogv1.Packet) { p.Body[0] = 9 }), api.InvalidArgument, "packet"},
+		"both": {
+			&ringlogv1.PublishRequest{Packet: packetOf(good), Events: wireEvents(1, 1)},
+			api.InvalidArgument,
+			"packet",
+		},
 		"unfolds to more": {&ringlogv1.PublishRequest{Packet: packetOf(large...)}, api.TooLarge, "body"},
-		"bad row":         {&ringlogv1.PublishRequest{Packet: packetOf(good, event.New("X", []byte(`{"a": `)))}, api.InvalidJSON, "events[1].payload.a"},
-		"reserved":        {&ringlogv1.PublishRequest{Packet: packetOf(good, event.New(event.LeaderLost, nil))}, api.Reserved, "events[1].type"},
+		"bad row": {
+			&ringlogv1.PublishRequest{Packet: packetOf(good, event.New("X", []byte(`{"a": `)))},
+			api.InvalidJSON,
+			"events[1].payload.a",
+		},
+		"reserved": {
+			&ringlogv1.PublishRequest{Packet: packetOf(good, event.New(event.LeaderLost, nil))},
+			api.Reserved,
+			"events[1].type",
+		},
 	} {
 		_, err := c.Publish(t.Context(), connect.NewRequest(c2.request))
-		got, told := apiError(err)
-		if !told || got.Code != c2.code || got.Field != c2.field {
+		got, ok := apiError(err)
+		if !ok || got.Code != c2.code || got.Field != c2.field {
 			t.Errorf("%s: %+v (%v)", name, got, err)
 		}
 	}

@@ -20,11 +20,12 @@ type params struct {
 	err    error    // the first, nil while there is none
 }
 
-// newParams returns the parameters of a request. Every route has timeout, which bounded reads.
+// newParams returns the parameters of a request. Every route has timeout, which limitTime reads.
 func newParams(r *http.Request) *params {
+	// What could be parsed is kept, so that the error is the only one.
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		err = &api.Error{Code: api.InvalidArgument, Field: "query", Message: err.Error(), Remedy: "percent-encode what is not a letter or a digit"}
+		err = api.Refuse(api.InvalidArgument, "query", err.Error(), "percent-encode what is not a letter or a digit")
 	}
 	return &params{values: values, known: []string{"timeout"}, err: err}
 }
@@ -89,6 +90,7 @@ func (p *params) bool(name string, fallback bool) bool {
 func (p *params) filter() event.Filter {
 	f := event.Filter{Types: p.list("type"), Categories: p.list("category"), Sources: p.list("source"),
 		Keys: p.list("key"), CorrelationIDs: p.list("correlation_id")}
+	// An error of the filter names the part, which has the parameter's name.
 	if err := f.Validate(); err != nil {
 		p.fail(err)
 	}
@@ -104,8 +106,9 @@ func (p *params) done() error {
 	for name := range p.values {
 		if !slices.Contains(p.known, name) {
 			slices.Sort(p.known)
-			return &api.Error{Code: api.InvalidArgument, Field: name, Message: fmt.Sprintf("there is no parameter %q here", name),
-				Remedy: "the parameters are " + strings.Join(p.known, ", ")}
+			return api.Refuse(api.InvalidArgument, name,
+				fmt.Sprintf("there is no parameter %q here", name),
+				"the parameters are "+strings.Join(p.known, ", "))
 		}
 	}
 	return nil
@@ -129,6 +132,7 @@ const (
 // page returns which part of a list is asked for: up to limit items whose names follow after.
 func (p *params) page() (after string, limit int) {
 	after = p.text("after")
+	// Zero and no limit are the same: the default.
 	switch n := p.uint("limit"); {
 	case n > pageItemsMost:
 		p.fail(api.BadValue("limit", strconv.FormatUint(n, 10), "up to "+strconv.Itoa(pageItemsMost)))

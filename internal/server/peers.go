@@ -22,9 +22,6 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// maxPeerMessage bounds, in bytes, what one node takes from another.
-const maxPeerMessage = 40 << 20
-
 // peerPath begins the path of every call between nodes.
 const peerPath = "/" + ringlogv1connect.PeerServiceName + "/"
 
@@ -34,7 +31,7 @@ type Peers struct {
 	http  *http.Client // each of its connections leads to a node that has proved to have the token
 	plain *http.Client // for nodes that have proved nothing yet: it carries no token
 	token string
-	own   atomic.Pointer[Server] // whose calls these are; nil until New
+	own   atomic.Pointer[identity] // of the node whose calls these are; nil until New
 
 	mu      sync.Mutex
 	clients map[string]ringlogv1connect.PeerServiceClient // by URL
@@ -45,7 +42,13 @@ var _ raftnode.Peers = (*Peers)(nil)
 
 // NewPeers returns the way to nodes that have the token; "" is none.
 func NewPeers(token string) *Peers {
-	return &Peers{http: &http.Client{Transport: newTransport(token)}, plain: &http.Client{Transport: newTransport("")}, token: token, clients: map[string]ringlogv1connect.PeerServiceClient{}, proved: map[string]string{}}
+	return &Peers{
+		http:    &http.Client{Transport: newTransport(token)},
+		plain:   &http.Client{Transport: newTransport("")},
+		token:   token,
+		clients: map[string]ringlogv1connect.PeerServiceClient{},
+		proved:  map[string]string{},
+	}
 }
 
 // Close releases idle connections.
@@ -69,6 +72,7 @@ func (p *Peers) client(url string) ringlogv1connect.PeerServiceClient {
 func (p *Peers) clientLocked(url string) ringlogv1connect.PeerServiceClient {
 	c, known := p.clients[url]
 	if !known {
+		// A cluster whose members move for long would fill the map otherwise.
 		if len(p.clients) >= maxPeerURLs {
 			clear(p.clients)
 		}
@@ -78,13 +82,17 @@ func (p *Peers) clientLocked(url string) ringlogv1connect.PeerServiceClient {
 	return c
 }
 
-// method is one of the calls that a PeerService takes.
-type method[Q, A any] = func(ringlogv1connect.PeerServiceClient, context.Context, *connect.Request[Q]) (*connect.Response[A], error)
+// method is one of the calls that a PeerService takes, as a method expression of its client.
+type method[Q, A any] = func(
+	ringlogv1connect.PeerServiceClient, context.Context, *connect.Request[Q],
+) (*connect.Response[A], error)
 
-// ask makes one call. It sends the token, the cluster that is meant, and the mark that keeps the other node from
-// passing the call on. Errors are those of fromPeer.
-func ask[Q, A any](ctx context.Context, p *Peers, url string, message *Q, call method[Q, A]) (*A, error) {
-	client, err := p.to(ctx, url)
+// callPeer makes one call. It sends the token, the cluster that is meant, and the mark that keeps the other node from
+// passing the call on; but none of the headers in without. Errors are those of fromPeer.
+func callPeer[Q, A any](
+	ctx context.Context, p *Peers, url string, message *Q, call method[Q, A], without ...string,
+) (*A, error) {
+	client, err := p.clientFor(ctx, url)
 	if err != nil {
 		return nil, err
 	}
@@ -96,11 +104,15 @@ func ask[Q, A any](ctx context.Context, p *Peers, url string, message *Q, call m
 		request.Header().Set(api.ClusterHeader, own.clusterID())
 	}
 	request.Header().Set(headerForwarded, "1")
+	for _, name := range without {
+		request.Header().Del(name)
+	}
+	// The answer, or an error of the way there or of the other node.
 	answer, err := call(client, ctx, request)
 	if err != nil {
 		// Another node may have the address by now, so the next call asks for a proof again.
 		if _, answered := apiError(err); !answered && ctx.Err() == nil {
-			p.forget(url)
+			p.forgetProof(url)
 		}
 		return nil, fmt.Errorf("server: peer: %w", fromPeer(err))
 	}
@@ -111,15 +123,19 @@ func ask[Q, A any](ctx context.Context, p *Peers, url string, message *Q, call m
 func (p *Peers) Identify(ctx context.Context, url string, q raftnode.Question) (raftnode.Report, error) {
 	message := &ringlogv1.IdentifyRequest{DigestAt: q.DigestAt}
 	if s := q.Standing; s != nil {
-		message.Standing = &ringlogv1.Standing{ClusterId: s.ClusterID, Incarnation: s.Incarnation, Term: s.Term, LastIndex: s.LastIndex}
+		message.Standing = &ringlogv1.Standing{
+			ClusterId:   s.ClusterID,
+			Incarnation: s.Incarnation,
+			Term:        s.Term,
+			LastIndex:   s.LastIndex,
+		}
 	}
-	answer, err := ask(ctx, p, url, message, func(client ringlogv1connect.PeerServiceClient, ctx context.Context, r *connect.Request[ringlogv1.IdentifyRequest]) (*connect.Response[ringlogv1.IdentifyResponse], error) {
-		r.Header().Del(api.ClusterHeader) // the answer says which one it is
-		return client.Identify(ctx, r)
-	})
+	// No cluster is named: the answer says which one the node is of.
+	answer, err := callPeer(ctx, p, url, message, ringlogv1connect.PeerServiceClient.Identify, api.ClusterHeader)
 	if err != nil {
 		return raftnode.Report{}, ofRead(ctx, err)
 	}
+	// The report is JSON within the message: it grows with each version, and unknown fields are ignored.
 	var report raftnode.Report
 	if err := json.Unmarshal(answer.ReportJson, &report); err != nil {
 		return raftnode.Report{}, fmt.Errorf("server: peer %s: report: %w", url, err)
@@ -139,7 +155,10 @@ func (p *Peers) Digests(ctx context.Context, url string) ([]api.Digest, error) {
 
 // Forward implements raftnode.Peers.
 func (p *Peers) Forward(ctx context.Context, url string, request []byte) ([]byte, error) {
-	answer, err := ask(ctx, p, url, &ringlogv1.ForwardRequest{Request: request}, ringlogv1connect.PeerServiceClient.Forward)
+	answer, err := callPeer(
+		ctx, p, url, &ringlogv1.ForwardRequest{Request: request},
+		ringlogv1connect.PeerServiceClient.Forward,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +167,7 @@ func (p *Peers) Forward(ctx context.Context, url string, request []byte) ([]byte
 
 // ReadIndex implements raftnode.Peers.
 func (p *Peers) ReadIndex(ctx context.Context, url string) (uint64, error) {
-	answer, err := ask(ctx, p, url, &ringlogv1.ReadIndexRequest{}, ringlogv1connect.PeerServiceClient.ReadIndex)
+	answer, err := callPeer(ctx, p, url, &ringlogv1.ReadIndexRequest{}, ringlogv1connect.PeerServiceClient.ReadIndex)
 	if err != nil {
 		return 0, ofRead(ctx, err)
 	}
@@ -166,13 +185,12 @@ func (p *Peers) Join(ctx context.Context, url string, m frame.Member, opts raftn
 
 // join sends a request to join. One that is not forwarded may still be passed on by the node that gets it.
 func (p *Peers) join(ctx context.Context, url string, message *ringlogv1.JoinRequest, forwarded bool) error {
-	_, err := ask(ctx, p, url, message, func(client ringlogv1connect.PeerServiceClient, ctx context.Context, r *connect.Request[ringlogv1.JoinRequest]) (*connect.Response[ringlogv1.JoinResponse], error) {
-		if !forwarded {
-			r.Header().Del(headerForwarded)
-			r.Header().Del(api.ClusterHeader) // the message has it, and its refusal says more
-		}
-		return client.Join(ctx, r)
-	})
+	var without []string
+	if !forwarded {
+		// The message names the cluster, and its refusal says more.
+		without = []string{headerForwarded, api.ClusterHeader}
+	}
+	_, err := callPeer(ctx, p, url, message, ringlogv1connect.PeerServiceClient.Join, without...)
 	return err
 }
 
@@ -198,40 +216,53 @@ func fromPeer(err error) error {
 		if e.Code == api.OtherCluster {
 			return fmt.Errorf("%w at that address: %s", raftnode.ErrNoLeader, e.Message)
 		}
+		// Errors that this node knows are wrapped as its own, so that errors.Is finds them.
 		if is := service.NodeError(e); is != nil {
 			return fmt.Errorf("%w: %w", is, e)
 		}
 		return e
 	}
-	return unreached(err)
+	return asUnreached(err)
 }
 
-// dialled reports whether a call failed before there was a connection, so that nothing of it was sent.
-func dialled(err error) bool {
+// failedToDial reports whether a call failed before there was a connection, so that nothing of it was sent.
+func failedToDial(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
 }
 
-// unreached returns ErrNoLeader for a call that never left this node, and ErrOutcomeUnknown for one whose answer
+// asUnreached returns ErrNoLeader for a call that never left this node, and ErrOutcomeUnknown for one whose answer
 // is lost.
-func unreached(err error) error {
-	if dialled(err) {
+func asUnreached(err error) error {
+	if failedToDial(err) {
 		return fmt.Errorf("%w: %w", raftnode.ErrNoLeader, err)
 	}
 	return fmt.Errorf("%w: %w", raftnode.ErrOutcomeUnknown, err)
 }
 
 // peerService answers the calls of other nodes.
-type peerService struct{ server *Server }
+type peerService struct {
+	node       Node
+	peers      raftnode.Peers // nil for a node that runs alone
+	token      string         // of the cluster; "" is none
+	advertised string         // the address of this node, as it proves it
+}
 
 var _ ringlogv1connect.PeerServiceHandler = (*peerService)(nil)
 
-func (p *peerService) Identify(_ context.Context, r *connect.Request[ringlogv1.IdentifyRequest]) (*connect.Response[ringlogv1.IdentifyResponse], error) {
+func (p *peerService) Identify(
+	_ context.Context, r *connect.Request[ringlogv1.IdentifyRequest],
+) (*connect.Response[ringlogv1.IdentifyResponse], error) {
 	q := raftnode.Question{DigestAt: r.Msg.DigestAt}
 	if s := r.Msg.Standing; s != nil {
-		q.Standing = &raftnode.Standing{ClusterID: s.ClusterId, Incarnation: s.Incarnation, Term: s.Term, LastIndex: s.LastIndex}
+		q.Standing = &raftnode.Standing{
+			ClusterID:   s.ClusterId,
+			Incarnation: s.Incarnation,
+			Term:        s.Term,
+			LastIndex:   s.LastIndex,
+		}
 	}
-	text, err := json.Marshal(p.server.cfg.Node.Report(q))
+	text, err := json.Marshal(p.node.Report(q))
 	if err != nil {
 		return nil, fmt.Errorf("server: identify: %w", err)
 	}
@@ -239,13 +270,15 @@ func (p *peerService) Identify(_ context.Context, r *connect.Request[ringlogv1.I
 }
 
 // Forward proposes a request of another node. Room is made for it before it is decoded.
-func (p *peerService) Forward(ctx context.Context, r *connect.Request[ringlogv1.ForwardRequest]) (*connect.Response[ringlogv1.ForwardResponse], error) {
-	if err := holdOf(ctx).take(int64(frame.UnfoldedSize(r.Msg.Request))); err != nil {
+func (p *peerService) Forward(
+	ctx context.Context, r *connect.Request[ringlogv1.ForwardRequest],
+) (*connect.Response[ringlogv1.ForwardResponse], error) {
+	if err := holdOf(ctx).reserve(int64(frame.UnfoldedSize(r.Msg.Request))); err != nil {
 		return nil, err
 	}
-	result, err := p.server.cfg.Node.ProposeForwarded(ctx, r.Msg.Request)
+	result, err := p.node.ProposeForwarded(ctx, r.Msg.Request)
 	if isAny(err, frame.ErrCorrupt, frame.ErrUnsupported, raftnode.ErrNotForwarded, raftnode.ErrNotStoredForm) {
-		err = &api.Error{Code: api.InvalidArgument, Field: "request", Message: err.Error(), Remedy: "run the same version on all nodes"}
+		err = api.Refuse(api.InvalidArgument, "request", err.Error(), "run the same version on all nodes")
 	}
 	if err != nil {
 		return nil, err
@@ -258,8 +291,10 @@ func isAny(err error, kinds ...error) bool {
 	return slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) })
 }
 
-func (p *peerService) ReadIndex(ctx context.Context, _ *connect.Request[ringlogv1.ReadIndexRequest]) (*connect.Response[ringlogv1.ReadIndexResponse], error) {
-	index, err := p.server.cfg.Node.ReadIndex(ctx)
+func (p *peerService) ReadIndex(
+	ctx context.Context, _ *connect.Request[ringlogv1.ReadIndexRequest],
+) (*connect.Response[ringlogv1.ReadIndexResponse], error) {
+	index, err := p.node.ReadIndex(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -267,12 +302,14 @@ func (p *peerService) ReadIndex(ctx context.Context, _ *connect.Request[ringlogv
 }
 
 // Join admits a node. Only the leader can: another node passes the request on, once.
-func (p *peerService) Join(ctx context.Context, r *connect.Request[ringlogv1.JoinRequest]) (*connect.Response[ringlogv1.JoinResponse], error) {
+func (p *peerService) Join(
+	ctx context.Context, r *connect.Request[ringlogv1.JoinRequest],
+) (*connect.Response[ringlogv1.JoinResponse], error) {
 	var m frame.Member
 	if err := json.Unmarshal(r.Msg.MemberJson, &m); err != nil {
-		return nil, &api.Error{Code: api.InvalidArgument, Field: "member_json", Message: err.Error(), Remedy: "run the same version on all nodes"}
+		return nil, api.Refuse(api.InvalidArgument, "member_json", err.Error(), "run the same version on all nodes")
 	}
-	_, err := p.server.cfg.Node.AddMember(ctx, m, raftnode.MemberOptions{Voter: r.Msg.Voter, ClusterID: r.Msg.ClusterId})
+	_, err := p.node.AddMember(ctx, m, raftnode.MemberOptions{Voter: r.Msg.Voter, ClusterID: r.Msg.ClusterId})
 	if errors.Is(err, raftnode.ErrNotLeader) && r.Header().Get(headerForwarded) == "" {
 		err = p.passJoin(ctx, r.Msg)
 	}
@@ -284,8 +321,8 @@ func (p *peerService) Join(ctx context.Context, r *connect.Request[ringlogv1.Joi
 
 // passJoin passes a request to join on to the leader, marked so that it is not passed on again.
 func (p *peerService) passJoin(ctx context.Context, message *ringlogv1.JoinRequest) error {
-	leader := p.server.leaderHTTP()
-	peers, ok := p.server.cfg.Peers.(*Peers)
+	leader := leaderHTTP(p.node)
+	peers, ok := p.peers.(*Peers)
 	if leader == "" || !ok {
 		return fmt.Errorf("server: join: %w", raftnode.ErrNoLeader)
 	}

@@ -18,6 +18,7 @@ func parsePosition(field, text string) (api.Position, error) {
 // event as a number, where 0 is as good as 1. Missing or null is the zero Position.
 func parseJSONPosition(field string, raw json.RawMessage) (api.Position, error) {
 	text := string(raw)
+	// A string has all forms; a number is an offset.
 	switch {
 	case text == "" || text == "null":
 		return api.Position{}, nil
@@ -27,6 +28,7 @@ func parseJSONPosition(field string, raw json.RawMessage) (api.Position, error) 
 		}
 		return parsePosition(field, text)
 	}
+	// Neither fraction nor sign: ParseUint refuses both.
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		return api.Position{}, api.BadPosition(field, text)

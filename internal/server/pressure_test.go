@@ -25,7 +25,12 @@ func TestAFloodIsRefusedAndTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := startSite(t, l, nil, raftnode.Config{ID: "n1", Dir: filepath.Join(t.TempDir(), "n1"), BootstrapExpect: 1, Limits: raftnode.Limits{QueueRequests: 4}})
+	s := startSite(t, l, nil, raftnode.Config{
+		ID:              "n1",
+		Dir:             filepath.Join(t.TempDir(), "n1"),
+		BootstrapExpect: 1,
+		Limits:          raftnode.Limits{QueueRequests: 4},
+	})
 	if err := s.node.WaitLeader(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +56,8 @@ func TestAFloodIsRefusedAndTold(t *testing.T) {
 					}
 					n++
 				case http.StatusTooManyRequests:
-					if refused++; a.header.Get("Retry-After") != "1" || !strings.Contains(a.body, `"code":"overloaded"`) || !strings.Contains(a.body, "at most 4") {
+					if refused++; a.header.Get("Retry-After") != "1" || !strings.Contains(a.body, `"code":"overloaded"`) ||
+						!strings.Contains(a.body, "at most 4") {
 						t.Errorf("%v %s", a.header, a.body)
 					}
 				default:
@@ -72,16 +78,16 @@ func TestAFloodIsRefusedAndTold(t *testing.T) {
 	if refused == 0 || len(acknowledged) != publishers*want {
 		t.Fatalf("%d acknowledged, %d refused", len(acknowledged), refused)
 	}
-	type told struct {
+	type stored struct {
 		Type    event.Type
 		Source  string
 		Offset  uint64
 		Payload map[string]any
 	}
-	read := func() (list []told) {
+	read := func() (list []stored) {
 		events, _ := s.ok("GET", "/v1/events?from=start", "").stream(t)
 		for line := range strings.Lines(events) {
-			var e told
+			var e stored
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
 				t.Fatal(err)
 			}
@@ -89,10 +95,10 @@ func TestAFloodIsRefusedAndTold(t *testing.T) {
 		}
 		return list
 	}
-	pressed := func(e told) bool { return strings.HasPrefix(string(e.Type), "BACKPRESSURE_") }
+	pressed := func(e stored) bool { return strings.HasPrefix(string(e.Type), "BACKPRESSURE_") }
 	eventually(t, "the end of it", func() bool {
 		list := read()
-		return slices.ContainsFunc(list, func(e told) bool { return e.Type == event.BackpressureReleased })
+		return slices.ContainsFunc(list, func(e stored) bool { return e.Type == event.BackpressureReleased })
 	})
 	var words []string
 	for _, e := range read() {
@@ -100,7 +106,7 @@ func TestAFloodIsRefusedAndTold(t *testing.T) {
 		case e.Type == "FLOOD":
 			number := int(e.Payload["n"].(float64))
 			if acknowledged[number] != e.Offset {
-				t.Errorf("%d stands at %d, acknowledged was %d", number, e.Offset, acknowledged[number])
+				t.Errorf("%d is at offset %d, acknowledged was %d", number, e.Offset, acknowledged[number])
 			}
 			delete(acknowledged, number)
 		case pressed(e):
@@ -118,7 +124,8 @@ func TestAFloodIsRefusedAndTold(t *testing.T) {
 	}
 	var st api.Status
 	s.ok("GET", "/status", "").decode(t, &st)
-	if q := st.Queue; q.MaxRequests != 4 || q.Refused < uint64(refused) || q.Requests != 0 || st.Backpressure.Active || st.Backpressure.Since.IsZero() {
+	if q := st.Queue; q.MaxRequests != 4 || q.Refused < uint64(refused) || q.Requests != 0 || st.Backpressure.Active ||
+		st.Backpressure.Since.IsZero() {
 		t.Errorf("%+v %+v", q, st.Backpressure)
 	}
 }

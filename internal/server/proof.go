@@ -57,28 +57,35 @@ func proofOfToken(token string, theirs, own []byte, address string) []byte {
 	return mac.Sum(nil)
 }
 
-// proves reports whether a response proves the token for the challenge that was asked and the address in it.
-func proves(token string, asked *ringlogv1.ChallengeRequest, m *ringlogv1.ChallengeResponse) bool {
+// provesToken reports whether a response proves the token for the challenge that was asked and the address in it.
+func provesToken(token string, asked *ringlogv1.ChallengeRequest, m *ringlogv1.ChallengeResponse) bool {
 	return m.Http != "" && hmac.Equal(m.Proof, proofOfToken(token, asked.Nonce, m.Nonce, m.Http))
 }
 
 // Challenge implements PeerServiceHandler.
-func (p *peerService) Challenge(_ context.Context, r *connect.Request[ringlogv1.ChallengeRequest]) (*connect.Response[ringlogv1.ChallengeResponse], error) {
-	if p.server.cfg.Token == "" {
-		return nil, &api.Error{Code: api.Conflict, Field: "nonce", Message: "this node has no cluster token", Remedy: "give all nodes the same"}
+func (p *peerService) Challenge(
+	_ context.Context, r *connect.Request[ringlogv1.ChallengeRequest],
+) (*connect.Response[ringlogv1.ChallengeResponse], error) {
+	if p.token == "" {
+		return nil, api.Refuse(api.Conflict, "nonce", "this node has no cluster token", "give all nodes the same")
 	}
 	if len(r.Msg.Nonce) != nonceSize {
 		return nil, api.BadValue("nonce", fmt.Sprintf("%d bytes", len(r.Msg.Nonce)), fmt.Sprintf("%d bytes", nonceSize))
 	}
+	// A nonce of its own keeps the asker from choosing all of what the proof is about.
 	own := make([]byte, nonceSize)
 	_, _ = rand.Read(own) // never fails
-	at := p.server.advertised
-	return connect.NewResponse(&ringlogv1.ChallengeResponse{Nonce: own, Http: at, Proof: proofOfToken(p.server.cfg.Token, r.Msg.Nonce, own, at)}), nil
+	at := p.advertised
+	return connect.NewResponse(&ringlogv1.ChallengeResponse{
+		Nonce: own,
+		Http:  at,
+		Proof: proofOfToken(p.token, r.Msg.Nonce, own, at),
+	}), nil
 }
 
-// to returns the client of the node at a URL. Where there is a cluster token, calls go to the address that the
+// clientFor returns the client of the node at a URL. Where there is a cluster token, calls go to the address that the
 // node proves to be its own, whose name may differ from the URL. It waits for the proof the first time.
-func (p *Peers) to(ctx context.Context, url string) (ringlogv1connect.PeerServiceClient, error) {
+func (p *Peers) clientFor(ctx context.Context, url string) (ringlogv1connect.PeerServiceClient, error) {
 	if p.token == "" {
 		return p.client(url), nil
 	}
@@ -90,16 +97,18 @@ func (p *Peers) to(ctx context.Context, url string) (ringlogv1connect.PeerServic
 	}
 	// The token is not sent until the node has proved to have it. p.mu is free meanwhile: the node may be slow.
 	asked := newChallenge()
-	answer, err := ringlogv1connect.NewPeerServiceClient(p.plain, url, connect.WithReadMaxBytes(maxProof)).Challenge(ctx, connect.NewRequest(asked))
+	answer, err := ringlogv1connect.NewPeerServiceClient(p.plain, url, connect.WithReadMaxBytes(maxProof)).Challenge(
+		ctx, connect.NewRequest(asked),
+	)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
 	// Nobody is there; the other cases are about somebody who has no proof.
-	case err != nil && dialled(err):
-		return nil, fmt.Errorf("server: peer %s: %w", url, unreached(err))
+	case err != nil && failedToDial(err):
+		return nil, fmt.Errorf("server: peer %s: %w", url, asUnreached(err))
 	case err != nil:
 		return nil, fmt.Errorf("server: peer %s: %w: %v", url, errUnproved, err)
-	case !proves(p.token, asked, answer.Msg):
+	case !provesToken(p.token, asked, answer.Msg):
 		return nil, fmt.Errorf("server: peer %s: %w", url, errUnproved)
 	}
 	p.mu.Lock()
@@ -112,8 +121,8 @@ func (p *Peers) to(ctx context.Context, url string) (ringlogv1connect.PeerServic
 	return p.clientLocked(address), nil
 }
 
-// forget makes the next call to a URL ask for a proof and an address again.
-func (p *Peers) forget(url string) {
+// forgetProof makes the next call to a URL ask for a proof and an address again.
+func (p *Peers) forgetProof(url string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.proved, url)
@@ -122,9 +131,11 @@ func (p *Peers) forget(url string) {
 // maxProof bounds the answer to a challenge, in bytes.
 const maxProof = 4 << 10
 
-// proving wraps dial so that the other end of each connection has proved to have the token. Its errors are those
+// proveOnDial wraps dial so that the other end of each connection has proved to have the token. Its errors are those
 // of a dial: nothing of the call was sent.
-func proving(dial func(ctx context.Context, network, address string) (net.Conn, error), token string) func(ctx context.Context, network, address string) (net.Conn, error) {
+func proveOnDial(
+	dial func(ctx context.Context, network, address string) (net.Conn, error), token string,
+) func(ctx context.Context, network, address string) (net.Conn, error) {
 	if token == "" {
 		return dial
 	}
@@ -145,7 +156,12 @@ func proving(dial func(ctx context.Context, network, address string) (net.Conn, 
 			err = conn.SetDeadline(time.Time{})
 		}
 		if err != nil {
-			return nil, errors.Join(&net.OpError{Op: "dial", Net: network, Addr: conn.RemoteAddr(), Err: fmt.Errorf("%w: %w", errUnproved, err)}, conn.Close())
+			return nil, errors.Join(&net.OpError{
+				Op:   "dial",
+				Net:  network,
+				Addr: conn.RemoteAddr(),
+				Err:  fmt.Errorf("%w: %w", errUnproved, err),
+			}, conn.Close())
 		}
 		return conn, nil
 	}
@@ -162,11 +178,13 @@ func challenge(conn net.Conn, address, token string) error {
 	if err != nil {
 		return err
 	}
-	r, err := http.NewRequest(http.MethodPost, "http://"+address+ringlogv1connect.PeerServiceChallengeProcedure, bytes.NewReader(body))
+	target := "http://" + address + ringlogv1connect.PeerServiceChallengeProcedure
+	r, err := http.NewRequest(http.MethodPost, target, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
 	r.Header.Set("Content-Type", "application/proto")
+	// The request goes over the very connection that the transport will use.
 	if err := r.Write(conn); err != nil {
 		return err
 	}
@@ -177,7 +195,8 @@ func challenge(conn net.Conn, address, token string) error {
 		return err
 	}
 	defer answer.Body.Close()
-	if body, err = io.ReadAll(answer.Body); err != nil {
+	body, err = io.ReadAll(answer.Body)
+	if err != nil {
 		return err
 	}
 	var m ringlogv1.ChallengeResponse
@@ -189,7 +208,7 @@ func challenge(conn net.Conn, address, token string) error {
 		return err
 	}
 	// A proof of another address was fetched from the node that is there.
-	if !proves(token, asked, &m) || hostPort(m.Http) != address {
+	if !provesToken(token, asked, &m) || hostPort(m.Http) != address {
 		return errors.New("the answer to a challenge proves nothing")
 	}
 	return nil

@@ -55,18 +55,20 @@ const sesame = "sesame-cluster-token"
 // if that address passes it on to a node that has the token.
 func TestAStrangerIsNeverSentTheToken(t *testing.T) {
 	s := newSite(t, func(c *Config) { c.Token = sesame })
-	behind, err := url.Parse(s.url)
+	target, err := url.Parse(s.url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, answer := range map[string]http.Handler{
-		"of no kind":  http.NotFoundHandler(),
-		"that is lax": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Content-Type", "application/proto") }),
+		"of no kind": http.NotFoundHandler(),
+		"that is lax": http.HandlerFunc(
+			func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Content-Type", "application/proto") },
+		),
 		"that echoes": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/proto")
 			_, _ = io.Copy(w, r.Body)
 		}),
-		"that passes it on": &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(behind) }},
+		"that passes it on": &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }},
 	} {
 		evil := newStranger(t, answer)
 		a := s.do("POST", "/v1/members", `{"id":"n9","http":"`+strings.TrimPrefix(evil.URL, "http://")+`"}`)
@@ -80,7 +82,8 @@ func TestAStrangerIsNeverSentTheToken(t *testing.T) {
 			t.Errorf("a stranger %s proved itself", name)
 		}
 		got := evil.seen()
-		if got == "" || strings.Contains(got, sesame) || strings.Contains(got, "Authorization") || strings.Contains(got, "/Forward") {
+		if got == "" || strings.Contains(got, sesame) || strings.Contains(got, "Authorization") ||
+			strings.Contains(got, "/Forward") {
 			t.Errorf("a stranger %s got: %q", name, got)
 		}
 	}
@@ -117,9 +120,8 @@ func TestAnAddressThatAnotherTookProvesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := l.Addr().String()
-	real := newSite(t, func(c *Config) { c.Token = sesame })
-	node := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { real.server.Handler().ServeHTTP(w, r) })}
-	real.server.advertised = address
+	real := newSite(t, func(c *Config) { c.Token, c.Node = sesame, &faultyNode{address: address} })
+	node := &http.Server{Handler: real.server.Handler()}
 	go func() { _ = node.Serve(l) }()
 	p := NewPeers(sesame)
 	defer p.Close()
@@ -151,10 +153,13 @@ func TestAChallengeTakesNoTokenAndAnswersNothingElse(t *testing.T) {
 	anybody := ringlogv1connect.NewPeerServiceClient(s.http, s.url)
 	asked := newChallenge()
 	answer, err := anybody.Challenge(t.Context(), connect.NewRequest(asked))
-	if err != nil || !proves(sesame, asked, answer.Msg) || proves("another", asked, answer.Msg) || proves(sesame, newChallenge(), answer.Msg) {
+	if err != nil || !provesToken(sesame, asked, answer.Msg) || provesToken("another", asked, answer.Msg) ||
+		provesToken(sesame, newChallenge(), answer.Msg) {
 		t.Errorf("%v %v", answer, err)
 	}
-	if _, err := anybody.Challenge(t.Context(), connect.NewRequest(&ringlogv1.ChallengeRequest{Nonce: []byte("short")})); err == nil {
+	if _, err := anybody.Challenge(
+		t.Context(), connect.NewRequest(&ringlogv1.ChallengeRequest{Nonce: []byte("short")}),
+	); err == nil {
 		t.Error("a short nonce was taken")
 	}
 	_, err = anybody.Identify(t.Context(), connect.NewRequest(&ringlogv1.IdentifyRequest{}))
@@ -165,7 +170,10 @@ func TestAChallengeTakesNoTokenAndAnswersNothingElse(t *testing.T) {
 
 // Programs compare reasons: another node recognizes an error whatever its message.
 func TestReasonsSurviveAnotherSentence(t *testing.T) {
-	for _, refused := range append(raftnode.JoinRefusals(), raftnode.ErrFeatureLevel, raftnode.ErrLastVoter, raftnode.ErrBreaksQuorum, raftnode.ErrNoTarget) {
+	for _, refused := range append(
+		raftnode.JoinRefusals(), raftnode.ErrFeatureLevel, raftnode.ErrLastVoter,
+		raftnode.ErrBreaksQuorum, raftnode.ErrNoTarget,
+	) {
 		e := service.ToAPI(refused)
 		if e.Reason == "" {
 			t.Errorf("%v has no reason", refused)

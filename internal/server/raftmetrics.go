@@ -16,6 +16,7 @@ func RaftMetrics(registry prometheus.Registerer) error {
 	if err := registry.Register(sink); err != nil {
 		return fmt.Errorf("server: raft metrics: %w", err)
 	}
+	// Host names and Go's runtime are not raft's, and other collectors show them.
 	cfg := raftmetrics.DefaultConfig("")
 	cfg.EnableHostname, cfg.EnableRuntimeMetrics = false, false
 	if _, err := raftmetrics.NewGlobal(cfg, sink); err != nil {
@@ -52,7 +53,8 @@ func (s *raftSink) Collect(out chan<- prometheus.Metric) {
 func (s *raftSink) SetGauge(key []string, v float32) { s.SetGaugeWithLabels(key, v, nil) }
 
 func (s *raftSink) SetGaugeWithLabels(key []string, v float32, labels []raftmetrics.Label) {
-	series(s, 'g', key, labels, func(o prometheus.Opts) prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts(o)) }).Set(float64(v))
+	newGauge := func(o prometheus.Opts) prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts(o)) }
+	series(s, 'g', key, labels, newGauge).Set(float64(v))
 }
 
 // EmitKey is for what is no series.
@@ -61,14 +63,20 @@ func (s *raftSink) EmitKey([]string, float32) {}
 func (s *raftSink) IncrCounter(key []string, v float32) { s.IncrCounterWithLabels(key, v, nil) }
 
 func (s *raftSink) IncrCounterWithLabels(key []string, v float32, labels []raftmetrics.Label) {
-	series(s, 'c', key, labels, func(o prometheus.Opts) prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts(o)) }).Add(float64(v))
+	newCounter := func(o prometheus.Opts) prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts(o)) }
+	series(s, 'c', key, labels, newCounter).Add(float64(v))
 }
 
 func (s *raftSink) AddSample(key []string, v float32) { s.AddSampleWithLabels(key, v, nil) }
 
 func (s *raftSink) AddSampleWithLabels(key []string, v float32, labels []raftmetrics.Label) {
 	series(s, 'h', key, labels, func(o prometheus.Opts) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: o.Name, Help: o.Help, ConstLabels: o.ConstLabels, Buckets: sampleBuckets})
+		return prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:        o.Name,
+			Help:        o.Help,
+			ConstLabels: o.ConstLabels,
+			Buckets:     sampleBuckets,
+		})
 	}).Observe(float64(v))
 }
 
@@ -77,16 +85,20 @@ var sampleBuckets = []float64{.01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000, 30
 
 // series returns the series of a kind, name and labels, and creates it the first time. A kind stands for one type
 // C.
-func series[C prometheus.Collector](s *raftSink, kind byte, key []string, labels []raftmetrics.Label, create func(prometheus.Opts) C) C {
+func series[C prometheus.Collector](
+	s *raftSink, kind byte, key []string, labels []raftmetrics.Label,
+	create func(prometheus.Opts) C,
+) C {
 	// Raft measures often, so that finding a series should not allocate. Separators keep the parts of an id apart.
-	var room [160]byte
-	id := append(room[:0], kind)
+	var buffer [160]byte
+	id := append(buffer[:0], kind)
 	for _, part := range key {
 		id = append(append(id, 0), part...)
 	}
 	for _, l := range labels {
 		id = append(append(append(append(id, 1), l.Name...), 0), l.Value...)
 	}
+	// Most calls find their series under the read lock.
 	s.mu.RLock()
 	found, there := s.all[string(id)]
 	s.mu.RUnlock()
@@ -96,16 +108,18 @@ func series[C prometheus.Collector](s *raftSink, kind byte, key []string, labels
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// Another goroutine may have created it between the two locks.
-	if found, there = s.all[string(id)]; there {
+	found, there = s.all[string(id)]
+	if there {
 		return found.(C)
 	}
 	// Prometheus takes none of these characters in a name.
 	name := strings.NewReplacer(" ", "_", ".", "_", "=", "_", "-", "_", "/", "_").Replace(strings.Join(key, "_"))
-	told := prometheus.Labels{}
+	values := prometheus.Labels{}
 	for _, l := range labels {
-		told[l.Name] = strings.ToValidUTF8(l.Value, "?")
+		values[l.Name] = strings.ToValidUTF8(l.Value, "?")
 	}
-	c := create(prometheus.Opts{Name: name, Help: "Of raft: " + strings.Join(key, ".") + ".", ConstLabels: told})
+	// The first caller creates it, and all later ones share it.
+	c := create(prometheus.Opts{Name: name, Help: "Of raft: " + strings.Join(key, ".") + ".", ConstLabels: values})
 	s.all[string(id)] = c
 	return c
 }

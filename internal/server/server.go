@@ -7,15 +7,12 @@ import (
 	"net"
 	"net/http"
 	"runtime"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/raftnode"
 )
@@ -27,37 +24,33 @@ const (
 	idleTimeout       = 2 * time.Minute
 )
 
-// Server answers for one node. It is safe for concurrent use.
+// Server answers for one node. It owns what all requests share: who may call, the bounds on memory, streams and
+// time, the table of routes, and the lifecycle. What a route does is its handler's, by subject, in the files http_*.go
+// and connect*.go; a handler holds only the operations that it needs. It is safe for concurrent use.
 type Server struct {
-	cfg         Config
-	ops         *service.Service
-	logger      hclog.Logger
-	metrics     *metrics
-	mux         *http.ServeMux
-	forward     *http.Client  // to the leader
-	within      time.Duration // bounds a call that is passed on and has no deadline
-	token       [32]byte      // digest of cfg.Token
-	advertised  string        // where other nodes reach this one
-	hosts       []string      // cfg.Hosts and the host of advertised, in lower case
-	started     time.Time
-	idOfCluster atomic.Pointer[string] // see clusterID
+	cfg     Config
+	logger  hclog.Logger
+	ops     *service.Service
+	metrics *metrics
 
-	crossOrigin *http.CrossOriginProtection
+	routes []route        // the table of routes.go; read-only once New has returned
+	mux    *http.ServeMux // made from routes
+
+	admission *admission
+	identity  *identity
+	errors    *errorWriter
+	forward   *forwarder
+	messages  *messageReader
 
 	memory     *memory             // of callers' requests
 	peerMemory *memory             // of other nodes' requests, which slow bodies of callers must not keep out
 	scans      *semaphore.Weighted // calls that read the whole log
 	backups    *semaphore.Weighted
-	streams    chan struct{}  // holds one element for each stream under way
-	calls      sync.WaitGroup // handlers under way
-	buffers    sync.Pool      // of *[]byte, to read bodies into
+	streams    *streamPlaces
 
-	ctx  context.Context // ends when Close begins
-	stop context.CancelCauseFunc
-
-	mu      sync.Mutex
-	servers []*http.Server
-	closed  bool
+	lifecycle lifecycle
+	ctx       context.Context // ends when Close begins, with service.ErrStopping as its cause
+	stop      context.CancelCauseFunc
 }
 
 // New returns the server of a node. It does not listen before Serve is called. The context of the service that it
@@ -66,56 +59,64 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, logger: cfg.Logger, mux: http.NewServeMux(), token: digest(cfg.Token), started: time.Now(),
-		streams: make(chan struct{}, cfg.MaxStreams), crossOrigin: http.NewCrossOriginProtection(),
-		within: service.MaxExchangeWait + 5*time.Second, scans: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), backups: semaphore.NewWeighted(1)}
-	// The address under which other nodes reach this one is also a name that browsers may use.
-	s.advertised = cfg.Node.Report(raftnode.Question{}).HTTPAddr
-	for _, name := range append(slices.Clone(cfg.Hosts), s.advertised) {
-		s.hosts = append(s.hosts, hostOf(name))
+	advertised := cfg.Node.Report(raftnode.Question{}).HTTPAddr
+	// What all requests share, and what is made from the configuration alone.
+	s := &Server{
+		cfg:        cfg,
+		logger:     cfg.Logger,
+		mux:        http.NewServeMux(),
+		identity:   &identity{node: cfg.Node},
+		errors:     &errorWriter{node: cfg.Node, logger: cfg.Logger},
+		messages:   &messageReader{node: cfg.Node, bodies: &bodyReader{}},
+		memory:     newMemory(cfg.MaxBodies),
+		peerMemory: newMemory(cfg.MaxBodies),
+		scans:      semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))),
+		backups:    semaphore.NewWeighted(1),
 	}
-	// Peers have a memory of their own, of which a single one may take all: calls of clients must not keep nodes
-	// from each other.
-	s.memory, s.peerMemory = newMemory(cfg.MaxBodies), newMemory(cfg.MaxBodies)
+	// A single peer may take all of the peers' memory: what bounds a client must not keep nodes from each other.
 	s.peerMemory.each = cfg.MaxBodies
+	s.forward = newForwarder(cfg, s.identity)
+	// The duties of the service and all streams end with this context.
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.ops = service.New(s.ctx, cfg.Node, cfg.Heartbeat, cfg.Logger)
-	s.forward = &http.Client{Transport: cfg.Transport}
-	if cfg.Transport == nil {
-		s.forward.Transport = newTransport(cfg.Token)
-	}
 	// The collectors read the service, so it exists before them.
 	var err error
-	if s.metrics, err = newMetrics(cfg, s.ops); err != nil {
+	s.metrics, err = newMetrics(cfg, s.ops)
+	if err != nil {
 		return nil, err
 	}
-	for _, r := range s.routes() {
-		s.mux.Handle(r.method+" "+r.path, s.handler(r))
+	s.streams = newStreamPlaces(cfg.MaxStreams, s.metrics.streams)
+	// The table, and what is made from it.
+	s.routes = s.table(advertised)
+	s.admission = newAdmission(cfg, advertised, s.routes)
+	for _, r := range s.routes {
+		s.mux.Handle(r.pattern(), s.handler(r))
 	}
-	s.mountConnect()
 	// Calls to other nodes name the cluster of this server.
 	if p, ok := cfg.Peers.(*Peers); ok {
-		p.own.Store(s)
+		p.own.Store(s.identity)
 	}
 	return s, nil
 }
 
 // Serve answers on a listener until Close, and closes the listener. It returns nil after Close.
 func (s *Server) Serve(l net.Listener) error {
+	// HTTP/2 without TLS is for callers of the Connect services.
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	h := &http.Server{Handler: s.Handler(), Protocols: &protocols, MaxHeaderBytes: maxHeaderBytes,
-		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
-		ErrorLog: s.logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})}
-	// Under the lock either Close sees this server and shuts it down, or Serve sees that Close has begun.
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	h := &http.Server{
+		Handler:           s.Handler(),
+		Protocols:         &protocols,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		ErrorLog:          s.logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
+	}
+	// Under its lock either Close sees this server and shuts it down, or add sees that Close has begun.
+	if !s.lifecycle.add(h) {
 		return errors.Join(fmt.Errorf("server: serve: %w", service.ErrStopping), l.Close())
 	}
-	s.servers = append(s.servers, h)
-	s.mu.Unlock()
 	if err := h.Serve(limitConns(l, s.cfg.MaxConns)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("server: serve %s: %w", l.Addr(), err)
 	}
@@ -125,11 +126,8 @@ func (s *Server) Serve(l net.Listener) error {
 // Close ends streams, waits for the calls under way until ctx ends, and releases listeners and connections. It may
 // be called more than once.
 func (s *Server) Close(ctx context.Context) error {
-	// From here on enter and Serve refuse.
-	s.mu.Lock()
-	servers := s.servers
-	s.closed, s.servers = true, nil
-	s.mu.Unlock()
+	// From here on no call and no listener is admitted.
+	servers := s.lifecycle.close()
 	// Streams end with this context, before Shutdown waits for their connections.
 	s.stop(service.ErrStopping)
 	var errs []error
@@ -140,20 +138,21 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	// A transport of the configuration belongs to whoever made it.
 	if s.cfg.Transport == nil {
-		s.forward.CloseIdleConnections()
+		s.forward.client.CloseIdleConnections()
 	}
 	return errors.Join(append(errs, s.drain(ctx))...)
 }
 
-// drain waits until the handlers and the duties of the service have ended, or until ctx ends. Publishing lines
-// count as handlers: http.Server.Shutdown does not know their connections.
+// drain waits until the handlers and the duties of the service have ended, or until ctx ends. Publish streams count
+// as handlers: http.Server.Shutdown does not know their connections.
 func (s *Server) drain(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { // ends with the last handler: each of them is bounded in time
-		s.calls.Wait()
+		s.lifecycle.calls.Wait()
 		s.ops.Wait()
 		close(done)
 	}()
+	// A handler that outlives ctx is left to end by itself.
 	select {
 	case <-done:
 		return nil
@@ -162,30 +161,43 @@ func (s *Server) drain(ctx context.Context) error {
 	}
 }
 
-// enter counts a call that begins and reports whether it may: none may once Close has begun. After true the caller
-// must call s.calls.Done.
-func (s *Server) enter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+// lifecycle is which calls and listeners are under way, and whether any more may begin. The zero value is open.
+type lifecycle struct {
+	calls sync.WaitGroup // handlers under way
+
+	mu      sync.Mutex
+	servers []*http.Server // one for each listener
+	closed  bool           // guards calls.Add as well: none comes after close, which precedes calls.Wait
+}
+
+// enter counts a call that begins and reports whether it may: none may once close was called. After true the caller
+// must call calls.Done.
+func (l *lifecycle) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
 		return false
 	}
-	s.calls.Add(1)
+	l.calls.Add(1)
 	return true
 }
 
-// leaderHTTP returns where the leader answers, "" when that is not known.
-func (s *Server) leaderHTTP() string { return raftnode.URL(s.cfg.Node.Status().LeaderHTTP) }
-
-// explain is service.ToAPI, completed with the address of the leader where that helps the caller. It logs internal
-// errors.
-func (s *Server) explain(err error) *api.Error {
-	e := *service.ToAPI(err)
-	switch e.Code {
-	case api.NoLeader, api.Unavailable, api.NoQuorum, api.OutcomeUnknown:
-		e.LeaderHTTP = s.leaderHTTP()
-	case api.Internal:
-		s.logger.Error("request failed", "error", err)
+// add notes the server of a listener, so that Close shuts it down. It reports false once close was called.
+func (l *lifecycle) add(h *http.Server) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
 	}
-	return &e
+	l.servers = append(l.servers, h)
+	return true
+}
+
+// close admits nothing from here on, and returns the servers to shut down; a second call returns none.
+func (l *lifecycle) close() []*http.Server {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	servers := l.servers
+	l.closed, l.servers = true, nil
+	return servers
 }

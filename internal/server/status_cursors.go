@@ -26,6 +26,7 @@ func notable(cursors []fsm.Cursor, most int) []fsm.Cursor {
 		return cmp.Compare(a.Passed(), b.Passed())
 	})
 	chosen = chosen[:most]
+	// Names make the list readable, and the same from one scrape to the next.
 	slices.SortFunc(chosen, func(a, b fsm.Cursor) int { return strings.Compare(a.Name, b.Name) })
 	return chosen
 }
@@ -47,16 +48,30 @@ func (c *nodeCollector) collectCursors(send func(string, string, float64, ...str
 		stalled += int(asNumber(cursors[i].Stalled != nil))
 	}
 	send("cursors_stalled", "Cursors that are reported to stand still.", float64(stalled))
+	// One meter bounds what a scrape reads of the log.
 	lags := c.ops.Cursors.Lags()
 	for _, cursor := range notable(cursors, notableCursors) {
 		lag, name := lags.Of(&cursor), strings.ToValidUTF8(cursor.Name, "?")
 		most = max(most, lag.Events)
-		send("cursor_lag_events", "Events that readers are still to get, at most, of the cursors that stand still or have passed least.",
-			float64(lag.Events), "cursor", name)
-		send("cursor_lag_seconds", "How long the oldest of these events has waited, at most.", lag.Wait.Seconds(), "cursor", name)
+		send(
+			"cursor_lag_events",
+			"Events that readers are still to get, at most, of the cursors that stand still or have passed least.",
+			float64(lag.Events), "cursor", name,
+		)
+		send(
+			"cursor_lag_seconds", "How long the oldest of these events has waited, at most.",
+			lag.Wait.Seconds(), "cursor", name,
+		)
 		c.collectGroup(&cursor, send)
-		send("cursor_stalled", "1 for a cursor that is reported to stand still.", asNumber(cursor.Stalled != nil), "cursor", name)
+		send(
+			"cursor_stalled", "1 for a cursor that is reported to stand still.",
+			asNumber(cursor.Stalled != nil), "cursor", name,
+		)
 	}
 	// Over the named cursors only: other lags are not measured.
-	send("cursor_lag_events_max", "The most events that the readers of one of these cursors are still to get.", float64(most))
+	send(
+		"cursor_lag_events_max",
+		"The most events that the readers of one of these cursors are still to get.",
+		float64(most),
+	)
 }

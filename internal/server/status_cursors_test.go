@@ -26,7 +26,10 @@ func TestStatusNamesSomeCursors(t *testing.T) {
 		if i == 7 {
 			start.Kind = frame.AtStart
 		}
-		if _, err := s.node.Propose(t.Context(), frame.Request{Command: frame.CursorCreate{Name: fmt.Sprintf("c%03d", i), Start: start}}); err != nil {
+		if _, err := s.node.Propose(
+			t.Context(),
+			frame.Request{Command: frame.CursorCreate{Name: fmt.Sprintf("c%03d", i), Start: start}},
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -41,13 +44,20 @@ func TestStatusNamesSomeCursors(t *testing.T) {
 		named = named || c.Name == "c007"
 	}
 	if len(status.Cursors) != notableCursors || status.Total != many || status.Left != many-notableCursors || !named {
-		t.Errorf("%d cursors of %d, %d left out; the one that lags: %v", len(status.Cursors), status.Total, status.Left, named)
+		t.Errorf(
+			"%d cursors of %d, %d left out; the one that lags: %v", len(status.Cursors), status.Total,
+			status.Left, named,
+		)
 	}
 	text := s.ok("GET", "/metrics", "").body
 	if n := strings.Count(text, "ringlog_cursor_lag_events{"); n != notableCursors {
 		t.Errorf("%d series of lags", n)
 	}
-	for _, want := range []string{fmt.Sprintf("ringlog_cursors %d\n", many), "ringlog_cursors_stalled 0\n", `ringlog_cursor_lag_events{cursor="c007"}`} {
+	for _, want := range []string{
+		fmt.Sprintf("ringlog_cursors %d\n", many),
+		"ringlog_cursors_stalled 0\n",
+		`ringlog_cursor_lag_events{cursor="c007"}`,
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("/metrics lacks %s", want)
 		}
@@ -72,7 +82,12 @@ func TestCursorsComeInPages(t *testing.T) {
 	makers.SetLimit(64)
 	for i := range many {
 		makers.Go(func() error {
-			_, err := s.node.Propose(t.Context(), frame.Request{Command: frame.CursorCreate{Name: fmt.Sprintf("c%04d", i), Filter: event.Filter{Types: []string{"A"}}}})
+			_, err := s.node.Propose(
+				t.Context(),
+				frame.Request{
+					Command: frame.CursorCreate{Name: fmt.Sprintf("c%04d", i), Filter: event.Filter{Types: []string{"A"}}},
+				},
+			)
 			return err
 		})
 	}
@@ -99,7 +114,8 @@ func TestCursorsComeInPages(t *testing.T) {
 		t.Errorf("%d names", len(names))
 	}
 	before := node.looked.Load()
-	if s.ok("GET", "/v1/cursors?limit=2&after=c0007", "").decode(t, &page); len(page.Cursors) != 2 || page.Cursors[0].Name != "c0008" || page.Cursors[1].LagEvents != 3 {
+	s.ok("GET", "/v1/cursors?limit=2&after=c0007", "").decode(t, &page)
+	if len(page.Cursors) != 2 || page.Cursors[0].Name != "c0008" || page.Cursors[1].LagEvents != 3 {
 		t.Errorf("%+v", page)
 	}
 	if looks := node.looked.Load() - before; looks > 100 {

@@ -12,12 +12,18 @@ import (
 // Reads do not keep a server from closing: another node can serve them.
 func TestClosingWaitsForNoRead(t *testing.T) {
 	s := newSite(t, nil)
-	paths := []string{"/v1/events/1000000?min_offset=1000000", "/v1/events?from=1&min_offset=1000000&timeout=14s", "/v1/events?from=1&follow=true",
-		"/v1/wait?cursors=c&offset=1000000&timeout=14s", "/v1/chain/none?min_offset=1000000"}
+	paths := []string{
+		"/v1/events/1000000?min_offset=1000000",
+		"/v1/events?from=1&min_offset=1000000&timeout=14s", "/v1/events?from=1&follow=true",
+		"/v1/wait?cursors=c&offset=1000000&timeout=14s", "/v1/chain/none?min_offset=1000000",
+	}
 	s.ok("PUT", "/v1/cursors/c", "{}")
 	answered := make(chan string, len(paths))
 	var sent atomic.Int64
-	traced := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { sent.Add(1) }})
+	traced := httptrace.WithClientTrace(
+		t.Context(),
+		&httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { sent.Add(1) }},
+	)
 	for _, path := range paths {
 		go func() {
 			r, err := http.NewRequestWithContext(traced, "GET", s.url+path, nil)

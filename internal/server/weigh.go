@@ -20,13 +20,15 @@ import (
 
 // What decoded parts of a request take, in bytes, beside the text they are made of.
 const (
-	eventWeight = int64(unsafe.Sizeof(ringlogv1.Event{}) + unsafe.Sizeof(event.Event{}) + unsafe.Sizeof(frame.Row{}) + unsafe.Sizeof(event.Hash{}))
-	itemWeight  = 48 // an item of a list: grown by doubling, a string header or a pointer
+	eventWeight = int64(unsafe.Sizeof(ringlogv1.Event{}) + unsafe.Sizeof(event.Event{}) + unsafe.Sizeof(frame.Row{}) +
+		unsafe.Sizeof(event.Hash{}))
+	itemWeight = 48 // an item of a list: grown by doubling, a string header or a pointer
 )
 
 // weighMessage returns about how many bytes a message takes once it is decoded, without decoding it. Bytes that
 // are no message weigh what they are: decoding them fails with an error that says more.
 func weighMessage(md protoreflect.MessageDescriptor, b []byte) int64 {
+	// The struct itself, then what its fields add to it.
 	weight := messageWeight(md)
 	fields := md.Fields()
 	for len(b) > 0 {
@@ -35,8 +37,10 @@ func weighMessage(md protoreflect.MessageDescriptor, b []byte) int64 {
 		if n < 0 {
 			break
 		}
-		if b = b[n:]; kind != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
+		b = b[n:]
+		if kind != protowire.BytesType {
+			n = protowire.ConsumeFieldValue(number, kind, b)
+			if n < 0 {
 				break
 			}
 			b = b[n:]
@@ -89,12 +93,14 @@ func messageWeight(md protoreflect.MessageDescriptor) int64 {
 
 // countField returns how often a field is in a message, up to the first byte that is no field.
 func countField(b []byte, wanted protowire.Number) (count int) {
+	// Fields are skipped by their length, so that nothing is decoded.
 	for len(b) > 0 {
 		number, _, n := protowire.ConsumeField(b)
 		if n < 0 {
 			break
 		}
-		if b = b[n:]; number == wanted {
+		b = b[n:]
+		if number == wanted {
 			count++
 		}
 	}
@@ -105,6 +111,7 @@ func countField(b []byte, wanted protowire.Number) (count int) {
 // the text.
 func jsonShape(b []byte) (objects, items int) {
 	for len(b) > 0 {
+		// Only what opens an object, separates items or begins a string matters.
 		i := bytes.IndexAny(b, `"{,`)
 		if i < 0 {
 			break
@@ -148,16 +155,22 @@ var publishMessage = (*ringlogv1.PublishRequest)(nil).ProtoReflect().Descriptor(
 
 // takeMessage makes room for a message of up to limit bytes that is about to be decoded. It refuses a publish of
 // too many events, and a message that would grow beyond maxExpansion.
-func (s *Server) takeMessage(h *hold, md protoreflect.MessageDescriptor, b []byte, limit int, isJSON bool) error {
+func (m *messageReader) takeMessage(
+	h *hold, md protoreflect.MessageDescriptor, b []byte, limit int, isJSON bool,
+) error {
 	if md == publishMessage {
-		events, _ := jsonShape(b)
-		if events--; !isJSON { // the request is an object too
+		var events int
+		if isJSON {
+			objects, _ := jsonShape(b)
+			events = objects - 1 // the request is an object, too
+		} else {
 			events = countField(b, 1)
 		}
-		if err := service.CheckCount(s.ops.Machine().Policy().Limits, events); err != nil {
+		if err := service.CheckCount(m.node.Machine().Policy().Limits, events); err != nil {
 			return err
 		}
 	}
+	// How much it will take, by the form in which it was sent.
 	var weight int64
 	if isJSON {
 		weight = weighJSON(b, eventWeight)
@@ -165,11 +178,12 @@ func (s *Server) takeMessage(h *hold, md protoreflect.MessageDescriptor, b []byt
 		weight = weighMessage(md, b)
 	}
 	// The limit bounds what a message expands to even where the memory has room for more.
-	if weight > maxExpansion*int64(limit) {
-		return &api.Error{Code: api.TooLarge, Field: "body", Message: fmt.Sprintf("the message would take %d bytes once it is decoded, the limit is %d", weight, maxExpansion*limit),
-			Remedy: "send several requests, with fewer items each"}
+	if most := maxExpansion * int64(limit); weight > most {
+		return api.Refuse(api.TooLarge, "body",
+			fmt.Sprintf("the message would take %d bytes once it is decoded, the limit is %d", weight, most),
+			"send several requests, with fewer items each")
 	}
-	return h.take(weight)
+	return h.reserve(weight)
 }
 
 // maxExpansion is how many times the limit of its bytes a message may take once it is decoded.
@@ -178,9 +192,10 @@ const maxExpansion = 16
 // takeEvents makes room for the events of a body: for as many as it can have, by its braces and lines, and for no
 // more than a request may have. Decoding refuses any beyond that.
 func takeEvents(h *hold, b requestBody, limits event.Limits) error {
+	// Each event has a brace of its own, so that this is an upper bound.
 	count := bytes.Count(b.bytes, []byte{'{'})
 	if b.contentType == contentNDJSON {
 		count = max(count, 1+bytes.Count(b.bytes, []byte{'\n'}))
 	}
-	return h.take(int64(min(count, limits.RequestEvents)) * eventWeight)
+	return h.reserve(int64(min(count, limits.RequestEvents)) * eventWeight)
 }

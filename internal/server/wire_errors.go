@@ -29,9 +29,17 @@ func setRetryAfter(h http.Header, code api.Code) {
 	}
 }
 
-// errorDetail returns all of an error as a message, for Connect errors and publishing lines.
+// errorDetail returns all of an error as a message, for Connect errors and publish streams.
 func errorDetail(e *api.Error) *ringlogv1.ErrorDetail {
-	return &ringlogv1.ErrorDetail{Code: string(e.Code), Message: e.Message, Reason: e.Reason, Field: e.Field, Remedy: e.Remedy, Offset: e.Offset, LeaderHttp: e.LeaderHTTP}
+	return &ringlogv1.ErrorDetail{
+		Code:       string(e.Code),
+		Message:    e.Message,
+		Reason:     e.Reason,
+		Field:      e.Field,
+		Remedy:     e.Remedy,
+		Offset:     e.Offset,
+		LeaderHttp: e.LeaderHTTP,
+	}
 }
 
 // connectError returns an error as Connect sends it, with all of it in a detail.
@@ -50,11 +58,19 @@ func apiError(err error) (*api.Error, bool) {
 	if !errors.As(err, &remote) {
 		return nil, false
 	}
+	// Another server may add details of its own kinds.
 	for _, d := range remote.Details() {
 		value, err := d.Value()
 		if detail, ok := value.(*ringlogv1.ErrorDetail); ok && err == nil {
-			return &api.Error{Code: api.Code(detail.Code), Message: detail.Message, Reason: detail.Reason, Field: detail.Field, Remedy: detail.Remedy,
-				Offset: detail.Offset, LeaderHTTP: detail.LeaderHttp}, true
+			return &api.Error{
+				Code:       api.Code(detail.Code),
+				Message:    detail.Message,
+				Reason:     detail.Reason,
+				Field:      detail.Field,
+				Remedy:     detail.Remedy,
+				Offset:     detail.Offset,
+				LeaderHTTP: detail.LeaderHttp,
+			}, true
 		}
 	}
 	return nil, false

@@ -21,11 +21,6 @@ const (
 	auditPairs  = 4096      // pairs of a type and a source that are counted apart
 )
 
-// subscribers returns where an audit finds subscriptions: the cursors, and the clients that are registered.
-func (s *Reports) subscribers(clients *clientSubscribers) []audit.Subscribers {
-	return []audit.Subscribers{cursorSubscribers{s.Machine()}, clients}
-}
-
 // cursorSubscribers are the cursors, each with its filter.
 type cursorSubscribers struct{ machine *fsm.Machine }
 
@@ -39,26 +34,29 @@ func (c cursorSubscribers) Subscriptions() (list []audit.Subscription) {
 
 // Evidence gathers what this node shows: who listens, and what is in its log from a
 // position on.
-func (s *Reports) Evidence(ctx context.Context, from api.Position) (audit.Evidence, error) {
+func (rs *Reports) Evidence(ctx context.Context, from api.Position) (audit.Evidence, error) {
 	if from.Kind == api.AtDefault {
 		from = api.Position{Kind: api.AtLast, Last: auditEvents}
 	}
-	t, err := s.log.OpenTail(ctx, TailRequest{From: from})
+	// The read ends at the tail of this moment.
+	t, err := rs.log.OpenTail(ctx, TailRequest{From: from})
 	if err != nil {
 		return audit.Evidence{}, err
 	}
-	first, _ := s.Machine().Log().Bounds()
+	first, _ := rs.Machine().Log().Bounds()
 	e := audit.Evidence{}
 	if t.Next() <= t.End() {
 		e.Scope = audit.Scope{FirstOffset: max(t.Next(), first), LastOffset: t.End(), KeptFrom: first}
 	}
+	// Who emits what is counted from the events themselves.
 	count := emitterCount{pairs: map[emitted]uint64{}}
-	if err := count.all(ctx, t); err != nil {
+	if err := count.countAll(ctx, t); err != nil {
 		return e, err
 	}
 	e.Seen, e.Scope.Events, e.Scope.Uncounted = count.seen(), count.events, count.uncounted
-	clients := &clientSubscribers{service: s.core}
-	for _, list := range s.subscribers(clients) {
+	// Who listens is what cursors and registered clients say.
+	clients := &clientSubscribers{core: rs.core}
+	for _, list := range []audit.Subscribers{cursorSubscribers{rs.Machine()}, clients} {
 		e.Subscriptions = append(e.Subscriptions, list.Subscriptions()...)
 	}
 	// leftOut is counted while the subscriptions are listed.
@@ -79,9 +77,10 @@ type emitted struct {
 	source string
 }
 
-// all counts what a read of the log gives. What is trimmed meanwhile is passed.
-func (c *emitterCount) all(ctx context.Context, t *tail.Tail) error {
+// countAll counts what a read of the log gives. What is trimmed meanwhile is passed.
+func (c *emitterCount) countAll(ctx context.Context, t *tail.Tail) error {
 	for {
+		// A tail gives at most one batch at a time, so that memory stays bounded.
 		found, err := t.Read(ctx)
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -90,13 +89,13 @@ func (c *emitterCount) all(ctx context.Context, t *tail.Tail) error {
 			return err
 		}
 		for i := range found.Events {
-			c.add(emitted{found.Events[i].Type, found.Events[i].Source})
+			c.count(emitted{found.Events[i].Type, found.Events[i].Source})
 		}
 	}
 }
 
-// add counts an event, as uncounted where there are auditPairs other pairs already.
-func (c *emitterCount) add(pair emitted) {
+// count counts an event, as uncounted where there are auditPairs other pairs already.
+func (c *emitterCount) count(pair emitted) {
 	if _, known := c.pairs[pair]; !known && len(c.pairs) >= auditPairs {
 		c.uncounted++
 		return
@@ -111,6 +110,7 @@ func (c *emitterCount) seen() []audit.Seen {
 	for pair, n := range c.pairs {
 		list = append(list, audit.Seen{Type: pair.kind, Source: pair.source, Events: n})
 	}
+	// A map has no order; the report has to be the same each time.
 	slices.SortFunc(list, func(a, b audit.Seen) int {
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Source, b.Source))
 	})
@@ -123,14 +123,14 @@ const auditSubscriptions = 10_000
 
 // clientSubscribers are the subscriptions that clients registered.
 type clientSubscribers struct {
-	service *core
+	core    *core
 	leftOut int // subscriptions beyond auditSubscriptions
 }
 
 // Subscriptions implements audit.Subscribers.
 func (c *clientSubscribers) Subscriptions() (list []audit.Subscription) {
 	met := map[string]bool{}
-	_ = c.service.eachClient("", func(one *fsm.Client) error { // it never fails
+	_ = c.core.eachClient("", func(one *fsm.Client) error { // it never fails
 		for _, s := range one.Subscriptions {
 			// Processes that run the same program register the same name and filter.
 			same := string(frame.AppendFilter([]byte(s.Name+"\x00"), s.Filter))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -30,20 +29,20 @@ const (
 // the leader it records in the log which are overdue. One goroutine uses it; anybody may
 // read view.
 type chainWatch struct {
-	service *core
-	texts   []string      // the setting that watch goes by
-	watch   *stages.Watch // nil where there are no deadlines
-	wants   event.Filter  // the types that watch follows
-	next    uint64        // the first offset not looked at
-	keep    time.Duration // how long ago the newest event of a run may be
-	view    atomic.Pointer[api.OverdueRuns]
+	core  *core
+	texts []string      // the setting that watch goes by
+	watch *stages.Watch // nil where there are no deadlines
+	wants event.Filter  // the types that watch follows
+	next  uint64        // the first offset not looked at
+	keep  time.Duration // how long ago the newest event of a run may be
+	view  atomic.Pointer[api.OverdueRuns]
 }
 
 // newChainWatch returns a watch that begins with the deadlines of its first look. Until then its view is empty.
-func newChainWatch(s *core) *chainWatch {
-	c := &chainWatch{service: s}
-	c.view.Store(&api.OverdueRuns{List: []api.OverdueEdge{}, Deadlines: []string{}})
-	return c
+func newChainWatch(c *core) *chainWatch {
+	w := &chainWatch{core: c}
+	w.view.Store(&api.OverdueRuns{List: []api.OverdueEdge{}, Deadlines: []string{}})
+	return w
 }
 
 // run looks at the log until ctx ends.
@@ -51,48 +50,51 @@ func (c *chainWatch) run(ctx context.Context) {
 	tick := time.NewTicker(watchLook)
 	defer tick.Stop()
 	for {
+		// Runs are checked by the clock: an edge becomes overdue while nothing is appended.
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		if err := c.look(ctx, time.Now()); err != nil && ctx.Err() == nil && !errors.Is(err, raftnode.ErrDiverged) {
-			c.service.logger.Warn("following runs by their deadlines", "error", err)
+		if err := c.follow(ctx, time.Now()); err != nil && ctx.Err() == nil && !errors.Is(err, raftnode.ErrDiverged) {
+			c.core.logger.Warn("following runs by their deadlines", "error", err)
 		}
 	}
 }
 
-// look follows what is new, and reports what is overdue if this node leads.
-func (c *chainWatch) look(ctx context.Context, now time.Time) error {
-	if err := c.configure(now); err != nil || c.watch == nil {
+// follow reads what is new, and reports what is overdue if this node leads.
+func (c *chainWatch) follow(ctx context.Context, now time.Time) error {
+	if err := c.applySettings(now); err != nil || c.watch == nil {
 		return err
 	}
-	if err := c.readOn(ctx); err != nil {
+	if err := c.readNew(ctx); err != nil {
 		return err
 	}
+	// What is late by this node's clock, and of that, what the log does not record yet.
 	late := c.watch.Overdue(now)
-	if fresh := c.unreported(late); len(fresh) > 0 && c.service.node.Status().Role == raftnode.RoleLeader {
+	if fresh := c.unreported(late); len(fresh) > 0 && c.core.node.Status().Role == raftnode.RoleLeader {
 		// What the run waits for may be in the log without being applied here.
-		if err := c.service.node.ReadBarrier(ctx); err != nil {
+		if err := c.core.node.ReadBarrier(ctx); err != nil {
 			return err
 		}
-		if err := c.readOn(ctx); err != nil {
+		if err := c.readNew(ctx); err != nil {
 			return err
 		}
 		late = c.watch.Overdue(now)
-		if err := c.report(ctx, c.unreported(late)); err != nil {
+		if err := c.reportOverdue(ctx, c.unreported(late)); err != nil {
 			return err
 		}
 	}
+	// A run whose newest event is that old is not reported any more, so that it need not be followed.
 	c.watch.Forget(now.Add(-c.keep))
-	c.show(late, now)
+	c.publishView(late, now)
 	return nil
 }
 
-// configure starts over if the deadlines have changed, or the log is another one.
-func (c *chainWatch) configure(now time.Time) error {
-	texts := c.service.Machine().Settings().ChainDeadlines
-	_, last := c.service.Machine().Log().Bounds()
+// applySettings starts over if the deadlines have changed, or the log is another one.
+func (c *chainWatch) applySettings(now time.Time) error {
+	texts := c.core.Machine().Settings().ChainDeadlines
+	_, last := c.core.Machine().Log().Bounds()
 	// A log that ends before what was read is another one.
 	if slices.Equal(texts, c.texts) && c.next <= last+1 {
 		return nil
@@ -107,7 +109,8 @@ func (c *chainWatch) configure(now time.Time) error {
 	}
 	// For anything older it would be too late to report it.
 	c.keep = fsm.OverdueHorizon(d.Longest())
-	if c.next, err = c.service.Machine().Log().OffsetAt(now.Add(-c.keep)); err != nil {
+	c.next, err = c.core.Machine().Log().OffsetAt(now.Add(-c.keep))
+	if err != nil {
 		// The next look tries again.
 		c.texts = nil
 		return err
@@ -117,12 +120,12 @@ func (c *chainWatch) configure(now time.Time) error {
 	return nil
 }
 
-// readOn shows watch what the log has from next on. It resumes there after an error.
-func (c *chainWatch) readOn(ctx context.Context) error {
-	if _, last := c.service.Machine().Log().Bounds(); c.next > last {
+// readNew shows watch what the log has from next on. It resumes there after an error.
+func (c *chainWatch) readNew(ctx context.Context) error {
+	if _, last := c.core.Machine().Log().Bounds(); c.next > last {
 		return nil
 	}
-	t := c.service.newTail(TailRequest{Filter: c.wants}, c.next)
+	t := c.core.newTail(TailRequest{Filter: c.wants}, c.next)
 	for {
 		found, err := t.Read(ctx)
 		if errors.Is(err, io.EOF) {
@@ -135,8 +138,14 @@ func (c *chainWatch) readOn(ctx context.Context) error {
 		}
 		for i := range found.Events {
 			e := &found.Events[i]
-			c.watch.See(e.CorrelationID, stages.Event{Offset: e.Offset, Type: e.Type, At: e.AppendedAt.UTC(), CausationID: e.CausationID,
-				DedupID: e.DedupID, Hash: e.Hash().String()})
+			c.watch.See(e.CorrelationID, stages.Event{
+				Offset:      e.Offset,
+				Type:        e.Type,
+				At:          e.AppendedAt.UTC(),
+				CausationID: e.CausationID,
+				DedupID:     e.DedupID,
+				Hash:        e.Hash().String(),
+			})
 		}
 		c.next = found.Next
 	}
@@ -145,7 +154,8 @@ func (c *chainWatch) readOn(ctx context.Context) error {
 // unreported are the overdue runs that the log does not record yet, overdueAtOnce at most.
 func (c *chainWatch) unreported(late []stages.Overdue) (list []stages.Overdue) {
 	for _, o := range late {
-		if !c.service.Machine().ToldOverdue(o.Flow, o.CorrelationID, o.FromOffset, string(o.To)) {
+		// The state remembers what was reported, so that a new leader does not repeat it.
+		if !c.core.Machine().OverdueReported(o.Flow, o.CorrelationID, o.FromOffset, string(o.To)) {
 			list = append(list, o)
 		}
 		if len(list) == overdueAtOnce {
@@ -155,12 +165,21 @@ func (c *chainWatch) unreported(late []stages.Overdue) (list []stages.Overdue) {
 	return list
 }
 
-// report records overdue runs in the log. Replicated time may lag a little: a run that is not overdue by it yet
+// reportOverdue records overdue runs in the log. Replicated time may lag a little: a run that is not overdue by it yet
 // is refused, and reported by a later pass.
-func (c *chainWatch) report(ctx context.Context, list []stages.Overdue) error {
+func (c *chainWatch) reportOverdue(ctx context.Context, list []stages.Overdue) error {
 	for _, o := range list {
-		_, err := c.service.Propose(ctx, frame.Request{Command: frame.ChainOverdue{CorrelationID: o.CorrelationID, Flow: o.Flow, From: string(o.From),
-			FromOffset: o.FromOffset, Since: o.Since, Missing: string(o.To), Deadline: o.Deadline}})
+		command := frame.ChainOverdue{
+			CorrelationID: o.CorrelationID,
+			Flow:          o.Flow,
+			From:          string(o.From),
+			FromOffset:    o.FromOffset,
+			Since:         o.Since,
+			Missing:       string(o.To),
+			Deadline:      o.Deadline,
+		}
+		_, err := c.core.Propose(ctx, frame.Request{Command: command})
+		// Refused as invalid: it is not overdue by replicated time yet, or was reported meanwhile.
 		if refusal, ok := errors.AsType[*fsm.Refusal](err); err != nil && (!ok || refusal.Code != fsm.Invalid) {
 			return fmt.Errorf("server: run %s: %w", o.CorrelationID, err)
 		}
@@ -168,32 +187,26 @@ func (c *chainWatch) report(ctx context.Context, list []stages.Overdue) error {
 	return nil
 }
 
-// show publishes what is overdue as view: all of it counted, overdueListed listed.
-func (c *chainWatch) show(late []stages.Overdue, now time.Time) {
-	v := &api.OverdueRuns{Count: len(late), List: []api.OverdueEdge{}, Deadlines: append([]string{}, c.texts...), Runs: c.watch.Runs(), Dropped: c.watch.Dropped()}
+// publishView publishes what is overdue as view: all of it counted, overdueListed listed.
+func (c *chainWatch) publishView(late []stages.Overdue, now time.Time) {
+	v := &api.OverdueRuns{
+		Count:     len(late),
+		List:      []api.OverdueEdge{},
+		Deadlines: append([]string{}, c.texts...),
+		Runs:      c.watch.Runs(),
+		Dropped:   c.watch.Dropped(),
+	}
+	// The longest overdue come first.
 	for _, o := range late[:min(len(late), overdueListed)] {
-		v.List = append(v.List, api.OverdueEdge{CorrelationID: o.CorrelationID, Flow: o.Flow, FromStage: o.From,
-			FromOffset: o.FromOffset, Missing: o.To, WaitingSeconds: now.Sub(o.Since).Seconds(), DeadlineSeconds: o.Deadline.Seconds()})
+		v.List = append(v.List, api.OverdueEdge{
+			CorrelationID:   o.CorrelationID,
+			Flow:            o.Flow,
+			FromStage:       o.From,
+			FromOffset:      o.FromOffset,
+			Missing:         o.To,
+			WaitingSeconds:  now.Sub(o.Since).Seconds(),
+			DeadlineSeconds: o.Deadline.Seconds(),
+		})
 	}
 	c.view.Store(v)
-}
-
-// checkSetting refuses a value that only the catalogue shows to be wrong.
-func checkSetting(key, value string) error {
-	if key != "chain.deadlines" || value == "" {
-		return nil
-	}
-	if _, err := stages.ParseDeadlines(event.Builtin(), strings.Split(value, ",")); err != nil {
-		return &api.Error{Code: api.InvalidArgument, Field: "value", Message: err.Error(), Remedy: "send FLOW:CAUSE->EFFECT=DURATION, comma separated"}
-	}
-	return nil
-}
-
-// deadlines returns those of the settings, or none where this build cannot parse them.
-func (s *core) deadlines() stages.Deadlines {
-	d, err := stages.ParseDeadlines(event.Builtin(), s.Machine().Settings().ChainDeadlines)
-	if err != nil {
-		return nil
-	}
-	return d
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
+// Clients holds the operations on registered clients and their subscriptions.
+type Clients struct{ *core }
+
 // Bounds of what a client may say of one subscription.
 const (
 	maxWhereBytes     = 4096
@@ -32,17 +35,18 @@ const stateRefused = "refused"
 
 // Put registers what a client listens to. Without subscriptions it removes the client, and returns nil if there was
 // none.
-func (s *Clients) Put(ctx context.Context, c frame.ClientPut) (*fsm.Client, error) {
-	if err := s.checkClient(ctx, &c); err != nil {
+func (cl *Clients) Put(ctx context.Context, c frame.ClientPut) (*fsm.Client, error) {
+	if err := cl.checkClient(ctx, &c); err != nil {
 		return nil, err
 	}
-	result, err := s.command(ctx, c)
+	// The command replaces everything that was registered under the id.
+	result, err := cl.proposeAndApply(ctx, c)
 	return result.Client, err
 }
 
 // checkClient refuses what could be no client, and fills in what was left out.
-func (s *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
-	limit := s.Machine().Settings().Limits.NameBytes
+func (cl *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
+	limit := cl.Machine().Settings().Limits.NameBytes
 	if c.ID == "" {
 		return api.Missing("id", "a name for the client")
 	}
@@ -52,16 +56,19 @@ func (s *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 		}
 	}
 	if n := len(c.Subscriptions); n > frame.MaxClientSubscriptions {
-		return &api.Error{Code: api.TooLarge, Field: "subscriptions", Message: fmt.Sprintf("%d subscriptions, the limit is %d", n, frame.MaxClientSubscriptions),
-			Remedy: "register those that matter"}
+		return api.Refuse(api.TooLarge, "subscriptions",
+			fmt.Sprintf("%d subscriptions, the limit is %d", n, frame.MaxClientSubscriptions),
+			"register those that matter")
 	}
 	names := map[string]bool{}
 	// Errors name a subscription by its index, since its name may be what is wrong.
 	for i := range c.Subscriptions {
 		one := &c.Subscriptions[i]
-		err := s.checkSubscription(ctx, one, limit)
+		err := cl.checkSubscription(ctx, one, limit)
 		if err == nil && names[one.Name] {
-			err = &api.Error{Code: api.InvalidArgument, Field: "name", Message: fmt.Sprintf("%q is given twice", one.Name), Remedy: "give each subscription a name of its own"}
+			err = api.Refuse(api.InvalidArgument, "name",
+				fmt.Sprintf("%q is given twice", one.Name),
+				"give each subscription a name of its own")
 		}
 		if err != nil {
 			return Within(fmt.Sprintf("subscriptions[%d]", i), err)
@@ -70,14 +77,15 @@ func (s *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 	}
 	// Subscriptions that are within bounds may still be too much together.
 	if n := c.Size(); n > frame.MaxClientBytes {
-		return &api.Error{Code: api.TooLarge, Field: "subscriptions", Message: fmt.Sprintf("the client takes %d bytes, the limit is %d", n, frame.MaxClientBytes),
-			Remedy: "register fewer or shorter subscriptions"}
+		return api.Refuse(api.TooLarge, "subscriptions",
+			fmt.Sprintf("the client takes %d bytes, the limit is %d", n, frame.MaxClientBytes),
+			"register fewer or shorter subscriptions")
 	}
 	return nil
 }
 
 // checkSubscription refuses what could be no subscription, and fills in mode and state. limit bounds names, in bytes.
-func (s *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubscription, limit int) error {
+func (cl *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubscription, limit int) error {
 	if one.Name == "" {
 		return api.Missing("name", "a name for the subscription")
 	}
@@ -86,20 +94,22 @@ func (s *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubscr
 		limit       int
 	}{{"name", one.Name, limit}, {"cursor", one.Cursor, limit}, {"where", one.Where, maxWhereBytes}} {
 		// A condition may have line breaks and tabs.
-		if err := checkName(text.field, strings.NewReplacer("\n", " ", "\t", " ").Replace(text.text), text.limit); err != nil {
+		if err := checkName(
+			text.field, strings.NewReplacer("\n", " ", "\t", " ").Replace(text.text), text.limit,
+		); err != nil {
 			return err
 		}
 	}
-	if err := choice("mode", &one.Mode, clientModes()); err != nil {
+	if err := checkChoice("mode", &one.Mode, clientModes()); err != nil {
 		return err
 	}
-	if err := choice("state", &one.State, clientStates()); err != nil {
+	if err := checkChoice("state", &one.State, clientStates()); err != nil {
 		return err
 	}
 	if one.HandlerTimeout < 0 || one.HandlerTimeout > maxHandlerTimeout {
 		return api.BadValue("handler_timeout_seconds", fmt.Sprint(one.HandlerTimeout.Seconds()), "from 0 to a year")
 	}
-	check := s.checkFilter
+	check := cl.checkFilter
 	if one.State == stateRefused { // perhaps for that: it is shown, and keeps no other from being so
 		check = func(_ context.Context, f event.Filter) error { return f.Validate() }
 	}
@@ -109,8 +119,9 @@ func (s *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubscr
 	return nil
 }
 
-// choice checks one of several words, and takes the first where there is none.
-func choice(field string, word *string, words []string) error {
+// checkChoice checks one of several words, and takes the first where there is none.
+func checkChoice(field string, word *string, words []string) error {
+	// The default is stored, so that a later build may have another one.
 	if *word == "" {
 		*word = words[0]
 	}
@@ -122,6 +133,7 @@ func choice(field string, word *string, words []string) error {
 
 // Within puts the place of a part in front of an error's field.
 func Within(place string, err error) error {
+	// The error may be shared, so that a copy is changed.
 	e := *ToAPI(err)
 	e.Field = strings.TrimSuffix(place+"."+e.Field, ".")
 	return &e
@@ -129,29 +141,60 @@ func Within(place string, err error) error {
 
 // SubscriptionOf is a subscription as commands know it.
 func SubscriptionOf(v *api.Subscription) (frame.ClientSubscription, error) {
+	// Written so that it refuses what is not a number, too.
 	if !(v.TimeoutSeconds >= 0 && v.TimeoutSeconds <= maxHandlerTimeout.Seconds()) {
-		return frame.ClientSubscription{}, api.BadValue("handler_timeout_seconds", fmt.Sprint(v.TimeoutSeconds), "from 0 to a year")
+		return frame.ClientSubscription{}, api.BadValue(
+			"handler_timeout_seconds", fmt.Sprint(v.TimeoutSeconds), "from 0 to a year",
+		)
 	}
-	return frame.ClientSubscription{Name: v.Name, Filter: v.Filter, Where: v.Where, Mode: v.Mode, Critical: v.Critical, State: v.State,
-		HandlerTimeout: time.Duration(math.Round(v.TimeoutSeconds * float64(time.Second))), Cursor: v.Cursor}, nil
+	return frame.ClientSubscription{
+		Name:           v.Name,
+		Filter:         v.Filter,
+		Where:          v.Where,
+		Mode:           v.Mode,
+		Critical:       v.Critical,
+		State:          v.State,
+		HandlerTimeout: time.Duration(math.Round(v.TimeoutSeconds * float64(time.Second))),
+		Cursor:         v.Cursor,
+	}, nil
 }
 
 // ViewClient is a client as callers see it.
 func ViewClient(c *fsm.Client) api.Client {
-	v := api.Client{ID: c.ID, Host: c.Host, PID: c.PID, Version: c.Version, TTL: c.TTL.String(), Registered: c.Registered, Seen: c.Seen,
-		Expires: c.Seen.Add(c.TTL), Subscriptions: []api.Subscription{}}
+	v := api.Client{
+		ID:            c.ID,
+		Host:          c.Host,
+		PID:           c.PID,
+		Version:       c.Version,
+		TTL:           c.TTL.String(),
+		Registered:    c.Registered,
+		Seen:          c.Seen,
+		Expires:       c.Seen.Add(c.TTL),
+		Subscriptions: []api.Subscription{},
+	}
 	for _, s := range c.Subscriptions {
-		v.Subscriptions = append(v.Subscriptions, api.Subscription{Name: s.Name, Filter: s.Filter, Where: s.Where, Mode: s.Mode, Critical: s.Critical,
-			State: s.State, TimeoutSeconds: s.HandlerTimeout.Seconds(), Cursor: s.Cursor})
+		v.Subscriptions = append(v.Subscriptions, api.Subscription{
+			Name:           s.Name,
+			Filter:         s.Filter,
+			Where:          s.Where,
+			Mode:           s.Mode,
+			Critical:       s.Critical,
+			State:          s.State,
+			TimeoutSeconds: s.HandlerTimeout.Seconds(),
+			Cursor:         s.Cursor,
+		})
 	}
 	return v
 }
 
 // Remove removes a client and returns it as it was.
-func (s *Clients) Remove(ctx context.Context, id string) (*fsm.Client, error) {
-	c, err := s.Put(ctx, frame.ClientPut{ID: id})
+func (cl *Clients) Remove(ctx context.Context, id string) (*fsm.Client, error) {
+	// To have no subscriptions is not to be registered.
+	c, err := cl.Put(ctx, frame.ClientPut{ID: id})
 	if err == nil && c == nil {
-		err = &api.Error{Code: api.NotFound, Field: "id", Message: fmt.Sprintf("no client %q is registered", id), Remedy: "list them: ringlog clients"}
+		err = api.Refuse(api.NotFound, "id",
+			fmt.Sprintf("no client %q is registered", id),
+			"list them: ringlog clients")
 	}
 	return c, err
 }
@@ -161,16 +204,17 @@ var errEnough = errors.New("enough")
 
 // eachClient calls do with the registered clients whose ids follow after, by id, until do fails; it returns that
 // error.
-func (s *core) eachClient(after string, do func(*fsm.Client) error) error {
+func (c *core) eachClient(after string, do func(*fsm.Client) error) error {
 	const atOnce = 256
 	for {
 		// In pages, so that do does not hold up the state machine.
-		page := s.Machine().Clients(after, atOnce)
-		for _, c := range page {
-			if err := do(c); err != nil {
+		page := c.Machine().Clients(after, atOnce)
+		for _, one := range page {
+			if err := do(one); err != nil {
 				return err
 			}
 		}
+		// A page that is not full is the last one.
 		if len(page) < atOnce {
 			return nil
 		}
@@ -182,10 +226,10 @@ func (s *core) eachClient(after string, do func(*fsm.Client) error) error {
 const clientsPageBytes = 4 << 20
 
 // List returns the first clients whose ids follow after, up to limit.
-func (s *Clients) List(after string, limit int) api.ClientPage {
-	view := api.ClientPage{Clients: []api.Client{}, Total: api.ClientStats(s.Machine().ClientStats())}
+func (cl *Clients) List(after string, limit int) api.ClientPage {
+	view := api.ClientPage{Clients: []api.Client{}, Total: api.ClientStats(cl.Machine().ClientStats())}
 	bytes := uint64(0)
-	_ = s.eachClient(after, func(c *fsm.Client) error { // it fails with errEnough alone
+	_ = cl.eachClient(after, func(c *fsm.Client) error { // it fails with errEnough alone
 		if len(view.Clients) == limit || bytes > clientsPageBytes {
 			view.Next = view.Clients[len(view.Clients)-1].ID
 			return errEnough

@@ -55,54 +55,80 @@ func ToAPI(err error) *api.Error {
 func fromBelow(err error) *api.Error {
 	var trimmed *log.TrimmedError
 	var ahead *log.PastTailError
+	// Each of these errors names offsets or ids that the answer shows.
 	switch {
 	case errors.As(err, &trimmed):
 		return &api.Error{Code: api.Trimmed, Field: "offset", Offset: trimmed.First,
 			Message: fmt.Sprintf("offset %d is trimmed; the first kept is %d", trimmed.Offset, trimmed.First),
 			Remedy:  "read from start, or from the first offset that is kept"}
 	case errors.As(err, &ahead):
-		return api.BeyondTail("offset", ahead.Offset, ahead.Tail, "ask for an offset up to the tail, or again when more was appended")
+		return api.BeyondTail(
+			"offset", ahead.Offset, ahead.Tail,
+			"ask for an offset up to the tail, or again when more was appended",
+		)
 	case errors.Is(err, fsm.ErrUnknownHash):
-		return &api.Error{Code: api.NotFound, Field: "hash", Message: "no event that is kept has that content hash",
-			Remedy: "check the 64 hex digits; the event may be trimmed"}
+		return api.Refuse(api.NotFound, "hash",
+			"no event that is kept has that content hash",
+			"check the 64 hex digits; the event may be trimmed")
 	case errors.Is(err, fsm.ErrNoLetter):
-		return &api.Error{Code: api.NotFound, Field: "id", Message: fsm.ErrNoLetter.Error(), Remedy: "list them: ringlog dlq ls"}
+		return api.Refuse(api.NotFound, "id", fsm.ErrNoLetter.Error(), "list them: ringlog dlq ls")
 	}
 	return fromNode(err)
 }
 
-// nodeErrors are the node's errors, the more specific ones first: an unknown
-// outcome may also wrap the reason that made it so.
-func nodeErrors() []struct {
+// nodeError is an error of the node, and what a caller gets for it.
+type nodeError struct {
 	is      error
 	code    api.Code
 	message string
 	remedy  string
-} {
-	return []struct {
-		is      error
-		code    api.Code
-		message string
-		remedy  string
-	}{
-		{raftnode.ErrFeatureLevel, api.Unavailable, raftnode.ErrFeatureLevel.Error(), "run this version on all nodes first: ringlog cluster members"},
-		{raftnode.ErrOutcomeUnknown, api.OutcomeUnknown, "it may or may not have happened", "repeat it with the same producer and sequence, or the same dedup_id, within their window"},
-		{raftnode.ErrNoQuorum, api.NoQuorum, "too few voters can be reached to decide anything", "bring voters back; a retry is safe"},
-		{raftnode.ErrNoLeader, api.NoLeader, "nobody leads the cluster at the moment", "retry in a second; nothing was appended"},
-		{raftnode.ErrNotLeader, api.NoLeader, "this node does not lead", "ask the leader, or retry in a second"},
-		{raftnode.ErrOverloaded, api.Overloaded, "too many requests are waiting", "retry later, with fewer at the same time or larger batches"},
-		{raftnode.ErrDiskFull, api.DiskFull, "the disk is nearly full: appends are refused", "free space, or trim the log: ringlog compact; commits and trims still work"},
-		{raftnode.ErrTooLarge, api.TooLarge, "the request is too large", "send fewer events in one request"},
-		{raftnode.ErrDiverged, api.Unavailable, "this node's state differs from the majority's, it serves nobody", "ask another node; remove this one, empty its data folder and let it join again"},
-		{raftnode.ErrClosed, api.Unavailable, "this node is stopping", "ask another node"},
-		{ErrStopping, api.Unavailable, "this node is stopping", "ask another node"},
-		{fsm.ErrClosed, api.Unavailable, "this node is stopping", "ask another node"},
-	}
+}
+
+// nodeErrors are the node's errors, the more specific ones first: an unknown outcome may also wrap the reason that
+// made it so.
+var nodeErrors = []nodeError{
+	{
+		raftnode.ErrFeatureLevel,
+		api.Unavailable,
+		raftnode.ErrFeatureLevel.Error(),
+		"run this version on all nodes first: ringlog cluster members",
+	},
+	{
+		raftnode.ErrOutcomeUnknown, api.OutcomeUnknown, "it may or may not have happened",
+		"repeat it with the same producer and sequence, or the same dedup_id, within their window",
+	},
+	{
+		raftnode.ErrNoQuorum, api.NoQuorum, "too few voters can be reached to decide anything",
+		"bring voters back; a retry is safe",
+	},
+	{
+		raftnode.ErrNoLeader, api.NoLeader, "nobody leads the cluster at the moment",
+		"retry in a second; nothing was appended",
+	},
+	{raftnode.ErrNotLeader, api.NoLeader, "this node does not lead", "ask the leader, or retry in a second"},
+	{
+		raftnode.ErrOverloaded, api.Overloaded, "too many requests are waiting",
+		"retry later, with fewer at the same time or larger batches",
+	},
+	{
+		raftnode.ErrDiskFull, api.DiskFull, "the disk is nearly full: appends are refused",
+		"free space, or trim the log: ringlog compact; commits and trims still work",
+	},
+	{raftnode.ErrTooLarge, api.TooLarge, "the request is too large", "send fewer events in one request"},
+	{
+		raftnode.ErrDiverged, api.Unavailable,
+		"this node's state differs from the majority's, it serves nobody",
+		"ask another node; remove this one, empty its data folder and let it join again",
+	},
+	// Three errors for one reason: node, server or state machine is closed.
+	{raftnode.ErrClosed, api.Unavailable, "this node is stopping", "ask another node"},
+	{ErrStopping, api.Unavailable, "this node is stopping", "ask another node"},
+	{fsm.ErrClosed, api.Unavailable, "this node is stopping", "ask another node"},
 }
 
 // fromNode translates the errors of the node, of its members and of contexts; any other error is internal.
 func fromNode(err error) *api.Error {
-	for _, known := range nodeErrors() {
+	for _, known := range nodeErrors {
 		if errors.Is(err, known.is) {
 			e := &api.Error{Code: known.code, Message: known.message, Remedy: known.remedy}
 			if known.is == raftnode.ErrFeatureLevel {
@@ -120,8 +146,9 @@ func fromNode(err error) *api.Error {
 	}
 	// An outcome that is unknown because the time was up was found above, so here nothing was proposed.
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, ErrStreamTime) {
-		return &api.Error{Code: api.Timeout, Message: "the time for the request was up before anything was proposed",
-			Field: "timeout", Remedy: "retry, or give it more time"}
+		return api.Refuse(api.Timeout, "timeout",
+			"the time for the request was up before anything was proposed",
+			"retry, or give it more time")
 	}
 	return &api.Error{Code: api.Internal, Message: err.Error(), Remedy: "see the node's own log"}
 }
@@ -133,12 +160,27 @@ var memberErrors = []struct {
 	reason, field, remedy string
 }{
 	{raftnode.ErrUnknownMember, api.NotFound, "", "id", "list them: ringlog cluster members"},
-	{raftnode.ErrForeignFolder, api.Conflict, api.ReasonForeignFolder, "cluster_id", "start the node with an empty folder, then let it join"},
-	{raftnode.ErrOtherIncarnation, api.Conflict, api.ReasonOtherIncarnation, "id", "ringlog cluster remove it, then add it again"},
-	{raftnode.ErrDuplicateAddress, api.Conflict, api.ReasonDuplicateAddress, "raft", "give each node an address of its own"},
+	{
+		raftnode.ErrForeignFolder, api.Conflict, api.ReasonForeignFolder, "cluster_id",
+		"start the node with an empty folder, then let it join",
+	},
+	{
+		raftnode.ErrOtherIncarnation, api.Conflict, api.ReasonOtherIncarnation, "id",
+		"ringlog cluster remove it, then add it again",
+	},
+	{
+		raftnode.ErrDuplicateAddress, api.Conflict, api.ReasonDuplicateAddress, "raft",
+		"give each node an address of its own",
+	},
 	{raftnode.ErrLastVoter, api.Conflict, api.ReasonLastVoter, "id", "add another voter first"},
-	{raftnode.ErrBreaksQuorum, api.Conflict, api.ReasonBreaksQuorum, "id", "bring the voters back that do not answer, or remove those first: ringlog cluster status"},
-	{raftnode.ErrNotVoter, api.Conflict, api.ReasonNotVoter, "to", "name a voter, or promote it first: ringlog cluster promote"},
+	{
+		raftnode.ErrBreaksQuorum, api.Conflict, api.ReasonBreaksQuorum, "id",
+		"bring the voters back that do not answer, or remove those first: ringlog cluster status",
+	},
+	{
+		raftnode.ErrNotVoter, api.Conflict, api.ReasonNotVoter, "to",
+		"name a voter, or promote it first: ringlog cluster promote",
+	},
 	{raftnode.ErrTooManyVoters, api.Conflict, api.ReasonTooManyVoters, "voter", "add it as a non-voter, or with force"},
 	{raftnode.ErrNotCaughtUp, api.Conflict, api.ReasonNotCaughtUp, "id", "wait until it has caught up and try again"},
 	{raftnode.ErrTooOld, api.Conflict, api.ReasonTooOld, "feature_level", "start it with the program that the others run"},
@@ -151,7 +193,13 @@ func fromMembership(err error) *api.Error {
 		if !errors.Is(err, known.is) {
 			continue
 		}
-		e := &api.Error{Code: known.code, Reason: known.reason, Field: known.field, Message: known.is.Error(), Remedy: known.remedy}
+		e := &api.Error{
+			Code:    known.code,
+			Reason:  known.reason,
+			Field:   known.field,
+			Message: known.is.Error(),
+			Remedy:  known.remedy,
+		}
 		if known.is == raftnode.ErrBreaksQuorum || known.is == raftnode.ErrNotVoter {
 			e.Message = err.Error() // which names the voters
 		}
@@ -162,11 +210,20 @@ func fromMembership(err error) *api.Error {
 
 // fromRefusal translates a refusal of the state machine. Codes that callers do not know become internal.
 func fromRefusal(r *fsm.Refusal) *api.Error {
-	e := &api.Error{Code: api.Internal, Message: r.Message, Field: r.Field, Remedy: r.Remedy, Offset: cmp.Or(r.Offset, r.Expected)}
+	// The state machine's own sentences are shown as they are.
+	e := &api.Error{
+		Code:    api.Internal,
+		Message: r.Message,
+		Field:   r.Field,
+		Remedy:  r.Remedy,
+		Offset:  cmp.Or(r.Offset, r.Expected),
+	}
+	// Codes that are the same on both sides are passed on.
 	switch r.Code {
 	case fsm.Invalid:
 		e.Code = api.InvalidArgument
-	case fsm.Conflict, fsm.PastTail, fsm.Fenced, fsm.NotFound, fsm.Exists, fsm.OutOfSequence, fsm.UnknownProducer, fsm.Overloaded:
+	case fsm.Conflict, fsm.PastTail, fsm.Fenced, fsm.NotFound, fsm.Exists, fsm.OutOfSequence, fsm.UnknownProducer,
+		fsm.Overloaded:
 		e.Code = api.Code(r.Code)
 	}
 	return e
@@ -174,8 +231,16 @@ func fromRefusal(r *fsm.Refusal) *api.Error {
 
 // fromInput translates what package event found wrong in what a caller sent.
 func fromInput(in *event.Error) *api.Error {
+	// The reason decides the code, and the remedy where the error has none of its own.
 	code, remedy := inputCode(in.Reason)
-	e := &api.Error{Code: code, Reason: in.Reason, Message: cmp.Or(in.Message, in.Reason), Field: cmp.Or(in.Field, "body"), Remedy: cmp.Or(in.Remedy, remedy)}
+	e := &api.Error{
+		Code:    code,
+		Reason:  in.Reason,
+		Message: cmp.Or(in.Message, in.Reason),
+		Field:   cmp.Or(in.Field, "body"),
+		Remedy:  cmp.Or(in.Remedy, remedy),
+	}
+	// The position is in the text as it was sent.
 	if in.Position >= 0 {
 		e.Message += fmt.Sprintf(" (at byte %d)", in.Position)
 	}
@@ -184,6 +249,7 @@ func fromInput(in *event.Error) *api.Error {
 
 // inputCode returns the code of a reason, and the remedy for an error that has none of its own.
 func inputCode(reason string) (code api.Code, remedy string) {
+	// A remedy that the error itself has wins over these.
 	switch reason {
 	case event.ReasonEmpty:
 		return api.InvalidJSON, "send an event object, an array of them, or NDJSON"
@@ -230,7 +296,7 @@ func NodeError(e *api.Error) error {
 	// Of those that share a code the first is returned. Not so for Unavailable, whose first one is ErrFeatureLevel:
 	// that was found by its reason.
 	code := e.Code
-	for _, known := range nodeErrors() {
+	for _, known := range nodeErrors {
 		if known.code == code && code != api.Unavailable {
 			return known.is
 		}

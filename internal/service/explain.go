@@ -13,41 +13,51 @@ import (
 )
 
 // ExplainDelivery says what became of the event at an offset for a cursor.
-func (s *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint64) (api.Delivery, error) {
-	if _, err := s.Get(name); err != nil {
+func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint64) (api.Delivery, error) {
+	if _, err := cs.Get(name); err != nil {
 		return api.Delivery{}, err
 	}
 	// Of a group, the copy from Group has what is settled after the commit.
-	c, is := s.Machine().Group(name)
+	c, is := cs.Machine().Group(name)
 	if !is {
-		c, _ = s.Machine().Cursor(name)
+		c, _ = cs.Machine().Cursor(name)
 	}
+	// The answer is filled in step by step; each step needs the one before.
 	v := delivery{api.Delivery{Cursor: name, Offset: offset, Committed: c.Committed, Generation: c.Generation}}
-	e, err := s.Machine().Log().Get(offset)
+	e, err := cs.Machine().Log().Get(offset)
 	if trimmed := (*log.TrimmedError)(nil); errors.As(err, &trimmed) {
 		v.Trimmed = true
 	} else if err != nil {
 		return v.Delivery, err
-	} else if err := v.show(ctx, s.Machine(), &e); err != nil {
+	} else if err := v.showEvent(ctx, cs.Machine(), &e); err != nil {
 		return v.Delivery, err
 	}
 	// Of a trimmed event only its dead letter remains; e is then empty.
-	if err := v.findLetter(ctx, s.Machine(), e.Redrive); err != nil {
+	if err := v.findLetter(ctx, cs.Machine(), e.Redrive); err != nil {
 		return v.Delivery, err
 	}
 	if !v.Trimmed {
-		v.FilteredBy = rejects(c.Filter, &e, name, s.Machine().Catalogue())
+		v.FilteredBy = rejectingParts(c.Filter, &e, name, cs.Machine().Catalogue())
 	}
-	v.decide(&c)
+	v.setFate(&c)
 	return v.Delivery, nil
 }
 
 // delivery is an answer that is being worked out.
 type delivery struct{ api.Delivery }
 
-// show adds the event and what deduplication did with it.
-func (v *delivery) show(ctx context.Context, m *fsm.Machine, e *event.Event) error {
-	v.Event = &api.DeliveredEvent{Type: e.Type, Source: e.Source, Key: e.Key, CorrelationID: e.CorrelationID, AppendedAt: e.AppendedAt, Target: e.Target, Redrive: e.Redrive}
+// showEvent adds the event and what deduplication did with it.
+func (v *delivery) showEvent(ctx context.Context, m *fsm.Machine, e *event.Event) error {
+	v.Event = &api.DeliveredEvent{
+		Type:          e.Type,
+		Source:        e.Source,
+		Key:           e.Key,
+		CorrelationID: e.CorrelationID,
+		AppendedAt:    e.AppendedAt,
+		Target:        e.Target,
+		Redrive:       e.Redrive,
+	}
+	// Only duplicates that were suppressed are worth a line.
 	x, err := m.Explain(ctx, v.Offset)
 	if err == nil && x.Suppressed > 0 {
 		v.Duplicates = &api.Duplicates{Suppressed: x.Suppressed, First: x.First, Last: x.Last, Sources: []api.SourceCount{}}
@@ -77,14 +87,21 @@ func (v *delivery) findLetter(ctx context.Context, m *fsm.Machine, redrive uint6
 		})
 	}
 	if err == nil && l.ID != 0 && l.Cursor == v.Cursor {
-		v.Letter = &api.DeadDelivery{ID: l.ID, Handler: l.Handler, Error: l.Error, Attempts: l.Attempts, Dead: l.Dead, Copy: l.Copy}
+		v.Letter = &api.DeadDelivery{
+			ID:       l.ID,
+			Handler:  l.Handler,
+			Error:    l.Error,
+			Attempts: l.Attempts,
+			Dead:     l.Dead,
+			Copy:     l.Copy,
+		}
 	}
 	return err
 }
 
-// rejects lists the parts of a filter that keep an event from a cursor. An event that was
+// rejectingParts lists the parts of a filter that keep an event from a cursor. An event that was
 // redriven for one cursor goes to that one whatever its filter, and to nobody else.
-func rejects(f event.Filter, e *event.Event, cursor string, c *event.Catalogue) (parts []api.FilterPart) {
+func rejectingParts(f event.Filter, e *event.Event, cursor string, c *event.Catalogue) (parts []api.FilterPart) {
 	if e.Target == cursor {
 		return nil
 	}
@@ -114,59 +131,74 @@ func rejects(f event.Filter, e *event.Event, cursor string, c *event.Catalogue) 
 	return parts
 }
 
-// decide sets the fate and its reason, once everything else is known.
-func (v *delivery) decide(c *fsm.Cursor) {
-	v.Fate, v.Reason = v.judge(c)
+// setFate sets the fate and its reason, once everything else is known.
+func (v *delivery) setFate(c *fsm.Cursor) {
+	v.Fate, v.Reason = v.fateOf(c)
+	// How much is before it says when it may be its turn.
 	if v.Fate == api.FatePending {
 		v.InFront, v.Deliveries = c.OpenBefore(v.Offset), c.Deliveries(v.Offset)
 	}
 }
 
-// judge returns the event's fate and the reason. The first case that holds counts: a dead letter, then the filter,
+// fateOf returns the event's fate and the reason. The first case that holds counts: a dead letter, then the filter,
 // then what is settled.
-func (v *delivery) judge(c *fsm.Cursor) (fate, reason string) {
+func (v *delivery) fateOf(c *fsm.Cursor) (fate, reason string) {
+	// The wording is for people, and may change.
 	switch l := v.Letter; {
 	case l != nil && l.Copy == v.Offset:
-		return api.FatePending, fmt.Sprintf("it is the copy of dead letter %d, appended again for this cursor, which has not committed it", l.ID)
+		return api.FatePending, fmt.Sprintf(
+			"it is the copy of dead letter %d, appended again for this cursor, which has not committed it",
+			l.ID,
+		)
 	case l != nil && l.Copy != 0:
-		return api.FateRedriven, fmt.Sprintf("dead letter %d was appended again at offset %d, which the cursor has not committed", l.ID, l.Copy)
+		return api.FateRedriven, fmt.Sprintf(
+			"dead letter %d was appended again at offset %d, which the cursor has not committed",
+			l.ID, l.Copy,
+		)
 	case l != nil && !c.Settled(v.Offset):
-		return api.FatePending, fmt.Sprintf("the cursor was moved back before it: its reader gets it again, though it is dead letter %d", l.ID)
+		return api.FatePending, fmt.Sprintf(
+			"the cursor was moved back before it: its reader gets it again, though it is dead letter %d",
+			l.ID,
+		)
 	case l != nil:
 		return api.FateDead, fmt.Sprintf("it is dead letter %d", l.ID)
 	case len(v.FilteredBy) > 0:
 		return api.FateFiltered, "the cursor's filter does not let it through"
 	case c.Settled(v.Offset):
-		return v.judgePassed(c)
+		return v.fateOfPassed(c)
 	case v.Trimmed && v.Offset <= c.Scanned:
-		return api.FateFiltered, fmt.Sprintf("the cursor's filter passes nothing up to %d; the event itself is trimmed", c.Scanned)
+		return api.FateFiltered, fmt.Sprintf(
+			"the cursor's filter passes nothing up to %d; the event itself is trimmed", c.Scanned,
+		)
 	case v.Trimmed:
 		v.Gap = (*api.Gap)(gapOver(c, v.Offset))
-		return api.FateTrimmed, "it was trimmed before the cursor had committed it: its reader is told of a gap"
+		return api.FateTrimmed, "it was trimmed before the cursor had committed it: its reader gets a gap in its place"
 	case c.Group != nil:
-		return api.FatePending, v.judgeOpen(c.Group)
+		return api.FatePending, v.reasonOpen(c.Group)
 	case c.Generation == 0:
 		return api.FatePending, "nobody has opened the cursor yet"
 	}
 	return api.FatePending, "it was not committed yet; whether its reader has it is not known here"
 }
 
-// judgeOpen says how far a group is with an event that it has not settled.
-func (v *delivery) judgeOpen(g *fsm.Group) string {
+// reasonOpen says how far a group is with an event that it has not settled.
+func (v *delivery) reasonOpen(g *fsm.Group) string {
+	// What the log records of a group's open event is how often it failed, and why.
 	retry, failed := g.Retry(v.Offset)
 	switch {
 	case failed && retry.Error != "":
-		return fmt.Sprintf("it comes again: delivery %d failed: %s", retry.Deliveries, retry.Error)
+		return fmt.Sprintf("it will be redelivered: delivery %d failed: %s", retry.Deliveries, retry.Error)
 	case failed:
-		return fmt.Sprintf("it comes again: it was given back after %d deliveries that failed", retry.Deliveries)
+		return fmt.Sprintf("it will be redelivered: it was released after %d deliveries that failed", retry.Deliveries)
 	case v.Offset <= g.Reserved:
 		return "it was perhaps handed to a member, which has not acknowledged it"
 	}
 	return "it was not handed to a member yet"
 }
 
-// judgePassed returns the fate of an event that is settled, and the reason.
-func (v *delivery) judgePassed(c *fsm.Cursor) (fate, reason string) {
+// fateOfPassed returns the fate of an event that is settled, and the reason.
+func (v *delivery) fateOfPassed(c *fsm.Cursor) (fate, reason string) {
+	// Passed does not mean handled: a seek, or the beginning of the cursor, passes events, too.
 	switch seek := c.LastSeek; {
 	case v.Offset > c.Committed:
 		return api.FateCommitted, "the group has settled it, and not yet others before it"

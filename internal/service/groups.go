@@ -14,43 +14,58 @@ import (
 
 // Bounds of an exchange.
 const (
-	MaxWant          = 10_000
+	// MaxWant bounds the events that a member may ask for, in one exchange.
+	MaxWant = 10_000
+	// MaxExchangeWait bounds how long an exchange waits for events.
 	MaxExchangeWait  = 30 * time.Second
 	maxExchangeParts = 10_000 // ranges of each kind, and nacks
 	maxNackDelay     = 24 * time.Hour
 )
 
+// Groups holds the operations on groups of members that share a cursor.
+type Groups struct {
+	*core
+	cursors *Cursors
+	engine  *engine.Engine
+}
+
 // Exchange does what a member asks of its group, which this node must lead; it returns once what the
 // member settled is in the log.
-func (s *Groups) Exchange(ctx context.Context, r engine.Request) (engine.Answer, error) {
-	if err := s.checkExchange(&r); err != nil {
+func (gs *Groups) Exchange(ctx context.Context, r engine.Request) (engine.Answer, error) {
+	if err := gs.checkExchange(&r); err != nil {
 		return engine.Answer{}, err
 	}
-	return s.engine.Exchange(ctx, r)
+	return gs.engine.Exchange(ctx, r)
 }
 
 // GroupOf returns what a cursor's view says of its group; nil is none.
-func (s *Cursors) GroupOf(c *fsm.Cursor) *api.GroupInfo {
+func (cs *Cursors) GroupOf(c *fsm.Cursor) *api.GroupInfo {
 	if c.Group == nil {
 		return nil
 	}
-	p := s.engine.Policy(c.Group.Policy)
-	v := &api.GroupInfo{AckWait: p.AckWait.String(), MaxDeliver: p.MaxDeliver, MaxPending: p.MaxPending, Coordinator: s.node.Status().LeaderID}
+	// What the group leaves open has the value of the settings.
+	p := cs.engine.Policy(c.Group.Policy)
+	v := &api.GroupInfo{
+		AckWait:     p.AckWait.String(),
+		MaxDeliver:  p.MaxDeliver,
+		MaxPending:  p.MaxPending,
+		Coordinator: cs.node.Status().LeaderID,
+	}
 	// The node that delivers the group knows more than the log.
-	live := s.engine.Inspect(c.Name, func(c *group.Coordinator) {
+	live := cs.engine.Inspect(c.Name, func(c *group.Coordinator) {
 		counts := c.Counts()
 		v.Pending, v.Redelivering, v.Members = uint64(counts.Held), uint64(counts.Redelivering), counts.Members
 	})
 	if !live {
-		s.countFromState(v, c.Name)
+		cs.countFromState(v, c.Name)
 	}
 	return v
 }
 
 // countFromState counts the open events that the state has, for a node that does not deliver the group. Those that
 // failed are redelivered; the others may be with members.
-func (s *Cursors) countFromState(v *api.GroupInfo, name string) {
-	c, there := s.Machine().Group(name)
+func (cs *Cursors) countFromState(v *api.GroupInfo, name string) {
+	c, there := cs.Machine().Group(name)
 	if !there {
 		return
 	}
@@ -65,36 +80,43 @@ type GroupSpec struct {
 }
 
 // Create makes a group, or answers with the one there is when it is the same.
-func (s *Groups) Create(ctx context.Context, c GroupSpec) (api.Cursor, error) {
-	if err := s.checkCursorName(c.Name); err != nil {
+func (gs *Groups) Create(ctx context.Context, c GroupSpec) (api.Cursor, error) {
+	if err := gs.checkCursorName(c.Name); err != nil {
 		return api.Cursor{}, err
 	}
-	if err := s.checkFilter(ctx, c.Filter); err != nil {
+	if err := gs.checkFilter(ctx, c.Filter); err != nil {
 		return api.Cursor{}, err
 	}
-	at, err := s.place(ctx, "from", c.From)
+	// Where end is, is decided when the command is applied; other positions are resolved here.
+	at, err := gs.commandPosition(ctx, "from", c.From)
 	if err != nil {
 		return api.Cursor{}, err
 	}
-	return s.cursors.propose(ctx, frame.GroupCreate{Name: c.Name, Start: at, Filter: c.Filter, Policy: c.Policy, Group: c.Group})
+	return gs.cursors.propose(ctx, frame.GroupCreate{
+		Name:   c.Name,
+		Start:  at,
+		Filter: c.Filter,
+		Policy: c.Policy,
+		Group:  c.Group,
+	})
 }
 
 // Get returns a cursor that is a group.
-func (s *Groups) Get(name string) (api.Cursor, error) {
-	if err := s.checkCursorName(name); err != nil {
+func (gs *Groups) Get(name string) (api.Cursor, error) {
+	if err := gs.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
-	c, there := s.Machine().Cursor(name)
+	c, there := gs.Machine().Cursor(name)
 	if !there || c.Group == nil {
-		return api.Cursor{}, engine.NoGroup(s.Machine(), name)
+		return api.Cursor{}, engine.NoGroup(gs.Machine(), name)
 	}
-	return s.cursors.view(c), nil
+	return gs.cursors.view(c), nil
 }
 
 // List lists the groups, by name.
-func (s *Groups) List() []api.Cursor {
-	list, m := []api.Cursor{}, s.cursors.Lags()
-	for _, c := range s.Machine().Cursors() {
+func (gs *Groups) List() []api.Cursor {
+	list, m := []api.Cursor{}, gs.cursors.Lags()
+	for _, c := range gs.Machine().Cursors() {
 		if c.Group != nil {
 			list = append(list, m.view(c))
 		}
@@ -103,38 +125,51 @@ func (s *Groups) List() []api.Cursor {
 }
 
 // Delete removes a group, and no cursor of another kind.
-func (s *Groups) Delete(ctx context.Context, name string) (api.Cursor, error) {
-	if _, err := s.Get(name); err != nil {
+func (gs *Groups) Delete(ctx context.Context, name string) (api.Cursor, error) {
+	// Without this check a cursor of the name that is no group would be removed.
+	if _, err := gs.Get(name); err != nil {
 		// It may have been made on another node a moment ago.
-		if err := s.node.ReadBarrier(ctx); err != nil {
+		if err := gs.node.ReadBarrier(ctx); err != nil {
 			return api.Cursor{}, err
 		}
-		if _, err := s.Get(name); err != nil {
+		if _, err := gs.Get(name); err != nil {
 			return api.Cursor{}, err
 		}
 	}
-	return s.cursors.Delete(ctx, name)
+	return gs.cursors.Delete(ctx, name)
 }
 
 // Sessions lists a group's members in the order they joined. On a node that does not deliver the group it lists none.
-func (s *Groups) Sessions(name string) ([]api.GroupMember, error) {
-	if _, err := s.Get(name); err != nil {
+func (gs *Groups) Sessions(name string) ([]api.GroupMember, error) {
+	if _, err := gs.Get(name); err != nil {
 		return nil, err
 	}
 	list := []api.GroupMember{}
-	s.engine.Inspect(name, func(c *group.Coordinator) {
+	// The coordinator is locked while it is inspected, so that the list is of one moment.
+	gs.engine.Inspect(name, func(c *group.Coordinator) {
 		for _, m := range c.Sessions(time.Now()) {
-			list = append(list, api.GroupMember{Member: m.Name, Session: m.Session, Since: m.Since, LastSeen: m.Seen, Pending: m.Held,
-				OldestMs: m.Oldest.Milliseconds(), Delivered: m.Delivered, Acked: m.Acked, Nacked: m.Nacked, Expired: m.Expired})
+			list = append(list, api.GroupMember{
+				Member:    m.Name,
+				Session:   m.Session,
+				Since:     m.Since,
+				LastSeen:  m.Seen,
+				Pending:   m.Held,
+				OldestMs:  m.Oldest.Milliseconds(),
+				Delivered: m.Delivered,
+				Acked:     m.Acked,
+				Nacked:    m.Nacked,
+				Expired:   m.Expired,
+			})
 		}
 	})
 	return list, nil
 }
 
 // checkExchange refuses what no group could take, and puts ranges in order.
-func (s *Groups) checkExchange(r *engine.Request) error {
-	limit := s.Machine().Settings().Limits.NameBytes
-	if err := s.checkCursorName(r.Group); err != nil {
+func (gs *Groups) checkExchange(r *engine.Request) error {
+	limit := gs.Machine().Settings().Limits.NameBytes
+	// First who asks, and for which group.
+	if err := gs.checkCursorName(r.Group); err != nil {
 		return err
 	}
 	if r.Member == "" {
@@ -143,6 +178,7 @@ func (s *Groups) checkExchange(r *engine.Request) error {
 	if err := checkName("member", r.Member, limit); err != nil {
 		return err
 	}
+	// Then the offsets. The order of the fields does not matter: the first error is as good as another.
 	for field, list := range map[string]*[]frame.Range{"holding": &r.Holding, "acks": &r.Acks, "progress": &r.Progress} {
 		if err := checkRanges(field, list); err != nil {
 			return err
@@ -156,20 +192,24 @@ func checkRanges(field string, list *[]frame.Range) error {
 	if len(*list) > maxExchangeParts {
 		return tooMany(field, len(*list))
 	}
+	// An empty range would hide a mistake of the client's, so that it is refused.
 	for i, r := range *list {
 		if r.From == 0 || r.From > r.To {
-			return &api.Error{Code: api.InvalidArgument, Field: fmt.Sprintf("%s[%d]", field, i), Message: fmt.Sprintf("from %d to %d is no range of offsets", r.From, r.To),
-				Remedy: "send from, from 1, and to, which is not below it"}
+			return api.Refuse(api.InvalidArgument, fmt.Sprintf("%s[%d]", field, i),
+				fmt.Sprintf("from %d to %d is no range of offsets", r.From, r.To),
+				"send from, from 1, and to, which is not below it")
 		}
 	}
+	// The coordinator relies on ranges that rise and do not touch.
 	*list = frame.JoinRanges(*list)
 	return nil
 }
 
 // tooMany returns the error for a field of more than maxExchangeParts elements.
 func tooMany(field string, n int) *api.Error {
-	return &api.Error{Code: api.TooLarge, Field: field, Message: fmt.Sprintf("%d of them, the limit for an exchange is %d", n, maxExchangeParts),
-		Remedy: "join ranges that touch, or send several exchanges"}
+	return api.Refuse(api.TooLarge, field,
+		fmt.Sprintf("%d of them, the limit for an exchange is %d", n, maxExchangeParts),
+		"join ranges that touch, or send several exchanges")
 }
 
 // checkDemand refuses nacks and demands that no group could take.
@@ -177,26 +217,40 @@ func checkDemand(r *engine.Request) error {
 	if len(r.Nacks) > maxExchangeParts {
 		return tooMany("nacks", len(r.Nacks))
 	}
+	// Each nack, by its index.
 	for i := range r.Nacks {
 		n := &r.Nacks[i]
 		switch field := fmt.Sprintf("nacks[%d].", i); {
 		case n.Offset == 0:
 			return api.BadValue(field+"offset", "0", "an offset from 1")
 		case n.Delay < 0 || n.Delay > maxNackDelay:
-			return api.BadValue(field+"delay_ms", fmt.Sprint(n.Delay.Milliseconds()), fmt.Sprintf("milliseconds up to %d", maxNackDelay.Milliseconds()))
+			return api.BadValue(
+				field+"delay_ms", fmt.Sprint(n.Delay.Milliseconds()),
+				fmt.Sprintf("milliseconds up to %d", maxNackDelay.Milliseconds()),
+			)
 		case n.Dead && n.Released:
-			return &api.Error{Code: api.InvalidArgument, Field: field + "dead", Message: "dead and released contradict each other", Remedy: "send one of them"}
+			return api.Refuse(api.InvalidArgument, field+"dead",
+				"dead and released contradict each other",
+				"send one of them")
 		}
 	}
 	switch {
+	// What a member holds from an earlier session is claimed when it joins, and at no other time.
 	case len(r.Holding) > 0 && r.Session != 0:
-		return &api.Error{Code: api.InvalidArgument, Field: "holding", Message: "holding is for joining, and a session is given", Remedy: "send it with session 0"}
+		return api.Refuse(api.InvalidArgument, "holding",
+			"holding is for joining, and a session is given",
+			"send it with session 0")
 	case r.Want < 0 || r.Want > MaxWant:
-		return &api.Error{Code: api.InvalidArgument, Field: "want", Message: fmt.Sprintf("more than %d events at once, or fewer than none", MaxWant), Remedy: fmt.Sprintf("want 0 to %d", MaxWant)}
+		return api.Refuse(api.InvalidArgument, "want",
+			fmt.Sprintf("more than %d events at once, or fewer than none", MaxWant),
+			fmt.Sprintf("want 0 to %d", MaxWant))
 	case r.Wait < 0 || r.Wait > MaxExchangeWait:
-		return api.BadValue("wait_ms", fmt.Sprint(r.Wait.Milliseconds()), fmt.Sprintf("milliseconds up to %d", MaxExchangeWait.Milliseconds()))
+		return api.BadValue(
+			"wait_ms", fmt.Sprint(r.Wait.Milliseconds()),
+			fmt.Sprintf("milliseconds up to %d", MaxExchangeWait.Milliseconds()),
+		)
 	case r.Leave && r.Want > 0:
-		return &api.Error{Code: api.InvalidArgument, Field: "want", Message: "a member that leaves wants nothing", Remedy: "leave it out"}
+		return api.Refuse(api.InvalidArgument, "want", "a member that leaves wants nothing", "leave it out")
 	}
 	return nil
 }

@@ -18,24 +18,35 @@ func storyTypes() []string {
 
 // storyPayload is what chapters take out of payloads.
 type storyPayload struct {
-	Leader     string    `json:"leader_id"`
-	OldLeader  string    `json:"old_leader"`
-	Voter      string    `json:"voter_id"`
-	Member     string    `json:"member_id"`
-	Term       uint64    `json:"term"`
-	Began      time.Time `json:"began_at"`
-	Ended      time.Time `json:"ended_at"`
-	Started    time.Time `json:"started_at"`
-	Expired    time.Time `json:"expired_at"`
-	Leaderless int64     `json:"leaderless_ms"`
-	Outage     int64     `json:"outage_ms"`
-	AtRisk     int64     `json:"at_risk_ms"`
+	// Whom the event is about; each type has one or two of these.
+	Leader    string `json:"leader_id"`
+	OldLeader string `json:"old_leader"`
+	Voter     string `json:"voter_id"`
+	Member    string `json:"member_id"`
+	// The term that the event is about, which may be an earlier one than its own.
+	Term uint64 `json:"term"`
+	// When what the event reports happened, by the clock of the leader that reports it.
+	Began   time.Time `json:"began_at"`
+	Ended   time.Time `json:"ended_at"`
+	Started time.Time `json:"started_at"`
+	Expired time.Time `json:"expired_at"`
+	// How long it lasted, in milliseconds.
+	Leaderless int64 `json:"leaderless_ms"`
+	Outage     int64 `json:"outage_ms"`
+	AtRisk     int64 `json:"at_risk_ms"`
 }
 
 // chapterOf makes a chapter of an event: when it happened, rather than when it was recorded, whom it is about, and
 // how long the outage lasted.
 func chapterOf(e *event.Event) api.Chapter {
-	c := api.Chapter{Offset: e.Offset, At: e.AppendedAt, AppendedAt: e.AppendedAt, Type: e.Type, Term: e.Term, Payload: json.RawMessage(e.Payload)}
+	c := api.Chapter{
+		Offset:     e.Offset,
+		At:         e.AppendedAt,
+		AppendedAt: e.AppendedAt,
+		Type:       e.Type,
+		Term:       e.Term,
+		Payload:    json.RawMessage(e.Payload),
+	}
 	var p storyPayload
 	if json.Unmarshal(e.Payload, &p) != nil {
 		return c // of a newer build: shown as it is
@@ -64,8 +75,9 @@ func chapterOf(e *event.Event) api.Chapter {
 }
 
 // History returns the newest chapters of the cluster's story from a position on, up to limit.
-func (s *Reports) History(ctx context.Context, from api.Position, limit int) ([]api.Chapter, error) {
-	t, err := s.log.OpenTail(ctx, TailRequest{From: from, Filter: event.Filter{Types: storyTypes()}})
+func (rs *Reports) History(ctx context.Context, from api.Position, limit int) ([]api.Chapter, error) {
+	// The filter is by type, so that the log is read by its headers where nothing matches.
+	t, err := rs.log.OpenTail(ctx, TailRequest{From: from, Filter: event.Filter{Types: storyTypes()}})
 	if err != nil {
 		return nil, err
 	}

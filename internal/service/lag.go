@@ -17,6 +17,7 @@ const (
 // lag is what is kept of the log that a cursor's readers, or a group's members, are still to
 // get.
 type lag struct {
+	// Events is how many there are, at most.
 	Events  uint64
 	Wait    time.Duration // since the first of them was appended
 	atLeast *uint64       // set where not all was looked at: events are then at most, and wait too if this is 0
@@ -24,19 +25,22 @@ type lag struct {
 
 // LagMeter measures lags against the local log as it was at the beginning.
 type LagMeter struct {
-	service     *Cursors
+	// cursors has the local log, and the groups.
+	cursors *Cursors
+	// catalogue resolves the categories of filters; all cursors of a list are measured by the same one.
 	catalogue   *event.Catalogue
 	first, last uint64
 	left        int // blocks that may still be looked at
 }
 
 // Lags returns a meter for a list of cursors.
-func (s *Cursors) Lags() *LagMeter { return s.lagMeter(lagBlocksListed) }
+func (cs *Cursors) Lags() *LagMeter { return cs.lagMeter(lagBlocksListed) }
 
 // lagMeter returns a meter that may look at that many blocks in all.
-func (s *Cursors) lagMeter(blocks int) *LagMeter {
-	m := &LagMeter{service: s, catalogue: s.Machine().Catalogue(), left: blocks}
-	m.first, m.last = s.Machine().Log().Bounds()
+func (cs *Cursors) lagMeter(blocks int) *LagMeter {
+	m := &LagMeter{cursors: cs, catalogue: cs.Machine().Catalogue(), left: blocks}
+	// All cursors of a list are measured against the same bounds.
+	m.first, m.last = cs.Machine().Log().Bounds()
 	return m
 }
 
@@ -48,8 +52,9 @@ func (m *LagMeter) Of(c *fsm.Cursor) (l lag) {
 		l.Events = c.Group.Open
 		from = max(from, c.Group.Reserved+1)
 	}
+	// The oldest open event is the first one that the group has not settled.
 	if l.Events > 0 {
-		l.Wait = m.age(open)
+		l.Wait = m.ageOf(open)
 	}
 	// Without a filter every event counts, and nothing has to be read.
 	switch {
@@ -57,16 +62,17 @@ func (m *LagMeter) Of(c *fsm.Cursor) (l lag) {
 		return l
 	case c.Filter.Empty():
 		if l.Events == 0 {
-			l.Wait = m.age(from)
+			l.Wait = m.ageOf(from)
 		}
 		l.Events += m.last - from + 1
 		return l
 	}
+	// From here on events are counted by reading the log.
 	next := from
 	// With a filter, events are counted for as long as the meter may read blocks.
 	if m.left > 0 {
 		matcher := c.Filter.Compile(m.catalogue)
-		if n, err := m.service.Machine().Log().CountFor(c.Name, from, &matcher, min(m.left, lagBlocks)); err == nil {
+		if n, err := m.cursors.Machine().Log().CountFor(c.Name, from, &matcher, min(m.left, lagBlocks)); err == nil {
 			m.left -= n.Blocks
 			next = n.Next
 			if l.Events == 0 && n.Events > 0 {
@@ -78,18 +84,19 @@ func (m *LagMeter) Of(c *fsm.Cursor) (l lag) {
 	// What was not looked at counts in full; atLeast is what is certain.
 	if next <= m.last {
 		least := l.Events
-		if l.atLeast = &least; least == 0 {
-			l.Wait = m.age(next)
+		l.atLeast = &least
+		if least == 0 {
+			l.Wait = m.ageOf(next)
 		}
 		l.Events += m.last - next + 1
 	}
 	return l
 }
 
-// age is how long ago an offset was appended. Replicated time stands still while nothing
+// ageOf is how long ago an offset was appended. Replicated time stands still while nothing
 // is, so it is no measure.
-func (m *LagMeter) age(offset uint64) time.Duration {
-	columns, err := m.service.Machine().Log().Columns(offset)
+func (m *LagMeter) ageOf(offset uint64) time.Duration {
+	columns, err := m.cursors.Machine().Log().Columns(offset)
 	if err != nil {
 		return 0
 	}

@@ -23,19 +23,28 @@ const (
 	maxHandlerText = 256
 )
 
-// Failure is why an event is dead-lettered.
-type Failure struct {
-	Handler, Text string
-	Attempts      uint64
-	First         time.Time // zero: now
+// Letters holds the operations on dead letters.
+type Letters struct {
+	*core
+	cursors *Cursors
 }
 
-// clip bounds a text in bytes and says how much is gone.
-func clip(text string, limit int) string {
+// Failure is why an event is dead-lettered.
+type Failure struct {
+	// Handler names what failed, Text is its error; both are truncated to their bounds.
+	Handler, Text string
+	// Attempts is how often the handler was tried, First when it failed first; zero is now.
+	Attempts uint64
+	First    time.Time // zero: now
+}
+
+// truncateText bounds a text in bytes and says how much is gone.
+func truncateText(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "�")
 	if len(text) <= limit {
 		return text
 	}
+	// The cut must not leave a part of a character.
 	cut := limit
 	for cut > 0 && !utf8.RuneStart(text[cut]) {
 		cut--
@@ -45,30 +54,42 @@ func clip(text string, limit int) string {
 
 // DeadLetter keeps the event at offset with the dead letters, and moves the cursor past
 // it. The event's copy comes from this node's log.
-func (s *Letters) DeadLetter(ctx context.Context, name string, offset, generation uint64, f Failure) (api.DeadLettered, error) {
-	if err := s.checkCursorName(name); err != nil {
+func (ls *Letters) DeadLetter(
+	ctx context.Context, name string, offset, generation uint64, f Failure,
+) (api.DeadLettered, error) {
+	if err := ls.checkCursorName(name); err != nil {
 		return api.DeadLettered{}, err
 	}
-	command, err := s.CompleteLetter(ctx, frame.DeadLetter{Cursor: name, Generation: generation, Offset: offset, Handler: f.Handler, Error: f.Text,
-		Attempts: f.Attempts, FirstFailed: f.First})
+	command, err := ls.CompleteLetter(ctx, frame.DeadLetter{
+		Cursor:      name,
+		Generation:  generation,
+		Offset:      offset,
+		Handler:     f.Handler,
+		Error:       f.Text,
+		Attempts:    f.Attempts,
+		FirstFailed: f.First,
+	})
 	if err != nil {
 		return api.DeadLettered{}, err
 	}
-	result, err := s.command(ctx, command)
+	result, err := ls.proposeAndApply(ctx, command)
 	if err != nil {
 		return api.DeadLettered{}, err
 	}
+	// Either would be a fault of the state machine.
 	if result.Letter == nil || result.Cursor == nil {
-		return api.DeadLettered{}, fmt.Errorf("server: a dead letter of cursor %s at %d was answered without one", name, offset)
+		return api.DeadLettered{}, fmt.Errorf(
+			"server: a dead letter of cursor %s at %d was answered without one", name, offset,
+		)
 	}
 	letter := letterOf(result.Letter)
-	return api.DeadLettered{Letter: &letter, Cursor: s.cursors.view(*result.Cursor), Replayed: result.Replayed}, nil
+	return api.DeadLettered{Letter: &letter, Cursor: ls.cursors.view(*result.Cursor), Replayed: result.Replayed}, nil
 }
 
 // CompleteLetter adds the copy of the event to a dead letter and bounds its texts.
-func (s *Letters) CompleteLetter(ctx context.Context, l frame.DeadLetter) (frame.DeadLetter, error) {
-	l.Handler, l.Error = clip(l.Handler, maxHandlerText), clip(l.Error, MaxErrorText)
-	copied, err := s.copyFor(ctx, l.Cursor, l.Offset)
+func (ls *Letters) CompleteLetter(ctx context.Context, l frame.DeadLetter) (frame.DeadLetter, error) {
+	l.Handler, l.Error = truncateText(l.Handler, maxHandlerText), truncateText(l.Error, MaxErrorText)
+	copied, err := ls.copyFor(ctx, l.Cursor, l.Offset)
 	l.Event = copied
 	return l, err
 }
@@ -76,25 +97,28 @@ func (s *Letters) CompleteLetter(ctx context.Context, l frame.DeadLetter) (frame
 // copyFor returns a copy of the event at offset. Where it is trimmed but was
 // dead-lettered before, the copy is the letter's. After the tail there is nothing to copy:
 // the state machine refuses the letter.
-func (s *Letters) copyFor(ctx context.Context, cursor string, offset uint64) ([]byte, error) {
+func (ls *Letters) copyFor(ctx context.Context, cursor string, offset uint64) ([]byte, error) {
 	if offset == 0 {
 		return nil, api.BadValue("offset", "0", "the offset of an event that was read")
 	}
 	// Another node may have the event already.
-	if _, last := s.Machine().Log().Bounds(); offset > last {
-		if err := s.node.ReadBarrier(ctx); err != nil {
+	if _, last := ls.Machine().Log().Bounds(); offset > last {
+		if err := ls.node.ReadBarrier(ctx); err != nil {
 			return nil, err
 		}
 	}
-	e, err := s.Machine().Log().Get(offset)
+	// The copy comes from the log, where the event still is.
+	e, err := ls.Machine().Log().Get(offset)
 	if trimmed := (*log.TrimmedError)(nil); errors.As(err, &trimmed) {
-		letter, missing := s.Machine().LetterAt(cursor, offset)
+		// An earlier dead letter of the same offset has the copy; without one, the event is lost.
+		letter, missing := ls.Machine().LetterAt(cursor, offset)
 		if missing != nil {
 			return nil, err
 		}
-		_, e, err = s.Machine().Letter(letter.ID)
+		_, e, err = ls.Machine().Letter(letter.ID)
 	}
 	if ahead := (*log.PastTailError)(nil); errors.As(err, &ahead) {
+		// There is nothing to copy: the state machine refuses the letter, and says why.
 		return nil, nil
 	}
 	if err != nil {
@@ -102,8 +126,9 @@ func (s *Letters) copyFor(ctx context.Context, cursor string, offset uint64) ([]
 	}
 	// A copy that was redriven for another cursor was never delivered to this one.
 	if e.Target != "" && e.Target != cursor {
-		return nil, &api.Error{Code: api.InvalidArgument, Field: "offset", Message: fmt.Sprintf("offset %d is for the cursor %q alone", offset, e.Target),
-			Remedy: "dead-letter what this cursor was given"}
+		return nil, api.Refuse(api.InvalidArgument, "offset",
+			fmt.Sprintf("offset %d is for the cursor %q alone", offset, e.Target),
+			"dead-letter what this cursor was given")
 	}
 	return frame.EncodeCopy(&e), nil
 }
@@ -111,13 +136,17 @@ func (s *Letters) copyFor(ctx context.Context, cursor string, offset uint64) ([]
 // checkSelection refuses a selection that contradicts itself, or selects nothing.
 func checkSelection(sel *api.LetterSelection) error {
 	chosen := sel.Type != "" || sel.Cursor != nil || sel.Error != "" || sel.OlderThan != ""
+	// Ids, all and conditions exclude each other, and one of them is required: a selection by mistake could purge
+	// everything.
 	switch {
 	case len(sel.IDs) > 0 && (chosen || sel.All):
-		return &api.Error{Code: api.InvalidArgument, Field: "ids", Message: "ids beside other conditions", Remedy: "send one or the other"}
+		return api.Refuse(api.InvalidArgument, "ids", "ids beside other conditions", "send one or the other")
 	case sel.All && chosen:
-		return &api.Error{Code: api.InvalidArgument, Field: "all", Message: "all beside conditions", Remedy: "send one or the other"}
+		return api.Refuse(api.InvalidArgument, "all", "all beside conditions", "send one or the other")
 	case len(sel.IDs) == 0 && !chosen && !sel.All:
-		return &api.Error{Code: api.InvalidArgument, Field: "ids", Message: "nothing says which dead letters", Remedy: "send ids, or all, type, cursor, error or older_than"}
+		return api.Refuse(api.InvalidArgument, "ids",
+			"nothing says which dead letters",
+			"send ids, or all, type, cursor, error or older_than")
 	case slices.Contains(sel.IDs, 0):
 		return api.BadValue("ids", "0", "ids from 1")
 	}
@@ -135,16 +164,17 @@ type LetterMatcher struct {
 
 // Matcher returns a matcher of letters by a type or pattern, a cursor, a part of the error and a state; what
 // is empty, or nil, matches every letter.
-func (s *Letters) Matcher(typ string, cursor *string, text, state string) (LetterMatcher, error) {
+func (ls *Letters) Matcher(typ string, cursor *string, text, state string) (LetterMatcher, error) {
 	m := LetterMatcher{cursor: cursor, text: text, state: state}
 	if typ == "" {
 		return m, nil
 	}
+	// A filter of one type checks the pattern, and resolves aliases.
 	f := event.Filter{Types: []string{typ}}
 	if err := f.Validate(); err != nil {
 		return m, err
 	}
-	types := f.Compile(s.Machine().Catalogue())
+	types := f.Compile(ls.Machine().Catalogue())
 	m.types = &types
 	return m, nil
 }
@@ -152,7 +182,8 @@ func (s *Letters) Matcher(typ string, cursor *string, text, state string) (Lette
 // match reports whether a letter meets all of the conditions.
 func (m *LetterMatcher) match(l *fsm.LetterView) bool {
 	return (m.types == nil || m.types.MatchType(string(l.Type))) && (m.cursor == nil || *m.cursor == l.Cursor) &&
-		strings.Contains(l.Error, m.text) && (m.state == "" || m.state == l.State) && (m.before.IsZero() || !l.Dead.After(m.before))
+		strings.Contains(l.Error, m.text) && (m.state == "" || m.state == l.State) &&
+		(m.before.IsZero() || !l.Dead.After(m.before))
 }
 
 // chosen are the ids of a selection.
@@ -162,56 +193,66 @@ type chosen struct {
 	older time.Duration
 }
 
-// take adds an id, unless there are as many as were asked for.
-func (c *chosen) take(id, limit uint64) bool {
-	if c.more = limit > 0 && uint64(len(c.ids)) == limit; !c.more {
+// addID adds an id, unless there are as many as were asked for.
+func (c *chosen) addID(id, limit uint64) bool {
+	c.more = limit > 0 && uint64(len(c.ids)) == limit
+	if !c.more {
 		c.ids = append(c.ids, id)
 	}
 	return !c.more
 }
 
-// choose finds the dead letters of a selection. Ids that were named are taken without a check whether they exist.
-func (s *Letters) choose(ctx context.Context, sel *api.LetterSelection) (c chosen, err error) {
+// chooseLetters finds the dead letters of a selection. Ids that were named are taken without a check whether they
+// exist.
+func (ls *Letters) chooseLetters(ctx context.Context, sel *api.LetterSelection) (c chosen, err error) {
 	if err := checkSelection(sel); err != nil {
 		return c, err
 	}
-	if err := s.node.ReadBarrier(ctx); err != nil {
+	if err := ls.node.ReadBarrier(ctx); err != nil {
 		return c, err
 	}
+	// Named letters are taken in the order in which they were named.
 	for _, id := range sel.IDs {
-		if !c.take(id, sel.MaxEvents) {
+		if !c.addID(id, sel.MaxEvents) {
 			break
 		}
 	}
 	if len(sel.IDs) > 0 {
 		return c, nil
 	}
-	m, err := s.Matcher(sel.Type, sel.Cursor, sel.Error, fsm.LetterDead)
+	// All others are found by their conditions; letters on their way to a cursor are left out.
+	m, err := ls.Matcher(sel.Type, sel.Cursor, sel.Error, fsm.LetterDead)
 	if err != nil {
 		return c, err
 	}
 	if sel.OlderThan != "" {
-		if c.older, err = api.ParseAge("older_than", sel.OlderThan); err != nil {
+		c.older, err = api.ParseAge("older_than", sel.OlderThan)
+		if err != nil {
 			return c, err
 		}
 		m.before = time.Now().Add(-c.older) // the state machine looks again, by replicated time
 	}
-	err = s.Machine().EachLetter(ctx, sel.After, func(l fsm.LetterView) bool {
-		return !m.match(&l) || c.take(l.ID, sel.MaxEvents)
+	// The read ends with the first letter that would exceed max_events.
+	err = ls.Machine().EachLetter(ctx, sel.After, func(l fsm.LetterView) bool {
+		return !m.match(&l) || c.addID(l.ID, sel.MaxEvents)
 	})
 	return c, err
 }
 
-// batches gets the chosen letters decided, at most frame.MaxLetters in one entry. Where a later entry fails, it
-// returns what the earlier ones did, and no error.
-func (s *Letters) batches(ctx context.Context, sel *api.LetterSelection, c chosen, command func(ids []uint64) frame.Command) (api.LettersDone, error) {
+// proposeInBatches gets the chosen letters decided, at most frame.MaxLetters in one entry. Where a later entry fails,
+// it returns what the earlier ones did, and no error.
+func (ls *Letters) proposeInBatches(
+	ctx context.Context, sel *api.LetterSelection, c chosen,
+	command func(ids []uint64) frame.Command,
+) (api.LettersDone, error) {
 	answer := api.LettersDone{Matched: len(c.ids), More: c.more, DryRun: sel.DryRun, Left: len(c.ids)}
 	if sel.DryRun {
 		return answer, nil
 	}
 	for left := c.ids; len(left) > 0; {
+		// Each round proposes as many as one entry may have.
 		n := min(len(left), frame.MaxLetters)
-		result, err := s.command(ctx, command(left[:n]))
+		result, err := ls.proposeAndApply(ctx, command(left[:n]))
 		if err != nil && answer.Done > 0 {
 			return answer, nil // the caller sees what is left
 		}
@@ -235,34 +276,40 @@ func addDone(a *api.LettersDone, r *fsm.LettersResult) {
 	a.NoCursor = append(a.NoCursor, r.NoCursor...)
 }
 
-// named returns the error for letters that were named by id if nothing was done about any of them.
-func (s *Letters) named(sel *api.LetterSelection, a api.LettersDone, err error) (api.LettersDone, error) {
+// checkNamed returns the error for letters that were named by id if nothing was done about any of them.
+func (ls *Letters) checkNamed(sel *api.LetterSelection, a api.LettersDone, err error) (api.LettersDone, error) {
+	// Where something was done, the answer lists what was not.
 	switch {
 	case err != nil || len(sel.IDs) == 0 || a.Done > 0 || a.Skipped > 0:
 	case len(a.Missing) > 0:
-		err = s.noLetter(a.Missing[0])
+		err = ls.noLetter(a.Missing[0])
 	case len(a.NoCursor) > 0:
-		err = s.noCursorOf(a.NoCursor[0])
+		err = ls.noCursorOf(a.NoCursor[0])
 	}
 	return a, err
 }
 
 // noLetter returns the error for a dead letter that does not exist, or no longer.
-func (s *Letters) noLetter(id uint64) *api.Error {
-	e := &api.Error{Code: api.NotFound, Field: "id", Message: fmt.Sprintf("there is no dead letter %d", id), Remedy: "list them: ringlog dlq ls"}
-	if ever := s.Machine().Stats().Letters.Ever; id <= ever {
+func (ls *Letters) noLetter(id uint64) *api.Error {
+	e := api.Refuse(api.NotFound, "id", fmt.Sprintf("there is no dead letter %d", id), "list them: ringlog dlq ls")
+	// Ids rise without gaps, so that an id up to the last one did exist.
+	if ever := ls.Machine().Stats().Letters.Ever; id <= ever {
 		e.Message += " any more: it was handled after a redrive, or purged"
 	}
 	return e
 }
 
 // noCursorOf returns the error for a letter that has no cursor to be redriven for.
-func (s *Letters) noCursorOf(id uint64) error {
-	l, _, err := s.Machine().Letter(id)
+func (ls *Letters) noCursorOf(id uint64) error {
+	l, _, err := ls.Machine().Letter(id)
 	if err != nil {
 		return err
 	}
-	e := &api.Error{Code: api.NotFound, Field: "cursor", Message: fmt.Sprintf("letter %d came from no cursor", id), Remedy: "say which one is to get it: --to CURSOR"}
+	// A letter that was imported has no cursor.
+	e := api.Refuse(api.NotFound, "cursor",
+		fmt.Sprintf("letter %d came from no cursor", id),
+		"say which one is to get it: --to CURSOR")
+	// Any other letter had one, which was removed.
 	if l.Cursor != "" {
 		e.Message = fmt.Sprintf("the cursor %q of letter %d is not there any more", l.Cursor, id)
 		e.Remedy += ", or make it again: ringlog cursor create " + l.Cursor
@@ -271,38 +318,44 @@ func (s *Letters) noCursorOf(id uint64) error {
 }
 
 // Redrive appends dead letters again, for their cursors or the one named.
-func (s *Letters) Redrive(ctx context.Context, sel *api.LetterSelection, to string) (api.LettersDone, error) {
-	c, err := s.choose(ctx, sel)
+func (ls *Letters) Redrive(ctx context.Context, sel *api.LetterSelection, to string) (api.LettersDone, error) {
+	c, err := ls.chooseLetters(ctx, sel)
 	if err != nil {
 		return api.LettersDone{}, err
 	}
-	a, err := s.batches(ctx, sel, c, func(ids []uint64) frame.Command { return frame.Redrive{Letters: ids, To: to} })
-	return s.named(sel, a, err)
+	// The letters keep their ids: one whose event fails again is dead again.
+	redrive := func(ids []uint64) frame.Command { return frame.Redrive{Letters: ids, To: to} }
+	a, err := ls.proposeInBatches(ctx, sel, c, redrive)
+	return ls.checkNamed(sel, a, err)
 }
 
 // Purge removes dead letters.
-func (s *Letters) Purge(ctx context.Context, sel *api.LetterSelection) (api.LettersDone, error) {
-	c, err := s.choose(ctx, sel)
+func (ls *Letters) Purge(ctx context.Context, sel *api.LetterSelection) (api.LettersDone, error) {
+	c, err := ls.chooseLetters(ctx, sel)
 	if err != nil {
 		return api.LettersDone{}, err
 	}
-	a, err := s.batches(ctx, sel, c, func(ids []uint64) frame.Command { return frame.Purge{Letters: ids, OlderThan: c.older} })
-	return s.named(sel, a, err)
+	// The age is checked again where the command is applied, by replicated time.
+	purge := func(ids []uint64) frame.Command { return frame.Purge{Letters: ids, OlderThan: c.older} }
+	a, err := ls.proposeInBatches(ctx, sel, c, purge)
+	return ls.checkNamed(sel, a, err)
 }
 
 // Get returns one letter and its event.
-func (s *Letters) Get(id uint64) (api.Letter, event.Event, error) {
-	l, e, err := s.Machine().Letter(id)
+func (ls *Letters) Get(id uint64) (api.Letter, event.Event, error) {
+	l, e, err := ls.Machine().Letter(id)
 	if errors.Is(err, fsm.ErrNoLetter) {
-		err = s.noLetter(id)
+		err = ls.noLetter(id)
 	}
 	return letterOf(&l), e, err
 }
 
 // List returns the first letters whose ids follow after, up to limit.
-func (s *Letters) List(ctx context.Context, m LetterMatcher, after uint64, limit int) (page api.LetterPage, err error) {
+func (ls *Letters) List(
+	ctx context.Context, m LetterMatcher, after uint64, limit int,
+) (page api.LetterPage, err error) {
 	page.Letters = []api.Letter{}
-	err = s.Machine().EachLetter(ctx, after, func(l fsm.LetterView) bool {
+	err = ls.Machine().EachLetter(ctx, after, func(l fsm.LetterView) bool {
 		if !m.match(&l) {
 			return true
 		}
@@ -318,9 +371,14 @@ func (s *Letters) List(ctx context.Context, m LetterMatcher, after uint64, limit
 }
 
 // Summary counts the dead letters.
-func (s *Letters) Summary(ctx context.Context) (sum api.LetterSummary, err error) {
-	sum = api.LetterSummary{LetterStats: api.LetterStats(s.Machine().Stats().Letters), ByCursor: map[string]int{}, ByType: map[string]int{}}
-	err = s.Machine().EachLetter(ctx, 0, func(l fsm.LetterView) bool {
+func (ls *Letters) Summary(ctx context.Context) (sum api.LetterSummary, err error) {
+	sum = api.LetterSummary{
+		LetterStats: api.LetterStats(ls.Machine().Stats().Letters),
+		ByCursor:    map[string]int{},
+		ByType:      map[string]int{},
+	}
+	// The counts by cursor and type are not state, so that all letters are read.
+	err = ls.Machine().EachLetter(ctx, 0, func(l fsm.LetterView) bool {
 		sum.ByCursor[l.Cursor]++
 		sum.ByType[string(l.Type)]++
 		if l.State == fsm.LetterDead {
@@ -328,6 +386,7 @@ func (s *Letters) Summary(ctx context.Context) (sum api.LetterSummary, err error
 		}
 		return true
 	})
+	// The age is of this node's clock, which may differ from the leader's.
 	if !sum.Oldest.IsZero() {
 		sum.OldestAge = max(0, time.Since(sum.Oldest).Seconds())
 	}
@@ -342,9 +401,9 @@ const (
 )
 
 // Errors groups the letters by what they died of, the most frequent first.
-func (s *Letters) Errors(ctx context.Context, m LetterMatcher) ([]*api.LetterErrors, error) {
+func (ls *Letters) Errors(ctx context.Context, m LetterMatcher) ([]*api.LetterErrors, error) {
 	groups, list := map[string]*api.LetterErrors{}, []*api.LetterErrors{}
-	err := s.Machine().EachLetter(ctx, 0, func(l fsm.LetterView) bool {
+	err := ls.Machine().EachLetter(ctx, 0, func(l fsm.LetterView) bool {
 		if !m.match(&l) {
 			return true
 		}
@@ -374,6 +433,7 @@ func addLetter(g *api.LetterErrors, l *fsm.LetterView) {
 	g.Count++
 	g.Cursors[l.Cursor]++
 	g.Types[string(l.Type)]++
+	// The times span all letters of the group, which come by id and not by time.
 	if g.First.IsZero() || l.FirstFailed.Before(g.First) {
 		g.First = l.FirstFailed
 	}
@@ -388,6 +448,7 @@ func addLetter(g *api.LetterErrors, l *fsm.LetterView) {
 // errorShape is an error's first line with # for each number, so that those which only
 // differ in times and ids are one.
 func errorShape(text string) string {
+	// The rest is usually a stack.
 	line, _, _ := strings.Cut(text, "\n")
 	var b strings.Builder
 	digits := false
@@ -402,12 +463,31 @@ func errorShape(text string) string {
 		}
 		digits = is
 	}
-	return clip(cmp.Or(strings.TrimSpace(b.String()), "(no error was given)"), maxErrorLine)
+	return truncateText(cmp.Or(strings.TrimSpace(b.String()), "(no error was given)"), maxErrorLine)
 }
 
 // letterOf is a letter as callers see it.
 func letterOf(l *fsm.LetterView) api.Letter {
-	return api.Letter{ID: l.ID, Cursor: l.Cursor, Offset: l.Offset, Type: l.Type, Key: l.Key, Source: l.Source, CorrelationID: l.CorrelationID,
-		Handler: l.Handler, Error: l.Error, Attempts: l.Attempts, FirstFailed: l.FirstFailed, LastFailed: l.LastFailed, Dead: l.Dead,
-		Stepped: l.Stepped, Redrives: l.Redrives, Lineage: l.Lineage, Origin: l.Origin, Bytes: l.Bytes, State: l.State, Copy: l.Copy}
+	return api.Letter{
+		ID:            l.ID,
+		Cursor:        l.Cursor,
+		Offset:        l.Offset,
+		Type:          l.Type,
+		Key:           l.Key,
+		Source:        l.Source,
+		CorrelationID: l.CorrelationID,
+		Handler:       l.Handler,
+		Error:         l.Error,
+		Attempts:      l.Attempts,
+		FirstFailed:   l.FirstFailed,
+		LastFailed:    l.LastFailed,
+		Dead:          l.Dead,
+		Stepped:       l.Stepped,
+		Redrives:      l.Redrives,
+		Lineage:       l.Lineage,
+		Origin:        l.Origin,
+		Bytes:         l.Bytes,
+		State:         l.State,
+		Copy:          l.Copy,
+	}
 }

@@ -18,11 +18,14 @@ import (
 
 // Import keeps rows of another system as dead letters. A row that cannot be an
 // event is reported and left out.
-func (s *Letters) Import(ctx context.Context, source string, rows []api.LetterRow, dryRun bool) (answer api.LettersImported, err error) {
+func (ls *Letters) Import(
+	ctx context.Context, source string, rows []api.LetterRow, dryRun bool,
+) (answer api.LettersImported, err error) {
 	answer = api.LettersImported{Refused: []api.RefusedRow{}, DryRun: dryRun}
-	policy := s.Machine().Policy()
+	policy := ls.Machine().Policy()
 	var letters []frame.ImportedLetter
 	for i := range rows {
+		// A row that is refused does not stop the others.
 		letter, err := importedLetter(&rows[i], source, &policy)
 		if err != nil {
 			answer.Refused = append(answer.Refused, api.RefusedRow{ID: rows[i].ID, Error: ToAPI(err)})
@@ -37,7 +40,7 @@ func (s *Letters) Import(ctx context.Context, source string, rows []api.LetterRo
 	// What was imported before an error stays; a repeated import skips it.
 	for len(letters) > 0 {
 		n := min(len(letters), frame.MaxLetters)
-		result, err := s.command(ctx, frame.LetterImport{Letters: letters[:n]})
+		result, err := ls.proposeAndApply(ctx, frame.LetterImport{Letters: letters[:n]})
 		if err != nil {
 			return answer, err
 		}
@@ -51,6 +54,7 @@ func (s *Letters) Import(ctx context.Context, source string, rows []api.LetterRo
 func addImported(a *api.LettersImported, r *fsm.LettersResult) {
 	a.Imported += r.Done
 	a.Known += r.Skipped
+	// The first entry has the first new letter.
 	if a.First == 0 {
 		a.First = r.First
 	}
@@ -64,11 +68,13 @@ func importedLetter(r *api.LetterRow, source string, policy *event.Policy) (l fr
 	if text := ""; json.Unmarshal(r.Data, &text) == nil {
 		payload = []byte(text)
 	}
+	// The gate checks the event as it checks any that is published.
 	e := event.New(event.Type(r.Type), payload)
 	if _, _, err := policy.Normalize(&e); err != nil {
 		return l, err
 	}
-	if l.Failed, err = rowTime(r.CreatedAt); err != nil {
+	l.Failed, err = rowTime(r.CreatedAt)
+	if err != nil {
 		return l, err
 	}
 	// The origin identifies the row, so that a repeated import skips it. Each part is hashed with its length, which
@@ -79,13 +85,14 @@ func importedLetter(r *api.LetterRow, source string, policy *event.Policy) (l fr
 		h.Write(part)
 	}
 	copy(l.Origin[:], h.Sum(nil))
-	l.From = clip(fmt.Sprintf("%s row %s", source, bytes.Trim(r.ID, `"`)), maxHandlerText)
-	l.Error, l.Attempts, l.Event = clip(r.Error, MaxErrorText), r.RetryCount, frame.EncodeCopy(&e)
+	l.From = truncateText(fmt.Sprintf("%s row %s", source, bytes.Trim(r.ID, `"`)), maxHandlerText)
+	l.Error, l.Attempts, l.Event = truncateText(r.Error, MaxErrorText), r.RetryCount, frame.EncodeCopy(&e)
 	return l, nil
 }
 
 // rowTime reads the forms in which SQLite keeps a time; the zero time is none.
 func rowTime(raw json.RawMessage) (time.Time, error) {
+	// SQLite has no type for times, so that rows have them as text or as a number.
 	var text string
 	if json.Unmarshal(raw, &text) != nil {
 		text = string(raw)

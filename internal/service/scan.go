@@ -25,9 +25,9 @@ const (
 // would lag, hold events back and be reported as stalled because of what it never gets. One
 // goroutine uses it.
 type cursorScanner struct {
-	service *core
-	known   map[string]cursorFind
-	after   string // the last cursor that was looked at
+	core  *core
+	known map[string]cursorFind
+	after string // the last cursor that was looked at
 }
 
 // cursorFind is what was found so far for a cursor, as it was then: nothing is open between
@@ -39,8 +39,8 @@ type cursorFind struct {
 	match             bool
 }
 
-func newCursorScanner(s *core) *cursorScanner {
-	return &cursorScanner{service: s, known: map[string]cursorFind{}}
+func newCursorScanner(c *core) *cursorScanner {
+	return &cursorScanner{core: c, known: map[string]cursorFind{}}
 }
 
 // run scans until ctx ends.
@@ -48,22 +48,23 @@ func (c *cursorScanner) run(ctx context.Context) {
 	tick := time.NewTicker(scanEvery)
 	defer tick.Stop()
 	for {
+		// A tick may be missed while a scan takes longer, which does no harm.
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		if err := c.look(ctx, time.Now()); err != nil && ctx.Err() == nil && !errors.Is(err, raftnode.ErrDiverged) {
-			c.service.logger.Warn("scan for cursors", "error", err)
+		if err := c.scanDue(ctx, time.Now()); err != nil && ctx.Err() == nil && !errors.Is(err, raftnode.ErrDiverged) {
+			c.core.logger.Warn("scan for cursors", "error", err)
 		}
 	}
 }
 
-// look scans for the cursors whose turn it is, within its bounds, and records what it found.
-func (c *cursorScanner) look(ctx context.Context, now time.Time) error {
-	m := c.service.Machine()
+// scanDue scans for the cursors whose turn it is, within its bounds, and records what it found.
+func (c *cursorScanner) scanDue(ctx context.Context, now time.Time) error {
+	m := c.core.Machine()
 	// The command needs LevelDelivery on all members.
-	if c.service.node.LeadingTerm() == 0 || m.FeatureLevel() < frame.LevelDelivery {
+	if c.core.node.LeadingTerm() == 0 || m.FeatureLevel() < frame.LevelDelivery {
 		clear(c.known)
 		return nil
 	}
@@ -77,6 +78,7 @@ func (c *cursorScanner) look(ctx context.Context, now time.Time) error {
 	}
 	var found []frame.CursorScan
 	reads := scanReads
+	// The list resumes after the last cursor, so that all of them get their turn.
 	list := m.Unscanned(c.after, scanCursors)
 	for i := range list {
 		if reads == 0 || ctx.Err() != nil {
@@ -84,7 +86,7 @@ func (c *cursorScanner) look(ctx context.Context, now time.Time) error {
 		}
 		cur := &list[i]
 		c.after = cur.Name
-		waits, err := c.waits(cur, now)
+		waits, err := c.openFor(cur, now)
 		if err != nil {
 			return err
 		}
@@ -92,31 +94,40 @@ func (c *cursorScanner) look(ctx context.Context, now time.Time) error {
 		if waits < due && cur.Stalled == nil {
 			continue
 		}
-		find, err := c.scan(cur, &reads)
+		find, err := c.scanCursor(cur, &reads)
 		if err != nil {
 			return fmt.Errorf("cursor %q: %w", cur.Name, err)
 		}
 		// Report what the state does not know yet, once the scan has come to an open event or the tail.
 		_, last := m.Log().Bounds()
 		passed := cur.Passed()
-		news := find.to > passed || find.match && !cur.Filter.Empty()
-		if complete := find.match || find.to >= last; news && complete {
-			found = append(found, frame.CursorScan{Name: cur.Name, Created: cur.Created.UnixNano(), Generation: cur.Generation,
-				From: passed, To: find.to, Match: find.match})
+		isNew := find.to > passed || (find.match && !cur.Filter.Empty())
+		isComplete := find.match || find.to >= last
+		if isNew && isComplete {
+			found = append(found, frame.CursorScan{
+				Name:       cur.Name,
+				Created:    cur.Created.UnixNano(),
+				Generation: cur.Generation,
+				From:       passed,
+				To:         find.to,
+				Match:      find.match,
+			})
 		}
 	}
+	// Several entries keep each one within the bound of the command.
 	for part := range slices.Chunk(found, frame.MaxScans) {
-		if _, err := c.service.Propose(ctx, frame.Request{Command: frame.CursorsScanned{Scans: part}}); err != nil {
+		if _, err := c.core.Propose(ctx, frame.Request{Command: frame.CursorsScanned{Scans: part}}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// waits returns how long ago the first event that the cursor has not passed was appended; 0 where there is none.
-func (c *cursorScanner) waits(cur *fsm.Cursor, now time.Time) (time.Duration, error) {
-	l := c.service.Machine().Log()
+// openFor returns how long ago the first event that the cursor has not passed was appended; 0 where there is none.
+func (c *cursorScanner) openFor(cur *fsm.Cursor, now time.Time) (time.Duration, error) {
+	l := c.core.Machine().Log()
 	first, last := l.Bounds()
+	// The first event that is kept and that the cursor has not passed.
 	offset := max(first, cur.Passed()+1)
 	if offset > last {
 		return 0, nil
@@ -128,15 +139,17 @@ func (c *cursorScanner) waits(cur *fsm.Cursor, now time.Time) (time.Duration, er
 	return now.Sub(columns.AppendedAt), nil
 }
 
-// scan resumes where the last scan for the cursor ended, until it finds an open event or the tail, or reads are
+// scanCursor resumes where the last scan for the cursor ended, until it finds an open event or the tail, or reads are
 // used up.
-func (c *cursorScanner) scan(cur *fsm.Cursor, reads *int) (cursorFind, error) {
+func (c *cursorScanner) scanCursor(cur *fsm.Cursor, reads *int) (cursorFind, error) {
 	find := c.known[cur.Name]
 	// An earlier find does not hold for a cursor that was made again, opened or moved since, or has passed it.
-	if !find.created.Equal(cur.Created) || find.generation != cur.Generation || find.seeks != cur.Seeks || find.to < cur.Passed() {
+	if !find.created.Equal(cur.Created) || find.generation != cur.Generation || find.seeks != cur.Seeks ||
+		find.to < cur.Passed() {
 		find = cursorFind{created: cur.Created, generation: cur.Generation, seeks: cur.Seeks, to: cur.Passed()}
 	}
-	m := c.service.Machine()
+	// The scan reads at most one event at a time: it asks for the next one that matches.
+	m := c.core.Machine()
 	l := m.Log()
 	matcher := cur.Filter.Compile(m.Catalogue())
 	for _, last := l.Bounds(); !find.match && find.to < last && *reads > 0; *reads-- {
@@ -149,7 +162,9 @@ func (c *cursorScanner) scan(cur *fsm.Cursor, reads *int) (cursorFind, error) {
 			continue
 		}
 		offset := chunk.Events[0].Offset
-		if find.match = !cur.Settled(offset); find.match {
+		// A group may have settled an event that its commit has not come to.
+		find.match = !cur.Settled(offset)
+		if find.match {
 			find.to = offset - 1
 			continue
 		}

@@ -28,17 +28,18 @@ type TailRequest struct {
 
 // OpenTail finds the place to read from. It waits until this node has MinOffset; for a linearizable read, until it
 // has all that was acknowledged; and for a read that follows, until its tail has come up to From.
-func (s *Log) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
+func (l *Log) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
 	if r.Linearizable {
-		if err := s.node.ReadBarrier(ctx); err != nil {
+		if err := l.node.ReadBarrier(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if err := s.checkFilter(ctx, r.Filter); err != nil {
+	// A filter that can match nothing would look like a quiet log.
+	if err := l.checkFilter(ctx, r.Filter); err != nil {
 		return nil, err
 	}
-	l := s.Machine().Log()
-	if err := waitFor(ctx, l, r.MinOffset); err != nil {
+	stored := l.Machine().Log()
+	if err := waitFor(ctx, stored, r.MinOffset); err != nil {
 		return nil, err
 	}
 	// Without a position, a read begins with what is there, or if it follows, with what comes.
@@ -46,20 +47,21 @@ func (s *Log) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
 	if r.Follow {
 		fallback = api.AtEnd
 	}
-	next, err := resolvePosition(s.Machine(), r.From, fallback)
+	next, err := resolvePosition(l.Machine(), r.From, fallback)
 	if err != nil {
 		return nil, err
 	}
 	if r.Follow {
 		// An offset after the tail may still come; a read that does not follow would end at once, and is refused.
-		err = waitForNext(ctx, l, next)
-	} else if _, last := l.Bounds(); next > last+1 {
+		err = waitForNext(ctx, stored, next)
+	} else if _, last := stored.Bounds(); next > last+1 {
 		err = api.BeyondTail("from", next, last, "wait for it with follow or min_offset, or read from end")
 	}
 	if err != nil {
 		return nil, err
 	}
-	t := s.newTail(r, next)
+	// From here on nothing can fail before the first read.
+	t := l.newTail(r, next)
 	if r.Redriven {
 		t.ReadFor(log.EveryCursor)
 	}
@@ -67,9 +69,16 @@ func (s *Log) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
 }
 
 // newTail returns a tail from next on.
-func (s *core) newTail(r TailRequest, next uint64) *tail.Tail {
-	return tail.New(s.Machine(), tail.Options{Filter: r.Filter, Next: next, Limit: r.Limit, Follow: r.Follow, Spans: r.Spans,
-		Diverged: s.node.Diverged, Heartbeat: s.heartbeat})
+func (c *core) newTail(r TailRequest, next uint64) *tail.Tail {
+	return tail.New(c.Machine(), tail.Options{
+		Filter:    r.Filter,
+		Next:      next,
+		Limit:     r.Limit,
+		Follow:    r.Follow,
+		Spans:     r.Spans,
+		Diverged:  c.node.Diverged,
+		Heartbeat: c.heartbeat,
+	})
 }
 
 // waitForTail is how long a read waits for an offset that the node does not have.
@@ -82,7 +91,7 @@ func waitFor(ctx context.Context, l *log.Log, offset uint64) error {
 		_, last := l.Bounds()
 		return &api.Error{Code: api.Timeout, Field: "min_offset", Offset: last,
 			Message: fmt.Sprintf("offset %d did not come in time; the tail is %d", offset, last),
-			Remedy:  "check that it was acknowledged; then this node is behind: ask again, or another node"}
+			Remedy:  "check that it was acknowledged; then this node lags: ask again, or another node"}
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 func Validate(policy *event.Policy, events []event.Event) api.Validation {
 	all := api.Validation{Valid: true}
 	for i := range events {
+		// Normalize is what a publish does as well; only deduplication is not tried.
 		hash, warnings, err := policy.Normalize(&events[i])
 		v := api.Verdict{Type: events[i].Type, Warnings: warnings}
 		if err != nil {

@@ -10,18 +10,20 @@ import (
 
 // WaitCommitted returns once all cursors have committed offset, or with ctx's cause and how far they are. It checks
 // again whenever one of them moves.
-func (s *Log) WaitCommitted(ctx context.Context, offset uint64, names []string) (api.Wait, error) {
-	watch := s.Machine().WatchCursors(names)
+func (l *Log) WaitCommitted(ctx context.Context, offset uint64, names []string) (api.Wait, error) {
+	// The watch begins before the first look, so that no move between the two is missed.
+	watch := l.Machine().WatchCursors(names)
 	defer watch.Close()
-	alive := time.NewTicker(s.heartbeat)
+	alive := time.NewTicker(l.heartbeat)
 	defer alive.Stop()
 	for caughtUp := false; ; {
-		v, err := s.committedBy(offset, names)
+		// Each round looks at the state as it is now.
+		v, err := l.committedBy(offset, names)
 		switch {
-		case s.node.Diverged():
+		case l.node.Diverged():
 			return v, raftnode.ErrDiverged
 		case err != nil && !caughtUp: // it may have been made elsewhere a moment ago
-			if err := s.node.ReadBarrier(ctx); err != nil {
+			if err := l.node.ReadBarrier(ctx); err != nil {
 				return v, err
 			}
 			caughtUp = true
@@ -29,6 +31,7 @@ func (s *Log) WaitCommitted(ctx context.Context, offset uint64, names []string) 
 		case err != nil || v.Reached:
 			return v, err
 		}
+		// Nothing to report yet: sleep until a cursor moves, or the node may have stopped serving.
 		select {
 		case <-watch.Moved():
 		case <-alive.C: // whether the node still serves
@@ -39,18 +42,19 @@ func (s *Log) WaitCommitted(ctx context.Context, offset uint64, names []string) 
 }
 
 // committedBy compares the cursors with an offset; the error names the first that does not exist.
-func (s *Log) committedBy(offset uint64, names []string) (api.Wait, error) {
+func (l *Log) committedBy(offset uint64, names []string) (api.Wait, error) {
 	v := api.Wait{Offset: offset, Reached: true}
 	for _, name := range names {
-		c, ok := s.Machine().Cursor(name)
+		c, ok := l.Machine().Cursor(name)
 		if !ok {
 			return v, noCursor(name)
 		}
+		// Behind is what is left, and zero once the commit has passed the offset.
 		one := api.WaitedCursor{Name: name, Committed: c.Committed, Behind: offset - min(offset, c.Committed)}
 		one.Reached = one.Behind == 0
 		v.Reached = v.Reached && one.Reached
 		v.Cursors = append(v.Cursors, one)
 	}
-	_, v.LastOffset = s.Machine().Log().Bounds()
+	_, v.LastOffset = l.Machine().Log().Bounds()
 	return v, nil
 }

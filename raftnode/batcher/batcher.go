@@ -11,7 +11,7 @@
 //
 //	b := batcher.New(id, limits, clock, machine.Digest, machine.FeatureLevel, raft.Apply)
 //	b.Shift(batcher.GateWaiting, term)
-//	err := b.ProposeNow(term, hello)
+//	err := b.ProposeNow(term, frame.TermStart{…})
 //	b.Shift(batcher.GateOpen, term)
 //	result, err := b.Propose(ctx, request)
 package batcher

@@ -87,14 +87,14 @@ func ask(ctx context.Context, p *Batcher, r frame.Request) <-chan error {
 	return done
 }
 
-// leading says the hello of a term and opens the gate.
+// leading starts a term and opens the gate.
 func leading(w *wire, p *Batcher, term uint64) {
 	p.Shift(GateWaiting, term)
-	hello := make(chan error, 1)
-	go func() { hello <- p.ProposeNow(term, frame.Hello{}) }()
+	started := make(chan error, 1)
+	go func() { started <- p.ProposeNow(term, frame.TermStart{}) }()
 	synctest.Wait()
 	w.land(1, nil)
-	if err := <-hello; err != nil {
+	if err := <-started; err != nil {
 		panic(err)
 	}
 	p.Shift(GateOpen, term)
@@ -159,7 +159,7 @@ func TestFullFramesFillThePipelineAndALargeRequestTravelsAlone(t *testing.T) {
 	})
 }
 
-func TestRequestsOfATermWaitForItsHello(t *testing.T) {
+func TestRequestsOfATermWaitForItsStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := bench(1 << 20)
 		defer p.Close()
@@ -171,16 +171,16 @@ func TestRequestsOfATermWaitForItsHello(t *testing.T) {
 		p.Shift(GateOpen, 7)
 		synctest.Wait()
 		if len(w.flying()) > 0 || p.OpenTerm() != 0 {
-			t.Fatal("a request went out before the hello")
+			t.Fatal("a request went out before the term start")
 		}
-		hello := make(chan error, 1)
-		go func() { hello <- p.ProposeNow(7, frame.Hello{}) }()
+		started := make(chan error, 1)
+		go func() { started <- p.ProposeNow(7, frame.TermStart{}) }()
 		synctest.Wait()
-		if f := w.flying(); len(f) != 1 || f[0].frame.Commands[0].Kind() != frame.KindHello {
-			t.Fatalf("%d frames, the first not the hello alone", len(f))
+		if f := w.flying(); len(f) != 1 || f[0].frame.Commands[0].Kind() != frame.KindTermStart {
+			t.Fatalf("%d frames, the first not the term start alone", len(f))
 		}
 		w.land(1, nil)
-		if err := <-hello; err != nil {
+		if err := <-started; err != nil {
 			t.Fatal(err)
 		}
 		p.Shift(GateOpen, 7)

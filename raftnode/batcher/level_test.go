@@ -12,7 +12,7 @@ import (
 // aboveBase has a command of each kind that not every member may know.
 func aboveBase() []frame.Command {
 	return []frame.Command{
-		frame.Hello{Silence: 1}, frame.VoterHealth{}, frame.OutageViews{}, frame.SplitBrain{}, frame.CatchUp{},
+		frame.TermStart{Silence: 1}, frame.VoterHealth{}, frame.OutageViews{}, frame.SplitBrain{}, frame.CatchUp{},
 		frame.MemberVote{},
 		frame.DeadLetter{}, frame.Redrive{}, frame.Purge{}, frame.LetterImport{},
 		frame.CursorChange{}, frame.GroupCreate{}, frame.GroupSettle{}, frame.GroupDead{},

@@ -171,6 +171,7 @@ func createMarker(dir string, opts Options) (Marker, error) {
 	if err := refuseOrphans(dir); err != nil {
 		return Marker{}, err
 	}
+	// A folder that was emptied and used again differs in it, so the cluster sees that the node has forgotten its vote.
 	incarnation, err := uuid.NewRandom()
 	if err != nil {
 		return Marker{}, fmt.Errorf("datadir: create %s: %w", dir, err)
@@ -186,6 +187,7 @@ func createMarker(dir string, opts Options) (Marker, error) {
 
 // refuseOrphans returns ErrDamaged for a folder without a marker that holds a node's data.
 func refuseOrphans(dir string) error {
+	// Snapshots that were being received are no data of a node: they are received again.
 	for _, name := range []string{RaftDir, StateDir} {
 		entries, err := os.ReadDir(filepath.Join(dir, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -14,7 +14,7 @@ import (
 func TestAReadOnlyDiskIsNamedAndCanBeInspected(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("can not mount here: %v", err)
+		t.Skipf("cannot mount here: %v", err)
 	}
 	defer unix.Unmount(dir, unix.MNT_DETACH)
 	d := open(t, dir, n1)
@@ -66,6 +66,6 @@ func TestTheMarkerIsReadWhileADiskHangs(t *testing.T) {
 	}
 	defer r.Close()
 	if err := <-written; err == nil || d.Marker().ClusterID != "" {
-		t.Errorf("a pipe can not be synced, yet: %v, %+v", err, d.Marker())
+		t.Errorf("a pipe cannot be synced, yet: %v, %+v", err, d.Marker())
 	}
 }

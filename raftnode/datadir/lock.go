@@ -64,6 +64,7 @@ func flock(f *os.File, dir string, how int) error {
 // holder names the process whose pid is in the lock file, if there is one.
 func holder(f *os.File) string {
 	buf := make([]byte, 32)
+	// A pid that cannot be read is left out of the message.
 	n, _ := f.ReadAt(buf, 0)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(buf[:n])))
 	if err != nil {
@@ -74,6 +75,7 @@ func holder(f *os.File) string {
 
 // writePID replaces the file's content with this process's pid.
 func writePID(f *os.File) error {
+	// The pid of the process before may be longer than this one's.
 	if err := f.Truncate(0); err != nil {
 		return err
 	}

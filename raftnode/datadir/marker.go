@@ -33,11 +33,13 @@ type Peer struct {
 	Incarnation string `json:"incarnation"`
 }
 
+// clone returns a marker that shares no memory with m.
 func (m Marker) clone() Marker {
 	m.Peers = slices.Clone(m.Peers)
 	return m
 }
 
+// equal compares the contents: times as moments, peers in their order.
 func (m Marker) equal(o Marker) bool {
 	return m.Format == o.Format && m.NodeID == o.NodeID && m.ClusterID == o.ClusterID &&
 		m.Incarnation == o.Incarnation && m.LogStore == o.LogStore && m.StoresCreated == o.StoresCreated &&
@@ -74,6 +76,7 @@ func (m Marker) storesPresent(dir string) error {
 		return nil
 	}
 	for _, file := range storeFiles(dir) {
+		// Only its presence is checked here; what is in a file is checked by the store that opens it.
 		info, err := os.Stat(file)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -89,6 +92,7 @@ func (m Marker) storesPresent(dir string) error {
 
 // storeFiles lists the files without which the raft stores must not open.
 func storeFiles(dir string) []string {
+	// The journal is among them: the newest entries may be in it alone.
 	dir = filepath.Join(dir, RaftDir)
 	return []string{filepath.Join(dir, BoltFile), filepath.Join(dir, JournalFile), filepath.Join(dir, StableFile)}
 }
@@ -105,6 +109,7 @@ const (
 	markerTail = "}\n"
 )
 
+// encodeMarker returns the bytes of a marker file.
 func encodeMarker(m Marker) ([]byte, error) {
 	body, err := json.Marshal(m)
 	if err != nil {
@@ -113,6 +118,7 @@ func encodeMarker(m Marker) ([]byte, error) {
 	return fmt.Appendf(nil, "%s%s%s%s%s", markerHead, checksum(body), markerMid, body, markerTail), nil
 }
 
+// checksum returns the CRC-32C of a marker's JSON, as eight hex digits.
 func checksum(body []byte) string {
 	return fmt.Sprintf("%08x", crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
 }
@@ -164,6 +170,7 @@ func readMarker(dir string) (Marker, error) {
 
 // writeMarker replaces DIR/node.json atomically and durably.
 func writeMarker(dir string, m Marker) error {
+	// Whatever fails, the marker that is there remains.
 	raw, err := encodeMarker(m)
 	if err == nil {
 		err = replaceFile(filepath.Join(dir, MarkerFile), raw)
@@ -199,6 +206,7 @@ func replaceFile(file string, content []byte) error {
 
 // SyncDir makes the names in a folder durable.
 func SyncDir(dir string) error {
+	// A folder is synced through a descriptor that only reads it.
 	f, err := os.Open(dir)
 	if err != nil {
 		return err

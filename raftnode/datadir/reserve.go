@@ -42,6 +42,7 @@ func (d *Dir) allocate(bytes int64) error {
 
 // writeZeros allocates the first bytes of f on file systems without a call for it.
 func writeZeros(f *os.File, bytes int64) error {
+	// What is written takes blocks, where a mere size would not.
 	zeros := make([]byte, 1<<20)
 	for off := int64(0); off < bytes; off += int64(len(zeros)) {
 		if _, err := f.WriteAt(zeros[:min(int64(len(zeros)), bytes-off)], off); err != nil {
@@ -53,6 +54,7 @@ func writeZeros(f *os.File, bytes int64) error {
 
 // ReleaseReserve removes the reserve, which frees its blocks. Without a reserve it does nothing.
 func (d *Dir) ReleaseReserve() error {
+	// The folder is synced afterwards, so that the blocks stay free after a crash.
 	err := os.Remove(d.Path(ReserveFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -66,6 +68,7 @@ func (d *Dir) ReleaseReserve() error {
 // Space returns how many bytes this user may still write on the folder's volume, without the reserve,
 // and how large the volume is.
 func (d *Dir) Space() (free, size uint64, err error) {
+	// Bavail leaves out what is kept for the superuser.
 	var st unix.Statfs_t
 	if err := unix.Statfs(d.path, &st); err != nil {
 		return 0, 0, fmt.Errorf("datadir: free bytes of %s: %w", d.path, err)

@@ -7,9 +7,16 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// BenchmarkStoreLogs stores batches as a busy leader does, few large frames, a batch of 256 events, and what one caller sends.
+// BenchmarkStoreLogs stores batches as a busy leader does, few large frames, a batch of 256 events, and what one
+// caller sends.
 func BenchmarkStoreLogs(b *testing.B) {
-	for _, c := range []struct{ entries, size int }{{16, 256 << 10}, {64, 64 << 10}, {1, 64 << 10}, {1, 20 << 10}, {1, 1 << 10}} {
+	for _, c := range []struct{ entries, size int }{
+		{16, 256 << 10},
+		{64, 64 << 10},
+		{1, 64 << 10},
+		{1, 20 << 10},
+		{1, 1 << 10},
+	} {
 		b.Run(fmt.Sprintf("%dx%dKiB", c.entries, c.size>>10), func(b *testing.B) { benchStoreLogs(b, c.entries, c.size) })
 	}
 }

@@ -22,7 +22,17 @@ func largeEntry(index uint64, size int) *raft.Log {
 
 // pieceSizes are where one piece becomes two and more.
 func pieceSizes() []int {
-	return []int{0, 1, pieceBytes - 1, pieceBytes, pieceBytes + 1, 2*pieceBytes - 1, 2 * pieceBytes, 2*pieceBytes + 1, 1 << 20}
+	return []int{
+		0,
+		1,
+		pieceBytes - 1,
+		pieceBytes,
+		pieceBytes + 1,
+		2*pieceBytes - 1,
+		2 * pieceBytes,
+		2*pieceBytes + 1,
+		1 << 20,
+	}
 }
 
 // TestLargeEntriesComeBackWhole stores entries around the sizes at which they are

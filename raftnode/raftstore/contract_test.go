@@ -150,7 +150,12 @@ func (r *contractRun) compare(*rapid.T) {
 func TestEntriesThatDoNotFollowAreRefusedAndNotFatal(t *testing.T) {
 	s := openStores(t, t.TempDir())
 	store(t, s, 5, 10, 1)
-	for _, logs := range [][]*raft.Log{entries(10, 11, 1), {entry(11, 1), entry(13, 1)}, {entry(12, 1), entry(11, 1)}, {entry(0, 1)}} {
+	for _, logs := range [][]*raft.Log{
+		entries(10, 11, 1),
+		{entry(11, 1), entry(13, 1)},
+		{entry(12, 1), entry(11, 1)},
+		{entry(0, 1)},
+	} {
 		wantError(t, s.Log().StoreLogs(logs), ErrNotContiguous)
 	}
 	if err := s.Log().DeleteRange(6, 9); err == nil {
@@ -184,7 +189,13 @@ func TestBoltDeletesInChunksThatLeaveADenseLog(t *testing.T) {
 	}{
 		{"prefix", 1, 600, [][2]uint64{{1, 256}, {257, 512}, {513, 600}}, [][2]uint64{{1, 1000}, {257, 1000}, {513, 1000}}},
 		{"suffix", 401, 1000, [][2]uint64{{745, 1000}, {489, 744}, {401, 488}}, [][2]uint64{{1, 1000}, {1, 744}, {1, 488}}},
-		{"all", 1, 1000, [][2]uint64{{1, 256}, {257, 512}, {513, 768}, {769, 1000}}, [][2]uint64{{1, 1000}, {257, 1000}, {513, 1000}, {769, 1000}}},
+		{
+			"all",
+			1,
+			1000,
+			[][2]uint64{{1, 256}, {257, 512}, {513, 768}, {769, 1000}},
+			[][2]uint64{{1, 1000}, {257, 1000}, {513, 1000}, {769, 1000}},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			below := &deletions{}
@@ -248,7 +259,9 @@ func startRaft(t *testing.T, logs raft.LogStore, stable raft.StableStore) *raft.
 	t.Helper()
 	conf := raft.DefaultConfig()
 	conf.LocalID = "n1"
-	conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+	conf.HeartbeatTimeout = 50 * time.Millisecond
+	conf.ElectionTimeout = 50 * time.Millisecond
+	conf.LeaderLeaseTimeout = 50 * time.Millisecond
 	conf.LogLevel = "ERROR"
 	addr, trans := raft.NewInmemTransport("n1")
 	snaps := raft.NewInmemSnapshotStore()

@@ -188,9 +188,14 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 	}
 	damages := []damage{
 		{"emptied", emptied}, {"removed", nil}, {"one byte", func(raw []byte) []byte { return raw[:1] }},
-		{"cut to a page", func(raw []byte) []byte { return raw[:4096] }}, {"zeroed meta 0", zeroPage(0)}, {"zeroed meta 1", zeroPage(1)},
+		{"cut to a page", func(raw []byte) []byte { return raw[:4096] }},
+		{"zeroed meta 0", zeroPage(0)},
+		{"zeroed meta 1", zeroPage(1)},
 	}
-	boltOnly := []damage{{"cut in half", half}, {"zeroed root", func(raw []byte) []byte { return zeroPage(rootPage(raw))(raw) }}}
+	boltOnly := []damage{
+		{"cut in half", half},
+		{"zeroed root", func(raw []byte) []byte { return zeroPage(rootPage(raw))(raw) }},
+	}
 	dir := usedFolder(t)
 	files := map[string][]damage{
 		datadir.StableFile:  append(damages, boltOnly...),

@@ -118,7 +118,9 @@ func TestASlowDiskIsNotHung(t *testing.T) {
 
 func TestOnStoreSeesEachBatch(t *testing.T) {
 	var count, size int
-	s, err := Open(Options{Dir: t.TempDir(), Fatal: func(err error) { t.Error(err) }, OnStore: func(entries, bytes int, took time.Duration) {
+	s, err := Open(Options{Dir: t.TempDir(), Fatal: func(err error) {
+		t.Error(err)
+	}, OnStore: func(entries, bytes int, took time.Duration) {
 		count, size = count+entries, size+bytes
 		if took <= 0 {
 			t.Errorf("stored within %v", took)

@@ -21,8 +21,8 @@ func TestALogThatContradictsTheStateIsDropped(t *testing.T) {
 		{"other term at the end", 1, 400, 400, 4, true},
 		{"other term at the start", 200, 400, 200, 2, true},
 		{"log ends before the state", 1, 400, 500, 4, true},
-		{"log goes on from the state", 201, 400, 200, 3, false},
-		{"log goes on in an older term", 201, 400, 200, 4, true},
+		{"log continues from the state", 201, 400, 200, 3, false},
+		{"log continues in an older term", 201, 400, 200, 4, true},
 		{"no state", 1, 400, 0, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -53,11 +53,11 @@ func TestALogBehindTheStateIsRefused(t *testing.T) {
 	}{
 		{"empty node", 0, 0, 0, false, false},
 		{"log reaches the state", 1, 20, 20, false, false},
-		{"log is behind", 1, 19, 20, false, true},
-		{"log is behind, a snapshot explains it", 1, 19, 20, true, false},
+		{"log lags", 1, 19, 20, false, true},
+		{"log lags, a snapshot explains it", 1, 19, 20, true, false},
 		{"log is gone", 0, 0, 20, false, true},
 		{"log is gone, a snapshot explains it", 0, 0, 20, true, false},
-		{"log goes on from the state", 21, 30, 20, false, false},
+		{"log continues from the state", 21, 30, 20, false, false},
 		{"state lacks entries", 22, 30, 20, true, true},
 		{"state is gone", 22, 30, 0, false, true},
 	} {

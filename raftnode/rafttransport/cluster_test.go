@@ -158,7 +158,9 @@ func (c *cluster) start(v *voter, edit func(*Options)) {
 	}
 	conf := raft.DefaultConfig()
 	conf.LocalID = raft.ServerID(v.id)
-	conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout = 300*time.Millisecond, 300*time.Millisecond, 150*time.Millisecond
+	conf.HeartbeatTimeout = 300 * time.Millisecond
+	conf.ElectionTimeout = 300 * time.Millisecond
+	conf.LeaderLeaseTimeout = 150 * time.Millisecond
 	conf.CommitTimeout = 10 * time.Millisecond
 	conf.TrailingLogs = 1
 	conf.Logger = hclog.NewNullLogger()
@@ -261,7 +263,7 @@ func (c *cluster) agree(want []byte, among ...*voter) {
 }
 
 // Two and three real raft nodes elect, replicate, send a snapshot to the last
-// that joins, and go on after a cut and after the leader's end.
+// that joins, and continue after a cut and after the leader's end.
 func TestRaftRunsOverIt(t *testing.T) {
 	for _, n := range []int{2, 3} {
 		t.Run(fmt.Sprint(n, " voters"), func(t *testing.T) {
@@ -333,9 +335,19 @@ func TestWhatTheLeaderHasNotProvenIsNotCommitted(t *testing.T) {
 	for _, req := range []*raft.AppendEntriesRequest{
 		{Term: 1, Entries: []*raft.Log{entry(1, 1, "kept,"), entry(2, 1, "stale,")}, LeaderCommitIndex: 1},
 		{Term: 2, PrevLogEntry: 1, PrevLogTerm: 1, LeaderCommitIndex: 3},
-		{Term: 2, PrevLogEntry: 1, PrevLogTerm: 1, LeaderCommitIndex: 3, Entries: []*raft.Log{entry(2, 2, "right,"), entry(3, 2, "more")}},
+		{
+			Term:              2,
+			PrevLogEntry:      1,
+			PrevLogTerm:       1,
+			LeaderCommitIndex: 3,
+			Entries:           []*raft.Log{entry(2, 2, "right,"), entry(3, 2, "more")},
+		},
 	} {
-		req.RPCHeader = raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("n2"), Addr: []byte(leader.LocalAddr())}
+		req.RPCHeader = raft.RPCHeader{
+			ProtocolVersion: raft.ProtocolVersionMax,
+			ID:              []byte("n2"),
+			Addr:            []byte(leader.LocalAddr()),
+		}
 		var resp raft.AppendEntriesResponse
 		if err := leader.AppendEntries("n1", follower.tr.LocalAddr(), req, &resp); err != nil || !resp.Success {
 			t.Fatalf("%+v: %+v, %v", req, resp, err)
@@ -370,18 +382,20 @@ func TestWipedVoterCanNotVote(t *testing.T) {
 			c.start(n3, tt.open)
 			c.start(n1, tt.open)
 
-			told := n1
+			refuser := n1
 			if tt.want == ErrUnconfigured {
-				told = n3 // the refusal is in the RPC's answer: the refuser counts it
+				refuser = n3 // the refusal is in the RPC's answer: the refuser counts it
 			}
-			eventually(t, "several votes were refused", func() bool { return told.tr.RefusalTotals()[nameOf(tt.want)] >= 5 || n1.raft.State() == raft.Leader })
+			eventually(t, "several votes were refused", func() bool {
+				return refuser.tr.RefusalTotals()[nameOf(tt.want)] >= 5 || n1.raft.State() == raft.Leader
+			})
 			if n1.raft.State() == raft.Leader {
 				t.Fatal("n1 leads by the vote of a voter that had lost its disk")
 			}
 			if cand, err := n3.stable.Get([]byte("LastVoteCand")); len(cand) > 0 {
 				t.Fatalf("n3 voted for %s (%v)", cand, err)
 			}
-			c.start(n2, nil) // its disk is whole: the two elect, and take n3 in anew
+			c.start(n2, nil) // its disk is whole: the two elect, and take n3 in again
 			c.led([]*voter{n1, n2}, func(r *raft.Raft) error { return r.RemoveServer("n3", 0, 10*time.Second).Error() })
 			c.town.settle("n3", "n3-b", raft.ServerAddress(n3.addr))
 			c.add(n3, n1, n2)

@@ -51,7 +51,13 @@ func TestRefusedSideLearnsWhy(t *testing.T) {
 		{"token only at the dialer", secret("s"), nil, ErrNoProof, true},
 		{"token only at the acceptor", nil, secret("s"), ErrNoProof, true},
 		{"other token", secret("s"), secret("S"), ErrBadProof, true},
-		{"stranger learns nothing of membership", both(self(Identity{"c1", "n7", "n7-a"}), secret("guess")), secret("s"), ErrBadProof, true},
+		{
+			"stranger learns nothing of membership",
+			both(self(Identity{"c1", "n7", "n7-a"}), secret("guess")),
+			secret("s"),
+			ErrBadProof,
+			true,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -118,7 +124,7 @@ func (s script) expectRefusal(want error) {
 type lie struct {
 	name string
 	want error
-	tell func(s script)
+	play func(s script)
 }
 
 func acceptorLies() []lie {
@@ -184,7 +190,7 @@ func TestLyingAcceptorIsRefused(t *testing.T) {
 	for _, tt := range acceptorLies() {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newTown()
-			addr := impostor(t, func(c net.Conn) { tt.tell(script{t, c}) })
+			addr := impostor(t, func(c net.Conn) { tt.play(script{t, c}) })
 			w.settle("n2", "n2-a", addr)
 			n1 := w.open(t, "n1", func(o *Options) { o.Secret = []byte("s") })
 			var resp raft.AppendEntriesResponse
@@ -243,8 +249,8 @@ func TestLyingDialerIsRefused(t *testing.T) {
 			w := newTown()
 			n1 := w.open(t, "n1", func(o *Options) { o.Secret = []byte("s") })
 			w.settle("n2", "n2-a", "nowhere:1")
-			s := script{t, knock(t, n1)}
-			tt.tell(s)
+			s := script{t, dialRaw(t, n1)}
+			tt.play(s)
 			s.expectRefusal(tt.want)
 			eventually(t, "recorded", func() bool { return refusedFor(n1, tt.want) })
 		})
@@ -267,8 +273,20 @@ func TestTheNewestVersionThatBothSpeakIsSpoken(t *testing.T) {
 		t.Run(fmt.Sprint(test), func(t *testing.T) {
 			near, far := net.Pipe()
 			admit := func(Identity) error { return nil }
-			dialer := handshake{rw: near, self: Identity{"c1", "n1", "n1-a"}, secret: []byte("s"), admit: admit, speaks: test.dialer}
-			acceptor := handshake{rw: far, self: Identity{"c1", "n2", "n2-a"}, secret: []byte("s"), admit: admit, speaks: test.acceptor}
+			dialer := handshake{
+				rw:     near,
+				self:   Identity{"c1", "n1", "n1-a"},
+				secret: []byte("s"),
+				admit:  admit,
+				speaks: test.dialer,
+			}
+			acceptor := handshake{
+				rw:     far,
+				self:   Identity{"c1", "n2", "n2-a"},
+				secret: []byte("s"),
+				admit:  admit,
+				speaks: test.acceptor,
+			}
 			ended := make(chan error, 1)
 			go func() {
 				err := acceptor.accept()
@@ -299,7 +317,7 @@ func TestNodeIsNotRelayedToItself(t *testing.T) {
 	w := newTown()
 	victim := make(chan *Transport, 1)
 	addr := impostor(t, func(c net.Conn) {
-		back := knock(t, <-victim)
+		back := dialRaw(t, <-victim)
 		var wg sync.WaitGroup
 		wg.Go(func() { io.Copy(back, c); back.(*net.TCPConn).CloseWrite() })
 		io.Copy(c, back)
@@ -346,7 +364,7 @@ func TestDisconnectAfterRemoval(t *testing.T) {
 	w.remove("n2")
 	n1.Disconnect("n2")
 	eventually(t, "its connection is gone", func() bool { return n1.stream.conns.establishedCount() == 0 })
-	eventually(t, "and it is told on the next", func() bool { return errors.Is(appendTo(n2, n1), ErrRemoved) })
+	eventually(t, "and it learns so on the next", func() bool { return errors.Is(appendTo(n2, n1), ErrRemoved) })
 }
 
 // Membership changes its word just after it gave it: the connection goes too.
@@ -406,7 +424,7 @@ func TestCloseIsIdempotentAndPrompt(t *testing.T) {
 	sent := make(chan error, 1)
 	go func() { sent <- appendTo(n2, n1) }() // nobody answers it
 	eventually(t, "n2 is connected", func() bool { return n1.stream.conns.establishedCount() == 1 })
-	knock(t, n1).Write([]byte("RL")) // a handshake that hangs
+	dialRaw(t, n1).Write([]byte("RL")) // a handshake that hangs
 	start := time.Now()
 	for range 2 {
 		n1.Close()

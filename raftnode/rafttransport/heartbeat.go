@@ -39,9 +39,9 @@ func (t *Transport) heartbeat(rpc raft.RPC) {
 			t.taken.Store(t.now())
 			return
 		case <-wait.C:
-			// Raft took something within Patience, so it is held up and not hung.
+			// Raft took something within HungAfter, so it is held up and not hung.
 			req := rpc.Command.(*raft.AppendEntriesRequest)
-			if t.now()-t.taken.Load() < int64(t.opts.Patience) && t.opts.Follows(string(req.ID), req.Term) {
+			if t.now()-t.taken.Load() < int64(t.opts.HungAfter) && t.opts.Follows(string(req.ID), req.Term) {
 				rpc.Respond(&raft.AppendEntriesResponse{RPCHeader: t.header(req.RPCHeader), Term: req.Term, Success: true}, nil)
 				return
 			}

@@ -13,7 +13,7 @@ import (
 // Nobody takes an RPC of n1's here.
 func TestAHeartbeatIsAnsweredWhileRaftIsHeldUp(t *testing.T) {
 	w := newTown()
-	const patience = 2 * time.Second
+	const hungAfter = 2 * time.Second
 	opened := time.Now()
 	var state sync.Mutex // what Self may wait for
 	n1 := w.open(t, "n1", func(o *Options) {
@@ -23,7 +23,7 @@ func TestAHeartbeatIsAnsweredWhileRaftIsHeldUp(t *testing.T) {
 			defer state.Unlock()
 			return self()
 		}
-		o.Patience, o.Follows = patience, func(leader string, term uint64) bool { return leader == "n2" && term == 3 }
+		o.HungAfter, o.Follows = hungAfter, func(leader string, term uint64) bool { return leader == "n2" && term == 3 }
 	})
 	n2 := w.open(t, "n2", func(o *Options) { o.Timeout = 300 * time.Millisecond })
 	beat := func(id string, term uint64) (raft.AppendEntriesResponse, error) {
@@ -52,17 +52,17 @@ func TestAHeartbeatIsAnsweredWhileRaftIsHeldUp(t *testing.T) {
 		if err != nil {
 			break
 		}
-		if began.Sub(opened) > patience {
+		if began.Sub(opened) > hungAfter {
 			t.Fatalf("raft took nothing for %s, and a heartbeat is still answered", time.Since(opened))
 		}
 	}
-	if held := time.Since(opened); held < patience {
-		t.Errorf("given up after %s, patience is %s", held, patience)
+	if held := time.Since(opened); held < hungAfter {
+		t.Errorf("given up after %s, hungAfter is %s", held, hungAfter)
 	}
 
 	came := answer(t, n1)
 	if _, err := beat("n2", 3); err != nil {
-		t.Errorf("raft goes on: %v", err)
+		t.Errorf("raft continues: %v", err)
 	}
 	<-came
 }

@@ -24,7 +24,7 @@ func TestSlowLoris(t *testing.T) {
 	came := answer(t, n1)
 	var slow []net.Conn
 	for range 3 * maxPending {
-		c := knock(t, n1)
+		c := dialRaw(t, n1)
 		c.Write([]byte("R"))
 		slow = append(slow, c)
 		if n := n1.stream.conns.pendingCount(); n > 2*maxPending {
@@ -188,7 +188,8 @@ func TestRefusalsAreLoggedOnceAMinute(t *testing.T) {
 		if s := out.String(); strings.Count(s, "\n") != 3 || !strings.Contains(s, "count=1001") {
 			t.Fatalf("a minute later:\n%s", s)
 		}
-		if got := book.list(); len(got) != 2 || got[0].Peer != "n7" || got[0].Count != 1001 || got[0].Reason != "bad_proof" || !got[0].Last.Equal(time.Now()) {
+		if got := book.list(); len(got) != 2 || got[0].Peer != "n7" || got[0].Count != 1001 ||
+			got[0].Reason != "bad_proof" || !got[0].Last.Equal(time.Now()) {
 			t.Fatalf("%+v", got)
 		}
 		for i := range 100_000 {
@@ -208,7 +209,10 @@ func TestRefusalsAreLoggedOnceAMinute(t *testing.T) {
 func FuzzAccept(f *testing.F) {
 	n2, _ := hello{Identity: Identity{"c1", "n2", "n2-a"}, speaks: spoken, proves: true, target: "n1"}.encode()
 	f.Add([]byte(n2))
-	f.Add(append(append([]byte(n2), newFrame(spoken.newest, kindProof, make([]byte, proofLen))...), newFrame(spoken.newest, kindReady, nil)...))
+	f.Add(append(
+		append([]byte(n2), newFrame(spoken.newest, kindProof, make([]byte, proofLen))...),
+		newFrame(spoken.newest, kindReady, nil)...,
+	))
 	f.Add([]byte(encodeRefusal(refusef(ErrBusy, "later"))))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {

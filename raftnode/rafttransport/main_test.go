@@ -116,8 +116,8 @@ func appendTo(from, to *Transport) error {
 	return from.AppendEntries("", to.LocalAddr(), &raft.AppendEntriesRequest{Term: 1}, &resp)
 }
 
-// knock opens a bare connection to tr.
-func knock(t testing.TB, tr *Transport) net.Conn {
+// dialRaw opens a bare connection to tr.
+func dialRaw(t testing.TB, tr *Transport) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", string(tr.LocalAddr()))
 	if err != nil {

@@ -26,11 +26,14 @@ func TestARequestThatContradictsTheStateIsRefused(t *testing.T) {
 		{"the same entries", 8, 2, []*raft.Log{entry(9, 2), entry(10, 2), entry(11, 3)}, false},
 		{"another entry before", 10, 3, []*raft.Log{entry(11, 3)}, true},
 		{"another among those that were applied", 6, 1, []*raft.Log{entry(7, 1), entry(8, 1), entry(9, 1)}, true},
-		{"of what this node cannot tell", 6, 1, []*raft.Log{entry(7, 1)}, false},
+		{"of what this node does not know", 6, 1, []*raft.Log{entry(7, 1)}, false},
 		{"after what was applied", 11, 3, []*raft.Log{entry(12, 3)}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("n2")},
+			req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{
+				ProtocolVersion: raft.ProtocolVersionMax,
+				ID:              []byte("n2"),
+			},
 				Term: 3, PrevLogEntry: test.prev, PrevLogTerm: test.term, Entries: test.entries, LeaderCommitIndex: 8}
 			var resp raft.AppendEntriesResponse
 			err := n2.AppendEntries("n1", n1.LocalAddr(), &req, &resp)
@@ -64,14 +67,21 @@ func TestASnapshotThatTheStateHasReachedIsNotInstalled(t *testing.T) {
 		term      uint64
 		installed bool
 	}{
-		{"behind the state", 7, 3, false},
+		{"before the state", 7, 3, false},
 		{"the state itself", 10, 3, false},
 		{"ahead of the state", 11, 3, true},
 		{"of another leader's term", 7, 4, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			req := raft.InstallSnapshotRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("n2")},
-				SnapshotVersion: raft.SnapshotVersionMax, Term: test.term, LastLogIndex: test.index, LastLogTerm: 2, Size: int64(len(state))}
+			req := raft.InstallSnapshotRequest{RPCHeader: raft.RPCHeader{
+				ProtocolVersion: raft.ProtocolVersionMax,
+				ID:              []byte("n2"),
+			},
+				SnapshotVersion: raft.SnapshotVersionMax,
+				Term:            test.term,
+				LastLogIndex:    test.index,
+				LastLogTerm:     2,
+				Size:            int64(len(state))}
 			var resp raft.InstallSnapshotResponse
 			if err := n2.InstallSnapshot("n1", n1.LocalAddr(), &req, &resp, bytes.NewReader(state)); err != nil {
 				t.Fatal(err)

@@ -57,16 +57,16 @@ func (f *follower) run(tr *Transport, swap time.Duration, stop <-chan struct{}) 
 	}
 }
 
-// A snapshot may take much longer than Patience to arrive and then to become the state.
-// Until the latter the leader goes on with heartbeats, each on a fresh connection once one
+// A snapshot may take much longer than HungAfter to arrive and then to become the state.
+// Until the latter the leader continues its heartbeats, each on a fresh connection once one
 // has failed.
 func TestASnapshotThatTakesLongIsInstalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const timeout, patience, transfer, swap = 3 * time.Second, 10 * time.Second, 3 * time.Minute, time.Minute
+		const timeout, hungAfter, transfer, swap = 3 * time.Second, 10 * time.Second, 3 * time.Minute, time.Minute
 		w, wire := newTown(), newPipes()
 		n1 := w.open(t, "n1", func(o *Options) {
 			wire.use(o)
-			o.Timeout, o.Patience, o.Follows = timeout, patience, func(string, uint64) bool { return true }
+			o.Timeout, o.HungAfter, o.Follows = timeout, hungAfter, func(string, uint64) bool { return true }
 		})
 		n2 := w.open(t, "n2", func(o *Options) { wire.use(o); o.Timeout = timeout })
 		defer n1.Close()
@@ -130,7 +130,13 @@ func TestAConnectionThatCarriesASnapshotIsKept(t *testing.T) {
 	installed := make(chan error, 1)
 	running.Go(func() {
 		var resp raft.InstallSnapshotResponse
-		installed <- n2.InstallSnapshot("n1", n1.LocalAddr(), &raft.InstallSnapshotRequest{Size: int64(data.left)}, &resp, data)
+		installed <- n2.InstallSnapshot(
+			"n1",
+			n1.LocalAddr(),
+			&raft.InstallSnapshotRequest{Size: int64(data.left)},
+			&resp,
+			data,
+		)
 	})
 	<-began
 	eventually(t, "the snapshot is on its way", func() bool { return n1.stream.conns.installing() == 1 })
@@ -194,7 +200,11 @@ func (p *pipes) use(o *Options) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.next++
-		l := &pipeListener{addr: pipeAddr(fmt.Sprintf("host%d:1", p.next)), dialled: make(chan net.Conn), closed: make(chan struct{})}
+		l := &pipeListener{
+			addr:    pipeAddr(fmt.Sprintf("host%d:1", p.next)),
+			dialled: make(chan net.Conn),
+			closed:  make(chan struct{}),
+		}
 		p.at[string(l.addr)] = l
 		return l, nil
 	}

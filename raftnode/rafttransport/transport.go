@@ -61,9 +61,9 @@ type Options struct {
 	Configured func() bool
 	// Follows reports whether this node's raft follows that leader in that term. While
 	// raft takes no RPC, heartbeats of such a leader are answered if it says so, for up to
-	// Patience: raft that is held up for longer counts as hung. 0: they wait for raft.
-	Follows  func(leaderID string, term uint64) bool
-	Patience time.Duration
+	// HungAfter: raft that is held up for longer counts as hung. 0: they wait for raft.
+	Follows   func(leaderID string, term uint64) bool
+	HungAfter time.Duration
 	// Covers returns the newest entry that this node has applied, and whether its state
 	// takes the place of its log at index: that entry was applied, or is the last of a
 	// state that the log may not lead to. Required.
@@ -110,10 +110,10 @@ func (o Options) normalised() (Options, error) {
 	switch {
 	case o.Self == nil || o.Admit == nil || o.Resolve == nil || o.Configured == nil || o.Covers == nil:
 		return o, errors.New("one of Self, Admit, Resolve, Configured, Covers is missing")
-	case o.Patience > 0 && o.Follows == nil:
-		return o, errors.New("with Patience, Follows is required")
-	case o.Patience < 0 || o.Timeout < 0 || o.MaxPool < 0 || o.MaxRPCsInFlight < 0:
-		return o, errors.New("negative Patience, Timeout, MaxPool or MaxRPCsInFlight")
+	case o.HungAfter > 0 && o.Follows == nil:
+		return o, errors.New("with HungAfter, Follows is required")
+	case o.HungAfter < 0 || o.Timeout < 0 || o.MaxPool < 0 || o.MaxRPCsInFlight < 0:
+		return o, errors.New("negative HungAfter, Timeout, MaxPool or MaxRPCsInFlight")
 	}
 	o.Timeout = orDefault(o.Timeout, defaultTimeout)
 	o.MaxPool = orDefault(o.MaxPool, defaultMaxPool)

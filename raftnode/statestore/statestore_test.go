@@ -45,7 +45,7 @@ func dump(t *testing.T, m *fsm.Machine) string {
 	return b.String()
 }
 
-// entries are a raft log as one leader would write it: a configuration, a hello,
+// entries are a raft log as one leader would write it: a configuration, a term start,
 // then events, with gaps where raft keeps entries of its own.
 func entries(count int) (list []*raft.Log) {
 	conf := raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "a:1"}}}
@@ -54,7 +54,7 @@ func entries(count int) (list []*raft.Log) {
 		var b frame.Builder
 		r := numbered(i)
 		if i == 0 {
-			r = frame.Request{Command: frame.Hello{ClusterID: "c"}}
+			r = frame.Request{Command: frame.TermStart{ClusterID: "c"}}
 		}
 		b.Add(r.Command, r.Batch)
 		list = append(list, &raft.Log{Index: uint64(3 + i + i/10), Term: 2, Type: raft.LogCommand,
@@ -274,7 +274,7 @@ func TestASnapshotThatIsDamagedOrAnothersIsNotTakenOver(t *testing.T) {
 	leader.feed(t, entries(50))
 	other := entries(3)
 	var b frame.Builder
-	b.Add(frame.Hello{ClusterID: "another"}, nil)
+	b.Add(frame.TermStart{ClusterID: "another"}, nil)
 	other[1].Data = b.Encode(frame.Seal{Time: noon, Proposer: "n1"})
 	stranger.feed(t, other)
 	same := func(b []byte) []byte { return b }

@@ -9,13 +9,21 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// askedWire is a transport that records what is sent and answers when it is told to.
+// reply fills in a follower's response, or fails as a connection does.
+type reply = func(*raft.AppendEntriesResponse) error
+
+// askedWire is a transport that records what is sent and answers on command.
 type askedWire struct {
 	requests chan *raft.AppendEntriesRequest
-	answers  chan func(*raft.AppendEntriesResponse) error
+	answers  chan reply
 }
 
-func (w *askedWire) send(_ raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+func (w *askedWire) send(
+	_ raft.ServerID,
+	_ raft.ServerAddress,
+	args *raft.AppendEntriesRequest,
+	resp *raft.AppendEntriesResponse,
+) error {
 	w.requests <- args
 	return (<-w.answers)(resp)
 }
@@ -36,9 +44,15 @@ func logsOf(first uint64, n int) (logs []*raft.Log) {
 	return logs
 }
 
-// raftSends is a request as raft makes it, for entries behind prev.
+// raftSends is a request as raft makes it, for entries after prev.
 func raftSends(term, prev uint64, n int) *raft.AppendEntriesRequest {
-	return &raft.AppendEntriesRequest{Term: term, PrevLogEntry: prev, PrevLogTerm: 3, Entries: logsOf(prev+1, n), LeaderCommitIndex: prev}
+	return &raft.AppendEntriesRequest{
+		Term:              term,
+		PrevLogEntry:      prev,
+		PrevLogTerm:       3,
+		Entries:           logsOf(prev+1, n),
+		LeaderCommitIndex: prev,
+	}
 }
 
 // eagerRun is a leader's eager with one follower that has the log up to 10.
@@ -49,7 +63,10 @@ type eagerRun struct {
 }
 
 func newEagerRun(t *testing.T) *eagerRun {
-	r := &eagerRun{t: t, askedWire: askedWire{make(chan *raft.AppendEntriesRequest, 8), make(chan func(*raft.AppendEntriesResponse) error, 8)}}
+	r := &eagerRun{t: t, askedWire: askedWire{
+		make(chan *raft.AppendEntriesRequest, 8),
+		make(chan reply, 8),
+	}}
 	r.eager = newEager(r.askedWire.send, time.Second)
 	r.answers <- yes
 	r.raft(raftSends(3, 9, 1))
@@ -57,8 +74,8 @@ func newEagerRun(t *testing.T) *eagerRun {
 	return r
 }
 
-// raft makes raft's own call and returns whether it was told of success, and when
-// the request behind that was sent.
+// raft makes raft's own call and returns whether success was reported to it, and when
+// the request that proves it was sent.
 func (r *eagerRun) raft(args *raft.AppendEntriesRequest) (success bool, sent time.Time) {
 	var resp raft.AppendEntriesResponse
 	sent, err := r.appendEntries("n2", "addr", args, &resp)
@@ -77,7 +94,7 @@ func (r *eagerRun) sent() (n int) {
 
 func TestEntriesGoOutOnceAheadOfRaft(t *testing.T) {
 	cases := map[string]struct {
-		answers []func(*raft.AppendEntriesResponse) error
+		answers []reply
 		term    uint64 // of the entries that are stored
 		first   uint64
 		wait    time.Duration
@@ -86,14 +103,14 @@ func TestEntriesGoOutOnceAheadOfRaft(t *testing.T) {
 		own     int
 		success bool
 	}{
-		"raft gets the early answer":            {[]func(*raft.AppendEntriesResponse) error{yes}, 3, 11, 0, raftSends(3, 10, 2), 1, 0, true},
-		"a refusal is asked for again":          {[]func(*raft.AppendEntriesResponse) error{no, yes}, 3, 11, 0, raftSends(3, 10, 2), 1, 1, true},
-		"a lost request is raft's to repeat":    {[]func(*raft.AppendEntriesResponse) error{lost}, 3, 11, 0, raftSends(3, 10, 2), 1, 0, false},
-		"an old answer proves no contact":       {[]func(*raft.AppendEntriesResponse) error{yes, yes}, 3, 11, time.Second, raftSends(3, 10, 2), 1, 1, true},
-		"other entries go their own way":        {[]func(*raft.AppendEntriesResponse) error{yes, yes}, 3, 11, 0, raftSends(3, 10, 3), 1, 1, true},
-		"another term too":                      {[]func(*raft.AppendEntriesResponse) error{yes, no}, 3, 11, 0, raftSends(4, 10, 2), 1, 1, false},
-		"a follower that is behind gets none":   {[]func(*raft.AppendEntriesResponse) error{yes}, 3, 12, 0, raftSends(3, 11, 2), 0, 1, true},
-		"a term that raft did not speak of yet": {[]func(*raft.AppendEntriesResponse) error{yes}, 4, 11, 0, raftSends(3, 10, 2), 0, 1, true},
+		"raft gets the early answer":            {[]reply{yes}, 3, 11, 0, raftSends(3, 10, 2), 1, 0, true},
+		"a refusal is asked for again":          {[]reply{no, yes}, 3, 11, 0, raftSends(3, 10, 2), 1, 1, true},
+		"a lost request is raft's to repeat":    {[]reply{lost}, 3, 11, 0, raftSends(3, 10, 2), 1, 0, false},
+		"an old answer proves no contact":       {[]reply{yes, yes}, 3, 11, time.Second, raftSends(3, 10, 2), 1, 1, true},
+		"other entries go their own way":        {[]reply{yes, yes}, 3, 11, 0, raftSends(3, 10, 3), 1, 1, true},
+		"another term too":                      {[]reply{yes, no}, 3, 11, 0, raftSends(4, 10, 2), 1, 1, false},
+		"a follower that lags gets none":        {[]reply{yes}, 3, 12, 0, raftSends(3, 11, 2), 0, 1, true},
+		"a term that raft did not speak of yet": {[]reply{yes}, 4, 11, 0, raftSends(3, 10, 2), 0, 1, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +182,8 @@ func TestALargeRequestGoesOutInParts(t *testing.T) {
 				for i, want := range c.parts {
 					part := <-r.requests
 					if len(part.Entries) != want || part.PrevLogEntry != prev {
-						t.Errorf("part %d holds %d entries after %d, want %d after %d", i, len(part.Entries), part.PrevLogEntry, want, prev)
+						t.Errorf("part %d holds %d entries after %d, want %d after %d",
+							i, len(part.Entries), part.PrevLogEntry, want, prev)
 					}
 					prev += uint64(want)
 				}
@@ -178,7 +196,7 @@ func TestALargeRequestGoesOutInParts(t *testing.T) {
 	}
 }
 
-// While raft's own request is under way nothing overtakes it, and a heartbeat tells
+// While raft's own request is under way nothing overtakes it, and a heartbeat says
 // nothing of what a follower has.
 func TestNothingOvertakesRaft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

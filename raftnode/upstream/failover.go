@@ -94,7 +94,7 @@ func (l leaderLost) campaign(ctx context.Context) error {
 	short := usual
 	short.HeartbeatTimeout, short.ElectionTimeout = l.Lease, l.Lease
 	if err := l.raft.ReloadConfig(short); err != nil {
-		return fmt.Errorf("raftnode: shorten raft's timeouts: %w", err)
+		return fmt.Errorf("upstream: shorten raft's timeouts: %w", err)
 	}
 	// Raft reads its timeouts only now and then: they stay short until there is a leader.
 	electing, cancel := context.WithTimeout(ctx, l.Heartbeat+l.Election)
@@ -104,7 +104,7 @@ func (l leaderLost) campaign(ctx context.Context) error {
 		return leader != "" && (string(leader) != l.leader || l.heard())
 	})
 	if err := l.raft.ReloadConfig(usual); err != nil {
-		return fmt.Errorf("raftnode: restore raft's timeouts: %w", err)
+		return fmt.Errorf("upstream: restore raft's timeouts: %w", err)
 	}
 	return nil
 }

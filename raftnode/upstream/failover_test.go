@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// patient has voters hasten, and wait long otherwise.
+// patient has voters campaign early, and wait long otherwise.
 func TestTheLongestLogStandsLast(t *testing.T) {
 	for _, c := range []struct {
 		self string

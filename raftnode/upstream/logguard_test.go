@@ -29,7 +29,16 @@ func TestCompactionNeverPassesTheState(t *testing.T) {
 		{"after a snapshot that the log does not reach", 25, raft.Log{Index: 25, Term: 2}, 20, 1, 19, 0, 0},
 		{"after a snapshot that the log leads to", 15, raft.Log{Index: 15, Term: 2}, 6, 1, 15, 6, 20},
 		{"after a snapshot that the log contradicts", 15, raft.Log{Index: 15, Term: 3}, 6, 1, 15, 16, 20},
-		{"after a snapshot whose last entry the log ends with, of another term", 20, raft.Log{Index: 20, Term: 3}, 6, 1, 19, 0, 0},
+		{
+			"after a snapshot whose last entry the log ends with, of another term",
+			20,
+			raft.Log{Index: 20, Term: 3},
+			6,
+			1,
+			19,
+			0,
+			0,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			store := raft.NewInmemStore()

@@ -46,7 +46,10 @@ func TestAMemberThatRaftCannotReachIsReportedOnce(t *testing.T) {
 	fail(true, fmt.Errorf("write: %w", syscall.ECONNRESET))
 	expect("connections that end once")
 	fail(false, refused)
-	expect("nobody listens", `[WARN]  raft cannot reach a member: member=n2 addr=n2:1 error="rafttransport: dial n2:1: connection refused"`)
+	expect(
+		"nobody listens",
+		`[WARN]  raft cannot reach a member: member=n2 addr=n2:1 error="rafttransport: dial n2:1: connection refused"`,
+	)
 	fail(true, os.ErrDeadlineExceeded)
 	for range 100 {
 		fail(false, refused)

@@ -73,12 +73,22 @@ func (t notedTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddr
 }
 
 // RequestVote implements raft.Transport.
-func (t notedTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+func (t notedTransport) RequestVote(
+	id raft.ServerID,
+	target raft.ServerAddress,
+	args *raft.RequestVoteRequest,
+	resp *raft.RequestVoteResponse,
+) error {
 	return t.peers.ended(id, target, false, t.Transport.RequestVote(id, target, args, resp))
 }
 
 // RequestPreVote implements raft.WithPreVote.
-func (t notedTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+func (t notedTransport) RequestPreVote(
+	id raft.ServerID,
+	target raft.ServerAddress,
+	args *raft.RequestPreVoteRequest,
+	resp *raft.RequestPreVoteResponse,
+) error {
 	return t.peers.ended(id, target, false, t.Transport.RequestPreVote(id, target, args, resp))
 }
 

@@ -94,10 +94,24 @@ func (p *Raft) Start(o Options) error {
 	p.peers = &peerLog{logger: o.PeerLogger}
 	p.compaction = newCompaction(o.Stores, o.Limits, p.neededByOthers, o.Logger)
 	p.eager = newEager(o.Transport.AppendEntries, o.Config.LeaderLeaseTimeout)
-	log := GuardedLog{LogStore: o.Stores.Log(), Durable: o.Snapshots.Durable, Keep: p.compaction.from, Base: o.Snapshots.Base,
-		Storing: p.storing, Stored: p.stored}
-	transport := notedTransport{Transport: o.Transport, contacts: o.Contacts, eager: p.eager,
-		retries: &retries{contact: p.awaitContact}, peers: p.peers, abdicated: &p.abdicated}
+
+	// Raft gets the store and the transport with what is worked around on each.
+	log := GuardedLog{
+		LogStore: o.Stores.Log(),
+		Durable:  o.Snapshots.Durable,
+		Keep:     p.compaction.from,
+		Base:     o.Snapshots.Base,
+		Storing:  p.storing,
+		Stored:   p.stored,
+	}
+	transport := notedTransport{
+		Transport: o.Transport,
+		contacts:  o.Contacts,
+		eager:     p.eager,
+		retries:   &retries{contact: p.awaitContact},
+		peers:     p.peers,
+		abdicated: &p.abdicated,
+	}
 	r, err := raft.NewRaft(o.Config, o.Machine, log, o.Stores.Stable(), o.Snapshots, transport)
 	if err != nil {
 		return err
@@ -190,7 +204,8 @@ func (p *Raft) awaitContact(id raft.ServerID, term uint64, since time.Time) {
 func (p *Raft) AnnounceCommits(ctx context.Context) {
 	p.eager.announce(ctx, func() (commit, term uint64) {
 		r := p.raft.Load()
-		if term = r.CurrentTerm(); r.State() != raft.Leader {
+		term = r.CurrentTerm()
+		if r.State() != raft.Leader {
 			return 0, 0
 		}
 		return r.CommitIndex(), term

@@ -687,7 +687,7 @@ func (x *PublishResponse) GetLeaderHttp() string {
 	return ""
 }
 
-// PublishReply answers a PublishRequest on a publish stream, see api.LineProtocol.
+// PublishReply answers a PublishRequest on a publish stream, see api.PublishStreamProtocol.
 type PublishReply struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Published         *PublishResponse       `protobuf:"bytes,1,opt,name=published,proto3" json:"published,omitempty"`

@@ -15,6 +15,7 @@ var (
 	ErrClosed         = errors.New("closed")
 )
 
+// Reasons why attempts end that no node has given.
 var (
 	errSilent  = errors.New("the node shows no life")
 	errTooLate = fmt.Errorf("%s have passed since the first attempt, and nodes forget results", maxRepeat)

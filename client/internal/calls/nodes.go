@@ -47,6 +47,7 @@ const (
 	maxAvoid = 15 * time.Second
 )
 
+// newNodes returns the nodes with these addresses.
 func newNodes(urls []string, dial func(string) *Node) *nodes {
 	s := &nodes{dial: dial}
 	for _, u := range urls {

@@ -20,6 +20,7 @@ type clusterPin struct {
 	learning chan struct{}          // holds one element while a node is asked for its cluster
 }
 
+// newClusterPin returns a pin of a cluster, of the first one that answers if none is given.
 func newClusterPin(next http.RoundTripper, cluster string) *clusterPin {
 	if next == nil {
 		next = http.DefaultTransport

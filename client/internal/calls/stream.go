@@ -139,6 +139,7 @@ func (c *connection) silenced(err error) error {
 	return err
 }
 
+// end stops the timers of the connection and hangs up.
 func (c *connection) end() {
 	c.stop()
 	c.cut(context.Canceled)

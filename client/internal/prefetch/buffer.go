@@ -418,6 +418,7 @@ func (h *Held) Detach() {
 // readyHeap is a heap.Interface, the lowest offset first.
 type readyHeap []*Held
 
+// Len, Less and Swap implement sort.Interface.
 func (h readyHeap) Len() int           { return len(h) }
 func (h readyHeap) Less(i, j int) bool { return h[i].Offset < h[j].Offset }
 func (h readyHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }

@@ -123,7 +123,7 @@ func admitEvent(check func(*event.Event) error, e, ev *event.Event) error {
 	}
 
 	// The check has also made changes that are for the node to make. Only those that a node
-	// could not tell from the caller's own are kept.
+	// could not distinguish from the caller's own are kept.
 	payload, correlation, value := e.Payload, e.CorrelationID, e.Value
 	if e.Type != ev.Type {
 		value = ev.Value

@@ -24,6 +24,7 @@ type reservation struct {
 	done  chan struct{} // closed when it has its bytes, or the budget was closed
 }
 
+// newByteBudget returns a budget of so many bytes.
 func newByteBudget(size int) *byteBudget { return &byteBudget{size: size} }
 
 // fits lets an unused budget take anything: what is larger than the budget could never be sent otherwise.

@@ -50,6 +50,7 @@ type queue struct {
 	returned       sync.Cond // for that worker: returning is 0
 }
 
+// When a worker takes what waits. Each bound trades the latency of one event for larger requests.
 const (
 	inFlightLimit = 16                     // with this many events in flight the next request waits for their answers
 	returnWait    = 200 * time.Microsecond // how long callers are waited for after an answer, or after one returned
@@ -57,6 +58,7 @@ const (
 	maxLinger     = 10 * time.Millisecond  // how long events wait at most while a worker is free
 )
 
+// newQueue returns a queue whose items are within the budget.
 func newQueue(cfg *Config, budget *byteBudget) *queue {
 	q := &queue{budget: budget, maxEvents: cfg.MaxBatchEvents, maxBytes: cfg.MaxBatchBytes}
 	q.work.L, q.returned.L = &q.mu, &q.mu

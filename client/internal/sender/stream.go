@@ -30,7 +30,7 @@ const (
 	keptBuffer = 1 << 20
 )
 
-// publishStream is a publish stream to one node, see api.LineProtocol. One goroutine at a time
+// publishStream is a publish stream to one node, see api.PublishStreamProtocol. One goroutine at a time
 // uses it, and not again after a publish that failed without the node's answer.
 type publishStream struct {
 	to   *calls.Node
@@ -47,7 +47,7 @@ func openStream(ctx context.Context, c *calls.Cluster, n *calls.Node) *publishSt
 	opening, cancel := context.WithTimeout(context.Background(), c.AttemptTimeout()/2)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	conn, err := c.Upgrade(opening, n, api.LinePath+"?timeout="+c.AttemptTimeout().String(), api.LineProtocol)
+	conn, err := c.Upgrade(opening, n, api.PublishStreamPath+"?timeout="+c.AttemptTimeout().String(), api.PublishStreamProtocol)
 	if err != nil {
 		c.Logger().Debug("no publish stream", "endpoint", n.URL, "error", err)
 		if ctx.Err() == nil && !failedDial(err) {
@@ -81,7 +81,7 @@ func (s *publishStream) publish(ctx context.Context,
 func (s *publishStream) exchange(ctx context.Context,
 	m *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, bool, error) {
 	var err error
-	s.buf, err = api.AppendLineMessage(s.buf[:0], m)
+	s.buf, err = api.AppendPublishMessage(s.buf[:0], m)
 	if err != nil {
 		return nil, true, err
 	}
@@ -95,7 +95,7 @@ func (s *publishStream) exchange(ctx context.Context,
 	}
 
 	// Read the reply into the buffer of the request.
-	length, err := api.ReadLineHead(s.in)
+	length, err := api.ReadPublishHead(s.in)
 	if err != nil {
 		return nil, false, err
 	}
@@ -128,4 +128,5 @@ func (s *publishStream) exchange(ctx context.Context,
 	return reply.GetPublished(), true, nil
 }
 
+// close hangs up. Whatever was sent on the stream has its answer, or counts as lost.
 func (s *publishStream) close() { _ = s.conn.Close() }

@@ -187,7 +187,7 @@ func (w *worker) sendSequence(ctx context.Context, group []*Item) (*ringlogv1.Pu
 	cluster := w.s.cfg.Cluster
 	var out *ringlogv1.PublishResponse
 	attempt := func(ctx context.Context, n *calls.Node) (http.Header, error) {
-		if proto.Size(req) <= api.MaxLineMessage && w.useStream(ctx, n) {
+		if proto.Size(req) <= api.MaxPublishMessage && w.useStream(ctx, n) {
 			var usable bool
 			var err error
 			out, usable, err = w.stream.publish(ctx, req)

@@ -29,6 +29,7 @@ import (
 var ErrUnknownNode = errors.New("no such node")
 
 // Options say what to run. Program and Dir are required.
+// Ports and folders that are not given are chosen, so that several clusters run on one machine.
 type Options struct {
 	Program string   // path of the ringlog program
 	Name    string   // its argument 0; "" is Program
@@ -43,6 +44,7 @@ type Options struct {
 }
 
 // Node is one voter.
+// Its id, addresses and files stay the same over restarts.
 type Node struct {
 	ID   string `json:"id"`
 	HTTP string `json:"http"` // host:port
@@ -62,8 +64,10 @@ type Exit struct {
 
 // Cluster is a set of running voters. It is safe for concurrent use.
 type Cluster struct {
+	// complete: fill has chosen what was not given
 	opts  Options
 	nodes []Node
+	// starts all processes
 	spawn *spawner
 	exits chan Exit // buffered; an exit that does not fit is dropped
 
@@ -75,6 +79,7 @@ type Cluster struct {
 
 // Start starts the voters. It returns once the processes run; WaitLeader says when
 // they are of use.
+// An error leaves no process, but the folder as it is.
 func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	if opts.Voters == 0 {
 		opts.Voters = 3
@@ -82,6 +87,7 @@ func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	if err := opts.fill(); err != nil {
 		return nil, fmt.Errorf("devcluster: start: %w", err)
 	}
+	// An exit is rarely read at once: each node may end 16 times before one is dropped.
 	c := &Cluster{opts: opts, spawn: newSpawner(), exits: make(chan Exit, 16*opts.Voters),
 		processes: map[string]*process{}}
 	for i := range opts.Voters {
@@ -133,6 +139,7 @@ func (o *Options) node(i int) Node {
 		Dir: filepath.Join(o.Dir, id), Log: filepath.Join(o.Dir, id+".log")}
 }
 
+// loopback returns an address that this machine alone reaches.
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // Ports are looked for below the range from which the kernel takes those of
@@ -151,6 +158,7 @@ func FreePorts(n int) (ports []int, err error) {
 			err = errors.Join(err, l.Close())
 		}
 	}()
+	// A random port that is taken is followed by another try, not by its neighbour, which is likely taken as well.
 	for range portTries {
 		if len(ports) == n {
 			return ports, nil

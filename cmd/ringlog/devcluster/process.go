@@ -15,6 +15,7 @@ import (
 )
 
 // process is one run of a node.
+// A node that is started again gets a new one.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
@@ -47,6 +48,7 @@ func newSpawner() *spawner {
 }
 
 // run starts a process on the spawner's thread, and returns once it has started or failed.
+// The channel has no buffer: the thread takes one start after the other.
 func (s *spawner) run(cmd *exec.Cmd) error {
 	result := make(chan error, 1)
 	s.start <- func() { result <- cmd.Start() }
@@ -86,6 +88,7 @@ func (c *Cluster) launch(n Node) (*process, error) {
 		return nil, err
 	}
 	defer out.Close() // the process has its own
+	// Every node gets the same arguments but for its id, its addresses and whom it joins.
 	args := []string{"serve", "--id", n.ID, "--data-dir", n.Dir, "--http", n.HTTP, "--raft", n.Raft,
 		"--bootstrap-expect", strconv.Itoa(len(c.nodes))}
 	if others := c.others(n.ID); others != "" {
@@ -95,6 +98,7 @@ func (c *Cluster) launch(n Node) (*process, error) {
 	if c.opts.Name != "" {
 		cmd.Args[0] = c.opts.Name
 	}
+	// Standard output and error go to one file, in the order in which they are written.
 	cmd.Env, cmd.Stdout, cmd.Stderr = c.opts.Env, out, out
 	cmd.SysProcAttr = childAttributes()
 	if err := c.spawn.run(cmd); err != nil {
@@ -107,6 +111,7 @@ func (c *Cluster) launch(n Node) (*process, error) {
 
 // reap waits for a process and reports an end that nobody asked for.
 func (c *Cluster) reap(n Node, p *process) {
+	// This goroutine alone waits for the process, as only one may.
 	p.err = p.cmd.Wait()
 	c.mu.Lock()
 	// The process is gone from the map before done is closed: whoever waited can start the node again.
@@ -130,6 +135,7 @@ func (c *Cluster) reap(n Node, p *process) {
 // signal sends a signal to the process of a node.
 func (p *process) signal(s os.Signal) error {
 	p.mu.Lock()
+	// Set before the signal: reap may run at once.
 	p.asked = true
 	p.mu.Unlock()
 	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -157,6 +163,7 @@ func (c *Cluster) Stop(ctx context.Context, id string) error { return c.end(ctx,
 
 // end ends a process, with SIGKILL if it takes too long.
 func (c *Cluster) end(ctx context.Context, id string, s os.Signal) error {
+	// A node that does not run is ended already.
 	p := c.running(id)
 	if p == nil {
 		return nil
@@ -208,6 +215,7 @@ func (c *Cluster) leading(ctx context.Context) (id string) {
 
 // stopWhere stops the chosen nodes at the same time.
 func (c *Cluster) stopWhere(ctx context.Context, chosen func(Node) bool) error {
+	// Each goroutine writes its own element.
 	errs := make([]error, len(c.nodes))
 	var ending sync.WaitGroup
 	for i, n := range c.nodes {

@@ -9,6 +9,7 @@ import (
 )
 
 // Status is what the waits need of GET /status.
+// It has the names of the whole answer, of which it is a part: this package imports nothing of the module.
 type Status struct {
 	NodeID       string `json:"node_id"`
 	Role         string `json:"role"`
@@ -23,7 +24,9 @@ type Status struct {
 }
 
 const (
-	pollEvery   = 25 * time.Millisecond
+	// how often a condition is checked
+	pollEvery = 25 * time.Millisecond
+	// how long one node may take to answer
 	statusBound = time.Second
 )
 
@@ -31,6 +34,7 @@ const (
 func (c *Cluster) Status(ctx context.Context, n Node) (s Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statusBound)
 	defer cancel()
+	// Package client is not used: it would follow the leader, and this asks one node.
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL()+"/status", nil)
 	if err != nil {
 		return s, err
@@ -101,6 +105,7 @@ func (c *Cluster) WaitEqual(ctx context.Context, index uint64) (digest Status, e
 
 // Until polls ok until it holds, ctx is done or a node ends by itself.
 func (c *Cluster) Until(ctx context.Context, what string, ok func() bool) error {
+	// The condition is checked at once, and after each tick.
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for !ok() {
@@ -118,6 +123,7 @@ func (c *Cluster) Until(ctx context.Context, what string, ok func() bool) error 
 
 // Error says how the process ended, with the end of its log.
 func (x Exit) Error() string {
+	// The end of the log nearly always has the reason.
 	how := "ended"
 	if x.Err != nil {
 		how = "ended with " + x.Err.Error()

@@ -14,11 +14,13 @@ import (
 	"github.com/ringrift/ringlog/event/internal/goname"
 )
 
+// Paths are relative to package event, where go generate runs it.
 const (
 	source = "catalogue/events.json"
 	target = "types_gen.go"
 )
 
+// entry is the part of a catalogue's entry that a constant needs.
 type entry struct {
 	Name     string `json:"name"`
 	Status   string `json:"status"`

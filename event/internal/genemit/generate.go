@@ -20,6 +20,7 @@ const listFile = "payloads_gen_test.go"
 
 // generate returns one Go file for each category, by file name, and listFile.
 func generate(c *event.Catalogue) (map[string][]byte, error) {
+	// Sorted by name, so that the files are the same in each run.
 	formers := map[event.Type][]string{}
 	for _, alias := range slices.Sorted(maps.Keys(c.Aliases())) {
 		formers[c.Aliases()[alias]] = append(formers[c.Aliases()[alias]], alias)
@@ -61,6 +62,7 @@ func source(body string) ([]byte, error) {
 
 // payloadList returns listFile, four payloads a line.
 func payloadList(names []string) ([]byte, error) {
+	// The order of the names does not matter to the tests, only that it is always the same.
 	slices.Sort(names)
 	var b strings.Builder
 	b.WriteString(
@@ -84,6 +86,7 @@ type payloadType struct {
 	formers []string // former names of the type
 }
 
+// payloadField is one field as it is printed: name in JSON, name and type in Go, and a comment or "".
 type payloadField struct {
 	name, goName, goType, note string
 }
@@ -118,6 +121,7 @@ func fieldOf(f event.Field) (payloadField, error) {
 	if !token.IsExported(p.goName) || !token.IsIdentifier(p.goName) {
 		return p, fmt.Errorf("field %s: %s is no name for a Go field", f.Name, p.goName)
 	}
+	// The catalogue's types, as Go types whose zero value means that the field is not sent.
 	kind := f.Type
 	if kind == "timestamp" && strings.HasSuffix(f.Name, "_seconds") {
 		kind = "number" // the schema list types timeout_seconds as a time; both are sent as a number
@@ -146,6 +150,7 @@ func fieldOf(f event.Field) (payloadField, error) {
 // print prints the struct and its method.
 func (t *payloadType) print(b *bytes.Buffer) {
 	t.comment(b)
+	// gofmt, which runs over the whole file later, aligns the fields.
 	fmt.Fprintf(b, "type %s struct {\n", t.name)
 	for _, f := range t.fields {
 		fmt.Fprintf(b, "%s %s `json:\"%s,omitzero\"`", f.goName, f.goType, f.name)
@@ -160,6 +165,7 @@ func (t *payloadType) print(b *bytes.Buffer) {
 
 // comment prints what the catalogue has beside the fields.
 func (t *payloadType) comment(b *bytes.Buffer) {
+	// The first sentence names the type, so that a search for it finds the struct.
 	about := fmt.Sprintf("%s is the payload of %s, category %s.", t.name, t.def.Name, t.def.Category)
 	if len(t.fields) == 0 {
 		about += " The catalogue lists no field of it."
@@ -187,6 +193,7 @@ func (t *payloadType) comment(b *bytes.Buffer) {
 // wrap returns text as a comment with lines of about 110 bytes.
 func wrap(text string) string {
 	var b strings.Builder
+	// A word longer than a line has one of its own.
 	line := "//"
 	for word := range strings.FieldsSeq(text) {
 		if len(line)+1+len(word) > 110 {

@@ -13,6 +13,7 @@ import (
 // suffix ends the names of the generated files, except listFile.
 const suffix = "_gen.go"
 
+// go generate runs it in package emit.
 func main() {
 	if err := run("."); err != nil {
 		fmt.Fprintln(os.Stderr, "genemit:", err)

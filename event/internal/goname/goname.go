@@ -24,6 +24,7 @@ func Field(name string) string {
 // join turns UPPER_CASE or lower_case words into one Go name, in which initialisms stay upper case.
 func join(name string, initialisms []string) string {
 	var b strings.Builder
+	// The catalogue's names are words with _ between them, in either case.
 	for word := range strings.SplitSeq(strings.ToUpper(name), "_") {
 		switch {
 		// The plural of an initialism has a small s.

@@ -14,9 +14,26 @@ import (
 
 // Bounds of one command, so that a request stays far below what one may take.
 const (
-	retriesAtOnce = 1000
-	lettersAtOnce = 16
+	retriesAtOnce = 1000 // failed deliveries in one command
+	lettersAtOnce = 16   // dead letters that are stored at the same time
 )
+
+// commits are what exchanges wait for the log to record.
+type commits struct {
+	gathering    *pendingBatch // what members report now goes into it
+	lettersAfter time.Time     // dead letters are not retried before
+	lettersErr   error         // why they were not stored the last time
+}
+
+// pendingBatch is an ack batch that exchanges wait for. done is closed once the log has it, or never will by
+// this group. err, of all of it, and lettersErr, of its dead letters, are set before that.
+type pendingBatch struct {
+	done       chan struct{}
+	err        error // nil: the log has the batch
+	lettersErr error // nil: the log has each dead letter of it
+}
+
+func newPendingBatch() *pendingBatch { return &pendingBatch{done: make(chan struct{})} }
 
 // commitBatch proposes what the coordinator reports, and then answers the exchanges that wait for it. all
 // asks for what would otherwise be left for a later batch. It reports whether there was something to do.
@@ -25,6 +42,7 @@ func (g *liveGroup) commitBatch(all bool) bool {
 	// What comes from here on gathers in the next batch.
 	r := g.gathering
 	s, some := g.coordinator.NextAckBatch(g.reserveCount(), all)
+	// Dead letters that were refused wait, and whoever depends on them gets the refusal.
 	var deaths []group.Death
 	if g.now().Before(g.lettersAfter) {
 		r.lettersErr = g.lettersErr
@@ -33,6 +51,7 @@ func (g *liveGroup) commitBatch(all bool) bool {
 	}
 	g.gathering = newPendingBatch()
 	g.mu.Unlock()
+	// Without the lock: exchanges continue meanwhile, and what they report gathers.
 	if some {
 		r.err = g.proposeBatch(s)
 	}
@@ -52,6 +71,7 @@ func (g *liveGroup) commitBatch(all bool) bool {
 	}
 	for i, d := range deaths {
 		g.coordinator.LetterStored(d.Offset, stored[i])
+		// It stays dying, and Deaths returns it again after the pause.
 		if !stored[i] {
 			g.lettersAfter, g.lettersErr = g.now().Add(letterRetryPause), r.lettersErr
 		}
@@ -63,7 +83,7 @@ func (g *liveGroup) commitBatch(all bool) bool {
 
 // proposeBatch gets an ack batch into the log, however long it takes, in parts where it has many failed
 // deliveries. With an error the group has ended on this node.
-func (g *liveGroup) proposeBatch(s group.AckBatch) error {
+func (g *groupTerm) proposeBatch(s group.AckBatch) error {
 	for {
 		n := min(len(s.Retries), retriesAtOnce)
 		_, err := g.host.Propose(g.ctx, frame.Request{Command: frame.GroupSettle{
@@ -91,38 +111,8 @@ func (g *liveGroup) proposeBatch(s group.AckBatch) error {
 	}
 }
 
-// sleep returns after d, or when the group ends.
-func (g *liveGroup) sleep(d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-g.ctx.Done():
-	}
-}
-
-// endIfOver ends the group if the error of a proposal says that this node can no longer lead it, and reports
-// whether it has ended.
-func (g *liveGroup) endIfOver(err error) bool {
-	refusal, refused := errors.AsType[*fsm.Refusal](err)
-	switch {
-	case g.ctx.Err() != nil:
-	case refused && refusal.Code == fsm.Overloaded:
-		return false
-	case refused && refusal.Code == fsm.NotFound:
-		g.end(NoGroup(g.host.Machine(), g.name))
-	case refused && refusal.Code == fsm.Fenced:
-		g.end(errSessionsOver(g.name))
-	case refused:
-		g.end(err)
-	case g.host.LeadingTerm() == g.term:
-		return false // the command may be repeated: it changes nothing where it was applied before
-	default:
-		g.end(err)
-	}
-	return true
-}
-
 // storeLetters stores events as dead letters, some at a time, and notes in stored which of them the log has.
-func (g *liveGroup) storeLetters(deaths []group.Death, stored []bool) error {
+func (g *groupTerm) storeLetters(deaths []group.Death, stored []bool) error {
 	errs := make([]error, len(deaths))
 	var stores sync.WaitGroup
 	free := make(chan struct{}, lettersAtOnce)
@@ -140,7 +130,7 @@ func (g *liveGroup) storeLetters(deaths []group.Death, stored []bool) error {
 }
 
 // storeLetter stores one event as a dead letter, unless that is settled already.
-func (g *liveGroup) storeLetter(d *group.Death) error {
+func (g *groupTerm) storeLetter(d *group.Death) error {
 	l, err := g.host.CompleteLetter(g.ctx, frame.DeadLetter{
 		Cursor:     g.name,
 		Generation: g.generation,

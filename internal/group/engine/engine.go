@@ -18,8 +18,10 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// Host is the node whose groups are handed out, as the engine needs it.
+// Host is the node that leads the groups, as the engine needs it. Its methods may be called at any time, from any
+// goroutine.
 type Host interface {
+	// Machine is the node's state machine, the same one each time.
 	Machine() *fsm.Machine
 	// LeadingTerm is the term in which the node leads; 0 where it does not.
 	LeadingTerm() uint64
@@ -38,8 +40,8 @@ type Engine struct {
 	ctx    context.Context // ends when the server closes
 	loops  sync.WaitGroup
 
-	mu   sync.Mutex // guards live; never taken while a group's lock is held
-	live map[string]*liveGroup
+	mu   sync.Mutex            // guards live; never taken while a group's lock is held
+	live map[string]*liveGroup // by name, until both of a group's goroutines have ended
 }
 
 // New returns an engine without groups. It ends with ctx; Wait returns when all of it has.
@@ -54,7 +56,7 @@ func (k *Engine) Wait() { k.loops.Wait() }
 const maxIdleGroups = 64
 
 // errIdle ends a group's coordinator that no member has used for groupIdle.
-var errIdle = errors.New("server: nobody was there for long")
+var errIdle = errors.New("server: the group was idle")
 
 // crowded reports whether more groups are live than may be kept without a member.
 func (k *Engine) crowded() bool {
@@ -66,6 +68,7 @@ func (k *Engine) crowded() bool {
 // groupFor returns the coordinator of a group, a new one if none is live.
 func (k *Engine) groupFor(ctx context.Context, name string) (*liveGroup, error) {
 	for {
+		// The term is read first: a group that begins in an older one ends at its next check.
 		term := k.host.LeadingTerm()
 		if term == 0 {
 			return nil, fmt.Errorf("server: group %s: %w", name, raftnode.ErrNotLeader)
@@ -92,7 +95,8 @@ func (k *Engine) currentGroup(name string, term uint64) (g, old *liveGroup, err 
 		return nil, nil, NoGroup(k.host.Machine(), name)
 	}
 	// A coordinator of another term or generation, or one that has ended, is not used again.
-	if g = k.live[name]; g != nil {
+	g = k.live[name]
+	if g != nil {
 		if g.ctx.Err() == nil && g.term == term && g.generation == c.Generation {
 			return g, nil, nil
 		}
@@ -103,32 +107,38 @@ func (k *Engine) currentGroup(name string, term uint64) (g, old *liveGroup, err 
 		return nil, nil, context.Cause(k.ctx)
 	}
 	// A new one begins with the settled ranges and retries, which Cursor leaves out.
-	if c, there = k.host.Machine().Group(name); !there {
+	c, there = k.host.Machine().Group(name)
+	if !there {
 		return nil, nil, NoGroup(k.host.Machine(), name)
 	}
 	return k.startGroup(c, term), nil, nil
 }
 
-// startGroup begins to hand a group out. k.mu is held.
+// startGroup begins to deliver the events of a group, with what the state has of it. k.mu is held.
 func (k *Engine) startGroup(c fsm.Cursor, term uint64) *liveGroup {
 	now := time.Now()
 	g := &liveGroup{
-		name:       c.Name,
-		host:       k.host,
-		engine:     k,
-		logger:     k.logger,
-		term:       term,
-		generation: c.Generation,
-		filter:     tail.NewLiveFilter(k.host.Machine(), c.Filter),
-		began:      now,
-		lastUsed:   now,
-		toCommit:   make(chan struct{}, 1),
-		toFeed:     make(chan struct{}, 1),
-		loaded:     make(chan struct{}),
-		ended:      make(chan struct{}),
-		gathering:  newPendingBatch(),
+		dispatcher: dispatcher{
+			groupTerm: groupTerm{
+				name:       c.Name,
+				host:       k.host,
+				logger:     k.logger,
+				term:       term,
+				generation: c.Generation,
+				began:      now,
+			},
+			filter:   tail.NewLiveFilter(k.host.Machine(), c.Filter),
+			toCommit: make(chan struct{}, 1),
+			toFeed:   make(chan struct{}, 1),
+		},
+		commits:  commits{gathering: newPendingBatch()},
+		lastUsed: now,
+		engine:   k,
+		loaded:   make(chan struct{}),
+		ended:    make(chan struct{}),
 	}
 	g.ctx, g.end = context.WithCancelCause(k.ctx)
+	// What the log has of the group is all that its coordinator begins with.
 	state := group.State{
 		Committed: c.Committed,
 		Reserved:  c.Group.Reserved,
@@ -159,6 +169,7 @@ func (k *Engine) startGroup(c fsm.Cursor, term uint64) *liveGroup {
 // meanwhile: see must be short, and must not keep the coordinator.
 func (k *Engine) Inspect(name string, see func(*group.Coordinator)) bool {
 	k.mu.Lock()
+	// The two locks are not held together, so that see delays no other group.
 	g := k.live[name]
 	k.mu.Unlock()
 	if g == nil || g.ctx.Err() != nil {
@@ -191,8 +202,12 @@ func NoGroup(m *fsm.Machine, name string) *api.Error {
 			Remedy:  "open it: ringlog tail --cursor " + name + ", or use another name for the group",
 		}
 	}
-	return &api.Error{Code: api.NotFound, Field: "group", Message: fmt.Sprintf("there is no group %q", name),
-		Remedy: "list them: ringlog group ls; or create it: ringlog group create " + name}
+	return &api.Error{
+		Code:    api.NotFound,
+		Field:   "group",
+		Message: fmt.Sprintf("there is no group %q", name),
+		Remedy:  "list them: ringlog group ls; or create it: ringlog group create " + name,
+	}
 }
 
 // errSessionsOver ends every session of a group.

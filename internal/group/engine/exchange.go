@@ -11,7 +11,6 @@ import (
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/group"
-	"github.com/ringrift/ringlog/internal/tail"
 	"github.com/ringrift/ringlog/log"
 	"github.com/ringrift/ringlog/raftnode"
 )
@@ -26,8 +25,8 @@ const (
 // Request is what a member reports and wants.
 type Request struct {
 	Group, Member           string
-	Session                 uint64 // 0 joins
-	Holding, Acks, Progress []frame.Range
+	Session                 uint64        // 0 joins
+	Holding, Acks, Progress []frame.Range // Holding counts for joining alone
 	Nacks                   []group.Nack
 	Want                    int           // events; with 0 the call does not wait for any
 	Wait                    time.Duration // for events; 0 takes what there is now
@@ -53,6 +52,7 @@ func (k *Engine) Exchange(ctx context.Context, r Request) (Answer, error) {
 		return Answer{}, err
 	}
 	select {
+	// Before that, what a member says it holds could not be judged.
 	case <-g.loaded:
 	case <-g.ctx.Done():
 		return Answer{}, g.endCause()
@@ -62,6 +62,8 @@ func (k *Engine) Exchange(ctx context.Context, r Request) (Answer, error) {
 	if ctx.Err() != nil { // the member may have joined with another call since
 		return Answer{}, context.Cause(ctx)
 	}
+	// What the call reports is settled and committed first: what it frees may be delivered in the
+	// answer.
 	e, err := g.beginExchange(&r)
 	if err != nil {
 		return Answer{}, err
@@ -214,24 +216,6 @@ func (e *exchange) endCause() error {
 	return fmt.Errorf("server: group %s: settle: %w: %v", e.group.name, raftnode.ErrOutcomeUnknown, err)
 }
 
-// waiter is an exchange that waits for events. Its one answer goes into got.
-type waiter struct {
-	member  *group.Member
-	session uint64
-	want    int
-	ahead   bool
-	poll    bool // it takes what is there now
-	got     chan received
-}
-
-// received is what a waiter gets.
-type received struct {
-	deliveries []group.Delivery
-	revoked    []frame.Range
-	gap        *log.Gap
-	err        error
-}
-
 // waitEvents waits for events as long as the member does.
 func (e *exchange) waitEvents(ctx context.Context) (received, error) {
 	g := e.group
@@ -245,6 +229,7 @@ func (e *exchange) waitEvents(ctx context.Context) (received, error) {
 		}
 		return received{revoked: e.member.Lost()}, nil
 	}
+	// Join the waiting, and be served at once if there is something.
 	w := &waiter{
 		member:  e.member,
 		session: e.session,
@@ -304,64 +289,6 @@ func (e *exchange) abandonWait(ctx context.Context, w *waiter) (t received, err 
 	return t, t.err
 }
 
-// releaseUndelivered releases what a member never received in an exchange, and keeps what it has lost for its
-// next one. Where the member has joined again it does nothing: the member has said itself what it holds. g.mu is
-// held.
-func (g *liveGroup) releaseUndelivered(e *exchange, t received) {
-	if g.gap == nil {
-		g.gap = t.gap
-	}
-	if !e.member.Live(e.session) {
-		return
-	}
-	e.member.RestoreLost(t.revoked)
-	for _, d := range slices.Backward(t.deliveries) { // so that no later one of a key is revoked
-		g.coordinator.Nack(g.now(), e.member, group.Nack{Offset: d.Offset, Released: true})
-	}
-	g.serveWaiters()
-}
-
-// serveWaiters answers the exchanges that wait, as far as there is something for them: in turn, each with its
-// part of what anyone may get. g.mu is held.
-func (g *liveGroup) serveWaiters() {
-	rest := g.waiting[:0]
-	for i, w := range g.waiting {
-		if t, some := g.takeEvents(w, len(g.waiting)-i); some {
-			w.got <- t
-		} else {
-			rest = append(rest, w)
-		}
-	}
-	// The array must not keep the waiters that were answered.
-	clear(g.waiting[len(rest):])
-	g.waiting = rest
-	g.wakeLoops()
-}
-
-// takeEvents takes what there is for one waiter, of waiting. g.mu is held.
-func (g *liveGroup) takeEvents(w *waiter, waiting int) (t received, some bool) {
-	if !w.member.Live(w.session) {
-		return received{err: errSessionOver(g.name, w.member.Name, w.session)}, true
-	}
-	demand := group.Demand{
-		Events: w.want,
-		Bytes:  tail.BatchBytes,
-		Units:  (g.coordinator.Ready() + waiting - 1) / waiting, // an equal part, rounded up
-		Ahead:  w.ahead,
-	}
-	t.revoked = w.member.Lost()
-	t.deliveries = g.coordinator.Take(g.now(), w.member, demand, nil)
-	t.gap, g.gap = g.gap, nil
-	some = len(t.deliveries)+len(t.revoked) > 0 || t.gap != nil
-	return t, some || (w.poll && g.nothingLeft())
-}
-
-// nothingLeft reports that there is nothing to deliver at the moment.
-func (g *liveGroup) nothingLeft() bool {
-	_, last := g.host.Machine().Log().Bounds()
-	return g.coordinator.Unopened() == 0 && (g.coordinator.Next() > last || g.coordinator.Room() == 0)
-}
-
 // buildAnswer reads the events that were delivered, and releases them where that fails.
 func (e *exchange) buildAnswer(t received) (Answer, error) {
 	g := e.group
@@ -390,41 +317,4 @@ func (e *exchange) buildAnswer(t received) (Answer, error) {
 	out.AckWait, out.Silence, out.Committed = policy.AckWait, policy.Session, c.Committed
 	_, out.Last = g.host.Machine().Log().Bounds()
 	return out, nil
-}
-
-// readEvents returns the events of deliveries, whose offsets rise; those that were trimmed in
-// the meantime are left out.
-func (g *liveGroup) readEvents(list []group.Delivery) (events []event.Event, counts []uint64, err error) {
-	l := g.host.Machine().Log()
-	events, counts = make([]event.Event, 0, len(list)), make([]uint64, 0, len(list))
-	for len(list) > 0 {
-		// What was handed out is read whatever the filter is by now, at least each second event of
-		// a read being one of these.
-		from, span := list[0].Offset, uint64(1)
-		for i := 1; i < len(list) && list[i].Offset-from < 2*uint64(i+1); i++ {
-			span = list[i].Offset - from + 1
-		}
-		chunk, err := l.ReadFor(g.name, from, &event.Matcher{}, int(span))
-		if err != nil {
-			return nil, nil, err
-		}
-		for i := range chunk.Events {
-			e := &chunk.Events[i]
-			for len(list) > 0 && list[0].Offset < e.Offset {
-				list = list[1:]
-			}
-			if len(list) > 0 && list[0].Offset == e.Offset {
-				events, counts = append(events, *e), append(counts, list[0].Count)
-				list = list[1:]
-			}
-		}
-		if chunk.Next <= from {
-			// Everything that was handed out is in the log.
-			return nil, nil, api.BeyondTail("offset", from, from-1, "join again: session 0, with holding")
-		}
-		for len(list) > 0 && list[0].Offset < chunk.Next {
-			list = list[1:] // not in the log any more
-		}
-	}
-	return events, counts, nil
 }

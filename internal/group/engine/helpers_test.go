@@ -36,9 +36,15 @@ func newLeader(t *testing.T) *leader {
 	l := &leader{T: t}
 	const soon = 50 * time.Millisecond
 	var err error
-	l.node, err = raftnode.Open(t.Context(), raftnode.Config{ID: "n1", Dir: filepath.Join(t.TempDir(), "n1"), RaftBind: "127.0.0.1:0",
-		BootstrapExpect: 1, Timing: raftnode.Timing{Heartbeat: soon, Election: soon, Lease: soon - 10*time.Millisecond}, Disk: raftnode.Disk{Reserve: -1},
-		Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
+	l.node, err = raftnode.Open(t.Context(), raftnode.Config{
+		ID:              "n1",
+		Dir:             filepath.Join(t.TempDir(), "n1"),
+		RaftBind:        "127.0.0.1:0",
+		BootstrapExpect: 1,
+		Timing:          raftnode.Timing{Heartbeat: soon, Election: soon, Lease: soon - 10*time.Millisecond},
+		Disk:            raftnode.Disk{Reserve: -1},
+		Fatal:           func(err error) { t.Errorf("fatal: %v", err) },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +116,11 @@ func (l *leader) CompleteLetter(_ context.Context, letter frame.DeadLetter) (fra
 // group creates a group that starts after the events that the cluster itself has appended.
 func (l *leader) group(name string, f event.Filter) {
 	l.Helper()
-	if _, err := l.Propose(l.Context(), frame.Request{Command: frame.GroupCreate{Name: name, Start: frame.Position{Kind: frame.AtOffset, Offset: 2}, Filter: f}}); err != nil {
+	if _, err := l.Propose(l.Context(), frame.Request{Command: frame.GroupCreate{
+		Name:   name,
+		Start:  frame.Position{Kind: frame.AtOffset, Offset: 2},
+		Filter: f,
+	}}); err != nil {
 		l.Fatal(err)
 	}
 }

@@ -1,73 +1,35 @@
 package engine
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
-
-	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/group"
 	"github.com/ringrift/ringlog/internal/tail"
-	"github.com/ringrift/ringlog/log"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// liveGroup delivers the events of one group, in one term and generation. feedLoop and commitLoop are its
-// goroutines; the exchanges of members come from any.
+// liveGroup delivers the events of one group and commits what becomes of them. feedLoop and commitLoop are
+// its goroutines; the exchanges of members come from any.
 type liveGroup struct {
-	name             string
-	host             Host
-	engine           *Engine
-	logger           hclog.Logger
-	term, generation uint64
-	filter           *tail.LiveFilter
-	began            time.Time // what now counts from
+	dispatcher
+	commits            // guarded by mu
+	lastUsed time.Time // guarded by mu: when a member was last there
 
-	ctx      context.Context // ends with the cause that members get as their error
-	end      context.CancelCauseFunc
-	toCommit chan struct{} // there may be something for the log
-	toFeed   chan struct{} // there may be something to feed
-	loaded   chan struct{} // closed once all is fed that may have been delivered before
-	ended    chan struct{} // closed once both goroutines are done
-
-	mu           sync.Mutex // guards what follows
-	coordinator  *group.Coordinator
-	gathering    *pendingBatch // what members report now goes into it
-	waiting      []*waiter
-	wanted       int      // events that the exchanges under way want
-	gap          *log.Gap // to be reported to one member
-	firstKept    uint64   // the first offset kept, as it was last seen
-	lastUsed     time.Time
-	lettersAfter time.Time // dead letters are not retried before
-	lettersErr   error     // why they were not stored the last time
+	engine *Engine
+	loaded chan struct{} // closed once all is fed that may have been delivered before
+	ended  chan struct{} // closed once both goroutines are done
 }
-
-// pendingBatch is an ack batch that exchanges wait for. done is closed once the log has it, or never will by
-// this group. err, of all of it, and lettersErr, of its dead letters, are set before that.
-type pendingBatch struct {
-	done       chan struct{}
-	err        error
-	lettersErr error
-}
-
-func newPendingBatch() *pendingBatch { return &pendingBatch{done: make(chan struct{})} }
 
 // Bounds of a group's loop.
 const (
-	feedAtOnce       = 4096
+	feedAtOnce       = 4096                   // events that are read, and fed, at a time
 	groupCheck       = time.Second            // how often it checks whether it is still needed
 	groupIdle        = 2 * time.Minute        // without a member, after which it ends
 	letterRetryPause = time.Second            // before a dead letter that was refused is retried
 	batchRetryPause  = 500 * time.Millisecond // before an ack batch that was refused is retried
 )
-
-// now is the wall clock as it was when the loop began, plus the time since on the monotonic clock: it never goes
-// back.
-func (g *liveGroup) now() time.Time { return g.began.Add(time.Since(g.began)) }
 
 // signal leaves a token in a channel of capacity one, unless there is one already. It never blocks.
 func signal(c chan struct{}) {
@@ -75,27 +37,6 @@ func signal(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// wakeLoops wakes whoever may have something to do. g.mu is held.
-func (g *liveGroup) wakeLoops() {
-	if g.feedCount() > 0 {
-		signal(g.toFeed)
-	}
-	if g.reserveCount() > 0 && g.coordinator.Unopened() > 0 {
-		signal(g.toCommit)
-	}
-}
-
-// reserveCount is how many events more are to be reserved for those who want some.
-func (g *liveGroup) reserveCount() int { return max(0, g.wanted-g.coordinator.Ready()) }
-
-// feedCount is how many events the coordinator is to be fed now.
-func (g *liveGroup) feedCount() int {
-	if g.coordinator.Loading() {
-		return feedAtOnce
-	}
-	return max(0, min(2*g.wanted-g.coordinator.Unopened()-g.coordinator.Ready(), g.coordinator.Room(), feedAtOnce))
 }
 
 // feedLoop reads the log ahead of what members want. What may have been delivered before this leadership is fed
@@ -110,6 +51,7 @@ func (g *liveGroup) feedLoop() {
 		}
 		next, limit := g.coordinator.Next(), g.feedCount()
 		g.mu.Unlock()
+		// Nobody wants more: wait until an exchange does.
 		if limit == 0 {
 			select {
 			case <-g.toFeed:
@@ -117,6 +59,7 @@ func (g *liveGroup) feedLoop() {
 			}
 			continue
 		}
+		// All that the log has is fed: wait for more of it.
 		if _, last := l.Bounds(); next > last {
 			_ = l.Wait(g.ctx, next)
 			continue
@@ -152,34 +95,12 @@ func (g *liveGroup) markLoaded() {
 	}
 }
 
-// passGap continues after a gap, which is reported to one member. g.mu is held.
-func (g *liveGroup) passGap(gap *log.Gap) {
-	g.coordinator.Trim(gap.To)
-	if c, ok := g.host.Machine().Cursor(g.name); ok && c.Gap != nil && gap.From <= c.Gap.To {
-		gap = tail.FilterGap(c.Gap, g.filter.Matcher())
-	}
-	g.gap = gap
-	signal(g.toCommit)
-}
-
-// skipTrimmed settles what the log does not keep any more. g.mu is held.
-func (g *liveGroup) skipTrimmed() {
-	first, _ := g.host.Machine().Log().Bounds()
-	if first <= max(g.firstKept, 1) {
-		return
-	}
-	from := max(g.firstKept, 1)
-	g.firstKept = first
-	if g.coordinator.Trim(first-1) > 0 {
-		g.passGap(&log.Gap{From: from, To: first - 1, Reason: log.ReasonTrimmed})
-	}
-}
-
 // commitLoop lets time pass and commits what the coordinator reports, one batch at a time while the next one
 // gathers.
 func (g *liveGroup) commitLoop() {
 	check := time.NewTicker(groupCheck)
 	defer check.Stop()
+	// When the coordinator has something to do next; advanceClock sets it.
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for g.ctx.Err() == nil {
@@ -219,8 +140,10 @@ func (g *liveGroup) advanceClock(timer *time.Timer) {
 func (g *liveGroup) checkOwnership() {
 	c, there := g.host.Machine().Cursor(g.name)
 	switch {
+	// It was removed.
 	case !there:
 		g.end(NoGroup(g.host.Machine(), g.name))
+	// A seek began another generation, or the name is that of a cursor of one reader by now.
 	case c.Group == nil || c.Generation != g.generation:
 		g.end(errSessionsOver(g.name))
 	case g.host.LeadingTerm() != g.term:
@@ -241,6 +164,7 @@ func (g *liveGroup) inUse(policy frame.GroupPolicy, crowded bool) bool {
 	g.coordinator.SetPolicy(g.engine.Policy(policy))
 	g.skipTrimmed()
 	now := g.now()
+	// An exchange under way counts, also one whose member has left.
 	if g.coordinator.Counts().Members > 0 || g.wanted > 0 {
 		g.lastUsed = now
 		return true
@@ -250,12 +174,4 @@ func (g *liveGroup) inUse(policy frame.GroupPolicy, crowded bool) bool {
 		g.end(errIdle)
 	}
 	return false
-}
-
-// endCause is the error of an exchange that meets the group's end.
-func (g *liveGroup) endCause() error {
-	if err := context.Cause(g.ctx); !errors.Is(err, errIdle) {
-		return err
-	}
-	return errSessionsOver(g.name)
 }

@@ -80,7 +80,11 @@ func TestWhatIsRevokedIsToldToTheSessionThatLasts(t *testing.T) {
 	<-r.leader.asked
 	session := r.rejoin(1, 2, 4, 5)
 	// The first of k1 fails, and the second after it is revoked.
-	after := r.begin(Request{Session: session, Acks: []frame.Range{r.only(2)}, Nacks: []group.Nack{{Offset: r.offsets[1]}}})
+	after := r.begin(Request{
+		Session: session,
+		Acks:    []frame.Range{r.only(2)},
+		Nacks:   []group.Nack{{Offset: r.offsets[1]}},
+	})
 	eventually(t, "the nack is taken in", func() bool {
 		failed := false
 		r.ops.Inspect("g", func(c *group.Coordinator) { failed = c.Sessions(time.Now())[0].Nacked == 1 })
@@ -147,7 +151,8 @@ func TestWhatACallCouldNotTellIsNotForgotten(t *testing.T) {
 	if _, err := e.abandonWait(gone, w); err == nil {
 		t.Error("a call that nobody waits for is answered")
 	}
-	if next, err := r.say(Request{Session: r.session}); err != nil || !slices.Equal(next.Revoked, []frame.Range{r.only(4)}) {
+	if next, err := r.say(Request{Session: r.session}); err != nil ||
+		!slices.Equal(next.Revoked, []frame.Range{r.only(4)}) {
 		t.Errorf("revoked %v, %v", next.Revoked, err)
 	}
 }

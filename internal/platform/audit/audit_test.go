@@ -25,7 +25,9 @@ func cluster() Evidence {
 	return Evidence{
 		Scope: Scope{FirstOffset: 11, LastOffset: 40, KeptFrom: 3, Events: 30},
 		Seen: []Seen{
-			{event.TrainingCompleted, "TrainingCoordinator", 7}, {event.BackpressureActivated, "gpu-7", 2}, {event.LeaderElected, "ringlog", 1},
+			{event.TrainingCompleted, "TrainingCoordinator", 7},
+			{event.BackpressureActivated, "gpu-7", 2},
+			{event.LeaderElected, "ringlog", 1},
 			{"SYNC_RETRY_REQUEST", "sync_router.py", 5}, {event.SyncFailureCritical, "", 15},
 		},
 		Subscriptions: []Subscription{
@@ -150,14 +152,20 @@ func TestTheVerdicts(t *testing.T) {
 			contradicted[f.Kind] = append(contradicted[f.Kind], f.Subject)
 		}
 	}
-	want := map[string][3]int{FindingOrphan: {0, 8, 19}, FindingDead: {12, 3, 21}, FindingCount: {3, 4, 20}, FindingUnmapped: {0, 13, 39}}
+	want := map[string][3]int{
+		FindingOrphan:   {0, 8, 19},
+		FindingDead:     {12, 3, 21},
+		FindingCount:    {3, 4, 20},
+		FindingUnmapped: {0, 13, 39},
+	}
 	if !maps.Equal(got, want) {
 		t.Errorf("%v, not %v", got, want)
 	}
 	for kind, names := range map[string]string{
-		FindingOrphan: "CURRICULUM_UPDATED DAEMON_PERMANENTLY_FAILED EVALUATION_COMPLETE HANDLER_FAILED HANDLER_TIMEOUT QUALITY_CHECK_REQUESTED TRAINING_COMPLETE TRAINING_TRIGGERED",
-		FindingDead:   "CLUSTER_STATUS_CHANGED REGRESSION_DETECTED TRAINING_PROGRESS",
-		FindingCount:  "health_manager training_coordinator selfplay_scheduler curriculum_integration",
+		FindingOrphan: "CURRICULUM_UPDATED DAEMON_PERMANENTLY_FAILED EVALUATION_COMPLETE HANDLER_FAILED " +
+			"HANDLER_TIMEOUT QUALITY_CHECK_REQUESTED TRAINING_COMPLETE TRAINING_TRIGGERED",
+		FindingDead:  "CLUSTER_STATUS_CHANGED REGRESSION_DETECTED TRAINING_PROGRESS",
+		FindingCount: "health_manager training_coordinator selfplay_scheduler curriculum_integration",
 	} {
 		if got := strings.Join(contradicted[kind], " "); got != names {
 			t.Errorf("%s: contradicted are %s, not %s", kind, got, names)
@@ -176,23 +184,111 @@ func TestJudge(t *testing.T) {
 		verdict Verdict
 		because string
 	}{
-		{"emitted, no subscriber", Recorded{Orphans: []event.OrphanEvent{{Event: "ARCHITECTURE_WEIGHTS_UPDATED", Emitter: "x.py"}}}, Confirmed, "architecture_feedback_controller (schema list app/"},
-		{"has a subscriber", Recorded{Orphans: []event.OrphanEvent{{Event: "ADAPTIVE_PARAMS_CHANGED", Emitter: "x.py"}}}, Contradicted, "selfplay_scheduler (own list)"},
-		{"a pattern that the own list lacks", Recorded{Orphans: []event.OrphanEvent{{Event: "QUALITY_CHECK_REQUESTED", Emitter: "x.py"}}}, Contradicted, "handler index: QUALITY_*), though not in its own list"},
-		{"nothing known", Recorded{Orphans: []event.OrphanEvent{{Event: "WEIGHT_UPDATED", Emitter: "x.py"}}}, NotDerivable, "only the finding says that x.py emits it"},
-		{"no such name", Recorded{Orphans: []event.OrphanEvent{{Event: "NO_SUCH_TYPE", Emitter: "x.py"}}}, NotDerivable, "only the finding"},
-		{"an alias", Recorded{Orphans: []event.OrphanEvent{{Event: "NEW_GAMES", Emitter: "x.py"}}}, NotDerivable, "an alias of NEW_GAMES_AVAILABLE, which is connected"},
-		{"dead", Recorded{Dead: []event.DeadSubscription{{Event: "REGRESSION_CRITICAL", Subscriber: "daemon_manager.py"}}}, Confirmed, "daemon_manager (handler index)"},
-		{"dead, by others", Recorded{Dead: []event.DeadSubscription{{Event: "REGRESSION_CRITICAL", Subscriber: "x.py"}}}, Confirmed, "by others than the finding names"},
-		{"emitted by a test alone", Recorded{Dead: []event.DeadSubscription{{Event: "EVALUATION_FAILED", Subscriber: "data_pipeline_orchestrator.py"}}}, Confirmed, "data_pipeline_orchestrator"},
-		{"has an emitter", Recorded{Dead: []event.DeadSubscription{{Event: "TRAINING_COMPLETED", Subscriber: "x.py"}}}, Contradicted, "p2p_orchestrator (schema list"},
-		{"subscribed to in the finding alone", Recorded{Dead: []event.DeadSubscription{{Event: "CACHE_INVALIDATED", Subscriber: "metrics_analysis_orchestrator.py"}}}, NotDerivable, "only the finding"},
-		{"the count of the list", Recorded{Counts: []event.Coordinator{{Name: "task_coordinator", DeclaredCount: n(9)}}}, Confirmed, "names 9"},
-		{"another count", Recorded{Counts: []event.Coordinator{{Name: "task_coordinator", DeclaredCount: n(5)}}}, Contradicted, "names 9"},
-		{"less than is known", Recorded{Counts: []event.Coordinator{{Name: "model_distribution_daemon", DeclaredCount: n(1)}}}, Contradicted, "MODEL_PROMOTED, MODEL_UPDATED"},
-		{"as much as is known", Recorded{Counts: []event.Coordinator{{Name: "model_distribution_daemon", DeclaredCount: n(2)}}}, NotDerivable, "not listed"},
-		{"does not cross", Recorded{Unmapped: []*event.Definition{{Name: "ADAPTIVE_PARAMS_CHANGED", CrossProcess: &no}}}, NotDerivable, "from feedback_loop_controller to selfplay_scheduler"},
-		{"crosses", Recorded{Unmapped: []*event.Definition{{Name: "HEALTH_ALERT", CrossProcess: &yes, CrossProcessBasis: "named_fix"}}}, Contradicted, "named_fix"},
+		{
+			"emitted, no subscriber",
+			Recorded{Orphans: []event.OrphanEvent{{Event: "ARCHITECTURE_WEIGHTS_UPDATED", Emitter: "x.py"}}},
+			Confirmed,
+			"architecture_feedback_controller (schema list app/",
+		},
+		{
+			"has a subscriber",
+			Recorded{Orphans: []event.OrphanEvent{{Event: "ADAPTIVE_PARAMS_CHANGED", Emitter: "x.py"}}},
+			Contradicted,
+			"selfplay_scheduler (own list)",
+		},
+		{
+			"a pattern that the own list lacks",
+			Recorded{Orphans: []event.OrphanEvent{{Event: "QUALITY_CHECK_REQUESTED", Emitter: "x.py"}}},
+			Contradicted,
+			"handler index: QUALITY_*), though not in its own list",
+		},
+		{
+			"nothing known",
+			Recorded{Orphans: []event.OrphanEvent{{Event: "WEIGHT_UPDATED", Emitter: "x.py"}}},
+			NotDerivable,
+			"only the finding says that x.py emits it",
+		},
+		{
+			"no such name",
+			Recorded{Orphans: []event.OrphanEvent{{Event: "NO_SUCH_TYPE", Emitter: "x.py"}}},
+			NotDerivable,
+			"only the finding",
+		},
+		{
+			"an alias",
+			Recorded{Orphans: []event.OrphanEvent{{Event: "NEW_GAMES", Emitter: "x.py"}}},
+			NotDerivable,
+			"an alias of NEW_GAMES_AVAILABLE, which is connected",
+		},
+		{
+			"dead",
+			Recorded{Dead: []event.DeadSubscription{{Event: "REGRESSION_CRITICAL", Subscriber: "daemon_manager.py"}}},
+			Confirmed,
+			"daemon_manager (handler index)",
+		},
+		{
+			"dead, by others",
+			Recorded{Dead: []event.DeadSubscription{{Event: "REGRESSION_CRITICAL", Subscriber: "x.py"}}},
+			Confirmed,
+			"by others than the finding names",
+		},
+		{
+			"emitted by a test alone",
+			Recorded{Dead: []event.DeadSubscription{{Event: "EVALUATION_FAILED", Subscriber: "data_pipeline_orchestrator.py"}}},
+			Confirmed,
+			"data_pipeline_orchestrator",
+		},
+		{
+			"has an emitter",
+			Recorded{Dead: []event.DeadSubscription{{Event: "TRAINING_COMPLETED", Subscriber: "x.py"}}},
+			Contradicted,
+			"p2p_orchestrator (schema list",
+		},
+		{
+			"subscribed to in the finding alone",
+			Recorded{Dead: []event.DeadSubscription{{
+				Event:      "CACHE_INVALIDATED",
+				Subscriber: "metrics_analysis_orchestrator.py",
+			}}},
+			NotDerivable,
+			"only the finding",
+		},
+		{
+			"the count of the list",
+			Recorded{Counts: []event.Coordinator{{Name: "task_coordinator", DeclaredCount: n(9)}}},
+			Confirmed,
+			"names 9",
+		},
+		{
+			"another count",
+			Recorded{Counts: []event.Coordinator{{Name: "task_coordinator", DeclaredCount: n(5)}}},
+			Contradicted,
+			"names 9",
+		},
+		{
+			"less than is known",
+			Recorded{Counts: []event.Coordinator{{Name: "model_distribution_daemon", DeclaredCount: n(1)}}},
+			Contradicted,
+			"MODEL_PROMOTED, MODEL_UPDATED",
+		},
+		{
+			"as much as is known",
+			Recorded{Counts: []event.Coordinator{{Name: "model_distribution_daemon", DeclaredCount: n(2)}}},
+			NotDerivable,
+			"not listed",
+		},
+		{
+			"does not cross",
+			Recorded{Unmapped: []*event.Definition{{Name: "ADAPTIVE_PARAMS_CHANGED", CrossProcess: &no}}},
+			NotDerivable,
+			"from feedback_loop_controller to selfplay_scheduler",
+		},
+		{
+			"crosses",
+			Recorded{Unmapped: []*event.Definition{{Name: "HEALTH_ALERT", CrossProcess: &yes, CrossProcessBasis: "named_fix"}}},
+			Contradicted,
+			"named_fix",
+		},
 	}
 	for _, test := range tests {
 		found := Judge(c, test.found)
@@ -200,7 +296,8 @@ func TestJudge(t *testing.T) {
 			t.Fatalf("%s: %d findings", test.about, len(found))
 		}
 		f := found[0]
-		if words := f.Because + ": " + strings.Join(f.Evidence, "; "); f.Verdict != test.verdict || !strings.Contains(words, test.because) {
+		words := f.Because + ": " + strings.Join(f.Evidence, "; ")
+		if f.Verdict != test.verdict || !strings.Contains(words, test.because) {
 			t.Errorf("%s: %s, %s; want %s, %s", test.about, f.Verdict, words, test.verdict, test.because)
 		}
 	}
@@ -215,11 +312,28 @@ func evidences() *rapid.Generator[Evidence] {
 		}
 		return string(known[rapid.IntRange(0, len(known)-1).Draw(t, "type")].Name)
 	})
-	pattern := rapid.OneOf(name, rapid.SampledFrom([]string{"*", "*_FAILED", "training.*", "TRAINING_COMPLETE", "new_games", "SYNC?COMPLETED"}))
-	who := rapid.OneOf(rapid.SampledFrom([]string{"", "selfplay_scheduler.py", "TrainingCoordinator", "ringlog", "gpu-1"}), rapid.String())
+	pattern := rapid.OneOf(name, rapid.SampledFrom([]string{
+		"*",
+		"*_FAILED",
+		"training.*",
+		"TRAINING_COMPLETE",
+		"new_games",
+		"SYNC?COMPLETED",
+	}))
+	who := rapid.OneOf(rapid.SampledFrom([]string{
+		"",
+		"selfplay_scheduler.py",
+		"TrainingCoordinator",
+		"ringlog",
+		"gpu-1",
+	}), rapid.String())
 	return rapid.Custom(func(t *rapid.T) (e Evidence) {
 		for range rapid.IntRange(0, 12).Draw(t, "seen") {
-			e.Seen = append(e.Seen, Seen{event.Type(name.Draw(t, "type")), who.Draw(t, "source"), uint64(rapid.IntRange(1, 9).Draw(t, "events"))})
+			e.Seen = append(e.Seen, Seen{
+				event.Type(name.Draw(t, "type")),
+				who.Draw(t, "source"),
+				uint64(rapid.IntRange(1, 9).Draw(t, "events")),
+			})
 		}
 		for range rapid.IntRange(0, 5).Draw(t, "subscriptions") {
 			f := event.Filter{Types: rapid.SliceOfN(pattern, 0, 4).Draw(t, "types")}
@@ -264,12 +378,16 @@ func TestEveryNameIsInOneClass(t *testing.T) {
 			}
 		}
 		for _, s := range e.Seen {
-			if !slices.ContainsFunc(entries[s.Type].Emitters, func(w Wire) bool { return w.Basis == InLog && w.Events >= s.Events }) {
+			if !slices.ContainsFunc(entries[s.Type].Emitters, func(w Wire) bool {
+				return w.Basis == InLog && w.Events >= s.Events
+			}) {
 				t.Fatalf("%s of %q is not there: %+v", s.Type, s.Source, entries[s.Type])
 			}
 		}
 		checkTallies(t, r, entries)
-		if !slices.EqualFunc(r.Findings, before.Findings, func(a, b Finding) bool { return a.Subject == b.Subject && a.Verdict == b.Verdict }) {
+		if !slices.EqualFunc(r.Findings, before.Findings, func(a, b Finding) bool {
+			return a.Subject == b.Subject && a.Verdict == b.Verdict
+		}) {
 			t.Fatal("a verdict rests on the cluster")
 		}
 	})
@@ -278,7 +396,12 @@ func TestEveryNameIsInOneClass(t *testing.T) {
 // checkClass checks a class by the rule, written differently than in classOf.
 func checkClass(t *rapid.T, e Entry) {
 	defined := e.Status == event.StatusCanonical || e.Status == event.StatusCluster
-	want := map[[2]bool]Class{{true, true}: Connected, {true, false}: Orphan, {false, true}: Dead, {false, false}: Unwired}[[2]bool{len(e.Emitters) != 0, len(e.Subscribers) != 0}]
+	want := map[[2]bool]Class{
+		{true, true}:   Connected,
+		{true, false}:  Orphan,
+		{false, true}:  Dead,
+		{false, false}: Unwired,
+	}[[2]bool{len(e.Emitters) != 0, len(e.Subscribers) != 0}]
 	switch {
 	case !defined && e.AliasOf != "":
 		want = Alias
@@ -337,10 +460,17 @@ func checkTallies(t *rapid.T, r *Report, entries map[event.Type]Entry) {
 func TestComponents(t *testing.T) {
 	c := newComponents(Declared(event.Builtin()))
 	for written, want := range map[string]string{
-		"TaskLifecycleCoordinator": "task_coordinator", "task_coordinator": "task_coordinator", "task_coordinator.py": "global_task_coordinator",
+		"TaskLifecycleCoordinator":                "task_coordinator",
+		"task_coordinator":                        "task_coordinator",
+		"task_coordinator.py":                     "global_task_coordinator",
 		"app/coordination/task_coordinator.py:17": "global_task_coordinator", "TaskCoordinator": "global_task_coordinator",
-		"unified_queue_populator.py": "queue_populator", "UnifiedDistributionDaemon": "model_distribution_daemon", "sync_coordinator.py": "sync_coordinator",
-		"scripts/p2p_orchestrator.py:3967": "p2p_orchestrator", "Training Loop": "Training Loop", "gpu-7": "gpu-7", "DataPipeline": "DataPipeline",
+		"unified_queue_populator.py":       "queue_populator",
+		"UnifiedDistributionDaemon":        "model_distribution_daemon",
+		"sync_coordinator.py":              "sync_coordinator",
+		"scripts/p2p_orchestrator.py:3967": "p2p_orchestrator",
+		"Training Loop":                    "Training Loop",
+		"gpu-7":                            "gpu-7",
+		"DataPipeline":                     "DataPipeline",
 	} {
 		if got := c.canonical(written); got != want {
 			t.Errorf("%s is %s, not %s", written, got, want)
@@ -358,13 +488,23 @@ func TestACluster(t *testing.T) {
 		}
 		return r.Types[i]
 	}
-	for name, want := range map[event.Type]Class{event.BackpressureActivated: Connected, event.SyncFailureCritical: Connected, event.LeaderElected: Connected,
-		event.LeaderLost: Connected, event.VoterOffline: Orphan, "SYNC_RETRY_REQUEST": Unknown, "NO_SUCH_TYPE": Unknown, event.DataSyncStarted: Connected, event.CacheInvalidated: Unwired} {
+	for name, want := range map[event.Type]Class{
+		event.BackpressureActivated: Connected,
+		event.SyncFailureCritical:   Connected,
+		event.LeaderElected:         Connected,
+		event.LeaderLost:            Connected,
+		event.VoterOffline:          Orphan,
+		"SYNC_RETRY_REQUEST":        Unknown,
+		"NO_SUCH_TYPE":              Unknown,
+		event.DataSyncStarted:       Connected,
+		event.CacheInvalidated:      Unwired,
+	} {
 		if e := entry(name); e.Class != want {
 			t.Errorf("%s is %s, not %s: %+v", name, e.Class, want, e)
 		}
 	}
-	if e := entry("SYNC_RETRY_REQUEST"); len(e.Likely) == 0 || e.Likely[0] != "SYNC_REQUEST" || e.Emitters[0].Component != "sync_router" {
+	if e := entry("SYNC_RETRY_REQUEST"); len(e.Likely) == 0 || e.Likely[0] != "SYNC_REQUEST" ||
+		e.Emitters[0].Component != "sync_router" {
 		t.Errorf("%+v", e)
 	}
 	if !slices.Equal(r.CatchAll, []string{"archive"}) {
@@ -374,7 +514,11 @@ func TestACluster(t *testing.T) {
 	for _, d := range r.Drift {
 		inUse[d.Kind+" "+strings.Join(d.Names, " ")] = strings.Join(d.InUse, " ")
 	}
-	for drift, by := range map[string]string{"alias TRAINING_COMPLETED TRAINING_COMPLETE": "trainer", "written NEW_GAMES_AVAILABLE new_games": "trainer", "alias TASK_COMPLETED TASK_COMPLETE": ""} {
+	for drift, by := range map[string]string{
+		"alias TRAINING_COMPLETED TRAINING_COMPLETE": "trainer",
+		"written NEW_GAMES_AVAILABLE new_games":      "trainer",
+		"alias TASK_COMPLETED TASK_COMPLETE":         "",
+	} {
 		if got, there := inUse[drift]; !there || got != by {
 			t.Errorf("%s is in use by %q, not %q", drift, got, by)
 		}
@@ -388,12 +532,18 @@ func TestACluster(t *testing.T) {
 
 // Types that are registered at run time bring their own declarations.
 func TestARegisteredTypeDeclaresItsWiring(t *testing.T) {
-	c, err := event.Builtin().With(event.Definition{Name: "GAMES_ARCHIVED", Category: "data", Emitters: []string{"app/archiver.py:7"}, Subscribers: []string{"SelfplayScheduler"}})
+	c, err := event.Builtin().With(event.Definition{
+		Name:        "GAMES_ARCHIVED",
+		Category:    "data",
+		Emitters:    []string{"app/archiver.py:7"},
+		Subscribers: []string{"SelfplayScheduler"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r, err := Run(c, Evidence{}).About("archiver")
-	if err != nil || len(r.Types) != 1 || r.Types[0].Class != Connected || r.Types[0].Subscribers[0].Component != "selfplay_scheduler" {
+	if err != nil || len(r.Types) != 1 || r.Types[0].Class != Connected ||
+		r.Types[0].Subscribers[0].Component != "selfplay_scheduler" {
 		t.Errorf("%v %+v", err, r)
 	}
 }
@@ -412,8 +562,14 @@ func TestParts(t *testing.T) {
 			}
 		}
 	}
-	for spelt, want := range map[string]string{"UnifiedHealthManager": "health_manager", "HEALTH_MANAGER": "health_manager", "unified_health_manager.py": "health_manager",
-		"task_coordinator.py": "global_task_coordinator", "AutoSyncDaemon": "auto_sync_daemon", "p2p_orchestrator.py": "p2p_orchestrator"} {
+	for spelt, want := range map[string]string{
+		"UnifiedHealthManager":      "health_manager",
+		"HEALTH_MANAGER":            "health_manager",
+		"unified_health_manager.py": "health_manager",
+		"task_coordinator.py":       "global_task_coordinator",
+		"AutoSyncDaemon":            "auto_sync_daemon",
+		"p2p_orchestrator.py":       "p2p_orchestrator",
+	} {
 		part, err := whole.About(spelt)
 		if err != nil || len(part.Components) != 1 || part.Components[0].Name != want {
 			t.Errorf("%s: %v %+v", spelt, err, part)
@@ -428,7 +584,8 @@ func TestParts(t *testing.T) {
 	if _, err := whole.About("nobody"); !errors.Is(err, ErrNoComponent) {
 		t.Error(err)
 	}
-	if _, err := ParseLists("dead,nothing"); !errors.Is(err, ErrNoList) || !strings.Contains(fmt.Sprint(err), `"nothing"`) {
+	if _, err := ParseLists("dead,nothing"); !errors.Is(err, ErrNoList) ||
+		!strings.Contains(fmt.Sprint(err), `"nothing"`) {
 		t.Error(err)
 	}
 	if _, err := ParseFormat("xml"); !errors.Is(err, ErrFormat) {

@@ -11,10 +11,12 @@ import (
 
 // components maps the spellings of a component (class, module file, place in a file) to one name: the coordinator's,
 // else the module's, else the spelling itself.
+// Documents, logs and cursors spell the same component in different ways; the audit needs one name for each.
 type components struct {
-	known    map[string]string   // class or name to name
-	modules  map[string]string   // module to name: task_coordinator.py is not the coordinator of that name
-	spelt    map[string][]string // name to the spellings seen
+	known   map[string]string   // class or name to name
+	modules map[string]string   // module to name: task_coordinator.py is not the coordinator of that name
+	spelt   map[string][]string // name to the spellings seen
+	// the coordinators by name
 	registry map[string]event.Coordinator
 }
 
@@ -27,6 +29,7 @@ func newComponents(d *Declarations) components {
 		registry: map[string]event.Coordinator{},
 	}
 	// The registry comes second, since a coordinator's own name and class take precedence.
+	// The table of the documents has classes of components that are in no registry.
 	for spelt, name := range d.Components {
 		c.known[spelt] = name
 	}
@@ -46,6 +49,7 @@ func newComponents(d *Declarations) components {
 
 // canonical returns the name of a component, and remembers the spelling.
 func (c components) canonical(written string) string {
+	// Spellings are reported as drift.
 	name, spelt := c.look(written)
 	if !slices.Contains(c.spelt[name], spelt) {
 		c.spelt[name] = append(c.spelt[name], spelt)
@@ -55,15 +59,18 @@ func (c components) canonical(written string) string {
 
 // look returns the name of a component and its spelling, without the directory and the line of a place.
 func (c components) look(written string) (name, spelt string) {
+	// A place in a file names the module, whatever class it holds.
 	if module := moduleOf(written); module != "" {
 		return cmp.Or(c.modules[module], c.known[module], module), module + ".py"
 	}
+	// A module may be written without its file name.
 	return cmp.Or(c.known[written], c.modules[written], written), written
 }
 
 // moduleOf returns the module in app/coordination/event_router.py:17 or cluster/sync.py (re-export), "" if there is
 // none.
 func moduleOf(written string) string {
+	// A note in parentheses may follow the file, and a line number its name.
 	file, _, _ := strings.Cut(written, " ")
 	file, _, _ = strings.Cut(path.Base(file), ":")
 	module, isFile := strings.CutSuffix(file, ".py")
@@ -84,6 +91,7 @@ func snake(class string) string {
 			}
 			r += 'a' - 'A'
 		}
+		// All other characters stay as they are, so a module is its own snake form.
 		b.WriteRune(r)
 	}
 	return b.String()

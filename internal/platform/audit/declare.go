@@ -50,6 +50,7 @@ type Declarations struct {
 }
 
 // Spellings finds the type that a name means, and the types closest to it. *event.Catalogue implements it.
+// The audit resolves names as a publish would, so that both agree.
 type Spellings interface {
 	Resolve(name string) (event.Resolved, bool)
 	Nearest(name string, n int) []string
@@ -80,6 +81,7 @@ type wire struct {
 }
 
 // emitters returns the declared emitters. An emitter in a test does not count: no process receives its events.
+// A row of a document is taken as it is: two documents that say the same give two wires.
 func (d *Declarations) emitters(names components) (list []wire) {
 	// add leaves out cells that name no event or no particular component.
 	add := func(t event.Type, component string, basis Basis, places ...string) {
@@ -166,6 +168,7 @@ func (d *Declarations) subscribers(names components) (list []wire) {
 }
 
 // isEverybody reports whether the cell of a table names no particular component.
+// Such a row declares that somebody is wired, and not who.
 func isEverybody(cell string) bool { return cell == "" || cell == "All" || cell == "multiple" }
 
 // isPlace reports whether an emitter is a place in a source file, such as

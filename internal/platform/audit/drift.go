@@ -11,6 +11,8 @@ import (
 )
 
 // Drift is one thing under several names.
+// None of them is an error: the catalogue resolves all spellings. But a reader of one document does not find the thing
+// in another one.
 type Drift struct {
 	Kind   string   `json:"kind"`             // one of the Drift constants
 	Names  []string `json:"names"`            // the spellings, the recommended one first if there is one
@@ -31,6 +33,7 @@ const (
 
 // drift collects all kinds, sorted.
 func (b *book) drift() []Drift {
+	// Each kind finds its own, and none of another's.
 	list := slices.Concat(
 		b.valueDrift(), b.aliasDrift(), b.writtenDrift(), b.spellingDrift(), b.componentDrift(),
 		fieldDrift(b.declared.Types))
@@ -46,6 +49,7 @@ func (b *book) drift() []Drift {
 
 // valueDrift finds values that are not the lower-cased name, and names that end in _COMPLETE.
 func (b *book) valueDrift() (list []Drift) {
+	// Each type of the catalogue has a value of its own.
 	for _, d := range b.declared.Types {
 		if d.Value != strings.ToLower(string(d.Name)) {
 			names := []string{string(d.Name), d.Value}
@@ -66,6 +70,7 @@ func (b *book) aliasDrift() (list []Drift) {
 		if d.Status != event.StatusAlias {
 			continue
 		}
+		// An alias always resolves: the catalogue has it.
 		r, _ := b.declared.Spellings.Resolve(string(d.Name))
 		one := Drift{
 			Kind:   DriftAlias,
@@ -123,6 +128,7 @@ func (b *book) writtenDrift() (list []Drift) {
 
 // viaWord names the kind of a spelling.
 func viaWord(v event.Via) string {
+	// A name in another case is resolved as a name.
 	if v == event.ViaUnknown || v == event.ViaName {
 		return "spelling"
 	}
@@ -134,6 +140,7 @@ func isPattern(s string) bool { return strings.ContainsAny(s, "*?") }
 
 // spellingDrift finds names whose words have the same stems.
 func (b *book) spellingDrift() (list []Drift) {
+	// Names with equal stems are candidates: TRAINING_COMPLETE and TRAINING_COMPLETED.
 	same := map[string][]string{}
 	for name, e := range b.entries {
 		if e.Class != Alias || b.isNamesake(e) {
@@ -159,12 +166,14 @@ func (b *book) spellingDrift() (list []Drift) {
 
 // isNamesake reports whether an alias reads like another type than its own. aliasDrift reports all others.
 func (b *book) isNamesake(e *Entry) bool {
+	// The catalogue marks such an alias where it resolves it.
 	r, _ := b.declared.Spellings.Resolve(string(e.Name))
 	return r.Renamed
 }
 
 // stems returns the words of a name without their endings.
 func stems(name string) []string {
+	// This is no linguistics: it finds what differs in one ending.
 	words := strings.Split(strings.ToUpper(name), "_")
 	// One ending is cut from each word, unless fewer than four letters would be left.
 	for i, w := range words {
@@ -182,6 +191,7 @@ func stems(name string) []string {
 func (b *book) componentDrift() (list []Drift) {
 	for name, spellings := range b.names.spelt {
 		// A module file named as the component is no other name.
+		// Sorted, as the order in which spellings were met depends on maps.
 		names := slices.Compact(slices.Sorted(slices.Values(spellings)))
 		names = slices.DeleteFunc(names, func(s string) bool { return strings.TrimSuffix(s, ".py") == name })
 		if len(names) > 0 {
@@ -190,6 +200,7 @@ func (b *book) componentDrift() (list []Drift) {
 			list = append(list, Drift{Kind: DriftComponent, Names: names, Detail: detail})
 			continue
 		}
+		// A guess is only reported: merging the two could hide an orphan.
 		if near := b.longer(name); near != "" {
 			names = []string{near, name}
 			detail := "perhaps one component; kept apart here"
@@ -202,10 +213,12 @@ func (b *book) componentDrift() (list []Drift) {
 // longer returns the only module whose name begins with the words of a class, "" if there is none or more than one.
 // Classes of one word are too unspecific.
 func (b *book) longer(class string) (found string) {
+	// A name that is no class equals its own snake form.
 	prefix := snake(class)
 	if prefix == class || strings.Count(prefix, "_") == 0 || strings.Contains(class, " ") {
 		return ""
 	}
+	// Every name in use is a candidate, whichever document or log it came from.
 	for name := range b.names.spelt {
 		if strings.HasPrefix(name, prefix+"_") {
 			if found != "" {
@@ -233,6 +246,7 @@ func fieldDrift(types []*event.Definition) (list []Drift) {
 		for _, ending := range []string{"_id", "_key", "_seconds"} {
 			stem = strings.TrimSuffix(stem, ending)
 		}
+		// Payloads use both words for a machine of the cluster.
 		if stem == "host" {
 			stem = "node"
 		}

@@ -9,6 +9,8 @@ import (
 )
 
 // Evidence is what was observed in a running cluster. The zero Evidence is of no cluster.
+// It can show that a declared wire is in use, and that an undeclared one exists. It cannot show that a wire is
+// missing: an event may just not have happened.
 type Evidence struct {
 	Scope         Scope
 	Seen          []Seen
@@ -56,6 +58,7 @@ func (e *Evidence) emitters(types []*event.Definition, names components) (list [
 			list = append(list, wire{d.Name, Wire{Component: clusterName, Basis: Cluster}})
 		}
 	}
+	// The source of an event is whatever its producer wrote.
 	for _, s := range e.Seen {
 		source := "(no source)"
 		if s.Source != "" {
@@ -78,12 +81,14 @@ type listener struct {
 func (e *Evidence) listen(c *event.Catalogue) (list []listener) {
 	for _, s := range e.Subscriptions {
 		s.Name = printable(s.Name)
+		// As the log itself matches the filter.
 		m := s.Filter.Compile(c)
 		h := listener{Subscription: s, matches: m.MatchType, spelt: map[event.Type]string{}}
 		// A filter by key, source or correlation id alone also is for all types.
 		h.all = len(s.Filter.Categories) == 0 && (len(s.Filter.Types) == 0 || slices.Contains(s.Filter.Types, "*"))
 		for _, written := range s.Filter.Types {
 			if !isPattern(written) {
+				// A name that resolves to nothing stands for itself, as a type that the catalogue does not have.
 				r, _ := c.Resolve(written)
 				h.spelt[r.Type] = written
 			}
@@ -95,6 +100,7 @@ func (e *Evidence) listen(c *event.Catalogue) (list []listener) {
 
 // printable replaces what would break a line or is not UTF-8.
 func printable(s string) string {
+	// Names from a running cluster may have any characters.
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '

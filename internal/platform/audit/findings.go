@@ -11,6 +11,7 @@ import (
 )
 
 // Verdict is what the declarations say about a finding.
+// The recorded findings are themselves a document: they may be out of date, or have been wrong.
 type Verdict string
 
 // The verdicts.
@@ -38,11 +39,12 @@ func FindingKinds() []string {
 
 // Finding is a finding that the platform's own audit recorded, with the verdict of the declarations.
 type Finding struct {
-	Kind     string   `json:"kind"`
-	Subject  string   `json:"subject"`            // the event, or the coordinator
-	Severity string   `json:"severity,omitempty"` // as recorded; the impact of an unmapped event
-	Says     string   `json:"says"`               // what was recorded, in words
-	Verdict  Verdict  `json:"verdict"`
+	Kind     string  `json:"kind"`
+	Subject  string  `json:"subject"`            // the event, or the coordinator
+	Severity string  `json:"severity,omitempty"` // as recorded; the impact of an unmapped event
+	Says     string  `json:"says"`               // what was recorded, in words
+	Verdict  Verdict `json:"verdict"`
+	// in words, for people
 	Because  string   `json:"because"`
 	Evidence []string `json:"evidence,omitempty"` // the declarations that support the verdict
 	// Now is the event's class with the evidence of the running cluster, which the verdict does not depend on.
@@ -66,8 +68,10 @@ type Recorded struct {
 }
 
 // RecordedIn returns the recorded findings of a catalogue.
+// A count is judged for each coordinator, and the table of unmapped events row by row.
 func RecordedIn(c *event.Catalogue) Recorded {
 	r := Recorded{Orphans: c.Wiring().OrphanEvents, Dead: c.Wiring().DeadSubscriptions, Counts: c.Coordinators()}
+	// A definition has an impact only if the table of unmapped events lists it.
 	for _, d := range c.Definitions() {
 		if d.Impact != "" {
 			r.Unmapped = append(r.Unmapped, d)
@@ -97,6 +101,7 @@ func Judge(c *Computed, r Recorded) []Finding {
 
 // entry returns what was computed about a name, an empty Entry if there is nothing.
 func (c *Computed) entry(name event.Type) *Entry {
+	// A finding may name what no declaration has.
 	if e := c.entries[name]; e != nil {
 		return e
 	}
@@ -105,6 +110,7 @@ func (c *Computed) entry(name event.Type) *Entry {
 
 // judgeOrphan checks that an event is emitted and that nobody subscribes to it.
 func (c *Computed) judgeOrphan(o event.OrphanEvent) Finding {
+	// Evidence of a running cluster is left out: the finding was about the declarations.
 	e := c.entry(o.Event)
 	f := Finding{Kind: FindingOrphan, Subject: string(o.Event), Severity: o.Severity, Verdict: NotDerivable,
 		Says: fmt.Sprintf("%s emits it and nobody subscribes", o.Emitter)}
@@ -131,6 +137,7 @@ func (c *Computed) judgeOrphan(o event.OrphanEvent) Finding {
 
 // judgeDead checks that an event is subscribed to and that nobody emits it.
 func (c *Computed) judgeDead(d event.DeadSubscription) Finding {
+	// The reverse of judgeOrphan.
 	e := c.entry(d.Event)
 	f := Finding{Kind: FindingDead, Subject: string(d.Event), Severity: d.Severity, Verdict: NotDerivable,
 		Says: fmt.Sprintf("%s subscribes to it and nobody emits it", d.Subscriber)}
@@ -218,12 +225,14 @@ func (c *Computed) subscriptions(coordinator string) (listed, others, matched []
 			matched = append(matched, string(name))
 		}
 	}
+	// The entries come from a map.
 	slices.Sort(others)
 	return listed, others, matched
 }
 
 // patterns returns the patterns of a coordinator in the handler index.
 func (c *Computed) patterns(coordinator string) (list []string) {
+	// The index names modules, which may be another spelling of the coordinator.
 	for _, h := range c.declared.Handlers {
 		if c.names.canonical(h.Module) == coordinator {
 			list = append(list, h.Patterns...)
@@ -237,6 +246,7 @@ func (c *Computed) judgeUnmapped(d *event.Definition) Finding {
 	f := Finding{Kind: FindingUnmapped, Subject: string(d.Name), Severity: d.Impact, Verdict: NotDerivable,
 		Says:    "it does not cross processes",
 		Because: "no other declaration says which events cross processes"}
+	// Nil means that the catalogue does not say.
 	if d.CrossProcess != nil && *d.CrossProcess {
 		f.Verdict = Contradicted
 		f.Because = "the catalogue has it cross processes"
@@ -252,6 +262,7 @@ func (c *Computed) judgeUnmapped(d *event.Definition) Finding {
 
 // crossing returns an emitter and a subscriber that are different components, "" if there are none.
 func crossing(e *Entry) (from, to string) {
+	// One pair is enough for the hint.
 	for _, w := range e.Emitters {
 		for _, s := range e.Subscribers {
 			if s.Component != w.Component {
@@ -294,10 +305,12 @@ func (w Wire) words() string {
 
 // addNow sets Now of the findings about events.
 func (r *Report) addNow() {
+	// The types of a report are sorted by name.
 	for i, f := range r.Findings {
 		at, found := slices.BinarySearchFunc(r.Types, event.Type(f.Subject), func(e Entry, t event.Type) int {
 			return cmp.Compare(e.Name, t)
 		})
+		// The subject of a count is a coordinator, which may have the name of a type.
 		if found && f.Kind != FindingCount {
 			r.Findings[i].Now = r.Types[at].Class
 		}

@@ -11,9 +11,11 @@ import (
 // graph is a report as a picture: edges lead from components to the events that they emit, and from events to the
 // components that subscribe.
 type graph struct {
+	// their ids are c1, c2 and so on, in this order
 	components []string
-	events     []Entry
-	edges      []edge
+	// those with a wire, or all if none has one
+	events []Entry
+	edges  []edge
 }
 
 // edge is an arrow of the graph.
@@ -48,6 +50,7 @@ func (r *Report) graph() *graph {
 			g.add(seen, edge{from: eventID(e.Name), to: id(w.Component), loose: w.Pattern != ""})
 		}
 	}
+	// An empty picture would look like a failure.
 	if len(g.events) == 0 {
 		g.events = r.Types
 	}
@@ -56,6 +59,7 @@ func (r *Report) graph() *graph {
 
 // add adds an edge unless the event has it already.
 func (g *graph) add(seen map[edge]bool, e edge) {
+	// Several wires of one component are one arrow.
 	if !seen[e] {
 		seen[e] = true
 		g.edges = append(g.edges, e)
@@ -69,6 +73,7 @@ func named(list []Wire) (out []Wire) {
 	for _, w := range list {
 		byName[w.Component] = byName[w.Component] || w.Pattern == ""
 	}
+	// A component that only patterns connect keeps all of them: each is an arrow.
 	for _, w := range list {
 		if w.Pattern == "" || !byName[w.Component] {
 			out = append(out, w)
@@ -98,6 +103,7 @@ func colour(c Class) string {
 
 // dot writes the graph for Graphviz.
 func (g *graph) dot(w io.Writer) {
+	// From left to right: emitters, events, subscribers.
 	fmt.Fprint(w, "digraph wiring {\n  rankdir=LR;\n  node [fontname=\"sans-serif\"];\n")
 	// Components have the ids that graph gave them: c1, c2 and so on, in this order.
 	for i, name := range g.components {
@@ -133,6 +139,7 @@ func (g *graph) mermaid(w io.Writer) {
 	for _, e := range g.events {
 		fmt.Fprintf(w, "  %s([%s]):::%s\n", eventID(e.Name), entity(string(e.Name)), e.Class)
 	}
+	// A dotted arrow is a subscription by pattern.
 	for _, e := range g.edges {
 		arrow := "-->"
 		if e.loose {

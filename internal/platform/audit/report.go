@@ -10,6 +10,7 @@ import (
 )
 
 // Class is the result of the audit for a name. Every name is in exactly one class.
+// Connected is the only one that needs no attention.
 type Class string
 
 // The classes.
@@ -64,8 +65,10 @@ type book struct {
 	declared *Declarations
 	names    components
 	entries  map[event.Type]*Entry
+	// subscriptions to everything
 	catchAll []string
-	spelt    []spelling
+	// for the drift
+	spelt []spelling
 }
 
 // spelling is a use of a type under a name that is not the type's.
@@ -87,6 +90,7 @@ func Run(c *event.Catalogue, e Evidence) *Report {
 	r.Scope = e.Scope
 	r.Scope.Subscriptions = len(e.Subscriptions)
 	// The findings, by declarations alone.
+	// The built-in catalogue, and not c: what was registered later is no part of what was recorded.
 	alone := Compute(Declared(event.Builtin()))
 	r.Findings = Judge(alone, RecordedIn(event.Builtin()))
 	r.addNow()
@@ -95,6 +99,7 @@ func Run(c *event.Catalogue, e Evidence) *Report {
 }
 
 // Computed is the classification of every name by declarations alone.
+// Findings are judged by it, whatever a running cluster shows.
 type Computed struct {
 	declared *Declarations
 	names    components
@@ -103,6 +108,7 @@ type Computed struct {
 
 // Compute classifies every name by the declarations alone.
 func Compute(d *Declarations) *Computed {
+	// Without evidence, so that two nodes of one build agree.
 	b := newBook(d)
 	b.classify()
 	return &Computed{d, b.names, b.entries}
@@ -110,6 +116,7 @@ func Compute(d *Declarations) *Computed {
 
 // Of returns the names of a class, sorted.
 func (c *Computed) Of(class Class) (list []event.Type) {
+	// The order of a map is random, so the names are sorted below.
 	for name, e := range c.entries {
 		if e.Class == class {
 			list = append(list, name)
@@ -144,6 +151,7 @@ func newBook(d *Declarations) *book {
 
 // entry returns the entry of a name, a new one if no document has the name.
 func (b *book) entry(name event.Type) *Entry {
+	// A wire or a subscription may be the only place that has the name.
 	e := b.entries[name]
 	if e == nil {
 		e = &Entry{Name: name, Reserved: event.IsReserved(name)}
@@ -221,6 +229,7 @@ func (b *book) listen(list []listener) {
 // addUncounted enters what a definition says and what does not count.
 func (b *book) addUncounted(d *event.Definition) {
 	e := b.entries[d.Name]
+	// The emitters that count are wires already.
 	for _, written := range d.Emitters {
 		// An emitter in a test is shown, but emits nothing in the platform.
 		if isPlace(written) && isTest(written) {
@@ -262,6 +271,7 @@ func (b *book) classify() {
 
 // classOf returns the class of a name by its status and its wires.
 func classOf(e *Entry) Class {
+	// Only wires that count are in these two lists.
 	emitted, heard := len(e.Emitters) > 0, len(e.Subscribers) > 0
 	// Names that are no types have their class by status, whatever their wires.
 	switch {
@@ -284,6 +294,7 @@ func classOf(e *Entry) Class {
 func likely(s Spellings, name event.Type) []string {
 	const most, candidates = 3, 8
 	// shared counts the words, by stem, that a candidate has in common with the name.
+	// Spelling alone finds names that mean something else, so a word must be in common.
 	words := stems(string(name))
 	shared := func(near string) (n int) {
 		for _, w := range stems(near) {
@@ -309,6 +320,7 @@ func (b *book) report() *Report {
 	for _, c := range Classes() {
 		r.Totals[c] = 0
 	}
+	// By name, so that two reports of the same input are equal.
 	for _, name := range slices.Sorted(maps.Keys(b.entries)) {
 		r.Types = append(r.Types, *b.entries[name])
 		r.Totals[b.entries[name].Class]++
@@ -318,6 +330,7 @@ func (b *book) report() *Report {
 	r.Components = b.components(r.Types)
 	r.Layers = layersOf(b.declared.Coordinators, r.Types)
 	r.Categories = categoriesOf(r.Types)
+	// JSON has [] for none, as for the other lists.
 	if r.CatchAll == nil {
 		r.CatchAll = []string{}
 	}

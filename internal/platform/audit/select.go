@@ -40,6 +40,7 @@ func ParseLists(text string) (names []string, err error) {
 
 // classOfList returns the class whose names a list has, "" for a list of something else.
 func classOfList(name string) Class {
+	// The other lists are parts of their own, not types.
 	switch name {
 	case "orphans":
 		return Orphan
@@ -57,6 +58,7 @@ func (r *Report) Only(lists []string) *Report {
 	if len(lists) == 0 {
 		return r
 	}
+	// A copy shares what is kept with the whole report, which stays as it is.
 	out := *r
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(lists, n) })
@@ -89,6 +91,7 @@ func (r *Report) Only(lists []string) *Report {
 
 // in reports whether a list has the finding.
 func (f Finding) in(list string) bool {
+	// A finding may be in several lists.
 	switch list {
 	case "findings":
 		return true
@@ -103,6 +106,7 @@ func (f Finding) in(list string) bool {
 // About returns the part of the report that concerns one component, given by any of its spellings in any case. The
 // totals remain those of the whole.
 func (r *Report) About(component string) (*Report, error) {
+	// Nothing is guessed: a component that no declaration and no evidence names is an error.
 	name := r.find(component)
 	if name == "" {
 		return nil, fmt.Errorf("audit: %q: %w", component, ErrNoComponent)
@@ -158,6 +162,7 @@ func (r *Report) find(spelt string) string {
 
 // Count returns the length of a list of the report.
 func (r *Report) Count(list string) int {
+	// The parts that are lists by themselves.
 	switch list {
 	case "drift":
 		return len(r.Drift)

@@ -26,6 +26,7 @@ type Component struct {
 }
 
 // Layer is a layer of the registry.
+// Types are counted once a layer, so that the sums of layers may exceed the number of types.
 type Layer struct {
 	Layer        int    `json:"layer"`
 	Name         string `json:"name"`
@@ -45,6 +46,7 @@ type Category struct {
 // components returns the coordinators in the order of the registry, then all others that emit or subscribe, by name.
 func (b *book) components(types []Entry) []Component {
 	var list []Component
+	// The place of a component in list.
 	index := map[string]int{}
 	for _, c := range b.declared.Coordinators {
 		index[c.Name] = len(list)
@@ -99,6 +101,7 @@ func wiresByComponent(e Entry) map[string]part {
 
 // count adds one type.
 func (c *Component) count(class Class, how part) {
+	// What it emits counts apart from what it subscribes to: a component may do both with one type.
 	if how.emits {
 		c.Emits++
 		c.Orphans += one(class == Orphan)
@@ -126,6 +129,7 @@ func one(is bool) int {
 // layersOf counts coordinators and types by layer. A type counts once for each layer, however many coordinators use
 // it.
 func layersOf(registry []event.Coordinator, types []Entry) []Layer {
+	// The layers of the registry, and the layer of each coordinator.
 	layers, of := map[int]*Layer{}, map[string]int{}
 	for _, c := range registry {
 		if layers[c.Layer] == nil {
@@ -160,6 +164,7 @@ func layersOf(registry []event.Coordinator, types []Entry) []Layer {
 
 // categoriesOf counts the names of each category by class.
 func categoriesOf(types []Entry) []Category {
+	// A name that is no type of the catalogue has no category.
 	found := map[string]map[Class]int{}
 	for _, e := range types {
 		if found[e.Category] == nil {

@@ -15,6 +15,7 @@ import (
 type Format string
 
 // The formats.
+// The first two are of the report, the last two of the graph of who emits what.
 const (
 	Text    Format = "text"    // for people
 	JSON    Format = "json"    // a Report, on one line
@@ -62,12 +63,14 @@ func (r *Report) Write(w io.Writer, f Format) error {
 }
 
 // page prints sections of aligned columns.
+// Cells are aligned within a section; the sections are independent.
 type page struct {
 	out *tabwriter.Writer
 }
 
 // section prints rows under a title and a header. Without rows it prints nothing.
 func (p page) section(title, header string, rows [][]any) {
+	// A title over nothing would only be read and skipped.
 	if len(rows) == 0 {
 		return
 	}
@@ -76,6 +79,7 @@ func (p page) section(title, header string, rows [][]any) {
 		fmt.Fprintln(p.out, header)
 	}
 	for _, row := range rows {
+		// A tab ends a cell, so none follows the last one.
 		for i, cell := range row {
 			if i > 0 {
 				fmt.Fprint(p.out, "\t")
@@ -89,6 +93,7 @@ func (p page) section(title, header string, rows [][]any) {
 
 // writeText writes the report for people: totals, a section for each class, and what spans classes.
 func (r *Report) writeText(w io.Writer) error {
+	// An empty last cell leaves spaces at the end of its line.
 	trimmed := &trimmer{w: w}
 	p := page{tabwriter.NewWriter(trimmed, 0, 0, 2, ' ', 0)}
 	fmt.Fprintln(p.out, r.scopeWords())
@@ -179,6 +184,7 @@ func (r *Report) rows(c Class, row func(Entry) []any) (rows [][]any) {
 
 // label returns the name, marked if it is critical or reserved.
 func (e Entry) label() string {
+	// The subscriptions of a critical type must not be missing, and a reserved one is the cluster's to emit.
 	label := string(e.Name)
 	if e.Critical {
 		label += " (critical)"
@@ -191,6 +197,7 @@ func (e Entry) label() string {
 
 // wiresText prints each component once, with all sources of its wires.
 func wiresText(list []Wire) string {
+	// A component may be wired to the event in several ways.
 	var names []string
 	how := map[string][]string{}
 	for _, w := range list {
@@ -233,6 +240,7 @@ func (r *Report) writeDrift(p page) {
 
 // writeTallies writes the counts by component, by layer and by category.
 func (r *Report) writeTallies(p page) {
+	// One row for each group of spellings, the recommended one first.
 	var rows [][]any
 	// A component that is not in the registry has no layer.
 	for _, c := range r.Components {
@@ -303,6 +311,7 @@ type trimmer struct {
 
 // Write implements io.Writer.
 func (t *trimmer) Write(b []byte) (int, error) {
+	// The last line is kept until its newline has come.
 	t.line = append(t.line, b...)
 	for {
 		// Whole lines only: what follows spaces at the end of the buffer is not known yet.
@@ -319,6 +328,7 @@ func (t *trimmer) Write(b []byte) (int, error) {
 
 // end writes the last line, if it has no newline.
 func (t *trimmer) end() error {
+	// Without a newline nothing was trimmed, so nothing is lost either.
 	_, err := t.w.Write(t.line)
 	return err
 }

@@ -29,6 +29,7 @@ type Scope struct {
 }
 
 // Chain is the progress of a run with one correlation id.
+// It is GET /v1/chain/{id}, and what the command line prints.
 type Chain struct {
 	CorrelationID string    `json:"correlation_id"`
 	Now           time.Time `json:"now"`     // the time that deadlines are compared with
@@ -93,21 +94,25 @@ type Edge struct {
 }
 
 // Next is an edge out of a last stage that was not taken.
+// It is missing, or may still follow where Optional is set.
 type Next struct {
-	From            event.Type `json:"from"`
-	FromOffset      uint64     `json:"from_offset"`
-	To              event.Type `json:"to"`
-	Condition       string     `json:"condition,omitempty"`
-	ToState         string     `json:"to_state,omitempty"`
-	Optional        bool       `json:"optional,omitempty"` // another edge out of the stage was taken
-	WaitingSeconds  float64    `json:"waiting_seconds"`
-	DeadlineSeconds float64    `json:"deadline_seconds,omitempty"`
-	Overdue         bool       `json:"overdue,omitempty"`
+	From       event.Type `json:"from"`
+	FromOffset uint64     `json:"from_offset"`
+	To         event.Type `json:"to"`
+	Condition  string     `json:"condition,omitempty"`
+	ToState    string     `json:"to_state,omitempty"`
+	Optional   bool       `json:"optional,omitempty"` // another edge out of the stage was taken
+	// since the event at From was appended
+	WaitingSeconds  float64 `json:"waiting_seconds"`
+	DeadlineSeconds float64 `json:"deadline_seconds,omitempty"`
+	Overdue         bool    `json:"overdue,omitempty"`
 }
 
 // NextDeadline returns when the next missing edge becomes overdue; zero is never.
 func (c *Chain) NextDeadline() (at time.Time) {
+	// The earliest of all flows: a caller that waits asks again then.
 	for _, r := range c.Flows {
+		// An optional edge may stay away; one that is overdue is so already.
 		for _, n := range r.Next {
 			if n.Optional || n.Overdue || n.DeadlineSeconds == 0 {
 				continue

@@ -14,6 +14,7 @@ import (
 )
 
 // Deadlines are the longest times that edges of flows may take. An edge without one is never late.
+// They come from a setting of the cluster, or from a file for one question.
 type Deadlines map[edgeOf]time.Duration
 
 // edgeOf is an edge by its flow and ends, whose types have their canonical names.
@@ -33,6 +34,7 @@ func (d Deadlines) of(f event.Flow, edge int) time.Duration {
 // Texts returns the deadlines in the form that ParseDeadlines reads, sorted.
 func (d Deadlines) Texts() []string {
 	texts := []string{}
+	// Each text can be given to ParseDeadlines again, also by a person.
 	for e, limit := range d {
 		texts = append(texts, fmt.Sprintf("%s:%s->%s=%s", e.flow, e.from, e.to, limit))
 	}
@@ -42,8 +44,10 @@ func (d Deadlines) Texts() []string {
 
 // ParseDeadlines reads deadlines in the form FLOW:CAUSE->EFFECT=DURATION, with types in any spelling. The error wraps
 // ErrDeadline.
+// Queries of the HTTP interface have such texts.
 func ParseDeadlines(c *event.Catalogue, texts []string) (Deadlines, error) {
 	d := Deadlines{}
+	// Neither a flow nor a type has a colon or an equals sign in its name, so the first one separates.
 	for _, text := range texts {
 		flow, rest, _ := strings.Cut(text, ":")
 		edge, limit, ok := strings.Cut(rest, "=")
@@ -61,6 +65,7 @@ func ParseDeadlines(c *event.Catalogue, texts []string) (Deadlines, error) {
 // wraps ErrDeadline, or an *event.Error if the file is not JSON.
 func ReadDeadlines(c *event.Catalogue, file []byte) (Deadlines, error) {
 	// The canonical form has no duplicate keys; encoding/json would keep the last one.
+	// A duplicate would silently count or not count, depending on the order.
 	canonical, err := event.Canonicalize(file, event.Limits{EventBytes: math.MaxInt, NameBytes: math.MaxInt})
 	if err != nil {
 		return nil, fmt.Errorf("stages: deadlines: %w", err)
@@ -83,9 +88,10 @@ func ReadDeadlines(c *event.Catalogue, file []byte) (Deadlines, error) {
 
 // set adds one deadline; flow, edge and text are as written.
 func (d Deadlines) set(c *event.Catalogue, flow, edge, text string) error {
-	f, err := FindFlow(c.Flows(), flow)
+	// A deadline of what does not exist is a typing error: it would never be late.
+	f, err := flowNamed(c.Flows(), flow)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDeadline, err)
+		return fmt.Errorf("stages: %w: %w", ErrDeadline, err)
 	}
 	// The edge, by any spelling of its types.
 	cause, effect, ok := strings.Cut(edge, "->")
@@ -111,6 +117,7 @@ func (d Deadlines) set(c *event.Catalogue, flow, edge, text string) error {
 // edgeNames lists the edges of a flow for an error.
 func edgeNames(f event.Flow) string {
 	var names []string
+	// All edges are listed: a flow has few.
 	for _, e := range f.Edges {
 		names = append(names, fmt.Sprintf("%s->%s", e[0], e[1]))
 	}
@@ -122,6 +129,16 @@ var ErrNoFlow = errors.New("there is no such flow")
 
 // FindFlow returns the flow with a name. The error wraps ErrNoFlow and lists the names that exist.
 func FindFlow(flows []event.Flow, name string) (event.Flow, error) {
+	f, err := flowNamed(flows, name)
+	if err != nil {
+		return f, fmt.Errorf("stages: %w", err)
+	}
+	return f, nil
+}
+
+// flowNamed is FindFlow for callers that name the package in their own error.
+func flowNamed(flows []event.Flow, name string) (event.Flow, error) {
+	// The names that exist are listed, so that a typing error is seen at once.
 	var names []string
 	for _, f := range flows {
 		if f.Name == name {
@@ -129,5 +146,5 @@ func FindFlow(flows []event.Flow, name string) (event.Flow, error) {
 		}
 		names = append(names, f.Name)
 	}
-	return event.Flow{}, fmt.Errorf("stages: %w: %q; there are %s", ErrNoFlow, name, strings.Join(names, ", "))
+	return event.Flow{}, fmt.Errorf("%w: %q; there are %s", ErrNoFlow, name, strings.Join(names, ", "))
 }

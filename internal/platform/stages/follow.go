@@ -13,13 +13,15 @@ type Options struct {
 	Now       time.Time // the time that deadlines are compared with
 	Flow      string    // only this flow, even if the chain has no stage of it
 	Deadlines Deadlines
-	Scope     Scope
+	// copied into the chain
+	Scope Scope
 }
 
 // Follow computes the progress of a run from its events, which are in the order of the log. It keeps events and sets
 // their AfterSeconds.
 func Follow(flows []event.Flow, correlationID string, events []Event, o Options) Chain {
 	c := Chain{CorrelationID: correlationID, Now: o.Now, Events: events, Flows: []Run{}, Scope: o.Scope}
+	// Times are those at which the log appended the events, which its order follows.
 	for i := range events {
 		if i > 0 {
 			events[i].AfterSeconds = events[i].At.Sub(events[i-1].At).Seconds()
@@ -32,6 +34,7 @@ func Follow(flows []event.Flow, correlationID string, events []Event, o Options)
 	var chosen []event.Flow
 	chosen, c.Covered = choose(flows, events, o.Flow)
 	causes := causesOf(events)
+	// Causes are resolved once, for all flows.
 	for _, f := range chosen {
 		c.Flows = append(c.Flows, newWalk(f, events, causes).run(&o))
 	}
@@ -42,6 +45,7 @@ func Follow(flows []event.Flow, correlationID string, events []Event, o Options)
 // sum fills in what depends on all flows together.
 func (c *Chain) sum(chosen []event.Flow) {
 	// Overdue edges, and whether any flow begins with its first stage.
+	// A chain that begins in the middle of all its flows has lost its beginning, if anything was trimmed.
 	begun := false
 	for _, r := range c.Flows {
 		begun = begun || slices.ContainsFunc(r.Starts, func(s Start) bool { return s.First })
@@ -62,6 +66,7 @@ func (c *Chain) sum(chosen []event.Flow) {
 
 // isStage reports whether a type is at an end of one of the flow's edges.
 func isStage(f event.Flow, t event.Type) bool {
+	// A flow has no list of stages: its edges name them.
 	return slices.ContainsFunc(f.Edges, func(e [2]event.Type) bool { return e[0] == t || e[1] == t })
 }
 
@@ -110,6 +115,7 @@ func choose(flows []event.Flow, events []Event, only string) (chosen []event.Flo
 
 // causesOf resolves causation ids: it returns for each event the index of its cause, or -1. A cause is always earlier.
 func causesOf(events []Event) []int {
+	// The newest event of a name counts: ids may be used again.
 	named := map[string]int{}
 	causes := make([]int, len(events))
 	for i, e := range events {

@@ -213,17 +213,22 @@ func TestDeadlinesAreHeldAgainstTheFlows(t *testing.T) {
 	if again, err := ParseDeadlines(c, texts); err != nil || fmt.Sprint(again) != fmt.Sprint(d) {
 		t.Errorf("%v %v", again, err)
 	}
-	for file, want := range map[string]string{
-		``: "ends where a value is expected",
-		`{"training_pipeline": {"TRAINING_STARTED->TRAINING_COMPLETED": 6}}`: "the form is",
-		`{"training": {}}`:             "",
-		`{"training": {"A->B": "6h"}}`: "there are training_pipeline, health_recovery",
-		`{"training_pipeline": {"TRAINING_COMPLETED->TRAINING_STARTED": "6h"}}`:                                                 "has no edge",
-		`{"training_pipeline": {"TRAINING_STARTED": "6h"}}`:                                                                     "has no edge",
-		`{"training_pipeline": {"TRAINING_STARTED->TRAINING_COMPLETED": "-6h"}}`:                                                "not a duration",
-		`{"training_pipeline": {"TRAINING_STARTED->TRAINING_COMPLETED": "1h", "TRAINING_STARTED -> TRAINING_COMPLETED": "2h"}}`: "has two",
-		`{"training_pipeline": {}, "training_pipeline": {}}`:                                                                    "twice",
+	for _, test := range []struct{ file, want string }{
+		{``, "ends where a value is expected"},
+		{`{"training_pipeline": {"TRAINING_STARTED->TRAINING_COMPLETED": 6}}`, "the form is"},
+		{`{"training": {}}`, ""},
+		{`{"training": {"A->B": "6h"}}`, "there are training_pipeline, health_recovery"},
+		{`{"training_pipeline": {"TRAINING_COMPLETED->TRAINING_STARTED": "6h"}}`, "has no edge"},
+		{`{"training_pipeline": {"TRAINING_STARTED": "6h"}}`, "has no edge"},
+		{`{"training_pipeline": {"TRAINING_STARTED->TRAINING_COMPLETED": "-6h"}}`, "not a duration"},
+		{
+			`{"training_pipeline": {"TRAINING_STARTED->TRAINING_COMPLETED": "1h",` +
+				` "TRAINING_STARTED -> TRAINING_COMPLETED": "2h"}}`,
+			"has two",
+		},
+		{`{"training_pipeline": {}, "training_pipeline": {}}`, "twice"},
 	} {
+		file, want := test.file, test.want
 		_, err := ReadDeadlines(c, []byte(file))
 		if want == "" && err == nil {
 			continue
@@ -244,7 +249,11 @@ func TestTheNextDeadlineIsTheEarliestThatIsNotOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := []Event{{Offset: 1, At: beginning(), Type: "RECOVERY_INITIATED"}}
-	for after, want := range map[time.Duration]time.Duration{5 * time.Second: 10 * time.Second, 20 * time.Second: 30 * time.Second, time.Minute: 0} {
+	for after, want := range map[time.Duration]time.Duration{
+		5 * time.Second:  10 * time.Second,
+		20 * time.Second: 30 * time.Second,
+		time.Minute:      0,
+	} {
 		c := Follow(event.Builtin().Flows(), "c", events, Options{Now: beginning().Add(after), Deadlines: d})
 		at := c.NextDeadline()
 		if want == 0 && !at.IsZero() || want != 0 && !at.Equal(beginning().Add(want)) {

@@ -9,6 +9,8 @@ import (
 )
 
 // walk goes once through the events of a chain along one flow.
+// Events arrive in the order of the log. Each is matched with the newest earlier event of each stage that leads to it,
+// or with the cause that it names.
 type walk struct {
 	flow   event.Flow
 	notes  map[int]event.FlowNote // by edge
@@ -21,6 +23,7 @@ type walk struct {
 }
 
 // use is an edge out of one event.
+// Taking an edge from the same event a second time makes it Again.
 type use struct{ event, edge int }
 
 // newWalk returns a walk before its first event.
@@ -46,6 +49,7 @@ func newWalk(f event.Flow, events []Event, causes []int) *walk {
 // run goes through the events and returns what happened and what is missing.
 func (w *walk) run(o *Options) Run {
 	for i, e := range w.events {
+		// An event that is no stage of the flow does not move it.
 		if isStage(w.flow, e.Type) {
 			w.arrive(i, o)
 			w.newest[e.Type] = i
@@ -63,6 +67,7 @@ func (w *walk) arrive(i int, o *Options) {
 	for _, u := range fresh {
 		w.take(u, i, Taken, o)
 	}
+	// A used edge counts only where no unused one leads here.
 	if len(fresh) > 0 {
 		return
 	}
@@ -86,6 +91,7 @@ func (w *walk) arrive(i int, o *Options) {
 
 // edges returns the indexes of the edges with a type at an end: 0 is the cause, 1 the effect.
 func (w *walk) edges(end int, t event.Type) (list []int) {
+	// The order is that of the flow's declaration, which the chain shows too.
 	for i, e := range w.flow.Edges {
 		if e[end] == t {
 			list = append(list, i)
@@ -104,6 +110,7 @@ func (w *walk) comingFrom(i int) (fresh []use, again *use) {
 		} else if !seen {
 			continue
 		}
+		// Of the used edges the one with the newest cause is repeated: that is the lap that runs.
 		u := use{from, edge}
 		if !w.used[u] {
 			fresh = append(fresh, u)
@@ -140,6 +147,7 @@ func (w *walk) take(u use, i int, state string, o *Options) {
 	w.into[i] = append(w.into[i], from.Type)
 	// How long it took, by append times, against the edge's deadline.
 	took := to.At.Sub(from.At)
+	// An edge that is taken again was judged the first time.
 	limit := o.Deadlines.of(w.flow, u.edge)
 	e := w.edge(u.edge, state)
 	e.FromOffset, e.ToOffset, e.Seconds, e.Basis = from.Offset, to.Offset, took.Seconds(), ByOrder
@@ -152,6 +160,7 @@ func (w *walk) take(u use, i int, state string, o *Options) {
 
 // edge returns the edge with an index, without what its events add.
 func (w *walk) edge(i int, state string) Edge {
+	// An edge without a note has the zero note, which says nothing.
 	ends, note := w.flow.Edges[i], w.notes[i]
 	return Edge{From: ends[0], To: ends[1], State: state, Condition: note.Condition, ToState: note.ToState}
 }
@@ -159,6 +168,7 @@ func (w *walk) edge(i int, state string) Edge {
 // skip finds the nearest earlier stage that leads to event i over other stages and from which that way is unused, and
 // records the edges between them as skipped.
 func (w *walk) skip(i int) bool {
+	// Without any such way the event is a start.
 	path, from := w.detour(w.events[i].Type)
 	if path == nil {
 		return false

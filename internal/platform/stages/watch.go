@@ -25,13 +25,16 @@ type Overdue struct {
 
 // Watch follows many runs at the same time and reports which of their edges are overdue. It keeps a limited number of
 // runs, those with the newest events, and of each run its newest events. It is not safe for concurrent use.
+// It serves a leader, which emits an event for each overdue edge: the bounds keep its memory small whatever producers
+// send.
 type Watch struct {
 	flows     []event.Flow
 	deadlines Deadlines
 	most      int                      // runs
 	runs      map[string]*list.Element // of *watched
 	order     *list.List               // the one with the newest event last
-	dropped   uint64
+	// runs, because of most
+	dropped uint64
 }
 
 // watched is one run.
@@ -49,11 +52,13 @@ func NewWatch(flows []event.Flow, d Deadlines, most int) *Watch {
 
 // Types returns the types whose events See needs, sorted.
 func (w *Watch) Types() (types []string) {
+	// Flows share stages: each type is named once.
 	for _, f := range w.flows {
 		for _, e := range f.Edges {
 			types = append(types, string(e[0]), string(e[1]))
 		}
 	}
+	// Compact needs equal types beside each other.
 	slices.Sort(types)
 	return slices.Compact(types)
 }
@@ -74,6 +79,7 @@ func (w *Watch) See(correlationID string, e Event) {
 		w.runs[correlationID] = at
 	}
 	// Add the event, in place of the oldest if there are too many.
+	// What is pending is computed again when it is asked for, not at each event.
 	w.order.MoveToBack(at)
 	r := at.Value.(*watched)
 	if len(r.events) == runEvents {
@@ -90,6 +96,7 @@ func (w *Watch) drop(at *list.Element) {
 
 // Forget drops the runs whose newest event is before a time.
 func (w *Watch) Forget(before time.Time) {
+	// The order is that of the newest events, so that the first run that is not old ends the search.
 	for at := w.order.Front(); at != nil; at = w.order.Front() {
 		events := at.Value.(*watched).events
 		if !events[len(events)-1].At.Before(before) {
@@ -120,6 +127,7 @@ func (w *Watch) Overdue(now time.Time) (all []Overdue) {
 			}
 		}
 	}
+	// Equal times are ordered by run, so that the order does not depend on the list.
 	slices.SortStableFunc(all, func(a, b Overdue) int {
 		if c := a.Since.Compare(b.Since); c != 0 {
 			return c
@@ -161,6 +169,7 @@ func (w *Watch) missing(r *watched) (list []Overdue) {
 
 // Longest returns the longest deadline, 0 if there is none.
 func (d Deadlines) Longest() (longest time.Duration) {
+	// A caller derives from it how long an idle run is kept: past all its deadlines nothing of it changes any more.
 	for _, limit := range d {
 		longest = max(longest, limit)
 	}

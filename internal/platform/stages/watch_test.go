@@ -22,9 +22,14 @@ func deadlinesOf(t interface{ Fatal(...any) }, texts ...string) Deadlines {
 // However runs are mixed, a watch with a limit above their number reports what following each
 // by itself does.
 func TestAWatchReportsWhatTheChainsReport(t *testing.T) {
-	d := deadlinesOf(t, "training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED=10s", "training_pipeline:NEW_GAMES_AVAILABLE->DATA_SYNC_COMPLETED=3s",
+	d := deadlinesOf(
+		t,
+		"training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED=10s",
+		"training_pipeline:NEW_GAMES_AVAILABLE->DATA_SYNC_COMPLETED=3s",
 		"training_pipeline:TRAINING_THRESHOLD_REACHED->TRAINING_STARTED=1s",
-		"training_pipeline:PROMOTION_CANDIDATE->MODEL_PROMOTED=2s", "training_pipeline:PROMOTION_CANDIDATE->CURRICULUM_REBALANCED=3s")
+		"training_pipeline:PROMOTION_CANDIDATE->MODEL_PROMOTED=2s",
+		"training_pipeline:PROMOTION_CANDIDATE->CURRICULUM_REBALANCED=3s",
+	)
 	flows, found := event.Builtin().Flows(), 0
 	rapid.Check(t, func(t *rapid.T) {
 		w, runs, now := NewWatch(flows, d, 10), map[string][]Event{}, beginning()

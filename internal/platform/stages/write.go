@@ -25,6 +25,7 @@ const (
 
 // ParseFormat reads a format's name.
 func ParseFormat(text string) (Format, error) {
+	// A format is spelt exactly, as on the command line.
 	switch f := Format(text); f {
 	case Text, JSON, Mermaid:
 		return f, nil
@@ -48,11 +49,13 @@ func (c *Chain) Write(w io.Writer, f Format) error {
 	default:
 		c.text(&b)
 	}
+	// An error of the writer is the caller's own, and is returned as it is.
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
 // text writes the chain for people.
+// The parts are separated by empty lines, so that a reader finds the flows.
 func (c *Chain) text(b *bytes.Buffer) {
 	fmt.Fprintf(b, "%s: %s in %s\n", c.CorrelationID, plural(len(c.Events), "event"), Took(c.Seconds))
 	c.caveats(b)
@@ -73,6 +76,7 @@ func (c *Chain) way(b *bytes.Buffer) {
 	for i := range c.Flows {
 		c.Flows[i].text(b)
 	}
+	// Without a flow nothing is outside of one.
 	if len(c.Flows) == 0 && len(c.Events) > 0 {
 		b.WriteString("\nno flow has any of these events as a stage\n")
 	} else if len(c.Outside) > 0 {
@@ -95,6 +99,7 @@ func (c *Chain) WriteNews(w io.Writer, after uint64) error {
 			return max(e.FromOffset, e.ToOffset) <= after
 		})
 	}
+	// Written at once, as Write does.
 	var b bytes.Buffer
 	news.way(&b)
 	_, err := w.Write(b.Bytes())
@@ -103,6 +108,7 @@ func (c *Chain) WriteNews(w io.Writer, after uint64) error {
 
 // caveats writes why earlier events may be missing.
 func (c *Chain) caveats(b *bytes.Buffer) {
+	// Each line is a reason, and there may be several.
 	if c.BeginningTrimmed {
 		fmt.Fprintf(b, "the beginning may be trimmed: the log is kept from offset %d on\n", c.Scope.KeptFrom)
 	}
@@ -116,6 +122,7 @@ func (c *Chain) caveats(b *bytes.Buffer) {
 
 // line returns the event in columns.
 func (e *Event) line() string {
+	// The first event follows none.
 	after := "-"
 	if e.AfterSeconds != 0 {
 		after = "+" + Took(e.AfterSeconds)
@@ -129,6 +136,7 @@ func (r *Run) text(b *bytes.Buffer) {
 	if !r.Complete {
 		state = "not complete"
 	}
+	// The rows are in three parts: unexpected starts, what happened, what is missing.
 	fmt.Fprintf(b, "\n%s: %s\n", r.Flow, state)
 	// A start with the first stage is what one expects, and is not written.
 	var rows []string
@@ -149,11 +157,13 @@ func (r *Run) text(b *bytes.Buffer) {
 // columns writes rows with aligned columns; tabs separate the cells.
 func columns(b *bytes.Buffer, rows []string) {
 	var padded bytes.Buffer
+	// The width of a column follows from its widest cell.
 	t := tabwriter.NewWriter(&padded, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		fmt.Fprintln(t, row)
 	}
 	_ = t.Flush() // into memory
+	// An empty last cell would leave spaces at the end of a line.
 	for line := range strings.Lines(padded.String()) {
 		fmt.Fprintf(b, "  %s\n", strings.TrimRight(line, " \n"))
 	}
@@ -206,6 +216,7 @@ func stage(t event.Type, offset uint64) string {
 
 // notes prints the condition of an edge and the state that it leads to.
 func notes(condition, toState string) (words []string) {
+	// The condition is quoted from the flow: nothing here evaluates it.
 	if condition != "" {
 		words = append(words, "where "+condition)
 	}
@@ -217,6 +228,7 @@ func notes(condition, toState string) (words []string) {
 
 // Took prints a number of seconds for people.
 func Took(s float64) string {
+	// Milliseconds matter for short times, and only minutes for days.
 	switch d := seconds(s); {
 	case d.Abs() < time.Minute:
 		return fmt.Sprintf("%.3f s", s)
@@ -240,6 +252,7 @@ func offsets(list []uint64) string { return strings.Trim(fmt.Sprint(list), "[]")
 
 // mermaid draws each flow: solid lines are edges taken, dotted ones are missing or skipped.
 func (c *Chain) mermaid(b *bytes.Buffer) {
+	// The correlation id is a comment of the drawing, which nothing shows.
 	fmt.Fprintf(b, "flowchart LR\n  %%%% %s\n", escape(c.CorrelationID))
 	for i := range c.Flows {
 		c.Flows[i].mermaid(b, i)
@@ -248,6 +261,7 @@ func (c *Chain) mermaid(b *bytes.Buffer) {
 }
 
 // drawing names the nodes of one flow.
+// Each flow is a subgraph, whose nodes have ids of their own.
 type drawing struct {
 	b     *bytes.Buffer
 	flow  int
@@ -257,6 +271,7 @@ type drawing struct {
 // node returns the id of a stage, which it draws the first time. A stage with an event is identified by its offset,
 // any other by its type.
 func (d *drawing) node(t event.Type, offset uint64, class string) string {
+	// Two events of one type are two nodes, so that laps stay apart.
 	id, label := fmt.Sprintf("f%d_%s", d.flow, t), string(t)
 	if offset != 0 {
 		id, label, class = fmt.Sprintf("f%d_%d", d.flow, offset), fmt.Sprintf("%s<br/>%d", t, offset), ""

@@ -28,12 +28,15 @@ const (
 
 // benchOptions say what to measure: every payload size on its own, one after the other.
 type benchOptions struct {
+	// as measured, in one request or commit, and at once
 	events, batch, callers int
 	sizes                  []int // bytes of a payload
 	members, keys          int   // of a group; 0 members where it is about none
-	prefetch               int
-	warmup                 amount
-	csv, yes               bool
+	// of each member of a group
+	prefetch int
+	warmup   amount
+	// the form of the rows; measure also a cluster in use
+	csv, yes bool
 }
 
 // amount is a number of events, or as many as arrive in a time.
@@ -46,9 +49,11 @@ type amount struct {
 type workload struct {
 	name, usage string
 	latencyOf   string // what its latencies are of
-	body        func(ctx context.Context, r *round) error
+	// measures one size of payloads; what it counts is in the round's tally
+	body func(ctx context.Context, r *round) error
 }
 
+// groupBench is the only workload with flags of its own.
 const groupBench = "group"
 
 // workloads lists what can be measured.
@@ -65,6 +70,7 @@ func workloads() []workload {
 
 // Command is the verb bench.
 func Command(sh *shell.Shell) *cli.Command {
+	// One verb for each workload, with the same flags as far as they apply.
 	all := &cli.Command{Name: "bench",
 		Usage: "measure how fast a cluster is; publishes events, so use a cluster that holds nothing else"}
 	for _, w := range workloads() {
@@ -131,6 +137,7 @@ func benchOptionsOf(c *cli.Context) (o benchOptions, err error) {
 	if err != nil {
 		return o, err
 	}
+	// Bounds keep a typing error from filling a disk.
 	switch {
 	case o.events < 1 || o.events > maxBenchEvents:
 		return o, shell.Usagef("--events %d: use 1 to %d", o.events, maxBenchEvents)

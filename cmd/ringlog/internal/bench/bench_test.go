@@ -25,7 +25,12 @@ import (
 // in the one bucket whose bounds it lies between.
 func TestLatenciesAgreeWithASortedList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		scale := rapid.SampledFrom([]time.Duration{time.Microsecond, time.Millisecond, time.Second, 2 * time.Hour}).Draw(t, "scale")
+		scale := rapid.SampledFrom([]time.Duration{
+			time.Microsecond,
+			time.Millisecond,
+			time.Second,
+			2 * time.Hour,
+		}).Draw(t, "scale")
 		list := rapid.SliceOfN(rapid.Int64Range(0, int64(scale)), 1, 2000).Draw(t, "latencies")
 		var s samples
 		for _, d := range list {
@@ -80,7 +85,8 @@ func TestLatenciesTakeBoundedMemory(t *testing.T) {
 // A payload is what was asked for in size, in canonical form, and never the same twice.
 func TestBenchPayloadsAreCanonicalAndOfTheirSize(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for _, size := range []int{minBenchSize, roomForLosses - 1, roomForLosses, 100, roomForAll - 1, roomForAll, 300, 1024, 65536, event.DefaultLimits().EventBytes} {
+	sizes := []int{minBenchSize, roomForLosses - 1, roomForLosses, 100, roomForAll - 1, roomForAll, 300, 1024, 65536}
+	for _, size := range append(sizes, event.DefaultLimits().EventBytes) {
 		seen := map[string]bool{}
 		for n := range int64(20) {
 			p := trainingPayload(random, size, n+maxBenchEvents-20, "hexagonal_4p", "18f3c2a1b2c3d4e5")
@@ -88,7 +94,8 @@ func TestBenchPayloadsAreCanonicalAndOfTheirSize(t *testing.T) {
 			if err != nil || !bytes.Equal(p, canonical) {
 				t.Fatalf("%d bytes: %v\n     %.300s\nnot %.300s", size, err, p, canonical)
 			}
-			if slack := size - len(p); slack < 0 || slack > max(8, roomForLosses-minBenchSize+16) || (size >= roomForLosses && slack > 8) {
+			if slack := size - len(p); slack < 0 || slack > max(8, roomForLosses-minBenchSize+16) ||
+				(size >= roomForLosses && slack > 8) {
 				t.Fatalf("%d bytes asked for, %d made: %.300s", size, len(p), p)
 			}
 			if seen[string(p)] {
@@ -132,12 +139,18 @@ func TestBenchFlagsAreReadAsWritten(t *testing.T) {
 			t.Errorf("--size %q is %v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", ",", "63", "1048577", "-256", "1k", "256,", "0x100", strings.Repeat("256,", maxBenchSizes) + "256"} {
+	tooMany := strings.Repeat("256,", maxBenchSizes) + "256"
+	for _, text := range []string{"", ",", "63", "1048577", "-256", "1k", "256,", "0x100", tooMany} {
 		if got, err := parseSizes(text); shell.ExitCode(err) != shell.ExitUsage {
 			t.Errorf("--size %q is taken as %v, %v", text, got, err)
 		}
 	}
-	for text, want := range map[string]amount{"0": {}, "0s": {}, "5000": {events: 5000}, "1.5s": {lasts: 1500 * time.Millisecond}} {
+	for text, want := range map[string]amount{
+		"0":    {},
+		"0s":   {},
+		"5000": {events: 5000},
+		"1.5s": {lasts: 1500 * time.Millisecond},
+	} {
 		if got, err := parseWarmup(text); err != nil || got != want {
 			t.Errorf("--warmup %q is %v, %v", text, got, err)
 		}
@@ -152,10 +165,33 @@ func TestBenchFlagsAreReadAsWritten(t *testing.T) {
 // results are one whole and one that was cut short before a latency was measured.
 func results() []benchResult {
 	return []benchResult{
-		{Bench: "publish", Size: 256, Events: 1000, Seconds: 0.5, EventsPerSecond: 2000, MBPerSecond: 0.5, EventBytes: 252, Voters: 3,
-			Batch: 64, Callers: 8, Warmup: 10, LatencyOf: "a request", quantiles: quantiles{P50ms: 1.5, P90ms: 2, P99ms: 3, P999ms: 3.25, MaxMs: 12},
-			Histogram: []latencyBucket{{1, 1}, {1.5, 0}, {2, 1999}, {3, 500}}},
-		{Bench: "publish", Size: 4096, Events: 7, Seconds: 1, EventsPerSecond: 7, EventBytes: 4090, LatencyOf: "a request", Partial: true, Histogram: []latencyBucket{}},
+		{
+			Bench:           "publish",
+			Size:            256,
+			Events:          1000,
+			Seconds:         0.5,
+			EventsPerSecond: 2000,
+			MBPerSecond:     0.5,
+			EventBytes:      252,
+			Voters:          3,
+			Batch:           64,
+			Callers:         8,
+			Warmup:          10,
+			LatencyOf:       "a request",
+			quantiles:       quantiles{P50ms: 1.5, P90ms: 2, P99ms: 3, P999ms: 3.25, MaxMs: 12},
+			Histogram:       []latencyBucket{{1, 1}, {1.5, 0}, {2, 1999}, {3, 500}},
+		},
+		{
+			Bench:           "publish",
+			Size:            4096,
+			Events:          7,
+			Seconds:         1,
+			EventsPerSecond: 7,
+			EventBytes:      4090,
+			LatencyOf:       "a request",
+			Partial:         true,
+			Histogram:       []latencyBucket{},
+		},
 	}
 }
 
@@ -179,8 +215,8 @@ func TestBenchReports(t *testing.T) {
 	rows, err := csv.NewReader(strings.NewReader(report(t, &shell.Shell{}, true))).ReadAll()
 	want := [][]string{
 		csvHeader(),
-		{"publish", "256", "64", "8", "3", "10", "1000", "252", "0.500", "2000.000", "0.500", "1.500", "2.000", "3.000", "3.250", "12.000", "false"},
-		{"publish", "4096", "0", "0", "0", "0", "7", "4090", "1.000", "7.000", "0.000", "0.000", "0.000", "0.000", "0.000", "0.000", "true"},
+		strings.Split("publish,256,64,8,3,10,1000,252,0.500,2000.000,0.500,1.500,2.000,3.000,3.250,12.000,false", ","),
+		strings.Split("publish,4096,0,0,0,0,7,4090,1.000,7.000,0.000,0.000,0.000,0.000,0.000,0.000,true", ","),
 	}
 	if d := cmp.Diff(want, rows); err != nil || d != "" {
 		t.Errorf("CSV: %v\n%s", err, d)

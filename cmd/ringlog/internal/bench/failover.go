@@ -24,12 +24,15 @@ const (
 
 // failoverOptions say what is done to a cluster of its own.
 type failoverOptions struct {
+	// nodes, and how often the leader is taken away in each way
 	voters, kills, stepDowns int
-	dataDir                  string
-	timing                   []string // more arguments of serve
+	// "" is a temporary folder
+	dataDir string
+	timing  []string // more arguments of serve
 }
 
 // timingFlags are serve's, and passed on to the nodes.
+// Their values are not read here: serve refuses what it does not take.
 func timingFlags() []string { return []string{"heartbeat", "election-timeout", "leader-lease"} }
 
 // failoverCommand is the verb bench failover.
@@ -106,7 +109,8 @@ type failover struct {
 	cluster *devcluster.Cluster
 	admin   *client.Client // not the writer's, which learns of leaders by itself
 	writer  *writer
-	acts    []failoverAct
+	// those that are complete, in their order
+	acts []failoverAct
 }
 
 // benchFailover starts the cluster and runs the benchmark in it.
@@ -139,6 +143,7 @@ func benchFailover(ctx context.Context, sh *shell.Shell, o failoverOptions) (err
 // run writes, does the acts meanwhile, and reports, also what an error or a Ctrl-C
 // cut short.
 func (f *failover) run(ctx context.Context) error {
+	// The meter shows that events are acknowledged, and when they are not.
 	stopMeter := startMeter(f.sh, "publishing one by one, while leaders fail", -1, &f.writer.count)
 	writing, stop := context.WithCancelCause(ctx)
 	over := make(chan error, 1)
@@ -182,6 +187,7 @@ func (f *failover) perform(ctx context.Context) error {
 
 // report reads the log and prints what was found.
 func (f *failover) report(ctx context.Context, failed error) error {
+	// The figures of complete acts are printed even if a later act failed.
 	result := f.result(failed != nil)
 	var checked error
 	if failed == nil {

@@ -11,6 +11,7 @@ import (
 )
 
 // The acts.
+// They are the names in the result, for programs as well.
 const (
 	actKill     = "kill"
 	actStepDown = "step_down"
@@ -19,13 +20,19 @@ const (
 // failoverAct is the outcome of one act. Gap is the longest time between two
 // acknowledged events around it; the parts follow each other from the act on.
 type failoverAct struct {
-	Act      string  `json:"act"`
-	From     string  `json:"from"`
-	To       string  `json:"to"`
-	Term     uint64  `json:"term"` // of the new leader
-	GapMs    float64 `json:"gap_ms"`
+	Act string `json:"act"`
+	// the node that led before
+	From string `json:"from"`
+	// the node that leads after
+	To   string `json:"to"`
+	Term uint64 `json:"term"` // of the new leader
+	// between two acknowledged events, as the writer saw it
+	GapMs float64 `json:"gap_ms"`
+	// until a node no longer followed the old leader
 	DetectMs float64 `json:"detect_ms"`
-	ElectMs  float64 `json:"elect_ms"`
+	// from there until a node led
+	ElectMs float64 `json:"elect_ms"`
+	// from there until an event was acknowledged
 	ResumeMs float64 `json:"resume_ms"`
 }
 
@@ -33,6 +40,7 @@ type failoverAct struct {
 // makes the cluster whole again.
 func (f *failover) act(ctx context.Context, name string, do func(context.Context, devcluster.Status) error,
 	mend func(context.Context, failoverAct) error) error {
+	// An act that hangs ends the benchmark: the next would begin with a broken cluster.
 	ctx, cancel := context.WithTimeout(ctx, actWithin)
 	defer cancel()
 	// Know who leads before it is taken away.
@@ -121,6 +129,7 @@ const observeEvery = 4 * time.Millisecond
 
 // observe asks all nodes again and again until one leads a later term.
 func (f *failover) observe(ctx context.Context, before devcluster.Status) (observation, error) {
+	// All polling ends as soon as one node leads.
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	var mu sync.Mutex

@@ -13,21 +13,24 @@ import (
 
 // failoverResult is the benchmark's result.
 type failoverResult struct {
-	Bench     string         `json:"bench"`
-	Voters    int            `json:"voters"`
-	Timing    []string       `json:"timing"` // arguments of serve; none are the defaults
-	Kills     *gapSummary    `json:"kills,omitempty"`
-	StepDowns *gapSummary    `json:"step_downs,omitempty"`
-	Acts      []failoverAct  `json:"acts"`
-	Audit     *failoverAudit `json:"audit,omitempty"` // nil where it was cut short
-	Partial   bool           `json:"partial"`
+	Bench     string      `json:"bench"`
+	Voters    int         `json:"voters"`
+	Timing    []string    `json:"timing"` // arguments of serve; none are the defaults
+	Kills     *gapSummary `json:"kills,omitempty"`
+	StepDowns *gapSummary `json:"step_downs,omitempty"`
+	// in their order
+	Acts  []failoverAct  `json:"acts"`
+	Audit *failoverAudit `json:"audit,omitempty"` // nil where it was cut short
+	// it was cut short
+	Partial bool `json:"partial"`
 }
 
 // gapSummary is how long the gaps of one kind of act are, and the medians of their
 // parts, in milliseconds.
 type gapSummary struct {
-	Count    int     `json:"count"`
-	MinMs    float64 `json:"min_ms"`
+	Count int     `json:"count"`
+	MinMs float64 `json:"min_ms"`
+	// of the gaps, as Min, P95 and Max
 	MedianMs float64 `json:"median_ms"`
 	P95Ms    float64 `json:"p95_ms"`
 	MaxMs    float64 `json:"max_ms"`
@@ -69,6 +72,7 @@ func summarize(acts []failoverAct, kind string) *gapSummary {
 
 // median returns the median of a sorted list, which is not empty, to three decimals.
 func median(sorted []float64) float64 {
+	// Half the sum of the two in the middle, which are the same one of an odd number.
 	n := len(sorted)
 	return math.Round(500*(sorted[(n-1)/2]+sorted[n/2])) / 1000
 }
@@ -83,6 +87,7 @@ func (r failoverResult) print(sh *shell.Shell) error {
 	if sh.JSON {
 		return sh.PrintLine(r)
 	}
+	// Whole milliseconds are as exact as the polling is.
 	ms := func(v float64) string { return strconv.FormatFloat(v, 'f', 0, 64) }
 	// The first table has a row for each act, the second one for each kind that occurred.
 	var rows []table.Row

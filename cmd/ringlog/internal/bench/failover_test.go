@@ -15,26 +15,40 @@ import (
 
 // stands is an event of a run at an offset.
 func stands(offset uint64, n int, run string) event.Event {
-	return event.Event{Type: event.TrainingCompleted, Source: benchSource, Offset: offset, Payload: fmt.Appendf(nil, `{"iteration": %d, "run": "%s"}`, n, run)}
+	return event.Event{
+		Type:    event.TrainingCompleted,
+		Source:  benchSource,
+		Offset:  offset,
+		Payload: fmt.Appendf(nil, `{"iteration": %d, "run": "%s"}`, n, run),
+	}
 }
 
 // What was acknowledged must be stored once, at its offset; what was not may be stored.
 func TestFailoverAuditFindsWhatWasBroken(t *testing.T) {
 	acks := []ack{{n: 1, offset: 2}, {n: 2, offset: 3}, {n: 3, offset: 5}}
 	elected := event.Event{Type: event.LeaderElected, Source: "ringlog", Offset: 1}
-	whole := []event.Event{elected, stands(2, 1, "r"), stands(3, 2, "r"), {Type: event.LeaderElected, Offset: 4}, stands(5, 3, "r")}
+	whole := []event.Event{
+		elected,
+		stands(2, 1, "r"),
+		stands(3, 2, "r"),
+		{Type: event.LeaderElected, Offset: 4},
+		stands(5, 3, "r"),
+	}
 	for name, c := range map[string]struct {
 		log  []event.Event
 		want failoverAudit
 	}{
-		"whole":                     {whole, failoverAudit{}},
-		"one more, not answered":    {append(whole[:5:5], stands(6, 4, "r")), failoverAudit{}},
-		"another run's":             {append(whole[:5:5], stands(6, 3, "other")), failoverAudit{}},
-		"lost":                      {whole[:4], failoverAudit{Lost: 1}},
-		"twice":                     {append(whole[:5:5], stands(6, 2, "r")), failoverAudit{Twice: 1}},
-		"unanswered and twice":      {append(whole[:5:5], stands(6, 4, "r"), stands(7, 4, "r")), failoverAudit{Twice: 1}},
-		"elsewhere":                 {append(whole[:4:4], stands(6, 3, "r")), failoverAudit{Misplaced: 1}},
-		"an election nobody caused": {append(whole[:5:5], event.Event{Type: event.LeaderElected, Offset: 6}), failoverAudit{Unasked: 1}},
+		"whole":                  {whole, failoverAudit{}},
+		"one more, not answered": {append(whole[:5:5], stands(6, 4, "r")), failoverAudit{}},
+		"another run's":          {append(whole[:5:5], stands(6, 3, "other")), failoverAudit{}},
+		"lost":                   {whole[:4], failoverAudit{Lost: 1}},
+		"twice":                  {append(whole[:5:5], stands(6, 2, "r")), failoverAudit{Twice: 1}},
+		"unanswered and twice":   {append(whole[:5:5], stands(6, 4, "r"), stands(7, 4, "r")), failoverAudit{Twice: 1}},
+		"elsewhere":              {append(whole[:4:4], stands(6, 3, "r")), failoverAudit{Misplaced: 1}},
+		"an election nobody caused": {
+			append(whole[:5:5], event.Event{Type: event.LeaderElected, Offset: 6}),
+			failoverAudit{Unasked: 1},
+		},
 	} {
 		a := newFailoverAudit(acks)
 		for _, ev := range c.log {
@@ -77,7 +91,10 @@ func TestFailoverSummaries(t *testing.T) {
 	if d := cmp.Diff(want, summarize(acts, actKill)); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(&gapSummary{Count: 1, MinMs: 7, MedianMs: 7, P95Ms: 7, MaxMs: 7}, summarize(acts, actStepDown)); d != "" {
+	if d := cmp.Diff(
+		&gapSummary{Count: 1, MinMs: 7, MedianMs: 7, P95Ms: 7, MaxMs: 7},
+		summarize(acts, actStepDown),
+	); d != "" {
 		t.Error(d)
 	}
 	if got := summarize(nil, actKill); got != nil {
@@ -106,7 +123,8 @@ step_down      1  25       25      25   25      9              4      12
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Error(d)
 	}
-	notice := "failover: 3 voters; 9 events were acknowledged; 0 are lost, 0 are stored twice, 0 at another offset; 3 elections, 0 unexpected\n"
+	notice := "failover: 3 voters; 9 events were acknowledged; 0 are lost, 0 are stored twice, " +
+		"0 at another offset; 3 elections, 0 unexpected\n"
 	if d := cmp.Diff(notice, err.String()); d != "" {
 		t.Error(d)
 	}

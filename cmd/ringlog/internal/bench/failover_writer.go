@@ -18,6 +18,7 @@ const failoverPayload = 256
 
 // writer publishes one event at a time without pause and remembers what was
 // acknowledged, and when.
+// It is the measure of the benchmark: a caller that waits for each answer before it sends the next event.
 type writer struct {
 	client *client.Client
 	name   string       // makes the events of this run unlike those of others
@@ -43,6 +44,7 @@ func newWriter(c *client.Client) *writer {
 
 // run publishes until ctx ends.
 func (w *writer) run(ctx context.Context) error {
+	// A fixed seed: payloads differ by their number, and sizes are the same in each run.
 	random := rand.New(rand.NewPCG(3, 1))
 	for n := int64(1); ; n++ {
 		// The number makes each event unlike the others, and finds it again in the log.
@@ -64,6 +66,7 @@ func (w *writer) run(ctx context.Context) error {
 
 // note remembers an acknowledgement and wakes who waits for it.
 func (w *writer) note(a ack) {
+	// The meter reads it without the lock.
 	w.count.Add(1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,6 +99,7 @@ func (w *writer) acknowledgedAfter(ctx context.Context, t time.Time) error {
 func (w *writer) gapSince(t time.Time) (gap time.Duration, ended time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	// From the newest one back, until before the act.
 	for i := len(w.acks) - 1; i > 0 && w.acks[i].at.After(t); i-- {
 		if d := w.acks[i].at.Sub(w.acks[i-1].at); d > gap {
 			gap, ended = d, w.acks[i].at
@@ -128,6 +132,7 @@ type failoverAudit struct {
 func newFailoverAudit(acks []ack) *failoverAudit {
 	a := &failoverAudit{Acknowledged: len(acks), acked: make(map[int64]uint64, len(acks)),
 		found: make(map[int64]bool, len(acks))}
+	// By number, as the log has no times of the writer.
 	for _, k := range acks {
 		a.acked[k.n] = k.offset
 	}
@@ -139,6 +144,7 @@ func (a *failoverAudit) stored(ev event.Event, name string) error {
 	if ev.Type == event.LeaderElected {
 		a.Elections++
 	}
+	// The cluster's own events have other sources.
 	if ev.Source != benchSource {
 		return nil
 	}

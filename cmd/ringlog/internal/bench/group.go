@@ -15,6 +15,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// Bounds of what is asked for.
 const (
 	maxBenchMembers  = 1000
 	maxBenchPrefetch = 10_000
@@ -26,6 +27,7 @@ const (
 )
 
 // groupFlags are those that only the benchmark of groups has.
+// Keys bound how many members can work at once: those of a key stay in order.
 func groupFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "members", Usage: "members of the group, each with its own goroutine", Value: 1},
@@ -106,6 +108,7 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 	return nil
 }
 
+// errAllTaken ends the work of all members without an error.
 var errAllTaken = errors.New("all events were taken")
 
 // groupWork is what the members of a group share while they work.
@@ -118,6 +121,7 @@ type groupWork struct {
 
 // work takes and acknowledges events until all are, and waits for the member's last ack.
 func (w *groupWork) work(ctx context.Context, m *client.GroupMember) error {
+	// A second goroutine measures, so that the member does not wait for its acks.
 	watched := make(chan error, 1)
 	var acked atomic.Int64
 	go func() { watched <- w.watch(m, &acked) }()

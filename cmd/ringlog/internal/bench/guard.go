@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -73,6 +72,7 @@ func (b *bench) requireStill(ctx context.Context) error {
 }
 
 // logState is the part of a leader's status that changes when clients publish.
+// Two of them show whether anybody published in between.
 type logState struct {
 	leader     string // its URL
 	lastOffset uint64
@@ -96,16 +96,7 @@ func (b *bench) watchLog(ctx context.Context, leader string) (logState, error) {
 	if err != nil {
 		return logState{}, err
 	}
-	// The client does not know this field; the raw status has it.
-	var more struct {
-		Dedup struct {
-			Suppressed uint64 `json:"suppressed"`
-		} `json:"dedup"`
-	}
-	if err := json.Unmarshal(s.Raw, &more); err != nil {
-		return logState{}, fmt.Errorf("bench: status of %s: %w", leader, err)
-	}
-	return logState{leader: leader, lastOffset: s.LastOffset, suppressed: more.Dedup.Suppressed}, nil
+	return logState{leader: leader, lastOffset: s.LastOffset, suppressed: s.Dedup.Suppressed}, nil
 }
 
 // compareLogs refuses a cluster to which others published between two polls. What the cluster appends
@@ -134,6 +125,7 @@ func (b *bench) compareLogs(ctx context.Context, before, now logState, between t
 // foreignEvents returns those events that o reads, that clients published and that match.
 func (b *bench) foreignEvents(ctx context.Context, o client.TailOptions,
 	match func(event.Event) bool) (list []event.Event, err error) {
+	// A gap is trimmed events, of which nothing is known.
 	for ev, err := range b.client.Tail(ctx, o) {
 		var gap *client.GapError
 		switch {
@@ -162,6 +154,7 @@ func (b *bench) clusterName() string { return strings.Join(b.sh.Endpoints, ",") 
 // requireRoom refuses, before anything is published, requests that the cluster would
 // not take. It leaves room for what an event has beside its payload.
 func (b *bench) requireRoom(ctx context.Context) error {
+	// Names, keys and ids of an event, and its place in the request.
 	const beside = 256
 	settings, err := b.client.Settings(ctx)
 	if err != nil {

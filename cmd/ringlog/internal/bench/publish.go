@@ -27,6 +27,7 @@ func (r *round) warmUp(ctx context.Context) error {
 		return nil
 	}
 	var t tally
+	// The warm-up is the same load, counted elsewhere.
 	err := r.publishLoad(ctx, r.opts.warmup, "warming up", &t)
 	r.warmed = int(t.events.Load())
 	return err
@@ -75,6 +76,7 @@ func (a amount) take(taken *atomic.Int64, batch int, began time.Time) int {
 		}
 		return batch
 	}
+	// The last batch may be smaller, and those claimed after it are empty.
 	end := int(taken.Add(int64(batch)))
 	return max(0, min(batch, a.events-(end-batch)))
 }
@@ -105,6 +107,7 @@ func (r *round) publishRequest(ctx context.Context, random *rand.Rand, n int, t 
 // newEvent makes up a training event that is unlike all others.
 func (r *round) newEvent(random *rand.Rand) event.Event {
 	n := r.made.Add(1)
+	// Types and boards vary as in the platform's log.
 	types := []event.Type{event.TrainingStarted, event.TrainingProgress, event.TrainingCompleted,
 		event.EvaluationCompleted, event.NewGamesAvailable}
 	config := dev.Boards()[random.IntN(len(dev.Boards()))]
@@ -115,8 +118,10 @@ func (r *round) newEvent(random *rand.Rand) event.Event {
 
 // Below these sizes a payload leaves out what it has no room for.
 const (
+	// room for the list of losses, with which a payload is filled up
 	roomForLosses = 76
-	roomForAll    = 256
+	// room for every field
+	roomForAll = 256
 )
 
 // trainingPayload is the payload of training event n of a run, in about size bytes, never
@@ -154,6 +159,7 @@ func trainingPayload(random *rand.Rand, size int, n int64, config, run string) [
 
 // appendRounded prints v to a number of places, without zeros at the end, as Python does.
 func appendRounded(b []byte, v float64, places int) []byte {
+	// A whole number keeps one zero, as in 3.0.
 	scale := math.Pow10(places)
 	v = math.Round(v*scale) / scale
 	if v == math.Trunc(v) {

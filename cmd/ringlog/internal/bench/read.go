@@ -37,6 +37,7 @@ func (r *round) publishEvents(ctx context.Context) (from uint64, err error) {
 func randomSource() *rand.Rand { return rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))) }
 
 // benchTail reads the events at once, then a few as they are published.
+// The first part measures the rate, the second one the latency.
 func benchTail(ctx context.Context, r *round) error {
 	from, err := r.publishEvents(ctx)
 	if err != nil {
@@ -85,6 +86,7 @@ func (r *round) measureFollowing(ctx context.Context) error {
 	defer reading.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// The channel has room for nearly all, so that the reader does not wait for the publisher.
 	arrived := make(chan uint64, followed)
 	failed := make(chan error, 1)
 	random := randomSource()
@@ -137,6 +139,7 @@ func benchCursor(ctx context.Context, r *round) (err error) {
 	if err != nil {
 		return err
 	}
+	// Run and size make the name unlike that of any other cursor.
 	name := fmt.Sprintf("%s-%s-%d", benchSource, r.run, r.size)
 	cur, err := r.client.OpenCursor(ctx, name, client.CursorOptions{From: client.FromOffset(from)})
 	if err != nil {

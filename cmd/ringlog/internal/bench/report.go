@@ -37,6 +37,7 @@ type benchResult struct {
 
 // benchReport prints results as they come: rows of JSON or CSV, or for people a
 // histogram each and at the end one table of all.
+// A result is printed as soon as it is there: a long run shows what it has.
 type benchReport struct {
 	sh   *shell.Shell
 	csv  *csv.Writer // nil unless asked for
@@ -71,12 +72,14 @@ func (p *benchReport) add(r benchResult) error {
 
 // csvHeader names the columns.
 func csvHeader() []string {
+	// The names are those of the JSON keys.
 	return []string{"bench", "size", "batch", "callers", "voters", "warmup_events", "events", "event_bytes", "seconds",
 		"events_per_second", "mb_per_second", "p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms", "partial"}
 }
 
 // csvRow is a result as a row.
 func csvRow(r benchResult) []string {
+	// Three decimals are more than a measurement is exact to.
 	f := func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
 	return []string{r.Bench, strconv.Itoa(r.Size), strconv.Itoa(r.Batch), strconv.Itoa(r.Callers),
 		strconv.Itoa(r.Voters),
@@ -108,6 +111,7 @@ const barWidth = 40
 
 // bars draws a line for each bucket, whose bar is as long as its share. No bucket with events is without a bar.
 func bars(buckets []latencyBucket) string {
+	// The longest bar is that of the fullest bucket.
 	total, most := int64(0), slices.MaxFunc(buckets,
 		func(a, b latencyBucket) int { return cmp.Compare(a.Count, b.Count) }).Count
 	for _, b := range buckets {

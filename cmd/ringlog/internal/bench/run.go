@@ -14,6 +14,7 @@ import (
 )
 
 // bench is a benchmark under way.
+// It lasts for all sizes; a round is one of them.
 type bench struct {
 	sh     *shell.Shell
 	work   workload
@@ -21,6 +22,7 @@ type bench struct {
 	client *client.Client
 	run    string       // makes the events of this run unlike those of others
 	made   atomic.Int64 // events so far, which makes them unlike each other
+	// of the cluster, as part of the result
 	voters int
 }
 
@@ -34,6 +36,7 @@ type round struct {
 
 // runBench measures one workload with every payload size.
 func runBench(ctx context.Context, sh *shell.Shell, w workload, o benchOptions) (err error) {
+	// One client for all rounds: its connections are warm after the first.
 	c, err := sh.DialReachable(ctx)
 	if err != nil {
 		return err
@@ -114,6 +117,7 @@ func startMeter(sh *shell.Shell, what string, total int64, count *atomic.Int64) 
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
+		// Until stop is called, which waits for the last drawing.
 		tick := time.NewTicker(meterEvery)
 		defer tick.Stop()
 		for {

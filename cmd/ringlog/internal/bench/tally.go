@@ -12,6 +12,7 @@ import (
 
 // tally is what is counted while a benchmark runs. Its size does not depend on how
 // much is counted.
+// A round has two of them: one of the warm-up, which nobody reads, and its own.
 type tally struct {
 	// Events, bytes and latencies may be counted concurrently; began and took may not be set so.
 	began     time.Time
@@ -101,6 +102,7 @@ func (s *samples) quantiles() quantiles {
 	if s.hdr == nil {
 		return quantiles{}
 	}
+	// The histogram is exact to three digits.
 	at := func(percent float64) float64 { return shell.Millis(time.Duration(s.hdr.ValueAtPercentile(percent))) }
 	return quantiles{P50ms: at(50), P90ms: at(90), P99ms: at(99), P999ms: at(99.9), MaxMs: at(100)}
 }

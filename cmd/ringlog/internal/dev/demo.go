@@ -19,6 +19,7 @@ import (
 const demoWithin = 15 * time.Second
 
 // DemoCommand is the verb demo. compare says in what the nodes at some URLs are alike, or not.
+// The comparison is passed in: it is that of verify, which is a verb of the main package.
 func DemoCommand(sh *shell.Shell,
 	compare func(ctx context.Context, sh *shell.Shell, urls []string) []shell.Finding) *cli.Command {
 	return &cli.Command{
@@ -35,6 +36,7 @@ type tour struct {
 	cluster *devcluster.Cluster
 	client  *client.Client
 
+	// of the last step: all findings about the nodes at these URLs
 	compareNodes func(ctx context.Context, sh *shell.Shell, urls []string) []shell.Finding
 
 	chain   string        // correlation id of everything published
@@ -54,6 +56,7 @@ type demoStep struct {
 // demo runs the tour in a cluster of its own and removes it.
 func demo(ctx context.Context, sh *shell.Shell,
 	compare func(ctx context.Context, sh *shell.Shell, urls []string) []shell.Finding) (err error) {
+	// The correlation id is new, so that a chain of an earlier run cannot be mistaken for this one.
 	t := &tour{sh: sh, compareNodes: compare, chain: uuid.NewString()}
 	defer func() {
 		if t.client != nil {
@@ -79,6 +82,7 @@ func demo(ctx context.Context, sh *shell.Shell,
 
 // steps lists the promises in the order in which they are shown.
 func (t *tour) steps() []demoStep {
+	// Each step relies on what the steps before have left in t.
 	return []demoStep{
 		{"Three nodes elect a leader", t.elect},
 		{"The training pipeline is published as one chain", t.publishFlow},
@@ -86,7 +90,7 @@ func (t *tour) steps() []demoStep {
 		{"A duplicate of an event is suppressed", t.duplicate},
 		{"The leader is killed with SIGKILL, another takes over", t.killLeader},
 		{"The log records that: LEADER_LOST, LEADER_ELECTED", t.leadershipEvents},
-		{"Publishing continues, and the cursor resumes where it was", t.goOn},
+		{"Publishing continues, and the cursor resumes where it was", t.proceed},
 		{"Nothing is lost and nothing is stored twice", t.nothingLost},
 		{"Deduplication survived the change of leaders", t.duplicate},
 		{"The killed node starts again and catches up", t.restart},
@@ -154,6 +158,7 @@ func (t *tour) elect(ctx context.Context) (string, error) {
 
 // find waits for an event of the cluster's own in a term.
 func (t *tour) find(ctx context.Context, kind event.Type, term uint64) (event.Event, error) {
+	// The cluster's own events are in the log like any others.
 	options := client.TailOptions{From: client.FromStart(), Filter: event.Filter{Types: []string{string(kind)}}}
 	// Tail follows the log: it waits until the event is appended, or until the step's time is up.
 	for ev, err := range t.client.Tail(ctx, options) {

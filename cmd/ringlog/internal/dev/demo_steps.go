@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
+// demoCursor is the cursor of the tour: opened twice, before the failover and after it.
 const demoCursor = "demo-trainer"
 
 // trainingFlow is the platform's documented pipeline.
@@ -53,6 +53,7 @@ func (t *tour) publishFlow(ctx context.Context) (string, error) {
 
 // read takes n events through the cursor and commits the last.
 func (t *tour) read(ctx context.Context, n int) (events []event.Event, generation uint64, err error) {
+	// Each reading opens the cursor, so that its generation rises and its position has to come from the cluster.
 	cur, err := t.client.OpenCursor(ctx, demoCursor,
 		client.CursorOptions{Filter: event.Filter{CorrelationIDs: []string{t.chain}}})
 	if err != nil {
@@ -104,6 +105,7 @@ func (t *tour) duplicate(ctx context.Context) (string, error) {
 
 // killLeader kills the leader and waits for the next one.
 func (t *tour) killLeader(ctx context.Context) (string, error) {
+	// SIGKILL: the leader cannot hand over.
 	pid := t.cluster.PID(t.leader.NodeID)
 	began := time.Now()
 	if err := t.cluster.Kill(t.leader.NodeID); err != nil {
@@ -141,8 +143,9 @@ func (t *tour) leadershipEvents(ctx context.Context) (string, error) {
 		elected.Payload), nil
 }
 
-// goOn publishes to the new leader, and continues reading with the cursor.
-func (t *tour) goOn(ctx context.Context) (string, error) {
+// proceed publishes to the new leader, and continues reading with the cursor.
+func (t *tour) proceed(ctx context.Context) (string, error) {
+	// An event unlike all before: it must get an offset of its own.
 	ev := event.New(event.CurriculumRebalanced, map[string]any{"config_key": "hex8_2p", "trigger": "demo continues"})
 	ev.Source, ev.CorrelationID = "demo", t.chain
 	res, err := t.client.Publish(ctx, ev)
@@ -166,6 +169,7 @@ func (t *tour) goOn(ctx context.Context) (string, error) {
 func (t *tour) nothingLost(ctx context.Context) (string, error) {
 	options := client.TailOptions{From: client.FromStart(), NoFollow: true, Consistency: client.Linearizable,
 		Filter: event.Filter{CorrelationIDs: []string{t.chain}}}
+	// The whole log is read, from the start, by a node that has everything acknowledged.
 	var found []uint64
 	for ev, err := range t.client.Tail(ctx, options) {
 		if err != nil {
@@ -200,19 +204,15 @@ func (t *tour) restart(ctx context.Context) (string, error) {
 
 // compact removes what the cursor has committed, and asks for an event before and after.
 func (t *tour) compact(ctx context.Context) (string, error) {
-	var done struct {
-		Removed uint64 `json:"removed"`
-		First   uint64 `json:"first"`
-	}
-	in := map[string]any{"before": t.after}
-	if err := t.client.Do(ctx, http.MethodPost, "/v1/compact", nil, in, &done); err != nil {
+	done, err := t.client.Compact(ctx, client.Compaction{Before: &t.after})
+	if err != nil {
 		return "", err
 	}
 	if done.Removed == 0 || done.First > t.after {
 		return "", fmt.Errorf("%d events removed, %d is the first kept", done.Removed, done.First)
 	}
 	// The last event removed is gone, and the first event that has to be kept is there.
-	_, err := t.client.Get(ctx, done.First-1)
+	_, err = t.client.Get(ctx, done.First-1)
 	if err == nil {
 		return "", fmt.Errorf("offset %d is still there", done.First-1)
 	}
@@ -225,6 +225,7 @@ func (t *tour) compact(ctx context.Context) (string, error) {
 
 // compare compares all nodes.
 func (t *tour) compare(ctx context.Context) (string, error) {
+	// All findings have to hold; what they found is the evidence.
 	words := ""
 	for _, f := range t.compareNodes(ctx, t.sh, t.cluster.URLs()) {
 		if !f.OK {

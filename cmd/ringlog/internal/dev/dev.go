@@ -28,15 +28,19 @@ const (
 
 // Options say how a cluster on this machine is started.
 type Options struct {
+	// nodes, each with a vote
 	Voters             int
 	DataDir            string // "" is a temporary one
 	httpPort, raftPort int    // of the first node; 0 lets the kernel choose
-	samples            bool
-	heartbeat          time.Duration // 0 is the default
-	Args               []string      // more of serve
+	// publish a sample of events of every category
+	samples   bool
+	heartbeat time.Duration // 0 is the default
+	Args      []string      // more of serve
 }
 
 // Command is the verb dev.
+// The nodes are processes of this program with serve's own defaults, so that what one tries here is what runs
+// elsewhere.
 func Command(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "dev", Usage: "run a local cluster to play with, until Ctrl-C",
@@ -77,6 +81,7 @@ func (o Options) validate() error {
 	return nil
 }
 
+// abs returns the distance from 0.
 func abs(n int) int { return max(n, -n) }
 
 // dev runs a cluster until ctx ends or a node does.
@@ -197,6 +202,7 @@ func requireFree(ports []int, o Options) error {
 
 // isBusy reports an address that somebody listens on.
 func isBusy(addr string) bool {
+	// To listen for a moment is the only way to know.
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return errors.Is(err, syscall.EADDRINUSE)
@@ -208,6 +214,7 @@ func isBusy(addr string) bool {
 // freeInstead tries in steps of ten for a range of free ports.
 func freeInstead(o Options) string {
 	// A range counts only if every port of both is free.
+	// Ports are tried, not reserved: another process may take one meanwhile, which is then reported by the next start.
 	for step := 10; step <= 500; step += 10 {
 		httpPorts, raftPorts := countUp(o.httpPort+step, o.Voters), countUp(o.raftPort+step, o.Voters)
 		free := true
@@ -223,12 +230,14 @@ func freeInstead(o Options) string {
 
 // WaitFormed waits until a cluster that has just started has a leader.
 func WaitFormed(ctx context.Context, cluster *devcluster.Cluster) (devcluster.Status, error) {
+	// The nodes find each other, and elect a leader.
 	ctx, cancel := context.WithTimeout(ctx, formWithin)
 	defer cancel()
 	return cluster.WaitLeader(ctx)
 }
 
 // devNode is a row of what dev prints.
+// It is a line with -o json, for scripts that start a cluster.
 type devNode struct {
 	devcluster.Node
 	PID  int    `json:"pid"`

@@ -16,6 +16,7 @@ import (
 )
 
 // Boards are the platform's training configurations.
+// Payloads and keys of samples and benchmarks use them.
 func Boards() []string {
 	return []string{"hex8_2p", "hex8_3p", "hex8_4p", "square8_2p", "square8_3p", "square19_2p", "hexagonal_2p",
 		"hexagonal_4p"}
@@ -23,6 +24,7 @@ func Boards() []string {
 
 // samplePayload makes up a payload that fits a type's documented fields.
 func samplePayload(d *event.Definition, r *rand.Rand, config string) map[string]any {
+	// Every documented field gets a value of its type.
 	payload := map[string]any{"config_key": config}
 	for _, f := range d.Payload {
 		if _, set := payload[f.Name]; !set {
@@ -34,6 +36,7 @@ func samplePayload(d *event.Definition, r *rand.Rand, config string) map[string]
 
 // sampleField makes up a value of a field's type.
 func sampleField(f event.Field, r *rand.Rand, config string) any {
+	// The types are those of the catalogue's documentation.
 	switch f.Type {
 	case "integer":
 		return r.IntN(5000)
@@ -53,6 +56,7 @@ func sampleField(f event.Field, r *rand.Rand, config string) any {
 // sampleEvents make a varied log: the documented flows, each as one chain, and
 // an event of every category.
 func sampleEvents(r *rand.Rand) []event.Event {
+	// Only what the platform documents is made up.
 	c := event.Builtin()
 	var events []event.Event
 	// The flows, so that ringlog chain has something to show.

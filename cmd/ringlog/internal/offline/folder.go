@@ -13,13 +13,15 @@ import (
 
 // folder is a stopped node's data, opened to be read.
 type folder struct {
-	marker  datadir.Marker // which node and cluster it is of
-	dir     string
+	marker datadir.Marker // which node and cluster it is of
+	dir    string
+	// the state, as of the last entry that was applied
 	machine *fsm.Machine
 }
 
 // openFolder opens the state of a stopped node and writes nothing.
 func openFolder(dir string) (*folder, error) {
+	// A folder that is none is reported before anything else of it is read.
 	marker, err := datadir.Inspect(dir)
 	if err != nil {
 		return nil, err
@@ -31,6 +33,7 @@ func openFolder(dir string) (*folder, error) {
 	return &folder{marker: marker, dir: dir, machine: m}, nil
 }
 
+// close releases the state.
 func (f *folder) close() error { return f.machine.Close() }
 
 // raft opens the raft log and votes of the folder.
@@ -40,6 +43,7 @@ func (f *folder) raft() (*raftstore.Reader, error) {
 
 // withFolder calls body with a folder that it opens and closes.
 func withFolder(dir string, body func(*folder) error) error {
+	// The folder is closed also where body fails, and both errors are reported.
 	f, err := openFolder(dir)
 	if err != nil {
 		return err

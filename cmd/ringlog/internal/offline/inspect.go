@@ -14,10 +14,12 @@ import (
 
 // Options say what to read of a node, running or stopped.
 type Options struct {
+	// of a stopped node; "" asks a running one
 	DataDir string
 	From    api.Position // log: where to begin; raft: atOffset is an index
 	Count   uint64       // 0 is all
-	Dump    bool
+	// the whole state, in canonical form
+	Dump bool
 }
 
 // PrintLog prints the events of a stopped node. Ages count back from the time of its state.
@@ -59,6 +61,7 @@ func PrintState(_ context.Context, sh *shell.Shell, o Options) error {
 		if o.Dump {
 			return f.machine.Dump(sh.Out)
 		}
+		// Programs get everything, people what identifies the node and its position.
 		p, stats := f.machine.Position(), f.machine.Stats()
 		all := map[string]any{"node": f.marker, "position": p, "stats": stats,
 			"leadership": f.machine.Leadership(), "members": f.machine.Members()}
@@ -77,6 +80,7 @@ func PrintState(_ context.Context, sh *shell.Shell, o Options) error {
 // PrintDedup prints the figures of the dedup window of a stopped node.
 func PrintDedup(_ context.Context, sh *shell.Shell, o Options) error {
 	return withFolder(o.DataDir, func(f *folder) error {
+		// The settings say what the window is, the figures how far it is filled.
 		stats, settings := f.machine.Stats(), f.machine.Settings()
 		all := map[string]any{"keys": stats.DedupKeys, "bytes": stats.DedupBytes,
 			"window": settings.DedupWindow.String(), "max_keys": settings.DedupMaxKeys,
@@ -125,6 +129,7 @@ func cursorOf(c fsm.Cursor, last uint64) api.Cursor {
 	if !c.Filter.Empty() && one.LagEvents > 0 {
 		one.LagAtLeast = new(uint64)
 	}
+	// What is in flight is known by a leader alone, so that Pending stays 0.
 	if g := c.Group; g != nil {
 		one.Group = &api.GroupInfo{
 			AckWait:      g.Policy.AckWait.String(),

@@ -15,6 +15,7 @@ import (
 )
 
 // journal is a stopped node's record of outages.
+// The records are in their order, the newest last.
 type journal struct {
 	NodeID  string // "?" where that is damaged
 	ID      string // "" where there is none yet
@@ -44,6 +45,7 @@ func ReadJournal(sh *shell.Shell, dir string) (j journal, err error) {
 
 // OpenOutage is the outage whose end a journal does not record.
 func OpenOutage(records []blackbox.Record) (open *api.Outage) {
+	// The last record about an outage decides whether it is open.
 	for _, r := range records {
 		switch r.Kind {
 		case blackbox.Lost:

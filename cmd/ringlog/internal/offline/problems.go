@@ -37,7 +37,9 @@ func Explain(err error) error {
 
 // ProblemName gives damage and failing disks a name that can be searched for, ""
 // to other errors.
+// The names are part of the interface: operators search logs and documents for them.
 func ProblemName(err error) string {
+	// The order matters: an error that wraps several is named by the first.
 	names := []struct {
 		err  error
 		name string

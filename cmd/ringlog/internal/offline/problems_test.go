@@ -19,7 +19,10 @@ func TestDamageHasAName(t *testing.T) {
 		err  error
 		want string
 	}{
-		{log.ErrCorrupt, "DAMAGED"}, {fsm.ErrDamaged, "DAMAGED"}, {datadir.ErrDamaged, "DAMAGED"}, {frame.ErrCorrupt, "CORRUPT_FRAME"},
+		{log.ErrCorrupt, "DAMAGED"},
+		{fsm.ErrDamaged, "DAMAGED"},
+		{datadir.ErrDamaged, "DAMAGED"},
+		{frame.ErrCorrupt, "CORRUPT_FRAME"},
 		{raftstore.ErrDiskHung, "DISK_HUNG"}, {raftnode.ErrDiverged, "DIVERGED"}, {errors.New("odd"), ""}, {nil, ""},
 	} {
 		err := c.err
@@ -33,7 +36,12 @@ func TestDamageHasAName(t *testing.T) {
 }
 
 func TestFoldersHaveExitCodes(t *testing.T) {
-	for err, want := range map[error]int{datadir.ErrOtherCluster: shell.ExitUsage, datadir.ErrNoFolder: shell.ExitNotFound, datadir.ErrInUse: shell.ExitFailed, fsm.ErrDamaged: shell.ExitFailed} {
+	for err, want := range map[error]int{
+		datadir.ErrOtherCluster: shell.ExitUsage,
+		datadir.ErrNoFolder:     shell.ExitNotFound,
+		datadir.ErrInUse:        shell.ExitFailed,
+		fsm.ErrDamaged:          shell.ExitFailed,
+	} {
 		explained := Explain(fmt.Errorf("x: %w", err))
 		if got := shell.ExitCode(explained); got != want || !errors.Is(explained, err) {
 			t.Errorf("%v ends with %d, not %d", explained, got, want)

@@ -18,15 +18,18 @@ import (
 )
 
 // raftEntry is one entry of the consensus log.
+// It is a row of the table and a line with -o json.
 type raftEntry struct {
 	Index uint64 `json:"index"`
 	Term  uint64 `json:"term"`
-	Kind  string `json:"kind"`
+	// of raft's own: command, configuration, noop, …
+	Kind string `json:"kind"`
 	// Bytes is the size of the entry's data; Proposer and Holds are known of commands alone.
 	Bytes    int    `json:"bytes"`
 	Proposer string `json:"proposer,omitempty"`
-	Holds    string `json:"holds,omitempty"`
-	Error    string `json:"error,omitempty"`
+	// the commands of the frame, counted by kind
+	Holds string `json:"holds,omitempty"`
+	Error string `json:"error,omitempty"`
 }
 
 // PrintRaft prints what the raft folder holds, entry by entry; entries that are
@@ -37,6 +40,7 @@ func PrintRaft(_ context.Context, sh *shell.Shell, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.close()) }()
+	// The state is open as well, for what it has applied.
 	r, err := f.raft()
 	if err != nil {
 		return err
@@ -71,6 +75,7 @@ func readEntries(r *raftstore.Reader, s raftstore.Summary, o Options) (list []ra
 	case api.AtEnd:
 		return nil, nil
 	}
+	// A count of 0 is no limit.
 	if limit == 0 {
 		limit = math.MaxUint64
 	}
@@ -94,6 +99,7 @@ func readEntries(r *raftstore.Reader, s raftstore.Summary, o Options) (list []ra
 
 // describe fills in what a command's frame holds.
 func (e *raftEntry) describe(data []byte) {
+	// An entry whose frame cannot be decoded is listed as damaged.
 	f, err := frame.Decode(data)
 	if err != nil {
 		e.Error = err.Error()

@@ -24,6 +24,8 @@ type recoverOptions struct {
 }
 
 // RecoverCommand is the verb cluster recover.
+// It is for the one case in which a cluster cannot help itself: a majority of its voters is lost for good. What it
+// makes is a new cluster with a new id, so that no member of the old one joins it by mistake.
 func RecoverCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "recover", Usage: "offline: form a new cluster from a survivor after most voters are lost for good",
@@ -37,6 +39,7 @@ func RecoverCommand(sh *shell.Shell) *cli.Command {
 				Usage: "`ID=RAFT_ADDR` of a voter of the new cluster, repeatable (default: this node alone)"},
 		),
 		Action: shell.NoArgs(func(c *cli.Context) error {
+			// Whether this node is among them is checked by complete.
 			o := recoverOptions{dataDir: c.String("data-dir"), Consent: shell.ConsentOf(c)}
 			// Only voters are named: other members join the new cluster later.
 			for _, m := range c.StringSlice("member") {
@@ -116,6 +119,7 @@ func (o *recoverOptions) complete(marker datadir.Marker) error {
 
 // ownRaftAddr returns the raft address that the node had in its cluster.
 func ownRaftAddr(dir, id string) (addr string, err error) {
+	// The state is read, as the raft log may have been compacted past the configuration.
 	f, err := openFolder(dir)
 	if err != nil {
 		return "", err
@@ -148,6 +152,7 @@ func lastEntry(dir string) (index, term uint64, err error) {
 		return 0, 0, err
 	}
 	// A log that contradicts the state at its last entry counts for nothing.
+	// The state may be ahead of the log.
 	p, last := f.machine.Position(), r.Summary().Last
 	for l, err := range r.Entries(p.Index, p.Index) {
 		if err == nil && l.Term != p.Term {

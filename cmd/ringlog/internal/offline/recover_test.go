@@ -18,15 +18,26 @@ import (
 // refused, and is not mistaken for an older one.
 func TestASurvivorIsChosenByItsLastEntry(t *testing.T) {
 	dir := t.TempDir()
-	n, err := raftnode.Open(t.Context(), raftnode.Config{ID: "n1", Dir: dir, RaftBind: "127.0.0.1:0", HTTPAdvertise: "n1", BootstrapExpect: 1,
-		Disk: raftnode.Disk{MinFree: -1, Reserve: -1}, Fatal: func(err error) { t.Error(err) }})
+	n, err := raftnode.Open(t.Context(), raftnode.Config{
+		ID:              "n1",
+		Dir:             dir,
+		RaftBind:        "127.0.0.1:0",
+		HTTPAdvertise:   "n1",
+		BootstrapExpect: 1,
+		Disk:            raftnode.Disk{MinFree: -1, Reserve: -1},
+		Fatal:           func(err error) { t.Error(err) },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(n.WaitLeader(t.Context()), n.Close(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	stores, err := raftstore.Open(raftstore.Options{Dir: filepath.Join(dir, datadir.RaftDir), SyncTimeout: time.Minute, Fatal: func(err error) { t.Error(err) }})
+	stores, err := raftstore.Open(raftstore.Options{
+		Dir:         filepath.Join(dir, datadir.RaftDir),
+		SyncTimeout: time.Minute,
+		Fatal:       func(err error) { t.Error(err) },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

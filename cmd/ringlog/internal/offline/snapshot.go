@@ -16,9 +16,11 @@ import (
 	"github.com/ringrift/ringlog/snapshots"
 )
 
+// aSnapshot names the argument in errors.
 const aSnapshot = "the file of a snapshot"
 
 // SnapshotCommand is the verb snapshot.
+// A snapshot here is a backup: a file that a running node writes, and from which a new cluster is made.
 func SnapshotCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "snapshot", Usage: "make, check and restore backups",
@@ -41,6 +43,7 @@ func SnapshotCommand(sh *shell.Shell) *cli.Command {
 // saveSnapshot streams into a file beside the target, verifies it, and gives it its
 // name. The time is bounded by the caller alone: a backup may be large.
 func saveSnapshot(ctx context.Context, sh *shell.Shell, file string, overwrite bool) (err error) {
+	// Before a long download, not after it.
 	if _, err := os.Stat(file); err == nil && !overwrite {
 		return shell.Usagef("%s exists: choose another name, or pass --overwrite", file)
 	}
@@ -84,6 +87,7 @@ func saveSnapshot(ctx context.Context, sh *shell.Shell, file string, overwrite b
 
 // syncFolder makes the names in a folder durable.
 func syncFolder(dir string) error {
+	// A folder is synced like a file.
 	f, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -101,6 +105,7 @@ func removeIfThere(file string) error {
 
 // downloadBackup takes a backup of the first endpoint that gives one.
 func downloadBackup(ctx context.Context, sh *shell.Shell, to io.Writer) (err error) {
+	// Any node has the whole state, so the first that answers will do.
 	for _, e := range sh.Endpoints {
 		// Where a node refuses, the next one is asked; once a stream has begun, its bytes are in the file.
 		body, openErr := sh.Open(ctx, e, "/v1/snapshot")
@@ -142,6 +147,7 @@ func inspectSnapshot(_ context.Context, sh *shell.Shell, file string) error {
 // verifySnapshot reads all of a backup.
 func verifySnapshot(_ context.Context, sh *shell.Shell, file string) error {
 	return withFile(file, func(f *os.File) error {
+		// Every byte is read and checked.
 		meta, err := snapshots.Verify(f)
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
@@ -153,6 +159,7 @@ func verifySnapshot(_ context.Context, sh *shell.Shell, file string) error {
 
 // withFile calls body with a file that it opens and closes.
 func withFile(name string, body func(*os.File) error) error {
+	// A file that does not exist has an exit code of its own.
 	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
 		return shell.NotFoundError{Err: err}
@@ -165,10 +172,12 @@ func withFile(name string, body func(*os.File) error) error {
 
 // restoreOptions say which node a backup becomes.
 type restoreOptions struct {
+	// the backup, the new folder, the node's id and its raft address
 	file, dataDir, id, raft string
 	shell.Consent
 }
 
+// restoreCommand is snapshot restore. It asks nothing, as it writes into an empty folder alone.
 func restoreCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "restore", Usage: "create a new cluster of one voter from a backup", ArgsUsage: "FILE",
@@ -202,6 +211,7 @@ func restoreSnapshot(ctx context.Context, sh *shell.Shell, o restoreOptions) err
 			sh.Say("%s would be restored into %s as %s", o.file, o.dataDir, o.id)
 			return printSnapshot(sh, meta)
 		}
+		// Other nodes join the new cluster with empty folders.
 		done, err := raftnode.Restore(ctx, f,
 			raftnode.Target{Dir: o.dataDir, NodeID: o.id, RaftAddr: o.raft, Logger: hclog.NewNullLogger()})
 		if err != nil {

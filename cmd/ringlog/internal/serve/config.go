@@ -39,9 +39,11 @@ type serveConfig struct {
 
 // Addresses are where a node's data is and where it is reached.
 type Addresses struct {
-	ID            string `toml:"id" json:"id"`
-	DataDir       string `toml:"data-dir" json:"data-dir"`
-	HTTP          string `toml:"http" json:"http"` // host:port, as all below
+	ID      string `toml:"id" json:"id"`
+	DataDir string `toml:"data-dir" json:"data-dir"`
+	// for clients and the other nodes
+	HTTP string `toml:"http" json:"http"` // host:port, as all below
+	// for raft's own protocol between nodes
 	Raft          string `toml:"raft" json:"raft"`
 	AdvertiseHTTP string `toml:"advertise-http" json:"advertise-http"` // "" is HTTP
 	AdvertiseRaft string `toml:"advertise-raft" json:"advertise-raft"` // "" is Raft
@@ -56,7 +58,8 @@ type Joining struct {
 
 // Access is who may talk to a node.
 type Access struct {
-	Insecure   bool     `toml:"insecure" json:"insecure"`     // allow addresses that others reach without a token
+	Insecure bool `toml:"insecure" json:"insecure"` // allow addresses that others reach without a token
+	// by which clients may call the node besides its addresses, where there is no token
 	AllowHosts []string `toml:"allow-host" json:"allow-host"` // names
 	TokenFile  string   `toml:"token-file" json:"token-file"` // holds the cluster token
 }
@@ -69,6 +72,7 @@ type Seeds struct {
 
 // Timing is when a node considers another one gone.
 type Timing struct {
+	// without contact for that long a follower starts an election
 	Heartbeat    interval `toml:"heartbeat" json:"heartbeat"`
 	Election     interval `toml:"election-timeout" json:"election-timeout"` // 0 is Heartbeat
 	Lease        interval `toml:"leader-lease" json:"leader-lease"`         // 0 is three quarters of Heartbeat
@@ -96,8 +100,9 @@ type Limits struct {
 // Diagnostics are what a node writes about itself.
 type Diagnostics struct {
 	CPUProfile string `toml:"cpu-profile" json:"cpu-profile"` // a file; "" is none
-	LogLevel   string `toml:"log-level" json:"log-level"`
-	LogJSON    bool   `toml:"log-json" json:"log-json"`
+	// trace, debug, info, warn or error
+	LogLevel string `toml:"log-level" json:"log-level"`
+	LogJSON  bool   `toml:"log-json" json:"log-json"`
 }
 
 // interval is a duration that reads and prints as 1s. It is a struct, so that a file's bare
@@ -120,6 +125,7 @@ func (i interval) outside(least, most time.Duration) bool {
 func (i interval) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
 
 // serveDefaults returns the configuration without flags, variables or a file.
+// Flags show these as their defaults.
 func serveDefaults() serveConfig {
 	// Zero values are defaults, too: 0 and "" mean what the fields' comments say.
 	return serveConfig{
@@ -136,12 +142,14 @@ func serveDefaults() serveConfig {
 
 // serveOption is one setting: the field of the same name, its flag, and its RINGLOG_* variable.
 type serveOption struct {
+	// of the flag; name is the key of the file, too
 	name, usage string
 	alsoEnv     string // another variable; "" is none
 }
 
 // serveOptions lists the settings in the order of the help.
 func serveOptions() []serveOption {
+	// Address and data, forming and joining, access, settings of a new cluster, times, the raft log, limits, diagnostics.
 	return []serveOption{
 		{"id", "permanent `ID` of the node", ""},
 		{"data-dir", "`DIR` for the node's data", ""},
@@ -184,6 +192,7 @@ func serveOptions() []serveOption {
 
 // field returns a pointer to an option's place in a configuration.
 func (o serveOption) field(c *serveConfig) any {
+	// The key in the tag is the name: a new field needs a row in serveOptions and nothing else.
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[serveConfig]()) {
 		if f.Tag.Get("toml") == o.name {
 			return reflect.ValueOf(c).Elem().FieldByIndex(f.Index).Addr().Interface()
@@ -204,6 +213,7 @@ func (o serveOption) env() []string {
 // flag returns the command line's flag for an option. Values are checked by assign, so
 // that a wrong variable and a wrong flag get the same error.
 func (o serveOption) flag() cli.Flag {
+	// Text flags are used for numbers, too, so that assign reports what is wrong with them.
 	defaults := serveDefaults()
 	switch v := o.field(&defaults).(type) {
 	case *bool:
@@ -273,6 +283,7 @@ func (o serveOption) assign(c *serveConfig, text string) (err error) {
 // layered reads the configuration: what set has (flags, then variables) over the file over
 // the defaults. set returns the text of an option, if it is set.
 func layered(file string, content []byte, set func(name string) (string, bool)) (serveConfig, error) {
+	// Each layer overwrites what the one before has set.
 	c := serveDefaults()
 	// Defaults, then the file, then variables and flags, whose order set knows.
 	if err := readConfigFile(&c, file, content); err != nil {
@@ -331,6 +342,7 @@ func unquotedInterval(content []byte) error {
 
 // decodeProblem names the place and, where a key's value is wrong, the form it has.
 func decodeProblem(file string, e *toml.DecodeError) error {
+	// The library's text names types of Go; the form of the value says more to people.
 	line, column := e.Position()
 	message := strings.TrimPrefix(e.Error(), "toml: ")
 	for _, o := range serveOptions() {
@@ -414,6 +426,7 @@ func (c *Compaction) validate() error {
 // validate refuses times out of bounds or order: lease <= heartbeat <= election timeout.
 func (c *Timing) validate() error {
 	switch {
+	// The bounds of the other two refer to the heartbeat.
 	case c.Heartbeat.outside(50*time.Millisecond, time.Minute):
 		return shell.Usagef("--heartbeat %s: use 50ms to 1m", c.Heartbeat)
 	case interval{c.electionTimeout()}.outside(c.Heartbeat.Duration, time.Minute):
@@ -432,6 +445,7 @@ func (c *Timing) validate() error {
 // validate refuses limits out of bounds; DiskMinFree alone may be 0.
 func (c *Limits) validate() error {
 	switch {
+	// A queue of 0 would refuse everything.
 	case c.QueueRequests < 1, c.QueueRequests > 1<<20:
 		return shell.Usagef("--queue-requests %d: use 1 to %d", c.QueueRequests, 1<<20)
 	case c.QueueBytes < 1<<20, c.QueueBytes > 16<<30:
@@ -467,6 +481,7 @@ func isFile(path string) bool {
 
 // validateAddresses checks that others can reach the node, and that nobody reaches one without a token.
 func (c *serveConfig) validateAddresses(hasToken bool) error {
+	// Both ports follow the same rules.
 	for _, a := range []struct{ flag, bind, advertise string }{{"http", c.HTTP, c.AdvertiseHTTP},
 		{"raft", c.Raft, c.AdvertiseRaft}} {
 		host, err := shell.HostOf(a.flag, a.bind)

@@ -14,14 +14,23 @@ import (
 )
 
 func TestConfigurationLayers(t *testing.T) {
-	file := "id = \"file\"\ndata-dir = \"/from/file\"\njoin = [\"http://a:1\", \"http://b:1\"]\nheartbeat = \"2s\"\nbootstrap-expect = 3\n"
+	file := `id = "file"
+data-dir = "/from/file"
+join = ["http://a:1", "http://b:1"]
+heartbeat = "2s"
+bootstrap-expect = 3
+`
 	set := map[string]string{"id": "flag", "join": "http://c:1", "bootstrap-expect": "5"}
-	got, err := layered("ringlog.toml", []byte(file), func(name string) (string, bool) { v, ok := set[name]; return v, ok })
+	got, err := layered("ringlog.toml", []byte(file), func(name string) (string, bool) {
+		v, ok := set[name]
+		return v, ok
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := serveDefaults()
-	want.ID, want.DataDir, want.Join, want.BootstrapExpect, want.Heartbeat = "flag", "/from/file", []string{"http://c:1"}, 5, interval{2 * time.Second}
+	want.ID, want.DataDir, want.Join = "flag", "/from/file", []string{"http://c:1"}
+	want.BootstrapExpect, want.Heartbeat = 5, interval{2 * time.Second}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
@@ -32,19 +41,23 @@ func TestConfigurationProblemsAreNamed(t *testing.T) {
 	for file, want := range map[string]string{
 		"id = \"a\"\ndata_dir = \"x\"\n": `f.toml:2: there is no key "data_dir". Did you mean "data-dir"?`,
 		"id = \"a\"\n\n[http]\nx = 1\n":  "f.toml:3",
-		"bootstrap-expect = \"three\"\n": "f.toml:1: bootstrap-expect: the value is of the wrong type: write bootstrap-expect = 3",
-		"id = \n":                        "f.toml:1",
-		"id = \"a\"\nid = \"b\"\n":       "f.toml:2:1: key id is already defined",
-		"leader-lease = 5\n":             `f.toml:1: leader-lease: the value is of the wrong type: write leader-lease = "1s"`,
-		"heartbeat = \"soon\"\n":         `f.toml:1: heartbeat: time: invalid duration "soon": write heartbeat = "1s"`,
-		"ping-interval = 500\n":          `f.toml:1: ping-interval: the value is of the wrong type: write ping-interval = "1s"`,
-		"ping-misses = \"3\"\n":          `f.toml:1: ping-misses: the value is of the wrong type: write ping-misses = 3`,
-		"\nraft-compact-interval = 30\n": `f.toml:2: raft-compact-interval: the value is of the wrong type: write raft-compact-interval = "1s"`,
-		"id = 5\n":                       `f.toml:1: id: the value is of the wrong type: write id = "…"`,
-		"join = \"http://a:1\"\n":        `f.toml:1: join: the value is of the wrong type: write join = ["http://…"]`,
-		"log-json = 1\n":                 "write log-json = true",
+		"bootstrap-expect = \"three\"\n": "f.toml:1: bootstrap-expect: the value is of the wrong type: " +
+			"write bootstrap-expect = 3",
+		"id = \n":                  "f.toml:1",
+		"id = \"a\"\nid = \"b\"\n": "f.toml:2:1: key id is already defined",
+		"leader-lease = 5\n":       `f.toml:1: leader-lease: the value is of the wrong type: write leader-lease = "1s"`,
+		"heartbeat = \"soon\"\n":   `f.toml:1: heartbeat: time: invalid duration "soon": write heartbeat = "1s"`,
+		"ping-interval = 500\n": `f.toml:1: ping-interval: the value is of the wrong type: ` +
+			`write ping-interval = "1s"`,
+		"ping-misses = \"3\"\n": `f.toml:1: ping-misses: the value is of the wrong type: write ping-misses = 3`,
+		"\nraft-compact-interval = 30\n": `f.toml:2: raft-compact-interval: the value is of the wrong type: ` +
+			`write raft-compact-interval = "1s"`,
+		"id = 5\n":                `f.toml:1: id: the value is of the wrong type: write id = "…"`,
+		"join = \"http://a:1\"\n": `f.toml:1: join: the value is of the wrong type: write join = ["http://…"]`,
+		"log-json = 1\n":          "write log-json = true",
 	} {
-		if _, err := layered("f.toml", []byte(file), nothing); shell.ExitCode(err) != shell.ExitUsage || !strings.Contains(fmt.Sprint(err), want) {
+		_, err := layered("f.toml", []byte(file), nothing)
+		if shell.ExitCode(err) != shell.ExitUsage || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%q: %v; want %s", file, err, want)
 		}
 	}
@@ -79,17 +92,29 @@ func TestConfigurationsThatCanNotWorkAreNamed(t *testing.T) {
 		"is not a URL":           func(c *serveConfig) { c.Join = []string{"ftp://x"} },
 		"--log-level":            func(c *serveConfig) { c.LogLevel = "loud" },
 		"--heartbeat":            func(c *serveConfig) { c.Heartbeat = interval{1} },
-		"--election-timeout 500ms: use 1s (--heartbeat) to 1m":       func(c *serveConfig) { c.Election = interval{500 * time.Millisecond} },
-		"--election-timeout -1s":                                     func(c *serveConfig) { c.Election = interval{-time.Second} },
-		"--leader-lease 2s: use 25ms to 1s (--heartbeat), so that a": func(c *serveConfig) { c.Lease = interval{2 * time.Second} },
-		"--leader-lease 1ms":                                         func(c *serveConfig) { c.Lease = interval{time.Millisecond} },
-		"--ping-interval 49ms: use 50ms to 10s":                      func(c *serveConfig) { c.PingInterval = interval{49 * time.Millisecond} },
-		"--ping-interval 11s":                                        func(c *serveConfig) { c.PingInterval = interval{11 * time.Second} },
-		"--ping-misses 1: use 2 to 20":                               func(c *serveConfig) { c.PingMisses = 1 },
-		"--ping-misses 21":                                           func(c *serveConfig) { c.PingMisses = 21 },
-		"--disk-min-free 1048575: use 1048576 (1 MiB)":               func(c *serveConfig) { c.DiskMinFree = 1<<20 - 1 },
-		"--reserved":               func(c *serveConfig) { c.Reserved = "maybe" },
-		"--bootstrap-expect 1 for": func(c *serveConfig) { c.BootstrapExpect = 0 },
+		"--election-timeout 500ms: use 1s (--heartbeat) to 1m": func(c *serveConfig) {
+			c.Election = interval{500 * time.Millisecond}
+		},
+		"--election-timeout -1s": func(c *serveConfig) {
+			c.Election = interval{-time.Second}
+		},
+		"--leader-lease 2s: use 25ms to 1s (--heartbeat), so that a": func(c *serveConfig) {
+			c.Lease = interval{2 * time.Second}
+		},
+		"--leader-lease 1ms": func(c *serveConfig) {
+			c.Lease = interval{time.Millisecond}
+		},
+		"--ping-interval 49ms: use 50ms to 10s": func(c *serveConfig) {
+			c.PingInterval = interval{49 * time.Millisecond}
+		},
+		"--ping-interval 11s": func(c *serveConfig) {
+			c.PingInterval = interval{11 * time.Second}
+		},
+		"--ping-misses 1: use 2 to 20":                 func(c *serveConfig) { c.PingMisses = 1 },
+		"--ping-misses 21":                             func(c *serveConfig) { c.PingMisses = 21 },
+		"--disk-min-free 1048575: use 1048576 (1 MiB)": func(c *serveConfig) { c.DiskMinFree = 1<<20 - 1 },
+		"--reserved":                                   func(c *serveConfig) { c.Reserved = "maybe" },
+		"--bootstrap-expect 1 for":                     func(c *serveConfig) { c.BootstrapExpect = 0 },
 	} {
 		c := valid()
 		change(&c)

@@ -60,6 +60,7 @@ func Command(sh *shell.Shell, version string) *cli.Command {
 
 // serveConfigOf reads the configuration from everywhere and checks it.
 func serveConfigOf(c *cli.Context, sh *shell.Shell) (serveConfig, error) {
+	// Without a file there are the defaults, variables and flags alone.
 	file := c.String("config")
 	var content []byte
 	if file != "" {
@@ -111,12 +112,14 @@ func serve(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string
 		return err
 	}
 	defer func() { err = errors.Join(err, profiled()) }()
+	// The node's own log goes to stderr: stdout has nothing but what a verb prints.
 	logger := hclog.New(&hclog.LoggerOptions{Name: cfg.ID, Level: hclog.LevelFromString(cfg.LogLevel),
 		Output: sh.Err, JSONFormat: cfg.LogJSON})
 	// Ask before the node makes its folder.
 	fresh := cfg.fresh()
 	slackenTimers()
 	collectAbove(heapFloor)
+	// From here on the node answers, if raft has a leader or not.
 	n, err := startNode(ctx, sh, cfg, version, logger)
 	if err != nil {
 		return err
@@ -147,6 +150,7 @@ func profileCPU(file string) (stop func() error, err error) {
 	if file == "" {
 		return func() error { return nil }, nil
 	}
+	// An existing profile is overwritten.
 	f, err := os.Create(file)
 	if err != nil {
 		return nil, shell.Usagef("--cpu-profile: %w", err)
@@ -187,6 +191,7 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 	}()
 	// From here on everything belongs to the node.
 	n := &node{logger: logger, peers: server.NewPeers(sh.Token), failed: make(chan error, 1)}
+	// Metrics of raft are global to the process, and are collected from here on.
 	registry := nodeInfo(cfg, version)
 	if err := server.RaftMetrics(registry); err != nil {
 		return nil, err
@@ -227,6 +232,7 @@ const nodeInfoMetric = "ringlog_node_info"
 
 // nodeInfo returns a registry with the metric nodeInfoMetric.
 func nodeInfo(cfg serveConfig, version string) *prometheus.Registry {
+	// A gauge that is always 1 carries what a node is in its labels, as Prometheus recommends.
 	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: nodeInfoMetric, Help: "What this node is; always 1.",
 		ConstLabels: prometheus.Labels{"id": cfg.ID, "version": version}})
 	info.Set(1)
@@ -254,6 +260,7 @@ func portError(flag, addr string, err error) error {
 
 // dieOf reports an error after which the node must not continue, and ends the process.
 func dieOf(sh *shell.Shell, logger hclog.Logger, err error) {
+	// The name is stable, for whoever watches logs; the words are for people.
 	name := cmp.Or(offline.ProblemName(err), "FATAL")
 	logger.Error("this node cannot continue", "problem", name, "error", err)
 	sh.Say("ringlog: %s: %v", name, err)
@@ -277,6 +284,7 @@ func (n *node) stop(ctx context.Context) error {
 // formed, where this node is its first leader. An existing cluster keeps its own.
 func (n *node) seed(ctx context.Context, cfg serveConfig) {
 	// Only what differs from the defaults is written.
+	// Seeding is not part of forming a cluster: it may fail, and is then reported and left out.
 	seeds := map[string]string{}
 	if cfg.Reserved != serveDefaults().Reserved {
 		seeds["catalogue.reserved"] = cfg.Reserved

@@ -9,6 +9,7 @@ import (
 
 // level is one command on the way from the program to the verb, with the flags
 // that are its own.
+// The levels of "ringlog -o json cursor seek c --to end" are ringlog, cursor and seek.
 type level struct {
 	name  string
 	flags []cli.Flag
@@ -23,6 +24,7 @@ func Intersperse(app *cli.App, args []string) []string {
 		return args
 	}
 	// Walk the arguments once, and note at which command each flag belongs.
+	// The program itself is the outermost command.
 	levels := []level{{name: args[0], flags: app.Flags}}
 	commands := app.Commands
 	var positional []string
@@ -66,6 +68,7 @@ func find(commands []*cli.Command, name string) *cli.Command {
 // takeFlag gives a flag, with its value where it takes one, to the innermost level
 // that knows it.
 func takeFlag(levels []level, token string, rest []string) []string {
+	// A value may be part of the token, as in --to=end, or the token after it.
 	name, _, hasValue := strings.Cut(strings.TrimLeft(token, "-"), "=")
 	// The innermost command that knows a flag gets it.
 	for i := len(levels) - 1; i >= 0; i-- {
@@ -92,6 +95,7 @@ func lookupFlag(flags []cli.Flag, name string) (known, takesValue bool) {
 		if !slices.Contains(f.Names(), name) {
 			continue
 		}
+		// All flags of the library can be asked whether they take a value.
 		documented, ok := f.(cli.DocGenerationFlag)
 		return true, ok && documented.TakesValue()
 	}

@@ -9,6 +9,7 @@ import (
 )
 
 // Consent says whether a verb that destroys something may do so without asking, or only previews it.
+// DryRun counts before Yes: a preview asks for nothing.
 type Consent struct {
 	DryRun bool // print what would be done, and do nothing
 	Yes    bool // do not ask
@@ -26,6 +27,7 @@ func ConsentFlags() []cli.Flag {
 func ConsentOf(c *cli.Context) Consent { return Consent{DryRun: c.Bool("dry-run"), Yes: c.Bool("yes")} }
 
 // Confirm asks on a terminal. Without one, only --yes will do.
+// A refusal ends the verb with ExitFailed, and nothing was done.
 func (sh *Shell) Confirm(c Consent, question string, args ...any) error {
 	question = fmt.Sprintf(question, args...)
 	if c.Yes {
@@ -36,6 +38,7 @@ func (sh *Shell) Confirm(c Consent, question string, args ...any) error {
 		return Usagef("%s There is no terminal to confirm on: pass --yes, or --dry-run to preview", question)
 	}
 	fmt.Fprintf(sh.Err, "%s [y/N] ", question)
+	// Anything but y or yes is a no, also the end of the input.
 	answer, err := bufio.NewReader(sh.In).ReadString('\n')
 	answer = strings.ToLower(strings.TrimSpace(answer))
 	if (err != nil && answer == "") || (answer != "y" && answer != "yes") {

@@ -14,6 +14,7 @@ import (
 )
 
 // The exit codes.
+// They are part of the interface: doc.go of the command lists them.
 const (
 	ExitDone        = 0
 	ExitFailed      = 1
@@ -25,6 +26,7 @@ const (
 )
 
 // UsageError is a command line or a configuration that cannot work.
+// It is found before anything is changed.
 type UsageError struct{ Err error }
 
 // Error implements error.
@@ -65,10 +67,12 @@ var ErrNewcomerSilent = errors.New("the new node does not answer")
 // already.
 type CodeError int
 
+// Error implements error; nobody sees the text.
 func (e CodeError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // ExitCode is the code that an error ends the program with.
 func ExitCode(err error) int {
+	// The order below matters: an error may wrap several of these, and the first that is found decides.
 	var code CodeError
 	var usage UsageError
 	var missing NotFoundError

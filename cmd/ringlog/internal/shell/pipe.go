@@ -22,6 +22,7 @@ func (sh *Shell) WhileRead(ctx context.Context) (_ context.Context, stop func())
 	if !ok || !isPipe(f) {
 		return ctx, func() {}
 	}
+	// The goroutine ends with ctx, within pollMillis, and stop waits for it.
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {

@@ -40,6 +40,7 @@ func listeningInode(table string, port uint16) string {
 	if err != nil {
 		return ""
 	}
+	// The table has a header line, which matches nothing.
 	defer f.Close()
 	// The kernel prints the port as four hex digits after the address.
 	suffix := fmt.Sprintf(":%04X", port)
@@ -54,6 +55,7 @@ func listeningInode(table string, port uint16) string {
 
 // socketOwner returns the process that has a socket open.
 func socketOwner(inode string) (pid string) {
+	// Each open file of each process is a link that names it; a socket by its inode.
 	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
 	if err != nil {
 		return ""

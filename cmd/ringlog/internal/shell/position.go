@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/api"
-	"github.com/ringrift/ringlog/client"
 )
 
 // ParsePosition reads the position that a flag gives. Times without a zone are local.
 func ParsePosition(flag, text string) (api.Position, error) {
+	// Errors name the flag as people type it.
 	p, err := api.ParsePosition("--"+flag, text, time.Local)
 	if err == nil && p.Kind == api.AtDefault {
 		return p, Usagef("--%s is empty\nuse %s", flag, api.PositionForms)
@@ -33,24 +33,6 @@ func usageOf(err error) error {
 		return Usagef("%s\n%s", bad.Message, bad.Remedy)
 	}
 	return err
-}
-
-// ClientPosition is a position as the client takes it.
-func ClientPosition(p api.Position) client.Position {
-	switch p.Kind {
-	case api.AtStart:
-		return client.FromStart()
-	case api.AtEnd:
-		return client.FromEnd()
-	case api.AtOffset:
-		return client.FromOffset(p.Offset)
-	case api.AtLast:
-		return client.FromLast(p.Last)
-	case api.AtTime:
-		return client.FromTime(p.Time)
-	default:
-		return client.FromAge(p.Age)
-	}
 }
 
 // ParseOffset reads one offset.

@@ -17,7 +17,8 @@ import (
 // Printer prints events, as text or as one JSON object a line. Several goroutines may use
 // it.
 type Printer struct {
-	Sh  *Shell
+	Sh *Shell
+	// what was printed shows a moment later, and after Flush for certain
 	Out *lazyWriter
 
 	// mu guards buf, which is reused, so that an event costs no allocation.
@@ -32,6 +33,7 @@ func NewPrinter(sh *Shell) *Printer {
 
 // Event prints an event of the log.
 func (p *Printer) Event(ev *event.Event) error {
+	// The lock is held over the write, so that lines of two goroutines do not mix.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.Sh.JSON {
@@ -123,6 +125,7 @@ func newLazyWriter(w io.Writer) *lazyWriter {
 func (l *lazyWriter) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// A flush on the timer's goroutine may have failed: whoever writes next learns of it.
 	if l.err != nil {
 		return 0, l.err
 	}
@@ -136,6 +139,7 @@ func (l *lazyWriter) Write(p []byte) (int, error) {
 func (l *lazyWriter) Flush() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// A timer that fires meanwhile waits for mu, and finds an empty buffer.
 	l.timer.Stop()
 	if l.err == nil {
 		l.err = l.out.Flush()

@@ -53,6 +53,7 @@ type Shell struct {
 }
 
 // New returns the shell of a process with these streams; Configure completes it.
+// Colours are for terminals, and only where the environment does not forbid them.
 func New(in, out, err *os.File) *Shell {
 	sh := &Shell{In: in, Out: out, Err: err, Getenv: os.Getenv,
 		InTerminal: isTerminal(in), OutTerminal: isTerminal(out), ErrTerminal: isTerminal(err)}
@@ -65,6 +66,7 @@ func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // Configure takes the global flags.
 func (sh *Shell) Configure(c *cli.Context) error {
+	// --json counts more than -o, as it can only be meant one way.
 	switch format := c.String("output"); {
 	case c.Bool("json") || format == "json":
 		sh.JSON = true
@@ -75,6 +77,7 @@ func (sh *Shell) Configure(c *cli.Context) error {
 	if sh.Timeout <= 0 {
 		return Usagef("--timeout %s must be above 0", sh.Timeout)
 	}
+	// The platform's variable for the coordinator names an endpoint, too.
 	var err error
 	// An empty flag counts as not given.
 	endpoints := cmp.Or(c.String("endpoints"), sh.Getenv("RINGRIFT_COORDINATOR_URL"), DefaultEndpoint)
@@ -114,6 +117,7 @@ func URLOf(address string) string {
 // ParseEndpoints reads a comma separated list of URLs, or of host:port.
 func ParseEndpoints(list string) ([]string, error) {
 	var endpoints []string
+	// Empty parts are left out, as of a list that ends with a comma.
 	for part := range strings.SplitSeq(list, ",") {
 		// Routes are appended to an endpoint, so it must not end with a slash.
 		part = strings.TrimSuffix(strings.TrimSpace(part), "/")
@@ -164,6 +168,7 @@ func ReadToken(file, fromEnv string) (string, error) {
 
 // Dial makes a client of the endpoints.
 func (sh *Shell) Dial(change ...func(*client.Config)) (*client.Client, error) {
+	// A command with a longer timeout repeats its calls itself, where it needs to.
 	cfg := client.Config{Endpoints: sh.Endpoints, Token: sh.Token, ClusterID: sh.clusterID,
 		Timeout: min(sh.Timeout, maxClientTimeout)}
 	for _, f := range change {
@@ -185,6 +190,7 @@ func (sh *Shell) DialReachable(ctx context.Context, change ...func(*client.Confi
 }
 
 // Reach connects to each endpoint until one answers.
+// It says nothing about whether a node answers there: that the first call shows.
 func (sh *Shell) Reach(ctx context.Context) error {
 	// Any endpoint that accepts a connection will do.
 	dialer := net.Dialer{Timeout: min(sh.Timeout, 3*time.Second)}
@@ -210,6 +216,7 @@ func (sh *Shell) Reach(ctx context.Context) error {
 
 // WithClient calls body with a client, bounded by --timeout.
 func (sh *Shell) WithClient(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
+	// The limit covers connecting, the calls and their retries.
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
 	c, err := sh.DialReachable(ctx)
@@ -234,6 +241,7 @@ const closeWithin = 2 * time.Second
 
 // CloseClient closes a client, waiting for calls under way only for a moment.
 func CloseClient(c *client.Client) error {
+	// The context of the command may be over; closing gets a moment of its own.
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
 	return c.Close(ctx)
@@ -273,6 +281,7 @@ func (e hintedError) Unwrap() error { return e.error }
 
 // SuggestLocal says, where a read needs a leader and there is none, how to read without one.
 func (sh *Shell) SuggestLocal(read bool, err error) error {
+	// Only a read can do without a leader, and only if a node answers at all.
 	if !read || sh.local || ExitCode(err) != ExitUnreachable || errors.Is(err, client.ErrUnreachable) {
 		return err
 	}
@@ -308,6 +317,7 @@ func (sh *Shell) PrintLine(v any) error { return WriteLine(sh.Out, v) }
 
 // WriteLine writes v as one line of JSON.
 func WriteLine(w io.Writer, v any) error {
+	// <, > and & stay as they are: the output is no HTML.
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
@@ -325,6 +335,7 @@ func EmitEach[T any](sh *Shell, list []T, header table.Row, row func(T) table.Ro
 		}
 		return out.Flush()
 	}
+	// A table needs all rows before it can be printed: the widest one sets a column's width.
 	rows := make([]table.Row, len(list))
 	for i, v := range list {
 		rows[i] = row(v)
@@ -335,6 +346,7 @@ func EmitEach[T any](sh *Shell, list []T, header table.Row, row func(T) table.Ro
 // Table prints rows below a header, in plain columns.
 func (sh *Shell) Table(header table.Row, rows []table.Row) error {
 	// Plain columns, which cut and awk can take apart.
+	// The library's style is changed until only spaces are left between columns.
 	t := table.NewWriter()
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
@@ -371,6 +383,7 @@ func (sh *Shell) Facts(pairs ...any) error {
 // Report prints what went wrong, unless it is a pipe that was closed, and returns
 // the exit code. ctx is done once the program was asked to end.
 func (sh *Shell) Report(ctx context.Context, err error) int {
+	// A verb that returns a CodeError has printed all there is to say.
 	code := ExitCode(err)
 	var silent CodeError
 	if code == ExitDone || errors.As(err, &silent) || errors.Is(err, syscall.EPIPE) {
@@ -387,6 +400,7 @@ func (sh *Shell) Report(ctx context.Context, err error) int {
 
 // Describe is an error in words for a person, with what to do.
 func Describe(err error, sh *Shell) string {
+	// The remedy comes first, then what else the verb suggests.
 	text := describeCause(err, sh)
 	var hinted hintedError
 	if errors.As(err, &hinted) {
@@ -424,6 +438,7 @@ func describeCause(err error, sh *Shell) string {
 
 // neverConnected reports whether an attempt failed because no connection was accepted.
 func neverConnected(err error) bool {
+	// A connection that broke is no failure to connect.
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
 }
@@ -440,6 +455,7 @@ func Brief(err error) string {
 	if !errors.As(err, &answer) || errors.Is(err, client.ErrOutcomeUnknown) {
 		return err.Error()
 	}
+	// The code first: it is stable, and scripts look for it.
 	text := string(answer.Code) + ": " + answer.Message
 	if answer.Field != "" {
 		text += " (" + answer.Field + ")"

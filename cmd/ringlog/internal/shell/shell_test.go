@@ -26,7 +26,8 @@ func TestPositionsAreReadAsEverywhere(t *testing.T) {
 		text, want := strings.TrimSpace(line[:32]), strings.TrimSpace(line[32:])
 		p, err := ParsePosition("from", text)
 		if problem, wrong := strings.CutPrefix(want, "! "); wrong {
-			if ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), "--from") || !strings.Contains(err.Error(), problem) {
+			if ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), "--from") ||
+				!strings.Contains(err.Error(), problem) {
 				t.Errorf("%q is read as %v, %v; want an error that says %q", text, p, err, problem)
 			}
 			continue
@@ -39,7 +40,8 @@ func TestPositionsAreReadAsEverywhere(t *testing.T) {
 		t.Errorf("nothing is read as %v, %v", p, err)
 	}
 	for _, text := range []string{"", "0s", "-1d", "soon"} {
-		if age, err := ParseAge("older-than", text); ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), "--older-than") {
+		age, err := ParseAge("older-than", text)
+		if ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), "--older-than") {
 			t.Errorf("%q is read as %s, %v", text, age, err)
 		}
 	}
@@ -50,11 +52,19 @@ func TestExitCodes(t *testing.T) {
 		Err  error
 		want int
 	}{
-		{nil, ExitDone}, {fmt.Errorf("write: %w", syscall.EPIPE), ExitDone}, {errors.New("odd"), ExitFailed},
-		{fmt.Errorf("x: %w", &api.Error{Code: api.Conflict}), ExitRefused}, {&api.Error{Code: api.Reserved}, ExitRefused}, {&api.Error{Code: api.Fenced}, ExitRefused},
-		{&api.Error{Code: api.NoLeader}, ExitUnreachable}, {&api.Error{Code: api.NotFound}, ExitNotFound}, {&api.Error{Code: api.Timeout}, ExitTimeout},
-		{&api.Error{Code: api.InvalidArgument}, ExitUsage}, {&api.Error{Code: api.OutcomeUnknown}, ExitFailed},
-		{fmt.Errorf("%w: %w", ErrUnreachable, context.DeadlineExceeded), ExitUnreachable}, {context.DeadlineExceeded, ExitTimeout},
+		{nil, ExitDone},
+		{fmt.Errorf("write: %w", syscall.EPIPE), ExitDone},
+		{errors.New("odd"), ExitFailed},
+		{fmt.Errorf("x: %w", &api.Error{Code: api.Conflict}), ExitRefused},
+		{&api.Error{Code: api.Reserved}, ExitRefused},
+		{&api.Error{Code: api.Fenced}, ExitRefused},
+		{&api.Error{Code: api.NoLeader}, ExitUnreachable},
+		{&api.Error{Code: api.NotFound}, ExitNotFound},
+		{&api.Error{Code: api.Timeout}, ExitTimeout},
+		{&api.Error{Code: api.InvalidArgument}, ExitUsage},
+		{&api.Error{Code: api.OutcomeUnknown}, ExitFailed},
+		{fmt.Errorf("%w: %w", ErrUnreachable, context.DeadlineExceeded), ExitUnreachable},
+		{context.DeadlineExceeded, ExitTimeout},
 		{CodeError(3), 3},
 	} {
 		if got := ExitCode(c.Err); got != c.want {
@@ -78,7 +88,8 @@ func TestConsentIsAskedForOnATerminalOnly(t *testing.T) {
 			t.Errorf("%q is taken for consent: %v", answer, err)
 		}
 	}
-	if said, err := ask(false, "y\n", Consent{}); ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), "--yes") || said != "" {
+	said, err := ask(false, "y\n", Consent{})
+	if ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), "--yes") || said != "" {
 		t.Errorf("without a terminal: %v, %q", err, said)
 	}
 	if _, err := ask(false, "", Consent{Yes: true}); err != nil {

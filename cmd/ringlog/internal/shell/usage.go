@@ -71,7 +71,9 @@ func AsFlags(app *cli.App, args []string) ([]string, error) {
 }
 
 // nearVerb suggests a verb for one that does not exist.
+// The result is the end of a sentence, "" where no name is near.
 func nearVerb(commands []*cli.Command, name string) string {
+	// Aliases are candidates, too.
 	var names []string
 	for _, c := range commands {
 		names = append(names, c.Names()...)
@@ -85,6 +87,7 @@ func nearFlag(flags []cli.Flag, name string) string {
 	for _, f := range flags {
 		names = append(names, f.Names()...)
 	}
+	// A short flag has one dash, and is compared with all names all the same.
 	dashes := "--"
 	if len(name) == 1 {
 		dashes = "-"
@@ -112,6 +115,7 @@ func DidYouMean(typed string, names []string, dashes string) string {
 // is none of that name.
 func UsageProblem(c *cli.Context, err error, _ bool) error {
 	// Package flag reports an unknown flag by its text alone.
+	// The text is that of Go's package flag, which has no error value for it.
 	const unknown = "flag provided but not defined: -"
 	name, isUnknown := strings.CutPrefix(err.Error(), unknown)
 	if !isUnknown {

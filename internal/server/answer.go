@@ -1,0 +1,96 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"connectrpc.com/connect"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/service"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// errorWriter answers with errors, in the form of each protocol.
+type errorWriter struct {
+	node   Node
+	logger hclog.Logger
+}
+
+// toAPI is service.ToAPI, completed with the address of the leader where that helps the caller. It logs internal
+// errors.
+func (e *errorWriter) toAPI(err error) *api.Error {
+	shown := *service.ToAPI(err)
+	switch shown.Code {
+	case api.NoLeader, api.Unavailable, api.NoQuorum, api.OutcomeUnknown:
+		shown.LeaderHTTP = leaderHTTP(e.node)
+	case api.Internal:
+		e.logger.Error("request failed", "error", err)
+	}
+	return &shown
+}
+
+// leaderHTTP returns where the leader answers, "" when that is not known.
+func leaderHTTP(node Node) string { return raftnode.URL(node.Status().LeaderHTTP) }
+
+// writeError answers with an error, in the form of the protocol that was used. Where an answer has begun it panics
+// with http.ErrAbortHandler, which cuts the connection: the caller then sees that the answer is not whole.
+func (e *errorWriter) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	if out, ok := w.(*response); ok && out.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	// From here on the error is in the form that callers get.
+	shown := e.toAPI(err)
+	h := w.Header()
+	if b, ok := r.Body.(*body); ok && !b.discardRest(r) {
+		h.Set("Connection", "close") // else net/http waits for the body before it answers
+	}
+	// Headers say what programs need that do not parse the body.
+	setRetryAfter(h, shown.Code)
+	if shown.LeaderHTTP != "" {
+		h.Set(headerLeader, shown.LeaderHTTP)
+	}
+	if shown.Code == api.Unauthenticated {
+		h.Set("WWW-Authenticate", `Bearer realm="ringlog"`)
+	}
+	// The Connect protocols have error forms of their own.
+	if strings.HasPrefix(r.URL.Path, "/ringlog.v1.") {
+		if writer := connect.NewErrorWriter(); writer.IsSupported(r) {
+			_ = writer.Write(w, r, connectError(shown))
+			return
+		}
+	}
+	_ = writeJSON(w, shown.Code.Status(), map[string]*api.Error{"error": shown})
+}
+
+// answerJSON answers with what an operation returned. It returns the operation's error, if there is one.
+func answerJSON(w http.ResponseWriter, v any, err error) error {
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, v)
+}
+
+// writeJSON answers with a value. A caller that has gone is no error of the node's.
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("server: answer: %w", err)
+	}
+	return writeBytes(w, status, contentJSON, append(b, '\n'))
+}
+
+// writeBytes answers with a body that is complete. It ignores write errors: a caller that has gone is no error of
+// the node's.
+func writeBytes(w http.ResponseWriter, status int, contentType string, b []byte) error {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(b)))
+	w.WriteHeader(status)
+	_, _ = w.Write(b)
+	return nil
+}

@@ -1,0 +1,172 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/internal/service"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// forwarder passes calls that only the leader can do on to it, once: the headerForwarded mark keeps the other node
+// from passing a call on again.
+type forwarder struct {
+	node     Node
+	identity *identity
+	client   *http.Client
+	within   time.Duration // bounds a call that has no deadline
+}
+
+// newForwarder returns the way to the leader, over the transport of the configuration or one of its own.
+func newForwarder(cfg Config, identity *identity) *forwarder {
+	f := &forwarder{
+		node:     cfg.Node,
+		identity: identity,
+		client:   &http.Client{Transport: cfg.Transport},
+		// An exchange may wait at the leader for MaxExchangeWait; the rest is for the way there.
+		within: service.MaxExchangeWait + 5*time.Second,
+	}
+	if cfg.Transport == nil {
+		f.client.Transport = newTransport(cfg.Token)
+	}
+	return f
+}
+
+// onLeader passes a call on to the leader where this node does not lead. It refuses a call that was passed on
+// before: two nodes that disagree on the leader would pass it on without end.
+func (f *forwarder) onLeader(handle handlerFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		// Who leads may change until the call arrives; the other node then refuses it.
+		st := f.node.Status()
+		switch {
+		case st.Role == raftnode.RoleLeader:
+			return handle(w, r)
+		case r.Header.Get(headerForwarded) != "":
+			return fmt.Errorf("server: %s %s: %w", r.Method, r.URL.Path, raftnode.ErrNotLeader)
+		case st.LeaderID == "" || st.LeaderHTTP == "":
+			return fmt.Errorf("server: %s %s: %w", r.Method, r.URL.Path, raftnode.ErrNoLeader)
+		}
+		return f.passOn(w, r, raftnode.URL(st.LeaderHTTP))
+	}
+}
+
+// passOn passes a call on to the leader, with the caller's own token, and answers with the leader's answer.
+func (f *forwarder) passOn(w http.ResponseWriter, r *http.Request, leader string) error {
+	if r.ContentLength > maxExchangeBody {
+		return api.RequestTooLarge(maxExchangeBody)
+	}
+	// The body is read in full before it is sent: a retry on a broken connection needs it again.
+	text, err := readAll(r.Body, nil, maxExchangeBody, int(r.ContentLength))
+	if err != nil {
+		return err
+	}
+	target, err := url.Parse(leader)
+	if err != nil {
+		return fmt.Errorf("server: leader's address: %w: %w", raftnode.ErrNoLeader, err)
+	}
+	// Path and query are those of the caller.
+	target = target.JoinPath(r.URL.EscapedPath())
+	target.RawQuery = r.URL.RawQuery
+	ctx := r.Context()
+	if _, bounded := ctx.Deadline(); !bounded { // an exchange, which a leader that is cut off would never answer
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.within)
+		defer cancel()
+	}
+	out, err := http.NewRequestWithContext(ctx, r.Method, target.String(), bytes.NewReader(text))
+	if err != nil {
+		return fmt.Errorf("server: pass on to %s: %w", leader, err)
+	}
+	// The caller's own token is passed on, so that the leader judges the caller.
+	for _, name := range []string{"Authorization", "Content-Type", "Accept"} {
+		if value := r.Header.Get(name); value != "" {
+			out.Header.Set(name, value)
+		}
+	}
+	out.Header.Set(headerForwarded, "1")
+	out.Header.Set(api.ClusterHeader, f.identity.clusterID())
+	// An error says whether the call may have reached the leader.
+	answer, err := f.client.Do(out)
+	if err != nil {
+		return fmt.Errorf("server: pass on to %s: %w", leader, asUnreached(err))
+	}
+	defer answer.Body.Close()
+	// The caller is not to be blamed for an address that now belongs to another cluster.
+	if answer.StatusCode == api.OtherCluster.Status() {
+		return fmt.Errorf("%w: %s is a node of another cluster by now", raftnode.ErrNoLeader, leader)
+	}
+	return copyAnswer(w, answer)
+}
+
+// copyAnswer answers with the leader's answer. One that breaks off leaves the outcome of the call unknown.
+func copyAnswer(w http.ResponseWriter, answer *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(answer.Body, 16<<20))
+	if err != nil {
+		return fmt.Errorf("server: the leader's answer: %w: %w", raftnode.ErrOutcomeUnknown, err)
+	}
+	// Headers about the connection between the nodes are not the caller's.
+	for _, name := range []string{"Retry-After", headerLeader} {
+		if value := answer.Header.Get(name); value != "" {
+			w.Header().Set(name, value)
+		}
+	}
+	return writeBytes(w, answer.StatusCode, answer.Header.Get("Content-Type"), body)
+}
+
+// newTransport returns the transport by which nodes call each other. It keeps few connections, each to a node that
+// has proved to have the token; calls are bounded by their contexts.
+func newTransport(token string) *http.Transport {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		// Each connection proves the token before it carries it.
+		DialContext: proveOnDial(
+			(&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 15 * time.Second}).DialContext, token,
+		),
+		Protocols:           &protocols,
+		MaxIdleConnsPerHost: 16,
+		IdleConnTimeout:     time.Minute,
+		TLSHandshakeTimeout: 3 * time.Second,
+	}
+}
+
+// passExchange passes an exchange on to the leader, with the member's own token.
+func (f *forwarder) passExchange(
+	ctx context.Context, r *connect.Request[ringlogv1.ExchangeRequest],
+) (*connect.Response[ringlogv1.ExchangeResponse], error) {
+	st := f.node.Status()
+	if st.LeaderID == "" || st.LeaderHTTP == "" || st.LeaderID == st.NodeID {
+		return nil, fmt.Errorf("server: exchange: %w", raftnode.ErrNoLeader)
+	}
+	// The connection is that of other calls that are passed on.
+	leader := ringlogv1connect.NewGroupServiceClient(
+		f.client, raftnode.URL(st.LeaderHTTP), connect.WithReadMaxBytes(maxPeerMessage),
+	)
+	out := connect.NewRequest(r.Msg)
+	// The mark keeps the other node from passing the call on again when it does not lead, either.
+	out.Header().Set(headerForwarded, "1")
+	if token := r.Header().Get("Authorization"); token != "" {
+		out.Header().Set("Authorization", token)
+	}
+	answer, err := leader.Exchange(ctx, out)
+	if err == nil {
+		return connect.NewResponse(answer.Msg), nil
+	}
+	// The leader's own refusal reaches the member as it is. Any other error says whether the call may have been
+	// done.
+	if refusal, ok := apiError(err); ok {
+		return nil, refusal
+	}
+	return nil, fmt.Errorf("server: pass on to %s: %w", st.LeaderHTTP, asUnreached(err))
+}

@@ -1,0 +1,139 @@
+package server
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/service"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// statusHandlers answers what is asked of the node itself: status, health, metrics, a backup, and what there is to
+// callPeer for.
+type statusHandlers struct {
+	ops      *service.Service
+	node     Node
+	view     *clusterView
+	metrics  *metrics
+	identity *identity
+	version  string    // of the program
+	started  time.Time // of the server
+}
+
+func (h *statusHandlers) getCluster(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, h.view.cluster(h.node.Status()))
+}
+
+// getStatus answers GET /status. It names at most notableCursors cursors; /v1/cursors has all.
+func (h *statusHandlers) getStatus(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	st := h.node.Status()
+	stats := h.ops.Machine().Stats()
+	// Everything is of this node's own state, and waits for nobody.
+	view := api.Status{Cluster: h.view.cluster(st), Version: h.version, UptimeSeconds: time.Since(h.started).Seconds(),
+		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Log: logStats(stats), JoinRefused: st.JoinRefused,
+		Queue: api.Queue(st.Queue), Backpressure: api.Pressure(h.ops.Machine().Pressure()), Overdue: h.ops.Reports.Overdue(),
+		Dedup: api.DedupStatus{Window: h.ops.Machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
+			Bytes: stats.DedupBytes, Suppressed: stats.Suppressed},
+		DeadLetters: api.LetterStats(stats.Letters)}
+	// Cursors that are not shown are counted.
+	cursors := h.ops.Machine().Cursors()
+	shown := notable(cursors, notableCursors)
+	view.Cursors, view.CursorsTotal, view.CursorsLeft = h.ops.Cursors.Views(shown), len(cursors), len(cursors)-len(shown)
+	view.Subscriptions, view.Timeouts = h.ops.Clients.Subscriptions()
+	for _, refusal := range st.Refusals {
+		view.Refusals = append(view.Refusals, api.Refusal(refusal))
+	}
+	return writeJSON(w, http.StatusOK, view)
+}
+
+// getHealth answers GET /healthz: the process runs and answers, whatever the state of the cluster.
+func (h *statusHandlers) getHealth(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok", "cluster_id": h.identity.clusterID()})
+}
+
+// readyWait bounds how long /readyz waits for the leader to confirm what is committed, and for this node to apply
+// it.
+const readyWait = 2 * time.Second
+
+// getReady answers GET /readyz: whether this node agrees with the majority, knows a leader, has caught up with it,
+// and has room on its disk.
+func (h *statusHandlers) getReady(w http.ResponseWriter, r *http.Request) error {
+	st := h.node.Status()
+	switch {
+	case st.Diverged:
+		return raftnode.ErrDiverged
+	case st.LeaderID == "" && st.JoinRefused != "":
+		return api.Refuse(api.NoLeader, "join_refused",
+			"the cluster does not let this node in: "+st.JoinRefused,
+			"see that, and the warnings of this node's own log")
+	case st.LeaderID == "":
+		return raftnode.ErrNoLeader
+	case st.Disk.Full:
+		return raftnode.ErrDiskFull
+	}
+	// A barrier passes only once this node has applied all that was acknowledged before.
+	ctx, cancel := context.WithTimeout(r.Context(), readyWait)
+	defer cancel()
+	if err := h.node.ReadBarrier(ctx); err != nil {
+		return api.Refuse(api.Unavailable, "applied_index",
+			fmt.Sprintf("this node has not caught up with its leader: %v", err),
+			"wait, or ask another node")
+	}
+	// A node that the cluster refused says so, though it is ready.
+	answer := map[string]string{"status": "ready", "cluster_id": st.ClusterID, "role": st.Role, "leader_id": st.LeaderID}
+	if st.JoinRefused != "" {
+		answer["join_refused"] = st.JoinRefused
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// getSnapshot streams a backup of this node's state. Its end carries a checksum: one
+// that broke off does not pass ringlog snapshot verify.
+func (h *statusHandlers) getSnapshot(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	header := w.Header()
+	header.Set("Content-Type", "application/octet-stream")
+	header.Set("Content-Disposition", `attachment; filename="ringlog.snapshot"`)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), maxTimeout) // it keeps files that the log no longer needs
+	defer cancel()
+	_, err := h.node.Backup(ctx, w)
+	return err
+}
+
+//go:embed openapi.json
+var openAPI []byte
+
+func (h *statusHandlers) getOpenAPI(w http.ResponseWriter, _ *http.Request) error {
+	return writeBytes(w, http.StatusOK, contentJSON, openAPI)
+}
+
+const greeting = `ringlog: a replicated event log.
+
+/status         this node and its cluster
+/openapi.json   everything that can be asked for here
+/v1/events      POST to publish, GET to read
+`
+
+func (h *statusHandlers) getRoot(w http.ResponseWriter, _ *http.Request) error {
+	return writeBytes(w, http.StatusOK, "text/plain; charset=utf-8", []byte(greeting))
+}
+
+func (h *statusHandlers) getMetrics(w http.ResponseWriter, r *http.Request) error {
+	h.metrics.handler.ServeHTTP(w, r)
+	return nil
+}

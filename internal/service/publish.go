@@ -1,0 +1,308 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/log"
+)
+
+// PublishRequest is the events of one request, or a packet of them. Producer is
+// empty where the caller gave none.
+type PublishRequest struct {
+	// Events are what to publish, as decoded; Publish normalizes them in place. None beside a Packet.
+	Events []event.Event
+	// Packet is the events as a client has encoded them; nil where Events has them.
+	Packet *frame.Packet
+	// Producer and Sequence identify the request, so that a retry gets the same answer; both or neither are set. The
+	// first sequence number of a producer is 1.
+	Producer string
+	Sequence uint64
+	Alone    bool // one event that was not sent as a list: errors name no row
+	// Reserve makes room for bytes that a packet decodes to, before they are.
+	Reserve func(bytes int64) error
+}
+
+// Published answers a publish: the state machine's result, and what follows from the caller's own events.
+type Published struct {
+	fsm.Result
+	Hashes   []event.Hash  // one for each event; none for a packet
+	Warnings []RowWarnings // in the order of their rows
+}
+
+// RowWarnings are the warnings of one event.
+type RowWarnings struct {
+	Row  int
+	List []event.Warning // shared by rows with the same warnings
+}
+
+// Publish checks, normalises and hashes the events and appends all of them or none.
+// It changes req.events, and policy is what they were decoded with.
+func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequest) (Published, error) {
+	// What is wrong with the request as a whole is refused before any event is looked at.
+	if err := checkPublish(policy.Limits, &req); err != nil {
+		return Published{}, err
+	}
+	answer, batch, err := req.makeBatch(policy)
+	if err != nil {
+		return Published{}, err
+	}
+	// The state machine decides about duplicates, and about a sequence number that it knows already.
+	command := frame.Publish{Producer: req.Producer, Sequence: req.Sequence, Count: batch.Len()}
+	result, err := l.Propose(ctx, frame.Request{Command: command, Batch: batch})
+	// A dedup id that was sent with other content is the fault of one event, which the error names.
+	if refusal, ok := errors.AsType[*fsm.Refusal](err); ok && refusal.Code == fsm.Conflict && refusal.Field == "dedup_id" {
+		return Published{}, req.errorOfRow(refusal.Row, err)
+	}
+	// The events of a retry were appended when it was first sent.
+	if err == nil && result.Replayed && result.First != 0 {
+		result.Time = l.storedTime(ctx, result.First, result.Time)
+	}
+	answer.Result = result
+	return answer, err
+}
+
+// storedTime returns when an event was appended. It waits until this node has the event, and
+// returns fallback for one that is trimmed.
+func (l *Log) storedTime(ctx context.Context, offset uint64, fallback time.Time) time.Time {
+	stored := l.Machine().Log()
+	if _, err := waitLog(ctx, stored, offset); err != nil {
+		return fallback
+	}
+	// Columns are cached and hold no payloads, so that this is cheaper than reading the event.
+	columns, err := stored.Columns(offset)
+	if err != nil {
+		return fallback
+	}
+	return columns.AppendedAt
+}
+
+// AppendedAt returns a function that says when an event of a publish was appended. A duplicate has the time of the
+// event it duplicates, or where this node does not have that one, the time of the publish.
+func (l *Log) AppendedAt(a *Published) func(fsm.Placement) time.Time {
+	var block *log.Columns // of the duplicate before, most often the next one's too
+	return func(p fsm.Placement) time.Time {
+		// An event of this publish, or a duplicate of one before it in the same publish.
+		if !p.Duplicate || (a.First != 0 && p.Offset >= a.First) {
+			return a.Time
+		}
+		if block == nil || p.Offset < block.First || p.Offset > block.Last() {
+			// Duplicates come in runs, so that one block often answers for many of them.
+			found, err := l.Machine().Log().Columns(p.Offset)
+			if err != nil {
+				return a.Time
+			}
+			block = found
+		}
+		return block.AppendedAt
+	}
+}
+
+// errorOfRow makes err an error about event i, unless the event was not sent in a list.
+func (r *PublishRequest) errorOfRow(i int, err error) error {
+	if r.Alone {
+		return err
+	}
+	return &rowError{i, err}
+}
+
+// checkPublish refuses a publish for what is wrong with it as a whole, before its events are looked at.
+func checkPublish(limits event.Limits, req *PublishRequest) error {
+	switch {
+	case req.Rows() == 0:
+		return api.Refuse(api.InvalidArgument, "events", "no event was sent", "send at least one")
+	case req.Rows() > limits.RequestEvents:
+		return CheckCount(limits, req.Rows())
+	case req.Producer == "" && req.Sequence != 0:
+		return api.Refuse(api.InvalidArgument, "producer", "a sequence without a producer", "send both, or neither")
+	case req.Producer != "" && req.Sequence == 0:
+		return api.Refuse(api.InvalidArgument, "sequence",
+			"a producer without a sequence",
+			"send both; a producer's first sequence is 1")
+	}
+	return checkName("producer", req.Producer, limits.NameBytes)
+}
+
+// CheckCount refuses more events than a request may have.
+func CheckCount(limits event.Limits, events int) error {
+	if events <= limits.RequestEvents {
+		return nil
+	}
+	return api.Refuse(api.TooLarge, "events",
+		fmt.Sprintf("%d events, the limit for a request is %d", events, limits.RequestEvents),
+		"send several requests, or raise limits.request_events")
+}
+
+// Rows is how many events the request has.
+func (r *PublishRequest) Rows() int {
+	if r.Packet != nil {
+		return r.Packet.Rows
+	}
+	return len(r.Events)
+}
+
+// rowWeight is what a packet's row takes once it is decoded, with its hashes, beside its text.
+const rowWeight = int64(unsafe.Sizeof(frame.Row{})) + 32
+
+// makeBatch brings each event into the form in which it is stored and makes a batch.
+func (r *PublishRequest) makeBatch(policy *event.Policy) (Published, *frame.Batch, error) {
+	if r.Packet != nil {
+		// The body claims a size, which decompressing holds it to.
+		if err := r.Reserve(int64(frame.RawSize(r.Packet.Body)) + int64(r.Packet.Rows)*rowWeight); err != nil {
+			return Published{}, nil, err
+		}
+		return r.batchOfPacket(policy)
+	}
+	answer, batch, gate := Published{Hashes: make([]event.Hash, len(r.Events))}, &frame.Batch{}, policy.Gate()
+	defer gate.Close()
+	for i := range r.Events {
+		hash, err := r.normalize(gate, i, &r.Events[i], &answer.Warnings)
+		if err != nil {
+			return Published{}, nil, err
+		}
+		answer.Hashes[i] = hash
+		batch.Add(&r.Events[i], hash)
+	}
+	return answer, batch, nil
+}
+
+// normalize passes one event through the gate, and adds its warnings to found.
+func (r *PublishRequest) normalize(
+	gate *event.Gate, row int, e *event.Event, found *[]RowWarnings,
+) (event.Hash, error) {
+	hash, warnings, err := gate.Normalize(e)
+	if err != nil {
+		return hash, r.errorOfRow(row, err)
+	}
+	if len(warnings) > 0 {
+		*found = append(*found, RowWarnings{row, warnings})
+	}
+	return hash, nil
+}
+
+// errOtherForm ends the first pass over a packet.
+var errOtherForm = errors.New("an event is not in the form in which it is stored")
+
+// batchOfPacket takes the packet's body over where every event in it already has the
+// form in which it is stored, and else makes a body of its own.
+func (r *PublishRequest) batchOfPacket(policy *event.Policy) (Published, *frame.Batch, error) {
+	opened, err := r.openPacket(policy.Limits)
+	if err != nil {
+		return Published{}, nil, err
+	}
+	// First pass: the body can go into the log unchanged if no event of it changes.
+	whole := r.normalizeParts(policy, opened)
+	answer, batch, err := Published{Warnings: whole.warnings}, whole.batch, whole.err
+	// One does: every event is encoded again.
+	if err == errOtherForm {
+		answer, batch = Published{}, &frame.Batch{}
+		gate := policy.Gate()
+		defer gate.Close()
+		err = opened.Each(func(row int, e *event.Event) error {
+			e.Original, e.Foreign = "", false
+			hash, err := r.normalize(gate, row, e, &answer.Warnings)
+			batch.Add(e, hash)
+			return err
+		})
+	}
+	if err != nil {
+		return Published{}, nil, packetError(err)
+	}
+	return answer, batch, nil
+}
+
+// packetPart is the result of admitting some of a packet's rows.
+type packetPart struct {
+	batch    *frame.Batch
+	warnings []RowWarnings
+	err      error
+	panicked any // what normalizePart panicked with in its goroutine
+}
+
+const (
+	partRows  = 24 // rows that are worth a goroutine of their own
+	mostParts = 4  // as each reads through the rows before its own
+)
+
+// normalizeParts looks at the parts of a packet at the same time, and returns the whole up to the first error.
+func (r *PublishRequest) normalizeParts(policy *event.Policy, opened *frame.Opened) packetPart {
+	n := 1
+	if opened.Rows() >= 2*partRows {
+		n = min(opened.Rows()/partRows, mostParts, runtime.GOMAXPROCS(0))
+	}
+	parts := make([]packetPart, n)
+	begins := func(i int) int { return opened.Rows() * i / n }
+	var others sync.WaitGroup
+	defer others.Wait() // also after a panic: they read the request
+	for i := range parts[1:] {
+		others.Go(func() {
+			defer func() { parts[i+1].panicked = recover() }()
+			parts[i+1] = r.normalizePart(policy, opened, begins(i+1), begins(i+2))
+		})
+	}
+	parts[0] = r.normalizePart(policy, opened, 0, begins(1))
+	others.Wait()
+	whole := parts[0]
+	for _, part := range parts[1:] {
+		if part.panicked != nil {
+			panic(part.panicked) // to whoever answers the request
+		}
+		if whole.err == nil {
+			whole.batch.Join(part.batch)
+			whole.warnings = append(whole.warnings, part.warnings...)
+			whole.err = part.err
+		}
+	}
+	return whole
+}
+
+// normalizePart is the gate for the rows [from, to).
+func (r *PublishRequest) normalizePart(policy *event.Policy, opened *frame.Opened, from, to int) packetPart {
+	room := to - from
+	if from == 0 {
+		room = opened.Rows() // the others join
+	}
+	part, gate := packetPart{batch: opened.Batch(room)}, policy.Gate()
+	defer gate.Close()
+	part.err = opened.Range(from, to, func(row int, e *event.Event) error {
+		sent := *e
+		e.Original, e.Foreign = "", false // the cluster's to say
+		hash, err := r.normalize(gate, row, e, &part.warnings)
+		if err == nil && !e.SameForm(&sent) {
+			err = errOtherForm
+		}
+		part.batch.Keep(e, hash)
+		return err
+	})
+	return part
+}
+
+// openPacket decompresses the packet, which may take as much as a request.
+func (r *PublishRequest) openPacket(limits event.Limits) (*frame.Opened, error) {
+	limit := limits.RequestBytes
+	if r.Packet.Rows == 1 { // its own limit follows, in canonical form
+		limit = min(max(limit, 2*limits.EventBytes), frame.MaxBlockBytes)
+	}
+	opened, err := r.Packet.Open(limit)
+	if errors.Is(err, frame.ErrTooLarge) {
+		return nil, api.RequestTooLarge(limit)
+	}
+	return opened, packetError(err)
+}
+
+// packetError names what is wrong with a packet's bytes; other errors stay.
+func packetError(err error) error {
+	if errors.Is(err, frame.ErrCorrupt) || errors.Is(err, frame.ErrUnsupported) {
+		return api.Refuse(api.InvalidArgument, "packet", err.Error(), "send what frame.Pack makes, or send events")
+	}
+	return err
+}

@@ -1,0 +1,69 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/platform/stages"
+)
+
+// Settings holds the operations on the cluster's settings.
+type Settings struct{ *core }
+
+// List returns all settings in force, by key.
+func (st *Settings) List() (list []api.Setting) {
+	for _, one := range st.Machine().ListSettings() {
+		list = append(list, api.Setting(one))
+	}
+	return list
+}
+
+// Get returns one setting in force.
+func (st *Settings) Get(key string) (api.Setting, error) {
+	// There are about thirty settings, so that a search is as good as an index.
+	for _, one := range st.List() {
+		if one.Key == key {
+			return one, nil
+		}
+	}
+	return api.Setting{}, api.Refuse(api.NotFound, "key",
+		fmt.Sprintf("there is no setting %q", key),
+		"list them: ringlog settings ls")
+}
+
+// Set changes a setting; an empty value restores the default.
+func (st *Settings) Set(ctx context.Context, key, value string) (*api.Setting, error) {
+	if err := checkSetting(key, value); err != nil {
+		return nil, err
+	}
+	// Key and value are checked by the state machine, equally on every node.
+	result, err := st.proposeAndApply(ctx, frame.SettingSet{Key: key, Value: value})
+	return (*api.Setting)(result.Setting), err
+}
+
+// checkSetting refuses a value that only the catalogue shows to be wrong.
+func checkSetting(key, value string) error {
+	// The state machine checks the form of all other settings itself.
+	if key != "chain.deadlines" || value == "" {
+		return nil
+	}
+	if _, err := stages.ParseDeadlines(event.Builtin(), strings.Split(value, ",")); err != nil {
+		return api.Refuse(api.InvalidArgument, "value",
+			err.Error(),
+			"send FLOW:CAUSE->EFFECT=DURATION, comma separated")
+	}
+	return nil
+}
+
+// deadlines returns those of the settings, or none where this build cannot parse them.
+func (c *core) deadlines() stages.Deadlines {
+	d, err := stages.ParseDeadlines(event.Builtin(), c.Machine().Settings().ChainDeadlines)
+	if err != nil {
+		return nil
+	}
+	return d
+}

@@ -120,12 +120,7 @@ func (n *Node) connectLeader() {
 		},
 	})
 	// Autopilot makes its changes by the same way as an operator.
-	n.autopilot = membership.NewAutopilot(membership.AutopilotOptions{
-		Ping:     n.cfg.Timing.Ping,
-		Changes:  n.members,
-		Contacts: &n.contacts,
-		Logger:   n.logger,
-	})
+	n.autopilot = membership.NewAutopilot(n.members)
 	// What a leader does in its term.
 	own := &termLog{
 		raft:     &n.raft,

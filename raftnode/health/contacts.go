@@ -68,6 +68,7 @@ func (c *Contacts) Match(id raft.ServerID, term, index uint64, now time.Time) {
 func (c *Contacts) Stalled(id raft.ServerID, term, last uint64, now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// Of another term nothing is known: the log of that term was another's.
 	known := c.asked[id]
 	if known.term != term || known.matched >= last {
 		return 0

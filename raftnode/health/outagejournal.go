@@ -263,6 +263,7 @@ func openOutage(records []blackbox.Record) (open blackbox.Record, regained time.
 
 // Causes of a blackbox.View, as the journal stores them.
 const (
+	// Journals of older versions have the same texts: they never change.
 	viewRegained = "majority in reach"
 	viewSlipped  = "majority out of reach"
 	viewPeers    = "peers changed"

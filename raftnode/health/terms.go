@@ -77,6 +77,7 @@ func (t *Terms) add(s election.TermSeen, now time.Time) {
 		}
 	}
 	t.list = append(t.list, ledTerm{TermSeen: s, from: now})
+	// Elections in a row must not fill the memory; a report needs the last ones alone.
 	if len(t.list) > keptTerms {
 		t.list = t.list[1:]
 	}

@@ -7,11 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	autopilot "github.com/hashicorp/raft-autopilot"
-
-	"github.com/ringrift/ringlog/raftnode/health"
 )
 
 // Values of ServerVerdict.Wish.
@@ -43,29 +40,21 @@ type ServerVerdict struct {
 	Why             string  `json:"why,omitempty"`   // it is unhealthy, lacks its desired vote or is kept though dead
 }
 
-// AutopilotOptions are what autopilot needs of a node.
-type AutopilotOptions struct {
-	Ping     time.Duration // between two judgements
-	Changes  *Changes      // by which every change is made
-	Contacts *health.Contacts
-	Logger   hclog.Logger
-}
-
 // Autopilot judges the servers while this node leads, gives stable members their desired vote and, if the setting
 // for that is on, removes dead ones.
 type Autopilot struct {
-	AutopilotOptions
+	changes *Changes                         // by which every change is made
 	verdict atomic.Pointer[AutopilotVerdict] // the newest; nil while this node does not lead
 }
 
-// NewAutopilot returns an autopilot that does nothing before Run.
-func NewAutopilot(o AutopilotOptions) *Autopilot { return &Autopilot{AutopilotOptions: o} }
+// NewAutopilot returns an autopilot that makes its changes by changes, and does nothing before Run.
+func NewAutopilot(changes *Changes) *Autopilot { return &Autopilot{changes: changes} }
 
 // Verdict is the newest verdict; false where this node does not lead.
 func (a *Autopilot) Verdict() (AutopilotVerdict, bool) {
 	// The verdict of a leadership that has just ended is not shown.
 	v := a.verdict.Load()
-	if v == nil || a.Changes.o.Proposals.OpenTerm() == 0 {
+	if v == nil || a.changes.o.Proposals.OpenTerm() == 0 {
 		return AutopilotVerdict{}, false
 	}
 	return *v, true
@@ -76,21 +65,22 @@ func (a *Autopilot) Verdict() (AutopilotVerdict, bool) {
 // The library computes health and decides what to do; every change is made by Changes, which happen one at a time,
 // are recorded with their reason, and are refused if this node does not lead.
 func (a *Autopilot) Run(ctx context.Context) {
+	every := a.changes.o.Timing.Ping
 	// Health and absence are judged within this leadership alone: another begins with a new driver.
 	p := &autopilotDriver{
-		Options: a.Changes.o,
+		Options: a.changes.o,
 		a:       a,
 		ctx:     ctx,
-		every:   a.Ping,
+		every:   every,
 		began:   time.Now(),
 		absent:  make(map[string]time.Duration),
 	}
 	// The library judges at each interval, and promotes or removes at every second one.
 	pilot := autopilot.New(routedRaft{p}, p,
-		autopilot.WithLogger(a.Logger),
+		autopilot.WithLogger(a.changes.o.Logger),
 		autopilot.WithPromoter(promoter{p}),
-		autopilot.WithUpdateInterval(a.Ping),
-		autopilot.WithReconcileInterval(2*a.Ping))
+		autopilot.WithUpdateInterval(every),
+		autopilot.WithReconcileInterval(2*every))
 	defer a.verdict.Store(nil)
 	pilot.Start(ctx)
 	<-ctx.Done()

@@ -38,6 +38,7 @@ func (t *commitTrail) add(at time.Time, index uint64) {
 func (t *commitTrail) leastMissed(now time.Time) int {
 	least, smallest := 0, math.Inf(1)
 	for i := 1; i < len(t.points)-1; i++ {
+		// As a share of its age: of what is long ago a rough answer is enough.
 		gap := float64(t.points[i+1].at.Sub(t.points[i-1].at)) / float64(now.Sub(t.points[i].at))
 		if gap < smallest {
 			least, smallest = i, gap

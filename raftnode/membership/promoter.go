@@ -22,6 +22,7 @@ func (p promoter) CalculatePromotionsAndDemotions(
 	now := time.Now()
 	for _, id := range slices.Sorted(maps.Keys(s.Servers)) {
 		server := s.Servers[id]
+		// The record decides, not the library: most non-voters are not to have a vote.
 		wanted, _ := p.Machine.VoteWanted(string(id))
 		// Promotions of one round add up: together they must not exceed maxVoters.
 		if wanted && server.State == autopilot.RaftNonVoter && server.Health.IsStable(now, c.ServerStabilizationTime) &&
@@ -37,6 +38,7 @@ func (p promoter) CalculatePromotionsAndDemotions(
 func (p promoter) FilterFailedServerRemovals(
 	_ *autopilot.Config, _ *autopilot.State, failed *autopilot.FailedServers,
 ) *autopilot.FailedServers {
+	// Non-voters first: without one of them the quorum is what it was.
 	mayGo := func(s *autopilot.Server) bool { return p.dead(string(s.ID)) && p.removable(string(s.ID)) }
 	if i := slices.IndexFunc(failed.FailedNonVoters, mayGo); i >= 0 {
 		return &autopilot.FailedServers{FailedNonVoters: failed.FailedNonVoters[i : i+1]}

@@ -72,6 +72,7 @@ func (c *Changes) tendRecords(ctx context.Context) error {
 // or the cluster was recovered without them. While they are recorded they cannot join with an emptied folder.
 func (c *Changes) forgetStrangers(ctx context.Context) error {
 	for _, m := range c.o.Machine.Members() {
+		// This node is no stranger to itself.
 		if _, listed := c.o.Roster.Server(m.ID); listed || m.ID == c.o.Roster.ID() {
 			continue
 		}

@@ -220,7 +220,7 @@ func canRemove(id string, voters []string, healthy map[string]bool, minVoters in
 func (p *autopilotDriver) RemoveFailedServer(s *autopilot.Server) {
 	id := string(s.ID)
 	// The check is made when no other change is under way: one may have made the server indispensable.
-	_, err := p.a.Changes.remove(p.ctx, id, reasonDead, func() error {
+	_, err := p.a.changes.remove(p.ctx, id, reasonDead, func() error {
 		if !p.dead(id) || !p.removable(id) {
 			return errNotDead
 		}
@@ -239,7 +239,7 @@ func (p *autopilotDriver) finishJoin(id string) error {
 	ctx, cancel := context.WithTimeout(p.ctx, 2*p.Timing.Election)
 	defer cancel()
 	// An operator may have taken the vote between the decision and this change.
-	_, err := p.a.Changes.promoteIf(ctx, id, false, reasonJoin, func() error {
+	_, err := p.a.changes.promoteIf(ctx, id, false, reasonJoin, func() error {
 		if wanted, _ := p.Machine.VoteWanted(id); !wanted {
 			return errVoteNotWanted
 		}

@@ -161,6 +161,7 @@ func (r *Roster) VoteAs(candidate string) (voter string) {
 		switch {
 		case string(s.ID) != candidate && s.Suffrage == raft.Voter:
 			voter = string(s.ID)
+		// It is a voter, and needs no other's name.
 		case string(s.ID) == candidate && s.Suffrage == raft.Voter:
 			return ""
 		case string(s.ID) == candidate:
@@ -191,6 +192,7 @@ func (r *Roster) Leader() (id, url string) {
 
 // Role is what this node is in the cluster, as raft has it. Raft has to be started.
 func (r *Roster) Role() string {
+	// Raft calls a member without a vote a follower.
 	switch r.o.Raft.Load().State() {
 	case raft.Leader:
 		return RoleLeader

@@ -18,13 +18,13 @@ const (
 	supersededAfter = 10
 )
 
-// belong ends the node when its data folder is of another cluster than its peers: a
+// watchBelonging ends the node when its data folder is of another cluster than its peers: a
 // swapped volume, or a restored cluster that is started at an old member's address. It
 // would otherwise acknowledge, in a member's place, events that the members never get.
 //
 // It also ends a node whose cluster was recovered without it, once it has had no leader for a
 // while. A quorum of the old cluster keeps its leader and its nodes: it was recovered by mistake.
-func (j *joiner) belong(ctx context.Context) {
+func (j *joiner) watchBelonging(ctx context.Context) {
 	if j.cfg.Peers == nil {
 		return
 	}

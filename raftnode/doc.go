@@ -42,7 +42,7 @@
 //	outages.Run          observes the quorum, without waiting for a disk
 //	outages.KeepJournal  writes the journal of outages, and may wait for its disk
 //	divergence.Run       compares digests; a hand-over in it may take long
-//	joiner.run, belong   form, join, correct the address; ask whether the folder belongs here
+//	joiner               form, join, correct the address; ask whether the folder belongs here
 //	barrier.run          one proof of leadership after the other
 //	disk.run             free space
 //	raft.Compact, raft.AnnounceCommits, failover: see upstream

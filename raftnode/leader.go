@@ -199,8 +199,8 @@ func (l *leadership) silence() time.Duration {
 	return time.Since(heard)
 }
 
-// ticks proposes a tick when something is due by time and no other entry has dealt with it, until ctx ends.
-func (l *leadership) ticks(ctx context.Context) {
+// proposeTicks proposes a tick when something is due by time and no other entry has dealt with it, until ctx ends.
+func (l *leadership) proposeTicks(ctx context.Context) {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
 	var last time.Time // the deadline of the last tick

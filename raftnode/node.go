@@ -107,7 +107,7 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 		}
 	}
 	n.connectObservers()
-	refuseRollback := func() error { return n.rollback.refuse(ctx) }
+	refuseRollback := func() error { return n.rollback.refuseOlderCopy(ctx) }
 	for _, open := range []func() error{n.openTransport, refuseRollback, n.openRaft} {
 		if err := open(); err != nil {
 			return nil, err

@@ -159,7 +159,7 @@ func (n *Node) connectLeader() {
 	}
 	// They begin once the term start is applied and have all ended before this node starts another term.
 	n.leadership.duties = []func(context.Context){
-		n.leadership.ticks,
+		n.leadership.proposeTicks,
 		n.members.Tend,
 		n.reportVoters,
 		n.autopilot.Run,
@@ -180,7 +180,7 @@ func (n *Node) start() {
 		n.watch.Run,
 		n.disk.run,
 		n.joiner.run,
-		n.joiner.belong,
+		n.joiner.watchBelonging,
 		n.barrier.run,
 		n.outages.Run,
 		n.outages.KeepJournal,

@@ -77,7 +77,7 @@ func (n *Node) otherLeader() (url string, err error) {
 	id, url := n.roster.Leader()
 	switch {
 	case id == "" || n.joiner.removed.Load():
-		return "", n.leaderless()
+		return "", n.noLeaderError()
 	case id == n.cfg.ID:
 		return "", fmt.Errorf("%w: this node is about to lead or to hand over", ErrNoLeader)
 	case url == "" || n.cfg.Peers == nil:
@@ -86,8 +86,8 @@ func (n *Node) otherLeader() (url string, err error) {
 	return url, nil
 }
 
-// leaderless returns ErrNoLeader, and with it ErrNoQuorum or ErrRemovedNode if no leader can be expected.
-func (n *Node) leaderless() error {
+// noLeaderError returns ErrNoLeader, and with it ErrNoQuorum or ErrRemovedNode if no leader can be expected.
+func (n *Node) noLeaderError() error {
 	if n.joiner.removed.Load() {
 		return fmt.Errorf("%w: %w", ErrNoLeader, ErrRemovedNode)
 	}

@@ -307,7 +307,7 @@ func Restore(ctx context.Context, r io.Reader, to Target) (done Recovered, err e
 	// A restore that failed may be repeated: it must find the folder empty again.
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("raftnode: restore into %s: %w", to.Dir, err), empty(to.Dir))
+			err = errors.Join(fmt.Errorf("raftnode: restore into %s: %w", to.Dir, err), clearFolder(to.Dir))
 		}
 	}()
 	o, err := openOffline(to.Dir, to.NodeID, to.Logger)
@@ -366,8 +366,8 @@ func requireEmpty(dir string) error {
 	return nil
 }
 
-// empty removes what a failed restore has left.
-func empty(dir string) error {
+// clearFolder removes what a failed restore has left.
+func clearFolder(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

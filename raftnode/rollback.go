@@ -21,7 +21,7 @@ import (
 // were. The folder's votes and entries that came after the copy are missing.
 type rollbackGuard struct {
 	folder     string        // path of the data folder
-	within     time.Duration // how long refuse waits for members
+	within     time.Duration // how long refuseOlderCopy waits for members
 	peers      Peers         // nil: nobody is asked
 	roster     *roster.Roster
 	machine    *fsm.Machine
@@ -31,7 +31,7 @@ type rollbackGuard struct {
 	logger     hclog.Logger
 
 	holdings health.Holdings // what the data folders of the members are known to hold
-	standing Standing        // what this node found in its data folder as it started; set by refuse
+	standing Standing        // what this node found in its data folder as it started; set by refuseOlderCopy
 }
 
 // noteStanding keeps what this node finds in its data folder as it starts.
@@ -48,10 +48,10 @@ func (g *rollbackGuard) noteStanding() error {
 	return err
 }
 
-// refuse asks the other members, before raft starts and may vote, whether this node had
+// refuseOlderCopy asks the other members, before raft starts and may vote, whether this node had
 // more before than it finds in its data folder. A member that does not answer within a ping's
 // interval finds out by its own pings.
-func (g *rollbackGuard) refuse(ctx context.Context) error {
+func (g *rollbackGuard) refuseOlderCopy(ctx context.Context) error {
 	if err := g.noteStanding(); err != nil || g.peers == nil || g.standing.ClusterID == "" {
 		return err
 	}

@@ -129,13 +129,13 @@ func (c *Contacts) Newest(id raft.ServerID) time.Time {
 }
 
 // Begin notes that a request to a member is being sent.
-func (c *Contacts) Begin(id raft.ServerID) { c.count(id, 1) }
+func (c *Contacts) Begin(id raft.ServerID) { c.countCall(id, 1) }
 
 // End notes that a request has been answered or has failed.
-func (c *Contacts) End(id raft.ServerID) { c.count(id, -1) }
+func (c *Contacts) End(id raft.ServerID) { c.countCall(id, -1) }
 
-// count adds by to the requests under way to a member.
-func (c *Contacts) count(id raft.ServerID, by int) {
+// countCall adds by to the requests under way to a member.
+func (c *Contacts) countCall(id raft.ServerID, by int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.calls == nil {

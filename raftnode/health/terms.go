@@ -64,7 +64,7 @@ func (t *Terms) add(s election.TermSeen, now time.Time) {
 	}
 	// Also if there is another leader now: whoever waits asked the one before.
 	if n > 0 && t.list[n-1].TermSeen != s {
-		t.lapse()
+		t.startGrace()
 	}
 	if s.Leader == "" {
 		return
@@ -101,7 +101,7 @@ func (t *Terms) While(ctx context.Context, grace time.Duration) (context.Context
 	// The timer is stopped until the leader is lost: a slow answer of a leader that leads is waited for.
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(grace, func() { cancel(ErrLeaderGone) })
-	// lapse starts it.
+	// startGrace starts it.
 	timer.Stop()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -118,8 +118,8 @@ func (t *Terms) While(ctx context.Context, grace time.Duration) (context.Context
 	}
 }
 
-// lapse starts the grace of the calls that wait. It is called with mu held.
-func (t *Terms) lapse() {
+// startGrace starts the grace of the calls that wait. It is called with mu held.
+func (t *Terms) startGrace() {
 	// Once for each: who waits from now on asks the next leader.
 	for timer := range t.waits {
 		timer.Reset(t.grace)

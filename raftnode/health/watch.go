@@ -134,10 +134,10 @@ func (w *Watch) Run(ctx context.Context) {
 		w.noteContacts(time.Now())
 		// The ticker runs at the urgent pace: one tick in urgentPingFactor is an interval.
 		if turn%urgentPingFactor == 0 {
-			w.round(ctx, false)
+			w.pingMembers(ctx, false)
 			w.o.OnRound()
 		} else if w.o.Urgent() {
-			w.round(ctx, true)
+			w.pingMembers(ctx, true)
 		}
 		select {
 		case <-tick.C:
@@ -147,9 +147,9 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// round sends a ping to every other member, or only to those out of reach, and does
+// pingMembers sends a ping to every other member, or only to those out of reach, and does
 // not wait for the answers.
-func (w *Watch) round(ctx context.Context, missing bool) {
+func (w *Watch) pingMembers(ctx context.Context, missing bool) {
 	members := w.o.Members()
 	for _, m := range members {
 		if m.ID == w.o.Self || m.HTTP == "" || w.o.Peers == nil {
@@ -159,12 +159,12 @@ func (w *Watch) round(ctx context.Context, missing bool) {
 		if _, healthy := w.Last(m.ID); healthy && missing {
 			continue
 		}
-		// Only a ping that is made may be reserved.
-		if !w.reserve(m.ID) {
+		// Only a ping that is made is begun.
+		if !w.beginPing(m.ID) {
 			continue
 		}
 		w.asking.Go(func() {
-			defer w.answered(m.ID)
+			defer w.endPing(m.ID)
 			// An answer that takes longer counts as none.
 			ctx, cancel := context.WithTimeout(ctx, max(2*w.o.Timing.Ping, time.Second))
 			defer cancel()
@@ -174,8 +174,8 @@ func (w *Watch) round(ctx context.Context, missing bool) {
 	w.Forget(members)
 }
 
-// reserve marks a ping to a member as under way; false if one is already.
-func (w *Watch) reserve(id string) bool {
+// beginPing marks a ping to a member as under way; false if one is already.
+func (w *Watch) beginPing(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.asked[id] {
@@ -185,8 +185,8 @@ func (w *Watch) reserve(id string) bool {
 	return true
 }
 
-// answered ends what reserve began, with or without an answer.
-func (w *Watch) answered(id string) {
+// endPing ends what beginPing began, with or without an answer.
+func (w *Watch) endPing(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.asked, id)

@@ -14,8 +14,11 @@ const module = "github.com/ringrift/ringlog"
 func rooms() map[string][]string {
 	state := []string{"event", "internal/fields", "internal/frame", "log", "election", "fsm/dedup", "fsm/store", "fsm"}
 	upstream := []string{"raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/quietlog"}
+	// What knows the members reads the state and raft's configuration.
+	known := append(slices.Concat(state, upstream), "raftnode/upstream")
 	consensus := append(slices.Concat(state, upstream), "snapshots", "raftnode/blackbox", "raftnode/clock",
-		"raftnode/statestore", "raftnode/batcher", "raftnode/upstream", "raftnode")
+		"raftnode/statestore", "raftnode/batcher", "raftnode/upstream", "raftnode/lifetime", "raftnode/roster",
+		"raftnode/health", "raftnode/membership", "raftnode")
 	groups := []string{"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "log", "raftnode"}
 	platform := []string{"internal/platform/audit", "internal/platform/stages"}
 	operations := slices.Concat(groups, platform, []string{"internal/group/engine"})
@@ -53,6 +56,10 @@ func rooms() map[string][]string {
 		"raftnode/statestore":             append(slices.Clone(state), "snapshots"),
 		"raftnode/batcher":                append(slices.Clone(state), "raftnode/clock"),
 		"raftnode/upstream":               upstream,
+		"raftnode/lifetime":               {"raftnode/batcher"},
+		"raftnode/roster":                 known,
+		"raftnode/health":                 append(slices.Clone(known), "raftnode/blackbox", "raftnode/clock", "raftnode/roster"),
+		"raftnode/membership":             append(slices.Clone(known), "raftnode/batcher", "raftnode/health", "raftnode/lifetime", "raftnode/roster"),
 		"raftnode":                        consensus[:len(consensus)-1],
 		"api":                             {"event"},
 		"api/ringlog/v1":                  nil,

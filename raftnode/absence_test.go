@@ -175,9 +175,7 @@ func TestAHandOverDoesNotWaitForAVoterThatHangs(t *testing.T) {
 func TestALeaderHandsOverBeforeItsFirstPing(t *testing.T) {
 	inBubble(t, func(s *simulation) {
 		leader := s.leads()
-		leader.watch.mu.Lock()
-		clear(leader.watch.seen)
-		leader.watch.mu.Unlock()
+		leader.watch.Forget(nil)
 		if err := leader.StepDown(s.t.Context(), ""); err != nil {
 			s.t.Error(err)
 		}
@@ -199,7 +197,7 @@ func TestAVoterThatIsGoneIsNotOneThatOnlyRaftMisses(t *testing.T) {
 			s.crash(gone)
 			for range 500 {
 				time.Sleep(10 * time.Millisecond)
-				if reason, _ := leader.watch.absence(gone); reason == election.ReasonRaft {
+				if reason, _ := leader.watch.Absence(gone); reason == election.ReasonRaft {
 					t.Fatalf("round %d: raft alone has no contact with a node that is gone", i)
 				}
 			}

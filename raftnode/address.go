@@ -14,9 +14,9 @@ import (
 // say. Nobody reaches this node there: it receives no entries, among them the correction of its own configuration,
 // and no votes while others have a leader. stayKnown also notices that this node was removed. It runs until ctx
 // ends.
-func (n *Node) stayKnown(ctx context.Context) {
+func (j *joiner) stayKnown(ctx context.Context) {
 	wait, next := formEvery, time.Now()
-	tick := time.NewTicker(n.cfg.Timing.Ping)
+	tick := time.NewTicker(j.cfg.Timing.Ping)
 	defer tick.Stop()
 	for {
 		select {
@@ -24,9 +24,10 @@ func (n *Node) stayKnown(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		listed, elsewhere := n.asOthersKnow()
-		if removed := !listed; n.removed.Swap(removed) != removed && removed {
-			n.logger.Error("this node is no member any more", "error", ErrRemovedNode)
+		// By reports that the pings have brought: asking costs nothing here.
+		listed, elsewhere := j.asOthersKnow()
+		if removed := !listed; j.removed.Swap(removed) != removed && removed {
+			j.logger.Error("this node is no member any more", "error", ErrRemovedNode)
 		}
 		// The next correction is then made without a delay.
 		if !elsewhere {
@@ -36,9 +37,10 @@ func (n *Node) stayKnown(ctx context.Context) {
 		if time.Now().Before(next) {
 			continue
 		}
-		n.logger.Warn("the cluster knows this node at another address: making this one known", "raft", n.raftAddr(), "http", n.cfg.HTTPAdvertise)
+		j.logger.Warn("the cluster knows this node at another address: making this one known",
+			"raft", j.roster.Address(), "http", j.cfg.HTTPAdvertise)
 		// A member that joins without asking for a vote keeps the one it has.
-		n.joinAnySeed(ctx, false)
+		j.joinAnySeed(ctx, false)
 		wait = min(2*wait, joinBackoff)
 		next = time.Now().Add(wait)
 	}
@@ -46,20 +48,23 @@ func (n *Node) stayKnown(ctx context.Context) {
 
 // asOthersKnow reports whether the other members list this node, and whether at another address. Only a member that
 // has a leader and has applied no less than this node counts; of those, the one that has applied most.
-func (n *Node) asOthersKnow() (listed, elsewhere bool) {
-	if n.cfg.Peers == nil || n.raft.Load().State() == raft.Leader {
+func (j *joiner) asOthersKnow() (listed, elsewhere bool) {
+	if j.cfg.Peers == nil || j.raft.Load().State() == raft.Leader {
 		return true, false
 	}
-	self, newest := n.self(), Report{Applied: n.machine.Applied()}
-	for _, r := range n.watch.reports() {
-		if r.ClusterID == n.machine.ClusterID() && r.LeaderID != "" && len(r.Members) > 0 && r.Applied >= newest.Applied {
+	// A report that is older than this node's own state says nothing new.
+	self, newest := j.roster.Self(), Report{Applied: j.machine.Applied()}
+	for _, r := range j.watch.Reports() {
+		if r.ClusterID == j.machine.ClusterID() && r.LeaderID != "" && len(r.Members) > 0 && r.Applied >= newest.Applied {
 			newest = r
 		}
 	}
 	if newest.ID == "" {
-		return !n.removed.Load(), false // no report contradicts that
+		return !j.removed.Load(), false // no report contradicts that
 	}
-	i := slices.IndexFunc(newest.Members, func(m datadir.Peer) bool { return m.ID == self.ID && m.Incarnation == self.Incarnation })
+	isSelf := func(m datadir.Peer) bool { return m.ID == self.ID && m.Incarnation == self.Incarnation }
+	i := slices.IndexFunc(newest.Members, isSelf)
+	// Only a newer list without this node, or with another folder under its id, shows a removal.
 	if i < 0 {
 		return false, false
 	}

@@ -68,10 +68,10 @@ func TestARemovedMemberThatRunsSaysSo(t *testing.T) {
 		if got := gone.Status().JoinRefused; !strings.Contains(got, "removed") {
 			s.t.Errorf("its status says %q", got)
 		}
-		if _, listed := s.leads().server(id); listed {
+		if _, listed := s.leads().roster.Server(id); listed {
 			s.t.Error("it has let itself in again")
 		}
-		m := gone.self()
+		m := gone.roster.Self()
 		if _, err := s.leads().AddMember(s.t.Context(), m, MemberOptions{Voter: true}); err != nil {
 			s.t.Fatal(err)
 		}
@@ -89,12 +89,13 @@ func TestAChangeOfMembersDoesNotWaitForAnotherToCatchUp(t *testing.T) {
 		ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 		joined := make(chan error)
 		go func() {
-			m := frame.Member{ID: "n9", RaftAddr: "n9:1", HTTPAddr: "n9", Incarnation: "i9", FeatureLevel: leader.self().FeatureLevel}
+			m := frame.Member{ID: "n9", RaftAddr: "n9:1", HTTPAddr: "n9", Incarnation: "i9",
+				FeatureLevel: leader.roster.Self().FeatureLevel}
 			_, err := leader.AddMember(ctx, m, MemberOptions{Voter: true})
 			joined <- err
 		}()
 		time.Sleep(time.Second)
-		if _, listed := leader.server("n9"); !listed {
+		if _, listed := leader.roster.Server("n9"); !listed {
 			s.t.Fatal("n9 is not listed")
 		}
 		soon, done := context.WithTimeout(ctx, 5*time.Second)
@@ -102,7 +103,7 @@ func TestAChangeOfMembersDoesNotWaitForAnotherToCatchUp(t *testing.T) {
 		if err := leader.StepDown(soon, ""); err != nil {
 			s.t.Errorf("handing over meanwhile: %v", err)
 		}
-		if id, _ := leader.leader(); id == "" || id == leader.cfg.ID {
+		if id, _ := leader.roster.Leader(); id == "" || id == leader.cfg.ID {
 			s.t.Errorf("it does not know who leads: %q", id)
 		}
 		if err := <-joined; !errors.Is(err, ErrNotLeader) {

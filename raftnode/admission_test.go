@@ -24,7 +24,7 @@ func (c *cluster) replace(id string) *Node {
 	}
 	n := c.start(id)
 	eventually(c.t, id+" has a vote again", func() bool {
-		return slices.Contains(votersOf(c.leader().servers()), id) && slices.Contains(votersOf(n.servers()), id)
+		return slices.Contains(c.leader().roster.Voters(), id) && slices.Contains(n.roster.Voters(), id)
 	})
 	return n
 }
@@ -42,7 +42,7 @@ func TestAClusterOutlivesTheReplacementOfAllItsVoters(t *testing.T) {
 		publish(t, c.leader(), 100+i)
 	}
 	n4 := c.joins("n4", nil)
-	eventually(t, "n4 has a vote", func() bool { return slices.Contains(votersOf(n4.servers()), "n4") })
+	eventually(t, "n4 has a vote", func() bool { return slices.Contains(n4.roster.Voters(), "n4") })
 	if first, err := c.leader().stores.Log().FirstIndex(); err != nil || first != 1 {
 		t.Fatalf("the leader's log begins at %d (%v): the joiners got a snapshot", first, err)
 	}
@@ -70,7 +70,7 @@ func TestAReplacedDataFolderGetsNoVote(t *testing.T) {
 	if _, err := c.leader().Remove(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its new folder has a vote", func() bool { return slices.Contains(votersOf(c.leader().servers()), old) })
+	eventually(t, "its new folder has a vote", func() bool { return slices.Contains(c.leader().roster.Voters(), old) })
 	c.settle()
 	cfg := c.config[old]
 	cfg.Dir, cfg.RaftBind, cfg.HTTPAdvertise, cfg.Join = oldDir, freeAddr(t), "ghost", nil
@@ -86,12 +86,15 @@ func TestAReplacedDataFolderGetsNoVote(t *testing.T) {
 	refused := func(r rafttransport.Refusal) bool {
 		return r.Peer == old && !r.ByPeer && (r.Reason == "removed" || r.Reason == "other_incarnation")
 	}
-	eventually(t, "a follower refuses its vote", func() bool { return slices.ContainsFunc(follower.transport.Refusals(), refused) })
+	eventually(t, "a follower refuses its vote", func() bool {
+		return slices.ContainsFunc(follower.transport.Refusals(), refused)
+	})
 	term := c.leader().raft.Load().CurrentTerm()
 	var resp raft.RequestVoteResponse
-	err = ghost.transport.RequestVote(raft.ServerID(follower.cfg.ID), raft.ServerAddress(follower.raftAddr()),
-		&raft.RequestVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(old), Addr: []byte(ghost.raftAddr())},
-			Term: term + 1, LastLogIndex: 1 << 40, LastLogTerm: term, LeadershipTransfer: true}, &resp)
+	err = ghost.transport.RequestVote(raft.ServerID(follower.cfg.ID), raft.ServerAddress(follower.roster.Address()),
+		&raft.RequestVoteRequest{
+			RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(old), Addr: []byte(ghost.roster.Address())},
+			Term:      term + 1, LastLogIndex: 1 << 40, LastLogTerm: term, LeadershipTransfer: true}, &resp)
 	if err == nil || resp.Granted || follower.raft.Load().CurrentTerm() != term {
 		t.Errorf("it was given a vote: %+v, %v", resp, err)
 	}

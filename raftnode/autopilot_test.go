@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/membership"
 )
 
 // set changes replicated settings: key, value, key, value, ….
@@ -39,7 +40,9 @@ func (c *cluster) unmute(id string) {
 
 // judged waits until the leader's verdict is as asked, and returns it with what it
 // says of id.
-func (c *cluster) judged(what, id string, ok func(AutopilotVerdict, ServerVerdict) bool) (v AutopilotVerdict, s ServerVerdict) {
+func (c *cluster) judged(
+	what, id string, ok func(AutopilotVerdict, ServerVerdict) bool,
+) (v AutopilotVerdict, s ServerVerdict) {
 	c.t.Helper()
 	eventually(c.t, what, func() bool {
 		var leads bool
@@ -58,10 +61,10 @@ func (c *cluster) judged(what, id string, ok func(AutopilotVerdict, ServerVerdic
 
 func (c *cluster) levelTwo() {
 	c.t.Helper()
-	eventually(c.t, "feature level 2", func() bool { return c.leader().reached(frame.KindVoterHealth) })
+	eventually(c.t, "feature level 2", func() bool { return c.leader().proposer.Reached(frame.KindVoterHealth) })
 }
 
-func hasVote(n *Node, id string) bool { return slices.Contains(votersOf(n.servers()), id) }
+func hasVote(n *Node, id string) bool { return slices.Contains(n.roster.Voters(), id) }
 
 func TestAnInterruptedJoinIsFinishedByTheNextLeaderOnceStable(t *testing.T) {
 	votersInBubble(t, 3, nil, func(t testing.TB, c *cluster) {
@@ -74,11 +77,11 @@ func TestAnInterruptedJoinIsFinishedByTheNextLeaderOnceStable(t *testing.T) {
 		old := c.leader()
 		ctx, cancel := context.WithTimeout(t.Context(), raceFactor*500*time.Millisecond)
 		defer cancel()
-		if _, err := old.AddMember(ctx, n4.self(), MemberOptions{Voter: true}); !errors.Is(err, ErrNotCaughtUp) {
+		if _, err := old.AddMember(ctx, n4.roster.Self(), MemberOptions{Voter: true}); !errors.Is(err, ErrNotCaughtUp) {
 			t.Fatalf("a join that nobody finishes: %v", err)
 		}
 		c.judged("n4 waits for its vote", "n4", func(_ AutopilotVerdict, s ServerVerdict) bool {
-			return !s.Voter && !s.Healthy && s.Wish == WishVote && s.LastContactMs == -1 && s.Why != ""
+			return !s.Voter && !s.Healthy && s.Wish == membership.WishVote && s.LastContactMs == -1 && s.Why != ""
 		})
 
 		c.unmute("n4")
@@ -110,7 +113,7 @@ func TestWhoIsNotToHaveAVoteGetsNone(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, leads := range []string{"one leader", "the next"} {
-			for id, wish := range map[string]string{"n4": WishNoVote, "n5": ""} {
+			for id, wish := range map[string]string{"n4": membership.WishNoVote, "n5": ""} {
 				_, s := c.judged(id+" is stable for long", id, func(_ AutopilotVerdict, s ServerVerdict) bool {
 					return s.Healthy && time.Since(s.Since) > raceFactor*time.Second
 				})
@@ -127,7 +130,7 @@ func TestWhoIsNotToHaveAVoteGetsNone(t *testing.T) {
 		if _, err := leader.Promote(t.Context(), "n5", false); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := leader.AddMember(t.Context(), c.nodes["n5"].self(), MemberOptions{}); err != nil {
+		if _, err := leader.AddMember(t.Context(), c.nodes["n5"].roster.Self(), MemberOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if wanted, known := leader.machine.VoteWanted("n5"); !wanted || !known {
@@ -136,8 +139,8 @@ func TestWhoIsNotToHaveAVoteGetsNone(t *testing.T) {
 	})
 }
 
-// away waits until a server is away for so long that nothing is going to happen to
-// it any more.
+// away waits until a server has been away for long enough that nothing happens to it
+// any more.
 func (c *cluster) away(id string) (AutopilotVerdict, ServerVerdict) {
 	c.t.Helper()
 	return c.judged(id+" is away for long", id, func(_ AutopilotVerdict, s ServerVerdict) bool {
@@ -147,7 +150,7 @@ func (c *cluster) away(id string) (AutopilotVerdict, ServerVerdict) {
 
 // rid reports whether a server is no member any more, in raft and in the state.
 func (c *cluster) rid(id string) bool {
-	_, listed := c.leader().server(id)
+	_, listed := c.leader().roster.Server(id)
 	_, known := c.leader().machine.Member(id)
 	return !listed && !known
 }
@@ -166,7 +169,8 @@ func requireDemoted(t testing.TB, n *Node, id, reason string) {
 			got = append(got, string(e.Payload))
 		}
 	}
-	if len(got) != 1 || !strings.Contains(got[0], `"voter_id": "`+id+`"`) || !strings.Contains(got[0], `"reason": "`+reason+`"`) {
+	if len(got) != 1 || !strings.Contains(got[0], `"voter_id": "`+id+`"`) ||
+		!strings.Contains(got[0], `"reason": "`+reason+`"`) {
 		t.Errorf("the log has of the votes taken: %q, want one, of %s for %s", got, id, reason)
 	}
 }
@@ -178,13 +182,16 @@ func TestADeadVoterIsRemovedWhereThatIsSwitchedOnAndEnoughAreLeft(t *testing.T) 
 		first := c.followers()[0].cfg.ID
 		c.crash(first)
 		v, s := c.away(first)
-		if !s.Voter || s.Healthy || v.FailureTolerance != 0 || len(v.Limiting) != 1 || !strings.HasPrefix(v.Limiting[0], first+": no answer for") {
+		if !s.Voter || s.Healthy || v.FailureTolerance != 0 || len(v.Limiting) != 1 ||
+			!strings.HasPrefix(v.Limiting[0], first+": no answer for") {
 			t.Errorf("switched off: %+v", v)
 		}
 		c.set("autopilot.cleanup_dead_servers", "true")
 		eventually(t, first+" is removed", func() bool { return c.rid(first) })
-		requireDemoted(t, c.leader(), first, reasonDead)
-		v, _ = c.judged("three healthy ones", c.leader().cfg.ID, func(v AutopilotVerdict, _ ServerVerdict) bool { return v.Healthy })
+		requireDemoted(t, c.leader(), first, "dead_server")
+		v, _ = c.judged("three healthy ones", c.leader().cfg.ID, func(v AutopilotVerdict, _ ServerVerdict) bool {
+			return v.Healthy
+		})
 		if v.FailureTolerance != 1 || len(v.Limiting) != 0 || len(v.Servers) != 3 {
 			t.Errorf("after the removal: %+v", v)
 		}
@@ -218,7 +225,7 @@ func TestADeadVoterStaysWhileTheOthersMakeNoHealthyQuorum(t *testing.T) {
 		c.unmute(mute)
 		eventually(t, dead+" is removed", func() bool { return c.rid(dead) })
 		_, before := c.away(other)
-		_, s := c.judged("it goes on being mute", other, func(_ AutopilotVerdict, s ServerVerdict) bool {
+		_, s := c.judged("it stays mute", other, func(_ AutopilotVerdict, s ServerVerdict) bool {
 			return s.LastContactMs > before.LastContactMs+raceFactor*1500
 		})
 		if !s.Voter || s.Healthy || strings.Contains(s.Why, "dead") {
@@ -264,7 +271,9 @@ func TestTheVerdictNamesAVoterThatLagsAndHowFar(t *testing.T) {
 		for i := range 30 {
 			publish(t, c.leader(), i)
 		}
-		v, s := c.judged("it lags", slow, func(_ AutopilotVerdict, s ServerVerdict) bool { return !s.Healthy && s.TrailingSeconds > 1 })
+		v, s := c.judged("it lags", slow, func(_ AutopilotVerdict, s ServerVerdict) bool {
+			return !s.Healthy && s.TrailingSeconds > 1
+		})
 		if s.TrailingEntries < 20 || s.TrailingEntries > 60 || s.TrailingSeconds > 1.1*time.Since(began).Seconds()+0.2 ||
 			v.FailureTolerance != 0 || len(v.Limiting) != 1 || !strings.HasPrefix(v.Limiting[0], slow+": trails by") {
 			t.Errorf("with one that lags: %+v", v)
@@ -279,62 +288,4 @@ func TestTheVerdictNamesAVoterThatLagsAndHowFar(t *testing.T) {
 			t.Errorf("caught up: %+v", s)
 		}
 	})
-}
-
-func TestWhoCanBeSpared(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name, id, voters, healthy string
-		minVoters                 int
-		want                      bool
-	}{
-		{"a non-voter", "x", "a b c", "a", 3, true},
-		{"the fourth of at least three", "d", "a b c d", "a b c", 3, true},
-		{"the third of at least three", "c", "a b c", "a b", 3, false},
-		{"the third of at least two", "c", "a b c", "a b", 2, true},
-		{"with a bare quorum of those left", "e", "a b c d e", "a b c", 3, true},
-		{"with less than a quorum of those left", "e", "a b c d e", "a b", 3, false},
-		{"with half of those left", "c", "a b c", "a", 1, false},
-		{"healthy itself, which does not count", "e", "a b c d e", "a b e", 3, false},
-		{"healthy ones that have no vote do not count", "e", "a b c d e", "a b x y", 3, false},
-	} {
-		healthy := map[string]bool{}
-		for _, id := range strings.Fields(test.healthy) {
-			healthy[id] = true
-		}
-		if got := canRemove(test.id, strings.Fields(test.voters), healthy, test.minVoters); got != test.want {
-			t.Errorf("%s: %t", test.name, got)
-		}
-	}
-}
-
-func TestTheCommitTrailKeepsTheLongStoryShort(t *testing.T) {
-	t.Parallel()
-	var trail commitTrail
-	start := time.Unix(0, 0)
-	after := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
-	if trail.at(start) != 0 || trail.latest() != 0 {
-		t.Error("an empty trail knows something")
-	}
-	const seconds = 20_000
-	for s := range seconds {
-		trail.add(after(s), 100+uint64(s/2)*10) // every other sample brings nothing new
-	}
-	if len(trail.points) > keptCommits {
-		t.Errorf("%d points are kept", len(trail.points))
-	}
-	if got := trail.at(after(-5)); got != 100 {
-		t.Errorf("before it began: %d", got)
-	}
-	for _, ago := range []int{10, 100, 1000, 10_000} {
-		when := after(seconds - ago)
-		index := trail.at(when)
-		if exact := 100 + uint64(seconds-ago)/2*10; index > exact || float64(exact-index)/5 > max(1, float64(ago)/10) {
-			t.Errorf("%d s ago it was %d, not %d", ago, exact, index)
-		}
-		passed := trail.passed(index)
-		if !passed.After(when) || float64(passed.Sub(when))/1e9 > max(2, float64(ago)/10) {
-			t.Errorf("%d was passed at %v, looked up for %v", index, passed, when)
-		}
-	}
 }

@@ -27,7 +27,7 @@ func (f *heldFSM) ApplyBatch(logs []*raft.Log) []any {
 }
 
 // A follower whose state machine stands still is sent no more than it has room for, however much
-// is appended meanwhile, and applies all of it once its state machine goes on.
+// is appended meanwhile, and applies all of it once its state machine continues.
 func TestAStateMachineThatStandsStillIsSentABoundedBacklog(t *testing.T) {
 	t.Parallel()
 	const frame, frames = 4 << 20, 24 // half as much again as the bound

@@ -18,14 +18,14 @@ const (
 	supersededAfter = 10
 )
 
-// belong ends the node when its data folder is of another cluster than its peers: a
+// watchBelonging ends the node when its data folder is of another cluster than its peers: a
 // swapped volume, or a restored cluster that is started at an old member's address. It
 // would otherwise acknowledge, in a member's place, events that the members never get.
 //
 // It also ends a node whose cluster was recovered without it, once it has had no leader for a
 // while. A quorum of the old cluster keeps its leader and its nodes: it was recovered by mistake.
-func (n *Node) belong(ctx context.Context) {
-	if n.cfg.Peers == nil {
+func (j *joiner) watchBelonging(ctx context.Context) {
+	if j.cfg.Peers == nil {
 		return
 	}
 	tick := time.NewTicker(belongEvery)
@@ -33,28 +33,27 @@ func (n *Node) belong(ctx context.Context) {
 	leaderless, certain := 0, false
 	for {
 		// An empty folder is of no cluster yet and may join any.
-		if own := n.identity(); own.ClusterID != "" {
-			answers := n.answersOfMembers()
+		if own := j.roster.Identity(); own.ClusterID != "" {
+			answers := j.answersOfMembers()
 			// Until it is certain, seeds that are no members are asked as well; after that only successors matter,
 			// and the pings report those.
 			if !certain {
-				answers = n.askSeeds(ctx)
+				answers = j.askSeeds(ctx)
 			}
-			others := slices.DeleteFunc(n.knownPeers(), func(p datadir.Peer) bool { return p.ID == n.cfg.ID })
-			k := newKinship(own, n.machine.Predecessors(), n.cfg.Join, others, answers)
+			k := newKinship(own, j.machine.Predecessors(), j.cfg.Join, j.roster.Others(), answers)
 			if other, found := k.foreign(); found && !certain {
-				n.cfg.Fatal(k.misplaced(n.cfg.Dir, other))
+				j.cfg.Fatal(k.misplaced(j.cfg.Dir, other))
 				return
 			}
 			certain = certain || k.certain()
 			successor, superseded := k.successor()
 			// Only rounds in a row count: a leader of the own cluster means that it still has its quorum.
 			leaderless++
-			if leader, _ := n.leader(); leader != "" || !superseded {
+			if leader, _ := j.roster.Leader(); leader != "" || !superseded {
 				leaderless = 0
 			}
 			if leaderless == supersededAfter {
-				n.cfg.Fatal(k.misplaced(n.cfg.Dir, successor))
+				j.cfg.Fatal(k.misplaced(j.cfg.Dir, successor))
 				return
 			}
 		}
@@ -67,8 +66,8 @@ func (n *Node) belong(ctx context.Context) {
 }
 
 // answersOfMembers are the last reports of the other members.
-func (n *Node) answersOfMembers() (answers []heard) {
-	for _, r := range n.watch.reports() {
+func (j *joiner) answersOfMembers() (answers []heard) {
+	for _, r := range j.watch.Reports() {
 		answers = append(answers, heard{URL(r.HTTPAddr), r})
 	}
 	return answers
@@ -82,7 +81,8 @@ func (k *kinship) misplaced(dir string, other heard) error {
 			ErrRecoveredWithout, dir, k.cluster, other.report.ClusterID, other.report.ID, other.url)
 	}
 	return fmt.Errorf("raftnode: %w: %s is of cluster %s, but %s at %s is of cluster %s: start this node "+
-		"with the folder that it had there, or with an empty one; if this is the right folder, --join must name nodes of its own cluster",
+		"with the folder that it had there, or with an empty one; "+
+		"if this is the right folder, --join must name nodes of its own cluster",
 		ErrForeignFolder, dir, k.cluster, other.report.ID, other.url, other.report.ClusterID)
 }
 
@@ -153,7 +153,7 @@ func (k *kinship) isSuccessor(h heard) bool { return slices.Contains(h.report.Pr
 // their nodes run.
 func (k *kinship) certain() bool {
 	alone := len(k.seeds) == 0 && len(k.others) == 0
-	return alone || k.confirmed() && (len(k.seeds) == 0 || k.seedFits())
+	return alone || (k.confirmed() && (len(k.seeds) == 0 || k.seedFits()))
 }
 
 // seedFits reports whether a seed other than this node is a member of the own cluster, or in
@@ -182,5 +182,7 @@ func (k *kinship) isForeign(h heard) bool {
 
 // inPlaceOf reports whether the node that was heard has an address of a member's.
 func (h heard) inPlaceOf(p datadir.Peer) bool {
-	return p.Raft == h.report.RaftAddr || p.HTTP != "" && (URL(p.HTTP) == h.url || p.HTTP == h.report.HTTPAddr)
+	// A member's HTTP address may be known by another name than the one that it was reached by.
+	atHTTP := p.HTTP != "" && (URL(p.HTTP) == h.url || p.HTTP == h.report.HTTPAddr)
+	return atHTTP || p.Raft == h.report.RaftAddr
 }

@@ -49,7 +49,8 @@ func (s *simulation) caughtUp(id string) time.Duration {
 func TestAFollowerThatIsBackGetsEntriesAtOnce(t *testing.T) {
 	inBubble(t, func(s *simulation) {
 		const atOnce = time.Second
-		for _, away := range []time.Duration{time.Second, 6 * time.Second, 12 * time.Second, 25 * time.Second, 5 * time.Minute} {
+		for _, seconds := range []int{1, 6, 12, 25, 300} {
+			away := time.Duration(seconds) * time.Second
 			for _, crash := range []bool{true, false} {
 				id := s.follower()
 				s.now = fmt.Sprintf("%s away for %v, crash %v", id, away, crash)
@@ -81,7 +82,8 @@ func (s *simulation) large(frames, bytes int) {
 		for j := range raw {
 			raw[j] = byte(s.rng.Uint32())
 		}
-		publishPayload(s.t, s.nodes[s.leaderID("")], fmt.Sprintf(`{"n": %d, "x": "%s"}`, i, base64.StdEncoding.EncodeToString(raw)))
+		publishPayload(s.t, s.nodes[s.leaderID("")],
+			fmt.Sprintf(`{"n": %d, "x": "%s"}`, i, base64.StdEncoding.EncodeToString(raw)))
 	}
 }
 
@@ -181,7 +183,7 @@ func TestAVoterIsElectedByOneThatHasNotHeardOfItsPromotion(t *testing.T) {
 		if err := leader.raft.Load().AddVoter(raft.ServerID(promoted), address, 0, time.Second).Error(); err != nil {
 			t.Fatal(err)
 		}
-		if slices.Contains(votersOf(s.nodes[other].servers()), promoted) {
+		if slices.Contains(s.nodes[other].roster.Voters(), promoted) {
 			t.Fatalf("%s has heard of the promotion", other)
 		}
 		s.crash(leader.cfg.ID)
@@ -209,7 +211,7 @@ func TestAPromotionThatIsNotCommittedMakesNoVoter(t *testing.T) {
 		}
 		s.net.cut(drop, s.around(leader.cfg.ID, true, true)...)
 		done := r.AddVoter(raft.ServerID(promoted), raft.ServerAddress(s.config[promoted].RaftBind), 0, time.Second)
-		for !slices.Contains(votersOf(leader.servers()), promoted) {
+		for !slices.Contains(leader.roster.Voters(), promoted) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if voter() {

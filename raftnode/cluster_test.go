@@ -48,7 +48,7 @@ func warmUp() {
 }
 
 // network lets nodes of one process reach each other as Peers: by direct calls
-// to the node behind a URL.
+// to the node at a URL.
 type network struct {
 	mu    sync.Mutex
 	nodes map[string]*Node
@@ -89,7 +89,7 @@ func (w *network) Join(ctx context.Context, url string, m frame.Member, opts Mem
 	}
 	_, err = n.AddMember(ctx, m, opts)
 	if errors.Is(err, ErrNotLeader) {
-		_, leader := n.leader()
+		_, leader := n.roster.Leader()
 		if n, err = w.at(leader); err == nil {
 			_, err = n.AddMember(ctx, m, opts)
 		}
@@ -135,7 +135,7 @@ func newCluster(t testing.TB, change func(*Config)) *cluster {
 		for _, n := range c.nodes {
 			if t.Failed() {
 				index, digest := n.machine.Digest()
-				leader, _ := n.leader()
+				leader, _ := n.roster.Leader()
 				t.Logf("%s: index %d, digest %s, follows %q; raft: %v", n.cfg.ID, index, digest, leader, n.raft.Load().Stats())
 			}
 			c.crash(n.cfg.ID)
@@ -283,9 +283,9 @@ func (c *cluster) leader() *Node {
 			}
 		}
 		return leader != nil && !slices.ContainsFunc(c.all(), func(n *Node) bool {
-			id, _ := n.leader()
+			id, _ := n.roster.Leader()
 			m, known := leader.machine.Member(n.cfg.ID)
-			if _, listed := leader.server(n.cfg.ID); !listed || known && m.Incarnation != n.self().Incarnation {
+			if _, listed := leader.roster.Server(n.cfg.ID); !listed || known && m.Incarnation != n.roster.Self().Incarnation {
 				return false
 			}
 			return id != leader.cfg.ID || n.machine.Leadership().Leader != id
@@ -341,7 +341,7 @@ func publish(t testing.TB, n *Node, i int) fsm.Result {
 }
 
 // publishPayload appends an event, whoever leads meanwhile; the same again is a
-// duplicate and tells the first offset, so trying again is safe.
+// duplicate with the first offset, so trying again is safe.
 func publishPayload(t testing.TB, n *Node, payload string) fsm.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), raceFactor*15*time.Second)
@@ -370,7 +370,8 @@ func leaderEvents(t testing.TB, n *Node) (types []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if leads := e.Type == event.LeaderElected || e.Type == event.LeaderLost || e.Type == event.LeaderStepdown; leads && e.Source == fsm.EmittedBy {
+		leads := e.Type == event.LeaderElected || e.Type == event.LeaderLost || e.Type == event.LeaderStepdown
+		if leads && e.Source == fsm.EmittedBy {
 			types = append(types, string(e.Type))
 		}
 	}

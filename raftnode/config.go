@@ -12,6 +12,8 @@ import (
 
 	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/clock"
+	"github.com/ringrift/ringlog/raftnode/health"
+	"github.com/ringrift/ringlog/raftnode/membership"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 	"github.com/ringrift/ringlog/raftnode/upstream"
 )
@@ -116,8 +118,18 @@ func orDefault[T comparable](v *T, fallback T) {
 // Whoever waits for its end has to wait for longer.
 func (t Timing) transferPatience() time.Duration { return 5*t.Election + 2*time.Second }
 
+// health is what the pings and the outage monitor go by.
+func (t Timing) health() health.Timing {
+	return health.Timing{Ping: t.Ping, Misses: t.Misses, Heartbeat: t.Heartbeat, Election: t.Election, Lease: t.Lease}
+}
+
+// compaction is how much of raft's log stays.
 func (t Timing) compaction() upstream.CompactionLimits {
-	return upstream.CompactionLimits{CompactBytes: t.CompactBytes, TrailingBytes: t.TrailingBytes, TrailingLogs: t.TrailingLogs}
+	return upstream.CompactionLimits{
+		CompactBytes:  t.CompactBytes,
+		TrailingBytes: t.TrailingBytes,
+		TrailingLogs:  t.TrailingLogs,
+	}
 }
 
 // withDefaults returns t with the defaults of Timing in its zero fields.
@@ -168,6 +180,7 @@ func (c *Config) problem() error {
 		return errors.New("the callback Fatal is required")
 	case c.BootstrapExpect < 0:
 		return fmt.Errorf("%d voters to bootstrap with", c.BootstrapExpect)
+	// Without Peers a node reaches nobody but by raft, which begins only after the forming.
 	case c.BootstrapExpect > 1 && c.Peers == nil:
 		return errors.New("more than one voter to bootstrap with needs Peers")
 	case len(c.Join) > 0 && c.Peers == nil:
@@ -177,11 +190,14 @@ func (c *Config) problem() error {
 	}
 	// Raft requires this order, and would only report it once the stores are open.
 	if t := c.Timing; t.Lease > t.Heartbeat || t.Election < t.Heartbeat {
-		return fmt.Errorf("a lease of %s, a heartbeat of %s and an election of %s: they must not be in another order", t.Lease, t.Heartbeat, t.Election)
+		return fmt.Errorf("a lease of %s, a heartbeat of %s and an election of %s: they must not be in another order",
+			t.Lease, t.Heartbeat, t.Election)
 	}
 	if t := c.Timing; t.CompactBytes < 0 || t.TrailingBytes < t.CompactBytes {
-		return fmt.Errorf("%d bytes to compact at and %d that stay for members that lag: these must not be less", t.CompactBytes, t.TrailingBytes)
+		return fmt.Errorf("%d bytes to compact at and %d that stay for members that lag: these must not be less",
+			t.CompactBytes, t.TrailingBytes)
 	}
+	// A wrong address would be found only when the listener is opened, or by nobody.
 	for _, addr := range []string{c.RaftBind, c.RaftAdvertise} {
 		// An empty RaftAdvertise means the bound address.
 		if addr == "" && c.RaftBind != "" {
@@ -196,7 +212,7 @@ func (c *Config) problem() error {
 
 // Warnings returns remarks on settings that work but are seldom meant.
 func (c *Config) Warnings() []string {
-	if w := voterWarning(c.BootstrapExpect); w != "" && c.BootstrapExpect > 0 {
+	if w := membership.VoterWarning(c.BootstrapExpect); w != "" && c.BootstrapExpect > 0 {
 		return []string{w}
 	}
 	return nil

@@ -124,7 +124,9 @@ func healsAContradiction(t *testing.T, ahead uint64) bool {
 	}
 	before := old.snapshots.Folders()
 	g.isolate(old.cfg.ID, false)
-	eventually(t, "the deposed leader has caught up", func() bool { return old.machine.Applied() == next.machine.Applied() })
+	eventually(t, "the deposed leader has caught up", func() bool {
+		return old.machine.Applied() == next.machine.Applied()
+	})
 	for _, n := range c.all() { // one more voter fails: the deposed leader's answer is needed
 		if n != old && n != next {
 			c.crash(n.cfg.ID)

@@ -12,7 +12,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// disks tell each node what a test wants its disk to have.
+// disks report to each node what a test wants its disk to have.
 type disks struct {
 	mu   sync.Mutex
 	free map[string]uint64
@@ -54,8 +54,15 @@ func TestAFullDiskRefusesAppendsAndLetsCommitsAndTrimsPass(t *testing.T) {
 	}
 	d.set(1<<20, leader.cfg.ID)
 	eventually(t, "appends are refused", func() bool { return errors.Is(appends(), ErrDiskFull) })
-	eventually(t, "the reserve is given back", func() bool { _, err := os.Stat(reserve); return errors.Is(err, os.ErrNotExist) })
-	for _, command := range []frame.Command{frame.Trim{Before: 2}, frame.CursorCreate{Name: "x"}, frame.CursorCommit{Name: "x", Offset: 1}} {
+	eventually(t, "the reserve is given back", func() bool {
+		_, err := os.Stat(reserve)
+		return errors.Is(err, os.ErrNotExist)
+	})
+	for _, command := range []frame.Command{
+		frame.Trim{Before: 2},
+		frame.CursorCreate{Name: "x"},
+		frame.CursorCommit{Name: "x", Offset: 1},
+	} {
 		if _, err := leader.Propose(t.Context(), frame.Request{Command: command}); errors.Is(err, ErrDiskFull) {
 			t.Errorf("%T: %v", command, err)
 		}
@@ -89,13 +96,16 @@ func TestALeaderWhoseDiskIsFullHandsOver(t *testing.T) {
 		return err
 	}
 	d.set(1<<20, full.cfg.ID)
-	eventually(t, "another leads", func() bool { return followers[0].proposer.OpenTerm()+followers[1].proposer.OpenTerm() != 0 })
+	eventually(t, "another leads", func() bool {
+		return followers[0].proposer.OpenTerm()+followers[1].proposer.OpenTerm() != 0
+	})
 	for _, n := range c.all() {
 		if err := appends(n); err != nil {
 			t.Errorf("one full voter of three, of whom no quorum needs it; asked at %s: %v", n.cfg.ID, err)
 		}
 	}
-	if kinds := leaderEvents(t, followers[0]); !slices.Contains(kinds, string(event.LeaderStepdown)) || slices.Contains(kinds, string(event.LeaderLost)) {
+	kinds := leaderEvents(t, followers[0])
+	if !slices.Contains(kinds, string(event.LeaderStepdown)) || slices.Contains(kinds, string(event.LeaderLost)) {
 		t.Errorf("the log reports %v", kinds)
 	}
 	eventually(t, "every member's disk is known", func() bool {
@@ -104,7 +114,9 @@ func TestALeaderWhoseDiskIsFullHandsOver(t *testing.T) {
 		})
 	})
 	d.set(1<<20, followers[0].cfg.ID)
-	eventually(t, "with two full voters of three appends are refused", func() bool { return errors.Is(appends(c.leader()), ErrDiskFull) })
+	eventually(t, "with two full voters of three appends are refused", func() bool {
+		return errors.Is(appends(c.leader()), ErrDiskFull)
+	})
 }
 
 func TestTheBoundOfADiskIsAShareOfIt(t *testing.T) {

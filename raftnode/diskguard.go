@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	diskEvery    = time.Second
-	diskRecovery = 5 // a fifth above the bound ends the alarm, so that it does not flap
+	diskEvery    = time.Second // between two measurements of the free space
+	diskRecovery = 5           // a fifth above the bound ends the alarm, so that it does not flap
 )
 
 // diskGuard watches free space. While it is low, the reserve is released, so that commits and trims still have
@@ -26,11 +26,12 @@ type diskGuard struct {
 	// voters returns how many voters there are, and how many of the others had a full disk by their last report.
 	voters func() (all, full int)
 
-	low     atomic.Bool
-	free    atomic.Uint64 // bytes, by the last check
-	stuck   atomic.Bool   // the last hand-over to a voter with room failed
-	mu      sync.Mutex    // held during a check; guards reserve
-	reserve bool          // whether it is on the disk
+	low   atomic.Bool   // fewer bytes than bounds.MinFree are free: the alarm
+	free  atomic.Uint64 // bytes, by the last check
+	stuck atomic.Bool   // the last hand-over to a voter with room failed
+
+	mu      sync.Mutex // held during a check; guards reserve
+	reserve bool       // whether it is on the disk
 }
 
 // newDiskGuard returns a guard with bounds for the size of the volume. It knows no other voters until voters is set.
@@ -38,6 +39,7 @@ func newDiskGuard(dir *datadir.Dir, bounds Disk, logger hclog.Logger) (*diskGuar
 	if bounds.Space == nil {
 		bounds.Space = dir.Space
 	}
+	// The defaults depend on how large the volume is.
 	_, size, err := bounds.Space()
 	if err != nil {
 		return nil, err
@@ -45,6 +47,7 @@ func newDiskGuard(dir *datadir.Dir, bounds Disk, logger hclog.Logger) (*diskGuar
 	return &diskGuard{dir: dir, bounds: bounds.on(size), logger: logger, voters: func() (int, int) { return 1, 0 }}, nil
 }
 
+// status is what this node reports of its disk, by the last check.
 func (g *diskGuard) status() DiskStatus {
 	return DiskStatus{FreeBytes: g.free.Load(), MinFreeBytes: uint64(max(g.bounds.MinFree, 0)), Full: g.low.Load()}
 }
@@ -79,13 +82,14 @@ func (g *diskGuard) check() {
 	}
 	bound := uint64(g.bounds.MinFree)
 	switch low := g.low.Load(); {
+	// The alarm is raised once, however long it lasts.
 	case free < bound && !low:
 		g.low.Store(true)
 		g.logger.Error("disk is nearly full: appends are refused", "free", free, "bound", bound)
-		g.giveBack()
+		g.releaseReserve()
 	case free < bound:
 		// Retried at each check: it may have failed.
-		g.giveBack()
+		g.releaseReserve()
 	// To make the reserve again takes space too, and must not raise the alarm that has just ended.
 	case low && free < bound+bound/diskRecovery+g.missing():
 	default:
@@ -93,7 +97,7 @@ func (g *diskGuard) check() {
 			g.low.Store(false)
 			g.logger.Info("disk has room again", "free", free)
 		}
-		g.keepBack()
+		g.makeReserve()
 	}
 }
 
@@ -105,22 +109,22 @@ func (g *diskGuard) missing() uint64 {
 	return uint64(g.bounds.Reserve)
 }
 
-// giveBack releases the reserve. It is called with mu held.
-func (g *diskGuard) giveBack() {
+// releaseReserve releases the reserve. It is called with mu held.
+func (g *diskGuard) releaseReserve() {
 	if err := g.dir.ReleaseReserve(); err != nil {
-		g.logger.Error("giving the reserve back", "error", err)
+		g.logger.Error("releasing the reserve", "error", err)
 		return
 	}
 	g.reserve = false
 }
 
-// keepBack makes the reserve if it is not on the disk. It is called with mu held.
-func (g *diskGuard) keepBack() {
+// makeReserve makes the reserve if it is not on the disk. It is called with mu held.
+func (g *diskGuard) makeReserve() {
 	if g.reserve || g.bounds.Reserve < 0 {
 		return
 	}
 	if err := g.dir.Reserve(g.bounds.Reserve); err != nil {
-		g.logger.Warn("keeping a reserve", "error", err)
+		g.logger.Warn("making the reserve", "error", err)
 		return
 	}
 	g.reserve = true
@@ -129,6 +133,7 @@ func (g *diskGuard) keepBack() {
 // admitsAppends is called on the leader for every append. While a majority has room without this node, the error is
 // ErrNoLeader: this node is about to hand over, and clients should retry.
 func (g *diskGuard) admitsAppends() error {
+	// The voters by their last reports, this node by its own disk.
 	all, full := g.voters()
 	low := g.low.Load()
 	if low {
@@ -141,19 +146,20 @@ func (g *diskGuard) admitsAppends() error {
 	case all-full <= all/2:
 		return fmt.Errorf("raftnode: append: %w: on %d of %d voters: trim the log or make room", ErrDiskFull, full, all)
 	case low && g.stuck.Load():
-		return fmt.Errorf("raftnode: append: %w: fewer than %d bytes are free, and leadership could not be handed over: trim the log or make room",
-			ErrDiskFull, g.bounds.MinFree)
+		return fmt.Errorf("raftnode: append: %w: fewer than %d bytes are free, and leadership could not be handed over: "+
+			"trim the log or make room", ErrDiskFull, g.bounds.MinFree)
 	case low:
 		return fmt.Errorf("raftnode: append: %w: this node's disk is nearly full and it hands over", ErrNoLeader)
 	}
 	return nil
 }
 
-// fullVoters counts the voters, and those of the others whose disk is full.
+// fullVoters counts the voters, and those of the others whose disk is full. A voter that never answered counts as one
+// with room.
 func (n *Node) fullVoters() (all, full int) {
-	ids := votersOf(n.servers())
+	ids := n.roster.Voters()
 	for _, id := range ids {
-		if s, _ := n.watch.last(id); s.report.Disk.Full {
+		if s, _ := n.watch.Last(id); s.Report.Disk.Full {
 			full++
 		}
 	}
@@ -166,7 +172,7 @@ const yieldAgain = 10 * time.Second
 // yieldFullDisk hands leadership over when this node's disk is nearly full and a majority
 // of the voters has room, until ctx ends with this node's leadership.
 func (n *Node) yieldFullDisk(ctx context.Context) {
-	tick := time.NewTicker(n.cfg.Timing.Ping / urgentPingFactor)
+	tick := time.NewTicker(n.cfg.Timing.health().Urgent())
 	defer tick.Stop()
 	// What failed in an earlier leadership is no reason to refuse appends with ErrDiskFull in this one.
 	n.disk.stuck.Store(false)
@@ -182,10 +188,11 @@ func (n *Node) yieldFullDisk(ctx context.Context) {
 		if !n.disk.low.Load() || all-full-1 <= all/2 || time.Now().Before(next) {
 			continue
 		}
-		err := n.stepDown(ctx, "", causeDiskFull)
+		err := n.handover.stepDown(ctx, "", causeDiskFull)
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
+		// Appends are refused with ErrDiskFull from here on, not with ErrNoLeader: nobody else takes them.
 		n.disk.stuck.Store(true)
 		next = time.Now().Add(yieldAgain)
 		n.logger.Error("this node's disk is nearly full, and nobody takes over", "error", err)

@@ -14,28 +14,49 @@
 //     under its old name.
 //   - Memory is bounded: past Limits.QueueRequests and QueueBytes requests are refused.
 //
-// Packages below it hold what needs no Node: batcher (group commit), clock (replicated time),
-// statestore (the state as raft sees it), raftstore, rafttransport, datadir, blackbox, and
-// upstream (what exists because of hashicorp/raft's issues). The parts here:
+// Packages below it hold what needs no Node: membership (changes of members, autopilot), health (how they are),
+// roster (who they are), lifetime (until when to wait), batcher (group commit), clock (replicated time), statestore
+// (the state as raft sees it), raftstore, rafttransport, datadir, blackbox, and upstream (what exists because of
+// hashicorp/raft's issues). Node holds the parts, and only opens, closes and connects them. The parts here:
 //
-//   - leader.go: what a leader does in its term, from the first entry to stepping down.
+//   - node.go, open.go, parts.go: open and close; what is opened; which part is given what.
 //
-//   - watch.go, contacts.go: who is there, by pings and by raft's own requests.
+//   - propose.go, forwarded.go, readbarrier.go: requests, here and at the leader, and linearizable reads.
 //
-//   - outagemonitor.go, outagejournal.go: what this voter observes of an outage, leader or not.
+//   - leader.go, termlog.go: what a leader does in its term, from the first entry to stepping down.
 //
-//   - health.go: what a leader reports of the voters, to the log.
+//   - forming.go, address.go, belonging.go: this node comes into its cluster.
 //
-//   - autopilot.go, verdict.go, promoter.go: what it does about them.
+//   - handover.go: leadership goes to another.
 //
-//   - forming.go, admission.go, membership.go, handover.go: members come, change and leave.
-//
-//   - diskguard.go, divergence.go, rollback.go: a full disk, a wrong state, an old folder.
+//   - diskguard.go, rollback.go: a full disk, an old folder.
 //
 //   - recover.go: a cluster that lost its majority.
 //
-//     n, err := raftnode.Open(ctx, raftnode.Config{ID: "n1", Dir: dir, RaftBind: ":9770",
-//     HTTPAdvertise: "n1:8770", BootstrapExpect: 1, Fatal: exit, Logger: logger})
-//     result, err := n.Propose(ctx, frame.Request{Command: frame.Publish{Count: batch.Len()}, Batch: &batch})
-//     err = n.Close(ctx)
+// # Goroutines
+//
+// Close joins all of them. Those of start run as long as the node:
+//
+//	leadership.run       opens and closes the gate; its duties run within one term and are joined before the next
+//	watch.Run            pings; each ping has a goroutine of its own, which it joins
+//	outages.Run          observes the quorum, without waiting for a disk
+//	outages.KeepJournal  writes the journal of outages, and may wait for its disk
+//	divergence.Run       compares digests; a hand-over in it may take long
+//	joiner               form, join, correct the address; ask whether the folder belongs here
+//	barrier.run          one proof of leadership after the other
+//	disk.run             free space
+//	raft.Compact, raft.AnnounceCommits, failover: see upstream
+//
+// # Locks
+//
+// lifetime.Exclusively is held for seconds: by a change of members, a hand-over, and a round of the records' upkeep.
+// Every other lock guards a few fields for the time of a look. Those that are taken within another are, in this order:
+// autopilot's, the watch's, the contacts'; and the outage monitor's, its count of refusals. None is held while a
+// function of another part is called that may wait, such as a proposal, a ping or a write to a disk; diskGuard.check
+// alone measures and makes the reserve under its own.
+//
+//	n, err := raftnode.Open(ctx, raftnode.Config{ID: "n1", Dir: dir, RaftBind: ":9770",
+//	HTTPAdvertise: "n1:8770", BootstrapExpect: 1, Fatal: exit, Logger: logger})
+//	result, err := n.Propose(ctx, frame.Request{Command: frame.Publish{Count: batch.Len()}, Batch: &batch})
+//	err = n.Close(ctx)
 package raftnode

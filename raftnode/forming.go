@@ -7,12 +7,18 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/health"
 	"github.com/ringrift/ringlog/raftnode/quietlog"
+	"github.com/ringrift/ringlog/raftnode/roster"
+	"github.com/ringrift/ringlog/raftnode/upstream"
 )
 
 const (
@@ -22,22 +28,40 @@ const (
 	joinBackoff = 10 * time.Second       // most between attempts to join
 )
 
-// forming is what this node reports to others while no cluster is formed: the nodes that it would form one with.
-type forming struct {
-	mu    sync.Mutex
-	known []datadir.Peer // sorted by id, itself included
+// joiner brings this node into its cluster and keeps it there: it forms a cluster with others or joins one, has its
+// address recorded where that has changed, and ends the node if its data folder belongs to another cluster.
+type joiner struct {
+	cfg     *Config // not changed
+	raft    *upstream.Raft
+	roster  *roster.Roster
+	machine *fsm.Machine
+	dir     *datadir.Dir // its marker has the set that this node has settled on
+	watch   *health.Watch
+	logger  hclog.Logger
+
+	known   knownPeers  // what Report states while no cluster is formed
+	refused refused     // why the cluster last refused to admit this node
+	removed atomic.Bool // members that have a leader do not list this node
 }
 
-func (f *forming) set(known []datadir.Peer) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.known = known
+// knownPeers are the nodes that this node would form a cluster with.
+type knownPeers struct {
+	mu   sync.Mutex
+	list []datadir.Peer // sorted by id, itself included
 }
 
-func (f *forming) get() []datadir.Peer {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.known)
+// set replaces the list, which must not be changed afterwards.
+func (k *knownPeers) set(list []datadir.Peer) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.list = list
+}
+
+// get returns a copy of the list.
+func (k *knownPeers) get() []datadir.Peer {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.list)
 }
 
 // formStep is what a node without a cluster does next.
@@ -53,11 +77,14 @@ const (
 // decideForming decides by what the others report now. The set to form a cluster with is this node and those that
 // expect as many voters and have no cluster; once this node has settled on a set, it is the one in its marker. Two
 // data folders under one id never count as one.
-func decideForming(self datadir.Peer, expect int, settled []datadir.Peer, reports []Report) (step formStep, known []datadir.Peer) {
+func decideForming(
+	self datadir.Peer, expect int, settled []datadir.Peer, reports []Report,
+) (step formStep, known []datadir.Peer) {
 	// A URL of Join may be this node's own.
 	reports = slices.DeleteFunc(slices.Clone(reports), func(r Report) bool { return r.Incarnation == self.Incarnation })
 	// Others may have begun with the set that this node has settled on: it never changes.
 	if len(settled) > 0 {
+		// One of them begins, so that there is one configuration; the others get it as its followers.
 		if settled[0].ID == self.ID && confirmed(settled, reports, true) == expect-1 {
 			return formBegin, settled
 		}
@@ -65,9 +92,11 @@ func decideForming(self datadir.Peer, expect int, settled []datadir.Peer, report
 	}
 	known = []datadir.Peer{self}
 	for _, r := range reports {
+		// This node joins a cluster that there is already: there must not be a second one.
 		if r.ClusterID != "" {
 			return formJoin, []datadir.Peer{self}
 		}
+		// A node that expects another number was started for another cluster, or by mistake.
 		if r.Expect == expect {
 			known = append(known, datadir.Peer{ID: r.ID, Raft: r.RaftAddr, HTTP: r.HTTPAddr, Incarnation: r.Incarnation})
 		}
@@ -77,7 +106,7 @@ func decideForming(self datadir.Peer, expect int, settled []datadir.Peer, report
 		return cmp.Or(strings.Compare(a.ID, b.ID), strings.Compare(a.Incarnation, b.Incarnation))
 	})
 	known = slices.Compact(known)
-	if len(known) == expect && !twice(known) && confirmed(known, reports, false) == expect-1 {
+	if len(known) == expect && !clash(known) && confirmed(known, reports, false) == expect-1 {
 		return formAgree, known
 	}
 	return formWait, known
@@ -88,19 +117,22 @@ func decideForming(self datadir.Peer, expect int, settled []datadir.Peer, report
 func confirmed(set []datadir.Peer, reports []Report, settled bool) int {
 	by := make(map[string]bool)
 	for _, r := range reports {
-		member := slices.ContainsFunc(set, func(p datadir.Peer) bool { return p.ID == r.ID && p.Incarnation == r.Incarnation })
-		if member && slices.Equal(r.Known, set) && (r.Agreed || !settled) {
+		reporter := func(p datadir.Peer) bool { return p.ID == r.ID && p.Incarnation == r.Incarnation }
+		if slices.ContainsFunc(set, reporter) && slices.Equal(r.Known, set) && (r.Agreed || !settled) {
+			// One node may answer at several URLs.
 			by[r.ID] = true
 		}
 	}
 	return len(by)
 }
 
-// twice reports an id or a raft address that two of the sorted peers share.
-func twice(peers []datadir.Peer) bool {
+// clash reports whether two of the sorted peers share an id or a raft address.
+func clash(peers []datadir.Peer) bool {
+	// Two folders with one id, or two nodes at one address: raft could not keep them apart.
 	addresses := make(map[string]bool)
 	for i, p := range peers {
-		if i > 0 && peers[i-1].ID == p.ID || addresses[p.Raft] {
+		sameID := i > 0 && peers[i-1].ID == p.ID
+		if sameID || addresses[p.Raft] {
 			return true
 		}
 		addresses[p.Raft] = true
@@ -108,39 +140,41 @@ func twice(peers []datadir.Peer) bool {
 	return false
 }
 
-// form brings a node into a cluster: begins one, joins one, or, for a member,
+// run brings a node into a cluster: begins one, joins one, or, for a member,
 // makes its address known where it has changed.
-func (n *Node) form(ctx context.Context) {
-	begins := len(n.servers()) == 0 && n.cfg.BootstrapExpect > 0 && n.machine.ClusterID() == ""
-	if !begins || n.bootstrap(ctx) == formJoin {
-		n.join(ctx, !n.cfg.NonVoter)
+func (j *joiner) run(ctx context.Context) {
+	// A folder that is of a cluster already, or has entries of one, never begins another.
+	begins := len(j.roster.Servers()) == 0 && j.cfg.BootstrapExpect > 0 && j.machine.ClusterID() == ""
+	if !begins || j.bootstrap(ctx) == formJoin {
+		j.join(ctx, !j.cfg.NonVoter)
 	}
-	n.stayKnown(ctx)
+	j.stayKnown(ctx)
 }
-
-// peerSelf is this node as a peer of its own cluster.
-func (n *Node) peerSelf() datadir.Peer { return peerOf(n.self()) }
 
 // bootstrap asks the seeds until this node is in a cluster, or finds one to join. It returns formBegin, formJoin, or
 // formWait if ctx ends.
-func (n *Node) bootstrap(ctx context.Context) formStep {
+func (j *joiner) bootstrap(ctx context.Context) formStep {
 	tick := time.NewTicker(formEvery)
 	defer tick.Stop()
 	reported := time.Now()
 	for warned := false; ; {
-		if len(n.servers()) > 0 {
+		// This node has begun, or another has and reached it.
+		if len(j.roster.Servers()) > 0 {
 			return formBegin
 		}
-		reports := reportsOf(n.askSeeds(ctx))
-		step, known := decideForming(n.peerSelf(), n.cfg.BootstrapExpect, n.dir.Marker().Peers, reports)
-		n.forming.set(known)
+		reports := reportsOf(j.askSeeds(ctx))
+		// What is decided is reported to the others at once: they wait for all to report the same.
+		step, known := decideForming(roster.PeerOf(j.roster.Self()), j.cfg.BootstrapExpect, j.dir.Marker().Peers, reports)
+		j.known.set(known)
+		// Said about once a minute: nodes may wait for each other for as long as somebody needs to start them.
 		if now := time.Now(); now.Sub(reported) >= quietlog.RepeatAfter {
 			reported = now
-			n.logger.Warn("waiting for other nodes to form a cluster with", "expect", n.cfg.BootstrapExpect,
-				"known", idsOf(known), "missing", missingOf(known, n.cfg.ID, reports))
+			j.logger.Warn("waiting for other nodes to form a cluster with", "expect", j.cfg.BootstrapExpect,
+				"known", idsOf(known), "missing", missingOf(known, j.cfg.ID, reports))
 		}
-		if err := n.take(step, known); err != nil {
-			n.logger.Error("forming a cluster", "error", err)
+		// An error is no reason to stop: the next round tries the same again.
+		if err := j.makeDurable(step, known); err != nil {
+			j.logger.Error("forming a cluster", "error", err)
 		}
 		if step == formJoin {
 			return step
@@ -148,9 +182,11 @@ func (n *Node) bootstrap(ctx context.Context) formStep {
 		if step == formAgree {
 			continue // what was settled on may be enough to begin
 		}
-		if surplus := len(known) > n.cfg.BootstrapExpect || twice(known); surplus && !warned {
+		// More than are expected never agree: somebody has to stop one, or correct a number.
+		if surplus := len(known) > j.cfg.BootstrapExpect || clash(known); surplus && !warned {
 			warned = true
-			n.logger.Warn("the nodes that want to form a cluster do not fit together", "expect", n.cfg.BootstrapExpect, "seen", known)
+			j.logger.Warn("the nodes that want to form a cluster do not fit together",
+				"expect", j.cfg.BootstrapExpect, "seen", known)
 		}
 		select {
 		case <-tick.C:
@@ -171,28 +207,34 @@ func idsOf(peers []datadir.Peer) (ids []string) {
 // missingOf are those of peers, other than self, that did not report.
 func missingOf(peers []datadir.Peer, self string, reports []Report) (ids []string) {
 	for _, p := range peers {
-		reported := slices.ContainsFunc(reports, func(r Report) bool { return r.ID == p.ID && r.Incarnation == p.Incarnation })
-		if p.ID != self && !reported {
+		ofPeer := func(r Report) bool { return r.ID == p.ID && r.Incarnation == p.Incarnation }
+		if p.ID != self && !slices.ContainsFunc(reports, ofPeer) {
 			ids = append(ids, p.ID)
 		}
 	}
 	return ids
 }
 
-// take makes a step durable: it writes the set settled on to the marker, or bootstraps raft with it. Other steps need
-// nothing.
-func (n *Node) take(step formStep, known []datadir.Peer) error {
+// makeDurable makes a step durable: it writes the set settled on to the marker, or bootstraps raft with it. Other
+// steps need nothing.
+func (j *joiner) makeDurable(step formStep, known []datadir.Peer) error {
 	if step == formAgree {
-		return n.dir.SetCluster("", known)
+		return j.dir.SetCluster("", known)
 	}
 	if step != formBegin {
 		return nil
 	}
+	// All begin with this configuration, or take it from the one that has begun.
 	var c raft.Configuration
 	for _, p := range known {
-		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(p.ID), Address: raft.ServerAddress(p.Raft)})
+		c.Servers = append(c.Servers, raft.Server{
+			Suffrage: raft.Voter,
+			ID:       raft.ServerID(p.ID),
+			Address:  raft.ServerAddress(p.Raft),
+		})
 	}
-	err := n.raft.Load().BootstrapCluster(c).Error()
+	// Raft writes it as the first entry of its log, and campaigns.
+	err := j.raft.Load().BootstrapCluster(c).Error()
 	if errors.Is(err, raft.ErrCantBootstrap) {
 		return nil // entries of another node arrived first
 	}
@@ -200,17 +242,17 @@ func (n *Node) take(step formStep, known []datadir.Peer) error {
 }
 
 // askSeeds asks every node that this one knows a URL of, at once, and waits up to identifyFor for the answers.
-func (n *Node) askSeeds(ctx context.Context) (answers []heard) {
-	if n.cfg.Peers == nil {
+func (j *joiner) askSeeds(ctx context.Context) (answers []heard) {
+	if j.cfg.Peers == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, identifyFor)
 	defer cancel()
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	for _, url := range n.seedURLs() {
+	for _, url := range j.seedURLs() {
 		asking.Go(func() {
-			if r, err := n.cfg.Peers.Identify(ctx, url, Question{}); err == nil {
+			if r, err := j.cfg.Peers.Identify(ctx, url, Question{}); err == nil {
 				mu.Lock()
 				defer mu.Unlock()
 				answers = append(answers, heard{url, r})
@@ -221,6 +263,7 @@ func (n *Node) askSeeds(ctx context.Context) (answers []heard) {
 	return answers
 }
 
+// reportsOf returns the reports without where they came from.
 func reportsOf(answers []heard) (reports []Report) {
 	for _, h := range answers {
 		reports = append(reports, h.report)
@@ -229,10 +272,10 @@ func reportsOf(answers []heard) (reports []Report) {
 }
 
 // seedURLs returns the URLs at which other nodes are asked: those of Join first, then those of the members known.
-func (n *Node) seedURLs() []string {
-	urls := slices.Clone(n.cfg.Join)
-	for _, p := range slices.Concat(n.forming.get(), n.knownPeers()) {
-		if p.ID != n.cfg.ID && p.HTTP != "" && !slices.Contains(urls, URL(p.HTTP)) {
+func (j *joiner) seedURLs() []string {
+	urls := slices.Clone(j.cfg.Join)
+	for _, p := range slices.Concat(j.known.get(), j.roster.Known()) {
+		if p.ID != j.cfg.ID && p.HTTP != "" && !slices.Contains(urls, URL(p.HTTP)) {
 			urls = append(urls, URL(p.HTTP))
 		}
 	}
@@ -241,18 +284,20 @@ func (n *Node) seedURLs() []string {
 
 // join asks the seeds to admit this node until it is in raft's configuration with its address and, if it is new and
 // voter is true, with a vote, or until ctx ends. A member keeps the suffrage it has.
-func (n *Node) join(ctx context.Context, voter bool) {
-	fresh := len(n.servers()) == 0
+func (j *joiner) join(ctx context.Context, voter bool) {
+	// Whether this node is new decides about its vote: only a new one asks for one by itself.
+	fresh := len(j.roster.Servers()) == 0
 	for wait := formEvery; ; wait = min(2*wait, joinBackoff) {
-		if n.settled(fresh, fresh && voter) {
-			n.refused.clear()
+		// Also before the first attempt: most nodes that start are members.
+		if j.isMember(fresh, fresh && voter) {
+			j.refused.clear()
 			return
 		}
 		// The configuration may have changed since the last attempt.
-		if s, ok := n.server(n.cfg.ID); ok && !fresh {
+		if s, ok := j.roster.Server(j.cfg.ID); ok && !fresh {
 			voter = s.Suffrage == raft.Voter
 		}
-		n.joinAnySeed(ctx, voter)
+		j.joinAnySeed(ctx, voter)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -262,39 +307,42 @@ func (n *Node) join(ctx context.Context, voter bool) {
 }
 
 // joinAnySeed asks one seed after the other until one has admitted this node. It logs the errors.
-func (n *Node) joinAnySeed(ctx context.Context, voter bool) {
-	for _, url := range n.seedURLs() {
+func (j *joiner) joinAnySeed(ctx context.Context, voter bool) {
+	for _, url := range j.seedURLs() {
 		// Join may list this node itself.
-		if url == URL(n.cfg.HTTPAdvertise) {
+		if url == URL(j.cfg.HTTPAdvertise) {
 			continue
 		}
-		err := n.requestJoin(ctx, url, voter)
+		err := j.requestJoin(ctx, url, voter)
 		if err == nil {
 			return
 		}
 		// An attempt that was cut short is no refusal.
 		if ctx.Err() == nil {
-			n.joinRejected(url, err, time.Now())
+			j.joinRejected(url, err, time.Now())
 		}
 	}
 }
 
 // requestJoin asks the node at url to admit this one, and waits up to joinFor for it to catch up.
-func (n *Node) requestJoin(ctx context.Context, url string, voter bool) error {
+func (j *joiner) requestJoin(ctx context.Context, url string, voter bool) error {
+	// The answer comes only once this node has its vote, or cannot get it.
 	ctx, cancel := context.WithTimeout(ctx, joinFor)
 	defer cancel()
-	return n.cfg.Peers.Join(ctx, url, n.self(), MemberOptions{Voter: voter, ClusterID: n.identity().ClusterID})
+	opts := MemberOptions{Voter: voter, ClusterID: j.roster.Identity().ClusterID}
+	return j.cfg.Peers.Join(ctx, url, j.roster.Self(), opts)
 }
 
 // joinRejected logs why the node at url does not admit this one. An error that somebody has to act on is a warning
 // and is kept for the status; it is logged again only after a while.
-func (n *Node) joinRejected(url string, err error, now time.Time) {
+func (j *joiner) joinRejected(url string, err error, now time.Time) {
+	// Other errors may pass by themselves, such as a node that has no leader.
 	reason := joinRefusal(err)
 	switch {
 	case reason == nil:
-		n.logger.Info("asking to be let in", "at", url, "error", err)
-	case n.refused.note(reason, now):
-		n.logger.Warn("the cluster does not let this node in", "at", url, "error", err)
+		j.logger.Info("asking to join", "at", url, "error", err)
+	case j.refused.note(reason, now):
+		j.logger.Warn("the cluster does not admit this node", "at", url, "error", err)
 	}
 }
 
@@ -352,19 +400,19 @@ func (r *refused) text() string {
 	return r.last.Error()
 }
 
-// settled reports whether this node need not ask to join: it is in raft's configuration with its address and, if
+// isMember reports whether this node need not ask to join: it is in raft's configuration with its address and, if
 // voter is true, with a vote, or there is nobody to ask. A member that is not in its own newest configuration was
 // removed: an operator has to add it again. A node that is fresh may only have received an older configuration.
-func (n *Node) settled(fresh, voter bool) bool {
-	if n.cfg.Peers == nil || len(n.cfg.Join) == 0 && len(n.servers()) == 0 {
+func (j *joiner) isMember(fresh, voter bool) bool {
+	if j.cfg.Peers == nil || (len(j.cfg.Join) == 0 && len(j.roster.Servers()) == 0) {
 		return true
 	}
-	s, ok := n.server(n.cfg.ID)
+	s, ok := j.roster.Server(j.cfg.ID)
 	if !ok {
 		return !fresh
 	}
-	if n.raft.Load().State() == raft.Leader {
-		return true // a leader records its own address; see tendOnce
+	if j.raft.Load().State() == raft.Leader {
+		return true // a leader records its own address; see membership.Changes.Tend
 	}
-	return string(s.Address) == n.raftAddr() && (!voter || s.Suffrage == raft.Voter)
+	return string(s.Address) == j.roster.Address() && (!voter || s.Suffrage == raft.Voter)
 }

@@ -48,14 +48,18 @@ func TestFormingAClusterTakesTheSameWordOfAll(t *testing.T) {
 		{"one answers twice", "a", nil, []Report{says("b", abc), says("b", abc)}, formWait},
 		{"a fourth", "a", nil, []Report{says("b", abc), says("c", abc), says("d", abc)}, formWait},
 		{"one id, two folders", "a", nil, []Report{says("b", abc), says("b", abc, reborn)}, formWait},
-		{"another expects another number", "a", nil, []Report{says("b", abc), says("c", abc, func(r *Report) { r.Expect = 5 })}, formWait},
+		{"another expects another number", "a", nil,
+			[]Report{says("b", abc), says("c", abc, func(r *Report) { r.Expect = 5 })}, formWait},
 		{"one is in a cluster", "a", nil, []Report{says("b", abc), says("c", abc, clustered)}, formJoin},
 		{"settled, the others not yet", "a", abc, []Report{says("b", abc, agreed), says("c", abc)}, formWait},
 		{"settled, all of them", "a", abc, []Report{says("b", abc, agreed), says("c", abc, agreed)}, formBegin},
 		{"settled, not the lowest id", "b", abc, []Report{says("a", abc, agreed), says("c", abc, agreed)}, formWait},
-		{"settled, a fourth comes", "a", abc, []Report{says("b", abc, agreed), says("c", abc, agreed), says("d", nil)}, formBegin},
-		{"settled, one came back with another folder", "a", abc, []Report{says("b", abc, agreed), says("c", abc, agreed, reborn)}, formWait},
-		{"settled, on another set than the others", "a", abc, []Report{says("b", peersNamed("b", "c", "d"), agreed), says("c", abc, agreed)}, formWait},
+		{"settled, a fourth comes", "a", abc, []Report{says("b", abc, agreed), says("c", abc, agreed), says("d", nil)},
+			formBegin},
+		{"settled, one came back with another folder", "a", abc,
+			[]Report{says("b", abc, agreed), says("c", abc, agreed, reborn)}, formWait},
+		{"settled, on another set than the others", "a", abc,
+			[]Report{says("b", peersNamed("b", "c", "d"), agreed), says("c", abc, agreed)}, formWait},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got, _ := decideForming(peer(test.self), 3, test.settled, test.reports); got != test.want {

@@ -28,6 +28,7 @@ func (n *Node) ProposeForwarded(ctx context.Context, request []byte) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
+	// Never passed on again: two nodes that take each other for the leader would do so for ever.
 	result, err := n.proposeHere(ctx, r)
 	if err != nil {
 		return nil, err
@@ -37,6 +38,7 @@ func (n *Node) ProposeForwarded(ctx context.Context, request []byte) ([]byte, er
 
 // admitForwarded decodes a request and checks everything in it that the sender should have checked.
 func (n *Node) admitForwarded(request []byte) (frame.Request, error) {
+	// As of now: what the sender checked by may have changed meanwhile.
 	policy := n.Machine().Policy()
 	gate := policy.Gate()
 	defer gate.Close()
@@ -53,6 +55,7 @@ func (n *Node) admitForwarded(request []byte) (frame.Request, error) {
 // asStored requires that an event is in the form in which it is stored.
 func asStored(gate *event.Gate, e *event.Event) (event.Hash, error) {
 	sent := *e
+	// The gate makes an event canonical: one that it changes was not.
 	hash, _, err := gate.Normalize(e)
 	if err == nil && !e.SameForm(&sent) {
 		err = fmt.Errorf("event %s: %w", sent.Type, ErrNotStoredForm)
@@ -68,6 +71,7 @@ func (n *Node) checkCopies(c frame.Command) error {
 		if len(c.Event) == 0 {
 			return nil // the state machine says why there is none
 		}
+		// An event that is trimmed by now cannot be compared; its form is checked all the same.
 		stored, err := n.Machine().Log().Get(c.Offset)
 		if err == nil && !bytes.Equal(c.Event, frame.EncodeCopy(&stored)) {
 			return fmt.Errorf("dead letter at %d: %w", c.Offset, ErrNotStoredForm)
@@ -95,7 +99,9 @@ func openCopy(b []byte) (event.Event, error) {
 	if err != nil {
 		return e, err
 	}
-	canonical, err := event.Canonicalize(e.Payload, event.Limits{EventBytes: math.MaxInt, NameBytes: math.MaxInt, Depth: maxStoredDepth})
+	// The limits were checked when the event was appended, and may have been lowered since.
+	unlimited := event.Limits{EventBytes: math.MaxInt, NameBytes: math.MaxInt, Depth: maxStoredDepth}
+	canonical, err := event.Canonicalize(e.Payload, unlimited)
 	if err == nil && (!bytes.Equal(canonical, e.Payload) || !bytes.Equal(b, frame.EncodeCopy(&e))) {
 		err = fmt.Errorf("event %s: %w", e.Type, ErrNotStoredForm)
 	}

@@ -6,11 +6,19 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/election"
+	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/health"
+	"github.com/ringrift/ringlog/raftnode/lifetime"
+	"github.com/ringrift/ringlog/raftnode/membership"
+	"github.com/ringrift/ringlog/raftnode/roster"
+	"github.com/ringrift/ringlog/raftnode/upstream"
 )
 
 const (
@@ -19,78 +27,91 @@ const (
 	causeDiskFull = "disk_full"
 )
 
-// StepDown hands leadership to target or, if that is "", to the voter that has applied most. It returns once this
-// node no longer leads; the voters may still elect another than the target. Requests are refused with ErrNoLeader
-// meanwhile.
-func (n *Node) StepDown(ctx context.Context, target string) error {
-	return n.stepDown(ctx, target, causeOperator)
+// handover gives this node's leadership to another voter. It is made within life.Exclusively, as changes of members
+// are, so that no change is under way while the leader is another.
+type handover struct {
+	id       string        // of this node
+	election time.Duration // raft's timeout
+	raft     *upstream.Raft
+	roster   *roster.Roster
+	machine  *fsm.Machine
+	watch    *health.Watch       // who is present, and how far each has applied
+	members  *membership.Changes // waits for the target to catch up
+	life     *lifetime.Lifetime  // excludes changes of members
+	proposer *batcher.Batcher    // admits nothing while leadership moves
+	log      *termLog            // of the intent
+	logger   hclog.Logger
 }
 
-// stepDown is StepDown with the cause that the log records.
-func (n *Node) stepDown(ctx context.Context, target, cause string) error {
-	release, err := n.exclusively(ctx)
+// stepDown is Node.StepDown with the cause that the log records.
+func (h *handover) stepDown(ctx context.Context, target, cause string) error {
+	release, err := h.life.Exclusively(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := n.handOver(ctx, target, cause); err != nil {
+	if err := h.handOver(ctx, target, cause); err != nil {
 		return err
 	}
 	// Leadership has ended already. The wait is for those that ask this node next who leads.
-	following, cancel := context.WithTimeout(ctx, 2*n.cfg.Timing.Election)
+	following, cancel := context.WithTimeout(ctx, 2*h.election)
 	defer cancel()
-	_ = n.until(following, func() bool { id, _ := n.leader(); return id != "" && id != n.cfg.ID })
+	_ = h.life.Poll(following, func() bool {
+		id, _ := h.roster.Leader()
+		return id != "" && id != h.id
+	})
 	return nil
 }
 
-// handOver does StepDown without waiting for the next leader. The caller holds changing.
-func (n *Node) handOver(ctx context.Context, target, cause string) error {
-	term := n.proposer.OpenTerm()
+// handOver does StepDown without waiting for the next leader. It is called within life.Exclusively.
+func (h *handover) handOver(ctx context.Context, target, cause string) error {
+	term := h.proposer.OpenTerm()
 	if term == 0 {
 		return fmt.Errorf("raftnode: step down: %w", ErrNotLeader)
 	}
-	to, err := n.successor(ctx, target)
+	// Whoever is to lead is found, and is near, before requests are held up.
+	to, err := h.successor(ctx, target)
 	if err != nil {
 		return fmt.Errorf("raftnode: step down: %w", err)
 	}
 	// A target that does not catch up soon is down, or stopping too. Requests are admitted meanwhile: raft itself
 	// brings the target up to date with what follows, and quickly.
-	waiting, cancel := context.WithTimeout(ctx, 2*n.cfg.Timing.Election)
+	waiting, cancel := context.WithTimeout(ctx, 2*h.election)
 	defer cancel()
-	if err := n.caughtUp(waiting, to.ID, n.machine.Applied()); err != nil {
+	if err := h.members.CaughtUp(waiting, to.ID, h.machine.Applied()); err != nil {
 		return fmt.Errorf("raftnode: step down: %w", err)
 	}
-	if !n.proposer.Pause(term) {
+	if !h.proposer.Pause(term) {
 		return nil // the term ended meanwhile
 	}
-	defer n.proposer.Resume(term)
+	defer h.proposer.Resume(term)
 	// The intent has to be the last entry of this leader.
-	if err := n.proposer.Drain(ctx); err != nil {
+	if err := h.proposer.Drain(ctx); err != nil {
 		return fmt.Errorf("raftnode: step down: drain: %w", err)
 	}
-	if err := n.proposeUntilApplied(ctx, term, frame.Intent{Target: to.ID, Cause: cause}); err != nil {
+	if err := h.log.proposeUntilApplied(ctx, term, frame.Intent{Target: to.ID, Cause: cause}); err != nil {
 		return fmt.Errorf("raftnode: step down: intent: %w", err)
 	}
-	return n.transfer(ctx, term, to)
+	return h.transfer(ctx, term, to)
 }
 
 // transfer has raft hand leadership of term over to a member, and withdraws the intent if this node still leads
 // after that.
-func (n *Node) transfer(ctx context.Context, term uint64, to datadir.Peer) error {
-	err := n.raft.Load().LeadershipTransferToServer(raft.ServerID(to.ID), raft.ServerAddress(to.Raft)).Error()
+func (h *handover) transfer(ctx context.Context, term uint64, to datadir.Peer) error {
+	err := h.raft.Load().LeadershipTransferToServer(raft.ServerID(to.ID), raft.ServerAddress(to.Raft)).Error()
 	if err == nil {
-		settled, cancel := context.WithTimeout(ctx, n.cfg.Timing.Election)
+		settled, cancel := context.WithTimeout(ctx, h.election)
 		defer cancel()
-		err = n.until(settled, func() bool { return !n.leads(term) })
+		err = h.life.Poll(settled, func() bool { return !h.log.leads(term) })
 	}
-	if err == nil || !n.leads(term) {
+	if err == nil || !h.log.leads(term) {
 		return nil
 	}
-	n.logger.Warn("handing leadership over failed", "target", to.ID, "error", err)
+	h.logger.Warn("handing leadership over failed", "target", to.ID, "error", err)
 	// Even if ctx has ended: otherwise the log would announce an end of this leadership that did not happen.
-	aborting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*n.cfg.Timing.transferPatience())
+	aborting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*h.log.patience)
 	defer cancel()
-	if abort := n.proposeUntilApplied(aborting, term, frame.IntentAbort{}); abort != nil {
+	if abort := h.log.proposeUntilApplied(aborting, term, frame.IntentAbort{}); abort != nil {
 		return fmt.Errorf("raftnode: step down: %w; taking the intent back: %w", err, abort)
 	}
 	return fmt.Errorf("raftnode: step down: %w", err)
@@ -98,43 +119,46 @@ func (n *Node) transfer(ctx context.Context, term uint64, to datadir.Peer) error
 
 // successor returns the voter to hand over to: the one named, or of those that are reachable and answer now the one
 // that has applied most. Voters with room on their disks come first. It waits up to askFor for the answers.
-func (n *Node) successor(ctx context.Context, named string) (datadir.Peer, error) {
-	if s, listed := n.server(named); named != "" && !listed {
+func (h *handover) successor(ctx context.Context, named string) (datadir.Peer, error) {
+	if s, listed := h.roster.Server(named); named != "" && !listed {
 		return datadir.Peer{}, fmt.Errorf("%w: %s", ErrUnknownMember, named)
 	} else if named != "" && s.Suffrage != raft.Voter {
 		return datadir.Peer{}, fmt.Errorf("%w: %s", ErrNotVoter, named)
-	} else if named == n.cfg.ID {
+	} else if named == h.id {
 		return datadir.Peer{}, fmt.Errorf("%w: %s leads already", ErrNoTarget, named)
 	}
 	// Those out of reach are not asked: their silence would only use up the time.
 	var there []string
-	for _, id := range votersOf(n.servers()) {
-		if id == n.cfg.ID || (named != "" && id != named) {
+	for _, id := range h.roster.Voters() {
+		if id == h.id || (named != "" && id != named) {
 			continue
 		}
-		reason, silent := n.watch.absence(id)
-		if reason == "" || (reason == election.ReasonHTTP && silent < 0) { // not pinged yet: it is asked below
+		reason, silent := h.watch.Absence(id)
+		// One that was not pinged yet is asked below.
+		if reason == "" || (reason == election.ReasonHTTP && silent < 0) {
 			there = append(there, id)
 		} else if named != "" {
-			return datadir.Peer{}, fmt.Errorf("%w: %s: %s", ErrNoTarget, named, absenceText(reason))
+			return datadir.Peer{}, fmt.Errorf("%w: %s: %s", ErrNoTarget, named, health.AbsenceText(reason))
 		}
 	}
-	candidates := n.peersAmong(there)
+	// All at once: the slowest bounds the wait, not their number.
+	candidates := h.roster.PeersAmong(there)
 	asking, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
-	answers := n.watch.askAll(asking, candidates)
+	answers := h.watch.AskAll(asking, candidates)
+	// The first of the best in the order of raft's configuration.
 	var best datadir.Peer
 	var chosen Report
 	for _, p := range candidates {
 		s, answered := answers[p.ID]
-		if !answered || s.report.Diverged {
+		if !answered || s.Report.Diverged {
 			continue
 		}
 		// A full disk outweighs how far a voter has applied: it would have to hand over in turn.
-		roomier := chosen.Disk.Full && !s.report.Disk.Full
-		further := chosen.Disk.Full == s.report.Disk.Full && s.report.Applied > chosen.Applied
+		roomier := chosen.Disk.Full && !s.Report.Disk.Full
+		further := chosen.Disk.Full == s.Report.Disk.Full && s.Report.Applied > chosen.Applied
 		if best.ID == "" || roomier || further {
-			best, chosen = p, s.report
+			best, chosen = p, s.Report
 		}
 	}
 	switch {
@@ -147,102 +171,31 @@ func (n *Node) successor(ctx context.Context, named string) (datadir.Peer, error
 	}
 }
 
-// absenceText is a reason of watch.absence, for people.
-func absenceText(reason string) string {
-	if reason == election.ReasonRaft {
-		return "it answers over HTTP, and raft has no contact with it: look at its raft port"
-	}
-	return "it does not answer over HTTP"
-}
-
-// peersAmong returns the members of ids, without those that the state does not know.
-func (n *Node) peersAmong(ids []string) (peers []datadir.Peer) {
-	for _, id := range ids {
-		if p, known := n.peer(id); known {
-			peers = append(peers, p)
-		}
-	}
-	return peers
-}
-
-// peer returns a member as the state has it, with the address that raft uses for it; false if the state does not
-// know it.
-func (n *Node) peer(id string) (datadir.Peer, bool) {
-	m, known := n.machine.Member(id)
-	p := peerOf(m)
-	if s, ok := n.server(id); ok {
-		p.Raft = string(s.Address)
-	}
-	return p, known
-}
-
-// caughtUp polls a member until it has applied index. It returns ErrNotCaughtUp when ctx ends before that, and
-// another error once this node does not lead or the member is none any more.
-func (n *Node) caughtUp(ctx context.Context, id string, index uint64) error {
-	const every = 20 * time.Millisecond
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	var last error
-	for {
-		p, known := n.peer(id)
-		if !known {
-			return fmt.Errorf("%w: %s", ErrUnknownMember, id)
-		}
-		if n.proposer.OpenTerm() == 0 {
-			return fmt.Errorf("%w any more", ErrNotLeader)
-		}
-		s, err := n.watch.ask(ctx, p)
-		if err == nil && s.report.Applied >= index {
-			return nil
-		}
-		// Reported if ctx ends: it says why the member never answered.
-		if err != nil {
-			last = err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %s to %d: %w", ErrNotCaughtUp, id, index, errors.Join(ctx.Err(), last))
-		}
-	}
-}
-
 // retire is a graceful end: a leader hands over if there is another voter. If there is none, or that fails, it still
 // records its intent, so that the log reports a LEADER_STEPDOWN and not a lost leader.
-func (n *Node) retire(ctx context.Context) error {
-	if n.proposer == nil || n.proposer.OpenTerm() == 0 {
+func (h *handover) retire(ctx context.Context) error {
+	if h.proposer == nil || h.proposer.OpenTerm() == 0 {
 		return nil
 	}
-	release, err := n.exclusively(ctx)
+	release, err := h.life.Exclusively(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if len(votersOf(n.servers())) > 1 {
-		if err = n.handOver(ctx, "", causeShutdown); err == nil {
+	// Beside other voters the usual hand-over comes first.
+	if len(h.roster.Voters()) > 1 {
+		err = h.handOver(ctx, "", causeShutdown)
+		if err == nil {
 			return nil
 		}
 	}
 	// Alone, or nobody took over: the intent is recorded without a target.
-	term := n.proposer.OpenTerm()
-	if term == 0 || !n.proposer.Pause(term) {
+	term := h.proposer.OpenTerm()
+	if term == 0 || !h.proposer.Pause(term) {
 		return err
 	}
-	if drained := n.proposer.Drain(ctx); drained != nil {
+	if drained := h.proposer.Drain(ctx); drained != nil {
 		return errors.Join(err, drained)
 	}
-	return errors.Join(err, n.proposer.ProposeNow(term, frame.Intent{Cause: causeShutdown}))
-}
-
-// exclusively waits until no other change of members or hand-over is under way. The caller has to call release
-// after its own.
-func (n *Node) exclusively(ctx context.Context) (release func(), err error) {
-	select {
-	case n.changing <- struct{}{}:
-		return func() { <-n.changing }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-n.ctx.Done():
-		return nil, ErrClosed
-	}
+	return errors.Join(err, h.proposer.ProposeNow(term, frame.Intent{Cause: causeShutdown}))
 }

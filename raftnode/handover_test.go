@@ -19,7 +19,7 @@ func TestANonVoterIsNotHandedOverTo(t *testing.T) {
 	c := voters(t, 3, nil)
 	c.joins("n4", func(cfg *Config) { cfg.NonVoter = true })
 	leader := c.leader()
-	eventually(t, "n4 is listed", func() bool { _, listed := leader.server("n4"); return listed })
+	eventually(t, "n4 is listed", func() bool { _, listed := leader.roster.Server("n4"); return listed })
 	if err := leader.StepDown(t.Context(), "n4"); !errors.Is(err, ErrNotVoter) {
 		t.Errorf("to a non-voter: %v", err)
 	}
@@ -80,7 +80,8 @@ func TestAClusterThatSleptStepsItsTimeForwardAndRecordsIt(t *testing.T) {
 	n := c.start("n1")
 	c.leader()
 	step := n.machine.LastClockStep()
-	if step == nil || step.From.Sub(noon) > time.Minute || time.Since(step.To).Abs() > time.Minute || !slices.Equal(step.Agreed, []string{"n1"}) {
+	if step == nil || step.From.Sub(noon) > time.Minute || time.Since(step.To).Abs() > time.Minute ||
+		!slices.Equal(step.Agreed, []string{"n1"}) {
 		t.Fatalf("step %+v", step)
 	}
 	r := publish(t, n, 7)
@@ -93,13 +94,14 @@ func TestClosingDoesNotWaitForANodeThatCatchesUp(t *testing.T) {
 	t.Parallel()
 	c := voters(t, 3, nil)
 	leader := c.leader()
-	never := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:1", HTTPAddr: "n9", Incarnation: "i9", FeatureLevel: fsm.FeatureLevel}
+	never := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:1", HTTPAddr: "n9", Incarnation: "i9",
+		FeatureLevel: fsm.FeatureLevel}
 	added := make(chan error, 1)
 	go func() {
 		_, err := leader.AddMember(context.Background(), never, MemberOptions{Voter: true})
 		added <- err
 	}()
-	eventually(t, "n9 is listed", func() bool { _, listed := leader.server("n9"); return listed })
+	eventually(t, "n9 is listed", func() bool { _, listed := leader.roster.Server("n9"); return listed })
 	c.stop(leader.cfg.ID)
 	if err := <-added; err == nil {
 		t.Error("a node that never answered was added")

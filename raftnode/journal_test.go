@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/raftnode/blackbox"
 )
 
@@ -21,7 +20,7 @@ func TestAJournalWhoseDiskHangsStopsNobody(t *testing.T) {
 		term := leader.raft.Load().CurrentTerm()
 		id := leader.cfg.ID
 		s.disks[id][journalDisk].hang()
-		leader.outages.journal.write(blackbox.Record{Kind: blackbox.LeaseExpired, Since: time.Now(), Term: term, Leader: id})
+		leader.journal.Write(blackbox.Record{Kind: blackbox.LeaseExpired, Since: time.Now(), Term: term, Leader: id})
 		time.Sleep(10 * time.Second)
 		for _, n := range s.running() {
 			if q := n.Status().Quorum; q.Margin != 1 {
@@ -41,7 +40,8 @@ func TestAJournalWhoseDiskHangsStopsNobody(t *testing.T) {
 		s.disks[id][journalDisk].thaw()
 		time.Sleep(time.Second)
 		var kinds []blackbox.Kind
-		for _, r := range leader.outages.journal.file.Records() {
+		journal, _ := leader.BlackBox()
+		for _, r := range journal.Records {
 			kinds = append(kinds, r.Kind)
 		}
 		if want := []blackbox.Kind{blackbox.LeaseExpired, blackbox.LeaseExpired, blackbox.Lost}; !slices.Equal(kinds, want) {
@@ -50,23 +50,4 @@ func TestAJournalWhoseDiskHangsStopsNobody(t *testing.T) {
 		s.net.heal()
 		s.settle()
 	})
-}
-
-func TestRetriesOfARequestAreRefusedOnce(t *testing.T) {
-	var r refusals
-	for range 25 {
-		r.add(frame.Publish{Producer: "p", Sequence: 1, Count: 2})
-	}
-	r.add(frame.Publish{Producer: "p", Sequence: 2, Count: 2})
-	r.add(frame.Publish{Count: 1}) // nobody knows whose
-	r.add(frame.Publish{Count: 1})
-	r.add(frame.Trim{Before: 1})
-	if got := r.load(); got != 5 {
-		t.Errorf("%d requests were refused, not 5", got)
-	}
-	r.reset(0)
-	r.add(frame.Publish{Producer: "p", Sequence: 1, Count: 2})
-	if got := r.load(); got != 1 {
-		t.Errorf("in the next outage %d, not 1", got)
-	}
 }

@@ -2,55 +2,68 @@ package raftnode
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/hashicorp/raft"
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/election"
+	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/health"
+	"github.com/ringrift/ringlog/raftnode/roster"
+	"github.com/ringrift/ringlog/raftnode/upstream"
 )
 
 const (
-	tickEvery    = 100 * time.Millisecond // how late a deadline may be kept
-	tickBackoff  = time.Minute            // most between ticks that change nothing
-	proposeEvery = 20 * time.Millisecond  // between attempts of proposeUntilApplied
-	askFor       = 500 * time.Millisecond // bound of asking voters for their clocks, or who could lead
+	tickEvery   = 100 * time.Millisecond // how late a deadline may be kept
+	tickBackoff = time.Minute            // most between ticks that change nothing
+	askFor      = 500 * time.Millisecond // bound of asking voters for their clocks, or who could lead
 )
 
-// lead opens and closes the gate, and starts and ends the duties of a leader, as raft gains and loses leadership,
+// leadership begins and ends this node's terms as the leader. The gate of proposer is open only between the
+// application of a term start and the end of that term.
+type leadership struct {
+	id       string        // of this node
+	lease    time.Duration // of raft
+	raft     *upstream.Raft
+	roster   *roster.Roster
+	machine  *fsm.Machine
+	dir      *datadir.Dir     // its marker has the members of a cluster that is about to be formed
+	watch    *health.Watch    // knows whether this node leads; has the others' clocks and levels
+	terms    *health.Terms    // who led before, for the term start
+	clock    *clock.Clock     // replicated time
+	proposer *batcher.Batcher // its gate is moved here alone, but for a pause
+	log      *termLog         // of the term start
+	logger   hclog.Logger
+
+	duties []func(context.Context) // what runs in each term, until its context ends; set before run
+}
+
+// run opens and closes the gate, and starts and ends the duties of a leader, as raft gains and loses leadership,
 // until ctx ends.
-func (n *Node) lead(ctx context.Context) {
+func (l *leadership) run(ctx context.Context) {
 	acting := &duties{}
 	defer acting.end()
 	for {
-		if moved, leading := n.raft.Leadership(); moved {
+		if moved, leading := l.raft.Leadership(); moved {
 			// Also if this node leads again already: the duties belong to one term.
 			acting.end()
-			n.proposer.Shift(batcher.GateClosed, 0)
+			l.proposer.Shift(batcher.GateClosed, 0)
 			// Until the term start is applied, no member is judged by its contacts with raft.
-			n.watch.lead(false)
-			if n.startTerm(ctx, leading) {
-				n.watch.lead(true)
-				acting.begin(ctx,
-					n.ticks,
-					n.tend,
-					n.reportHealth,
-					n.runAutopilot,
-					n.reportPressure,
-					n.yieldFullDisk,
-					n.leaveHungDisk)
+			l.watch.SetLeading(false)
+			if l.startTerm(ctx, leading) {
+				l.watch.SetLeading(true)
+				acting.begin(ctx, l.duties...)
 			}
 		}
 		select {
-		case <-n.raft.LeadershipChanged():
+		case <-l.raft.LeadershipChanged():
 		case <-ctx.Done():
 			return
 		}
@@ -59,8 +72,8 @@ func (n *Node) lead(ctx context.Context) {
 
 // duties are what runs while this node leads.
 type duties struct {
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	cancel context.CancelFunc // nil while none run
+	done   sync.WaitGroup     // one for each that runs
 }
 
 // begin starts the duties. It must not be called again before end.
@@ -80,74 +93,72 @@ func (d *duties) end() {
 	}
 }
 
-// leaveHungDisk leaves this node's leadership to others when its disk hangs, until ctx ends.
-func (n *Node) leaveHungDisk(ctx context.Context) {
-	n.raft.LeaveHungDisk(ctx, n.cfg.Timing.Ping/urgentPingFactor, func(term uint64) { n.proposer.Pause(term) })
-}
-
 // startTerm has the first entry of a new term applied and then opens the gate. It blocks until then, or until
 // the term is over or ctx ends, and reports whether this node leads.
-func (n *Node) startTerm(ctx context.Context, leading bool) bool {
-	term := n.raft.Load().CurrentTerm()
-	if !leading || !n.leads(term) {
+func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
+	// Raft may have lost this leadership again before its gain was taken note of.
+	term := l.raft.Load().CurrentTerm()
+	if !leading || !l.log.leads(term) {
 		return false
 	}
 	// From here on requests wait for the term start, and are no longer refused.
-	n.proposer.Shift(batcher.GateWaiting, term)
-	n.askFounders(ctx)
-	commands := []frame.Command{n.termStart(term)}
+	l.proposer.Shift(batcher.GateWaiting, term)
+	l.askFounders(ctx)
+	commands := []frame.Command{l.termStart(term)}
 	// In the same entry, so that the time without a leader is measured with the corrected clock.
-	_ = n.stepClock(ctx, func(c frame.ClockStep) error {
+	_ = l.stepClock(ctx, func(c frame.ClockStep) error {
 		commands = append(commands, c)
 		return nil
 	})
-	if err := n.proposeUntilApplied(ctx, term, commands...); err != nil {
-		n.logger.Warn("leadership ended before its term start was applied", "term", term, "error", err)
+	// Past the gate, which admits nobody else yet: no other command of this term comes before the term start.
+	if err := l.log.proposeUntilApplied(ctx, term, commands...); err != nil {
+		l.logger.Warn("leadership ended before its term start was applied", "term", term, "error", err)
 		return false
 	}
-	n.proposer.Shift(batcher.GateOpen, term)
-	n.logger.Info("leading", "term", term)
+	l.proposer.Shift(batcher.GateOpen, term)
+	l.logger.Info("leading", "term", term)
 	return true
 }
 
 // askFounders asks the other members of a cluster that is about to be formed for their reports, where
 // it has none: the cluster starts at the lowest feature level among them.
-func (n *Node) askFounders(ctx context.Context) {
-	if n.machine.ClusterID() != "" {
+func (l *leadership) askFounders(ctx context.Context) {
+	if l.machine.ClusterID() != "" {
 		return
 	}
 	// Pings have asked already where they had the time; only the rest is asked, and waited for.
-	unheard := slices.DeleteFunc(n.dir.Marker().Peers, func(p datadir.Peer) bool {
-		s, answers := n.watch.last(p.ID)
-		return p.ID == n.cfg.ID || answers && s.report.Incarnation == p.Incarnation
+	unheard := slices.DeleteFunc(l.dir.Marker().Peers, func(p datadir.Peer) bool {
+		s, answers := l.watch.Last(p.ID)
+		return p.ID == l.id || (answers && s.Report.Incarnation == p.Incarnation)
 	})
 	ctx, cancel := context.WithTimeout(ctx, identifyFor)
 	defer cancel()
-	n.watch.askAll(ctx, unheard)
-}
-
-// leads reports whether raft leads in term now. Its gate need not be open; see LeadingTerm.
-func (n *Node) leads(term uint64) bool {
-	r := n.raft.Load()
-	return r.State() == raft.Leader && r.CurrentTerm() == term
+	l.watch.AskAll(ctx, unheard)
 }
 
 // termStart is the first command of a term that this node leads. While no cluster is formed it
 // forms one, of the members that the marker lists.
-func (n *Node) termStart(term uint64) frame.TermStart {
-	h := frame.TermStart{Seen: n.terms.between(n.machine.Term(), term), Cause: n.cause(), Silence: n.silence()}
-	if n.machine.ClusterID() != "" {
+func (l *leadership) termStart(term uint64) frame.TermStart {
+	h := frame.TermStart{Seen: l.terms.Between(l.machine.Term(), term), Cause: l.cause(), Silence: l.silence()}
+	if l.machine.ClusterID() != "" {
 		return h
 	}
+	// If this entry is lost with its leader, the next one forms the cluster under another id.
 	h.ClusterID = uuid.NewString()
-	for _, p := range n.dir.Marker().Peers {
+	for _, p := range l.dir.Marker().Peers {
 		// The marker has no feature level: one that did not answer counts as the oldest.
-		m := frame.Member{ID: p.ID, RaftAddr: p.Raft, HTTPAddr: p.HTTP, Incarnation: p.Incarnation, FeatureLevel: frame.LevelBase}
-		if s, answers := n.watch.last(p.ID); answers && s.report.Incarnation == p.Incarnation {
-			m.FeatureLevel, m.Version = s.report.FeatureLevel, s.report.Version
+		m := frame.Member{
+			ID:           p.ID,
+			RaftAddr:     p.Raft,
+			HTTPAddr:     p.HTTP,
+			Incarnation:  p.Incarnation,
+			FeatureLevel: frame.LevelBase,
 		}
-		if p.ID == n.cfg.ID {
-			m = n.self()
+		if s, answers := l.watch.Last(p.ID); answers && s.Report.Incarnation == p.Incarnation {
+			m.FeatureLevel, m.Version = s.Report.FeatureLevel, s.Report.Version
+		}
+		if p.ID == l.id {
+			m = l.roster.Self()
 		}
 		h.Members = append(h.Members, m)
 	}
@@ -156,12 +167,12 @@ func (n *Node) termStart(term uint64) frame.TermStart {
 
 // cause is why there was an election, as far as this node knows. An intent of the old leader in the log takes
 // precedence. The state that this reads may lag the log.
-func (n *Node) cause() string {
-	l := n.machine.Leadership()
+func (l *leadership) cause() string {
+	last := l.machine.Leadership()
 	switch {
-	case n.terms.between(l.Term-1, l.Term+1) == nil:
+	case l.terms.Between(last.Term-1, last.Term+1) == nil:
 		return election.CauseRestart // this process never saw the old leader lead
-	case l.Leader == n.cfg.ID:
+	case last.Leader == l.id:
 		return election.CauseReelected
 	default:
 		return election.CauseHeartbeat
@@ -170,10 +181,11 @@ func (n *Node) cause() string {
 
 // silence is how long ago this node last heard from the leader before it or, if it was that leader itself, lost
 // leadership; 0 if it did not follow that leader.
-func (n *Node) silence() time.Duration {
-	heard, missed := n.raft.Load().LastContact(), n.terms.missed(n.machine.Leadership().Term)
-	switch cause := n.cause(); {
-	case !n.reached(frame.KindLongTermStart):
+func (l *leadership) silence() time.Duration {
+	// When raft last heard of the old leader, and when this node abandoned it.
+	heard, missed := l.raft.Load().LastContact(), l.terms.Missed(l.machine.Leadership().Term)
+	switch cause := l.cause(); {
+	case !l.proposer.Reached(frame.KindLongTermStart):
 		return 0
 	case cause == election.CauseReelected && !missed.IsZero():
 		return time.Since(missed)
@@ -181,37 +193,14 @@ func (n *Node) silence() time.Duration {
 		return 0
 	}
 	// A vote that was given counts as a contact too; by then the leader had been missed.
-	if !missed.IsZero() && missed.Add(-n.cfg.Timing.Lease).Before(heard) {
-		heard = missed.Add(-n.cfg.Timing.Lease)
+	if !missed.IsZero() && missed.Add(-l.lease).Before(heard) {
+		heard = missed.Add(-l.lease)
 	}
 	return time.Since(heard)
 }
 
-// proposeUntilApplied proposes commands in one entry, past the gate, until it is applied, the term is over or ctx
-// ends. Raft can be left with a transfer that never ends (hashicorp/raft#696): it leads and takes no entries. Only
-// a restart helps, so that Fatal is called.
-func (n *Node) proposeUntilApplied(ctx context.Context, term uint64, commands ...frame.Command) error {
-	patience := time.Now().Add(n.cfg.Timing.transferPatience())
-	for {
-		err := n.proposer.ProposeNow(term, commands...)
-		// With ErrNoLeader nothing was appended; while raft leads all the same, it is worth another attempt.
-		if err == nil || !errors.Is(err, ErrNoLeader) || !n.leads(term) {
-			return err
-		}
-		if errors.Is(err, raft.ErrLeadershipTransferInProgress) && time.Now().After(patience) {
-			n.cfg.Fatal(fmt.Errorf("raftnode: lead term %d: %w: restart the node", term, ErrTransferStuck))
-			return err
-		}
-		select {
-		case <-time.After(proposeEvery):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// ticks proposes a tick when something is due by time and no other entry has dealt with it, until ctx ends.
-func (n *Node) ticks(ctx context.Context) {
+// proposeTicks proposes a tick when something is due by time and no other entry has dealt with it, until ctx ends.
+func (l *leadership) proposeTicks(ctx context.Context) {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
 	var last time.Time // the deadline of the last tick
@@ -223,15 +212,16 @@ func (n *Node) ticks(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		deadline, now := n.machine.NextDeadline(), n.clock.Now()
-		if deadline.IsZero() || deadline.After(now) || deadline.Equal(last) && now.Before(next) {
+		// Deadlines are in replicated time, and so is now.
+		deadline, now := l.machine.NextDeadline(), l.clock.Now()
+		if deadline.IsZero() || deadline.After(now) || (deadline.Equal(last) && now.Before(next)) {
 			continue
 		}
 		// A deadline that a tick did not remove is tried again, ever more rarely; a new one at once.
 		if !deadline.Equal(last) {
 			wait = tickEvery
 		}
-		if _, err := n.proposer.Propose(ctx, frame.Request{Command: frame.Tick{}}); err != nil {
+		if _, err := l.proposer.Propose(ctx, frame.Request{Command: frame.Tick{}}); err != nil {
 			continue
 		}
 		last, wait = deadline, min(2*wait, tickBackoff)
@@ -241,34 +231,38 @@ func (n *Node) ticks(ctx context.Context) {
 
 // stepClock passes a step of replicated time to propose if it lags by far and a majority of the voters' clocks agree
 // with this node's. If their last reports do not suffice, it asks them and waits up to askFor.
-func (n *Node) stepClock(ctx context.Context, propose func(frame.ClockStep) error) error {
-	if !n.clock.Lags() {
+func (l *leadership) stepClock(ctx context.Context, propose func(frame.ClockStep) error) error {
+	if !l.clock.Lags() {
 		return nil
 	}
-	voters := votersOf(n.servers())
+	// What the pings have brought is asked first; it costs nothing.
+	voters := l.roster.Voters()
 	samples := map[string]clock.Sample{}
-	others := slices.DeleteFunc(slices.Clone(voters), func(id string) bool { return id == n.cfg.ID })
+	others := slices.DeleteFunc(slices.Clone(voters), func(id string) bool { return id == l.id })
 	for _, id := range others {
-		if s, healthy := n.watch.last(id); healthy {
-			samples[id] = s.clock
+		if s, healthy := l.watch.Last(id); healthy {
+			samples[id] = s.Clock
 		}
 	}
-	now := n.clock.Read()
-	agreed, ok := clock.StepAgreed(now, n.cfg.ID, samples, len(voters))
-	if !ok { // their answers may be older than a step, or none
+	now := l.clock.Read()
+	agreed, ok := clock.StepAgreed(now, l.id, samples, len(voters))
+	// Their answers may be older than a step, or there are none.
+	if !ok {
 		asking, cancel := context.WithTimeout(ctx, askFor)
 		defer cancel()
-		for id, s := range n.watch.askAll(asking, n.peersAmong(others)) {
-			samples[id] = s.clock
+		for id, s := range l.watch.AskAll(asking, l.roster.PeersAmong(others)) {
+			samples[id] = s.Clock
 		}
-		now = n.clock.Read()
-		agreed, ok = clock.StepAgreed(now, n.cfg.ID, samples, len(voters))
+		now = l.clock.Read()
+		agreed, ok = clock.StepAgreed(now, l.id, samples, len(voters))
 	}
 	if !ok {
-		n.logger.Warn("replicated time lags and no majority of the voters' clocks agrees on a step", "agreed", agreed, "voters", len(voters))
+		l.logger.Warn("replicated time lags and no majority of the voters' clocks agrees on a step",
+			"agreed", agreed, "voters", len(voters))
 		return nil
 	}
+	// The wall clock that the others were compared with, not a later one.
 	to := now.Wall.UTC()
-	n.logger.Info("moving replicated time", "from", n.clock.Now(), "to", to, "agreed", agreed)
+	l.logger.Info("moving replicated time", "from", l.clock.Now(), "to", to, "agreed", agreed)
 	return propose(frame.ClockStep{To: to, Agreed: agreed})
 }

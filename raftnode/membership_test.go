@@ -26,11 +26,11 @@ func TestNodesJoinArePromotedDemotedAndRemoved(t *testing.T) {
 	publish(t, c.leader(), 1)
 	n4 := c.joins("n4", nil)
 	eventually(t, "n4 has a vote", func() bool {
-		s, ok := n4.server("n4")
-		return ok && s.Suffrage == 0 && len(votersOf(c.leader().servers())) == 4
+		s, ok := n4.roster.Server("n4")
+		return ok && s.Suffrage == 0 && len(c.leader().roster.Voters()) == 4
 	})
 	n5 := c.joins("n5", func(cfg *Config) { cfg.NonVoter = true })
-	eventually(t, "n5 follows", func() bool { return n5.role() == RoleNonVoter && n5.machine.Applied() > 0 })
+	eventually(t, "n5 follows", func() bool { return n5.roster.Role() == RoleNonVoter && n5.machine.Applied() > 0 })
 	c.settle()
 
 	leader := c.leader()
@@ -43,8 +43,8 @@ func TestNodesJoinArePromotedDemotedAndRemoved(t *testing.T) {
 	if _, err := leader.Remove(t.Context(), "n5"); err != nil {
 		t.Fatal(err)
 	}
-	if _, known := leader.machine.Member("n5"); known || len(leader.servers()) != 4 {
-		t.Errorf("n5 is still a member: %v", leader.servers())
+	if _, known := leader.machine.Member("n5"); known || len(leader.roster.Servers()) != 4 {
+		t.Errorf("n5 is still a member: %v", leader.roster.Servers())
 	}
 	c.crash("n5")
 	if _, err := leader.Remove(t.Context(), "n4"); err != nil {
@@ -75,8 +75,9 @@ func TestWhatMembershipRefuses(t *testing.T) {
 	t.Parallel()
 	c := voters(t, 3, nil)
 	leader := c.leader()
-	follower := c.followers()[0].self()
-	fresh := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:1", HTTPAddr: "n9", Incarnation: "i9", FeatureLevel: fsm.FeatureLevel}
+	follower := c.followers()[0].roster.Self()
+	fresh := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:1", HTTPAddr: "n9", Incarnation: "i9",
+		FeatureLevel: fsm.FeatureLevel}
 	with := func(change func(*frame.Member)) frame.Member {
 		m := fresh
 		change(&m)
@@ -97,14 +98,20 @@ func TestWhatMembershipRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %v", test.name, err, test.want)
 		}
 	}
-	if _, err := leader.AddMember(t.Context(), fresh, MemberOptions{ClusterID: "another"}); !errors.Is(err, ErrForeignFolder) {
+	_, err := leader.AddMember(t.Context(), fresh, MemberOptions{ClusterID: "another"})
+	if !errors.Is(err, ErrForeignFolder) {
 		t.Errorf("a folder of another cluster: %v", err)
 	}
 	_, promote := leader.Promote(t.Context(), "nobody", false)
 	_, demote := leader.Demote(t.Context(), "nobody")
 	_, remove := leader.Remove(t.Context(), "nobody")
 	_, here := c.followers()[0].AddMember(t.Context(), fresh, MemberOptions{})
-	for err, want := range map[error]error{promote: ErrUnknownMember, demote: ErrUnknownMember, remove: ErrUnknownMember, here: ErrNotLeader} {
+	for err, want := range map[error]error{
+		promote: ErrUnknownMember,
+		demote:  ErrUnknownMember,
+		remove:  ErrUnknownMember,
+		here:    ErrNotLeader,
+	} {
 		if !errors.Is(err, want) {
 			t.Errorf("%v, want %v", err, want)
 		}
@@ -114,7 +121,7 @@ func TestWhatMembershipRefuses(t *testing.T) {
 	if _, err := leader.AddMember(ctx, fresh, MemberOptions{Voter: true}); !errors.Is(err, ErrNotCaughtUp) {
 		t.Errorf("a voter that never answers: %v", err)
 	}
-	if len(votersOf(leader.servers())) != 3 {
+	if len(leader.roster.Voters()) != 3 {
 		t.Error("it got a vote")
 	}
 }
@@ -123,17 +130,20 @@ func TestTheLastVoterStaysAndASixthNeedsForce(t *testing.T) {
 	t.Parallel()
 	c := voters(t, 1, nil)
 	n := c.leader()
-	for name, act := range map[string]func(context.Context, string) (string, error){"demote": n.Demote, "remove": n.Remove} {
+	for name, act := range map[string]func(context.Context, string) (string, error){
+		"demote": n.Demote,
+		"remove": n.Remove,
+	} {
 		if _, err := act(t.Context(), "n1"); !errors.Is(err, ErrLastVoter) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, id := range []string{"n2", "n3", "n4", "n5"} {
 		joined := c.joins(id, nil)
-		eventually(t, id+" has a vote", func() bool { return slices.Contains(votersOf(joined.servers()), id) })
+		eventually(t, id+" has a vote", func() bool { return slices.Contains(joined.roster.Voters(), id) })
 	}
 	six := c.joins("n6", func(cfg *Config) { cfg.NonVoter = true })
-	eventually(t, "n6 follows", func() bool { return six.role() == RoleNonVoter })
+	eventually(t, "n6 follows", func() bool { return six.roster.Role() == RoleNonVoter })
 	if _, err := c.leader().Promote(t.Context(), "n6", false); !errors.Is(err, ErrTooManyVoters) {
 		t.Errorf("a sixth voter: %v", err)
 	}
@@ -165,15 +175,18 @@ func TestAVoterThatLostItsFolderIsRefusedUntilItIsAddedAgain(t *testing.T) {
 		}
 		return false
 	})
-	eventually(t, "it says why it is not in", func() bool { return reborn.Status().JoinRefused == ErrOtherIncarnation.Error() })
-	if reborn.mayVote() || reborn.machine.ClusterID() != "" {
+	eventually(t, "it says why it is not in", func() bool {
+		return reborn.Status().JoinRefused == ErrOtherIncarnation.Error()
+	})
+	if reborn.roster.MayVote() || reborn.machine.ClusterID() != "" {
 		t.Fatal("it takes part under its old name")
 	}
 	if _, err := c.leader().Remove(t.Context(), lost); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it is let in again by its own knocking", func() bool {
-		return slices.Contains(votersOf(reborn.servers()), lost) && reborn.machine.ClusterID() != "" && reborn.Status().JoinRefused == ""
+		return slices.Contains(reborn.roster.Voters(), lost) && reborn.machine.ClusterID() != "" &&
+			reborn.Status().JoinRefused == ""
 	})
 	eventually(t, "the folder is a member's", func() bool {
 		return !slices.ContainsFunc(c.leader().Status().Members, func(m MemberStatus) bool { return m.OtherFolder })
@@ -200,20 +213,21 @@ func TestAMemberIsAddedOnceTheReplicationBeforeHasEnded(t *testing.T) {
 		leader := c.leader()
 		leader.contacts.Begin(raft.ServerID(replaced)) // raft's call to the member that was removed
 		ctx, cancel := context.WithTimeout(t.Context(), leader.cfg.Timing.Heartbeat)
-		_, err := leader.AddMember(ctx, frame.Member{ID: replaced, RaftAddr: c.config[replaced].RaftBind, Incarnation: "another"}, MemberOptions{})
+		_, err := leader.AddMember(ctx,
+			frame.Member{ID: replaced, RaftAddr: c.config[replaced].RaftBind, Incarnation: "another"}, MemberOptions{})
 		cancel()
-		if _, listed := leader.server(replaced); listed || err == nil {
+		if _, listed := leader.roster.Server(replaced); listed || err == nil {
 			t.Fatalf("it was added while raft still spoke to the member that was removed: %v", err)
 		}
 		waited = errors.Is(err, context.DeadlineExceeded)
 		leader.contacts.End(raft.ServerID(replaced))
-		if leader.contacts.quiet(raft.ServerID(replaced), leader.cfg.Timing.Heartbeat) {
+		if leader.contacts.Quiet(raft.ServerID(replaced), leader.cfg.Timing.Heartbeat) {
 			t.Error("a call that has just ended counts as long ago")
 		}
 	}
 	c.start(replaced)
 	eventually(t, "it is added by its own knocking", func() bool {
-		return slices.Contains(votersOf(c.leader().servers()), replaced)
+		return slices.Contains(c.leader().roster.Voters(), replaced)
 	})
 	publish(t, c.leader(), 2)
 	c.settle()
@@ -243,14 +257,14 @@ func TestANodeWithAFolderOfAnotherClusterEnds(t *testing.T) {
 			t.Errorf("%v, which should name %s", err, part)
 		}
 	}
-	if _, known := c.leader().machine.Member("x1"); known || len(c.leader().servers()) != 1 {
+	if _, known := c.leader().machine.Member("x1"); known || len(c.leader().roster.Servers()) != 1 {
 		t.Error("a node of another cluster became a member")
 	}
 }
 
 func TestARefusalThatLastsIsLoggedOnceAMinute(t *testing.T) {
 	var out bytes.Buffer
-	n := &Node{logger: hclog.New(&hclog.LoggerOptions{Output: &out, DisableTime: true})}
+	j := &joiner{logger: hclog.New(&hclog.LoggerOptions{Output: &out, DisableTime: true})}
 	now := time.Now()
 	for _, step := range []struct {
 		err  error
@@ -266,16 +280,16 @@ func TestARefusalThatLastsIsLoggedOnceAMinute(t *testing.T) {
 	} {
 		out.Reset()
 		now = now.Add(step.wait)
-		n.joinRejected("http://n1", step.err, now)
+		j.joinRejected("http://n1", step.err, now)
 		if got := out.String(); !strings.HasPrefix(got, step.want) || (got == "") != (step.want == "") {
 			t.Errorf("%v after %v: %q, want %q", step.err, step.wait, got, step.want)
 		}
 	}
-	if got := n.refused.text(); got != ErrOtherIncarnation.Error() {
+	if got := j.refused.text(); got != ErrOtherIncarnation.Error() {
 		t.Errorf("the last refusal is %q", got)
 	}
-	n.refused.clear()
-	if got := n.refused.text(); got != "" {
+	j.refused.clear()
+	if got := j.refused.text(); got != "" {
 		t.Errorf("let in, and yet %q", got)
 	}
 }
@@ -320,8 +334,8 @@ func TestAMemberWhoseAddressChangedIsFoundAgain(t *testing.T) {
 	c.config[id] = cfg
 	n := c.start(id)
 	eventually(t, "its new address in the configuration", func() bool {
-		s, _ := c.leader().server(id)
-		return string(s.Address) == n.raftAddr()
+		s, _ := c.leader().roster.Server(id)
+		return string(s.Address) == n.roster.Address()
 	})
 	c.leader()
 	publish(t, n, 1)

@@ -8,78 +8,92 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/fsm"
-	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/health"
+	"github.com/ringrift/ringlog/raftnode/lifetime"
+	"github.com/ringrift/ringlog/raftnode/membership"
 	"github.com/ringrift/ringlog/raftnode/quietlog"
 	"github.com/ringrift/ringlog/raftnode/raftstore"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
+	"github.com/ringrift/ringlog/raftnode/roster"
 	"github.com/ringrift/ringlog/raftnode/statestore"
 	"github.com/ringrift/ringlog/raftnode/upstream"
 )
 
 // Node is one running member of a cluster. It is safe for concurrent use.
+//
+// It holds the parts, connects them, and opens and closes them in order. Each part has its own locks and goroutines and
+// knows of the others what it was given, and of the node a few functions. No field but closeErr changes once Open has
+// returned.
 type Node struct {
 	cfg    Config
 	logger hclog.Logger
 
-	dir       *datadir.Dir
-	stores    *raftstore.Stores
-	machine   *fsm.Machine
-	snapshots *statestore.Snapshots
-	adapter   *statestore.FSM
+	storage
 	transport *rafttransport.Transport
 	raft      upstream.Raft // started last: Load returns nil while Open runs
 
-	clock    *clock.Clock     // replicated time
-	proposer *batcher.Batcher // turns requests into log entries; nil until start, like barrier and terms
-	barrier  *barrier
-	watch    *watch
-	disk     *diskGuard
-	terms    *termsSeen
-	outages  *outageMonitor
-	removals removals                         // incarnations that this node has seen leave
-	holdings holdings                         // what the data folders of the members are known to hold
-	standing Standing                         // what this node found in its data folder as it started
-	contacts contacts                         // raft's answered requests, by member
-	forming  forming                          // what Report states while no cluster is formed
-	refused  refused                          // why the cluster last refused to admit this node
-	removed  atomic.Bool                      // members that have a leader do not list this node
-	changing chan struct{}                    // capacity 1; held while members change or leadership is handed over
-	diverged atomic.Bool                      // the state differs from the majority's: nothing is served any more
-	moments  []moment                         // of the last comparisons of digests; watchDigests' own
-	verdict  atomic.Pointer[AutopilotVerdict] // autopilot's newest; nil while this node does not lead
+	roster *roster.Roster     // who the members are
+	life   *lifetime.Lifetime // until when things of this node may wait
+	work   sync.WaitGroup     // everything that needs raft
 
-	closing      context.Context // ends when Close begins, by beginClosing
-	beginClosing context.CancelFunc
-	ctx          context.Context // ends when this node has retired
-	cancel       context.CancelFunc
-	work         sync.WaitGroup // everything that needs raft
-	closeOnce    sync.Once
-	closeErr     error
+	clock    *clock.Clock     // replicated time
+	proposer *batcher.Batcher // turns requests into log entries; nil until start, as are leadership and handover
+	barrier  *barrier         // proves that this node leads
+
+	observers
+	admission  *membership.Admission // who may connect
+	members    *membership.Changes   // adds, promotes, demotes and removes them
+	autopilot  *membership.Autopilot // does so by itself, on a leader
+	joiner     *joiner               // brings this node into its cluster
+	leadership *leadership           // this node's terms as the leader
+	handover   *handover             // gives leadership to another
+
+	closeOnce sync.Once
+	closeErr  error // of the first Close
+}
+
+// storage is what has files in the data folder. Open fills it from top to bottom; release closes it the other way.
+type storage struct {
+	dir       *datadir.Dir          // the marker and the lock
+	disk      *diskGuard            // free space, and the reserve
+	stores    *raftstore.Stores     // raft's log and stable values
+	journal   *health.Journal       // of outages
+	machine   *fsm.Machine          // the state
+	snapshots *statestore.Snapshots // the state as raft's snapshot store
+	adapter   *statestore.FSM       // the state as raft's state machine; nil until openRaft
+}
+
+// observers are what sees the other members, and this one.
+type observers struct {
+	watch      *health.Watch   // the pings
+	contacts   health.Contacts // raft's answered requests
+	terms      *health.Terms   // nil until start
+	outages    *health.OutageMonitor
+	divergence *health.Divergence // a state that differs from the majority's
+	rollback   *rollbackGuard     // folders that are older copies
 }
 
 // Open starts the node of a data folder and returns once raft runs. Forming or
 // joining a cluster continues after it returns; WaitLeader waits for that. ctx bounds
 // Open alone.
 func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
+	// Before the folder is touched: a setting that cannot work leaves no traces.
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, logger: quietlog.New(cfg.Logger, nil), clock: clock.New(cfg.clocks), changing: make(chan struct{}, 1)}
-	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.closing, n.beginClosing = context.WithCancel(n.ctx)
+	// Whatever fails from here on, what is open by then is closed again.
+	n := &Node{cfg: cfg, logger: quietlog.New(cfg.Logger, nil), clock: clock.New(cfg.clocks), life: lifetime.New()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.release())
@@ -87,268 +101,45 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}()
 	// Raft starts last. Before it may vote, log and state have to fit, and the other members must not know
 	// of a newer copy of the data folder.
-	for _, open := range []func() error{n.openFolder, n.openState, n.openTransport, func() error { return n.refuseRollback(ctx) }, n.openRaft} {
+	for _, open := range []func() error{n.openFolder, n.openState} {
 		if err := open(); err != nil {
 			return nil, err
 		}
 	}
-	n.start()
-	return n, nil
-}
-
-// openFolder opens the data folder and what needs no state machine: the disk guard, raft's stores and the
-// journal of outages.
-func (n *Node) openFolder() (err error) {
-	n.dir, err = datadir.Open(n.cfg.Dir, datadir.Options{NodeID: n.cfg.ID})
-	if err != nil {
-		return err
-	}
-	n.disk, err = newDiskGuard(n.dir, n.cfg.Disk, n.logger.Named("disk"))
-	if err != nil {
-		return err
-	}
-	n.disk.check() // on a full disk the reserve is what the stores open with
-	n.stores, err = raftstore.Open(raftstore.Options{Dir: n.dir.Path(datadir.RaftDir), SyncTimeout: n.cfg.Timing.Sync, Fatal: n.cfg.Fatal, Logger: n.logger.Named("store"), OnStore: n.cfg.OnStore})
-	if err != nil {
-		return err
-	}
-	if err := n.dir.MarkStoresCreated(); err != nil {
-		return err
-	}
-	n.outages, err = openOutageMonitor(n.dir.Path(datadir.BlackBoxFile), n.cfg, n.logger)
-	return err
-}
-
-// openState opens the state machine and makes sure that log and state fit.
-func (n *Node) openState() (err error) {
-	n.machine, err = fsm.Open(fsm.Options{Dir: n.dir.Path(datadir.StateDir), FS: n.cfg.stateFS,
-		Logger: n.logger.Named("state"), Fatal: n.cfg.Fatal})
-	if err != nil {
-		return err
-	}
-	if err := n.sameCluster(); err != nil {
-		return err
-	}
-	n.snapshots, err = statestore.OpenSnapshots(n.machine, n.stores.Stable(), n.dir.Path(datadir.SnapshotsDir), n.cfg.ID, n.logger.Named("snapshots"))
-	if err != nil {
-		return err
-	}
-	// Replicated time continues from where the state left it.
-	n.clock.Reset(n.machine.Time())
-	return reconcileLog(n.stores, n.machine.Position())
-}
-
-// reconcileLog refuses a raft log that lacks entries between its end and the state at p, unless an installed
-// snapshot explains the gap, and deletes a log that contradicts the state. Call it before raft starts.
-func reconcileLog(stores *raftstore.Stores, p fsm.Position) error {
-	installed, err := stores.Stable().GetUint64([]byte(statestore.KeyInstalled))
-	if err != nil {
-		return err
-	}
-	if err := stores.Check(p.Index, installed >= p.Index); err != nil {
-		return err
-	}
-	_, err = stores.DropContradicting(p.Index, p.Term)
-	return err
-}
-
-// sameCluster writes the cluster's id into the marker once the state knows it. It returns ErrOtherCluster if
-// the marker has another id.
-func (n *Node) sameCluster() error {
-	id, marked := n.machine.ClusterID(), n.dir.Marker()
-	switch {
-	case id == "" || id == marked.ClusterID:
-		return nil
-	case marked.ClusterID != "":
-		return fmt.Errorf("raftnode: open %s: %w: %s and %s", n.cfg.Dir, ErrOtherCluster, id, marked.ClusterID)
-	}
-	if err := n.dir.SetCluster(id, marked.Peers); err != nil {
-		return err
-	}
-	// Only a node that settled on the members of a new cluster has them in its marker.
-	if len(marked.Peers) > 0 {
-		n.logger.Info("cluster formed", "cluster", id, "voters", idsOf(marked.Peers))
-	} else {
-		n.logger.Info("this data folder belongs to a cluster now", "cluster", id)
-	}
-	return nil
-}
-
-// openTransport opens the watch, which asks nobody before start, and the transport that raft is given.
-func (n *Node) openTransport() (err error) {
-	n.watch = newWatch(watchOptions{self: n.cfg.ID, peers: n.cfg.Peers, ping: n.cfg.Timing.Ping, misses: n.cfg.Timing.Misses,
-		heartbeat: n.cfg.Timing.Heartbeat, clocks: n.clock.Read, members: n.knownPeers, applied: n.machine.Applied,
-		urgent: n.quorumAtRisk, differs: n.differsFrom, onReport: n.heardOf, onRound: n.afterRound,
-		heard: func(id string) time.Time { return n.contacts.Newest(raft.ServerID(id)) }})
-	o := rafttransport.Options{
-		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
-		Self: n.identity, Admit: n.admit, Hear: n.hear, VoteAs: n.voteAs, Resolve: n.memberAt, Configured: n.mayVote,
-		Covers: n.snapshots.Covers, Contradicts: n.contradicts, Overloaded: n.raft.Overloaded, Follows: n.follows,
-		HungAfter: n.cfg.Timing.Sync, Logger: upstream.QuietLogger(n.cfg.Logger.Named("transport")),
-	}
-	if n.cfg.Network != nil {
-		o.Listen, o.Dial = n.cfg.Network.Listen, n.cfg.Network.Dial
-	}
-	n.transport, err = rafttransport.New(o)
-	return err
-}
-
-// follows reports whether raft follows that leader in that term. The term is read last:
-// it is what no later vote may have been given before.
-func (n *Node) follows(leader string, term uint64) bool {
-	r := n.raft.Load()
-	if r == nil {
-		return false
-	}
-	_, id := r.LeaderWithID()
-	return string(id) == leader && r.State() == raft.Follower && r.CurrentTerm() == term
-}
-
-// contradicts implements rafttransport.Options.Contradicts. Before the state as it was opened or
-// installed the log counts only if it leads there.
-func (n *Node) contradicts(leaderTerm, index, term uint64) bool {
-	// The caller has read what is applied before: it was committed in the current term or earlier.
-	if r := n.raft.Load(); r != nil && leaderTerm < r.CurrentTerm() {
-		return false
-	}
-	base := n.snapshots.Base()
-	logged := func(index uint64) (term uint64, known bool) {
-		var l raft.Log
-		err := n.stores.Log().GetLog(index, &l)
-		return l.Term, err == nil
-	}
-	// Entries before the base may be of a log that does not lead to the state: the one at the base decides.
-	if index < base.Index {
-		if last, kept := logged(base.Index); !kept || last != base.Term {
-			return false
+	n.connectObservers()
+	refuseRollback := func() error { return n.rollback.refuseOlderCopy(ctx) }
+	for _, open := range []func() error{n.openTransport, refuseRollback, n.openRaft} {
+		if err := open(); err != nil {
+			return nil, err
 		}
 	}
-	own, known := logged(index)
-	if index == base.Index {
-		own, known = base.Term, true
-	}
-	if !known || own == term {
-		return false
-	}
-	n.logger.Error("a leader has another entry where this node has applied one", "index", index, "term", term, "own-term", own)
-	return true
-}
-
-// openRaft starts raft over what Open has opened. From here on this node may vote.
-func (n *Node) openRaft() error {
-	n.adapter = statestore.NewFSM(n.machine, n.snapshots, statestore.Hooks{Clock: n.clock, Fatal: n.cfg.Fatal, OnApply: n.afterApply, OnDiverge: n.suspect})
-	var machine raft.BatchingFSM = n.adapter
-	if n.cfg.wrapFSM != nil {
-		machine = n.cfg.wrapFSM(machine)
-	}
-	err := n.raft.Start(upstream.Options{Context: n.ctx, Config: n.raftConfig(), Machine: machine, Stores: n.stores,
-		Snapshots: n.snapshots, Transport: n.transport, Contacts: &n.contacts, Limits: n.cfg.Timing.compaction(),
-		AppliedBy: n.appliedBy, Logger: n.logger, PeerLogger: n.cfg.Logger})
-	if err != nil {
-		return fmt.Errorf("raftnode: start raft in %s: %w", n.cfg.Dir, err)
-	}
-	return nil
-}
-
-// appliedBy is the index up to which a member has applied the log, as far as this node knows.
-func (n *Node) appliedBy(member string) uint64 {
-	if member == n.cfg.ID {
-		return n.machine.Applied()
-	}
-	seen, _ := n.watch.last(member)
-	return seen.report.Applied
-}
-
-func (n *Node) raftConfig() *raft.Config {
-	t := n.cfg.Timing
-	c := raft.DefaultConfig()
-	c.LocalID = raft.ServerID(n.cfg.ID)
-	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = t.Heartbeat, t.Election, t.Lease
-	c.CommitTimeout = t.CommitTimeout
-	// How many entries stay is decided by compaction, not by TrailingLogs.
-	c.SnapshotInterval, c.SnapshotThreshold, c.TrailingLogs = t.SnapshotInterval, t.SnapshotThreshold, 1
-	c.MaxAppendEntries = 64
-	c.BatchApplyCh = true
-	c.ShutdownOnRemove = false // this node decides itself when raft ends
-	c.NoSnapshotRestoreOnStart = true
-	c.NoLegacyTelemetry = true
-	c.Logger = upstream.QuietLogger(n.cfg.Logger.Named("raft"))
-	return c
-}
-
-// start creates what needs a running raft and starts its goroutines. They end with n.ctx, and release waits
-// for them by n.work.
-func (n *Node) start() {
-	r := n.raft.Load()
-	n.terms = newTermsSeen(r)
-	n.outages.attach(outageSources{
-		raft:     &n.raft,
-		contacts: &n.contacts,
-		pings:    n.watch,
-		machine:  n.machine,
-		openTerm: func() uint64 { return n.proposer.OpenTerm() },
-	})
-	n.proposer = batcher.New(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, n.machine.FeatureLevel, r.Apply)
-	n.barrier = newBarrier(n.leaderIndex)
-	// Without raft the guard has counted this node as the only voter.
-	n.disk.voters = n.fullVoters
-	n.work.Go(func() { n.raft.Compact(n.ctx, n.Snapshot) })
-	for _, run := range []func(context.Context){
-		n.lead,
-		n.watch.run,
-		n.disk.run,
-		n.form,
-		n.belong,
-		n.barrier.run,
-		n.outages.run,
-		n.outages.keepJournal,
-		n.raft.AnnounceCommits,
-		n.failover,
-		n.watchDigests,
-	} {
-		n.work.Go(func() { run(n.ctx) })
-	}
-	for _, w := range n.cfg.Warnings() {
-		n.logger.Warn(w)
-	}
-}
-
-// afterApply runs in raft's own goroutine after each batch and restore, and does only what cannot wait: the
-// cluster's id is in the marker before the next batch is applied.
-func (n *Node) afterApply() {
-	n.raft.Applied()
-	if n.machine.ClusterID() == n.dir.Marker().ClusterID {
-		return
-	}
-	if err := n.sameCluster(); err != nil {
-		n.cfg.Fatal(err)
-	}
-}
-
-// afterRound runs after each interval of pings. It forgets the nodes that are members no more and closes their
-// connections.
-func (n *Node) afterRound() {
-	n.holdings.keep(n.knownPeers())
-	for _, id := range n.removals.update(n.knownPeers()) {
-		n.transport.Disconnect(id)
-		n.raft.MemberLeft(id)
-	}
+	n.connectLeader()
+	n.start()
+	return n, nil
 }
 
 // failover campaigns early when the leader's connections are lost, until ctx ends.
 func (n *Node) failover(ctx context.Context) {
 	t := n.cfg.Timing
-	f := upstream.Failover{Self: n.cfg.ID, Lease: t.Lease, Heartbeat: t.Heartbeat, Election: t.Election,
-		Lost: n.transport.Parted(), LastIndexes: n.lastIndexes, Logger: n.logger}
+	f := upstream.Failover{
+		Self:        n.cfg.ID,
+		Lease:       t.Lease,
+		Heartbeat:   t.Heartbeat,
+		Election:    t.Election,
+		Lost:        n.transport.Parted(),
+		LastIndexes: n.lastIndexes,
+		Logger:      n.logger,
+	}
 	f.Run(ctx, n.raft.Load())
 }
 
 // lastIndexes asks members how far their logs reach.
 func (n *Node) lastIndexes(ctx context.Context, ids []string) map[string]uint64 {
-	members := slices.DeleteFunc(slices.Clone(n.knownPeers()), func(m datadir.Peer) bool { return !slices.Contains(ids, m.ID) })
+	// Only members have an address to be asked at.
+	members := slices.DeleteFunc(n.roster.Known(), func(m datadir.Peer) bool { return !slices.Contains(ids, m.ID) })
 	last := map[string]uint64{}
-	for id, s := range n.watch.askAll(ctx, members) {
-		last[id] = s.report.LastIndex
+	for id, s := range n.watch.AskAll(ctx, members) {
+		last[id] = s.Report.LastIndex
 	}
 	return last
 }
@@ -356,46 +147,21 @@ func (n *Node) lastIndexes(ctx context.Context, ids []string) map[string]uint64 
 // Machine is the node's state, for reading.
 func (n *Node) Machine() *fsm.Machine { return n.machine }
 
-// raftAddr is raft's address as others dial it.
-func (n *Node) raftAddr() string { return n.transport.Addr().String() }
-
-// self is this node as a member.
-func (n *Node) self() frame.Member {
-	return frame.Member{ID: n.cfg.ID, RaftAddr: n.raftAddr(), HTTPAddr: n.cfg.HTTPAdvertise,
-		Incarnation: n.dir.Marker().Incarnation, FeatureLevel: fsm.FeatureLevel, Version: n.cfg.Version}
-}
-
 // WaitLeader returns when this node knows who leads and has applied that
 // leader's first entry.
 func (n *Node) WaitLeader(ctx context.Context) error {
-	return n.until(ctx, func() bool {
+	return n.life.Poll(ctx, func() bool {
 		// Raft names a leader before that leader's first entry is applied here, and leads before the gate is open.
-		id, _ := n.leader()
+		id, _ := n.roster.Leader()
 		l := n.machine.Leadership()
-		return id != "" && l.Leader == id && l.Term == n.raft.Load().CurrentTerm() && (id != n.cfg.ID || n.proposer.OpenTerm() != 0)
+		applied := l.Leader == id && l.Term == n.raft.Load().CurrentTerm()
+		return id != "" && applied && (id != n.cfg.ID || n.proposer.OpenTerm() != 0)
 	})
-}
-
-// until polls a condition that raft gives no signal for. It returns ctx's error if ctx ends first, and
-// ErrClosed if the node does.
-func (n *Node) until(ctx context.Context, ok func() bool) error {
-	const every = 10 * time.Millisecond
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-n.ctx.Done():
-			return ErrClosed
-		}
-	}
-	return nil
 }
 
 // Snapshot makes the state durable and lets raft compact its log now.
 func (n *Node) Snapshot(context.Context) error {
+	// A snapshot of this raft is a sync of the state; compaction follows it.
 	err := n.raft.Load().Snapshot().Error()
 	if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) {
 		return fmt.Errorf("raftnode: snapshot: %w", err)
@@ -407,8 +173,9 @@ func (n *Node) Snapshot(context.Context) error {
 // ctx allows. Close is idempotent: later calls return what the first one returned.
 func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(func() {
-		n.beginClosing()
-		if err := n.retire(ctx); err != nil {
+		n.life.BeginClosing()
+		// While it hands over, the node still runs; what only waits has ended with BeginClosing.
+		if err := n.handover.retire(ctx); err != nil {
 			n.logger.Warn("leaving without handing over", "error", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 		n.closeErr = n.release()
@@ -419,7 +186,7 @@ func (n *Node) Close(ctx context.Context) error {
 // release closes what Open has opened so far, in an order in which nothing waits for what is closed already:
 // callers, then raft, then what raft uses.
 func (n *Node) release() error {
-	n.cancel()
+	n.life.Retire()
 	if n.adapter != nil {
 		n.adapter.Close()
 	}
@@ -429,6 +196,7 @@ func (n *Node) release() error {
 	// The goroutines of start use raft until they return.
 	n.work.Wait()
 	var errs []error
+	// Nobody proposes or reads any more.
 	errs = append(errs, n.raft.Shutdown())
 	if n.transport != nil {
 		errs = append(errs, n.transport.Close())
@@ -441,12 +209,23 @@ func (n *Node) release() error {
 	if n.stores != nil {
 		errs = append(errs, n.stores.Close())
 	}
-	if n.outages != nil {
-		errs = append(errs, n.outages.journal.file.Close())
+	if n.journal != nil {
+		errs = append(errs, n.journal.Close())
 	}
 	// The folder is last: it holds the lock that keeps other processes from these files.
 	if n.dir != nil {
 		errs = append(errs, os.RemoveAll(n.dir.Path(datadir.SnapshotsDir)), n.dir.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// BlackBox returns what this node's journal of outages holds, and a channel that is closed when it grows.
+func (n *Node) BlackBox() (b BlackBox, grown <-chan struct{}) { return n.journal.Contents() }
+
+// Diverged reports whether this node has stopped serving because its state differs from the majority's.
+func (n *Node) Diverged() bool { return n.divergence.Found() }
+
+// leaveHungDisk leaves this node's leadership to others when its disk hangs, until ctx ends.
+func (n *Node) leaveHungDisk(ctx context.Context) {
+	n.raft.LeaveHungDisk(ctx, n.cfg.Timing.health().Urgent(), func(term uint64) { n.proposer.Pause(term) })
 }

@@ -31,7 +31,8 @@ func TestNodesFormOneClusterThatReplicatesFromAnyOfThem(t *testing.T) {
 	id := c.leader().machine.ClusterID()
 	for _, n := range c.all() {
 		if n.machine.ClusterID() != id || n.dir.Marker().ClusterID != id || len(n.machine.Members()) != 3 {
-			t.Errorf("%s: cluster %q, marker %q, members %v", n.cfg.ID, n.machine.ClusterID(), n.dir.Marker().ClusterID, n.machine.Members())
+			t.Errorf("%s: cluster %q, marker %q, members %v", n.cfg.ID, n.machine.ClusterID(), n.dir.Marker().ClusterID,
+				n.machine.Members())
 		}
 	}
 }
@@ -61,12 +62,12 @@ func TestConcurrentCallersShareEntriesAndEachGetsItsOwnAnswer(t *testing.T) {
 	for n, offset := range offsets {
 		e, err := leader.machine.Log().Get(offset)
 		if err != nil || string(e.Payload) != fmt.Sprintf(`{"n": %d}`, n) {
-			t.Fatalf("request %d was told offset %d, which holds %s (%v)", n, offset, e.Payload, err)
+			t.Fatalf("request %d was answered offset %d, which holds %s (%v)", n, offset, e.Payload, err)
 		}
 	}
 	slices.Sort(offsets)
 	if unique := slices.Compact(slices.Clone(offsets)); len(unique) != len(offsets) {
-		t.Error("two requests were told one offset")
+		t.Error("two requests were answered one offset")
 	}
 }
 
@@ -230,7 +231,7 @@ func TestAFollowerBehindTheLogCatchesUpFromASnapshot(t *testing.T) {
 	n := c.start(late)
 	c.settle()
 	eventually(t, "the state came by a snapshot", func() bool { return n.snapshots.Durable() >= 30 })
-	// What came by a snapshot survives a restart, with a log that begins behind it.
+	// What came by a snapshot survives a restart, with a log that begins after it.
 	publish(t, c.leader(), 100)
 	c.settle()
 	c.crash(late)
@@ -249,7 +250,9 @@ func TestAReadBarrierShowsWhatWasAcknowledgedAnywhere(t *testing.T) {
 			c := voters(t, 3, nil)
 			if nonVoter {
 				c.joins("n4", func(cfg *Config) { cfg.NonVoter = true })
-				eventually(t, "the non-voter", func() bool { return c.nodes["n4"].role() == RoleNonVoter && c.nodes["n4"].machine.Applied() > 0 })
+				eventually(t, "the non-voter", func() bool {
+					return c.nodes["n4"].roster.Role() == RoleNonVoter && c.nodes["n4"].machine.Applied() > 0
+				})
 				c.leader()
 			}
 			for i := range 30 {
@@ -260,7 +263,8 @@ func TestAReadBarrierShowsWhatWasAcknowledgedAnywhere(t *testing.T) {
 					t.Fatal(err)
 				}
 				if _, last := reader.machine.Log().Bounds(); last < offset {
-					t.Fatalf("%s shows %d after its barrier, %d was acknowledged at %s before", reader.cfg.ID, last, offset, writer.cfg.ID)
+					t.Fatalf("%s shows %d after its barrier, %d was acknowledged at %s before", reader.cfg.ID, last, offset,
+						writer.cfg.ID)
 				}
 			}
 		})

@@ -44,14 +44,15 @@ func TestASurvivorOfALostQuorumIsRecoveredWithAllItHas(t *testing.T) {
 	for _, n := range c.all() {
 		c.crash(n.cfg.ID)
 	}
-	// An entry that only the survivor has: nobody can tell that it was committed.
+	// An entry that only the survivor has: nobody knows that it was committed.
 	o := c.offlineOf(id)
 	last, err := o.stores.Log().LastIndex()
 	var b frame.Builder
 	r := numbered(99)
 	b.Add(r.Command, r.Batch)
 	data := b.Encode(frame.Seal{Time: noon, Proposer: id})
-	err = errors.Join(err, o.stores.Log().StoreLog(&raft.Log{Index: last + 1, Term: term, Type: raft.LogCommand, Data: data}), o.close())
+	err = errors.Join(err,
+		o.stores.Log().StoreLog(&raft.Log{Index: last + 1, Term: term, Type: raft.LogCommand, Data: data}), o.close())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +87,7 @@ func TestASurvivorOfALostQuorumIsRecoveredWithAllItHas(t *testing.T) {
 	}
 	eventually(t, "the lost members are forgotten", func() bool { return len(n.machine.Members()) == 1 })
 	c.start(other)
-	eventually(t, "it has a vote again", func() bool { return slices.Contains(votersOf(n.servers()), other) })
+	eventually(t, "it has a vote again", func() bool { return slices.Contains(n.roster.Voters(), other) })
 	c.settle()
 }
 
@@ -103,7 +104,8 @@ func TestARecoveredNodeIsNoMemberOfItsOldCluster(t *testing.T) {
 	cfg := c.config["n1"]
 	cfg.Join, cfg.BootstrapExpect = nil, 0
 	c.config["n1"] = cfg
-	if _, err := Recover(t.Context(), cfg.Dir, []fsm.ConfigMember{{ID: "n1", Addr: cfg.RaftBind, Voter: true}}, nil); err != nil {
+	alone := []fsm.ConfigMember{{ID: "n1", Addr: cfg.RaftBind, Voter: true}}
+	if _, err := Recover(t.Context(), cfg.Dir, alone, nil); err != nil {
 		t.Fatal(err)
 	}
 	n1 := c.start("n1")
@@ -122,13 +124,16 @@ func TestARecoveredNodeIsNoMemberOfItsOldCluster(t *testing.T) {
 			n1 = c.start("n1")
 		}
 		eventually(t, "the old members' connections are refused", func() bool {
-			return slices.ContainsFunc(append(old.transport.Refusals(), n1.transport.Refusals()...), func(r rafttransport.Refusal) bool {
+			refusals := append(old.transport.Refusals(), n1.transport.Refusals()...)
+			return slices.ContainsFunc(refusals, func(r rafttransport.Refusal) bool {
 				return r.Reason == "other_cluster"
 			})
 		})
 		eventually(t, "the recovered node leads", func() bool { return n1.proposer.OpenTerm() != 0 })
-		if e, err := n1.machine.Log().Get(kept); err != nil || string(e.Payload) != `{"n": 100}` || n1.machine.Applied() >= ahead {
-			t.Fatalf("restarted %v: the recovered node is at %d with %s at %d, %v", restarted, n1.machine.Applied(), e.Payload, kept, err)
+		if e, err := n1.machine.Log().Get(kept); err != nil || string(e.Payload) != `{"n": 100}` ||
+			n1.machine.Applied() >= ahead {
+			t.Fatalf("restarted %v: the recovered node is at %d with %s at %d, %v", restarted, n1.machine.Applied(),
+				e.Payload, kept, err)
 		}
 		kept = publish(t, n1, 101).First - 1
 	}
@@ -137,7 +142,7 @@ func TestARecoveredNodeIsNoMemberOfItsOldCluster(t *testing.T) {
 
 // Of a cluster that was recovered from one node, the others end once they have no leader: also
 // one that ran all the time, and one that is started where the recovered cluster is. The recovered
-// node goes on, though its seeds and most places of its members are theirs.
+// node continues, though its seeds and most places of its members are theirs.
 func TestNodesOfAClusterThatWasRecoveredWithoutThemEnd(t *testing.T) {
 	inBubble(t, func(s *simulation) {
 		t := s.t
@@ -178,14 +183,15 @@ func TestNodesOfAClusterThatWasRecoveredWithoutThemEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		// The old majority is there: both go on, and nobody is told to end.
+		// The old majority is there: both continue, and nobody has to end.
 		s.start("n2")
 		s.start("n1")
 		time.Sleep(time.Minute)
 		if end("n1") != nil || end("n2") != nil || end("n3") != nil {
 			t.Fatalf("ended beside a quorum of the old cluster: %v", ended)
 		}
-		if got := s.nodes["n1"].Report(Question{}); !slices.Equal(got.Predecessors, []string{old}) || got.ClusterID != done.ClusterID {
+		if got := s.nodes["n1"].Report(Question{}); !slices.Equal(got.Predecessors, []string{old}) ||
+			got.ClusterID != done.ClusterID {
 			t.Errorf("n1 is of %s, after %v, want %s after %s", got.ClusterID, got.Predecessors, done.ClusterID, old)
 		}
 
@@ -205,7 +211,7 @@ func TestNodesOfAClusterThatWasRecoveredWithoutThemEnd(t *testing.T) {
 			s.start("n3") // it comes back once more
 			time.Sleep(time.Minute)
 		}
-		err = s.nodes["n1"].admissible(s.nodes["n3"].self(), MemberOptions{ClusterID: old}, true)
+		err = s.nodes["n1"].members.Admissible(s.nodes["n3"].roster.Self(), MemberOptions{ClusterID: old}, true)
 		if !errors.Is(err, ErrForeignFolder) || !strings.Contains(err.Error(), "recovered without it") {
 			t.Errorf("n3 may be added with its old folder: %v", err)
 		}
@@ -279,7 +285,8 @@ func TestABackupRestoresAsANewClusterThatOthersJoin(t *testing.T) {
 	if done.ClusterID == old || done.Term <= meta.Term || done.Offset != meta.LastOffset {
 		t.Errorf("%+v out of %+v", done, meta)
 	}
-	if _, err := Restore(t.Context(), bytes.NewReader(file.Bytes()), Target{Dir: cfg.Dir, NodeID: "r1"}); !errors.Is(err, ErrNotEmpty) {
+	again := Target{Dir: cfg.Dir, NodeID: "r1"}
+	if _, err := Restore(t.Context(), bytes.NewReader(file.Bytes()), again); !errors.Is(err, ErrNotEmpty) {
 		t.Errorf("over an existing folder: %v", err)
 	}
 	r1 := d.start("r1")
@@ -298,12 +305,12 @@ func TestABackupRestoresAsANewClusterThatOthersJoin(t *testing.T) {
 		}
 	}
 	r2 := d.joins("r2", func(cfg *Config) { cfg.Join = []string{"http://r1"} })
-	eventually(t, "r2 has a vote", func() bool { return slices.Contains(votersOf(r2.servers()), "r2") })
+	eventually(t, "r2 has a vote", func() bool { return slices.Contains(r2.roster.Voters(), "r2") })
 	d.settle()
 	if dump(t, r1.machine) != dump(t, r2.machine) {
 		t.Error("the dumps differ")
 	}
-	if s, _ := r1.server("r1"); string(s.Address) != r1.raftAddr() {
+	if s, _ := r1.roster.Server("r1"); string(s.Address) != r1.roster.Address() {
 		t.Errorf("r1 is still listed at %s", s.Address)
 	}
 }
@@ -323,7 +330,7 @@ func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
 		t.Error(err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("left over: %v", left)
 	}
 }
 
@@ -342,7 +349,8 @@ func TestALogThatContradictsTheStateIsDroppedOnStart(t *testing.T) {
 	p := o.machine.Position()
 	err := errors.Join(emptyLog(o.stores.Log()))
 	for index := p.Index - 2; index <= p.Index+2; index++ {
-		err = errors.Join(err, o.stores.Log().StoreLog(&raft.Log{Index: index, Term: p.Term - 1, Type: raft.LogCommand, Data: []byte("of a deposed leader")}))
+		err = errors.Join(err, o.stores.Log().StoreLog(&raft.Log{Index: index, Term: p.Term - 1, Type: raft.LogCommand,
+			Data: []byte("of a deposed leader")}))
 	}
 	if err = errors.Join(err, o.stores.Close(), o.machine.Close(), o.dir.Close()); err != nil {
 		t.Fatal(err)
@@ -352,10 +360,10 @@ func TestALogThatContradictsTheStateIsDroppedOnStart(t *testing.T) {
 	publish(t, c.leader(), 7)
 	c.settle()
 
-	// The log begins behind the state now. Whatever the leader sends again, because it
+	// The log begins after the state now. Whatever the leader sends again, because it
 	// had no answer, has to be taken, or the leader steps back and never comes forward.
 	leader := c.leader()
-	servers, log, last := leader.servers(), leader.stores.Log(), leader.raft.Load().LastIndex()
+	servers, log, last := leader.roster.Servers(), leader.stores.Log(), leader.raft.Load().LastIndex()
 	to := servers[slices.IndexFunc(servers, func(s raft.Server) bool { return string(s.ID) == id })]
 	entries := make([]*raft.Log, last+1)
 	for i := uint64(1); i <= last; i++ {
@@ -367,7 +375,8 @@ func TestALogThatContradictsTheStateIsDroppedOnStart(t *testing.T) {
 	entries[0] = &raft.Log{}
 	for before := range last {
 		for through := before; through <= last; through++ {
-			req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(leader.cfg.ID), Addr: []byte(leader.raftAddr())},
+			req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax,
+				ID: []byte(leader.cfg.ID), Addr: []byte(leader.roster.Address())},
 				Term: leader.machine.Term(), PrevLogEntry: before, PrevLogTerm: entries[before].Term,
 				Entries: entries[before+1 : through+1], LeaderCommitIndex: last}
 			var resp raft.AppendEntriesResponse

@@ -10,7 +10,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode/upstream"
 )
 
-// patient has voters hasten, and wait long otherwise.
+// patient has voters campaign early when their leader has ended, and wait long otherwise.
 func patient(cfg *Config) {
 	cfg.Timing.Heartbeat, cfg.Timing.Election, cfg.Timing.Lease = 3*time.Second, 3*time.Second, 200*time.Millisecond
 }
@@ -25,7 +25,7 @@ func TestAnEndedLeaderIsReplacedBeforeItsHeartbeatIsMissed(t *testing.T) {
 		c.crash(gone.cfg.ID)
 		publish(t, c.leader(), 2)
 		if took := time.Since(began); took >= gone.cfg.Timing.Heartbeat {
-			t.Errorf("writing went on after %s, a heartbeat timeout is %s", took, gone.cfg.Timing.Heartbeat)
+			t.Errorf("writing resumed after %s, a heartbeat timeout is %s", took, gone.cfg.Timing.Heartbeat)
 		}
 		for _, n := range c.all() {
 			eventually(t, n.cfg.ID+" is patient again", func() bool { return n.raft.Load().ReloadableConfig() == usual })
@@ -51,7 +51,8 @@ func TestALeaderThatIsHeardOfAgainStays(t *testing.T) {
 		for _, n := range c.all() {
 			r := n.raft.Load()
 			if r.CurrentTerm() != term || n != leader && r.State() != raft.Follower || r.ReloadableConfig() != usual {
-				t.Errorf("%s: %s in term %d, it was %d; timeouts %+v", n.cfg.ID, r.State(), r.CurrentTerm(), term, r.ReloadableConfig())
+				t.Errorf("%s: %s in term %d, it was %d; timeouts %+v", n.cfg.ID, r.State(), r.CurrentTerm(), term,
+					r.ReloadableConfig())
 			}
 		}
 	})

@@ -23,14 +23,15 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	if err != nil {
 		return fsm.Result{}, err
 	}
+	// This node first: it knows best whether it leads.
 	result, err := n.proposeHere(ctx, r)
 	// A node that leads and takes nothing is about to lead or to hand over: there is nobody to forward to.
-	if err != nil && errors.Is(err, ErrNoLeader) && r.Command.Kind().Forwardable() && n.raft.Load().State() != raft.Leader {
+	if errors.Is(err, ErrNoLeader) && r.Command.Kind().Forwardable() && n.raft.Load().State() != raft.Leader {
 		result, err = n.forward(ctx, r)
 	}
 	// Counted for the outage that this may be part of.
 	if errors.Is(err, ErrNoLeader) {
-		n.outages.refused.add(r.Command)
+		n.outages.CountRefused(r.Command)
 	}
 	if err == nil && result.Refusal != nil {
 		return result, result.Refusal
@@ -40,13 +41,14 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 
 // prepare returns a request with its command encoded, or why this node takes no requests, or not this one.
 func (n *Node) prepare(r frame.Request) (frame.Request, error) {
-	if n.ctx.Err() != nil {
+	if n.life.Retired() {
 		return r, ErrClosed
 	}
-	if n.diverged.Load() {
+	if n.divergence.Found() {
 		return r, ErrDiverged
 	}
 
+	// The command is encoded once, for the bound, the log and a leader elsewhere.
 	r, err := r.Prepare()
 	switch {
 	case err != nil:
@@ -59,12 +61,10 @@ func (n *Node) prepare(r frame.Request) (frame.Request, error) {
 	return r, nil
 }
 
-// reached reports whether every member knows a kind of command, so that it may be proposed.
-func (n *Node) reached(k frame.Kind) bool { return k.Level() <= n.machine.FeatureLevel() }
-
 // proposeHere proposes a prepared request on this node. It returns ErrNoLeader if this node does not lead.
 func (n *Node) proposeHere(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	if r.Command.Kind() == frame.KindPublish && n.proposer.OpenTerm() != 0 {
+		// A full disk stops what makes the log grow; trims and commits are admitted.
 		if err := n.disk.admitsAppends(); err != nil {
 			return fsm.Result{}, err
 		}
@@ -72,28 +72,12 @@ func (n *Node) proposeHere(ctx context.Context, r frame.Request) (fsm.Result, er
 	return n.proposer.Propose(ctx, r)
 }
 
-// leader returns the id of the leader that this node follows or is, "" if there is none, and its URL, "" if the
-// state does not know it.
-func (n *Node) leader() (id, url string) {
-	_, server := n.raft.Load().LeaderWithID()
-	if server == "" {
-		return "", ""
-	}
-	// Raft knows only raft addresses. The URL comes from the state, which may not list the leader yet.
-	for _, p := range n.knownPeers() {
-		if p.ID == string(server) {
-			return p.ID, URL(p.HTTP)
-		}
-	}
-	return string(server), ""
-}
-
 // otherLeader returns the URL of a leader other than this node. The errors wrap ErrNoLeader.
 func (n *Node) otherLeader() (url string, err error) {
-	id, url := n.leader()
+	id, url := n.roster.Leader()
 	switch {
-	case id == "" || n.removed.Load():
-		return "", n.leaderless()
+	case id == "" || n.joiner.removed.Load():
+		return "", n.noLeaderError()
 	case id == n.cfg.ID:
 		return "", fmt.Errorf("%w: this node is about to lead or to hand over", ErrNoLeader)
 	case url == "" || n.cfg.Peers == nil:
@@ -102,13 +86,15 @@ func (n *Node) otherLeader() (url string, err error) {
 	return url, nil
 }
 
-// leaderless returns ErrNoLeader, and with it ErrNoQuorum or ErrRemovedNode if no leader can be expected.
-func (n *Node) leaderless() error {
-	if n.removed.Load() {
+// noLeaderError returns ErrNoLeader, and with it ErrNoQuorum or ErrRemovedNode if no leader can be expected.
+func (n *Node) noLeaderError() error {
+	if n.joiner.removed.Load() {
 		return fmt.Errorf("%w: %w", ErrNoLeader, ErrRemovedNode)
 	}
-	if q := n.quorum(); q.Voters > 0 && q.Margin < 0 {
-		return fmt.Errorf("%w: %w: %d of %d voters answer, %d are needed", ErrNoLeader, ErrNoQuorum, q.Healthy, q.Voters, q.Needed)
+	// Said only where the pings show it: an election is under way otherwise, or about to be.
+	if q := n.watch.Quorum(n.roster.Voters()); q.Voters > 0 && q.Margin < 0 {
+		return fmt.Errorf("%w: %w: %d of %d voters answer, %d are needed",
+			ErrNoLeader, ErrNoQuorum, q.Healthy, q.Voters, q.Needed)
 	}
 	return ErrNoLeader
 }
@@ -117,7 +103,7 @@ func (n *Node) leaderless() error {
 // Timing.Heartbeat more and then returns ErrOutcomeUnknown.
 func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	// First: a leader that is lost after it was determined ends the wait too.
-	waiting, done := n.terms.while(ctx, n.cfg.Timing.Heartbeat)
+	waiting, done := n.terms.While(ctx, n.cfg.Timing.Heartbeat)
 	defer done()
 	url, err := n.otherLeader()
 	if err != nil {
@@ -130,6 +116,7 @@ func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error)
 	if err != nil {
 		return fsm.Result{}, fmt.Errorf("raftnode: forward to %s: %w", url, forwardError(err))
 	}
+	// The leader has answered, so that it may have appended the request.
 	result, err := fsm.DecodeResult(encoded)
 	if err != nil {
 		return fsm.Result{}, fmt.Errorf("raftnode: forward to %s: %w: %w", url, ErrOutcomeUnknown, err)
@@ -140,7 +127,17 @@ func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error)
 // forwardError keeps the errors of this package, of which all but ErrOutcomeUnknown mean that nothing was appended,
 // and wraps ErrOutcomeUnknown around any other.
 func forwardError(err error) error {
-	for _, certain := range []error{ErrNoLeader, ErrNoQuorum, ErrOverloaded, ErrDiskFull, ErrTooLarge, ErrFeatureLevel, ErrDiverged, ErrClosed, ErrOutcomeUnknown} {
+	for _, certain := range []error{
+		ErrNoLeader,
+		ErrNoQuorum,
+		ErrOverloaded,
+		ErrDiskFull,
+		ErrTooLarge,
+		ErrFeatureLevel,
+		ErrDiverged,
+		ErrClosed,
+		ErrOutcomeUnknown,
+	} {
 		if errors.Is(err, certain) {
 			return err
 		}

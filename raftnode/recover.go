@@ -56,6 +56,7 @@ func Recover(ctx context.Context, dir string, members []fsm.ConfigMember, logger
 	if err != nil {
 		return Recovered{}, fmt.Errorf("raftnode: recover %s: %w", dir, err)
 	}
+	// Before it is opened: the folder says whose it is, and is not changed by a wrong call.
 	m, err := datadir.Inspect(dir)
 	if err != nil {
 		return Recovered{}, err
@@ -69,7 +70,8 @@ func Recover(ctx context.Context, dir string, members []fsm.ConfigMember, logger
 		return Recovered{}, err
 	}
 	done, err := o.recover(ctx, raw, members)
-	if err = errors.Join(err, o.close()); err != nil {
+	err = errors.Join(err, o.close())
+	if err != nil {
 		return Recovered{}, fmt.Errorf("raftnode: recover %s: %w", dir, err)
 	}
 	return done, nil
@@ -80,17 +82,23 @@ func Recover(ctx context.Context, dir string, members []fsm.ConfigMember, logger
 func encodeConfiguration(members []fsm.ConfigMember) ([]byte, error) {
 	var c raft.Configuration
 	voters := 0
+	// Nobody checks this later: the configuration is stored as if raft had accepted it.
 	ids, addresses := map[string]bool{}, map[string]bool{}
 	for _, m := range members {
 		if m.ID == "" || m.Addr == "" || ids[m.ID] || addresses[m.Addr] {
-			return nil, fmt.Errorf("member %q at %q: id and address must be set and differ: %w", m.ID, m.Addr, ErrDuplicateAddress)
+			return nil, fmt.Errorf("member %q at %q: id and address must be set and differ: %w",
+				m.ID, m.Addr, ErrDuplicateAddress)
 		}
 		ids[m.ID], addresses[m.Addr] = true, true
 		suffrage := raft.Nonvoter
 		if m.Voter {
 			suffrage, voters = raft.Voter, voters+1
 		}
-		c.Servers = append(c.Servers, raft.Server{Suffrage: suffrage, ID: raft.ServerID(m.ID), Address: raft.ServerAddress(m.Addr)})
+		c.Servers = append(c.Servers, raft.Server{
+			Suffrage: suffrage,
+			ID:       raft.ServerID(m.ID),
+			Address:  raft.ServerAddress(m.Addr),
+		})
 	}
 	if voters == 0 {
 		return nil, fmt.Errorf("%w: no member has a vote", ErrLastVoter)
@@ -100,7 +108,7 @@ func encodeConfiguration(members []fsm.ConfigMember) ([]byte, error) {
 
 // offline is a stopped node's folder, open for a tool.
 type offline struct {
-	dir     *datadir.Dir
+	dir     *datadir.Dir // locked: no node can run in it
 	stores  *raftstore.Stores
 	machine *fsm.Machine
 	failed  chan error // holds the first error that Fatal was called with
@@ -125,16 +133,24 @@ func openOffline(path, nodeID string, logger hclog.Logger) (o *offline, err erro
 			err = errors.Join(err, o.close())
 		}
 	}()
-	if o.dir, err = datadir.Open(path, datadir.Options{NodeID: nodeID}); err != nil {
+	o.dir, err = datadir.Open(path, datadir.Options{NodeID: nodeID})
+	if err != nil {
 		return o, err
 	}
-	if o.stores, err = raftstore.Open(raftstore.Options{Dir: o.dir.Path(datadir.RaftDir), Fatal: fatal, Logger: logger}); err != nil {
+	o.stores, err = raftstore.Open(raftstore.Options{
+		Dir:    o.dir.Path(datadir.RaftDir),
+		Fatal:  fatal,
+		Logger: logger,
+	})
+	if err != nil {
 		return o, err
 	}
-	if err = o.dir.MarkStoresCreated(); err != nil {
+	err = o.dir.MarkStoresCreated()
+	if err != nil {
 		return o, err
 	}
-	if o.machine, err = fsm.Open(fsm.Options{Dir: o.dir.Path(datadir.StateDir), Fatal: fatal, Logger: logger}); err != nil {
+	o.machine, err = fsm.Open(fsm.Options{Dir: o.dir.Path(datadir.StateDir), Fatal: fatal, Logger: logger})
+	if err != nil {
 		return o, err
 	}
 	return o, reconcileLog(o.stores, o.machine.Position())
@@ -162,16 +178,19 @@ func (o *offline) close() error {
 
 // recover applies the log to its end and makes members, encoded in raw, the first configuration of a new cluster.
 func (o *offline) recover(ctx context.Context, raw []byte, members []fsm.ConfigMember) (Recovered, error) {
+	// A folder that never had an entry has nothing that could be lost, or recovered.
 	if o.machine.Applied() == 0 {
 		if last, err := o.stores.Log().LastIndex(); err != nil || last == 0 {
 			return Recovered{}, errors.Join(err, errors.New("there is nothing to recover: the node never was in a cluster"))
 		}
 	}
+	// Replayed counts what only the log had.
 	before := o.machine.Applied()
 	last, term, err := o.replay(ctx)
 	if err != nil {
 		return Recovered{}, err
 	}
+	// An id of its own: the members that come back later stay another cluster's.
 	done, err := o.configure(last+1, term, raw, members, uuid.NewString())
 	done.Replayed = last - min(last, before)
 	return done, err
@@ -180,6 +199,7 @@ func (o *offline) recover(ctx context.Context, raw []byte, members []fsm.ConfigM
 // replay applies the log to its end and returns the last index and the highest
 // term that raft has known.
 func (o *offline) replay(ctx context.Context) (last, term uint64, err error) {
+	// Raft may have voted in a term of which it has no entry.
 	term, err = o.stores.Stable().GetUint64([]byte(keyCurrentTerm))
 	if err != nil {
 		return 0, 0, err
@@ -195,6 +215,7 @@ func (o *offline) replay(ctx context.Context) (last, term uint64, err error) {
 		if err := ctx.Err(); err != nil {
 			return 0, 0, err
 		}
+		// An entry that was stored and cannot be read must not be skipped: the state would be another.
 		var l raft.Log
 		if err := o.stores.Log().GetLog(index, &l); err != nil {
 			return 0, 0, err
@@ -211,7 +232,9 @@ func (o *offline) replay(ctx context.Context) (last, term uint64, err error) {
 // held it, in a term above all others, and empties the log. The order keeps a crash
 // at any point harmless: the marker without a cluster, which takes the state's when the
 // node starts; the term and why the log ends early; the state; then the log.
-func (o *offline) configure(index, highest uint64, raw []byte, members []fsm.ConfigMember, cluster string) (Recovered, error) {
+func (o *offline) configure(
+	index, highest uint64, raw []byte, members []fsm.ConfigMember, cluster string,
+) (Recovered, error) {
 	// A marker with the old cluster and a state of the new one would not open.
 	if err := o.dir.LeaveCluster(); err != nil {
 		return Recovered{}, err
@@ -224,6 +247,7 @@ func (o *offline) configure(index, highest uint64, raw []byte, members []fsm.Con
 	if err := o.stores.Stable().SetUint64([]byte(statestore.KeyInstalled), index); err != nil {
 		return Recovered{}, err
 	}
+	// The state is durable before the log goes that it could be replayed from.
 	if err := o.machine.Refound(index, term, raw, members, cluster); err != nil {
 		return Recovered{}, err
 	}
@@ -233,11 +257,19 @@ func (o *offline) configure(index, highest uint64, raw []byte, members []fsm.Con
 	if err := emptyLog(o.stores.Log()); err != nil {
 		return Recovered{}, err
 	}
+	// Last: what is missing until here is done by the next start, or by a repetition.
 	if err := o.dir.SetCluster(cluster, nil); err != nil {
 		return Recovered{}, err
 	}
 	p := o.machine.Position()
-	return Recovered{NodeID: o.dir.Marker().NodeID, ClusterID: p.ClusterID, Index: p.Index, Term: p.Term, Offset: p.Last, Servers: members}, nil
+	return Recovered{
+		NodeID:    o.dir.Marker().NodeID,
+		ClusterID: p.ClusterID,
+		Index:     p.Index,
+		Term:      p.Term,
+		Offset:    p.Last,
+		Servers:   members,
+	}, nil
 }
 
 // emptyLog deletes all entries of a log.
@@ -275,7 +307,7 @@ func Restore(ctx context.Context, r io.Reader, to Target) (done Recovered, err e
 	// A restore that failed may be repeated: it must find the folder empty again.
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("raftnode: restore into %s: %w", to.Dir, err), empty(to.Dir))
+			err = errors.Join(fmt.Errorf("raftnode: restore into %s: %w", to.Dir, err), clearFolder(to.Dir))
 		}
 	}()
 	o, err := openOffline(to.Dir, to.NodeID, to.Logger)
@@ -288,6 +320,7 @@ func Restore(ctx context.Context, r io.Reader, to Target) (done Recovered, err e
 
 // restore receives a snapshot into the empty folder and makes it the state of a new cluster.
 func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovered, error) {
+	// Read checks what it receives: nothing that is damaged gets past this.
 	incoming := o.dir.Path(datadir.SnapshotsDir)
 	meta, err := snapshots.Read(ctx, r, incoming)
 	if err != nil {
@@ -304,9 +337,12 @@ func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovere
 	if err != nil {
 		return Recovered{}, err
 	}
+	// The archive says of itself where it was taken; the state in it has to agree.
 	if p.Index != meta.Index || p.Term != meta.Term {
-		return Recovered{}, fmt.Errorf("%w: announced as %d of term %d, holds %d of term %d", snapshots.ErrCorrupt, meta.Index, meta.Term, p.Index, p.Term)
+		return Recovered{}, fmt.Errorf("%w: announced as %d of term %d, holds %d of term %d",
+			snapshots.ErrCorrupt, meta.Index, meta.Term, p.Index, p.Term)
 	}
+	// From here on the state is in place, with a marker that knows no cluster.
 	if err := o.machine.Swap(incoming); err != nil {
 		return Recovered{}, err
 	}
@@ -330,8 +366,8 @@ func requireEmpty(dir string) error {
 	return nil
 }
 
-// empty removes what a failed restore has left.
-func empty(dir string) error {
+// clearFolder removes what a failed restore has left.
+func clearFolder(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -349,6 +385,7 @@ func halfTime(ctx context.Context) func() {
 	const least, most = time.Millisecond, 50 * time.Millisecond
 	began := time.Now()
 	return func() {
+		// As long as it worked it sleeps: half of the time is others'.
 		worked := time.Since(began)
 		// A shorter sleep costs more than it yields.
 		if worked < least {
@@ -367,15 +404,19 @@ func (n *Node) Backup(ctx context.Context, w io.Writer) (snapshots.Meta, error) 
 	if n.machine.Applied() == 0 {
 		return snapshots.Meta{}, errors.New("raftnode: backup: the node has no state yet")
 	}
-	if err := n.machine.VerifyLog(ctx, halfTime(ctx)); err != nil { // a backup with a hole would be found out too late
+	// A backup with a hole would be found out too late.
+	if err := n.machine.VerifyLog(ctx, halfTime(ctx)); err != nil {
 		return snapshots.Meta{}, fmt.Errorf("raftnode: backup: %w", err)
 	}
+	// A checkpoint: what is applied from here on is not part of the backup.
 	dir, p, meta, err := n.snapshots.Freeze()
 	if err != nil {
 		return snapshots.Meta{}, err
 	}
+	// The folder of the checkpoint is removed whether it could be sent or not.
 	err = snapshots.Write(ctx, w, dir, meta)
-	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+	err = errors.Join(err, os.RemoveAll(dir))
+	if err != nil {
 		return snapshots.Meta{}, fmt.Errorf("raftnode: backup at %d: %w", p.Index, err)
 	}
 	return meta, nil

@@ -92,7 +92,8 @@ func TestTwoLeadersUnderOneClusterIDAreReportedOnce(t *testing.T) {
 		if s.nodes[odd].proposer.OpenTerm() == 0 {
 			t.Fatal("the forked node does not lead")
 		}
-		detected := append([]string{string(event.SplitBrainDetected)}, slices.Sorted(slices.Values([]string{first.cfg.ID, odd}))...)
+		detected := append([]string{string(event.SplitBrainDetected)},
+			slices.Sorted(slices.Values([]string{first.cfg.ID, odd}))...)
 		if got := s.splits(first); !reflect.DeepEqual(got, detected) {
 			t.Fatalf("the log has %v, want %v", got, detected)
 		}

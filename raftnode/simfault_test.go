@@ -47,7 +47,8 @@ func (f fault) String() string {
 
 // draw picks the next fault: 0.2 to 20 s of it, shorter ones more often.
 func (s *simulation) draw() fault {
-	f := fault{how: loss(s.rng.IntN(losses)), lasts: time.Duration(0.2 * math.Pow(100, s.rng.Float64()) * float64(time.Second))}
+	f := fault{how: loss(s.rng.IntN(losses)),
+		lasts: time.Duration(0.2 * math.Pow(100, s.rng.Float64()) * float64(time.Second))}
 	one := s.ids[s.rng.IntN(len(s.ids))]
 	switch k := s.rng.IntN(120); {
 	case k < 30:

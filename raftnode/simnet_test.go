@@ -84,7 +84,8 @@ type simnet struct {
 }
 
 func newSimnet() *simnet {
-	return &simnet{cuts: map[link]loss{}, thin: map[link]thin{}, busy: map[link]time.Time{}, changed: make(chan struct{}), listeners: map[string]*simListener{},
+	return &simnet{cuts: map[link]loss{}, thin: map[link]thin{}, busy: map[link]time.Time{},
+		changed: make(chan struct{}), listeners: map[string]*simListener{},
 		nodes: map[string]*Node{}, conns: map[*simConn]struct{}{}}
 }
 
@@ -164,7 +165,7 @@ func (w *simnet) pass(ctx context.Context, ok func() (bool, error)) error {
 	}
 }
 
-// up puts a node behind its HTTP address; nil takes it away.
+// up has a node answer at its HTTP address; nil takes it away.
 func (w *simnet) up(id string, n *Node) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -273,7 +274,7 @@ type simStream struct {
 	ready   []byte // for the reader
 	held    []byte // written while the link was cut to hold
 	sent    int    // bytes written
-	lost    bool   // bytes were dropped, so nothing behind them can be delivered
+	lost    bool   // bytes were dropped, so nothing after them can be delivered
 	gone    bool   // the writer has closed
 	err     error  // for the reader once ready is empty
 	refused error  // for the writer
@@ -430,7 +431,7 @@ func (c *simConn) transmit(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Close tells the other end, unless the link is cut: then heal does.
+// Close notifies the other end, unless the link is cut: then heal does.
 func (c *simConn) Close() error {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
@@ -519,7 +520,7 @@ func (h simHost) ReadIndex(ctx context.Context, url string) (uint64, error) {
 func (h simHost) Join(ctx context.Context, url string, m frame.Member, opts MemberOptions) error {
 	_, err := call(ctx, h, url, func(n *Node) (struct{}, error) {
 		_, err := n.AddMember(ctx, m, opts)
-		if _, leader := n.leader(); errors.Is(err, ErrNotLeader) && leader != "" && leader != url {
+		if _, leader := n.roster.Leader(); errors.Is(err, ErrNotLeader) && leader != "" && leader != url {
 			err = simHost{h.simnet, n.cfg.ID}.Join(ctx, leader, m, opts)
 		}
 		return struct{}{}, err

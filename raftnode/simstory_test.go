@@ -17,8 +17,8 @@ import (
 	"github.com/ringrift/ringlog/fsm"
 )
 
-// story is the log as the first node told it, checked as it grows: the others have
-// to tell the same.
+// story is the log as the first node has it, checked as it grows: the others have
+// to have the same.
 type story struct {
 	events    []event.Event
 	published map[int][]uint64 // by the client's number: at which offsets
@@ -35,10 +35,10 @@ type story struct {
 	incident  string // of a QUORUM_LOST without its QUORUM_RESTORED
 	incidents map[string]bool
 	lost      []span
-	expired   map[leadership]bool // leases whose end the leader itself told
+	expired   map[ledBy]bool // leases whose end the leader itself reported
 }
 
-type leadership struct {
+type ledBy struct {
 	leader string
 	term   uint64
 }
@@ -51,7 +51,8 @@ type span struct {
 }
 
 func newStory() *story {
-	return &story{published: map[int][]uint64{}, elected: map[uint64]string{}, offline: map[string]bool{}, incidents: map[string]bool{}, expired: map[leadership]bool{}, led: map[uint64]span{}}
+	return &story{published: map[int][]uint64{}, elected: map[uint64]string{}, offline: map[string]bool{},
+		incidents: map[string]bool{}, expired: map[ledBy]bool{}, led: map[uint64]span{}}
 }
 
 // payload holds the fields of all events that are looked at.
@@ -71,7 +72,7 @@ type payload struct {
 	Incident json.RawMessage `json:"incident"`
 }
 
-// hear takes an event in that one node's log tells.
+// hear takes in the next event of one node's log.
 func (s *story) hear(e event.Event) error {
 	if i := int(e.Offset) - 1; i < len(s.events) {
 		if !reflect.DeepEqual(e, s.events[i]) {
@@ -83,7 +84,7 @@ func (s *story) hear(e event.Event) error {
 		return fmt.Errorf("offset %d where %d is due", e.Offset, want)
 	}
 	if n := len(s.events); n > 0 && e.Term < s.events[n-1].Term {
-		return fmt.Errorf("offset %d: term %d behind term %d", e.Offset, e.Term, s.events[n-1].Term)
+		return fmt.Errorf("offset %d: term %d after term %d", e.Offset, e.Term, s.events[n-1].Term)
 	}
 	s.events = append(s.events, e)
 	led, known := s.led[e.Term]
@@ -98,7 +99,7 @@ func (s *story) hear(e event.Event) error {
 	if err := json.Unmarshal(e.Payload, &p); err != nil {
 		return fmt.Errorf("offset %d: %s: %w", e.Offset, e.Payload, err)
 	}
-	// A term start may be at a time that stood still during the outage before it.
+	// A term start may have a time that did not move during the outage before it.
 	if led := s.led[p.Term]; p.LedMs > 0 {
 		if from := led.to.Add(-time.Duration(p.LedMs) * time.Millisecond); from.After(led.from) {
 			led.from = from
@@ -138,10 +139,10 @@ func (s *story) follow(e event.Event, p payload) error {
 	case event.SplitBrainDetected, event.SplitBrainResolved:
 		return errors.New("there is one cluster only")
 	case event.LeaderLeaseExpired:
-		if l := (leadership{p.LeaderID, p.Term}); s.expired[l] {
-			return errors.New("told before")
+		if l := (ledBy{p.LeaderID, p.Term}); s.expired[l] {
+			return errors.New("reported before")
 		}
-		s.expired[leadership{p.LeaderID, p.Term}] = true
+		s.expired[ledBy{p.LeaderID, p.Term}] = true
 	case event.QuorumLost:
 		return s.began(e, p)
 	case event.QuorumRestored:
@@ -155,11 +156,11 @@ func (s *story) gained(e event.Event, p payload) error {
 	case s.elected[p.Term] != "":
 		return fmt.Errorf("%s was elected in that term", s.elected[p.Term])
 	case p.Term <= s.term:
-		return fmt.Errorf("behind term %d", s.term)
+		return fmt.Errorf("after term %d", s.term)
 	case p.Term != e.Term:
 		return fmt.Errorf("in an entry of term %d", e.Term)
 	case s.leader != "":
-		return fmt.Errorf("nobody told how %s went", s.leader)
+		return fmt.Errorf("nobody reported how %s went", s.leader)
 	case p.PreviousLeader != s.before:
 		return fmt.Errorf("it was %q who led before", s.before)
 	}
@@ -186,7 +187,8 @@ func (s *story) began(e event.Event, p payload) error {
 		return fmt.Errorf("incident %s has not ended", s.incident)
 	}
 	s.incident, s.incidents[incident] = incident, true
-	s.lost = append(s.lost, span{p.BeganAt, p.BeganAt.Add(time.Duration(p.OutageMs) * time.Millisecond), e.Offset, p.Cause == election.CauseNoLeader})
+	s.lost = append(s.lost, span{p.BeganAt, p.BeganAt.Add(time.Duration(p.OutageMs) * time.Millisecond), e.Offset,
+		p.Cause == election.CauseNoLeader})
 	return nil
 }
 
@@ -196,7 +198,7 @@ func (s *story) restored(p payload) error {
 		s.atRisk = false
 	case p.After == "lost" && s.incident != "" && string(p.Incident) == s.incident:
 		s.incident = ""
-		if last := &s.lost[len(s.lost)-1]; !last.to.After(last.from) { // only the end tells how long it took
+		if last := &s.lost[len(s.lost)-1]; !last.to.After(last.from) { // only the end has how long it took
 			last.to = last.from.Add(time.Duration(p.OutageMs) * time.Millisecond)
 		}
 	default:
@@ -228,7 +230,8 @@ func (s *story) outages(done []inflicted, calm, acked []span) (errs []error) {
 	const long, leaderless = 5 * time.Second, 15 * time.Second
 	matched := map[uint64]bool{}
 	wrong := func(from, to time.Time, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("from %v to %v: %s%s", hms(from), hms(to), fmt.Sprintf(format, args...), s.about(done, from, to)))
+		errs = append(errs,
+			fmt.Errorf("from %v to %v: %s%s", hms(from), hms(to), fmt.Sprintf(format, args...), s.about(done, from, to)))
 	}
 	for _, o := range done {
 		if o.quorum {
@@ -250,7 +253,7 @@ func (s *story) outages(done []inflicted, calm, acked []span) (errs []error) {
 			enough = leaderless
 		}
 		if doubled > 1 || (len(found) == 0 && o.seen && o.to.Sub(o.from) > enough) {
-			wrong(o.from, o.to, "there was no majority, QUORUM_LOST stands at %v", found)
+			wrong(o.from, o.to, "there was no majority, QUORUM_LOST is at %v", found)
 		}
 	}
 	for _, l := range s.lost {
@@ -261,7 +264,8 @@ func (s *story) outages(done []inflicted, calm, acked []span) (errs []error) {
 			wrong(l.from, l.to, "QUORUM_LOST at %d, and there was a majority", l.offset)
 		}
 		for _, led := range s.led {
-			if common := min(l.to.UnixNano(), led.to.UnixNano()) - max(l.from.UnixNano(), led.from.UnixNano()); time.Duration(common) > time.Second+clockSlack {
+			common := min(l.to.UnixNano(), led.to.UnixNano()) - max(l.from.UnixNano(), led.from.UnixNano())
+			if time.Duration(common) > time.Second+clockSlack {
 				wrong(l.from, l.to, "QUORUM_LOST at %d, and somebody led from %v to %v", l.offset, hms(led.from), hms(led.to))
 			}
 		}
@@ -280,7 +284,7 @@ func (s *story) outages(done []inflicted, calm, acked []span) (errs []error) {
 	return errs
 }
 
-// clockSlack is how far times may be off that are told by clocks compared over a
+// clockSlack is how far times may be off that are by clocks compared over a
 // network.
 const clockSlack = time.Second
 
@@ -288,7 +292,7 @@ func (l span) overlaps(from, to time.Time) bool { return !l.from.After(to) && !l
 
 func hms(t time.Time) string { return t.Format("15:04:05.000") }
 
-// about is what was done and what the cluster told around a time, for messages.
+// about is what was done and what the cluster reported around a time, for messages.
 func (s *story) about(done []inflicted, from, to time.Time) string {
 	around := span{from: from.Add(-5 * time.Second), to: to.Add(20 * time.Second)}
 	var lines []string
@@ -354,7 +358,7 @@ func (c *simClient) tally() string {
 	return fmt.Sprintf("%d acknowledged, %d refused, %d unknown", len(c.acked), len(c.refused), c.unknown)
 }
 
-// check compares with what stands in the log.
+// check compares with what is in the log.
 func (c *simClient) check(published map[int][]uint64) (errs []error) {
 	for number := range c.next + 1 {
 		stands := published[number]
@@ -362,17 +366,17 @@ func (c *simClient) check(published map[int][]uint64) (errs []error) {
 		refusal, refused := c.refused[number]
 		switch {
 		case len(stands) > 1:
-			errs = append(errs, fmt.Errorf("event %d stands at %v", number, stands))
+			errs = append(errs, fmt.Errorf("event %d is at %v", number, stands))
 		case acked && (len(stands) == 0 || stands[0] != offset):
-			errs = append(errs, fmt.Errorf("event %d was acknowledged at %d and stands at %v", number, offset, stands))
+			errs = append(errs, fmt.Errorf("event %d was acknowledged at %d and is at %v", number, offset, stands))
 		case refused && len(stands) > 0:
-			errs = append(errs, fmt.Errorf("event %d was refused (%w) and stands at %v", number, refusal, stands))
+			errs = append(errs, fmt.Errorf("event %d was refused (%w) and is at %v", number, refusal, stands))
 		}
 	}
 	return errs
 }
 
-// TestStoryNotices plants what must not be told, and requires that it is noticed.
+// TestStoryNotices plants what must not be in a log, and requires that it is noticed.
 func TestStoryNotices(t *testing.T) {
 	began := time.Unix(1000, 0).UTC()
 	lost := func(incident int, after time.Duration) event.Event {
@@ -400,40 +404,52 @@ func TestStoryNotices(t *testing.T) {
 	acked := []span{{from: began.Add(10100 * time.Millisecond), to: began.Add(10200 * time.Millisecond), offset: 3}}
 
 	for name, c := range map[string]struct {
-		tells []event.Event
-		well  bool
+		log  []event.Event
+		well bool
 	}{
-		"all in order": {tells: []event.Event{elected("n1", 2, ""), voter(event.VoterOffline), risk, went("n1", 2), elected("n2", 4, "n1"), lost(7, 0),
+		"all in order": {log: []event.Event{elected("n1", 2, ""), voter(event.VoterOffline), risk, went("n1", 2),
+			elected("n2", 4, "n1"), lost(7, 0),
 			restored(7, 9000), voter(event.VoterOnline), safe, lease}, well: true},
-		"a leader for a moment":      {tells: []event.Event{at(6*time.Second, elected("n1", 2, "")), at(7*time.Second, went("n1", 2)), lost(7, 0), restored(7, 9000)}, well: true},
-		"two leaders of a term":      {tells: []event.Event{elected("n1", 2, ""), went("n1", 2), elected("n2", 2, "n1"), lost(7, 0), restored(7, 9000)}},
-		"a term that falls":          {tells: []event.Event{elected("n1", 2, ""), went("n1", 2), elected("n2", 1, "n1"), lost(7, 0), restored(7, 9000)}},
-		"a leader that never went":   {tells: []event.Event{elected("n1", 2, ""), elected("n2", 3, "n1"), lost(7, 0), restored(7, 9000)}},
-		"the loss of another leader": {tells: []event.Event{elected("n1", 2, ""), went("n2", 2), lost(7, 0), restored(7, 9000)}},
-		"the wrong predecessor":      {tells: []event.Event{elected("n1", 2, ""), went("n1", 2), elected("n2", 3, "n3"), lost(7, 0), restored(7, 9000)}},
-		"no QUORUM_LOST":             {},
-		"an outage without its end":  {tells: []event.Event{lost(7, 0)}},
-		"an end without its outage":  {tells: []event.Event{restored(7, 9000), lost(8, 0), restored(8, 9000)}},
-		"the end of another outage":  {tells: []event.Event{lost(7, 0), restored(8, 9000)}},
-		"an outage within another":   {tells: []event.Event{lost(7, 0), lost(8, 0), restored(8, 9000)}},
-		"an incident twice":          {tells: []event.Event{lost(7, 0), restored(7, 9000), lost(7, 0), restored(7, 9000)}},
-		"an outage told twice":       {tells: []event.Event{lost(7, 0), restored(7, 4000), lost(8, 5*time.Second), restored(8, 4000)}},
-		"an outage that never was":   {tells: []event.Event{lost(7, 0), restored(7, 9000), lost(8, time.Minute), restored(8, 4000)}},
-		"an outage for too long":     {tells: []event.Event{lost(7, 0), restored(7, 15000)}},
-		"over an acknowledged one":   {tells: []event.Event{lost(7, 0), restored(7, 11500)}},
-		"the wrong time":             {tells: []event.Event{lost(7, 11*time.Second), restored(7, 9000)}},
-		"a leader all the while":     {tells: []event.Event{at(2*time.Second, elected("n1", 2, "")), at(6*time.Second, went("n1", 2)), lost(7, 0), restored(7, 9000)}},
-		"a lease twice":              {tells: []event.Event{elected("n1", 2, ""), lease, lease, lost(7, 0), restored(7, 9000)}},
-		"offline twice":              {tells: []event.Event{voter(event.VoterOffline), voter(event.VoterOffline), voter(event.VoterOnline), lost(7, 0), restored(7, 9000)}},
-		"online, never having left":  {tells: []event.Event{voter(event.VoterOnline), lost(7, 0), restored(7, 9000)}},
-		"offline for ever":           {tells: []event.Event{voter(event.VoterOffline), lost(7, 0), restored(7, 9000)}},
-		"at risk twice":              {tells: []event.Event{risk, risk, safe, lost(7, 0), restored(7, 9000)}},
-		"safe without a risk":        {tells: []event.Event{safe, lost(7, 0), restored(7, 9000)}},
-		"at risk for ever":           {tells: []event.Event{risk, lost(7, 0), restored(7, 9000)}},
+		"a leader for a moment": {log: []event.Event{at(6*time.Second, elected("n1", 2, "")),
+			at(7*time.Second, went("n1", 2)), lost(7, 0), restored(7, 9000)}, well: true},
+		"two leaders of a term": {log: []event.Event{elected("n1", 2, ""), went("n1", 2), elected("n2", 2, "n1"),
+			lost(7, 0), restored(7, 9000)}},
+		"a term that falls": {log: []event.Event{elected("n1", 2, ""), went("n1", 2), elected("n2", 1, "n1"),
+			lost(7, 0), restored(7, 9000)}},
+		"a leader that never went": {log: []event.Event{elected("n1", 2, ""), elected("n2", 3, "n1"), lost(7, 0),
+			restored(7, 9000)}},
+		"the loss of another leader": {log: []event.Event{elected("n1", 2, ""), went("n2", 2), lost(7, 0),
+			restored(7, 9000)}},
+		"the wrong predecessor": {log: []event.Event{elected("n1", 2, ""), went("n1", 2), elected("n2", 3, "n3"),
+			lost(7, 0), restored(7, 9000)}},
+		"no QUORUM_LOST":            {},
+		"an outage without its end": {log: []event.Event{lost(7, 0)}},
+		"an end without its outage": {log: []event.Event{restored(7, 9000), lost(8, 0), restored(8, 9000)}},
+		"the end of another outage": {log: []event.Event{lost(7, 0), restored(8, 9000)}},
+		"an outage within another":  {log: []event.Event{lost(7, 0), lost(8, 0), restored(8, 9000)}},
+		"an incident twice":         {log: []event.Event{lost(7, 0), restored(7, 9000), lost(7, 0), restored(7, 9000)}},
+		"an outage reported twice": {log: []event.Event{lost(7, 0), restored(7, 4000), lost(8, 5*time.Second),
+			restored(8, 4000)}},
+		"an outage that never was": {log: []event.Event{lost(7, 0), restored(7, 9000), lost(8, time.Minute),
+			restored(8, 4000)}},
+		"an outage that takes too long": {log: []event.Event{lost(7, 0), restored(7, 15000)}},
+		"over an acknowledged one":      {log: []event.Event{lost(7, 0), restored(7, 11500)}},
+		"the wrong time":                {log: []event.Event{lost(7, 11*time.Second), restored(7, 9000)}},
+		"a leader all the while": {log: []event.Event{at(2*time.Second, elected("n1", 2, "")),
+			at(6*time.Second, went("n1", 2)), lost(7, 0), restored(7, 9000)}},
+		"a lease twice": {log: []event.Event{elected("n1", 2, ""), lease, lease, lost(7, 0),
+			restored(7, 9000)}},
+		"offline twice": {log: []event.Event{voter(event.VoterOffline), voter(event.VoterOffline),
+			voter(event.VoterOnline), lost(7, 0), restored(7, 9000)}},
+		"online, never having left": {log: []event.Event{voter(event.VoterOnline), lost(7, 0), restored(7, 9000)}},
+		"offline for ever":          {log: []event.Event{voter(event.VoterOffline), lost(7, 0), restored(7, 9000)}},
+		"at risk twice":             {log: []event.Event{risk, risk, safe, lost(7, 0), restored(7, 9000)}},
+		"safe without a risk":       {log: []event.Event{safe, lost(7, 0), restored(7, 9000)}},
+		"at risk for ever":          {log: []event.Event{risk, lost(7, 0), restored(7, 9000)}},
 	} {
 		s := newStory()
 		var errs []error
-		for i, e := range c.tells {
+		for i, e := range c.log {
 			e.Offset, e.Source, e.Term = uint64(i+1), fsm.EmittedBy, termOf(e, s.term)
 			if err := s.hear(e); err != nil {
 				errs = append(errs, err)
@@ -446,7 +462,7 @@ func TestStoryNotices(t *testing.T) {
 	}
 }
 
-// termOf is the term of the entry that tells e: a LEADER_ELECTED is in its own.
+// termOf is the term of the entry that emits e: a LEADER_ELECTED is in its own.
 func termOf(e event.Event, before uint64) uint64 {
 	var p payload
 	if json.Unmarshal(e.Payload, &p) == nil && e.Type == event.LeaderElected {

@@ -109,11 +109,11 @@ type simulation struct {
 	nodes  map[string]*Node // that run
 	client *simClient
 	story  *story
-	told   map[string]int // by node: how many events of its log were compared
+	read   map[string]int // by node: how many events of its log were compared
 	faults []inflicted
-	calm   []span       // times without any fault that were long enough for all to notice
-	cutOff []leadership // that had no majority for long, of nodes that ran on
-	now    string       // what goes on, for messages
+	calm   []span  // times without any fault that were long enough for all to notice
+	cutOff []ledBy // that had no majority for long, of nodes that ran on
+	now    string  // what is done now, for messages
 
 	crashes, stepdowns int
 
@@ -137,7 +137,8 @@ func newSimulation(t *testing.T, dir string, nodes int, seed uint64) *simulation
 
 func newSimulationWith(t *testing.T, dir string, nodes int, seed uint64, change func(*Config)) *simulation {
 	s := &simulation{t: t, rng: rand.New(rand.NewPCG(seed, uint64(nodes))), net: newSimnet(),
-		config: map[string]Config{}, disks: map[string]simDisk{}, nodes: map[string]*Node{}, client: newSimClient(), story: newStory(), told: map[string]int{}, now: "forming"}
+		config: map[string]Config{}, disks: map[string]simDisk{}, nodes: map[string]*Node{}, client: newSimClient(),
+		story: newStory(), read: map[string]int{}, now: "forming"}
 	var doors []string
 	for i := range nodes {
 		s.ids = append(s.ids, fmt.Sprintf("n%d", i+1))
@@ -164,7 +165,7 @@ func newSimulationWith(t *testing.T, dir string, nodes int, seed uint64, change 
 	return s
 }
 
-// fatal takes note of a node that cannot go on. Only a transfer that got stuck is
+// fatal takes note of a node that cannot continue. Only a transfer that got stuck is
 // something that faults of the network may lead to.
 func (s *simulation) fatal(id string, err error) {
 	if !errors.Is(err, ErrTransferStuck) {
@@ -207,12 +208,12 @@ func (s *simulation) stop(id string) {
 }
 
 // cycle inflicts a fault, lets clients write meanwhile, heals, and holds what the
-// log tells against all that was done.
+// log has against all that was done.
 func (s *simulation) cycle(f fault) {
 	var writing sync.WaitGroup
 	deposed, term := s.deposes(f), s.story.term
 	if leader := s.leaderID(""); deposed && !slices.Contains(f.down, leader) {
-		s.cutOff = append(s.cutOff, leadership{leader, s.nodes[leader].proposer.OpenTerm()})
+		s.cutOff = append(s.cutOff, ledBy{leader, s.nodes[leader].proposer.OpenTerm()})
 	}
 	if f.stepDown {
 		writing.Go(s.stepDown())
@@ -349,7 +350,7 @@ func (s *simulation) running() []*Node {
 	return list
 }
 
-// settle waits until all nodes run, follow one leader and stand at equal digests.
+// settle waits until all nodes run, follow one leader and have equal digests.
 func (s *simulation) settle() {
 	const limit = 90 * time.Second
 	deadline := time.Now().Add(limit)
@@ -387,18 +388,18 @@ func (s *simulation) settled() bool {
 	index, sum := leader.machine.Digest()
 	return !slices.ContainsFunc(s.ids, func(id string) bool {
 		n := s.nodes[id]
-		follows, _ := n.leader()
+		follows, _ := n.roster.Leader()
 		i, digest := n.machine.Digest()
 		return follows != leader.cfg.ID || n.machine.Leadership().Leader != leader.cfg.ID || i != index || digest != sum
 	})
 }
 
-// compare reads on in each node's log: what one tells all tell, and it is a story
+// compare reads the rest of each node's log: what one has all have, and it is a story
 // that can be true.
 func (s *simulation) compare() {
 	for _, n := range s.running() {
 		for {
-			from := s.told[n.cfg.ID]
+			from := s.read[n.cfg.ID]
 			chunk, err := n.machine.Log().Read(uint64(from)+1, &event.Matcher{}, 1024)
 			if err != nil || chunk.Gap != nil {
 				s.t.Fatalf("%s: %s: reading from %d: %v, %+v", s.now, n.cfg.ID, from+1, err, chunk.Gap)
@@ -411,21 +412,21 @@ func (s *simulation) compare() {
 					s.t.Errorf("%s: the log of %s: %v", s.now, n.cfg.ID, err)
 				}
 			}
-			s.told[n.cfg.ID] = int(chunk.Next) - 1
+			s.read[n.cfg.ID] = int(chunk.Next) - 1
 		}
-		if s.told[n.cfg.ID] != len(s.story.events) {
-			s.t.Errorf("%s: %s has %d events, others have %d", s.now, n.cfg.ID, s.told[n.cfg.ID], len(s.story.events))
+		if s.read[n.cfg.ID] != len(s.story.events) {
+			s.t.Errorf("%s: %s has %d events, others have %d", s.now, n.cfg.ID, s.read[n.cfg.ID], len(s.story.events))
 		}
 	}
 }
 
-// finish gives the cluster time for what it tells late, then reads all logs again
+// finish gives the cluster time for what it reports late, then reads all logs again
 // from the start.
 func (s *simulation) finish() {
 	s.net.heal()
 	s.rest(30 * time.Second)
 	s.settle()
-	clear(s.told)
+	clear(s.read)
 	s.compare()
 	for _, err := range slices.Concat(s.client.check(s.story.published), s.story.end()) {
 		s.t.Error(err)
@@ -436,7 +437,7 @@ func (s *simulation) finish() {
 		}
 		for _, l := range s.cutOff {
 			if !s.story.expired[l] {
-				s.t.Errorf("%s led term %d and was cut off, and no LEADER_LEASE_EXPIRED tells of it", l.leader, l.term)
+				s.t.Errorf("%s led term %d and was cut off, and there is no LEADER_LEASE_EXPIRED of it", l.leader, l.term)
 			}
 		}
 	}
@@ -455,6 +456,8 @@ func (s *simulation) tally() string {
 			snapshots++
 		}
 	}
-	return fmt.Sprintf("%d crashes, %d asked to step down, %d outages of the majority, %d of %d nodes have compacted, writes %v, the log has %v",
-		s.crashes, s.stepdowns, s.outages(), snapshots, len(s.ids), s.client.tally(), strings.TrimPrefix(fmt.Sprint(counts), "map"))
+	return fmt.Sprintf("%d crashes, %d asked to step down, %d outages of the majority, "+
+		"%d of %d nodes have compacted, writes %v, the log has %v",
+		s.crashes, s.stepdowns, s.outages(), snapshots, len(s.ids), s.client.tally(),
+		strings.TrimPrefix(fmt.Sprint(counts), "map"))
 }

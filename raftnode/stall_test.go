@@ -77,8 +77,9 @@ func TestAPauseOfAllDisksEndsNoLeadership(t *testing.T) {
 			t.Errorf("%s is in term %d, it was %d", n.cfg.ID, got, term)
 		}
 	}
-	if kinds := leaderEvents(t, leader); slices.Contains(kinds, string(event.LeaderLost)) || slices.Contains(kinds, string(event.LeaderStepdown)) {
-		t.Errorf("told: %v", kinds)
+	if kinds := leaderEvents(t, leader); slices.Contains(kinds, string(event.LeaderLost)) ||
+		slices.Contains(kinds, string(event.LeaderStepdown)) {
+		t.Errorf("reported: %v", kinds)
 	}
 }
 
@@ -134,7 +135,7 @@ func TestALeaderWhoseDiskHangsIsFollowedByAnother(t *testing.T) {
 	s.release(hung)
 	released = true
 	<-done
-	eventually(t, "it follows", func() bool { id, _ := hung.leader(); return id == next.cfg.ID })
+	eventually(t, "it follows", func() bool { id, _ := hung.roster.Leader(); return id == next.cfg.ID })
 	publish(t, hung, 5)
 	s.settle()
 }

@@ -7,41 +7,15 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/raft"
 
-	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/health"
 	"github.com/ringrift/ringlog/raftnode/statestore"
 )
 
-// A node stops serving if a leader lacks what it had applied, and not for a report of a leader
-// that was asked before, or of an earlier term.
-func TestALeaderThatLacksWhatWasAppliedIsAContradiction(t *testing.T) {
-	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
-	moments := []moment{{at(0), 3, 10}, {at(1), 3, 20}, {at(2), 4, 30}}
-	for _, test := range []struct {
-		name   string
-		asked  int
-		report Report
-		want   bool
-	}{
-		{"it has all", 2, Report{Role: RoleLeader, Term: 4, LastIndex: 30}, false},
-		{"it lacks one", 2, Report{Role: RoleLeader, Term: 4, LastIndex: 29}, true},
-		{"it was asked before that was applied", 1, Report{Role: RoleLeader, Term: 4, LastIndex: 29}, false},
-		{"it lacked one of those before", 1, Report{Role: RoleLeader, Term: 4, LastIndex: 19}, true},
-		{"it is deposed and does not know", 2, Report{Role: RoleLeader, Term: 3, LastIndex: 20}, false},
-		{"it follows", 2, Report{Role: RoleFollower, Term: 4, LastIndex: 20}, false},
-		{"it was asked before anything is known", -1, Report{Role: RoleLeader, Term: 4, LastIndex: 1}, false},
-	} {
-		if got := ahead(moments, at(test.asked), test.report); got != test.want {
-			t.Errorf("%s: %v", test.name, got)
-		}
-	}
-}
-
-// The log and the state's last entry tell which entry was applied, as long as they have it.
+// The log and the state's last entry show which entry was applied, as long as they have it.
 func TestWhatWasAppliedIsToldFromAnotherEntry(t *testing.T) {
 	t.Parallel()
 	c := voters(t, 1, nil)
@@ -75,44 +49,25 @@ func TestWhatWasAppliedIsToldFromAnotherEntry(t *testing.T) {
 	}
 }
 
-func TestADigestIsComparedWhereBothSidesKnowOne(t *testing.T) {
-	d := func(index uint64, sum byte) IndexDigest { return IndexDigest{index, fsm.Sum{sum}} }
-	own := func(index uint64) (sum fsm.Sum, known bool) {
-		sums := map[uint64]byte{64: 1, 128: 2, 130: 3}
-		return fsm.Sum{sums[index]}, sums[index] != 0
-	}
-	for _, test := range []struct {
-		name  string
-		other []IndexDigest
-		want  bool
-	}{
-		{"the same at the newest that both have", []IndexDigest{d(64, 9), d(128, 2), d(140, 9)}, false},
-		{"another there", []IndexDigest{d(64, 1), d(128, 7)}, true},
-		{"nothing to compare", []IndexDigest{d(192, 5)}, false},
-		{"nothing at all", nil, false},
-	} {
-		if got := differs(own, test.other); got != test.want {
-			t.Errorf("%s: %v", test.name, got)
-		}
-	}
-}
-
 // Two nodes compare at an index that one of them has just applied, wherever that is.
 func TestADigestIsReportedWhereItIsAskedFor(t *testing.T) {
 	t.Parallel()
 	c := voters(t, 1, nil)
 	n := c.leader()
-	for i := range 2 * digestStride {
+	const stride = 64 // of the indexes whose digests are reported
+	for i := range 2 * stride {
 		publish(t, n, i)
 	}
 	last := n.machine.Applied()
-	for _, index := range []uint64{last - digestStride - 1, last - digestStride - 2, last - 1, last, last + 1} {
+	for _, index := range []uint64{last - stride - 1, last - stride - 2, last - 1, last, last + 1} {
 		sum, known := n.machine.DigestAt(index)
 		list := n.Report(Question{DigestAt: index}).Digests
-		if slices.Contains(list, IndexDigest{index, sum}) != known || known != (index <= last) {
-			t.Errorf("index %d of %d: known %v, in the report %v", index, last, known, slices.Contains(list, IndexDigest{index, sum}))
+		if slices.Contains(list, health.IndexDigest{Index: index, Digest: sum}) != known || known != (index <= last) {
+			t.Errorf("index %d of %d: known %v, in the report %v", index, last, known,
+				slices.Contains(list, health.IndexDigest{Index: index, Digest: sum}))
 		}
-		if !slices.IsSortedFunc(list, func(a, b IndexDigest) int { return cmp.Compare(a.Index, b.Index) }) || len(list) > 64 {
+		if !slices.IsSortedFunc(list, func(a, b health.IndexDigest) int { return cmp.Compare(a.Index, b.Index) }) ||
+			len(list) > 64 {
 			t.Errorf("%d digests: %v", len(list), list)
 		}
 	}
@@ -133,7 +88,8 @@ func TestANodeWhoseStateDiffersFromTheMajorityStopsServing(t *testing.T) {
 			var b frame.Builder
 			b.Add(frame.SettingSet{Key: "dedup.window", Value: "61s"}, nil)
 			_, err := o.machine.Apply(o.machine.Applied()+1, o.machine.Term(), b.Encode(frame.Seal{Time: noon, Proposer: odd}))
-			if err = errors.Join(err, o.stores.Stable().SetUint64([]byte(statestore.KeyInstalled), o.machine.Applied()), o.close()); err != nil {
+			if err = errors.Join(err, o.stores.Stable().SetUint64([]byte(statestore.KeyInstalled), o.machine.Applied()),
+				o.close()); err != nil {
 				t.Fatal(err)
 			}
 			n := c.start(odd)
@@ -152,7 +108,7 @@ func TestANodeWhoseStateDiffersFromTheMajorityStopsServing(t *testing.T) {
 			publish(t, leader, 5)
 			// Voters that know nothing of it may elect it: it does not keep the cluster.
 			term := n.Status().Term
-			_ = leader.raft.Load().LeadershipTransferToServer(raft.ServerID(odd), raft.ServerAddress(n.raftAddr())).Error()
+			_ = leader.raft.Load().LeadershipTransferToServer(raft.ServerID(odd), raft.ServerAddress(n.roster.Address())).Error()
 			eventually(t, "an election", func() bool { return n.Status().Term > term })
 			publish(t, c.leaderBut(n), 6)
 			for _, m := range c.all() {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A node whose state waits for its disk with an entry half applied goes on answering pings
+// A node whose state waits for its disk with an entry half applied still answers pings
 // and watching the quorum.
 func TestANodeWhoseStateDiskHangsAnswersPings(t *testing.T) {
 	t.Parallel()
@@ -68,7 +68,7 @@ func TestANodeWhoseStateDiskHangsAnswersPings(t *testing.T) {
 	began := time.Now()
 	eventually(t, "pings would be missed", func() bool { return time.Since(began) > silent })
 	eventually(t, "it counts as there, and sees a quorum", func() bool {
-		return leader.watch.there(hung.cfg.ID) && hung.Status().Outage == nil
+		return leader.watch.Present(hung.cfg.ID) && hung.Status().Outage == nil
 	})
 	disk.thaw()
 	within("the entry", waits)

@@ -8,27 +8,33 @@ import (
 
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/raftnode/health"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
+	"github.com/ringrift/ringlog/raftnode/roster"
 )
 
 // Status is what a node reports of itself and, as it sees them, of its members.
 type Status struct {
-	NodeID       string         `json:"node_id"`
-	ClusterID    string         `json:"cluster_id"`
-	Incarnation  string         `json:"incarnation"`
-	Role         string         `json:"role"`
-	LeaderID     string         `json:"leader_id"`
-	LeaderHTTP   string         `json:"leader_http"`
-	Term         uint64         `json:"term"`
-	CommitIndex  uint64         `json:"commit_index"`
-	AppliedIndex uint64         `json:"applied_index"`
-	Diverged     bool           `json:"diverged,omitempty"`
-	Disk         DiskStatus     `json:"disk"`
-	Waiting      int            `json:"waiting_requests"`
-	WaitingBytes int            `json:"waiting_bytes"`
-	Queue        QueueStatus    `json:"queue"`
-	Members      []MemberStatus `json:"members"`
-	Quorum       Quorum         `json:"quorum"`
+	// What the node is, and whom it follows.
+	NodeID      string `json:"node_id"`
+	ClusterID   string `json:"cluster_id"`
+	Incarnation string `json:"incarnation"`
+	Role        string `json:"role"`
+	LeaderID    string `json:"leader_id"`
+	LeaderHTTP  string `json:"leader_http"`
+	// How far it is, by raft and by its state.
+	Term         uint64 `json:"term"`
+	CommitIndex  uint64 `json:"commit_index"`
+	AppliedIndex uint64 `json:"applied_index"`
+	Diverged     bool   `json:"diverged,omitempty"`
+	// How much room there is, on the disk and in the queue.
+	Disk         DiskStatus  `json:"disk"`
+	Waiting      int         `json:"waiting_requests"` // not yet in an entry
+	WaitingBytes int         `json:"waiting_bytes"`    // of these
+	Queue        QueueStatus `json:"queue"`
+	// The others, by pings and by raft's newest configuration.
+	Members []MemberStatus `json:"members"`
+	Quorum  Quorum         `json:"quorum"`
 
 	Outage      *Outage                 `json:"outage,omitempty"` // as this voter observes it now
 	Voters      election.Health         `json:"voters"`           // as the log reports them
@@ -54,24 +60,33 @@ type MemberStatus struct {
 	Disk *DiskStatus `json:"disk,omitempty"` // by its last report; nil if it never answered
 }
 
-// Quorum counts voters; Margin is Healthy minus Needed.
-type Quorum struct {
-	Voters  int `json:"voters"`
-	Needed  int `json:"needed"`
-	Healthy int `json:"healthy"`
-	Margin  int `json:"margin"`
-}
-
 // Status returns this moment's view.
 func (n *Node) Status() Status {
+	// Raft and the state are read one after the other: what they say may differ by an entry or a term.
 	r := n.raft.Load()
-	id, url := n.leader()
+	id, url := n.roster.Leader()
 	m := n.dir.Marker()
-	s := Status{NodeID: n.cfg.ID, ClusterID: n.machine.ClusterID(), Incarnation: m.Incarnation, Role: n.role(),
-		LeaderID: id, LeaderHTTP: url, Term: r.CurrentTerm(), CommitIndex: r.CommitIndex(), AppliedIndex: n.machine.Applied(),
-		Diverged: n.diverged.Load(), Disk: n.disk.status(), Members: n.memberStatus(), Quorum: n.quorum(),
-		Outage: n.outages.outage(), Voters: n.machine.Health(), Refusals: n.transport.Refusals(), JoinRefused: n.refused.text()}
-	if n.removed.Load() {
+	s := Status{
+		NodeID:       n.cfg.ID,
+		ClusterID:    n.machine.ClusterID(),
+		Incarnation:  m.Incarnation,
+		Role:         n.roster.Role(),
+		LeaderID:     id,
+		LeaderHTTP:   url,
+		Term:         r.CurrentTerm(),
+		CommitIndex:  r.CommitIndex(),
+		AppliedIndex: n.machine.Applied(),
+		Diverged:     n.divergence.Found(),
+		Disk:         n.disk.status(),
+		Members:      n.memberStatus(),
+		Quorum:       n.watch.Quorum(n.roster.Voters()),
+		Outage:       n.outages.Current(),
+		Voters:       n.machine.Health(),
+		Refusals:     n.transport.Refusals(),
+		JoinRefused:  n.joiner.refused.text(),
+	}
+	// That it was removed is the newer of the two reasons.
+	if n.joiner.removed.Load() {
 		s.JoinRefused = ErrRemovedNode.Error()
 	}
 	s.Waiting, s.WaitingBytes = n.proposer.Waiting()
@@ -79,76 +94,79 @@ func (n *Node) Status() Status {
 	return s
 }
 
-func (n *Node) role() string {
-	switch n.raft.Load().State() {
-	case raft.Leader:
-		return RoleLeader
-	case raft.Candidate:
-		return RoleCandidate
-	}
-	if s, ok := n.server(n.cfg.ID); ok && s.Suffrage != raft.Voter {
-		return RoleNonVoter
-	}
-	return RoleFollower
-}
-
 // memberStatus returns the status of every member of raft's newest configuration.
 func (n *Node) memberStatus() []MemberStatus {
 	var list []MemberStatus
+	// All members are compared with one moment of this node.
 	applied := n.machine.Applied()
 	r, leading := n.raft.Load(), n.proposer.OpenTerm()
 	last, now := r.LastIndex(), time.Now()
-	for _, server := range n.servers() {
+	for _, server := range n.roster.Servers() {
+		// A member that never answered has -1 milliseconds, no disk, and lags by nothing that is known.
 		s := MemberStatus{ID: string(server.ID), Raft: string(server.Address), LastContactMs: -1}
 		// Raft counts a promotion as soon as the leader has it, and forgets it with the leader until it is committed.
 		s.Voter = server.Suffrage == raft.Voter && n.machine.Votes(s.ID)
-		if p, known := n.peer(s.ID); known {
+		// The state has the HTTP address, once it has the member.
+		if p, known := n.roster.Peer(s.ID); known {
 			s.HTTP = p.HTTP
 		}
-		s.Unreachable, _ = n.watch.absence(s.ID)
+		// The same answer that guards and autopilot get.
+		s.Unreachable, _ = n.watch.Absence(s.ID)
 		s.Healthy = s.Unreachable == ""
+		// This node knows itself without a ping.
 		if s.ID == n.cfg.ID {
 			s.LastContactMs = 0
 			disk := n.disk.status()
 			s.Disk = &disk
-		} else if seen, _ := n.watch.last(s.ID); !seen.at.IsZero() {
-			s.LastContactMs = time.Since(seen.at).Milliseconds()
-			s.Disk = &seen.report.Disk
-			s.TrailingEntries = applied - min(applied, seen.report.Applied)
+		} else if seen, _ := n.watch.Last(s.ID); !seen.At.IsZero() {
+			s.LastContactMs = time.Since(seen.At).Milliseconds()
+			s.Disk = &seen.Report.Disk
+			s.TrailingEntries = applied - min(applied, seen.Report.Applied)
 		}
-		s.OtherFolder = n.watch.replaced(s.ID)
+		s.OtherFolder = n.watch.Replaced(s.ID)
+		// Only a leader sends entries, and so knows what is confirmed.
 		if leading != 0 && s.ID != n.cfg.ID {
-			s.StalledMs = n.contacts.stalled(server.ID, leading, last, now).Milliseconds()
+			s.StalledMs = n.contacts.Stalled(server.ID, leading, last, now).Milliseconds()
 		}
 		list = append(list, s)
 	}
 	return list
 }
 
-// quorum counts the voters of raft's newest configuration, and those that are reachable by absence.
-func (n *Node) quorum() Quorum {
-	voters := votersOf(n.servers())
-	q := Quorum{Voters: len(voters), Needed: len(voters)/2 + 1}
-	for _, id := range voters {
-		if n.watch.there(id) {
-			q.Healthy++
-		}
-	}
-	q.Margin = q.Healthy - q.Needed
-	return q
-}
-
 // Report returns what this node reports of itself to others, with the answer to q.
 func (n *Node) Report(q Question) Report {
-	self := n.identity()
-	leader, url := n.leader()
-	r := Report{ID: self.NodeID, ClusterID: self.ClusterID, Incarnation: self.Incarnation, RaftAddr: n.raftAddr(),
-		HTTPAddr: n.cfg.HTTPAdvertise, Version: n.cfg.Version, FeatureLevel: fsm.FeatureLevel, Time: n.clock.Read().Wall.UTC(),
-		Role: n.role(), Term: n.raft.Load().CurrentTerm(), Applied: n.machine.Applied(), LastIndex: n.raft.Load().LastIndex(), LeaderID: leader, LeaderHTTP: url,
-		Disk: n.disk.status(), Diverged: n.diverged.Load(),
-		Known: n.forming.get(), Agreed: len(n.dir.Marker().Peers) > 0,
-		Members: peersOf(n.machine.Members()), Digests: n.digests(q.DigestAt), Started: n.outages.started, Start: &n.standing, RanBefore: n.outages.before}
-	r.Views, r.InOutage = n.outages.views()
+	// What is read here need not be of one moment: each field is true for itself.
+	self := n.roster.Identity()
+	leader, url := n.roster.Leader()
+	r := Report{
+		ID:           self.NodeID,
+		ClusterID:    self.ClusterID,
+		Incarnation:  self.Incarnation,
+		RaftAddr:     n.roster.Address(),
+		HTTPAddr:     n.cfg.HTTPAdvertise,
+		Version:      n.cfg.Version,
+		FeatureLevel: fsm.FeatureLevel,
+		Time:         n.clock.Read().Wall.UTC(),
+		Role:         n.roster.Role(),
+		Term:         n.raft.Load().CurrentTerm(),
+		Applied:      n.machine.Applied(),
+		LastIndex:    n.raft.Load().LastIndex(),
+		LeaderID:     leader,
+		LeaderHTTP:   url,
+		Disk:         n.disk.status(),
+		Diverged:     n.divergence.Found(),
+		Known:        n.joiner.known.get(),
+		Agreed:       len(n.dir.Marker().Peers) > 0,
+		Members:      roster.PeersOf(n.machine.Members()),
+		Digests:      health.Digests(n.machine, q.DigestAt),
+		Started:      n.outages.Started(),
+		Start:        &n.rollback.standing,
+		RanBefore:    n.outages.RanBefore(),
+		Predecessors: n.machine.Predecessors(),
+		RolledBack:   n.rollback.holdings.RolledBack(),
+	}
+	// Both together: a view is listed once its outage has ended.
+	r.Views, r.InOutage = n.outages.Views()
 	// A non-voter takes no part in forming a cluster.
 	if !n.cfg.NonVoter {
 		r.Expect = n.cfg.BootstrapExpect
@@ -160,9 +178,12 @@ func (n *Node) Report(q Question) Report {
 			r.Confirmed = r.Time.Add(-now.Sub(at))
 		}
 	}
-	r.Predecessors, r.RolledBack = n.machine.Predecessors(), n.holdings.back()
 	// The asker is starting, and may find less in its folder than it reported before.
-	if s := q.Standing; s != nil && s.ClusterID == r.ClusterID && n.holdings.exceeds(*s) && !slices.Contains(r.RolledBack, s.Incarnation) {
+	s := q.Standing
+	if s == nil || s.ClusterID != r.ClusterID || slices.Contains(r.RolledBack, s.Incarnation) {
+		return r
+	}
+	if n.rollback.holdings.Exceeds(*s) {
 		r.RolledBack = append(r.RolledBack, s.Incarnation)
 	}
 	return r
@@ -171,5 +192,5 @@ func (n *Node) Report(q Question) Report {
 // confirmed returns a moment at or after which a majority of voters was in a term that this node
 // leads; zero if none was yet.
 func (n *Node) confirmed(term uint64, now time.Time) time.Time {
-	return n.contacts.majority(raft.ServerID(n.cfg.ID), n.servers(), term, now)
+	return n.contacts.Majority(raft.ServerID(n.cfg.ID), n.roster.Servers(), term, now)
 }

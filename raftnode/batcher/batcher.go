@@ -151,7 +151,7 @@ func (p *Batcher) Propose(ctx context.Context, r frame.Request) (fsm.Result, err
 	if r.Batch != nil {
 		q.rows = r.Batch.Len()
 	}
-	if err := p.enqueue(q, p.reached(r.Command)); err != nil {
+	if err := p.enqueue(q, p.checkLevel(r.Command)); err != nil {
 		return fsm.Result{}, err
 	}
 	select {
@@ -162,10 +162,23 @@ func (p *Batcher) Propose(ctx context.Context, r frame.Request) (fsm.Result, err
 	}
 }
 
-// reached refuses a command of a feature level that not every member has reached: its entry
+// Decide proposes a command of the cluster's own and waits until it is applied. A refusal of the state machine is
+// returned as the error.
+func (p *Batcher) Decide(ctx context.Context, c frame.Command) error {
+	result, err := p.Propose(ctx, frame.Request{Command: c})
+	if err == nil && result.Refusal != nil {
+		return result.Refusal
+	}
+	return err
+}
+
+// Reached reports whether every member knows a kind of command, so that it may be proposed.
+func (p *Batcher) Reached(k frame.Kind) bool { return k.Level() <= p.level() }
+
+// checkLevel refuses a command of a feature level that not every member has reached: its entry
 // would stop the members that do not know it, now and after each restart. Propose, ProposeNow and
 // ProposeUnqueued all ask it.
-func (p *Batcher) reached(c frame.Command) error {
+func (p *Batcher) checkLevel(c frame.Command) error {
 	needed := c.Kind().Level()
 	if needed <= frame.LevelBase {
 		return nil // a publish does not wait for the state machine
@@ -177,7 +190,7 @@ func (p *Batcher) reached(c frame.Command) error {
 	return nil
 }
 
-// enqueue queues a request. unknown, if not nil, is the error of reached. Only a leader returns it: the
+// enqueue queues a request. unknown, if not nil, is the error of checkLevel. Only a leader returns it: the
 // state of another node may lag, and with it the feature level that this node knows.
 func (p *Batcher) enqueue(q *proposal, unknown error) error {
 	p.mu.Lock()
@@ -353,7 +366,7 @@ func (p *Batcher) gateHolds(term uint64, right func(Gate) bool) bool {
 func (p *Batcher) ProposeNow(term uint64, commands ...frame.Command) error {
 	var b frame.Builder
 	for _, c := range commands {
-		if err := p.reached(c); err != nil {
+		if err := p.checkLevel(c); err != nil {
 			return err
 		}
 		b.Add(c, nil)
@@ -380,7 +393,7 @@ func (p *Batcher) ProposeUnqueued(c frame.Command) error {
 	if term == 0 {
 		return ErrNoLeader
 	}
-	if err := p.reached(c); err != nil {
+	if err := p.checkLevel(c); err != nil {
 		return err
 	}
 	var b frame.Builder

@@ -70,7 +70,8 @@ func (w *wire) land(n int, err error) {
 
 func bench(queueBytes int) (*wire, *Batcher) {
 	w := &wire{}
-	p := New("n1", Limits{QueueRequests: 1000, QueueBytes: queueBytes}, clock.New(clock.System()), func() (uint64, fsm.Sum) { return 0, fsm.Sum{} },
+	p := New("n1", Limits{QueueRequests: 1000, QueueBytes: queueBytes}, clock.New(clock.System()),
+		func() (uint64, fsm.Sum) { return 0, fsm.Sum{} },
 		func() uint32 { return fsm.FeatureLevel }, w.apply)
 	return w, p
 }
@@ -301,16 +302,16 @@ func TestTheQueueIsBoundedInRequests(t *testing.T) {
 		if peak, refused := p.Load(); peak.Requests != 4 || refused != 2 {
 			t.Errorf("%+v, %d refused", peak, refused)
 		}
-		cancel() // the last of the four stands in the queue
+		cancel() // the last of the four is in the queue
 		synctest.Wait()
 		for range 1 + 1 + spareRequests {
 			ask(t.Context(), p, tick())
 		}
 		if err := <-ask(t.Context(), p, tick()); !errors.Is(err, ErrOverloaded) {
-			t.Errorf("past what is spared: %v", err)
+			t.Errorf("past the reserved room: %v", err)
 		}
-		told := make(chan error, 1)
-		go func() { told <- p.ProposeUnqueued(frame.Pressure{Active: true}) }()
+		proposed := make(chan error, 1)
+		go func() { proposed <- p.ProposeUnqueued(frame.Pressure{Active: true}) }()
 		synctest.Wait()
 		f := w.flying()
 		if last := f[len(f)-1].frame.Commands; len(last) != 1 || last[0].Kind() != frame.KindPressure {
@@ -320,14 +321,14 @@ func TestTheQueueIsBoundedInRequests(t *testing.T) {
 			w.land(1, nil)
 			synctest.Wait()
 		}
-		if err := <-told; err != nil {
+		if err := <-proposed; err != nil {
 			t.Error(err)
 		}
 		if s := p.Status(); s.Requests != 0 || s.Bytes != 0 {
 			t.Errorf("all are answered, and there are %+v", s)
 		}
 		if p.Pause(1); p.ProposeUnqueued(frame.Pressure{}) == nil {
-			t.Error("something was said behind an intent")
+			t.Error("something was proposed after an intent")
 		}
 		p.Resume(1)
 		p.limits.QueueBytes = 1

@@ -12,7 +12,8 @@ import (
 // aboveBase has a command of each kind that not every member may know.
 func aboveBase() []frame.Command {
 	return []frame.Command{
-		frame.TermStart{Silence: 1}, frame.VoterHealth{}, frame.OutageViews{}, frame.SplitBrain{}, frame.CatchUp{}, frame.MemberVote{},
+		frame.TermStart{Silence: 1}, frame.VoterHealth{}, frame.OutageViews{}, frame.SplitBrain{}, frame.CatchUp{},
+		frame.MemberVote{},
 		frame.DeadLetter{}, frame.Redrive{}, frame.Purge{}, frame.LetterImport{},
 		frame.CursorChange{}, frame.GroupCreate{}, frame.GroupSettle{}, frame.GroupDead{},
 		frame.ClientPut{}, frame.Pressure{}, frame.ChainOverdue{}, frame.CursorsScanned{},
@@ -40,7 +41,11 @@ func proposeBelow(t *testing.T, c frame.Command) {
 	p.level = func() uint32 { return level }
 	leading(w, p, 1)
 	_, queued := p.Propose(t.Context(), frame.Request{Command: c})
-	for way, err := range map[string]error{"propose": queued, "direct": p.ProposeNow(1, c), "aside": p.ProposeUnqueued(c)} {
+	for way, err := range map[string]error{
+		"propose":  queued,
+		"now":      p.ProposeNow(1, c),
+		"unqueued": p.ProposeUnqueued(c),
+	} {
 		if !errors.Is(err, ErrFeatureLevel) {
 			t.Errorf("%s at level %d: %v", way, level, err)
 		}

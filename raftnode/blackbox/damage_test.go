@@ -45,7 +45,7 @@ func journals(t *testing.T) map[string][]byte {
 }
 
 // usable opens what is left of a journal, and checks that it is a prefix of the
-// whole one, at least the lines before the first touched byte, and goes on.
+// whole one, at least the lines before the first touched byte, and continues.
 func usable(t *testing.T, damaged []byte, whole []Record, wholeID string, atLeast int) {
 	t.Helper()
 	fs := holding(t, damaged)
@@ -113,7 +113,8 @@ func TestAFlippedByteEndsTheReadingThere(t *testing.T) {
 				}
 				before := bytes.Count(raw[:i], []byte("\n")) - 1 // records
 				if _, s, _, _ := decode(damaged); len(s.entries) != max(before, 0) {
-					t.Fatalf("byte %d is %#x, was %#x: %d records are believed, %d are before it", i, damaged[i], raw[i], len(s.entries), before)
+					t.Fatalf("byte %d is %#x, was %#x: %d records are believed, %d are before it", i, damaged[i], raw[i],
+						len(s.entries), before)
 				}
 				if i%5 == 0 {
 					usable(t, damaged, whole, id, before)
@@ -151,7 +152,7 @@ func TestASeqIsNeverUsedTwice(t *testing.T) {
 	restored := open(t, holding(t, old), 0)
 	settle(t, restored, 6) // the log has six records of this journal, this copy only one
 	if r := add(t, restored, sample(1)); r.Seq != 7 {
-		t.Fatalf("an older copy goes on with %d", r.Seq)
+		t.Fatalf("an older copy continues with %d", r.Seq)
 	}
 }
 
@@ -165,7 +166,8 @@ func TestAJournalOfANewerFormatIsRefused(t *testing.T) {
 	_, err = Open(file, Options{FS: fs})
 	_, _, readErr := read(fs, file)
 	for _, err := range []error{err, readErr} {
-		if !errors.Is(err, ErrNewerFormat) || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), fmt.Sprint(format)) {
+		if !errors.Is(err, ErrNewerFormat) || !strings.Contains(err.Error(), file) ||
+			!strings.Contains(err.Error(), fmt.Sprint(format)) {
 			t.Errorf("got %v", err)
 		}
 	}

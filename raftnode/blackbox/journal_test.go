@@ -94,7 +94,8 @@ func checkDrop(t *testing.T, before, after []Record, settled uint64) {
 	newest := before[len(before)-1]
 	var gone, stayed []Record
 	for _, r := range before[:len(before)-1] {
-		if _, found := slices.BinarySearchFunc(after, r.Seq, func(a Record, seq uint64) int { return cmp.Compare(a.Seq, seq) }); found {
+		bySeq := func(a Record, seq uint64) int { return cmp.Compare(a.Seq, seq) }
+		if _, found := slices.BinarySearchFunc(after, r.Seq, bySeq); found {
 			stayed = append(stayed, r)
 		} else {
 			gone = append(gone, r)
@@ -369,7 +370,7 @@ func TestADiskThatHangsDoesNotHideTheRecords(t *testing.T) {
 			j.Append(sample(1))
 		}()
 		synctest.Wait()
-		meanwhile := j.Records() // would deadlock behind the Append
+		meanwhile := j.Records() // would deadlock with the Append
 		close(hung)
 		<-done
 		same(t, "Records", meanwhile, []Record{first})

@@ -30,9 +30,10 @@ func TestReplicatedTimeFollowsTheMonotonicClockAndSlewsTowardsTheWall(t *testing
 		{"clocks that agree", noon, 0, noon.Add(10 * time.Second)},
 		{"a wall clock a little ahead is reached", noon, 500 * time.Millisecond, noon.Add(10500 * time.Millisecond)},
 		{"one far ahead is approached by a tenth", noon, time.Hour, noon.Add(11 * time.Second)},
-		{"one far behind slows time by a tenth", noon, -time.Hour, noon.Add(9 * time.Second)},
+		{"one that lags far slows time by a tenth", noon, -time.Hour, noon.Add(9 * time.Second)},
 		{"replicated time an hour ahead is never turned back", noon.Add(time.Hour), 0, noon.Add(time.Hour + 9*time.Second)},
-		{"replicated time a day behind does not jump", noon.Add(-24 * time.Hour), 0, noon.Add(-24*time.Hour + 11*time.Second)},
+		{"replicated time that lags by a day does not jump", noon.Add(-24 * time.Hour), 0,
+			noon.Add(-24*time.Hour + 11*time.Second)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := &hands{Reading{Wall: noon}}
@@ -106,7 +107,8 @@ func TestAClockAgreesAsLongAsNoneHasStepped(t *testing.T) {
 	}{
 		{"equal clocks", 0, 0, time.Second, 0, true},
 		{"an answer that took a while", 0, 900 * time.Millisecond, time.Second, 0, true},
-		{"one that was just near enough, and took a while", 900 * time.Millisecond, 400 * time.Millisecond, time.Second, 0, false},
+		{"one that was just near enough, and took a while", 900 * time.Millisecond, 400 * time.Millisecond, time.Second,
+			0, false},
 		{"one that took too long to say anything", 0, 3 * time.Second, time.Second, 0, false},
 		{"the own clock has stepped since", 0, 0, time.Second, time.Hour, false},
 		{"it has stepped back", 0, 0, time.Second, -time.Hour, false},
@@ -128,11 +130,15 @@ func TestAClockAgreesAsLongAsNoneHasStepped(t *testing.T) {
 }
 
 func TestOnlyTimeFarBehindAsksForAStep(t *testing.T) {
-	for behind, want := range map[time.Duration]bool{900 * time.Millisecond: false, 1100 * time.Millisecond: true, -time.Hour: false} {
+	for lag, want := range map[time.Duration]bool{
+		900 * time.Millisecond:  false,
+		1100 * time.Millisecond: true,
+		-time.Hour:              false,
+	} {
 		c := New((&hands{Reading{Wall: noon}}).read)
-		c.Reset(noon.Add(-behind))
+		c.Reset(noon.Add(-lag))
 		if c.Lags() != want {
-			t.Errorf("%v behind: %v", behind, !want)
+			t.Errorf("lag of %v: %v", lag, !want)
 		}
 	}
 }

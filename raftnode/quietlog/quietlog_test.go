@@ -66,7 +66,8 @@ func TestALineIsHeldOnlyIfTheVerySameWasShown(t *testing.T) {
 			}
 		}
 		for term := range 3 { // each of these is another outage
-			l.Error("quorum lost", "cause", "majority_unreachable", "since", time.Now().UTC().Format(time.RFC3339Nano), "unreachable", "n2")
+			l.Error("quorum lost", "cause", "majority_unreachable", "since", time.Now().UTC().Format(time.RFC3339Nano),
+				"unreachable", "n2")
 			l.Warn("leadership ended before its start", "term", term, "error", errors.New("no leader"))
 			time.Sleep(time.Second)
 		}

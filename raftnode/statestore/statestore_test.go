@@ -136,14 +136,14 @@ func TestAnEntryThatCanNotBeAppliedIsNeverSkipped(t *testing.T) {
 	list := entries(10)
 	a := view(t, nil, t.TempDir())
 	var fatal atomic.Pointer[error]
-	told := make(chan struct{})
-	a.Fatal = func(err error) { fatal.Store(&err); close(told) }
+	stopped := make(chan struct{})
+	a.Fatal = func(err error) { fatal.Store(&err); close(stopped) }
 	a.feed(t, list[:5])
 	list[5].Data = bytes.Clone(list[5].Data)
 	list[5].Data[len(list[5].Data)-1] ^= 1
 	answers := make(chan []any)
 	go func() { answers <- a.ApplyBatch(list[5:]) }()
-	<-told
+	<-stopped
 	if err := *fatal.Load(); !errors.Is(err, frame.ErrCorrupt) {
 		t.Errorf("fatal: %v", err)
 	}
@@ -155,7 +155,7 @@ func TestAnEntryThatCanNotBeAppliedIsNeverSkipped(t *testing.T) {
 	a.Close()
 	for _, out := range <-answers {
 		if _, failed := out.(error); !failed {
-			t.Error("an entry behind it was applied")
+			t.Error("an entry after it was applied")
 		}
 	}
 	if a.machine.Applied() != list[4].Index {
@@ -218,7 +218,8 @@ func TestASnapshotIsInvisibleUntilRestoreSwapsItIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if metas, _ := follower.snapshots.List(); metas[0].Index != before.Index || follower.machine.Applied() != before.Index {
+	if metas, _ := follower.snapshots.List(); metas[0].Index != before.Index ||
+		follower.machine.Applied() != before.Index {
 		t.Error("received, and visible before Restore")
 	}
 	if err := restore(t, follower, sink.ID()); err != nil {
@@ -263,7 +264,7 @@ func requireEmptyDirs(t *testing.T, views ...*FSM) {
 	t.Helper()
 	for _, a := range views {
 		if left, err := os.ReadDir(a.snapshots.dir); err != nil || len(left) > 0 {
-			t.Errorf("left behind in %s: %v %v", a.snapshots.dir, left, err)
+			t.Errorf("left over in %s: %v %v", a.snapshots.dir, left, err)
 		}
 	}
 }
@@ -337,8 +338,10 @@ func TestTheFirstEntryBehindTheStateIsTakenTwice(t *testing.T) {
 			}()
 			last := state[len(state)-1]
 			for _, when := range []string{"first", "again"} {
-				req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("n2"), Addr: []byte(from.LocalAddr())},
-					Term: 2, PrevLogEntry: last.Index, PrevLogTerm: last.Term, Entries: []*raft.Log{next}, LeaderCommitIndex: last.Index}
+				req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax,
+					ID: []byte("n2"), Addr: []byte(from.LocalAddr())},
+					Term: 2, PrevLogEntry: last.Index, PrevLogTerm: last.Term, Entries: []*raft.Log{next},
+					LeaderCommitIndex: last.Index}
 				var resp raft.AppendEntriesResponse
 				if err := from.AppendEntries("n1", transport.LocalAddr(), &req, &resp); err != nil || !resp.Success {
 					t.Errorf("%s: %+v, %v", when, resp, err)

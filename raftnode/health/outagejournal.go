@@ -1,4 +1,4 @@
-package raftnode
+package health
 
 import (
 	"context"
@@ -28,9 +28,9 @@ type BlackBox struct {
 	Records []blackbox.Record `json:"records"`
 }
 
-// outageJournal is a voter's journal of outages with a queue before it, so that callers of write do not wait for the
+// Journal is a voter's journal of outages with a queue before it, so that callers of Write do not wait for the
 // disk. mu is never held during a write to the file.
-type outageJournal struct {
+type Journal struct {
 	file    *blackbox.Journal // written by keep's goroutine alone, once that runs
 	path    string            // its modification time says until when this node ran
 	lastRun time.Time         // that time as the journal was opened; zero: it was not there
@@ -52,9 +52,9 @@ type reportedJournal struct {
 	list    []election.View
 }
 
-// openOutageJournal opens or creates the journal at path, and logs what of it was damaged.
-func openOutageJournal(path string, fs vfs.FS, logger hclog.Logger) (*outageJournal, error) {
-	j := &outageJournal{path: path, logger: logger, changed: make(chan struct{}), wake: make(chan struct{}, 1)}
+// OpenJournal opens or creates the journal at path, and logs what of it was damaged.
+func OpenJournal(path string, fs vfs.FS, logger hclog.Logger) (*Journal, error) {
+	j := &Journal{path: path, logger: logger, changed: make(chan struct{}), wake: make(chan struct{}, 1)}
 	// Before Open, which may write to the file.
 	if info, err := os.Stat(path); err == nil {
 		j.lastRun = info.ModTime().UTC()
@@ -70,13 +70,14 @@ func openOutageJournal(path string, fs vfs.FS, logger hclog.Logger) (*outageJour
 	return j, nil
 }
 
-// write queues a record for the file. It does not wait for the disk.
-func (j *outageJournal) write(r blackbox.Record) {
+// Write queues a record for the file. It does not wait for the disk.
+func (j *Journal) Write(r blackbox.Record) {
 	if r.At.IsZero() {
 		r.At = time.Now().UTC()
 	}
 	j.mu.Lock()
 	j.pending = append(j.pending, r)
+	// A disk that hangs for long must not fill the memory.
 	j.pending = j.pending[max(0, len(j.pending)-maxPending):]
 	j.mu.Unlock()
 	// One token is enough: flush writes all that is queued.
@@ -89,13 +90,14 @@ func (j *outageJournal) write(r blackbox.Record) {
 // keep writes what is queued until ctx ends. At each tick it notes that this node runs, and settles the records that
 // are in the log: taken returns the newest of those, by the journal's id. While it runs, no other goroutine
 // writes the file.
-func (j *outageJournal) keep(ctx context.Context, tick <-chan time.Time, taken func(journal string) uint64) {
+func (j *Journal) keep(ctx context.Context, tick <-chan time.Time, taken func(journal string) uint64) {
 	for {
 		j.flush()
 		select {
 		case <-j.wake:
 		case <-tick:
 			j.noteRunning(time.Now())
+			// What the log has need not be reported again; it stays in the file, for people.
 			if seq := taken(j.file.ID()); seq > j.file.Settled() {
 				j.warn("settling the journal of outages", j.file.Settle(seq))
 			}
@@ -107,14 +109,15 @@ func (j *outageJournal) keep(ctx context.Context, tick <-chan time.Time, taken f
 }
 
 // flush writes what is queued. What the disk does not take waits for the next time. mu is released while the disk
-// works, so that one that hangs holds up neither write nor views.
-func (j *outageJournal) flush() {
+// works, so that one that hangs holds up neither Write nor views.
+func (j *Journal) flush() {
 	for {
 		j.mu.Lock()
 		if len(j.pending) == 0 {
 			j.mu.Unlock()
 			return
 		}
+		// One at a time, so that what comes meanwhile keeps its place after it.
 		next := j.pending[0]
 		j.pending = j.pending[1:]
 		j.mu.Unlock()
@@ -138,14 +141,14 @@ func (j *outageJournal) flush() {
 
 // noteRunning notes that this node runs. The note needs no sync: it is lost only with the
 // machine, and then an older one counts.
-func (j *outageJournal) noteRunning(now time.Time) {
+func (j *Journal) noteRunning(now time.Time) {
 	if err := os.Chtimes(j.path, now, now); err != nil {
 		j.logger.Debug("noting that this node runs", "error", err)
 	}
 }
 
 // warn logs what keeps the file from being written; nil is nothing.
-func (j *outageJournal) warn(what string, err error) {
+func (j *Journal) warn(what string, err error) {
 	if err != nil {
 		j.logger.Warn(what, "error", err)
 	}
@@ -153,9 +156,10 @@ func (j *outageJournal) warn(what string, err error) {
 
 // views returns what the file holds that has ended and is not settled, the oldest first and at most reportedViews, by
 // this machine's wall clock and as seen by voter. The list must not be changed.
-func (j *outageJournal) views(voter string) []election.View {
+func (j *Journal) views(voter string) []election.View {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	// Each ping asks for the views: they are computed once for what the file holds.
 	if settled := j.file.Settled(); j.reported.grown != j.changed || j.reported.settled != settled {
 		list := viewsOf(voter, j.file.ID(), settled, j.file.Records())
 		j.reported = reportedJournal{j.changed, settled, list[:min(len(list), reportedViews)]}
@@ -163,20 +167,17 @@ func (j *outageJournal) views(voter string) []election.View {
 	return j.reported.list
 }
 
-// contents returns what the file holds, and a channel that is closed when it grows.
-func (j *outageJournal) contents() (b BlackBox, grown <-chan struct{}) {
+// Contents returns what the file holds, and a channel that is closed when it grows.
+func (j *Journal) Contents() (b BlackBox, grown <-chan struct{}) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return BlackBox{Journal: j.file.ID(), Settled: j.file.Settled(), Records: j.file.Records()}, j.changed
 }
 
-// BlackBox returns what this node's journal holds, and a channel that is closed when
-// it grows.
-func (n *Node) BlackBox() (b BlackBox, grown <-chan struct{}) { return n.outages.journal.contents() }
-
 // viewsOf puts the records of a journal together: from the loss of a quorum to its
 // return, and single ones.
 func viewsOf(voter, journal string, settled uint64, records []blackbox.Record) (list []election.View) {
+	// The outage that the records read so far have no end of.
 	var open *election.View
 	for _, r := range records {
 		switch r.Kind {
@@ -227,6 +228,7 @@ func addRecord(open *election.View, r blackbox.Record) {
 		return
 	}
 	open.Refused = max(open.Refused, r.Refused)
+	// Whoever was out of reach at any time of the outage is named.
 	for _, id := range unreachable(r.Peers) {
 		if !slices.Contains(open.Unreachable, id) {
 			open.Unreachable = append(open.Unreachable, id)
@@ -261,11 +263,15 @@ func openOutage(records []blackbox.Record) (open blackbox.Record, regained time.
 
 // Causes of a blackbox.View, as the journal stores them.
 const (
+	// Journals of older versions have the same texts: they never change.
 	viewRegained = "majority in reach"
 	viewSlipped  = "majority out of reach"
 	viewPeers    = "peers changed"
-	viewGoesOn   = "goes on"
+	viewLasts    = "goes on"
 )
+
+// Close closes the file. No goroutine may write it any more.
+func (j *Journal) Close() error { return j.file.Close() }
 
 // unreachable returns the ids of the peers out of reach.
 func unreachable(peers []blackbox.Peer) (ids []string) {

@@ -1,4 +1,4 @@
-package raftnode
+package health
 
 import (
 	"context"
@@ -13,7 +13,9 @@ import (
 
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/raftnode/blackbox"
+	"github.com/ringrift/ringlog/raftnode/roster"
 	"github.com/ringrift/ringlog/raftnode/upstream"
 )
 
@@ -33,70 +35,75 @@ type Outage struct {
 	Peers   []blackbox.Peer `json:"peers"`
 }
 
-// outageMonitor observes the quorum on one voter, without a leader. It records an outage in the journal first; a later
+// OutageMonitor observes the quorum on one voter, without a leader. It records an outage in the journal first; a later
 // leader proposes it to the log.
 //
-// One goroutine, that of run, observes, and another writes the journal: a disk that hangs blocks neither the first nor
+// One goroutine, that of Run, observes, and another writes the journal: a disk that hangs blocks neither the first nor
 // those that ask, among them raft's own goroutine.
-type outageMonitor struct {
-	self    string // id of this voter
-	timing  Timing
-	logger  hclog.Logger
-	journal *outageJournal
+type OutageMonitor struct {
+	o       MonitorOptions
 	started time.Time // wall clock
 	before  time.Time // when this node ran last before that; zero: never
 
-	sources outageSources // set by attach
+	sources OutageSources // set by Attach
 
 	refused refusals // writes refused since there was a leader last
 
-	// Of the goroutine of run alone.
+	// Of the goroutine of Run alone.
 	tracker  *election.QuorumTracker // nil while this node is no voter of a formed cluster
 	recorded time.Time               // when the last record of this outage was made
 	peers    []blackbox.Peer         // of that record
 
-	mu  sync.Mutex // guards now, which other goroutines read
+	mu  sync.Mutex // guards now, which other goroutines read; never held during a write of the journal
 	now *Outage    // nil while none lasts
 }
 
-// outageSources are the parts of a node that its outage monitor reads. None of them waits
+// MonitorOptions are what a monitor has from the start.
+type MonitorOptions struct {
+	Self    string // id of this voter
+	Timing  Timing
+	Journal *Journal // open; the caller closes it
+	Logger  hclog.Logger
+}
+
+// OutageSources are the parts of a node that its outage monitor reads. None of them waits
 // for a disk.
-type outageSources struct {
-	raft     *upstream.Raft
-	contacts *contacts
-	pings    *watch
-	machine  *fsm.Machine
-	openTerm func() uint64 // the term this node takes proposals in; 0: it does not
+type OutageSources struct {
+	Raft     *upstream.Raft
+	Roster   *roster.Roster
+	Contacts *Contacts
+	Pings    *Watch
+	Machine  *fsm.Machine
+	OpenTerm func() uint64 // the term this node takes proposals in; 0: it does not
 }
 
-// openOutageMonitor opens the journal at path and records since when this node was down. The
-// monitor observes nothing before attach and run.
-func openOutageMonitor(path string, cfg Config, logger hclog.Logger) (*outageMonitor, error) {
-	journal, err := openOutageJournal(path, cfg.journalFS, logger)
-	if err != nil {
-		return nil, err
-	}
-	m := &outageMonitor{
-		self:    cfg.ID,
-		timing:  cfg.Timing,
-		logger:  logger,
-		journal: journal,
-		started: time.Now().UTC(),
-		before:  journal.lastRun,
-	}
+// NewOutageMonitor records since when this node was down. The monitor observes nothing before Attach and Run. It
+// writes to the journal's file itself and has to be made before KeepJournal runs.
+func NewOutageMonitor(o MonitorOptions) *OutageMonitor {
+	m := &OutageMonitor{o: o, started: time.Now().UTC(), before: o.Journal.lastRun}
 	if !m.before.IsZero() && m.before.Before(m.started) {
-		journal.write(blackbox.Record{Kind: blackbox.Down, Since: m.before, At: m.started})
-		journal.flush() // now: a later start would find only the end of this run
+		o.Journal.Write(blackbox.Record{Kind: blackbox.Down, Since: m.before, At: m.started})
+		o.Journal.flush() // now: a later start would find only the end of this run
 	}
-	return m, nil
+	return m
 }
 
-// attach sets what the monitor reads; it has to be called before run and keepJournal. It also registers with raft, so
+// Started is when this process opened its node, by the wall clock.
+func (m *OutageMonitor) Started() time.Time { return m.started }
+
+// RanBefore is when this node ran last before Started; zero if it never did.
+func (m *OutageMonitor) RanBefore() time.Time { return m.before }
+
+// CountRefused counts a request that was refused since there was no leader.
+func (m *OutageMonitor) CountRefused(c frame.Command) { m.refused.add(c) }
+
+// Attach sets what the monitor reads; it has to be called before Run and KeepJournal. It also registers with raft, so
 // that a lease that expires is recorded at once: the leader steps down, and no majority has answered it for the
 // duration of the lease.
-func (m *outageMonitor) attach(sources outageSources) {
+func (m *OutageMonitor) Attach(sources OutageSources) {
 	m.sources = sources
-	r := sources.raft.Load()
+	r := sources.Raft.Load()
+	// Observers may be called from several goroutines of raft.
 	var leading atomic.Bool
 	r.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
 		state, ok := o.Data.(raft.RaftState)
@@ -113,30 +120,31 @@ func (m *outageMonitor) attach(sources outageSources) {
 
 // recordStepDown records that this leader's lease expired, if that is why it stepped down. It
 // runs on raft's goroutine and does not wait.
-func (m *outageMonitor) recordStepDown(term uint64) {
+func (m *OutageMonitor) recordStepDown(term uint64) {
 	now := time.Now()
+	// A leader that a newer one has deposed had a majority until then.
 	contact := m.majorityContact(term, now)
-	if contact.IsZero() || now.Sub(contact) < m.timing.Lease {
+	if contact.IsZero() || now.Sub(contact) < m.o.Timing.Lease {
 		return
 	}
-	m.journal.write(blackbox.Record{
+	m.o.Journal.Write(blackbox.Record{
 		Kind:   blackbox.LeaseExpired,
 		At:     now.UTC(),
 		Since:  contact.UTC(),
 		Term:   term,
-		Leader: m.self,
+		Leader: m.o.Self,
 	})
 }
 
 // majorityContact is the last moment at which a majority of the voters was in term, by what this
 // leader has heard of them; zero if it never was.
-func (m *outageMonitor) majorityContact(term uint64, now time.Time) time.Time {
-	return m.sources.contacts.majority(raft.ServerID(m.self), m.sources.raft.Servers(), term, now)
+func (m *OutageMonitor) majorityContact(term uint64, now time.Time) time.Time {
+	return m.sources.Contacts.Majority(raft.ServerID(m.o.Self), m.sources.Raft.Servers(), term, now)
 }
 
-// run observes until ctx ends.
-func (m *outageMonitor) run(ctx context.Context) {
-	tick := time.NewTicker(m.timing.Ping / urgentPingFactor)
+// Run observes until ctx ends.
+func (m *OutageMonitor) Run(ctx context.Context) {
+	tick := time.NewTicker(m.o.Timing.Urgent())
 	defer tick.Stop()
 	for {
 		m.observe(time.Now())
@@ -149,7 +157,7 @@ func (m *outageMonitor) run(ctx context.Context) {
 }
 
 // observe makes one observation and records the transitions that the tracker derives from it.
-func (m *outageMonitor) observe(now time.Time) {
+func (m *OutageMonitor) observe(now time.Time) {
 	others, peers, voter := m.otherVoters(now)
 	if !voter {
 		m.tracker = nil
@@ -159,6 +167,7 @@ func (m *outageMonitor) observe(now time.Time) {
 	if m.tracker == nil {
 		m.startTracker(now)
 	}
+	// Without a leader that takes requests writes are refused, whoever answers pings.
 	led := m.hasLeader()
 	// Refusals count from the last moment with a leader, before the outage is found.
 	if _, lost := m.tracker.Lost(); led && !lost {
@@ -173,20 +182,21 @@ func (m *outageMonitor) observe(now time.Time) {
 
 // otherVoters returns when each of the other voters answered last, and the same for the journal;
 // voter is false where this node is not one itself, or no cluster is formed.
-func (m *outageMonitor) otherVoters(now time.Time) (others []time.Time, peers []blackbox.Peer, voter bool) {
-	for _, id := range votersOf(m.sources.raft.Servers()) {
-		if id == m.self {
-			voter = m.sources.machine.ClusterID() != ""
+func (m *OutageMonitor) otherVoters(now time.Time) (others []time.Time, peers []blackbox.Peer, voter bool) {
+	for _, id := range m.sources.Roster.Voters() {
+		if id == m.o.Self {
+			voter = m.sources.Machine.ClusterID() != ""
 			continue
 		}
-		s, healthy := m.sources.pings.last(id)
+		// Pings alone: without a leader raft says nothing about the others.
+		s, healthy := m.sources.Pings.Last(id)
 		p := blackbox.Peer{ID: id, Reachable: healthy, LastContactMs: -1}
-		if !s.at.IsZero() {
-			p.LastContactMs = now.Sub(s.at).Milliseconds()
+		if !s.At.IsZero() {
+			p.LastContactMs = now.Sub(s.At).Milliseconds()
 		}
 		// The journal has the wall clock's age; the tracker gets the time this process ran.
 		var answered time.Time
-		if silent := m.sources.pings.silence(id, now); silent >= 0 {
+		if silent := m.sources.Pings.silence(id, now); silent >= 0 {
 			answered = now.Add(-silent)
 		}
 		others, peers = append(others, answered), append(peers, p)
@@ -196,18 +206,18 @@ func (m *outageMonitor) otherVoters(now time.Time) (others []time.Time, peers []
 
 // hasLeader reports whether this node follows a leader whose term it has applied, or is one that
 // takes proposals.
-func (m *outageMonitor) hasLeader() bool {
-	r := m.sources.raft.Load()
+func (m *OutageMonitor) hasLeader() bool {
+	r := m.sources.Raft.Load()
 	if r.State() == raft.Leader {
-		return m.sources.openTerm() != 0
+		return m.sources.OpenTerm() != 0
 	}
 	_, id := r.LeaderWithID()
-	return id != "" && m.sources.machine.Term() == r.CurrentTerm()
+	return id != "" && m.sources.Machine.Term() == r.CurrentTerm()
 }
 
 // leaderContact is when raft was last in contact with a leader, or as the leader with a majority.
-func (m *outageMonitor) leaderContact(now time.Time) time.Time {
-	r := m.sources.raft.Load()
+func (m *OutageMonitor) leaderContact(now time.Time) time.Time {
+	r := m.sources.Raft.Load()
 	if r.State() != raft.Leader {
 		return r.LastContact()
 	}
@@ -216,15 +226,16 @@ func (m *outageMonitor) leaderContact(now time.Time) time.Time {
 
 // startTracker begins to track the quorum. An outage that the journal has no end of, since this
 // process was restarted in it, is resumed.
-func (m *outageMonitor) startTracker(now time.Time) {
-	t := m.timing
+func (m *OutageMonitor) startTracker(now time.Time) {
+	t := m.o.Timing
 	m.tracker = election.NewQuorumTracker(now, election.QuorumConfig{
-		Reach:      t.Ping * time.Duration(t.Misses),
+		Reach:      t.reach(),
 		Leaderless: max(leaderlessFor, 5*t.Election),
 		Grace:      max(leaderlessFor, 5*t.Election),
 		Hold:       min(outageHold, 2*t.Ping),
 	})
-	open, regained, ok := openOutage(m.journal.file.Records())
+	// A process that was restarted during an outage finds its beginning in the journal.
+	open, regained, ok := openOutage(m.o.Journal.file.Records())
 	if !ok {
 		return
 	}
@@ -235,22 +246,23 @@ func (m *outageMonitor) startTracker(now time.Time) {
 }
 
 // recordTransition records a transition, and logs the beginning and the end of an outage.
-func (m *outageMonitor) recordTransition(t election.Transition, peers []blackbox.Peer) {
+func (m *OutageMonitor) recordTransition(t election.Transition, peers []blackbox.Peer) {
+	// At is set when the record is written, unless the transition has its own.
 	r := blackbox.Record{Since: t.Since.UTC(), Peers: peers}
 	switch t.Kind {
 	case election.TransitionStalled:
 		// This process was paused: no matter of the outage that may last.
-		m.journal.write(blackbox.Record{Kind: blackbox.Stalled, Since: t.Since.UTC(), At: t.Until.UTC()})
+		m.o.Journal.Write(blackbox.Record{Kind: blackbox.Stalled, Since: t.Since.UTC(), At: t.Until.UTC()})
 		return
 	case election.TransitionLost:
 		m.setOutage(&Outage{
 			Since:  t.Since.UTC(),
 			Cause:  t.Cause,
-			Term:   m.sources.raft.Load().CurrentTerm(),
-			Leader: m.sources.machine.Leadership().Leader,
+			Term:   m.sources.Raft.Load().CurrentTerm(),
+			Leader: m.sources.Machine.Leadership().Leader,
 		})
 		r.Kind, r.Cause = blackbox.Lost, t.Cause
-		m.logger.Error("quorum lost", "cause", t.Cause, "since", stampOf(t.Since),
+		m.o.Logger.Error("quorum lost", "cause", t.Cause, "since", stampOf(t.Since),
 			"unreachable", strings.Join(unreachable(peers), " "))
 	case election.TransitionRegained:
 		r.Kind, r.Cause = blackbox.View, viewRegained
@@ -258,7 +270,7 @@ func (m *outageMonitor) recordTransition(t election.Transition, peers []blackbox
 		r.Kind, r.Cause = blackbox.View, viewSlipped
 	case election.TransitionRestored:
 		r.Kind, r.At = blackbox.Restored, t.Until.UTC()
-		m.logger.Warn("quorum restored", "since", stampOf(t.Since), "refused", m.refused.load())
+		m.o.Logger.Warn("quorum restored", "since", stampOf(t.Since), "refused", m.refused.load())
 	}
 	m.recordOutage(r)
 	// The last record of an outage still has its term and leader.
@@ -270,22 +282,23 @@ func (m *outageMonitor) recordTransition(t election.Transition, peers []blackbox
 // stampOf is a time for a diagnostic.
 func stampOf(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// recordOutage adds what is known of the outage that lasts to r, and records it. It is called by the goroutine of run
+// recordOutage adds what is known of the outage that lasts to r, and records it. It is called by the goroutine of Run
 // alone.
-func (m *outageMonitor) recordOutage(r blackbox.Record) {
+func (m *OutageMonitor) recordOutage(r blackbox.Record) {
 	m.mu.Lock()
 	if o := m.now; o != nil {
 		r.Term, r.Leader = o.Term, o.Leader
 	}
 	m.mu.Unlock()
+	// The count so far; the last record of an outage has all.
 	r.Refused = m.refused.load()
 	m.recorded, m.peers = time.Now(), r.Peers
-	m.journal.write(r)
+	m.o.Journal.Write(r)
 }
 
 // recordProgress records that an outage lasts: when a peer came or went, and at least each
 // viewEvery.
-func (m *outageMonitor) recordProgress(now time.Time, peers []blackbox.Peer) {
+func (m *OutageMonitor) recordProgress(now time.Time, peers []blackbox.Peer) {
 	m.mu.Lock()
 	if m.now != nil {
 		m.now.Peers, m.now.Refused = peers, m.refused.load()
@@ -300,19 +313,19 @@ func (m *outageMonitor) recordProgress(now time.Time, peers []blackbox.Peer) {
 	case !slices.EqualFunc(peers, m.peers, sameReach):
 		m.recordOutage(blackbox.Record{Kind: blackbox.View, Cause: viewPeers, Peers: peers})
 	case now.Sub(m.recorded) >= viewEvery:
-		m.recordOutage(blackbox.Record{Kind: blackbox.View, Cause: viewGoesOn, Peers: peers})
+		m.recordOutage(blackbox.Record{Kind: blackbox.View, Cause: viewLasts, Peers: peers})
 	}
 }
 
 // setOutage sets the outage that lasts; nil ends it.
-func (m *outageMonitor) setOutage(o *Outage) {
+func (m *OutageMonitor) setOutage(o *Outage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.now = o
 }
 
-// outage returns a copy of the outage that lasts; nil if none does.
-func (m *outageMonitor) outage() *Outage {
+// Current returns a copy of the outage that lasts; nil if none does.
+func (m *OutageMonitor) Current() *Outage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.now == nil {
@@ -323,22 +336,22 @@ func (m *outageMonitor) outage() *Outage {
 	return &o
 }
 
-// views returns the outages in the journal that have ended and are not in the log yet, and whether one lasts. The list
+// Views returns the outages in the journal that have ended and are not in the log yet, and whether one lasts. The list
 // must not be changed.
-func (m *outageMonitor) views() (list []election.View, lasts bool) {
-	list = m.journal.views(m.self)
+func (m *OutageMonitor) Views() (list []election.View, lasts bool) {
+	list = m.o.Journal.views(m.o.Self)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return list, m.now != nil
 }
 
-// keepJournal writes the journal until ctx ends. Once in a ping's interval it notes that this node runs, and how much
+// KeepJournal writes the journal until ctx ends. Once in a ping's interval it notes that this node runs, and how much
 // of the journal is in the log.
-func (m *outageMonitor) keepJournal(ctx context.Context) {
-	tick := time.NewTicker(m.timing.Ping)
+func (m *OutageMonitor) KeepJournal(ctx context.Context) {
+	tick := time.NewTicker(m.o.Timing.Ping)
 	defer tick.Stop()
-	m.journal.keep(ctx, tick.C, func(journal string) uint64 {
-		health := m.sources.machine.Health()
+	m.o.Journal.keep(ctx, tick.C, func(journal string) uint64 {
+		health := m.sources.Machine.Health()
 		return health.TakenOf(journal)
 	})
 }

@@ -1,4 +1,4 @@
-package raftnode
+package membership
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ type commitTrail struct {
 	points []commitPoint // both rising
 }
 
+// commitPoint is a commit index and when it was first seen.
 type commitPoint struct {
 	at    time.Time
 	index uint64
@@ -37,6 +38,7 @@ func (t *commitTrail) add(at time.Time, index uint64) {
 func (t *commitTrail) leastMissed(now time.Time) int {
 	least, smallest := 0, math.Inf(1)
 	for i := 1; i < len(t.points)-1; i++ {
+		// As a share of its age: of what is long ago a rough answer is enough.
 		gap := float64(t.points[i+1].at.Sub(t.points[i-1].at)) / float64(now.Sub(t.points[i].at))
 		if gap < smallest {
 			least, smallest = i, gap
@@ -56,7 +58,8 @@ func (t *commitTrail) latest() uint64 {
 // at returns the commit index at a time: of the last point not after it, or of the first point if all are later; 0
 // without points.
 func (t *commitTrail) at(when time.Time) uint64 {
-	i, found := slices.BinarySearchFunc(t.points, when, func(p commitPoint, when time.Time) int { return p.at.Compare(when) })
+	byTime := func(p commitPoint, when time.Time) int { return p.at.Compare(when) }
+	i, found := slices.BinarySearchFunc(t.points, when, byTime)
 	switch {
 	case len(t.points) == 0:
 		return 0
@@ -69,6 +72,7 @@ func (t *commitTrail) at(when time.Time) uint64 {
 // passed is when the commit index was first seen above index, which is below
 // latest.
 func (t *commitTrail) passed(index uint64) time.Time {
-	i, _ := slices.BinarySearchFunc(t.points, index+1, func(p commitPoint, index uint64) int { return cmp.Compare(p.index, index) })
+	byIndex := func(p commitPoint, index uint64) int { return cmp.Compare(p.index, index) }
+	i, _ := slices.BinarySearchFunc(t.points, index+1, byIndex)
 	return t.points[i].at
 }

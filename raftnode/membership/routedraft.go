@@ -1,4 +1,4 @@
-package raftnode
+package membership
 
 import (
 	"strconv"
@@ -44,22 +44,22 @@ func (r routedRaft) LastIndex() uint64 { return r.latest() }
 
 // Leader implements autopilot.Raft.
 func (r routedRaft) Leader() raft.ServerAddress {
-	addr, _ := r.n.raft.Load().LeaderWithID()
+	addr, _ := r.Raft.Load().LeaderWithID()
 	return addr
 }
 
 // GetConfiguration implements autopilot.Raft.
 func (r routedRaft) GetConfiguration() raft.ConfigurationFuture {
-	return r.n.raft.Load().GetConfiguration()
+	return r.Raft.Load().GetConfiguration()
 }
 
 // State implements autopilot.Raft.
-func (r routedRaft) State() raft.RaftState { return r.n.raft.Load().State() }
+func (r routedRaft) State() raft.RaftState { return r.Raft.Load().State() }
 
 // Stats implements autopilot.Raft, as far as the library asks: a leader's log ends
 // in its own term.
 func (r routedRaft) Stats() map[string]string {
-	return map[string]string{"last_log_term": strconv.FormatUint(r.n.raft.Load().CurrentTerm(), 10)}
+	return map[string]string{"last_log_term": strconv.FormatUint(r.Raft.Load().CurrentTerm(), 10)}
 }
 
 // ended is a future that is over.

@@ -1,4 +1,4 @@
-package raftnode
+package health
 
 import (
 	"slices"
@@ -8,12 +8,12 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// contacts remembers, per member, when the newest AppendEntries that it answered
+// Contacts remembers, per member, when the newest AppendEntries that it answered
 // in the sender's own term was sent.
 //
 // raft.VerifyLeader counts answers by when they arrive. An answer that was buffered while this process was paused
 // would prove a leadership that has ended; so what counts is when the request was sent.
-type contacts struct {
+type Contacts struct {
 	mu    sync.Mutex
 	asked map[raft.ServerID]contact
 	calls map[raft.ServerID]calls
@@ -35,7 +35,7 @@ type contact struct {
 }
 
 // Note takes an answer of a member, in term, to a request that was sent at a time. It ignores older ones.
-func (c *contacts) Note(id raft.ServerID, term uint64, at time.Time) {
+func (c *Contacts) Note(id raft.ServerID, term uint64, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.asked == nil {
@@ -54,7 +54,7 @@ func (c *contacts) Note(id raft.ServerID, term uint64, at time.Time) {
 
 // Match notes that a member has the leader's log up to an entry. Raft asks every member
 // for that, also while nothing is appended.
-func (c *contacts) Match(id raft.ServerID, term, index uint64, now time.Time) {
+func (c *Contacts) Match(id raft.ServerID, term, index uint64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if last := c.asked[id]; last.term == term {
@@ -63,11 +63,12 @@ func (c *contacts) Match(id raft.ServerID, term, index uint64, now time.Time) {
 	}
 }
 
-// stalled returns for how long a member that lacks entries of the leader's log, which ends at last, has confirmed
+// Stalled returns for how long a member that lacks entries of the leader's log, which ends at last, has confirmed
 // nothing; 0 if it lacks none or has not answered in term.
-func (c *contacts) stalled(id raft.ServerID, term, last uint64, now time.Time) time.Duration {
+func (c *Contacts) Stalled(id raft.ServerID, term, last uint64, now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// Of another term nothing is known: the log of that term was another's.
 	known := c.asked[id]
 	if known.term != term || known.matched >= last {
 		return 0
@@ -75,9 +76,9 @@ func (c *contacts) stalled(id raft.ServerID, term, last uint64, now time.Time) t
 	return now.Sub(known.replied)
 }
 
-// quorum reports whether a majority of the servers' voters, self among them
+// Quorum reports whether a majority of the servers' voters, self among them
 // without being asked, still was in term at some moment after since.
-func (c *contacts) quorum(self raft.ServerID, servers []raft.Server, term uint64, since time.Time) bool {
+func (c *Contacts) Quorum(self raft.ServerID, servers []raft.Server, term uint64, since time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	voters, with := 0, 0
@@ -87,16 +88,16 @@ func (c *contacts) quorum(self raft.ServerID, servers []raft.Server, term uint64
 		}
 		voters++
 		// An answer counts by when its request was sent: it shows the term that the voter was in then or later.
-		if last := c.asked[s.ID]; s.ID == self || last.term == term && !last.at.Before(since) {
+		if last := c.asked[s.ID]; s.ID == self || (last.term == term && !last.at.Before(since)) {
 			with++
 		}
 	}
 	return with > voters/2
 }
 
-// majority returns the last moment at which a majority of the voters was in term, self counting as in it now; zero
+// Majority returns the last moment at which a majority of the voters was in term, self counting as in it now; zero
 // if there was none.
-func (c *contacts) majority(self raft.ServerID, servers []raft.Server, term uint64, now time.Time) time.Time {
+func (c *Contacts) Majority(self raft.ServerID, servers []raft.Server, term uint64, now time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var at []time.Time
@@ -121,20 +122,20 @@ func (c *contacts) majority(self raft.ServerID, servers []raft.Server, term uint
 
 // Newest is when the newest answered request to a member was sent; zero if none
 // was.
-func (c *contacts) Newest(id raft.ServerID) time.Time {
+func (c *Contacts) Newest(id raft.ServerID) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.asked[id].at
 }
 
 // Begin notes that a request to a member is being sent.
-func (c *contacts) Begin(id raft.ServerID) { c.count(id, 1) }
+func (c *Contacts) Begin(id raft.ServerID) { c.countCall(id, 1) }
 
 // End notes that a request has been answered or has failed.
-func (c *contacts) End(id raft.ServerID) { c.count(id, -1) }
+func (c *Contacts) End(id raft.ServerID) { c.countCall(id, -1) }
 
-// count adds by to the requests under way to a member.
-func (c *contacts) count(id raft.ServerID, by int) {
+// countCall adds by to the requests under way to a member.
+func (c *Contacts) countCall(id raft.ServerID, by int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.calls == nil {
@@ -143,8 +144,8 @@ func (c *contacts) count(id raft.ServerID, by int) {
 	c.calls[id] = calls{c.calls[id].underWay + by, time.Now()}
 }
 
-// quiet reports whether no request to a member has been under way for that duration.
-func (c *contacts) quiet(id raft.ServerID, duration time.Duration) bool {
+// Quiet reports whether no request to a member has been under way for that duration.
+func (c *Contacts) Quiet(id raft.ServerID, duration time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := c.calls[id]

@@ -1,4 +1,4 @@
-package raftnode
+package health
 
 import (
 	"sync"
@@ -21,6 +21,7 @@ type refusals struct {
 func (r *refusals) add(c frame.Command) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// A request without a producer cannot be recognized when it is retried.
 	if p, ok := c.(frame.Publish); ok && p.Producer != "" {
 		if r.seen[p] {
 			return

@@ -1,4 +1,4 @@
-package raftnode
+package membership
 
 import (
 	"maps"
@@ -16,11 +16,14 @@ type promoter struct{ *autopilotDriver }
 var _ autopilot.Promoter = promoter{}
 
 // CalculatePromotionsAndDemotions implements autopilot.Promoter.
-func (p promoter) CalculatePromotionsAndDemotions(c *autopilot.Config, s *autopilot.State) (changes autopilot.RaftChanges) {
+func (p promoter) CalculatePromotionsAndDemotions(
+	c *autopilot.Config, s *autopilot.State,
+) (changes autopilot.RaftChanges) {
 	now := time.Now()
 	for _, id := range slices.Sorted(maps.Keys(s.Servers)) {
 		server := s.Servers[id]
-		wanted, _ := p.n.machine.VoteWanted(string(id))
+		// The record decides, not the library: most non-voters are not to have a vote.
+		wanted, _ := p.Machine.VoteWanted(string(id))
 		// Promotions of one round add up: together they must not exceed maxVoters.
 		if wanted && server.State == autopilot.RaftNonVoter && server.Health.IsStable(now, c.ServerStabilizationTime) &&
 			len(s.Voters)+len(changes.Promotions) < maxVoters {
@@ -32,7 +35,10 @@ func (p promoter) CalculatePromotionsAndDemotions(c *autopilot.Config, s *autopi
 
 // FilterFailedServerRemovals implements autopilot.Promoter. It keeps at most one server, non-voters first, that is
 // dead, not only unhealthy, and that the cluster can do without.
-func (p promoter) FilterFailedServerRemovals(_ *autopilot.Config, _ *autopilot.State, failed *autopilot.FailedServers) *autopilot.FailedServers {
+func (p promoter) FilterFailedServerRemovals(
+	_ *autopilot.Config, _ *autopilot.State, failed *autopilot.FailedServers,
+) *autopilot.FailedServers {
+	// Non-voters first: without one of them the quorum is what it was.
 	mayGo := func(s *autopilot.Server) bool { return p.dead(string(s.ID)) && p.removable(string(s.ID)) }
 	if i := slices.IndexFunc(failed.FailedNonVoters, mayGo); i >= 0 {
 		return &autopilot.FailedServers{FailedNonVoters: failed.FailedNonVoters[i : i+1]}

@@ -1,4 +1,4 @@
-package raftnode
+package health
 
 import (
 	"context"
@@ -11,16 +11,17 @@ import (
 	"github.com/ringrift/ringlog/election"
 )
 
-const keptTerms = 16 // of a termsSeen; the oldest is dropped
+const keptTerms = 16 // of a Terms; the oldest is dropped
 
-var errLeaderGone = errors.New("the leader that was asked leads no more and does not answer")
+// ErrLeaderGone is the cause of a wait that While has ended.
+var ErrLeaderGone = errors.New("the leader that was asked leads no more and does not answer")
 
-// termsSeen remembers who led which term as this node saw it, so that a later leader can report terms in which
+// Terms remembers who led which term as this node saw it, so that a later leader can report terms in which
 // nothing was committed.
-type termsSeen struct {
+type Terms struct {
 	mu    sync.Mutex
 	grace time.Duration        // of those that wait
-	waits map[*time.Timer]bool // of the calls that wait for a leader's answer; see while
+	waits map[*time.Timer]bool // of the calls that wait for a leader's answer; see While
 	list  []ledTerm            // terms never fall; a term is listed again if its leader was lost and found
 }
 
@@ -30,10 +31,10 @@ type ledTerm struct {
 	from, to time.Time // to is zero while it lasts
 }
 
-// newTermsSeen registers with raft. The filter of the observer runs on raft's goroutine, so that no change of leaders
+// NewTerms registers with raft. The filter of the observer runs on raft's goroutine, so that no change of leaders
 // is dropped.
-func newTermsSeen(r *raft.Raft) *termsSeen {
-	t := &termsSeen{}
+func NewTerms(r *raft.Raft) *Terms {
+	t := &Terms{}
 	r.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
 		if l, ok := o.Data.(raft.LeaderObservation); ok {
 			t.add(election.TermSeen{Term: r.CurrentTerm(), Leader: string(l.LeaderID)}, seenAt(r, string(l.LeaderID)))
@@ -53,32 +54,37 @@ func seenAt(r *raft.Raft, leader string) time.Time {
 }
 
 // add notes who leads from now on. An empty leader ends the leadership before it.
-func (t *termsSeen) add(s election.TermSeen, now time.Time) {
+func (t *Terms) add(s election.TermSeen, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := len(t.list)
+	// Whatever comes now ends the leadership before it.
 	if n > 0 && t.list[n-1].to.IsZero() {
 		t.list[n-1].to = now
 	}
-	switch {
 	// Also if there is another leader now: whoever waits asked the one before.
-	case n > 0 && t.list[n-1].TermSeen != s:
-		t.lapse()
+	if n > 0 && t.list[n-1].TermSeen != s {
+		t.startGrace()
 	}
-	switch {
-	case s.Leader == "":
+	if s.Leader == "" {
 		return
-	case n > 0 && (t.list[n-1].Term > s.Term || t.list[n-1].Term == s.Term && t.list[n-1].Leader != s.Leader):
-		return
+	}
+	// A term has one leader, and terms never fall: anything else is a late observation.
+	if n > 0 {
+		last := t.list[n-1].TermSeen
+		if last.Term > s.Term || (last.Term == s.Term && last.Leader != s.Leader) {
+			return
+		}
 	}
 	t.list = append(t.list, ledTerm{TermSeen: s, from: now})
+	// Elections in a row must not fill the memory; a report needs the last ones alone.
 	if len(t.list) > keptTerms {
 		t.list = t.list[1:]
 	}
 }
 
-// between returns the terms seen above low and below high, each leadership once.
-func (t *termsSeen) between(low, high uint64) (list []election.TermSeen) {
+// Between returns the terms seen above low and below high, each leadership once.
+func (t *Terms) Between(low, high uint64) (list []election.TermSeen) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.list {
@@ -89,12 +95,13 @@ func (t *termsSeen) between(low, high uint64) (list []election.TermSeen) {
 	return list
 }
 
-// while returns ctx, also ended a grace after the present leader is no longer followed, then with the cause
-// errLeaderGone. The caller has to call the function returned.
-func (t *termsSeen) while(ctx context.Context, grace time.Duration) (context.Context, func()) {
+// While returns ctx, also ended a grace after the present leader is no longer followed, then with the cause
+// ErrLeaderGone. The caller has to call the function returned.
+func (t *Terms) While(ctx context.Context, grace time.Duration) (context.Context, func()) {
+	// The timer is stopped until the leader is lost: a slow answer of a leader that leads is waited for.
 	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(grace, func() { cancel(errLeaderGone) })
-	// lapse starts it.
+	timer := time.AfterFunc(grace, func() { cancel(ErrLeaderGone) })
+	// startGrace starts it.
 	timer.Stop()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,16 +118,17 @@ func (t *termsSeen) while(ctx context.Context, grace time.Duration) (context.Con
 	}
 }
 
-// lapse starts the grace of the calls that wait. It is called with mu held.
-func (t *termsSeen) lapse() {
+// startGrace starts the grace of the calls that wait. It is called with mu held.
+func (t *Terms) startGrace() {
+	// Once for each: who waits from now on asks the next leader.
 	for timer := range t.waits {
 		timer.Reset(t.grace)
 	}
 	clear(t.waits)
 }
 
-// missed returns when this node last abandoned the leader of a term; zero if it did not.
-func (t *termsSeen) missed(term uint64) (at time.Time) {
+// Missed returns when this node last abandoned the leader of a term; zero if it did not.
+func (t *Terms) Missed(term uint64) (at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.list {
@@ -132,10 +140,11 @@ func (t *termsSeen) missed(term uint64) (at time.Time) {
 }
 
 // spans returns the leaderships that this node saw. One that lasts ends at now.
-func (t *termsSeen) spans(now time.Time) (list []election.Span) {
+func (t *Terms) spans(now time.Time) (list []election.Span) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.list {
+		// A leadership that lasts has no end yet.
 		span := election.Span{Term: s.Term, Leader: s.Leader, From: s.from, To: s.to}
 		if s.to.IsZero() {
 			span.To = now

@@ -1,4 +1,4 @@
-package raftnode
+package health
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// answeringPeers are members that answer every ping. Nothing else is asked of them.
-type answeringPeers struct{ Peers }
+// answeringPeers are members that answer every ping.
+type answeringPeers struct{}
 
 func (answeringPeers) Identify(_ context.Context, url string, _ Question) (Report, error) {
 	return Report{ID: url[len("http://"):], Time: time.Now()}, nil
@@ -25,17 +25,20 @@ func TestAPauseOfTheProcessIsNoSilenceOfTheOthers(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		paused := make(chan time.Duration, 1) // how long the loop that asks is to be paused
 		resumed := make(chan struct{})
-		w := newWatch(watchOptions{
-			self: "a", peers: answeringPeers{}, ping: ping, misses: 5, heartbeat: time.Second,
-			clocks:  func() (r clock.Reading) { return r },
-			members: func() []datadir.Peer { return []datadir.Peer{{ID: "a"}, {ID: "b", HTTP: "b"}, {ID: "c", HTTP: "c"}} },
-			applied: func() uint64 { return 0 },
-			urgent:  func() bool { return false },
-			differs: func(Report) bool { return false },
-			heard:   func(string) time.Time { return time.Time{} },
+		members := []datadir.Peer{{ID: "a"}, {ID: "b", HTTP: "b"}, {ID: "c", HTTP: "c"}}
+		w := NewWatch(WatchOptions{
+			Self:     "a",
+			Peers:    answeringPeers{},
+			Timing:   Timing{Ping: ping, Misses: 5, Heartbeat: time.Second},
+			Clocks:   func() (r clock.Reading) { return r },
+			Members:  func() []datadir.Peer { return members },
+			Applied:  func() uint64 { return 0 },
+			Urgent:   func() bool { return false },
+			Differs:  func(Report) bool { return false },
+			Contacts: new(Contacts),
 
-			onReport: func(Report, time.Time, time.Time) {},
-			onRound: func() {
+			OnReport: func(Report, time.Time, time.Time) {},
+			OnRound: func() {
 				select {
 				case d := <-paused:
 					// The loop asks nobody and reads no clock while it sleeps, as in a process that is stopped.
@@ -46,12 +49,15 @@ func TestAPauseOfTheProcessIsNoSilenceOfTheOthers(t *testing.T) {
 			},
 		})
 		done := make(chan struct{})
-		go func() { defer close(done); w.run(ctx) }()
+		go func() {
+			defer close(done)
+			w.Run(ctx)
+		}()
 		time.Sleep(10 * ping)
 		paused <- time.Minute
 		<-resumed
 		for _, id := range []string{"b", "c"} {
-			if reason, silent := w.absence(id); reason != "" {
+			if reason, silent := w.Absence(id); reason != "" {
 				t.Errorf("after a pause of this process %s counts as away: %s, silent for %v", id, reason, silent)
 			}
 			if silent := w.silence(id, time.Now()); silent > 5*ping {

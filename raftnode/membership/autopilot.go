@@ -1,33 +1,20 @@
-package raftnode
+package membership
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
 	autopilot "github.com/hashicorp/raft-autopilot"
 )
 
-// Reasons for which a vote is given or taken, with causeOperator. The log has the reason before raft makes the change.
-const (
-	reasonJoin    = "join"
-	reasonRemoved = "removed"
-	reasonDead    = "dead_server"
-)
-
 // Values of ServerVerdict.Wish.
 const (
 	WishVote   = "vote"
 	WishNoVote = "no_vote"
-)
-
-var (
-	errNotWished   = errors.New("it is not to have a vote")
-	errNotDead     = errors.New("it is not dead, or the cluster cannot do without it")
-	errNotByItself = errors.New("autopilot does not do this by itself")
 )
 
 // AutopilotVerdict is the leader's judgement of the servers.
@@ -53,51 +40,83 @@ type ServerVerdict struct {
 	Why             string  `json:"why,omitempty"`   // it is unhealthy, lacks its desired vote or is kept though dead
 }
 
-// Autopilot is the newest verdict; false where this node does not lead.
-func (n *Node) Autopilot() (AutopilotVerdict, bool) {
-	v := n.verdict.Load()
-	if v == nil || n.proposer.OpenTerm() == 0 {
+// Autopilot judges the servers while this node leads, gives stable members their desired vote and, if the setting
+// for that is on, removes dead ones.
+type Autopilot struct {
+	changes *Changes                         // by which every change is made
+	verdict atomic.Pointer[AutopilotVerdict] // the newest; nil while this node does not lead
+}
+
+// NewAutopilot returns an autopilot that makes its changes by changes, and does nothing before Run.
+func NewAutopilot(changes *Changes) *Autopilot { return &Autopilot{changes: changes} }
+
+// Verdict is the newest verdict; false where this node does not lead.
+func (a *Autopilot) Verdict() (AutopilotVerdict, bool) {
+	// The verdict of a leadership that has just ended is not shown.
+	v := a.verdict.Load()
+	if v == nil || a.changes.o.Proposals.OpenTerm() == 0 {
 		return AutopilotVerdict{}, false
 	}
 	return *v, true
 }
 
-// runAutopilot gives stable members their desired vote and, if the setting for that is on, removes dead ones, until
-// ctx ends with this node's leadership.
+// Run is a leader's duty until ctx ends with its leadership.
 //
-// The library computes health and decides what to do; every change is made by this package's own changes of members,
-// which happen one at a time, are recorded with their reason, and are refused if this node does not lead.
-func (n *Node) runAutopilot(ctx context.Context) {
-	every := n.cfg.Timing.Ping
-	p := &autopilotDriver{n: n, ctx: ctx, every: every, began: time.Now(), absent: make(map[string]time.Duration)}
-	a := autopilot.New(routedRaft{p}, p, autopilot.WithLogger(n.logger), autopilot.WithPromoter(promoter{p}),
-		autopilot.WithUpdateInterval(every), autopilot.WithReconcileInterval(2*every))
-	defer n.verdict.Store(nil)
-	a.Start(ctx)
+// The library computes health and decides what to do; every change is made by Changes, which happen one at a time,
+// are recorded with their reason, and are refused if this node does not lead.
+func (a *Autopilot) Run(ctx context.Context) {
+	every := a.changes.o.Timing.Ping
+	// Health and absence are judged within this leadership alone: another begins with a new driver.
+	p := &autopilotDriver{
+		Options: a.changes.o,
+		a:       a,
+		ctx:     ctx,
+		every:   every,
+		began:   time.Now(),
+		absent:  make(map[string]time.Duration),
+	}
+	// The library judges at each interval, and promotes or removes at every second one.
+	pilot := autopilot.New(routedRaft{p}, p,
+		autopilot.WithLogger(a.changes.o.Logger),
+		autopilot.WithPromoter(promoter{p}),
+		autopilot.WithUpdateInterval(every),
+		autopilot.WithReconcileInterval(2*every))
+	defer a.verdict.Store(nil)
+	pilot.Start(ctx)
 	<-ctx.Done()
-	<-a.Stop()
+	// Its goroutines use the driver until then.
+	<-pilot.Stop()
 }
 
 // autopilotSettings are the replicated settings of autopilot.
 type autopilotSettings struct {
-	cleanup       bool
-	deadAfter     time.Duration
-	minVoters     uint64
-	stabilization time.Duration
-	maxTrailing   uint64
-	lastContact   time.Duration
+	cleanup       bool          // dead servers are removed
+	deadAfter     time.Duration // without a sign of a server until it counts as dead
+	minVoters     uint64        // that cleanup leaves
+	stabilization time.Duration // that a member has to be healthy before it gets its vote
+	maxTrailing   uint64        // entries that a healthy server may lack
+	lastContact   time.Duration // that a healthy server may be silent
 }
 
-func (n *Node) autopilotSettings() autopilotSettings {
-	s := n.machine.Settings()
-	return autopilotSettings{cleanup: s.AutopilotCleanup, deadAfter: s.AutopilotDeadAfter, minVoters: s.AutopilotMinVoters,
-		stabilization: s.AutopilotStabilization, maxTrailing: s.AutopilotMaxTrailing, lastContact: s.AutopilotLastContact}
+// settings returns the settings as of what this node has applied.
+func (p *autopilotDriver) settings() autopilotSettings {
+	s := p.Machine.Settings()
+	return autopilotSettings{
+		cleanup:       s.AutopilotCleanup,
+		deadAfter:     s.AutopilotDeadAfter,
+		minVoters:     s.AutopilotMinVoters,
+		stabilization: s.AutopilotStabilization,
+		maxTrailing:   s.AutopilotMaxTrailing,
+		lastContact:   s.AutopilotLastContact,
+	}
 }
 
 // autopilotDriver is the library's view of this node in one leadership. The library calls it from two goroutines,
 // without a context.
 type autopilotDriver struct {
-	n     *Node
+	Options // of Changes: the parts of the node
+
+	a     *Autopilot
 	ctx   context.Context // of the leadership
 	every time.Duration   // between samples
 	began time.Time       // when the leadership did
@@ -113,9 +132,14 @@ var _ autopilot.ApplicationIntegration = (*autopilotDriver)(nil)
 
 // AutopilotConfig implements autopilot.ApplicationIntegration.
 func (p *autopilotDriver) AutopilotConfig() *autopilot.Config {
-	s := p.n.autopilotSettings()
-	return &autopilot.Config{CleanupDeadServers: s.cleanup, LastContactThreshold: s.lastContact, MaxTrailingLogs: s.maxTrailing,
-		MinQuorum: uint(s.minVoters), ServerStabilizationTime: s.stabilization}
+	s := p.settings()
+	return &autopilot.Config{
+		CleanupDeadServers:      s.cleanup,
+		LastContactThreshold:    s.lastContact,
+		MaxTrailingLogs:         s.maxTrailing,
+		MinQuorum:               uint(s.minVoters),
+		ServerStabilizationTime: s.stabilization,
+	}
 }
 
 // nodeNonVoter is the type of those that autopilot does not count as voters.
@@ -125,10 +149,17 @@ const nodeNonVoter autopilot.NodeType = "non-voter"
 // configuration, so that the library sees no stale servers and removes none.
 func (p *autopilotDriver) KnownServers() map[raft.ServerID]*autopilot.Server {
 	known := make(map[raft.ServerID]*autopilot.Server)
-	for _, s := range p.n.servers() {
-		m, _ := p.n.machine.Member(string(s.ID))
-		server := &autopilot.Server{ID: s.ID, Name: string(s.ID), Address: s.Address, Version: m.Version,
-			NodeStatus: autopilot.NodeFailed, NodeType: nodeNonVoter, IsLeader: string(s.ID) == p.n.cfg.ID}
+	for _, s := range p.Roster.Servers() {
+		m, _ := p.Machine.Member(string(s.ID))
+		server := &autopilot.Server{
+			ID:         s.ID,
+			Name:       string(s.ID),
+			Address:    s.Address,
+			Version:    m.Version,
+			NodeStatus: autopilot.NodeFailed,
+			NodeType:   nodeNonVoter,
+			IsLeader:   string(s.ID) == p.Roster.ID(),
+		}
 		if s.Suffrage == raft.Voter {
 			server.NodeType = autopilot.NodeVoter
 		}
@@ -143,9 +174,11 @@ func (p *autopilotDriver) KnownServers() map[raft.ServerID]*autopilot.Server {
 
 // FetchServerStats implements autopilot.ApplicationIntegration. It uses the reports that the pings have collected,
 // and waits for none.
-func (p *autopilotDriver) FetchServerStats(_ context.Context, servers map[raft.ServerID]*autopilot.Server) map[raft.ServerID]*autopilot.ServerStats {
+func (p *autopilotDriver) FetchServerStats(
+	_ context.Context, servers map[raft.ServerID]*autopilot.Server,
+) map[raft.ServerID]*autopilot.ServerStats {
 	p.sample(time.Now(), servers)
-	latest, term := p.latest(), p.n.raft.Load().CurrentTerm()
+	latest, term := p.latest(), p.Raft.Load().CurrentTerm()
 	stats := make(map[raft.ServerID]*autopilot.ServerStats, len(servers))
 	for id := range servers {
 		l := p.serverStats(string(id))
@@ -157,16 +190,17 @@ func (p *autopilotDriver) FetchServerStats(_ context.Context, servers map[raft.S
 // sample notes the commit index and which servers are absent. Each call adds the time since the last one to their
 // absence, but no more than two intervals: a pause of this process is no absence of others.
 func (p *autopilotDriver) sample(now time.Time, servers map[raft.ServerID]*autopilot.Server) {
-	threshold := p.n.autopilotSettings().lastContact
+	threshold := p.settings().lastContact
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.commits.add(now, p.n.raft.Load().CommitIndex())
+	p.commits.add(now, p.Raft.Load().CommitIndex())
+	// The first call of a leadership has no sample before it: it counts for two intervals at most, like any other.
 	passed := min(now.Sub(p.sampled), 2*p.every)
 	p.sampled = now
 	for id := range servers {
-		_, fresh := p.n.watch.last(string(id))
+		_, fresh := p.Watch.Last(string(id))
 		// Either pings or raft are enough for a server to be there.
-		if fresh || string(id) == p.n.cfg.ID || now.Sub(p.n.contacts.Newest(id)) < threshold {
+		if fresh || string(id) == p.Roster.ID() || now.Sub(p.Contacts.Newest(id)) < threshold {
 			delete(p.absent, string(id))
 		} else {
 			p.absent[string(id)] += passed

@@ -1,4 +1,4 @@
-package raftnode
+package membership
 
 import (
 	"context"
@@ -10,44 +10,56 @@ import (
 
 	"github.com/hashicorp/raft"
 	autopilot "github.com/hashicorp/raft-autopilot"
+
+	"github.com/ringrift/ringlog/raftnode/health"
 )
 
 // serverStats is what is known of one server now.
 type serverStats struct {
-	self   bool
+	self   bool          // it is this node, the leader
 	heard  bool          // it has answered this process
 	fresh  bool          // it still answers pings
-	absent string        // the reason of watch.absence
+	absent string        // the reason of Watch.Absence
 	age    time.Duration // of the newest report; -1 if there is none
 	since  time.Time     // when that arrived
-	report Report
-	// replaced: another data folder answers under its id
-	replaced bool
+	report health.Report // the newest; the zero value if there is none
+
+	replaced bool          // another data folder answers under its id
 	entries  uint64        // committed ones that it has not applied
-	behind   time.Duration // how long ago the first of these was committed
+	lag      time.Duration // how long ago the first of these was committed
 }
 
 // serverStats returns what is known of a server now. It takes mu.
 func (p *autopilotDriver) serverStats(id string) serverStats {
 	now := time.Now()
-	if id == p.n.cfg.ID {
+	// A leader does not ask itself, and lags by nothing that it would measure others by.
+	if id == p.Roster.ID() {
 		return serverStats{self: true, heard: true, fresh: true, since: now}
 	}
-	s, fresh := p.n.watch.last(id)
-	absent, _ := p.n.watch.absence(id)
-	l := serverStats{heard: !s.at.IsZero(), fresh: fresh, absent: absent, since: s.at, age: -1, report: s.report, replaced: p.n.watch.replaced(id)}
+	s, fresh := p.Watch.Last(id)
+	absent, _ := p.Watch.Absence(id)
+	l := serverStats{
+		heard:    !s.At.IsZero(),
+		fresh:    fresh,
+		absent:   absent,
+		since:    s.At,
+		age:      -1,
+		report:   s.Report,
+		replaced: p.Watch.Replaced(id),
+	}
 	if l.heard {
-		l.age = now.Sub(s.at)
+		l.age = now.Sub(s.At)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	asOf := now
 	if fresh {
-		asOf = s.at // what was committed since, it may have applied since
+		asOf = s.At // what was committed since, it may have applied since
 	}
-	if committed := p.commits.at(asOf); committed > s.report.Applied {
-		l.entries = committed - s.report.Applied
-		l.behind = now.Sub(p.commits.passed(s.report.Applied))
+	// What it lacks is counted from the commit index of when its report came.
+	if committed := p.commits.at(asOf); committed > s.Report.Applied {
+		l.entries = committed - s.Report.Applied
+		l.lag = now.Sub(p.commits.passed(s.Report.Applied))
 	}
 	return l
 }
@@ -66,10 +78,10 @@ func (l serverStats) trouble(p *autopilotDriver) string {
 	case l.report.Diverged:
 		return "its state differs from the majority's"
 	// An older report may name the leader before this one.
-	case l.report.LeaderID != p.n.cfg.ID && l.since.After(p.began):
+	case l.report.LeaderID != p.Roster.ID() && l.since.After(p.began):
 		return fmt.Sprintf("it does not follow this leader but %q", l.report.LeaderID)
 	case l.absent != "":
-		return absenceText(l.absent)
+		return health.AbsenceText(l.absent)
 	}
 	return ""
 }
@@ -85,6 +97,7 @@ func (p *autopilotDriver) NotifyState(s *autopilot.State) {
 	p.healthy = healthy
 	p.mu.Unlock()
 
+	// Published for Verdict, with the reasons, which the library does not know.
 	v := AutopilotVerdict{Healthy: s.Healthy, FailureTolerance: s.FailureTolerance, Limiting: []string{}}
 	for _, id := range slices.Sorted(maps.Keys(s.Servers)) {
 		server := p.verdict(s.Servers[id])
@@ -93,19 +106,27 @@ func (p *autopilotDriver) NotifyState(s *autopilot.State) {
 			v.Limiting = append(v.Limiting, server.ID+": "+server.Why)
 		}
 	}
-	p.n.verdict.Store(&v)
+	p.a.verdict.Store(&v)
 }
 
 // verdict returns the judgement of one server, with the reasons for it.
 func (p *autopilotDriver) verdict(s *autopilot.ServerState) ServerVerdict {
 	id := string(s.Server.ID)
 	l := p.serverStats(id)
-	v := ServerVerdict{ID: id, Voter: s.HasVotingRights(), Healthy: s.Health.Healthy, Since: s.Health.StableSince.UTC(),
-		TrailingEntries: l.entries, TrailingSeconds: l.behind.Seconds(), LastContactMs: l.age.Milliseconds()}
+	v := ServerVerdict{
+		ID:              id,
+		Voter:           s.HasVotingRights(),
+		Healthy:         s.Health.Healthy,
+		Since:           s.Health.StableSince.UTC(),
+		TrailingEntries: l.entries,
+		TrailingSeconds: l.lag.Seconds(),
+		LastContactMs:   l.age.Milliseconds(),
+	}
 	if !l.heard {
 		v.LastContactMs = -1
 	}
-	if wanted, known := p.n.machine.VoteWanted(id); wanted {
+	// A member that never asked for a vote and was given none has neither.
+	if wanted, known := p.Machine.VoteWanted(id); wanted {
 		v.Wish = WishVote
 	} else if known {
 		v.Wish = WishNoVote
@@ -117,13 +138,14 @@ func (p *autopilotDriver) verdict(s *autopilot.ServerState) ServerVerdict {
 // why returns what keeps a server from being healthy, from its desired vote, or, if it is dead, in the cluster; ""
 // if nothing does.
 func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
-	s := p.n.autopilotSettings()
+	s := p.settings()
 	var why []string
 	if trouble := l.trouble(p); trouble != "" {
 		why = append(why, trouble)
 	} else if l.age > s.lastContact {
 		why = append(why, fmt.Sprintf("no answer for %.1f s", l.age.Seconds()))
 	}
+	// It answers, and lags by more than the setting allows.
 	if l.entries > s.maxTrailing {
 		why = append(why, fmt.Sprintf("trails by %d entries", l.entries))
 	}
@@ -133,7 +155,7 @@ func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
 	}
 	// What promotion waits for; see promoter.
 	if v.Healthy && !v.Voter && v.Wish == WishVote {
-		if voters := len(votersOf(p.n.servers())); voters >= maxVoters {
+		if voters := len(p.Roster.Voters()); voters >= maxVoters {
 			why = append(why, fmt.Sprintf("there are %d voters already", voters))
 		} else if stable := time.Since(v.Since); stable < s.stabilization {
 			why = append(why, fmt.Sprintf("stable for %.0f s of %.0f s", stable.Seconds(), s.stabilization.Seconds()))
@@ -148,10 +170,11 @@ func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
 // dead reports whether there was no sign of a server for deadAfter, so that it may be removed. The time before this
 // leadership counts too, once the leader itself has seen the server absent for the stabilization time.
 func (p *autopilotDriver) dead(id string) bool {
-	s := p.n.autopilotSettings()
-	seen, _ := p.n.watch.last(id)
-	sign := seen.at
-	if contact := p.n.contacts.Newest(raft.ServerID(id)); contact.After(sign) {
+	s := p.settings()
+	// The newest sign of either kind, by this machine's clock.
+	seen, _ := p.Watch.Last(id)
+	sign := seen.At
+	if contact := p.Contacts.Newest(raft.ServerID(id)); contact.After(sign) {
 		sign = contact
 	}
 	// A server that this process never heard of is given the full time from the start of the leadership.
@@ -160,6 +183,7 @@ func (p *autopilotDriver) dead(id string) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Absence counts while this leader watched: one that has just been elected removes nobody at once.
 	away := p.absent[id]
 	return away > 0 && away >= min(s.deadAfter, s.stabilization) && time.Since(sign) > s.deadAfter
 }
@@ -168,7 +192,7 @@ func (p *autopilotDriver) dead(id string) bool {
 func (p *autopilotDriver) removable(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return canRemove(id, votersOf(p.n.servers()), p.healthy, int(p.n.autopilotSettings().minVoters))
+	return canRemove(id, p.Roster.Voters(), p.healthy, int(p.settings().minVoters))
 }
 
 // canRemove reports whether enough voters, and a quorum of healthy ones, are left
@@ -177,6 +201,7 @@ func canRemove(id string, voters []string, healthy map[string]bool, minVoters in
 	if !slices.Contains(voters, id) {
 		return true
 	}
+	// The server itself counts neither way: it is the one that goes.
 	rest, well := 0, 0
 	for _, v := range voters {
 		if v == id {
@@ -195,26 +220,28 @@ func canRemove(id string, voters []string, healthy map[string]bool, minVoters in
 func (p *autopilotDriver) RemoveFailedServer(s *autopilot.Server) {
 	id := string(s.ID)
 	// The check is made when no other change is under way: one may have made the server indispensable.
-	_, err := p.n.remove(p.ctx, id, reasonDead, func() error {
+	_, err := p.a.changes.remove(p.ctx, id, reasonDead, func() error {
 		if !p.dead(id) || !p.removable(id) {
 			return errNotDead
 		}
 		return nil
 	})
 	if err == nil {
-		p.n.logger.Info("removed a dead server", "id", id)
+		p.Logger.Info("removed a dead server", "id", id)
 	} else if p.ctx.Err() == nil {
-		p.n.logger.Warn("removing a dead server", "error", err)
+		p.Logger.Warn("removing a dead server", "error", err)
 	}
 }
 
 // finishJoin promotes a member, unless it is no longer recorded that it is to have a vote.
 func (p *autopilotDriver) finishJoin(id string) error {
-	ctx, cancel := context.WithTimeout(p.ctx, 2*p.n.cfg.Timing.Election)
+	// The library waits for the answer and calls again: a short wait holds up no other member.
+	ctx, cancel := context.WithTimeout(p.ctx, 2*p.Timing.Election)
 	defer cancel()
-	_, err := p.n.promoteIf(ctx, id, false, reasonJoin, func() error {
-		if wanted, _ := p.n.machine.VoteWanted(id); !wanted {
-			return errNotWished
+	// An operator may have taken the vote between the decision and this change.
+	_, err := p.a.changes.promoteIf(ctx, id, false, reasonJoin, func() error {
+		if wanted, _ := p.Machine.VoteWanted(id); !wanted {
+			return errVoteNotWanted
 		}
 		return nil
 	})

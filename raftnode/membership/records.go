@@ -1,0 +1,92 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+// Tend is a leader's duty to keep the record of the members true and replicated time near the wall clock, until
+// ctx ends.
+func (c *Changes) Tend(ctx context.Context) {
+	// As often as the reports come that show a change.
+	tick := time.NewTicker(c.o.Timing.Ping)
+	defer tick.Stop()
+	for {
+		if err := c.tendRecords(ctx); err != nil && ctx.Err() == nil {
+			c.o.Logger.Warn("keeping the record of the members", "error", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tendRecords makes one round of Tend. It waits for a change of members that is under way.
+func (c *Changes) tendRecords(ctx context.Context) error {
+	// During a change the record and raft's configuration differ, and the new member would be forgotten.
+	release, err := c.o.Life.Exclusively(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	// Replicated time first: what is recorded below is stamped with it.
+	propose := func(step frame.ClockStep) error { return c.o.Proposals.Decide(ctx, step) }
+	if err := c.o.StepClock(ctx, propose); err != nil {
+		return err
+	}
+	// Other nodes ask the leader to record their new addresses and versions; nobody does it for the leader.
+	if err := c.putRecord(ctx, c.o.Roster.Self()); err != nil {
+		return err
+	}
+	// Raft's configuration has an address too, by which others reach this node.
+	if s, ok := c.o.Roster.Server(c.o.Roster.ID()); ok && string(s.Address) != c.o.Roster.Address() {
+		if err := c.configure(c.o.Roster.ID(), c.o.Roster.Address(), s.Suffrage == raft.Voter); err != nil {
+			return err
+		}
+	}
+	if err := c.forgetStrangers(ctx); err != nil {
+		return err
+	}
+	// A restart with a newer program shows in the reports alone; the feature level rises once all are recorded.
+	for _, m := range c.o.Machine.Members() {
+		s, healthy := c.o.Watch.Last(m.ID)
+		if m.ID == c.o.Roster.ID() || !healthy || s.Report.Incarnation != m.Incarnation {
+			continue
+		}
+		m.FeatureLevel, m.Version = s.Report.FeatureLevel, s.Report.Version
+		if err := c.putRecord(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetStrangers drops the records of members that are not in raft's configuration: a change was interrupted,
+// or the cluster was recovered without them. While they are recorded they cannot join with an emptied folder.
+func (c *Changes) forgetStrangers(ctx context.Context) error {
+	for _, m := range c.o.Machine.Members() {
+		// This node is no stranger to itself.
+		if _, listed := c.o.Roster.Server(m.ID); listed || m.ID == c.o.Roster.ID() {
+			continue
+		}
+		if err := c.o.Proposals.Decide(ctx, frame.MemberRemove{ID: m.ID}); err != nil {
+			return fmt.Errorf("raftnode: forget %s: %w", m.ID, err)
+		}
+	}
+	return nil
+}
+
+// putRecord proposes a member's record if it differs from the one in the state.
+func (c *Changes) putRecord(ctx context.Context, m frame.Member) error {
+	if known, ok := c.o.Machine.Member(m.ID); ok && known == m {
+		return nil
+	}
+	return c.o.Proposals.Decide(ctx, frame.MemberPut{Member: m})
+}

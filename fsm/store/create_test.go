@@ -14,7 +14,8 @@ import (
 )
 
 // cut is the file system as it was before one operation of a creation: what a killed process
-// leaves, or what a power loss leaves, which keeps a part of what was not synced.
+// leaves, which is everything, or what a power loss leaves of it at least. Names appear on a disk in
+// the order in which they were made, which Pebble relies on, so that no other mixture is tried.
 type cut struct {
 	before errorfs.Op
 	kept   int // percent of what was not synced
@@ -67,7 +68,7 @@ func create(t *testing.T, fs vfs.FS) error {
 // machine, ended before each of the operations that write.
 func cutCreation(t *testing.T) (cuts []cut) {
 	var mu sync.Mutex
-	rng := rand.New(rand.NewPCG(1, 2))
+	rng := rand.New(rand.NewPCG(1, 2)) // asked for, and without effect
 	mem := vfs.NewCrashableMem()
 	watched := errorfs.Wrap(lockFile{mem}, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
@@ -75,7 +76,7 @@ func cutCreation(t *testing.T) (cuts []cut) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		for _, kept := range []int{0, 50, 100} {
+		for _, kept := range []int{0, 100} {
 			left := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rng})
 			cuts = append(cuts, cut{op, kept, left})
 		}
@@ -99,10 +100,10 @@ func TestAnInterruptedCreationIsRepeated(t *testing.T) {
 			interrupted++
 		}
 		if err := create(t, c.fs); err != nil {
-			t.Errorf("step %d, before %v %s, %d %% kept: %v", i/3, c.before.Kind, c.before.Path, c.kept, err)
+			t.Errorf("step %d, before %v %s, %d %% kept: %v", i/2, c.before.Kind, c.before.Path, c.kept, err)
 		}
 	}
-	if interrupted < 60 {
+	if interrupted < 40 {
 		t.Errorf("only %d of %d folders had no CURRENT", interrupted, len(cuts))
 	}
 }

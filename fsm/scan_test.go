@@ -242,3 +242,48 @@ func TestAGroupThatHasSettledWhatWasFoundIsNotStalled(t *testing.T) {
 		t.Errorf("%+v", g)
 	}
 }
+
+// A cursor that has recovered because what is open now is younger than the limit, and that does not
+// move, is reported again once that event reaches the limit, which may be soon.
+func TestACursorThatRecoveredIsReportedAgain(t *testing.T) {
+	n := newNode(t)
+	common, rare := ev(1), ev(2)
+	common.Type, rare.Type = "COMMON", "RARE"
+	// scan reports the last event of the log as the first that the cursor is to get.
+	scan := func() {
+		c, _ := n.m.Cursor("c")
+		_, last := n.m.Log().Bounds()
+		n.decide(do(frame.CursorsScanned{Scans: []frame.CursorScan{{
+			Name:       "c",
+			Created:    c.Created.UnixNano(),
+			Generation: c.Generation,
+			From:       c.Passed(),
+			To:         last - 1,
+			Match:      true,
+		}}}))
+	}
+	expect := func(when string, want bool) {
+		t.Helper()
+		if c, _ := n.m.Cursor("c"); (c.Stalled != nil) != want {
+			t.Fatalf("%s: stalled %v, want %v", when, c.Stalled != nil, want)
+		}
+	}
+	filter := func(one event.Type) event.Filter { return event.Filter{Types: []string{string(one)}} }
+	n.decide(do(frame.TermStart{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
+		do(frame.CursorCreate{Name: "c", Filter: filter("COMMON")}), publish(common))
+	scan()
+	n.at = n.at.Add(10 * time.Minute)
+	n.decide(do(frame.Tick{}))
+	expect("an event is open for ten minutes", true)
+
+	n.decide(publish(rare))
+	n.at = n.at.Add(3 * time.Minute)
+	// All cursors are checked now, and none is due: the only one is stalled.
+	n.decide(do(frame.SettingSet{Key: "cursor.stall_after", Value: "4m"}))
+	n.decide(do(frame.CursorChange{Name: "c", Filter: filter("RARE")}))
+	scan()
+	expect("what the new filter passes is open for three minutes", false)
+	n.at = n.at.Add(time.Minute + time.Second)
+	n.decide(do(frame.Tick{}))
+	expect("it is open for four minutes", true)
+}

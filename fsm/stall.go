@@ -116,13 +116,18 @@ func (a *stallApplier) reportRecovery(c *Cursor) error {
 		return err
 	}
 	// Its first open event has waited for too long: it has moved, and is still stalled.
-	if after := a.s.settings.CursorStall; some && after > 0 && a.now-open >= int64(after) {
+	after := a.s.settings.CursorStall
+	if some && after > 0 && a.now-open >= int64(after) {
 		return nil
 	}
 	// Report how long it was stalled, and how much it still lags by.
 	p := a.lagOf(c, open, some)
 	p["stalled_ms"] = a.time().Sub(c.Stalled.Since).Milliseconds()
 	c.Stalled = nil
+	// It is stalled again once what is open now reaches the limit, which may be before all others.
+	if some && after > 0 {
+		a.s.meta.StallDue = min(a.s.meta.StallDue, stallDeadline(open, c.movedAt(), after))
+	}
 	a.late = append(a.late, event.New(event.CursorRecovered, p))
 	a.cursors.savePlace(c)
 	return nil

@@ -14,6 +14,7 @@ import (
 // Each run has its own, since the library keeps in its commands what it has parsed. Names, flags and the
 // order of the verbs are the interface of the program: scripts and documents rely on them.
 func newApp(sh *shell.Shell) *cli.App {
+	// The nodes report the build that the verb version prints.
 	version := buildVersion().Version
 	// ExitErrHandler does nothing: Shell.Report prints the error and chooses the exit code, after the run.
 	app := &cli.App{

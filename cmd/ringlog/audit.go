@@ -29,10 +29,13 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 			"Exits 1 if a list of --fail-on is not empty.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: text, json, dot (Graphviz) or mermaid", Value: "text"},
+			// What of the report is printed.
 			&cli.StringFlag{Name: "only", Usage: "print only these `LIST`s"},
 			&cli.StringFlag{Name: "coordinator",
 				Usage: "print only what involves `NAME`: a coordinator, a module or a class"},
+			// What of it makes the command fail.
 			&cli.StringFlag{Name: "fail-on", Usage: "exit 1 if one of these `LIST`s is not empty"},
+			// What it is computed from.
 			&cli.StringFlag{Name: "from", Usage: "count events in the log from `WHERE`: " + api.PositionForms +
 				" (default: the newest 1000000 events)"},
 			&cli.BoolFlag{Name: "builtin", Usage: "use the catalogue of this program, without asking a cluster"},
@@ -125,6 +128,7 @@ func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
 // failOn ends with code 1 where a list that must be empty is not.
 func failOn(sh *shell.Shell, report *audit.Report, lists []string) error {
 	var found []string
+	// Empty lists are as wanted.
 	for _, list := range lists {
 		if n := report.Count(list); n > 0 {
 			found = append(found, fmt.Sprintf("%s %d", list, n))

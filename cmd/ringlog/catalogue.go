@@ -26,6 +26,7 @@ const aType = "an event type"
 // catalogueCommand is catalogue and its verbs. Those that list or show types ask the cluster, whose catalogue has the
 // types that were registered at run time; with --builtin they need no cluster.
 func catalogueCommand(sh *shell.Shell) *cli.Command {
+	// One flag for the verbs that read: register and validate always need the cluster.
 	builtin := &cli.BoolFlag{Name: "builtin", Usage: "use the catalogue of this program, without asking a cluster"}
 	return &cli.Command{
 		Name: "catalogue", Usage: "list, check and register event types",
@@ -82,6 +83,7 @@ func listTypes(ctx context.Context, sh *shell.Shell, builtin bool, category stri
 		}
 		list = answer.Types
 	}
+	// A category is compared in any case, as types are.
 	var chosen []*event.Definition
 	for _, d := range list {
 		if category == "" || strings.EqualFold(d.Category, category) {
@@ -134,6 +136,7 @@ func lookUpType(ctx context.Context, sh *shell.Shell, name string, builtin bool)
 
 // showType prints what is known of one type.
 func showType(ctx context.Context, sh *shell.Shell, name string, builtin bool) error {
+	// Any spelling will do, and the answer says which one it was.
 	t, err := lookUpType(ctx, sh, name, builtin)
 	if err != nil {
 		return err
@@ -187,6 +190,7 @@ func readInput(sh *shell.Shell, name string) ([]byte, error) {
 		return nil, shell.Usagef("- reads the standard input, which is a terminal: pipe data in, or name a file")
 	case name == "-":
 		raw, err = io.ReadAll(io.LimitReader(sh.In, maxPayload+1))
+	// A file is read up to the same bound as the standard input.
 	default:
 		raw, err = readFileBounded(name)
 	}
@@ -212,6 +216,7 @@ func (v verdict) words() string {
 	if v.Error != nil {
 		return "refused: " + v.Error.Message
 	}
+	// Warnings do not refuse an event, so one with warnings would be published.
 	var words []string
 	for _, w := range v.Warnings {
 		words = append(words, w.Field+": "+w.Message)
@@ -235,10 +240,12 @@ func validateEvents(ctx context.Context, sh *shell.Shell, file string, strict bo
 	if strict {
 		query.Set("strict", "true")
 	}
+	// Valid sums up the events: it is false if any would be refused.
 	var answer struct {
 		Valid  bool      `json:"valid"`
 		Events []verdict `json:"events"`
 	}
+	// Any node can judge: nothing is appended.
 	if err := sh.Call(ctx, http.MethodPost, "/v1/catalogue/validate", query, in, &answer); err != nil {
 		return err
 	}
@@ -276,6 +283,7 @@ func asArray(raw []byte) (json.RawMessage, error) {
 		}
 		rows = append(rows, json.RawMessage(line))
 	}
+	// An empty input most likely is a mistake of the pipe before it.
 	if len(rows) == 0 {
 		return nil, shell.Usagef("no event in the input")
 	}
@@ -289,6 +297,7 @@ func registerTypes(ctx context.Context, sh *shell.Shell, file string, dryRun boo
 	if err != nil {
 		return err
 	}
+	// A dry run is the node's: it checks against the catalogue as it is now.
 	query := url.Values{}
 	if dryRun {
 		query.Set("dry_run", "true")
@@ -303,6 +312,7 @@ func registerTypes(ctx context.Context, sh *shell.Shell, file string, dryRun boo
 			return err
 		}
 		return sh.Emit(answer, func() error {
+			// All of them or none: the answer lists the same names in both cases.
 			verb := "registered"
 			if dryRun {
 				verb = "could be registered:"

@@ -117,6 +117,7 @@ func chainOptionsOf(sh *shell.Shell, c *cli.Context) (o chainOptions, err error)
 
 // readDeadlines reads the file of deadlines; without one there are none.
 func readDeadlines(file string) (stages.Deadlines, error) {
+	// The setting of the cluster applies then.
 	if file == "" {
 		return nil, nil
 	}
@@ -139,6 +140,7 @@ func (o *chainOptions) path() string { return "/v1/chain/" + url.PathEscape(o.id
 // showChain prints the chain as it is now.
 func showChain(ctx context.Context, sh *shell.Shell, o chainOptions) error {
 	var chain stages.Chain
+	// A chain without any event is an error of the node: not found.
 	if err := sh.Call(ctx, http.MethodGet, o.path(), o.query, nil, &chain); err != nil {
 		return err
 	}
@@ -177,6 +179,7 @@ func (o *chainOptions) verdict(sh *shell.Shell, c *stages.Chain) error {
 // followChain prints the chain, and again what changes with each new event and each
 // deadline that passes, until it is interrupted.
 func followChain(ctx context.Context, sh *shell.Shell, o chainOptions) (err error) {
+	// A cluster that cannot be reached is an error at once, as for tail.
 	c, err := sh.DialReachable(ctx)
 	if err != nil {
 		return err
@@ -297,6 +300,7 @@ func (f *chainFollower) printNews(ctx context.Context) (due time.Duration, err e
 	if err != nil {
 		return 0, err
 	}
+	// Printed before the verdict, so that the reason for the exit code is on the screen.
 	if err := f.print(&chain); err != nil {
 		return 0, err
 	}

@@ -46,6 +46,7 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 			return checkDone(sh, checkUnknown, err.Error(), "")
 		},
 		Action: func(c *cli.Context) error {
+			// Wrong arguments are UNKNOWN, too: a monitor must not take them for a state of the cluster.
 			if err := shell.Exactly(c, 0, ""); err != nil {
 				return checkDone(sh, checkUnknown, err.Error(), "")
 			}
@@ -100,6 +101,7 @@ func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (
 
 // knowsMore reports whether a's view of the cluster counts more than b's.
 func knowsMore(a, b nodeStatus) bool {
+	// A leader counts more than a later term: the term of a node that is cut off may grow, too.
 	if viewRank(a) != viewRank(b) {
 		return viewRank(a) > viewRank(b)
 	}
@@ -109,6 +111,7 @@ func knowsMore(a, b nodeStatus) bool {
 // viewRank orders nodes by how much they know of the cluster.
 // A leader without a majority ranks no higher than a follower: it may not know yet that it is deposed.
 func viewRank(s nodeStatus) int {
+	// A node that knows no leader knows least of all.
 	switch {
 	case s.Role == api.RoleLeader && s.Quorum.Margin >= 0:
 		return 2
@@ -131,6 +134,7 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 		}
 		return ""
 	}
+	// From here on what a node sees differently, part by part.
 	s := a.value
 	if s.NodeID == view.NodeID && s.ClusterID == view.ClusterID {
 		return ""
@@ -172,6 +176,7 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 	if s.LeaderID == "" || s.Quorum.Margin < 0 || s.Diverged || refusesAppends(s) {
 		state = checkCritical
 	}
+	// Each cursor for itself: the worst one decides.
 	for _, c := range s.Cursors {
 		lag, age := leastLag(c)
 		level := checkOK
@@ -208,6 +213,7 @@ func performance(s nodeStatus) string {
 
 // checkDone prints the verdict in the form of monitoring plugins and returns its exit code.
 func checkDone(sh *shell.Shell, state int, words, performance string) error {
+	// The exit codes are the indexes.
 	name := [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[state]
 	err := sh.Emit(map[string]any{"state": name, "code": state, "message": words}, func() error {
 		// What follows the bar is performance data, which monitors draw graphs of.

@@ -25,6 +25,7 @@ func clientsCommand(sh *shell.Shell) *cli.Command {
 		Description: "A client registers its subscriptions (PUT /v1/clients/ID, router.Options.Register) and " +
 			"expires when it has\n" +
 			"not renewed that for its TTL. With -o json there is one client per line.",
+		// Without a verb the clients are listed: that is nearly all there is to do.
 		Action: shell.Bare(sh, listClients),
 		Subcommands: []*cli.Command{
 			{Name: "rm", Usage: "remove a client's registration; it may register again", ArgsUsage: "ID",
@@ -57,6 +58,7 @@ func listClients(ctx context.Context, sh *shell.Shell) error {
 		}
 		return nil
 	}
+	// A client without a subscription has no row.
 	var rows []listedSubscription
 	for _, c := range list {
 		for _, s := range c.Subscriptions {
@@ -103,6 +105,7 @@ func listensTo(s api.Subscription) string {
 
 // timeoutText prints a time limit in seconds, - if there is none.
 func timeoutText(seconds float64) string {
+	// A subscription without a time limit reports none.
 	if seconds == 0 {
 		return "-"
 	}
@@ -116,9 +119,11 @@ func removeClient(ctx context.Context, sh *shell.Shell, id string, leave shell.C
 		sh.Say("%s would be removed, if it is registered", id)
 		return nil
 	}
+	// Only the registration goes: the process itself is not touched.
 	if err := sh.Confirm(leave, "Remove the registration of client %q?", id); err != nil {
 		return err
 	}
+	// The answer is the client as it was, so that a wrong id is noticed.
 	var was api.Client
 	if err := sh.Call(ctx, http.MethodDelete, "/v1/clients/"+url.PathEscape(id), nil, nil, &was); err != nil {
 		return err

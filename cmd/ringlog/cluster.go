@@ -26,14 +26,17 @@ func clusterCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "cluster", Usage: "manage cluster membership",
 		Subcommands: []*cli.Command{
+			// What the nodes say.
 			clusterStatusCommand(sh),
 			{Name: "members", Usage: "list members as the leader sees them", Action: shell.Bare(sh, listMembers)},
+			// Changes of the membership, which the leader makes.
 			addMemberCommand(sh),
 			{Name: "promote", Usage: "make a non-voter a voter", ArgsUsage: "ID", Flags: []cli.Flag{forceFlag()},
 				Action: shell.Args(1, aMember, func(c *cli.Context) error {
 					return changeMember(c.Context, sh, http.MethodPost, memberPath(c.Args().First(), "/promote"),
 						map[string]bool{"force": c.Bool("force")}, "promoted")
 				})},
+			// The others ask first, tell of the past, or work on a stopped node.
 			demoteCommand(sh), removeMemberCommand(sh), stepDownCommand(sh), clusterHistoryCommand(sh),
 			clusterOutageCommand(sh), offline.RecoverCommand(sh),
 		},
@@ -59,6 +62,7 @@ type memberList struct {
 
 // listMembers prints the members.
 func listMembers(ctx context.Context, sh *shell.Shell) error {
+	// Health and lag are the leader's view; without a leader they are what the answering node last knew.
 	list, err := fetchMembers(ctx, sh)
 	if err != nil {
 		return err
@@ -85,6 +89,7 @@ func fetchMembers(ctx context.Context, sh *shell.Shell) (list memberList, err er
 // memberRole returns leader, voter or non-voter.
 func memberRole(m api.Member, leader string) string {
 	switch {
+	// The leader always has a vote.
 	case m.ID == leader:
 		return "leader"
 	case m.Voter:
@@ -96,6 +101,7 @@ func memberRole(m api.Member, leader string) string {
 
 // contactText says how long ago a member was heard from.
 func contactText(ms int64) string {
+	// Negative means that there was no contact so far.
 	if ms < 0 {
 		return "never"
 	}
@@ -118,6 +124,7 @@ func addMemberCommand(sh *shell.Shell) *cli.Command {
 			"A node\nthat was started with --join joins by itself.",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "non-voter", Usage: "add it as a non-voter"}, forceFlag()},
 		Action: shell.Args(1, "the URL of the new node", func(c *cli.Context) error {
+			// Exactly one address, in any of the forms of --endpoints.
 			at, err := shell.ParseEndpoints(c.Args().First())
 			if err != nil {
 				return err
@@ -132,6 +139,7 @@ func addMemberCommand(sh *shell.Shell) *cli.Command {
 // silentNewcomer distinguishes a new node that the cluster cannot connect to from a request that
 // is wrong.
 func silentNewcomer(at string, err error) error {
+	// Only this reason means that the request was right and the new node did not answer the cluster.
 	var answer *api.Error
 	if !errors.As(err, &answer) || answer.Reason != api.ReasonUnreachable {
 		return err
@@ -145,6 +153,7 @@ func changeMember(ctx context.Context, sh *shell.Shell, method, path string, in 
 		ID string `json:"id"`
 		memberList
 	}
+	// The leader answers once the change is committed.
 	if err := sh.Call(ctx, method, path, nil, in, &answer); err != nil {
 		return err
 	}
@@ -163,6 +172,7 @@ func demoteCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "demote", Usage: "make a voter a non-voter", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
 		Action: shell.Args(1, aMember, func(c *cli.Context) error {
+			// It stays a member, and still receives the log.
 			return dismissMember(c.Context, sh, c.Args().First(), shell.ConsentOf(c), http.MethodPost, "/demote",
 				"demoted")
 		}),
@@ -174,6 +184,7 @@ func removeMemberCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "remove", Usage: "remove a member from the cluster", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
 		Action: shell.Args(1, aMember, func(c *cli.Context) error {
+			// A voter is removed with its vote: it need not be demoted before.
 			return dismissMember(c.Context, sh, c.Args().First(), shell.ConsentOf(c), http.MethodDelete, "", "removed")
 		}),
 	}
@@ -197,10 +208,13 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 			voters++
 		}
 	}
+	// Checked before the question, so that nobody agrees to what cannot be done.
 	if found == nil {
 		return shell.NotFoundf("there is no member %q: list them with ringlog cluster members", id)
 	}
+	// A majority of those that remain, without the member.
 	left := fmt.Sprintf("%d voters remain, %d needed for a quorum", voters, voters/2+1)
+	// A dry run asks nothing and changes nothing.
 	if leave.DryRun {
 		sh.Say("%s would be %s; %s", id, done, left)
 		return nil
@@ -215,6 +229,7 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 func stepDownCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "step-down", Usage: "transfer leadership to another voter",
+		// Without a name the leader chooses whoever lacks the least.
 		Flags: []cli.Flag{&cli.StringFlag{Name: "to",
 			Usage: "`ID` of the new leader (default: a voter that has caught up)"}},
 		Action: shell.NoArgs(func(c *cli.Context) error {
@@ -225,6 +240,7 @@ func stepDownCommand(sh *shell.Shell) *cli.Command {
 
 // stepDown waits until the cluster has its new leader.
 func stepDown(ctx context.Context, sh *shell.Shell, to string) error {
+	// One time limit for the whole: the transfer and the wait for its effect.
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
 	// The term before shows later which leader is the new one.
@@ -242,6 +258,7 @@ func stepDown(ctx context.Context, sh *shell.Shell, to string) error {
 	if err != nil {
 		return err
 	}
+	// Both leaders, so that a script sees who took over from whom.
 	result := map[string]any{"from": before.LeaderID, "leader_id": after.LeaderID, "leader_http": after.LeaderHTTP,
 		"term": after.Term}
 	return sh.Emit(result, func() error {

@@ -41,6 +41,7 @@ func printHealth(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 
 // printVerdict prints what the leader says of the cluster's tolerance and of its followers.
 func printVerdict(sh *shell.Shell, leader clusterRow, now time.Time) error {
+	// The tolerance first: it is what an operator acts on.
 	fmt.Fprintf(sh.Out, "\n%s\n", toleranceText(leader.Autopilot))
 	if h := leader.Health; h != nil && len(h.CatchupAtRisk) > 0 {
 		fmt.Fprintf(sh.Out, "about to lag too far for the raft log, and to need a snapshot: %s\n",
@@ -53,6 +54,7 @@ func printVerdict(sh *shell.Shell, leader clusterRow, now time.Time) error {
 			followers = append(followers, serverRow(v, now))
 		}
 	}
+	// A cluster of one node has none.
 	if len(followers) == 0 {
 		return nil
 	}
@@ -61,6 +63,7 @@ func printVerdict(sh *shell.Shell, leader clusterRow, now time.Time) error {
 
 // toleranceText says how many voters may fail.
 func toleranceText(v *api.Autopilot) string {
+	// The number is of healthy voters: one that has failed already does not count.
 	text := "no voter may fail"
 	switch n := v.FailureTolerance; {
 	case n == 1:

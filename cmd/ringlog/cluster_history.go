@@ -30,6 +30,7 @@ func clusterHistoryCommand(sh *shell.Shell) *cli.Command {
 			"-o json events\n" +
 			"come in the order of the log.",
 		Flags: []cli.Flag{
+			// The whole log by default: the cluster's own events are few.
 			&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"},
 			&cli.Uint64Flag{Name: "n", Usage: "print only the newest `COUNT`", DefaultText: "1000"},
 		},
@@ -45,6 +46,7 @@ func clusterHistoryCommand(sh *shell.Shell) *cli.Command {
 
 // historyQuery makes the flags a query.
 func historyQuery(c *cli.Context) (url.Values, error) {
+	// The position is checked here, so that a wrong one is wrong usage.
 	from, err := shell.ParsePosition("from", c.String("from"))
 	if err != nil {
 		return nil, err
@@ -87,6 +89,7 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 	if err := sh.Call(ctx, http.MethodGet, "/v1/cluster/history", query, nil, &h); err != nil {
 		return err
 	}
+	// A reader must not take the oldest entry for the first one that there was.
 	if h.FirstOffset > 1 {
 		sh.Say("the log starts at offset %d: earlier history is trimmed", h.FirstOffset)
 	}
@@ -102,6 +105,7 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 		defer sh.Say("no quorum since %s (%s): see ringlog cluster outage", shell.MomentText(h.Outage.Since),
 			h.Outage.Cause)
 	}
+	// A program sorts for itself, and gets all fields.
 	if sh.JSON {
 		return shell.EmitEach(sh, h.Chapters, nil, nil)
 	}
@@ -119,6 +123,7 @@ func (c chapter) row() table.Row {
 // secondsText prints a gap to be read by people.
 func secondsText(s float64) string {
 	switch {
+	// Milliseconds are of interest for the gap of a hand-over.
 	case s < 10:
 		return fmt.Sprintf("%.3f s", s)
 	case s < 120:
@@ -135,6 +140,7 @@ func (c chapter) gap() string {
 	}
 	// The type says what was missing: a leader, the quorum, or a voter to spare.
 	what := "without a leader"
+	// The shorter the gap, the more digits matter.
 	switch {
 	case c.Type == event.QuorumRestored && c.Payload["after"] == "at_risk":
 		what = "without a spare voter"
@@ -143,6 +149,7 @@ func (c chapter) gap() string {
 	case strings.HasPrefix(string(c.Type), "QUORUM_"):
 		what = "without a quorum"
 	}
+	// The length first, so that the column is easy to compare.
 	return secondsText(c.GapSeconds) + " " + what
 }
 

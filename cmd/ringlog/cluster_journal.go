@@ -22,6 +22,7 @@ func showJournalOf(sh *shell.Shell, dir string, newest int) error {
 				Payload: r})
 	}
 	return sh.Emit(o, func() error {
+		// The journal's own words, as no other node was asked.
 		state := "no ongoing outage recorded"
 		if o.Outage != nil {
 			state = fmt.Sprintf("ongoing outage: no quorum since %s (%s), last leader %s",

@@ -35,6 +35,7 @@ func clusterOutageCommand(sh *shell.Shell) *cli.Command {
 			&cli.IntFlag{Name: "n", Usage: "print the newest `COUNT` records of each journal; 0 means all", Value: 10},
 		},
 		Action: shell.NoArgs(func(c *cli.Context) error {
+			// 0 is all records, so only a negative number makes no sense.
 			n := c.Int("n")
 			if n < 0 {
 				return shell.Usagef("-n %d must not be negative", n)
@@ -88,6 +89,7 @@ func (o nodeOutage) seesQuorum() bool { return o.Outage == nil && o.Quorum.Margi
 
 // fetchOutage asks one node for its view of the quorum.
 func fetchOutage(ctx context.Context, sh *shell.Shell, base string) (o nodeOutage, err error) {
+	// An answer without a quorum leaves all of its numbers 0.
 	o.Quorum = &api.Quorum{}
 	err = sh.Ask(ctx, base, outagePath, &o)
 	o.URL = base
@@ -117,6 +119,7 @@ func showOutage(ctx context.Context, sh *shell.Shell, newest int) error {
 		a.value.Records = last(a.value.Records, newest)
 		nodes = append(nodes, a.value)
 	}
+	// Programs get silent nodes as objects, people get them as lines among the others.
 	if sh.JSON {
 		err = outageLines(sh, found)
 	} else {
@@ -130,6 +133,7 @@ func showOutage(ctx context.Context, sh *shell.Shell, newest int) error {
 
 // last returns the last n elements of a list, all of them for 0.
 func last[T any](list []T, n int) []T {
+	// The list is in the order of time, so its end is the newest.
 	if n == 0 || n >= len(list) {
 		return list
 	}
@@ -163,6 +167,7 @@ func outageText(sh *shell.Shell, found sweep[nodeOutage], nodes []nodeOutage) er
 		}
 		b.WriteString(a.value.text(time.Now()))
 	}
+	// The views come first: they are what is asked for during an outage.
 	if _, err := io.WriteString(sh.Out, b.String()); err != nil {
 		return err
 	}
@@ -174,6 +179,7 @@ func outageText(sh *shell.Shell, found sweep[nodeOutage], nodes []nodeOutage) er
 
 // whySilent prints why a node did not answer, without the method and URL of the request.
 func whySilent(err error) string {
+	// The URL is on the line already.
 	var request *url.Error
 	if errors.As(err, &request) {
 		return request.Err.Error()
@@ -185,6 +191,7 @@ func whySilent(err error) string {
 func (o nodeOutage) text(now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s at %s ", o.NodeID, o.URL)
+	// From the worst to the best: an ongoing outage, one that is about to begin, and none.
 	switch {
 	case o.Outage != nil:
 		b.WriteString("sees no quorum: " + outageFacts(o.Outage, now))
@@ -206,11 +213,13 @@ func outageFacts(o *api.Outage, now time.Time) string {
 	fmt.Fprintf(&b, "  since         %s\n", shell.MomentText(o.Since))
 	fmt.Fprintf(&b, "  last leader   %s (term %d)\n", cmp.Or(o.Leader, "not known"), o.Term)
 	fmt.Fprintf(&b, "  writes        %d refused here\n", o.Refused)
+	// A peer that answers and one that does not are listed alike: both say who could make a quorum.
 	for _, p := range o.Peers {
 		state := "unreachable"
 		if p.Reachable {
 			state = "answers"
 		}
+		// A negative number means that the node has not heard from it since it started.
 		contact := "no contact yet"
 		if p.LastContactMs >= 0 {
 			contact = "last contact " + secondsText(float64(p.LastContactMs)/1000) + " ago"
@@ -226,6 +235,7 @@ func journalTable(sh *shell.Shell, nodes []nodeOutage) error {
 	for _, o := range nodes {
 		records = append(records, o.Records...)
 	}
+	// Without records the heading would stand alone.
 	if len(records) == 0 {
 		return nil
 	}
@@ -243,6 +253,7 @@ func journalTable(sh *shell.Shell, nodes []nodeOutage) error {
 // row returns the table row of a record.
 func (r localRecord) row() table.Row {
 	var away []string
+	// Only the peers that were away are of interest.
 	for _, p := range r.Payload.Peers {
 		if !p.Reachable {
 			away = append(away, p.ID)
@@ -253,6 +264,7 @@ func (r localRecord) row() table.Row {
 	if r.Settled != nil {
 		inLog = yesNo(*r.Settled)
 	}
+	// Not every record has the time of a beginning.
 	since := ""
 	if at := r.Payload.Since; !at.IsZero() {
 		since = at.Local().Format("15:04:05.000")
@@ -276,9 +288,11 @@ func outagesTable(sh *shell.Shell, nodes []nodeOutage) error {
 			}
 		}
 	}
+	// A cluster that never lost its quorum has no such table.
 	if len(all) == 0 {
 		return nil
 	}
+	// Incidents are numbered in the order in which they were recorded.
 	slices.SortFunc(all, func(a, b api.PastOutage) int { return cmp.Compare(a.Incident, b.Incident) })
 	rows := make([]table.Row, len(all))
 	for i, o := range all {

@@ -115,6 +115,7 @@ func printCluster(sh *shell.Shell, v clusterView) error {
 			}
 		}
 	}
+	// Programs get all of it in the rows, people get the health below the table.
 	err := shell.EmitEach(sh, v.rows,
 		table.Row{"id", "url", "role", "leader", "term", "offsets", "applied", "spare voters", "disk"},
 		func(r clusterRow) table.Row {
@@ -140,6 +141,7 @@ const mixedRemedy = "stop the misplaced nodes, or name endpoints of one cluster"
 
 // watchCluster prints the nodes whenever something changes, until ctx ends.
 func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) error {
+	// The end of the reader ends it, also while nothing changes.
 	ctx, stop := sh.WhileRead(ctx)
 	defer stop()
 	tick := time.NewTicker(every)

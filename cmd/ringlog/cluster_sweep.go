@@ -68,6 +68,7 @@ func askEverybody[T sighted](ctx context.Context, sh *shell.Shell,
 // ask puts the question to the nodes at urls, and adds their answers and the members that they know.
 func (s *sweep[T]) ask(ctx context.Context, sh *shell.Shell, urls []string,
 	question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) {
+	// One limit for all: they are asked at once.
 	ctx, cancel := context.WithTimeout(ctx, shell.NodeWithin)
 	defer cancel()
 	for _, a := range askAll(ctx, sh, urls, question) {
@@ -94,6 +95,7 @@ func (s *sweep[T]) ask(ctx context.Context, sh *shell.Shell, urls []string,
 
 // clusterOf returns the cluster of the node that answered, "" without an answer.
 func clusterOf[T sighted](a answer[T]) string {
+	// A node that does not answer is in none, as far as is known.
 	if a.err != nil {
 		return ""
 	}
@@ -102,6 +104,7 @@ func clusterOf[T sighted](a answer[T]) string {
 
 // clusters returns the ids of the clusters whose nodes answered, sorted.
 func (s *sweep[T]) clusters() (ids []string) {
+	// Nodes without a cluster are left out.
 	for _, a := range s.answers {
 		if id := clusterOf(a); id != "" {
 			ids = append(ids, id)
@@ -114,6 +117,7 @@ func (s *sweep[T]) clusters() (ids []string) {
 // mixed says which nodes are in which cluster if they are in more than one, else "".
 // Such a list of endpoints is a mistake that makes all figures meaningless, so it is reported before them.
 func (s *sweep[T]) mixed() string {
+	// Nodes that are in no cluster yet do not count.
 	ids := s.clusters()
 	if len(ids) < 2 {
 		return ""

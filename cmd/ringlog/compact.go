@@ -25,9 +25,11 @@ func compactCommand(sh *shell.Shell) *cli.Command {
 		Description: "Only whole blocks are removed, so a little more may stay than you asked for. A cursor " +
 			"holds back\nevents that it has not committed; --force removes them, and the cursor gets a gap.",
 		Flags: append(shell.ConsentFlags(),
+			// Three ways to say how far, of which one may be given.
 			&cli.StringFlag{Name: "before", Usage: "remove events before `OFFSET`"},
 			&cli.StringFlag{Name: "older-than", Usage: "remove events older than `AGE`, such as 12h or 7d"},
 			&cli.Uint64Flag{Name: "keep", Usage: "remove all but the newest `N` events"},
+			// Without it cursors keep what they have not committed.
 			&cli.BoolFlag{Name: "force", Usage: "also remove what cursors hold back"},
 		),
 		Action: shell.NoArgs(func(c *cli.Context) error {
@@ -82,6 +84,7 @@ func (o compactOptions) bare() bool { return o.Before == nil && o.OlderThan == "
 
 // request returns the body of the call that plans the compaction, or carries it out.
 func (o compactOptions) request(dryRun bool) api.Compaction {
+	// The options stay as they are, for the second call.
 	in := o.Compaction
 	in.DryRun = dryRun
 	return in
@@ -89,6 +92,7 @@ func (o compactOptions) request(dryRun bool) api.Compaction {
 
 // compact shows the plan, asks, and removes.
 func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
+	// The plan is the node's own, by a dry run: it knows its blocks and cursors.
 	var plan, done api.TrimResult
 	if err := sh.Call(ctx, http.MethodPost, "/v1/compact", nil, o.request(true), &plan); err != nil {
 		return err

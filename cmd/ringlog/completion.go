@@ -23,6 +23,7 @@ var (
 func completionCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "completion", Usage: "print a shell's completion script", ArgsUsage: "bash|zsh|fish",
+		// Each line is what a person copies.
 		Description: "bash:  source <(ringlog completion bash)\nzsh:   source <(ringlog completion zsh)\nfish:  " +
 			"ringlog completion fish | source",
 		Action: shell.Args(1, "bash, zsh or fish", func(c *cli.Context) error {

@@ -21,6 +21,7 @@ import (
 
 // cursorKind says whether members share a cursor.
 func cursorKind(c api.Cursor) string {
+	// A group is a cursor that several members read.
 	if c.Group != nil {
 		return "group"
 	}
@@ -65,9 +66,11 @@ func cursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "cursor", Usage: "manage durable cursors",
 		Subcommands: []*cli.Command{
+			// What only reads comes first.
 			{Name: "ls", Usage: "list cursors", Action: shell.Bare(sh, listCursors)},
 			{Name: "lag", Usage: "list cursors by lag, the largest first", Action: shell.Bare(sh, cursorLag)},
 			{Name: "info", Usage: "show one cursor", ArgsUsage: "NAME", Action: shell.Named(sh, aCursor, showCursor)},
+			// What changes a cursor; only its removal cannot be undone.
 			createCursorCommand(sh), filterCursorCommand(sh), seekCursorCommand(sh), removeCursorCommand(sh),
 		},
 	}
@@ -159,6 +162,7 @@ func gapText(c api.Cursor) string {
 
 // filterText prints a filter the way its flags are typed.
 func filterText(f event.Filter) string {
+	// An empty filter takes every event.
 	if f.Empty() {
 		return "all"
 	}
@@ -179,6 +183,7 @@ func filterText(f event.Filter) string {
 // showCursor prints one cursor.
 func showCursor(ctx context.Context, sh *shell.Shell, name string) error {
 	var c api.Cursor
+	// Any node has it: cursors are a part of the replicated state.
 	if err := sh.Fetch(ctx, cursorPath(name), &c); err != nil {
 		return err
 	}
@@ -232,6 +237,7 @@ func createCursorCommand(sh *shell.Shell) *cli.Command {
 		Name: "create", Usage: "create a cursor (idempotent)", ArgsUsage: "NAME",
 		Flags: cursorFlags(),
 		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
+			// All flags are read before the cluster is asked.
 			o, err := createCursorOptionsOf(c)
 			if err != nil {
 				return err
@@ -245,7 +251,9 @@ func createCursorCommand(sh *shell.Shell) *cli.Command {
 // They are those of group create, too, which adds its own.
 func cursorFlags() []cli.Flag {
 	return append(filterFlags(),
+		// A cursor is for all events, unless it is told to begin later.
 		&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"},
+		// How much a consumer that is away may keep from being removed.
 		&cli.Uint64Flag{Name: "hold-events",
 			Usage: "how many events it may hold back from retention; 0 means the cluster's setting"},
 		&cli.Uint64Flag{Name: "hold-bytes",
@@ -256,6 +264,7 @@ func cursorFlags() []cli.Flag {
 
 // createCursorOptionsOf reads the flags.
 func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
+	// The name is not checked here: the node knows the rules.
 	o.name = c.Args().First()
 	o.filter, err = filterOf(c)
 	if err != nil {
@@ -276,6 +285,7 @@ func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
 // createCursor creates a cursor and prints it; creating it again is no error.
 func createCursor(ctx context.Context, sh *shell.Shell, o createCursorOptions) error {
 	var made api.Cursor
+	// PUT makes it repeatable: a cursor of the same kind is left as it is.
 	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy}
 	if err := sh.Call(ctx, http.MethodPut, cursorPath(o.name), nil, in, &made); err != nil {
 		return err
@@ -306,6 +316,7 @@ func seekCursorCommand(sh *shell.Shell) *cli.Command {
 // seekCursor moves a cursor. It destroys nothing: another seek takes it back.
 func seekCursor(ctx context.Context, sh *shell.Shell, name string, to api.Position, leave shell.Consent) error {
 	var before, after api.Cursor
+	// The position before is asked for first, so that the seek can be undone.
 	if err := sh.Fetch(ctx, cursorPath(name), &before); err != nil {
 		return err
 	}
@@ -327,6 +338,7 @@ func removeCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "rm", Usage: "remove a cursor and its position", ArgsUsage: "NAME", Flags: shell.ConsentFlags(),
 		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
+			// The same for a group, whose members stop.
 			return removeAt(c.Context, sh, cursorPath(c.Args().First()), shell.ConsentOf(c))
 		}),
 	}
@@ -343,10 +355,12 @@ func removeAt(ctx context.Context, sh *shell.Shell, path string, leave shell.Con
 		sh.Say("%s would be removed (committed offset %d, lag %s events)", c.Name, c.Committed, lagText(c))
 		return nil
 	}
+	// A group is named as one: its members stop.
 	const question = "Remove the %s %q (committed offset %d)?"
 	if err := sh.Confirm(leave, question, cursorKind(c), c.Name, c.Committed); err != nil {
 		return err
 	}
+	// Whoever has it open is refused from then on.
 	if err := sh.Call(ctx, http.MethodDelete, path, nil, nil, nil); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
+// filterCursorCommand is cursor filter, which replaces the filter of a cursor and keeps its position.
 func filterCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "filter", Usage: "change a cursor's filter, keeping its position", ArgsUsage: "NAME",
@@ -37,6 +38,7 @@ func filterCursorCommand(sh *shell.Shell) *cli.Command {
 // filterCursor changes a filter and prints what it was.
 func filterCursor(ctx context.Context, sh *shell.Shell, name string, filter event.Filter) error {
 	var before, after api.Cursor
+	// A cursor that does not exist is not created: that is what cursor create is for.
 	if err := sh.Fetch(ctx, cursorPath(name), &before); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
+// dedupCommand is dedup and its verbs, which show what the window of duplicates holds.
 func dedupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "dedup", Usage: "show suppressed duplicates",
@@ -42,6 +43,7 @@ func explainDedup(ctx context.Context, sh *shell.Shell, subject string) error {
 
 // explanationFacts lists an explanation line by line.
 func explanationFacts(x api.Explanation) []any {
+	// The event that was kept, then what was suppressed in its favor.
 	facts := []any{"offset", x.Offset, "type", x.Type, "source", cmp.Or(x.Source, "-"), "hash", x.Hash, "dedup by",
 		x.Kind,
 		"appended", shell.LocalTime(x.AppendedAt), "suppressed", x.Suppressed}
@@ -63,6 +65,7 @@ func explanationFacts(x api.Explanation) []any {
 		window = "duplicates are suppressed until " + shell.LocalTime(x.Until)
 	}
 	facts = append(facts, "window", window)
+	// The same content may be in the log again, from outside the window.
 	if len(x.Others) > 0 {
 		facts = append(facts, "also at", strings.Trim(fmt.Sprint(x.Others), "[]"))
 	}

@@ -20,9 +20,12 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
+// aLetter names the argument in errors.
 const aLetter = "the id of a dead letter"
 
+// dlqCommand is dlq and its verbs. A dead letter stays until it is redriven and handled, or purged.
 func dlqCommand(sh *shell.Shell) *cli.Command {
+	// What dlq alone prints.
 	summary := shell.Bare(sh, summariseLetters)
 	dlq := &cli.Command{
 		Name: "dlq", Usage: "manage dead letters, the events that handlers failed on; without a verb, print a summary",
@@ -52,6 +55,7 @@ func dlqCommand(sh *shell.Shell) *cli.Command {
 // letterFlags choose letters.
 func letterFlags() []cli.Flag {
 	return []cli.Flag{
+		// The conditions are those of redrive and purge, so that a list shows what they would take.
 		&cli.StringFlag{Name: "type", Aliases: []string{"t"},
 			Usage: "only letters of this `TYPE`: a name or a pattern such as training.*"},
 		&cli.StringFlag{Name: "cursor", Usage: "only letters of this `CURSOR`"},
@@ -70,6 +74,7 @@ func listLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "ls", Aliases: []string{"list"}, Usage: "list letters, the oldest first",
 		Flags: append(letterFlags(),
+			// A redriven letter is kept until its event is handled.
 			&cli.StringFlag{Name: "state", Usage: "only letters in this state: dead or redriven"},
 			&cli.Uint64Flag{Name: "limit", Usage: "print at most `N`; 0 means all", Value: 100},
 		),
@@ -91,6 +96,7 @@ func summariseLetters(ctx context.Context, sh *shell.Shell) error {
 	if err != nil {
 		return err
 	}
+	// dlq watch prints the same.
 	return sh.Emit(t, func() error { return printTotals(sh, t) })
 }
 
@@ -109,6 +115,7 @@ func printTotals(sh *shell.Shell, t api.LetterSummary) error {
 
 // oldestText prints when the oldest letter died, and its age.
 func oldestText(t api.LetterSummary) string {
+	// There is no letter.
 	if t.Oldest.IsZero() {
 		return "-"
 	}
@@ -162,6 +169,7 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 		}
 		return nil
 	})
+	// Nothing is printed of a list that was not read to its end.
 	if err != nil {
 		return err
 	}
@@ -196,6 +204,7 @@ type letterWithEvent struct {
 
 // parseLetter reads the id of a letter.
 func parseLetter(text string) (uint64, error) {
+	// Ids begin at 1, so 0 is never one.
 	id, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || id == 0 {
 		return 0, shell.Usagef("%q is not the id of a dead letter, which is a number from 1", text)
@@ -233,6 +242,7 @@ func showLetter(ctx context.Context, sh *shell.Shell, text string) error {
 // lineageText prints the event's offset followed by those of its copies.
 func lineageText(offsets []uint64) string {
 	var parts []string
+	// In the order in which they were appended: the first is the event itself.
 	for _, o := range offsets {
 		parts = append(parts, strconv.FormatUint(o, 10))
 	}

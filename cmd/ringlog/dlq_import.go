@@ -33,6 +33,7 @@ func importLettersCommand(sh *shell.Shell) *cli.Command {
 			"have no cursor: redrive them --to one. To read the rows from the old queue's SQLite file:\n\n" +
 			"  " + rowsOfSQLite + " | ringlog dlq import -",
 		Flags: []cli.Flag{
+			// The node checks the rows, so a dry run needs the cluster, too.
 			&cli.BoolFlag{Name: "dry-run", Usage: "check the rows, and import none"},
 			&cli.StringFlag{Name: "source",
 				Usage: "where the rows come from, shown as a letter's origin (default: the file's name)"},
@@ -120,6 +121,7 @@ func importLetters(ctx context.Context, sh *shell.Shell, file, source string, dr
 		}
 		return err
 	}
+	// The bar ends its line before the summary.
 	if im.bar != nil {
 		_ = im.bar.Finish()
 	}
@@ -195,6 +197,7 @@ func (im *letterImport) sendRows(ctx context.Context, rows []api.LetterRow) erro
 	if len(rows) == 0 {
 		return nil
 	}
+	// The node judges each row by itself, and reports those that it refuses.
 	var answer api.LettersImported
 	err := im.post(ctx, rows, &answer)
 	var refused *api.Error

@@ -28,6 +28,7 @@ type letterWork struct {
 // The condition's flags are those of dlq ls, so that a list shows what a redrive would take.
 func choiceFlags() []cli.Flag {
 	return append(letterFlags(),
+		// All has to be said: without any condition nothing is chosen.
 		&cli.BoolFlag{Name: "all", Usage: "all dead letters"},
 		&cli.Uint64Flag{Name: "max-events", Usage: "at most `N` letters"},
 		&cli.BoolFlag{Name: "dry-run", Usage: "print how many letters it would be, and do nothing"},
@@ -53,6 +54,7 @@ func redriveAllCommand(sh *shell.Shell) *cli.Command {
 		Name: "retry-all", Usage: "the same as redrive --all", Hidden: true,
 		Flags: append(choiceFlags(), &cli.StringFlag{Name: "to"}),
 		Action: shell.NoArgs(func(c *cli.Context) error {
+			// Conditions together with all are refused, as for redrive --all.
 			return redriveOf(c, sh, true)
 		}),
 	}
@@ -134,6 +136,7 @@ func choiceOf(c *cli.Context, all bool) (which client.LetterChoice, err error) {
 
 // run does the work in steps, each of which lasts if the next one fails.
 func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
+	// How many there are is known before anything is changed: for the question, and for the bar.
 	sum, err := w.plan(ctx, sh)
 	if err != nil || w.DryRun {
 		if err == nil {
@@ -141,6 +144,7 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 		}
 		return err
 	}
+	// Nothing to do needs no question.
 	total := sum.Matched
 	if total > 0 && !w.Yes {
 		if err := sh.Confirm(w.Consent, "%d dead letters will be permanently %s. Continue?", total,
@@ -168,6 +172,7 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 			_ = bar.Set(min(looked, total))
 		}
 	}
+	// The bar ends its line, so that what follows begins a new one.
 	if bar != nil {
 		_ = bar.Finish()
 	}
@@ -216,6 +221,7 @@ func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.Lett
 
 // bar returns a progress bar for total letters, nil where standard error is no terminal.
 func (w *letterWork) bar(sh *shell.Shell, total int) *progressbar.ProgressBar {
+	// A bar is made without a total, which is set here.
 	bar := newProgress(sh, "letters")
 	if bar != nil {
 		bar.ChangeMax(total)
@@ -235,6 +241,7 @@ func (w *letterWork) print(sh *shell.Shell, sum client.LettersDone, past string)
 			sh.Say("%d %s: %s", len(left.ids), left.why, someIDs(left.ids))
 		}
 	}
+	// Skipped letters are no failure: somebody takes care of them, or they are too young by now.
 	if sum.Skipped > 0 {
 		sh.Say("%d were skipped: they are being redriven already, or are no longer old enough", sum.Skipped)
 	}

@@ -23,6 +23,7 @@ func watchLettersCommand(sh *shell.Shell) *cli.Command {
 			&cli.Uint64Flag{Name: "n", Usage: "stop after `COUNT` summaries"},
 		},
 		Action: shell.NoArgs(func(c *cli.Context) error {
+			// More often it would be load, and nobody could read it.
 			if c.Duration("interval") < 100*time.Millisecond {
 				return shell.Usagef("--interval %s: use 100ms or more", c.Duration("interval"))
 			}
@@ -45,6 +46,7 @@ func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, tim
 	var before *api.LetterSummary
 	for n := uint64(1); ; n++ {
 		now, err := fetchTotals(ctx, sh)
+		// An interrupt during the call is how it ends, too.
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -74,6 +76,7 @@ func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, tim
 
 // printWatch prints a summary with the changes since the one before.
 func printWatch(sh *shell.Shell, now api.LetterSummary, before *api.LetterSummary) error {
+	// Programs compute differences themselves, and need the time of each summary.
 	if sh.JSON {
 		return sh.PrintLine(struct {
 			Time time.Time `json:"time"`

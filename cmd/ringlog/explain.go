@@ -29,6 +29,7 @@ func explainCommand(sh *shell.Shell) *cli.Command {
 			&cli.StringFlag{Name: "offset", Usage: "the event's `OFFSET`"},
 		},
 		Action: shell.NoArgs(func(c *cli.Context) error {
+			// Both are needed: an event has a fate of its own for each cursor.
 			if !c.IsSet("offset") || !c.IsSet("cursor") {
 				return shell.Usagef("--cursor NAME and --offset N are required")
 			}
@@ -44,6 +45,7 @@ func explainCommand(sh *shell.Shell) *cli.Command {
 
 // explainDelivery asks for the fate of an event and prints it.
 func explainDelivery(ctx context.Context, sh *shell.Shell, query url.Values) error {
+	// Kept as it came, so that JSON has fields that this program does not know.
 	var raw json.RawMessage
 	if err := sh.Call(ctx, http.MethodGet, "/v1/explain", query, nil, &raw); err != nil {
 		return err
@@ -62,6 +64,7 @@ func explainDelivery(ctx context.Context, sh *shell.Shell, query url.Values) err
 func deliveryFacts(d api.Delivery) []any {
 	// What became of it, and why, comes first.
 	facts := []any{"cursor", d.Cursor, "offset", d.Offset, "fate", d.Fate, "because", d.Reason}
+	// Each part of the filter that the event does not pass has a line.
 	for _, f := range d.FilteredBy {
 		facts = append(facts, "filter",
 			fmt.Sprintf("%s: %s does not match %s", strings.ReplaceAll(f.Part, "_", " "), cmp.Or(f.Has, "none"),
@@ -86,6 +89,7 @@ func deliveryFacts(d api.Delivery) []any {
 		facts = append(facts, "type", e.Type, "source", cmp.Or(e.Source, "-"), "appended",
 			shell.LocalTime(e.AppendedAt))
 	}
+	// A handler may miss an event that was published again and suppressed.
 	if again := d.Duplicates; again != nil {
 		var sources []string
 		for _, s := range again.Sources {

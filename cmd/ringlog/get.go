@@ -14,6 +14,7 @@ func getCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "get", Usage: "print one event", ArgsUsage: "OFFSET",
 		Action: shell.Args(1, "an offset", func(c *cli.Context) error {
+			// Offsets begin at 1: anything else is wrong usage, and no node is asked.
 			offset, err := shell.ParseOffset(c.Args().First())
 			if err != nil {
 				return err
@@ -26,6 +27,7 @@ func getCommand(sh *shell.Shell) *cli.Command {
 // get prints one event.
 func get(ctx context.Context, sh *shell.Shell, offset uint64) error {
 	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
+		// The client asks the leader before it reports an offset as not appended.
 		ev, err := c.Get(ctx, offset)
 		if err != nil {
 			return err

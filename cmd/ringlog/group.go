@@ -28,10 +28,12 @@ func groupCommand(sh *shell.Shell) *cli.Command {
 			"acknowledged in time is redelivered, and what fails too often becomes a dead letter (ringlog dlq).\n" +
 			"To move a group: ringlog cursor seek.",
 		Subcommands: []*cli.Command{
+			// What a group is, and what its members do.
 			{Name: "ls", Usage: "list groups", Action: shell.Bare(sh, listGroups)},
 			{Name: "info", Usage: "show one group", ArgsUsage: "NAME", Action: shell.Named(sh, aGroup, showGroup)},
 			{Name: "members", Usage: "list a group's members and what each did in its session", ArgsUsage: "NAME",
 				Action: shell.Named(sh, aGroup, listGroupMembers)},
+			// To move its position there is cursor seek.
 			createGroupCommand(sh), removeGroupCommand(sh),
 		},
 	}
@@ -73,6 +75,7 @@ func showGroup(ctx context.Context, sh *shell.Shell, name string) error {
 // listGroupMembers prints the members of a group.
 // The leader alone knows them: they are not in the log.
 func listGroupMembers(ctx context.Context, sh *shell.Shell, name string) error {
+	// The figures are those of the member's session, and begin again with the next one.
 	var answer struct {
 		Members []api.GroupMember `json:"members"`
 	}
@@ -93,6 +96,7 @@ func listGroupMembers(ctx context.Context, sh *shell.Shell, name string) error {
 
 // groupFacts returns the lines that a group has in addition to those of its cursor.
 func groupFacts(g *api.GroupInfo) []any {
+	// In the order of the table of group ls, then the policy.
 	return []any{"members", g.Members, "pending",
 		fmt.Sprintf("%d events, %d awaiting redelivery", g.Pending, g.Redelivering),
 		"ack wait", g.AckWait, "max deliver", g.MaxDeliver, "max pending", g.MaxPending, "coordinator", g.Coordinator}
@@ -132,6 +136,7 @@ func createGroupCommand(sh *shell.Shell) *cli.Command {
 
 // createGroup creates a group and prints it; creating it again is no error.
 func createGroup(ctx context.Context, sh *shell.Shell, o createCursorOptions, group api.GroupPolicy) error {
+	// PUT makes it repeatable, as for cursors.
 	var made api.Cursor
 	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy, "group": group}
 	if err := sh.Call(ctx, http.MethodPut, groupPath(o.name), nil, in, &made); err != nil {
@@ -146,6 +151,7 @@ func removeGroupCommand(sh *shell.Shell) *cli.Command {
 		Name: "rm", Usage: "remove a group and its position; its members stop", ArgsUsage: "NAME",
 		Flags: shell.ConsentFlags(),
 		Action: shell.Args(1, aGroup, func(c *cli.Context) error {
+			// Asked about as a cursor is, at the route of groups.
 			return removeAt(c.Context, sh, groupPath(c.Args().First()), shell.ConsentOf(c))
 		}),
 	}

@@ -69,6 +69,7 @@ func inspectOptionsOf(c *cli.Context) (o offline.Options, err error) {
 		return o, shell.Usagef("--dump needs --data-dir: stop the node first, or save a snapshot and restore it " +
 			"elsewhere")
 	}
+	// The subjects without --from have an empty text here.
 	if from := c.String("from"); from != "" {
 		o.From, err = shell.ParsePosition("from", from)
 	}
@@ -96,6 +97,7 @@ func inspectRaft(ctx context.Context, sh *shell.Shell, _ offline.Options) error 
 
 // withStatus calls show with the status of a node.
 func withStatus(ctx context.Context, sh *shell.Shell, show func(nodeStatus, json.RawMessage) error) error {
+	// Any node will do: the answer names the one that gave it.
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
 	s, raw, err := anyStatus(ctx, sh)
@@ -107,6 +109,7 @@ func withStatus(ctx context.Context, sh *shell.Shell, show func(nodeStatus, json
 
 // inspectState prints the position of a running node's state.
 func inspectState(ctx context.Context, sh *shell.Shell, _ offline.Options) error {
+	// What a running node reports of its state is in its status; the whole state is read offline.
 	return withStatus(ctx, sh, func(s nodeStatus, raw json.RawMessage) error {
 		return sh.Emit(raw, func() error {
 			return sh.Facts("node", s.NodeID, "cluster", s.ClusterID, "index", s.AppliedIndex, "term", s.Term,
@@ -118,6 +121,7 @@ func inspectState(ctx context.Context, sh *shell.Shell, _ offline.Options) error
 
 // inspectDedup prints the figures of a running node's dedup window.
 func inspectDedup(ctx context.Context, sh *shell.Shell, _ offline.Options) error {
+	// The status is read again as JSON, as its figures differ from build to build.
 	return withStatus(ctx, sh, func(_ nodeStatus, raw json.RawMessage) error {
 		var all struct {
 			Dedup map[string]any `json:"dedup"`
@@ -139,6 +143,7 @@ func inspectDedup(ctx context.Context, sh *shell.Shell, _ offline.Options) error
 // offlineCursors prints the cursors of a stopped node. Its events are not read, so the lag of a
 // cursor with a filter is known by its bounds alone.
 func offlineCursors(_ context.Context, sh *shell.Shell, o offline.Options) error {
+	// The folder is only read, and none of its events.
 	list, err := offline.Cursors(o.DataDir)
 	if err != nil {
 		return err
@@ -151,6 +156,7 @@ func offlineCursors(_ context.Context, sh *shell.Shell, o offline.Options) error
 
 // offlineSettings prints the settings in a stopped node's state.
 func offlineSettings(_ context.Context, sh *shell.Shell, o offline.Options) error {
+	// The same table as of a running cluster, so that the two can be compared.
 	list, err := offline.Settings(o.DataDir)
 	if err != nil {
 		return err

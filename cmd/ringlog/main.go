@@ -36,6 +36,7 @@ func run(args []string) int {
 // dropEmptyVariables makes a variable that is set to nothing count as not set, as
 // people expect of NAME= in front of a command.
 func dropEmptyVariables() {
+	// Only the program's own variables, and the platform's.
 	for _, v := range os.Environ() {
 		name, value, _ := strings.Cut(v, "=")
 		if value == "" && (strings.HasPrefix(name, "RINGLOG_") || strings.HasPrefix(name, "RINGRIFT_")) {

@@ -20,6 +20,7 @@ func statusOf(ctx context.Context, sh *shell.Shell, url string) (s nodeStatus, e
 // anyStatus returns the status of a node that knows a leader, or of one that answers. raw is its text,
 // which holds more than this program reads.
 func anyStatus(ctx context.Context, sh *shell.Shell) (s nodeStatus, raw json.RawMessage, err error) {
+	// The text is kept: with -o json it is printed as it came.
 	raw, _, err = sh.AnyStatus(ctx)
 	if err != nil {
 		return s, nil, err

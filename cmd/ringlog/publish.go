@@ -93,9 +93,11 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 	if err != nil {
 		return err
 	}
+	// The node resolves the type, whatever spelling it has.
 	ev := event.New(event.Type(o.kind), payload)
 	o.stamp(&ev)
 	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
+		// The client repeats it under its sequence, so that it is appended once.
 		res, err := c.Publish(ctx, ev)
 		if err != nil {
 			return err
@@ -105,6 +107,7 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 			sh.Say("warning: %s: %s", w.Field, w.Message)
 		}
 		return sh.Emit(publishedOf(res), func() error {
+			// The offset of a duplicate is that of the first one.
 			note := ""
 			if res.Duplicate {
 				note = "  duplicate, not appended again"
@@ -117,6 +120,7 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 
 // stamp sets what the flags say, where the event does not say it itself.
 func (o publishOptions) stamp(ev *event.Event) {
+	// With --stdin an event of the input says most of it itself.
 	ev.Source = cmp.Or(ev.Source, o.source)
 	ev.Key = cmp.Or(ev.Key, o.key)
 	ev.CorrelationID = cmp.Or(ev.CorrelationID, o.correlationID)
@@ -146,6 +150,7 @@ func readPayload(sh *shell.Shell, spec string) (json.RawMessage, error) {
 	if err != nil {
 		return nil, shell.Usagef("--payload %s: %w", spec, err)
 	}
+	// The cluster's limit is lower and is its own to report.
 	if len(raw) > maxPayload {
 		return nil, shell.Usagef("--payload is larger than %d bytes", maxPayload)
 	}

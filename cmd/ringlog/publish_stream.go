@@ -66,12 +66,14 @@ func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err 
 		return shell.Usagef("--stdin takes type and payload from the input: leave TYPE and --payload out")
 	}
 	in := sh.In
+	// The id goes to the one event of the input.
 	if o.dedupID != "" {
 		in, err = soleEvent(in)
 		if err != nil {
 			return err
 		}
 	}
+	// A cluster that cannot be reached is reported before the input is read.
 	c, err := sh.DialReachable(ctx)
 	if err != nil {
 		return err
@@ -214,6 +216,7 @@ func (s *stream) refuse(line int, err error) {
 // awaitAnswer returns a line's answer. Once ctx is done it closes the client, which then says of each
 // event whether it may have been appended.
 func (s *stream) awaitAnswer(ctx context.Context, sent sentLine) (client.Result, error) {
+	// The line was no event: nothing was sent.
 	if sent.err != nil {
 		return client.Result{}, sent.err
 	}
@@ -227,6 +230,7 @@ func (s *stream) awaitAnswer(ctx context.Context, sent sentLine) (client.Result,
 
 // countAnswer counts and prints an answer.
 func (s *stream) countAnswer(line int, res client.Result, out *bufio.Writer) {
+	// The bar counts lines that have their answer.
 	if s.bar != nil {
 		_ = s.bar.Add(1)
 	}
@@ -268,6 +272,7 @@ func (s *stream) warnOnce(line int, text string) {
 
 // sayNotice prints beside the progress bar.
 func (s *stream) sayNotice(format string, args ...any) {
+	// The bar is drawn again with the next answer.
 	if s.bar != nil {
 		_ = s.bar.Clear()
 	}
@@ -298,6 +303,7 @@ func (s *stream) printSummary(took time.Duration) {
 
 // newProgress returns a bar on the terminal, nil where standard error is none.
 func newProgress(sh *shell.Shell, what string) *progressbar.ProgressBar {
+	// A script's log has the summary alone.
 	if !sh.ErrTerminal {
 		return nil
 	}

@@ -111,6 +111,7 @@ func reactCommand(sh *shell.Shell) *cli.Command {
 			if err != nil {
 				return err
 			}
+			// Closed after the last attempt: react returns only then.
 			defer closeSink()
 			return react(c.Context, sh, o, sink)
 		},
@@ -145,6 +146,7 @@ func reactOptionsOf(c *cli.Context) (o reactOptions, err error) {
 
 // readTexts reads the flags that have a form of their own.
 func (o *reactOptions) readTexts(c *cli.Context) (err error) {
+	// Nil lets react distinguish a new group from one that exists.
 	if c.IsSet("from") {
 		from, err := shell.ParsePosition("from", c.String("from"))
 		if err != nil {
@@ -152,6 +154,7 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 		}
 		o.from = &from
 	}
+	// A condition that does not compile is wrong usage, and its error has the position.
 	if c.IsSet("where") {
 		o.where, err = where.Compile(c.String("where"))
 		if err != nil {

@@ -39,6 +39,7 @@ func printOutcome(sh *shell.Shell, o sinks.Outcome) {
 	if o.Error != "" {
 		fmt.Fprintf(&b, ": %s", oneLine(o.Error))
 	}
+	// One call, so that lines of several attempts do not mix.
 	sh.Say("%s", b.String())
 }
 
@@ -93,6 +94,7 @@ func printLine(sh *shell.Shell, concurrency int) func(sinks.Line) {
 		switch {
 		case sh.JSON:
 			noteLine(sh, l)
+		// Lines of several commands mix, so each says whose it is.
 		case concurrency > 1:
 			sh.Say("%8d | %s", l.Offset, l.Text)
 		default:

@@ -26,6 +26,7 @@ const ownGroupHolds = time.Hour
 
 // react gives events to the sink until ctx ends, or what the options say.
 func react(ctx context.Context, sh *shell.Shell, o reactOptions, sink sinks.Sink) (err error) {
+	// Closed last: acks, notices and the removal of the group need it.
 	c, err := sh.DialReachable(ctx)
 	if err != nil {
 		return err
@@ -39,6 +40,7 @@ func react(ctx context.Context, sh *shell.Shell, o reactOptions, sink sinks.Sink
 	if o.own {
 		defer func() { err = errors.Join(err, o.removeGroup(ctx, c)) }()
 	}
+	// A failure is the last one of an event by the group's own limit.
 	settings := o.settings(sh, c, sink)
 	settings.MaxDeliver = maxDeliver
 	if o.untilEnd {

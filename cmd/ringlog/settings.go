@@ -19,9 +19,11 @@ func settingsCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "settings", Usage: "show and change cluster settings: dedup window, retention, limits",
 		Subcommands: []*cli.Command{
+			// All of them, also those that have their default.
 			{Name: "ls", Usage: "list settings", Action: shell.Bare(sh, listSettings)},
 			{Name: "get", Usage: "print the value of a setting", ArgsUsage: "KEY",
 				Action: shell.Named(sh, "the key of a setting", getSetting)},
+			// The value is one argument: quote it where it has spaces.
 			{Name: "set", Usage: `change a setting; "" restores the default`, ArgsUsage: "KEY VALUE",
 				Action: shell.Args(2, "a key and a value", func(c *cli.Context) error {
 					return setSetting(c.Context, sh, c.Args().Get(0), c.Args().Get(1))
@@ -32,6 +34,7 @@ func settingsCommand(sh *shell.Shell) *cli.Command {
 
 // fetchSettings reads all settings.
 func fetchSettings(ctx context.Context, sh *shell.Shell) ([]api.Setting, error) {
+	// The node that answers has them in its state.
 	var answer struct {
 		Settings []api.Setting `json:"settings"`
 	}
@@ -41,6 +44,7 @@ func fetchSettings(ctx context.Context, sh *shell.Shell) ([]api.Setting, error) 
 
 // listSettings prints all settings.
 func listSettings(ctx context.Context, sh *shell.Shell) error {
+	// Each with its default, so that a change is seen.
 	list, err := fetchSettings(ctx, sh)
 	if err != nil {
 		return err
@@ -65,6 +69,7 @@ func settingPath(key string) string { return "/v1/settings/" + url.PathEscape(ke
 
 // getSetting prints the value of one setting.
 func getSetting(ctx context.Context, sh *shell.Shell, key string) error {
+	// The value alone, so that a script can use it.
 	var s api.Setting
 	if err := sh.Fetch(ctx, settingPath(key), &s); err != nil {
 		return err
@@ -74,6 +79,7 @@ func getSetting(ctx context.Context, sh *shell.Shell, key string) error {
 
 // setSetting changes a setting and prints what it is now.
 func setSetting(ctx context.Context, sh *shell.Shell, key, value string) error {
+	// The node checks the value: it knows the form of each key.
 	var s api.Setting
 	if err := sh.Call(ctx, http.MethodPut, settingPath(key), nil, map[string]string{"value": value}, &s); err != nil {
 		return err

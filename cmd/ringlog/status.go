@@ -23,6 +23,7 @@ func statusCommand(sh *shell.Shell) *cli.Command {
 
 // showStatus prints the status of the first endpoint that knows a leader.
 func showStatus(ctx context.Context, sh *shell.Shell) error {
+	// A node that hangs does not hold the command up for longer.
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
 	s, raw, err := anyStatus(ctx, sh)
@@ -89,6 +90,7 @@ func membersText(members []api.Member) string {
 // cursorsText lists the cursors with their lag.
 func cursorsText(cursors []api.Cursor) string {
 	var parts []string
+	// Few are expected here: cursor ls has the table.
 	for _, c := range cursors {
 		parts = append(parts, fmt.Sprintf("%s at %d (lag %s)", c.Name, c.Committed, lagText(c)))
 	}
@@ -147,6 +149,7 @@ func problems(s nodeStatus) []string {
 		add(true, "no quorum since %s (%s): see ringlog cluster outage", shell.LocalTime(s.Outage.Since),
 			s.Outage.Cause)
 	}
+	// A full disk is a problem before the cluster as a whole refuses appends.
 	for _, m := range s.Members {
 		if d := m.Disk; d != nil && d.Full {
 			add(true, "the disk of %s is nearly full: %s", m.ID, diskText(d))

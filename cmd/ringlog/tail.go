@@ -34,10 +34,12 @@ type tailOptions struct {
 // They are those of all verbs that read or choose events.
 func filterFlags() []cli.Flag {
 	return []cli.Flag{
+		// Types alone have patterns, and are resolved by the node.
 		&cli.StringSliceFlag{Name: "type", Aliases: []string{"t"},
 			Usage: "only these `TYPE`s: names, values, topics or patterns such as training.* (repeatable, or " +
 				"comma-separated)"},
 		&cli.StringSliceFlag{Name: "category", Usage: "only types of this `CATEGORY`"},
+		// These are compared as they are.
 		&cli.StringSliceFlag{Name: "source", Usage: "only events of this `SOURCE`"},
 		&cli.StringSliceFlag{Name: "key", Usage: "only events with this `KEY`"},
 		&cli.StringSliceFlag{Name: "correlation-id", Usage: "only events of this `CHAIN`"},
@@ -53,6 +55,7 @@ func filterOf(c *cli.Context) (event.Filter, error) {
 		}
 		return out
 	}
+	// The node judges the names: its catalogue has types that this program does not know.
 	f := event.Filter{Types: split(c.StringSlice("type")), Categories: split(c.StringSlice("category")),
 		Sources: c.StringSlice("source"), Keys: c.StringSlice("key"), CorrelationIDs: c.StringSlice("correlation-id")}
 	return f, f.Validate()
@@ -69,13 +72,16 @@ func tailCommand(sh *shell.Shell) *cli.Command {
 			"--local also prints what the node records of an ongoing outage, marked as local: such a record has no\n" +
 			"offset and does not count for -n. The log's own QUORUM_LOST and QUORUM_RESTORED follow the recovery.",
 		Flags: append(filterFlags(),
+			// Where to begin, and through which cursor.
 			&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms},
 			&cli.StringFlag{Name: "cursor", Usage: "read through the durable cursor `NAME`"},
 			&cli.BoolFlag{Name: "no-commit", Usage: "with --cursor: do not commit"},
+			// When to end.
 			&cli.Uint64Flag{Name: "n", Usage: "stop after `COUNT` events"},
 			&cli.BoolFlag{Name: "until-end", Usage: "stop at the current end of the log"},
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"},
 				Usage: "follow as more are appended; this is the default"},
+			// Which node is asked, and what it must have.
 			&cli.Uint64Flag{Name: "min-offset", Usage: "wait until the node has this `OFFSET` first"},
 			&cli.BoolFlag{Name: "local", Usage: "read only what the first endpoint has, and its journal of outages"},
 		),
@@ -137,11 +143,14 @@ func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 		first.Endpoints = sh.Endpoints[:1]
 		sh = &first
 	}
+	// A cluster that cannot be reached is an error at once, not a tail that waits.
 	c, err := sh.DialReachable(ctx)
 	if err != nil {
 		return err
 	}
+	// The client is closed last: the readers use it to their end.
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	// The end of whoever reads the output ends the tail, also while no event comes.
 	ctx, stop := sh.WhileRead(ctx)
 	defer stop()
 	p := shell.NewPrinter(sh)
@@ -150,12 +159,14 @@ func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 	if o.cursor != "" {
 		read = tailCursor
 	}
+	// With the journal the tail is local already: otherwise --local may be the remedy.
 	if o.journal {
 		err = withJournal(ctx, newJournalTail(sh, o, p), o.untilEnd,
 			func(ctx context.Context) error { return read(ctx, c, o, p) })
 	} else {
 		err = sh.SuggestLocal(o.consistency == client.Linearizable, read(ctx, c, o, p))
 	}
+	// What is buffered is printed in any case, also before an error.
 	err = errors.Join(err, p.Out.Flush())
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, syscall.EPIPE)) {
 		return nil // Ctrl-C, or nobody reading any more, is how a tail ends
@@ -195,7 +206,6 @@ func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(c
 // tailLog prints the events of the log.
 func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Printer) error {
 	// Without --from a tail shows what is appended from now on.
-	// Without --from the end, and not what the node would choose.
 	from := api.Position{Kind: api.AtEnd}
 	if o.from != nil {
 		from = *o.from

@@ -31,6 +31,7 @@ func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.P
 	}
 	// With --no-commit the client must not commit what the filter leaves out, either.
 	options := client.CursorOptions{Filter: o.filter, NoScanCommit: o.noCommit, UntilEnd: o.untilEnd}
+	// Only a cursor that is created now begins there.
 	if o.from != nil {
 		options.From = *o.from
 	}
@@ -45,6 +46,7 @@ func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.P
 		p.Sh.Say("the cursor %s exists and resumes after %d: --from applies to a new one (to move it: ringlog "+
 			"cursor seek %s --to …)", info.Name, info.Committed, info.Name)
 	}
+	// One batch after the other, so that a commit follows what was written out.
 	for t.left > 0 {
 		err := t.step(ctx)
 		if errors.Is(err, io.EOF) {
@@ -80,6 +82,7 @@ func (t *cursorTail) step(ctx context.Context) error {
 
 // event prints an event; the next commit includes it.
 func (t *cursorTail) event(ev *event.Event) error {
+	// Counted before it is printed: one that cannot be printed ends the tail in any case.
 	t.left--
 	t.last = ev.Offset
 	return t.p.Event(ev)
@@ -96,6 +99,7 @@ const commitWithin = 5 * time.Second
 
 // commit writes the output out and then commits it.
 func (t *cursorTail) commit(ctx context.Context) error {
+	// What was not written out is not committed: it is redelivered.
 	if err := t.p.Out.Flush(); err != nil || t.opts.noCommit || t.last == 0 {
 		return err
 	}

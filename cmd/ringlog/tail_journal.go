@@ -70,6 +70,7 @@ func (e outputError) Unwrap() error { return e.error }
 
 // stream prints records until the node ends the stream, or until an error; it never returns nil.
 func (j *journalTail) stream(ctx context.Context) error {
+	// The numbers of records count only within one journal.
 	if err := j.begin(ctx); err != nil {
 		return err
 	}
@@ -98,6 +99,7 @@ func (j *journalTail) stream(ctx context.Context) error {
 
 // begin finds out whether the journal is still the one read so far.
 func (j *journalTail) begin(ctx context.Context) error {
+	// One node is asked, which may hang.
 	ctx, cancel := context.WithTimeout(ctx, shell.NodeWithin)
 	defer cancel()
 	now, err := fetchOutage(ctx, j.sh, j.base)
@@ -113,6 +115,7 @@ func (j *journalTail) begin(ctx context.Context) error {
 
 // printUnrecorded prints the records that the log does not have yet.
 func (j *journalTail) printUnrecorded(ctx context.Context) error {
+	// One answer, not a stream: the tail is at its end.
 	ctx, cancel := context.WithTimeout(ctx, min(j.sh.Timeout, shell.NodeWithin))
 	defer cancel()
 	var now struct {

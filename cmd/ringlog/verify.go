@@ -35,6 +35,7 @@ func verifyCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "verify", Usage: "compare order, digest and cursors across nodes",
 		Description: "Asks all members that the endpoints know. Exits 1 if one differs or does not answer.",
+		// A whole log may take minutes to read.
 		Flags: []cli.Flag{&cli.Uint64Flag{Name: "last",
 			Usage: "compare only the newest `N` events; 0 means all"}},
 		Action: shell.NoArgs(func(c *cli.Context) error {
@@ -74,6 +75,7 @@ func verify(ctx context.Context, sh *shell.Shell, last uint64) error {
 // nothing to compare.
 func compareNodes(ctx context.Context, sh *shell.Shell, found sweep[nodeStatus], last uint64) []shell.Finding {
 	answering, reach := reachedNodes(found)
+	// The first two are about the nodes, the others about what they hold.
 	findings := []shell.Finding{reach, sameCluster(found)}
 	if !findings[1].OK {
 		return findings
@@ -105,6 +107,7 @@ func sameCluster(found sweep[nodeStatus]) shell.Finding {
 
 // reachedNodes lists the nodes that answer, and finds those that should.
 func reachedNodes(found sweep[nodeStatus]) (answering []string, f shell.Finding) {
+	// A member that does not answer is a finding of its own, beside the comparisons of the others.
 	var silent []string
 	asked := 0
 	for _, a := range found.answers {
@@ -118,6 +121,7 @@ func reachedNodes(found sweep[nodeStatus]) (answering []string, f shell.Finding)
 		}
 		answering = append(answering, a.url)
 	}
+	// All that were asked count, so that a node that was removed does not make the check fail.
 	f = shell.Finding{Check: "nodes", OK: len(silent) == 0,
 		Found: fmt.Sprintf("%d of %d answer", len(answering), asked)}
 	if len(silent) > 0 {
@@ -128,6 +132,7 @@ func reachedNodes(found sweep[nodeStatus]) (answering []string, f shell.Finding)
 
 // awaitAgreement asks until all nodes agree, for agreeWithin at most.
 func awaitAgreement(ctx context.Context, ask func(context.Context) shell.Finding) (f shell.Finding) {
+	// Nodes apply the log at their own pace: a first difference may only be a delay.
 	ctx, cancel := context.WithTimeout(ctx, agreeWithin)
 	defer cancel()
 	tick := time.NewTicker(askEvery)
@@ -159,6 +164,7 @@ func compareDigests(ctx context.Context, sh *shell.Shell, urls []string) shell.F
 		digests := func(ctx context.Context, _ *shell.Shell, url string) ([]api.Digest, error) {
 			return peers.Digests(ctx, url)
 		}
+		// A node without an answer makes the comparison impossible, not different.
 		for _, a := range askAll(ctx, sh, urls, digests) {
 			if a.err != nil {
 				return shell.Finding{Check: "digest", Found: a.err.Error()}
@@ -209,6 +215,7 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 	if newest > 0 && last >= newest {
 		first = max(first, last-newest+1)
 	}
+	// Retention may have removed all that the nodes had in common.
 	if first > last {
 		f.Found = "no events to compare"
 		return f
@@ -310,6 +317,7 @@ func sumRange(ctx context.Context, sh *shell.Shell, url string, first, last uint
 
 // take returns the hash so far, and starts the next.
 func take(h hash.Hash) string {
+	// The hash is used again: a log has many ranges.
 	defer h.Reset()
 	return hex.EncodeToString(h.Sum(nil))
 }
@@ -326,6 +334,7 @@ func compareCursors(ctx context.Context, sh *shell.Shell, urls []string) shell.F
 			}
 			return strings.Join(parts, "; "), err
 		})
+		// All are compared with the first: one that differs is enough.
 		for _, a := range answers {
 			if a.err != nil {
 				return shell.Finding{Check: "cursors", Found: a.err.Error()}

@@ -30,6 +30,7 @@ func versionCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "version", Usage: "print this program's version and build",
 		Action: shell.NoArgs(func(c *cli.Context) error {
+			// No cluster is asked: its nodes may be of another build.
 			return showVersion(sh, buildVersion())
 		}),
 	}
@@ -37,6 +38,7 @@ func versionCommand(sh *shell.Shell) *cli.Command {
 
 // showVersion prints the build.
 func showVersion(sh *shell.Shell, b build) error {
+	// What an operator is asked for first when something is wrong.
 	return sh.Emit(b, func() error {
 		return sh.Facts("ringlog", b.Version, "revision", cmp.Or(b.Revision, "unknown"), "built from",
 			cmp.Or(b.Time, "unknown"),
@@ -49,6 +51,7 @@ func buildVersion() build {
 	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		Features: serve.FeatureLevel}
 	info, ok := debug.ReadBuildInfo()
+	// A program that was built without modules has no build information.
 	if !ok {
 		return b
 	}

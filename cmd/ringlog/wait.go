@@ -31,6 +31,7 @@ func waitCommand(sh *shell.Shell) *cli.Command {
 			&cli.StringFlag{Name: "cursors", Usage: "comma-separated `NAMES` of the cursors"},
 		},
 		Action: shell.NoArgs(func(c *cli.Context) error {
+			// Neither has a default that would be safe to wait for.
 			if !c.IsSet("offset") || !c.IsSet("cursors") {
 				return shell.Usagef("--offset N and --cursors NAMES are required")
 			}

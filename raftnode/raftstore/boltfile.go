@@ -151,6 +151,7 @@ func (b *boltFile) readMetas() error {
 		return fmt.Errorf("meta page 1: %w", err)
 	}
 	b.pageSize, b.meta = int64(m0.pageSize), m0
+	// Transactions are numbered, and write the two metas in turn.
 	if m1.txid > m0.txid {
 		b.meta = m1
 	}
@@ -406,6 +407,7 @@ func (p boltPage) checkElements() error {
 func (p boltPage) element(i uint16) boltElement {
 	off := pageHeader + int64(i)*elementSize
 	raw := p.data[off:]
+	// A branch has the page of a child where a leaf has a value.
 	if p.flags == flagBranch {
 		return boltElement{
 			key:     off + int64(native.Uint32(raw)),
@@ -430,6 +432,7 @@ func (p boltPage) orderedKey(e boltElement, after []byte, inclusive bool, high [
 	if err != nil {
 		return nil, err
 	}
+	// Without a lower bound any key is after it.
 	order := 1
 	if after != nil {
 		order = bytes.Compare(key, after)

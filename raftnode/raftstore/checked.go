@@ -119,6 +119,7 @@ func (c *checkedLog) reread(index uint64, l *raft.Log) error {
 	if err != nil {
 		return err
 	}
+	// Deleted meanwhile, or never written: raft expects this error.
 	if first == 0 || index < first || index > last {
 		return raft.ErrLogNotFound
 	}

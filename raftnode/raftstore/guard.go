@@ -73,6 +73,7 @@ func (g *guard) watch() {
 		case <-g.quit:
 			return
 		case <-ticker.C:
+			// The first that hangs is enough: the process ends with it.
 			if hung := g.tick(); hung != nil {
 				g.fail(fmt.Errorf("raftstore: %v: %w: no answer within %v: check the disk, then start the node again",
 					hung, ErrDiskHung, g.timeout))

@@ -93,6 +93,7 @@ func openJournal(path string, readOnly bool) (*journal, error) {
 func createJournal(path string) error {
 	file := make([]byte, journalBytes)
 	copy(file, journalMagic)
+	// The salt is random: producers, who choose what entries hold, do not know it.
 	if _, err := rand.Read(file[len(journalMagic):journalSummed]); err != nil {
 		return err
 	}
@@ -168,6 +169,7 @@ func (j *journal) load(last uint64) ([]*raft.Log, error) {
 // is only written once the one before is synced.
 func (j *journal) checkEnd(raw []byte, next uint64) error {
 	for {
+		// A torn record may end anywhere, so each occurrence of the magic is tried.
 		at := bytes.Index(raw, []byte(recordMagic))
 		if at < 0 {
 			return nil

@@ -43,6 +43,7 @@ func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.Dir == "":
 		return o, errors.New("raftstore: open: a folder is required")
+	// Without it a hung disk could not end the node.
 	case o.Fatal == nil:
 		return o, errors.New("raftstore: open: Fatal is required")
 	case o.SyncTimeout < 0:

@@ -91,6 +91,7 @@ func (r *Reader) Entries(from, to uint64) iter.Seq2[*raft.Log, error] {
 // entry reads and checks one entry; with an error only its index is set.
 func (r *Reader) entry(index uint64) (*raft.Log, error) {
 	var l raft.Log
+	// A damaged file may make the library panic, which protect turns into an error.
 	err := protect(func() error { return r.log.GetLog(index, &l) })
 	if errors.Is(err, raft.ErrLogNotFound) {
 		err = errMissing

@@ -59,6 +59,7 @@ func (s *Stores) Check(appliedIndex uint64, hasSnapshot bool) error {
 	if err != nil {
 		return err
 	}
+	// Entries are missing at the end, or at the beginning.
 	if last < appliedIndex && !hasSnapshot {
 		return unfit(s.log.file,
 			fmt.Sprintf("it ends at %d, yet the state has applied %d and no snapshot explains that", last, appliedIndex))

@@ -175,6 +175,7 @@ func (h *handshake) send(f frame) error {
 
 // read reads a frame of one kind. If the peer sends a refusal in its place, read returns that as the error.
 func (h *handshake) read(kind byte) (frame, error) {
+	// The first frame is of a version that every node knows; the version of the others is agreed on by it.
 	version := h.version
 	if kind == kindHello {
 		version = helloVersion
@@ -188,6 +189,7 @@ func (h *handshake) read(kind byte) (frame, error) {
 	case f.kind() != kindRefusal:
 		return nil, refusef(ErrMalformed, "frame kind %d where %d belongs", f.kind(), kind)
 	}
+	// The peer's reason is the error, whatever was expected.
 	refusal, err := decodeRefusal(f.body())
 	if err != nil {
 		return nil, err

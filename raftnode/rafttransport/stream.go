@@ -48,6 +48,7 @@ func listen(o Options, book *refusals) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The address may depend on the port that the kernel chose.
 	addr, err := advertise(o.Advertise, ln.Addr())
 	if err != nil {
 		ln.Close()
@@ -193,6 +194,7 @@ func busy(raw net.Conn) *RefusedError {
 func (s *stream) serve(c *conn) {
 	h := s.handshake(c, "")
 	_ = c.Conn.SetDeadline(time.Now().Add(s.opts.Timeout))
+	// The deadline is of the handshake alone: raft sets its own.
 	if err := h.accept(); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = refusef(ErrSlow, "not done in %v", s.opts.Timeout)
@@ -288,6 +290,7 @@ func advertise(wanted string, bound net.Addr) (advertised, error) {
 	if err != nil {
 		return "", fmt.Errorf("advertised address: %w", err)
 	}
+	// Every peer would dial itself at such an address.
 	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
 		return "", fmt.Errorf("advertised address %s:%s names no host that peers could dial", host, port)
 	}

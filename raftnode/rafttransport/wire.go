@@ -99,9 +99,11 @@ func readFrame(r io.Reader, version byte) (frame, error) {
 	if string(head[:4]) != magic {
 		return nil, refusef(ErrMalformed, "opens with %q", head[:4])
 	}
+	// A refusal is understood in any version, so that a peer learns why.
 	if v, kind := head[4], head[5]; v != version && kind != kindRefusal {
 		return nil, refusef(ErrVersion, "a frame of version %d where one of %d belongs", v, version)
 	}
+	// The length is checked before memory is allocated for it.
 	n := int(binary.BigEndian.Uint16(head[6:]))
 	if n > maxBody {
 		return nil, refusef(ErrMalformed, "claims a frame of %d bytes, at most %d are", n, maxBody)
@@ -134,6 +136,7 @@ func (h hello) encode() (frame, error) {
 	}
 	body = append(body, h.speaks.oldest, h.speaks.newest)
 	body = append(body, h.nonce[:]...)
+	// What a peer would refuse is found here, with a better error.
 	for _, s := range []string{h.ClusterID, h.NodeID, h.Incarnation, h.target} {
 		if len(s) > maxStr || printable(s) != s {
 			return nil, fmt.Errorf("%q is not printable or longer than %d bytes", s, maxStr)

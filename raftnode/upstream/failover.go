@@ -42,6 +42,7 @@ func (f *Failover) Run(ctx context.Context, r *raft.Raft) {
 	for {
 		select {
 		case id := <-f.Lost:
+			// A candidacy that fails is no loss: raft's own timeout follows.
 			l := leaderLost{Failover: f, raft: r, leader: id, since: time.Now()}
 			if err := l.campaign(ctx); err != nil && ctx.Err() == nil {
 				f.Logger.Warn("an early election was not possible", "gone", id, "error", err)

@@ -114,6 +114,7 @@ func (l *peerLog) answered(id raft.ServerID, replication bool, now time.Time) {
 	if f == nil {
 		return
 	}
+	// Heartbeats may pass where large entries do not.
 	*f.of(replication) = 0
 	if *f != (failures{}) {
 		return

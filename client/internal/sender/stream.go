@@ -47,7 +47,8 @@ func openStream(ctx context.Context, c *calls.Cluster, n *calls.Node) *publishSt
 	opening, cancel := context.WithTimeout(context.Background(), c.AttemptTimeout()/2)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	conn, err := c.Upgrade(opening, n, api.PublishStreamPath+"?timeout="+c.AttemptTimeout().String(), api.PublishStreamProtocol)
+	path := api.PublishStreamPath + "?timeout=" + c.AttemptTimeout().String()
+	conn, err := c.Upgrade(opening, n, path, api.PublishStreamProtocol)
 	if err != nil {
 		c.Logger().Debug("no publish stream", "endpoint", n.URL, "error", err)
 		if ctx.Err() == nil && !failedDial(err) {

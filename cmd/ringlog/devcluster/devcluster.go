@@ -177,6 +177,7 @@ func (c *Cluster) Nodes() []Node { return slices.Clone(c.nodes) }
 
 // Node finds a voter.
 func (c *Cluster) Node(id string) (Node, error) {
+	// By its id, running or not.
 	i := slices.IndexFunc(c.nodes, func(n Node) bool { return n.ID == id })
 	if i < 0 {
 		return Node{}, fmt.Errorf("devcluster: node %q: %w", id, ErrUnknownNode)
@@ -214,6 +215,7 @@ func (c *Cluster) Exits() <-chan Exit { return c.exits }
 // others returns the URLs that a node joins through, separated by commas.
 func (c *Cluster) others(id string) string {
 	var urls []string
+	// A node does not join itself.
 	for _, n := range c.nodes {
 		if n.ID != id {
 			urls = append(urls, n.URL())

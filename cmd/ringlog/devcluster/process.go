@@ -147,6 +147,7 @@ func (p *process) signal(s os.Signal) error {
 // Signal sends a node a signal that does not end it, such as SIGSTOP. If it ends the node nonetheless, Exits
 // reports that.
 func (c *Cluster) Signal(id string, s os.Signal) error {
+	// The process that runs now: one that is started later gets no signal.
 	p := c.running(id)
 	if p == nil {
 		return fmt.Errorf("devcluster: signal %s: it does not run: %w", id, ErrUnknownNode)
@@ -202,6 +203,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 // leading returns the node that leads, "" if none says so. It has to end last: a hand-over to
 // a node that is stopping as well takes long.
 func (c *Cluster) leading(ctx context.Context) (id string) {
+	// Two may say so around a change: the last one counts.
 	for _, n := range c.nodes {
 		if c.PID(n.ID) == 0 {
 			continue

@@ -58,6 +58,7 @@ const groupBench = "group"
 
 // workloads lists what can be measured.
 func workloads() []workload {
+	// In the order of the help: from writing to the most complex way of reading.
 	return []workload{
 		{"publish", "publish events", "a request", benchPublish},
 		{"tail", "read events from the start, then as they are published", "publishing an event until it is read",
@@ -112,11 +113,14 @@ func Command(sh *shell.Shell) *cli.Command {
 // benchFlags are those of all workloads.
 func benchFlags() []cli.Flag {
 	return []cli.Flag{
+		// How much is measured, of which size.
 		&cli.IntFlag{Name: "events", Usage: "events to measure, per size", Value: 50_000},
 		&cli.StringFlag{Name: "size", Usage: "payload size in `BYTES`, or several such as 256,1024,4096", Value: "256"},
+		// How it is asked for.
 		&cli.IntFlag{Name: "batch", Value: 256,
 			Usage: "events per request or per commit; 1 lets the client batch concurrent callers"},
 		&cli.IntFlag{Name: "callers", Usage: "concurrent requests", Value: 8},
+		// What comes before, and how the figures are printed.
 		&cli.StringFlag{Name: "warmup",
 			Usage: "`EVENTS`, or a time such as 5s, before the measurement starts; 0 means none", Value: "1000"},
 		&cli.BoolFlag{Name: "csv", Usage: "print comma-separated values: a header, then a row for each size"},
@@ -161,6 +165,7 @@ func parseSizes(list string) ([]int, error) {
 		}
 		sizes = append(sizes, n)
 	}
+	// Each size takes as long as the first one.
 	if len(sizes) > maxBenchSizes {
 		return nil, shell.Usagef("--size names %d sizes: use at most %d", len(sizes), maxBenchSizes)
 	}
@@ -176,6 +181,7 @@ func parseWarmup(text string) (amount, error) {
 		}
 		return amount{events: n}, nil
 	}
+	// Anything else must be a time.
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > maxWarmup {
 		return amount{}, shell.Usagef("--warmup %q: use a number of events such as 1000, or a time up to %s such as 5s",

@@ -79,6 +79,7 @@ func failoverCommand(sh *shell.Shell) *cli.Command {
 
 // validate refuses figures out of bounds, and folders that are in use.
 func (o failoverOptions) validate() error {
+	// Fewer than three voters cannot lose one.
 	switch {
 	case o.voters < 3 || o.voters > 9:
 		return shell.Usagef("--voters %d: use 3 to 9; with fewer nobody can take over", o.voters)
@@ -115,6 +116,7 @@ type failover struct {
 
 // benchFailover starts the cluster and runs the benchmark in it.
 func benchFailover(ctx context.Context, sh *shell.Shell, o failoverOptions) (err error) {
+	// A cluster of its own: the leaders of another one are not to be killed.
 	cluster, cleanUp, err := dev.Start(ctx, sh, dev.Options{Voters: o.voters, DataDir: o.dataDir, Args: o.timing})
 	if err != nil {
 		return err
@@ -172,6 +174,7 @@ func (f *failover) perform(ctx context.Context) error {
 	if err := f.writer.acknowledgedAfter(ctx, time.Now()); err != nil {
 		return err
 	}
+	// Each act begins with a whole cluster, as the one before has left it.
 	for range f.opts.kills {
 		if err := f.act(ctx, actKill, f.killLeader, f.reviveKilled); err != nil {
 			return err
@@ -211,6 +214,7 @@ func (f *failover) report(ctx context.Context, failed error) error {
 
 // audit compares what was acknowledged with the log.
 func (f *failover) audit(ctx context.Context) (*failoverAudit, error) {
+	// The reading has the time of one act, however long the run was.
 	ctx, cancel := context.WithTimeout(ctx, actWithin)
 	defer cancel()
 	// All events are read, not the writer's alone: the cluster's own count the elections.

@@ -83,6 +83,7 @@ func (f *failover) killLeader(_ context.Context, leader devcluster.Status) error
 
 // stepLeaderDown has the leader hand over.
 func (f *failover) stepLeaderDown(ctx context.Context, _ devcluster.Status) error {
+	// Any voter that has caught up may take over.
 	_, err := f.admin.StepDown(ctx, "")
 	return err
 }
@@ -90,6 +91,7 @@ func (f *failover) stepLeaderDown(ctx context.Context, _ devcluster.Status) erro
 // reviveKilled starts the killed node and waits until it has applied what the leader had applied when
 // all nodes followed it.
 func (f *failover) reviveKilled(ctx context.Context, a failoverAct) error {
+	// With its folder: it only has to catch up.
 	if err := f.cluster.Restart(a.From); err != nil {
 		return err
 	}
@@ -162,6 +164,7 @@ func (f *failover) observe(ctx context.Context, before devcluster.Status) (obser
 
 // poll asks one node until ctx ends.
 func (f *failover) poll(ctx context.Context, n devcluster.Node, report func(devcluster.Status)) {
+	// Polling ends with the first leader, so it costs the cluster little.
 	tick := time.NewTicker(observeEvery)
 	defer tick.Stop()
 	for {

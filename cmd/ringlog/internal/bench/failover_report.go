@@ -79,11 +79,13 @@ func median(sorted []float64) float64 {
 
 // rank returns a percentile of a sorted list: the least value that at least percent of it do not exceed.
 func rank(sorted []float64, percent int) float64 {
+	// Rounded up to a rank, so that the value is one that was measured.
 	return sorted[max(0, (len(sorted)*percent+99)/100-1)]
 }
 
 // print prints it as JSON, or as one table of all and one of each kind.
 func (r failoverResult) print(sh *shell.Shell) error {
+	// Programs get each act and all figures at once.
 	if sh.JSON {
 		return sh.PrintLine(r)
 	}

@@ -159,6 +159,7 @@ func (a *failoverAudit) stored(ev event.Event, name string) error {
 	if payload.Run != name {
 		return nil
 	}
+	// The first copy decides about the place.
 	if a.found[payload.N] {
 		a.Twice++
 		return nil
@@ -173,6 +174,7 @@ func (a *failoverAudit) stored(ev event.Event, name string) error {
 
 // finish counts what is missing after a number of acts.
 func (a *failoverAudit) finish(acts int) {
+	// What was acknowledged and not found is the one thing that must not happen.
 	for n := range a.acked {
 		if !a.found[n] {
 			a.Lost++
@@ -185,6 +187,7 @@ func (a *failoverAudit) finish(acts int) {
 // holds reports a log that has what was acknowledged, once and in its place.
 func (a *failoverAudit) holds() bool { return a.Lost+a.Twice+a.Misplaced == 0 }
 
+// String prints all counts, also those that should be 0.
 func (a *failoverAudit) String() string {
 	return fmt.Sprintf("%d events were acknowledged; %d are lost, %d are stored twice, %d at another offset; %d "+
 		"elections, %d unexpected",

@@ -30,6 +30,7 @@ const (
 // Keys bound how many members can work at once: those of a key stay in order.
 func groupFlags() []cli.Flag {
 	return []cli.Flag{
+		// Who takes the events.
 		&cli.IntFlag{Name: "members", Usage: "members of the group, each with its own goroutine", Value: 1},
 		&cli.IntFlag{Name: "prefetch", Usage: "events buffered by a member", Value: 4096},
 		&cli.IntFlag{Name: "keys", Usage: "number of ordering keys; 0 means none", Value: 8},
@@ -38,6 +39,7 @@ func groupFlags() []cli.Flag {
 
 // readGroupFlags reads what only a group has.
 func (o *benchOptions) readGroupFlags(c *cli.Context) error {
+	// The bounds keep a typing error from starting thousands of sessions.
 	o.members, o.prefetch, o.keys = c.Int("members"), c.Int("prefetch"), c.Int("keys")
 	switch {
 	case o.members < 1 || o.members > maxBenchMembers:
@@ -55,6 +57,7 @@ func (r *round) keyOf(n int64, config string) string {
 	switch {
 	case r.opts.members == 0:
 		return config
+	// Without a key events are in no order, and all members can work at once.
 	case r.opts.keys == 0:
 		return ""
 	}
@@ -69,6 +72,7 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 	if err != nil {
 		return err
 	}
+	// A name of its own, so that no member of another run joins.
 	name := fmt.Sprintf("%s-%s-%d", benchSource, r.run, r.size)
 	if _, err := r.client.CreateGroup(ctx, name, client.GroupSpec{From: client.FromOffset(from)}); err != nil {
 		return err

@@ -24,6 +24,7 @@ const (
 // requireAlone refuses a cluster that others use: whose log holds their events, as
 // far as its ends show, or that they publish to now.
 func (b *bench) requireAlone(ctx context.Context) error {
+	// A log of others need not be read as a whole to be recognized.
 	ends := []client.TailOptions{
 		{From: client.FromStart(), Limit: benchLooks, NoFollow: true, Consistency: client.Linearizable},
 		{From: client.FromLast(benchLooks), NoFollow: true, Consistency: client.Linearizable},
@@ -141,6 +142,7 @@ func (b *bench) foreignEvents(ctx context.Context, o client.TailOptions,
 
 // mention names one event for a person.
 func mention(ev event.Event) string {
+	// The source says whose event it is, if it has one.
 	text := fmt.Sprintf("%s at offset %d", ev.Type, ev.Offset)
 	if ev.Source != "" {
 		text += " from " + ev.Source
@@ -174,6 +176,7 @@ func (b *bench) requireRoom(ctx context.Context) error {
 		return shell.Usagef("--batch %d: the cluster takes %d events in a request (limits.request_events)",
 			b.opts.batch, limits["limits.request_events"])
 	}
+	// Each size is checked: a benchmark that fails halfway has published for nothing.
 	for _, size := range b.opts.sizes {
 		if exceeds("limits.event_bytes", size) {
 			return shell.Usagef("--size %d: the cluster takes payloads of %d bytes (limits.event_bytes)", size,

@@ -15,6 +15,7 @@ import (
 
 // benchPublish appends the events from many callers, each waiting for its answer.
 func benchPublish(ctx context.Context, r *round) error {
+	// Connections are open and the first files are made before the counting begins.
 	if err := r.warmUp(ctx); err != nil {
 		return err
 	}
@@ -23,6 +24,7 @@ func benchPublish(ctx context.Context, r *round) error {
 
 // warmUp publishes what is not measured.
 func (r *round) warmUp(ctx context.Context) error {
+	// --warmup 0 asks for none.
 	if r.opts.warmup == (amount{}) {
 		return nil
 	}
@@ -70,6 +72,7 @@ func (r *round) publishLoad(ctx context.Context, much amount, what string, t *ta
 
 // take claims the next events for a caller, 0 when there are no more.
 func (a amount) take(taken *atomic.Int64, batch int, began time.Time) int {
+	// A time has no last batch: whoever asks in time gets a whole one.
 	if a.lasts > 0 {
 		if time.Since(began) >= a.lasts {
 			return 0
@@ -143,6 +146,7 @@ func trainingPayload(random *rand.Rand, size int, n int64, config, run string) [
 		p = append(strconv.AppendInt(p, int64(random.IntN(5000)), 10), `.pth"`...)
 	}
 	p = append(append(append(p, `, "run": "`...), run...), '"')
+	// A small payload has no more than what makes it unlike the others.
 	if size < roomForLosses {
 		return append(p, '}')
 	}

@@ -43,6 +43,7 @@ func benchTail(ctx context.Context, r *round) error {
 	if err != nil {
 		return err
 	}
+	// What was published is read as a whole, without waiting for more.
 	if err := r.readAll(ctx, from); err != nil {
 		return err
 	}
@@ -74,6 +75,7 @@ func (r *round) readAll(ctx context.Context, from uint64) error {
 			}
 		}
 	}
+	// Fewer events than were acknowledged would be a loss, not a slow reading.
 	if n := r.tally.events.Load(); n < int64(r.opts.events) {
 		return fmt.Errorf("bench tail: %d events came of %d", n, r.opts.events)
 	}
@@ -160,6 +162,7 @@ func benchCursor(ctx context.Context, r *round) (err error) {
 
 // consumeEvents takes n events from a cursor and commits each batch of them.
 func (r *round) consumeEvents(ctx context.Context, cur *client.Cursor, n int, t *tally) error {
+	// The clock of the warm-up runs, too, and is not read.
 	t.start()
 	defer t.stop()
 	for taken := 1; taken <= n; taken++ {
@@ -172,6 +175,7 @@ func (r *round) consumeEvents(ctx context.Context, cur *client.Cursor, n int, t 
 		if taken%r.opts.batch != 0 && taken < n {
 			continue
 		}
+		// The latency of a cursor is that of its commits: reading is ahead of it.
 		sent := time.Now()
 		if err := cur.Commit(ctx, ev.Offset); err != nil {
 			return err

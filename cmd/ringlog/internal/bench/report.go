@@ -47,6 +47,7 @@ type benchReport struct {
 // newBenchReport prints results as they come, in the form that was asked for.
 func newBenchReport(sh *shell.Shell, asCSV bool) *benchReport {
 	out := &benchReport{sh: sh}
+	// CSV has a writer of its own, which quotes what has to be quoted.
 	if asCSV {
 		out.csv = csv.NewWriter(sh.Out)
 	}
@@ -55,6 +56,7 @@ func newBenchReport(sh *shell.Shell, asCSV bool) *benchReport {
 
 // add takes in the result of one size.
 func (p *benchReport) add(r benchResult) error {
+	// All rows are kept, for the table at the end.
 	p.rows = append(p.rows, r)
 	switch {
 	case p.csv != nil:
@@ -90,6 +92,7 @@ func csvRow(r benchResult) []string {
 
 // text prints a result and its histogram.
 func (p *benchReport) text(r benchResult) error {
+	// Nothing was measured: a histogram has a bucket for each latency.
 	if len(r.Histogram) == 0 {
 		return nil
 	}
@@ -144,6 +147,7 @@ func (p *benchReport) finish() error {
 			fmt.Sprintf("%.1f", r.MBPerSecond), ms(r.P50ms), ms(r.P90ms), ms(r.P99ms), ms(r.P999ms), ms(r.MaxMs),
 			strings.TrimPrefix(partialMark(r), ", ")})
 	}
+	// The parameters are notices below it: the same for all rows.
 	if err := p.sh.Table(header, rows); err != nil {
 		return err
 	}

@@ -53,6 +53,7 @@ func runBench(ctx context.Context, sh *shell.Shell, w workload, o benchOptions) 
 	if err := b.requireRoom(ctx); err != nil {
 		return err
 	}
+	// --yes is for a cluster whose other users are known.
 	if !o.yes {
 		if err := b.requireAlone(ctx); err != nil {
 			return err
@@ -64,6 +65,7 @@ func runBench(ctx context.Context, sh *shell.Shell, w workload, o benchOptions) 
 // runRounds runs every size and reports each, also the one that an error or a Ctrl-C cut
 // short.
 func (b *bench) runRounds(ctx context.Context) error {
+	// Each size is a round of its own, and the first that fails is the last.
 	out := newBenchReport(b.sh, b.opts.csv)
 	var failed error
 	for _, size := range b.opts.sizes {
@@ -106,6 +108,7 @@ const meterEvery = 100 * time.Millisecond
 // startMeter draws a progress bar of count until stop is called; total is -1 if it is not known.
 // Where standard error is no terminal, it draws nothing.
 func startMeter(sh *shell.Shell, what string, total int64, count *atomic.Int64) (stop func()) {
+	// A log or a pipe has no use for a bar.
 	if !sh.ErrTerminal {
 		return func() {}
 	}

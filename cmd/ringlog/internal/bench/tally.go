@@ -34,6 +34,7 @@ func (t *tally) stop() {
 
 // count takes in events that are done.
 func (t *tally) count(events, bytes int) {
+	// Callers count without a lock.
 	t.events.Add(int64(events))
 	t.bytes.Add(int64(bytes))
 }
@@ -67,6 +68,7 @@ type samples struct {
 func (s *samples) add(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Made at the first use, so that the zero tally is ready.
 	if s.hdr == nil {
 		s.hdr = hdrhistogram.New(1000, int64(maxLatency), digits)
 	}
@@ -99,6 +101,7 @@ type quantiles struct {
 func (s *samples) quantiles() quantiles {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// No latency was measured.
 	if s.hdr == nil {
 		return quantiles{}
 	}

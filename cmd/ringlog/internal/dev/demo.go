@@ -68,9 +68,11 @@ func demo(ctx context.Context, sh *shell.Shell,
 	if err != nil {
 		return err
 	}
+	// This runs before the client is closed: what was deferred last runs first.
 	defer func() { err = errors.Join(err, cleanUp()) }()
 	t.cluster = cluster
 	began := time.Now()
+	// The first step that fails ends the tour: the next ones build on it.
 	for i, step := range t.steps() {
 		if err := t.show(ctx, i+1, step); err != nil {
 			return quiet(ctx, err)
@@ -101,6 +103,7 @@ func (t *tour) steps() []demoStep {
 
 // show runs a step and prints its evidence, or why it failed.
 func (t *tour) show(ctx context.Context, n int, step demoStep) error {
+	// The title is printed before the step, which may take seconds.
 	if !t.sh.JSON {
 		if _, err := fmt.Fprintf(t.sh.Out, "%2d. %s\n", n, step.title); err != nil {
 			return err
@@ -128,6 +131,7 @@ func (t *tour) show(ctx context.Context, n int, step demoStep) error {
 
 // tellLogs prints the end of each node's log.
 func (t *tour) tellLogs() {
+	// A few lines of each are enough to see what it did last.
 	for _, n := range t.cluster.Nodes() {
 		t.sh.Say("the end of the log of %s:\n%s", n.ID, n.LogTail(8))
 	}
@@ -135,6 +139,7 @@ func (t *tour) tellLogs() {
 
 // elect waits for the first leader.
 func (t *tour) elect(ctx context.Context) (string, error) {
+	// The nodes find each other by their addresses, then elect.
 	leader, err := t.cluster.WaitLeader(ctx)
 	if err != nil {
 		return "", err
@@ -148,6 +153,7 @@ func (t *tour) elect(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// The log has the election, by the term.
 	elected, err := t.find(ctx, event.LeaderElected, leader.Term)
 	if err != nil {
 		return "", err

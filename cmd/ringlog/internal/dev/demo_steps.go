@@ -73,6 +73,7 @@ func (t *tour) read(ctx context.Context, n int) (events []event.Event, generatio
 
 // readCursor reads the pipeline through a cursor.
 func (t *tour) readCursor(ctx context.Context) (string, error) {
+	// The client reads from any node: the order is that of the log in any case.
 	events, generation, err := t.read(ctx, len(t.flow))
 	if err != nil {
 		return "", err
@@ -96,6 +97,7 @@ func (t *tour) duplicate(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// A duplicate is answered with the offset of the first one.
 	if want := t.offsets[len(t.flow)/2]; !res.Duplicate || res.Offset != want {
 		return "", fmt.Errorf("%s was appended again at %d; it is at %d", again.Type, res.Offset, want)
 	}
@@ -136,6 +138,7 @@ func (t *tour) leadershipEvents(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// The new leader reports both at once, so that nothing comes between them.
 	if elected.Offset != lost.Offset+1 {
 		return "", fmt.Errorf("%s at %d does not follow %s at %d", elected.Type, elected.Offset, lost.Type, lost.Offset)
 	}
@@ -186,6 +189,7 @@ func (t *tour) nothingLost(ctx context.Context) (string, error) {
 
 // restart starts the killed node and waits until it is equal.
 func (t *tour) restart(ctx context.Context) (string, error) {
+	// With the same folder and ports: it is the same node.
 	if err := t.cluster.Restart(t.killed.NodeID); err != nil {
 		return "", err
 	}
@@ -204,6 +208,7 @@ func (t *tour) restart(ctx context.Context) (string, error) {
 
 // compact removes what the cursor has committed, and asks for an event before and after.
 func (t *tour) compact(ctx context.Context) (string, error) {
+	// Before the offset that was published last: the cursor has committed all in front of it.
 	done, err := t.client.Compact(ctx, client.Compaction{Before: &t.after})
 	if err != nil {
 		return "", err
@@ -231,6 +236,7 @@ func (t *tour) compare(ctx context.Context) (string, error) {
 		if !f.OK {
 			return "", fmt.Errorf("%s: %s", f.Check, f.Found)
 		}
+		// One line for all findings.
 		if words != "" {
 			words += "; "
 		}

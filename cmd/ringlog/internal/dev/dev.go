@@ -46,8 +46,10 @@ func Command(sh *shell.Shell) *cli.Command {
 		Name: "dev", Usage: "run a local cluster to play with, until Ctrl-C",
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "voters", Usage: "number of nodes", Value: 3},
+			// A named folder keeps the cluster for the next time.
 			&cli.StringFlag{Name: "data-dir",
 				Usage: "`DIR` to keep the data in (default: a temporary one, removed at the end)"},
+			// The ports are those of the documentation, so that its examples work.
 			&cli.IntFlag{Name: "http-port",
 				Usage: "port of the first node, counting up for the others; 0 takes free ports", Value: 8770},
 			&cli.IntFlag{Name: "raft-port",
@@ -63,6 +65,7 @@ func Command(sh *shell.Shell) *cli.Command {
 
 // validate refuses ports that do not exist or overlap.
 func (o Options) validate() error {
+	// More voters than nine only make each commit slower.
 	if o.Voters < 1 || o.Voters > 9 {
 		return shell.Usagef("--voters %d: use 1 to 9", o.Voters)
 	}
@@ -75,6 +78,7 @@ func (o Options) validate() error {
 			return shell.Usagef("--%s %d: use 0 to %d", p.name, p.port, 65536-o.Voters)
 		}
 	}
+	// Ports that the kernel chooses never overlap.
 	if o.httpPort != 0 && o.raftPort != 0 && abs(o.httpPort-o.raftPort) < o.Voters {
 		return shell.Usagef("--http-port %d and --raft-port %d overlap for %d voters", o.httpPort, o.raftPort, o.Voters)
 	}
@@ -89,6 +93,7 @@ func dev(ctx context.Context, sh *shell.Shell, o Options) (err error) {
 	if err := o.validate(); err != nil {
 		return err
 	}
+	// The nodes run until cleanUp, also where what follows fails.
 	cluster, cleanUp, err := Start(ctx, sh, o)
 	if err != nil {
 		return err
@@ -133,6 +138,7 @@ func Start(ctx context.Context, sh *shell.Shell, o Options) (
 	if err := requireFree(append(httpPorts, raftPorts...), o); err != nil {
 		return nil, nil, err
 	}
+	// The nodes are this very build.
 	program, err := os.Executable()
 	if err != nil {
 		return nil, nil, fmt.Errorf("find this program: %w", err)
@@ -167,6 +173,7 @@ func Start(ctx context.Context, sh *shell.Shell, o Options) (
 // tokenArgs passes the file of the cluster token to child processes; they inherit the
 // variable.
 func tokenArgs(sh *shell.Shell) []string {
+	// Without a file the token is in the environment, if there is one.
 	if sh.TokenFile == "" {
 		return nil
 	}
@@ -175,6 +182,7 @@ func tokenArgs(sh *shell.Shell) []string {
 
 // countUp lists n ports from the first on; none where the kernel is to choose.
 func countUp(first, n int) []int {
+	// The kernel chooses.
 	if first == 0 {
 		return nil
 	}
@@ -194,6 +202,7 @@ func requireFree(ports []int, o Options) error {
 			busy = append(busy, fmt.Sprintf("%d is in use%s", p, shell.PortHolder(addr)))
 		}
 	}
+	// All are free, or are chosen by the kernel.
 	if len(busy) == 0 {
 		return nil
 	}

@@ -74,6 +74,7 @@ func sampleEvents(r *rand.Rand) []event.Event {
 		if seen[d.Category] || event.IsReserved(d.Name) {
 			continue
 		}
+		// The first type of a category that clients may publish.
 		seen[d.Category] = true
 		config := Boards()[r.IntN(len(Boards()))]
 		ev := event.New(d.Name, samplePayload(d, r, config))
@@ -103,6 +104,7 @@ func flowSteps(c *event.Catalogue, flow event.Flow) []*event.Definition {
 
 // publishSamples publishes the sample events.
 func publishSamples(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster) (err error) {
+	// The cluster of this verb, whatever --endpoints says.
 	c, err := sh.Dial(func(cfg *client.Config) { cfg.Endpoints = cluster.URLs() })
 	if err != nil {
 		return err

@@ -27,6 +27,7 @@ func PrintLog(_ context.Context, sh *shell.Shell, o Options) (err error) {
 	return withFolder(o.DataDir, func(f *folder) error {
 		log := f.machine.Log()
 		_, last := log.Bounds()
+		// The time of the state stands for now: a stopped node has no later one.
 		next, err := o.From.Resolve(log, f.machine.Time())
 		if err != nil {
 			return err
@@ -58,6 +59,7 @@ func PrintLog(_ context.Context, sh *shell.Shell, o Options) (err error) {
 // PrintState prints where the state of a stopped node is, or all of it.
 func PrintState(_ context.Context, sh *shell.Shell, o Options) error {
 	return withFolder(o.DataDir, func(f *folder) error {
+		// The whole state is for programs that compare: it has one form only.
 		if o.Dump {
 			return f.machine.Dump(sh.Out)
 		}
@@ -98,6 +100,7 @@ func PrintDedup(_ context.Context, sh *shell.Shell, o Options) error {
 func Cursors(dir string) (list []api.Cursor, err error) {
 	return list, withFolder(dir, func(f *folder) error {
 		_, last := f.machine.Log().Bounds()
+		// The end of the log, by which the lag is counted, is the same for all of them.
 		for _, c := range f.machine.Cursors() {
 			list = append(list, cursorOf(c, last))
 		}
@@ -144,6 +147,7 @@ func cursorOf(c fsm.Cursor, last uint64) api.Cursor {
 // Settings returns the settings of a stopped node.
 func Settings(dir string) (list []api.Setting, err error) {
 	return list, withFolder(dir, func(f *folder) error {
+		// All that there are, those that have their default too.
 		for _, one := range f.machine.ListSettings() {
 			list = append(list, api.Setting(one))
 		}

@@ -26,6 +26,7 @@ func Explain(err error) error {
 			return shell.UsageError{Err: err}
 		}
 	}
+	// A folder that is none is a wrong path, most likely.
 	if errors.Is(err, datadir.ErrNoFolder) {
 		return shell.NotFoundError{Err: err}
 	}
@@ -54,6 +55,7 @@ func ProblemName(err error) string {
 		{blackbox.ErrDamaged, "DAMAGED"},
 		{snapshots.ErrCorrupt, "DAMAGED_SNAPSHOT"},
 	}
+	// What has no name is no damage of a folder.
 	for _, n := range names {
 		if errors.Is(err, n.err) {
 			return n.name

@@ -59,6 +59,7 @@ func RecoverCommand(sh *shell.Shell) *cli.Command {
 
 // recoverNode shows the plan, asks, and makes the folder a new cluster.
 func recoverNode(ctx context.Context, sh *shell.Shell, o recoverOptions) error {
+	// No folder is a default: the one that is meant is changed for good.
 	if o.dataDir == "" {
 		return shell.Usagef("--data-dir is required: the folder of the stopped node")
 	}
@@ -70,6 +71,7 @@ func recoverNode(ctx context.Context, sh *shell.Shell, o recoverOptions) error {
 	if err := o.complete(marker); err != nil {
 		return err
 	}
+	// The addresses are shown, too: they must be right before the node starts.
 	var names []string
 	for _, m := range o.members {
 		names = append(names, m.ID+" at "+m.Addr)
@@ -82,6 +84,7 @@ func recoverNode(ctx context.Context, sh *shell.Shell, o recoverOptions) error {
 		return fmt.Errorf("%w: choose another survivor", err)
 	}
 	plan += fmt.Sprintf("; its log ends with entry %d of term %d", index, term)
+	// The plan says all that a person needs to choose the survivor.
 	if o.DryRun {
 		sh.Say("%s", plan)
 		return nil
@@ -109,6 +112,7 @@ func (o *recoverOptions) complete(marker datadir.Marker) error {
 		}
 		return nil
 	}
+	// The others join later, with empty folders.
 	addr, err := ownRaftAddr(o.dataDir, marker.NodeID)
 	if err != nil {
 		return err
@@ -148,6 +152,7 @@ func lastEntry(dir string) (index, term uint64, err error) {
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+	// A log that has lost its end may have lost events that this node acknowledged.
 	if err := r.Lost(); err != nil {
 		return 0, 0, err
 	}
@@ -173,6 +178,7 @@ func lastEntry(dir string) (index, term uint64, err error) {
 // printRecovered prints what the new cluster begins with.
 func printRecovered(sh *shell.Shell, done raftnode.Recovered) error {
 	return sh.Emit(done, func() error {
+		// The new id and term are what the other nodes will see.
 		return sh.Facts("node", done.NodeID, "cluster", done.ClusterID, "term", done.Term, "index", done.Index,
 			"last offset", done.Offset,
 			"replayed", shell.Count(done.Replayed, "entry", "entries"))

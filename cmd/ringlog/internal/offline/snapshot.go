@@ -25,12 +25,14 @@ func SnapshotCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "snapshot", Usage: "make, check and restore backups",
 		Subcommands: []*cli.Command{
+			// Of a running cluster.
 			{Name: "save", Usage: "write a backup of a running node", ArgsUsage: "FILE",
 				Description: "The file appears once it is complete and verified. Any node can make one (--endpoints).",
 				Flags:       []cli.Flag{&cli.BoolFlag{Name: "overwrite", Usage: "replace FILE if it exists"}},
 				Action: shell.Args(1, "the file to write", func(c *cli.Context) error {
 					return saveSnapshot(c.Context, sh, c.Args().First(), c.Bool("overwrite"))
 				})},
+			// Of a file: no cluster is needed from here on.
 			{Name: "inspect", Usage: "print what a backup's header says", ArgsUsage: "FILE",
 				Action: shell.Named(sh, aSnapshot, inspectSnapshot)},
 			{Name: "verify", Usage: "read all of a backup, and check it", ArgsUsage: "FILE",
@@ -47,6 +49,7 @@ func saveSnapshot(ctx context.Context, sh *shell.Shell, file string, overwrite b
 	if _, err := os.Stat(file); err == nil && !overwrite {
 		return shell.Usagef("%s exists: choose another name, or pass --overwrite", file)
 	}
+	// A cluster that cannot be reached is reported before a file is made.
 	if err := sh.Reach(ctx); err != nil {
 		return err
 	}
@@ -121,6 +124,7 @@ func downloadBackup(ctx context.Context, sh *shell.Shell, to io.Writer) (err err
 
 // printSnapshot prints what a backup says of itself.
 func printSnapshot(sh *shell.Shell, m snapshots.Meta) error {
+	// The same facts of a file and of a backup that was just written.
 	return sh.Emit(m, func() error {
 		return sh.Facts("cluster", m.ClusterID, "written by", m.NodeID, "created", shell.LocalTime(m.Created),
 			"last offset", m.LastOffset,
@@ -131,6 +135,7 @@ func printSnapshot(sh *shell.Shell, m snapshots.Meta) error {
 // inspectSnapshot reads the header of a backup.
 func inspectSnapshot(_ context.Context, sh *shell.Shell, file string) error {
 	return withFile(file, func(f *os.File) error {
+		// The header alone is checked, which is quick for a backup of any size.
 		info, err := snapshots.Inspect(f)
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
@@ -191,6 +196,7 @@ func restoreCommand(sh *shell.Shell) *cli.Command {
 		Action: shell.Args(1, aSnapshot, func(c *cli.Context) error {
 			o := restoreOptions{file: c.Args().First(), dataDir: c.String("data-dir"), id: c.String("id"),
 				raft: c.String("raft"), Consent: shell.ConsentOf(c)}
+			// A node's id is permanent, so none is made up.
 			if o.dataDir == "" || o.id == "" {
 				return shell.Usagef("--data-dir and --id are required")
 			}

@@ -111,6 +111,7 @@ type interval struct{ time.Duration }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (i *interval) UnmarshalText(text []byte) error {
+	// The form of Go's durations, as in flags.
 	d, err := time.ParseDuration(string(text))
 	i.Duration = d
 	return err
@@ -151,12 +152,14 @@ type serveOption struct {
 func serveOptions() []serveOption {
 	// Address and data, forming and joining, access, settings of a new cluster, times, the raft log, limits, diagnostics.
 	return []serveOption{
+		// Who the node is, and where it is reached.
 		{"id", "permanent `ID` of the node", ""},
 		{"data-dir", "`DIR` for the node's data", ""},
 		{"http", "`ADDR` to serve clients and other nodes at", ""},
 		{"raft", "`ADDR` for raft", ""},
 		{"advertise-http", "`ADDR` at which others reach --http", ""},
 		{"advertise-raft", "`ADDR` at which others reach --raft", ""},
+		// How it comes into a cluster, and who may talk to it.
 		{"bootstrap-expect", "form a new cluster of `N` voters once they see each other", ""},
 		{"join", "comma-separated `URL`s of other nodes", ""},
 		{"non-voter", "join as a non-voter", ""},
@@ -164,8 +167,10 @@ func serveOptions() []serveOption {
 		{"allow-host", "comma-separated host `NAME`s by which clients reach this node, besides its addresses " +
 			"and those of --join; without a cluster token requests for other names are refused, so " +
 			"that no web page reaches it through a browser", ""},
+		// What a new cluster begins with.
 		{"reserved", "how a new cluster treats clients' events of reserved types: refuse or accept-as-foreign", ""},
 		{"validation-strict", "make a new cluster refuse unknown types", "RINGRIFT_EVENT_VALIDATION_STRICT"},
+		// When another node counts as gone.
 		{"heartbeat", "how long a follower waits without hearing from the leader before it starts an election", ""},
 		{"election-timeout", "how long a candidate waits for votes, at least --heartbeat (default: --heartbeat)", ""},
 		{"leader-lease", "how long a leader leads without hearing from a majority before it steps down, at most " +
@@ -173,16 +178,19 @@ func serveOptions() []serveOption {
 			"quarters of --heartbeat)", ""},
 		{"ping-interval", "how often this node pings every other member", ""},
 		{"ping-misses", "missed pings before a member counts as unreachable", ""},
+		// How much of the raft log is kept.
 		{"raft-compact-interval", "how often the raft log is checked for entries to compact", ""},
 		{"raft-compact-entries", "compact after this many new entries", ""},
 		{"raft-trailing-entries", "entries kept for lagging members; members that lag further receive a snapshot", ""},
 		{"raft-compact-bytes", "compact at once after this many new bytes; that many bytes of the newest entries are " +
 			"kept", ""},
 		{"raft-trailing-bytes", "bytes of entries kept for lagging members, at least --raft-compact-bytes", ""},
+		// When requests are refused.
 		{"queue-requests", "unanswered requests that this node holds as leader; more are refused with 429", ""},
 		{"queue-bytes", "bytes of unanswered requests that this node holds as leader; more are refused with 429", ""},
 		{"disk-min-free", "free `BYTES` on the data folder's volume below which this node refuses appends " +
 			"(default: 5 % of the volume, at least 64 MiB and at most 1 GiB)", ""},
+		// What the node writes about itself.
 		{"cpu-profile", "`FILE` for a CPU profile of the node's whole life, for go tool pprof; complete when it " +
 			"stops", ""},
 		{"log-level", "lowest level to log: trace, debug, info, warn or error", "RINGRIFT_LOG_LEVEL"},
@@ -203,6 +211,7 @@ func (o serveOption) field(c *serveConfig) any {
 
 // env lists the variables of an option; the first that is set counts.
 func (o serveOption) env() []string {
+	// The program's own variable comes before the platform's.
 	names := []string{"RINGLOG_" + strings.ToUpper(strings.ReplaceAll(o.name, "-", "_"))}
 	if o.alsoEnv != "" {
 		names = append(names, o.alsoEnv)
@@ -330,6 +339,7 @@ func readConfigFile(c *serveConfig, file string, content []byte) error {
 // unquotedInterval returns an error with the place of an interval that is no string in the file; the
 // decoder's own error has no place.
 func unquotedInterval(content []byte) error {
+	// Only the keys that are durations: all others are skipped.
 	var intervals struct {
 		Heartbeat    string `toml:"heartbeat"`
 		Election     string `toml:"election-timeout"`
@@ -359,6 +369,7 @@ func decodeProblem(file string, e *toml.DecodeError) error {
 
 // nearKey suggests a key for one that does not exist.
 func nearKey(name string) string {
+	// All keys are candidates, as all are in one level.
 	var names []string
 	for _, o := range serveOptions() {
 		names = append(names, o.name)
@@ -410,6 +421,7 @@ func (c *serveConfig) validate(hasToken bool) error {
 
 // validate refuses figures out of bounds. What is kept for lagging members is at least what starts a compaction.
 func (c *Compaction) validate() error {
+	// The least and the most that work: beyond them a node compacts all the time, or never.
 	switch {
 	case c.CompactEvery.Duration <= 0, c.CompactEntries < 1, c.TrailingEntries < 1:
 		return shell.Usagef("--raft-compact-interval, --raft-compact-entries and --raft-trailing-entries must be " +
@@ -469,12 +481,14 @@ func (c *Timing) leaderLease() time.Duration {
 
 // fresh reports whether no node has used the data folder yet.
 func (c *serveConfig) fresh() bool {
+	// The marker is the first file of a node.
 	_, err := os.Stat(filepath.Join(c.DataDir, datadir.MarkerFile))
 	return errors.Is(err, os.ErrNotExist)
 }
 
 // isFile reports whether no folder can be made at path, because path or a parent of it is a file.
 func isFile(path string) bool {
+	// A folder that does not exist yet is made later.
 	info, err := os.Stat(path)
 	return (err == nil && !info.IsDir()) || errors.Is(err, syscall.ENOTDIR)
 }
@@ -525,6 +539,7 @@ func isWildcard(host string) bool { return slices.Contains([]string{"", "0.0.0.0
 
 // isLoopback reports whether only this machine reaches a host.
 func isLoopback(host string) bool {
+	// Another name may mean this machine, and is not looked up.
 	ip := net.ParseIP(host)
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }

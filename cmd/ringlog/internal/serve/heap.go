@@ -18,6 +18,7 @@ const leastLive = 4 << 20
 // collectAbove makes the runtime collect garbage when the heap has doubled, but not before it has floor
 // bytes. GOGC, if it is set, takes precedence; GOMEMLIMIT applies as well.
 func collectAbove(floor uint64) {
+	// Whoever sets it has measured, or has a reason.
 	if os.Getenv("GOGC") != "" {
 		return
 	}
@@ -32,6 +33,7 @@ func collectAbove(floor uint64) {
 // growth returns by how many percent a heap of live bytes grows to floor, or to twice its size.
 func growth(live, floor uint64) int {
 	live = max(live, leastLive)
+	// A large heap doubles, as with Go's own default.
 	if live >= floor/2 {
 		return 100
 	}

@@ -170,6 +170,7 @@ func profileCPU(file string) (stop func() error, err error) {
 // tenth to a seventh of its CPU. New threads inherit it from these. Only Linux has it, and only for root
 // or with CAP_SYS_NICE; elsewhere nothing changes, and a systemd unit can set it instead.
 func slackenTimers() {
+	// The file of each thread is written; what cannot be written stays as it is.
 	threads, _ := filepath.Glob("/proc/self/task/*")
 	for _, t := range threads {
 		_ = os.WriteFile(filepath.Join("/proc", filepath.Base(t), "timerslack_ns"), []byte("250000"), 0)
@@ -243,6 +244,7 @@ func nodeInfo(cfg serveConfig, version string) *prometheus.Registry {
 
 // timing converts the settings to those of raftnode.
 func (c *serveConfig) timing() raftnode.Timing {
+	// Election and lease have defaults that follow from the heartbeat.
 	return raftnode.Timing{Heartbeat: c.Heartbeat.Duration, Election: c.electionTimeout(), Lease: c.leaderLease(),
 		Ping: c.PingInterval.Duration, Misses: c.PingMisses, SnapshotInterval: c.CompactEvery.Duration,
 		SnapshotThreshold: uint64(c.CompactEntries), TrailingLogs: uint64(c.TrailingEntries),
@@ -251,6 +253,7 @@ func (c *serveConfig) timing() raftnode.Timing {
 
 // portError names who holds a port that is in use.
 func portError(flag, addr string, err error) error {
+	// The most likely reason is another node on this machine.
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("--%s %s is in use%s: stop that process, or choose another port", flag, addr,
 			shell.PortHolder(addr))
@@ -306,6 +309,7 @@ func (n *node) seed(ctx context.Context, cfg serveConfig) {
 		if !wanted || s.Value != s.Default {
 			continue
 		}
+		// One that cannot be written is reported: an operator can set it later.
 		if _, err := n.raft.Propose(ctx,
 			frame.Request{Command: frame.SettingSet{Key: s.Key, Value: value}}); err != nil {
 			n.logger.Warn("could not seed a setting", "key", s.Key, "error", err)

@@ -58,6 +58,7 @@ func Intersperse(app *cli.App, args []string) []string {
 
 // find returns the command of a name, nil if there is none.
 func find(commands []*cli.Command, name string) *cli.Command {
+	// By its name or an alias.
 	i := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(name) })
 	if i < 0 {
 		return nil

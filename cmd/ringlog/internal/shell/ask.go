@@ -14,6 +14,7 @@ import (
 
 // Ask gets a route of one certain node, whoever leads.
 func (sh *Shell) Ask(ctx context.Context, base, path string, out any) error {
+	// The answer of a node is small, so it is decoded as it comes.
 	body, err := sh.Open(ctx, base, path)
 	if err != nil {
 		return err
@@ -32,6 +33,7 @@ func (sh *Shell) Open(ctx context.Context, base, path string) (io.ReadCloser, er
 	if err != nil {
 		return nil, err
 	}
+	// The same headers as the client sends, so that a node of another cluster refuses.
 	if sh.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+sh.Token)
 	}
@@ -84,6 +86,7 @@ func (sh *Shell) AnyStatus(ctx context.Context) (raw json.RawMessage, leader str
 
 // statusWithin asks one node for its status, for as long as one of several may take.
 func (sh *Shell) statusWithin(ctx context.Context, url string) (raw json.RawMessage, leader string, err error) {
+	// A node that hangs must not keep the next one from being asked.
 	ctx, cancel := context.WithTimeout(ctx, NodeWithin)
 	defer cancel()
 	if err := sh.Ask(ctx, url, "/status", &raw); err != nil {

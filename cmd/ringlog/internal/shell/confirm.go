@@ -29,6 +29,7 @@ func ConsentOf(c *cli.Context) Consent { return Consent{DryRun: c.Bool("dry-run"
 // Confirm asks on a terminal. Without one, only --yes will do.
 // A refusal ends the verb with ExitFailed, and nothing was done.
 func (sh *Shell) Confirm(c Consent, question string, args ...any) error {
+	// The question names what would be lost, so it is also the text of a refusal.
 	question = fmt.Sprintf(question, args...)
 	if c.Yes {
 		return nil

@@ -19,6 +19,7 @@ func (sh *Shell) PrintFinding(f Finding) error {
 
 // Mark is the sign of an outcome.
 func (sh *Shell) Mark(ok bool) string {
+	// A mark is read without its color, too.
 	switch {
 	case ok && sh.Colour:
 		return "\x1b[32m✓\x1b[0m"

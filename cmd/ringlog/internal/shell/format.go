@@ -9,6 +9,7 @@ import (
 // Count is a number with what it counts: 1 node, 3 nodes. plural is said where an s does not make it.
 func Count[N ~int | ~uint64](n N, singular string, plural ...string) string {
 	switch {
+	// One is said without an s.
 	case n == 1:
 		return "1 " + singular
 	case len(plural) > 0:
@@ -19,6 +20,7 @@ func Count[N ~int | ~uint64](n N, singular string, plural ...string) string {
 
 // Short prints a duration to be read by people.
 func Short(d time.Duration) string {
+	// As many digits as a person compares at a glance.
 	switch {
 	case d < time.Millisecond:
 		return d.Round(time.Microsecond).String()
@@ -39,6 +41,7 @@ func Millis(d time.Duration) float64 { return math.Round(float64(d)/1000) / 1000
 
 // LocalTime prints a time for people.
 func LocalTime(t time.Time) string {
+	// The zero time means that it is not known, or did not happen.
 	if t.IsZero() {
 		return "-"
 	}

@@ -71,6 +71,7 @@ func socketOwner(inode string) (pid string) {
 
 // commandName returns the name that the kernel has for a process.
 func commandName(pid string) string {
+	// The process may have ended since.
 	name, err := os.ReadFile("/proc/" + pid + "/comm")
 	if err != nil {
 		return "a process"

@@ -20,6 +20,7 @@ func ParsePosition(flag, text string) (api.Position, error) {
 
 // ParseAge reads the age that a flag gives, which is above 0.
 func ParseAge(flag, text string) (time.Duration, error) {
+	// An age of 0 would mean everything, which has to be said in another way.
 	age, err := api.ParseAge("--"+flag, text)
 	if err == nil && age == 0 {
 		return 0, Usagef("--%s %s must be above 0", flag, text)
@@ -37,6 +38,7 @@ func usageOf(err error) error {
 
 // ParseOffset reads one offset.
 func ParseOffset(s string) (uint64, error) {
+	// 0 is no offset: the log begins at 1.
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil || n == 0 {
 		return 0, Usagef("offset %q: offsets are whole numbers from 1", s)

@@ -51,6 +51,7 @@ func (p *Printer) Local(line json.RawMessage, at time.Time, kind event.Type, nod
 	payload json.RawMessage) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// The record is printed as it came, so that no field is lost.
 	if p.Sh.JSON {
 		p.buf = append(append(p.buf[:0], line...), '\n')
 	} else {
@@ -71,6 +72,7 @@ func (p *Printer) bold(t event.Type) string {
 
 // appendText prints offset, time, type, where from, and the payload.
 func (p *Printer) appendText(b []byte, ev *event.Event) []byte {
+	// The offset is aligned for logs of up to a hundred million events.
 	b = fmt.Appendf(b, "%8d  %s  %s", ev.Offset, MomentText(ev.AppendedAt), p.bold(ev.Type))
 	// Fields that are empty are left out.
 	for _, f := range []struct{ label, value string }{{"source", ev.Source}, {"key", ev.Key},

@@ -108,6 +108,7 @@ const (
 
 // URLOf makes an HTTP address that has no scheme a URL.
 func URLOf(address string) string {
+	// An address with a scheme is a URL already.
 	if address == "" || strings.Contains(address, "://") {
 		return address
 	}
@@ -139,6 +140,7 @@ func ParseEndpoints(list string) ([]string, error) {
 
 // HostOf returns the host of an address, which a flag gives as HOST:PORT.
 func HostOf(flag, addr string) (string, error) {
+	// The port is a number: names of services differ from machine to machine.
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
@@ -230,6 +232,7 @@ func (sh *Shell) WithClient(ctx context.Context, body func(ctx context.Context, 
 
 // ExplainTimeout wraps the error of a call that ran out of time in ErrLeaderless, if there is no leader.
 func (sh *Shell) ExplainTimeout(ctx context.Context, err error) error {
+	// Without a leader nothing can be appended: that is the reason, and not the time.
 	if ExitCode(err) == ExitTimeout && sh.leaderless(ctx) {
 		return fmt.Errorf("%w: %w", ErrLeaderless, err)
 	}
@@ -249,6 +252,7 @@ func CloseClient(c *client.Client) error {
 
 // leaderless reports whether no node that answers knows a leader. It is false if no node answers.
 func (sh *Shell) leaderless(ctx context.Context) bool {
+	// A second more, at the end of a command that has run out of time.
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, leader, err := sh.AnyStatus(ctx)
@@ -290,6 +294,7 @@ func (sh *Shell) SuggestLocal(read bool, err error) error {
 
 // Consistency is that of the client's reads.
 func (sh *Shell) Consistency() client.Consistency {
+	// The flag counts for the calls of package client, as it does for routes.
 	if sh.local {
 		return client.Local
 	}
@@ -306,6 +311,7 @@ func (sh *Shell) Say(format string, args ...any) { fmt.Fprintf(sh.Err, format+"\
 
 // Emit prints v as one line of JSON, or calls asText.
 func (sh *Shell) Emit(v any, asText func() error) error {
+	// Both forms are of the same value.
 	if !sh.JSON {
 		return asText()
 	}
@@ -446,6 +452,7 @@ func neverConnected(err error) bool {
 // Brief is an error on one line: of a node's answer the code, what and where, of an event
 // that cannot be read the remedy too.
 func Brief(err error) string {
+	// An event that cannot be read has its remedy on the same line, as there may be many.
 	var answer *api.Error
 	var bad *event.Error
 	if errors.As(err, &bad) && bad.Remedy != "" {

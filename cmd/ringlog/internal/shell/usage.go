@@ -21,6 +21,7 @@ func Prepare(c *cli.Command) {
 	if c.OnUsageError == nil {
 		c.OnUsageError = UsageProblem
 	}
+	// A verb has an action of its own.
 	if len(c.Subcommands) == 0 {
 		return
 	}
@@ -84,6 +85,7 @@ func nearVerb(commands []*cli.Command, name string) string {
 // nearFlag suggests a flag for one that does not exist.
 func nearFlag(flags []cli.Flag, name string) string {
 	var names []string
+	// Short names are candidates, too.
 	for _, f := range flags {
 		names = append(names, f.Names()...)
 	}
@@ -118,6 +120,7 @@ func UsageProblem(c *cli.Context, err error, _ bool) error {
 	// The text is that of Go's package flag, which has no error value for it.
 	const unknown = "flag provided but not defined: -"
 	name, isUnknown := strings.CutPrefix(err.Error(), unknown)
+	// A flag that exists and has a wrong value keeps the library's own text.
 	if !isUnknown {
 		return UsageError{err}
 	}
@@ -131,6 +134,7 @@ func UsageProblem(c *cli.Context, err error, _ bool) error {
 
 // dashed returns a flag's name as it is typed.
 func dashed(name string) string {
+	// A name of one letter is typed with one dash.
 	if len(name) == 1 {
 		return "-" + name
 	}

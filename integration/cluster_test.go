@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/internal/testaddr"
 )
 
 // binary is the ringlog that all tests run, built once.
@@ -216,27 +216,14 @@ func (c *cluster) reader(p *process) *client.Client {
 	return c.readers[p]
 }
 
-// freeAddrs asks the kernel for loopback addresses that no process listens on.
-func freeAddrs(t testing.TB, n int) []string {
-	var addrs []string
-	var open []net.Listener
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		open, addrs = append(open, l), append(addrs, l.Addr().String())
-	}
-	for _, l := range open {
-		l.Close()
-	}
-	return addrs
-}
-
 // newCluster prepares n voters under dir without starting them.
 func newCluster(t testing.TB, dir string, n int, args ...string) *cluster {
 	t.Helper()
-	return newClusterAt(t, dir, freeAddrs(t, 2*n), args...)
+	addrs := make([]string, 2*n)
+	for i := range addrs {
+		addrs[i] = testaddr.Free(t)
+	}
+	return newClusterAt(t, dir, addrs, args...)
 }
 
 // newClusterAt prepares a voter for each two addresses, HTTP's and raft's.

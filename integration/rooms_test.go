@@ -81,6 +81,7 @@ func rooms() map[string][]string {
 		"internal/attempt":                nil,
 		"integration":                     nil,
 		"internal/longtest":               nil,
+		"internal/testaddr":               nil,
 		"event/emit":                      {"event"},
 		"event/internal/goname":           nil,
 		"event/internal/gencatalogue":     {"event/internal/goname"},

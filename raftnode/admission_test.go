@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/ringrift/ringlog/internal/testaddr"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 )
 
@@ -73,7 +74,7 @@ func TestAReplacedDataFolderGetsNoVote(t *testing.T) {
 	eventually(t, "its new folder has a vote", func() bool { return slices.Contains(c.leader().roster.Voters(), old) })
 	c.settle()
 	cfg := c.config[old]
-	cfg.Dir, cfg.RaftBind, cfg.HTTPAdvertise, cfg.Join = oldDir, freeAddr(t), "ghost", nil
+	cfg.Dir, cfg.RaftBind, cfg.HTTPAdvertise, cfg.Join = oldDir, testaddr.Free(t), "ghost", nil
 	ghost, err := Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/testaddr"
 )
 
 // Most of these tests wait for elections, so more of them run at once than there
@@ -183,7 +183,7 @@ func (c *cluster) member(id string) Config {
 		Version: "test", Timing: quick(), Peers: c.net, Disk: Disk{Reserve: -1}, Logger: testLogger(c.t, id),
 		Fatal: func(err error) { c.t.Errorf("%s: fatal: %v", id, err) }}
 	if c.raft == nil {
-		cfg.RaftBind = freeAddr(c.t)
+		cfg.RaftBind = testaddr.Free(c.t)
 	} else {
 		cfg.RaftBind, cfg.Network = id+":1", simHost{c.raft, id}
 	}
@@ -197,15 +197,6 @@ func testLogger(t testing.TB, id string) hclog.Logger {
 		return nil
 	}
 	return hclog.New(&hclog.LoggerOptions{Name: id, Level: hclog.Debug, Output: t.Output()})
-}
-
-func freeAddr(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func (c *cluster) start(id string) *Node {

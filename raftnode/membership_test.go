@@ -16,6 +16,7 @@ import (
 
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/testaddr"
 	"github.com/ringrift/ringlog/raftnode/quietlog"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 )
@@ -242,7 +243,7 @@ func TestANodeWithAFolderOfAnotherClusterEnds(t *testing.T) {
 	d.crash("x1")
 	ended := make(chan error, 1)
 	cfg := d.config["x1"]
-	cfg.Peers, cfg.Join, cfg.RaftBind = c.net, []string{"http://n1"}, freeAddr(t)
+	cfg.Peers, cfg.Join, cfg.RaftBind = c.net, []string{"http://n1"}, testaddr.Free(t)
 	cfg.Fatal = func(err error) { ended <- err }
 	d.config["x1"] = cfg
 	d.start("x1")
@@ -330,7 +331,7 @@ func TestAMemberWhoseAddressChangedIsFoundAgain(t *testing.T) {
 	id := c.followers()[0].cfg.ID
 	c.stop(id)
 	cfg := c.config[id]
-	cfg.RaftBind = freeAddr(t)
+	cfg.RaftBind = testaddr.Free(t)
 	c.config[id] = cfg
 	n := c.start(id)
 	eventually(t, "its new address in the configuration", func() bool {

@@ -72,27 +72,27 @@ func TestConcurrentCallersShareEntriesAndEachGetsItsOwnAnswer(t *testing.T) {
 }
 
 func TestARefusalIsTheErrorHereAndThroughAFollower(t *testing.T) {
-	t.Parallel()
-	c := voters(t, 3, nil)
-	for _, n := range c.all() {
-		var refusal *fsm.Refusal
-		publish(t, n, 1) // there is a leader
-		_, err := n.Propose(t.Context(), frame.Request{Command: frame.CursorOpen{Name: "nobody"}})
-		if !errors.As(err, &refusal) || refusal.Code != fsm.NotFound {
-			t.Errorf("%s: %v", n.cfg.ID, err)
+	votersInBubble(t, 3, nil, func(t testing.TB, c *cluster) {
+		for _, n := range c.all() {
+			var refusal *fsm.Refusal
+			publish(t, n, 1) // there is a leader
+			_, err := n.Propose(t.Context(), frame.Request{Command: frame.CursorOpen{Name: "nobody"}})
+			if !errors.As(err, &refusal) || refusal.Code != fsm.NotFound {
+				t.Errorf("%s: %v", n.cfg.ID, err)
+			}
+			_, err = n.Propose(t.Context(), frame.Request{Command: frame.Register{Definitions: make([]byte, 64<<20)}})
+			if !errors.Is(err, ErrTooLarge) {
+				t.Errorf("%s, given 64 MiB of definitions: %v", n.cfg.ID, err)
+			}
+			refuseWhatNobodyCouldRead(t, n)
+			publish(t, n, 1)
 		}
-		_, err = n.Propose(t.Context(), frame.Request{Command: frame.Register{Definitions: make([]byte, 64<<20)}})
-		if !errors.Is(err, ErrTooLarge) {
-			t.Errorf("%s, given 64 MiB of definitions: %v", n.cfg.ID, err)
-		}
-		refuseWhatNobodyCouldRead(t, n)
-		publish(t, n, 1)
-	}
+	})
 }
 
 // refuseWhatNobodyCouldRead proposes what an encoder writes and a decoder refuses:
 // committed, it would stop every node for good.
-func refuseWhatNobodyCouldRead(t *testing.T, n *Node) {
+func refuseWhatNobodyCouldRead(t testing.TB, n *Node) {
 	t.Helper()
 	long := strings.Repeat("x", 70_000)
 	for _, c := range []frame.Command{frame.SettingSet{Key: "dedup.window", Value: long}, frame.SettingSet{Key: long},

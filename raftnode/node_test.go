@@ -244,29 +244,28 @@ func TestAFollowerBehindTheLogCatchesUpFromASnapshot(t *testing.T) {
 }
 
 func TestAReadBarrierShowsWhatWasAcknowledgedAnywhere(t *testing.T) {
-	t.Parallel()
 	for _, nonVoter := range []bool{false, true} {
 		t.Run(fmt.Sprintf("with a non-voter %v", nonVoter), func(t *testing.T) {
-			c := voters(t, 3, nil)
-			if nonVoter {
-				c.joins("n4", func(cfg *Config) { cfg.NonVoter = true })
-				eventually(t, "the non-voter", func() bool {
-					return c.nodes["n4"].roster.Role() == RoleNonVoter && c.nodes["n4"].machine.Applied() > 0
-				})
-				c.leader()
-			}
-			for i := range 30 {
-				all := c.all()
-				writer, reader := all[i%len(all)], all[(i+1)%len(all)]
-				offset := publish(t, writer, i).First
-				if err := reader.ReadBarrier(t.Context()); err != nil {
-					t.Fatal(err)
+			votersInBubble(t, 3, nil, func(t testing.TB, c *cluster) {
+				if nonVoter {
+					c.joins("n4", func(cfg *Config) { cfg.NonVoter = true })
+					eventually(t, "the non-voter", func() bool {
+						return c.nodes["n4"].roster.Role() == RoleNonVoter && c.nodes["n4"].machine.Applied() > 0
+					})
 				}
-				if _, last := reader.machine.Log().Bounds(); last < offset {
-					t.Fatalf("%s shows %d after its barrier, %d was acknowledged at %s before", reader.cfg.ID, last, offset,
-						writer.cfg.ID)
+				for i := range 30 {
+					all := c.all()
+					writer, reader := all[i%len(all)], all[(i+1)%len(all)]
+					offset := publish(t, writer, i).First
+					if err := reader.ReadBarrier(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					if _, last := reader.machine.Log().Bounds(); last < offset {
+						t.Fatalf("%s shows %d after its barrier, %d was acknowledged at %s before", reader.cfg.ID, last, offset,
+							writer.cfg.ID)
+					}
 				}
-			}
+			})
 		})
 	}
 }

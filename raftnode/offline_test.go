@@ -261,9 +261,11 @@ func TestABackupRestoresAsANewClusterThatOthersJoin(t *testing.T) {
 	for i := range 20 {
 		publish(t, c.leader(), i)
 	}
-	if _, err := c.leader().Propose(t.Context(), frame.Request{Command: frame.CursorCreate{Name: "trainer"}}); err != nil {
-		t.Fatal(err)
-	}
+	// The same again is answered as the first time, so that it may be repeated where the leader changes.
+	eventually(t, "the cursor is there", func() bool {
+		_, err := c.leader().Propose(t.Context(), frame.Request{Command: frame.CursorCreate{Name: "trainer"}})
+		return err == nil
+	})
 	c.settle()
 	var file bytes.Buffer
 	meta, err := c.followers()[0].Backup(t.Context(), &file)

@@ -192,7 +192,7 @@ func TestAVoterThatIsGoneIsNotOneThatOnlyRaftMisses(t *testing.T) {
 		if _, err := leader.Propose(t.Context(), set); err != nil {
 			t.Fatal(err)
 		}
-		const rounds = 20
+		const rounds = 40
 		for i := range rounds {
 			s.crash(gone)
 			for range 500 {

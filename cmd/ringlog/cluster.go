@@ -36,7 +36,7 @@ func clusterCommand(sh *shell.Shell) *cli.Command {
 					return changeMember(c.Context, sh, http.MethodPost, memberPath(c.Args().First(), "/promote"),
 						map[string]bool{"force": c.Bool("force")}, "promoted")
 				})},
-			// The others ask first, tell of the past, or work on a stopped node.
+			// The others ask first, report the past, or work on a stopped node.
 			demoteCommand(sh), removeMemberCommand(sh), stepDownCommand(sh), clusterHistoryCommand(sh),
 			clusterOutageCommand(sh), offline.RecoverCommand(sh),
 		},

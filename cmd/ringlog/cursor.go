@@ -251,7 +251,7 @@ func createCursorCommand(sh *shell.Shell) *cli.Command {
 // They are those of group create, too, which adds its own.
 func cursorFlags() []cli.Flag {
 	return append(filterFlags(),
-		// A cursor is for all events, unless it is told to begin later.
+		// A cursor is for all events, unless --from says otherwise.
 		&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"},
 		// How much a consumer that is away may keep from being removed.
 		&cli.Uint64Flag{Name: "hold-events",

@@ -57,7 +57,8 @@ func TestEveryAttemptEntersAndLeaves(t *testing.T) {
 		log     []string
 		err     error
 	}{
-		"retried": {[]func(context.Context) error{func(context.Context) error { return fault }, func(context.Context) error { return nil }},
+		"retried": {[]func(context.Context) error{
+			func(context.Context) error { return fault }, func(context.Context) error { return nil }},
 			[]string{"enter", "leave fault", "failed 1", "pause 1m0s", "enter", "leave <nil>"}, nil},
 		"out of time": {[]func(context.Context) error{hang},
 			[]string{"enter", "leave late after 1ms: context deadline exceeded", "failed 1"}, errLate},

@@ -139,7 +139,7 @@ func (t *Tail) mayGoOn(ctx context.Context) error {
 		return raftnode.ErrDiverged
 	}
 	// A read that does not follow ends at the tail as it was at the beginning, however far the log has grown since.
-	if t.limited && t.left == 0 || !t.follow && t.next > t.end {
+	if (t.limited && t.left == 0) || (!t.follow && t.next > t.end) {
 		return io.EOF
 	}
 	if t.check != nil {
@@ -200,11 +200,11 @@ func (t *Tail) stepSpans() (b batch, ok bool, err error) {
 // pass returns a gap as a batch and continues after it. The gap that t.gap returns may end elsewhere than the one
 // that the log reported; next is then after both.
 func (t *Tail) pass(gap *log.Gap) batch {
-	behind := gap.To + 1
+	after := gap.To + 1
 	if t.gap != nil {
 		gap = t.gap(gap)
 	}
-	t.next = max(behind, gap.To+1)
+	t.next = max(after, gap.To+1)
 	return t.hand(batch{Gap: gap})
 }
 

@@ -29,7 +29,7 @@ type Config struct {
 
 	// BootstrapExpect is how many voters form a new cluster: they find each other
 	// through Join and the lowest id begins once all report the same set. 0: the
-	// node waits to be let into an existing cluster, through Join or by AddMember.
+	// node waits to be admitted to an existing cluster, through Join or by AddMember.
 	BootstrapExpect int
 	Join            []string // URLs of other nodes
 	NonVoter        bool     // join without a vote

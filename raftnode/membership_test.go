@@ -185,7 +185,7 @@ func TestAVoterThatLostItsFolderIsRefusedUntilItIsAddedAgain(t *testing.T) {
 	if _, err := c.leader().Remove(t.Context(), lost); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is let in again by its own knocking", func() bool {
+	eventually(t, "it is admitted again by its own request to join", func() bool {
 		return slices.Contains(reborn.roster.Voters(), lost) && reborn.machine.ClusterID() != "" &&
 			reborn.Status().JoinRefused == ""
 	})

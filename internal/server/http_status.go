@@ -77,7 +77,7 @@ func (h *statusHandlers) getReady(w http.ResponseWriter, r *http.Request) error 
 	// Why there is no leader is known better where the cluster has refused this node.
 	case st.LeaderID == "" && st.JoinRefused != "":
 		return api.Refuse(api.NoLeader, "join_refused",
-			"the cluster does not let this node in: "+st.JoinRefused,
+			"the cluster does not admit this node: "+st.JoinRefused,
 			"see that, and the warnings of this node's own log")
 	case st.LeaderID == "":
 		return raftnode.ErrNoLeader

@@ -45,7 +45,7 @@ type Node struct {
 	work   sync.WaitGroup     // everything that needs raft
 
 	clock    *clock.Clock     // replicated time
-	proposer *batcher.Batcher // turns requests into log entries; nil until start, as are leadership and handover
+	proposer *batcher.Batcher // turns requests into log entries; nil until connectLeader, as are leadership and handover
 	barrier  *barrier         // proves that this node leads
 
 	observers

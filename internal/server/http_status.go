@@ -12,8 +12,8 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// statusHandlers answers what is asked of the node itself: status, health, metrics, a backup, and what there is to
-// callPeer for.
+// statusHandlers answers what is asked of the node itself: status, health, metrics, a backup, and what can be asked
+// for.
 type statusHandlers struct {
 	ops      *service.Service
 	node     Node

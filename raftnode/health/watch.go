@@ -15,7 +15,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode/roster"
 )
 
-// urgentPingFactor is how much more often an unreachable voter is pinged while the cluster cannot
+// urgentPingFactor is how much more often an unreachable member is pinged while the cluster cannot
 // afford to lose another.
 const urgentPingFactor = 5
 
@@ -31,7 +31,7 @@ type Timing struct {
 	Lease     time.Duration // how long a leader leads without hearing from a quorum
 }
 
-// Urgent is the interval of pings to an unreachable voter while the cluster cannot afford to lose another. What has
+// Urgent is the interval of pings to an unreachable member while the cluster cannot afford to lose another. What has
 // to notice a change as soon as the pings do runs at this pace.
 func (t Timing) Urgent() time.Duration { return t.Ping / urgentPingFactor }
 
@@ -155,11 +155,11 @@ func (w *Watch) pingMembers(ctx context.Context, missing bool) {
 		if m.ID == w.o.Self || m.HTTP == "" || w.o.Peers == nil {
 			continue
 		}
-		// A member that does not answer keeps one request under way, not one more at each interval.
+		// Between intervals only members out of reach are pinged.
 		if _, healthy := w.Last(m.ID); healthy && missing {
 			continue
 		}
-		// Only a ping that is made is begun.
+		// A member that does not answer keeps one request under way, not one more at each interval.
 		if !w.beginPing(m.ID) {
 			continue
 		}

@@ -2,7 +2,8 @@ package membership
 
 import "errors"
 
-// Errors of a change of members. All promise that the change was not made.
+// Errors of a change of members. All promise that the change was not made, but that Add may
+// have admitted a node that did not get its vote then.
 var (
 	ErrNotLeader        = errors.New("this node is not the leader")
 	ErrUnknownMember    = errors.New("no such member")

@@ -39,7 +39,7 @@ type handover struct {
 	members  *membership.Changes // waits for the target to catch up
 	life     *lifetime.Lifetime  // excludes changes of members
 	proposer *batcher.Batcher    // admits nothing while leadership moves
-	log      *termLog            // of the intent
+	own      *termLog            // of the intent
 	logger   hclog.Logger
 }
 
@@ -89,7 +89,7 @@ func (h *handover) handOver(ctx context.Context, target, cause string) error {
 	if err := h.proposer.Drain(ctx); err != nil {
 		return fmt.Errorf("raftnode: step down: drain: %w", err)
 	}
-	if err := h.log.proposeUntilApplied(ctx, term, frame.Intent{Target: to.ID, Cause: cause}); err != nil {
+	if err := h.own.proposeUntilApplied(ctx, term, frame.Intent{Target: to.ID, Cause: cause}); err != nil {
 		return fmt.Errorf("raftnode: step down: intent: %w", err)
 	}
 	return h.transfer(ctx, term, to)
@@ -102,16 +102,16 @@ func (h *handover) transfer(ctx context.Context, term uint64, to datadir.Peer) e
 	if err == nil {
 		settled, cancel := context.WithTimeout(ctx, h.election)
 		defer cancel()
-		err = h.life.Poll(settled, func() bool { return !h.log.leads(term) })
+		err = h.life.Poll(settled, func() bool { return !h.own.leads(term) })
 	}
-	if err == nil || !h.log.leads(term) {
+	if err == nil || !h.own.leads(term) {
 		return nil
 	}
 	h.logger.Warn("handing leadership over failed", "target", to.ID, "error", err)
 	// Even if ctx has ended: otherwise the log would announce an end of this leadership that did not happen.
-	aborting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*h.log.patience)
+	aborting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*h.own.patience)
 	defer cancel()
-	if abort := h.log.proposeUntilApplied(aborting, term, frame.IntentAbort{}); abort != nil {
+	if abort := h.own.proposeUntilApplied(aborting, term, frame.IntentAbort{}); abort != nil {
 		return fmt.Errorf("raftnode: step down: %w; taking the intent back: %w", err, abort)
 	}
 	return fmt.Errorf("raftnode: step down: %w", err)

@@ -39,7 +39,7 @@ type leadership struct {
 	terms    *health.Terms    // who led before, for the term start
 	clock    *clock.Clock     // replicated time
 	proposer *batcher.Batcher // its gate is moved here alone, but for a pause
-	log      *termLog         // of the term start
+	own      *termLog         // of the term start
 	logger   hclog.Logger
 
 	duties []func(context.Context) // what runs in each term, until its context ends; set before run
@@ -98,7 +98,7 @@ func (d *duties) end() {
 func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
 	// Raft may have lost this leadership again before its gain was taken note of.
 	term := l.raft.Load().CurrentTerm()
-	if !leading || !l.log.leads(term) {
+	if !leading || !l.own.leads(term) {
 		return false
 	}
 	// From here on requests wait for the term start, and are no longer refused.
@@ -111,7 +111,7 @@ func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
 		return nil
 	})
 	// Past the gate, which admits nobody else yet: no other command of this term comes before the term start.
-	if err := l.log.proposeUntilApplied(ctx, term, commands...); err != nil {
+	if err := l.own.proposeUntilApplied(ctx, term, commands...); err != nil {
 		l.logger.Warn("leadership ended before its term start was applied", "term", term, "error", err)
 		return false
 	}

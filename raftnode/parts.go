@@ -139,7 +139,7 @@ func (n *Node) connectLeader() {
 		members:  n.members,
 		life:     n.life,
 		proposer: n.proposer,
-		log:      own,
+		own:      own,
 		logger:   n.logger,
 	}
 	// Its gate is closed when leadership is lost, before anything of the next term is proposed.
@@ -154,7 +154,7 @@ func (n *Node) connectLeader() {
 		terms:    n.terms,
 		clock:    n.clock,
 		proposer: n.proposer,
-		log:      own,
+		own:      own,
 		logger:   n.logger,
 	}
 	// They begin once the term start is applied and have all ended before this node starts another term.

@@ -276,7 +276,7 @@ func (c *cluster) leader() *Node {
 		return leader != nil && !slices.ContainsFunc(c.all(), func(n *Node) bool {
 			id, _ := n.roster.Leader()
 			m, known := leader.machine.Member(n.cfg.ID)
-			if _, listed := leader.roster.Server(n.cfg.ID); !listed || known && m.Incarnation != n.roster.Self().Incarnation {
+			if _, listed := leader.roster.Server(n.cfg.ID); !listed || (known && m.Incarnation != n.roster.Self().Incarnation) {
 				return false
 			}
 			return id != leader.cfg.ID || n.machine.Leadership().Leader != id

@@ -70,7 +70,7 @@ func (r *received) take(m *ringlogv1.TailResponse) {
 			r.after = e.Offset + 1
 		}
 	}
-	if len(m.Runs) > 0 && m.Next < r.after || m.Next > m.LastOffset+1 {
+	if (len(m.Runs) > 0 && m.Next < r.after) || m.Next > m.LastOffset+1 {
 		r.wrong = append(r.wrong, fmt.Sprintf("next is %d after offset %d of %d", m.Next, r.after-1, m.LastOffset))
 	}
 	r.skips = append(r.skips, m.Next-r.after)

@@ -65,7 +65,7 @@ func TestAGroupOutlivesItsLeader(t *testing.T) {
 		for _, e := range stays.say(`"ahead":true,"want":100,"wait_ms":1000`).Events {
 			if again := slices.Contains(
 				lost, e.Offset,
-			); done[e.Offset] || slices.Contains(held, e.Offset) || again && e.Delivery != 2 {
+			); done[e.Offset] || slices.Contains(held, e.Offset) || (again && e.Delivery != 2) {
 				t.Errorf("%+v", e)
 			}
 			done[e.Offset] = true

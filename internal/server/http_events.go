@@ -33,7 +33,7 @@ func (h *eventHandlers) postEvents(w http.ResponseWriter, r *http.Request) error
 	if err := p.done(); err != nil {
 		return err
 	}
-	// One policy is used throughout: the events are decoded and checked by the same limits.
+	// The events are decoded and checked by one policy; the table of routes bounds the body by the present one.
 	policy := h.log.Machine().Policy()
 	// The body's memory is shared with the events until the publish has returned.
 	read, err := h.bodies.readBody(r, contentJSON, contentNDJSON)

@@ -87,7 +87,7 @@ func (h *publishStreams) open(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// publishStream is one client's connection, served by one goroutine. Only wake is called by another one.
+// publishStream is one client's connection, served by one goroutine. Only unblockReads is called by another one.
 type publishStream struct {
 	*publishStreams
 	conn net.Conn
@@ -111,7 +111,7 @@ func (s *publishStream) readUntil(at time.Time) error {
 	if err := s.conn.SetReadDeadline(at); err != nil {
 		return err
 	}
-	// Asked after the deadline is set, which may have replaced the one of wake.
+	// Asked after the deadline is set, which may have replaced the one of unblockReads.
 	return context.Cause(s.stopping)
 }
 

@@ -98,9 +98,8 @@ func (tr *trial) Attempt(ctx context.Context, n int) error {
 	})
 	stop := context.AfterFunc(ctx, late)
 	defer func() {
-		if !stop() {
-			late() // before anything that follows from it
-		}
+		stop() // it may succeed on a context that has just ended, whose Done is closed first
+		late() // before anything that follows from it
 	}()
 
 	// The handler's context names the delivery, for DeliveryOf, and the subscriber, so that

@@ -251,6 +251,22 @@ func (c *cluster) stop(id string) {
 	c.gone(id)
 }
 
+// remove takes a member out of the cluster, as an operator would: again if the leader changes meanwhile.
+func (c *cluster) remove(id string) {
+	c.t.Helper()
+	eventually(c.t, id+" is removed", func() bool {
+		_, err := c.leader().Remove(c.t.Context(), id)
+		switch {
+		case err == nil, errors.Is(err, ErrUnknownMember):
+			return true
+		case errors.Is(err, ErrNotLeader), errors.Is(err, ErrNoLeader), errors.Is(err, ErrOutcomeUnknown):
+			return false
+		}
+		c.t.Fatal(err)
+		return false
+	})
+}
+
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(raceFactor * time.Minute)

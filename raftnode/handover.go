@@ -36,7 +36,7 @@ type handover struct {
 	roster   *roster.Roster
 	machine  *fsm.Machine
 	watch    *health.Watch       // who is present, and how far each has applied
-	members  *membership.Changes // waits for the target to catch up
+	changes  *membership.Changes // waits for the target to catch up
 	life     *lifetime.Lifetime  // excludes changes of members
 	proposer *batcher.Batcher    // admits nothing while leadership moves
 	own      *termLog            // of the intent
@@ -78,7 +78,7 @@ func (h *handover) handOver(ctx context.Context, target, cause string) error {
 	// brings the target up to date with what follows, and quickly.
 	waiting, cancel := context.WithTimeout(ctx, 2*h.election)
 	defer cancel()
-	if err := h.members.CaughtUp(waiting, to.ID, h.machine.Applied()); err != nil {
+	if err := h.changes.CaughtUp(waiting, to.ID, h.machine.Applied()); err != nil {
 		return fmt.Errorf("raftnode: step down: %w", err)
 	}
 	if !h.proposer.Pause(term) {

@@ -174,7 +174,7 @@ func (h *handover) successor(ctx context.Context, named string) (datadir.Peer, e
 // retire is a graceful end: a leader hands over if there is another voter. If there is none, or that fails, it still
 // records its intent, so that the log reports a LEADER_STEPDOWN and not a lost leader.
 func (h *handover) retire(ctx context.Context) error {
-	if h.proposer == nil || h.proposer.OpenTerm() == 0 {
+	if h.proposer.OpenTerm() == 0 {
 		return nil
 	}
 	release, err := h.life.Exclusively(ctx)

@@ -321,6 +321,25 @@ func TestAHoleIsNotPassedOver(t *testing.T) {
 	}
 }
 
+// A restore waits for at most maxBlocksPerRead blocks of a pick whose offsets are scattered.
+func TestAPickOfManyBlocksReleasesTheDatabaseBetween(t *testing.T) {
+	w := newWriter(t)
+	defer w.db.Close()
+	offsets := make([]uint64, 2*maxBlocksPerRead+1)
+	for i := range offsets {
+		w.block(three())
+		offsets[i] = w.last
+	}
+	events, left, err := w.log.pickSome(nil, offsets)
+	if err != nil || len(events) != maxBlocksPerRead || !slices.Equal(left, offsets[maxBlocksPerRead:]) {
+		t.Errorf("the first part: %d events, %d offsets left (%v)", len(events), len(left), err)
+	}
+	events, err = w.log.Pick(offsets)
+	if err != nil || len(events) != len(offsets) || events[len(events)-1].Offset != w.last {
+		t.Errorf("all of it: %d events of %d (%v)", len(events), len(offsets), err)
+	}
+}
+
 func TestGetOutsideTheLog(t *testing.T) {
 	w := newWriter(t)
 	defer w.db.Close()

@@ -31,6 +31,10 @@
 //
 //   - diskguard.go, rollback.go: a full disk, an old folder.
 //
+//   - members.go, peers.go: how callers change members; what nodes ask each other.
+//
+//   - status.go, pressure.go: what the node reports of itself, and to the log when its queue is full.
+//
 //   - recover.go: a cluster that lost its majority.
 //
 // # Goroutines

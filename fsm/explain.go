@@ -140,7 +140,7 @@ func (v *views) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error) {
 		// Offsets are those of the records that are not suppressed, in their order.
 		offset := c.First
 		for row := range c.Len() {
-			if c.Dead.Has(row) {
+			if c.Suppressed.Has(row) {
 				continue
 			}
 			if c.ContentAt(row) == prefix && offset >= first && offset <= last {

@@ -294,7 +294,7 @@ func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
 			}
 			offset := first
 			for row := range cols.Len() {
-				if !cols.Dead.Has(row) {
+				if !cols.Suppressed.Has(row) {
 					takes(offset, 1, types[cols.TypeAt(row)])
 					offset++
 				}

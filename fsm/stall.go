@@ -67,7 +67,7 @@ func (a *stallApplier) openSince(c *Cursor) (at int64, some bool, err error) {
 	case offset > a.tail():
 		return 0, false, nil
 	// The log does not have the events of this entry yet.
-	case offset >= a.stored:
+	case offset >= a.firstNew:
 		return a.now, true, nil
 	}
 	columns, err := a.columns.at(a.log, offset)

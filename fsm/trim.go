@@ -95,7 +95,7 @@ func (a *trimApplier) applyRetention() error {
 	}
 
 	// Other entries only note whether there is something to remove, which NextDeadline looks at.
-	p := planner{s: a.s, log: a.log, now: a.now, limit: a.stored}
+	p := planner{s: a.s, log: a.log, now: a.now, limit: a.firstNew}
 	waits, err := p.wantsRetention()
 	m.RetentionWaits = waits
 	return err
@@ -103,7 +103,7 @@ func (a *trimApplier) applyRetention() error {
 
 // trimTo plans a trim and carries it out.
 func (a *trimApplier) trimTo(t frame.Trim) (*TrimResult, error) {
-	p := planner{s: a.s, log: a.log, now: a.now, limit: a.stored, notHeld: a.s.meta.NotHeld}
+	p := planner{s: a.s, log: a.log, now: a.now, limit: a.firstNew, notHeld: a.s.meta.NotHeld}
 	plan, err := p.plan(t)
 	m := &a.s.meta
 	m.NotHeld = p.notHeld

@@ -58,13 +58,24 @@ func TestAFullDiskRefusesAppendsAndLetsCommitsAndTrimsPass(t *testing.T) {
 		_, err := os.Stat(reserve)
 		return errors.Is(err, os.ErrNotExist)
 	})
-	for _, command := range []frame.Command{
-		frame.Trim{Before: 2},
-		frame.CursorCreate{Name: "x"},
-		frame.CursorCommit{Name: "x", Offset: 1},
+	for _, test := range []struct {
+		command frame.Command
+		refused bool
+	}{
+		{frame.DeadLetter{Cursor: "x", Offset: 1}, true},
+		{frame.GroupDead{Letter: frame.DeadLetter{Cursor: "x", Offset: 1}}, true},
+		{frame.Redrive{}, true},
+		{frame.LetterImport{}, true},
+		{frame.Register{Definitions: []byte("[]")}, true},
+		{frame.Trim{Before: 2}, false},
+		{frame.Purge{}, false},
+		{frame.CursorCreate{Name: "x"}, false},
+		{frame.CursorCommit{Name: "x", Offset: 1}, false},
+		{frame.SettingSet{Key: "retention.age", Value: "1h"}, false},
 	} {
-		if _, err := leader.Propose(t.Context(), frame.Request{Command: command}); errors.Is(err, ErrDiskFull) {
-			t.Errorf("%T: %v", command, err)
+		_, err := leader.Propose(t.Context(), frame.Request{Command: test.command})
+		if errors.Is(err, ErrDiskFull) != test.refused {
+			t.Errorf("%T: %v", test.command, err)
 		}
 	}
 	d.set(1<<30+1, leader.cfg.ID)

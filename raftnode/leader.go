@@ -26,7 +26,7 @@ const (
 	askFor      = 500 * time.Millisecond // bound of asking voters for their clocks, or who could lead
 )
 
-// leadership begins and ends this node's terms as the leader. The gate of proposer is open only between the
+// leadership begins and ends this node's terms as the leader. The intake of proposer is open only between the
 // application of a term start and the end of that term.
 type leadership struct {
 	id       string        // of this node
@@ -38,14 +38,14 @@ type leadership struct {
 	watch    *health.Watch    // knows whether this node leads; has the others' clocks and levels
 	terms    *health.Terms    // who led before, for the term start
 	clock    *clock.Clock     // replicated time
-	proposer *batcher.Batcher // its gate is moved here alone, but for a pause
+	proposer *batcher.Batcher // its intake is moved here alone, but for a pause
 	own      *termLog         // of the term start
 	logger   hclog.Logger
 
 	duties []func(context.Context) // what runs in each term, until its context ends; set before run
 }
 
-// run opens and closes the gate, and starts and ends the duties of a leader, as raft gains and loses leadership,
+// run opens and closes the intake, and starts and ends the duties of a leader, as raft gains and loses leadership,
 // until ctx ends.
 func (l *leadership) run(ctx context.Context) {
 	acting := &duties{}
@@ -54,7 +54,7 @@ func (l *leadership) run(ctx context.Context) {
 		if moved, leading := l.raft.Leadership(); moved {
 			// Also if this node leads again already: the duties belong to one term.
 			acting.end()
-			l.proposer.Shift(batcher.GateClosed, 0)
+			l.proposer.Shift(batcher.IntakeClosed, 0)
 			// Until the term start is applied, no member is judged by its contacts with raft.
 			l.watch.SetLeading(false)
 			if l.startTerm(ctx, leading) {
@@ -93,7 +93,7 @@ func (d *duties) end() {
 	}
 }
 
-// startTerm has the first entry of a new term applied and then opens the gate. It blocks until then, or until
+// startTerm has the first entry of a new term applied and then opens the intake. It blocks until then, or until
 // the term is over or ctx ends, and reports whether this node leads.
 func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
 	// Raft may have lost this leadership again before its gain was taken note of.
@@ -102,7 +102,7 @@ func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
 		return false
 	}
 	// From here on requests wait for the term start, and are no longer refused.
-	l.proposer.Shift(batcher.GateWaiting, term)
+	l.proposer.Shift(batcher.IntakeWaiting, term)
 	l.askFounders(ctx)
 	commands := []frame.Command{l.termStart(term)}
 	// In the same entry, so that the time without a leader is measured with the corrected clock.
@@ -110,12 +110,12 @@ func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
 		commands = append(commands, c)
 		return nil
 	})
-	// Past the gate, which admits nobody else yet: no other command of this term comes before the term start.
+	// Past the intake, which admits nobody else yet: no other command of this term comes before the term start.
 	if err := l.own.proposeUntilApplied(ctx, term, commands...); err != nil {
 		l.logger.Warn("leadership ended before its term start was applied", "term", term, "error", err)
 		return false
 	}
-	l.proposer.Shift(batcher.GateOpen, term)
+	l.proposer.Shift(batcher.IntakeOpen, term)
 	l.logger.Info("leading", "term", term)
 	return true
 }

@@ -50,7 +50,7 @@ type Node struct {
 
 	observers
 	admission  *membership.Admission // who may connect
-	members    *membership.Changes   // adds, promotes, demotes and removes them
+	changes    *membership.Changes   // adds, promotes, demotes and removes them
 	autopilot  *membership.Autopilot // does so by itself, on a leader
 	joiner     *joiner               // brings this node into its cluster
 	leadership *leadership           // this node's terms as the leader
@@ -151,7 +151,7 @@ func (n *Node) Machine() *fsm.Machine { return n.machine }
 // leader's first entry.
 func (n *Node) WaitLeader(ctx context.Context) error {
 	return n.life.Poll(ctx, func() bool {
-		// Raft names a leader before that leader's first entry is applied here, and leads before the gate is open.
+		// Raft names a leader before that leader's first entry is applied here, and leads before the intake is open.
 		id, _ := n.roster.Leader()
 		l := n.machine.Leadership()
 		applied := l.Leader == id && l.Term == n.raft.Load().CurrentTerm()

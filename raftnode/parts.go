@@ -93,13 +93,13 @@ func (n *Node) connectLeader() {
 		Machine:  n.machine,
 		OpenTerm: func() uint64 { return n.proposer.OpenTerm() },
 	})
-	// The gate is closed until leadership opens it.
+	// The intake is closed until leadership opens it.
 	n.proposer = batcher.New(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, n.machine.FeatureLevel, r.Apply)
 	// Proofs of leadership, for linearizable reads.
 	n.barrier = newBarrier(&n.raft, n.roster, &n.contacts, n.proposer)
 	// Changes of members and hand-overs exclude each other, and a leader that is to lose its vote hands over within a
 	// change: handOver is the part that does not ask for the exclusion itself.
-	n.members = membership.NewChanges(membership.Options{
+	n.changes = membership.NewChanges(membership.Options{
 		Timing:    n.cfg.Timing.health(),
 		Raft:      &n.raft,
 		Roster:    n.roster,
@@ -120,7 +120,7 @@ func (n *Node) connectLeader() {
 		},
 	})
 	// Autopilot makes its changes by the same way as an operator.
-	n.autopilot = membership.NewAutopilot(n.members)
+	n.autopilot = membership.NewAutopilot(n.changes)
 	// What a leader does in its term.
 	own := &termLog{
 		raft:     &n.raft,
@@ -128,7 +128,7 @@ func (n *Node) connectLeader() {
 		patience: n.cfg.Timing.transferPatience(),
 		fatal:    n.cfg.Fatal,
 	}
-	// Both propose past the gate, and must not do so at once: a hand-over begins only in a term that is open.
+	// Both propose past the intake, and must not do so at once: a hand-over begins only in a term that is open.
 	n.handover = &handover{
 		id:       n.cfg.ID,
 		election: n.cfg.Timing.Election,
@@ -136,13 +136,13 @@ func (n *Node) connectLeader() {
 		roster:   n.roster,
 		machine:  n.machine,
 		watch:    n.watch,
-		members:  n.members,
+		changes:  n.changes,
 		life:     n.life,
 		proposer: n.proposer,
 		own:      own,
 		logger:   n.logger,
 	}
-	// Its gate is closed when leadership is lost, before anything of the next term is proposed.
+	// Its intake is closed when leadership is lost, before anything of the next term is proposed.
 	n.leadership = &leadership{
 		id:       n.cfg.ID,
 		lease:    n.cfg.Timing.Lease,
@@ -160,7 +160,7 @@ func (n *Node) connectLeader() {
 	// They begin once the term start is applied and have all ended before this node starts another term.
 	n.leadership.duties = []func(context.Context){
 		n.leadership.proposeTicks,
-		n.members.Tend,
+		n.changes.Tend,
 		n.reportVoters,
 		n.autopilot.Run,
 		n.reportPressure,

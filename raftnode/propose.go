@@ -63,8 +63,8 @@ func (n *Node) prepare(r frame.Request) (frame.Request, error) {
 
 // proposeHere proposes a prepared request on this node. It returns ErrNoLeader if this node does not lead.
 func (n *Node) proposeHere(ctx context.Context, r frame.Request) (fsm.Result, error) {
-	if r.Command.Kind() == frame.KindPublish && n.proposer.OpenTerm() != 0 {
-		// A full disk stops what publishers send; trims and commits, which make room, are admitted.
+	if !r.Command.Kind().FitsFullDisk() && n.proposer.OpenTerm() != 0 {
+		// Trims, purges and commits are admitted: they make room.
 		if err := n.disk.admitsAppends(); err != nil {
 			return fsm.Result{}, err
 		}

@@ -10,10 +10,10 @@ import (
 )
 
 // ErrFull refuses a member beyond MaxMembers.
-var ErrFull = fmt.Errorf("groups: there are %d members already", MaxMembers)
+var ErrFull = fmt.Errorf("group: there are %d members already", MaxMembers)
 
 // ErrNoSession says that a member's session has ended, or never began.
-var ErrNoSession = errors.New("groups: no such session")
+var ErrNoSession = errors.New("group: no such session")
 
 // Member receives events. A session begins with Join and ends with the next Join of that
 // name, with Leave, or with silence.

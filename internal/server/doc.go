@@ -23,7 +23,7 @@
 //	mux            the row of the table in routes.go; else 404 or 405
 //	handler        refused where the state has diverged, then by the row
 //	  operation      HTTP: time, turn, leader, consistency
-//	  metered, gate  Connect: the message within its bounds; time, streams, errors
+//	  interceptor    Connect: the message within its bounds; time, streams, errors
 //	*Handlers      decode, call package service, encode: one type a subject, http_*.go
 //	*Service       the same for Connect: connect*.go
 //

@@ -95,7 +95,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 
 // handler makes the http.Handler of a route: what its row says is done here, and the rest by its own function.
 func (s *Server) handler(rt route) http.Handler {
-	// A Connect method bounds its time and its streams by itself, in gate.
+	// A Connect method bounds its time and its streams by itself, in interceptor.
 	serve := s.operation(rt)
 	if rt.service != nil {
 		serve = s.messages.metered(rt)

@@ -141,7 +141,7 @@ func (s *Server) table(advertised string) []route {
 	// The Connect services. A service answers all of its methods, which are rows of their own, so that other paths
 	// below it create no series in the metrics.
 	options := connect.WithHandlerOptions(
-		connect.WithInterceptors(&gate{
+		connect.WithInterceptors(&interceptor{
 			timeout:  s.cfg.RequestTimeout,
 			streams:  s.streams,
 			errors:   s.errors,

@@ -69,12 +69,12 @@ type Watch struct {
 	asking sync.WaitGroup       // pings under way; Run waits for them
 	awake  *election.PauseClock // what silences are measured in
 
-	mu       sync.Mutex             // guards what follows; never held during a call of o's functions but Contacts
-	seen     map[string]*seen       // by id
-	asked    map[string]bool        // members with a ping under way
-	other    map[string]bool        // members in whose place another data folder has just answered
-	contacts map[string]raftContact // of raft, by member
-	leads    time.Time              // since when this node has led, by awake; zero: it does not
+	mu           sync.Mutex             // guards what follows; never held during a call of o's functions but Contacts
+	seen         map[string]*seen       // by id
+	pinging      map[string]bool        // members with a ping under way
+	replaced     map[string]bool        // members in whose place another data folder has just answered
+	contacts     map[string]raftContact // of raft, by member
+	leadingSince time.Time              // since when this node has led, by awake; zero: it does not
 }
 
 // WatchOptions are what a watch needs of its node. All functions are required; none may wait.
@@ -118,8 +118,8 @@ func NewWatch(o WatchOptions) *Watch {
 		o:        o,
 		awake:    election.NewPauseClock(time.Now(), missedReadings*o.Timing.Urgent()),
 		seen:     map[string]*seen{},
-		asked:    map[string]bool{},
-		other:    map[string]bool{},
+		pinging:  map[string]bool{},
+		replaced: map[string]bool{},
 		contacts: map[string]raftContact{},
 	}
 }
@@ -178,10 +178,10 @@ func (w *Watch) pingMembers(ctx context.Context, missing bool) {
 func (w *Watch) beginPing(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.asked[id] {
+	if w.pinging[id] {
 		return false
 	}
-	w.asked[id] = true
+	w.pinging[id] = true
 	return true
 }
 
@@ -189,7 +189,7 @@ func (w *Watch) beginPing(id string) bool {
 func (w *Watch) endPing(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.asked, id)
+	delete(w.pinging, id)
 }
 
 // Ask asks one member now, keeps its report and returns it. It blocks until the member answers or ctx ends, and
@@ -204,16 +204,16 @@ func (w *Watch) Ask(ctx context.Context, m datadir.Peer) (Answer, error) {
 	report, err := w.o.Peers.Identify(ctx, roster.URL(m.HTTP), Question{DigestAt: w.o.Applied()})
 	// The member read its clock between these two readings.
 	answered := w.o.Clocks()
-	other := err == nil && report.ID == m.ID && m.Incarnation != "" && report.Incarnation != m.Incarnation
+	replaced := err == nil && report.ID == m.ID && m.Incarnation != "" && report.Incarnation != m.Incarnation
 	// See Replaced.
 	w.mu.Lock()
-	w.other[m.ID] = other
+	w.replaced[m.ID] = replaced
 	w.mu.Unlock()
 	if err != nil {
 		return Answer{}, fmt.Errorf("raftnode: ask %s: %w", m.ID, err)
 	}
 	// Kept as no answer of the member: its old report stays until it is forgotten.
-	if report.ID != m.ID || other {
+	if report.ID != m.ID || replaced {
 		return Answer{}, fmt.Errorf("raftnode: ask %s: %s of incarnation %s answered at %s",
 			m.ID, report.ID, report.Incarnation, m.HTTP)
 	}
@@ -275,7 +275,7 @@ func (w *Watch) Forget(members []datadir.Peer) {
 			delete(w.contacts, id)
 		}
 	}
-	maps.DeleteFunc(w.other, func(id string, _ bool) bool {
+	maps.DeleteFunc(w.replaced, func(id string, _ bool) bool {
 		_, member := known[id]
 		return !member
 	})
@@ -285,7 +285,7 @@ func (w *Watch) Forget(members []datadir.Peer) {
 func (w *Watch) Replaced(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.other[id]
+	return w.replaced[id]
 }
 
 // Last returns the newest report of a member, and whether the member still answers pings. The report is the zero
@@ -314,9 +314,9 @@ func (w *Watch) silence(id string, now time.Time) time.Duration {
 func (w *Watch) SetLeading(leads bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.leads = time.Time{}
+	w.leadingSince = time.Time{}
 	if leads {
-		w.leads = w.awake.At(time.Now())
+		w.leadingSince = w.awake.At(time.Now())
 	}
 }
 
@@ -367,7 +367,7 @@ func (w *Watch) Absence(id string) (reason string, silent time.Duration) {
 		return election.ReasonHTTP, max(0, now.Sub(known.At))
 	}
 	// A node that does not lead sends nothing by raft.
-	if w.leads.IsZero() {
+	if w.leadingSince.IsZero() {
 		return "", 0
 	}
 	w.noteContact(id, now, awake)
@@ -375,8 +375,8 @@ func (w *Watch) Absence(id string) (reason string, silent time.Duration) {
 	contact := w.contacts[id]
 	since := contact.at
 	// A leadership that has just begun had no time to reach anybody.
-	if w.leads.After(since) {
-		since = w.leads
+	if w.leadingSince.After(since) {
+		since = w.leadingSince
 	}
 	if awake.Sub(since) < w.raftReach() {
 		return "", 0

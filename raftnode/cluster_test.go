@@ -121,7 +121,7 @@ const raceFactor = 1 + 2*raceEnabled
 
 func quick() Timing {
 	const unit = raceFactor * time.Millisecond
-	return Timing{Heartbeat: 500 * unit, Election: 500 * unit, Lease: 400 * unit, CommitTimeout: 5 * unit,
+	return Timing{Heartbeat: 1000 * unit, Election: 1000 * unit, Lease: 800 * unit, CommitTimeout: 5 * unit,
 		Ping: 50 * unit, SnapshotInterval: time.Hour}
 }
 
@@ -251,7 +251,7 @@ func (c *cluster) stop(id string) {
 	c.gone(id)
 }
 
-// remove takes a member out of the cluster, as an operator would: again if the leader changes meanwhile.
+// remove takes a member out of the cluster, and tries again where an operator would.
 func (c *cluster) remove(id string) {
 	c.t.Helper()
 	eventually(c.t, id+" is removed", func() bool {
@@ -259,7 +259,8 @@ func (c *cluster) remove(id string) {
 		switch {
 		case err == nil, errors.Is(err, ErrUnknownMember):
 			return true
-		case errors.Is(err, ErrNotLeader), errors.Is(err, ErrNoLeader), errors.Is(err, ErrOutcomeUnknown):
+		case errors.Is(err, ErrNotLeader), errors.Is(err, ErrNoLeader), errors.Is(err, ErrOutcomeUnknown),
+			errors.Is(err, ErrBreaksQuorum): // a voter on a busy machine answers later
 			return false
 		}
 		c.t.Fatal(err)

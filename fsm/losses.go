@@ -22,7 +22,7 @@ import (
 // New ones are joined as the digits of a binary number are, but not where a cursor has its
 // place at the seam while there are few: then its gap is exact.
 type losses struct {
-	list []loss // rises; it is replaced as a whole and never changed
+	list []loss // ascending; it is replaced as a whole and never changed
 	// sums returns, for each loss, the sum of it and all that follow. They are computed once, for all
 	// cursors that have the same losses before them; their maps are shared.
 	sums func() []log.Gap
@@ -226,7 +226,7 @@ func (a *lossApplier) keepLosses(list []loss) {
 	}
 	a.s.losses = newLosses(list)
 
-	// Both lists rise: walk them together and write the differences.
+	// Both lists ascend: walk them together and write the differences.
 	for len(was) > 0 || len(list) > 0 {
 		switch {
 		case len(list) == 0 || (len(was) > 0 && was[0].from < list[0].from):

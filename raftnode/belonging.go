@@ -35,7 +35,7 @@ func (j *joiner) watchBelonging(ctx context.Context) {
 		// An empty folder is of no cluster yet and may join any.
 		if own := j.roster.Identity(); own.ClusterID != "" {
 			answers := j.answersOfMembers()
-			// Until it is certain, seeds that are no members are asked as well; after that only successors matter,
+			// Until it is certain, seeds that are not members are asked as well; after that only successors matter,
 			// and the pings report those.
 			if !certain {
 				answers = j.askSeeds(ctx)
@@ -94,7 +94,7 @@ type heard struct {
 
 // kinship is what a node needs to decide whether its data folder belongs among its peers.
 type kinship struct {
-	cluster string         // the own cluster's id
+	cluster string         // the id of this node's cluster
 	before  []string       // the clusters that it was recovered from
 	seeds   []string       // of --join
 	others  []datadir.Peer // the other members, as the own folder has them
@@ -180,7 +180,7 @@ func (k *kinship) isForeign(h heard) bool {
 	return h.report.ClusterID != "" && h.report.ClusterID != k.cluster && !slices.Contains(k.before, h.report.ClusterID)
 }
 
-// inPlaceOf reports whether the node that was heard has an address of a member's.
+// inPlaceOf reports whether the node that was heard has a member's address.
 func (h heard) inPlaceOf(p datadir.Peer) bool {
 	// A member's HTTP address may be known by another name than the one that it was reached by.
 	atHTTP := p.HTTP != "" && (URL(p.HTTP) == h.url || p.HTTP == h.report.HTTPAddr)

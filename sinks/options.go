@@ -70,8 +70,8 @@ type Options struct {
 const (
 	// MaxBackoff is the longest wait between two attempts, unless a sink asks for more.
 	MaxBackoff = 5 * time.Minute
-	// longestHold is for how long an event is held for its next attempt. One that has to
-	// wait longer is given back, and comes after that time.
+	// longestHold is how long an event may be held for its next attempt. One that has to
+	// wait longer is released, and redelivered after that time.
 	longestHold = time.Minute
 	// longestDelay bounds what a sink may ask for.
 	longestDelay = time.Hour

@@ -180,7 +180,7 @@ func proveOnDial(
 // proveWithin bounds a challenge on a new connection.
 const proveWithin = 5 * time.Second
 
-// challenge has the other end of a new connection prove that it has the token and is at the address that was
+// challenge makes the other end of a new connection prove that it has the token and is at the address that was
 // dialed. The connection is ready for a request afterwards.
 func challenge(conn net.Conn, address, token string) error {
 	asked := newChallenge()

@@ -165,7 +165,7 @@ func (a *lossApplier) recordLoss(from, to uint64) error {
 	for len(list) > 0 && list[0].to <= lowest.rank {
 		list = list[1:]
 	}
-	// Join the new ones with those before them while these are of no more trims, as a binary number
+	// Join the new ones with those before them while these come from no more trims, as a binary number
 	// carries: where no cursor's place keeps them apart, there are as many as the number has digits.
 	for _, l := range added {
 		list = append(list, l)
@@ -180,8 +180,8 @@ func (a *lossApplier) recordLoss(from, to uint64) error {
 	return nil
 }
 
-// atSeam reports whether a cursor would lose count where a loss from one offset is joined
-// with the next: it has its place within it, or at the seam.
+// atSeam reports whether joining the loss that begins at from with the next one, at seam, would cost a
+// cursor its exact count: its place is within that loss, or at the seam.
 func (a *lossApplier) atSeam(from, seam uint64) bool {
 	for range a.s.ranks.byPassed.Ascend(atLeast(from), below(seam)) {
 		return true

@@ -16,8 +16,8 @@ import (
 	"github.com/ringrift/ringlog/internal/service"
 )
 
-// neverCompress leaves answers as they are, as the size from which they are compressed: compressing them takes more
-// of a publish's time than storing it. Compressed requests are taken.
+// neverCompress is a size that no answer reaches. Connect compresses answers from that size on, which would take more
+// of a publish's time than storing it. Compressed requests are accepted.
 const neverCompress = 1 << 30
 
 // interceptor does for Connect what operation and limitTime do for HTTP: it bounds calls in time where the caller does

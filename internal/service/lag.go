@@ -14,7 +14,7 @@ const (
 	lagBlocksListed = 512 // for all of a list
 )
 
-// lag is what is kept of the log that a cursor's readers, or a group's members, are still to
+// lag is the part of the log that a cursor's readers, or a group's members, are still to
 // get.
 type lag struct {
 	// Events is how many there are, at most.

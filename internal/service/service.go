@@ -33,7 +33,7 @@ type Node interface {
 	// LeadingTerm is the term in which the node leads and takes requests; 0 where it does not lead. The
 	// state then has all that was committed before that term.
 	LeadingTerm() uint64
-	// Diverged reports that the node's state is not the majority's: it serves nobody.
+	// Diverged reports whether the node's state is not the majority's: it serves nobody.
 	Diverged() bool
 }
 

@@ -169,8 +169,8 @@ func (c *Changes) recordVote(ctx context.Context, id string, wanted bool, reason
 	return c.o.Proposals.Decide(ctx, frame.MemberVote{ID: id, Wanted: wanted, Reason: reason})
 }
 
-// Admissible returns why m must not be recorded: it is of another cluster or too old, shares an id or address with
-// another member, or would be one voter too many.
+// Admissible returns why m must not be recorded: it belongs to another cluster or is too old, shares an id or address
+// with another member, or would be one voter too many.
 func (c *Changes) Admissible(m frame.Member, opts AddOptions, isVoter bool) error {
 	if m.ID == "" || m.RaftAddr == "" || m.Incarnation == "" {
 		return fmt.Errorf("%w: id, raft address and incarnation are required", ErrUnknownMember)

@@ -61,14 +61,14 @@ type leaderLost struct {
 	since  time.Time // when that was reported
 }
 
-// missed reports that this node still follows the lost one and has not heard it again.
+// missed reports whether this node still follows the lost one and has not heard it again.
 func (l leaderLost) missed() bool {
 	_, leader := l.raft.LeaderWithID()
 	return string(leader) == l.leader && l.raft.State() == raft.Follower && !l.heard()
 }
 
-// heard reports that raft heard the node after its connections were lost. A contact shortly after the loss does
-// not count: it is of a request that arrived before, and took a while to store.
+// heard reports whether raft heard the node after its connections were lost. A contact shortly after the loss does
+// not count: it comes from a request that arrived before, and took a while to store.
 func (l leaderLost) heard() bool { return l.raft.LastContact().After(l.since.Add(l.Lease / 2)) }
 
 // campaign waits for this node's turn and makes raft campaign, unless the leader is heard

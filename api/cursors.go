@@ -12,7 +12,7 @@ type Cursor struct {
 	Filter     event.Filter `json:"filter"`
 	Policy     CursorPolicy `json:"policy"`
 	Committed  uint64       `json:"committed"`       // everything up to it is handled
-	Generation uint64       `json:"generation"`      // rises with each open
+	Generation uint64       `json:"generation"`      // increases with each open
 	Start      uint64       `json:"start,omitempty"` // what it was made to begin after, or a seek to before that
 	Created    time.Time    `json:"created"`
 	Touched    time.Time    `json:"touched"` // the last open, commit or seek

@@ -76,7 +76,7 @@ type LetterErrors struct {
 	Letters []uint64       `json:"letters"` // some of them
 }
 
-// LetterSelection chooses dead letters: by id, or those that all of its conditions hold for.
+// LetterSelection chooses dead letters: by id, or those that meet all of its conditions.
 type LetterSelection struct {
 	IDs []uint64 `json:"ids,omitempty"`
 	// All chooses every dead letter, and excludes conditions.

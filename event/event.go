@@ -91,7 +91,7 @@ func marshalPayload(payload any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	// The encoder ends its output with a newline, which is no part of the payload.
+	// The encoder ends its output with a newline, which is not part of the payload.
 	if err := enc.Encode(payload); err != nil {
 		return nil, fmt.Errorf("event: marshal payload: %w", err)
 	}

@@ -73,8 +73,8 @@ func newApplier(e applying) *applier {
 	return a
 }
 
-// decideFrame decides what the entry's frame asks for. The order is part of what every build has
-// to do alike: time first, then what time ends, then the term, then the commands.
+// decideFrame decides what the entry's frame asks for. Every build has to keep
+// this order: the time, what expires by it, the term, the commands.
 func (a *applier) decideFrame() error {
 	m := &a.s.meta
 	a.now = max(m.Time, a.frame.Time.UnixNano())
@@ -227,7 +227,7 @@ func (a *publishApplier) storeBlock() {
 		}
 		a.appendBlock(a.frame.Block, suppressed, live, a.keyed)
 	}
-	// They are firstNew: tail counts them by meta.Last from here on.
+	// They are stored: tail counts them by meta.Last from here on.
 	a.accepted = nil
 	a.storeReceipts()
 }

@@ -43,7 +43,7 @@ type trimApplier struct {
 	trims []trimRequest // of this entry, in the order of its commands
 }
 
-// requestTrim has the end of the entry decide a trim, over the blocks that were stored before.
+// requestTrim notes a trim for the end of the entry, which decides it over the blocks that were stored before.
 func (a *trimApplier) requestTrim(c frame.Trim) Result {
 	if !c.Retention && c.Before > a.tail()+1 {
 		r := refuse(PastTail, "before", fmt.Sprintf("offset %d is past the tail, which is %d", c.Before, a.tail()),

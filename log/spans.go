@@ -57,7 +57,7 @@ func (l *Log) ReadSpans(cursor string, from uint64, limit, maxBytes int) (Spans,
 			return false, err
 		}
 
-		// Of the first and the last block only a part may be wanted.
+		// Only a part of the first and of the last block may be wanted.
 		skip := int(found.Next - b.first)
 		take := min(b.live-skip, left)
 		found.Spans = append(found.Spans, Span{

@@ -28,8 +28,8 @@ const (
 	joinBackoff = 10 * time.Second       // most between attempts to join
 )
 
-// joiner brings this node into its cluster and keeps it there: it forms a cluster with others or joins one, has its
-// address recorded where that has changed, and ends the node if its data folder belongs to another cluster.
+// joiner brings this node into its cluster and keeps it there: it forms a cluster with others or joins one, asks for
+// its address to be recorded if that has changed, and ends the node if its data folder belongs to another cluster.
 type joiner struct {
 	cfg     *Config // not changed
 	raft    *upstream.Raft
@@ -317,7 +317,7 @@ func (j *joiner) joinAnySeed(ctx context.Context, voter bool) {
 		if err == nil {
 			return
 		}
-		// An attempt that was cut short is no refusal.
+		// An attempt that was cut short is not a refusal.
 		if ctx.Err() == nil {
 			j.joinRejected(url, err, time.Now())
 		}

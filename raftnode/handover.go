@@ -69,7 +69,7 @@ func (h *handover) handOver(ctx context.Context, target, cause string) error {
 	if term == 0 {
 		return fmt.Errorf("raftnode: step down: %w", ErrNotLeader)
 	}
-	// Whoever is to lead is found, and is near, before requests are held up.
+	// The successor is chosen, and has nearly caught up, before requests are held up.
 	to, err := h.successor(ctx, target)
 	if err != nil {
 		return fmt.Errorf("raftnode: step down: %w", err)
@@ -95,7 +95,7 @@ func (h *handover) handOver(ctx context.Context, target, cause string) error {
 	return h.transfer(ctx, term, to)
 }
 
-// transfer has raft hand leadership of term over to a member, and withdraws the intent if this node still leads
+// transfer makes raft hand leadership of term over to a member, and withdraws the intent if this node still leads
 // after that.
 func (h *handover) transfer(ctx context.Context, term uint64, to datadir.Peer) error {
 	err := h.raft.Load().LeadershipTransferToServer(raft.ServerID(to.ID), raft.ServerAddress(to.Raft)).Error()

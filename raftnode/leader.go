@@ -52,7 +52,7 @@ func (l *leadership) run(ctx context.Context) {
 	defer acting.end()
 	for {
 		if moved, leading := l.raft.Leadership(); moved {
-			// Also if this node leads again already: the duties belong to one term.
+			// The duties end even if this node leads again already: they belong to one term.
 			acting.end()
 			l.proposer.Shift(batcher.IntakeClosed, 0)
 			// Until the term start is applied, no member is judged by its contacts with raft.
@@ -93,10 +93,10 @@ func (d *duties) end() {
 	}
 }
 
-// startTerm has the first entry of a new term applied and then opens the intake. It blocks until then, or until
-// the term is over or ctx ends, and reports whether this node leads.
+// startTerm proposes the first entry of a new term and opens the intake once it is applied. It blocks until then, or
+// until the term is over or ctx ends, and reports whether this node leads.
 func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
-	// Raft may have lost this leadership again before its gain was taken note of.
+	// Raft may have lost this leadership again before its gain was noted.
 	term := l.raft.Load().CurrentTerm()
 	if !leading || !l.own.leads(term) {
 		return false
@@ -110,7 +110,7 @@ func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
 		commands = append(commands, c)
 		return nil
 	})
-	// Past the intake, which admits nobody else yet: no other command of this term comes before the term start.
+	// Proposed past the intake, which admits nobody else yet: no other command of this term comes before the term start.
 	if err := l.own.proposeUntilApplied(ctx, term, commands...); err != nil {
 		l.logger.Warn("leadership ended before its term start was applied", "term", term, "error", err)
 		return false
@@ -126,7 +126,7 @@ func (l *leadership) askFounders(ctx context.Context) {
 	if l.machine.ClusterID() != "" {
 		return
 	}
-	// Pings have asked already where they had the time; only the rest is asked, and waited for.
+	// Pings may have asked already; only the other members are asked, and waited for.
 	unheard := slices.DeleteFunc(l.dir.Marker().Peers, func(p datadir.Peer) bool {
 		s, answers := l.watch.Last(p.ID)
 		return p.ID == l.id || (answers && s.Report.Incarnation == p.Incarnation)
@@ -235,7 +235,7 @@ func (l *leadership) stepClock(ctx context.Context, propose func(frame.ClockStep
 	if !l.clock.Lags() {
 		return nil
 	}
-	// What the pings have brought is asked first; it costs nothing.
+	// The reports of the pings come first; they cost nothing.
 	voters := l.roster.Voters()
 	samples := map[string]clock.Sample{}
 	others := slices.DeleteFunc(slices.Clone(voters), func(id string) bool { return id == l.id })
@@ -246,7 +246,7 @@ func (l *leadership) stepClock(ctx context.Context, propose func(frame.ClockStep
 	}
 	now := l.clock.Read()
 	agreed, ok := clock.StepAgreed(now, l.id, samples, len(voters))
-	// Their answers may be older than a step, or there are none.
+	// Those reports may be missing, or older than a step of a clock.
 	if !ok {
 		asking, cancel := context.WithTimeout(ctx, askFor)
 		defer cancel()

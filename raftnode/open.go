@@ -66,7 +66,7 @@ func (n *Node) openState() (err error) {
 	if err != nil {
 		return err
 	}
-	// Before anything is read with the id of the marker.
+	// This comes before anything is read with the id of the marker.
 	if err := n.sameCluster(); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// Propose has a request decided and returns its result once it is committed and applied, here if this node leads
+// Propose proposes a request and returns its result once it is committed and applied, here if this node leads
 // and otherwise at the leader. A refusal of the state machine is returned as the error, a *fsm.Refusal, with the
 // result.
 //
@@ -99,8 +99,8 @@ func (n *Node) noLeaderError() error {
 	return ErrNoLeader
 }
 
-// forward has the leader decide a request. If this node no longer follows that leader, it waits for the answer for
-// Timing.Heartbeat more and then returns ErrOutcomeUnknown.
+// forward passes a request to the leader and returns its result. If this node no longer follows that leader, it waits
+// Timing.Heartbeat more for the answer and then returns ErrOutcomeUnknown.
 func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	// First: a leader that is lost after it was determined ends the wait too.
 	waiting, done := n.terms.While(ctx, n.cfg.Timing.Heartbeat)

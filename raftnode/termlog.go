@@ -16,7 +16,7 @@ import (
 // proposeEvery is the time between two attempts of proposeUntilApplied.
 const proposeEvery = 20 * time.Millisecond
 
-// termLog has commands of this leader's own applied in its term, whether the intake is open or not: the term start
+// termLog proposes this leader's own commands in its term, whether the intake is open or not: the term start
 // before requests are admitted, and the intent to hand over after the last of them.
 type termLog struct {
 	raft     *upstream.Raft

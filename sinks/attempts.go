@@ -23,7 +23,7 @@ type trial struct {
 	began time.Time
 }
 
-// Ends of a trial that are no failure of the sink.
+// Ends of a trial that are not failures of the sink.
 var (
 	errRefused = errors.New("no attempt may follow")
 	errSettled = errors.New("settled")

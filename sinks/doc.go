@@ -9,7 +9,7 @@
 //
 // An event is acknowledged once its sink has succeeded, so it comes at least once: again
 // after an attempt that failed, and after a crash of this process or of the cluster. A
-// sink that must not do a thing twice asks the idempotency key, which is the same in every
+// sink that must not do a thing twice uses the idempotency key, which is the same in every
 // delivery of an event.
 //
 // Each attempt has its time, after which it is cut off: a command is killed with all of
@@ -20,8 +20,8 @@
 // mended by another attempt (Failure.Dead) makes it one at once.
 //
 // Every attempt asks the circuit breaker, retries included. While it is open this process
-// is no member of the group: nothing is taken, nothing is held, and the others get it all.
-// Then one event is taken, and decides.
+// is not a member of the group: it takes and holds nothing, and the others get everything.
+// Then it takes one event, whose attempt closes the breaker or opens it again.
 //
 // When Run's context ends, attempts that run may finish within Options.Drain; then they are
 // cut off, which does not count as a delivery. Everything else is given back at once.

@@ -38,7 +38,7 @@ type Options struct {
 	// alive for as long as that takes.
 	Join func(ctx context.Context, hold int) (Member, error)
 	Sink Sink
-	// Where passes events by that do not meet it; nil passes none. They count as handled.
+	// Where is the condition that events have to meet; the others are acknowledged without the sink. nil is met by all.
 	Where *where.Condition
 
 	Concurrency int           // events at once, those of one key in order; 1
@@ -52,7 +52,7 @@ type Options struct {
 	Drain      time.Duration // how long attempts may run after Run's context has ended; 30 s
 
 	Count uint64 // end after this many deliveries were handled or failed; 0 is no end
-	// Settled, asked now and then, ends the run once it says true; nil is no end.
+	// Settled is called now and then, and ends the run once it returns true; nil never does.
 	Settled func(ctx context.Context) (bool, error)
 
 	// Publish publishes events about the breaker and, with Record, about failures; nil
@@ -70,8 +70,8 @@ type Options struct {
 const (
 	// MaxBackoff is the longest wait between two attempts, unless a sink asks for more.
 	MaxBackoff = 5 * time.Minute
-	// longestHold is for how long an event is held for its next attempt. One that has to
-	// wait longer is given back, and comes after that time.
+	// longestHold is how long an event may be held for its next attempt. One that has to
+	// wait longer is released, and redelivered after that time.
 	longestHold = time.Minute
 	// longestDelay bounds what a sink may ask for.
 	longestDelay = time.Hour

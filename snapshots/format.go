@@ -132,7 +132,7 @@ func listFiles(dir string) ([]file, error) {
 		if err != nil {
 			return nil, fmt.Errorf("snapshots: list %s: %w", dir, err)
 		}
-		// A folder, a link or a name that Read would refuse is not of a checkpoint.
+		// A checkpoint holds neither folders nor links, nor a name that Read would refuse.
 		if !info.Mode().IsRegular() || !validName(e.Name()) {
 			return nil, fmt.Errorf("snapshots: list %s: %q is not a plain file of a checkpoint", dir, e.Name())
 		}

@@ -18,7 +18,7 @@ type VoterHealth struct {
 
 // OutageViews reports what the voters' journals have and the log does not have yet, since
 // when the voters that answer have been running, and who led when. Times are by the leader's
-// wall clock, as far as it knows how the others' clocks differ. Of a span, Over and Decided do
+// wall clock, as far as it knows how the others' clocks differ. Over and Decided of a span do
 // not travel.
 type OutageViews struct {
 	Views []election.View

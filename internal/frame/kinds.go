@@ -60,7 +60,7 @@ const (
 	LevelBase     = 1
 	LevelHealth   = 2 // what a leader reports of its voters
 	LevelLetters  = 3 // dead letters
-	LevelDelivery = 4 // groups, clients, stalls, pressure, overdue runs, and short leaderships that part outages
+	LevelDelivery = 4 // groups, clients, stalls, pressure, overdue runs, and short leaderships that separate outages
 
 	LevelNewest = LevelDelivery // what this build knows
 )

@@ -79,7 +79,7 @@ func OpenRequest(data []byte, admit func(e *event.Event) (event.Hash, error)) (R
 }
 
 // UnfoldedSize returns about how many bytes an encoded request claims to take once it is
-// decoded, and 0 for bytes that are no request. It allocates nothing.
+// decoded, and 0 for bytes that are not a request. It allocates nothing.
 func UnfoldedSize(data []byte) int {
 	if len(data) < headerSize {
 		return 0

@@ -81,7 +81,7 @@ func answerJSON(w http.ResponseWriter, v any, err error) error {
 	return writeJSON(w, http.StatusOK, v)
 }
 
-// writeJSON answers with a value. A caller that has gone is no error of the node's.
+// writeJSON answers with a value. That the caller has left is not this node's error.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	// The whole answer is encoded first, so that an error can still be answered.
 	b, err := json.Marshal(v)
@@ -103,8 +103,8 @@ func setWarnings(h http.Header, list []event.Warning) {
 	}
 }
 
-// writeBytes answers with a body that is complete. It ignores write errors: a caller that has gone is no error of
-// the node's.
+// writeBytes answers with a body that is complete. It ignores write errors: that the caller has left is not this
+// node's error.
 func writeBytes(w http.ResponseWriter, status int, contentType string, b []byte) error {
 	// With its length an answer over HTTP/1.1 needs no chunks.
 	h := w.Header()

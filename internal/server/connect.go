@@ -16,12 +16,12 @@ import (
 	"github.com/ringrift/ringlog/internal/service"
 )
 
-// neverCompress leaves answers as they are, as the size from which they are compressed: compressing them takes more
-// of a publish's time than storing it. Compressed requests are taken.
+// neverCompress is a size that no answer reaches. Connect compresses answers from that size on, which would take more
+// of a publish's time than storing it. Compressed requests are accepted.
 const neverCompress = 1 << 30
 
-// interceptor does for Connect what operation and limitTime do for HTTP: it bounds calls in time where the caller does not,
-// counts streams, and completes errors.
+// interceptor does for Connect what operation and limitTime do for HTTP: it bounds calls in time where the caller does
+// not, counts streams, and completes errors.
 type interceptor struct {
 	timeout  time.Duration // of a call that has no deadline
 	streams  *streamPlaces
@@ -85,8 +85,8 @@ func (i *interceptor) toConnect(err error) error {
 	return connectError(i.errors.toAPI(err))
 }
 
-// answerMessage answers a call with a message, or with the error of the operation, whose result m was then made from
-// in vain: it has to be safe to make m of a zero result.
+// answerMessage answers a call with m, or with err if the operation failed. Callers make m from the result before err
+// is looked at, so that they have to accept a zero result.
 func answerMessage[A any](m *A, err error) (*connect.Response[A], error) {
 	if err != nil {
 		return nil, err

@@ -31,7 +31,7 @@
 // tailWriter, which both protocols share. A publish stream leaves net/http after its 101 and is served by
 // publish_stream.go, within the same bounds.
 //
-// Calls between nodes use the same port: Peers sends them, peerService answers them, and proof.go has each end prove
+// Calls between nodes use the same port: Peers sends them, peerService answers them, and by proof.go each end proves
 // that it has the token before it is sent.
 //
 //	s, err := server.New(server.Config{Node: node, Peers: peers, Logger: logger})

@@ -45,7 +45,7 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "ringlog",
 			Name:      "http_request_seconds",
-			Help:      "Time to answer, of requests that are no streams.",
+			Help:      "Time to answer, of requests that are not streams.",
 			Buckets:   []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"route"}),
 		// How many events came in and went out.
@@ -107,7 +107,7 @@ func (m *metrics) countRequest(w *response, r *http.Request, began time.Time) {
 	m.countAnswer(route, w.status, began, w.stream)
 }
 
-// countAnswer counts an answer, and measures since when it took, unless it is a stream's.
+// countAnswer counts an answer, and measures how long it took unless it is a stream's.
 func (m *metrics) countAnswer(route string, status int, began time.Time, stream bool) {
 	// Streams are counted like any other request.
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
@@ -191,7 +191,7 @@ func (c *nodeCollector) collectState(send func(string, string, float64, ...strin
 	send("dead_letters_redriven", "Of those, appended again and not committed yet.", float64(stats.Letters.Redriven))
 	send("dead_letter_bytes", "Bytes of the dead letters.", float64(stats.Letters.Bytes))
 	send("dead_letters_total", "Dead letters that there have ever been.", float64(stats.Letters.Ever))
-	// An age rises while nobody handles dead letters, which an alert can use.
+	// An age grows while nobody handles dead letters, which an alert can use.
 	oldest := 0.0
 	if at := stats.Letters.Oldest; !at.IsZero() {
 		oldest = time.Since(at).Seconds()

@@ -60,7 +60,7 @@ func (s *raftSink) SetGaugeWithLabels(key []string, v float32, labels []raftmetr
 	series(s, 'g', key, labels, newGauge).Set(float64(v))
 }
 
-// EmitKey is for what is no series.
+// EmitKey drops what is not a series.
 func (s *raftSink) EmitKey([]string, float32) {}
 
 func (s *raftSink) IncrCounter(key []string, v float32) { s.IncrCounterWithLabels(key, v, nil) }

@@ -45,7 +45,7 @@ func (m *LagMeter) view(c fsm.Cursor) api.Cursor {
 		LagEvents:  l.Events,
 		LagSeconds: l.Wait.Seconds(),
 		LagAtLeast: l.atLeast,
-		// Nil for a cursor that is no group.
+		// Nil for a cursor that is not a group.
 		Group: m.cursors.GroupOf(&c),
 	}
 }
@@ -178,7 +178,7 @@ func (c *core) commandPosition(ctx context.Context, field string, p api.Position
 	return frame.Position{Kind: frame.AtOffset, Offset: next}, nil
 }
 
-// propose gets a command about a cursor decided, and returns the cursor as it is after it.
+// propose proposes a command about a cursor, and returns the cursor as it is afterwards.
 func (cs *Cursors) propose(ctx context.Context, c frame.Command) (api.Cursor, error) {
 	// The state machine decides, and answers with the cursor after the command.
 	result, err := cs.proposeAndApply(ctx, c)
@@ -192,7 +192,7 @@ func (cs *Cursors) propose(ctx context.Context, c frame.Command) (api.Cursor, er
 	return cs.view(*result.Cursor), nil
 }
 
-// Open takes a cursor for a reader: its generation rises, and the reader before is fenced. opener, if not "",
+// Open takes a cursor for a reader: its generation increases, and the reader before is fenced. opener, if not "",
 // lets a repeated call be answered like the first.
 func (cs *Cursors) Open(ctx context.Context, name, opener string) (api.Cursor, error) {
 	if err := cs.checkCursorName(name); err != nil {
@@ -201,7 +201,7 @@ func (cs *Cursors) Open(ctx context.Context, name, opener string) (api.Cursor, e
 	if err := checkName("opener", opener, frame.MaxCallerID); err != nil {
 		return api.Cursor{}, err
 	}
-	// The generation rises in the log, so that every node fences the reader before.
+	// The generation increases in the log, so that every node fences the reader before.
 	return cs.propose(ctx, frame.CursorOpen{Name: name, Opener: opener})
 }
 

@@ -18,7 +18,7 @@ func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint
 	if _, err := cs.Get(name); err != nil {
 		return api.Delivery{}, err
 	}
-	// Of a group, the copy from Group has what is settled after the commit.
+	// A group's copy from Group has what is settled after the commit.
 	c, is := cs.Machine().Group(name)
 	if !is {
 		c, _ = cs.Machine().Cursor(name)
@@ -33,7 +33,7 @@ func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint
 	} else if err := v.showEvent(ctx, cs.Machine(), &e); err != nil {
 		return v.Delivery, err
 	}
-	// Of a trimmed event only its dead letter remains; e is then empty.
+	// Only the dead letter of a trimmed event remains; e is then empty.
 	if err := v.findLetter(ctx, cs.Machine(), e.Redrive); err != nil {
 		return v.Delivery, err
 	}

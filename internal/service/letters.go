@@ -145,7 +145,7 @@ func checkSelection(sel *api.LetterSelection) error {
 		return api.Refuse(api.InvalidArgument, "ids", "ids beside other conditions", "send one or the other")
 	case sel.All && chosen:
 		return api.Refuse(api.InvalidArgument, "all", "all beside conditions", "send one or the other")
-	// No condition is no selection, so that an empty body purges nothing.
+	// A selection without a condition is refused, so that an empty body purges nothing.
 	case len(sel.IDs) == 0 && !chosen && !sel.All:
 		return api.Refuse(api.InvalidArgument, "ids",
 			"nothing says which dead letters",
@@ -193,7 +193,7 @@ func (m *LetterMatcher) match(l *fsm.LetterView) bool {
 
 // chosen are the ids of a selection.
 type chosen struct {
-	// The ids rise, unless the caller named them in another order.
+	// The ids ascend, unless the caller named them in another order.
 	ids   []uint64
 	more  bool // beyond max_events
 	older time.Duration
@@ -245,7 +245,7 @@ func (ls *Letters) chooseLetters(ctx context.Context, sel *api.LetterSelection) 
 	return c, err
 }
 
-// proposeInBatches gets the chosen letters decided, at most frame.MaxLetters in one entry. Where a later entry fails,
+// proposeInBatches proposes the chosen letters, at most frame.MaxLetters in one entry. Where a later entry fails,
 // it returns what the earlier ones did, and no error.
 func (ls *Letters) proposeInBatches(
 	ctx context.Context, sel *api.LetterSelection, c chosen,
@@ -299,7 +299,7 @@ func (ls *Letters) checkNamed(sel *api.LetterSelection, a api.LettersDone, err e
 // noLetter returns the error for a dead letter that does not exist, or no longer.
 func (ls *Letters) noLetter(id uint64) *api.Error {
 	e := api.Refuse(api.NotFound, "id", fmt.Sprintf("there is no dead letter %d", id), "list them: ringlog dlq ls")
-	// Ids rise without gaps, so that an id up to the last one did exist.
+	// Ids have no gaps, so that any id up to the last one did exist.
 	if ever := ls.Machine().Stats().Letters.Ever; id <= ever {
 		e.Message += " any more: it was handled after a redrive, or purged"
 	}

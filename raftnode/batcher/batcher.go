@@ -84,7 +84,7 @@ type Batcher struct {
 	level  func() uint32 // the feature level that every member has reached
 	limits Limits
 
-	sending    sync.Mutex // held from the stamp of a frame until raft has its entry: times rise with the log
+	sending    sync.Mutex // held from the stamp of a frame until raft has its entry: times ascend with the log
 	lastDigest time.Time  // the stamp of the newest frame with a digest; guarded by sending
 
 	mu       sync.Mutex

@@ -69,7 +69,7 @@ func until(ctx, end context.Context) (context.Context, func()) {
 	}
 }
 
-// Poll waits for a condition of which raft gives no signal. It returns ctx's error if ctx ends first, and ErrClosed
+// Poll waits for a condition that raft does not signal. It returns ctx's error if ctx ends first, and ErrClosed
 // if the node retires.
 func (l *Lifetime) Poll(ctx context.Context, ok func() bool) error {
 	tick := time.NewTicker(pollEvery)

@@ -69,7 +69,7 @@ func (c *Changes) recordSelf(ctx context.Context) error {
 }
 
 // recordVersions records the version and feature level that each member reports. A restart with a newer program shows
-// in the reports alone; the feature level rises once all are recorded.
+// in the reports alone; the cluster's feature level increases once all are recorded.
 func (c *Changes) recordVersions(ctx context.Context) error {
 	for _, m := range c.o.Machine.Members() {
 		s, healthy := c.o.Watch.Last(m.ID)
@@ -88,7 +88,7 @@ func (c *Changes) recordVersions(ctx context.Context) error {
 // or the cluster was recovered without them. While they are recorded they cannot join with an emptied folder.
 func (c *Changes) forgetStrangers(ctx context.Context) error {
 	for _, m := range c.o.Machine.Members() {
-		// This node is no stranger to itself.
+		// This node's own record stays.
 		if _, listed := c.o.Roster.Server(m.ID); listed || m.ID == c.o.Roster.ID() {
 			continue
 		}

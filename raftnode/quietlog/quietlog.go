@@ -1,4 +1,4 @@
-// Package quietlog is a logger that shows a warning or an error which repeats once a minute, with
+// Package quietlog is a logger that shows a repeated warning or error only once a minute, with
 // how often it was held back. Two lines are the same if their message and arguments are, but for
 // ports in errors, so that no error that is new is held back.
 package quietlog

@@ -175,14 +175,14 @@ func levelOfRaft(level hclog.Level, msg string, args []any) hclog.Level {
 	return level
 }
 
-// isConnectionError reports that a connection could not be made, had ended or timed out.
+// isConnectionError reports whether a connection could not be made, had ended or timed out.
 func isConnectionError(err error) bool {
 	var network net.Error
 	return hasConnectionEnded(err) || errors.As(err, &network) ||
 		errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// hasConnectionEnded reports that a connection had ended, as one from the pool may have.
+// hasConnectionEnded reports whether a connection had ended, as one from the pool may have.
 func hasConnectionEnded(err error) bool {
 	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, end) {

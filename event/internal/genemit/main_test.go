@@ -58,7 +58,7 @@ func TestNamesThatCollideAreRefused(t *testing.T) {
 	for want, field := range map[string]string{
 		"extra and extra both become Extra":             "extra",
 		"a method and event_type both become EventType": "event_type",
-		"2nd is no name for a Go field":                 "2nd",
+		"2nd is not a name for a Go field":              "2nd",
 	} {
 		c, err := event.Builtin().With(event.Definition{Name: "X_Y", Payload: []event.Field{{Name: field, Type: "any"}}})
 		if err != nil {

@@ -92,7 +92,11 @@ func (h *handover) handOver(ctx context.Context, target, cause string) error {
 	if err := h.own.proposeUntilApplied(ctx, term, frame.Intent{Target: to.ID, Cause: cause}); err != nil {
 		return fmt.Errorf("raftnode: step down: intent: %w", err)
 	}
-	return h.transfer(ctx, term, to)
+	if err := h.transfer(ctx, term, to); err != nil {
+		return err
+	}
+	h.logger.Info("leadership handed over", "to", to.ID, "term", term, "cause", cause)
+	return nil
 }
 
 // transfer makes raft hand leadership of term over to a member, and withdraws the intent if this node still leads

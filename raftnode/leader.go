@@ -112,7 +112,10 @@ func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
 	})
 	// Proposed past the intake, which admits nobody else yet: no other command of this term comes before the term start.
 	if err := l.own.proposeUntilApplied(ctx, term, commands...); err != nil {
-		l.logger.Warn("leadership ended before its term start was applied", "term", term, "error", err)
+		// A node that closes may have been elected while it did.
+		if ctx.Err() == nil {
+			l.logger.Warn("leadership ended before its term start was applied", "term", term, "error", err)
+		}
 		return false
 	}
 	l.proposer.Shift(batcher.IntakeOpen, term)

@@ -187,6 +187,7 @@ func (n *Node) start() {
 		n.raft.AnnounceCommits,
 		n.failover,
 		n.divergence.Run,
+		n.logLife,
 	} {
 		n.work.Go(func() { run(n.life.Context()) })
 	}

@@ -31,7 +31,7 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	}
 	// Counted for the outage that this may be part of.
 	if errors.Is(err, ErrNoLeader) {
-		n.outages.CountRefused(r.Command)
+		n.outages.CountRefused(r)
 	}
 	if err == nil && result.Refusal != nil {
 		return result, result.Refusal

@@ -94,8 +94,8 @@ func (m *OutageMonitor) Started() time.Time { return m.started }
 // RanBefore is when this node ran last before Started; zero if it never did.
 func (m *OutageMonitor) RanBefore() time.Time { return m.before }
 
-// CountRefused counts a request that was refused since there was no leader.
-func (m *OutageMonitor) CountRefused(c frame.Command) { m.refused.add(c) }
+// CountRefused counts a request that was refused since there was no leader. Its retries do not count.
+func (m *OutageMonitor) CountRefused(r frame.Request) { m.refused.add(r) }
 
 // Attach sets what the monitor reads; it has to be called before Run and KeepJournal. It also registers with raft, so
 // that a lease that expires is recorded at once: the leader steps down, and no majority has answered it for the

@@ -44,6 +44,9 @@ func (l *Lifetime) Retire() { l.retire() }
 // Context ends when the node has retired. The node's goroutines run under it.
 func (l *Lifetime) Context() context.Context { return l.retired }
 
+// Closing reports whether the node has begun to close.
+func (l *Lifetime) Closing() bool { return l.closing.Err() != nil }
+
 // Retired reports whether the node has retired.
 func (l *Lifetime) Retired() bool { return l.retired.Err() != nil }
 

@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
-
-	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/client/internal/calls"
 	"github.com/ringrift/ringlog/event"
@@ -41,7 +40,7 @@ type Config struct {
 	// Catalogue resolves types for Result.Hash; nil is event.Builtin(). Only types
 	// added at run time, with a value that is not their name in lower case, need it.
 	Catalogue *event.Catalogue
-	Logger    hclog.Logger // nil disables logging
+	Logger    *slog.Logger // nil disables logging
 }
 
 // maxTimeout stays far below the time for which nodes keep the results of
@@ -60,7 +59,7 @@ func (c *Config) validate() error {
 		c.Catalogue = event.Builtin()
 	}
 	if c.Logger == nil {
-		c.Logger = hclog.NewNullLogger()
+		c.Logger = slog.New(slog.DiscardHandler)
 	}
 
 	// Check what the defaults cannot have set right.

@@ -88,7 +88,7 @@ func (c *Client) ChangeCursor(ctx context.Context, name string, f event.Filter, 
 		Filter event.Filter `json:"filter"`
 		Policy CursorPolicy `json:"policy"`
 	}{f, p}
-	return c.Do(ctx, http.MethodPut, "/v1/cursors/"+url.PathEscape(name)+"/filter", nil, body, nil)
+	return c.Admin().Do(ctx, http.MethodPut, "/v1/cursors/"+url.PathEscape(name)+"/filter", nil, body, nil)
 }
 
 // DeleteCursor removes a cursor. If an earlier attempt may have removed it, a cursor that does

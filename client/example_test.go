@@ -194,9 +194,9 @@ func ExampleClient_JoinGroup() {
 		}
 		fmt.Println(d.Type, "delivery", d.Count)
 		if attempt == 0 {
-			err = m.Nack(d.Offset, client.NackOptions{Err: "the GPU is busy"})
+			err = d.Nack(client.NackOptions{Err: "the GPU is busy"})
 		} else {
-			err = m.Ack(d.Offset)
+			err = d.Ack()
 		}
 		if err != nil {
 			log.Fatal(err)
@@ -239,7 +239,7 @@ func ExampleClient_Do() {
 		Reached bool `json:"reached"`
 	}
 	q := url.Values{"cursor": {"promoter"}, "offset": {fmt.Sprint(res.Offset)}, "timeout": {"10s"}}
-	if err := c.Do(ctx, "GET", "/v1/wait", q, nil, &answer); err != nil {
+	if err := c.Admin().Do(ctx, "GET", "/v1/wait", q, nil, &answer); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(answer.Reached)

@@ -102,10 +102,10 @@ func (tr *trial) Attempt(ctx context.Context, n int) error {
 		late() // before anything that follows from it
 	}()
 
-	// The handler's context names the delivery, for DeliveryOf, and the subscriber, so that
+	// The handler's context names the attempt, for AttemptOf, and the subscriber, so that
 	// what it publishes does not wait for itself.
-	delivery := Delivery{Subscription: s.spec.Name, Attempt: n, Replay: t.origin == replayed}
-	handlerCtx := context.WithValue(context.WithValue(ctx, deliveryKey{}, delivery), insideKey{}, s)
+	this := Attempt{Subscription: s.spec.Name, Number: n, Replay: t.origin == replayed}
+	handlerCtx := context.WithValue(context.WithValue(ctx, attemptKey{}, this), insideKey{}, s)
 	return s.callHandler(handlerCtx, t)
 }
 

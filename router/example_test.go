@@ -69,9 +69,9 @@ func ExampleSubscription_retries() {
 		Name: "promoter", Types: []string{"TRAINING_COMPLETED"}, Durable: true, Sync: true,
 		Timeout: time.Minute, Retries: router.Backoff(3, time.Millisecond),
 		Handler: func(ctx context.Context, ev event.Event) error {
-			d, _ := router.DeliveryOf(ctx)
-			fmt.Println("attempt", d.Attempt)
-			if d.Attempt < 3 {
+			d, _ := router.AttemptOf(ctx)
+			fmt.Println("attempt", d.Number)
+			if d.Number < 3 {
 				return errors.New("the model store is away")
 			}
 			return router.Permanent(errors.New("no such model"))

@@ -167,7 +167,7 @@ func (s *subscriber) read(ctx context.Context) error {
 }
 
 // readCursor reads batches of the open cursor until it fails.
-func (s *subscriber) readCursor(ctx context.Context, cursor Cursor) error {
+func (s *subscriber) readCursor(ctx context.Context, cursor LogCursor) error {
 	for {
 		events, err := cursor.NextBatch(ctx)
 

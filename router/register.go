@@ -17,7 +17,7 @@ type Registrar interface {
 
 // Register implements Registrar.
 func (l clientLog) Register(ctx context.Context, r client.Registration) error {
-	return markFinal(l.c.RegisterSubscriptions(ctx, r))
+	return markFinal(l.c.Admin().RegisterSubscriptions(ctx, r))
 }
 
 // keepRegistered begins to register the subscriptions with the log, if Options.Register is set.

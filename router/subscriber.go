@@ -78,7 +78,7 @@ func newSubscriber(r *Router, spec Subscription, condition *where.Condition) *su
 	s.lifecycle.init()
 	s.committer.s = s
 	s.lanes = newLanes(spec.Concurrency, spec.Queue, s.handle, s.leaveTask, &s.busy, &r.busy)
-	s.breaker = breaker.New(*spec.Breaker, isPermanent, s.breakerTurned)
+	s.breaker = breaker.New(breaker.Config(*spec.Breaker), isPermanent, s.breakerTurned)
 	if !spec.Direct {
 		s.tracker = newTracker(spec.Queue * aheadOfQueue)
 	}
@@ -183,9 +183,9 @@ func (s *subscriber) abandonTask(t *task, tr *trial) {
 	}
 
 	// The committer stores the letter once everything before it is settled.
-	var letter *Letter
+	var letter *DeadLetter
 	if s.redelivers(t) && s.r.options.DeadLetters != nil {
-		letter = &Letter{Cursor: s.spec.Name, Handler: s.spec.Name, Event: t.ev, Error: breaker.Bounded(tr.err.Error()),
+		letter = &DeadLetter{Cursor: s.spec.Name, Handler: s.spec.Name, Event: t.ev, Error: breaker.Bounded(tr.err.Error()),
 			Attempts: tr.attempts, First: tr.first, Last: time.Now()}
 	}
 	s.count(func(c *Counts) { c.Failed++ })
@@ -195,7 +195,7 @@ func (s *subscriber) abandonTask(t *task, tr *trial) {
 
 // settleTask answers whoever waits for a task and notes in the tracker that it is settled. err is
 // why it failed.
-func (s *subscriber) settleTask(t *task, err error, letter *Letter) {
+func (s *subscriber) settleTask(t *task, err error, letter *DeadLetter) {
 	if t.result != nil {
 		t.result <- err
 	}

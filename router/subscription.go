@@ -76,7 +76,7 @@ func (s *Subscription) complete(o *Options) (condition *where.Condition, err err
 	}
 	breaker := o.Breaker
 	if s.Breaker != nil {
-		breaker = s.Breaker.OrDefault()
+		breaker = s.Breaker.orDefault()
 	}
 	s.Breaker = &breaker
 
@@ -103,20 +103,21 @@ func (s *Subscription) complete(o *Options) (condition *where.Condition, err err
 	return where.Compile(s.Where)
 }
 
-// Delivery is what a handler can learn from its context about why it is called.
-type Delivery struct {
+// Attempt is one call of a handler.
+type Attempt struct {
 	Subscription string
-	Attempt      int // from 1
-	Replay       bool
+	Number       int    // from 1, of the delivery
+	Delivery     uint64 // which delivery of a group it is, from 1; 0 where the subscription has no Group
+	Replay       bool   // called by Router.Replay
 }
 
-// deliveryKey is the key of a handler's context that has the delivery.
-type deliveryKey struct{}
+// attemptKey is the key of a handler's context that has the attempt.
+type attemptKey struct{}
 
-// DeliveryOf returns the delivery that a handler's context belongs to.
-func DeliveryOf(ctx context.Context) (Delivery, bool) {
-	d, ok := ctx.Value(deliveryKey{}).(Delivery)
-	return d, ok
+// AttemptOf returns the attempt that a handler's context belongs to.
+func AttemptOf(ctx context.Context) (Attempt, bool) {
+	a, ok := ctx.Value(attemptKey{}).(Attempt)
+	return a, ok
 }
 
 // permanentError marks an error that another attempt would meet again.

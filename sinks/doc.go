@@ -17,7 +17,7 @@
 // doubles each time. When the retries are exhausted the event is given back to the group,
 // which counts that as one failed delivery, and gives it to one of its members after the
 // next wait. After the group's last delivery it is a dead letter. A failure that cannot be
-// mended by another attempt (Failure.Dead) makes it one at once.
+// mended by another attempt (Error.Dead) makes it one at once.
 //
 // Every attempt asks the circuit breaker, retries included. While it is open this process
 // is no member of the group: nothing is taken, nothing is held, and the others get it all.

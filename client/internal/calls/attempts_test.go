@@ -3,18 +3,17 @@ package calls
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"testing"
 	"time"
-
-	"github.com/hashicorp/go-hclog"
 )
 
 // A machine that slept finds its calls unfinished. Nodes may have forgotten the producer by then,
 // and would append the events of a first sequence again.
 func TestASequenceIsNotRepeatedAfterTenMinutes(t *testing.T) {
 	c := New(Config{Endpoints: []string{"http://127.0.0.1:1"}, HTTP: http.DefaultClient, Timeout: time.Minute,
-		AttemptTimeout: time.Second, Logger: hclog.NewNullLogger()})
+		AttemptTimeout: time.Second, Logger: slog.New(slog.DiscardHandler)})
 	for _, test := range []struct {
 		repeat Repeat
 		asleep time.Duration

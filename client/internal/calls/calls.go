@@ -14,10 +14,9 @@ package calls
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"time"
-
-	"github.com/hashicorp/go-hclog"
 )
 
 // Config says which cluster is called and how. All fields but Token and ClusterID are required.
@@ -29,7 +28,7 @@ type Config struct {
 	HTTP           *http.Client
 	Timeout        time.Duration // how long a call is repeated
 	AttemptTimeout time.Duration // how long one node may take to answer, or a silent one to show life
-	Logger         hclog.Logger
+	Logger         *slog.Logger
 }
 
 // Cluster is the cluster that is called. It is safe for concurrent use.
@@ -147,4 +146,4 @@ func (c *Cluster) Timeout() time.Duration { return c.cfg.Timeout }
 func (c *Cluster) AttemptTimeout() time.Duration { return c.cfg.AttemptTimeout }
 
 // Logger is for what goes wrong and is repeated.
-func (c *Cluster) Logger() hclog.Logger { return c.cfg.Logger }
+func (c *Cluster) Logger() *slog.Logger { return c.cfg.Logger }

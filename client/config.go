@@ -2,6 +2,7 @@ package client
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,6 +42,11 @@ type Config struct {
 	// added at run time, with a value that is not their name in lower case, need it.
 	Catalogue *event.Catalogue
 	Logger    *slog.Logger // nil disables logging
+
+	// Observe, for metrics and traces, is called before each request to a node. The request has the context that it
+	// returns, and end is called with the request's error, nil for success. It is called by many goroutines at once
+	// and must return soon; nil sees nothing.
+	Observe func(ctx context.Context, r Request) (_ context.Context, end func(error))
 }
 
 // maxTimeout stays far below the time for which nodes keep the results of

@@ -23,7 +23,7 @@ type Body struct {
 // repeated where an answer was lost; for a POST the error then wraps
 // ErrOutcomeUnknown.
 func (a *Admin) Do(ctx context.Context, method, path string, query url.Values, in, out any) error {
-	op := method + " " + path
+	op := calls.Op{Name: method, Subject: path}
 	return a.do(ctx, op, method, path, query, in, out, func(ctx context.Context, attempt calls.AttemptFunc) error {
 		return a.c.cluster.CallWhileAlive(ctx, op, repeatOf(method), attempt)
 	})
@@ -31,7 +31,7 @@ func (a *Admin) Do(ctx context.Context, method, path string, query url.Values, i
 
 // DoAt is Do at one node, by its URL or host:port, and once.
 func (a *Admin) DoAt(ctx context.Context, node, method, path string, query url.Values, in, out any) error {
-	op := method + " " + path + " at " + node
+	op := calls.Op{Name: method, Subject: path + " at " + node}
 	base, err := calls.BaseURL(node, "http")
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
@@ -42,7 +42,7 @@ func (a *Admin) DoAt(ctx context.Context, node, method, path string, query url.V
 }
 
 // do encodes in, makes a call and decodes the answer.
-func (a *Admin) do(ctx context.Context, op, method, path string, query url.Values, in, out any,
+func (a *Admin) do(ctx context.Context, op calls.Op, method, path string, query url.Values, in, out any,
 	call func(context.Context, calls.AttemptFunc) error) error {
 	body, err := bodyOf(in)
 	if err != nil {

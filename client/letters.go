@@ -46,7 +46,7 @@ func (a *Admin) PutDeadLetter(ctx context.Context, cursor string, generation, of
 	if !f.FirstFailed.IsZero() {
 		req.FirstFailedUnixNano = f.FirstFailed.UnixNano()
 	}
-	op := fmt.Sprintf("dead letter of cursor %s at %d", cursor, offset)
+	op := calls.Op{Name: "dead letter of cursor", Subject: fmt.Sprintf("%s at %d", cursor, offset)}
 	_, err := cursorCall(ctx, a.c, op, ringlogv1connect.CursorServiceClient.DeadLetter, req)
 	return err
 }
@@ -155,7 +155,7 @@ func (a *Admin) Purge(ctx context.Context, which LetterSelector) (LettersResult,
 
 // lettersCall is Do for a POST that may be repeated.
 func (a *Admin) lettersCall(ctx context.Context, path string, in any) (done LettersResult, err error) {
-	op := http.MethodPost + " " + path
+	op := calls.Op{Name: http.MethodPost, Subject: path}
 	err = a.do(ctx, op, http.MethodPost, path, nil, in, &done, func(ctx context.Context, attempt calls.AttemptFunc) error {
 		return a.c.cluster.CallWhileAlive(ctx, op, calls.Idempotent, attempt)
 	})

@@ -93,7 +93,8 @@ func TestDeadLettersComeAgainToTheirCursor(t *testing.T) {
 	if len(letters) != 12 || letters[0].Attempts != 2 || letters[0].State != "dead" {
 		t.Fatalf("%d letters: %+v", len(letters), letters)
 	}
-	if l, ev, err := c.Admin().DeadLetter(t.Context(), letters[3].ID); err != nil || l.Error != "bad" || numberOf(ev) != 15 {
+	l, ev, err := c.Admin().DeadLetter(t.Context(), letters[3].ID)
+	if err != nil || l.Error != "bad" || numberOf(ev) != 15 {
 		t.Errorf("%+v %+v %v", l, ev, err)
 	}
 	if done, err := c.Admin().Redrive(t.Context(), client.LetterSelector{All: true, MaxEvents: 7}, ""); err != nil ||
@@ -114,12 +115,13 @@ func TestDeadLettersComeAgainToTheirCursor(t *testing.T) {
 	if got := mine(t, c); len(got) != 60 {
 		t.Errorf("a tail: %d events", len(got))
 	}
-	if done, err := c.Admin().Purge(t.Context(), client.LetterSelector{OlderThan: time.Hour}); err != nil || done.Matched != 0 {
+	young := client.LetterSelector{OlderThan: time.Hour}
+	if done, err := c.Admin().Purge(t.Context(), young); err != nil || done.Matched != 0 {
 		t.Errorf("%+v %v", done, err)
 	}
 	if done, err := c.Admin().Purge(t.Context(), client.LetterSelector{Cursor: "trainer"}); err != nil || done.Done > 1 {
 		t.Errorf("%+v %v", done, err)
 	}
-	_, _, err := c.Admin().DeadLetter(t.Context(), letters[2].ID)
+	_, _, err = c.Admin().DeadLetter(t.Context(), letters[2].ID)
 	wantCode(t, err, api.NotFound)
 }

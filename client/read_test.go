@@ -476,7 +476,8 @@ func TestTheHTTPInterfaceThroughDo(t *testing.T) {
 	if at, err := c.Admin().StatusOf(t.Context(), shaky.url); err != nil || at.NodeID != "n1" {
 		t.Errorf("status of one node: %+v, %v", at, err)
 	}
-	if s, err := c.Admin().SetSetting(t.Context(), "dedup.window", "90s"); err != nil || s.Value != "90s" && s.Value != "1m30s" {
+	s, err := c.Admin().SetSetting(t.Context(), "dedup.window", "90s")
+	if err != nil || (s.Value != "90s" && s.Value != "1m30s") {
 		t.Errorf("%+v, %v", s, err)
 	}
 	_, err = c.Admin().SetSetting(t.Context(), "no.such", "1")

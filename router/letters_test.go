@@ -98,7 +98,8 @@ func TestWhatIsGivenUpIsADeadLetterOfTheCluster(t *testing.T) {
 		t.Errorf("%s, %v", got, attempts)
 	}
 	healed.Store(true)
-	if done, err := c.Admin().Redrive(t.Context(), client.LetterSelector{Cursor: "trainer"}, ""); err != nil || done.Done != 2 {
+	done, err := c.Admin().Redrive(t.Context(), client.LetterSelector{Cursor: "trainer"}, "")
+	if err != nil || done.Done != 2 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	eventually(

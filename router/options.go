@@ -2,6 +2,7 @@ package router
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -50,6 +51,11 @@ type Options struct {
 
 	Catalogue *event.Catalogue // nil is event.Builtin()
 	Logger    *slog.Logger     // nil disables logging
+
+	// Observe, for metrics and traces, is called before each attempt of a handler. The handler has the context that it
+	// returns, and end is called with the handler's error, nil for success. An event carries its trace in CorrelationID
+	// and CausationID. It is called by many goroutines at once and must return soon; nil sees nothing.
+	Observe func(ctx context.Context, a Attempt, ev *event.Event) (_ context.Context, end func(error))
 }
 
 // Breaker configures a circuit breaker. Every zero field takes its default.

@@ -17,6 +17,18 @@ type Result struct {
 	Failed        []HandlerError
 }
 
+// String is the result for people.
+func (r Result) String() string {
+	s := r.Result.String()
+	if r.Local {
+		s = "local"
+	}
+	for _, f := range r.Failed {
+		s += fmt.Sprintf(", %v", f)
+	}
+	return s
+}
+
 // HandlerError says that a subscription did not handle an event: its handler has failed for
 // good, or it could not take the event.
 type HandlerError struct {

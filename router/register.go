@@ -64,12 +64,14 @@ func (s *subscriber) info() client.SubscriptionInfo {
 		TimeoutSeconds: s.spec.Timeout.Seconds(),
 	}
 
-	// All that is neither direct nor durable reads the log from its end on.
+	// All others read the log from its end on.
 	switch {
 	case s.spec.Direct:
 		info.Mode = "direct"
 	case s.spec.Durable:
 		info.Mode, info.Cursor = "durable", s.spec.Name
+	case s.spec.Group != "":
+		info.Mode, info.Cursor = "group", s.spec.Group
 	}
 	return info
 }

@@ -36,6 +36,12 @@ type Subscription struct {
 	OnStage StageHandler // called with the stage and the run so far
 	Runs    int          // that are remembered, of each 256 stages and those that wait; 256
 
+	// Group makes the handler a member of the group of that name, which is made where it is not there: each of its
+	// events goes to one member, in this process or another. A delivery whose attempts have failed is redelivered
+	// later, until it is a dead letter.
+	Group      string
+	MaxDeliver uint64 // deliveries that may fail, of a new group; 0 is the cluster's setting
+
 	From    client.Position // where a new one begins; the zero Position is the end
 	Durable bool            // it resumes where it was, in the next process too
 	Policy  client.CursorPolicy
@@ -71,6 +77,9 @@ func (s *Subscription) complete(o *Options) (condition *where.Condition, err err
 	s.Timeout = cmp.Or(s.Timeout, o.Timeout)
 	s.Concurrency = cmp.Or(s.Concurrency, o.Concurrency)
 	s.Queue = cmp.Or(s.Queue, max(o.Queue, s.Concurrency))
+	if err := s.checkGroup(); err != nil {
+		return nil, err
+	}
 	if s.Retries == nil {
 		s.Retries = o.Retries
 	}

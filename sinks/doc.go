@@ -1,5 +1,5 @@
 // Package sinks does something with the events of a group: it runs a command for each, or
-// posts each to a URL.
+// posts each to a URL. For a handler in Go, see router.Subscription.Group.
 //
 //	sink, err := sinks.NewCommand(sinks.CommandOptions{Args: []string{"./train.sh"}, Group: "trainers"})
 //	r, err := sinks.NewReactor(sinks.Options{Group: "trainers", Sink: sink, Join: join})

@@ -23,7 +23,7 @@ func TestASequenceIsNotRepeatedAfterTenMinutes(t *testing.T) {
 		{Sequenced, maxRepeat + time.Minute, true},
 		{Reading, maxRepeat + time.Minute, false},
 	} {
-		a := c.newAttempts("publish", test.repeat)
+		a := c.newAttempts(Op{Name: "publish"}, test.repeat)
 		a.began, a.unknown = time.Now().Round(0).Add(-test.asleep), true
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		_, err := a.nextNode(ctx)

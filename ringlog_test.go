@@ -1,14 +1,16 @@
 package ringlog_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"go.uber.org/goleak"
 
 	"github.com/ringrift/ringlog"
@@ -98,7 +100,7 @@ func TestAFolderIsOpenOnce(t *testing.T) {
 // A subscription to a misspelt type would wait for ever: the log says so, with what may be meant.
 func TestASubscriptionToAMisspeltTypeIsWarnedAbout(t *testing.T) {
 	lines := make(chan string, 1000)
-	logger := hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: chanWriter(lines)})
+	logger := slog.New(slog.NewTextHandler(chanWriter(lines), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	n, err := ringlog.Open(t.Context(), ringlog.Config{
 		Dir: t.TempDir(), Logger: logger, Fatal: func(err error) { panic(err) },
 	})
@@ -147,4 +149,40 @@ func BenchmarkPublish(b *testing.B) {
 			}
 		}
 	})
+}
+
+// TestTheNodeLogsToSlog reads what a node logs while it starts through a handler of log/slog.
+func TestTheNodeLogsToSlog(t *testing.T) {
+	var out syncBuffer
+	logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	n, err := ringlog.Open(t.Context(), ringlog.Config{Dir: t.TempDir(), Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shut(t, n)
+
+	// A line of the node names its part, and nothing below the handler's level comes through.
+	text := out.String()
+	if !strings.Contains(text, "part=raft") || !strings.Contains(text, "level=INFO") ||
+		strings.Contains(text, "level=DEBUG") {
+		t.Errorf("the node logged\n%s", text)
+	}
+}
+
+// syncBuffer is a buffer that several goroutines write to.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }

@@ -143,14 +143,12 @@ type Error struct {
 	LeaderHTTP string `json:"leader_http,omitempty"` // who leads, where that helps
 }
 
-// Error implements error.
+// Error implements error. The remedy is in words of the HTTP interface and the command line, so that it is left to
+// those who show it there.
 func (e *Error) Error() string {
 	s := fmt.Sprintf("%s: %s", e.Code, e.Message)
 	if e.Field != "" {
 		s += fmt.Sprintf(" (field %s)", e.Field)
-	}
-	if e.Remedy != "" {
-		s += "; " + e.Remedy
 	}
 	return s
 }

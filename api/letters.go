@@ -91,8 +91,8 @@ type LetterSelection struct {
 	DryRun    bool   `json:"dry_run,omitempty"`
 }
 
-// LettersDone answers a redrive or a purge.
-type LettersDone struct {
+// LettersResult answers a redrive or a purge.
+type LettersResult struct {
 	Matched int `json:"matched"` // letters that were chosen, at most max_events
 	// Done letters were redriven or purged.
 	Done     int      `json:"done"`

@@ -98,6 +98,32 @@ func marshalPayload(payload any) (json.RawMessage, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
+// maxShown is how much of a payload String shows.
+const maxShown = 200
+
+// String is the event for people, such as "7 TRAINING_COMPLETED key=hex8_2p source=trainer-3 {...}". Long payloads are
+// cut.
+func (e Event) String() string {
+	var b strings.Builder
+	if e.Offset > 0 {
+		fmt.Fprintf(&b, "%d ", e.Offset)
+	}
+	b.WriteString(string(e.Type))
+	for _, f := range [...][2]string{{"key", e.Key}, {"source", e.Source}, {"correlation", e.CorrelationID},
+		{"causation", e.CausationID}, {"dedup", e.DedupID}} {
+		if f[1] != "" {
+			fmt.Fprintf(&b, " %s=%s", f[0], f[1])
+		}
+	}
+	b.WriteByte(' ')
+	if len(e.Payload) > maxShown {
+		b.WriteString(strings.ToValidUTF8(string(e.Payload[:maxShown]), "") + "…")
+	} else {
+		b.Write(e.Payload)
+	}
+	return b.String()
+}
+
 // EffectiveValue returns Value, or the default value of the type if Value is empty.
 func (e *Event) EffectiveValue() string {
 	if e.Value != "" {

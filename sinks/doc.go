@@ -1,5 +1,5 @@
 // Package sinks does something with the events of a group: it runs a command for each, or
-// posts each to a URL.
+// posts each to a URL. For a handler in Go, see router.Subscription.Group.
 //
 //	sink, err := sinks.NewCommand(sinks.CommandOptions{Args: []string{"./train.sh"}, Group: "trainers"})
 //	r, err := sinks.NewReactor(sinks.Options{Group: "trainers", Sink: sink, Join: join})
@@ -17,7 +17,7 @@
 // doubles each time. When the retries are exhausted the event is given back to the group,
 // which counts that as one failed delivery, and gives it to one of its members after the
 // next wait. After the group's last delivery it is a dead letter. A failure that cannot be
-// mended by another attempt (Failure.Dead) makes it one at once.
+// mended by another attempt (Error.Dead) makes it one at once.
 //
 // Every attempt asks the circuit breaker, retries included. While it is open this process
 // is not a member of the group: it takes and holds nothing, and the others get everything.

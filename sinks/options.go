@@ -5,9 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
-
-	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
@@ -15,17 +14,13 @@ import (
 	"github.com/ringrift/ringlog/router/breaker"
 )
 
-// Member is this process's place in a group, as client.Member is one. Next is called by
-// one goroutine, the others by any.
+// Member is this process's place in a group, as *client.GroupMember is one. Next is called by
+// one goroutine, Close by any.
 type Member interface {
 	// Next waits for an event that may be handled now: none of its key that was handed out
 	// before is unsettled. A *client.GapError reports events that are gone; any other
 	// error but one of ctx is the end.
 	Next(ctx context.Context) (client.Delivery, error)
-	// Ack says that an event is handled, Nack that it is not. An error says that it is not
-	// held any more, and is redelivered to a member.
-	Ack(offset uint64) error
-	Nack(offset uint64, o client.NackOptions) error
 	// Close makes the acks durable and releases everything else.
 	Close(ctx context.Context) error
 }
@@ -63,7 +58,7 @@ type Options struct {
 	OnOutcome func(Outcome) // called for each attempt, one at a time; nil is nobody
 	// Turned is called when the breaker opens, half opens or closes, in its lock; nil is nobody.
 	Turned func(breaker.Change)
-	Logger hclog.Logger // nil disables logging
+	Logger *slog.Logger // nil disables logging
 }
 
 // Bounds of the waits.
@@ -85,7 +80,7 @@ func (o *Options) complete() error {
 	o.Drain = cmp.Or(o.Drain, 30*time.Second)
 	o.Breaker = o.Breaker.OrDefault()
 	if o.Logger == nil {
-		o.Logger = hclog.NewNullLogger()
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.OnOutcome == nil {
 		o.OnOutcome = func(Outcome) {}
@@ -104,7 +99,7 @@ func (o *Options) complete() error {
 }
 
 // wait is how long the sink is left alone after the nth attempt of a delivery, from 1.
-func (o *Options) wait(n int, f Failure) time.Duration {
+func (o *Options) wait(n int, f Error) time.Duration {
 	wait := o.Backoff
 	for range n - 1 {
 		wait = min(2*wait, MaxBackoff)

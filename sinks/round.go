@@ -116,7 +116,7 @@ func (rd *round) meets(d *client.Delivery) bool {
 
 // ackFiltered settles an event that does not meet the condition.
 func (rd *round) ackFiltered(d client.Delivery) {
-	if rd.member.Ack(d.Offset) == nil {
+	if d.Ack() == nil {
 		rd.tally.count(func(s *Summary) { s.Filtered++ })
 	}
 }

@@ -213,7 +213,7 @@ func (w *Webhook) judge(resp *http.Response, now time.Time) error {
 		err = fmt.Errorf("%w: %s", err, text)
 	}
 	// What the status says about another attempt, about this event, and about the receiver.
-	f := &Failure{Err: err}
+	f := &Error{Err: err}
 	switch code := resp.StatusCode; code {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		f.After = retryAfter(resp.Header.Get("Retry-After"), now)

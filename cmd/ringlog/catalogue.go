@@ -308,7 +308,7 @@ func registerTypes(ctx context.Context, sh *shell.Shell, file string, dryRun boo
 			Registered []string `json:"registered"`
 			DryRun     bool     `json:"dry_run"`
 		}
-		if err := c.Do(ctx, http.MethodPost, "/v1/catalogue", query, raw, &answer); err != nil {
+		if err := c.Admin().Do(ctx, http.MethodPost, "/v1/catalogue", query, raw, &answer); err != nil {
 			return err
 		}
 		return sh.Emit(answer, func() error {

@@ -188,7 +188,7 @@ func followChain(ctx context.Context, sh *shell.Shell, o chainOptions) (err erro
 	ctx, stop := sh.WhileRead(ctx)
 	defer stop()
 	// Events after what the node has now are news; the chain before is asked for as a whole.
-	status, err := c.Status(ctx)
+	status, err := c.Admin().Status(ctx)
 	if err != nil {
 		return sh.ExplainTimeout(context.WithoutCancel(ctx), err)
 	}
@@ -288,7 +288,7 @@ func (f *chainFollower) printNews(ctx context.Context) (due time.Duration, err e
 	asking, cancel := context.WithTimeout(ctx, f.sh.Timeout)
 	defer cancel()
 	var chain stages.Chain
-	err = f.client.Do(asking, http.MethodGet, f.options.path(), f.options.query, nil, &chain)
+	err = f.client.Admin().Do(asking, http.MethodGet, f.options.path(), f.options.query, nil, &chain)
 	// A chain without events may still get some.
 	if answer, ok := errors.AsType[*api.Error](err); ok && answer.Code == api.NotFound {
 		if !f.begun {

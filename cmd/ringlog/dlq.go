@@ -156,7 +156,7 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 	more := false
 	f.Consistency = sh.Consistency()
 	err := sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
-		for l, err := range c.DeadLetters(ctx, f) {
+		for l, err := range c.Admin().DeadLetters(ctx, f) {
 			if err != nil {
 				return err
 			}

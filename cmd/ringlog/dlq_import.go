@@ -232,7 +232,7 @@ func (im *letterImport) post(ctx context.Context, rows []api.LetterRow, answer *
 	ctx, cancel := context.WithTimeout(ctx, im.sh.Timeout)
 	defer cancel()
 	in := map[string]any{"source": im.source, "rows": rows, "dry_run": im.sum.DryRun}
-	return im.client.Do(ctx, http.MethodPost, "/v1/dlq/import", nil, in, answer)
+	return im.client.Admin().Do(ctx, http.MethodPost, "/v1/dlq/import", nil, in, answer)
 }
 
 // print reports the outcome; rows that were refused make it a failure.

@@ -52,7 +52,7 @@ func explainDelivery(ctx context.Context, sh *shell.Shell, query url.Values) err
 	}
 	// JSON is printed as the node sent it.
 	return sh.Emit(raw, func() error {
-		var d api.Delivery
+		var d api.DeliveryFate
 		if err := json.Unmarshal(raw, &d); err != nil {
 			return fmt.Errorf("read the explanation: %w", err)
 		}
@@ -61,7 +61,7 @@ func explainDelivery(ctx context.Context, sh *shell.Shell, query url.Values) err
 }
 
 // deliveryFacts lists an explanation line by line.
-func deliveryFacts(d api.Delivery) []any {
+func deliveryFacts(d api.DeliveryFate) []any {
 	// What became of it, and why, comes first.
 	facts := []any{"cursor", d.Cursor, "offset", d.Offset, "fate", d.Fate, "because", d.Reason}
 	// Each part of the filter that the event does not pass has a line.

@@ -80,7 +80,7 @@ func askWait(ctx context.Context, c *client.Client, offset uint64, cursors strin
 	ctx, cancel := context.WithTimeout(ctx, poll+pollOver)
 	defer cancel()
 	query := url.Values{"offset": {strconv.FormatUint(offset, 10)}, "cursors": {cursors}, "timeout": {poll.String()}}
-	return w, c.Do(ctx, http.MethodGet, "/v1/wait", query, nil, &w)
+	return w, c.Admin().Do(ctx, http.MethodGet, "/v1/wait", query, nil, &w)
 }
 
 // printWaited prints where the cursors are, and fails where one has not committed the offset.

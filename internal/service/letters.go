@@ -250,8 +250,8 @@ func (ls *Letters) chooseLetters(ctx context.Context, sel *api.LetterSelection) 
 func (ls *Letters) proposeInBatches(
 	ctx context.Context, sel *api.LetterSelection, c chosen,
 	command func(ids []uint64) frame.Command,
-) (api.LettersDone, error) {
-	answer := api.LettersDone{Matched: len(c.ids), More: c.more, DryRun: sel.DryRun, Left: len(c.ids)}
+) (api.LettersResult, error) {
+	answer := api.LettersResult{Matched: len(c.ids), More: c.more, DryRun: sel.DryRun, Left: len(c.ids)}
 	if sel.DryRun {
 		return answer, nil
 	}
@@ -275,7 +275,7 @@ func (ls *Letters) proposeInBatches(
 }
 
 // addDone counts what one command did.
-func addDone(a *api.LettersDone, r *fsm.LettersResult) {
+func addDone(a *api.LettersResult, r *fsm.LettersResult) {
 	a.Done += r.Done
 	a.Skipped += r.Skipped
 	// Ids that several entries could not handle add up.
@@ -284,7 +284,7 @@ func addDone(a *api.LettersDone, r *fsm.LettersResult) {
 }
 
 // checkNamed returns the error for letters that were named by id if nothing was done about any of them.
-func (ls *Letters) checkNamed(sel *api.LetterSelection, a api.LettersDone, err error) (api.LettersDone, error) {
+func (ls *Letters) checkNamed(sel *api.LetterSelection, a api.LettersResult, err error) (api.LettersResult, error) {
 	// Where something was done, the answer lists what was not.
 	switch {
 	case err != nil || len(sel.IDs) == 0 || a.Done > 0 || a.Skipped > 0:
@@ -325,10 +325,10 @@ func (ls *Letters) noCursorOf(id uint64) error {
 }
 
 // Redrive appends dead letters again, for their cursors or the one named.
-func (ls *Letters) Redrive(ctx context.Context, sel *api.LetterSelection, to string) (api.LettersDone, error) {
+func (ls *Letters) Redrive(ctx context.Context, sel *api.LetterSelection, to string) (api.LettersResult, error) {
 	c, err := ls.chooseLetters(ctx, sel)
 	if err != nil {
-		return api.LettersDone{}, err
+		return api.LettersResult{}, err
 	}
 	// The letters keep their ids: one whose event fails again is dead again.
 	redrive := func(ids []uint64) frame.Command { return frame.Redrive{Letters: ids, To: to} }
@@ -337,10 +337,10 @@ func (ls *Letters) Redrive(ctx context.Context, sel *api.LetterSelection, to str
 }
 
 // Purge removes dead letters.
-func (ls *Letters) Purge(ctx context.Context, sel *api.LetterSelection) (api.LettersDone, error) {
+func (ls *Letters) Purge(ctx context.Context, sel *api.LetterSelection) (api.LettersResult, error) {
 	c, err := ls.chooseLetters(ctx, sel)
 	if err != nil {
-		return api.LettersDone{}, err
+		return api.LettersResult{}, err
 	}
 	// The age is checked again where the command is applied, by replicated time.
 	purge := func(ids []uint64) frame.Command { return frame.Purge{Letters: ids, OlderThan: c.older} }

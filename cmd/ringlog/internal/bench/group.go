@@ -133,7 +133,7 @@ func (w *groupWork) work(ctx context.Context, m *client.GroupMember) error {
 		// Next ends with the work of all; Flush below does not.
 		d, err := m.Next(w.ctx)
 		if err == nil {
-			err = m.Ack(d.Offset)
+			err = d.Ack()
 		}
 		if err != nil {
 			// The end of all is no error of this member, whose last acks have to be durable yet.

@@ -271,7 +271,7 @@ func (sh *Shell) Call(ctx context.Context, method, path string, query url.Values
 		query.Set("consistency", "linearizable")
 	}
 	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
-		return sh.SuggestLocal(method == http.MethodGet, c.Do(ctx, method, path, query, in, out))
+		return sh.SuggestLocal(method == http.MethodGet, c.Admin().Do(ctx, method, path, query, in, out))
 	})
 }
 

@@ -110,6 +110,9 @@ func TestTroubleshootingDocument(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s\n%s", err, failure.String(), out)
 		}
+		if strings.Contains(failure.String(), "warning:") {
+			t.Errorf("a block is warned about: %s", failure.String())
+		}
 		// The first line after a mark ends it; the rest is the command's output.
 		for i, text := range strings.Split(string(out), mark)[1:] {
 			_, text, _ = strings.Cut(text, "\n")

@@ -21,6 +21,9 @@ import (
 func explainCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "explain", Usage: "explain what happened to an event for a cursor",
+		UsageText: shell.Examples(
+			"ringlog explain --cursor trainer --offset 7",
+		),
 		Description: "Prints one of: pending, committed, skipped (by a seek), filtered (and by which part of the " +
 			"filter), dead, redriven,\n" +
 			"trimmed. What a cursor committed is recorded; what was delivered to its reader is not.",

@@ -44,16 +44,17 @@ type Options struct {
 func Command(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "dev", Usage: "run a local cluster to play with, until Ctrl-C",
+		UsageText: shell.Examples("ringlog dev", "ringlog dev --voters 1 --data-dir ./kept --sample-events"),
 		Flags: []cli.Flag{
-			&cli.IntFlag{Name: "voters", Usage: "number of nodes", Value: 3},
+			&cli.IntFlag{Name: "voters", Usage: "start `N` nodes", Value: 3},
 			// A named folder keeps the cluster for the next time.
 			&cli.StringFlag{Name: "data-dir",
 				Usage: "`DIR` to keep the data in (default: a temporary one, removed at the end)"},
 			// The ports are those of the documentation, so that its examples work.
 			&cli.IntFlag{Name: "http-port",
-				Usage: "port of the first node, counting up for the others; 0 takes free ports", Value: 8770},
+				Usage: "HTTP `PORT` of the first node, counting up for the others; 0 takes free ports", Value: 8770},
 			&cli.IntFlag{Name: "raft-port",
-				Usage: "port of the first node, counting up for the others; 0 takes free ports", Value: 9770},
+				Usage: "raft `PORT` of the first node, counting up for the others; 0 takes free ports", Value: 9770},
 			&cli.BoolFlag{Name: "sample-events", Usage: "publish a sample of events of every category"},
 		},
 		Action: shell.NoArgs(func(c *cli.Context) error {

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"go.uber.org/goleak"
 
 	"github.com/ringrift/ringlog"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/router"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -90,6 +93,41 @@ func TestAFolderIsOpenOnce(t *testing.T) {
 		shut(t, n)
 		t.Error("the same folder opened twice")
 	}
+}
+
+// A subscription to a misspelt type would wait for ever: the log says so, with what may be meant.
+func TestASubscriptionToAMisspeltTypeIsWarnedAbout(t *testing.T) {
+	lines := make(chan string, 1000)
+	logger := hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: chanWriter(lines)})
+	n, err := ringlog.Open(t.Context(), ringlog.Config{
+		Dir: t.TempDir(), Logger: logger, Fatal: func(err error) { panic(err) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shut(t, n)
+	for spelt, durable := range map[string]bool{"TRAINNG_COMPLETED": false, "MODELL_PROMOTED": true} {
+		_, err := n.Router().Subscribe(t.Context(), router.Subscription{
+			Name: "on " + spelt, Durable: durable, Types: []string{spelt},
+			Handler: func(context.Context, event.Event) error { return nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if line := <-lines; strings.Contains(line, spelt+" is not in the catalogue; nearest known types: ") {
+				break
+			}
+		}
+	}
+}
+
+// chanWriter sends what is written to a channel.
+type chanWriter chan<- string
+
+func (w chanWriter) Write(b []byte) (int, error) {
+	w <- string(b)
+	return len(b), nil
 }
 
 func BenchmarkPublish(b *testing.B) {

@@ -31,6 +31,9 @@ type Cursor struct {
 	LagSeconds float64    `json:"lag_seconds"`            // how long the oldest of them waits
 	LagAtLeast *uint64    `json:"lag_at_least,omitempty"` // set where LagEvents is an upper bound
 	Group      *GroupInfo `json:"group,omitempty"`        // where members share it
+
+	// Warnings are about the filter, in the answer to the call that gives it.
+	Warnings []event.Warning `json:"warnings,omitempty"`
 }
 
 // CursorPolicy bounds what a cursor keeps from retention; 0 takes the cluster's setting.

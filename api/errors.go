@@ -11,6 +11,10 @@ import (
 // request that has it is refused with OtherCluster by nodes of another cluster.
 const ClusterHeader = "Ringlog-Cluster"
 
+// WarningsHeader is on the answer to a call that gives a filter which matches nothing known: a JSON array of
+// event.Warning.
+const WarningsHeader = "Ringlog-Warnings"
+
 // Code is the machine-readable reason in every error answer, over HTTP and
 // Connect alike. Its HTTP status and Connect code follow from it.
 type Code string

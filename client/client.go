@@ -44,7 +44,8 @@ func New(cfg Config) (*Client, error) {
 		base = calls.NewHTTPClient(cfg.AttemptTimeout, cfg.MaxInFlight+otherConnections)
 	}
 	c.cluster = calls.New(calls.Config{Endpoints: cfg.Endpoints, Token: cfg.Token, ClusterID: cfg.ClusterID, HTTP: base,
-		Timeout: cfg.Timeout, AttemptTimeout: cfg.AttemptTimeout, Logger: cfg.Logger})
+		Timeout: cfg.Timeout, AttemptTimeout: cfg.AttemptTimeout, Logger: cfg.Logger,
+		OnWarning: cfg.OnWarning})
 
 	// Readers end with this context. The sender is ended by Close in its own order, after what
 	// it accepted is sent.

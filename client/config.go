@@ -42,6 +42,10 @@ type Config struct {
 	// added at run time, with a value that is not their name in lower case, need it.
 	Catalogue *event.Catalogue
 	Logger    hclog.Logger // nil disables logging
+
+	// OnWarning is called for what a node warns about in a filter that a call gives it, such as a
+	// misspelt type: each warning once, perhaps from several goroutines. nil logs it.
+	OnWarning func(event.Warning)
 }
 
 // maxTimeout stays far below the time for which nodes keep the results of
@@ -61,6 +65,12 @@ func (c *Config) validate() error {
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
+	}
+	if c.OnWarning == nil {
+		logger := c.Logger
+		c.OnWarning = func(w event.Warning) {
+			logger.Warn("a filter matches nothing known", "field", w.Field, "warning", w.Message)
+		}
 	}
 
 	// Check what the defaults cannot have set right.

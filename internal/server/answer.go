@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/raftnode"
 )
@@ -88,6 +89,18 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 		return fmt.Errorf("server: answer: %w", err)
 	}
 	return writeBytes(w, status, contentJSON, append(b, '\n'))
+}
+
+// setWarnings sends what a filter was warned about as a header, which every protocol and also a stream has.
+func setWarnings(h http.Header, list []event.Warning) {
+	if len(list) == 0 {
+		return
+	}
+	// Types and categories are ASCII, so that the JSON is what a header may have.
+	text, err := json.Marshal(list)
+	if err == nil {
+		h.Set(api.WarningsHeader, string(text))
+	}
 }
 
 // writeBytes answers with a body that is complete. It ignores write errors: a caller that has gone is no error of

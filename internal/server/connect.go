@@ -94,6 +94,15 @@ func answerMessage[A any](m *A, err error) (*connect.Response[A], error) {
 	return connect.NewResponse(m), nil
 }
 
+// answerWarned is answerMessage for a call that gives a filter.
+func answerWarned[A any](m *A, warnings []event.Warning, err error) (*connect.Response[A], error) {
+	answer, err := answerMessage(m, err)
+	if err == nil {
+		setWarnings(answer.Header(), warnings)
+	}
+	return answer, err
+}
+
 // logService serves ringlog.v1.LogService.
 type logService struct {
 	log       *service.Log
@@ -138,6 +147,7 @@ func (l *logService) Tail(
 	if err != nil {
 		return err
 	}
+	setWarnings(out.ResponseHeader(), l.log.FilterWarnings(filter))
 	if t.Follows() { // a reader of a quiet log learns at once where the log ends
 		if err := out.Send(&ringlogv1.TailResponse{Next: t.Next(), LastOffset: t.End()}); err != nil {
 			return err

@@ -41,6 +41,7 @@ func answerCursor(w http.ResponseWriter, r *http.Request, do func() (api.Cursor,
 		return err
 	}
 	c, err := do()
+	setWarnings(w.Header(), c.Warnings)
 	return answerJSON(w, c, err)
 }
 

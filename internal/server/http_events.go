@@ -95,6 +95,7 @@ func (h *eventHandlers) getEvents(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
+	setWarnings(w.Header(), h.log.FilterWarnings(req.Filter))
 	return h.tails.writeTail(w, r, t, sse)
 }
 

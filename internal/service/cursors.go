@@ -121,7 +121,22 @@ func (cs *Cursors) Create(ctx context.Context, c CursorSpec) (api.Cursor, error)
 	if err != nil {
 		return api.Cursor{}, err
 	}
-	return cs.propose(ctx, frame.CursorCreate{Name: c.Name, Start: at, Filter: c.Filter, Policy: c.Policy})
+	return cs.proposeFilter(ctx, frame.CursorCreate{
+		Name:   c.Name,
+		Start:  at,
+		Filter: c.Filter,
+		Policy: c.Policy,
+	}, c.Filter)
+}
+
+// proposeFilter gets a command decided that gives a cursor its filter.
+func (cs *Cursors) proposeFilter(ctx context.Context, c frame.Command, f event.Filter) (api.Cursor, error) {
+	done, err := cs.propose(ctx, c)
+	if err == nil {
+		// This node has applied the command, so that its catalogue has what was registered before.
+		done.Warnings = cs.FilterWarnings(f)
+	}
+	return done, err
 }
 
 // Change gives a cursor another filter and policy, for the events after its commit.
@@ -133,7 +148,7 @@ func (cs *Cursors) Change(ctx context.Context, name string, f event.Filter, p fr
 		return api.Cursor{}, err
 	}
 	// Readers are fenced, as they would continue with the old filter.
-	return cs.propose(ctx, frame.CursorChange{Name: name, Filter: f, Policy: p})
+	return cs.proposeFilter(ctx, frame.CursorChange{Name: name, Filter: f, Policy: p}, f)
 }
 
 // commandPosition returns a position as commands have it: what start and end mean is decided

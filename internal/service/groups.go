@@ -96,13 +96,13 @@ func (gs *Groups) Create(ctx context.Context, c GroupSpec) (api.Cursor, error) {
 		return api.Cursor{}, err
 	}
 	// A group is a cursor with a policy of its own for deliveries.
-	return gs.cursors.propose(ctx, frame.GroupCreate{
+	return gs.cursors.proposeFilter(ctx, frame.GroupCreate{
 		Name:   c.Name,
 		Start:  at,
 		Filter: c.Filter,
 		Policy: c.Policy,
 		Group:  c.Group,
-	})
+	}, c.Filter)
 }
 
 // Get returns a cursor that is a group.

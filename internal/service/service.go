@@ -154,6 +154,12 @@ func (c *core) checkFilter(ctx context.Context, f event.Filter) error {
 	return nil
 }
 
+// FilterWarnings says what of a filter matches nothing that this node's catalogue knows. All calls that take a filter
+// answer with it.
+func (c *core) FilterWarnings(f event.Filter) []event.Warning {
+	return f.Warnings(c.Machine().Catalogue())
+}
+
 // unknownCategory returns the error for the first category that this node's catalogue lacks; nil where it lacks none.
 func (c *core) unknownCategory(f event.Filter) *api.Error {
 	if len(f.Categories) == 0 {

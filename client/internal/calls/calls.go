@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/ringrift/ringlog/event"
 )
 
 // Config says which cluster is called and how. All fields but Token and ClusterID are required.
@@ -30,13 +32,14 @@ type Config struct {
 	Timeout        time.Duration // how long a call is repeated
 	AttemptTimeout time.Duration // how long one node may take to answer, or a silent one to show life
 	Logger         hclog.Logger
+	OnWarning      func(event.Warning)
 }
 
 // Cluster is the cluster that is called. It is safe for concurrent use.
 type Cluster struct {
 	cfg   Config
 	http  *http.Client
-	pin   *clusterPin // the transport of http
+	pin   *clusterPin // the transport of all requests
 	nodes *nodes
 }
 
@@ -44,7 +47,7 @@ type Cluster struct {
 func New(cfg Config) *Cluster {
 	c := &Cluster{cfg: cfg, pin: newClusterPin(cfg.HTTP.Transport, cfg.ClusterID)}
 	pinned := *cfg.HTTP
-	pinned.Transport = c.pin
+	pinned.Transport = &warningsTransport{next: c.pin, report: cfg.OnWarning}
 	c.http = &pinned
 	c.nodes = newNodes(cfg.Endpoints, c.dialNode)
 	return c

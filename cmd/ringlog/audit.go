@@ -24,7 +24,7 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 		Name: "audit", Usage: "find orphan events, dead subscriptions and mismatched names",
 		UsageText: shell.Examples(
 			"ringlog audit --only unknown,drift",
-			"ringlog audit --only drift --fail-on drift",
+			"ringlog audit --coordinator data_pipeline_orchestrator",
 			"ringlog audit --builtin --format dot",
 		),
 		Description: "Compares what the platform's documents declare with what the log and the cursors show, and " +

@@ -43,8 +43,10 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.Uint64Flag{Name: "warning-lag", Usage: "warn if a cursor lags by `N` events"},
 			&cli.Uint64Flag{Name: "critical-lag", Usage: "critical if a cursor lags by `N` events"},
-			&cli.DurationFlag{Name: "warning-age", Usage: "warn if a cursor's oldest unread event is older than this `DURATION`"},
-			&cli.DurationFlag{Name: "critical-age", Usage: "critical if a cursor's oldest unread event is older than this `DURATION`"},
+			&cli.DurationFlag{Name: "warning-age",
+				Usage: "warn if a cursor's oldest unread event is older than this `DURATION`"},
+			&cli.DurationFlag{Name: "critical-age",
+				Usage: "critical if a cursor's oldest unread event is older than this `DURATION`"},
 		},
 		// For a monitor, wrong usage is UNKNOWN: 2 would read as CRITICAL.
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {

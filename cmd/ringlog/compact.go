@@ -27,8 +27,9 @@ func compactCommand(sh *shell.Shell) *cli.Command {
 			"ringlog compact --older-than 7d --yes",
 			"ringlog compact --keep 1000000 --yes",
 		),
-		Description: "Without flags it removes what the retention settings allow. Only whole blocks are removed, so a little more may stay than you asked for. A cursor " +
-			"holds back\nevents that it has not committed; --force removes them, and the cursor gets a gap.",
+		Description: "Without flags it removes what the retention settings allow. Only whole blocks are removed, so " +
+			"a little more may stay than you asked for. A cursor holds back events that it has not committed; " +
+			"--force removes them, and the cursor gets a gap.",
 		Flags: append(shell.ConsentFlags(),
 			// Three ways to say how far, of which one may be given.
 			&cli.StringFlag{Name: "before", Usage: "remove events before `OFFSET`"},

@@ -44,8 +44,8 @@ func redriveCommand(sh *shell.Shell) *cli.Command {
 			"ringlog dlq redrive 1",
 			"ringlog dlq redrive --type 'training.*' --max-events 100 --dry-run",
 		),
-		Description: "The event of each dead letter is appended again, and no other reader gets it. Dead letters that are " +
-			"being redriven are skipped, so that it may be interrupted and run again.",
+		Description: "The event of each dead letter is appended again, and no other reader gets it. Dead letters that " +
+			"are being redriven are skipped, so that it may be interrupted and run again.",
 		Flags: append(choiceFlags(),
 			&cli.StringFlag{Name: "to", Usage: "redrive to this `CURSOR` instead; imported ones have none of " +
 				"their own"}),

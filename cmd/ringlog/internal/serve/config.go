@@ -171,18 +171,22 @@ func serveOptions() []serveOption {
 		{"reserved", "`HOW` a new cluster treats clients' events of reserved types: refuse or accept-as-foreign", ""},
 		{"validation-strict", "make a new cluster refuse unknown types", "RINGRIFT_EVENT_VALIDATION_STRICT"},
 		// When another node counts as gone.
-		{"heartbeat", "`DURATION`: how long a follower waits without hearing from the leader before it starts an election", ""},
-		{"election-timeout", "`DURATION`: how long a candidate waits for votes, at least --heartbeat (default: --heartbeat)", ""},
-		{"leader-lease", "`DURATION`: how long a leader leads without hearing from a majority before it steps down, at most " +
-			"--heartbeat; when a leader is killed, others campaign after that long (default: three " +
+		{"heartbeat", "`DURATION`: how long a follower waits without hearing from the leader before it starts an " +
+			"election", ""},
+		{"election-timeout", "`DURATION`: how long a candidate waits for votes, at least --heartbeat (default: " +
+			"--heartbeat)", ""},
+		{"leader-lease", "`DURATION`: how long a leader leads without hearing from a majority before it steps down, at " +
+			"most --heartbeat; when a leader is killed, others campaign after that long (default: three " +
 			"quarters of --heartbeat)", ""},
 		{"ping-interval", "`DURATION`: how often this node pings every other member", ""},
 		{"ping-misses", "count a member as unreachable after `N` missed pings", ""},
 		// How much of the raft log is kept.
 		{"raft-compact-interval", "`DURATION`: how often the raft log is checked for entries to compact", ""},
 		{"raft-compact-entries", "compact after `N` new entries", ""},
-		{"raft-trailing-entries", "keep `N` entries for lagging members; members that lag further receive a snapshot", ""},
-		{"raft-compact-bytes", "compact at once after `BYTES` of new entries; that many bytes of the newest entries are kept", ""},
+		{"raft-trailing-entries", "keep `N` entries for lagging members; members that lag further receive a " +
+			"snapshot", ""},
+		{"raft-compact-bytes", "compact at once after `BYTES` of new entries; that many bytes of the newest entries " +
+			"are kept", ""},
 		{"raft-trailing-bytes", "keep `BYTES` of entries for lagging members, at least --raft-compact-bytes", ""},
 		// When requests are refused.
 		{"queue-requests", "hold `N` unanswered requests as leader; more are refused with 429", ""},

@@ -40,7 +40,8 @@ func ExitCodes() []ExitMeaning {
 		{ExitUnreachable, "no endpoint answers, or the cluster has no leader or no quorum: try again later"},
 		{ExitNotFound, "not found, trimmed, or past the tail"},
 		{ExitTimeout, "timed out"},
-		{ExitRefused, "refused in the current state: conflict, exists, fenced, reserved or unknown type, another cluster"},
+		{ExitRefused, "refused in the current state: conflict, exists, fenced, reserved or unknown type, another " +
+			"cluster"},
 	}
 }
 

@@ -52,9 +52,11 @@ import (
 	"time"
 )
 
+// Version is the version of the format that this program reads and writes.
+const Version = 1
+
 const (
-	magic   = "RLSNAP"
-	version = 1
+	magic = "RLSNAP"
 
 	prefixSize  = 24 // up to the header's CRC
 	headerSize  = prefixSize + crcSize
@@ -180,7 +182,7 @@ func (i Info) encode() (head, meta []byte, err error) {
 
 	head = make([]byte, 0, headerSize+len(meta))
 	head = append(head, magic...)
-	head = binary.LittleEndian.AppendUint16(head, version)
+	head = binary.LittleEndian.AppendUint16(head, Version)
 	head = binary.LittleEndian.AppendUint32(head, uint32(len(meta)))
 	head = binary.LittleEndian.AppendUint32(head, i.Files)
 	head = binary.LittleEndian.AppendUint64(head, i.Bytes)

@@ -166,8 +166,8 @@ func (s *scanner) header() (Info, error) {
 	}
 
 	// From here on a difference is not damage: a newer version, or claims past all bounds.
-	if v := binary.LittleEndian.Uint16(head[6:]); v != version {
-		return Info{}, fmt.Errorf("snapshots: read: %w: version %d, this program reads %d", ErrUnsupported, v, version)
+	if v := binary.LittleEndian.Uint16(head[6:]); v != Version {
+		return Info{}, fmt.Errorf("snapshots: read: %w: version %d, this program reads %d", ErrUnsupported, v, Version)
 	}
 	info := Info{Files: binary.LittleEndian.Uint32(head[12:]), Bytes: binary.LittleEndian.Uint64(head[16:])}
 	if info.Files > maxFiles || info.Bytes > maxBytes {

@@ -30,8 +30,12 @@ func chainCommand(sh *shell.Shell) *cli.Command {
 		flows = append(flows, f.Name)
 	}
 	return &cli.Command{
-		Name: "chain", Usage: "show the stages of a run, their durations, and what is missing",
+		Name: "chain", Usage: "show the stages of a run: their durations, and what is missing",
 		ArgsUsage: "CORRELATION_ID",
+		UsageText: shell.Examples(
+			"ringlog chain run-42",
+			"ringlog chain run-42 --flow training_pipeline --format mermaid",
+		),
 		Description: "Compares the events of one correlation id with the documented flows (" + strings.Join(flows,
 			", ") + ").\n" +
 			"FILE sets deadlines of edges: {\"training_pipeline\": {\"TRAINING_STARTED->TRAINING_COMPLETED\": " +

@@ -29,9 +29,9 @@ type letterWork struct {
 func choiceFlags() []cli.Flag {
 	return append(letterFlags(),
 		// All has to be said: without any condition nothing is chosen.
-		&cli.BoolFlag{Name: "all", Usage: "all dead letters"},
-		&cli.Uint64Flag{Name: "max-events", Usage: "at most `N` letters"},
-		&cli.BoolFlag{Name: "dry-run", Usage: "print how many letters it would be, and do nothing"},
+		&cli.BoolFlag{Name: "all", Usage: "choose all dead letters"},
+		&cli.Uint64Flag{Name: "max-events", Usage: "choose at most `N` dead letters"},
+		&cli.BoolFlag{Name: "dry-run", Usage: "print how many dead letters it would be, and do nothing"},
 	)
 }
 
@@ -39,10 +39,15 @@ func choiceFlags() []cli.Flag {
 func redriveCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "redrive", Aliases: []string{"retry"},
-		Usage: "append letters' events again, only for the cursors that failed on them", ArgsUsage: "[ID...]",
-		Description: "Letters that are being redriven are skipped, so that it may be interrupted and run again.",
+		Usage: "deliver dead letters again, to the cursors that failed on them", ArgsUsage: "[ID...]",
+		UsageText: shell.Examples(
+			"ringlog dlq redrive 1",
+			"ringlog dlq redrive --type 'training.*' --max-events 100 --dry-run",
+		),
+		Description: "The event of each dead letter is appended again, and no other reader gets it. Dead letters that " +
+			"are being redriven are skipped, so that it may be interrupted and run again.",
 		Flags: append(choiceFlags(),
-			&cli.StringFlag{Name: "to", Usage: "redrive to this `CURSOR` instead; imported letters have none of " +
+			&cli.StringFlag{Name: "to", Usage: "redrive to this `CURSOR` instead; imported ones have none of " +
 				"their own"}),
 		Action: func(c *cli.Context) error { return redriveOf(c, sh, c.Bool("all")) },
 	}
@@ -51,7 +56,7 @@ func redriveCommand(sh *shell.Shell) *cli.Command {
 // redriveAllCommand is the name that the old queue's tool had. It is hidden, and works as redrive --all does.
 func redriveAllCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "retry-all", Usage: "the same as redrive --all", Hidden: true,
+		Name: "retry-all", Usage: "redrive all dead letters", Hidden: true,
 		Flags: append(choiceFlags(), &cli.StringFlag{Name: "to"}),
 		Action: shell.NoArgs(func(c *cli.Context) error {
 			// Conditions together with all are refused, as for redrive --all.
@@ -78,10 +83,14 @@ func redriveOf(c *cli.Context, sh *shell.Shell, all bool) error {
 // purgeCommand is dlq purge. A letter that is purged cannot be redriven any more, so that it asks.
 func purgeCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "purge", Aliases: []string{"cleanup"}, Usage: "remove letters permanently", ArgsUsage: "[ID...]",
+		Name: "purge", Aliases: []string{"cleanup"}, Usage: "remove dead letters permanently", ArgsUsage: "[ID...]",
+		UsageText: shell.Examples(
+			"ringlog dlq purge --older-than 30d --dry-run",
+			"ringlog dlq purge --older-than 30d --yes",
+		),
 		Flags: append(choiceFlags(),
 			&cli.StringFlag{Name: "older-than",
-				Usage: "only letters that have been dead for `AGE`, such as 12h or 30d"},
+				Usage: "only those that have been dead for `AGE`, such as 12h or 30d"},
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask for confirmation"}),
 		Action: func(c *cli.Context) error {
 			// A letter that is purged is gone for good, so purge asks.

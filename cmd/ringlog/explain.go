@@ -21,9 +21,11 @@ import (
 func explainCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "explain", Usage: "explain what happened to an event for a cursor",
-		Description: "Prints one of: pending, committed, skipped (by a seek), filtered (and by which part of the " +
-			"filter), dead, redriven,\n" +
-			"trimmed. What a cursor committed is recorded; what was delivered to its reader is not.",
+		UsageText: shell.Examples(
+			"ringlog explain --cursor trainer --offset 7",
+		),
+		Description: "Prints one of: pending, committed, before-cursor (the cursor was created after it), " +
+			"skipped (by a seek), filtered (and by which part of the filter), dead, redriven, trimmed. What a cursor committed is recorded; what was delivered to its reader is not.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "cursor", Usage: "the cursor's `NAME`"},
 			&cli.StringFlag{Name: "offset", Usage: "the event's `OFFSET`"},

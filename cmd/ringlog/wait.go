@@ -23,6 +23,10 @@ import (
 func waitCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "wait", Usage: "wait until cursors have committed an offset",
+		UsageText: shell.Examples(
+			"ringlog wait --offset 7 --cursors trainer",
+			"ringlog wait --offset 7 --cursors trainer,evaluators --timeout 1m",
+		),
 		Description: "Waits up to --timeout, across changes of leaders; then exits 5 and reports who lags by how " +
 			"much. The offset\n" +
 			"may be one that is not appended yet.",

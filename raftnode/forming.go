@@ -308,9 +308,9 @@ func (j *joiner) join(ctx context.Context, voter bool) {
 
 // joinAnySeed asks one seed after the other until one has admitted this node. It logs the errors.
 func (j *joiner) joinAnySeed(ctx context.Context, voter bool) {
+	own := j.ownURLs(ctx)
 	for _, url := range j.seedURLs() {
-		// Join may list this node itself.
-		if url == URL(j.cfg.HTTPAdvertise) {
+		if slices.Contains(own, url) {
 			continue
 		}
 		err := j.requestJoin(ctx, url, voter)
@@ -322,6 +322,18 @@ func (j *joiner) joinAnySeed(ctx context.Context, voter bool) {
 			j.joinRejected(url, err, time.Now())
 		}
 	}
+}
+
+// ownURLs returns the URLs at which this node itself answers: Join may list it, also by another name.
+func (j *joiner) ownURLs(ctx context.Context) []string {
+	urls := []string{URL(j.cfg.HTTPAdvertise)}
+	own := j.roster.Self()
+	for _, h := range j.askSeeds(ctx) {
+		if h.report.ID == own.ID && h.report.Incarnation == own.Incarnation {
+			urls = append(urls, h.url)
+		}
+	}
+	return urls
 }
 
 // requestJoin asks the node at url to admit this one, and waits up to joinFor for it to catch up.

@@ -227,12 +227,25 @@ func fromPeer(err error) error {
 		}
 		// Errors that this node knows are wrapped as its own, so that errors.Is finds them.
 		if is := service.NodeError(e); is != nil {
-			return fmt.Errorf("%w: %w", is, e)
+			return &peerError{answer: e, is: is}
 		}
 		return e
 	}
 	return asUnreached(err)
 }
+
+// peerError is another node's answer, and which of this node's own errors it is. Its text is the answer's alone, which
+// has that of the error in it.
+type peerError struct {
+	answer *api.Error
+	is     error
+}
+
+// Error implements error.
+func (e *peerError) Error() string { return e.answer.Error() }
+
+// Unwrap lets errors.Is and errors.As find both.
+func (e *peerError) Unwrap() []error { return []error{e.is, e.answer} }
 
 // failedToDial reports whether a call failed before there was a connection, so that nothing of it was sent.
 func failedToDial(err error) bool {

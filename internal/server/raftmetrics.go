@@ -122,7 +122,12 @@ func series[C prometheus.Collector](
 		values[l.Name] = strings.ToValidUTF8(l.Value, "?")
 	}
 	// The first caller creates it, and all later ones share it.
-	c := create(prometheus.Opts{Name: name, Help: "Of raft: " + strings.Join(key, ".") + ".", ConstLabels: values})
+	c := create(prometheus.Opts{Name: name, Help: raftHelp(key), ConstLabels: values})
 	s.all[string(id)] = c
 	return c
+}
+
+// raftHelp describes a series of raft, which has no text for it: by its name there, which raft's documents explain.
+func raftHelp(key []string) string {
+	return fmt.Sprintf("Measured by hashicorp/raft as %s; times are in milliseconds.", strings.Join(key, "."))
 }

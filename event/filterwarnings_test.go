@@ -12,7 +12,7 @@ func TestAFilterIsWarnedAboutWhatMatchesNothing(t *testing.T) {
 		says          string
 	}{
 		{Filter{}, "", "", ""},
-		{Filter{Types: []string{"TRAINING_COMPLETED", "training.*", "sync_completed", "*", "TRAINING_COMPLETE"}}, "", "", ""},
+		{Filter{Types: []string{"TRAINING_COMPLETED", "training.*", "sync_completed", "*"}}, "", "", ""},
 		{Filter{Types: []string{"CURSOR_STALLED", "QUORUM_*"}}, "", "", ""},
 		{Filter{Sources: []string{"s"}, Keys: []string{"k"}, CorrelationIDs: []string{"c"}}, "", "", ""},
 		{Filter{Types: []string{"training.started", "TRAINNG_COMPLETED"}}, WarningUnknownType, "types[1]",

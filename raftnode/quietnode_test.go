@@ -37,7 +37,8 @@ func TestTheLogIsQuietWhereThereIsNothingToDo(t *testing.T) {
 			lines := map[string]int{"cluster formed: cluster=": 1, "leading: term=": 0,
 				"following: leader=" + leader + " term=": 1, "caught up: offset=": 1}
 			if id == leader {
-				lines = map[string]int{"cluster formed: cluster=": 1, "leading: term=": 1, "following: ": 0, "caught up: ": 0}
+				lines = map[string]int{"cluster formed: cluster=": 1, "leading: term=": 1,
+					"following: ": 0, "caught up: ": 0}
 			}
 			sum := 0
 			for line, times := range lines {

@@ -49,9 +49,12 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 			Buckets:   []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"route"}),
 		// How many events came in and went out.
-		events:   counter("published_events_total", "Events of publishes that this node answered."),
-		repeated: counter("published_duplicates_total", "Events that this node answered with the offset of an earlier one."),
-		read:     counter("delivered_events_total", "Events that this node sent to readers and group members."),
+		events: counter("published_events_total", "Events of publishes that this node answered."),
+		repeated: counter(
+			"published_duplicates_total",
+			"Events answered by this node with the offset of an earlier one.",
+		),
+		read: counter("delivered_events_total", "Events that this node sent to readers and group members."),
 		// Faults of this node.
 		panics: counter("panics_total", "Requests whose handler panicked on this node."),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{

@@ -25,7 +25,8 @@ func explainCommand(sh *shell.Shell) *cli.Command {
 			"ringlog explain --cursor trainer --offset 7",
 		),
 		Description: "Prints one of: pending, committed, before-cursor (the cursor was created after it), " +
-			"skipped (by a seek), filtered (and by which part of the filter), dead, redriven, trimmed. What a cursor committed is recorded; what was delivered to its reader is not.",
+			"skipped (by a seek), filtered (and by which part of the filter), dead, redriven, trimmed. What " +
+			"a cursor committed is recorded; what was delivered to its reader is not.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "cursor", Usage: "the cursor's `NAME`"},
 			&cli.StringFlag{Name: "offset", Usage: "the event's `OFFSET`"},

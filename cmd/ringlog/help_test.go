@@ -65,6 +65,11 @@ func TestTheHelpOfEveryVerb(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkHelp(t, "help", top)
+	for _, same := range [][]string{{"--help"}, {"-h"}, {}} {
+		if got, err := runApp(same...); err != nil || got != top {
+			t.Errorf("ringlog %v: %v\n%s", same, err, got)
+		}
+	}
 	n := 0
 	walk(app, func(path []string, c *cli.Command) {
 		n++
@@ -76,8 +81,12 @@ func TestTheHelpOfEveryVerb(t *testing.T) {
 		checkHelp(t, name, text)
 		if c.Name != "help" {
 			last := len(path) - 1
-			for _, same := range [][]string{append(slices.Clone(path), "--help"), append(slices.Clone(path), "-h"),
-				append(append(slices.Clone(path[:last]), "help"), path[last])} {
+			ways := [][]string{append(slices.Clone(path), "--help"), append(slices.Clone(path), "-h"),
+				append(append(slices.Clone(path[:last]), "help"), path[last])}
+			if len(c.Subcommands) > 0 {
+				ways = append(ways, append(slices.Clone(path), "help"))
+			}
+			for _, same := range ways {
 				if got, err := runApp(same...); err != nil || got != text {
 					t.Errorf("ringlog %s: %v\n%s", strings.Join(same, " "), err, got)
 				}

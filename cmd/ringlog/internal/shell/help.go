@@ -242,29 +242,31 @@ func asTemplate(text string) string { return "{{" + strconv.Quote(text) + "}}" }
 // Tools is the category of verbs about the program itself.
 const Tools = "this program"
 
-// helpCommand is help: of the program, of a noun and of a verb, or one of its topics.
-func helpCommand(app *cli.App) *cli.Command {
-	return &cli.Command{
+// helpCommand is help: of what path is, the program or a noun; of the commands below it; or of a topic.
+func helpCommand(path string, own func() string, below []*cli.Command) *cli.Command {
+	help := &cli.Command{
 		Name: "help", Aliases: []string{"h"}, Category: Tools,
 		Usage: "print the help of a verb, or what the exit codes mean", ArgsUsage: "[NOUN] [VERB] | exit-codes",
 		UsageText: Examples("ringlog help cursor seek", "ringlog help exit-codes"),
-		Action: func(c *cli.Context) error {
-			text, err := helpOf(app, c.Args().Slice())
-			if err != nil {
-				return err
-			}
-			_, err = io.WriteString(c.App.Writer, text)
-			return err
-		},
 	}
+	below = append(slices.Clone(below), help)
+	help.Action = func(c *cli.Context) error {
+		text, err := helpOf(path, own, below, c.Args().Slice())
+		if err != nil {
+			return err
+		}
+		_, err = io.WriteString(c.App.Writer, text)
+		return err
+	}
+	return help
 }
 
-// helpOf returns the help of what args lead to, from the program on.
-func helpOf(app *cli.App, args []string) (string, error) {
+// helpOf returns the help of what args lead to from path on.
+func helpOf(path string, own func() string, commands []*cli.Command, args []string) (string, error) {
 	if len(args) == 1 && args[0] == "exit-codes" {
 		return exitCodesText(), nil
 	}
-	text, path, commands := appHelp(app), app.Name, app.Commands
+	text := own()
 	for _, name := range args {
 		c := find(commands, name)
 		if c == nil {

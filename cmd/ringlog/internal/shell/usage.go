@@ -19,14 +19,16 @@ const (
 // Prepare completes a program and its commands: wrong usage is answered alike at every level, verbs have their usual
 // other names, and each command has its help.
 func Prepare(app *cli.App) {
-	app.Commands = append(app.Commands, helpCommand(app))
+	app.Flags = append(app.Flags, cli.HelpFlag) // the library adds it only where it adds a help of its own
+	top := func() string { return appHelp(app) }
+	app.Commands = append(app.Commands, helpCommand(app.Name, top, app.Commands))
 	app.Action = runGroup(app.Commands, cli.ShowAppHelp)
 	app.OnUsageError = usageProblem
 	for _, c := range app.Commands {
 		prepare(app, app.Name, c)
 	}
 	// Last, as it lists the others.
-	app.CustomAppHelpTemplate = asTemplate(appHelp(app))
+	app.CustomAppHelpTemplate = asTemplate(top())
 }
 
 // prepare does this for a command, which is typed after path, and those below it.
@@ -47,10 +49,11 @@ func prepare(app *cli.App, path string, c *cli.Command) {
 		}
 		c.Action = runGroup(c.Subcommands, alone)
 	}
-	c.CustomHelpTemplate = asTemplate(helpText(path, c))
+	text := helpText(path, c)
+	c.CustomHelpTemplate = asTemplate(text)
 	// NOUN help VERB is help NOUN VERB.
 	if len(c.Subcommands) > 0 {
-		below := helpCommand(&cli.App{Name: path, Usage: c.Usage, Commands: c.Subcommands})
+		below := helpCommand(path, func() string { return text }, c.Subcommands)
 		below.Hidden = true
 		c.Subcommands = append(c.Subcommands, below)
 	}

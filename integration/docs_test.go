@@ -263,7 +263,8 @@ func TestReadmeShowsTheDemo(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		shown, printed := strings.Split(strings.TrimSpace(recorded), "\n"), strings.Split(strings.TrimSpace(string(out)), "\n")
+		shown := strings.Split(strings.TrimSpace(recorded), "\n")
+		printed := strings.Split(strings.TrimSpace(string(out)), "\n")
 		if len(shown) != len(printed) {
 			t.Fatalf("README.md shows %d lines, the demo prints %d:\n%s", len(shown), len(printed), out)
 		}

@@ -122,11 +122,7 @@ func fieldOf(f event.Field) (payloadField, error) {
 		return p, fmt.Errorf("field %s: %s is no name for a Go field", f.Name, p.goName)
 	}
 	// The catalogue's types, as Go types whose zero value means that the field is not sent.
-	kind := f.Type
-	if kind == "timestamp" && strings.HasSuffix(f.Name, "_seconds") {
-		kind = "number" // the schema list types timeout_seconds as a time; both are sent as a number
-	}
-	switch kind {
+	switch kindOf(f) {
 	case "any":
 		p.goType = "any"
 	case "string":
@@ -145,6 +141,14 @@ func fieldOf(f event.Field) (payloadField, error) {
 		return p, fmt.Errorf("field %s: no Go type for %s", f.Name, f.Type)
 	}
 	return p, nil
+}
+
+// kindOf is the type of a field.
+func kindOf(f event.Field) string {
+	if f.Type == "timestamp" && strings.HasSuffix(f.Name, "_seconds") {
+		return "number" // the schema list types timeout_seconds as a time; both are sent as a number
+	}
+	return f.Type
 }
 
 // print prints the struct and its method.

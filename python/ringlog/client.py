@@ -343,17 +343,18 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         waits for room. flush and close wait for all events and raise the first failure; when the
         interpreter ends they are sent for at most EXIT_TIMEOUT seconds.
         """
-        from concurrent.futures import Future  # takes long to import
+        from concurrent.futures import Future, InvalidStateError  # takes long to import
 
         encoded = encode(build_event(type, payload, fields, self._config.source))
         future: Future[Result] = Future()
-        future.set_running_or_notify_cancel()  # what is on its way cannot be canceled
 
         def settle(result: Result | None, error: RinglogError | None) -> None:
-            if error is not None:
-                future.set_exception(error)
-            elif result is not None:
-                future.set_result(result)
+            # A future that was canceled is of no interest, and its event is appended all the same.
+            with contextlib.suppress(InvalidStateError):
+                if error is not None:
+                    future.set_exception(error)
+                elif result is not None:
+                    future.set_result(result)
 
         if self._at_exit is None:
             self._at_exit = drain_at_exit(self._operations)

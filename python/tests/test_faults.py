@@ -217,6 +217,12 @@ class Processes(FaultTest):
             self.log.publish_soon("DATA_SYNC_COMPLETED", {"i": i}, key=self.run_id, dedup=False)
         tail = self.log.tail("start", keys=[self.run_id])
         next(tail)
+        stream = tail._reader._answer
+        other = Client(self.cluster.urls)
+        self.addCleanup(other.close)
+        other.status()
+        idle = [connection for node in other._operations._calls.nodes.all for connection in node.idle]
+        self.assertTrue(idle)
         child = os.fork()
         if child == 0:
             # The parent's waiting events are the parent's. The exit code reports what failed.
@@ -231,6 +237,7 @@ class Processes(FaultTest):
                     while True:
                         next(tail)
                 except Closed:
+                    tail.close()
                     code = 0
             finally:
                 os._exit(code)
@@ -240,7 +247,10 @@ class Processes(FaultTest):
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
         self.assertEqual(sorted(self.numbers()), list(range(-1, 1300)))
         for _ in range(1300):
-            next(tail)  # the parent's connection was not touched
+            next(tail)
+        # The child has closed its copies alone.
+        self.assertIs(tail._reader._answer, stream)
+        self.assertFalse([connection for connection in idle if connection.is_stale()])
 
     def test_producers_differ_after_a_fork(self) -> None:
         publisher = self.log._operations._publisher

@@ -132,11 +132,11 @@ class Backlog:
                 raise Closed("the client is closed")
             self._waiting.append((encoded, settle))
             self._bytes += len(encoded)
-            first = len(self._waiting) == 1
-        if self._task is None or not self._task.alive():
-            self._start()
-        elif first:
+            waiting = len(self._waiting)
+        if waiting == 1:
             self._due.set()
+        if waiting % 64 == 1:  # not each time, as it costs as much as the rest
+            self._start()
 
     def _start(self) -> None:
         """Start the task that sends, unless it runs."""
@@ -149,7 +149,7 @@ class Backlog:
 
         Raises the first failure since the last flush.
         """
-        if self.unsent and (self._task is None or not self._task.alive()):
+        if self.unsent:
             self._start()
         done = await self._wait(lambda: not self.unsent, timeout)
         with self._lock:

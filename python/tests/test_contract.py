@@ -157,7 +157,7 @@ class Contract:
             try:
                 await future
             except InvalidArgument as e:
-                self.assertEqual(e.code, "reserved")
+                self.assertEqual((e.code, e.field), ("reserved", "type"))
                 refused.append(i)
         self.assertEqual(refused, [50, 150, 250])
         self.assertEqual(len(await self.read()), 297)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -469,3 +472,56 @@ class Refusals(unittest.TestCase):
         with Client(other.urls) as log:
             types = {event.type for event in log.tail("start", until_end=True)}
             self.assertNotIn("DATA_SYNC_COMPLETED", types)
+
+    def test_tls_with_a_context_that_trusts_the_certificate(self) -> None:
+        if shutil.which("openssl") is None:
+            self.skipTest("openssl is not installed")
+        cluster = Cluster(voters=1)
+        self.addCleanup(cluster.close)
+        certificate = str(cluster.folder / "localhost.pem")
+        make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+        names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", certificate, "-out", certificate + ".crt"]
+        subprocess.run([*make.split(), *names], check=True, capture_output=True)
+        with open(certificate, "a") as both, open(certificate + ".crt") as public:
+            both.write(public.read())
+        serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        serving.load_cert_chain(certificate)
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+
+        def pump(source: socket.socket, target: socket.socket) -> None:
+            with contextlib.suppress(OSError):
+                while data := source.recv(65536):
+                    target.sendall(data)
+            with contextlib.suppress(OSError):
+                target.shutdown(socket.SHUT_RDWR)
+
+        def serve() -> None:
+            # A proxy of a node: TLS outside, HTTP inside.
+            with contextlib.suppress(OSError):
+                while True:
+                    plain, _ = listener.accept()
+                    with contextlib.suppress(OSError):
+                        outer = serving.wrap_socket(plain, server_side=True)
+                        inner = socket.create_connection(("127.0.0.1", cluster.nodes[0].http))
+                        for pair in ((outer, inner), (inner, outer)):
+                            threading.Thread(target=pump, args=pair, daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"https://localhost:{listener.getsockname()[1]}"
+        trusting = ssl.create_default_context(cafile=certificate)
+
+        async def publish(tls: ssl.SSLContext | None) -> int:
+            async with AsyncClient(url, tls=tls) as log:
+                return (await log.publish("DATA_SYNC_COMPLETED", {}, dedup=False)).offset
+
+        with Client(url, tls=trusting) as log:
+            first = log.publish("DATA_SYNC_COMPLETED", {}, dedup=False)
+        self.assertGreater(asyncio.run(publish(trusting)), first.offset)
+        with Client(url) as log, self.assertRaises(Unavailable) as failed:
+            log.publish("DATA_SYNC_COMPLETED", {})
+        self.assertIn("cafile", failed.exception.remedy)
+        began = time.monotonic()
+        with self.assertRaises(Unavailable):
+            asyncio.run(publish(None))
+        self.assertLess(time.monotonic() - began, 10)  # it is not repeated

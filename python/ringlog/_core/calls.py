@@ -80,8 +80,8 @@ class _Attempts:
 
     def __init__(self, what: str, patience: float) -> None:
         self.what = what
-        self.began = time.monotonic()
-        self.until = self.began + patience
+        self.began = time.monotonic(), time.time()
+        self.patience = patience
         self.pause = FIRST_PAUSE
         self.tried: list[Node] = []  # in this round
         self.refused = False  # in this round, by a node that answered
@@ -91,12 +91,21 @@ class _Attempts:
         self.foreign: list[Node] = []  # nodes of another cluster
         self.last: Exception | None = None
 
-    def out_of_time(self) -> bool:
-        return time.monotonic() >= self.until
+    def elapsed(self) -> float:
+        """Return the seconds since the call began.
+
+        They are of the clock that shows more: the monotonic one stops while the machine sleeps, and nodes
+        forget a producer meanwhile.
+        """
+        return max(time.monotonic() - self.began[0], time.time() - self.began[1])
+
+    def left(self) -> float:
+        """Return the seconds for which the call may still be repeated."""
+        return max(0.0, self.patience - self.elapsed())
 
     def error(self) -> RinglogError:
         """Return the error of a call that no node has decided."""
-        seconds = f"{time.monotonic() - self.began:.1f} s"
+        seconds = f"{self.elapsed():.1f} s"
         cause = f"{self.last}" if str(self.last) else repr(self.last)
         failure: RinglogError
         if self.unknown:
@@ -179,7 +188,7 @@ class Calls:
                     await self._learn_cluster(node)
                 if self._seek_leader and len(self.nodes.all) > 1:
                     await self._learn_leader(node)
-                    node = self.nodes.pick([], False) or node
+                    node = tries.tried[-1] = self.nodes.pick(tries.tried[:-1], False) or node
                 connection = await self._connect(node, attempt)
             except OSError as e:
                 self._note_failure(tries, node, e)
@@ -209,7 +218,7 @@ class Calls:
     async def _next_node(self, tries: _Attempts) -> Node:
         """Return the node to ask, after a pause where all were asked in this round."""
         while True:
-            if tries.last is not None and tries.out_of_time():
+            if tries.last is not None and not tries.left():
                 raise tries.error()
             node = self.nodes.pick(tries.tried, tries.refused)
             if node is not None:
@@ -222,7 +231,7 @@ class Calls:
         tries.tried, tries.refused = [], False
         pause = max(tries.pause * random.uniform(0.5, 1.5), at_least)
         tries.pause = min(tries.pause * GROWTH, MAX_PAUSE)
-        await self.io.sleep(max(0.0, min(pause, tries.until - time.monotonic())))
+        await self.io.sleep(min(pause, tries.left()))
 
     async def _connect(self, node: Node, attempt: float | None) -> Connection:
         """Return a connection to a node, an idle one if there is any."""
@@ -258,8 +267,8 @@ class Calls:
         """Ask a node who leads, so that it need not forward what follows."""
         self._seek_leader = False
         answer, content = await self._ask(node, "/v1/cluster", self._pinned_headers())
-        if answer.parser.status == 200:
-            self.nodes.worked(node, str(json.loads(content).get("leader_http", "")))
+        if answer.parser.status == 200 and "json" in answer.header("content-type"):
+            self.nodes.worked(node, json.loads(content).get("leader_http", ""))
 
     async def _ask(self, node: Node, target: str, headers: Mapping[str, str]) -> tuple[Answer, bytes]:
         """Send one GET to one node. Errors are OSError."""

@@ -103,6 +103,7 @@ class Backlog:
         self._lock = threading.Lock()
         self._waiting: deque[tuple[bytes, Settle]] = deque()
         self._batch: list[tuple[bytes, Settle]] = []  # in flight
+        self._began = 0.0  # by time.time(), when it was sent first
         self._producer = _Producer()
         self._bytes = 0
         self._failure: RinglogError | None = None  # the first since the last flush
@@ -215,11 +216,16 @@ class Backlog:
 
     async def _send_batch(self, publisher: Publisher, patience: float) -> None:
         """Send the next batch, or again one whose task was canceled, and settle its events."""
-        batch = self._batch = self._batch or self._take()
+        if not self._batch:
+            self._batch, self._began = self._take(), time.time()
+        batch = self._batch
         body = b"[" + b",".join(encoded for encoded, _ in batch) + b"]"
         error: RinglogError | None = None
         results: list[Result] = []
         try:
+            # A batch whose task was canceled may be sent again only while nodes know its number.
+            if time.time() - self._began > MAX_PRODUCER_IDLE:
+                raise OutcomeUnknown("publish: the batch was interrupted long ago", code="outcome_unknown")
             results = await publisher.send(self._producer, body, patience)
         except RinglogError as e:
             error = e
@@ -230,7 +236,8 @@ class Backlog:
 
         # One event that is refused does not take the others of its batch with it.
         culprit = _index_of(error, len(batch)) if error is not None else None
-        if culprit is not None:
+        if error is not None and culprit is not None:
+            error.field = error.field.partition("].")[2]
             self._settle(batch[culprit : culprit + 1], [], error)
             self._batch = batch[:culprit] + batch[culprit + 1 :]
         else:

@@ -131,6 +131,20 @@ class Members(unittest.TestCase):
         request, _ = self.state.request(31.1, False)
         self.assertEqual(request["nacks"], [{"offset": 2, "released": True}, {"offset": 3, "released": True}])
         self.assertEqual((request["progress"], request["want"], self.state.out), ([], 0, {1}))
+        self.state.answered(answer(), {2: None, 3: None}, 31.1)
+        self.assertGreater(self.state.due_in(31.1, False), 3)
+        self.assertIsNone(self.state.take(31.2))  # the caller is back
+        self.assertEqual(self.state.request(31.2, False)[0]["want"], 4)
+
+    def test_an_idle_member_waits_for_events_and_one_with_acks_does_not(self) -> None:
+        for offset in (1, 2, 3):
+            self.state.take(1.0)
+            self.state.settle(offset, None, 1.0)
+        request, sent = self.state.request(1.0, False)
+        self.assertEqual((request["acks"], request["wait_ms"]), ([{"from": 1, "to": 3}], 0))
+        self.state.answered(answer(), sent, 1.0)
+        self.assertEqual(self.state.due_in(1.0, False), 0.0)
+        self.assertEqual(self.state.request(1.0, False)[0]["wait_ms"], 1000)
 
     def test_leaving_releases_what_waits(self) -> None:
         request, _ = self.state.request(1.0, True)

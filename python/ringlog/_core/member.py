@@ -86,26 +86,29 @@ class MemberState:
     def request(self, now: float, leave: bool) -> tuple[Json, dict[int, Json | None]]:
         """Return the next call and what of `settled` it reports."""
         # Events that wait for a caller that does nothing go to others, not counted as deliveries.
-        if leave or now - self.active > self.ack_wait:
+        stuck = self._is_stuck(now)
+        if leave or stuck:
             self.release_ready()
         sent = dict(self.settled)
-        held = self.out | {raw["offset"] for raw in self.ready}
-        extend = held if self.session == 0 else self.extend & self.out
-        if now - self.active <= self.ack_wait:
-            extend = extend | {raw["offset"] for raw in self.ready}
+        ready = {raw["offset"] for raw in self.ready}
+        extend = self.out | ready if self.session == 0 else self.extend & self.out | ready
         self.extend = set()
-        idle = not held and not leave
-        stuck = now - self.active > self.ack_wait
+        # Acks are not kept waiting for an event.
+        waits = not (self.out or ready or sent or leave or stuck)
         return {
             "member": self.name,
             "session": self.session,
             "acks": spans(offset for offset, nack in sent.items() if nack is None),
             "nacks": [nack for nack in sent.values() if nack is not None],
             "progress": spans(extend),
-            "want": 0 if leave or stuck else max(0, self.prefetch - len(self.ready)),
-            "wait_ms": int(min(LONG_POLL, self.session_timeout / 3) * 1000) if idle and not stuck else 0,
+            "want": 0 if leave or stuck else max(0, self.prefetch - len(ready)),
+            "wait_ms": int(min(LONG_POLL, self.session_timeout / 3) * 1000) if waits else 0,
             "leave": leave,
         }, sent
+
+    def _is_stuck(self, now: float) -> bool:
+        """Report whether the caller has neither taken nor settled anything for an ack wait."""
+        return now - self.active > self.ack_wait
 
     def release_ready(self) -> None:
         """Return the events that wait to the group."""
@@ -138,9 +141,10 @@ class MemberState:
 
     def due_in(self, now: float, waiting: bool) -> float:
         """Return the seconds until the next call, 0 where it is due. waiting is whether somebody waits in `take`."""
-        if self.settled or self.session == 0 or not (self.out or self.ready):
+        stuck = self._is_stuck(now)
+        if self.settled or self.session == 0 or not (self.out or self.ready or stuck):
             return 0.0
-        if self.wants_more():
+        if self.wants_more() and not stuck:
             return max(0.0, self.heard + (POLL if waiting else self.poll) - now)
         return max(0.0, self.heard + self.session_timeout / 3 - now)
 
@@ -208,6 +212,7 @@ class MemberLoop:
                 return None
             if not gaps:
                 self._waiting += 1
+                self._due.set()
                 try:
                     await self._news.wait(seen, left)
                 finally:

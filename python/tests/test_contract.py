@@ -165,9 +165,6 @@ class Contract:
     async def test_values_without_json_are_refused_with_their_place(self) -> None:
         circular: dict[str, Any] = {"list": []}
         circular["list"].append(circular)
-        deep: list[Any] = []
-        for _ in range(5000):
-            deep = [deep]
         for payload, field in (
             ({"losses": [1.0, float("nan")]}, "payload.losses[1]"),
             ({"a": {"b": float("-inf")}}, "payload.a.b"),
@@ -177,7 +174,6 @@ class Contract:
             ({"set": {1}}, "payload.set"),
             ({"half": "\ud800"}, "payload.half"),
             ({("a", 1): 1}, "payload"),
-            ({"deep": deep}, "payload.deep" + "[0]" * 511),
         ):
             with self.subTest(field=field):
                 with self.assertRaises(InvalidArgument) as refused:
@@ -187,6 +183,15 @@ class Contract:
                 with self.assertRaises(InvalidArgument):
                     await self.log.publish_soon("DATA_SYNC_COMPLETED", payload)
         self.assertTrue(await self.log.flush(30))
+
+    async def test_a_value_that_is_nested_too_deeply_is_refused(self) -> None:
+        # By the interpreter or by the node, whichever has the lower limit.
+        deep: list[Any] = []
+        for _ in range(5000):
+            deep = [deep]
+        with self.assertRaises(InvalidArgument) as refused:
+            await self.log.publish("DATA_SYNC_COMPLETED", {"deep": deep})
+        self.assertTrue(refused.exception.field.startswith("payload.deep[0]"))
 
     async def test_a_payload_of_two_megabytes_is_refused(self) -> None:
         with self.assertRaises(TooLarge) as refused:

@@ -151,11 +151,11 @@ class UnderKills(FaultTest):
 
     def test_a_killed_member_and_a_killed_leader_lose_nothing(self) -> None:
         self.log.set_setting("group.session_timeout", "5s")
-        self.log.create_group(self.run_id, types=["DATA_SYNC_COMPLETED"])
         events = [
             {"type": "DATA_SYNC_COMPLETED", "payload": {"i": i}, "key": f"{self.run_id}{i % 8}"} for i in range(400)
         ]
-        self.log.publish_many(events)  # type: ignore[arg-type]
+        first_offset = self.log.publish_many(events)[0].offset  # type: ignore[arg-type]
+        self.log.create_group(self.run_id, types=["DATA_SYNC_COMPLETED"], from_=first_offset)
         # One file has what all members handle, so that its order is that of the handling.
         program = """
 import sys, time

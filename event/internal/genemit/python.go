@@ -32,7 +32,7 @@ class EventType(str, Enum):
         return format(self.value, spec)
 
 `)
-	payloads.WriteString(pythonHeader + `"""A class for the payload of each type of the catalogue. A field that is None is not sent."""
+	payloads.WriteString(pythonHeader + `"""A class for the payload of each type. A field that is None is not sent."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ func Read(ctx context.Context, r io.Reader, dir string) (meta Meta, err error) {
 		return Meta{}, fmt.Errorf("snapshots: read into %s: %w", dir, err)
 	}
 	defer func() {
-		if err != nil { // nothing of a snapshot that is damaged, or that did not come whole, is kept
+		if err != nil { // a snapshot that is damaged or incomplete is not kept
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
@@ -107,11 +107,11 @@ func readAll(ctx context.Context, r io.Reader, to target) (Info, error) {
 	// left is what the header has promised and no file has claimed yet.
 	left, last := info.Bytes, ""
 	for range info.Files {
-		f, err := s.entry(left, last)
+		f, err := s.readFileHead(left, last)
 		if err != nil {
 			return Info{}, err
 		}
-		if err := s.content(f, to); err != nil {
+		if err := s.copyContent(f, to); err != nil {
 			return Info{}, err
 		}
 		left, last = left-f.size, f.name
@@ -132,7 +132,7 @@ func (s *scanner) take(n int, what string) ([]byte, error) {
 	return b, nil
 }
 
-// cutError returns an ErrCorrupt where a stream ended too early, and the reader's own error
+// cutError returns an ErrCorrupt if a stream ended too early, and the reader's own error
 // otherwise.
 func cutError(err error, what string) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -165,7 +165,7 @@ func (s *scanner) header() (Info, error) {
 		return Info{}, corrupt("checksum of the header differs")
 	}
 
-	// From here on a difference is not damage: a newer version, or claims past all bounds.
+	// The header is intact. It may still be of a newer version, or invalid.
 	if v := binary.LittleEndian.Uint16(head[6:]); v != Version {
 		return Info{}, fmt.Errorf("snapshots: read: %w: version %d, this program reads %d", ErrUnsupported, v, Version)
 	}
@@ -179,8 +179,8 @@ func (s *scanner) header() (Info, error) {
 	return info, nil
 }
 
-// entry reads and verifies a file's head. Names ascend, so none occurs twice.
-func (s *scanner) entry(left uint64, last string) (file, error) {
+// readFileHead reads and verifies a file's head. Names ascend, so none occurs twice.
+func (s *scanner) readFileHead(left uint64, last string) (file, error) {
 	head, err := s.take(entryFixed, "file head")
 	if err != nil {
 		return file{}, err
@@ -201,8 +201,8 @@ func (s *scanner) entry(left uint64, last string) (file, error) {
 	return f, nil
 }
 
-// content copies a file's content to the target and keeps it if its checksum is right.
-func (s *scanner) content(f file, to target) error {
+// copyContent copies a file's content to the target and keeps it if its checksum is right.
+func (s *scanner) copyContent(f file, to target) error {
 	out, err := to.create(f.name)
 	if err != nil {
 		return fmt.Errorf("snapshots: create %s: %w", f.name, err)
@@ -233,8 +233,12 @@ func (s *scanner) content(f file, to target) error {
 
 // trailer reads the end of the stream and compares the digest of everything before it.
 func (s *scanner) trailer() error {
-	if tag, err := s.take(1, "trailer"); err != nil || tag[0] != tagEnd {
-		return errors.Join(err, corrupt("no trailer"))
+	tag, err := s.take(1, "trailer")
+	if err != nil {
+		return err
+	}
+	if tag[0] != tagEnd {
+		return corrupt("no trailer")
 	}
 
 	// The digest is read without take, which would add it to the sum.

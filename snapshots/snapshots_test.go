@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -178,6 +180,17 @@ func TestACancelledReadLeavesNothing(t *testing.T) {
 	}
 	if _, err := os.Stat(to); !errors.Is(err, os.ErrNotExist) {
 		t.Error("the folder is left")
+	}
+}
+
+// Only the snapshot itself can be corrupt: an error of the reader is not damage, wherever it happens.
+func TestAnErrorOfTheReaderIsNotDamage(t *testing.T) {
+	stream, broken := written(t, checkpoint(t)), errors.New("connection reset")
+	for at := range stream {
+		_, err := Verify(io.MultiReader(bytes.NewReader(stream[:at]), iotest.ErrReader(broken)))
+		if !errors.Is(err, broken) || errors.Is(err, ErrCorrupt) {
+			t.Fatalf("after %d of %d bytes: %v", at, len(stream), err)
+		}
 	}
 }
 

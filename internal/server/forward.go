@@ -21,7 +21,7 @@ import (
 
 // A call that only the leader can do, made at another node:
 //
-//	caller          node                leader
+//	caller          receiving node      leader
 //	request    ->
 //	                the same       ->              with the caller's token, the cluster's id and the mark
 //	                               <-   answer
@@ -54,13 +54,13 @@ func newForwarder(cfg Config, identity *identity) *forwarder {
 	return f
 }
 
-// onLeader passes a call on to the leader where this node does not lead. It refuses a call that was passed on
+// onLeader passes a call on to the leader if this node does not lead. It refuses a call that was passed on
 // before: two nodes that disagree on the leader would pass it on without end.
 func (f *forwarder) onLeader(handle handlerFunc) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		// Who leads may change until the call arrives; the other node then refuses it.
 		st := f.node.Status()
-		// Only the first case does the work here.
+		// Only the leader handles the call itself.
 		switch {
 		case st.Role == raftnode.RoleLeader:
 			return handle(w, r)
@@ -91,7 +91,8 @@ func (f *forwarder) passOn(w http.ResponseWriter, r *http.Request, leader string
 	target = target.JoinPath(r.URL.EscapedPath())
 	target.RawQuery = r.URL.RawQuery
 	ctx := r.Context()
-	if _, bounded := ctx.Deadline(); !bounded { // an exchange, which a leader that is cut off would never answer
+	// Only exchanges have no deadline; without one, a leader that is cut off would keep it waiting forever.
+	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, f.within)
 		defer cancel()
@@ -108,17 +109,22 @@ func (f *forwarder) passOn(w http.ResponseWriter, r *http.Request, leader string
 	}
 	out.Header.Set(headerForwarded, "1")
 	out.Header.Set(api.ClusterHeader, f.identity.clusterID())
-	// An error says whether the call may have reached the leader.
 	answer, err := f.client.Do(out)
 	if err != nil {
+		// The error says whether the call may have reached the leader.
 		return fmt.Errorf("server: pass on to %s: %w", leader, asUnreached(err))
 	}
 	defer answer.Body.Close()
 	// The caller is not to be blamed for an address that now belongs to another cluster.
 	if answer.StatusCode == api.OtherCluster.Status() {
-		return fmt.Errorf("%w: %s is a node of another cluster by now", raftnode.ErrNoLeader, leader)
+		return otherCluster(leader)
 	}
 	return copyAnswer(w, answer)
+}
+
+// otherCluster is the error of a call that a node of another cluster has refused.
+func otherCluster(leader string) error {
+	return fmt.Errorf("%w: %s is a node of another cluster by now", raftnode.ErrNoLeader, leader)
 }
 
 // copyAnswer answers with the leader's answer. One that breaks off leaves the outcome of the call unknown.
@@ -154,7 +160,8 @@ func newTransport(token string) *http.Transport {
 	}
 }
 
-// passExchange passes an exchange on to the leader, with the member's own token.
+// passExchange passes an exchange on to the leader, with the member's own token. The interceptor has bounded it in
+// time.
 func (f *forwarder) passExchange(
 	ctx context.Context, r *connect.Request[ringlogv1.ExchangeRequest],
 ) (*connect.Response[ringlogv1.ExchangeResponse], error) {
@@ -162,7 +169,7 @@ func (f *forwarder) passExchange(
 	if st.LeaderID == "" || st.LeaderHTTP == "" || st.LeaderID == st.NodeID {
 		return nil, fmt.Errorf("server: exchange: %w", raftnode.ErrNoLeader)
 	}
-	// The connection is that of other calls that are passed on.
+	// Uses the same connections as passOn.
 	leader := ringlogv1connect.NewGroupServiceClient(
 		f.client, raftnode.URL(st.LeaderHTTP), connect.WithReadMaxBytes(maxPeerMessage),
 	)
@@ -170,6 +177,7 @@ func (f *forwarder) passExchange(
 	out := connect.NewRequest(r.Msg)
 	// The mark keeps the other node from passing the call on again when it does not lead, either.
 	out.Header().Set(headerForwarded, "1")
+	out.Header().Set(api.ClusterHeader, f.identity.clusterID())
 	if token := r.Header().Get("Authorization"); token != "" {
 		out.Header().Set("Authorization", token)
 	}
@@ -177,10 +185,15 @@ func (f *forwarder) passExchange(
 	if err == nil {
 		return connect.NewResponse(answer.Msg), nil
 	}
-	// The leader's own refusal reaches the member as it is. Any other error says whether the call may have been
-	// done.
-	if refusal, ok := apiError(err); ok {
+	refusal, ok := apiError(err)
+	switch {
+	// As in passOn, the member is not to be blamed for that.
+	case ok && refusal.Code == api.OtherCluster:
+		return nil, otherCluster(st.LeaderHTTP)
+	// The leader's own refusal reaches the member as it is.
+	case ok:
 		return nil, refusal
 	}
+	// The error says whether the call may have reached the leader.
 	return nil, fmt.Errorf("server: pass on to %s: %w", st.LeaderHTTP, asUnreached(err))
 }

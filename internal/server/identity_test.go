@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/ringrift/ringlog/api"
@@ -94,5 +95,19 @@ func TestNodesPassNothingOnToAnotherCluster(t *testing.T) {
 	}
 	if s := other.node.Machine().Settings(); s.RetentionEvents != 0 {
 		t.Errorf("the other cluster keeps %d events", s.RetentionEvents)
+	}
+}
+
+// An exchange is passed on like other calls: a group of the same name in another cluster is not touched.
+func TestExchangesAreNotPassedOnToAnotherCluster(t *testing.T) {
+	other := newSite(t, nil)
+	other.group("g", `{}`)
+	own := newSite(t, func(c *Config) { c.Node = &faultyNode{leader: other.url} })
+	a := own.do("POST", "/ringlog.v1.GroupService/Exchange", `{"group":"g","member":"m"}`, "Content-Type", contentJSON)
+	if a.status != 503 || !strings.Contains(a.body, "is a node of another cluster by now") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if view := other.ok("GET", "/v1/groups/g", "").body; !strings.Contains(view, `"members":0`) {
+		t.Errorf("a stranger has joined: %s", view)
 	}
 }

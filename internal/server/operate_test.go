@@ -211,6 +211,12 @@ func (f *faultyNode) AddMember(ctx context.Context, m frame.Member, opts raftnod
 	}
 	return f.Node.AddMember(ctx, m, opts)
 }
+func (f *faultyNode) LeadingTerm() uint64 {
+	if f.leader != "" {
+		return 0
+	}
+	return f.Node.LeadingTerm()
+}
 func (f *faultyNode) Status() raftnode.Status {
 	if f.panics.Load() {
 		panic("planted")

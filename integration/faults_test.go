@@ -64,6 +64,7 @@ func TestFollowerCatchesUpBySnapshot(t *testing.T) {
 		"--raft-compact-interval", "1s",
 		"--raft-compact-entries", "64",
 		"--raft-trailing-entries", "16",
+		"--log-level", "debug", // at which raft's lines are logged
 	).startAll()
 	l := newLedger()
 	c.write(l, 500)
@@ -87,7 +88,7 @@ func TestFollowerCatchesUpBySnapshot(t *testing.T) {
 	lagging.signal(syscall.SIGCONT)
 	c.converged()
 	c.eventually(10*time.Second, "snapshot in the follower's log", func() error {
-		if text := lagging.tail(); !strings.Contains(text, "state replaced by a snapshot") {
+		if text := lagging.tail(); !strings.Contains(text, "snapshot installed") {
 			return fmt.Errorf("%s caught up without one:\n%s", lagging.id, text)
 		}
 		return nil

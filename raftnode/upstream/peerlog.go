@@ -186,6 +186,7 @@ func levelOfRaft(level hclog.Level, msg string, args []any) hclog.Level {
 		msg == "no known peers, aborting election",         // it waits for a cluster
 		msg == "peer has newer term, stopping replication", // this leader has a successor
 		msg == "failed to get previous log" && errors.Is(reason, raft.ErrLogNotFound),
+		msg == "failed to get log" && errors.Is(reason, raft.ErrLogNotFound),  // the follower gets a snapshot
 		msg == "heartbeat timeout reached, starting election" && leader == "", // the cluster forms, or has started
 		strings.HasPrefix(msg, "rejecting vote request"), strings.HasPrefix(msg, "rejecting pre-vote request"):
 		return hclog.Debug

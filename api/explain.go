@@ -42,7 +42,7 @@ type DeliveryFate struct {
 	Duplicates *Duplicates   `json:"duplicates,omitempty"`
 }
 
-// DeliveredEvent is the event of a Delivery.
+// DeliveredEvent is the event of a DeliveryFate.
 type DeliveredEvent struct {
 	Type          event.Type `json:"type"`
 	Source        string     `json:"source,omitempty"`
@@ -61,7 +61,7 @@ type FilterPart struct {
 	Has   string   `json:"has"`
 }
 
-// DeadDelivery is the dead letter of a Delivery.
+// DeadDelivery is the dead letter of a DeliveryFate.
 type DeadDelivery struct {
 	ID       uint64    `json:"id"`
 	Handler  string    `json:"handler,omitempty"`

@@ -68,6 +68,12 @@ func TestGateWarns(t *testing.T) {
 		warnings []string // reason field: a part of the message
 	}{
 		{`{"type":"training.complete"}`, TrainingCompleted, "", nil},
+		{ // the fields that the samples of the platform's documents give it
+			`{"type":"TRAINING_COMPLETED","payload":{"config":"hex8_2p","epochs_completed":50,"metrics":{"loss":0.1}}}`,
+			TrainingCompleted,
+			"",
+			nil,
+		},
 		{
 			`{"type":"promotion.complete"}`,
 			ModelPromoted,

@@ -72,6 +72,7 @@ type TrainingCompleted struct {
 	ModelPath       string `json:"model_path,omitzero"` // a path
 	Source          string `json:"source,omitzero"`
 	Metrics         any    `json:"metrics,omitzero"`
+	Config          any    `json:"config,omitzero"`
 	EpochsCompleted any    `json:"epochs_completed,omitzero"`
 	Extra           Extra  `json:",omitzero"`
 }

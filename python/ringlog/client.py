@@ -424,7 +424,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         return drive(self._operations.wait(offset, cursors, timeout))
 
     def explain(self, cursor: str, offset: int) -> Json:
-        """Return what became of an event for a cursor: the schema Delivery, with `fate` and `reason`."""
+        """Return what became of an event for a cursor: the schema DeliveryFate, with `fate` and `reason`."""
         return drive(self._operations.explain(cursor, offset))
 
     def explain_dedup(self, subject: int | str) -> Json:
@@ -518,7 +518,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         all: bool = False,
         to: str = "",
     ) -> Json:
-        """Append dead letters again, each for the cursor that gave it up: the schema LettersDone.
+        """Append dead letters again, each for the cursor that it left: the schema LettersResult.
 
         Give ids, or conditions that must all hold, or all=True. to names another cursor that gets them.
         """
@@ -532,7 +532,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         error: str = "",
         all: bool = False,
     ) -> Json:
-        """Remove dead letters for good, chosen as in redrive: the schema LettersDone."""
+        """Remove dead letters for good, chosen as in redrive: the schema LettersResult."""
         return drive(self._operations.purge(*ids, type=type, cursor=cursor, error=error, all=all))
 
     def settings(self) -> dict[str, str]:

@@ -1981,6 +1981,7 @@ class TrainingCompleted(Payload):
     model_path: str | None = None
     source: str | None = None
     metrics: Any = None
+    config: Any = None
     epochs_completed: Any = None
 
 

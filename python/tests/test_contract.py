@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
+import re
 import unittest
 import uuid
 from collections.abc import AsyncIterator
@@ -24,7 +26,7 @@ from ringlog.errors import (
 )
 from ringlog.event import Event, Gap
 from ringlog.payloads import ModelPromoted, TrainingCompleted
-from tests.cluster import Cluster
+from tests.cluster import ROOT, Cluster
 
 
 class Awaitable:
@@ -464,6 +466,13 @@ class Interfaces(unittest.TestCase):
                         str(inspect.signature(one)).partition(" -> ")[0],
                         str(inspect.signature(other)).partition(" -> ")[0],
                     )
+
+    def test_documents_name_schemas_that_exist(self) -> None:
+        document = json.loads((ROOT / "internal" / "server" / "openapi.json").read_text(encoding="utf-8"))
+        package = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "python" / "ringlog").rglob("*.py"))
+        named = set(re.findall(r"the schema (\w+)", package))
+        self.assertGreater(len(named), 10)
+        self.assertEqual(named - set(document["components"]["schemas"]), set())
 
     def test_errors_survive_pickling(self) -> None:
         import pickle

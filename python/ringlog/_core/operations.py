@@ -113,7 +113,7 @@ class Operations:
         return bool(answer["reached"])
 
     async def explain(self, cursor: str, offset: int) -> Json:
-        """Return what became of an event for a cursor: the schema Delivery, with `fate` and `reason`."""
+        """Return what became of an event for a cursor: the schema DeliveryFate, with `fate` and `reason`."""
         query: Query = {**LINEARIZABLE, "cursor": cursor, "offset": str(offset)}
         return dict(await self.request("GET", "/v1/explain", None, query))
 
@@ -221,7 +221,7 @@ class Operations:
         all: bool = False,
         to: str = "",
     ) -> Json:
-        """Append dead letters again, each for the cursor that gave it up: the schema LettersDone.
+        """Append dead letters again, each for the cursor that it left: the schema LettersResult.
 
         Give ids, or conditions that must all hold, or all=True. to names another cursor that gets them.
         """
@@ -236,7 +236,7 @@ class Operations:
         error: str = "",
         all: bool = False,
     ) -> Json:
-        """Remove dead letters for good, chosen as in redrive: the schema LettersDone."""
+        """Remove dead letters for good, chosen as in redrive: the schema LettersResult."""
         return dict(await self.request("POST", "/v1/dlq/purge", _chosen_letters(ids, type, cursor, error, all)))
 
     async def settings(self) -> dict[str, str]:

@@ -93,6 +93,30 @@ type GroupPolicy struct {
 	MaxPending uint64        `json:"max_pending,omitempty"` // bound of the matching events from the first open one on
 }
 
+type plainGroupPolicy GroupPolicy
+
+// groupPolicyText is the JSON of a GroupPolicy.
+type groupPolicyText struct {
+	plainGroupPolicy
+	Text string `json:"ack_wait,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (p GroupPolicy) MarshalJSON() ([]byte, error) {
+	return json.Marshal(groupPolicyText{plainGroupPolicy(p), durationText(p.AckWait)})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *GroupPolicy) UnmarshalJSON(b []byte) (err error) {
+	var in groupPolicyText
+	if err = json.Unmarshal(b, &in); err != nil {
+		return err
+	}
+	*p = GroupPolicy(in.plainGroupPolicy)
+	p.AckWait, err = durationOf("ack_wait", in.Text)
+	return err
+}
+
 // Seek is the last move of a cursor by a caller.
 type Seek struct {
 	// From and To are the commit before the seek and after it.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/ringrift/ringlog/event"
@@ -37,17 +38,83 @@ type Cursor struct {
 }
 
 // CursorPolicy bounds what a cursor keeps from retention; 0 takes the cluster's setting.
+// In JSON hold_for is text, such as "36h0m0s".
 type CursorPolicy struct {
 	HoldEvents uint64        `json:"hold_events,omitempty"`
 	HoldBytes  uint64        `json:"hold_bytes,omitempty"`
-	HoldFor    time.Duration `json:"hold_for_ns,omitempty"`
+	HoldFor    time.Duration `json:"-"`
+}
+
+type plainCursorPolicy CursorPolicy
+
+// cursorPolicyText is the JSON of a CursorPolicy.
+type cursorPolicyText struct {
+	plainCursorPolicy
+	Text string `json:"hold_for,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (p CursorPolicy) MarshalJSON() ([]byte, error) {
+	return json.Marshal(cursorPolicyText{plainCursorPolicy(p), durationText(p.HoldFor)})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *CursorPolicy) UnmarshalJSON(b []byte) (err error) {
+	var in cursorPolicyText
+	if err = json.Unmarshal(b, &in); err != nil {
+		return err
+	}
+	*p = CursorPolicy(in.plainCursorPolicy)
+	p.HoldFor, err = durationOf("hold_for", in.Text)
+	return err
+}
+
+// durationText is the text of a duration in JSON, "" where there is none.
+func durationText(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
+}
+
+// durationOf reads a durationText.
+func durationOf(field, text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	return ParseAge(field, text)
 }
 
 // GroupPolicy says how a group delivers; 0 takes the cluster's setting.
+// In JSON ack_wait is text, such as "45s".
 type GroupPolicy struct {
-	AckWait    time.Duration `json:"ack_wait_ns,omitempty"` // how long an event may be held without reporting progress
+	AckWait    time.Duration `json:"-"`                     // how long an event may be held without reporting progress
 	MaxDeliver uint64        `json:"max_deliver,omitempty"` // failed deliveries before an event becomes a dead letter
 	MaxPending uint64        `json:"max_pending,omitempty"` // bound of the matching events from the first open one on
+}
+
+type plainGroupPolicy GroupPolicy
+
+// groupPolicyText is the JSON of a GroupPolicy.
+type groupPolicyText struct {
+	plainGroupPolicy
+	Text string `json:"ack_wait,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (p GroupPolicy) MarshalJSON() ([]byte, error) {
+	return json.Marshal(groupPolicyText{plainGroupPolicy(p), durationText(p.AckWait)})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *GroupPolicy) UnmarshalJSON(b []byte) (err error) {
+	var in groupPolicyText
+	if err = json.Unmarshal(b, &in); err != nil {
+		return err
+	}
+	*p = GroupPolicy(in.plainGroupPolicy)
+	p.AckWait, err = durationOf("ack_wait", in.Text)
+	return err
 }
 
 // Seek is the last move of a cursor by a caller.

@@ -262,7 +262,8 @@ func (d *definitionReader) known(keys []string, read func(key string) *Error) *E
 func (d *definitionReader) shape(start int, err error) *Error {
 	if bad, ok := err.(*json.UnmarshalTypeError); ok {
 		// The offset is within the definition, the position within the whole input.
-		e := d.Fail(start+int(bad.Offset), ReasonInvalidField, "%s is expected, not a %s", bad.Type, bad.Value)
+		e := d.Fail(start+int(bad.Offset), ReasonInvalidField, "%s is expected, not %s",
+			canon.Expected(bad.Type), canon.Found(bad))
 		return e.Under(bad.Field)
 	}
 	return d.Fail(start, ReasonInvalidJSON, "%v", err)

@@ -203,7 +203,7 @@ func (a *applying) appendEvents(events []event.Event) error {
 		// As those of clients, payloads are stored in canonical form.
 		payload, err := event.Canonicalize(e.Payload, event.DefaultLimits())
 		if err != nil {
-			return fmt.Errorf("fsm: apply %d: own event %s: %w", a.index, e.Type, err)
+			return fmt.Errorf("apply %d: own event %s: %w", a.index, e.Type, err)
 		}
 		e.Payload, e.Source, e.NoDedup = payload, EmittedBy, true
 		batch.Add(e, e.Hash())

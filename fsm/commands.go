@@ -79,7 +79,7 @@ func always[C frame.Command](decide func(*applier, C) Result) decision {
 func (a *applier) decide(c frame.Command) (Result, error) {
 	decide := decisions[c.Kind()]
 	if decide == nil {
-		return Result{}, fmt.Errorf("fsm: apply %d: command %T: %w", a.index, c, frame.ErrUnsupported)
+		return Result{}, fmt.Errorf("apply %d: command of kind %d: %w", a.index, c.Kind(), frame.ErrUnsupported)
 	}
 	return decide(a, c)
 }

@@ -37,7 +37,7 @@ func (v *views) Dump(w io.Writer) error {
 		err = out.Flush()
 	}
 	if err != nil {
-		return fmt.Errorf("fsm: dump: %w", err)
+		return fmt.Errorf("dump: %w", err)
 	}
 	return nil
 }

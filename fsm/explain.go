@@ -118,7 +118,7 @@ func (v *views) ExplainHash(ctx context.Context, h event.Hash) (Explanation, err
 		return Explanation{}, err
 	}
 	if len(offsets) == 0 {
-		return Explanation{}, fmt.Errorf("fsm: explain %s: %w", h, ErrUnknownHash)
+		return Explanation{}, fmt.Errorf("explain %s: %w", h, ErrUnknownHash)
 	}
 
 	// Offsets ascend: the last one is the newest.
@@ -170,13 +170,13 @@ func (v *views) eachReceipt(
 		it, err := db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, index),
 			UpperBound: []byte{prefixReceipts + 1}})
 		if err != nil {
-			return fmt.Errorf("fsm: receipts: %w", err)
+			return fmt.Errorf("receipts: %w", err)
 		}
 		defer it.Close()
 		for ok := it.First(); ok && ctx.Err() == nil; ok = it.Next() {
 			value, err := it.ValueAndErr()
 			if err != nil {
-				return fmt.Errorf("fsm: receipts: %w", err)
+				return fmt.Errorf("receipts: %w", err)
 			}
 			// Entries are in the order of their times: no later one counts.
 			if at := readReceipts(value, yield); at.After(until) {

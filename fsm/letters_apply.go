@@ -39,7 +39,7 @@ func (a *letterApplier) readLetter(id uint64) (*Letter, error) {
 	}
 	l, err := readLetter(value)
 	if err != nil {
-		return nil, fmt.Errorf("fsm: read letter %d: %w", id, err)
+		return nil, fmt.Errorf("read letter %d: %w", id, err)
 	}
 	return l, nil
 }
@@ -51,7 +51,7 @@ func (a *letterApplier) readCopy(id uint64) ([]byte, error) {
 	}
 	copied, err := readValue(a.db, indexKey(prefixCopy, id))
 	if err == nil && copied == nil {
-		err = fmt.Errorf("fsm: letter %d: %w: its event is missing", id, ErrDamaged)
+		err = fmt.Errorf("letter %d: %w: its event is missing", id, ErrDamaged)
 	}
 	return copied, err
 }
@@ -67,7 +67,7 @@ func (a *letterApplier) readIndex(key []byte) (uint64, error) {
 	}
 	// Not an id: the stored state is damaged.
 	if len(value) != 8 {
-		return 0, fmt.Errorf("fsm: read %q: %w", key, ErrDamaged)
+		return 0, fmt.Errorf("read %q: %w", key, ErrDamaged)
 	}
 	return binary.BigEndian.Uint64(value), nil
 }

@@ -124,7 +124,7 @@ func (a *letterApplier) groupByCursor(c frame.Redrive, result *LettersResult) (b
 			blocks = append(blocks, b)
 		}
 		if err := b.batch.AddCopy(copied); err != nil {
-			return nil, fmt.Errorf("fsm: letter %d: %w: %w", id, ErrDamaged, err)
+			return nil, fmt.Errorf("letter %d: %w: %w", id, ErrDamaged, err)
 		}
 		taken[id], b.letters = true, append(b.letters, l)
 	}
@@ -353,7 +353,7 @@ func (a *letterApplier) purgeAged() error {
 			return err
 		}
 		if l == nil {
-			return fmt.Errorf("fsm: letter %d: %w: it is missing", id, ErrDamaged)
+			return fmt.Errorf("letter %d: %w: it is missing", id, ErrDamaged)
 		}
 		a.purgeLetter(l)
 		cursors[l.Cursor]++
@@ -390,7 +390,7 @@ func (a *letterApplier) reportStale() error {
 	// The event names how long the oldest has been dead.
 	oldest, err := a.readLetter(first)
 	if err == nil && oldest == nil {
-		err = fmt.Errorf("fsm: letter %d: %w: it is missing", first, ErrDamaged)
+		err = fmt.Errorf("letter %d: %w: it is missing", first, ErrDamaged)
 	}
 	if err != nil {
 		return err

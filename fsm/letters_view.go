@@ -123,7 +123,7 @@ func (r letterReader) Letter(id uint64) (l LetterView, e event.Event, err error)
 		return err
 	})
 	if err != nil {
-		return l, e, fmt.Errorf("fsm: letter %d: %w", id, err)
+		return l, e, fmt.Errorf("letter %d: %w", id, err)
 	}
 
 	// The copy does not have its offset.
@@ -147,7 +147,7 @@ func (r letterReader) LetterAt(cursor string, offset uint64) (l LetterView, err 
 		return nil
 	})
 	if err != nil {
-		return l, fmt.Errorf("fsm: letter of cursor %s at %d: %w", cursor, offset, err)
+		return l, fmt.Errorf("letter of cursor %s at %d: %w", cursor, offset, err)
 	}
 
 	// Letter reports where it was removed in between.
@@ -166,11 +166,11 @@ func (r letterReader) EachLetter(ctx context.Context, after uint64, yield func(L
 	for {
 		page, err := r.letterPage(after)
 		if err != nil {
-			return fmt.Errorf("fsm: letters: %w", err)
+			return fmt.Errorf("letters: %w", err)
 		}
 		for _, l := range page {
 			if err := ctx.Err(); err != nil {
-				return fmt.Errorf("fsm: letters: %w", err)
+				return fmt.Errorf("letters: %w", err)
 			}
 			if !yield(l) {
 				return nil

@@ -19,7 +19,7 @@ import (
 )
 
 // ErrClosed is returned by a machine that was closed.
-var ErrClosed = errors.New("fsm: closed")
+var ErrClosed = errors.New("the state machine is closed")
 
 // The errors of package store that callers distinguish.
 var (
@@ -110,7 +110,7 @@ func Open(o Options) (*Machine, error) {
 // longer. Until the machine is open, and in offline tools, the error is enough.
 func (m *Machine) damaged(err error) {
 	if m.serving.Load() {
-		m.opts.Fatal(fmt.Errorf("fsm: %w: %w; %s", ErrDamaged, err, store.Remedy))
+		m.opts.Fatal(fmt.Errorf("%w: %w; %s", ErrDamaged, err, store.Remedy))
 	}
 }
 
@@ -162,7 +162,7 @@ func (m *Machine) Close() error {
 	first, last := m.log.Bounds()
 	m.log.Attach(nil, first, last)
 	if err := db.Close(); err != nil {
-		return fmt.Errorf("fsm: close: %w", err)
+		return fmt.Errorf("close: %w", err)
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
 	// Decoding does not need the state, so that it does not hold readers up.
 	f, err := frame.Decode(data)
 	if err != nil {
-		return Outcome{}, fmt.Errorf("fsm: apply %d: %w", index, err)
+		return Outcome{}, fmt.Errorf("apply %d: %w", index, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -191,7 +191,7 @@ func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
 	a.frame = f
 	diverged := m.diverged(f)
 	if err := m.endEntry(a, a.decideFrame()); err != nil {
-		return Outcome{}, fmt.Errorf("fsm: apply %d: %w", index, err)
+		return Outcome{}, fmt.Errorf("apply %d: %w", index, err)
 	}
 	return Outcome{Index: index, Time: time.Unix(0, a.now).UTC(), Results: a.answers, Diverged: diverged}, nil
 }
@@ -287,7 +287,7 @@ func (m *Machine) configure(index, term uint64, raw []byte, members []ConfigMemb
 	m.s.rosterPublished = false
 	a.tx.setJSON([]byte{prefixMembership}, m.s.membership)
 	if err := m.endEntry(a, a.reportConfiguration()); err != nil {
-		return fmt.Errorf("fsm: apply configuration %d: %w", index, err)
+		return fmt.Errorf("apply configuration %d: %w", index, err)
 	}
 	return nil
 }
@@ -391,7 +391,7 @@ func (m *Machine) Sync() error {
 		return ErrClosed
 	}
 	if err != nil {
-		return fmt.Errorf("fsm: sync: %w", err)
+		return fmt.Errorf("sync: %w", err)
 	}
 	return nil
 }

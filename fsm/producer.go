@@ -247,7 +247,7 @@ func (a *producerApplier) storedResult(c frame.Publish) ([]byte, error) {
 	}
 	value, err := readValue(a.db, k)
 	if err == nil && len(value) < 4 {
-		err = fmt.Errorf("fsm: result %d of producer %q is missing from the state", c.Sequence, c.Producer)
+		err = fmt.Errorf("result %d of producer %q is missing from the state", c.Sequence, c.Producer)
 	}
 	return value, err
 }

@@ -207,7 +207,7 @@ func (a *publishApplier) confirmKey(k frame.Key, offset uint64) (h hit, same boo
 	}
 	row := c.RowOf(offset)
 	if row < 0 {
-		return h, false, fmt.Errorf("fsm: apply %d: the block at %d does not hold offset %d: %w", a.index, c.First,
+		return h, false, fmt.Errorf("apply %d: the block at %d does not hold offset %d: %w", a.index, c.First,
 			offset, log.ErrCorrupt)
 	}
 	h.content = c.ContentAt(row)

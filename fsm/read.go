@@ -16,7 +16,7 @@ func readValue(r pebble.Reader, key []byte) ([]byte, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("fsm: read %q: %w", key, err)
+		return nil, fmt.Errorf("read %q: %w", key, err)
 	}
 	// The value is Pebble's until closer is closed.
 	defer closer.Close()
@@ -30,7 +30,7 @@ func readJSON(r pebble.Reader, key []byte, into any) error {
 		return err
 	}
 	if err := json.Unmarshal(value, into); err != nil {
-		return fmt.Errorf("fsm: read %q: %w", key, err)
+		return fmt.Errorf("read %q: %w", key, err)
 	}
 	return nil
 }
@@ -52,7 +52,7 @@ func scanKeys(r pebble.Reader, low, high []byte, each func(key, value []byte) er
 	// The iterator sees one moment of the database, whatever is written meanwhile.
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: high})
 	if err != nil {
-		return fmt.Errorf("fsm: scan %q: %w", low, err)
+		return fmt.Errorf("scan %q: %w", low, err)
 	}
 	defer it.Close()
 	for ok := it.First(); ok; ok = it.Next() {
@@ -65,7 +65,7 @@ func scanKeys(r pebble.Reader, low, high []byte, each func(key, value []byte) er
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("fsm: read %q: %w", it.Key(), err)
+			return fmt.Errorf("read %q: %w", it.Key(), err)
 		}
 	}
 	return it.Error()

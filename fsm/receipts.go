@@ -132,7 +132,7 @@ func (a *trimApplier) dropReceipts(index, keep uint64) error {
 		UpperBound: indexKey(prefixReceipts, index),
 	})
 	if err != nil {
-		return fmt.Errorf("fsm: receipts: %w", err)
+		return fmt.Errorf("receipts: %w", err)
 	}
 	defer it.Close()
 	ok := it.First()
@@ -141,7 +141,7 @@ func (a *trimApplier) dropReceipts(index, keep uint64) error {
 	for n := 0; ok && n < maxDropped && (keep == 0 || t.Bytes > keep); n++ {
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return fmt.Errorf("fsm: receipts: %w", err)
+			return fmt.Errorf("receipts: %w", err)
 		}
 		if len(value) > 0 && value[0] == receiptsForm {
 			t.Bytes -= uint64(len(it.Key()) + len(value))

@@ -72,7 +72,7 @@ func (r Result) Encode() []byte {
 	// No field can fail.
 	b, err := json.Marshal(r)
 	if err != nil {
-		panic(fmt.Sprintf("fsm: encode result: %v", err))
+		panic(fmt.Sprintf("encode result: %v", err))
 	}
 	return b
 }
@@ -81,7 +81,7 @@ func (r Result) Encode() []byte {
 func DecodeResult(b []byte) (Result, error) {
 	var r Result
 	if err := json.Unmarshal(b, &r); err != nil {
-		return Result{}, fmt.Errorf("fsm: decode result: %w", err)
+		return Result{}, fmt.Errorf("decode result: %w", err)
 	}
 	return r, nil
 }

@@ -297,7 +297,7 @@ func defaultSettings() Settings {
 	var s Settings
 	for _, d := range definitions() {
 		if err := d.rule.put(&s, d.fallback); err != nil {
-			panic(fmt.Sprintf("fsm: default of %s: %v", d.key, err))
+			panic(fmt.Sprintf("default of %s: %v", d.key, err))
 		}
 	}
 	return s

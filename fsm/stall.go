@@ -72,7 +72,7 @@ func (a *stallApplier) openSince(c *Cursor) (at int64, some bool, err error) {
 	}
 	columns, err := a.columns.at(a.log, offset)
 	if err != nil {
-		return 0, false, fmt.Errorf("fsm: cursor %q: %w", c.Name, err)
+		return 0, false, fmt.Errorf("cursor %q: %w", c.Name, err)
 	}
 	return columns.AppendedAt.UnixNano(), true, nil
 }

@@ -67,7 +67,7 @@ func (s Sum) AppendText(b []byte) ([]byte, error) { return hex.AppendEncode(b, s
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *Sum) UnmarshalText(text []byte) error {
 	if hex.DecodedLen(len(text)) != len(s) {
-		return fmt.Errorf("fsm: a digest of %d characters", len(text))
+		return fmt.Errorf("a digest of %d characters", len(text))
 	}
 	_, err := hex.Decode(s[:], text)
 	return err
@@ -231,7 +231,7 @@ func loadState(db *pebble.DB) (*state, error) {
 		return nil, err
 	}
 	if s.meta.Format > stateFormat {
-		return nil, fmt.Errorf("fsm: open: format %d, this build knows %d: %w", s.meta.Format, stateFormat,
+		return nil, fmt.Errorf("open the state: format %d, this build knows %d: %w", s.meta.Format, stateFormat,
 			ErrNewerFormat)
 	}
 
@@ -337,7 +337,7 @@ func (s *state) checkEnds(l *log.Log) error {
 			err = fmt.Errorf("%w: the block of %d holds %d to %d", log.ErrCorrupt, offset, c.First, c.Last())
 		}
 		if err != nil {
-			return fmt.Errorf("fsm: open: %w: the log from %d to %d is not whole: %w; %s",
+			return fmt.Errorf("open the state: %w: the log from %d to %d is not whole: %w; %s",
 				ErrDamaged, s.meta.First, s.meta.Last, err, store.Remedy)
 		}
 	}

@@ -59,7 +59,7 @@ func appendStored(b []byte, r *Result) []byte {
 // memory than a request's results can.
 func decodeStored(b []byte) (r Result, err error) {
 	if len(b) == 0 {
-		return r, fmt.Errorf("fsm: a producer's result: %w", frame.ErrCorrupt)
+		return r, fmt.Errorf("a producer's result: %w", frame.ErrCorrupt)
 	}
 	// It was stored before this form.
 	if b[0] == resultJSON {
@@ -97,7 +97,7 @@ func decodeStored(b []byte) (r Result, err error) {
 		in.Fail("form %d, which this build does not know", form)
 	}
 	if err := in.End(); err != nil {
-		return Result{}, fmt.Errorf("fsm: a producer's result: %w: %w", frame.ErrCorrupt, err)
+		return Result{}, fmt.Errorf("a producer's result: %w: %w", frame.ErrCorrupt, err)
 	}
 	return r, nil
 }

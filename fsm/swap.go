@@ -15,7 +15,7 @@ import (
 func (m *Machine) Checkpoint(dir string) (Position, error) {
 	err := m.log.View(func(db *pebble.DB) error { return db.Checkpoint(dir, pebble.WithFlushedWAL()) })
 	if err != nil {
-		return Position{}, fmt.Errorf("fsm: checkpoint into %s: %w", dir, err)
+		return Position{}, fmt.Errorf("checkpoint into %s: %w", dir, err)
 	}
 	return ReadPosition(dir, m.opts.FS)
 }
@@ -50,7 +50,7 @@ func (m *Machine) Swap(dir string) error {
 
 	// attach has waited for the last reader of the old one and closed it.
 	if err := m.opts.FS.RemoveAll(old); err != nil {
-		return fmt.Errorf("fsm: remove the state before: %w", err)
+		return fmt.Errorf("remove the state before: %w", err)
 	}
 	return nil
 }

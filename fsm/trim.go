@@ -158,7 +158,7 @@ const maxDropped = 256
 func (a *applying) deleteKeys(from, to []byte) error {
 	it, err := a.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
-		return fmt.Errorf("fsm: trim: %w", err)
+		return fmt.Errorf("trim: %w", err)
 	}
 	defer it.Close()
 

@@ -47,7 +47,7 @@ func (t *tx) digestChange(what byte, key, value []byte) {
 // keepError remembers the first error, which finish returns.
 func (t *tx) keepError(err error) {
 	if t.err == nil && err != nil {
-		t.err = fmt.Errorf("fsm: write: %w", err)
+		t.err = fmt.Errorf("write: %w", err)
 	}
 }
 

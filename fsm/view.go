@@ -391,7 +391,7 @@ func (v *views) VerifyLog(ctx context.Context, pause func()) error {
 		err = fmt.Errorf("%w: nothing from %d to %d", log.ErrCorrupt, next, last)
 	}
 	if err != nil {
-		return fmt.Errorf("fsm: verify: %w", err)
+		return fmt.Errorf("verify: %w", err)
 	}
 	return nil
 }

@@ -77,10 +77,10 @@ func (j *joiner) answersOfMembers() (answers []heard) {
 // node's does.
 func (k *kinship) misplaced(dir string, other heard) error {
 	if k.isSuccessor(other) {
-		return fmt.Errorf("raftnode: %w: %s is of cluster %s, from which cluster %s was recovered, to which %s at %s belongs",
+		return fmt.Errorf("%w: %s is of cluster %s, from which cluster %s was recovered, to which %s at %s belongs",
 			ErrRecoveredWithout, dir, k.cluster, other.report.ClusterID, other.report.ID, other.url)
 	}
-	return fmt.Errorf("raftnode: %w: %s is of cluster %s, but %s at %s is of cluster %s: start this node "+
+	return fmt.Errorf("%w: %s is of cluster %s, but %s at %s is of cluster %s: start this node "+
 		"with the folder that it had there, or with an empty one; "+
 		"if this is the right folder, --join must name nodes of its own cluster",
 		ErrForeignFolder, dir, k.cluster, other.report.ID, other.url, other.report.ClusterID)

@@ -164,7 +164,7 @@ func (c *Config) Validate() error {
 	}
 	// After the defaults: their order is checked too.
 	if err := c.problem(); err != nil {
-		return fmt.Errorf("raftnode: config: %w", err)
+		return fmt.Errorf("config: %w", err)
 	}
 	return nil
 }

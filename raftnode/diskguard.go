@@ -144,12 +144,12 @@ func (g *diskGuard) admitsAppends() error {
 		return nil
 	// Whoever leads, no majority could store the append.
 	case all-full <= all/2:
-		return fmt.Errorf("raftnode: append: %w: on %d of %d voters: trim the log or make room", ErrDiskFull, full, all)
+		return fmt.Errorf("append: %w: on %d of %d voters: trim the log or make room", ErrDiskFull, full, all)
 	case low && g.stuck.Load():
-		return fmt.Errorf("raftnode: append: %w: fewer than %d bytes are free, and leadership could not be handed over: "+
+		return fmt.Errorf("append: %w: fewer than %d bytes are free, and leadership could not be handed over: "+
 			"trim the log or make room", ErrDiskFull, g.bounds.MinFree)
 	case low:
-		return fmt.Errorf("raftnode: append: %w: this node's disk is nearly full and it hands over", ErrNoLeader)
+		return fmt.Errorf("append: %w: this node's disk is nearly full and it hands over", ErrNoLeader)
 	}
 	return nil
 }

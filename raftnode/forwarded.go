@@ -18,7 +18,7 @@ import (
 func (n *Node) ProposeForwarded(ctx context.Context, request []byte) ([]byte, error) {
 	r, err := n.admitForwarded(request)
 	if err != nil {
-		return nil, fmt.Errorf("raftnode: forwarded request: %w", err)
+		return nil, fmt.Errorf("forwarded request: %w", err)
 	}
 	r, err = n.prepare(r)
 	// The sender must not take this for its own state: its client retries with the next leader.

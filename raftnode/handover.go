@@ -67,19 +67,19 @@ func (h *handover) stepDown(ctx context.Context, target, cause string) error {
 func (h *handover) handOver(ctx context.Context, target, cause string) error {
 	term := h.proposer.OpenTerm()
 	if term == 0 {
-		return fmt.Errorf("raftnode: step down: %w", ErrNotLeader)
+		return fmt.Errorf("step down: %w", ErrNotLeader)
 	}
 	// The successor is chosen, and has nearly caught up, before requests are held up.
 	to, err := h.successor(ctx, target)
 	if err != nil {
-		return fmt.Errorf("raftnode: step down: %w", err)
+		return fmt.Errorf("step down: %w", err)
 	}
 	// A target that does not catch up soon is down, or stopping too. Requests are admitted meanwhile: raft itself
 	// brings the target up to date with what follows, and quickly.
 	waiting, cancel := context.WithTimeout(ctx, 2*h.election)
 	defer cancel()
 	if err := h.changes.CaughtUp(waiting, to.ID, h.machine.Applied()); err != nil {
-		return fmt.Errorf("raftnode: step down: %w", err)
+		return fmt.Errorf("step down: %w", err)
 	}
 	if !h.proposer.Pause(term) {
 		return nil // the term ended meanwhile
@@ -87,10 +87,10 @@ func (h *handover) handOver(ctx context.Context, target, cause string) error {
 	defer h.proposer.Resume(term)
 	// The intent has to be the last entry of this leader.
 	if err := h.proposer.Drain(ctx); err != nil {
-		return fmt.Errorf("raftnode: step down: drain: %w", err)
+		return fmt.Errorf("step down: drain: %w", err)
 	}
 	if err := h.own.proposeUntilApplied(ctx, term, frame.Intent{Target: to.ID, Cause: cause}); err != nil {
-		return fmt.Errorf("raftnode: step down: intent: %w", err)
+		return fmt.Errorf("step down: intent: %w", err)
 	}
 	if err := h.transfer(ctx, term, to); err != nil {
 		return err
@@ -116,9 +116,9 @@ func (h *handover) transfer(ctx context.Context, term uint64, to datadir.Peer) e
 	aborting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*h.own.patience)
 	defer cancel()
 	if abort := h.own.proposeUntilApplied(aborting, term, frame.IntentAbort{}); abort != nil {
-		return fmt.Errorf("raftnode: step down: %w; taking the intent back: %w", err, abort)
+		return fmt.Errorf("step down: %w; taking the intent back: %w", err, abort)
 	}
-	return fmt.Errorf("raftnode: step down: %w", err)
+	return fmt.Errorf("step down: %w", err)
 }
 
 // successor returns the voter to hand over to: the one named, or of those that are reachable and answer now the one

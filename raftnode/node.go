@@ -167,7 +167,7 @@ func (n *Node) Snapshot(context.Context) error {
 	// A snapshot of this raft is a sync of the state; compaction follows it.
 	err := n.raft.Load().Snapshot().Error()
 	if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) {
-		return fmt.Errorf("raftnode: snapshot: %w", err)
+		return fmt.Errorf("snapshot: %w", err)
 	}
 	return nil
 }

@@ -105,7 +105,7 @@ func (n *Node) sameCluster() error {
 	case id == "" || id == marked.ClusterID:
 		return nil
 	case marked.ClusterID != "":
-		return fmt.Errorf("raftnode: open %s: %w: %s and %s", n.cfg.Dir, ErrOtherCluster, id, marked.ClusterID)
+		return fmt.Errorf("open %s: %w: %s and %s", n.cfg.Dir, ErrOtherCluster, id, marked.ClusterID)
 	}
 	if err := n.dir.SetCluster(id, marked.Peers); err != nil {
 		return err
@@ -221,7 +221,7 @@ func (n *Node) openRaft() error {
 		PeerLogger: n.cfg.Logger,
 	})
 	if err != nil {
-		return fmt.Errorf("raftnode: start raft in %s: %w", n.cfg.Dir, err)
+		return fmt.Errorf("start raft in %s: %w", n.cfg.Dir, err)
 	}
 	return nil
 }

@@ -52,11 +52,11 @@ func (n *Node) prepare(r frame.Request) (frame.Request, error) {
 	r, err := r.Prepare()
 	switch {
 	case err != nil:
-		return r, fmt.Errorf("raftnode: propose: %w: %w", ErrTooLarge, err)
+		return r, fmt.Errorf("propose: %w: %w", ErrTooLarge, err)
 	case r.Bytes() > n.cfg.Limits.RequestBytes:
-		return r, fmt.Errorf("raftnode: propose: %w: %d bytes, at most %d", ErrTooLarge, r.Bytes(), n.cfg.Limits.RequestBytes)
+		return r, fmt.Errorf("propose: %w: %d bytes, at most %d", ErrTooLarge, r.Bytes(), n.cfg.Limits.RequestBytes)
 	case r.Batch != nil && r.Batch.Len() > frame.MaxRows:
-		return r, fmt.Errorf("raftnode: propose: %w: %d events, at most %d", ErrTooLarge, r.Batch.Len(), frame.MaxRows)
+		return r, fmt.Errorf("propose: %w: %d events, at most %d", ErrTooLarge, r.Batch.Len(), frame.MaxRows)
 	}
 	return r, nil
 }
@@ -114,12 +114,12 @@ func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error)
 		err = context.Cause(waiting)
 	}
 	if err != nil {
-		return fsm.Result{}, fmt.Errorf("raftnode: forward to %s: %w", url, forwardError(err))
+		return fsm.Result{}, fmt.Errorf("forward to %s: %w", url, forwardError(err))
 	}
 	// The leader has answered, so that it may have appended the request.
 	result, err := fsm.DecodeResult(encoded)
 	if err != nil {
-		return fsm.Result{}, fmt.Errorf("raftnode: forward to %s: %w: %w", url, ErrOutcomeUnknown, err)
+		return fsm.Result{}, fmt.Errorf("forward to %s: %w: %w", url, ErrOutcomeUnknown, err)
 	}
 	return result, nil
 }

@@ -22,13 +22,13 @@ func (n *Node) ReadBarrier(ctx context.Context) error {
 	// The index is of a moment after the call began, whoever leads.
 	index, err := n.readIndex(ctx)
 	if err != nil {
-		return fmt.Errorf("raftnode: read barrier: %w", err)
+		return fmt.Errorf("read barrier: %w", err)
 	}
 	// A node that closes applies nothing more: without this the wait would last until ctx ends.
 	ctx, cancel := n.life.UntilRetired(ctx)
 	defer cancel()
 	if err := n.machine.WaitApplied(ctx, index); err != nil {
-		return fmt.Errorf("raftnode: read barrier at %d: %w", index, err)
+		return fmt.Errorf("read barrier at %d: %w", index, err)
 	}
 	return nil
 }

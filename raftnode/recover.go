@@ -54,7 +54,7 @@ type Recovered struct {
 func Recover(ctx context.Context, dir string, members []fsm.ConfigMember, logger hclog.Logger) (Recovered, error) {
 	raw, err := encodeConfiguration(members)
 	if err != nil {
-		return Recovered{}, fmt.Errorf("raftnode: recover %s: %w", dir, err)
+		return Recovered{}, fmt.Errorf("recover %s: %w", dir, err)
 	}
 	// Before it is opened: the folder says whose it is, and is not changed by a wrong call.
 	m, err := datadir.Inspect(dir)
@@ -63,7 +63,7 @@ func Recover(ctx context.Context, dir string, members []fsm.ConfigMember, logger
 	}
 	// The others come with empty folders: without its vote nobody could lead.
 	if !slices.ContainsFunc(members, func(c fsm.ConfigMember) bool { return c.ID == m.NodeID && c.Voter }) {
-		return Recovered{}, fmt.Errorf("raftnode: recover %s: %w: %s", dir, ErrNoSurvivor, m.NodeID)
+		return Recovered{}, fmt.Errorf("recover %s: %w: %s", dir, ErrNoSurvivor, m.NodeID)
 	}
 	o, err := openOffline(dir, m.NodeID, logger)
 	if err != nil {
@@ -72,7 +72,7 @@ func Recover(ctx context.Context, dir string, members []fsm.ConfigMember, logger
 	done, err := o.recover(ctx, raw, members)
 	err = errors.Join(err, o.close())
 	if err != nil {
-		return Recovered{}, fmt.Errorf("raftnode: recover %s: %w", dir, err)
+		return Recovered{}, fmt.Errorf("recover %s: %w", dir, err)
 	}
 	return done, nil
 }
@@ -307,7 +307,7 @@ func Restore(ctx context.Context, r io.Reader, to Target) (done Recovered, err e
 	// A restore that failed may be repeated: it must find the folder empty again.
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("raftnode: restore into %s: %w", to.Dir, err), clearFolder(to.Dir))
+			err = errors.Join(fmt.Errorf("restore into %s: %w", to.Dir, err), clearFolder(to.Dir))
 		}
 	}()
 	o, err := openOffline(to.Dir, to.NodeID, to.Logger)
@@ -358,10 +358,10 @@ func requireEmpty(dir string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("raftnode: restore into %s: %w", dir, err)
+		return fmt.Errorf("restore into %s: %w", dir, err)
 	}
 	if len(entries) > 0 {
-		return fmt.Errorf("raftnode: restore into %s: %w: name another folder", dir, ErrNotEmpty)
+		return fmt.Errorf("restore into %s: %w: name another folder", dir, ErrNotEmpty)
 	}
 	return nil
 }
@@ -402,11 +402,11 @@ func halfTime(ctx context.Context) func() {
 // Backup writes the state as it is now, in the snapshots format, from any node.
 func (n *Node) Backup(ctx context.Context, w io.Writer) (snapshots.Meta, error) {
 	if n.machine.Applied() == 0 {
-		return snapshots.Meta{}, errors.New("raftnode: backup: the node has no state yet")
+		return snapshots.Meta{}, errors.New("backup: the node has no state yet")
 	}
 	// A backup with a hole would be found out too late.
 	if err := n.machine.VerifyLog(ctx, halfTime(ctx)); err != nil {
-		return snapshots.Meta{}, fmt.Errorf("raftnode: backup: %w", err)
+		return snapshots.Meta{}, fmt.Errorf("backup: %w", err)
 	}
 	// A checkpoint: what is applied from here on is not part of the backup.
 	dir, p, meta, err := n.snapshots.Freeze()
@@ -417,7 +417,7 @@ func (n *Node) Backup(ctx context.Context, w io.Writer) (snapshots.Meta, error) 
 	err = snapshots.Write(ctx, w, dir, meta)
 	err = errors.Join(err, os.RemoveAll(dir))
 	if err != nil {
-		return snapshots.Meta{}, fmt.Errorf("raftnode: backup at %d: %w", p.Index, err)
+		return snapshots.Meta{}, fmt.Errorf("backup at %d: %w", p.Index, err)
 	}
 	return meta, nil
 }

@@ -95,7 +95,7 @@ func (g *rollbackGuard) rolledBack(r Report) error {
 	if r.ClusterID != self.ClusterID || !slices.Contains(r.RolledBack, self.Incarnation) {
 		return nil
 	}
-	return fmt.Errorf("raftnode: %s: %w, as %s reports; %s", g.folder, ErrRolledBack, r.ID, datadir.Rejoin)
+	return fmt.Errorf("%s: %w, as %s reports; %s", g.folder, ErrRolledBack, r.ID, datadir.Rejoin)
 }
 
 // checkReport checks by a report that arrived now whether the data folder of its member, or of this node, was

@@ -44,7 +44,7 @@ func (l *termLog) proposeUntilApplied(ctx context.Context, term uint64, commands
 			return err
 		}
 		if errors.Is(err, raft.ErrLeadershipTransferInProgress) && time.Now().After(patience) {
-			l.fatal(fmt.Errorf("raftnode: lead term %d: %w: restart the node", term, ErrTransferStuck))
+			l.fatal(fmt.Errorf("lead term %d: %w: restart the node", term, ErrTransferStuck))
 			return err
 		}
 		select {

@@ -123,20 +123,20 @@ type file struct {
 func listFiles(dir string) ([]file, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("snapshots: list %s: %w", dir, err)
+		return nil, fmt.Errorf("list %s: %w", dir, err)
 	}
 	if len(entries) > maxFiles {
-		return nil, fmt.Errorf("snapshots: list %s: %d files, at most %d", dir, len(entries), maxFiles)
+		return nil, fmt.Errorf("list %s: %d files, at most %d", dir, len(entries), maxFiles)
 	}
 	files := make([]file, 0, len(entries))
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil {
-			return nil, fmt.Errorf("snapshots: list %s: %w", dir, err)
+			return nil, fmt.Errorf("list %s: %w", dir, err)
 		}
 		// A checkpoint holds neither folders nor links, nor a name that Read would refuse.
 		if !info.Mode().IsRegular() || !validName(e.Name()) {
-			return nil, fmt.Errorf("snapshots: list %s: %q is not a plain file of a checkpoint", dir, e.Name())
+			return nil, fmt.Errorf("list %s: %q is not a plain file of a checkpoint", dir, e.Name())
 		}
 		files = append(files, file{name: e.Name(), size: uint64(info.Size())})
 	}
@@ -177,7 +177,7 @@ func (i Info) encode() (head, meta []byte, err error) {
 		err = fmt.Errorf("%d bytes, at most %d", len(meta), maxMeta)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("snapshots: encode meta: %w", err)
+		return nil, nil, fmt.Errorf("encode meta: %w", err)
 	}
 
 	head = make([]byte, 0, headerSize+len(meta))
@@ -204,5 +204,5 @@ func (f file) encodeHead() []byte {
 
 // corrupt returns an error that wraps ErrCorrupt and says what is wrong.
 func corrupt(format string, args ...any) error {
-	return fmt.Errorf("snapshots: read: %w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
+	return fmt.Errorf("read a snapshot: %w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
 }

@@ -23,7 +23,7 @@ func Read(ctx context.Context, r io.Reader, dir string) (meta Meta, err error) {
 		if errors.Is(err, os.ErrExist) {
 			err = ErrExists
 		}
-		return Meta{}, fmt.Errorf("snapshots: read into %s: %w", dir, err)
+		return Meta{}, fmt.Errorf("read into %s: %w", dir, err)
 	}
 	defer func() {
 		if err != nil { // a snapshot that is damaged or incomplete is not kept
@@ -37,7 +37,7 @@ func Read(ctx context.Context, r io.Reader, dir string) (meta Meta, err error) {
 
 	// The files are synced. Their names are durable once dir is, and dir once its parent is.
 	if err := errors.Join(syncDir(dir), syncDir(filepath.Dir(dir))); err != nil {
-		return Meta{}, fmt.Errorf("snapshots: read into %s: %w", dir, err)
+		return Meta{}, fmt.Errorf("read into %s: %w", dir, err)
 	}
 	return info.Meta, nil
 }
@@ -138,7 +138,7 @@ func cutError(err error, what string) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return corrupt("cut in %s", what)
 	}
-	return fmt.Errorf("snapshots: read %s: %w", what, err)
+	return fmt.Errorf("read %s: %w", what, err)
 }
 
 // header reads and verifies the header and the meta.
@@ -167,7 +167,7 @@ func (s *scanner) header() (Info, error) {
 
 	// The header is intact. It may still be of a newer version, or invalid.
 	if v := binary.LittleEndian.Uint16(head[6:]); v != Version {
-		return Info{}, fmt.Errorf("snapshots: read: %w: version %d, this program reads %d", ErrUnsupported, v, Version)
+		return Info{}, fmt.Errorf("read a snapshot: %w: version %d, this program reads %d", ErrUnsupported, v, Version)
 	}
 	info := Info{Files: binary.LittleEndian.Uint32(head[12:]), Bytes: binary.LittleEndian.Uint64(head[16:])}
 	if info.Files > maxFiles || info.Bytes > maxBytes {
@@ -205,7 +205,7 @@ func (s *scanner) readFileHead(left uint64, last string) (file, error) {
 func (s *scanner) copyContent(f file, to target) error {
 	out, err := to.create(f.name)
 	if err != nil {
-		return fmt.Errorf("snapshots: create %s: %w", f.name, err)
+		return fmt.Errorf("create %s: %w", f.name, err)
 	}
 
 	// Copy as much as the head has promised; its own checksum and the one of the whole see the same bytes.
@@ -226,7 +226,7 @@ func (s *scanner) copyContent(f file, to target) error {
 		return err
 	}
 	if err := out.commit(); err != nil {
-		return fmt.Errorf("snapshots: sync %s: %w", f.name, err)
+		return fmt.Errorf("sync %s: %w", f.name, err)
 	}
 	return nil
 }
@@ -258,7 +258,7 @@ func (s *scanner) trailer() error {
 		return corrupt("bytes after the trailer")
 	}
 	if !errors.Is(err, io.EOF) {
-		return fmt.Errorf("snapshots: read end: %w", err)
+		return fmt.Errorf("read end: %w", err)
 	}
 	return nil
 }

@@ -44,20 +44,20 @@ func Write(ctx context.Context, w io.Writer, dir string, meta Meta) error {
 	whole := sha256.New()
 	out := io.MultiWriter(whole, w)
 	if _, err := out.Write(head); err != nil {
-		return fmt.Errorf("snapshots: write header: %w", err)
+		return fmt.Errorf("write header: %w", err)
 	}
 	for _, f := range files {
 		if err := writeFile(ctx, out, dir, f); err != nil {
-			return fmt.Errorf("snapshots: write %s: %w", f.name, err)
+			return fmt.Errorf("write %s: %w", f.name, err)
 		}
 	}
 
 	// The trailer distinguishes a complete snapshot from one that was cut between two files.
 	if _, err := out.Write([]byte{tagEnd}); err != nil {
-		return fmt.Errorf("snapshots: write trailer: %w", err)
+		return fmt.Errorf("write trailer: %w", err)
 	}
 	if _, err := w.Write(whole.Sum(nil)); err != nil {
-		return fmt.Errorf("snapshots: write trailer: %w", err)
+		return fmt.Errorf("write trailer: %w", err)
 	}
 	return nil
 }

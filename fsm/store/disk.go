@@ -21,7 +21,7 @@ type watchedFS struct {
 // check returns err, and ends the node over it.
 func (w watchedFS) check(doing, path string, err error) error {
 	if err != nil {
-		w.fatal(fmt.Errorf("store: %s %s: %w: %w: check the disk, then start the node again",
+		w.fatal(fmt.Errorf("%s %s: %w: %w: check the disk, then start the node again",
 			doing, path, ErrDiskFailed, err))
 	}
 	return err

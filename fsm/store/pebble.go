@@ -76,16 +76,16 @@ func openError(path string, err error) error {
 	}
 	for _, one := range outside {
 		if errors.Is(err, one) {
-			return fmt.Errorf("store: open %s: %w", path, err)
+			return fmt.Errorf("open %s: %w", path, err)
 		}
 	}
 
 	// Pebble has no error value for a format that is too new, only this text.
 	line := firstLine(err.Error())
 	if strings.Contains(line, "format major version") {
-		return fmt.Errorf("store: open %s: %w: %s", path, ErrNewerFormat, line)
+		return fmt.Errorf("open %s: %w: %s", path, ErrNewerFormat, line)
 	}
-	return fmt.Errorf("store: open %s: %w: %s; %s", path, ErrDamaged, line, Remedy)
+	return fmt.Errorf("open %s: %w: %s; %s", path, ErrDamaged, line, Remedy)
 }
 
 // firstLine returns the line of a message of Pebble's that says what happened; stacks may follow.
@@ -97,7 +97,7 @@ func firstLine(text string) string {
 // dataCorruption ends the node over a file that Pebble found damaged.
 func (o *Options) dataCorruption(info pebble.DataCorruptionInfo) {
 	what := firstLine(fmt.Sprint(info.Details))
-	o.Fatal(fmt.Errorf("store: read %s: %w: %s; %s", info.Path, ErrDamaged, what, Remedy))
+	o.Fatal(fmt.Errorf("read %s: %w: %s; %s", info.Path, ErrDamaged, what, Remedy))
 }
 
 // pebbleLogger passes Pebble's messages to the diagnostics logger, and its fatal ones to whoever
@@ -117,7 +117,7 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 
 // Fatalf implements pebble.Logger. Pebble calls it where it cannot continue.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	err := fmt.Errorf("store: write the state: %w: %s: check the disk, then start the node again",
+	err := fmt.Errorf("write the state: %w: %s: check the disk, then start the node again",
 		ErrDiskFailed, firstLine(fmt.Sprintf(format, args...)))
 	l.fatal(err)
 	panic(err)

@@ -44,7 +44,7 @@ type slowReports struct {
 // operation that hangs: a leader that cannot write must not lead on.
 func (d *slowDisk) report(info pebble.DiskSlowInfo) {
 	if d.count(info) > hungReports && info.Duration > diskHangs {
-		d.options.Fatal(fmt.Errorf("store: %w: %s on %s has taken %s: check the disk, then start the node again",
+		d.options.Fatal(fmt.Errorf("%w: %s on %s has taken %s: check the disk, then start the node again",
 			ErrDiskHung, info.OpType, info.Path, info.Duration))
 		return
 	}

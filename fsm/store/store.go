@@ -68,7 +68,7 @@ func (o *Options) Current() (string, error) {
 	}
 	path := o.FS.PathJoin(o.Dir, name)
 	if _, err := o.FS.Stat(path); err != nil {
-		return "", fmt.Errorf("store: open %s: %w: CURRENT names %s, which is missing; %s: %w",
+		return "", fmt.Errorf("open %s: %w: CURRENT names %s, which is missing; %s: %w",
 			o.Dir, ErrDamaged, name, Remedy, err)
 	}
 
@@ -83,19 +83,19 @@ func (o *Options) Current() (string, error) {
 func (o *Options) readCurrent() (string, error) {
 	f, err := o.FS.Open(o.FS.PathJoin(o.Dir, currentFile))
 	if err != nil {
-		return "", fmt.Errorf("store: open %s: %w", o.Dir, err)
+		return "", fmt.Errorf("open %s: %w", o.Dir, err)
 	}
 	defer f.Close()
 	// A damaged file may be of any size: more than a name is not read.
 	text, err := io.ReadAll(io.LimitReader(f, 64))
 	if err != nil {
-		return "", fmt.Errorf("store: open %s: %w", o.Dir, err)
+		return "", fmt.Errorf("open %s: %w", o.Dir, err)
 	}
 
 	// CURRENT is replaced as a whole: one without its end was cut afterwards.
 	name, whole := strings.CutSuffix(string(text), "\n")
 	if !whole || len(name) != len(firstName) || strings.Trim(name, "0123456789") != "" {
-		return "", fmt.Errorf("store: open %s: %w: CURRENT holds %q; %s", o.Dir, ErrDamaged, text, Remedy)
+		return "", fmt.Errorf("open %s: %w: CURRENT holds %q; %s", o.Dir, ErrDamaged, text, Remedy)
 	}
 	return name, nil
 }
@@ -104,7 +104,7 @@ func (o *Options) readCurrent() (string, error) {
 func (o *Options) create() (string, error) {
 	path := o.FS.PathJoin(o.Dir, firstName)
 	if err := o.FS.MkdirAll(path, 0o755); err != nil {
-		return "", fmt.Errorf("store: create %s: %w", o.Dir, err)
+		return "", fmt.Errorf("create %s: %w", o.Dir, err)
 	}
 	if err := o.checkUnused(path); err != nil {
 		return "", err
@@ -112,14 +112,14 @@ func (o *Options) create() (string, error) {
 
 	// What an interrupted creation left is made again from the start.
 	if err := errors.Join(o.FS.RemoveAll(path), o.FS.MkdirAll(path, 0o755)); err != nil {
-		return "", fmt.Errorf("store: create %s: %w", o.Dir, err)
+		return "", fmt.Errorf("create %s: %w", o.Dir, err)
 	}
 	db, err := o.open(path)
 	if err != nil {
 		return "", err
 	}
 	if err := db.Close(); err != nil {
-		return "", fmt.Errorf("store: create %s: %w", o.Dir, err)
+		return "", fmt.Errorf("create %s: %w", o.Dir, err)
 	}
 
 	// The folder is durable before CURRENT, which is the last thing to appear in it.
@@ -135,7 +135,7 @@ func (o *Options) checkUnused(path string) error {
 	left, err := o.FS.List(path)
 	others, err2 := o.FS.List(o.Dir)
 	if err := errors.Join(err, err2); err != nil {
-		return fmt.Errorf("store: create %s: %w", o.Dir, err)
+		return fmt.Errorf("create %s: %w", o.Dir, err)
 	}
 	// An interrupted creation leaves no other names, and in the database none but those until
 	// Pebble places the marker that names the manifest. A key is stored only after that.
@@ -148,7 +148,7 @@ func (o *Options) checkUnused(path string) error {
 
 	// With the marker it can be opened: a first database without a key has never been in use.
 	if len(others) > 0 || (len(left) > 0 && !o.isEmpty(path)) {
-		return fmt.Errorf("store: open %s: %w: CURRENT is missing; %s", o.Dir, ErrDamaged, Remedy)
+		return fmt.Errorf("open %s: %w: CURRENT is missing; %s", o.Dir, ErrDamaged, Remedy)
 	}
 	return nil
 }
@@ -181,12 +181,12 @@ func (o *Options) Replace(from string) (path, old string, err error) {
 	}
 	number, err := strconv.Atoi(name)
 	if err != nil {
-		return "", "", fmt.Errorf("store: replace %s: %w", name, err)
+		return "", "", fmt.Errorf("replace %s: %w", name, err)
 	}
 	next := fmt.Sprintf("%06d", (number+1)%1_000_000)
 	path, old = o.FS.PathJoin(o.Dir, next), o.FS.PathJoin(o.Dir, name)
 	if err := o.FS.Rename(from, path); err != nil {
-		return "", "", fmt.Errorf("store: replace %s by %s: %w", name, from, err)
+		return "", "", fmt.Errorf("replace %s by %s: %w", name, from, err)
 	}
 
 	// CURRENT must not name a folder that a crash may undo.
@@ -200,10 +200,10 @@ func (o *Options) Replace(from string) (path, old string, err error) {
 func (o *Options) writeCurrent(name string) error {
 	temporary := o.FS.PathJoin(o.Dir, currentFile+".tmp")
 	if err := o.writeSynced(temporary, name+"\n"); err != nil {
-		return fmt.Errorf("store: switch to %s: %w", name, err)
+		return fmt.Errorf("switch to %s: %w", name, err)
 	}
 	if err := o.FS.Rename(temporary, o.FS.PathJoin(o.Dir, currentFile)); err != nil {
-		return fmt.Errorf("store: switch to %s: %w", name, err)
+		return fmt.Errorf("switch to %s: %w", name, err)
 	}
 	return o.syncDir(o.Dir)
 }
@@ -228,7 +228,7 @@ func (o *Options) syncDir(dir string) error {
 		err = errors.Join(d.Sync(), d.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("store: sync %s: %w", dir, err)
+		return fmt.Errorf("sync %s: %w", dir, err)
 	}
 	return nil
 }
@@ -237,7 +237,7 @@ func (o *Options) syncDir(dir string) error {
 func (o *Options) removeOthers(keep string) error {
 	names, err := o.FS.List(o.Dir)
 	if err != nil {
-		return fmt.Errorf("store: open %s: %w", o.Dir, err)
+		return fmt.Errorf("open %s: %w", o.Dir, err)
 	}
 	for _, name := range names {
 		if name == keep || name == currentFile {
@@ -245,7 +245,7 @@ func (o *Options) removeOthers(keep string) error {
 		}
 		// It was replaced, or never got in place.
 		if err := o.FS.RemoveAll(o.FS.PathJoin(o.Dir, name)); err != nil {
-			return fmt.Errorf("store: remove what a swap left in %s: %w", o.Dir, err)
+			return fmt.Errorf("remove what a swap left in %s: %w", o.Dir, err)
 		}
 	}
 	return nil

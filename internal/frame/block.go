@@ -382,11 +382,11 @@ func DecodeEvents(h *Header, body []byte, yield func(row int, e event.Event) boo
 // Verify checks a body's checksum without decompressing it.
 func Verify(body []byte) error {
 	if len(body) < 6 {
-		return fmt.Errorf("frame: block: %w: a body of %d bytes", ErrCorrupt, len(body))
+		return fmt.Errorf("block: %w: a body of %d bytes", ErrCorrupt, len(body))
 	}
 	want := binary.LittleEndian.Uint32(body[1:5])
 	if got := crc32.Checksum(body[5:], castagnoli); got != want {
-		return fmt.Errorf("frame: block: %w: checksum %08x, want %08x", ErrCorrupt, got, want)
+		return fmt.Errorf("block: %w: checksum %08x, want %08x", ErrCorrupt, got, want)
 	}
 	return nil
 }
@@ -419,7 +419,7 @@ func decompress(body []byte) ([]byte, error) {
 	switch body[0] {
 	case codecNone:
 		if uint64(len(d.Rest)) != size {
-			return nil, fmt.Errorf("frame: block: %w: %d bytes, want %d", ErrCorrupt, len(d.Rest), size)
+			return nil, fmt.Errorf("block: %w: %d bytes, want %d", ErrCorrupt, len(d.Rest), size)
 		}
 		return d.Rest, nil
 	case codecZstd:
@@ -427,6 +427,6 @@ func decompress(body []byte) ([]byte, error) {
 	case codecS2:
 		return uns2(d.Rest, int(size))
 	default:
-		return nil, fmt.Errorf("frame: block: codec %d: %w", body[0], ErrUnsupported)
+		return nil, fmt.Errorf("block: codec %d: %w", body[0], ErrUnsupported)
 	}
 }

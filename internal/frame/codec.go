@@ -87,5 +87,5 @@ func (d *decoder) failure(what string) error {
 	if d.Err == nil {
 		return nil
 	}
-	return fmt.Errorf("frame: %s: %w: %w", what, ErrCorrupt, d.Err)
+	return fmt.Errorf("%s: %w: %w", what, ErrCorrupt, d.Err)
 }

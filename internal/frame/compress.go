@@ -46,7 +46,7 @@ var (
 // must returns v. The options are constants, so an error is a bug of this package.
 func must[T any](v T, err error) T {
 	if err != nil {
-		panic(fmt.Sprintf("frame: fixed zstd options refused: %v", err))
+		panic(fmt.Sprintf("fixed zstd options refused: %v", err))
 	}
 	return v
 }
@@ -90,12 +90,12 @@ func unzstd(data []byte, size int) ([]byte, error) {
 	// appendBody makes one zstd frame, whose header has the size of its content.
 	sized := err == nil && !h.Skippable && h.HasFCS && h.FrameContentSize == uint64(size)
 	if !sized || !plausible(data, size) || frameSize(data, &h) != len(data) {
-		return nil, fmt.Errorf("frame: block: %w: %d bytes that claim to be %d", ErrCorrupt, len(data), size)
+		return nil, fmt.Errorf("block: %w: %d bytes that claim to be %d", ErrCorrupt, len(data), size)
 	}
 	// The capacity bounds what DecodeAll may write.
 	raw, err := zstdDecoder().DecodeAll(data, make([]byte, 0, size))
 	if err != nil || len(raw) != size {
-		return nil, fmt.Errorf("frame: block: %w: %d bytes, want %d: %v", ErrCorrupt, len(raw), size, err)
+		return nil, fmt.Errorf("block: %w: %d bytes, want %d: %v", ErrCorrupt, len(raw), size, err)
 	}
 	return raw, nil
 }
@@ -134,11 +134,11 @@ func uns2(data []byte, size int) ([]byte, error) {
 	// s2 allocates what its header claims: compare that with ours first.
 	n, err := s2.DecodedLen(data)
 	if err != nil || n != size || !plausible(data, size) {
-		return nil, fmt.Errorf("frame: block: %w: %d bytes that claim to be %d", ErrCorrupt, len(data), size)
+		return nil, fmt.Errorf("block: %w: %d bytes that claim to be %d", ErrCorrupt, len(data), size)
 	}
 	raw, err := s2.Decode(make([]byte, 0, size), data)
 	if err != nil || len(raw) != size {
-		return nil, fmt.Errorf("frame: block: %w: %d bytes, want %d: %v", ErrCorrupt, len(raw), size, err)
+		return nil, fmt.Errorf("block: %w: %d bytes, want %d: %v", ErrCorrupt, len(raw), size, err)
 	}
 	return raw, nil
 }

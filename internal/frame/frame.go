@@ -308,16 +308,16 @@ func (d *dictionary) reset() {
 // Decode reads a frame; the result points into data.
 func Decode(data []byte) (*Frame, error) {
 	if len(data) < headerSize || data[0] != magic0 || data[1] != magic1 {
-		return nil, fmt.Errorf("frame: %w: no frame header in %d bytes", ErrCorrupt, len(data))
+		return nil, fmt.Errorf("%w: no frame header in %d bytes", ErrCorrupt, len(data))
 	}
 
 	// The checksum covers the version too, so that a damaged one is not taken for a newer one.
 	f := &Frame{CRC: binary.LittleEndian.Uint32(data[crcAt:])}
 	if got := crc32.Checksum(data[crcAt+4:], castagnoli); got != f.CRC {
-		return nil, fmt.Errorf("frame: %w: checksum %08x, want %08x", ErrCorrupt, got, f.CRC)
+		return nil, fmt.Errorf("%w: checksum %08x, want %08x", ErrCorrupt, got, f.CRC)
 	}
 	if data[2] != Version {
-		return nil, fmt.Errorf("frame: version %d: %w", data[2], ErrUnsupported)
+		return nil, fmt.Errorf("version %d: %w", data[2], ErrUnsupported)
 	}
 	f.Time = time.Unix(0, int64(binary.LittleEndian.Uint64(data[7:]))).UTC()
 	return f, f.decode(&decoder{Reader: fields.Reader{Rest: data[headerSize:]}})
@@ -375,7 +375,7 @@ func (f *Frame) decodeBlock(rows int) (err error) {
 	// Without a header there is no block, so nothing may need one.
 	if len(b.Header) == 0 {
 		if rows > 0 || len(b.Columns) > 0 || len(b.Body) > 0 {
-			return fmt.Errorf("frame: %w: %d events without a block", ErrCorrupt, rows)
+			return fmt.Errorf("%w: %d events without a block", ErrCorrupt, rows)
 		}
 		*b = Block{}
 		return nil
@@ -385,7 +385,7 @@ func (f *Frame) decodeBlock(rows int) (err error) {
 		return err
 	}
 	if f.Header.Rows != rows {
-		return fmt.Errorf("frame: %w: a block of %d rows for commands of %d", ErrCorrupt, f.Header.Rows, rows)
+		return fmt.Errorf("%w: a block of %d rows for commands of %d", ErrCorrupt, f.Header.Rows, rows)
 	}
 	b.Shape = f.Header.Shape()
 	f.Columns, err = DecodeColumns(b.Columns, b.Shape)

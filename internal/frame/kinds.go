@@ -177,7 +177,7 @@ func (k Kind) FitsFullDisk() bool { return kinds[k].writes == little }
 func decodeCommand(k Kind, body []byte) (c Command, utf8 bool, err error) {
 	known := kinds[k]
 	if known.decode == nil {
-		return nil, false, fmt.Errorf("frame: command kind %d: %w", k, ErrUnsupported)
+		return nil, false, fmt.Errorf("command kind %d: %w", k, ErrUnsupported)
 	}
 	d := &decoder{Reader: fields.Reader{Rest: body}, texts: true}
 	c = known.decode(d)

@@ -185,7 +185,7 @@ func decodeCopy(b []byte) (e event.Event, key Key, record []byte, err error) {
 func (b *Batch) AddCopy(copied []byte) error {
 	e, key, record, err := decodeCopy(copied)
 	if err != nil {
-		return fmt.Errorf("frame: add: %w", err)
+		return fmt.Errorf("add: %w", err)
 	}
 	b.rows = append(b.rows, Row{Kind: DedupOff, Key: key, Type: string(e.Type), Source: e.Source})
 	b.addHashes(&e)

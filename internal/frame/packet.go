@@ -61,11 +61,11 @@ type Opened struct {
 // Open decompresses a packet, and refuses one that takes more than maxBytes then.
 func (p *Packet) Open(maxBytes int) (*Opened, error) {
 	if p.Rows < 1 || p.Rows > MaxRows {
-		return nil, fmt.Errorf("frame: packet: %w: %d rows", ErrCorrupt, p.Rows)
+		return nil, fmt.Errorf("packet: %w: %d rows", ErrCorrupt, p.Rows)
 	}
 	// The size is a claim, which decompress holds the body to.
 	if size := RawSize(p.Body); size > maxBytes {
-		return nil, fmt.Errorf("frame: packet: %w: %d bytes, the limit is %d", ErrTooLarge, size, maxBytes)
+		return nil, fmt.Errorf("packet: %w: %d bytes, the limit is %d", ErrTooLarge, size, maxBytes)
 	}
 	raw, err := decompress(p.Body)
 	if err != nil {

@@ -34,7 +34,7 @@ func (r Request) Prepare() (Request, error) {
 		return r, err
 	}
 	if r.Batch != nil && kind != KindPublish {
-		return r, fmt.Errorf("frame: request: %w: %d events of a command that publishes none", ErrCorrupt, r.Batch.Len())
+		return r, fmt.Errorf("request: %w: %d events of a command that publishes none", ErrCorrupt, r.Batch.Len())
 	}
 	return r, nil
 }
@@ -91,7 +91,7 @@ func OpenRequest(data []byte, admit func(e *event.Event) (event.Hash, error)) (R
 		return Request{}, err
 	}
 	if len(f.Commands) != 1 {
-		return Request{}, fmt.Errorf("frame: request: %w: %d commands", ErrCorrupt, len(f.Commands))
+		return Request{}, fmt.Errorf("request: %w: %d commands", ErrCorrupt, len(f.Commands))
 	}
 	r := Request{Command: f.Commands[0]}
 	// A command without events has no block.

@@ -86,7 +86,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	// The whole answer is encoded first, so that an error can still be answered.
 	b, err := json.Marshal(v)
 	if err != nil {
-		return fmt.Errorf("server: answer: %w", err)
+		return fmt.Errorf("answer: %w", err)
 	}
 	return writeBytes(w, status, contentJSON, append(b, '\n'))
 }

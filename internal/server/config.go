@@ -90,7 +90,7 @@ type Config struct {
 // validate requires a Node and replaces zero values by their defaults.
 func (c *Config) validate() error {
 	if c.Node == nil {
-		return errors.New("server: config: Node is required")
+		return errors.New("config: Node is required")
 	}
 	// Nothing needs to ask afterwards whether there is a logger or a registry.
 	if c.Logger == nil {

@@ -65,9 +65,9 @@ func (f *forwarder) onLeader(handle handlerFunc) handlerFunc {
 		case st.Role == raftnode.RoleLeader:
 			return handle(w, r)
 		case r.Header.Get(headerForwarded) != "":
-			return fmt.Errorf("server: %s %s: %w", r.Method, r.URL.Path, raftnode.ErrNotLeader)
+			return fmt.Errorf("%s %s: %w", r.Method, r.URL.Path, raftnode.ErrNotLeader)
 		case st.LeaderID == "" || st.LeaderHTTP == "":
-			return fmt.Errorf("server: %s %s: %w", r.Method, r.URL.Path, raftnode.ErrNoLeader)
+			return fmt.Errorf("%s %s: %w", r.Method, r.URL.Path, raftnode.ErrNoLeader)
 		}
 		return f.passOn(w, r, raftnode.URL(st.LeaderHTTP))
 	}
@@ -85,7 +85,7 @@ func (f *forwarder) passOn(w http.ResponseWriter, r *http.Request, leader string
 	}
 	target, err := url.Parse(leader)
 	if err != nil {
-		return fmt.Errorf("server: leader's address: %w: %w", raftnode.ErrNoLeader, err)
+		return fmt.Errorf("leader's address: %w: %w", raftnode.ErrNoLeader, err)
 	}
 	// Path and query are those of the caller.
 	target = target.JoinPath(r.URL.EscapedPath())
@@ -99,7 +99,7 @@ func (f *forwarder) passOn(w http.ResponseWriter, r *http.Request, leader string
 	}
 	out, err := http.NewRequestWithContext(ctx, r.Method, target.String(), bytes.NewReader(text))
 	if err != nil {
-		return fmt.Errorf("server: pass on to %s: %w", leader, err)
+		return fmt.Errorf("pass on to %s: %w", leader, err)
 	}
 	// The caller's own token is passed on, so that the leader judges the caller.
 	for _, name := range []string{"Authorization", "Content-Type", "Accept"} {
@@ -112,7 +112,7 @@ func (f *forwarder) passOn(w http.ResponseWriter, r *http.Request, leader string
 	answer, err := f.client.Do(out)
 	if err != nil {
 		// The error says whether the call may have reached the leader.
-		return fmt.Errorf("server: pass on to %s: %w", leader, asUnreached(err))
+		return fmt.Errorf("pass on to %s: %w", leader, asUnreached(err))
 	}
 	defer answer.Body.Close()
 	// The caller is not to be blamed for an address that now belongs to another cluster.
@@ -132,7 +132,7 @@ func copyAnswer(w http.ResponseWriter, answer *http.Response) error {
 	// Only calls with a bounded answer are passed on.
 	body, err := io.ReadAll(io.LimitReader(answer.Body, 16<<20))
 	if err != nil {
-		return fmt.Errorf("server: the leader's answer: %w: %w", raftnode.ErrOutcomeUnknown, err)
+		return fmt.Errorf("the leader's answer: %w: %w", raftnode.ErrOutcomeUnknown, err)
 	}
 	// Headers about the connection between the nodes are not the caller's.
 	for _, name := range []string{"Retry-After", headerLeader} {
@@ -167,7 +167,7 @@ func (f *forwarder) passExchange(
 ) (*connect.Response[ringlogv1.ExchangeResponse], error) {
 	st := f.node.Status()
 	if st.LeaderID == "" || st.LeaderHTTP == "" || st.LeaderID == st.NodeID {
-		return nil, fmt.Errorf("server: exchange: %w", raftnode.ErrNoLeader)
+		return nil, fmt.Errorf("exchange: %w", raftnode.ErrNoLeader)
 	}
 	// Uses the same connections as passOn.
 	leader := ringlogv1connect.NewGroupServiceClient(
@@ -195,5 +195,5 @@ func (f *forwarder) passExchange(
 		return nil, refusal
 	}
 	// The error says whether the call may have reached the leader.
-	return nil, fmt.Errorf("server: pass on to %s: %w", st.LeaderHTTP, asUnreached(err))
+	return nil, fmt.Errorf("pass on to %s: %w", st.LeaderHTTP, asUnreached(err))
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"encoding/json"
 	"net/http"
-	"time"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
@@ -52,29 +51,23 @@ type cursorBody struct {
 	Policy policyBody      `json:"policy"`
 }
 
-// policyBody is a frame.CursorPolicy. hold_for is a duration as people write it, and wins over hold_for_ns.
+// policyBody is a frame.CursorPolicy whose duration is as people write it.
 type policyBody struct {
 	HoldEvents uint64 `json:"hold_events"`
 	HoldBytes  uint64 `json:"hold_bytes"`
 	// Zero fields take the cluster's settings.
-	HoldFor   string        `json:"hold_for"`
-	HoldForNS time.Duration `json:"hold_for_ns"`
+	HoldFor string `json:"hold_for"`
 }
 
-// policy returns the policy of a body. It refuses a negative time.
+// policy returns the policy of a body.
 func (p policyBody) policy() (frame.CursorPolicy, error) {
-	out := frame.CursorPolicy{HoldEvents: p.HoldEvents, HoldBytes: p.HoldBytes, HoldFor: p.HoldForNS}
-	// The text is for people; hold_for_ns is what /v1/cursors shows.
+	out := frame.CursorPolicy{HoldEvents: p.HoldEvents, HoldBytes: p.HoldBytes}
 	if p.HoldFor != "" {
 		age, err := api.ParseAge("policy.hold_for", p.HoldFor)
 		if err != nil {
 			return out, err
 		}
 		out.HoldFor = age
-	}
-	// Zero is the cluster's setting, and less than that is nothing.
-	if out.HoldFor < 0 {
-		return out, api.BadValue("policy.hold_for_ns", out.HoldFor.String(), "zero or more")
 	}
 	return out, nil
 }

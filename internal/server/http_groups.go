@@ -40,32 +40,26 @@ func (h *groupHandlers) deleteGroup(w http.ResponseWriter, r *http.Request) erro
 	return answerCursor(w, r, func() (api.Cursor, error) { return h.groups.Delete(r.Context(), r.PathValue("name")) })
 }
 
-// groupBody is what a group is created with. ack_wait is a duration as people write it, and wins over ack_wait_ns.
+// groupBody is what a group is created with. ack_wait is a duration as people write it.
 type groupBody struct {
 	cursorBody
 	Group struct {
 		// Zero fields take the cluster's settings.
-		AckWait    string        `json:"ack_wait"`
-		AckWaitNS  time.Duration `json:"ack_wait_ns"`
-		MaxDeliver uint64        `json:"max_deliver"`
-		MaxPending uint64        `json:"max_pending"`
+		AckWait    string `json:"ack_wait"`
+		MaxDeliver uint64 `json:"max_deliver"`
+		MaxPending uint64 `json:"max_pending"`
 	} `json:"group"`
 }
 
-// policy returns the group's own part of a body. It refuses a negative time.
+// policy returns the group's own part of a body.
 func (b *groupBody) policy() (frame.GroupPolicy, error) {
-	out := frame.GroupPolicy{AckWait: b.Group.AckWaitNS, MaxDeliver: b.Group.MaxDeliver, MaxPending: b.Group.MaxPending}
-	// The text is for people; ack_wait_ns is what /v1/groups shows.
+	out := frame.GroupPolicy{MaxDeliver: b.Group.MaxDeliver, MaxPending: b.Group.MaxPending}
 	if b.Group.AckWait != "" {
 		wait, err := api.ParseAge("group.ack_wait", b.Group.AckWait)
 		if err != nil {
 			return out, err
 		}
 		out.AckWait = wait
-	}
-	// Zero is the cluster's setting, and less than that is nothing.
-	if out.AckWait < 0 {
-		return out, api.BadValue("group.ack_wait_ns", out.AckWait.String(), "zero or more")
 	}
 	return out, nil
 }

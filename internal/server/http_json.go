@@ -10,9 +10,11 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/event/canon"
 )
 
 // Whether a request may come without a body.
@@ -57,7 +59,7 @@ func (b *bodyReader) readJSON(r *http.Request, into any, optional bool) error {
 		return err
 	}
 	if err := json.Unmarshal(canonical, into); err != nil {
-		return shapeError(err)
+		return typeError(reflect.TypeOf(into).Elem(), err)
 	}
 	return nil
 }
@@ -87,6 +89,15 @@ func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
 	token, err := d.Token()
 	if err != nil {
 		return shapeError(err)
+	}
+	// A time's own errors name neither the field nor what JSON has to be there.
+	if t == reflect.TypeFor[time.Time]() && token != nil {
+		text, _ := token.(string)
+		if _, err := time.Parse(time.RFC3339, text); err != nil {
+			return api.Refuse(api.InvalidArgument, at,
+				"it is not a time",
+				"send a string such as 2026-01-05T10:00:00Z")
+		}
 	}
 	switch token {
 	case json.Delim('{'):
@@ -152,13 +163,25 @@ func keysOf(t reflect.Type) map[string]reflect.Type {
 	return keys
 }
 
-// shapeError says what encoding/json found: a kind of value that is not expected.
-func shapeError(err error) error {
-	// The field says where the value is, the kind what it should be.
-	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return api.Refuse(api.InvalidArgument, kind.Field,
-			fmt.Sprintf("a JSON %s where %s is expected", kind.Value, kind.Type),
-			"see /openapi.json for the form")
+// typeError names the JSON value that encoding/json found on its way into a t, and the one that is expected there.
+func typeError(t reflect.Type, err error) error {
+	kind, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return shapeError(err)
 	}
+	// encoding/json names an embedded struct, which is no key of the body.
+	field := kind.Field
+	if first, rest, _ := strings.Cut(field, "."); t.Kind() == reflect.Struct {
+		if f, known := t.FieldByName(first); known && f.Anonymous {
+			field = rest
+		}
+	}
+	return api.Refuse(api.InvalidArgument, cmp.Or(field, "body"),
+		fmt.Sprintf("%s where %s is expected", canon.Found(kind), canon.Expected(kind.Type)),
+		"see /openapi.json for the form")
+}
+
+// shapeError is the error of a body that is not the JSON it should be.
+func shapeError(err error) error {
 	return api.Refuse(api.InvalidArgument, "body", err.Error(), "see /openapi.json for the form")
 }

@@ -74,7 +74,7 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 		&nodeCollector{cfg.Node, ops},
 	} {
 		if err := cfg.Registry.Register(c); err != nil {
-			return nil, fmt.Errorf("server: metrics: %w", err)
+			return nil, fmt.Errorf("metrics: %w", err)
 		}
 	}
 	// The program may have registered these before.
@@ -84,7 +84,7 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 	} {
 		err := cfg.Registry.Register(c)
 		if _, already := errors.AsType[prometheus.AlreadyRegisteredError](err); err != nil && !already {
-			return nil, fmt.Errorf("server: metrics: %w", err)
+			return nil, fmt.Errorf("metrics: %w", err)
 		}
 	}
 	m.handler = promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{})

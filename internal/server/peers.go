@@ -120,7 +120,7 @@ func callPeer[Q, A any](
 		if _, answered := apiError(err); !answered && ctx.Err() == nil {
 			p.forgetProof(url)
 		}
-		return nil, fmt.Errorf("server: peer: %w", fromPeer(err))
+		return nil, fmt.Errorf("peer: %w", fromPeer(err))
 	}
 	return answer.Msg, nil
 }
@@ -145,7 +145,7 @@ func (p *Peers) Identify(ctx context.Context, url string, q raftnode.Question) (
 	// The report is JSON within the message: it grows with each version, and unknown fields are ignored.
 	var report raftnode.Report
 	if err := json.Unmarshal(answer.ReportJson, &report); err != nil {
-		return raftnode.Report{}, fmt.Errorf("server: peer %s: report: %w", url, err)
+		return raftnode.Report{}, fmt.Errorf("peer %s: report: %w", url, err)
 	}
 	return report, nil
 }
@@ -186,7 +186,7 @@ func (p *Peers) ReadIndex(ctx context.Context, url string) (uint64, error) {
 func (p *Peers) Join(ctx context.Context, url string, m frame.Member, opts raftnode.MemberOptions) error {
 	text, err := json.Marshal(m)
 	if err != nil {
-		return fmt.Errorf("server: join: %w", err)
+		return fmt.Errorf("join: %w", err)
 	}
 	return p.join(ctx, url, &ringlogv1.JoinRequest{MemberJson: text, Voter: opts.Voter, ClusterId: opts.ClusterID}, false)
 }
@@ -287,7 +287,7 @@ func (p *peerService) Identify(
 	}
 	text, err := json.Marshal(p.node.Report(q))
 	if err != nil {
-		return nil, fmt.Errorf("server: identify: %w", err)
+		return nil, fmt.Errorf("identify: %w", err)
 	}
 	return connect.NewResponse(&ringlogv1.IdentifyResponse{ReportJson: text}), nil
 }
@@ -326,7 +326,8 @@ func (p *peerService) Join(
 ) (*connect.Response[ringlogv1.JoinResponse], error) {
 	var m frame.Member
 	if err := json.Unmarshal(r.Msg.MemberJson, &m); err != nil {
-		return nil, api.Refuse(api.InvalidArgument, "member_json", err.Error(), "run the same version on all nodes")
+		return nil, api.Refuse(api.InvalidArgument, "member_json", "it is not a member in JSON",
+			"run the same version on all nodes")
 	}
 	_, err := p.node.AddMember(ctx, m, raftnode.MemberOptions{Voter: r.Msg.Voter, ClusterID: r.Msg.ClusterId})
 	if errors.Is(err, raftnode.ErrNotLeader) && r.Header().Get(headerForwarded) == "" {
@@ -341,7 +342,7 @@ func (p *peerService) passJoin(ctx context.Context, message *ringlogv1.JoinReque
 	leader := leaderHTTP(p.node)
 	peers, ok := p.peers.(*Peers)
 	if leader == "" || !ok {
-		return fmt.Errorf("server: join: %w", raftnode.ErrNoLeader)
+		return fmt.Errorf("join: %w", raftnode.ErrNoLeader)
 	}
 	return peers.join(ctx, leader, message, true)
 }

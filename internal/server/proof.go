@@ -112,11 +112,11 @@ func (p *Peers) clientFor(ctx context.Context, url string) (ringlogv1connect.Pee
 		return nil, ctx.Err()
 	// Nobody is there; the other cases are about somebody who has no proof.
 	case err != nil && failedToDial(err):
-		return nil, fmt.Errorf("server: peer %s: %w", url, asUnreached(err))
+		return nil, fmt.Errorf("peer %s: %w", url, asUnreached(err))
 	case err != nil:
-		return nil, fmt.Errorf("server: peer %s: %w: %v", url, errUnproved, err)
+		return nil, fmt.Errorf("peer %s: %w: %v", url, errUnproved, err)
 	case !provesToken(p.token, asked, answer.Msg):
-		return nil, fmt.Errorf("server: peer %s: %w", url, errUnproved)
+		return nil, fmt.Errorf("peer %s: %w", url, errUnproved)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

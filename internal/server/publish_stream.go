@@ -57,7 +57,7 @@ func (h *publishStreams) open(w http.ResponseWriter, r *http.Request) error {
 	// From here on the connection is this function's to close, and net/http answers nothing more on it.
 	conn, buffered, err := control.Hijack()
 	if err != nil {
-		return fmt.Errorf("server: publish stream: %w", err)
+		return fmt.Errorf("publish stream: %w", err)
 	}
 	// countRequest counts the status that the stream itself sends.
 	if out, ok := w.(*response); ok {
@@ -154,7 +154,7 @@ func (s *publishStream) serve() {
 type brokenStreamError struct{ err error }
 
 // Error implements error; the client does not see it.
-func (e *brokenStreamError) Error() string { return "server: publish stream: " + e.err.Error() }
+func (e *brokenStreamError) Error() string { return "publish stream: " + e.err.Error() }
 func (e *brokenStreamError) Unwrap() error { return e.err }
 
 // publishNext reads a request of that many bytes and publishes its events. It returns a *brokenStreamError where the

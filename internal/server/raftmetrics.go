@@ -14,13 +14,13 @@ import (
 func RaftMetrics(registry prometheus.Registerer) error {
 	sink := &raftSink{all: map[string]prometheus.Collector{}}
 	if err := registry.Register(sink); err != nil {
-		return fmt.Errorf("server: raft metrics: %w", err)
+		return fmt.Errorf("raft metrics: %w", err)
 	}
 	// Host names and Go's runtime are not raft's, and other collectors show them.
 	cfg := raftmetrics.DefaultConfig("")
 	cfg.EnableHostname, cfg.EnableRuntimeMetrics = false, false
 	if _, err := raftmetrics.NewGlobal(cfg, sink); err != nil {
-		return fmt.Errorf("server: raft metrics: %w", err)
+		return fmt.Errorf("raft metrics: %w", err)
 	}
 	return nil
 }

@@ -149,6 +149,8 @@ func (s *Server) table(advertised string) []route {
 		}),
 		connect.WithCompressMinBytes(neverCompress),
 		connect.WithCompression("gzip", nil, nil), // metered decompresses
+		connect.WithCodec(jsonCodec{"json"}),
+		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
 	)
 	// Connect returns the path below which a service answers; the rows have the paths of its methods.
 	_, logs := ringlogv1connect.NewLogServiceHandler(

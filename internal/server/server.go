@@ -118,10 +118,10 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 	// Under its lock either Close sees this server and shuts it down, or add sees that Close has begun.
 	if !s.lifecycle.add(h) {
-		return errors.Join(fmt.Errorf("server: serve: %w", service.ErrStopping), l.Close())
+		return errors.Join(fmt.Errorf("serve: %w", service.ErrStopping), l.Close())
 	}
 	if err := h.Serve(limitConns(l, s.cfg.MaxConns)); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("server: serve %s: %w", l.Addr(), err)
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (s *Server) Close(ctx context.Context) error {
 	// Shutdown closes the listeners and idle connections, and waits for the busy ones.
 	for _, h := range servers {
 		if err := h.Shutdown(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("server: close: %w", err), h.Close())
+			errs = append(errs, fmt.Errorf("close: %w", err), h.Close())
 		}
 	}
 	// A transport of the configuration belongs to whoever made it.
@@ -161,7 +161,7 @@ func (s *Server) drain(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("server: close: %w", ctx.Err())
+		return fmt.Errorf("close: %w", ctx.Err())
 	}
 }
 

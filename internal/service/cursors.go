@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/ringrift/ringlog/api"
@@ -187,7 +188,7 @@ func (cs *Cursors) propose(ctx context.Context, c frame.Command) (api.Cursor, er
 	}
 	// Every command about a cursor answers with it.
 	if result.Cursor == nil {
-		return api.Cursor{}, fmt.Errorf("server: %T was answered without a cursor", c)
+		return api.Cursor{}, errors.New("a command about a cursor was answered without it")
 	}
 	return cs.view(*result.Cursor), nil
 }

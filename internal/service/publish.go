@@ -324,7 +324,8 @@ func (r *PublishRequest) openPacket(limits event.Limits) (*frame.Opened, error) 
 func packetError(err error) error {
 	// Both mean that the bytes are not a packet of a version that this node knows.
 	if errors.Is(err, frame.ErrCorrupt) || errors.Is(err, frame.ErrUnsupported) {
-		return api.Refuse(api.InvalidArgument, "packet", err.Error(), "send what frame.Pack makes, or send events")
+		return api.Refuse(api.InvalidArgument, "packet", err.Error(),
+			"send events instead of a packet, or run the same version on both sides")
 	}
 	return err
 }

@@ -145,7 +145,7 @@ func New(id string, limits Limits, c *clock.Clock, digest func() (uint64, fsm.Su
 func (p *Batcher) Propose(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	r, err := r.Prepare()
 	if err != nil {
-		return fsm.Result{}, fmt.Errorf("raftnode: propose: %w: %w", ErrTooLarge, err)
+		return fsm.Result{}, fmt.Errorf("propose: %w: %w", ErrTooLarge, err)
 	}
 	q := &proposal{request: r, bytes: r.Bytes(), answer: make(chan answer, 1)}
 	if r.Batch != nil {
@@ -184,8 +184,7 @@ func (p *Batcher) checkLevel(c frame.Command) error {
 		return nil // a publish does not wait for the state machine
 	}
 	if at := p.level(); at < needed {
-		return fmt.Errorf("raftnode: propose %T: %w: it is of feature level %d, the cluster is at %d",
-			c, ErrFeatureLevel, needed, at)
+		return fmt.Errorf("%w: it is of feature level %d, the cluster is at %d", ErrFeatureLevel, needed, at)
 	}
 	return nil
 }
@@ -204,7 +203,7 @@ func (p *Batcher) enqueue(q *proposal, unknown error) error {
 		return unknown
 	case !p.hasRoom(q):
 		p.refused++
-		return fmt.Errorf("raftnode: propose: %w: %d requests, at most %d, of %d bytes, at most %d", ErrOverloaded,
+		return fmt.Errorf("propose: %w: %d requests, at most %d, of %d bytes, at most %d", ErrOverloaded,
 			p.held.requests, p.limits.QueueRequests, p.held.bytes, p.limits.QueueBytes)
 	}
 	// It counts as held until it is answered or withdrawn, not only while it is in the queue.
@@ -257,7 +256,7 @@ func (p *Batcher) abandon(ctx context.Context, q *proposal) (fsm.Result, error) 
 	case a := <-q.answer:
 		return a.result, a.err
 	default:
-		return fsm.Result{}, fmt.Errorf("raftnode: propose: %w: %w", ErrOutcomeUnknown, ctx.Err())
+		return fsm.Result{}, fmt.Errorf("propose: %w: %w", ErrOutcomeUnknown, ctx.Err())
 	}
 }
 
@@ -417,7 +416,7 @@ func (p *Batcher) answerCallers() {
 		}
 		// Results are matched to requests by position; with another count nobody's result is known.
 		if err == nil && len(out.Results) != len(f.proposals) {
-			err = fmt.Errorf("raftnode: propose: %w: %d results for %d requests",
+			err = fmt.Errorf("propose: %w: %d results for %d requests",
 				ErrOutcomeUnknown, len(out.Results), len(f.proposals))
 		}
 		for i, q := range f.proposals {
@@ -442,9 +441,9 @@ func outcomeOf(f raft.ApplyFuture) (fsm.Outcome, error) {
 	case fsm.Outcome:
 		return answer, nil
 	case error:
-		return fsm.Outcome{}, fmt.Errorf("raftnode: propose: %w: %w", ErrOutcomeUnknown, answer)
+		return fsm.Outcome{}, fmt.Errorf("propose: %w: %w", ErrOutcomeUnknown, answer)
 	default:
-		return fsm.Outcome{}, fmt.Errorf("raftnode: propose: %w: no answer of the state machine", ErrOutcomeUnknown)
+		return fsm.Outcome{}, fmt.Errorf("propose: %w: no answer of the state machine", ErrOutcomeUnknown)
 	}
 }
 
@@ -457,9 +456,9 @@ func outcomeError(err error) error {
 		return nil
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress),
 		errors.Is(err, raft.ErrEnqueueTimeout):
-		return fmt.Errorf("raftnode: propose: %w: %w", ErrNoLeader, err)
+		return fmt.Errorf("propose: %w: %w", ErrNoLeader, err)
 	default:
-		return fmt.Errorf("raftnode: propose: %w: %w", ErrOutcomeUnknown, err)
+		return fmt.Errorf("propose: %w: %w", ErrOutcomeUnknown, err)
 	}
 }
 

@@ -37,7 +37,7 @@ type Journal struct {
 func Open(path string, o Options) (*Journal, error) {
 	maxBytes := cmp.Or(o.MaxBytes, defaultMaxBytes)
 	if maxBytes < leastMaxBytes {
-		return nil, fmt.Errorf("blackbox: open %s: at most %d bytes are too few, give it %d or more",
+		return nil, fmt.Errorf("open %s: at most %d bytes are too few, give it %d or more",
 			path, maxBytes, leastMaxBytes)
 	}
 	// A later header may have larger numbers; it must fit as well.
@@ -46,7 +46,7 @@ func Open(path string, o Options) (*Journal, error) {
 		j.fs = vfs.Default
 	}
 	if err := j.open(); err != nil {
-		return nil, fmt.Errorf("blackbox: open %s: %w", path, err)
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	return j, nil
 }
@@ -69,7 +69,7 @@ func (j *Journal) open() error {
 		return err
 	}
 	if left > 0 {
-		j.dropped = fmt.Sprintf("blackbox: open %s: the last %d of %d bytes were cut or damaged and are dropped, "+
+		j.dropped = fmt.Sprintf("open %s: the last %d of %d bytes were cut or damaged and are dropped, "+
 			"%d records are kept",
 			j.path, left, len(raw), len(s.entries))
 	}
@@ -86,7 +86,7 @@ func (j *Journal) startOver(size int) error {
 	if err := j.fs.Rename(j.path, aside); err != nil {
 		return err
 	}
-	j.dropped = fmt.Sprintf("blackbox: open %s: the first line of its %d bytes is cut or damaged: "+
+	j.dropped = fmt.Sprintf("open %s: the first line of its %d bytes is cut or damaged: "+
 		"it was moved to %s and a new journal begins",
 		j.path, size, aside)
 	return j.create()
@@ -124,7 +124,7 @@ func (j *Journal) Append(r Record) (Record, error) {
 	defer j.mu.Unlock()
 	stored, err := j.append(r)
 	if err != nil {
-		return Record{}, fmt.Errorf("blackbox: append to %s: %w", j.path, err)
+		return Record{}, fmt.Errorf("append to %s: %w", j.path, err)
 	}
 	return stored.clone(), nil
 }
@@ -166,7 +166,7 @@ func (j *Journal) Settle(seq uint64) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.settle(seq); err != nil {
-		return fmt.Errorf("blackbox: settle %s: %w", j.path, err)
+		return fmt.Errorf("settle %s: %w", j.path, err)
 	}
 	return nil
 }
@@ -247,7 +247,7 @@ func (j *Journal) Close() error {
 	defer j.mu.Unlock()
 	j.closed = true
 	if err := j.letGo(); err != nil {
-		return fmt.Errorf("blackbox: close %s: %w", j.path, err)
+		return fmt.Errorf("close %s: %w", j.path, err)
 	}
 	return nil
 }
@@ -265,11 +265,11 @@ func read(fs vfs.FS, path string) (string, []Record, error) {
 		return "", nil, nil
 	}
 	if err != nil {
-		return "", nil, fmt.Errorf("blackbox: read %s: %w", path, err)
+		return "", nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	id, s, _, err := decode(raw)
 	if err != nil {
-		return "", nil, fmt.Errorf("blackbox: read %s: %w", path, err)
+		return "", nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	return id, s.records(), nil
 }

@@ -323,7 +323,7 @@ func wantDiskError(t *testing.T, err error) {
 	if !errors.Is(err, syscall.EIO) {
 		t.Fatalf("got %v", err)
 	}
-	if want := "blackbox: append to " + file; len(err.Error()) < len(want) || err.Error()[:len(want)] != want {
+	if want := "append to " + file; len(err.Error()) < len(want) || err.Error()[:len(want)] != want {
 		t.Fatalf("%q does not name the file", err)
 	}
 }

@@ -73,7 +73,7 @@ type Options struct {
 
 func (o Options) validate() error {
 	if o.NodeID == "" {
-		return errors.New("datadir: open: a node id is required")
+		return errors.New("open a data folder: a node id is required")
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func Inspect(dir string) (Marker, error) {
 		if err := refuseOrphans(dir); err != nil {
 			return Marker{}, err
 		}
-		return Marker{}, fmt.Errorf("datadir: inspect %s: %w: it has no %s", dir, ErrNoFolder, MarkerFile)
+		return Marker{}, fmt.Errorf("inspect %s: %w: it has no %s", dir, ErrNoFolder, MarkerFile)
 	}
 	if err != nil {
 		return Marker{}, err
@@ -153,7 +153,7 @@ func Inspect(dir string) (Marker, error) {
 func makeFolder(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
-		return fmt.Errorf("datadir: open %s: %w: it is a file", dir, ErrNoFolder)
+		return fmt.Errorf("open %s: %w: it is a file", dir, ErrNoFolder)
 	}
 	if err == nil {
 		return nil
@@ -174,7 +174,7 @@ func createMarker(dir string, opts Options) (Marker, error) {
 	// A folder that was emptied and used again differs in it, so the cluster sees that the node has forgotten its vote.
 	incarnation, err := uuid.NewRandom()
 	if err != nil {
-		return Marker{}, fmt.Errorf("datadir: create %s: %w", dir, err)
+		return Marker{}, fmt.Errorf("create %s: %w", dir, err)
 	}
 	m := Marker{
 		Format:      Format,
@@ -191,7 +191,7 @@ func refuseOrphans(dir string) error {
 	for _, name := range []string{RaftDir, StateDir} {
 		entries, err := os.ReadDir(filepath.Join(dir, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("datadir: open %s: %w", dir, err)
+			return fmt.Errorf("open %s: %w", dir, err)
 		}
 		if len(entries) > 0 {
 			return damaged(filepath.Join(dir, MarkerFile), fmt.Sprintf("it is missing, yet %s/ has files", name))
@@ -214,7 +214,7 @@ func (d *Dir) Marker() Marker { return d.marker.Load().clone() }
 func (d *Dir) SetCluster(clusterID string, peers []Peer) error {
 	return d.update(func(m *Marker) error {
 		if m.ClusterID != "" && clusterID != "" && m.ClusterID != clusterID {
-			return fmt.Errorf("datadir: set cluster of %s: %w: it is of %s, not of %s: "+
+			return fmt.Errorf("set cluster of %s: %w: it is of %s, not of %s: "+
 				"start it with its own peers or use an empty folder",
 				d.path, ErrOtherCluster, m.ClusterID, clusterID)
 		}
@@ -251,7 +251,7 @@ func (d *Dir) update(change func(*Marker) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return fmt.Errorf("datadir: update %s: %w", d.path, ErrClosed)
+		return fmt.Errorf("update %s: %w", d.path, ErrClosed)
 	}
 	next := d.Marker()
 	if err := change(&next); err != nil {
@@ -281,5 +281,5 @@ func (d *Dir) Close() error {
 
 // damaged returns ErrDamaged with the file, what is wrong with it and the remedy.
 func damaged(file, what string) error {
-	return fmt.Errorf("datadir: %s: %w: %s: %s", file, ErrDamaged, what, Rejoin)
+	return fmt.Errorf("%s: %w: %s: %s", file, ErrDamaged, what, Rejoin)
 }

@@ -33,14 +33,14 @@ func acquire(dir string) (*os.File, error) {
 // opened, so nobody can hold it.
 func acquireShared(dir string) (release func(), err error) {
 	if _, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("datadir: inspect %s: %w: %w", dir, ErrNoFolder, err)
+		return nil, fmt.Errorf("inspect %s: %w: %w", dir, ErrNoFolder, err)
 	}
 	f, err := os.Open(filepath.Join(dir, LockFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return func() {}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("datadir: inspect %s: %w", dir, err)
+		return nil, fmt.Errorf("inspect %s: %w", dir, err)
 	}
 	// A shared lock needs no write access: the folder may be on a read-only volume.
 	if err := flock(f, dir, unix.LOCK_SH); err != nil {
@@ -53,10 +53,10 @@ func acquireShared(dir string) (release func(), err error) {
 func flock(f *os.File, dir string, how int) error {
 	err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return fmt.Errorf("datadir: lock %s: %w%s: stop that process or use another folder", dir, ErrInUse, holder(f))
+		return fmt.Errorf("lock %s: %w%s: stop that process or use another folder", dir, ErrInUse, holder(f))
 	}
 	if err != nil {
-		return fmt.Errorf("datadir: lock %s: %w", dir, err)
+		return fmt.Errorf("lock %s: %w", dir, err)
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func writePID(f *os.File) error {
 // readOnly wraps err as ErrReadOnly where the folder may not be written.
 func readOnly(operation string, err error) error {
 	if errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("datadir: %s: %w: %w: make it writable for this user", operation, ErrReadOnly, err)
+		return fmt.Errorf("%s: %w: %w: make it writable for this user", operation, ErrReadOnly, err)
 	}
-	return fmt.Errorf("datadir: %s: %w", operation, err)
+	return fmt.Errorf("%s: %w", operation, err)
 }

@@ -49,7 +49,7 @@ func (m Marker) equal(o Marker) bool {
 // admits returns why the node of opts must not use the folder that m marks, nil if it may.
 func (m Marker) admits(dir string, opts Options) error {
 	if m.NodeID != opts.NodeID {
-		return fmt.Errorf("datadir: open %s: %w: it is of node %s, not of %s: start it with --id %s or use another folder",
+		return fmt.Errorf("open %s: %w: it is of node %s, not of %s: start it with --id %s or use another folder",
 			dir, ErrOtherNode, m.NodeID, opts.NodeID, m.NodeID)
 	}
 	if err := m.logStoreKnown(dir); err != nil {
@@ -64,7 +64,7 @@ func (m Marker) logStoreKnown(dir string) error {
 	if m.LogStore == "" || m.LogStore == "boltdb" {
 		return nil
 	}
-	return fmt.Errorf("datadir: open %s: %w: %s: start it with the build that made it, "+
+	return fmt.Errorf("open %s: %w: %s: start it with the build that made it, "+
 		"save a backup (ringlog snapshot save), and restore that into an empty folder (ringlog snapshot restore)",
 		dir, ErrLogStoreGone, m.LogStore)
 }
@@ -82,7 +82,7 @@ func (m Marker) storesPresent(dir string) error {
 		case errors.Is(err, fs.ErrNotExist):
 			return damaged(file, "it is missing")
 		case err != nil:
-			return fmt.Errorf("datadir: open %s: %w", dir, err)
+			return fmt.Errorf("open %s: %w", dir, err)
 		case info.Size() == 0:
 			return damaged(file, "it is empty")
 		}
@@ -154,7 +154,7 @@ func readMarker(dir string) (Marker, error) {
 	file := filepath.Join(dir, MarkerFile)
 	raw, err := os.ReadFile(file)
 	if err != nil {
-		return Marker{}, fmt.Errorf("datadir: read %s: %w", file, err)
+		return Marker{}, fmt.Errorf("read %s: %w", file, err)
 	}
 	m, wrong := decodeMarker(raw)
 	if wrong != "" {
@@ -162,7 +162,7 @@ func readMarker(dir string) (Marker, error) {
 	}
 	// The remedy is the newer program, so this is not reported as damage.
 	if m.Format > Format {
-		return Marker{}, fmt.Errorf("datadir: read %s: %w: format %d, this program knows up to %d: use the newer program",
+		return Marker{}, fmt.Errorf("read %s: %w: format %d, this program knows up to %d: use the newer program",
 			file, ErrNewerFormat, m.Format, Format)
 	}
 	return m, nil

@@ -17,7 +17,7 @@ func (d *Dir) Reserve(bytes int64) error {
 		return d.ReleaseReserve()
 	}
 	if err := d.allocate(bytes); err != nil {
-		err = fmt.Errorf("datadir: reserve %d bytes in %s: %w", bytes, d.path, err)
+		err = fmt.Errorf("reserve %d bytes in %s: %w", bytes, d.path, err)
 		return errors.Join(err, d.ReleaseReserve())
 	}
 	return nil
@@ -60,7 +60,7 @@ func (d *Dir) ReleaseReserve() error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("datadir: release reserve of %s: %w", d.path, err)
+		return fmt.Errorf("release reserve of %s: %w", d.path, err)
 	}
 	return SyncDir(d.path)
 }
@@ -71,7 +71,7 @@ func (d *Dir) Space() (free, size uint64, err error) {
 	// Bavail leaves out what is kept for the superuser.
 	var st unix.Statfs_t
 	if err := unix.Statfs(d.path, &st); err != nil {
-		return 0, 0, fmt.Errorf("datadir: free bytes of %s: %w", d.path, err)
+		return 0, 0, fmt.Errorf("free bytes of %s: %w", d.path, err)
 	}
 	return uint64(st.Bavail) * uint64(st.Bsize), st.Blocks * uint64(st.Bsize), nil
 }

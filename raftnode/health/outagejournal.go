@@ -61,7 +61,7 @@ func OpenJournal(path string, fs vfs.FS, logger hclog.Logger) (*Journal, error) 
 	}
 	file, err := blackbox.Open(path, blackbox.Options{FS: fs})
 	if err != nil {
-		return nil, fmt.Errorf("raftnode: open %s: %w", path, err)
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	j.file = file
 	if dropped := file.Dropped(); dropped != "" {

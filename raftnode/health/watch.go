@@ -196,7 +196,7 @@ func (w *Watch) endPing(id string) {
 // does not count as the ping of a round. An answer from another node or another data folder is an error.
 func (w *Watch) Ask(ctx context.Context, m datadir.Peer) (Answer, error) {
 	if w.o.Peers == nil || m.HTTP == "" {
-		return Answer{}, fmt.Errorf("raftnode: ask %s: it has no HTTP address", m.ID)
+		return Answer{}, fmt.Errorf("ask %s: it has no HTTP address", m.ID)
 	}
 	// What a report says held when it was asked for or later, however long the answer took.
 	start, asked := time.Now(), w.o.Clocks()
@@ -210,11 +210,11 @@ func (w *Watch) Ask(ctx context.Context, m datadir.Peer) (Answer, error) {
 	w.replaced[m.ID] = replaced
 	w.mu.Unlock()
 	if err != nil {
-		return Answer{}, fmt.Errorf("raftnode: ask %s: %w", m.ID, err)
+		return Answer{}, fmt.Errorf("ask %s: %w", m.ID, err)
 	}
 	// This does not count as the member's answer: its old report stays until it is forgotten.
 	if report.ID != m.ID || replaced {
-		return Answer{}, fmt.Errorf("raftnode: ask %s: %s of incarnation %s answered at %s",
+		return Answer{}, fmt.Errorf("ask %s: %s of incarnation %s answered at %s",
 			m.ID, report.ID, report.Incarnation, m.HTTP)
 	}
 	// Digests are compared at once: after digestReach more entries either side has forgotten them.

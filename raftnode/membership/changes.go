@@ -98,7 +98,7 @@ func (c *Changes) addWithoutVote(
 	ctx context.Context, m frame.Member, opts AddOptions,
 ) (warning string, promote bool, err error) {
 	if err := c.replicationEnded(ctx, m.ID); err != nil {
-		return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
+		return "", false, fmt.Errorf("add %s: %w", m.ID, err)
 	}
 	// Everything up to here waits without holding up other changes of members.
 	ctx, release, err := c.beginChange(ctx, m.ID)
@@ -110,12 +110,12 @@ func (c *Changes) addWithoutVote(
 	isVoter := listed && present.Suffrage == raft.Voter
 	// From here until release, no other change of members can make untrue what is read.
 	if err := c.Admissible(m, opts, isVoter); err != nil {
-		return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
+		return "", false, fmt.Errorf("add %s: %w", m.ID, err)
 	}
 	// The record comes first: a node of no cluster yet is refused connections until it is recorded.
 	if known, ok := c.o.Machine.Member(m.ID); !ok || known != m {
 		if err := c.o.Proposals.Decide(ctx, frame.MemberPut{Member: m}); err != nil {
-			return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
+			return "", false, fmt.Errorf("add %s: %w", m.ID, err)
 		}
 	}
 	// Joining again must not restore a vote that an operator has taken: only Promote does.
@@ -124,12 +124,12 @@ func (c *Changes) addWithoutVote(
 		voter, warning = false, fmt.Sprintf("its vote was taken from %s: promote it to restore it", m.ID)
 	}
 	if err := c.recordVoteOnJoin(ctx, m.ID, listed, voter); err != nil {
-		return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
+		return "", false, fmt.Errorf("add %s: %w", m.ID, err)
 	}
 	// A member keeps the suffrage it has, a new one follows without a vote until it has caught up.
 	if !listed || string(present.Address) != m.RaftAddr {
 		if err := c.configure(m.ID, m.RaftAddr, isVoter); err != nil {
-			return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
+			return "", false, fmt.Errorf("add %s: %w", m.ID, err)
 		}
 	}
 	return warning, voter, nil
@@ -224,20 +224,20 @@ func (c *Changes) promote(ctx context.Context, id, addr, reason string) (warning
 	near, cancel := context.WithTimeout(ctx, 2*c.o.Timing.Election)
 	defer cancel()
 	if err := c.CaughtUp(near, id, c.o.Machine.Applied()); err != nil {
-		return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
+		return "", fmt.Errorf("promote %s: %w", id, err)
 	}
 	// Asked again at the last moment: its vote counts from then on, present or not.
 	if reason, _ := c.o.Watch.Absence(id); reason != "" {
-		return "", fmt.Errorf("raftnode: promote %s: %w: %s", id, ErrNotCaughtUp, health.AbsenceText(reason))
+		return "", fmt.Errorf("promote %s: %w: %s", id, ErrNotCaughtUp, health.AbsenceText(reason))
 	}
 	// Recorded before it is given, so that a leader elected in between finishes the change.
 	if wanted, _ := c.o.Machine.VoteWanted(id); !wanted {
 		if err := c.recordVote(ctx, id, true, reason); err != nil {
-			return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
+			return "", fmt.Errorf("promote %s: %w", id, err)
 		}
 	}
 	if err := c.configure(id, addr, true); err != nil {
-		return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
+		return "", fmt.Errorf("promote %s: %w", id, err)
 	}
 	return VoterWarning(len(c.o.Roster.Voters())), nil
 }
@@ -259,7 +259,7 @@ func (c *Changes) promoteIf(
 		return "", err
 	}
 	if err := c.CaughtUp(ctx, id, c.o.Machine.Applied()); err != nil {
-		return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
+		return "", fmt.Errorf("promote %s: %w", id, err)
 	}
 	ctx, release, err := c.beginChange(ctx, id)
 	if err != nil {
@@ -272,7 +272,7 @@ func (c *Changes) promoteIf(
 		return "", err
 	}
 	if err := ask(); err != nil {
-		return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
+		return "", fmt.Errorf("promote %s: %w", id, err)
 	}
 	return c.promote(ctx, id, string(s.Address), reason)
 }
@@ -293,7 +293,7 @@ func (c *Changes) promotable(id string, force bool) (s raft.Server, voter bool, 
 	default:
 		return s, voter, nil
 	}
-	return s, voter, fmt.Errorf("raftnode: promote %s: %w", id, err)
+	return s, voter, fmt.Errorf("promote %s: %w", id, err)
 }
 
 // Demote takes a member's vote. A leader asked to demote itself hands over first
@@ -307,20 +307,20 @@ func (c *Changes) Demote(ctx context.Context, id string) (warning string, err er
 	s, listed := c.o.Roster.Server(id)
 	switch {
 	case !listed:
-		return "", fmt.Errorf("raftnode: demote %s: %w", id, ErrUnknownMember)
+		return "", fmt.Errorf("demote %s: %w", id, ErrUnknownMember)
 	case s.Suffrage != raft.Voter:
 		return "", nil
 	}
 	// A leader that is to lose its own vote hands over here, and returns.
 	if err := c.withdrawVoter(ctx, id); err != nil {
-		return "", fmt.Errorf("raftnode: demote %s: %w", id, err)
+		return "", fmt.Errorf("demote %s: %w", id, err)
 	}
 	// Recorded first: autopilot promotes whoever has a vote on record.
 	if err := c.recordVote(ctx, id, false, reasonOperator); err != nil {
-		return "", fmt.Errorf("raftnode: demote %s: %w", id, err)
+		return "", fmt.Errorf("demote %s: %w", id, err)
 	}
 	if err := changeError(c.o.Raft.Load().DemoteVoter(s.ID, 0, changeTimeout).Error()); err != nil {
-		return "", fmt.Errorf("raftnode: demote %s: %w", id, err)
+		return "", fmt.Errorf("demote %s: %w", id, err)
 	}
 	return VoterWarning(len(c.o.Roster.Voters())), nil
 }
@@ -375,20 +375,20 @@ func (c *Changes) remove(ctx context.Context, id, reason string, ask func() erro
 	s, listed := c.o.Roster.Server(id)
 	_, known := c.o.Machine.Member(id)
 	if !listed && !known {
-		return "", fmt.Errorf("raftnode: remove %s: %w", id, ErrUnknownMember)
+		return "", fmt.Errorf("remove %s: %w", id, ErrUnknownMember)
 	}
 	if err := ask(); err != nil {
-		return "", fmt.Errorf("raftnode: remove %s: %w", id, err)
+		return "", fmt.Errorf("remove %s: %w", id, err)
 	}
 	// Raft's configuration first: if this is interrupted after it, the next leader drops the record.
 	if listed {
 		if err := c.removeServer(ctx, s, reason); err != nil {
-			return "", fmt.Errorf("raftnode: remove %s: %w", id, err)
+			return "", fmt.Errorf("remove %s: %w", id, err)
 		}
 	}
 	if known {
 		if err := c.o.Proposals.Decide(ctx, frame.MemberRemove{ID: id}); err != nil {
-			return "", fmt.Errorf("raftnode: remove %s: %w", id, err)
+			return "", fmt.Errorf("remove %s: %w", id, err)
 		}
 	}
 	// From here on it is not admitted any more, but its open connections stay until they are closed.
@@ -452,7 +452,7 @@ func (c *Changes) beginChange(ctx context.Context, id string) (_ context.Context
 	// Leadership may have been lost while this waited for the change before.
 	if c.o.Proposals.OpenTerm() == 0 {
 		free()
-		return nil, nil, fmt.Errorf("raftnode: change %s: %w", id, ErrNotLeader)
+		return nil, nil, fmt.Errorf("change %s: %w", id, ErrNotLeader)
 	}
 	ctx, cancel := c.o.Life.UntilClosing(ctx)
 	return ctx, func() {

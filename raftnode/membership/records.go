@@ -93,7 +93,7 @@ func (c *Changes) forgetStrangers(ctx context.Context) error {
 			continue
 		}
 		if err := c.o.Proposals.Decide(ctx, frame.MemberRemove{ID: m.ID}); err != nil {
-			return fmt.Errorf("raftnode: forget %s: %w", m.ID, err)
+			return fmt.Errorf("forget %s: %w", m.ID, err)
 		}
 	}
 	return nil

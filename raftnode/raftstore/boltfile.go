@@ -69,7 +69,7 @@ type boltMeta struct{ pageSize, root, freelist, highWater, txid uint64 }
 func checkBoltFile(path string, wanted map[string]visitor) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("raftstore: check %s: %w", path, err)
+		return fmt.Errorf("check %s: %w", path, err)
 	}
 	defer f.Close()
 	// bbolt locks the file it writes. Without the lock a page might change while it is checked.
@@ -78,7 +78,7 @@ func checkBoltFile(path string, wanted map[string]visitor) error {
 	}
 	data, err := mapFile(f)
 	if err != nil {
-		return fmt.Errorf("raftstore: check %s: %w", path, err)
+		return fmt.Errorf("check %s: %w", path, err)
 	}
 	defer unix.Munmap(data)
 	b := &boltFile{data: data, wanted: wanted, found: map[string]bool{}}
@@ -106,7 +106,7 @@ func mapFile(f *os.File) ([]byte, error) {
 
 // inUse wraps err as datadir.ErrInUse.
 func inUse(path string, err error) error {
-	return fmt.Errorf("raftstore: open %s: %w: %w: stop the process that has it open", path, datadir.ErrInUse, err)
+	return fmt.Errorf("open %s: %w: %w: stop the process that has it open", path, datadir.ErrInUse, err)
 }
 
 // check checks the whole file: the metas, the free pages, and the tree of buckets with all keys.

@@ -100,7 +100,7 @@ func openError(path string, err error) error {
 	case errors.Is(err, errPanicked):
 		return damaged(path, err.Error())
 	}
-	return fmt.Errorf("raftstore: open %s: %w", path, err)
+	return fmt.Errorf("open %s: %w", path, err)
 }
 
 // denseKeys returns a visitor that requires the entries to follow one another without a

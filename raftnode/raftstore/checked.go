@@ -184,7 +184,7 @@ func (c *checkedLog) prepare(logs []*raft.Log) error {
 	// A batch with a gap in it would be a gap in the log.
 	for i, l := range logs {
 		if l.Index == 0 || l.Index != logs[0].Index+uint64(i) {
-			return fmt.Errorf("raftstore: store %d after %d: %w", l.Index, logs[max(i-1, 0)].Index, ErrNotContiguous)
+			return fmt.Errorf("store %d after %d: %w", l.Index, logs[max(i-1, 0)].Index, ErrNotContiguous)
 		}
 	}
 	if err := c.guard.state(); err != nil {
@@ -203,7 +203,7 @@ func (c *checkedLog) prepare(logs []*raft.Log) error {
 	case last == 0 || first == last+1:
 		return nil
 	case first <= last:
-		return fmt.Errorf("raftstore: store %d: %w: the last one is %d", first, ErrNotContiguous, last)
+		return fmt.Errorf("store %d: %w: the last one is %d", first, ErrNotContiguous, last)
 	}
 	return c.deleteAll()
 }
@@ -224,7 +224,7 @@ func (c *checkedLog) DeleteRange(low, high uint64) error {
 	case last == 0 || low > high:
 		return nil
 	case low > first && high < last:
-		return fmt.Errorf("raftstore: delete %d to %d of %d to %d: only a prefix or a suffix can be deleted",
+		return fmt.Errorf("delete %d to %d of %d to %d: only a prefix or a suffix can be deleted",
 			low, high, first, last)
 	}
 

@@ -26,7 +26,7 @@ var (
 
 // damaged returns ErrDamaged with the file, what is wrong with it and the remedy.
 func damaged(file, what string) error {
-	return fmt.Errorf("raftstore: %s: %w: %s: %s", file, ErrDamaged, what, datadir.Rejoin)
+	return fmt.Errorf("%s: %w: %s: %s", file, ErrDamaged, what, datadir.Rejoin)
 }
 
 // lostEnd returns ErrDamaged if stored, the last index by the tail mark, is after last, the last index of
@@ -40,5 +40,5 @@ func lostEnd(file string, stored, last uint64) error {
 
 // corrupt returns ErrCorruptEntry with the entry, the cause and the remedy.
 func corrupt(file string, index uint64, cause error) error {
-	return fmt.Errorf("raftstore: entry %d of %s: %w: %w: %s", index, file, ErrCorruptEntry, cause, datadir.Rejoin)
+	return fmt.Errorf("entry %d of %s: %w: %w: %s", index, file, ErrCorruptEntry, cause, datadir.Rejoin)
 }

@@ -75,7 +75,7 @@ func (g *guard) watch() {
 		case <-ticker.C:
 			// The first that hangs is enough: the process ends with it.
 			if hung := g.tick(); hung != nil {
-				g.fail(fmt.Errorf("raftstore: %v: %w: no answer within %v: check the disk, then start the node again",
+				g.fail(fmt.Errorf("%v: %w: no answer within %v: check the disk, then start the node again",
 					hung, ErrDiskHung, g.timeout))
 			}
 		}
@@ -124,9 +124,9 @@ func (g *guard) write(op operation, f func() error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, errPanicked):
-		return g.fail(fmt.Errorf("raftstore: %v: %w: %w: %s", op, ErrDamaged, err, datadir.Rejoin))
+		return g.fail(fmt.Errorf("%v: %w: %w: %s", op, ErrDamaged, err, datadir.Rejoin))
 	}
-	return g.fail(fmt.Errorf("raftstore: %v: %w: %w: check the disk, then start the node again", op, ErrDiskFailed, err))
+	return g.fail(fmt.Errorf("%v: %w: %w: check the disk, then start the node again", op, ErrDiskFailed, err))
 }
 
 // begin puts op under the watchdog, unless the stores have failed or are closed.

@@ -76,7 +76,7 @@ func openJournal(path string, readOnly bool) (*journal, error) {
 		return nil, damaged(path, "it is missing")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("raftstore: open %s: %w", path, err)
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	j := &journal{f: f, buf: blocks(journalMost + 2*journalBlock)}
 	err = j.readHeader()
@@ -110,7 +110,7 @@ func createJournal(path string) error {
 func (j *journal) readHeader() error {
 	info, err := j.f.Stat()
 	if err != nil {
-		return fmt.Errorf("raftstore: open %s: %w", j.f.Name(), err)
+		return fmt.Errorf("open %s: %w", j.f.Name(), err)
 	}
 	if info.Size() != journalBytes {
 		return damaged(j.f.Name(), fmt.Sprintf("it has %d bytes of %d", info.Size(), journalBytes))

@@ -42,12 +42,12 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	switch {
 	case o.Dir == "":
-		return o, errors.New("raftstore: open: a folder is required")
+		return o, errors.New("open: a folder is required")
 	// Without it a hung disk could not end the node.
 	case o.Fatal == nil:
-		return o, errors.New("raftstore: open: Fatal is required")
+		return o, errors.New("open: Fatal is required")
 	case o.SyncTimeout < 0:
-		return o, fmt.Errorf("raftstore: open: sync timeout %v is negative", o.SyncTimeout)
+		return o, fmt.Errorf("open: sync timeout %v is negative", o.SyncTimeout)
 	}
 	return o, nil
 }
@@ -126,7 +126,7 @@ func open(opts Options, below func(innerLog) innerLog) (_ *Stores, err error) {
 // although the stable store exists, which is created last. fresh reports that there is no stable store yet.
 func surveyFolder(dir string) (fresh bool, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return false, fmt.Errorf("raftstore: open %s: %w", dir, err)
+		return false, fmt.Errorf("open %s: %w", dir, err)
 	}
 	fresh = !exists(filepath.Join(dir, datadir.StableFile))
 	for _, name := range []string{datadir.BoltFile, datadir.JournalFile} {
@@ -162,7 +162,7 @@ func createFile(path string, create func(path string) error) error {
 		err = datadir.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
-		return fmt.Errorf("raftstore: create %s: %w", path, err)
+		return fmt.Errorf("create %s: %w", path, err)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (s *stableStore) Set(key, val []byte) error {
 	next.Bytes[string(key)] = append([]byte{}, val...)
 	if string(key) == keyVoteCandidate {
 		if s.voteTerm == nil {
-			return fmt.Errorf("raftstore: set %s: %w", key, errNoVoteTerm)
+			return fmt.Errorf("set %s: %w", key, errNoVoteTerm)
 		}
 		next.Numbers[keyVoteTerm] = *s.voteTerm
 	}

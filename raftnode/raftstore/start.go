@@ -72,5 +72,5 @@ func (s *Stores) Check(appliedIndex uint64, hasSnapshot bool) error {
 
 // unfit returns ErrBehindState with the file, what is wrong and the remedy.
 func unfit(file, what string) error {
-	return fmt.Errorf("raftstore: %s: %w: %s: %s", file, ErrBehindState, what, datadir.Rejoin)
+	return fmt.Errorf("%s: %w: %s: %s", file, ErrBehindState, what, datadir.Rejoin)
 }

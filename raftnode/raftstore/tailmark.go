@@ -42,11 +42,11 @@ const (
 func openTailMark(path string) (*tailMark, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("raftstore: open %s: %w", path, err)
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	buf := make([]byte, tailSize)
 	if _, err := f.ReadAt(buf, 0); err != nil && err != io.EOF {
-		return nil, errors.Join(fmt.Errorf("raftstore: read %s: %w", path, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("read %s: %w", path, err), f.Close())
 	}
 	return &tailMark{f: f, last: decodeTail(buf)}, nil
 }
@@ -74,7 +74,7 @@ func (t *tailMark) set(last uint64) error {
 		return nil
 	}
 	if _, err := t.f.WriteAt(encodeTail(last), 0); err != nil {
-		return fmt.Errorf("raftstore: write %s: %w", t.f.Name(), err)
+		return fmt.Errorf("write %s: %w", t.f.Name(), err)
 	}
 	t.last = last
 	return nil
@@ -86,7 +86,7 @@ func (t *tailMark) lower(last uint64) error {
 		return err
 	}
 	if err := t.f.Sync(); err != nil {
-		return fmt.Errorf("raftstore: sync %s: %w", t.f.Name(), err)
+		return fmt.Errorf("sync %s: %w", t.f.Name(), err)
 	}
 	return nil
 }

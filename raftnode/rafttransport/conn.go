@@ -31,7 +31,7 @@ const (
 	partedRoom = 64 // ended peers that Transport.Parted keeps for its reader
 )
 
-var errOutgrown = errors.New("rafttransport: connection is older than this node's cluster id")
+var errOutgrown = errors.New("connection is older than this node's cluster id")
 
 // conn is a connection during its handshake and after it. The handshake uses the
 // embedded Conn, with deadlines set by stream; raft's transport uses conn itself.

@@ -13,7 +13,7 @@ import (
 const overdue = 50 * time.Millisecond
 
 // errHeldUp is the error of a request that raft did not take within Timeout.
-var errHeldUp = errors.New("rafttransport: raft took no request in time")
+var errHeldUp = errors.New("raft took no request in time")
 
 // SetHeartbeatHandler does nothing. The fast path it would set up handles heartbeats on
 // the connection's goroutine, where it races raft's main loop for term and leader so that

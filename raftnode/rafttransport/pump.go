@@ -103,7 +103,7 @@ func (t *Transport) skipApplied(rpc raft.RPC) {
 }
 
 // errOther refuses a request with another entry than the one this node has applied.
-var errOther = errors.New("rafttransport: this node has applied another entry there")
+var errOther = errors.New("this node has applied another entry there")
 
 // refuseOther refuses a request that differs from what this node has applied, judged by the
 // newest of its entries that this node has applied. That cannot happen while all members are

@@ -101,7 +101,7 @@ func (s *stream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Co
 		if s.ctx.Err() != nil {
 			err = raft.ErrTransportShutdown
 		}
-		return nil, fmt.Errorf("rafttransport: dial %s: %w", address, err)
+		return nil, fmt.Errorf("dial %s: %w", address, err)
 	}
 	return c, nil
 }

@@ -174,12 +174,12 @@ var (
 func New(o Options) (*Transport, error) {
 	o, err := o.normalised()
 	if err != nil {
-		return nil, fmt.Errorf("rafttransport: options: %w", err)
+		return nil, fmt.Errorf("options: %w", err)
 	}
 	book := newRefusals(o.Logger)
 	s, err := listen(o, book)
 	if err != nil {
-		return nil, fmt.Errorf("rafttransport: listen %s: %w", o.Bind, err)
+		return nil, fmt.Errorf("listen %s: %w", o.Bind, err)
 	}
 	inner := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream:          s,

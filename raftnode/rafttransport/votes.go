@@ -80,7 +80,7 @@ func (t *Transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress,
 	args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
 	err := t.fresh(func() error { return t.NetworkTransport.RequestPreVote(id, target, args, resp) })
 	if refused, ok := errors.AsType[*RefusedError](err); ok {
-		return fmt.Errorf("rafttransport: pre-vote of %s: %w", id, refused.Reason)
+		return fmt.Errorf("pre-vote of %s: %w", id, refused.Reason)
 	}
 	return err
 }

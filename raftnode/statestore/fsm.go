@@ -75,7 +75,7 @@ func (a *FSM) Apply(l *raft.Log) any {
 	}
 	outcome, err := ApplyEntry(a.machine, l)
 	if err != nil {
-		return a.fail(fmt.Errorf("raftnode: apply %d: %w", l.Index, err))
+		return a.fail(fmt.Errorf("apply %d: %w", l.Index, err))
 	}
 	a.Clock.Observe(a.machine.Time())
 	if outcome.Diverged {
@@ -106,7 +106,7 @@ func ApplyEntry(m *fsm.Machine, l *raft.Log) (fsm.Outcome, error) {
 func decodeConfiguration(raw []byte) (members []fsm.ConfigMember, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("raftnode: configuration entry: %v", r)
+			err = fmt.Errorf("configuration entry: %v", r)
 		}
 	}()
 	for _, s := range raft.DecodeConfiguration(raw).Servers {
@@ -169,15 +169,15 @@ func (a *FSM) Restore(source io.ReadCloser) error {
 	// The source carries no bytes: it names the folder in which the sink has verified them.
 	received, ok := unwrap(source).(*receivedSnapshot)
 	if !ok {
-		return errors.New("raftnode: restore: not a snapshot that this node received")
+		return errors.New("restore: not a snapshot that this node received")
 	}
 	err := a.snapshots.swap(received)
 	// Nothing was changed: raft may continue with the state it has.
 	if errors.Is(err, errNotAhead) {
-		return fmt.Errorf("raftnode: restore %s: %w", received.id, err)
+		return fmt.Errorf("restore %s: %w", received.id, err)
 	}
 	if err != nil {
-		return a.fail(fmt.Errorf("raftnode: restore %s: %w", received.id, err))
+		return a.fail(fmt.Errorf("restore %s: %w", received.id, err))
 	}
 	a.Clock.Reset(a.machine.Time())
 	a.OnApply()

@@ -57,10 +57,10 @@ func OpenSnapshots(
 	m *fsm.Machine, stable raft.StableStore, dir, nodeID string, logger hclog.Logger,
 ) (*Snapshots, error) {
 	if err := os.RemoveAll(dir); err != nil {
-		return nil, fmt.Errorf("raftnode: empty %s: %w", dir, err)
+		return nil, fmt.Errorf("empty %s: %w", dir, err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("raftnode: make %s: %w", dir, err)
+		return nil, fmt.Errorf("make %s: %w", dir, err)
 	}
 	s := &Snapshots{machine: m, stable: stable, dir: dir, nodeID: nodeID, logger: logger,
 		making: make(chan struct{}, 1)}
@@ -89,7 +89,7 @@ func (s *Snapshots) Folders() uint64 { return s.number.Load() }
 func (s *Snapshots) persist() error {
 	index := s.machine.Applied()
 	if err := s.machine.Sync(); err != nil {
-		return fmt.Errorf("raftnode: sync state at %d: %w", index, err)
+		return fmt.Errorf("sync state at %d: %w", index, err)
 	}
 	s.durable.Store(index)
 	return nil
@@ -157,7 +157,7 @@ func (s *Snapshots) Freeze() (dir string, p fsm.Position, meta snapshots.Meta, e
 	dir = s.folder("out-")
 	p, err = s.machine.Checkpoint(dir)
 	if err != nil {
-		return "", p, meta, errors.Join(fmt.Errorf("raftnode: checkpoint: %w", err), os.RemoveAll(dir))
+		return "", p, meta, errors.Join(fmt.Errorf("checkpoint: %w", err), os.RemoveAll(dir))
 	}
 	return dir, p, snapshotMeta(p, s.nodeID), nil
 }
@@ -348,11 +348,11 @@ func (k *sink) Close() error {
 	k.pipe.Close()
 	k.done.Wait()
 	if k.err != nil {
-		return fmt.Errorf("raftnode: receive snapshot: %w", k.err)
+		return fmt.Errorf("receive snapshot: %w", k.err)
 	}
 	// What is well formed may still not be the state that raft was promised.
 	if err := k.check(); err != nil {
-		return errors.Join(fmt.Errorf("raftnode: receive snapshot: %w", err), os.RemoveAll(k.dir))
+		return errors.Join(fmt.Errorf("receive snapshot: %w", err), os.RemoveAll(k.dir))
 	}
 	return k.store.keep(&receivedSnapshot{id: k.ID(), dir: k.dir, meta: k.meta,
 		configuration: k.configuration, configurationIndex: k.configurationIndex})

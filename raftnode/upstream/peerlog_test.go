@@ -22,7 +22,7 @@ func TestAMemberThatRaftCannotReachIsReportedOnce(t *testing.T) {
 	var out loggedLines
 	l := &peerLog{logger: hclog.New(&hclog.LoggerOptions{Output: &out, DisableTime: true})}
 	now := time.Now()
-	refused := fmt.Errorf("rafttransport: dial n2:1: %w", syscall.ECONNREFUSED)
+	refused := fmt.Errorf("dial n2:1: %w", syscall.ECONNREFUSED)
 	expect := func(what string, want ...string) {
 		t.Helper()
 		got := out.lines("")
@@ -52,7 +52,7 @@ func TestAMemberThatRaftCannotReachIsReportedOnce(t *testing.T) {
 	}
 	expect(
 		"nobody listens",
-		`[WARN]  raft cannot reach a member: member=n2 addr=n2:1 error="rafttransport: dial n2:1: connection refused"`,
+		`[WARN]  raft cannot reach a member: member=n2 addr=n2:1 error="dial n2:1: connection refused"`,
 	)
 	fail(true, os.ErrDeadlineExceeded)
 	for range 100 {

@@ -209,7 +209,7 @@ func (e *exchange) waitDurable(ctx context.Context) error {
 		return e.endCause()
 	// The batch is under way, so the log may still get it.
 	case <-ctx.Done():
-		return fmt.Errorf("server: group %s: settle: %w: %w", e.group.name, raftnode.ErrOutcomeUnknown, context.Cause(ctx))
+		return fmt.Errorf("group %s: settle: %w: %w", e.group.name, raftnode.ErrOutcomeUnknown, context.Cause(ctx))
 	}
 }
 
@@ -220,7 +220,7 @@ func (e *exchange) endCause() error {
 	if known, ok := errors.AsType[*api.Error](err); e.batch == nil || (ok && known.Code == api.NotFound) {
 		return err
 	}
-	return fmt.Errorf("server: group %s: settle: %w: %v", e.group.name, raftnode.ErrOutcomeUnknown, err)
+	return fmt.Errorf("group %s: settle: %w: %v", e.group.name, raftnode.ErrOutcomeUnknown, err)
 }
 
 // waitEvents waits for events as long as the member does.

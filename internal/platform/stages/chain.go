@@ -49,7 +49,6 @@ type Chain struct {
 // Run is the path of a chain through one flow.
 type Run struct {
 	Flow     string  `json:"flow"`
-	Document string  `json:"document"`
 	Starts   []Start `json:"starts"` // events that were reached over no edge
 	Edges    []Edge  `json:"edges"`  // in the order of the events that they lead to
 	Next     []Next  `json:"next"`

@@ -42,7 +42,7 @@ func newWalk(f event.Flow, events []Event, causes []int) *walk {
 		w.notes[n.Edge] = n
 	}
 	// Empty lists are [] in JSON, not null.
-	w.out = Run{Flow: f.Name, Document: f.Document, Starts: []Start{}, Edges: []Edge{}, Next: []Next{}}
+	w.out = Run{Flow: f.Name, Starts: []Start{}, Edges: []Edge{}, Next: []Next{}}
 	return w
 }
 

@@ -115,7 +115,7 @@ func (c *Coordinator) failDelivery(n uint64, s *slot, f failure) {
 		c.markDead(s, f)
 		return
 	}
-	// park keeps the event out of the queues until the log has this failure.
+	// requeue keeps the event out of the queues until the log has this failure.
 	if f.recorded {
 		s.failed, s.unreported, s.fails = true, true, s.count
 		c.reasons[s.offset] = reason{truncate(f.text, maxText), truncate(f.handler, maxHandler)}

@@ -188,7 +188,7 @@ func (c *chainWatch) reportOverdue(ctx context.Context, list []stages.Overdue) e
 		_, err := c.core.Propose(ctx, frame.Request{Command: command})
 		// Refused as invalid: it is not overdue by replicated time yet, or was reported meanwhile.
 		if refusal, ok := errors.AsType[*fsm.Refusal](err); err != nil && (!ok || refusal.Code != fsm.Invalid) {
-			return fmt.Errorf("server: run %s: %w", o.CorrelationID, err)
+			return fmt.Errorf("service: run %s: %w", o.CorrelationID, err)
 		}
 	}
 	return nil

@@ -187,7 +187,7 @@ func (cs *Cursors) propose(ctx context.Context, c frame.Command) (api.Cursor, er
 	}
 	// Every command about a cursor answers with it.
 	if result.Cursor == nil {
-		return api.Cursor{}, fmt.Errorf("server: %T was answered without a cursor", c)
+		return api.Cursor{}, fmt.Errorf("service: %T was answered without a cursor", c)
 	}
 	return cs.view(*result.Cursor), nil
 }

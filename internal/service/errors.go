@@ -21,11 +21,11 @@ type rowError struct {
 }
 
 // Error implements error. A caller gets the row as part of the field instead.
-func (e *rowError) Error() string { return fmt.Sprintf("server: event %d: %v", e.row, e.err) }
+func (e *rowError) Error() string { return fmt.Sprintf("service: event %d: %v", e.row, e.err) }
 func (e *rowError) Unwrap() error { return e.err }
 
 // ErrStopping ends streams when the server closes.
-var ErrStopping = errors.New("server: stopping")
+var ErrStopping = errors.New("service: stopping")
 
 // An error is translated by the first of these that fits:
 //

@@ -80,7 +80,7 @@ func (ls *Letters) DeadLetter(
 	// Either would be a fault of the state machine.
 	if result.Letter == nil || result.Cursor == nil {
 		return api.DeadLettered{}, fmt.Errorf(
-			"server: a dead letter of cursor %s at %d was answered without one", name, offset,
+			"service: a dead letter of cursor %s at %d was answered without one", name, offset,
 		)
 	}
 	letter := letterOf(result.Letter)

@@ -123,7 +123,7 @@ func waitLog(ctx context.Context, l *log.Log, offset uint64) (late bool, err err
 }
 
 // ErrStreamTime ends a stream whose caller asked for no more time.
-var ErrStreamTime = errors.New("server: the stream's time is up")
+var ErrStreamTime = errors.New("service: the stream's time is up")
 
 // resolvePosition returns the offset of the next event at p, or at fallback where p is the default.
 func resolvePosition(m *fsm.Machine, p api.Position, fallback api.PositionKind) (uint64, error) {

@@ -30,7 +30,7 @@ const CandidateStagger = 40 * time.Millisecond
 type Failover struct {
 	Self                       string
 	Lease, Heartbeat, Election time.Duration // raft's timeouts
-	Lost                       <-chan string // ids of nodes whose connections have all ended
+	PeersLost                  <-chan string // ids of nodes whose connections have all ended
 	// LastIndexes asks voters for the last index of their logs. Those that do not answer by the end of ctx are
 	// left out.
 	LastIndexes func(ctx context.Context, voters []string) map[string]uint64
@@ -41,7 +41,7 @@ type Failover struct {
 func (f *Failover) Run(ctx context.Context, r *raft.Raft) {
 	for {
 		select {
-		case id := <-f.Lost:
+		case id := <-f.PeersLost:
 			// A candidacy that fails is not a loss: raft's own timeout follows.
 			l := leaderLost{Failover: f, raft: r, leader: id, since: time.Now()}
 			if err := l.campaign(ctx); err != nil && ctx.Err() == nil {

@@ -57,7 +57,7 @@ func (k *Engine) Wait() { k.loops.Wait() }
 const maxIdleGroups = 64
 
 // errIdle ends a group's coordinator that no member has used for groupIdle.
-var errIdle = errors.New("server: the group was idle")
+var errIdle = errors.New("group: idle")
 
 // crowded reports whether more groups are live than may be kept without a member.
 func (k *Engine) crowded() bool {
@@ -73,7 +73,7 @@ func (k *Engine) groupFor(ctx context.Context, name string) (*liveGroup, error) 
 		// The term is read first: a group that begins in an older one ends at its next check.
 		term := k.host.LeadingTerm()
 		if term == 0 {
-			return nil, fmt.Errorf("server: group %s: %w", name, raftnode.ErrNotLeader)
+			return nil, fmt.Errorf("group %s: %w", name, raftnode.ErrNotLeader)
 		}
 		g, old, err := k.currentGroup(name, term)
 		if err != nil || g != nil {

@@ -19,7 +19,7 @@ import (
 const (
 	maxMemberCalls = 8                      // exchanges of one member at the same time
 	answerReserve  = 500 * time.Millisecond // left of a call's time for its answer
-	pollWait       = 2 * time.Second        // how long one that waits for nothing waits for what is there
+	pollWait       = 2 * time.Second        // how long an exchange with Wait 0 waits until available events are reserved
 )
 
 // Request is what a member reports and wants. Ranges ascend and do not overlap; offsets that the member does not
@@ -27,7 +27,7 @@ const (
 type Request struct {
 	Group, Member           string
 	Session                 uint64        // 0 joins
-	Holding, Acks, Progress []frame.Range // Holding counts for joining alone
+	Holding, Acks, Progress []frame.Range // Holding is used only when joining
 	Nacks                   []group.Nack
 	Want                    int           // events; with 0 the call does not wait for any
 	Wait                    time.Duration // for events; 0 takes what there is now
@@ -53,7 +53,7 @@ func (k *Engine) Exchange(ctx context.Context, r Request) (Answer, error) {
 		return Answer{}, err
 	}
 	select {
-	// Before that, what a member says it holds could not be judged.
+	// Until the group is loaded, a member's claims cannot be checked.
 	case <-g.loaded:
 	case <-g.ctx.Done():
 		return Answer{}, g.endCause()
@@ -90,7 +90,7 @@ type exchange struct {
 	member  *group.Member
 	session uint64        // the member's when the call began
 	refused []frame.Range // what the call has reported and its member does not hold
-	batch   *pendingBatch // that its acks and nacks go into; nil where it has none
+	batch   *pendingBatch // that its acks and nacks go into; nil if it has none
 	dead    bool          // one of its nacks is final
 }
 
@@ -139,7 +139,7 @@ func (g *liveGroup) beginExchange(r *Request) (*exchange, error) {
 	return e, nil
 }
 
-// findMember returns the member that a request comes from, which joins where it has no session. g.mu is held.
+// findMember returns the member that a request comes from, which joins if it has no session. g.mu is held.
 func (g *liveGroup) findMember(now time.Time, r *Request) (m *group.Member, err error) {
 	if r.Session == 0 {
 		m, err = g.coordinator.Join(now, r.Member, r.joinClaims(), r.Nacks)
@@ -199,8 +199,8 @@ func (e *exchange) waitDurable(ctx context.Context) error {
 		switch {
 		case e.batch.err != nil:
 			return e.endCause()
-		// Any nack may have been the last delivery of its event: where the outcome of a dead letter is
-		// unknown, that concerns whoever sent one.
+		// Any nack may have ended the last delivery of its event: if a dead letter's outcome is unknown, every
+		// call with a nack gets that error.
 		case e.dead || (len(e.request.Nacks) > 0 && errors.Is(e.batch.lettersErr, raftnode.ErrOutcomeUnknown)):
 			return e.batch.lettersErr
 		}
@@ -209,7 +209,7 @@ func (e *exchange) waitDurable(ctx context.Context) error {
 		return e.endCause()
 	// The batch is under way, so the log may still get it.
 	case <-ctx.Done():
-		return fmt.Errorf("server: group %s: settle: %w: %w", e.group.name, raftnode.ErrOutcomeUnknown, context.Cause(ctx))
+		return fmt.Errorf("group %s: settle: %w: %w", e.group.name, raftnode.ErrOutcomeUnknown, context.Cause(ctx))
 	}
 }
 
@@ -220,7 +220,7 @@ func (e *exchange) endCause() error {
 	if known, ok := errors.AsType[*api.Error](err); e.batch == nil || (ok && known.Code == api.NotFound) {
 		return err
 	}
-	return fmt.Errorf("server: group %s: settle: %w: %v", e.group.name, raftnode.ErrOutcomeUnknown, err)
+	return fmt.Errorf("group %s: settle: %w: %v", e.group.name, raftnode.ErrOutcomeUnknown, err)
 }
 
 // waitEvents waits for events as long as the member does.
@@ -229,7 +229,7 @@ func (e *exchange) waitEvents(ctx context.Context) (received, error) {
 	if e.request.Want == 0 || e.request.Leave {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		// A call that waits for events is the first to report what is lost.
+		// Serve waiting calls first: they report what is lost.
 		g.serveWaiters()
 		if !e.request.Leave && !e.member.Live(e.session) {
 			// What is lost now is reported to the session that followed.
@@ -299,7 +299,7 @@ func (e *exchange) abandonWait(ctx context.Context, w *waiter) (t received, err 
 	return t, t.err
 }
 
-// buildAnswer reads the events that were delivered, and releases them where that fails. Events that were trimmed
+// buildAnswer reads the events that were delivered, and releases them if that fails. Events that were trimmed
 // since are left out.
 func (e *exchange) buildAnswer(t received) (Answer, error) {
 	g := e.group

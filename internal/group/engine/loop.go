@@ -151,7 +151,7 @@ func (g *liveGroup) checkOwnership() {
 	case c.Group == nil || c.Generation != g.generation:
 		g.end(errSessionsOver(g.name))
 	case g.host.LeadingTerm() != g.term:
-		g.end(fmt.Errorf("server: group %s: %w", g.name, raftnode.ErrNotLeader))
+		g.end(fmt.Errorf("group %s: %w", g.name, raftnode.ErrNotLeader))
 	case g.inUse(c.Group.Policy, g.engine.crowded()):
 		if idle := g.host.Machine().Settings().CursorIdle; idle > 0 && time.Since(c.Touched) > idle/4 {
 			_ = g.proposeBatch(group.AckBatch{}) // a group whose members wait does not expire

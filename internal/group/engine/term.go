@@ -45,7 +45,8 @@ func (g *groupTerm) endIfOver(err error) bool {
 	refusal, refused := errors.AsType[*fsm.Refusal](err)
 	switch {
 	case g.ctx.Err() != nil:
-	// There was no room for it: the group is led from here nevertheless.
+		// It has ended already.
+	// There was no room for the command: the group is led from here nevertheless.
 	case refused && refusal.Code == fsm.Overloaded:
 		return false
 	case refused && refusal.Code == fsm.NotFound:

@@ -8,7 +8,7 @@ import (
 
 // Leadership is what the log has shown of its leaders so far.
 //
-// Term never falls, and Leader is whoever appended the first entry of Term: Raft
+// Term never falls, and Leader is the node that appended the first entry of Term: Raft
 // lets nobody else append in it. A leader appends its second entry once the first one is
 // committed, so Decided proves that a majority had that leader.
 type Leadership struct {

@@ -220,7 +220,7 @@ func (a *publishApplier) expired(at int64) bool { return at+int64(a.s.settings.D
 // expireWindow removes the keys of blocks that left the window from the index. All of them go at
 // once, so that the index has exactly what a rebuild from the window's start would put into it.
 func (a *publishApplier) expireWindow() {
-	// Time never falls, so that the oldest blocks expire first.
+	// Time never falls, so the oldest blocks expire first.
 	n, keys := 0, 0
 	for n < len(a.s.window) && a.expired(a.s.window[n].at) {
 		keys += a.s.window[n].keys

@@ -58,7 +58,7 @@ func (c *Cursor) movedAt() int64 {
 }
 
 // openSince returns when the first event that a cursor has not passed was appended, which is now
-// for those of this entry; some is false where there is none. Where NextKnown does not hold, the
+// for those of this entry; some is false if there is none. Where NextKnown does not hold, the
 // first open event was appended then or later.
 func (a *stallApplier) openSince(c *Cursor) (at int64, some bool, err error) {
 	offset := max(c.Passed()+1, a.s.meta.First)

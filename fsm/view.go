@@ -313,7 +313,7 @@ func (v *views) retentionDue(s *state) (at int64, some bool) {
 	}
 	at, some = oldest.AppendedAt.UnixNano(), oldest.Last() < s.meta.Last
 
-	// A block that is overdue is held: the caller adds the age, so that this is in a minute.
+	// A block that is overdue is held: the caller adds the age, so this is in a minute.
 	if at+int64(s.settings.RetentionAge) <= s.meta.Time {
 		at = s.meta.Time + int64(time.Minute-s.settings.RetentionAge)
 	}

@@ -51,7 +51,7 @@ func (c *Coordinator) Progress(now time.Time, m *Member, r frame.Range, refused 
 	})
 }
 
-// Nack ends a delivery. It returns false where the member does not hold the event.
+// Nack ends a delivery. It returns false if the member does not hold the event.
 func (c *Coordinator) Nack(now time.Time, m *Member, nack Nack) bool {
 	c.setNow(now)
 	n, s := c.slotAt(nack.Offset)

@@ -234,7 +234,7 @@ func fromPeer(err error) error {
 	return asUnreached(err)
 }
 
-// failedToDial reports whether a call failed before there was a connection, so that nothing of it was sent.
+// failedToDial reports whether a call failed before there was a connection, so nothing of it was sent.
 func failedToDial(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"

@@ -31,7 +31,7 @@ type ledTerm struct {
 	from, to time.Time // to is zero while it lasts
 }
 
-// NewTerms registers with raft. The filter of the observer runs on raft's goroutine, so that no change of leaders
+// NewTerms registers with raft. The filter of the observer runs on raft's goroutine, so no change of leaders
 // is dropped.
 func NewTerms(r *raft.Raft) *Terms {
 	t := &Terms{}

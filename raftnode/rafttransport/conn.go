@@ -261,7 +261,7 @@ func (r *registry) acceptedFrom(nodeID string) (n int, oldest *conn) {
 
 // count counts connections. oldest is the oldest of those that may be evicted, nil if there
 // is none. One that carries a snapshot may not: while raft reads the snapshot, it takes no
-// other request, so that the peer opens more connections. The caller holds mu.
+// other request, so the peer opens more connections. The caller holds mu.
 func (r *registry) count(which func(*conn) bool) (n int, oldest *conn) {
 	for c := range r.open {
 		if !which(c) {

@@ -259,7 +259,7 @@ func (t *Transport) RefusalTotals() map[string]uint64 { return t.refused.sums() 
 func (t *Transport) Close() error {
 	t.closeOnce.Do(func() {
 		close(t.done)
-		// The listener and all connections end first, then whoever uses them is waited for.
+		// The listener and all connections end first, then Close waits for their users.
 		t.NetworkTransport.Close()
 		t.CloseStreams()
 		t.stream.wait()

@@ -112,7 +112,7 @@ func (l leaderLost) campaign(ctx context.Context) error {
 
 // turn is this node's place among the voters that are left, -1 if it has no vote. Those
 // with a shorter log come first: a voter that still waits for the old leader grants no
-// vote, and none grants its vote to a shorter log, so that the last to campaign wins.
+// vote, and none grants its vote to a shorter log, so the last to campaign wins.
 func (l leaderLost) turn(ctx context.Context) int {
 	ctx, cancel := context.WithTimeout(ctx, l.Lease/4)
 	defer cancel()

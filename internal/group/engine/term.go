@@ -93,7 +93,7 @@ func (g *groupTerm) readEvents(list []group.Delivery) (events []event.Event, cou
 	if err != nil {
 		return nil, nil, err
 	}
-	// Events and deliveries have one order, so that the delivery of an event is the next with its offset.
+	// Events and deliveries have one order, so the delivery of an event is the next with its offset.
 	counts = make([]uint64, len(events))
 	at := 0
 	for i := range events {

@@ -20,7 +20,7 @@ type groupCommit struct {
 	done                ranges
 	retries             []frame.GroupRetry
 
-	// What differs from before, so that only that is written.
+	// Only the differences are written.
 	settled ranges             // what the leader says is done
 	kept    []frame.GroupRetry // retries that are new or changed
 	over    []uint64           // offsets of those that are gone

@@ -159,7 +159,7 @@ func (a *lossApplier) recordLoss(from, to uint64) error {
 	if err != nil {
 		return err
 	}
-	// What every cursor has passed is in no gap any more. The list of the state stays as it is, since
+	// A loss that every cursor has passed is in no gap any more. The list of the state stays as it is, since
 	// readers share it.
 	list := slices.Clone(a.s.losses.list)
 	for len(list) > 0 && list[0].to <= lowest.rank {

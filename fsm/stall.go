@@ -136,7 +136,7 @@ func (a *stallApplier) reportRecovery(c *Cursor) error {
 // lagOf returns the fields that CURSOR_STALLED and CURSOR_RECOVERED share. open is when the first open
 // event was appended, in Unix nanoseconds, if there is some.
 func (a *stallApplier) lagOf(c *Cursor, open int64, some bool) map[string]any {
-	// What was trimmed is in the gap, and not in the lag.
+	// Trimmed events are in the gap, and not in the lag.
 	first := max(c.Passed()+1, min(a.s.meta.First, a.tail()+1))
 	p := map[string]any{
 		"cursor":      c.Name,

@@ -255,7 +255,7 @@ func (p *planner) plan(t frame.Trim) (trimPlan, error) {
 		return plan, err
 	}
 
-	// What the holder has not passed stays.
+	// The events that the holder has not passed stay.
 	if holder != nil {
 		want, plan.HeldBy = holder.Passed()+1, holder.Name
 	}

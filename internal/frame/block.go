@@ -415,7 +415,7 @@ func decompress(body []byte) ([]byte, error) {
 	if d.Err != nil {
 		return nil, d.failure("block")
 	}
-	// What is not compressed is returned as it is: it shares the input's memory.
+	// A body that is not compressed is returned as it is: it shares the input's memory.
 	switch body[0] {
 	case codecNone:
 		if uint64(len(d.Rest)) != size {

@@ -64,7 +64,7 @@ func (k *Engine) Exchange(ctx context.Context, r Request) (Answer, error) {
 	if ctx.Err() != nil {
 		return Answer{}, context.Cause(ctx)
 	}
-	// What the call reports is settled and committed first: what it frees may be delivered in the
+	// The call's reports are settled and committed first: events that they free may be delivered in the
 	// answer.
 	e, err := g.beginExchange(&r)
 	if err != nil {
@@ -72,7 +72,7 @@ func (k *Engine) Exchange(ctx context.Context, r Request) (Answer, error) {
 	}
 	defer e.endCall()
 
-	// First what is settled: the answer promises that the log has it. Then what the member waits for.
+	// First wait until the log has what is settled, as the answer promises; then wait for events.
 	if err := e.waitDurable(ctx); err != nil {
 		return Answer{}, err
 	}
@@ -123,7 +123,7 @@ func (g *liveGroup) beginExchange(r *Request) (*exchange, error) {
 			e.refused = append(e.refused, frame.Range{From: one.Offset, To: one.Offset})
 		}
 	}
-	// What the member does not hold any more is refused; the rest of the call counts nevertheless.
+	// Events that the member does not hold any more are refused; the rest of the call counts nevertheless.
 	e.refused = frame.JoinRanges(e.refused)
 	// While g.mu is held, all of it goes into the batch that gathers now: the call is durable once that one is.
 	if len(r.Acks)+len(r.Nacks) > 0 {
@@ -232,7 +232,7 @@ func (e *exchange) waitEvents(ctx context.Context) (received, error) {
 		// Serve waiting calls first: they report what is lost.
 		g.serveWaiters()
 		if !e.request.Leave && !e.member.Live(e.session) {
-			// What is lost now is reported to the session that followed.
+			// Events that are lost now are reported to the session that followed.
 			return received{}, errSessionOver(g.name, e.member.Name, e.session)
 		}
 		return received{revoked: e.member.Lost()}, nil

@@ -79,7 +79,7 @@ func (w *Watch) See(correlationID string, e Event) {
 		w.runs[correlationID] = at
 	}
 	// Add the event, in place of the oldest if there are too many.
-	// What is pending is computed again when it is asked for, not at each event.
+	// Pending steps are computed again when they are asked for, not at each event.
 	w.order.MoveToBack(at)
 	r := at.Value.(*watched)
 	if len(r.events) == runEvents {

@@ -42,7 +42,7 @@ type Letter struct {
 // LetterPage is a part of the letters, by id.
 type LetterPage struct {
 	Letters []Letter `json:"letters"`
-	Next    uint64   `json:"next,omitempty"` // after, for the next part; 0 where there is none
+	Next    uint64   `json:"next,omitempty"` // after, for the next part; 0 if there is none
 }
 
 // LetterStats are figures about the dead letters.

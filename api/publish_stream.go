@@ -38,7 +38,7 @@ func AppendPublishMessage(b []byte, m proto.Message) ([]byte, error) {
 	if err != nil {
 		return b[:start], fmt.Errorf("api: publish stream: %w", err)
 	}
-	// The message may have grown b, so that the head is found by its index.
+	// The message may have grown b, so the head is found by its index.
 	binary.BigEndian.PutUint32(b[start:], uint32(len(b)-start-publishHead))
 	return b, nil
 }

@@ -185,7 +185,7 @@ type ServerHealth struct {
 	// bound where that was before this leadership.
 	TrailingSeconds float64 `json:"trailing_seconds"`
 	LastContactMs   int64   `json:"last_contact_ms"` // -1: never
-	Wish            string  `json:"wish,omitempty"`  // WishVote or WishNoVote; "" where none is recorded
+	Wish            string  `json:"wish,omitempty"`  // WishVote or WishNoVote; "" if none is recorded
 	Why             string  `json:"why,omitempty"`   // it is unhealthy, or does not have what it wishes
 }
 

@@ -8,7 +8,7 @@ import (
 
 // Leadership is what the log has shown of its leaders so far.
 //
-// Term never falls, and Leader is whoever appended the first entry of Term: Raft
+// Term never falls, and Leader is the node that appended the first entry of Term: Raft
 // lets nobody else append in it. A leader appends its second entry once the first one is
 // committed, so Decided proves that a majority had that leader.
 type Leadership struct {
@@ -56,7 +56,7 @@ const (
 )
 
 // Observe takes the next entry of the log. The first entry of a higher term yields the
-// events of the change: how the old leadership ended, then who leads now.
+// events of the change: first the end of the old leadership, then the new leader.
 func (l *Leadership) Observe(e Entry) []event.Event {
 	// A second entry of the term proves a majority, if all members count it.
 	if e.Term <= l.Term {
@@ -90,9 +90,9 @@ func (l *Leadership) Span(e Entry) Span {
 	}
 }
 
-// Stepped notes that replicated time jumped by by: the leadership did not last for that time.
-func (l *Leadership) Stepped(by time.Duration) {
-	l.Since, l.Last = l.Since.Add(by), l.Last.Add(by)
+// Stepped notes that replicated time jumped by d: the leadership did not last for that time.
+func (l *Leadership) Stepped(d time.Duration) {
+	l.Since, l.Last = l.Since.Add(d), l.Last.Add(d)
 }
 
 // Announce records an intent of the present leader; nil withdraws it.

@@ -35,7 +35,7 @@ func NewPace() *Pace { return &Pace{} }
 // be reported.
 func (p *Pace) See(at time.Time, applied, last, keeps uint64, was bool) (t Trail, changed bool) {
 	p.samples = append(p.samples, sample{at, applied, last})
-	// The oldest sample is at least paceWindow old once there are enough, so that rates are over that time.
+	// The oldest sample is at least paceWindow old once there are enough, so rates are over that time.
 	for len(p.samples) > 2 && at.Sub(p.samples[1].at) >= paceWindow {
 		p.samples = p.samples[1:]
 	}

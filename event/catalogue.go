@@ -122,7 +122,7 @@ func (c *Catalogue) addOwn() {
 }
 
 // mustLoad parses an embedded file.
-// The files are part of the program, so that an error is a bug of this build.
+// The files are part of the program, so an error is a bug of this build.
 func mustLoad(name string, v any) {
 	data, err := catalogueFiles.ReadFile(name + ".json")
 	if err == nil {

@@ -73,7 +73,7 @@ func DecodeNDJSON(data []byte, lim Limits) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The number of lines bounds the events, so that the slice never grows.
+	// The number of lines bounds the events, so the slice never grows.
 	events := make([]Event, 0, min(bytes.Count(data, []byte("\n"))+1, d.lim.RequestEvents))
 	line := 0
 	for start := 0; start < len(data); line++ {

@@ -27,7 +27,7 @@ type Definition struct {
 	Payload     []Field  `json:"payload"`
 	Emitters    []string `json:"emitters,omitempty"`    // file:line or component names, as documented
 	Subscribers []string `json:"subscribers,omitempty"` // coordinators, modules or classes, as documented
-	// whether it crosses processes, nil where that is not documented
+	// whether it crosses processes, nil if that is not documented
 	CrossProcess      *bool    `json:"cross_process,omitempty"`
 	CrossProcessBasis string   `json:"cross_process_basis,omitempty"`
 	Impact            string   `json:"impact,omitempty"`
@@ -66,7 +66,7 @@ func fieldTypes() []string {
 }
 
 // index prepares the lookups. The definition must not change afterwards.
-// Lookups happen for each member of each payload, so that they are prepared once.
+// Lookups happen for each member of each payload, so they are prepared once.
 func (d *Definition) index() {
 	d.fields = make(map[string]fieldType, len(d.Payload))
 	// A name that is listed twice has the type of the last one.

@@ -91,7 +91,7 @@ func validateFilterEntry(field, s string, isType bool) error {
 const maxFilterWarnings = 8
 
 // Warnings says which parts of a valid filter match no type of the catalogue. A type that the catalogue lacks may
-// still be published, unless the cluster is strict, so that the filter is not wrong for sure. Sources, keys and
+// still be published, unless the cluster is strict, so the filter is not wrong for sure. Sources, keys and
 // correlation ids are the producers' own and are not judged.
 func (f Filter) Warnings(c *Catalogue) []Warning {
 	var list []Warning
@@ -122,7 +122,7 @@ func (f Filter) Warnings(c *Catalogue) []Warning {
 	return list
 }
 
-// nearText names the types that a misspelt one may stand for, after a semicolon; "" where none is close.
+// nearText names the types that a misspelt one may stand for, after a semicolon; "" if none is close.
 func (c *Catalogue) nearText(spelt string) string {
 	// A third of the letters may differ: a suggestion that is far off is worse than none.
 	near := c.nearest(spelt, 3, max(2, len(strings.Trim(spelt, "*?"))/3))

@@ -32,7 +32,7 @@ type gateShape struct {
 }
 
 // gateWarnings are the warnings of a gateShape.
-// The list is shared by all events that get it, so that nobody may change it.
+// The list is shared by all events that get it, so nobody may change it.
 type gateWarnings struct {
 	sent Type // of the gateShape, in memory of its own
 	list []Warning

@@ -22,7 +22,7 @@ const (
 )
 
 // Policy is the gate every incoming event passes. It is safe for concurrent use once set up.
-// Two policies that are equal decide alike, so that it can be compared with ==.
+// Two policies that are equal decide alike, so it can be compared with ==.
 type Policy struct {
 	Catalogue *Catalogue // nil means Builtin
 	Strict    bool       // refuse unknown types

@@ -14,63 +14,63 @@ type decision func(*applier, frame.Command) (Result, error)
 // internal/frame/kinds.go: from which feature level on the command may be proposed, and how it
 // is decoded. Nothing writes to the table.
 var decisions = [256]decision{
-	frame.KindPublish: by((*applier).publish),
+	frame.KindPublish: fallible((*applier).publish),
 
 	// Cursors.
-	frame.KindCursorCreate:   always((*applier).createCursor),
-	frame.KindCursorOpen:     always((*applier).openCursor),
-	frame.KindCursorCommit:   always((*applier).commitCursor),
-	frame.KindCursorSeek:     always((*applier).seekCursor),
-	frame.KindCursorDelete:   always((*applier).deleteCursor),
-	frame.KindCursorChange:   always((*applier).changeCursor),
-	frame.KindCursorsScanned: by((*applier).cursorsScanned),
+	frame.KindCursorCreate:   infallible((*applier).createCursor),
+	frame.KindCursorOpen:     infallible((*applier).openCursor),
+	frame.KindCursorCommit:   infallible((*applier).commitCursor),
+	frame.KindCursorSeek:     infallible((*applier).seekCursor),
+	frame.KindCursorDelete:   infallible((*applier).deleteCursor),
+	frame.KindCursorChange:   infallible((*applier).changeCursor),
+	frame.KindCursorsScanned: fallible((*applier).cursorsScanned),
 
 	// Groups, which share a cursor.
-	frame.KindGroupCreate: always((*applier).createGroup),
-	frame.KindGroupSettle: always((*applier).settleGroup),
-	frame.KindGroupDead:   by((*applier).deadInGroup),
+	frame.KindGroupCreate: infallible((*applier).createGroup),
+	frame.KindGroupSettle: infallible((*applier).settleGroup),
+	frame.KindGroupDead:   fallible((*applier).deadInGroup),
 
 	// Dead letters.
-	frame.KindDeadLetter:   by((*applier).deadLetter),
-	frame.KindRedrive:      always((*applier).requestRedrive),
-	frame.KindPurge:        by((*applier).purgeLetters),
-	frame.KindLetterImport: by((*applier).importLetters),
+	frame.KindDeadLetter:   fallible((*applier).deadLetter),
+	frame.KindRedrive:      infallible((*applier).requestRedrive),
+	frame.KindPurge:        fallible((*applier).purgeLetters),
+	frame.KindLetterImport: fallible((*applier).importLetters),
 
 	// Settings, types, retention and time.
-	frame.KindSettingSet: always((*applier).setSetting),
-	frame.KindRegister:   always((*applier).register),
-	frame.KindTrim:       always((*applier).requestTrim),
-	frame.KindClockStep:  always((*applier).stepClock),
-	frame.KindTick:       always(func(*applier, frame.Tick) Result { return Result{} }),
+	frame.KindSettingSet: infallible((*applier).setSetting),
+	frame.KindRegister:   infallible((*applier).register),
+	frame.KindTrim:       infallible((*applier).requestTrim),
+	frame.KindClockStep:  infallible((*applier).stepClock),
+	frame.KindTick:       infallible(func(*applier, frame.Tick) Result { return Result{} }),
 
-	// Leaders and members. Both term starts are decided alike: one has a field more.
-	frame.KindTermStart:     always((*applier).termStart),
-	frame.KindLongTermStart: always((*applier).termStart),
-	frame.KindIntent:        always((*applier).announceIntent),
-	frame.KindIntentAbort:   always((*applier).withdrawIntent),
-	frame.KindMemberPut:     always((*applier).putMember),
-	frame.KindMemberRemove:  always((*applier).removeMember),
-	frame.KindMemberVote:    always((*applier).memberVote),
+	// Leaders and members. Both term starts are decided alike; the second kind has the silence as well.
+	frame.KindTermStart:            infallible((*applier).termStart),
+	frame.KindTermStartWithSilence: infallible((*applier).termStart),
+	frame.KindIntent:               infallible((*applier).announceIntent),
+	frame.KindIntentAbort:          infallible((*applier).withdrawIntent),
+	frame.KindMemberPut:            infallible((*applier).putMember),
+	frame.KindMemberRemove:         infallible((*applier).removeMember),
+	frame.KindMemberVote:           infallible((*applier).memberVote),
 
 	// What a leader reports of the voters.
-	frame.KindVoterHealth: always((*applier).voterHealth),
-	frame.KindOutageViews: always((*applier).outageViews),
-	frame.KindSplitBrain:  always((*applier).splitBrain),
-	frame.KindCatchUp:     always((*applier).catchUp),
+	frame.KindVoterHealth: infallible((*applier).voterHealth),
+	frame.KindOutageViews: infallible((*applier).outageViews),
+	frame.KindSplitBrain:  infallible((*applier).splitBrain),
+	frame.KindCatchUp:     infallible((*applier).catchUp),
 
 	// Clients, and what the leader reports of its queue and of runs.
-	frame.KindClientPut:    always((*applier).putClient),
-	frame.KindPressure:     always((*applier).reportPressure),
-	frame.KindChainOverdue: always((*applier).chainOverdue),
+	frame.KindClientPut:    infallible((*applier).putClient),
+	frame.KindPressure:     infallible((*applier).reportPressure),
+	frame.KindChainOverdue: infallible((*applier).chainOverdue),
 }
 
-// by makes a decision of one that takes the command's own type.
-func by[C frame.Command](decide func(*applier, C) (Result, error)) decision {
+// fallible makes a decision of a function that takes the command's own type.
+func fallible[C frame.Command](decide func(*applier, C) (Result, error)) decision {
 	return func(a *applier, c frame.Command) (Result, error) { return decide(a, c.(C)) }
 }
 
-// always is by for decisions that cannot fail.
-func always[C frame.Command](decide func(*applier, C) Result) decision {
+// infallible does the same for a function that cannot fail.
+func infallible[C frame.Command](decide func(*applier, C) Result) decision {
 	return func(a *applier, c frame.Command) (Result, error) { return decide(a, c.(C)), nil }
 }
 

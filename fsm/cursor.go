@@ -62,7 +62,7 @@ func remember(callers []string, id string) []string {
 // callerKnown reports whether a caller that said who it is did this before.
 func callerKnown(callers []string, id string) bool { return id != "" && slices.Contains(callers, id) }
 
-// startGeneration fences whoever has the cursor open.
+// startGeneration fences the reader that has the cursor open.
 func (c *Cursor) startGeneration(opener string) {
 	c.Generation++
 	c.Openers = remember(c.Openers, opener)
@@ -173,7 +173,7 @@ func (a *cursorApplier) makeCursor(c frame.CursorCreate, group *Group) Result {
 }
 
 // refuseFilter returns why there is no room for a cursor with a filter in place of what took that
-// many bytes before, and nil where there is room.
+// many bytes before, and nil if there is room.
 func (a *cursorApplier) refuseFilter(name string, f event.Filter, before uint64) *Result {
 	var r Result
 	switch size, taken, limit := cursorBytes(name, f), a.s.ranks.bytes, a.s.settings.CursorBytes; {

@@ -5,7 +5,7 @@
 // It promises that the same entries give the same answers, the same events and the same stored
 // bytes on every node: it reads no clock, no randomness, no local setting and no map order.
 // Everything it has decided is stored in one Pebble database. Each entry is one atomic batch,
-// which includes the applied index, so that a restart resumes exactly where the state is.
+// which includes the applied index, so a restart resumes exactly where the state is.
 //
 // commands.go has a row for each command; DESIGN.md says how the decisions work.
 //

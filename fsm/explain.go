@@ -24,11 +24,11 @@ type Explanation struct {
 	Kind       string // content, dedup_id or off
 	Source     string
 	AppendedAt time.Time
-	Suppressed uint64    // how often the same event was sent again
-	First      time.Time // of these times
-	Last       time.Time
+	Suppressed uint64         // how often the same event was sent again
+	First      time.Time      // when it was first sent again
+	Last       time.Time      // when it was last sent again
 	Sources    []SourceCount  // of the suppressed, by name
-	InWindow   bool           // the same would be suppressed now
+	InWindow   bool           // the same event, published now, would be suppressed
 	Until      time.Time      // when its key leaves the window
 	Others     []uint64       // other offsets with the same content, at most 100
 	counts     map[string]int // by source
@@ -70,7 +70,7 @@ func (v *views) Explain(ctx context.Context, offset uint64) (Explanation, error)
 	x.Until = e.AppendedAt.Add(set.DedupWindow)
 	x.InWindow = offset >= meta.WindowStart && x.Until.UnixNano() > meta.Time && x.Kind != "off"
 
-	// What was suppressed has receipts in the entries of the longest window after it.
+	// Receipts of its duplicates are in the entries appended after it, within the longest window that was ever set.
 	last := e.AppendedAt.Add(max(set.DedupWindow, meta.MaxWindow))
 	err = v.eachReceipt(ctx, cols.Index, last, x.count)
 	for _, source := range slices.Sorted(maps.Keys(x.counts)) {
@@ -129,7 +129,7 @@ func (v *views) ExplainHash(ctx context.Context, h event.Hash) (Explanation, err
 }
 
 // offsetsOf returns the offsets of the retained events with that content hash. It goes through the key columns of
-// everything retained, and reads the events that these leave possible.
+// everything retained, and reads only the events whose columns match.
 func (v *views) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error) {
 	first, last := v.log.Bounds()
 	var offsets []uint64

@@ -95,7 +95,7 @@ func (a *groupApplier) createGroup(c frame.GroupCreate) Result {
 		&Group{Policy: c.Group})
 }
 
-// checkPolicy returns why a group cannot have a policy, and nil where it can.
+// checkPolicy returns why a group cannot have a policy, and nil if it can.
 func checkPolicy(p frame.GroupPolicy) *Result {
 	var r Result
 	// A value of 0 takes the setting's, which is within its bounds.

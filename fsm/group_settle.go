@@ -20,7 +20,7 @@ type groupCommit struct {
 	done                ranges
 	retries             []frame.GroupRetry
 
-	// What differs from before, so that only that is written.
+	// Only the differences are written.
 	settled ranges             // what the leader says is done
 	kept    []frame.GroupRetry // retries that are new or changed
 	over    []uint64           // offsets of those that are gone
@@ -80,7 +80,7 @@ func (a *groupApplier) planCommit(cur *Cursor, c frame.GroupSettle) (s groupComm
 	return s, nil
 }
 
-// checkCommit returns why a settlement is refused whatever its group knows, and nil where it is not.
+// checkCommit returns why a settlement is refused whatever its group knows, and nil if it is not.
 func (a *groupApplier) checkCommit(c frame.GroupSettle) *Result {
 	var r Result
 	done, last := ranges(c.Done), uint64(0)

@@ -27,7 +27,7 @@ type letterApplier struct {
 	redrives []redriveRequest // of this entry, in the order of its commands
 }
 
-// readLetter returns a letter, nil where there is none.
+// readLetter returns a letter, nil if there is none.
 func (a *letterApplier) readLetter(id uint64) (*Letter, error) {
 	// The database does not have yet what this entry changed.
 	if l, changed := a.changed.letters[id]; changed {
@@ -56,7 +56,7 @@ func (a *letterApplier) readCopy(id uint64) ([]byte, error) {
 	return copied, err
 }
 
-// readIndex returns the id under an index key, 0 where there is none.
+// readIndex returns the id under an index key, 0 if there is none.
 func (a *letterApplier) readIndex(key []byte) (uint64, error) {
 	if id, changed := a.changed.index[string(key)]; changed {
 		return id, nil

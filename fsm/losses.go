@@ -16,7 +16,7 @@ import (
 )
 
 // losses are what trims took from the cursors that they passed. The gap of each cursor is computed
-// from them, so that a trim costs the same for one of these cursors and for a million. They follow
+// from them, so a trim costs the same for one of these cursors and for a million. They follow
 // each other without a hole and end before the first offset that is kept.
 //
 // New ones are joined as the digits of a binary number are, but not where a cursor has its
@@ -159,7 +159,7 @@ func (a *lossApplier) recordLoss(from, to uint64) error {
 	if err != nil {
 		return err
 	}
-	// What every cursor has passed is in no gap any more. The list of the state stays as it is, since
+	// A loss that every cursor has passed is in no gap any more. The list of the state stays as it is, since
 	// readers share it.
 	list := slices.Clone(a.s.losses.list)
 	for len(list) > 0 && list[0].to <= lowest.rank {
@@ -312,7 +312,7 @@ func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
 	return list, err
 }
 
-// gapOf returns what was trimmed before a cursor passed it, nil where that is nothing. The types are
+// gapOf returns what was trimmed before a cursor passed it, nil if that is nothing. The types are
 // shared: the caller must not change them.
 func (s *state) gapOf(c *Cursor) *log.Gap {
 	next, first := c.Passed()+1, s.meta.First

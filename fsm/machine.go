@@ -170,7 +170,7 @@ func (m *Machine) Close() error {
 // Apply decides one entry. An error means that the node must stop: the entry cannot
 // be read or stored, and no later one may be applied.
 func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
-	// Decoding does not need the state, so that it does not hold readers up.
+	// Decoding does not need the state, so it does not hold readers up.
 	f, err := frame.Decode(data)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("apply %d: %w", index, err)
@@ -244,7 +244,7 @@ func (m *Machine) commitTx(t *tx) error {
 	if err := t.batch.Commit(pebble.NoSync); err != nil {
 		return err
 	}
-	// The entry is stored: show its events, and wake whoever waits for it.
+	// The entry is stored: show its events, and wake the callers that wait for it.
 	m.log.Advance(m.s.meta.First, m.s.meta.Last)
 	m.publish(m.s)
 	m.advance(m.s.meta.Applied)
@@ -303,7 +303,7 @@ func (s *state) succeeded() []string {
 	return list[max(0, len(list)-predecessorsKept):]
 }
 
-// diverged compares the digest that a frame carries with this node's own. It is false where either is
+// diverged compares the digest that a frame carries with this node's own. It is false if either is
 // not known.
 func (m *Machine) diverged(f *frame.Frame) bool {
 	if f.DigestIndex == 0 {

@@ -106,7 +106,7 @@ func (p *producers) use(id string) *producer {
 	return e.Value.(*producer)
 }
 
-// firstProducer returns the first producer of a list, nil where it is empty.
+// firstProducer returns the first producer of a list, nil if it is empty.
 func firstProducer(l *list.List) *producer {
 	if e := l.Front(); e != nil {
 		return e.Value.(*producer)
@@ -114,7 +114,7 @@ func firstProducer(l *list.List) *producer {
 	return nil
 }
 
-// oldest returns the producer that was used longest ago, nil where there is none.
+// oldest returns the producer that was used longest ago, nil if there is none.
 func (p *producers) oldest() *producer { return firstProducer(p.byUse) }
 
 // forget removes a producer from the lists. The caller deletes what is stored of it.

@@ -34,10 +34,10 @@ func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 	}
 
 	// A retry gets its first result, and its records are suppressed.
-	var print uint32
+	var rowsPrint uint32
 	if c.Producer != "" {
-		print = fingerprint(a.frame.Columns, from, a.row)
-		if answer := a.producers.checkSequence(c, print); answer != nil {
+		rowsPrint = fingerprint(a.frame.Columns, from, a.row)
+		if answer := a.producers.checkSequence(c, rowsPrint); answer != nil {
 			a.suppressRows(from, a.row)
 			return *answer, nil
 		}
@@ -49,7 +49,7 @@ func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 		return Result{}, err
 	}
 	if c.Producer != "" && (r.Refusal == nil || r.Refusal.Code != Overloaded) {
-		a.producers.keepResult(c, print, r)
+		a.producers.keepResult(c, rowsPrint, r)
 	}
 	return r, nil
 }
@@ -171,8 +171,8 @@ func (a *publishApplier) undoRows(start, receipts, from, to int) {
 	a.suppressRows(from, to)
 }
 
-// hit is the earlier event of a key.
-type hit struct {
+// earlierEvent is the event that has the key already.
+type earlierEvent struct {
 	offset  uint64
 	content [8]byte // prefix of its content hash
 }
@@ -180,38 +180,38 @@ type hit struct {
 // findEarlier looks a key up and confirms it against the key columns, so that the result is exact
 // to the whole key. It finds events of this entry as well, since their keys are inserted as they are
 // accepted.
-func (a *publishApplier) findEarlier(k frame.Key) (h hit, found bool, err error) {
-	// An error ends the search like a hit, and is returned.
+func (a *publishApplier) findEarlier(k frame.Key) (earlier earlierEvent, found bool, err error) {
+	// An error ends the search as a match does, and is returned.
 	_, found = a.s.keys.Lookup(k, func(offset uint64) bool {
 		var same bool
-		h, same, err = a.confirmKey(k, offset)
+		earlier, same, err = a.confirmKey(k, offset)
 		return same || err != nil
 	})
-	return h, found && err == nil, err
+	return earlier, found && err == nil, err
 }
 
 // confirmKey reports whether the event at an offset has the key. The index has a part of it only.
-func (a *publishApplier) confirmKey(k frame.Key, offset uint64) (h hit, same bool, err error) {
-	h.offset = offset
+func (a *publishApplier) confirmKey(k frame.Key, offset uint64) (e earlierEvent, same bool, err error) {
+	e.offset = offset
 
 	// An event of this entry is not stored yet.
 	if offset >= a.base {
 		row := a.accepted[offset-a.base]
-		h.content = a.frame.Columns.ContentAt(row)
-		return h, a.frame.Columns.KeyAt(row) == k, nil
+		e.content = a.frame.Columns.ContentAt(row)
+		return e, a.frame.Columns.KeyAt(row) == k, nil
 	}
 	// The window has its key columns, also where its event was trimmed.
 	c, err := a.columns.at(a.log, offset)
 	if err != nil {
-		return h, false, err
+		return e, false, err
 	}
 	row := c.RowOf(offset)
 	if row < 0 {
-		return h, false, fmt.Errorf("apply %d: the block at %d does not hold offset %d: %w", a.index, c.First,
+		return e, false, fmt.Errorf("apply %d: the block at %d does not hold offset %d: %w", a.index, c.First,
 			offset, log.ErrCorrupt)
 	}
-	h.content = c.ContentAt(row)
-	return h, c.KeyAt(row) == k, nil
+	e.content = c.ContentAt(row)
+	return e, c.KeyAt(row) == k, nil
 }
 
 // expired reports whether a key appended at that time has left the window.
@@ -220,7 +220,7 @@ func (a *publishApplier) expired(at int64) bool { return at+int64(a.s.settings.D
 // expireWindow removes the keys of blocks that left the window from the index. All of them go at
 // once, so that the index has exactly what a rebuild from the window's start would put into it.
 func (a *publishApplier) expireWindow() {
-	// Time never falls, so that the oldest blocks expire first.
+	// Time never falls, so the oldest blocks expire first.
 	n, keys := 0, 0
 	for n < len(a.s.window) && a.expired(a.s.window[n].at) {
 		keys += a.s.window[n].keys

@@ -33,7 +33,7 @@ func (r ranges) meet(retries []frame.GroupRetry) bool {
 	})
 }
 
-// last is the last offset in the list, 0 where it is empty.
+// last is the last offset in the list, 0 if it is empty.
 func (r ranges) last() uint64 {
 	if len(r) == 0 {
 		return 0

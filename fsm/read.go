@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// readValue returns a copy of a stored value, nil where there is none.
+// readValue returns a copy of a stored value, nil if there is none.
 func readValue(r pebble.Reader, key []byte) ([]byte, error) {
 	value, closer, err := r.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {

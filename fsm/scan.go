@@ -65,7 +65,7 @@ func (a *stallApplier) watchScanned(c *Cursor) error {
 		return nil
 	}
 
-	// The open event may have waited for a while, so that the cursor is due before all others.
+	// The open event may have waited for a while, so the cursor is due before all others.
 	open, some, err := a.openSince(c)
 	if some {
 		a.s.meta.StallDue = min(a.s.meta.StallDue, stallDeadline(open, c.movedAt(), after))

@@ -58,7 +58,7 @@ func (c *Cursor) movedAt() int64 {
 }
 
 // openSince returns when the first event that a cursor has not passed was appended, which is now
-// for those of this entry; some is false where there is none. Where NextKnown does not hold, the
+// for those of this entry; some is false if there is none. Where NextKnown does not hold, the
 // first open event was appended then or later.
 func (a *stallApplier) openSince(c *Cursor) (at int64, some bool, err error) {
 	offset := max(c.Passed()+1, a.s.meta.First)
@@ -136,7 +136,7 @@ func (a *stallApplier) reportRecovery(c *Cursor) error {
 // lagOf returns the fields that CURSOR_STALLED and CURSOR_RECOVERED share. open is when the first open
 // event was appended, in Unix nanoseconds, if there is some.
 func (a *stallApplier) lagOf(c *Cursor, open int64, some bool) map[string]any {
-	// What was trimmed is in the gap, and not in the lag.
+	// Trimmed events are in the gap, and not in the lag.
 	first := max(c.Passed()+1, min(a.s.meta.First, a.tail()+1))
 	p := map[string]any{
 		"cursor":      c.Name,

@@ -255,7 +255,7 @@ func (p *planner) plan(t frame.Trim) (trimPlan, error) {
 		return plan, err
 	}
 
-	// What the holder has not passed stays.
+	// The events that the holder has not passed stay.
 	if holder != nil {
 		want, plan.HeldBy = holder.Passed()+1, holder.Name
 	}
@@ -263,7 +263,7 @@ func (p *planner) plan(t frame.Trim) (trimPlan, error) {
 }
 
 // holder returns the cursor that has passed least of those that keep events below an
-// offset, nil where none does.
+// offset, nil if none does.
 func (p *planner) holder(t frame.Trim, below uint64) (*Cursor, error) {
 	if t.Force || below < 2 {
 		return nil, nil
@@ -346,7 +346,7 @@ func (p *planner) young(c *log.Columns) bool {
 	return c.AppendedAt.UnixNano()+int64(p.s.settings.RetentionAge) > p.now
 }
 
-// blockFrom returns the last stored block that begins at or before offset, nil where that was trimmed.
+// blockFrom returns the last stored block that begins at or before offset, nil if that was trimmed.
 func (p *planner) blockFrom(offset uint64) (*log.Columns, error) {
 	offset = min(offset, p.limit-1)
 	// It was trimmed.

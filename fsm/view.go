@@ -261,7 +261,7 @@ func (v *views) NextDeadline() time.Time {
 				due(at + int64(after))
 			}
 		}
-		// What expires: keys, producers, cursors, letters, clients.
+		// Keys, producers, cursors, letters and clients expire.
 		if len(s.window) > 0 {
 			earlier(s.window[0].at, s.settings.DedupWindow)
 		}
@@ -313,7 +313,7 @@ func (v *views) retentionDue(s *state) (at int64, some bool) {
 	}
 	at, some = oldest.AppendedAt.UnixNano(), oldest.Last() < s.meta.Last
 
-	// A block that is overdue is held: the caller adds the age, so that this is in a minute.
+	// A block that is overdue is held: the caller adds the age, so this is in a minute.
 	if at+int64(s.settings.RetentionAge) <= s.meta.Time {
 		at = s.meta.Time + int64(time.Minute-s.settings.RetentionAge)
 	}
@@ -386,7 +386,7 @@ func (v *views) VerifyLog(ctx context.Context, pause func()) error {
 			err = ctx.Err()
 		}
 	}
-	// What was trimmed meanwhile may be missing.
+	// Events that were trimmed meanwhile may be missing.
 	if now, _ := v.log.Bounds(); err == nil && first <= last && now == first && next != last+1 {
 		err = fmt.Errorf("%w: nothing from %d to %d", log.ErrCorrupt, next, last)
 	}

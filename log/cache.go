@@ -74,7 +74,7 @@ func (c *cache) block(it *pebble.Iterator) (*cached, error) {
 	return c.put(&cached{stored: s, owner: c, weight: int64(len(v))}), nil
 }
 
-// get returns the block whose first offset is first, and counts it as used; nil where it is not cached.
+// get returns the block whose first offset is first, and counts it as used; nil if it is not cached.
 func (c *cache) get(first uint64) *cached {
 	c.mu.Lock()
 	defer c.mu.Unlock()

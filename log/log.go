@@ -88,7 +88,7 @@ func (l *Log) Advance(first, last uint64) {
 	l.first, l.last = first, last
 }
 
-// Grown returns nil where the log has reached offset, else a channel that is closed when the
+// Grown returns nil if the log has reached offset, else a channel that is closed when the
 // log grows.
 func (l *Log) Grown(offset uint64) <-chan struct{} {
 	l.state.Lock()

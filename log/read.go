@@ -190,7 +190,7 @@ func (l *Log) Pick(offsets []uint64) ([]event.Event, error) {
 }
 
 // pickSome appends the events of up to maxBlocksPerRead blocks to events, and returns the offsets that are left. The
-// database cannot be replaced while it is read, so that offsets in many blocks take several calls.
+// database cannot be replaced while it is read, so offsets in many blocks take several calls.
 func (l *Log) pickSome(events []event.Event, offsets []uint64) (_ []event.Event, left []uint64, err error) {
 	err = l.View(func(db *pebble.DB) error {
 		first, last := l.Bounds()

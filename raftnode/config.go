@@ -63,7 +63,7 @@ type Config struct {
 // Timing holds the clocks of consensus. A zero field takes its default.
 type Timing struct {
 	// Heartbeat is how long a follower waits without hearing from the leader before it campaigns. Raft checks
-	// only now and then, so that it can take up to three times as long; 1 s.
+	// only now and then, so it can take up to three times as long; 1 s.
 	Heartbeat time.Duration
 	Election  time.Duration // how long a candidate waits for votes, at least Heartbeat; by default Heartbeat
 	// Lease is how long a leader leads without hearing from a quorum before it steps down, and how long a

@@ -38,7 +38,7 @@ type leadership struct {
 	watch    *health.Watch    // knows whether this node leads; has the others' clocks and levels
 	terms    *health.Terms    // who led before, for the term start
 	clock    *clock.Clock     // replicated time
-	proposer *batcher.Batcher // its intake is moved here alone, but for a pause
+	proposer *batcher.Batcher // only leadership opens and closes its intake, apart from pauses
 	own      *termLog         // of the term start
 	logger   hclog.Logger
 
@@ -48,18 +48,18 @@ type leadership struct {
 // run opens and closes the intake, and starts and ends the duties of a leader, as raft gains and loses leadership,
 // until ctx ends.
 func (l *leadership) run(ctx context.Context) {
-	acting := &duties{}
-	defer acting.end()
+	runner := &dutyRunner{}
+	defer runner.end()
 	for {
 		if moved, leading := l.raft.Leadership(); moved {
 			// The duties end even if this node leads again already: they belong to one term.
-			acting.end()
+			runner.end()
 			l.proposer.Shift(batcher.IntakeClosed, 0)
 			// Until the term start is applied, no member is judged by its contacts with raft.
 			l.watch.SetLeading(false)
 			if l.startTerm(ctx, leading) {
 				l.watch.SetLeading(true)
-				acting.begin(ctx, l.duties...)
+				runner.begin(ctx, l.duties...)
 			}
 		}
 		select {
@@ -70,26 +70,26 @@ func (l *leadership) run(ctx context.Context) {
 	}
 }
 
-// duties are what runs while this node leads.
-type duties struct {
+// dutyRunner runs the duties of one term at a time.
+type dutyRunner struct {
 	cancel context.CancelFunc // nil while none run
 	done   sync.WaitGroup     // one for each that runs
 }
 
 // begin starts the duties. It must not be called again before end.
-func (d *duties) begin(ctx context.Context, run ...func(context.Context)) {
-	ctx, d.cancel = context.WithCancel(ctx)
+func (r *dutyRunner) begin(ctx context.Context, run ...func(context.Context)) {
+	ctx, r.cancel = context.WithCancel(ctx)
 	for _, f := range run {
-		d.done.Go(func() { f(ctx) })
+		r.done.Go(func() { f(ctx) })
 	}
 }
 
 // end ends the duties, if there are any, and waits for them.
-func (d *duties) end() {
-	if d.cancel != nil {
-		d.cancel()
-		d.done.Wait()
-		d.cancel = nil
+func (r *dutyRunner) end() {
+	if r.cancel != nil {
+		r.cancel()
+		r.done.Wait()
+		r.cancel = nil
 	}
 }
 
@@ -123,8 +123,8 @@ func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
 	return true
 }
 
-// askFounders asks the other members of a cluster that is about to be formed for their reports, where
-// it has none: the cluster starts at the lowest feature level among them.
+// askFounders asks the other members of a cluster that is about to be formed for the reports it does
+// not have yet: the cluster starts at the lowest feature level among them.
 func (l *leadership) askFounders(ctx context.Context) {
 	if l.machine.ClusterID() != "" {
 		return
@@ -188,7 +188,7 @@ func (l *leadership) silence() time.Duration {
 	// When raft last heard of the old leader, and when this node abandoned it.
 	heard, missed := l.raft.Load().LastContact(), l.terms.Missed(l.machine.Leadership().Term)
 	switch cause := l.cause(); {
-	case !l.proposer.Reached(frame.KindLongTermStart):
+	case !l.proposer.Reached(frame.KindTermStartWithSilence):
 		return 0
 	case cause == election.CauseReelected && !missed.IsZero():
 		return time.Since(missed)

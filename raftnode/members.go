@@ -40,7 +40,7 @@ func (n *Node) Remove(ctx context.Context, id string) (warning string, err error
 	return n.changes.Remove(ctx, id)
 }
 
-// Autopilot is the newest verdict; false where this node does not lead.
+// Autopilot is the newest verdict; false if this node does not lead.
 func (n *Node) Autopilot() (AutopilotVerdict, bool) { return n.autopilot.Verdict() }
 
 // StepDown hands leadership to target or, if that is "", to the voter that has applied most. It returns once this

@@ -129,7 +129,7 @@ func (n *Node) failover(ctx context.Context) {
 		Lease:       t.Lease,
 		Heartbeat:   t.Heartbeat,
 		Election:    t.Election,
-		Lost:        n.transport.Parted(),
+		PeersLost:   n.transport.PeersLost(),
 		LastIndexes: n.lastIndexes,
 		Logger:      n.logger,
 	}

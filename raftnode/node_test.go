@@ -146,7 +146,7 @@ func TestTheTermStartIsFirstInItsTermAndElectsOnce(t *testing.T) {
 	c.settle()
 	starts, elected := c.firstOfEachTerm(), 0
 	for term, first := range starts {
-		if first != frame.KindTermStart && first != frame.KindLongTermStart {
+		if first != frame.KindTermStart && first != frame.KindTermStartWithSilence {
 			t.Errorf("the first entry of term %d is of kind %d, not the term start", term, first)
 		}
 	}

@@ -116,7 +116,7 @@ func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error)
 	if err != nil {
 		return fsm.Result{}, fmt.Errorf("forward to %s: %w", url, forwardError(err))
 	}
-	// The leader has answered, so that it may have appended the request.
+	// The leader has answered, so it may have appended the request.
 	result, err := fsm.DecodeResult(encoded)
 	if err != nil {
 		return fsm.Result{}, fmt.Errorf("forward to %s: %w: %w", url, ErrOutcomeUnknown, err)

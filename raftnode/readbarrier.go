@@ -175,7 +175,7 @@ func (b *barrier) index(ctx context.Context) (uint64, error) {
 	}
 }
 
-// LeadingTerm is the term in which this node leads and takes requests; 0 where it does
+// LeadingTerm is the term in which this node leads and takes requests; 0 if it does
 // not. The state holds all that was committed before that term.
 func (n *Node) LeadingTerm() uint64 {
 	if n.divergence.Found() {

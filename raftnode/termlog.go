@@ -1,3 +1,6 @@
+// Raft may be left with a transfer of leadership that never ends (hashicorp/raft#696). Delete ErrTransferStuck and its
+// use here when a transfer that does not finish in time ends, and the leader takes entries again.
+
 package raftnode
 
 import (
@@ -25,7 +28,7 @@ type termLog struct {
 	fatal    func(error)
 }
 
-// leads reports whether raft leads in term now. Its intake need not be open; see LeadingTerm.
+// leads reports whether raft leads in term now. Unlike in Node.LeadingTerm, the intake need not be open.
 func (l *termLog) leads(term uint64) bool {
 	r := l.raft.Load()
 	return r.State() == raft.Leader && r.CurrentTerm() == term
@@ -33,7 +36,7 @@ func (l *termLog) leads(term uint64) bool {
 
 // proposeUntilApplied proposes commands in one entry, past the intake, until it is applied, the term is over or ctx
 // ends. Raft can be left with a transfer that never ends (hashicorp/raft#696): it leads and takes no entries. Only
-// a restart helps, so that Fatal is called.
+// a restart helps, so fatal is called.
 func (l *termLog) proposeUntilApplied(ctx context.Context, term uint64, commands ...frame.Command) error {
 	patience := time.Now().Add(l.patience)
 	for {

@@ -18,7 +18,7 @@ import (
 //	canonical := v.Payload()
 //
 // What Next returned of an object that turns out not to be canonical is void.
-// Its work is what an event costs at every gate, so that it compares eight bytes at a time and converts no number that
+// Its work is what an event costs at every gate, so it compares eight bytes at a time and converts no number that
 // it need not.
 type Verifier struct {
 	Data     []byte

@@ -40,7 +40,7 @@ func AppendTime(b []byte, t time.Time) []byte {
 }
 
 // Reader reads fields off the front of Rest. The first error sticks: every field read after it is
-// zero, so that callers check Err once, at the end.
+// zero, so callers check Err once, at the end.
 type Reader struct {
 	Rest []byte // what has not been read yet; nil after an error
 	Err  error

@@ -259,7 +259,7 @@ type Columns struct {
 	sources  []uint32 // indexes into the header's sources
 	keys     []byte   // keySize each
 	contents []byte   // contentSize for each DedupID row
-	nth      []uint32 // a DedupID row's index into contents; nil where there are no such rows
+	nth      []uint32 // a DedupID row's index into contents; nil if there are no such rows
 }
 
 // Len returns the number of rows.
@@ -415,7 +415,7 @@ func decompress(body []byte) ([]byte, error) {
 	if d.Err != nil {
 		return nil, d.failure("block")
 	}
-	// What is not compressed is returned as it is: it shares the input's memory.
+	// A body that is not compressed is returned as it is: it shares the input's memory.
 	switch body[0] {
 	case codecNone:
 		if uint64(len(d.Rest)) != size {

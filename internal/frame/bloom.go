@@ -31,7 +31,7 @@ func newBloom(hashes []uint64) bloom {
 	return f
 }
 
-// bit is the number of the bit of one probe. The step is odd, so that the probes of a hash
+// bit is the number of the bit of one probe. The step is odd, so the probes of a hash
 // rarely meet.
 func (f bloom) bit(h uint64, probe int) uint64 {
 	step := h>>33 | 1

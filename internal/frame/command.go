@@ -163,7 +163,7 @@ func (Tick) Kind() Kind         { return KindTick }
 // Kind implements Command.
 func (c TermStart) Kind() Kind {
 	if c.Silence != 0 {
-		return KindLongTermStart
+		return KindTermStartWithSilence
 	}
 	return KindTermStart
 }
@@ -251,7 +251,7 @@ func (IntentAbort) appendTo(b []byte) []byte { return b }
 func (c Intent) appendTo(b []byte) []byte    { return fields.Append(fields.Append(b, c.Target), c.Cause) }
 
 // appendTo writes cluster id, members, terms seen (each as term and leader), cause, and of a
-// KindLongTermStart the silence.
+// KindTermStartWithSilence the silence.
 func (c TermStart) appendTo(b []byte) []byte {
 	b = fields.Append(b, c.ClusterID)
 	b = binary.AppendUvarint(b, uint64(len(c.Members)))

@@ -155,8 +155,8 @@ func (c ChainOverdue) appendTo(b []byte) []byte {
 	return binary.AppendVarint(fields.Append(b, c.Missing), int64(c.Deadline))
 }
 
-// longTermStart reads a TermStart with the Silence that follows its other fields.
-func (d *decoder) longTermStart() TermStart {
+// termStartWithSilence reads a TermStart with the Silence that follows its other fields.
+func (d *decoder) termStartWithSilence() TermStart {
 	c := d.termStart()
 	c.Silence = time.Duration(d.Varint())
 	return c

@@ -10,8 +10,8 @@ import (
 // Kind says which command an entry holds.
 type Kind byte
 
-// The kinds of commands. A number is on disks and on the wire, so that it keeps its meaning even when
-// its command is gone. The next one is 38 (27 to 29 are not used); CONTRIBUTING.md lists what a new
+// The kinds of commands. A number is on disks and on the wire, so it must keep its meaning even if
+// its command is removed. The next one is 38 (27 to 29 are not used); CONTRIBUTING.md lists what a new
 // command needs.
 const (
 	KindPublish      Kind = 1
@@ -31,12 +31,12 @@ const (
 	KindMemberRemove Kind = 15
 	KindClockStep    Kind = 16
 
-	KindVoterHealth   Kind = 17
-	KindOutageViews   Kind = 18
-	KindSplitBrain    Kind = 19
-	KindCatchUp       Kind = 20
-	KindLongTermStart Kind = 21
-	KindMemberVote    Kind = 22
+	KindVoterHealth          Kind = 17
+	KindOutageViews          Kind = 18
+	KindSplitBrain           Kind = 19
+	KindCatchUp              Kind = 20
+	KindTermStartWithSilence Kind = 21
+	KindMemberVote           Kind = 22
 
 	KindDeadLetter   Kind = 23
 	KindRedrive      Kind = 24
@@ -78,7 +78,7 @@ type writes byte
 
 const (
 	little writes = 1 // a record, or it frees space
-	much   writes = 2 // events, or copies or definitions of events, as many as a request may have
+	much   writes = 2 // what grows with the request: events, copies of events, type definitions
 )
 
 // kind is what this build knows of one kind of command.
@@ -131,8 +131,10 @@ var kinds = [256]kind{
 	KindSplitBrain: {LevelHealth, ofLeader, little, func(d *decoder) Command {
 		return SplitBrain{Term: d.Uvarint(), Leaders: d.strings()}
 	}},
-	KindCatchUp:       {LevelHealth, ofLeader, little, func(d *decoder) Command { return d.catchUp() }},
-	KindLongTermStart: {LevelHealth, ofLeader, little, func(d *decoder) Command { return d.longTermStart() }},
+	KindCatchUp: {LevelHealth, ofLeader, little, func(d *decoder) Command { return d.catchUp() }},
+	KindTermStartWithSilence: {LevelHealth, ofLeader, little, func(d *decoder) Command {
+		return d.termStartWithSilence()
+	}},
 	KindMemberVote: {LevelHealth, ofLeader, little, func(d *decoder) Command {
 		return MemberVote{ID: d.string(), Wanted: d.Bool(), Reason: d.string()}
 	}},

@@ -39,7 +39,7 @@ func (r Request) Prepare() (Request, error) {
 	return r, nil
 }
 
-// ID identifies a request to those that see its retries: equal requests have equal ids. own is false where equal
+// ID identifies a request to those that see its retries: equal requests have equal ids. own is false if equal
 // requests may be different ones, as those of a caller that has neither a producer nor deduplication.
 func (r Request) ID() (id Key, own bool) {
 	p, publishes := r.Command.(Publish)
@@ -51,7 +51,7 @@ func (r Request) ID() (id Key, own bool) {
 	}
 	h.Write(encoded)
 	if r.Batch != nil {
-		// A producer uses the number of a refused request again, so that the events count, too.
+		// A producer uses the number of a refused request again, so the events count, too.
 		for i := range r.Batch.rows {
 			row := &r.Batch.rows[i]
 			h.Write(row.Key[:])

@@ -20,12 +20,12 @@ type AckBatch struct {
 // which everything is settled once the log has it.
 type inFlight struct {
 	batch     AckBatch
-	low, high uint64 // low is 0 where it has no slots
+	low, high uint64 // low is 0 if it has no slots
 	committed uint64
 }
 
 // NextAckBatch returns what the log has to record now, with reserve more events to be
-// delivered; false where there is nothing. One batch is under way at a time, and
+// delivered; false if there is nothing. One batch is under way at a time, and
 // AckBatchDone says what became of it. A batch that would only move the committed offset
 // past events that do not match waits for a batch with more in it, unless all is set.
 func (c *Coordinator) NextAckBatch(reserve int, all bool) (AckBatch, bool) {

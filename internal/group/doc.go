@@ -16,7 +16,7 @@
 //     ahead receives more of a key. When a delivery fails, the later ones of that key are
 //     revoked and redelivered after it, and the member must not have handled them.
 //
-//   - Nobody acts on what only one coordinator knows, so that the next one decides the
+//   - Nobody acts on what only one coordinator knows, so the next one decides the
 //     same: a failed event is redelivered once the log records the failure, a key moves to
 //     another member once the log records what its member settled, and the events after a
 //     dead one of their key are delivered once its dead letter is stored. A member that

@@ -50,11 +50,11 @@ type assignments struct {
 	policy Policy
 	now    int64 // the latest time that a caller passed, in nanoseconds since 1970
 
-	keys     map[uint64]*key // by hash: those with events that are unsettled or pinned
-	freeKeys []*key          // dropped ones, to be used again
-	ready    ring[unit]      // what any member may get
-	timers   timers          // of parked slots that wait for a time
-	ackDue   int64           // no held event expires before it
+	keys       map[uint64]*key // by hash: those with events that are unsettled or pinned
+	freeKeys   []*key          // dropped ones, to be used again
+	ready      ring[unit]      // what any member may get
+	timers     parkTimers      // of parked slots that wait for a time
+	nextExpiry int64           // no held event expires before it
 	// claimsUntil is how long an event that an earlier coordinator delivered waits for its member.
 	claimsUntil int64
 }
@@ -145,7 +145,7 @@ func (a *assignments) park(n uint64, s *slot, at int64) {
 	case s.unreported || s.reporting:
 		// AckBatchDone parks it again, once the log has the failure.
 	case at > a.now:
-		a.timers.push(timer{at, n})
+		a.timers.push(parkTimer{at, n})
 	case s.key != nil:
 		a.queueKey(s.key)
 	case !s.queued:
@@ -179,7 +179,7 @@ func (a *assignments) queueKey(k *key) {
 // assign gives a slot to a member, and its key with the first one.
 func (a *assignments) assign(s *slot, m *Member) {
 	s.state, s.member, s.ackDeadline = held, m, a.now+int64(a.policy.AckWait)
-	a.ackDue = min(a.ackDue, s.ackDeadline)
+	a.nextExpiry = min(a.nextExpiry, s.ackDeadline)
 	m.held++
 	k := s.key
 	if k == nil {

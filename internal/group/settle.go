@@ -51,7 +51,7 @@ func (c *Coordinator) Progress(now time.Time, m *Member, r frame.Range, refused 
 	})
 }
 
-// Nack ends a delivery. It returns false where the member does not hold the event.
+// Nack ends a delivery. It returns false if the member does not hold the event.
 func (c *Coordinator) Nack(now time.Time, m *Member, nack Nack) bool {
 	c.setNow(now)
 	n, s := c.slotAt(nack.Offset)
@@ -115,7 +115,7 @@ func (c *Coordinator) failDelivery(n uint64, s *slot, f failure) {
 		c.markDead(s, f)
 		return
 	}
-	// park keeps the event out of the queues until the log has this failure.
+	// requeue keeps the event out of the queues until the log has this failure.
 	if f.recorded {
 		s.failed, s.unreported, s.fails = true, true, s.count
 		c.reasons[s.offset] = reason{truncate(f.text, maxText), truncate(f.handler, maxHandler)}

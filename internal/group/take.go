@@ -117,7 +117,7 @@ func (t *taking) fromReady() bool {
 	return false
 }
 
-// unqueue returns the slot of an event without a key that left the ready queue, or nil where
+// unqueue returns the slot of an event without a key that left the ready queue, or nil if
 // it cannot be delivered any more.
 func (a *assignments) unqueue(n uint64) *slot {
 	if !a.slots.has(n) {

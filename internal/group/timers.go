@@ -6,41 +6,41 @@ import (
 	"time"
 )
 
-// timer is when a parked slot can be delivered.
-type timer struct {
+// parkTimer is when a parked slot can be delivered.
+type parkTimer struct {
 	at   int64
 	slot uint64
 }
 
-// timers is a heap, the earliest first.
-type timers []timer
+// parkTimers is a heap, the earliest first.
+type parkTimers []parkTimer
 
-func (t timers) Len() int           { return len(t) }
-func (t timers) Less(i, j int) bool { return t[i].at < t[j].at }
-func (t timers) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
-func (t *timers) Push(x any)        { *t = append(*t, x.(timer)) }
-func (t *timers) Pop() any {
+func (t parkTimers) Len() int           { return len(t) }
+func (t parkTimers) Less(i, j int) bool { return t[i].at < t[j].at }
+func (t parkTimers) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
+func (t *parkTimers) Push(x any)        { *t = append(*t, x.(parkTimer)) }
+func (t *parkTimers) Pop() any {
 	last := len(*t) - 1
 	x := (*t)[last]
 	*t = (*t)[:last]
 	return x
 }
 
-func (t *timers) push(x timer) { heap.Push(t, x) }
+func (t *parkTimers) push(x parkTimer) { heap.Push(t, x) }
 
 // forget drops the timers of the slots below number before, once there are many timers for
 // the slots that remain.
-func (t *timers) forget(before uint64, slots int) {
+func (t *parkTimers) forget(before uint64, slots int) {
 	if len(*t) < 2*slots+64 {
 		return
 	}
-	*t = slices.DeleteFunc(*t, func(x timer) bool { return x.slot < before })
+	*t = slices.DeleteFunc(*t, func(x parkTimer) bool { return x.slot < before })
 	heap.Init(t)
 }
 
 // Due is when Tick has something to do; the zero time is never.
 func (c *Coordinator) Due() time.Time {
-	due := min(c.ackDue, c.members.due)
+	due := min(c.nextExpiry, c.members.due)
 	if len(c.timers) > 0 {
 		due = min(due, c.timers[0].at)
 	}
@@ -55,7 +55,7 @@ func (c *Coordinator) Due() time.Time {
 func (c *Coordinator) Tick(now time.Time) {
 	c.setNow(now)
 	for len(c.timers) > 0 && c.timers[0].at <= c.now {
-		t := heap.Pop(&c.timers).(timer)
+		t := heap.Pop(&c.timers).(parkTimer)
 		if !c.slots.has(t.slot) {
 			continue
 		}
@@ -64,7 +64,7 @@ func (c *Coordinator) Tick(now time.Time) {
 			c.park(t.slot, s, s.notBefore)
 		}
 	}
-	if c.now >= c.ackDue {
+	if c.now >= c.nextExpiry {
 		c.expireDeliveries()
 	}
 	if c.now >= c.members.due {
@@ -72,9 +72,9 @@ func (c *Coordinator) Tick(now time.Time) {
 	}
 }
 
-// expireDeliveries fails the deliveries that exceeded their ack wait, and sets ackDue to when the next one does.
+// expireDeliveries fails the deliveries that exceeded their ack wait, and sets nextExpiry to when the next one does.
 func (c *Coordinator) expireDeliveries() {
-	c.ackDue = never
+	c.nextExpiry = never
 	for n := c.slots.first; n < c.slots.next; n++ {
 		s := c.slots.at(n)
 		if s.state == held && s.ackDeadline <= c.now {
@@ -82,7 +82,7 @@ func (c *Coordinator) expireDeliveries() {
 		}
 		// The slot is held no longer if it has expired, or was revoked with an earlier one of its key.
 		if s.state == held {
-			c.ackDue = min(c.ackDue, s.ackDeadline)
+			c.nextExpiry = min(c.nextExpiry, s.ackDeadline)
 		}
 	}
 }

@@ -32,8 +32,8 @@ type slot struct {
 	size        uint32  // about what the event takes in an answer, in bytes
 	state       state
 	failed      bool // a delivery of it failed, and that is to be in the log
-	unreported  bool // … and no ack batch has it yet
-	reporting   bool // … and the ack batch under way has it
+	unreported  bool // no ack batch has that failure yet
+	reporting   bool // the ack batch under way has that failure
 	queued      bool // without a key: it is in the ready queue
 	pinned      bool // its key's owner has settled it, and the log does not have that yet
 }
@@ -55,7 +55,7 @@ type window struct {
 	opened    uint64 // number of the first slot that is not opened
 	committed uint64 // the log has every event up to here as settled
 	scanned   uint64 // the log was read up to here
-	reserved  uint64 // events up to here may be delivered, as the log has it
+	reserved  uint64 // the delivery limit that the log records: events up to here may be delivered
 	unsettled int    // slots that are not settled
 
 	dirtyLow, dirtyHigh uint64 // numbers: the slots between have something for the log; 0 is none

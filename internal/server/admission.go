@@ -64,14 +64,14 @@ func (a *admission) admit(r *http.Request) error {
 	return nil
 }
 
-// hasToken reports whether a request has the token or needs none. A path is open for all of its methods, so that a
+// hasToken reports whether a request has the token or needs none. A path is open for all of its methods, so a
 // wrong method is answered as such.
 func (a *admission) hasToken(r *http.Request) bool {
 	// A node without a token lets everybody in, but for web pages.
 	if !a.needsToken || a.open[r.URL.Path] {
 		return true
 	}
-	// Digests have one length, so that the time of the comparison reveals nothing of the token.
+	// Digests have one length, so the time of the comparison reveals nothing of the token.
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	given := tokenDigest(strings.TrimSpace(token))
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(given[:], a.token[:]) == 1

@@ -96,7 +96,7 @@ func setWarnings(h http.Header, list []event.Warning) {
 	if len(list) == 0 {
 		return
 	}
-	// Types and categories are ASCII, so that the JSON is what a header may have.
+	// Types and categories are ASCII, so the JSON is what a header may have.
 	text, err := json.Marshal(list)
 	if err == nil {
 		h.Set(api.WarningsHeader, string(text))

@@ -19,7 +19,7 @@ import (
 // Observer shows what the node knows of itself and the cluster, and serves what other nodes ask of it.
 type Observer interface {
 	Report(q raftnode.Question) raftnode.Report
-	// Autopilot returns the leader's verdict on the servers, and false where the node does not lead.
+	// Autopilot returns the leader's verdict on the servers, and false if the node does not lead.
 	Autopilot() (raftnode.AutopilotVerdict, bool)
 	// BlackBox returns the node's journal of outages, and a channel that is closed when the journal grows.
 	BlackBox() (b raftnode.BlackBox, grown <-chan struct{})
@@ -32,7 +32,7 @@ type Observer interface {
 }
 
 // Membership changes who belongs to the cluster and who leads it. Only the leader can: elsewhere the error is
-// raftnode.ErrNotLeader. Warnings are for people, "" where there is none.
+// raftnode.ErrNotLeader. Warnings are for people, "" if there is none.
 type Membership interface {
 	AddMember(ctx context.Context, m frame.Member, opts raftnode.MemberOptions) (warning string, err error)
 	Promote(ctx context.Context, id string, force bool) (warning string, err error)

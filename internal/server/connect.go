@@ -86,7 +86,7 @@ func (i *interceptor) toConnect(err error) error {
 }
 
 // answerMessage answers a call with m, or with err if the operation failed. Callers make m from the result before err
-// is looked at, so that they have to accept a zero result.
+// is looked at, so they have to accept a zero result.
 func answerMessage[A any](m *A, err error) (*connect.Response[A], error) {
 	if err != nil {
 		return nil, err

@@ -98,7 +98,7 @@ func (c *cursorService) CommitCursor(
 	ctx context.Context, r *connect.Request[ringlogv1.CommitCursorRequest],
 ) (*connect.Response[ringlogv1.CommitCursorResponse], error) {
 	after, err := c.cursors.Commit(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation)
-	// Clients commit often, so that the answer has the commit alone.
+	// Clients commit often, so the answer has the commit alone.
 	return answerMessage(&ringlogv1.CommitCursorResponse{Committed: after.Committed}, err)
 }
 

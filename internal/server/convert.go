@@ -32,7 +32,7 @@ func fillMessage(m *ringlogv1.Event, e *event.Event) {
 	m.CorrelationId, m.CausationId, m.DedupId = e.CorrelationID, e.CausationID, e.DedupID
 	m.NoDedup, m.OriginalType, m.Foreign, m.Offset = e.NoDedup, string(e.Original), e.Foreign, e.Offset
 	m.Target, m.Redrive = e.Target, e.Redrive
-	// The message is used again, so that every field is set, also to zero.
+	// The message is used again, so every field is set, also to zero.
 	m.TimeUnixNano = 0
 	if !e.Time.IsZero() {
 		m.TimeUnixNano = e.Time.UnixNano()
@@ -50,7 +50,7 @@ type runsBuilder struct {
 // build groups events by term and append time. What it returns is valid until the
 // next call.
 func (b *runsBuilder) build(events []event.Event) []*ringlogv1.Run {
-	// The messages stay where they are, so that refs are made only when the memory grows.
+	// The messages stay where they are, so refs are made only when the memory grows.
 	if cap(b.events) < len(events) {
 		b.events = make([]ringlogv1.Event, len(events))
 		b.refs = make([]*ringlogv1.Event, len(events))

@@ -131,7 +131,7 @@ func (s *Server) operation(rt route) handlerFunc {
 		handle = s.forward.onLeader(handle)
 	}
 	return func(w http.ResponseWriter, r *http.Request) error {
-		// The bound holds for whoever reads the body here.
+		// The bound holds for all readers of the body here.
 		if b, ok := r.Body.(*body); ok {
 			b.limit = rt.bodyLimit(s.cfg.Node.Machine())
 		}

@@ -106,7 +106,7 @@ func (h *cursorHandlers) putCursorFilter(w http.ResponseWriter, r *http.Request)
 	if err := h.bodies.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
-	// {} passes all events, so that a missing filter must not mean the same.
+	// {} passes all events, so a missing filter must not mean the same.
 	if body.Filter == nil {
 		return api.Missing("filter", "the events that the cursor is to get; {} is all")
 	}

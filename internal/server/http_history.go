@@ -96,7 +96,7 @@ func (h *reportHandlers) getOutage(w http.ResponseWriter, r *http.Request) error
 	if err := p.done(); err != nil {
 		return err
 	}
-	// The journal is this node's own, so that it is shown without a quorum, too.
+	// The journal is this node's own, so it is shown without a quorum, too.
 	b, _ := h.node.BlackBox()
 	if follow && r.Method != http.MethodHead {
 		// A reader of the log has the settled records from there.

@@ -144,7 +144,7 @@ func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
 	return nil
 }
 
-// keysOf returns the keys of a struct and the types of their values. It returns nil where any key is taken: for
+// keysOf returns the keys of a struct and the types of their values. It returns nil if any key is taken: for
 // what is not a struct, and for types that decode themselves.
 func keysOf(t reflect.Type) map[string]reflect.Type {
 	// What decodes itself knows its own keys.

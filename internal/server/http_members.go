@@ -67,7 +67,7 @@ func (h *memberHandlers) answerChange(w http.ResponseWriter, id, warning string,
 }
 
 // completeNewcomer completes what the caller says of a node to be admitted. It asks the node for the rest, and returns
-// the cluster of the node's data folder; that is "" where the node was not asked.
+// the cluster of the node's data folder; that is "" if the node was not asked.
 func (h *memberHandlers) completeNewcomer(
 	ctx context.Context, b api.NewMember,
 ) (m frame.Member, cluster string, err error) {

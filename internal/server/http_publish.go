@@ -95,7 +95,7 @@ func (w *warningsText) appendRow(b []byte, row int) []byte {
 	}
 	list := w.rows[0].List
 	w.rows = w.rows[1:]
-	// Rows with the same list share its slice, so that its address finds the text.
+	// Rows with the same list share its slice, so its address finds the text.
 	text, ok := w.printed[&list[0]]
 	if !ok {
 		// The list is opened by its first warning.

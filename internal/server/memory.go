@@ -113,7 +113,7 @@ func (h *hold) reserve(n int64) error {
 	h.bytes += n
 	held := h.memory.held.Add(n)
 	switch {
-	// It would not fit even if it were alone, so that a retry cannot succeed.
+	// It would not fit even if it were alone, so a retry cannot succeed.
 	case h.bytes > h.memory.most:
 		return api.Refuse(api.TooLarge, "body",
 			fmt.Sprintf("the request would take %d bytes of memory, this node has %d for all", h.bytes, h.memory.most),
@@ -179,7 +179,7 @@ type pace struct {
 	idle time.Duration
 	// Time runs from the first read, not from when the request came.
 	began time.Time // zero before the first deadline
-	got   int64     // bytes that have arrived; kept by whoever reads
+	got   int64     // bytes that have arrived; kept by the reader
 }
 
 // deadline returns until when the next bytes must arrive. The first call starts the clock of the whole body.

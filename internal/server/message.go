@@ -44,7 +44,7 @@ type messageReader struct {
 
 // metered returns what answers a Connect method. It reads a call's message before Connect does, which would
 // decompress and decode it whatever that takes, and passes it on once there is room for what it decodes to. Every
-// method takes one message, so that this is the whole body.
+// method takes one message, so this is the whole body.
 func (m *messageReader) metered(rt route) handlerFunc {
 	method := procedures[rt.path]
 	return func(w http.ResponseWriter, r *http.Request) error {

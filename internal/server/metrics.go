@@ -155,7 +155,7 @@ func gauges(out chan<- prometheus.Metric) func(name, help string, value float64,
 			desc = prometheus.NewDesc("ringlog_"+name, help, names, nil)
 			descs[name] = desc
 		}
-		// The collector is of this package, so that a mismatch of labels is a fault of its own.
+		// The collector is of this package, so a mismatch of labels is a fault of its own.
 		out <- prometheus.MustNewConstMetric(desc, kind, value, values...)
 	}
 }

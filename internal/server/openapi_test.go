@@ -302,12 +302,10 @@ func (d document) fits(schema map[string]any, v any, at string) string {
 }
 
 func (d document) fitsObject(schema, v map[string]any, at string) string {
-	properties, _ := schema["properties"].(map[string]any)
-	if required, ok := schema["required"].([]any); ok {
-		for _, key := range required {
-			if _, there := v[key.(string)]; !there {
-				return fmt.Sprintf("%s: no %v", at, key)
-			}
+	properties, required := d.fieldsOf(schema)
+	for _, key := range required {
+		if _, there := v[key.(string)]; !there {
+			return fmt.Sprintf("%s: no %v", at, key)
 		}
 	}
 	for key, value := range v {
@@ -315,7 +313,7 @@ func (d document) fitsObject(schema, v map[string]any, at string) string {
 		if !documented {
 			more, isSchema := schema["additionalProperties"].(map[string]any)
 			switch {
-			case schema["additionalProperties"] == false:
+			case schema["additionalProperties"] == false, schema["unevaluatedProperties"] == false:
 				return fmt.Sprintf("%s: %s is not documented", at, key)
 			case !isSchema:
 				continue
@@ -327,6 +325,23 @@ func (d document) fitsObject(schema, v map[string]any, at string) string {
 		}
 	}
 	return ""
+}
+
+// fieldsOf returns the properties of an object's schema and those that it requires, with those of its allOf.
+func (d document) fieldsOf(schema map[string]any) (properties map[string]any, required []any) {
+	properties = map[string]any{}
+	if list, ok := schema["allOf"].([]any); ok {
+		for _, one := range list {
+			ref := one.(map[string]any)["$ref"].(string)
+			more, needed := d.fieldsOf(d.Components.Schemas[strings.TrimPrefix(ref, "#/components/schemas/")])
+			maps.Copy(properties, more)
+			required = append(required, needed...)
+		}
+	}
+	own, _ := schema["properties"].(map[string]any)
+	maps.Copy(properties, own)
+	needed, _ := schema["required"].([]any)
+	return properties, append(required, needed...)
 }
 
 func fitsText(schema map[string]any, v, at string) string {

@@ -39,7 +39,7 @@ func (p *params) fail(err error) {
 	}
 }
 
-// text returns a parameter that may be given once, "" where it is not given.
+// text returns a parameter that may be given once, "" if it is not given.
 func (p *params) text(name string) string {
 	list := p.list(name)
 	// With two values it is not known which one was meant.
@@ -59,7 +59,7 @@ func (p *params) list(name string) []string {
 	return p.values[name]
 }
 
-// uint returns a whole number, 0 where it is not given.
+// uint returns a whole number, 0 if it is not given.
 func (p *params) uint(name string) uint64 {
 	text := p.text(name)
 	if text == "" {

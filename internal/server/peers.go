@@ -247,7 +247,7 @@ func (e *peerError) Error() string { return e.answer.Error() }
 // Unwrap lets errors.Is and errors.As find both.
 func (e *peerError) Unwrap() []error { return []error{e.is, e.answer} }
 
-// failedToDial reports whether a call failed before there was a connection, so that nothing of it was sent.
+// failedToDial reports whether a call failed before there was a connection, so nothing of it was sent.
 func failedToDial(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"

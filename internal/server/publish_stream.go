@@ -80,7 +80,7 @@ func (h *publishStreams) open(w http.ResponseWriter, r *http.Request) error {
 	defer context.AfterFunc(h.stopping, s.unblockReads)()
 	accepted := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + api.PublishStreamProtocol +
 		"\r\n\r\n"
-	// net/http has given the connection away, so that the answer is written here.
+	// net/http has given the connection away, so the answer is written here.
 	if s.send([]byte(accepted)) == nil {
 		s.serve()
 	}
@@ -139,7 +139,7 @@ func (s *publishStream) serve() {
 		// The time to answer counts from the head: the client decides when it comes.
 		began := time.Now()
 		answer, err := s.publishNext(length)
-		// Where in the stream the next request begins is not known, so that no reply makes sense.
+		// Where in the stream the next request begins is not known, so no reply makes sense.
 		if _, fatal := errors.AsType[*brokenStreamError](err); fatal {
 			return
 		}
@@ -179,7 +179,7 @@ func (s *publishStream) publishNext(length int) (*ringlogv1.PublishResponse, err
 // refused for its size: the client may write all of it before it reads, and would otherwise find the connection
 // reset in place of the reply.
 func (s *publishStream) readMessage(length int, m proto.Message) error {
-	// serve ends the stream after this refusal, so that skipping a part is enough.
+	// serve ends the stream after this refusal, so skipping a part is enough.
 	if length > api.MaxPublishMessage {
 		_, _ = io.CopyN(io.Discard, s.in, min(int64(length), maxDiscard))
 		return api.RequestTooLarge(api.MaxPublishMessage)

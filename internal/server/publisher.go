@@ -72,7 +72,7 @@ func publishFromWire(m *ringlogv1.PublishRequest, limits event.Limits) (service.
 // publishedToWire returns the answer to a publish without the leader's address, which publish adds.
 func publishedToWire(a *service.Published) *ringlogv1.PublishResponse {
 	out := &ringlogv1.PublishResponse{First: a.First, AppendedAtUnixNano: a.Time.UnixNano(), Replayed: a.Replayed}
-	// Rows that are not duplicates follow each other from First on, so that the message lists only the exceptions.
+	// Rows that are not duplicates follow each other from First on, so the message lists only the exceptions.
 	for _, d := range a.Duplicates {
 		out.Duplicates = append(out.Duplicates, &ringlogv1.Duplicate{Row: uint32(d.Row), Offset: d.Offset})
 	}
@@ -86,7 +86,7 @@ func warningsToWire(rows []service.RowWarnings) (out []*ringlogv1.Warning) {
 	texts := map[event.Warning]*ringlogv1.Warning{}
 	lists := map[*event.Warning][]*ringlogv1.Warning{} // by the first of a list, which rows share
 	for _, r := range rows {
-		// Rows with the same list share its slice, so that its address is enough to find the messages.
+		// Rows with the same list share its slice, so its address is enough to find the messages.
 		messages, shared := lists[&r.List[0]]
 		if shared {
 			for _, m := range messages {

@@ -92,7 +92,7 @@ func series[C prometheus.Collector](
 	s *raftSink, kind byte, key []string, labels []raftmetrics.Label,
 	create func(prometheus.Opts) C,
 ) C {
-	// Raft measures often, so that finding a series should not allocate. Separators keep the parts of an id apart.
+	// Raft measures often, so finding a series should not allocate. Separators keep the parts of an id apart.
 	var buffer [160]byte
 	id := append(buffer[:0], kind)
 	for _, part := range key {

@@ -46,7 +46,7 @@ func (r *route) bodyLimit(m *fsm.Machine) int {
 	if r.body == nil {
 		return maxAdminBody
 	}
-	// The limits may change while the node runs, so that each call asks for them.
+	// The limits may change while the node runs, so each call asks for them.
 	return r.body(m.Policy().Limits)
 }
 

@@ -140,7 +140,7 @@ func (s *Server) Close(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("close: %w", err), h.Close())
 		}
 	}
-	// A transport of the configuration belongs to whoever made it.
+	// A transport of the configuration belongs to the caller that made it.
 	if s.cfg.Transport == nil {
 		s.forward.client.CloseIdleConnections()
 	}

@@ -140,7 +140,7 @@ func (tw *tailWriter) writeBatches(
 			e := &found.Events[i]
 			b = form.appendEvent(b, e)
 			reported = e.Offset
-			// Text is larger than what it is made of, so that a batch may take several writes.
+			// Text is larger than what it is made of, so a batch may take several writes.
 			if len(b) >= tail.BatchBytes {
 				if _, err := w.Write(b); err != nil {
 					return err

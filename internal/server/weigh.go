@@ -99,7 +99,7 @@ func messageWeight(md protoreflect.MessageDescriptor) int64 {
 
 // countField returns how often a field is in a message, up to the first byte that is not a field.
 func countField(b []byte, wanted protowire.Number) (count int) {
-	// Fields are skipped by their length, so that nothing is decoded.
+	// Fields are skipped by their length, so nothing is decoded.
 	for len(b) > 0 {
 		number, _, n := protowire.ConsumeField(b)
 		if n < 0 {
@@ -200,7 +200,7 @@ const maxExpansion = 16
 // takeEvents makes room for the events of a body: for as many as it can have, by its braces and lines, and for no
 // more than a request may have. Decoding refuses any beyond that.
 func takeEvents(h *hold, b requestBody, limits event.Limits) error {
-	// Each event has a brace of its own, so that this is an upper bound.
+	// Each event has a brace of its own, so this is an upper bound.
 	count := bytes.Count(b.bytes, []byte{'{'})
 	if b.contentType == contentNDJSON {
 		count = max(count, 1+bytes.Count(b.bytes, []byte{'\n'}))

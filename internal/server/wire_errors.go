@@ -12,7 +12,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 )
 
-// retryAfter returns after how many seconds a request with this code is worth a retry, 0 where the cause does not
+// retryAfter returns after how many seconds a request with this code is worth a retry, 0 if the cause does not
 // pass by itself.
 func retryAfter(code api.Code) uint32 {
 	switch code.Status() {
@@ -53,7 +53,7 @@ func connectError(e *api.Error) *connect.Error {
 	return out
 }
 
-// apiError returns the error that connectError put into err on the other side; false where there is none.
+// apiError returns the error that connectError put into err on the other side; false if there is none.
 func apiError(err error) (*api.Error, bool) {
 	remote, ok := errors.AsType[*connect.Error](err)
 	if !ok {

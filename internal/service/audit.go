@@ -83,7 +83,7 @@ type emitted struct {
 // countAll counts what a read of the log gives. It skips what is trimmed meanwhile.
 func (c *emitterCount) countAll(ctx context.Context, t *tail.Tail) error {
 	for {
-		// A tail gives at most one batch at a time, so that memory stays bounded.
+		// A tail gives at most one batch at a time, so memory stays bounded.
 		found, err := t.Read(ctx)
 		if errors.Is(err, io.EOF) {
 			return nil

@@ -32,7 +32,7 @@ type chainWatch struct {
 	core *core
 	// The settings may change while the watch runs: it then begins again.
 	texts []string      // the setting that watch goes by
-	watch *stages.Watch // nil where there are no deadlines
+	watch *stages.Watch // nil if there are no deadlines
 	wants event.Filter  // the types that watch follows
 	next  uint64        // the first offset not looked at
 	keep  time.Duration // how long ago the newest event of a run may be
@@ -88,7 +88,7 @@ func (c *chainWatch) follow(ctx context.Context, now time.Time) error {
 			return err
 		}
 	}
-	// A run whose newest event is that old is not reported any more, so that it need not be followed.
+	// A run whose newest event is that old is not reported any more, so it need not be followed.
 	c.watch.Forget(now.Add(-c.keep))
 	c.publishView(late, now)
 	return nil

@@ -142,7 +142,7 @@ func checkChoice(field string, word *string, words []string) error {
 
 // Within puts the place of a part in front of an error's field.
 func Within(place string, err error) error {
-	// The error may be shared, so that a copy is changed.
+	// The error may be shared, so a copy is changed.
 	e := *ToAPI(err)
 	// An error without a field is about the whole part.
 	e.Field = strings.TrimSuffix(place+"."+e.Field, ".")

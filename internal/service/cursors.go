@@ -84,7 +84,7 @@ func (cs *Cursors) Get(name string) (api.Cursor, error) {
 
 // noCursor returns the error for a cursor that does not exist.
 func noCursor(name string) *api.Error {
-	// Names are often mistyped, so that the remedy lists them first.
+	// Names are often mistyped, so the remedy lists them first.
 	return api.Refuse(api.NotFound, "cursor",
 		fmt.Sprintf("there is no cursor %q", name),
 		"list them: ringlog cursor ls; or create it: ringlog cursor create "+name)
@@ -134,7 +134,7 @@ func (cs *Cursors) Create(ctx context.Context, c CursorSpec) (api.Cursor, error)
 func (cs *Cursors) proposeFilter(ctx context.Context, c frame.Command, f event.Filter) (api.Cursor, error) {
 	done, err := cs.propose(ctx, c)
 	if err == nil {
-		// This node has applied the command, so that its catalogue has what was registered before.
+		// This node has applied the command, so its catalogue has what was registered before.
 		done.Warnings = cs.FilterWarnings(f)
 	}
 	return done, err
@@ -212,7 +212,7 @@ func (cs *Cursors) Commit(ctx context.Context, name string, offset, generation u
 	if err := cs.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
-	// An offset that was committed before changes nothing, so that a retry is harmless.
+	// An offset that was committed before changes nothing, so a retry is harmless.
 	return cs.propose(ctx, frame.CursorCommit{Name: name, Offset: offset, Generation: generation})
 }
 

@@ -9,7 +9,7 @@
 //   - Every error can be shown to a caller: ToAPI says what is wrong, where, and what to do.
 //
 //   - A command that was acknowledged is in this node's own state when the call returns, if the node
-//     catches up within a second: whoever asks the same node next finds it done.
+//     catches up within a second: the next call to the same node finds it done.
 //
 // The parts of a Service, by subject, each in the file of its name:
 //

@@ -303,7 +303,7 @@ func inputCode(reason string) (code api.Code, remedy string) {
 	}
 }
 
-// NodeError returns the node's error that ToAPI made e of, perhaps on another node; nil where there is none.
+// NodeError returns the node's error that ToAPI made e of, perhaps on another node; nil if there is none.
 func NodeError(e *api.Error) error {
 	// A reason identifies one error, while a code is shared by several.
 	for _, known := range memberErrors {

@@ -19,8 +19,8 @@ func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint
 		return api.DeliveryFate{}, err
 	}
 	// A group's copy from Group has what is settled after the commit.
-	c, is := cs.Machine().Group(name)
-	if !is {
+	c, isGroup := cs.Machine().Group(name)
+	if !isGroup {
 		c, _ = cs.Machine().Cursor(name)
 	}
 	// The answer is filled in step by step; each step needs the one before.
@@ -138,7 +138,7 @@ func rejectingParts(f event.Filter, e *event.Event, cursor string, c *event.Cata
 // setFate sets the fate and its reason, once everything else is known.
 func (v *delivery) setFate(c *fsm.Cursor) {
 	v.Fate, v.Reason = v.fateOf(c)
-	// How much is before it says when it may be its turn.
+	// The number of open events before it shows how long it has to wait.
 	if v.Fate == api.FatePending {
 		v.InFront, v.Deliveries = c.OpenBefore(v.Offset), c.Deliveries(v.Offset)
 	}
@@ -149,7 +149,8 @@ func (v *delivery) setFate(c *fsm.Cursor) {
 func (v *delivery) fateOf(c *fsm.Cursor) (fate, reason string) {
 	// The wording is for people, and may change.
 	switch l := v.Letter; {
-	// First what its dead letter says: a copy of one, one that was redriven, one before which the cursor was moved.
+	// First what its dead letter says: a copy of one, one that was redriven, one that the cursor was
+	// moved back before.
 	case l != nil && l.Copy == v.Offset:
 		return api.FatePending, fmt.Sprintf(
 			"it is the copy of dead letter %d, appended again for this cursor, which has not committed it",
@@ -181,15 +182,15 @@ func (v *delivery) fateOf(c *fsm.Cursor) (fate, reason string) {
 		v.Gap = (*api.Gap)(gapOver(c, v.Offset))
 		return api.FateTrimmed, "it was trimmed before the cursor had committed it: its reader gets a gap in its place"
 	case c.Group != nil:
-		return api.FatePending, v.reasonOpen(c.Group)
+		return api.FatePending, v.whyPending(c.Group)
 	case c.Generation == 0:
 		return api.FatePending, "nobody has opened the cursor yet"
 	}
 	return api.FatePending, "it was not committed yet; whether its reader has it is not known here"
 }
 
-// reasonOpen says how far a group is with an event that it has not settled.
-func (v *delivery) reasonOpen(g *fsm.Group) string {
+// whyPending says how far a group is with an event that it has not settled.
+func (v *delivery) whyPending(g *fsm.Group) string {
 	// What the log records of a group's open event is how often it failed, and why.
 	retry, failed := g.Retry(v.Offset)
 	switch {

@@ -199,7 +199,7 @@ func checkRanges(field string, list *[]frame.Range) error {
 	if len(*list) > maxExchangeParts {
 		return tooMany(field, len(*list))
 	}
-	// An empty range would hide a mistake of the client's, so that it is refused.
+	// An empty range would hide a mistake of the client's, so it is refused.
 	for i, r := range *list {
 		if r.From == 0 || r.From > r.To {
 			return api.Refuse(api.InvalidArgument, fmt.Sprintf("%s[%d]", field, i),

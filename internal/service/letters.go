@@ -299,7 +299,7 @@ func (ls *Letters) checkNamed(sel *api.LetterSelection, a api.LettersResult, err
 // noLetter returns the error for a dead letter that does not exist, or no longer.
 func (ls *Letters) noLetter(id uint64) *api.Error {
 	e := api.Refuse(api.NotFound, "id", fmt.Sprintf("there is no dead letter %d", id), "list them: ringlog dlq ls")
-	// Ids have no gaps, so that any id up to the last one did exist.
+	// Ids have no gaps, so any id up to the last one did exist.
 	if ever := ls.Machine().Stats().Letters.Ever; id <= ever {
 		e.Message += " any more: it was handled after a redrive, or purged"
 	}
@@ -386,7 +386,7 @@ func (ls *Letters) Summary(ctx context.Context) (sum api.LetterSummary, err erro
 		ByCursor:    map[string]int{},
 		ByType:      map[string]int{},
 	}
-	// The counts by cursor and type are not state, so that all letters are read.
+	// The counts by cursor and type are not state, so all letters are read.
 	err = ls.Machine().EachLetter(ctx, 0, func(l fsm.LetterView) bool {
 		sum.ByCursor[l.Cursor]++
 		sum.ByType[string(l.Type)]++

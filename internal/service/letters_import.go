@@ -95,7 +95,7 @@ func importedLetter(r *api.LetterRow, source string, policy *event.Policy) (l fr
 
 // rowTime reads the forms in which SQLite keeps a time; the zero time is none.
 func rowTime(raw json.RawMessage) (time.Time, error) {
-	// SQLite has no type for times, so that rows have them as text or as a number.
+	// SQLite has no type for times, so rows have them as text or as a number.
 	var text string
 	if json.Unmarshal(raw, &text) != nil {
 		text = string(raw)

@@ -181,7 +181,7 @@ func explanationOf(x fsm.Explanation) api.Explanation {
 		Until:      x.Until,
 		Others:     x.Others,
 	}
-	// JSON leaves out an empty list, so that it may stay nil.
+	// JSON leaves out an empty list, so it may stay nil.
 	for _, one := range x.Sources {
 		v.Sources = append(v.Sources, api.SourceCount(one))
 	}

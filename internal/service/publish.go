@@ -21,7 +21,7 @@ import (
 type PublishRequest struct {
 	// Events are what to publish, as decoded; Publish normalizes them in place. None beside a Packet.
 	Events []event.Event
-	// Packet is the events as a client has encoded them; nil where Events has them.
+	// Packet is the events as a client has encoded them; nil if Events has them.
 	Packet *frame.Packet
 	// Producer and Sequence identify the request, so that a retry gets the same answer; both or neither are set. The
 	// first sequence number of a producer is 1.
@@ -88,7 +88,7 @@ func (l *Log) storedTime(ctx context.Context, offset uint64, fallback time.Time)
 	if _, err := waitLog(ctx, stored, offset); err != nil {
 		return fallback
 	}
-	// Columns are cached and hold no payloads, so that this is cheaper than reading the event.
+	// Columns are cached and hold no payloads, so this is cheaper than reading the event.
 	columns, err := stored.Columns(offset)
 	if err != nil {
 		return fallback
@@ -106,7 +106,7 @@ func (l *Log) AppendedAt(a *Published) func(fsm.Placement) time.Time {
 			return a.Time
 		}
 		if block == nil || p.Offset < block.First || p.Offset > block.Last() {
-			// Duplicates come in runs, so that one block often answers for many of them.
+			// Duplicates come in runs, so one block often answers for many of them.
 			found, err := l.Machine().Log().Columns(p.Offset)
 			if err != nil {
 				return a.Time
@@ -148,7 +148,7 @@ func CheckCount(limits event.Limits, events int) error {
 	if events <= limits.RequestEvents {
 		return nil
 	}
-	// The limit is a setting, so that the remedy names it.
+	// The limit is a setting, so the remedy names it.
 	return api.Refuse(api.TooLarge, "events",
 		fmt.Sprintf("%d events, the limit for a request is %d", events, limits.RequestEvents),
 		"send several requests, or raise limits.request_events")
@@ -172,7 +172,7 @@ func (r *PublishRequest) makeBatch(policy *event.Policy) (Published, *frame.Batc
 		if err := r.Reserve(int64(frame.RawSize(r.Packet.Body)) + int64(r.Packet.Rows)*rowWeight); err != nil {
 			return Published{}, nil, err
 		}
-		// The memory is reserved, so that the packet may be decompressed.
+		// The memory is reserved, so the packet may be decompressed.
 		return r.batchOfPacket(policy)
 	}
 	answer, batch, gate := Published{Hashes: make([]event.Hash, len(r.Events))}, &frame.Batch{}, policy.Gate()
@@ -273,7 +273,7 @@ func (r *PublishRequest) normalizeParts(policy *event.Policy, opened *frame.Open
 	whole := parts[0]
 	for _, part := range parts[1:] {
 		if part.panicked != nil {
-			panic(part.panicked) // to whoever answers the request
+			panic(part.panicked) // to the goroutine that answers the request
 		}
 		if whole.err == nil {
 			whole.batch.Join(part.batch)

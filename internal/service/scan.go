@@ -138,7 +138,7 @@ func (c *cursorScanner) scanDue(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// openFor returns how long ago the first event that the cursor has not passed was appended; 0 where there is none.
+// openFor returns how long ago the first event that the cursor has not passed was appended; 0 if there is none.
 func (c *cursorScanner) openFor(cur *fsm.Cursor, now time.Time) (time.Duration, error) {
 	l := c.core.Machine().Log()
 	first, last := l.Bounds()

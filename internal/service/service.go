@@ -30,7 +30,7 @@ type Node interface {
 	ReadBarrier(ctx context.Context) error
 	// Status is what the node sees of the cluster now.
 	Status() raftnode.Status
-	// LeadingTerm is the term in which the node leads and takes requests; 0 where it does not lead. The
+	// LeadingTerm is the term in which the node leads and takes requests; 0 if it does not lead. The
 	// state then has all that was committed before that term.
 	LeadingTerm() uint64
 	// Diverged reports whether the node's state is not the majority's: it serves nobody.
@@ -91,7 +91,7 @@ func (s *Service) Wait() {
 // Machine is the node's state.
 func (c *core) Machine() *fsm.Machine { return c.node.Machine() }
 
-// LeadingTerm is the term in which the node leads; 0 where it does not.
+// LeadingTerm is the term in which the node leads; 0 if it does not.
 func (c *core) LeadingTerm() uint64 { return c.node.LeadingTerm() }
 
 // checkName refuses what cannot be the name of a cursor or a producer.
@@ -160,12 +160,12 @@ func (c *core) FilterWarnings(f event.Filter) []event.Warning {
 	return f.Warnings(c.Machine().Catalogue())
 }
 
-// unknownCategory returns the error for the first category that this node's catalogue lacks; nil where it lacks none.
+// unknownCategory returns the error for the first category that this node's catalogue lacks; nil if it lacks none.
 func (c *core) unknownCategory(f event.Filter) *api.Error {
 	if len(f.Categories) == 0 {
 		return nil
 	}
-	// Categories are part of the catalogue, which is not the same in every build, so that it is checked here and not by
+	// Categories are part of the catalogue, which is not the same in every build, so it is checked here and not by
 	// the state machine.
 	known := c.Machine().Catalogue().Categories()
 	for i, name := range f.Categories {

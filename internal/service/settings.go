@@ -25,7 +25,7 @@ func (st *Settings) List() (list []api.Setting) {
 
 // Get returns one setting in force.
 func (st *Settings) Get(key string) (api.Setting, error) {
-	// There are about thirty settings, so that a search is as good as an index.
+	// There are about thirty settings, so a search is as good as an index.
 	for _, one := range st.List() {
 		if one.Key == key {
 			return one, nil

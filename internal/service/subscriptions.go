@@ -50,7 +50,7 @@ func (cl *Clients) Subscriptions() (api.SubscriptionStatus, map[string]map[strin
 				limits[sub.Name] = sub.HandlerTimeout.Seconds()
 			}
 		}
-		// Ids are unique, so that each client has its own entry.
+		// Ids are unique, so each client has its own entry.
 		status.ByClient[c.ID] = one
 		if len(limits) > 0 {
 			timeouts[c.ID] = limits

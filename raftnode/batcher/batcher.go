@@ -110,7 +110,7 @@ type proposal struct {
 	request frame.Request
 	bytes   int         // what it counts against the limits
 	rows    int         // its events
-	answer  chan answer // has room for the one answer it gets: whoever answers never waits for the caller
+	answer  chan answer // has room for the one answer it gets: its sender never waits for the caller
 }
 
 type answer struct {
@@ -280,7 +280,7 @@ func (p *Batcher) fillFrames() {
 func (p *Batcher) takeFrame() (batch []*proposal, term uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Close empties the queue and closes the intake, so that no frame is due any more.
+	// Close empties the queue and closes the intake, so no frame is due any more.
 	for !p.frameDue() {
 		if p.closed {
 			return nil, 0, false

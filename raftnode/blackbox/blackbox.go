@@ -1,5 +1,5 @@
 // Package blackbox is one voter's small journal of what it saw of an outage. It
-// needs no leader, so that a time in which nothing could be appended to the log is
+// needs no leader, so a time in which nothing could be appended to the log is
 // recorded all the same.
 //
 //	j, err := blackbox.Open(filepath.Join(dir, "blackbox.jsonl"), blackbox.Options{})

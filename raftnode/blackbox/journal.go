@@ -201,7 +201,7 @@ func (j *Journal) write(s state, added []byte) error {
 }
 
 // extend appends lines to the file and publishes s. After an error the file's end is not
-// known, so that it is closed.
+// known, so it is closed.
 func (j *Journal) extend(s state, added []byte) error {
 	if err := writeSynced(j.file, bytes.Clone(added)); err != nil {
 		return errors.Join(err, j.letGo())

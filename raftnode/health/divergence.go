@@ -41,7 +41,7 @@ func Digests(machine *fsm.Machine, asked uint64) (list []IndexDigest) {
 	if last == 0 {
 		return nil
 	}
-	// All nodes report multiples of the strides, so that two that are not far apart have one in common.
+	// All nodes report multiples of the strides, so two that are not far apart have one in common.
 	low := last - min(last, digestReach-1)
 	near := last - min(last, digestNear)
 	for i := low - low%digestStride; i < last; i += stride(i, near) {

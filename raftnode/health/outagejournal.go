@@ -251,7 +251,7 @@ func openOutage(records []blackbox.Record) (open blackbox.Record, regained time.
 		case blackbox.Lost:
 			open, ok, view = r, true, election.View{}
 		case blackbox.View:
-			// Each record has the count since the outage began, so that the largest is the newest one.
+			// Each record has the count since the outage began, so the largest is the newest one.
 			open.Refused = max(open.Refused, r.Refused)
 			addRecord(&view, r)
 		case blackbox.Restored:

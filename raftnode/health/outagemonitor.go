@@ -181,7 +181,7 @@ func (m *OutageMonitor) observe(now time.Time) {
 }
 
 // otherVoters returns when each of the other voters answered last, and the same for the journal;
-// voter is false where this node is not one itself, or no cluster is formed.
+// voter is false if this node is not one itself, or no cluster is formed.
 func (m *OutageMonitor) otherVoters(now time.Time) (others []time.Time, peers []blackbox.Peer, voter bool) {
 	for _, id := range m.sources.Roster.Voters() {
 		if id == m.o.Self {

@@ -31,7 +31,7 @@ type ledTerm struct {
 	from, to time.Time // to is zero while it lasts
 }
 
-// NewTerms registers with raft. The filter of the observer runs on raft's goroutine, so that no change of leaders
+// NewTerms registers with raft. The filter of the observer runs on raft's goroutine, so no change of leaders
 // is dropped.
 func NewTerms(r *raft.Raft) *Terms {
 	t := &Terms{}
@@ -58,11 +58,11 @@ func (t *Terms) add(s election.TermSeen, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := len(t.list)
-	// Whatever comes now ends the leadership before it.
+	// Any change ends the leadership before it.
 	if n > 0 && t.list[n-1].to.IsZero() {
 		t.list[n-1].to = now
 	}
-	// Also if there is another leader now: whoever waits asked the one before.
+	// Even if there is a new leader already: the waiting calls asked the old one.
 	if n > 0 && t.list[n-1].TermSeen != s {
 		t.startGrace()
 	}

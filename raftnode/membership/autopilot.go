@@ -33,10 +33,10 @@ type ServerVerdict struct {
 	Since           time.Time `json:"since"` // of Healthy, in this leadership
 	TrailingEntries uint64    `json:"trailing_entries"`
 	// TrailingSeconds is how long ago the first entry was committed that the server has not applied. It counts
-	// from this leadership on, so that it is too low for an earlier entry.
+	// from this leadership on, so it is too low for an earlier entry.
 	TrailingSeconds float64 `json:"trailing_seconds"`
 	LastContactMs   int64   `json:"last_contact_ms"` // -1: it never answered
-	Wish            string  `json:"wish,omitempty"`  // WishVote or WishNoVote; "" where none is recorded
+	Wish            string  `json:"wish,omitempty"`  // WishVote or WishNoVote; "" if none is recorded
 	Why             string  `json:"why,omitempty"`   // it is unhealthy, lacks its desired vote or is kept though dead
 }
 
@@ -50,7 +50,7 @@ type Autopilot struct {
 // NewAutopilot returns an autopilot that makes its changes by changes, and does nothing before Run.
 func NewAutopilot(changes *Changes) *Autopilot { return &Autopilot{changes: changes} }
 
-// Verdict is the newest verdict; false where this node does not lead.
+// Verdict is the newest verdict; false if this node does not lead.
 func (a *Autopilot) Verdict() (AutopilotVerdict, bool) {
 	// The verdict of a leadership that has just ended is not shown.
 	v := a.verdict.Load()

@@ -219,7 +219,7 @@ func (c *Changes) configure(id, addr string, voter bool) error {
 
 // promote gives a member its vote, and returns a warning about the new number of voters. It is called within a change.
 func (c *Changes) promote(ctx context.Context, id, addr, reason string) (warning string, err error) {
-	// The member had caught up before the change began, so that it lacks little: one that needs longer
+	// The member had caught up before the change began, so it lacks little: one that needs longer
 	// is most likely down.
 	near, cancel := context.WithTimeout(ctx, 2*c.o.Timing.Election)
 	defer cancel()
@@ -315,7 +315,7 @@ func (c *Changes) Demote(ctx context.Context, id string) (warning string, err er
 	if err := c.withdrawVoter(ctx, id); err != nil {
 		return "", fmt.Errorf("demote %s: %w", id, err)
 	}
-	// Recorded first: autopilot promotes whoever has a vote on record.
+	// Recorded first: autopilot promotes each member that has a vote on record.
 	if err := c.recordVote(ctx, id, false, reasonOperator); err != nil {
 		return "", fmt.Errorf("demote %s: %w", id, err)
 	}

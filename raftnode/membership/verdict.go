@@ -167,7 +167,7 @@ func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
 	return strings.Join(why, "; ")
 }
 
-// dead reports whether there was no sign of a server for deadAfter, so that it may be removed. The time before this
+// dead reports whether there was no sign of a server for deadAfter, so it may be removed. The time before this
 // leadership counts too, once the leader itself has seen the server absent for the stabilization time.
 func (p *autopilotDriver) dead(id string) bool {
 	s := p.settings()

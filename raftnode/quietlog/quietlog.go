@@ -1,6 +1,6 @@
 // Package quietlog is a logger that shows a repeated warning or error only once a minute, with
 // how often it was held back. Two lines are the same if their message and arguments are, but for
-// ports in errors, so that no error that is new is held back.
+// ports in errors, so no error that is new is held back.
 package quietlog
 
 import (

@@ -126,7 +126,7 @@ func (b *boltFile) check() error {
 	if err := b.checkFreelist(); err != nil {
 		return err
 	}
-	// The root is a bucket that holds only buckets, so that it needs no visitor.
+	// The root is a bucket that holds only buckets, so it needs no visitor.
 	if err := b.walk(b.meta.root, nil, nil, nil); err != nil {
 		return err
 	}

@@ -11,9 +11,9 @@
 //   - every entry is checked against a CRC-32C over all its fields when read;
 //   - a cut, emptied, zeroed or bit-flipped file is a named error, never a
 //     panic, a SIGBUS or an empty log;
-//   - a vote's term and candidate are written as one (raft#661);
+//   - a vote's term and candidate are written as one (hashicorp/raft#661);
 //   - after a write or sync that failed or hung nothing continues: Options.Fatal
-//     is called once and every later call fails (raft#503, raft#614);
+//     is called once and every later call fails (hashicorp/raft#503, hashicorp/raft#614);
 //   - the log is dense: a crash at any point leaves first..last without holes.
 //
 // # The log

@@ -1,3 +1,6 @@
+// Raft continues after a write or a sync that failed or hung (hashicorp/raft#503, hashicorp/raft#614). Delete this
+// file when raft ends itself on an error of its stores.
+
 package raftstore
 
 import (

@@ -144,7 +144,7 @@ func exists(path string) bool {
 }
 
 // createFile creates the file at path with create, unless it exists. A crash leaves
-// no file or a whole one, so that an empty or cut one is damage.
+// no file or a whole one, so an empty or cut one is damage.
 func createFile(path string, create func(path string) error) error {
 	if exists(path) {
 		return nil

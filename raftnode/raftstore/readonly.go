@@ -31,7 +31,7 @@ type Reader struct {
 // datadir.ErrInUse while the node runs, and with ErrDamaged where the structure
 // of a file is damaged; a damaged entry only shows in Entries.
 func OpenReadOnly(dir string) (*Reader, error) {
-	// Term and vote. A running node holds the lock of this file, so that this refuses first.
+	// Term and vote. A running node holds the lock of this file, so this refuses first.
 	stable, state, err := openStableFile(filepath.Join(dir, datadir.StableFile), true)
 	if err != nil {
 		return nil, err

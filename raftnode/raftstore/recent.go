@@ -13,7 +13,7 @@ const recentBytes = 16 << 20
 func sizeOf(l *raft.Log) int { return len(l.Data) + len(l.Extensions) + 128 }
 
 // recent caches the newest stored entries: raft reads each one again, to send it to
-// every follower and to apply it. Data is shared with whoever stored the entry.
+// every follower and to apply it. Data is shared with the caller that stored the entry.
 type recent struct {
 	mu      sync.RWMutex // guards entries and bytes
 	entries []raft.Log   // dense, and the last is the log's last one; or empty

@@ -1,3 +1,6 @@
+// Raft stores a vote's term and its candidate in two writes (hashicorp/raft#661). Delete what joins the two writes
+// when raft stores a vote with one call.
+
 package raftstore
 
 import (
@@ -21,7 +24,7 @@ const (
 //
 // raft writes a vote as SetUint64(LastVoteTerm) and then Set(LastVoteCand)
 // (raft.go, persistVote). A crash between them would pair the new term with the
-// old candidate, and the node could vote twice in that term (raft#661). So the
+// old candidate, and the node could vote twice in that term (hashicorp/raft#661). So the
 // term waits in memory and both are written by the second call; until then
 // reads return the old pair.
 type stableStore struct {

@@ -29,7 +29,7 @@ func wantVote(t testing.TB, s *Stores, term uint64, candidate string) {
 	}
 }
 
-// TestACrashBetweenTheTwoVoteWritesLeavesTheOldVote is raft#661: the new term
+// TestACrashBetweenTheTwoVoteWritesLeavesTheOldVote is hashicorp/raft#661: the new term
 // with the old candidate would let the node vote again in the new term.
 func TestACrashBetweenTheTwoVoteWritesLeavesTheOldVote(t *testing.T) {
 	dir := t.TempDir()

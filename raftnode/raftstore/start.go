@@ -11,7 +11,7 @@ import (
 // DropContradicting deletes the log if it cannot continue the state, whose
 // last entry is (stateIndex, stateTerm): if the log holds that index with another
 // term, begins after it with an older term, or ends before it. Raft would ask for
-// the same snapshot again and again (raft#697), or could not append. What is
+// the same snapshot again and again (hashicorp/raft#697), or could not append. What is
 // deleted is in the state or was never committed. Call it before raft starts, and
 // after Check has accepted a log that ends before the state.
 func (s *Stores) DropContradicting(stateIndex, stateTerm uint64) (dropped bool, err error) {

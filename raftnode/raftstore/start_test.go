@@ -8,7 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TestALogThatContradictsTheStateIsDropped is raft#697.
+// TestALogThatContradictsTheStateIsDropped is hashicorp/raft#697.
 func TestALogThatContradictsTheStateIsDropped(t *testing.T) {
 	for _, c := range []struct {
 		name        string

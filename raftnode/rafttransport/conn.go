@@ -28,7 +28,7 @@ const (
 	// rpcInstallSnapshot is the byte with which raft's transport begins that RPC.
 	rpcInstallSnapshot = 2
 
-	partedRoom = 64 // ended peers that Transport.Parted keeps for its reader
+	peersLostRoom = 64 // ended peers that Transport.PeersLost keeps for its reader
 )
 
 var errOutgrown = errors.New("connection is older than this node's cluster id")
@@ -148,9 +148,9 @@ func (c *conn) Close() error {
 
 // registry holds all open connections and their limits.
 type registry struct {
-	timeout time.Duration
-	parted  chan string    // see Transport.Parted
-	owned   sync.WaitGroup // accepted connections that raft's transport reads
+	timeout   time.Duration
+	peersLost chan string    // see Transport.PeersLost
+	owned     sync.WaitGroup // accepted connections that raft's transport reads
 
 	mu     sync.Mutex // guards the fields below, and those of each conn that name it
 	closed bool
@@ -159,7 +159,7 @@ type registry struct {
 }
 
 func newRegistry(timeout time.Duration) *registry {
-	return &registry{timeout: timeout, parted: make(chan string, partedRoom), open: make(map[*conn]struct{})}
+	return &registry{timeout: timeout, peersLost: make(chan string, peersLostRoom), open: make(map[*conn]struct{})}
 }
 
 // add registers a new connection and returns it as c: nil if the registry is closed, or
@@ -261,7 +261,7 @@ func (r *registry) acceptedFrom(nodeID string) (n int, oldest *conn) {
 
 // count counts connections. oldest is the oldest of those that may be evicted, nil if there
 // is none. One that carries a snapshot may not: while raft reads the snapshot, it takes no
-// other request, so that the peer opens more connections. The caller holds mu.
+// other request, so the peer opens more connections. The caller holds mu.
 func (r *registry) count(which func(*conn) bool) (n int, oldest *conn) {
 	for c := range r.open {
 		if !which(c) {
@@ -275,7 +275,7 @@ func (r *registry) count(which func(*conn) bool) (n int, oldest *conn) {
 	return n, oldest
 }
 
-// remove forgets a connection. If it was the last one accepted from its peer, it reports the peer to parted.
+// remove forgets a connection. If it was the last one accepted from its peer, it reports it to peersLost.
 func (r *registry) remove(c *conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -284,7 +284,7 @@ func (r *registry) remove(c *conn) {
 		return
 	}
 	select {
-	case r.parted <- c.nodeID:
+	case r.peersLost <- c.nodeID:
 	default: // nobody reads it
 	}
 }

@@ -107,7 +107,7 @@ func (e *RefusedError) Error() string {
 // Unwrap returns Reason.
 func (e *RefusedError) Unwrap() error { return e.Reason }
 
-// refusef returns a refusal by this side; whoever knows the peer and its address sets them.
+// refusef returns a refusal by this side; the caller that knows the peer and its address sets them.
 func refusef(reason error, format string, args ...any) *RefusedError {
 	return &RefusedError{Reason: reason, Detail: fmt.Sprintf(format, args...)}
 }

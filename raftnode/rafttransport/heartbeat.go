@@ -1,3 +1,6 @@
+// Raft handles heartbeats beside its main loop, where they race it (hashicorp/raft#695), and answers none while a disk
+// holds that loop. Delete this file when raft changes term and leader under one lock, and writes beside its main loop.
+
 package rafttransport
 
 import (

@@ -1,3 +1,9 @@
+// Raft takes requests that it should refuse or change first: ones that begin before its log (hashicorp/raft#205),
+// with a commit index that their entries do not prove, or that contradict what is applied. Delete skipApplied when raft
+// compares with its snapshot as well as with its log, boundCommit when it bounds the commit index itself, and the
+// file with the last of its rows in upstream/README.md; refuseContradicting stays, since it protects from two clusters
+// under one id.
+
 package rafttransport
 
 import (
@@ -22,13 +28,13 @@ func (a arrival) carriesEntries() bool {
 	return ok && len(req.Entries) > 0
 }
 
-// retryOverloaded is how often Overloaded is asked again while entries wait.
+// retryOverloaded is the interval at which Overloaded is polled while entries wait.
 const retryOverloaded = 5 * time.Millisecond
 
-// pump hands incoming RPCs except heartbeats to raft, one at a time as raft takes them. What
-// raft does not take within Timeout ends with an error: its sender stops waiting and retries,
-// and the queue would hold the whole requests. The queue has at most one per connection.
-// pump returns when done is closed.
+// pump hands incoming RPCs except heartbeats to raft, one at a time as raft takes them. A
+// request that raft does not take within Timeout is answered with an error. Its sender has
+// stopped waiting and will retry, so keeping it would only use memory. The queue has at most
+// one request per connection. pump returns when done is closed.
 func (t *Transport) pump() {
 	expire := time.NewTicker(t.opts.Timeout / 4)
 	defer expire.Stop()
@@ -46,12 +52,12 @@ func (t *Transport) pump() {
 		}
 		if i >= 0 && i < len(queue) {
 			take, next = t.rpcs, queue[i]
-			t.skipApplied(next.RPC) // by what is applied now
+			t.skipApplied(next.RPC) // judged by the index applied at this moment
 		}
 
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
-			if t.refuseVote(rpc) || t.refuseOther(rpc) || t.passOver(rpc) {
+			if t.refuseVote(rpc) || t.refuseContradicting(rpc) || t.discardOldSnapshot(rpc) {
 				continue
 			}
 			t.judgeAsVoter(rpc)
@@ -83,9 +89,9 @@ func (t *Transport) pump() {
 // committed, so a leader of any later term has the same one there. Raft compares with its
 // log instead. It refuses a request that begins before the log does, and the leader then
 // steps back through its own log to the first entry and never leaves it
-// (hashicorp/raft#205). And it compares with the end of a log that a snapshot has replaced,
-// and is sent that snapshot again and again. A request without a previous entry is accepted
-// without any comparison, so this one is turned into such a request.
+// (hashicorp/raft#205). It also compares with a log that a snapshot has replaced, fails, and
+// gets the same snapshot again and again. Raft accepts a request without a previous entry
+// without any comparison, so the request is turned into one without a previous entry.
 func (t *Transport) skipApplied(rpc raft.RPC) {
 	req, ok := rpc.Command.(*raft.AppendEntriesRequest)
 	if !ok || (req.PrevLogEntry == 0 && len(req.Entries) == 0) { // a probe says nothing of the log
@@ -102,14 +108,14 @@ func (t *Transport) skipApplied(rpc raft.RPC) {
 	req.PrevLogEntry, req.PrevLogTerm, req.Entries = 0, 0, req.Entries[fresh:]
 }
 
-// errOther refuses a request with another entry than the one this node has applied.
-var errOther = errors.New("this node has applied another entry there")
+// errContradicts refuses a request with another entry than the one this node has applied.
+var errContradicts = errors.New("this node has applied another entry there")
 
-// refuseOther refuses a request that differs from what this node has applied, judged by the
+// refuseContradicting refuses a request that differs from what this node has applied, judged by the
 // newest of its entries that this node has applied. That cannot happen while all members are
 // of one cluster and none has lost entries; if it does, this node must not acknowledge
 // entries that it does not have.
-func (t *Transport) refuseOther(rpc raft.RPC) bool {
+func (t *Transport) refuseContradicting(rpc raft.RPC) bool {
 	req, ok := rpc.Command.(*raft.AppendEntriesRequest)
 	if !ok {
 		return false
@@ -128,7 +134,7 @@ func (t *Transport) refuseOther(rpc raft.RPC) bool {
 	if index == 0 || !t.contradicts(req.Term, index, term) {
 		return false
 	}
-	rpc.Respond(nil, errOther)
+	rpc.Respond(nil, errContradicts)
 	return true
 }
 
@@ -137,11 +143,11 @@ func (t *Transport) contradicts(leaderTerm, index, term uint64) bool {
 	return t.opts.Contradicts != nil && t.opts.Contradicts(leaderTerm, index, term)
 }
 
-// passOver answers a snapshot in raft's place if this node's state has reached it: raft would
+// discardOldSnapshot answers a snapshot in raft's place if this node's state has reached it: raft would
 // install it, revert the state and drop entries that this node has acknowledged. A leader
 // sends such a snapshot again if it got no answer, and so does the replication to a removed
 // member in its last attempt. A snapshot of a leader that raft does not follow yet goes to raft.
-func (t *Transport) passOver(rpc raft.RPC) bool {
+func (t *Transport) discardOldSnapshot(rpc raft.RPC) bool {
 	req, ok := rpc.Command.(*raft.InstallSnapshotRequest)
 	if !ok || req.LastLogIndex == 0 || t.opts.Follows == nil {
 		return false
@@ -155,7 +161,7 @@ func (t *Transport) passOver(rpc raft.RPC) bool {
 	t.pumping.Go(func() {
 		_, err := io.Copy(io.Discard, rpc.Reader) // the connection's next request follows it
 		if other {
-			err = errOther
+			err = errContradicts
 		}
 		resp := &raft.InstallSnapshotResponse{RPCHeader: t.header(req.RPCHeader), Term: req.Term, Success: err == nil}
 		rpc.Respond(resp, err)
@@ -170,9 +176,9 @@ func (t *Transport) header(of raft.RPCHeader) raft.RPCHeader {
 
 // boundCommit limits a leader's commit index to what its request has proven to be the
 // same on both sides: the entry before the first, and those it brings. Raft applies it as
-// far as the follower's log reaches. A request that was begun before the leader appended
-// more may have a newer commit index and fewer entries: a deposed leader would then apply
-// its own entry at an index where the cluster has committed another. The next request
+// far as the follower's log reaches. A request may be built from fewer entries than its commit
+// index covers, if the leader appended in between: a deposed leader would then apply its own
+// entry at an index where the cluster has committed another. The next request
 // brings the commit index that is held back here.
 func boundCommit(rpc raft.RPC) {
 	req, ok := rpc.Command.(*raft.AppendEntriesRequest)

@@ -160,7 +160,7 @@ type Transport struct {
 	born      time.Time
 	taken     atomic.Int64   // when raft took the last RPC, by now()
 	done      chan struct{}  // closed by Close
-	pumping   sync.WaitGroup // pump, and the readers of snapshots that passOver answers
+	pumping   sync.WaitGroup // pump, and the readers of snapshots that discardOldSnapshot answers
 	closeOnce sync.Once
 }
 
@@ -243,10 +243,10 @@ func (t *Transport) fresh(request func() error) (err error) {
 // it leaves no connection that was admitted by the old answer.
 func (t *Transport) Disconnect(nodeID string) { t.stream.conns.disconnect(nodeID) }
 
-// Parted receives the ids of nodes whose last accepted connection has just ended. If a
+// PeersLost receives the ids of nodes whose last accepted connection has just ended. If a
 // node's process ends and its machine still runs, its id arrives at once. The node may also
 // have closed its connections and be back. For one reader; while 64 wait, more are dropped.
-func (t *Transport) Parted() <-chan string { return t.stream.conns.parted }
+func (t *Transport) PeersLost() <-chan string { return t.stream.conns.peersLost }
 
 // Refusals lists the last refusal per peer, the newest first; at most 256.
 func (t *Transport) Refusals() []Refusal { return t.refused.list() }
@@ -259,7 +259,7 @@ func (t *Transport) RefusalTotals() map[string]uint64 { return t.refused.sums() 
 func (t *Transport) Close() error {
 	t.closeOnce.Do(func() {
 		close(t.done)
-		// The listener and all connections end first, then whoever uses them is waited for.
+		// The listener and all connections end first, then Close waits for their users.
 		t.NetworkTransport.Close()
 		t.CloseStreams()
 		t.stream.wait()

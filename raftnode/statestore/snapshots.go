@@ -173,7 +173,7 @@ func (s *Snapshots) checkpoint() (*outgoing, error) {
 	defer func() { <-s.making }()
 	out, err := s.tryCheckpoint()
 	if err != nil {
-		// The sleep holds the semaphore, so that the senders to other followers wait as well.
+		// The sleep holds the semaphore, so the senders to other followers wait as well.
 		time.Sleep(checkpointAgain)
 	}
 	return out, err

@@ -147,7 +147,7 @@ func (e *eager) follower(id raft.ServerID) *eagerFollower {
 // removes from args the entries that the follower did not confirm; raft sends them next.
 func (e *eager) appendEntries(id raft.ServerID, addr raft.ServerAddress,
 	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (sent time.Time, err error) {
-	// A heartbeat says nothing of the log, so that nothing is learnt from it or sent in its place.
+	// A heartbeat says nothing of the log, so nothing is learnt from it or sent in its place.
 	if isHeartbeat(args) {
 		sent = time.Now()
 		return sent, e.send(id, addr, args, resp)

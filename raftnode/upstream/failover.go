@@ -30,7 +30,7 @@ const CandidateStagger = 40 * time.Millisecond
 type Failover struct {
 	Self                       string
 	Lease, Heartbeat, Election time.Duration // raft's timeouts
-	Lost                       <-chan string // ids of nodes whose connections have all ended
+	PeersLost                  <-chan string // ids of nodes whose connections have all ended
 	// LastIndexes asks voters for the last index of their logs. Those that do not answer by the end of ctx are
 	// left out.
 	LastIndexes func(ctx context.Context, voters []string) map[string]uint64
@@ -41,7 +41,7 @@ type Failover struct {
 func (f *Failover) Run(ctx context.Context, r *raft.Raft) {
 	for {
 		select {
-		case id := <-f.Lost:
+		case id := <-f.PeersLost:
 			// A candidacy that fails is not a loss: raft's own timeout follows.
 			l := leaderLost{Failover: f, raft: r, leader: id, since: time.Now()}
 			if err := l.campaign(ctx); err != nil && ctx.Err() == nil {
@@ -112,7 +112,7 @@ func (l leaderLost) campaign(ctx context.Context) error {
 
 // turn is this node's place among the voters that are left, -1 if it has no vote. Those
 // with a shorter log come first: a voter that still waits for the old leader grants no
-// vote, and none grants its vote to a shorter log, so that the last to campaign wins.
+// vote, and none grants its vote to a shorter log, so the last to campaign wins.
 func (l leaderLost) turn(ctx context.Context) int {
 	ctx, cancel := context.WithTimeout(ctx, l.Lease/4)
 	defer cancel()

@@ -1,4 +1,4 @@
-// Raft writes in its main loop, so that it cannot hand leadership over while its disk hangs. There is
+// Raft writes in its main loop, so it cannot hand leadership over while its disk hangs. There is
 // no issue. Delete this file when raft writes beside its main loop.
 
 package upstream
@@ -15,7 +15,7 @@ import (
 var errAbdicated = errors.New("this leader's disk does not write and it sends nothing more in this term")
 
 // leaderWrite is the batch that raft, as the leader, is writing to its log now. While it
-// writes, raft's own goroutine waits for the disk, so that raft cannot hand over.
+// writes, raft's own goroutine waits for the disk, so raft cannot hand over.
 type leaderWrite struct {
 	mu       sync.Mutex
 	since    time.Time   // when the write began

@@ -1,7 +1,7 @@
 // Raft compacts its log up to the index of a snapshot, counting entries that never reach the state, while
 // another goroutine may replace a suffix, and keeps entries that an installed snapshot contradicts
-// (hashicorp/raft#697). Delete this file when raft compacts under the lock of its log,
-// up to what the state reports, and empties a log that a snapshot contradicts.
+// (hashicorp/raft#697). It has two rows in README.md. Delete this file when raft compacts under the lock of the
+// log, up to what the state reports, and raft empties a log that an installed snapshot contradicts.
 
 package upstream
 

@@ -144,7 +144,7 @@ func (p *Raft) LeadershipChanged() <-chan struct{} { return p.edges.wake }
 func (p *Raft) Leadership() (changed, leading bool) { return p.edges.take() }
 
 // storing sends the entries ahead that this node is about to store as the leader. It runs
-// in raft's own goroutine, so that raft's state does not change meanwhile.
+// in raft's own goroutine, so raft's state does not change meanwhile.
 func (p *Raft) storing(logs []*raft.Log) {
 	p.backlog.storing(logs, p.options.AppliedBy(string(p.options.Config.LocalID)))
 	r := p.raft.Load()

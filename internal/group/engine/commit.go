@@ -43,7 +43,7 @@ func (g *liveGroup) commitBatch(all bool) bool {
 	// What comes from here on gathers in the next batch.
 	r := g.gathering
 	s, some := g.coordinator.NextAckBatch(g.reserveCount(), all)
-	// Dead letters that were refused wait, and whoever depends on them gets the refusal.
+	// Dead letters that were refused wait, and the calls that depend on them get the refusal.
 	var deaths []group.Death
 	if g.now().Before(g.lettersAfter) {
 		r.lettersErr = g.lettersErr
@@ -65,7 +65,7 @@ func (g *liveGroup) commitBatch(all bool) bool {
 			r.err = g.endCause()
 		}
 	}
-	// The coordinator learns what the log has, and whoever waits is answered.
+	// The coordinator learns what the log has, and the waiting calls are answered.
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if some {

@@ -117,7 +117,7 @@ func (g *dispatcher) nothingLeft() bool {
 // next one. Where the member has joined again it does nothing: the member has said itself what it holds. g.mu is
 // held.
 func (g *dispatcher) releaseUndelivered(e *exchange, t received) {
-	// The gap goes to whoever is answered next.
+	// The gap goes to the call that is answered next.
 	if g.gap == nil {
 		g.gap = t.gap
 	}

@@ -23,7 +23,7 @@ import (
 type Host interface {
 	// Machine is the node's state machine, the same one each time.
 	Machine() *fsm.Machine
-	// LeadingTerm is the term in which the node leads; 0 where it does not.
+	// LeadingTerm is the term in which the node leads; 0 if it does not.
 	LeadingTerm() uint64
 	// Propose returns what the cluster decides about a command; a refusal is the error, a *fsm.Refusal.
 	Propose(ctx context.Context, r frame.Request) (fsm.Result, error)

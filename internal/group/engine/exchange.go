@@ -19,7 +19,7 @@ import (
 const (
 	maxMemberCalls = 8                      // exchanges of one member at the same time
 	answerReserve  = 500 * time.Millisecond // left of a call's time for its answer
-	pollWait       = 2 * time.Second        // how long one that waits for nothing waits for what is there
+	pollWait       = 2 * time.Second        // how long an exchange with Wait 0 waits until available events are reserved
 )
 
 // Request is what a member reports and wants. Ranges ascend and do not overlap; offsets that the member does not
@@ -27,7 +27,7 @@ const (
 type Request struct {
 	Group, Member           string
 	Session                 uint64        // 0 joins
-	Holding, Acks, Progress []frame.Range // Holding counts for joining alone
+	Holding, Acks, Progress []frame.Range // Holding is used only when joining
 	Nacks                   []group.Nack
 	Want                    int           // events; with 0 the call does not wait for any
 	Wait                    time.Duration // for events; 0 takes what there is now
@@ -53,7 +53,7 @@ func (k *Engine) Exchange(ctx context.Context, r Request) (Answer, error) {
 		return Answer{}, err
 	}
 	select {
-	// Before that, what a member says it holds could not be judged.
+	// Until the group is loaded, a member's claims cannot be checked.
 	case <-g.loaded:
 	case <-g.ctx.Done():
 		return Answer{}, g.endCause()
@@ -64,7 +64,7 @@ func (k *Engine) Exchange(ctx context.Context, r Request) (Answer, error) {
 	if ctx.Err() != nil {
 		return Answer{}, context.Cause(ctx)
 	}
-	// What the call reports is settled and committed first: what it frees may be delivered in the
+	// The call's reports are settled and committed first: events that they free may be delivered in the
 	// answer.
 	e, err := g.beginExchange(&r)
 	if err != nil {
@@ -72,7 +72,7 @@ func (k *Engine) Exchange(ctx context.Context, r Request) (Answer, error) {
 	}
 	defer e.endCall()
 
-	// First what is settled: the answer promises that the log has it. Then what the member waits for.
+	// First wait until the log has what is settled, as the answer promises; then wait for events.
 	if err := e.waitDurable(ctx); err != nil {
 		return Answer{}, err
 	}
@@ -90,7 +90,7 @@ type exchange struct {
 	member  *group.Member
 	session uint64        // the member's when the call began
 	refused []frame.Range // what the call has reported and its member does not hold
-	batch   *pendingBatch // that its acks and nacks go into; nil where it has none
+	batch   *pendingBatch // that its acks and nacks go into; nil if it has none
 	dead    bool          // one of its nacks is final
 }
 
@@ -123,7 +123,7 @@ func (g *liveGroup) beginExchange(r *Request) (*exchange, error) {
 			e.refused = append(e.refused, frame.Range{From: one.Offset, To: one.Offset})
 		}
 	}
-	// What the member does not hold any more is refused; the rest of the call counts nevertheless.
+	// Events that the member does not hold any more are refused; the rest of the call counts nevertheless.
 	e.refused = frame.JoinRanges(e.refused)
 	// While g.mu is held, all of it goes into the batch that gathers now: the call is durable once that one is.
 	if len(r.Acks)+len(r.Nacks) > 0 {
@@ -139,7 +139,7 @@ func (g *liveGroup) beginExchange(r *Request) (*exchange, error) {
 	return e, nil
 }
 
-// findMember returns the member that a request comes from, which joins where it has no session. g.mu is held.
+// findMember returns the member that a request comes from, which joins if it has no session. g.mu is held.
 func (g *liveGroup) findMember(now time.Time, r *Request) (m *group.Member, err error) {
 	if r.Session == 0 {
 		m, err = g.coordinator.Join(now, r.Member, r.joinClaims(), r.Nacks)
@@ -199,8 +199,8 @@ func (e *exchange) waitDurable(ctx context.Context) error {
 		switch {
 		case e.batch.err != nil:
 			return e.endCause()
-		// Any nack may have been the last delivery of its event: where the outcome of a dead letter is
-		// unknown, that concerns whoever sent one.
+		// Any nack may have ended the last delivery of its event: if a dead letter's outcome is unknown, every
+		// call with a nack gets that error.
 		case e.dead || (len(e.request.Nacks) > 0 && errors.Is(e.batch.lettersErr, raftnode.ErrOutcomeUnknown)):
 			return e.batch.lettersErr
 		}
@@ -229,10 +229,10 @@ func (e *exchange) waitEvents(ctx context.Context) (received, error) {
 	if e.request.Want == 0 || e.request.Leave {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		// A call that waits for events is the first to report what is lost.
+		// Serve waiting calls first: they report what is lost.
 		g.serveWaiters()
 		if !e.request.Leave && !e.member.Live(e.session) {
-			// What is lost now is reported to the session that followed.
+			// Events that are lost now are reported to the session that followed.
 			return received{}, errSessionOver(g.name, e.member.Name, e.session)
 		}
 		return received{revoked: e.member.Lost()}, nil
@@ -299,7 +299,7 @@ func (e *exchange) abandonWait(ctx context.Context, w *waiter) (t received, err 
 	return t, t.err
 }
 
-// buildAnswer reads the events that were delivered, and releases them where that fails. Events that were trimmed
+// buildAnswer reads the events that were delivered, and releases them if that fails. Events that were trimmed
 // since are left out.
 func (e *exchange) buildAnswer(t received) (Answer, error) {
 	g := e.group

@@ -45,7 +45,8 @@ func (g *groupTerm) endIfOver(err error) bool {
 	refusal, refused := errors.AsType[*fsm.Refusal](err)
 	switch {
 	case g.ctx.Err() != nil:
-	// There was no room for it: the group is led from here nevertheless.
+		// It has ended already.
+	// There was no room for the command: the group is led from here nevertheless.
 	case refused && refusal.Code == fsm.Overloaded:
 		return false
 	case refused && refusal.Code == fsm.NotFound:
@@ -92,7 +93,7 @@ func (g *groupTerm) readEvents(list []group.Delivery) (events []event.Event, cou
 	if err != nil {
 		return nil, nil, err
 	}
-	// Events and deliveries have one order, so that the delivery of an event is the next with its offset.
+	// Events and deliveries have one order, so the delivery of an event is the next with its offset.
 	counts = make([]uint64, len(events))
 	at := 0
 	for i := range events {

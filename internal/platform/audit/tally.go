@@ -26,7 +26,7 @@ type Component struct {
 }
 
 // Layer is a layer of the registry.
-// Types are counted once a layer, so that the sums of layers may exceed the number of types.
+// Types are counted once a layer, so the sums of layers may exceed the number of types.
 type Layer struct {
 	Layer        int    `json:"layer"`
 	Name         string `json:"name"`

@@ -79,7 +79,7 @@ func (w *Watch) See(correlationID string, e Event) {
 		w.runs[correlationID] = at
 	}
 	// Add the event, in place of the oldest if there are too many.
-	// What is pending is computed again when it is asked for, not at each event.
+	// Pending steps are computed again when they are asked for, not at each event.
 	w.order.MoveToBack(at)
 	r := at.Value.(*watched)
 	if len(r.events) == runEvents {
@@ -96,7 +96,7 @@ func (w *Watch) drop(at *list.Element) {
 
 // Forget drops the runs whose newest event is before a time.
 func (w *Watch) Forget(before time.Time) {
-	// The order is that of the newest events, so that the first run that is not old ends the search.
+	// The order is that of the newest events, so the first run that is not old ends the search.
 	for at := w.order.Front(); at != nil; at = w.order.Front() {
 		events := at.Value.(*watched).events
 		if !events[len(events)-1].At.Before(before) {

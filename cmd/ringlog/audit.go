@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -30,6 +31,7 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: text, json, dot (Graphviz) or mermaid", Value: "text"},
 			// What of the report is printed.
+			&cli.BoolFlag{Name: "all", Usage: "print all lists, not the totals alone"},
 			&cli.StringFlag{Name: "only", Usage: "print only these `LIST`s"},
 			&cli.StringFlag{Name: "coordinator",
 				Usage: "print only what involves `NAME`: a coordinator, a module or a class"},
@@ -54,6 +56,8 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 type auditOptions struct {
 	// how the report is printed; JSON where the global --json is set
 	format audit.Format
+	// print the lists too, not the totals alone
+	all bool
 	// lists of findings, by name: those to print, and those that must be empty
 	only, failOn []string
 	// a coordinator, a module or a class; "" is all of them
@@ -66,7 +70,7 @@ type auditOptions struct {
 // auditOptionsOf reads the flags.
 func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error) {
 	// Every flag is checked before a node is asked.
-	o = auditOptions{coordinator: c.String("coordinator"), builtin: c.Bool("builtin"), from: url.Values{}}
+	o = auditOptions{coordinator: c.String("coordinator"), builtin: c.Bool("builtin"), all: c.Bool("all"), from: url.Values{}}
 	o.format, err = audit.ParseFormat(c.String("format"))
 	if err != nil {
 		return o, shell.Usagef("--format: %w", err)
@@ -119,7 +123,12 @@ func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
 		}
 	}
 	// What is printed does not change what --fail-on counts.
-	if err := report.Only(o.only).Write(sh.Out, o.format); err != nil {
+	write := report.Only(o.only).Write
+	if o.format == audit.Text && !o.all && len(o.only) == 0 && o.coordinator == "" {
+		write = func(w io.Writer, _ audit.Format) error { return report.WriteTotals(w) }
+		defer sh.Say("for the lists: ringlog audit --all, or --only LIST (%s)", strings.Join(audit.Lists(), ", "))
+	}
+	if err := write(sh.Out, o.format); err != nil {
 		return err
 	}
 	return failOn(sh, report, o.failOn)

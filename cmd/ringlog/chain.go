@@ -144,19 +144,10 @@ func showChain(ctx context.Context, sh *shell.Shell, o chainOptions) error {
 	if err := sh.Call(ctx, http.MethodGet, o.path(), o.query, nil, &chain); err != nil {
 		return err
 	}
-	localize(&chain)
 	if err := chain.Write(sh.Out, o.format); err != nil {
 		return err
 	}
 	return o.verdict(sh, &chain)
-}
-
-// localize brings the events' times into this machine's zone.
-func localize(c *stages.Chain) {
-	// Only the display is local: deadlines were judged by the node.
-	for i := range c.Events {
-		c.Events[i].At = c.Events[i].At.Local()
-	}
 }
 
 // verdict returns exit code 1 if --fail-overdue is set and an edge is overdue.
@@ -313,7 +304,6 @@ func (f *chainFollower) printNews(ctx context.Context) (due time.Duration, err e
 
 // print prints the whole chain the first time, and each time as JSON; else it prints only what is new.
 func (f *chainFollower) print(c *stages.Chain) (err error) {
-	localize(c)
 	// Without a new event, and without a newly overdue edge, there is nothing to print.
 	newest := c.Events[len(c.Events)-1].Offset
 	switch {

@@ -109,7 +109,7 @@ func timeoutText(seconds float64) string {
 	if seconds == 0 {
 		return "-"
 	}
-	return time.Duration(seconds * float64(time.Second)).String()
+	return shell.Seconds(seconds)
 }
 
 // removeClient removes the registration of a client after asking.
@@ -134,7 +134,7 @@ func removeClient(ctx context.Context, sh *shell.Shell, id string, leave shell.C
 
 // clientsText counts the clients and their subscriptions.
 func clientsText(s api.ClientStats) string {
-	return fmt.Sprintf("%d with %s", s.Clients, shell.Count(s.Subscriptions, "subscription"))
+	return fmt.Sprintf("%d, with %s", s.Clients, shell.Count(s.Subscriptions, "subscription"))
 }
 
 // timeoutsText prints how many handlers there are, and their least and greatest time limit.
@@ -155,8 +155,8 @@ func timeoutsText(byClient map[string]map[string]float64) string {
 	case n == 0:
 		return "none registered"
 	case low == high:
-		return fmt.Sprintf("%s, %gs", shell.Count(n, "handler"), low)
+		return fmt.Sprintf("%s, %s", shell.Count(n, "handler"), shell.Seconds(low))
 	default:
-		return fmt.Sprintf("%s, %gs to %gs", shell.Count(n, "handler"), low, high)
+		return fmt.Sprintf("%s, %s to %s", shell.Count(n, "handler"), shell.Seconds(low), shell.Seconds(high))
 	}
 }

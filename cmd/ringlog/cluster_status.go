@@ -88,7 +88,7 @@ func lookAtCluster(ctx context.Context, sh *shell.Shell) (clusterView, error) {
 // rowOf returns the row of a node; id is the one under which others know a node that does not answer.
 func rowOf(a answer[nodeStatus], id string) clusterRow {
 	if a.err != nil {
-		return clusterRow{URL: a.url, ID: id, Role: "unreachable", Error: a.err.Error()}
+		return clusterRow{URL: a.url, ID: id, Role: unreachable, Error: a.err.Error()}
 	}
 	s := a.value
 	// Each node reports its own disk among the members.
@@ -104,9 +104,12 @@ func rowOf(a answer[nodeStatus], id string) clusterRow {
 		Health: &s.Health, Autopilot: s.Autopilot}
 }
 
+// unreachable is the role of a node that does not answer.
+const unreachable = "unreachable"
+
 // printCluster fails where the nodes are of more than one cluster.
 func printCluster(sh *shell.Shell, v clusterView) error {
-	// One cluster id for all rows; of several clusters the rows say it.
+	// The verdict is what people ask for. One cluster id for all rows; of several clusters the rows say it.
 	if !sh.JSON {
 		for _, r := range v.rows {
 			if v.mixed == "" && r.Cluster != "" {
@@ -116,14 +119,19 @@ func printCluster(sh *shell.Shell, v clusterView) error {
 		}
 	}
 	// Programs get all of it in the rows, people get the health below the table.
+	if !sh.JSON {
+		if err := printTolerance(sh, v.rows); err != nil {
+			return err
+		}
+	}
 	err := shell.EmitEach(sh, v.rows,
-		table.Row{"id", "url", "role", "leader", "term", "offsets", "applied", "spare voters", "disk"},
+		table.Row{"id", "url", "role", "leader", "term", "offsets", "applied", "spare", "disk"},
 		func(r clusterRow) table.Row {
 			// A node that does not answer has only an id, if another one knows it, and a URL.
 			if r.Error != "" {
-				return table.Row{orUnknown(r.ID), r.URL, r.Role}
+				return table.Row{orUnknown(r.ID), r.URL, roleText(sh, r.Role)}
 			}
-			return table.Row{r.ID, r.URL, r.Role, r.Leader, r.Term, fmt.Sprintf("%d-%d", r.First, r.Last), r.Applied,
+			return table.Row{r.ID, r.URL, roleText(sh, r.Role), r.Leader, r.Term, fmt.Sprintf("%d-%d", r.First, r.Last), r.Applied,
 				r.Margin, diskText(r.Disk)}
 		})
 	if err == nil && !sh.JSON {
@@ -180,11 +188,11 @@ func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) err
 func printChange(sh *shell.Shell, v clusterView) error {
 	// Nobody answers: on stderr, since it is no view.
 	if v.rows == nil {
-		sh.Say("%s no node answers", time.Now().Format(time.TimeOnly))
+		sh.Say("%s no node answers", shell.Clock(time.Now()))
 		return nil
 	}
 	if !sh.JSON {
-		fmt.Fprintln(sh.Out, time.Now().Format(time.TimeOnly))
+		fmt.Fprintln(sh.Out, shell.Clock(time.Now()))
 	}
 	err := printCluster(sh, v)
 	if v.mixed != "" && errors.Is(err, shell.CodeError(shell.ExitFailed)) {

@@ -58,7 +58,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "await": await, "cluster": clusterInScript, "freeport": freePort, "setfrom": setFrom, "flip": flip,
-			"post": post, "oldrows": oldRows, "hook": hook,
+			"post": post, "oldrows": oldRows, "hook": hook, "terminal": terminal,
 		},
 	})
 }
@@ -142,6 +142,43 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("%q did not come: %v", args[0], err)
 		}
 	}
+}
+
+// terminal: terminal COLUMNS PATTERN program args... runs it in a terminal of that width until the screen matches,
+// which is then the last stdout, with colours as escape sequences. It fails where a line is wrapped by the terminal.
+func terminal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: terminal COLUMNS PATTERN program args...")
+	}
+	pattern := regexp.MustCompile("(?m)" + args[1])
+	// A server of its own, which ends with its session.
+	tmux := func(more ...string) string {
+		ts.Check(ts.Exec("tmux", append([]string{"-u", "-f", "/dev/null", "-S", ts.MkAbs("tmux.sock")}, more...)...))
+		return ts.ReadFile("stdout")
+	}
+	tmux("new-session", "-d", "-x", args[0], "-y", "120", strings.Join(args[2:], " ")+"; exec cat")
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(scriptWithin)
+	for plain := ""; !pattern.MatchString(plain); {
+		select {
+		case <-tick.C:
+			plain = tmux("capture-pane", "-p")
+		case <-deadline:
+			tmux("kill-server")
+			ts.Fatalf("%q did not come:\n%s", args[1], plain)
+		}
+	}
+	// With -J, lines that the terminal has wrapped are one.
+	lines := func(screen string) int { return strings.Count(strings.TrimRight(screen, " \n"), "\n") }
+	plain, joined := tmux("capture-pane", "-p"), tmux("capture-pane", "-p", "-J")
+	coloured := tmux("capture-pane", "-p", "-e")
+	tmux("kill-server")
+	if lines(plain) != lines(joined) {
+		ts.Fatalf("the terminal wraps lines:\n%s", plain)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs("screen"), []byte(coloured), 0o600))
+	ts.Check(ts.Exec("cat", "screen"))
 }
 
 type clusterKey struct{}

@@ -91,18 +91,33 @@ func (p page) section(title, header string, rows [][]any) {
 	p.out.Flush() // so that each section has its own column widths
 }
 
-// writeText writes the report for people: totals, a section for each class, and what spans classes.
-func (r *Report) writeText(w io.Writer) error {
-	// An empty last cell leaves spaces at the end of its line.
+// WriteTotals writes how many names each class has, for people.
+func (r *Report) WriteTotals(w io.Writer) error {
 	trimmed := &trimmer{w: w}
 	p := page{tabwriter.NewWriter(trimmed, 0, 0, 2, ' ', 0)}
+	r.writeTotals(p)
+	if err := p.out.Flush(); err != nil {
+		return err
+	}
+	return trimmed.end()
+}
+
+// writeTotals prints the totals of all classes, with what each means.
+func (r *Report) writeTotals(p page) {
 	fmt.Fprintln(p.out, r.scopeWords())
-	// The totals of all classes, with what each means.
 	var totals [][]any
 	for _, c := range Classes() {
 		totals = append(totals, []any{c, r.Totals[c], meaning(c)})
 	}
 	p.section(fmt.Sprintf("%d names", r.Names), "", totals)
+}
+
+// writeText writes the report for people: totals, a section for each class, and what spans classes.
+func (r *Report) writeText(w io.Writer) error {
+	// An empty last cell leaves spaces at the end of its line.
+	trimmed := &trimmer{w: w}
+	p := page{tabwriter.NewWriter(trimmed, 0, 0, 2, ' ', 0)}
+	r.writeTotals(p)
 	// One section for each class, in the order of what needs attention.
 	p.section("Orphan events: emitted, and nobody listens", "EVENT\tEMITTED BY",
 		r.rows(Orphan, func(e Entry) []any { return []any{e.label(), wiresText(e.Emitters)} }))

@@ -275,7 +275,7 @@ func TestNewsAreWhatCameAfterAnOffset(t *testing.T) {
 	if err := c.WriteNews(&got, 4); err != nil {
 		t.Fatal(err)
 	}
-	const want = `  5  2026-01-05 10:02:00.000  TRAINING_STARTED  +1m57s
+	const want = `  5  2026-01-05T10:02:00.000Z  TRAINING_STARTED  +1m57s
 
 training_pipeline: not complete
   taken    TRAINING_THRESHOLD_REACHED 4 -> TRAINING_STARTED 5  1m57s        late: its deadline is 1m0s

@@ -127,7 +127,7 @@ func (e *Event) line() string {
 	if e.AfterSeconds != 0 {
 		after = "+" + Took(e.AfterSeconds)
 	}
-	return fmt.Sprintf("%d\t%s\t%s\t%s\t%s", e.Offset, e.At.Format("2006-01-02 15:04:05.000"), e.Type, after, e.Source)
+	return fmt.Sprintf("%d\t%s\t%s\t%s\t%s", e.Offset, e.At.UTC().Format("2006-01-02T15:04:05.000Z07:00"), e.Type, after, e.Source)
 }
 
 // text writes one flow: its state, what was taken or skipped, and what is missing.

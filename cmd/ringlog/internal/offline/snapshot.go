@@ -126,7 +126,7 @@ func downloadBackup(ctx context.Context, sh *shell.Shell, to io.Writer) (err err
 func printSnapshot(sh *shell.Shell, m snapshots.Meta) error {
 	// The same facts of a file and of a backup that was just written.
 	return sh.Emit(m, func() error {
-		return sh.Facts("cluster", m.ClusterID, "written by", m.NodeID, "created", shell.LocalTime(m.Created),
+		return sh.Facts("cluster", m.ClusterID, "written by", m.NodeID, "created", shell.Time(m.Created),
 			"last offset", m.LastOffset,
 			"index", m.Index, "term", m.Term, "digest", m.Digest, "feature level", m.FeatureLevel)
 	})

@@ -17,6 +17,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -34,8 +35,10 @@ type Config struct {
 	Dir string // the data folder, made when it is not there
 	// Fatal is called when continuing would lose or falsify data: a damaged folder, a
 	// disk that fails or hangs. It should end the process; nil panics.
-	Fatal  func(error)
-	Logger hclog.Logger // nil disables logging
+	Fatal func(error)
+	// Logger gets what the node, the client and the router log, each with its name in the attribute part. nil
+	// disables logging.
+	Logger *slog.Logger
 
 	// Client's limits and times are those of the client; where to connect to is set
 	// by Open.
@@ -46,6 +49,7 @@ type Config struct {
 
 // Node is an open log. It is safe for concurrent use.
 type Node struct {
+	logger hclog.Logger // of raft and server
 	raft   *raftnode.Node
 	server *server.Server
 	client *client.Client
@@ -68,14 +72,14 @@ const (
 // events. ctx bounds Open alone.
 func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if cfg.Logger == nil {
-		cfg.Logger = hclog.NewNullLogger()
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Fatal == nil {
 		cfg.Fatal = func(err error) { panic(err) }
 	}
 
 	// What was opened before an error is closed.
-	n := &Node{wire: newWire(), served: make(chan error, 1)}
+	n := &Node{logger: nodeLogger(cfg.Logger), wire: newWire(), served: make(chan error, 1)}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("ringlog: open %s: %w", cfg.Dir, errors.Join(err, n.Close(context.WithoutCancel(ctx))))
@@ -109,13 +113,13 @@ func (n *Node) openNode(ctx context.Context, cfg Config) (err error) {
 	n.raft, err = raftnode.Open(ctx, raftnode.Config{
 		ID: nodeID, Dir: cfg.Dir, RaftBind: "127.0.0.1:0", HTTPAdvertise: address, BootstrapExpect: 1, Secret: secret,
 		Timing: raftnode.Timing{Heartbeat: alone, Election: alone, Lease: alone, CommitTimeout: 5 * time.Millisecond},
-		Fatal:  cfg.Fatal, Logger: cfg.Logger.Named("raft"),
+		Fatal:  cfg.Fatal, Logger: n.logger.Named("raft"),
 	})
 	return err
 }
 
 func (n *Node) openServer(cfg Config) (err error) {
-	n.server, err = server.New(server.Config{Node: n.raft, Logger: cfg.Logger.Named("server")})
+	n.server, err = server.New(server.Config{Node: n.raft, Logger: n.logger.Named("server")})
 	if err != nil {
 		return err
 	}
@@ -129,7 +133,7 @@ func (n *Node) openClient(cfg Config) (err error) {
 	cc := cfg.Client
 	cc.Endpoints, cc.Token, cc.HTTPClient = []string{address}, "", &http.Client{Transport: n.conns}
 	if cc.Logger == nil {
-		cc.Logger = cfg.Logger.Named("client")
+		cc.Logger = cfg.Logger.With("part", "client")
 	}
 	n.client, err = client.New(cc)
 	return err
@@ -138,7 +142,7 @@ func (n *Node) openClient(cfg Config) (err error) {
 func (n *Node) openRouter(cfg Config) (err error) {
 	o := cfg.Router
 	if o.Logger == nil {
-		o.Logger = cfg.Logger.Named("router")
+		o.Logger = cfg.Logger.With("part", "router")
 	}
 	n.router, err = router.New(router.OnClient(n.client), o)
 	return err

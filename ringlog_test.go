@@ -1,9 +1,13 @@
 package ringlog_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +16,7 @@ import (
 	"github.com/ringrift/ringlog"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/router"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -92,6 +97,41 @@ func TestAFolderIsOpenOnce(t *testing.T) {
 	}
 }
 
+// A subscription to a misspelt type would wait for ever: the log says so, with what may be meant.
+func TestASubscriptionToAMisspeltTypeIsWarnedAbout(t *testing.T) {
+	lines := make(chan string, 1000)
+	logger := slog.New(slog.NewTextHandler(chanWriter(lines), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	n, err := ringlog.Open(t.Context(), ringlog.Config{
+		Dir: t.TempDir(), Logger: logger, Fatal: func(err error) { panic(err) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shut(t, n)
+	for spelt, durable := range map[string]bool{"TRAINNG_COMPLETED": false, "MODELL_PROMOTED": true} {
+		_, err := n.Router().Subscribe(t.Context(), router.Subscription{
+			Name: "on " + spelt, Durable: durable, Types: []string{spelt},
+			Handler: func(context.Context, event.Event) error { return nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if line := <-lines; strings.Contains(line, spelt+" is not in the catalogue; nearest known types: ") {
+				break
+			}
+		}
+	}
+}
+
+// chanWriter sends what is written to a channel.
+type chanWriter chan<- string
+
+func (w chanWriter) Write(b []byte) (int, error) {
+	w <- string(b)
+	return len(b), nil
+}
+
 func BenchmarkPublish(b *testing.B) {
 	n, err := ringlog.Open(b.Context(), ringlog.Config{Dir: b.TempDir()})
 	if err != nil {
@@ -109,4 +149,40 @@ func BenchmarkPublish(b *testing.B) {
 			}
 		}
 	})
+}
+
+// TestTheNodeLogsToSlog reads what a node logs while it starts through a handler of log/slog.
+func TestTheNodeLogsToSlog(t *testing.T) {
+	var out syncBuffer
+	logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	n, err := ringlog.Open(t.Context(), ringlog.Config{Dir: t.TempDir(), Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shut(t, n)
+
+	// A line of the node names its part, and nothing below the handler's level comes through.
+	text := out.String()
+	if !strings.Contains(text, "part=raft") || !strings.Contains(text, "level=INFO") ||
+		strings.Contains(text, "level=DEBUG") {
+		t.Errorf("the node logged\n%s", text)
+	}
+}
+
+// syncBuffer is a buffer that several goroutines write to.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }

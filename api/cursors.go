@@ -12,7 +12,7 @@ type Cursor struct {
 	Filter     event.Filter `json:"filter"`
 	Policy     CursorPolicy `json:"policy"`
 	Committed  uint64       `json:"committed"`       // everything up to it is handled
-	Generation uint64       `json:"generation"`      // rises with each open
+	Generation uint64       `json:"generation"`      // increases with each open
 	Start      uint64       `json:"start,omitempty"` // what it was made to begin after, or a seek to before that
 	Created    time.Time    `json:"created"`
 	Touched    time.Time    `json:"touched"` // the last open, commit or seek
@@ -31,6 +31,9 @@ type Cursor struct {
 	LagSeconds float64    `json:"lag_seconds"`            // how long the oldest of them waits
 	LagAtLeast *uint64    `json:"lag_at_least,omitempty"` // set where LagEvents is an upper bound
 	Group      *GroupInfo `json:"group,omitempty"`        // where members share it
+
+	// Warnings are about the filter, in the answer to the call that gives it.
+	Warnings []event.Warning `json:"warnings,omitempty"`
 }
 
 // CursorPolicy bounds what a cursor keeps from retention; 0 takes the cluster's setting.

@@ -11,6 +11,10 @@ import (
 // request that has it is refused with OtherCluster by nodes of another cluster.
 const ClusterHeader = "Ringlog-Cluster"
 
+// WarningsHeader is on the answer to a call that gives a filter which matches nothing known: a JSON array of
+// event.Warning.
+const WarningsHeader = "Ringlog-Warnings"
+
 // Code is the machine-readable reason in every error answer, over HTTP and
 // Connect alike. Its HTTP status and Connect code follow from it.
 type Code string
@@ -139,14 +143,12 @@ type Error struct {
 	LeaderHTTP string `json:"leader_http,omitempty"` // who leads, where that helps
 }
 
-// Error implements error.
+// Error implements error. The remedy is in words of the HTTP interface and the command line, so that it is left to
+// those who show it there.
 func (e *Error) Error() string {
 	s := fmt.Sprintf("%s: %s", e.Code, e.Message)
 	if e.Field != "" {
 		s += fmt.Sprintf(" (field %s)", e.Field)
-	}
-	if e.Remedy != "" {
-		s += "; " + e.Remedy
 	}
 	return s
 }

@@ -19,9 +19,9 @@ const (
 	FateTrimmed   = "trimmed"       // it is gone, and the cursor had not committed it
 )
 
-// Delivery is what became of an event for a cursor, as far as a node can know: a cursor knows what was
+// DeliveryFate is what became of an event for a cursor, as far as a node can know: a cursor knows what was
 // committed, not what was handed to its reader. GET /v1/explain.
-type Delivery struct {
+type DeliveryFate struct {
 	Cursor     string `json:"cursor"`
 	Offset     uint64 `json:"offset"`
 	Fate       string `json:"fate"`

@@ -76,7 +76,7 @@ type LetterErrors struct {
 	Letters []uint64       `json:"letters"` // some of them
 }
 
-// LetterSelection chooses dead letters: by id, or those that all of its conditions hold for.
+// LetterSelection chooses dead letters: by id, or those that meet all of its conditions.
 type LetterSelection struct {
 	IDs []uint64 `json:"ids,omitempty"`
 	// All chooses every dead letter, and excludes conditions.
@@ -91,8 +91,8 @@ type LetterSelection struct {
 	DryRun    bool   `json:"dry_run,omitempty"`
 }
 
-// LettersDone answers a redrive or a purge.
-type LettersDone struct {
+// LettersResult answers a redrive or a purge.
+type LettersResult struct {
 	Matched int `json:"matched"` // letters that were chosen, at most max_events
 	// Done letters were redriven or purged.
 	Done     int      `json:"done"`

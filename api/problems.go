@@ -32,7 +32,7 @@ func RequestTooLarge(limit int) *Error {
 		Remedy: "send several requests, or raise limits.request_bytes"}
 }
 
-// BadPosition refuses what is no position.
+// BadPosition refuses what is not a position.
 func BadPosition(field, text string) *Error {
 	return BadValue(field, text, PositionForms)
 }

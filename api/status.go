@@ -270,8 +270,8 @@ type MemberChange struct {
 	Warning string   `json:"warning,omitempty"` // what should be looked at
 }
 
-// Handover is a leadership that was passed on: POST /v1/cluster/step-down.
-type Handover struct {
+// StepDownResult is a leadership that was passed on: POST /v1/cluster/step-down.
+type StepDownResult struct {
 	// From is the node that led. Who leads now may not be known yet.
 	From       string `json:"from"`
 	LeaderHTTP string `json:"leader_http"`

@@ -9,76 +9,84 @@ import (
 	"github.com/ringrift/ringlog/api"
 )
 
+// Admin administers the cluster: its status, settings, members and leadership, its dead letters, what processes have
+// registered to listen to, and any other call of the HTTP interface by Do. It is of its Client, and safe for
+// concurrent use as that is.
+type Admin struct{ c *Client }
+
+// Admin returns what administers the cluster.
+func (c *Client) Admin() *Admin { return &Admin{c} }
+
 // What nodes answer about the cluster is declared in package api, beside the HTTP interface that these are the
 // shapes of.
 type (
-	Status       = api.Status       // of a node and its cluster, of Client.Status
-	Member       = api.Member       // of Status and Membership
-	Quorum       = api.Quorum       // likewise
-	Digest       = api.Digest       // of Status
-	Setting      = api.Setting      // of Client.Settings
-	Membership   = api.Membership   // of Client.Members
-	NewMember    = api.NewMember    // for Client.AddMember
-	MemberChange = api.MemberChange // of Client.AddMember, Promote, Demote and RemoveMember
-	Handover     = api.Handover     // of Client.StepDown
-	TrimResult   = api.TrimResult   // of Client.Compact
+	Status         = api.Status         // of a node and its cluster, of Admin.Status
+	Member         = api.Member         // of Status and Membership
+	Quorum         = api.Quorum         // likewise
+	Digest         = api.Digest         // of Status
+	Setting        = api.Setting        // of Admin.Settings
+	Membership     = api.Membership     // of Admin.Members
+	NewMember      = api.NewMember      // for Admin.AddMember
+	MemberChange   = api.MemberChange   // of Admin.AddMember, Promote, Demote and RemoveMember
+	StepDownResult = api.StepDownResult // of Admin.StepDown
+	TrimResult     = api.TrimResult     // of Admin.Compact
 )
 
 // Status asks the node that this client would ask for anything.
-func (c *Client) Status(ctx context.Context) (Status, error) {
+func (a *Admin) Status(ctx context.Context) (Status, error) {
 	var s Status
-	err := c.Do(ctx, http.MethodGet, "/status", nil, nil, &s)
+	err := a.Do(ctx, http.MethodGet, "/status", nil, nil, &s)
 	if err == nil && s.LeaderHTTP != "" {
-		c.cluster.LearnLeader(s.LeaderHTTP)
+		a.c.cluster.LearnLeader(s.LeaderHTTP)
 	}
 	return s, err
 }
 
 // StatusOf asks one node, by its URL or host:port, once.
-func (c *Client) StatusOf(ctx context.Context, node string) (Status, error) {
+func (a *Admin) StatusOf(ctx context.Context, node string) (Status, error) {
 	var s Status
-	err := c.DoAt(ctx, node, http.MethodGet, "/status", nil, nil, &s)
+	err := a.DoAt(ctx, node, http.MethodGet, "/status", nil, nil, &s)
 	return s, err
 }
 
 // Settings returns all settings, by key.
-func (c *Client) Settings(ctx context.Context) ([]Setting, error) {
+func (a *Admin) Settings(ctx context.Context) ([]Setting, error) {
 	var answer struct {
 		Settings []Setting `json:"settings"`
 	}
-	err := c.Do(ctx, http.MethodGet, "/v1/settings", nil, nil, &answer)
+	err := a.Do(ctx, http.MethodGet, "/v1/settings", nil, nil, &answer)
 	return answer.Settings, err
 }
 
 // Setting returns one setting.
-func (c *Client) Setting(ctx context.Context, key string) (Setting, error) {
+func (a *Admin) Setting(ctx context.Context, key string) (Setting, error) {
 	var s Setting
-	err := c.Do(ctx, http.MethodGet, "/v1/settings/"+url.PathEscape(key), nil, nil, &s)
+	err := a.Do(ctx, http.MethodGet, "/v1/settings/"+url.PathEscape(key), nil, nil, &s)
 	return s, err
 }
 
 // SetSetting changes one setting on all nodes; an empty value restores its default.
-func (c *Client) SetSetting(ctx context.Context, key, value string) (Setting, error) {
+func (a *Admin) SetSetting(ctx context.Context, key, value string) (Setting, error) {
 	var s Setting
-	err := c.Do(ctx, http.MethodPut, "/v1/settings/"+url.PathEscape(key), nil, map[string]string{"value": value}, &s)
+	err := a.Do(ctx, http.MethodPut, "/v1/settings/"+url.PathEscape(key), nil, map[string]string{"value": value}, &s)
 	return s, err
 }
 
 // Members returns who belongs to the cluster.
-func (c *Client) Members(ctx context.Context) (Membership, error) {
+func (a *Admin) Members(ctx context.Context) (Membership, error) {
 	var m Membership
-	err := c.Do(ctx, http.MethodGet, "/v1/members", nil, nil, &m)
+	err := a.Do(ctx, http.MethodGet, "/v1/members", nil, nil, &m)
 	return m, err
 }
 
 // AddMember admits a node to the cluster: with a vote, unless n.Voter is false.
-func (c *Client) AddMember(ctx context.Context, n NewMember) (MemberChange, error) {
-	return c.changeMembers(ctx, http.MethodPost, "/v1/members", n)
+func (a *Admin) AddMember(ctx context.Context, n NewMember) (MemberChange, error) {
+	return a.changeMembers(ctx, http.MethodPost, "/v1/members", n)
 }
 
 // Promote gives a member a vote. Force allows more than five voters.
-func (c *Client) Promote(ctx context.Context, id string, force bool) (MemberChange, error) {
-	return c.changeMembers(
+func (a *Admin) Promote(ctx context.Context, id string, force bool) (MemberChange, error) {
+	return a.changeMembers(
 		ctx,
 		http.MethodPost,
 		"/v1/members/"+url.PathEscape(id)+"/promote",
@@ -87,28 +95,28 @@ func (c *Client) Promote(ctx context.Context, id string, force bool) (MemberChan
 }
 
 // Demote takes a member's vote.
-func (c *Client) Demote(ctx context.Context, id string) (MemberChange, error) {
-	return c.changeMembers(ctx, http.MethodPost, "/v1/members/"+url.PathEscape(id)+"/demote", nil)
+func (a *Admin) Demote(ctx context.Context, id string) (MemberChange, error) {
+	return a.changeMembers(ctx, http.MethodPost, "/v1/members/"+url.PathEscape(id)+"/demote", nil)
 }
 
 // RemoveMember takes a node out of the cluster for good.
-func (c *Client) RemoveMember(ctx context.Context, id string) (MemberChange, error) {
-	return c.changeMembers(ctx, http.MethodDelete, "/v1/members/"+url.PathEscape(id), nil)
+func (a *Admin) RemoveMember(ctx context.Context, id string) (MemberChange, error) {
+	return a.changeMembers(ctx, http.MethodDelete, "/v1/members/"+url.PathEscape(id), nil)
 }
 
 // changeMembers makes a change and returns the members after it.
-func (c *Client) changeMembers(ctx context.Context, method, path string, in any) (MemberChange, error) {
+func (a *Admin) changeMembers(ctx context.Context, method, path string, in any) (MemberChange, error) {
 	var m MemberChange
-	err := c.Do(ctx, method, path, nil, in, &m)
+	err := a.Do(ctx, method, path, nil, in, &m)
 	return m, err
 }
 
 // StepDown makes the leader hand over to a voter, "" being any.
-func (c *Client) StepDown(ctx context.Context, to string) (Handover, error) {
-	var h Handover
-	err := c.Do(ctx, http.MethodPost, "/v1/cluster/step-down", nil, map[string]string{"to": to}, &h)
+func (a *Admin) StepDown(ctx context.Context, to string) (StepDownResult, error) {
+	var h StepDownResult
+	err := a.Do(ctx, http.MethodPost, "/v1/cluster/step-down", nil, map[string]string{"to": to}, &h)
 	if err == nil && h.LeaderHTTP != "" {
-		c.cluster.LearnLeader(h.LeaderHTTP)
+		a.c.cluster.LearnLeader(h.LeaderHTTP)
 	}
 	return h, err
 }
@@ -124,12 +132,12 @@ type Compaction struct {
 }
 
 // Compact trims the log.
-func (c *Client) Compact(ctx context.Context, what Compaction) (TrimResult, error) {
+func (a *Admin) Compact(ctx context.Context, what Compaction) (TrimResult, error) {
 	body := api.Compaction{Before: what.Before, Keep: what.Keep, DryRun: what.DryRun, Force: what.Force}
 	if what.OlderThan != 0 {
 		body.OlderThan = what.OlderThan.String()
 	}
 	var t TrimResult
-	err := c.Do(ctx, http.MethodPost, "/v1/compact", nil, body, &t)
+	err := a.Do(ctx, http.MethodPost, "/v1/compact", nil, body, &t)
 	return t, err
 }

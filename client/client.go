@@ -44,7 +44,8 @@ func New(cfg Config) (*Client, error) {
 		base = calls.NewHTTPClient(cfg.AttemptTimeout, cfg.MaxInFlight+otherConnections)
 	}
 	c.cluster = calls.New(calls.Config{Endpoints: cfg.Endpoints, Token: cfg.Token, ClusterID: cfg.ClusterID, HTTP: base,
-		Timeout: cfg.Timeout, AttemptTimeout: cfg.AttemptTimeout, Logger: cfg.Logger})
+		Timeout: cfg.Timeout, AttemptTimeout: cfg.AttemptTimeout, Logger: cfg.Logger, OnWarning: cfg.OnWarning,
+		Observe: observer(cfg.Observe)})
 
 	// Readers end with this context. The sender is ended by Close in its own order, after what
 	// it accepted is sent.
@@ -127,7 +128,7 @@ func (c *Client) get(ctx context.Context, offset uint64, level Consistency) (eve
 
 	// The answer must be that one event: a node that sends another one, or none, is taken for a
 	// failure, and the call is repeated.
-	op := fmt.Sprintf("get %d", offset)
+	op := calls.Op{Name: "get", Subject: fmt.Sprint(offset)}
 	var found event.Event
 	err := c.cluster.Call(ctx, op, calls.Reading, func(ctx context.Context, n *calls.Node) (http.Header, error) {
 		req := &ringlogv1.GetEventRequest{Offset: offset, Consistency: level.wire()}

@@ -34,7 +34,7 @@ type RegisteredClient = api.Client
 
 // RegisterSubscriptions replaces what a process is registered to listen to. A registration
 // counts for r.TTL, see Keeper; one without subscriptions removes the process at once.
-func (c *Client) RegisterSubscriptions(ctx context.Context, r Registration) error {
+func (a *Admin) RegisterSubscriptions(ctx context.Context, r Registration) error {
 	// Subscriptions is never null: an empty list removes the registration.
 	body := api.Registration{
 		Host:          r.Host,
@@ -45,12 +45,12 @@ func (c *Client) RegisterSubscriptions(ctx context.Context, r Registration) erro
 	if r.TTL != 0 {
 		body.TTL = r.TTL.String()
 	}
-	return c.Do(ctx, http.MethodPut, clientPath(r.ID), nil, body, nil)
+	return a.Do(ctx, http.MethodPut, clientPath(r.ID), nil, body, nil)
 }
 
 // UnregisterSubscriptions removes a process. It is no error if it is not registered.
-func (c *Client) UnregisterSubscriptions(ctx context.Context, id string) error {
-	err := c.Do(ctx, http.MethodDelete, clientPath(id), nil, nil, nil)
+func (a *Admin) UnregisterSubscriptions(ctx context.Context, id string) error {
+	err := a.Do(ctx, http.MethodDelete, clientPath(id), nil, nil, nil)
 	if answer, ok := errors.AsType[*api.Error](err); ok && answer.Code == api.NotFound {
 		return nil
 	}
@@ -62,9 +62,9 @@ func clientPath(id string) string { return "/v1/clients/" + url.PathEscape(id) }
 
 // RegisteredClients goes through the processes that registered, by id, as the node that
 // answers knows them. An error is the last that it yields.
-func (c *Client) RegisteredClients(ctx context.Context) iter.Seq2[RegisteredClient, error] {
+func (a *Admin) RegisteredClients(ctx context.Context) iter.Seq2[RegisteredClient, error] {
 	open := func(p *api.ClientPage) ([]RegisteredClient, string) { return p.Clients, p.Next }
-	return eachOfPages(ctx, c, "/v1/clients", url.Values{}, open)
+	return eachOfPages(ctx, a, "/v1/clients", url.Values{}, open)
 }
 
 // pageSize is how many elements of a list one call asks for.
@@ -72,14 +72,14 @@ const pageSize = 500
 
 // eachOfPages goes through a list that nodes answer in pages. open takes a page apart: into its
 // elements and the key of the next page, "" after the last.
-func eachOfPages[P, T any](ctx context.Context, c *Client, path string, q url.Values,
+func eachOfPages[P, T any](ctx context.Context, a *Admin, path string, q url.Values,
 	open func(*P) ([]T, string)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		q := maps.Clone(q)
 		q.Set("limit", strconv.Itoa(pageSize))
 		for {
 			var page P
-			if err := c.Do(ctx, http.MethodGet, path, q, nil, &page); err != nil {
+			if err := a.Do(ctx, http.MethodGet, path, q, nil, &page); err != nil {
 				var none T
 				yield(none, err)
 				return

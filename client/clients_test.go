@@ -15,7 +15,7 @@ import (
 
 func listening(t *testing.T, c *client.Client) (list []client.RegisteredClient) {
 	t.Helper()
-	for one, err := range c.RegisteredClients(t.Context()) {
+	for one, err := range c.Admin().RegisteredClients(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func TestWhatIsRegisteredComesBackAsItWas(t *testing.T) {
 		TimeoutSeconds: 1.5,
 		Cursor:         "loss",
 	}
-	if err := c.RegisterSubscriptions(
+	if err := c.Admin().RegisterSubscriptions(
 		t.Context(),
 		client.Registration{
 			ID:            "a b/c",
@@ -61,7 +61,7 @@ func TestWhatIsRegisteredComesBackAsItWas(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for range 2 {
-		if err := c.UnregisterSubscriptions(t.Context(), "a b/c"); err != nil {
+		if err := c.Admin().UnregisterSubscriptions(t.Context(), "a b/c"); err != nil {
 			t.Error(err)
 		}
 	}

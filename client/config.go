@@ -2,12 +2,12 @@ package client
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
-
-	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/client/internal/calls"
 	"github.com/ringrift/ringlog/event"
@@ -41,7 +41,16 @@ type Config struct {
 	// Catalogue resolves types for Result.Hash; nil is event.Builtin(). Only types
 	// added at run time, with a value that is not their name in lower case, need it.
 	Catalogue *event.Catalogue
-	Logger    hclog.Logger // nil disables logging
+	Logger    *slog.Logger // nil disables logging
+
+	// OnWarning is called for what a node warns about in a filter that a call gives it, such as a
+	// misspelt type: each warning once, perhaps from several goroutines. nil logs it.
+	OnWarning func(event.Warning)
+
+	// Observe, for metrics and traces, is called before each request to a node. The request has the context that it
+	// returns, and end is called with the request's error, nil for success. It is called by many goroutines at once
+	// and must return soon; nil sees nothing.
+	Observe func(ctx context.Context, r Request) (_ context.Context, end func(error))
 }
 
 // maxTimeout stays far below the time for which nodes keep the results of
@@ -60,7 +69,13 @@ func (c *Config) validate() error {
 		c.Catalogue = event.Builtin()
 	}
 	if c.Logger == nil {
-		c.Logger = hclog.NewNullLogger()
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.OnWarning == nil {
+		logger := c.Logger
+		c.OnWarning = func(w event.Warning) {
+			logger.Warn("a filter matches nothing known", "field", w.Field, "warning", w.Message)
+		}
 	}
 
 	// Check what the defaults cannot have set right.

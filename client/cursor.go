@@ -122,7 +122,8 @@ func (c *Client) openCursor(ctx context.Context, name string, o CursorOptions) (
 // startGeneration opens the cursor as the cluster knows it. The opener's random id makes a
 // retry of this call return the same generation instead of fencing itself off.
 func (c *Client) startGeneration(ctx context.Context, name string) (CursorInfo, error) {
-	resp, err := cursorCall(ctx, c, "open cursor "+name, ringlogv1connect.CursorServiceClient.OpenCursor,
+	resp, err := cursorCall(ctx, c, calls.Op{Name: "open cursor", Subject: name},
+		ringlogv1connect.CursorServiceClient.OpenCursor,
 		&ringlogv1.OpenCursorRequest{Name: name, Opener: uuid.NewString()})
 	return cursorOf(resp.GetCursor()), err
 }
@@ -264,7 +265,7 @@ func (cur *Cursor) commitScanned(ctx context.Context) error {
 // code is fenced.
 func (cur *Cursor) Commit(ctx context.Context, offset uint64) error {
 	req := &ringlogv1.CommitCursorRequest{Name: cur.info.Name, Offset: offset, Generation: cur.info.Generation}
-	op := fmt.Sprintf("commit cursor %s at %d", cur.info.Name, offset)
+	op := calls.Op{Name: "commit cursor", Subject: fmt.Sprintf("%s at %d", cur.info.Name, offset)}
 	_, err := cursorCall(ctx, cur.c, op, ringlogv1connect.CursorServiceClient.CommitCursor, req)
 	if err != nil {
 		return err
@@ -296,7 +297,7 @@ func (cur *Cursor) read(ctx context.Context) {
 	}
 
 	// The stream reconnects by itself and resumes after the last offset that it received.
-	s := cur.c.cluster.NewStream("cursor "+cur.info.Name, false, open)
+	s := cur.c.cluster.NewStream(calls.Op{Name: "cursor", Subject: cur.info.Name}, false, open)
 	defer s.Disconnect()
 	for {
 		m, err := s.Receive(ctx)

@@ -50,14 +50,15 @@ type CursorSpec struct {
 func (c *Client) CreateCursor(ctx context.Context, name string, spec CursorSpec) (CursorInfo, error) {
 	req := &ringlogv1.CreateCursorRequest{Name: name, From: wirePosition(orStart(spec.From)),
 		Filter: filterToWire(spec.Filter), Policy: policyToWire(spec.Policy)}
-	resp, err := cursorCall(ctx, c, "create cursor "+name, ringlogv1connect.CursorServiceClient.CreateCursor, req)
+	resp, err := cursorCall(ctx, c, calls.Op{Name: "create cursor", Subject: name},
+		ringlogv1connect.CursorServiceClient.CreateCursor, req)
 	return cursorOf(resp.GetCursor()), err
 }
 
 // Cursor returns one cursor, or the code not_found.
 func (c *Client) Cursor(ctx context.Context, name string) (CursorInfo, error) {
-	resp, err := cursorCall(ctx, c, "cursor "+name, ringlogv1connect.CursorServiceClient.GetCursor,
-		&ringlogv1.GetCursorRequest{Name: name})
+	resp, err := cursorCall(ctx, c, calls.Op{Name: "cursor", Subject: name},
+		ringlogv1connect.CursorServiceClient.GetCursor, &ringlogv1.GetCursorRequest{Name: name})
 	return cursorOf(resp.GetCursor()), err
 }
 
@@ -68,7 +69,7 @@ func (c *Client) Cursors(ctx context.Context) ([]CursorInfo, error) {
 	// Nodes answer in pages. The key of the next page is that of the last cursor, so that
 	// cursors that come and go meanwhile do not shift the others.
 	for after := ""; ; {
-		resp, err := cursorCall(ctx, c, "cursors", ringlogv1connect.CursorServiceClient.ListCursors,
+		resp, err := cursorCall(ctx, c, calls.Op{Name: "cursors"}, ringlogv1connect.CursorServiceClient.ListCursors,
 			&ringlogv1.ListCursorsRequest{After: after})
 		for _, w := range resp.GetCursors() {
 			list = append(list, cursorOf(w))
@@ -88,14 +89,14 @@ func (c *Client) ChangeCursor(ctx context.Context, name string, f event.Filter, 
 		Filter event.Filter `json:"filter"`
 		Policy CursorPolicy `json:"policy"`
 	}{f, p}
-	return c.Do(ctx, http.MethodPut, "/v1/cursors/"+url.PathEscape(name)+"/filter", nil, body, nil)
+	return c.Admin().Do(ctx, http.MethodPut, "/v1/cursors/"+url.PathEscape(name)+"/filter", nil, body, nil)
 }
 
 // DeleteCursor removes a cursor. If an earlier attempt may have removed it, a cursor that does
 // not exist counts as removed.
 func (c *Client) DeleteCursor(ctx context.Context, name string) error {
-	_, err := cursorCall(ctx, c, "delete cursor "+name, ringlogv1connect.CursorServiceClient.DeleteCursor,
-		&ringlogv1.DeleteCursorRequest{Name: name})
+	_, err := cursorCall(ctx, c, calls.Op{Name: "delete cursor", Subject: name},
+		ringlogv1connect.CursorServiceClient.DeleteCursor, &ringlogv1.DeleteCursorRequest{Name: name})
 	if failed, ok := errors.AsType[*calls.Error](err); ok && failed.Tried && calls.IsAnswer(err, api.NotFound) {
 		return nil
 	}
@@ -105,13 +106,14 @@ func (c *Client) DeleteCursor(ctx context.Context, name string) error {
 // SeekCursor moves a cursor's commit to before a position, backwards too. A reader that has
 // the cursor open is not moved; the move shows when the cursor is opened next.
 func (c *Client) SeekCursor(ctx context.Context, name string, to Position) (CursorInfo, error) {
-	resp, err := cursorCall(ctx, c, "seek cursor "+name, ringlogv1connect.CursorServiceClient.SeekCursor,
+	resp, err := cursorCall(ctx, c, calls.Op{Name: "seek cursor", Subject: name},
+		ringlogv1connect.CursorServiceClient.SeekCursor,
 		&ringlogv1.SeekCursorRequest{Name: name, To: wirePosition(to), Seeker: uuid.NewString()})
 	return cursorOf(resp.GetCursor()), err
 }
 
 // cursorCall makes one call of the cursor service: each may be repeated.
-func cursorCall[Q, R any](ctx context.Context, c *Client, op string,
+func cursorCall[Q, R any](ctx context.Context, c *Client, op calls.Op,
 	method unary[ringlogv1connect.CursorServiceClient, Q, R], req *Q) (*R, error) {
 	ctx, cancel := c.whileOpen(ctx)
 	defer cancel()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
 )
 
 // A cursor that never was is not found, also where the first endpoint takes no connection: only
@@ -27,5 +28,47 @@ func TestDeletingWhatNeverWasIsNotFoundWhoeverIsDown(t *testing.T) {
 	})
 	if err := c.DeleteCursor(t.Context(), "there"); err != nil || !lost {
 		t.Errorf("deleted by an attempt whose answer was lost (%v): %v", lost, err)
+	}
+}
+
+// What a node warns about in a filter is reported once, whichever calls give the filter.
+func TestAMisspeltTypeIsWarnedAboutOnce(t *testing.T) {
+	n := startNode(t)
+	var warned []event.Warning // calls follow each other
+	c := dial(t, client.Config{OnWarning: func(w event.Warning) { warned = append(warned, w) }},
+		openDoor(t, n.server.Handler()))
+	misspelt := event.Filter{Types: []string{"TRAINNG_COMPLETED"}}
+	tail := func(f event.Filter) error {
+		for _, err := range c.Tail(t.Context(), client.TailOptions{NoFollow: true, Filter: f}) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, give := range []struct {
+		name string
+		call func() error
+	}{
+		{"tail", func() error { return tail(misspelt) }},
+		{"cursor", func() error {
+			_, err := c.CreateCursor(t.Context(), "c", client.CursorSpec{Filter: misspelt})
+			return err
+		}},
+		{"change", func() error { return c.ChangeCursor(t.Context(), "c", misspelt, client.CursorPolicy{}) }},
+		{"group", func() error {
+			_, err := c.CreateGroup(t.Context(), "g", client.GroupSpec{Filter: misspelt})
+			return err
+		}},
+	} {
+		if err := give.call(); err != nil {
+			t.Fatal(give.name, err)
+		}
+		if len(warned) != 1 || warned[0].Reason != event.WarningUnknownType {
+			t.Fatalf("after %s: %+v", give.name, warned)
+		}
+	}
+	if err := tail(event.Filter{Types: []string{"*_PROMOTD"}}); err != nil || len(warned) != 2 {
+		t.Errorf("%+v, %v", warned, err)
 	}
 }

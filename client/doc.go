@@ -15,10 +15,21 @@
 //   - No call outlasts its context; none but a following reader outlasts
 //     Config.Timeout by more than one attempt. Memory is bounded by Config.MaxBuffered.
 //
-// Errors that a node answered are *api.Error, for errors.As.
+// Errors that a node answered are *api.Error, for errors.As, with a stable Code and Reason.
+//
+// What publishes and reads is in Client, what administers the cluster in Admin. Config.Observe sees each request, for
+// metrics and traces.
+//
+// A program with this package alone is linked with few other modules:
+//
+//	connectrpc.com/connect  google.golang.org/protobuf  github.com/klauspost/compress  github.com/cespare/xxhash/v2
+//	github.com/cenkalti/backoff/v5  github.com/google/uuid
 //
 //	c, err := client.New(client.Config{Endpoints: []string{"http://127.0.0.1:8770"}})
 //	res, err := c.Publish(ctx, event.New(event.TrainingCompleted, payload))
+//	m, err := c.JoinGroup(ctx, "trainers", client.GroupOptions{})
+//	d, err := m.Next(ctx)
+//	err = d.Ack()
 //	for ev, err := range c.Tail(ctx, client.TailOptions{From: client.FromOffset(res.Offset)}) { … }
 //	err = c.Close(ctx)
 package client

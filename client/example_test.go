@@ -7,6 +7,8 @@ import (
 	"log"
 	"net/url"
 	"os"
+	"sync/atomic"
+	"time"
 
 	"github.com/ringrift/ringlog"
 	"github.com/ringrift/ringlog/api"
@@ -194,9 +196,9 @@ func ExampleClient_JoinGroup() {
 		}
 		fmt.Println(d.Type, "delivery", d.Count)
 		if attempt == 0 {
-			err = m.Nack(d.Offset, client.NackOptions{Err: "the GPU is busy"})
+			err = d.Nack(client.NackOptions{Err: "the GPU is busy"})
 		} else {
-			err = m.Ack(d.Offset)
+			err = d.Ack()
 		}
 		if err != nil {
 			log.Fatal(err)
@@ -213,7 +215,7 @@ func ExampleClient_JoinGroup() {
 
 // Do makes any call of the HTTP interface, here one that waits until a cursor has handled an
 // event.
-func ExampleClient_Do() {
+func ExampleAdmin_Do() {
 	c, closeAll := openClient()
 	defer closeAll()
 	ctx := context.Background()
@@ -239,7 +241,7 @@ func ExampleClient_Do() {
 		Reached bool `json:"reached"`
 	}
 	q := url.Values{"cursor": {"promoter"}, "offset": {fmt.Sprint(res.Offset)}, "timeout": {"10s"}}
-	if err := c.Do(ctx, "GET", "/v1/wait", q, nil, &answer); err != nil {
+	if err := c.Admin().Do(ctx, "GET", "/v1/wait", q, nil, &answer); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(answer.Reached)
@@ -258,5 +260,50 @@ func ExampleClient_Get_error() {
 	if answer, ok := errors.AsType[*api.Error](err); ok {
 		fmt.Println(answer.Code)
 	}
-	// Output: past_tail
+	fmt.Println(err)
+	// Output:
+	// past_tail
+	// client: get 1000000: past_tail: offset 1000000 is past the tail, which is 1 (field offset)
+}
+
+// Observe counts what a client sends. A tracer starts a span in it, whose context the request has, and ends it in
+// what it returns.
+func ExampleConfig_observe() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "ringlog-example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	var requests, failures, published atomic.Int64
+	n, err := ringlog.Open(ctx, ringlog.Config{Dir: dir, Client: client.Config{
+		Observe: func(ctx context.Context, r client.Request) (context.Context, func(error)) {
+			return ctx, func(err error) {
+				requests.Add(1)
+				if err != nil {
+					failures.Add(1)
+					return
+				}
+				published.Add(int64(r.Events))
+			}
+		},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	publish(n.Client(), event.TrainingStarted, event.TrainingCompleted)
+	_, err = n.Client().Get(ctx, 1_000_000) // there is no such event
+	fmt.Println(published.Load(), "published, refused:", err != nil, requests.Load() > 2, failures.Load() > 0)
+	if err := errors.Join(n.Close(ctx), os.RemoveAll(dir)); err != nil {
+		log.Fatal(err)
+	}
+	// Output: 2 published, refused: true true true
+}
+
+// A result prints where the event is.
+func ExampleResult_String() {
+	fmt.Println(client.Result{Offset: 7, AppendedAt: time.Date(2026, 1, 5, 10, 0, 0, 0, time.UTC)})
+	fmt.Println(client.Result{Offset: 7, Duplicate: true})
+	// Output:
+	// offset 7, appended at 2026-01-05T10:00:00Z
+	// offset 7, a duplicate
 }

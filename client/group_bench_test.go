@@ -79,7 +79,7 @@ func BenchmarkGroup(b *testing.B) {
 				one := func() bool {
 					d, err := m.Next(b.Context())
 					if err == nil {
-						err = m.Ack(d.Offset)
+						err = d.Ack()
 					}
 					if err != nil {
 						b.Error(err)

@@ -12,11 +12,40 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Delivery is an event that a member of a group is to handle.
+// Delivery is an event that a member of a group is to handle, and then to settle with Ack or Nack. Its methods may be
+// called from any goroutine. Their error is ErrNotHeld, ErrClosed or what ended the membership.
 type Delivery struct {
 	event.Event
 	Count uint64 // which delivery it is, from 1; perhaps one more than handlers have seen
+
+	from Settler
 }
+
+// Settler takes in what becomes of deliveries, named by their offsets. Delivery.Ack, Nack and Progress call it.
+type Settler interface {
+	Ack(offset uint64) error
+	Nack(offset uint64, o NackOptions) error
+	Progress(offset uint64) error
+}
+
+// NewDelivery returns a delivery that another than a GroupMember hands out, such as a test of a handler.
+func NewDelivery(ev event.Event, count uint64, from Settler) Delivery {
+	return Delivery{ev, count, from}
+}
+
+// Ack says that the event is handled. It is sent in a moment, and durable once GroupMember.Flush or
+// GroupMember.Close has returned.
+func (d Delivery) Ack() error { return d.from.Ack(d.Offset) }
+
+// Nack says that the event could not be handled: it is redelivered, unless this was the last delivery that the group
+// allows. It is sent as an Ack is.
+func (d Delivery) Nack(o NackOptions) error { return d.from.Nack(d.Offset, o) }
+
+// Progress says that the event is still worked on: its ack deadline is extended.
+func (d Delivery) Progress() error { return d.from.Progress(d.Offset) }
+
+// settler is a member as the Settler of its deliveries.
+type settler GroupMember
 
 // Next returns the next event that may be handled, or a *GapError for events of the group
 // that are not kept any more, which is reported to one member. Any other error but one of ctx
@@ -30,7 +59,7 @@ func (m *GroupMember) Next(ctx context.Context) (Delivery, error) {
 		return Delivery{}, err
 	}
 	m.fetchIfRoom()
-	return Delivery{h.Event, h.Count}, nil
+	return Delivery{h.Event, h.Count, (*settler)(m)}, nil
 }
 
 // NextBatch returns all events that may be handled now, at least one: of each key the
@@ -46,7 +75,7 @@ func (m *GroupMember) NextBatch(ctx context.Context) ([]Delivery, error) {
 	// Of each key only the first is ready, so no two of one batch have the same key.
 	deliveries := make([]Delivery, 0, 1+m.buffer.Ready())
 	for ; h != nil; h = m.buffer.Next() {
-		deliveries = append(deliveries, Delivery{h.Event, h.Count})
+		deliveries = append(deliveries, Delivery{h.Event, h.Count, (*settler)(m)})
 	}
 	m.fetchIfRoom()
 	return deliveries, nil
@@ -85,9 +114,9 @@ func (m *GroupMember) waitFirst(ctx context.Context) (*prefetch.Held, error) {
 	}
 }
 
-// Ack says that an event is handled. It is sent in a moment, and durable once Flush or
-// Close has returned. The error is ErrNotHeld, ErrClosed or what ended the membership.
-func (m *GroupMember) Ack(offset uint64) error {
+// Ack implements Settler.
+func (s *settler) Ack(offset uint64) error {
+	m := (*GroupMember)(s)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.noteHandler(); err != nil {
@@ -122,9 +151,9 @@ func (o *NackOptions) validate() error {
 	return nil
 }
 
-// Nack says that an event could not be handled: it is redelivered, unless this was the last
-// delivery that the group allows. It is sent as an Ack is, with the same errors.
-func (m *GroupMember) Nack(offset uint64, o NackOptions) error {
+// Nack implements Settler.
+func (s *settler) Nack(offset uint64, o NackOptions) error {
+	m := (*GroupMember)(s)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.noteHandler(); err != nil {
@@ -142,9 +171,9 @@ func (m *GroupMember) Nack(offset uint64, o NackOptions) error {
 // cutText is a text as the wire takes it.
 func cutText(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxErrorText)], "") }
 
-// Progress says that an event is still worked on: its ack deadline is extended. The errors
-// are those of Ack.
-func (m *GroupMember) Progress(offset uint64) error {
+// Progress implements Settler.
+func (s *settler) Progress(offset uint64) error {
+	m := (*GroupMember)(s)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.noteHandler(); err != nil {

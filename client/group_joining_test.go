@@ -41,7 +41,7 @@ func fetches(t *testing.T, m *GroupMember, resp *ringlogv1.ExchangeResponse) {
 // What came again while its nack is unanswered is taken back like any other event.
 func TestWhatCameAgainIsTakenBack(t *testing.T) {
 	m := given(t, "", 1)
-	if err := m.Nack(1, NackOptions{}); err != nil {
+	if err := SettlerOf(m).Nack(1, NackOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	m.beginAcks()
@@ -66,7 +66,7 @@ func TestWhatCameAgainIsTakenBack(t *testing.T) {
 // releases that with joining, and repeats the nack.
 func TestAMemberKeepsNothingAfterANackWithoutAnAnswer(t *testing.T) {
 	m := given(t, "k", 3)
-	if err := m.Nack(1, NackOptions{}); err != nil {
+	if err := SettlerOf(m).Nack(1, NackOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	m.endAcks(m.beginAcks(), nil, errCut)

@@ -92,11 +92,11 @@ func (w *company) say(c *colleague, what string) bool {
 	switch what {
 	case "ack":
 		w.handled[offset] = c.m.member
-		err = c.m.Ack(offset)
+		err = SettlerOf(c.m).Ack(offset)
 	case "release":
-		err = c.m.Nack(offset, NackOptions{Released: true})
+		err = SettlerOf(c.m).Nack(offset, NackOptions{Released: true})
 	default:
-		err = c.m.Nack(offset, NackOptions{})
+		err = SettlerOf(c.m).Nack(offset, NackOptions{})
 	}
 	if err != nil {
 		w.t.Fatal(err)

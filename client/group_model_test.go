@@ -207,12 +207,12 @@ func (s *membership) settle(nack bool) bool {
 	offset := s.out[i]
 	s.out = slices.Delete(s.out, i, i+1)
 	if nack {
-		if err := s.m.Nack(offset, NackOptions{}); err != nil {
+		if err := SettlerOf(s.m).Nack(offset, NackOptions{}); err != nil {
 			s.t.Fatal(err)
 		}
 		return true
 	}
-	if err := s.m.Ack(offset); err != nil {
+	if err := SettlerOf(s.m).Ack(offset); err != nil {
 		s.t.Fatal(err)
 	}
 	s.done[offset] = true

@@ -115,9 +115,9 @@ func (h *handled) work(t *testing.T, m *client.GroupMember, total int) {
 		}
 		h.mu.Unlock()
 		if bad {
-			err = m.Nack(d.Offset, client.NackOptions{Err: "bad", Delay: time.Duration(number%3) * time.Millisecond})
+			err = d.Nack(client.NackOptions{Err: "bad", Delay: time.Duration(number%3) * time.Millisecond})
 		} else {
-			err = m.Ack(d.Offset)
+			err = d.Ack()
 		}
 		if err != nil {
 			t.Error(err)
@@ -146,30 +146,30 @@ func TestAFailedEventBecomesADeadLetter(t *testing.T) {
 		if numberOf(d.Event) != 0 || d.Count != want {
 			t.Fatalf("event %d, delivery %d, want %d", numberOf(d.Event), d.Count, want)
 		}
-		if err := m.Nack(d.Offset, client.NackOptions{Err: "bad", Handler: "test"}); err != nil {
+		if err := d.Nack(client.NackOptions{Err: "bad", Handler: "test"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	second := next(t, m)
-	if err := m.Nack(second.Offset, client.NackOptions{Err: "worse", Dead: true}); err != nil ||
+	if err := second.Nack(client.NackOptions{Err: "worse", Dead: true}); err != nil ||
 		numberOf(second.Event) != 1 {
 		t.Fatalf("event %d, %v", numberOf(second.Event), err)
 	}
 	third := next(t, m)
-	if err := m.Nack(third.Offset, client.NackOptions{Released: true}); err != nil {
+	if err := third.Nack(client.NackOptions{Released: true}); err != nil {
 		t.Fatal(err)
 	}
 	if again := next(t, m); again.Offset != third.Offset || again.Count != 1 {
 		t.Errorf("released and redelivered: %d, delivery %d", again.Offset, again.Count)
 	}
-	if err := m.Nack(third.Offset, client.NackOptions{Dead: true, Released: true}); err == nil {
+	if err := third.Nack(client.NackOptions{Dead: true, Released: true}); err == nil {
 		t.Error("dead and released")
 	}
 	if err := m.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var letters []string
-	for l, err := range c.DeadLetters(t.Context(), client.LetterFilter{Cursor: "trainers"}) {
+	for l, err := range c.Admin().DeadLetters(t.Context(), client.LetterFilter{Cursor: "trainers"}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,15 +189,15 @@ func TestWhatAMemberIsTooLongAboutGoesToAnother(t *testing.T) {
 	slow := joinGroup(t, c, o)
 	late := next(t, slow)
 	fast := joinGroup(t, c, o)
-	if d := next(t, fast); d.Offset != late.Offset || d.Count != 2 || fast.Ack(d.Offset) != nil {
+	if d := next(t, fast); d.Offset != late.Offset || d.Count != 2 || d.Ack() != nil {
 		t.Errorf("%d, delivery %d", d.Offset, d.Count)
 	}
 	until(
 		t,
 		"the slow one to learn of it",
-		func() bool { return errors.Is(slow.Progress(late.Offset), client.ErrNotHeld) },
+		func() bool { return errors.Is(late.Progress(), client.ErrNotHeld) },
 	)
-	if err := slow.Ack(late.Offset); !errors.Is(err, client.ErrNotHeld) {
+	if err := late.Ack(); !errors.Is(err, client.ErrNotHeld) {
 		t.Errorf("an ack that comes too late: %v", err)
 	}
 }

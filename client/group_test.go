@@ -196,24 +196,25 @@ func TestOnlyWhatIsHeldCanBeSettled(t *testing.T) {
 	m := joinGroup(t, dial(t, client.Config{}, d), client.GroupOptions{})
 	first := next(t, m)
 	for name, err := range map[string]error{
-		"not handed out": m.Ack(first.Offset + 1),
-		"never there":    m.Nack(99, client.NackOptions{}),
-		"progress":       m.Progress(99),
+		"not handed out": client.SettlerOf(m).Ack(first.Offset + 1),
+		"never there":    client.SettlerOf(m).Nack(99, client.NackOptions{}),
+		"progress":       client.SettlerOf(m).Progress(99),
 	} {
 		if !errors.Is(err, client.ErrNotHeld) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := errors.Join(m.Progress(first.Offset), m.Ack(first.Offset), m.Flush(t.Context())); err != nil {
+	if err := errors.Join(first.Progress(), first.Ack(), m.Flush(t.Context())); err != nil {
 		t.Error(err)
 	}
-	if err := m.Ack(first.Offset); !errors.Is(err, client.ErrNotHeld) {
+	if err := first.Ack(); !errors.Is(err, client.ErrNotHeld) {
 		t.Errorf("twice: %v", err)
 	}
 	if err := m.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := m.Next(t.Context()); !errors.Is(err, client.ErrClosed) || !errors.Is(m.Ack(2), client.ErrClosed) {
+	_, err := m.Next(t.Context())
+	if late := client.SettlerOf(m).Ack(2); !errors.Is(err, client.ErrClosed) || !errors.Is(late, client.ErrClosed) {
 		t.Errorf("after the end: %v", err)
 	}
 }
@@ -223,7 +224,7 @@ func TestCloseFlushesAndLeaves(t *testing.T) {
 	p, d := openGroup(t, 100)
 	m := joinGroup(t, dial(t, client.Config{}, d), client.GroupOptions{})
 	for range 50 {
-		if err := m.Ack(next(t, m).Offset); err != nil {
+		if err := next(t, m).Ack(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -245,7 +246,7 @@ func TestWhatCameTooLateIsToldOnce(t *testing.T) {
 	p.mu.Lock()
 	delete(p.held, first.Offset) // its time is over
 	p.mu.Unlock()
-	if err := m.Ack(first.Offset); err != nil {
+	if err := first.Ack(); err != nil {
 		t.Fatal(err)
 	}
 	var late *client.RefusedError
@@ -272,10 +273,10 @@ func TestRevokedEventsVanish(t *testing.T) {
 		return nil
 	}
 	p.mu.Unlock()
-	if err := m.Progress(first.Offset); err != nil {
+	if err := first.Progress(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the first to be taken back", func() bool { return errors.Is(m.Progress(first.Offset), client.ErrNotHeld) })
+	until(t, "the first to be taken back", func() bool { return errors.Is(first.Progress(), client.ErrNotHeld) })
 	if d := next(t, m); d.Offset != 3 {
 		t.Errorf("%d is handed out, 2 was taken back", d.Offset)
 	}
@@ -292,7 +293,7 @@ func TestAFencedMemberJoinsAgainWithWhatItHolds(t *testing.T) {
 	p.mu.Lock()
 	p.session += 7
 	p.mu.Unlock()
-	if err := m.Ack(2); err != nil {
+	if err := client.SettlerOf(m).Ack(2); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Flush(t.Context()); err != nil {
@@ -324,7 +325,7 @@ func TestAMemberGoesOnOverLostAnswers(t *testing.T) {
 	for len(seen) < total {
 		d := next(t, m)
 		seen[d.Offset] = true
-		if err := m.Ack(d.Offset); err != nil {
+		if err := d.Ack(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -344,7 +345,7 @@ func TestARemovedGroupEndsItsMembers(t *testing.T) {
 	p.mu.Unlock()
 	_, err := m.Next(t.Context())
 	wantCode(t, err, api.NotFound)
-	wantCode(t, m.Ack(first.Offset), api.NotFound)
+	wantCode(t, first.Ack(), api.NotFound)
 }
 
 // What waits in memory is reported as in progress, so that it is not given to others before a
@@ -358,7 +359,7 @@ func TestWhatWaitsIsKept(t *testing.T) {
 			next(t, m)
 			rounds := 0
 			until(t, "what waits to be reported again and again", func() bool {
-				_ = m.Progress(99) // somebody is there
+				_ = client.SettlerOf(m).Progress(99) // somebody is there
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				rounds = 0
@@ -384,7 +385,7 @@ func TestLargeEventsAreFetchedInSmallParts(t *testing.T) {
 	p.payload = slices.Concat([]byte(`{"x": "`), make([]byte, 256<<10), []byte(`"}`))
 	m := joinGroup(t, dial(t, client.Config{AttemptTimeout: 5 * time.Second}, d), client.GroupOptions{Prefetch: 8})
 	for range 200 {
-		if err := m.Ack(next(t, m).Offset); err != nil {
+		if err := next(t, m).Ack(); err != nil {
 			t.Fatal(err)
 		}
 	}

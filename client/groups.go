@@ -41,7 +41,7 @@ func (c *Client) CreateGroup(ctx context.Context, name string, spec GroupSpec) (
 	}
 	ctx, cancel := c.whileOpen(ctx)
 	defer cancel()
-	resp, err := serviceCall(ctx, c, "create group "+name, calls.Idempotent, groupService,
+	resp, err := serviceCall(ctx, c, calls.Op{Name: "create group", Subject: name}, calls.Idempotent, groupService,
 		ringlogv1connect.GroupServiceClient.CreateGroup, req)
 	return cursorOf(resp.GetCursor()), err
 }
@@ -49,7 +49,8 @@ func (c *Client) CreateGroup(ctx context.Context, name string, spec GroupSpec) (
 // exchangeGroup makes one call of a member.
 func (c *Client) exchangeGroup(ctx context.Context, req *ringlogv1.ExchangeRequest,
 	r calls.Repeat) (*ringlogv1.ExchangeResponse, error) {
-	return serviceCall(ctx, c, "group "+req.Group, r, groupService, ringlogv1connect.GroupServiceClient.Exchange, req)
+	return serviceCall(ctx, c, calls.Op{Name: "group", Subject: req.Group}, r, groupService,
+		ringlogv1connect.GroupServiceClient.Exchange, req)
 }
 
 // groupService selects the stub of a node for serviceCall.
@@ -59,7 +60,7 @@ func groupService(n *calls.Node) ringlogv1connect.GroupServiceClient { return n.
 type unary[S, Q, R any] func(S, context.Context, *connect.Request[Q]) (*connect.Response[R], error)
 
 // serviceCall makes one call of a node's service.
-func serviceCall[S, Q, R any](ctx context.Context, c *Client, op string, r calls.Repeat, service func(*calls.Node) S,
+func serviceCall[S, Q, R any](ctx context.Context, c *Client, op calls.Op, r calls.Repeat, service func(*calls.Node) S,
 	method unary[S, Q, R], req *Q) (*R, error) {
 	var out *R
 	err := c.cluster.Call(ctx, op, r, func(ctx context.Context, n *calls.Node) (http.Header, error) {

@@ -22,40 +22,40 @@ type Body struct {
 // from the answer, a *[]byte with it as it is, nil is none. GET, PUT and DELETE are
 // repeated where an answer was lost; for a POST the error then wraps
 // ErrOutcomeUnknown.
-func (c *Client) Do(ctx context.Context, method, path string, query url.Values, in, out any) error {
-	op := method + " " + path
-	return c.do(ctx, op, method, path, query, in, out, func(ctx context.Context, attempt calls.AttemptFunc) error {
-		return c.cluster.CallWhileAlive(ctx, op, repeatOf(method), attempt)
+func (a *Admin) Do(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	op := calls.Op{Name: method, Subject: path}
+	return a.do(ctx, op, method, path, query, in, out, func(ctx context.Context, attempt calls.AttemptFunc) error {
+		return a.c.cluster.CallWhileAlive(ctx, op, repeatOf(method), attempt)
 	})
 }
 
 // DoAt is Do at one node, by its URL or host:port, and once.
-func (c *Client) DoAt(ctx context.Context, node, method, path string, query url.Values, in, out any) error {
-	op := method + " " + path + " at " + node
+func (a *Admin) DoAt(ctx context.Context, node, method, path string, query url.Values, in, out any) error {
+	op := calls.Op{Name: method, Subject: path + " at " + node}
 	base, err := calls.BaseURL(node, "http")
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	return c.do(ctx, op, method, path, query, in, out, func(ctx context.Context, attempt calls.AttemptFunc) error {
-		return c.cluster.CallNode(ctx, base, op, repeatOf(method), attempt)
+	return a.do(ctx, op, method, path, query, in, out, func(ctx context.Context, attempt calls.AttemptFunc) error {
+		return a.c.cluster.CallNode(ctx, base, op, repeatOf(method), attempt)
 	})
 }
 
 // do encodes in, makes a call and decodes the answer.
-func (c *Client) do(ctx context.Context, op, method, path string, query url.Values, in, out any,
+func (a *Admin) do(ctx context.Context, op calls.Op, method, path string, query url.Values, in, out any,
 	call func(context.Context, calls.AttemptFunc) error) error {
 	body, err := bodyOf(in)
 	if err != nil {
 		return fmt.Errorf("client: %s: %w", op, err)
 	}
-	ctx, cancel := c.whileOpen(ctx)
+	ctx, cancel := a.c.whileOpen(ctx)
 	defer cancel()
 
 	// The body is encoded once: all attempts send the same bytes.
 	req := &calls.Request{Method: method, Path: path, Query: query, ContentType: body.ContentType, Body: body.Data}
 	var answer []byte
 	err = call(ctx, func(ctx context.Context, n *calls.Node) (header http.Header, err error) {
-		answer, header, err = c.cluster.Exchange(ctx, n, req)
+		answer, header, err = a.c.cluster.Exchange(ctx, n, req)
 		return header, err
 	})
 	if err != nil {
@@ -70,9 +70,9 @@ func (c *Client) do(ctx context.Context, op, method, path string, query url.Valu
 // Download makes a GET whose answer is read as it comes, such as a backup. The
 // caller closes it. It ends with ctx, or when the node shows no life, and is not repeated when
 // it is cut.
-func (c *Client) Download(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
-	open, cancel := c.whileOpen(ctx)
-	body, err := c.cluster.Download(open, &calls.Request{Method: http.MethodGet, Path: path, Query: query})
+func (a *Admin) Download(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	open, cancel := a.c.whileOpen(ctx)
+	body, err := a.c.cluster.Download(open, &calls.Request{Method: http.MethodGet, Path: path, Query: query})
 	if err != nil {
 		cancel()
 		return nil, err

@@ -3,10 +3,9 @@ package client
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/client/internal/calls"
 )
@@ -20,7 +19,7 @@ const (
 	keeperTimeout = 10 * time.Second // of one call
 )
 
-// Register registers what a process listens to, as Client.RegisterSubscriptions does.
+// Register registers what a process listens to, as Admin.RegisterSubscriptions does.
 type Register func(ctx context.Context, r Registration) error
 
 // Keeper keeps a registration alive: it sends it again before it expires, and changes of it a
@@ -28,7 +27,7 @@ type Register func(ctx context.Context, r Registration) error
 type Keeper struct {
 	// how a registration is sent; a router passes its log's
 	register Register
-	logger   hclog.Logger
+	logger   *slog.Logger
 
 	mu sync.Mutex
 	// what should be registered, guarded by mu
@@ -46,9 +45,9 @@ type Keeper struct {
 
 // NewKeeper begins to keep a registration, whose subscriptions may come later: nothing is
 // sent while there are none. A nil logger disables logging.
-func NewKeeper(register Register, r Registration, logger hclog.Logger) *Keeper {
+func NewKeeper(register Register, r Registration, logger *slog.Logger) *Keeper {
 	if logger == nil {
-		logger = hclog.NewNullLogger()
+		logger = slog.New(slog.DiscardHandler)
 	}
 	r.TTL = cmp.Or(r.TTL, defaultTTL)
 
@@ -70,7 +69,7 @@ func NewKeeper(register Register, r Registration, logger hclog.Logger) *Keeper {
 
 // KeepRegistered is NewKeeper for this client, which outlives the keeper.
 func (c *Client) KeepRegistered(r Registration) *Keeper {
-	return NewKeeper(c.RegisterSubscriptions, r, c.cfg.Logger)
+	return NewKeeper(c.Admin().RegisterSubscriptions, r, c.cfg.Logger)
 }
 
 // Set replaces the subscriptions. It does not wait for the cluster.

@@ -28,7 +28,7 @@ type Failure struct {
 // DeadLetter moves an event to the dead letters, and the cursor past it, durably once it
 // returns. Everything before it counts as handled, as with Commit. It is idempotent.
 func (cur *Cursor) DeadLetter(ctx context.Context, offset uint64, f Failure) error {
-	if err := cur.c.PutDeadLetter(ctx, cur.info.Name, cur.info.Generation, offset, f); err != nil {
+	if err := cur.c.Admin().PutDeadLetter(ctx, cur.info.Name, cur.info.Generation, offset, f); err != nil {
 		return err
 	}
 	cur.mu.Lock()
@@ -40,14 +40,14 @@ func (cur *Cursor) DeadLetter(ctx context.Context, offset uint64, f Failure) err
 // PutDeadLetter is Cursor.DeadLetter for a cursor by its name and the generation that holds
 // it. The code is trimmed if the event is not kept any more, and conflict if the cursor is past
 // it without a letter.
-func (c *Client) PutDeadLetter(ctx context.Context, cursor string, generation, offset uint64, f Failure) error {
+func (a *Admin) PutDeadLetter(ctx context.Context, cursor string, generation, offset uint64, f Failure) error {
 	req := &ringlogv1.DeadLetterRequest{Name: cursor, Offset: offset, Generation: generation, Handler: f.Handler,
 		Error: f.Error, Attempts: f.Attempts}
 	if !f.FirstFailed.IsZero() {
 		req.FirstFailedUnixNano = f.FirstFailed.UnixNano()
 	}
-	op := fmt.Sprintf("dead letter of cursor %s at %d", cursor, offset)
-	_, err := cursorCall(ctx, c, op, ringlogv1connect.CursorServiceClient.DeadLetter, req)
+	op := calls.Op{Name: "dead letter of cursor", Subject: fmt.Sprintf("%s at %d", cursor, offset)}
+	_, err := cursorCall(ctx, a.c, op, ringlogv1connect.CursorServiceClient.DeadLetter, req)
 	return err
 }
 
@@ -80,32 +80,32 @@ func (f LetterFilter) query() url.Values {
 }
 
 // DeadLetters goes through the dead letters by id. An error is the last that it yields.
-func (c *Client) DeadLetters(ctx context.Context, f LetterFilter) iter.Seq2[Letter, error] {
-	return eachOfPages(ctx, c, "/v1/dlq", f.query(), func(p *api.LetterPage) ([]Letter, string) {
+func (a *Admin) DeadLetters(ctx context.Context, f LetterFilter) iter.Seq2[Letter, error] {
+	return eachOfPages(ctx, a, "/v1/dlq", f.query(), func(p *api.LetterPage) ([]Letter, string) {
 		return p.Letters, strings.TrimPrefix(strconv.FormatUint(p.Next, 10), "0")
 	})
 }
 
 // DeadLetter returns one letter and its event, or the code not_found.
-func (c *Client) DeadLetter(ctx context.Context, id uint64) (Letter, event.Event, error) {
+func (a *Admin) DeadLetter(ctx context.Context, id uint64) (Letter, event.Event, error) {
 	var found struct {
 		Letter
 		Event event.Event `json:"event"`
 	}
-	err := c.Do(ctx, http.MethodGet, "/v1/dlq/"+strconv.FormatUint(id, 10), nil, nil, &found)
+	err := a.Do(ctx, http.MethodGet, "/v1/dlq/"+strconv.FormatUint(id, 10), nil, nil, &found)
 	return found.Letter, found.Event, err
 }
 
-// LetterChoice says which letters to redrive or purge: those named, or all that are
+// LetterSelector says which letters to redrive or purge: those named, or all that are
 // dead and that the other fields choose. One of them must be given.
-type LetterChoice struct {
+type LetterSelector struct {
 	IDs       []uint64
 	All       bool
 	Type      string
 	Cursor    string
 	Error     string
 	OlderThan time.Duration
-	After     uint64 // ids above it: LettersDone.Last of a call before
+	After     uint64 // ids above it: LettersResult.Last of a call before
 	MaxEvents uint64 // 0 is all of them
 	DryRun    bool
 }
@@ -118,7 +118,7 @@ type redriveBody struct {
 
 // selection returns the choice for a request. Its Cursor is a pointer, as the empty name chooses letters without a
 // cursor there.
-func (l LetterChoice) selection() api.LetterSelection {
+func (l LetterSelector) selection() api.LetterSelection {
 	chosen := api.LetterSelection{
 		IDs:       l.IDs,
 		All:       l.All,
@@ -137,27 +137,27 @@ func (l LetterChoice) selection() api.LetterSelection {
 	return chosen
 }
 
-// LettersDone is what was done with letters.
-type LettersDone = api.LettersDone
+// LettersResult is what was done with letters.
+type LettersResult = api.LettersResult
 
 // Redrive appends dead letters' events again: each is delivered to the cursor that has
 // dead-lettered it, or to the cursor to, and to no other reader. A letter that is in redrive
 // already is left alone, so Redrive may be repeated.
-func (c *Client) Redrive(ctx context.Context, which LetterChoice, to string) (LettersDone, error) {
-	return c.lettersCall(ctx, "/v1/dlq/redrive", redriveBody{which.selection(), to})
+func (a *Admin) Redrive(ctx context.Context, which LetterSelector, to string) (LettersResult, error) {
+	return a.lettersCall(ctx, "/v1/dlq/redrive", redriveBody{which.selection(), to})
 }
 
 // Purge removes dead letters for good. One that is in redrive stays until its cursor has
 // handled it.
-func (c *Client) Purge(ctx context.Context, which LetterChoice) (LettersDone, error) {
-	return c.lettersCall(ctx, "/v1/dlq/purge", which.selection())
+func (a *Admin) Purge(ctx context.Context, which LetterSelector) (LettersResult, error) {
+	return a.lettersCall(ctx, "/v1/dlq/purge", which.selection())
 }
 
 // lettersCall is Do for a POST that may be repeated.
-func (c *Client) lettersCall(ctx context.Context, path string, in any) (done LettersDone, err error) {
-	op := http.MethodPost + " " + path
-	err = c.do(ctx, op, http.MethodPost, path, nil, in, &done, func(ctx context.Context, attempt calls.AttemptFunc) error {
-		return c.cluster.CallWhileAlive(ctx, op, calls.Idempotent, attempt)
+func (a *Admin) lettersCall(ctx context.Context, path string, in any) (done LettersResult, err error) {
+	op := calls.Op{Name: http.MethodPost, Subject: path}
+	err = a.do(ctx, op, http.MethodPost, path, nil, in, &done, func(ctx context.Context, attempt calls.AttemptFunc) error {
+		return a.c.cluster.CallWhileAlive(ctx, op, calls.Idempotent, attempt)
 	})
 	return done, err
 }

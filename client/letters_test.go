@@ -84,7 +84,7 @@ func TestDeadLettersComeAgainToTheirCursor(t *testing.T) {
 		t.Errorf("%d events", len(got))
 	}
 	var letters []client.Letter
-	for l, err := range c.DeadLetters(t.Context(), client.LetterFilter{Cursor: "trainer", Type: "training.*"}) {
+	for l, err := range c.Admin().DeadLetters(t.Context(), client.LetterFilter{Cursor: "trainer", Type: "training.*"}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,15 +93,16 @@ func TestDeadLettersComeAgainToTheirCursor(t *testing.T) {
 	if len(letters) != 12 || letters[0].Attempts != 2 || letters[0].State != "dead" {
 		t.Fatalf("%d letters: %+v", len(letters), letters)
 	}
-	if l, ev, err := c.DeadLetter(t.Context(), letters[3].ID); err != nil || l.Error != "bad" || numberOf(ev) != 15 {
+	l, ev, err := c.Admin().DeadLetter(t.Context(), letters[3].ID)
+	if err != nil || l.Error != "bad" || numberOf(ev) != 15 {
 		t.Errorf("%+v %+v %v", l, ev, err)
 	}
-	if done, err := c.Redrive(t.Context(), client.LetterChoice{All: true, MaxEvents: 7}, ""); err != nil ||
+	if done, err := c.Admin().Redrive(t.Context(), client.LetterSelector{All: true, MaxEvents: 7}, ""); err != nil ||
 		done.Done != 7 && done.Matched != 5 ||
 		done.Done == 7 && (done.Last != 7 || !done.More) {
 		t.Fatalf("%+v %v", done, err)
 	}
-	if _, err := c.Redrive(t.Context(), client.LetterChoice{Cursor: "trainer"}, ""); err != nil {
+	if _, err := c.Admin().Redrive(t.Context(), client.LetterSelector{Cursor: "trainer"}, ""); err != nil {
 		t.Fatal(err)
 	}
 	got, again := toEnd(t, c, "trainer", func(ev event.Event) bool { return ev.Redrive != 0 && numberOf(ev) == 10 })
@@ -114,12 +115,13 @@ func TestDeadLettersComeAgainToTheirCursor(t *testing.T) {
 	if got := mine(t, c); len(got) != 60 {
 		t.Errorf("a tail: %d events", len(got))
 	}
-	if done, err := c.Purge(t.Context(), client.LetterChoice{OlderThan: time.Hour}); err != nil || done.Matched != 0 {
+	young := client.LetterSelector{OlderThan: time.Hour}
+	if done, err := c.Admin().Purge(t.Context(), young); err != nil || done.Matched != 0 {
 		t.Errorf("%+v %v", done, err)
 	}
-	if done, err := c.Purge(t.Context(), client.LetterChoice{Cursor: "trainer"}); err != nil || done.Done > 1 {
+	if done, err := c.Admin().Purge(t.Context(), client.LetterSelector{Cursor: "trainer"}); err != nil || done.Done > 1 {
 		t.Errorf("%+v %v", done, err)
 	}
-	_, _, err := c.DeadLetter(t.Context(), letters[2].ID)
+	_, _, err = c.Admin().DeadLetter(t.Context(), letters[2].ID)
 	wantCode(t, err, api.NotFound)
 }

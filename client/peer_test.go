@@ -297,7 +297,7 @@ func TestNobodyThereIsToldAsThat(t *testing.T) {
 			t.Errorf("tail: %v", err)
 		}
 	}
-	if _, err := c.Status(t.Context()); !errors.Is(err, client.ErrUnreachable) {
+	if _, err := c.Admin().Status(t.Context()); !errors.Is(err, client.ErrUnreachable) {
 		t.Errorf("status: %v", err)
 	}
 }

@@ -39,9 +39,9 @@ func TestAClientStaysWithItsCluster(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"publish": func() error { _, err := c.Publish(t.Context(), numbered(21)); return err },
 		"get":     func() error { _, err := c.Get(t.Context(), 1); return err },
-		"status":  func() error { _, err := c.Status(t.Context()); return err },
+		"status":  func() error { _, err := c.Admin().Status(t.Context()); return err },
 		"status at": func() error {
-			_, err := c.StatusOf(t.Context(), d.url)
+			_, err := c.Admin().StatusOf(t.Context(), d.url)
 			return err
 		},
 		"cursor": func() error { _, err := c.Cursors(t.Context()); return err },

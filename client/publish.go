@@ -22,6 +22,18 @@ type Result struct {
 	sent content
 }
 
+// String is the result for people.
+func (r Result) String() string {
+	s := fmt.Sprintf("offset %d, appended at %s", r.Offset, r.AppendedAt.UTC().Format(time.RFC3339Nano))
+	if r.Duplicate {
+		s = fmt.Sprintf("offset %d, a duplicate", r.Offset)
+	}
+	for _, w := range r.Warnings {
+		s += fmt.Sprintf(", warning: %s", w.Message)
+	}
+	return s
+}
+
 // content is what a hash is of.
 type content struct {
 	kind    event.Type

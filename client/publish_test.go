@@ -459,11 +459,11 @@ func TestAPausedNodeHoldsNobodyUp(t *testing.T) {
 			t.Fatalf("cursor read %s, %v, want %d", ev.Payload, err, want)
 		}
 	}
-	if _, err := c.Settings(t.Context()); err != nil {
+	if _, err := c.Admin().Settings(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	alone := dial(t, client.Config{}, doors...) // knows nothing of the paused one
-	if body, err := alone.Download(t.Context(), "/v1/catalogue", nil); err != nil {
+	if body, err := alone.Admin().Download(t.Context(), "/v1/catalogue", nil); err != nil {
 		t.Error(err)
 	} else if _, err := io.Copy(io.Discard, body); errors.Join(err, body.Close()) != nil {
 		t.Error(err)
@@ -503,14 +503,14 @@ func TestEveryCallEndsWithItsContext(t *testing.T) {
 			return err
 		},
 		"get":    func(ctx context.Context) error { _, err := c.Get(ctx, offset); return err },
-		"status": func(ctx context.Context) error { _, err := c.Status(ctx); return err },
+		"status": func(ctx context.Context) error { _, err := c.Admin().Status(ctx); return err },
 		"open cursor": func(ctx context.Context) error {
 			_, err := c.OpenCursor(ctx, "other", client.CursorOptions{})
 			return err
 		},
 		"commit":   func(ctx context.Context) error { return cur.Commit(ctx, offset) },
 		"next":     func(ctx context.Context) error { _, err := cur.Next(ctx); return err },
-		"download": func(ctx context.Context) error { _, err := c.Download(ctx, "/v1/snapshot", nil); return err },
+		"download": func(ctx context.Context) error { _, err := c.Admin().Download(ctx, "/v1/snapshot", nil); return err },
 		"tail": func(ctx context.Context) (last error) {
 			for _, err := range c.Tail(ctx, client.TailOptions{}) {
 				last = err

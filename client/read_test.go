@@ -222,7 +222,7 @@ func TestGapsAreToldAndPassed(t *testing.T) {
 	}
 	last := publishN(t, c, 40, 50)
 	before := last - 9
-	trimmed, err := c.Compact(t.Context(), client.Compaction{Before: &before, Force: true})
+	trimmed, err := c.Admin().Compact(t.Context(), client.Compaction{Before: &before, Force: true})
 	if err != nil || trimmed.First < 2 || !slices.Contains(trimmed.Passed, "late") {
 		t.Fatalf("%+v, %v", trimmed, err)
 	}
@@ -468,20 +468,21 @@ func TestTheHTTPInterfaceThroughDo(t *testing.T) {
 	shaky := openDoor(t, n.server.Handler())
 	c := dial(t, client.Config{}, shaky, openDoor(t, n.server.Handler()))
 	last := publishN(t, c, 0, 3)
-	st, err := c.Status(t.Context())
+	st, err := c.Admin().Status(t.Context())
 	if err != nil || st.NodeID != "n1" || st.Role != "leader" || st.LastOffset != last ||
 		st.Quorum.Voters != 1 {
 		t.Errorf("status %+v, %v", st, err)
 	}
-	if at, err := c.StatusOf(t.Context(), shaky.url); err != nil || at.NodeID != "n1" {
+	if at, err := c.Admin().StatusOf(t.Context(), shaky.url); err != nil || at.NodeID != "n1" {
 		t.Errorf("status of one node: %+v, %v", at, err)
 	}
-	if s, err := c.SetSetting(t.Context(), "dedup.window", "90s"); err != nil || s.Value != "90s" && s.Value != "1m30s" {
+	s, err := c.Admin().SetSetting(t.Context(), "dedup.window", "90s")
+	if err != nil || (s.Value != "90s" && s.Value != "1m30s") {
 		t.Errorf("%+v, %v", s, err)
 	}
-	_, err = c.SetSetting(t.Context(), "no.such", "1")
+	_, err = c.Admin().SetSetting(t.Context(), "no.such", "1")
 	wantCode(t, err, api.NotFound)
-	if m, err := c.Members(t.Context()); err != nil || len(m.Members) != 1 || m.LeaderID != "n1" {
+	if m, err := c.Admin().Members(t.Context()); err != nil || len(m.Members) != 1 || m.LeaderID != "n1" {
 		t.Errorf("members %+v, %v", m, err)
 	}
 	// An answer that is lost is asked for again, but for a POST.
@@ -493,15 +494,15 @@ func TestTheHTTPInterfaceThroughDo(t *testing.T) {
 		}
 		return fault{}
 	})
-	if all, err := c.Settings(t.Context()); err != nil || len(all) == 0 {
+	if all, err := c.Admin().Settings(t.Context()); err != nil || len(all) == 0 {
 		t.Errorf("%d settings, %v", len(all), err)
 	}
 	alone := dial(t, client.Config{}, shaky)
-	if _, err := alone.Compact(t.Context(), client.Compaction{}); !errors.Is(err, client.ErrOutcomeUnknown) {
+	if _, err := alone.Admin().Compact(t.Context(), client.Compaction{}); !errors.Is(err, client.ErrOutcomeUnknown) {
 		t.Errorf("a POST whose answer was lost: %v", err)
 	}
 	var schema []byte
-	if err := c.Do(
+	if err := c.Admin().Do(
 		t.Context(),
 		http.MethodGet,
 		"/v1/catalogue/training.completed/schema",
@@ -512,7 +513,7 @@ func TestTheHTTPInterfaceThroughDo(t *testing.T) {
 		!bytes.Contains(schema, []byte("$schema")) {
 		t.Errorf("schema %s, %v", schema, err)
 	}
-	body, err := c.Download(t.Context(), "/v1/catalogue", nil)
+	body, err := c.Admin().Download(t.Context(), "/v1/catalogue", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

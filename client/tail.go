@@ -72,7 +72,7 @@ func (c *Client) newTailReader(o TailOptions) *tailReader {
 	open := func(ctx context.Context, n *calls.Node, next uint64) (*calls.Messages, error) {
 		return n.Log.Tail(ctx, calls.NewRequest(c.cluster, r.request(next, c.sender.Newest())))
 	}
-	r.stream = c.cluster.NewStream("tail", o.NoFollow, open)
+	r.stream = c.cluster.NewStream(calls.Op{Name: "tail"}, o.NoFollow, open)
 	return r
 }
 

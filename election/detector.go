@@ -20,7 +20,7 @@ func NewDetector(interval time.Duration, misses int) *Detector {
 // Reach is how long an answer counts.
 func (d *Detector) Reach() time.Duration { return d.interval * time.Duration(d.misses) }
 
-// Answered takes in an answer. The times of calls never fall.
+// Answered notes an answer. The times of calls never fall.
 func (d *Detector) Answered(at time.Time) {
 	if !d.Reachable(at) {
 		d.run = 0

@@ -8,7 +8,7 @@
 // QuorumTracker, Pace, Pressure and Rivals belong to one node: it feeds them with its own
 // observations, and they decide when something has to be reported to the log, or recorded.
 //
-// Health reports an outage as far as its voters saw it, each by its own clock. It reports
-// no outage that no voter saw, because none ran or none was a voter yet, and none that is
-// proven for less than a second. A leader of less than a second ends no outage.
+// Health reports an outage as far as its voters saw it, each by its own clock. It does not
+// report an outage that no voter saw, because none ran or none was a voter yet, nor one that is
+// proven for less than a second. A leadership of less than a second does not end an outage.
 package election

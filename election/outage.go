@@ -33,7 +33,7 @@ type View struct {
 	Unreachable []string  `json:"unreachable,omitempty"`
 }
 
-// absentUntil is until when the voter cannot have been part of a quorum. While it had a majority
+// absentUntil returns the time until which the voter cannot have been part of a quorum. While it had a majority
 // in reach and waited for a leader it could have been, unless the gap is longer than an
 // election may take.
 func (v View) absentUntil(g gap) time.Time {
@@ -57,7 +57,7 @@ type Up struct {
 	Before time.Time // zero: not known
 }
 
-// Taken is up to which record a voter's journal is in the log.
+// Taken says up to which record a voter's journal is in the log.
 type Taken struct {
 	Journal string `json:"journal"`
 	Seq     uint64 `json:"seq"` // of the last record that was reconciled

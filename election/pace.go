@@ -23,7 +23,7 @@ const (
 	paceWindow = 10 * time.Second // rates are over about this time
 	paceLeast  = 2 * time.Second  // and over no less than this
 	riskShare  = 4                // trailing by more than keeps/riskShare can be a risk
-	calmShare  = 8                // trailing by less than keeps/calmShare is none
+	calmShare  = 8                // trailing by less than keeps/calmShare is not a risk
 )
 
 // NewPace returns the Pace of one member.
@@ -43,7 +43,7 @@ func (p *Pace) See(at time.Time, applied, last, keeps uint64, was bool) (t Trail
 	t.Left = keeps - min(t.Trailing, keeps)
 	first := p.samples[0]
 	elapsed := at.Sub(first.at)
-	// A member that trails by little is at no risk, whatever the rates.
+	// A member that trails by little is not at risk, whatever the rates.
 	if t.Trailing < max(keeps/calmShare, 1) {
 		t.AtRisk = false
 		return t, was

@@ -6,8 +6,8 @@ import (
 )
 
 // PauseClock measures the time in which this process ran. Silences of others are measured by it:
-// while the process was paused, it asked nobody and heard nobody. Of the time between two readings
-// at most `most` counts. It is safe for concurrent use.
+// while the process was paused, it asked nobody and heard nobody. The time between two readings
+// counts up to `most`. It is safe for concurrent use.
 type PauseClock struct {
 	most time.Duration // that counts between two readings
 

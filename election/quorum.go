@@ -79,7 +79,7 @@ func (q *QuorumTracker) Resume(since, regained time.Time) {
 
 // Observe takes what the voter sees and returns what has changed. The times of calls must never fall.
 func (q *QuorumTracker) Observe(at time.Time, o Observation) (changes []Transition) {
-	// While the process did not run nobody could answer it: that is no silence of the others.
+	// While the process did not run nobody could answer it: that does not count as their silence.
 	if at.Sub(q.observed) > q.cfg.Reach {
 		changes = append(changes, Transition{Kind: TransitionStalled, Since: q.observed, Until: at})
 		q.resumed = at

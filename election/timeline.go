@@ -307,7 +307,7 @@ func isReported(reported []Outage, found Outage, g gap) bool {
 	})
 }
 
-// shared is for how long from..to and since..until overlap.
+// shared is how long from..to and since..until overlap.
 func shared(from, to, since, until time.Time) time.Duration {
 	return max(0, earliest(to, until).Sub(latest(from, since)))
 }

@@ -51,7 +51,7 @@ type Catalogue struct {
 	spellings map[string]spelling  // by folded name, value and alias
 	aliases   map[string]Type
 	// never resolved:
-	mentioned []*Definition // names that are no types; see Mentioned
+	mentioned []*Definition // names that are not types; see Mentioned
 
 	// as the documents have them, for the audit:
 	coordinators []Coordinator

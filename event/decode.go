@@ -154,7 +154,7 @@ func (d *decoder) appendEvent(events []Event) ([]Event, *Error) {
 // event reads one event object.
 func (d *decoder) event(e *Event) *Error {
 	if d.Peek() != '{' {
-		// What is no JSON at all has an error that says so.
+		// What is not JSON at all has an error that says so.
 		if d.Kind() == "no JSON value" {
 			return d.Unexpected("an event object")
 		}

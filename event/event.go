@@ -91,11 +91,37 @@ func marshalPayload(payload any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	// The encoder ends its output with a newline, which is no part of the payload.
+	// The encoder ends its output with a newline, which is not part of the payload.
 	if err := enc.Encode(payload); err != nil {
 		return nil, fmt.Errorf("event: marshal payload: %w", err)
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// maxShown is how much of a payload String shows.
+const maxShown = 200
+
+// String is the event for people, such as "7 TRAINING_COMPLETED key=hex8_2p source=trainer-3 {...}". Long payloads are
+// cut.
+func (e Event) String() string {
+	var b strings.Builder
+	if e.Offset > 0 {
+		fmt.Fprintf(&b, "%d ", e.Offset)
+	}
+	b.WriteString(string(e.Type))
+	for _, f := range [...][2]string{{"key", e.Key}, {"source", e.Source}, {"correlation", e.CorrelationID},
+		{"causation", e.CausationID}, {"dedup", e.DedupID}} {
+		if f[1] != "" {
+			fmt.Fprintf(&b, " %s=%s", f[0], f[1])
+		}
+	}
+	b.WriteByte(' ')
+	if len(e.Payload) > maxShown {
+		b.WriteString(strings.ToValidUTF8(string(e.Payload[:maxShown]), "") + "…")
+	} else {
+		b.Write(e.Payload)
+	}
+	return b.String()
 }
 
 // EffectiveValue returns Value, or the default value of the type if Value is empty.

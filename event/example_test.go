@@ -87,3 +87,11 @@ func ExampleCatalogue_With() {
 	fmt.Println(ev.Type, warnings, err)
 	// Output: GPU_RESERVED [] <nil>
 }
+
+// An event prints as one line.
+func ExampleEvent_String() {
+	ev := event.New(event.TrainingCompleted, map[string]any{"config_key": "hex8_2p"})
+	ev.Key, ev.Source = "hex8_2p", "trainer-3"
+	fmt.Println(ev)
+	// Output: TRAINING_COMPLETED key=hex8_2p source=trainer-3 {"config_key":"hex8_2p"}
+}

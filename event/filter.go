@@ -87,6 +87,51 @@ func validateFilterEntry(field, s string, isType bool) error {
 	return nil
 }
 
+// maxFilterWarnings bounds the warnings about one filter.
+const maxFilterWarnings = 8
+
+// Warnings says which parts of a valid filter match no type of the catalogue. A type that the catalogue lacks may
+// still be published, unless the cluster is strict, so that the filter is not wrong for sure. Sources, keys and
+// correlation ids are the producers' own and are not judged.
+func (f Filter) Warnings(c *Catalogue) []Warning {
+	var list []Warning
+	defs := slices.Concat(c.Definitions(), c.Own())
+	for i, t := range f.Types {
+		field := fmt.Sprintf("types[%d]", i)
+		if strings.ContainsAny(t, "*?") {
+			p := foldName(t)
+			if !slices.ContainsFunc(defs, func(d *Definition) bool { return d.matches(p) }) {
+				list = append(list, warning(WarningUnknownType, field,
+					"no type of the catalogue matches %s%s", t, c.nearText(t)))
+			}
+		} else if _, known := c.Resolve(t); !known {
+			list = append(list, warning(WarningUnknownType, field, "%s is not in the catalogue%s", t, c.nearText(t)))
+		}
+		if len(list) == maxFilterWarnings {
+			return list
+		}
+	}
+	// Each list alone may match, and both together nothing.
+	if len(list) == 0 && len(f.Types) > 0 && len(f.Categories) > 0 {
+		m := f.Compile(c)
+		if !slices.ContainsFunc(defs, func(d *Definition) bool { return m.MatchType(string(d.Name)) }) {
+			list = append(list, warning(WarningNoMatch, "categories",
+				"none of the types is in category %s: no event passes both", strings.Join(f.Categories, ", ")))
+		}
+	}
+	return list
+}
+
+// nearText names the types that a misspelt one may stand for, after a semicolon; "" where none is close.
+func (c *Catalogue) nearText(spelt string) string {
+	// A third of the letters may differ: a suggestion that is far off is worse than none.
+	near := c.nearest(spelt, 3, max(2, len(strings.Trim(spelt, "*?"))/3))
+	if len(near) == 0 {
+		return ""
+	}
+	return "; nearest known types: " + strings.Join(near, ", ")
+}
+
 // Matcher is a compiled Filter. The zero Matcher allows every event. It is safe for concurrent use and does not
 // allocate.
 type Matcher struct {

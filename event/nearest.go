@@ -2,12 +2,16 @@ package event
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
 // Nearest returns the names of up to n known types, the closest in spelling first. Values and aliases count as
 // spellings of their type.
-func (c *Catalogue) Nearest(name string, n int) []string {
+func (c *Catalogue) Nearest(name string, n int) []string { return c.nearest(name, n, math.MaxInt) }
+
+// nearest is Nearest of the types whose distance is most or less. Wildcards in name match as in a Filter.
+func (c *Catalogue) nearest(name string, n, most int) []string {
 	const longest = 64 // of a name that is worth comparing
 	// The names compared are folded, too.
 	wanted := foldName(name)
@@ -17,7 +21,7 @@ func (c *Catalogue) Nearest(name string, n int) []string {
 	// The distance of a type is that of its closest spelling.
 	for spelt, s := range c.spellings {
 		d := editDistance(wanted, spelt, row)
-		if known, ok := best[s.def.Name]; !ok || d < known {
+		if known, ok := best[s.def.Name]; d <= most && (!ok || d < known) {
 			best[s.def.Name] = d
 		}
 	}
@@ -33,23 +37,33 @@ func (c *Catalogue) Nearest(name string, n int) []string {
 	return names[:min(max(n, 0), len(names))]
 }
 
-// editDistance returns the Levenshtein distance between a and b. row is scratch space, longer than a.
+// editDistance returns the Levenshtein distance between the pattern a and b: of all texts that a matches, that of the
+// closest. row is scratch space, longer than a.
 func editDistance(a, b string, row []int) int {
-	// row[i] is the distance between a[:i] and the part of b read so far.
+	// row[i] is the distance between a[:i] and the part of b read so far, which is none.
 	row = row[:len(a)+1]
-	for i := range row {
-		row[i] = i
+	row[0] = 0
+	for i := range len(a) {
+		row[i+1] = row[i]
+		if a[i] != '*' {
+			row[i+1]++
+		}
 	}
 	for j := range len(b) {
 		diagonal := row[0] // the distance between a[:i] and b[:j]
 		row[0] = j + 1
 		for i := range len(a) {
-			substitute := diagonal
-			if a[i] != b[j] {
-				substitute++
+			above := row[i+1]
+			switch {
+			case a[i] == '*':
+				// A star matches nothing, or one byte more than it did.
+				row[i+1] = min(row[i], above)
+			case a[i] == '?' || a[i] == b[j]:
+				row[i+1] = min(diagonal, row[i]+1, above+1)
+			default:
+				row[i+1] = min(diagonal, row[i], above) + 1
 			}
-			diagonal = row[i+1]
-			row[i+1] = min(substitute, row[i]+1, row[i+1]+1)
+			diagonal = above
 		}
 	}
 	return row[len(a)]

@@ -38,9 +38,10 @@ const (
 	WarningRenamedType   = "renamed_type"   // the name is an alias of a type with another meaning
 	WarningPayloadField  = "payload_field"  // a field differs from the catalogue
 	WarningCorrelationID = "correlation_id" // the payload's correlation_id could not be used
+	WarningNoMatch       = "no_match"       // no type of the catalogue passes the filter
 )
 
-// Warning is what a producer should know about an event that was accepted.
+// Warning is what a producer should know about an event that was accepted, or a subscriber about a filter.
 type Warning struct {
 	Reason  string `json:"reason"` // one of the Warning constants
 	Field   string `json:"field"`

@@ -28,7 +28,7 @@ type applying struct {
 	began int64 // replicated time of the entry before, Unix nanoseconds
 	now   int64 // replicated time
 
-	stored   uint64        // the first offset that is not in the database before this entry
+	firstNew uint64        // the first offset that is not in the database before this entry
 	accepted []int         // rows of the records of the clients' block that are appended, by offset - base
 	late     []event.Event // the cluster's own, to be appended after the clients' block
 	answers  []Result      // one for each command that was decided
@@ -73,8 +73,8 @@ func newApplier(e applying) *applier {
 	return a
 }
 
-// decideFrame decides what the entry's frame asks for. The order is part of what every build has
-// to do alike: time first, then what time ends, then the term, then the commands.
+// decideFrame decides what the entry's frame asks for. Every build has to keep
+// this order: the time, what expires by it, the term, the commands.
 func (a *applier) decideFrame() error {
 	m := &a.s.meta
 	a.now = max(m.Time, a.frame.Time.UnixNano())
@@ -114,7 +114,7 @@ func (a *applier) complete() error {
 	}
 
 	// The entry has appended events: a cursor that does not move from now on may stall.
-	if a.s.meta.Last >= a.stored {
+	if a.s.meta.Last >= a.firstNew {
 		a.watchStalls()
 	}
 	if err := a.applyTrims(); err != nil {
@@ -242,7 +242,7 @@ func (a *applying) appendBlock(events frame.Block, suppressed log.Bitmap, live, 
 		Index:      a.index,
 		Term:       a.term,
 		AppendedAt: time.Unix(0, a.now),
-		Dead:       suppressed,
+		Suppressed: suppressed,
 		Live:       live,
 	}
 	m.Bytes += log.Append(a.tx, b, m.Bytes)

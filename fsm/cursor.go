@@ -14,7 +14,7 @@ import (
 
 // Cursor is a durable subscriber: everything up to Committed is handled.
 //
-// Committed never passes the tail and never falls but by a seek. Generation rises
+// Committed never passes the tail and falls only by a seek. Generation increases
 // with each open, that of a group with each seek; a commit of an older one is refused.
 type Cursor struct {
 	Name   string             `json:"name"`

@@ -35,7 +35,7 @@ import (
 // Before form 1 all of this was stored under 'c', which is still read.
 const placeForm = 1
 
-// cursorFacts is what is stored of what a cursor is: what a commit does not change. Its fields are those of
+// cursorFacts is the stored part of a cursor that a commit does not change. Its fields are those of
 // Cursor.
 type cursorFacts struct {
 	Filter   event.Filter       `json:"filter"`
@@ -49,7 +49,7 @@ type cursorFacts struct {
 	Seekers  []string           `json:"seekers,omitempty"`
 }
 
-// groupFacts is what is stored of what a group is; its place is in that of the cursor.
+// groupFacts is the same of a group, whose place is stored with that of its cursor.
 type groupFacts struct {
 	Policy frame.GroupPolicy `json:"policy"`
 }

@@ -121,7 +121,7 @@ func (v *views) ExplainHash(ctx context.Context, h event.Hash) (Explanation, err
 		return Explanation{}, fmt.Errorf("fsm: explain %s: %w", h, ErrUnknownHash)
 	}
 
-	// Offsets rise: the last one is the newest.
+	// Offsets ascend: the last one is the newest.
 	x, err := v.Explain(ctx, offsets[len(offsets)-1])
 	others := offsets[:len(offsets)-1]
 	x.Others = others[max(0, len(others)-maxOthers):]
@@ -140,7 +140,7 @@ func (v *views) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error) {
 		// Offsets are those of the records that are not suppressed, in their order.
 		offset := c.First
 		for row := range c.Len() {
-			if c.Dead.Has(row) {
+			if c.Suppressed.Has(row) {
 				continue
 			}
 			if c.ContentAt(row) == prefix && offset >= first && offset <= last {

@@ -30,7 +30,7 @@ type Group struct {
 	Policy   frame.GroupPolicy  `json:"policy"`
 	Reserved uint64             `json:"reserved"`
 	Open     uint64             `json:"open"`
-	Done     []frame.Range      `json:"-"` // settled after the commit; rising, not touching
+	Done     []frame.Range      `json:"-"` // settled after the commit; ascending, not touching
 	Retries  []frame.GroupRetry `json:"-"` // deliveries that failed, by offset
 }
 

@@ -96,11 +96,11 @@ func (a *groupApplier) checkCommit(c frame.GroupSettle) *Result {
 	case len(c.Retries) > frame.MaxRetries:
 		r = refuse(Invalid, "retries", fmt.Sprintf("%d retries in one settlement", len(c.Retries)),
 			fmt.Sprintf("send at most %d", frame.MaxRetries))
-	case !done.rise():
-		r = refuse(Invalid, "done", "the ranges do not rise, or overlap",
+	case !done.ascending():
+		r = refuse(Invalid, "done", "the ranges do not ascend, or overlap",
 			"send ranges from a lower to a higher offset, each after the one before")
 	case !slices.IsSortedFunc(c.Retries, byOffset):
-		r = refuse(Invalid, "retries", "the retries do not rise", "send each offset once, in their order")
+		r = refuse(Invalid, "retries", "the retries do not ascend", "send each offset once, in their order")
 	case max(c.Reserved, done.last(), last) > a.tail():
 		r = refuse(PastTail, "offset",
 			fmt.Sprintf("a settlement up to %d is past the tail, which is %d",
@@ -113,7 +113,7 @@ func (a *groupApplier) checkCommit(c frame.GroupSettle) *Result {
 	return &r
 }
 
-// mergeRetries joins two lists that rise and leaves out what is not open. The count of an event's
+// mergeRetries joins two ascending lists and leaves out what is not open. The count of an event's
 // deliveries never falls. The old ones are all still open but those that this commit settles, which
 // most often are none.
 func (a *groupApplier) mergeRetries(s *groupCommit, old, fresh []frame.GroupRetry) {

@@ -49,8 +49,8 @@ func (s *state) loadGroups(db *pebble.DB) error {
 		if err == nil {
 			g.Done, err = frame.DecodeRanges(value)
 		}
-		if err == nil && !ranges(g.Done).rise() {
-			err = errors.New("ranges that do not rise")
+		if err == nil && !ranges(g.Done).ascending() {
+			err = errors.New("ranges that do not ascend")
 		}
 		return err
 	})

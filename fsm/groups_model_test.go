@@ -220,7 +220,7 @@ func checkGroups(t tb, m *Machine, want *model) {
 		}
 		g := cur.group
 		if got.Committed != cur.committed || got.Group.Reserved != g.reserved || got.Group.Open != g.open ||
-			!ranges(got.Group.Done).rise() || !canonical(&got) {
+			!ranges(got.Group.Done).ascending() || !canonical(&got) {
 			t.Fatalf("group %q: %+v %+v, want committed %d reserved %d open %d", name, got, got.Group, cur.committed,
 				g.reserved, g.open)
 		}

@@ -118,7 +118,7 @@ func TestADamagedGroupIsNotLoaded(t *testing.T) {
 		says       string
 	}{
 		{"ranges of nobody", doneKey("x"), frame.AppendRanges(nil, []frame.Range{{From: 1, To: 2}}), `no group "x"`},
-		{"ranges that overlap", doneKey("g"), frame.AppendRanges(nil, overlapping), "do not rise"},
+		{"ranges that overlap", doneKey("g"), frame.AppendRanges(nil, overlapping), "do not ascend"},
 		{"cut ranges", doneKey("g"), []byte{2, 1}, "do not fit"},
 		{"a retry of nobody", retryKey("x", 3), frame.AppendRetries(nil, failedFrom(3, 1)), `no group "x"`},
 		{"a retry of another offset", retryKey("g", 3), frame.AppendRetries(nil, failedFrom(4, 1)), "retry of 4"},

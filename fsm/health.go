@@ -27,7 +27,7 @@ func (s *state) loadDesiredVote(id string, value []byte) error {
 // knowsHealth reports whether all members know the events of the voters' health.
 func (a *applying) knowsHealth() bool { return a.s.meta.FeatureLevel >= frame.LevelHealth }
 
-// saveHealth stores the health of the voters, and has the next publish copy it.
+// saveHealth stores the health of the voters, which the next publish copies.
 func (a *memberApplier) saveHealth() {
 	a.s.rosterPublished = false
 	a.tx.setJSON([]byte{prefixHealth}, a.s.health)

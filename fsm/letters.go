@@ -99,7 +99,7 @@ type underWay struct {
 // letters are what decisions need of the dead letters: all but those under way stay
 // in the database.
 type letters struct {
-	underWay map[string][]underWay      // by cursor, rising offsets
+	underWay map[string][]underWay      // by cursor, ascending offsets
 	copies   *ranking[uint64, struct{}] // the same, by offset and cursor
 	ages     letterAges                 // not known once a letter has changed
 }

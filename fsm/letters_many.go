@@ -26,7 +26,7 @@ type redriveRequest struct {
 	answer int // its place among the entry's answers
 }
 
-// requestRedrive has the end of the entry redrive letters: it refuses only where the cursor is missing.
+// requestRedrive notes a redrive for the end of the entry. It refuses only if the cursor is missing.
 func (a *letterApplier) requestRedrive(c frame.Redrive) Result {
 	if c.To != "" && a.s.cursors[c.To] == nil {
 		return noCursor(c.To)

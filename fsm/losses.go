@@ -22,7 +22,7 @@ import (
 // New ones are joined as the digits of a binary number are, but not where a cursor has its
 // place at the seam while there are few: then its gap is exact.
 type losses struct {
-	list []loss // rises; it is replaced as a whole and never changed
+	list []loss // ascending; it is replaced as a whole and never changed
 	// sums returns, for each loss, the sum of it and all that follow. They are computed once, for all
 	// cursors that have the same losses before them; their maps are shared.
 	sums func() []log.Gap
@@ -165,7 +165,7 @@ func (a *lossApplier) recordLoss(from, to uint64) error {
 	for len(list) > 0 && list[0].to <= lowest.rank {
 		list = list[1:]
 	}
-	// Join the new ones with those before them while these are of no more trims, as a binary number
+	// Join the new ones with those before them while these come from no more trims, as a binary number
 	// carries: where no cursor's place keeps them apart, there are as many as the number has digits.
 	for _, l := range added {
 		list = append(list, l)
@@ -180,8 +180,8 @@ func (a *lossApplier) recordLoss(from, to uint64) error {
 	return nil
 }
 
-// atSeam reports whether a cursor would lose count where a loss from one offset is joined
-// with the next: it has its place within it, or at the seam.
+// atSeam reports whether joining the loss that begins at from with the next one, at seam, would cost a
+// cursor its exact count: its place is within that loss, or at the seam.
 func (a *lossApplier) atSeam(from, seam uint64) bool {
 	for range a.s.ranks.byPassed.Ascend(atLeast(from), below(seam)) {
 		return true
@@ -226,7 +226,7 @@ func (a *lossApplier) keepLosses(list []loss) {
 	}
 	a.s.losses = newLosses(list)
 
-	// Both lists rise: walk them together and write the differences.
+	// Both lists ascend: walk them together and write the differences.
 	for len(was) > 0 || len(list) > 0 {
 		switch {
 		case len(list) == 0 || (len(was) > 0 && was[0].from < list[0].from):
@@ -294,7 +294,7 @@ func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
 			}
 			offset := first
 			for row := range cols.Len() {
-				if !cols.Dead.Has(row) {
+				if !cols.Suppressed.Has(row) {
 					takes(offset, 1, types[cols.TypeAt(row)])
 					offset++
 				}

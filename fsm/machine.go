@@ -201,16 +201,16 @@ func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
 func (m *Machine) beginEntry(index, term uint64) *applier {
 	meta := &m.s.meta
 	a := newApplier(applying{
-		s:       m.s,
-		tx:      newTx(m.db, meta.Digest, index, term),
-		db:      m.db,
-		log:     m.log,
-		columns: &m.columns,
-		index:   index,
-		term:    term,
-		began:   meta.Time,
-		now:     meta.Time,
-		stored:  meta.Last + 1, // nothing of this entry is stored yet
+		s:        m.s,
+		tx:       newTx(m.db, meta.Digest, index, term),
+		db:       m.db,
+		log:      m.log,
+		columns:  &m.columns,
+		index:    index,
+		term:     term,
+		began:    meta.Time,
+		now:      meta.Time,
+		firstNew: meta.Last + 1, // nothing of this entry is stored yet
 	})
 
 	// This is never undone: an entry that fails stops the node.

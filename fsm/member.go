@@ -22,7 +22,7 @@ func (a *memberApplier) termStart(c frame.TermStart) Result {
 		for _, m := range c.Members {
 			a.recordMember(m)
 		}
-		// Of all of them at once: the first one alone may know more than the others.
+		// Once all of them are recorded: the first one alone may know more than the others.
 		a.raiseFeatureLevel()
 	}
 	return Result{}
@@ -48,7 +48,7 @@ func (a *memberApplier) recordMember(m frame.Member) {
 	a.tx.setJSON(key(prefixMember, m.ID), m)
 }
 
-// removeMember forgets a node. The cluster's level may rise by that.
+// removeMember forgets a node. That may raise the cluster's feature level.
 func (a *memberApplier) removeMember(c frame.MemberRemove) Result {
 	if _, known := a.s.members[c.ID]; !known {
 		return refuse(NotFound, "id", fmt.Sprintf("there is no member %q", c.ID), "list them: ringlog cluster members")

@@ -31,7 +31,7 @@ func overdueKey(flow, correlationID string, from uint64, missing string) string 
 	return string(b)
 }
 
-// reportedOverdue is until when an edge is remembered. After that it is too late to report it.
+// reportedOverdue says until when an edge is remembered. After that it is too late to report the edge.
 type reportedOverdue struct {
 	Until time.Time `json:"until"`
 }

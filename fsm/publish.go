@@ -94,7 +94,7 @@ func (a *publishApplier) placeRows(from, to int) (Result, error) {
 	return r, nil
 }
 
-// prefetchKeys has the index load what the rows' keys need.
+// prefetchKeys lets the index load what the rows' keys need.
 func (a *publishApplier) prefetchKeys(from, to int) {
 	var keys [dedup.FetchMost]frame.Key
 	n := 0

@@ -6,12 +6,12 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// ranges are offsets as a list of ranges that rise and neither overlap nor touch.
+// ranges is a list of ascending ranges of offsets, which neither overlap nor touch.
 type ranges []frame.Range
 
-// rise reports whether a list that came from outside begins at 1 or later, rises and
+// ascending reports whether a list that came from outside begins at 1 or later, ascends and
 // does not overlap.
-func (r ranges) rise() bool {
+func (r ranges) ascending() bool {
 	least := uint64(1) // where the next one may begin
 	for _, one := range r {
 		if one.From < least || one.To < one.From || one.To+1 == 0 {
@@ -41,7 +41,7 @@ func (r ranges) last() uint64 {
 	return r[len(r)-1].To
 }
 
-// union returns the offsets of two lists that rise. It changes neither of them.
+// union returns the offsets of two ascending lists. It changes neither of them.
 func (r ranges) union(other ranges) ranges {
 	out := make(ranges, 0, len(r)+len(other))
 	for len(r) > 0 || len(other) > 0 {

@@ -47,7 +47,7 @@ func scan(r pebble.Reader, prefix byte, each func(key string, value []byte) erro
 var errScanned = errors.New("enough")
 
 // scanKeys calls each with the stored pairs in [low, high) until it returns
-// errScanned, which is no error, or another. The slices are valid until it returns.
+// errScanned, which is not passed on, or another error. The slices are valid until it returns.
 func scanKeys(r pebble.Reader, low, high []byte, each func(key, value []byte) error) error {
 	// The iterator sees one moment of the database, whatever is written meanwhile.
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: high})

@@ -15,7 +15,7 @@ import (
 func (c *Cursor) Passed() uint64 { return max(c.Committed, c.Scanned) }
 
 // NextKnown reports whether the event after Passed is known to be open, as far as it is
-// there and was not trimmed. Of a group it must be asked where Done is known.
+// there and was not trimmed. For a group the answer needs its Done.
 func (c *Cursor) NextKnown() bool {
 	if c.Group != nil && ranges(c.Group.Done).has(c.Passed()+1) {
 		return false
@@ -51,8 +51,8 @@ func (a *cursorApplier) cursorsScanned(c frame.CursorsScanned) (Result, error) {
 	return Result{}, nil
 }
 
-// watchScanned has a cursor checked when it would be stalled by what was found, or at the end of
-// this entry where it is stalled already.
+// watchScanned sets when a cursor is checked: when it would be stalled by what was found, or at the end of
+// this entry if it is stalled already.
 func (a *stallApplier) watchScanned(c *Cursor) error {
 	after := a.s.settings.CursorStall
 	switch {

@@ -37,8 +37,8 @@ func stallDeadline(open, moved int64, after time.Duration) int64 {
 	return (at + int64(stallGrain) - 1) / int64(stallGrain) * int64(stallGrain)
 }
 
-// watchStalls has the cursors checked when one that does not move from now on would be stalled. Only then are all
-// of them gone through: see reportStalls.
+// watchStalls sets when the cursors are checked: when one that does not move from now on would be stalled. Only
+// then reportStalls goes through all of them.
 func (a *stallApplier) watchStalls() {
 	if after := a.s.settings.CursorStall; after > 0 && len(a.s.cursors) > 0 {
 		a.s.meta.StallDue = min(a.s.meta.StallDue, stallDeadline(a.now, a.now, after))
@@ -67,7 +67,7 @@ func (a *stallApplier) openSince(c *Cursor) (at int64, some bool, err error) {
 	case offset > a.tail():
 		return 0, false, nil
 	// The log does not have the events of this entry yet.
-	case offset >= a.stored:
+	case offset >= a.firstNew:
 		return a.now, true, nil
 	}
 	columns, err := a.columns.at(a.log, offset)
@@ -88,7 +88,7 @@ func (a *stallApplier) noteMove(c *Cursor) {
 	a.checkLater(c)
 }
 
-// checkLater has the end of the entry decide whether a stalled cursor has recovered.
+// checkLater notes a stalled cursor: the end of the entry decides whether it has recovered.
 func (a *stallApplier) checkLater(c *Cursor) {
 	if c.Stalled != nil && !slices.Contains(a.unchecked, c.Name) {
 		a.unchecked = append(a.unchecked, c.Name)

@@ -302,7 +302,7 @@ func (s *state) fillWindow(l *log.Log) error {
 		before, offset := s.keys.Len(), c.First
 		for row := range c.Len() {
 			// A suppressed record has no offset.
-			if c.Dead.Has(row) {
+			if c.Suppressed.Has(row) {
 				continue
 			}
 			if c.KindAt(row) != frame.DedupOff {

@@ -12,7 +12,7 @@ import (
 //
 //	1        resultAccepted
 //	uvarint  the first new event's offset, 0 when all are duplicates
-//	rest     the duplicates as runs in which rows and offsets rise by one, each of them:
+//	rest     the duplicates as runs in which rows and offsets increase by one, each of them:
 //	         uvarint rows since the end of the run before, uvarint length - 1,
 //	         varint  offset since the end of the run before
 //

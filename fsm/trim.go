@@ -43,7 +43,7 @@ type trimApplier struct {
 	trims []trimRequest // of this entry, in the order of its commands
 }
 
-// requestTrim has the end of the entry decide a trim, over the blocks that were stored before.
+// requestTrim notes a trim for the end of the entry, which decides it over the blocks that were stored before.
 func (a *trimApplier) requestTrim(c frame.Trim) Result {
 	if !c.Retention && c.Before > a.tail()+1 {
 		r := refuse(PastTail, "before", fmt.Sprintf("offset %d is past the tail, which is %d", c.Before, a.tail()),
@@ -95,7 +95,7 @@ func (a *trimApplier) applyRetention() error {
 	}
 
 	// Other entries only note whether there is something to remove, which NextDeadline looks at.
-	p := planner{s: a.s, log: a.log, now: a.now, limit: a.stored}
+	p := planner{s: a.s, log: a.log, now: a.now, limit: a.firstNew}
 	waits, err := p.wantsRetention()
 	m.RetentionWaits = waits
 	return err
@@ -103,7 +103,7 @@ func (a *trimApplier) applyRetention() error {
 
 // trimTo plans a trim and carries it out.
 func (a *trimApplier) trimTo(t frame.Trim) (*TrimResult, error) {
-	p := planner{s: a.s, log: a.log, now: a.now, limit: a.stored, notHeld: a.s.meta.NotHeld}
+	p := planner{s: a.s, log: a.log, now: a.now, limit: a.firstNew, notHeld: a.s.meta.NotHeld}
 	plan, err := p.plan(t)
 	m := &a.s.meta
 	m.NotHeld = p.notHeld

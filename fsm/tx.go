@@ -57,7 +57,7 @@ func (t *tx) Set(key, value []byte) {
 	t.digestChange('s', key, value)
 }
 
-// SetBlock implements log.Writer. Of the body only the checksum at its start goes
+// SetBlock implements log.Writer. Only the checksum at the start of the body goes
 // into the digest: the rest would cost more than all other work together.
 func (t *tx) SetBlock(key, value []byte, head int) {
 	const codecAndChecksum = 5

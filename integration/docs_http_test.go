@@ -39,22 +39,6 @@ func pythonOf(t *testing.T, chosen func(text string) bool) string {
 	return program.String()
 }
 
-// The examples of docs/http.md run in their order, on a node that does not lead.
-func TestHTTPDocument(t *testing.T) {
-	c := newCluster(t, t.TempDir(), 3).startAll()
-	c.converged() // every node knows the leader
-	nodes := c.leaderLast()
-	env := []string{"RINGLOG=" + nodes[0], "RINGLOG_ENDPOINTS=" + strings.Join(nodes, ",")}
-	script := "set -euo pipefail\n"
-	for _, b := range blocks(t, "../docs/http.md") {
-		if b.language == "sh" {
-			script += fmt.Sprintf("echo '--- http.md:%d' >&2\n%s", b.line, b.text)
-		}
-	}
-	runIn(t, t.TempDir(), env, "bash", "-c", script)
-	runIn(t, t.TempDir(), env, "python3", "-c", pythonOf(t, func(string) bool { return true }))
-}
-
 // handleSlowly is what the members of TestThePythonMemberUnderKills run. They write to one file what they handle, as
 // it begins and as it ends.
 const handleSlowly = `

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,8 +73,10 @@ func runIn(t testing.TB, dir string, env []string, name string, args ...string) 
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", name, err, text[max(0, len(text)-6000):])
 	}
+	// A block that means to be warned about has the warning as a comment.
 	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, "warning: payload") {
+		line = strings.TrimSpace(line)
+		if strings.Contains(line, "warning:") && !strings.Contains(strings.Join(args, "\n"), "# "+line) {
 			t.Errorf("an example is warned about: %s", line)
 		}
 	}
@@ -115,33 +118,25 @@ func TestNoExampleOfPublishingIsWarnedAbout(t *testing.T) {
 	}
 }
 
-// The commands of docs/operations.md run as they are.
+// The commands of docs/operations.md run as they are, with a leader that is not the first endpoint.
 func TestOperationsDocument(t *testing.T) {
 	if !longtest.Enabled() {
 		t.Skip("a long way through the life of a cluster")
 	}
+	// Before a block that finds a healthy cluster, n1 hands over, which the document's addresses name first.
+	const unlead = `if command -v healthy >/dev/null && ringlog check 2>/dev/null | grep -q "OK - n1 leads"; then
+  ringlog cluster step-down >/dev/null
+  healthy
+fi
+`
 	whileTheMachineRuns(t, func(t testing.TB) {
 		script := "set -euo pipefail\n"
 		for _, b := range blocks(t, "../docs/operations.md") {
 			if b.language == "sh" {
-				script += fmt.Sprintf("echo '--- operations.md:%d' >&2\n%s", b.line, b.text)
+				script += fmt.Sprintf("echo '--- operations.md:%d' >&2\n%s%s", b.line, unlead, b.text)
 			}
 		}
 		runIn(t, t.TempDir(), nil, "bash", "-c", script)
-	})
-}
-
-// The examples of docs/reacting.md run one after the other, as they are.
-func TestReactingDocument(t *testing.T) {
-	whileTheMachineRuns(t, func(t testing.TB) {
-		c := newCluster(t, t.TempDir(), 3).startAll()
-		script := "set -euo pipefail\n"
-		for _, b := range blocks(t, "../docs/reacting.md") {
-			if b.language == "sh" {
-				script += fmt.Sprintf("echo '--- reacting.md:%d' >&2\n%s", b.line, b.text)
-			}
-		}
-		runIn(t, t.TempDir(), []string{"RINGLOG_ENDPOINTS=" + strings.Join(c.endpoints(), ",")}, "bash", "-c", script)
 	})
 }
 
@@ -177,33 +172,127 @@ func example(ctx context.Context, c *client.Client) {
 %s}
 `
 
-// The examples of docs/migration.md run in their order.
-func TestMigrationDocument(t *testing.T) {
-	c := newCluster(t, t.TempDir(), 3).startAll()
-	env := []string{"RINGLOG=" + c.leader().url(), "RINGLOG_ENDPOINTS=" + strings.Join(c.endpoints(), ",")}
+// documentsWithCommands are run on a cluster whose leader is the last endpoint.
+var documentsWithCommands = []string{
+	"../README.md", "../docs/capacity.md", "../docs/http.md", "../docs/migration.md", "../docs/reacting.md",
+	"../docs/wiring.md",
+}
+
+// The examples of each document run in their order, as they are. Shell blocks share their variables; Python blocks of
+// docs/http.md are one program, those of others stand alone; a Go block is the body of a function.
+func TestDocuments(t *testing.T) {
+	for _, file := range documentsWithCommands {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			whileTheMachineRuns(t, func(t testing.TB) { runDocument(t, file) })
+		})
+	}
+}
+
+// runDocument runs the blocks of a document in one script, in a folder that has a program ringlog.
+func runDocument(t testing.TB, file string) {
+	for _, tool := range []string{"curl", "python3"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is not installed", tool)
+		}
+	}
 	here, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range blocks(t, "../docs/migration.md") {
-		t.Run(fmt.Sprintf("%s at line %d", b.language, b.line), func(t *testing.T) {
-			switch b.language {
-			case "sh":
-				runIn(t, t.TempDir(), env, "bash", "-c", "set -euo pipefail\n"+b.text)
-			case "python":
-				if _, err := exec.LookPath("python3"); err != nil {
-					t.Skip("python3 is not installed")
-				}
-				runIn(t, t.TempDir(), env, "python3", "-c", b.text)
-			case "go":
-				file := filepath.Join(t.TempDir(), "main.go")
-				if err := os.WriteFile(file, fmt.Appendf(nil, goProgram, b.text), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				runIn(t, filepath.Dir(here), env, "go", "run", file) // inside the module, whose packages it imports
-			default:
-				t.Fatalf("no runner for %q", b.language)
-			}
-		})
+	c := newCluster(t, t.TempDir(), 3).startAll()
+	c.converged() // every node knows the leader
+	nodes, dir := c.leaderLast(), t.TempDir()
+	if err := os.Symlink(binary, filepath.Join(dir, "ringlog")); err != nil {
+		t.Fatal(err)
 	}
+	write := func(name, text string) string {
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	script, python := "set -euo pipefail\n", ""
+	for _, b := range blocks(t, file) {
+		script += fmt.Sprintf("echo '--- %s:%d' >&2\n", filepath.Base(file), b.line)
+		// The first node of ringlog dev is the first endpoint here.
+		b.text = strings.ReplaceAll(b.text, "http://127.0.0.1:8770", nodes[0])
+		switch b.language {
+		case "sh":
+			script += b.text
+		case "python":
+			python += b.text + "\n"
+			if filepath.Base(file) != "http.md" {
+				script += "python3 " + write(fmt.Sprintf("line%d.py", b.line), b.text) + "\n"
+			}
+		case "go": // inside the module, whose packages it imports
+			name := write(fmt.Sprintf("line%d.go", b.line), fmt.Sprintf(goProgram, b.text))
+			script += fmt.Sprintf("(cd %s && go run %s)\n", filepath.Dir(here), name)
+		}
+	}
+	if filepath.Base(file) == "http.md" {
+		script += "python3 " + write("all.py", python) + "\n"
+	}
+	env := []string{"RINGLOG=" + nodes[0], "RINGLOG_ENDPOINTS=" + strings.Join(nodes, ",")}
+	runIn(t, dir, env, "bash", "-c", script)
+}
+
+// Every document that has shell blocks is run by a test.
+func TestEveryDocumentWithCommandsIsRun(t *testing.T) {
+	run := append([]string{"../docs/operations.md", "../docs/troubleshooting.md"}, documentsWithCommands...)
+	for file := range documents(t) {
+		isShell := func(b block) bool { return b.language == "sh" || b.language == "console" }
+		if slices.ContainsFunc(blocks(t, file), isShell) != slices.Contains(run, file) {
+			t.Errorf("%s: has it shell blocks, and does a test run it? One of the two only", file)
+		}
+	}
+}
+
+// The README's recording of the demo has the steps of a real one, and what each begins with.
+func TestReadmeShowsTheDemo(t *testing.T) {
+	recorded := ""
+	for _, b := range blocks(t, "../README.md") {
+		if text, ok := strings.CutPrefix(b.text, "$ ringlog demo\n"); ok {
+			recorded = text
+		}
+	}
+	whileTheMachineRuns(t, func(t testing.TB) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		out, err := exec.CommandContext(ctx, binary, "demo").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		shown := strings.Split(strings.TrimSpace(recorded), "\n")
+		printed := strings.Split(strings.TrimSpace(string(out)), "\n")
+		if len(shown) != len(printed) {
+			t.Fatalf("README.md shows %d lines, the demo prints %d:\n%s", len(shown), len(printed), out)
+		}
+		for i := range shown {
+			// An ellipsis ends what is shown of a line.
+			begins, cut := strings.CutSuffix(shapeOf(shown[i]), " …")
+			if full := shapeOf(printed[i]); !strings.HasPrefix(full, begins) || (!cut && full != begins) {
+				t.Errorf("README.md shows\n%s\nand the demo prints\n%s", shown[i], printed[i])
+			}
+		}
+	})
+}
+
+// The script that docs/capacity.md names measures every row.
+func TestCapacityScript(t *testing.T) {
+	if !longtest.Enabled() {
+		t.Skip("a minute of measuring")
+	}
+	runIn(t, t.TempDir(), nil, "bash", "-c", `"$1" "$2" 5000 | tee rows >&2; test "$(grep -c '  *[0-9.]* ' rows)" -ge 15`,
+		"bash", absolute(t, "bench/capacity.sh"), binary)
+}
+
+// absolute returns a path as it is from every folder.
+func absolute(t testing.TB, name string) string {
+	t.Helper()
+	name, err := filepath.Abs(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
 }

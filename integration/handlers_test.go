@@ -252,7 +252,7 @@ func (l *listener) awaitCommitted(c *cluster, events map[uint64]event.Event) {
 func (l *listener) check(c *cluster, events map[uint64]event.Event, kills int) {
 	l.t.Helper()
 	dead := map[uint64]bool{}
-	for letter, err := range c.client().DeadLetters(l.t.Context(), client.LetterFilter{Cursor: l.spec.Name}) {
+	for letter, err := range c.client().Admin().DeadLetters(l.t.Context(), client.LetterFilter{Cursor: l.spec.Name}) {
 		if err != nil {
 			l.t.Fatal(err)
 		}

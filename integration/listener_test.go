@@ -113,7 +113,7 @@ func runListener(text string) error {
 func (s *listenerSpec) handler(notes *os.File) router.Handler {
 	return func(ctx context.Context, ev event.Event) error {
 		n := numberIn(ev)
-		if d, _ := router.DeliveryOf(ctx); isPoison(n) || (n%101 == 3 && d.Attempt == 1) {
+		if d, _ := router.AttemptOf(ctx); isPoison(n) || (n%101 == 3 && d.Number == 1) {
 			return errUnlucky
 		}
 		_, err := fmt.Fprintf(notes, recordForm, ev.Offset, s.Life)

@@ -34,7 +34,7 @@ func (s *listenerSpec) serveGroup(asked context.Context, c *client.Client, notes
 		var d client.Delivery
 		d, err = m.Next(asked)
 		if err == nil {
-			err = s.handleDelivery(m, d, notes)
+			err = s.handleDelivery(d, notes)
 		}
 	}
 	if asked.Err() != nil {
@@ -47,14 +47,14 @@ func (s *listenerSpec) serveGroup(asked context.Context, c *client.Client, notes
 
 // handleDelivery notes an event before it is acknowledged, so that a killed process has noted all
 // that it acknowledged.
-func (s *listenerSpec) handleDelivery(m *client.GroupMember, d client.Delivery, notes *os.File) error {
+func (s *listenerSpec) handleDelivery(d client.Delivery, notes *os.File) error {
 	if n := numberIn(d.Event); isPoison(n) || (n%101 == 3 && d.Count == 1) {
-		return ignoreNotHeld(m.Nack(d.Offset, client.NackOptions{Err: errUnlucky.Error()}))
+		return ignoreNotHeld(d.Nack(client.NackOptions{Err: errUnlucky.Error()}))
 	}
 	if _, err := fmt.Fprintf(notes, recordForm, d.Offset, s.Life); err != nil {
 		return err
 	}
-	return ignoreNotHeld(m.Ack(d.Offset))
+	return ignoreNotHeld(d.Ack())
 }
 
 // ignoreNotHeld passes over an event that was given to another member meanwhile.
@@ -137,7 +137,7 @@ func (all *listeners) checkGroup(c *cluster, events map[uint64]event.Event, kill
 	}
 	// The dead letters, each with its last error.
 	dead := map[uint64]string{}
-	for letter, err := range c.client().DeadLetters(all.t.Context(), client.LetterFilter{Cursor: "crew"}) {
+	for letter, err := range c.client().Admin().DeadLetters(all.t.Context(), client.LetterFilter{Cursor: "crew"}) {
 		if err != nil {
 			all.t.Fatal(err)
 		}

@@ -67,7 +67,7 @@ func rooms() map[string][]string {
 		"api/ringlog/v1":                  nil,
 		"api/ringlog/v1/ringlogv1connect": {"api/ringlog/v1"},
 		"client":                          slices.Concat(clients, inClient),
-		"client/internal/calls":           {"api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"},
+		"client/internal/calls":           {"api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect", "event"},
 		"client/internal/sender":          {"api", "api/ringlog/v1", "client/internal/calls", "event", "internal/frame"},
 		"client/internal/prefetch":        {"api/ringlog/v1", "event", "internal/frame"},
 		"internal/platform/audit":         {"event"},

@@ -130,11 +130,11 @@ func (s *soakClients) serveGroup(ctx context.Context, m *client.GroupMember, nam
 			// Some events fail at their first attempt.
 			s.group.handed(name, d.Event.Offset)
 			if d.Count == 1 && d.Event.Offset%97 == 0 {
-				_ = m.Nack(d.Event.Offset, client.NackOptions{Err: "the first attempt fails"})
+				_ = d.Nack(client.NackOptions{Err: "the first attempt fails"})
 				continue
 			}
 			s.group.acked(d.Event.Offset)
-			if m.Ack(d.Event.Offset) == nil {
+			if d.Ack() == nil {
 				handled = append(handled, d.Event.Offset)
 			}
 		}

@@ -106,7 +106,7 @@ func (s *soak) recoverFromOne() (verify func()) {
 	// What is to be kept, and a client that has met the old cluster.
 	before := s.durableAt(s.nodes[0], 0)
 	old := s.client()
-	if _, err := old.Settings(s.t.Context()); err != nil || old.ClusterID() != before.cluster {
+	if _, err := old.Admin().Settings(s.t.Context()); err != nil || old.ClusterID() != before.cluster {
 		s.t.Fatalf("a client of cluster %s is held to %q: %v", before.cluster, old.ClusterID(), err)
 	}
 	// All are killed; the folder with the newest log is recovered, and the others are emptied.
@@ -167,7 +167,7 @@ func (s *soak) recovered(before durable, old *client.Client) {
 	}
 	// So it does with a client that has met the old cluster; others are served.
 	var refusal *api.Error
-	_, err := old.SetSetting(s.t.Context(), "dlq.stale_after", "99h")
+	_, err := old.Admin().SetSetting(s.t.Context(), "dlq.stale_after", "99h")
 	if !errors.As(err, &refusal) || refusal.Code != api.OtherCluster {
 		s.h.violation("a client of the cluster before the recovery was answered: %v", err)
 	}

@@ -31,7 +31,7 @@ type Block struct {
 	First       uint64 // offset of the first live event
 	Index, Term uint64
 	AppendedAt  time.Time
-	Dead        Bitmap
+	Suppressed  Bitmap
 	Live        int // > 0
 
 	// Target, unless empty, is the cursor for which the events are redriven; Letters are
@@ -43,7 +43,7 @@ type Block struct {
 // Last returns the offset of the block's last live event.
 func (b *Block) Last() uint64 { return b.First + uint64(b.Live) - 1 }
 
-// Bitmap marks the dead rows of a block. The empty Bitmap marks none.
+// Bitmap marks the suppressed rows of a block. The empty Bitmap marks none.
 type Bitmap []byte
 
 // NewBitmap returns a bitmap with room for rows.
@@ -92,9 +92,9 @@ func (b *Block) appendCommon(v []byte) []byte {
 
 // encode returns the 'b' value and how many of its bytes precede the body.
 func (b *Block) encode() (v []byte, head int) {
-	v = make([]byte, 0, 64+len(b.Dead)+len(b.Header)+len(b.Body))
+	v = make([]byte, 0, 64+len(b.Suppressed)+len(b.Header)+len(b.Body))
 	v = b.appendCommon(v)
-	v = fields.Append(v, b.Dead)
+	v = fields.Append(v, b.Suppressed)
 	if b.Target != "" {
 		v[0] = targetVersion
 		v = b.appendTarget(v)
@@ -119,7 +119,7 @@ func (b *Block) appendTarget(v []byte) []byte {
 
 // encodeColumns returns the 'k' value; size is that of the 'b' value.
 func (b *Block) encodeColumns(before uint64, size int) []byte {
-	v := make([]byte, 0, 64+len(b.Dead)+len(b.Columns))
+	v := make([]byte, 0, 64+len(b.Suppressed)+len(b.Columns))
 	// The order is that of the drawing in doc.go.
 	v = b.appendCommon(v)
 	v = binary.AppendUvarint(v, before)
@@ -127,7 +127,7 @@ func (b *Block) encodeColumns(before uint64, size int) []byte {
 	v = binary.AppendUvarint(v, uint64(b.Shape.Rows))
 	v = binary.AppendUvarint(v, uint64(b.Shape.Types))
 	v = binary.AppendUvarint(v, uint64(b.Shape.Sources))
-	v = fields.Append(v, b.Dead)
+	v = fields.Append(v, b.Suppressed)
 	v = append(v, b.Columns...)
 
 	// The checksum goes into the room that appendCommon has left, and covers all after it.
@@ -177,12 +177,12 @@ func corrupt(first uint64, what string, err error) error {
 // stored is a decoded 'b' value, whose body is neither verified nor decompressed.
 type stored struct {
 	common
-	first   uint64
-	dead    Bitmap
-	target  string // "" is every reader
-	letters []uint64
-	header  *frame.Header
-	body    []byte
+	first      uint64
+	suppressed Bitmap
+	target     string // "" is every reader
+	letters    []uint64
+	header     *frame.Header
+	body       []byte
 }
 
 // EveryCursor reads the events that are for any cursor. No cursor has this name.
@@ -203,7 +203,7 @@ func decodeBlock(first uint64, v []byte) (*stored, error) {
 		return nil, corrupt(first, "head", nil)
 	}
 	r := &reader{fields.Reader{Rest: v[crcEnd:]}}
-	s := &stored{first: first, common: r.common(), dead: r.Bytes()}
+	s := &stored{first: first, common: r.common(), suppressed: r.Bytes()}
 	if v[0] == targetVersion {
 		s.target, s.letters = r.target(s.live)
 	}
@@ -224,7 +224,7 @@ func decodeBlock(first uint64, v []byte) (*stored, error) {
 	if err != nil {
 		return nil, corrupt(first, "head", err)
 	}
-	if s.live <= 0 || s.live != s.header.Rows-s.dead.Count() {
+	if s.live <= 0 || s.live != s.header.Rows-s.suppressed.Count() {
 		return nil, corrupt(first, "head", errors.New("live rows do not add up"))
 	}
 	return s, nil
@@ -240,7 +240,7 @@ type Columns struct {
 	AppendedAt time.Time
 	Before     uint64 // bytes of all blocks ever stored before this one
 	Size       uint64 // bytes of this block
-	Dead       Bitmap
+	Suppressed Bitmap
 }
 
 // Last returns the offset of the block's last live event.
@@ -250,7 +250,7 @@ func (c *Columns) Last() uint64 { return c.First + uint64(c.Live) - 1 }
 func (c *Columns) RowOf(offset uint64) int {
 	left := offset - c.First // live rows before it
 	for i := range c.Len() {
-		if c.Dead.Has(i) {
+		if c.Suppressed.Has(i) {
 			continue
 		}
 		if left == 0 {
@@ -285,7 +285,7 @@ func decodeColumns(first uint64, v []byte) (*Columns, error) {
 
 	// The shape says how the rest is divided into columns.
 	shape := frame.Shape{Rows: int(r.Uvarint()), Types: int(r.Uvarint()), Sources: int(r.Uvarint())}
-	c.Dead = r.Bytes()
+	c.Suppressed = r.Bytes()
 	if r.Err != nil {
 		return nil, corrupt(first, "key columns", r.Err)
 	}

@@ -144,7 +144,7 @@ func (b *cached) verified() ([]byte, error) {
 func (b *cached) decode() ([]event.Event, error) {
 	events := make([]event.Event, 0, b.live)
 	err := frame.DecodeEvents(b.header, b.body, func(row int, e event.Event) bool {
-		if b.dead.Has(row) {
+		if b.suppressed.Has(row) {
 			return true
 		}
 		nth := len(events) // among the live rows

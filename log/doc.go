@@ -21,7 +21,7 @@
 //	         uvarint  live events
 //	         uvarint  raft index, then raft term
 //	         varint   append time, Unix nanoseconds
-//	         bytes    dead rows: a bitmap, empty when every row is live
+//	         bytes    suppressed rows: a bitmap, empty when every row is live
 //	         2:
 //	         bytes    target: the one cursor that gets its events
 //	         uvarint  number of dead letters that it redrives, one for each live event
@@ -38,10 +38,10 @@
 //	         uvarint  bytes of all blocks ever stored before this one
 //	         uvarint  bytes of this block's 'b' value
 //	         uvarint  rows, types and sources of the block
-//	         bytes    dead rows
+//	         bytes    suppressed rows
 //	         rest     columns, as in package frame
 //
-// A row that was suppressed or refused stays in the block and is dead; the live rows
+// A row that was suppressed or refused stays in the block, marked as suppressed; the live rows
 // have the offsets first, first+1, and so on. The 'k' value of a trimmed block is kept
 // for as long as its keys are in the dedup window.
 package log

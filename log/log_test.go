@@ -55,18 +55,20 @@ func (w *writer) check(err error) {
 	}
 }
 
-// block appends events; those in dead are dead rows.
-func (w *writer) block(events []event.Event, dead ...int) { w.blockFor("", events, dead...) }
+// block appends events; those in suppressed are suppressed rows.
+func (w *writer) block(events []event.Event, suppressed ...int) {
+	w.blockFor("", events, suppressed...)
+}
 
 // blockFor appends a block for one cursor.
-func (w *writer) blockFor(target string, events []event.Event, dead ...int) {
+func (w *writer) blockFor(target string, events []event.Event, suppressed ...int) {
 	var batch frame.Batch
 	b := &Block{First: w.last + 1, Index: w.last + 10, Term: 3, AppendedAt: w.at,
-		Dead: NewBitmap(len(events)), Live: len(events) - len(dead), Target: target}
+		Suppressed: NewBitmap(len(events)), Live: len(events) - len(suppressed), Target: target}
 	for i := range events {
 		batch.Add(&events[i], events[i].Hash())
-		if slices.Contains(dead, i) {
-			b.Dead.Set(i)
+		if slices.Contains(suppressed, i) {
+			b.Suppressed.Set(i)
 			continue
 		}
 		e := events[i]
@@ -118,13 +120,13 @@ func TestReadAgreesWithAList(t *testing.T) {
 		defer w.db.Close()
 		for range rapid.IntRange(1, 12).Draw(t, "blocks") {
 			events := rapid.SliceOfN(rapid.Custom(draw), 1, 9).Draw(t, "events")
-			var dead []int
+			var suppressed []int
 			for i := range len(events) - 1 {
-				if rapid.IntRange(0, 3).Draw(t, "dead") == 0 {
-					dead = append(dead, i)
+				if rapid.IntRange(0, 3).Draw(t, "suppressed") == 0 {
+					suppressed = append(suppressed, i)
 				}
 			}
-			w.blockFor(rapid.SampledFrom([]string{"", "", "x", "y"}).Draw(t, "target"), events, dead...)
+			w.blockFor(rapid.SampledFrom([]string{"", "", "x", "y"}).Draw(t, "target"), events, suppressed...)
 			w.at = w.at.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, "wait")) * time.Second)
 		}
 		if rapid.Bool().Draw(t, "trim") {
@@ -316,6 +318,25 @@ func TestAHoleIsNotPassedOver(t *testing.T) {
 	}
 	if reported != 6 {
 		t.Errorf("the damage was reported %d times, not 6", reported)
+	}
+}
+
+// A restore waits for at most maxBlocksPerRead blocks of a pick whose offsets are scattered.
+func TestAPickOfManyBlocksReleasesTheDatabaseBetween(t *testing.T) {
+	w := newWriter(t)
+	defer w.db.Close()
+	offsets := make([]uint64, 2*maxBlocksPerRead+1)
+	for i := range offsets {
+		w.block(three())
+		offsets[i] = w.last
+	}
+	events, left, err := w.log.pickSome(nil, offsets)
+	if err != nil || len(events) != maxBlocksPerRead || !slices.Equal(left, offsets[maxBlocksPerRead:]) {
+		t.Errorf("the first part: %d events, %d offsets left (%v)", len(events), len(left), err)
+	}
+	events, err = w.log.Pick(offsets)
+	if err != nil || len(events) != len(offsets) || events[len(events)-1].Offset != w.last {
+		t.Errorf("all of it: %d events of %d (%v)", len(events), len(offsets), err)
 	}
 }
 

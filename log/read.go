@@ -31,7 +31,8 @@ type Chunk struct {
 	Gap    *Gap          // what was skipped because it is trimmed; Events is then empty
 }
 
-// maxBlocksPerRead bounds how many blocks one call reads for a filter that matches nothing.
+// maxBlocksPerRead bounds how many blocks are read while the database cannot be replaced, for a filter that matches
+// nothing, say.
 const maxBlocksPerRead = 256
 
 // Read returns up to about limit matching events from offset from on: it stops at
@@ -174,11 +175,24 @@ func (c *Chunk) addMatching(b *cached, cursor string, m *event.Matcher, limit in
 	return nil
 }
 
-// Pick returns the events at offsets, which rise. It leaves out those that are not retained any
+// Pick returns the events at offsets, which ascend. It leaves out those that are not retained any
 // more and those that the log has not reached. It reads each block once, and never waits.
 func (l *Log) Pick(offsets []uint64) ([]event.Event, error) {
 	events := make([]event.Event, 0, len(offsets))
-	err := l.View(func(db *pebble.DB) error {
+	for len(offsets) > 0 {
+		var err error
+		events, offsets, err = l.pickSome(events, offsets)
+		if err != nil {
+			return events, l.reportDamage(err)
+		}
+	}
+	return events, nil
+}
+
+// pickSome appends the events of up to maxBlocksPerRead blocks to events, and returns the offsets that are left. The
+// database cannot be replaced while it is read, so that offsets in many blocks take several calls.
+func (l *Log) pickSome(events []event.Event, offsets []uint64) (_ []event.Event, left []uint64, err error) {
+	err = l.View(func(db *pebble.DB) error {
 		first, last := l.Bounds()
 		it, err := blockIter(db, last)
 		if err != nil {
@@ -186,11 +200,17 @@ func (l *Log) Pick(offsets []uint64) ([]event.Event, error) {
 		}
 		defer it.Close()
 		var b *cached // of the offset before
-		for _, offset := range offsets {
+		blocks := 0
+		for i, offset := range offsets {
 			if offset < first || offset > last {
 				continue
 			}
 			if b == nil || offset > b.last() {
+				if blocks == maxBlocksPerRead {
+					left = offsets[i:]
+					return nil
+				}
+				blocks++
 				b, err = l.blockAt(it, offset)
 				if first, _ := l.Bounds(); errors.Is(err, errMissing) && offset < first {
 					continue // trimmed meanwhile
@@ -207,7 +227,7 @@ func (l *Log) Pick(offsets []uint64) ([]event.Event, error) {
 		}
 		return nil
 	})
-	return events, l.reportDamage(err)
+	return events, left, err
 }
 
 // load returns the block that holds offset, which was within Bounds.

@@ -13,7 +13,7 @@ type Span struct {
 	Term           uint64
 	AppendedAt     time.Time
 	Rows           int
-	Dead           Bitmap
+	Suppressed     Bitmap
 	Types, Sources []string
 	Body           []byte // as package frame draws a block's
 	Skip, Take     int    // the span is the Take live events after the first Skip
@@ -57,7 +57,7 @@ func (l *Log) ReadSpans(cursor string, from uint64, limit, maxBytes int) (Spans,
 			return false, err
 		}
 
-		// Of the first and the last block only a part may be wanted.
+		// Only a part of the first and of the last block may be wanted.
 		skip := int(found.Next - b.first)
 		take := min(b.live-skip, left)
 		found.Spans = append(found.Spans, Span{
@@ -65,7 +65,7 @@ func (l *Log) ReadSpans(cursor string, from uint64, limit, maxBytes int) (Spans,
 			Term:       b.term,
 			AppendedAt: b.appendedAt,
 			Rows:       b.header.Rows,
-			Dead:       b.dead,
+			Suppressed: b.suppressed,
 			Types:      b.header.Types,
 			Sources:    b.header.Sources,
 			Body:       body,

@@ -10,10 +10,10 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// stayKnown has the cluster record this node's address if it has another one, after a start at a wrong address,
-// say. Nobody reaches this node there: it receives no entries, among them the correction of its own configuration,
-// and no votes while others have a leader. stayKnown also notices that this node was removed. It runs until ctx
-// ends.
+// stayKnown asks the cluster to record this node's address if the cluster has another one, after a start at a
+// wrong address, say. Nobody reaches this node there: it receives no entries, not even the one that corrects its own
+// configuration, and no votes while others have a leader. stayKnown also notices that this node was removed. It runs
+// until ctx ends.
 func (j *joiner) stayKnown(ctx context.Context) {
 	wait, next := formEvery, time.Now()
 	tick := time.NewTicker(j.cfg.Timing.Ping)
@@ -24,10 +24,10 @@ func (j *joiner) stayKnown(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		// By reports that the pings have brought: asking costs nothing here.
+		// Judged by the reports of the pings, which costs nothing.
 		listed, elsewhere := j.asOthersKnow()
 		if removed := !listed; j.removed.Swap(removed) != removed && removed {
-			j.logger.Error("this node is no member any more", "error", ErrRemovedNode)
+			j.logger.Error("this node is no longer a member", "error", ErrRemovedNode)
 		}
 		// The next correction is then made without a delay.
 		if !elsewhere {

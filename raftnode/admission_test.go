@@ -68,9 +68,7 @@ func TestAReplacedDataFolderGetsNoVote(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.start(old)
-	if _, err := c.leader().Remove(t.Context(), old); err != nil {
-		t.Fatal(err)
-	}
+	c.remove(old)
 	eventually(t, "its new folder has a vote", func() bool { return slices.Contains(c.leader().roster.Voters(), old) })
 	c.settle()
 	cfg := c.config[old]

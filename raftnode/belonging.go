@@ -18,7 +18,7 @@ const (
 	supersededAfter = 10
 )
 
-// watchBelonging ends the node when its data folder is of another cluster than its peers: a
+// watchBelonging ends the node when its data folder belongs to another cluster than its peers: a
 // swapped volume, or a restored cluster that is started at an old member's address. It
 // would otherwise acknowledge, in a member's place, events that the members never get.
 //
@@ -32,10 +32,10 @@ func (j *joiner) watchBelonging(ctx context.Context) {
 	defer tick.Stop()
 	leaderless, certain := 0, false
 	for {
-		// An empty folder is of no cluster yet and may join any.
+		// An empty folder belongs to no cluster yet and may join any.
 		if own := j.roster.Identity(); own.ClusterID != "" {
 			answers := j.answersOfMembers()
-			// Until it is certain, seeds that are no members are asked as well; after that only successors matter,
+			// Until it is certain, seeds that are not members are asked as well; after that only successors matter,
 			// and the pings report those.
 			if !certain {
 				answers = j.askSeeds(ctx)
@@ -94,7 +94,7 @@ type heard struct {
 
 // kinship is what a node needs to decide whether its data folder belongs among its peers.
 type kinship struct {
-	cluster string         // the own cluster's id
+	cluster string         // the id of this node's cluster
 	before  []string       // the clusters that it was recovered from
 	seeds   []string       // of --join
 	others  []datadir.Peer // the other members, as the own folder has them
@@ -149,7 +149,7 @@ func (k *kinship) successor() (other heard, found bool) {
 // isSuccessor reports whether the node that was heard is of a cluster that was recovered from the own one.
 func (k *kinship) isSuccessor(h heard) bool { return slices.Contains(h.report.Predecessors, k.cluster) }
 
-// certain reports that foreign can find nothing any more: data folders do not change while
+// certain reports whether foreign can find nothing any more: data folders do not change while
 // their nodes run.
 func (k *kinship) certain() bool {
 	alone := len(k.seeds) == 0 && len(k.others) == 0
@@ -180,7 +180,7 @@ func (k *kinship) isForeign(h heard) bool {
 	return h.report.ClusterID != "" && h.report.ClusterID != k.cluster && !slices.Contains(k.before, h.report.ClusterID)
 }
 
-// inPlaceOf reports whether the node that was heard has an address of a member's.
+// inPlaceOf reports whether the node that was heard has a member's address.
 func (h heard) inPlaceOf(p datadir.Peer) bool {
 	// A member's HTTP address may be known by another name than the one that it was reached by.
 	atHTTP := p.HTTP != "" && (URL(p.HTTP) == h.url || p.HTTP == h.report.HTTPAddr)

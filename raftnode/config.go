@@ -52,7 +52,7 @@ type Config struct {
 	// OnStore, if set, sees every batch of entries stored by raft. It must not block.
 	OnStore func(entries, bytes int, took time.Duration)
 
-	// Of the journal of outages and of the state; nil is the operating system's.
+	// The file systems of the journal of outages and of the state; nil is the operating system's.
 	journalFS, stateFS vfs.FS
 
 	clocks func() clock.Reading // nil reads the machine's

@@ -90,7 +90,7 @@ func (g *diskGuard) check() {
 	case free < bound:
 		// Retried at each check: it may have failed.
 		g.releaseReserve()
-	// To make the reserve again takes space too, and must not raise the alarm that has just ended.
+	// Making the reserve again takes space, too, and must not raise the alarm that has just ended.
 	case low && free < bound+bound/diskRecovery+g.missing():
 	default:
 		if low {

@@ -31,13 +31,17 @@
 //
 //   - diskguard.go, rollback.go: a full disk, an old folder.
 //
+//   - members.go, peers.go: how callers change members; what nodes ask each other.
+//
+//   - status.go, pressure.go: what the node reports of itself, and to the log when its queue is full.
+//
 //   - recover.go: a cluster that lost its majority.
 //
 // # Goroutines
 //
 // Close joins all of them. Those of start run as long as the node:
 //
-//	leadership.run       opens and closes the gate; its duties run within one term and are joined before the next
+//	leadership.run       opens and closes the intake; its duties run within one term and are joined before the next
 //	watch.Run            pings; each ping has a goroutine of its own, which it joins
 //	outages.Run          observes the quorum, without waiting for a disk
 //	outages.KeepJournal  writes the journal of outages, and may wait for its disk

@@ -23,7 +23,7 @@ var (
 	ErrNoQuorum = errors.New("no quorum of voters")
 	ErrDiskFull = errors.New("disk is nearly full")
 	ErrDiverged = health.ErrDiverged
-	// Of the leader's own operations and of changes of members.
+	// Errors of the leader's own operations and of changes of members.
 	ErrNotLeader     = membership.ErrNotLeader
 	ErrNotForwarded  = errors.New("such a command is never passed on from one node to another")
 	ErrNotStoredForm = errors.New("not in the form in which it is stored, which nodes pass on alone")
@@ -36,10 +36,10 @@ var (
 	ErrNotVoter         = membership.ErrNotVoter
 	ErrTooManyVoters    = membership.ErrTooManyVoters
 	ErrNotCaughtUp      = membership.ErrNotCaughtUp
-	// Of a hand-over.
+	// Errors of a hand-over.
 	ErrNoTarget = errors.New("no voter that could take over")
 	ErrTooOld   = membership.ErrTooOld
-	// Of data folders that do not belong where they are, or cannot be used as they are.
+	// Errors of data folders that do not belong where they are, or cannot be used as they are.
 	ErrOtherCluster = statestore.ErrOtherCluster
 	ErrRolledBack   = errors.New("the data folder is an older copy of what this node had: " +
 		"votes and entries that it acknowledged are missing")

@@ -28,8 +28,8 @@ const (
 	joinBackoff = 10 * time.Second       // most between attempts to join
 )
 
-// joiner brings this node into its cluster and keeps it there: it forms a cluster with others or joins one, has its
-// address recorded where that has changed, and ends the node if its data folder belongs to another cluster.
+// joiner brings this node into its cluster and keeps it there: it forms a cluster with others or joins one, asks for
+// its address to be recorded if that has changed, and ends the node if its data folder belongs to another cluster.
 type joiner struct {
 	cfg     *Config // not changed
 	raft    *upstream.Raft
@@ -308,20 +308,32 @@ func (j *joiner) join(ctx context.Context, voter bool) {
 
 // joinAnySeed asks one seed after the other until one has admitted this node. It logs the errors.
 func (j *joiner) joinAnySeed(ctx context.Context, voter bool) {
+	own := j.ownURLs(ctx)
 	for _, url := range j.seedURLs() {
-		// Join may list this node itself.
-		if url == URL(j.cfg.HTTPAdvertise) {
+		if slices.Contains(own, url) {
 			continue
 		}
 		err := j.requestJoin(ctx, url, voter)
 		if err == nil {
 			return
 		}
-		// An attempt that was cut short is no refusal.
+		// An attempt that was cut short is not a refusal.
 		if ctx.Err() == nil {
 			j.joinRejected(url, err, time.Now())
 		}
 	}
+}
+
+// ownURLs returns the URLs at which this node itself answers: Join may list it, also by another name.
+func (j *joiner) ownURLs(ctx context.Context) []string {
+	urls := []string{URL(j.cfg.HTTPAdvertise)}
+	own := j.roster.Self()
+	for _, h := range j.askSeeds(ctx) {
+		if h.report.ID == own.ID && h.report.Incarnation == own.Incarnation {
+			urls = append(urls, h.url)
+		}
+	}
+	return urls
 }
 
 // requestJoin asks the node at url to admit this one, and waits up to joinFor for it to catch up.

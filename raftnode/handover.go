@@ -36,7 +36,7 @@ type handover struct {
 	roster   *roster.Roster
 	machine  *fsm.Machine
 	watch    *health.Watch       // who is present, and how far each has applied
-	members  *membership.Changes // waits for the target to catch up
+	changes  *membership.Changes // waits for the target to catch up
 	life     *lifetime.Lifetime  // excludes changes of members
 	proposer *batcher.Batcher    // admits nothing while leadership moves
 	own      *termLog            // of the intent
@@ -69,7 +69,7 @@ func (h *handover) handOver(ctx context.Context, target, cause string) error {
 	if term == 0 {
 		return fmt.Errorf("raftnode: step down: %w", ErrNotLeader)
 	}
-	// Whoever is to lead is found, and is near, before requests are held up.
+	// The successor is chosen, and has nearly caught up, before requests are held up.
 	to, err := h.successor(ctx, target)
 	if err != nil {
 		return fmt.Errorf("raftnode: step down: %w", err)
@@ -78,7 +78,7 @@ func (h *handover) handOver(ctx context.Context, target, cause string) error {
 	// brings the target up to date with what follows, and quickly.
 	waiting, cancel := context.WithTimeout(ctx, 2*h.election)
 	defer cancel()
-	if err := h.members.CaughtUp(waiting, to.ID, h.machine.Applied()); err != nil {
+	if err := h.changes.CaughtUp(waiting, to.ID, h.machine.Applied()); err != nil {
 		return fmt.Errorf("raftnode: step down: %w", err)
 	}
 	if !h.proposer.Pause(term) {
@@ -92,10 +92,14 @@ func (h *handover) handOver(ctx context.Context, target, cause string) error {
 	if err := h.own.proposeUntilApplied(ctx, term, frame.Intent{Target: to.ID, Cause: cause}); err != nil {
 		return fmt.Errorf("raftnode: step down: intent: %w", err)
 	}
-	return h.transfer(ctx, term, to)
+	if err := h.transfer(ctx, term, to); err != nil {
+		return err
+	}
+	h.logger.Info("leadership handed over", "to", to.ID, "term", term, "cause", cause)
+	return nil
 }
 
-// transfer has raft hand leadership of term over to a member, and withdraws the intent if this node still leads
+// transfer makes raft hand leadership of term over to a member, and withdraws the intent if this node still leads
 // after that.
 func (h *handover) transfer(ctx context.Context, term uint64, to datadir.Peer) error {
 	err := h.raft.Load().LeadershipTransferToServer(raft.ServerID(to.ID), raft.ServerAddress(to.Raft)).Error()
@@ -174,7 +178,7 @@ func (h *handover) successor(ctx context.Context, named string) (datadir.Peer, e
 // retire is a graceful end: a leader hands over if there is another voter. If there is none, or that fails, it still
 // records its intent, so that the log reports a LEADER_STEPDOWN and not a lost leader.
 func (h *handover) retire(ctx context.Context) error {
-	if h.proposer == nil || h.proposer.OpenTerm() == 0 {
+	if h.proposer.OpenTerm() == 0 {
 		return nil
 	}
 	release, err := h.life.Exclusively(ctx)

@@ -26,7 +26,7 @@ const (
 	askFor      = 500 * time.Millisecond // bound of asking voters for their clocks, or who could lead
 )
 
-// leadership begins and ends this node's terms as the leader. The gate of proposer is open only between the
+// leadership begins and ends this node's terms as the leader. The intake of proposer is open only between the
 // application of a term start and the end of that term.
 type leadership struct {
 	id       string        // of this node
@@ -38,23 +38,23 @@ type leadership struct {
 	watch    *health.Watch    // knows whether this node leads; has the others' clocks and levels
 	terms    *health.Terms    // who led before, for the term start
 	clock    *clock.Clock     // replicated time
-	proposer *batcher.Batcher // its gate is moved here alone, but for a pause
+	proposer *batcher.Batcher // its intake is moved here alone, but for a pause
 	own      *termLog         // of the term start
 	logger   hclog.Logger
 
 	duties []func(context.Context) // what runs in each term, until its context ends; set before run
 }
 
-// run opens and closes the gate, and starts and ends the duties of a leader, as raft gains and loses leadership,
+// run opens and closes the intake, and starts and ends the duties of a leader, as raft gains and loses leadership,
 // until ctx ends.
 func (l *leadership) run(ctx context.Context) {
 	acting := &duties{}
 	defer acting.end()
 	for {
 		if moved, leading := l.raft.Leadership(); moved {
-			// Also if this node leads again already: the duties belong to one term.
+			// The duties end even if this node leads again already: they belong to one term.
 			acting.end()
-			l.proposer.Shift(batcher.GateClosed, 0)
+			l.proposer.Shift(batcher.IntakeClosed, 0)
 			// Until the term start is applied, no member is judged by its contacts with raft.
 			l.watch.SetLeading(false)
 			if l.startTerm(ctx, leading) {
@@ -93,16 +93,16 @@ func (d *duties) end() {
 	}
 }
 
-// startTerm has the first entry of a new term applied and then opens the gate. It blocks until then, or until
-// the term is over or ctx ends, and reports whether this node leads.
+// startTerm proposes the first entry of a new term and opens the intake once it is applied. It blocks until then, or
+// until the term is over or ctx ends, and reports whether this node leads.
 func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
-	// Raft may have lost this leadership again before its gain was taken note of.
+	// Raft may have lost this leadership again before its gain was noted.
 	term := l.raft.Load().CurrentTerm()
 	if !leading || !l.own.leads(term) {
 		return false
 	}
 	// From here on requests wait for the term start, and are no longer refused.
-	l.proposer.Shift(batcher.GateWaiting, term)
+	l.proposer.Shift(batcher.IntakeWaiting, term)
 	l.askFounders(ctx)
 	commands := []frame.Command{l.termStart(term)}
 	// In the same entry, so that the time without a leader is measured with the corrected clock.
@@ -110,12 +110,15 @@ func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
 		commands = append(commands, c)
 		return nil
 	})
-	// Past the gate, which admits nobody else yet: no other command of this term comes before the term start.
+	// Proposed past the intake, which admits nobody else yet: no other command of this term comes before the term start.
 	if err := l.own.proposeUntilApplied(ctx, term, commands...); err != nil {
-		l.logger.Warn("leadership ended before its term start was applied", "term", term, "error", err)
+		// A node that closes may have been elected while it did.
+		if ctx.Err() == nil {
+			l.logger.Warn("leadership ended before its term start was applied", "term", term, "error", err)
+		}
 		return false
 	}
-	l.proposer.Shift(batcher.GateOpen, term)
+	l.proposer.Shift(batcher.IntakeOpen, term)
 	l.logger.Info("leading", "term", term)
 	return true
 }
@@ -126,7 +129,7 @@ func (l *leadership) askFounders(ctx context.Context) {
 	if l.machine.ClusterID() != "" {
 		return
 	}
-	// Pings have asked already where they had the time; only the rest is asked, and waited for.
+	// Pings may have asked already; only the other members are asked, and waited for.
 	unheard := slices.DeleteFunc(l.dir.Marker().Peers, func(p datadir.Peer) bool {
 		s, answers := l.watch.Last(p.ID)
 		return p.ID == l.id || (answers && s.Report.Incarnation == p.Incarnation)
@@ -235,7 +238,7 @@ func (l *leadership) stepClock(ctx context.Context, propose func(frame.ClockStep
 	if !l.clock.Lags() {
 		return nil
 	}
-	// What the pings have brought is asked first; it costs nothing.
+	// The reports of the pings come first; they cost nothing.
 	voters := l.roster.Voters()
 	samples := map[string]clock.Sample{}
 	others := slices.DeleteFunc(slices.Clone(voters), func(id string) bool { return id == l.id })
@@ -246,7 +249,7 @@ func (l *leadership) stepClock(ctx context.Context, propose func(frame.ClockStep
 	}
 	now := l.clock.Read()
 	agreed, ok := clock.StepAgreed(now, l.id, samples, len(voters))
-	// Their answers may be older than a step, or there are none.
+	// Those reports may be missing, or older than a step of a clock.
 	if !ok {
 		asking, cancel := context.WithTimeout(ctx, askFor)
 		defer cancel()

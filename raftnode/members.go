@@ -20,24 +20,24 @@ type (
 // interrupted, the next leader finishes it. AddMember may be repeated, which does not restore a vote that was
 // taken on purpose. The warning, if any, is for people. A node that does not lead returns ErrNotLeader.
 func (n *Node) AddMember(ctx context.Context, m frame.Member, opts MemberOptions) (warning string, err error) {
-	return n.members.Add(ctx, m, opts)
+	return n.changes.Add(ctx, m, opts)
 }
 
 // Promote gives a non-voter its vote once it has caught up.
 func (n *Node) Promote(ctx context.Context, id string, force bool) (warning string, err error) {
-	return n.members.Promote(ctx, id, force)
+	return n.changes.Promote(ctx, id, force)
 }
 
 // Demote takes a member's vote. A leader asked to demote itself hands over first
 // and returns ErrNotLeader: ask the next one.
 func (n *Node) Demote(ctx context.Context, id string) (warning string, err error) {
-	return n.members.Demote(ctx, id)
+	return n.changes.Demote(ctx, id)
 }
 
 // Remove takes a member out of raft's configuration, forgets it, and cuts its
 // connections. As with Demote, a leader hands over instead of removing itself.
 func (n *Node) Remove(ctx context.Context, id string) (warning string, err error) {
-	return n.members.Remove(ctx, id)
+	return n.changes.Remove(ctx, id)
 }
 
 // Autopilot is the newest verdict; false where this node does not lead.

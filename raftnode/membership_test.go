@@ -64,9 +64,7 @@ func TestALeaderAskedToRemoveItselfHandsOverFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "another leads", func() bool { return old.proposer.OpenTerm() == 0 && c.leader() != old })
-	if _, err := c.leader().Remove(t.Context(), old.cfg.ID); err != nil {
-		t.Fatal(err)
-	}
+	c.remove(old.cfg.ID)
 	c.crash(old.cfg.ID)
 	publish(t, c.leader(), 1)
 	c.requireLeaderEvents(1, 0)
@@ -182,9 +180,7 @@ func TestAVoterThatLostItsFolderIsRefusedUntilItIsAddedAgain(t *testing.T) {
 	if reborn.roster.MayVote() || reborn.machine.ClusterID() != "" {
 		t.Fatal("it takes part under its old name")
 	}
-	if _, err := c.leader().Remove(t.Context(), lost); err != nil {
-		t.Fatal(err)
-	}
+	c.remove(lost)
 	eventually(t, "it is admitted again by its own request to join", func() bool {
 		return slices.Contains(reborn.roster.Voters(), lost) && reborn.machine.ClusterID() != "" &&
 			reborn.Status().JoinRefused == ""
@@ -207,9 +203,7 @@ func TestAMemberIsAddedOnceTheReplicationBeforeHasEnded(t *testing.T) {
 	if err := os.RemoveAll(c.config[replaced].Dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.leader().Remove(t.Context(), replaced); err != nil {
-		t.Fatal(err)
-	}
+	c.remove(replaced)
 	for waited := false; !waited; {
 		leader := c.leader()
 		leader.contacts.Begin(raft.ServerID(replaced)) // raft's call to the member that was removed

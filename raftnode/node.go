@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -30,8 +31,8 @@ import (
 // Node is one running member of a cluster. It is safe for concurrent use.
 //
 // It holds the parts, connects them, and opens and closes them in order. Each part has its own locks and goroutines and
-// knows of the others what it was given, and of the node a few functions. No field but closeErr changes once Open has
-// returned.
+// knows of the others what it was given, and of the node a few functions. No field but founder and closeErr changes
+// once Open has returned.
 type Node struct {
 	cfg    Config
 	logger hclog.Logger
@@ -50,11 +51,13 @@ type Node struct {
 
 	observers
 	admission  *membership.Admission // who may connect
-	members    *membership.Changes   // adds, promotes, demotes and removes them
+	changes    *membership.Changes   // adds, promotes, demotes and removes them
 	autopilot  *membership.Autopilot // does so by itself, on a leader
 	joiner     *joiner               // brings this node into its cluster
 	leadership *leadership           // this node's terms as the leader
 	handover   *handover             // gives leadership to another
+
+	founder atomic.Bool // this process has taken part in forming the cluster
 
 	closeOnce sync.Once
 	closeErr  error // of the first Close
@@ -151,7 +154,7 @@ func (n *Node) Machine() *fsm.Machine { return n.machine }
 // leader's first entry.
 func (n *Node) WaitLeader(ctx context.Context) error {
 	return n.life.Poll(ctx, func() bool {
-		// Raft names a leader before that leader's first entry is applied here, and leads before the gate is open.
+		// Raft names a leader before that leader's first entry is applied here, and leads before the intake is open.
 		id, _ := n.roster.Leader()
 		l := n.machine.Leadership()
 		applied := l.Leader == id && l.Term == n.raft.Load().CurrentTerm()
@@ -175,13 +178,20 @@ func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(func() {
 		n.life.BeginClosing()
 		// While it hands over, the node still runs; what only waits has ended with BeginClosing.
-		if err := n.handover.retire(ctx); err != nil {
-			n.logger.Warn("leaving without handing over", "error", strings.ReplaceAll(err.Error(), "\n", "; "))
+		switch err := n.handover.retire(ctx); {
+		case errors.Is(err, ErrNoTarget): // as where all nodes are stopped, one after the other
+			n.logger.Info("no other voter takes leadership over", "error", oneLine(err))
+		case err != nil:
+			n.logger.Warn("leaving without handing over", "error", oneLine(err))
 		}
 		n.closeErr = n.release()
+		n.logger.Info("stopped")
 	})
 	return n.closeErr
 }
+
+// oneLine is the text of an error that may be several.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // release closes what Open has opened so far, in an order in which nothing waits for what is closed already:
 // callers, then raft, then what raft uses.

@@ -211,7 +211,7 @@ func TestNodesOfAClusterThatWasRecoveredWithoutThemEnd(t *testing.T) {
 			s.start("n3") // it comes back once more
 			time.Sleep(time.Minute)
 		}
-		err = s.nodes["n1"].members.Admissible(s.nodes["n3"].roster.Self(), MemberOptions{ClusterID: old}, true)
+		err = s.nodes["n1"].changes.Admissible(s.nodes["n3"].roster.Self(), MemberOptions{ClusterID: old}, true)
 		if !errors.Is(err, ErrForeignFolder) || !strings.Contains(err.Error(), "recovered without it") {
 			t.Errorf("n3 may be added with its old folder: %v", err)
 		}

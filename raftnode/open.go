@@ -66,7 +66,7 @@ func (n *Node) openState() (err error) {
 	if err != nil {
 		return err
 	}
-	// Before anything is read with the id of the marker.
+	// This comes before anything is read with the id of the marker.
 	if err := n.sameCluster(); err != nil {
 		return err
 	}
@@ -112,9 +112,8 @@ func (n *Node) sameCluster() error {
 	}
 	// Only a node that settled on the members of a new cluster has them in its marker.
 	if len(marked.Peers) > 0 {
+		n.founder.Store(true)
 		n.logger.Info("cluster formed", "cluster", id, "voters", idsOf(marked.Peers))
-	} else {
-		n.logger.Info("this data folder belongs to a cluster now", "cluster", id)
 	}
 	return nil
 }
@@ -127,7 +126,7 @@ func (n *Node) openTransport() (err error) {
 		Secret:    n.cfg.Secret,
 		Timeout:   n.cfg.Timing.Transport,
 		HungAfter: n.cfg.Timing.Sync,
-		Logger:    upstream.QuietLogger(n.cfg.Logger.Named("transport")),
+		Logger:    upstream.QuietLogger(n.cfg.Logger.Named("transport"), n.life.Closing),
 
 		// Who may connect, and whose requests raft is given.
 		Self:       n.roster.Identity,
@@ -254,7 +253,7 @@ func (n *Node) raftConfig() *raft.Config {
 	// The state is on the disk already: raft has nothing to restore it from.
 	c.NoSnapshotRestoreOnStart = true
 	c.NoLegacyTelemetry = true
-	c.Logger = upstream.QuietLogger(n.cfg.Logger.Named("raft"))
+	c.Logger = upstream.QuietLogger(n.cfg.Logger.Named("raft"), n.life.Closing)
 	return c
 }
 

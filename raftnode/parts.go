@@ -35,7 +35,7 @@ func (n *Node) connectObservers() {
 		fatal:      n.cfg.Fatal,
 		logger:     n.logger,
 	}
-	// The pings, and what is asked when one is answered.
+	// Pings the members, and passes their answers on.
 	n.watch = health.NewWatch(health.WatchOptions{
 		Self:    n.cfg.ID,
 		Peers:   n.cfg.Peers,
@@ -50,7 +50,7 @@ func (n *Node) connectObservers() {
 		OnReport: n.rollback.checkReport,
 		OnRound:  n.afterRound,
 	})
-	// What acts on it.
+	// Brings this node into its cluster, by what the pings show.
 	n.joiner = &joiner{
 		cfg:     &n.cfg,
 		raft:    &n.raft,
@@ -68,7 +68,7 @@ func (n *Node) connectObservers() {
 		Watch:    n.watch,
 		Holdings: &n.rollback.holdings,
 	})
-	// Compares what the pings bring with the own state.
+	// Compares the states that the pings report with this node's.
 	n.divergence = health.NewDivergence(health.DivergenceOptions{
 		Roster:   n.roster,
 		Machine:  n.machine,
@@ -82,7 +82,7 @@ func (n *Node) connectObservers() {
 
 // connectLeader makes the parts that need a running raft: what a leader does, and what callers of a leader wait for.
 func (n *Node) connectLeader() {
-	// Both of these register with raft, which runs already: before any request is taken.
+	// These two register with raft, which runs already, before any request is taken.
 	r := n.raft.Load()
 	n.terms = health.NewTerms(r)
 	n.outages.Attach(health.OutageSources{
@@ -93,13 +93,13 @@ func (n *Node) connectLeader() {
 		Machine:  n.machine,
 		OpenTerm: func() uint64 { return n.proposer.OpenTerm() },
 	})
-	// The gate is closed until leadership opens it.
+	// The intake is closed until leadership opens it.
 	n.proposer = batcher.New(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, n.machine.FeatureLevel, r.Apply)
 	// Proofs of leadership, for linearizable reads.
 	n.barrier = newBarrier(&n.raft, n.roster, &n.contacts, n.proposer)
 	// Changes of members and hand-overs exclude each other, and a leader that is to lose its vote hands over within a
 	// change: handOver is the part that does not ask for the exclusion itself.
-	n.members = membership.NewChanges(membership.Options{
+	n.changes = membership.NewChanges(membership.Options{
 		Timing:    n.cfg.Timing.health(),
 		Raft:      &n.raft,
 		Roster:    n.roster,
@@ -113,22 +113,22 @@ func (n *Node) connectLeader() {
 		StepClock: func(ctx context.Context, propose func(frame.ClockStep) error) error {
 			return n.leadership.stepClock(ctx, propose)
 		},
-		// From then on its connections are refused; those that are open have to be closed.
+		// A removed member is not admitted any more, but its open connections stay until they are closed.
 		Left: func(id string) {
 			n.admission.Update()
 			n.transport.Disconnect(id)
 		},
 	})
-	// Autopilot makes its changes by the same way as an operator.
-	n.autopilot = membership.NewAutopilot(n.members)
-	// What a leader does in its term.
+	// Autopilot makes its changes as an operator does.
+	n.autopilot = membership.NewAutopilot(n.changes)
+	// Proposes the leader's own commands, for both of the parts that follow.
 	own := &termLog{
 		raft:     &n.raft,
 		proposer: n.proposer,
 		patience: n.cfg.Timing.transferPatience(),
 		fatal:    n.cfg.Fatal,
 	}
-	// Both propose past the gate, and must not do so at once: a hand-over begins only in a term that is open.
+	// Both propose past the intake, and must not do so at once: a hand-over begins only in a term that is open.
 	n.handover = &handover{
 		id:       n.cfg.ID,
 		election: n.cfg.Timing.Election,
@@ -136,13 +136,13 @@ func (n *Node) connectLeader() {
 		roster:   n.roster,
 		machine:  n.machine,
 		watch:    n.watch,
-		members:  n.members,
+		changes:  n.changes,
 		life:     n.life,
 		proposer: n.proposer,
 		own:      own,
 		logger:   n.logger,
 	}
-	// Its gate is closed when leadership is lost, before anything of the next term is proposed.
+	// Its intake is closed when leadership is lost, before anything of the next term is proposed.
 	n.leadership = &leadership{
 		id:       n.cfg.ID,
 		lease:    n.cfg.Timing.Lease,
@@ -157,10 +157,10 @@ func (n *Node) connectLeader() {
 		own:      own,
 		logger:   n.logger,
 	}
-	// They begin once the term start is applied and have all ended before this node starts another term.
+	// The duties begin once the term start is applied, and all have ended before this node starts another term.
 	n.leadership.duties = []func(context.Context){
 		n.leadership.proposeTicks,
-		n.members.Tend,
+		n.changes.Tend,
 		n.reportVoters,
 		n.autopilot.Run,
 		n.reportPressure,
@@ -187,6 +187,7 @@ func (n *Node) start() {
 		n.raft.AnnounceCommits,
 		n.failover,
 		n.divergence.Run,
+		n.logLife,
 	} {
 		n.work.Go(func() { run(n.life.Context()) })
 	}
@@ -199,7 +200,7 @@ func (n *Node) start() {
 // afterRound runs after each interval of pings. It forgets the nodes that are members no more and closes their
 // connections.
 func (n *Node) afterRound() {
-	// What is known of a folder that is no member's would stay for ever.
+	// Otherwise what is known of removed members' folders would stay for ever.
 	n.rollback.holdings.Keep(n.roster.Known())
 	for _, id := range n.admission.Update() {
 		n.transport.Disconnect(id)
@@ -209,7 +210,7 @@ func (n *Node) afterRound() {
 
 // reportVoters reports to the log how the voters are, until ctx ends.
 func (n *Node) reportVoters(ctx context.Context) {
-	// A reporter belongs to one term: what it remembers of the others ends with that.
+	// A reporter belongs to one term, and what it remembers of the others ends with the term.
 	health.ReportVoters(ctx, health.ReporterOptions{
 		Timing:    n.cfg.Timing.health(),
 		Clock:     n.clock,

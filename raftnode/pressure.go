@@ -11,7 +11,7 @@ import (
 
 const (
 	pressureLook = 100 * time.Millisecond // how often the queue is sampled
-	pressureHold = time.Second            // least between two reports, and for which a full queue has to be low
+	pressureHold = time.Second            // least between two reports, and how long a full queue has to be low
 )
 
 // QueueStatus is how full this node's queue of requests is.

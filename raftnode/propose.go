@@ -11,7 +11,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// Propose has a request decided and returns its result once it is committed and applied, here if this node leads
+// Propose proposes a request and returns its result once it is committed and applied, here if this node leads
 // and otherwise at the leader. A refusal of the state machine is returned as the error, a *fsm.Refusal, with the
 // result.
 //
@@ -31,7 +31,7 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	}
 	// Counted for the outage that this may be part of.
 	if errors.Is(err, ErrNoLeader) {
-		n.outages.CountRefused(r.Command)
+		n.outages.CountRefused(r)
 	}
 	if err == nil && result.Refusal != nil {
 		return result, result.Refusal
@@ -63,8 +63,8 @@ func (n *Node) prepare(r frame.Request) (frame.Request, error) {
 
 // proposeHere proposes a prepared request on this node. It returns ErrNoLeader if this node does not lead.
 func (n *Node) proposeHere(ctx context.Context, r frame.Request) (fsm.Result, error) {
-	if r.Command.Kind() == frame.KindPublish && n.proposer.OpenTerm() != 0 {
-		// A full disk stops what publishers send; trims and commits, which make room, are admitted.
+	if !r.Command.Kind().FitsFullDisk() && n.proposer.OpenTerm() != 0 {
+		// Trims, purges and commits are admitted: they make room.
 		if err := n.disk.admitsAppends(); err != nil {
 			return fsm.Result{}, err
 		}
@@ -99,8 +99,8 @@ func (n *Node) noLeaderError() error {
 	return ErrNoLeader
 }
 
-// forward has the leader decide a request. If this node no longer follows that leader, it waits for the answer for
-// Timing.Heartbeat more and then returns ErrOutcomeUnknown.
+// forward passes a request to the leader and returns its result. If this node no longer follows that leader, it waits
+// Timing.Heartbeat more for the answer and then returns ErrOutcomeUnknown.
 func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	// First: a leader that is lost after it was determined ends the wait too.
 	waiting, done := n.terms.While(ctx, n.cfg.Timing.Heartbeat)

@@ -31,9 +31,24 @@ func TestTheLogIsQuietWhereThereIsNothingToDo(t *testing.T) {
 			out.reset()
 		}
 		time.Sleep(10 * time.Second)
+		// The life of each node at info is a few lines, and none of them are raft's.
+		leader := s.leaderID("")
 		for _, id := range s.ids {
-			if got := out.lines(id + ": cluster formed"); len(got) != 1 {
-				t.Errorf("%s logs %d times that the cluster is formed", id, len(got))
+			lines := map[string]int{"cluster formed: cluster=": 1, "leading: term=": 0,
+				"following: leader=" + leader + " term=": 1, "caught up: offset=": 1}
+			if id == leader {
+				lines = map[string]int{"cluster formed: cluster=": 1, "leading: term=": 1,
+					"following: ": 0, "caught up: ": 0}
+			}
+			sum := 0
+			for line, times := range lines {
+				if got := out.lines(id + ": " + line); len(got) != times {
+					t.Errorf("%s logs %d times %q, want %d: %q", id, len(got), line, times, out.lines(id+": "))
+				}
+				sum += times
+			}
+			if got := out.lines("  " + id); len(got) != sum {
+				t.Errorf("%s logs besides: %q", id, got)
 			}
 		}
 		expect("while the cluster formed", 0)
@@ -51,14 +66,20 @@ func TestTheLogIsQuietWhereThereIsNothingToDo(t *testing.T) {
 		s.settle()
 		time.Sleep(10 * time.Second)
 		expect("it is back", 0, "raft reaches a member again: member="+away)
+		// Where all are stopped, one after the other, each but the last has a successor.
+		first := s.leaderID("")
+		s.stop(first)
 		for _, id := range s.ids {
-			s.stop(id)
-		}
-		for _, line := range warnings() {
-			if strings.Contains(line, "[ERROR]") {
-				t.Errorf("an orderly stop: %s", line)
+			if id != first {
+				s.stop(id)
 			}
 		}
+		for _, id := range s.ids {
+			if got := out.lines(id + ": stopped"); len(got) != 1 {
+				t.Errorf("%s logs %d times that it has stopped", id, len(got))
+			}
+		}
+		expect("an orderly stop", 0, first+": leadership handed over: to=")
 	})
 }
 

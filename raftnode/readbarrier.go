@@ -88,7 +88,7 @@ func newBarrier(
 	}
 }
 
-// leaderIndex proves that this node still leads and returns the commit index of a moment before the proof. The gate
+// leaderIndex proves that this node still leads and returns the commit index of a moment before the proof. The intake
 // is open only once the first entry of this term is applied; every entry after it reaches the state.
 //
 // VerifyLeader only sends the questions out: it takes answers of non-voters and

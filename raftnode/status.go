@@ -52,7 +52,7 @@ type MemberStatus struct {
 	Unreachable     string `json:"unreachable,omitempty"` // why it is not healthy: "http" or, on the leader, "raft"
 	LastContactMs   int64  `json:"last_contact_ms"`       // over HTTP; -1: it never answered
 	TrailingEntries uint64 `json:"trailing_entries"`      // that this node has applied and the member has not
-	// For how long it has lacked entries of the raft log and stored none; 0 on a node that does not lead.
+	// How long it has lacked entries of the raft log and stored none; 0 on a node that does not lead.
 	StalledMs int64 `json:"stalled_ms,omitempty"`
 	// Another data folder answers under its id: remove the member, then that one may join.
 	OtherFolder bool `json:"other_folder,omitempty"`

@@ -16,7 +16,7 @@ import (
 // proposeEvery is the time between two attempts of proposeUntilApplied.
 const proposeEvery = 20 * time.Millisecond
 
-// termLog has commands of this leader's own applied in its term, whether the gate is open or not: the term start
+// termLog proposes this leader's own commands in its term, whether the intake is open or not: the term start
 // before requests are admitted, and the intent to hand over after the last of them.
 type termLog struct {
 	raft     *upstream.Raft
@@ -25,13 +25,13 @@ type termLog struct {
 	fatal    func(error)
 }
 
-// leads reports whether raft leads in term now. Its gate need not be open; see LeadingTerm.
+// leads reports whether raft leads in term now. Its intake need not be open; see LeadingTerm.
 func (l *termLog) leads(term uint64) bool {
 	r := l.raft.Load()
 	return r.State() == raft.Leader && r.CurrentTerm() == term
 }
 
-// proposeUntilApplied proposes commands in one entry, past the gate, until it is applied, the term is over or ctx
+// proposeUntilApplied proposes commands in one entry, past the intake, until it is applied, the term is over or ctx
 // ends. Raft can be left with a transfer that never ends (hashicorp/raft#696): it leads and takes no entries. Only
 // a restart helps, so that Fatal is called.
 func (l *termLog) proposeUntilApplied(ctx context.Context, term uint64, commands ...frame.Command) error {

@@ -46,7 +46,7 @@ func (s *subscriber) handle(t *task) (proceed bool) {
 		s.finishTask(t)
 	case errors.Is(err, errLeft):
 		s.leaveTask(t)
-		return false
+		return t.delivery != nil // a group keeps the order of a key by itself
 	default:
 		tr.err = err
 		s.abandonTask(t, tr)
@@ -63,15 +63,19 @@ func (s *subscriber) prepareTask(t *task) error {
 }
 
 // redelivers reports whether the log delivers the task again if it is left.
-func (s *subscriber) redelivers(t *task) bool { return t.origin == fromLog && s.spec.Durable }
+func (s *subscriber) redelivers(t *task) bool {
+	return t.origin == fromLog && (s.spec.Durable || t.delivery != nil)
+}
 
-// Enter implements attempt.Task. An event of the log waits until the breaker lets it through.
+// Enter implements attempt.Task. An event of the log waits until the breaker lets it through; one of a group goes
+// back to the others.
 func (tr *trial) Enter() (leave func(error), err error) {
 	s, redelivered := tr.s, tr.s.redelivers(tr.task)
 	if redelivered && s.lost.Load() { // another has the cursor now
 		return nil, errLeft
 	}
-	leave, err = s.breaker.Enter(s.base, tr.task.origin == fromLog, s.closing)
+	wait := tr.task.origin == fromLog && tr.task.delivery == nil
+	leave, err = s.breaker.Enter(s.base, wait, s.closing)
 
 	// An event of a durable subscription stays in the log and is left there. Others end with
 	// the error of the breaker, and with that of the last attempt if there was one.
@@ -79,7 +83,7 @@ func (tr *trial) Enter() (leave func(error), err error) {
 	case err == nil:
 		tr.attempts++
 		return leave, nil
-	case redelivered:
+	case redelivered && (tr.task.delivery == nil || tr.err == nil):
 		return nil, errLeft
 	case tr.err != nil:
 		return nil, fmt.Errorf("%w: %w", err, tr.err)
@@ -89,7 +93,7 @@ func (tr *trial) Enter() (leave func(error), err error) {
 
 // Attempt implements attempt.Task. A handler that runs out of time is reported at once,
 // however long it takes to return.
-func (tr *trial) Attempt(ctx context.Context, n int) error {
+func (tr *trial) Attempt(ctx context.Context, n int) (err error) {
 	s, t := tr.s, tr.task
 	late := sync.OnceFunc(func() {
 		if context.Cause(ctx) == ErrTimeout {
@@ -102,11 +106,18 @@ func (tr *trial) Attempt(ctx context.Context, n int) error {
 		late() // before anything that follows from it
 	}()
 
-	// The handler's context names the delivery, for DeliveryOf, and the subscriber, so that
+	// The handler's context names the attempt, for AttemptOf, and the subscriber, so that
 	// what it publishes does not wait for itself.
-	delivery := Delivery{Subscription: s.spec.Name, Attempt: n, Replay: t.origin == replayed}
-	handlerCtx := context.WithValue(context.WithValue(ctx, deliveryKey{}, delivery), insideKey{}, s)
-	return s.callHandler(handlerCtx, t)
+	this := Attempt{Subscription: s.spec.Name, Number: n, Delivery: deliveryOf(t), Replay: t.origin == replayed}
+	handlerCtx := context.WithValue(context.WithValue(ctx, attemptKey{}, this), insideKey{}, s)
+	if s.r.options.Observe == nil {
+		return s.callHandler(handlerCtx, t)
+	}
+	handlerCtx, ended := s.r.options.Observe(handlerCtx, this, &t.ev)
+	err = attempt.ErrGoexit // unless the handler returns
+	defer func() { ended(err) }()
+	err = s.callHandler(handlerCtx, t)
+	return err
 }
 
 // callHandler calls the handler and makes a panic an error.

@@ -114,12 +114,12 @@ func TestTheBreakerHoldsAttemptsBack(t *testing.T) {
 		tr.listen(t, r)
 		subscribe(t, r, router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Durable: true,
 			Handler: func(ctx context.Context, ev event.Event) error {
-				d, _ := router.DeliveryOf(ctx)
+				d, _ := router.AttemptOf(ctx)
 				if failing.Load() {
-					tr.say("attempt %d of event %d fails", d.Attempt, number(ev))
+					tr.say("attempt %d of event %d fails", d.Number, number(ev))
 					return errBoom
 				}
-				tr.say("attempt %d of event %d succeeds", d.Attempt, number(ev))
+				tr.say("attempt %d of event %d succeeds", d.Number, number(ev))
 				return nil
 			}})
 		publish(t, r, progress("k", 1))

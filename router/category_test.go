@@ -28,7 +28,7 @@ func TestACategoryThatIsNoneIsRefused(t *testing.T) {
 	eventually(t, "refused", func() bool { return sub.Status().State == router.Refused })
 	eventually(t, "both are registered", func() bool {
 		var states []string
-		for c, err := range n.Client().RegisteredClients(t.Context()) {
+		for c, err := range n.Client().Admin().RegisteredClients(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}

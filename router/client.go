@@ -55,7 +55,7 @@ func (l clientLog) Tail(ctx context.Context, o client.TailOptions) iter.Seq2[eve
 }
 
 // OpenCursor implements Log.
-func (l clientLog) OpenCursor(ctx context.Context, name string, o client.CursorOptions) (Cursor, error) {
+func (l clientLog) OpenCursor(ctx context.Context, name string, o client.CursorOptions) (LogCursor, error) {
 	cur, err := l.c.OpenCursor(ctx, name, o)
 	var answer *api.Error
 
@@ -71,10 +71,10 @@ func (l clientLog) OpenCursor(ctx context.Context, name string, o client.CursorO
 }
 
 // Put implements DeadLetters: the node takes the event's copy from its own log.
-func (l clientLog) Put(ctx context.Context, letter Letter) error {
+func (l clientLog) Put(ctx context.Context, letter DeadLetter) error {
 	failure := client.Failure{Handler: letter.Handler, Error: letter.Error, Attempts: uint64(letter.Attempts),
 		FirstFailed: letter.First}
-	err := l.c.PutDeadLetter(ctx, letter.Cursor, letter.Generation, letter.Event.Offset, failure)
+	err := l.c.Admin().PutDeadLetter(ctx, letter.Cursor, letter.Generation, letter.Event.Offset, failure)
 	answer, ok := errors.AsType[*api.Error](err)
 
 	// These codes say that there can be no letter of this event any more.
@@ -90,13 +90,13 @@ func (l clientLog) Put(ctx context.Context, letter Letter) error {
 // clientCursor is a client's cursor whose errors are marked final.
 type clientCursor struct{ *client.Cursor }
 
-// NextBatch implements Cursor.
+// NextBatch implements LogCursor.
 func (c clientCursor) NextBatch(ctx context.Context) ([]event.Event, error) {
 	events, err := c.Cursor.NextBatch(ctx)
 	return events, markFinal(err)
 }
 
-// Commit implements Cursor.
+// Commit implements LogCursor.
 func (c clientCursor) Commit(ctx context.Context, offset uint64) error {
 	return markFinal(c.Cursor.Commit(ctx, offset))
 }

@@ -13,8 +13,8 @@ import (
 type committer struct {
 	s    *subscriber
 	link struct {
-		sync.Mutex        // held over calls, so that nobody takes an opening here for one elsewhere
-		cursor     Cursor // nil: none is open
+		sync.Mutex           // held over calls, so that nobody takes an opening here for one elsewhere
+		cursor     LogCursor // nil: none is open
 	}
 	// as the log confirmed it last
 	committed atomic.Uint64
@@ -46,7 +46,7 @@ func (c *committer) passSettled() bool {
 		upTo, letter, epoch := c.s.tracker.takeSettled()
 		switch {
 		case letter != nil: // nothing before it is open: its entry moves the cursor past all of that
-			if !c.callUntilDone(epoch, func(cur Cursor) error { return c.putLetter(cur, letter) }) {
+			if !c.callUntilDone(epoch, func(cur LogCursor) error { return c.putLetter(cur, letter) }) {
 				return false
 			}
 			upTo = letter.Event.Offset
@@ -55,14 +55,14 @@ func (c *committer) passSettled() bool {
 		}
 		// After a letter too, as an open cursor commits what it scanned only while it
 		// knows of nothing open.
-		if !c.callUntilDone(epoch, func(cur Cursor) error { return c.commit(cur, upTo) }) {
+		if !c.callUntilDone(epoch, func(cur LogCursor) error { return c.commit(cur, upTo) }) {
 			return false
 		}
 	}
 }
 
 // commit makes one call to the log.
-func (c *committer) commit(cur Cursor, upTo uint64) error {
+func (c *committer) commit(cur LogCursor, upTo uint64) error {
 	// The status shows what the log has confirmed, not what was asked for.
 	err := cur.Commit(c.s.base, upTo)
 	if err == nil {
@@ -72,7 +72,7 @@ func (c *committer) commit(cur Cursor, upTo uint64) error {
 }
 
 // putLetter stores a dead letter under the generation that this process has opened.
-func (c *committer) putLetter(cur Cursor, letter *Letter) error {
+func (c *committer) putLetter(cur LogCursor, letter *DeadLetter) error {
 	s := c.s
 	letter.Generation = cur.Info().Generation
 
@@ -93,7 +93,7 @@ func (c *committer) putLetter(cur Cursor, letter *Letter) error {
 
 // callUntilDone repeats a call until it succeeds, the log has refused it for good, or there is
 // no more time.
-func (c *committer) callUntilDone(epoch int, do func(Cursor) error) bool {
+func (c *committer) callUntilDone(epoch int, do func(LogCursor) error) bool {
 	s, pauses := c.s, newPauses()
 	for {
 		// What keeps the cursor where it is shows in the status meanwhile.
@@ -117,7 +117,7 @@ func (c *committer) callUntilDone(epoch int, do func(Cursor) error) bool {
 }
 
 // withCursor calls do with the open cursor, unless the tracker was restarted since the epoch.
-func (c *committer) withCursor(epoch int, do func(Cursor) error) error {
+func (c *committer) withCursor(epoch int, do func(LogCursor) error) error {
 	c.link.Lock()
 	defer c.link.Unlock()
 	switch {
@@ -130,7 +130,7 @@ func (c *committer) withCursor(epoch int, do func(Cursor) error) error {
 }
 
 // openCursor returns the cursor that is open now, nil for none.
-func (c *committer) openCursor() Cursor {
+func (c *committer) openCursor() LogCursor {
 	c.link.Lock()
 	defer c.link.Unlock()
 	return c.link.cursor

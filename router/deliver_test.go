@@ -351,7 +351,7 @@ func TestHistoryAndReplay(t *testing.T) {
 				Durable: true,
 				Sync:    true,
 				Handler: func(ctx context.Context, ev event.Event) error {
-					if d, _ := router.DeliveryOf(ctx); !d.Replay {
+					if d, _ := router.AttemptOf(ctx); !d.Replay {
 						return live.handle(ctx, ev)
 					}
 					if number(ev) == 4 {

@@ -17,12 +17,14 @@
 //
 // Handlers are fed from the log, also with what their own process publishes, so that an
 // event from elsewhere comes to them exactly as one from here, in the one order of the
-// log, and once per subscription. A subscription is one of three kinds:
+// log, and once per subscription. A subscription is one of four kinds:
 //
 //   - Durable: it has a cursor of its name in the log, which is committed after the
 //     events that were handled. None is skipped: an event that was not handled is
 //     redelivered, to this process or to the next that subscribes under the name. Only one process has it at a time;
 //     another fences it off.
+//   - with a Group: it is a member of the group of that name, whose events are shared with the
+//     members in other processes. Each event is handled by one of them, those of a key in order.
 //   - by default: it is fed from the log from where it subscribed (or Subscription.From)
 //     for as long as the process lives.
 //   - Direct: it is called for what this router publishes, once the log has accepted it,
@@ -53,7 +55,9 @@
 // called again after 1, 2 and 4 s. When that is exhausted a durable subscription's event
 // becomes a dead letter in the entry that moves the cursor past it, and is delivered again
 // when it is redriven; any other event, and with Options.Drop all of them, is counted and
-// reported, and the next one is handled. A handler's error can be Permanent.
+// reported, and the next one is handled. A handler's error can be Permanent. A group redelivers
+// an event whose attempts were exhausted, to one of its members, after a delay; after its last
+// delivery, or a Permanent error, the event is a dead letter.
 //
 // A handler's context ends after its timeout: 30 s, or RINGRIFT_EVENT_HANDLER_TIMEOUT in
 // seconds (the platform's reference says 30, its runbook 600; set it where handlers train).
@@ -63,7 +67,8 @@
 // After 3 failed attempts in a row the circuit breaker of the subscription opens for
 // 300 s: its handler is not called, retries included, and events wait in the log. Then
 // one attempt is let through, and decides. An event that cannot wait, a direct or a local one,
-// fails at once.
+// fails at once. With a Group the process leaves it while the breaker is open: the other members
+// get the events.
 //
 // # What the router publishes itself
 //

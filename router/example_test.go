@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringrift/ringlog"
@@ -69,9 +70,9 @@ func ExampleSubscription_retries() {
 		Name: "promoter", Types: []string{"TRAINING_COMPLETED"}, Durable: true, Sync: true,
 		Timeout: time.Minute, Retries: router.Backoff(3, time.Millisecond),
 		Handler: func(ctx context.Context, ev event.Event) error {
-			d, _ := router.DeliveryOf(ctx)
-			fmt.Println("attempt", d.Attempt)
-			if d.Attempt < 3 {
+			d, _ := router.AttemptOf(ctx)
+			fmt.Println("attempt", d.Number)
+			if d.Number < 3 {
 				return errors.New("the model store is away")
 			}
 			return router.Permanent(errors.New("no such model"))
@@ -134,4 +135,67 @@ func ExampleRouter_History() {
 		fmt.Println(ev.Type)
 	}
 	// Output: TRAINING_STARTED
+}
+
+// A handler on a group shares its events with the same handler in other processes. One that fails is redelivered, and
+// at last becomes a dead letter.
+func ExampleSubscription_group() {
+	r, closeAll := connect(router.Options{})
+	defer closeAll()
+	ctx := context.Background()
+
+	handled := make(chan string)
+	_, err := r.Subscribe(ctx, router.Subscription{
+		Name: "trainer", Group: "trainers", Types: []string{"training.*"}, Concurrency: 4,
+		Handler: func(ctx context.Context, ev event.Event) error {
+			a, _ := router.AttemptOf(ctx)
+			handled <- fmt.Sprintf("%s, delivery %d, attempt %d", ev.Payload, a.Delivery, a.Number)
+			return nil
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := r.Publish(ctx, event.New(event.TrainingStarted, map[string]any{"config_key": "hex8_2p"})); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(<-handled)
+	// Output: {"config_key": "hex8_2p"}, delivery 1, attempt 1
+}
+
+// Observe counts the attempts of handlers. A tracer starts a span in it, named by the event's correlation id, whose
+// context the handler has.
+func ExampleOptions_observe() {
+	var attempts, failures atomic.Int64
+	r, closeAll := connect(router.Options{
+		Retries: router.Backoff(1, time.Millisecond),
+		Observe: func(ctx context.Context, a router.Attempt, ev *event.Event) (context.Context, func(error)) {
+			return ctx, func(err error) {
+				attempts.Add(1)
+				if err != nil {
+					failures.Add(1)
+				}
+			}
+		},
+	})
+	defer closeAll()
+	ctx := context.Background()
+
+	_, err := r.Subscribe(ctx, router.Subscription{
+		Name: "promoter", Types: []string{"TRAINING_COMPLETED"}, Sync: true,
+		Handler: func(ctx context.Context, ev event.Event) error {
+			if a, _ := router.AttemptOf(ctx); a.Number == 1 {
+				return errors.New("the model store is away")
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := r.Publish(ctx, event.New(event.TrainingCompleted, map[string]any{"config_key": "hex8_2p"})); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(attempts.Load(), "attempts,", failures.Load(), "failed")
+	// Output: 2 attempts, 1 failed
 }

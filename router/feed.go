@@ -41,6 +41,8 @@ func (s *subscriber) feed(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 			return
+		case errors.Is(err, ErrBreakerOpen): // of a member of a group, which has left it
+			_ = s.breaker.Await(ctx) // an error is the end of ctx
 		case errors.Is(err, ErrFenced):
 			s.endRefused(Fenced, err)
 		case errors.Is(err, ErrRefused):
@@ -55,8 +57,11 @@ func (s *subscriber) feed(ctx context.Context) {
 
 // attach finds out where to read on.
 func (s *subscriber) attach(ctx context.Context) error {
-	if s.spec.Durable {
+	switch {
+	case s.spec.Durable:
 		return s.attachCursor(ctx)
+	case s.spec.Group != "":
+		return s.joinGroup(ctx)
 	}
 
 	// A subscription without a cursor begins at the end of the log as it is now, and after a
@@ -148,8 +153,11 @@ func (s *subscriber) resume(ctx context.Context, committed uint64) error {
 
 // read reads until it fails.
 func (s *subscriber) read(ctx context.Context) error {
-	if s.spec.Durable {
+	switch {
+	case s.spec.Durable:
 		return s.readCursor(ctx, s.openCursor())
+	case s.spec.Group != "":
+		return s.readGroup(ctx)
 	}
 
 	// The node asked must have what was read here before.
@@ -167,7 +175,7 @@ func (s *subscriber) read(ctx context.Context) error {
 }
 
 // readCursor reads batches of the open cursor until it fails.
-func (s *subscriber) readCursor(ctx context.Context, cursor Cursor) error {
+func (s *subscriber) readCursor(ctx context.Context, cursor LogCursor) error {
 	for {
 		events, err := cursor.NextBatch(ctx)
 
@@ -226,14 +234,19 @@ func (s *subscriber) skipGap(ctx context.Context, gap client.Gap) error {
 
 	// The gap is settled as one event at its last offset, so that the cursor moves past it in
 	// its turn.
+	s.reportGap(gap)
+	s.settleTask(&task{entry: e}, nil, nil)
+	return nil
+}
+
+// reportGap counts a gap, logs it and calls OnGap.
+func (s *subscriber) reportGap(gap client.Gap) {
 	s.noteGap(&gap)
 	s.r.options.Logger.Warn("events are not kept any more", "subscription", s.spec.Name,
 		"from", gap.From, "to", gap.To, "reason", gap.Reason)
 	if s.spec.OnGap != nil {
 		s.callOnGap(gap)
 	}
-	s.settleTask(&task{entry: e}, nil, nil)
-	return nil
 }
 
 // callOnGap calls the subscription's OnGap within the time of one attempt. A panic is logged.

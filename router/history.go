@@ -74,8 +74,8 @@ func (r *Router) History(ctx context.Context, q Query) iter.Seq2[event.Event, er
 	}
 }
 
-// Replayed is what became of a replay.
-type Replayed struct {
+// ReplayResult is what became of a replay.
+type ReplayResult struct {
 	Events  uint64 // that are the subscription's
 	Handled uint64
 	Failed  uint64
@@ -88,14 +88,14 @@ const maxReplayErrors = 10
 // Replay gives events of the past to a subscription of this router once more, with its
 // filter, attempts and breaker, in order with what else it handles. Its cursor does not
 // move, and an event that fails is reported but becomes no dead letter. The handler can see by
-// DeliveryOf that it is a replay. An error says that the replay has ended early.
-func (r *Router) Replay(ctx context.Context, subscription string, q Query) (Replayed, error) {
+// AttemptOf that it is a replay. An error says that the replay has ended early.
+func (r *Router) Replay(ctx context.Context, subscription string, q Query) (ReplayResult, error) {
 	s, err := r.find(subscription)
 	if err != nil {
-		return Replayed{}, fmt.Errorf("router: replay: %w", err)
+		return ReplayResult{}, fmt.Errorf("router: replay: %w", err)
 	}
 	if !r.enter(ctx) {
-		return Replayed{}, fmt.Errorf("router: replay: %w", ErrClosed)
+		return ReplayResult{}, fmt.Errorf("router: replay: %w", ErrClosed)
 	}
 	defer r.busy.end()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -105,7 +105,7 @@ func (r *Router) Replay(ctx context.Context, subscription string, q Query) (Repl
 
 	// Outcomes come in any order; rep.note counts them.
 	results := make(chan error, s.spec.Queue)
-	var rep Replayed
+	var rep ReplayResult
 	open := 0
 	for ev, err := range r.History(ctx, q) {
 		if _, gap := errors.AsType[*client.GapError](err); gap {
@@ -136,7 +136,7 @@ func (r *Router) Replay(ctx context.Context, subscription string, q Query) (Repl
 }
 
 // note waits for one result.
-func (rep *Replayed) note(ctx context.Context, results <-chan error, open *int) error {
+func (rep *ReplayResult) note(ctx context.Context, results <-chan error, open *int) error {
 	select {
 	// A failed event is an outcome of the replay, not an error of it.
 	case err := <-results:

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/platform/stages"
 )
@@ -14,9 +15,11 @@ type task struct {
 	ev     event.Event
 	lane   string
 	origin origin
-	entry  *entry       // its entry in the tracker, nil where it was not read from the log
-	result chan<- error // gets how it ended; nil if nobody waits; has room
-	chain  stages.Chain // its run so far, where the subscription has a flow
+	entry  *entry // its entry in the tracker, nil where it was not read from the log
+	// what it is of a group, to be settled once, nil where it came otherwise
+	delivery *client.Delivery
+	result   chan<- error // gets how it ended; nil if nobody waits; has room
+	chain    stages.Chain // its run so far, where the subscription has a flow
 }
 
 // origin says how an event came to a subscription.

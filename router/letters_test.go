@@ -14,7 +14,7 @@ import (
 
 func lettersOf(t *testing.T, c *client.Client, f client.LetterFilter) (list []client.Letter) {
 	t.Helper()
-	for l, err := range c.DeadLetters(t.Context(), f) {
+	for l, err := range c.Admin().DeadLetters(t.Context(), f) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func cursorOf(t *testing.T, c *client.Client, name string) client.CursorInfo {
 // event after them.
 func compact(t *testing.T, c *client.Client, before uint64) {
 	t.Helper()
-	done, err := c.Compact(t.Context(), client.Compaction{Before: &before, Force: true})
+	done, err := c.Admin().Compact(t.Context(), client.Compaction{Before: &before, Force: true})
 	if err != nil || done.First != before {
 		t.Fatalf("%+v, %v", done, err)
 	}
@@ -98,7 +98,8 @@ func TestWhatIsGivenUpIsADeadLetterOfTheCluster(t *testing.T) {
 		t.Errorf("%s, %v", got, attempts)
 	}
 	healed.Store(true)
-	if done, err := c.Redrive(t.Context(), client.LetterChoice{Cursor: "trainer"}, ""); err != nil || done.Done != 2 {
+	done, err := c.Admin().Redrive(t.Context(), client.LetterSelector{Cursor: "trainer"}, "")
+	if err != nil || done.Done != 2 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	eventually(

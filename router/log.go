@@ -23,12 +23,12 @@ type Log interface {
 	// Tail reads as client.Client.Tail does.
 	Tail(ctx context.Context, o client.TailOptions) iter.Seq2[event.Event, error]
 	// OpenCursor opens a cursor as client.Client.OpenCursor does.
-	OpenCursor(ctx context.Context, name string, o client.CursorOptions) (Cursor, error)
+	OpenCursor(ctx context.Context, name string, o client.CursorOptions) (LogCursor, error)
 }
 
-// Cursor is an open cursor. One goroutine calls NextBatch; the others may be called from
+// LogCursor is an open cursor. One goroutine calls NextBatch; the others may be called from
 // any. Errors wrap ErrFenced once somebody else has opened it.
-type Cursor interface {
+type LogCursor interface {
 	// Info is the cursor as it was opened.
 	Info() client.CursorInfo
 	// NextBatch waits for events and returns all that are there, at least one, or a
@@ -46,11 +46,11 @@ type DeadLetters interface {
 	// When it is called everything in front of that offset is settled. It is repeated
 	// until it succeeds, or wraps ErrFenced, ErrRefused or ErrGone; the same letter may
 	// come twice.
-	Put(ctx context.Context, l Letter) error
+	Put(ctx context.Context, l DeadLetter) error
 }
 
-// Letter is an event that its handler could not handle.
-type Letter struct {
+// DeadLetter is an event that its handler could not handle.
+type DeadLetter struct {
 	Cursor     string // the subscription's
 	Generation uint64 // of the cursor
 	Handler    string // the subscription that gave up
@@ -70,8 +70,8 @@ var (
 	// ErrGone says that there can be no letter: the log does not keep the event any more, or
 	// its cursor was moved past it on purpose.
 	ErrGone = errors.New("the event is not there to be dead-lettered")
-	// ErrClosed says that the router or the subscription was closed.
-	ErrClosed = errors.New("closed")
+	// ErrClosed says that the router, the subscription or the client was closed.
+	ErrClosed = client.ErrClosed
 	// ErrTimeout says that a handler took longer than it may.
 	ErrTimeout = errors.New("handler timed out")
 	// ErrBreakerOpen says that the subscription's circuit breaker lets nothing through.

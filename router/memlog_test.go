@@ -22,7 +22,7 @@ type memLog struct {
 	first   uint64 // the first offset kept
 	dedup   map[string]uint64
 	cursors map[string]*memCursorState
-	letters []router.Letter
+	letters []router.DeadLetter
 	away    error                          // what every call fails with
 	noPut   error                          // what Put fails with
 	moves   func(cursor string, to uint64) // sees the moves of cursors
@@ -176,7 +176,7 @@ func (l *memLog) Tail(ctx context.Context, o client.TailOptions) iter.Seq2[event
 	}
 }
 
-func (l *memLog) OpenCursor(_ context.Context, name string, o client.CursorOptions) (router.Cursor, error) {
+func (l *memLog) OpenCursor(_ context.Context, name string, o client.CursorOptions) (router.LogCursor, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.away != nil {
@@ -261,7 +261,7 @@ func (c *memCursor) Commit(ctx context.Context, offset uint64) error {
 }
 
 // Put implements router.DeadLetters.
-func (l *memLog) Put(ctx context.Context, letter router.Letter) error {
+func (l *memLog) Put(ctx context.Context, letter router.DeadLetter) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	st := l.cursors[letter.Cursor]
@@ -306,7 +306,7 @@ func (l *memLog) of(types ...event.Type) []event.Event {
 }
 
 // stored returns the dead letters.
-func (l *memLog) stored() []router.Letter {
+func (l *memLog) stored() []router.DeadLetter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.letters)

@@ -203,9 +203,9 @@ func (w *witness) last() uint64 {
 }
 
 func (w *witness) handle(ctx context.Context, ev event.Event) error {
-	d, _ := router.DeliveryOf(ctx)
+	d, _ := router.AttemptOf(ctx)
 	lane := w.lane(ev.Key)
-	sc := w.begins(&ev, lane, d.Attempt)
+	sc := w.begins(&ev, lane, d.Number)
 	timer := time.NewTimer(sc.takes)
 	defer timer.Stop()
 	var err error
@@ -214,7 +214,7 @@ func (w *witness) handle(ctx context.Context, ev event.Event) error {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	return w.ends(ev.Offset, lane, d.Attempt, sc, err)
+	return w.ends(ev.Offset, lane, d.Number, sc, err)
 }
 
 // publish publishes events, each with the number of its script.

@@ -2,13 +2,13 @@ package router
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"time"
-
-	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/router/breaker"
@@ -50,11 +50,24 @@ type Options struct {
 	Register bool
 
 	Catalogue *event.Catalogue // nil is event.Builtin()
-	Logger    hclog.Logger     // nil disables logging
+	Logger    *slog.Logger     // nil disables logging
+
+	// Observe, for metrics and traces, is called before each attempt of a handler. The handler has the context that it
+	// returns, and end is called with the handler's error, nil for success. An event carries its trace in CorrelationID
+	// and CausationID. It is called by many goroutines at once and must return soon; nil sees nothing.
+	Observe func(ctx context.Context, a Attempt, ev *event.Event) (_ context.Context, end func(error))
 }
 
 // Breaker configures a circuit breaker. Every zero field takes its default.
-type Breaker = breaker.Config
+type Breaker struct {
+	Failures int           // attempts in a row that failed, and open it; 3
+	OpenFor  time.Duration // until it is half open; 300 s
+	Probes   int           // attempts at once while it is half open, all of which must succeed; 1
+	Off      bool          // it never opens
+}
+
+// orDefault fills in the defaults.
+func (b Breaker) orDefault() Breaker { return Breaker(breaker.Config(b).OrDefault()) }
 
 // Backoff returns n waits, each twice the one before, for Retries. None with n = 0.
 func Backoff(n int, first time.Duration) []time.Duration {
@@ -75,7 +88,7 @@ func (o *Options) validate() error {
 	o.Concurrency = cmp.Or(o.Concurrency, defaultConcurrency)
 	o.Queue = cmp.Or(o.Queue, defaultQueue)
 	o.Recent = cmp.Or(o.Recent, defaultRecent)
-	o.Breaker = o.Breaker.OrDefault()
+	o.Breaker = o.Breaker.orDefault()
 	if o.Retries == nil {
 		o.Retries = Backoff(3, time.Second)
 	}
@@ -83,7 +96,7 @@ func (o *Options) validate() error {
 		o.Catalogue = event.Builtin()
 	}
 	if o.Logger == nil {
-		o.Logger = hclog.NewNullLogger()
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Source == "" {
 		host, _ := os.Hostname() // without one the process id alone has to do
@@ -111,7 +124,7 @@ func checkLimits(timeout time.Duration, retries []time.Duration, concurrency, qu
 	case queue < concurrency:
 		return fmt.Errorf("option Queue is %d, less than the concurrency, which is %d", queue, concurrency)
 	}
-	if err := b.Validate(); err != nil {
+	if err := breaker.Config(b).Validate(); err != nil {
 		return err
 	}
 	for i, wait := range retries {

@@ -14,15 +14,35 @@ import (
 type Result struct {
 	client.Result      // zero for a local event
 	Local         bool // it did not go to the log
-	Failed        []NotHandled
+	Failed        []HandlerError
 }
 
-// NotHandled is a subscription that did not handle an event: its handler has failed for
+// String is the result for people.
+func (r Result) String() string {
+	s := r.Result.String()
+	if r.Local {
+		s = "local"
+	}
+	for _, f := range r.Failed {
+		s += fmt.Sprintf(", %v", f)
+	}
+	return s
+}
+
+// HandlerError says that a subscription did not handle an event: its handler has failed for
 // good, or it could not take the event.
-type NotHandled struct {
+type HandlerError struct {
 	Subscription string
 	Err          error
 }
+
+// Error implements error.
+func (e HandlerError) Error() string {
+	return fmt.Sprintf("subscription %s: %v", e.Subscription, e.Err)
+}
+
+// Unwrap implements errors.Unwrap.
+func (e HandlerError) Unwrap() error { return e.Err }
 
 // PublishOption changes how an event is published.
 type PublishOption func(*publishing)
@@ -113,7 +133,7 @@ func (r *Router) publish(ctx context.Context, events []event.Event, opts []Publi
 
 // notHandled adds a subscription to the failed ones of the result.
 func (it *item) notHandled(s *subscriber, err error) {
-	it.result.Failed = append(it.result.Failed, NotHandled{s.spec.Name, err})
+	it.result.Failed = append(it.result.Failed, HandlerError{s.spec.Name, err})
 }
 
 // prepare makes events canonical and sorts out which are local.

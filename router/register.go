@@ -17,7 +17,7 @@ type Registrar interface {
 
 // Register implements Registrar.
 func (l clientLog) Register(ctx context.Context, r client.Registration) error {
-	return markFinal(l.c.RegisterSubscriptions(ctx, r))
+	return markFinal(l.c.Admin().RegisterSubscriptions(ctx, r))
 }
 
 // keepRegistered begins to register the subscriptions with the log, if Options.Register is set.
@@ -64,12 +64,14 @@ func (s *subscriber) info() client.SubscriptionInfo {
 		TimeoutSeconds: s.spec.Timeout.Seconds(),
 	}
 
-	// All that is neither direct nor durable reads the log from its end on.
+	// All others read the log from its end on.
 	switch {
 	case s.spec.Direct:
 		info.Mode = "direct"
 	case s.spec.Durable:
 		info.Mode, info.Cursor = "durable", s.spec.Name
+	case s.spec.Group != "":
+		info.Mode, info.Cursor = "group", s.spec.Group
 	}
 	return info
 }

@@ -102,7 +102,7 @@ func TestARegisteredRouterIsListed(t *testing.T) {
 			Handler: func(context.Context, event.Event) error { return nil }},
 	)
 	listed := func() (ids []string) {
-		for c, err := range n.Client().RegisteredClients(t.Context()) {
+		for c, err := range n.Client().Admin().RegisteredClients(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -89,6 +89,9 @@ func (r *Router) Subscribe(ctx context.Context, spec Subscription) (*Subscriber,
 		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
 	}
 	condition, err := spec.complete(&r.options)
+	if err == nil {
+		err = joinable(r.log, &spec)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
 	}

@@ -43,6 +43,7 @@ type Counts struct {
 type SubscriberStatus struct {
 	Name       string   `json:"name"`
 	Flow       string   `json:"flow,omitempty"`
+	Group      string   `json:"group,omitempty"`
 	Types      []string `json:"types,omitempty"` // of a flow, its stages
 	Categories []string `json:"categories,omitempty"`
 	Sources    []string `json:"sources,omitempty"`
@@ -163,8 +164,8 @@ func (r *record) wasAttached() bool {
 func (s *subscriber) status() SubscriberStatus {
 	spec := &s.spec
 	st := SubscriberStatus{
-		Name: spec.Name, Flow: spec.Flow, Types: spec.Types, Categories: spec.Categories, Sources: spec.Sources,
-		Keys: spec.Keys, Where: spec.Where,
+		Name: spec.Name, Flow: spec.Flow, Group: spec.Group,
+		Types: spec.Types, Categories: spec.Categories, Sources: spec.Sources, Keys: spec.Keys, Where: spec.Where,
 		Durable: spec.Durable, Direct: spec.Direct, Sync: spec.Sync, Critical: spec.Critical, Timeout: spec.Timeout,
 		Retries: len(spec.Retries), Concurrency: spec.Concurrency,
 		Breaker: s.breaker.Status(), Committed: s.committed.Load(),

@@ -21,7 +21,8 @@ type subscriber struct {
 	runs    *runs            // nil where it has no flow
 	matcher event.Matcher
 	lanes   *lanes
-	tracker *tracker // nil where it is direct
+	tracker *tracker   // nil where it is direct or of a group
+	group   membership // zero but for its channel where it is not of a group
 	breaker *breaker.Breaker
 	busy    busy // its workers
 
@@ -78,8 +79,9 @@ func newSubscriber(r *Router, spec Subscription, condition *where.Condition) *su
 	s.lifecycle.init()
 	s.committer.s = s
 	s.lanes = newLanes(spec.Concurrency, spec.Queue, s.handle, s.leaveTask, &s.busy, &r.busy)
-	s.breaker = breaker.New(*spec.Breaker, isPermanent, s.breakerTurned)
-	if !spec.Direct {
+	s.breaker = breaker.New(breaker.Config(*spec.Breaker), isPermanent, s.breakerTurned)
+	s.group.changed = make(chan struct{}, 1)
+	if !spec.Direct && spec.Group == "" {
 		s.tracker = newTracker(spec.Queue * aheadOfQueue)
 	}
 	return s
@@ -183,21 +185,26 @@ func (s *subscriber) abandonTask(t *task, tr *trial) {
 	}
 
 	// The committer stores the letter once everything before it is settled.
-	var letter *Letter
+	var letter *DeadLetter
 	if s.redelivers(t) && s.r.options.DeadLetters != nil {
-		letter = &Letter{Cursor: s.spec.Name, Handler: s.spec.Name, Event: t.ev, Error: breaker.Bounded(tr.err.Error()),
+		letter = &DeadLetter{Cursor: s.spec.Name, Handler: s.spec.Name, Event: t.ev, Error: breaker.Bounded(tr.err.Error()),
 			Attempts: tr.attempts, First: tr.first, Last: time.Now()}
 	}
 	s.count(func(c *Counts) { c.Failed++ })
-	s.r.notices.handlerFailed(s, t, tr, letter != nil)
+	s.r.notices.handlerFailed(s, t, tr, letter != nil || s.lastDelivery(t, tr.err))
 	s.settleTask(t, tr.err, letter)
 }
 
 // settleTask answers whoever waits for a task and notes in the tracker that it is settled. err is
 // why it failed.
-func (s *subscriber) settleTask(t *task, err error, letter *Letter) {
+func (s *subscriber) settleTask(t *task, err error, letter *DeadLetter) {
 	if t.result != nil {
 		t.result <- err
+	}
+
+	if t.delivery != nil {
+		s.settleDelivery(t, err)
+		return
 	}
 
 	// An event that was not read from the log has no entry.
@@ -219,6 +226,9 @@ func (s *subscriber) leaveTask(t *task) {
 	if t.result != nil {
 		t.result <- ErrClosed
 	}
+	if t.delivery != nil {
+		s.releaseDelivery(t)
+	}
 	if t.entry != nil {
 		s.tracker.abandonEntry(t.entry)
 	}
@@ -231,7 +241,10 @@ func (s *subscriber) noteTimeout(t *task, attempt int) {
 }
 
 // breakerTurned reports a change of the breaker, in whose lock it runs.
-func (s *subscriber) breakerTurned(ch breaker.Change) { s.r.notices.breaker(s, ch) }
+func (s *subscriber) breakerTurned(ch breaker.Change) {
+	s.followBreaker(ch)
+	s.r.notices.breaker(s, ch)
+}
 
 // endRefused ends a subscription that the log has refused.
 func (s *subscriber) endRefused(state State, err error) {
@@ -255,6 +268,7 @@ func (s *subscriber) commitAndRelease() {
 	// Commit first: the cursor must be open for it.
 	s.shut.Store(true)
 	s.stopCommitting()
+	s.leaveGroup()
 	s.cut()
 	s.breaker.Close()
 	if cursor := s.openCursor(); cursor != nil {

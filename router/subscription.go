@@ -36,6 +36,12 @@ type Subscription struct {
 	OnStage StageHandler // called with the stage and the run so far
 	Runs    int          // that are remembered, of each 256 stages and those that wait; 256
 
+	// Group makes the handler a member of the group of that name, which is made where it is not there: each of its
+	// events goes to one member, in this process or another. A delivery whose attempts have failed is redelivered
+	// later, until it is a dead letter.
+	Group      string
+	MaxDeliver uint64 // deliveries that may fail, of a new group; 0 is the cluster's setting
+
 	From    client.Position // where a new one begins; the zero Position is the end
 	Durable bool            // it resumes where it was, in the next process too
 	Policy  client.CursorPolicy
@@ -71,12 +77,15 @@ func (s *Subscription) complete(o *Options) (condition *where.Condition, err err
 	s.Timeout = cmp.Or(s.Timeout, o.Timeout)
 	s.Concurrency = cmp.Or(s.Concurrency, o.Concurrency)
 	s.Queue = cmp.Or(s.Queue, max(o.Queue, s.Concurrency))
+	if err := s.checkGroup(); err != nil {
+		return nil, err
+	}
 	if s.Retries == nil {
 		s.Retries = o.Retries
 	}
 	breaker := o.Breaker
 	if s.Breaker != nil {
-		breaker = s.Breaker.OrDefault()
+		breaker = s.Breaker.orDefault()
 	}
 	s.Breaker = &breaker
 
@@ -103,20 +112,21 @@ func (s *Subscription) complete(o *Options) (condition *where.Condition, err err
 	return where.Compile(s.Where)
 }
 
-// Delivery is what a handler can learn from its context about why it is called.
-type Delivery struct {
+// Attempt is one call of a handler.
+type Attempt struct {
 	Subscription string
-	Attempt      int // from 1
-	Replay       bool
+	Number       int    // from 1, of the delivery
+	Delivery     uint64 // which delivery of a group it is, from 1; 0 where the subscription has no Group
+	Replay       bool   // called by Router.Replay
 }
 
-// deliveryKey is the key of a handler's context that has the delivery.
-type deliveryKey struct{}
+// attemptKey is the key of a handler's context that has the attempt.
+type attemptKey struct{}
 
-// DeliveryOf returns the delivery that a handler's context belongs to.
-func DeliveryOf(ctx context.Context) (Delivery, bool) {
-	d, ok := ctx.Value(deliveryKey{}).(Delivery)
-	return d, ok
+// AttemptOf returns the attempt that a handler's context belongs to.
+func AttemptOf(ctx context.Context) (Attempt, bool) {
+	a, ok := ctx.Value(attemptKey{}).(Attempt)
+	return a, ok
 }
 
 // permanentError marks an error that another attempt would meet again.

@@ -29,7 +29,7 @@ type tracker struct {
 type entry struct {
 	offset uint64
 	state  entryState
-	letter *Letter // of one that was given up, where it becomes one
+	letter *DeadLetter // of one that was given up, where it becomes one
 }
 
 // entryState is what became of an event.
@@ -114,7 +114,7 @@ func (t *tracker) track(ctx context.Context, offset uint64) (*entry, error) {
 
 // settleEntry notes that an event is handled, or with an error that it failed for good; its letter waits for the
 // events before it.
-func (t *tracker) settleEntry(e *entry, err error, letter *Letter) {
+func (t *tracker) settleEntry(e *entry, err error, letter *DeadLetter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e.state, e.letter = settled, letter
@@ -145,7 +145,7 @@ func (t *tracker) abandonEntry(e *entry) {
 // takeSettled takes the settled events at the head off, up to a letter, and returns the offset
 // up to which everything is passed now, 0 where nothing was. A letter is taken off too,
 // but it is for the caller to pass. The answer holds while the epoch does.
-func (t *tracker) takeSettled() (upTo uint64, letter *Letter, epoch int) {
+func (t *tracker) takeSettled() (upTo uint64, letter *DeadLetter, epoch int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(t.entries) > 0 && t.entries[0].state == settled && letter == nil {

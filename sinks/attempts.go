@@ -23,7 +23,7 @@ type trial struct {
 	began time.Time
 }
 
-// Ends of a trial that are no failure of the sink.
+// Ends of a trial that are not failures of the sink.
 var (
 	errRefused = errors.New("no attempt may follow")
 	errSettled = errors.New("settled")
@@ -39,7 +39,7 @@ func (rd *round) handle(d client.Delivery) {
 	switch {
 	case err == nil:
 		t.now.Result = Handled
-		t.now.Lost = rd.member.Ack(d.Offset) != nil
+		t.now.Lost = d.Ack() != nil
 		rd.tally.countAttempt(t.now)
 	case errors.Is(err, errRefused):
 		rd.refuse(d, t.last)
@@ -74,7 +74,7 @@ func (t *trial) Attempt(ctx context.Context, n int) error {
 func (t *trial) Failed(n int, err error) (wait time.Duration, end error) {
 	rd, o := t.rd, t.now
 	if errors.Is(err, errCutOff) { // which says nothing of the sink
-		rd.release(o, err)
+		rd.release(t.d, o, err)
 		return 0, errSettled
 	}
 
@@ -110,7 +110,7 @@ func (t *trial) Pause(wait time.Duration) error {
 // process ends. One without any attempt goes back as it came.
 func (rd *round) refuse(d client.Delivery, last Outcome) {
 	if last.Attempt == 0 {
-		rd.release(Outcome{Offset: d.Offset, Type: d.Type, Key: d.Key, Delivery: d.Count}, nil)
+		rd.release(d, Outcome{Offset: d.Offset, Type: d.Type, Key: d.Key, Delivery: d.Count}, nil)
 		return
 	}
 	rd.tally.countDelivery(rd.nack(d, last, false))
@@ -125,17 +125,17 @@ func (rd *round) nack(d client.Delivery, o Outcome, dead bool) Outcome {
 
 	// The group keeps the error with the event, shorter than it is reported.
 	nack := client.NackOptions{Delay: o.Wait, Err: bounded(o.Error, maxKept), Dead: dead, Handler: rd.o.Group}
-	o.Lost = rd.member.Nack(d.Offset, nack) != nil
+	o.Lost = d.Nack(nack) != nil
 	rd.notices.failed(d, o)
 	return o
 }
 
 // release gives an event back as it came.
-func (rd *round) release(o Outcome, err error) {
+func (rd *round) release(d client.Delivery, o Outcome, err error) {
 	// It does not count for Options.Count: the event was not handled.
 	rd.begun.Add(^uint64(0))
 	o.Result = Released
-	o.Lost = rd.member.Nack(o.Offset, client.NackOptions{Released: true}) != nil
+	o.Lost = d.Nack(client.NackOptions{Released: true}) != nil
 	if err != nil {
 		o.Error = bounded(err.Error(), maxError)
 	}

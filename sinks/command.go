@@ -69,8 +69,8 @@ func NewCommand(o CommandOptions) (*Command, error) {
 	return &Command{o: o, path: path}, nil
 }
 
-// outputGrace is how long the output of a command is read on once it has ended, where
-// something it left in the background still has it.
+// outputGrace is how long output is still read after a command has ended, while something
+// that it left in the background holds it open.
 const outputGrace = time.Second
 
 // Handle implements Sink.
@@ -102,7 +102,7 @@ func (c *Command) Handle(ctx context.Context, d client.Delivery) error {
 	}
 	stdout.flush()
 	stderr.flush()
-	// Output that a child in the background holds open is no failure of the command.
+	// Output that a child in the background holds open is not a failure of the command.
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
 		return nil
 	}

@@ -1,5 +1,5 @@
 // Package sinks does something with the events of a group: it runs a command for each, or
-// posts each to a URL.
+// posts each to a URL. For a handler in Go, see router.Subscription.Group.
 //
 //	sink, err := sinks.NewCommand(sinks.CommandOptions{Args: []string{"./train.sh"}, Group: "trainers"})
 //	r, err := sinks.NewReactor(sinks.Options{Group: "trainers", Sink: sink, Join: join})
@@ -9,7 +9,7 @@
 //
 // An event is acknowledged once its sink has succeeded, so it comes at least once: again
 // after an attempt that failed, and after a crash of this process or of the cluster. A
-// sink that must not do a thing twice asks the idempotency key, which is the same in every
+// sink that must not do a thing twice uses the idempotency key, which is the same in every
 // delivery of an event.
 //
 // Each attempt has its time, after which it is cut off: a command is killed with all of
@@ -17,11 +17,11 @@
 // doubles each time. When the retries are exhausted the event is given back to the group,
 // which counts that as one failed delivery, and gives it to one of its members after the
 // next wait. After the group's last delivery it is a dead letter. A failure that cannot be
-// mended by another attempt (Failure.Dead) makes it one at once.
+// mended by another attempt (Error.Dead) makes it one at once.
 //
 // Every attempt asks the circuit breaker, retries included. While it is open this process
-// is no member of the group: nothing is taken, nothing is held, and the others get it all.
-// Then one event is taken, and decides.
+// is not a member of the group: it takes and holds nothing, and the others get everything.
+// Then it takes one event, whose attempt closes the breaker or opens it again.
 //
 // When Run's context ends, attempts that run may finish within Options.Drain; then they are
 // cut off, which does not count as a delivery. Everything else is given back at once.

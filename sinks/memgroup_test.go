@@ -88,7 +88,7 @@ func (m *memMember) Next(ctx context.Context) (client.Delivery, error) {
 		if ev != nil {
 			ev.holder = m
 			ev.deliveries++
-			d := client.Delivery{Event: ev.Event, Count: ev.deliveries}
+			d := client.NewDelivery(ev.Event, ev.deliveries, m)
 			m.g.mu.Unlock()
 			return d, nil
 		}
@@ -128,6 +128,8 @@ func (g *memGroup) remove(ev *memEvent) {
 func (m *memMember) Ack(offset uint64) error {
 	return m.end(offset, m.g.remove)
 }
+
+func (m *memMember) Progress(uint64) error { return nil }
 
 func (m *memMember) Nack(offset uint64, o client.NackOptions) error {
 	return m.end(offset, func(ev *memEvent) {

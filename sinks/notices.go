@@ -50,7 +50,7 @@ func (n *notices) start(ctx context.Context) (quit func() (dropped uint64)) {
 	// The rest has noticeGrace; then the calls that still run are canceled and fail.
 	return func() uint64 {
 		n.mu.Lock()
-		n.closed = true // the breaker may still turn
+		n.closed = true // the breaker may still change
 		close(n.queue)
 		n.mu.Unlock()
 		timer := time.AfterFunc(noticeGrace, cancel)

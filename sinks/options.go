@@ -5,9 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
-
-	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
@@ -15,17 +14,13 @@ import (
 	"github.com/ringrift/ringlog/router/breaker"
 )
 
-// Member is this process's place in a group, as client.Member is one. Next is called by
-// one goroutine, the others by any.
+// Member is this process's place in a group, as *client.GroupMember is one. Next is called by
+// one goroutine, Close by any.
 type Member interface {
 	// Next waits for an event that may be handled now: none of its key that was handed out
 	// before is unsettled. A *client.GapError reports events that are gone; any other
 	// error but one of ctx is the end.
 	Next(ctx context.Context) (client.Delivery, error)
-	// Ack says that an event is handled, Nack that it is not. An error says that it is not
-	// held any more, and is redelivered to a member.
-	Ack(offset uint64) error
-	Nack(offset uint64, o client.NackOptions) error
 	// Close makes the acks durable and releases everything else.
 	Close(ctx context.Context) error
 }
@@ -38,7 +33,7 @@ type Options struct {
 	// alive for as long as that takes.
 	Join func(ctx context.Context, hold int) (Member, error)
 	Sink Sink
-	// Where passes events by that do not meet it; nil passes none. They count as handled.
+	// Where is the condition that events have to meet; the others are acknowledged without the sink. nil is met by all.
 	Where *where.Condition
 
 	Concurrency int           // events at once, those of one key in order; 1
@@ -52,7 +47,7 @@ type Options struct {
 	Drain      time.Duration // how long attempts may run after Run's context has ended; 30 s
 
 	Count uint64 // end after this many deliveries were handled or failed; 0 is no end
-	// Settled, asked now and then, ends the run once it says true; nil is no end.
+	// Settled is called now and then, and ends the run once it returns true; nil never does.
 	Settled func(ctx context.Context) (bool, error)
 
 	// Publish publishes events about the breaker and, with Record, about failures; nil
@@ -63,15 +58,15 @@ type Options struct {
 	OnOutcome func(Outcome) // called for each attempt, one at a time; nil is nobody
 	// Turned is called when the breaker opens, half opens or closes, in its lock; nil is nobody.
 	Turned func(breaker.Change)
-	Logger hclog.Logger // nil disables logging
+	Logger *slog.Logger // nil disables logging
 }
 
 // Bounds of the waits.
 const (
 	// MaxBackoff is the longest wait between two attempts, unless a sink asks for more.
 	MaxBackoff = 5 * time.Minute
-	// longestHold is for how long an event is held for its next attempt. One that has to
-	// wait longer is given back, and comes after that time.
+	// longestHold is how long an event may be held for its next attempt. One that has to
+	// wait longer is released, and redelivered after that time.
 	longestHold = time.Minute
 	// longestDelay bounds what a sink may ask for.
 	longestDelay = time.Hour
@@ -85,7 +80,7 @@ func (o *Options) complete() error {
 	o.Drain = cmp.Or(o.Drain, 30*time.Second)
 	o.Breaker = o.Breaker.OrDefault()
 	if o.Logger == nil {
-		o.Logger = hclog.NewNullLogger()
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.OnOutcome == nil {
 		o.OnOutcome = func(Outcome) {}
@@ -104,7 +99,7 @@ func (o *Options) complete() error {
 }
 
 // wait is how long the sink is left alone after the nth attempt of a delivery, from 1.
-func (o *Options) wait(n int, f Failure) time.Duration {
+func (o *Options) wait(n int, f Error) time.Duration {
 	wait := o.Backoff
 	for range n - 1 {
 		wait = min(2*wait, MaxBackoff)

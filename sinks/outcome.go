@@ -18,7 +18,7 @@ const (
 	Retried  Result = "retried"  // failed, and is made again in the same delivery
 	Failed   Result = "failed"   // the delivery failed: the event is redelivered
 	Dead     Result = "dead"     // the event is a dead letter
-	Released Result = "released" // cut off by the end of this process, which counts for nothing
+	Released Result = "released" // cut off by the end of this process, which does not count
 )
 
 // Outcome is one attempt.

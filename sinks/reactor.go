@@ -97,7 +97,7 @@ func (r *Reactor) rounds(ctx context.Context) error {
 	}
 }
 
-// complete reports that as many deliveries were had as were wanted.
+// complete reports whether as many deliveries have ended as were wanted.
 func (r *Reactor) complete() bool { return r.o.Count > 0 && r.begun.Load() >= r.o.Count }
 
 // oneRound is a member of the group until the breaker opens or there is no more to do.

@@ -205,13 +205,13 @@ func TestWhatAFailureSays(t *testing.T) {
 				Sink: sinkFunc(func(_ context.Context, d client.Delivery) error {
 					switch {
 					case d.Offset == 1 && d.Count == 1:
-						return &sinks.Failure{Err: errBoom, After: 30 * time.Second}
+						return &sinks.Error{Err: errBoom, After: 30 * time.Second}
 					case d.Offset == 2:
-						return &sinks.Failure{Err: errBoom, Dead: true, Event: true}
+						return &sinks.Error{Err: errBoom, Dead: true, Event: true}
 					case d.Offset == 3:
-						return &sinks.Failure{Err: errBoom, Dead: true}
+						return &sinks.Error{Err: errBoom, Dead: true}
 					case d.Offset == 4 && d.Count == 1:
-						return &sinks.Failure{Err: errBoom, After: 10 * time.Minute}
+						return &sinks.Error{Err: errBoom, After: 10 * time.Minute}
 					}
 					return nil
 				}),

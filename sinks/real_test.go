@@ -42,7 +42,7 @@ type handled struct {
 func (h *handled) handle(_ context.Context, d client.Delivery) error {
 	switch {
 	case mustDie(d.Offset):
-		return &sinks.Failure{Err: errBoom, Dead: true}
+		return &sinks.Error{Err: errBoom, Dead: true}
 	case d.Offset%17 == 0 && d.Count == 1:
 		return errBoom
 	}
@@ -136,7 +136,7 @@ func TestReactorsShareAGroup(t *testing.T) {
 		}
 	}
 	letters := 0
-	for l, err := range c.DeadLetters(t.Context(), client.LetterFilter{Cursor: "trainers"}) {
+	for l, err := range c.Admin().DeadLetters(t.Context(), client.LetterFilter{Cursor: "trainers"}) {
 		if err != nil {
 			t.Fatal(err)
 		}

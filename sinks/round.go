@@ -106,7 +106,7 @@ func (rd *round) meets(d *client.Delivery) bool {
 		return true
 	}
 
-	// An event that the condition cannot be applied to is nothing to fail for: it is passed.
+	// An event that the condition cannot be applied to is not a failure: it is passed.
 	met, err := rd.o.Where.Match(&d.Event)
 	if err != nil {
 		rd.o.Logger.Debug("the condition cannot be evaluated", "offset", d.Offset, "type", d.Type, "error", err)
@@ -116,7 +116,7 @@ func (rd *round) meets(d *client.Delivery) bool {
 
 // ackFiltered settles an event that does not meet the condition.
 func (rd *round) ackFiltered(d client.Delivery) {
-	if rd.member.Ack(d.Offset) == nil {
+	if d.Ack() == nil {
 		rd.tally.count(func(s *Summary) { s.Filtered++ })
 	}
 }
@@ -163,7 +163,7 @@ func (rd *round) leave() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(rd.taking), leaveWithin)
 	defer cancel()
 
-	// Without the last acks events are redelivered, which is no loss.
+	// Without the last acks events are redelivered: nothing is lost.
 	if err := rd.member.Close(ctx); err != nil {
 		return fmt.Errorf("sinks: leave group %s: what was handled last may be redelivered: %w", rd.o.Group, err)
 	}

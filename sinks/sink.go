@@ -12,12 +12,12 @@ import (
 type Sink interface {
 	// Handle returns nil once the event is handled. When ctx ends it returns soon, and
 	// leaves nothing running. It is called by many goroutines at once. An error may be a
-	// *Failure.
+	// *Error.
 	Handle(ctx context.Context, d client.Delivery) error
 }
 
-// Failure is an error that says more than its text.
-type Failure struct {
+// Error is an error that says more than its text.
+type Error struct {
 	Err error
 	// Dead says that no other attempt can succeed.
 	Dead bool
@@ -28,20 +28,20 @@ type Failure struct {
 }
 
 // Error implements error.
-func (f *Failure) Error() string { return f.Err.Error() }
+func (f *Error) Error() string { return f.Err.Error() }
 
 // Unwrap implements errors.Unwrap.
-func (f *Failure) Unwrap() error { return f.Err }
+func (f *Error) Unwrap() error { return f.Err }
 
 // ErrTimeout is the cause of the end of an attempt's context when its time is over.
 var ErrTimeout = errors.New("timed out")
 
 // failureOf is what is known of an error.
-func failureOf(err error) Failure {
-	if f, ok := errors.AsType[*Failure](err); ok {
+func failureOf(err error) Error {
+	if f, ok := errors.AsType[*Error](err); ok {
 		return *f
 	}
-	return Failure{Err: err}
+	return Error{Err: err}
 }
 
 // harmless are errors that the breaker does not count.

@@ -95,7 +95,7 @@ func isToken(name string) bool {
 // maxHeaders bounds the headers of an answer.
 const maxHeaders = 64 << 10
 
-// transport returns a transport that keeps so many connections to one host.
+// transport returns a transport that keeps that many connections to one host.
 func transport(connections int) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost, t.MaxResponseHeaderBytes = connections, connections, maxHeaders
@@ -163,7 +163,7 @@ func (w *Webhook) setHeaders(req *http.Request, d *client.Delivery, body []byte)
 //
 //	ID.TIMESTAMP.BODY
 //
-// so that who has heard a request cannot send it again later, or under another id.
+// so that nobody who has seen a request can send it again later, or under another id.
 func Signature(secret []byte, id string, at time.Time, body []byte) string {
 	mac := hmac.New(sha256.New, secret)
 	fmt.Fprintf(mac, "%s.%d.", id, at.Unix())
@@ -193,7 +193,7 @@ func ParseSecret(text []byte) ([]byte, error) {
 	return secret, nil
 }
 
-// Of an answer's body this much is shown, and this much is read so that the connection can be
+// How much of an answer's body is shown, and how much is read so that the connection can be
 // used again.
 const (
 	maxShown = 1 << 10
@@ -213,7 +213,7 @@ func (w *Webhook) judge(resp *http.Response, now time.Time) error {
 		err = fmt.Errorf("%w: %s", err, text)
 	}
 	// What the status says about another attempt, about this event, and about the receiver.
-	f := &Failure{Err: err}
+	f := &Error{Err: err}
 	switch code := resp.StatusCode; code {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		f.After = retryAfter(resp.Header.Get("Retry-After"), now)

@@ -153,7 +153,7 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 				}
 				return
 			}
-			f, ok := errors.AsType[*sinks.Failure](err)
+			f, ok := errors.AsType[*sinks.Error](err)
 			if !ok || f.Dead != c.dead || f.Event != c.event || (f.After > 0) != c.waits || f.After > time.Hour {
 				t.Errorf("%+v", f)
 			}

@@ -52,9 +52,11 @@ import (
 	"time"
 )
 
+// Version is the version of the format that this program reads and writes.
+const Version = 1
+
 const (
-	magic   = "RLSNAP"
-	version = 1
+	magic = "RLSNAP"
 
 	prefixSize  = 24 // up to the header's CRC
 	headerSize  = prefixSize + crcSize
@@ -132,7 +134,7 @@ func listFiles(dir string) ([]file, error) {
 		if err != nil {
 			return nil, fmt.Errorf("snapshots: list %s: %w", dir, err)
 		}
-		// A folder, a link or a name that Read would refuse is not of a checkpoint.
+		// A checkpoint holds neither folders nor links, nor a name that Read would refuse.
 		if !info.Mode().IsRegular() || !validName(e.Name()) {
 			return nil, fmt.Errorf("snapshots: list %s: %q is not a plain file of a checkpoint", dir, e.Name())
 		}
@@ -180,7 +182,7 @@ func (i Info) encode() (head, meta []byte, err error) {
 
 	head = make([]byte, 0, headerSize+len(meta))
 	head = append(head, magic...)
-	head = binary.LittleEndian.AppendUint16(head, version)
+	head = binary.LittleEndian.AppendUint16(head, Version)
 	head = binary.LittleEndian.AppendUint32(head, uint32(len(meta)))
 	head = binary.LittleEndian.AppendUint32(head, i.Files)
 	head = binary.LittleEndian.AppendUint64(head, i.Bytes)

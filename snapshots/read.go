@@ -166,8 +166,8 @@ func (s *scanner) header() (Info, error) {
 	}
 
 	// From here on a difference is not damage: a newer version, or claims past all bounds.
-	if v := binary.LittleEndian.Uint16(head[6:]); v != version {
-		return Info{}, fmt.Errorf("snapshots: read: %w: version %d, this program reads %d", ErrUnsupported, v, version)
+	if v := binary.LittleEndian.Uint16(head[6:]); v != Version {
+		return Info{}, fmt.Errorf("snapshots: read: %w: version %d, this program reads %d", ErrUnsupported, v, Version)
 	}
 	info := Info{Files: binary.LittleEndian.Uint32(head[12:]), Bytes: binary.LittleEndian.Uint64(head[16:])}
 	if info.Files > maxFiles || info.Bytes > maxBytes {
@@ -179,7 +179,7 @@ func (s *scanner) header() (Info, error) {
 	return info, nil
 }
 
-// entry reads and verifies a file's head. Names rise, so none occurs twice.
+// entry reads and verifies a file's head. Names ascend, so none occurs twice.
 func (s *scanner) entry(left uint64, last string) (file, error) {
 	head, err := s.take(entryFixed, "file head")
 	if err != nil {
@@ -237,7 +237,7 @@ func (s *scanner) trailer() error {
 		return errors.Join(err, corrupt("no trailer"))
 	}
 
-	// The digest is read past take, which would add it to what it is the digest of.
+	// The digest is read without take, which would add it to the sum.
 	want := s.whole.Sum(nil)
 	var got [trailerSize - 1]byte
 	if _, err := io.ReadFull(s.r, got[:]); err != nil {

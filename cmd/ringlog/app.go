@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/bench"
@@ -20,8 +22,8 @@ func newApp(sh *shell.Shell) *cli.App {
 	app := &cli.App{
 		Name:  "ringlog",
 		Usage: "a replicated event log",
-		UsageText: "ringlog [global options] VERB [options] [arguments]\n\nTo try it: ringlog " +
-			"demo, or ringlog dev for a local cluster.",
+		UsageText: "ringlog VERB [flags] [arguments]\n\nTo try it: ringlog demo, or ringlog dev for a local cluster. " +
+			"To learn more: ringlog help VERB.",
 		Version:                   version,
 		HideVersion:               true,
 		EnableBashCompletion:      true,
@@ -31,26 +33,43 @@ func newApp(sh *shell.Shell) *cli.App {
 		ErrWriter:                 sh.Err,
 		ExitErrHandler:            func(*cli.Context, error) {},
 		Flags:                     globalFlags(),
-		Before:                    sh.Configure,
-		// In the order of the help: nodes, events and their readers, the cluster, types, one run, and tools.
-		Commands: []*cli.Command{
-			dev.Command(sh), dev.DemoCommand(sh, compareAt), serve.Command(sh, version),
-			publishCommand(sh), tailCommand(sh), getCommand(sh), cursorCommand(sh), groupCommand(sh),
-			dlqCommand(sh), dedupCommand(sh), clientsCommand(sh),
-			statusCommand(sh), checkCommand(sh), verifyCommand(sh), clusterCommand(sh), settingsCommand(sh),
-			catalogueCommand(sh), auditCommand(sh),
-			chainCommand(sh), explainCommand(sh), waitCommand(sh), reactCommand(sh),
-			compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh), bench.Command(sh),
-			versionCommand(sh), completionCommand(sh),
-		},
+		Before:                    before(sh),
+		// In the order of the help.
+		Commands: slices.Concat(
+			category("events", publishCommand(sh), tailCommand(sh), getCommand(sh), chainCommand(sh), dedupCommand(sh),
+				catalogueCommand(sh)),
+			category("subscribers", cursorCommand(sh), groupCommand(sh), reactCommand(sh), dlqCommand(sh),
+				explainCommand(sh), waitCommand(sh), clientsCommand(sh)),
+			category("cluster", serve.Command(sh, version), statusCommand(sh), clusterCommand(sh), settingsCommand(sh),
+				checkCommand(sh), verifyCommand(sh)),
+			category("operations", compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh), auditCommand(sh)),
+			category("development", dev.Command(sh), dev.DemoCommand(sh, compareAt), bench.Command(sh)),
+			category(shell.Tools, versionCommand(sh), completionCommand(sh)),
+		),
 	}
-	// Wrong names and flags get the same answer at every level.
-	app.Action = shell.RunGroup(app.Commands)
-	app.OnUsageError = shell.UsageProblem
-	for _, c := range app.Commands {
-		shell.Prepare(c)
-	}
+	shell.Prepare(app)
 	return app
+}
+
+// category puts commands under a heading of the help.
+func category(name string, commands ...*cli.Command) []*cli.Command {
+	for _, c := range commands {
+		c.Category = name
+	}
+	return commands
+}
+
+// before reads the global flags. --version prints what the verb version does and ends the run.
+func before(sh *shell.Shell) cli.BeforeFunc {
+	return func(c *cli.Context) error {
+		if err := sh.Configure(c); err != nil || !c.Bool("version") {
+			return err
+		}
+		if err := showVersion(sh, buildVersion()); err != nil {
+			return err
+		}
+		return shell.CodeError(shell.ExitDone)
+	}
 }
 
 // globalFlags are those that Shell.Configure reads before each verb.
@@ -59,7 +78,7 @@ func globalFlags() []cli.Flag {
 	// Where to connect, and to which cluster, comes first.
 	return []cli.Flag{
 		&cli.StringFlag{Name: "endpoints", Aliases: []string{"e"},
-			Usage:   "comma-separated `URL`s of nodes to connect to",
+			Usage:   "comma-separated `URLS` of nodes to connect to",
 			EnvVars: []string{"RINGLOG_ENDPOINTS", "RINGRIFT_COORDINATOR_URL"}, Value: shell.DefaultEndpoint},
 		&cli.StringFlag{Name: "cluster-id",
 			Usage: "`ID` of the cluster: nodes of any other are refused (default: the cluster of the first node " +
@@ -67,7 +86,7 @@ func globalFlags() []cli.Flag {
 			EnvVars: []string{"RINGLOG_CLUSTER_ID"}},
 		// How a verb asks: what its answer must have, and how long it may take.
 		&cli.StringFlag{Name: "consistency",
-			Usage: "consistency of reads that do not follow: linearizable (has everything acknowledged before) " +
+			Usage: "`LEVEL`: consistency of reads that do not follow: linearizable (has everything acknowledged before) " +
 				"or local (what the answering node has)",
 			Value: "linearizable"},
 		&cli.DurationFlag{Name: "timeout", Usage: "time limit of a command; for a stream, of each attempt",
@@ -81,5 +100,6 @@ func globalFlags() []cli.Flag {
 			Usage: "output `FORMAT`: text, or json with one object per line", Value: "text",
 			EnvVars: []string{"RINGLOG_OUTPUT"}},
 		&cli.BoolFlag{Name: "json", Usage: "same as -o json"},
+		&cli.BoolFlag{Name: "version", Aliases: []string{"v"}, Usage: "same as the verb version"},
 	}
 }

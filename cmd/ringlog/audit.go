@@ -23,6 +23,11 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 	lists := strings.Join(audit.Lists(), ", ")
 	return &cli.Command{
 		Name: "audit", Usage: "find orphan events, dead subscriptions and mismatched names",
+		UsageText: shell.Examples(
+			"ringlog audit --only unknown,drift",
+			"ringlog audit --coordinator data_pipeline_orchestrator",
+			"ringlog audit --builtin --format dot",
+		),
 		Description: "Compares what the platform's documents declare with what the log and the cursors show, and " +
 			"judges each\n" +
 			"finding of the platform's own audit by the declarations alone. LIST is one or more of these, " +

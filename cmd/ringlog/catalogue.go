@@ -29,25 +29,33 @@ func catalogueCommand(sh *shell.Shell) *cli.Command {
 	// One flag for the verbs that read: register and validate always need the cluster.
 	builtin := &cli.BoolFlag{Name: "builtin", Usage: "use the catalogue of this program, without asking a cluster"}
 	return &cli.Command{
-		Name: "catalogue", Usage: "list, check and register event types",
+		Name: "catalogue", Aliases: []string{"catalog"}, Usage: "list, check and register event types",
+		UsageText: shell.Examples(
+			"ringlog catalogue ls --category training",
+			"ringlog catalogue show TRAINING_COMPLETED",
+		),
 		Subcommands: []*cli.Command{
 			{Name: "ls", Usage: "list all types",
-				Flags: []cli.Flag{builtin, &cli.StringFlag{Name: "category", Usage: "only types of this `CATEGORY`"}},
+				UsageText: shell.Examples("ringlog catalogue ls", "ringlog catalogue ls --category training"),
+				Flags:     []cli.Flag{builtin, &cli.StringFlag{Name: "category", Usage: "only types of this `CATEGORY`"}},
 				Action: shell.NoArgs(func(c *cli.Context) error {
 					return listTypes(c.Context, sh,
 						c.Bool("builtin"), c.String("category"))
 				})},
 			{Name: "show", Usage: "show one type, by any of its spellings", ArgsUsage: "TYPE",
-				Flags: []cli.Flag{builtin},
+				UsageText: shell.Examples("ringlog catalogue show training_completed"),
+				Flags:     []cli.Flag{builtin},
 				Action: shell.Args(1, aType, func(c *cli.Context) error {
 					return showType(c.Context, sh, c.Args().First(), c.Bool("builtin"))
 				})},
 			{Name: "schema", Usage: "print the JSON Schema of a type's payload", ArgsUsage: "TYPE",
-				Flags: []cli.Flag{builtin},
+				UsageText: shell.Examples("ringlog catalogue schema TRAINING_COMPLETED"),
+				Flags:     []cli.Flag{builtin},
 				Action: shell.Args(1, aType, func(c *cli.Context) error {
 					return showSchema(c.Context, sh, c.Args().First(), c.Bool("builtin"))
 				})},
 			{Name: "validate", Usage: "check events as publish would, without publishing", ArgsUsage: "[FILE|-]",
+				UsageText:   shell.Examples("ringlog catalogue validate --strict events.ndjson"),
 				Description: "Reads NDJSON or one JSON array. Exits 6 if an event would be refused.",
 				Flags: []cli.Flag{&cli.BoolFlag{Name: "strict",
 					Usage: "refuse unknown types, as strict validation does"}},
@@ -59,6 +67,8 @@ func catalogueCommand(sh *shell.Shell) *cli.Command {
 					return validateEvents(c.Context, sh, cmp.Or(c.Args().First(), "-"), c.Bool("strict"))
 				}},
 			{Name: "register", Usage: "register types on all nodes", ArgsUsage: "FILE",
+				UsageText: shell.Examples("ringlog catalogue register types.json --dry-run",
+					"ringlog catalogue register types.json"),
 				Description: "FILE holds definitions in the form that catalogue ls -o json prints: one object, " +
 					"or an array of objects.",
 				Flags: []cli.Flag{&cli.BoolFlag{Name: "dry-run",
@@ -308,7 +318,7 @@ func registerTypes(ctx context.Context, sh *shell.Shell, file string, dryRun boo
 			Registered []string `json:"registered"`
 			DryRun     bool     `json:"dry_run"`
 		}
-		if err := c.Do(ctx, http.MethodPost, "/v1/catalogue", query, raw, &answer); err != nil {
+		if err := c.Admin().Do(ctx, http.MethodPost, "/v1/catalogue", query, raw, &answer); err != nil {
 			return err
 		}
 		return sh.Emit(answer, func() error {

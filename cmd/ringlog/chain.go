@@ -30,8 +30,12 @@ func chainCommand(sh *shell.Shell) *cli.Command {
 		flows = append(flows, f.Name)
 	}
 	return &cli.Command{
-		Name: "chain", Usage: "show the stages of a run, their durations, and what is missing",
+		Name: "chain", Usage: "show the stages of a run: their durations, and what is missing",
 		ArgsUsage: "CORRELATION_ID",
+		UsageText: shell.Examples(
+			"ringlog chain run-42",
+			"ringlog chain run-42 --flow training_pipeline --format mermaid",
+		),
 		Description: "Compares the events of one correlation id with the documented flows (" + strings.Join(flows,
 			", ") + ").\n" +
 			"FILE sets deadlines of edges: {\"training_pipeline\": {\"TRAINING_STARTED->TRAINING_COMPLETED\": " +
@@ -179,7 +183,7 @@ func followChain(ctx context.Context, sh *shell.Shell, o chainOptions) (err erro
 	ctx, stop := sh.WhileRead(ctx)
 	defer stop()
 	// Events after what the node has now are news; the chain before is asked for as a whole.
-	status, err := c.Status(ctx)
+	status, err := c.Admin().Status(ctx)
 	if err != nil {
 		return sh.ExplainTimeout(context.WithoutCancel(ctx), err)
 	}
@@ -279,7 +283,7 @@ func (f *chainFollower) printNews(ctx context.Context) (due time.Duration, err e
 	asking, cancel := context.WithTimeout(ctx, f.sh.Timeout)
 	defer cancel()
 	var chain stages.Chain
-	err = f.client.Do(asking, http.MethodGet, f.options.path(), f.options.query, nil, &chain)
+	err = f.client.Admin().Do(asking, http.MethodGet, f.options.path(), f.options.query, nil, &chain)
 	// A chain without events may still get some.
 	if answer, ok := errors.AsType[*api.Error](err); ok && answer.Code == api.NotFound {
 		if !f.begun {

@@ -34,12 +34,19 @@ type checkOptions struct {
 // data after a bar, and the state as exit code. It judges the cluster as a whole, from the answers of all nodes.
 func checkCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "check", Usage: "check health for a monitoring system: exit 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN",
+		Name: "check", Usage: "check the cluster's health for a monitoring system",
+		Description: "Exits 0 for OK, 1 for WARNING, 2 for CRITICAL and 3 for UNKNOWN, as monitoring plugins do.",
+		UsageText: shell.Examples(
+			"ringlog check",
+			"ringlog check --warning-lag 100000 --critical-age 1h",
+		),
 		Flags: []cli.Flag{
 			&cli.Uint64Flag{Name: "warning-lag", Usage: "warn if a cursor lags by `N` events"},
 			&cli.Uint64Flag{Name: "critical-lag", Usage: "critical if a cursor lags by `N` events"},
-			&cli.DurationFlag{Name: "warning-age", Usage: "warn if a cursor's oldest unread event is this old"},
-			&cli.DurationFlag{Name: "critical-age", Usage: "critical if a cursor's oldest unread event is this old"},
+			&cli.DurationFlag{Name: "warning-age",
+				Usage: "warn if a cursor's oldest unread event is older than this `DURATION`"},
+			&cli.DurationFlag{Name: "critical-age",
+				Usage: "critical if a cursor's oldest unread event is older than this `DURATION`"},
 		},
 		// For a monitor, wrong usage is UNKNOWN: 2 would read as CRITICAL.
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {

@@ -21,15 +21,22 @@ import (
 // that is killed stays listed until its registration expires.
 func clientsCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "clients", Usage: "list registered clients and their subscriptions",
+		Name: "clients", Usage: "list registered clients and their subscriptions", ArgsUsage: "[VERB]",
+		UsageText: shell.Examples(
+			"ringlog clients",
+			"ringlog clients -o json",
+		),
 		Description: "A client registers its subscriptions (PUT /v1/clients/ID, router.Options.Register) and " +
 			"expires when it has\n" +
 			"not renewed that for its TTL. With -o json there is one client per line.",
 		// Without a verb the clients are listed: that is nearly all there is to do.
 		Action: shell.Bare(sh, listClients),
 		Subcommands: []*cli.Command{
+			{Name: "ls", Usage: "list them, as without a verb", Action: shell.Bare(sh, listClients),
+				UsageText: shell.Examples("ringlog clients ls")},
 			{Name: "rm", Usage: "remove a client's registration; it may register again", ArgsUsage: "ID",
-				Flags: shell.ConsentFlags(), Action: shell.Args(1, "the id of a client", func(c *cli.Context) error {
+				UsageText: shell.Examples("ringlog clients rm trainer-3 --dry-run", "ringlog clients rm trainer-3 --yes"),
+				Flags:     shell.ConsentFlags(), Action: shell.Args(1, "the id of a client", func(c *cli.Context) error {
 					return removeClient(c.Context, sh, c.Args().First(), shell.ConsentOf(c))
 				})},
 		},

@@ -26,17 +26,19 @@ const aMember = "the id of a member"
 // cluster without a majority is recovered.
 func clusterCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "cluster", Usage: "manage cluster membership",
+		Name: "cluster", Usage: "show and manage the cluster and its members",
+		UsageText: shell.Examples("ringlog cluster status", "ringlog cluster step-down", "ringlog cluster history"),
 		Subcommands: []*cli.Command{
 			// What the nodes say.
 			clusterStatusCommand(sh),
-			{Name: "members", Usage: "list members as the leader sees them", Action: shell.Bare(sh, listMembers)},
+			{Name: "members", Usage: "list members as the leader sees them", Action: shell.Bare(sh, listMembers),
+				UsageText: shell.Examples("ringlog cluster members")},
 			// Changes of the membership, which the leader makes.
 			addMemberCommand(sh),
 			{Name: "promote", Usage: "make a non-voter a voter", ArgsUsage: "ID", Flags: []cli.Flag{forceFlag()},
+				UsageText: shell.Examples("ringlog cluster promote n3"),
 				Action: shell.Args(1, aMember, func(c *cli.Context) error {
-					return changeMember(c.Context, sh, http.MethodPost, memberPath(c.Args().First(), "/promote"),
-						map[string]bool{"force": c.Bool("force")}, "promoted")
+					return promoteMember(c.Context, sh, c.Args().First(), c.Bool("force"))
 				})},
 			// The others ask first, report the past, or work on a stopped node.
 			demoteCommand(sh), removeMemberCommand(sh), stepDownCommand(sh), clusterHistoryCommand(sh),
@@ -144,6 +146,7 @@ func yesNo(b bool) string {
 func addMemberCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "add", Usage: "add a running node to the cluster", ArgsUsage: "URL",
+		UsageText: shell.Examples("ringlog cluster add http://10.0.0.4:8770 --non-voter"),
 		Description: "URL is the new node's HTTP address; its id, raft address and incarnation are read from it. " +
 			"A node\nthat was started with --join joins by itself.",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "non-voter", Usage: "add it as a non-voter"}, forceFlag()},
@@ -191,10 +194,26 @@ func changeMember(ctx context.Context, sh *shell.Shell, method, path string, in 
 	})
 }
 
+// promoteMember makes a member a voter. Promoting a voter changes nothing, and says so.
+func promoteMember(ctx context.Context, sh *shell.Shell, id string, force bool) error {
+	list, err := fetchMembers(ctx, sh)
+	if err != nil {
+		return err
+	}
+	done := "promoted"
+	for _, m := range list.Members {
+		if m.ID == id && m.Voter {
+			done = "already a voter:"
+		}
+	}
+	return changeMember(ctx, sh, http.MethodPost, memberPath(id, "/promote"), map[string]bool{"force": force}, done)
+}
+
 // demoteCommand is cluster demote, which asks before it takes a vote: fewer voters may fail afterwards.
 func demoteCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "demote", Usage: "make a voter a non-voter", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
+		UsageText: shell.Examples("ringlog cluster demote n3 --dry-run"),
 		Action: shell.Args(1, aMember, func(c *cli.Context) error {
 			// It stays a member, and still receives the log.
 			return dismissMember(c.Context, sh, c.Args().First(), shell.ConsentOf(c), http.MethodPost, "/demote",
@@ -207,6 +226,7 @@ func demoteCommand(sh *shell.Shell) *cli.Command {
 func removeMemberCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "remove", Usage: "remove a member from the cluster", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
+		UsageText: shell.Examples("ringlog cluster remove n3 --dry-run"),
 		Action: shell.Args(1, aMember, func(c *cli.Context) error {
 			// A voter is removed with its vote: it need not be demoted before.
 			return dismissMember(c.Context, sh, c.Args().First(), shell.ConsentOf(c), http.MethodDelete, "", "removed")
@@ -253,6 +273,7 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 func stepDownCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "step-down", Usage: "transfer leadership to another voter",
+		UsageText: shell.Examples("ringlog cluster step-down", "ringlog cluster step-down --to n2"),
 		// Without a name the leader chooses whoever lacks the least.
 		Flags: []cli.Flag{&cli.StringFlag{Name: "to",
 			Usage: "`ID` of the new leader (default: a voter that has caught up)"}},

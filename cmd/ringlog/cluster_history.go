@@ -24,6 +24,10 @@ import (
 func clusterHistoryCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "history", Usage: "list elections, lost leaders and outages",
+		UsageText: shell.Examples(
+			"ringlog cluster history",
+			"ringlog cluster history --from 1d -n 20",
+		),
 		Description: "Lists the events that the cluster emits about itself, by the time at which they happened, " +
 			"with the gap that each ended.\n" +
 			"An outage is appended once it is over, so its offset may be higher than those of later events. With " +

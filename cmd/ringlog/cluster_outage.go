@@ -25,6 +25,10 @@ import (
 func clusterOutageCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "outage", Usage: "show each node's view of the quorum, with or without a leader",
+		UsageText: shell.Examples(
+			"ringlog cluster outage",
+			"ringlog cluster outage -n 0 -o json",
+		),
 		Description: "Asks every endpoint and every member that one of them knows: the ongoing outage, the " +
 			"newest records\n" +
 			"of its journal, and the outages recorded in the log. Exits 0 if all nodes that answer see a quorum, " +

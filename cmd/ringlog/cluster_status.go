@@ -19,26 +19,37 @@ import (
 func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "status", Usage: "show every node's own view, and the leader's view of its followers",
-		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"},
-				Usage: "print again when a role, a member, its health or the quorum changes, until Ctrl-C"},
-			&cli.DurationFlag{Name: "interval", Usage: "how often --watch polls", Value: time.Second},
-		},
+		UsageText: shell.Examples("ringlog cluster status", "ringlog cluster status --watch"),
+		Flags:     watchFlags(),
 		Action: shell.NoArgs(func(c *cli.Context) error {
-			if !c.Bool("watch") {
-				view, err := lookAtCluster(c.Context, sh)
-				if err != nil {
-					return err
-				}
-				return printCluster(sh, view)
+			if c.Bool("watch") {
+				return watch(c, sh)
 			}
-			// --interval is checked only where it is used.
-			if c.Duration("interval") < 100*time.Millisecond {
-				return shell.Usagef("--interval %s: use 100ms or more", c.Duration("interval"))
+			view, err := lookAtCluster(c.Context, sh)
+			if err != nil {
+				return err
 			}
-			return watchCluster(c.Context, sh, c.Duration("interval"))
+			return printCluster(sh, view)
 		}),
 	}
+}
+
+// watchFlags are those of cluster status, and of status.
+func watchFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "watch", Aliases: []string{"w"},
+			Usage: "print again when a role, a member, its health or the quorum changes, until Ctrl-C"},
+		&cli.DurationFlag{Name: "interval", Usage: "how often --watch polls", Value: time.Second},
+	}
+}
+
+// watch prints the cluster until Ctrl-C, each time something has changed.
+func watch(c *cli.Context, sh *shell.Shell) error {
+	// --interval is checked only where it is used.
+	if c.Duration("interval") < 100*time.Millisecond {
+		return shell.Usagef("--interval %s: use 100ms or more", c.Duration("interval"))
+	}
+	return watchCluster(c.Context, sh, c.Duration("interval"))
 }
 
 // clusterRow is one node's status, or why there is none.

@@ -21,9 +21,15 @@ type compactOptions struct {
 // compactCommand is compact. It shows what would go, asks, and removes; cursors are not overtaken without --force.
 func compactCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "compact", Usage: "remove old events; without flags, what the retention settings allow",
-		Description: "Only whole blocks are removed, so a little more may stay than you asked for. A cursor " +
-			"holds back\nevents that it has not committed; --force removes them, and the cursor gets a gap.",
+		Name: "compact", Usage: "remove old events",
+		UsageText: shell.Examples(
+			"ringlog compact --dry-run",
+			"ringlog compact --older-than 7d --yes",
+			"ringlog compact --keep 1000000 --yes",
+		),
+		Description: "Without flags it removes what the retention settings allow. Only whole blocks are removed, so " +
+			"a little more may stay than you asked for. A cursor holds back events that it has not committed; " +
+			"--force removes them, and the cursor gets a gap.",
 		Flags: append(shell.ConsentFlags(),
 			// Three ways to say how far, of which one may be given.
 			&cli.StringFlag{Name: "before", Usage: "remove events before `OFFSET`"},

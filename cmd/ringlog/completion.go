@@ -23,9 +23,9 @@ var (
 func completionCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "completion", Usage: "print a shell's completion script", ArgsUsage: "bash|zsh|fish",
-		// Each line is what a person copies.
-		Description: "bash:  source <(ringlog completion bash)\nzsh:   source <(ringlog completion zsh)\nfish:  " +
-			"ringlog completion fish | source",
+		// In the shell of that name, which reads what is printed.
+		UsageText: shell.Examples("source <(ringlog completion bash)", "source <(ringlog completion zsh)",
+			"ringlog completion fish | source"),
 		Action: shell.Args(1, "bash, zsh or fish", func(c *cli.Context) error {
 			// The script is for the program as it is now, flags and verbs are asked for at run time.
 			script, err := completionScript(c.App, c.Args().First())

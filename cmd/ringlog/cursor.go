@@ -80,12 +80,20 @@ const aCursor = "the name of a cursor"
 // cursorCommand is cursor and its verbs. Groups are cursors, too: they are listed, moved and removed here as well.
 func cursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "cursor", Usage: "manage durable cursors",
+		Name: "cursor", Usage: "manage durable cursors, which keep a reader's position",
+		UsageText: shell.Examples(
+			"ringlog cursor ls",
+			"ringlog cursor create trainer --type 'training.*'",
+			"ringlog cursor seek trainer --to start",
+		),
 		Subcommands: []*cli.Command{
 			// What only reads comes first.
-			{Name: "ls", Usage: "list cursors", Action: shell.Bare(sh, listCursors)},
-			{Name: "lag", Usage: "list cursors by lag, the largest first", Action: shell.Bare(sh, cursorLag)},
-			{Name: "info", Usage: "show one cursor", ArgsUsage: "NAME", Action: shell.Named(sh, aCursor, showCursor)},
+			{Name: "ls", Usage: "list cursors", Action: shell.Bare(sh, listCursors),
+				UsageText: shell.Examples("ringlog cursor ls", "ringlog cursor ls -o json")},
+			{Name: "lag", Usage: "list cursors by lag, the largest first", Action: shell.Bare(sh, cursorLag),
+				UsageText: shell.Examples("ringlog cursor lag")},
+			{Name: "info", Usage: "show one cursor", ArgsUsage: "NAME", Action: shell.Named(sh, aCursor, showCursor),
+				UsageText: shell.Examples("ringlog cursor info trainer")},
 			// What changes a cursor; only its removal cannot be undone.
 			createCursorCommand(sh), filterCursorCommand(sh), seekCursorCommand(sh), removeCursorCommand(sh),
 		},
@@ -250,7 +258,11 @@ type createCursorOptions struct {
 // createCursorCommand is cursor create. A cursor that exists is printed if it is the same, and else refused.
 func createCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "create", Usage: "create a cursor (idempotent)", ArgsUsage: "NAME",
+		Name: "create", Usage: "create a cursor; one that exists is left as it is", ArgsUsage: "NAME",
+		UsageText: shell.Examples(
+			"ringlog cursor create trainer --type 'training.*'",
+			"ringlog cursor create auditor --from end --hold-for 24h",
+		),
 		Flags: cursorFlags(),
 		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
 			// All flags are read before the cluster is asked.
@@ -271,10 +283,10 @@ func cursorFlags() []cli.Flag {
 		&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"},
 		// How much a consumer that is away may keep from being removed.
 		&cli.Uint64Flag{Name: "hold-events",
-			Usage: "how many events it may hold back from retention; 0 means the cluster's setting"},
+			Usage: "hold back at most `N` events from retention; 0 means the cluster's setting"},
 		&cli.Uint64Flag{Name: "hold-bytes",
-			Usage: "how many bytes it may hold back from retention; 0 means the cluster's setting"},
-		&cli.StringFlag{Name: "hold-for", Usage: "how old the events that it holds back may get, such as 24h"},
+			Usage: "hold back at most `BYTES` from retention; 0 means the cluster's setting"},
+		&cli.StringFlag{Name: "hold-for", Usage: "hold back events up to this `AGE`, such as 24h"},
 	)
 }
 
@@ -313,6 +325,11 @@ func createCursor(ctx context.Context, sh *shell.Shell, o createCursorOptions) e
 func seekCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "seek", Usage: "move a cursor, forwards or backwards", ArgsUsage: "NAME",
+		UsageText: shell.Examples(
+			"ringlog cursor seek trainer --to start",
+			"ringlog cursor seek trainer --to -10",
+			"ringlog cursor seek trainer --to 1h",
+		),
 		Flags: append(shell.ConsentFlags(),
 			&cli.StringFlag{Name: "to", Usage: "move to `WHERE`: " + api.PositionForms}),
 		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
@@ -353,6 +370,10 @@ func seekCursor(ctx context.Context, sh *shell.Shell, name string, to api.Positi
 func removeCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "rm", Usage: "remove a cursor and its position", ArgsUsage: "NAME", Flags: shell.ConsentFlags(),
+		UsageText: shell.Examples(
+			"ringlog cursor rm trainer --dry-run",
+			"ringlog cursor rm trainer --yes",
+		),
 		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
 			// The same for a group, whose members stop.
 			return removeAt(c.Context, sh, cursorPath(c.Args().First()), shell.ConsentOf(c))

@@ -15,9 +15,13 @@ import (
 func filterCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "filter", Usage: "change a cursor's filter, keeping its position", ArgsUsage: "NAME",
+		UsageText: shell.Examples(
+			"ringlog cursor filter trainer --type 'evaluation.*'",
+			"ringlog cursor filter trainer --all",
+		),
 		Description: "Committed events are not delivered again, and nothing after them is lost. A reader that " +
 			"has the\ncursor open is fenced. What the cursor may hold back does not change.",
-		Flags: append(filterFlags(), &cli.BoolFlag{Name: "all", Usage: "all events"}),
+		Flags: append(filterFlags(), &cli.BoolFlag{Name: "all", Usage: "choose all events"}),
 		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
 			// Everything has to be asked for: a forgotten flag would widen the cursor to all events.
 			filter, err := filterOf(c)

@@ -18,9 +18,11 @@ import (
 func dedupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "dedup", Usage: "show suppressed duplicates",
+		UsageText: shell.Examples("ringlog dedup explain 7"),
 		Subcommands: []*cli.Command{{
 			Name: "explain", Usage: "show how often an event was published again, when and by whom",
 			ArgsUsage: "HASH|OFFSET",
+			UsageText: shell.Examples("ringlog dedup explain 7"),
 			Action:    shell.Named(sh, "a content hash or an offset", explainDedup),
 		}},
 	}

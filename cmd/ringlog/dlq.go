@@ -24,31 +24,31 @@ const aLetter = "the id of a dead letter"
 
 // dlqCommand is dlq and its verbs. A dead letter stays until it is redriven and handled, or purged.
 func dlqCommand(sh *shell.Shell) *cli.Command {
-	// What dlq alone prints.
-	summary := shell.Bare(sh, summariseLetters)
-	dlq := &cli.Command{
-		Name: "dlq", Usage: "manage dead letters, the events that handlers failed on; without a verb, print a summary",
+	return &cli.Command{
+		Name: "dlq", Usage: "manage dead letters, the events that handlers failed on", ArgsUsage: "[VERB]",
+		Description: "Without a verb it prints a summary.",
+		UsageText: shell.Examples(
+			"ringlog dlq",
+			"ringlog dlq errors",
+			"ringlog dlq redrive --all --dry-run",
+		),
+		Action: shell.Bare(sh, summariseLetters),
 		Subcommands: []*cli.Command{
 			listLettersCommand(sh),
-			{Name: "show", Usage: "show one letter and its event", ArgsUsage: "ID",
-				Action: shell.Named(sh, aLetter, showLetter)},
-			{Name: "errors", Usage: "list the errors of letters, the most frequent first", Flags: letterFlags(),
+			{Name: "show", Usage: "show one dead letter and its event", ArgsUsage: "ID",
+				UsageText: shell.Examples("ringlog dlq show 1", "ringlog dlq show 1 -o json"),
+				Action:    shell.Named(sh, aLetter, showLetter)},
+			{Name: "errors", Usage: "list the errors of dead letters, the most frequent first", Flags: letterFlags(),
+				UsageText: shell.Examples("ringlog dlq errors", "ringlog dlq errors --type 'training.*'"),
 				Action: shell.NoArgs(func(c *cli.Context) error {
 					return letterErrors(c.Context, sh, letterFilterOf(c))
 				})},
-			{Name: "count", Usage: "count the letters", Action: shell.Bare(sh, countLetters)},
+			{Name: "count", Usage: "count the dead letters", Action: shell.Bare(sh, countLetters),
+				UsageText: shell.Examples("ringlog dlq count")},
 			redriveCommand(sh), redriveAllCommand(sh), purgeCommand(sh), watchLettersCommand(sh),
 			importLettersCommand(sh),
 		},
 	}
-	// A wrong verb is reported; no verb at all prints the summary.
-	dlq.Action = func(c *cli.Context) error {
-		if c.Args().Present() {
-			return shell.RunGroup(dlq.Subcommands)(c)
-		}
-		return summary(c)
-	}
-	return dlq
 }
 
 // letterFlags choose letters.
@@ -56,9 +56,9 @@ func letterFlags() []cli.Flag {
 	return []cli.Flag{
 		// The conditions are those of redrive and purge, so that a list shows what they would take.
 		&cli.StringFlag{Name: "type", Aliases: []string{"t"},
-			Usage: "only letters of this `TYPE`: a name or a pattern such as training.*"},
-		&cli.StringFlag{Name: "cursor", Usage: "only letters of this `CURSOR`"},
-		&cli.StringFlag{Name: "error", Usage: "only letters whose error contains `TEXT`"},
+			Usage: "only dead letters of this `TYPE`: a name or a pattern such as training.*"},
+		&cli.StringFlag{Name: "cursor", Usage: "only dead letters of this `CURSOR`"},
+		&cli.StringFlag{Name: "error", Usage: "only dead letters whose error contains `TEXT`"},
 	}
 }
 
@@ -71,10 +71,14 @@ func letterFilterOf(c *cli.Context) client.LetterFilter {
 // listLettersCommand is dlq ls. It prints the oldest letters first, as they were added.
 func listLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "ls", Aliases: []string{"list"}, Usage: "list letters, the oldest first",
+		Name: "ls", Usage: "list dead letters, the oldest first",
+		UsageText: shell.Examples(
+			"ringlog dlq ls --limit 20",
+			"ringlog dlq ls --cursor evaluators --error 'no space'",
+		),
 		Flags: append(letterFlags(),
 			// A redriven letter is kept until its event is handled.
-			&cli.StringFlag{Name: "state", Usage: "only letters in this state: dead or redriven"},
+			&cli.StringFlag{Name: "state", Usage: "only dead letters in this `STATE`: dead or redriven"},
 			&cli.Uint64Flag{Name: "limit", Usage: "print at most `N`; 0 means all", Value: 100},
 		),
 		Action: shell.NoArgs(func(c *cli.Context) error {
@@ -155,7 +159,7 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 	more := false
 	f.Consistency = sh.Consistency()
 	err := sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
-		for l, err := range c.DeadLetters(ctx, f) {
+		for l, err := range c.Admin().DeadLetters(ctx, f) {
 			if err != nil {
 				return err
 			}

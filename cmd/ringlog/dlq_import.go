@@ -26,17 +26,21 @@ import (
 func importLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "import", Usage: "import rows of the old queue as dead letters", ArgsUsage: "FILE.ndjson|-",
+		UsageText: shell.Examples(
+			"ringlog dlq import --dry-run rows.ndjson",
+			"ringlog dlq import --source old.db - <rows.ndjson",
+		),
 		Description: "Each line is a row of the old queue's table dead_letter_queue as a JSON object with the " +
 			"fields id, event_type,\n" +
 			"event_data, error, created_at and retry_count. A row that was imported before is skipped. Imported " +
-			"letters\n" +
+			"dead letters\n" +
 			"have no cursor: redrive them --to one. To read the rows from the old queue's SQLite file:\n\n" +
 			"  " + rowsOfSQLite + " | ringlog dlq import -",
 		Flags: []cli.Flag{
 			// The node checks the rows, so a dry run needs the cluster, too.
 			&cli.BoolFlag{Name: "dry-run", Usage: "check the rows, and import none"},
 			&cli.StringFlag{Name: "source",
-				Usage: "where the rows come from, shown as a letter's origin (default: the file's name)"},
+				Usage: "`NAME` of where the rows come from, shown as a letter's origin (default: the file's name)"},
 		},
 		Action: shell.Args(1, "a file of rows, or - for the standard input", func(c *cli.Context) error {
 			return importLetters(c.Context, sh, c.Args().First(), c.String("source"), c.Bool("dry-run"))
@@ -232,7 +236,7 @@ func (im *letterImport) post(ctx context.Context, rows []api.LetterRow, answer *
 	ctx, cancel := context.WithTimeout(ctx, im.sh.Timeout)
 	defer cancel()
 	in := map[string]any{"source": im.source, "rows": rows, "dry_run": im.sum.DryRun}
-	return im.client.Do(ctx, http.MethodPost, "/v1/dlq/import", nil, in, answer)
+	return im.client.Admin().Do(ctx, http.MethodPost, "/v1/dlq/import", nil, in, answer)
 }
 
 // print reports the outcome; rows that were refused make it a failure.

@@ -17,11 +17,11 @@ import (
 // each letter's own.
 type letterWork struct {
 	// the letters: ids, a condition, or all; steps take ids off its front
-	which client.LetterChoice
+	which client.LetterSelector
 	to    string
 	shell.Consent
 	past string // what was done: redriven, purged
-	call func(ctx context.Context, c *client.Client, which client.LetterChoice) (client.LettersDone, error)
+	call func(ctx context.Context, c *client.Client, which client.LetterSelector) (client.LettersResult, error)
 }
 
 // choiceFlags choose letters, and how many of them.
@@ -29,9 +29,9 @@ type letterWork struct {
 func choiceFlags() []cli.Flag {
 	return append(letterFlags(),
 		// All has to be said: without any condition nothing is chosen.
-		&cli.BoolFlag{Name: "all", Usage: "all dead letters"},
-		&cli.Uint64Flag{Name: "max-events", Usage: "at most `N` letters"},
-		&cli.BoolFlag{Name: "dry-run", Usage: "print how many letters it would be, and do nothing"},
+		&cli.BoolFlag{Name: "all", Usage: "choose all dead letters"},
+		&cli.Uint64Flag{Name: "max-events", Usage: "choose at most `N` dead letters"},
+		&cli.BoolFlag{Name: "dry-run", Usage: "print how many dead letters it would be, and do nothing"},
 	)
 }
 
@@ -39,10 +39,15 @@ func choiceFlags() []cli.Flag {
 func redriveCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "redrive", Aliases: []string{"retry"},
-		Usage: "append letters' events again, only for the cursors that failed on them", ArgsUsage: "[ID...]",
-		Description: "Letters that are being redriven are skipped, so that it may be interrupted and run again.",
+		Usage: "deliver dead letters again, to the cursors that failed on them", ArgsUsage: "[ID...]",
+		UsageText: shell.Examples(
+			"ringlog dlq redrive 1",
+			"ringlog dlq redrive --type 'training.*' --max-events 100 --dry-run",
+		),
+		Description: "The event of each dead letter is appended again, and no other reader gets it. Dead letters that " +
+			"are being redriven are skipped, so that it may be interrupted and run again.",
 		Flags: append(choiceFlags(),
-			&cli.StringFlag{Name: "to", Usage: "redrive to this `CURSOR` instead; imported letters have none of " +
+			&cli.StringFlag{Name: "to", Usage: "redrive to this `CURSOR` instead; imported ones have none of " +
 				"their own"}),
 		Action: func(c *cli.Context) error { return redriveOf(c, sh, c.Bool("all")) },
 	}
@@ -51,7 +56,7 @@ func redriveCommand(sh *shell.Shell) *cli.Command {
 // redriveAllCommand is the name that the old queue's tool had. It is hidden, and works as redrive --all does.
 func redriveAllCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "retry-all", Usage: "the same as redrive --all", Hidden: true,
+		Name: "retry-all", Usage: "redrive all dead letters", Hidden: true,
 		Flags: append(choiceFlags(), &cli.StringFlag{Name: "to"}),
 		Action: shell.NoArgs(func(c *cli.Context) error {
 			// Conditions together with all are refused, as for redrive --all.
@@ -69,8 +74,8 @@ func redriveOf(c *cli.Context, sh *shell.Shell, all bool) error {
 	if err != nil {
 		return err
 	}
-	w.call = func(ctx context.Context, c *client.Client, which client.LetterChoice) (client.LettersDone, error) {
-		return c.Redrive(ctx, which, w.to)
+	w.call = func(ctx context.Context, c *client.Client, which client.LetterSelector) (client.LettersResult, error) {
+		return c.Admin().Redrive(ctx, which, w.to)
 	}
 	return w.run(c.Context, sh)
 }
@@ -78,10 +83,14 @@ func redriveOf(c *cli.Context, sh *shell.Shell, all bool) error {
 // purgeCommand is dlq purge. A letter that is purged cannot be redriven any more, so that it asks.
 func purgeCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "purge", Aliases: []string{"cleanup"}, Usage: "remove letters permanently", ArgsUsage: "[ID...]",
+		Name: "purge", Aliases: []string{"cleanup"}, Usage: "remove dead letters permanently", ArgsUsage: "[ID...]",
+		UsageText: shell.Examples(
+			"ringlog dlq purge --older-than 30d --dry-run",
+			"ringlog dlq purge --older-than 30d --yes",
+		),
 		Flags: append(choiceFlags(),
 			&cli.StringFlag{Name: "older-than",
-				Usage: "only letters that have been dead for `AGE`, such as 12h or 30d"},
+				Usage: "only those that have been dead for `AGE`, such as 12h or 30d"},
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask for confirmation"}),
 		Action: func(c *cli.Context) error {
 			// A letter that is purged is gone for good, so purge asks.
@@ -91,9 +100,9 @@ func purgeCommand(sh *shell.Shell) *cli.Command {
 			if err != nil {
 				return err
 			}
-			w.call = func(ctx context.Context, c *client.Client, which client.LetterChoice) (client.LettersDone,
+			w.call = func(ctx context.Context, c *client.Client, which client.LetterSelector) (client.LettersResult,
 				error) {
-				return c.Purge(ctx, which)
+				return c.Admin().Purge(ctx, which)
 			}
 			return w.run(c.Context, sh)
 		},
@@ -101,8 +110,8 @@ func purgeCommand(sh *shell.Shell) *cli.Command {
 }
 
 // choiceOf reads which letters are meant: ids, a condition, or all.
-func choiceOf(c *cli.Context, all bool) (which client.LetterChoice, err error) {
-	which = client.LetterChoice{All: all, Type: c.String("type"), Cursor: c.String("cursor"),
+func choiceOf(c *cli.Context, all bool) (which client.LetterSelector, err error) {
+	which = client.LetterSelector{All: all, Type: c.String("type"), Cursor: c.String("cursor"),
 		Error: c.String("error"), MaxEvents: c.Uint64("max-events")}
 	// Ids are checked before any letter is touched.
 	for _, arg := range c.Args().Slice() {
@@ -154,7 +163,7 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 	}
 	bar := w.bar(sh, total)
 	// The plan's other counts are dropped: the steps count what they do.
-	sum = client.LettersDone{Matched: sum.Matched}
+	sum = client.LettersResult{Matched: sum.Matched}
 	// Each step is one request of at most frame.MaxLetters letters, with a time limit of its own.
 	for looked := 0; looked < total; {
 		step, err := w.step(ctx, sh, &sum, min(total-looked, frame.MaxLetters))
@@ -180,7 +189,7 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 }
 
 // plan returns how many letters the choice matches, and changes none.
-func (w *letterWork) plan(ctx context.Context, sh *shell.Shell) (sum client.LettersDone, err error) {
+func (w *letterWork) plan(ctx context.Context, sh *shell.Shell) (sum client.LettersResult, err error) {
 	// A dry run of the node counts the matches, and changes nothing.
 	which := w.which
 	which.DryRun = true
@@ -189,7 +198,7 @@ func (w *letterWork) plan(ctx context.Context, sh *shell.Shell) (sum client.Lett
 		if which.MaxEvents > 0 {
 			n = min(n, which.MaxEvents)
 		}
-		return client.LettersDone{Matched: int(n)}, nil
+		return client.LettersResult{Matched: int(n)}, nil
 	}
 	err = sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
 		sum, err = w.call(ctx, c, which)
@@ -199,8 +208,8 @@ func (w *letterWork) plan(ctx context.Context, sh *shell.Shell) (sum client.Lett
 }
 
 // step redrives or purges the next n letters, and adds the outcome to sum.
-func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.LettersDone,
-	n int) (done client.LettersDone, err error) {
+func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.LettersResult,
+	n int) (done client.LettersResult, err error) {
 	// The rest of a condition is found by the id of the last letter looked at, that of a list by cutting it.
 	which := w.which
 	which.MaxEvents, which.After = uint64(n), sum.Last
@@ -230,7 +239,7 @@ func (w *letterWork) bar(sh *shell.Shell, total int) *progressbar.ProgressBar {
 }
 
 // print prints what was done, and which letters were left out.
-func (w *letterWork) print(sh *shell.Shell, sum client.LettersDone, past string) error {
+func (w *letterWork) print(sh *shell.Shell, sum client.LettersResult, past string) error {
 	// Letters that were left out are reported by reason, with the first of their ids.
 	for _, left := range []struct {
 		ids []uint64

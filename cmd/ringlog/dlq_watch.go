@@ -18,6 +18,10 @@ import (
 func watchLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "watch", Usage: "print the summary periodically, until Ctrl-C",
+		UsageText: shell.Examples(
+			"ringlog dlq watch",
+			"ringlog dlq watch --interval 1s -n 2",
+		),
 		Flags: []cli.Flag{
 			&cli.DurationFlag{Name: "interval", Usage: "how often to print it", Value: 30 * time.Second},
 			&cli.Uint64Flag{Name: "n", Usage: "stop after `COUNT` summaries"},

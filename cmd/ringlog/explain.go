@@ -21,9 +21,12 @@ import (
 func explainCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "explain", Usage: "explain what happened to an event for a cursor",
-		Description: "Prints one of: pending, committed, skipped (by a seek), filtered (and by which part of the " +
-			"filter), dead, redriven,\n" +
-			"trimmed. What a cursor committed is recorded; what was delivered to its reader is not.",
+		UsageText: shell.Examples(
+			"ringlog explain --cursor trainer --offset 7",
+		),
+		Description: "Prints one of: pending, committed, before-cursor (the cursor was created after it), " +
+			"skipped (by a seek), filtered (and by which part of the filter), dead, redriven, trimmed. What " +
+			"a cursor committed is recorded; what was delivered to its reader is not.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "cursor", Usage: "the cursor's `NAME`"},
 			&cli.StringFlag{Name: "offset", Usage: "the event's `OFFSET`"},
@@ -52,7 +55,7 @@ func explainDelivery(ctx context.Context, sh *shell.Shell, query url.Values) err
 	}
 	// JSON is printed as the node sent it.
 	return sh.Emit(raw, func() error {
-		var d api.Delivery
+		var d api.DeliveryFate
 		if err := json.Unmarshal(raw, &d); err != nil {
 			return fmt.Errorf("read the explanation: %w", err)
 		}
@@ -72,7 +75,7 @@ func fateTone(fate string) shell.Tone {
 }
 
 // deliveryFacts lists an explanation line by line.
-func deliveryFacts(sh *shell.Shell, d api.Delivery) []any {
+func deliveryFacts(sh *shell.Shell, d api.DeliveryFate) []any {
 	// What became of it, and why, comes first.
 	facts := []any{"cursor", d.Cursor, "offset", d.Offset, "fate", sh.Paint(fateTone(d.Fate), d.Fate), "because", d.Reason}
 	// Each part of the filter that the event does not pass has a line.

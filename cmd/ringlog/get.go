@@ -13,6 +13,10 @@ import (
 func getCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "get", Usage: "print one event", ArgsUsage: "OFFSET",
+		UsageText: shell.Examples(
+			"ringlog get 7",
+			"ringlog get 7 -o json",
+		),
 		Action: shell.Args(1, "an offset", func(c *cli.Context) error {
 			// Offsets begin at 1: anything else is wrong usage, and no node is asked.
 			offset, err := shell.ParseOffset(c.Args().First())

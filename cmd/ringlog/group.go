@@ -23,16 +23,23 @@ const aGroup = "the name of a group"
 func groupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "group", Usage: "manage groups: cursors whose events several members share",
+		UsageText: shell.Examples(
+			"ringlog group create evaluators --type 'training.*'",
+			"ringlog group members evaluators",
+		),
 		Description: "Each event goes to one member, those of a key in order, and is acknowledged individually; " +
 			"what is not\n" +
 			"acknowledged in time is redelivered, and what fails too often becomes a dead letter (ringlog dlq).\n" +
 			"To move a group: ringlog cursor seek.",
 		Subcommands: []*cli.Command{
 			// What a group is, and what its members do.
-			{Name: "ls", Usage: "list groups", Action: shell.Bare(sh, listGroups)},
-			{Name: "info", Usage: "show one group", ArgsUsage: "NAME", Action: shell.Named(sh, aGroup, showGroup)},
+			{Name: "ls", Usage: "list groups", Action: shell.Bare(sh, listGroups),
+				UsageText: shell.Examples("ringlog group ls")},
+			{Name: "info", Usage: "show one group", ArgsUsage: "NAME", Action: shell.Named(sh, aGroup, showGroup),
+				UsageText: shell.Examples("ringlog group info evaluators")},
 			{Name: "members", Usage: "list a group's members and what each did in its session", ArgsUsage: "NAME",
-				Action: shell.Named(sh, aGroup, listGroupMembers)},
+				UsageText: shell.Examples("ringlog group members evaluators"),
+				Action:    shell.Named(sh, aGroup, listGroupMembers)},
 			// To move its position there is cursor seek.
 			createGroupCommand(sh), removeGroupCommand(sh),
 		},
@@ -105,16 +112,19 @@ func groupFacts(g *api.GroupInfo) []any {
 // createGroupCommand is group create. A group that exists is printed if it is the same, and else refused.
 func createGroupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "create", Usage: "create a group (idempotent)", ArgsUsage: "NAME",
+		Name: "create", Usage: "create a group; one that exists is left as it is", ArgsUsage: "NAME",
+		UsageText: shell.Examples(
+			"ringlog group create evaluators --type 'training.*'",
+			"ringlog group create archivers --from end --ack-wait 2m --max-deliver 3",
+		),
 		Flags: append(cursorFlags(),
 			&cli.StringFlag{Name: "ack-wait",
-				Usage: "how long a member may hold an event without acknowledging or extending it, such as 30s " +
+				Usage: "`DURATION` for which a member may hold an event without acknowledging or extending it, such as 30s " +
 					"(default: the setting group.ack_wait)"},
 			&cli.Uint64Flag{Name: "max-deliver",
-				Usage: "failed deliveries before an event becomes a dead letter; 0 means the cluster's setting"},
+				Usage: "make an event a dead letter after `N` failed deliveries; 0 means the cluster's setting"},
 			&cli.Uint64Flag{Name: "max-pending",
-				Usage: "how many events past the oldest unacknowledged one may be delivered; 0 means the " +
-					"cluster's setting"},
+				Usage: "deliver at most `N` events past the oldest unacknowledged one; 0 means the cluster's setting"},
 		),
 		Action: shell.Args(1, aGroup, func(c *cli.Context) error {
 			o, err := createCursorOptionsOf(c)
@@ -149,6 +159,10 @@ func createGroup(ctx context.Context, sh *shell.Shell, o createCursorOptions, gr
 func removeGroupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "rm", Usage: "remove a group and its position; its members stop", ArgsUsage: "NAME",
+		UsageText: shell.Examples(
+			"ringlog group rm evaluators --dry-run",
+			"ringlog group rm evaluators --yes",
+		),
 		Flags: shell.ConsentFlags(),
 		Action: shell.Args(1, aGroup, func(c *cli.Context) error {
 			// Asked about as a cursor is, at the route of groups.

@@ -26,6 +26,7 @@ func inspectCommand(sh *shell.Shell) *cli.Command {
 	command := func(name, usage string, online, offline func(context.Context, *shell.Shell, offline.Options) error,
 		flags ...cli.Flag) *cli.Command {
 		return &cli.Command{Name: name, Usage: usage, Flags: append([]cli.Flag{dataDir}, flags...),
+			UsageText: shell.Examples("ringlog inspect "+name, "ringlog inspect "+name+" --data-dir n1"),
 			Action: shell.NoArgs(func(c *cli.Context) error {
 				o, err := inspectOptionsOf(c)
 				if err != nil {
@@ -39,6 +40,7 @@ func inspectCommand(sh *shell.Shell) *cli.Command {
 	}
 	return &cli.Command{
 		Name: "inspect", Usage: "inspect a node, running or stopped",
+		UsageText:   shell.Examples("ringlog inspect raft -n 5", "ringlog inspect state --data-dir n1"),
 		Description: "With --data-dir it reads the folder of a stopped node: no leader is needed, nothing is written.",
 		Subcommands: []*cli.Command{
 			command("log", "print the stored events", inspectLog, offline.PrintLog, from, count),

@@ -24,11 +24,8 @@ func run(args []string) int {
 	dropEmptyVariables()
 	sh := shell.New(os.Stdin, os.Stdout, os.Stderr)
 	app := newApp(sh)
-	// The library wants flags before arguments, and knows neither "help NOUN VERB" nor --version.
-	args, err := shell.AsFlags(app, args)
-	if err == nil {
-		err = app.RunContext(ctx, shell.Intersperse(app, args))
-	}
+	// The library wants flags before arguments.
+	err := app.RunContext(ctx, shell.Intersperse(app, args))
 	// Errors of a node's folder get a remedy before they are printed.
 	return sh.Report(ctx, offline.Explain(err))
 }

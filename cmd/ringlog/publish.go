@@ -33,7 +33,13 @@ type publishOptions struct {
 // publishCommand is publish: one event from the flags, or many from the standard input.
 func publishCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "publish", Usage: "publish an event, or many with --stdin", ArgsUsage: "TYPE | --stdin",
+		Name: "publish", Aliases: []string{"pub", "produce"}, Usage: "publish an event, or many with --stdin",
+		ArgsUsage: "TYPE | --stdin",
+		UsageText: shell.Examples(
+			`ringlog publish TRAINING_COMPLETED --payload '{"config_key": "hex8_2p"}'`,
+			"ringlog publish TRAINING_STARTED --source trainer-3 --key hex8_2p",
+			`echo '{"type": "TRAINING_STARTED", "payload": {}}' | ringlog publish --stdin`,
+		),
 		Description: "TYPE is a name, value, alias or dotted topic of the catalogue, in any case; unknown ones " +
 			"are accepted\n" +
 			"unless validation is strict. --stdin reads events as NDJSON, one per line, in the form that\n" +
@@ -41,12 +47,12 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 			"nonetheless, and the exit code is that of the first refusal.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "payload", Aliases: []string{"p"},
-				Usage: "payload, a JSON object: `JSON|@FILE|-` (default: {})"},
+				Usage: "payload, a JSON object: `JSON|@FILE|-`", DefaultText: "{}"},
 			&cli.BoolFlag{Name: "stdin", Usage: "read events as NDJSON from the standard input"},
-			&cli.StringFlag{Name: "source", Usage: "source of the event"},
-			&cli.StringFlag{Name: "key", Usage: "ordering key, such as hex8_2p"},
-			&cli.StringFlag{Name: "correlation-id", Usage: "id of the chain that the event belongs to"},
-			&cli.StringFlag{Name: "causation-id", Usage: "id of what caused the event"},
+			&cli.StringFlag{Name: "source", Usage: "`NAME` of the event's source, such as a host or a program"},
+			&cli.StringFlag{Name: "key", Usage: "ordering `KEY`, such as hex8_2p"},
+			&cli.StringFlag{Name: "correlation-id", Usage: "`ID` of the chain that the event belongs to"},
+			&cli.StringFlag{Name: "causation-id", Usage: "`ID` of what caused the event"},
 			&cli.StringFlag{Name: "dedup-id", Usage: "deduplicate by this `ID` instead of by content"},
 			&cli.BoolFlag{Name: "no-dedup", Usage: "append the event even if it is a duplicate"},
 		},

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
@@ -98,7 +98,7 @@ func (o *reactOptions) prepareGroup(ctx context.Context, sh *shell.Shell,
 			MaxDeliver uint64 `json:"max_deliver"`
 		} `json:"group"`
 	}
-	err = c.Do(ctx, http.MethodGet, "/v1/groups/"+url.PathEscape(o.group), nil, nil, &view)
+	err = c.Admin().Do(ctx, http.MethodGet, "/v1/groups/"+url.PathEscape(o.group), nil, nil, &view)
 	return view.Group.MaxDeliver, err
 }
 
@@ -137,7 +137,16 @@ func (o *reactOptions) settings(sh *shell.Shell, c *client.Client, sink sinks.Si
 		Publish: publish, Record: o.record,
 		Source: processName(), OnOutcome: func(o sinks.Outcome) { printOutcome(sh, o) },
 		Turned: printBreaker(sh, o.breaker.OrDefault().OpenFor),
-		Logger: hclog.New(&hclog.LoggerOptions{Name: "react", Level: hclog.Warn, Output: sh.Err, JSONFormat: sh.JSON})}
+		Logger: warningsTo(sh)}
+}
+
+// warningsTo returns a logger of warnings and errors to stderr, as JSON where all output is.
+func warningsTo(sh *shell.Shell) *slog.Logger {
+	o := &slog.HandlerOptions{Level: slog.LevelWarn}
+	if sh.JSON {
+		return slog.New(slog.NewJSONHandler(sh.Err, o))
+	}
+	return slog.New(slog.NewTextHandler(sh.Err, o))
 }
 
 // processName says who reacts.

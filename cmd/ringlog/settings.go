@@ -20,14 +20,22 @@ import (
 // of the log on.
 func settingsCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "settings", Usage: "show and change cluster settings: dedup window, retention, limits",
+		Name: "settings", Usage: "show and change settings: dedup window, retention, limits",
+		UsageText: shell.Examples(
+			"ringlog settings ls",
+			"ringlog settings get dedup.window",
+			"ringlog settings set dedup.window 2m",
+		),
 		Subcommands: []*cli.Command{
 			// All of them, also those that have their default.
-			{Name: "ls", Usage: "list settings", Action: shell.Bare(sh, listSettings)},
+			{Name: "ls", Usage: "list settings", Action: shell.Bare(sh, listSettings),
+				UsageText: shell.Examples("ringlog settings ls")},
 			{Name: "get", Usage: "print the value of a setting", ArgsUsage: "KEY",
-				Action: shell.Named(sh, "the key of a setting", getSetting)},
+				UsageText: shell.Examples("ringlog settings get dedup.window"),
+				Action:    shell.Named(sh, "the key of a setting", getSetting)},
 			// The value is one argument: quote it where it has spaces.
 			{Name: "set", Usage: `change a setting; "" restores the default`, ArgsUsage: "KEY VALUE",
+				UsageText: shell.Examples("ringlog settings set dedup.window 2m", `ringlog settings set dedup.window ""`),
 				Action: shell.Args(2, "a key and a value", func(c *cli.Context) error {
 					return setSetting(c.Context, sh, c.Args().Get(0), c.Args().Get(1))
 				})},

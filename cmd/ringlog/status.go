@@ -18,8 +18,18 @@ import (
 // statusCommand is status: one node's own view. For all nodes side by side there is cluster status, for a monitor
 // check.
 func statusCommand(sh *shell.Shell) *cli.Command {
-	return &cli.Command{Name: "status", Usage: "show one node's view of itself and the cluster",
-		Action: shell.Bare(sh, showStatus)}
+	return &cli.Command{
+		Name: "status", Usage: "show one node's view of itself and the cluster",
+		UsageText: shell.Examples("ringlog status", "ringlog status --watch"),
+		Flags:     watchFlags(),
+		Action: shell.NoArgs(func(c *cli.Context) error {
+			// What changes is seen where all nodes are side by side.
+			if c.Bool("watch") {
+				return watch(c, sh)
+			}
+			return showStatus(c.Context, sh)
+		}),
+	}
 }
 
 // showStatus prints the status of the first endpoint that knows a leader.

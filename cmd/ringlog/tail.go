@@ -65,7 +65,14 @@ func filterOf(c *cli.Context) (event.Filter, error) {
 // endpoint alone, with the records of its journal that the log does not have yet.
 func tailCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "tail", Usage: "print events, and follow as more are appended",
+		Name: "tail", Aliases: []string{"consume", "sub"},
+		Usage: "print events, and follow as more are appended",
+		UsageText: shell.Examples(
+			"ringlog tail --from start --until-end",
+			"ringlog tail --type 'training.*' --from -100 -n 2",
+			"ringlog tail --cursor trainer --until-end",
+			"ringlog tail -f",
+		),
 		Description: "Starts at the end of the log by default. With --cursor it resumes a durable cursor, which is\n" +
 			"created at the start of the log if there is none; an event is committed once it is printed.\n" +
 			"Events trimmed before you read them are reported as a gap.\n" +
@@ -209,7 +216,7 @@ func sayWaiting(ctx context.Context, sh *shell.Shell, c *client.Client, next uin
 		return
 	}
 	// The notice is a courtesy: what is wrong with the cluster, the reading itself reports.
-	status, err := c.Status(ctx)
+	status, err := c.Admin().Status(ctx)
 	if err != nil {
 		return
 	}

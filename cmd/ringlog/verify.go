@@ -34,6 +34,10 @@ const (
 func verifyCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "verify", Usage: "compare order, digest and cursors across nodes",
+		UsageText: shell.Examples(
+			"ringlog verify",
+			"ringlog verify --last 100000",
+		),
 		Description: "Asks all members that the endpoints know. Exits 1 if one differs or does not answer.",
 		// A whole log may take minutes to read.
 		Flags: []cli.Flag{&cli.Uint64Flag{Name: "last",

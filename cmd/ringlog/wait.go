@@ -23,6 +23,10 @@ import (
 func waitCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "wait", Usage: "wait until cursors have committed an offset",
+		UsageText: shell.Examples(
+			"ringlog wait --offset 7 --cursors trainer",
+			"ringlog wait --offset 7 --cursors trainer,evaluators --timeout 1m",
+		),
 		Description: "Waits up to --timeout, across changes of leaders; then exits 5 and reports who lags by how " +
 			"much. The offset\n" +
 			"may be one that is not appended yet.",
@@ -80,7 +84,7 @@ func askWait(ctx context.Context, c *client.Client, offset uint64, cursors strin
 	ctx, cancel := context.WithTimeout(ctx, poll+pollOver)
 	defer cancel()
 	query := url.Values{"offset": {strconv.FormatUint(offset, 10)}, "cursors": {cursors}, "timeout": {poll.String()}}
-	return w, c.Do(ctx, http.MethodGet, "/v1/wait", query, nil, &w)
+	return w, c.Admin().Do(ctx, http.MethodGet, "/v1/wait", query, nil, &w)
 }
 
 // printWaited prints where the cursors are, and fails where one has not committed the offset.

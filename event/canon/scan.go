@@ -280,7 +280,7 @@ const (
 	maxSurrogate  = 0xdfff
 )
 
-// isSurrogate reports whether r is half of a surrogate pair, which is no character of its own.
+// isSurrogate reports whether r is half of a surrogate pair, which is not a character of its own.
 func isSurrogate(r rune) bool { return highSurrogate <= r && r <= maxSurrogate }
 
 // joinSurrogates returns the character that a surrogate pair means.

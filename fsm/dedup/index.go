@@ -135,7 +135,7 @@ func (s *shard) emptyTags(i int) uint64 { return ^binary.LittleEndian.Uint64(s.t
 // FetchMost is how many keys can be fetched at once.
 const FetchMost = 64
 
-// Fetch has the processor load what looking up and inserting these keys will read, all of
+// Fetch makes the processor load what looking up and inserting these keys will read, all of
 // it at once; otherwise each key would wait twice for memory. It changes no result.
 func (x *Index) Fetch(keys []frame.Key) {
 	var homes [FetchMost]struct {

@@ -73,9 +73,9 @@
 > settle work 1 2 ^99
   past_tail: a settlement up to 99 is past the tail, which is 7
 > settle work 1 2 7,6
-  invalid: the ranges do not rise, or overlap
+  invalid: the ranges do not ascend, or overlap
 > settle work 1 2 6:1:x 6:1:x
-  invalid: the retries do not rise
+  invalid: the retries do not ascend
 # An event dies: it is settled, and nothing else.
 > settle work 1 2 ^7 6:5:boom
   committed 5 generation 1 gap 0-0 reserved 7

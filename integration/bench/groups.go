@@ -53,7 +53,7 @@ func (r *ringlogSession) share(ctx context.Context, way string, n int) (err erro
 		if err != nil {
 			return err
 		}
-		if err := m.Ack(d.Offset); err != nil {
+		if err := d.Ack(); err != nil {
 			return err
 		}
 		if d.Source == benchSource {

@@ -69,7 +69,7 @@ func (r *runner) restartsOf(ctx context.Context, s *ringlogSystem, events int) (
 	}()
 	// Nothing is trimmed, and the dedup window is empty soon after the last event.
 	for key, value := range map[string]string{"dedup.window": "1s", "retention.bytes": "0"} {
-		if _, err := session.client.SetSetting(ctx, key, value); err != nil {
+		if _, err := session.client.Admin().SetSetting(ctx, key, value); err != nil {
 			return err
 		}
 	}
@@ -177,7 +177,8 @@ func (p *restartProbe) windowEmpty(ctx context.Context) error {
 			var s struct {
 				Dedup struct{ Keys int }
 			}
-			if err := p.client.DoAt(ctx, n.URL(), http.MethodGet, "/status", nil, nil, &s); err != nil || s.Dedup.Keys > 0 {
+			err := p.client.Admin().DoAt(ctx, n.URL(), http.MethodGet, "/status", nil, nil, &s)
+			if err != nil || s.Dedup.Keys > 0 {
 				return false
 			}
 		}
@@ -210,7 +211,7 @@ func (p *restartProbe) restartOne(ctx context.Context, role string) (map[string]
 	if err != nil {
 		return nil, err
 	}
-	goal, err := p.client.StatusOf(ctx, leading.URL())
+	goal, err := p.client.Admin().StatusOf(ctx, leading.URL())
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +234,7 @@ func (p *restartProbe) caughtUp(ctx context.Context, node devcluster.Node, goal 
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		s, err := p.client.StatusOf(ctx, node.URL())
+		s, err := p.client.Admin().StatusOf(ctx, node.URL())
 		if err == nil && s.LeaderID != "" && s.AppliedIndex >= goal.CommitIndex {
 			return nil
 		}

@@ -74,7 +74,7 @@ func (s *ringlogSystem) open(ctx context.Context, dir string) (_ *ringlogSession
 		return nil, err
 	}
 	// The cluster has appended events of its own.
-	status, err := r.client.Status(ctx)
+	status, err := r.client.Admin().Status(ctx)
 	r.base = status.LastOffset
 	return r, err
 }

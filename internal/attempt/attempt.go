@@ -2,8 +2,8 @@
 // through the circuit breaker, with a wait between two. The router's handlers and the sinks of
 // a group share it.
 //
-// It promises that every attempt is let through by the breaker, retries included, and that the
-// breaker learns how it ended, also where the handler has ended its goroutine.
+// It promises that every attempt, retries included, asks the breaker first, and that the
+// breaker learns how it ended, even if the handler ended its goroutine.
 package attempt
 
 import (
@@ -30,14 +30,14 @@ type Task interface {
 	Enter() (leave func(error), err error)
 	// Attempt calls the handler; n counts from 1.
 	Attempt(ctx context.Context, n int) error
-	// Failed takes in that an attempt failed. It returns nil and how long to wait for another
+	// Failed records that an attempt failed. It returns nil and how long to wait for another
 	// one, or the error that Run ends with.
 	Failed(n int, err error) (wait time.Duration, end error)
 	// Pause waits between two attempts. An error ends Run.
 	Pause(wait time.Duration) error
 }
 
-// ErrGoexit is a handler that has ended the goroutine it was called on.
+// ErrGoexit is the error of a handler that ended the goroutine it was called on.
 var ErrGoexit = errors.New("the handler called runtime.Goexit")
 
 // Run makes attempts until one succeeds or the task says that no more are due. Contexts of

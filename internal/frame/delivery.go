@@ -44,7 +44,7 @@ type GroupRetry struct {
 // GroupSettle is an ack batch: what became of a group's events since the batch before, as
 // reported by the leader of Term, which delivers them. Reserved is the last offset that it
 // may have delivered, and Open how many events up to there are not settled after this
-// command. The ranges rise and do not overlap, and the retries rise by offset.
+// command. The ranges ascend and do not overlap, and the retries ascend by offset.
 type GroupSettle struct {
 	Name       string
 	Generation uint64
@@ -87,7 +87,7 @@ func (c GroupSettle) appendTo(b []byte) []byte {
 }
 
 // AppendRanges appends ranges, each as its distance from the end of the one before and its
-// length. Ranges that rise and do not overlap are short that way; any others are valid too.
+// length. Ascending ranges that do not overlap are short that way; any others are valid too.
 func AppendRanges(b []byte, list []Range) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	after := uint64(0) // the first offset after the range before

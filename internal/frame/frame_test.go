@@ -114,8 +114,10 @@ func TestTheTableOfKindsIsWhole(t *testing.T) {
 	}
 	for k, row := range kinds {
 		known, leveled := row.decode != nil, row.level >= LevelBase && row.level <= LevelNewest
-		if known != seen[Kind(k)] || known != leveled || known != (row.origin == ofCaller || row.origin == ofLeader) {
-			t.Errorf("kind %d: level %d, origin %d, decoded: %v, tested: %v", k, row.level, row.origin, known, seen[Kind(k)])
+		if known != seen[Kind(k)] || known != leveled || known != (row.origin == ofCaller || row.origin == ofLeader) ||
+			known != (row.writes == little || row.writes == much) {
+			t.Errorf("kind %d: level %d, origin %d, writes %d, decoded: %v, tested: %v",
+				k, row.level, row.origin, row.writes, known, seen[Kind(k)])
 		}
 	}
 }

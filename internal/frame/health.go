@@ -18,7 +18,7 @@ type VoterHealth struct {
 
 // OutageViews reports what the voters' journals have and the log does not have yet, since
 // when the voters that answer have been running, and who led when. Times are by the leader's
-// wall clock, as far as it knows how the others' clocks differ. Of a span, Over and Decided do
+// wall clock, as far as it knows how the others' clocks differ. Over and Decided of a span do
 // not travel.
 type OutageViews struct {
 	Views []election.View
@@ -53,12 +53,34 @@ type MemberVote struct {
 	Reason string
 }
 
+// Pressure is the leader's report that its queue is full, or is not full any more.
+type Pressure struct {
+	Active   bool
+	Requests uint64 // the most that were in the queue lately
+	Bytes    uint64
+	Refused  uint64 // requests refused since the report before
+}
+
+// ChainOverdue is the leader's report that a run has not reached its next stage by the
+// deadline.
+type ChainOverdue struct {
+	CorrelationID string
+	Flow          string
+	From          string // the stage that was reached
+	FromOffset    uint64
+	Since         time.Time // when it was appended
+	Missing       string    // the stage that did not follow
+	Deadline      time.Duration
+}
+
 // Kind implements Command.
-func (VoterHealth) Kind() Kind { return KindVoterHealth }
-func (OutageViews) Kind() Kind { return KindOutageViews }
-func (SplitBrain) Kind() Kind  { return KindSplitBrain }
-func (CatchUp) Kind() Kind     { return KindCatchUp }
-func (MemberVote) Kind() Kind  { return KindMemberVote }
+func (VoterHealth) Kind() Kind  { return KindVoterHealth }
+func (OutageViews) Kind() Kind  { return KindOutageViews }
+func (SplitBrain) Kind() Kind   { return KindSplitBrain }
+func (CatchUp) Kind() Kind      { return KindCatchUp }
+func (MemberVote) Kind() Kind   { return KindMemberVote }
+func (Pressure) Kind() Kind     { return KindPressure }
+func (ChainOverdue) Kind() Kind { return KindChainOverdue }
 
 // appendTo writes voter, online, last contact, reason.
 func (c VoterHealth) appendTo(b []byte) []byte {
@@ -119,6 +141,20 @@ func (c MemberVote) appendTo(b []byte) []byte {
 	return fields.Append(fields.AppendBool(fields.Append(b, c.ID), c.Wanted), c.Reason)
 }
 
+// appendTo writes active, requests, bytes, refused.
+func (c Pressure) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(fields.AppendBool(b, c.Active), c.Requests)
+	return binary.AppendUvarint(binary.AppendUvarint(b, c.Bytes), c.Refused)
+}
+
+// appendTo writes run, flow, the stage that was reached with its offset and time, the missing stage,
+// deadline.
+func (c ChainOverdue) appendTo(b []byte) []byte {
+	b = fields.Append(fields.Append(fields.Append(b, c.CorrelationID), c.Flow), c.From)
+	b = fields.AppendTime(binary.AppendUvarint(b, c.FromOffset), c.Since)
+	return binary.AppendVarint(fields.Append(b, c.Missing), int64(c.Deadline))
+}
+
 // longTermStart reads a TermStart with the Silence that follows its other fields.
 func (d *decoder) longTermStart() TermStart {
 	c := d.termStart()
@@ -164,5 +200,17 @@ func (d *decoder) catchUp() CatchUp {
 		LogRate:     d.Uvarint(),
 		Left:        d.Uvarint(),
 		TruncatedIn: time.Duration(d.Varint()),
+	}
+}
+
+func (d *decoder) chainOverdue() ChainOverdue {
+	return ChainOverdue{
+		CorrelationID: d.string(),
+		Flow:          d.string(),
+		From:          d.string(),
+		FromOffset:    d.Uvarint(),
+		Since:         d.Time(),
+		Missing:       d.string(),
+		Deadline:      time.Duration(d.Varint()),
 	}
 }

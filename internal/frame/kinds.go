@@ -60,7 +60,7 @@ const (
 	LevelBase     = 1
 	LevelHealth   = 2 // what a leader reports of its voters
 	LevelLetters  = 3 // dead letters
-	LevelDelivery = 4 // groups, clients, stalls, pressure, overdue runs, and short leaderships that part outages
+	LevelDelivery = 4 // groups, clients, stalls, pressure, overdue runs, and short leaderships that separate outages
 
 	LevelNewest = LevelDelivery // what this build knows
 )
@@ -73,84 +73,93 @@ const (
 	ofLeader origin = 2 // the leader, about members, terms, health, time or groups: it is proposed there or not at all
 )
 
+// writes says how much a command stores.
+type writes byte
+
+const (
+	little writes = 1 // a record, or it frees space
+	much   writes = 2 // events, or copies or definitions of events, as many as a request may have
+)
+
 // kind is what this build knows of one kind of command.
 type kind struct {
 	level  uint32 // the cluster's level from which on it may be proposed
 	origin origin
+	writes writes
 	decode func(d *decoder) Command // reads what the command's appendTo wrote
 }
 
 // kinds is the table of all commands.
 var kinds = [256]kind{
-	KindPublish: {LevelBase, ofCaller, func(d *decoder) Command { return d.publish() }},
-	KindCursorCreate: {LevelBase, ofCaller, func(d *decoder) Command {
+	KindPublish: {LevelBase, ofCaller, much, func(d *decoder) Command { return d.publish() }},
+	KindCursorCreate: {LevelBase, ofCaller, little, func(d *decoder) Command {
 		return CursorCreate{Name: d.string(), Start: d.position(), Filter: d.filter(), Policy: d.policy()}
 	}},
-	KindCursorOpen: {LevelBase, ofCaller, func(d *decoder) Command {
+	KindCursorOpen: {LevelBase, ofCaller, little, func(d *decoder) Command {
 		return CursorOpen{Name: d.string(), Opener: d.string()}
 	}},
-	KindCursorCommit: {LevelBase, ofCaller, func(d *decoder) Command {
+	KindCursorCommit: {LevelBase, ofCaller, little, func(d *decoder) Command {
 		return CursorCommit{Name: d.string(), Offset: d.Uvarint(), Generation: d.Uvarint()}
 	}},
-	KindCursorSeek: {LevelBase, ofCaller, func(d *decoder) Command {
+	KindCursorSeek: {LevelBase, ofCaller, little, func(d *decoder) Command {
 		return CursorSeek{Name: d.string(), To: d.position(), Seeker: d.string()}
 	}},
-	KindCursorDelete: {LevelBase, ofCaller, func(d *decoder) Command { return CursorDelete{Name: d.string()} }},
-	KindSettingSet: {LevelBase, ofCaller, func(d *decoder) Command {
+	KindCursorDelete: {LevelBase, ofCaller, little, func(d *decoder) Command { return CursorDelete{Name: d.string()} }},
+	KindSettingSet: {LevelBase, ofCaller, little, func(d *decoder) Command {
 		return SettingSet{Key: d.string(), Value: d.string()}
 	}},
-	KindTrim: {LevelBase, ofCaller, func(d *decoder) Command {
+	KindTrim: {LevelBase, ofCaller, little, func(d *decoder) Command {
 		return Trim{Before: d.Uvarint(), Force: d.Bool(), Retention: d.Bool()}
 	}},
-	KindTick:      {LevelBase, ofLeader, func(*decoder) Command { return Tick{} }},
-	KindTermStart: {LevelBase, ofLeader, func(d *decoder) Command { return d.termStart() }},
-	KindIntent: {LevelBase, ofLeader, func(d *decoder) Command {
+	KindTick:      {LevelBase, ofLeader, little, func(*decoder) Command { return Tick{} }},
+	KindTermStart: {LevelBase, ofLeader, little, func(d *decoder) Command { return d.termStart() }},
+	KindIntent: {LevelBase, ofLeader, little, func(d *decoder) Command {
 		return Intent{Target: d.string(), Cause: d.string()}
 	}},
-	KindIntentAbort:  {LevelBase, ofLeader, func(*decoder) Command { return IntentAbort{} }},
-	KindRegister:     {LevelBase, ofCaller, func(d *decoder) Command { return Register{Definitions: d.copied()} }},
-	KindMemberPut:    {LevelBase, ofLeader, func(d *decoder) Command { return MemberPut{Member: d.member()} }},
-	KindMemberRemove: {LevelBase, ofLeader, func(d *decoder) Command { return MemberRemove{ID: d.string()} }},
-	KindClockStep: {LevelBase, ofLeader, func(d *decoder) Command {
+	KindIntentAbort:  {LevelBase, ofLeader, little, func(*decoder) Command { return IntentAbort{} }},
+	KindRegister:     {LevelBase, ofCaller, much, func(d *decoder) Command { return Register{Definitions: d.copied()} }},
+	KindMemberPut:    {LevelBase, ofLeader, little, func(d *decoder) Command { return MemberPut{Member: d.member()} }},
+	KindMemberRemove: {LevelBase, ofLeader, little, func(d *decoder) Command { return MemberRemove{ID: d.string()} }},
+	KindClockStep: {LevelBase, ofLeader, little, func(d *decoder) Command {
 		return ClockStep{To: time.Unix(0, d.Varint()), Agreed: d.strings()}
 	}},
 
-	KindVoterHealth: {LevelHealth, ofLeader, func(d *decoder) Command {
+	KindVoterHealth: {LevelHealth, ofLeader, little, func(d *decoder) Command {
 		return VoterHealth{Voter: d.string(), Online: d.Bool(), LastContactMs: d.Varint(), Reason: d.string()}
 	}},
-	KindOutageViews: {LevelHealth, ofLeader, func(d *decoder) Command { return d.outageViews() }},
-	KindSplitBrain: {LevelHealth, ofLeader, func(d *decoder) Command {
+	KindOutageViews: {LevelHealth, ofLeader, little, func(d *decoder) Command { return d.outageViews() }},
+	KindSplitBrain: {LevelHealth, ofLeader, little, func(d *decoder) Command {
 		return SplitBrain{Term: d.Uvarint(), Leaders: d.strings()}
 	}},
-	KindCatchUp:       {LevelHealth, ofLeader, func(d *decoder) Command { return d.catchUp() }},
-	KindLongTermStart: {LevelHealth, ofLeader, func(d *decoder) Command { return d.longTermStart() }},
-	KindMemberVote: {LevelHealth, ofLeader, func(d *decoder) Command {
+	KindCatchUp:       {LevelHealth, ofLeader, little, func(d *decoder) Command { return d.catchUp() }},
+	KindLongTermStart: {LevelHealth, ofLeader, little, func(d *decoder) Command { return d.longTermStart() }},
+	KindMemberVote: {LevelHealth, ofLeader, little, func(d *decoder) Command {
 		return MemberVote{ID: d.string(), Wanted: d.Bool(), Reason: d.string()}
 	}},
 
-	KindDeadLetter: {LevelLetters, ofCaller, func(d *decoder) Command { return d.deadLetter() }},
-	KindRedrive: {LevelLetters, ofCaller, func(d *decoder) Command {
+	KindDeadLetter: {LevelLetters, ofCaller, much, func(d *decoder) Command { return d.deadLetter() }},
+	KindRedrive: {LevelLetters, ofCaller, much, func(d *decoder) Command {
 		return Redrive{Letters: d.letters(), To: d.string()}
 	}},
-	KindPurge: {LevelLetters, ofCaller, func(d *decoder) Command {
+	KindPurge: {LevelLetters, ofCaller, little, func(d *decoder) Command {
 		return Purge{Letters: d.letters(), OlderThan: time.Duration(d.Varint())}
 	}},
-	KindLetterImport: {LevelLetters, ofCaller, func(d *decoder) Command { return d.letterImport() }},
+	KindLetterImport: {LevelLetters, ofCaller, much, func(d *decoder) Command { return d.letterImport() }},
 
-	KindCursorChange: {LevelDelivery, ofCaller, func(d *decoder) Command {
+	KindCursorChange: {LevelDelivery, ofCaller, little, func(d *decoder) Command {
 		return CursorChange{Name: d.string(), Filter: d.filter(), Policy: d.policy()}
 	}},
-	KindGroupCreate: {LevelDelivery, ofCaller, func(d *decoder) Command { return d.groupCreate() }},
-	KindGroupSettle: {LevelDelivery, ofLeader, func(d *decoder) Command { return d.groupSettle() }},
-	KindGroupDead: {LevelDelivery, ofLeader, func(d *decoder) Command {
+	KindGroupCreate: {LevelDelivery, ofCaller, little, func(d *decoder) Command { return d.groupCreate() }},
+	KindGroupSettle: {LevelDelivery, ofLeader, little, func(d *decoder) Command { return d.groupSettle() }},
+	KindGroupDead: {LevelDelivery, ofLeader, much, func(d *decoder) Command {
 		return GroupDead{Term: d.Uvarint(), Letter: d.deadLetter()}
 	}},
-	KindClientPut: {LevelDelivery, ofCaller, func(d *decoder) Command { return d.clientPut() }},
-	KindPressure: {LevelDelivery, ofLeader, func(d *decoder) Command {
+	KindClientPut: {LevelDelivery, ofCaller, little, func(d *decoder) Command { return d.clientPut() }},
+	KindPressure: {LevelDelivery, ofLeader, little, func(d *decoder) Command {
 		return Pressure{Active: d.Bool(), Requests: d.Uvarint(), Bytes: d.Uvarint(), Refused: d.Uvarint()}
 	}},
-	KindCursorsScanned: {LevelDelivery, ofLeader, func(d *decoder) Command { return d.cursorsScanned() }},
-	KindChainOverdue:   {LevelDelivery, ofLeader, func(d *decoder) Command { return d.chainOverdue() }},
+	KindCursorsScanned: {LevelDelivery, ofLeader, little, func(d *decoder) Command { return d.cursorsScanned() }},
+	KindChainOverdue:   {LevelDelivery, ofLeader, little, func(d *decoder) Command { return d.chainOverdue() }},
 }
 
 // Level returns the feature level from which on commands of a kind may be proposed, and 0
@@ -159,6 +168,10 @@ func (k Kind) Level() uint32 { return kinds[k].level }
 
 // Forwardable reports whether a node may forward commands of a kind to the leader for its callers.
 func (k Kind) Forwardable() bool { return kinds[k].origin == ofCaller }
+
+// FitsFullDisk reports whether commands of a kind are decided while the disk is nearly full. Those that store events,
+// or copies or definitions of events, have to wait for room.
+func (k Kind) FitsFullDisk() bool { return kinds[k].writes == little }
 
 // decodeCommand reads one command and reports whether all its strings are UTF-8.
 func decodeCommand(k Kind, body []byte) (c Command, utf8 bool, err error) {

@@ -35,7 +35,7 @@ func JoinRanges(list []Range) []Range {
 	return out
 }
 
-// HasOffset reports whether an offset is in ranges that rise.
+// HasOffset reports whether an offset is in ascending ranges.
 func HasOffset(list []Range, offset uint64) bool {
 	i, _ := slices.BinarySearchFunc(list, offset, func(r Range, offset uint64) int { return cmp.Compare(r.To, offset) })
 	return i < len(list) && list[i].From <= offset

@@ -1,6 +1,7 @@
 package frame
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"time"
 	"unsafe"
@@ -36,6 +37,28 @@ func (r Request) Prepare() (Request, error) {
 		return r, fmt.Errorf("frame: request: %w: %d events of a command that publishes none", ErrCorrupt, r.Batch.Len())
 	}
 	return r, nil
+}
+
+// ID identifies a request to those that see its retries: equal requests have equal ids. own is false where equal
+// requests may be different ones, as those of a caller that has neither a producer nor deduplication.
+func (r Request) ID() (id Key, own bool) {
+	p, publishes := r.Command.(Publish)
+	own = !publishes || p.Producer != "" || r.Batch != nil
+	h := sha256.New()
+	encoded := r.encoded
+	if encoded == nil {
+		encoded = appendCommand(nil, r.Command)
+	}
+	h.Write(encoded)
+	if r.Batch != nil {
+		// A producer uses the number of a refused request again, so that the events count, too.
+		for i := range r.Batch.rows {
+			row := &r.Batch.rows[i]
+			h.Write(row.Key[:])
+			own = own && (row.Kind != DedupOff || p.Producer != "")
+		}
+	}
+	return Key(h.Sum(nil)[:keySize]), own
 }
 
 // Bytes returns about how many bytes a prepared request takes in memory and in a frame.
@@ -79,7 +102,7 @@ func OpenRequest(data []byte, admit func(e *event.Event) (event.Hash, error)) (R
 }
 
 // UnfoldedSize returns about how many bytes an encoded request claims to take once it is
-// decoded, and 0 for bytes that are no request. It allocates nothing.
+// decoded, and 0 for bytes that are not a request. It allocates nothing.
 func UnfoldedSize(data []byte) int {
 	if len(data) < headerSize {
 		return 0

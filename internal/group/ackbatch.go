@@ -8,7 +8,7 @@ import (
 )
 
 // AckBatch is what one command reports to the log of a group. Open counts the events up to
-// Reserved that are not settled. Done rises and its ranges do not touch; Retries rise.
+// Reserved that are not settled. The ranges of Done ascend and do not touch; Retries ascend.
 type AckBatch struct {
 	Reserved uint64
 	Open     uint64

@@ -10,7 +10,7 @@ import (
 // MaxMembers is how many members a group may have at a time.
 const MaxMembers = 1024
 
-// State is what the state machine knows of a group. Done and Retries rise.
+// State is what the state machine knows of a group. Done and Retries ascend.
 type State struct {
 	Committed uint64
 	Reserved  uint64
@@ -59,8 +59,8 @@ type Coordinator struct {
 // is removed.
 type loaded struct {
 	reserved uint64             // events up to here may have been delivered before
-	done     []frame.Range      // settled ranges after the committed offset; they rise
-	retries  []frame.GroupRetry // events that failed and are not settled; they rise
+	done     []frame.Range      // settled ranges after the committed offset, ascending
+	retries  []frame.GroupRetry // events that failed and are not settled, ascending
 }
 
 // reason is why a delivery failed, as its member put it.
@@ -176,7 +176,7 @@ func (c *Coordinator) addEvent(e *Event) {
 	}
 }
 
-// isDone reports whether the state has the event as settled. Offsets must rise from call to
+// isDone reports whether the state has the event as settled. Offsets must ascend from call to
 // call.
 func (l *loaded) isDone(offset uint64) bool {
 	for len(l.done) > 0 && l.done[0].To < offset {
@@ -185,7 +185,7 @@ func (l *loaded) isDone(offset uint64) bool {
 	return len(l.done) > 0 && l.done[0].From <= offset
 }
 
-// retry returns the failure that the state has of an event, or nil. Offsets must rise from
+// retry returns the failure that the state has of an event, or nil. Offsets must ascend from
 // call to call.
 func (l *loaded) retry(offset uint64) *frame.GroupRetry {
 	for len(l.retries) > 0 && l.retries[0].Offset < offset {

@@ -5,7 +5,7 @@ import "time"
 // eventsPerTurn is how many events of a key are delivered before it is another key's turn.
 const eventsPerTurn = 16
 
-// key is what is known of the unsettled events of one key. Two keys of one hash are treated
+// key is the state of the unsettled events of one key. Two keys with one hash are treated
 // as one, which costs them nothing but independence.
 type key struct {
 	hash  uint64

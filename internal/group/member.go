@@ -10,10 +10,10 @@ import (
 )
 
 // ErrFull refuses a member beyond MaxMembers.
-var ErrFull = fmt.Errorf("groups: there are %d members already", MaxMembers)
+var ErrFull = fmt.Errorf("group: there are %d members already", MaxMembers)
 
 // ErrNoSession says that a member's session has ended, or never began.
-var ErrNoSession = errors.New("groups: no such session")
+var ErrNoSession = errors.New("group: no such session")
 
 // Member receives events. A session begins with Join and ends with the next Join of that
 // name, with Leave, or with silence.
@@ -40,7 +40,7 @@ type Figures struct {
 }
 
 // Join begins a member's session and ends the one before of that name. The member keeps
-// those of the events in holding, which rise, that nobody else was given; it loses the
+// those of the events in holding, which ascend, that nobody else was given; it loses the
 // others. What it held and does not name goes to other members.
 //
 // nacks are the member's unconfirmed nacks; the caller applies them with Nack right after
@@ -263,7 +263,7 @@ func (m *Member) addLost(offset uint64) {
 	m.lost = frame.AppendRange(m.lost, frame.Range{From: offset, To: offset})
 }
 
-// Lost returns what the member must not handle any more, once, as ranges that rise.
+// Lost returns what the member must not handle any more, once, as ascending ranges.
 func (m *Member) Lost() (list []frame.Range) {
 	list, m.lost = frame.JoinRanges(m.lost), nil
 	return list

@@ -48,7 +48,7 @@ func (s *slot) due(now int64) bool { return s.notBefore <= now && !s.unreported 
 // window holds the slots of the matching events after the committed offset, and what the log has
 // of these events. It knows neither keys nor members.
 //
-// Invariants: the slots rise by offset. Those below number opened are opened, and none of these
+// Invariants: the slots ascend by offset. Those below number opened are opened, and none of these
 // has an offset above reserved.
 type window struct {
 	slots     ring[slot]

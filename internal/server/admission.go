@@ -83,18 +83,18 @@ func tokenDigest(token string) [sha256.Size]byte { return sha256.Sum256([]byte(t
 // fromBrowser refuses what a web page may have a browser send: a change asked for by a page
 // of another origin, and, where no token is needed, any request for a name that is not this
 // node's. A page may have its own name resolve to a node's address (DNS rebinding) and then
-// counts as of the same origin. Callers that are no browsers send neither Origin nor
-// Sec-Fetch-Site, and a token is nothing that a browser adds by itself.
+// counts as one of the same origin. Callers that are not browsers send neither Origin nor
+// Sec-Fetch-Site, and a browser never adds a token by itself.
 func (a *admission) fromBrowser(r *http.Request) error {
 	if err := a.crossOrigin.Check(r); err != nil {
 		return api.Refuse(api.Forbidden, "Origin",
 			"a web page of another origin asks for a change",
-			"use a client that is no browser, or a page of the same origin")
+			"use a client that is not a browser, or a page of the same origin")
 	}
 	// With a token a rebound name is harmless: the page does not have the token.
 	if !a.needsToken && !a.ownHost(r.Host) {
 		return api.Refuse(api.Forbidden, "Host",
-			fmt.Sprintf("%q is no name of this node", r.Host),
+			fmt.Sprintf("%q is not a name of this node", r.Host),
 			"use the node's address, or start it with --allow-host "+hostName(r.Host))
 	}
 	return nil
@@ -104,7 +104,7 @@ func (a *admission) fromBrowser(r *http.Request) error {
 // member advertises, or by a name of the configuration. An IP address cannot be rebound.
 func (a *admission) ownHost(host string) bool {
 	name := hostName(host)
-	// Addresses and the configured names need no look at the members.
+	// Addresses and the configured names are known without asking for the members.
 	if _, err := netip.ParseAddr(name); err == nil || name == "" || name == "localhost" || slices.Contains(a.hosts, name) {
 		return true
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/raftnode"
 )
@@ -80,7 +81,7 @@ func answerJSON(w http.ResponseWriter, v any, err error) error {
 	return writeJSON(w, http.StatusOK, v)
 }
 
-// writeJSON answers with a value. A caller that has gone is no error of the node's.
+// writeJSON answers with a value. That the caller has left is not this node's error.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	// The whole answer is encoded first, so that an error can still be answered.
 	b, err := json.Marshal(v)
@@ -90,8 +91,20 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	return writeBytes(w, status, contentJSON, append(b, '\n'))
 }
 
-// writeBytes answers with a body that is complete. It ignores write errors: a caller that has gone is no error of
-// the node's.
+// setWarnings sends what a filter was warned about as a header, which every protocol and also a stream has.
+func setWarnings(h http.Header, list []event.Warning) {
+	if len(list) == 0 {
+		return
+	}
+	// Types and categories are ASCII, so that the JSON is what a header may have.
+	text, err := json.Marshal(list)
+	if err == nil {
+		h.Set(api.WarningsHeader, string(text))
+	}
+}
+
+// writeBytes answers with a body that is complete. It ignores write errors: that the caller has left is not this
+// node's error.
 func writeBytes(w http.ResponseWriter, status int, contentType string, b []byte) error {
 	// With its length an answer over HTTP/1.1 needs no chunks.
 	h := w.Header()

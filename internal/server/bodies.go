@@ -86,7 +86,6 @@ func readAll(from io.Reader, buffer []byte, limit, length int) ([]byte, error) {
 		if len(b) == cap(b) {
 			b = slices.Grow(b, len(b))
 		}
-		// Each read appends to what has arrived.
 		n, err := from.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
 		switch {

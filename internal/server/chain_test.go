@@ -187,7 +187,7 @@ func TestAWaitSleepsWhileOtherCursorsMove(t *testing.T) {
 }
 
 // explained returns what became of an event for a cursor.
-func (s *site) explained(cursor string, offset uint64) (v api.Delivery) {
+func (s *site) explained(cursor string, offset uint64) (v api.DeliveryFate) {
 	s.t.Helper()
 	a := s.ok("GET", fmt.Sprintf("/v1/explain?cursor=%s&offset=%d&consistency=linearizable", cursor, offset), "")
 	a.decode(s.t, &v)
@@ -195,7 +195,7 @@ func (s *site) explained(cursor string, offset uint64) (v api.Delivery) {
 }
 
 // fate checks what became of an event for a cursor, and a part of the reason.
-func (s *site) fate(cursor string, offset uint64, want, says string) api.Delivery {
+func (s *site) fate(cursor string, offset uint64, want, says string) api.DeliveryFate {
 	s.t.Helper()
 	v := s.explained(cursor, offset)
 	if v.Fate != want || !strings.Contains(v.Reason, says) {

@@ -39,7 +39,7 @@ func (cv *clusterView) cluster(st raftnode.Status) api.Cluster {
 		ClockStep:    (*api.ClockStep)(m.LastClockStep()),
 		Diverged:     st.Diverged,
 		DiskFull:     st.Disk.Full,
-		// Computed here, so that all that show them say the same.
+		// Made here, so that every client shows the same.
 		Warnings: warnings(st),
 		Outage:   outageOf(st),
 		Health:   healthOf(st),
@@ -60,11 +60,9 @@ func healthOf(st raftnode.Status) api.Health {
 		CatchupAtRisk: append([]string{}, h.Trailing...),
 		OutagesEver:   h.Incidents,
 	}
-	// The shapes have the same fields, so that a conversion copies them.
 	for _, v := range h.Voters {
 		view.Voters = append(view.Voters, api.VoterHealth(v))
 	}
-	// The duration is computed here, once for all readers.
 	for _, o := range h.Outages {
 		view.Outages = append(view.Outages, api.PastOutage{
 			Incident: o.ID,

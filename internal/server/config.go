@@ -69,7 +69,7 @@ type Config struct {
 	// Logger gets errors of the node's own and panics; nil logs nothing.
 	Logger hclog.Logger
 
-	// RequestTimeout bounds the wait for an answer that is no stream, where the caller does not; 30 s.
+	// RequestTimeout bounds the wait for an answer that is not a stream, where the caller does not; 30 s.
 	RequestTimeout time.Duration
 	// BodyTimeout is how long a request body may stall; 15 s.
 	BodyTimeout time.Duration

@@ -16,27 +16,27 @@ import (
 	"github.com/ringrift/ringlog/internal/service"
 )
 
-// neverCompress leaves answers as they are, as the size from which they are compressed: compressing them takes more
-// of a publish's time than storing it. Compressed requests are taken.
+// neverCompress is a size that no answer reaches. Connect compresses answers from that size on, which would take more
+// of a publish's time than storing it. Compressed requests are accepted.
 const neverCompress = 1 << 30
 
-// gate does for Connect what operation and limitTime do for HTTP: it bounds calls in time where the caller does not,
-// counts streams, and completes errors.
-type gate struct {
+// interceptor does for Connect what operation and limitTime do for HTTP: it bounds calls in time where the caller does
+// not, counts streams, and completes errors.
+type interceptor struct {
 	timeout  time.Duration // of a call that has no deadline
 	streams  *streamPlaces
 	errors   *errorWriter
 	stopping context.Context // ends when the server closes
 }
 
-// gate is installed for all Connect services.
-var _ connect.Interceptor = (*gate)(nil)
+// interceptor is installed for all Connect services.
+var _ connect.Interceptor = (*interceptor)(nil)
 
 // WrapUnary implements connect.Interceptor.
-func (g *gate) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
 		// A deadline of the caller replaces the server's default, up to maxTimeout.
-		limit := g.timeout
+		limit := i.timeout
 		if _, bounded := ctx.Deadline(); bounded {
 			limit = maxTimeout
 		}
@@ -45,53 +45,62 @@ func (g *gate) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		// Connect sets the caller's deadline in ctx; without one the server's holds.
 		answer, err := next(ctx, r)
 		if err != nil {
-			return nil, g.toConnect(err)
+			return nil, i.toConnect(err)
 		}
 		return answer, nil
 	}
 }
 
 // WrapStreamingHandler implements connect.Interceptor.
-func (g *gate) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		// Streams share their places with the HTTP routes.
-		release, err := g.streams.enter()
+		release, err := i.streams.enter()
 		if err != nil {
-			return g.toConnect(err)
+			return i.toConnect(err)
 		}
 		defer release()
 		// Close ends streams, and the cause reports that the node stops.
-		ctx, cancel := untilStopped(ctx, g.stopping)
+		ctx, cancel := untilStopped(ctx, i.stopping)
 		defer cancel()
 		// The places and the context are released however the stream ends.
 		if err := next(ctx, conn); err != nil {
-			return g.toConnect(err)
+			return i.toConnect(err)
 		}
 		return nil
 	}
 }
 
 // WrapStreamingClient implements connect.Interceptor; this side has no clients.
-func (g *gate) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }
 
 // toConnect returns an error as Connect sends it, with all of it in a detail.
-func (g *gate) toConnect(err error) error {
+func (i *interceptor) toConnect(err error) error {
 	// Connect raises errors for what it cannot decode, before a handler runs.
 	if _, ready := errors.AsType[*connect.Error](err); ready {
 		return err // one that Connect itself raised
 	}
-	return connectError(g.errors.toAPI(err))
+	return connectError(i.errors.toAPI(err))
 }
 
-// answerMessage answers a call with a message, or with the error of the operation, whose result m was then made from
-// in vain: it has to be safe to make m of a zero result.
+// answerMessage answers a call with m, or with err if the operation failed. Callers make m from the result before err
+// is looked at, so that they have to accept a zero result.
 func answerMessage[A any](m *A, err error) (*connect.Response[A], error) {
 	if err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(m), nil
+}
+
+// answerWarned is answerMessage for a call that gives a filter.
+func answerWarned[A any](m *A, warnings []event.Warning, err error) (*connect.Response[A], error) {
+	answer, err := answerMessage(m, err)
+	if err == nil {
+		setWarnings(answer.Header(), warnings)
+	}
+	return answer, err
 }
 
 // logService serves ringlog.v1.LogService.
@@ -138,6 +147,7 @@ func (l *logService) Tail(
 	if err != nil {
 		return err
 	}
+	setWarnings(out.ResponseHeader(), l.log.FilterWarnings(filter))
 	if t.Follows() { // a reader of a quiet log learns at once where the log ends
 		if err := out.Send(&ringlogv1.TailResponse{Next: t.Next(), LastOffset: t.End()}); err != nil {
 			return err

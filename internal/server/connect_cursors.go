@@ -43,7 +43,7 @@ func (c *cursorService) CreateCursor(
 		Filter: filterFromWire(r.Msg.Filter),
 		Policy: policy,
 	})
-	return answerMessage(&ringlogv1.CreateCursorResponse{Cursor: cursorToWire(made)}, err)
+	return answerWarned(&ringlogv1.CreateCursorResponse{Cursor: cursorToWire(made)}, made.Warnings, err)
 }
 
 // GetCursor implements CursorServiceHandler.

@@ -53,7 +53,7 @@ func (g *groupService) CreateGroup(
 		CursorSpec: service.CursorSpec{Name: r.Msg.Name, From: from, Filter: filterFromWire(r.Msg.Filter), Policy: policy},
 		Group:      p,
 	})
-	return answerMessage(&ringlogv1.CreateGroupResponse{Cursor: cursorToWire(made)}, err)
+	return answerWarned(&ringlogv1.CreateGroupResponse{Cursor: cursorToWire(made)}, made.Warnings, err)
 }
 
 // Exchange implements GroupServiceHandler. Only the leader answers it: another node passes a call on to the

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// limitConns bounds the connections of a listener to most of them, past which new ones wait. One address has up to
-// half of most; any more are closed at once, so that it cannot keep others out.
+// limitConns lets a listener have up to most connections at a time; further ones wait. One address may have up to
+// half of that; any more are closed at once, so that it cannot keep others out.
 func limitConns(l net.Listener, most int) net.Listener {
 	// The outer limit holds for all addresses together.
 	return netutil.LimitListener(&fairListener{Listener: l, each: max(most/2, 1), open: map[netip.Addr]int{}}, most)
 }
 
-// fairListener closes connections of an address that has each of them open already.
+// fairListener closes the connections of an address that exceed each.
 type fairListener struct {
 	net.Listener
 	each int // connections that one address may have

@@ -23,7 +23,7 @@
 //	mux            the row of the table in routes.go; else 404 or 405
 //	handler        refused where the state has diverged, then by the row
 //	  operation      HTTP: time, turn, leader, consistency
-//	  metered, gate  Connect: the message within its bounds; time, streams, errors
+//	  interceptor    Connect: the message within its bounds; time, streams, errors
 //	*Handlers      decode, call package service, encode: one type a subject, http_*.go
 //	*Service       the same for Connect: connect*.go
 //
@@ -31,7 +31,7 @@
 // tailWriter, which both protocols share. A publish stream leaves net/http after its 101 and is served by
 // publish_stream.go, within the same bounds.
 //
-// Calls between nodes use the same port: Peers sends them, peerService answers them, and proof.go has each end prove
+// Calls between nodes use the same port: Peers sends them, peerService answers them, and by proof.go each end proves
 // that it has the token before it is sent.
 //
 //	s, err := server.New(server.Config{Node: node, Peers: peers, Logger: logger})

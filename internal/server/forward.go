@@ -39,7 +39,7 @@ type forwarder struct {
 	within time.Duration // bounds a call that has no deadline
 }
 
-// newForwarder returns the way to the leader, over the transport of the configuration or one of its own.
+// newForwarder returns a forwarder that uses the transport of the configuration, or one of its own.
 func newForwarder(cfg Config, identity *identity) *forwarder {
 	f := &forwarder{
 		node:     cfg.Node,

@@ -95,7 +95,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 
 // handler makes the http.Handler of a route: what its row says is done here, and the rest by its own function.
 func (s *Server) handler(rt route) http.Handler {
-	// A Connect method bounds its time and its streams by itself, in gate.
+	// A Connect method bounds its time and its streams by itself, in interceptor.
 	serve := s.operation(rt)
 	if rt.service != nil {
 		serve = s.messages.metered(rt)
@@ -253,7 +253,7 @@ const turnWithin = 2 * time.Second
 // maxTimeout is the longest time that a caller may ask for.
 const maxTimeout = time.Hour
 
-// withConsistency serves the parameter consistency for reads that are no streams. A linearizable read waits until this
+// withConsistency serves the parameter consistency for reads that are not streams. A linearizable read waits until this
 // node has applied all that was acknowledged before it.
 func (s *Server) withConsistency(handle handlerFunc) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
@@ -295,7 +295,7 @@ func (s *Server) answerUnrouted(w http.ResponseWriter, r *http.Request) {
 			"use "+allow))
 		return
 	}
-	// The path is none of the table.
+	// No route has this path.
 	s.errors.writeError(w, r, api.Refuse(api.NotFound, "path",
 		"there is nothing at "+r.URL.Path,
 		"see /openapi.json for what there is"))

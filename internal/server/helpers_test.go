@@ -70,9 +70,9 @@ func newSites(t testing.TB, count int, change func(*Config)) []*site {
 func quick() raftnode.Timing {
 	const unit = time.Millisecond * (1 + 2*raceEnabled)
 	return raftnode.Timing{
-		Heartbeat:     600 * unit,
-		Election:      600 * unit,
-		Lease:         500 * unit,
+		Heartbeat:     1000 * unit,
+		Election:      1000 * unit,
+		Lease:         800 * unit,
 		CommitTimeout: 5 * unit,
 		Ping:          50 * unit,
 		Misses:        20,

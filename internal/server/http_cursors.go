@@ -41,6 +41,7 @@ func answerCursor(w http.ResponseWriter, r *http.Request, do func() (api.Cursor,
 		return err
 	}
 	c, err := do()
+	setWarnings(w.Header(), c.Warnings)
 	return answerJSON(w, c, err)
 }
 
@@ -131,7 +132,7 @@ func (h *cursorHandlers) deleteCursor(w http.ResponseWriter, r *http.Request) er
 	return answerCursor(w, r, func() (api.Cursor, error) { return h.cursors.Delete(r.Context(), r.PathValue("name")) })
 }
 
-// postCursorOpen answers POST /v1/cursors/{name}/open: the generation rises, and the reader before is fenced. A
+// postCursorOpen answers POST /v1/cursors/{name}/open: the generation increases, and the reader before is fenced. A
 // repeated call with the same opener is answered as the first.
 func (h *cursorHandlers) postCursorOpen(w http.ResponseWriter, r *http.Request) error {
 	var body struct {

@@ -52,7 +52,6 @@ func (h *eventHandlers) postEvents(w http.ResponseWriter, r *http.Request) error
 	if err := producerHeaders(r.Header, &req); err != nil {
 		return err
 	}
-	// The call returns once the events are committed.
 	answer, err := h.log.Publish(r.Context(), &policy, req)
 	if err != nil {
 		return err
@@ -95,6 +94,7 @@ func (h *eventHandlers) getEvents(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
+	setWarnings(w.Header(), h.log.FilterWarnings(req.Filter))
 	return h.tails.writeTail(w, r, t, sse)
 }
 

@@ -30,12 +30,12 @@ func (h *groupHandlers) getGroups(w http.ResponseWriter, r *http.Request) error 
 	return writeJSON(w, http.StatusOK, map[string][]api.Cursor{"groups": h.groups.List()})
 }
 
-// getGroup answers GET /v1/groups/{name} with the group's cursor; a cursor that is no group is not found.
+// getGroup answers GET /v1/groups/{name} with the group's cursor; a cursor that is not a group is not found.
 func (h *groupHandlers) getGroup(w http.ResponseWriter, r *http.Request) error {
 	return answerCursor(w, r, func() (api.Cursor, error) { return h.groups.Get(r.PathValue("name")) })
 }
 
-// deleteGroup answers DELETE /v1/groups/{name}. It does not remove cursors that are no groups.
+// deleteGroup answers DELETE /v1/groups/{name}. It does not remove cursors that are not groups.
 func (h *groupHandlers) deleteGroup(w http.ResponseWriter, r *http.Request) error {
 	return answerCursor(w, r, func() (api.Cursor, error) { return h.groups.Delete(r.Context(), r.PathValue("name")) })
 }

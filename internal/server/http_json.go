@@ -134,7 +134,7 @@ func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
 }
 
 // keysOf returns the keys of a struct and the types of their values. It returns nil where any key is taken: for
-// what is no struct, and for types that decode themselves.
+// what is not a struct, and for types that decode themselves.
 func keysOf(t reflect.Type) map[string]reflect.Type {
 	// What decodes itself knows its own keys.
 	if t == nil || t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
@@ -142,7 +142,7 @@ func keysOf(t reflect.Type) map[string]reflect.Type {
 	}
 	// A name in the tag wins over that of the field, as encoding/json has it.
 	keys := map[string]reflect.Type{}
-	// Fields of an embedded struct are visible as fields of t; the struct itself is no key.
+	// Fields of an embedded struct are visible as fields of t; the struct itself is not a key.
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.IsExported() && name != "-" && (name != "" || !f.Anonymous) {

@@ -169,7 +169,7 @@ func (h *memberHandlers) postStepDown(w http.ResponseWriter, r *http.Request) er
 	}
 	// The new leader, as far as this node has heard of it.
 	st := h.node.Status()
-	return writeJSON(w, http.StatusOK, api.Handover{
+	return writeJSON(w, http.StatusOK, api.StepDownResult{
 		From:       st.NodeID,
 		LeaderID:   st.LeaderID,
 		LeaderHTTP: raftnode.URL(st.LeaderHTTP),

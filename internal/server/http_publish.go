@@ -22,7 +22,7 @@ func decodeEvents(b requestBody, limits event.Limits) (req service.PublishReques
 		req.Events, err = event.DecodeNDJSON(b.bytes, limits)
 		return req, err
 	}
-	// A single object is no list of one: its errors name no row.
+	// A single object is not a list of one: its errors name no row.
 	text := bytes.TrimLeft(b.bytes, " \t\r\n")
 	req.Alone = len(text) > 0 && text[0] != '['
 	req.Events, err = event.DecodeArray(b.bytes, limits)
@@ -88,7 +88,7 @@ type warningsText struct {
 	printed map[*event.Warning][]byte
 }
 
-// appendRow appends the warnings of a row, if it has any. Rows must be asked for in rising order.
+// appendRow appends the warnings of a row, if it has any. Rows must be asked for in ascending order.
 func (w *warningsText) appendRow(b []byte, row int) []byte {
 	if len(w.rows) == 0 || w.rows[0].Row != row {
 		return b
@@ -121,7 +121,7 @@ func (w *warningsText) appendRow(b []byte, row int) []byte {
 func appendQuoted(b []byte, s string) []byte {
 	const digits = "0123456789abcdef"
 	b = append(b, '"')
-	// Ranging over a string replaces what is no UTF-8.
+	// Ranging over a string replaces what is not UTF-8.
 	for _, r := range s {
 		switch {
 		case r == '"' || r == '\\':

@@ -39,14 +39,13 @@ func (h *statusHandlers) getStatus(w http.ResponseWriter, r *http.Request) error
 	}
 	st := h.node.Status()
 	stats := h.ops.Machine().Stats()
-	// Everything is of this node's own state, and waits for nobody.
+	// All of it is of this node's own state: a status has to be answered without a leader, too.
 	view := api.Status{Cluster: h.view.cluster(st), Version: h.version, UptimeSeconds: time.Since(h.started).Seconds(),
 		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Log: logStats(stats), JoinRefused: st.JoinRefused,
 		Queue: api.Queue(st.Queue), Backpressure: api.Pressure(h.ops.Machine().Pressure()), Overdue: h.ops.Reports.Overdue(),
 		Dedup: api.DedupStatus{Window: h.ops.Machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
 			Bytes: stats.DedupBytes, Suppressed: stats.Suppressed},
 		DeadLetters: api.LetterStats(stats.Letters)}
-	// Cursors that are not shown are counted.
 	cursors := h.ops.Machine().Cursors()
 	shown := notable(cursors, notableCursors)
 	view.Cursors, view.CursorsTotal, view.CursorsLeft = h.ops.Cursors.Views(shown), len(cursors), len(cursors)-len(shown)

@@ -87,7 +87,7 @@ func TestAClientOfTLSNeverContinuesInClear(t *testing.T) {
 	defer c.Close(t.Context())
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	if err := c.Do(ctx, "GET", "/v1/settings", nil, nil, nil); err == nil {
+	if err := c.Admin().Do(ctx, "GET", "/v1/settings", nil, nil, nil); err == nil {
 		t.Error("it was answered")
 	}
 	secure.Client().CloseIdleConnections()

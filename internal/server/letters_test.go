@@ -179,10 +179,10 @@ func TestDeadLettersInMany(t *testing.T) {
 		errs.Errors[1].Count != 3 {
 		t.Errorf("%+v", errs)
 	}
-	var done api.LettersDone
+	var done api.LettersResult
 	redrive := func(body string, matched, did, left int) {
 		t.Helper()
-		done = api.LettersDone{}
+		done = api.LettersResult{}
 		s.ok("POST", "/v1/dlq/redrive", body).decode(t, &done)
 		if done.Matched != matched || done.Done != did || done.Left != left {
 			t.Errorf("%s: %+v", body, done)
@@ -202,7 +202,7 @@ func TestDeadLettersInMany(t *testing.T) {
 		t.Errorf("%+v", done)
 	}
 	s.ok("DELETE", "/v1/cursors/a", "")
-	var purged api.LettersDone
+	var purged api.LettersResult
 	if s.ok("POST", "/v1/dlq/purge", `{"cursor":"a"}`).decode(t, &purged); purged.Done != 12 {
 		t.Errorf("of a cursor that is gone: %+v", purged)
 	}
@@ -300,7 +300,7 @@ func TestMoreLettersThanAnEntryTakes(t *testing.T) {
 	if got.Imported != many || got.Last != many {
 		t.Fatalf("%+v", got)
 	}
-	var done api.LettersDone
+	var done api.LettersResult
 	if s.ok("POST", "/v1/dlq/redrive", `{"all":true,"to":"c"}`).decode(t, &done); done.Done != many || done.Left != 0 {
 		t.Errorf("%+v", done)
 	}

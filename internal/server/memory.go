@@ -85,7 +85,7 @@ func (h *hold) receiveBody(n int) error {
 	switch {
 	case err != nil || h.share == nil:
 		return err
-	// Alone too large for one address: a retry is of no use.
+	// Alone too large for one address: a retry cannot succeed.
 	case h.body > h.memory.each:
 		return api.Refuse(api.TooLarge, "body",
 			fmt.Sprintf("the body is larger than %d bytes, which is what this node has for one address", h.memory.each),
@@ -113,7 +113,7 @@ func (h *hold) reserve(n int64) error {
 	h.bytes += n
 	held := h.memory.held.Add(n)
 	switch {
-	// It would not fit even if it were alone, so that a retry is of no use.
+	// It would not fit even if it were alone, so that a retry cannot succeed.
 	case h.bytes > h.memory.most:
 		return api.Refuse(api.TooLarge, "body",
 			fmt.Sprintf("the request would take %d bytes of memory, this node has %d for all", h.bytes, h.memory.most),

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/ringrift/ringlog/api"
-
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/raftnode"
 )
 
 // procedures are all methods of the Connect services, by the path of their route.
@@ -53,6 +53,10 @@ func (m *messageReader) metered(rt route) handlerFunc {
 		defer m.bodies.putBuffer(buffer)
 		if err := m.readMessage(r, method, rt.bodyLimit(m.node.Machine()), buffer); err != nil {
 			return err
+		}
+		// The state may have been found to differ while the message arrived.
+		if !rt.about && m.node.Diverged() {
+			return raftnode.ErrDiverged
 		}
 		// Connect decodes what is in memory now.
 		rt.service.ServeHTTP(w, r)

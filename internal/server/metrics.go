@@ -40,24 +40,27 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "ringlog",
 			Name:      "http_requests_total",
-			Help:      "Requests answered.",
+			Help:      "Requests that this node answered, by route and HTTP status.",
 		}, []string{"route", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "ringlog",
 			Name:      "http_request_seconds",
-			Help:      "Time to answer, of requests that are no streams.",
+			Help:      "Seconds that a request took to answer, streams not counted.",
 			Buckets:   []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"route"}),
 		// How many events came in and went out.
-		events:   counter("published_events_total", "Events of publishes that this node answered."),
-		repeated: counter("published_duplicates_total", "Of those, events answered with an earlier offset."),
-		read:     counter("delivered_events_total", "Events handed to readers."),
+		events: counter("published_events_total", "Events of publishes that this node answered."),
+		repeated: counter(
+			"published_duplicates_total",
+			"Events answered by this node with the offset of an earlier one.",
+		),
+		read: counter("delivered_events_total", "Events that this node sent to readers and group members."),
 		// Faults of this node.
-		panics: counter("panics_total", "Handlers that panicked."),
+		panics: counter("panics_total", "Requests whose handler panicked on this node."),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "ringlog",
 			Name:      "streams",
-			Help:      "Reads and publish streams under way.",
+			Help:      "Reads and publish streams that are open on this node.",
 		}),
 	}
 	for _, c := range []prometheus.Collector{
@@ -107,7 +110,7 @@ func (m *metrics) countRequest(w *response, r *http.Request, began time.Time) {
 	m.countAnswer(route, w.status, began, w.stream)
 }
 
-// countAnswer counts an answer, and measures since when it took, unless it is a stream's.
+// countAnswer counts an answer, and measures how long it took unless it is a stream's.
 func (m *metrics) countAnswer(route string, status int, began time.Time, stream bool) {
 	// Streams are counted like any other request.
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
@@ -168,35 +171,41 @@ func (c *nodeCollector) collectState(send func(string, string, float64, ...strin
 		float64(stats.Suppressed),
 	)
 	send("events_emitted_total", "Events of the cluster's own since the log began.", float64(stats.Emitted))
-	send("requests_refused_total", "Requests that the state machine refused since the log began.", float64(stats.Refused))
+	send(
+		"requests_refused_total", "Requests that the state machine refused since the log began.",
+		float64(stats.Refused),
+	)
 	send(
 		"requests_replayed_total",
 		"Retries answered from a producer's results since the log began.",
 		float64(stats.Replayed),
 	)
 	// The log itself.
-	send("log_first_offset", "First offset kept.", float64(stats.First))
-	send("log_last_offset", "Last offset.", float64(stats.Last))
-	send("log_bytes", "Bytes of the blocks kept.", float64(stats.Bytes))
-	send("receipt_bytes", "Bytes of the receipts of suppressed events.", float64(stats.Receipts))
+	send("log_first_offset", "First offset that the log keeps.", float64(stats.First))
+	send("log_last_offset", "Last offset of the log on this node.", float64(stats.Last))
+	send("log_bytes", "Bytes of the events that the log keeps, as they are stored.", float64(stats.Bytes))
+	send("receipt_bytes", "Bytes of the receipts that the log keeps of suppressed events.", float64(stats.Receipts))
 	// What deduplication and the producers' retries keep in memory and in the state.
-	send("dedup_keys", "Keys in the dedup window.", float64(stats.DedupKeys))
-	send("dedup_bytes", "Memory of the dedup window.", float64(stats.DedupBytes))
+	send("dedup_keys", "Keys in the deduplication window.", float64(stats.DedupKeys))
+	send("dedup_bytes", "Bytes of memory that the deduplication window takes.", float64(stats.DedupBytes))
 	// Who publishes with a sequence, and what is kept for their retries.
 	send("producers", "Producers whose results are kept.", float64(stats.Producers))
-	send("producer_result_bytes", "Bytes of the producers' larger results.", float64(stats.Results))
-	send("cursors", "Cursors.", float64(stats.Cursors))
+	send("producer_result_bytes", "Bytes of the larger results that are kept for producers.", float64(stats.Results))
+	send("cursors", "Durable cursors, groups included.", float64(stats.Cursors))
 	// Dead letters: those that are kept, and how many there have ever been.
-	send("dead_letters", "Dead letters kept.", float64(stats.Letters.Count))
-	send("dead_letters_redriven", "Of those, appended again and not committed yet.", float64(stats.Letters.Redriven))
-	send("dead_letter_bytes", "Bytes of the dead letters.", float64(stats.Letters.Bytes))
-	send("dead_letters_total", "Dead letters that there have ever been.", float64(stats.Letters.Ever))
-	// An age rises while nobody handles dead letters, which an alert can use.
+	send("dead_letters", "Dead letters that are kept.", float64(stats.Letters.Count))
+	send(
+		"dead_letters_redriven", "Dead letters that were redriven and not committed since.",
+		float64(stats.Letters.Redriven),
+	)
+	send("dead_letter_bytes", "Bytes of the dead letters that are kept.", float64(stats.Letters.Bytes))
+	send("dead_letters_total", "Dead letters made since the log began.", float64(stats.Letters.Ever))
+	// An age grows while nobody handles dead letters, which an alert can use.
 	oldest := 0.0
 	if at := stats.Letters.Oldest; !at.IsZero() {
 		oldest = time.Since(at).Seconds()
 	}
-	send("dead_letter_oldest_seconds", "Age of the oldest dead letter; 0 where there is none.", oldest)
+	send("dead_letter_oldest_seconds", "Age in seconds of the oldest dead letter; 0 if there is none.", oldest)
 	c.collectCursors(send)
 }
 
@@ -207,8 +216,14 @@ func (c *nodeCollector) collectGroup(cursor *fsm.Cursor, send func(string, strin
 	}
 	// Only the leader has a coordinator for the group.
 	v, name := c.ops.Cursors.GroupOf(cursor), strings.ToValidUTF8(cursor.Name, "?")
-	send("group_pending", "Events delivered and not acknowledged yet, on the leader.", float64(v.Pending), "group", name)
-	send("group_redelivering", "Events to be redelivered, on the leader.", float64(v.Redelivering), "group", name)
+	send(
+		"group_pending", "Events of a group delivered and not acknowledged yet, on the leader.",
+		float64(v.Pending), "group", name,
+	)
+	send(
+		"group_redelivering", "Events of a group to be redelivered, on the leader.",
+		float64(v.Redelivering), "group", name,
+	)
 	send("group_members", "Members of a group, on the leader.", float64(v.Members), "group", name)
 }
 
@@ -217,51 +232,79 @@ func (c *nodeCollector) collectCluster(send func(string, string, float64, ...str
 	st := c.node.Status()
 	is := asNumber
 	// Raft and this node itself.
-	send("leader", "1 on the node that leads.", is(st.Role == raftnode.RoleLeader))
-	send("has_leader", "1 where a leader is known.", is(st.LeaderID != ""))
-	send("term", "Raft term.", float64(st.Term))
-	send("commit_index", "Raft commit index.", float64(st.CommitIndex))
-	send("applied_index", "Index of the last entry applied.", float64(st.AppliedIndex))
-	send("diverged", "1 where the state differs from the majority's.", is(st.Diverged))
-	send("disk_full", "1 where the node takes no appends for want of space.", is(st.Disk.Full))
-	send("disk_free_bytes", "Free bytes of the data folder's volume, the reserve not counted.", float64(st.Disk.FreeBytes))
-	// Requests on their way into the log.
-	send("waiting_requests", "Requests that wait to be put into an entry.", float64(st.Waiting))
-	send("waiting_bytes", "Bytes of those.", float64(st.WaitingBytes))
-	send("queue_requests", "Requests accepted and not answered.", float64(st.Queue.Requests))
-	send("queue_bytes", "Bytes of those.", float64(st.Queue.Bytes))
-	send("queue_refused_total", "Requests that this process refused for want of room.", float64(st.Queue.Refused))
+	send("leader", "Whether this node leads: 1 or 0.", is(st.Role == raftnode.RoleLeader))
+	send("has_leader", "Whether this node knows a leader: 1 or 0.", is(st.LeaderID != ""))
+	send("term", "Term of raft on this node.", float64(st.Term))
 	send(
-		"backpressure", "1 while the log reports that the leader's queue is full.",
+		"commit_index", "Index of the last entry of raft that this node knows to be committed.",
+		float64(st.CommitIndex),
+	)
+	send("applied_index", "Index of the last entry of raft that this node has applied.", float64(st.AppliedIndex))
+	send("diverged", "Whether this node's state differs from the majority's: 1 or 0.", is(st.Diverged))
+	send("disk_full", "Whether this node refuses appends because its disk is nearly full: 1 or 0.", is(st.Disk.Full))
+	send(
+		"disk_free_bytes", "Free bytes of the data folder's volume, the reserve not counted.",
+		float64(st.Disk.FreeBytes),
+	)
+	// Requests on their way into the log.
+	send("waiting_requests", "Requests that wait on this node to be put into an entry of raft.", float64(st.Waiting))
+	send("waiting_bytes", "Bytes of the requests that wait on this node to be put into an entry of raft.",
+		float64(st.WaitingBytes))
+	send(
+		"queue_requests", "Requests that this node accepted as leader and has not answered.",
+		float64(st.Queue.Requests),
+	)
+	send(
+		"queue_bytes", "Bytes of the requests that this node accepted as leader and has not answered.",
+		float64(st.Queue.Bytes),
+	)
+	send(
+		"queue_refused_total", "Requests that this process refused because its queue was full.",
+		float64(st.Queue.Refused),
+	)
+	send(
+		"backpressure", "Whether the log reports that the leader's queue is full: 1 or 0.",
 		is(c.node.Machine().Pressure().Active),
 	)
 	// The quorum as this node sees it now.
-	send("quorum_voters", "Voters.", float64(st.Quorum.Voters))
-	send("quorum_needed", "Voters needed to decide.", float64(st.Quorum.Needed))
-	send("quorum_healthy", "Voters that answer.", float64(st.Quorum.Healthy))
-	send("quorum_margin", "Healthy minus needed.", float64(st.Quorum.Margin))
+	send("quorum_voters", "Voters of the cluster.", float64(st.Quorum.Voters))
+	send("quorum_needed", "Voters that a decision of the cluster needs.", float64(st.Quorum.Needed))
+	send("quorum_healthy", "Voters that answer this node, itself included.", float64(st.Quorum.Healthy))
+	send(
+		"quorum_margin", "Voters that may fail until there is no quorum: healthy minus needed.",
+		float64(st.Quorum.Margin),
+	)
 	// The current outage as this node sees it, which the log may not have yet.
 	lost := 0.0
 	if o := st.Outage; o != nil {
 		lost = time.Since(o.Since).Seconds()
-		send("outage_refused_writes", "Writes refused in the outage that lasts.", float64(o.Refused))
+		send(
+			"outage_refused_writes", "Requests that this node refused in the outage that lasts, each counted once.",
+			float64(o.Refused),
+		)
 	}
-	send("quorum_lost", "1 where this node sees no quorum now.", is(st.Outage != nil))
-	send("outage_seconds", "How long this node has seen no quorum; 0 where it does.", lost)
+	send("quorum_lost", "Whether this node sees no quorum now: 1 or 0.", is(st.Outage != nil))
+	send("outage_seconds", "Seconds for which this node has seen no quorum; 0 if it sees one.", lost)
 	// What the log records of voters: the same on all nodes that have applied it.
 	send("outages_total", "Outages that the log reports.", float64(st.Voters.Incidents))
 	send(
 		"quorum_at_risk",
-		"1 while the log reports that the loss of one more voter loses the quorum.",
+		"Whether the log reports that the loss of one more voter loses the quorum: 1 or 0.",
 		is(st.Voters.AtRisk),
 	)
 	for _, v := range st.Voters.Voters {
-		send("voter_online", "1 for a voter that the log reports as online.", is(v.Online), "voter", v.ID)
+		send("voter_online", "Whether the log reports a voter as online: 1 or 0.", is(v.Online), "voter", v.ID)
 	}
 	// Only the leader judges the servers.
 	if verdict, leads := c.node.Autopilot(); leads {
-		send("autopilot_healthy", "1 while all servers are healthy, on the leader.", is(verdict.Healthy))
-		send("autopilot_failure_tolerance", "Healthy voters that may fail, on the leader.", float64(verdict.FailureTolerance))
+		send(
+			"autopilot_healthy", "Whether all members are healthy to autopilot: 1 or 0, on the leader.",
+			is(verdict.Healthy),
+		)
+		send(
+			"autopilot_failure_tolerance", "Healthy voters that may fail, on the leader.",
+			float64(verdict.FailureTolerance),
+		)
 		for _, one := range verdict.Servers {
 			send(
 				"member_trailing_seconds", "Seconds by which a member lags the leader, on the leader.",
@@ -271,7 +314,7 @@ func (c *nodeCollector) collectCluster(send func(string, string, float64, ...str
 	}
 	// Each member, as this node sees it.
 	for _, m := range st.Members {
-		send("member_healthy", "1 for a member that answers.", is(m.Healthy), "member", m.ID)
+		send("member_healthy", "Whether a member answers this node: 1 or 0.", is(m.Healthy), "member", m.ID)
 		send(
 			"member_trailing_entries", "Entries by which a member lags this node.",
 			float64(m.TrailingEntries), "member", m.ID,

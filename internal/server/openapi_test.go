@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,6 +18,7 @@ import (
 
 // document is what of /openapi.json the test reads.
 type document struct {
+	Info       struct{ Version string }
 	Paths      map[string]map[string]operation
 	Components struct {
 		Schemas map[string]map[string]any
@@ -65,6 +67,58 @@ func TestTheDocumentListsTheRoutesAndNoOthers(t *testing.T) {
 	slices.Sort(there)
 	if !slices.Equal(documented, there) {
 		t.Errorf("documented %v\nthere      %v", documented, there)
+	}
+}
+
+// constants returns the values of the constants that a pattern finds in source files, sorted, each once.
+func constants(t *testing.T, pattern string, files ...string) (values []string) {
+	t.Helper()
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+			values = append(values, found[1])
+		}
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
+}
+
+// TestTheDocumentListsEveryCodeAndReason compares the enums of ErrorDetail with the constants of the program.
+func TestTheDocumentListsEveryCodeAndReason(t *testing.T) {
+	detail := readDocument(t, newSite(t, nil)).Components.Schemas["ErrorDetail"]
+	for field, want := range map[string][]string{
+		"code": constants(t, `(?m)^\t\w+ +Code = "(\w+)"`, "../../api/errors.go"),
+		"reason": constants(t, `(?m)^\tReason\w+ += "(\w+)"`, "../../api/errors.go", "../../event/errors.go",
+			"../../event/canon/errors.go"),
+	} {
+		var listed []string
+		for _, value := range detail["properties"].(map[string]any)[field].(map[string]any)["enum"].([]any) {
+			listed = append(listed, value.(string))
+		}
+		slices.Sort(listed)
+		if len(want) < 20 || !slices.Equal(listed, want) {
+			t.Errorf("%s: the document lists %v\nthe program has    %v", field, listed, want)
+		}
+	}
+}
+
+// TestTheDocumentHasTheVersionOfTheChangelog also fails on a description that is empty.
+func TestTheDocumentHasTheVersionOfTheChangelog(t *testing.T) {
+	s := newSite(t, nil)
+	d := readDocument(t, s)
+	changelog, err := os.ReadFile("../../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+)`).FindStringSubmatch(string(changelog))
+	if newest == nil || newest[1] != d.Info.Version {
+		t.Errorf("the document has version %s, the newest of the changelog is %q", d.Info.Version, newest)
+	}
+	if text := s.ok("GET", "/openapi.json", "").body; strings.Contains(text, `"description": ""`) {
+		t.Error("a description is empty")
 	}
 }
 
@@ -125,7 +179,7 @@ func TestTheExamplesOfTheDocumentWork(t *testing.T) {
 			calls[op.OperationID] = call{strings.ToUpper(method), path, op}
 		}
 	}
-	delete(calls, "openLine") // is no call: publish_stream_test.go
+	delete(calls, "openPublishStream") // is no call: publish_stream_test.go
 	both := []*site{s, newcomer}
 	for _, id := range callOrder() {
 		c, there := calls[id]

@@ -250,6 +250,45 @@ func TestADivergedNodeServesNobody(t *testing.T) {
 	}
 }
 
+// A node that is found to differ while the message of a call arrives does not serve that call.
+func TestANodeThatDivergesWhileItReadsAMessageServesNobody(t *testing.T) {
+	f := &faultyNode{}
+	s := newSite(t, func(c *Config) { c.Node = f })
+	// The client sends the body once the node has begun to read it, which is after the node's first check.
+	_, before := s.node.Machine().Log().Bounds()
+	continued := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}}
+	t.Cleanup(continued.CloseIdleConnections)
+	message := strings.NewReader(`{"events":[{"type":"A","payload":"e30="}]}`)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		s.url+ringlogv1connect.LogServicePublishProcedure,
+		readerFunc(func(p []byte) (int, error) {
+			f.diverged.Store(true)
+			return message.Read(p)
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", contentJSON)
+	r.Header.Set("Expect", "100-continue")
+	resp, err := continued.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != 503 || !strings.Contains(string(body), "majority") {
+		t.Errorf("%d %s %v", resp.StatusCode, body, err)
+	}
+	if _, last := s.node.Machine().Log().Bounds(); last != before {
+		t.Errorf("the event is at offset %d", last)
+	}
+}
+
+// readerFunc is an io.Reader.
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 // A stream whose time is up before it could begin is answered like any other call, and not as a fault of the node.
 func TestAStreamThatCannotBeginInTimeIsAnswered(t *testing.T) {
 	f := &faultyNode{}

@@ -15,7 +15,7 @@ import (
 // params reads a request's query, and keeps the first error in it. A route reads all its parameters and then calls
 // done.
 type params struct {
-	// A name that is known is one that the route has asked for, given or not.
+	// A name is known once the route has asked for it, given or not.
 	values url.Values
 	known  []string // names that the route has asked for
 	err    error    // the first, nil while there is none
@@ -42,7 +42,7 @@ func (p *params) fail(err error) {
 // text returns a parameter that may be given once, "" where it is not given.
 func (p *params) text(name string) string {
 	list := p.list(name)
-	// Of two values neither can be the one that was meant.
+	// With two values it is not known which one was meant.
 	if len(list) > 1 {
 		p.fail(api.BadValue(name, strings.Join(list, ","), "one value"))
 	}

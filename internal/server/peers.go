@@ -42,7 +42,7 @@ type Peers struct {
 
 var _ raftnode.Peers = (*Peers)(nil)
 
-// NewPeers returns the way to nodes that have the token; "" is none.
+// NewPeers returns the Peers of a node with this token; "" is no token.
 func NewPeers(token string) *Peers {
 	// The plain client carries challenges alone.
 	return &Peers{
@@ -137,7 +137,7 @@ func (p *Peers) Identify(ctx context.Context, url string, q raftnode.Question) (
 			LastIndex:   s.LastIndex,
 		}
 	}
-	// No cluster is named: the answer says which one the node is of.
+	// No cluster is named: the answer says which one the node belongs to.
 	answer, err := callPeer(ctx, p, url, message, ringlogv1connect.PeerServiceClient.Identify, api.ClusterHeader)
 	if err != nil {
 		return raftnode.Report{}, ofRead(ctx, err)
@@ -218,7 +218,7 @@ func ofRead(ctx context.Context, err error) error {
 // fromPeer returns another node's error as one of this node's own, so that callers need not know where it arose.
 func fromPeer(err error) error {
 	if e, ok := apiError(err); ok {
-		// The caller can do nothing about a node of another token or cluster: to this node it is no leader.
+		// The caller can do nothing about a node with another token or cluster: for this node there is no leader.
 		if e.Code == api.Unauthenticated {
 			return fmt.Errorf("%w that takes this node's token: %s", raftnode.ErrNoLeader, e.Message)
 		}
@@ -227,12 +227,25 @@ func fromPeer(err error) error {
 		}
 		// Errors that this node knows are wrapped as its own, so that errors.Is finds them.
 		if is := service.NodeError(e); is != nil {
-			return fmt.Errorf("%w: %w", is, e)
+			return &peerError{answer: e, is: is}
 		}
 		return e
 	}
 	return asUnreached(err)
 }
+
+// peerError is another node's answer, and which of this node's own errors it is. Its text is the answer's alone, which
+// has that of the error in it.
+type peerError struct {
+	answer *api.Error
+	is     error
+}
+
+// Error implements error.
+func (e *peerError) Error() string { return e.answer.Error() }
+
+// Unwrap lets errors.Is and errors.As find both.
+func (e *peerError) Unwrap() []error { return []error{e.is, e.answer} }
 
 // failedToDial reports whether a call failed before there was a connection, so that nothing of it was sent.
 func failedToDial(err error) bool {

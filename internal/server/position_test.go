@@ -2,9 +2,12 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/ringrift/ringlog/api"
 )
 
 // A query and a body take the same positions as the command line.
@@ -28,8 +31,9 @@ func TestPositionsAreReadAsEverywhere(t *testing.T) {
 		if inQuery != inBody || (queryErr == nil) != (bodyErr == nil) || (queryErr != nil) != wrong {
 			t.Errorf("%q is %v, %v in a query and %v, %v in a body; want %s", text, inQuery, queryErr, inBody, bodyErr, want)
 		}
-		if wrong && queryErr != nil && !strings.Contains(queryErr.Error(), problem) {
-			t.Errorf("%q: %v; want an error that says %q", text, queryErr, problem)
+		bad, _ := errors.AsType[*api.Error](queryErr)
+		if wrong && (bad == nil || !strings.Contains(bad.Message+bad.Remedy, problem)) {
+			t.Errorf("%q: %#v; want an error that says %q", text, bad, problem)
 		}
 		if !wrong && inQuery.String() != want {
 			t.Errorf("%q is read as %s; want %s", text, inQuery, want)

@@ -28,7 +28,7 @@ import (
 // A node sends the cluster token only over a connection whose other end has proved to have it,
 // at the address that was dialed: an address that a caller or a stranger names is sent nothing
 // but a nonce, and one that passes the challenge on to a real node proves that node's address,
-// not its own. The answer is of no use elsewhere: its key is good for nothing else.
+// not its own. The answer is useless elsewhere: its key serves nothing else.
 //
 //	asker                                     node at the address
 //	Challenge: nonce              ->
@@ -180,7 +180,7 @@ func proveOnDial(
 // proveWithin bounds a challenge on a new connection.
 const proveWithin = 5 * time.Second
 
-// challenge has the other end of a new connection prove that it has the token and is at the address that was
+// challenge makes the other end of a new connection prove that it has the token and is at the address that was
 // dialed. The connection is ready for a request afterwards.
 func challenge(conn net.Conn, address, token string) error {
 	asked := newChallenge()
@@ -212,7 +212,7 @@ func challenge(conn net.Conn, address, token string) error {
 		return err
 	}
 	var m ringlogv1.ChallengeResponse
-	// A connection with bytes left over, or about to be closed, is of no use for the call.
+	// A connection with bytes left over, or about to be closed, cannot serve the call.
 	if answer.StatusCode != http.StatusOK || in.Buffered() > 0 || answer.Close {
 		return fmt.Errorf("a challenge was answered with %s", answer.Status)
 	}

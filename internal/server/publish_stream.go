@@ -191,7 +191,7 @@ func (s *publishStream) readMessage(length int, m proto.Message) error {
 	b, err := readAll(&charged{from: rest, stream: s, pace: pace{idle: s.cfg.BodyTimeout}}, *buffer, length, length)
 	*buffer = b[:0]
 	// A refusal for want of memory leaves the stream intact, once the rest of the message is skipped. What was read
-	// is released first: it is of no use any more.
+	// is released first: nobody needs it any more.
 	if refusal, ok := errors.AsType[*api.Error](err); ok && refusal.Code != api.Timeout {
 		s.hold.release()
 		if _, err := io.Copy(io.Discard, rest); err != nil || rest.N > 0 {

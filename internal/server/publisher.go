@@ -19,7 +19,7 @@ type publisher struct {
 	advertised string // where other nodes and clients reach this one
 }
 
-// publish appends the events of a message, which came over Connect or a publishing line. It returns once they are
+// publish appends the events of a message, which came over Connect or a publish stream. It returns once they are
 // acknowledged.
 func (p *publisher) publish(ctx context.Context, m *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) {
 	// One policy is used throughout, though the settings may change meanwhile.
@@ -72,7 +72,7 @@ func publishFromWire(m *ringlogv1.PublishRequest, limits event.Limits) (service.
 // publishedToWire returns the answer to a publish without the leader's address, which publish adds.
 func publishedToWire(a *service.Published) *ringlogv1.PublishResponse {
 	out := &ringlogv1.PublishResponse{First: a.First, AppendedAtUnixNano: a.Time.UnixNano(), Replayed: a.Replayed}
-	// Rows that are no duplicates follow each other from First on, so that the message lists only the exceptions.
+	// Rows that are not duplicates follow each other from First on, so that the message lists only the exceptions.
 	for _, d := range a.Duplicates {
 		out.Duplicates = append(out.Duplicates, &ringlogv1.Duplicate{Row: uint32(d.Row), Offset: d.Offset})
 	}

@@ -60,7 +60,7 @@ func (s *raftSink) SetGaugeWithLabels(key []string, v float32, labels []raftmetr
 	series(s, 'g', key, labels, newGauge).Set(float64(v))
 }
 
-// EmitKey is for what is no series.
+// EmitKey drops what is not a series.
 func (s *raftSink) EmitKey([]string, float32) {}
 
 func (s *raftSink) IncrCounter(key []string, v float32) { s.IncrCounterWithLabels(key, v, nil) }
@@ -122,7 +122,12 @@ func series[C prometheus.Collector](
 		values[l.Name] = strings.ToValidUTF8(l.Value, "?")
 	}
 	// The first caller creates it, and all later ones share it.
-	c := create(prometheus.Opts{Name: name, Help: "Of raft: " + strings.Join(key, ".") + ".", ConstLabels: values})
+	c := create(prometheus.Opts{Name: name, Help: raftHelp(key), ConstLabels: values})
 	s.all[string(id)] = c
 	return c
+}
+
+// raftHelp describes a series of raft, which has no text for it: by its name there, which raft's documents explain.
+func raftHelp(key []string) string {
+	return fmt.Sprintf("Measured by hashicorp/raft as %s; times are in milliseconds.", strings.Join(key, "."))
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/ringrift/ringlog/fsm"
 )
 
-// route is one row of the table: one operation of the HTTP interface, or one method of a Connect service. What the
-// row leaves at zero is the rule: the caller has the token, the body has up to maxAdminBody bytes, the answer comes
-// within the request timeout, any node answers, and none whose state has diverged.
+// route is one row of the table: one operation of the HTTP interface, or one method of a Connect service. A field
+// at its zero value stands for the usual: the caller needs the token, the body has up to maxAdminBody bytes, the answer
+// comes within the request timeout, and any node answers unless its state has diverged.
 //
-// The cross-site rule is no column: it follows from the method (admission.fromBrowser), and all routes keep it.
+// The cross-site rule has no field: it follows from the method (admission.fromBrowser) and holds for all routes.
 type route struct {
 	method  string       // "" for a Connect method, which refuses other methods than its own by itself
 	path    string       // as http.ServeMux has it
@@ -141,7 +141,7 @@ func (s *Server) table(advertised string) []route {
 	// The Connect services. A service answers all of its methods, which are rows of their own, so that other paths
 	// below it create no series in the metrics.
 	options := connect.WithHandlerOptions(
-		connect.WithInterceptors(&gate{
+		connect.WithInterceptors(&interceptor{
 			timeout:  s.cfg.RequestTimeout,
 			streams:  s.streams,
 			errors:   s.errors,
@@ -161,7 +161,7 @@ func (s *Server) table(advertised string) []route {
 		&peerService{node: node, peers: s.cfg.Peers, token: s.cfg.Token, advertised: advertised}, options)
 
 	const (
-		// In the table a method is one short word.
+		// Short names keep most rows on one line.
 		get    = http.MethodGet
 		post   = http.MethodPost
 		put    = http.MethodPut

@@ -165,16 +165,16 @@ func (s *Server) drain(ctx context.Context) error {
 	}
 }
 
-// lifecycle is which calls and listeners are under way, and whether any more may begin. The zero value is open.
+// lifecycle counts the calls and listeners under way, and refuses new ones once it is closed. The zero value is open.
 type lifecycle struct {
 	calls sync.WaitGroup // handlers under way
 
 	mu      sync.Mutex
-	servers []*http.Server // one for each listener
-	closed  bool           // guards calls.Add as well: none comes after close, which precedes calls.Wait
+	servers []*http.Server // of the listeners
+	closed  bool           // no call is added once it is true, so that calls.Wait may begin
 }
 
-// enter counts a call that begins and reports whether it may: none may once close was called. After true the caller
+// enter counts a call and returns true, or returns false once close was called. After true the caller
 // must call calls.Done.
 func (l *lifecycle) enter() bool {
 	l.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ringrift/ringlog/fsm"
 )
@@ -45,38 +46,43 @@ func asNumber(b bool) float64 {
 // many series.
 func (c *nodeCollector) collectCursors(send func(string, string, float64, ...string)) {
 	cursors := c.node.Machine().Cursors()
-	stalled, most := 0, uint64(0)
+	stalled, most, longest := 0, uint64(0), time.Duration(0)
 	// Sums are over all cursors.
 	for i := range cursors {
 		stalled += int(asNumber(cursors[i].Stalled != nil))
 	}
-	send("cursors_stalled", "Cursors that are reported to stand still.", float64(stalled))
+	send("cursors_stalled", "Cursors that the log reports as stalled.", float64(stalled))
 	// One meter bounds what a scrape reads of the log.
 	lags := c.ops.Cursors.Lags()
 	// Values of their own are for those that matter most.
 	for _, cursor := range notable(cursors, notableCursors) {
 		lag, name := lags.Of(&cursor), strings.ToValidUTF8(cursor.Name, "?")
 		// The largest of them is what an alert needs.
-		most = max(most, lag.Events)
+		most, longest = max(most, lag.Events), max(longest, lag.Wait)
 		send(
 			"cursor_lag_events",
-			"Events that readers are still to get, at most, of the cursors that stand still or have passed least.",
+			"Events that the readers of a cursor are still to get, at most.",
 			float64(lag.Events), "cursor", name,
 		)
 		send(
-			"cursor_lag_seconds", "How long the oldest of these events has waited, at most.",
+			"cursor_lag_seconds", "Seconds that the oldest event has waited for the readers of a cursor, at most.",
 			lag.Wait.Seconds(), "cursor", name,
 		)
 		c.collectGroup(&cursor, send)
 		send(
-			"cursor_stalled", "1 for a cursor that is reported to stand still.",
+			"cursor_stalled", "Whether the log reports a cursor as stalled: 1 or 0.",
 			asNumber(cursor.Stalled != nil), "cursor", name,
 		)
 	}
 	// Over the named cursors only: other lags are not measured.
 	send(
 		"cursor_lag_events_max",
-		"The most events that the readers of one of these cursors are still to get.",
+		"Events that the cursor with the most of them lags by; of the cursors that have series of their own.",
 		float64(most),
+	)
+	send(
+		"cursor_lag_seconds_max",
+		"Seconds that the longest waiting event has waited for its cursor; of the cursors that have series of their own.",
+		longest.Seconds(),
 	)
 }

@@ -294,7 +294,7 @@ func (tw *tailWriter) sendTail(
 func spanToWire(s *log.Span) *ringlogv1.Run {
 	return &ringlogv1.Run{Term: s.Term, AppendedAtUnixNano: s.AppendedAt.UnixNano(), Span: &ringlogv1.Span{
 		Packet: &ringlogv1.Packet{Rows: uint32(s.Rows), Types: s.Types, Sources: s.Sources, Body: s.Body},
-		Dead:   s.Dead, First: s.First, Skip: uint32(s.Skip), Take: uint32(s.Take)}}
+		Dead:   s.Suppressed, First: s.First, Skip: uint32(s.Skip), Take: uint32(s.Take)}}
 }
 
 // fitting returns how many of the events one message takes.

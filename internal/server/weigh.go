@@ -30,7 +30,7 @@ const (
 )
 
 // weighMessage returns about how many bytes a message takes once it is decoded, without decoding it. Bytes that
-// are no message weigh what they are: decoding them fails with an error that says more.
+// are not a message weigh what they are: decoding them fails with an error that says more.
 func weighMessage(md protoreflect.MessageDescriptor, b []byte) int64 {
 	// The struct itself, then what its fields add to it.
 	weight := messageWeight(md)
@@ -97,7 +97,7 @@ func messageWeight(md protoreflect.MessageDescriptor) int64 {
 	return 128 // a well-known type, or a map's entry
 }
 
-// countField returns how often a field is in a message, up to the first byte that is no field.
+// countField returns how often a field is in a message, up to the first byte that is not a field.
 func countField(b []byte, wanted protowire.Number) (count int) {
 	// Fields are skipped by their length, so that nothing is decoded.
 	for len(b) > 0 {

@@ -80,7 +80,7 @@ type emitted struct {
 	source string
 }
 
-// countAll counts what a read of the log gives. What is trimmed meanwhile is passed.
+// countAll counts what a read of the log gives. It skips what is trimmed meanwhile.
 func (c *emitterCount) countAll(ctx context.Context, t *tail.Tail) error {
 	for {
 		// A tail gives at most one batch at a time, so that memory stays bounded.

@@ -47,7 +47,7 @@ func (cl *Clients) Put(ctx context.Context, c frame.ClientPut) (*fsm.Client, err
 	return result.Client, err
 }
 
-// checkClient refuses what could be no client, and fills in what was left out.
+// checkClient refuses a client that is not valid, and fills in what was left out.
 func (cl *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 	limit := cl.Machine().Settings().Limits.NameBytes
 	if c.ID == "" {
@@ -89,7 +89,8 @@ func (cl *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 	return nil
 }
 
-// checkSubscription refuses what could be no subscription, and fills in mode and state. limit bounds names, in bytes.
+// checkSubscription refuses a subscription that is not valid, and fills in mode and state. limit bounds names, in
+// bytes.
 func (cl *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubscription, limit int) error {
 	if one.Name == "" {
 		return api.Missing("name", "a name for the subscription")
@@ -200,7 +201,7 @@ func ViewClient(c *fsm.Client) api.Client {
 
 // Remove removes a client and returns it as it was.
 func (cl *Clients) Remove(ctx context.Context, id string) (*fsm.Client, error) {
-	// To have no subscriptions is not to be registered.
+	// A client without subscriptions is not registered.
 	c, err := cl.Put(ctx, frame.ClientPut{ID: id})
 	if err == nil && c == nil {
 		err = api.Refuse(api.NotFound, "id",

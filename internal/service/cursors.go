@@ -45,7 +45,7 @@ func (m *LagMeter) view(c fsm.Cursor) api.Cursor {
 		LagEvents:  l.Events,
 		LagSeconds: l.Wait.Seconds(),
 		LagAtLeast: l.atLeast,
-		// Nil for a cursor that is no group.
+		// Nil for a cursor that is not a group.
 		Group: m.cursors.GroupOf(&c),
 	}
 }
@@ -121,7 +121,22 @@ func (cs *Cursors) Create(ctx context.Context, c CursorSpec) (api.Cursor, error)
 	if err != nil {
 		return api.Cursor{}, err
 	}
-	return cs.propose(ctx, frame.CursorCreate{Name: c.Name, Start: at, Filter: c.Filter, Policy: c.Policy})
+	return cs.proposeFilter(ctx, frame.CursorCreate{
+		Name:   c.Name,
+		Start:  at,
+		Filter: c.Filter,
+		Policy: c.Policy,
+	}, c.Filter)
+}
+
+// proposeFilter gets a command decided that gives a cursor its filter.
+func (cs *Cursors) proposeFilter(ctx context.Context, c frame.Command, f event.Filter) (api.Cursor, error) {
+	done, err := cs.propose(ctx, c)
+	if err == nil {
+		// This node has applied the command, so that its catalogue has what was registered before.
+		done.Warnings = cs.FilterWarnings(f)
+	}
+	return done, err
 }
 
 // Change gives a cursor another filter and policy, for the events after its commit.
@@ -133,7 +148,7 @@ func (cs *Cursors) Change(ctx context.Context, name string, f event.Filter, p fr
 		return api.Cursor{}, err
 	}
 	// Readers are fenced, as they would continue with the old filter.
-	return cs.propose(ctx, frame.CursorChange{Name: name, Filter: f, Policy: p})
+	return cs.proposeFilter(ctx, frame.CursorChange{Name: name, Filter: f, Policy: p}, f)
 }
 
 // commandPosition returns a position as commands have it: what start and end mean is decided
@@ -163,7 +178,7 @@ func (c *core) commandPosition(ctx context.Context, field string, p api.Position
 	return frame.Position{Kind: frame.AtOffset, Offset: next}, nil
 }
 
-// propose gets a command about a cursor decided, and returns the cursor as it is after it.
+// propose proposes a command about a cursor, and returns the cursor as it is afterwards.
 func (cs *Cursors) propose(ctx context.Context, c frame.Command) (api.Cursor, error) {
 	// The state machine decides, and answers with the cursor after the command.
 	result, err := cs.proposeAndApply(ctx, c)
@@ -177,7 +192,7 @@ func (cs *Cursors) propose(ctx context.Context, c frame.Command) (api.Cursor, er
 	return cs.view(*result.Cursor), nil
 }
 
-// Open takes a cursor for a reader: its generation rises, and the reader before is fenced. opener, if not "",
+// Open takes a cursor for a reader: its generation increases, and the reader before is fenced. opener, if not "",
 // lets a repeated call be answered like the first.
 func (cs *Cursors) Open(ctx context.Context, name, opener string) (api.Cursor, error) {
 	if err := cs.checkCursorName(name); err != nil {
@@ -186,7 +201,7 @@ func (cs *Cursors) Open(ctx context.Context, name, opener string) (api.Cursor, e
 	if err := checkName("opener", opener, frame.MaxCallerID); err != nil {
 		return api.Cursor{}, err
 	}
-	// The generation rises in the log, so that every node fences the reader before.
+	// The generation increases in the log, so that every node fences the reader before.
 	return cs.propose(ctx, frame.CursorOpen{Name: name, Opener: opener})
 }
 

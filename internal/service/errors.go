@@ -219,7 +219,7 @@ func fromMembership(err error) *api.Error {
 			Message: known.is.Error(),
 			Remedy:  known.remedy,
 		}
-		// Of these two the error itself names the voters.
+		// The errors of these two name the voters.
 		if known.is == raftnode.ErrBreaksQuorum || known.is == raftnode.ErrNotVoter {
 			e.Message = err.Error()
 		}
@@ -314,7 +314,7 @@ func NodeError(e *api.Error) error {
 	if e.Reason == api.ReasonFeatureLevel {
 		return raftnode.ErrFeatureLevel
 	}
-	// Of those that share a code the first is returned. Not so for Unavailable, whose first one is ErrFeatureLevel:
+	// The first error that has the code is returned, except for Unavailable, whose first one is ErrFeatureLevel:
 	// that was found by its reason.
 	code := e.Code
 	for _, known := range nodeErrors {

@@ -13,40 +13,40 @@ import (
 )
 
 // ExplainDelivery says what became of the event at an offset for a cursor.
-func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint64) (api.Delivery, error) {
+func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint64) (api.DeliveryFate, error) {
 	// The error for a cursor that does not exist is the usual one.
 	if _, err := cs.Get(name); err != nil {
-		return api.Delivery{}, err
+		return api.DeliveryFate{}, err
 	}
-	// Of a group, the copy from Group has what is settled after the commit.
+	// A group's copy from Group has what is settled after the commit.
 	c, is := cs.Machine().Group(name)
 	if !is {
 		c, _ = cs.Machine().Cursor(name)
 	}
 	// The answer is filled in step by step; each step needs the one before.
-	v := delivery{api.Delivery{Cursor: name, Offset: offset, Committed: c.Committed, Generation: c.Generation}}
+	v := delivery{api.DeliveryFate{Cursor: name, Offset: offset, Committed: c.Committed, Generation: c.Generation}}
 	e, err := cs.Machine().Log().Get(offset)
 	if _, trimmed := errors.AsType[*log.TrimmedError](err); trimmed {
 		v.Trimmed = true
 	} else if err != nil {
-		return v.Delivery, err
+		return v.DeliveryFate, err
 	} else if err := v.showEvent(ctx, cs.Machine(), &e); err != nil {
-		return v.Delivery, err
+		return v.DeliveryFate, err
 	}
-	// Of a trimmed event only its dead letter remains; e is then empty.
+	// Only the dead letter of a trimmed event remains; e is then empty.
 	if err := v.findLetter(ctx, cs.Machine(), e.Redrive); err != nil {
-		return v.Delivery, err
+		return v.DeliveryFate, err
 	}
 	if !v.Trimmed {
 		v.FilteredBy = rejectingParts(c.Filter, &e, name, cs.Machine().Catalogue())
 	}
 	v.setFate(&c)
-	return v.Delivery, nil
+	return v.DeliveryFate, nil
 }
 
 // delivery is an answer that is being worked out: the event first, then its dead letter, then what the filter says of
 // it. The fate follows from all of them.
-type delivery struct{ api.Delivery }
+type delivery struct{ api.DeliveryFate }
 
 // showEvent adds the event and what deduplication did with it.
 func (v *delivery) showEvent(ctx context.Context, m *fsm.Machine, e *event.Event) error {

@@ -39,7 +39,7 @@ func (gs *Groups) Exchange(ctx context.Context, r engine.Request) (engine.Answer
 	return gs.engine.Exchange(ctx, r)
 }
 
-// GroupOf returns what a cursor's view says of its group; nil is none.
+// GroupOf returns what a cursor's view says of its group; nil for a cursor that is not a group.
 func (cs *Cursors) GroupOf(c *fsm.Cursor) *api.GroupInfo {
 	if c.Group == nil {
 		return nil
@@ -96,13 +96,13 @@ func (gs *Groups) Create(ctx context.Context, c GroupSpec) (api.Cursor, error) {
 		return api.Cursor{}, err
 	}
 	// A group is a cursor with a policy of its own for deliveries.
-	return gs.cursors.propose(ctx, frame.GroupCreate{
+	return gs.cursors.proposeFilter(ctx, frame.GroupCreate{
 		Name:   c.Name,
 		Start:  at,
 		Filter: c.Filter,
 		Policy: c.Policy,
 		Group:  c.Group,
-	})
+	}, c.Filter)
 }
 
 // Get returns a cursor that is a group.
@@ -131,7 +131,7 @@ func (gs *Groups) List() []api.Cursor {
 
 // Delete removes a group, and no cursor of another kind.
 func (gs *Groups) Delete(ctx context.Context, name string) (api.Cursor, error) {
-	// Without this check a cursor of the name that is no group would be removed.
+	// Without this check a cursor of the name that is not a group would be removed.
 	if _, err := gs.Get(name); err != nil {
 		// It may have been made on another node a moment ago.
 		if err := gs.node.ReadBarrier(ctx); err != nil {
@@ -203,11 +203,11 @@ func checkRanges(field string, list *[]frame.Range) error {
 	for i, r := range *list {
 		if r.From == 0 || r.From > r.To {
 			return api.Refuse(api.InvalidArgument, fmt.Sprintf("%s[%d]", field, i),
-				fmt.Sprintf("from %d to %d is no range of offsets", r.From, r.To),
+				fmt.Sprintf("from %d to %d is not a range of offsets", r.From, r.To),
 				"send from, from 1, and to, which is not below it")
 		}
 	}
-	// The coordinator relies on ranges that rise and do not touch.
+	// The coordinator relies on ascending ranges that do not touch.
 	*list = frame.JoinRanges(*list)
 	return nil
 }

@@ -64,7 +64,7 @@ func chapterOf(e *event.Event) api.Chapter {
 	if p.Term != 0 {
 		c.Term = p.Term
 	}
-	// Of several times the last of this list counts.
+	// If the payload has several of these times, the last in this list counts.
 	for _, at := range []time.Time{p.Started, p.Expired, p.Began} {
 		if !at.IsZero() {
 			c.At = at

@@ -14,7 +14,7 @@ const (
 	lagBlocksListed = 512 // for all of a list
 )
 
-// lag is what is kept of the log that a cursor's readers, or a group's members, are still to
+// lag is the part of the log that a cursor's readers, or a group's members, are still to
 // get.
 type lag struct {
 	// Events is how many there are, at most.
@@ -95,7 +95,7 @@ func (m *LagMeter) Of(c *fsm.Cursor) (l lag) {
 }
 
 // ageOf is how long ago an offset was appended. Replicated time does not advance while nothing
-// is appended, so it is no measure.
+// is appended, so it does not measure an age.
 func (m *LagMeter) ageOf(offset uint64) time.Duration {
 	// The append time is that of the block.
 	columns, err := m.cursors.Machine().Log().Columns(offset)

@@ -145,7 +145,7 @@ func checkSelection(sel *api.LetterSelection) error {
 		return api.Refuse(api.InvalidArgument, "ids", "ids beside other conditions", "send one or the other")
 	case sel.All && chosen:
 		return api.Refuse(api.InvalidArgument, "all", "all beside conditions", "send one or the other")
-	// No condition is no selection, so that an empty body purges nothing.
+	// A selection without a condition is refused, so that an empty body purges nothing.
 	case len(sel.IDs) == 0 && !chosen && !sel.All:
 		return api.Refuse(api.InvalidArgument, "ids",
 			"nothing says which dead letters",
@@ -193,7 +193,7 @@ func (m *LetterMatcher) match(l *fsm.LetterView) bool {
 
 // chosen are the ids of a selection.
 type chosen struct {
-	// The ids rise, unless the caller named them in another order.
+	// The ids ascend, unless the caller named them in another order.
 	ids   []uint64
 	more  bool // beyond max_events
 	older time.Duration
@@ -245,13 +245,13 @@ func (ls *Letters) chooseLetters(ctx context.Context, sel *api.LetterSelection) 
 	return c, err
 }
 
-// proposeInBatches gets the chosen letters decided, at most frame.MaxLetters in one entry. Where a later entry fails,
+// proposeInBatches proposes the chosen letters, at most frame.MaxLetters in one entry. Where a later entry fails,
 // it returns what the earlier ones did, and no error.
 func (ls *Letters) proposeInBatches(
 	ctx context.Context, sel *api.LetterSelection, c chosen,
 	command func(ids []uint64) frame.Command,
-) (api.LettersDone, error) {
-	answer := api.LettersDone{Matched: len(c.ids), More: c.more, DryRun: sel.DryRun, Left: len(c.ids)}
+) (api.LettersResult, error) {
+	answer := api.LettersResult{Matched: len(c.ids), More: c.more, DryRun: sel.DryRun, Left: len(c.ids)}
 	if sel.DryRun {
 		return answer, nil
 	}
@@ -275,7 +275,7 @@ func (ls *Letters) proposeInBatches(
 }
 
 // addDone counts what one command did.
-func addDone(a *api.LettersDone, r *fsm.LettersResult) {
+func addDone(a *api.LettersResult, r *fsm.LettersResult) {
 	a.Done += r.Done
 	a.Skipped += r.Skipped
 	// Ids that several entries could not handle add up.
@@ -284,7 +284,7 @@ func addDone(a *api.LettersDone, r *fsm.LettersResult) {
 }
 
 // checkNamed returns the error for letters that were named by id if nothing was done about any of them.
-func (ls *Letters) checkNamed(sel *api.LetterSelection, a api.LettersDone, err error) (api.LettersDone, error) {
+func (ls *Letters) checkNamed(sel *api.LetterSelection, a api.LettersResult, err error) (api.LettersResult, error) {
 	// Where something was done, the answer lists what was not.
 	switch {
 	case err != nil || len(sel.IDs) == 0 || a.Done > 0 || a.Skipped > 0:
@@ -299,7 +299,7 @@ func (ls *Letters) checkNamed(sel *api.LetterSelection, a api.LettersDone, err e
 // noLetter returns the error for a dead letter that does not exist, or no longer.
 func (ls *Letters) noLetter(id uint64) *api.Error {
 	e := api.Refuse(api.NotFound, "id", fmt.Sprintf("there is no dead letter %d", id), "list them: ringlog dlq ls")
-	// Ids rise without gaps, so that an id up to the last one did exist.
+	// Ids have no gaps, so that any id up to the last one did exist.
 	if ever := ls.Machine().Stats().Letters.Ever; id <= ever {
 		e.Message += " any more: it was handled after a redrive, or purged"
 	}
@@ -325,10 +325,10 @@ func (ls *Letters) noCursorOf(id uint64) error {
 }
 
 // Redrive appends dead letters again, for their cursors or the one named.
-func (ls *Letters) Redrive(ctx context.Context, sel *api.LetterSelection, to string) (api.LettersDone, error) {
+func (ls *Letters) Redrive(ctx context.Context, sel *api.LetterSelection, to string) (api.LettersResult, error) {
 	c, err := ls.chooseLetters(ctx, sel)
 	if err != nil {
-		return api.LettersDone{}, err
+		return api.LettersResult{}, err
 	}
 	// The letters keep their ids: one whose event fails again is dead again.
 	redrive := func(ids []uint64) frame.Command { return frame.Redrive{Letters: ids, To: to} }
@@ -337,10 +337,10 @@ func (ls *Letters) Redrive(ctx context.Context, sel *api.LetterSelection, to str
 }
 
 // Purge removes dead letters.
-func (ls *Letters) Purge(ctx context.Context, sel *api.LetterSelection) (api.LettersDone, error) {
+func (ls *Letters) Purge(ctx context.Context, sel *api.LetterSelection) (api.LettersResult, error) {
 	c, err := ls.chooseLetters(ctx, sel)
 	if err != nil {
-		return api.LettersDone{}, err
+		return api.LettersResult{}, err
 	}
 	// The age is checked again where the command is applied, by replicated time.
 	purge := func(ids []uint64) frame.Command { return frame.Purge{Letters: ids, OlderThan: c.older} }

@@ -322,7 +322,7 @@ func (r *PublishRequest) openPacket(limits event.Limits) (*frame.Opened, error) 
 
 // packetError names what is wrong with a packet's bytes; other errors stay.
 func packetError(err error) error {
-	// Both mean that the bytes are no packet of a version that this node knows.
+	// Both mean that the bytes are not a packet of a version that this node knows.
 	if errors.Is(err, frame.ErrCorrupt) || errors.Is(err, frame.ErrUnsupported) {
 		return api.Refuse(api.InvalidArgument, "packet", err.Error(), "send what frame.Pack makes, or send events")
 	}

@@ -15,8 +15,8 @@ import (
 // Bounds of the leader's scan for cursors.
 const (
 	scanEvery   = 500 * time.Millisecond
-	scanAfter   = 30 * time.Second // a cursor is scanned for that has had events to look at for as long
-	scanCursors = 1024             // that one look is about
+	scanAfter   = 30 * time.Second // how long a cursor has had events to look at before it is scanned for
+	scanCursors = 1024             // in one look
 	scanReads   = 16               // of the log, in one look
 )
 

@@ -21,8 +21,8 @@ import (
 
 // Node is the node whose log a service serves. *raftnode.Node is one.
 type Node interface {
-	// Propose gets a command decided. Its errors are those of package raftnode, a *fsm.Refusal, or the
-	// context's where nothing was proposed. It does not keep what it is given.
+	// Propose returns what the cluster decides about a command. Its errors are those of package raftnode, a
+	// *fsm.Refusal, or the context's where nothing was proposed. It does not keep what it is given.
 	Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	// Machine is the local state.
 	Machine() *fsm.Machine
@@ -33,7 +33,7 @@ type Node interface {
 	// LeadingTerm is the term in which the node leads and takes requests; 0 where it does not lead. The
 	// state then has all that was committed before that term.
 	LeadingTerm() uint64
-	// Diverged reports that the node's state is not the majority's: it serves nobody.
+	// Diverged reports whether the node's state is not the majority's: it serves nobody.
 	Diverged() bool
 }
 
@@ -110,7 +110,7 @@ func checkName(field, name string, limit int) error {
 	return nil
 }
 
-// Propose gets one command decided. A refusal comes as the error.
+// Propose returns what the cluster decides about one command. A refusal is the error.
 func (c *core) Propose(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	// The node reports what it could not propose, the state machine what it refused.
 	result, err := c.node.Propose(ctx, r)
@@ -120,7 +120,7 @@ func (c *core) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	return result, err
 }
 
-// proposeAndApply gets a command without events decided, and waits up to ownWriteWait until this node
+// proposeAndApply proposes a command without events, and waits up to ownWriteWait until this node
 // has applied it, so that a caller who asks the same node next finds it done.
 func (c *core) proposeAndApply(ctx context.Context, command frame.Command) (fsm.Result, error) {
 	result, err := c.Propose(ctx, frame.Request{Command: command})
@@ -152,6 +152,12 @@ func (c *core) checkFilter(ctx context.Context, f event.Filter) error {
 		return err
 	}
 	return nil
+}
+
+// FilterWarnings says what of a filter matches nothing that this node's catalogue knows. All calls that take a filter
+// answer with it.
+func (c *core) FilterWarnings(f event.Filter) []event.Warning {
+	return f.Warnings(c.Machine().Catalogue())
 }
 
 // unknownCategory returns the error for the first category that this node's catalogue lacks; nil where it lacks none.

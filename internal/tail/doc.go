@@ -5,7 +5,7 @@
 //   - Every event is returned once and in order, or does not pass the reader's filter, or was trimmed
 //     and is reported as a gap.
 //
-//   - A reader that finds nothing hears so once in a heartbeat, with how far the read has come.
+//   - A reader that finds nothing gets an empty batch once in a heartbeat, with how far the read has come.
 //
 //   - A type that is registered while a reader is open reaches it: its filter is compiled against the
 //     newest catalogue.

@@ -22,7 +22,7 @@ const (
 
 // Tail reads the log forward. One goroutine uses it.
 //
-// next only rises; everything before it was handed out, filtered away, or reported as
+// next never decreases; everything before it was handed out, filtered away, or reported as
 // a gap.
 type Tail struct {
 	log     *log.Log
@@ -148,7 +148,7 @@ func (t *Tail) mayGoOn(ctx context.Context) error {
 	return nil
 }
 
-// step reads once, without waiting. Where ok is false it has found nothing to return, though next may have risen.
+// step reads once, without waiting. Where ok is false it has found nothing to return, though next may have advanced.
 func (t *Tail) step() (b batch, ok bool, err error) {
 	if t.spans {
 		return t.stepSpans()

@@ -2,7 +2,7 @@
 //
 // A request waits in a queue that is bounded in requests and bytes, goes into a frame with others,
 // or alone if its batch is large, and is answered with what the state machine decided once the
-// frame is committed. The Gate says whether requests are accepted: a leader opens it once the first entry
+// frame is committed. The Intake says whether requests are accepted: a leader opens it once the first entry
 // of its term is applied, and pauses it while leadership is handed over. Frames carry the replicated time
 // and, once a second, a digest of the state.
 //
@@ -10,9 +10,9 @@
 // next, and that an error other than ErrOutcomeUnknown means that nothing was appended.
 //
 //	b := batcher.New(id, limits, clock, machine.Digest, machine.FeatureLevel, raft.Apply)
-//	b.Shift(batcher.GateWaiting, term)
+//	b.Shift(batcher.IntakeWaiting, term)
 //	err := b.ProposeNow(term, frame.TermStart{…})
-//	b.Shift(batcher.GateOpen, term)
+//	b.Shift(batcher.IntakeOpen, term)
 //	result, err := b.Propose(ctx, request)
 package batcher
 
@@ -60,14 +60,14 @@ type QueueStatus struct {
 	Refused     uint64 `json:"refused"` // by this process since it started, because the queue was full
 }
 
-// Gate says what becomes of requests.
-type Gate int
+// Intake says what becomes of requests.
+type Intake int
 
 const (
-	GateClosed  Gate = iota // not the leader: refused
-	GateWaiting             // leader, but its term start is not applied yet: they wait
-	GateOpen                // they go into frames
-	GatePaused              // leadership is being handed over: refused
+	IntakeClosed  Intake = iota // not the leader: refused
+	IntakeWaiting               // leader, but its term start is not applied yet: they wait
+	IntakeOpen                  // they go into frames
+	IntakePaused                // leadership is being handed over: refused
 )
 
 // Batcher puts the requests of many callers into few raft entries.
@@ -84,13 +84,13 @@ type Batcher struct {
 	level  func() uint32 // the feature level that every member has reached
 	limits Limits
 
-	sending    sync.Mutex // held from the stamp of a frame until raft has its entry: times rise with the log
+	sending    sync.Mutex // held from the stamp of a frame until raft has its entry: times ascend with the log
 	lastDigest time.Time  // the stamp of the newest frame with a digest; guarded by sending
 
 	mu       sync.Mutex
-	changed  *sync.Cond // on mu: gate, started, queue, inFlight or closed may have changed
-	gate     Gate
-	term     uint64 // of the gate
+	changed  *sync.Cond // on mu: intake, started, queue, inFlight or closed may have changed
+	intake   Intake
+	term     uint64 // of the intake
 	started  uint64 // the newest term whose first frame, the term start, is applied
 	closed   bool
 	queue    []*proposal // accepted and not yet in a frame, oldest first
@@ -127,7 +127,7 @@ type flight struct {
 // held counts the requests that are accepted and not yet answered, and their bytes.
 type held struct{ requests, bytes int }
 
-// New returns a batcher for the node id whose gate is closed, and starts its goroutines; Close ends them.
+// New returns a batcher for the node id whose intake is closed, and starts its goroutines; Close ends them.
 // digest returns the digest of the state and the index it belongs to, level the feature level that every
 // member has reached, and apply hands an entry to raft.
 func New(id string, limits Limits, c *clock.Clock, digest func() (uint64, fsm.Sum), level func() uint32,
@@ -198,7 +198,7 @@ func (p *Batcher) enqueue(q *proposal, unknown error) error {
 	switch {
 	case p.closed:
 		return ErrClosed
-	case p.gate == GateClosed || p.gate == GatePaused:
+	case p.intake == IntakeClosed || p.intake == IntakePaused:
 		return ErrNoLeader
 	case unknown != nil:
 		return unknown
@@ -281,7 +281,7 @@ func (p *Batcher) fillFrames() {
 func (p *Batcher) takeFrame() (batch []*proposal, term uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Close empties the queue and closes the gate, so that no frame is due any more.
+	// Close empties the queue and closes the intake, so that no frame is due any more.
 	for !p.frameDue() {
 		if p.closed {
 			return nil, 0, false
@@ -320,7 +320,7 @@ func (q *proposal) unshareable() bool { return q.request.Batch != nil && q.reque
 // frameDue reports whether the next frame should go out now. A single request goes out at once; while
 // smallInFlight frames are in flight, requests gather until a frame is full. The caller holds p.mu.
 func (p *Batcher) frameDue() bool {
-	if p.gate != GateOpen || p.started != p.term || len(p.queue) == 0 {
+	if p.intake != IntakeOpen || p.started != p.term || len(p.queue) == 0 {
 		return false
 	}
 	// An unshareable request gains nothing from waiting for others.
@@ -328,18 +328,18 @@ func (p *Batcher) frameDue() bool {
 	return p.inFlight < smallInFlight || (full && p.inFlight < maxInFlight)
 }
 
-// sendFrame seals what b holds and hands it to raft, unless the gate is closed or in another term. It
+// sendFrame seals what b holds and hands it to raft, unless the intake is closed or in another term. It
 // leaves b empty.
 func (p *Batcher) sendFrame(b *frame.Builder, term uint64) raft.ApplyFuture {
-	return p.sendWhile(b, term, func(g Gate) bool { return g != GateClosed })
+	return p.sendWhile(b, term, func(i Intake) bool { return i != IntakeClosed })
 }
 
-// sendWhile is sendFrame with another condition on the gate. No other frame gets between the check and
+// sendWhile is sendFrame with another condition on the intake. No other frame gets between the check and
 // the entry: what was checked before Pause is in raft's queue before any frame that follows Pause.
-func (p *Batcher) sendWhile(b *frame.Builder, term uint64, right func(Gate) bool) raft.ApplyFuture {
+func (p *Batcher) sendWhile(b *frame.Builder, term uint64, right func(Intake) bool) raft.ApplyFuture {
 	p.sending.Lock()
 	defer p.sending.Unlock()
-	if !p.gateHolds(term, right) {
+	if !p.intakeIs(term, right) {
 		// Like Encode, the refusal leaves an empty builder for the next frame.
 		*b = frame.Builder{}
 		return refusedFuture{raft.ErrNotLeader}
@@ -353,16 +353,16 @@ func (p *Batcher) sendWhile(b *frame.Builder, term uint64, right func(Gate) bool
 	return p.apply(b.Encode(seal), enqueueTimeout)
 }
 
-// gateHolds reports whether the gate is still in term and as right wants it.
-func (p *Batcher) gateHolds(term uint64, right func(Gate) bool) bool {
+// intakeIs reports whether the intake is still in term and as right wants it.
+func (p *Batcher) intakeIs(term uint64, right func(Intake) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.term == term && right(p.gate)
+	return p.term == term && right(p.intake)
 }
 
 // ProposeNow proposes a frame of its own past the queue and its limits, and waits until it is applied.
 // The first one of a term is its term start, for which all requests of that term wait: the owner of the
-// leadership proposes it while the gate makes the others wait. The gate may also be paused.
+// leadership proposes it while the intake makes the others wait. The intake may also be paused.
 func (p *Batcher) ProposeNow(term uint64, commands ...frame.Command) error {
 	var b frame.Builder
 	for _, c := range commands {
@@ -380,14 +380,14 @@ func (p *Batcher) ProposeNow(term uint64, commands ...frame.Command) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// No broadcast: Shift opens the gate after that, and wakes fillFrames.
+	// No broadcast: Shift opens the intake after that, and wakes fillFrames.
 	p.started = max(p.started, term)
 	return nil
 }
 
 // ProposeUnqueued proposes a command past the queue and its limits, and waits until it is applied. It
-// fails with ErrNoLeader unless the gate is open: the intent to hand leadership over has to be the last
-// entry of a leader, and the gate is paused before it is proposed.
+// fails with ErrNoLeader unless the intake is open: the intent to hand leadership over has to be the last
+// entry of a leader, and the intake is paused before it is proposed.
 func (p *Batcher) ProposeUnqueued(c frame.Command) error {
 	term := p.OpenTerm()
 	if term == 0 {
@@ -398,7 +398,7 @@ func (p *Batcher) ProposeUnqueued(c frame.Command) error {
 	}
 	var b frame.Builder
 	b.Add(c, nil)
-	future := p.sendWhile(&b, term, func(g Gate) bool { return g == GateOpen })
+	future := p.sendWhile(&b, term, func(i Intake) bool { return i == IntakeOpen })
 	if err := outcomeError(future.Error()); err != nil {
 		return err
 	}
@@ -463,37 +463,37 @@ func outcomeError(err error) error {
 	}
 }
 
-// Shift sets the gate and its term. Closing or pausing it refuses what waits in the queue.
-func (p *Batcher) Shift(to Gate, term uint64) {
+// Shift sets the intake and its term. Closing or pausing it refuses what waits in the queue.
+func (p *Batcher) Shift(to Intake, term uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.gate, p.term = to, term
-	if to == GateClosed || to == GatePaused {
+	p.intake, p.term = to, term
+	if to == IntakeClosed || to == IntakePaused {
 		p.refuseQueue(ErrNoLeader)
 	}
 	p.changed.Broadcast()
 }
 
 // Pause refuses the queued requests and all later ones while leadership of term is handed over. It
-// returns false, and changes nothing, if the gate was not open in that term.
+// returns false, and changes nothing, if the intake was not open in that term.
 func (p *Batcher) Pause(term uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.gate != GateOpen || p.term != term {
+	if p.intake != IntakeOpen || p.term != term {
 		return false
 	}
-	p.gate = GatePaused
+	p.intake = IntakePaused
 	p.refuseQueue(ErrNoLeader)
 	p.changed.Broadcast()
 	return true
 }
 
-// Resume opens the gate that Pause has paused, unless the term is over.
+// Resume opens the intake that Pause has paused, unless the term is over.
 func (p *Batcher) Resume(term uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.gate == GatePaused && p.term == term {
-		p.gate = GateOpen
+	if p.intake == IntakePaused && p.term == term {
+		p.intake = IntakeOpen
 		p.changed.Broadcast()
 	}
 }
@@ -511,7 +511,7 @@ func (p *Batcher) refuseQueue(err error) {
 func (p *Batcher) OpenTerm() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.gate != GateOpen || p.started != p.term {
+	if p.intake != IntakeOpen || p.started != p.term {
 		return 0
 	}
 	return p.term
@@ -571,7 +571,7 @@ func (p *Batcher) Status() QueueStatus {
 // Raft must run until then: it leaves futures unanswered once it is shut down.
 func (p *Batcher) Close() {
 	p.mu.Lock()
-	p.closed, p.gate = true, GateClosed
+	p.closed, p.intake = true, IntakeClosed
 	p.refuseQueue(ErrClosed)
 	p.changed.Broadcast()
 	p.mu.Unlock()

@@ -87,9 +87,9 @@ func ask(ctx context.Context, p *Batcher, r frame.Request) <-chan error {
 	return done
 }
 
-// leading starts a term and opens the gate.
+// leading starts a term and opens the intake.
 func leading(w *wire, p *Batcher, term uint64) {
-	p.Shift(GateWaiting, term)
+	p.Shift(IntakeWaiting, term)
 	started := make(chan error, 1)
 	go func() { started <- p.ProposeNow(term, frame.TermStart{}) }()
 	synctest.Wait()
@@ -97,7 +97,7 @@ func leading(w *wire, p *Batcher, term uint64) {
 	if err := <-started; err != nil {
 		panic(err)
 	}
-	p.Shift(GateOpen, term)
+	p.Shift(IntakeOpen, term)
 }
 
 func publishing(payload string) frame.Request {
@@ -166,9 +166,9 @@ func TestRequestsOfATermWaitForItsStart(t *testing.T) {
 		if err := <-ask(t.Context(), p, tick()); !errors.Is(err, ErrNoLeader) {
 			t.Errorf("without leadership: %v", err)
 		}
-		p.Shift(GateWaiting, 7)
+		p.Shift(IntakeWaiting, 7)
 		waiting := ask(t.Context(), p, tick())
-		p.Shift(GateOpen, 7)
+		p.Shift(IntakeOpen, 7)
 		synctest.Wait()
 		if len(w.flying()) > 0 || p.OpenTerm() != 0 {
 			t.Fatal("a request went out before the term start")
@@ -183,7 +183,7 @@ func TestRequestsOfATermWaitForItsStart(t *testing.T) {
 		if err := <-started; err != nil {
 			t.Fatal(err)
 		}
-		p.Shift(GateOpen, 7)
+		p.Shift(IntakeOpen, 7)
 		synctest.Wait()
 		w.land(1, nil)
 		if err := <-waiting; err != nil {
@@ -351,10 +351,10 @@ func TestAPauseRefusesAndResumesOnlyItsTerm(t *testing.T) {
 		if err := <-ask(t.Context(), p, tick()); !errors.Is(err, ErrNoLeader) {
 			t.Errorf("while paused: %v", err)
 		}
-		p.Shift(GateClosed, 0)
+		p.Shift(IntakeClosed, 0)
 		p.Resume(3)
 		if p.OpenTerm() != 0 {
-			t.Error("a pause of a lost term opened the gate")
+			t.Error("a pause of a lost term opened the intake")
 		}
 		if err := p.ProposeNow(3, frame.IntentAbort{}); !errors.Is(err, ErrNoLeader) {
 			t.Errorf("direct in a lost term: %v", err)

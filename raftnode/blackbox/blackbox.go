@@ -53,7 +53,7 @@ const (
 
 // Record is one line of the journal.
 type Record struct {
-	Seq     uint64    `json:"seq"`               // rises within a journal, is never used twice; set by Append
+	Seq     uint64    `json:"seq"`               // ascends within a journal, is never used twice; set by Append
 	At      time.Time `json:"at"`                // this machine's wall clock, UTC, when it was written; now if zero
 	Kind    Kind      `json:"kind"`              // what it reports
 	Since   time.Time `json:"since,omitzero"`    // when what it reports began

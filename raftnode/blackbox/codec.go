@@ -19,7 +19,7 @@ import (
 //
 // "settled" is the seq up to which everything is stored in the replicated log, "next"
 // the one that the next record would have had when the header was written. After
-// the lines that the header was written with, seq rises by one a line.
+// the lines that the header was written with, seq increases by one a line.
 const format = 1
 
 // maxSeq keeps the arithmetic of seq free of overflow.
@@ -117,7 +117,7 @@ func decode(raw []byte) (id string, s state, left int, err error) {
 	for last := uint64(0); len(rest) > 0; {
 		line, after := cutLine(rest)
 		e, ok := decodeEntry(line)
-		// Seqs rise within a journal: a line whose seq does not was not written after the one before it.
+		// Seqs ascend within a journal: a line whose seq does not was not written after the one before it.
 		if !ok || e.record.Seq <= last || e.record.Seq >= maxSeq {
 			break
 		}

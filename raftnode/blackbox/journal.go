@@ -80,7 +80,7 @@ func (j *Journal) open() error {
 	return syncFile(j.fs, j.path)
 }
 
-// startOver renames a file of size bytes that is no journal any more, and creates a new journal.
+// startOver renames a file of size bytes that is no longer a journal, and creates a new journal.
 func (j *Journal) startOver(size int) error {
 	aside := j.path + ".damaged"
 	if err := j.fs.Rename(j.path, aside); err != nil {

@@ -134,7 +134,7 @@ func Inspect(dir string) (Marker, error) {
 	defer release()
 	m, err := readMarker(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		// A folder with a node's data is damaged without its marker; one without data is no data folder.
+		// A folder with a node's data is damaged without its marker; one without data is not a data folder.
 		if err := refuseOrphans(dir); err != nil {
 			return Marker{}, err
 		}
@@ -187,7 +187,7 @@ func createMarker(dir string, opts Options) (Marker, error) {
 
 // refuseOrphans returns ErrDamaged for a folder without a marker that holds a node's data.
 func refuseOrphans(dir string) error {
-	// Snapshots that were being received are no data of a node: they are received again.
+	// Snapshots that were being received are not a node's data: they are received again.
 	for _, name := range []string{RaftDir, StateDir} {
 		entries, err := os.ReadDir(filepath.Join(dir, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -92,7 +92,7 @@ func (m Marker) storesPresent(dir string) error {
 
 // storeFiles lists the files without which the raft stores must not open.
 func storeFiles(dir string) []string {
-	// The journal is among them: the newest entries may be in it alone.
+	// Raft's journal is among them: the newest entries may be in it alone.
 	dir = filepath.Join(dir, RaftDir)
 	return []string{filepath.Join(dir, BoltFile), filepath.Join(dir, JournalFile), filepath.Join(dir, StableFile)}
 }

@@ -63,12 +63,12 @@ func (c *Contacts) Match(id raft.ServerID, term, index uint64, now time.Time) {
 	}
 }
 
-// Stalled returns for how long a member that lacks entries of the leader's log, which ends at last, has confirmed
+// Stalled returns how long a member that lacks entries of the leader's log, which ends at last, has confirmed
 // nothing; 0 if it lacks none or has not answered in term.
 func (c *Contacts) Stalled(id raft.ServerID, term, last uint64, now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Of another term nothing is known: the log of that term was another's.
+	// Nothing is known about another term, whose log was another leader's.
 	known := c.asked[id]
 	if known.term != term || known.matched >= last {
 		return 0

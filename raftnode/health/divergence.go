@@ -83,7 +83,7 @@ var ErrDiverged = errors.New("this node's state differs from the majority's: " +
 	"remove it from the cluster, empty its data folder and let it join again")
 
 // Divergence finds out whether this node's state is not the majority's: two state machines that were given the same
-// entries have decided them differently, or this node's folder is of another history.
+// entries have decided them differently, or this node's folder has another history.
 type Divergence struct {
 	o     DivergenceOptions
 	found atomic.Bool // nothing is served any more

@@ -84,7 +84,7 @@ func (h *Holdings) RolledBack() (incarnations []string) {
 	return incarnations
 }
 
-// Keep forgets the folders of nodes that are no members.
+// Keep forgets the folders of nodes that are not members.
 func (h *Holdings) Keep(members []datadir.Peer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -177,7 +177,7 @@ func (j *Journal) Contents() (b BlackBox, grown <-chan struct{}) {
 // viewsOf puts the records of a journal together: from the loss of a quorum to its
 // return, and single ones.
 func viewsOf(voter, journal string, settled uint64, records []blackbox.Record) (list []election.View) {
-	// The outage that the records read so far have no end of.
+	// The outage whose end the records read so far lack.
 	var open *election.View
 	for _, r := range records {
 		switch r.Kind {
@@ -243,7 +243,7 @@ func addRecord(open *election.View, r blackbox.Record) {
 	}
 }
 
-// openOutage finds the outage that the journal has no end of, and when a majority was in reach again.
+// openOutage finds the outage whose end the journal lacks, and when a majority was in reach again.
 func openOutage(records []blackbox.Record) (open blackbox.Record, regained time.Time, ok bool) {
 	var view election.View
 	for _, r := range records {

@@ -49,8 +49,8 @@ type OutageMonitor struct {
 
 	refused refusals // writes refused since there was a leader last
 
-	// Of the goroutine of Run alone.
-	tracker  *election.QuorumTracker // nil while this node is no voter of a formed cluster
+	// What follows is used by the goroutine of Run alone.
+	tracker  *election.QuorumTracker // nil while this node is not a voter of a formed cluster
 	recorded time.Time               // when the last record of this outage was made
 	peers    []blackbox.Peer         // of that record
 
@@ -94,8 +94,8 @@ func (m *OutageMonitor) Started() time.Time { return m.started }
 // RanBefore is when this node ran last before Started; zero if it never did.
 func (m *OutageMonitor) RanBefore() time.Time { return m.before }
 
-// CountRefused counts a request that was refused since there was no leader.
-func (m *OutageMonitor) CountRefused(c frame.Command) { m.refused.add(c) }
+// CountRefused counts a request that was refused since there was no leader. Its retries do not count.
+func (m *OutageMonitor) CountRefused(r frame.Request) { m.refused.add(r) }
 
 // Attach sets what the monitor reads; it has to be called before Run and KeepJournal. It also registers with raft, so
 // that a lease that expires is recorded at once: the leader steps down, and no majority has answered it for the
@@ -224,7 +224,7 @@ func (m *OutageMonitor) leaderContact(now time.Time) time.Time {
 	return m.majorityContact(r.CurrentTerm(), now)
 }
 
-// startTracker begins to track the quorum. An outage that the journal has no end of, since this
+// startTracker begins to track the quorum. An outage whose end the journal lacks, since this
 // process was restarted in it, is resumed.
 func (m *OutageMonitor) startTracker(now time.Time) {
 	t := m.o.Timing
@@ -251,7 +251,7 @@ func (m *OutageMonitor) recordTransition(t election.Transition, peers []blackbox
 	r := blackbox.Record{Since: t.Since.UTC(), Peers: peers}
 	switch t.Kind {
 	case election.TransitionStalled:
-		// This process was paused: no matter of the outage that may last.
+		// This process was paused, which does not concern an outage that may last.
 		m.o.Journal.Write(blackbox.Record{Kind: blackbox.Stalled, Since: t.Since.UTC(), At: t.Until.UTC()})
 		return
 	case election.TransitionLost:

@@ -6,31 +6,30 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// maxRefusals bounds the requests that refusals distinguishes.
-const maxRefusals = 4096
+// maxRefusals bounds the requests that refusals distinguishes, at about 40 bytes each.
+const maxRefusals = 1 << 16
 
-// refusals counts the requests that were refused for want of a leader. Retries of a producer count as one request,
-// by producer and sequence, as long as this node remembers them.
+// refusals counts the requests that were refused for want of a leader. Attempts of one request count once.
 type refusals struct {
 	mu    sync.Mutex
 	count uint64
-	seen  map[frame.Publish]bool
+	seen  map[frame.Key]bool // requests that were counted, up to maxRefusals
 }
 
-// add counts a request, unless it is a retry of one that was counted.
-func (r *refusals) add(c frame.Command) {
+// add counts a request, unless an equal one was counted before: that is a retry of it.
+func (r *refusals) add(request frame.Request) {
+	id, own := request.ID()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// A request without a producer cannot be recognized when it is retried.
-	if p, ok := c.(frame.Publish); ok && p.Producer != "" {
-		if r.seen[p] {
+	if own {
+		if r.seen[id] {
 			return
 		}
 		// Memory is bounded: what is forgotten here counts again when it is retried.
 		if r.seen == nil || len(r.seen) >= maxRefusals {
-			r.seen = make(map[frame.Publish]bool)
+			r.seen = make(map[frame.Key]bool)
 		}
-		r.seen[p] = true
+		r.seen[id] = true
 	}
 	r.count++
 }

@@ -64,7 +64,7 @@ type Report struct {
 	InOutage  bool            `json:"in_outage,omitempty"`
 
 	Members []datadir.Peer `json:"members,omitempty"` // as of Applied
-	Digests []IndexDigest  `json:"digests,omitempty"` // rising indexes
+	Digests []IndexDigest  `json:"digests,omitempty"` // ascending indexes
 }
 
 // IndexDigest is the digest of the state at an index.

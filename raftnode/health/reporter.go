@@ -22,7 +22,7 @@ const (
 	viewsAtOnce  = 64              // most in one entry
 )
 
-// Proposals is how a reporter has the log record something.
+// Proposals is how a reporter proposes what the log is to record.
 type Proposals interface {
 	Reached(frame.Kind) bool // every member knows that kind of command
 	// Decide blocks until the command is applied. A refusal of the state machine is its error.

@@ -69,12 +69,12 @@ type Watch struct {
 	asking sync.WaitGroup       // pings under way; Run waits for them
 	awake  *election.PauseClock // what silences are measured in
 
-	mu       sync.Mutex             // guards what follows; never held during a call of o's functions but Contacts
-	seen     map[string]*seen       // by id
-	asked    map[string]bool        // members with a ping under way
-	other    map[string]bool        // members in whose place another data folder has just answered
-	contacts map[string]raftContact // of raft, by member
-	leads    time.Time              // since when this node has led, by awake; zero: it does not
+	mu           sync.Mutex             // guards what follows; never held during a call of o's functions but Contacts
+	seen         map[string]*seen       // by id
+	pinging      map[string]bool        // members with a ping under way
+	replaced     map[string]bool        // members in whose place another data folder has just answered
+	contacts     map[string]raftContact // of raft, by member
+	leadingSince time.Time              // since when this node has led, by awake; zero: it does not
 }
 
 // WatchOptions are what a watch needs of its node. All functions are required; none may wait.
@@ -85,9 +85,9 @@ type WatchOptions struct {
 	Clocks func() clock.Reading // of this machine
 
 	Members  func() []datadir.Peer // whom to ask
-	Applied  func() uint64         // the index of the own state, to compare digests there
+	Applied  func() uint64         // the index of this node's state, at which digests are compared
 	Urgent   func() bool           // members out of reach are asked more often
-	Differs  func(Report) bool     // compares a report's digests with the own ones
+	Differs  func(Report) bool     // compares a report's digests with this node's
 	Contacts *Contacts             // when raft's newest answered request to a member was sent
 	// OnReport is called for each report, in the goroutine that asked for it. It may take locks and close
 	// connections: the watch holds no lock during the call.
@@ -118,8 +118,8 @@ func NewWatch(o WatchOptions) *Watch {
 		o:        o,
 		awake:    election.NewPauseClock(time.Now(), missedReadings*o.Timing.Urgent()),
 		seen:     map[string]*seen{},
-		asked:    map[string]bool{},
-		other:    map[string]bool{},
+		pinging:  map[string]bool{},
+		replaced: map[string]bool{},
 		contacts: map[string]raftContact{},
 	}
 }
@@ -128,7 +128,7 @@ func NewWatch(o WatchOptions) *Watch {
 func (w *Watch) Run(ctx context.Context) {
 	tick := time.NewTicker(w.o.Timing.Urgent())
 	defer tick.Stop()
-	// Before the caller closes what the answers are checked against.
+	// The caller closes what answers are checked against once Run has returned.
 	defer w.asking.Wait()
 	for turn := 0; ; turn++ {
 		w.noteContacts(time.Now())
@@ -178,10 +178,10 @@ func (w *Watch) pingMembers(ctx context.Context, missing bool) {
 func (w *Watch) beginPing(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.asked[id] {
+	if w.pinging[id] {
 		return false
 	}
-	w.asked[id] = true
+	w.pinging[id] = true
 	return true
 }
 
@@ -189,7 +189,7 @@ func (w *Watch) beginPing(id string) bool {
 func (w *Watch) endPing(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.asked, id)
+	delete(w.pinging, id)
 }
 
 // Ask asks one member now, keeps its report and returns it. It blocks until the member answers or ctx ends, and
@@ -204,16 +204,16 @@ func (w *Watch) Ask(ctx context.Context, m datadir.Peer) (Answer, error) {
 	report, err := w.o.Peers.Identify(ctx, roster.URL(m.HTTP), Question{DigestAt: w.o.Applied()})
 	// The member read its clock between these two readings.
 	answered := w.o.Clocks()
-	other := err == nil && report.ID == m.ID && m.Incarnation != "" && report.Incarnation != m.Incarnation
+	replaced := err == nil && report.ID == m.ID && m.Incarnation != "" && report.Incarnation != m.Incarnation
 	// See Replaced.
 	w.mu.Lock()
-	w.other[m.ID] = other
+	w.replaced[m.ID] = replaced
 	w.mu.Unlock()
 	if err != nil {
 		return Answer{}, fmt.Errorf("raftnode: ask %s: %w", m.ID, err)
 	}
-	// Kept as no answer of the member: its old report stays until it is forgotten.
-	if report.ID != m.ID || other {
+	// This does not count as the member's answer: its old report stays until it is forgotten.
+	if report.ID != m.ID || replaced {
 		return Answer{}, fmt.Errorf("raftnode: ask %s: %s of incarnation %s answered at %s",
 			m.ID, report.ID, report.Incarnation, m.HTTP)
 	}
@@ -260,7 +260,7 @@ func (w *Watch) AskAll(ctx context.Context, members []datadir.Peer) map[string]A
 	return answers
 }
 
-// Forget drops what is known of nodes that are members no more, and of data folders that were replaced.
+// Forget drops what is known of nodes that are no longer members, and of data folders that were replaced.
 func (w *Watch) Forget(members []datadir.Peer) {
 	known := make(map[string]string, len(members))
 	for _, m := range members {
@@ -275,7 +275,7 @@ func (w *Watch) Forget(members []datadir.Peer) {
 			delete(w.contacts, id)
 		}
 	}
-	maps.DeleteFunc(w.other, func(id string, _ bool) bool {
+	maps.DeleteFunc(w.replaced, func(id string, _ bool) bool {
 		_, member := known[id]
 		return !member
 	})
@@ -285,7 +285,7 @@ func (w *Watch) Forget(members []datadir.Peer) {
 func (w *Watch) Replaced(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.other[id]
+	return w.replaced[id]
 }
 
 // Last returns the newest report of a member, and whether the member still answers pings. The report is the zero
@@ -299,7 +299,7 @@ func (w *Watch) Last(id string) (s Answer, healthy bool) {
 	return s, false
 }
 
-// silence is for how long a member has not answered while this process ran; negative: it
+// silence is how long a member has not answered while this process ran; negative if it
 // never did.
 func (w *Watch) silence(id string, now time.Time) time.Duration {
 	w.mu.Lock()
@@ -314,9 +314,9 @@ func (w *Watch) silence(id string, now time.Time) time.Duration {
 func (w *Watch) SetLeading(leads bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.leads = time.Time{}
+	w.leadingSince = time.Time{}
 	if leads {
-		w.leads = w.awake.At(time.Now())
+		w.leadingSince = w.awake.At(time.Now())
 	}
 }
 
@@ -338,17 +338,17 @@ func (w *Watch) noteContact(id string, now, awake time.Time) {
 	}
 }
 
-// raftReach is for how long a contact of raft's counts: a leader itself counts on a
+// raftReach is how long raft's last contact with a member counts: a leader itself relies on a
 // follower for a lease.
 func (w *Watch) raftReach() time.Duration {
 	return max(w.o.Timing.reach(), w.o.Timing.Heartbeat)
 }
 
-// Absence returns why a member does not count as there, and for how long it has been silent: election.ReasonHTTP if
+// Absence returns why a member does not count as present, and how long it has been silent: election.ReasonHTTP if
 // it does not answer pings, ReasonRaft if it does, but this node leads and raft has had no contact with it for
 // raftReach; "" if it does count. silent is -1 if there never was contact.
 //
-// Whatever depends on who is there asks this one function: the margin of the quorum,
+// Everything that depends on who is present asks this one function: the margin of the quorum,
 // the guard of removals and demotions, promotion, the successor of a leader, and what
 // the log reports of the voters.
 func (w *Watch) Absence(id string) (reason string, silent time.Duration) {
@@ -367,22 +367,22 @@ func (w *Watch) Absence(id string) (reason string, silent time.Duration) {
 		return election.ReasonHTTP, max(0, now.Sub(known.At))
 	}
 	// A node that does not lead sends nothing by raft.
-	if w.leads.IsZero() {
+	if w.leadingSince.IsZero() {
 		return "", 0
 	}
 	w.noteContact(id, now, awake)
-	// Raft counts from its last contact, but from no time before this leadership.
+	// The silence counts from raft's last contact, or from the start of this leadership if that is later.
 	contact := w.contacts[id]
 	since := contact.at
 	// A leadership that has just begun had no time to reach anybody.
-	if w.leads.After(since) {
-		since = w.leads
+	if w.leadingSince.After(since) {
+		since = w.leadingSince
 	}
 	if awake.Sub(since) < w.raftReach() {
 		return "", 0
 	}
 	if known.detector.Last().Sub(since) < w.raftReach()/3 {
-		// It has not answered a ping for as long as raft: it is gone, and the detector is
+		// It has answered neither pings nor raft for about the same time: it is gone, and the detector is
 		// about to find that out.
 		return election.ReasonHTTP, max(0, now.Sub(known.At))
 	}
@@ -400,7 +400,7 @@ func AbsenceText(reason string) string {
 	return "it does not answer over HTTP"
 }
 
-// Present reports whether a member counts as there; see Absence.
+// Present reports whether a member counts as present; see Absence.
 func (w *Watch) Present(id string) bool {
 	reason, _ := w.Absence(id)
 	return reason == ""

@@ -44,6 +44,9 @@ func (l *Lifetime) Retire() { l.retire() }
 // Context ends when the node has retired. The node's goroutines run under it.
 func (l *Lifetime) Context() context.Context { return l.retired }
 
+// Closing reports whether the node has begun to close.
+func (l *Lifetime) Closing() bool { return l.closing.Err() != nil }
+
 // Retired reports whether the node has retired.
 func (l *Lifetime) Retired() bool { return l.retired.Err() != nil }
 
@@ -69,7 +72,7 @@ func until(ctx, end context.Context) (context.Context, func()) {
 	}
 }
 
-// Poll waits for a condition of which raft gives no signal. It returns ctx's error if ctx ends first, and ErrClosed
+// Poll waits for a condition that raft does not signal. It returns ctx's error if ctx ends first, and ErrClosed
 // if the node retires.
 func (l *Lifetime) Poll(ctx context.Context, ok func() bool) error {
 	tick := time.NewTicker(pollEvery)

@@ -48,7 +48,7 @@ func (r *removals) update(members []datadir.Peer) (gone []string) {
 	return gone
 }
 
-// has reports whether the data folder was a member and is none any more.
+// has reports whether the data folder was a member and no longer is.
 func (r *removals) has(id, incarnation string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (a *Admission) Admit(peer rafttransport.Identity) error {
 	i := slices.IndexFunc(known, func(m datadir.Peer) bool { return m.ID == peer.NodeID })
 	switch {
 	case i < 0 && len(known) > 0 && peer.ClusterID == "":
-		return fmt.Errorf("%s is no member: %w", peer.NodeID, rafttransport.ErrNotAdmitted)
+		return fmt.Errorf("%s is not a member: %w", peer.NodeID, rafttransport.ErrNotAdmitted)
 	case i < 0 || known[i].Incarnation == peer.Incarnation || a.replacedSince(peer):
 		return nil
 	default:

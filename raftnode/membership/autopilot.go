@@ -188,7 +188,7 @@ func (p *autopilotDriver) FetchServerStats(
 }
 
 // sample notes the commit index and which servers are absent. Each call adds the time since the last one to their
-// absence, but no more than two intervals: a pause of this process is no absence of others.
+// absence, but no more than two intervals: a pause of this process is not an absence of others.
 func (p *autopilotDriver) sample(now time.Time, servers map[raft.ServerID]*autopilot.Server) {
 	threshold := p.settings().lastContact
 	p.mu.Lock()
@@ -199,7 +199,7 @@ func (p *autopilotDriver) sample(now time.Time, servers map[raft.ServerID]*autop
 	p.sampled = now
 	for id := range servers {
 		_, fresh := p.Watch.Last(string(id))
-		// Either pings or raft are enough for a server to be there.
+		// Either pings or raft are enough for a server to count as present.
 		if fresh || string(id) == p.Roster.ID() || now.Sub(p.Contacts.Newest(id)) < threshold {
 			delete(p.absent, string(id))
 		} else {

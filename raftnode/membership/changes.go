@@ -57,12 +57,12 @@ type Options struct {
 	HandOver func(context.Context) error
 	// Left is called when a member was removed: from then on it may not connect.
 	Left func(id string)
-	// StepClock has replicated time stepped forward where that is due.
+	// StepClock steps replicated time forward by propose, if a step is due.
 	StepClock func(ctx context.Context, propose func(frame.ClockStep) error) error
 }
 
 // Changes makes the changes of members, one at a time: each is made within Life.Exclusively, as is a hand-over of
-// leadership. Whatever may wait for a member for long, as for one that catches up, is done before that.
+// leadership. Waits that may be long, as for a member that catches up, come before that.
 type Changes struct{ o Options }
 
 // NewChanges returns the changes of one node. It makes none by itself.
@@ -108,7 +108,7 @@ func (c *Changes) addWithoutVote(
 	defer release()
 	present, listed := c.o.Roster.Server(m.ID)
 	isVoter := listed && present.Suffrage == raft.Voter
-	// What is read from here on stays true until release, as far as this leader changes it.
+	// From here until release, no other change of members can make untrue what is read.
 	if err := c.Admissible(m, opts, isVoter); err != nil {
 		return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
 	}
@@ -135,7 +135,7 @@ func (c *Changes) addWithoutVote(
 	return warning, voter, nil
 }
 
-// replicationEnded waits until nothing of raft's speaks any more to a member that was removed.
+// replicationEnded waits until raft has stopped replicating to a member that was removed.
 // Raft stops such a replication after one more attempt, for which it may wait 20 s, and knows
 // its peer by id and address alone: it would reach the folder that is added under the same id
 // now, and send it the state for a log that is another's. Its heartbeats, which are never
@@ -151,7 +151,7 @@ func (c *Changes) replicationEnded(ctx context.Context, id string) error {
 // keeps what was recorded before.
 func (c *Changes) recordVoteOnJoin(ctx context.Context, id string, listed, voter bool) error {
 	wanted, known := c.o.Machine.VoteWanted(id)
-	// Nothing is recorded twice, and nothing of a new member that asks for no vote.
+	// Nothing is recorded twice, or for a new member that asks for no vote.
 	recorded := known && voter == wanted
 	keeps := !voter && (listed || !known)
 	if recorded || keeps {
@@ -169,8 +169,8 @@ func (c *Changes) recordVote(ctx context.Context, id string, wanted bool, reason
 	return c.o.Proposals.Decide(ctx, frame.MemberVote{ID: id, Wanted: wanted, Reason: reason})
 }
 
-// Admissible returns why m must not be recorded: it is of another cluster or too old, shares an id or address with
-// another member, or would be one voter too many.
+// Admissible returns why m must not be recorded: it belongs to another cluster or is too old, shares an id or address
+// with another member, or would be one voter too many.
 func (c *Changes) Admissible(m frame.Member, opts AddOptions, isVoter bool) error {
 	if m.ID == "" || m.RaftAddr == "" || m.Incarnation == "" {
 		return fmt.Errorf("%w: id, raft address and incarnation are required", ErrUnknownMember)
@@ -344,8 +344,8 @@ func (c *Changes) withdrawVoter(ctx context.Context, id string) error {
 	return fmt.Errorf("%w any more: it has handed over, ask the next leader", ErrNotLeader)
 }
 
-// countWithout counts the voters that would be left without one, and those of them that
-// are there.
+// countWithout counts the voters that would be left without one, and those of them that are
+// present.
 func (c *Changes) countWithout(id string) (left, healthy int) {
 	for _, voter := range c.o.Roster.Voters() {
 		if voter == id {
@@ -391,7 +391,7 @@ func (c *Changes) remove(ctx context.Context, id, reason string, ask func() erro
 			return "", fmt.Errorf("raftnode: remove %s: %w", id, err)
 		}
 	}
-	// From here on its connections are refused; those that are open have to be closed.
+	// From here on it is not admitted any more, but its open connections stay until they are closed.
 	c.o.Left(id)
 	return VoterWarning(len(c.o.Roster.Voters())), nil
 }
@@ -410,7 +410,7 @@ func (c *Changes) removeServer(ctx context.Context, s raft.Server, reason string
 }
 
 // CaughtUp polls a member until it has applied index. It returns ErrNotCaughtUp when ctx ends before that, and
-// another error once this node does not lead or the member is none any more.
+// another error once this node does not lead or the member no longer is one.
 func (c *Changes) CaughtUp(ctx context.Context, id string, index uint64) error {
 	const every = 20 * time.Millisecond
 	tick := time.NewTicker(every)

@@ -12,7 +12,7 @@ const keptCommits = 256 // points of a commitTrail
 // commitTrail remembers when the commit index had which value, to within a few percent of the age. It is not safe
 // for concurrent use.
 type commitTrail struct {
-	points []commitPoint // both rising
+	points []commitPoint // both ascending
 }
 
 // commitPoint is a commit index and when it was first seen.

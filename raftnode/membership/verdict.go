@@ -32,7 +32,7 @@ type serverStats struct {
 // serverStats returns what is known of a server now. It takes mu.
 func (p *autopilotDriver) serverStats(id string) serverStats {
 	now := time.Now()
-	// A leader does not ask itself, and lags by nothing that it would measure others by.
+	// A leader does not ask itself, and does not lag: the others are measured against it.
 	if id == p.Roster.ID() {
 		return serverStats{self: true, heard: true, fresh: true, since: now}
 	}
@@ -201,7 +201,7 @@ func canRemove(id string, voters []string, healthy map[string]bool, minVoters in
 	if !slices.Contains(voters, id) {
 		return true
 	}
-	// The server itself counts neither way: it is the one that goes.
+	// The server itself counts neither way: it is the one that leaves.
 	rest, well := 0, 0
 	for _, v := range voters {
 		if v == id {

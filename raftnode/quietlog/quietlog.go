@@ -1,4 +1,4 @@
-// Package quietlog is a logger that shows a warning or an error which repeats once a minute, with
+// Package quietlog is a logger that shows a repeated warning or error only once a minute, with
 // how often it was held back. Two lines are the same if their message and arguments are, but for
 // ports in errors, so that no error that is new is held back.
 package quietlog
@@ -75,7 +75,7 @@ type Logger struct {
 	lines *sharedRepeats
 }
 
-// LevelFunc returns the level at which a warning or an error is logged.
+// LevelFunc returns the level at which a line of level info or more is logged.
 type LevelFunc func(level hclog.Level, msg string, args []any) hclog.Level
 
 type sharedRepeats struct {
@@ -84,7 +84,7 @@ type sharedRepeats struct {
 }
 
 // New makes a logger that writes to l. level, unless it is nil, may lower the level of
-// a warning or an error.
+// a line of level info or more.
 func New(l hclog.Logger, level LevelFunc) *Logger {
 	if level == nil {
 		level = func(level hclog.Level, _ string, _ []any) hclog.Level { return level }
@@ -108,10 +108,16 @@ func (q *Logger) Error(msg string, args ...any) { q.Log(hclog.Error, msg, args..
 // Warn implements hclog.Logger.
 func (q *Logger) Warn(msg string, args ...any) { q.Log(hclog.Warn, msg, args...) }
 
+// Info implements hclog.Logger.
+func (q *Logger) Info(msg string, args ...any) { q.Log(hclog.Info, msg, args...) }
+
 // Log implements hclog.Logger.
 func (q *Logger) Log(level hclog.Level, msg string, args ...any) {
-	if level >= hclog.Warn {
+	warns := level >= hclog.Warn
+	if level >= hclog.Info {
 		level = q.level(level, msg, args)
+	}
+	if warns {
 		q.lines.Lock()
 		state, show := q.lines.See(q.key(msg, args), time.Now())
 		q.lines.Unlock()

@@ -206,7 +206,7 @@ func (b *boltFile) checkFreelist() error {
 		first, count = first+8, int64(native.Uint64(raw))
 	}
 	if p.flags != flagFreelist || count < 0 || count > int64(len(p.data))/8 {
-		return fmt.Errorf("page %d is no list of free pages", p.id)
+		return fmt.Errorf("page %d is not a list of free pages", p.id)
 	}
 	ids, err := p.slice(first, 8*count)
 	if err != nil {
@@ -314,7 +314,7 @@ func (b *boltFile) walkBucket(p boltPage, e boltElement, name string) error {
 		return err
 	}
 	if inline.flags != flagLeaf {
-		return fmt.Errorf("page %d has a bucket that is no leaf", p.id)
+		return fmt.Errorf("page %d has a bucket that is not a leaf", p.id)
 	}
 	return b.walkLeaf(inline, nil, nil, b.wanted[name])
 }

@@ -122,7 +122,7 @@ func (j *journal) readHeader() error {
 	}
 	switch {
 	case string(head[:len(journalMagic)]) != journalMagic:
-		return damaged(j.f.Name(), "it is no journal")
+		return damaged(j.f.Name(), "it is not a journal")
 	case binary.LittleEndian.Uint32(head[journalSummed:]) != crc32.Checksum(head[:journalSummed], crcTable()):
 		return damaged(j.f.Name(), "its checksum differs")
 	}
@@ -165,7 +165,7 @@ func (j *journal) load(last uint64) ([]*raft.Log, error) {
 }
 
 // checkEnd searches raw, the bytes after the last record, for a record of entry next or a
-// later one. If there is one, the bytes before it are damage and no torn write: a record
+// later one. If there is one, the bytes before it are damage and not a torn write: a record
 // is only written once the one before is synced.
 func (j *journal) checkEnd(raw []byte, next uint64) error {
 	for {

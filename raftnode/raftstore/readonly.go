@@ -44,7 +44,7 @@ func OpenReadOnly(dir string) (*Reader, error) {
 	r.summary.VoteTerm = state.Numbers[keyVoteTerm]
 	r.summary.VoteCandidate = string(state.Bytes[keyVoteCandidate])
 
-	// A missing or unreadable tail mark is no damage: the log alone still opens.
+	// A missing or unreadable tail mark is not damage: the log alone still opens.
 	if raw, err := os.ReadFile(filepath.Join(dir, tailFile)); err == nil && len(raw) == tailSize {
 		r.summary.LastStored = decodeTail(raw)
 	}

@@ -57,7 +57,7 @@ func encodeTail(last uint64) []byte {
 	return binary.LittleEndian.AppendUint32(buf, crc32.Checksum(buf, crcTable()))
 }
 
-// decodeTail returns the index of a mark, 0 if buf is none. buf has tailSize bytes.
+// decodeTail returns the index of a mark, 0 if buf is not a mark. buf has tailSize bytes.
 func decodeTail(buf []byte) uint64 {
 	last := binary.LittleEndian.Uint64(buf[len(tailMagic):])
 	if string(encodeTail(last)) != string(buf) {

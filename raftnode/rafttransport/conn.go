@@ -53,7 +53,7 @@ type conn struct {
 	closeOnce  sync.Once
 
 	// Guarded by registry.mu.
-	order  uint64 // rises with each new connection
+	order  uint64 // grows with each new connection
 	nodeID string // of the peer, from identify on
 	stage  stage
 	heard  *Identity // the peer, if Admit refused and Hear took it

@@ -89,7 +89,7 @@ func newFrame(version, kind byte, body []byte) frame {
 
 // readFrame reads exactly one frame and allocates at most headerLen+maxBody
 // bytes, whatever the peer claims. It returns a *RefusedError if the bytes are
-// wrong, with ErrVersion for a frame of another version that is no refusal, and
+// wrong, with ErrVersion for a frame of another version that is not a refusal, and
 // the reader's own error otherwise.
 func readFrame(r io.Reader, version byte) (frame, error) {
 	var head [headerLen]byte

@@ -154,14 +154,14 @@ func (r *Roster) MayVote() bool {
 }
 
 // VoteAs returns the id of a voter for a candidate that is a member without a vote, as far as this node has heard:
-// it may have been promoted meanwhile. It returns "" for a voter and for a node that is no member.
+// it may have been promoted meanwhile. It returns "" for a voter and for a node that is not a member.
 func (r *Roster) VoteAs(candidate string) (voter string) {
 	listed := false
 	for _, s := range r.Servers() {
 		switch {
 		case string(s.ID) != candidate && s.Suffrage == raft.Voter:
 			voter = string(s.ID)
-		// It is a voter, and needs no other's name.
+		// A voter is judged under its own name.
 		case string(s.ID) == candidate && s.Suffrage == raft.Voter:
 			return ""
 		case string(s.ID) == candidate:

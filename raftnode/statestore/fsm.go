@@ -153,6 +153,7 @@ func (s durableState) Persist(sink raft.SnapshotSink) error {
 	if err := s.adapter.snapshots.persist(); err != nil {
 		return err
 	}
+	s.adapter.snapshots.logger.Info("snapshot written", "index", s.adapter.snapshots.Durable())
 	return sink.Close()
 }
 

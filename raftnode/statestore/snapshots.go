@@ -268,7 +268,7 @@ func (s *Snapshots) swap(r *receivedSnapshot) error {
 	// and compactions.
 	s.durable.Store(r.meta.Index)
 	s.base.Store(&raft.Log{Index: r.meta.Index, Term: r.meta.Term, Type: raft.LogNoop})
-	s.logger.Info("state replaced by a snapshot", "index", r.meta.Index, "term", r.meta.Term, "from", r.meta.NodeID)
+	s.logger.Info("snapshot installed", "index", r.meta.Index, "term", r.meta.Term, "from", r.meta.NodeID)
 	return s.release(r)
 }
 

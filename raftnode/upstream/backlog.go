@@ -18,7 +18,7 @@ const MaxBacklog = 64 << 20
 // backlog knows the sizes of the entries that this node stores and has not applied.
 type backlog struct {
 	mu      sync.Mutex // guards entries
-	entries []stretch  // rising, without a hole
+	entries []stretch  // ascending, without a hole
 }
 
 // stretch is where an entry lies among the bytes of all entries since the first.
@@ -31,7 +31,7 @@ type stretch struct {
 func (b *backlog) storing(logs []*raft.Log, applied uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// What is applied counts no more, and a leader may replace a suffix of the log.
+	// What is applied no longer counts, and a leader may replace a suffix of the log.
 	b.entries = slices.Delete(b.entries, 0, b.past(applied))
 	b.entries = b.entries[:b.past(logs[0].Index-1)]
 	at := int64(0)

@@ -42,7 +42,7 @@ func (f *Failover) Run(ctx context.Context, r *raft.Raft) {
 	for {
 		select {
 		case id := <-f.Lost:
-			// A candidacy that fails is no loss: raft's own timeout follows.
+			// A candidacy that fails is not a loss: raft's own timeout follows.
 			l := leaderLost{Failover: f, raft: r, leader: id, since: time.Now()}
 			if err := l.campaign(ctx); err != nil && ctx.Err() == nil {
 				f.Logger.Warn("an early election was not possible", "gone", id, "error", err)
@@ -61,14 +61,14 @@ type leaderLost struct {
 	since  time.Time // when that was reported
 }
 
-// missed reports that this node still follows the lost one and has not heard it again.
+// missed reports whether this node still follows the lost one and has not heard it again.
 func (l leaderLost) missed() bool {
 	_, leader := l.raft.LeaderWithID()
 	return string(leader) == l.leader && l.raft.State() == raft.Follower && !l.heard()
 }
 
-// heard reports that raft heard the node after its connections were lost. A contact shortly after the loss is
-// none: it is of a request that arrived before, and took a while to store.
+// heard reports whether raft heard the node after its connections were lost. A contact shortly after the loss does
+// not count: it comes from a request that arrived before, and took a while to store.
 func (l leaderLost) heard() bool { return l.raft.LastContact().After(l.since.Add(l.Lease / 2)) }
 
 // campaign waits for this node's turn and makes raft campaign, unless the leader is heard
@@ -133,7 +133,7 @@ func (l leaderLost) turn(ctx context.Context) int {
 }
 
 // turnOf is the place of self among voters, ordered by the last index of their logs and then by id; -1 if
-// self is none of them.
+// self is not among them.
 func turnOf(self string, last map[string]uint64) int {
 	order := slices.SortedFunc(maps.Keys(last), func(a, b string) int {
 		return cmp.Or(cmp.Compare(last[a], last[b]), cmp.Compare(a, b))
@@ -141,7 +141,7 @@ func turnOf(self string, last map[string]uint64) int {
 	return slices.Index(order, self)
 }
 
-// sleepUntil blocks until t or the end of ctx, and reports that it was t.
+// sleepUntil blocks until t or the end of ctx, and reports whether t was reached.
 func sleepUntil(ctx context.Context, t time.Time) bool {
 	timer := time.NewTimer(time.Until(t))
 	defer timer.Stop()

@@ -35,7 +35,7 @@ func (w *leaderWrite) end() {
 	w.logs = nil
 }
 
-// now returns the batch that is being written, the term of the entry before it, and for how long it has been
+// now returns the batch that is being written, the term of the entry before it, and how long it has been
 // written; without logs the others say nothing.
 func (w *leaderWrite) now() (logs []*raft.Log, prevTerm uint64, took time.Duration) {
 	w.mu.Lock()

@@ -1,5 +1,5 @@
-// Raft logs each request that fails, several a second, and warns of what its protocol expects. There is
-// no issue. Delete this file when raft logs only changes.
+// Raft logs each request that fails, several a second, warns of what its protocol expects, and has several lines at
+// info where the node has one. There is no issue. Delete this file when raft logs only changes.
 
 package upstream
 
@@ -22,9 +22,15 @@ import (
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 )
 
-// QuietLogger is the logger for hashicorp/raft and its transport.
-func QuietLogger(l hclog.Logger) *quietlog.Logger {
-	return quietlog.New(l, levelOfRaft)
+// QuietLogger is the logger for hashicorp/raft and its transport. While the node closes, all of their lines are for
+// debugging: what they fail at then is what closing ends.
+func QuietLogger(l hclog.Logger, closing func() bool) *quietlog.Logger {
+	return quietlog.New(l, func(level hclog.Level, msg string, args []any) hclog.Level {
+		if closing() {
+			return hclog.Debug
+		}
+		return levelOfRaft(level, msg, args)
+	})
 }
 
 // peerLog reports when raft cannot reach a member any more and when it does again, and why
@@ -40,7 +46,13 @@ type peerLog struct {
 
 // failures counts the requests to a member that failed in a row: replication those that bring entries or
 // state, contact all others. The former may fail while heartbeats are answered.
-type failures struct{ contact, replication int }
+type failures struct {
+	contact, replication int
+	since                time.Time // the first of them
+}
+
+// awayAfter is how long requests to a member have to fail until it is reported: one that restarts is back by then.
+const awayAfter = 2 * time.Second
 
 // of returns the counter of a kind of requests.
 func (f *failures) of(replication bool) *int {
@@ -78,10 +90,11 @@ func (l *peerLog) failed(id raft.ServerID, addr raft.ServerAddress, replication 
 		l.members = map[raft.ServerID]*failures{}
 	}
 	if l.members[id] == nil {
-		l.members[id] = &failures{}
+		l.members[id] = &failures{since: now}
 		l.lost.Add(1)
 	}
-	inARow := l.members[id].of(replication)
+	f := l.members[id]
+	inARow := f.of(replication)
 	*inARow++
 
 	// Connection errors of a member share one line, whatever their text; any other error has its own.
@@ -94,6 +107,8 @@ func (l *peerLog) failed(id raft.ServerID, addr raft.ServerAddress, replication 
 		key += " " + quietlog.WithoutPorts(err.Error())
 	case *inARow == 1 && hasConnectionEnded(err): // most likely an old one, and the next will do
 		return
+	case now.Sub(f.since) < awayAfter:
+		return
 	}
 	state, show := l.lines.See(key, now)
 	switch {
@@ -102,7 +117,7 @@ func (l *peerLog) failed(id raft.ServerID, addr raft.ServerAddress, replication 
 		l.logger.Warn("raft cannot reach a member", "member", id, "addr", addr, "error", err)
 	default:
 		l.logger.Warn("raft still cannot reach a member", "member", id, "addr", addr, "error", err,
-			"for", now.Sub(state.Began).Round(time.Second), "failures", state.Count)
+			"for", now.Sub(f.since).Round(time.Second), "failures", state.Count)
 	}
 }
 
@@ -116,13 +131,13 @@ func (l *peerLog) answered(id raft.ServerID, replication bool, now time.Time) {
 	}
 	// Heartbeats may pass where large entries do not.
 	*f.of(replication) = 0
-	if *f != (failures{}) {
+	if f.contact+f.replication > 0 {
 		return
 	}
 	if state, reported := l.forget(id); reported && now.Sub(state.Last) < quietlog.RepeatAfter {
 		l.logger.Info("raft reaches a member again",
 			"member", id,
-			"after", now.Sub(state.Began).Round(time.Millisecond),
+			"after", now.Sub(f.since).Round(time.Millisecond),
 			"failures", state.Count)
 	}
 }
@@ -144,9 +159,12 @@ func (l *peerLog) forget(id raft.ServerID) (state quietlog.Run, reported bool) {
 	return l.lines.End(string(id))
 }
 
-// levelOfRaft lowers the level of raft's warnings about what its protocol expects, and of errors that
-// peerLog reports.
+// levelOfRaft lowers the level of what raft reports of its work, of its warnings about what its protocol expects, and
+// of errors that peerLog reports.
 func levelOfRaft(level hclog.Level, msg string, args []any) hclog.Level {
+	if level == hclog.Info { // the node has lines of its own for what an operator follows
+		return hclog.Debug
+	}
 	// The arguments are key and value in turn, as hclog takes them.
 	var reason error
 	leader := ""
@@ -170,19 +188,19 @@ func levelOfRaft(level hclog.Level, msg string, args []any) hclog.Level {
 		msg == "failed to get previous log" && errors.Is(reason, raft.ErrLogNotFound),
 		msg == "heartbeat timeout reached, starting election" && leader == "", // the cluster forms, or has started
 		strings.HasPrefix(msg, "rejecting vote request"), strings.HasPrefix(msg, "rejecting pre-vote request"):
-		return hclog.Info
+		return hclog.Debug
 	}
 	return level
 }
 
-// isConnectionError reports that a connection could not be made, had ended or timed out.
+// isConnectionError reports whether a connection could not be made, had ended or timed out.
 func isConnectionError(err error) bool {
 	var network net.Error
 	return hasConnectionEnded(err) || errors.As(err, &network) ||
 		errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// hasConnectionEnded reports that a connection had ended, as one from the pool may have.
+// hasConnectionEnded reports whether a connection had ended, as one from the pool may have.
 func hasConnectionEnded(err error) bool {
 	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, end) {

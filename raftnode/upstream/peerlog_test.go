@@ -46,6 +46,10 @@ func TestAMemberThatRaftCannotReachIsReportedOnce(t *testing.T) {
 	fail(true, fmt.Errorf("write: %w", syscall.ECONNRESET))
 	expect("connections that end once")
 	fail(false, refused)
+	expect("a member that restarts")
+	for range 4 {
+		fail(false, refused)
+	}
 	expect(
 		"nobody listens",
 		`[WARN]  raft cannot reach a member: member=n2 addr=n2:1 error="rafttransport: dial n2:1: connection refused"`,

@@ -35,7 +35,8 @@ const (
 // context is done, or nothing more may be tried. Its errors are *Error.
 type attempts struct {
 	c      *Cluster
-	op     string
+	op     Op
+	asked  int // attempts made, of which Config.Observe learns
 	repeat Repeat
 	began  time.Time
 	pauses *backoff.ExponentialBackOff
@@ -52,7 +53,7 @@ type attempts struct {
 }
 
 // newAttempts begins a call, whose rounds count from now.
-func (c *Cluster) newAttempts(op string, r Repeat) *attempts {
+func (c *Cluster) newAttempts(op Op, r Repeat) *attempts {
 	return &attempts{c: c, op: op, repeat: r, began: time.Now(), pauses: NewPauses()}
 }
 
@@ -156,7 +157,7 @@ func (a *attempts) judge(ctx context.Context, n *Node, f fault) (done bool, err 
 	case f.final:
 		a.c.nodes.worked(n, f.leader)
 		unknown := a.unknown && a.repeat == Sequenced
-		return true, &Error{Op: a.op, Err: f.err, Answer: true, Unknown: unknown, Tried: a.unknown}
+		return true, &Error{Op: a.op.String(), Err: f.err, Answer: true, Unknown: unknown, Tried: a.unknown}
 	case f.code() == api.OtherCluster:
 		a.c.nodes.failed(n)
 		a.otherCluster = fmt.Errorf("%s: %w", n.URL, f.err)
@@ -164,11 +165,11 @@ func (a *attempts) judge(ctx context.Context, n *Node, f fault) (done bool, err 
 			a.foreign = append(a.foreign, n)
 		}
 		if a.c.nodes.allWithin(a.foreign) {
-			return true, &Error{Op: a.op, Err: a.otherCluster, Answer: true, Unknown: a.unknown}
+			return true, &Error{Op: a.op.String(), Err: a.otherCluster, Answer: true, Unknown: a.unknown}
 		}
 	case f.answer == nil && ctx.Err() == nil, f.code() == api.Unavailable:
 		a.c.nodes.failed(n)
-		a.c.cfg.Logger.Debug("attempt failed", "op", a.op, "endpoint", n.URL, "error", f.err)
+		a.c.cfg.Logger.Debug("attempt failed", "op", a.op.String(), "endpoint", n.URL, "error", f.err)
 	case f.answer != nil:
 		a.refused = true
 		a.c.nodes.declined(n, f.leader)
@@ -200,7 +201,7 @@ func (a *attempts) end(why error) error {
 	if a.otherCluster != nil {
 		a.last = a.otherCluster // no other node could serve the call
 	}
-	return &Error{Op: a.op, Unknown: a.unknown, Err: a.last, Ended: why}
+	return &Error{Op: a.op.String(), Unknown: a.unknown, Err: a.last, Ended: why}
 }
 
 // fault is a failed attempt, understood.

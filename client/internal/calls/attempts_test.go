@@ -3,18 +3,17 @@ package calls
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"testing"
 	"time"
-
-	"github.com/hashicorp/go-hclog"
 )
 
 // A machine that slept finds its calls unfinished. Nodes may have forgotten the producer by then,
 // and would append the events of a first sequence again.
 func TestASequenceIsNotRepeatedAfterTenMinutes(t *testing.T) {
 	c := New(Config{Endpoints: []string{"http://127.0.0.1:1"}, HTTP: http.DefaultClient, Timeout: time.Minute,
-		AttemptTimeout: time.Second, Logger: hclog.NewNullLogger()})
+		AttemptTimeout: time.Second, Logger: slog.New(slog.DiscardHandler)})
 	for _, test := range []struct {
 		repeat Repeat
 		asleep time.Duration
@@ -24,7 +23,7 @@ func TestASequenceIsNotRepeatedAfterTenMinutes(t *testing.T) {
 		{Sequenced, maxRepeat + time.Minute, true},
 		{Reading, maxRepeat + time.Minute, false},
 	} {
-		a := c.newAttempts("publish", test.repeat)
+		a := c.newAttempts(Op{Name: "publish"}, test.repeat)
 		a.began, a.unknown = time.Now().Round(0).Add(-test.asleep), true
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		_, err := a.nextNode(ctx)

@@ -14,10 +14,11 @@ package calls
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
+	"github.com/ringrift/ringlog/event"
 )
 
 // Config says which cluster is called and how. All fields but Token and ClusterID are required.
@@ -29,14 +30,40 @@ type Config struct {
 	HTTP           *http.Client
 	Timeout        time.Duration // how long a call is repeated
 	AttemptTimeout time.Duration // how long one node may take to answer, or a silent one to show life
-	Logger         hclog.Logger
+	Logger         *slog.Logger
+	OnWarning      func(event.Warning)
+	// Observe sees each request; nil sees none. What it returns is called with the request's error when it has ended.
+	Observe func(ctx context.Context, op Op, node string, attempt int) (context.Context, func(error))
+}
+
+// Op is what a call asks for.
+type Op struct {
+	Name    string // one of a few dozen, such as get or commit cursor
+	Subject string // what it is asked about, "" for nothing
+	Events  int    // how many are published, 0 where that is not what the call is for
+}
+
+// String is how errors name the call.
+func (o Op) String() string {
+	if o.Subject == "" {
+		return o.Name
+	}
+	return o.Name + " " + o.Subject
+}
+
+// observe reports the beginning of a request to Config.Observe.
+func (c *Cluster) observe(ctx context.Context, op Op, n *Node, attempt int) (context.Context, func(error)) {
+	if c.cfg.Observe == nil {
+		return ctx, func(error) {}
+	}
+	return c.cfg.Observe(ctx, op, n.URL, attempt)
 }
 
 // Cluster is the cluster that is called. It is safe for concurrent use.
 type Cluster struct {
 	cfg   Config
 	http  *http.Client
-	pin   *clusterPin // the transport of http
+	pin   *clusterPin // the transport of all requests
 	nodes *nodes
 }
 
@@ -44,7 +71,7 @@ type Cluster struct {
 func New(cfg Config) *Cluster {
 	c := &Cluster{cfg: cfg, pin: newClusterPin(cfg.HTTP.Transport, cfg.ClusterID)}
 	pinned := *cfg.HTTP
-	pinned.Transport = c.pin
+	pinned.Transport = &warningsTransport{next: c.pin, report: cfg.OnWarning}
 	c.http = &pinned
 	c.nodes = newNodes(cfg.Endpoints, c.dialNode)
 	return c
@@ -57,7 +84,7 @@ func (c *Cluster) CloseIdle() { c.http.CloseIdleConnections() }
 type AttemptFunc func(ctx context.Context, n *Node) (http.Header, error)
 
 // Call makes attempts of at most Config.AttemptTimeout each.
-func (c *Cluster) Call(ctx context.Context, op string, r Repeat, attempt AttemptFunc) error {
+func (c *Cluster) Call(ctx context.Context, op Op, r Repeat, attempt AttemptFunc) error {
 	return c.repeatAttempts(ctx, op, r, func(ctx context.Context, n *Node) (context.Context, func()) {
 		return context.WithTimeout(ctx, c.cfg.AttemptTimeout)
 	}, attempt)
@@ -65,7 +92,7 @@ func (c *Cluster) Call(ctx context.Context, op string, r Repeat, attempt Attempt
 
 // CallWhileAlive is Call for what may take a node long: an attempt ends when its node shows
 // no life, not after a time.
-func (c *Cluster) CallWhileAlive(ctx context.Context, op string, r Repeat, attempt AttemptFunc) error {
+func (c *Cluster) CallWhileAlive(ctx context.Context, op Op, r Repeat, attempt AttemptFunc) error {
 	return c.repeatAttempts(ctx, op, r, func(ctx context.Context, n *Node) (context.Context, func()) {
 		began := time.Now()
 		return c.guard(ctx, n, func() time.Duration { return time.Since(began) })
@@ -74,7 +101,7 @@ func (c *Cluster) CallWhileAlive(ctx context.Context, op string, r Repeat, attem
 
 // repeatAttempts asks one node after the other until one answers for good. bound limits the
 // context of each attempt.
-func (c *Cluster) repeatAttempts(ctx context.Context, op string, r Repeat,
+func (c *Cluster) repeatAttempts(ctx context.Context, op Op, r Repeat,
 	bound func(context.Context, *Node) (context.Context, func()), attempt AttemptFunc) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
@@ -94,8 +121,11 @@ func (c *Cluster) repeatAttempts(ctx context.Context, op string, r Repeat,
 func (a *attempts) attemptAt(ctx context.Context, n *Node,
 	bound func(context.Context, *Node) (context.Context, func()), attempt AttemptFunc) (done bool, err error) {
 	bounded, release := bound(ctx, n)
-	watched, sent := traceSent(bounded)
+	a.asked++
+	observed, ended := a.c.observe(bounded, a.op, n, a.asked)
+	watched, sent := traceSent(observed)
 	header, err := attempt(watched, n)
+	ended(err)
 	if err == nil {
 		release()
 		a.c.nodes.worked(n, header.Get(leaderHeader))
@@ -107,22 +137,25 @@ func (a *attempts) attemptAt(ctx context.Context, n *Node,
 }
 
 // CallNode makes one call at one node, by its URL or host:port, and only once.
-func (c *Cluster) CallNode(ctx context.Context, node, op string, r Repeat, attempt AttemptFunc) error {
+func (c *Cluster) CallNode(ctx context.Context, node string, op Op, r Repeat, attempt AttemptFunc) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	n := &Node{URL: node}
 	if err := c.learnCluster(ctx, n); err != nil {
-		return &Error{Op: op, Err: err, Ended: ErrUnreachable}
+		return &Error{Op: op.String(), Err: err, Ended: ErrUnreachable}
 	}
 	began := time.Now()
 	guarded, stop := c.guard(ctx, n, func() time.Duration { return time.Since(began) })
 	defer stop()
-	watched, sent := traceSent(guarded)
+	observed, ended := c.observe(guarded, op, n, 1)
+	watched, sent := traceSent(observed)
 
 	// There is no other attempt, so its fault is the error of the call.
-	if _, err := attempt(watched, n); err != nil {
+	_, err := attempt(watched, n)
+	ended(err)
+	if err != nil {
 		f := classify(err, sent.Load())
-		failed := &Error{Op: op, Err: f.err, Answer: f.final, Unknown: f.unknown && r != Reading}
+		failed := &Error{Op: op.String(), Err: f.err, Answer: f.final, Unknown: f.unknown && r != Reading}
 		if f.answer == nil {
 			failed.Ended = ErrUnreachable
 			if cause := context.Cause(guarded); cause != nil {
@@ -147,4 +180,4 @@ func (c *Cluster) Timeout() time.Duration { return c.cfg.Timeout }
 func (c *Cluster) AttemptTimeout() time.Duration { return c.cfg.AttemptTimeout }
 
 // Logger is for what goes wrong and is repeated.
-func (c *Cluster) Logger() hclog.Logger { return c.cfg.Logger }
+func (c *Cluster) Logger() *slog.Logger { return c.cfg.Logger }

@@ -123,7 +123,7 @@ func (n *Node) DenyStream(d time.Duration) { n.noStream.Store(time.Now().Add(d).
 func (c *Cluster) Download(ctx context.Context, r *Request) (io.ReadCloser, error) {
 	choosing, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	a := c.newAttempts("GET "+r.Path, Reading)
+	a := c.newAttempts(Op{Name: http.MethodGet, Subject: r.Path}, Reading)
 	for {
 		n, err := a.nextNode(choosing)
 		if err != nil {

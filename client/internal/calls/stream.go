@@ -42,6 +42,7 @@ type connection struct {
 	ctx     context.Context
 	sent    *atomic.Bool
 	stop    func()                  // the guard
+	ended   func(error)             // reports the end to Config.Observe
 	cut     context.CancelCauseFunc // ends ctx
 	quiet   atomic.Int64            // since when a message is waited for, Unix nanoseconds; 0 while none is
 	opened  time.Time
@@ -50,7 +51,7 @@ type connection struct {
 
 // NewStream returns a stream that is not open yet. With bounded each message is waited for
 // Config.Timeout, else only the first.
-func (c *Cluster) NewStream(op string, bounded bool, open OpenFunc) *Stream {
+func (c *Cluster) NewStream(op Op, bounded bool, open OpenFunc) *Stream {
 	return &Stream{c: c, open: open, attempts: c.newAttempts(op, Reading), bounded: bounded,
 		deadline: time.Now().Add(c.cfg.Timeout)}
 }
@@ -98,14 +99,17 @@ func (s *Stream) connect(ctx context.Context) error {
 	conn.cut = cut
 	conn.ctx, conn.stop = s.c.guard(open, n, func() time.Duration { return quietTime(&conn.quiet) })
 	var watched context.Context
-	watched, conn.sent = traceSent(conn.ctx)
+	s.attempts.asked++
+	var observed context.Context
+	observed, conn.ended = s.c.observe(conn.ctx, s.attempts.op, n, s.attempts.asked)
+	watched, conn.sent = traceSent(observed)
 	conn.quiet.Store(time.Now().UnixNano())
 	release := s.cutAtDeadline(conn)
 	conn.in, err = s.open(watched, n, s.next)
 	release()
 	if err != nil {
 		err = conn.silenced(err)
-		conn.end()
+		conn.end(err)
 		_, err = s.attempts.judge(ctx, n, classify(err, conn.sent.Load()))
 		return err
 	}
@@ -139,8 +143,9 @@ func (c *connection) silenced(err error) error {
 	return err
 }
 
-// end stops the timers of the connection and hangs up.
-func (c *connection) end() {
+// end stops the timers of the connection and hangs up. err is why, nil where it has brought all it should.
+func (c *connection) end(err error) {
+	c.ended(err)
 	c.stop()
 	c.cut(context.Canceled)
 }
@@ -167,7 +172,7 @@ func (s *Stream) noteMessage(m *ringlogv1.TailResponse) *ringlogv1.TailResponse 
 func (s *Stream) afterBreak(ctx context.Context) error {
 	conn := s.conn
 	err := conn.silenced(conn.in.Err())
-	s.Disconnect()
+	s.disconnect(err)
 	switch {
 	case ctx.Err() != nil:
 		return s.attempts.end(context.Cause(ctx))
@@ -186,11 +191,14 @@ func (s *Stream) afterBreak(ctx context.Context) error {
 }
 
 // Disconnect ends the connection, if there is one.
-func (s *Stream) Disconnect() {
+func (s *Stream) Disconnect() { s.disconnect(nil) }
+
+// disconnect ends the connection, if there is one, for a reason.
+func (s *Stream) disconnect(err error) {
 	if s.conn == nil {
 		return
 	}
-	s.conn.end()
+	s.conn.end(err)
 	_ = s.conn.in.Close()
 	s.conn = nil
 }

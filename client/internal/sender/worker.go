@@ -205,7 +205,7 @@ func (w *worker) sendSequence(ctx context.Context, group []*Item) (*ringlogv1.Pu
 		cluster.NoteLeader(n, out.LeaderHttp)
 		return resp.Header(), nil
 	}
-	err := cluster.Call(ctx, group[0].op, calls.Sequenced, attempt)
+	err := cluster.Call(ctx, calls.Op{Name: group[0].op, Events: countEvents(group)}, calls.Sequenced, attempt)
 	if err == nil {
 		return out, nil
 	}
@@ -214,6 +214,14 @@ func (w *worker) sendSequence(ctx context.Context, group []*Item) (*ringlogv1.Pu
 		failed = &calls.Error{Op: group[0].op, Err: err}
 	}
 	return nil, failed
+}
+
+// countEvents is how many events the items of a group have.
+func countEvents(group []*Item) (n int) {
+	for _, p := range group {
+		n += len(p.Events)
+	}
+	return n
 }
 
 // useStream reports whether the worker has a stream to n, and opens one where it is worth it.

@@ -108,9 +108,9 @@ func typeOf(d *event.Definition) (payloadType, error) {
 		t.fields = append(t.fields, field)
 	}
 
-	// A name that is no Go identifier would only fail once the generated file is compiled.
+	// A name that is not a Go identifier would only fail once the generated file is compiled.
 	if !token.IsExported(t.name) || !token.IsIdentifier(t.name) {
-		return t, fmt.Errorf("%s: %s is no name for a Go type", d.Name, t.name)
+		return t, fmt.Errorf("%s: %s is not a name for a Go type", d.Name, t.name)
 	}
 	return t, nil
 }
@@ -119,14 +119,10 @@ func typeOf(d *event.Definition) (payloadType, error) {
 func fieldOf(f event.Field) (payloadField, error) {
 	p := payloadField{name: f.Name, goName: goname.Field(f.Name)}
 	if !token.IsExported(p.goName) || !token.IsIdentifier(p.goName) {
-		return p, fmt.Errorf("field %s: %s is no name for a Go field", f.Name, p.goName)
+		return p, fmt.Errorf("field %s: %s is not a name for a Go field", f.Name, p.goName)
 	}
 	// The catalogue's types, as Go types whose zero value means that the field is not sent.
-	kind := f.Type
-	if kind == "timestamp" && strings.HasSuffix(f.Name, "_seconds") {
-		kind = "number" // the schema list types timeout_seconds as a time; both are sent as a number
-	}
-	switch kind {
+	switch kindOf(f) {
 	case "any":
 		p.goType = "any"
 	case "string":
@@ -145,6 +141,14 @@ func fieldOf(f event.Field) (payloadField, error) {
 		return p, fmt.Errorf("field %s: no Go type for %s", f.Name, f.Type)
 	}
 	return p, nil
+}
+
+// kindOf is the type of a field.
+func kindOf(f event.Field) string {
+	if f.Type == "timestamp" && strings.HasSuffix(f.Name, "_seconds") {
+		return "number" // the schema list types timeout_seconds as a time; both are sent as a number
+	}
+	return f.Type
 }
 
 // print prints the struct and its method.

@@ -1,8 +1,9 @@
-// Command genemit writes the payload structs of package event/emit from the built-in catalogue. It runs in the
-// folder of that package, by go generate.
+// Command genemit writes the payload structs of package event/emit, and the types and payloads of the Python
+// package, from the built-in catalogue. It runs in the folder of event/emit, by go generate.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,20 +11,27 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
+// pythonDir is the Python package, as seen from event/emit.
+const pythonDir = "../../python/ringlog"
+
 // suffix ends the names of the generated files, except listFile.
 const suffix = "_gen.go"
 
 // go generate runs it in package emit.
 func main() {
-	if err := run("."); err != nil {
+	if err := run(".", pythonDir); err != nil {
 		fmt.Fprintln(os.Stderr, "genemit:", err)
 		os.Exit(1)
 	}
 }
 
-// run writes the files into dir and removes those of categories that no longer exist.
-func run(dir string) error {
+// run writes Go files into dir, removes those of categories that no longer exist, and writes Python's into python.
+func run(dir, python string) error {
 	files, err := generate(event.Builtin())
+	if err != nil {
+		return err
+	}
+	modules, err := generatePython(event.Builtin())
 	if err != nil {
 		return err
 	}
@@ -39,6 +47,11 @@ func run(dir string) error {
 			}
 		}
 	}
+	return errors.Join(write(dir, files), write(python, modules))
+}
+
+// write writes files into dir.
+func write(dir string, files map[string][]byte) error {
 	for name, code := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), code, 0o644); err != nil {
 			return err

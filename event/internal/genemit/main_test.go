@@ -24,6 +24,16 @@ func TestGeneratedPayloadsAreCurrent(t *testing.T) {
 			t.Errorf("event/emit/%s is stale: run go generate ./event/emit (%v)", name, err)
 		}
 	}
+	modules, err := generatePython(event.Builtin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range modules {
+		got, err := os.ReadFile(filepath.Join("..", pythonDir, name))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("python/ringlog/%s is stale: run go generate ./event/emit (%v)", name, err)
+		}
+	}
 	there, err := filepath.Glob(filepath.Join(target, "*_gen*.go"))
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +53,7 @@ func TestRunRemovesOldCategories(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := run(dir); err != nil {
+	if err := run(dir, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "gone_gen.go")); !os.IsNotExist(err) {
@@ -58,7 +68,7 @@ func TestNamesThatCollideAreRefused(t *testing.T) {
 	for want, field := range map[string]string{
 		"extra and extra both become Extra":             "extra",
 		"a method and event_type both become EventType": "event_type",
-		"2nd is no name for a Go field":                 "2nd",
+		"2nd is not a name for a Go field":              "2nd",
 	} {
 		c, err := event.Builtin().With(event.Definition{Name: "X_Y", Payload: []event.Field{{Name: field, Type: "any"}}})
 		if err != nil {
@@ -66,6 +76,16 @@ func TestNamesThatCollideAreRefused(t *testing.T) {
 		}
 		if _, err := generate(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+func TestNamesThatPythonCannotTakeAreRefused(t *testing.T) {
+	for _, name := range []string{"from", "class", "to_json", "extra", "Upper"} {
+		def := &event.Definition{Name: "X_Y", Payload: []event.Field{{Name: name, Type: "any"}}}
+		shown := payloadType{def: def, name: "XY"}
+		if err := shown.printPython(new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (g *liveGroup) commitBatch(all bool) bool {
 // proposeBatch gets an ack batch into the log, however long it takes, in parts where it has many failed
 // deliveries. With an error the group has ended on this node.
 func (g *groupTerm) proposeBatch(s group.AckBatch) error {
-	// The first command has all ranges. What follows has retries alone, which rise.
+	// The first command has all ranges. What follows has retries alone, in ascending order.
 	for {
 		n := min(len(s.Retries), retriesAtOnce)
 		_, err := g.host.Propose(g.ctx, frame.Request{Command: frame.GroupSettle{

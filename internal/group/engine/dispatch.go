@@ -86,8 +86,8 @@ func (g *dispatcher) serveWaiters() {
 	g.wakeLoops()
 }
 
-// takeEvents takes from the coordinator what there is for one waiter, the first of as many as waiting says. It
-// is false where the waiter continues to wait. g.mu is held.
+// takeEvents takes from the coordinator what there is for the first of the waiters, of which there are waiting. It
+// returns false if that one has to wait on. g.mu is held.
 func (g *dispatcher) takeEvents(w *waiter, waiting int) (t received, some bool) {
 	if !w.member.Live(w.session) {
 		return received{err: errSessionOver(g.name, w.member.Name, w.session)}, true
@@ -106,7 +106,7 @@ func (g *dispatcher) takeEvents(w *waiter, waiting int) (t received, some bool) 
 	return t, some || (w.poll && g.nothingLeft())
 }
 
-// nothingLeft reports that there is nothing to deliver at the moment: nothing is to be reserved, and the whole
+// nothingLeft reports whether there is nothing to deliver at the moment: nothing is to be reserved, and the whole
 // log is fed, or as much as the group may have open. g.mu is held.
 func (g *dispatcher) nothingLeft() bool {
 	_, last := g.host.Machine().Log().Bounds()

@@ -8,7 +8,7 @@
 //     raftnode.ErrOutcomeUnknown where the log may have it, and an *api.Error of code fenced where the
 //     session is over and nothing was recorded by this call.
 //
-//   - A group is driven in one term and generation. With either over, all of its sessions are, and the
+//   - A group is driven in one term and generation. When either ends, all of its sessions end, and the
 //     next exchange begins with what the log knows.
 //
 //   - Where nobody waits for an answer any more, its deliveries are released, and what it would have

@@ -25,7 +25,7 @@ type Host interface {
 	Machine() *fsm.Machine
 	// LeadingTerm is the term in which the node leads; 0 where it does not.
 	LeadingTerm() uint64
-	// Propose gets a command decided; a *fsm.Refusal comes as the error.
+	// Propose returns what the cluster decides about a command; a refusal is the error, a *fsm.Refusal.
 	Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	// CompleteLetter adds the copy of the event to a dead letter and bounds its texts. The error is a
 	// *log.TrimmedError for an event that is not there any more.
@@ -44,7 +44,7 @@ type Engine struct {
 	live map[string]*liveGroup // by name, until both of a group's goroutines have ended
 }
 
-// New returns an engine without groups. It ends with ctx; Wait returns when all of it has.
+// New returns an engine without groups. It ends with ctx; Wait returns when all of it has ended.
 func New(ctx context.Context, host Host, logger hclog.Logger) *Engine {
 	return &Engine{host: host, logger: logger.Named("groups"), ctx: ctx, live: map[string]*liveGroup{}}
 }
@@ -52,8 +52,8 @@ func New(ctx context.Context, host Host, logger hclog.Logger) *Engine {
 // Wait returns when all have ended, which they do once the server closes.
 func (k *Engine) Wait() { k.loops.Wait() }
 
-// maxIdleGroups is how many groups may be live before those that have no member end although they have open
-// events: with them their counts of deliveries end that no failure has recorded.
+// maxIdleGroups is how many groups may be live before those without a member end although they have open
+// events. Counts of deliveries that no failure has recorded are lost with them.
 const maxIdleGroups = 64
 
 // errIdle ends a group's coordinator that no member has used for groupIdle.

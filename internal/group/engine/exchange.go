@@ -22,7 +22,7 @@ const (
 	pollWait       = 2 * time.Second        // how long one that waits for nothing waits for what is there
 )
 
-// Request is what a member reports and wants. Ranges rise and do not overlap; offsets that the member does not
+// Request is what a member reports and wants. Ranges ascend and do not overlap; offsets that the member does not
 // hold are answered as refused.
 type Request struct {
 	Group, Member           string

@@ -160,7 +160,7 @@ func (g *liveGroup) checkOwnership() {
 }
 
 // inUse reports whether there is a member, and ends what nobody has used for long, unless
-// it knows what the log does not: how often what is open was handed out.
+// it knows what the log does not: how often open events were delivered.
 func (g *liveGroup) inUse(policy frame.GroupPolicy, crowded bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

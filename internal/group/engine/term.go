@@ -72,7 +72,7 @@ func (g *groupTerm) sleep(d time.Duration) {
 	}
 }
 
-// readEvents returns the events of deliveries, whose offsets rise; those that were trimmed in
+// readEvents returns the events of deliveries, whose offsets ascend; those that were trimmed in
 // the meantime are left out. Whether the filter passes them by now does not count.
 func (g *groupTerm) readEvents(list []group.Delivery) (events []event.Event, counts []uint64, err error) {
 	if len(list) == 0 {
@@ -92,7 +92,7 @@ func (g *groupTerm) readEvents(list []group.Delivery) (events []event.Event, cou
 	if err != nil {
 		return nil, nil, err
 	}
-	// Events and deliveries rise alike, so that the delivery of an event is the next with its offset.
+	// Events and deliveries have one order, so that the delivery of an event is the next with its offset.
 	counts = make([]uint64, len(events))
 	at := 0
 	for i := range events {

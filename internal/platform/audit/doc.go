@@ -6,7 +6,7 @@
 //
 //   - Its lists are computed from declarations (Declarations: emitters, the coordinators' own lists, handler index,
 //     runbook and architecture tables) and from Evidence (types in the log, filters of cursors, subscriptions of
-//     clients). The findings that the platform's own audit recorded have no part in them: they are of another type,
+//     clients). The findings that the platform's own audit recorded have no part in them: they have another type,
 //     Recorded, which only Judge reads.
 //
 //   - Every name is in exactly one class, and the totals add up.

@@ -173,7 +173,7 @@ func (b *book) isNamesake(e *Entry) bool {
 
 // stems returns the words of a name without their endings.
 func stems(name string) []string {
-	// This is no linguistics: it finds what differs in one ending.
+	// This is not linguistics: it finds what differs in one ending.
 	words := strings.Split(strings.ToUpper(name), "_")
 	// One ending is cut from each word, unless fewer than four letters would be left.
 	for i, w := range words {
@@ -190,7 +190,7 @@ func stems(name string) []string {
 // componentDrift finds components with several names, and classes that read like the beginning of one known module.
 func (b *book) componentDrift() (list []Drift) {
 	for name, spellings := range b.names.spelt {
-		// A module file named as the component is no other name.
+		// A module file named as the component is not another name.
 		// Sorted, as the order in which spellings were met depends on maps.
 		names := slices.Compact(slices.Sorted(slices.Values(spellings)))
 		names = slices.DeleteFunc(names, func(s string) bool { return strings.TrimSuffix(s, ".py") == name })
@@ -213,7 +213,7 @@ func (b *book) componentDrift() (list []Drift) {
 // longer returns the only module whose name begins with the words of a class, "" if there is none or more than one.
 // Classes of one word are too unspecific.
 func (b *book) longer(class string) (found string) {
-	// A name that is no class equals its own snake form.
+	// A name that is not a class equals its own snake form.
 	prefix := snake(class)
 	if prefix == class || strings.Count(prefix, "_") == 0 || strings.Contains(class, " ") {
 		return ""

@@ -8,7 +8,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Evidence is what was observed in a running cluster. The zero Evidence is of no cluster.
+// Evidence is what was observed in a running cluster. The zero Evidence belongs to no cluster.
 // It can show that a declared wire is in use, and that an undeclared one exists. It cannot show that a wire is
 // missing: an event may just not have happened.
 type Evidence struct {

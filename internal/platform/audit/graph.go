@@ -87,7 +87,7 @@ func eventID(t event.Type) string { return "e_" + strings.ReplaceAll(string(t), 
 
 // colour returns the colour of a class, the same in both formats.
 func colour(c Class) string {
-	// Green needs no attention, orange and red do; violet are names that are no types.
+	// Green needs no attention, orange and red do; violet are names that are not types.
 	switch c {
 	case Connected:
 		return "#c8e6c9"

@@ -90,7 +90,7 @@ func Run(c *event.Catalogue, e Evidence) *Report {
 	r.Scope = e.Scope
 	r.Scope.Subscriptions = len(e.Subscriptions)
 	// The findings, by declarations alone.
-	// The built-in catalogue, and not c: what was registered later is no part of what was recorded.
+	// The built-in catalogue, and not c: what was registered later is not part of what was recorded.
 	alone := Compute(Declared(event.Builtin()))
 	r.Findings = Judge(alone, RecordedIn(event.Builtin()))
 	r.addNow()
@@ -273,7 +273,7 @@ func (b *book) classify() {
 func classOf(e *Entry) Class {
 	// Only wires that count are in these two lists.
 	emitted, heard := len(e.Emitters) > 0, len(e.Subscribers) > 0
-	// Names that are no types have their class by status, whatever their wires.
+	// Names that are not types have their class by status, whatever their wires.
 	switch {
 	case e.Status == event.StatusAlias:
 		return Alias

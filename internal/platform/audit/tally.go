@@ -164,7 +164,7 @@ func layersOf(registry []event.Coordinator, types []Entry) []Layer {
 
 // categoriesOf counts the names of each category by class.
 func categoriesOf(types []Entry) []Category {
-	// A name that is no type of the catalogue has no category.
+	// A name that is not a type of the catalogue has no category.
 	found := map[string]map[Class]int{}
 	for _, e := range types {
 		if found[e.Category] == nil {

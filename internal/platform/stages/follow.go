@@ -56,7 +56,7 @@ func (c *Chain) sum(chosen []event.Flow) {
 		}
 	}
 	c.BeginningTrimmed = !begun && c.Scope.KeptFrom > 1
-	// Events that are a stage of none of the flows.
+	// Events that are not a stage of any of the flows.
 	for _, e := range c.Events {
 		if !slices.ContainsFunc(chosen, func(f event.Flow) bool { return isStage(f, e.Type) }) {
 			c.Outside = append(c.Outside, e.Offset)

@@ -49,7 +49,7 @@ func newWalk(f event.Flow, events []Event, causes []int) *walk {
 // run goes through the events and returns what happened and what is missing.
 func (w *walk) run(o *Options) Run {
 	for i, e := range w.events {
-		// An event that is no stage of the flow does not move it.
+		// An event that is not a stage of the flow does not move it.
 		if isStage(w.flow, e.Type) {
 			w.arrive(i, o)
 			w.newest[e.Type] = i
@@ -110,7 +110,7 @@ func (w *walk) comingFrom(i int) (fresh []use, again *use) {
 		} else if !seen {
 			continue
 		}
-		// Of the used edges the one with the newest cause is repeated: that is the lap that runs.
+		// The used edge with the newest cause is repeated: it belongs to the lap that runs.
 		u := use{from, edge}
 		if !w.used[u] {
 			fresh = append(fresh, u)

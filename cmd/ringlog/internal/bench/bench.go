@@ -73,7 +73,9 @@ func workloads() []workload {
 func Command(sh *shell.Shell) *cli.Command {
 	// One verb for each workload, with the same flags as far as they apply.
 	all := &cli.Command{Name: "bench",
-		Usage: "measure how fast a cluster is; publishes events, so use a cluster that holds nothing else"}
+		Usage:       "measure how fast a cluster is",
+		Description: "It publishes events, so use a cluster that holds nothing else.",
+		UsageText:   shell.Examples("ringlog bench publish --events 10000 --yes", "ringlog bench failover --kills 3")}
 	for _, w := range workloads() {
 		flags := benchFlags()
 		// Groups alone have members, keys and a prefetch.
@@ -82,6 +84,7 @@ func Command(sh *shell.Shell) *cli.Command {
 		}
 		all.Subcommands = append(all.Subcommands, &cli.Command{
 			Name: w.name, Usage: w.usage, Flags: flags,
+			UsageText: shell.Examples("ringlog bench " + w.name + " --events 10000 --yes"),
 			Description: "Prints a row for each payload size, and the distribution of latencies\n" +
 				"(of " + w.latencyOf + ").\n" +
 				"--csv prints the rows as CSV, below a header; --json adds the histogram to each, whose counts\n" +
@@ -114,12 +117,12 @@ func Command(sh *shell.Shell) *cli.Command {
 func benchFlags() []cli.Flag {
 	return []cli.Flag{
 		// How much is measured, of which size.
-		&cli.IntFlag{Name: "events", Usage: "events to measure, per size", Value: 50_000},
+		&cli.IntFlag{Name: "events", Usage: "measure `N` events of each size", Value: 50_000},
 		&cli.StringFlag{Name: "size", Usage: "payload size in `BYTES`, or several such as 256,1024,4096", Value: "256"},
 		// How it is asked for.
 		&cli.IntFlag{Name: "batch", Value: 256,
-			Usage: "events per request or per commit; 1 lets the client batch concurrent callers"},
-		&cli.IntFlag{Name: "callers", Usage: "concurrent requests", Value: 8},
+			Usage: "put `N` events into a request or a commit; 1 lets the client batch concurrent callers"},
+		&cli.IntFlag{Name: "callers", Usage: "make `N` requests at the same time", Value: 8},
 		// What comes before, and how the figures are printed.
 		&cli.StringFlag{Name: "warmup",
 			Usage: "`EVENTS`, or a time such as 5s, before the measurement starts; 0 means none", Value: "1000"},

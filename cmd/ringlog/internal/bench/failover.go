@@ -38,19 +38,19 @@ func timingFlags() []string { return []string{"heartbeat", "election-timeout", "
 // failoverCommand is the verb bench failover.
 func failoverCommand(sh *shell.Shell) *cli.Command {
 	flags := []cli.Flag{
-		&cli.IntFlag{Name: "voters", Usage: "number of nodes", Value: 3},
-		&cli.IntFlag{Name: "kills", Usage: "how often the leader is killed with SIGKILL", Value: 20},
-		&cli.IntFlag{Name: "step-downs", Usage: "how often the leader steps down", Value: 20},
+		&cli.IntFlag{Name: "voters", Usage: "start `N` nodes", Value: 3},
+		&cli.IntFlag{Name: "kills", Usage: "kill the leader `N` times with SIGKILL", Value: 20},
+		&cli.IntFlag{Name: "step-downs", Usage: "let the leader step down `N` times", Value: 20},
 		&cli.StringFlag{Name: "data-dir",
 			Usage: "new or empty `DIR` to keep data and logs in (default: a temporary one, removed at the end)"},
 	}
 	// Flags that are not set stay out, so that the nodes have serve's defaults.
 	for _, name := range timingFlags() {
-		flags = append(flags, &cli.StringFlag{Name: name, Usage: "as for serve"})
+		flags = append(flags, &cli.StringFlag{Name: name, Usage: "`DURATION` as for serve"})
 	}
 	return &cli.Command{
-		Name: "failover", Usage: "measure how long nothing is acknowledged when the leader fails, in a cluster " +
-			"of its own", Flags: flags,
+		Name: "failover", Usage: "measure how long nothing is acknowledged when the leader fails", Flags: flags,
+		UsageText: shell.Examples("ringlog bench failover --kills 3 --step-downs 3"),
 		Description: "Starts its own nodes on free ports and has one client publish event after event, without a " +
 			"pause. Then it\n" +
 			"kills the leader with SIGKILL, waits until events are acknowledged again, restarts the node, waits " +

@@ -84,7 +84,7 @@ func (f *failover) killLeader(_ context.Context, leader devcluster.Status) error
 // stepLeaderDown has the leader hand over.
 func (f *failover) stepLeaderDown(ctx context.Context, _ devcluster.Status) error {
 	// Any voter that has caught up may take over.
-	_, err := f.admin.StepDown(ctx, "")
+	_, err := f.admin.Admin().StepDown(ctx, "")
 	return err
 }
 

@@ -31,9 +31,9 @@ const (
 func groupFlags() []cli.Flag {
 	return []cli.Flag{
 		// Who takes the events.
-		&cli.IntFlag{Name: "members", Usage: "members of the group, each with its own goroutine", Value: 1},
-		&cli.IntFlag{Name: "prefetch", Usage: "events buffered by a member", Value: 4096},
-		&cli.IntFlag{Name: "keys", Usage: "number of ordering keys; 0 means none", Value: 8},
+		&cli.IntFlag{Name: "members", Usage: "read as `N` members of the group, each with its own goroutine", Value: 1},
+		&cli.IntFlag{Name: "prefetch", Usage: "let a member buffer `N` events", Value: 4096},
+		&cli.IntFlag{Name: "keys", Usage: "spread events over `N` ordering keys; 0 means none", Value: 8},
 	}
 }
 
@@ -133,7 +133,7 @@ func (w *groupWork) work(ctx context.Context, m *client.GroupMember) error {
 		// Next ends with the work of all; Flush below does not.
 		d, err := m.Next(w.ctx)
 		if err == nil {
-			err = m.Ack(d.Offset)
+			err = d.Ack()
 		}
 		if err != nil {
 			// The end of all is no error of this member, whose last acks have to be durable yet.

@@ -84,7 +84,7 @@ type logState struct {
 func (b *bench) watchLog(ctx context.Context, leader string) (logState, error) {
 	// A follower may lag: the leader's own status is what counts.
 	if leader == "" {
-		s, err := b.client.Status(ctx)
+		s, err := b.client.Admin().Status(ctx)
 		if err != nil {
 			return logState{}, err
 		}
@@ -93,7 +93,7 @@ func (b *bench) watchLog(ctx context.Context, leader string) (logState, error) {
 			return logState{}, fmt.Errorf("bench: %w", shell.ErrLeaderless)
 		}
 	}
-	s, err := b.client.StatusOf(ctx, leader)
+	s, err := b.client.Admin().StatusOf(ctx, leader)
 	if err != nil {
 		return logState{}, err
 	}
@@ -158,7 +158,7 @@ func (b *bench) clusterName() string { return strings.Join(b.sh.Endpoints, ",") 
 func (b *bench) requireRoom(ctx context.Context) error {
 	// Names, keys and ids of an event, and its place in the request.
 	const beside = 256
-	settings, err := b.client.Settings(ctx)
+	settings, err := b.client.Admin().Settings(ctx)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func runBench(ctx context.Context, sh *shell.Shell, w workload, o benchOptions) 
 	}
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
 	// How many voters there are is part of the result.
-	s, err := c.Status(ctx)
+	s, err := c.Admin().Status(ctx)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ func DemoCommand(sh *shell.Shell,
 	compare func(ctx context.Context, sh *shell.Shell, urls []string) []shell.Finding) *cli.Command {
 	return &cli.Command{
 		Name: "demo", Usage: "take the guided tour: a cluster, a killed leader, and nothing lost",
+		UsageText: shell.Examples("ringlog demo"),
 		Description: "Starts three nodes on free ports with data in a temporary folder, shows what the log " +
 			"promises, and\nremoves all of it. Exits 1 if a promise did not hold.",
 		Action: shell.Bare(sh, func(ctx context.Context, sh *shell.Shell) error { return demo(ctx, sh, compare) }),

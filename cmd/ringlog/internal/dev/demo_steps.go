@@ -209,7 +209,7 @@ func (t *tour) restart(ctx context.Context) (string, error) {
 // compact removes what the cursor has committed, and asks for an event before and after.
 func (t *tour) compact(ctx context.Context) (string, error) {
 	// Before the offset that was published last: the cursor has committed all in front of it.
-	done, err := t.client.Compact(ctx, client.Compaction{Before: &t.after})
+	done, err := t.client.Admin().Compact(ctx, client.Compaction{Before: &t.after})
 	if err != nil {
 		return "", err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -44,16 +45,17 @@ type Options struct {
 func Command(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "dev", Usage: "run a local cluster to play with, until Ctrl-C",
+		UsageText: shell.Examples("ringlog dev", "ringlog dev --voters 1 --data-dir ./kept --sample-events"),
 		Flags: []cli.Flag{
-			&cli.IntFlag{Name: "voters", Usage: "number of nodes", Value: 3},
+			&cli.IntFlag{Name: "voters", Usage: "start `N` nodes", Value: 3},
 			// A named folder keeps the cluster for the next time.
 			&cli.StringFlag{Name: "data-dir",
 				Usage: "`DIR` to keep the data in (default: a temporary one, removed at the end)"},
 			// The ports are those of the documentation, so that its examples work.
 			&cli.IntFlag{Name: "http-port",
-				Usage: "port of the first node, counting up for the others; 0 takes free ports", Value: 8770},
+				Usage: "HTTP `PORT` of the first node, counting up for the others; 0 takes free ports", Value: 8770},
 			&cli.IntFlag{Name: "raft-port",
-				Usage: "port of the first node, counting up for the others; 0 takes free ports", Value: 9770},
+				Usage: "raft `PORT` of the first node, counting up for the others; 0 takes free ports", Value: 9770},
 			&cli.BoolFlag{Name: "sample-events", Usage: "publish a sample of events of every category"},
 		},
 		Action: shell.NoArgs(func(c *cli.Context) error {
@@ -272,16 +274,45 @@ func introduce(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster
 	if err != nil {
 		return err
 	}
-	// Commands to copy; the endpoints only where they are not the default.
-	sh.Say("\nlogs: %s\ntry in another terminal:", filepath.Dir(list[0].Log))
-	if urls := cluster.URLs(); urls[0] != shell.DefaultEndpoint {
-		sh.Say("  export RINGLOG_ENDPOINTS=%s", strings.Join(urls, ","))
-	}
-	for _, line := range []string{"tail --from start",
-		`publish TRAINING_COMPLETED --payload '{"config_key": "hex8_2p"}'`, "status", "cluster members",
-		"cluster step-down"} {
-		sh.Say("  ringlog %s", line)
-	}
-	sh.Say("Ctrl-C ends it")
+	// With all nodes as endpoints each command works whichever node leads, or is killed.
+	sh.Say("\nlogs: %s\n\nIn another terminal:\n  export RINGLOG_ENDPOINTS=%s", filepath.Dir(list[0].Log),
+		strings.Join(cluster.URLs(), ","))
+	sh.Say("%s\nCtrl-C ends it", strings.ReplaceAll(thingsToTry, "ringlog ", programName()+" "))
 	return nil
+}
+
+// thingsToTry shows what a group, dead letters and the log's own records are good for. Each indented line can be
+// pasted as it is, in this order: the second react succeeds where the first one fails.
+const thingsToTry = `Share events among the members of a group, and fail on them:
+  ringlog group create evaluators --from end --type 'training.*' --max-deliver 1
+  o=$(ringlog publish TRAINING_STARTED --key hex8_2p --correlation-id run-42)
+  ringlog publish TRAINING_COMPLETED --key hex8_2p --correlation-id run-42
+  ringlog react --group evaluators --until-end --retries 0 -- false
+  ringlog dlq errors
+Ask why an event was not handled, and deliver it again:
+  ringlog explain --cursor evaluators --offset $o
+  ringlog dlq redrive --all
+  ringlog react --group evaluators --until-end -- cat
+See a whole run, a change of leaders, and what the cluster recorded of it:
+  ringlog chain run-42
+  ringlog cluster step-down
+  ringlog cluster history`
+
+// programName returns how this program is typed: its name if the shell finds it by that, else as it was typed now.
+func programName() string {
+	const name = "ringlog"
+	found, err := exec.LookPath(name)
+	if err != nil {
+		return os.Args[0]
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return os.Args[0]
+	}
+	a, errA := os.Stat(found)
+	b, errB := os.Stat(self)
+	if errA != nil || errB != nil || !os.SameFile(a, b) {
+		return os.Args[0]
+	}
+	return name
 }

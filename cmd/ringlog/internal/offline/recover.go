@@ -28,7 +28,11 @@ type recoverOptions struct {
 // makes is a new cluster with a new id, so that no member of the old one joins it by mistake.
 func RecoverCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "recover", Usage: "offline: form a new cluster from a survivor after most voters are lost for good",
+		Name: "recover", Usage: "form a new cluster from a stopped survivor after most voters are lost for good",
+		UsageText: shell.Examples(
+			"ringlog cluster recover --data-dir n1 --dry-run",
+			"ringlog cluster recover --data-dir n1 --yes",
+		),
 		Description: "Run it on the stopped survivor with the newest log, and on no other: the others join it with\n" +
 			"empty folders. --dry-run prints the last entry of a folder's log: the highest term wins, and among\n" +
 			"equal terms the highest index. Events that a majority without this node acknowledged are lost; events\n" +

@@ -16,6 +16,9 @@ import (
 	"github.com/ringrift/ringlog/snapshots"
 )
 
+// SnapshotFormat is the format of the backups that this build reads and writes.
+const SnapshotFormat = snapshots.Version
+
 // aSnapshot names the argument in errors.
 const aSnapshot = "the file of a snapshot"
 
@@ -24,9 +27,11 @@ const aSnapshot = "the file of a snapshot"
 func SnapshotCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "snapshot", Usage: "make, check and restore backups",
+		UsageText: shell.Examples("ringlog snapshot save backup.ringlog", "ringlog snapshot verify backup.ringlog"),
 		Subcommands: []*cli.Command{
 			// Of a running cluster.
 			{Name: "save", Usage: "write a backup of a running node", ArgsUsage: "FILE",
+				UsageText:   shell.Examples("ringlog snapshot save backup.ringlog --overwrite"),
 				Description: "The file appears once it is complete and verified. Any node can make one (--endpoints).",
 				Flags:       []cli.Flag{&cli.BoolFlag{Name: "overwrite", Usage: "replace FILE if it exists"}},
 				Action: shell.Args(1, "the file to write", func(c *cli.Context) error {
@@ -34,9 +39,11 @@ func SnapshotCommand(sh *shell.Shell) *cli.Command {
 				})},
 			// Of a file: no cluster is needed from here on.
 			{Name: "inspect", Usage: "print what a backup's header says", ArgsUsage: "FILE",
-				Action: shell.Named(sh, aSnapshot, inspectSnapshot)},
+				UsageText: shell.Examples("ringlog snapshot inspect backup.ringlog"),
+				Action:    shell.Named(sh, aSnapshot, inspectSnapshot)},
 			{Name: "verify", Usage: "read all of a backup, and check it", ArgsUsage: "FILE",
-				Action: shell.Named(sh, aSnapshot, verifySnapshot)},
+				UsageText: shell.Examples("ringlog snapshot verify backup.ringlog"),
+				Action:    shell.Named(sh, aSnapshot, verifySnapshot)},
 			restoreCommand(sh),
 		},
 	}
@@ -182,10 +189,15 @@ type restoreOptions struct {
 	shell.Consent
 }
 
-// restoreCommand is snapshot restore. It asks nothing, as it writes into an empty folder alone.
+// restoreCommand is snapshot restore. It writes into an empty folder alone, but what it makes is another cluster: it
+// asks, so that nobody takes it for a way to mend a node of a cluster that runs.
 func restoreCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "restore", Usage: "create a new cluster of one voter from a backup", ArgsUsage: "FILE",
+		UsageText: shell.Examples(
+			"ringlog snapshot restore backup.ringlog --data-dir n9 --id n9 --dry-run",
+			"ringlog snapshot restore backup.ringlog --data-dir n9 --id n9 --yes",
+		),
 		Description: "Restores into an empty folder, offline. The cluster gets a new id and higher terms; other " +
 			"nodes join it\nwith empty folders.",
 		Flags: append(shell.ConsentFlags(),
@@ -216,6 +228,10 @@ func restoreSnapshot(ctx context.Context, sh *shell.Shell, o restoreOptions) err
 			}
 			sh.Say("%s would be restored into %s as %s", o.file, o.dataDir, o.id)
 			return printSnapshot(sh, meta)
+		}
+		const question = "Restore %s into %s as the only voter, %s, of a new cluster?"
+		if err := sh.Confirm(o.Consent, question, o.file, o.dataDir, o.id); err != nil {
+			return err
 		}
 		// Other nodes join the new cluster with empty folders.
 		done, err := raftnode.Restore(ctx, f,

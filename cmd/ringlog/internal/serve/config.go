@@ -155,7 +155,7 @@ func serveOptions() []serveOption {
 		// Who the node is, and where it is reached.
 		{"id", "permanent `ID` of the node", ""},
 		{"data-dir", "`DIR` for the node's data", ""},
-		{"http", "`ADDR` to serve clients and other nodes at", ""},
+		{"http", "`ADDR` at which clients and other nodes are served", ""},
 		{"raft", "`ADDR` for raft", ""},
 		{"advertise-http", "`ADDR` at which others reach --http", ""},
 		{"advertise-raft", "`ADDR` at which others reach --raft", ""},
@@ -168,32 +168,35 @@ func serveOptions() []serveOption {
 			"and those of --join; without a cluster token requests for other names are refused, so " +
 			"that no web page reaches it through a browser", ""},
 		// What a new cluster begins with.
-		{"reserved", "how a new cluster treats clients' events of reserved types: refuse or accept-as-foreign", ""},
+		{"reserved", "`HOW` a new cluster treats clients' events of reserved types: refuse or accept-as-foreign", ""},
 		{"validation-strict", "make a new cluster refuse unknown types", "RINGRIFT_EVENT_VALIDATION_STRICT"},
 		// When another node counts as gone.
-		{"heartbeat", "how long a follower waits without hearing from the leader before it starts an election", ""},
-		{"election-timeout", "how long a candidate waits for votes, at least --heartbeat (default: --heartbeat)", ""},
-		{"leader-lease", "how long a leader leads without hearing from a majority before it steps down, at most " +
-			"--heartbeat; when a leader is killed, others campaign after that long (default: three " +
+		{"heartbeat", "`DURATION`: how long a follower waits without hearing from the leader before it starts an " +
+			"election", ""},
+		{"election-timeout", "`DURATION`: how long a candidate waits for votes, at least --heartbeat (default: " +
+			"--heartbeat)", ""},
+		{"leader-lease", "`DURATION`: how long a leader leads without hearing from a majority before it steps down, at " +
+			"most --heartbeat; when a leader is killed, others campaign after that long (default: three " +
 			"quarters of --heartbeat)", ""},
-		{"ping-interval", "how often this node pings every other member", ""},
-		{"ping-misses", "missed pings before a member counts as unreachable", ""},
+		{"ping-interval", "`DURATION`: how often this node pings every other member", ""},
+		{"ping-misses", "count a member as unreachable after `N` missed pings", ""},
 		// How much of the raft log is kept.
-		{"raft-compact-interval", "how often the raft log is checked for entries to compact", ""},
-		{"raft-compact-entries", "compact after this many new entries", ""},
-		{"raft-trailing-entries", "entries kept for lagging members; members that lag further receive a snapshot", ""},
-		{"raft-compact-bytes", "compact at once after this many new bytes; that many bytes of the newest entries are " +
-			"kept", ""},
-		{"raft-trailing-bytes", "bytes of entries kept for lagging members, at least --raft-compact-bytes", ""},
+		{"raft-compact-interval", "`DURATION`: how often the raft log is checked for entries to compact", ""},
+		{"raft-compact-entries", "compact after `N` new entries", ""},
+		{"raft-trailing-entries", "keep `N` entries for lagging members; members that lag further receive a " +
+			"snapshot", ""},
+		{"raft-compact-bytes", "compact at once after `BYTES` of new entries; that many bytes of the newest entries " +
+			"are kept", ""},
+		{"raft-trailing-bytes", "keep `BYTES` of entries for lagging members, at least --raft-compact-bytes", ""},
 		// When requests are refused.
-		{"queue-requests", "unanswered requests that this node holds as leader; more are refused with 429", ""},
-		{"queue-bytes", "bytes of unanswered requests that this node holds as leader; more are refused with 429", ""},
+		{"queue-requests", "hold `N` unanswered requests as leader; more are refused with 429", ""},
+		{"queue-bytes", "hold `BYTES` of unanswered requests as leader; more are refused with 429", ""},
 		{"disk-min-free", "free `BYTES` on the data folder's volume below which this node refuses appends " +
 			"(default: 5 % of the volume, at least 64 MiB and at most 1 GiB)", ""},
 		// What the node writes about itself.
 		{"cpu-profile", "`FILE` for a CPU profile of the node's whole life, for go tool pprof; complete when it " +
 			"stops", ""},
-		{"log-level", "lowest level to log: trace, debug, info, warn or error", "RINGRIFT_LOG_LEVEL"},
+		{"log-level", "lowest `LEVEL` to log: trace, debug, info, warn or error", "RINGRIFT_LOG_LEVEL"},
 		{"log-json", "log as JSON", ""},
 	}
 }
@@ -329,7 +332,7 @@ func readConfigFile(c *serveConfig, file string, content []byte) error {
 		}
 		return shell.Usagef("%s", strings.Join(lines, "\n"))
 	case errors.As(err, &wrong):
-		return decodeProblem(file, wrong)
+		return decodeProblem(file, content, wrong)
 	case err != nil:
 		return shell.Usagef("%s: %w", file, err)
 	}
@@ -351,7 +354,7 @@ func unquotedInterval(content []byte) error {
 }
 
 // decodeProblem names the place and, where a key's value is wrong, the form it has.
-func decodeProblem(file string, e *toml.DecodeError) error {
+func decodeProblem(file string, content []byte, e *toml.DecodeError) error {
 	// The library's text names types of Go; the form of the value says more to people.
 	line, column := e.Position()
 	message := strings.TrimPrefix(e.Error(), "toml: ")
@@ -364,7 +367,32 @@ func decodeProblem(file string, e *toml.DecodeError) error {
 		}
 		return shell.Usagef("%s:%d: %s: %s: write %s = %s", file, line, o.name, message, o.name, o.form())
 	}
+	// A line that is no TOML has no key for the library.
+	if remedy := rewritten(content, line); remedy != "" {
+		return shell.Usagef("%s:%d:%d: %s: write %s", file, line, column, message, remedy)
+	}
 	return shell.Usagef("%s:%d:%d: %s", file, line, column, message)
+}
+
+// rewritten returns a line that cannot be read as it should be, "" where that is not known.
+func rewritten(content []byte, line int) string {
+	lines := strings.Split(string(content), "\n")
+	if line < 1 || line > len(lines) {
+		return ""
+	}
+	name, value, _ := strings.Cut(lines[line-1], "=")
+	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+	for _, o := range serveOptions() {
+		if o.name != name {
+			continue
+		}
+		// What is missing is most often the quotes of a string.
+		if strings.HasPrefix(o.form(), `"`) && value != "" && !strings.ContainsAny(value, `"'#\`) {
+			return fmt.Sprintf("%s = %q (strings need quotes)", name, value)
+		}
+		return name + " = " + o.form()
+	}
+	return ""
 }
 
 // nearKey suggests a key for one that does not exist.

@@ -55,6 +55,12 @@ func TestConfigurationProblemsAreNamed(t *testing.T) {
 		"id = 5\n":                `f.toml:1: id: the value is of the wrong type: write id = "…"`,
 		"join = \"http://a:1\"\n": `f.toml:1: join: the value is of the wrong type: write join = ["http://…"]`,
 		"log-json = 1\n":          "write log-json = true",
+		"id = n1\n":               `write id = "n1" (strings need quotes)`,
+		"\nheartbeat = 2s\n":      `f.toml:2:14: strings must be quoted: write heartbeat = "2s" (strings need quotes)`,
+		"join = http://x\n":       `write join = ["http://…"]`,
+		"log-json = yes\n":        "write log-json = true",
+		"id = \"n1\n":             `f.toml:1:9: basic strings cannot have new lines: write id = "…"`,
+		"bogus = 1\n":             `there is no key "bogus"`,
 	} {
 		_, err := layered("f.toml", []byte(file), nothing)
 		if shell.ExitCode(err) != shell.ExitUsage || !strings.Contains(fmt.Sprint(err), want) {

@@ -26,6 +26,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/server"
 	"github.com/ringrift/ringlog/raftnode"
+	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
 // Command is the verb serve of a program of this version.
@@ -41,6 +42,10 @@ func Command(sh *shell.Shell, version string) *cli.Command {
 	}
 	return &cli.Command{
 		Name: "serve", Usage: "run a node",
+		UsageText: shell.Examples(
+			"ringlog serve --id n1 --data-dir n1 --bootstrap-expect 1",
+			"ringlog serve --id n1 --data-dir n1 --bootstrap-expect 1 --print-config",
+		),
 		Description: "A flag takes precedence over its RINGLOG_* variable, and that over the key in --config.\n" +
 			"SIGTERM and Ctrl-C stop the node gracefully: a leader hands over first. A second one stops it at once.",
 		Flags: flags,
@@ -225,8 +230,15 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 	return n, nil
 }
 
-// FeatureLevel is the highest feature level that this build knows.
-const FeatureLevel = fsm.FeatureLevel
+// What this build knows and writes.
+const (
+	// FeatureLevel is the highest feature level that it can take part in.
+	FeatureLevel = fsm.FeatureLevel
+	// EntryFormat is the format of an entry of the raft log.
+	EntryFormat = frame.Version
+	// FolderFormat is the format of a data folder.
+	FolderFormat = datadir.Format
+)
 
 // nodeInfoMetric says in its labels what a node is.
 const nodeInfoMetric = "ringlog_node_info"

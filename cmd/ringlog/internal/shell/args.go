@@ -71,6 +71,12 @@ func find(commands []*cli.Command, name string) *cli.Command {
 func takeFlag(levels []level, token string, rest []string) []string {
 	// A value may be part of the token, as in --to=end, or the token after it.
 	name, _, hasValue := strings.Cut(strings.TrimLeft(token, "-"), "=")
+	// The help that is asked for is that of the innermost command.
+	last := &levels[len(levels)-1]
+	if slices.Contains(cli.HelpFlag.Names(), name) {
+		last.args = append(last.args, token)
+		return rest
+	}
 	// The innermost command that knows a flag gets it.
 	for i := len(levels) - 1; i >= 0; i-- {
 		known, takesValue := lookupFlag(levels[i].flags, name)
@@ -85,7 +91,6 @@ func takeFlag(levels []level, token string, rest []string) []string {
 		return rest
 	}
 	// An unknown flag stays with the verb, whose parser will complain.
-	last := &levels[len(levels)-1]
 	last.args = append(last.args, token)
 	return rest
 }

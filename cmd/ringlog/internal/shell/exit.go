@@ -13,8 +13,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// The exit codes.
-// They are part of the interface: doc.go of the command lists them.
+// The exit codes. ExitCodes says what they mean.
 const (
 	ExitDone        = 0
 	ExitFailed      = 1
@@ -24,6 +23,27 @@ const (
 	ExitTimeout     = 5
 	ExitRefused     = 6
 )
+
+// ExitMeaning is an exit code and what it means to a script.
+type ExitMeaning struct {
+	Code    int
+	Meaning string
+}
+
+// ExitCodes lists the exit codes. They are part of the interface: ringlog help exit-codes prints them, and docs/http.md
+// has the same table.
+func ExitCodes() []ExitMeaning {
+	return []ExitMeaning{
+		{ExitDone, "done"},
+		{ExitFailed, "failed otherwise"},
+		{ExitUsage, "the command line, the configuration, the token or the event is wrong"},
+		{ExitUnreachable, "no endpoint answers, or the cluster has no leader or no quorum: try again later"},
+		{ExitNotFound, "not found, trimmed, or past the tail"},
+		{ExitTimeout, "timed out"},
+		{ExitRefused, "refused in the current state: conflict, exists, fenced, reserved or unknown type, another " +
+			"cluster"},
+	}
+}
 
 // UsageError is a command line or a configuration that cannot work.
 // It is found before anything is changed.

@@ -171,7 +171,9 @@ func ReadToken(file, fromEnv string) (string, error) {
 func (sh *Shell) Dial(change ...func(*client.Config)) (*client.Client, error) {
 	// A command with a longer timeout repeats its calls itself, where it needs to.
 	cfg := client.Config{Endpoints: sh.Endpoints, Token: sh.Token, ClusterID: sh.clusterID,
-		Timeout: min(sh.Timeout, maxClientTimeout)}
+		Timeout: min(sh.Timeout, maxClientTimeout),
+		// A filter that nothing known matches is the usual reason for a subscriber that gets nothing.
+		OnWarning: func(w event.Warning) { sh.Say("warning: %s", w.Message) }}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -270,7 +272,7 @@ func (sh *Shell) Call(ctx context.Context, method, path string, query url.Values
 		query.Set("consistency", "linearizable")
 	}
 	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
-		return sh.SuggestLocal(method == http.MethodGet, c.Do(ctx, method, path, query, in, out))
+		return sh.SuggestLocal(method == http.MethodGet, c.Admin().Do(ctx, method, path, query, in, out))
 	})
 }
 

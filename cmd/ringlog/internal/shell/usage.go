@@ -16,59 +16,79 @@ const (
 	DefaultTimeout  = 10 * time.Second
 )
 
-// Prepare makes a command and those below it answer wrong usage alike.
-func Prepare(c *cli.Command) {
+// Prepare completes a program and its commands: wrong usage is answered alike at every level, verbs have their usual
+// other names, and each command has its help.
+func Prepare(app *cli.App) {
+	app.Flags = append(app.Flags, cli.HelpFlag) // the library adds it only where it adds a help of its own
+	top := func() string { return appHelp(app) }
+	app.Commands = append(app.Commands, helpCommand(app.Name, top, app.Commands))
+	app.Action = runGroup(app.Commands, cli.ShowAppHelp)
+	app.OnUsageError = usageProblem
+	for _, c := range app.Commands {
+		prepare(app, app.Name, c)
+	}
+	// Last, as it lists the others.
+	app.CustomAppHelpTemplate = asTemplate(top())
+}
+
+// prepare does this for a command, which is typed after path, and those below it.
+func prepare(app *cli.App, path string, c *cli.Command) {
+	path += " " + c.Name
 	if c.OnUsageError == nil {
-		c.OnUsageError = UsageProblem
-	}
-	// A verb has an action of its own.
-	if len(c.Subcommands) == 0 {
-		return
-	}
-	// A command that only holds others prints help, or suggests a verb.
-	if c.Action == nil {
-		c.Action = RunGroup(c.Subcommands)
+		c.OnUsageError = usageProblem
 	}
 	for _, sub := range c.Subcommands {
-		Prepare(sub)
+		addUsualAliases(c.Subcommands, sub)
+		prepare(app, path, sub)
+	}
+	// A wrong verb is named with the near one. Without a verb, a noun prints its help unless it has an action.
+	if len(c.Subcommands) > 0 {
+		alone := c.Action
+		if alone == nil {
+			alone = cli.ShowSubcommandHelp
+		}
+		c.Action = runGroup(c.Subcommands, alone)
+	}
+	text := helpText(path, c)
+	c.CustomHelpTemplate = asTemplate(text)
+	// NOUN help VERB is help NOUN VERB.
+	if len(c.Subcommands) > 0 {
+		below := helpCommand(path, func() string { return text }, c.Subcommands)
+		below.Hidden = true
+		c.Subcommands = append(c.Subcommands, below)
 	}
 }
 
-// RunGroup is the action of a command that only holds others: help, or the near one
-// where the name is wrong.
-func RunGroup(commands []*cli.Command) cli.ActionFunc {
+// addUsualAliases gives a verb the other names that people type for it, unless a verb beside it has them.
+func addUsualAliases(beside []*cli.Command, c *cli.Command) {
+	var usual []string
+	switch c.Name {
+	case "ls", "members":
+		usual = []string{"ls", "list"}
+	case "rm", "remove":
+		usual = []string{"rm", "remove", "delete"}
+	case "info":
+		usual = []string{"show"}
+	case "show":
+		usual = []string{"info"}
+	}
+	for _, name := range usual {
+		if find(beside, name) == nil {
+			c.Aliases = append(c.Aliases, name)
+		}
+	}
+}
+
+// runGroup is the action of a command that holds others: alone where no verb follows, and else the near one is
+// suggested.
+func runGroup(commands []*cli.Command, alone cli.ActionFunc) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if !c.Args().Present() {
-			// Without a name, the program and a group of verbs have help of different forms.
-			if c.Command == nil || c.Command.Name == "" || c.Command.Name == c.App.Name {
-				return cli.ShowAppHelp(c)
-			}
-			return cli.ShowSubcommandHelp(c)
+			return alone(c)
 		}
 		name := c.Args().First()
 		return Usagef("there is no verb %q%s", name, nearVerb(commands, name))
 	}
-}
-
-// AsFlags rewrites the usual ways to ask for help and the version into those that the parser takes: help
-// NOUN VERB into NOUN VERB --help, and --version into the verb.
-func AsFlags(app *cli.App, args []string) ([]string, error) {
-	switch {
-	case len(args) == 2 && args[1] == "--version":
-		return []string{args[0], "version"}, nil
-	case len(args) < 3 || (args[1] != "help" && args[1] != "h") || strings.HasPrefix(args[2], "-"):
-		return args, nil
-	}
-	// Follow the nouns and verbs down to the one whose help is asked for.
-	commands := app.Commands
-	for _, name := range args[2:] {
-		c := find(commands, name)
-		if c == nil {
-			return args, Usagef("there is no verb %q%s", strings.Join(args[2:], " "), nearVerb(commands, name))
-		}
-		commands = c.Subcommands
-	}
-	return append(append([]string{args[0]}, args[2:]...), "--help"), nil
 }
 
 // nearVerb suggests a verb for one that does not exist.
@@ -113,9 +133,9 @@ func DidYouMean(typed string, names []string, dashes string) string {
 	return fmt.Sprintf(". Did you mean %q?", dashes+nearest)
 }
 
-// UsageProblem answers flags that cannot be read, with the near one where there
+// usageProblem answers flags that cannot be read, with the near one where there
 // is none of that name.
-func UsageProblem(c *cli.Context, err error, _ bool) error {
+func usageProblem(c *cli.Context, err error, _ bool) error {
 	// Package flag reports an unknown flag by its text alone.
 	// The text is that of Go's package flag, which has no error value for it.
 	const unknown = "flag provided but not defined: -"

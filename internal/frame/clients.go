@@ -37,30 +37,8 @@ type ClientSubscription struct {
 	Cursor         string        `json:"cursor,omitempty"`
 }
 
-// Pressure is the leader's report that its queue is full, or is not full any more.
-type Pressure struct {
-	Active   bool
-	Requests uint64 // the most that were in the queue lately
-	Bytes    uint64
-	Refused  uint64 // requests refused since the report before
-}
-
-// ChainOverdue is the leader's report that a run has not reached its next stage by the
-// deadline.
-type ChainOverdue struct {
-	CorrelationID string
-	Flow          string
-	From          string // the stage that was reached
-	FromOffset    uint64
-	Since         time.Time // when it was appended
-	Missing       string    // the stage that did not follow
-	Deadline      time.Duration
-}
-
 // Kind implements Command.
-func (ClientPut) Kind() Kind    { return KindClientPut }
-func (Pressure) Kind() Kind     { return KindPressure }
-func (ChainOverdue) Kind() Kind { return KindChainOverdue }
+func (ClientPut) Kind() Kind { return KindClientPut }
 
 // Size is the length of the command, in bytes.
 func (c ClientPut) Size() int { return len(c.appendTo(nil)) }
@@ -74,20 +52,6 @@ func (c ClientPut) appendTo(b []byte) []byte {
 		b = s.appendTo(b)
 	}
 	return b
-}
-
-// appendTo writes active, requests, bytes, refused.
-func (c Pressure) appendTo(b []byte) []byte {
-	b = binary.AppendUvarint(fields.AppendBool(b, c.Active), c.Requests)
-	return binary.AppendUvarint(binary.AppendUvarint(b, c.Bytes), c.Refused)
-}
-
-// appendTo writes run, flow, the stage that was reached with its offset and time, the missing stage,
-// deadline.
-func (c ChainOverdue) appendTo(b []byte) []byte {
-	b = fields.Append(fields.Append(fields.Append(b, c.CorrelationID), c.Flow), c.From)
-	b = fields.AppendTime(binary.AppendUvarint(b, c.FromOffset), c.Since)
-	return binary.AppendVarint(fields.Append(b, c.Missing), int64(c.Deadline))
 }
 
 // appendTo writes name, filter, condition, mode, critical, state, timeout, cursor.
@@ -126,16 +90,4 @@ func (d *decoder) clientPut() ClientPut {
 		})
 	}
 	return c
-}
-
-func (d *decoder) chainOverdue() ChainOverdue {
-	return ChainOverdue{
-		CorrelationID: d.string(),
-		Flow:          d.string(),
-		From:          d.string(),
-		FromOffset:    d.Uvarint(),
-		Since:         d.Time(),
-		Missing:       d.string(),
-		Deadline:      time.Duration(d.Varint()),
-	}
 }

@@ -1,0 +1,53 @@
+"""Client of ringlog, a replicated event log. It needs the standard library alone.
+
+    from ringlog import Client
+
+    with Client() as log:
+        log.publish("TRAINING_COMPLETED", {"config_key": "hex8_2p"}, key="hex8_2p")
+        for event in log.tail("start", types=["training.*"], until_end=True):
+            print(event.offset, event.type, event.payload)
+
+Client blocks, AsyncClient is for asyncio. ringlog.errors has the exceptions, ringlog.event what is
+sent and received, ringlog.payloads a class for the payload of each type of the catalogue.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ringlog.client import Client
+from ringlog.delivery import Delivery
+from ringlog.errors import OutcomeUnknown, RinglogError
+from ringlog.event import Event, Gap, NewEvent, Result
+
+if TYPE_CHECKING:
+    from ringlog.aio import AsyncClient
+    from ringlog.catalogue import EventType
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Delivery",
+    "Event",
+    "EventType",
+    "Gap",
+    "NewEvent",
+    "OutcomeUnknown",
+    "Result",
+    "RinglogError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what takes long, such as asyncio, when it is first used."""
+    if name == "AsyncClient":
+        from ringlog.aio import AsyncClient
+
+        return AsyncClient
+    if name == "EventType":
+        from ringlog.catalogue import EventType
+
+        return EventType
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

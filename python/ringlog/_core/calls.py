@@ -1,0 +1,365 @@
+"""One call to the cluster: which node is asked, what is repeated, what an error means.
+
+A call is repeated at the nodes in turn until one answers for good or its time has passed. Every
+call of the HTTP interface may be repeated but a publish without a producer, which this package
+does not send. All calls go to one cluster, that of the first node that answers.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from ringlog._core.config import Config
+from ringlog._core.http import ResponseParser, encode_request
+from ringlog._core.io import Connection, Io
+from ringlog._core.nodes import Node, Nodes
+from ringlog.errors import OutcomeUnknown, RinglogError, Unavailable, from_answer
+
+Query = Mapping[str, str | list[str]]
+
+FIRST_PAUSE, MAX_PAUSE, GROWTH = 0.02, 1.0, 1.1  # seconds between rounds over all nodes
+MAX_INTERNAL = 3  # answers that report a node's own fault before it is taken for the request's
+NOTHING_HAPPENED = frozenset({"timeout", "overloaded", "no_leader", "no_quorum", "unavailable"})
+MAY_HAVE_HAPPENED = frozenset({"outcome_unknown", "internal"})
+PASSING = NOTHING_HAPPENED | MAY_HAVE_HAPPENED | {"other_cluster"}
+
+
+def path(*parts: str | int) -> str:
+    """Return a path of the interface, with names quoted: path("cursors", "a b", "open")."""
+    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+class Answer:
+    """A response on its way: its status and headers have been received, its body perhaps not."""
+
+    def __init__(self, node: Node, connection: Connection, timeout: float) -> None:
+        self.node, self.connection, self.timeout = node, connection, timeout
+        self.parser = ResponseParser()
+        self._early = b""  # what of the body came with the head
+
+    async def receive_head(self) -> None:
+        """Receive until status and headers are there."""
+        while not self.parser.status:
+            self._early += self.parser.feed(await self.connection.receive(self.timeout))
+
+    async def receive_some(self) -> bytes:
+        """Return the next bytes of the body, b"" at its end."""
+        early, self._early = self._early, b""
+        while not early and not self.parser.complete:
+            early = self.parser.feed(await self.connection.receive(self.timeout))
+        return early
+
+    async def receive_all(self) -> bytes:
+        """Return the rest of the body, and keep the connection for the next request."""
+        parts = []
+        while part := await self.receive_some():
+            parts.append(part)
+        self.release()
+        return b"".join(parts)
+
+    def release(self) -> None:
+        """Keep the connection if the response was read to its end, close it otherwise."""
+        if self.parser.reusable:
+            self.connection.idle_since = time.monotonic()
+            self.node.put_idle(self.connection)
+        else:
+            self.connection.close()
+
+    def header(self, name: str) -> str:
+        """Return a header, "" if it is not there. The name is in lower case."""
+        return self.parser.headers.get(name, "")
+
+
+class _Attempts:
+    """A call on its way from node to node."""
+
+    def __init__(self, what: str, patience: float) -> None:
+        self.what = what
+        self.began = time.monotonic(), time.time()
+        self.patience = patience
+        self.pause = FIRST_PAUSE
+        self.tried: list[Node] = []  # in this round
+        self.refused = False  # in this round, by a node that answered
+        self.answered = False  # by any node
+        self.unknown = False  # an attempt may have happened
+        self.internal = 0
+        self.foreign: list[Node] = []  # nodes of another cluster
+        self.last: Exception | None = None
+
+    def elapsed(self) -> float:
+        """Return the seconds since the call began.
+
+        They are of the clock that shows more: the monotonic one stops while the machine sleeps, and nodes
+        forget a producer meanwhile.
+        """
+        return max(time.monotonic() - self.began[0], time.time() - self.began[1])
+
+    def left(self) -> float:
+        """Return the seconds for which the call may still be repeated."""
+        return max(0.0, self.patience - self.elapsed())
+
+    def error(self) -> RinglogError:
+        """Return the error of a call that no node has decided."""
+        seconds = f"{self.elapsed():.1f} s"
+        cause = f"{self.last}" if str(self.last) else repr(self.last)
+        failure: RinglogError
+        if self.unknown:
+            failure = OutcomeUnknown(
+                f"{self.what}: no answer after {seconds}: {cause}",
+                code="outcome_unknown",
+                remedy="it may have happened: look before repeating it",
+            )
+        elif self.answered and isinstance(self.last, RinglogError):
+            failure = self.last
+        else:
+            failure = Unavailable(
+                f"{self.what}: no node has answered in {seconds}: {cause}",
+                code="unreachable",
+                remedy="check the endpoints, and that the nodes run",
+            )
+        if failure is not self.last:
+            failure.__cause__ = self.last
+        return failure
+
+
+class Calls:
+    """Sends requests to the cluster."""
+
+    def __init__(self, io: Io, config: Config) -> None:
+        self.io, self.config = io, config
+        self.nodes = Nodes(config.endpoints)
+        self.cluster_id = config.cluster_id
+        self._seek_leader = True  # the leader is not known, or no longer
+        self._json_headers = {"Content-Type": "application/json"}
+        if config.token:
+            self._json_headers["Authorization"] = "Bearer " + config.token
+
+    async def call(
+        self,
+        method: str,
+        target: str,
+        body: Any = None,
+        query: Query | None = None,
+        *,
+        patience: float | None = None,
+        attempt: float | None = None,
+    ) -> Any:
+        """Send a JSON request and return the decoded answer, or the text of one that is not JSON.
+
+        patience is for how many seconds the call is repeated, attempt how many a node may take.
+        """
+        data = None if body is None else json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+        answer = await self.open(method, target, data, query, patience=patience, attempt=attempt)
+        content = answer[1]
+        if "json" in answer[0].header("content-type"):
+            return json.loads(content)
+        return content.decode("utf-8", "replace")
+
+    async def open(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        query: Query | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        patience: float | None = None,
+        attempt: float | None = None,
+        stream: bool = False,
+    ) -> tuple[Answer, bytes]:
+        """Send a request until a node answers for good, and return the answer with its body.
+
+        With stream the body has not been received; the caller releases the answer. Raises the
+        RinglogError of an answer that is final, else OutcomeUnknown or Unavailable.
+        """
+        if query:
+            target += "?" + urlencode([(k, v) for k, v in query.items() if v != []], doseq=True)
+        tries = _Attempts(f"{method} {target}", self.config.timeout if patience is None else patience)
+        reads = method == "GET"
+        while True:
+            node = await self._next_node(tries)
+            try:
+                if not self.cluster_id:
+                    await self._learn_cluster(node)
+                if self._seek_leader and len(self.nodes.all) > 1:
+                    await self._learn_leader(node)
+                    node = tries.tried[-1] = self.nodes.pick(tries.tried[:-1], False) or node
+                connection = await self._connect(node, attempt)
+            except OSError as e:
+                self._note_failure(tries, node, e)
+                continue
+
+            # From here on the request may have reached the node.
+            answer = Answer(node, connection, attempt or self.config.attempt_timeout)
+            kept = False
+            try:
+                await self._send(answer, method, target, body, {**self._pinned_headers(), **(headers or {})})
+                if answer.parser.status < 300 and stream:
+                    kept = True
+                    return self._note_success(answer), b""
+                content = await answer.receive_all()
+                kept = True
+            except OSError as e:
+                tries.unknown = tries.unknown or not reads
+                self._note_failure(tries, node, e)
+                continue
+            finally:
+                if not kept:
+                    connection.close()
+            if answer.parser.status < 300:
+                return self._note_success(answer), content
+            await self._judge(tries, answer, content, reads)
+
+    async def _next_node(self, tries: _Attempts) -> Node:
+        """Return the node to ask, after a pause where all were asked in this round."""
+        while True:
+            if tries.last is not None and not tries.left():
+                raise tries.error()
+            node = self.nodes.pick(tries.tried, tries.refused)
+            if node is not None:
+                tries.tried.append(node)
+                return node
+            await self._next_round(tries, 0)
+
+    async def _next_round(self, tries: _Attempts, at_least: float) -> None:
+        """Begin a round over all nodes after a pause, which grows from round to round."""
+        tries.tried, tries.refused = [], False
+        pause = max(tries.pause * random.uniform(0.5, 1.5), at_least)
+        tries.pause = min(tries.pause * GROWTH, MAX_PAUSE)
+        await self.io.sleep(min(pause, tries.left()))
+
+    async def _connect(self, node: Node, attempt: float | None) -> Connection:
+        """Return a connection to a node, an idle one if there is any."""
+        connection = node.take_idle()
+        if connection is None:
+            endpoint = node.endpoint
+            timeout = min(attempt or self.config.attempt_timeout, self.config.attempt_timeout)
+            connection = await self.io.connect(endpoint.host, endpoint.port, self.config.tls_for(endpoint), timeout)
+            connection.host = endpoint.authority
+        return connection
+
+    def _pinned_headers(self) -> dict[str, str]:
+        """Return the headers of a request that only a node of this cluster may carry out."""
+        return {**self._json_headers, "Ringlog-Cluster": self.cluster_id} if self.cluster_id else self._json_headers
+
+    async def _send(
+        self, answer: Answer, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> None:
+        """Send a request over the answer's connection and receive the head of the response."""
+        connection = answer.connection
+        request = encode_request(
+            method, answer.node.endpoint.prefix + target, {"Host": connection.host, **headers}, body
+        )
+        await connection.send(request, answer.timeout)
+        await answer.receive_head()
+
+    async def _learn_cluster(self, node: Node) -> None:
+        """Ask a node for its cluster where none is known: two first requests must not reach two clusters."""
+        answer = await self._ask(node, "/healthz", {})  # without the token, which another cluster must not see
+        self.cluster_id = self.cluster_id or answer[0].header("ringlog-cluster")
+
+    async def _learn_leader(self, node: Node) -> None:
+        """Ask a node who leads, so that it need not forward what follows."""
+        self._seek_leader = False
+        answer, content = await self._ask(node, "/v1/cluster", self._pinned_headers())
+        if answer.parser.status == 200 and "json" in answer.header("content-type"):
+            self.nodes.worked(node, json.loads(content).get("leader_http", ""))
+
+    async def _ask(self, node: Node, target: str, headers: Mapping[str, str]) -> tuple[Answer, bytes]:
+        """Send one GET to one node. Errors are OSError."""
+        connection = await self._connect(node, None)
+        answer = Answer(node, connection, self.config.attempt_timeout)
+        kept = False
+        try:
+            await self._send(answer, "GET", target, None, headers)
+            content = await answer.receive_all()
+            kept = True
+        finally:
+            if not kept:
+                connection.close()
+        return answer, content
+
+    def _note_success(self, answer: Answer) -> Answer:
+        self.nodes.worked(answer.node, answer.header("ringlog-leader"))
+        return answer
+
+    def _note_failure(self, tries: _Attempts, node: Node, error: OSError) -> None:
+        """Note an attempt that got no answer."""
+        self.nodes.failed(node)
+        self._seek_leader = True
+        tries.last = _at_node(node, error)
+        if isinstance(error, ValueError):  # a certificate that is not trusted will not be later
+            failure = tries.error()
+            failure.remedy = "give a TLS context that trusts it: tls=ssl.create_default_context(cafile=...)"
+            raise failure
+
+    async def _judge(self, tries: _Attempts, answer: Answer, content: bytes, reads: bool) -> None:
+        """Take in an answer that is an error, and raise it if it is final."""
+        error = _decode_error(answer, content)
+        tries.answered, tries.last = True, error
+        leader = answer.header("ringlog-leader")
+        if error.code not in PASSING:
+            self.nodes.worked(answer.node, leader)
+            if not tries.unknown or reads:
+                raise error
+            # An attempt before this one may have happened: this answer is about the repetition.
+            raise OutcomeUnknown(
+                f"{tries.what}: an attempt got no answer, and its repetition was refused: {error}",
+                code="outcome_unknown",
+                field=error.field,
+                remedy="it may have happened: look before repeating it",
+            ) from error
+
+        if error.code == "other_cluster":
+            self.nodes.failed(answer.node)
+            tries.foreign.append(answer.node)
+            if all(any(n is f for f in tries.foreign) for n in self.nodes.all):
+                raise error
+            return
+        if error.code == "unavailable":
+            self.nodes.failed(answer.node)
+        else:
+            tries.refused, self._seek_leader = True, not leader
+            self.nodes.declined(answer.node, leader)
+        tries.unknown = tries.unknown or (error.code in MAY_HAVE_HAPPENED and not reads)
+        if error.code == "internal":
+            tries.internal += 1
+            if tries.internal > MAX_INTERNAL:
+                raise tries.error()
+        if error.code == "overloaded":
+            await self._next_round(tries, _retry_after(answer))
+
+
+def _at_node(node: Node, error: OSError) -> Exception:
+    """Return an error that names the node, with the original as its cause."""
+    named = ConnectionError(f"{node.endpoint.url}: {error or type(error).__name__}")
+    named.__cause__ = error
+    return named
+
+
+def _decode_error(answer: Answer, content: bytes) -> RinglogError:
+    """Return the exception of an answer, also of a proxy that answers without JSON."""
+    status = answer.parser.status
+    try:
+        error = json.loads(content)["error"]
+        code = error["code"]
+    except (ValueError, LookupError, TypeError):
+        # 502 to 504 come from a proxy whose node does not answer: it may have got the request.
+        text = content[:200].decode("utf-8", "replace").strip()
+        code = "outcome_unknown" if status in (502, 503, 504) else ""
+        url = answer.node.endpoint.url
+        error = {"code": code, "message": f"{url} answered {status} without an error of ringlog: {text}"}
+    return from_answer(error)
+
+
+def _retry_after(answer: Answer) -> float:
+    """Return the header in seconds, 0 without one."""
+    try:
+        return min(max(float(answer.header("retry-after")), 0.0), 60.0)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,130 @@
+"""Where the cluster is and how it is called: arguments, and the environment where they are not given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+from ringlog.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import ssl
+
+DEFAULT_ENDPOINT = "http://127.0.0.1:8770"
+MAX_TIMEOUT = 300.0
+"""Seconds. Nodes keep a producer's results for 15 minutes: a retry after that could be appended twice."""
+
+
+class Endpoint(NamedTuple):
+    """The address of a node. prefix is the path under which a proxy serves it, "" without one."""
+
+    scheme: str
+    host: str
+    port: int
+    prefix: str
+
+    @property
+    def url(self) -> str:
+        """The address as a URL without a slash at its end."""
+        return f"{self.scheme}://{self.authority}{self.prefix}"
+
+    @property
+    def authority(self) -> str:
+        """The value of the Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """Read a URL or host:port, which means http."""
+    try:
+        url = urlsplit(text if "://" in text else "http://" + text)
+        port = url.port or (443 if url.scheme == "https" else 80)
+    except ValueError:
+        url, port = urlsplit(""), 0
+    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
+        raise InvalidArgument(
+            f"endpoint {text!r} is not a URL such as {DEFAULT_ENDPOINT}",
+            code="invalid_argument",
+            field="endpoints",
+            remedy="give URLs of nodes, separated by commas, to Client or in RINGLOG_ENDPOINTS",
+        )
+    return Endpoint(url.scheme, url.hostname, port, url.path.rstrip("/"))
+
+
+def find_endpoints(given: str | Iterable[str] | None) -> list[Endpoint]:
+    """Return the endpoints given, else those of RINGLOG_ENDPOINTS or RINGRIFT_COORDINATOR_URL, else the default."""
+    if given is None:
+        variables = os.environ.get("RINGLOG_ENDPOINTS"), os.environ.get("RINGRIFT_COORDINATOR_URL")
+        given = next(filter(None, variables), DEFAULT_ENDPOINT)
+    parts = given.split(",") if isinstance(given, str) else given
+    endpoints = [parse_endpoint(part.strip()) for part in parts if part.strip()]
+    return endpoints or [parse_endpoint("")]  # which raises
+
+
+def find_token(given: str | None, file: str | os.PathLike[str] | None) -> str:
+    """Return the cluster token given, else that in the file, else RINGRIFT_CLUSTER_AUTH_TOKEN; "" is none.
+
+    The file is that given, else RINGLOG_TOKEN_FILE. One that is empty or cannot be read is an error.
+    """
+    remedy = "write the cluster token into the file, or do not name it"
+    if given is None and (file := file or os.environ.get("RINGLOG_TOKEN_FILE")):
+        try:
+            with open(file, encoding="utf-8") as f:
+                given = f.read().strip()
+        except OSError as e:
+            raise InvalidArgument(f"token file: {e}", code="invalid_argument", field="token_file", remedy=remedy) from e
+        if not given:
+            raise InvalidArgument(
+                f"token file {file} is empty", code="invalid_argument", field="token_file", remedy=remedy
+            )
+    token = (os.environ.get("RINGRIFT_CLUSTER_AUTH_TOKEN", "") if given is None else given).strip()
+    if not token.isascii() or not token.isprintable():
+        raise InvalidArgument(
+            "the token has characters that no HTTP header can carry", code="invalid_argument", field="token"
+        )
+    return token
+
+
+class Config:
+    """What a client was made with, complete and checked."""
+
+    def __init__(
+        self,
+        endpoints: str | Iterable[str] | None,
+        token: str | None,
+        token_file: str | os.PathLike[str] | None,
+        source: str,
+        timeout: float,
+        attempt_timeout: float,
+        delivery_timeout: float,
+        tls: ssl.SSLContext | None,
+        cluster_id: str,
+    ) -> None:
+        self.endpoints = find_endpoints(endpoints)
+        self.token = find_token(token, token_file)
+        self.source = source
+        self.timeout = timeout
+        self.attempt_timeout = attempt_timeout
+        self.delivery_timeout = delivery_timeout
+        self.cluster_id = cluster_id
+        self._tls = tls
+        for name in ("timeout", "attempt_timeout", "delivery_timeout"):
+            if not 0 < getattr(self, name) <= MAX_TIMEOUT:
+                raise InvalidArgument(
+                    f"{name} is {getattr(self, name)} seconds, not above 0 and at most {MAX_TIMEOUT:.0f}",
+                    code="invalid_argument",
+                    field=name,
+                )
+
+    def tls_for(self, endpoint: Endpoint) -> ssl.SSLContext | None:
+        """Return the TLS context for an endpoint, None for http. Without one given it is Python's default."""
+        if endpoint.scheme != "https":
+            return None
+        if self._tls is None:
+            import ssl  # takes long to import, and most clusters are used without it
+
+            self._tls = ssl.create_default_context()
+        return self._tls

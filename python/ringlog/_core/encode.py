@@ -1,0 +1,115 @@
+"""Events as JSON, and what is wrong with one that has no JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from ringlog.errors import InvalidArgument
+from ringlog.event import EventFields
+
+if TYPE_CHECKING:
+    from ringlog._core.payload import Payload
+
+Position = str | int | datetime | timedelta
+"""Where to begin: "start", "end", an offset, -N for the last N events, a time, or an age."""
+
+
+def _encode_other(value: Any) -> Any:
+    """Return what json can encode in place of a payload of ringlog.payloads."""
+    if isinstance(value, datetime):
+        return format_time(value, "time")
+    to_json = getattr(value, "to_json", None)
+    if to_json is None:
+        raise TypeError(f"{type(value).__name__} has no JSON")
+    return to_json()
+
+
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False, default=_encode_other).encode
+
+
+def encode(value: Any, field: str = "") -> bytes:
+    """Return an event or a list of events as JSON in UTF-8.
+
+    Raises InvalidArgument, which names the value that has no JSON, in a path that begins with field.
+    """
+    try:
+        return _encode(value).encode()
+    except InvalidArgument:
+        raise
+    except (TypeError, ValueError, RecursionError) as e:
+        where, what, remedy = _find_fault(value, field, []) or (field, str(e), "send JSON values")
+        raise InvalidArgument(what, code="invalid_argument", field=where, remedy=remedy) from None
+
+
+def _find_fault(value: Any, where: str, inside: list[int]) -> tuple[str, str, str] | None:
+    """Return field, message and remedy of the first value without JSON, None if there is none."""
+    if value is None or isinstance(value, bool | int | datetime):
+        return None
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return where, "a string with half a surrogate pair has no UTF-8", "decode it with errors='replace'"
+        return None
+    if isinstance(value, float):
+        if value - value == 0:
+            return None
+        return where, f"JSON has no {value!r}", "send None or leave the field out"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return where, "JSON has no bytes", "decode them, or send them in base64"
+    if id(value) in inside:
+        return where, "the value contains itself", "send a copy without the circle"
+    if len(inside) > 512:
+        return where, "nested too deeply", "send a flatter value"
+    if hasattr(value, "to_json"):
+        value = value.to_json()
+
+    # The parts of a container, each with its path.
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str | int | float | bool | None):
+                return where, f"a key of a JSON object is a string, not {type(key).__name__}", "send str(key)"
+        parts = [(f"{where}.{key}" if where else str(key), part) for key, part in value.items()]
+    elif isinstance(value, list | tuple):
+        parts = [(f"{where}[{i}]", part) for i, part in enumerate(value)]
+    else:
+        return where, f"JSON has no {type(value).__name__}", "send strings, numbers, booleans, None, lists and dicts"
+    for name, part in parts:
+        if fault := _find_fault(part, name, [*inside, id(value)]):
+            return fault
+    return None
+
+
+def build_event(type: str | Payload, payload: Any, fields: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return an event as POST /v1/events takes it, with the client's source where it has none."""
+    if unknown := sorted(fields.keys() - EventFields.__annotations__.keys()):
+        raise TypeError(f"an event has no {unknown[0]}: put it into the payload")
+    if not isinstance(type, str):
+        if payload is not None:
+            raise InvalidArgument("the payload is given twice", code="invalid_argument", field="payload")
+        return build_event(type.EVENT_TYPE, type, fields, source)
+    event = {"type": type, "payload": {} if payload is None else payload, **fields}
+    if source and not event.get("source"):
+        event["source"] = source
+    return event
+
+
+def format_time(time: datetime, field: str) -> str:
+    """Return a time as RFC 3339 in UTC. One without a zone is refused: it would mean another time on each host."""
+    if time.tzinfo is None:
+        raise InvalidArgument(
+            f"{time} has no time zone", code="invalid_argument", field=field, remedy="use datetime.now(timezone.utc)"
+        )
+    return time.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def format_position(position: Position, field: str = "from_") -> str:
+    """Return a position as the HTTP interface reads it. An age counts from now."""
+    if isinstance(position, timedelta):
+        position = datetime.now(timezone.utc) - position
+    if isinstance(position, datetime):
+        return "@" + format_time(position, field)
+    return str(position)

@@ -1,0 +1,275 @@
+"""The operations of a client, as coroutines. AsyncClient has them as they are, Client runs each to its end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ringlog._core.calls import Calls, Query, path
+from ringlog._core.config import Config
+from ringlog._core.encode import Position, build_event, encode, format_position
+from ringlog._core.io import Io
+from ringlog._core.publisher import Backlog, Publisher
+from ringlog._core.readers import build_filter, build_group
+from ringlog.errors import Closed, OutcomeUnknown
+from ringlog.event import Event, EventFields, Json, NewEvent, Result
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ringlog._core.payload import Payload
+
+LINEARIZABLE: dict[str, str | list[str]] = {"consistency": "linearizable"}
+
+
+class Operations:
+    """What a client can do, over an Io. Calls may be made from several threads or tasks at a time."""
+
+    def __init__(self, io: Io, config: Config) -> None:
+        self._io, self._config = io, config
+        self._calls = Calls(io, config)
+        self._publisher = Publisher(self._calls)
+        self._backlog = Backlog(self._publisher, io, config.delivery_timeout)
+        self._closed = False
+
+    def _after_fork(self) -> None:
+        self._calls.nodes.after_fork()
+        self._publisher.after_fork()
+        self._backlog.after_fork()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the client is closed", remedy="make a new one")
+
+    async def _close(self, timeout: float) -> None:
+        """Send what waits, for at most timeout seconds, and end the connections."""
+        self._closed = True
+        try:
+            done = await self._backlog.close(timeout)
+        finally:
+            self._calls.nodes.close()
+        if not done:
+            raise OutcomeUnknown(
+                f"{self._backlog.unsent} events were not sent within {timeout} s",
+                code="outcome_unknown",
+                remedy="give close more time, or check why the cluster does not take them",
+            )
+
+    async def request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Any:
+        """Send any request of the HTTP interface, and return the decoded answer.
+
+        It is repeated until a node answers for good, so it must be one that may be repeated. openapi.json
+        has the paths, such as "/v1/catalogue", and the shapes.
+        """
+        self._check_open()
+        return await self._calls.call(method, path, body, query)
+
+    async def publish(
+        self,
+        type: str | Payload,
+        payload: Mapping[str, Any] | None = None,
+        **fields: Unpack[EventFields],
+    ) -> Result:
+        """Append one event, and return its offset once it is on the disks of a majority.
+
+        type is a name such as "TRAINING_COMPLETED", or a payload of ringlog.payloads, which has its own.
+        fields are those of EventFields: source, key, correlation_id, causation_id, dedup_id, dedup, time.
+        An event with the content, or the dedup_id, of one that was appended within the dedup window (60 s)
+        is not appended: the result is then a duplicate.
+
+        Retries append nothing twice. Raises InvalidArgument for an event that is never accepted,
+        Unavailable if the cluster could not take it in the client's timeout, and OutcomeUnknown if it
+        may be in the log or not.
+        """
+        event = encode(build_event(type, payload, fields, self._config.source))
+        self._check_open()
+        return (await self._publisher.publish(event))[0]
+
+    async def publish_many(self, events: Iterable[NewEvent]) -> list[Result]:
+        """Append events, all or none, and return what became of each, in order.
+
+        Raises as publish does; the field of an error names the event, such as "events[3].payload".
+        """
+        self._check_open()
+        source = self._config.source
+        if source:
+            events = [event if event.get("source") else {**event, "source": source} for event in events]
+        events = list(events)
+        return await self._publisher.publish(encode(events, "events")) if events else []
+
+    async def get(self, offset: int, *, stale: bool = False) -> Event:
+        """Return the event at an offset. Raises Trimmed or PastTail if there is none.
+
+        With stale the node may lag: it answers without asking the leader, also where there is none.
+        """
+        return Event(await self.request("GET", path("events", offset), None, {} if stale else LINEARIZABLE))
+
+    async def wait(self, offset: int, cursors: Iterable[str], timeout: float = 30.0) -> bool:
+        """Wait until all cursors and groups have committed an offset; False if timeout seconds were too short."""
+        self._check_open()
+        query: Query = {"offset": str(offset), "cursors": ",".join(cursors), "timeout": f"{timeout:.3f}s"}
+        answer = await self._calls.call("GET", "/v1/wait", None, query, attempt=timeout + self._config.attempt_timeout)
+        return bool(answer["reached"])
+
+    async def explain(self, cursor: str, offset: int) -> Json:
+        """Return what became of an event for a cursor: the schema Delivery, with `fate` and `reason`."""
+        query: Query = {**LINEARIZABLE, "cursor": cursor, "offset": str(offset)}
+        return dict(await self.request("GET", "/v1/explain", None, query))
+
+    async def explain_dedup(self, subject: int | str) -> Json:
+        """Return what deduplication did with an event, by its offset or dedup_id: the schema Explanation."""
+        return dict(await self.request("GET", path("dedup", subject), None, LINEARIZABLE))
+
+    async def chain(self, correlation_id: str, *, flow: str = "") -> Json:
+        """Return how far a run has come on its way through the documented flows: the schema Chain."""
+        query: Query = {**LINEARIZABLE, **({"flow": flow} if flow else {})}
+        return dict(await self.request("GET", path("chain", correlation_id), None, query))
+
+    async def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> Json:
+        """Create a cursor and return it: the schema Cursor. One with the same filter that exists is returned."""
+        spec = {"from": format_position(from_), "filter": build_filter(types=types)}
+        return dict(await self.request("PUT", path("cursors", name), spec))
+
+    async def get_cursor(self, name: str) -> Json:
+        """Return a cursor or group with its commit and lag: the schema Cursor. Raises NotFound."""
+        return dict(await self.request("GET", path("cursors", name), None, LINEARIZABLE))
+
+    async def cursors(self) -> list[Json]:
+        """Return all cursors and groups by name: the schema Cursor."""
+        found: list[Json] = []
+        after = ""
+        while True:
+            query: Query = {**LINEARIZABLE, **({"after": after} if after else {})}
+            page = await self.request("GET", "/v1/cursors", None, query)
+            found += page["cursors"]
+            after = page.get("next", "")
+            if not after:
+                return found
+
+    async def seek_cursor(self, name: str, to: Position) -> Json:
+        """Move a cursor or group on purpose, and return it: the schema Cursor."""
+        body = {"to": format_position(to, "to"), "seeker": os.urandom(16).hex()}
+        return dict(await self.request("POST", path("cursors", name, "seek"), body))
+
+    async def delete_cursor(self, name: str) -> None:
+        """Remove a cursor. Raises NotFound."""
+        await self.request("DELETE", path("cursors", name))
+
+    async def create_group(
+        self,
+        name: str,
+        *,
+        types: Iterable[str] = (),
+        from_: Position = "start",
+        ack_wait: float | None = None,
+        max_deliver: int | None = None,
+    ) -> Json:
+        """Create a group and return it: the schema Cursor. One with the same settings that exists is returned.
+
+        ack_wait is for how many seconds a member may hold an event without a sign of progress,
+        max_deliver after how many deliveries that fail an event becomes a dead letter; None is the
+        cluster's setting.
+        """
+        spec = build_group(build_filter(types=types), from_, ack_wait, max_deliver)
+        return dict(await self.request("PUT", path("groups", name), spec))
+
+    async def delete_group(self, name: str) -> None:
+        """Remove a group. Raises NotFound."""
+        await self.request("DELETE", path("groups", name))
+
+    async def group_members(self, name: str) -> list[Json]:
+        """Return who shares a group now: the schema GroupMember."""
+        return list((await self.request("GET", path("groups", name, "members"), None, LINEARIZABLE))["members"])
+
+    async def dead_letters(
+        self,
+        *,
+        type: str = "",
+        cursor: str = "",
+        error: str = "",
+        limit: int = 100,
+        after: int = 0,
+    ) -> list[Json]:
+        """Return at most limit dead letters with an id above after, by id: the schema Letter.
+
+        type is a name or pattern, cursor the name of the one that gave the event up, error a part of its error.
+        """
+        query: Query = {**LINEARIZABLE, "limit": str(limit), "after": str(after)}
+        chosen = {name: value for name, value in (("type", type), ("cursor", cursor), ("error", error)) if value}
+        return list((await self.request("GET", "/v1/dlq", None, {**query, **chosen}))["letters"])
+
+    async def dead_letter(self, letter_id: int) -> Json:
+        """Return one dead letter with its event: the schema LetterWithEvent. Raises NotFound."""
+        return dict(await self.request("GET", path("dlq", letter_id), None, LINEARIZABLE))
+
+    async def dead_letter_summary(self) -> Json:
+        """Return how many dead letters there are, by cursor and by type: the schema LetterSummary."""
+        return dict(await self.request("GET", "/v1/dlq", None, LINEARIZABLE))
+
+    async def dead_letter_errors(self, *, cursor: str = "") -> list[Json]:
+        """Return what the dead letters died of, the most frequent first."""
+        query: Query = {**LINEARIZABLE, **({"cursor": cursor} if cursor else {})}
+        return list((await self.request("GET", "/v1/dlq/errors", None, query))["errors"])
+
+    async def redrive(
+        self,
+        *ids: int,
+        type: str = "",
+        cursor: str = "",
+        error: str = "",
+        all: bool = False,
+        to: str = "",
+    ) -> Json:
+        """Append dead letters again, each for the cursor that gave it up: the schema LettersDone.
+
+        Give ids, or conditions that must all hold, or all=True. to names another cursor that gets them.
+        """
+        body = _chosen_letters(ids, type, cursor, error, all)
+        return dict(await self.request("POST", "/v1/dlq/redrive", {**body, "to": to} if to else body))
+
+    async def purge(
+        self,
+        *ids: int,
+        type: str = "",
+        cursor: str = "",
+        error: str = "",
+        all: bool = False,
+    ) -> Json:
+        """Remove dead letters for good, chosen as in redrive: the schema LettersDone."""
+        return dict(await self.request("POST", "/v1/dlq/purge", _chosen_letters(ids, type, cursor, error, all)))
+
+    async def settings(self) -> dict[str, str]:
+        """Return all replicated settings, by key."""
+        answer = await self.request("GET", "/v1/settings", None, LINEARIZABLE)
+        return {setting["key"]: setting["value"] for setting in answer["settings"]}
+
+    async def set_setting(self, key: str, value: str | float | bool) -> None:
+        """Change a setting on every node; "" restores the default. Raises NotFound or InvalidArgument."""
+        await self.request("PUT", path("settings", key), {"value": value})
+
+    async def status(self) -> Json:
+        """Return what the node that is asked knows of itself and its cluster: the schema Status."""
+        return dict(await self.request("GET", "/status"))
+
+    async def cluster(self) -> Json:
+        """Return leader, members and quorum as the node that is asked sees them: the schema Cluster."""
+        return dict(await self.request("GET", "/v1/cluster"))
+
+    async def catalogue(self) -> list[Json]:
+        """Return the known event types: the schema Definition."""
+        return list((await self.request("GET", "/v1/catalogue", None, LINEARIZABLE))["types"])
+
+    async def audit(self) -> Json:
+        """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit."""
+        return dict(await self.request("GET", "/v1/audit", None, LINEARIZABLE))
+
+    async def history(self) -> Json:
+        """Return the timeline of leadership and quorum: the schema History."""
+        return dict(await self.request("GET", "/v1/cluster/history", None, LINEARIZABLE))
+
+
+def _chosen_letters(ids: tuple[int, ...], type_: str, cursor: str, error: str, all_: bool) -> Json:
+    """Return the schema LetterSelection."""
+    chosen = {"ids": list(ids), "type": type_, "cursor": cursor, "error": error, "all": all_}
+    return {name: value for name, value in chosen.items() if value}

@@ -1,0 +1,277 @@
+"""Publishing: each request has a producer and a number, so that repeating it appends nothing twice.
+
+Requests of one producer follow one another, so calls made at the same time take different ones
+from a pool. The backlog gathers events into requests that are sent beside the caller.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ringlog._core.calls import Calls
+from ringlog._core.io import Io, Signal, Task
+from ringlog.errors import Closed, Conflict, OutcomeUnknown, RinglogError
+from ringlog.event import Result
+
+MAX_PRODUCER_IDLE = 600.0  # seconds; nodes forget a producer 15 minutes after its last request
+MAX_BATCH_EVENTS, MAX_BATCH_BYTES = 1024, 1 << 20
+MAX_BACKLOG_BYTES = 64 << 20  # events that wait; more make publish_soon wait
+LINGER = 0.005  # seconds for which the first event waits for others
+
+
+class _Producer:
+    """A name under which requests are numbered from 1, one after the other."""
+
+    def __init__(self) -> None:
+        self.name = f"{socket.gethostname()[:100]}/{os.getpid()}/{os.urandom(8).hex()}"
+        self.number = 0  # of the last request that was carried out
+        self.used = time.monotonic()
+
+
+class Publisher:
+    """Sends requests with events, each with a producer that no other request has at the same time."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+        self._pool: list[_Producer] = []
+
+    def after_fork(self) -> None:
+        """Leave the producers to the parent."""
+        self._pool = []
+
+    def take(self) -> _Producer:
+        """Return a producer that is not in use."""
+        try:
+            producer = self._pool.pop()
+        except IndexError:
+            return _Producer()
+        return producer if time.monotonic() - producer.used < MAX_PRODUCER_IDLE else _Producer()
+
+    def put_back(self, producer: _Producer) -> None:
+        """Return a producer whose last request has an answer."""
+        self._pool.append(producer)
+
+    async def publish(self, body: bytes) -> list[Result]:
+        """Append the events of a request, all or none, and return what became of each, in order."""
+        producer = self.take()
+        try:
+            results = await self.send(producer, body, self.calls.config.timeout)
+        except (Conflict, OutcomeUnknown):
+            raise  # the number may have been used: nobody takes this producer again
+        except RinglogError:
+            self.put_back(producer)
+            raise
+        self.put_back(producer)
+        return results
+
+    async def send(self, producer: _Producer, body: bytes, patience: float) -> list[Result]:
+        """Append the events of a request under the next number of a producer."""
+        headers = {"Ringlog-Producer": producer.name, "Ringlog-Sequence": str(producer.number + 1)}
+        _, content = await self.calls.open("POST", "/v1/events", body, headers=headers, patience=patience)
+        producer.number += 1
+        producer.used = time.monotonic()
+        return [_result(raw) for raw in json.loads(content)["results"]]
+
+
+def _result(raw: dict[str, Any]) -> Result:
+    return Result(raw["offset"], raw["duplicate"], raw["hash"], raw["appended_at"], tuple(raw.get("warnings") or ()))
+
+
+Settle = Callable[[Result | None, RinglogError | None], None]
+"""Called once for an event of the backlog: with its result, or with the error."""
+
+
+class Backlog:
+    """Events on their way to the log, in the order in which they were added.
+
+    A batch keeps its producer and number until it has an answer, so that sending it again, also
+    after a task was canceled, appends nothing twice.
+    """
+
+    def __init__(self, publisher: Publisher, io: Io, patience: float) -> None:
+        self._publisher, self._io, self._patience = publisher, io, patience
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[bytes, Settle]] = deque()
+        self._batch: list[tuple[bytes, Settle]] = []  # in flight
+        self._began = 0.0  # by time.time(), when it was sent first
+        self._producer = _Producer()
+        self._bytes = 0
+        self._failure: RinglogError | None = None  # the first since the last flush
+        self._task: Task | None = None
+        self._due: Signal = self._io.signal()  # something to send
+        self._settled: Signal = self._io.signal()  # for those that wait for room or for the end
+        self._hurry = 0  # how many wait
+        self._closed = False
+
+    def after_fork(self) -> None:
+        """Leave the events to the parent, which sends them."""
+        closed = self._closed
+        self._reset()
+        self._closed = closed
+
+    @property
+    def unsent(self) -> int:
+        """How many events have no answer yet."""
+        return len(self._waiting) + len(self._batch)
+
+    async def add(self, encoded: bytes, settle: Settle) -> None:
+        """Add an event, after a wait where too many bytes are on their way."""
+        while self._bytes > MAX_BACKLOG_BYTES:
+            await self._wait(lambda: self._bytes <= MAX_BACKLOG_BYTES, None)
+        with self._lock:
+            if self._closed:
+                raise Closed("the client is closed")
+            self._waiting.append((encoded, settle))
+            self._bytes += len(encoded)
+            waiting = len(self._waiting)
+        if waiting == 1:
+            self._due.set()
+        if waiting % 64 == 1:  # not each time, as it costs as much as the rest
+            self._start()
+
+    def _start(self) -> None:
+        """Start the task that sends, unless it runs."""
+        with self._lock:
+            if self._task is None or not self._task.alive():
+                self._task = self._io.spawn("ringlog-publish", self._run)
+
+    async def flush(self, timeout: float | None) -> bool:
+        """Wait until all events have their answers; False if timeout seconds were too short.
+
+        Raises the first failure since the last flush.
+        """
+        if self.unsent:
+            self._start()
+        done = await self._wait(lambda: not self.unsent, timeout)
+        with self._lock:
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        return done
+
+    async def close(self, timeout: float) -> bool:
+        """Send what is there, for at most timeout seconds, and accept nothing more."""
+        with self._lock:
+            self._closed = True
+        done = await self.flush(timeout)
+        self._due.set()
+        if self._task is not None:
+            await self._task.join(1.0 if done else 0.0)
+        return done
+
+    async def drain(self, publisher: Publisher, timeout: float) -> int:
+        """Send what is there by another publisher, whose Io is the caller's, and return how many events are left.
+
+        It is for the interpreter's end. Where the task still runs, it waits for that; where it has
+        ended in the middle of a batch, that is sent again under its number.
+        """
+        until = time.monotonic() + timeout
+        while self.unsent and time.monotonic() < until:
+            if self._task is not None and self._task.alive():
+                await publisher.calls.io.sleep(0.01)
+            else:
+                await self._send_batch(publisher, until - time.monotonic())
+        return self.unsent
+
+    async def _wait(self, reached: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait until a condition holds that a batch's end may change."""
+        until = None if timeout is None else time.monotonic() + timeout
+        self._hurry += 1
+        self._due.set()
+        try:
+            while True:
+                seen = self._settled.version
+                if reached():
+                    return True
+                left = None if until is None else until - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                await self._settled.wait(seen, left)
+        finally:
+            self._hurry -= 1
+
+    async def _run(self) -> None:
+        """Send batch after batch until the client is closed."""
+        while True:
+            seen = self._due.version
+            if not self.unsent:
+                if self._closed:
+                    return
+                await self._due.wait(seen, None)
+                continue
+            if not self._hurry and not self._batch and len(self._waiting) < MAX_BATCH_EVENTS:
+                await self._io.sleep(LINGER)
+            await self._send_batch(self._publisher, self._patience)
+            self._settled.set()
+
+    async def _send_batch(self, publisher: Publisher, patience: float) -> None:
+        """Send the next batch, or again one whose task was canceled, and settle its events."""
+        if not self._batch:
+            self._batch, self._began = self._take(), time.time()
+        batch = self._batch
+        body = b"[" + b",".join(encoded for encoded, _ in batch) + b"]"
+        error: RinglogError | None = None
+        results: list[Result] = []
+        try:
+            # A batch whose task was canceled may be sent again only while nodes know its number.
+            if time.time() - self._began > MAX_PRODUCER_IDLE:
+                raise OutcomeUnknown("publish: the batch was interrupted long ago", code="outcome_unknown")
+            results = await publisher.send(self._producer, body, patience)
+        except RinglogError as e:
+            error = e
+        except Exception as e:  # an answer that is not ringlog's
+            error = OutcomeUnknown(f"publish: {type(e).__name__}: {e}", code="outcome_unknown")
+        if isinstance(error, (Conflict, OutcomeUnknown)):
+            self._producer = _Producer()  # the number may have been used
+
+        # One event that is refused does not take the others of its batch with it.
+        culprit = _index_of(error, len(batch)) if error is not None else None
+        if error is not None and culprit is not None:
+            error.field = error.field.partition("].")[2]
+            self._settle(batch[culprit : culprit + 1], [], error)
+            self._batch = batch[:culprit] + batch[culprit + 1 :]
+        else:
+            self._settle(batch, results, error)
+            self._batch = []
+
+    def _take(self) -> list[tuple[bytes, Settle]]:
+        """Return the events of the next batch."""
+        batch: list[tuple[bytes, Settle]] = []
+        size = 0
+        while self._waiting and len(batch) < MAX_BATCH_EVENTS:
+            size += len(self._waiting[0][0]) + 1
+            if batch and size > MAX_BATCH_BYTES:
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+    def _settle(self, batch: list[tuple[bytes, Settle]], results: list[Result], error: RinglogError | None) -> None:
+        """Report to each event of a batch what became of it."""
+        with self._lock:
+            self._bytes -= sum(len(encoded) for encoded, _ in batch)
+            self._failure = self._failure or error
+        if error is not None:
+            for _, settle in batch:
+                settle(None, error)
+        else:
+            for (_, settle), result in zip(batch, results, strict=True):
+                settle(result, None)
+
+
+def _index_of(error: RinglogError, events: int) -> int | None:
+    """Return which event of a batch an error is about, as of events[3].payload; None if of all."""
+    prefix, _, rest = error.field.partition("[")
+    number = rest.partition("]")[0]
+    if prefix != "events" or not number.isdigit() or int(number) >= events or isinstance(error, OutcomeUnknown):
+        return None
+    return int(number)

@@ -1,0 +1,167 @@
+"""The methods tail, cursor and group of both clients, and the filters and positions in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from ringlog._core.calls import Calls
+from ringlog._core.cursor import CursorState
+from ringlog._core.encode import Position, format_position
+from ringlog._core.io import Io
+from ringlog._core.member import MemberLoop
+from ringlog._core.reader import OnGap, Reader, log_gap
+from ringlog.event import Json
+
+TailT = TypeVar("TailT")
+CursorT = TypeVar("CursorT")
+MemberT = TypeVar("MemberT")
+
+
+def build_filter(
+    types: Iterable[str] = (),
+    categories: Iterable[str] = (),
+    sources: Iterable[str] = (),
+    keys: Iterable[str] = (),
+    correlation_ids: Iterable[str] = (),
+) -> Json:
+    """Return the schema Filter, without the lists that are empty. A string is a list of one."""
+    given = {
+        "types": types,
+        "categories": categories,
+        "sources": sources,
+        "keys": keys,
+        "correlation_ids": correlation_ids,
+    }
+    lists = {name: [values] if isinstance(values, str) else list(values) for name, values in given.items()}
+    return {name: values for name, values in lists.items() if values}
+
+
+def build_group(filter_: Json, from_: Position, ack_wait: float | None, max_deliver: int | None) -> Json:
+    """Return the schema GroupSpec; None is the cluster's setting."""
+    settings: Json = {}
+    if ack_wait is not None:
+        settings["ack_wait"] = f"{ack_wait}s"
+    if max_deliver is not None:
+        settings["max_deliver"] = max_deliver
+    return {"from": format_position(from_), "filter": filter_, "group": settings}
+
+
+class Readers(Generic[TailT, CursorT, MemberT]):
+    """What both clients read with. None of these methods sends anything: the first event does, or the with block."""
+
+    def _reading(self) -> tuple[Calls, Io]:
+        """Return what reads. Raises Closed if the client is closed."""
+        raise NotImplementedError
+
+    def _new_tail(self, reader: Reader) -> TailT:
+        raise NotImplementedError
+
+    def _new_cursor(self, state: CursorState) -> CursorT:
+        raise NotImplementedError
+
+    def _new_member(self, loop: MemberLoop) -> MemberT:
+        raise NotImplementedError
+
+    def tail(
+        self,
+        from_: Position = "end",
+        *,
+        types: Iterable[str] = (),
+        categories: Iterable[str] = (),
+        sources: Iterable[str] = (),
+        keys: Iterable[str] = (),
+        correlation_ids: Iterable[str] = (),
+        until_end: bool = False,
+        limit: int = 0,
+        stale: bool = False,
+        on_gap: OnGap | None = None,
+    ) -> TailT:
+        """Read events in the order of the log, each once, and follow it.
+
+        from_            "start", "end", an offset, -N for the last N, a datetime or timedelta, or text as
+                         of the command line such as "36h". "end" is where the log ends when the with block
+                         is entered, or else when the first event is asked for.
+        types            names or patterns such as "training.*"; the lists must all agree, an empty one allows all
+        until_end        stop at the end of the log, with all that was acknowledged before the read
+        limit            stop after that many events; 0 is no limit
+        stale            with until_end: what the node that is asked has, without asking the leader
+        on_gap           called with a Gap for events that were trimmed before they were read; it is logged otherwise
+
+        The reading resumes at another node after failures: while no node has answered yet for the
+        client's timeout, and after that for as long as the caller reads.
+        """
+        calls, _ = self._reading()
+        parameters = {
+            "types": "type",
+            "categories": "category",
+            "sources": "source",
+            "keys": "key",
+            "correlation_ids": "correlation_id",
+        }
+        chosen = build_filter(types, categories, sources, keys, correlation_ids)
+        query: dict[str, str | list[str]] = {parameters[name]: values for name, values in chosen.items()}
+        if not until_end:
+            query["follow"] = "true"
+        elif not stale:
+            query["consistency"] = "linearizable"
+        return self._new_tail(Reader(calls, "/v1/events", query, format_position(from_), limit, on_gap or log_gap))
+
+    def cursor(
+        self,
+        name: str,
+        *,
+        types: Iterable[str] = (),
+        categories: Iterable[str] = (),
+        sources: Iterable[str] = (),
+        keys: Iterable[str] = (),
+        correlation_ids: Iterable[str] = (),
+        from_: Position = "start",
+        until_end: bool = False,
+        on_gap: OnGap | None = None,
+    ) -> CursorT:
+        """Subscribe durably: the cluster stores what was committed, and the next reading resumes after it.
+
+        The cursor is created if it does not exist, to begin at from_. If it exists, what is given of
+        types to correlation_ids must be its own, else Conflict is raised. Opening it fences the reader
+        that had it before, which gets Fenced with its next read or commit.
+        """
+        calls, _ = self._reading()
+        chosen = build_filter(types, categories, sources, keys, correlation_ids)
+        spec = {"from": format_position(from_), "filter": chosen}
+        return self._new_cursor(CursorState(calls, name, spec, bool(chosen), until_end, on_gap or log_gap))
+
+    def group(
+        self,
+        name: str,
+        *,
+        types: Iterable[str] = (),
+        categories: Iterable[str] = (),
+        sources: Iterable[str] = (),
+        keys: Iterable[str] = (),
+        correlation_ids: Iterable[str] = (),
+        from_: Position = "start",
+        member: str = "",
+        prefetch: int = 64,
+        ack_wait: float | None = None,
+        max_deliver: int | None = None,
+        on_gap: OnGap | None = None,
+    ) -> MemberT:
+        """Become a member of a group, whose events each go to one member.
+
+        The group is created if it does not exist. If it exists, what is given of types to correlation_ids,
+        ack_wait and max_deliver must be its own, else Conflict is raised.
+
+        member       a name that no other process has; the default is made of host, process and a random part
+        prefetch     how many events may wait here, beside those that are being handled; others of the group
+                     do not get them, so choose 1 where handling takes long
+        ack_wait     seconds for which a member may hold an event without ack, nack or progress
+        max_deliver  deliveries that fail before the event becomes a dead letter
+
+        Deliveries may be handled in any order and at the same time: they have different keys, or none.
+        """
+        calls, io = self._reading()
+        chosen = build_filter(types, categories, sources, keys, correlation_ids)
+        spec = build_group(chosen, from_, ack_wait, max_deliver)
+        stated = bool(chosen or spec["group"])
+        return self._new_member(MemberLoop(calls, io, name, spec, stated, member, prefetch, on_gap or log_gap))

@@ -1,0 +1,382 @@
+"""AsyncClient: the client for asyncio. It has no threads; its methods are called in the thread of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+from ringlog import _fork
+from ringlog._core.calls import Calls
+from ringlog._core.config import Config
+from ringlog._core.cursor import CursorState
+from ringlog._core.encode import build_event, encode
+from ringlog._core.io import Io
+from ringlog._core.member import MemberLoop
+from ringlog._core.operations import Operations
+from ringlog._core.reader import Reader
+from ringlog._core.readers import Readers
+from ringlog.client import EXIT_TIMEOUT, drain_at_exit
+from ringlog.delivery import Delivery
+from ringlog.errors import RinglogError
+from ringlog.event import Event, EventFields, Json, Result
+
+if TYPE_CHECKING:
+    import ssl
+
+    from typing_extensions import Self, Unpack
+
+    from ringlog._core.payload import Payload
+
+_RECEIVE = 256 << 10  # bytes asked for at a time, and kept by a stream before it stops reading
+
+
+class _Connection:
+    """A stream with a deadline for each call: when it passes, the connection is aborted."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
+        self._expired = False
+        self.idle_since = 0.0
+        self.host = ""
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._writer.transport.abort()
+
+    async def send(self, data: bytes, timeout: float) -> None:
+        self._writer.write(data)
+        timer = self._loop.call_later(timeout, self._expire)
+        try:
+            await self._writer.drain()
+        finally:
+            timer.cancel()
+        self._check()
+
+    async def receive(self, timeout: float) -> bytes:
+        timer = self._loop.call_later(timeout, self._expire)
+        try:
+            data = await self._reader.read(_RECEIVE)
+        finally:
+            timer.cancel()
+        self._check()
+        return data
+
+    def _check(self) -> None:
+        if self._expired:
+            raise TimeoutError("timed out")
+
+    def is_stale(self) -> bool:
+        # A connection of another event loop, as of an earlier asyncio.run, is of no use.
+        return self._loop is not asyncio.get_running_loop() or self._reader.at_eof() or self._writer.is_closing()
+
+    def close(self) -> None:
+        # In a child, and after the loop's end, closing would reach into the parent's or a dead
+        # selector. The socket is closed when it is collected.
+        if self._pid == os.getpid() and not self._loop.is_closed():
+            self._writer.transport.abort()
+
+
+class _Signal:
+    """A counter with the futures of those that wait for it to change."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def set(self) -> None:
+        self.version += 1
+        for waiter in self._waiters:
+            _wake(waiter)
+
+    async def wait(self, seen: int, timeout: float | None) -> None:
+        if self.version != seen:
+            return
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        timer = None if timeout is None else loop.call_later(timeout, _wake, waiter)
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+            if timer is not None:
+                timer.cancel()
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class _Task:
+    """A task of the running loop."""
+
+    def __init__(self, name: str, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._pid = os.getpid()
+        self._task = asyncio.get_running_loop().create_task(body(), name=name)
+
+    def alive(self) -> bool:
+        return self._pid == os.getpid() and not self._task.done() and not self._task.get_loop().is_closed()
+
+    async def join(self, timeout: float) -> bool:
+        done, _ = await asyncio.wait([self._task], timeout=timeout)
+        if not done:
+            self._task.cancel()
+        return bool(done)
+
+
+class _AsyncioIo:
+    """Io of the running event loop."""
+
+    async def connect(self, host: str, port: int, tls: ssl.SSLContext | None, timeout: float) -> _Connection:
+        opening = asyncio.open_connection(
+            host, port, ssl=tls, server_hostname=host if tls is not None else None, limit=_RECEIVE
+        )
+        try:
+            reader, writer = await asyncio.wait_for(opening, timeout)
+        except asyncio.TimeoutError as e:  # not an OSError before Python 3.11
+            raise TimeoutError("timed out") from e
+        return _Connection(reader, writer)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def signal(self) -> _Signal:
+        return _Signal()
+
+    def spawn(self, name: str, body: Callable[[], Coroutine[Any, Any, None]]) -> _Task:
+        return _Task(name, body)
+
+
+class _Closing:
+    """An async with block that ends with close."""
+
+    async def __aenter__(self) -> Self:
+        await self._enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _enter(self) -> None:
+        """Do what the beginning of the block asks for."""
+
+    async def close(self) -> None:
+        """End it. It may be called again."""
+        raise NotImplementedError
+
+
+class AsyncTail(_Closing, AsyncIterator[Event]):
+    """The events of AsyncClient.tail: an iterator, and an async with block that ends the reading."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    async def _enter(self) -> None:
+        await self._reader.connect()
+
+    async def __anext__(self) -> Event:
+        event = self._reader.next_buffered() or await self._reader.next()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def close(self) -> None:
+        """End the reading, also of a caller that waits for an event, which gets Closed."""
+        self._reader.close()
+
+
+class AsyncCursor(_Closing, AsyncIterator[Event]):
+    """A cursor of AsyncClient.cursor: an iterator of the events after its commit."""
+
+    def __init__(self, state: CursorState) -> None:
+        self._state = state
+
+    async def _enter(self) -> None:
+        await self._state.open()
+
+    @property
+    def name(self) -> str:
+        """The cursor's name."""
+        return self._state.name
+
+    @property
+    def generation(self) -> int:
+        """How often the cursor was opened, 0 before it is."""
+        return self._state.generation
+
+    @property
+    def committed(self) -> int:
+        """The offset up to which everything is handled, as of this process's last call."""
+        return self._state.committed
+
+    async def __anext__(self) -> Event:
+        event = await self._state.next()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def commit(self, event: Event | int | None = None) -> None:
+        """Commit all up to an event or offset, by default the event that was handed out last.
+
+        It is durable when the call returns. A commit never moves the cursor back. Raises Fenced once
+        another process has opened the cursor.
+        """
+        await self._state.commit(event)
+
+    async def dead_letter(
+        self,
+        error: str | BaseException,
+        *,
+        event: Event | int | None = None,
+        attempts: int = 1,
+        handler: str = "",
+    ) -> Json:
+        """Make an event that cannot be handled a dead letter, and commit up to it, in one step.
+
+        Returns the letter: the schema Letter. The event is by default the one that was handed out
+        last, the handler the cursor's name. Client.redrive has the event delivered again.
+        """
+        return await self._state.dead_letter(error, event, attempts, handler)
+
+    async def close(self) -> None:
+        """End the reading. The cursor keeps its commit, and the next reading resumes after it."""
+        self._state.close()
+
+
+class AsyncMember(_Closing, AsyncIterator[Delivery]):
+    """A member of a group, of AsyncClient.group: an iterator of deliveries. Several tasks may share it."""
+
+    def __init__(self, loop: MemberLoop) -> None:
+        self._loop = loop
+
+    async def _enter(self) -> None:
+        await self._loop.join()
+
+    @property
+    def name(self) -> str:
+        """The member's name."""
+        return self._loop.state.name
+
+    async def __anext__(self) -> Delivery:
+        delivery = await self.next()
+        if delivery is None:
+            raise StopAsyncIteration
+        return delivery
+
+    async def next(self, timeout: float | None = None) -> Delivery | None:
+        """Return the next delivery; None after timeout seconds without one, or once the member is closed."""
+        raw = await self._loop.next(timeout)
+        return None if raw is None else Delivery(raw, self._loop)
+
+    async def flush(self, timeout: float = 30.0) -> bool:
+        """Wait until all acks and nacks are durable; False if timeout seconds were too short."""
+        return await self._loop.flush(timeout)
+
+    async def close(self, timeout: float = 10.0) -> None:
+        """Report all acks and nacks, return what was not handled to the group, and leave it.
+
+        It takes at most timeout seconds; without contact the group takes everything back by itself.
+        """
+        await self._loop.close(timeout)
+
+
+class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMember]):
+    """A client of one cluster for asyncio. The arguments are those of Client.
+
+    A client that was made before a fork works in parent and child, and one that was used in one
+    asyncio.run works in the next.
+    """
+
+    def __init__(
+        self,
+        endpoints: str | Iterable[str] | None = None,
+        *,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        source: str = "",
+        timeout: float = 30.0,
+        attempt_timeout: float = 3.0,
+        delivery_timeout: float = 120.0,
+        tls: ssl.SSLContext | None = None,
+        cluster_id: str = "",
+    ) -> None:
+        config = Config(
+            endpoints, token, token_file, source, timeout, attempt_timeout, delivery_timeout, tls, cluster_id
+        )
+        super().__init__(cast(Io, _AsyncioIo()), config)
+        self._at_exit: Callable[[], None] | None = None
+        _fork.watch(self)
+
+    def _after_fork(self) -> None:
+        super()._after_fork()
+        self._at_exit = None
+
+    def _reading(self) -> tuple[Calls, Io]:
+        self._check_open()
+        return self._calls, self._io
+
+    def _new_tail(self, reader: Reader) -> AsyncTail:
+        return AsyncTail(reader)
+
+    def _new_cursor(self, state: CursorState) -> AsyncCursor:
+        return AsyncCursor(state)
+
+    def _new_member(self, loop: MemberLoop) -> AsyncMember:
+        return AsyncMember(loop)
+
+    async def publish_soon(
+        self,
+        type: str | Payload,
+        payload: Mapping[str, Any] | None = None,
+        **fields: Unpack[EventFields],
+    ) -> asyncio.Future[Result]:
+        """Publish an event in the background, in batches, and return the future of its result.
+
+        Events are appended in the order of these calls. The future has the result, or the exception
+        that publish would raise, within the client's delivery_timeout. Where 64 MiB wait, the call
+        waits for room. flush and close wait for all events and raise the first failure; when the
+        interpreter ends they are sent for at most EXIT_TIMEOUT seconds.
+        """
+        encoded = encode(build_event(type, payload, fields, self._config.source))
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
+
+        def settle(result: Result | None, error: RinglogError | None) -> None:
+            if future.done() or loop.is_closed():
+                return
+            if error is not None:
+                future.set_exception(error)
+                future.exception()  # flush reports it, so asyncio need not
+            elif result is not None:
+                future.set_result(result)
+
+        if self._at_exit is None:
+            self._at_exit = drain_at_exit(self)
+        await self._backlog.add(encoded, settle)
+        return future
+
+    async def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all events of publish_soon are answered; False if timeout seconds were too short.
+
+        Raises the first failure since the last flush.
+        """
+        return await self._backlog.flush(timeout)
+
+    async def close(self, timeout: float = EXIT_TIMEOUT) -> None:
+        """Send what publish_soon has accepted, for at most timeout seconds, and end the connections.
+
+        Raises the first failure since the last flush, or OutcomeUnknown if the time was too short.
+        """
+        if self._at_exit is not None:
+            atexit.unregister(self._at_exit)
+            self._at_exit = None
+        await self._close(timeout)

@@ -1,0 +1,589 @@
+"""Client: the blocking client. Its methods may be called from several threads."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ringlog import _fork
+from ringlog._core.calls import Calls, Query
+from ringlog._core.config import Config
+from ringlog._core.cursor import CursorState
+from ringlog._core.encode import Position, build_event, encode
+from ringlog._core.io import Io, drive
+from ringlog._core.member import MemberLoop
+from ringlog._core.operations import Operations
+from ringlog._core.reader import Reader
+from ringlog._core.readers import Readers
+from ringlog.delivery import Delivery
+from ringlog.errors import RinglogError
+from ringlog.event import Event, EventFields, Json, NewEvent, Result
+
+if TYPE_CHECKING:
+    import ssl
+    from concurrent.futures import Future
+
+    from typing_extensions import Self, Unpack
+
+    from ringlog._core.payload import Payload
+
+EXIT_TIMEOUT = 10.0
+"""Seconds for which events of publish_soon are still sent when the interpreter ends."""
+
+_RECEIVE = 256 << 10  # bytes asked for at a time
+
+
+class _Connection:
+    """A socket with a deadline for each call."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._pid = os.getpid()
+        self.idle_since = 0.0
+        self.host = ""
+
+    async def send(self, data: bytes, timeout: float) -> None:
+        self._socket.settimeout(timeout)
+        self._socket.sendall(data)
+
+    async def receive(self, timeout: float) -> bytes:
+        self._socket.settimeout(timeout)
+        return self._socket.recv(_RECEIVE)
+
+    def is_stale(self) -> bool:
+        # An idle connection has nothing to read, unless the other side has closed it.
+        try:
+            return bool(select.select([self._socket], [], [], 0)[0])
+        except (OSError, ValueError):  # ValueError: a descriptor too large for select
+            return True
+
+    def close(self) -> None:
+        # A thread that waits in recv wakes up only if the connection is shut down. In a child
+        # the connection is the parent's as well, and stays open.
+        if self._pid == os.getpid():
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        # An SSLSocket's close sends nothing: only unwrap would.
+        self._socket.close()
+
+
+class _Signal:
+    """A counter with a condition."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._condition = threading.Condition()
+
+    def set(self) -> None:
+        with self._condition:
+            self.version += 1
+            self._condition.notify_all()
+
+    async def wait(self, seen: int, timeout: float | None) -> None:
+        with self._condition:
+            if self.version == seen:
+                self._condition.wait(timeout)
+
+
+class _Thread:
+    """A daemon thread: the interpreter's end does not wait for it, the at-exit hook does."""
+
+    def __init__(self, name: str, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=lambda: drive(body()), name=name, daemon=True)
+        self._thread.start()
+
+    def alive(self) -> bool:
+        return self._pid == os.getpid() and self._thread.is_alive()
+
+    async def join(self, timeout: float) -> bool:
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+
+class _BlockingIo:
+    """Io whose coroutines block and are never suspended."""
+
+    async def connect(self, host: str, port: int, tls: ssl.SSLContext | None, timeout: float) -> _Connection:
+        sock = socket.create_connection((host, port), timeout)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                sock = tls.wrap_socket(sock, server_hostname=host)
+        except BaseException:
+            sock.close()
+            raise
+        return _Connection(sock)
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def signal(self) -> _Signal:
+        return _Signal()
+
+    def spawn(self, name: str, body: Callable[[], Coroutine[Any, Any, None]]) -> _Thread:
+        return _Thread(name, body)
+
+
+class _Closing:
+    """A with block that ends with close."""
+
+    def __enter__(self) -> Self:
+        self._enter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _enter(self) -> None:
+        """Do what the beginning of the block asks for."""
+
+    def close(self) -> None:
+        """End it. It may be called again."""
+        raise NotImplementedError
+
+
+class Tail(_Closing, Iterator[Event]):
+    """The events of Client.tail: an iterator, and a with block that ends the reading."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def _enter(self) -> None:
+        drive(self._reader.connect())
+
+    def __next__(self) -> Event:
+        event = self._reader.next_buffered() or drive(self._reader.next())
+        if event is None:
+            raise StopIteration
+        return event
+
+    def close(self) -> None:
+        """End the reading, also of a caller that waits for an event, which gets Closed."""
+        self._reader.close()
+
+
+class Cursor(_Closing, Iterator[Event]):
+    """A cursor of Client.cursor: an iterator of the events after its commit."""
+
+    def __init__(self, state: CursorState) -> None:
+        self._state = state
+
+    def _enter(self) -> None:
+        drive(self._state.open())
+
+    @property
+    def name(self) -> str:
+        """The cursor's name."""
+        return self._state.name
+
+    @property
+    def generation(self) -> int:
+        """How often the cursor was opened, 0 before it is."""
+        return self._state.generation
+
+    @property
+    def committed(self) -> int:
+        """The offset up to which everything is handled, as of this process's last call."""
+        return self._state.committed
+
+    def __next__(self) -> Event:
+        reader = self._state.reader
+        event = reader.next_buffered() if reader is not None else None
+        if event is None:
+            event = drive(self._state.next())
+            if event is None:
+                raise StopIteration
+        self._state.last = event
+        return event
+
+    def commit(self, event: Event | int | None = None) -> None:
+        """Commit all up to an event or offset, by default the event that was handed out last.
+
+        It is durable when the call returns. A commit never moves the cursor back. Raises Fenced once
+        another process has opened the cursor.
+        """
+        drive(self._state.commit(event))
+
+    def dead_letter(
+        self,
+        error: str | BaseException,
+        *,
+        event: Event | int | None = None,
+        attempts: int = 1,
+        handler: str = "",
+    ) -> Json:
+        """Make an event that cannot be handled a dead letter, and commit up to it, in one step.
+
+        Returns the letter: the schema Letter. The event is by default the one that was handed out
+        last, the handler the cursor's name. Client.redrive has the event delivered again.
+        """
+        return drive(self._state.dead_letter(error, event, attempts, handler))
+
+    def close(self) -> None:
+        """End the reading. The cursor keeps its commit, and the next reading resumes after it."""
+        self._state.close()
+
+
+class Member(_Closing, Iterator[Delivery]):
+    """A member of a group, of Client.group: an iterator of deliveries. Several threads may share it."""
+
+    def __init__(self, loop: MemberLoop) -> None:
+        self._loop = loop
+
+    def _enter(self) -> None:
+        drive(self._loop.join())
+
+    @property
+    def name(self) -> str:
+        """The member's name."""
+        return self._loop.state.name
+
+    def __next__(self) -> Delivery:
+        delivery = self.next()
+        if delivery is None:
+            raise StopIteration
+        return delivery
+
+    def next(self, timeout: float | None = None) -> Delivery | None:
+        """Return the next delivery; None after timeout seconds without one, or once the member is closed."""
+        raw = drive(self._loop.next(timeout))
+        return None if raw is None else Delivery(raw, self._loop)
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Wait until all acks and nacks are durable; False if timeout seconds were too short."""
+        return drive(self._loop.flush(timeout))
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Report all acks and nacks, return what was not handled to the group, and leave it.
+
+        It takes at most timeout seconds; without contact the group takes everything back by itself.
+        """
+        drive(self._loop.close(timeout))
+
+
+class Client(_Closing, Readers[Tail, Cursor, Member]):
+    """A client of one cluster. It connects with its first call.
+
+    endpoints         URLs of nodes, a list or separated by commas; default RINGLOG_ENDPOINTS, else
+                      RINGRIFT_COORDINATOR_URL, else http://127.0.0.1:8770
+    token             the cluster token; default what RINGLOG_TOKEN_FILE names, else RINGRIFT_CLUSTER_AUTH_TOKEN
+    token_file        a file with the token
+    source            the source of events that are published without one
+    timeout           seconds for which a call is repeated at the nodes in turn
+    attempt_timeout   seconds that one node may take to answer
+    delivery_timeout  seconds for which an event of publish_soon is repeated
+    tls               the context for https endpoints; default that of ssl.create_default_context()
+    cluster_id        the cluster to talk to; default that of the first node that answers
+
+    A client that was made before a fork works in parent and child. Cursors, members and tails belong
+    to the process that has opened them, and events of publish_soon to the one that has published them.
+    """
+
+    def __init__(
+        self,
+        endpoints: str | Iterable[str] | None = None,
+        *,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        source: str = "",
+        timeout: float = 30.0,
+        attempt_timeout: float = 3.0,
+        delivery_timeout: float = 120.0,
+        tls: ssl.SSLContext | None = None,
+        cluster_id: str = "",
+    ) -> None:
+        self._config = Config(
+            endpoints, token, token_file, source, timeout, attempt_timeout, delivery_timeout, tls, cluster_id
+        )
+        self._io: Io = _BlockingIo()
+        self._operations = Operations(self._io, self._config)
+        self._at_exit: Callable[[], None] | None = None
+        _fork.watch(self)
+
+    def _after_fork(self) -> None:
+        self._operations._after_fork()
+        self._at_exit = None
+
+    def _reading(self) -> tuple[Calls, Io]:
+        self._operations._check_open()
+        return self._operations._calls, self._io
+
+    def _new_tail(self, reader: Reader) -> Tail:
+        return Tail(reader)
+
+    def _new_cursor(self, state: CursorState) -> Cursor:
+        return Cursor(state)
+
+    def _new_member(self, loop: MemberLoop) -> Member:
+        return Member(loop)
+
+    def publish_soon(
+        self,
+        type: str | Payload,
+        payload: Mapping[str, Any] | None = None,
+        **fields: Unpack[EventFields],
+    ) -> Future[Result]:
+        """Publish an event in the background, in batches, and return the future of its result.
+
+        Events are appended in the order of these calls. The future has the result, or the exception
+        that publish would raise, within the client's delivery_timeout. Where 64 MiB wait, the call
+        waits for room. flush and close wait for all events and raise the first failure; when the
+        interpreter ends they are sent for at most EXIT_TIMEOUT seconds.
+        """
+        from concurrent.futures import Future, InvalidStateError  # takes long to import
+
+        encoded = encode(build_event(type, payload, fields, self._config.source))
+        future: Future[Result] = Future()
+
+        def settle(result: Result | None, error: RinglogError | None) -> None:
+            # A future that was canceled is of no interest, and its event is appended all the same.
+            with contextlib.suppress(InvalidStateError):
+                if error is not None:
+                    future.set_exception(error)
+                elif result is not None:
+                    future.set_result(result)
+
+        if self._at_exit is None:
+            self._at_exit = drain_at_exit(self._operations)
+        drive(self._operations._backlog.add(encoded, settle))
+        return future
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all events of publish_soon are answered; False if timeout seconds were too short.
+
+        Raises the first failure since the last flush.
+        """
+        return drive(self._operations._backlog.flush(timeout))
+
+    def close(self, timeout: float = EXIT_TIMEOUT) -> None:
+        """Send what publish_soon has accepted, for at most timeout seconds, and end the connections.
+
+        Raises the first failure since the last flush, or OutcomeUnknown if the time was too short.
+        """
+        if self._at_exit is not None:
+            atexit.unregister(self._at_exit)
+            self._at_exit = None
+        drive(self._operations._close(timeout))
+
+    def request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Any:
+        """Send any request of the HTTP interface, and return the decoded answer.
+
+        It is repeated until a node answers for good, so it must be one that may be repeated. openapi.json
+        has the paths, such as "/v1/catalogue", and the shapes.
+        """
+        return drive(self._operations.request(method, path, body, query))
+
+    def publish(
+        self,
+        type: str | Payload,
+        payload: Mapping[str, Any] | None = None,
+        **fields: Unpack[EventFields],
+    ) -> Result:
+        """Append one event, and return its offset once it is on the disks of a majority.
+
+        type is a name such as "TRAINING_COMPLETED", or a payload of ringlog.payloads, which has its own.
+        fields are those of EventFields: source, key, correlation_id, causation_id, dedup_id, dedup, time.
+        An event with the content, or the dedup_id, of one that was appended within the dedup window (60 s)
+        is not appended: the result is then a duplicate.
+
+        Retries append nothing twice. Raises InvalidArgument for an event that is never accepted,
+        Unavailable if the cluster could not take it in the client's timeout, and OutcomeUnknown if it
+        may be in the log or not.
+        """
+        return drive(self._operations.publish(type, payload, **fields))
+
+    def publish_many(self, events: Iterable[NewEvent]) -> list[Result]:
+        """Append events, all or none, and return what became of each, in order.
+
+        Raises as publish does; the field of an error names the event, such as "events[3].payload".
+        """
+        return drive(self._operations.publish_many(events))
+
+    def get(self, offset: int, *, stale: bool = False) -> Event:
+        """Return the event at an offset. Raises Trimmed or PastTail if there is none.
+
+        With stale the node may lag: it answers without asking the leader, also where there is none.
+        """
+        return drive(self._operations.get(offset, stale=stale))
+
+    def wait(self, offset: int, cursors: Iterable[str], timeout: float = 30.0) -> bool:
+        """Wait until all cursors and groups have committed an offset; False if timeout seconds were too short."""
+        return drive(self._operations.wait(offset, cursors, timeout))
+
+    def explain(self, cursor: str, offset: int) -> Json:
+        """Return what became of an event for a cursor: the schema Delivery, with `fate` and `reason`."""
+        return drive(self._operations.explain(cursor, offset))
+
+    def explain_dedup(self, subject: int | str) -> Json:
+        """Return what deduplication did with an event, by its offset or dedup_id: the schema Explanation."""
+        return drive(self._operations.explain_dedup(subject))
+
+    def chain(self, correlation_id: str, *, flow: str = "") -> Json:
+        """Return how far a run has come on its way through the documented flows: the schema Chain."""
+        return drive(self._operations.chain(correlation_id, flow=flow))
+
+    def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> Json:
+        """Create a cursor and return it: the schema Cursor. One with the same filter that exists is returned."""
+        return drive(self._operations.create_cursor(name, types=types, from_=from_))
+
+    def get_cursor(self, name: str) -> Json:
+        """Return a cursor or group with its commit and lag: the schema Cursor. Raises NotFound."""
+        return drive(self._operations.get_cursor(name))
+
+    def cursors(self) -> list[Json]:
+        """Return all cursors and groups by name: the schema Cursor."""
+        return drive(self._operations.cursors())
+
+    def seek_cursor(self, name: str, to: Position) -> Json:
+        """Move a cursor or group on purpose, and return it: the schema Cursor."""
+        return drive(self._operations.seek_cursor(name, to))
+
+    def delete_cursor(self, name: str) -> None:
+        """Remove a cursor. Raises NotFound."""
+        return drive(self._operations.delete_cursor(name))
+
+    def create_group(
+        self,
+        name: str,
+        *,
+        types: Iterable[str] = (),
+        from_: Position = "start",
+        ack_wait: float | None = None,
+        max_deliver: int | None = None,
+    ) -> Json:
+        """Create a group and return it: the schema Cursor. One with the same settings that exists is returned.
+
+        ack_wait is for how many seconds a member may hold an event without a sign of progress,
+        max_deliver after how many deliveries that fail an event becomes a dead letter; None is the
+        cluster's setting.
+        """
+        return drive(
+            self._operations.create_group(name, types=types, from_=from_, ack_wait=ack_wait, max_deliver=max_deliver)
+        )
+
+    def delete_group(self, name: str) -> None:
+        """Remove a group. Raises NotFound."""
+        return drive(self._operations.delete_group(name))
+
+    def group_members(self, name: str) -> list[Json]:
+        """Return who shares a group now: the schema GroupMember."""
+        return drive(self._operations.group_members(name))
+
+    def dead_letters(
+        self,
+        *,
+        type: str = "",
+        cursor: str = "",
+        error: str = "",
+        limit: int = 100,
+        after: int = 0,
+    ) -> list[Json]:
+        """Return at most limit dead letters with an id above after, by id: the schema Letter.
+
+        type is a name or pattern, cursor the name of the one that gave the event up, error a part of its error.
+        """
+        return drive(self._operations.dead_letters(type=type, cursor=cursor, error=error, limit=limit, after=after))
+
+    def dead_letter(self, letter_id: int) -> Json:
+        """Return one dead letter with its event: the schema LetterWithEvent. Raises NotFound."""
+        return drive(self._operations.dead_letter(letter_id))
+
+    def dead_letter_summary(self) -> Json:
+        """Return how many dead letters there are, by cursor and by type: the schema LetterSummary."""
+        return drive(self._operations.dead_letter_summary())
+
+    def dead_letter_errors(self, *, cursor: str = "") -> list[Json]:
+        """Return what the dead letters died of, the most frequent first."""
+        return drive(self._operations.dead_letter_errors(cursor=cursor))
+
+    def redrive(
+        self,
+        *ids: int,
+        type: str = "",
+        cursor: str = "",
+        error: str = "",
+        all: bool = False,
+        to: str = "",
+    ) -> Json:
+        """Append dead letters again, each for the cursor that gave it up: the schema LettersDone.
+
+        Give ids, or conditions that must all hold, or all=True. to names another cursor that gets them.
+        """
+        return drive(self._operations.redrive(*ids, type=type, cursor=cursor, error=error, all=all, to=to))
+
+    def purge(
+        self,
+        *ids: int,
+        type: str = "",
+        cursor: str = "",
+        error: str = "",
+        all: bool = False,
+    ) -> Json:
+        """Remove dead letters for good, chosen as in redrive: the schema LettersDone."""
+        return drive(self._operations.purge(*ids, type=type, cursor=cursor, error=error, all=all))
+
+    def settings(self) -> dict[str, str]:
+        """Return all replicated settings, by key."""
+        return drive(self._operations.settings())
+
+    def set_setting(self, key: str, value: str | float | bool) -> None:
+        """Change a setting on every node; "" restores the default. Raises NotFound or InvalidArgument."""
+        return drive(self._operations.set_setting(key, value))
+
+    def status(self) -> Json:
+        """Return what the node that is asked knows of itself and its cluster: the schema Status."""
+        return drive(self._operations.status())
+
+    def cluster(self) -> Json:
+        """Return leader, members and quorum as the node that is asked sees them: the schema Cluster."""
+        return drive(self._operations.cluster())
+
+    def catalogue(self) -> list[Json]:
+        """Return the known event types: the schema Definition."""
+        return drive(self._operations.catalogue())
+
+    def audit(self) -> Json:
+        """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit."""
+        return drive(self._operations.audit())
+
+    def history(self) -> Json:
+        """Return the timeline of leadership and quorum: the schema History."""
+        return drive(self._operations.history())
+
+
+def drain_at_exit(operations: Operations) -> Callable[[], None]:
+    """Have the events of a backlog sent when the interpreter ends, and return the hook, which atexit.unregister takes.
+
+    The hook sends in the thread that runs it, as that of the backlog may have ended.
+    """
+
+    def hook() -> None:
+        backlog = operations._backlog
+        if not backlog.unsent:
+            return
+        blocking = Operations(_BlockingIo(), operations._config)
+        left = drive(backlog.drain(blocking._publisher, EXIT_TIMEOUT))
+        if left:
+            import logging
+
+            logging.getLogger("ringlog").error("%d events of publish_soon were not sent before the exit", left)
+
+    atexit.register(hook)
+    # A process of multiprocessing ends without atexit.
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and sys.modules["multiprocessing.process"].parent_process() is not None:
+        util.Finalize(None, hook, exitpriority=10)
+    return hook

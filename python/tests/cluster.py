@@ -1,0 +1,166 @@
+"""Clusters of real nodes on this machine, for tests."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+_program: list[str] = []
+
+
+def program() -> str:
+    """Return the path of the ringlog binary: RINGLOG_BINARY, else one that is built once."""
+    if not _program:
+        if given := os.environ.get("RINGLOG_BINARY"):
+            _program.append(given)
+        else:
+            folder = tempfile.mkdtemp(prefix="ringlog-python-")
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            subprocess.run(["go", "build", "-o", folder + "/ringlog", "./cmd/ringlog"], cwd=ROOT, check=True)
+            _program.append(folder + "/ringlog")
+    return _program[0]
+
+
+def free_ports(n: int) -> list[int]:
+    """Return ports below those that the kernel gives to outgoing connections."""
+    found: list[int] = []
+    while len(found) < n:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found
+
+
+def eventually(what: str, check: Callable[[], object], seconds: float = 60.0) -> None:
+    """Wait until check returns something true. An exception of it counts as false."""
+    until = time.monotonic() + seconds
+    while True:
+        last: object
+        try:
+            last = check()
+            if last:
+                return
+        except Exception as e:
+            last = e
+        if time.monotonic() > until:
+            raise AssertionError(f"not within {seconds} s: {what} (last: {last!r})")
+        time.sleep(0.02)
+
+
+class Node:
+    """One voter."""
+
+    def __init__(self, name: str, http: int, raft: int, folder: Path) -> None:
+        self.name, self.http, self.raft, self.folder = name, http, raft, folder
+        self.url = f"http://127.0.0.1:{http}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def send(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it as kill -9 does."""
+        self.send(signal.SIGKILL)
+        assert self.process is not None
+        self.process.wait()
+
+
+class Cluster:
+    """Voters, each a process of its own."""
+
+    def __init__(self, voters: int = 3, token: str = "") -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="ringlog-python-"))
+        ports = free_ports(2 * voters)
+        self.nodes = [Node(f"n{i + 1}", ports[i], ports[voters + i], self.folder / f"n{i + 1}") for i in range(voters)]
+        self.token = token
+        atexit.register(self.close)
+        for node in self.nodes:
+            self.start(node)
+        try:
+            eventually("the cluster has a leader that all know", self._converged)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def urls(self) -> str:
+        return ",".join(node.url for node in self.nodes)
+
+    def start(self, node: Node) -> None:
+        others = ",".join(other.url for other in self.nodes if other is not node)
+        args = [
+            program(), "serve", "--id", node.name, "--data-dir", str(node.folder),
+            "--http", f"127.0.0.1:{node.http}", "--raft", f"127.0.0.1:{node.raft}",
+            "--bootstrap-expect", str(len(self.nodes)), "--disk-min-free", "1048576",
+        ]  # fmt: skip
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("RINGLOG_", "RINGRIFT_"))}
+        if self.token:
+            env["RINGRIFT_CLUSTER_AUTH_TOKEN"] = self.token
+        with open(self.folder / f"{node.name}.log", "ab") as log:
+            node.process = subprocess.Popen(
+                [*args, "--join", others] if others else args, stdout=log, stderr=log, env=env
+            )
+
+    def _status(self, node: Node) -> dict[str, object]:
+        request = urllib.request.Request(node.url + "/v1/cluster")
+        if self.token:
+            request.add_header("Authorization", "Bearer " + self.token)
+        with urllib.request.urlopen(request, timeout=2) as answer:
+            status: dict[str, object] = json.load(answer)
+            return status
+
+    def _converged(self) -> bool:
+        return all(self._status(node).get("leader_http") for node in self.nodes)
+
+    def leader(self) -> Node:
+        """Return the node that leads."""
+        found: list[Node] = []
+
+        def look() -> bool:
+            for node in self.nodes:
+                if node.process is not None and node.process.poll() is None:
+                    url = self._status(node).get("leader_http")
+                    found[:] = [n for n in self.nodes if n.url == url and n.process and n.process.poll() is None]
+                    if found:
+                        return True
+            return False
+
+        eventually("there is a leader", look)
+        return found[0]
+
+    def close(self) -> None:
+        for node in self.nodes:
+            if node.process is not None and node.process.poll() is None:
+                node.send(signal.SIGCONT)
+                node.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class ClusterTest(unittest.TestCase):
+    """Tests that share a cluster of three voters."""
+
+    cluster: Cluster
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.cluster = Cluster()
+        cls.addClassCleanup(cls.cluster.close)

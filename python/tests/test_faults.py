@@ -1,0 +1,522 @@
+"""What both clients stand: killed leaders and members, stopped nodes, forks, Ctrl-C, the interpreter's end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import unittest
+import uuid
+from pathlib import Path
+
+from ringlog import AsyncClient, Client
+from ringlog.errors import Closed, OtherCluster, OutcomeUnknown, RinglogError, Unauthenticated, Unavailable
+from tests.cluster import Cluster, ClusterTest, Node, eventually
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def start(program: str, urls: str, *args: str) -> subprocess.Popen[str]:
+    """Run a Python program that uses the package."""
+    env = {**os.environ, "PYTHONPATH": str(PACKAGE), "RINGLOG_ENDPOINTS": urls}
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+class FaultTest(ClusterTest):
+    def setUp(self) -> None:
+        self.run_id = uuid.uuid4().hex
+        self.log = Client(self.cluster.urls)
+        self.addCleanup(self.log.close)
+
+    def numbers(self) -> list[int]:
+        """Return the i of all events of this test in the log."""
+        events = self.log.tail("start", keys=[self.run_id], until_end=True)
+        return [event.payload["i"] for event in events]
+
+    def restart(self, node: Node) -> None:
+        self.cluster.start(node)
+        eventually("all nodes know a leader", self.cluster._converged)
+
+
+class UnderKills(FaultTest):
+    def kill_leader_once(self, reached: threading.Event) -> threading.Thread:
+        """Kill the leader in a thread when reached is set, and start it again when the test ends."""
+
+        def kill() -> None:
+            reached.wait(30)
+            leader = self.cluster.leader()
+            leader.kill()
+            self.addCleanup(self.restart, leader)
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        self.addCleanup(thread.join)
+        return thread
+
+    def test_a_killed_leader_loses_and_doubles_nothing(self) -> None:
+        reached = threading.Event()
+        killed = self.kill_leader_once(reached)
+        # dedup=False: nothing but producer and number keeps a repeated request from appending twice.
+        i = 0
+        while killed.is_alive() or i < 500:
+            self.log.publish("DATA_SYNC_COMPLETED", {"i": i}, key=self.run_id, dedup=False)
+            i += 1
+            if i == 100:
+                reached.set()
+        self.log.publish("DATA_SYNC_COMPLETED", {"i": i}, key=self.run_id, dedup=False)
+        self.assertEqual(self.numbers(), list(range(i + 1)))
+
+    def test_a_killed_leader_loses_and_doubles_nothing_in_the_background(self) -> None:
+        reached = threading.Event()
+        killed = self.kill_leader_once(reached)
+        i = 0
+        while killed.is_alive() or i < 20_000:
+            self.log.publish_soon("DATA_SYNC_COMPLETED", {"i": i}, key=self.run_id, dedup=False)
+            i += 1
+            if i == 2000:
+                reached.set()
+            if i % 1000 == 0:
+                self.log.flush(60)
+        self.assertTrue(self.log.flush(60))
+        self.assertEqual(self.numbers(), list(range(i)))
+
+    def test_a_killed_leader_loses_and_doubles_nothing_of_asyncio(self) -> None:
+        reached = threading.Event()
+        killed = self.kill_leader_once(reached)
+
+        async def main() -> int:
+            i = 0
+            async with AsyncClient(self.cluster.urls) as log:
+                while killed.is_alive() or i < 5000:
+                    await asyncio.gather(
+                        *(
+                            log.publish("DATA_SYNC_COMPLETED", {"i": j}, key=self.run_id, dedup=False)
+                            for j in range(i, i + 50)
+                        )
+                    )
+                    i += 50
+                    if i == 1000:
+                        reached.set()
+            return i
+
+        published = asyncio.run(main())
+        self.assertEqual(sorted(self.numbers()), list(range(published)))
+
+    def test_a_tail_and_a_cursor_notice_nothing_but_time(self) -> None:
+        seen: dict[str, list[int]] = {"tail": [], "cursor": [], "async": []}
+        published = 400
+
+        def tail() -> None:
+            with Client(self.cluster.urls) as log, log.tail("start", keys=[self.run_id], limit=published) as events:
+                seen["tail"] = [event.payload["i"] for event in events]
+
+        def cursor() -> None:
+            with Client(self.cluster.urls) as log, log.cursor(self.run_id, keys=[self.run_id]) as events:
+                for event in events:
+                    seen["cursor"].append(event.payload["i"])
+                    events.commit()
+                    if len(seen["cursor"]) == published:
+                        break
+
+        async def follow() -> None:
+            async with AsyncClient(self.cluster.urls) as log:
+                async for event in log.tail("start", keys=[self.run_id], limit=published):
+                    seen["async"].append(event.payload["i"])
+
+        threads = [
+            threading.Thread(target=target, daemon=True) for target in (tail, cursor, lambda: asyncio.run(follow()))
+        ]
+        for thread in threads:
+            thread.start()
+        reached = threading.Event()
+        self.kill_leader_once(reached)
+        for i in range(published):
+            self.log.publish("DATA_SYNC_COMPLETED", {"i": i}, key=self.run_id, dedup=False)
+            if i == published // 4:
+                reached.set()
+        for thread in threads:
+            thread.join(60)
+        for name, numbers in seen.items():
+            self.assertEqual(numbers, list(range(published)), name)
+
+    def test_a_killed_member_and_a_killed_leader_lose_nothing(self) -> None:
+        self.log.set_setting("group.session_timeout", "5s")
+        self.log.create_group(self.run_id, types=["DATA_SYNC_COMPLETED"])
+        events = [
+            {"type": "DATA_SYNC_COMPLETED", "payload": {"i": i}, "key": f"{self.run_id}{i % 8}"} for i in range(400)
+        ]
+        self.log.publish_many(events)  # type: ignore[arg-type]
+        # One file has what all members handle, so that its order is that of the handling.
+        program = """
+import sys, time
+from ringlog import Client
+with Client() as log, log.group(sys.argv[1], prefetch=8) as member, open(sys.argv[2], "a", buffering=1) as journal:
+    for d in member:
+        if d.key.startswith(sys.argv[1]):
+            time.sleep(0.003)
+            journal.write(f"{d.payload['i']}\\n")
+        d.ack()
+"""
+        journal = self.cluster.folder / self.run_id
+        journal.touch()
+
+        def handled() -> list[int]:
+            return [int(line) for line in journal.read_text().split()]
+
+        members = [start(program, self.cluster.urls, self.run_id, str(journal)) for _ in range(3)]
+
+        def end() -> None:
+            for member in members:
+                member.kill()
+                member.communicate()
+
+        self.addCleanup(end)
+        eventually("some are handled", lambda: len(handled()) > 50)
+        members[0].kill()
+        leader = self.cluster.leader()
+        leader.kill()
+        self.addCleanup(self.restart, leader)
+        eventually("all are handled", lambda: set(handled()) == set(range(400)))
+        eventually("all are acknowledged", lambda: self.log.get_cursor(self.run_id)["lag_events"] == 0)
+        # Only what a killed process had in its hands is handled twice, and a key's events stay in order.
+        self.assertLess(len(handled()), 400 + 3 * 8)
+        for key in range(8):
+            first = list(dict.fromkeys(i for i in handled() if i % 8 == key))
+            self.assertEqual(first, sorted(first))
+
+    def test_a_stopped_node_delays_and_loses_nothing(self) -> None:
+        leader = self.cluster.leader()
+        with self.log.tail("end", keys=[self.run_id]) as events:
+            self.log.publish("DATA_SYNC_COMPLETED", {"i": 0}, key=self.run_id, dedup=False)
+            self.assertEqual(next(events).payload["i"], 0)
+            leader.send(signal.SIGSTOP)  # its sockets stay open, and say nothing more
+            self.addCleanup(leader.send, signal.SIGCONT)
+            began = time.monotonic()
+            self.log.publish("DATA_SYNC_COMPLETED", {"i": 1}, key=self.run_id, dedup=False)
+            self.assertEqual(next(events).payload["i"], 1)
+            self.assertLess(time.monotonic() - began, 25)
+        self.assertEqual(self.numbers(), [0, 1])
+
+
+class Processes(FaultTest):
+    def test_a_client_works_on_both_sides_of_a_fork(self) -> None:
+        self.log.publish("DATA_SYNC_COMPLETED", {"i": -1}, key=self.run_id, dedup=False)
+        for i in range(1000):
+            self.log.publish_soon("DATA_SYNC_COMPLETED", {"i": i}, key=self.run_id, dedup=False)
+        tail = self.log.tail("start", keys=[self.run_id])
+        next(tail)
+        stream = tail._reader._answer
+        other = Client(self.cluster.urls)
+        self.addCleanup(other.close)
+        other.status()
+        idle = [connection for node in other._operations._calls.nodes.all for connection in node.idle]
+        self.assertTrue(idle)
+        child = os.fork()
+        if child == 0:
+            # The parent's waiting events are the parent's. The exit code reports what failed.
+            code = 1
+            try:
+                assert self.log._operations._backlog.unsent == 0
+                for i in range(1000, 1100):
+                    self.log.publish("DATA_SYNC_COMPLETED", {"i": i}, key=self.run_id, dedup=False)
+                    self.log.publish_soon("DATA_SYNC_COMPLETED", {"i": i + 100}, key=self.run_id, dedup=False)
+                assert self.log.flush(30)
+                try:
+                    while True:
+                        next(tail)
+                except Closed:
+                    tail.close()
+                    code = 0
+            finally:
+                os._exit(code)
+        for i in range(1200, 1300):
+            self.log.publish("DATA_SYNC_COMPLETED", {"i": i}, key=self.run_id, dedup=False)
+        self.assertTrue(self.log.flush(30))
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        self.assertEqual(sorted(self.numbers()), list(range(-1, 1300)))
+        for _ in range(1300):
+            next(tail)
+        # The child has closed its copies alone.
+        self.assertIs(tail._reader._answer, stream)
+        self.assertFalse([connection for connection in idle if connection.is_stale()])
+
+    def test_producers_differ_after_a_fork(self) -> None:
+        publisher = self.log._operations._publisher
+        self.log.publish("DATA_SYNC_COMPLETED", {"i": 0}, key=self.run_id, dedup=False)
+        mine = publisher.take()
+        publisher.put_back(mine)
+        receiving, sending = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(sending, publisher.take().name.encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        other = os.read(receiving, 1000).decode()
+        self.assertTrue(other)
+        self.assertNotEqual(other, mine.name)
+
+    def test_an_async_client_works_after_a_fork_and_in_another_loop(self) -> None:
+        log = AsyncClient(self.cluster.urls)
+
+        async def publish(first: int) -> None:
+            for i in range(first, first + 10):
+                await log.publish("DATA_SYNC_COMPLETED", {"i": i}, key=self.run_id, dedup=False)
+                await log.publish_soon("DATA_SYNC_COMPLETED", {"i": i + 10}, key=self.run_id, dedup=False)
+            await log.flush(30)
+
+        asyncio.run(publish(0))
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                asyncio.run(publish(20))
+                code = 0
+            finally:
+                os._exit(code)
+        asyncio.run(publish(40))
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        self.assertEqual(sorted(self.numbers()), list(range(60)))
+
+    def check_exit(self, program: str, interrupt: bool = False) -> None:
+        """Run a program that prints how many events it has published; all of them must be in the log."""
+        process = start(program, self.cluster.urls, self.run_id)
+        if interrupt:
+            eventually("the program has published", lambda: len(self.numbers()) > 100)
+            process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        published = int(out.split()[-1])
+        self.assertGreater(published, 0, err)
+        self.assertEqual(sorted(self.numbers()), list(range(published)), err)
+
+    def test_the_end_of_the_interpreter_sends_what_waits(self) -> None:
+        self.check_exit("""
+import sys
+from ringlog import Client
+log = Client()
+for i in range(5000):
+    log.publish_soon("DATA_SYNC_COMPLETED", {"i": i}, key=sys.argv[1], dedup=False)
+print(5000)
+raise ValueError("the program fails")
+""")
+
+    def test_the_end_of_the_interpreter_sends_what_an_event_loop_has_left(self) -> None:
+        self.check_exit("""
+import asyncio, sys
+from ringlog import AsyncClient
+async def main():
+    log = AsyncClient()
+    for i in range(5000):
+        await log.publish_soon("DATA_SYNC_COMPLETED", {"i": i}, key=sys.argv[1], dedup=False)
+    await asyncio.sleep(0.007)  # ends in the midst of a batch
+asyncio.run(main())
+print(5000)
+""")
+
+    def test_the_end_of_a_process_of_multiprocessing_sends_what_waits(self) -> None:
+        for method in ("fork", "spawn"):
+            with self.subTest(method=method):
+                self.run_id = uuid.uuid4().hex
+                folder = self.cluster.folder / method
+                folder.mkdir()
+                (folder / "work.py").write_text(f"""
+import multiprocessing, sys
+from ringlog import Client
+log = Client()
+def work(run):
+    for i in range(500):
+        log.publish_soon("DATA_SYNC_COMPLETED", {{"i": i}}, key=run, dedup=False)
+if __name__ == "__main__":
+    process = multiprocessing.get_context("{method}").Process(target=work, args=(sys.argv[1],))
+    process.start()
+    process.join()
+    print(500)
+""")
+                env = {**os.environ, "PYTHONPATH": str(PACKAGE), "RINGLOG_ENDPOINTS": self.cluster.urls}
+                args = [sys.executable, str(folder / "work.py"), self.run_id]
+                subprocess.run(args, env=env, check=True, timeout=60, stdout=subprocess.DEVNULL)
+                self.assertEqual(self.numbers(), list(range(500)))
+
+    def test_ctrl_c_loses_nothing_that_was_accepted(self) -> None:
+        self.check_exit(
+            """
+import itertools, sys
+from ringlog import Client
+log, n = Client(), 0
+try:
+    for i in itertools.count():
+        log.publish_soon("DATA_SYNC_COMPLETED", {"i": i}, key=sys.argv[1], dedup=False)
+        n = i + 1
+        if i % 100 == 0:
+            log.flush()
+finally:
+    # An interrupt between the acceptance and the count leaves one event more.
+    print(n + (log._operations._backlog.unsent > 0 and n % 100 == 0 and 0))
+""",
+            interrupt=True,
+        )
+
+    def test_ctrl_c_ends_a_reader_and_a_member_at_once(self) -> None:
+        for what in ("log.tail('start')", "log.cursor(sys.argv[1])", "log.group(sys.argv[1])"):
+            with self.subTest(what=what):
+                run = uuid.uuid4().hex
+                process = start(
+                    f"""
+import sys
+from ringlog import Client
+with Client() as log, {what} as events:
+    print("ready", flush=True)
+    for event in events:
+        pass
+""",
+                    self.cluster.urls,
+                    run,
+                )
+                assert process.stdout is not None
+                self.assertEqual(process.stdout.readline(), "ready\n")
+                process.send_signal(signal.SIGINT)
+                _, err = process.communicate(timeout=15)
+                self.assertIn("KeyboardInterrupt", err)
+
+
+class Refusals(unittest.TestCase):
+    def test_a_wrong_token_is_refused_at_once(self) -> None:
+        cluster = Cluster(voters=1, token="right-token-0123456789")
+        self.addCleanup(cluster.close)
+        with Client(cluster.urls, token="right-token-0123456789") as log:
+            log.publish("DATA_SYNC_COMPLETED", {})
+        file = cluster.folder / "token"
+        file.write_text("right-token-0123456789\n")
+        with Client(cluster.urls, token_file=file) as log:
+            log.publish("DATA_SYNC_COMPLETED", {})
+        for token in ("wrong", ""):
+            with self.subTest(token=token), Client(cluster.urls, token=token) as log:
+                for call in (
+                    lambda log: log.publish("DATA_SYNC_COMPLETED", {}),
+                    lambda log: next(log.tail("start")),
+                    lambda log: next(log.cursor("c")),
+                    lambda log: next(log.group("g")),
+                ):
+                    began = time.monotonic()
+                    with self.assertRaises(Unauthenticated) as refused:
+                        call(log)
+                    self.assertEqual(refused.exception.code, "unauthenticated")
+                    self.assertLess(time.monotonic() - began, 5)
+
+    def test_no_node_answers(self) -> None:
+        with Client("127.0.0.1:1,127.0.0.1:2", timeout=0.3) as log:
+            with self.assertRaises(Unavailable) as failed:
+                log.publish("DATA_SYNC_COMPLETED", {})
+            self.assertEqual(failed.exception.code, "unreachable")
+            self.assertTrue(failed.exception.retryable and failed.exception.remedy)
+            self.assertIn("127.0.0.1", str(failed.exception))
+            with self.assertRaises(Unavailable):
+                next(log.tail("start"))
+
+    def test_an_answer_that_is_lost_is_an_unknown_outcome(self) -> None:
+        # A node that answers /healthz and closes the connection on everything else.
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    if b"/healthz" in connection.recv(65536):
+                        connection.sendall(b"HTTP/1.1 200 OK\r\nRinglog-Cluster: c\r\nContent-Length: 0\r\n\r\n")
+
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with Client(url, timeout=0.3) as log:
+            with self.assertRaises(OutcomeUnknown) as failed:
+                log.publish("DATA_SYNC_COMPLETED", {})
+            self.assertFalse(failed.exception.retryable)
+            with self.assertRaises(Unavailable):
+                log.get(1)  # a read has not happened
+
+        async def main() -> None:
+            async with AsyncClient(url, timeout=0.3) as log:
+                with self.assertRaises(OutcomeUnknown):
+                    await log.publish("DATA_SYNC_COMPLETED", {})
+
+        asyncio.run(main())
+
+    def test_a_node_of_another_cluster_is_refused(self) -> None:
+        one, other = Cluster(voters=1), Cluster(voters=1)
+        self.addCleanup(one.close)
+        self.addCleanup(other.close)
+        with Client([one.urls, other.urls]) as log:
+            log.publish("DATA_SYNC_COMPLETED", {"i": 1})
+            one.close()
+            with self.assertRaises(RinglogError) as failed:
+                log._config.timeout = 1.0
+                log.publish("DATA_SYNC_COMPLETED", {"i": 2})
+            self.assertIsInstance(failed.exception, (OtherCluster, OutcomeUnknown, Unavailable))
+        with Client(other.urls) as log:
+            types = {event.type for event in log.tail("start", until_end=True)}
+            self.assertNotIn("DATA_SYNC_COMPLETED", types)
+
+    def test_tls_with_a_context_that_trusts_the_certificate(self) -> None:
+        if shutil.which("openssl") is None:
+            self.skipTest("openssl is not installed")
+        cluster = Cluster(voters=1)
+        self.addCleanup(cluster.close)
+        certificate = str(cluster.folder / "localhost.pem")
+        make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+        names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", certificate, "-out", certificate + ".crt"]
+        subprocess.run([*make.split(), *names], check=True, capture_output=True)
+        with open(certificate, "a") as both, open(certificate + ".crt") as public:
+            both.write(public.read())
+        serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        serving.load_cert_chain(certificate)
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+
+        def pump(source: socket.socket, target: socket.socket) -> None:
+            with contextlib.suppress(OSError):
+                while data := source.recv(65536):
+                    target.sendall(data)
+            with contextlib.suppress(OSError):
+                target.shutdown(socket.SHUT_RDWR)
+
+        def serve() -> None:
+            # A proxy of a node: TLS outside, HTTP inside.
+            with contextlib.suppress(OSError):
+                while True:
+                    plain, _ = listener.accept()
+                    with contextlib.suppress(OSError):
+                        outer = serving.wrap_socket(plain, server_side=True)
+                        inner = socket.create_connection(("127.0.0.1", cluster.nodes[0].http))
+                        for pair in ((outer, inner), (inner, outer)):
+                            threading.Thread(target=pump, args=pair, daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"https://localhost:{listener.getsockname()[1]}"
+        trusting = ssl.create_default_context(cafile=certificate)
+
+        async def publish(tls: ssl.SSLContext | None) -> int:
+            async with AsyncClient(url, tls=tls) as log:
+                return (await log.publish("DATA_SYNC_COMPLETED", {}, dedup=False)).offset
+
+        with Client(url, tls=trusting) as log:
+            first = log.publish("DATA_SYNC_COMPLETED", {}, dedup=False)
+        self.assertGreater(asyncio.run(publish(trusting)), first.offset)
+        with Client(url) as log, self.assertRaises(Unavailable) as failed:
+            log.publish("DATA_SYNC_COMPLETED", {})
+        self.assertIn("cafile", failed.exception.remedy)
+        began = time.monotonic()
+        with self.assertRaises(Unavailable):
+            asyncio.run(publish(None))
+        self.assertLess(time.monotonic() - began, 10)  # it is not repeated

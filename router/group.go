@@ -1,0 +1,301 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/router/breaker"
+)
+
+// Groups is a Log whose groups can be joined, for Subscription.Group. OnClient is one.
+type Groups interface {
+	// JoinGroup joins a group as client.Client.JoinGroup does.
+	JoinGroup(ctx context.Context, group string, o client.GroupOptions) (Member, error)
+}
+
+// Member is a membership of a group, as *client.GroupMember is one. One goroutine calls Next, any calls Close.
+type Member interface {
+	// Next waits for an event that may be handled now, or returns a *client.GapError, after which it may be called
+	// again. Any other error but one of ctx is the end.
+	Next(ctx context.Context) (client.Delivery, error)
+	// Close makes the acks durable and releases everything else.
+	Close(ctx context.Context) error
+}
+
+// JoinGroup implements Groups.
+func (l clientLog) JoinGroup(ctx context.Context, group string, o client.GroupOptions) (Member, error) {
+	m, err := l.c.JoinGroup(ctx, group, o)
+	if err != nil {
+		return nil, markFinal(err)
+	}
+	return clientMember{m}, nil
+}
+
+// clientMember is a client's member whose errors are marked final.
+type clientMember struct{ *client.GroupMember }
+
+// Next implements Member.
+func (m clientMember) Next(ctx context.Context) (client.Delivery, error) {
+	d, err := m.GroupMember.Next(ctx)
+	return d, markFinal(err)
+}
+
+// membership is a subscription's place in its group.
+//
+// inFlight counts the deliveries that were taken and are not settled: no more are taken than run at once, so that the
+// rest is with other members, and a member leaves only when it is 0.
+type membership struct {
+	inFlight atomic.Int64
+	changed  chan struct{} // holds one token when inFlight or the breaker has changed
+	breaker  atomic.Int32  // a gobreaker.State
+
+	mu     sync.Mutex
+	member Member             // nil while it has not joined
+	end    context.CancelFunc // ends taking
+}
+
+// leaveWithin bounds the last exchange with a group.
+const leaveWithin = 10 * time.Second
+
+// maxRedelivery is the longest delay before the group delivers an event again.
+const maxRedelivery = 5 * time.Minute
+
+// joinGroup joins the subscription's group, making it where it is not there.
+func (s *subscriber) joinGroup(ctx context.Context) error {
+	o := client.GroupOptions{From: s.spec.From, Filter: s.spec.filter(), Policy: s.spec.Policy,
+		MaxDeliver: s.spec.MaxDeliver, Prefetch: s.spec.Concurrency, AutoProgress: true}
+	if s.fromEnd() {
+		o.From = client.FromEnd()
+	}
+	m, err := s.r.log.(Groups).JoinGroup(ctx, s.spec.Group, o) // Subscribe has seen that it is one
+	if err != nil {
+		return err
+	}
+	s.group.mu.Lock()
+	defer s.group.mu.Unlock()
+	s.group.member = m
+	return nil
+}
+
+// leaveGroup makes the acks durable and releases what is held. No delivery is in flight, or those that are have been
+// cut off.
+func (s *subscriber) leaveGroup() {
+	s.group.mu.Lock()
+	m := s.group.member
+	s.group.member = nil
+	s.group.mu.Unlock()
+	if m == nil {
+		return
+	}
+
+	// Without the last acks events are redelivered, which is no loss.
+	ctx, cancel := context.WithTimeout(s.base, leaveWithin)
+	defer cancel()
+	if err := m.Close(ctx); err != nil {
+		s.r.options.Logger.Warn("leaving a group: what was handled last may be redelivered",
+			"subscription", s.spec.Name, "group", s.spec.Group, "error", err)
+	}
+}
+
+// readGroup takes events until the membership ends, the breaker opens, which ends it, or ctx is done. Then it stays a
+// member, as handlers still have to settle theirs.
+func (s *subscriber) readGroup(ctx context.Context) error {
+	taking, end := context.WithCancel(ctx)
+	defer end()
+	s.group.mu.Lock()
+	m := s.group.member
+	s.group.end = end
+	s.group.mu.Unlock()
+	err := s.takeDeliveries(taking, m)
+	if ctx.Err() != nil {
+		return err
+	}
+	if taking.Err() != nil {
+		err = ErrBreakerOpen
+	}
+
+	// While the breaker is open this process is no member: others get the events.
+	for s.group.inFlight.Load() > 0 {
+		select {
+		case <-s.group.changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	s.leaveGroup()
+	return err
+}
+
+// takeDeliveries hands deliveries to the lanes until ctx is done.
+func (s *subscriber) takeDeliveries(ctx context.Context, m Member) error {
+	for {
+		if err := s.waitForSlot(ctx); err != nil {
+			return err
+		}
+		d, err := m.Next(ctx)
+		if err == nil {
+			err = s.takeDelivery(ctx, d)
+		} else {
+			err = s.passGap(err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// waitForSlot waits until another delivery may be taken: as many as may run at once are in flight, or while the
+// breaker is half open its probes.
+func (s *subscriber) waitForSlot(ctx context.Context) error {
+	for {
+		most := s.spec.Concurrency
+		switch gobreaker.State(s.group.breaker.Load()) {
+		case gobreaker.StateOpen:
+			return ErrBreakerOpen
+		case gobreaker.StateHalfOpen:
+			most = min(most, s.spec.Breaker.Probes)
+		}
+		if s.group.inFlight.Load() < int64(most) {
+			return nil
+		}
+		select {
+		case <-s.group.changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// takeDelivery gives a delivery to the handler, or settles it where it does not meet the condition.
+func (s *subscriber) takeDelivery(ctx context.Context, d client.Delivery) error {
+	s.r.recent.note(&d.Event)
+	if !s.meets(&d.Event) {
+		s.count(func(c *Counts) { c.Filtered++ })
+		s.noteSettling(d, d.Ack())
+		return nil
+	}
+	s.count(func(c *Counts) { c.Received++ })
+	t := s.task(d.Event, fromLog)
+	t.delivery = &d
+	s.group.inFlight.Add(1)
+	if err := s.lanes.push(ctx, t, 0); err != nil {
+		s.leaveTask(t)
+		return err
+	}
+	return nil
+}
+
+// passGap reports events that are gone; any other error is returned.
+func (s *subscriber) passGap(err error) error {
+	gap, ok := errors.AsType[*client.GapError](err)
+	if !ok {
+		return err
+	}
+	s.reportGap(gap.Gap)
+	return nil
+}
+
+// settleDelivery reports to the group how a delivery ended. One that failed is redelivered after a delay, until the
+// last that the group allows: then it is a dead letter, as it is at once after a Permanent error.
+func (s *subscriber) settleDelivery(t *task, err error) {
+	defer s.endDelivery()
+	if err == nil {
+		s.noteSettling(*t.delivery, t.delivery.Ack())
+		return
+	}
+	delay := time.Second
+	if n := len(s.spec.Retries); n > 0 {
+		delay = min(2*s.spec.Retries[n-1], maxRedelivery)
+	}
+	o := client.NackOptions{Delay: delay, Err: breaker.Bounded(err.Error()), Dead: isPermanent(err), Handler: s.spec.Name}
+	if s.lastDelivery(t, err) {
+		s.count(func(c *Counts) { c.DeadLettered++ })
+	}
+	s.noteSettling(*t.delivery, t.delivery.Nack(o))
+}
+
+// lastDelivery reports whether a delivery that failed with err makes the event a dead letter, as far as the
+// subscription says when that is.
+func (s *subscriber) lastDelivery(t *task, err error) bool {
+	return t.delivery != nil &&
+		(isPermanent(err) || (s.spec.MaxDeliver > 0 && t.delivery.Count >= s.spec.MaxDeliver))
+}
+
+// releaseDelivery gives an event back to the group unhandled.
+func (s *subscriber) releaseDelivery(t *task) {
+	defer s.endDelivery()
+	s.noteSettling(*t.delivery, t.delivery.Nack(client.NackOptions{Released: true}))
+}
+
+// endDelivery makes room for another delivery.
+func (s *subscriber) endDelivery() {
+	s.group.inFlight.Add(-1)
+	signal(s.group.changed)
+}
+
+// noteSettling notes a delivery that the group has taken back meanwhile: it is redelivered, which handlers must expect.
+func (s *subscriber) noteSettling(d client.Delivery, err error) {
+	if err != nil {
+		s.r.options.Logger.Debug("the group has taken an event back", "subscription", s.spec.Name,
+			"group", s.spec.Group, "offset", d.Offset, "error", err)
+	}
+}
+
+// followBreaker ends taking when the breaker opens, in whose lock it runs.
+func (s *subscriber) followBreaker(ch breaker.Change) {
+	if ch.From == ch.To {
+		return
+	}
+	s.group.breaker.Store(int32(ch.To))
+	if ch.To == gobreaker.StateOpen {
+		s.group.mu.Lock()
+		if s.group.end != nil {
+			s.group.end()
+		}
+		s.group.mu.Unlock()
+	}
+	signal(s.group.changed)
+}
+
+// checkGroup refuses what a subscription with a Group cannot be.
+func (s *Subscription) checkGroup() error {
+	switch {
+	case s.Group == "":
+		return nil
+	case s.Durable, s.Direct:
+		return fmt.Errorf("both Group and Durable or Direct: the group %s remembers what is handled", s.Group)
+	case s.Sync:
+		return fmt.Errorf("both Group and Sync: another member of the group %s may get the event", s.Group)
+	case s.Flow != "" || s.Lane != nil:
+		return fmt.Errorf("both Group and Flow or Lane: the group %s orders events by their keys", s.Group)
+	case s.Change:
+		return fmt.Errorf("both Group and Change: the filter of the group %s does not change", s.Group)
+	}
+
+	// What waits in this process would be kept from the other members.
+	s.Queue = s.Concurrency
+	return nil
+}
+
+// joinable returns an error where a subscription has a Group and the log has none.
+func joinable(log Log, s *Subscription) error {
+	if _, ok := log.(Groups); s.Group != "" && !ok {
+		return fmt.Errorf("option Group: a %T has no groups", log)
+	}
+	return nil
+}
+
+// deliveryOf is which delivery of a group a task is, 0 for none.
+func deliveryOf(t *task) uint64 {
+	if t.delivery == nil {
+		return 0
+	}
+	return t.delivery.Count
+}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
 
+	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/api"
@@ -75,7 +75,9 @@ type auditOptions struct {
 // auditOptionsOf reads the flags.
 func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error) {
 	// Every flag is checked before a node is asked.
-	o = auditOptions{coordinator: c.String("coordinator"), builtin: c.Bool("builtin"), all: c.Bool("all"), from: url.Values{}}
+	o = auditOptions{
+		coordinator: c.String("coordinator"), builtin: c.Bool("builtin"), all: c.Bool("all"), from: url.Values{},
+	}
 	o.format, err = audit.ParseFormat(c.String("format"))
 	if err != nil {
 		return o, shell.Usagef("--format: %w", err)
@@ -128,15 +130,47 @@ func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
 		}
 	}
 	// What is printed does not change what --fail-on counts.
-	write := report.Only(o.only).Write
-	if o.format == audit.Text && !o.all && len(o.only) == 0 && o.coordinator == "" {
-		write = func(w io.Writer, _ audit.Format) error { return report.WriteTotals(w) }
-		defer sh.Say("for the lists: ringlog audit --all, or --only LIST (%s)", strings.Join(audit.Lists(), ", "))
-	}
-	if err := write(sh.Out, o.format); err != nil {
+	if err := printAudit(sh, report, o); err != nil {
 		return err
 	}
 	return failOn(sh, report, o.failOn)
+}
+
+// printAudit prints what the flags ask for: without one of them, the totals alone.
+func printAudit(sh *shell.Shell, report *audit.Report, o auditOptions) error {
+	if o.format != audit.Text {
+		return report.Only(o.only).Write(sh.Out, o.format)
+	}
+	sections := report.Only(o.only).Sections()
+	if !o.all && len(o.only) == 0 && o.coordinator == "" {
+		sections = []audit.Section{report.ClassTotals()}
+		defer sh.Say("for the lists: ringlog audit --all, or --only LIST (%s)", strings.Join(audit.Lists(), ", "))
+	}
+	if err := sh.Print(report.ScopeText()); err != nil {
+		return err
+	}
+	for _, s := range sections {
+		if err := printSection(sh, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printSection prints a section of the report.
+func printSection(sh *shell.Shell, s audit.Section) error {
+	if err := sh.Print("\n" + sh.Paint(shell.Strong, s.Title)); err != nil {
+		return err
+	}
+	var header table.Row
+	for _, name := range s.Header {
+		header = append(header, name)
+	}
+	rows := make([]table.Row, len(s.Rows))
+	for i, row := range s.Rows {
+		rows[i] = row
+	}
+	return sh.Table(header, rows)
 }
 
 // failOn ends with code 1 where a list that must be empty is not.

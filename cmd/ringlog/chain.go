@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -141,6 +142,14 @@ func readDeadlines(file string) (stages.Deadlines, error) {
 // An id may have any characters, slashes too.
 func (o *chainOptions) path() string { return "/v1/chain/" + url.PathEscape(o.id) }
 
+// out is where the chain is written: text fits a terminal, the other formats are for programs.
+func (o *chainOptions) out(sh *shell.Shell) io.Writer {
+	if o.format == stages.Text {
+		return sh.Wrapped()
+	}
+	return sh.Out
+}
+
 // showChain prints the chain as it is now.
 func showChain(ctx context.Context, sh *shell.Shell, o chainOptions) error {
 	var chain stages.Chain
@@ -148,7 +157,7 @@ func showChain(ctx context.Context, sh *shell.Shell, o chainOptions) error {
 	if err := sh.Call(ctx, http.MethodGet, o.path(), o.query, nil, &chain); err != nil {
 		return err
 	}
-	if err := chain.Write(sh.Out, o.format); err != nil {
+	if err := chain.Write(o.out(sh), o.format); err != nil {
 		return err
 	}
 	return o.verdict(sh, &chain)
@@ -164,7 +173,7 @@ func (o *chainOptions) verdict(sh *shell.Shell, c *stages.Chain) error {
 		for _, n := range r.Next {
 			if n.Overdue {
 				sh.Say("overdue: %s after %s, for %s; the deadline is %s", n.To, n.From,
-					stages.Took(n.WaitingSeconds), stages.Took(n.DeadlineSeconds))
+					shell.Seconds(n.WaitingSeconds), shell.Seconds(n.DeadlineSeconds))
 			}
 		}
 	}
@@ -314,11 +323,11 @@ func (f *chainFollower) print(c *stages.Chain) (err error) {
 	case newest <= f.printed && c.Overdue == f.overdue:
 		return nil
 	case f.printed == 0 || f.options.format == stages.JSON:
-		err = c.Write(f.sh.Out, f.options.format)
+		err = c.Write(f.options.out(f.sh), f.options.format)
 	default:
 		_, err = fmt.Fprintln(f.sh.Out)
 		if err == nil {
-			err = c.WriteNews(f.sh.Out, f.printed)
+			err = c.WriteNews(f.options.out(f.sh), f.printed)
 		}
 	}
 	// What was printed is noted even where printing failed: the error ends the run.

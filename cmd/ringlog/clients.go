@@ -73,7 +73,10 @@ func listClients(ctx context.Context, sh *shell.Shell) error {
 		}
 	}
 	return shell.EmitEach(sh, rows,
-		table.Row{"client", "host", "heard", "subscription", "mode", "state", "listens to", "timeout", "critical"},
+		table.Row{
+			"client", shell.Extra("host"), "heard", "subscription", shell.Extra("mode"), "state", "listens to",
+			shell.Extra("timeout"), "critical",
+		},
 		func(r listedSubscription) table.Row {
 			return table.Row{r.of.ID, cmp.Or(r.of.Host, "-"), shell.Short(time.Since(r.of.Seen)) + " ago", r.Name,
 				r.Mode, r.State, listensTo(r.Subscription), timeoutText(r.TimeoutSeconds), yesNo(r.Critical)}

@@ -257,7 +257,7 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 		return shell.NotFoundf("there is no member %q: list them with ringlog cluster members", id)
 	}
 	// A majority of those that remain, without the member.
-	left := fmt.Sprintf("%d voters remain, %d needed for a quorum", voters, voters/2+1)
+	left := fmt.Sprintf("%s, %d needed for a quorum", shell.Count(voters, "voter remains", "voters remain"), voters/2+1)
 	// A dry run asks nothing and changes nothing.
 	if leave.DryRun {
 		sh.Say("%s would be %s; %s", id, done, left)

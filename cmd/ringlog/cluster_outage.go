@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -172,7 +171,7 @@ func outageText(sh *shell.Shell, found sweep[nodeOutage], nodes []nodeOutage) er
 		b.WriteString(a.value.text(time.Now()))
 	}
 	// The views come first: they are what is asked for during an outage.
-	if _, err := io.WriteString(sh.Out, b.String()); err != nil {
+	if err := sh.Print(strings.TrimSuffix(b.String(), "\n")); err != nil {
 		return err
 	}
 	if err := journalTable(sh, nodes); err != nil {
@@ -250,8 +249,8 @@ func journalTable(sh *shell.Shell, nodes []nodeOutage) error {
 		rows[i] = r.row()
 	}
 	fmt.Fprintln(sh.Out, "\njournals")
-	return sh.Table(table.Row{"time", "node", "seq", "what", "since", "cause", "term", "refused", "unreachable",
-		"in the log"}, rows)
+	return sh.Table(table.Row{"time", "node", shell.Extra("seq"), "what", shell.Extra("since"), "cause",
+		shell.Extra("term"), "refused", "unreachable", "in the log"}, rows)
 }
 
 // row returns the table row of a record.

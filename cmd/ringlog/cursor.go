@@ -146,7 +146,7 @@ func listCursors(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	return shell.EmitEach(sh, list,
-		table.Row{"name", "committed", "lag", "lag time", "kind", "generation", "filter", "gap"},
+		table.Row{"name", "committed", "lag", "lag time", "kind", shell.Extra("generation"), "filter", "gap"},
 		func(c api.Cursor) table.Row {
 			return table.Row{c.Name, c.Committed, lagText(c), lagTime(c), cursorKind(c), c.Generation,
 				filterText(c.Filter), gapText(sh, c)}
@@ -239,10 +239,10 @@ func policyText(p api.CursorPolicy) string {
 		parts = append(parts, shell.Count(p.HoldEvents, "event"))
 	}
 	if p.HoldBytes > 0 {
-		parts = append(parts, fmt.Sprintf("%d bytes", p.HoldBytes))
+		parts = append(parts, shell.Size(p.HoldBytes))
 	}
 	if p.HoldFor > 0 {
-		parts = append(parts, p.HoldFor.String())
+		parts = append(parts, shell.Short(p.HoldFor))
 	}
 	return cmp.Or(strings.Join(parts, ", "), "cluster default (cursor.hold_*)")
 }

@@ -178,10 +178,11 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 	}
 	// The table has the first line of each error; dlq show prints all of it.
 	err = shell.EmitEach(sh, list,
-		table.Row{"id", "state", "cursor", "offset", "type", "attempts", "redrives", "died", "error"},
+		table.Row{"id", "state", "cursor", "offset", "type", shell.Extra("died"),
+			shell.Extra("attempts"), shell.Extra("redrives"), "error"},
 		func(l client.Letter) table.Row {
-			return table.Row{l.ID, l.State, cmp.Or(l.Cursor, "-"), l.Offset, l.Type, l.Attempts, l.Redrives,
-				shell.Time(l.Dead), firstLine(l.Error, 60)}
+			return table.Row{l.ID, l.State, cmp.Or(l.Cursor, "-"), l.Offset, l.Type, shell.Time(l.Dead),
+				l.Attempts, l.Redrives, firstLine(l.Error, 60)}
 		})
 	if more {
 		sh.Say("there are more: --limit 0 prints all")
@@ -268,7 +269,9 @@ func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) e
 	if err := sh.Call(ctx, "GET", "/v1/dlq/errors", query, nil, &answer); err != nil {
 		return err
 	}
-	return shell.EmitEach(sh, answer.Errors, table.Row{"letters", "error", "cursors", "types", "last", "such as"},
+	return shell.EmitEach(sh, answer.Errors, table.Row{
+		"letters", "error", "cursors", "types", shell.Extra("last"), "such as",
+	},
 		func(g api.LetterErrors) table.Row {
 			// The error is cut to one line, and one letter stands for its group.
 			return table.Row{g.Count, firstLine(g.Error, 60), namesText(g.Cursors), namesText(g.Types),

@@ -151,33 +151,38 @@ func terminal(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: terminal COLUMNS PATTERN program args...")
 	}
 	pattern := regexp.MustCompile("(?m)" + args[1])
-	// A server of its own, which ends with its session.
+	// A server of its own, at a socket of its own: one that ends leaves its socket for a moment.
+	dir, err := os.MkdirTemp(ts.Getenv("WORK"), "tmux")
+	ts.Check(err)
 	tmux := func(more ...string) string {
-		ts.Check(ts.Exec("tmux", append([]string{"-u", "-f", "/dev/null", "-S", ts.MkAbs("tmux.sock")}, more...)...))
-		return ts.ReadFile("stdout")
+		cmd := exec.Command("tmux", append([]string{"-u", "-f", "/dev/null", "-S", filepath.Join(dir, "sock")}, more...)...)
+		cmd.Env = []string{"PATH=" + ts.Getenv("PATH"), "LC_ALL=C.UTF-8", "TERM=xterm-256color",
+			"RINGLOG_ENDPOINTS=" + ts.Getenv("RINGLOG_ENDPOINTS"), "GORACE=" + quickExit}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			ts.Fatalf("tmux %s: %v: %s", more[0], err, out)
+		}
+		return strings.TrimRight(string(out), " \n") + "\n"
 	}
 	tmux("new-session", "-d", "-x", args[0], "-y", "120", strings.Join(args[2:], " ")+"; exec cat")
+	defer tmux("kill-server")
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(scriptWithin)
-	for plain := ""; !pattern.MatchString(plain); {
+	plain := ""
+	for !pattern.MatchString(plain) {
 		select {
 		case <-tick.C:
 			plain = tmux("capture-pane", "-p")
 		case <-deadline:
-			tmux("kill-server")
 			ts.Fatalf("%q did not come:\n%s", args[1], plain)
 		}
 	}
 	// With -J, lines that the terminal has wrapped are one.
-	lines := func(screen string) int { return strings.Count(strings.TrimRight(screen, " \n"), "\n") }
-	plain, joined := tmux("capture-pane", "-p"), tmux("capture-pane", "-p", "-J")
-	coloured := tmux("capture-pane", "-p", "-e")
-	tmux("kill-server")
-	if lines(plain) != lines(joined) {
+	if joined := tmux("capture-pane", "-p", "-J"); strings.Count(plain, "\n") != strings.Count(joined, "\n") {
 		ts.Fatalf("the terminal wraps lines:\n%s", plain)
 	}
-	ts.Check(os.WriteFile(ts.MkAbs("screen"), []byte(coloured), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("screen"), []byte(tmux("capture-pane", "-p", "-e")), 0o600))
 	ts.Check(ts.Exec("cat", "screen"))
 }
 

@@ -51,7 +51,8 @@ func showStatus(ctx context.Context, sh *shell.Shell) error {
 		facts := []any{"node", fmt.Sprintf("%s (%s)", s.NodeID, role), "cluster", cmp.Or(s.ClusterID, "none yet"),
 			"leader", leaderText(s), "offsets", offsetsText(s), "index",
 			fmt.Sprintf("%d applied, %d committed", s.AppliedIndex, s.CommitIndex),
-			"digest", fmt.Sprintf("%.16s at %d", s.Digest.Hex, s.Digest.Index), "quorum", sh.Paint(quorumTone(s.Quorum), quorumText(s.Quorum)),
+			"digest", fmt.Sprintf("%.16s at %d", s.Digest.Hex, s.Digest.Index),
+			"quorum", sh.Paint(quorumTone(s.Quorum), quorumText(s.Quorum)),
 			"members", membersText(sh, s.Members), "cursors", cursorsText(s.Cursors),
 			"clients", clientsText(s.Subscriptions.ClientStats), "handler timeouts", timeoutsText(s.Timeouts),
 			"dead letters", fmt.Sprintf("%d (%d being redriven)", s.DeadLetters.Count, s.DeadLetters.Redriven)}
@@ -130,19 +131,6 @@ func cursorsText(cursors []api.Cursor) string {
 // confirms what a member has ten times a second and more.
 const stalledAfter = time.Second
 
-// diskText prints how much space a member has, and how much it needs if that is too little.
-func diskText(d *api.Disk) string {
-	switch {
-	case d == nil:
-		return "-"
-	// What is needed is of interest only where it is missing.
-	case d.Full:
-		return fmt.Sprintf("%s free, %s needed", shell.Size(d.FreeBytes), shell.Size(d.MinFreeBytes))
-	default:
-		return shell.Size(d.FreeBytes) + " free"
-	}
-}
-
 // refusesAppends reports whether the cluster refuses events for lack of space: the voters that
 // are not full are no majority. If the leader alone is full, it hands over.
 func refusesAppends(s nodeStatus) bool {
@@ -180,7 +168,8 @@ func problems(s nodeStatus) []string {
 	// A full disk is a problem before the cluster as a whole refuses appends.
 	for _, m := range s.Members {
 		if d := m.Disk; d != nil && d.Full {
-			add(true, "the disk of %s is nearly full: %s", m.ID, diskText(d))
+			add(true, "the disk of %s is nearly full: %s free, %s needed", m.ID, shell.Size(d.FreeBytes),
+				shell.Size(d.MinFreeBytes))
 		}
 	}
 	// What will stop it with the next failure.

@@ -150,8 +150,8 @@ func inspectSnapshot(_ context.Context, sh *shell.Shell, file string) error {
 		if sh.JSON {
 			return sh.PrintLine(info)
 		}
-		sh.Say("%d files of %d bytes; only the header was read, ringlog snapshot verify reads everything",
-			info.Files, info.Bytes)
+		sh.Say("%s, %s; only the header was read, ringlog snapshot verify reads everything",
+			shell.Count(int(info.Files), "file"), shell.Size(info.Bytes))
 		return printSnapshot(sh, info.Meta)
 	})
 }

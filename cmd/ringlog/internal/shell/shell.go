@@ -307,8 +307,14 @@ func (sh *Shell) Fetch(ctx context.Context, path string, out any) error {
 	return sh.Call(ctx, http.MethodGet, path, nil, nil, out)
 }
 
-// Say prints a notice.
-func (sh *Shell) Say(format string, args ...any) { fmt.Fprintf(sh.Err, format+"\n", args...) }
+// Say prints a notice, wrapped where it is longer than the line of a terminal.
+func (sh *Shell) Say(format string, args ...any) {
+	notice := fmt.Sprintf(format, args...)
+	if width := sh.columns(sh.Err, sh.ErrTerminal); width > 0 {
+		notice = wrap(notice, width)
+	}
+	fmt.Fprintln(sh.Err, notice)
+}
 
 // Emit prints v as one line of JSON, or calls asText.
 func (sh *Shell) Emit(v any, asText func() error) error {

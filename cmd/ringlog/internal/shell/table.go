@@ -1,11 +1,15 @@
 package shell
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -39,17 +43,19 @@ func (sh *Shell) PaintErr(t Tone, s string) string {
 	return sh.Paint(t, s)
 }
 
-// Width returns how many columns the output has, 0 where it is no terminal: then nothing is wrapped or cut. It is asked
-// for each time, as a window may change.
-func (sh *Shell) Width() int {
-	if !sh.OutTerminal {
+// Width returns how many columns the output has, 0 where it is no terminal: then nothing is wrapped or cut.
+func (sh *Shell) Width() int { return sh.columns(sh.Out, sh.OutTerminal) }
+
+// columns returns how many columns a terminal has. It is asked each time, as a window may change.
+func (sh *Shell) columns(w io.Writer, terminal bool) int {
+	if !terminal {
 		return 0
 	}
 	// The variable is for terminals whose size is not known, and for people who want it narrower.
 	if n, err := strconv.Atoi(sh.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n
 	}
-	if f, ok := sh.Out.(*os.File); ok {
+	if f, ok := w.(*os.File); ok {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
 			return n
 		}
@@ -57,9 +63,16 @@ func (sh *Shell) Width() int {
 	return 80
 }
 
+// Extra is the name of a column that is left out on a terminal without enough room for it.
+type Extra string
+
 // Table prints rows below a header, in plain columns, which cut and awk can take apart. On a terminal, cells are
 // wrapped so that no row is wider than it.
 func (sh *Shell) Table(header table.Row, rows []table.Row) error {
+	width := sh.Width()
+	if width > 0 {
+		header, rows = withoutExtras(header, rows, width)
+	}
 	// The library's style is changed until only spaces are left between columns.
 	t := table.NewWriter()
 	style := table.StyleDefault
@@ -68,13 +81,15 @@ func (sh *Shell) Table(header table.Row, rows []table.Row) error {
 	style.Format.Header = text.FormatUpper
 	t.SetStyle(style)
 	// The header is painted here and not by the library, whose switch for colours is global.
-	names := make(table.Row, len(header))
-	for i, name := range header {
-		names[i] = sh.Paint(Strong, fmt.Sprint(name))
+	if len(header) > 0 {
+		names := make(table.Row, len(header))
+		for i, name := range header {
+			names[i] = sh.Paint(Strong, fmt.Sprint(name))
+		}
+		t.AppendHeader(names)
 	}
-	t.AppendHeader(names)
 	t.AppendRows(rows)
-	if width := sh.Width(); width > 0 {
+	if width > 0 {
 		t.SetColumnConfigs(fit(header, rows, width))
 	}
 	t.SuppressTrailingSpaces()
@@ -85,30 +100,69 @@ func (sh *Shell) Table(header table.Row, rows []table.Row) error {
 // columnGap is between two columns.
 const columnGap = "  "
 
-// fit returns the widths of columns that make a table fit. Sentences are narrowed first, down to their longest word
-// within reason; where that is not enough, words are broken.
-func fit(header table.Row, rows []table.Row, width int) []table.ColumnConfig {
-	natural, floor := make([]int, len(header)), make([]int, len(header))
+// readable is how narrow a column of sentences may get before a column that is Extra is left out.
+const readable = 24
+
+// withoutExtras leaves out the last column that is Extra, until the others have enough room.
+func withoutExtras(header table.Row, rows []table.Row, width int) (table.Row, []table.Row) {
+	for {
+		natural, floor := widthsOf(header, rows)
+		least, last := len(columnGap)*(len(natural)-1), -1
+		for i := range natural {
+			least += min(natural[i], max(floor[i], readable))
+		}
+		for i, name := range header {
+			if _, extra := name.(Extra); extra {
+				last = i
+			}
+		}
+		if least <= width || last < 0 {
+			return header, rows
+		}
+		// The caller's rows are not changed.
+		without := func(row table.Row) table.Row { return slices.Concat(row[:last], row[min(last+1, len(row)):]) }
+		header = without(header)
+		shorter := make([]table.Row, len(rows))
+		for i, row := range rows {
+			if shorter[i] = row; len(row) > last {
+				shorter[i] = without(row)
+			}
+		}
+		rows = shorter
+	}
+}
+
+// widthsOf returns for each column how wide its cells are, and how wide they are at least without a broken word.
+func widthsOf(header table.Row, rows []table.Row) (natural, floor []int) {
 	for _, row := range append([]table.Row{header}, rows...) {
-		for i := range min(len(row), len(header)) {
+		for i := range row {
+			// A row may be shorter than others.
+			if i == len(natural) {
+				natural, floor = append(natural, 0), append(floor, 0)
+			}
 			cell := fmt.Sprint(row[i])
 			natural[i] = max(natural[i], text.LongestLineLen(cell))
-			for word := range strings.FieldsSeq(cell) {
-				floor[i] = max(floor[i], text.StringWidthWithoutEscSequences(word))
+			for _, part := range partsOf(cell) {
+				floor[i] = max(floor[i], text.StringWidthWithoutEscSequences(strings.TrimSpace(part)))
 			}
 		}
 	}
+	return natural, floor
+}
+
+// fit returns the widths of columns that make a table fit. Sentences are narrowed first, down to their longest word;
+// where that is not enough, words are broken.
+func fit(header table.Row, rows []table.Row, width int) []table.ColumnConfig {
+	natural, floor := widthsOf(header, rows)
 	// What is left for the cells themselves; the last column has a gap too, which is not printed.
-	room := width - len(columnGap)*(len(header)-1)
-	widths := narrow(natural, floor, room)
-	least := make([]int, len(header))
+	room := width - len(columnGap)*(len(natural)-1)
+	least := make([]int, len(natural))
 	for i := range least {
 		least[i] = 1
 	}
-	widths = narrow(widths, least, room)
-	configs := make([]table.ColumnConfig, len(header))
-	for i, w := range widths {
-		configs[i] = table.ColumnConfig{Number: i + 1, WidthMax: w, WidthMaxEnforcer: text.WrapSoft}
+	configs := make([]table.ColumnConfig, len(natural))
+	for i, w := range narrow(narrow(natural, floor, room), least, room) {
+		configs[i] = table.ColumnConfig{Number: i + 1, WidthMax: w, WidthMaxEnforcer: wrap}
 	}
 	return configs
 }
@@ -134,6 +188,92 @@ func narrow(widths, floor []int, room int) []int {
 	return widths
 }
 
+// partsOf splits a text after its spaces and commas, where a line may be broken.
+func partsOf(s string) []string {
+	return strings.FieldsFunc(breaks.ReplaceAllString(s, "$0\x00"), func(r rune) bool { return r == 0 })
+}
+
+var breaks = regexp.MustCompile(`[ ,\n]+`)
+
+// wrap breaks the lines that are longer than width: after a space or a comma, and within a word only where the word
+// alone is too long. What follows is indented as its line is. Colours end before a break and begin again after it.
+func wrap(s string, width int) string {
+	if text.LongestLineLen(s) <= width {
+		return s
+	}
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = wrapLine(line, width)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func wrapLine(line string, width int) string {
+	indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
+	if len(indent) >= width {
+		indent = ""
+	}
+	var b []byte
+	used, colour, escape := 0, "", ""
+	newline := func() {
+		b = bytes.TrimRight(b, " ")
+		if colour != "" {
+			b = append(b, text.EscapeReset...)
+		}
+		b = append(b, "\n"+indent+colour...)
+		used = len(indent)
+	}
+	for _, part := range partsOf(line) {
+		if w := text.StringWidthWithoutEscSequences(strings.TrimRight(part, " ")); used > len(indent) && used+w > width {
+			newline()
+		}
+		for _, r := range part {
+			// An escape sequence has no width. Each sets one colour, or ends it.
+			if r == text.EscapeStartRune || escape != "" {
+				b, escape = utf8.AppendRune(b, r), escape+string(r)
+				if r == text.EscapeStopRune {
+					colour, escape = strings.TrimPrefix(escape, text.EscapeReset), ""
+				}
+				continue
+			}
+			if used+text.RuneWidth(r) > width {
+				// Spaces at the end of a line are not seen.
+				if r == ' ' {
+					continue
+				}
+				newline()
+			}
+			b, used = utf8.AppendRune(b, r), used+text.RuneWidth(r)
+		}
+	}
+	return string(b)
+}
+
+// Wrap breaks the lines of a text that are longer than those of the terminal, if the output is one.
+func (sh *Shell) Wrap(s string) string {
+	if width := sh.Width(); width > 0 {
+		return wrap(s, width)
+	}
+	return s
+}
+
+// Wrapped returns the output with long lines broken as Wrap does. Each write has whole lines.
+func (sh *Shell) Wrapped() io.Writer { return wrapped{sh} }
+
+type wrapped struct{ sh *Shell }
+
+// Write implements io.Writer.
+func (w wrapped) Write(b []byte) (int, error) {
+	_, err := io.WriteString(w.sh.Out, w.sh.Wrap(string(b)))
+	return len(b), err
+}
+
+// Print prints a text, which may have lines longer than those of the terminal.
+func (sh *Shell) Print(s string) error {
+	_, err := fmt.Fprintln(sh.Out, sh.Wrap(s))
+	return err
+}
+
 // Facts prints names and values, one a line. On a terminal, a value that is longer than the line is wrapped.
 func (sh *Shell) Facts(pairs ...any) error {
 	// The longest name sets the column in which the values start.
@@ -147,7 +287,7 @@ func (sh *Shell) Facts(pairs ...any) error {
 	for i := 0; i < len(pairs); i += 2 {
 		value := fmt.Sprint(pairs[i+1])
 		if room > 0 {
-			value = strings.ReplaceAll(text.WrapSoft(value, room), "\n", indent)
+			value = strings.ReplaceAll(wrap(value, room), "\n", indent)
 		}
 		fmt.Fprintf(&b, "%-*s  %s\n", width, pairs[i], strings.TrimRight(value, " "))
 	}

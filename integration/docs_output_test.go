@@ -36,7 +36,7 @@ var shapes = []struct {
 	pattern *regexp.Regexp
 	shape   string
 }{
-	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?`), "DATE"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "DATE"},
 	{regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`), "ID"},
 	{regexp.MustCompile(`\b([0-9a-f]{64}|[0-9a-f]{16})\b`), "HEX"},
 	{regexp.MustCompile(`\b\d+(\.\d+)?(µs|ms|m\d+s|s)\b`), "TIME"},

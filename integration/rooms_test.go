@@ -25,7 +25,7 @@ func rooms() map[string][]string {
 	clients := []string{"event", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
 	// The command line: what all verbs share imports the client alone; fsm and raftnode are for what runs a
 	// node or opens its folder.
-	shell := []string{"api", "client", "event"}
+	shell := []string{"api", "client", "event", "internal/human"}
 	verbs := []string{
 		"cmd/ringlog/internal/bench", "cmd/ringlog/internal/dev", "cmd/ringlog/internal/offline",
 		"cmd/ringlog/internal/serve", "cmd/ringlog/internal/shell",
@@ -70,8 +70,9 @@ func rooms() map[string][]string {
 		"client/internal/calls":           {"api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect", "event"},
 		"client/internal/sender":          {"api", "api/ringlog/v1", "client/internal/calls", "event", "internal/frame"},
 		"client/internal/prefetch":        {"api/ringlog/v1", "event", "internal/frame"},
-		"internal/platform/audit":         {"event"},
-		"internal/platform/stages":        {"event"},
+		"internal/platform/audit":         {"event", "internal/human"},
+		"internal/platform/stages":        {"event", "internal/human"},
+		"internal/human":                  nil,
 		"router":                          routing,
 		"router/breaker":                  {"event"},
 		"internal/tail":                   {"event", "fsm", "log", "raftnode"},

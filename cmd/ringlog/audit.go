@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/api"
@@ -35,6 +36,7 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: text, json, dot (Graphviz) or mermaid", Value: "text"},
 			// What of the report is printed.
+			&cli.BoolFlag{Name: "all", Usage: "print all lists, not the totals alone"},
 			&cli.StringFlag{Name: "only", Usage: "print only these `LIST`s"},
 			&cli.StringFlag{Name: "coordinator",
 				Usage: "print only what involves `NAME`: a coordinator, a module or a class"},
@@ -59,6 +61,8 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 type auditOptions struct {
 	// how the report is printed; JSON where the global --json is set
 	format audit.Format
+	// print the lists too, not the totals alone
+	all bool
 	// lists of findings, by name: those to print, and those that must be empty
 	only, failOn []string
 	// a coordinator, a module or a class; "" is all of them
@@ -71,7 +75,9 @@ type auditOptions struct {
 // auditOptionsOf reads the flags.
 func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error) {
 	// Every flag is checked before a node is asked.
-	o = auditOptions{coordinator: c.String("coordinator"), builtin: c.Bool("builtin"), from: url.Values{}}
+	o = auditOptions{
+		coordinator: c.String("coordinator"), builtin: c.Bool("builtin"), all: c.Bool("all"), from: url.Values{},
+	}
 	o.format, err = audit.ParseFormat(c.String("format"))
 	if err != nil {
 		return o, shell.Usagef("--format: %w", err)
@@ -124,10 +130,47 @@ func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
 		}
 	}
 	// What is printed does not change what --fail-on counts.
-	if err := report.Only(o.only).Write(sh.Out, o.format); err != nil {
+	if err := printAudit(sh, report, o); err != nil {
 		return err
 	}
 	return failOn(sh, report, o.failOn)
+}
+
+// printAudit prints what the flags ask for: without one of them, the totals alone.
+func printAudit(sh *shell.Shell, report *audit.Report, o auditOptions) error {
+	if o.format != audit.Text {
+		return report.Only(o.only).Write(sh.Out, o.format)
+	}
+	sections := report.Only(o.only).Sections()
+	if !o.all && len(o.only) == 0 && o.coordinator == "" {
+		sections = []audit.Section{report.ClassTotals()}
+		defer sh.Say("for the lists: ringlog audit --all, or --only LIST (%s)", strings.Join(audit.Lists(), ", "))
+	}
+	if err := sh.Print(report.ScopeText()); err != nil {
+		return err
+	}
+	for _, s := range sections {
+		if err := printSection(sh, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printSection prints a section of the report.
+func printSection(sh *shell.Shell, s audit.Section) error {
+	if err := sh.Print("\n" + sh.Paint(shell.Strong, s.Title)); err != nil {
+		return err
+	}
+	var header table.Row
+	for _, name := range s.Header {
+		header = append(header, name)
+	}
+	rows := make([]table.Row, len(s.Rows))
+	for i, row := range s.Rows {
+		rows[i] = row
+	}
+	return sh.Table(header, rows)
 }
 
 // failOn ends with code 1 where a list that must be empty is not.

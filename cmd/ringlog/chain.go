@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -141,6 +142,14 @@ func readDeadlines(file string) (stages.Deadlines, error) {
 // An id may have any characters, slashes too.
 func (o *chainOptions) path() string { return "/v1/chain/" + url.PathEscape(o.id) }
 
+// out is where the chain is written: text fits a terminal, the other formats are for programs.
+func (o *chainOptions) out(sh *shell.Shell) io.Writer {
+	if o.format == stages.Text {
+		return sh.Wrapped()
+	}
+	return sh.Out
+}
+
 // showChain prints the chain as it is now.
 func showChain(ctx context.Context, sh *shell.Shell, o chainOptions) error {
 	var chain stages.Chain
@@ -148,19 +157,10 @@ func showChain(ctx context.Context, sh *shell.Shell, o chainOptions) error {
 	if err := sh.Call(ctx, http.MethodGet, o.path(), o.query, nil, &chain); err != nil {
 		return err
 	}
-	localize(&chain)
-	if err := chain.Write(sh.Out, o.format); err != nil {
+	if err := chain.Write(o.out(sh), o.format); err != nil {
 		return err
 	}
 	return o.verdict(sh, &chain)
-}
-
-// localize brings the events' times into this machine's zone.
-func localize(c *stages.Chain) {
-	// Only the display is local: deadlines were judged by the node.
-	for i := range c.Events {
-		c.Events[i].At = c.Events[i].At.Local()
-	}
 }
 
 // verdict returns exit code 1 if --fail-overdue is set and an edge is overdue.
@@ -173,7 +173,7 @@ func (o *chainOptions) verdict(sh *shell.Shell, c *stages.Chain) error {
 		for _, n := range r.Next {
 			if n.Overdue {
 				sh.Say("overdue: %s after %s, for %s; the deadline is %s", n.To, n.From,
-					stages.Took(n.WaitingSeconds), stages.Took(n.DeadlineSeconds))
+					shell.Seconds(n.WaitingSeconds), shell.Seconds(n.DeadlineSeconds))
 			}
 		}
 	}
@@ -317,18 +317,17 @@ func (f *chainFollower) printNews(ctx context.Context) (due time.Duration, err e
 
 // print prints the whole chain the first time, and each time as JSON; else it prints only what is new.
 func (f *chainFollower) print(c *stages.Chain) (err error) {
-	localize(c)
 	// Without a new event, and without a newly overdue edge, there is nothing to print.
 	newest := c.Events[len(c.Events)-1].Offset
 	switch {
 	case newest <= f.printed && c.Overdue == f.overdue:
 		return nil
 	case f.printed == 0 || f.options.format == stages.JSON:
-		err = c.Write(f.sh.Out, f.options.format)
+		err = c.Write(f.options.out(f.sh), f.options.format)
 	default:
 		_, err = fmt.Fprintln(f.sh.Out)
 		if err == nil {
-			err = c.WriteNews(f.sh.Out, f.printed)
+			err = c.WriteNews(f.options.out(f.sh), f.printed)
 		}
 	}
 	// What was printed is noted even where printing failed: the error ends the run.

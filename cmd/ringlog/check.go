@@ -222,9 +222,10 @@ func performance(s nodeStatus) string {
 func checkDone(sh *shell.Shell, state int, words, performance string) error {
 	// The exit codes are the indexes.
 	name := [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[state]
+	tone := [...]shell.Tone{shell.Good, shell.Warn, shell.Bad, shell.Warn}[state]
 	err := sh.Emit(map[string]any{"state": name, "code": state, "message": words}, func() error {
 		// What follows the bar is performance data, which monitors draw graphs of.
-		line := fmt.Sprintf("RINGLOG %s - %s", name, words)
+		line := fmt.Sprintf("RINGLOG %s - %s", sh.Paint(tone, name), words)
 		if performance != "" {
 			line += " | " + performance
 		}

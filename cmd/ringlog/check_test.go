@@ -71,7 +71,7 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 			"a follower's disk",
 			[]answer[nodeStatus]{sees("n1", "n2"), full, sees("n3", "n2")},
 			checkWarning,
-			[]string{"the disk of n3 is nearly full: 5 MiB free, 64 MiB are needed"},
+			[]string{"the disk of n3 is nearly full: 5 MiB free, 64 MiB needed"},
 		},
 		{
 			"an endpoint that only this monitor misses",

@@ -73,7 +73,10 @@ func listClients(ctx context.Context, sh *shell.Shell) error {
 		}
 	}
 	return shell.EmitEach(sh, rows,
-		table.Row{"client", "host", "heard", "subscription", "mode", "state", "listens to", "timeout", "critical"},
+		table.Row{
+			"client", shell.Extra("host"), "heard", "subscription", shell.Extra("mode"), "state", "listens to",
+			shell.Extra("timeout"), "critical",
+		},
 		func(r listedSubscription) table.Row {
 			return table.Row{r.of.ID, cmp.Or(r.of.Host, "-"), shell.Short(time.Since(r.of.Seen)) + " ago", r.Name,
 				r.Mode, r.State, listensTo(r.Subscription), timeoutText(r.TimeoutSeconds), yesNo(r.Critical)}
@@ -116,7 +119,7 @@ func timeoutText(seconds float64) string {
 	if seconds == 0 {
 		return "-"
 	}
-	return time.Duration(seconds * float64(time.Second)).String()
+	return shell.Seconds(seconds)
 }
 
 // removeClient removes the registration of a client after asking.
@@ -141,7 +144,7 @@ func removeClient(ctx context.Context, sh *shell.Shell, id string, leave shell.C
 
 // clientsText counts the clients and their subscriptions.
 func clientsText(s api.ClientStats) string {
-	return fmt.Sprintf("%d with %s", s.Clients, shell.Count(s.Subscriptions, "subscription"))
+	return fmt.Sprintf("%d, with %s", s.Clients, shell.Count(s.Subscriptions, "subscription"))
 }
 
 // timeoutsText prints how many handlers there are, and their least and greatest time limit.
@@ -162,8 +165,8 @@ func timeoutsText(byClient map[string]map[string]float64) string {
 	case n == 0:
 		return "none registered"
 	case low == high:
-		return fmt.Sprintf("%s, %gs", shell.Count(n, "handler"), low)
+		return fmt.Sprintf("%s, %s", shell.Count(n, "handler"), shell.Seconds(low))
 	default:
-		return fmt.Sprintf("%s, %gs to %gs", shell.Count(n, "handler"), low, high)
+		return fmt.Sprintf("%s, %s to %s", shell.Count(n, "handler"), shell.Seconds(low), shell.Seconds(high))
 	}
 }

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -69,9 +71,10 @@ func listMembers(ctx context.Context, sh *shell.Shell) error {
 	if err != nil {
 		return err
 	}
+	slices.SortFunc(list.Members, func(a, b api.Member) int { return cmp.Compare(a.ID, b.ID) })
 	return shell.EmitEach(sh, list.Members,
 		table.Row{"id", "role", "http", "raft", "healthy", "last contact", "lag"}, func(m api.Member) table.Row {
-			return table.Row{m.ID, memberRole(m, list.LeaderID), m.HTTP, m.Raft, yesNo(m.Healthy),
+			return table.Row{m.ID, roleText(sh, memberRole(m, list.LeaderID)), m.HTTP, m.Raft, healthText(sh, m.Healthy),
 				contactText(m.LastContactMs), m.TrailingEntries}
 		})
 }
@@ -88,16 +91,16 @@ func fetchMembers(ctx context.Context, sh *shell.Shell) (list memberList, err er
 	return list, json.Unmarshal(raw, &list)
 }
 
-// memberRole returns leader, voter or non-voter.
+// memberRole returns leader, follower or non-voter, as a node says of itself.
 func memberRole(m api.Member, leader string) string {
 	switch {
 	// The leader always has a vote.
 	case m.ID == leader:
-		return "leader"
+		return api.RoleLeader
 	case m.Voter:
-		return "voter"
+		return api.RoleFollower
 	default:
-		return "non-voter"
+		return api.RoleNonVoter
 	}
 }
 
@@ -108,6 +111,27 @@ func contactText(ms int64) string {
 		return "never"
 	}
 	return shell.Short(time.Duration(ms) * time.Millisecond)
+}
+
+// roleText prints the role of a node, the leader's in colour.
+func roleText(sh *shell.Shell, role string) string {
+	switch role {
+	case api.RoleLeader:
+		return sh.Paint(shell.Good, role)
+	case api.RoleCandidate:
+		return sh.Paint(shell.Warn, role)
+	case unreachable:
+		return sh.Paint(shell.Bad, role)
+	}
+	return role
+}
+
+// healthText prints whether a member is healthy.
+func healthText(sh *shell.Shell, healthy bool) string {
+	if healthy {
+		return sh.Paint(shell.Good, "yes")
+	}
+	return sh.Paint(shell.Bad, "no")
 }
 
 // yesNo prints a boolean for people.
@@ -233,7 +257,7 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 		return shell.NotFoundf("there is no member %q: list them with ringlog cluster members", id)
 	}
 	// A majority of those that remain, without the member.
-	left := fmt.Sprintf("%d voters remain, %d needed for a quorum", voters, voters/2+1)
+	left := fmt.Sprintf("%s, %d needed for a quorum", shell.Count(voters, "voter remains", "voters remain"), voters/2+1)
 	// A dry run asks nothing and changes nothing.
 	if leave.DryRun {
 		sh.Say("%s would be %s; %s", id, done, left)

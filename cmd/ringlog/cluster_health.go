@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,14 +24,14 @@ func (s nodeStatus) knows() []api.Member { return s.Members }
 // orUnknown returns an id, or ? for one that nobody knows.
 func orUnknown(id string) string { return cmp.Or(id, "?") }
 
-// printHealth prints the leader's verdict on its followers, and which nodes see no quorum.
+// printHealth prints what each leader says of its followers, and which nodes see no quorum.
 func printHealth(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 	for _, r := range rows {
 		// Only a leader reports on its followers.
 		if r.Autopilot == nil {
 			continue
 		}
-		if err := printVerdict(sh, r, now); err != nil {
+		if err := printFollowers(sh, r, now); err != nil {
 			return err
 		}
 	}
@@ -39,25 +40,42 @@ func printHealth(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 	return err
 }
 
-// printVerdict prints what the leader says of the cluster's tolerance and of its followers.
-func printVerdict(sh *shell.Shell, leader clusterRow, now time.Time) error {
-	// The tolerance first: it is what an operator acts on.
-	fmt.Fprintf(sh.Out, "\n%s\n", toleranceText(leader.Autopilot))
-	if h := leader.Health; h != nil && len(h.CatchupAtRisk) > 0 {
-		fmt.Fprintf(sh.Out, "about to lag too far for the raft log, and to need a snapshot: %s\n",
-			strings.Join(h.CatchupAtRisk, ", "))
+// printTolerance prints how many voters may fail, as each leader says: it is what an operator acts on.
+func printTolerance(sh *shell.Shell, rows []clusterRow) error {
+	var b strings.Builder
+	for _, r := range rows {
+		if r.Autopilot == nil {
+			continue
+		}
+		tone := shell.Good
+		if r.Autopilot.FailureTolerance == 0 && len(r.Autopilot.Servers) > 1 {
+			tone = shell.Warn
+		}
+		fmt.Fprintf(&b, "%s\n", sh.Paint(tone, toleranceText(r.Autopilot)))
+		if h := r.Health; h != nil && len(h.CatchupAtRisk) > 0 {
+			fmt.Fprintf(&b, "%s\n", sh.Paint(shell.Warn, "about to lag too far for the raft log, and to need a snapshot: "+
+				strings.Join(h.CatchupAtRisk, ", ")))
+		}
 	}
+	_, err := io.WriteString(sh.Out, b.String())
+	return err
+}
+
+// printFollowers prints what the leader says of its followers.
+func printFollowers(sh *shell.Shell, leader clusterRow, now time.Time) error {
 	// The list may have the leader itself, which is no follower.
 	var followers []table.Row
 	for _, v := range leader.Autopilot.Servers {
 		if v.ID != leader.ID {
-			followers = append(followers, serverRow(v, now))
+			followers = append(followers, serverRow(sh, v, now))
 		}
 	}
 	// A cluster of one node has none.
 	if len(followers) == 0 {
 		return nil
 	}
+	fmt.Fprintln(sh.Out)
+	slices.SortFunc(followers, func(a, b table.Row) int { return cmp.Compare(a[0].(string), b[0].(string)) })
 	return sh.Table(table.Row{"follower", "is", "healthy", "lag", "last contact", "why"}, followers)
 }
 
@@ -79,7 +97,7 @@ func toleranceText(v *api.Autopilot) string {
 }
 
 // serverRow returns the table row of a follower, as the leader sees it.
-func serverRow(v api.ServerHealth, now time.Time) table.Row {
+func serverRow(sh *shell.Shell, v api.ServerHealth, now time.Time) table.Row {
 	// What it is, and what the autopilot makes of it.
 	is := "voter"
 	switch {
@@ -91,12 +109,17 @@ func serverRow(v api.ServerHealth, now time.Time) table.Row {
 		is = "leaving"
 	}
 	// Since when, where the leader has seen a change in its term.
-	healthy := yesNo(v.Healthy)
+	healthy := healthText(sh, v.Healthy)
 	if !v.Since.IsZero() {
 		healthy += ", " + shell.Short(max(0, now.Sub(v.Since)).Round(time.Second))
 	}
+	// A follower that has everything lags by no time.
+	lag := shell.Count(v.TrailingEntries, "entry", "entries")
+	if v.TrailingEntries > 0 {
+		lag += ", " + shell.Seconds(v.TrailingSeconds)
+	}
 	return table.Row{v.ID, is, healthy,
-		fmt.Sprintf("%s, %s", shell.Count(v.TrailingEntries, "entry", "entries"), secondsText(v.TrailingSeconds)),
+		lag,
 		contactText(v.LastContactMs), v.Why}
 }
 
@@ -105,8 +128,8 @@ func outageLinesOf(rows []clusterRow, now time.Time) string {
 	var b strings.Builder
 	for _, r := range rows {
 		if o := r.Outage; o != nil {
-			fmt.Fprintf(&b, "%s sees no quorum: %s, for %s; %d writes refused (see ringlog cluster outage)\n",
-				r.ID, o.Cause, secondsText(max(0, now.Sub(o.Since).Seconds())), o.Refused)
+			fmt.Fprintf(&b, "%s sees no quorum: %s, for %s; %s refused (see ringlog cluster outage)\n",
+				r.ID, o.Cause, shell.Short(max(0, now.Sub(o.Since))), shell.Count(o.Refused, "write"))
 		}
 	}
 	// The empty line before the block is printed only with it.

@@ -106,7 +106,7 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 	}
 	if h.Outage != nil {
 		// Printed last: it is what matters now.
-		defer sh.Say("no quorum since %s (%s): see ringlog cluster outage", shell.MomentText(h.Outage.Since),
+		defer sh.Say("no quorum since %s (%s): see ringlog cluster outage", shell.Moment(h.Outage.Since),
 			h.Outage.Cause)
 	}
 	// A program sorts for itself, and gets all fields.
@@ -119,22 +119,9 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 }
 
 // row returns the table row of a chapter.
-// Times are local, offsets are those of the log.
+// Times are in UTC, offsets are those of the log.
 func (c chapter) row() table.Row {
-	return table.Row{shell.MomentText(c.At), c.Offset, c.Type, c.Term, c.Subject, c.gap(), c.details()}
-}
-
-// secondsText prints a gap to be read by people.
-func secondsText(s float64) string {
-	switch {
-	// Milliseconds are of interest for the gap of a hand-over.
-	case s < 10:
-		return fmt.Sprintf("%.3f s", s)
-	case s < 120:
-		return fmt.Sprintf("%.1f s", s)
-	default:
-		return shell.Short(time.Duration(s * float64(time.Second)))
-	}
+	return table.Row{shell.Moment(c.At), c.Offset, c.Type, c.Term, c.Subject, c.gap(), c.details()}
 }
 
 // gap prints for how long the cluster was without a leader, a quorum or a spare voter; "" if it was not.
@@ -144,7 +131,6 @@ func (c chapter) gap() string {
 	}
 	// The type says what was missing: a leader, the quorum, or a voter to spare.
 	what := "without a leader"
-	// The shorter the gap, the more digits matter.
 	switch {
 	case c.Type == event.QuorumRestored && c.Payload["after"] == "at_risk":
 		what = "without a spare voter"
@@ -154,7 +140,7 @@ func (c chapter) gap() string {
 		what = "without a quorum"
 	}
 	// The length first, so that the column is easy to compare.
-	return secondsText(c.GapSeconds) + " " + what
+	return shell.Seconds(c.GapSeconds) + " " + what
 }
 
 // details prints the rest of the payload, in words.

@@ -26,7 +26,7 @@ func showJournalOf(sh *shell.Shell, dir string, newest int) error {
 		state := "no ongoing outage recorded"
 		if o.Outage != nil {
 			state = fmt.Sprintf("ongoing outage: no quorum since %s (%s), last leader %s",
-				shell.MomentText(o.Outage.Since), o.Outage.Cause, o.Outage.Leader)
+				shell.Moment(o.Outage.Since), o.Outage.Cause, o.Outage.Leader)
 		}
 		// A folder without a journal is not the same as a journal without an outage.
 		if o.Journal == "" {

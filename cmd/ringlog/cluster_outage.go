@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -172,7 +171,7 @@ func outageText(sh *shell.Shell, found sweep[nodeOutage], nodes []nodeOutage) er
 		b.WriteString(a.value.text(time.Now()))
 	}
 	// The views come first: they are what is asked for during an outage.
-	if _, err := io.WriteString(sh.Out, b.String()); err != nil {
+	if err := sh.Print(strings.TrimSuffix(b.String(), "\n")); err != nil {
 		return err
 	}
 	if err := journalTable(sh, nodes); err != nil {
@@ -213,8 +212,8 @@ func (o nodeOutage) text(now time.Time) string {
 func outageFacts(o *api.Outage, now time.Time) string {
 	var b strings.Builder
 	// Clocks may differ: an outage that seems to begin in the future lasts 0 seconds.
-	fmt.Fprintf(&b, "%s, for %s\n", o.Cause, secondsText(max(0, now.Sub(o.Since).Seconds())))
-	fmt.Fprintf(&b, "  since         %s\n", shell.MomentText(o.Since))
+	fmt.Fprintf(&b, "%s, for %s\n", o.Cause, shell.Short(max(0, now.Sub(o.Since))))
+	fmt.Fprintf(&b, "  since         %s\n", shell.Moment(o.Since))
 	fmt.Fprintf(&b, "  last leader   %s (term %d)\n", cmp.Or(o.Leader, "not known"), o.Term)
 	fmt.Fprintf(&b, "  writes        %d refused here\n", o.Refused)
 	// A peer that answers and one that does not are listed alike: both say who could make a quorum.
@@ -226,7 +225,7 @@ func outageFacts(o *api.Outage, now time.Time) string {
 		// A negative number means that the node has not heard from it since it started.
 		contact := "no contact yet"
 		if p.LastContactMs >= 0 {
-			contact = "last contact " + secondsText(float64(p.LastContactMs)/1000) + " ago"
+			contact = "last contact " + shell.Short(time.Duration(p.LastContactMs)*time.Millisecond) + " ago"
 		}
 		fmt.Fprintf(&b, "  %-12s  %s, %s\n", p.ID, state, contact)
 	}
@@ -250,8 +249,8 @@ func journalTable(sh *shell.Shell, nodes []nodeOutage) error {
 		rows[i] = r.row()
 	}
 	fmt.Fprintln(sh.Out, "\njournals")
-	return sh.Table(table.Row{"time", "node", "seq", "what", "since", "cause", "term", "refused", "unreachable",
-		"in the log"}, rows)
+	return sh.Table(table.Row{"time", "node", shell.Extra("seq"), "what", shell.Extra("since"), "cause",
+		shell.Extra("term"), "refused", "unreachable", "in the log"}, rows)
 }
 
 // row returns the table row of a record.
@@ -271,9 +270,9 @@ func (r localRecord) row() table.Row {
 	// Not every record has the time of a beginning.
 	since := ""
 	if at := r.Payload.Since; !at.IsZero() {
-		since = at.Local().Format("15:04:05.000")
+		since = shell.Clock(at)
 	}
-	return table.Row{shell.MomentText(r.Time), r.NodeID, r.Seq,
+	return table.Row{shell.Moment(r.Time), r.NodeID, r.Seq,
 		strings.ReplaceAll(string(r.Payload.Kind), "_", " "), since, r.Payload.Cause, r.Payload.Term,
 		r.Payload.Refused, strings.Join(away, " "), inLog}
 }
@@ -300,8 +299,8 @@ func outagesTable(sh *shell.Shell, nodes []nodeOutage) error {
 	slices.SortFunc(all, func(a, b api.PastOutage) int { return cmp.Compare(a.Incident, b.Incident) })
 	rows := make([]table.Row, len(all))
 	for i, o := range all {
-		rows[i] = table.Row{o.Incident, shell.MomentText(o.Began), shell.MomentText(o.Ended),
-			secondsText(o.Seconds), strings.Join(o.SeenBy, " ")}
+		rows[i] = table.Row{o.Incident, shell.Moment(o.Began), shell.Moment(o.Ended),
+			shell.Seconds(o.Seconds), strings.Join(o.SeenBy, " ")}
 	}
 	fmt.Fprintln(sh.Out, "\noutages in the log")
 	return sh.Table(table.Row{"incident", "began", "ended", "lasted", "seen by"}, rows)

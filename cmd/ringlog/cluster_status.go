@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -99,7 +100,7 @@ func lookAtCluster(ctx context.Context, sh *shell.Shell) (clusterView, error) {
 // rowOf returns the row of a node; id is the one under which others know a node that does not answer.
 func rowOf(a answer[nodeStatus], id string) clusterRow {
 	if a.err != nil {
-		return clusterRow{URL: a.url, ID: id, Role: "unreachable", Error: a.err.Error()}
+		return clusterRow{URL: a.url, ID: id, Role: unreachable, Error: a.err.Error()}
 	}
 	s := a.value
 	// Each node reports its own disk among the members.
@@ -115,10 +116,17 @@ func rowOf(a answer[nodeStatus], id string) clusterRow {
 		Health: &s.Health, Autopilot: s.Autopilot}
 }
 
+// unreachable is the role of a node that does not answer.
+const unreachable = "unreachable"
+
 // printCluster fails where the nodes are of more than one cluster.
 func printCluster(sh *shell.Shell, v clusterView) error {
-	// One cluster id for all rows; of several clusters the rows say it.
+	// The verdict is what people ask for; programs get all of it in the rows.
 	if !sh.JSON {
+		if err := printTolerance(sh, v.rows); err != nil {
+			return err
+		}
+		// One cluster id for all rows; of several clusters the rows say it.
 		for _, r := range v.rows {
 			if v.mixed == "" && r.Cluster != "" {
 				fmt.Fprintf(sh.Out, "cluster %s\n", r.Cluster)
@@ -126,16 +134,15 @@ func printCluster(sh *shell.Shell, v clusterView) error {
 			}
 		}
 	}
-	// Programs get all of it in the rows, people get the health below the table.
 	err := shell.EmitEach(sh, v.rows,
-		table.Row{"id", "url", "role", "leader", "term", "offsets", "applied", "spare voters", "disk"},
+		table.Row{"id", "http", "role", "leader", "term", "offsets", "applied", "spare", "disk free"},
 		func(r clusterRow) table.Row {
 			// A node that does not answer has only an id, if another one knows it, and a URL.
 			if r.Error != "" {
-				return table.Row{orUnknown(r.ID), r.URL, r.Role}
+				return table.Row{orUnknown(r.ID), addressText(r.URL), roleText(sh, r.Role)}
 			}
-			return table.Row{r.ID, r.URL, r.Role, r.Leader, r.Term, fmt.Sprintf("%d-%d", r.First, r.Last), r.Applied,
-				r.Margin, diskText(r.Disk)}
+			return table.Row{r.ID, addressText(r.URL), roleText(sh, r.Role), r.Leader, r.Term,
+				fmt.Sprintf("%d-%d", r.First, r.Last), r.Applied, r.Margin, freeText(sh, r.Disk)}
 		})
 	if err == nil && !sh.JSON {
 		err = printHealth(sh, v.rows, time.Now())
@@ -145,6 +152,21 @@ func printCluster(sh *shell.Shell, v clusterView) error {
 		err = shell.CodeError(shell.ExitFailed)
 	}
 	return err
+}
+
+// addressText leaves out the scheme that addresses have when none is given.
+func addressText(url string) string { return strings.TrimPrefix(url, "http://") }
+
+// freeText prints how much space a node has.
+func freeText(sh *shell.Shell, d *api.Disk) string {
+	switch {
+	case d == nil:
+		return "-"
+	// What is needed is said among the problems, by status and check.
+	case d.Full:
+		return sh.Paint(shell.Bad, shell.Size(d.FreeBytes))
+	}
+	return shell.Size(d.FreeBytes)
 }
 
 // mixedRemedy is what to do about nodes of more than one cluster.
@@ -191,11 +213,11 @@ func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) err
 func printChange(sh *shell.Shell, v clusterView) error {
 	// Nobody answers: on stderr, since it is no view.
 	if v.rows == nil {
-		sh.Say("%s no node answers", time.Now().Format(time.TimeOnly))
+		sh.Say("%s no node answers", shell.Clock(time.Now()))
 		return nil
 	}
 	if !sh.JSON {
-		fmt.Fprintln(sh.Out, time.Now().Format(time.TimeOnly))
+		fmt.Fprintln(sh.Out, shell.Clock(time.Now()))
 	}
 	err := printCluster(sh, v)
 	if v.mixed != "" && errors.Is(err, shell.CodeError(shell.ExitFailed)) {

@@ -23,7 +23,7 @@ func TestChaptersInWords(t *testing.T) {
 	for _, c := range []struct{ chapter, gap, details string }{
 		{`{"type":"LEADER_ELECTED","gap_seconds":1.2044,"payload":{"cause":"heartbeat_timeout",` +
 			`"leader_id":"n2","previous_leader":"n1","leaderless_ms":1204}}`,
-			"1.204 s without a leader", "heartbeat_timeout, after n1"},
+			"1.2s without a leader", "heartbeat_timeout, after n1"},
 		{`{"type":"LEADER_ELECTED","payload":{"cause":"stepdown","previous_leader":"n1",` +
 			`"skipped_terms":[{"term":4,"leader":"n3"},{"term":5,"leader":"n1"}]}}`,
 			"", "stepdown, after n1, no leader from term 4 (n3) term 5 (n1)"},
@@ -55,7 +55,7 @@ func TestChaptersInWords(t *testing.T) {
 		{
 			`{"type":"QUORUM_RESTORED","gap_seconds":31.04,"payload":{"after":"lost","incident":3,` +
 				`"healthy":2,"voters":3,"refused":0}}`,
-			"31.0 s without a quorum",
+			"31s without a quorum",
 			"2 of 3 voters healthy, incident 3",
 		},
 		{
@@ -66,12 +66,12 @@ func TestChaptersInWords(t *testing.T) {
 		{
 			`{"type":"QUORUM_OUTAGE_VIEW","gap_seconds":5,"payload":{"voter_id":"n3",` +
 				`"cluster_had_quorum":true,"cause":"unreachable","unreachable":["n1","n2"]}}`,
-			"5.000 s cut off",
+			"5s cut off",
 			"unreachable, n1 n2 unreachable",
 		},
 		{
 			`{"type":"QUORUM_OUTAGE_VIEW","gap_seconds":5,"payload":{"voter_id":"n3","cluster_had_quorum":false,"incident":3}}`,
-			"5.000 s without a quorum",
+			"5s without a quorum",
 			"incident 3",
 		},
 		{`{"type":"SPLIT_BRAIN_DETECTED","payload":{"term":7,"leaders":["n1","n2"]}}`, "", "claimed by n1 n2"},
@@ -218,18 +218,22 @@ func TestHealthInWords(t *testing.T) {
 	leader := clusterRow{ID: "n1", Health: &api.Health{CatchupAtRisk: []string{"n4"}}, Autopilot: autopilot}
 	alone := clusterRow{ID: "n5", Outage: &api.Outage{Since: now.Add(-31 * time.Second), Cause: "unreachable", Refused: 7}}
 	var out bytes.Buffer
-	if err := printHealth(&shell.Shell{Out: &out}, []clusterRow{leader, {ID: "n2"}, alone}, now); err != nil {
+	rows := []clusterRow{leader, {ID: "n2"}, alone}
+	if err := printTolerance(&shell.Shell{Out: &out}, rows); err != nil {
 		t.Fatal(err)
 	}
-	want := `
-1 healthy voter may fail; limited by n3: no answer for 4.2 s
+	if err := printHealth(&shell.Shell{Out: &out}, rows, now); err != nil {
+		t.Fatal(err)
+	}
+	want := `1 healthy voter may fail; limited by n3: no answer for 4.2 s
 about to lag too far for the raft log, and to need a snapshot: n4
-FOLLOWER  IS       HEALTHY     LAG                  LAST CONTACT  WHY
-n2        voter    yes, 1m0s   3 entries, 0.250 s   40ms
-n3        voter    no, 4s      0 entries, 0.000 s   4.2s          no answer for 4.2 s
-n4        joining  no, 1h0m0s  90000 entries, 5m0s  never         trails by 90000 entries
 
-n5 sees no quorum: unreachable, for 31.0 s; 7 writes refused (see ringlog cluster outage)
+FOLLOWER  IS       HEALTHY  LAG                LAST CONTACT  WHY
+n2        voter    yes, 1m  3 entries, 250ms   40ms
+n3        voter    no, 4s   0 entries          4.2s          no answer for 4.2 s
+n4        joining  no, 1h   90000 entries, 5m  never         trails by 90000 entries
+
+n5 sees no quorum: unreachable, for 31s; 7 writes refused (see ringlog cluster outage)
 `
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Error(d)
@@ -242,7 +246,7 @@ n5 sees no quorum: unreachable, for 31.0 s; 7 writes refused (see ringlog cluste
 }
 
 func TestAnOutageInWords(t *testing.T) {
-	now := time.Date(2026, 1, 5, 10, 1, 0, 0, time.Local)
+	now := time.Date(2026, 1, 5, 10, 1, 0, 0, time.UTC)
 	quorum := &api.Quorum{Voters: 3, Needed: 2, Healthy: 3, Margin: 1}
 	outage := &api.Outage{
 		Since:   now.Add(-31200 * time.Millisecond),
@@ -256,11 +260,11 @@ func TestAnOutageInWords(t *testing.T) {
 		},
 	}
 	lasting := nodeOutage{URL: "http://a", NodeID: "n1", Quorum: quorum, Outage: outage}
-	want := `n1 at http://a sees no quorum: unreachable, for 31.2 s
-  since         2026-01-05 10:00:28.800
+	want := `n1 at http://a sees no quorum: unreachable, for 31.2s
+  since         2026-01-05T10:00:28.800Z
   last leader   n3 (term 4)
   writes        12 refused here
-  n2            answers, last contact 0.250 s ago
+  n2            answers, last contact 250ms ago
   n3            unreachable, no contact yet
 `
 	if d := cmp.Diff(want, lasting.text(now)); d != "" || lasting.seesQuorum() {

@@ -108,8 +108,8 @@ func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 	}
 	// What the settings would remove by themselves needs no consent.
 	if !o.bare() && plan.Removed > 0 {
-		if err := sh.Confirm(o.Consent, "Remove %d events, so that %d is the first offset kept?", plan.Removed,
-			plan.First); err != nil {
+		if err := sh.Confirm(o.Consent, "Remove %s, so that %d is the first offset kept?",
+			shell.Count(plan.Removed, "event"), plan.First); err != nil {
 			return err
 		}
 	}

@@ -49,13 +49,29 @@ func lagText(c api.Cursor) string {
 	return fmt.Sprintf("%d to %d", *c.LagAtLeast, c.LagEvents)
 }
 
+// lagEvents prints by how many events a cursor lags, with the noun.
+func lagEvents(c api.Cursor) string {
+	if c.LagAtLeast == nil {
+		return shell.Count(c.LagEvents, "event")
+	}
+	return lagText(c) + " events"
+}
+
+// lagFact prints how far a cursor lags, and for how long the oldest unread event has waited.
+func lagFact(c api.Cursor) string {
+	if c.LagEvents == 0 {
+		return "0 events"
+	}
+	return lagEvents(c) + ", " + lagTime(c)
+}
+
 // lagTime prints how long the oldest unread event has waited.
 func lagTime(c api.Cursor) string {
 	// Nothing waits.
 	if c.LagEvents == 0 {
 		return "-"
 	}
-	return shell.Short(time.Duration(c.LagSeconds * float64(time.Second)))
+	return shell.Seconds(c.LagSeconds)
 }
 
 // aCursor names the argument in errors.
@@ -130,10 +146,10 @@ func listCursors(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	return shell.EmitEach(sh, list,
-		table.Row{"name", "committed", "lag", "lag time", "kind", "generation", "filter", "gap"},
+		table.Row{"name", "committed", "lag", "lag time", "kind", shell.Extra("generation"), "filter", "gap"},
 		func(c api.Cursor) table.Row {
 			return table.Row{c.Name, c.Committed, lagText(c), lagTime(c), cursorKind(c), c.Generation,
-				filterText(c.Filter), gapText(c)}
+				filterText(c.Filter), gapText(sh, c)}
 		})
 }
 
@@ -146,26 +162,26 @@ func cursorLag(ctx context.Context, sh *shell.Shell) error {
 	// Where only bounds are known, the upper one decides.
 	slices.SortStableFunc(list, func(a, b api.Cursor) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
 	return shell.EmitEach(sh, list, table.Row{"name", "lag", "lag time", "stalled"}, func(c api.Cursor) table.Row {
-		return table.Row{c.Name, lagText(c), lagTime(c), stallText(c)}
+		return table.Row{c.Name, lagText(c), lagTime(c), stallText(sh, c)}
 	})
 }
 
 // stallText says since when a cursor has been reported as stalled.
-func stallText(c api.Cursor) string {
+func stallText(sh *shell.Shell, c api.Cursor) string {
 	// The cluster decides when a cursor counts as stalled, not this program.
 	if c.Stalled == nil {
 		return "no"
 	}
-	return "since " + shell.LocalTime(c.Stalled.Since)
+	return sh.Paint(shell.Warn, "since "+shell.Time(c.Stalled.Since))
 }
 
 // gapText prints the gap that a cursor will report next.
-func gapText(c api.Cursor) string {
+func gapText(sh *shell.Shell, c api.Cursor) string {
 	// A cursor without a gap has read all that was trimmed.
 	if c.Gap == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%d-%d %s", c.Gap.From, c.Gap.To, c.Gap.Reason)
+	return sh.Paint(shell.Warn, fmt.Sprintf("%d-%d %s", c.Gap.From, c.Gap.To, c.Gap.Reason))
 }
 
 // filterText prints a filter the way its flags are typed.
@@ -202,10 +218,10 @@ func showCursor(ctx context.Context, sh *shell.Shell, name string) error {
 func printCursor(sh *shell.Shell, c api.Cursor) error {
 	return sh.Emit(c, func() error {
 		pairs := []any{"name", c.Name, "kind", cursorKind(c), "committed", c.Committed, "lag",
-			fmt.Sprintf("%s events, %s", lagText(c), lagTime(c)),
-			"stalled", stallText(c), "generation", c.Generation, "filter", filterText(c.Filter), "gap",
-			gapText(c),
-			"created", shell.LocalTime(c.Created), "last used", shell.LocalTime(c.Touched), "retention hold",
+			lagFact(c),
+			"stalled", stallText(sh, c), "generation", c.Generation, "filter", filterText(c.Filter), "gap",
+			gapText(sh, c),
+			"created", shell.Time(c.Created), "last used", shell.Time(c.Touched), "retention hold",
 			policyText(c.Policy)}
 		// A group is a cursor with more to it.
 		if c.Group != nil {
@@ -223,10 +239,10 @@ func policyText(p api.CursorPolicy) string {
 		parts = append(parts, shell.Count(p.HoldEvents, "event"))
 	}
 	if p.HoldBytes > 0 {
-		parts = append(parts, fmt.Sprintf("%d bytes", p.HoldBytes))
+		parts = append(parts, shell.Size(p.HoldBytes))
 	}
 	if p.HoldFor > 0 {
-		parts = append(parts, p.HoldFor.String())
+		parts = append(parts, shell.Short(p.HoldFor))
 	}
 	return cmp.Or(strings.Join(parts, ", "), "cluster default (cursor.hold_*)")
 }
@@ -373,7 +389,7 @@ func removeAt(ctx context.Context, sh *shell.Shell, path string, leave shell.Con
 	}
 	// The position is printed each time: with it the cursor can be created again.
 	if leave.DryRun {
-		sh.Say("%s would be removed (committed offset %d, lag %s events)", c.Name, c.Committed, lagText(c))
+		sh.Say("%s would be removed (committed offset %d, lag %s)", c.Name, c.Committed, lagEvents(c))
 		return nil
 	}
 	// A group is named as one: its members stop.

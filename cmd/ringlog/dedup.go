@@ -48,7 +48,7 @@ func explanationFacts(x api.Explanation) []any {
 	// The event that was kept, then what was suppressed in its favor.
 	facts := []any{"offset", x.Offset, "type", x.Type, "source", cmp.Or(x.Source, "-"), "hash", x.Hash, "dedup by",
 		x.Kind,
-		"appended", shell.LocalTime(x.AppendedAt), "suppressed", x.Suppressed}
+		"appended", shell.Time(x.AppendedAt), "suppressed", x.Suppressed}
 	if x.DedupID != "" {
 		facts = append(facts, "dedup id", x.DedupID)
 	}
@@ -58,13 +58,13 @@ func explanationFacts(x api.Explanation) []any {
 		for _, s := range x.Sources {
 			sources = append(sources, fmt.Sprintf("%s (%d)", cmp.Or(s.Source, "no source"), s.Count))
 		}
-		facts = append(facts, "first", shell.LocalTime(x.First), "last", shell.LocalTime(x.Last), "from",
+		facts = append(facts, "first", shell.Time(x.First), "last", shell.Time(x.Last), "from",
 			strings.Join(sources, ", "))
 	}
 	// Whether the next duplicate would be suppressed, too.
 	window := "over: a duplicate would be appended"
 	if x.InWindow {
-		window = "duplicates are suppressed until " + shell.LocalTime(x.Until)
+		window = "duplicates are suppressed until " + shell.Time(x.Until)
 	}
 	facts = append(facts, "window", window)
 	// The same content may be in the log again, from outside the window.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
@@ -108,7 +107,7 @@ func summariseLetters(ctx context.Context, sh *shell.Shell) error {
 func printTotals(sh *shell.Shell, t api.LetterSummary) error {
 	err := sh.Facts("letters", t.Count, "dead", t.Dead, "redriven",
 		fmt.Sprintf("%d, on their way to their cursors", t.Redriven),
-		"bytes", fmt.Sprintf("%d of %d", t.Bytes, t.MaxBytes), "oldest", oldestText(t), "ever", t.Ever)
+		"size", fmt.Sprintf("%s of %s", shell.Size(t.Bytes), shell.Size(t.MaxBytes)), "oldest", oldestText(t), "ever", t.Ever)
 	// Without letters there is nothing to count by cursor and type.
 	if err != nil || t.Count == 0 {
 		return err
@@ -123,8 +122,8 @@ func oldestText(t api.LetterSummary) string {
 	if t.Oldest.IsZero() {
 		return "-"
 	}
-	return fmt.Sprintf("%s, %s ago", shell.LocalTime(t.Oldest),
-		shell.Short(time.Duration(t.OldestAge*float64(time.Second))))
+	return fmt.Sprintf("%s, %s ago", shell.Time(t.Oldest),
+		shell.Seconds(t.OldestAge))
 }
 
 // countRows are counts by name, the largest first.
@@ -179,10 +178,11 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 	}
 	// The table has the first line of each error; dlq show prints all of it.
 	err = shell.EmitEach(sh, list,
-		table.Row{"id", "state", "cursor", "offset", "type", "attempts", "redrives", "died", "error"},
+		table.Row{"id", "state", "cursor", "offset", "type", shell.Extra("died"),
+			shell.Extra("attempts"), shell.Extra("redrives"), "error"},
 		func(l client.Letter) table.Row {
-			return table.Row{l.ID, l.State, cmp.Or(l.Cursor, "-"), l.Offset, l.Type, l.Attempts, l.Redrives,
-				shell.LocalTime(l.Dead), firstLine(l.Error, 60)}
+			return table.Row{l.ID, l.State, cmp.Or(l.Cursor, "-"), l.Offset, l.Type, shell.Time(l.Dead),
+				l.Attempts, l.Redrives, firstLine(l.Error, 60)}
 		})
 	if more {
 		sh.Say("there are more: --limit 0 prints all")
@@ -236,8 +236,8 @@ func showLetter(ctx context.Context, sh *shell.Shell, text string) error {
 			"type", l.Type, "key", cmp.Or(l.Key, "-"),
 			"source", cmp.Or(l.Source, "-"), "correlation", cmp.Or(l.CorrelationID, "-"), "handler",
 			cmp.Or(l.Handler, "-"), "attempts", l.Attempts,
-			"first failed", shell.LocalTime(l.FirstFailed), "last failed", shell.LocalTime(l.LastFailed), "died",
-			shell.LocalTime(l.Dead), "redrives", l.Redrives,
+			"first failed", shell.Time(l.FirstFailed), "last failed", shell.Time(l.LastFailed), "died",
+			shell.Time(l.Dead), "redrives", l.Redrives,
 			"lineage", lineageText(l.Lineage), "origin", cmp.Or(l.Origin, "-"), "payload", string(l.Event.Payload),
 			"error", cmp.Or(l.Error, "-"))
 	})
@@ -269,11 +269,13 @@ func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) e
 	if err := sh.Call(ctx, "GET", "/v1/dlq/errors", query, nil, &answer); err != nil {
 		return err
 	}
-	return shell.EmitEach(sh, answer.Errors, table.Row{"letters", "error", "cursors", "types", "last", "such as"},
+	return shell.EmitEach(sh, answer.Errors, table.Row{
+		"letters", "error", "cursors", "types", shell.Extra("last"), "such as",
+	},
 		func(g api.LetterErrors) table.Row {
 			// The error is cut to one line, and one letter stands for its group.
 			return table.Row{g.Count, firstLine(g.Error, 60), namesText(g.Cursors), namesText(g.Types),
-				shell.LocalTime(g.Last), lineageText(g.Letters[:1])}
+				shell.Time(g.Last), lineageText(g.Letters[:1])}
 		})
 }
 

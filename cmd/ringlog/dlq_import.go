@@ -121,7 +121,8 @@ func importLetters(ctx context.Context, sh *shell.Shell, file, source string, dr
 	// What was sent stays imported: the next run skips it.
 	if err := im.read(ctx, lines); err != nil {
 		if im.sum.Imported > 0 && !dryRun {
-			sh.Say("stopped: %d rows are imported; run it again to import the rest", im.sum.Imported)
+			sh.Say("stopped: %s imported; run it again to import the rest",
+				shell.Count(im.sum.Imported, "row is", "rows are"))
 		}
 		return err
 	}

@@ -156,8 +156,8 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 	// Nothing to do needs no question.
 	total := sum.Matched
 	if total > 0 && !w.Yes {
-		if err := sh.Confirm(w.Consent, "%d dead letters will be permanently %s. Continue?", total,
-			w.past); err != nil {
+		if err := sh.Confirm(w.Consent, "%s will be permanently %s. Continue?",
+			shell.Count(total, "dead letter"), w.past); err != nil {
 			return err
 		}
 	}
@@ -169,7 +169,8 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 		step, err := w.step(ctx, sh, &sum, min(total-looked, frame.MaxLetters))
 		if err != nil {
 			if sum.Done > 0 {
-				sh.Say("stopped: %d letters are %s; run it again to continue", sum.Done, w.past)
+				sh.Say("stopped: %s %s; run it again to continue",
+					shell.Count(sum.Done, "letter is", "letters are"), w.past)
 			}
 			return err
 		}
@@ -252,7 +253,7 @@ func (w *letterWork) print(sh *shell.Shell, sum client.LettersResult, past strin
 	}
 	// Skipped letters are no failure: somebody takes care of them, or they are too young by now.
 	if sum.Skipped > 0 {
-		sh.Say("%d were skipped: they are being redriven already, or are no longer old enough", sum.Skipped)
+		sh.Say("skipped %s: being redriven already, or no longer old enough", shell.Count(sum.Skipped, "letter"))
 	}
 	err := sh.Emit(sum, func() error {
 		// A dry run does nothing: it has counted what matches.

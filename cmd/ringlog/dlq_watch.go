@@ -60,7 +60,7 @@ func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, tim
 			before = &now
 		// An unreachable cluster may return: report it, and keep watching.
 		case shell.ExitCode(err) == shell.ExitUnreachable || shell.ExitCode(err) == shell.ExitTimeout:
-			sh.Say("%s %s", time.Now().Format(time.TimeOnly), shell.Brief(err))
+			sh.Say("%s %s", shell.Clock(time.Now()), shell.Brief(err))
 			err = nil
 		}
 		// Nobody reads any more, or all summaries that were asked for are printed.
@@ -88,7 +88,7 @@ func printWatch(sh *shell.Shell, now api.LetterSummary, before *api.LetterSummar
 		}{time.Now().UTC(), now})
 	}
 	// What has come in since the summary before is what people look for.
-	head := time.Now().Format(time.TimeOnly)
+	head := shell.Clock(time.Now())
 	if before != nil {
 		head += fmt.Sprintf("  %+d letters since the last summary, %d new", int64(now.Count)-int64(before.Count),
 			now.Ever-min(now.Ever, before.Ever))

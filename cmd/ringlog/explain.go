@@ -59,14 +59,25 @@ func explainDelivery(ctx context.Context, sh *shell.Shell, query url.Values) err
 		if err := json.Unmarshal(raw, &d); err != nil {
 			return fmt.Errorf("read the explanation: %w", err)
 		}
-		return sh.Facts(deliveryFacts(d)...)
+		return sh.Facts(deliveryFacts(sh, d)...)
 	})
 }
 
+// fateTone is good for what was handled and bad for what will not be without somebody's help.
+func fateTone(fate string) shell.Tone {
+	switch fate {
+	case api.FateCommitted:
+		return shell.Good
+	case api.FateDead, api.FateTrimmed:
+		return shell.Bad
+	}
+	return shell.Warn
+}
+
 // deliveryFacts lists an explanation line by line.
-func deliveryFacts(d api.DeliveryFate) []any {
+func deliveryFacts(sh *shell.Shell, d api.DeliveryFate) []any {
 	// What became of it, and why, comes first.
-	facts := []any{"cursor", d.Cursor, "offset", d.Offset, "fate", d.Fate, "because", d.Reason}
+	facts := []any{"cursor", d.Cursor, "offset", d.Offset, "fate", sh.Paint(fateTone(d.Fate), d.Fate), "because", d.Reason}
 	// Each part of the filter that the event does not pass has a line.
 	for _, f := range d.FilteredBy {
 		facts = append(facts, "filter",
@@ -76,7 +87,7 @@ func deliveryFacts(d api.DeliveryFate) []any {
 	// Why it is dead, or gone.
 	if l := d.Letter; l != nil {
 		facts = append(facts, "letter",
-			fmt.Sprintf("%d after %d attempts of %s: %s", l.ID, l.Attempts,
+			fmt.Sprintf("%d after %s of %s: %s", l.ID, shell.Count(l.Attempts, "attempt"),
 				cmp.Or(l.Handler, "an unnamed handler"), l.Error))
 	}
 	if g := d.Gap; g != nil {
@@ -85,12 +96,12 @@ func deliveryFacts(d api.DeliveryFate) []any {
 	// Where the cursor is.
 	facts = append(facts, "committed", d.Committed, "generation", d.Generation)
 	if d.InFront > 0 {
-		facts = append(facts, "before it", fmt.Sprintf("%d uncommitted offsets", d.InFront))
+		facts = append(facts, "before it", shell.Count(d.InFront, "uncommitted offset"))
 	}
 	// What the event is, as far as the log still has it.
 	if e := d.Event; e != nil {
 		facts = append(facts, "type", e.Type, "source", cmp.Or(e.Source, "-"), "appended",
-			shell.LocalTime(e.AppendedAt))
+			shell.Time(e.AppendedAt))
 	}
 	// A handler may miss an event that was published again and suppressed.
 	if again := d.Duplicates; again != nil {
@@ -100,7 +111,7 @@ func deliveryFacts(d api.DeliveryFate) []any {
 		}
 		facts = append(facts, "duplicates",
 			fmt.Sprintf("%d suppressed, answered with this offset; the last %s; from %s", again.Suppressed,
-				shell.LocalTime(again.Last), strings.Join(sources, ", ")))
+				shell.Time(again.Last), strings.Join(sources, ", ")))
 	}
 	return facts
 }

@@ -36,9 +36,9 @@ func get(ctx context.Context, sh *shell.Shell, offset uint64) error {
 		if err != nil {
 			return err
 		}
-		// One event is printed in the form in which tail prints many.
+		// On a terminal the whole event is printed, else a line as tail prints it.
 		p := shell.NewPrinter(sh)
-		if err := p.Event(&ev); err != nil {
+		if err := p.Whole(&ev); err != nil {
 			return err
 		}
 		return p.Out.Flush()

@@ -96,7 +96,7 @@ func listGroupMembers(ctx context.Context, sh *shell.Shell, name string) error {
 		if m.Pending > 0 {
 			oldest = shell.Short(time.Duration(m.OldestMs) * time.Millisecond)
 		}
-		return table.Row{m.Member, shell.LocalTime(m.Since), shell.LocalTime(m.LastSeen), m.Pending, oldest,
+		return table.Row{m.Member, shell.Time(m.Since), shell.Time(m.LastSeen), m.Pending, oldest,
 			m.Delivered, m.Acked, m.Nacked, m.Expired}
 	})
 }
@@ -105,7 +105,7 @@ func listGroupMembers(ctx context.Context, sh *shell.Shell, name string) error {
 func groupFacts(g *api.GroupInfo) []any {
 	// In the order of the table of group ls, then the policy.
 	return []any{"members", g.Members, "pending",
-		fmt.Sprintf("%d events, %d awaiting redelivery", g.Pending, g.Redelivering),
+		fmt.Sprintf("%s, %d awaiting redelivery", shell.Count(g.Pending, "event"), g.Redelivering),
 		"ack wait", g.AckWait, "max deliver", g.MaxDeliver, "max pending", g.MaxPending, "coordinator", g.Coordinator}
 }
 

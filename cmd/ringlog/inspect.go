@@ -91,7 +91,7 @@ func inspectRaft(ctx context.Context, sh *shell.Shell, _ offline.Options) error 
 		return sh.Emit(raw, func() error {
 			return sh.Facts("node", s.NodeID, "role", s.Role, "term", s.Term, "leader", leaderText(s), "committed",
 				s.CommitIndex,
-				"applied", s.AppliedIndex, "members", membersText(s.Members), "entries",
+				"applied", s.AppliedIndex, "members", membersText(sh, s.Members), "entries",
 				"only offline: --data-dir of a stopped node")
 		})
 	})
@@ -152,7 +152,7 @@ func offlineCursors(_ context.Context, sh *shell.Shell, o offline.Options) error
 	}
 	return shell.EmitEach(sh, list, table.Row{"name", "committed", "lag", "generation", "filter", "gap"},
 		func(c api.Cursor) table.Row {
-			return table.Row{c.Name, c.Committed, lagText(c), c.Generation, filterText(c.Filter), gapText(c)}
+			return table.Row{c.Name, c.Committed, lagText(c), c.Generation, filterText(c.Filter), gapText(sh, c)}
 		})
 }
 

@@ -116,7 +116,7 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 			// The offset of a duplicate is that of the first one.
 			note := ""
 			if res.Duplicate {
-				note = "  duplicate, not appended again"
+				note = fmt.Sprintf("  duplicate of %d; not appended", res.Offset)
 			}
 			_, err := fmt.Fprintf(sh.Out, "%d%s\n", res.Offset, note)
 			return err

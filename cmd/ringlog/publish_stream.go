@@ -297,8 +297,9 @@ func (s *stream) printSummary(took time.Duration) {
 		unknown = fmt.Sprintf(", %d unknown (lines %d to %d: they may have been appended)", s.unknown,
 			s.firstUnknown, s.lastUnknown)
 	}
-	s.sh.Say("%d appended, %d duplicates, %d refused%s in %s (%.0f events/s)", s.appended, s.duplicates, s.refused,
-		unknown, shell.Short(took), float64(total)/max(took.Seconds(), 1e-9))
+	s.sh.Say("%d appended, %s, %d refused%s in %s (%.0f events/s)", s.appended,
+		shell.Count(s.duplicates, "duplicate"), s.refused, unknown, shell.Short(took),
+		float64(total)/max(took.Seconds(), 1e-9))
 }
 
 // newProgress returns a bar on the terminal, nil where standard error is none.

@@ -58,7 +58,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "await": await, "cluster": clusterInScript, "freeport": freePort, "setfrom": setFrom, "flip": flip,
-			"post": post, "oldrows": oldRows, "hook": hook,
+			"post": post, "oldrows": oldRows, "hook": hook, "terminal": terminal,
 		},
 	})
 }
@@ -142,6 +142,48 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("%q did not come: %v", args[0], err)
 		}
 	}
+}
+
+// terminal: terminal COLUMNS PATTERN program args... runs it in a terminal of that width until the screen matches,
+// which is then the last stdout, with colours as escape sequences. It fails where a line is wrapped by the terminal.
+func terminal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: terminal COLUMNS PATTERN program args...")
+	}
+	pattern := regexp.MustCompile("(?m)" + args[1])
+	// A server of its own, at a socket of its own: one that ends leaves its socket for a moment.
+	dir, err := os.MkdirTemp(ts.Getenv("WORK"), "tmux")
+	ts.Check(err)
+	tmux := func(more ...string) string {
+		cmd := exec.Command("tmux", append([]string{"-u", "-f", "/dev/null", "-S", filepath.Join(dir, "sock")}, more...)...)
+		cmd.Env = []string{"PATH=" + ts.Getenv("PATH"), "LC_ALL=C.UTF-8", "TERM=xterm-256color",
+			"RINGLOG_ENDPOINTS=" + ts.Getenv("RINGLOG_ENDPOINTS"), "GORACE=" + quickExit}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			ts.Fatalf("tmux %s: %v: %s", more[0], err, out)
+		}
+		return strings.TrimRight(string(out), " \n") + "\n"
+	}
+	tmux("new-session", "-d", "-x", args[0], "-y", "120", strings.Join(args[2:], " ")+"; exec cat")
+	defer tmux("kill-server")
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(scriptWithin)
+	plain := ""
+	for !pattern.MatchString(plain) {
+		select {
+		case <-tick.C:
+			plain = tmux("capture-pane", "-p")
+		case <-deadline:
+			ts.Fatalf("%q did not come:\n%s", args[1], plain)
+		}
+	}
+	// With -J, lines that the terminal has wrapped are one.
+	if joined := tmux("capture-pane", "-p", "-J"); strings.Count(plain, "\n") != strings.Count(joined, "\n") {
+		ts.Fatalf("the terminal wraps lines:\n%s", plain)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs("screen"), []byte(tmux("capture-pane", "-p", "-e")), 0o600))
+	ts.Check(ts.Exec("cat", "screen"))
 }
 
 type clusterKey struct{}

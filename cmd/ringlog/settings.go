@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
@@ -62,14 +65,23 @@ func listSettings(ctx context.Context, sh *shell.Shell) error {
 
 // printSettings prints settings with their defaults and meanings.
 func printSettings(sh *shell.Shell, list []api.Setting) error {
-	return shell.EmitEach(sh, list, table.Row{"key", "value", "default", "meaning"}, func(s api.Setting) table.Row {
-		// The default is shown only where it is not the value.
-		shown := "same"
+	return shell.EmitEach(sh, list, table.Row{"key", "value", "meaning"}, func(s api.Setting) table.Row {
+		// A value that is not the default stands out, with the default beside it.
+		value := settingText(s, s.Value)
 		if s.Value != s.Default {
-			shown = s.Default
+			value = sh.Paint(shell.Strong, value) + fmt.Sprintf(" (default %s)", cmp.Or(settingText(s, s.Default), `""`))
 		}
-		return table.Row{s.Key, s.Value, shown, s.Doc}
+		return table.Row{s.Key, value, s.Doc}
 	})
+}
+
+// settingText prints a value for people: bytes are followed by their size in larger units.
+func settingText(s api.Setting, value string) string {
+	n, err := strconv.ParseUint(value, 10, 63)
+	if err != nil || n < 1<<10 || !strings.Contains(s.Key, "bytes") {
+		return value
+	}
+	return fmt.Sprintf("%s (%s)", value, shell.Size(n))
 }
 
 // settingPath is the route of a setting.

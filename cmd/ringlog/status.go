@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,17 +42,23 @@ func showStatus(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	return sh.Emit(raw, func() error {
+		// The role says at once whether this is the leader.
+		role := s.Role
+		if role == api.RoleLeader {
+			role = sh.Paint(shell.Good, role)
+		}
 		// What people ask for first: which node, who leads, how far the log is.
-		facts := []any{"node", fmt.Sprintf("%s (%s)", s.NodeID, s.Role), "cluster", cmp.Or(s.ClusterID, "none yet"),
+		facts := []any{"node", fmt.Sprintf("%s (%s)", s.NodeID, role), "cluster", cmp.Or(s.ClusterID, "none yet"),
 			"leader", leaderText(s), "offsets", offsetsText(s), "index",
 			fmt.Sprintf("%d applied, %d committed", s.AppliedIndex, s.CommitIndex),
-			"digest", fmt.Sprintf("%.16s at %d", s.Digest.Hex, s.Digest.Index), "quorum", quorumText(s.Quorum),
-			"members", membersText(s.Members), "cursors", cursorsText(s.Cursors),
+			"digest", fmt.Sprintf("%.16s at %d", s.Digest.Hex, s.Digest.Index),
+			"quorum", sh.Paint(quorumTone(s.Quorum), quorumText(s.Quorum)),
+			"members", membersText(sh, s.Members), "cursors", cursorsText(s.Cursors),
 			"clients", clientsText(s.Subscriptions.ClientStats), "handler timeouts", timeoutsText(s.Timeouts),
 			"dead letters", fmt.Sprintf("%d (%d being redriven)", s.DeadLetters.Count, s.DeadLetters.Redriven)}
 		// One line for each problem, the worst first.
 		for _, bad := range problems(s) {
-			facts = append(facts, "problem", bad)
+			facts = append(facts, "problem", sh.Paint(shell.Bad, bad))
 		}
 		return sh.Facts(facts...)
 	})
@@ -80,9 +87,22 @@ func quorumText(q api.Quorum) string {
 	return fmt.Sprintf("%d of %d voters healthy, %d needed, %d to spare", q.Healthy, q.Voters, q.Needed, q.Margin)
 }
 
+// quorumTone is good while a voter may fail, or where there is only one.
+func quorumTone(q api.Quorum) shell.Tone {
+	switch {
+	case q.Margin < 0 || q.Voters == 0:
+		return shell.Bad
+	case q.Margin == 0 && q.Voters > 1:
+		return shell.Warn
+	}
+	return shell.Good
+}
+
 // membersText lists the members.
-func membersText(members []api.Member) string {
+func membersText(sh *shell.Shell, members []api.Member) string {
 	var parts []string
+	// The leader has them in the order in which they joined.
+	members = slices.SortedFunc(slices.Values(members), func(a, b api.Member) int { return cmp.Compare(a.ID, b.ID) })
 	for _, m := range members {
 		// Only what is out of the ordinary is said: a voter that is healthy has its id alone.
 		state := ""
@@ -90,7 +110,7 @@ func membersText(members []api.Member) string {
 			state = " non-voter"
 		}
 		if !m.Healthy {
-			state += " unhealthy"
+			state += " " + sh.Paint(shell.Bad, "unhealthy")
 		}
 		parts = append(parts, m.ID+state)
 	}
@@ -110,20 +130,6 @@ func cursorsText(cursors []api.Cursor) string {
 // stalledAfter is how long a member may store none of the entries that it lacks: raft
 // confirms what a member has ten times a second and more.
 const stalledAfter = time.Second
-
-// diskText prints how much space a member has, and how much it needs if that is too little.
-func diskText(d *api.Disk) string {
-	const mib = 1 << 20
-	switch {
-	case d == nil:
-		return "-"
-	// What is needed is of interest only where it is missing.
-	case d.Full:
-		return fmt.Sprintf("%d MiB free, %d MiB are needed", d.FreeBytes/mib, d.MinFreeBytes/mib)
-	default:
-		return fmt.Sprintf("%d MiB free", d.FreeBytes/mib)
-	}
-}
 
 // refusesAppends reports whether the cluster refuses events for lack of space: the voters that
 // are not full are no majority. If the leader alone is full, it hands over.
@@ -156,13 +162,14 @@ func problems(s nodeStatus) []string {
 	add(s.LeaderID == "", "no leader")
 	add(s.Quorum.Margin < 0, "no quorum: %s", quorumText(s.Quorum))
 	if s.Outage != nil {
-		add(true, "no quorum since %s (%s): see ringlog cluster outage", shell.LocalTime(s.Outage.Since),
+		add(true, "no quorum since %s (%s): see ringlog cluster outage", shell.Time(s.Outage.Since),
 			s.Outage.Cause)
 	}
 	// A full disk is a problem before the cluster as a whole refuses appends.
 	for _, m := range s.Members {
 		if d := m.Disk; d != nil && d.Full {
-			add(true, "the disk of %s is nearly full: %s", m.ID, diskText(d))
+			add(true, "the disk of %s is nearly full: %s free, %s needed", m.ID, shell.Size(d.FreeBytes),
+				shell.Size(d.MinFreeBytes))
 		}
 	}
 	// What will stop it with the next failure.
@@ -173,12 +180,12 @@ func problems(s nodeStatus) []string {
 	add(s.Subscriptions.CriticalDetached > 0, "%s not attached: see ringlog clients",
 		shell.Count(s.Subscriptions.CriticalDetached, "critical subscription"))
 	add(s.Backpressure.Active, "the queue of %s has been full since %s: publishers are refused with 429",
-		s.Backpressure.Leader, shell.LocalTime(s.Backpressure.Since))
+		s.Backpressure.Leader, shell.Time(s.Backpressure.Since))
 	if o := s.Overdue; o != nil && len(o.List) > 0 {
 		add(true, "%s: see ringlog chain %s", shell.Count(o.Count, "overdue edge"), o.List[0].CorrelationID)
 	}
 	for _, c := range s.Cursors {
-		add(c.Stalled != nil, "cursor %s is stalled, lagging by %s events: see ringlog cursor lag", c.Name, lagText(c))
+		add(c.Stalled != nil, "cursor %s is stalled, lagging by %s: see ringlog cursor lag", c.Name, lagEvents(c))
 	}
 	// Members that are missed, each for one reason.
 	for _, m := range s.Members {
@@ -192,8 +199,8 @@ func problems(s nodeStatus) []string {
 		}
 		stalled := time.Duration(m.StalledMs) * time.Millisecond
 		add(m.Healthy && stalled >= stalledAfter,
-			"member %s lacks entries of the raft log and has stored none for %.1f s",
-			m.ID, stalled.Seconds())
+			"member %s lacks entries of the raft log and has stored none for %s",
+			m.ID, shell.Short(stalled))
 	}
 	return list
 }

@@ -210,6 +210,25 @@ func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(c
 	return err
 }
 
+// sayWaiting notes for a person that no event is there yet from an offset on; 0 is the end of the log.
+func sayWaiting(ctx context.Context, sh *shell.Shell, c *client.Client, next uint64) {
+	if !sh.ErrTerminal || sh.JSON {
+		return
+	}
+	// The notice is a courtesy: what is wrong with the cluster, the reading itself reports.
+	status, err := c.Admin().Status(ctx)
+	if err != nil {
+		return
+	}
+	end := status.LastOffset + 1
+	if next == 0 {
+		next = end
+	}
+	if next >= end {
+		sh.Say("waiting for events from offset %d (Ctrl-C ends)", next)
+	}
+}
+
 // tailLog prints the events of the log.
 func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Printer) error {
 	// Without --from a tail shows what is appended from now on.
@@ -220,6 +239,13 @@ func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Prin
 	options := client.TailOptions{From: from, Filter: o.filter, Limit: o.count,
 		NoFollow:    o.untilEnd,
 		Consistency: o.consistency, MinOffset: o.minOffset}
+	next := uint64(0) // from an age or a number of events back, the first one is not known here
+	if from.Kind == api.AtOffset {
+		next = from.Offset
+	}
+	if !o.untilEnd && (from.Kind == api.AtEnd || next > 0) {
+		sayWaiting(ctx, p.Sh, c, next)
+	}
 	for ev, err := range c.Tail(ctx, options) {
 		var gap *client.GapError
 		switch {

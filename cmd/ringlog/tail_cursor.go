@@ -46,6 +46,9 @@ func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.P
 		p.Sh.Say("the cursor %s exists and resumes after %d: --from applies to a new one (to move it: ringlog "+
 			"cursor seek %s --to …)", info.Name, info.Committed, info.Name)
 	}
+	if !o.untilEnd {
+		sayWaiting(ctx, p.Sh, c, t.cur.Info().Committed+1)
+	}
 	// One batch after the other, so that a commit follows what was written out.
 	for t.left > 0 {
 		err := t.step(ctx)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/human"
 )
 
 // Drift is one thing under several names.
@@ -263,7 +264,7 @@ func fieldDrift(types []*event.Definition) (list []Drift) {
 		})
 		var counts []string
 		for _, n := range names {
-			counts = append(counts, fmt.Sprintf("%s %d times", n, uses[n]))
+			counts = append(counts, fmt.Sprintf("%s %s", n, human.Count(uses[n], "time")))
 		}
 		list = append(list, Drift{Kind: DriftField, Names: names, Detail: strings.Join(counts, ", ")})
 	}

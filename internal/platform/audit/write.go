@@ -2,13 +2,15 @@ package audit
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/ringrift/ringlog/internal/human"
 )
 
 // Format is a form of a report.
@@ -62,47 +64,77 @@ func (r *Report) Write(w io.Writer, f Format) error {
 	return out.Flush()
 }
 
-// page prints sections of aligned columns.
-// Cells are aligned within a section; the sections are independent.
-type page struct {
-	out *tabwriter.Writer
+// Section is a table of a report for people, under a title.
+type Section struct {
+	Title  string
+	Header []string // nil is none
+	Rows   [][]any
 }
 
-// section prints rows under a title and a header. Without rows it prints nothing.
-func (p page) section(title, header string, rows [][]any) {
-	// A title over nothing would only be read and skipped.
+// page collects sections.
+type page struct{ sections []Section }
+
+// section adds rows under a title and a header. Without rows it adds nothing: a title over nothing would only be read
+// and skipped.
+func (p *page) section(title, header string, rows [][]any) {
 	if len(rows) == 0 {
 		return
 	}
-	fmt.Fprintf(p.out, "\n%s\n", title)
+	s := Section{Title: title, Rows: rows}
 	if header != "" {
-		fmt.Fprintln(p.out, header)
+		s.Header = strings.Split(header, "\t")
 	}
-	for _, row := range rows {
+	p.sections = append(p.sections, s)
+}
+
+// write prints the section as columns of its own width.
+func (s Section) write(b *bytes.Buffer) {
+	fmt.Fprintf(b, "\n%s\n", s.Title)
+	var padded bytes.Buffer
+	out := tabwriter.NewWriter(&padded, 0, 0, 2, ' ', 0)
+	if s.Header != nil {
+		fmt.Fprintln(out, strings.Join(s.Header, "\t"))
+	}
+	for _, row := range s.Rows {
 		// A tab ends a cell, so none follows the last one.
 		for i, cell := range row {
 			if i > 0 {
-				fmt.Fprint(p.out, "\t")
+				fmt.Fprint(out, "\t")
 			}
-			fmt.Fprint(p.out, cell)
+			fmt.Fprint(out, cell)
 		}
-		fmt.Fprintln(p.out)
+		fmt.Fprintln(out)
 	}
-	p.out.Flush() // so that each section has its own column widths
+	_ = out.Flush() // into memory
+	// An empty last cell leaves spaces at the end of its line.
+	for line := range strings.Lines(padded.String()) {
+		fmt.Fprintln(b, strings.TrimRight(line, " \n"))
+	}
 }
 
-// writeText writes the report for people: totals, a section for each class, and what spans classes.
+// writeText writes the report for people.
 func (r *Report) writeText(w io.Writer) error {
-	// An empty last cell leaves spaces at the end of its line.
-	trimmed := &trimmer{w: w}
-	p := page{tabwriter.NewWriter(trimmed, 0, 0, 2, ' ', 0)}
-	fmt.Fprintln(p.out, r.scopeWords())
-	// The totals of all classes, with what each means.
-	var totals [][]any
-	for _, c := range Classes() {
-		totals = append(totals, []any{c, r.Totals[c], meaning(c)})
+	var b bytes.Buffer
+	fmt.Fprintln(&b, r.ScopeText())
+	for _, s := range r.Sections() {
+		s.write(&b)
 	}
-	p.section(fmt.Sprintf("%d names", r.Names), "", totals)
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// ClassTotals returns how many names each class has, with what each means.
+func (r *Report) ClassTotals() Section {
+	s := Section{Title: human.Count(r.Names, "name")}
+	for _, c := range Classes() {
+		s.Rows = append(s.Rows, []any{c, r.Totals[c], meaning(c)})
+	}
+	return s
+}
+
+// Sections returns the report for people: totals, a section for each class, and what spans classes.
+func (r *Report) Sections() []Section {
+	p := &page{sections: []Section{r.ClassTotals()}}
 	// One section for each class, in the order of what needs attention.
 	p.section("Orphan events: emitted, and nobody listens", "EVENT\tEMITTED BY",
 		r.rows(Orphan, func(e Entry) []any { return []any{e.label(), wiresText(e.Emitters)} }))
@@ -128,10 +160,7 @@ func (r *Report) writeText(w io.Writer) error {
 	r.writeDrift(p)
 	r.writeTallies(p)
 	r.writeFindings(p)
-	if err := p.out.Flush(); err != nil {
-		return err
-	}
-	return trimmed.end()
+	return p.sections
 }
 
 // meaning explains a class in the totals.
@@ -152,19 +181,20 @@ func meaning(c Class) string {
 	return "in no catalogue"
 }
 
-// scopeWords says what the report covers.
-func (r *Report) scopeWords() string {
+// ScopeText says for people what the report covers.
+func (r *Report) ScopeText() string {
 	// Declarations always; log and subscriptions where a cluster was asked.
 	s := r.Scope
 	words := "Wiring audit of what is declared"
 	if s.LastOffset > 0 {
-		words += fmt.Sprintf(", of offsets %d to %d of the log (%d events)", s.FirstOffset, s.LastOffset, s.Events)
+		words += fmt.Sprintf(", of offsets %d to %d of the log (%s)", s.FirstOffset, s.LastOffset,
+			human.Count(s.Events, "event"))
 		if s.FirstOffset > s.KeptFrom {
 			words += fmt.Sprintf(", which begins at %d", s.KeptFrom)
 		}
 	}
 	if s.Subscriptions > 0 {
-		words += fmt.Sprintf(", and of %d subscriptions", s.Subscriptions)
+		words += ", and of " + human.Count(s.Subscriptions, "subscription")
 	}
 	if len(r.CatchAll) > 0 {
 		words += "\nSubscribed to everything, which connects nothing in particular: " + strings.Join(r.CatchAll, ", ")
@@ -230,7 +260,7 @@ func dash(s string) string {
 }
 
 // writeDrift writes the names that drift apart.
-func (r *Report) writeDrift(p page) {
+func (r *Report) writeDrift(p *page) {
 	var rows [][]any
 	for _, d := range r.Drift {
 		rows = append(rows, []any{d.Kind, strings.Join(d.Names, " / "), d.Detail, dash(strings.Join(d.InUse, ", "))})
@@ -239,7 +269,7 @@ func (r *Report) writeDrift(p page) {
 }
 
 // writeTallies writes the counts by component, by layer and by category.
-func (r *Report) writeTallies(p page) {
+func (r *Report) writeTallies(p *page) {
 	// One row for each group of spellings, the recommended one first.
 	var rows [][]any
 	// A component that is not in the registry has no layer.
@@ -271,7 +301,7 @@ func (r *Report) writeTallies(p page) {
 }
 
 // writeFindings writes the recorded findings with their verdicts, and how many there are of each.
-func (r *Report) writeFindings(p page) {
+func (r *Report) writeFindings(p *page) {
 	// The findings of each kind.
 	for _, kind := range FindingKinds() {
 		var rows [][]any
@@ -302,33 +332,3 @@ func (r *Report) writeFindings(p page) {
 
 // verdictWords prints a verdict for people.
 func verdictWords(v Verdict) string { return strings.ReplaceAll(string(v), "_", " ") }
-
-// trimmer removes spaces at the ends of lines, since the last column of a table may be empty.
-type trimmer struct {
-	w    io.Writer
-	line []byte
-}
-
-// Write implements io.Writer.
-func (t *trimmer) Write(b []byte) (int, error) {
-	// The last line is kept until its newline has come.
-	t.line = append(t.line, b...)
-	for {
-		// Whole lines only: what follows spaces at the end of the buffer is not known yet.
-		i := slices.Index(t.line, '\n')
-		if i < 0 {
-			return len(b), nil
-		}
-		if _, err := fmt.Fprintln(t.w, strings.TrimRight(string(t.line[:i]), " ")); err != nil {
-			return 0, err
-		}
-		t.line = t.line[i+1:]
-	}
-}
-
-// end writes the last line, if it has no newline.
-func (t *trimmer) end() error {
-	// Without a newline nothing was trimmed, so nothing is lost either.
-	_, err := t.w.Write(t.line)
-	return err
-}

@@ -275,11 +275,11 @@ func TestNewsAreWhatCameAfterAnOffset(t *testing.T) {
 	if err := c.WriteNews(&got, 4); err != nil {
 		t.Fatal(err)
 	}
-	const want = `  5  2026-01-05 10:02:00.000  TRAINING_STARTED  +1m57s
+	const want = `  5  2026-01-05T10:02:00.000Z  TRAINING_STARTED  +1m57s
 
 training_pipeline: not complete
-  taken    TRAINING_THRESHOLD_REACHED 4 -> TRAINING_STARTED 5  1m57s        late: its deadline is 1m0s
-  OVERDUE  TRAINING_STARTED 5 -> TRAINING_COMPLETED            for 1h58m0s  its deadline is 1h0m0s
+  taken    TRAINING_THRESHOLD_REACHED 4 -> TRAINING_STARTED 5  1m57s      late: its deadline is 1m
+  OVERDUE  TRAINING_STARTED 5 -> TRAINING_COMPLETED            for 1h58m  its deadline is 1h
 `
 	if got.String() != want || len(c.Events) != 5 || len(c.Flows[0].Edges) != 4 {
 		t.Errorf("%s\n%+v", got.String(), c)

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/human"
 )
 
 // Format is how a chain is written.
@@ -33,7 +33,7 @@ func ParseFormat(text string) (Format, error) {
 	return "", fmt.Errorf("stages: there is no format %q: use text, json or mermaid", text)
 }
 
-// Write writes the chain. The text has times in the zone of the events' times.
+// Write writes the chain. The text has times in UTC.
 func (c *Chain) Write(w io.Writer, f Format) error {
 	// The chain is written at once, so that a failure of the encoder leaves no half of it.
 	var b bytes.Buffer
@@ -57,7 +57,7 @@ func (c *Chain) Write(w io.Writer, f Format) error {
 // text writes the chain for people.
 // The parts are separated by empty lines, so that a reader finds the flows.
 func (c *Chain) text(b *bytes.Buffer) {
-	fmt.Fprintf(b, "%s: %s in %s\n", c.CorrelationID, plural(len(c.Events), "event"), Took(c.Seconds))
+	fmt.Fprintf(b, "%s: %s in %s\n", c.CorrelationID, human.Count(len(c.Events), "event"), human.Seconds(c.Seconds))
 	c.caveats(b)
 	c.way(b)
 	if len(c.Covered) > 0 {
@@ -116,7 +116,7 @@ func (c *Chain) caveats(b *bytes.Buffer) {
 		fmt.Fprintf(b, "only events from offset %d on were looked at\n", c.Scope.From)
 	}
 	if c.Scope.LeftOut > 0 {
-		fmt.Fprintf(b, "the oldest %s left out\n", plural(int(c.Scope.LeftOut), "event"))
+		fmt.Fprintf(b, "the oldest %s left out\n", human.Count(c.Scope.LeftOut, "event"))
 	}
 }
 
@@ -125,9 +125,10 @@ func (e *Event) line() string {
 	// The first event follows none.
 	after := "-"
 	if e.AfterSeconds != 0 {
-		after = "+" + Took(e.AfterSeconds)
+		after = "+" + human.Seconds(e.AfterSeconds)
 	}
-	return fmt.Sprintf("%d\t%s\t%s\t%s\t%s", e.Offset, e.At.Format("2006-01-02 15:04:05.000"), e.Type, after, e.Source)
+	at := e.At.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+	return fmt.Sprintf("%d\t%s\t%s\t%s\t%s", e.Offset, at, e.Type, after, e.Source)
 }
 
 // text writes one flow: its state, what was taken or skipped, and what is missing.
@@ -174,11 +175,11 @@ func (e *Edge) line() string {
 	// An edge that was skipped has no event at one end at least, so no time between two.
 	took := ""
 	if e.State != Skipped {
-		took = Took(e.Seconds)
+		took = human.Seconds(e.Seconds)
 	}
 	words := []string{}
 	if e.Late {
-		words = append(words, "late: its deadline is "+Took(e.DeadlineSeconds))
+		words = append(words, "late: its deadline is "+human.Seconds(e.DeadlineSeconds))
 	}
 	if e.Basis == ByCausation {
 		words = append(words, "by causation id")
@@ -199,10 +200,10 @@ func (n *Next) line() string {
 		label = "may follow"
 	}
 	if n.DeadlineSeconds > 0 && !n.Optional {
-		words = append(words, "its deadline is "+Took(n.DeadlineSeconds))
+		words = append(words, "its deadline is "+human.Seconds(n.DeadlineSeconds))
 	}
 	words = append(words, notes(n.Condition, n.ToState)...)
-	from, waiting := stage(n.From, n.FromOffset), Took(n.WaitingSeconds)
+	from, waiting := stage(n.From, n.FromOffset), human.Seconds(n.WaitingSeconds)
 	return fmt.Sprintf("%s\t%s -> %s\tfor %s\t%s", label, from, n.To, waiting, strings.Join(words, ", "))
 }
 
@@ -224,27 +225,6 @@ func notes(condition, toState string) (words []string) {
 		words = append(words, "to "+toState)
 	}
 	return words
-}
-
-// Took prints a number of seconds for people.
-func Took(s float64) string {
-	// Milliseconds matter for short times, and only minutes for days.
-	switch d := seconds(s); {
-	case d.Abs() < time.Minute:
-		return fmt.Sprintf("%.3f s", s)
-	case d.Abs() < 48*time.Hour:
-		return d.Round(time.Second).String()
-	default:
-		return fmt.Sprintf("%dd%s", d/(24*time.Hour), (d % (24 * time.Hour)).Round(time.Minute))
-	}
-}
-
-// plural prints a count with its noun.
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // offsets prints a list of offsets.
@@ -298,16 +278,16 @@ func (r *Run) mermaid(b *bytes.Buffer, n int) {
 		case e.State == Skipped:
 			fmt.Fprintf(b, "    %s -. skipped .-> %s\n", from, to)
 		case e.Late:
-			fmt.Fprintf(b, "    %s -->|late: %s| %s\n", from, Took(e.Seconds), to)
+			fmt.Fprintf(b, "    %s -->|late: %s| %s\n", from, human.Seconds(e.Seconds), to)
 		default:
-			fmt.Fprintf(b, "    %s -->|%s| %s\n", from, Took(e.Seconds), to)
+			fmt.Fprintf(b, "    %s -->|%s| %s\n", from, human.Seconds(e.Seconds), to)
 		}
 	}
 	// What is missing.
 	for _, x := range r.Next {
-		class, label := ":::missing", "missing for "+Took(x.WaitingSeconds)
+		class, label := ":::missing", "missing for "+human.Seconds(x.WaitingSeconds)
 		if x.Overdue {
-			class, label = ":::overdue", "overdue after "+Took(x.WaitingSeconds)
+			class, label = ":::overdue", "overdue after "+human.Seconds(x.WaitingSeconds)
 		} else if x.Optional {
 			label = "may follow"
 		}

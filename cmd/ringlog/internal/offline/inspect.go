@@ -70,7 +70,7 @@ func PrintState(_ context.Context, sh *shell.Shell, o Options) error {
 		return sh.Emit(all, func() error {
 			return sh.Facts("node", f.marker.NodeID, "incarnation", f.marker.Incarnation, "cluster", p.ClusterID,
 				"index", p.Index, "term", p.Term,
-				"time", shell.LocalTime(p.Time), "offsets", fmt.Sprintf("%d to %d", p.First, p.Last), "digest",
+				"time", shell.Time(p.Time), "offsets", fmt.Sprintf("%d to %d", p.First, p.Last), "digest",
 				p.Digest, "feature level", p.FeatureLevel,
 				"log bytes", stats.Bytes, "appended",
 				fmt.Sprintf("%d of clients, %d of the cluster", stats.Accepted, stats.Emitted),

@@ -133,7 +133,7 @@ func downloadBackup(ctx context.Context, sh *shell.Shell, to io.Writer) (err err
 func printSnapshot(sh *shell.Shell, m snapshots.Meta) error {
 	// The same facts of a file and of a backup that was just written.
 	return sh.Emit(m, func() error {
-		return sh.Facts("cluster", m.ClusterID, "written by", m.NodeID, "created", shell.LocalTime(m.Created),
+		return sh.Facts("cluster", m.ClusterID, "written by", m.NodeID, "created", shell.Time(m.Created),
 			"last offset", m.LastOffset,
 			"index", m.Index, "term", m.Term, "digest", m.Digest, "feature level", m.FeatureLevel)
 	})
@@ -150,8 +150,8 @@ func inspectSnapshot(_ context.Context, sh *shell.Shell, file string) error {
 		if sh.JSON {
 			return sh.PrintLine(info)
 		}
-		sh.Say("%d files of %d bytes; only the header was read, ringlog snapshot verify reads everything",
-			info.Files, info.Bytes)
+		sh.Say("%s, %s; only the header was read, ringlog snapshot verify reads everything",
+			shell.Count(int(info.Files), "file"), shell.Size(info.Bytes))
 		return printSnapshot(sh, info.Meta)
 	})
 }

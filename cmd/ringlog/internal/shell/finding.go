@@ -20,14 +20,8 @@ func (sh *Shell) PrintFinding(f Finding) error {
 // Mark is the sign of an outcome.
 func (sh *Shell) Mark(ok bool) string {
 	// A mark is read without its color, too.
-	switch {
-	case ok && sh.Colour:
-		return "\x1b[32m✓\x1b[0m"
-	case ok:
-		return "✓"
-	case sh.Colour:
-		return "\x1b[31m✗\x1b[0m"
-	default:
-		return "✗"
+	if ok {
+		return sh.Paint(Good, "✓")
 	}
+	return sh.Paint(Bad, "✗")
 }

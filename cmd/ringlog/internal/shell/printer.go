@@ -2,9 +2,11 @@ package shell
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"sync"
 	"time"
 
@@ -55,37 +57,78 @@ func (p *Printer) Local(line json.RawMessage, at time.Time, kind event.Type, nod
 	if p.Sh.JSON {
 		p.buf = append(append(p.buf[:0], line...), '\n')
 	} else {
-		p.buf = fmt.Appendf(p.buf[:0], "%8s  %s  %s  node=%s  %s\n", "local", MomentText(at), p.bold(kind), node,
-			payload)
+		p.buf = fmt.Appendf(p.buf[:0], "%8s  %s  %s  node=%s  %s", "local", p.time(at), p.bold(kind), node, payload)
+		p.buf = p.cut(p.buf)
 	}
 	_, err := p.Out.Write(p.buf)
 	return err
 }
 
 // bold makes a type stand out on a terminal.
-func (p *Printer) bold(t event.Type) string {
-	if p.Sh.Colour {
-		return text.Bold.Sprint(string(t))
+func (p *Printer) bold(t event.Type) string { return p.Sh.Paint(Strong, string(t)) }
+
+// time prints when an event was appended: on a terminal without its date, so that more of the line is left.
+func (p *Printer) time(t time.Time) string {
+	if p.Sh.OutTerminal {
+		return Clock(t)
 	}
-	return string(t)
+	return Moment(t)
+}
+
+// cut ends a line, cut to the width of the terminal: -o json and get print the whole event.
+func (p *Printer) cut(line []byte) []byte {
+	if width := p.Sh.Width(); width > 0 && len(line) > width {
+		line = append(line[:0], text.Snip(string(line), width, "…")...)
+	}
+	return append(line, '\n')
+}
+
+// Whole prints one event: as Event does for programs, and on a terminal field by field, with its payload indented.
+func (p *Printer) Whole(ev *event.Event) error {
+	if p.Sh.JSON || !p.Sh.OutTerminal {
+		return p.Event(ev)
+	}
+	facts := []any{"offset", ev.Offset, "type", p.bold(ev.Type), "appended", Moment(ev.AppendedAt)}
+	for _, f := range labels(ev) {
+		facts = append(facts, f.label, f.value)
+	}
+	if err := p.Sh.Facts(facts...); err != nil {
+		return err
+	}
+	// A payload that is no JSON does not get into the log.
+	var payload bytes.Buffer
+	if err := json.Indent(&payload, ev.Payload, "", "  "); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(p.Sh.Out, "%s\n", payload.Bytes())
+	return err
+}
+
+// label is a field of an event that is not always set.
+type label struct{ label, value string }
+
+// labels are those fields of an event that are set.
+func labels(ev *event.Event) (list []label) {
+	for _, f := range [...]label{{"source", ev.Source}, {"key", ev.Key}, {"correlation", ev.CorrelationID}} {
+		if f.value != "" {
+			list = append(list, f)
+		}
+	}
+	// An event that was redriven names its dead letter, and the cursor that alone receives it.
+	if ev.Redrive != 0 {
+		list = append(list, label{"letter", strconv.FormatUint(ev.Redrive, 10)}, label{"for", ev.Target})
+	}
+	return list
 }
 
 // appendText prints offset, time, type, where from, and the payload.
 func (p *Printer) appendText(b []byte, ev *event.Event) []byte {
 	// The offset is aligned for logs of up to a hundred million events.
-	b = fmt.Appendf(b, "%8d  %s  %s", ev.Offset, MomentText(ev.AppendedAt), p.bold(ev.Type))
-	// Fields that are empty are left out.
-	for _, f := range []struct{ label, value string }{{"source", ev.Source}, {"key", ev.Key},
-		{"correlation", ev.CorrelationID}} {
-		if f.value != "" {
-			b = fmt.Appendf(b, "  %s=%s", f.label, f.value)
-		}
+	b = fmt.Appendf(b, "%8d  %s  %s", ev.Offset, p.time(ev.AppendedAt), p.bold(ev.Type))
+	for _, f := range labels(ev) {
+		b = fmt.Appendf(b, "  %s=%s", f.label, f.value)
 	}
-	// An event that was redriven names its dead letter, and the cursor that alone receives it.
-	if ev.Redrive != 0 {
-		b = fmt.Appendf(b, "  letter=%d for=%s", ev.Redrive, ev.Target)
-	}
-	return append(append(append(b, "  "...), ev.Payload...), '\n')
+	return p.cut(append(append(b, "  "...), ev.Payload...))
 }
 
 // Gap reports what can no longer be read: as data for programs, as a notice for
@@ -96,7 +139,7 @@ func (p *Printer) Gap(g client.Gap) error {
 		if err := p.Out.Flush(); err != nil {
 			return err
 		}
-		p.Sh.Say("gap: offsets %d to %d are gone (%s)", g.From, g.To, g.Reason)
+		p.Sh.Say("%s: offsets %d to %d are gone (%s)", p.Sh.PaintErr(Warn, "gap"), g.From, g.To, g.Reason)
 		return nil
 	}
 	return WriteLine(p.Out, map[string]client.Gap{"gap": g})

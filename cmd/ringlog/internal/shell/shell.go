@@ -22,7 +22,6 @@ import (
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
@@ -308,8 +307,14 @@ func (sh *Shell) Fetch(ctx context.Context, path string, out any) error {
 	return sh.Call(ctx, http.MethodGet, path, nil, nil, out)
 }
 
-// Say prints a notice.
-func (sh *Shell) Say(format string, args ...any) { fmt.Fprintf(sh.Err, format+"\n", args...) }
+// Say prints a notice, wrapped where it is longer than the line of a terminal.
+func (sh *Shell) Say(format string, args ...any) {
+	notice := fmt.Sprintf(format, args...)
+	if width := sh.columns(sh.Err, sh.ErrTerminal); width > 0 {
+		notice = wrap(notice, width)
+	}
+	fmt.Fprintln(sh.Err, notice)
+}
 
 // Emit prints v as one line of JSON, or calls asText.
 func (sh *Shell) Emit(v any, asText func() error) error {
@@ -349,43 +354,6 @@ func EmitEach[T any](sh *Shell, list []T, header table.Row, row func(T) table.Ro
 		rows[i] = row(v)
 	}
 	return sh.Table(header, rows)
-}
-
-// Table prints rows below a header, in plain columns.
-func (sh *Shell) Table(header table.Row, rows []table.Row) error {
-	// Plain columns, which cut and awk can take apart.
-	// The library's style is changed until only spaces are left between columns.
-	t := table.NewWriter()
-	style := table.StyleDefault
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
-	style.Format.Header = text.FormatUpper
-	if sh.Colour {
-		style.Color.Header = text.Colors{text.Bold}
-	} else {
-		text.DisableColors()
-	}
-	t.SetStyle(style)
-	t.AppendHeader(header)
-	t.AppendRows(rows)
-	t.SuppressTrailingSpaces()
-	_, err := fmt.Fprintln(sh.Out, t.Render())
-	return err
-}
-
-// Facts prints names and values, one a line.
-func (sh *Shell) Facts(pairs ...any) error {
-	// The longest name sets the column in which the values start.
-	width := 0
-	for i := 0; i < len(pairs); i += 2 {
-		width = max(width, len(pairs[i].(string)))
-	}
-	var b strings.Builder
-	for i := 0; i < len(pairs); i += 2 {
-		fmt.Fprintf(&b, "%-*s  %v\n", width, pairs[i], pairs[i+1])
-	}
-	_, err := io.WriteString(sh.Out, b.String())
-	return err
 }
 
 // Report prints what went wrong, unless it is a pipe that was closed, and returns

@@ -76,7 +76,8 @@ func TestExitCodes(t *testing.T) {
 func TestConsentIsAskedForOnATerminalOnly(t *testing.T) {
 	ask := func(terminal bool, answer string, c Consent) (string, error) {
 		var notices bytes.Buffer
-		sh := &Shell{In: strings.NewReader(answer), Err: &notices, InTerminal: terminal, ErrTerminal: terminal}
+		sh := &Shell{In: strings.NewReader(answer), Err: &notices, InTerminal: terminal, ErrTerminal: terminal,
+			Getenv: os.Getenv}
 		err := sh.Confirm(c, "Remove %d events?", 5)
 		return notices.String(), err
 	}

@@ -1,0 +1,296 @@
+package shell
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/term"
+)
+
+// Tone is what a colour says. All are readable on dark and on light backgrounds: none is bright or white.
+type Tone string
+
+// The tones, each the parameter of its escape sequence.
+const (
+	Good   Tone = "32" // green: the leader, what is healthy
+	Warn   Tone = "33" // dark yellow: what will need attention
+	Bad    Tone = "31" // red: what is unhealthy or gone
+	Strong Tone = "1"  // bold: what a line is about
+)
+
+// Paint colours a text where the output is a terminal that takes colours.
+func (sh *Shell) Paint(t Tone, s string) string {
+	if !sh.Colour || s == "" {
+		return s
+	}
+	return "\x1b[" + string(t) + "m" + s + "\x1b[0m"
+}
+
+// PaintErr colours a text of a notice, which is printed on stderr.
+func (sh *Shell) PaintErr(t Tone, s string) string {
+	if !sh.ErrTerminal {
+		return s
+	}
+	return sh.Paint(t, s)
+}
+
+// Width returns how many columns the output has, 0 where it is no terminal: then nothing is wrapped or cut.
+func (sh *Shell) Width() int { return sh.columns(sh.Out, sh.OutTerminal) }
+
+// columns returns how many columns a terminal has. It is asked each time, as a window may change.
+func (sh *Shell) columns(w io.Writer, terminal bool) int {
+	if !terminal {
+		return 0
+	}
+	// The variable is for terminals whose size is not known, and for people who want it narrower.
+	if n, err := strconv.Atoi(sh.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if f, ok := w.(*os.File); ok {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 80
+}
+
+// Extra is the name of a column that is left out on a terminal without enough room for it.
+type Extra string
+
+// Table prints rows below a header, in plain columns, which cut and awk can take apart. On a terminal, cells are
+// wrapped so that no row is wider than it.
+func (sh *Shell) Table(header table.Row, rows []table.Row) error {
+	width := sh.Width()
+	if width > 0 {
+		header, rows = withoutExtras(header, rows, width)
+	}
+	// The library's style is changed until only spaces are left between columns.
+	t := table.NewWriter()
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", columnGap
+	style.Format.Header = text.FormatUpper
+	t.SetStyle(style)
+	// The header is painted here and not by the library, whose switch for colours is global.
+	if len(header) > 0 {
+		names := make(table.Row, len(header))
+		for i, name := range header {
+			names[i] = sh.Paint(Strong, fmt.Sprint(name))
+		}
+		t.AppendHeader(names)
+	}
+	t.AppendRows(rows)
+	if width > 0 {
+		t.SetColumnConfigs(fit(header, rows, width))
+	}
+	t.SuppressTrailingSpaces()
+	_, err := fmt.Fprintln(sh.Out, t.Render())
+	return err
+}
+
+// columnGap is between two columns.
+const columnGap = "  "
+
+// readable is how narrow a column of sentences may get before a column that is Extra is left out.
+const readable = 24
+
+// withoutExtras leaves out the last column that is Extra, until the others have enough room.
+func withoutExtras(header table.Row, rows []table.Row, width int) (table.Row, []table.Row) {
+	for {
+		natural, floor := widthsOf(header, rows)
+		least, last := len(columnGap)*(len(natural)-1), -1
+		for i := range natural {
+			least += min(natural[i], max(floor[i], readable))
+		}
+		for i, name := range header {
+			if _, extra := name.(Extra); extra {
+				last = i
+			}
+		}
+		if least <= width || last < 0 {
+			return header, rows
+		}
+		// The caller's rows are not changed.
+		without := func(row table.Row) table.Row { return slices.Concat(row[:last], row[min(last+1, len(row)):]) }
+		header = without(header)
+		shorter := make([]table.Row, len(rows))
+		for i, row := range rows {
+			if shorter[i] = row; len(row) > last {
+				shorter[i] = without(row)
+			}
+		}
+		rows = shorter
+	}
+}
+
+// widthsOf returns for each column how wide its cells are, and how wide they are at least without a broken word.
+func widthsOf(header table.Row, rows []table.Row) (natural, floor []int) {
+	for _, row := range append([]table.Row{header}, rows...) {
+		for i := range row {
+			// A row may be shorter than others.
+			if i == len(natural) {
+				natural, floor = append(natural, 0), append(floor, 0)
+			}
+			cell := fmt.Sprint(row[i])
+			natural[i] = max(natural[i], text.LongestLineLen(cell))
+			for _, part := range partsOf(cell) {
+				floor[i] = max(floor[i], text.StringWidthWithoutEscSequences(strings.TrimSpace(part)))
+			}
+		}
+	}
+	return natural, floor
+}
+
+// fit returns the widths of columns that make a table fit. Sentences are narrowed first, down to their longest word;
+// where that is not enough, words are broken.
+func fit(header table.Row, rows []table.Row, width int) []table.ColumnConfig {
+	natural, floor := widthsOf(header, rows)
+	// What is left for the cells themselves; the last column has a gap too, which is not printed.
+	room := width - len(columnGap)*(len(natural)-1)
+	least := make([]int, len(natural))
+	for i := range least {
+		least[i] = 1
+	}
+	configs := make([]table.ColumnConfig, len(natural))
+	for i, w := range narrow(narrow(natural, floor, room), least, room) {
+		configs[i] = table.ColumnConfig{Number: i + 1, WidthMax: w, WidthMaxEnforcer: wrap}
+	}
+	return configs
+}
+
+// narrow takes from the widest columns, one character after the other and none below its floor, until they fit.
+func narrow(widths, floor []int, room int) []int {
+	total := 0
+	for _, w := range widths {
+		total += w
+	}
+	for ; total > room; total-- {
+		widest := -1
+		for i, w := range widths {
+			if w > floor[i] && (widest < 0 || w > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break // all are as narrow as they may be
+		}
+		widths[widest]--
+	}
+	return widths
+}
+
+// partsOf splits a text after its spaces and commas, where a line may be broken.
+func partsOf(s string) []string {
+	return strings.FieldsFunc(breaks.ReplaceAllString(s, "$0\x00"), func(r rune) bool { return r == 0 })
+}
+
+var breaks = regexp.MustCompile(`[ ,\n]+`)
+
+// wrap breaks the lines that are longer than width: after a space or a comma, and within a word only where the word
+// alone is too long. What follows is indented as its line is. Colours end before a break and begin again after it.
+func wrap(s string, width int) string {
+	if text.LongestLineLen(s) <= width {
+		return s
+	}
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = wrapLine(line, width)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func wrapLine(line string, width int) string {
+	indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
+	if len(indent) >= width {
+		indent = ""
+	}
+	var b []byte
+	used, colour, escape := 0, "", ""
+	newline := func() {
+		b = bytes.TrimRight(b, " ")
+		if colour != "" {
+			b = append(b, text.EscapeReset...)
+		}
+		b = append(b, "\n"+indent+colour...)
+		used = len(indent)
+	}
+	for _, part := range partsOf(line) {
+		if w := text.StringWidthWithoutEscSequences(strings.TrimRight(part, " ")); used > len(indent) && used+w > width {
+			newline()
+		}
+		for _, r := range part {
+			// An escape sequence has no width. Each sets one colour, or ends it.
+			if r == text.EscapeStartRune || escape != "" {
+				b, escape = utf8.AppendRune(b, r), escape+string(r)
+				if r == text.EscapeStopRune {
+					colour, escape = strings.TrimPrefix(escape, text.EscapeReset), ""
+				}
+				continue
+			}
+			if used+text.RuneWidth(r) > width {
+				// Spaces at the end of a line are not seen.
+				if r == ' ' {
+					continue
+				}
+				newline()
+			}
+			b, used = utf8.AppendRune(b, r), used+text.RuneWidth(r)
+		}
+	}
+	return string(b)
+}
+
+// Wrap breaks the lines of a text that are longer than those of the terminal, if the output is one.
+func (sh *Shell) Wrap(s string) string {
+	if width := sh.Width(); width > 0 {
+		return wrap(s, width)
+	}
+	return s
+}
+
+// Wrapped returns the output with long lines broken as Wrap does. Each write has whole lines.
+func (sh *Shell) Wrapped() io.Writer { return wrapped{sh} }
+
+type wrapped struct{ sh *Shell }
+
+// Write implements io.Writer.
+func (w wrapped) Write(b []byte) (int, error) {
+	_, err := io.WriteString(w.sh.Out, w.sh.Wrap(string(b)))
+	return len(b), err
+}
+
+// Print prints a text, which may have lines longer than those of the terminal.
+func (sh *Shell) Print(s string) error {
+	_, err := fmt.Fprintln(sh.Out, sh.Wrap(s))
+	return err
+}
+
+// Facts prints names and values, one a line. On a terminal, a value that is longer than the line is wrapped.
+func (sh *Shell) Facts(pairs ...any) error {
+	// The longest name sets the column in which the values start.
+	width := 0
+	for i := 0; i < len(pairs); i += 2 {
+		width = max(width, len(pairs[i].(string)))
+	}
+	var b strings.Builder
+	indent := "\n" + strings.Repeat(" ", width+len(columnGap))
+	room := sh.Width() - width - len(columnGap)
+	for i := 0; i < len(pairs); i += 2 {
+		value := fmt.Sprint(pairs[i+1])
+		if room > 0 {
+			value = strings.ReplaceAll(wrap(value, room), "\n", indent)
+		}
+		fmt.Fprintf(&b, "%-*s  %s\n", width, pairs[i], strings.TrimRight(value, " "))
+	}
+	_, err := io.WriteString(sh.Out, b.String())
+	return err
+}

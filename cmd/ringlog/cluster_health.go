@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +23,7 @@ func (s nodeStatus) knows() []api.Member { return s.Members }
 // orUnknown returns an id, or ? for one that nobody knows.
 func orUnknown(id string) string { return cmp.Or(id, "?") }
 
-// printHealth prints what each leader says of its followers, and which nodes see no quorum.
+// printHealth prints what each leader says of its followers.
 func printHealth(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 	for _, r := range rows {
 		// Only a leader reports on its followers.
@@ -35,30 +34,36 @@ func printHealth(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 			return err
 		}
 	}
-	// Any node may see an outage, with a leader or without.
-	_, err := io.WriteString(sh.Out, outageLinesOf(rows, now))
-	return err
+	return nil
 }
 
-// printTolerance prints how many voters may fail, as each leader says: it is what an operator acts on.
-func printTolerance(sh *shell.Shell, rows []clusterRow) error {
-	var b strings.Builder
+// printVerdict prints what an operator acts on: how many voters may fail, as each leader says, and which nodes see no
+// quorum.
+func printVerdict(sh *shell.Shell, rows []clusterRow, now time.Time) error {
+	var lines []string
 	for _, r := range rows {
-		if r.Autopilot == nil {
-			continue
+		if r.Autopilot != nil {
+			tone := shell.Good
+			if r.Autopilot.FailureTolerance == 0 && len(r.Autopilot.Servers) > 1 {
+				tone = shell.Warn
+			}
+			lines = append(lines, sh.Paint(tone, toleranceText(r.Autopilot)))
 		}
-		tone := shell.Good
-		if r.Autopilot.FailureTolerance == 0 && len(r.Autopilot.Servers) > 1 {
-			tone = shell.Warn
-		}
-		fmt.Fprintf(&b, "%s\n", sh.Paint(tone, toleranceText(r.Autopilot)))
-		if h := r.Health; h != nil && len(h.CatchupAtRisk) > 0 {
-			fmt.Fprintf(&b, "%s\n", sh.Paint(shell.Warn, "about to lag too far for the raft log, and to need a snapshot: "+
+		if h := r.Health; r.Autopilot != nil && h != nil && len(h.CatchupAtRisk) > 0 {
+			lines = append(lines, sh.Paint(shell.Warn, "about to lag too far for the raft log, and to need a snapshot: "+
 				strings.Join(h.CatchupAtRisk, ", ")))
 		}
+		// Any node may see an outage, with a leader or without.
+		if o := r.Outage; o != nil {
+			lines = append(lines, sh.Paint(shell.Bad, fmt.Sprintf(
+				"%s sees no quorum: %s, for %s; %s refused (see ringlog cluster outage)",
+				r.ID, o.Cause, shell.Short(max(0, now.Sub(o.Since))), shell.Count(o.Refused, "write"))))
+		}
 	}
-	_, err := io.WriteString(sh.Out, b.String())
-	return err
+	if len(lines) == 0 {
+		return nil
+	}
+	return sh.Print(strings.Join(lines, "\n"))
 }
 
 // printFollowers prints what the leader says of its followers.
@@ -121,20 +126,4 @@ func serverRow(sh *shell.Shell, v api.ServerHealth, now time.Time) table.Row {
 	return table.Row{v.ID, is, healthy,
 		lag,
 		contactText(v.LastContactMs), v.Why}
-}
-
-// outageLinesOf returns a line for each node that sees no quorum, "" if all see one.
-func outageLinesOf(rows []clusterRow, now time.Time) string {
-	var b strings.Builder
-	for _, r := range rows {
-		if o := r.Outage; o != nil {
-			fmt.Fprintf(&b, "%s sees no quorum: %s, for %s; %s refused (see ringlog cluster outage)\n",
-				r.ID, o.Cause, shell.Short(max(0, now.Sub(o.Since))), shell.Count(o.Refused, "write"))
-		}
-	}
-	// The empty line before the block is printed only with it.
-	if b.Len() == 0 {
-		return ""
-	}
-	return "\n" + b.String()
 }

@@ -114,7 +114,9 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 		return shell.EmitEach(sh, h.Chapters, nil, nil)
 	}
 	slices.SortStableFunc(chapters, func(a, b chapter) int { return a.At.Compare(b.At) })
-	return shell.EmitEach(sh, chapters, table.Row{"time", "offset", "event", "term", "who", "gap", "details"},
+	return shell.EmitEach(sh, chapters, table.Row{
+		"time", shell.Extra("offset"), "event", shell.Extra("term"), "who", "gap", "details",
+	},
 		chapter.row)
 }
 

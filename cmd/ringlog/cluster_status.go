@@ -123,7 +123,7 @@ const unreachable = "unreachable"
 func printCluster(sh *shell.Shell, v clusterView) error {
 	// The verdict is what people ask for; programs get all of it in the rows.
 	if !sh.JSON {
-		if err := printTolerance(sh, v.rows); err != nil {
+		if err := printVerdict(sh, v.rows, time.Now()); err != nil {
 			return err
 		}
 		// One cluster id for all rows; of several clusters the rows say it.
@@ -135,7 +135,9 @@ func printCluster(sh *shell.Shell, v clusterView) error {
 		}
 	}
 	err := shell.EmitEach(sh, v.rows,
-		table.Row{"id", "http", "role", "leader", "term", "offsets", "applied", "spare", "disk free"},
+		table.Row{
+			"id", "http", "role", "leader", shell.Extra("term"), "offsets", shell.Extra("applied"), "spare", "disk free",
+		},
 		func(r clusterRow) table.Row {
 			// A node that does not answer has only an id, if another one knows it, and a URL.
 			if r.Error != "" {

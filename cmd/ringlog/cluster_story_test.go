@@ -219,7 +219,7 @@ func TestHealthInWords(t *testing.T) {
 	alone := clusterRow{ID: "n5", Outage: &api.Outage{Since: now.Add(-31 * time.Second), Cause: "unreachable", Refused: 7}}
 	var out bytes.Buffer
 	rows := []clusterRow{leader, {ID: "n2"}, alone}
-	if err := printTolerance(&shell.Shell{Out: &out}, rows); err != nil {
+	if err := printVerdict(&shell.Shell{Out: &out}, rows, now); err != nil {
 		t.Fatal(err)
 	}
 	if err := printHealth(&shell.Shell{Out: &out}, rows, now); err != nil {
@@ -227,13 +227,12 @@ func TestHealthInWords(t *testing.T) {
 	}
 	want := `1 healthy voter may fail; limited by n3: no answer for 4.2 s
 about to lag too far for the raft log, and to need a snapshot: n4
+n5 sees no quorum: unreachable, for 31s; 7 writes refused (see ringlog cluster outage)
 
 FOLLOWER  IS       HEALTHY  LAG                LAST CONTACT  WHY
 n2        voter    yes, 1m  3 entries, 250ms   40ms
 n3        voter    no, 4s   0 entries          4.2s          no answer for 4.2 s
 n4        joining  no, 1h   90000 entries, 5m  never         trails by 90000 entries
-
-n5 sees no quorum: unreachable, for 31s; 7 writes refused (see ringlog cluster outage)
 `
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Error(d)

@@ -59,7 +59,8 @@ func (n Node) URL() string { return "http://" + n.HTTP }
 // Exit is a process that ended although nobody asked for it.
 type Exit struct {
 	Node Node
-	Err  error // nil where it ended with code 0
+	Err  error  // nil where it ended with code 0
+	Tail string // of its log, which nearly always has the reason; the file may be removed when this is read
 }
 
 // Cluster is a set of running voters. It is safe for concurrent use.

@@ -127,7 +127,7 @@ func (c *Cluster) reap(n Node, p *process) {
 		return
 	}
 	select {
-	case c.exits <- Exit{Node: n, Err: p.err}:
+	case c.exits <- Exit{Node: n, Err: p.err, Tail: n.LogTail(15)}:
 	default: // nobody listens
 	}
 }

@@ -123,10 +123,9 @@ func (c *Cluster) Until(ctx context.Context, what string, ok func() bool) error 
 
 // Error says how the process ended, with the end of its log.
 func (x Exit) Error() string {
-	// The end of the log nearly always has the reason.
 	how := "ended"
 	if x.Err != nil {
 		how = "ended with " + x.Err.Error()
 	}
-	return fmt.Sprintf("%s %s; the end of %s:\n%s", x.Node.ID, how, x.Node.Log, x.Node.LogTail(15))
+	return fmt.Sprintf("%s %s; the end of %s:\n%s", x.Node.ID, how, x.Node.Log, x.Tail)
 }

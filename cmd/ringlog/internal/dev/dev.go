@@ -25,6 +25,9 @@ import (
 const (
 	formWithin = 30 * time.Second // a cluster on one machine has a leader
 	stopWithin = 20 * time.Second // all its nodes have ended
+
+	// restartAfter is how long a node that ended stays down: long enough to see the others take over.
+	restartAfter = 5 * time.Second
 )
 
 // Options say how a cluster on this machine is started.
@@ -46,6 +49,8 @@ func Command(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "dev", Usage: "run a local cluster to play with, until Ctrl-C",
 		UsageText: shell.Examples("ringlog dev", "ringlog dev --voters 1 --data-dir ./kept --sample-events"),
+		Description: "To see a failover, kill a node by the PID that is printed: the others continue, and the node " +
+			"starts\nagain after " + shell.Short(restartAfter) + ". Ctrl-C ends all nodes.",
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "voters", Usage: "start `N` nodes", Value: 3},
 			// A named folder keeps the cluster for the next time.
@@ -90,7 +95,7 @@ func (o Options) validate() error {
 // abs returns the distance from 0.
 func abs(n int) int { return max(n, -n) }
 
-// dev runs a cluster until ctx ends or a node does.
+// dev runs a cluster until ctx ends.
 func dev(ctx context.Context, sh *shell.Shell, o Options) (err error) {
 	if err := o.validate(); err != nil {
 		return err
@@ -114,13 +119,28 @@ func dev(ctx context.Context, sh *shell.Shell, o Options) (err error) {
 	if err := introduce(ctx, sh, cluster, leader); err != nil {
 		return err
 	}
-	// Until Ctrl-C, or until a node dies.
-	select {
-	case <-ctx.Done():
-		sh.Say("stopping %s", shell.Count(len(cluster.Nodes()), "node"))
-		return nil
-	case exit := <-cluster.Exits():
-		return exit
+	return keepRunning(ctx, sh, cluster)
+}
+
+// keepRunning restarts nodes that end, until ctx ends.
+func keepRunning(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster) error {
+	// A node ends again only after its restart, so that each has at most one place in the queue.
+	due := make(chan string, len(cluster.Nodes()))
+	for {
+		select {
+		case <-ctx.Done():
+			sh.Say("stopping %s", shell.Count(len(cluster.Nodes()), "node"))
+			return nil
+		case exit := <-cluster.Exits():
+			id := exit.Node.ID
+			sh.Say("%v\n%s starts again in %s", exit, id, shell.Short(restartAfter))
+			time.AfterFunc(restartAfter, func() { due <- id })
+		case id := <-due:
+			if err := cluster.Restart(id); err != nil {
+				return err
+			}
+			sh.Say("%s runs again, with the PID %d", id, cluster.PID(id))
+		}
 	}
 }
 
@@ -208,7 +228,7 @@ func requireFree(ports []int, o Options) error {
 	if len(busy) == 0 {
 		return nil
 	}
-	return fmt.Errorf("port %s\ntry: ringlog dev%s", strings.Join(busy, ", port "), freeInstead(o))
+	return fmt.Errorf("port %s\n%s", strings.Join(busy, ", port "), freeInstead(o))
 }
 
 // isBusy reports an address that somebody listens on.
@@ -222,7 +242,7 @@ func isBusy(addr string) bool {
 	return false
 }
 
-// freeInstead tries in steps of ten for a range of free ports.
+// freeInstead suggests a range of free ports, for which it tries in steps of ten, and how clients reach them.
 func freeInstead(o Options) string {
 	// A range counts only if every port of both is free.
 	// Ports are tried, not reserved: another process may take one meanwhile, which is then reported by the next start.
@@ -233,10 +253,15 @@ func freeInstead(o Options) string {
 			free = free && p <= 65535 && !isBusy("127.0.0.1:"+strconv.Itoa(p))
 		}
 		if free {
-			return fmt.Sprintf(" --http-port %d --raft-port %d", o.httpPort+step, o.raftPort+step)
+			var urls []string
+			for _, p := range httpPorts {
+				urls = append(urls, "http://127.0.0.1:"+strconv.Itoa(p))
+			}
+			return fmt.Sprintf("try: ringlog dev --http-port %d --raft-port %d\nclients then need: %s", o.httpPort+step,
+				o.raftPort+step, exportEndpoints(urls))
 		}
 	}
-	return " --http-port 0 --raft-port 0"
+	return "try: ringlog dev --http-port 0 --raft-port 0\nclients then need the export line that it prints"
 }
 
 // WaitFormed waits until a cluster that has just started has a leader.
@@ -274,11 +299,43 @@ func introduce(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster
 	if err != nil {
 		return err
 	}
-	// With all nodes as endpoints each command works whichever node leads, or is killed.
-	sh.Say("\nlogs: %s\n\nIn another terminal:\n  export RINGLOG_ENDPOINTS=%s", filepath.Dir(list[0].Log),
-		strings.Join(cluster.URLs(), ","))
-	sh.Say("%s\nCtrl-C ends it", strings.ReplaceAll(thingsToTry, "ringlog ", programName()+" "))
+	exports, err := exportLines(sh, cluster.URLs())
+	if err != nil {
+		return err
+	}
+	// The lines to paste are output as the table is; standard output in JSON has nothing but objects.
+	pasted := sh.Out
+	if sh.JSON {
+		pasted = sh.Err
+	}
+	if _, err := fmt.Fprintf(pasted, "\nIn another terminal:\n%s\n", exports); err != nil {
+		return err
+	}
+	sh.Say("%s\nlogs: %s\nCtrl-C ends it", strings.ReplaceAll(thingsToTry, "ringlog ", programName()+" "),
+		filepath.Dir(list[0].Log))
 	return nil
+}
+
+// exportLines are what another terminal has to export to reach the cluster.
+func exportLines(sh *shell.Shell, urls []string) (string, error) {
+	// With all nodes as endpoints each command works whichever node leads, or is killed.
+	lines := "  " + exportEndpoints(urls)
+	switch {
+	case sh.TokenFile != "":
+		file, err := filepath.Abs(sh.TokenFile)
+		if err != nil {
+			return "", err
+		}
+		lines += "\n  export " + shell.TokenFileVariable + "=" + file
+	case sh.Token != "": // a secret is not printed
+		lines += "\n  # and " + shell.TokenVariable + ", as it is set here"
+	}
+	return lines, nil
+}
+
+// exportEndpoints is the line of a shell that names the nodes to all commands after it.
+func exportEndpoints(urls []string) string {
+	return "export RINGLOG_ENDPOINTS=" + strings.Join(urls, ",")
 }
 
 // thingsToTry shows what a group, dead letters and the log's own records are good for. Each indented line can be

@@ -52,6 +52,12 @@ func (t *trial) Enter() (leave func(error), err error) {
 	if err != nil {
 		err = errRefused
 	}
+	report := leave
+	leave = func(err error) {
+		if t.rd.counts(t.d.Offset, err) {
+			report(err)
+		}
+	}
 	return leave, err
 }
 

@@ -19,7 +19,8 @@
 // next wait. After the group's last delivery it is a dead letter. A failure that cannot be
 // mended by another attempt (Error.Dead) makes it one at once.
 //
-// Every attempt asks the circuit breaker, retries included. While it is open this process
+// Every attempt asks the circuit breaker, retries included. It counts events in a row that
+// failed, each once: retries of a single event do not open it. While it is open this process
 // is not a member of the group: it takes and holds nothing, and the others get everything.
 // Then it takes one event, whose attempt closes the breaker or opens it again.
 //

@@ -18,7 +18,8 @@ import (
 )
 
 // A failed attempt is made again after 1, 2 and 4 s, then the delivery has failed and comes
-// again after the next wait, and after the group's last delivery the event is dead.
+// again after the next wait, and after the group's last delivery the event is dead. The failures
+// of one event do not open the breaker, however many.
 func TestAttemptsDeliveriesAndTheDeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, tr := newMemGroup(progress("", 1), progress("", 2)), newTranscript()
@@ -27,7 +28,7 @@ func TestAttemptsDeliveriesAndTheDeadLetter(t *testing.T) {
 			t.Context(),
 			t,
 			g,
-			sinks.Options{Retries: 3, Breaker: breaker.Config{Off: true}, Settled: g.settled, Record: true,
+			sinks.Options{Retries: 3, Settled: g.settled, Record: true,
 				OnOutcome: tr.outcome, Publish: tr.publish,
 				Sink: sinkFunc(func(_ context.Context, d client.Delivery) error {
 					if d.Offset == 1 {
@@ -59,23 +60,23 @@ func TestAttemptsDeliveriesAndTheDeadLetter(t *testing.T) {
 }
 
 // While the breaker is open the process is no member of the group and nothing is taken or
-// given back: one event decides when its time is over. Retries ask it too.
+// given back: one event decides when its time is over. A retry that succeeds begins the count again.
 func TestTheBreakerTakesTheProcessOutOfTheGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, tr := newMemGroup(progress("", 1), progress("", 2), progress("", 3)), newTranscript()
+		g, tr := newMemGroup(progress("", 1), progress("", 2), progress("", 3), progress("", 4)), newTranscript()
 		g.say = tr.say
 		var calls atomic.Int32
 		sum := react(
 			t.Context(),
 			t,
 			g,
-			sinks.Options{Retries: 3, Concurrency: 2, Settled: g.settled, OnOutcome: tr.outcome, Publish: tr.publish,
+			sinks.Options{Retries: 1, Concurrency: 2, Settled: g.settled, OnOutcome: tr.outcome, Publish: tr.publish,
 				Sink: sinkFunc(func(_ context.Context, d client.Delivery) error {
 					n := calls.Add(1)
 					if d.Offset == 2 {
 						time.Sleep(100 * time.Millisecond) // after the first
 					}
-					if n <= 4 {
+					if n <= 7 && n != 3 {
 						return errBoom
 					}
 					return nil
@@ -87,26 +88,31 @@ func TestTheBreakerTakesTheProcessOutOfTheGroup(t *testing.T) {
    0 s  event 2 delivery 1 attempt 1: retried, again in 1s: boom
    0 s  CIRCUIT_BREAKER_THRESHOLD handler=trainers failures=2
         error=boom
-   1 s  event 1 delivery 1 attempt 2: failed, again in 2s: boom
-   1 s  event 2 delivery 1 attempt 1: failed, again in 1s: boom
+   1 s  event 1 delivery 1 attempt 2: handled
+   1 s  event 2 delivery 1 attempt 2: failed, again in 2s: boom
+   1 s  event 3 delivery 1 attempt 1: failed, again in 1s: boom
+   1 s  event 3 delivery 1 attempt 1: retried, again in 1s: boom
+   1 s  event 4 delivery 1 attempt 1: failed, again in 1s: boom
    1 s  left
+   1 s  CIRCUIT_BREAKER_THRESHOLD handler=trainers failures=2
+        error=boom
    1 s  CIRCUIT_BREAKER_OPENED handler=trainers failures=3 previous=closed
         error=boom
  301 s  joined
- 301 s  event 1 delivery 2 attempt 1: failed, again in 1s: boom
+ 301 s  event 2 delivery 2 attempt 1: failed, again in 1s: boom
  301 s  left
  301 s  CIRCUIT_BREAKER_HALF_OPEN handler=trainers failures=0 previous=open
  301 s  CIRCUIT_BREAKER_OPENED handler=trainers failures=0 previous=half-open
         error=boom
  601 s  joined
- 601 s  event 1 delivery 3 attempt 1: handled
- 601 s  event 2 delivery 2 attempt 1: handled
- 601 s  event 3 delivery 1 attempt 1: handled
+ 601 s  event 2 delivery 3 attempt 1: handled
+ 601 s  event 3 delivery 2 attempt 1: handled
+ 601 s  event 4 delivery 2 attempt 1: handled
  601 s  left
  601 s  CIRCUIT_BREAKER_HALF_OPEN handler=trainers failures=0 previous=open
  601 s  CIRCUIT_BREAKER_CLOSED handler=trainers failures=0 previous=half-open
 `)
-		if calls.Load() != 7 || sum.Attempts != 7 || sum.Handled != 3 {
+		if calls.Load() != 10 || sum.Attempts != 10 || sum.Handled != 4 {
 			t.Errorf("%d calls, %+v", calls.Load(), sum)
 		}
 	})

@@ -92,7 +92,8 @@ func reactCommand(sh *shell.Shell) *cli.Command {
 				Usage:       "for a new group: make an event a dead letter after `N` failed deliveries",
 				DefaultText: "the setting group.max_deliver"},
 			&cli.IntFlag{Name: "breaker-failures",
-				Usage: "open the circuit breaker after `N` consecutive failed attempts; 0 means never", Value: 3},
+				Usage: "open the circuit breaker after failures of `N` different events without a success in between; " +
+					"0 means never", Value: 3},
 			&cli.DurationFlag{Name: "breaker-reset", Usage: "keep the circuit breaker open for this `DURATION`",
 				Value: 300 * time.Second},
 			&cli.BoolFlag{Name: "record", Usage: "publish failures as HANDLER_FAILED and HANDLER_TIMEOUT"},

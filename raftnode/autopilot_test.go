@@ -102,6 +102,26 @@ func TestAnInterruptedJoinIsFinishedByTheNextLeaderOnceStable(t *testing.T) {
 	})
 }
 
+// A leader that has just been elected knows how everybody is: it has pinged them as a follower.
+func TestTheFirstVerdictOfALeadershipIsRight(t *testing.T) {
+	votersInBubble(t, 3, nil, func(t testing.TB, c *cluster) {
+		publish(t, c.leader(), 1)
+		c.settle()
+		next := c.followers()[0]
+		if err := c.leader().StepDown(t.Context(), next.cfg.ID); err != nil {
+			t.Fatal(err)
+		}
+		var first AutopilotVerdict
+		eventually(t, "the next leader has a verdict", func() (judged bool) {
+			first, judged = next.Autopilot()
+			return judged
+		})
+		if !first.Healthy || first.FailureTolerance != 1 || len(first.Limiting) > 0 {
+			t.Errorf("%+v", first)
+		}
+	})
+}
+
 func TestWhoIsNotToHaveAVoteGetsNone(t *testing.T) {
 	votersInBubble(t, 3, nil, func(t testing.TB, c *cluster) {
 		c.levelTwo()

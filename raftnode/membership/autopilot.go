@@ -75,6 +75,9 @@ func (a *Autopilot) Run(ctx context.Context) {
 		began:   time.Now(),
 		absent:  make(map[string]time.Duration),
 	}
+	// The library asks for the newest index before it has the first sample made. With an index of 0 it would judge
+	// everybody unhealthy, this leader included, until the next interval.
+	p.commits.add(p.began, p.Raft.Load().CommitIndex())
 	// The library judges at each interval, and promotes or removes at every second one.
 	pilot := autopilot.New(routedRaft{p}, p,
 		autopilot.WithLogger(a.changes.o.Logger),

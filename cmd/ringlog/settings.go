@@ -99,10 +99,13 @@ func getSetting(ctx context.Context, sh *shell.Shell, key string) error {
 
 // setSetting changes a setting and prints what it is now.
 func setSetting(ctx context.Context, sh *shell.Shell, key, value string) error {
-	// The node checks the value: it knows the form of each key.
+	// The node checks the value: it knows the form of each key. Days and weeks are this program's and not Go's.
+	if age, err := api.ParseAge(key, value); err == nil && strings.TrimRight(value, "dw") != value {
+		value = age.String()
+	}
 	var s api.Setting
 	if err := sh.Call(ctx, http.MethodPut, settingPath(key), nil, map[string]string{"value": value}, &s); err != nil {
 		return err
 	}
-	return sh.Emit(s, func() error { _, err := fmt.Fprintf(sh.Out, "%s is %s\n", s.Key, s.Value); return err })
+	return sh.Emit(s, func() error { _, err := fmt.Fprintf(sh.Out, "%s is %s\n", s.Key, cmp.Or(s.Value, `""`)); return err })
 }

@@ -129,7 +129,7 @@ func logStats(s fsm.Stats) api.LogStats {
 func warnings(st raftnode.Status) (list []string) {
 	// An even number of voters tolerates no more failures than one voter less does.
 	if n := st.Quorum.Voters; n > 0 && n%2 == 0 {
-		list = append(list, fmt.Sprintf("%d voters survive no more failures than %d: use an odd number", n, n-1))
+		list = append(list, fmt.Sprintf("%d voters survive no more failures than %d would: use an odd number", n, n-1))
 	}
 	// A margin of zero still decides; below zero nothing is decided.
 	if q := st.Quorum; q.Voters > 1 && q.Margin == 0 {

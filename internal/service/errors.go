@@ -203,7 +203,8 @@ var memberErrors = []struct {
 	{raftnode.ErrTooManyVoters, api.Conflict, api.ReasonTooManyVoters, "voter", "add it as a non-voter, or with force"},
 	{raftnode.ErrNotCaughtUp, api.Conflict, api.ReasonNotCaughtUp, "id", "wait until it has caught up and try again"},
 	{raftnode.ErrTooOld, api.Conflict, api.ReasonTooOld, "feature_level", "start it with the program that the others run"},
-	{raftnode.ErrNoTarget, api.Conflict, api.ReasonNoTarget, "to", "wait until another voter has caught up"},
+	{raftnode.ErrNoTarget, api.Conflict, api.ReasonNoTarget, "to",
+		"name another voter, or wait until one has caught up"},
 }
 
 // fromMembership translates the refusal of a change of members; it returns nil for any other error.
@@ -219,8 +220,9 @@ func fromMembership(err error) *api.Error {
 			Message: known.is.Error(),
 			Remedy:  known.remedy,
 		}
-		// The errors of these two name the voters.
-		if known.is == raftnode.ErrBreaksQuorum || known.is == raftnode.ErrNotVoter {
+		// These errors name the voters.
+		switch known.is {
+		case raftnode.ErrBreaksQuorum, raftnode.ErrNotVoter, raftnode.ErrNoTarget:
 			e.Message = err.Error()
 		}
 		return e

@@ -71,7 +71,7 @@ func NewChanges(o Options) *Changes { return &Changes{o} }
 // VoterWarning is what to say about a number of voters; "" if nothing.
 func VoterWarning(voters int) string {
 	if voters > 0 && voters%2 == 0 {
-		return fmt.Sprintf("%d voters survive no more failures than %d: use an odd number", voters, voters-1)
+		return fmt.Sprintf("%d voters survive no more failures than %d would: use an odd number", voters, voters-1)
 	}
 	return ""
 }

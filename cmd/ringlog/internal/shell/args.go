@@ -38,7 +38,12 @@ func Intersperse(app *cli.App, args []string) []string {
 			break
 		}
 		if strings.HasPrefix(token, "-") && token != "-" {
-			rest = takeFlag(levels, token, rest)
+			var unfinished int
+			rest, unfinished = takeFlag(levels, token, rest)
+			// The parser would take what follows for the value that is missing: it gets nothing after the flag.
+			if unfinished > 0 {
+				levels, positional = levels[:unfinished], nil
+			}
 			continue
 		}
 		if c := find(commands, token); c != nil && len(positional) == 0 {
@@ -67,15 +72,15 @@ func find(commands []*cli.Command, name string) *cli.Command {
 }
 
 // takeFlag gives a flag, with its value where it takes one, to the innermost level
-// that knows it.
-func takeFlag(levels []level, token string, rest []string) []string {
+// that knows it. Where the value is missing, unfinished is how many levels there are up to that one.
+func takeFlag(levels []level, token string, rest []string) (after []string, unfinished int) {
 	// A value may be part of the token, as in --to=end, or the token after it.
 	name, _, hasValue := strings.Cut(strings.TrimLeft(token, "-"), "=")
 	// The help that is asked for is that of the innermost command.
 	last := &levels[len(levels)-1]
 	if slices.Contains(cli.HelpFlag.Names(), name) {
 		last.args = append(last.args, token)
-		return rest
+		return rest, 0
 	}
 	// The innermost command that knows a flag gets it.
 	for i := len(levels) - 1; i >= 0; i-- {
@@ -84,15 +89,18 @@ func takeFlag(levels []level, token string, rest []string) []string {
 			continue
 		}
 		levels[i].args = append(levels[i].args, token)
-		if takesValue && !hasValue && len(rest) > 0 {
-			levels[i].args = append(levels[i].args, rest[0])
-			rest = rest[1:]
+		if !takesValue || hasValue {
+			return rest, 0
 		}
-		return rest
+		if len(rest) == 0 {
+			return nil, i + 1
+		}
+		levels[i].args = append(levels[i].args, rest[0])
+		return rest[1:], 0
 	}
 	// An unknown flag stays with the verb, whose parser will complain.
 	last.args = append(last.args, token)
-	return rest
+	return rest, 0
 }
 
 // lookupFlag says whether a command has a flag, and whether that takes a value.

@@ -263,7 +263,7 @@ func helpCommand(path string, own func() string, below []*cli.Command) *cli.Comm
 
 // helpOf returns the help of what args lead to from path on.
 func helpOf(path string, own func() string, commands []*cli.Command, args []string) (string, error) {
-	if len(args) == 1 && args[0] == "exit-codes" {
+	if len(args) == 1 && strings.HasPrefix(args[0], "exit") {
 		return exitCodesText(), nil
 	}
 	text := own()

@@ -1,8 +1,10 @@
 package shell
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -92,14 +94,20 @@ func runGroup(commands []*cli.Command, alone cli.ActionFunc) cli.ActionFunc {
 }
 
 // nearVerb suggests a verb for one that does not exist.
-// The result is the end of a sentence, "" where no name is near.
+// The result is the end of a sentence.
 func nearVerb(commands []*cli.Command, name string) string {
-	// Aliases are candidates, too.
-	var names []string
+	// Aliases are candidates, too. A noun may have the very verb.
+	var names, below []string
 	for _, c := range commands {
 		names = append(names, c.Names()...)
+		if verb := find(c.Subcommands, name); verb != nil {
+			below = append(below, strconv.Quote(c.Name+" "+verb.Name))
+		}
 	}
-	return DidYouMean(name, names, "")
+	if len(below) > 0 {
+		return ". Did you mean " + strings.Join(below, " or ") + "?"
+	}
+	return cmp.Or(DidYouMean(name, names, ""), ": see ringlog help")
 }
 
 // nearFlag suggests a flag for one that does not exist.
@@ -136,7 +144,10 @@ func DidYouMean(typed string, names []string, dashes string) string {
 // usageProblem answers flags that cannot be read, with the near one where there
 // is none of that name.
 func usageProblem(c *cli.Context, err error, _ bool) error {
-	// Package flag reports an unknown flag by its text alone.
+	// Package flag reports a flag without its value, and an unknown one, by its text alone.
+	if name, unfinished := strings.CutPrefix(err.Error(), "flag needs an argument: -"); unfinished {
+		return Usagef("%s needs a value", dashed(name))
+	}
 	// The text is that of Go's package flag, which has no error value for it.
 	const unknown = "flag provided but not defined: -"
 	name, isUnknown := strings.CutPrefix(err.Error(), unknown)
@@ -174,7 +185,7 @@ func Exactly(c *cli.Context, n int, what string) error {
 	case c.NArg() == 0:
 		return Usagef("%s needs %s", verb, what)
 	default:
-		return Usagef("%s takes %s, but got %d arguments", verb, what, c.NArg())
+		return Usagef("%s takes %s, but got %s", verb, what, Count(c.NArg(), "argument"))
 	}
 }
 

@@ -194,7 +194,7 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 			level = checkWarning
 		}
 		if level != checkOK {
-			words = append(words, fmt.Sprintf("cursor %s lags by %s events, %s", c.Name, lagText(c), lagTime(c)))
+			words = append(words, fmt.Sprintf("cursor %s lags by %s, %s", c.Name, lagEvents(c), lagTime(c)))
 		}
 		state = max(state, level)
 	}

@@ -41,6 +41,9 @@ func printHealth(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 // quorum.
 func printVerdict(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 	var lines []string
+	if !slices.ContainsFunc(rows, func(r clusterRow) bool { return r.Role == api.RoleLeader }) {
+		lines = append(lines, sh.Paint(shell.Bad, "no leader among the nodes that answer"))
+	}
 	for _, r := range rows {
 		if r.Autopilot != nil {
 			tone := shell.Good

@@ -107,5 +107,8 @@ func setSetting(ctx context.Context, sh *shell.Shell, key, value string) error {
 	if err := sh.Call(ctx, http.MethodPut, settingPath(key), nil, map[string]string{"value": value}, &s); err != nil {
 		return err
 	}
-	return sh.Emit(s, func() error { _, err := fmt.Fprintf(sh.Out, "%s is %s\n", s.Key, cmp.Or(s.Value, `""`)); return err })
+	return sh.Emit(s, func() error {
+		_, err := fmt.Fprintf(sh.Out, "%s is %s\n", s.Key, cmp.Or(s.Value, `""`))
+		return err
+	})
 }

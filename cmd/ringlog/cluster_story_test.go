@@ -215,7 +215,8 @@ func TestHealthInWords(t *testing.T) {
 			},
 		},
 	}
-	leader := clusterRow{ID: "n1", Health: &api.Health{CatchupAtRisk: []string{"n4"}}, Autopilot: autopilot}
+	leader := clusterRow{ID: "n1", Role: api.RoleLeader, Health: &api.Health{CatchupAtRisk: []string{"n4"}},
+		Autopilot: autopilot}
 	alone := clusterRow{ID: "n5", Outage: &api.Outage{Since: now.Add(-31 * time.Second), Cause: "unreachable", Refused: 7}}
 	var out bytes.Buffer
 	rows := []clusterRow{leader, {ID: "n2"}, alone}

@@ -68,6 +68,9 @@ type failing struct {
 // counts reports whether the breaker counts how an attempt at an event ended. While it is closed it counts an event
 // once, however often that fails: the fault may be the event's, and an open breaker makes all others wait.
 func (r *Reactor) counts(offset uint64, err error) bool {
+	if r.o.Breaker.Off {
+		return true // nothing would ever end the count
+	}
 	r.failing.mu.Lock()
 	defer r.failing.mu.Unlock()
 	// A success begins the count again, and a probe decides in any case.

@@ -78,7 +78,7 @@ func rooms() map[string][]string {
 		"internal/tail":                   {"event", "fsm", "log", "raftnode"},
 		"internal/group/engine":           groups,
 		"internal/service":                operations,
-		"internal/server":                 append(slices.Concat(consensus, clients, operations), "internal/service"),
+		"internal/server":                 append(slices.Concat(consensus, clients, operations), "internal/service", "event/canon"),
 		"":                                append(slices.Concat(consensus, clients), "internal/server", "client", "router"),
 		"sinks":                           {"api", "client", "event", "event/where", "internal/attempt", "router/breaker"},
 		"internal/attempt":                nil,

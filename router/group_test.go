@@ -91,7 +91,9 @@ func TestAGroupHandlersFailures(t *testing.T) {
 	for _, key := range []string{"bad", "hopeless", "good"} {
 		publish(t, r, progress(key, 1))
 	}
-	eventually(t, "two dead letters", func() bool { return len(lettersOf(t, n.Client(), client.LetterFilter{Cursor: "trainers"})) == 2 })
+	eventually(t, "two dead letters", func() bool {
+		return len(lettersOf(t, n.Client(), client.LetterFilter{Cursor: "trainers"})) == 2
+	})
 	eventually(t, "the good event", func() bool { return sub.Status().Handled == 1 })
 	mu.Lock()
 	defer mu.Unlock()

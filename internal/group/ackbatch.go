@@ -169,10 +169,11 @@ func (c *Coordinator) reportAgain(f *inFlight) {
 
 // Death is an event that has to be stored as a dead letter.
 type Death struct {
-	Offset   uint64
-	Attempts uint64
-	Error    string
-	Handler  string
+	Offset      uint64
+	Attempts    uint64
+	FirstFailed time.Time // under this leader
+	Error       string
+	Handler     string
 }
 
 // Deaths returns the events that have to be stored as dead letters, each once; LetterStored
@@ -181,7 +182,8 @@ func (c *Coordinator) Deaths() (list []Death) {
 	for _, offset := range c.dying {
 		_, s := c.slotAt(offset)
 		why := c.reasons[offset]
-		list = append(list, Death{Offset: offset, Attempts: uint64(s.count), Error: why.text, Handler: why.handler})
+		list = append(list, Death{Offset: offset, Attempts: uint64(s.count), FirstFailed: time.Unix(0, why.first),
+			Error: why.text, Handler: why.handler})
 	}
 	c.dying = nil
 	return list

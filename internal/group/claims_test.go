@@ -145,6 +145,22 @@ func TestAKeyWaitsForItsLetter(t *testing.T) {
 	}
 }
 
+// A dead letter has when its first delivery failed, not when its last did.
+func TestALetterHasTheTimeOfItsFirstFailure(t *testing.T) {
+	c := shared(t, "k")
+	m := joined(t, c, "w")
+	takes(c, m, 1, 1<<20, 1)
+	c.Nack(time.Unix(1001, 0), m, Nack{Offset: 1})
+	c.NextAckBatch(0, false)
+	c.AckBatchDone(true)
+	takes(c, m, 1, 1<<20, 1)
+	c.Nack(time.Unix(1004, 0), m, Nack{Offset: 1, Dead: true})
+	list := c.Deaths()
+	if len(list) != 1 || !list[0].FirstFailed.Equal(time.Unix(1001, 0)) || list[0].Attempts != 2 {
+		t.Errorf("%+v", list)
+	}
+}
+
 // A key does not wait for what its member settled once the session has ended.
 func TestASilentMemberKeepsNoKey(t *testing.T) {
 	c := shared(t, "k", "k")

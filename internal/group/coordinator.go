@@ -64,7 +64,10 @@ type loaded struct {
 }
 
 // reason is why a delivery failed, as its member put it.
-type reason struct{ text, handler string }
+type reason struct {
+	text, handler string
+	first         int64 // when the first delivery failed under this leader, in nanoseconds since 1970; 0 is unknown
+}
 
 // never is a time that does not come.
 const never = math.MaxInt64

@@ -118,10 +118,19 @@ func (c *Coordinator) failDelivery(n uint64, s *slot, f failure) {
 	// requeue keeps the event out of the queues until the log has this failure.
 	if f.recorded {
 		s.failed, s.unreported, s.fails = true, true, s.count
-		c.reasons[s.offset] = reason{truncate(f.text, maxText), truncate(f.handler, maxHandler)}
+		c.noteReason(s, f)
 		c.markDirty(n)
 	}
 	c.requeue(n, s, f.at, true)
+}
+
+// noteReason keeps why the newest delivery of an event failed, and when the first did.
+func (c *Coordinator) noteReason(s *slot, f failure) {
+	first := c.reasons[s.offset].first
+	if first == 0 {
+		first = c.now
+	}
+	c.reasons[s.offset] = reason{truncate(f.text, maxText), truncate(f.handler, maxHandler), first}
 }
 
 // markDead ends the deliveries of an event. The later ones of its key that are held stay
@@ -132,7 +141,7 @@ func (c *Coordinator) markDead(s *slot, f failure) {
 	if old, had := c.reasons[s.offset]; f.text == "" && had {
 		f.text = old.text
 	}
-	c.reasons[s.offset] = reason{truncate(f.text, maxText), truncate(f.handler, maxHandler)}
+	c.noteReason(s, f)
 	s.failed = true
 	if s.key != nil {
 		s.key.dying++

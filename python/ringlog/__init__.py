@@ -8,7 +8,8 @@
             print(event.offset, event.type, event.payload)
 
 Client blocks, AsyncClient is for asyncio. ringlog.errors has the exceptions, ringlog.event what is
-sent and received, ringlog.payloads a class for the payload of each type of the catalogue.
+sent and received, ringlog.payloads a class for the payload of each type of the catalogue,
+ringlog.testing events for tests of handlers.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ __all__ = [
     "Result",
     "RinglogError",
 ]
+
+
+def __dir__() -> list[str]:
+    return ["__version__", *__all__]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,6 +16,7 @@ from ringlog._core.cursor import CursorState
 from ringlog._core.encode import build_event, encode
 from ringlog._core.io import Io
 from ringlog._core.member import MemberLoop
+from ringlog._core.notices import OnWarning
 from ringlog._core.operations import Operations
 from ringlog._core.reader import Reader
 from ringlog._core.readers import Readers
@@ -308,9 +309,19 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
         delivery_timeout: float = 120.0,
         tls: ssl.SSLContext | None = None,
         cluster_id: str = "",
+        on_warning: OnWarning | None = None,
     ) -> None:
         config = Config(
-            endpoints, token, token_file, source, timeout, attempt_timeout, delivery_timeout, tls, cluster_id
+            endpoints,
+            token,
+            token_file,
+            source,
+            timeout,
+            attempt_timeout,
+            delivery_timeout,
+            tls,
+            cluster_id,
+            on_warning,
         )
         super().__init__(cast(Io, _AsyncioIo()), config)
         self._at_exit: Callable[[], None] | None = None
@@ -342,9 +353,10 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
         """Publish an event in the background, in batches, and return the future of its result.
 
         Events are appended in the order of these calls. The future has the result, or the exception
-        that publish would raise, within the client's delivery_timeout. Where 64 MiB wait, the call
-        waits for room. flush and close wait for all events and raise the first failure; when the
-        interpreter ends they are sent for at most EXIT_TIMEOUT seconds.
+        that publish would raise, but after the client's delivery_timeout instead of its timeout. Where
+        the events that wait take 64 MiB, at 2 KiB each beside their JSON, the call waits for room. flush
+        and close wait for all events and raise the first failure; when the interpreter ends they are
+        sent for at most EXIT_TIMEOUT seconds.
         """
         encoded = encode(build_event(type, payload, fields, self._config.source))
         loop = asyncio.get_running_loop()
@@ -374,7 +386,8 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
     async def close(self, timeout: float = EXIT_TIMEOUT) -> None:
         """Send what publish_soon has accepted, for at most timeout seconds, and end the connections.
 
-        Raises the first failure since the last flush, or OutcomeUnknown if the time was too short.
+        What it has not sent then, it never sends: it raises Unavailable, or OutcomeUnknown if a node may have
+        got an event. If nothing is left it raises the first failure since the last flush.
         """
         if self._at_exit is not None:
             atexit.unregister(self._at_exit)

@@ -21,6 +21,7 @@ from ringlog._core.cursor import CursorState
 from ringlog._core.encode import Position, build_event, encode
 from ringlog._core.io import Io, drive
 from ringlog._core.member import MemberLoop
+from ringlog._core.notices import OnWarning
 from ringlog._core.operations import Operations
 from ringlog._core.reader import Reader
 from ringlog._core.readers import Readers
@@ -287,6 +288,8 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
     delivery_timeout  seconds for which an event of publish_soon is repeated
     tls               the context for https endpoints; default that of ssl.create_default_context()
     cluster_id        the cluster to talk to; default that of the first node that answers
+    on_warning        called once with each warning of a node, such as a misspelt type in an event or a filter: a dict
+                      with reason, field and message, perhaps in another thread; it is logged otherwise
 
     A client that was made before a fork works in parent and child. Cursors, members and tails belong
     to the process that has opened them, and events of publish_soon to the one that has published them.
@@ -304,9 +307,19 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         delivery_timeout: float = 120.0,
         tls: ssl.SSLContext | None = None,
         cluster_id: str = "",
+        on_warning: OnWarning | None = None,
     ) -> None:
         self._config = Config(
-            endpoints, token, token_file, source, timeout, attempt_timeout, delivery_timeout, tls, cluster_id
+            endpoints,
+            token,
+            token_file,
+            source,
+            timeout,
+            attempt_timeout,
+            delivery_timeout,
+            tls,
+            cluster_id,
+            on_warning,
         )
         self._io: Io = _BlockingIo()
         self._operations = Operations(self._io, self._config)
@@ -339,9 +352,10 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         """Publish an event in the background, in batches, and return the future of its result.
 
         Events are appended in the order of these calls. The future has the result, or the exception
-        that publish would raise, within the client's delivery_timeout. Where 64 MiB wait, the call
-        waits for room. flush and close wait for all events and raise the first failure; when the
-        interpreter ends they are sent for at most EXIT_TIMEOUT seconds.
+        that publish would raise, but after the client's delivery_timeout instead of its timeout. Where
+        the events that wait take 64 MiB, at 2 KiB each beside their JSON, the call waits for room. flush
+        and close wait for all events and raise the first failure; when the interpreter ends they are
+        sent for at most EXIT_TIMEOUT seconds.
         """
         from concurrent.futures import Future, InvalidStateError  # takes long to import
 
@@ -371,7 +385,8 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
     def close(self, timeout: float = EXIT_TIMEOUT) -> None:
         """Send what publish_soon has accepted, for at most timeout seconds, and end the connections.
 
-        Raises the first failure since the last flush, or OutcomeUnknown if the time was too short.
+        What it has not sent then, it never sends: it raises Unavailable, or OutcomeUnknown if a node may have
+        got an event. If nothing is left it raises the first failure since the last flush.
         """
         if self._at_exit is not None:
             atexit.unregister(self._at_exit)
@@ -579,7 +594,7 @@ def drain_at_exit(operations: Operations) -> Callable[[], None]:
         if left:
             import logging
 
-            logging.getLogger("ringlog").error("%d events of publish_soon were not sent before the exit", left)
+            logging.getLogger("ringlog").error("events of publish_soon not sent before the exit: %d", left)
 
     atexit.register(hook)
     # A process of multiprocessing ends without atexit.

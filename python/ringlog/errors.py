@@ -33,7 +33,7 @@ class RinglogError(Exception):
         super().__init__(message)
 
     def __str__(self) -> str:
-        return "; ".join(part for part in (": ".join(filter(None, (self.code, self.message))), self.remedy) if part)
+        return "; ".join(filter(None, (": ".join(filter(None, (self.code, self.field, self.message))), self.remedy)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.__dict__.copy())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
 import os
 import random
 import shutil
@@ -19,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _program: list[str] = []
+logging.getLogger("ringlog").addHandler(logging.NullHandler())  # warnings are not printed among the results
 
 
 def program() -> str:

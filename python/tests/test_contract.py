@@ -78,6 +78,10 @@ class Contract:
     log: Any
     run_id: str
 
+    def client(self, **options: Any) -> Any:
+        """Return another client."""
+        raise NotImplementedError
+
     def event(self, i: int = 0) -> dict[str, Any]:
         return {"run": self.run_id, "i": i}
 
@@ -181,6 +185,7 @@ class Contract:
                 with self.assertRaises(InvalidArgument) as refused:
                     await self.log.publish("DATA_SYNC_COMPLETED", payload)
                 self.assertEqual(refused.exception.field, field)
+                self.assertIn(f"invalid_argument: {field}: ", str(refused.exception))
                 self.assertTrue(refused.exception.remedy)
                 with self.assertRaises(InvalidArgument):
                     await self.log.publish_soon("DATA_SYNC_COMPLETED", payload)
@@ -209,6 +214,38 @@ class Contract:
     async def test_a_misspelled_field_is_a_type_error(self) -> None:
         with self.assertRaises(TypeError):
             await self.log.publish("DATA_SYNC_COMPLETED", {}, corelation_id="x")
+
+    async def test_arguments_of_a_wrong_kind_are_refused_with_their_place(self) -> None:
+        for call, field in (
+            (lambda: self.log.publish(None, {}), "type"),
+            (lambda: self.log.publish_soon(None, {}), "type"),
+            (lambda: self.log.publish_many([{"type": "DATA_SYNC_COMPLETED"}, ("A", {})]), "events[1]"),
+            (lambda: self.log.request("POST", "/v1/dlq/purge", {"ids": {1}}), "ids"),
+        ):
+            with self.subTest(field=field), self.assertRaises(InvalidArgument) as refused:
+                await call()
+            self.assertEqual(refused.exception.field, field)
+
+    async def test_what_matches_nothing_is_warned_about_once(self) -> None:
+        warnings: list[dict[str, Any]] = []
+        async with self.client(on_warning=warnings.append) as log:
+            for i in range(2):
+                self.assertTrue((await log.publish("TRAINNING_COMPLETED", self.event(i))).warnings)
+                async with log.tail("start", types=["TRAINNING_STARTED"]):
+                    pass
+                async with log.cursor(f"{self.run_id}-cursor", types=["trainning.*"]):
+                    pass
+                async with log.group(f"{self.run_id}-group", types=["TRAINNING_FAILED"]):
+                    pass
+        types = [warning for warning in warnings if warning["reason"] == "unknown_type"]
+        self.assertEqual(len(types), len(warnings))
+        for warning, named in zip(types, ("_COMPLETED", "_STARTED", ".*", "_FAILED"), strict=True):
+            self.assertIn(named, warning["message"])
+        async with self.client() as log:
+            with self.assertLogs("ringlog", "WARNING") as logged:
+                await log.publish_soon("TRAINNING_COMPLETED", self.event(), dedup=False)
+                await log.flush()
+            self.assertIn("TRAINNING_COMPLETED is not in the catalogue", logged.output[0])
 
     # Reading.
 
@@ -271,7 +308,7 @@ class Contract:
             await self.log.get_cursor(self.run_id)
 
     async def test_a_cursor_that_another_process_opens_is_fenced(self) -> None:
-        await self.publish(2)
+        await self.publish(20)
         async with self.log.cursor(self.run_id, keys=[self.run_id]) as old:
             async for event in old:
                 async with self.log.cursor(self.run_id) as new:
@@ -279,6 +316,10 @@ class Contract:
                         await old.commit(event)
                     self.assertEqual(fenced.exception.offset, new.generation)
                 break
+            for _ in range(2):
+                with self.assertRaises(Fenced):
+                    async for event in old:
+                        self.fail(f"{event} was received before, and is now another's")
         with self.assertRaises(Conflict):
             async with self.log.cursor(self.run_id, types=["TRAINING_STARTED"]):
                 pass
@@ -291,7 +332,9 @@ class Contract:
                     self.assertEqual(event.payload["i"], 0)
                     break
                 if event.offset == offsets[0]:
-                    letter = await cursor.dead_letter(ValueError("no such config"), attempts=3)
+                    with self.assertLogs("ringlog", "WARNING") as logged:
+                        letter = await cursor.dead_letter(ValueError("no such config"), attempts=3)
+                    self.assertIn("was made a dead letter: ValueError: no such config", logged.output[0])
                     self.assertEqual(letter["error"], "ValueError: no such config")
                     self.assertEqual(letter["attempts"], 3)
                 else:
@@ -362,6 +405,22 @@ class Contract:
         self.assertEqual([letter["error"] for letter in letters], ["ValueError: always", "never"])
         await self.log.delete_group(self.run_id)
 
+    async def test_a_handler_that_fails_is_logged_once_for_each_error(self) -> None:
+        await self.publish(20)
+        async with self.log.group(self.run_id, keys=[self.run_id], max_deliver=1) as member:
+            with self.assertLogs("ringlog", "WARNING") as logged:
+                for i in range(20):
+                    delivery = await member.next(timeout=5)
+                    try:
+                        delivery.nack(error=delivery.event)
+                    except AttributeError as error:
+                        self.assertTrue(delivery.reject(error) if i == 7 else delivery.nack(error=error))
+            self.assertTrue(await member.flush())
+        nacked, rejected = logged.output
+        self.assertIn("(DATA_SYNC_COMPLETED) was nacked: AttributeError: 'Delivery' object has no attribute", nacked)
+        self.assertIn("delivery.event", nacked)  # the line of the traceback
+        self.assertIn("was rejected: ", rejected)
+
     async def test_what_a_member_has_not_handled_goes_to_others_when_it_leaves(self) -> None:
         await self.publish(1)
         async with self.log.group(self.run_id, keys=[self.run_id]) as member:
@@ -422,15 +481,21 @@ def tearDownModule() -> None:
 class BlockingContract(Contract, unittest.IsolatedAsyncioTestCase):
     async def asyncSetUp(self) -> None:
         self.cluster, self.run_id = _cluster[0], uuid.uuid4().hex
-        self.log = Awaitable(Client(self.cluster.urls))
+        self.log = self.client()
         self.addAsyncCleanup(self.log.close)
+
+    def client(self, **options: Any) -> Any:
+        return Awaitable(Client(self.cluster.urls, **options))
 
 
 class AsyncContract(Contract, unittest.IsolatedAsyncioTestCase):
     async def asyncSetUp(self) -> None:
         self.cluster, self.run_id = _cluster[0], uuid.uuid4().hex
-        self.log = AsyncClient(self.cluster.urls)
+        self.log = self.client()
         self.addAsyncCleanup(self.log.close)
+
+    def client(self, **options: Any) -> Any:
+        return AsyncClient(self.cluster.urls, **options)
 
     async def test_many_tasks_publish_at_a_time(self) -> None:
         results = await asyncio.gather(
@@ -474,9 +539,17 @@ class Interfaces(unittest.TestCase):
         self.assertGreater(len(named), 10)
         self.assertEqual(named - set(document["components"]["schemas"]), set())
 
+    def test_the_package_lists_what_it_exports(self) -> None:
+        import ringlog
+
+        self.assertEqual(set(dir(ringlog)), {"__version__", *ringlog.__all__})
+        self.assertIn("AsyncClient", dir(ringlog))
+        for name in dir(ringlog):
+            self.assertTrue(hasattr(ringlog, name), name)
+
     def test_errors_survive_pickling(self) -> None:
         import pickle
 
         error = pickle.loads(pickle.dumps(Fenced("m", code="fenced", field="f", remedy="r", offset=4)))
-        self.assertEqual((type(error), str(error), error.offset, error.field), (Fenced, "fenced: m; r", 4, "f"))
+        self.assertEqual((type(error), str(error), error.offset, error.field), (Fenced, "fenced: f: m; r", 4, "f"))
         self.assertIsInstance(error, RinglogError)

@@ -13,11 +13,14 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import unittest
 import uuid
 from pathlib import Path
+from unittest import mock
 
 from ringlog import AsyncClient, Client
+from ringlog._core.io import drive
 from ringlog.errors import Closed, OtherCluster, OutcomeUnknown, RinglogError, Unauthenticated, Unavailable
 from tests.cluster import Cluster, ClusterTest, Node, eventually
 
@@ -422,6 +425,81 @@ class Refusals(unittest.TestCase):
             with self.assertRaises(Unavailable):
                 next(log.tail("start"))
 
+    def test_events_that_no_node_has_got_are_not_sent_after_close(self) -> None:
+        log = Client("127.0.0.1:1,127.0.0.1:2")
+        futures = [log.publish_soon("DATA_SYNC_COMPLETED", {"i": i}) for i in range(2000)]
+        with self.assertRaises(Unavailable) as failed:
+            log.close(0.3)
+        self.assertIn("2000 events of publish_soon unanswered after 0.3 s", str(failed.exception))
+        for future in futures:
+            self.assertIsInstance(future.exception(5), Unavailable)
+        task = log._operations._backlog._task
+        assert task is not None
+        self.assertTrue(drive(task.join(10)))
+
+        async def main() -> None:
+            async_log = AsyncClient("127.0.0.1:1")
+            future = await async_log.publish_soon("DATA_SYNC_COMPLETED", {})
+            with mock.patch("ringlog._core.publisher.MAX_BACKLOG_BYTES", 0):
+                without_room = asyncio.create_task(async_log.publish_soon("DATA_SYNC_COMPLETED", {}))
+                await asyncio.sleep(0)
+                with self.assertRaises(Unavailable) as failed:
+                    await async_log.close(0.3)
+                with self.assertRaises(Closed):
+                    await asyncio.wait_for(without_room, 5)
+            self.assertIn("1 event of publish_soon unanswered", str(failed.exception))
+            with self.assertRaises(Unavailable):
+                await future
+
+        asyncio.run(main())
+
+    def test_an_event_whose_answer_is_awaited_at_close_has_an_unknown_outcome(self) -> None:
+        # A node that answers /healthz and is silent on everything else.
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        asked = threading.Event()
+        connections = []
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                connections.append(connection)
+                if b"/healthz" in connection.recv(65536):
+                    connection.sendall(
+                        b"HTTP/1.1 200 OK\r\nRinglog-Cluster: c\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+                    )
+                else:
+                    asked.set()
+
+        threading.Thread(target=serve, daemon=True).start()
+        log = Client(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        futures = [log.publish_soon("DATA_SYNC_COMPLETED", {"i": i}) for i in range(2000)]
+        self.assertTrue(asked.wait(10))
+        with self.assertRaises(OutcomeUnknown):
+            log.close(0.1)
+        self.assertIsInstance(futures[0].exception(5), OutcomeUnknown)
+        self.assertIsInstance(futures[-1].exception(5), Unavailable)  # of another batch
+        for connection in connections:
+            connection.close()
+
+    def test_the_backlog_counts_the_memory_that_its_events_take(self) -> None:
+        log = Client("127.0.0.1:1")
+        log.publish_soon("DATA_SYNC_COMPLETED", {})  # imports what it needs
+        backlog = log._operations._backlog
+        before = backlog._bytes
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        futures = [log.publish_soon("DATA_SYNC_COMPLETED", {"text": "x" * 200}) for _ in range(5000)]
+        used, _ = tracemalloc.get_traced_memory()
+        self.assertEqual(len(futures), 5000)
+        self.assertLess(used, 1.2 * (backlog._bytes - before))
+        self.assertGreater(used, 0.5 * (backlog._bytes - before))
+        with self.assertRaises(Unavailable):
+            log.close(0.1)
+
     def test_an_answer_that_is_lost_is_an_unknown_outcome(self) -> None:
         # A node that answers /healthz and closes the connection on everything else.
         listener = socket.create_server(("127.0.0.1", 0))
@@ -445,6 +523,9 @@ class Refusals(unittest.TestCase):
             self.assertFalse(failed.exception.retryable)
             with self.assertRaises(Unavailable):
                 log.get(1)  # a read has not happened
+            log.publish_soon("DATA_SYNC_COMPLETED", {})
+            with self.assertRaises(OutcomeUnknown):
+                log.close(0.3)
 
         async def main() -> None:
             async with AsyncClient(url, timeout=0.3) as log:

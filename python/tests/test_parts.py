@@ -14,9 +14,13 @@ from ringlog import EventType, payloads
 from ringlog._core.config import find_endpoints, find_token
 from ringlog._core.encode import format_position
 from ringlog._core.http import ProtocolError, ResponseParser, encode_request
+from ringlog._core.io import drive
 from ringlog._core.member import MemberState, spans
 from ringlog._core.nodes import Nodes
-from ringlog.errors import InvalidArgument
+from ringlog._core.notices import Once
+from ringlog._core.reader import Reader, log_gap
+from ringlog.errors import Fenced, InvalidArgument, Trimmed
+from ringlog.testing import make_delivery, make_event
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nA:  b \r\n\r\nhello"
 CHUNKED = (
@@ -159,6 +163,72 @@ class Members(unittest.TestCase):
 
     def test_spans(self) -> None:
         self.assertEqual(spans([3, 1, 2, 7]), [{"from": 1, "to": 3}, {"from": 7, "to": 7}])
+
+
+class Readers(unittest.TestCase):
+    def read(self, code: str) -> Reader:
+        """Return a reader that has received an event and, with it, the end of the stream by an error."""
+        reader = Reader(mock.Mock(), "/v1/events", {"follow": "true"}, "", 0, log_gap)
+        reader._answer = mock.Mock()
+        reader._take(b'{"offset":7}\n{"end":{"reason":"error","error":{"code":"%s"}}}\n' % code.encode())
+        return reader
+
+    def test_an_error_ends_the_reading_after_what_was_received(self) -> None:
+        reader = self.read("trimmed")
+        event = drive(reader.next())
+        self.assertEqual(event and event.offset, 7)
+        for _ in range(2):
+            with self.assertRaises(Trimmed):
+                drive(reader.next())
+
+    def test_a_fenced_reader_drops_what_was_received(self) -> None:
+        reader = self.read("fenced")
+        for _ in range(2):
+            with self.assertRaises(Fenced):
+                drive(reader.next())
+
+    def test_what_was_seen_is_new_again_after_its_period(self) -> None:
+        once = Once(60)
+        with mock.patch("time.monotonic") as clock:
+            news = []
+            for clock.return_value in (0, 59, 60, 61, 120):
+                news.append(once.is_new("a"))
+        self.assertEqual(news, [True, False, True, False, True])
+
+
+class Testing(unittest.TestCase):
+    def test_an_event_is_as_a_reader_gets_it(self) -> None:
+        at = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
+        event = make_event("TRAINING_COMPLETED", {"at": at}, offset=3, key="k", time=at, dedup=False)
+        self.assertEqual((event.offset, event.type, event.value), (3, "TRAINING_COMPLETED", "training_completed"))
+        self.assertEqual((event.payload, event.key, event.time), ({"at": "2026-01-05T12:00:00Z"}, "k", at))
+        self.assertIsNotNone(event.appended_at.tzinfo)
+        typed = make_event(payloads.DataSyncCompleted(host="gpu-7"))
+        self.assertEqual(typed.decode(payloads.DataSyncCompleted).host, "gpu-7")
+        with self.assertRaises(InvalidArgument):
+            make_event("TRAINING_COMPLETED", {"loss": float("nan")})
+
+    def test_a_delivery_keeps_what_is_reported_first(self) -> None:
+        for report, outcome in (
+            (lambda d: d.ack(), ("acked", "", 0)),
+            (lambda d: d.nack(delay=1.5, error=ValueError("e")), ("nacked", "ValueError: e", 1.5)),
+            (lambda d: d.reject("e"), ("rejected", "e", 0)),
+            (lambda d: d.release(), ("released", "", 0)),
+        ):
+            with self.subTest(outcome=outcome):
+                delivery = make_delivery("DATA_SYNC_COMPLETED", {"host": "gpu-7"}, number=2)
+                self.assertEqual((delivery.delivery, delivery.outcome), (2, ""))
+                self.assertTrue(delivery.progress())
+                self.assertTrue(report(delivery))
+                self.assertFalse(delivery.ack() or delivery.progress())
+                self.assertEqual((delivery.outcome, delivery.error, delivery.delay), outcome)
+
+    def test_a_delay_that_is_none_is_refused(self) -> None:
+        for delay in ("x" * 1000, -1, float("nan"), float("inf"), None):
+            with self.subTest(delay=delay), self.assertRaises(InvalidArgument) as refused:
+                make_delivery("DATA_SYNC_COMPLETED").nack(delay=delay)  # type: ignore[arg-type]
+            self.assertEqual(refused.exception.field, "delay")
+            self.assertLess(len(str(refused.exception)), 200)
 
 
 class Configuration(unittest.TestCase):

@@ -135,12 +135,13 @@ func (g *groupTerm) storeLetters(deaths []group.Death, stored []bool) error {
 // storeLetter stores one event as a dead letter, unless that is settled already.
 func (g *groupTerm) storeLetter(d *group.Death) error {
 	l, err := g.host.CompleteLetter(g.ctx, frame.DeadLetter{
-		Cursor:     g.name,
-		Generation: g.generation,
-		Offset:     d.Offset,
-		Handler:    d.Handler,
-		Error:      d.Error,
-		Attempts:   d.Attempts,
+		Cursor:      g.name,
+		Generation:  g.generation,
+		Offset:      d.Offset,
+		Handler:     d.Handler,
+		Error:       d.Error,
+		Attempts:    d.Attempts,
+		FirstFailed: d.FirstFailed,
 	})
 	if trimmed := (*log.TrimmedError)(nil); errors.As(err, &trimmed) {
 		return nil // there is nothing to store, and the trim has settled it

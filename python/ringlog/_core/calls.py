@@ -15,9 +15,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from ringlog._core.config import Config
+from ringlog._core.encode import encode
 from ringlog._core.http import ResponseParser, encode_request
 from ringlog._core.io import Connection, Io
 from ringlog._core.nodes import Node, Nodes
+from ringlog._core.notices import Warnings
 from ringlog.errors import OutcomeUnknown, RinglogError, Unavailable, from_answer
 
 Query = Mapping[str, str | list[str]]
@@ -75,10 +77,10 @@ class Answer:
         return self.parser.headers.get(name, "")
 
 
-class _Attempts:
+class Attempts:
     """A call on its way from node to node."""
 
-    def __init__(self, what: str, patience: float) -> None:
+    def __init__(self, what: str, patience: float, unknown: bool = False) -> None:
         self.what = what
         self.began = time.monotonic(), time.time()
         self.patience = patience
@@ -86,7 +88,9 @@ class _Attempts:
         self.tried: list[Node] = []  # in this round
         self.refused = False  # in this round, by a node that answered
         self.answered = False  # by any node
-        self.unknown = False  # an attempt may have happened
+        self.unknown = unknown  # an attempt may have happened
+        self.in_flight = False  # a request is on its way, which may happen
+        self.stopped = False
         self.internal = 0
         self.foreign: list[Node] = []  # nodes of another cluster
         self.last: Exception | None = None
@@ -103,12 +107,20 @@ class _Attempts:
         """Return the seconds for which the call may still be repeated."""
         return max(0.0, self.patience - self.elapsed())
 
+    def stop(self) -> None:
+        """Send nothing from now on. May be called from another thread, which then asks may_have_happened."""
+        self.stopped, self.patience = True, 0.0
+
+    def may_have_happened(self) -> bool:
+        """Report whether a node may have carried the call out."""
+        return self.unknown or self.in_flight
+
     def error(self) -> RinglogError:
         """Return the error of a call that no node has decided."""
         seconds = f"{self.elapsed():.1f} s"
-        cause = f"{self.last}" if str(self.last) else repr(self.last)
+        cause = f"{self.last or 'it was being tried'}" if self.last is None or str(self.last) else repr(self.last)
         failure: RinglogError
-        if self.unknown:
+        if self.may_have_happened():
             failure = OutcomeUnknown(
                 f"{self.what}: no answer after {seconds}: {cause}",
                 code="outcome_unknown",
@@ -134,6 +146,7 @@ class Calls:
         self.io, self.config = io, config
         self.nodes = Nodes(config.endpoints)
         self.cluster_id = config.cluster_id
+        self.warnings = Warnings(config.on_warning)
         self._seek_leader = True  # the leader is not known, or no longer
         self._json_headers = {"Content-Type": "application/json"}
         if config.token:
@@ -153,7 +166,7 @@ class Calls:
 
         patience is for how many seconds the call is repeated, attempt how many a node may take.
         """
-        data = None if body is None else json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+        data = None if body is None else encode(body)
         answer = await self.open(method, target, data, query, patience=patience, attempt=attempt)
         content = answer[1]
         if "json" in answer[0].header("content-type"):
@@ -171,15 +184,16 @@ class Calls:
         patience: float | None = None,
         attempt: float | None = None,
         stream: bool = False,
+        tries: Attempts | None = None,
     ) -> tuple[Answer, bytes]:
         """Send a request until a node answers for good, and return the answer with its body.
 
-        With stream the body has not been received; the caller releases the answer. Raises the
-        RinglogError of an answer that is final, else OutcomeUnknown or Unavailable.
+        With stream the body has not been received; the caller releases the answer. With tries the caller may
+        stop the call. Raises the RinglogError of an answer that is final, else OutcomeUnknown or Unavailable.
         """
         if query:
             target += "?" + urlencode([(k, v) for k, v in query.items() if v != []], doseq=True)
-        tries = _Attempts(f"{method} {target}", self.config.timeout if patience is None else patience)
+        tries = tries or Attempts(f"{method} {target}", self.config.timeout if patience is None else patience)
         reads = method == "GET"
         while True:
             node = await self._next_node(tries)
@@ -194,7 +208,12 @@ class Calls:
                 self._note_failure(tries, node, e)
                 continue
 
-            # From here on the request may have reached the node.
+            # From here on the request may have reached the node. Who stops the call looks for it after that.
+            tries.in_flight = not reads
+            if tries.stopped:
+                connection.close()
+                tries.in_flight = False
+                raise tries.error()
             answer = Answer(node, connection, attempt or self.config.attempt_timeout)
             kept = False
             try:
@@ -205,7 +224,7 @@ class Calls:
                 content = await answer.receive_all()
                 kept = True
             except OSError as e:
-                tries.unknown = tries.unknown or not reads
+                tries.unknown, tries.in_flight = tries.may_have_happened(), False
                 self._note_failure(tries, node, e)
                 continue
             finally:
@@ -215,7 +234,7 @@ class Calls:
                 return self._note_success(answer), content
             await self._judge(tries, answer, content, reads)
 
-    async def _next_node(self, tries: _Attempts) -> Node:
+    async def _next_node(self, tries: Attempts) -> Node:
         """Return the node to ask, after a pause where all were asked in this round."""
         while True:
             if tries.last is not None and not tries.left():
@@ -226,7 +245,7 @@ class Calls:
                 return node
             await self._next_round(tries, 0)
 
-    async def _next_round(self, tries: _Attempts, at_least: float) -> None:
+    async def _next_round(self, tries: Attempts, at_least: float) -> None:
         """Begin a round over all nodes after a pause, which grows from round to round."""
         tries.tried, tries.refused = [], False
         pause = max(tries.pause * random.uniform(0.5, 1.5), at_least)
@@ -285,10 +304,12 @@ class Calls:
         return answer, content
 
     def _note_success(self, answer: Answer) -> Answer:
+        if warnings := answer.header("ringlog-warnings"):
+            self.warnings.report_header(warnings)
         self.nodes.worked(answer.node, answer.header("ringlog-leader"))
         return answer
 
-    def _note_failure(self, tries: _Attempts, node: Node, error: OSError) -> None:
+    def _note_failure(self, tries: Attempts, node: Node, error: OSError) -> None:
         """Note an attempt that got no answer."""
         self.nodes.failed(node)
         self._seek_leader = True
@@ -298,10 +319,12 @@ class Calls:
             failure.remedy = "give a TLS context that trusts it: tls=ssl.create_default_context(cafile=...)"
             raise failure
 
-    async def _judge(self, tries: _Attempts, answer: Answer, content: bytes, reads: bool) -> None:
+    async def _judge(self, tries: Attempts, answer: Answer, content: bytes, reads: bool) -> None:
         """Take in an answer that is an error, and raise it if it is final."""
         error = _decode_error(answer, content)
         tries.answered, tries.last = True, error
+        tries.unknown = tries.unknown or (error.code in MAY_HAVE_HAPPENED and not reads)
+        tries.in_flight = False
         leader = answer.header("ringlog-leader")
         if error.code not in PASSING:
             self.nodes.worked(answer.node, leader)
@@ -326,7 +349,6 @@ class Calls:
         else:
             tries.refused, self._seek_leader = True, not leader
             self.nodes.declined(answer.node, leader)
-        tries.unknown = tries.unknown or (error.code in MAY_HAVE_HAPPENED and not reads)
         if error.code == "internal":
             tries.internal += 1
             if tries.internal > MAX_INTERNAL:

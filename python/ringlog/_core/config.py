@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+from ringlog._core.notices import OnWarning
 from ringlog.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class Config:
         delivery_timeout: float,
         tls: ssl.SSLContext | None,
         cluster_id: str,
+        on_warning: OnWarning | None,
     ) -> None:
         self.endpoints = find_endpoints(endpoints)
         self.token = find_token(token, token_file)
@@ -110,6 +112,7 @@ class Config:
         self.attempt_timeout = attempt_timeout
         self.delivery_timeout = delivery_timeout
         self.cluster_id = cluster_id
+        self.on_warning = on_warning
         self._tls = tls
         for name in ("timeout", "attempt_timeout", "delivery_timeout"):
             if not 0 < getattr(self, name) <= MAX_TIMEOUT:

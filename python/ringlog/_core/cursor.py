@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 
 from ringlog._core.calls import Calls, path
+from ringlog._core.notices import Failures
 from ringlog._core.reader import OnGap, Reader
-from ringlog.errors import Closed, NotFound
+from ringlog.errors import Closed, Fenced, NotFound
 from ringlog.event import Event, Json, error_text
 
 
@@ -20,6 +21,7 @@ class CursorState:
         self.committed = 0
         self.last: Event | None = None  # handed out last
         self.reader: Reader | None = None
+        self._failures = Failures(f"cursor {name}")
         self._pid = os.getpid()
         self._closed = False
 
@@ -55,30 +57,39 @@ class CursorState:
 
     async def commit(self, event: Event | int | None) -> None:
         """Commit up to an event or offset; None is the event handed out last."""
-        await self.open()
         offset = self._offset_of(event)
         if offset is None:
             return
-        body = {"offset": offset, "generation": self.generation}
-        info = await self._calls.call("POST", path("cursors", self.name, "commit"), body)
+        body: Json = {"offset": offset}
+        info = await self._report("commit", body)
         self.committed = info["committed"]
 
     async def dead_letter(
         self, error: str | BaseException, event: Event | int | None, attempts: int, handler: str
     ) -> Json:
         """Make an event a dead letter, and commit up to it."""
-        await self.open()
         body: Json = {
             "offset": self._offset_of(event),
-            "generation": self.generation,
             "error": error_text(error),
             "attempts": attempts,
             "handler": handler or self.name,
         }
-        answer = await self._calls.call("POST", path("cursors", self.name, "deadletter"), body)
+        answer = await self._report("deadletter", body)
         self.committed = answer["cursor"]["committed"]
         letter: Json = answer["letter"]
+        self._failures.report(self.last if event is None else event, "made a dead letter", error)
         return letter
+
+    async def _report(self, what: str, body: Json) -> Json:
+        """Send what became of an event. Once the cursor is another's, what was received for it is dropped."""
+        reader = await self.open()
+        body["generation"] = self.generation
+        try:
+            answer: Json = await self._calls.call("POST", path("cursors", self.name, what), body)
+        except Fenced as e:
+            reader.fail(e)
+            raise
+        return answer
 
     def _offset_of(self, event: Event | int | None) -> int | None:
         event = self.last if event is None else event

@@ -88,6 +88,13 @@ def build_event(type: str | Payload, payload: Any, fields: Mapping[str, Any], so
     if unknown := sorted(fields.keys() - EventFields.__annotations__.keys()):
         raise TypeError(f"an event has no {unknown[0]}: put it into the payload")
     if not isinstance(type, str):
+        if not hasattr(type, "EVENT_TYPE"):
+            raise InvalidArgument(
+                f"{type!r:.40} is no type of an event",
+                code="invalid_argument",
+                field="type",
+                remedy="give a name such as TRAINING_COMPLETED, or a payload of ringlog.payloads",
+            )
         if payload is not None:
             raise InvalidArgument("the payload is given twice", code="invalid_argument", field="payload")
         return build_event(type.EVENT_TYPE, type, fields, source)

@@ -15,9 +15,10 @@ from collections.abc import Iterable
 
 from ringlog._core.calls import PASSING, Calls, path
 from ringlog._core.io import Io, Task
+from ringlog._core.notices import Failures
 from ringlog._core.reader import OnGap
 from ringlog.errors import Closed, NotFound, RinglogError
-from ringlog.event import Gap, Json
+from ringlog.event import Event, Gap, Json
 
 POLL = 0.25  # seconds between calls for more while events are being handled
 LONG_POLL = 1.0  # seconds that a node waits for an event where nothing is being handled
@@ -164,6 +165,7 @@ class MemberLoop:
         self._news = io.signal()  # the caller should look again
         self._task: Task | None = None
         self._error: RinglogError | None = None  # what ended the membership
+        self._failures = Failures(f"group {group}")
         self._closing = False
         self._pid = os.getpid()
         self._waiting = 0  # callers that wait for an event
@@ -227,7 +229,7 @@ class MemberLoop:
         self._due.set()
         return held
 
-    def progress(self, offset: int) -> bool:
+    def extend(self, offset: int) -> bool:
         """Begin the ack wait of an event again; False if it is no longer the member's."""
         with self._lock:
             self.state.active = time.monotonic()
@@ -236,6 +238,10 @@ class MemberLoop:
             self.state.extend.add(offset)
         self._due.set()
         return True
+
+    def failed(self, event: Event, outcome: str, error: str | BaseException) -> None:
+        """Log an event that was nacked or rejected."""
+        self._failures.report(event, outcome, error)
 
     async def flush(self, timeout: float) -> bool:
         """Wait until what was settled is durable; False if timeout seconds were too short."""

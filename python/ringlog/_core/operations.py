@@ -12,7 +12,7 @@ from ringlog._core.encode import Position, build_event, encode, format_position
 from ringlog._core.io import Io
 from ringlog._core.publisher import Backlog, Publisher
 from ringlog._core.readers import build_filter, build_group
-from ringlog.errors import Closed, OutcomeUnknown
+from ringlog.errors import Closed, InvalidArgument
 from ringlog.event import Event, EventFields, Json, NewEvent, Result
 
 if TYPE_CHECKING:
@@ -46,15 +46,9 @@ class Operations:
         """Send what waits, for at most timeout seconds, and end the connections."""
         self._closed = True
         try:
-            done = await self._backlog.close(timeout)
+            await self._backlog.close(timeout)
         finally:
             self._calls.nodes.close()
-        if not done:
-            raise OutcomeUnknown(
-                f"{self._backlog.unsent} events were not sent within {timeout} s",
-                code="outcome_unknown",
-                remedy="give close more time, or check why the cluster does not take them",
-            )
 
     async def request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Any:
         """Send any request of the HTTP interface, and return the decoded answer.
@@ -93,9 +87,17 @@ class Operations:
         """
         self._check_open()
         source = self._config.source
-        if source:
-            events = [event if event.get("source") else {**event, "source": source} for event in events]
         events = list(events)
+        for i, event in enumerate(events):
+            if not isinstance(event, Mapping):
+                raise InvalidArgument(
+                    f"{event!r:.40} is no event",
+                    code="invalid_argument",
+                    field=f"events[{i}]",
+                    remedy='give dicts such as {"type": "TRAINING_COMPLETED", "payload": {}}',
+                )
+            if source and not event.get("source"):
+                events[i] = {**event, "source": source}
         return await self._publisher.publish(encode(events, "events")) if events else []
 
     async def get(self, offset: int, *, stale: bool = False) -> Event:

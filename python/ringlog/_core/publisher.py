@@ -15,14 +15,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ringlog._core.calls import Calls
+from ringlog._core.calls import Attempts, Calls
 from ringlog._core.io import Io, Signal, Task
-from ringlog.errors import Closed, Conflict, OutcomeUnknown, RinglogError
+from ringlog.errors import Closed, Conflict, OutcomeUnknown, RinglogError, Unavailable
 from ringlog.event import Result
 
 MAX_PRODUCER_IDLE = 600.0  # seconds; nodes forget a producer 15 minutes after its last request
 MAX_BATCH_EVENTS, MAX_BATCH_BYTES = 1024, 1 << 20
-MAX_BACKLOG_BYTES = 64 << 20  # events that wait; more make publish_soon wait
+MAX_BACKLOG_BYTES = 64 << 20  # of memory for events that wait; more make publish_soon wait
+EVENT_BYTES = 2 << 10  # of memory for an event beside its JSON: its future has a lock and a queue
+PUBLISH = "POST /v1/events"
 LINGER = 0.005  # seconds for which the first event waits for others
 
 
@@ -62,7 +64,7 @@ class Publisher:
         """Append the events of a request, all or none, and return what became of each, in order."""
         producer = self.take()
         try:
-            results = await self.send(producer, body, self.calls.config.timeout)
+            results = await self.send(producer, body, Attempts(PUBLISH, self.calls.config.timeout))
         except (Conflict, OutcomeUnknown):
             raise  # the number may have been used: nobody takes this producer again
         except RinglogError:
@@ -71,13 +73,17 @@ class Publisher:
         self.put_back(producer)
         return results
 
-    async def send(self, producer: _Producer, body: bytes, patience: float) -> list[Result]:
+    async def send(self, producer: _Producer, body: bytes, tries: Attempts) -> list[Result]:
         """Append the events of a request under the next number of a producer."""
         headers = {"Ringlog-Producer": producer.name, "Ringlog-Sequence": str(producer.number + 1)}
-        _, content = await self.calls.open("POST", "/v1/events", body, headers=headers, patience=patience)
+        _, content = await self.calls.open("POST", "/v1/events", body, headers=headers, tries=tries)
         producer.number += 1
         producer.used = time.monotonic()
-        return [_result(raw) for raw in json.loads(content)["results"]]
+        results = [_result(raw) for raw in json.loads(content)["results"]]
+        for result in results:
+            if result.warnings:
+                self.calls.warnings.report(result.warnings)
+        return results
 
 
 def _result(raw: dict[str, Any]) -> Result:
@@ -103,6 +109,8 @@ class Backlog:
         self._lock = threading.Lock()
         self._waiting: deque[tuple[bytes, Settle]] = deque()
         self._batch: list[tuple[bytes, Settle]] = []  # in flight
+        self._tries: Attempts | None = None  # the call that sends the batch, or has sent it last
+        self._stopped = False  # nothing more is sent
         self._began = 0.0  # by time.time(), when it was sent first
         self._producer = _Producer()
         self._bytes = 0
@@ -132,7 +140,7 @@ class Backlog:
             if self._closed:
                 raise Closed("the client is closed")
             self._waiting.append((encoded, settle))
-            self._bytes += len(encoded)
+            self._bytes += len(encoded) + EVENT_BYTES
             waiting = len(self._waiting)
         if waiting == 1:
             self._due.set()
@@ -150,24 +158,63 @@ class Backlog:
 
         Raises the first failure since the last flush.
         """
+        done = await self._finish(timeout)
+        self._raise_failure()
+        return done
+
+    async def close(self, timeout: float) -> None:
+        """Send what is there, for at most timeout seconds, and accept and send nothing more.
+
+        Raises what became of the events that are left then, else the first failure since the last flush.
+        """
+        with self._lock:
+            self._closed = True
+        done = await self._finish(timeout)
+        left = None if done else self._abandon(timeout)
+        self._due.set()
+        if self._task is not None:
+            await self._task.join(1.0 if done else 0.0)
+        if left is not None:
+            raise left
+        self._raise_failure()
+
+    async def _finish(self, timeout: float | None) -> bool:
+        """Wait until all events have their answers; False if timeout seconds were too short."""
         if self.unsent:
             self._start()
-        done = await self._wait(lambda: not self.unsent, timeout)
+        return await self._wait(lambda: not self.unsent, timeout)
+
+    def _raise_failure(self) -> None:
+        """Raise the first failure since the last time."""
         with self._lock:
             failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
-        return done
 
-    async def close(self, timeout: float) -> bool:
-        """Send what is there, for at most timeout seconds, and accept nothing more."""
+    def _abandon(self, timeout: float) -> RinglogError:
+        """Send nothing from now on, settle all events, and return the error of those of the batch in flight."""
         with self._lock:
-            self._closed = True
-        done = await self.flush(timeout)
-        self._due.set()
-        if self._task is not None:
-            await self._task.join(1.0 if done else 0.0)
-        return done
+            self._stopped = True
+            batch, self._batch = self._batch, []
+            waiting = list(self._waiting)
+            self._waiting.clear()
+            tries = self._tries or Attempts(PUBLISH, 0.0)
+            tries.stop()
+            cause = tries.error()
+        count = len(batch) + len(waiting)
+        what = (
+            f"{count} event{'' if count == 1 else 's'} of publish_soon unanswered after {timeout:g} s: {cause.message}"
+        )
+        error = type(cause)(what, code=cause.code, remedy=cause.remedy)
+        error.__cause__ = cause
+        self._settle(batch, [], error)
+        if isinstance(error, OutcomeUnknown):  # which those that waited have not
+            unsent = Unavailable(what, code="unavailable", remedy="it was not sent: publish it again")
+            self._settle(waiting, [], unsent)
+        else:
+            self._settle(waiting, [], error)
+        self._settled.set()
+        return error
 
     async def drain(self, publisher: Publisher, timeout: float) -> int:
         """Send what is there by another publisher, whose Io is the caller's, and return how many events are left.
@@ -216,9 +263,15 @@ class Backlog:
 
     async def _send_batch(self, publisher: Publisher, patience: float) -> None:
         """Send the next batch, or again one whose task was canceled, and settle its events."""
-        if not self._batch:
-            self._batch, self._began = self._take(), time.time()
-        batch = self._batch
+        with self._lock:
+            if not self._batch:
+                self._batch, self._began, self._tries = self._take(), time.time(), None
+            batch = self._batch
+            # What an attempt before this one may have done is still unknown.
+            unknown = self._tries is not None and self._tries.may_have_happened()
+            tries = self._tries = Attempts(PUBLISH, patience, unknown)
+        if not batch:
+            return
         body = b"[" + b",".join(encoded for encoded, _ in batch) + b"]"
         error: RinglogError | None = None
         results: list[Result] = []
@@ -226,7 +279,7 @@ class Backlog:
             # A batch whose task was canceled may be sent again only while nodes know its number.
             if time.time() - self._began > MAX_PRODUCER_IDLE:
                 raise OutcomeUnknown("publish: the batch was interrupted long ago", code="outcome_unknown")
-            results = await publisher.send(self._producer, body, patience)
+            results = await publisher.send(self._producer, body, tries)
         except RinglogError as e:
             error = e
         except Exception as e:  # an answer that is not ringlog's
@@ -239,10 +292,12 @@ class Backlog:
         if error is not None and culprit is not None:
             error.field = error.field.partition("].")[2]
             self._settle(batch[culprit : culprit + 1], [], error)
-            self._batch = batch[:culprit] + batch[culprit + 1 :]
+            rest = batch[:culprit] + batch[culprit + 1 :]
         else:
             self._settle(batch, results, error)
-            self._batch = []
+            rest = []
+        with self._lock:
+            self._batch, self._tries = [] if self._stopped else rest, None
 
     def _take(self) -> list[tuple[bytes, Settle]]:
         """Return the events of the next batch."""
@@ -258,8 +313,8 @@ class Backlog:
     def _settle(self, batch: list[tuple[bytes, Settle]], results: list[Result], error: RinglogError | None) -> None:
         """Report to each event of a batch what became of it."""
         with self._lock:
-            self._bytes -= sum(len(encoded) for encoded, _ in batch)
-            self._failure = self._failure or error
+            self._bytes -= sum(len(encoded) + EVENT_BYTES for encoded, _ in batch)
+            self._failure = None if self._stopped else self._failure or error
         if error is not None:
             for _, settle in batch:
                 settle(None, error)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ringlog._core.calls import PASSING, Answer, Calls
 from ringlog._core.http import ProtocolError
-from ringlog.errors import Closed, from_answer
+from ringlog.errors import Closed, Fenced, RinglogError, from_answer
 from ringlog.event import Event, Gap, Json
 
 SILENCE = 8.0  # seconds; nodes send a line at least every 5
@@ -45,6 +45,7 @@ class Reader:
         self._connected = False  # at any time
         self._empty = 0  # connections in a row that brought nothing
         self._done = False
+        self._failure: RinglogError | None = None  # what ended the reading
         self._closed = False
         self._pid = os.getpid()
 
@@ -78,6 +79,8 @@ class Reader:
         while not self._buffer:
             if self._closed or self._pid != os.getpid():
                 raise Closed("this reader is closed, or belongs to the parent process", remedy="open another one")
+            if self._failure is not None:
+                raise self._failure
             if self._done:
                 return False
             try:
@@ -92,7 +95,7 @@ class Reader:
                 self._take(data)
                 self._done = self._done or self._limit == self._received > 0
             except OSError:
-                if not self._closed:
+                if not self._closed and self._failure is None:
                     await self._after_cut()
         return True
 
@@ -159,8 +162,10 @@ class Reader:
         if reason == "error":
             error = from_answer(end["error"])
             if error.code not in PASSING:
-                self._done = True
-                raise error
+                self._failure = error
+                if isinstance(error, Fenced):
+                    self._buffer.clear()
+                return
             self._calls.nodes.failed(answer.node)
             return
         self._resume = max(self._resume, end.get("scanned", 0) + 1)
@@ -172,6 +177,15 @@ class Reader:
     def close(self) -> None:
         """End the reading. May be called from another thread, whose `next` then raises Closed."""
         self._closed = True
+        self._drop()
+
+    def fail(self, error: RinglogError) -> None:
+        """End the reading with an error, which every `next` raises from now on."""
+        self._failure = error
+        self._drop()
+
+    def _drop(self) -> None:
+        """Drop what was received, and the connection."""
         self._buffer.clear()
         answer, self._answer = self._answer, None
         if answer is not None:

@@ -1,0 +1,87 @@
+"""Events and deliveries for tests of handlers, without a cluster.
+
+delivery = make_delivery("DATA_SYNC_COMPLETED", {"host": "gpu-7"}, key="gpu-7")
+handle(delivery)
+assert delivery.outcome == "acked"
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from ringlog._core.encode import build_event, encode, format_time
+from ringlog.delivery import Delivery
+from ringlog.event import Event, EventFields, Json
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ringlog._core.payload import Payload
+
+
+def make_event(
+    type: str | Payload,
+    payload: Mapping[str, Any] | None = None,
+    *,
+    offset: int = 1,
+    **fields: Unpack[EventFields],
+) -> Event:
+    """Return an event as a reader gets it, with the arguments of Client.publish.
+
+    It was appended now, and its hash is 64 zeros. Raises InvalidArgument for what has no JSON.
+    """
+    return Event(_stored(type, payload, offset, fields))
+
+
+def make_delivery(
+    type: str | Payload,
+    payload: Mapping[str, Any] | None = None,
+    *,
+    offset: int = 1,
+    number: int = 1,
+    **fields: Unpack[EventFields],
+) -> RecordedDelivery:
+    """Return a delivery, the number-th of its event, that keeps what is reported of it."""
+    return RecordedDelivery({**_stored(type, payload, offset, fields), "delivery": number})
+
+
+class RecordedDelivery(Delivery):
+    """A delivery that belongs to no member.
+
+    outcome  "acked", "nacked", "rejected" or "released"; "" until then
+    error    the error of a nack or reject, as it would be kept with a dead letter
+    delay    seconds after which a nacked event would be redelivered
+    """
+
+    __slots__ = ("delay", "error", "outcome")
+
+    def __init__(self, raw: Json) -> None:
+        super().__init__(raw, self)
+        self.outcome, self.error, self.delay = "", "", 0.0
+
+    def settle(self, offset: int, nack: Json | None) -> bool:
+        """Keep the first report, as a member does."""
+        if self.outcome:
+            return False
+        nack = {"acked": True} if nack is None else nack
+        self.error, self.delay = nack.get("error", ""), nack.get("delay_ms", 0) / 1000
+        self.outcome = next((o for o in ("acked", "released") if o in nack), "rejected" if "dead" in nack else "nacked")
+        return True
+
+    def extend(self, offset: int) -> bool:
+        """Report whether nothing was reported yet."""
+        return not self.outcome
+
+    def failed(self, event: Event, outcome: str, error: str | BaseException) -> None:
+        """Log nothing: the test sees outcome and error."""
+
+
+def _stored(type: str | Payload, payload: Any, offset: int, fields: Mapping[str, Any]) -> Json:
+    """Return the JSON object of an event that is stored at an offset."""
+    raw: Json = json.loads(encode(build_event(type, payload, fields, "")))
+    raw.pop("dedup", None)
+    now = format_time(datetime.now(timezone.utc), "appended_at")
+    return {**raw, "offset": offset, "value": raw["type"].lower(), "hash": "0" * 64, "appended_at": now}

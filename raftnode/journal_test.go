@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/raftnode/blackbox"
 )
 
@@ -49,5 +50,44 @@ func TestAJournalWhoseDiskHangsStopsNobody(t *testing.T) {
 		}
 		s.net.heal()
 		s.settle()
+	})
+}
+
+// A leader reports an outage once the voters that saw it have it in their journals: before, its own view alone
+// would say that the others had a quorum.
+func TestAnOutageIsReportedOnceTheJournalsHaveIt(t *testing.T) {
+	t.Parallel()
+	dir := memoryDir(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulation(t, dir, 3, 1)
+		s.settle()
+		s.net.cut(reset, s.pick(func(link) bool { return true })...)
+		time.Sleep(10 * time.Second)
+		for _, disks := range s.disks {
+			disks[journalDisk].hang()
+		}
+		s.net.heal()
+		s.settle()
+		leader := s.leads()
+		eventually(t, "all see that the outage has ended", func() bool {
+			return !slices.ContainsFunc(s.running(), func(n *Node) bool { return n.Status().Outage != nil })
+		})
+		s.disks[leader.cfg.ID][journalDisk].thaw()
+		time.Sleep(2 * time.Second) // less than the leader waits for the others
+		for _, disks := range s.disks {
+			disks[journalDisk].thaw()
+		}
+		time.Sleep(30 * time.Second)
+		s.settle()
+		s.compare()
+		var types []event.Type
+		for _, e := range s.story.events {
+			if e.Type == event.QuorumLost || e.Type == event.QuorumOutageView {
+				types = append(types, e.Type)
+			}
+		}
+		if !slices.Equal(types, []event.Type{event.QuorumLost}) {
+			t.Errorf("the log has %v", types)
+		}
 	})
 }

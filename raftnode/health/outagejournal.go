@@ -40,6 +40,7 @@ type Journal struct {
 
 	mu       sync.Mutex
 	pending  []blackbox.Record // not yet in the file, the oldest first
+	writing  bool              // one that is no longer pending is not yet in the file either
 	changed  chan struct{}     // closed and replaced when the file grows
 	reported reportedJournal
 }
@@ -119,13 +120,14 @@ func (j *Journal) flush() {
 		}
 		// One at a time, so that what comes meanwhile keeps its place after it.
 		next := j.pending[0]
-		j.pending = j.pending[1:]
+		j.pending, j.writing = j.pending[1:], true
 		j.mu.Unlock()
 
 		_, err := j.file.Append(next)
 		j.warn("writing the journal of outages", err)
 
 		j.mu.Lock()
+		j.writing = false
 		if err != nil {
 			j.pending = append([]blackbox.Record{next}, j.pending...)
 			j.mu.Unlock()
@@ -152,6 +154,13 @@ func (j *Journal) warn(what string, err error) {
 	if err != nil {
 		j.logger.Warn(what, "error", err)
 	}
+}
+
+// unwritten reports whether the file lacks records, which views does not list yet.
+func (j *Journal) unwritten() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.writing || len(j.pending) > 0
 }
 
 // views returns what the file holds that has ended and is not settled, the oldest first and at most reportedViews, by

@@ -336,13 +336,12 @@ func (m *OutageMonitor) Current() *Outage {
 	return &o
 }
 
-// Views returns the outages in the journal that have ended and are not in the log yet, and whether one lasts. The list
-// must not be changed.
-func (m *OutageMonitor) Views() (list []election.View, lasts bool) {
-	list = m.o.Journal.views(m.o.Self)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return list, m.now != nil
+// Views returns the outages in the journal that have ended and are not in the log yet, and whether another may follow:
+// one lasts, or its end is not yet in the journal. The list must not be changed.
+func (m *OutageMonitor) Views() (list []election.View, more bool) {
+	// The end of an outage is queued for the journal before the outage is forgotten, and listed once it is written.
+	more = m.Current() != nil || m.o.Journal.unwritten()
+	return m.o.Journal.views(m.o.Self), more
 }
 
 // KeepJournal writes the journal until ctx ends. Once in a ping's interval it notes that this node runs, and how much

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -113,13 +114,18 @@ func TestCursorsComeInPages(t *testing.T) {
 	if len(names) != many || !slices.IsSorted(names) || len(slices.Compact(names)) != many {
 		t.Errorf("%d names", len(names))
 	}
-	before := node.looked.Load()
-	s.ok("GET", "/v1/cursors?limit=2&after=c0007", "").decode(t, &page)
-	if len(page.Cursors) != 2 || page.Cursors[0].Name != "c0008" || page.Cursors[1].LagEvents != 3 {
-		t.Errorf("%+v", page)
+	// What the node does beside the request looks at the state, too: the least of some tries counts.
+	least := int64(math.MaxInt64)
+	for range 10 {
+		before := node.looked.Load()
+		s.ok("GET", "/v1/cursors?limit=2&after=c0007", "").decode(t, &page)
+		if len(page.Cursors) != 2 || page.Cursors[0].Name != "c0008" || page.Cursors[1].LagEvents != 3 {
+			t.Errorf("%+v", page)
+		}
+		least = min(least, node.looked.Load()-before)
 	}
-	if looks := node.looked.Load() - before; looks > 100 {
-		t.Errorf("%d looks at the state for a page of two cursors", looks)
+	if least > 100 {
+		t.Errorf("%d looks at the state for a page of two cursors", least)
 	}
 	if s.ok("GET", "/v1/cursors", "").decode(t, &page); len(page.Cursors) != pageItems {
 		t.Errorf("%d cursors without a limit", len(page.Cursors))

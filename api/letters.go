@@ -52,6 +52,7 @@ type LetterStats struct {
 	Bytes    uint64    `json:"bytes"`
 	MaxBytes uint64    `json:"max_bytes"`
 	Oldest   time.Time `json:"oldest,omitzero"` // of those that are dead
+	Stale    bool      `json:"stale,omitempty"` // DLQ_STALE_EVENTS has reported the oldest
 	Ever     uint64    `json:"ever"`            // that there have been
 }
 

@@ -34,6 +34,7 @@ type LetterStats struct {
 	Bytes    uint64    `json:"bytes"`
 	MaxBytes uint64    `json:"max_bytes"`
 	Oldest   time.Time `json:"oldest,omitzero"` // of those that are dead
+	Stale    bool      `json:"stale,omitempty"` // DLQ_STALE_EVENTS has reported the oldest
 	Ever     uint64    `json:"ever"`            // that there have been
 }
 
@@ -55,7 +56,7 @@ func (v *views) letterStats(s *state) LetterStats {
 		if ages, err := s.letters.agesIn(v.stored, t.Reported); err == nil && ages.oldest != 0 {
 			var oldest Letter
 			if readJSON(v.stored, indexKey(prefixLetter, ages.oldestID), &oldest) == nil {
-				stats.Oldest = oldest.Dead
+				stats.Oldest, stats.Stale = oldest.Dead, ages.oldest <= t.Reported
 			}
 		}
 	}

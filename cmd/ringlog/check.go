@@ -23,11 +23,12 @@ const (
 	checkUnknown  = 3
 )
 
-// checkOptions are the limits from which lag is a problem; 0 is no limit.
+// checkOptions are the limits from which lag and dead letters are a problem; 0 is no limit.
 // Lag and age are limits apart: each cursor has to keep both. A critical limit counts more than a warning's.
 type checkOptions struct {
-	warnLag, critLag uint64        // events that a cursor may lag by
-	warnAge, critAge time.Duration // how long its oldest event may wait
+	warnLag, critLag         uint64        // events that a cursor may lag by
+	warnAge, critAge         time.Duration // how long its oldest event may wait
+	warnLetters, critLetters uint64        // dead letters that are not redriven
 }
 
 // checkCommand is check, a plugin in the form that Nagios and its successors run: one line on stdout with performance
@@ -38,7 +39,7 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 		Description: "Exits 0 for OK, 1 for WARNING, 2 for CRITICAL and 3 for UNKNOWN, as monitoring plugins do.",
 		UsageText: shell.Examples(
 			"ringlog check",
-			"ringlog check --warning-lag 100000 --critical-age 1h",
+			"ringlog check --warning-lag 100000 --critical-age 1h --warning-letters 100",
 		),
 		Flags: []cli.Flag{
 			&cli.Uint64Flag{Name: "warning-lag", Usage: "warn if a cursor lags by `N` events"},
@@ -47,6 +48,8 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 				Usage: "warn if a cursor's oldest unread event is older than this `DURATION`"},
 			&cli.DurationFlag{Name: "critical-age",
 				Usage: "critical if a cursor's oldest unread event is older than this `DURATION`"},
+			&cli.Uint64Flag{Name: "warning-letters", Usage: "warn if there are `N` dead letters"},
+			&cli.Uint64Flag{Name: "critical-letters", Usage: "critical if there are `N` dead letters"},
 		},
 		// For a monitor, wrong usage is UNKNOWN: 2 would read as CRITICAL.
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
@@ -59,7 +62,8 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 			}
 			return check(c.Context, sh, checkOptions{warnLag: c.Uint64("warning-lag"),
 				critLag: c.Uint64("critical-lag"),
-				warnAge: c.Duration("warning-age"), critAge: c.Duration("critical-age")})
+				warnAge: c.Duration("warning-age"), critAge: c.Duration("critical-age"),
+				warnLetters: c.Uint64("warning-letters"), critLetters: c.Uint64("critical-letters")})
 		},
 	}
 }
@@ -184,22 +188,29 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 		state = checkCritical
 	}
 	// Each cursor for itself: the worst one decides.
+	limit := func(warn, crit bool, format string, args ...any) {
+		switch {
+		case crit:
+			state = checkCritical
+		case warn:
+			state = max(state, checkWarning)
+		default:
+			return
+		}
+		words = append(words, fmt.Sprintf(format, args...))
+	}
 	for _, c := range s.Cursors {
 		lag, age := leastLag(c)
-		level := checkOK
-		switch {
-		case over(lag, o.critLag) || over(age, o.critAge):
-			level = checkCritical
-		case over(lag, o.warnLag) || over(age, o.warnAge):
-			level = checkWarning
-		}
-		if level != checkOK {
-			words = append(words, fmt.Sprintf("cursor %s lags by %s, %s", c.Name, lagEvents(c), lagTime(c)))
-		}
-		state = max(state, level)
+		limit(over(lag, o.warnLag) || over(age, o.warnAge), over(lag, o.critLag) || over(age, o.critAge),
+			"cursor %s lags by %s, %s", c.Name, lagEvents(c), lagTime(c))
 	}
+	dead := deadLetters(s)
+	limit(over(dead, o.warnLetters), over(dead, o.critLetters), "%s: see ringlog dlq", shell.Count(dead, "dead letter"))
 	return state, words
 }
+
+// deadLetters counts those that are not redriven.
+func deadLetters(s nodeStatus) uint64 { return s.DeadLetters.Count - s.DeadLetters.Redriven }
 
 // over reports a value at or above a limit that was set.
 func over[T uint64 | time.Duration](value, limit T) bool { return limit > 0 && value >= limit }
@@ -214,8 +225,8 @@ func performance(s nodeStatus) string {
 	}
 	// An empty log has a first offset beyond its last one.
 	events := s.LastOffset - min(s.FirstOffset-min(s.FirstOffset, 1), s.LastOffset)
-	return fmt.Sprintf("events=%d offset=%dc healthy_voters=%d max_cursor_lag=%d", events, s.LastOffset,
-		s.Quorum.Healthy, min(lag, math.MaxInt64))
+	return fmt.Sprintf("events=%d offset=%dc healthy_voters=%d max_cursor_lag=%d dead_letters=%d", events,
+		s.LastOffset, s.Quorum.Healthy, min(lag, math.MaxInt64), deadLetters(s))
 }
 
 // checkDone prints the verdict in the form of monitoring plugins and returns its exit code.

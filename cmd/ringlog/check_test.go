@@ -35,6 +35,8 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 	foreign.value.ClusterID = "d"
 	full := sees("n2", "n2")
 	full.value.Members[2].Disk = &api.Disk{FreeBytes: 5 << 20, MinFreeBytes: 64 << 20, Full: true}
+	letters := sees("n2", "n2")
+	letters.value.DeadLetters = api.LetterStats{Count: 3, Redriven: 1, Bytes: 91, MaxBytes: 100}
 	down := answer[nodeStatus]{url: "http://n3", err: errors.New("refused")}
 	for _, test := range []struct {
 		name    string
@@ -72,6 +74,12 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 			[]answer[nodeStatus]{sees("n1", "n2"), full, sees("n3", "n2")},
 			checkWarning,
 			[]string{"the disk of n3 is nearly full: 5 MiB free, 64 MiB needed"},
+		},
+		{
+			"dead letters for which there is no room soon",
+			[]answer[nodeStatus]{sees("n1", "n2"), letters, sees("n3", "n2")},
+			checkWarning,
+			[]string{"dead letters take 91 B of 100 B"},
 		},
 		{
 			"an endpoint that only this monitor misses",

@@ -105,7 +105,12 @@ func summariseLetters(ctx context.Context, sh *shell.Shell) error {
 
 // printTotals prints the summary, and how many letters each cursor and type has.
 func printTotals(sh *shell.Shell, t api.LetterSummary) error {
-	err := sh.Facts("letters", t.Count, "dead", t.Dead, "redriven",
+	// No problem is said, too: whoever asks wants a verdict.
+	health := sh.Paint(shell.Good, "ok")
+	if bad := letterProblems(t.LetterStats); len(bad) > 0 {
+		health = sh.Paint(shell.Warn, strings.Join(bad, "; "))
+	}
+	err := sh.Facts("health", health, "letters", t.Count, "dead", t.Dead, "redriven",
 		fmt.Sprintf("%d, on their way to their cursors", t.Redriven),
 		"size", fmt.Sprintf("%s of %s", shell.Size(t.Bytes), shell.Size(t.MaxBytes)), "oldest", oldestText(t), "ever", t.Ever)
 	// Without letters there is nothing to count by cursor and type.
@@ -114,6 +119,20 @@ func printTotals(sh *shell.Shell, t api.LetterSummary) error {
 	}
 	return sh.Table(table.Row{"of", "", "letters"},
 		append(countRows("cursor", t.ByCursor), countRows("type", t.ByType)...))
+}
+
+// letterProblems lists what is wrong with the dead letters as a whole.
+func letterProblems(t api.LetterStats) (list []string) {
+	if t.Stale {
+		list = append(list, fmt.Sprintf("a dead letter of %s has waited longer than dlq.stale_after: see ringlog dlq errors",
+			shell.Time(t.Oldest)))
+	}
+	// What does not fit any more is refused: its cursor or group stays at the event.
+	if t.Bytes > t.MaxBytes-t.MaxBytes/10 {
+		list = append(list, fmt.Sprintf("dead letters take %s of %s, and no more than dlq.max_bytes is accepted",
+			shell.Size(t.Bytes), shell.Size(t.MaxBytes)))
+	}
+	return list
 }
 
 // oldestText prints when the oldest letter died, and its age.

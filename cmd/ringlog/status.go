@@ -184,6 +184,7 @@ func problems(s nodeStatus) []string {
 	if o := s.Overdue; o != nil && len(o.List) > 0 {
 		add(true, "%s: see ringlog chain %s", shell.Count(o.Count, "overdue edge"), o.List[0].CorrelationID)
 	}
+	list = append(list, letterProblems(s.DeadLetters)...)
 	for _, c := range s.Cursors {
 		add(c.Stalled != nil, "cursor %s is stalled, lagging by %s: see ringlog cursor lag", c.Name, lagEvents(c))
 	}

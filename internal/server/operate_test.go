@@ -438,6 +438,7 @@ func TestEveryFieldOfStatusIsFilled(t *testing.T) {
 		s.letter("c", at)
 	}
 	s.ok("POST", "/v1/dlq/redrive", `{"ids":[1]}`)
+	s.ok("PUT", "/v1/settings/dlq.stale_after", `{"value":"1ns"}`)
 	s.propose(frame.Pressure{Active: true, Requests: 1})
 	s.propose(frame.ClockStep{To: time.Now().Add(time.Hour), Agreed: []string{"n1"}})
 	f.full.Store(true)

@@ -82,6 +82,9 @@ func loadBuiltin() *Catalogue {
 	mustLoad("catalogue/aliases", &c.aliases)
 	mustLoad("catalogue/coordinators", &c.coordinators)
 	mustLoad("catalogue/flows", &c.flows)
+	for i := range c.flows {
+		c.flows[i].Status = StatusCanonical
+	}
 	mustLoad("catalogue/wiring", &c.wiring)
 	// Aliases and placeholders are no types: they are names that the documents mention.
 	categories := map[Type]string{}
@@ -232,7 +235,7 @@ func (c *Catalogue) Categories() []string {
 // Coordinators returns the platform's 27 registry entries. The caller must not change them.
 func (c *Catalogue) Coordinators() []Coordinator { return c.coordinators }
 
-// Flows returns the documented event flows. The caller must not change them.
+// Flows returns the documented event flows, then the registered ones by name. The caller must not change them.
 func (c *Catalogue) Flows() []Flow { return c.flows }
 
 // Wiring returns what the platform's documents say about emitters and subscribers. The caller must not change it.

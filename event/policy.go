@@ -264,7 +264,7 @@ func checkFields(e *Event, lim Limits) error {
 }
 
 // checkName checks the length and the characters of a name. Printable ASCII is checked first: it is the common case.
-func checkName(field, text string, lim Limits) error {
+func checkName(field, text string, lim Limits) *Error {
 	if len(text) > lim.NameBytes {
 		return fieldError(ReasonTooLarge, field, "%d bytes, the limit is %d", len(text), lim.NameBytes)
 	}

@@ -36,9 +36,11 @@ var decisions = [256]decision{
 	frame.KindPurge:        fallible((*applier).purgeLetters),
 	frame.KindLetterImport: fallible((*applier).importLetters),
 
-	// Settings, types, retention and time.
+	// Settings, types and flows, retention and time.
 	frame.KindSettingSet: infallible((*applier).setSetting),
 	frame.KindRegister:   infallible((*applier).register),
+	frame.KindFlowPut:    infallible((*applier).putFlows),
+	frame.KindFlowRemove: infallible((*applier).removeFlow),
 	frame.KindTrim:       infallible((*applier).requestTrim),
 	frame.KindClockStep:  infallible((*applier).stepClock),
 	frame.KindTick:       infallible(func(*applier, frame.Tick) Result { return Result{} }),

@@ -160,6 +160,7 @@ func TestCopiesDecideAlikeWhateverHappensToThem(t *testing.T) {
 	for _, what := range []string{
 		"snapshot", "restart", "configuration",
 		"accepted frame.ClockStep", "accepted frame.Register", "accepted frame.CursorCommit",
+		"accepted frame.FlowPut", "accepted frame.FlowRemove",
 		"trimmed", "passed", "held", "gap exact", "cursor expired", "CURSOR_STALLED", "VOTER_PROMOTED", "DLQ_EVENTS_PURGED",
 	} {
 		if c.counts[what] == 0 && !testing.Short() {
@@ -438,14 +439,20 @@ func (h *anything) settlement(group string) frame.GroupSettle {
 
 func (h *anything) clusterRequest() request {
 	member := pick(h, "member", "n1", "n2", "n3", "n4")
-	switch pick(h, "cluster command", "set", "set", "set", "register", "member", "remove", "step", "voter",
-		"vote", "outage", "client", "pressure", "overdue", "tick") {
+	switch pick(h, "cluster command", "set", "set", "set", "register", "flow", "no flow", "member", "remove",
+		"step", "voter", "vote", "outage", "client", "pressure", "overdue", "tick") {
 	case "set":
 		key := pick(h, "key", slices.Sorted(maps.Keys(someSettings))...)
 		return do(frame.SettingSet{Key: key, Value: pick(h, "value", someSettings[key]...)})
 	case "register":
 		return do(frame.Register{Definitions: fmt.Appendf(nil,
 			`[{"name": "HOUSE_%s", "value": "house_%[1]s", "category": "house"}]`, pick(h, "type", "BUILT", "SOLD"))})
+	case "flow":
+		return do(frame.FlowPut{Flows: fmt.Appendf(nil,
+			`[{"name": "%s", "edges": [["HOUSE_BUILT", "HOUSE_SOLD"]], "run_by": ["street"]}]`,
+			pick(h, "flow", "f", "g"))})
+	case "no flow":
+		return do(frame.FlowRemove{Name: pick(h, "flow", "f", "g")})
 	case "member":
 		return do(frame.MemberPut{Member: frame.Member{
 			ID:           member,

@@ -47,6 +47,7 @@
 //	'q' + id + 0 + slot    one of a producer's last 64 results, see stored_result.go
 //	'n' + id               a member (JSON)
 //	't' + name             an event type added at run time (JSON)
+//	'F' + name             a flow added at run time (JSON)
 //	'd' + slot             one of the last 1024 digests: index, sum
 //	'r' + raft index       the receipts of one entry's suppressed events, see receipts.go
 //	'h'                    health of the voters, outages (JSON)

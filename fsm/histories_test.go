@@ -236,6 +236,7 @@ func (r *run) entry(most int) {
 		r.t.Fatalf("entry %d: %d keys in the dedup window, %d after what happened", r.index, a, b)
 	}
 	checkGroups(r.t, r.troubled, r.model)
+	checkFlows(r.t, r.troubled, r.model.flows)
 }
 
 // What may happen to the second machine before an entry. The generator prefers the ends of
@@ -321,6 +322,8 @@ var floors = map[string]int{
 	"frame.GroupCreate":                1000,
 	"frame.GroupSettle":                4000,
 	"frame.GroupDead":                  1000,
+	"frame.FlowPut":                    500,
+	"frame.FlowRemove":                 200,
 	"letter dead again":                10,
 	"letter repeated":                  50,
 	"letter resolved":                  50,

@@ -33,6 +33,7 @@ type model struct {
 	atRisk    bool
 	late      []event.Type // emitted after the clients' events of the entry
 	letters   modelLetters
+	flows     map[string]string // by name: the effect of the one edge, whose cause is A
 
 	generations uint64         // of groups, given out
 	met         map[string]int // how often what is worth meeting was met
@@ -72,7 +73,7 @@ type modelCursor struct {
 
 func newModel() *model {
 	return &model{met: map[string]int{}, window: time.Minute, first: 1, floor: 1, letters: newModelLetters(),
-		producers: map[string]*modelProducer{}, cursors: map[string]*modelCursor{},
+		producers: map[string]*modelProducer{}, cursors: map[string]*modelCursor{}, flows: map[string]string{},
 		voters: map[string]*modelVoter{"n0": {}, "n1": {}, "n2": {}}}
 }
 
@@ -241,12 +242,47 @@ func (m *model) decide(r request) string {
 		return m.purge(c)
 	case frame.LetterImport:
 		return m.importLetters(c)
+	case frame.FlowPut:
+		return m.putFlows(c)
+	case frame.FlowRemove:
+		if m.flows[c.Name] == "" {
+			return string(NotFound)
+		}
+		delete(m.flows, c.Name)
 	case frame.Trim:
 		if c.Before > uint64(len(m.events))+1 {
 			return string(PastTail)
 		}
 	}
 	return ""
+}
+
+// putFlows adds all of them, or none where one leads from A to A.
+func (m *model) putFlows(c frame.FlowPut) string {
+	put := maps.Clone(m.flows)
+	for _, f := range strings.Split(strings.Trim(string(c.Flows), "[]"), "},") {
+		words := strings.Split(f, `"`)
+		name, effect := words[3], words[9]
+		if effect == "A" {
+			return string(Invalid)
+		}
+		put[name] = effect
+	}
+	m.flows = put
+	return ""
+}
+
+// checkFlows compares the flows that are registered with the model's.
+func checkFlows(t tb, m *Machine, want map[string]string) {
+	got := map[string]string{}
+	for _, f := range m.Catalogue().Flows() {
+		if f.Status == event.StatusRegistered {
+			got[f.Name] = string(f.Edges[0][1])
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Fatalf("flows %v, want %v", got, want)
+	}
 }
 
 func (m *model) set(c frame.SettingSet) {
@@ -528,6 +564,15 @@ func (h *history) request(t *rapid.T, m *model, term uint64) request {
 	case "voter":
 		voter := rapid.SampledFrom([]string{"n0", "n1", "n2", "n9"}).Draw(t, "voter")
 		return do(frame.VoterHealth{Voter: voter, Online: rapid.Bool().Draw(t, "online"), LastContactMs: 1})
+	case "flow":
+		if rapid.IntRange(0, 2).Draw(t, "remove") == 0 {
+			return do(frame.FlowRemove{Name: rapid.SampledFrom([]string{"f", "g"}).Draw(t, "flow")})
+		}
+		one := func() string {
+			return fmt.Sprintf(`{"name":"%s","edges":[["A","%s"]]}`, rapid.SampledFrom([]string{"f", "g"}).Draw(t, "flow"),
+				rapid.SampledFrom([]string{"B", "C", "D", "A"}).Draw(t, "effect"))
+		}
+		return do(frame.FlowPut{Flows: []byte("[" + one() + "," + one() + "]")})
 	case "letters":
 		return letterRequest(t, m, name, offset)
 	case "settle":

@@ -40,6 +40,7 @@ const (
 	prefixClient      = 'u'
 	prefixPressure    = 'x'
 	prefixOverdue     = 'o'
+	prefixFlow        = 'F'
 
 	prefixLetter      = 'l'
 	prefixCopy        = 'e'
@@ -170,9 +171,10 @@ type state struct {
 
 	producers *producers
 
-	// Members by id, the registered types, and the built-in types with these.
+	// Members by id, the registered types and flows, and the built-in ones with these.
 	members   map[string]frame.Member
 	types     map[event.Type]event.Definition
+	flows     map[string]event.Flow
 	catalogue *event.Catalogue
 
 	// The voters. rosterPublished is false once members or health have changed, until they are published.
@@ -215,6 +217,7 @@ func newState() *state {
 		producers:    newProducers(),
 		members:      map[string]frame.Member{},
 		types:        map[event.Type]event.Definition{},
+		flows:        map[string]event.Flow{},
 		desiredVotes: map[string]desiredVote{},
 		catalogue:    event.Builtin(),
 		keys:         dedup.New(),
@@ -252,6 +255,7 @@ func loadState(db *pebble.DB) (*state, error) {
 		prefixProducer:    s.producers.load,
 		prefixMember:      s.loadMember,
 		prefixType:        s.loadType,
+		prefixFlow:        s.loadFlow,
 		prefixDesiredVote: s.loadDesiredVote,
 		prefixClient:      s.loadClient,
 		prefixOverdue:     s.loadOverdue,

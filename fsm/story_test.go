@@ -102,6 +102,14 @@ func (s *narrator) line(words []string) string {
 		return tellGroup(s.m, words[1])
 	case "clients":
 		return tellClients(s.m)
+	case "flows": // those that are registered
+		text := ""
+		for _, f := range s.m.Catalogue().Flows() {
+			if f.Status == event.StatusRegistered || f.RunBy != nil {
+				text += show(f)
+			}
+		}
+		return text
 	case "reads": // what a cursor is given
 		return s.reads(words[1])
 	case "stats":
@@ -201,6 +209,10 @@ func (s *narrator) request(words []string) request {
 		})
 	case "client":
 		return do(clientWords(words))
+	case "flow": // as JSON, without blanks
+		return do(frame.FlowPut{Flows: []byte(words[1])})
+	case "noflow":
+		return do(frame.FlowRemove{Name: words[1]})
 	case "overdue": // run offset deadline; its cause was appended as long after the beginning as the last word says
 		limit, _ := time.ParseDuration(words[3])
 		after, _ := time.ParseDuration(words[4])

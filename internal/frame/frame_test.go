@@ -60,6 +60,7 @@ func commands() []Command {
 		SettingSet{"k", "v"}, Trim{Before: 5, Force: true}, Trim{Retention: true}, Tick{},
 		TermStart{ClusterID: "id", Members: []Member{member}, Seen: []election.TermSeen{{Term: 4, Leader: "n2"}}, Cause: "x"},
 		Intent{"n2", "drain"}, IntentAbort{}, Register{[]byte("[]")}, MemberPut{member}, MemberRemove{"n1"},
+		FlowPut{[]byte("[]")}, FlowRemove{"f"},
 		ClockStep{To: time.Unix(1, 2), Agreed: []string{"n1", "n2"}},
 		TermStart{Cause: "heartbeat_timeout", Silence: time.Second},
 		VoterHealth{Voter: "n2", LastContactMs: -1, Reason: "raft"},

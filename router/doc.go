@@ -36,9 +36,10 @@
 //
 // # Stages
 //
-// A subscription can be to stages of a documented flow (training_pipeline,
+// A subscription can be to stages of a flow, built in or registered (training_pipeline,
 // health_recovery, backpressure, …). Its handler is called with the run so far: which
-// stages those of the same correlation id were, how long each took, and what was skipped.
+// stages came before, how long each took, and what was skipped. A run is the events of one
+// correlation id, or those without one whose payloads agree in the flow's RunBy.
 // It is of any kind but Direct: the run is what the log has of it, so it is whole also in
 // a process that has just begun.
 //

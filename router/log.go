@@ -26,6 +26,11 @@ type Log interface {
 	OpenCursor(ctx context.Context, name string, o client.CursorOptions) (LogCursor, error)
 }
 
+// Flows is a Log that knows the flows of its catalogue, built in and registered.
+type Flows interface {
+	Flows(ctx context.Context) ([]event.Flow, error)
+}
+
 // LogCursor is an open cursor. One goroutine calls NextBatch; the others may be called from
 // any. Errors wrap ErrFenced once somebody else has opened it.
 type LogCursor interface {

@@ -84,7 +84,11 @@ type Subscriber struct{ s *subscriber }
 // tries for as long as ctx allows, unless the log refuses. With Background it returns at
 // once, and tries for as long as the router is open. ctx bounds Subscribe alone.
 func (r *Router) Subscribe(ctx context.Context, spec Subscription) (*Subscriber, error) {
-	flow, err := spec.completeStages(r.options.Catalogue)
+	flows, err := r.flowsFor(ctx, &spec)
+	if err != nil {
+		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
+	}
+	flow, err := spec.completeStages(r.options.Catalogue, flows)
 	if err != nil {
 		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
 	}

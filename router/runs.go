@@ -18,6 +18,8 @@ import (
 const (
 	defaultRuns  = 256
 	maxRunEvents = 256 // of one run, the newest, that a handler is given
+	// events of the log in which the beginning of a run is looked for by payload fields
+	fieldScan = 1_000_000
 )
 
 // runs remembers the runs through a flow that a subscription meets, so that not each
@@ -34,7 +36,7 @@ type runs struct {
 	keep  int // events of a run: more than a handler is given, as the next are read while handlers run
 
 	mu     sync.Mutex
-	known  map[string]*list.Element // of *runSeen, by correlation id
+	known  map[string]*list.Element // of *runSeen, by the id of the run
 	recent list.List                // the same, the last touched in front
 }
 
@@ -56,23 +58,24 @@ func newRuns(r *Router, flow event.Flow, spec *Subscription) *runs {
 
 // note takes in an event that was read. A redriven event is in its run already.
 func (r *runs) note(ev *event.Event) {
-	if ev.CorrelationID == "" || ev.Redrive != 0 {
+	id := r.flow.RunOf(ev)
+	if id == "" || ev.Redrive != 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
 	// The first event that is met begins the run here, though the log may have earlier ones.
-	in := r.touch(ev.CorrelationID)
+	in := r.touch(id)
 	if in == nil {
-		in = &runSeen{id: ev.CorrelationID}
+		in = &runSeen{id: id}
 		r.known[in.id] = r.recent.PushFront(in)
 		r.evict()
 	}
 	if n := len(in.events); n > 0 && in.events[n-1].Offset >= ev.Offset {
 		return // read again
 	}
-	in.events = append(in.events, linkOf(ev))
+	in.events = append(in.events, stages.EventOf(ev))
 	in.bound(r.keep)
 }
 
@@ -114,7 +117,7 @@ func (in *runSeen) bound(most int) {
 // upTo returns the newest events of a task's run in front of the task's own, for the caller to
 // keep, and how many older ones were left out.
 func (r *runs) upTo(ctx context.Context, t *task) (events []stages.Event, leftOut uint64, err error) {
-	id, before := t.ev.CorrelationID, t.ev.Offset
+	id, before := r.flow.RunOf(&t.ev), t.ev.Offset
 	switch {
 	case id == "":
 		return nil, 0, nil
@@ -193,6 +196,17 @@ func (r *runs) read(ctx context.Context, id string, before uint64) (events []sta
 	// what was trimmed of the run.
 	in := runSeen{}
 	q := Query{To: before - 1, Filter: event.Filter{Types: r.types, CorrelationIDs: []string{id}}}
+	// No index leads to the events of a run by payload fields: the newest stages are read, of all runs. An id that only
+	// looks like one of those is looked for there as well.
+	if r.flow.MayName(id) {
+		q.Filter.CorrelationIDs = nil
+		switch {
+		case before == math.MaxUint64:
+			q.From = client.FromLast(fieldScan)
+		case before > fieldScan:
+			q.From = client.FromOffset(before - fieldScan)
+		}
+	}
 	for ev, err := range r.r.History(ctx, q) {
 		if _, gap := errors.AsType[*client.GapError](err); gap {
 			continue
@@ -200,7 +214,10 @@ func (r *runs) read(ctx context.Context, id string, before uint64) (events []sta
 		if err != nil {
 			return nil, 0, err
 		}
-		in.events = append(in.events, linkOf(&ev))
+		if r.flow.RunOf(&ev) != id {
+			continue
+		}
+		in.events = append(in.events, stages.EventOf(&ev))
 		in.bound(maxRunEvents)
 	}
 	return in.events, in.leftOut, nil

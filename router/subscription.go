@@ -30,8 +30,8 @@ type Subscription struct {
 	Where      string // a condition in CEL, see where.Condition
 
 	// Of a subscription to stages of a flow, in place of Types and Handler. Its Lane is the
-	// correlation id by default, so that a run's stages are handled in order.
-	Flow    string       // its name in the catalogue: training_pipeline, health_recovery, …
+	// run by default, so that a run's stages are handled in order.
+	Flow    string       // its name: training_pipeline, health_recovery, …, or a registered flow's
 	Stages  []string     // types or patterns, as Types; an empty list is all of the flow's
 	OnStage StageHandler // called with the stage and the run so far
 	Runs    int          // that are remembered, of each 256 stages and those that wait; 256

@@ -37,7 +37,7 @@ func newApp(sh *shell.Shell) *cli.App {
 		// In the order of the help.
 		Commands: slices.Concat(
 			category("events", publishCommand(sh), tailCommand(sh), getCommand(sh), chainCommand(sh), dedupCommand(sh),
-				catalogueCommand(sh)),
+				catalogueCommand(sh), flowCommand(sh)),
 			category("subscribers", cursorCommand(sh), groupCommand(sh), reactCommand(sh), dlqCommand(sh),
 				explainCommand(sh), waitCommand(sh), clientsCommand(sh)),
 			category("cluster", serve.Command(sh, version), statusCommand(sh), clusterCommand(sh), settingsCommand(sh),

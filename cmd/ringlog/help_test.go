@@ -166,6 +166,7 @@ func unfit(example string) bool {
 var exampleFiles = map[string]string{
 	"events.ndjson": `{"type":"TRAINING_STARTED","payload":{}}` + "\n",
 	"rows.ndjson":   `{"id":1,"event_type":"training_completed","event_data":"{}","error":"e","retry_count":1}` + "\n",
+	"flows.json":    `{"name":"labelling","edges":[["TRAINING_STARTED","EVALUATION_STARTED"]],"run_by":["config_key"]}`,
 	"types.json":    `{"name":"EXAMPLE_TYPE","value":"example_type","category":"training"}`,
 }
 

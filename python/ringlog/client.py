@@ -447,7 +447,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         return drive(self._operations.explain_dedup(subject))
 
     def chain(self, correlation_id: str, *, flow: str = "") -> Json:
-        """Return how far a run has come on its way through the documented flows: the schema Chain."""
+        """Return how far a run has come on its way through the flows: the schema Chain."""
         return drive(self._operations.chain(correlation_id, flow=flow))
 
     def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> Json:
@@ -569,6 +569,18 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
     def catalogue(self) -> list[Json]:
         """Return the known event types: the schema Definition."""
         return drive(self._operations.catalogue())
+
+    def flows(self) -> list[Json]:
+        """Return the flows that runs are followed through, built in and registered: the schema Flow."""
+        return drive(self._operations.flows())
+
+    def register_flow(self, flow: Json) -> list[Json]:
+        """Register a flow on all nodes, or replace the one of its name: the schema Flow. Return warnings."""
+        return drive(self._operations.register_flow(flow))
+
+    def remove_flow(self, name: str) -> None:
+        """Remove a registered flow."""
+        return drive(self._operations.remove_flow(name))
 
     def audit(self) -> Json:
         """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit."""

@@ -453,6 +453,17 @@ class Contract:
         with self.assertRaises(NotFound):
             await self.log.request("GET", "/v1/nowhere")
 
+    async def test_a_flow_is_registered_and_followed_by_a_payload_field(self) -> None:
+        flow = {"name": "contract", "edges": [["TRAINING_STARTED", "CONTRACT_MET"]], "run_by": ["clause"]}
+        self.assertIn("CONTRACT_MET is not in the catalogue", (await self.log.register_flow(flow))[0]["message"])
+        self.assertIn("contract", [entry["name"] for entry in await self.log.flows()])
+        await self.log.publish("TRAINING_STARTED", {"clause": self.run_id})
+        chain = await self.log.chain(f"clause={self.run_id}", flow="contract")
+        self.assertEqual("CONTRACT_MET", chain["flows"][0]["next"][0]["to"])
+        await self.log.remove_flow("contract")
+        with self.assertRaises(NotFound):
+            await self.log.remove_flow("contract")
+
     async def test_a_closed_client_says_so(self) -> None:
         await self.log.publish_soon("DATA_SYNC_COMPLETED", self.event(), key=self.run_id)
         await self.log.close()

@@ -124,7 +124,7 @@ class Operations:
         return dict(await self.request("GET", path("dedup", subject), None, LINEARIZABLE))
 
     async def chain(self, correlation_id: str, *, flow: str = "") -> Json:
-        """Return how far a run has come on its way through the documented flows: the schema Chain."""
+        """Return how far a run has come on its way through the flows: the schema Chain."""
         query: Query = {**LINEARIZABLE, **({"flow": flow} if flow else {})}
         return dict(await self.request("GET", path("chain", correlation_id), None, query))
 
@@ -261,6 +261,18 @@ class Operations:
     async def catalogue(self) -> list[Json]:
         """Return the known event types: the schema Definition."""
         return list((await self.request("GET", "/v1/catalogue", None, LINEARIZABLE))["types"])
+
+    async def flows(self) -> list[Json]:
+        """Return the flows that runs are followed through, built in and registered: the schema Flow."""
+        return list((await self.request("GET", "/v1/flows", None, LINEARIZABLE))["flows"])
+
+    async def register_flow(self, flow: Json) -> list[Json]:
+        """Register a flow on all nodes, or replace the one of its name: the schema Flow. Return warnings."""
+        return list((await self.request("POST", "/v1/flows", flow)).get("warnings", []))
+
+    async def remove_flow(self, name: str) -> None:
+        """Remove a registered flow."""
+        await self.request("DELETE", path("flows", name))
 
     async def audit(self) -> Json:
         """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit."""

@@ -141,6 +141,7 @@ func become(m *Machine, s *state) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.s, m.columns = s, columnsCache{}
+	m.catalogue.Store(s.catalogue)
 	m.advance(s.meta.Applied)
 	m.log.Attach(m.db, s.meta.First, s.meta.Last)
 }

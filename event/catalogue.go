@@ -13,9 +13,10 @@ import (
 // catalogueFiles has the platform's catalogue and what was added to it. cluster.json lists what the cluster emits:
 // types that the platform does not have, and payload fields that the platform does not document. samples.json lists
 // payload fields that are missing from the platform's lists: fields in the samples of its documents (source: the
-// document), and fields that packages router and sinks send with the platform's types (source: router).
+// document), and fields that packages router and sinks send with the platform's types (source: router). dedup.json has
+// the types that are not deduplicated unless the cluster says otherwise, with the reasons.
 //
-//go:embed catalogue/*.json cluster.json samples.json
+//go:embed catalogue/*.json cluster.json samples.json dedup.json
 var catalogueFiles embed.FS
 
 // builtin parses the embedded files on first use. It panics if they are broken, which a test rules out.

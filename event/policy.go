@@ -30,6 +30,9 @@ type Policy struct {
 	Reserved ReservedPolicy
 	// zero fields take their defaults
 	Limits Limits
+	// Dedup has the dedup policies of types; nil is none. It changes nothing about an event: whoever makes a key of
+	// the event asks it.
+	Dedup *DedupPolicies
 }
 
 // Reasons of a Warning.

@@ -37,11 +37,12 @@ var decisions = [256]decision{
 	frame.KindLetterImport: fallible((*applier).importLetters),
 
 	// Settings, types, retention and time.
-	frame.KindSettingSet: infallible((*applier).setSetting),
-	frame.KindRegister:   infallible((*applier).register),
-	frame.KindTrim:       infallible((*applier).requestTrim),
-	frame.KindClockStep:  infallible((*applier).stepClock),
-	frame.KindTick:       infallible(func(*applier, frame.Tick) Result { return Result{} }),
+	frame.KindSettingSet:     infallible((*applier).setSetting),
+	frame.KindRegister:       infallible((*applier).register),
+	frame.KindDedupPolicySet: infallible((*applier).setDedupPolicy),
+	frame.KindTrim:           infallible((*applier).requestTrim),
+	frame.KindClockStep:      infallible((*applier).stepClock),
+	frame.KindTick:           infallible(func(*applier, frame.Tick) Result { return Result{} }),
 
 	// Leaders and members. Both term starts are decided alike; the second kind has the silence as well.
 	frame.KindTermStart:            infallible((*applier).termStart),

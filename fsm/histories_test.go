@@ -215,7 +215,7 @@ func (r *run) entry(most int) {
 	}
 	r.counts["command"] += len(requests)
 	leader := fmt.Sprintf("n%d", r.term%3)
-	e := entryOf(r.index, r.term, leader, r.now, requests...)
+	e := gated(r.plain.Policy().Dedup, r.index, r.term, leader, r.now, requests...)
 	want := r.model.entry(r.term, leader, r.now, requests)
 	got := applyTo(r.t, r.plain, e)
 	for i, q := range requests {
@@ -234,6 +234,11 @@ func (r *run) entry(most int) {
 	}
 	if a, b := r.plain.Stats().DedupKeys, r.troubled.Stats().DedupKeys; a != b { // which decides when a window is full
 		r.t.Fatalf("entry %d: %d keys in the dedup window, %d after what happened", r.index, a, b)
+	}
+	for _, m := range []*Machine{r.plain, r.troubled} {
+		if got, want := m.Stats().PolicyKeys, r.model.policyKeys(); got != want {
+			r.t.Fatalf("entry %d: dedup policies have %d keys, want %d", r.index, got, want)
+		}
 	}
 	checkGroups(r.t, r.troubled, r.model)
 }
@@ -313,6 +318,10 @@ var floors = map[string]int{
 	"frame.CursorDelete":               500,
 	"frame.Trim":                       500,
 	"frame.SettingSet":                 700,
+	"frame.DedupPolicySet":             700,
+	"duplicate by a policy":            300,
+	"policy with another window":       30,
+	"key of a policy expired":          300,
 	"frame.VoterHealth":                400,
 	"frame.DeadLetter":                 1500,
 	"frame.Redrive":                    1500,

@@ -71,7 +71,10 @@ func (a *memberApplier) raiseFeatureLevel() {
 	for _, m := range a.s.members {
 		lowest = min(lowest, m.FeatureLevel)
 	}
-	a.s.meta.FeatureLevel = max(a.s.meta.FeatureLevel, lowest)
+	if lowest > a.s.meta.FeatureLevel {
+		a.s.meta.FeatureLevel = lowest
+		a.s.compilePolicies()
+	}
 
 	// At the first level with voters' health, it begins with the present configuration.
 	if a.knowsHealth() && !a.s.health.Known {

@@ -48,6 +48,9 @@ const (
 	prefixGroupDone  = 'g'
 	prefixGroupRetry = 'y'
 
+	prefixPolicy    = 'f'
+	prefixPolicyKey = 'j'
+
 	stateFormat = 1
 	digestsKept = 1024
 )
@@ -191,6 +194,8 @@ type state struct {
 	keys   *dedup.Index
 	window []windowBlock
 
+	policies policies // of types
+
 	// oldest has the key columns of the first retained block; nil when not looked up. Only decisions set it.
 	oldest *log.Columns
 }
@@ -218,6 +223,7 @@ func newState() *state {
 		desiredVotes: map[string]desiredVote{},
 		catalogue:    event.Builtin(),
 		keys:         dedup.New(),
+		policies:     newPolicies(),
 		letters:      letters{underWay: map[string][]underWay{}, copies: newRanking[uint64, struct{}]()},
 		clients:      newClients(),
 		overdue:      map[string]int64{},
@@ -255,6 +261,7 @@ func loadState(db *pebble.DB) (*state, error) {
 		prefixDesiredVote: s.loadDesiredVote,
 		prefixClient:      s.loadClient,
 		prefixOverdue:     s.loadOverdue,
+		prefixPolicy:      s.loadPolicy,
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(loaders)) {
 		if err := scan(db, prefix, loaders[prefix]); err != nil {
@@ -272,10 +279,16 @@ func loadState(db *pebble.DB) (*state, error) {
 	if err := s.loadUnderWay(db); err != nil {
 		return nil, err
 	}
+	// Keys need the policies that have them.
+	if err := scan(db, prefixPolicyKey, s.loadPolicyKey); err != nil {
+		return nil, err
+	}
 
 	// What is computed from what was read.
 	s.producers.order()
 	s.compileCatalogue()
+	s.rankPolicies()
+	s.compilePolicies()
 	return s, nil
 }
 
@@ -305,7 +318,7 @@ func (s *state) fillWindow(l *log.Log) error {
 			if c.Suppressed.Has(row) {
 				continue
 			}
-			if c.KindAt(row) != frame.DedupOff {
+			if c.Keyed(row) {
 				s.keys.Insert(c.KeyAt(row), offset)
 			}
 			offset++

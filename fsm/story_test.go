@@ -108,6 +108,8 @@ func (s *narrator) line(words []string) string {
 		stats := s.m.Stats()
 		return fmt.Sprintf("  first %d last %d keys %d producers %d accepted %d suppressed %d refused %d\n",
 			stats.First, stats.Last, stats.DedupKeys, stats.Producers, stats.Accepted, stats.Suppressed, stats.Refused)
+	case "keys": // of dedup policies
+		return fmt.Sprintf("  %d\n", s.m.Stats().PolicyKeys)
 	case "due":
 		return fmt.Sprintf("  %s\n", s.m.NextDeadline().Sub(epoch))
 	case "plan":
@@ -134,7 +136,7 @@ func failed(err error) string {
 
 func (s *narrator) request(words []string) request {
 	switch words[0] {
-	case "publish": // contents as numbers, with an id as 3=id
+	case "publish": // contents as numbers, with an id as 3=id, with a field beside n as 3/name
 		return publish(contents(words[1:])...)
 	case "produce": // producer sequence contents
 		return produce(words[1], number64(words[2]), contents(words[3:])...)
@@ -150,6 +152,14 @@ func (s *narrator) request(words []string) request {
 		return do(frame.CursorDelete{Name: words[1]})
 	case "set":
 		return do(frame.SettingSet{Key: words[1], Value: words[2]})
+	case "policy": // of TRAINING_COMPLETED: mode, window or -, fields
+		window, _ := time.ParseDuration(words[2])
+		return do(frame.DedupPolicySet{
+			Type:   string(event.TrainingCompleted),
+			Policy: event.DedupPolicy{Mode: event.DedupMode(words[1]), Window: window, Fields: words[3:]},
+		})
+	case "nopolicy":
+		return do(frame.DedupPolicySet{Type: string(event.TrainingCompleted)})
 	case "trim":
 		return do(frame.Trim{Before: number64(words[1]), Force: len(words) > 2})
 	case "intent":
@@ -277,8 +287,13 @@ func (s *narrator) configure(words []string) string {
 func contents(words []string) (events []event.Event) {
 	for _, w := range words {
 		n, id, _ := strings.Cut(w, "=")
+		n, other, fielded := strings.Cut(n, "/")
 		content, _ := strconv.Atoi(n)
-		events = append(events, withID(ev(content), id))
+		e := ev(content)
+		if fielded {
+			e.Payload = fmt.Appendf(nil, `{"n": %d, "run": "%s"}`, content, other)
+		}
+		events = append(events, withID(e, id))
 	}
 	return events
 }
@@ -286,7 +301,8 @@ func contents(words []string) (events []event.Event) {
 // entry applies one request and returns the answer and what was appended, as text.
 func (s *narrator) entry(requests ...request) string {
 	s.index++
-	r, results := requests[0], applyTo(s.t, s.m, entryOf(s.index, s.term, s.leader, s.at, requests...))
+	r, results := requests[0], applyTo(s.t, s.m,
+		gated(s.m.Policy().Dedup, s.index, s.term, s.leader, s.at, requests...))
 	text := ""
 	if words := describe(r, results[0]); words != "" {
 		text = "  " + words + "\n"

@@ -145,7 +145,8 @@ func TestEveryConnectMethodHasARow(t *testing.T) {
 func callOrder() []string {
 	return []string{
 		"getRoot", "getOpenAPI", "getHealth", "getReady", "publish", "read", "getEvent",
-		"explainDedup", "chain", "createCursor", "getCursor", "listCursors",
+		"setDedupPolicy", "getDedupPolicy", "listDedupPolicies", "explainDedup", "removeDedupPolicy",
+		"chain", "createCursor", "getCursor", "listCursors",
 		"openCursor",
 		"readCursor", "commitCursor", "deadLetter", "listDeadLetters", "getDeadLetter",
 		"deadLetterErrors", "redriveDeadLetters", "importDeadLetters", "purgeDeadLetters",

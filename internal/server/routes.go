@@ -108,6 +108,7 @@ func (s *Server) table(advertised string) []route {
 	letters := &letterHandlers{letters: s.ops.Letters, bodies: bodies}
 	settings := &settingHandlers{settings: s.ops.Settings, bodies: bodies}
 	catalogue := &catalogueHandlers{log: s.ops.Log, bodies: bodies}
+	dedup := &dedupHandlers{log: s.ops.Log, bodies: bodies}
 	clients := &clientHandlers{clients: s.ops.Clients, bodies: bodies}
 	members := &memberHandlers{node: node, peers: s.cfg.Peers, bodies: bodies, view: view}
 	reports := &reportHandlers{
@@ -215,7 +216,7 @@ func (s *Server) table(advertised string) []route {
 		{method: post, path: "/v1/dlq/purge", handle: letters.postPurge},
 		{method: post, path: "/v1/dlq/import", handle: letters.postLetterImport, body: eventsLimit},
 
-		// Settings, the catalogue, registered clients.
+		// Settings, the catalogue, dedup policies, registered clients.
 		{method: get, path: "/v1/settings", handle: settings.getSettings},
 		{method: get, path: "/v1/settings/{key}", handle: settings.getSetting},
 		{method: put, path: "/v1/settings/{key}", handle: settings.putSetting},
@@ -224,6 +225,10 @@ func (s *Server) table(advertised string) []route {
 		{method: post, path: "/v1/catalogue/validate", handle: catalogue.postCatalogueValidate, body: eventsLimit},
 		{method: get, path: "/v1/catalogue/{type}", handle: catalogue.getCatalogueType},
 		{method: get, path: "/v1/catalogue/{type}/schema", handle: catalogue.getCatalogueSchema},
+		{method: get, path: "/v1/dedup/policies", handle: dedup.getPolicies},
+		{method: get, path: "/v1/dedup/policies/{type}", handle: dedup.getPolicy},
+		{method: put, path: "/v1/dedup/policies/{type}", handle: dedup.putPolicy},
+		{method: remove, path: "/v1/dedup/policies/{type}", handle: dedup.deletePolicy},
 		{method: get, path: "/v1/clients", handle: clients.getClients},
 		{method: put, path: "/v1/clients/{id}", handle: clients.putClient},
 		{method: remove, path: "/v1/clients/{id}", handle: clients.deleteClient},

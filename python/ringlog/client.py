@@ -10,9 +10,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ringlog import _fork
 from ringlog._core.calls import Calls, Query
@@ -557,6 +557,25 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
     def set_setting(self, key: str, value: str | float | bool) -> None:
         """Change a setting on every node; "" restores the default. Raises NotFound or InvalidArgument."""
         return drive(self._operations.set_setting(key, value))
+
+    def dedup_policies(self) -> list[Json]:
+        """Return the dedup policies of types, by type: the schema DedupPolicy."""
+        return drive(self._operations.dedup_policies())
+
+    def set_dedup_policy(
+        self, type: str, mode: Literal["off", "content", "fields"], fields: Sequence[str] = (), window: str = ""
+    ) -> Json:
+        """Say which events of a type are duplicates, and return the policy: the schema DedupPolicy.
+
+        off appends every event, content compares the payload, fields the payload fields named. window is how long
+        an event suppresses the same, such as "90s"; "" is the setting dedup.window. An event that has a dedup_id or
+        dedup=False goes by that.
+        """
+        return drive(self._operations.set_dedup_policy(type, mode, fields, window))
+
+    def remove_dedup_policy(self, type: str) -> Json:
+        """Remove the policy that was set for a type, and return the one in force without it. Raises NotFound."""
+        return drive(self._operations.remove_dedup_policy(type))
 
     def status(self) -> Json:
         """Return what the node that is asked knows of itself and its cluster: the schema Status."""

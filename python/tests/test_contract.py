@@ -453,6 +453,20 @@ class Contract:
         with self.assertRaises(NotFound):
             await self.log.request("GET", "/v1/nowhere")
 
+    async def test_a_dedup_policy_goes_by_fields(self) -> None:
+        policy = await self.log.set_dedup_policy("REGISTRY_UPDATED", "fields", ["run"], "5m")
+        self.assertEqual((policy["fields"], policy["window"], policy["origin"]), (["run"], "5m0s", "cluster"))
+        self.assertIn("REGISTRY_UPDATED", [p["type"] for p in await self.log.dedup_policies()])
+        run = {"run": self.run_id}
+        first = await self.log.publish("REGISTRY_UPDATED", {**run, "at": 1})
+        again = await self.log.publish("REGISTRY_UPDATED", {**run, "at": 2})
+        self.assertEqual((again.duplicate, again.offset), (True, first.offset))
+        self.assertEqual((await self.log.explain_dedup(first.offset))["decided_by"], "policy")
+        self.assertFalse((await self.log.publish("REGISTRY_UPDATED", {**run, "at": 2}, dedup=False)).duplicate)
+        self.assertEqual((await self.log.remove_dedup_policy("REGISTRY_UPDATED"))["origin"], "default")
+        with self.assertRaises(NotFound):
+            await self.log.remove_dedup_policy("REGISTRY_UPDATED")
+
     async def test_a_closed_client_says_so(self) -> None:
         await self.log.publish_soon("DATA_SYNC_COMPLETED", self.event(), key=self.run_id)
         await self.log.close()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from ringlog._core.calls import Calls, Query, path
 from ringlog._core.config import Config
@@ -249,6 +249,27 @@ class Operations:
     async def set_setting(self, key: str, value: str | float | bool) -> None:
         """Change a setting on every node; "" restores the default. Raises NotFound or InvalidArgument."""
         await self.request("PUT", path("settings", key), {"value": value})
+
+    async def dedup_policies(self) -> list[Json]:
+        """Return the dedup policies of types, by type: the schema DedupPolicy."""
+        answer = await self.request("GET", "/v1/dedup/policies", None, LINEARIZABLE)
+        return list(answer["policies"])
+
+    async def set_dedup_policy(
+        self, type: str, mode: Literal["off", "content", "fields"], fields: Sequence[str] = (), window: str = ""
+    ) -> Json:
+        """Say which events of a type are duplicates, and return the policy: the schema DedupPolicy.
+
+        off appends every event, content compares the payload, fields the payload fields named. window is how long
+        an event suppresses the same, such as "90s"; "" is the setting dedup.window. An event that has a dedup_id or
+        dedup=False goes by that.
+        """
+        body: Json = {"mode": mode, "fields": list(fields), "window": window}
+        return dict(await self.request("PUT", path("dedup", "policies", type), body))
+
+    async def remove_dedup_policy(self, type: str) -> Json:
+        """Remove the policy that was set for a type, and return the one in force without it. Raises NotFound."""
+        return dict(await self.request("DELETE", path("dedup", "policies", type)))
 
     async def status(self) -> Json:
         """Return what the node that is asked knows of itself and its cluster: the schema Status."""

@@ -20,12 +20,12 @@ const (
 	maxRunEvents = 256 // of one run, the newest, that a handler is given
 )
 
-// runs remembers the runs through a flow that a subscription meets, so that not each
+// runs remembers the runs through a flow that a subscription meets, so not each
 // stage needs a read of the log. What was before it met a run, or after it has forgotten
 // one for others, it reads from the log.
 //
 // While a run is in known, its events are all from the first of them to the last that was
-// read; where it is whole, all there are, but for those left out.
+// read; if it is whole, all there are, but for those left out.
 type runs struct {
 	r     *Router
 	flow  event.Flow
@@ -35,7 +35,7 @@ type runs struct {
 
 	mu     sync.Mutex
 	known  map[string]*list.Element // of *runSeen, by correlation id
-	recent list.List                // the same, the last touched in front
+	recent list.List                // the same, the last touched first
 }
 
 // runSeen is one run as far as it is known.
@@ -103,7 +103,7 @@ func (r *runs) forget() {
 	clear(r.known)
 }
 
-// bound drops the oldest events past a number and counts them. The slice is copied, so that
+// bound drops the oldest events past a number and counts them. The slice is copied, so
 // their memory is freed.
 func (in *runSeen) bound(most int) {
 	if extra := len(in.events) - most; extra > 0 {
@@ -111,7 +111,7 @@ func (in *runSeen) bound(most int) {
 	}
 }
 
-// upTo returns the newest events of a task's run in front of the task's own, for the caller to
+// upTo returns the newest events of a task's run before the task's own, for the caller to
 // keep, and how many older ones were left out.
 func (r *runs) upTo(ctx context.Context, t *task) (events []stages.Event, leftOut uint64, err error) {
 	id, before := t.ev.CorrelationID, t.ev.Offset
@@ -152,8 +152,8 @@ func (r *runs) from(in *runSeen, before uint64) (events []stages.Event, leftOut 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	// n is how many events have an offset below before: the comparison finds none equal, so
-	// that the search ends at the first that is not below.
+	// n is how many events have an offset below before: the comparison finds none equal,
+	// so the search ends at the first that is not below.
 	n, _ := slices.BinarySearchFunc(in.events, before, func(e stages.Event, o uint64) int {
 		if e.Offset < o {
 			return -1
@@ -183,13 +183,13 @@ func (r *runs) complete(in *runSeen, older []stages.Event, leftOut, dropped uint
 	in.whole = true
 }
 
-// read returns the newest events of a run in front of an offset.
+// read returns the newest events of a run before an offset.
 func (r *runs) read(ctx context.Context, id string, before uint64) (events []stages.Event, leftOut uint64, err error) {
 	if before == 1 {
 		return nil, 0, nil
 	}
 
-	// Only the newest are kept while reading, so that a long run takes bounded memory. A gap is
+	// Only the newest are kept while reading, so a long run takes bounded memory. A gap is
 	// what was trimmed of the run.
 	in := runSeen{}
 	q := Query{To: before - 1, Filter: event.Filter{Types: r.types, CorrelationIDs: []string{id}}}

@@ -28,7 +28,7 @@ type Stage struct {
 func (s *Stage) Run() stages.Run { return s.Chain.Flows[0] }
 
 // Via lists the edges over which the stage was reached, with how long each took, and those
-// that were skipped before it; none where a run begins, or begins again.
+// that were skipped before it; none if a run begins, or begins again.
 func (s *Stage) Via() (edges []stages.Edge) {
 	for _, e := range s.Run().Edges {
 		if e.ToOffset == s.Event.Offset {
@@ -108,7 +108,7 @@ func typesOf(flow event.Flow) (types []string) {
 	return slices.Compact(types)
 }
 
-// followRun reads the run of a task, for as long as it takes. The error is errLeft where the
+// followRun reads the run of a task, for as long as it takes. The error is errLeft if the
 // task is left for the next to read the log.
 func (s *subscriber) followRun(t *task) error {
 	pauses := newPauses()

@@ -87,7 +87,7 @@ func courseOf(n int) string {
 	return strings.Join(types, " ")
 }
 
-// Who subscribes to stages of a flow gets each with the run so far, whatever process
+// A subscription to stages of a flow gets each with the run so far, whatever process
 // published it and however many runs are under way, also what was before it subscribed,
 // and in a process that begins in the middle.
 func TestStagesComeWithTheirRun(t *testing.T) {
@@ -97,6 +97,7 @@ func TestStagesComeWithTheirRun(t *testing.T) {
 		evaluator := router.Subscription{
 			Name:        "evaluator",
 			Durable:     true,
+			From:        client.FromEnd(),
 			Flow:        "training_pipeline",
 			Stages:      []string{"training.*", "promotion_candidate"},
 			OnStage:     some.arrive,
@@ -266,6 +267,7 @@ func TestAStageWaitsForItsRun(t *testing.T) {
 				Name:    "s",
 				Flow:    "training_pipeline",
 				Durable: true,
+				From:    client.FromEnd(),
 				OnStage: func(ctx context.Context, at router.Stage) error {
 					if first { // while it runs, the next are read and the log goes away
 						first = false

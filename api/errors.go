@@ -11,9 +11,12 @@ import (
 // request that has it is refused with OtherCluster by nodes of another cluster.
 const ClusterHeader = "Ringlog-Cluster"
 
-// WarningsHeader is on the answer to a call that gives a filter which matches nothing known: a JSON array of
-// event.Warning.
+// WarningsHeader is on the answer to a call that gives a filter which matches nothing known, or a token that the
+// cluster does not have: a JSON array of event.Warning.
 const WarningsHeader = "Ringlog-Warnings"
+
+// ReasonTokenUnused is the reason of the warning about a token that protects nothing.
+const ReasonTokenUnused = "token_unused"
 
 // Code is the machine-readable reason in every error answer, over HTTP and
 // Connect alike. Its HTTP status and Connect code follow from it.

@@ -51,7 +51,8 @@ func (a *memberApplier) recordMember(m frame.Member) {
 // removeMember forgets a node. That may raise the cluster's feature level.
 func (a *memberApplier) removeMember(c frame.MemberRemove) Result {
 	if _, known := a.s.members[c.ID]; !known {
-		return refuse(NotFound, "id", fmt.Sprintf("there is no member %q", c.ID), "list them: ringlog cluster members")
+		return refuse(NotFound, "id", fmt.Sprintf("there is no member %q", c.ID),
+			"list them: GET /v1/members, or ringlog cluster members")
 	}
 	delete(a.s.members, c.ID)
 	a.s.rosterPublished = false

@@ -322,7 +322,8 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 	defer a.expireWindow() // the window may just have become shorter
 	d, known := lookup(c.Key)
 	if !known {
-		return refuse(NotFound, "key", fmt.Sprintf("there is no setting %q", c.Key), "list them: ringlog settings ls")
+		return refuse(NotFound, "key", fmt.Sprintf("there is no setting %q", c.Key),
+			"list them: GET /v1/settings, or ringlog settings ls")
 	}
 	if d.level > max(frame.LevelBase, a.s.meta.FeatureLevel) {
 		return refuse(NotFound, "key", fmt.Sprintf("some members do not know the setting %q yet", c.Key),

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -75,6 +76,15 @@ func (a *admission) hasToken(r *http.Request) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	given := tokenDigest(strings.TrimSpace(token))
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(given[:], a.token[:]) == 1
+}
+
+// warnings says that a token which the caller sends protects nothing.
+func (a *admission) warnings(r *http.Request) []event.Warning {
+	if a.needsToken || r.Header.Get("Authorization") == "" {
+		return nil
+	}
+	return []event.Warning{{Reason: api.ReasonTokenUnused, Field: "Authorization",
+		Message: "a token was sent, but this cluster has none and lets everybody in: start its nodes with --token-file"}}
 }
 
 // tokenDigest has one length for every token.

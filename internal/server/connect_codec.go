@@ -24,7 +24,7 @@ func (jsonCodec) Marshal(message any) ([]byte, error) {
 	return protojson.Marshal(m)
 }
 
-// Unmarshal implements connect.Codec. Unknown fields are ignored, so that a client may be newer than the node.
+// Unmarshal implements connect.Codec. Unknown fields are ignored, so a client may be newer than the node.
 func (jsonCodec) Unmarshal(text []byte, message any) error {
 	m, ok := message.(proto.Message)
 	switch {
@@ -34,4 +34,32 @@ func (jsonCodec) Unmarshal(text []byte, message any) error {
 		return errors.New("an empty body is not a JSON object")
 	}
 	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, m)
+}
+
+// protoCodec reads and writes the messages of Connect calls as Connect's own binary codec does, with errors that name
+// nothing of Go.
+type protoCodec struct{}
+
+// Name implements connect.Codec.
+func (protoCodec) Name() string { return "proto" }
+
+// Marshal implements connect.Codec.
+func (c protoCodec) Marshal(message any) ([]byte, error) { return c.MarshalAppend(nil, message) }
+
+// MarshalAppend lets Connect encode into a buffer of its own.
+func (protoCodec) MarshalAppend(b []byte, message any) ([]byte, error) {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("%T is not a protobuf message", message)
+	}
+	return proto.MarshalOptions{}.MarshalAppend(b, m)
+}
+
+// Unmarshal implements connect.Codec.
+func (protoCodec) Unmarshal(data []byte, message any) error {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return fmt.Errorf("%T is not a protobuf message", message)
+	}
+	return proto.Unmarshal(data, m)
 }

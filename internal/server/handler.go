@@ -84,6 +84,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.errors.writeError(out, r, err)
 		return
 	}
+	setWarnings(out.Header(), s.admission.warnings(r))
 	// The mux would answer 404 and 405 in plain text.
 	if _, pattern := s.mux.Handler(r); pattern == "" {
 		s.answerUnrouted(out, r)

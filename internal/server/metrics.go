@@ -100,7 +100,7 @@ func (m *metrics) countPublished(events, duplicates int) {
 // countDelivered counts events that were sent to a reader.
 func (m *metrics) countDelivered(events int) { m.read.Add(float64(events)) }
 
-// countRequest counts an answered request under its route's pattern, so that names in paths create no series.
+// countRequest counts an answered request under its route's pattern, so names in paths create no series.
 func (m *metrics) countRequest(w *response, r *http.Request, began time.Time) {
 	route := r.Pattern
 	// No route took the request.

@@ -149,6 +149,7 @@ func (s *Server) table(advertised string) []route {
 		}),
 		connect.WithCompressMinBytes(neverCompress),
 		connect.WithCompression("gzip", nil, nil), // metered decompresses
+		connect.WithCodec(protoCodec{}),
 		connect.WithCodec(jsonCodec{"json"}),
 		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
 	)

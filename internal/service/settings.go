@@ -33,7 +33,7 @@ func (st *Settings) Get(key string) (api.Setting, error) {
 	}
 	return api.Setting{}, api.Refuse(api.NotFound, "key",
 		fmt.Sprintf("there is no setting %q", key),
-		"list them: ringlog settings ls")
+		"list them: GET /v1/settings, or ringlog settings ls")
 }
 
 // Set changes a setting; an empty value restores the default.

@@ -207,7 +207,7 @@ func readInput(sh *shell.Shell, name string) ([]byte, error) {
 	if err != nil {
 		return nil, shell.Usagef("%w", err)
 	}
-	// One byte more than the limit is read, so that a longer input is noticed.
+	// One byte more than the limit is read, so a longer input is noticed.
 	if len(raw) > maxPayload {
 		return nil, shell.Usagef("%s is larger than %d bytes", name, maxPayload)
 	}
@@ -273,13 +273,13 @@ func validateEvents(ctx context.Context, sh *shell.Shell, file string, strict bo
 	return err
 }
 
-// asArray makes NDJSON a JSON array, so that both go the same way.
+// asArray makes NDJSON a JSON array, so both go the same way.
 func asArray(raw []byte) (json.RawMessage, error) {
 	// An array is sent as it is: the node reports what is wrong with it.
 	if strings.HasPrefix(strings.TrimSpace(string(raw)), "[") {
 		return raw, nil
 	}
-	// NDJSON: each line has to be JSON by itself, so that an error names its line.
+	// NDJSON: each line has to be JSON by itself, so an error names its line.
 	var rows []json.RawMessage
 	for n, line := range strings.Split(string(raw), "\n") {
 		line = strings.TrimSpace(line)

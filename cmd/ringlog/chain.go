@@ -75,7 +75,7 @@ type chainOptions struct {
 	format stages.Format
 	// print again what each new event changes
 	follow bool
-	// exit 1 where an edge is overdue
+	// exit 1 if an edge is overdue
 	failOverdue bool
 }
 
@@ -104,7 +104,7 @@ func chainOptionsOf(sh *shell.Shell, c *cli.Context) (o chainOptions, err error)
 		return o, err
 	}
 	o.query.Set("from", from.String())
-	// The flow is checked here, so that a wrong name is wrong usage, not a failure of the node.
+	// The flow is checked here, so a wrong name is wrong usage, not a failure of the node.
 	if name := c.String("flow"); name != "" {
 		if _, err := stages.FindFlow(event.Builtin().Flows(), name); err != nil {
 			return o, shell.Usagef("--flow: %w", err)
@@ -130,7 +130,7 @@ func readDeadlines(file string) (stages.Deadlines, error) {
 	if err != nil {
 		return nil, shell.Usagef("--deadlines: %w", err)
 	}
-	// Checked here, so that the error names the file; the node gets them as texts.
+	// Checked here, so the error names the file; the node gets them as texts.
 	d, err := stages.ReadDeadlines(event.Builtin(), raw)
 	if err != nil {
 		return nil, shell.Usagef("--deadlines %s: %w", file, err)
@@ -198,7 +198,7 @@ func followChain(ctx context.Context, sh *shell.Shell, o chainOptions) (err erro
 	}
 	reading, stopReading := context.WithCancel(ctx)
 	news := newsOf(reading, c, o.id, status.LastOffset+1)
-	// The reader of events is the last to be stopped and is waited for, so that it uses no closed client.
+	// The reader of events is the last to be stopped and is waited for, so it uses no closed client.
 	defer func() {
 		stopReading()
 		for range news { // until its reader has ended
@@ -304,7 +304,7 @@ func (f *chainFollower) printNews(ctx context.Context) (due time.Duration, err e
 	if err != nil {
 		return 0, err
 	}
-	// Printed before the verdict, so that the reason for the exit code is on the screen.
+	// Printed before the verdict, so the reason for the exit code is on the screen.
 	if err := f.print(&chain); err != nil {
 		return 0, err
 	}
@@ -330,7 +330,7 @@ func (f *chainFollower) print(c *stages.Chain) (err error) {
 			err = c.WriteNews(f.options.out(f.sh), f.printed)
 		}
 	}
-	// What was printed is noted even where printing failed: the error ends the run.
+	// The lines are noted as printed even if printing failed: the error ends the run.
 	f.printed, f.overdue, f.begun = cmp.Or(newest, f.printed), c.Overdue, true
 	return err
 }

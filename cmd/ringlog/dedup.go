@@ -30,7 +30,7 @@ func dedupCommand(sh *shell.Shell) *cli.Command {
 
 // explainDedup prints what was suppressed as a duplicate of one event.
 func explainDedup(ctx context.Context, sh *shell.Shell, subject string) error {
-	// Checked here, so that a typing error is reported as wrong usage.
+	// Checked here, so a typing error is reported as wrong usage.
 	if _, err := event.ParseHash(strings.ToLower(subject)); err != nil {
 		if _, err := shell.ParseOffset(subject); err != nil {
 			return shell.Usagef("%q is neither an offset nor a content hash of 64 hex digits", subject)

@@ -21,6 +21,7 @@ func TestFlagsMayStandAnywhere(t *testing.T) {
 		"ringlog tail --from -10 -o json":                "ringlog -o json tail --from -10",
 		"ringlog cursor --json seek c --to=-5":           "ringlog --json cursor seek --to=-5 c",
 		"ringlog catalogue validate - --strict":          "ringlog catalogue validate --strict -",
+		"ringlog tail -n5 --json":                        "ringlog --json tail -n 5",
 		"ringlog get -- --json":                          "ringlog get -- --json",
 		"ringlog tail --nosuch x --json":                 "ringlog --json tail --nosuch x",
 		"ringlog cursor rm rm --yes":                     "ringlog cursor rm --yes rm",

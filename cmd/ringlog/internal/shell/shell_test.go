@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"syscall"
@@ -95,5 +97,31 @@ func TestConsentIsAskedForOnATerminalOnly(t *testing.T) {
 	}
 	if _, err := ask(false, "", Consent{Yes: true}); err != nil {
 		t.Errorf("--yes: %v", err)
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for text, want := range map[string]uint64{"0": 0, "1000": 1000, "7B": 7, "512KiB": 512 << 10, "2 GiB": 2 << 30,
+		"1tib": 1 << 40} {
+		if n, err := ParseSize("--size", text); err != nil || n != want {
+			t.Errorf("%q is read as %d, %v", text, n, err)
+		}
+	}
+	for _, text := range []string{"", "GiB", "2GB", "1.5GiB", "-1", "2 GiB GiB", "9999999999TiB", "all"} {
+		n, err := ParseSize("--size", text)
+		if ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), "--size") || !strings.Contains(err.Error(), "MiB") {
+			t.Errorf("%q is read as %d, %v", text, n, err)
+		}
+	}
+}
+
+// An address with the wrong scheme is named as what is wrong.
+func TestHTTPSOfANodeWithoutTLS(t *testing.T) {
+	node := httptest.NewServer(http.NotFoundHandler())
+	defer node.Close()
+	sh := &Shell{Getenv: os.Getenv}
+	err := sh.Ask(t.Context(), "https://"+node.Listener.Addr().String(), "/status", nil)
+	if text := describeCause(err, sh); !strings.Contains(text, "http://") || strings.Contains(text, "is one running") {
+		t.Error(text)
 	}
 }

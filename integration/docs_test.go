@@ -226,7 +226,10 @@ func runDocument(t testing.TB, file string) {
 				script += "python3 " + write(fmt.Sprintf("line%d.py", b.line), b.text) + "\n"
 			}
 		case "go": // inside the module, whose packages it imports
-			name := write(fmt.Sprintf("line%d.go", b.line), fmt.Sprintf(goProgram, b.text))
+			if !strings.HasPrefix(b.text, "package main") {
+				b.text = fmt.Sprintf(goProgram, b.text)
+			}
+			name := write(fmt.Sprintf("line%d.go", b.line), b.text)
 			script += fmt.Sprintf("(cd %s && go run %s)\n", filepath.Dir(here), name)
 		}
 	}

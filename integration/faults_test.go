@@ -35,7 +35,7 @@ func (c *cluster) write(l *ledger, n int64) {
 	defer cancel()
 	until := l.counts.Load() + n
 	var writing sync.WaitGroup
-	for range 4 { // each is waited for, so that all four take part
+	for range 4 { // each is waited for, so all four take part
 		cl, number := c.client(), 1000+int(l.writers.Add(1))
 		writing.Go(func() { l.writer(ctx, c.t, cl, number) })
 		c.eventually(30*time.Second, "a first event of a writer", func() error {
@@ -177,7 +177,7 @@ func TestRecoverFromLostQuorum(t *testing.T) {
 	compare(t, c, l)
 }
 
-// A node that is stopped hands over, so that no lost leader is reported.
+// A node that is stopped hands over, so no lost leader is reported.
 func TestGracefulRestartOfEveryNode(t *testing.T) {
 	c := newCluster(t, t.TempDir(), 3).startAll()
 	l := newLedger()

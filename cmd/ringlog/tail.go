@@ -68,7 +68,6 @@ func tailCommand(sh *shell.Shell) *cli.Command {
 		Name: "tail", Aliases: []string{"consume", "sub"},
 		Usage: "print events, and follow as more are appended",
 		UsageText: shell.Examples(
-			"ringlog tail --until-end",
 			"ringlog tail --from -3 --until-end",
 			"ringlog tail --type 'training.*' --from -100 -n 2",
 			"ringlog tail --cursor trainer --until-end",

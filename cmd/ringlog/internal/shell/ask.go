@@ -53,7 +53,8 @@ func (sh *Shell) Open(ctx context.Context, base, path string) (io.ReadCloser, er
 		Error *api.Error `json:"error"`
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&answer); err != nil || answer.Error == nil {
-		return nil, fmt.Errorf("%s%s: %s", base, path, resp.Status)
+		return nil, fmt.Errorf("%s%s: %s, which no node answered: check the address, and whether it needs https",
+			base, path, resp.Status)
 	}
 	return nil, fmt.Errorf("%s: %w", base, answer.Error)
 }

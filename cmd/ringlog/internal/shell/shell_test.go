@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -116,12 +118,20 @@ func TestSizes(t *testing.T) {
 }
 
 // An address with the wrong scheme is named as what is wrong.
-func TestHTTPSOfANodeWithoutTLS(t *testing.T) {
-	node := httptest.NewServer(http.NotFoundHandler())
-	defer node.Close()
+func TestTheWrongSchemeIsNamed(t *testing.T) {
 	sh := &Shell{Getenv: os.Getenv}
-	err := sh.Ask(t.Context(), "https://"+node.Listener.Addr().String(), "/status", nil)
-	if text := describeCause(err, sh); !strings.Contains(text, "http://") || strings.Contains(text, "is one running") {
-		t.Error(text)
+	plain, secure := httptest.NewServer(http.NotFoundHandler()), httptest.NewUnstartedServer(http.NotFoundHandler())
+	defer plain.Close()
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	for address, hint := range map[string]string{
+		"https://" + plain.Listener.Addr().String(): "as http://",
+		"http://" + secure.Listener.Addr().String(): "needs https",
+	} {
+		err := sh.Ask(t.Context(), address, "/status", nil)
+		if text := describeCause(err, sh); !strings.Contains(text, hint) || strings.Contains(text, "is one running") {
+			t.Errorf("%s: %s", address, text)
+		}
 	}
 }

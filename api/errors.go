@@ -130,6 +130,7 @@ const (
 	ReasonNoTarget         = "no_target"         // conflict: no voter that could take over
 	ReasonUnreachable      = "unreachable"       // invalid_argument: nobody answers at the address
 	ReasonFeatureLevel     = "feature_level"     // unavailable: until members are upgraded
+	ReasonUnknownPath      = "unknown_path"      // not_found: the node has no such path, a newer one may
 )
 
 // Error is an error as every surface reports it: what, where, and what to do.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/event"
 )
 
 func TestFlagsMayStandAnywhere(t *testing.T) {
@@ -138,5 +139,28 @@ func TestAllPagesOfCursorsAreRead(t *testing.T) {
 	}
 	if err != nil || names != "a,b c,d,e," {
 		t.Errorf("%s %v", names, err)
+	}
+}
+
+// Names of registered types may have characters that mean something in Markdown.
+func TestTheReferenceShowsNamesAsTheyAre(t *testing.T) {
+	text := reference(typeList{
+		Types: []*event.Definition{
+			{Name: "B", Value: "b", Category: "training", Payload: []event.Field{
+				{Name: "a|b", Type: "any"}, {Name: "`x` <b>", Type: "string"},
+			}},
+			{Name: "A", Value: "a", Emitters: []string{"__init__.py:3", "*"}},
+		},
+		Own:     []*event.Definition{{Name: "C", Value: "c", Category: "training"}},
+		Aliases: map[string]event.Type{"OLD_B": "B", "BB": "B"},
+	})
+	want := "# Event types\n\n3 types. No payload field is required.\n" +
+		"\n## without a category\n\n### A\n\n- value: `a`\n- emitted by: `__init__.py:3`, `*`\n" +
+		"- payload: not documented\n" +
+		"\n## training\n\n### B\n\n- value: `b`\n- aliases: `BB`, `OLD_B`\n" +
+		"\n| field | type |\n| --- | --- |\n| `a\\|b` | any |\n| `` `x` <b> `` | string |\n" +
+		"\n### C\n\n- value: `c`\n- payload: not documented\n"
+	if text != want {
+		t.Errorf("%s\nnot\n%s", text, want)
 	}
 }

@@ -28,6 +28,7 @@ const (
 	contentJSON   = "application/json"
 	contentNDJSON = "application/x-ndjson"
 	contentSSE    = "text/event-stream"
+	contentHTML   = "text/html; charset=utf-8"
 )
 
 // handlerFunc answers a request, or returns the error to answer with. Once a byte was written, an error cuts the
@@ -296,9 +297,11 @@ func (s *Server) answerUnrouted(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// No route has this path.
-	s.errors.writeError(w, r, api.Refuse(api.NotFound, "path",
-		"there is nothing at "+r.URL.Path,
-		"see /openapi.json for what there is"))
+	unrouted := api.Refuse(api.NotFound, "path",
+		fmt.Sprintf("this node has nothing at %.300s", r.URL.Path),
+		"see /openapi.json for what there is; a newer version may have more")
+	unrouted.Reason = api.ReasonUnknownPath
+	s.errors.writeError(w, r, unrouted)
 }
 
 // headerOnly keeps the header of an answer and drops the rest.

@@ -144,7 +144,8 @@ func TestEveryConnectMethodHasARow(t *testing.T) {
 // callOrder is an order in which the document's examples work one after the other.
 func callOrder() []string {
 	return []string{
-		"getRoot", "getOpenAPI", "getHealth", "getReady", "publish", "read", "getEvent",
+		"getRoot", "getOpenAPI", "getPythonIndex", "getPythonProject", "getPythonFile",
+		"getHealth", "getReady", "publish", "read", "getEvent",
 		"explainDedup", "chain", "createCursor", "getCursor", "listCursors",
 		"openCursor",
 		"readCursor", "commitCursor", "deadLetter", "listDeadLetters", "getDeadLetter",
@@ -152,7 +153,7 @@ func callOrder() []string {
 		"waitForCursors", "explainDelivery", "changeCursor", "createGroup", "getGroup",
 		"listGroups", "exchange", "listGroupMembers", "deleteGroup", "seekCursor", "listSettings",
 		"setSetting", "getSetting", "compact", "snapshot", "listCatalogue", "registerTypes",
-		"validateEvents", "getType", "getTypeSchema", "registerClient", "listClients", "audit",
+		"validateEvents", "getType", "getTypeSchema", "getAsyncAPI", "registerClient", "listClients", "audit",
 		"getStatus", "getCluster", "history", "getOutage", "getMetrics", "removeClient",
 		"deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember",
 		"removeMember",

@@ -126,6 +126,12 @@ func (s *Server) table(advertised string) []route {
 		version:  s.cfg.Version,
 		started:  time.Now(),
 	}
+	asyncAPI := &asyncAPIHandler{
+		reports: s.ops.Reports,
+		node:    node,
+		version: s.cfg.Version,
+		token:   s.cfg.Token != "",
+	}
 	publishStreams := &publishStreams{
 		cfg:       s.cfg,
 		publisher: publisher,
@@ -224,6 +230,7 @@ func (s *Server) table(advertised string) []route {
 		{method: post, path: "/v1/catalogue/validate", handle: catalogue.postCatalogueValidate, body: eventsLimit},
 		{method: get, path: "/v1/catalogue/{type}", handle: catalogue.getCatalogueType},
 		{method: get, path: "/v1/catalogue/{type}/schema", handle: catalogue.getCatalogueSchema},
+		{method: get, path: "/asyncapi.json", handle: asyncAPI.getAsyncAPI},
 		{method: get, path: "/v1/clients", handle: clients.getClients},
 		{method: put, path: "/v1/clients/{id}", handle: clients.putClient},
 		{method: remove, path: "/v1/clients/{id}", handle: clients.deleteClient},
@@ -251,6 +258,11 @@ func (s *Server) table(advertised string) []route {
 		{method: get, path: "/metrics", handle: status.getMetrics, about: true},
 		{method: get, path: "/openapi.json", handle: status.getOpenAPI, about: true},
 		{method: get, path: "/{$}", handle: status.getRoot, about: true},
+
+		// The Python package, for pip, which knows no token.
+		{method: get, path: pythonIndex + "{$}", handle: getPythonIndex, about: true, access: open},
+		{method: get, path: pythonIndex + "{project}/{$}", handle: getPythonProject, about: true, access: open},
+		{method: get, path: pythonIndex + "{project}/{file}", handle: getPythonFile, about: true, access: open},
 
 		// Connect: the log.
 		{path: ringlogv1connect.LogServicePublishProcedure, service: logs, body: publishLimit},

@@ -24,6 +24,7 @@ from ringlog.errors import OutcomeUnknown, RinglogError, Unavailable, from_answe
 
 Query = Mapping[str, str | list[str]]
 
+FEATURE_LEVEL = 4  # of the nodes that this package was made with; docs/operations.md explains levels
 FIRST_PAUSE, MAX_PAUSE, GROWTH = 0.02, 1.0, 1.1  # seconds between rounds over all nodes
 MAX_INTERNAL = 3  # answers that report a node's own fault before it is taken for the request's
 NOTHING_HAPPENED = frozenset({"timeout", "overloaded", "no_leader", "no_quorum", "unavailable"})
@@ -303,6 +304,24 @@ class Calls:
                 connection.close()
         return answer, content
 
+    async def _explain_unknown_path(self, node: Node, error: RinglogError) -> None:
+        """Say in the error of a path that a node lacks whether the node is older than this package."""
+        try:
+            answer, content = await self._ask(node, "/v1/cluster", self._pinned_headers())
+            cluster = json.loads(content) if answer.parser.status == 200 else {}
+        except (OSError, ValueError):
+            return
+        # A node that no cluster knows yet is not among the members.
+        for member in cluster.get("members", ()):
+            if member["id"] == cluster["node_id"] and 0 < member.get("feature_level", 0) < FEATURE_LEVEL:
+                from ringlog import __version__
+
+                error.message += (
+                    f": this node is older than ringlog {__version__} for Python, it is {member.get('version') or '?'}"
+                    f" of feature level {member['feature_level']}, and the package was made for {FEATURE_LEVEL}"
+                )
+                error.remedy = "upgrade the nodes (docs/operations.md), or install the package of this node's /python/"
+
     def _note_success(self, answer: Answer) -> Answer:
         if warnings := answer.header("ringlog-warnings"):
             self.warnings.report_header(warnings)
@@ -326,6 +345,8 @@ class Calls:
         tries.unknown = tries.unknown or (error.code in MAY_HAVE_HAPPENED and not reads)
         tries.in_flight = False
         leader = answer.header("ringlog-leader")
+        if error.reason == "unknown_path":
+            await self._explain_unknown_path(answer.node, error)
         if error.code not in PASSING:
             self.nodes.worked(answer.node, leader)
             if not tries.unknown or reads:

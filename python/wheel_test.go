@@ -54,6 +54,9 @@ func TestTheWheelHasTheWholePackage(t *testing.T) {
 		if !strings.HasPrefix(f.Name, infoFolder(w.Version)+"/") {
 			names = append(names, f.Name)
 		}
+		if at := f.Modified.UTC(); at.Year() != 1980 || at.YearDay() != 1 || f.Mode() != 0o644 {
+			t.Errorf("%s is of %s, mode %s", f.Name, at, f.Mode())
+		}
 	}
 	if want := slices.Sorted(maps.Keys(tree)); !slices.Equal(names, want) {
 		t.Errorf("the wheel has %v\nthe folder has %v", names, want)
@@ -133,12 +136,13 @@ func TestAPackageWithoutAVersionIsNoWheel(t *testing.T) {
 	}
 }
 
-// olderWheel is a wheel of another version, which had a module that is gone.
+// olderWheel is a wheel of another version, which has a module that is gone, and lacks one that is new.
 func olderWheel(t *testing.T) *Wheel {
 	t.Helper()
 	tree := sourceTree(t)
 	first := tree["ringlog/__init__.py"]
 	first.Data = bytes.Replace(first.Data, []byte(`__version__ = "`+Built().Version), []byte(`__version__ = "0.0.9`), 1)
+	delete(tree, "ringlog/testing.py")
 	tree["ringlog/gone.py"] = &fstest.MapFile{Data: []byte("x = 1\n")}
 	w, err := makeWheel(tree)
 	if err != nil || w.Version != "0.0.9" {

@@ -28,7 +28,7 @@ type route struct {
 	body   func(event.Limits) int // how many bytes the body may have; nil: maxAdminBody
 	stream bool                   // ends by itself: it has no request timeout unless the caller asks for one
 	leader bool                   // passed on to the leader
-	scan   bool                   // reads the log from end to end: a few run at a time
+	scan   bool                   // reads the whole log or all that is registered: a few run at a time
 	backup bool                   // streams a backup: one runs at a time
 	about  bool                   // describes the node: answered also where its state has diverged
 }
@@ -230,7 +230,7 @@ func (s *Server) table(advertised string) []route {
 		{method: post, path: "/v1/catalogue/validate", handle: catalogue.postCatalogueValidate, body: eventsLimit},
 		{method: get, path: "/v1/catalogue/{type}", handle: catalogue.getCatalogueType},
 		{method: get, path: "/v1/catalogue/{type}/schema", handle: catalogue.getCatalogueSchema},
-		{method: get, path: "/asyncapi.json", handle: asyncAPI.getAsyncAPI},
+		{method: get, path: "/asyncapi.json", handle: asyncAPI.getAsyncAPI, scan: true},
 		{method: get, path: "/v1/clients", handle: clients.getClients},
 		{method: put, path: "/v1/clients/{id}", handle: clients.putClient},
 		{method: remove, path: "/v1/clients/{id}", handle: clients.deleteClient},

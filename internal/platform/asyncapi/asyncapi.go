@@ -42,7 +42,7 @@ type Log struct {
 type Member struct{ ID, URL string }
 
 // maxListed bounds the listeners of all types together: one without a filter is listed at every type.
-const maxListed = 20_000
+const maxListed = 10_000
 
 // The document, as far as it is used here. Maps are printed in the order of their keys.
 type (

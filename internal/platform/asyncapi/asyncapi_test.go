@@ -80,7 +80,8 @@ func TestTheDocumentSaysWhoSendsAndReceives(t *testing.T) {
 		t.Error("MY_TYPE has emitters")
 	}
 	completed := d.Components.Messages["TRAINING_COMPLETED"]
-	if !slices.Contains(completed.Tags, tag{"training"}) || !slices.Contains(completed.Tags, tag{"flow:training_pipeline"}) ||
+	if !slices.Contains(completed.Tags, tag{"training"}) ||
+		!slices.Contains(completed.Tags, tag{"flow:training_pipeline"}) ||
 		!slices.Contains(completed.Aliases, "TRAINING_COMPLETE") {
 		t.Errorf("%+v", completed)
 	}

@@ -9,7 +9,7 @@
 
 Client blocks, AsyncClient is for asyncio. ringlog.errors has the exceptions, ringlog.event what is
 sent and received, ringlog.payloads a class for the payload of each type of the catalogue,
-ringlog.testing events for tests of handlers.
+ringlog.testing a log in memory for tests.
 """
 
 from __future__ import annotations

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from datetime import datetime, timezone
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -95,15 +97,20 @@ class _Signal:
         for waiter in self._waiters:
             _wake(waiter)
 
+    def set_threadsafe(self) -> None:
+        self.version += 1
+        for waiter in tuple(self._waiters):
+            with contextlib.suppress(RuntimeError):  # its loop is closed
+                waiter.get_loop().call_soon_threadsafe(_wake, waiter)
+
     async def wait(self, seen: int, timeout: float | None) -> None:
-        if self.version != seen:
-            return
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         timer = None if timeout is None else loop.call_later(timeout, _wake, waiter)
         self._waiters.add(waiter)
         try:
-            await waiter
+            if self.version == seen:  # looked at after the waiter can be seen from other threads
+                await waiter
         finally:
             self._waiters.discard(waiter)
             if timer is not None:
@@ -144,6 +151,9 @@ class _AsyncioIo:
         except asyncio.TimeoutError as e:  # not an OSError before Python 3.11
             raise TimeoutError("timed out") from e
         return _Connection(reader, writer)
+
+    def now(self) -> datetime:
+        return datetime.now(timezone.utc)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -323,7 +333,7 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
             cluster_id,
             on_warning,
         )
-        super().__init__(cast(Io, _AsyncioIo()), config)
+        super().__init__(config.over(cast(Io, _AsyncioIo())), config)
         self._at_exit: Callable[[], None] | None = None
         _fork.watch(self)
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from datetime import datetime, timezone
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,9 @@ class _Signal:
             self.version += 1
             self._condition.notify_all()
 
+    def set_threadsafe(self) -> None:
+        self.set()
+
     async def wait(self, seen: int, timeout: float | None) -> None:
         with self._condition:
             if self.version == seen:
@@ -125,6 +129,9 @@ class _BlockingIo:
             sock.close()
             raise
         return _Connection(sock)
+
+    def now(self) -> datetime:
+        return datetime.now(timezone.utc)
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -321,7 +328,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
             cluster_id,
             on_warning,
         )
-        self._io: Io = _BlockingIo()
+        self._io: Io = self._config.over(_BlockingIo())
         self._operations = Operations(self._io, self._config)
         self._at_exit: Callable[[], None] | None = None
         _fork.watch(self)
@@ -589,7 +596,8 @@ def drain_at_exit(operations: Operations) -> Callable[[], None]:
         backlog = operations._backlog
         if not backlog.unsent:
             return
-        blocking = Operations(_BlockingIo(), operations._config)
+        config = operations._config
+        blocking = Operations(config.over(_BlockingIo()), config)
         left = drive(backlog.drain(blocking._publisher, EXIT_TIMEOUT))
         if left:
             import logging

@@ -25,13 +25,18 @@ class Document(ClusterTest):
 
     def test_its_programs_run(self) -> None:
         text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-        publisher, subscriber, member, handler_test = re.findall(
-            r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE
-        )
-        for program in (publisher, handler_test):
+        programs = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+        publisher, subscriber, member, daemon_test, handler_test = programs
+        for program, logged in (
+            (publisher, []),
+            (daemon_test, ["nacked: ConnectionError: no route to the host", "rejected: KeyError: 'config_key'"]),
+            (handler_test, []),
+        ):
             process = self.start(program)
             _, err = process.communicate(timeout=60)
-            self.assertEqual((process.returncode, err), (0, ""))
+            self.assertEqual(process.returncode, 0, err)
+            self.assertEqual(re.findall(r"^group promoters: event \d+ \(\w+\) was (.*)", err, re.MULTILINE), logged)
+            self.assertEqual(bool(err), bool(logged), err)
         with Client(self.cluster.urls) as log:
             self.assertEqual(len(list(log.tail("start", types=["DATA_SYNC_COMPLETED"], until_end=True))), 1000)
             for program, name, printed in (

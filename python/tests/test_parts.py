@@ -262,9 +262,10 @@ class Configuration(unittest.TestCase):
                 find_token("line\nbreak", None)
 
     def test_positions(self) -> None:
-        self.assertEqual([format_position(p) for p in ("start", 7, -3, "36h")], ["start", "7", "-3", "36h"])
         at = datetime(2026, 1, 5, 12, tzinfo=timezone(timedelta(hours=2)))
-        self.assertEqual(format_position(at), "@2026-01-05T10:00:00Z")
+        self.assertEqual([format_position(p, at) for p in ("start", 7, -3, "36h")], ["start", "7", "-3", "36h"])
+        self.assertEqual(format_position(at, at), "@2026-01-05T10:00:00Z")
+        self.assertEqual(format_position(timedelta(hours=1), at), "@2026-01-05T09:00:00Z")
 
     def test_the_leader_is_preferred_and_a_failed_node_comes_last(self) -> None:
         nodes = Nodes(find_endpoints("https://a,https://b,https://c"))

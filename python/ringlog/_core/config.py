@@ -13,7 +13,10 @@ from ringlog.errors import InvalidArgument
 if TYPE_CHECKING:
     import ssl
 
+    from ringlog._core.io import Io
+
 DEFAULT_ENDPOINT = "http://127.0.0.1:8770"
+MEMORY = "memory"  # the scheme of a log of ringlog.testing
 MAX_TIMEOUT = 300.0
 """Seconds. Nodes keep a producer's results for 15 minutes: a retry after that could be appended twice."""
 
@@ -45,7 +48,7 @@ def parse_endpoint(text: str) -> Endpoint:
         port = url.port or (443 if url.scheme == "https" else 80)
     except ValueError:
         url, port = urlsplit(""), 0
-    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
+    if url.scheme not in ("http", "https", MEMORY) or not url.hostname or url.query or url.fragment or url.username:
         raise InvalidArgument(
             f"endpoint {text!r} is not a URL such as {DEFAULT_ENDPOINT}",
             code="invalid_argument",
@@ -121,6 +124,14 @@ class Config:
                     code="invalid_argument",
                     field=name,
                 )
+
+    def over(self, io: Io) -> Io:
+        """Return the Io that reaches the endpoints: the one given, or one over it to a log in memory."""
+        if self.endpoints[0].scheme != MEMORY:
+            return io
+        from ringlog._memory import wire  # for tests alone
+
+        return wire.MemoryIo(io, wire.find(self.endpoints[0].host))
 
     def tls_for(self, endpoint: Endpoint) -> ssl.SSLContext | None:
         """Return the TLS context for an endpoint, None for http. Without one given it is Python's default."""

@@ -113,10 +113,10 @@ def format_time(time: datetime, field: str) -> str:
     return time.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
 
 
-def format_position(position: Position, field: str = "from_") -> str:
+def format_position(position: Position, now: datetime, field: str = "from_") -> str:
     """Return a position as the HTTP interface reads it. An age counts from now."""
     if isinstance(position, timedelta):
-        position = datetime.now(timezone.utc) - position
+        position = now - position
     if isinstance(position, datetime):
         return "@" + format_time(position, field)
     return str(position)

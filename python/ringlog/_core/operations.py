@@ -130,7 +130,7 @@ class Operations:
 
     async def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> Json:
         """Create a cursor and return it: the schema Cursor. One with the same filter that exists is returned."""
-        spec = {"from": format_position(from_), "filter": build_filter(types=types)}
+        spec = {"from": format_position(from_, self._io.now()), "filter": build_filter(types=types)}
         return dict(await self.request("PUT", path("cursors", name), spec))
 
     async def get_cursor(self, name: str) -> Json:
@@ -151,7 +151,7 @@ class Operations:
 
     async def seek_cursor(self, name: str, to: Position) -> Json:
         """Move a cursor or group on purpose, and return it: the schema Cursor."""
-        body = {"to": format_position(to, "to"), "seeker": os.urandom(16).hex()}
+        body = {"to": format_position(to, self._io.now(), "to"), "seeker": os.urandom(16).hex()}
         return dict(await self.request("POST", path("cursors", name, "seek"), body))
 
     async def delete_cursor(self, name: str) -> None:
@@ -173,7 +173,7 @@ class Operations:
         max_deliver after how many deliveries that fail an event becomes a dead letter; None is the
         cluster's setting.
         """
-        spec = build_group(build_filter(types=types), from_, ack_wait, max_deliver)
+        spec = build_group(build_filter(types=types), format_position(from_, self._io.now()), ack_wait, max_deliver)
         return dict(await self.request("PUT", path("groups", name), spec))
 
     async def delete_group(self, name: str) -> None:

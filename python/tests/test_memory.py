@@ -122,6 +122,16 @@ class Time(MemoryTest):
 
 
 class Clients(MemoryTest):
+    def test_a_producer_that_nodes_may_have_forgotten_is_not_used_again(self) -> None:
+        backlog = self.log._operations._backlog
+        for n in range(2):
+            self.log.publish_soon("DATA_SYNC_COMPLETED", {"n": n})
+            self.assertTrue(self.log.flush(10))
+            for producer in self.memory._log.producers.values():
+                producer.used -= 1000  # seconds; nodes keep what they know of one for 900
+            backlog._producer.used -= 1000
+        self.assertEqual(len(self.memory._log.producers), 2)
+
     def test_threads_and_loops_wake_each_other(self) -> None:
         got: list[Event] = []
         ready = threading.Event()

@@ -36,6 +36,10 @@ class _Producer:
         self.number = 0  # of the last request that was carried out
         self.used = time.monotonic()
 
+    def is_known(self) -> bool:
+        """Report whether nodes still know its last request, or it has sent none."""
+        return self.number == 0 or time.monotonic() - self.used < MAX_PRODUCER_IDLE
+
 
 class Publisher:
     """Sends requests with events, each with a producer that no other request has at the same time."""
@@ -54,7 +58,7 @@ class Publisher:
             producer = self._pool.pop()
         except IndexError:
             return _Producer()
-        return producer if time.monotonic() - producer.used < MAX_PRODUCER_IDLE else _Producer()
+        return producer if producer.is_known() else _Producer()
 
     def put_back(self, producer: _Producer) -> None:
         """Return a producer whose last request has an answer."""
@@ -266,6 +270,7 @@ class Backlog:
         with self._lock:
             if not self._batch:
                 self._batch, self._began, self._tries = self._take(), time.time(), None
+                self._producer = self._producer if self._producer.is_known() else _Producer()
             batch = self._batch
             # What an attempt before this one may have done is still unknown.
             unknown = self._tries is not None and self._tries.may_have_happened()

@@ -896,6 +896,18 @@ class Contract:
         self.assertIn("delivery.event", nacked)  # the line of the traceback
         self.assertIn("was rejected: ", rejected)
 
+    async def test_a_delivery_may_wait_for_a_day(self) -> None:
+        await self.publish(1)
+        async with self.log.group(self.run_id, keys=[self.run_id]) as member:
+            delivery = await member.next(timeout=10)
+            with self.assertRaises(InvalidArgument):
+                delivery.nack(delay=86_400.001)
+            self.assertTrue(delivery.nack(delay=86_400))
+            self.assertTrue(await member.flush())
+            self.assertIsNone(await member.next(timeout=0.05))
+            self.assertEqual((await self.log.get_cursor(self.run_id))["group"]["redelivering"], 1)
+        await self.log.delete_group(self.run_id)
+
     async def test_what_a_member_has_not_handled_goes_to_others_when_it_leaves(self) -> None:
         await self.publish(1)
         async with self.log.group(self.run_id, keys=[self.run_id]) as member:

@@ -224,7 +224,7 @@ class Testing(unittest.TestCase):
                 self.assertEqual((delivery.outcome, delivery.error, delivery.delay), outcome)
 
     def test_a_delay_that_is_none_is_refused(self) -> None:
-        for delay in ("x" * 1000, -1, float("nan"), float("inf"), None):
+        for delay in ("x" * 1000, -1, 86401, float("nan"), float("inf"), None):
             with self.subTest(delay=delay), self.assertRaises(InvalidArgument) as refused:
                 make_delivery("DATA_SYNC_COMPLETED").nack(delay=delay)  # type: ignore[arg-type]
             self.assertEqual(refused.exception.field, "delay")

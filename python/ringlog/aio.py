@@ -14,7 +14,7 @@ from ringlog._core.calls import Calls
 from ringlog._core.config import Config
 from ringlog._core.cursor import CursorState
 from ringlog._core.encode import build_event, encode
-from ringlog._core.io import Io
+from ringlog._core.io import Io, T
 from ringlog._core.member import MemberLoop
 from ringlog._core.notices import OnWarning
 from ringlog._core.operations import Operations
@@ -147,6 +147,9 @@ class _AsyncioIo:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(None, work)
 
     def signal(self) -> _Signal:
         return _Signal()
@@ -310,6 +313,9 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
         tls: ssl.SSLContext | None = None,
         cluster_id: str = "",
         on_warning: OnWarning | None = None,
+        spool: str | os.PathLike[str] | None = None,
+        spool_bytes: int = 256 << 20,
+        spool_after: float = 3.0,
     ) -> None:
         config = Config(
             endpoints,
@@ -322,6 +328,9 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
             tls,
             cluster_id,
             on_warning,
+            spool,
+            spool_bytes,
+            spool_after,
         )
         super().__init__(cast(Io, _AsyncioIo()), config)
         self._at_exit: Callable[[], None] | None = None
@@ -330,6 +339,9 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
     def _after_fork(self) -> None:
         super()._after_fork()
         self._at_exit = None
+
+    async def _enter(self) -> None:
+        self._publisher.wake()  # what an earlier process has left
 
     def _reading(self) -> tuple[Calls, Io]:
         self._check_open()
@@ -358,7 +370,7 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
         and close wait for all events and raise the first failure; when the interpreter ends they are
         sent for at most EXIT_TIMEOUT seconds.
         """
-        encoded = encode(build_event(type, payload, fields, self._config.source))
+        encoded = encode(build_event(type, payload, fields, self._config.source, self._config.clock))
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
 

@@ -19,7 +19,7 @@ from ringlog._core.calls import Calls, Query
 from ringlog._core.config import Config
 from ringlog._core.cursor import CursorState
 from ringlog._core.encode import Position, build_event, encode
-from ringlog._core.io import Io, drive
+from ringlog._core.io import Io, T, drive
 from ringlog._core.member import MemberLoop
 from ringlog._core.notices import OnWarning
 from ringlog._core.operations import Operations
@@ -128,6 +128,9 @@ class _BlockingIo:
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return work()
 
     def signal(self) -> _Signal:
         return _Signal()
@@ -290,6 +293,10 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
     cluster_id        the cluster to talk to; default that of the first node that answers
     on_warning        called once with each warning of a node, such as a misspelt type in an event or a filter: a dict
                       with reason, field and message, perhaps in another thread; it is logged otherwise
+    spool             a folder for events that the cluster does not take: they are delivered once it does; default
+                      RINGLOG_SPOOL, else there is none
+    spool_bytes       what the spool may hold; more is refused with SpoolFull
+    spool_after       seconds for which the cluster is tried before an event is spooled
 
     A client that was made before a fork works in parent and child. Cursors, members and tails belong
     to the process that has opened them, and events of publish_soon to the one that has published them.
@@ -308,6 +315,9 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         tls: ssl.SSLContext | None = None,
         cluster_id: str = "",
         on_warning: OnWarning | None = None,
+        spool: str | os.PathLike[str] | None = None,
+        spool_bytes: int = 256 << 20,
+        spool_after: float = 3.0,
     ) -> None:
         self._config = Config(
             endpoints,
@@ -320,11 +330,15 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
             tls,
             cluster_id,
             on_warning,
+            spool,
+            spool_bytes,
+            spool_after,
         )
         self._io: Io = _BlockingIo()
         self._operations = Operations(self._io, self._config)
         self._at_exit: Callable[[], None] | None = None
         _fork.watch(self)
+        self._operations._publisher.wake()
 
     def _after_fork(self) -> None:
         self._operations._after_fork()
@@ -359,7 +373,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         """
         from concurrent.futures import Future, InvalidStateError  # takes long to import
 
-        encoded = encode(build_event(type, payload, fields, self._config.source))
+        encoded = encode(build_event(type, payload, fields, self._config.source, self._config.clock))
         future: Future[Result] = Future()
 
         def settle(result: Result | None, error: RinglogError | None) -> None:
@@ -393,6 +407,18 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
             self._at_exit = None
         drive(self._operations._close(timeout))
 
+    @property
+    def spooled_bytes(self) -> int:
+        """The size of what waits in the spool, 0 if nothing does or there is none."""
+        return self._operations.spooled_bytes
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Wait until nothing waits in the spool; False if timeout seconds were too short.
+
+        It is delivered without this call, too.
+        """
+        return drive(self._operations.drain(timeout))
+
     def request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Any:
         """Send any request of the HTTP interface, and return the decoded answer.
 
@@ -416,7 +442,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
 
         Retries append nothing twice. Raises InvalidArgument for an event that is never accepted,
         Unavailable if the cluster could not take it in the client's timeout, and OutcomeUnknown if it
-        may be in the log or not.
+        may be in the log or not. With a spool neither is raised: the event is spooled.
         """
         return drive(self._operations.publish(type, payload, **fields))
 
@@ -589,7 +615,7 @@ def drain_at_exit(operations: Operations) -> Callable[[], None]:
         backlog = operations._backlog
         if not backlog.unsent:
             return
-        blocking = Operations(_BlockingIo(), operations._config)
+        blocking = Operations(_BlockingIo(), operations._config, operations._publisher.spool)
         left = drive(backlog.drain(blocking._publisher, EXIT_TIMEOUT))
         if left:
             import logging

@@ -56,7 +56,8 @@ class NewEvent(_NewEventRequired, total=False):
 class Result(NamedTuple):
     """What became of a published event, which is on the disks of a majority.
 
-    A duplicate was not appended: the offset is that of the first event of its content or dedup_id.
+    A duplicate was not appended: the offset is that of the first event of its content or dedup_id. One
+    that is spooled is on this machine's disk, on its way to the log: its offset is 0, as it has none yet.
     """
 
     offset: int
@@ -64,6 +65,7 @@ class Result(NamedTuple):
     hash: str
     appended_at: str
     warnings: tuple[Json, ...] = ()
+    spooled: bool = False
 
 
 class Gap(NamedTuple):

@@ -11,6 +11,7 @@ from ringlog.errors import InvalidArgument
 from ringlog.event import EventFields
 
 if TYPE_CHECKING:
+    from ringlog._core.config import Clock
     from ringlog._core.payload import Payload
 
 Position = str | int | datetime | timedelta
@@ -83,8 +84,10 @@ def _find_fault(value: Any, where: str, inside: list[int]) -> tuple[str, str, st
     return None
 
 
-def build_event(type: str | Payload, payload: Any, fields: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return an event as POST /v1/events takes it, with the client's source where it has none."""
+def build_event(
+    type: str | Payload, payload: Any, fields: Mapping[str, Any], source: str, clock: Clock | None = None
+) -> dict[str, Any]:
+    """Return an event as POST /v1/events takes it, with the client's source and the clock's time if it has none."""
     if unknown := sorted(fields.keys() - EventFields.__annotations__.keys()):
         raise TypeError(f"an event has no {unknown[0]}: put it into the payload")
     if not isinstance(type, str):
@@ -97,10 +100,12 @@ def build_event(type: str | Payload, payload: Any, fields: Mapping[str, Any], so
             )
         if payload is not None:
             raise InvalidArgument("the payload is given twice", code="invalid_argument", field="payload")
-        return build_event(type.EVENT_TYPE, type, fields, source)
+        return build_event(type.EVENT_TYPE, type, fields, source, clock)
     event = {"type": type, "payload": {} if payload is None else payload, **fields}
     if source and not event.get("source"):
         event["source"] = source
+    if clock is not None and event.get("time") is None:
+        event["time"] = clock.now()
     return event
 
 

@@ -61,6 +61,9 @@ class Io(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Wait."""
 
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run what blocks on the disk. An event loop goes on meanwhile."""
+
     def signal(self) -> Signal:
         """Return a new signal that is not set."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,9 @@ from ringlog.event import Event, EventFields, Json, NewEvent, Result
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from ringlog._core.drainer import Drainer
     from ringlog._core.payload import Payload
+    from ringlog._core.spool import Spool
 
 LINEARIZABLE: dict[str, str | list[str]] = {"consistency": "linearizable"}
 
@@ -26,17 +29,27 @@ LINEARIZABLE: dict[str, str | list[str]] = {"consistency": "linearizable"}
 class Operations:
     """What a client can do, over an Io. Calls may be made from several threads or tasks at a time."""
 
-    def __init__(self, io: Io, config: Config) -> None:
+    def __init__(self, io: Io, config: Config, spool: Spool | None = None) -> None:
         self._io, self._config = io, config
         self._calls = Calls(io, config)
-        self._publisher = Publisher(self._calls)
+        self._publisher = Publisher(self._calls, spool)
         self._backlog = Backlog(self._publisher, io, config.delivery_timeout)
+        self._drainer: Drainer | None = None
+        if config.spool and spool is None:
+            from ringlog._core.drainer import Drainer  # takes long to import
+            from ringlog._core.spool import Spool
+
+            self._publisher.spool = opened = Spool(config.spool, config.spool_bytes)
+            self._drainer = Drainer(self._publisher, io, opened)
+            self._publisher.wake = self._drainer.wake
         self._closed = False
 
     def _after_fork(self) -> None:
         self._calls.nodes.after_fork()
         self._publisher.after_fork()
         self._backlog.after_fork()
+        if self._drainer is not None:
+            self._drainer.after_fork()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -45,10 +58,27 @@ class Operations:
     async def _close(self, timeout: float) -> None:
         """Send what waits, for at most timeout seconds, and end the connections."""
         self._closed = True
+        until = time.monotonic() + timeout
         try:
             await self._backlog.close(timeout)
         finally:
+            if self._drainer is not None:
+                await self._drainer.close(until - time.monotonic())
             self._calls.nodes.close()
+
+    @property
+    def spooled_bytes(self) -> int:
+        """The size of what waits in the spool, 0 if nothing does or there is none."""
+        spool = self._publisher.spool
+        return spool.size if spool is not None and spool.pending else 0
+
+    async def drain(self, timeout: float | None = None) -> bool:
+        """Wait until nothing waits in the spool; False if timeout seconds were too short.
+
+        It is delivered without this call, too.
+        """
+        self._check_open()
+        return self._drainer is None or await self._drainer.drain(timeout)
 
     async def request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Any:
         """Send any request of the HTTP interface, and return the decoded answer.
@@ -74,11 +104,11 @@ class Operations:
 
         Retries append nothing twice. Raises InvalidArgument for an event that is never accepted,
         Unavailable if the cluster could not take it in the client's timeout, and OutcomeUnknown if it
-        may be in the log or not.
+        may be in the log or not. With a spool neither is raised: the event is spooled.
         """
-        event = encode(build_event(type, payload, fields, self._config.source))
+        event = encode(build_event(type, payload, fields, self._config.source, self._config.clock))
         self._check_open()
-        return (await self._publisher.publish(event))[0]
+        return (await self._publisher.publish(event, 1))[0]
 
     async def publish_many(self, events: Iterable[NewEvent]) -> list[Result]:
         """Append events, all or none, and return what became of each, in order.
@@ -86,7 +116,7 @@ class Operations:
         Raises as publish does; the field of an error names the event, such as "events[3].payload".
         """
         self._check_open()
-        source = self._config.source
+        source, clock = self._config.source, self._config.clock
         events = list(events)
         for i, event in enumerate(events):
             if not isinstance(event, Mapping):
@@ -98,7 +128,9 @@ class Operations:
                 )
             if source and not event.get("source"):
                 events[i] = {**event, "source": source}
-        return await self._publisher.publish(encode(events, "events")) if events else []
+            if clock is not None and event.get("time") is None:
+                events[i] = {**events[i], "time": clock.now()}
+        return await self._publisher.publish(encode(events, "events"), len(events)) if events else []
 
     async def get(self, offset: int, *, stale: bool = False) -> Event:
         """Return the event at an offset. Raises Trimmed or PastTail if there is none.

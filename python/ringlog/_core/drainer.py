@@ -206,10 +206,11 @@ class Drainer:
             return False  # about the sequence: they are sent under another one
 
         # One that is refused does not take the others with it.
-        numbers = [number for number, unit in batch.units for _ in unit.events]
-        row = refusal.field.partition("events[")[2].partition("]")[0]
-        if row.isdigit() and int(row) < len(numbers):
-            number = numbers[int(row)]
+        rows = [(number, i) for number, unit in batch.units for i in range(len(unit.events))]
+        row, bracket, field = refusal.field.removeprefix("events[").partition("]")
+        if bracket and row.isdigit() and int(row) < len(rows):
+            number, i = rows[int(row)]
+            refusal.field = f"events[{i}]{field}"
         elif len(batch.units) == 1:
             number = batch.units[0][0]
         else:

@@ -76,7 +76,7 @@ class Publisher:
     async def publish(self, body: bytes, events: int) -> list[Result]:
         """Append the events of a request, all or none, and return what became of each, in order."""
         if self.spool is not None and self.spool.pending:
-            return await self.to_spool(self.enqueue([body], None), events)
+            return await self.to_spool(self.enqueue([_list(body)], None), events)
         producer, began = self.take(), time.time()
         try:
             results = await self.send(producer, body, Attempts(PUBLISH, self.patience(self.calls.config.timeout)))
@@ -84,12 +84,12 @@ class Publisher:
             # The number may have been used: nobody takes this producer again.
             if self.spool is None or isinstance(e, Conflict):
                 raise
-            return await self.to_spool(self.enqueue([body], self.mark(producer, began), e), events)
+            return await self.to_spool(self.enqueue([_list(body)], self.mark(producer, began), e), events)
         except RinglogError as e:
             self.put_back(producer)
             if self.spool is None or not is_away(e):
                 raise
-            return await self.to_spool(self.enqueue([body], None), events)
+            return await self.to_spool(self.enqueue([_list(body)], None), events)
         self.put_back(producer)
         return results
 
@@ -440,6 +440,11 @@ class Backlog:
         else:
             for (_, settle), result in zip(batch, results, strict=True):
                 settle(result, None)
+
+
+def _list(body: bytes) -> bytes:
+    """Return the body of a request as a unit of the spool, which is a list of events."""
+    return body if body.startswith(b"[") else b"[" + body + b"]"
 
 
 def _units(batch: list[tuple[bytes, Settle]]) -> list[bytes]:

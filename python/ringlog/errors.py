@@ -128,6 +128,8 @@ _KINDS: dict[str, type[RinglogError]] = {
     "past_tail": PastTail,
     "conflict": Conflict,
     "exists": Conflict,
+    "out_of_sequence": Conflict,
+    "unknown_producer": Conflict,
     "fenced": Fenced,
     "other_cluster": OtherCluster,
     "timeout": Unavailable,

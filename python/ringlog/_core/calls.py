@@ -23,6 +23,7 @@ from ringlog._core.notices import Warnings
 from ringlog.errors import OutcomeUnknown, RinglogError, Unavailable, from_answer
 
 Query = Mapping[str, str | list[str]]
+LINEARIZABLE: dict[str, str | list[str]] = {"consistency": "linearizable"}
 
 FIRST_PAUSE, MAX_PAUSE, GROWTH = 0.02, 1.0, 1.1  # seconds between rounds over all nodes
 MAX_INTERNAL = 3  # answers that report a node's own fault before it is taken for the request's

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timezone
 from typing import TypeVar
 
-from ringlog._core.calls import Attempts
+from ringlog._core.calls import LINEARIZABLE, Attempts
 from ringlog._core.encode import encode, format_position
 from ringlog._core.io import Io, Signal, Task
 from ringlog._core.publisher import MAX_PRODUCER_IDLE, PUBLISH, Producer, Publisher
@@ -156,7 +156,8 @@ class Drainer:
         self._moved.set()
 
     async def _get_settings(self, tries: Attempts) -> dict[str, str]:
-        _, content = await self._publisher.calls.open("GET", "/v1/settings", tries=tries)
+        calls = self._publisher.calls
+        _, content = await calls.open("GET", "/v1/settings", None, LINEARIZABLE, tries=tries)
         return {setting["key"]: setting["value"] for setting in json.loads(content)["settings"]}
 
     async def _send(self, segment: Segment, batch: Batch) -> bool:
@@ -278,9 +279,9 @@ class Drainer:
                 if (at := parse_nanoseconds(event.get("time"))) is not None:
                     wanted.setdefault(at, []).append((number, event))
         gaps: list[Gap] = []
-        query: dict[str, str | list[str]] = {"consistency": "linearizable"}
+        query = dict(LINEARIZABLE)
         calls, since = self._publisher.calls, max(batch.since - CLOCKS, 0.0)
-        oldest = await Reader(calls, "/v1/events", dict(query), "start", 1, gaps.append).next()
+        oldest = await Reader(calls, "/v1/events", dict(LINEARIZABLE), "start", 1, gaps.append).next()
         if oldest is not None and oldest.offset > 1 and oldest.appended_at.timestamp() > since:
             return None
 

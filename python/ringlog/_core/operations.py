@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ringlog._core.calls import Calls, Query, path
+from ringlog._core.calls import LINEARIZABLE, Calls, Query, path
 from ringlog._core.config import Config
 from ringlog._core.encode import Position, build_event, encode, format_position
 from ringlog._core.io import Io
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ringlog._core.drainer import Drainer
     from ringlog._core.payload import Payload
     from ringlog._core.spool import Spool
-
-LINEARIZABLE: dict[str, str | list[str]] = {"consistency": "linearizable"}
 
 
 class Operations:

@@ -355,13 +355,14 @@ class Spool:
 
     def _adopt(self) -> None:
         """Take over the files of processes that have ended."""
-        segments: dict[str, list[str]] = {}
+        segments: dict[str, list[str]] = {}  # by owner
         for name in sorted(os.listdir(self.folder)):
             if match := _NAME.fullmatch(name):
                 paths = segments.setdefault(match["owner"], [])
                 if match["kind"] == "spool":
                     paths.append(os.path.join(self.folder, name))
-        for name, paths in segments.items():
+        # A process that was restarted during the outage goes on where the one before it has ended.
+        for name, paths in sorted(segments.items(), key=lambda item: _created(item[1])):
             try:
                 self._adopt_one(name, paths)
             except OSError as e:
@@ -592,6 +593,16 @@ class Spool:
                 if owner is not None:
                     owner.release(not self._has_files(owner))
             self._owner, self._adopted = None, []
+
+
+def _created(paths: list[str]) -> int:
+    """Return when the first of some segments was made, in nanoseconds since 1970; 0 if that is not known."""
+    try:
+        with open(paths[0], "rb") as f:
+            magic, created = _HEAD.unpack(f.read(_HEAD.size))
+        return int(created) if magic == MAGIC else 0
+    except (OSError, LookupError, struct.error):
+        return 0
 
 
 def _write_all(file: int, data: bytes) -> None:

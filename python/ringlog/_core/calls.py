@@ -280,17 +280,17 @@ class Calls:
 
     async def _learn_cluster(self, node: Node) -> None:
         """Ask a node for its cluster where none is known: two first requests must not reach two clusters."""
-        answer = await self._ask(node, "/healthz", {})  # without the token, which another cluster must not see
+        answer = await self.ask(node, "/healthz", {})  # without the token, which another cluster must not see
         self.cluster_id = self.cluster_id or answer[0].header("ringlog-cluster")
 
     async def _learn_leader(self, node: Node) -> None:
         """Ask a node who leads, so that it need not forward what follows."""
         self._seek_leader = False
-        answer, content = await self._ask(node, "/v1/cluster", self._pinned_headers())
+        answer, content = await self.ask(node, "/v1/cluster", self._pinned_headers())
         if answer.parser.status == 200 and "json" in answer.header("content-type"):
             self.nodes.worked(node, json.loads(content).get("leader_http", ""))
 
-    async def _ask(self, node: Node, target: str, headers: Mapping[str, str]) -> tuple[Answer, bytes]:
+    async def ask(self, node: Node, target: str, headers: Mapping[str, str]) -> tuple[Answer, bytes]:
         """Send one GET to one node. Errors are OSError."""
         connection = await self._connect(node, None)
         answer = Answer(node, connection, self.config.attempt_timeout)

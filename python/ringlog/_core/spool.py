@@ -302,7 +302,7 @@ class Spool:
 
     def __init__(self, folder: str, max_bytes: int) -> None:
         self.folder, self.max_bytes = os.path.abspath(folder), max_bytes
-        self._open_folder()
+        self.check_folder(self.folder)
         self._reset()
         self._adopt()
 
@@ -334,20 +334,21 @@ class Spool:
         self._reset()
         self._closed = closed
 
-    def _open_folder(self) -> None:
-        """Make the folder, and refuse one that cannot be used."""
+    @staticmethod
+    def check_folder(folder: str) -> None:
+        """Make a folder where there is none, and refuse one that cannot be used."""
         try:
             import fcntl  # noqa: F401
 
-            os.makedirs(self.folder, 0o700, exist_ok=True)
+            os.makedirs(folder, 0o700, exist_ok=True)
             effective = os.access in os.supports_effective_ids
-            if not os.access(self.folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=effective):
-                user = os.stat(self.folder).st_uid
+            if not os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=effective):
+                user = os.stat(folder).st_uid
                 raise PermissionError(f"user {os.geteuid()} may not read and write it; it is of user {user}")
-            os.listdir(self.folder)
+            os.listdir(folder)
         except (OSError, ImportError) as e:
             raise InvalidArgument(
-                f"the spool {self.folder} cannot be used: {e}",
+                f"the spool {folder} cannot be used: {e}",
                 code="invalid_argument",
                 field="spool",
                 remedy="name a folder on a local disk that this user may write, in spool or RINGLOG_SPOOL",

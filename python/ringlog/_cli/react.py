@@ -33,7 +33,8 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
         help="run a command for each event",
         epilog="COMMAND gets the payload on its standard input and the rest in RINGLOG_OFFSET, _TYPE, _VALUE, "
         "_SOURCE, _KEY, _CORRELATION_ID, _CAUSATION_ID, _TIME, _APPENDED_AT, _HASH, _DELIVERY, _GROUP and "
-        "_IDEMPOTENCY_KEY; exit code 0 is success. Processes with one --group share its events; a --cursor has them one after the other.",
+        "_IDEMPOTENCY_KEY; exit code 0 is success. Processes with one --group share its events; a --cursor has them "
+        "one after the other.",
     )
     filters(parser)
     which = parser.add_mutually_exclusive_group(required=True)
@@ -61,7 +62,8 @@ class Reaction:
 
     def __init__(self, args: argparse.Namespace, log: Client) -> None:
         self.args, self.log = args, log
-        self.stop = threading.Event()
+        self.stop, self.ended = threading.Event(), threading.Event()  # ended: all threads have
+        self._working = args.concurrency
         self.handled = self.failed = self.taken = 0
         self.error: BaseException | None = None  # what has ended a thread
         self._lock = threading.Lock()
@@ -180,6 +182,11 @@ class Reaction:
         except BaseException as e:
             self.error = e
             self.stop.set()
+        finally:
+            with self._lock:
+                self._working -= 1
+                if not self._working:
+                    self.ended.set()
 
     def _reached(self, end: int) -> bool:
         return bool(self.log.get_cursor(self.args.group)["committed"] >= end)
@@ -217,9 +224,9 @@ def _react_group(args: argparse.Namespace, log: Client, reaction: Reaction) -> N
         for thread in threads:
             thread.start()
         try:
-            while any(thread.is_alive() for thread in threads):
-                threads[0].join(0.2)
-                time.sleep(0 if threads[0].is_alive() else 0.05)
+            # Not join: a signal that interrupts it makes Python take the thread for ended.
+            while not reaction.ended.wait(1.0):
+                pass
         except KeyboardInterrupt:
             say("stopping: commands that run are ended, and their events released")
         finally:

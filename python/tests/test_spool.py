@@ -345,6 +345,33 @@ class OnceEach(Away):
         self.assertEqual([i for i in found if i < 1000], list(range(300)))
         self.assertEqual([i for i in found if i >= 1000], list(range(1000, 1300)))
 
+    def test_a_drainer_that_is_killed_again_and_again_loses_and_doubles_nothing(self) -> None:
+        self.stop()
+        with self.client() as log:
+            for i in range(12_000):
+                log.publish_soon("DATA_SYNC_COMPLETED", {"i": i}, key=self.run_id, dedup=False)
+        self.start()
+        env = {**os.environ, "PYTHONPATH": str(PACKAGE), "RINGLOG_ENDPOINTS": self.cluster.urls}
+        kills, code = 0, None
+        with Client(self.cluster.urls, spool="") as log:
+            while code is None:
+                before = log.status()["last_offset"]
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "ringlog", "spool", self.folder, "--drain"],
+                    env=env,
+                    stdout=subprocess.DEVNULL,
+                )
+                # As soon as it has delivered something, in the middle of the next request.
+                while (code := process.poll()) is None and log.status()["last_offset"] == before:
+                    pass
+                if code is None:
+                    process.kill()
+                    process.wait()
+                    kills += 1
+        self.assertEqual(code, 0)
+        self.assertGreater(kills, 3)
+        self.assertEqual(self.numbers(), list(range(12_000)))
+
     def test_a_fork_leaves_the_files_to_the_parent(self) -> None:
         self.stop()
         log = self.client()

@@ -362,7 +362,7 @@ class Spool:
                 paths = segments.setdefault(match["owner"], [])
                 if match["kind"] == "spool":
                     paths.append(os.path.join(self.folder, name))
-        # A process that was restarted during the outage goes on where the one before it has ended.
+        # A process that was restarted during the outage resumes where the one before it has ended.
         for name, paths in sorted(segments.items(), key=lambda item: _created(item[1])):
             try:
                 self._adopt_one(name, paths)

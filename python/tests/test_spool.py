@@ -304,7 +304,7 @@ class OnceEach(Away):
         taken = [int(first.stdout.readline().partition(" ")[0]) for _ in range(50)]
         self.stop()
         taken += self.read_until(first, 200) + self.kill(first)
-        # The next process goes on after the last one that was acknowledged, and is killed as well.
+        # The next process is killed as well.
         begin = 100_000
         second = self.daemon(mode, begin, begin + 100_000)
         taken += self.read_until(second, 100) + self.kill(second)

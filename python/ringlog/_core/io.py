@@ -62,7 +62,7 @@ class Io(Protocol):
         """Wait."""
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run what blocks on the disk. An event loop goes on meanwhile."""
+        """Run what blocks on the disk. An event loop keeps running meanwhile."""
 
     def signal(self) -> Signal:
         """Return a new signal that is not set."""

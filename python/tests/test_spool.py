@@ -276,7 +276,9 @@ class OnceEach(Away):
     def daemon(self, mode: str, first: int, last: int) -> subprocess.Popen[str]:
         env = {**os.environ, "PYTHONPATH": str(PACKAGE), "RINGLOG_ENDPOINTS": self.cluster.urls}
         args = [sys.executable, "-c", DAEMON, mode, self.run_id, str(first), str(last), self.folder]
-        process = subprocess.Popen(args, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            args, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         return process
@@ -360,6 +362,7 @@ class OnceEach(Away):
                     [sys.executable, "-m", "ringlog", "spool", self.folder, "--drain"],
                     env=env,
                     stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
                 )
                 # As soon as it has delivered something, in the middle of the next request.
                 while (code := process.poll()) is None and log.status()["last_offset"] == before:
@@ -434,7 +437,8 @@ class OnceEach(Away):
             "for i in range(3000, 4000): log.publish_soon('DATA_SYNC_COMPLETED', {'i': i}, key=sys.argv[2])"
         )
         env = {**os.environ, "PYTHONPATH": str(PACKAGE), "RINGLOG_ENDPOINTS": self.cluster.urls}
-        subprocess.run([sys.executable, "-c", program, self.folder, self.run_id], env=env, check=True)
+        args = [sys.executable, "-c", program, self.folder, self.run_id]
+        subprocess.run(args, env=env, check=True, stderr=subprocess.DEVNULL)
         self.start()
         with self.client() as log:
             self.assertTrue(log.drain(60))

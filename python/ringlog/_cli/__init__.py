@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import signal
 import sys
@@ -60,6 +61,13 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
+class _Say(logging.Handler):
+    """Prints what the package logs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
 def emit(value: Any) -> None:
     """Print a JSON object on a line."""
     print(json.dumps(value, ensure_ascii=False, separators=(",", ":")), flush=True)
@@ -114,6 +122,9 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return its exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    logger = logging.getLogger("ringlog")
+    logger.addHandler(_Say(logging.WARNING))
+    logger.propagate = False
     try:
         args = _parser().parse_args(argv)
         code: int = args.run(args) or DONE

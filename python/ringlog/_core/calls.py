@@ -374,7 +374,9 @@ def _decode_error(answer: Answer, content: bytes) -> RinglogError:
     except (ValueError, LookupError, TypeError):
         # 502 to 504 come from a proxy whose node does not answer: it may have got the request.
         text = content[:200].decode("utf-8", "replace").strip()
-        code = "outcome_unknown" if status in (502, 503, 504) else ""
+        code = {413: "too_large", 502: "outcome_unknown", 503: "outcome_unknown", 504: "outcome_unknown"}.get(
+            status, ""
+        )
         url = answer.node.endpoint.url
         error = {"code": code, "message": f"{url} answered {status} without an error of ringlog: {text}"}
     return from_answer(error)

@@ -26,8 +26,8 @@ from ringlog.event import Event, Gap, Json
 
 T = TypeVar("T")
 
-PATIENCE = 30.0  # seconds for which a request is repeated at the nodes before its failure is noted
-PAUSE, MAX_PAUSE = 0.5, 15.0  # seconds after a failure that the next attempt is likely to share
+PAUSE, MAX_PAUSE = 0.1, 15.0  # seconds after a failure
+AWAY = 1.0  # seconds at most, while the cluster is away
 CLOCKS = 900.0  # seconds by which this machine's clock may differ from the cluster's
 MAX_SEEN = 100_000  # contents that are remembered
 
@@ -122,7 +122,7 @@ class Drainer:
         """Repeat a call until it succeeds or raises a final error. Raises Closed once it is time to stop."""
         pause = PAUSE
         while True:
-            tries = self._tries = Attempts(what, PATIENCE)
+            tries = self._tries = Attempts(what, self._publisher.calls.config.spool_after)
             if self._stopping:
                 raise Closed("the client is closed")
             try:
@@ -134,8 +134,8 @@ class Drainer:
                     log_error("spool %s: %d bytes wait: %s", self._spool.folder, self._spool.size, e)
                 self.failure = e
                 self._moved.set()
-                if not e.retryable and not isinstance(e, OutcomeUnknown):  # the token, a full disk, another cluster
-                    pause = await self._pause(pause)
+                away = e.retryable or isinstance(e, OutcomeUnknown)  # not the token, a full disk, another cluster
+                pause = await self._pause(min(pause, AWAY) if away else pause)
             else:
                 self.failure = None
                 return result

@@ -45,7 +45,7 @@ MAGIC = b"RLSPOOL1"
 MARKER = b"\xff\xfeRL"
 UNIT, SENT, DONE = b"U", b"S", b"D"
 SEGMENT_BYTES = 4 << 20
-MAX_BATCH_EVENTS, MAX_BATCH_BYTES = 1024, 1 << 20
+MAX_BATCH_EVENTS, MAX_BATCH_BYTES = 1024, 512 << 10
 MAX_FAILED = 4096  # tickets whose error is remembered
 _HEAD = struct.Struct("<8sQ")
 _RECORD = struct.Struct("<4sIIIc")
@@ -163,6 +163,7 @@ class Segment:
     def __init__(self, spool: Spool, path: str) -> None:
         self.path = path
         self._spool = spool
+        self._lock = threading.Lock()  # a task that was canceled closes the file while a thread writes
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             with open(self._file, "rb", closefd=False) as f:
@@ -241,16 +242,20 @@ class Segment:
         self._spool.finish(self.path, bool(self.content.damage))
 
     def _append(self, record: bytes, durable: bool) -> None:
-        self._spool.check_open()
-        _write_all(self._file, record)
-        if durable:
-            os.fsync(self._file)
+        with self._lock:
+            self._spool.check_open()
+            if self._file < 0:
+                raise Closed("the segment is closed")
+            _write_all(self._file, record)
+            if durable:
+                os.fsync(self._file)
 
     def close(self) -> None:
         """Close the file."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
 
 
 class Owner:
@@ -446,17 +451,22 @@ class Spool:
         try:
             if self._size > SEGMENT_BYTES:
                 self._close_segment()
-            if self._file < 0:
-                self._open_segment()
+            # While it is committing, no other thread uses the file.
             self._condition.release()
             try:
+                if self._file < 0:
+                    self._open_segment()
                 _write_all(self._file, data)
                 os.fsync(self._file)
             finally:
                 self._condition.acquire()
+            self._bytes += _HEAD.size if self._size == _HEAD.size else 0
             self._size += len(data)
         except OSError as e:
             error = self._undo(len(data), e)
+        except BaseException as e:  # Ctrl-C
+            error = self._undo(len(data), e)
+            raise
         finally:
             self._committing = False
             self._committed = tickets[-1]
@@ -466,10 +476,10 @@ class Spool:
                     del self._failed[ticket]
             self._condition.notify_all()
 
-    def _undo(self, size: int, cause: OSError) -> RinglogError:
+    def _undo(self, size: int, cause: BaseException) -> RinglogError:
         """Remove what could not be made durable, and return the error of its callers."""
         error: RinglogError = SpoolError(
-            f"the spool {self.folder} cannot be written: {cause}",
+            f"the spool {self.folder} cannot be written: {cause or type(cause).__name__}",
             code="spool",
             remedy="make room on its disk, or name another folder, and publish it again",
         )
@@ -502,7 +512,6 @@ class Spool:
                 os.unlink(self._path)
             raise
         self._file, self._size = file, _HEAD.size
-        self._bytes += _HEAD.size
 
     def _leave_segment(self) -> None:
         """Make what is written next go into another segment. The caller holds the lock."""
@@ -530,6 +539,8 @@ class Spool:
                 self.check_open()
                 if not self._left:
                     self._leave_segment()
+                if not self._left:
+                    self._adopt()  # of a process that has ended meanwhile
                 if not self._left:
                     return None
                 path = self._left[0][0]
@@ -559,7 +570,7 @@ class Spool:
                 os.rename(path, path.removesuffix(".spool") + ".damaged")
             else:
                 os.unlink(path)
-        self._bytes -= sum(size for left, size in self._left if left == path)
+        self._bytes = max(0, self._bytes - sum(size for left, size in self._left if left == path))
         self._left = [entry for entry in self._left if entry[0] != path]
         for owner in [owner for owner in self._adopted if not self._has_files(owner)]:
             self._adopted.remove(owner)
@@ -663,14 +674,19 @@ def inspect(folder: str) -> list[FileState]:
             continue
         state.bytes = len(data)
         if kind == "rejected":
-            lines = data.splitlines()
-            state.records, state.events = len(lines), sum(len(json.loads(line)["events"]) for line in lines)
-            state.oldest = json.loads(lines[0])["rejected_at"] if lines else 0.0
+            try:
+                lines = [json.loads(line) for line in data.splitlines()]
+                state.records, state.events = len(lines), sum(len(line["events"]) for line in lines)
+                state.oldest = lines[0]["rejected_at"] if lines else 0.0
+            except (ValueError, LookupError, TypeError) as e:
+                state.problem = f"a line is not as it was written: {e}"
             continue
         content = scan(data)
         waiting = [unit for number, unit in content.units.items() if number not in content.done]
         state.records, state.events = len(waiting), sum(len(unit.events) for unit in waiting)
         state.oldest, state.damage = content.created, content.damage
+        if state.in_use and content.damage and content.damage[-1][1] == len(data):
+            content.damage.pop()  # which is being written
     return states
 
 

@@ -340,6 +340,12 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         _fork.watch(self)
         self._operations._publisher.wake()
 
+    def _before_fork(self) -> None:
+        self._operations._before_fork()
+
+    def _after_fork_in_parent(self) -> None:
+        self._operations._after_fork_in_parent()
+
     def _after_fork(self) -> None:
         self._operations._after_fork()
         self._at_exit = None

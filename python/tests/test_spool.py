@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import threading
 import time
 import unittest
 import uuid
+import warnings
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -391,11 +393,42 @@ class OnceEach(Away):
         self.assertTrue(self.publish(log, 3))
         self.start()
         self.assertTrue(log.drain(60))
-        with self.client() as other:  # takes over what the child has left
-            self.assertTrue(other.drain(60))
-        self.assertEqual(sorted(self.numbers()), [1, 2, 3])
+        # What the child has left is taken over.
+        eventually("all are there", lambda: sorted(self.numbers()) == [1, 2, 3] and not self.files("spool"))
         log.close()
         self.assertEqual(os.listdir(self.folder), [])
+
+    def test_forks_while_threads_write(self) -> None:
+        self.stop()
+        log = self.client(spool_after=0.2)
+        self.publish(log, 0)
+        stop = threading.Event()
+        taken = [0]
+
+        def write() -> None:
+            while not stop.is_set():
+                self.publish(log, taken[-1] + 1, dedup=False)
+                taken.append(taken[-1] + 1)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+            for _ in range(100):
+                if (child := os.fork()) == 0:
+                    code = 2
+                    with contextlib.suppress(BaseException):
+                        # The parent's locks are not held here.
+                        links = [Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd")]
+                        paths = [os.readlink(link) for link in links if link.is_symlink()]
+                        code = int(any(path.endswith(".lock") for path in paths))
+                    os._exit(code)
+                self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        stop.set()
+        thread.join()
+        self.start()
+        self.assertTrue(log.drain(60))
+        self.assertEqual(self.numbers(), taken)
 
     def test_asyncio(self) -> None:
         async def main() -> None:

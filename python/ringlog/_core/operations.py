@@ -42,6 +42,14 @@ class Operations:
             self._publisher.wake = self._drainer.wake
         self._closed = False
 
+    def _before_fork(self) -> None:
+        if self._publisher.spool is not None:
+            self._publisher.spool.before_fork()
+
+    def _after_fork_in_parent(self) -> None:
+        if self._publisher.spool is not None:
+            self._publisher.spool.after_fork_in_parent()
+
     def _after_fork(self) -> None:
         self._calls.nodes.after_fork()
         self._publisher.after_fork()

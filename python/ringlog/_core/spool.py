@@ -313,6 +313,7 @@ class Spool:
 
     def _reset(self) -> None:
         self._condition = threading.Condition()
+        self._exclusive: set[int] = set()  # threads that wait for the end of all commits; writers let them pass
         self._owner: Owner | None = None  # of this process's own files
         self._adopted: list[Owner] = []
         self._left: list[tuple[str, int]] = []  # segments that no writer uses, oldest first, with their bytes
@@ -327,6 +328,19 @@ class Spool:
         self._committing = False
         self._failed: dict[int, RinglogError] = {}  # by ticket
         self._closed = False
+
+    def before_fork(self) -> None:
+        """Let no other thread open or close a file until the fork is over: the child would not know of it."""
+        self._exclusive.add(threading.get_ident())
+        self._condition.acquire()
+        while self._committing:
+            self._condition.wait()
+
+    def after_fork_in_parent(self) -> None:
+        """Let other threads continue."""
+        self._exclusive.discard(threading.get_ident())
+        self._condition.notify_all()
+        self._condition.release()
 
     def after_fork(self) -> None:
         """Leave all files to the parent: the child has its own ones, once it needs them."""
@@ -412,6 +426,8 @@ class Spool:
     def enqueue(self, units: list[bytes], mark: Mark | None = None) -> int:
         """Decide the place of units, and return a ticket for commit. mark is how all of them were sent before."""
         with self._condition:
+            while self._exclusive:
+                self._condition.wait()
             self.check_open()
             records = [encode_record(UNIT, self._next + i, unit) for i, unit in enumerate(units)]
             if mark is not None:
@@ -515,11 +531,16 @@ class Spool:
 
     def _leave_segment(self) -> None:
         """Make what is written next go into another segment. The caller holds the lock."""
-        while self._committing:
-            self._condition.wait()
-        if self._queue:
-            self._commit()
-        self._close_segment()
+        self._exclusive.add(threading.get_ident())
+        try:
+            while self._committing:
+                self._condition.wait()
+            if self._queue:
+                self._commit()
+            self._close_segment()
+        finally:
+            self._exclusive.discard(threading.get_ident())
+            self._condition.notify_all()
 
     def _close_segment(self) -> None:
         """Have a segment delivered, unless it is empty."""

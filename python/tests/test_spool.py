@@ -478,6 +478,44 @@ class OnceEach(Away):
         self.assertEqual(self.numbers(), list(range(4000)))
 
 
+class UnderKills(SpoolTest):
+    def test_a_leader_killed_again_and_again_loses_and_doubles_nothing(self) -> None:
+        cluster = Cluster(voters=3)
+        self.addCleanup(cluster.close)
+        stop, published = threading.Event(), dict.fromkeys(("publish", "soon"), 0)
+
+        def publish(way: str, log: Client) -> None:
+            i = 0
+            while not stop.is_set():
+                if way == "publish":
+                    log.publish("DATA_SYNC_COMPLETED", {"i": i}, key=way, dedup=False)
+                else:
+                    log.publish_soon("DATA_SYNC_COMPLETED", {"i": i}, key=way, dedup=False)
+                    if i % 100 == 99:
+                        log.flush()
+                i += 1
+                published[way] = i
+
+        with Client(cluster.urls, spool=self.folder, spool_after=0.05) as log:
+            threads = [threading.Thread(target=publish, args=(way, log)) for way in published]
+            for thread in threads:
+                thread.start()
+            for _ in range(2):
+                leader = cluster.leader()
+                leader.kill()
+                eventually("something is spooled", lambda: log.spooled_bytes)
+                eventually("it is delivered", lambda: log.drain(0.1))
+                cluster.start(leader)
+                eventually("all nodes know a leader", cluster._converged)
+            stop.set()
+            for thread in threads:
+                thread.join()
+            self.assertTrue(log.flush(30) and log.drain(60))
+            for way, count in published.items():
+                found = [event.payload["i"] for event in log.tail("start", keys=[way], until_end=True)]
+                self.assertEqual(found, list(range(count)))
+
+
 class Doubt(Away):
     """Requests whose answers were lost."""
 

@@ -59,6 +59,19 @@ class Drainer:
             self._task = self._io.spawn("ringlog-spool", self._run)
         self._due.set()
 
+    async def keep_up(self) -> None:
+        """Wait until more was delivered than a batch that is published now adds, while the cluster takes events.
+
+        Without it who publishes faster than that is delivered would fill the spool.
+        """
+        until = time.monotonic() + self._publisher.calls.config.spool_after
+        begin = self._moved.version
+        while self._spool.pending and self.failure is None and self._moved.version - begin < 2:
+            left = until - time.monotonic()
+            if left <= 0 or self._task is None or not self._task.alive():
+                return
+            await self._moved.wait(self._moved.version, left)
+
     async def drain(self, timeout: float | None, while_it_moves: bool = False) -> bool:
         """Wait until nothing is spooled; False if timeout seconds were too short.
 

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ringlog._core.calls import Attempts, Calls
@@ -49,6 +49,7 @@ class Publisher:
     def __init__(self, calls: Calls, spool: Spool | None) -> None:
         self.calls, self.spool = calls, spool
         self.wake: Callable[[], None] = lambda: None  # has delivered what is spooled
+        self.keep_up: Callable[[], Awaitable[None]] | None = None  # waits before more is spooled
         self._pool: list[Producer] = []
 
     def after_fork(self) -> None:
@@ -75,6 +76,8 @@ class Publisher:
 
     async def publish(self, body: bytes, events: int) -> list[Result]:
         """Append the events of a request, all or none, and return what became of each, in order."""
+        if self.spool is not None and self.spool.pending and self.keep_up is not None and events > 1:
+            await self.keep_up()
         if self.spool is not None and self.spool.pending:
             return await self.to_spool(self.enqueue([_list(body)], None), events)
         producer, began = self.take(), time.time()
@@ -363,6 +366,8 @@ class Backlog:
         if not batch:
             return
         spool = publisher.spool
+        if spool is not None and spool.pending and publisher.keep_up is not None and not self._ticket:
+            await publisher.keep_up()
         if spool is not None and (self._ticket or spool.pending):
             mark = publisher.mark(self._producer, self._began) if unknown else None
             await self._spool_batch(publisher, mark, None)

@@ -398,6 +398,29 @@ class OnceEach(Away):
         log.close()
         self.assertEqual(os.listdir(self.folder), [])
 
+    def test_one_task_delivers_what_several_threads_spool(self) -> None:
+        self.stop()
+        log = self.client()
+        spawned = []
+
+        class SlowIo(type(log._io)):  # type: ignore[misc]
+            def spawn(self, name: str, body: Any) -> Any:
+                time.sleep(0.2)
+                spawned.append(name)
+                return super().spawn(name, body)
+
+        assert log._operations._drainer is not None
+        log._operations._drainer._io = SlowIo()
+        threads = [threading.Thread(target=self.publish, args=(log, i)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(spawned, ["ringlog-spool"])
+        self.start()
+        self.assertTrue(log.drain(60))
+        self.assertEqual(sorted(self.numbers()), [0, 1, 2, 3])
+
     def test_forks_while_threads_write(self) -> None:
         self.stop()
         log = self.client(spool_after=0.2)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timezone
@@ -41,6 +42,7 @@ class Drainer:
 
     def after_fork(self) -> None:
         """Leave the task to the parent."""
+        self._lock = threading.Lock()
         self._task: Task | None = None
         self._due: Signal = self._io.signal()  # something is spooled, or it is time to stop
         self._moved: Signal = self._io.signal()  # something was delivered, or an attempt failed
@@ -53,10 +55,11 @@ class Drainer:
 
     def wake(self) -> None:
         """Have delivered what is spooled."""
-        if self._stopping or not self._spool.pending:
-            return
-        if self._task is None or not self._task.alive():
-            self._task = self._io.spawn("ringlog-spool", self._run)
+        with self._lock:  # two tasks would deliver everything twice
+            if self._stopping or not self._spool.pending:
+                return
+            if self._task is None or not self._task.alive():
+                self._task = self._io.spawn("ringlog-spool", self._run)
         self._due.set()
 
     async def keep_up(self) -> None:

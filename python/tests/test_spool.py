@@ -519,7 +519,7 @@ class UnderKills(SpoolTest):
                 i += 1
                 published[way] = i
 
-        with Client(cluster.urls, spool=self.folder, spool_after=0.05) as log:
+        with Client(cluster.urls, spool=self.folder, spool_after=0.2) as log:
             threads = [threading.Thread(target=publish, args=(way, log)) for way in published]
             for thread in threads:
                 thread.start()

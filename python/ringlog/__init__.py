@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ringlog._core.cause import caused_by
 from ringlog.client import Client
 from ringlog.delivery import Delivery
 from ringlog.errors import OutcomeUnknown, RinglogError
@@ -38,6 +39,7 @@ __all__ = [
     "OutcomeUnknown",
     "Result",
     "RinglogError",
+    "caused_by",
 ]
 
 

@@ -53,7 +53,12 @@ from ringlog.catalogue import EventType
 			return nil, fmt.Errorf("%s: %w", d.Name, err)
 		}
 	}
-	return map[string][]byte{"catalogue.py": types.Bytes(), "payloads.py": payloads.Bytes()}, nil
+	modules, err := generateCompat(c)
+	if err != nil {
+		return nil, err
+	}
+	modules["catalogue.py"], modules["payloads.py"] = types.Bytes(), payloads.Bytes()
+	return modules, nil
 }
 
 // pythonName is a name that a Python class may give a field.

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
+from ringlog._core.cause import inherit
 from ringlog.errors import InvalidArgument
 from ringlog.event import EventFields
 
@@ -101,7 +102,7 @@ def build_event(type: str | Payload, payload: Any, fields: Mapping[str, Any], so
     event = {"type": type, "payload": {} if payload is None else payload, **fields}
     if source and not event.get("source"):
         event["source"] = source
-    return event
+    return inherit(event)
 
 
 def format_time(time: datetime, field: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ringlog._core.calls import Calls, Query, path
+from ringlog._core.cause import inherit
 from ringlog._core.config import Config
 from ringlog._core.encode import Position, build_event, encode, format_position
 from ringlog._core.io import Io
@@ -96,8 +97,8 @@ class Operations:
                     field=f"events[{i}]",
                     remedy='give dicts such as {"type": "TRAINING_COMPLETED", "payload": {}}',
                 )
-            if source and not event.get("source"):
-                events[i] = {**event, "source": source}
+            copied = {**event, "source": source} if source and not event.get("source") else {**event}
+            events[i] = cast(NewEvent, inherit(copied))
         return await self._publisher.publish(encode(events, "events")) if events else []
 
     async def get(self, offset: int, *, stale: bool = False) -> Event:

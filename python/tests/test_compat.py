@@ -153,6 +153,41 @@ class Delivery(CompatTest):
         run = self.log.chain(f"run-{self.run_id}", flow="training_pipeline")["flows"][0]
         self.assertEqual([edge["basis"] for edge in run["edges"]], ["causation", "causation"])
 
+    def test_the_cluster_knows_who_listens(self) -> None:
+        self.use(f"d{self.run_id}")
+        get_event_bus().subscribe("TRAINING_FAILED", print, timeout=7, critical=True)
+
+        def registered() -> list[Any]:
+            clients = self.log.request("GET", "/v1/clients")["clients"]
+            return [
+                c for c in clients if c["id"].startswith("test:") and c["pid"] == os.getpid() and c["subscriptions"]
+            ]
+
+        eventually("it is attached", lambda: registered()[0]["subscriptions"][0]["state"] == "attached")
+        (client,) = registered()
+        (subscription,) = client["subscriptions"]
+        self.assertEqual((subscription["filter"], subscription["critical"]), ({"types": ["TRAINING_FAILED"]}, True))
+        self.assertEqual(subscription["cursor"], f"d{self.run_id}.print.training_failed")
+        self.assertIn("training_failed", str(self.log.status()["event_subscription_status"]).lower())
+        reset_router()
+        self.assertEqual(registered(), [])
+
+    @unittest.skipUnless(hasattr(os, "fork"), "nothing forks here")
+    def test_a_child_publishes_and_takes_no_subscription_from_its_parent(self) -> None:
+        self.use(f"d{self.run_id}")
+        got: list[Any] = []
+        subscribe("HOST_ONLINE", got.append)
+        publish("HOST_ONLINE", {"run": self.run_id, "by": "parent"})
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                publish("HOST_ONLINE", {"run": self.run_id, "by": "child"})
+                os._exit(len(get_event_bus().list_subscribers()))
+            os._exit(9)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        eventually("the parent has it", lambda: len(got) == 2)
+        self.assertEqual([e.payload["by"] for e in got], ["parent", "child"])
+
 
 class Failures(CompatTest):
     def test_a_handler_that_raises_is_retried_then_reported_then_a_dead_letter_that_can_be_retried(self) -> None:
@@ -208,7 +243,7 @@ class Failures(CompatTest):
         self.assertEqual((calls[-1].payload, others), (case, []))
 
     def test_a_handler_that_hangs_is_reported_and_holds_no_other_up(self) -> None:
-        release, got, hanging = threading.Event(), [], []
+        release, got, hanging, canceled = threading.Event(), [], [], []
         self.addCleanup(release.set)
 
         def on_hanging(event: Any) -> None:
@@ -216,8 +251,11 @@ class Failures(CompatTest):
             release.wait(60)
 
         async def on_waiting(event: Any) -> None:
-            hanging.append(event)
-            await asyncio.sleep(60)
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                canceled.append(event)
+                raise
 
         subscribe("NODE_UNHEALTHY", on_hanging, timeout=0.05)
         subscribe("NODE_UNHEALTHY", on_waiting, timeout=0.05)
@@ -230,7 +268,8 @@ class Failures(CompatTest):
         eventually("both are dead letters", lambda: len(
             [e for e in letters.get_pending_events() if e.payload.get("run") == self.run_id]) == 2)  # fmt: skip
         # One that does not return is not run beside itself; a coroutine is canceled, and run again.
-        self.assertEqual(len(hanging), 1 + 4)
+        self.assertEqual(len(hanging), 1)
+        self.assertTrue(1 <= len(canceled) <= 4, canceled)  # each attempt, unless the loop was busy all the time
         timeouts = [e for e in self.log.tail("start", types=["HANDLER_TIMEOUT"], until_end=True)
                     if e.payload["event"] == "NODE_UNHEALTHY"]  # fmt: skip
         self.assertEqual(sorted(e.payload["attempt"] for e in timeouts), [1, 1, 2, 2, 3, 3, 4, 4])

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from ringlog import AsyncClient, Client, EventType
+from ringlog import AsyncClient, Client, EventType, caused_by
 from ringlog.errors import (
     Closed,
     Conflict,
@@ -140,6 +140,26 @@ class Contract:
         results = await self.log.publish_many(events)
         self.assertEqual([event.offset for event in await self.read()], [result.offset for result in results])
         self.assertEqual(await self.log.publish_many([]), [])
+
+    async def test_what_is_published_in_a_block_inherits_from_its_cause(self) -> None:
+        cause = await self.log.get(
+            (await self.log.publish("TRAINING_COMPLETED", self.event(), correlation_id="r")).offset
+        )
+        given = {"correlation_id": "mine", "causation_id": "other"}
+        with caused_by(cause):
+            offsets = [
+                (await self.log.publish("DATA_SYNC_COMPLETED", self.event(1))).offset,
+                (await self.log.publish_many([{"type": "DATA_SYNC_COMPLETED", "payload": self.event(2)}]))[0].offset,
+                (await self.log.publish("DATA_SYNC_COMPLETED", self.event(3), **given)).offset,
+                (await self.log.publish("DATA_SYNC_COMPLETED", {**self.event(4), "correlation_id": "payload"})).offset,
+            ]
+        offsets.append((await self.log.publish("DATA_SYNC_COMPLETED", self.event(5))).offset)
+        events = [await self.log.get(offset) for offset in offsets]
+        ours = str(cause.offset)
+        self.assertEqual(
+            [(event.correlation_id, event.causation_id) for event in events],
+            [("r", ours), ("r", ours), ("mine", "other"), ("payload", ours), ("", "")],
+        )
 
     async def test_events_in_the_background_keep_their_order(self) -> None:
         futures = [

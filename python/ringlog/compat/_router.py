@@ -24,6 +24,7 @@ from ringlog._core.cause import inherit
 from ringlog._core.encode import encode
 from ringlog.client import Client
 from ringlog.compat._event import DataEvent, Selection, canonical, content_hash, name_of, resolve
+from ringlog.compat._registration import Registration
 from ringlog.compat._subscription import Handler, OwnTasks, StoredEvent, Subscription, Task, inside_handler
 from ringlog.errors import InvalidArgument, RinglogError, Unavailable
 from ringlog.event import Json, Result
@@ -55,6 +56,13 @@ def handler_timeout() -> float:
             remedy="set it to seconds such as 600, or unset it",
         )
     return seconds
+
+
+def show_events() -> None:
+    """Log each event that passes, on the standard error if the program has set no logging up."""
+    logger.setLevel(logging.DEBUG)
+    if not logger.hasHandlers():
+        logger.addHandler(logging.StreamHandler())
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -156,6 +164,8 @@ class UnifiedEventRouter:
         self._owns_log = log is None
         self.retry_delays = retry_delays
         self.closing = threading.Event()
+        if os.environ.get("RINGRIFT_DEBUG", "").lower() not in ("", "0", "false", "no"):
+            show_events()
         self.started = datetime.now(timezone.utc).isoformat()
         self._reset()
         _fork.watch(self)
@@ -171,6 +181,7 @@ class UnifiedEventRouter:
         self._history: deque[DataEvent] = deque(maxlen=MAX_RECENT)
         self._counts = {"published": 0, "received": 0, "failed": 0, "timed_out": 0}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._registration = Registration(self.log, self.source, self._describe)
 
     def _after_fork(self) -> None:
         # Readers and handlers stay the parent's: a child that opened its cursors would fence it.
@@ -249,6 +260,7 @@ class UnifiedEventRouter:
     def _note(self, event: DataEvent) -> bool:
         """Remember an event, and report whether its content is new."""
         now = time.time()
+        logger.debug("%s %d from %s: %s", event.name, event.offset, event.source, event.payload)
         key = event.hash or f"{event.type}:{canonical(event.payload)}"
         with self._lock:
             while self._recent_events:
@@ -358,6 +370,7 @@ class UnifiedEventRouter:
                 subscription.name, number = f"{base}.{number}", number + 1
             self._subscriptions.append(subscription)
         subscription.start()
+        self._registration.change()
         if not subscription.attached.wait(ATTACH_TIMEOUT):
             if critical:
                 self._remove(subscription)
@@ -382,6 +395,12 @@ class UnifiedEventRouter:
         with self._lock:
             self._subscriptions.remove(subscription)
         subscription.close()
+        self._registration.change()
+
+    def _describe(self) -> list[Json]:
+        """Return the subscriptions as they are registered with the cluster."""
+        with self._lock:
+            return [subscription.describe() for subscription in self._subscriptions]
 
     def _matching(self, event: DataEvent) -> list[Subscription]:
         with self._lock:
@@ -477,6 +496,7 @@ class UnifiedEventRouter:
             subscriptions, self._subscriptions = self._subscriptions, []
         for subscription in subscriptions:
             subscription.close()
+        self._registration.end()
         with contextlib.suppress(RinglogError):  # each was logged when it failed
             if self._owns_log:
                 self.log.close(EXIT_TIMEOUT)

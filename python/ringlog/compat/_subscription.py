@@ -28,7 +28,7 @@ from ringlog.client import Cursor, Tail
 from ringlog.compat._event import DataEvent, Selection, from_log
 from ringlog.errors import Closed, Conflict, Fenced, NotFound, RinglogError
 from ringlog.event import Event as StoredEvent
-from ringlog.event import error_text
+from ringlog.event import Json, error_text
 
 if TYPE_CHECKING:
     from ringlog.compat._router import UnifiedEventRouter
@@ -60,7 +60,8 @@ class _Call:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.result: Future[None] = Future()
-        self.cancel: Callable[[], Any] = lambda: None
+        self.canceled = False
+        self.cancel: Callable[[], Any] = lambda: None  # only a coroutine can be
 
 
 def handler_name(handler: Handler) -> str:
@@ -170,6 +171,7 @@ class Subscription:
             call = self._call = self._start(task)
         concurrent.futures.wait([call.result], self.timeout)
         if not call.result.done():
+            call.canceled = True
             call.cancel()
             self.router._report_timeout(self, task)
             return late
@@ -220,6 +222,9 @@ class Subscription:
                 call.result.set_result(None)
 
         def start() -> None:
+            if call.canceled:  # the loop was busy for longer than the handler may take
+                call.result.set_exception(TimeoutError("canceled"))
+                return
             running = loop.create_task(run())
             running.add_done_callback(finish)
             call.cancel = lambda: loop.call_soon_threadsafe(running.cancel)
@@ -243,6 +248,7 @@ class Subscription:
             except RinglogError as e:
                 self.error = str(e)
                 self.attached.clear()
+                self.router._registration.change()
                 logger.warning("%s: does not read the log: %s", self.name, e)
                 if not e.retryable:
                     return
@@ -282,6 +288,7 @@ class Subscription:
     def _note_attached(self) -> None:
         self.error = ""
         self.attached.set()
+        self.router._registration.change()
 
     def _put_read(self, task: Task) -> None:
         """Queue an event of the log, after a wait for room."""
@@ -367,6 +374,20 @@ class Subscription:
                 logger.debug("%s: %s", self._letters_name, e)
 
         threading.Thread(target=read, name=f"ringlog-{self.name}-letters", daemon=True).start()
+
+    def describe(self) -> Json:
+        """Return what the cluster is to know: the schema ClientSubscription."""
+        about: Json = {
+            "name": self.name,
+            "filter": {"types": self.selection.types},
+            "mode": "durable" if self.router.name else "live",
+            "critical": self.critical,
+            "state": "attached" if self.attached.is_set() else "connecting",
+            "handler_timeout_seconds": self.timeout,
+        }
+        if self.router.name:
+            about["cursor"] = f"{self.router.name}.{self.name}"
+        return about
 
     def close(self) -> None:
         """End the reading; the cursor keeps what is committed."""

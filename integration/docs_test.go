@@ -233,7 +233,8 @@ func runDocument(t testing.TB, file string) {
 	if filepath.Base(file) == "http.md" {
 		script += "python3 " + write("all.py", python) + "\n"
 	}
-	env := []string{"RINGLOG=" + nodes[0], "RINGLOG_ENDPOINTS=" + strings.Join(nodes, ",")}
+	env := []string{"RINGLOG=" + nodes[0], "RINGLOG_ENDPOINTS=" + strings.Join(nodes, ","),
+		"PYTHONPATH=" + filepath.Join(filepath.Dir(here), "python"), "PYTHONDONTWRITEBYTECODE=1"}
 	runIn(t, dir, env, "bash", "-c", script)
 }
 

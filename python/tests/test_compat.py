@@ -70,6 +70,24 @@ class Delivery(CompatTest):
                 eventually("the marker is handled", lambda g=got, m=marker: g[-1].offset == m)
                 self.assertEqual([e.offset for e in got], [published.offset, marker])
 
+    def test_a_publisher_that_does_not_wait_takes_nothing_back(self) -> None:
+        got: list[Any] = []
+
+        async def main() -> None:
+            subscribe("HOST_ONLINE", got.append)
+            waiting = asyncio.ensure_future(finish(publish("HOST_ONLINE", {"run": self.run_id})))
+            await asyncio.sleep(0)  # it waits now
+            waiting.cancel()
+            publish("HOST_ONLINE", {"run": self.run_id, "second": 1})  # not awaited
+            await publish("HOST_ONLINE", {"run": self.run_id, "third": 1})
+
+        asyncio.run(main())
+        marker = self.other("HOST_ONLINE", {"marker": 1})
+        eventually("the marker is handled", lambda: got[-1].offset == marker)
+        self.assertEqual([e.offset for e in got], [e.offset for e in self.events("HOST_ONLINE")])
+        self.assertEqual(len(got), 4)
+        self.assertEqual(get_router()._own, {})  # nothing is kept of what came back
+
     def test_equal_events_on_purpose_are_each_handled_once(self) -> None:
         events: list[Any] = []
         subscribe("TASK_HEARTBEAT", events.append)
@@ -669,7 +687,48 @@ signal.pause()
 """
 
 
+KILLED = """
+import sys, threading
+from ringlog.compat import configure
+from ringlog.compat.event_router import publish, subscribe
+router = configure(name=sys.argv[1])
+handled = threading.Event()
+
+def on_event(event):
+    i = event.payload["i"]
+    print("handle", i, flush=True)
+    if i == 1 and sys.argv[2] == "hang":
+        print("hang", flush=True)
+        threading.Event().wait()
+    if i == 2:
+        handled.set()
+
+subscribe("HOST_OFFLINE", on_event, critical=True)
+if sys.argv[2] == "hang":
+    for i in range(2):
+        publish("HOST_OFFLINE", {"i": i})
+handled.wait()
+router.stop()
+"""
+
+
 class Processes(CompatTest):
+    def test_what_a_killed_daemon_has_not_handled_is_handled_by_the_next(self) -> None:
+        subscriber = f"killed-{self.run_id}"
+        first = start(KILLED, self.cluster.urls, subscriber, "hang")
+        self.addCleanup(first.__exit__, None, None, None)
+        assert first.stdout is not None
+        self.assertEqual([first.stdout.readline() for _ in range(3)], ["handle 0\n", "handle 1\n", "hang\n"])
+        cursor = f"{subscriber}.on_event.host_offline"
+        eventually("the first is committed", lambda: self.log.get_cursor(cursor)["lag_events"] == 1)
+        first.kill()
+        first.wait()
+        self.log.publish("HOST_OFFLINE", {"i": 2})
+        second = start(KILLED, self.cluster.urls, subscriber, "work")
+        out, err = second.communicate(timeout=60)
+        self.assertEqual((second.returncode, without_warnings(err), out), (0, "", "handle 1\nhandle 2\n"))
+        self.assertEqual(self.log.get_cursor(cursor)["lag_events"], 0)
+
     def test_two_daemons_get_each_event_once_while_the_leader_is_killed(self) -> None:
         count = 60
         daemons = {name: start_daemon(name, self.cluster.urls, self.run_id, str(count)) for name in ("a", "b")}

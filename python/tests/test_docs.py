@@ -25,10 +25,10 @@ class Document(ClusterTest):
 
     def test_its_programs_run(self) -> None:
         text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-        publisher, subscriber, member, handler_test = re.findall(
+        publisher, subscriber, member, handler_test, old_buses = re.findall(
             r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE
         )
-        for program in (publisher, handler_test):
+        for program in (publisher, handler_test, old_buses):
             process = self.start(program)
             _, err = process.communicate(timeout=60)
             self.assertEqual((process.returncode, err), (0, ""))

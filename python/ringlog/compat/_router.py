@@ -73,20 +73,29 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
+def _copy(future: Future[T], to: Future[T]) -> None:
+    """Complete a future as another one was."""
+    if error := future.exception():
+        to.set_exception(error)
+    else:
+        to.set_result(future.result())
+
+
 class Publication:
     """A published event. Awaited, it is the event once the log has it and the handlers here have tried it.
 
     publish itself waits for that where no event loop runs, as nobody could await it there.
     """
 
-    def __init__(self, event: DataEvent, sent: Future[Result]) -> None:
+    def __init__(self, event: DataEvent) -> None:
         self.event = event
-        self.sent = sent
+        self.sent: Future[Result] = Future()
         self.appended: Future[None] = Future()  # the event has its offset, or will never have one
         self.tasks: OwnTasks = {}
 
     def __await__(self) -> Generator[Any, None, DataEvent]:
-        result = yield from asyncio.wrap_future(self.sent).__await__()
+        # Shielded: whoever no longer waits does not take the event back.
+        result = yield from asyncio.shield(asyncio.wrap_future(self.sent)).__await__()
         self._take(result)
         if not inside_handler.get():
             for subscription, task in self.tasks.items():
@@ -234,24 +243,37 @@ class UnifiedEventRouter:
         # It is known before it is sent, so that no reader takes it for an event of another process.
         loop = running_loop()
         new = self._note(event) or not dedup
-        publication = Publication(event, Future())
+        publication = Publication(event)
         if new:
             publication.tasks = {s: Task(event, loop) for s in self._matching(event)}
         with self._lock:
             self._counts["published"] += 1
-            if new:
+            if publication.tasks:
                 self._in_flight.setdefault(content, []).append(publication)
-        try:
-            publication.sent = self.log.publish_soon(name_of(event.event_type), event.payload, **fields)
-        except BaseException:
-            self._forget(publication, content)
-            raise
         publication.sent.add_done_callback(lambda sent: self._note_sent(publication, content, sent))
+        name = name_of(event.event_type)
+        if loop is not None:
+            try:
+                soon = self.log.publish_soon(name, event.payload, **fields)
+            except BaseException as e:
+                publication.sent.set_exception(e)
+                raise
+            self._deliver(publication)
+            soon.add_done_callback(lambda future: _copy(future, publication.sent))
+            return publication
+
+        self._deliver(publication)
+        try:
+            publication.sent.set_result(self.log.publish(name, event.payload, **fields))
+        except BaseException as e:
+            publication.sent.set_exception(e)
+        publication.wait()
+        return publication
+
+    def _deliver(self, publication: Publication) -> None:
+        """Give an event to the handlers here."""
         for subscription, task in publication.tasks.items():
             subscription.put(task)
-        if loop is None:
-            publication.wait()
-        return publication
 
     def publish_sync(self, event_type: Any, payload: Mapping[str, Any] | None = None, source: str = "") -> Publication:
         """Publish an event, as publish does."""
@@ -284,15 +306,13 @@ class UnifiedEventRouter:
 
     def _note_sent(self, publication: Publication, content: str, sent: Future[Result]) -> None:
         """Take in what became of an event on its way to the log."""
-        if sent.cancelled() or sent.exception() is not None:
-            logger.error(
-                "%s was not appended: %s", publication.event.name, None if sent.cancelled() else sent.exception()
-            )
+        if error := sent.exception():
+            logger.error("%s was not appended: %s", publication.event.name, error)
         else:
             publication._take(sent.result())
-            with self._lock:
-                if publication.tasks or publication in self._in_flight.get(content, ()):
-                    self._own[sent.result().offset] = publication.tasks
+            if publication.tasks:
+                with self._lock:
+                    self._own[sent.result().offset] = publication.tasks.copy()
                     while len(self._own) > MAX_OWN:
                         self._own.popitem(last=False)
         self._forget(publication, content)
@@ -306,10 +326,11 @@ class UnifiedEventRouter:
                 self._in_flight.pop(content, None)
         publication.appended.set_result(None)
 
-    def _own_tasks(self, event: StoredEvent) -> OwnTasks | None:
-        """Return what was delivered here of an event of the log that this process has published, None for another.
+    def _own_task(self, event: StoredEvent, subscription: Subscription) -> Task | None:
+        """Return what a subscription was given, at once, of an event of the log that this process has published.
 
-        One whose answer is not here yet is waited for: only its offset says that it is the same.
+        It is None for another. One whose answer is not here yet is waited for: only its offset says that it is the
+        same. Each subscription meets an event once.
         """
         if self._in_flight:
             with self._lock:
@@ -317,7 +338,11 @@ class UnifiedEventRouter:
             for publication in same:
                 publication.appended.result()
         with self._lock:
-            return self._own.get(event.offset)
+            tasks = self._own.get(event.offset, {})
+            task = tasks.pop(subscription, None)
+            if not tasks:
+                self._own.pop(event.offset, None)
+            return task
 
     def _offset_of(self, event: DataEvent) -> int:
         """Return an event's offset, after a wait for an event that is on its way to the log; 0 if it has none."""
@@ -490,12 +515,13 @@ class UnifiedEventRouter:
             logger.warning("%s of %s was not published: %s", kind, subscription.name, e)
 
     def stop(self) -> None:
-        """End the subscriptions, and send what was published."""
+        """End the subscriptions once their handlers have returned, for 5 s at most, and send what was published."""
         self.closing.set()
         with self._lock:
             subscriptions, self._subscriptions = self._subscriptions, []
+        until = time.monotonic() + EXIT_TIMEOUT
         for subscription in subscriptions:
-            subscription.close()
+            subscription.close(until - time.monotonic())
         self._registration.end()
         with contextlib.suppress(RinglogError):  # each was logged when it failed
             if self._owns_log:

@@ -88,6 +88,7 @@ class Subscription:
         self.name = ".".join([self.handler_name, *(t.lower().replace("*", "all") for t in selection.types or ["all"])])
         self.attached = threading.Event()
         self.error = ""  # why the log is not read, "" while it is
+        self.state = "connecting"  # as a registration has it
         self.handled = self.failed = 0
         self.closed = False
         self._async = _is_async(handler)
@@ -123,8 +124,9 @@ class Subscription:
         """Handle what is queued, and end."""
         while True:
             with self._lock:
-                if not self._queue:
+                if not self._queue or self.closed:
                     self._busy = False
+                    self._room.notify_all()
                     return
                 task = self._queue.popleft()
                 self._room.notify_all()
@@ -248,6 +250,8 @@ class Subscription:
             except RinglogError as e:
                 self.error = str(e)
                 self.attached.clear()
+                if not e.retryable:
+                    self.state = "fenced" if isinstance(e, Fenced) else "refused"
                 self.router._registration.change()
                 logger.warning("%s: does not read the log: %s", self.name, e)
                 if not e.retryable:
@@ -265,7 +269,7 @@ class Subscription:
         with self.router.log.tail("end", types=self.selection.types) as self._tail:
             self._note_attached()
             for event in self._tail:
-                if self.router._own_tasks(event) is None:
+                if self.router._own_task(event, self) is None:
                     self._put_read(Task(from_log(event)))
 
     def _read_cursor(self) -> None:
@@ -275,8 +279,7 @@ class Subscription:
         with self.router.log.cursor(name, types=self.selection.types, from_="end") as self._cursor:
             self._note_attached()
             for event in self._cursor:
-                own = self.router._own_tasks(event)
-                task = own.get(self) if own is not None else None
+                task = self.router._own_task(event, self)
                 with self._settle_lock:
                     self._settling.append((event.offset, task or Task(from_log(event))))
                     new = self._settling[-1][1]
@@ -286,7 +289,7 @@ class Subscription:
                     self._settle()
 
     def _note_attached(self) -> None:
-        self.error = ""
+        self.error, self.state = "", "attached"
         self.attached.set()
         self.router._registration.change()
 
@@ -382,19 +385,21 @@ class Subscription:
             "filter": {"types": self.selection.types},
             "mode": "durable" if self.router.name else "live",
             "critical": self.critical,
-            "state": "attached" if self.attached.is_set() else "connecting",
+            "state": self.state,
             "handler_timeout_seconds": self.timeout,
         }
         if self.router.name:
             about["cursor"] = f"{self.router.name}.{self.name}"
         return about
 
-    def close(self) -> None:
-        """End the reading; the cursor keeps what is committed."""
-        self._settle(final=True)
+    def close(self, timeout: float = 0.0) -> None:
+        """End the reading, after the handler has returned or timeout seconds; the cursor keeps what is committed."""
         self.closed = True
         with self._room:
             self._room.notify_all()
+            if not inside_handler.get():
+                self._room.wait_for(lambda: not self._busy, max(0.0, timeout))
+        self._settle(final=True)
         for reader in (self._cursor, self._tail, self._letters):
             if reader is not None:
                 reader.close()

@@ -256,6 +256,7 @@ class UnifiedEventRouter:
             try:
                 soon = self.log.publish_soon(name, event.payload, **fields)
             except BaseException as e:
+                publication.tasks = {}
                 publication.sent.set_exception(e)
                 raise
             self._deliver(publication)
@@ -273,7 +274,7 @@ class UnifiedEventRouter:
     def _deliver(self, publication: Publication) -> None:
         """Give an event to the handlers here."""
         for subscription, task in publication.tasks.items():
-            subscription.put(task)
+            subscription.put_own(task)
 
     def publish_sync(self, event_type: Any, payload: Mapping[str, Any] | None = None, source: str = "") -> Publication:
         """Publish an event, as publish does."""
@@ -307,15 +308,27 @@ class UnifiedEventRouter:
     def _note_sent(self, publication: Publication, content: str, sent: Future[Result]) -> None:
         """Take in what became of an event on its way to the log."""
         if error := sent.exception():
+            # Nobody may be waiting for it.
             logger.error("%s was not appended: %s", publication.event.name, error)
+            for subscription in publication.tasks:
+                subscription.note_returned()
         else:
             publication._take(sent.result())
-            if publication.tasks:
-                with self._lock:
-                    self._own[sent.result().offset] = publication.tasks.copy()
-                    while len(self._own) > MAX_OWN:
-                        self._own.popitem(last=False)
+            self._note_own(sent.result().offset, publication.tasks)
         self._forget(publication, content)
+
+    def _note_own(self, offset: int, tasks: OwnTasks) -> None:
+        """Note what was delivered here of the event at an offset, for the readers that will meet it."""
+        # A duplicate has the offset of an event that a reader may have met long ago.
+        left = {subscription: task for subscription, task in tasks.items() if not subscription.has_met(offset)}
+        forgotten = [subscription for subscription in tasks if subscription not in left]
+        with self._lock:
+            if left:
+                self._own[offset] = left
+            while len(self._own) > MAX_OWN:
+                forgotten += self._own.popitem(last=False)[1]
+        for subscription in forgotten:
+            subscription.note_returned()
 
     def _forget(self, publication: Publication, content: str) -> None:
         with self._lock:
@@ -516,9 +529,11 @@ class UnifiedEventRouter:
 
     def stop(self) -> None:
         """End the subscriptions once their handlers have returned, for 5 s at most, and send what was published."""
-        self.closing.set()
         with self._lock:
             subscriptions, self._subscriptions = self._subscriptions, []
+        with contextlib.suppress(RinglogError):
+            self.log.flush(EXIT_TIMEOUT)
+        self.closing.set()
         until = time.monotonic() + EXIT_TIMEOUT
         for subscription in subscriptions:
             subscription.close(until - time.monotonic())

@@ -18,6 +18,7 @@ import inspect
 import logging
 import re
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -90,7 +91,8 @@ class Subscription:
         self.error = ""  # why the log is not read, "" while it is
         self.state = "connecting"  # as a registration has it
         self.handled = self.failed = 0
-        self.closed = False
+        self.closed = False  # takes no further events
+        self._ended = False  # reports no more
         self._async = _is_async(handler)
         try:
             self._home: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
@@ -105,6 +107,8 @@ class Subscription:
         self._settle_lock = threading.Lock()
         self._handled_to = 0  # the last offset that is done
         self._uncommitted = 0  # events up to it
+        self._returning = 0  # events published here that the cursor has not met yet
+        self._read_to = 0  # the last offset that the cursor has met
         self._cursor: Cursor | None = None
         self._tail: Tail | None = None
         self._letters: Cursor | None = None
@@ -280,6 +284,7 @@ class Subscription:
             self._note_attached()
             for event in self._cursor:
                 task = self.router._own_task(event, self)
+                self._read_to = event.offset
                 with self._settle_lock:
                     self._settling.append((event.offset, task or Task(from_log(event))))
                     new = self._settling[-1][1]
@@ -287,6 +292,7 @@ class Subscription:
                     self._put_read(new)
                 else:
                     self._settle()
+                    self.note_returned()
 
     def _note_attached(self) -> None:
         self.error, self.state = "", "attached"
@@ -302,10 +308,26 @@ class Subscription:
             raise Closed("the subscription is closed")
         self.put(task)
 
+    def put_own(self, task: Task) -> None:
+        """Queue an event that is published here, and that the cursor will meet."""
+        with self._lock:
+            self._returning += 1 if self.router.name else 0
+        self.put(task)
+
+    def note_returned(self) -> None:
+        """Note that the cursor has met an event that was published here, or never will."""
+        with self._room:
+            self._returning -= 1 if self.router.name else 0
+            self._room.notify_all()
+
+    def has_met(self, offset: int) -> bool:
+        """Report whether the cursor is past an offset."""
+        return offset <= self._read_to
+
     def _settle(self, final: bool = False) -> None:
         """Commit what is done up to the first event that is not, and make what failed a dead letter at its turn."""
         cursor = self._cursor
-        if cursor is None:
+        if cursor is None or self._ended:
             return
         with self._settle_lock:
             try:
@@ -393,13 +415,20 @@ class Subscription:
         return about
 
     def close(self, timeout: float = 0.0) -> None:
-        """End the reading, after the handler has returned or timeout seconds; the cursor keeps what is committed."""
-        self.closed = True
+        """End the reading, after the handler has returned or timeout seconds; the cursor keeps what is committed.
+
+        A durable subscription first meets what was published and handled here, so that it is committed, too.
+        """
+        until = time.monotonic() + timeout
         with self._room:
+            if not inside_handler.get():
+                self._room.wait_for(lambda: not self._returning or self.closed, max(0.0, timeout))
+            self.closed = True
             self._room.notify_all()
             if not inside_handler.get():
-                self._room.wait_for(lambda: not self._busy, max(0.0, timeout))
+                self._room.wait_for(lambda: not self._busy, max(0.0, until - time.monotonic()))
         self._settle(final=True)
+        self._ended = True
         for reader in (self._cursor, self._tail, self._letters):
             if reader is not None:
                 reader.close()

@@ -406,10 +406,12 @@ class UnifiedEventRouter:
             base = subscription.name
             while subscription.name in taken:
                 subscription.name, number = f"{base}.{number}", number + 1
+            away = any(not other.attached.is_set() for other in self._subscriptions)
             self._subscriptions.append(subscription)
         subscription.start()
         self._registration.change()
-        if not subscription.attached.wait(ATTACH_TIMEOUT):
+        # Where the log is away, a daemon waits for it once, not with each of its subscriptions.
+        if not subscription.attached.wait(0 if away and not critical else ATTACH_TIMEOUT):
             if critical:
                 self._remove(subscription)
                 raise Unavailable(

@@ -18,7 +18,6 @@ import inspect
 import logging
 import re
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -415,18 +414,15 @@ class Subscription:
         return about
 
     def close(self, timeout: float = 0.0) -> None:
-        """End the reading, after the handler has returned or timeout seconds; the cursor keeps what is committed.
+        """End the reading once what waits is handled, or after timeout seconds; the cursor keeps what is committed.
 
         A durable subscription first meets what was published and handled here, so that it is committed, too.
         """
-        until = time.monotonic() + timeout
         with self._room:
             if not inside_handler.get():
-                self._room.wait_for(lambda: not self._returning or self.closed, max(0.0, timeout))
+                self._room.wait_for(lambda: not self._returning and not self._busy, max(0.0, timeout))
             self.closed = True
             self._room.notify_all()
-            if not inside_handler.get():
-                self._room.wait_for(lambda: not self._busy, max(0.0, until - time.monotonic()))
         self._settle(final=True)
         self._ended = True
         for reader in (self._cursor, self._tail, self._letters):

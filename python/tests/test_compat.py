@@ -15,12 +15,20 @@ from typing import Any
 
 from ringlog import Client
 from ringlog.compat import configure, reset_router
-from ringlog.compat._subscription import handler_name
+from ringlog.compat._event import from_log
+from ringlog.compat._subscription import Task, handler_name
 from ringlog.compat.cross_process_events import get_cross_process_queue, publish_cross_process
 from ringlog.compat.data_pipeline_orchestrator import CircuitBreaker, CircuitBreakerState
 from ringlog.compat.dead_letter_queue import get_dead_letter_queue
 from ringlog.compat.event_bus import Event, EventFilter, get_event_bus
-from ringlog.compat.event_router import DataEventType, get_router, publish, subscribe, subscribe_with_retry
+from ringlog.compat.event_router import (
+    DataEventType,
+    UnifiedEventRouter,
+    get_router,
+    publish,
+    subscribe,
+    subscribe_with_retry,
+)
 from ringlog.compat.stage_events import StageCompletionResult, StageEvent, get_stage_event_bus, next_stages
 from ringlog.errors import InvalidArgument, Unavailable
 from tests.cluster import ClusterTest, eventually
@@ -273,6 +281,36 @@ class Failures(CompatTest):
         eventually("it is handled", lambda: len(calls) == 5)
         eventually("the letter is gone", lambda: letter.event_id not in [x["id"] for x in self.log.dead_letters()])
         self.assertEqual((calls[-1].payload, others), (case, []))
+
+    def test_live_failures_out_of_order_and_of_two_processes_are_one_letter_each(self) -> None:
+        broken, handled = [True], []
+
+        def on_reordered(event: Any) -> None:
+            if broken:
+                raise ValueError(self.run_id)
+            handled.append(event.payload["i"])
+
+        offsets = [self.log.publish("TRAINING_STARTED", {"run": self.run_id, "i": i}).offset for i in range(3)]
+        subscribe("TRAINING_STARTED", on_reordered)
+        (one,) = get_router()._subscriptions
+        other_log = Client(self.cluster.urls)
+        self.addCleanup(other_log.close)
+        another = UnifiedEventRouter(other_log, name="", retry_delays=FAST)
+        self.addCleanup(another.stop)
+        another.subscribe("TRAINING_STARTED", on_reordered)
+        (two,) = another._subscriptions
+        for subscription, i in ((one, 2), (two, 2), (two, 0), (one, 1), (one, 0)):
+            task = Task(from_log(self.log.get(offsets[i])))
+            subscription._handle(task)
+            self.assertEqual(task.done.result(), f"ValueError: {self.run_id}")
+        letters = self.log.dead_letters(error=self.run_id)
+        self.assertEqual(sorted(letter["offset"] for letter in letters), offsets)
+        broken.clear()
+        for letter in letters:
+            self.assertTrue(get_dead_letter_queue().retry_event(letter["id"]))
+        eventually("all are handled", lambda: len(handled) >= 3)
+        eventually("no letter is left", lambda: not self.log.dead_letters(error=self.run_id))
+        self.assertEqual(sorted(handled), [0, 1, 2])
 
     def test_a_handler_that_hangs_is_reported_and_holds_no_other_up(self) -> None:
         release, got, hanging, canceled = threading.Event(), [], [], []

@@ -40,7 +40,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ringlog.compat._router import Publication, emit
+from ringlog.compat._process import emit
+from ringlog.compat._publication import Publication
 from ringlog.compat.event_types import DataEventType as _Type
 `)
 	for _, d := range c.Definitions() {
@@ -58,6 +59,20 @@ from ringlog.compat.event_types import DataEventType as _Type
 		fmt.Fprintf(&types, "    %s = %s\n", alias, d.Name)
 		fmt.Fprintf(&emitters, "emit_%s = emit_%s\n", strings.ToLower(alias), strings.ToLower(string(d.Name)))
 	}
+
+	var names []string
+	for _, d := range c.Definitions() {
+		names = append(names, strings.ToLower(string(d.Name)))
+	}
+	for alias := range aliases {
+		names = append(names, strings.ToLower(alias))
+	}
+	slices.Sort(names)
+	emitters.WriteString("\n__all__ = [\n")
+	for _, name := range names {
+		fmt.Fprintf(&emitters, "    \"emit_%s\",\n", name)
+	}
+	emitters.WriteString("]\n")
 
 	types.WriteString("\n\nALIASES: dict[str, str] = {\n")
 	for _, alias := range slices.Sorted(maps.Keys(aliases)) {

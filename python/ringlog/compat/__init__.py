@@ -9,6 +9,6 @@ alone). configure gives the router of the process a client, and a name for durab
 
 from __future__ import annotations
 
-from ringlog.compat._router import configure, get_router, reset_router
+from ringlog.compat._process import configure, get_router, reset_router
 
 __all__ = ["configure", "get_router", "reset_router"]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, cast
 
-from ringlog.compat._router import running_loop
+from ringlog.compat._publication import running_loop
 
 
 class Outcome(int):

@@ -12,20 +12,21 @@ import sys
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import Any
 
 from ringlog import _fork
 from ringlog._core.cause import inherit
 from ringlog._core.encode import encode
 from ringlog.client import Client
 from ringlog.compat._event import DataEvent, Selection, canonical, content_hash, name_of, resolve
+from ringlog.compat._publication import Publication, complete_as, running_loop
 from ringlog.compat._registration import Registration
-from ringlog.compat._subscription import Handler, OwnTasks, StoredEvent, Subscription, Task, inside_handler
+from ringlog.compat._subscription import Handler, OwnTasks, StoredEvent, Subscription, Task
 from ringlog.errors import InvalidArgument, RinglogError, Unavailable
 from ringlog.event import Json, Result
 
@@ -38,7 +39,6 @@ RETRY_DELAYS = (1.0, 2.0, 4.0)
 EXIT_TIMEOUT = 5.0
 
 logger = logging.getLogger("ringlog")
-T = TypeVar("T")
 
 
 def handler_timeout() -> float:
@@ -63,74 +63,6 @@ def show_events() -> None:
     logger.setLevel(logging.DEBUG)
     if not logger.hasHandlers():
         logger.addHandler(logging.StreamHandler())
-
-
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop of this thread, None without one."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
-def _copy(future: Future[T], to: Future[T]) -> None:
-    """Complete a future as another one was."""
-    if error := future.exception():
-        to.set_exception(error)
-    else:
-        to.set_result(future.result())
-
-
-class Publication:
-    """A published event. Awaited, it is the event once the log has it and the handlers here have tried it.
-
-    publish itself waits for that where no event loop runs, as nobody could await it there.
-    """
-
-    def __init__(self, event: DataEvent) -> None:
-        self.event = event
-        self.sent: Future[Result] = Future()
-        self.appended: Future[None] = Future()  # the event has its offset, or will never have one
-        self.tasks: OwnTasks = {}
-
-    def __await__(self) -> Generator[Any, None, DataEvent]:
-        # Shielded: whoever no longer waits does not take the event back.
-        result = yield from asyncio.shield(asyncio.wrap_future(self.sent)).__await__()
-        self._take(result)
-        if not inside_handler.get():
-            for subscription, task in self.tasks.items():
-                with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-                    waiting = asyncio.wait_for(asyncio.shield(asyncio.wrap_future(task.tried)), subscription.timeout)
-                    yield from asyncio.ensure_future(waiting).__await__()
-        return self.event
-
-    def wait(self) -> DataEvent:
-        """Block until what awaiting waits for has happened, and return the event. Raises as Client.publish does."""
-        self._take(self.sent.result())
-        if not inside_handler.get():
-            for subscription, task in self.tasks.items():
-                with contextlib.suppress(TimeoutError):
-                    _wait_for(task.tried, subscription.timeout)
-        return self.event
-
-    def _take(self, result: Result) -> None:
-        self.event.offset, self.event.duplicate = result.offset, result.duplicate
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["event"], name)
-
-    def __repr__(self) -> str:
-        return f"<Publication of {self.event!r}>"
-
-
-def _wait_for(future: Future[T], timeout: float) -> T:
-    """Return a future's result. Raises TimeoutError, which that of a future is not before Python 3.11."""
-    import concurrent.futures
-
-    try:
-        return future.result(timeout)
-    except concurrent.futures.TimeoutError as e:
-        raise TimeoutError("timed out") from e
 
 
 @dataclass
@@ -260,7 +192,7 @@ class UnifiedEventRouter:
                 publication.sent.set_exception(e)
                 raise
             self._deliver(publication)
-            soon.add_done_callback(lambda future: _copy(future, publication.sent))
+            soon.add_done_callback(lambda future: complete_as(future, publication.sent))
             return publication
 
         self._deliver(publication)
@@ -546,67 +478,3 @@ class UnifiedEventRouter:
             else:
                 self.log.flush(EXIT_TIMEOUT)
         atexit.unregister(self.stop)
-
-
-_router: UnifiedEventRouter | None = None
-_router_lock = threading.Lock()
-
-
-def get_router() -> UnifiedEventRouter:
-    """Return the router of this process."""
-    global _router
-    with _router_lock:
-        if _router is None:
-            _router = UnifiedEventRouter()
-        return _router
-
-
-def configure(log: Client | None = None, **options: Any) -> UnifiedEventRouter:
-    """Make the router of this process, with the arguments of UnifiedEventRouter; one that was there is stopped."""
-    global _router
-    reset_router()
-    with _router_lock:
-        _router = UnifiedEventRouter(log, **options)
-        return _router
-
-
-def reset_router() -> None:
-    """Stop the router of this process; the next get_router makes a new one."""
-    global _router
-    with _router_lock:
-        stopped, _router = _router, None
-    if stopped is not None:
-        stopped.stop()
-
-
-def emit(event_type: Any, arguments: Json, source_is_field: bool = False) -> Publication:
-    """Publish the arguments of an emitter: those that are not None, and those beyond the catalogue's."""
-    source = arguments.get("source") or ""
-    payload = {k: v for k, v in arguments.items() if v is not None and k != "extra"}
-    if not source_is_field:
-        payload.pop("source", None)
-    payload |= arguments["extra"]
-    return get_router().publish(event_type, payload, source if isinstance(source, str) else "")
-
-
-async def subscribe_with_retry(
-    event_type: Any,
-    handler: Handler,
-    max_attempts: int = 3,
-    is_critical: bool = False,
-    timeout: float | None = None,
-    sleep: Callable[[float], Any] = asyncio.sleep,
-) -> bool:
-    """Subscribe, again after 1, 2 and 4 s where the log cannot be read; False after max_attempts.
-
-    A critical subscription that fails raises Unavailable.
-    """
-    for attempt in range(max_attempts):
-        try:
-            get_router().subscribe(event_type, handler, timeout=timeout, critical=True)
-            return True
-        except Unavailable:
-            if is_critical and attempt == max_attempts - 1:
-                raise
-            await sleep(2.0**attempt)
-    return False

@@ -16,7 +16,7 @@ from ringlog._core.reader import Reader, log_gap
 from ringlog.client import Client
 from ringlog.compat._event import DataEvent, from_log, name_of, resolve
 from ringlog.compat._outcome import Outcome, call
-from ringlog.compat._router import get_router
+from ringlog.compat._process import get_router
 from ringlog.errors import Fenced, NotFound
 from ringlog.event import Json
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ringlog.client import Client
 from ringlog.compat._outcome import Outcome, call
-from ringlog.compat._router import get_router
+from ringlog.compat._process import get_router
 from ringlog.errors import InvalidArgument, NotFound
 from ringlog.event import Json
 

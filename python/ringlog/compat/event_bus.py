@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ringlog.compat._event import DataEvent, Event, Selection, from_log, resolve
-from ringlog.compat._router import Publication, get_router
+from ringlog.compat._process import get_router
+from ringlog.compat._publication import Publication
 from ringlog.compat._subscription import Handler, handler_name
 from ringlog.event import Json
 

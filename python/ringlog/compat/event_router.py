@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ringlog.compat import event_emitters
 from ringlog.compat._event import DataEvent, RouterEvent
-from ringlog.compat._router import (
-    CoordinatorStats,
-    Publication,
-    UnifiedEventRouter,
-    get_router,
-    reset_router,
-    subscribe_with_retry,
-)
+from ringlog.compat._process import get_router, reset_router, subscribe_with_retry
+from ringlog.compat._publication import Publication
+from ringlog.compat._router import CoordinatorStats, UnifiedEventRouter
 from ringlog.compat._subscription import Handler
 from ringlog.compat.cross_process_events import (
     CrossProcessEvent,
@@ -102,4 +98,4 @@ __all__ = [
     "subscribe_with_retry",
     "unsubscribe",
 ]
-__all__ += [name for name in globals() if name.startswith("emit_")]
+__all__ += event_emitters.__all__

@@ -10,7 +10,8 @@ from enum import Enum
 from typing import Any
 
 from ringlog.compat._event import DataEvent, name_of, resolve
-from ringlog.compat._router import Publication, get_router
+from ringlog.compat._process import get_router
+from ringlog.compat._publication import Publication
 from ringlog.compat._subscription import handler_name
 from ringlog.compat.event_types import FLOWS, DataEventType
 from ringlog.event import Json

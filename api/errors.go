@@ -11,9 +11,12 @@ import (
 // request that has it is refused with OtherCluster by nodes of another cluster.
 const ClusterHeader = "Ringlog-Cluster"
 
-// WarningsHeader is on the answer to a call that gives a filter which matches nothing known: a JSON array of
-// event.Warning.
+// WarningsHeader is on the answer to a call that gives a filter which matches nothing known, or a token that the
+// cluster does not have: a JSON array of event.Warning.
 const WarningsHeader = "Ringlog-Warnings"
+
+// ReasonTokenUnused is the reason of the warning about a token that protects nothing.
+const ReasonTokenUnused = "token_unused"
 
 // Code is the machine-readable reason in every error answer, over HTTP and
 // Connect alike. Its HTTP status and Connect code follow from it.
@@ -130,6 +133,7 @@ const (
 	ReasonNoTarget         = "no_target"         // conflict: no voter that could take over
 	ReasonUnreachable      = "unreachable"       // invalid_argument: nobody answers at the address
 	ReasonFeatureLevel     = "feature_level"     // unavailable: until members are upgraded
+	ReasonUnknownPath      = "unknown_path"      // not_found: the node has no such path, a newer one may
 )
 
 // Error is an error as every surface reports it: what, where, and what to do.

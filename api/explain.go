@@ -76,9 +76,12 @@ type Explanation struct {
 	Offset uint64     `json:"offset"`
 	Type   event.Type `json:"type"`
 	// Hash is the content hash in hexadecimal.
-	Hash       string        `json:"hash"`
-	DedupID    string        `json:"dedup_id,omitempty"`
-	Kind       string        `json:"kind"` // content, dedup_id or off
+	Hash    string `json:"hash"`
+	DedupID string `json:"dedup_id,omitempty"`
+	Kind    string `json:"kind"` // by what it is compared: content, dedup_id, fields or off
+	// DecidedBy says who chose the kind: event (its dedup_id, or dedup false), policy (of its type) or default.
+	DecidedBy  string        `json:"decided_by"`
+	Policy     DedupPolicy   `json:"policy"` // of its type now
 	Source     string        `json:"source"`
 	AppendedAt time.Time     `json:"appended_at"`
 	Suppressed uint64        `json:"suppressed"` // how often the same event was sent again
@@ -88,6 +91,37 @@ type Explanation struct {
 	InWindow   bool          `json:"in_window"`         // the same would be suppressed now
 	Until      time.Time     `json:"until"`             // when its key leaves the window
 	Others     []uint64      `json:"others,omitempty"`  // other offsets with the same content, at most 100
+}
+
+// The origins of a DedupPolicy.
+const (
+	PolicySet       = "cluster"   // it was set
+	PolicyCatalogue = "catalogue" // no other was set, and the catalogue has one
+	PolicyDefault   = "default"   // there is none: by content, within the setting dedup.window
+)
+
+// DedupPolicy says which events of a type are duplicates, unless an event says so itself: GET /v1/dedup/policies.
+type DedupPolicy struct {
+	Type   event.Type `json:"type"`
+	Mode   string     `json:"mode"` // off, content or fields
+	Fields []string   `json:"fields,omitempty"`
+	// Window is how long an event suppresses the same again. WindowSet is false if that is the setting dedup.window.
+	Window    string `json:"window,omitempty"`
+	WindowSet bool   `json:"window_set"`
+	Origin    string `json:"origin"` // one of the Policy constants
+	// Reason is why the catalogue has it.
+	Reason string `json:"reason,omitempty"`
+	Keys   int    `json:"keys"` // of the events in its window
+	// Warnings are about the policy that was just set.
+	Warnings []event.Warning `json:"warnings,omitempty"`
+}
+
+// NewDedupPolicy is the body of PUT /v1/dedup/policies/{type}.
+type NewDedupPolicy struct {
+	Mode   string   `json:"mode"`
+	Fields []string `json:"fields,omitempty"`
+	// Window is an age, see ParseAge; empty is the setting dedup.window.
+	Window string `json:"window,omitempty"`
 }
 
 // Duplicates counts suppressed events of the same content, which got this offset as their answer.

@@ -26,7 +26,7 @@ type Letter struct {
 	// Handler is what failed last, Error how.
 	Handler     string        `json:"handler,omitempty"`
 	Error       string        `json:"error,omitempty"`
-	Attempts    uint64        `json:"attempts"` // over all redrives
+	Attempts    uint64        `json:"attempts"` // over all redrives; of a group: deliveries
 	FirstFailed time.Time     `json:"first_failed,omitzero"`
 	LastFailed  time.Time     `json:"last_failed,omitzero"`
 	Dead        time.Time     `json:"dead_lettered_at"`

@@ -28,7 +28,7 @@ const (
 )
 
 // Position is a place in the log as people and programs write it, on the command line and over HTTP
-// alike. Where it is, Resolve says; an age stays an age until then, so that the clock of the node that
+// alike. Where it is, Resolve says; an age stays an age until then, so the clock of the node that
 // has the log decides.
 type Position struct {
 	Kind   PositionKind

@@ -29,7 +29,8 @@ func BeyondTail(field string, offset, tail uint64, remedy string) *Error {
 // RequestTooLarge refuses a request of more than limit bytes.
 func RequestTooLarge(limit int) *Error {
 	return &Error{Code: TooLarge, Field: "body", Message: fmt.Sprintf("the limit for a request is %d bytes", limit),
-		Remedy: "send several requests, or raise limits.request_bytes"}
+		Remedy: "send several requests, or raise the setting limits.request_bytes; " +
+			"one event is bounded by limits.event_bytes"}
 }
 
 // BadPosition refuses what is not a position.

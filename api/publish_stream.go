@@ -44,7 +44,7 @@ func AppendPublishMessage(b []byte, m proto.Message) ([]byte, error) {
 }
 
 // ReadPublishHead reads the length of the message that follows. It does not compare it with MaxPublishMessage: the
-// server does, so that it can answer a refusal. The error of a stream that ended between two messages is io.EOF.
+// server does, so it can answer a refusal. The error of a stream that ended between two messages is io.EOF.
 func ReadPublishHead(from io.Reader) (int, error) {
 	var head [publishHead]byte
 	if _, err := io.ReadFull(from, head[:]); err != nil {

@@ -237,7 +237,7 @@ type LogStats struct {
 	Receipts   uint64 `json:"receipt_bytes"` // of what is known of suppressed events
 	DedupKeys  int    `json:"dedup_keys"`
 	DedupBytes int    `json:"dedup_bytes"` // of memory
-	// Producers have results that are kept, so that a retry gets the same answer.
+	// Producers have results that are kept, so a retry gets the same answer.
 	Producers int    `json:"producers"`
 	Results   uint64 `json:"result_bytes"` // of their results, but for the small ones
 	Cursors   int    `json:"cursors"`

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
 )
 
 // Admin administers the cluster: its status, settings, members and leadership, its dead letters, what processes have
@@ -25,6 +26,8 @@ type (
 	Quorum         = api.Quorum         // likewise
 	Digest         = api.Digest         // of Status
 	Setting        = api.Setting        // of Admin.Settings
+	DedupPolicy    = api.DedupPolicy    // of Admin.DedupPolicies
+	NewDedupPolicy = api.NewDedupPolicy // for Admin.SetDedupPolicy
 	Membership     = api.Membership     // of Admin.Members
 	NewMember      = api.NewMember      // for Admin.AddMember
 	MemberChange   = api.MemberChange   // of Admin.AddMember, Promote, Demote and RemoveMember
@@ -71,6 +74,38 @@ func (a *Admin) SetSetting(ctx context.Context, key, value string) (Setting, err
 	err := a.Do(ctx, http.MethodPut, "/v1/settings/"+url.PathEscape(key), nil, map[string]string{"value": value}, &s)
 	return s, err
 }
+
+// DedupPolicies returns the dedup policies of types, by type: those that were set, and the catalogue's.
+func (a *Admin) DedupPolicies(ctx context.Context) ([]DedupPolicy, error) {
+	var answer struct {
+		Policies []DedupPolicy `json:"policies"`
+	}
+	err := a.Do(ctx, http.MethodGet, dedupPolicies, nil, nil, &answer)
+	return answer.Policies, err
+}
+
+// DedupPolicy returns the dedup policy in force for a type, which may be the default.
+func (a *Admin) DedupPolicy(ctx context.Context, eventType event.Type) (DedupPolicy, error) {
+	var p DedupPolicy
+	err := a.Do(ctx, http.MethodGet, dedupPolicies+"/"+url.PathEscape(string(eventType)), nil, nil, &p)
+	return p, err
+}
+
+// SetDedupPolicy says which events of a type are duplicates, for those that do not say so by their DedupID or NoDedup.
+func (a *Admin) SetDedupPolicy(ctx context.Context, eventType event.Type, p NewDedupPolicy) (DedupPolicy, error) {
+	var set DedupPolicy
+	err := a.Do(ctx, http.MethodPut, dedupPolicies+"/"+url.PathEscape(string(eventType)), nil, p, &set)
+	return set, err
+}
+
+// RemoveDedupPolicy removes the policy that was set for a type, and returns the one that is in force without it.
+func (a *Admin) RemoveDedupPolicy(ctx context.Context, eventType event.Type) (DedupPolicy, error) {
+	var left DedupPolicy
+	err := a.Do(ctx, http.MethodDelete, dedupPolicies+"/"+url.PathEscape(string(eventType)), nil, nil, &left)
+	return left, err
+}
+
+const dedupPolicies = "/v1/dedup/policies"
 
 // Members returns who belongs to the cluster.
 func (a *Admin) Members(ctx context.Context) (Membership, error) {

@@ -110,7 +110,7 @@ func (c *Client) whileOpen(ctx context.Context) (context.Context, context.Cancel
 }
 
 // Get returns the event at an offset, and finds every event that was acknowledged
-// before the call. Where there is none the error is an *api.Error with the code past_tail, or
+// before the call. If there is none the error is an *api.Error with the code past_tail, or
 // trimmed.
 func (c *Client) Get(ctx context.Context, offset uint64) (event.Event, error) {
 	ev, err := c.get(ctx, offset, Local)

@@ -17,10 +17,10 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// CursorOptions say how to open a cursor. From, Filter and Policy count where it is
+// CursorOptions say how to open a cursor. From, Filter and Policy count if it is
 // made; if it exists, a Filter or Policy given here must be its own.
 type CursorOptions struct {
-	From   Position // the zero Position is the start
+	From   Position // by default the start
 	Filter event.Filter
 	Policy CursorPolicy
 	// Change gives a cursor that has another filter or policy these ones, from its commit on:
@@ -28,8 +28,8 @@ type CursorOptions struct {
 	Change   bool
 	NoCreate bool // a cursor that does not exist is an error with the code not_found
 	// NoScanCommit leaves every commit to the caller. Otherwise Next, while it waits, commits
-	// the events that do not match once the caller has committed all that it was given, so
-	// that a quiet cursor holds nothing back.
+	// the events that do not match once the caller has committed all that it was given,
+	// so a quiet cursor holds nothing back.
 	NoScanCommit bool
 	// UntilEnd ends the reading with io.EOF after the events that were there when the cursor
 	// was opened.
@@ -91,12 +91,12 @@ func (c *Client) OpenCursor(ctx context.Context, name string, o CursorOptions) (
 	return cur, nil
 }
 
-// openCursor creates or changes the cursor where the options ask for it, and starts a new
+// openCursor creates or changes the cursor if the options ask for it, and starts a new
 // generation.
 func (c *Client) openCursor(ctx context.Context, name string, o CursorOptions) (CursorInfo, error) {
 	spec := CursorSpec{From: o.From, Filter: o.Filter, Policy: o.Policy}
 
-	// What is stated must be the cursor's own, which CreateCursor sees to, or is changed.
+	// A filter or policy that is given must be the cursor's own, which CreateCursor checks, or is changed.
 	stated := o.Change || !o.Filter.Empty() || o.Policy != CursorPolicy{}
 	if stated && !o.NoCreate {
 		_, err := c.CreateCursor(ctx, name, spec)
@@ -261,7 +261,7 @@ func (cur *Cursor) commitScanned(ctx context.Context) error {
 }
 
 // Commit says that everything up to offset is handled, durably once it returns. It
-// never moves a cursor back. Where another reader has opened the cursor since, the
+// never moves a cursor back. If another reader has opened the cursor since, the
 // code is fenced.
 func (cur *Cursor) Commit(ctx context.Context, offset uint64) error {
 	req := &ringlogv1.CommitCursorRequest{Name: cur.info.Name, Offset: offset, Generation: cur.info.Generation}
@@ -308,7 +308,7 @@ func (cur *Cursor) read(ctx context.Context) {
 			return
 		}
 
-		// An error is handed over like events, so that Next returns it after those before it.
+		// An error is handed over like events, so Next returns it after those before it.
 		d := delivery{err: err}
 		if err == nil {
 			d = delivery{gap: gapOf(m.GetGap()), next: m.GetNext()}

@@ -48,7 +48,7 @@ func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// An attempt that was given up and comes late must not fence off the cursor that the next
+// An attempt that was abandoned and arrives late must not fence off the cursor that the next
 // attempt has opened, nor move one that has been sought since.
 func TestALateAttemptHurtsNobody(t *testing.T) {
 	n := startNode(t)

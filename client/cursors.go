@@ -29,7 +29,7 @@ type CursorInfo struct {
 	Gap        *Gap          // trimmed before it was committed
 	LagEvents  uint64        // that match, and that a group has not settled
 	LagTime    time.Duration // how long the oldest of them waits
-	// LagAtLeast is set where the node did not look at all of the log that follows: LagEvents
+	// LagAtLeast is set if the node did not look at all of the log that follows: LagEvents
 	// is then an upper bound, and LagTime too if this is 0.
 	LagAtLeast *uint64
 }
@@ -66,7 +66,7 @@ func (c *Client) Cursor(ctx context.Context, name string) (CursorInfo, error) {
 func (c *Client) Cursors(ctx context.Context) ([]CursorInfo, error) {
 	var list []CursorInfo
 
-	// Nodes answer in pages. The key of the next page is that of the last cursor, so that
+	// Nodes answer in pages. The key of the next page is that of the last cursor, so
 	// cursors that come and go meanwhile do not shift the others.
 	for after := ""; ; {
 		resp, err := cursorCall(ctx, c, calls.Op{Name: "cursors"}, ringlogv1connect.CursorServiceClient.ListCursors,
@@ -136,7 +136,7 @@ func cursorOf(w *ringlogv1.Cursor) CursorInfo {
 	}
 }
 
-// policyToWire returns a policy for a request; the zero one is left out, so that the settings
+// policyToWire returns a policy for a request; the zero one is left out, so the settings
 // apply.
 func policyToWire(p CursorPolicy) *ringlogv1.CursorPolicy {
 	if p == (CursorPolicy{}) {

@@ -10,7 +10,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// A cursor that never was is not found, also where the first endpoint takes no connection: only
+// A cursor that never was is not found, also if the first endpoint takes no connection: only
 // an attempt that may have happened can have removed it.
 func TestDeletingWhatNeverWasIsNotFoundWhoeverIsDown(t *testing.T) {
 	n := startNode(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// GroupOptions say how to join a group. From to MaxPending count where it is made; if it
+// GroupOptions say how to join a group. From to MaxPending count if it is made; if it
 // exists, what is given here but From must be its own.
 type GroupOptions struct {
 	// Member is the name of this member, which no other may have at the same time: they
@@ -33,7 +33,7 @@ type GroupOptions struct {
 
 	// Prefetch is how many events wait in memory, beside those handed out; 1024, at most
 	// 10 000. They take about 8 MiB at most. Others of the group do not get them
-	// meanwhile, so choose a small one where handling takes long.
+	// meanwhile, so choose a small one if handling takes long.
 	Prefetch int
 	// AutoProgress extends the ack deadline of all events that are handed out, again and
 	// again: they are redelivered to others only when this process is gone.
@@ -62,7 +62,7 @@ const (
 //     without contact to it for the session timeout, when it keeps the event for longer than
 //     the ack wait, and when the event comes after the first 8192 ranges of offsets that it
 //     holds. A member that is without contact for the session timeout hands nothing more out.
-//   - An ack or nack is durable once Flush or Close has returned, and not before. But where
+//   - An ack or nack is durable once Flush or Close has returned, and not before. But if
 //     the answer to a nack is lost with the leader, and the event had failed before, that
 //     nack may not be counted: the event is redelivered as the same delivery.
 //   - An event that was handed out may be held for the group's ack wait, counted from
@@ -104,7 +104,7 @@ type GroupMember struct {
 	waiters int           // for news
 }
 
-// JoinGroup makes this process a member of a group, making the group where it is not
+// JoinGroup makes this process a member of a group, making the group if it is not
 // there. Close ends the membership; if the process is killed, the group notices within
 // its session timeout.
 func (c *Client) JoinGroup(ctx context.Context, group string, o GroupOptions) (*GroupMember, error) {
@@ -113,7 +113,7 @@ func (c *Client) JoinGroup(ctx context.Context, group string, o GroupOptions) (*
 		return nil, fmt.Errorf("client: group %s: Prefetch is %d, not between 1 and %d", group, o.Prefetch, maxPrefetch)
 	}
 
-	// The first session begins here, so that errors of the options are returned to the caller.
+	// The first session begins here, so errors of the options are returned to the caller.
 	m := newGroupMember(c, group, o)
 	open, cancel := c.whileOpen(ctx)
 	defer cancel()
@@ -152,7 +152,7 @@ func newGroupMember(c *Client, group string, o GroupOptions) *GroupMember {
 	return m
 }
 
-// enter joins, and makes the group before where that is asked for.
+// enter joins, and makes the group before if that is asked for.
 func (m *GroupMember) enter(ctx context.Context) error {
 	o := &m.o
 	spec := GroupSpec{From: o.From, Filter: o.Filter, Policy: o.Policy, AckWait: o.AckWait,
@@ -160,7 +160,7 @@ func (m *GroupMember) enter(ctx context.Context) error {
 	stated := !o.Filter.Empty() || o.Policy != CursorPolicy{} ||
 		o.AckWait != 0 || o.MaxDeliver != 0 || o.MaxPending != 0
 
-	// What is stated must be the group's own, which CreateGroup sees to.
+	// Options that are given must be the group's own, which CreateGroup checks.
 	if stated && !o.NoCreate {
 		if _, err := m.c.CreateGroup(ctx, m.group, spec); err != nil {
 			return err
@@ -263,7 +263,7 @@ func (m *GroupMember) wakeAll() {
 
 // waitNews waits for news. The caller holds mu, and does again when it returns.
 func (m *GroupMember) waitNews(ctx context.Context) error {
-	// The channel is read while mu is held, so that no wakeAll between here and the wait is
+	// The channel is read while mu is held, so no wakeAll between here and the wait is
 	// missed.
 	news := m.news
 	m.waiters++

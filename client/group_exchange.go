@@ -134,11 +134,11 @@ func (m *GroupMember) fetch(ctx context.Context) (did bool, err error) {
 	return true, nil
 }
 
-// errNothing makes a pause where a node does not wait for events.
+// errNothing makes a pause if a node does not wait for events.
 var errNothing = errors.New("an empty answer, and soon")
 
 // beginFetch returns a request for events and the context of the session that it is made in, or
-// nil where nothing may be fetched now: without a session, without room, while a batch has to
+// nil if nothing may be fetched now: without a session, without room, while a batch has to
 // be sent again, or at the end.
 func (m *GroupMember) beginFetch() (*ringlogv1.ExchangeRequest, context.Context) {
 	m.mu.Lock()
@@ -232,7 +232,7 @@ func (m *GroupMember) takeAnswer(resp *ringlogv1.ExchangeResponse, fromAcks bool
 	m.fetchIfRoom()
 }
 
-// afterFailedCall takes in that a call of a session failed. Where the group may have acted on
+// afterFailedCall takes in that a call of a session failed. If the group may have acted on
 // it without this member knowing, or does not know the session, that one is over: the next
 // begins with what the member holds. The caller holds mu.
 func (m *GroupMember) afterFailedCall(session uint64, err error) {
@@ -257,7 +257,7 @@ func heldEvents(resp *ringlogv1.ExchangeResponse) ([]*prefetch.Held, error) {
 	}
 	all, list := make([]prefetch.Held, 0, n), make([]*prefetch.Held, 0, n)
 	for _, run := range resp.GetRuns() {
-		// Events keep the memory of their block. Where they are few of it they get their own.
+		// Events keep the memory of their block. If they are few of it they get their own.
 		span := run.GetSpan()
 		few := span != nil && span.GetTake() < span.GetPacket().GetRows()/2
 		err := eachEvent([]*ringlogv1.Run{run}, func(e *event.Event) bool {

@@ -163,7 +163,7 @@ func (s *settler) Nack(offset uint64, o NackOptions) error {
 		return m.named(err)
 	}
 
-	// What nodes would refuse was refused above; texts are cut to what the wire takes.
+	// Values that nodes would refuse were refused above; texts are cut to the limit of the wire.
 	return m.noteSettled(offset, m.acks.Nack(&ringlogv1.Nack{Offset: offset, DelayMs: uint64(o.Delay.Milliseconds()),
 		Error: cutText(o.Err), Dead: o.Dead, Handler: cutText(o.Handler), Released: o.Released}))
 }

@@ -233,7 +233,7 @@ func (w *company) wait() bool {
 }
 
 // Leaders go while their members' calls are under way, and answers are lost. No event is
-// handled twice or in front of one of its key, and none is left lying.
+// handled twice or before an earlier one of its key, and none is left.
 func TestNothingIsHandledTwiceAroundAChangeOfLeader(t *testing.T) {
 	did := map[string]int{}
 	proceed := []string{"hand", "ack", "settle", "fetch", "settling goes", "fetching goes", "commit"}

@@ -16,7 +16,7 @@ type handlerActivity struct {
 	stuck    bool // nothing is fetched until a handler calls
 }
 
-// ackLoop sends acks, keeps the session alive and begins a new one where it must, until
+// ackLoop sends acks, keeps the session alive and begins a new one if it must, until
 // ctx is done, or the member is closed and everything is answered.
 func (m *GroupMember) ackLoop(ctx context.Context) {
 	pauses := calls.NewPauses()
@@ -67,7 +67,7 @@ func (m *GroupMember) waitAckDue(ctx context.Context) bool {
 	return true
 }
 
-// tick ticks where it is time, and returns how long it is to the next tick: a session is kept
+// tick ticks if it is time, and returns how long it is to the next tick: a session is kept
 // alive as often at least, and the ack deadline of what waits is extended after two ticks. The
 // caller holds mu.
 func (m *GroupMember) tick() time.Duration {
@@ -90,7 +90,7 @@ func (m *GroupMember) tick() time.Duration {
 	return every
 }
 
-// runAckStep does what is due: it joins where there is no session, and else sends acks. over
+// runAckStep does what is due: it joins if there is no session, and else sends acks. over
 // reports that there is nothing more to do.
 func (m *GroupMember) runAckStep(ctx context.Context) (over bool, err error) {
 	m.mu.Lock()
@@ -150,7 +150,7 @@ func (m *GroupMember) fetchIfRoom() {
 }
 
 // wantedEvents is how many events to fetch: as many as there is room for, none while there is
-// room for few, so that each call brings enough to be worth it. The caller holds mu.
+// room for few, so each call brings enough to be worth it. The caller holds mu.
 func (m *GroupMember) wantedEvents() int {
 	if m.handlers.stuck || m.acks.Releasing() {
 		return 0

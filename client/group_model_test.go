@@ -78,7 +78,7 @@ func (c *coordinator) join(req *ringlogv1.ExchangeRequest) *ringlogv1.ExchangeRe
 	return resp
 }
 
-// settle returns nil where the session is over.
+// settle returns nil if the session is over.
 func (c *coordinator) settle(req *ringlogv1.ExchangeRequest) *ringlogv1.ExchangeResponse {
 	if req.Session != c.session {
 		return nil
@@ -294,7 +294,7 @@ func (s *membership) step(what string) (did bool) {
 }
 
 // A settling and a fetching call overtake each other in every way, and their answers are
-// lost. Whatever comes when, an event is handed out only when all of its key in front of
+// lost. Whatever comes when, an event is handed out only when all of its key before
 // it were acknowledged or are dead; none is redelivered after its acknowledgement, and none is
 // left lying.
 func TestAnswersThatOvertakeEachOtherKeepTheOrderOfAKey(t *testing.T) {

@@ -135,7 +135,7 @@ func nextSoon(t *testing.T, m *client.GroupMember) (client.Delivery, error) {
 	return m.Next(ctx)
 }
 
-// What fails too often, or is given up, is a dead letter; its key continues.
+// An event that fails too often, or is abandoned, is a dead letter; its key continues.
 func TestAFailedEventBecomesADeadLetter(t *testing.T) {
 	n := startNode(t)
 	c := dial(t, client.Config{AttemptTimeout: 2 * time.Second}, openDoor(t, n.server.Handler()))

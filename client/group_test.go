@@ -348,7 +348,7 @@ func TestARemovedGroupEndsItsMembers(t *testing.T) {
 	wantCode(t, first.Ack(), api.NotFound)
 }
 
-// What waits in memory is reported as in progress, so that it is not given to others before a
+// What waits in memory is reported as in progress, so it is not given to others before a
 // handler had it; what a handler has is not, unless that is asked for.
 func TestWhatWaitsIsKept(t *testing.T) {
 	for _, auto := range []bool{false, true} {

@@ -86,7 +86,7 @@ type fault struct {
 	cutBefore bool // the connection, before the node sees the request
 	cutAfter  bool // after the node has done it
 	cutBytes  int  // after this many bytes of the answer
-	hold      bool // does it, and answers only when the caller has given up
+	hold      bool // does it, and answers only when the caller has left
 	answer    *api.Error
 }
 

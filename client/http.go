@@ -20,7 +20,7 @@ type Body struct {
 // Do makes one call of the HTTP interface, at any node that can serve it. in is sent
 // as JSON, a []byte, json.RawMessage or Body as it is, nil as no body; out is filled
 // from the answer, a *[]byte with it as it is, nil is none. GET, PUT and DELETE are
-// repeated where an answer was lost; for a POST the error then wraps
+// repeated if an answer was lost; for a POST the error then wraps
 // ErrOutcomeUnknown.
 func (a *Admin) Do(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	op := calls.Op{Name: method, Subject: path}
@@ -108,7 +108,7 @@ func repeatOf(method string) calls.Repeat {
 func bodyOf(in any) (Body, error) {
 	const asJSON = "application/json"
 
-	// What is encoded already is sent as it is.
+	// A body that is encoded already is sent as it is.
 	switch v := in.(type) {
 	case nil:
 		return Body{}, nil

@@ -84,7 +84,7 @@ func (k *Keeper) Set(list []SubscriptionInfo) {
 // after a failure, until Close.
 func (k *Keeper) run() {
 	// The timer runs while something is registered, or has to be tried again. sent says that
-	// the cluster may have subscriptions of this process, so that an empty list has to be sent
+	// the cluster may have subscriptions of this process, so an empty list has to be sent
 	// as well.
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
@@ -115,7 +115,7 @@ func (k *Keeper) run() {
 			continue
 		}
 
-		// What is registered expires unless it is repeated; an empty list has removed it.
+		// A registration expires unless it is repeated; an empty list has removed it.
 		sent = len(r.Subscriptions) > 0
 		if sent {
 			timer.Reset(r.TTL / keepsPerTTL)
@@ -132,7 +132,7 @@ func (k *Keeper) registration() Registration {
 	return k.current
 }
 
-// send makes one call, so that a node that does not answer does not hold up the changes that
+// send makes one call, so a node that does not answer does not hold up the changes that
 // follow.
 func (k *Keeper) send(ctx context.Context, r Registration) error {
 	ctx, cancel := context.WithTimeout(ctx, keeperTimeout)

@@ -10,8 +10,10 @@ import (
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 )
 
-// Position is a place in the log, made by one of the functions below or parsed by api.ParsePosition. The zero
-// Position depends on its use: it is the end for a tail, the start for a new cursor.
+// Position is a place in the log, made by one of the functions below or parsed by api.ParsePosition.
+//
+// The zero Position is the start of the log for a new cursor or group, whose place the cluster keeps, and for a read
+// that stops at the end. It is the end for a reader that follows and keeps no place.
 type Position = api.Position
 
 // FromStart is before the first event kept.
@@ -40,7 +42,7 @@ func orStart(p Position) Position {
 	return p
 }
 
-// older moves a position by age back, so that a later request asks for the same.
+// older moves a position by age back, so a later request asks for the same.
 func older(p Position, by time.Duration) Position {
 	if p.Kind == api.AtAge {
 		p.Age += by

@@ -19,7 +19,7 @@ import (
 )
 
 // wire stands between a client and a node and passes bytes on. A connection that
-// became a publish stream it may cut, or pass nothing more on, after so many bytes.
+// became a publish stream it may cut, or pass nothing more on, after that many bytes.
 type wire struct {
 	url     string
 	to      string

@@ -657,3 +657,43 @@ func TestACloseThatIsOutOfTimeAnswersToo(t *testing.T) {
 		}
 	}
 }
+
+// The node makes the keys of a policy from what the client has packed, also where several goroutines work on a packet.
+func TestADedupPolicyAppliesToABatch(t *testing.T) {
+	c := dial(t, client.Config{}, openDoor(t, startNode(t).server.Handler()))
+	p, err := c.Admin().SetDedupPolicy(t.Context(), event.ModelPromoted,
+		client.NewDedupPolicy{Mode: "fields", Fields: []string{"new_model"}, Window: "1h"})
+	if err != nil || p.Window != "1h0m0s" || p.Origin != api.PolicySet || len(p.Warnings) > 0 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	const models = 50
+	events := make([]event.Event, 4*models)
+	for i := range events {
+		events[i] = event.New(event.ModelPromoted, map[string]any{"new_model": i % models, "at": i})
+	}
+	results, err := c.PublishBatch(t.Context(), events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range results {
+		if r.Duplicate != (i >= models) || r.Offset != results[i%models].Offset {
+			t.Fatalf("event %d: %+v, the first of its model is %d", i, r, results[i%models].Offset)
+		}
+	}
+	if p, err = c.Admin().DedupPolicy(t.Context(), event.ModelPromoted); err != nil || p.Keys != models {
+		t.Errorf("%+v, %v", p, err)
+	}
+
+	// Without it, the payload counts.
+	p, err = c.Admin().RemoveDedupPolicy(t.Context(), event.ModelPromoted)
+	if err != nil || p.Origin != api.PolicyDefault {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if again, err := c.Publish(t.Context(), events[models]); err != nil || again.Duplicate {
+		t.Errorf("%+v, %v", again, err)
+	}
+	all, err := c.Admin().DedupPolicies(t.Context())
+	if err != nil || slices.ContainsFunc(all, func(p client.DedupPolicy) bool { return p.Origin != api.PolicyCatalogue }) {
+		t.Errorf("%+v, %v", all, err)
+	}
+}

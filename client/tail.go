@@ -16,7 +16,7 @@ import (
 
 // TailOptions say what to read.
 type TailOptions struct {
-	From        Position     // the zero Position is the end, or with NoFollow the start
+	From        Position     // by default the end, or with NoFollow the start
 	Filter      event.Filter // the zero Filter passes every event
 	Limit       uint64       // events; 0 is no limit
 	NoFollow    bool         // stop at the end of the log instead of waiting for more

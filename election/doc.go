@@ -1,7 +1,7 @@
 // Package election holds the pure decisions about who leads, which voters are
 // healthy and what quorum is left. Its state machines are fed with (time,
 // observation) and answer with decisions or events; they read no clock and start
-// nothing, so that the same input gives the same decision.
+// nothing, so the same input gives the same decision.
 //
 // There are two kinds of them. Leadership and Health are part of the replicated state:
 // the log feeds them, and their answers are the same on every node. Detector, PauseClock,

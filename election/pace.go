@@ -52,7 +52,7 @@ func (p *Pace) See(at time.Time, applied, last, keeps uint64, was bool) (t Trail
 		return t, false
 	}
 	t.Rate, t.LogRate = rate(first.applied, applied, elapsed), rate(first.last, last, elapsed)
-	// Between the two shares nothing changes, so that the answer does not flap.
+	// Between the two shares nothing changes, so the answer does not flap.
 	if t.LogRate > t.Rate {
 		t.TruncatedIn = time.Duration(float64(t.Left) / float64(t.LogRate-t.Rate) * float64(time.Second))
 		t.AtRisk = was || t.Trailing >= max(keeps/riskShare, 2)

@@ -24,8 +24,8 @@ type Claim struct {
 //
 // Two terms may each have a leader for a moment, until the older one hears of the newer. What
 // Raft excludes is that a majority still is in the older term after a majority was in the newer:
-// any two majorities share a voter, and no voter's term falls. Only that counts as a proof, so
-// that neither a deposed leader nor a paused process is taken for a split.
+// any two majorities share a voter, and no voter's term falls. Only that counts as a proof,
+// so neither a deposed leader nor a paused process is taken for a split.
 type Rivals struct {
 	since  time.Time         // by then a majority was in the leader's own term; zero: not known yet
 	others map[string]*rival // by member

@@ -40,7 +40,7 @@ const (
 // it: who led, what kept voters away from a quorum, and the outages that were found.
 //
 // Terms is sorted by term, and Outages has the newest, as they were reported. Everything in it is bounded: what is
-// forgotten moves Settled on, so that nothing is reported twice.
+// forgotten moves Settled on, so nothing is reported twice.
 type Timeline struct {
 	Terms     []Span    `json:"terms,omitempty"`
 	Incidents uint64    `json:"incidents,omitempty"` // outages ever reported

@@ -14,8 +14,12 @@ import (
 // types that the platform does not have, and payload fields that the platform does not document. samples.json lists
 // payload fields that are missing from the platform's lists: fields in the samples of its documents (source: the
 // document), and fields that packages router and sinks send with the platform's types (source: router).
+// undocumented.json has the category of each type that the platform uses and its lists lack: the architecture document
+// draws GAME_BATCH_READY and EVALUATION_RESULT, and the audit names the code that emits the other four. They have no
+// documented payload. dedup.json has the types that are not deduplicated unless the cluster says otherwise, with the
+// reasons.
 //
-//go:embed catalogue/*.json cluster.json samples.json
+//go:embed catalogue/*.json cluster.json samples.json undocumented.json dedup.json
 var catalogueFiles embed.FS
 
 // builtin parses the embedded files on first use. It panics if they are broken, which a test rules out.
@@ -67,7 +71,7 @@ type spelling struct {
 	renamed bool
 }
 
-// Builtin returns the catalogue of this build: the platform's 254 types and 7 aliases, and the few types that the
+// Builtin returns the catalogue of this build: the platform's 260 types and 7 aliases, and the few types that the
 // cluster adds.
 func Builtin() *Catalogue { return builtin() }
 
@@ -79,12 +83,22 @@ func loadBuiltin() *Catalogue {
 	mustLoad("catalogue/aliases", &c.aliases)
 	mustLoad("catalogue/coordinators", &c.coordinators)
 	mustLoad("catalogue/flows", &c.flows)
+	for i := range c.flows {
+		c.flows[i].Status = StatusCanonical
+	}
 	mustLoad("catalogue/wiring", &c.wiring)
-	// Only canonical entries are types; the others are names that the documents mention.
+	// Aliases and placeholders are no types: they are names that the documents mention.
+	categories := map[Type]string{}
+	mustLoad("undocumented", &categories)
 	for _, d := range defs {
-		if d.Status == StatusCanonical {
+		switch d.Status {
+		case StatusCanonical:
 			c.add(d)
-		} else {
+		case StatusUndocumented:
+			// The value that events of the type were stored with while it was unknown.
+			d.Value, d.Category = strings.ToLower(string(d.Name)), categories[d.Name]
+			c.add(d)
+		default:
 			c.mentioned = append(c.mentioned, d)
 		}
 	}
@@ -203,8 +217,7 @@ func (c *Catalogue) Definitions() []*Definition { return c.sorted }
 // The caller must not change them.
 func (c *Catalogue) Own() []*Definition { return c.own }
 
-// Mentioned returns the names that the platform's documents use without defining them: aliases, placeholders and
-// undocumented names.
+// Mentioned returns the names in the platform's documents that are no types: aliases and placeholders.
 func (c *Catalogue) Mentioned() []*Definition { return c.mentioned }
 
 // Aliases maps each former name to its canonical one.
@@ -223,7 +236,7 @@ func (c *Catalogue) Categories() []string {
 // Coordinators returns the platform's 27 registry entries. The caller must not change them.
 func (c *Catalogue) Coordinators() []Coordinator { return c.coordinators }
 
-// Flows returns the documented event flows. The caller must not change them.
+// Flows returns the documented event flows, then the registered ones by name. The caller must not change them.
 func (c *Catalogue) Flows() []Flow { return c.flows }
 
 // Wiring returns what the platform's documents say about emitters and subscribers. The caller must not change it.

@@ -77,7 +77,7 @@ func DecodeNDJSON(data []byte, lim Limits) ([]Event, error) {
 	events := make([]Event, 0, min(bytes.Count(data, []byte("\n"))+1, d.lim.RequestEvents))
 	line := 0
 	for start := 0; start < len(data); line++ {
-		// The data ends with the line, so that no event continues on the next one; positions stay those of the whole.
+		// The data ends with the line, so no event continues on the next one; positions stay those of the whole.
 		end := start + lineLength(data[start:])
 		d.Data, d.Pos = data[:end], start
 		start = end + 1
@@ -178,7 +178,7 @@ func (d *decoder) event(e *Event) *Error {
 // eventField is a field of an event, whatever key names it.
 type eventField uint8
 
-// There is a bit in decoder.seen for each, so that a key given twice is found whatever its spelling.
+// There is a bit in decoder.seen for each, so a key given twice is found whatever its spelling.
 const (
 	fieldNone eventField = iota
 	fieldTypeName

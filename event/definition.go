@@ -12,7 +12,7 @@ const (
 	StatusCluster      = "cluster"      // emitted only by the cluster and not documented by the platform
 	StatusAlias        = "alias"        // replaced by another name
 	StatusTestOnly     = "test_only"    // a placeholder in sample code
-	StatusUndocumented = "undocumented" // used, defined nowhere
+	StatusUndocumented = "undocumented" // the platform uses it, and its lists lack it
 )
 
 // Definition is the catalogue's entry for one type. It must not be changed.
@@ -79,7 +79,9 @@ func (d *Definition) index() {
 func (f Field) fieldType() fieldType { return fieldType(max(0, slices.Index(fieldTypes(), f.Type))) }
 
 // builtin reports whether the definition came with the program.
-func (d *Definition) builtin() bool { return d.Status == StatusCanonical }
+func (d *Definition) builtin() bool {
+	return d.Status == StatusCanonical || d.Status == StatusUndocumented
+}
 
 // matches reports whether a folded pattern matches the name or the value.
 func (d *Definition) matches(pattern string) bool {

@@ -3,7 +3,7 @@
 // content hash over it.
 //
 // It promises that a payload that went through Policy.Normalize is, byte for byte, what Python's
-// json.dumps(payload, sort_keys=True) prints, so that a Python daemon computes the same content hash; that names,
+// json.dumps(payload, sort_keys=True) prints, so a Python daemon computes the same content hash; that names,
 // values, aliases and dotted topics of a type all become the one canonical name; and that whatever input does, the
 // answer is an *Error with a reason and a place, never a panic.
 //
@@ -70,7 +70,7 @@ func (e *Event) SameForm(sent *Event) bool {
 // New makes an event of a payload: a struct, a map, JSON as json.RawMessage or []byte, or nil for {}. A payload that
 // cannot be marshalled is reported by Policy.Normalize and by MarshalJSON.
 func New(t Type, payload any) Event {
-	// JSON is taken as it is; the gate checks it. Everything else is marshalled now, so that later changes to the
+	// JSON is taken as it is; the gate checks it. Everything else is marshalled now, so later changes to the
 	// payload do not show in the event.
 	e := Event{Type: t}
 	switch p := payload.(type) {

@@ -147,7 +147,7 @@ type Matcher struct {
 
 // Compile resolves names, aliases, patterns and categories against the catalogue as it is now.
 func (f Filter) Compile(c *Catalogue) Matcher {
-	// Lists are copied, so that the caller may change the filter afterwards.
+	// Lists are copied, so the caller may change the filter afterwards.
 	m := Matcher{
 		byType:    len(f.Types)+len(f.Categories) > 0,
 		sources:   setOf(f.Sources),

@@ -116,7 +116,7 @@ func appendPayload(dst, payload []byte) []byte {
 // keys that it does not know, which are of a newer version, makes the payload canonical, and keeps no reference to
 // data.
 func (e *Event) UnmarshalJSON(data []byte) error {
-	// The depth alone is bounded, so that the stack is.
+	// The depth alone is bounded, so the stack is.
 	const unlimited = math.MaxInt
 	lim := Limits{EventBytes: unlimited, NameBytes: unlimited, Depth: 10_000, RequestEvents: 1, RequestBytes: unlimited}
 	d, err := newDecoder(data, lim)

@@ -30,7 +30,7 @@ func (c *Catalogue) nearest(name string, n, most int) []string {
 	for t := range best {
 		names = append(names, string(t))
 	}
-	// Equal distances are ordered by name, so that the result does not depend on the map's order.
+	// Equal distances are ordered by name, so the result does not depend on the map's order.
 	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(best[Type(a)], best[Type(b)]), cmp.Compare(a, b))
 	})

@@ -30,6 +30,9 @@ type Policy struct {
 	Reserved ReservedPolicy
 	// zero fields take their defaults
 	Limits Limits
+	// Dedup has the dedup policies of types; nil is none. It changes nothing about an event: whoever makes a key of
+	// the event asks it.
+	Dedup *DedupPolicies
 }
 
 // Reasons of a Warning.
@@ -264,7 +267,7 @@ func checkFields(e *Event, lim Limits) error {
 }
 
 // checkName checks the length and the characters of a name. Printable ASCII is checked first: it is the common case.
-func checkName(field, text string, lim Limits) error {
+func checkName(field, text string, lim Limits) *Error {
 	if len(text) > lim.NameBytes {
 		return fieldError(ReasonTooLarge, field, "%d bytes, the limit is %d", len(text), lim.NameBytes)
 	}

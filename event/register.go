@@ -17,6 +17,9 @@ import (
 // maxDefinitionFields bounds the payload fields of one registered type.
 const maxDefinitionFields = 256
 
+// longestTypeName bounds the name of a type that is registered or is a stage, and a value, in bytes.
+const longestTypeName = 128
+
 // With returns a catalogue that also has the given types; c itself does not change. Stored events keep their
 // meaning: a built-in type may only gain payload fields, a registered one may also change its category, and no name
 // or value may be taken from another type. A definition without a value gets the lower-cased name, a field without
@@ -62,20 +65,19 @@ func (c *Catalogue) register(d Definition) *Error {
 
 // checkDefinition checks a definition without regard to the catalogue.
 func checkDefinition(d *Definition) *Error {
-	const longest = 128
 	// Compiled here, since types are registered rarely.
 	nameForm := regexp.MustCompile(`^[A-Z][A-Z0-9]*(_[A-Z0-9]+)*$`)
 	valueForm := regexp.MustCompile(`^[a-z][a-z0-9]*([_.][a-z0-9]+)*$`)
 	categoryForm := regexp.MustCompile(`^[a-z0-9_-]{0,64}$`)
 	switch {
-	case !nameForm.MatchString(string(d.Name)) || len(d.Name) > longest:
+	case !nameForm.MatchString(string(d.Name)) || len(d.Name) > longestTypeName:
 		return fieldError(ReasonInvalidType, "name",
-			"a type's name is UPPER_CASE words of letters and digits, %d bytes at most", longest)
+			"a type's name is UPPER_CASE words of letters and digits, %d bytes at most", longestTypeName)
 	case IsReserved(d.Name):
 		return fieldError(ReasonReservedType, "name", "the name is reserved for the cluster")
-	case !valueForm.MatchString(d.Value) || len(d.Value) > longest:
+	case !valueForm.MatchString(d.Value) || len(d.Value) > longestTypeName:
 		return fieldError(ReasonInvalidField, "value",
-			"a value is lower_case words of letters and digits, %d bytes at most", longest)
+			"a value is lower_case words of letters and digits, %d bytes at most", longestTypeName)
 	case IsReserved(Type(foldName(d.Value))):
 		return fieldError(ReasonReservedType, "value", "the value is reserved for the cluster")
 	case !categoryForm.MatchString(d.Category):
@@ -155,46 +157,53 @@ func (d *Definition) merge(added []Field) *Error {
 // With checks whether the definitions fit the catalogue. The state machine decides by what this refuses, so a key that
 // a later build accepts needs a feature level.
 func ParseDefinitions(data []byte) ([]Definition, error) {
-	// Its only bound is the request's: definitions have no size of their own.
 	d := definitionReader{}
-	d.Data, d.MaxDepth, d.MaxBytes = data, DefaultLimits().Depth, math.MaxInt
-	d.Space()
-	if d.Pos == len(data) {
-		return nil, &Error{Reason: ReasonEmpty, Message: "no definition", Position: 0}
-	}
-	// One value, nothing after it, and at least one definition in it.
-	err := d.list()
-	if err == nil {
-		err = d.End()
-	}
-	if err == nil && len(d.defs) == 0 {
-		err = d.Fail(0, ReasonEmpty, "no definition")
-	}
-	if err != nil {
+	if err := d.list(data, "definition", d.definition); err != nil {
 		return nil, err
 	}
 	return d.defs, nil
 }
 
-// definitionReader reads definitions.
-// The scanner finds what encoding/json would accept: unknown keys, keys in other case, duplicates.
-type definitionReader struct {
-	canon.Rewriter
-	defs []Definition
+// listReader reads what is registered: objects with known keys, each first for its syntax, then for its keys, and at
+// last for its values. The scanner finds what encoding/json would accept: unknown keys, keys in other case, duplicates.
+type listReader struct{ canon.Rewriter }
+
+// list reads one object or an array of them, one at least, by calling one at the place of each.
+func (d *listReader) list(data []byte, what string, one func() *Error) *Error {
+	// Their only bound is the request's: they have no size of their own.
+	d.Data, d.MaxDepth, d.MaxBytes = data, DefaultLimits().Depth, math.MaxInt
+	d.Space()
+	if d.Pos == len(data) {
+		return &Error{Reason: ReasonEmpty, Message: "no " + what, Position: 0}
+	}
+	// A single one needs no array, as with events.
+	n, err := 1, (*Error)(nil)
+	if d.Peek() != '[' {
+		err = one()
+	} else {
+		n = 0
+		err = d.Elements(func(i int) *Error {
+			n++
+			if err := one(); err != nil {
+				return err.Under(fmt.Sprintf("[%d]", i))
+			}
+			return nil
+		})
+	}
+	// Nothing may follow.
+	if err == nil {
+		err = d.End()
+	}
+	if err == nil && n == 0 {
+		err = d.Fail(0, ReasonEmpty, "no %s", what)
+	}
+	return err
 }
 
-// list reads one definition or an array of them.
-func (d *definitionReader) list() *Error {
-	// A single definition needs no array, as with events.
-	if d.Peek() != '[' {
-		return d.definition()
-	}
-	return d.Elements(func(i int) *Error {
-		if err := d.definition(); err != nil {
-			return err.Under(fmt.Sprintf("[%d]", i))
-		}
-		return nil
-	})
+// definitionReader reads definitions.
+type definitionReader struct {
+	listReader
+	defs []Definition
 }
 
 // definition reads one definition three times: for its syntax, for its keys, and for its values.
@@ -246,7 +255,7 @@ func (d *definitionReader) definitionField(i int) *Error {
 }
 
 // known reads an object that may only have these keys.
-func (d *definitionReader) known(keys []string, read func(key string) *Error) *Error {
+func (d *listReader) known(keys []string, read func(key string) *Error) *Error {
 	return d.Members(func(key []byte) *Error {
 		if !slices.Contains(keys, string(key)) {
 			err := d.Fail(d.Key, ReasonUnknownKey, "no such key").Under(canon.PathStep(key))
@@ -258,8 +267,8 @@ func (d *definitionReader) known(keys []string, read func(key string) *Error) *E
 	})
 }
 
-// shape returns the error for a definition, at start, that encoding/json did not accept.
-func (d *definitionReader) shape(start int, err error) *Error {
+// shape returns the error for an object, at start, that encoding/json did not accept.
+func (d *listReader) shape(start int, err error) *Error {
 	if bad, ok := err.(*json.UnmarshalTypeError); ok {
 		// The offset is within the definition, the position within the whole input.
 		e := d.Fail(start+int(bad.Offset), ReasonInvalidField, "%s is expected, not %s",

@@ -17,12 +17,15 @@ type Coordinator struct {
 	Status           string `json:"status"`
 }
 
-// Flow is one documented chain of events.
+// Flow is one chain of events, documented by the platform or registered.
 type Flow struct {
-	Name           string          `json:"name"`
-	Document       string          `json:"document"`
-	Edges          [][2]Type       `json:"edges"` // cause, effect
-	EdgeNotes      []FlowNote      `json:"edge_notes"`
+	Name      string     `json:"name"`
+	Status    string     `json:"status,omitempty"` // canonical or registered
+	Document  string     `json:"document,omitempty"`
+	Edges     [][2]Type  `json:"edges"` // cause, effect
+	EdgeNotes []FlowNote `json:"edge_notes"`
+	// RunBy has the payload fields that together name the run of an event without a correlation id; see RunOf.
+	RunBy          []string        `json:"run_by,omitempty"`
 	ComponentEdges []ComponentEdge `json:"component_edges,omitempty"`
 }
 

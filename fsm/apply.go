@@ -84,6 +84,7 @@ func (a *applier) decideFrame() error {
 
 	// What is due by the new time is done before any command sees the state.
 	a.expireWindow()
+	a.expirePolicyKeys()
 	a.expireProducers()
 	if err := a.ageLetters(); err != nil {
 		return err
@@ -227,6 +228,7 @@ func (a *publishApplier) storeBlock() {
 		}
 		a.appendBlock(a.frame.Block, suppressed, live, a.keyed)
 	}
+	a.storePolicyKeys()
 	// They are stored: tail counts them by meta.Last from here on.
 	a.accepted = nil
 	a.storeReceipts()

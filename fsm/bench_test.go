@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // training makes the n-th of a varying stream of events of about 256 bytes.
@@ -46,6 +47,54 @@ func BenchmarkApply(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*perEntry), "ns/event")
+		})
+	}
+}
+
+// BenchmarkApplyBesidePolicies decides entries of 64 fresh events while no type has a dedup policy, while a thousand
+// other types have one with a key in its window, and while the events' own type has one.
+func BenchmarkApplyBesidePolicies(b *testing.B) {
+	own := event.DedupPolicy{Mode: event.DedupFields, Fields: []string{"epoch", "samples"}, Window: time.Minute}
+	for _, policies := range []string{"none", "others", "own"} {
+		b.Run("policies="+policies, func(b *testing.B) {
+			m, err := Open(Options{Dir: b.TempDir()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer m.Close()
+			index := uint64(0)
+			entry := func(at time.Time, requests ...request) entry {
+				index++
+				return gated(m.Policy().Dedup, index, 1, "n1", at, requests...)
+			}
+			set := func(t string, p event.DedupPolicy) request { return do(frame.DedupPolicySet{Type: t, Policy: p}) }
+			applyTo(b, m, entry(epoch, do(frame.MemberPut{Member: frame.Member{ID: "n1", FeatureLevel: FeatureLevel}})))
+			switch policies {
+			case "own":
+				applyTo(b, m, entry(epoch, set(string(event.TrainingCompleted), own)))
+			case "others":
+				for i := range maxPolicies {
+					other := event.New(event.Type(fmt.Sprintf("OTHER_%d", i)), nil)
+					hour := event.DedupPolicy{Mode: event.DedupContent, Window: time.Hour}
+					applyTo(b, m, entry(epoch, set(string(other.Type), hour)))
+					applyTo(b, m, entry(epoch, publish(other)))
+				}
+			}
+			next := 0
+			for b.Loop() {
+				b.StopTimer()
+				events := make([]event.Event, 64)
+				for i := range events {
+					events[i] = training(next)
+					next++
+				}
+				e := entry(epoch.Add(time.Duration(next)*100*time.Microsecond), publish(events...))
+				b.StartTimer()
+				if out, err := m.Apply(e.index, e.term, e.data); err != nil || out.Results[0].Refusal != nil {
+					b.Fatal(err, out)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*64), "ns/event")
 		})
 	}
 }

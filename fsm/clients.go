@@ -82,7 +82,7 @@ func (s *state) loadClient(id string, value []byte) error {
 // clientApplier decides about registered clients, and takes in what the leader reports of its queue and of runs.
 type clientApplier struct{ *applying }
 
-// putClient replaces what a client registered. A Client is never changed, so that readers may share
+// putClient replaces what a client registered. A Client is never changed, so readers may share
 // it.
 func (a *clientApplier) putClient(c frame.ClientPut) Result {
 	old := a.s.clients.byID[c.ID]

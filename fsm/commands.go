@@ -36,12 +36,15 @@ var decisions = [256]decision{
 	frame.KindPurge:        fallible((*applier).purgeLetters),
 	frame.KindLetterImport: fallible((*applier).importLetters),
 
-	// Settings, types, retention and time.
-	frame.KindSettingSet: infallible((*applier).setSetting),
-	frame.KindRegister:   infallible((*applier).register),
-	frame.KindTrim:       infallible((*applier).requestTrim),
-	frame.KindClockStep:  infallible((*applier).stepClock),
-	frame.KindTick:       infallible(func(*applier, frame.Tick) Result { return Result{} }),
+	// Settings, types, their flows and dedup policies, retention and time.
+	frame.KindSettingSet:     infallible((*applier).setSetting),
+	frame.KindRegister:       infallible((*applier).register),
+	frame.KindFlowPut:        infallible((*applier).putFlows),
+	frame.KindFlowRemove:     infallible((*applier).removeFlow),
+	frame.KindDedupPolicySet: infallible((*applier).setDedupPolicy),
+	frame.KindTrim:           infallible((*applier).requestTrim),
+	frame.KindClockStep:      infallible((*applier).stepClock),
+	frame.KindTick:           infallible(func(*applier, frame.Tick) Result { return Result{} }),
 
 	// Leaders and members. Both term starts are decided alike; the second kind has the silence as well.
 	frame.KindTermStart:            infallible((*applier).termStart),

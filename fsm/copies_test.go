@@ -160,6 +160,7 @@ func TestCopiesDecideAlikeWhateverHappensToThem(t *testing.T) {
 	for _, what := range []string{
 		"snapshot", "restart", "configuration",
 		"accepted frame.ClockStep", "accepted frame.Register", "accepted frame.CursorCommit",
+		"accepted frame.FlowPut", "accepted frame.FlowRemove",
 		"trimmed", "passed", "held", "gap exact", "cursor expired", "CURSOR_STALLED", "VOTER_PROMOTED", "DLQ_EVENTS_PURGED",
 	} {
 		if c.counts[what] == 0 && !testing.Short() {
@@ -178,6 +179,7 @@ type anything struct {
 	sequences map[string]uint64 // of producers
 	log       []event.Event     // offset is the place, from 1
 	voters    int
+	gate      *event.DedupPolicies // of the node that checks events
 }
 
 func pick[T any](h *anything, what string, from ...T) T {
@@ -216,7 +218,11 @@ func (h *anything) entry() {
 
 func (h *anything) apply(requests ...request) {
 	h.index++
-	e := entryOf(h.index, h.term, fmt.Sprintf("n%d", 1+h.term%3), h.now, requests...)
+	// A node that checks events may not know of the newest policies yet.
+	if current := h.m[0].Policy().Dedup; rapid.IntRange(0, 4).Draw(h.t, "stale gate") > 0 {
+		h.gate = current
+	}
+	e := gated(h.gate, h.index, h.term, fmt.Sprintf("n%d", 1+h.term%3), h.now, requests...)
 	h.take(func(m *Machine) {
 		for i, r := range applyTo(h.t, m, e) {
 			if m == h.m[0] && r.Refusal == nil {
@@ -362,14 +368,15 @@ var someSettings = map[string][]string{
 	"retention.events": {"", "5", "20"}, "retention.bytes": {"", "2000"}, "retention.age": {"", "1m", "1h"},
 	"cursor.hold_events": {"", "3", "30"}, "cursor.hold_bytes": {"", "1500"}, "cursor.hold_for": {"", "30s", "20m"},
 	"cursor.idle_expiry": {"", "10m", "2h"}, "cursor.stall_after": {"", "30s", "0s"}, "cursor.max": {"", "4"},
-	"dedup.window": {"", "5s"}, "dlq.max_age": {"", "15m"}, "dlq.stale_after": {"", "1m"}, "dlq.max_bytes": {"", "2000"},
+	"dedup.window": {"", "5s"}, "dedup.policy_max_keys": {"", "3"},
+	"dlq.max_age": {"", "15m"}, "dlq.stale_after": {"", "1m"}, "dlq.max_bytes": {"", "2000"},
 	"producer.ttl": {"", "10m"}, "health.hold_down": {"", "0s"}, "clients.max": {"", "1"},
 }
 
 var anyCommands = strings.Fields(`
 	publish publish publish publish produce create create open commit commit commit commit seek change delete
 	group group settle settle deadof dead dead redrive purge trim retain set set set
-	register member remove step voter vote outage client pressure overdue tick`)
+	policy policy policy register member remove step voter vote outage client pressure overdue tick`)
 
 func (h *anything) request() request {
 	plain, group := pick(h, "cursor", "x", "y", "z"), pick(h, "group", "g", "h")
@@ -438,14 +445,30 @@ func (h *anything) settlement(group string) frame.GroupSettle {
 
 func (h *anything) clusterRequest() request {
 	member := pick(h, "member", "n1", "n2", "n3", "n4")
-	switch pick(h, "cluster command", "set", "set", "set", "register", "member", "remove", "step", "voter",
-		"vote", "outage", "client", "pressure", "overdue", "tick") {
+	switch pick(h, "cluster command", "policy", "set", "set", "set", "register", "flow", "no flow", "member", "remove",
+		"step", "voter", "vote", "outage", "client", "pressure", "overdue", "tick") {
 	case "set":
 		key := pick(h, "key", slices.Sorted(maps.Keys(someSettings))...)
 		return do(frame.SettingSet{Key: key, Value: pick(h, "value", someSettings[key]...)})
+	case "policy":
+		c := frame.DedupPolicySet{Type: string(pick(h, "type", event.TrainingCompleted, event.TrainingStarted))}
+		c.Policy.Mode = pick(h, "mode", "", event.DedupOff, event.DedupContent, event.DedupFields, event.DedupFields)
+		if c.Policy.Mode == event.DedupFields {
+			c.Policy.Fields = pick(h, "fields", []string{"n"}, []string{"x"})
+		}
+		if c.Policy.Mode != "" && c.Policy.Mode != event.DedupOff {
+			c.Policy.Window = pick(h, "window", 0, 5*time.Second, time.Hour)
+		}
+		return do(c)
 	case "register":
 		return do(frame.Register{Definitions: fmt.Appendf(nil,
 			`[{"name": "HOUSE_%s", "value": "house_%[1]s", "category": "house"}]`, pick(h, "type", "BUILT", "SOLD"))})
+	case "flow":
+		return do(frame.FlowPut{Flows: fmt.Appendf(nil,
+			`[{"name": "%s", "edges": [["HOUSE_BUILT", "HOUSE_SOLD"]], "run_by": ["street"]}]`,
+			pick(h, "flow", "f", "g"))})
+	case "no flow":
+		return do(frame.FlowRemove{Name: pick(h, "flow", "f", "g")})
 	case "member":
 		return do(frame.MemberPut{Member: frame.Member{
 			ID:           member,

@@ -113,7 +113,7 @@ func TestAnEntryCostsTheSameBesideAnyNumberOfCursors(t *testing.T) {
 			}
 			first := b.m.Stats().First
 			var with, without []time.Duration
-			for range 40 { // in turns, so that both meet the same noise
+			for range 40 { // in turns, so both meet the same noise
 				for _, one := range []struct {
 					*beside
 					took *[]time.Duration

@@ -207,7 +207,11 @@ func (a *cursorApplier) answerExisting(old *Cursor, c frame.CursorCreate, group 
 	default:
 		return Result{Cursor: a.s.view(old)}
 	}
-	remedy := "use another name, or remove it first: ringlog cursor rm " + c.Name
+	kind := "cursor"
+	if old.Group != nil {
+		kind = "group"
+	}
+	remedy := fmt.Sprintf("use another name, or remove it first: ringlog %s rm %s", kind, c.Name)
 	// Only a cursor of one reader can be changed in place.
 	if old.Group == nil && group == nil {
 		remedy = fmt.Sprintf("use another name, or change the one there is, which stays at %d: "+

@@ -127,7 +127,7 @@ func (a ranked[T]) compare(b ranked[T]) int {
 	return cmp.Or(cmp.Compare(a.rank, b.rank), strings.Compare(a.name, b.name))
 }
 
-// ranking is an order in which entries look things up, so that none goes through all of them. It has
+// ranking is an order in which entries look things up, so none goes through all of them. It has
 // what the state has, and nothing depends on its shape.
 type ranking[T cmp.Ordered, V any] = btreemap.BTreeMap[ranked[T], V]
 

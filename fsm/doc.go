@@ -22,7 +22,7 @@
 //	complete      the events that the cluster itself emits, trims, the digest
 //	commit        one Pebble batch; then readers see the entry, and watches are woken
 //
-//	publishApplier    which records of the clients' block get offsets
+//	publishApplier    which records of the clients' block get offsets, and the dedup policies of types
 //	producerApplier   retries of producers, answered from their results
 //	cursorApplier     where cursors are, and who holds them
 //	groupApplier      what members of groups have settled, and what is redelivered
@@ -46,7 +46,10 @@
 //	'p' + id               a producer (JSON)
 //	'q' + id + 0 + slot    one of a producer's last 64 results, see stored_result.go
 //	'n' + id               a member (JSON)
+//	'f' + type             a dedup policy that was set (JSON)
+//	'j' + type + 0 + offset  the key of an event that the policy has accepted, see policy.go
 //	't' + name             an event type added at run time (JSON)
+//	'F' + name             a flow added at run time (JSON)
 //	'd' + slot             one of the last 1024 digests: index, sum
 //	'r' + raft index       the receipts of one entry's suppressed events, see receipts.go
 //	'h'                    health of the voters, outages (JSON)

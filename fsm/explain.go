@@ -21,7 +21,8 @@ type Explanation struct {
 	Type       event.Type
 	Hash       string // of its content, in hex
 	DedupID    string // that its producer set; empty is none
-	Kind       string // content, dedup_id or off
+	Kind       string // content, dedup_id, fields or off
+	ByPolicy   bool   // the policy of its type decided about it, not its producer and not the setting dedup.window
 	Source     string
 	AppendedAt time.Time
 	Suppressed uint64         // how often the same event was sent again
@@ -52,6 +53,7 @@ func (v *views) Explain(ctx context.Context, offset uint64) (Explanation, error)
 	if err != nil {
 		return Explanation{}, err
 	}
+	kind := cols.KindAt(cols.RowOf(offset))
 	x := Explanation{
 		Offset:     offset,
 		Type:       e.Type,
@@ -59,16 +61,16 @@ func (v *views) Explain(ctx context.Context, offset uint64) (Explanation, error)
 		DedupID:    e.DedupID,
 		Source:     e.Source,
 		AppendedAt: e.AppendedAt,
-		Kind:       kindName(cols.KindAt(cols.RowOf(offset))),
+		Kind:       kindName(kind),
+		ByPolicy:   kind > frame.DedupID,
 		counts:     map[string]int{},
 	}
 
 	// Until when its key counts, and whether it does now.
 	v.mu.RLock()
 	set, meta := v.s.settings, v.s.meta
+	x.Until, x.InWindow = v.s.untilWhen(&e, kind)
 	v.mu.RUnlock()
-	x.Until = e.AppendedAt.Add(set.DedupWindow)
-	x.InWindow = offset >= meta.WindowStart && x.Until.UnixNano() > meta.Time && x.Kind != "off"
 
 	// Receipts of its duplicates are in the entries appended after it, within the longest window that was ever set.
 	last := e.AppendedAt.Add(max(set.DedupWindow, meta.MaxWindow))
@@ -79,10 +81,32 @@ func (v *views) Explain(ctx context.Context, offset uint64) (Explanation, error)
 	return x, err
 }
 
+// untilWhen returns when the key of an event leaves its window, and whether the same event, published now, would be
+// suppressed.
+func (s *state) untilWhen(e *event.Event, kind frame.DedupKind) (until time.Time, inWindow bool) {
+	switch kind {
+	case frame.DedupTypeContent, frame.DedupTypeFields:
+		p := s.policies.byType[e.Type]
+		if p == nil {
+			return e.AppendedAt, false // its key was removed with the policy
+		}
+		return e.AppendedAt.Add(p.window(&s.settings)), p.holds(e.Offset)
+	case frame.DedupContent, frame.DedupID:
+		until = e.AppendedAt.Add(s.settings.DedupWindow)
+		// Events of a type with a policy are compared with what that policy has accepted, unless they have a dedup id.
+		other := kind == frame.DedupContent && s.policies.gate.Of(e.Type) != nil
+		return until, e.Offset >= s.meta.WindowStart && until.UnixNano() > s.meta.Time && !other
+	default:
+		return e.AppendedAt.Add(s.settings.DedupWindow), false
+	}
+}
+
 // kindName is how people see a kind.
 func kindName(k frame.DedupKind) string {
 	switch k {
-	case frame.DedupContent:
+	case frame.DedupTypeFields:
+		return "fields"
+	case frame.DedupContent, frame.DedupTypeContent:
 		return "content"
 	case frame.DedupID:
 		return "dedup_id"

@@ -69,11 +69,16 @@ type entry struct {
 }
 
 func entryOf(index, term uint64, leader string, at time.Time, requests ...request) entry {
+	return gated(nil, index, term, leader, at, requests...)
+}
+
+// gated is entryOf for a leader whose gate has dedup policies.
+func gated(policies *event.DedupPolicies, index, term uint64, leader string, at time.Time, requests ...request) entry {
 	var b frame.Builder
 	for _, r := range requests {
 		var batch *frame.Batch
 		if r.events != nil {
-			batch = &frame.Batch{}
+			batch = &frame.Batch{Policies: policies}
 			for i := range r.events {
 				batch.Add(&r.events[i], r.events[i].Hash())
 			}

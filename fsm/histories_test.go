@@ -141,6 +141,7 @@ func become(m *Machine, s *state) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.s, m.columns = s, columnsCache{}
+	m.catalogue.Store(s.catalogue)
 	m.advance(s.meta.Applied)
 	m.log.Attach(m.db, s.meta.First, s.meta.Last)
 }
@@ -215,7 +216,7 @@ func (r *run) entry(most int) {
 	}
 	r.counts["command"] += len(requests)
 	leader := fmt.Sprintf("n%d", r.term%3)
-	e := entryOf(r.index, r.term, leader, r.now, requests...)
+	e := gated(r.plain.Policy().Dedup, r.index, r.term, leader, r.now, requests...)
 	want := r.model.entry(r.term, leader, r.now, requests)
 	got := applyTo(r.t, r.plain, e)
 	for i, q := range requests {
@@ -235,7 +236,13 @@ func (r *run) entry(most int) {
 	if a, b := r.plain.Stats().DedupKeys, r.troubled.Stats().DedupKeys; a != b { // which decides when a window is full
 		r.t.Fatalf("entry %d: %d keys in the dedup window, %d after what happened", r.index, a, b)
 	}
+	for _, m := range []*Machine{r.plain, r.troubled} {
+		if got, want := m.Stats().PolicyKeys, r.model.policyKeys(); got != want {
+			r.t.Fatalf("entry %d: dedup policies have %d keys, want %d", r.index, got, want)
+		}
+	}
 	checkGroups(r.t, r.troubled, r.model)
+	checkFlows(r.t, r.troubled, r.model.flows)
 }
 
 // What may happen to the second machine before an entry. The generator prefers the ends of
@@ -313,6 +320,10 @@ var floors = map[string]int{
 	"frame.CursorDelete":               500,
 	"frame.Trim":                       500,
 	"frame.SettingSet":                 700,
+	"frame.DedupPolicySet":             700,
+	"duplicate by a policy":            300,
+	"policy with another window":       30,
+	"key of a policy expired":          300,
 	"frame.VoterHealth":                400,
 	"frame.DeadLetter":                 1500,
 	"frame.Redrive":                    1500,
@@ -321,6 +332,8 @@ var floors = map[string]int{
 	"frame.GroupCreate":                1000,
 	"frame.GroupSettle":                4000,
 	"frame.GroupDead":                  1000,
+	"frame.FlowPut":                    500,
+	"frame.FlowRemove":                 200,
 	"letter dead again":                10,
 	"letter repeated":                  50,
 	"letter resolved":                  50,

@@ -118,7 +118,7 @@ type letterAges struct {
 //	'i' 'c' + cursor + 0 + offset   id of the letter that the cursor made there
 //	'i' 'r' + cursor + 0 + offset   the letter under way whose copy is there
 //	'i' 't' + time + id             dead letters by when their age began
-//	'i' 'f' + origin                id that an imported letter had; kept for ever, 26 bytes each, so that
+//	'i' 'f' + origin                id that an imported letter had; kept for ever, 26 bytes each, so
 //	                                letters that are imported again after a purge stay out
 func placeKey(kind byte, cursor string, offset uint64) []byte {
 	k := append([]byte{prefixLetterIndex, kind}, cursor...)

@@ -388,8 +388,8 @@ func (a *letterApplier) reviveLetters(cursor string, upTo uint64) {
 	}
 }
 
-// reviveTrimmed makes the letters dead again whose copies were trimmed. Copies are ranked by offset, so
-// that those of all cursors are found without asking each cursor.
+// reviveTrimmed makes the letters dead again whose copies were trimmed. Copies are ranked by offset,
+// so those of all cursors are found without asking each cursor.
 func (a *letterApplier) reviveTrimmed() {
 	for {
 		first, _, some := a.s.letters.copies.Min()

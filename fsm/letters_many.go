@@ -306,7 +306,7 @@ func (a *letterApplier) ageLetters() error {
 		return err
 	}
 
-	// Purge before reporting, so that nothing purged is reported.
+	// Purge before reporting, so nothing purged is reported.
 	a.s.letters.ages = ages
 	if set.LettersAge > 0 && ages.oldest != 0 && ages.oldest+int64(set.LettersAge) <= a.unstepped() {
 		if err := a.purgeAged(); err != nil {

@@ -97,7 +97,7 @@ type letterReader struct{ log *log.Log }
 // none.
 func (r letterReader) Letter(id uint64) (l LetterView, e event.Event, err error) {
 	err = r.log.View(func(db *pebble.DB) error {
-		// One snapshot, so that the letter, its state and its event are of the same entry.
+		// One snapshot, so the letter, its state and its event are of the same entry.
 		now := db.NewSnapshot()
 		defer now.Close()
 		value, err := readValue(now, indexKey(prefixLetter, id))
@@ -189,7 +189,7 @@ func (r letterReader) EachLetter(ctx context.Context, after uint64, yield func(L
 // letterPage returns up to letterPage letters whose ids are above after, by id.
 func (r letterReader) letterPage(after uint64) (page []LetterView, err error) {
 	err = r.log.View(func(db *pebble.DB) error {
-		// One snapshot, so that a letter and its copy are of the same entry.
+		// One snapshot, so a letter and its copy are of the same entry.
 		now := db.NewSnapshot()
 		defer now.Close()
 		return scanKeys(now, indexKey(prefixLetter, after+1), []byte{prefixLetter + 1}, func(_, value []byte) error {

@@ -126,7 +126,7 @@ func lossKey(from uint64) []byte { return indexKey(prefixLoss, from) }
 // count takes in events of a type; past the bound of types they are not counted by type.
 func (l *loss) count(name string, n uint64) {
 	byName := func(t typeCount, name string) int { return strings.Compare(t.name, name) }
-	// The types are kept by name, so that the stored form is the same on every node.
+	// The types are kept by name, so the stored form is the same on every node.
 	i, listed := slices.BinarySearchFunc(l.types, name, byName)
 	switch {
 	case listed:
@@ -247,7 +247,7 @@ func (a *lossApplier) keepLosses(list []loss) {
 // countLosses counts the types from one offset to another, in parts that begin where
 // cursors have their places.
 func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
-	// A part begins after each cursor's place, so that the gap of each is made of whole parts.
+	// A part begins after each cursor's place, so the gap of each is made of whole parts.
 	list = []loss{{from: from, to: to, trims: 1}}
 	for place := range a.s.ranks.byPassed.Ascend(atLeast(from), below(to)) {
 		if last := &list[len(list)-1]; place.rank+1 > last.from {

@@ -219,7 +219,7 @@ func (m *Machine) beginEntry(index, term uint64) *applier {
 }
 
 // endEntry completes an entry whose content was decided, or returns why it was not. Every entry ends
-// here, so that stalls and trims see whatever was appended.
+// here, so stalls and trims see whatever was appended.
 func (m *Machine) endEntry(a *applier, err error) error {
 	if err == nil {
 		err = a.complete()
@@ -234,7 +234,7 @@ func (m *Machine) endEntry(a *applier, err error) error {
 	return err
 }
 
-// commitTx stores a transaction. Readers see a trim before it is stored and new events after, so that
+// commitTx stores a transaction. Readers see a trim before it is stored and new events after, so
 // they never look for what is not there.
 func (m *Machine) commitTx(t *tx) error {
 	// Types that the entry registers are known before the log has events of them.
@@ -314,7 +314,7 @@ func (m *Machine) diverged(f *frame.Frame) bool {
 	return known && own != Sum(f.Digest)
 }
 
-// progress is how far a machine has applied the log. It has a lock of its own, so that nobody who
+// progress is how far a machine has applied the log. It has a lock of its own, so nobody who
 // asks waits for an entry that is being applied.
 type progress struct {
 	lock    sync.Mutex // guards the fields

@@ -2,12 +2,9 @@ package fsm
 
 import (
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"time"
 
-	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
@@ -51,7 +48,8 @@ func (a *memberApplier) recordMember(m frame.Member) {
 // removeMember forgets a node. That may raise the cluster's feature level.
 func (a *memberApplier) removeMember(c frame.MemberRemove) Result {
 	if _, known := a.s.members[c.ID]; !known {
-		return refuse(NotFound, "id", fmt.Sprintf("there is no member %q", c.ID), "list them: ringlog cluster members")
+		return refuse(NotFound, "id", fmt.Sprintf("there is no member %q", c.ID),
+			"list them: GET /v1/members, or ringlog cluster members")
 	}
 	delete(a.s.members, c.ID)
 	a.s.rosterPublished = false
@@ -71,7 +69,10 @@ func (a *memberApplier) raiseFeatureLevel() {
 	for _, m := range a.s.members {
 		lowest = min(lowest, m.FeatureLevel)
 	}
-	a.s.meta.FeatureLevel = max(a.s.meta.FeatureLevel, lowest)
+	if lowest > a.s.meta.FeatureLevel {
+		a.s.meta.FeatureLevel = lowest
+		a.s.compilePolicies()
+	}
 
 	// At the first level with voters' health, it begins with the present configuration.
 	if a.knowsHealth() && !a.s.health.Known {
@@ -102,72 +103,6 @@ func (a *memberApplier) stepBeforeTermStart() {
 			started = a.knowsHealth() // members of an older level keep the order
 		} else if step, ok := c.(frame.ClockStep); ok && started {
 			a.stepClock(step)
-		}
-	}
-}
-
-// maxTypes bounds the event types that can be added at run time.
-const maxTypes = 10_000
-
-// register adds event types. Whether they agree with the built-in catalogue is checked where the
-// request comes in, because builds may differ in it; the decision depends only on what every build
-// reads alike.
-func (a *applier) register(c frame.Register) Result {
-	defs, err := event.ParseDefinitions(c.Definitions)
-	if err != nil {
-		return refuse(Invalid, "definitions", err.Error(),
-			"send a JSON array in the form of ringlog catalogue ls -o json")
-	}
-	// A type that is registered again takes no further place.
-	added := map[event.Type]bool{}
-	for _, d := range defs {
-		if _, known := a.s.types[d.Name]; !known {
-			added[d.Name] = true
-		}
-	}
-
-	// All of them fit, or none is added.
-	if len(a.s.types)+len(added) > maxTypes {
-		return refuse(Overloaded, "definitions",
-			fmt.Sprintf("there would be more than %d registered types", maxTypes), "")
-	}
-	for _, d := range defs {
-		a.s.types[d.Name] = d
-		a.tx.setJSON(key(prefixType, string(d.Name)), d)
-	}
-	a.s.compileCatalogue()
-	return Result{}
-}
-
-// loadType reads a registered type. Its name is in the value.
-func (s *state) loadType(_ string, value []byte) error {
-	defs, err := event.ParseDefinitions(value)
-	if err == nil {
-		s.types[defs[0].Name] = defs[0]
-	}
-	return err
-}
-
-// compileCatalogue adds the registered types to the built-in ones. One that this build's catalogue
-// contradicts is left out: the built-in meaning wins.
-func (s *state) compileCatalogue() {
-	s.catalogue = event.Builtin()
-	if len(s.types) == 0 {
-		return
-	}
-	var all []event.Definition
-	for _, name := range slices.Sorted(maps.Keys(s.types)) {
-		all = append(all, s.types[name])
-	}
-
-	// All at once where they fit together, else one by one.
-	if with, err := s.catalogue.With(all...); err == nil {
-		s.catalogue = with
-		return
-	}
-	for _, d := range all {
-		if with, err := s.catalogue.With(d); err == nil {
-			s.catalogue = with
 		}
 	}
 }

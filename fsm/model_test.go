@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -33,6 +34,11 @@ type model struct {
 	atRisk    bool
 	late      []event.Type // emitted after the clients' events of the entry
 	letters   modelLetters
+	flows     map[string]string // by name: the effect of the one edge, whose cause is A
+
+	policies    map[event.Type]modelPolicy
+	gate        map[event.Type]event.DedupPolicy // the policies by which the events of the entry were checked
+	policyCount int                              // of those that began without keys
 
 	generations uint64         // of groups, given out
 	met         map[string]int // how often what is worth meeting was met
@@ -47,11 +53,18 @@ type modelEvent struct {
 	event   event.Event
 	at      time.Time
 	emitted bool
+	by      string // identity under the policy of its type, if that decided about it
+	policy  int    // the number of the policy that has accepted it; 0 is none, or that its key is gone
 	target  string // appended again for this cursor, of this letter
 	letter  uint64
 }
 
 type modelBlock struct{ first, last uint64 }
+
+type modelPolicy struct {
+	event.DedupPolicy
+	number int
+}
 
 type modelProducer struct {
 	last    uint64
@@ -72,8 +85,9 @@ type modelCursor struct {
 
 func newModel() *model {
 	return &model{met: map[string]int{}, window: time.Minute, first: 1, floor: 1, letters: newModelLetters(),
-		producers: map[string]*modelProducer{}, cursors: map[string]*modelCursor{},
-		voters: map[string]*modelVoter{"n0": {}, "n1": {}, "n2": {}}}
+		producers: map[string]*modelProducer{}, cursors: map[string]*modelCursor{}, flows: map[string]string{},
+		policies: map[event.Type]modelPolicy{},
+		voters:   map[string]*modelVoter{"n0": {}, "n1": {}, "n2": {}}}
 }
 
 func identity(e event.Event) string {
@@ -83,11 +97,87 @@ func identity(e event.Event) string {
 	return "content " + string(e.Type) + string(e.Payload)
 }
 
+// byPolicy returns by what the policy of its type compares an event, and that it decides about it.
+func (m *model) byPolicy(e event.Event) (by string, decides bool) {
+	p, set := m.gate[e.Type]
+	if e.NoDedup || e.DedupID != "" || !set {
+		return "", false
+	}
+	if p.Mode == event.DedupFields {
+		var payload map[string]int
+		_ = json.Unmarshal(e.Payload, &payload)
+		for _, name := range p.Fields {
+			if value, has := payload[name]; has {
+				by += fmt.Sprintf("%s=%d ", name, value)
+			}
+		}
+	}
+	if by == "" {
+		by = identity(e)
+	}
+	return by, p.Mode != event.DedupOff
+}
+
+// policyExpires removes the keys that have left the windows of their policies.
+func (m *model) policyExpires() {
+	for i := range m.events {
+		old := &m.events[i]
+		window := m.policies[old.event.Type].Window
+		if window == 0 {
+			window = m.window
+		}
+		if old.policy != 0 && !old.at.Add(window).After(m.now) {
+			old.policy = 0
+			m.met["key of a policy expired"]++
+		}
+	}
+}
+
+// policyKeys is how many keys the policies have.
+func (m *model) policyKeys() (n int) {
+	for _, e := range m.events {
+		if e.policy != 0 && e.policy == m.policies[e.event.Type].number {
+			n++
+		}
+	}
+	return n
+}
+
+// setPolicy sets or removes a policy. One that compares by something else begins without keys.
+func (m *model) setPolicy(c frame.DedupPolicySet) string {
+	t := event.Type(c.Type)
+	old, set := m.policies[t]
+	switch {
+	case c.Policy.Mode == "" && !set:
+		return string(NotFound)
+	case c.Policy.Mode == "":
+		delete(m.policies, t)
+		return ""
+	case set && old.Mode == c.Policy.Mode && slices.Equal(old.Fields, c.Policy.Fields):
+		m.met["policy with another window"]++
+		m.policies[t] = modelPolicy{c.Policy, old.number}
+		m.policyExpires()
+	default:
+		m.policyCount++
+		m.policies[t] = modelPolicy{c.Policy, m.policyCount}
+	}
+	return ""
+}
+
 // earlier returns the offset of the event that e repeats.
 func (m *model) earlier(e event.Event) (uint64, bool) {
+	if by, decides := m.byPolicy(e); decides {
+		for i, old := range m.events {
+			if p := m.policies[e.Type].number; p != 0 && old.policy == p && old.event.Type == e.Type && old.by == by {
+				m.met["duplicate by a policy"]++
+				return uint64(i + 1), true
+			}
+		}
+		return 0, false
+	}
 	for i := len(m.events); i > 0 && uint64(i) >= m.floor; i-- {
 		old := m.events[i-1]
-		if old.emitted || old.target != "" || old.event.NoDedup || !old.at.Add(m.window).After(m.now) {
+		if old.emitted || old.target != "" || old.event.NoDedup || old.by != "" || !old.at.Add(m.window).After(m.now) {
 			continue
 		}
 		if identity(old.event) == identity(e) {
@@ -103,6 +193,11 @@ func (m *model) entry(term uint64, leader string, at time.Time, requests []reque
 		m.now = at
 	}
 	m.expire()
+	m.policyExpires()
+	m.gate = map[event.Type]event.DedupPolicy{}
+	for t, p := range m.policies {
+		m.gate[t] = p.DedupPolicy
+	}
 	m.age()
 	before := uint64(len(m.events))
 	m.lead(term, leader)
@@ -228,6 +323,8 @@ func (m *model) decide(r request) string {
 		return m.alone(c.Name, func(cur *modelCursor) string { return m.commit(cur, c) })
 	case frame.VoterHealth:
 		m.report(c)
+	case frame.DedupPolicySet:
+		return m.setPolicy(c)
 	case frame.SettingSet:
 		m.set(c)
 		return c.Value
@@ -241,12 +338,47 @@ func (m *model) decide(r request) string {
 		return m.purge(c)
 	case frame.LetterImport:
 		return m.importLetters(c)
+	case frame.FlowPut:
+		return m.putFlows(c)
+	case frame.FlowRemove:
+		if m.flows[c.Name] == "" {
+			return string(NotFound)
+		}
+		delete(m.flows, c.Name)
 	case frame.Trim:
 		if c.Before > uint64(len(m.events))+1 {
 			return string(PastTail)
 		}
 	}
 	return ""
+}
+
+// putFlows adds all of them, or none where one leads from A to A.
+func (m *model) putFlows(c frame.FlowPut) string {
+	put := maps.Clone(m.flows)
+	for _, f := range strings.Split(strings.Trim(string(c.Flows), "[]"), "},") {
+		words := strings.Split(f, `"`)
+		name, effect := words[3], words[9]
+		if effect == "A" {
+			return string(Invalid)
+		}
+		put[name] = effect
+	}
+	m.flows = put
+	return ""
+}
+
+// checkFlows compares the flows that are registered with the model's.
+func checkFlows(t tb, m *Machine, want map[string]string) {
+	got := map[string]string{}
+	for _, f := range m.Catalogue().Flows() {
+		if f.Status == event.StatusRegistered {
+			got[f.Name] = string(f.Edges[0][1])
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Fatalf("flows %v, want %v", got, want)
+	}
 }
 
 func (m *model) set(c frame.SettingSet) {
@@ -261,6 +393,7 @@ func (m *model) set(c frame.SettingSet) {
 	default:
 		m.window = age
 		m.expire()
+		m.policyExpires()
 	}
 }
 
@@ -411,16 +544,26 @@ func (m *model) place(events []event.Event) string {
 	before := len(m.events)
 	text := "at"
 	for _, e := range events {
+		by, decides := m.byPolicy(e)
+		if _, set := m.gate[e.Type]; set && !decides && !e.NoDedup && e.DedupID == "" { // the policy is off
+			m.events = append(m.events, modelEvent{event: e, at: m.now, by: "off"})
+			text += fmt.Sprintf(" %d", len(m.events))
+			continue
+		}
 		if offset, repeated := m.earlier(e); repeated && !e.NoDedup {
 			old := m.events[offset-1].event
-			if string(old.Type)+string(old.Payload) != string(e.Type)+string(e.Payload) {
+			if !decides && string(old.Type)+string(old.Payload) != string(e.Type)+string(e.Payload) {
 				m.events = m.events[:before]
 				return string(Conflict)
 			}
 			text += fmt.Sprintf(" (%d)", offset)
 			continue
 		}
-		m.events = append(m.events, modelEvent{event: e, at: m.now})
+		policy := 0
+		if p := m.policies[e.Type]; decides && p.Mode != event.DedupOff {
+			policy = p.number
+		}
+		m.events = append(m.events, modelEvent{event: e, at: m.now, by: by, policy: policy})
 		text += fmt.Sprintf(" %d", len(m.events))
 	}
 	return text
@@ -474,7 +617,11 @@ type history struct {
 
 func (h *history) events(t *rapid.T) []event.Event {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event.Event {
-		e := ev(rapid.IntRange(0, 12).Draw(t, "content"))
+		n := rapid.IntRange(0, 12).Draw(t, "content")
+		e := ev(n)
+		if rapid.IntRange(0, 3).Draw(t, "other type") == 0 {
+			e = event.New(event.ModelPromoted, fmt.Appendf(nil, `{"m": %d, "n": %d}`, n, n%3))
+		}
 		switch rapid.IntRange(0, 5).Draw(t, "dedup") {
 		case 0:
 			e = withID(e, rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "id"))
@@ -488,7 +635,8 @@ func (h *history) events(t *rapid.T) []event.Event {
 // Which commands histories are made of, as often as they stand here.
 var commandKinds = strings.Fields(`
 	publish settle letters create group settle letters open commit seek trim window produce produce produce
-	delete voter change letters letters commit letters settle settle open group create settle letters settle publish`)
+	delete voter change letters policy letters commit letters settle settle open group create settle letters settle
+	publish flow`)
 
 func (h *history) request(t *rapid.T, m *model, term uint64) request {
 	tail := uint64(len(m.events))
@@ -521,6 +669,8 @@ func (h *history) request(t *rapid.T, m *model, term uint64) request {
 			Key:   "dedup.window",
 			Value: rapid.SampledFrom([]string{"10s", "1m0s", "5m0s"}).Draw(t, "window"),
 		})
+	case "policy":
+		return policyRequest(t)
 	case "produce":
 		return h.produced(t)
 	case "delete":
@@ -528,6 +678,15 @@ func (h *history) request(t *rapid.T, m *model, term uint64) request {
 	case "voter":
 		voter := rapid.SampledFrom([]string{"n0", "n1", "n2", "n9"}).Draw(t, "voter")
 		return do(frame.VoterHealth{Voter: voter, Online: rapid.Bool().Draw(t, "online"), LastContactMs: 1})
+	case "flow":
+		if rapid.IntRange(0, 2).Draw(t, "remove") == 0 {
+			return do(frame.FlowRemove{Name: rapid.SampledFrom([]string{"f", "g"}).Draw(t, "flow")})
+		}
+		one := func() string {
+			return fmt.Sprintf(`{"name":"%s","edges":[["A","%s"]]}`, rapid.SampledFrom([]string{"f", "g"}).Draw(t, "flow"),
+				rapid.SampledFrom([]string{"B", "C", "D", "A"}).Draw(t, "effect"))
+		}
+		return do(frame.FlowPut{Flows: []byte("[" + one() + "," + one() + "]")})
 	case "letters":
 		return letterRequest(t, m, name, offset)
 	case "settle":
@@ -535,6 +694,25 @@ func (h *history) request(t *rapid.T, m *model, term uint64) request {
 	default:
 		return publish(h.events(t)...)
 	}
+}
+
+// policyRequest sets or removes the policy of one of the two types that events have.
+func policyRequest(t *rapid.T) request {
+	c := frame.DedupPolicySet{Type: string(event.ModelPromoted)}
+	if rapid.IntRange(0, 4).Draw(t, "the other type") == 0 {
+		c.Type = string(event.TrainingCompleted)
+	}
+	window := rapid.SampledFrom([]time.Duration{time.Hour, 0, 10 * time.Second}).Draw(t, "window")
+	switch rapid.IntRange(0, 6).Draw(t, "mode") {
+	case 0, 1, 2:
+		fields := rapid.SampledFrom([][]string{{"n"}, {"x"}, {"n", "x"}}).Draw(t, "fields")
+		c.Policy = event.DedupPolicy{Mode: event.DedupFields, Fields: fields, Window: window}
+	case 3, 4:
+		c.Policy = event.DedupPolicy{Mode: event.DedupContent, Window: window}
+	case 5:
+		c.Policy = event.DedupPolicy{Mode: event.DedupOff}
+	}
+	return do(c)
 }
 
 // mostly draws the name that a command is meant for, or now and then any.

@@ -18,10 +18,10 @@ import (
 const maxOverdue = 10_000
 
 // OverdueHorizon is how long after its cause an edge with a deadline may be reported as overdue. It
-// is remembered for that long, so that it is reported once, whoever leads.
+// is remembered for that long, so it is reported once, whoever leads.
 func OverdueHorizon(deadline time.Duration) time.Duration { return 2*deadline + time.Hour }
 
-// overdueKey names an edge of a run: the offset of its cause, then each text after its length, so that no two
+// overdueKey names an edge of a run: the offset of its cause, then each text after its length, so no two
 // edges share a key.
 func overdueKey(flow, correlationID string, from uint64, missing string) string {
 	b := binary.BigEndian.AppendUint64(nil, from)
@@ -127,7 +127,7 @@ func chainDeadlines(s *Settings, value string) error {
 			maxDeadlinesText)
 	}
 
-	// Only the form is checked, so that every build decides alike.
+	// Only the form is checked, so every build decides alike.
 	for _, one := range list {
 		edge, text, _ := strings.Cut(one, "=")
 		limit, err := time.ParseDuration(text)

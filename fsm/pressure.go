@@ -34,7 +34,7 @@ func (a *clientApplier) reportPressure(c frame.Pressure) Result {
 		kind, p["active_ms"] = event.BackpressureReleased, a.time().Sub(before.Since).Milliseconds()
 	}
 
-	// The state follows, so that the next report of the same emits nothing.
+	// The state follows, so the next report of the same emits nothing.
 	a.s.pressure = Pressure{Active: c.Active, Since: a.time(), Leader: a.frame.Proposer}
 	a.tx.setJSON([]byte{prefixPressure}, a.s.pressure)
 	a.late = append(a.late, event.New(kind, p))

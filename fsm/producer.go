@@ -290,7 +290,7 @@ func (a *producerApplier) countResult(c frame.Publish, p *producer, size int) {
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // fingerprint distinguishes a retry from another request under the same sequence: it is the CRC of
-// each row's kind, key and content.
+// each row's kind, key and content. A kind that a policy gave counts as DedupContent: a retry is one under any policy.
 func fingerprint(c *frame.Columns, from, to int) uint32 {
 	var sum uint32
 	var some [2048]byte
@@ -299,7 +299,11 @@ func fingerprint(c *frame.Columns, from, to int) uint32 {
 		// As many rows as fit into some; 64 is room for one more.
 		for ; row < to && len(b) < len(some)-64; row++ {
 			k, content := c.KeyAt(row), c.ContentAt(row)
-			b = append(append(append(b, byte(c.KindAt(row))), k[:]...), content[:]...)
+			kind := c.KindAt(row)
+			if kind > frame.DedupID {
+				kind = frame.DedupContent
+			}
+			b = append(append(append(b, byte(kind)), k[:]...), content[:]...)
 		}
 		sum = crc32.Update(sum, castagnoli, b)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm/dedup"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/log"
@@ -20,6 +21,8 @@ type publishApplier struct {
 	keyed      int        // how many of the accepted rows have a dedup key
 	suppressed log.Bitmap // rows of the records that get no offset
 	receipts   receipts   // of the duplicates
+
+	keyedTypes []event.Type // whose policies have keys of this entry, in the order of their first one
 }
 
 // publish decides the records of one request: all of them get an offset, their own or that of an
@@ -99,7 +102,7 @@ func (a *publishApplier) prefetchKeys(from, to int) {
 	var keys [dedup.FetchMost]frame.Key
 	n := 0
 	for row := from; row < to; row++ {
-		if a.frame.Columns.KindAt(row) != frame.DedupOff {
+		if a.frame.Columns.Keyed(row) {
 			keys[n] = a.frame.Columns.KeyAt(row)
 			n++
 		}
@@ -110,8 +113,12 @@ func (a *publishApplier) prefetchKeys(from, to int) {
 // placeRow accepts the record of a row, or returns the earlier offset that it repeats.
 func (a *publishApplier) placeRow(row int) (earlier uint64, refusal *Refusal, err error) {
 	cols := a.frame.Columns
+	switch {
+	case cols.ByPolicy(row):
+		earlier, refusal = a.placeByPolicy(row)
+		return earlier, refusal, nil
 	// Without deduplication the record is always accepted.
-	if cols.KindAt(row) == frame.DedupOff {
+	case !cols.Keyed(row):
 		a.accepted = append(a.accepted, row)
 		return 0, nil, nil
 	}
@@ -158,11 +165,14 @@ func conflict(first uint64) *Refusal {
 // undoRows removes what a refused request had placed.
 func (a *publishApplier) undoRows(start, receipts, from, to int) {
 	// The next requests of this entry must not find these keys.
-	for i := start; i < len(a.accepted); i++ {
-		row := a.accepted[i]
-		if a.frame.Columns.KindAt(row) != frame.DedupOff {
-			a.s.keys.Remove(a.frame.Columns.KeyAt(row), a.base+uint64(i))
+	for i := len(a.accepted) - 1; i >= start; i-- {
+		row, offset := a.accepted[i], a.base+uint64(i)
+		switch {
+		case a.frame.Columns.Keyed(row):
+			a.s.keys.Remove(a.frame.Columns.KeyAt(row), offset)
 			a.keyed--
+		case a.frame.Columns.ByPolicy(row):
+			a.undoByPolicy(row, offset)
 		}
 	}
 	// The records before start are those of earlier requests of the entry.

@@ -42,7 +42,7 @@ type receiptTotals struct {
 
 const (
 	receiptsShare = 8  // of retention.bytes
-	receiptsStep  = 64 // a 64th of the share is removed at a time, so that most entries remove nothing
+	receiptsStep  = 64 // a 64th of the share is removed at a time, so most entries remove nothing
 )
 
 // add notes an event that was suppressed, because the event at offset is the same.

@@ -11,7 +11,7 @@ import (
 )
 
 // published is what nodes report of the state to each other, as of the newest entry that
-// was stored. It is replaced and never changed, so that readers need no lock: an entry
+// was stored. It is replaced and never changed, so readers need no lock: an entry
 // that waits for the disk must not keep a node from answering pings.
 type published struct {
 	index      uint64 // of the entry

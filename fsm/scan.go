@@ -85,7 +85,7 @@ func (v *views) Unscanned(after string, n int) []Cursor {
 			}
 		}
 
-		// Names after the given one come first, so that callers go round.
+		// Names after the given one come first, so callers go round.
 		slices.Sort(names)
 		first, found := slices.BinarySearch(names, after)
 		if found {

@@ -15,11 +15,13 @@ import (
 // retention or hold bound means that there is none.
 type Settings struct {
 	// Publishing: what is a duplicate, and how long retries are answered.
-	DedupWindow   time.Duration
-	DedupMaxKeys  uint64
-	ProducerTTL   time.Duration
-	ProducerMax   uint64
-	ProducerBytes uint64
+	DedupWindow  time.Duration
+	DedupMaxKeys uint64
+	// The keys of all dedup policies of types together.
+	DedupPolicyMaxKeys uint64
+	ProducerTTL        time.Duration
+	ProducerMax        uint64
+	ProducerBytes      uint64
 	// What the log keeps, and how much more of it for cursors.
 	RetentionAge     time.Duration
 	RetentionBytes   uint64
@@ -156,6 +158,10 @@ func definitions() []definition {
 		{"dedup.max_keys", frame.LevelBase, "20000000",
 			"keys that the dedup window may hold; past it publishing is refused until some expire",
 			number(frame.MaxRows, 1<<31, func(s *Settings) *uint64 { return &s.DedupMaxKeys })},
+		{"dedup.policy_max_keys", frame.LevelDedup, "1000000",
+			"keys that the dedup policies of all types together may hold; " +
+				"past it events of these types are refused until some expire",
+			number(1, 1<<31, func(s *Settings) *uint64 { return &s.DedupPolicyMaxKeys })},
 		{"dedup.window", frame.LevelBase, "60s",
 			"how long after an event was appended its key suppresses the same again",
 			duration(time.Second, 24*time.Hour, func(s *Settings) *time.Duration { return &s.DedupWindow })},
@@ -319,10 +325,13 @@ func (s *Settings) set(key, value string) error {
 
 // setSetting changes a setting, or with an empty value returns it to its default.
 func (a *applier) setSetting(c frame.SettingSet) Result {
-	defer a.expireWindow() // the window may just have become shorter
+	// The window may just have become shorter.
+	defer a.expirePolicyKeys()
+	defer a.expireWindow()
 	d, known := lookup(c.Key)
 	if !known {
-		return refuse(NotFound, "key", fmt.Sprintf("there is no setting %q", c.Key), "list them: ringlog settings ls")
+		return refuse(NotFound, "key", fmt.Sprintf("there is no setting %q", c.Key),
+			"list them: GET /v1/settings, or ringlog settings ls")
 	}
 	if d.level > max(frame.LevelBase, a.s.meta.FeatureLevel) {
 		return refuse(NotFound, "key", fmt.Sprintf("some members do not know the setting %q yet", c.Key),
@@ -332,6 +341,10 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 	before := a.s.settings.DedupWindow
 	if err := a.s.settings.set(c.Key, c.Value); err != nil {
 		return refuse(Invalid, "value", fmt.Sprintf("%s: %v", c.Key, err), d.doc)
+	}
+
+	if c.Key == "dedup.window" {
+		a.s.rankPolicies()
 	}
 
 	// Only values that differ from the default are stored.

@@ -40,6 +40,7 @@ const (
 	prefixClient      = 'u'
 	prefixPressure    = 'x'
 	prefixOverdue     = 'o'
+	prefixFlow        = 'F'
 
 	prefixLetter      = 'l'
 	prefixCopy        = 'e'
@@ -47,6 +48,9 @@ const (
 
 	prefixGroupDone  = 'g'
 	prefixGroupRetry = 'y'
+
+	prefixPolicy    = 'f'
+	prefixPolicyKey = 'j'
 
 	stateFormat = 1
 	digestsKept = 1024
@@ -170,9 +174,10 @@ type state struct {
 
 	producers *producers
 
-	// Members by id, the registered types, and the built-in types with these.
+	// Members by id, the registered types and flows, and the built-in ones with these.
 	members   map[string]frame.Member
 	types     map[event.Type]event.Definition
+	flows     map[string]event.Flow
 	catalogue *event.Catalogue
 
 	// The voters. rosterPublished is false once members or health have changed, until they are published.
@@ -190,6 +195,8 @@ type state struct {
 	// The dedup window: its keys, and its blocks from meta.WindowStart on, oldest first.
 	keys   *dedup.Index
 	window []windowBlock
+
+	policies policies // of types
 
 	// oldest has the key columns of the first retained block; nil when not looked up. Only decisions set it.
 	oldest *log.Columns
@@ -215,9 +222,11 @@ func newState() *state {
 		producers:    newProducers(),
 		members:      map[string]frame.Member{},
 		types:        map[event.Type]event.Definition{},
+		flows:        map[string]event.Flow{},
 		desiredVotes: map[string]desiredVote{},
 		catalogue:    event.Builtin(),
 		keys:         dedup.New(),
+		policies:     newPolicies(),
 		letters:      letters{underWay: map[string][]underWay{}, copies: newRanking[uint64, struct{}]()},
 		clients:      newClients(),
 		overdue:      map[string]int64{},
@@ -252,9 +261,11 @@ func loadState(db *pebble.DB) (*state, error) {
 		prefixProducer:    s.producers.load,
 		prefixMember:      s.loadMember,
 		prefixType:        s.loadType,
+		prefixFlow:        s.loadFlow,
 		prefixDesiredVote: s.loadDesiredVote,
 		prefixClient:      s.loadClient,
 		prefixOverdue:     s.loadOverdue,
+		prefixPolicy:      s.loadPolicy,
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(loaders)) {
 		if err := scan(db, prefix, loaders[prefix]); err != nil {
@@ -272,10 +283,16 @@ func loadState(db *pebble.DB) (*state, error) {
 	if err := s.loadUnderWay(db); err != nil {
 		return nil, err
 	}
+	// Keys need the policies that have them.
+	if err := scan(db, prefixPolicyKey, s.loadPolicyKey); err != nil {
+		return nil, err
+	}
 
 	// What is computed from what was read.
 	s.producers.order()
 	s.compileCatalogue()
+	s.rankPolicies()
+	s.compilePolicies()
 	return s, nil
 }
 
@@ -305,7 +322,7 @@ func (s *state) fillWindow(l *log.Log) error {
 			if c.Suppressed.Has(row) {
 				continue
 			}
-			if c.KindAt(row) != frame.DedupOff {
+			if c.Keyed(row) {
 				s.keys.Insert(c.KeyAt(row), offset)
 			}
 			offset++

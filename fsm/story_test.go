@@ -102,12 +102,22 @@ func (s *narrator) line(words []string) string {
 		return tellGroup(s.m, words[1])
 	case "clients":
 		return tellClients(s.m)
+	case "flows": // those that are registered
+		text := ""
+		for _, f := range s.m.Catalogue().Flows() {
+			if f.Status == event.StatusRegistered || f.RunBy != nil {
+				text += show(f)
+			}
+		}
+		return text
 	case "reads": // what a cursor is given
 		return s.reads(words[1])
 	case "stats":
 		stats := s.m.Stats()
 		return fmt.Sprintf("  first %d last %d keys %d producers %d accepted %d suppressed %d refused %d\n",
 			stats.First, stats.Last, stats.DedupKeys, stats.Producers, stats.Accepted, stats.Suppressed, stats.Refused)
+	case "keys": // of dedup policies
+		return fmt.Sprintf("  %d\n", s.m.Stats().PolicyKeys)
 	case "due":
 		return fmt.Sprintf("  %s\n", s.m.NextDeadline().Sub(epoch))
 	case "plan":
@@ -134,7 +144,7 @@ func failed(err error) string {
 
 func (s *narrator) request(words []string) request {
 	switch words[0] {
-	case "publish": // contents as numbers, with an id as 3=id
+	case "publish": // contents as numbers, with an id as 3=id, with a field beside n as 3/name
 		return publish(contents(words[1:])...)
 	case "produce": // producer sequence contents
 		return produce(words[1], number64(words[2]), contents(words[3:])...)
@@ -150,6 +160,14 @@ func (s *narrator) request(words []string) request {
 		return do(frame.CursorDelete{Name: words[1]})
 	case "set":
 		return do(frame.SettingSet{Key: words[1], Value: words[2]})
+	case "policy": // of TRAINING_COMPLETED: mode, window or -, fields
+		window, _ := time.ParseDuration(words[2])
+		return do(frame.DedupPolicySet{
+			Type:   string(event.TrainingCompleted),
+			Policy: event.DedupPolicy{Mode: event.DedupMode(words[1]), Window: window, Fields: words[3:]},
+		})
+	case "nopolicy":
+		return do(frame.DedupPolicySet{Type: string(event.TrainingCompleted)})
 	case "trim":
 		return do(frame.Trim{Before: number64(words[1]), Force: len(words) > 2})
 	case "intent":
@@ -201,6 +219,10 @@ func (s *narrator) request(words []string) request {
 		})
 	case "client":
 		return do(clientWords(words))
+	case "flow": // as JSON, without blanks
+		return do(frame.FlowPut{Flows: []byte(words[1])})
+	case "noflow":
+		return do(frame.FlowRemove{Name: words[1]})
 	case "overdue": // run offset deadline; its cause was appended as long after the beginning as the last word says
 		limit, _ := time.ParseDuration(words[3])
 		after, _ := time.ParseDuration(words[4])
@@ -277,8 +299,13 @@ func (s *narrator) configure(words []string) string {
 func contents(words []string) (events []event.Event) {
 	for _, w := range words {
 		n, id, _ := strings.Cut(w, "=")
+		n, other, fielded := strings.Cut(n, "/")
 		content, _ := strconv.Atoi(n)
-		events = append(events, withID(ev(content), id))
+		e := ev(content)
+		if fielded {
+			e.Payload = fmt.Appendf(nil, `{"n": %d, "run": "%s"}`, content, other)
+		}
+		events = append(events, withID(e, id))
 	}
 	return events
 }
@@ -286,7 +313,8 @@ func contents(words []string) (events []event.Event) {
 // entry applies one request and returns the answer and what was appended, as text.
 func (s *narrator) entry(requests ...request) string {
 	s.index++
-	r, results := requests[0], applyTo(s.t, s.m, entryOf(s.index, s.term, s.leader, s.at, requests...))
+	r, results := requests[0], applyTo(s.t, s.m,
+		gated(s.m.Policy().Dedup, s.index, s.term, s.leader, s.at, requests...))
 	text := ""
 	if words := describe(r, results[0]); words != "" {
 		text = "  " + words + "\n"

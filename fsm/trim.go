@@ -336,7 +336,7 @@ func (p *planner) wantsRetention() (bool, error) {
 
 // room is what receipts leave of retention.bytes for blocks.
 func (p *planner) room() uint64 {
-	// Receipts take an eighth of it at most, so that something is left for blocks.
+	// Receipts take an eighth of it at most, so something is left for blocks.
 	bound := p.s.settings.RetentionBytes
 	return bound - min(bound, p.s.meta.Receipts.Bytes)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// tx is the batch of one entry. Whatever is written to it goes into the digest, so
-// that the digest chains every state change. It cannot be read: a part of the decision that needs
+// tx is the batch of one entry. Whatever is written to it goes into the digest,
+// so the digest chains every state change. It cannot be read: a part of the decision that needs
 // what the entry has changed remembers it.
 type tx struct {
 	batch *pebble.Batch

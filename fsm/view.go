@@ -184,7 +184,8 @@ func (v *views) Catalogue() *event.Catalogue {
 // Policy returns the gate for incoming events that the settings ask for.
 func (v *views) Policy() event.Policy {
 	return read(v, func(s *state) event.Policy {
-		p := event.Policy{Catalogue: s.catalogue, Strict: s.settings.ValidationStrict, Limits: s.settings.Limits}
+		p := event.Policy{Catalogue: s.catalogue, Strict: s.settings.ValidationStrict, Limits: s.settings.Limits,
+			Dedup: s.policies.gate}
 		if s.settings.ReservedForeign {
 			p.Reserved = event.ReservedForeign
 		}
@@ -219,6 +220,7 @@ type Stats struct {
 	Receipts   uint64 `json:"receipt_bytes"` // of what is known of suppressed events
 	DedupKeys  int    `json:"dedup_keys"`
 	DedupBytes int    `json:"dedup_bytes"` // of memory
+	PolicyKeys int    `json:"policy_keys"` // of the dedup policies of types
 	Producers  int    `json:"producers"`
 	Results    uint64 `json:"result_bytes"` // of their results, but for the small ones
 	Cursors    int    `json:"cursors"`
@@ -237,6 +239,7 @@ func (v *views) Stats() Stats {
 			Receipts:   s.meta.Receipts.Bytes,
 			DedupKeys:  s.keys.Len(),
 			DedupBytes: s.keys.Bytes(),
+			PolicyKeys: s.policies.keys,
 			Producers:  s.producers.byUse.Len(),
 			Results:    s.producers.bytes,
 			Cursors:    len(s.cursors),
@@ -264,6 +267,9 @@ func (v *views) NextDeadline() time.Time {
 		// Keys, producers, cursors, letters and clients expire.
 		if len(s.window) > 0 {
 			earlier(s.window[0].at, s.settings.DedupWindow)
+		}
+		if oldest, _, some := s.policies.dues.Min(); some {
+			due(oldest.rank)
 		}
 		if p := s.producers.oldest(); p != nil {
 			earlier(p.Used, s.settings.ProducerTTL)

@@ -333,7 +333,7 @@ func checkLeaders(t testing.TB, events []event.Event) {
 	}
 }
 
-// rotate returns a list that begins with another element, so that clients begin at different nodes.
+// rotate returns a list that begins with another element, so clients begin at different nodes.
 func rotate(list []string, by int) []string {
 	by %= len(list)
 	return append(append([]string{}, list[by:]...), list[:by]...)

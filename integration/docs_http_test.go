@@ -137,7 +137,7 @@ func requireOrderPerKey(t *testing.T, journal string, events, keys int) {
 			ended[i] = true
 			continue
 		}
-		// Keys take turns, so that the event before it in its key is that many earlier.
+		// Keys take turns, so the event before it in its key is that many earlier.
 		if before := i - keys; before >= 0 && !ended[before] {
 			t.Errorf("%d began before %d, of the same key, had ended", i, before)
 		}

@@ -226,20 +226,26 @@ func runDocument(t testing.TB, file string) {
 				script += "python3 " + write(fmt.Sprintf("line%d.py", b.line), b.text) + "\n"
 			}
 		case "go": // inside the module, whose packages it imports
-			name := write(fmt.Sprintf("line%d.go", b.line), fmt.Sprintf(goProgram, b.text))
+			if !strings.HasPrefix(b.text, "package main") {
+				b.text = fmt.Sprintf(goProgram, b.text)
+			}
+			name := write(fmt.Sprintf("line%d.go", b.line), b.text)
 			script += fmt.Sprintf("(cd %s && go run %s)\n", filepath.Dir(here), name)
 		}
 	}
 	if filepath.Base(file) == "http.md" {
 		script += "python3 " + write("all.py", python) + "\n"
 	}
-	env := []string{"RINGLOG=" + nodes[0], "RINGLOG_ENDPOINTS=" + strings.Join(nodes, ",")}
+	env := []string{"RINGLOG=" + nodes[0], "RINGLOG_ENDPOINTS=" + strings.Join(nodes, ","),
+		"PYTHONPATH=" + filepath.Join(filepath.Dir(here), "python"), "PYTHONDONTWRITEBYTECODE=1"}
 	runIn(t, dir, env, "bash", "-c", script)
 }
 
 // Every document that has shell blocks is run by a test.
 func TestEveryDocumentWithCommandsIsRun(t *testing.T) {
-	run := append([]string{"../docs/operations.md", "../docs/troubleshooting.md"}, documentsWithCommands...)
+	// python.md is run by the tests of the package.
+	run := append([]string{"../docs/operations.md", "../docs/troubleshooting.md", "../docs/python.md"},
+		documentsWithCommands...)
 	for file := range documents(t) {
 		isShell := func(b block) bool { return b.language == "sh" || b.language == "console" }
 		if slices.ContainsFunc(blocks(t, file), isShell) != slices.Contains(run, file) {

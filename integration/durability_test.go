@@ -363,7 +363,7 @@ func raftLogFiles(t testing.TB, p *process) []string {
 }
 
 // fileCall is a write or a sync that succeeded. strace stops the caller where a call
-// begins and where it ends, so that these times lie between the caller's own.
+// begins and where it ends, so these times lie between the caller's own.
 type fileCall struct {
 	sync         bool
 	began, ended time.Time

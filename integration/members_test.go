@@ -45,7 +45,7 @@ func (s *listenerSpec) serveGroup(asked context.Context, c *client.Client, notes
 	return errors.Join(err, m.Close(ctx), c.Close(ctx))
 }
 
-// handleDelivery notes an event before it is acknowledged, so that a killed process has noted all
+// handleDelivery notes an event before it is acknowledged, so a killed process has noted all
 // that it acknowledged.
 func (s *listenerSpec) handleDelivery(d client.Delivery, notes *os.File) error {
 	if n := numberIn(d.Event); isPoison(n) || (n%101 == 3 && d.Count == 1) {

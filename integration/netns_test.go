@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// netCluster is a cluster whose voters have a network namespace each, so that
+// netCluster is a cluster whose voters have a network namespace each, so
 // real packets between them can be lost. The test itself is at the hub, which stays
 // connected to every voter when links between voters are cut.
 //
@@ -32,7 +32,7 @@ import (
 // The machine's own network is not touched, and as nothing leads out of the hub
 // every netCluster has the same addresses.
 //
-// A packet is dropped where it arrives, so that its sender does not notice.
+// A packet is dropped where it arrives, so its sender does not notice.
 type netCluster struct {
 	*cluster
 	spaces map[*process]*namespace
@@ -262,7 +262,7 @@ func (n *namespace) awaitLink(t testing.TB, link, state string) {
 }
 
 // enter is what to put before a command that is to run inside. nsenter replaces itself
-// with the command, so that the process and its id are the command's. ip netns exec would
+// with the command, so the process and its id are the command's. ip netns exec would
 // give it a mount namespace as well, in which file systems stay mounted that are unmounted outside.
 func (n *namespace) enter() []string {
 	return []string{"nsenter", "--net=" + filepath.Join("/run/netns", n.name), "--"}
@@ -346,7 +346,7 @@ func newProbes(c *netCluster) *probes {
 // arrived, by sender and receiver.
 func (p *probes) count(each int) (arrived [][]int) {
 	p.c.t.Helper()
-	// Datagrams name their round, so that a late one of the round before is not counted.
+	// Datagrams name their round, so a late one of the round before is not counted.
 	p.round++
 	at, sent := make([][]int, len(p.conns)), make(chan struct{})
 	var receiving sync.WaitGroup

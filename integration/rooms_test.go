@@ -20,7 +20,7 @@ func rooms() map[string][]string {
 		"raftnode/statestore", "raftnode/batcher", "raftnode/upstream", "raftnode/lifetime", "raftnode/roster",
 		"raftnode/health", "raftnode/membership", "raftnode")
 	groups := []string{"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "log", "raftnode"}
-	platform := []string{"internal/platform/audit", "internal/platform/stages"}
+	platform := []string{"internal/platform/asyncapi", "internal/platform/audit", "internal/platform/stages"}
 	operations := slices.Concat(groups, platform, []string{"internal/group/engine"})
 	clients := []string{"event", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
 	// The command line: what all verbs share imports the client alone; fsm and raftnode are for what runs a
@@ -72,32 +72,35 @@ func rooms() map[string][]string {
 		"client/internal/prefetch":        {"api/ringlog/v1", "event", "internal/frame"},
 		"internal/platform/audit":         {"event", "internal/human"},
 		"internal/platform/stages":        {"event", "internal/human"},
+		"internal/platform/asyncapi":      {"event", "internal/platform/audit"},
 		"internal/human":                  nil,
 		"router":                          routing,
 		"router/breaker":                  {"event"},
 		"internal/tail":                   {"event", "fsm", "log", "raftnode"},
 		"internal/group/engine":           groups,
 		"internal/service":                operations,
-		"internal/server":                 append(slices.Concat(consensus, clients, operations), "internal/service", "event/canon"),
-		"":                                append(slices.Concat(consensus, clients), "internal/server", "client", "router"),
-		"sinks":                           {"api", "client", "event", "event/where", "internal/attempt", "router/breaker"},
-		"internal/attempt":                nil,
-		"integration":                     nil,
-		"internal/longtest":               nil,
-		"internal/testaddr":               nil,
-		"event/emit":                      {"event"},
-		"event/internal/goname":           nil,
-		"event/internal/gencatalogue":     {"event/internal/goname"},
-		"event/internal/genemit":          {"event", "event/internal/goname"},
-		"cmd/ringlog/devcluster":          nil,
-		"cmd/ringlog/internal/shell":      shell,
-		"cmd/ringlog/internal/dev":        append(slices.Clone(verb), "cmd/ringlog/devcluster"),
-		"cmd/ringlog/internal/bench":      append(slices.Clone(verb), "cmd/ringlog/devcluster", "cmd/ringlog/internal/dev"),
-		"cmd/ringlog/internal/offline":    slices.Concat(consensus, verb),
+		"internal/server": append(slices.Concat(consensus, clients, operations),
+			"internal/service", "event/canon", "python"),
+		"":                             append(slices.Concat(consensus, clients), "internal/server", "client", "router"),
+		"python":                       nil,
+		"sinks":                        {"api", "client", "event", "event/where", "internal/attempt", "router/breaker"},
+		"internal/attempt":             nil,
+		"integration":                  nil,
+		"internal/longtest":            nil,
+		"internal/testaddr":            nil,
+		"event/emit":                   {"event"},
+		"event/internal/goname":        nil,
+		"event/internal/gencatalogue":  {"event/internal/goname"},
+		"event/internal/genemit":       {"event", "event/internal/goname"},
+		"cmd/ringlog/devcluster":       nil,
+		"cmd/ringlog/internal/shell":   shell,
+		"cmd/ringlog/internal/dev":     append(slices.Clone(verb), "cmd/ringlog/devcluster"),
+		"cmd/ringlog/internal/bench":   append(slices.Clone(verb), "cmd/ringlog/devcluster", "cmd/ringlog/internal/dev"),
+		"cmd/ringlog/internal/offline": slices.Concat(consensus, verb),
 		"cmd/ringlog/internal/serve": append(slices.Clone(consensus),
 			"internal/server", "cmd/ringlog/internal/shell", "cmd/ringlog/internal/offline"),
 		"cmd/ringlog": append(slices.Concat(shell, verbs, handling, platform),
-			"election", "internal/frame", "raftnode/blackbox", "router", "sinks", "internal/server"),
+			"election", "internal/frame", "raftnode/blackbox", "router", "sinks", "internal/server", "python"),
 	}
 }
 

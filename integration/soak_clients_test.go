@@ -107,7 +107,7 @@ type answer struct {
 }
 
 // call makes a request and judges its answer. A request that was sent is waited for even when the
-// round is over, so that nothing is under way afterwards.
+// round is over, so nothing is under way afterwards.
 func (s *soakClients) call(method, url string, body []byte, header http.Header) answer {
 	req, err := http.NewRequest(method, url, bytes.NewReader(body))
 	if err != nil {
@@ -294,7 +294,7 @@ func (s *soakClients) readLinearizable(ctx context.Context, rng *rand.Rand, _ in
 	}
 }
 
-// changeSettings writes a setting that changes nothing here, so that entries of other kinds stand
+// changeSettings writes a setting that changes nothing here, so entries of other kinds stand
 // between the events.
 func (s *soakClients) changeSettings(ctx context.Context, rng *rand.Rand, _ int) {
 	for ctx.Err() == nil {

@@ -31,7 +31,7 @@ type cached struct {
 	place  *list.Element
 }
 
-// cache keeps the most recently used blocks, so that many readers at the tail share one
+// cache keeps the most recently used blocks, so many readers at the tail share one
 // decoding. A block never changes: only a swap of the database invalidates blocks.
 type cache struct {
 	mu     sync.Mutex

@@ -14,10 +14,10 @@ import (
 
 const (
 	diskEvery    = time.Second // between two measurements of the free space
-	diskRecovery = 5           // a fifth above the bound ends the alarm, so that it does not flap
+	diskRecovery = 5           // a fifth above the bound ends the alarm, so it does not flap
 )
 
-// diskGuard watches free space. While it is low, the reserve is released, so that commits and trims still have
+// diskGuard watches free space. While it is low, the reserve is released, so commits and trims still have
 // room, and appends are refused.
 type diskGuard struct {
 	dir    *datadir.Dir

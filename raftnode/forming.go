@@ -84,7 +84,7 @@ func decideForming(
 	reports = slices.DeleteFunc(slices.Clone(reports), func(r Report) bool { return r.Incarnation == self.Incarnation })
 	// Others may have begun with the set that this node has settled on: it never changes.
 	if len(settled) > 0 {
-		// One of them begins, so that there is one configuration; the others get it as its followers.
+		// One of them begins, so there is one configuration; the others get it as its followers.
 		if settled[0].ID == self.ID && confirmed(settled, reports, true) == expect-1 {
 			return formBegin, settled
 		}

@@ -42,7 +42,8 @@ func (n *Node) admitForwarded(request []byte) (frame.Request, error) {
 	policy := n.Machine().Policy()
 	gate := policy.Gate()
 	defer gate.Close()
-	r, err := frame.OpenRequest(request, func(e *event.Event) (event.Hash, error) { return asStored(gate, e) })
+	r, err := frame.OpenRequest(request, policy.Dedup,
+		func(e *event.Event) (event.Hash, error) { return asStored(gate, e) })
 	if err != nil {
 		return r, err
 	}

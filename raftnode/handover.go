@@ -28,7 +28,7 @@ const (
 )
 
 // handover gives this node's leadership to another voter. It is made within life.Exclusively, as changes of members
-// are, so that no change is under way while the leader is another.
+// are, so no change is under way while the leader is another.
 type handover struct {
 	id       string        // of this node
 	election time.Duration // raft's timeout
@@ -176,7 +176,7 @@ func (h *handover) successor(ctx context.Context, named string) (datadir.Peer, e
 }
 
 // retire is a graceful end: a leader hands over if there is another voter. If there is none, or that fails, it still
-// records its intent, so that the log reports a LEADER_STEPDOWN and not a lost leader.
+// records its intent, so the log reports a LEADER_STEPDOWN and not a lost leader.
 func (h *handover) retire(ctx context.Context) error {
 	if h.proposer.OpenTerm() == 0 {
 		return nil

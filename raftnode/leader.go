@@ -105,7 +105,7 @@ func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
 	l.proposer.Shift(batcher.IntakeWaiting, term)
 	l.askFounders(ctx)
 	commands := []frame.Command{l.termStart(term)}
-	// In the same entry, so that the time without a leader is measured with the corrected clock.
+	// In the same entry, so the time without a leader is measured with the corrected clock.
 	_ = l.stepClock(ctx, func(c frame.ClockStep) error {
 		commands = append(commands, c)
 		return nil

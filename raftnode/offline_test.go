@@ -261,7 +261,7 @@ func TestABackupRestoresAsANewClusterThatOthersJoin(t *testing.T) {
 	for i := range 20 {
 		publish(t, c.leader(), i)
 	}
-	// The same again is answered as the first time, so that it may be repeated where the leader changes.
+	// The same again is answered as the first time, so it may be repeated where the leader changes.
 	eventually(t, "the cursor is there", func() bool {
 		_, err := c.leader().Propose(t.Context(), frame.Request{Command: frame.CursorCreate{Name: "trainer"}})
 		return err == nil

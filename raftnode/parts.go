@@ -191,7 +191,7 @@ func (n *Node) start() {
 	} {
 		n.work.Go(func() { run(n.life.Context()) })
 	}
-	// After the start, so that a warning is not lost among the lines of opening.
+	// After the start, so a warning is not lost among the lines of opening.
 	for _, w := range n.cfg.Warnings() {
 		n.logger.Warn(w)
 	}

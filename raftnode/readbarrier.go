@@ -14,7 +14,7 @@ import (
 )
 
 // ReadBarrier returns when this node's state includes everything that any node
-// acknowledged before the call, so that a read of it is linearizable.
+// acknowledged before the call, so a read of it is linearizable.
 func (n *Node) ReadBarrier(ctx context.Context) error {
 	if n.divergence.Found() {
 		return ErrDiverged
@@ -157,10 +157,10 @@ func (b *barrier) run(ctx context.Context) {
 
 // index returns what the next proof does. It blocks until that is made, run has returned or ctx ends.
 func (b *barrier) index(ctx context.Context) (uint64, error) {
-	// With room for the answer, so that run never waits for a caller whose ctx has ended.
+	// With room for the answer, so run never waits for a caller whose ctx has ended.
 	w := make(chan proof, 1)
 	select {
-	// Run takes it between two proofs, so that the next one begins after this call.
+	// Run takes it between two proofs, so the next one begins after this call.
 	case b.asked <- w:
 	case <-b.ended:
 		return 0, ErrClosed

@@ -75,7 +75,7 @@ func (tr *trial) Enter() (leave func(error), err error) {
 		return nil, errLeft
 	}
 	wait := tr.task.origin == fromLog && tr.task.delivery == nil
-	leave, err = s.breaker.Enter(s.base, wait, s.closing)
+	leave, err = s.breaker.Enter(s.base, tr.task.identity(), wait, s.closing)
 
 	// An event of a durable subscription stays in the log and is left there. Others end with
 	// the error of the breaker, and with that of the last attempt if there was one.
@@ -106,7 +106,7 @@ func (tr *trial) Attempt(ctx context.Context, n int) (err error) {
 		late() // before anything that follows from it
 	}()
 
-	// The handler's context names the attempt, for AttemptOf, and the subscriber, so that
+	// The handler's context names the attempt, for AttemptOf, and the subscriber, so
 	// what it publishes does not wait for itself.
 	this := Attempt{Subscription: s.spec.Name, Number: n, Delivery: deliveryOf(t), Replay: t.origin == replayed}
 	handlerCtx := context.WithValue(context.WithValue(ctx, attemptKey{}, this), insideKey{}, s)

@@ -102,15 +102,15 @@ func (tr *transcript) listen(t *testing.T, r *router.Router) {
 	)
 }
 
-// While the breaker is open no attempt is made, retries included: they wait for it, and
-// one probe decides. Nothing is skipped for it, and nothing becomes a dead letter before
-// all of its attempts were made.
+// The breaker opens once three events have failed, however often each did. While it is open no attempt is made, retries
+// included: they wait for it, and one probe decides. Nothing is skipped for it, and nothing becomes a dead letter
+// before all of its attempts were made.
 func TestTheBreakerHoldsAttemptsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, tr := newMemLog(), &transcript{began: time.Now()}
 		var failing atomic.Bool
 		failing.Store(true)
-		r := open(t, log, router.Options{Source: "p1"})
+		r := open(t, log, router.Options{Source: "p1", Retries: router.Backoff(1, time.Second)})
 		tr.listen(t, r)
 		subscribe(t, r, router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Durable: true,
 			Handler: func(ctx context.Context, ev event.Event) error {
@@ -122,30 +122,37 @@ func TestTheBreakerHoldsAttemptsBack(t *testing.T) {
 				tr.say("attempt %d of event %d succeeds", d.Number, number(ev))
 				return nil
 			}})
-		publish(t, r, progress("k", 1))
-		publish(t, r, progress("k", 2))
+		for n := range 4 {
+			publish(t, r, progress("k", n+1))
+		}
 		time.Sleep(400 * time.Second)
 		tr.say("state: %s", r.Subscribers()[1].Breaker.State)
 		failing.Store(false)
 		time.Sleep(400 * time.Second)
-		publish(t, r, progress("k", 3))
+		publish(t, r, progress("k", 5))
 		synctest.Wait()
 		tr.check(t, `
    0 s  attempt 1 of event 1 fails
    1 s  attempt 2 of event 1 fails
+   1 s  attempt 1 of event 2 fails
+   1 s  HANDLER_FAILED trainer event=TRAINING_PROGRESS offset=1 attempts=2 dead_letter=true
+        error: boom
    1 s  CIRCUIT_BREAKER_THRESHOLD trainer failures=2 previous=<nil>
-   3 s  attempt 3 of event 1 fails
-   3 s  CIRCUIT_BREAKER_OPENED trainer failures=3 previous=closed
- 303 s  attempt 4 of event 1 fails
- 303 s  CIRCUIT_BREAKER_HALF_OPEN trainer failures=0 previous=open
- 303 s  CIRCUIT_BREAKER_OPENED trainer failures=0 previous=half-open
- 303 s  HANDLER_FAILED trainer event=TRAINING_PROGRESS offset=1 attempts=4 dead_letter=true
+   2 s  attempt 2 of event 2 fails
+   2 s  attempt 1 of event 3 fails
+   2 s  HANDLER_FAILED trainer event=TRAINING_PROGRESS offset=2 attempts=2 dead_letter=true
+        error: boom
+   2 s  CIRCUIT_BREAKER_OPENED trainer failures=3 previous=closed
+ 302 s  attempt 2 of event 3 fails
+ 302 s  CIRCUIT_BREAKER_HALF_OPEN trainer failures=0 previous=open
+ 302 s  CIRCUIT_BREAKER_OPENED trainer failures=0 previous=half-open
+ 302 s  HANDLER_FAILED trainer event=TRAINING_PROGRESS offset=3 attempts=2 dead_letter=true
         error: boom
  400 s  state: open
- 603 s  attempt 1 of event 2 succeeds
- 603 s  CIRCUIT_BREAKER_HALF_OPEN trainer failures=0 previous=open
- 603 s  CIRCUIT_BREAKER_CLOSED trainer failures=0 previous=half-open
- 800 s  attempt 1 of event 3 succeeds
+ 602 s  attempt 1 of event 4 succeeds
+ 602 s  CIRCUIT_BREAKER_HALF_OPEN trainer failures=0 previous=open
+ 602 s  CIRCUIT_BREAKER_CLOSED trainer failures=0 previous=half-open
+ 800 s  attempt 1 of event 5 succeeds
 `)
 	})
 }
@@ -205,7 +212,7 @@ func TestABreakerIsClosedByHand(t *testing.T) {
 }
 
 // A handler that runs out of time, panics, or ends its goroutine is reported, retried and
-// given up like one that returns an error, and the process lives on.
+// abandoned like one that returns an error, and the process continues.
 func TestBadHandlersAreToldAndRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, tr := newMemLog(), &transcript{began: time.Now()}

@@ -16,7 +16,7 @@ import (
 // the router leaves the client open.
 func OnClient(c *client.Client) Log { return clientLog{c} }
 
-// clientLog is a client as Log, DeadLetters and Registrar.
+// clientLog is a client as Log, Flows, DeadLetters and Registrar.
 type clientLog struct{ c *client.Client }
 
 // Publish implements Log. A single event shares its request with others.
@@ -52,6 +52,12 @@ func (l clientLog) Tail(ctx context.Context, o client.TailOptions) iter.Seq2[eve
 			}
 		}
 	}
+}
+
+// Flows implements Flows.
+func (l clientLog) Flows(ctx context.Context) ([]event.Flow, error) {
+	flows, err := l.c.Admin().Flows(ctx)
+	return flows, markFinal(err)
 }
 
 // OpenCursor implements Log.

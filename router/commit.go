@@ -13,7 +13,7 @@ import (
 type committer struct {
 	s    *subscriber
 	link struct {
-		sync.Mutex           // held over calls, so that nobody takes an opening here for one elsewhere
+		sync.Mutex           // held over calls, so nobody takes an opening here for one elsewhere
 		cursor     LogCursor // nil: none is open
 	}
 	// as the log confirmed it last
@@ -76,7 +76,7 @@ func (c *committer) putLetter(cur LogCursor, letter *DeadLetter) error {
 	s := c.s
 	letter.Generation = cur.Info().Generation
 
-	// Where the log does not have the event any more there can be no letter: the loss is
+	// If the log does not have the event any more there can be no letter: the loss is
 	// counted and logged, and the cursor moves on.
 	switch err := s.r.options.DeadLetters.Put(s.base, *letter); {
 	case errors.Is(err, ErrGone):
@@ -96,7 +96,7 @@ func (c *committer) putLetter(cur LogCursor, letter *DeadLetter) error {
 func (c *committer) callUntilDone(epoch int, do func(LogCursor) error) bool {
 	s, pauses := c.s, newPauses()
 	for {
-		// What keeps the cursor where it is shows in the status meanwhile.
+		// The status shows meanwhile why the cursor does not move.
 		err := c.withCursor(epoch, do)
 		s.noteHeld(err)
 		switch {

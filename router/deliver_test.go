@@ -18,7 +18,7 @@ import (
 
 func exit() { runtime.Goexit() }
 
-// The letter and the move of the cursor wait for what is in front of them, and the cursor
+// The letter and the move of the cursor wait for those before them, and the cursor
 // waits for the letter.
 func TestADeadLetterTakesItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestACursorThatWasMovedBackIsFollowed(t *testing.T) {
 	})
 }
 
-// What the log does not keep any more is reported before what follows it is handled.
+// Events that the log does not keep any more are reported before those after them are handled.
 func TestGapsAreTold(t *testing.T) {
 	for _, durable := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

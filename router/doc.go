@@ -15,18 +15,19 @@
 //
 // # Which handlers are called, and how often
 //
-// Handlers are fed from the log, also with what their own process publishes, so that an
+// Handlers are fed from the log, also with what their own process publishes, so an
 // event from elsewhere comes to them exactly as one from here, in the one order of the
 // log, and once per subscription. A subscription is one of four kinds:
 //
 //   - Durable: it has a cursor of its name in the log, which is committed after the
 //     events that were handled. None is skipped: an event that was not handled is
-//     redelivered, to this process or to the next that subscribes under the name. Only one process has it at a time;
-//     another fences it off.
+//     redelivered, to this process or to the next that subscribes under the name. A new cursor begins at
+//     Subscription.From, by default the start of the log. Only one process has it at a time; another fences it off.
 //   - with a Group: it is a member of the group of that name, whose events are shared with the
-//     members in other processes. Each event is handled by one of them, those of a key in order.
+//     members in other processes. Each event is handled by one of them, those of a key in order. A new group
+//     begins as a new cursor does.
 //   - by default: it is fed from the log from where it subscribed (or Subscription.From)
-//     for as long as the process lives.
+//     for as long as the process lives. What was published before is not handled.
 //   - Direct: it is called for what this router publishes, once the log has accepted it,
 //     without the way back through the log, and never for what other processes publish or
 //     the log has suppressed as a duplicate.
@@ -36,9 +37,10 @@
 //
 // # Stages
 //
-// A subscription can be to stages of a documented flow (training_pipeline,
+// A subscription can be to stages of a flow, built in or registered (training_pipeline,
 // health_recovery, backpressure, …). Its handler is called with the run so far: which
-// stages those of the same correlation id were, how long each took, and what was skipped.
+// stages came before, how long each took, and what was skipped. A run is the events of one
+// correlation id, or those without one whose payloads agree in the flow's RunBy.
 // It is of any kind but Direct: the run is what the log has of it, so it is whole also in
 // a process that has just begun.
 //
@@ -60,22 +62,22 @@
 // delivery, or a Permanent error, the event is a dead letter.
 //
 // A handler's context ends after its timeout: 30 s, or RINGRIFT_EVENT_HANDLER_TIMEOUT in
-// seconds (the platform's reference says 30, its runbook 600; set it where handlers train).
+// seconds (the platform's reference says 30, its runbook 600; set it if handlers train).
 // A handler that does not return keeps its place and its key until it returns: running the
 // event again beside it would break the order. What it returns then counts.
 //
-// After 3 failed attempts in a row the circuit breaker of the subscription opens for
-// 300 s: its handler is not called, retries included, and events wait in the log. Then
+// After 3 different events have failed, and no attempt succeeded in between, the circuit breaker of the
+// subscription opens for 300 s: its handler is not called, retries included, and events wait in the log. Then
 // one attempt is let through, and decides. An event that cannot wait, a direct or a local one,
 // fails at once. With a Group the process leaves it while the breaker is open: the other members
 // get the events.
 //
 // # What the router publishes itself
 //
-// HANDLER_TIMEOUT, HANDLER_FAILED (when an event is given up), CIRCUIT_BREAKER_THRESHOLD
+// HANDLER_TIMEOUT, HANDLER_FAILED (when an event is abandoned), CIRCUIT_BREAKER_THRESHOLD
 // (one failure more opens it), CIRCUIT_BREAKER_OPENED, CIRCUIT_BREAKER_HALF_OPEN,
 // CIRCUIT_BREAKER_CLOSED and CIRCUIT_RESET (closed by hand) are published as events. A
-// handler that fails on a HANDLER_ event is counted and not reported, so that none feeds
+// handler that fails on a HANDLER_ event is counted and not reported, so none feeds
 // itself. Subscribers lists who listens to what, with counts, state and last error. With
 // Options.Register the cluster knows it, too: see ringlog clients.
 //

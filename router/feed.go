@@ -93,7 +93,7 @@ func (s *subscriber) probeFilter(ctx context.Context) error {
 	return nil
 }
 
-// fromEnd reports whether a new subscription begins after the last event.
+// fromEnd reports whether a subscription without a cursor begins after the last event.
 func (s *subscriber) fromEnd() bool {
 	return s.spec.From == client.Position{} || s.spec.From == client.FromEnd()
 }
@@ -108,11 +108,8 @@ func (s *subscriber) attachCursor(ctx context.Context) error {
 		s.link.cursor = nil
 	}
 
-	// From counts only where the cursor does not exist yet.
+	// From counts only if the cursor does not exist yet.
 	o := client.CursorOptions{From: s.spec.From, Filter: s.feedFilter(), Policy: s.spec.Policy, Change: s.spec.Change}
-	if s.fromEnd() {
-		o.From = client.FromEnd()
-	}
 	cursor, err := s.r.log.OpenCursor(ctx, s.spec.Name, o)
 	if err != nil {
 		return err
@@ -134,7 +131,7 @@ func (s *subscriber) attachCursor(ctx context.Context) error {
 // resume reads on after what the cursor has committed. If that was moved back on purpose, what
 // follows is handled again.
 func (s *subscriber) resume(ctx context.Context, committed uint64) error {
-	// Handlers of what was read before must have returned, so that an event never runs twice at
+	// Handlers of what was read before must have returned, so an event never runs twice at
 	// once.
 	before := s.committed.Load()
 	if !s.wasAttached() {
@@ -232,7 +229,7 @@ func (s *subscriber) skipGap(ctx context.Context, gap client.Gap) error {
 		return err
 	}
 
-	// The gap is settled as one event at its last offset, so that the cursor moves past it in
+	// The gap is settled as one event at its last offset, so the cursor moves past it in
 	// its turn.
 	s.reportGap(gap)
 	s.settleTask(&task{entry: e}, nil, nil)

@@ -49,7 +49,7 @@ func (m clientMember) Next(ctx context.Context) (client.Delivery, error) {
 
 // membership is a subscription's place in its group.
 //
-// inFlight counts the deliveries that were taken and are not settled: no more are taken than run at once, so that the
+// inFlight counts the deliveries that were taken and are not settled: no more are taken than run at once, so the
 // rest is with other members, and a member leaves only when it is 0.
 type membership struct {
 	inFlight atomic.Int64
@@ -67,13 +67,10 @@ const leaveWithin = 10 * time.Second
 // maxRedelivery is the longest delay before the group delivers an event again.
 const maxRedelivery = 5 * time.Minute
 
-// joinGroup joins the subscription's group, making it where it is not there.
+// joinGroup joins the subscription's group, making it if it does not exist.
 func (s *subscriber) joinGroup(ctx context.Context) error {
 	o := client.GroupOptions{From: s.spec.From, Filter: s.spec.filter(), Policy: s.spec.Policy,
 		MaxDeliver: s.spec.MaxDeliver, Prefetch: s.spec.Concurrency, AutoProgress: true}
-	if s.fromEnd() {
-		o.From = client.FromEnd()
-	}
 	m, err := s.r.log.(Groups).JoinGroup(ctx, s.spec.Group, o) // Subscribe has seen that it is one
 	if err != nil {
 		return err
@@ -173,7 +170,7 @@ func (s *subscriber) waitForSlot(ctx context.Context) error {
 	}
 }
 
-// takeDelivery gives a delivery to the handler, or settles it where it does not meet the condition.
+// takeDelivery gives a delivery to the handler, or settles it if it does not meet the condition.
 func (s *subscriber) takeDelivery(ctx context.Context, d client.Delivery) error {
 	s.r.recent.note(&d.Event)
 	if !s.meets(&d.Event) {
@@ -279,12 +276,12 @@ func (s *Subscription) checkGroup() error {
 		return fmt.Errorf("both Group and Change: the filter of the group %s does not change", s.Group)
 	}
 
-	// What waits in this process would be kept from the other members.
+	// Events that wait in this process would be kept from the other members.
 	s.Queue = s.Concurrency
 	return nil
 }
 
-// joinable returns an error where a subscription has a Group and the log has none.
+// joinable returns an error if a subscription has a Group and the log has none.
 func joinable(log Log, s *Subscription) error {
 	if _, ok := log.(Groups); s.Group != "" && !ok {
 		return fmt.Errorf("option Group: a %T has no groups", log)

@@ -13,7 +13,7 @@ import (
 
 // Query chooses events of the past.
 type Query struct {
-	From   client.Position // the zero Position is the start
+	From   client.Position // by default the start
 	To     uint64          // the last offset; 0 is the end of the log
 	Filter event.Filter
 	Where  string // a condition in CEL

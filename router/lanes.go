@@ -15,11 +15,19 @@ type task struct {
 	ev     event.Event
 	lane   string
 	origin origin
-	entry  *entry // its entry in the tracker, nil where it was not read from the log
-	// what it is of a group, to be settled once, nil where it came otherwise
+	entry  *entry // its entry in the tracker, nil if it was not read from the log
+	// what it is of a group, to be settled once, nil if it came otherwise
 	delivery *client.Delivery
 	result   chan<- error // gets how it ended; nil if nobody waits; has room
 	chain    stages.Chain // its run so far, where the subscription has a flow
+}
+
+// identity is equal for all tasks of one event of the log, for the breaker.
+func (t *task) identity() any {
+	if t.ev.Offset == 0 { // a local one is in no log
+		return t
+	}
+	return t.ev.Offset
 }
 
 // origin says how an event came to a subscription.
@@ -35,7 +43,7 @@ const (
 // lanes runs tasks, at most workers at once, and those of one lane one after the other,
 // in the order they came.
 //
-// A lane is in ready or with a worker while it has tasks, never both, so that no two of
+// A lane is in ready or with a worker while it has tasks, never both, so no two of
 // its tasks run at once. Workers exist only while there is something to do.
 type lanes struct {
 	workers int
@@ -135,7 +143,7 @@ func (l *lanes) addTask(t *task) {
 // spawn starts a worker. mu is held.
 func (l *lanes) spawn() {
 	l.active++
-	// The worker counts as in flight before it exists, so that nobody takes its router for idle meanwhile.
+	// The worker counts as in flight before it exists, so nobody takes its router for idle meanwhile.
 	for _, b := range l.counts {
 		b.begin()
 	}
@@ -173,7 +181,7 @@ func (l *lanes) next(before *lane, proceed bool) (*lane, *task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	// A lane returns to the end of ready, so that a busy one does not keep the others waiting.
+	// A lane returns to the end of ready, so a busy one does not keep the others waiting.
 	if before != nil {
 		l.endTask(before, proceed)
 	}
@@ -193,7 +201,7 @@ func (l *lanes) endTask(in *lane, proceed bool) {
 	in.tasks = in.tasks[1:]
 	<-l.room
 
-	// A stopped lane stays known, so that later tasks of it are dropped too.
+	// A stopped lane stays known, so later tasks of it are dropped too.
 	switch {
 	case !proceed:
 		in.stopped = true

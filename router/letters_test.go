@@ -42,7 +42,7 @@ func compact(t *testing.T, c *client.Client, before uint64) {
 	}
 }
 
-// What a handler cannot handle after all retries is a dead letter of the cluster, and
+// An event that a handler cannot handle after all retries is a dead letter of the cluster, and
 // its cursor moves past it; redriven it comes to that handler again, once, and to no other.
 func TestWhatIsGivenUpIsADeadLetterOfTheCluster(t *testing.T) {
 	n := node(t)

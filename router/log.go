@@ -12,8 +12,8 @@ import (
 )
 
 // Log is the event log as a router uses it. OnClient makes one of a client. It is safe
-// for concurrent use. One that is a DeadLetters too takes the events that are given up,
-// unless Options.DeadLetters says otherwise. Its errors wrap ErrRefused where the same call can never succeed.
+// for concurrent use. One that is a DeadLetters too takes the events that are abandoned,
+// unless Options.DeadLetters says otherwise. Its errors wrap ErrRefused if the same call can never succeed.
 type Log interface {
 	// Publish appends events as one request, all of them or none, and answers for each.
 	Publish(ctx context.Context, events []event.Event) ([]client.Result, error)
@@ -24,6 +24,11 @@ type Log interface {
 	Tail(ctx context.Context, o client.TailOptions) iter.Seq2[event.Event, error]
 	// OpenCursor opens a cursor as client.Client.OpenCursor does.
 	OpenCursor(ctx context.Context, name string, o client.CursorOptions) (LogCursor, error)
+}
+
+// Flows is a Log that knows the flows of its catalogue, built in and registered.
+type Flows interface {
+	Flows(ctx context.Context) ([]event.Flow, error)
 }
 
 // LogCursor is an open cursor. One goroutine calls NextBatch; the others may be called from
@@ -40,10 +45,10 @@ type LogCursor interface {
 	Close() error
 }
 
-// DeadLetters takes the events that were given up.
+// DeadLetters takes the events that were abandoned.
 type DeadLetters interface {
 	// Put stores a letter and moves its cursor to the letter's offset, both or neither.
-	// When it is called everything in front of that offset is settled. It is repeated
+	// When it is called everything before that offset is settled. It is repeated
 	// until it succeeds, or wraps ErrFenced, ErrRefused or ErrGone; the same letter may
 	// come twice.
 	Put(ctx context.Context, l DeadLetter) error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -109,7 +110,31 @@ func checkCursor(t *testing.T, log router.Log, rows []client.Result) {
 	}
 }
 
-// What one process publishes comes to the handlers of another through the log, exactly as
+// A subscription without From begins at the start of the log if the log keeps its place, and else at the end.
+func TestWhereSubscriptionsBegin(t *testing.T) {
+	bothLogs(t, func(t *testing.T, log router.Log) {
+		r := open(t, log, router.Options{})
+		publish(t, r, progress("k", 0))
+		var live, durable, shared seen
+		types := []string{"TRAINING_PROGRESS"}
+		subscribe(t, r, router.Subscription{Name: "live", Types: types, Handler: live.handle})
+		subscribe(t, r, router.Subscription{Name: "durable", Types: types, Durable: true, Handler: durable.handle})
+		want := map[*seen]string{&live: "k1", &durable: "k0 k1"}
+		if _, ok := log.(router.Groups); ok {
+			subscribe(t, r, router.Subscription{Name: "shared", Types: types, Group: "trainers", Handler: shared.handle})
+			want[&shared] = "k0 k1"
+		}
+		publish(t, r, progress("k", 1))
+		for got, numbers := range want {
+			eventually(t, numbers, func() bool { return strings.HasSuffix(got.numbers(), "k1") })
+			if got.numbers() != numbers {
+				t.Errorf("%s was handled, want %s", got.numbers(), numbers)
+			}
+		}
+	})
+}
+
+// Events that one process publishes come to the handlers of another through the log, exactly as
 // to its own, once each; a direct one sees its own process's only, and a local event stays
 // in the process.
 func TestEventsReachHandlersOfAllProcessesOnce(t *testing.T) {

@@ -65,7 +65,7 @@ func (l *memLog) setNoPut(err error) {
 	l.noPut = err
 }
 
-// trim removes the events in front of an offset.
+// trim removes the events before an offset.
 func (l *memLog) trim(first uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -75,7 +75,7 @@ type witness struct {
 	tried   map[uint64]int       // attempts of this life
 	ended   map[uint64]time.Time // the last attempt, in this life
 	done    map[uint64]int       // how often it was handled
-	gone    map[uint64]bool      // given up
+	gone    map[uint64]bool      // abandoned
 	active  map[string]uint64
 	lastOf  map[string]uint64 // of a key, in this life
 	count   int
@@ -236,7 +236,7 @@ func (w *witness) publish(t *testing.T, scripts []script) {
 }
 
 // Whatever handlers do, and however often the process ends: no event is skipped, one of a
-// key at a time and in order, at most so many at once, retries at their times, and the
+// key at a time and in order, at most that many at once, retries at their times, and the
 // cursor never passes what is not settled. Without a restart each is handled once.
 func TestHandlersSeeEachEventInOrder(t *testing.T) {
 	kinds := map[string]int{}

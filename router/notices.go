@@ -41,8 +41,8 @@ func (n *notices) run(ctx context.Context, quit <-chan struct{}) {
 	}
 }
 
-// put queues an event of the router's own, or drops it where too many wait: a log that is away
-// must not hold handlers up. It counts as in flight until it is published, so that Close waits
+// put queues an event of the router's own, or drops it if too many wait: a log that is away
+// must not hold handlers up. It counts as in flight until it is published, so Close waits
 // for it.
 func (n *notices) put(t event.Type, key, correlation string, payload map[string]any) {
 	payload["timestamp"] = float64(time.Now().UnixMicro()) / 1e6
@@ -60,7 +60,7 @@ func (n *notices) put(t event.Type, key, correlation string, payload map[string]
 	}
 }
 
-// handlerFailed reports that an event was given up.
+// handlerFailed reports that an event was abandoned.
 func (n *notices) handlerFailed(s *subscriber, t *task, tr *trial, deadLettered bool) {
 	n.putHandler(event.HandlerFailed, s, t, map[string]any{
 		"error": breaker.Bounded(tr.err.Error()), "attempts": tr.attempts, "dead_letter": deadLettered})

@@ -60,7 +60,7 @@ type Options struct {
 
 // Breaker configures a circuit breaker. Every zero field takes its default.
 type Breaker struct {
-	Failures int           // attempts in a row that failed, and open it; 3
+	Failures int           // events in a row that failed, each however often, and open it; 3
 	OpenFor  time.Duration // until it is half open; 300 s
 	Probes   int           // attempts at once while it is half open, all of which must succeed; 1
 	Off      bool          // it never opens

@@ -80,11 +80,15 @@ func New(log Log, o Options) (*Router, error) {
 type Subscriber struct{ s *subscriber }
 
 // Subscribe begins to give events to a handler. It returns once the subscription is
-// attached to the log, so that no event that is acknowledged after that is missed, and
+// attached to the log, so no event that is acknowledged after that is missed, and
 // tries for as long as ctx allows, unless the log refuses. With Background it returns at
 // once, and tries for as long as the router is open. ctx bounds Subscribe alone.
 func (r *Router) Subscribe(ctx context.Context, spec Subscription) (*Subscriber, error) {
-	flow, err := spec.completeStages(r.options.Catalogue)
+	flows, err := r.flowsFor(ctx, &spec)
+	if err != nil {
+		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
+	}
+	flow, err := spec.completeStages(r.options.Catalogue, flows)
 	if err != nil {
 		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
 	}
@@ -96,7 +100,7 @@ func (r *Router) Subscribe(ctx context.Context, spec Subscription) (*Subscriber,
 		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
 	}
 
-	// The subscriber is known before it starts, so that Close ends it in any case.
+	// The subscriber is known before it starts, so Close ends it in any case.
 	s := newSubscriber(r, spec, condition)
 	if flow != nil {
 		s.runs = newRuns(r, *flow, &spec)
@@ -134,7 +138,7 @@ func (s *subscriber) attached() (decided bool, err error) {
 	return false, err
 }
 
-// add makes a subscriber known, so that Close ends it.
+// add makes a subscriber known, so Close ends it.
 func (r *Router) add(s *subscriber) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,7 +196,7 @@ func (r *Router) until(ctx context.Context, decided func() (bool, error)) error 
 	for {
 		r.mu.Lock()
 
-		// changed is taken before the look, so that no change in between is missed.
+		// changed is taken before the look, so no change in between is missed.
 		changed := r.changed
 		r.mu.Unlock()
 		done, err := decided()
@@ -214,7 +218,7 @@ func (r *Router) until(ctx context.Context, decided func() (bool, error)) error 
 // where one never will be. The error names those that are not.
 func (r *Router) Ready(ctx context.Context) error {
 	err := r.until(ctx, func() (bool, error) {
-		// All are asked, so that the error names each that is missing.
+		// All are asked, so the error names each that is missing.
 		var errs []error
 		decided := true
 		for _, s := range r.subscribers() {

@@ -18,14 +18,16 @@ import (
 const (
 	defaultRuns  = 256
 	maxRunEvents = 256 // of one run, the newest, that a handler is given
+	// events of the log in which the beginning of a run is looked for by payload fields
+	fieldScan = 1_000_000
 )
 
-// runs remembers the runs through a flow that a subscription meets, so that not each
+// runs remembers the runs through a flow that a subscription meets, so not each
 // stage needs a read of the log. What was before it met a run, or after it has forgotten
 // one for others, it reads from the log.
 //
 // While a run is in known, its events are all from the first of them to the last that was
-// read; where it is whole, all there are, but for those left out.
+// read; if it is whole, all there are, but for those left out.
 type runs struct {
 	r     *Router
 	flow  event.Flow
@@ -34,8 +36,8 @@ type runs struct {
 	keep  int // events of a run: more than a handler is given, as the next are read while handlers run
 
 	mu     sync.Mutex
-	known  map[string]*list.Element // of *runSeen, by correlation id
-	recent list.List                // the same, the last touched in front
+	known  map[string]*list.Element // of *runSeen, by the id of the run
+	recent list.List                // the same, the last touched first
 }
 
 // runSeen is one run as far as it is known.
@@ -56,23 +58,24 @@ func newRuns(r *Router, flow event.Flow, spec *Subscription) *runs {
 
 // note takes in an event that was read. A redriven event is in its run already.
 func (r *runs) note(ev *event.Event) {
-	if ev.CorrelationID == "" || ev.Redrive != 0 {
+	id := r.flow.RunOf(ev)
+	if id == "" || ev.Redrive != 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
 	// The first event that is met begins the run here, though the log may have earlier ones.
-	in := r.touch(ev.CorrelationID)
+	in := r.touch(id)
 	if in == nil {
-		in = &runSeen{id: ev.CorrelationID}
+		in = &runSeen{id: id}
 		r.known[in.id] = r.recent.PushFront(in)
 		r.evict()
 	}
 	if n := len(in.events); n > 0 && in.events[n-1].Offset >= ev.Offset {
 		return // read again
 	}
-	in.events = append(in.events, linkOf(ev))
+	in.events = append(in.events, stages.EventOf(ev))
 	in.bound(r.keep)
 }
 
@@ -103,7 +106,7 @@ func (r *runs) forget() {
 	clear(r.known)
 }
 
-// bound drops the oldest events past a number and counts them. The slice is copied, so that
+// bound drops the oldest events past a number and counts them. The slice is copied, so
 // their memory is freed.
 func (in *runSeen) bound(most int) {
 	if extra := len(in.events) - most; extra > 0 {
@@ -111,10 +114,10 @@ func (in *runSeen) bound(most int) {
 	}
 }
 
-// upTo returns the newest events of a task's run in front of the task's own, for the caller to
+// upTo returns the newest events of a task's run before the task's own, for the caller to
 // keep, and how many older ones were left out.
 func (r *runs) upTo(ctx context.Context, t *task) (events []stages.Event, leftOut uint64, err error) {
-	id, before := t.ev.CorrelationID, t.ev.Offset
+	id, before := r.flow.RunOf(&t.ev), t.ev.Offset
 	switch {
 	case id == "":
 		return nil, 0, nil
@@ -152,8 +155,8 @@ func (r *runs) from(in *runSeen, before uint64) (events []stages.Event, leftOut 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	// n is how many events have an offset below before: the comparison finds none equal, so
-	// that the search ends at the first that is not below.
+	// n is how many events have an offset below before: the comparison finds none equal,
+	// so the search ends at the first that is not below.
 	n, _ := slices.BinarySearchFunc(in.events, before, func(e stages.Event, o uint64) int {
 		if e.Offset < o {
 			return -1
@@ -183,16 +186,27 @@ func (r *runs) complete(in *runSeen, older []stages.Event, leftOut, dropped uint
 	in.whole = true
 }
 
-// read returns the newest events of a run in front of an offset.
+// read returns the newest events of a run before an offset.
 func (r *runs) read(ctx context.Context, id string, before uint64) (events []stages.Event, leftOut uint64, err error) {
 	if before == 1 {
 		return nil, 0, nil
 	}
 
-	// Only the newest are kept while reading, so that a long run takes bounded memory. A gap is
+	// Only the newest are kept while reading, so a long run takes bounded memory. A gap is
 	// what was trimmed of the run.
 	in := runSeen{}
 	q := Query{To: before - 1, Filter: event.Filter{Types: r.types, CorrelationIDs: []string{id}}}
+	// No index leads to the events of a run by payload fields: the newest stages are read, of all runs. An id that only
+	// looks like one of those is looked for there as well.
+	if r.flow.MayName(id) {
+		q.Filter.CorrelationIDs = nil
+		switch {
+		case before == math.MaxUint64:
+			q.From = client.FromLast(fieldScan)
+		case before > fieldScan:
+			q.From = client.FromOffset(before - fieldScan)
+		}
+	}
 	for ev, err := range r.r.History(ctx, q) {
 		if _, gap := errors.AsType[*client.GapError](err); gap {
 			continue
@@ -200,7 +214,10 @@ func (r *runs) read(ctx context.Context, id string, before uint64) (events []sta
 		if err != nil {
 			return nil, 0, err
 		}
-		in.events = append(in.events, linkOf(&ev))
+		if r.flow.RunOf(&ev) != id {
+			continue
+		}
+		in.events = append(in.events, stages.EventOf(&ev))
 		in.bound(maxRunEvents)
 	}
 	return in.events, in.leftOut, nil

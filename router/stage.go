@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,9 @@ type StageHandler func(ctx context.Context, at Stage) error
 // Stage is the arrival of a run at a stage of a flow.
 type Stage struct {
 	Event event.Event
-	// Chain is the run so far: the events of Event's correlation id that are stages of the
-	// flow, up to Event, which is the last. Its times are of when they were appended.
+	// Chain is the run so far: the events of Event's run that are stages of the flow, up to Event, which is the last.
+	// The run is that of Event's correlation id, or of its payload; see event.Flow.RunOf. Its times are of when they
+	// were appended.
 	Chain stages.Chain
 }
 
@@ -28,7 +30,7 @@ type Stage struct {
 func (s *Stage) Run() stages.Run { return s.Chain.Flows[0] }
 
 // Via lists the edges over which the stage was reached, with how long each took, and those
-// that were skipped before it; none where a run begins, or begins again.
+// that were skipped before it; none if a run begins, or begins again.
 func (s *Stage) Via() (edges []stages.Edge) {
 	for _, e := range s.Run().Edges {
 		if e.ToOffset == s.Event.Offset {
@@ -38,8 +40,22 @@ func (s *Stage) Via() (edges []stages.Edge) {
 	return edges
 }
 
+// flowsFor returns the flows that a subscription may name: those of the log where it has any, else those of the
+// catalogue. A subscription that must not wait takes the catalogue's if it has the flow.
+func (r *Router) flowsFor(ctx context.Context, s *Subscription) ([]event.Flow, error) {
+	known := r.options.Catalogue.Flows()
+	log, ok := r.log.(Flows)
+	if s.Flow == "" || !ok {
+		return known, nil
+	}
+	if _, err := stages.FindFlow(known, s.Flow); err == nil && s.Background {
+		return known, nil
+	}
+	return log.Flows(ctx)
+}
+
 // completeStages makes what a subscription says of a flow one of types.
-func (s *Subscription) completeStages(c *event.Catalogue) (*event.Flow, error) {
+func (s *Subscription) completeStages(c *event.Catalogue, flows []event.Flow) (*event.Flow, error) {
 	switch {
 	case s.Flow == "" && (len(s.Stages) > 0 || s.OnStage != nil || s.Runs != 0):
 		return nil, errors.New("there are Stages, OnStage or Runs without a Flow")
@@ -56,7 +72,7 @@ func (s *Subscription) completeStages(c *event.Catalogue) (*event.Flow, error) {
 	}
 
 	// The stages become the types, and a run is one lane.
-	flow, err := stages.FindFlow(c.Flows(), s.Flow)
+	flow, err := stages.FindFlow(flows, s.Flow)
 	if err != nil {
 		return nil, err
 	}
@@ -66,10 +82,7 @@ func (s *Subscription) completeStages(c *event.Catalogue) (*event.Flow, error) {
 	s.Types, err = stagesOf(c, flow, s.Stages)
 	if s.Lane == nil {
 		s.Lane = func(ev *event.Event) string {
-			if ev.CorrelationID != "" {
-				return ev.CorrelationID
-			}
-			return ev.Key
+			return cmp.Or(flow.RunOf(ev), ev.Key)
 		}
 	}
 	return &flow, err
@@ -101,14 +114,13 @@ func stagesOf(c *event.Catalogue, flow event.Flow, names []string) (types []stri
 
 // typesOf lists the stages of a flow, sorted.
 func typesOf(flow event.Flow) (types []string) {
-	for _, e := range flow.Edges {
-		types = append(types, string(e[0]), string(e[1]))
+	for _, t := range flow.Stages() {
+		types = append(types, string(t))
 	}
-	slices.Sort(types)
-	return slices.Compact(types)
+	return types
 }
 
-// followRun reads the run of a task, for as long as it takes. The error is errLeft where the
+// followRun reads the run of a task, for as long as it takes. The error is errLeft if the
 // task is left for the next to read the log.
 func (s *subscriber) followRun(t *task) error {
 	pauses := newPauses()
@@ -123,7 +135,7 @@ func (s *subscriber) followRun(t *task) error {
 			return nil
 		}
 		s.r.options.Logger.Warn("a run cannot be read", "subscription", s.spec.Name,
-			"correlation id", t.ev.CorrelationID, "error", err)
+			"run", s.runs.flow.RunOf(&t.ev), "error", err)
 		if err := s.pause(t, pauses.NextBackOff()); err != nil {
 			return err
 		}
@@ -136,15 +148,9 @@ func (r *runs) chain(ev *event.Event, before []stages.Event, leftOut uint64) sta
 	if at.IsZero() { // it is local
 		at = time.Now()
 	}
-	link := linkOf(ev)
+	link := stages.EventOf(ev)
 	link.At = at.UTC()
 	events := append(before, link)
-	return stages.Follow([]event.Flow{r.flow}, ev.CorrelationID, events, stages.Options{Now: link.At, Flow: r.flow.Name,
+	return stages.Follow([]event.Flow{r.flow}, r.flow.RunOf(ev), events, stages.Options{Now: link.At, Flow: r.flow.Name,
 		Scope: stages.Scope{From: events[0].Offset, To: ev.Offset, LeftOut: leftOut}})
-}
-
-// linkOf is an event as a link of its run's chain.
-func linkOf(ev *event.Event) stages.Event {
-	return stages.Event{Offset: ev.Offset, Type: ev.Type, At: ev.AppendedAt.UTC(), Source: ev.Source, Key: ev.Key,
-		CausationID: ev.CausationID, DedupID: ev.DedupID, Hash: ev.Hash().String()}
 }

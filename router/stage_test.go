@@ -87,7 +87,7 @@ func courseOf(n int) string {
 	return strings.Join(types, " ")
 }
 
-// Who subscribes to stages of a flow gets each with the run so far, whatever process
+// A subscription to stages of a flow gets each with the run so far, whatever process
 // published it and however many runs are under way, also what was before it subscribed,
 // and in a process that begins in the middle.
 func TestStagesComeWithTheirRun(t *testing.T) {
@@ -97,6 +97,7 @@ func TestStagesComeWithTheirRun(t *testing.T) {
 		evaluator := router.Subscription{
 			Name:        "evaluator",
 			Durable:     true,
+			From:        client.FromEnd(),
 			Flow:        "training_pipeline",
 			Stages:      []string{"training.*", "promotion_candidate"},
 			OnStage:     some.arrive,
@@ -266,6 +267,7 @@ func TestAStageWaitsForItsRun(t *testing.T) {
 				Name:    "s",
 				Flow:    "training_pipeline",
 				Durable: true,
+				From:    client.FromEnd(),
 				OnStage: func(ctx context.Context, at router.Stage) error {
 					if first { // while it runs, the next are read and the log goes away
 						first = false
@@ -312,4 +314,42 @@ func TestASubscriptionToStagesIsChecked(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The stages of a flow that is registered, of runs that their payloads name, come with their run, also in a process
+// that begins in the middle.
+func TestStagesOfARunByPayloadFields(t *testing.T) {
+	n := node(t)
+	flow := event.Flow{Name: "labels", RunBy: []string{"batch"},
+		Edges: [][2]event.Type{{"LABELS_REQUESTED", "LABELS_READY"}, {"LABELS_READY", "LABELS_USED"}}}
+	if _, err := n.Client().Admin().RegisterFlows(t.Context(), flow); err != nil {
+		t.Fatal(err)
+	}
+	r := open(t, router.OnClient(n.Client()), router.Options{})
+	label := func(batch int, kind event.Type) {
+		ev := event.New(kind, map[string]any{"batch": batch})
+		ev.NoDedup = true
+		publish(t, r, ev)
+	}
+	label(7, "LABELS_REQUESTED")
+	label(8, "LABELS_REQUESTED")
+	var first, second arrivals
+	subscribe(t, r, router.Subscription{Name: "first", Flow: "labels", OnStage: first.arrive})
+	label(7, "LABELS_READY")
+	eventually(t, "the middle", func() bool { return first.count() == 1 })
+	subscribe(t, r, router.Subscription{Name: "second", Flow: "labels", Stages: []string{"labels_used"},
+		OnStage: second.arrive})
+	label(8, "LABELS_READY")
+	label(7, "LABELS_USED")
+	eventually(t, "the end", func() bool { return first.count() == 3 && second.count() == 1 })
+	const whole = "LABELS_REQUESTED LABELS_READY LABELS_USED"
+	for _, at := range append(first.of("")[1:], second.of("")...) {
+		want, id := whole, "batch=7"
+		if at.Event.Type == "LABELS_READY" {
+			want, id = "LABELS_REQUESTED LABELS_READY", "batch=8"
+		}
+		if course(at) != want || at.Chain.CorrelationID != id || at.Run().Complete != (want == whole) {
+			t.Errorf("%s: %s, want %s: %s", at.Chain.CorrelationID, course(at), id, want)
+		}
+	}
 }

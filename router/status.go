@@ -29,12 +29,12 @@ type Counts struct {
 	Filtered       uint64 `json:"filtered"`        // passed by its condition, or another stage of its flow
 	NotEvaluated   uint64 `json:"not_evaluated"`   // of those, for which the condition could not be evaluated
 	Handled        uint64 `json:"handled"`         // by an attempt that succeeded
-	Failed         uint64 `json:"failed"`          // given up
-	FailedAttempts uint64 `json:"failed_attempts"` // each of them, also where a later one succeeded
+	Failed         uint64 `json:"failed"`          // abandoned
+	FailedAttempts uint64 `json:"failed_attempts"` // each of them, also if a later one succeeded
 	TimedOut       uint64 `json:"timed_out"`       // attempts
 	Refused        uint64 `json:"refused"`         // never begun: its breaker was open, or there was no room
 	DeadLettered   uint64 `json:"dead_lettered"`
-	Lost           uint64 `json:"lost"` // given up, when the log did not keep the event any more
+	Lost           uint64 `json:"lost"` // abandoned, when the log did not keep the event any more
 	Left           uint64 `json:"left"` // read, but left for the next to read the log
 	Gaps           uint64 `json:"gaps"`
 }
@@ -126,7 +126,7 @@ func (r *record) noteGap(gap *client.Gap) {
 	r.last.gap = gap
 }
 
-// noteHeld notes what keeps the cursor where it is, nil where nothing does.
+// noteHeld notes what keeps the cursor where it is, nil if nothing does.
 func (r *record) noteHeld(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,10 +18,10 @@ type subscriber struct {
 	r       *Router
 	spec    Subscription     // complete
 	where   *where.Condition // nil allows all
-	runs    *runs            // nil where it has no flow
+	runs    *runs            // nil if it has no flow
 	matcher event.Matcher
 	lanes   *lanes
-	tracker *tracker   // nil where it is direct or of a group
+	tracker *tracker   // nil if it is direct or of a group
 	group   membership // zero but for its channel where it is not of a group
 	breaker *breaker.Breaker
 	busy    busy // its workers

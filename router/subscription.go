@@ -19,7 +19,7 @@ type Handler func(ctx context.Context, ev event.Event) error
 // Subscription says which events a handler gets and how. Name and Handler are required,
 // or Name, Flow and OnStage; a zero number takes the router's default.
 type Subscription struct {
-	Name    string // unique in its router, and where Durable the name of its cursor
+	Name    string // unique in its router, and if Durable the name of its cursor
 	Handler Handler
 
 	// Which events: those that meet all of these; an empty list allows all.
@@ -30,22 +30,24 @@ type Subscription struct {
 	Where      string // a condition in CEL, see where.Condition
 
 	// Of a subscription to stages of a flow, in place of Types and Handler. Its Lane is the
-	// correlation id by default, so that a run's stages are handled in order.
-	Flow    string       // its name in the catalogue: training_pipeline, health_recovery, …
+	// run by default, so a run's stages are handled in order.
+	Flow    string       // its name: training_pipeline, health_recovery, …, or a registered flow's
 	Stages  []string     // types or patterns, as Types; an empty list is all of the flow's
 	OnStage StageHandler // called with the stage and the run so far
 	Runs    int          // that are remembered, of each 256 stages and those that wait; 256
 
-	// Group makes the handler a member of the group of that name, which is made where it is not there: each of its
+	// Group makes the handler a member of the group of that name, which is made if it does not exist: each of its
 	// events goes to one member, in this process or another. A delivery whose attempts have failed is redelivered
 	// later, until it is a dead letter.
 	Group      string
 	MaxDeliver uint64 // deliveries that may fail, of a new group; 0 is the cluster's setting
 
-	From    client.Position // where a new one begins; the zero Position is the end
-	Durable bool            // it resumes where it was, in the next process too
+	// From is where a new one begins, see client.Position: by default at the start of the log with Durable or Group,
+	// whose place the cluster keeps, and otherwise at its end.
+	From    client.Position
+	Durable bool // it resumes where it was, in the next process too
 	Policy  client.CursorPolicy
-	// Change gives a Durable one's cursor, where that has another filter or policy, those of
+	// Change gives a Durable one's cursor, if that has another filter or policy, those of
 	// the subscription, from its commit on. Else such a subscription is refused.
 	Change bool
 	Direct bool // called for what this router publishes, and not fed from the log
@@ -116,7 +118,7 @@ func (s *Subscription) complete(o *Options) (condition *where.Condition, err err
 type Attempt struct {
 	Subscription string
 	Number       int    // from 1, of the delivery
-	Delivery     uint64 // which delivery of a group it is, from 1; 0 where the subscription has no Group
+	Delivery     uint64 // which delivery of a group it is, from 1; 0 if the subscription has no Group
 	Replay       bool   // called by Router.Replay
 }
 
@@ -139,7 +141,7 @@ func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
 // Permanent marks a handler's error as one of the event, not of the handler: the event is
-// given up at once, and the circuit breaker does not count it.
+// abandoned at once, and the circuit breaker does not count it.
 func Permanent(err error) error {
 	if err == nil {
 		return nil

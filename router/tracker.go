@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// tracker knows what a subscription has read from the log and what of it is settled, so
-// that its cursor never passes an event that is not.
+// tracker knows what a subscription has read from the log and what of it is settled,
+// so its cursor never passes an event that is not.
 //
 // entries are in the order of their offsets. Everything up to seen was read; what of it
 // is not in entries is settled and passed.
@@ -21,7 +21,7 @@ type tracker struct {
 	entries []*entry
 	seen    uint64
 	epoch   int       // rises with each restart
-	failed  []failure // the last that were given up
+	failed  []failure // the last that were abandoned
 	waiters map[uint64][]chan<- error
 }
 
@@ -29,7 +29,7 @@ type tracker struct {
 type entry struct {
 	offset uint64
 	state  entryState
-	letter *DeadLetter // of one that was given up, where it becomes one
+	letter *DeadLetter // of one that was abandoned, if it becomes one
 }
 
 // entryState is what became of an event.
@@ -143,7 +143,7 @@ func (t *tracker) abandonEntry(e *entry) {
 }
 
 // takeSettled takes the settled events at the head off, up to a letter, and returns the offset
-// up to which everything is passed now, 0 where nothing was. A letter is taken off too,
+// up to which everything is passed now, 0 if nothing was. A letter is taken off too,
 // but it is for the caller to pass. The answer holds while the epoch does.
 func (t *tracker) takeSettled() (upTo uint64, letter *DeadLetter, epoch int) {
 	t.mu.Lock()
@@ -158,7 +158,7 @@ func (t *tracker) takeSettled() (upTo uint64, letter *DeadLetter, epoch int) {
 		}
 	}
 
-	// Whoever waits in track has room now.
+	// A caller that waits in track has room now.
 	signal(t.room)
 	return upTo, letter, t.epoch
 }
@@ -179,7 +179,7 @@ func (t *tracker) await(offset uint64, result chan<- error) {
 		return
 	}
 
-	// What was read and is settled has left entries, or is marked there.
+	// An event that was read and is settled has left entries, or is marked there.
 	i := sort.Search(len(t.entries), func(i int) bool { return t.entries[i].offset >= offset })
 	if i < len(t.entries) && t.entries[i].offset == offset && t.entries[i].state == pending {
 		t.waiters[offset] = append(t.waiters[offset], result)

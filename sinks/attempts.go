@@ -48,15 +48,9 @@ func (rd *round) handle(d client.Delivery) {
 
 // Enter implements attempt.Task.
 func (t *trial) Enter() (leave func(error), err error) {
-	leave, err = t.rd.breaker.Enter(t.rd.base, false, nil)
+	leave, err = t.rd.breaker.Enter(t.rd.base, t.d.Offset, false, nil)
 	if err != nil {
 		err = errRefused
-	}
-	report := leave
-	leave = func(err error) {
-		if t.rd.counts(t.d.Offset, err) {
-			report(err)
-		}
 	}
 	return leave, err
 }
@@ -68,7 +62,7 @@ func (t *trial) Attempt(ctx context.Context, n int) error {
 	err := t.rd.o.Sink.Handle(ctx, t.d)
 	t.now.Took = time.Since(t.began)
 
-	// What ended the attempt, other than its own timeout, is the end of the process.
+	// If not its own timeout has ended the attempt, the end of the process has.
 	if cause := context.Cause(ctx); err != nil && cause != nil && cause != ErrTimeout {
 		err = fmt.Errorf("%w: %w", errCutOff, err)
 	}

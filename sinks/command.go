@@ -19,7 +19,7 @@ import (
 
 // CommandOptions say what to run. Args is required.
 type CommandOptions struct {
-	Args  []string // the program, looked up on the PATH where it has no slash, and its arguments
+	Args  []string // the program, looked up on the PATH if it has no slash, and its arguments
 	Group string
 	Env   []string // what the variables of the event are added to; nil is this process's
 	Dir   string   // "" is this process's
@@ -36,7 +36,7 @@ type CommandOptions struct {
 //	RINGLOG_CAUSATION_ID, RINGLOG_TIME, RINGLOG_APPENDED_AT, RINGLOG_HASH, RINGLOG_DELIVERY, RINGLOG_GROUP
 //	RINGLOG_IDEMPOTENCY_KEY
 //
-// What the event does not have is set and empty. Exit code 0 is success. The program runs in
+// A variable that the event has no value for is set and empty. Exit code 0 is success. The program runs in
 // a process group of its own: when its time is over all of it gets SIGTERM, and SIGKILL a
 // little later. What a program leaves in the background when it ends by itself is left alone.
 type Command struct {
@@ -83,7 +83,7 @@ func (c *Command) Handle(ctx context.Context, d client.Delivery) error {
 	stdout, stderr := c.lines(&d, "stdout"), c.lines(&d, "stderr")
 	cmd := exec.Command(c.path, c.o.Args[1:]...)
 	cmd.Args[0] = c.o.Args[0]
-	// The slice of the options is cut at its length, so that two events at once do not share its memory.
+	// The slice of the options is cut at its length, so two events at once do not share its memory.
 	cmd.Dir, cmd.Env = c.o.Dir, append(c.o.Env[:len(c.o.Env):len(c.o.Env)], environment(&d, c.o.Group)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(d.Payload), stdout, io.MultiWriter(stderr, last)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -97,7 +97,7 @@ func (c *Command) Handle(ctx context.Context, d client.Delivery) error {
 	go func() { killed <- c.killAtEnd(ctx, cmd.Process.Pid, ended) }()
 	err := cmd.Wait()
 	close(ended)
-	if <-killed { // its children too, where they have outlived it
+	if <-killed { // its children too, if they have outlived it
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 	stdout.flush()
@@ -121,7 +121,7 @@ func (c *Command) killAtEnd(ctx context.Context, pid int, ended <-chan struct{})
 	case <-ctx.Done():
 	}
 	// A negative number is the process group: the children of the command are signaled, too.
-	_ = syscall.Kill(-pid, syscall.SIGTERM) // fails only where there is nobody left
+	_ = syscall.Kill(-pid, syscall.SIGTERM) // fails only if there is nobody left
 	timer := time.NewTimer(c.o.Grace)
 	defer timer.Stop()
 	select {

@@ -196,7 +196,7 @@ func TestACommandIsKilledWithItsChildren(t *testing.T) {
 	}
 }
 
-// What cannot be run is refused in front, and is a failure where it is gone later.
+// A command that cannot be run is refused at the start, and is a failure if it is gone later.
 func TestACommandThatCanNotBeRun(t *testing.T) {
 	dir := t.TempDir()
 	script := filepath.Join(dir, "handler")
@@ -233,7 +233,7 @@ func TestACommandThatCanNotBeRun(t *testing.T) {
 	}
 }
 
-// What a command prints is passed on in lines of a bounded length, whatever it prints.
+// A command's output is passed on in lines of a bounded length.
 func TestLinesAreBounded(t *testing.T) {
 	out := &output{}
 	err := shell(t, out, `head -c 1000000 /dev/zero | tr '\0' x; printf '\na\r\n\nb'`).Handle(t.Context(), delivery())

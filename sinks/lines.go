@@ -41,7 +41,7 @@ func (l *lines) add(part []byte) {
 	l.buf = append(l.buf, part...)
 }
 
-// end reports the line, marked where it was cut, and begins another one.
+// end reports the line, marked if it was cut, and begins another one.
 func (l *lines) end() {
 	if l.over {
 		l.buf = append(l.buf, " …"...)
@@ -63,7 +63,7 @@ type tail struct{ buf []byte }
 // Write implements io.Writer.
 func (t *tail) Write(p []byte) (int, error) {
 	n := len(p)
-	// What is longer than the tail replaces all of it.
+	// A line longer than the tail replaces all of it.
 	p = p[max(0, len(p)-maxError):]
 	if over := len(t.buf) + len(p) - maxError; over > 0 {
 		t.buf = append(t.buf[:0], t.buf[over:]...)

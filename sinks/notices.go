@@ -71,7 +71,7 @@ func (n *notices) put(t event.Type, correlation string, payload map[string]any) 
 	ev.Source, ev.Key, ev.CorrelationID, ev.Time = n.o.Source, n.o.Group, correlation, time.Now()
 	ev.NoDedup = true // each happened
 
-	// closed and the send are under one lock, so that nothing is sent on a closed channel.
+	// closed and the send are under one lock, so nothing is sent on a closed channel.
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {

@@ -36,11 +36,11 @@ type Options struct {
 	// Where is the condition that events have to meet; the others are acknowledged without the sink. nil is met by all.
 	Where *where.Condition
 
-	Concurrency int            // events at once, those of one key in order; 1
-	Timeout     time.Duration  // of one attempt; 30 s
-	Retries     int            // attempts of one delivery after the first; 0 is none
-	Backoff     time.Duration  // the first wait after a failure, doubled each time up to MaxBackoff; 1 s
-	Breaker     breaker.Config // its Failures are events in a row that failed, each however often
+	Concurrency int           // events at once, those of one key in order; 1
+	Timeout     time.Duration // of one attempt; 30 s
+	Retries     int           // attempts of one delivery after the first; 0 is none
+	Backoff     time.Duration // the first wait after a failure, doubled each time up to MaxBackoff; 1 s
+	Breaker     breaker.Config
 	// MaxDeliver is how many deliveries the group allows an event, 0 without bound. It only
 	// serves to know which failure is the last.
 	MaxDeliver uint64

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,7 +23,6 @@ type Reactor struct {
 	tally   *tally
 	notices *notices
 	begun   atomic.Uint64 // deliveries that count for Options.Count
-	failing failing
 	joined  bool
 }
 
@@ -33,8 +31,7 @@ func NewReactor(o Options) (*Reactor, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	r := &Reactor{o: o, tally: newTally(o.OnOutcome), notices: newNotices(&o),
-		failing: failing{offsets: map[uint64]bool{}}}
+	r := &Reactor{o: o, tally: newTally(o.OnOutcome), notices: newNotices(&o)}
 
 	// The breaker reports to the reactor from the start.
 	r.breaker = breaker.New(o.Breaker, harmless, r.turned)
@@ -57,32 +54,6 @@ func (r *Reactor) turned(ch breaker.Change) {
 		r.o.Turned(ch)
 	}
 	r.notices.breaker(ch)
-}
-
-// failing are the events that have failed since the last attempt that did not.
-type failing struct {
-	mu      sync.Mutex
-	offsets map[uint64]bool
-}
-
-// counts reports whether the breaker counts how an attempt at an event ended. While it is closed it counts an event
-// once, however often that fails: the fault may be the event's, and an open breaker makes all others wait.
-func (r *Reactor) counts(offset uint64, err error) bool {
-	if r.o.Breaker.Off {
-		return true // nothing would ever end the count
-	}
-	r.failing.mu.Lock()
-	defer r.failing.mu.Unlock()
-	// A success begins the count again, and a probe decides in any case.
-	if err == nil || harmless(err) || r.state.Load() != int32(gobreaker.StateClosed) {
-		clear(r.failing.offsets)
-		return true
-	}
-	if r.failing.offsets[offset] {
-		return false
-	}
-	r.failing.offsets[offset] = true
-	return true
 }
 
 // settledEvery is how often Options.Settled is asked.

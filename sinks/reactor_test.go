@@ -271,7 +271,7 @@ func TestConcurrencyAndOrder(t *testing.T) {
 	})
 }
 
-// A run ends after so many deliveries, without taking more; what does not meet the
+// A run ends after that many deliveries, without taking more; what does not meet the
 // condition is passed, and counts for nothing.
 func TestCountAndCondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

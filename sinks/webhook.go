@@ -38,7 +38,7 @@ type WebhookOptions struct {
 //
 //	Ringlog-Offset, Ringlog-Type, Ringlog-Delivery, Ringlog-Group, Idempotency-Key
 //
-// and where there is a secret with those of Standard Webhooks (standardwebhooks.com), for
+// and if there is a secret with those of Standard Webhooks (standardwebhooks.com), for
 // which receivers have libraries:
 //
 //	Webhook-Id         what Idempotency-Key has
@@ -132,7 +132,7 @@ func bodyOf(d *client.Delivery) []byte {
 	return append(strconv.AppendUint(body, d.Count, 10), '}')
 }
 
-// setHeaders describes the event in the headers, and signs the body where there is a secret.
+// setHeaders describes the event in the headers, and signs the body if there is a secret.
 func (w *Webhook) setHeaders(req *http.Request, d *client.Delivery, body []byte) {
 	h := req.Header
 	h.Set("Content-Type", "application/json")
@@ -174,7 +174,7 @@ func Signature(secret []byte, id string, at time.Time, body []byte) string {
 // secretPrefix begins a secret in the form of Standard Webhooks.
 const secretPrefix = "whsec_"
 
-// ParseSecret reads a secret: whsec_ and base64, or any other text, which stands for its bytes.
+// ParseSecret reads a secret: whsec_ and base64, or any other text, whose bytes are the secret.
 // White space around it is left out.
 func ParseSecret(text []byte) ([]byte, error) {
 	text = bytes.TrimSpace(text)

@@ -225,7 +225,7 @@ func TestAWebhookRecovers(t *testing.T) {
 	}
 }
 
-// What is wrong is said without the URL and the values of headers, which may hold secrets.
+// Errors leave out the URL and the values of headers, which may hold secrets.
 func TestWebhookOptions(t *testing.T) {
 	for name, o := range map[string]sinks.WebhookOptions{
 		"no URL": {}, "no scheme": {URL: "host/path"}, "another scheme": {URL: "ftp://host/"}, "no host": {URL: "http:///x"},

@@ -67,7 +67,7 @@ const (
 	tagFile = 'F'
 	tagEnd  = 'E'
 
-	// Bounds of what a stream may claim, so that a hostile one costs no memory.
+	// Bounds of what a stream may claim, so a hostile one costs no memory.
 	maxMeta  = 1 << 20
 	maxFiles = 1 << 20
 	maxName  = 255 // its length is one byte

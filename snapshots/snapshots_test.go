@@ -214,7 +214,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// memory is a target without a disk, so that fuzzing does not wait for syncs.
+// memory is a target without a disk, so fuzzing does not wait for syncs.
 type memory map[string]*memoryFile
 
 type memoryFile struct{ bytes.Buffer }

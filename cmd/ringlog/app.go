@@ -37,14 +37,14 @@ func newApp(sh *shell.Shell) *cli.App {
 		// In the order of the help.
 		Commands: slices.Concat(
 			category("events", publishCommand(sh), tailCommand(sh), getCommand(sh), chainCommand(sh), dedupCommand(sh),
-				catalogueCommand(sh)),
+				catalogueCommand(sh), flowCommand(sh)),
 			category("subscribers", cursorCommand(sh), groupCommand(sh), reactCommand(sh), dlqCommand(sh),
 				explainCommand(sh), waitCommand(sh), clientsCommand(sh)),
 			category("cluster", serve.Command(sh, version), statusCommand(sh), clusterCommand(sh), settingsCommand(sh),
 				checkCommand(sh), verifyCommand(sh)),
 			category("operations", compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh), auditCommand(sh)),
 			category("development", dev.Command(sh), dev.DemoCommand(sh, compareAt), bench.Command(sh)),
-			category(shell.Tools, versionCommand(sh), completionCommand(sh)),
+			category(shell.Tools, pythonCommand(sh), versionCommand(sh), completionCommand(sh)),
 		),
 	}
 	shell.Prepare(app)

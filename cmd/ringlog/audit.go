@@ -59,7 +59,7 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 
 // auditOptions say what to audit and what of it to print.
 type auditOptions struct {
-	// how the report is printed; JSON where the global --json is set
+	// how the report is printed; JSON if the global --json is set
 	format audit.Format
 	// print the lists too, not the totals alone
 	all bool
@@ -109,7 +109,7 @@ func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error)
 	return o, err
 }
 
-// showAudit prints the findings, and fails where a list of --fail-on holds any.
+// showAudit prints the findings, and fails if a list of --fail-on holds any.
 func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
 	// Without evidence the report has the declarations alone.
 	report := audit.Run(event.Builtin(), audit.Evidence{})
@@ -129,7 +129,7 @@ func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
 			return err
 		}
 	}
-	// What is printed does not change what --fail-on counts.
+	// --fail-on counts the same, whatever is printed.
 	if err := printAudit(sh, report, o); err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func printSection(sh *shell.Shell, s audit.Section) error {
 	return sh.Table(header, rows)
 }
 
-// failOn ends with code 1 where a list that must be empty is not.
+// failOn ends with code 1 if a list that must be empty is not.
 func failOn(sh *shell.Shell, report *audit.Report, lists []string) error {
 	var found []string
 	// Empty lists are as wanted.
@@ -185,7 +185,7 @@ func failOn(sh *shell.Shell, report *audit.Report, lists []string) error {
 	if len(found) == 0 {
 		return nil
 	}
-	// Each list is named with its count, also where --only does not print it.
+	// Each list is named with its count, also if --only does not print it.
 	sh.Say("the audit found: %s", strings.Join(found, ", "))
 	return shell.CodeError(shell.ExitFailed)
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -54,6 +55,20 @@ func catalogueCommand(sh *shell.Shell) *cli.Command {
 				Action: shell.Args(1, aType, func(c *cli.Context) error {
 					return showSchema(c.Context, sh, c.Args().First(), c.Bool("builtin"))
 				})},
+			{Name: "doc", Usage: "print a reference of all types in Markdown",
+				UsageText: shell.Examples("ringlog catalogue doc > types.md", "ringlog catalogue doc --category training"),
+				Flags:     []cli.Flag{builtin, &cli.StringFlag{Name: "category", Usage: "only types of this `CATEGORY`"}},
+				Action: shell.NoArgs(func(c *cli.Context) error {
+					return printReference(c.Context, sh, c.Bool("builtin"), c.String("category"))
+				})},
+			{Name: "asyncapi", Usage: "print types, emitters and listeners as an AsyncAPI 3 document",
+				UsageText: shell.Examples("ringlog catalogue asyncapi > asyncapi.json"),
+				Description: "For the tools of https://www.asyncapi.com, which draw, check and generate from it. With " +
+					"--builtin it has neither listeners nor nodes.",
+				Flags: []cli.Flag{builtin},
+				Action: shell.NoArgs(func(c *cli.Context) error {
+					return printAsyncAPI(c.Context, sh, c.Bool("builtin"))
+				})},
 			{Name: "validate", Usage: "check events as publish would, without publishing", ArgsUsage: "[FILE|-]",
 				UsageText:   shell.Examples("ringlog catalogue validate --strict events.ndjson"),
 				Description: "Reads NDJSON or one JSON array. Exits 6 if an event would be refused.",
@@ -80,42 +95,49 @@ func catalogueCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// listTypes prints the built-in types, and names those that the cluster adds.
-func listTypes(ctx context.Context, sh *shell.Shell, builtin bool, category string) error {
-	// The cluster's catalogue has the types that were registered at run time, too.
-	list := event.Builtin().Definitions()
+// typeList is the catalogue as GET /v1/catalogue answers, or a category of it.
+type typeList struct {
+	Types   []*event.Definition   `json:"types"`
+	Aliases map[string]event.Type `json:"aliases"`
+	// Own are the types that only the cluster emits. They are not in Types, because nobody can publish them.
+	Own []*event.Definition `json:"-"`
+}
+
+// readTypes reads the cluster's catalogue, which has the types that were registered at run time, or this program's.
+func readTypes(ctx context.Context, sh *shell.Shell, builtin bool, category string) (list typeList, err error) {
+	list = typeList{Types: event.Builtin().Definitions(), Aliases: event.Builtin().Aliases()}
 	if !builtin {
-		var answer struct {
-			Types []*event.Definition `json:"types"`
+		list = typeList{}
+		if err := sh.Fetch(ctx, "/v1/catalogue", &list); err != nil {
+			return list, err
 		}
-		if err := sh.Fetch(ctx, "/v1/catalogue", &answer); err != nil {
-			return err
-		}
-		list = answer.Types
 	}
 	// A category is compared in any case, as types are.
-	var chosen []*event.Definition
-	for _, d := range list {
-		if category == "" || strings.EqualFold(d.Category, category) {
-			chosen = append(chosen, d)
-		}
-	}
-	if len(chosen) == 0 {
-		return shell.NotFoundf("no type is in category %q: the categories are %s", category,
+	other := func(d *event.Definition) bool { return category != "" && !strings.EqualFold(d.Category, category) }
+	list.Types = slices.DeleteFunc(slices.Clone(list.Types), other)
+	list.Own = slices.DeleteFunc(slices.Clone(event.Builtin().Own()), other)
+	if len(list.Types) == 0 {
+		return list, shell.NotFoundf("no type is in category %q: the categories are %s", category,
 			strings.Join(event.Builtin().Categories(), ", "))
 	}
-	// Types that only the cluster emits are not in the list, because nobody can publish them.
+	return list, nil
+}
+
+// listTypes prints the built-in types, and names those that the cluster adds.
+func listTypes(ctx context.Context, sh *shell.Shell, builtin bool, category string) error {
+	list, err := readTypes(ctx, sh, builtin, category)
+	if err != nil {
+		return err
+	}
 	var own []string
-	for _, d := range event.Builtin().Own() {
-		if category == "" || strings.EqualFold(d.Category, category) {
-			own = append(own, string(d.Name))
-		}
+	for _, d := range list.Own {
+		own = append(own, string(d.Name))
 	}
 	if len(own) > 0 {
 		sh.Say("the cluster adds its own: %s (ringlog catalogue show TYPE)", strings.Join(own, ", "))
 	}
 	// Only documented payloads have fields: 0 is a payload of which nothing is known.
-	return shell.EmitEach(sh, chosen, table.Row{"type", "value", "category", "payload fields"},
+	return shell.EmitEach(sh, list.Types, table.Row{"type", "value", "category", "payload fields"},
 		func(d *event.Definition) table.Row {
 			return table.Row{d.Name, d.Value, d.Category, len(d.Payload)}
 		})
@@ -207,7 +229,7 @@ func readInput(sh *shell.Shell, name string) ([]byte, error) {
 	if err != nil {
 		return nil, shell.Usagef("%w", err)
 	}
-	// One byte more than the limit is read, so that a longer input is noticed.
+	// One byte more than the limit is read, so a longer input is noticed.
 	if len(raw) > maxPayload {
 		return nil, shell.Usagef("%s is larger than %d bytes", name, maxPayload)
 	}
@@ -273,13 +295,13 @@ func validateEvents(ctx context.Context, sh *shell.Shell, file string, strict bo
 	return err
 }
 
-// asArray makes NDJSON a JSON array, so that both go the same way.
+// asArray makes NDJSON a JSON array, so both go the same way.
 func asArray(raw []byte) (json.RawMessage, error) {
 	// An array is sent as it is: the node reports what is wrong with it.
 	if strings.HasPrefix(strings.TrimSpace(string(raw)), "[") {
 		return raw, nil
 	}
-	// NDJSON: each line has to be JSON by itself, so that an error names its line.
+	// NDJSON: each line has to be JSON by itself, so an error names its line.
 	var rows []json.RawMessage
 	for n, line := range strings.Split(string(raw), "\n") {
 		line = strings.TrimSpace(line)

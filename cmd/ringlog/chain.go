@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -22,23 +22,20 @@ import (
 	"github.com/ringrift/ringlog/internal/platform/stages"
 )
 
-// chainCommand is chain: the events of one correlation id against the documented flows. The node compares them, and
+// chainCommand is chain: the events of one run against the flows. The node compares them, and
 // judges deadlines by its own clock; this program prints the answer, or follows it.
 func chainCommand(sh *shell.Shell) *cli.Command {
-	// The help names the flows of this program's catalogue.
-	var flows []string
-	for _, f := range event.Builtin().Flows() {
-		flows = append(flows, f.Name)
-	}
 	return &cli.Command{
 		Name: "chain", Usage: "show the stages of a run: their durations, and what is missing",
-		ArgsUsage: "CORRELATION_ID",
+		ArgsUsage: "RUN",
 		UsageText: shell.Examples(
 			"ringlog chain run-42",
 			"ringlog chain run-42 --flow training_pipeline --format mermaid",
 		),
-		Description: "Compares the events of one correlation id with the documented flows (" + strings.Join(flows,
-			", ") + ").\n" +
+		Description: "Compares the events of one run with the flows, see ringlog flow ls. RUN is their correlation id.\n" +
+			"Where a flow has run_by, RUN may also be what its payload fields name events without one by,\n" +
+			"as in config_key=hex8_2p,iteration=7. Such a run is looked for in the newest 1 000 000 events,\n" +
+			"unless --from names another place than the start.\n" +
 			"FILE sets deadlines of edges: {\"training_pipeline\": {\"TRAINING_STARTED->TRAINING_COMPLETED\": " +
 			"\"6h\"}}. An edge that is\n" +
 			"missing for longer is overdue, by the clock of the answering node. Without FILE the\n" +
@@ -54,7 +51,7 @@ func chainCommand(sh *shell.Shell) *cli.Command {
 			&cli.BoolFlag{Name: "fail-overdue",
 				Usage: "exit 1 if an edge is overdue; with --follow, as soon as one is"},
 		},
-		Action: shell.Args(1, "a correlation id", func(c *cli.Context) error {
+		Action: shell.Args(1, "the id of a run", func(c *cli.Context) error {
 			o, err := chainOptionsOf(sh, c)
 			if err != nil {
 				return err
@@ -69,13 +66,13 @@ func chainCommand(sh *shell.Shell) *cli.Command {
 
 // chainOptions say which chain to print and how.
 type chainOptions struct {
-	id    string     // the correlation id
+	id    string     // of the run
 	query url.Values // of the route: where to begin, flow, deadlines
 	// text, json or mermaid
 	format stages.Format
 	// print again what each new event changes
 	follow bool
-	// exit 1 where an edge is overdue
+	// exit 1 if an edge is overdue
 	failOverdue bool
 }
 
@@ -84,7 +81,7 @@ func chainOptionsOf(sh *shell.Shell, c *cli.Context) (o chainOptions, err error)
 	o = chainOptions{id: c.Args().First(), query: url.Values{}, follow: c.Bool("follow"),
 		failOverdue: c.Bool("fail-overdue")}
 	if o.id == "" {
-		return o, shell.Usagef("chain: the correlation id is empty")
+		return o, shell.Usagef("chain: the id of the run is empty")
 	}
 	o.format, err = stages.ParseFormat(c.String("format"))
 	if err != nil {
@@ -104,15 +101,11 @@ func chainOptionsOf(sh *shell.Shell, c *cli.Context) (o chainOptions, err error)
 		return o, err
 	}
 	o.query.Set("from", from.String())
-	// The flow is checked here, so that a wrong name is wrong usage, not a failure of the node.
 	if name := c.String("flow"); name != "" {
-		if _, err := stages.FindFlow(event.Builtin().Flows(), name); err != nil {
-			return o, shell.Usagef("--flow: %w", err)
-		}
 		o.query.Set("flow", name)
 	}
 	// The node judges the deadlines: they travel in the query.
-	d, err := readDeadlines(c.String("deadlines"))
+	d, err := readDeadlines(c.Context, sh, c.String("deadlines"))
 	o.query["deadline"] = d.Texts()
 	if err == nil && o.failOverdue && len(d) == 0 {
 		err = shell.Usagef("--fail-overdue needs --deadlines: without them nothing is overdue")
@@ -121,7 +114,7 @@ func chainOptionsOf(sh *shell.Shell, c *cli.Context) (o chainOptions, err error)
 }
 
 // readDeadlines reads the file of deadlines; without one there are none.
-func readDeadlines(file string) (stages.Deadlines, error) {
+func readDeadlines(ctx context.Context, sh *shell.Shell, file string) (stages.Deadlines, error) {
 	// The setting of the cluster applies then.
 	if file == "" {
 		return nil, nil
@@ -130,8 +123,20 @@ func readDeadlines(file string) (stages.Deadlines, error) {
 	if err != nil {
 		return nil, shell.Usagef("--deadlines: %w", err)
 	}
-	// Checked here, so that the error names the file; the node gets them as texts.
+	// Checked here, so the error names the file; the node gets them as texts. Only a flow that this program lacks
+	// makes it ask the cluster.
 	d, err := stages.ReadDeadlines(event.Builtin(), raw)
+	if errors.Is(err, stages.ErrNoFlow) {
+		var known *event.Catalogue
+		failed := sh.WithClient(ctx, func(ctx context.Context, c *client.Client) (err error) {
+			known, err = clusterFlows(ctx, c)
+			return err
+		})
+		if failed != nil {
+			return nil, failed
+		}
+		d, err = stages.ReadDeadlines(known, raw)
+	}
 	if err != nil {
 		return nil, shell.Usagef("--deadlines %s: %w", file, err)
 	}
@@ -196,9 +201,13 @@ func followChain(ctx context.Context, sh *shell.Shell, o chainOptions) (err erro
 	if err != nil {
 		return sh.ExplainTimeout(context.WithoutCancel(ctx), err)
 	}
+	known, err := clusterFlows(ctx, c)
+	if err != nil {
+		return err
+	}
 	reading, stopReading := context.WithCancel(ctx)
-	news := newsOf(reading, c, o.id, status.LastOffset+1)
-	// The reader of events is the last to be stopped and is waited for, so that it uses no closed client.
+	news := newsOf(reading, c, o.id, known.Flows(), status.LastOffset+1)
+	// The reader of events is the last to be stopped and is waited for, so it uses no closed client.
 	defer func() {
 		stopReading()
 		for range news { // until its reader has ended
@@ -222,15 +231,26 @@ type link struct {
 
 // newsOf reports the events of a chain from an offset on. The channel is closed when ctx
 // is over, or after an error.
-func newsOf(ctx context.Context, c *client.Client, id string, from uint64) <-chan link {
+func newsOf(ctx context.Context, c *client.Client, id string, flows []event.Flow, from uint64) <-chan link {
+	// Of a run that payload fields may name, the stages of its flows are read.
+	flows = slices.DeleteFunc(slices.Clone(flows), func(f event.Flow) bool { return !f.MayName(id) })
+	filter := event.Filter{CorrelationIDs: []string{id}}
+	if len(flows) > 0 {
+		filter = event.FilterOf(flows)
+	}
+	ofRun := func(ev *event.Event) bool {
+		return len(flows) == 0 || slices.ContainsFunc(flows, func(f event.Flow) bool { return f.RunOf(ev) == id })
+	}
 	// The channel has no buffer: a follower that prints slowly slows the reading down, and loses nothing.
 	news := make(chan link)
 	go func() {
 		defer close(news)
-		for ev, err := range c.Tail(ctx,
-			client.TailOptions{From: client.FromOffset(from), Filter: event.Filter{CorrelationIDs: []string{id}}}) {
+		for ev, err := range c.Tail(ctx, client.TailOptions{From: client.FromOffset(from), Filter: filter}) {
 			if gap := (*client.GapError)(nil); errors.As(err, &gap) {
 				continue // the chain says where the log begins
+			}
+			if err == nil && !ofRun(&ev) {
+				continue
 			}
 			select {
 			case news <- link{ev.Offset, err}:
@@ -304,7 +324,7 @@ func (f *chainFollower) printNews(ctx context.Context) (due time.Duration, err e
 	if err != nil {
 		return 0, err
 	}
-	// Printed before the verdict, so that the reason for the exit code is on the screen.
+	// Printed before the verdict, so the reason for the exit code is on the screen.
 	if err := f.print(&chain); err != nil {
 		return 0, err
 	}
@@ -330,7 +350,7 @@ func (f *chainFollower) print(c *stages.Chain) (err error) {
 			err = c.WriteNews(f.options.out(f.sh), f.printed)
 		}
 	}
-	// What was printed is noted even where printing failed: the error ends the run.
+	// The lines are noted as printed even if printing failed: the error ends the run.
 	f.printed, f.overdue, f.begun = cmp.Or(newest, f.printed), c.Overdue, true
 	return err
 }

@@ -29,6 +29,8 @@ type checkOptions struct {
 	warnLag, critLag         uint64        // events that a cursor may lag by
 	warnAge, critAge         time.Duration // how long its oldest event may wait
 	warnLetters, critLetters uint64        // dead letters that are not redriven
+
+	nodes bool // judge the nodes alone, not those who use them
 }
 
 // checkCommand is check, a plugin in the form that Nagios and its successors run: one line on stdout with performance
@@ -39,9 +41,11 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 		Description: "Exits 0 for OK, 1 for WARNING, 2 for CRITICAL and 3 for UNKNOWN, as monitoring plugins do.",
 		UsageText: shell.Examples(
 			"ringlog check",
+			"ringlog check --nodes",
 			"ringlog check --warning-lag 100000 --critical-age 1h --warning-letters 100",
 		),
 		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "nodes", Usage: "check only the nodes, not cursors, dead letters, clients, runs and publishers"},
 			&cli.Uint64Flag{Name: "warning-lag", Usage: "warn if a cursor lags by `N` events"},
 			&cli.Uint64Flag{Name: "critical-lag", Usage: "critical if a cursor lags by `N` events"},
 			&cli.DurationFlag{Name: "warning-age",
@@ -60,17 +64,21 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 			if err := shell.Exactly(c, 0, ""); err != nil {
 				return checkDone(sh, checkUnknown, err.Error(), "")
 			}
-			return check(c.Context, sh, checkOptions{warnLag: c.Uint64("warning-lag"),
-				critLag: c.Uint64("critical-lag"),
+			o := checkOptions{warnLag: c.Uint64("warning-lag"), critLag: c.Uint64("critical-lag"),
 				warnAge: c.Duration("warning-age"), critAge: c.Duration("critical-age"),
-				warnLetters: c.Uint64("warning-letters"), critLetters: c.Uint64("critical-letters")})
+				warnLetters: c.Uint64("warning-letters"), critLetters: c.Uint64("critical-letters"),
+				nodes: c.Bool("nodes")}
+			if o.nodes && o != (checkOptions{nodes: true}) {
+				return checkDone(sh, checkUnknown, "--nodes excludes limits of lag and dead letters", "")
+			}
+			return check(c.Context, sh, o)
 		},
 	}
 }
 
 // check asks all nodes and judges what they say.
 func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
-	// That nobody answers is the worst state, not a failure of the check.
+	// A cluster that does not answer is in the worst state; the check has not failed.
 	found, err := askEverybody(ctx, sh, statusOf)
 	if err != nil && (errors.Is(err, shell.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)) {
 		return checkDone(sh, checkCritical, fmt.Sprintf("no node answers at %s", strings.Join(sh.Endpoints, ", ")), "")
@@ -101,7 +109,7 @@ func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (
 	if found.mixed() != "" {
 		state, words = checkCritical, append([]string{found.mixed()}, words...)
 	}
-	// What other nodes see differently is a warning at least.
+	// A node that sees something differently is a warning at least.
 	for _, a := range found.answers {
 		if more := differs(a, view, found.members, endpoints); more != "" {
 			state, words = max(state, checkWarning), append(words, more)
@@ -138,7 +146,7 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 	healthy := func(id string) bool {
 		return slices.ContainsFunc(view.Members, func(m api.Member) bool { return m.ID == id && m.Healthy })
 	}
-	// Silence counts where the view has the node as healthy: else the view reports it already.
+	// Silence counts if the view has the node as healthy: else the view reports it already.
 	if a.err != nil {
 		if id := members[a.url]; slices.Contains(endpoints, a.url) && (id == "" || healthy(id)) {
 			return fmt.Sprintf("%s does not answer here", a.url)
@@ -179,6 +187,10 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 // judge returns the state that a status amounts to for a monitor, and why.
 func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 	// Any problem is a warning; what stops the cluster is critical, and lag is judged by the limits given.
+	if o.nodes {
+		s.Cursors, s.Overdue, s.Backpressure = nil, nil, api.Pressure{}
+		s.Subscriptions.CriticalDetached, s.DeadLetters = 0, api.LetterStats{}
+	}
 	state = checkOK
 	words = problems(s)
 	if len(words) > 0 {
@@ -217,7 +229,7 @@ func over[T uint64 | time.Duration](value, limit T) bool { return limit > 0 && v
 
 // performance returns the performance data of a monitoring plugin, from which monitors draw graphs.
 func performance(s nodeStatus) string {
-	// Where a cursor's lag is uncertain the lower bound counts, so that no alarm is raised for a guess.
+	// If a cursor's lag is uncertain the lower bound counts, so no alarm is raised for a guess.
 	lag := uint64(0)
 	for _, c := range s.Cursors {
 		least, _ := leastLag(c)
@@ -235,13 +247,12 @@ func checkDone(sh *shell.Shell, state int, words, performance string) error {
 	name := [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[state]
 	tone := [...]shell.Tone{shell.Good, shell.Warn, shell.Bad, shell.Warn}[state]
 	err := sh.Emit(map[string]any{"state": name, "code": state, "message": words}, func() error {
-		// What follows the bar is performance data, which monitors draw graphs of.
+		// Performance data follows the bar: monitors draw graphs of it, and people do not read it.
 		line := fmt.Sprintf("RINGLOG %s - %s", sh.Paint(tone, name), words)
-		if performance != "" {
+		if performance != "" && sh.Width() == 0 {
 			line += " | " + performance
 		}
-		_, err := fmt.Fprintln(sh.Out, line)
-		return err
+		return sh.Print(line)
 	})
 	if err != nil || state == checkOK {
 		return err

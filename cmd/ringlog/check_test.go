@@ -105,3 +105,20 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 		}
 	}
 }
+
+// With --nodes what ails those who use the cluster is left out, and what ails a node is not.
+func TestACheckOfTheNodesAlone(t *testing.T) {
+	s := sees("n1", "n1").value
+	s.Cursors = []api.Cursor{{Name: "idle", LagEvents: 3, Stalled: &api.Stall{}}}
+	s.Subscriptions.CriticalDetached = 1
+	s.Backpressure.Active = true
+	if state, words := judge(s, checkOptions{}); state != checkWarning || len(words) != 3 {
+		t.Errorf("%d, %q", state, words)
+	}
+	if state, words := judge(s, checkOptions{nodes: true}); state != checkOK || len(words) != 0 {
+		t.Errorf("with --nodes: %d, %q", state, words)
+	}
+	if state, words := judge(sees("n1", "n1", "n3").value, checkOptions{nodes: true}); state != checkWarning {
+		t.Errorf("a node that is missing: %d, %q", state, words)
+	}
+}

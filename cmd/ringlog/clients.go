@@ -133,7 +133,7 @@ func removeClient(ctx context.Context, sh *shell.Shell, id string, leave shell.C
 	if err := sh.Confirm(leave, "Remove the registration of client %q?", id); err != nil {
 		return err
 	}
-	// The answer is the client as it was, so that a wrong id is noticed.
+	// The answer is the client as it was, so a wrong id is noticed.
 	var was api.Client
 	if err := sh.Call(ctx, http.MethodDelete, "/v1/clients/"+url.PathEscape(id), nil, nil, &was); err != nil {
 		return err

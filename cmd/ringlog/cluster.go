@@ -79,7 +79,7 @@ func listMembers(ctx context.Context, sh *shell.Shell) error {
 		})
 }
 
-// fetchMembers returns the members as a node that knows a leader has them, or any node where none does.
+// fetchMembers returns the members as a node that knows a leader has them, or any node if none does.
 func fetchMembers(ctx context.Context, sh *shell.Shell) (list memberList, err error) {
 	// A cluster without a leader is listed, too: any node's view is better than none.
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
@@ -252,7 +252,7 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 			voters++
 		}
 	}
-	// Checked before the question, so that nobody agrees to what cannot be done.
+	// Checked before the question, so nobody agrees to what cannot be done.
 	if found == nil {
 		return shell.NotFoundf("there is no member %q: list them with ringlog cluster members", id)
 	}
@@ -303,7 +303,7 @@ func stepDown(ctx context.Context, sh *shell.Shell, to string) error {
 	if err != nil {
 		return err
 	}
-	// Both leaders, so that a script sees who took over from whom.
+	// Both leaders, so a script sees who took over from whom.
 	result := map[string]any{"from": before.LeaderID, "leader_id": after.LeaderID, "leader_http": after.LeaderHTTP,
 		"term": after.Term}
 	return sh.Emit(result, func() error {

@@ -116,7 +116,7 @@ func serverRow(sh *shell.Shell, v api.ServerHealth, now time.Time) table.Row {
 	case v.Wish == api.WishNoVote:
 		is = "leaving"
 	}
-	// Since when, where the leader has seen a change in its term.
+	// Since when, if the leader has seen a change in its term.
 	healthy := healthText(sh, v.Healthy)
 	if !v.Since.IsZero() {
 		healthy += ", " + shell.Short(max(0, now.Sub(v.Since)).Round(time.Second))

@@ -36,7 +36,8 @@ func clusterHistoryCommand(sh *shell.Shell) *cli.Command {
 		Flags: []cli.Flag{
 			// The whole log by default: the cluster's own events are few.
 			&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"},
-			&cli.Uint64Flag{Name: "n", Usage: "print only the newest `COUNT`", DefaultText: "1000"},
+			&cli.Uint64Flag{Name: "n", Aliases: []string{"limit"}, Usage: "print only the newest `COUNT`",
+				DefaultText: "1000"},
 		},
 		Action: shell.NoArgs(func(c *cli.Context) error {
 			query, err := historyQuery(c)
@@ -50,7 +51,7 @@ func clusterHistoryCommand(sh *shell.Shell) *cli.Command {
 
 // historyQuery makes the flags a query.
 func historyQuery(c *cli.Context) (url.Values, error) {
-	// The position is checked here, so that a wrong one is wrong usage.
+	// The position is checked here, so a wrong one is wrong usage.
 	from, err := shell.ParsePosition("from", c.String("from"))
 	if err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 	if h.FirstOffset > 1 {
 		sh.Say("the log starts at offset %d: earlier history is trimmed", h.FirstOffset)
 	}
-	// The raw objects are printed as JSON, so that fields that this program does not know are kept.
+	// The raw objects are printed as JSON, so fields that this program does not know are kept.
 	chapters := make([]chapter, len(h.Chapters))
 	for i, raw := range h.Chapters {
 		if err := json.Unmarshal(raw, &chapters[i]); err != nil {
@@ -141,14 +142,14 @@ func (c chapter) gap() string {
 	case strings.HasPrefix(string(c.Type), "QUORUM_"):
 		what = "without a quorum"
 	}
-	// The length first, so that the column is easy to compare.
+	// The length first, so the column is easy to compare.
 	return shell.Seconds(c.GapSeconds) + " " + what
 }
 
 // details prints the rest of the payload, in words.
 func (c chapter) details() string {
 	var words []string
-	// add appends a part of the sentence where the payload has the key.
+	// add appends a part of the sentence if the payload has the key.
 	add := func(key, format string) {
 		if text := valueText(c.Payload[key]); text != "" {
 			words = append(words, fmt.Sprintf(format, text))

@@ -9,12 +9,12 @@ import (
 
 // showJournalOf prints the journal in the folder of a stopped node.
 func showJournalOf(sh *shell.Shell, dir string, newest int) error {
-	// The journal is a file of its own, so that other damage in the folder does not matter.
+	// The journal is a file of its own, so other damage in the folder does not matter.
 	found, err := offline.ReadJournal(sh, dir)
 	if err != nil {
 		return err
 	}
-	// The form is that of a running node's answer, so that both print alike.
+	// The form is that of a running node's answer, so both print alike.
 	o := nodeOutage{DataDir: dir, NodeID: found.NodeID, Journal: found.ID, Outage: found.Open, Records: []localRecord{}}
 	for _, r := range last(found.Records, newest) {
 		o.Records = append(o.Records,

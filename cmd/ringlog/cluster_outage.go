@@ -102,7 +102,7 @@ func fetchOutage(ctx context.Context, sh *shell.Shell, base string) (o nodeOutag
 // outagePath is where each node answers for itself, leader or not.
 const outagePath = "/v1/cluster/outage"
 
-// showOutage asks every node and fails where one sees no quorum.
+// showOutage asks every node and fails if one sees no quorum.
 func showOutage(ctx context.Context, sh *shell.Shell, newest int) error {
 	found, err := askEverybody(ctx, sh, fetchOutage)
 	if err != nil {
@@ -242,7 +242,7 @@ func journalTable(sh *shell.Shell, nodes []nodeOutage) error {
 	if len(records) == 0 {
 		return nil
 	}
-	// Records of one node keep their order where its clock was equal.
+	// Records of one node keep their order if its clock was equal.
 	slices.SortStableFunc(records, func(a, b localRecord) int { return a.Time.Compare(b.Time) })
 	rows := make([]table.Row, len(records))
 	for i, r := range records {

@@ -15,7 +15,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-// clusterStatusCommand is cluster status: every node's own view side by side, so that a partition shows, and below it
+// clusterStatusCommand is cluster status: every node's own view side by side, so a partition shows, and below it
 // what the leader says of its followers.
 func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
@@ -46,7 +46,7 @@ func watchFlags() []cli.Flag {
 
 // watch prints the cluster until Ctrl-C, each time something has changed.
 func watch(c *cli.Context, sh *shell.Shell) error {
-	// --interval is checked only where it is used.
+	// --interval is checked only if it is used.
 	if c.Duration("interval") < 100*time.Millisecond {
 		return shell.Usagef("--interval %s: use 100ms or more", c.Duration("interval"))
 	}
@@ -77,7 +77,7 @@ type clusterRow struct {
 type clusterView struct {
 	// by cluster and id
 	rows  []clusterRow
-	mixed string // why they are not one cluster, "" where they are
+	mixed string // why they are not one cluster, "" if they are
 }
 
 // lookAtCluster asks every member, and every endpoint that answers.
@@ -119,7 +119,7 @@ func rowOf(a answer[nodeStatus], id string) clusterRow {
 // unreachable is the role of a node that does not answer.
 const unreachable = "unreachable"
 
-// printCluster fails where the nodes are of more than one cluster.
+// printCluster fails if the nodes are of more than one cluster.
 func printCluster(sh *shell.Shell, v clusterView) error {
 	// The verdict is what people ask for; programs get all of it in the rows.
 	if !sh.JSON {
@@ -164,7 +164,7 @@ func freeText(sh *shell.Shell, d *api.Disk) string {
 	switch {
 	case d == nil:
 		return "-"
-	// What is needed is said among the problems, by status and check.
+	// status and check report the need among the problems.
 	case d.Full:
 		return sh.Paint(shell.Bad, shell.Size(d.FreeBytes))
 	}

@@ -36,7 +36,7 @@ type sighted interface {
 
 // askEverybody puts a question to every node, with a leader or without. It fails if
 // no node answers.
-// All nodes of a list are asked at once, so that silent ones cost no more than NodeWithin together.
+// All nodes of a list are asked at once, so silent ones cost no more than NodeWithin together.
 func askEverybody[T sighted](ctx context.Context, sh *shell.Shell,
 	question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) (sweep[T], error) {
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
@@ -58,7 +58,7 @@ func askEverybody[T sighted](ctx context.Context, sh *shell.Shell,
 	slices.SortStableFunc(s.answers, func(a, b answer[T]) int {
 		return cmp.Or(cmp.Compare(clusterOf(a), clusterOf(b)), cmp.Compare(s.id(a), s.id(b)), cmp.Compare(a.url, b.url))
 	})
-	// Where all fail the first error stands for the others.
+	// If all fail the first error is reported.
 	if i := slices.IndexFunc(s.answers, func(a answer[T]) bool { return a.err == nil }); i < 0 {
 		return s, s.answers[0].err
 	}
@@ -122,7 +122,7 @@ func (s *sweep[T]) mixed() string {
 	if len(ids) < 2 {
 		return ""
 	}
-	// Each cluster with its nodes, so that the misplaced ones can be found.
+	// Each cluster with its nodes, so the misplaced ones can be found.
 	var parts []string
 	for _, id := range ids {
 		var nodes []string
@@ -157,7 +157,7 @@ type answer[T any] struct {
 func askAll[T any](ctx context.Context, sh *shell.Shell, urls []string,
 	question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) []answer[T] {
 	answers := make([]answer[T], len(urls))
-	// Each goroutine writes its own element, so that no lock is needed.
+	// Each goroutine writes its own element, so no lock is needed.
 	var asking sync.WaitGroup
 	for i, url := range urls {
 		asking.Go(func() {

@@ -106,7 +106,7 @@ func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 	if o.Consent.DryRun {
 		return printTrim(sh, plan, "would be ")
 	}
-	// What the settings would remove by themselves needs no consent.
+	// Events that the settings would remove by themselves need no consent.
 	if !o.bare() && plan.Removed > 0 {
 		if err := sh.Confirm(o.Consent, "Remove %s, so that %d is the first offset kept?",
 			shell.Count(plan.Removed, "event"), plan.First); err != nil {
@@ -121,7 +121,7 @@ func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 
 // printTrim prints what was removed, or would be.
 func printTrim(sh *shell.Shell, t api.TrimResult, mood string) error {
-	// Who holds back what, and who loses something, are notices beside the figures.
+	// The cursors that hold events back, and those that lose some, are notices beside the figures.
 	if t.HeldBy != "" {
 		sh.Say("cursor %s holds back the next events; --force removes them", t.HeldBy)
 	}

@@ -87,14 +87,14 @@ func cursorCommand(sh *shell.Shell) *cli.Command {
 			"ringlog cursor seek trainer --to start",
 		),
 		Subcommands: []*cli.Command{
-			// What only reads comes first.
+			// The verbs that only read come first.
 			{Name: "ls", Usage: "list cursors", Action: shell.Bare(sh, listCursors),
 				UsageText: shell.Examples("ringlog cursor ls", "ringlog cursor ls -o json")},
 			{Name: "lag", Usage: "list cursors by lag, the largest first", Action: shell.Bare(sh, cursorLag),
 				UsageText: shell.Examples("ringlog cursor lag")},
 			{Name: "info", Usage: "show one cursor", ArgsUsage: "NAME", Action: shell.Named(sh, aCursor, showCursor),
 				UsageText: shell.Examples("ringlog cursor info trainer")},
-			// What changes a cursor; only its removal cannot be undone.
+			// These change a cursor; only a removal cannot be undone.
 			createCursorCommand(sh), filterCursorCommand(sh), seekCursorCommand(sh), removeCursorCommand(sh),
 		},
 	}
@@ -109,7 +109,7 @@ func cursorPath(name string, rest ...string) string {
 // cursors reads all pages with ask. The first request has no parameters: an older node, which
 // answers with all cursors, would refuse them.
 func cursors(ask func(query url.Values, into any) error) (all []api.Cursor, err error) {
-	// The key of a page is that of its last cursor, so that cursors that come and go do not shift the others.
+	// The key of a page is that of its last cursor, so cursors that come and go do not shift the others.
 	for query := (url.Values{}); ; query.Set("limit", "1000") {
 		var page api.CursorPage
 		if err := ask(query, &page); err != nil {
@@ -159,7 +159,7 @@ func cursorLag(ctx context.Context, sh *shell.Shell) error {
 	if err != nil {
 		return err
 	}
-	// Where only bounds are known, the upper one decides.
+	// If only bounds are known, the upper one decides.
 	slices.SortStableFunc(list, func(a, b api.Cursor) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
 	return shell.EmitEach(sh, list, table.Row{"name", "lag", "lag time", "stalled"}, func(c api.Cursor) table.Row {
 		return table.Row{c.Name, lagText(c), lagTime(c), stallText(sh, c)}
@@ -284,8 +284,8 @@ func cursorFlags() []cli.Flag {
 		// How much a consumer that is away may keep from being removed.
 		&cli.Uint64Flag{Name: "hold-events",
 			Usage: "hold back at most `N` events from retention; 0 means the cluster's setting"},
-		&cli.Uint64Flag{Name: "hold-bytes",
-			Usage: "hold back at most `BYTES` from retention; 0 means the cluster's setting"},
+		&cli.StringFlag{Name: "hold-bytes",
+			Usage: "hold back at most `SIZE` from retention, such as 2GiB; 0 means the cluster's setting"},
 		&cli.StringFlag{Name: "hold-for", Usage: "hold back events up to this `AGE`, such as 24h"},
 	)
 }
@@ -302,8 +302,14 @@ func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
 	if err != nil {
 		return o, err
 	}
-	o.policy = api.CursorPolicy{HoldEvents: c.Uint64("hold-events"), HoldBytes: c.Uint64("hold-bytes")}
-	// ParseAge refuses an empty text, so the flag is read only where it is set.
+	o.policy = api.CursorPolicy{HoldEvents: c.Uint64("hold-events")}
+	// An empty text is no size and no age, so flags are read only if they are set.
+	if c.IsSet("hold-bytes") {
+		o.policy.HoldBytes, err = shell.ParseSize("--hold-bytes", c.String("hold-bytes"))
+		if err != nil {
+			return o, err
+		}
+	}
 	if c.IsSet("hold-for") {
 		o.policy.HoldFor, err = shell.ParseAge("hold-for", c.String("hold-for"))
 	}
@@ -330,8 +336,10 @@ func seekCursorCommand(sh *shell.Shell) *cli.Command {
 			"ringlog cursor seek trainer --to -10",
 			"ringlog cursor seek trainer --to 1h",
 		),
-		Flags: append(shell.ConsentFlags(),
-			&cli.StringFlag{Name: "to", Usage: "move to `WHERE`: " + api.PositionForms}),
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "to", Usage: "move to `WHERE`: " + api.PositionForms},
+			&cli.BoolFlag{Name: "dry-run", Usage: "print what would be done, and do nothing"},
+		},
 		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
 			// No default would be safe: a seek moves what a consumer reads next.
 			if !c.IsSet("to") {
@@ -341,20 +349,20 @@ func seekCursorCommand(sh *shell.Shell) *cli.Command {
 			if err != nil {
 				return err
 			}
-			return seekCursor(c.Context, sh, c.Args().First(), to, shell.ConsentOf(c))
+			return seekCursor(c.Context, sh, c.Args().First(), to, c.Bool("dry-run"))
 		}),
 	}
 }
 
-// seekCursor moves a cursor. It destroys nothing: another seek takes it back.
-func seekCursor(ctx context.Context, sh *shell.Shell, name string, to api.Position, leave shell.Consent) error {
+// seekCursor moves a cursor. It does not ask: another seek takes it back.
+func seekCursor(ctx context.Context, sh *shell.Shell, name string, to api.Position, dryRun bool) error {
 	var before, after api.Cursor
-	// The position before is asked for first, so that the seek can be undone.
+	// The position before is asked for first, so the seek can be undone.
 	if err := sh.Fetch(ctx, cursorPath(name), &before); err != nil {
 		return err
 	}
 	// The node resolves the position, so a dry run shows it as it was given.
-	if leave.DryRun {
+	if dryRun {
 		sh.Say("%s would move from committed %d to %s", name, before.Committed, to)
 		return nil
 	}
@@ -375,7 +383,6 @@ func removeCursorCommand(sh *shell.Shell) *cli.Command {
 			"ringlog cursor rm trainer --yes",
 		),
 		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
-			// The same for a group, whose members stop.
 			return removeAt(c.Context, sh, cursorPath(c.Args().First()), shell.ConsentOf(c))
 		}),
 	}
@@ -387,6 +394,11 @@ func removeAt(ctx context.Context, sh *shell.Shell, path string, leave shell.Con
 	if err := sh.Fetch(ctx, path, &c); err != nil {
 		return err
 	}
+	// The members of a group stop, so it is removed as one.
+	if c.Group != nil && path == cursorPath(c.Name) {
+		return api.Refuse(api.Conflict, "name", fmt.Sprintf("%q is a group", c.Name),
+			"to remove it: ringlog group rm "+c.Name)
+	}
 	// The position is printed each time: with it the cursor can be created again.
 	if leave.DryRun {
 		sh.Say("%s would be removed (committed offset %d, lag %s)", c.Name, c.Committed, lagEvents(c))
@@ -397,7 +409,7 @@ func removeAt(ctx context.Context, sh *shell.Shell, path string, leave shell.Con
 	if err := sh.Confirm(leave, question, cursorKind(c), c.Name, c.Committed); err != nil {
 		return err
 	}
-	// Whoever has it open is refused from then on.
+	// A reader that has it open is refused from then on.
 	if err := sh.Call(ctx, http.MethodDelete, path, nil, nil, nil); err != nil {
 		return err
 	}

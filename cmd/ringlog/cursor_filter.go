@@ -46,7 +46,7 @@ func filterCursor(ctx context.Context, sh *shell.Shell, name string, filter even
 	if err := sh.Fetch(ctx, cursorPath(name), &before); err != nil {
 		return err
 	}
-	// The policy is sent along as it is, so that only the filter changes.
+	// The policy is sent along as it is, so only the filter changes.
 	in := map[string]any{"filter": filter, "policy": before.Policy}
 	if err := sh.Call(ctx, http.MethodPut, cursorPath(name, "/filter"), nil, in, &after); err != nil {
 		return err

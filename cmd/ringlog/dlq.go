@@ -54,7 +54,7 @@ func dlqCommand(sh *shell.Shell) *cli.Command {
 // letterFlags choose letters.
 func letterFlags() []cli.Flag {
 	return []cli.Flag{
-		// The conditions are those of redrive and purge, so that a list shows what they would take.
+		// The conditions are those of redrive and purge, so a list shows what they would take.
 		&cli.StringFlag{Name: "type", Aliases: []string{"t"},
 			Usage: "only dead letters of this `TYPE`: a name or a pattern such as training.*"},
 		&cli.StringFlag{Name: "cursor", Usage: "only dead letters of this `CURSOR`"},
@@ -292,7 +292,7 @@ func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) e
 		"letters", "error", "cursors", "types", shell.Extra("last"), "such as",
 	},
 		func(g api.LetterErrors) table.Row {
-			// The error is cut to one line, and one letter stands for its group.
+			// The error is cut to one line, and one letter is shown of its group.
 			return table.Row{g.Count, firstLine(g.Error, 60), namesText(g.Cursors), namesText(g.Types),
 				shell.Time(g.Last), lineageText(g.Letters[:1])}
 		})

@@ -85,7 +85,7 @@ type letterImport struct {
 	// rows are read and wait for the next request; bytes is their size.
 	rows  []api.LetterRow
 	bytes int
-	// nil where standard error is no terminal
+	// nil if standard error is no terminal
 	bar *progressbar.ProgressBar
 }
 
@@ -118,7 +118,7 @@ func importLetters(ctx context.Context, sh *shell.Shell, file, source string, dr
 		sh: sh, client: c, source: cmp.Or(source, name), sum: importedLetters{DryRun: dryRun},
 		bar: newProgress(sh, "rows"),
 	}
-	// What was sent stays imported: the next run skips it.
+	// Rows that were sent stay imported: the next run skips them.
 	if err := im.read(ctx, lines); err != nil {
 		if im.sum.Imported > 0 && !dryRun {
 			sh.Say("stopped: %s imported; run it again to import the rest",
@@ -169,7 +169,7 @@ func (im *letterImport) read(ctx context.Context, in io.Reader) error {
 		}
 		im.rows, im.bytes = append(im.rows, row), im.bytes+size
 	}
-	// What was read before the error is still sent.
+	// Rows that were read before the error are still sent.
 	if err := lines.Err(); err != nil {
 		return errors.Join(fmt.Errorf("%s: line %d: %w", im.source, number, err), im.send(ctx))
 	}

@@ -25,7 +25,7 @@ type letterWork struct {
 }
 
 // choiceFlags choose letters, and how many of them.
-// The condition's flags are those of dlq ls, so that a list shows what a redrive would take.
+// The condition's flags are those of dlq ls, so a list shows what a redrive would take.
 func choiceFlags() []cli.Flag {
 	return append(letterFlags(),
 		// All has to be said: without any condition nothing is chosen.
@@ -80,7 +80,7 @@ func redriveOf(c *cli.Context, sh *shell.Shell, all bool) error {
 	return w.run(c.Context, sh)
 }
 
-// purgeCommand is dlq purge. A letter that is purged cannot be redriven any more, so that it asks.
+// purgeCommand is dlq purge. A letter that is purged cannot be redriven any more, so it asks.
 func purgeCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "purge", Aliases: []string{"cleanup"}, Usage: "remove dead letters permanently", ArgsUsage: "[ID...]",
@@ -128,7 +128,7 @@ func choiceOf(c *cli.Context, all bool) (which client.LetterSelector, err error)
 			return which, err
 		}
 	}
-	// Ids, a condition or all: exactly one of them, so that nothing is purged by omission.
+	// Ids, a condition or all: exactly one of them, so nothing is purged by omission.
 	conditions := which.Type != "" || which.Cursor != "" || which.Error != "" || which.OlderThan != 0
 	switch {
 	case c.IsSet("max-events") && which.MaxEvents == 0:
@@ -182,7 +182,7 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 			_ = bar.Set(min(looked, total))
 		}
 	}
-	// The bar ends its line, so that what follows begins a new one.
+	// The bar ends its line, so what follows begins a new one.
 	if bar != nil {
 		_ = bar.Finish()
 	}
@@ -229,7 +229,7 @@ func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.Lett
 	return done, err
 }
 
-// bar returns a progress bar for total letters, nil where standard error is no terminal.
+// bar returns a progress bar for total letters, nil if standard error is no terminal.
 func (w *letterWork) bar(sh *shell.Shell, total int) *progressbar.ProgressBar {
 	// A bar is made without a total, which is set here.
 	bar := newProgress(sh, "letters")

@@ -87,7 +87,7 @@ func printWatch(sh *shell.Shell, now api.LetterSummary, before *api.LetterSummar
 			api.LetterSummary
 		}{time.Now().UTC(), now})
 	}
-	// What has come in since the summary before is what people look for.
+	// People look for the letters that are new since the summary before.
 	head := shell.Clock(time.Now())
 	if before != nil {
 		head += fmt.Sprintf("  %+d letters since the last summary, %d new", int64(now.Count)-int64(before.Count),

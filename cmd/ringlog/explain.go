@@ -48,7 +48,7 @@ func explainCommand(sh *shell.Shell) *cli.Command {
 
 // explainDelivery asks for the fate of an event and prints it.
 func explainDelivery(ctx context.Context, sh *shell.Shell, query url.Values) error {
-	// Kept as it came, so that JSON has fields that this program does not know.
+	// Kept as it came, so JSON has fields that this program does not know.
 	var raw json.RawMessage
 	if err := sh.Call(ctx, http.MethodGet, "/v1/explain", query, nil, &raw); err != nil {
 		return err
@@ -76,7 +76,7 @@ func fateTone(fate string) shell.Tone {
 
 // deliveryFacts lists an explanation line by line.
 func deliveryFacts(sh *shell.Shell, d api.DeliveryFate) []any {
-	// What became of it, and why, comes first.
+	// The fate of the event and its reason come first.
 	facts := []any{"cursor", d.Cursor, "offset", d.Offset, "fate", sh.Paint(fateTone(d.Fate), d.Fate), "because", d.Reason}
 	// Each part of the filter that the event does not pass has a line.
 	for _, f := range d.FilteredBy {

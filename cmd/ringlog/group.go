@@ -131,7 +131,7 @@ func createGroupCommand(sh *shell.Shell) *cli.Command {
 			if err != nil {
 				return err
 			}
-			// What is not given is 0, for which the cluster's settings apply.
+			// A flag that is not given is 0, for which the cluster's settings apply.
 			group := api.GroupPolicy{MaxDeliver: c.Uint64("max-deliver"), MaxPending: c.Uint64("max-pending")}
 			if c.IsSet("ack-wait") {
 				group.AckWait, err = shell.ParseAge("ack-wait", c.String("ack-wait"))

@@ -20,7 +20,7 @@ import (
 
 // imperatives are the verbs that a usage may begin with.
 const imperatives = " add append change check compare consume count create deliver explain find form import inspect " +
-	"list make manage measure move print publish read redrive register remove run show take transfer wait write "
+	"install list make manage measure move print publish read redrive register remove run show take transfer wait write "
 
 // retired are words that the help does without, as they mean two things or none to a reader.
 var retired = regexp.MustCompile(`(?i)\b(t(old|ells?)|anew|behind|can\s+not|stands?\s+(at|in|by)|` +
@@ -166,6 +166,7 @@ func unfit(example string) bool {
 var exampleFiles = map[string]string{
 	"events.ndjson": `{"type":"TRAINING_STARTED","payload":{}}` + "\n",
 	"rows.ndjson":   `{"id":1,"event_type":"training_completed","event_data":"{}","error":"e","retry_count":1}` + "\n",
+	"flows.json":    `{"name":"labelling","edges":[["TRAINING_STARTED","EVALUATION_STARTED"]],"run_by":["config_key"]}`,
 	"types.json":    `{"name":"EXAMPLE_TYPE","value":"example_type","category":"training"}`,
 }
 

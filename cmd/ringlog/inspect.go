@@ -111,7 +111,7 @@ func withStatus(ctx context.Context, sh *shell.Shell, show func(nodeStatus, json
 
 // inspectState prints the position of a running node's state.
 func inspectState(ctx context.Context, sh *shell.Shell, _ offline.Options) error {
-	// What a running node reports of its state is in its status; the whole state is read offline.
+	// A running node reports its state in its status; the whole state is read offline.
 	return withStatus(ctx, sh, func(s nodeStatus, raw json.RawMessage) error {
 		return sh.Emit(raw, func() error {
 			return sh.Facts("node", s.NodeID, "cluster", s.ClusterID, "index", s.AppliedIndex, "term", s.Term,
@@ -132,7 +132,7 @@ func inspectDedup(ctx context.Context, sh *shell.Shell, _ offline.Options) error
 			return err
 		}
 		return sh.Emit(all.Dedup, func() error {
-			// All fields are printed, in order, so that new ones need no change here.
+			// All fields are printed, in order, so new ones need no change here.
 			var facts []any
 			for _, key := range slices.Sorted(maps.Keys(all.Dedup)) {
 				facts = append(facts, strings.ReplaceAll(key, "_", " "), all.Dedup[key])
@@ -158,7 +158,7 @@ func offlineCursors(_ context.Context, sh *shell.Shell, o offline.Options) error
 
 // offlineSettings prints the settings in a stopped node's state.
 func offlineSettings(_ context.Context, sh *shell.Shell, o offline.Options) error {
-	// The same table as of a running cluster, so that the two can be compared.
+	// The same table as of a running cluster, so the two can be compared.
 	list, err := offline.Settings(o.DataDir)
 	if err != nil {
 		return err

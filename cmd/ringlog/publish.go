@@ -103,7 +103,7 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 	ev := event.New(event.Type(o.kind), payload)
 	o.stamp(&ev)
 	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
-		// The client repeats it under its sequence, so that it is appended once.
+		// The client repeats it under its sequence, so it is appended once.
 		res, err := c.Publish(ctx, ev)
 		if err != nil {
 			return err
@@ -129,7 +129,7 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 	})
 }
 
-// stamp sets what the flags say, where the event does not say it itself.
+// stamp sets what the flags say, if the event does not say it itself.
 func (o publishOptions) stamp(ev *event.Event) {
 	// With --stdin an event of the input says most of it itself.
 	ev.Source = cmp.Or(ev.Source, o.source)

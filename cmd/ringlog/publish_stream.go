@@ -38,11 +38,11 @@ type stream struct {
 	in io.Reader
 	// what lines get that do not say it themselves
 	opts publishOptions
-	// closed early if the command is interrupted, so that open answers come at once
+	// closed early if the command is interrupted, so open answers come at once
 	client  *client.Client
 	answers chan sentLine            // in the order of the lines; the reader closes it
 	stop    context.CancelCauseFunc  // ends the reading
-	bar     *progressbar.ProgressBar // nil where standard error is no terminal
+	bar     *progressbar.ProgressBar // nil if standard error is no terminal
 
 	// Owned by the collector, and read by others once it has ended. A refused line was not appended. An
 	// unknown one may have been: to send it again could append it twice.
@@ -54,10 +54,10 @@ type stream struct {
 	ended                                  error // why later lines would fail, too; nil while the stream runs
 }
 
-// publishStream publishes NDJSON from the standard input and keeps its order. Where lines
+// publishStream publishes NDJSON from the standard input and keeps its order. If lines
 // are refused the exit code is that of the first of them.
 func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err error) {
-	// What contradicts --stdin is refused before anything is read.
+	// Flags that contradict --stdin are refused before anything is read.
 	if sh.InTerminal {
 		return shell.Usagef("--stdin reads events from the standard input, which is a terminal: pipe them in, " +
 			"one JSON object a line")
@@ -91,7 +91,7 @@ func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err 
 		s.collectAnswers(ctx)
 	}()
 	// No answer is lost: reading ends first, then collecting.
-	// The main goroutine reads, so that it ends with the input.
+	// The main goroutine reads, so it ends with the input.
 	readErr := s.readLines(ctx)
 	close(s.answers)
 	<-collected
@@ -111,7 +111,7 @@ func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err 
 // soleEvent returns the input again, read to its end, and refuses a second event before the first is
 // sent: under one dedup id only the first would be appended.
 func soleEvent(in io.Reader) (io.Reader, error) {
-	// What is read ahead is kept, for the stream to read.
+	// The bytes that are read ahead are kept for the stream.
 	lines := bufio.NewReader(in)
 	var ahead bytes.Buffer
 	for events := 0; ; {
@@ -302,7 +302,7 @@ func (s *stream) printSummary(took time.Duration) {
 		float64(total)/max(took.Seconds(), 1e-9))
 }
 
-// newProgress returns a bar on the terminal, nil where standard error is none.
+// newProgress returns a bar on the terminal, nil if standard error is none.
 func newProgress(sh *shell.Shell, what string) *progressbar.ProgressBar {
 	// A script's log has the summary alone.
 	if !sh.ErrTerminal {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/event"
 )
 
 func TestFlagsMayStandAnywhere(t *testing.T) {
@@ -21,6 +22,7 @@ func TestFlagsMayStandAnywhere(t *testing.T) {
 		"ringlog tail --from -10 -o json":                "ringlog -o json tail --from -10",
 		"ringlog cursor --json seek c --to=-5":           "ringlog --json cursor seek --to=-5 c",
 		"ringlog catalogue validate - --strict":          "ringlog catalogue validate --strict -",
+		"ringlog tail -n5 --json":                        "ringlog --json tail -n 5",
 		"ringlog get -- --json":                          "ringlog get -- --json",
 		"ringlog tail --nosuch x --json":                 "ringlog --json tail --nosuch x",
 		"ringlog cursor rm rm --yes":                     "ringlog cursor rm --yes rm",
@@ -138,5 +140,28 @@ func TestAllPagesOfCursorsAreRead(t *testing.T) {
 	}
 	if err != nil || names != "a,b c,d,e," {
 		t.Errorf("%s %v", names, err)
+	}
+}
+
+// Names of registered types may have characters that mean something in Markdown.
+func TestTheReferenceShowsNamesAsTheyAre(t *testing.T) {
+	text := reference(typeList{
+		Types: []*event.Definition{
+			{Name: "B", Value: "b", Category: "training", Payload: []event.Field{
+				{Name: "a|b", Type: "any"}, {Name: "`x` <b>", Type: "string"},
+			}},
+			{Name: "A", Value: "a", Emitters: []string{"__init__.py:3", "*"}},
+		},
+		Own:     []*event.Definition{{Name: "C", Value: "c", Category: "training"}},
+		Aliases: map[string]event.Type{"OLD_B": "B", "BB": "B"},
+	})
+	want := "# Event types\n\n3 types. No payload field is required.\n" +
+		"\n## without a category\n\n### A\n\n- value: `a`\n- emitted by: `__init__.py:3`, `*`\n" +
+		"- payload: not documented\n" +
+		"\n## training\n\n### B\n\n- value: `b`\n- aliases: `BB`, `OLD_B`\n" +
+		"\n| field | type |\n| --- | --- |\n| `a\\|b` | any |\n| `` `x` <b> `` | string |\n" +
+		"\n### C\n\n- value: `c`\n- payload: not documented\n"
+	if text != want {
+		t.Errorf("%s\nnot\n%s", text, want)
 	}
 }

@@ -51,7 +51,7 @@ type reactOptions struct {
 	webhook sinks.WebhookOptions
 }
 
-// reactCommand is react: a reliable worker without code. The group remembers what is handled, so that a run may be
+// reactCommand is react: a reliable worker without code. The group remembers what is handled, so a run may be
 // killed at any time, and several may share the work.
 func reactCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
@@ -112,7 +112,7 @@ func reactCommand(sh *shell.Shell) *cli.Command {
 			if err != nil {
 				return err
 			}
-			// The sink is made before the group, so that a command that does not exist creates no group.
+			// The sink is made before the group, so a command that does not exist creates no group.
 			sink, closeSink, err := o.sink(sh)
 			if err != nil {
 				return err
@@ -177,7 +177,7 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 	// The webhook's flags are read in any case; validate refuses them without --webhook.
 	o.webhook = sinks.WebhookOptions{URL: c.String("webhook"), Group: o.group, Concurrency: o.concurrency,
 		Headers: http.Header{}}
-	// Values may hold commas, so that each header has a flag of its own.
+	// Values may hold commas, so each header has a flag of its own.
 	for _, h := range c.StringSlice("header") {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok { // it is not shown: it may hold a secret
@@ -185,7 +185,7 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 		}
 		o.webhook.Headers.Add(name, value)
 	}
-	// The secret is in a file, so that it is not in the list of processes.
+	// The secret is in a file, so it is not in the list of processes.
 	if file := c.String("secret-file"); file != "" {
 		raw, err := os.ReadFile(file)
 		if err != nil {

@@ -39,7 +39,7 @@ func printOutcome(sh *shell.Shell, o sinks.Outcome) {
 	if o.Error != "" {
 		fmt.Fprintf(&b, ": %s", oneLine(o.Error))
 	}
-	// One call, so that lines of several attempts do not mix.
+	// One call, so lines of several attempts do not mix.
 	sh.Say("%s", b.String())
 }
 
@@ -73,7 +73,7 @@ func printBreaker(sh *shell.Shell, openFor time.Duration) func(breaker.Change) {
 // end, where commands print the cause. A character cut in two is dropped.
 func oneLine(text string) string {
 	const front, back = 100, 200
-	// White space shrinks to single spaces, so that a stack trace is one line.
+	// White space shrinks to single spaces, so a stack trace is one line.
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) <= front+back {
 		return text
@@ -84,7 +84,7 @@ func oneLine(text string) string {
 // noteLine prints a notice as JSON, for whoever reads stderr by line.
 func noteLine(sh *shell.Shell, v any) { _ = shell.WriteLine(sh.Err, v) } // as with Say: nobody is left to report it to
 
-// printLine returns what prints the lines of commands: as they are, or preceded by the event's offset where several
+// printLine returns what prints the lines of commands: as they are, or preceded by the event's offset if several
 // commands run at once. The commands call it concurrently; a lock keeps lines whole.
 func printLine(sh *shell.Shell, concurrency int) func(sinks.Line) {
 	var mu sync.Mutex

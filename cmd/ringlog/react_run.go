@@ -62,7 +62,7 @@ func react(ctx context.Context, sh *shell.Shell, o reactOptions, sink sinks.Sink
 // allows.
 func (o *reactOptions) prepareGroup(ctx context.Context, sh *shell.Shell,
 	c *client.Client) (maxDeliver uint64, err error) {
-	// What is zero takes the settings of the cluster.
+	// Zero takes the settings of the cluster.
 	spec := client.GroupSpec{Filter: o.filter, AckWait: o.ackWait, MaxDeliver: o.maxDeliver}
 	if o.from != nil {
 		spec.From = *o.from
@@ -140,7 +140,7 @@ func (o *reactOptions) settings(sh *shell.Shell, c *client.Client, sink sinks.Si
 		Logger: warningsTo(sh)}
 }
 
-// warningsTo returns a logger of warnings and errors to stderr, as JSON where all output is.
+// warningsTo returns a logger of warnings and errors to stderr, as JSON if all output is.
 func warningsTo(sh *shell.Shell) *slog.Logger {
 	o := &slog.HandlerOptions{Level: slog.LevelWarn}
 	if sh.JSON {

@@ -63,7 +63,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// endpoints are all nodes, the leader in front: what a script has just written it
+// endpoints are all nodes, the leader first: what a script has just written it
 // can read there at once.
 func endpoints(c *devcluster.Cluster, leader string) string {
 	var front, others []string
@@ -145,7 +145,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // terminal: terminal COLUMNS PATTERN program args... runs it in a terminal of that width until the screen matches,
-// which is then the last stdout, with colours as escape sequences. It fails where a line is wrapped by the terminal.
+// which is then the last stdout, with colours as escape sequences. It fails if a line is wrapped by the terminal.
 func terminal(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: terminal COLUMNS PATTERN program args...")

@@ -33,9 +33,10 @@ func settingsCommand(sh *shell.Shell) *cli.Command {
 			{Name: "get", Usage: "print the value of a setting", ArgsUsage: "KEY",
 				UsageText: shell.Examples("ringlog settings get dedup.window"),
 				Action:    shell.Named(sh, "the key of a setting", getSetting)},
-			// The value is one argument: quote it where it has spaces.
+			// The value is one argument: quote it if it has spaces.
 			{Name: "set", Usage: `change a setting; "" restores the default`, ArgsUsage: "KEY VALUE",
-				UsageText: shell.Examples("ringlog settings set dedup.window 2m", `ringlog settings set dedup.window ""`),
+				UsageText: shell.Examples("ringlog settings set dedup.window 2m",
+					"ringlog settings set retention.bytes 2GiB", `ringlog settings set dedup.window ""`),
 				Action: shell.Args(2, "a key and a value", func(c *cli.Context) error {
 					return setSetting(c.Context, sh, c.Args().Get(0), c.Args().Get(1))
 				})},
@@ -55,7 +56,7 @@ func fetchSettings(ctx context.Context, sh *shell.Shell) ([]api.Setting, error) 
 
 // listSettings prints all settings.
 func listSettings(ctx context.Context, sh *shell.Shell) error {
-	// Each with its default, so that a change is seen.
+	// Each with its default, so a change is seen.
 	list, err := fetchSettings(ctx, sh)
 	if err != nil {
 		return err
@@ -89,7 +90,7 @@ func settingPath(key string) string { return "/v1/settings/" + url.PathEscape(ke
 
 // getSetting prints the value of one setting.
 func getSetting(ctx context.Context, sh *shell.Shell, key string) error {
-	// The value alone, so that a script can use it.
+	// The value alone, so a script can use it.
 	var s api.Setting
 	if err := sh.Fetch(ctx, settingPath(key), &s); err != nil {
 		return err
@@ -99,7 +100,14 @@ func getSetting(ctx context.Context, sh *shell.Shell, key string) error {
 
 // setSetting changes a setting and prints what it is now.
 func setSetting(ctx context.Context, sh *shell.Shell, key, value string) error {
-	// The node checks the value: it knows the form of each key. Days and weeks are this program's and not Go's.
+	// The node checks the value: it knows the form of each key. Units of bytes, days and weeks are this program's.
+	if strings.Contains(key, "bytes") && value != "" {
+		n, err := shell.ParseSize(key, value)
+		if err != nil {
+			return err
+		}
+		value = strconv.FormatUint(n, 10)
+	}
 	if age, err := api.ParseAge(key, value); err == nil && strings.TrimRight(value, "dw") != value {
 		value = age.String()
 	}

@@ -23,7 +23,7 @@ func statusCommand(sh *shell.Shell) *cli.Command {
 		UsageText: shell.Examples("ringlog status", "ringlog status --watch"),
 		Flags:     watchFlags(),
 		Action: shell.NoArgs(func(c *cli.Context) error {
-			// What changes is seen where all nodes are side by side.
+			// Changes are seen best with all nodes side by side.
 			if c.Bool("watch") {
 				return watch(c, sh)
 			}
@@ -47,7 +47,7 @@ func showStatus(ctx context.Context, sh *shell.Shell) error {
 		if role == api.RoleLeader {
 			role = sh.Paint(shell.Good, role)
 		}
-		// What people ask for first: which node, who leads, how far the log is.
+		// The answers that people need first: which node, who leads, how far the log is.
 		facts := []any{"node", fmt.Sprintf("%s (%s)", s.NodeID, role), "cluster", cmp.Or(s.ClusterID, "none yet"),
 			"leader", leaderText(s), "offsets", offsetsText(s), "index",
 			fmt.Sprintf("%d applied, %d committed", s.AppliedIndex, s.CommitIndex),
@@ -87,7 +87,7 @@ func quorumText(q api.Quorum) string {
 	return fmt.Sprintf("%d of %d voters healthy, %d needed, %d to spare", q.Healthy, q.Voters, q.Needed, q.Margin)
 }
 
-// quorumTone is good while a voter may fail, or where there is only one.
+// quorumTone is good while a voter may fail, or if there is only one.
 func quorumTone(q api.Quorum) shell.Tone {
 	switch {
 	case q.Margin < 0 || q.Voters == 0:
@@ -149,14 +149,14 @@ func refusesAppends(s nodeStatus) bool {
 
 // problems lists what an operator should act on, the worst first.
 func problems(s nodeStatus) []string {
-	// add appends a problem where there is one.
+	// add appends a problem if there is one.
 	var list []string
 	add := func(bad bool, format string, args ...any) {
 		if bad {
 			list = append(list, fmt.Sprintf(format, args...))
 		}
 	}
-	// What stops the cluster, or one of its nodes.
+	// Problems that stop the cluster, or one of its nodes.
 	add(s.Diverged, "the state of %s differs from the majority's: remove the node, empty its data folder, and "+
 		"let it join again", s.NodeID)
 	add(s.LeaderID == "", "no leader")
@@ -172,11 +172,11 @@ func problems(s nodeStatus) []string {
 				shell.Size(d.MinFreeBytes))
 		}
 	}
-	// What will stop it with the next failure.
+	// Problems that stop it with the next failure.
 	add(s.Quorum.Margin == 0 && s.Quorum.Voters > 1, "no voter to spare: %s", quorumText(s.Quorum))
 	add(len(s.Health.CatchupAtRisk) > 0, "about to lag too far for the raft log, and to need a snapshot: %s",
 		strings.Join(s.Health.CatchupAtRisk, ", "))
-	// What stops somebody who uses it.
+	// Problems of those who use it.
 	add(s.Subscriptions.CriticalDetached > 0, "%s not attached: see ringlog clients",
 		shell.Count(s.Subscriptions.CriticalDetached, "critical subscription"))
 	add(s.Backpressure.Active, "the queue of %s has been full since %s: publishers are refused with 429",

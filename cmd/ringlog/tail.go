@@ -20,10 +20,10 @@ type tailOptions struct {
 	filter   event.Filter
 	cursor   string // "" reads the log without one
 	noCommit bool
-	count    uint64 // 0 is no end
+	count    uint64 // 0 is no limit
 	untilEnd bool   // stop at the end that the log has now
 
-	// Local where whoever follows gets what is missing anyway
+	// Local if the tail follows: it gets later events anyway
 	consistency client.Consistency
 	minOffset   uint64 // that the node must have first; 0 is none
 	local       bool   // only the first endpoint, whoever leads
@@ -48,7 +48,7 @@ func filterFlags() []cli.Flag {
 
 // filterOf reads the filter flags. Types and categories have no commas in them.
 func filterOf(c *cli.Context) (event.Filter, error) {
-	// Several values in one flag are split; sources, keys and ids may have commas, so that those are not.
+	// Several values in one flag are split; sources, keys and ids may have commas, so those are not.
 	split := func(list []string) (out []string) {
 		for _, s := range list {
 			out = append(out, strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })...)
@@ -68,12 +68,13 @@ func tailCommand(sh *shell.Shell) *cli.Command {
 		Name: "tail", Aliases: []string{"consume", "sub"},
 		Usage: "print events, and follow as more are appended",
 		UsageText: shell.Examples(
-			"ringlog tail --from start --until-end",
+			"ringlog tail --from -3 --until-end",
 			"ringlog tail --type 'training.*' --from -100 -n 2",
 			"ringlog tail --cursor trainer --until-end",
 			"ringlog tail -f",
 		),
-		Description: "Starts at the end of the log by default. With --cursor it resumes a durable cursor, which is\n" +
+		Description: "Starts at the end of the log by default, and with --until-end at its start. With --cursor " +
+			"it resumes a durable cursor, which is\n" +
 			"created at the start of the log if there is none; an event is committed once it is printed.\n" +
 			"Events trimmed before you read them are reported as a gap.\n" +
 			"--local also prints what the node records of an ongoing outage, marked as local: such a record has no\n" +
@@ -84,7 +85,8 @@ func tailCommand(sh *shell.Shell) *cli.Command {
 			&cli.StringFlag{Name: "cursor", Usage: "read through the durable cursor `NAME`"},
 			&cli.BoolFlag{Name: "no-commit", Usage: "with --cursor: do not commit"},
 			// When to end.
-			&cli.Uint64Flag{Name: "n", Usage: "stop after `COUNT` events"},
+			&cli.Uint64Flag{Name: "n", Aliases: []string{"limit"},
+				Usage: "stop after `COUNT` events, and wait for them; for the last 3: --from -3 --until-end"},
 			&cli.BoolFlag{Name: "until-end", Usage: "stop at the current end of the log"},
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"},
 				Usage: "follow as more are appended; this is the default"},
@@ -108,7 +110,7 @@ func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 	if err != nil {
 		return o, err
 	}
-	// Without --from a log is read from its end, and a new cursor from the start: nil lets them differ.
+	// Without --from a log may be read from its end, and a new cursor from the start: nil lets them differ.
 	if c.IsSet("from") {
 		from, err := shell.ParsePosition("from", c.String("from"))
 		if err != nil {
@@ -119,15 +121,15 @@ func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 	o.cursor, o.noCommit, o.count, o.untilEnd = c.String("cursor"), c.Bool("no-commit"), c.Uint64("n"),
 		c.Bool("until-end")
 	o.minOffset, o.local, o.journal = c.Uint64("min-offset"), c.Bool("local"), c.Bool("local")
-	// The default is linearizable where the command ends by itself, as a script expects.
+	// The default is linearizable if the command ends by itself, as a script expects.
 	said := c.IsSet("consistency")
-	if said || (o.untilEnd && !o.local) { // whoever follows gets what comes later anyway
+	if said || (o.untilEnd && !o.local) { // a tail that follows gets later events anyway
 		o.consistency = sh.Consistency()
 	}
 	if o.local && o.consistency == client.Linearizable {
 		return o, shell.Usagef("--consistency linearizable and --local exclude each other")
 	}
-	// What would be ignored silently is refused.
+	// Flags that would be ignored silently are refused.
 	switch {
 	case c.Bool("follow") && o.untilEnd:
 		return o, shell.Usagef("--follow and --until-end exclude each other")
@@ -145,7 +147,7 @@ func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 // tail prints events until ctx ends, or what the options say.
 func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 	if o.local {
-		// A copy, so that the endpoints of the shell stay as they were given.
+		// A copy, so the endpoints of the shell stay as they were given.
 		first := *sh
 		first.Endpoints = sh.Endpoints[:1]
 		sh = &first
@@ -173,7 +175,7 @@ func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 	} else {
 		err = sh.SuggestLocal(o.consistency == client.Linearizable, read(ctx, c, o, p))
 	}
-	// What is buffered is printed in any case, also before an error.
+	// The buffer is printed in any case, also before an error.
 	err = errors.Join(err, p.Out.Flush())
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, syscall.EPIPE)) {
 		return nil // Ctrl-C, or nobody reading any more, is how a tail ends
@@ -231,8 +233,11 @@ func sayWaiting(ctx context.Context, sh *shell.Shell, c *client.Client, next uin
 
 // tailLog prints the events of the log.
 func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Printer) error {
-	// Without --from a tail shows what is appended from now on.
+	// Without --from a tail shows what is appended from now on, or what is there.
 	from := api.Position{Kind: api.AtEnd}
+	if o.untilEnd {
+		from.Kind = api.AtStart
+	}
 	if o.from != nil {
 		from = *o.from
 	}

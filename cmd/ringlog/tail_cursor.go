@@ -49,7 +49,7 @@ func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.P
 	if !o.untilEnd {
 		sayWaiting(ctx, p.Sh, c, t.cur.Info().Committed+1)
 	}
-	// One batch after the other, so that a commit follows what was written out.
+	// One batch after the other, so a commit follows what was written out.
 	for t.left > 0 {
 		err := t.step(ctx)
 		if errors.Is(err, io.EOF) {
@@ -91,7 +91,7 @@ func (t *cursorTail) event(ev *event.Event) error {
 	return t.p.Event(ev)
 }
 
-// gap prints a gap; the next commit passes it, so that it is reported once.
+// gap prints a gap; the next commit passes it, so it is reported once.
 func (t *cursorTail) gap(g client.Gap) error {
 	t.last = max(t.last, g.To)
 	return t.p.Gap(g)
@@ -102,7 +102,7 @@ const commitWithin = 5 * time.Second
 
 // commit writes the output out and then commits it.
 func (t *cursorTail) commit(ctx context.Context) error {
-	// What was not written out is not committed: it is redelivered.
+	// Events that were not written out are not committed, but redelivered.
 	if err := t.p.Out.Flush(); err != nil || t.opts.noCommit || t.last == 0 {
 		return err
 	}

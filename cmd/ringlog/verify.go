@@ -48,7 +48,7 @@ func verifyCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// verify compares all nodes and fails where they differ.
+// verify compares all nodes and fails if they differ.
 func verify(ctx context.Context, sh *shell.Shell, last uint64) error {
 	// --timeout bounds the search for the nodes; the comparisons have bounds of their own.
 	asking, cancel := context.WithTimeout(ctx, sh.Timeout)
@@ -125,7 +125,7 @@ func reachedNodes(found sweep[nodeStatus]) (answering []string, f shell.Finding)
 		}
 		answering = append(answering, a.url)
 	}
-	// All that were asked count, so that a node that was removed does not make the check fail.
+	// All that were asked count, so a node that was removed does not make the check fail.
 	f = shell.Finding{Check: "nodes", OK: len(silent) == 0,
 		Found: fmt.Sprintf("%d of %d answer", len(answering), asked)}
 	if len(silent) > 0 {
@@ -215,7 +215,7 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 	if f.Found != "" {
 		return f
 	}
-	// Of the common range, only the newest events where --last says so.
+	// Of the common range, only the newest events if --last says so.
 	if newest > 0 && last >= newest {
 		first = max(first, last-newest+1)
 	}
@@ -226,7 +226,7 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 	}
 	// From here on the finding is that of the comparison.
 	f.OK = false
-	// Each node hashes its events in ranges, so that a difference is narrowed down.
+	// Each node hashes its events in ranges, so a difference is narrowed down.
 	sums := askAll(ctx, sh, urls, func(ctx context.Context, sh *shell.Shell, url string) ([]rangeSum, error) {
 		return sumRange(ctx, sh, url, first, last)
 	})

@@ -46,7 +46,7 @@ func versionCommand(sh *shell.Shell) *cli.Command {
 
 // showVersion prints the build.
 func showVersion(sh *shell.Shell, b build) error {
-	// What an operator is asked for first when something is wrong.
+	// An operator is asked for these first when something is wrong.
 	return sh.Emit(b, func() error {
 		facts := []any{"ringlog", b.Version}
 		// A build outside of a repository has no commit.
@@ -76,7 +76,7 @@ func buildVersion() build {
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		b.Version = v
 	}
-	// The go command stamps the commit where it builds in a repository.
+	// The go command stamps the commit if it builds in a repository.
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":

@@ -18,7 +18,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-// waitCommand is wait, for scripts that need to know that consumers have handled an event. It exits 5 where they have
+// waitCommand is wait, for scripts that need to know that consumers have handled an event. It exits 5 if they have
 // not in time.
 func waitCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
@@ -62,7 +62,7 @@ func waitFor(ctx context.Context, sh *shell.Shell, offset uint64, cursors string
 		return err
 	}
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
-	// One request waits for a short time only, so that a change of leaders is noticed; the loop waits for the rest.
+	// One request waits for a short time only, so a change of leaders is noticed; the loop waits for the rest.
 	deadline := time.Now().Add(sh.Timeout)
 	for {
 		w, err := askWait(ctx, c, offset, cursors, min(pollFor, time.Until(deadline)))
@@ -87,7 +87,7 @@ func askWait(ctx context.Context, c *client.Client, offset uint64, cursors strin
 	return w, c.Admin().Do(ctx, http.MethodGet, "/v1/wait", query, nil, &w)
 }
 
-// printWaited prints where the cursors are, and fails where one has not committed the offset.
+// printWaited prints where the cursors are, and fails if one has not committed the offset.
 func printWaited(sh *shell.Shell, w api.Wait) error {
 	err := sh.Emit(w, func() error {
 		// All cursors are printed, those that have committed it, too.

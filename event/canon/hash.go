@@ -36,7 +36,7 @@ func ContentHash(value string, payload []byte) Hash {
 // Hasher computes content hashes one after another without allocating. It is not safe for concurrent use.
 type Hasher struct {
 	digest hash.Hash
-	head   []byte // value and colon, so that the digest is fed from memory that does not escape each time
+	head   []byte // value and colon, so the digest is fed from memory that does not escape each time
 	sum    Hash
 }
 

@@ -54,7 +54,7 @@ func (o *Outline) put(i int, text []byte, hash uint64) {
 	k.text, k.hash = append(k.text[:0], text...), hash
 }
 
-// keySeed is random per process, so that nobody can craft a key whose hash collides with another's.
+// keySeed is random per process, so nobody can craft a key whose hash collides with another's.
 var keySeed = maphash.MakeSeed()
 
 // hashKey returns the hash that an outline keeps beside a key.

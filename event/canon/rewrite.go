@@ -62,7 +62,7 @@ func (r *Rewriter) Payload() ([]byte, *Error) {
 		}
 		return nil, err
 	}
-	// Only now, so that an error inside another value, such as NaN, is reported first.
+	// Only now, so an error inside another value, such as NaN, is reported first.
 	if kind != "an object" {
 		e := r.Fail(start, ReasonInvalidPayload, "a payload is a JSON object, not %s", kind)
 		e.Remedy = "wrap it, as in {\"value\": …}; {} for none"
@@ -98,7 +98,7 @@ func (r *Rewriter) tooLarge() *Error {
 
 // value reads one value and appends its canonical form to out.
 func (r *Rewriter) value() *Error {
-	// Checked at each value, so that out never grows far beyond the limit.
+	// Checked at each value, so out never grows far beyond the limit.
 	if len(r.out) > r.MaxBytes {
 		return r.tooLarge()
 	}
@@ -143,7 +143,7 @@ func (r *Rewriter) array() *Error {
 		if i > 0 {
 			r.out = append(r.out, ", "...)
 		}
-		// An error names the element, so that callers get the whole path.
+		// An error names the element, so callers get the whole path.
 		if err := r.value(); err != nil {
 			return err.Under("[" + strconv.Itoa(i) + "]")
 		}
@@ -187,7 +187,7 @@ func (r *Rewriter) object() *Error {
 // reorder sorts the members of the object that ends at the end of out.
 func (r *Rewriter) reorder(members []member) *Error {
 	start := members[0].start
-	// Code point order is the byte order of UTF-8. Of equal keys the later one in the input comes second, so that the
+	// Code point order is the byte order of UTF-8. Of equal keys the later one in the input comes second, so the
 	// error has its position.
 	slices.SortFunc(members, func(a, b member) int {
 		if order := bytes.Compare(r.keyOf(a), r.keyOf(b)); order != 0 {

@@ -10,7 +10,7 @@ import (
 
 // Scanner reads strict JSON (RFC 8259) and knows the position of every error. Its methods expect Pos at the first byte
 // of what they read and leave it after the last.
-// It keeps no state but Pos, so that a caller may set Pos back and read again.
+// It keeps no state but Pos, so a caller may set Pos back and read again.
 type Scanner struct {
 	Data []byte
 	Pos  int

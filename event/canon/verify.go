@@ -36,7 +36,7 @@ type Verifier struct {
 }
 
 // verifierState is where in the outermost object a Verifier is.
-// A failed one stays failed, so that a caller need not look at each result.
+// A failed one stays failed, so a caller need not look at each result.
 type verifierState uint8
 
 const (

@@ -87,7 +87,7 @@ func marshal(v any) ([]byte, error) {
 // decode fills an empty payload struct from a JSON object. If the error is a *MismatchError, the payload is filled
 // except for the fields that it names, whose values are in Extra.
 func decode(data []byte, p reflect.Value, t event.Type) error {
-	// Numbers stay literals, so that no digit is lost.
+	// Numbers stay literals, so no digit is lost.
 	values := Extra{}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()

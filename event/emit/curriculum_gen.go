@@ -45,3 +45,12 @@ type CurriculumRebalanced struct {
 
 // EventType implements Payload.
 func (CurriculumRebalanced) EventType() event.Type { return event.CurriculumRebalanced }
+
+// CurriculumUpdated is the payload of CURRICULUM_UPDATED, category curriculum. The catalogue lists no field
+// of it.
+type CurriculumUpdated struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (CurriculumUpdated) EventType() event.Type { return event.CurriculumUpdated }

@@ -29,7 +29,7 @@ func (e *MismatchError) Error() string {
 }
 
 // Decode reads the payload of an event, as in Decode[TrainingCompleted](ev). It reads null as not set and 3.0 as
-// the integer 3; numbers in an any are a json.Number, so that no digit is lost (see As). If the error is a
+// the integer 3; numbers in an any are a json.Number, so no digit is lost (see As). If the error is a
 // *MismatchError, the payload is valid except for the fields that it names. An event of another type gives an error
 // that wraps ErrOtherType.
 //
@@ -71,7 +71,7 @@ func As[T any](v any) (T, error) {
 	if v == nil {
 		return t, fmt.Errorf("emit: as %T: %w", t, ErrNotSet)
 	}
-	// Through JSON, so that numbers, lists and objects become whatever T is.
+	// Through JSON, so numbers, lists and objects become whatever T is.
 	data, err := marshal(v)
 	if err == nil {
 		err = json.Unmarshal(data, &t)

@@ -1,5 +1,5 @@
-// Package emit holds one payload struct for each event type of the catalogue, named as the constant of the type, so
-// that a producer can misspell neither a type nor a field.
+// Package emit holds one payload struct for each event type of the catalogue, named as the constant of the type,
+// so a producer can misspell neither a type nor a field.
 //
 //	res, err := emit.Publish(ctx, c, emit.TrainingCompleted{ // c is a *client.Client, or anything that publishes
 //		ConfigKey: "hex8_2p",
@@ -78,7 +78,7 @@ func Publish[R any](ctx context.Context, to Publisher[R], p Payload, opts ...Opt
 
 // Event returns the event that Publish publishes.
 func Event(p Payload, opts ...Option) (event.Event, error) {
-	// The payload is encoded here, so that it may be changed afterwards.
+	// The payload is encoded here, so it may be changed afterwards.
 	data, err := encode(p)
 	if err != nil {
 		return event.Event{}, fmt.Errorf("emit: encode %s: %w", p.EventType(), err)

@@ -102,6 +102,19 @@ type EvaluationProgress struct {
 // EventType implements Payload.
 func (EvaluationProgress) EventType() event.Type { return event.EvaluationProgress }
 
+// EvaluationResult is the payload of EVALUATION_RESULT, category evaluation. The catalogue lists no field of
+// it.
+//
+// Documented emitters: Evaluation.
+//
+// Documented subscribers: Dashboard, Promoter.
+type EvaluationResult struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (EvaluationResult) EventType() event.Type { return event.EvaluationResult }
+
 // EvaluationStarted is the payload of EVALUATION_STARTED, category evaluation.
 type EvaluationStarted struct {
 	ModelPath any   `json:"model_path,omitzero"`

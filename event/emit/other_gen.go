@@ -731,6 +731,15 @@ type SSHLivenessCheckSucceeded struct {
 // EventType implements Payload.
 func (SSHLivenessCheckSucceeded) EventType() event.Type { return event.SSHLivenessCheckSucceeded }
 
+// StartupStateValidated is the payload of STARTUP_STATE_VALIDATED, category other. The catalogue lists no
+// field of it.
+type StartupStateValidated struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (StartupStateValidated) EventType() event.Type { return event.StartupStateValidated }
+
 // StatePersisted is the payload of STATE_PERSISTED, category other. The catalogue lists no field of it.
 type StatePersisted struct {
 	Extra Extra `json:",omitzero"`

@@ -4,6 +4,18 @@ package emit
 
 import "github.com/ringrift/ringlog/event"
 
+// GameBatchReady is the payload of GAME_BATCH_READY, category selfplay. The catalogue lists no field of it.
+//
+// Documented emitters: Selfplay.
+//
+// Documented subscribers: Training.
+type GameBatchReady struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (GameBatchReady) EventType() event.Type { return event.GameBatchReady }
+
 // GameSynced is the payload of GAME_SYNCED, category selfplay.
 type GameSynced struct {
 	GameIDs any   `json:"game_ids,omitzero"`

@@ -74,6 +74,15 @@ type SyncRequest struct {
 // EventType implements Payload.
 func (SyncRequest) EventType() event.Type { return event.SyncRequest }
 
+// SyncRetryRequested is the payload of SYNC_RETRY_REQUESTED, category sync. The catalogue lists no field of
+// it.
+type SyncRetryRequested struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (SyncRetryRequested) EventType() event.Type { return event.SyncRetryRequested }
+
 // SyncStalled is the payload of SYNC_STALLED, category sync. The catalogue lists no field of it.
 type SyncStalled struct {
 	Extra Extra `json:",omitzero"`

@@ -17,7 +17,7 @@ type Timestamp struct{ time.Time }
 // At returns a time as a Timestamp.
 func At(t time.Time) Timestamp { return Timestamp{t} }
 
-// MarshalJSON prints seconds since 1970, always with a decimal point, so that it is a float in Python too.
+// MarshalJSON prints seconds since 1970, always with a decimal point, so it is a float in Python too.
 func (t Timestamp) MarshalJSON() ([]byte, error) {
 	if !sendable(t.Time) {
 		return nil, fmt.Errorf("%s is outside the years 1678 to 2261", t.Format(time.RFC3339))

@@ -228,3 +228,12 @@ type TrainingTimeoutReached struct {
 
 // EventType implements Payload.
 func (TrainingTimeoutReached) EventType() event.Type { return event.TrainingTimeoutReached }
+
+// TrainingTriggered is the payload of TRAINING_TRIGGERED, category training. The catalogue lists no field of
+// it.
+type TrainingTriggered struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (TrainingTriggered) EventType() event.Type { return event.TrainingTriggered }

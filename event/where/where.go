@@ -82,7 +82,7 @@ func Compile(expression string) (*Condition, error) {
 
 // environment declares the variables of a condition.
 func environment() (*cel.Env, error) {
-	// All names are declared, so that a misspelt one is an error when it is compiled.
+	// All names are declared, so a misspelt one is an error when it is compiled.
 	options := []cel.EnvOption{
 		cel.Variable("payload", cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable("offset", cel.IntType), cel.Variable("term", cel.IntType),

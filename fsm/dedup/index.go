@@ -2,7 +2,7 @@
 // accepted within the window, and at which offset.
 //
 // It takes 17 bytes a key plus the slack of open addressing, 20 to 28 in all. A hit
-// is a candidate only: the caller confirms it against the stored key column, so that
+// is a candidate only: the caller confirms it against the stored key column, so
 // suppression is exact to the full key. The index reads no clock; the caller says
 // which offsets have left the window.
 package dedup
@@ -34,7 +34,7 @@ const (
 	minSlots = 16
 )
 
-// Index is a hash table in shards. Each shard grows and shrinks by itself, so that no
+// Index is a hash table in shards. Each shard grows and shrinks by itself, so no
 // single insert moves the whole table. Lookups skip the slots of expired keys until their
 // shard is full or has its turn to be swept: looking up each key that expires would cost a
 // cache miss. It is not safe for concurrent use.
@@ -50,14 +50,14 @@ type Index struct {
 }
 
 // A shard has a tag for each slot: 0 for an empty one, else 1 bit occupied and 7 bits of
-// the hash. A lookup reads eight tags at a time, and a slot only where the tag matches, so
-// that a new key, the usual case, costs one cache line.
+// the hash. A lookup reads eight tags at a time, and a slot only where the tag matches,
+// so a new key, the usual case, costs one cache line.
 //
 // A key is in the first slot that was empty from its home on, around the end: no empty slot
 // is between the two.
 type shard struct {
 	slots []slot
-	tags  []byte // one a slot, then the first seven again, so that eight can be read anywhere
+	tags  []byte // one a slot, then the first seven again, so eight can be read anywhere
 	count int    // occupied slots
 }
 
@@ -236,7 +236,7 @@ func (x *Index) Expire(windowStart uint64, keys int) {
 }
 
 // sweep rebuilds a shard from the keys that have not expired, with room for at least an
-// eighth more, so that the next sweep is at least that many inserts away.
+// eighth more, so the next sweep is at least that many inserts away.
 func (x *Index) sweep(s *shard) {
 	live := 0
 	for _, c := range s.slots {

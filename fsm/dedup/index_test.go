@@ -10,7 +10,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// key draws from few first words and tags, so that many keys share a slot's bits
+// key draws from few first words and tags, so many keys share a slot's bits
 // and differ only in bytes that the index does not store.
 func key(t *rapid.T) frame.Key {
 	var k frame.Key

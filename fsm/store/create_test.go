@@ -15,7 +15,7 @@ import (
 
 // cut is the file system as it was before one operation of a creation: what a killed process
 // leaves, which is everything, or what a power loss leaves of it at least. Names appear on a disk in
-// the order in which they were made, which Pebble relies on, so that no other mixture is tried.
+// the order in which they were made, which Pebble relies on, so no other mixture is tried.
 type cut struct {
 	before errorfs.Op
 	kept   int // percent of what was not synced

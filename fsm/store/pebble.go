@@ -23,7 +23,7 @@ func (o *Options) Open(path string) (*pebble.DB, error) {
 	return o.open(path)
 }
 
-// open opens or creates the database at path. Its write-ahead log stays on, so that what survives
+// open opens or creates the database at path. Its write-ahead log stays on, so what survives
 // a crash is a prefix of whole entries.
 func (o *Options) open(path string) (*pebble.DB, error) {
 	cache := pebble.NewCache(64 << 20)

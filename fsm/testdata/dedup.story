@@ -9,7 +9,7 @@
 > publish 1
   at (2)
 > explain 2
-  {"Offset":2,"Type":"TRAINING_COMPLETED","Hash":"1a0e28de4bd1fdaaf725345d7312bbef758592936c70cce0b8a4027ba4f6f571","DedupID":"","Kind":"content","Source":"source-1","AppendedAt":"2026-01-05T10:00:00Z","Suppressed":2,"First":"2026-01-05T10:00:00Z","Last":"2026-01-05T10:00:59.999999999Z","Sources":[{"Source":"source-1","Count":2}],"InWindow":true,"Until":"2026-01-05T10:01:00Z","Others":null}
+  {"Offset":2,"Type":"TRAINING_COMPLETED","Hash":"1a0e28de4bd1fdaaf725345d7312bbef758592936c70cce0b8a4027ba4f6f571","DedupID":"","Kind":"content","ByPolicy":false,"Source":"source-1","AppendedAt":"2026-01-05T10:00:00Z","Suppressed":2,"First":"2026-01-05T10:00:00Z","Last":"2026-01-05T10:00:59.999999999Z","Sources":[{"Source":"source-1","Count":2}],"InWindow":true,"Until":"2026-01-05T10:01:00Z","Others":null}
 > due
   1m0s
 > wait 1ns
@@ -17,7 +17,7 @@
   at 4
   4 TRAINING_COMPLETED {"n": 1}
 > explain 2
-  {"Offset":2,"Type":"TRAINING_COMPLETED","Hash":"1a0e28de4bd1fdaaf725345d7312bbef758592936c70cce0b8a4027ba4f6f571","DedupID":"","Kind":"content","Source":"source-1","AppendedAt":"2026-01-05T10:00:00Z","Suppressed":2,"First":"2026-01-05T10:00:00Z","Last":"2026-01-05T10:00:59.999999999Z","Sources":[{"Source":"source-1","Count":2}],"InWindow":false,"Until":"2026-01-05T10:01:00Z","Others":null}
+  {"Offset":2,"Type":"TRAINING_COMPLETED","Hash":"1a0e28de4bd1fdaaf725345d7312bbef758592936c70cce0b8a4027ba4f6f571","DedupID":"","Kind":"content","ByPolicy":false,"Source":"source-1","AppendedAt":"2026-01-05T10:00:00Z","Suppressed":2,"First":"2026-01-05T10:00:00Z","Last":"2026-01-05T10:00:59.999999999Z","Sources":[{"Source":"source-1","Count":2}],"InWindow":false,"Until":"2026-01-05T10:01:00Z","Others":null}
 # The same id with other content refuses its whole request and leaves nothing.
 > publish 3=a
   at 5

@@ -84,7 +84,7 @@ func fdatasyncMedian(dir string) (float64, error) {
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	// Each write appends, so that its sync has to write metadata as well.
+	// Each write appends, so its sync has to write metadata as well.
 	var all latencies
 	block := make([]byte, size)
 	for range writes {

@@ -91,7 +91,7 @@ const (
 )
 
 // quiet waits until the processes have done what earlier work left them to do in the background,
-// for quietWithin at most, so that it is not charged to the next measurement.
+// for quietWithin at most, so it is not charged to the next measurement.
 func quiet(ctx context.Context, pids []int) {
 	tick := time.NewTicker(quietWindow)
 	defer tick.Stop()

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childAttributes puts a server into a process group of its own, so that Ctrl-C reaches this
+// childAttributes puts a server into a process group of its own, so Ctrl-C reaches this
 // program alone, which then stops its servers in order. If this program is killed, the kernel
 // kills the servers.
 func childAttributes() *syscall.SysProcAttr {

@@ -187,7 +187,7 @@ const (
 	settledWithin = 150 * time.Second
 )
 
-// measureWritten publishes to a log that was empty, so that each byte that is
+// measureWritten publishes to a log that was empty, so each byte that is
 // written belongs to what was published.
 func measureWritten(ctx context.Context, t *turn) error {
 	pid, err := t.session.leaderPID(ctx)

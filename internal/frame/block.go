@@ -26,6 +26,7 @@ import (
 //	         rows     uvarint each: index into sources
 //	         rows*16  dedup keys
 //	         n*8      content prefix, for the rows of kind DedupID only
+//	         n*16     keys of the type's policy, for the rows of kind DedupTypeFields only
 //
 //	body     1        codec: 0 none, 1 zstd, 2 s2
 //	         4        CRC-32C of everything after it, little endian
@@ -72,6 +73,12 @@ const (
 	DedupOff     DedupKind = 0 // never suppressed; the key is that of DedupContent
 	DedupContent DedupKind = 1 // the first 16 bytes of the content hash
 	DedupID      DedupKind = 2 // from a hash of the dedup id that the producer set
+
+	// By the policy of the event's type. The row's key is that of DedupContent, so a retry that is sent under another
+	// policy has the same one. A block has these from LevelDedup on.
+	DedupTypeOff     DedupKind = 3 // never suppressed
+	DedupTypeContent DedupKind = 4 // compared by its key, with what the policy has accepted
+	DedupTypeFields  DedupKind = 5 // the same, by a key of its own: a hash of some payload fields
 )
 
 // Key identifies an event for deduplication.
@@ -88,10 +95,18 @@ type Row struct {
 
 // Batch is the events of one request, encoded once, by the node that receives the request.
 type Batch struct {
-	rows    []Row
-	records []byte   // one after the other; in a packet's batch those of its body
-	keys    []uint64 // Bloom hashes of keys
-	chains  []uint64 // Bloom hashes of correlation ids
+	// Policies decide how a row deduplicates whose event does not say so; nil is by content. Set before the first row.
+	Policies *event.DedupPolicies
+
+	// The type of the row before, and what its policy asks for: most events of a batch have the type of the one before.
+	last event.Type
+	rule *event.DedupRule
+
+	rows       []Row
+	policyKeys []Key    // of the rows of kind DedupTypeFields
+	records    []byte   // one after the other; in a packet's batch those of its body
+	keys       []uint64 // Bloom hashes of keys
+	chains     []uint64 // Bloom hashes of correlation ids
 
 	// In a batch that was sent as a packet: the packet's body, and the lists into which the
 	// body's indexes point.
@@ -104,7 +119,9 @@ func (b *Batch) Len() int { return len(b.rows) }
 
 // Bytes returns about how much the batch takes in memory and in a frame before
 // compression.
-func (b *Batch) Bytes() int { return len(b.records) + len(b.body) + len(b.rows)*minRowBytes }
+func (b *Batch) Bytes() int {
+	return len(b.records) + len(b.body) + len(b.rows)*minRowBytes + len(b.policyKeys)*keySize
+}
 
 // aloneFrom is the size from which on a packet's records are worth a frame of their own.
 const aloneFrom = 16 << 10
@@ -125,6 +142,7 @@ func (b *Batch) Keep(e *event.Event, hash event.Hash) { b.addRow(e, hash) }
 // Join adds the rows of another batch of the same packet's body.
 func (b *Batch) Join(other *Batch) {
 	b.rows = append(b.rows, other.rows...)
+	b.policyKeys = append(b.policyKeys, other.policyKeys...)
 	b.keys = append(b.keys, other.keys...)
 	b.chains = append(b.chains, other.chains...)
 }
@@ -140,9 +158,32 @@ func (b *Batch) addRow(e *event.Event, hash event.Hash) {
 		row.Kind = DedupID
 		row.Key = KeyOfID(e.DedupID)
 		row.Content = [contentSize]byte(hash[:contentSize])
+	case b.Policies != nil:
+		b.byPolicy(&row, e)
 	}
 	b.rows = append(b.rows, row)
 	b.addHashes(e)
+}
+
+// byPolicy has a row deduplicate as the policy of its type says.
+func (b *Batch) byPolicy(row *Row, e *event.Event) {
+	if e.Type != b.last {
+		b.last, b.rule = e.Type, b.Policies.Of(e.Type)
+	}
+	switch r := b.rule; {
+	case r == nil: // by content, within the setting dedup.window
+	case r.Mode == event.DedupOff:
+		row.Kind = DedupTypeOff
+	case r.Mode == event.DedupFields:
+		// An event without any of the fields is compared by its content: it has nothing else to be compared by.
+		row.Kind = DedupTypeContent
+		if key, some := r.Key(e.Payload); some {
+			row.Kind = DedupTypeFields
+			b.policyKeys = append(b.policyKeys, Key(key[:keySize]))
+		}
+	default:
+		row.Kind = DedupTypeContent
+	}
 }
 
 // addHashes notes the event's key and correlation id for the Bloom filters.
@@ -254,12 +295,13 @@ func DecodeHeader(b []byte) (*Header, error) {
 
 // Columns are what the state machine decides by.
 type Columns struct {
-	kinds    []byte   // a DedupKind each
-	types    []uint32 // indexes into the header's types
-	sources  []uint32 // indexes into the header's sources
-	keys     []byte   // keySize each
-	contents []byte   // contentSize for each DedupID row
-	nth      []uint32 // a DedupID row's index into contents; nil if there are no such rows
+	kinds      []byte   // a DedupKind each
+	types      []uint32 // indexes into the header's types
+	sources    []uint32 // indexes into the header's sources
+	keys       []byte   // keySize each
+	contents   []byte   // contentSize for each DedupID row
+	policyKeys []byte   // keySize for each DedupTypeFields row
+	nth        []uint32 // the index of such a row into contents or policyKeys; nil if there are none
 }
 
 // Len returns the number of rows.
@@ -267,6 +309,22 @@ func (c *Columns) Len() int { return len(c.kinds) }
 
 // KindAt returns how row i deduplicates.
 func (c *Columns) KindAt(i int) DedupKind { return DedupKind(c.kinds[i]) }
+
+// Keyed reports whether row i's key counts within the setting dedup.window, whatever the type of its event.
+func (c *Columns) Keyed(i int) bool { return c.KindAt(i) == DedupContent || c.KindAt(i) == DedupID }
+
+// ByPolicy reports whether row i is compared with what the policy of its type has accepted, by PolicyKeyAt.
+func (c *Columns) ByPolicy(i int) bool {
+	return c.KindAt(i) == DedupTypeContent || c.KindAt(i) == DedupTypeFields
+}
+
+// PolicyKeyAt returns the key by which row i is compared if ByPolicy.
+func (c *Columns) PolicyKeyAt(i int) Key {
+	if c.KindAt(i) != DedupTypeFields {
+		return c.KeyAt(i)
+	}
+	return Key(c.policyKeys[int(c.nth[i])*keySize:][:keySize])
+}
 
 // KeyAt returns row i's dedup key.
 func (c *Columns) KeyAt(i int) Key { return Key(c.keys[i*keySize:][:keySize]) }
@@ -308,20 +366,26 @@ func DecodeColumns(b []byte, s Shape) (*Columns, error) {
 		return nil, d.end("columns")
 	}
 
-	// The kinds say how many content prefixes there are, and which row has which.
+	// The kinds say how many content prefixes and keys of policies there are, and which row has which.
 	c := &Columns{kinds: d.Take(s.Rows)}
-	ids := 0
+	var ids, ofPolicies int
 	for i, k := range c.kinds {
-		if DedupKind(k) > DedupID {
+		count := &ids
+		switch DedupKind(k) {
+		case DedupOff, DedupContent, DedupTypeOff, DedupTypeContent:
+			continue
+		case DedupID:
+		case DedupTypeFields:
+			count = &ofPolicies
+		default:
 			d.Fail("dedup kind %d", k)
+			continue
 		}
-		if DedupKind(k) == DedupID {
-			if c.nth == nil {
-				c.nth = make([]uint32, s.Rows)
-			}
-			c.nth[i] = uint32(ids)
-			ids++
+		if c.nth == nil {
+			c.nth = make([]uint32, s.Rows)
 		}
+		c.nth[i] = uint32(*count)
+		*count++
 	}
 
 	// The other columns have one entry a row.
@@ -329,6 +393,7 @@ func DecodeColumns(b []byte, s Shape) (*Columns, error) {
 	c.sources = d.indexes(s.Rows, s.Sources)
 	c.keys = d.Take(s.Rows * keySize)
 	c.contents = d.Take(ids * contentSize)
+	c.policyKeys = d.Take(ofPolicies * keySize)
 	return c, d.end("columns")
 }
 

@@ -125,6 +125,12 @@ type IntentAbort struct{}
 // catalogue's form.
 type Register struct{ Definitions []byte }
 
+// FlowPut adds flows, or replaces those of the same name; Flows is a JSON array of them.
+type FlowPut struct{ Flows []byte }
+
+// FlowRemove removes a flow that was added.
+type FlowRemove struct{ Name string }
+
 // Member is what the cluster knows of a node beside Raft's own configuration.
 type Member struct {
 	ID           string `json:"id"`
@@ -171,6 +177,8 @@ func (c TermStart) Kind() Kind {
 func (Intent) Kind() Kind       { return KindIntent }
 func (IntentAbort) Kind() Kind  { return KindIntentAbort }
 func (Register) Kind() Kind     { return KindRegister }
+func (FlowPut) Kind() Kind      { return KindFlowPut }
+func (FlowRemove) Kind() Kind   { return KindFlowRemove }
 func (MemberPut) Kind() Kind    { return KindMemberPut }
 func (MemberRemove) Kind() Kind { return KindMemberRemove }
 func (ClockStep) Kind() Kind    { return KindClockStep }
@@ -270,7 +278,9 @@ func (c TermStart) appendTo(b []byte) []byte {
 	return b
 }
 
-func (c Register) appendTo(b []byte) []byte { return fields.Append(b, c.Definitions) }
+func (c Register) appendTo(b []byte) []byte   { return fields.Append(b, c.Definitions) }
+func (c FlowPut) appendTo(b []byte) []byte    { return fields.Append(b, c.Flows) }
+func (c FlowRemove) appendTo(b []byte) []byte { return fields.Append(b, c.Name) }
 
 // appendTo writes id, Raft address, HTTP address, incarnation, feature level, version.
 func (m Member) appendTo(b []byte) []byte {

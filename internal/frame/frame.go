@@ -90,6 +90,7 @@ func (b *Builder) addBatch(batch *Batch) {
 // join appends another batch's rows.
 func (b *Batch) join(other *Batch) {
 	b.rows = append(b.rows, other.rows...)
+	b.policyKeys = append(b.policyKeys, other.policyKeys...)
 	b.records = append(b.records, other.records...)
 	b.keys = append(b.keys, other.keys...)
 	b.chains = append(b.chains, other.chains...)
@@ -164,10 +165,11 @@ func (b *Builder) reset() {
 		raw:      b.raw[:0],
 		dict:     b.dict,
 		batch: Batch{
-			rows:    kept.rows[:0],
-			records: kept.records[:0],
-			keys:    kept.keys[:0],
-			chains:  kept.chains[:0],
+			rows:       kept.rows[:0],
+			policyKeys: kept.policyKeys[:0],
+			records:    kept.records[:0],
+			keys:       kept.keys[:0],
+			chains:     kept.chains[:0],
 		},
 	}
 	b.dict.reset()
@@ -241,6 +243,9 @@ func (b *Builder) columns(e *Batch) []byte {
 		if e.rows[i].Kind == DedupID {
 			c = append(c, e.rows[i].Content[:]...)
 		}
+	}
+	for i := range e.policyKeys {
+		c = append(c, e.policyKeys[i][:]...)
 	}
 	return c
 }

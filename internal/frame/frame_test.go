@@ -25,7 +25,8 @@ import (
 // anEvent draws a normalised event; every optional field comes and goes.
 func anEvent(t *rapid.T) event.Event {
 	text := rapid.SampledFrom([]string{"", "trainer-3", "hex8_2p", "ünï", "a\nb"})
-	e := event.New(rapid.SampledFrom([]event.Type{event.TrainingCompleted, event.ModelPromoted, "MY_OWN"}).Draw(t, "type"),
+	types := []event.Type{event.TrainingCompleted, event.ModelPromoted, "MY_OWN", "QUIET"}
+	e := event.New(rapid.SampledFrom(types).Draw(t, "type"),
 		fmt.Appendf(nil, `{"epoch": %d}`, rapid.IntRange(0, 5).Draw(t, "epoch")))
 	e.Source, e.Key, e.CorrelationID = text.Draw(t, "source"), text.Draw(t, "key"), text.Draw(t, "chain")
 	e.CausationID, e.DedupID = text.Draw(t, "cause"), text.Draw(t, "dedup")
@@ -40,8 +41,15 @@ func anEvent(t *rapid.T) event.Event {
 	return e
 }
 
+// Each way in which the policy of a type has rows deduplicate; MY_OWN has none.
+var policies = event.NewDedupPolicies(map[event.Type]event.DedupPolicy{
+	event.TrainingCompleted: {Mode: event.DedupFields, Fields: []string{"epoch", "run"}},
+	event.ModelPromoted:     {Mode: event.DedupContent},
+	"QUIET":                 {Mode: event.DedupOff},
+})
+
 func batchOf(events []event.Event) *Batch {
-	b := &Batch{}
+	b := &Batch{Policies: policies}
 	for i := range events {
 		b.Add(&events[i], events[i].Hash())
 	}
@@ -60,6 +68,7 @@ func commands() []Command {
 		SettingSet{"k", "v"}, Trim{Before: 5, Force: true}, Trim{Retention: true}, Tick{},
 		TermStart{ClusterID: "id", Members: []Member{member}, Seen: []election.TermSeen{{Term: 4, Leader: "n2"}}, Cause: "x"},
 		Intent{"n2", "drain"}, IntentAbort{}, Register{[]byte("[]")}, MemberPut{member}, MemberRemove{"n1"},
+		FlowPut{[]byte("[]")}, FlowRemove{"f"},
 		ClockStep{To: time.Unix(1, 2), Agreed: []string{"n1", "n2"}},
 		TermStart{Cause: "heartbeat_timeout", Silence: time.Second},
 		VoterHealth{Voter: "n2", LastContactMs: -1, Reason: "raft"},
@@ -104,6 +113,8 @@ func commands() []Command {
 		Pressure{Active: true, Requests: 300, Bytes: 1 << 40, Refused: 7},
 		ChainOverdue{CorrelationID: "run-7", Flow: "f", From: "A", FromOffset: 300,
 			Since: time.Unix(1, 2).UTC(), Missing: "B", Deadline: time.Hour},
+		DedupPolicySet{Type: "T", Policy: event.DedupPolicy{Mode: event.DedupFields, Fields: []string{"a", "b"},
+			Window: time.Hour}},
 	}
 }
 
@@ -253,6 +264,17 @@ func checkEvents(t *rapid.T, f *Frame, want []event.Event) {
 	for i := range want {
 		hash := want[i].Hash()
 		kind, k := DedupContent, Key(hash[:16])
+		compared := k
+		switch want[i].Type {
+		case event.TrainingCompleted:
+			kind = DedupTypeFields
+			of, _ := policies.Of(want[i].Type).Key(want[i].Payload)
+			compared = Key(of[:16])
+		case event.ModelPromoted:
+			kind = DedupTypeContent
+		case "QUIET":
+			kind = DedupTypeOff
+		}
 		if want[i].DedupID != "" {
 			kind, k = DedupID, KeyOfID(want[i].DedupID)
 		}
@@ -262,6 +284,9 @@ func checkEvents(t *rapid.T, f *Frame, want []event.Event) {
 		c := f.Columns
 		if c.KindAt(i) != kind || c.KeyAt(i) != k || c.ContentAt(i) != [8]byte(hash[:8]) {
 			t.Fatalf("row %d: kind %d key %x content %x", i, c.KindAt(i), c.KeyAt(i), c.ContentAt(i))
+		}
+		if c.ByPolicy(i) && c.PolicyKeyAt(i) != compared {
+			t.Fatalf("row %d: key %x of its policy", i, c.PolicyKeyAt(i))
 		}
 	}
 }
@@ -277,6 +302,7 @@ func TestPacketRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		kept, packed := o.Batch(o.Rows()), batchOf(events)
+		kept.Policies = policies
 		if err := o.Each(func(row int, e *event.Event) error {
 			if diff := cmp.Diff(events[row], *e, cmpopts.IgnoreUnexported(event.Event{}), cmpopts.EquateEmpty()); diff != "" {
 				t.Fatal(diff)
@@ -555,6 +581,35 @@ func trainingEvents() (events []event.Event) {
 		events = append(events, e)
 	}
 	return events
+}
+
+// BenchmarkAdd makes the rows of events: of a type without a policy, with and without policies of other types, and of
+// one whose policy compares two fields.
+func BenchmarkAdd(b *testing.B) {
+	events := trainingEvents()
+	hashes := make([]event.Hash, len(events))
+	for i := range events {
+		hashes[i] = events[i].Hash()
+	}
+	fields := event.DedupPolicy{Mode: event.DedupFields, Fields: []string{"epoch", "samples"}}
+	of := func(t event.Type) *event.DedupPolicies {
+		return event.NewDedupPolicies(map[event.Type]event.DedupPolicy{t: fields})
+	}
+	for _, c := range []struct {
+		name     string
+		policies *event.DedupPolicies
+	}{{"none", nil}, {"others", of(event.ModelPromoted)}, {"own", of(event.TrainingCompleted)}} {
+		b.Run("policies="+c.name, func(b *testing.B) {
+			batch := &Batch{Policies: c.policies}
+			for b.Loop() {
+				batch.rows, batch.policyKeys = batch.rows[:0], batch.policyKeys[:0]
+				for i := range events {
+					batch.Keep(&events[i], hashes[i])
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
+		})
+	}
 }
 
 func BenchmarkEncode(b *testing.B) {

@@ -11,7 +11,7 @@ import (
 type Kind byte
 
 // The kinds of commands. A number is on disks and on the wire, so it must keep its meaning even if
-// its command is removed. The next one is 38 (27 to 29 are not used); CONTRIBUTING.md lists what a new
+// its command is removed. The next one is 41 (27 to 29 are not used); CONTRIBUTING.md lists what a new
 // command needs.
 const (
 	KindPublish      Kind = 1
@@ -51,6 +51,9 @@ const (
 	KindChainOverdue   Kind = 35
 	KindCursorChange   Kind = 36
 	KindCursorsScanned Kind = 37
+	KindDedupPolicySet Kind = 38
+	KindFlowPut        Kind = 39
+	KindFlowRemove     Kind = 40
 )
 
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
@@ -61,8 +64,10 @@ const (
 	LevelHealth   = 2 // what a leader reports of its voters
 	LevelLetters  = 3 // dead letters
 	LevelDelivery = 4 // groups, clients, stalls, pressure, overdue runs, and short leaderships that separate outages
+	LevelDedup    = 5 // dedup policies of types, and rows that are decided by them
+	LevelFlows    = 5 // flows that are registered
 
-	LevelNewest = LevelDelivery // what this build knows
+	LevelNewest = LevelFlows // what this build knows
 )
 
 // origin says who asks for a command.
@@ -162,6 +167,9 @@ var kinds = [256]kind{
 	}},
 	KindCursorsScanned: {LevelDelivery, ofLeader, little, func(d *decoder) Command { return d.cursorsScanned() }},
 	KindChainOverdue:   {LevelDelivery, ofLeader, little, func(d *decoder) Command { return d.chainOverdue() }},
+	KindDedupPolicySet: {LevelDedup, ofCaller, little, func(d *decoder) Command { return d.dedupPolicySet() }},
+	KindFlowPut:        {LevelFlows, ofCaller, much, func(d *decoder) Command { return FlowPut{Flows: d.copied()} }},
+	KindFlowRemove:     {LevelFlows, ofCaller, little, func(d *decoder) Command { return FlowRemove{Name: d.string()} }},
 }
 
 // Level returns the feature level from which on commands of a kind may be proposed, and 0

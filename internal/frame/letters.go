@@ -122,7 +122,7 @@ func (d *decoder) letters() []uint64 {
 		d.Fail("%d letters in one command", n)
 		return nil
 	}
-	// A list without ids is nil, so that a command is equal to the one that was encoded.
+	// A list without ids is nil, so a command is equal to the one that was encoded.
 	var list []uint64
 	for range n {
 		list = append(list, d.Uvarint())
@@ -155,7 +155,7 @@ func (d *decoder) letterImport() (c LetterImport) {
 //	16      the start of its content hash
 //	rest    its record, as block.go draws it
 //
-// It has the bytes that are stored, so that every build makes the same block of it.
+// It has the bytes that are stored, so every build makes the same block of it.
 
 // EncodeCopy returns a copy of an event, without its offset, term and append time.
 func EncodeCopy(e *event.Event) []byte {

@@ -76,7 +76,7 @@ func (p *Packet) Open(maxBytes int) (*Opened, error) {
 		d.Fail("a body of %d bytes for %d rows", len(raw), p.Rows)
 		return nil, d.end("packet")
 	}
-	// The indexes are checked here, so that Range need not check them for each row.
+	// The indexes are checked here, so Range need not check them for each row.
 	o := &Opened{packet: p}
 	o.types = d.indexes(p.Rows, len(p.Types))
 	o.sources = d.indexes(p.Rows, len(p.Sources))

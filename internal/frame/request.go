@@ -55,7 +55,8 @@ func (r Request) ID() (id Key, own bool) {
 		for i := range r.Batch.rows {
 			row := &r.Batch.rows[i]
 			h.Write(row.Key[:])
-			own = own && (row.Kind != DedupOff || p.Producer != "")
+			suppressible := row.Kind != DedupOff && row.Kind != DedupTypeOff
+			own = own && (suppressible || p.Producer != "")
 		}
 	}
 	return Key(h.Sum(nil)[:keySize]), own
@@ -80,12 +81,14 @@ func (r Request) Encode() []byte {
 }
 
 // DecodeRequest reads what Encode wrote.
-func DecodeRequest(data []byte) (Request, error) { return OpenRequest(data, nil) }
+func DecodeRequest(data []byte) (Request, error) { return OpenRequest(data, nil, nil) }
 
 // OpenRequest is DecodeRequest for bytes from an untrusted sender: admit sees each event, may
 // refuse it, and returns its content hash. The columns and Bloom filters of the batch are made
-// from the events themselves; those that were sent are ignored.
-func OpenRequest(data []byte, admit func(e *event.Event) (event.Hash, error)) (Request, error) {
+// from the events themselves and by policies; those that were sent are ignored.
+func OpenRequest(
+	data []byte, policies *event.DedupPolicies, admit func(e *event.Event) (event.Hash, error),
+) (Request, error) {
 	f, err := Decode(data)
 	if err != nil {
 		return Request{}, err
@@ -96,7 +99,7 @@ func OpenRequest(data []byte, admit func(e *event.Event) (event.Hash, error)) (R
 	r := Request{Command: f.Commands[0]}
 	// A command without events has no block.
 	if f.Header != nil {
-		r.Batch, err = f.batch(admit)
+		r.Batch, err = f.batch(policies, admit)
 	}
 	return r, err
 }
@@ -130,17 +133,23 @@ func UnfoldedSize(data []byte) int {
 
 // batch makes a batch from a frame's block, and checks every record. Without an admit the rows
 // are those of the columns.
-func (f *Frame) batch(admit func(e *event.Event) (event.Hash, error)) (*Batch, error) {
+func (f *Frame) batch(
+	policies *event.DedupPolicies, admit func(e *event.Event) (event.Hash, error),
+) (*Batch, error) {
 	p := &Packet{Rows: f.Header.Rows, Types: f.Header.Types, Sources: f.Header.Sources, Body: f.Block.Body}
 	o, err := p.Open(MaxBlockBytes)
 	if err != nil {
 		return nil, err
 	}
 	b := o.Batch(p.Rows)
+	b.Policies = policies
 	err = o.Each(func(i int, e *event.Event) error {
 		// The sender's rows are trusted. What the Bloom filters are made of is not in the columns.
 		if admit == nil {
 			b.rows = append(b.rows, f.row(i))
+			if f.Columns.KindAt(i) == DedupTypeFields {
+				b.policyKeys = append(b.policyKeys, f.Columns.PolicyKeyAt(i))
+			}
 			b.addHashes(e)
 			return nil
 		}

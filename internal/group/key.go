@@ -79,7 +79,7 @@ func (a *assignments) keyFor(text string) *key {
 	h := hashKey(text)
 	k := a.keys[h]
 	if k == nil {
-		// A key that is used again keeps its stamp, so that its earlier places in queues stay void.
+		// A key that is used again keeps its stamp, so its earlier places in queues stay void.
 		if n := len(a.freeKeys); n > 0 {
 			k, a.freeKeys = a.freeKeys[n-1], a.freeKeys[:n-1]
 		} else {

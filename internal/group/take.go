@@ -19,7 +19,7 @@ func (c *Coordinator) Take(now time.Time, m *Member, d Demand, list []Delivery) 
 	c.setAhead(m, d.Ahead)
 	t := taking{c: c, m: m, events: d.Events, bytes: d.Bytes, list: list}
 
-	// Alternate between the member's own keys and what anyone could get, so that neither
+	// Alternate between the member's own keys and what anyone could get, so neither
 	// waits for the other to run out.
 	for t.hasRoom() {
 		own := t.fromOwnKeys()

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -22,6 +23,7 @@ type admission struct {
 	needsToken  bool              // whether callers must have the token
 	token       [sha256.Size]byte // digest of the token
 	open        map[string]bool   // paths that need no token
+	openBelow   []string          // and paths that begin with one of these
 	hosts       []string          // names that browsers may use for this node, in lower case
 	crossOrigin *http.CrossOriginProtection
 }
@@ -38,8 +40,13 @@ func newAdmission(cfg Config, advertised string, routes []route) *admission {
 	}
 	// The table says which routes need no token.
 	for _, r := range routes {
-		if r.access == open {
-			a.open[r.path] = true
+		if r.access != open {
+			continue
+		}
+		a.open[r.path] = true
+		// Nothing else is below the fixed part of a path with wildcards, and what is not there is answered as such.
+		if fixed, _, wild := strings.Cut(r.path, "{"); wild {
+			a.openBelow = append(a.openBelow, fixed)
 		}
 	}
 	// By these names a browser reaches this node itself, and not a page that was rebound to it.
@@ -68,13 +75,24 @@ func (a *admission) admit(r *http.Request) error {
 // wrong method is answered as such.
 func (a *admission) hasToken(r *http.Request) bool {
 	// A node without a token lets everybody in, but for web pages.
-	if !a.needsToken || a.open[r.URL.Path] {
+	path := r.URL.Path
+	below := func(fixed string) bool { return strings.HasPrefix(path, fixed) }
+	if !a.needsToken || a.open[path] || slices.ContainsFunc(a.openBelow, below) {
 		return true
 	}
 	// Digests have one length, so the time of the comparison reveals nothing of the token.
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	given := tokenDigest(strings.TrimSpace(token))
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(given[:], a.token[:]) == 1
+}
+
+// warnings says that a token which the caller sends protects nothing.
+func (a *admission) warnings(r *http.Request) []event.Warning {
+	if a.needsToken || r.Header.Get("Authorization") == "" {
+		return nil
+	}
+	return []event.Warning{{Reason: api.ReasonTokenUnused, Field: "Authorization",
+		Message: "a token was sent, but this cluster has none and lets everybody in: start its nodes with --token-file"}}
 }
 
 // tokenDigest has one length for every token.

@@ -83,7 +83,7 @@ func answerJSON(w http.ResponseWriter, v any, err error) error {
 
 // writeJSON answers with a value. That the caller has left is not this node's error.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
-	// The whole answer is encoded first, so that an error can still be answered.
+	// The whole answer is encoded first, so an error can still be answered.
 	b, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("answer: %w", err)
@@ -91,10 +91,15 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	return writeBytes(w, status, contentJSON, append(b, '\n'))
 }
 
-// setWarnings sends what a filter was warned about as a header, which every protocol and also a stream has.
+// setWarnings adds what a caller is warned about to the header, which every protocol and also a stream has.
 func setWarnings(h http.Header, list []event.Warning) {
 	if len(list) == 0 {
 		return
+	}
+	// The header is one list, as some clients read only one header of a name.
+	var before []event.Warning
+	if json.Unmarshal([]byte(h.Get(api.WarningsHeader)), &before) == nil {
+		list = append(before, list...)
 	}
 	// Types and categories are ASCII, so the JSON is what a header may have.
 	text, err := json.Marshal(list)

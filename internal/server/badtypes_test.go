@@ -91,6 +91,12 @@ func TestAnAnswerToAWrongTypeNamesNothingOfGo(t *testing.T) {
 		if r.stream && r.service != nil {
 			continue // streams take framed messages
 		}
+		if r.service != nil {
+			answer := s.do(method, path, "\xff", "Content-Type", "application/proto")
+			if name := goNames.FindString(protoTypes.ReplaceAllString(answer.body, "")); answer.status != 400 || name != "" {
+				t.Errorf("%s of no message is answered with %d, %s", path, answer.status, answer.body)
+			}
+		}
 		slices.Sort(bodies)
 		refused := 0
 		for _, body := range slices.Compact(bodies) {

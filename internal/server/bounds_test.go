@@ -78,7 +78,7 @@ func TestADeclaredLengthTakesNoMemory(t *testing.T) {
 				c := follower.dial(one.path, one.declared, "")
 				_, _ = io.WriteString(c, "[")
 			}
-			// One byte of each body has arrived, so that the server has allocated what it will.
+			// One byte of each body has arrived, so the server has allocated what it will.
 			eventually(t, "all are read", func() bool { return follower.server.memory.held.Load() >= conns })
 		})
 		// All that the process allocates meanwhile is counted. At the race detector's pace, where pools drop
@@ -115,7 +115,7 @@ func TestABodyThatIsTooLargeIsNotCalledOverload(t *testing.T) {
 	}
 }
 
-// Bodies that stall are ended, and those of one address take only a part of the memory, so that other addresses
+// Bodies that stall are ended, and those of one address take only a part of the memory, so other addresses
 // can publish and nodes can forward.
 func TestUnfinishedBodiesKeepNobodyOut(t *testing.T) {
 	t.Parallel()

@@ -250,7 +250,7 @@ func TestPeersTellWhatIsCertain(t *testing.T) {
 	if _, err := p.Forward(t.Context(), reset.URL, nil); !errors.Is(err, raftnode.ErrOutcomeUnknown) {
 		t.Errorf("reset: %v", err)
 	}
-	// A read changes nothing, so that there is no outcome to be unsure of.
+	// A read changes nothing, so there is no outcome to be unsure of.
 	if _, err := p.ReadIndex(
 		t.Context(), reset.URL,
 	); !errors.Is(err, raftnode.ErrNoLeader) || errors.Is(err, raftnode.ErrOutcomeUnknown) {

@@ -39,7 +39,7 @@ func (cv *clusterView) cluster(st raftnode.Status) api.Cluster {
 		ClockStep:    (*api.ClockStep)(m.LastClockStep()),
 		Diverged:     st.Diverged,
 		DiskFull:     st.Disk.Full,
-		// Made here, so that every client shows the same.
+		// Made here, so every client shows the same.
 		Warnings: warnings(st),
 		Outage:   outageOf(st),
 		Health:   healthOf(st),
@@ -50,7 +50,7 @@ func (cv *clusterView) cluster(st raftnode.Status) api.Cluster {
 	return view
 }
 
-// healthOf returns what the log records of the voters. Its lists are never nil, so that JSON shows [] for none.
+// healthOf returns what the log records of the voters. Its lists are never nil, so JSON shows [] for none.
 func healthOf(st raftnode.Status) api.Health {
 	h := st.Voters
 	view := api.Health{

@@ -168,7 +168,7 @@ func (l *logService) GetEvent(
 	if err != nil {
 		return nil, err
 	}
-	// An event is sent as a run of one, so that clients decode it as those of a tail.
+	// An event is sent as a run of one, so clients decode it as those of a tail.
 	var runs runsBuilder
 	return connect.NewResponse(&ringlogv1.GetEventResponse{Run: runs.build([]event.Event{e})[0]}), nil
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // limitConns lets a listener have up to most connections at a time; further ones wait. One address may have up to
-// half of that; any more are closed at once, so that it cannot keep others out.
+// half of that; any more are closed at once, so it cannot keep others out.
 func limitConns(l net.Listener, most int) net.Listener {
 	// The outer limit holds for all addresses together.
 	return netutil.LimitListener(&fairListener{Listener: l, each: max(most/2, 1), open: map[netip.Addr]int{}}, most)

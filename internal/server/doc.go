@@ -5,7 +5,7 @@
 // It promises:
 //
 //   - Both protocols are thin codecs over the operations of package
-//     internal/service, so that a rule holds on both or on neither.
+//     internal/service, so a rule holds on both or on neither.
 //
 //   - Every error says what failed, where, and what to do: an *api.Error, made of the
 //     errors of the packages below in internal/service/errors.go and nowhere else.

@@ -42,6 +42,18 @@ func TestEveryCallThatGivesAFilterWarnsAboutAMisspeltType(t *testing.T) {
 			_, header := s.follow(t.Context(), "/v1/events?type=TRAINNG_COMPLETED&follow=true")
 			return header, nil
 		},
+		"dead letters": func(string) (http.Header, error) {
+			return s.ok("GET", "/v1/dlq?type=TRAINNG_COMPLETED", "").header, nil
+		},
+		"dead letters by error": func(string) (http.Header, error) {
+			return s.ok("GET", "/v1/dlq/errors?type=TRAINNG_COMPLETED", "").header, nil
+		},
+		"redrive": func(string) (http.Header, error) {
+			return s.ok("POST", "/v1/dlq/redrive", `{"type":"TRAINNG_COMPLETED"}`).header, nil
+		},
+		"purge": func(string) (http.Header, error) {
+			return s.ok("POST", "/v1/dlq/purge", `{"type":"TRAINNG_COMPLETED"}`).header, nil
+		},
 		"cursor over Connect": func(name string) (http.Header, error) {
 			resp, err := cursors.CreateCursor(t.Context(),
 				connect.NewRequest(&ringlogv1.CreateCursorRequest{Name: name, Filter: filter}))
@@ -88,5 +100,28 @@ func TestEveryCallThatGivesAFilterWarnsAboutAMisspeltType(t *testing.T) {
 		if got := header.Get(api.WarningsHeader); err != nil || got != "" {
 			t.Errorf("%s, of a registered type: %s, %v", way, got, err)
 		}
+	}
+}
+
+// A token that a node does not ask for is warned about, beside what else the call is warned about.
+func TestATokenThatProtectsNothingIsWarnedAbout(t *testing.T) {
+	s := newSite(t, nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/events?type=TRAINNG_COMPLETED", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer secret")
+	resp, err := s.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var list []event.Warning
+	err = json.Unmarshal([]byte(resp.Header.Get(api.WarningsHeader)), &list)
+	if err != nil || len(list) != 2 || list[0].Reason != api.ReasonTokenUnused || list[1].Field != "types[0]" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if h := s.ok("GET", "/v1/settings", "").header.Get(api.WarningsHeader); h != "" {
+		t.Errorf("without a token: %s", h)
 	}
 }

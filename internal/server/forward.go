@@ -101,7 +101,7 @@ func (f *forwarder) passOn(w http.ResponseWriter, r *http.Request, leader string
 	if err != nil {
 		return fmt.Errorf("pass on to %s: %w", leader, err)
 	}
-	// The caller's own token is passed on, so that the leader judges the caller.
+	// The caller's own token is passed on, so the leader judges the caller.
 	for _, name := range []string{"Authorization", "Content-Type", "Accept"} {
 		if value := r.Header.Get(name); value != "" {
 			out.Header.Set(name, value)

@@ -165,3 +165,46 @@ func TestForwardedDeadLettersAreOfWhatTheLogHas(t *testing.T) {
 		}
 	}
 }
+
+// A forwarded batch is decided by the policies that the leader knows, whatever the sender knew.
+func TestForwardedEventsGoByTheLeadersPolicies(t *testing.T) {
+	s := newSite(t, nil)
+	s.ok("PUT", "/v1/dedup/policies/TRAINING_COMPLETED", `{"mode":"fields","fields":["run"]}`)
+	first := event.Event{Type: "TRAINING_COMPLETED", Payload: []byte(`{"at": 1, "run": 7}`)}
+	again := event.Event{Type: "TRAINING_COMPLETED", Payload: []byte(`{"at": 2, "run": 7}`)}
+	if result, code := s.forward(batchOf(first)); code != "" || len(result.Duplicates) > 0 {
+		t.Fatalf("%q, duplicates %v", code, result.Duplicates)
+	}
+	if result, code := s.forward(batchOf(again)); code != "" || len(result.Duplicates) != 1 {
+		t.Errorf("the same run: %q, duplicates %v", code, result.Duplicates)
+	}
+	again.NoDedup = true
+	if result, code := s.forward(batchOf(again)); code != "" || len(result.Duplicates) > 0 {
+		t.Errorf("dedup false: %q, duplicates %v", code, result.Duplicates)
+	}
+}
+
+// A retry gets the first answer, also where the policy of its type has changed meanwhile: the producer cannot know of
+// that.
+func TestARetryIsOneUnderAnotherPolicy(t *testing.T) {
+	s := newSite(t, nil)
+	send := func() answer {
+		return s.do("POST", "/v1/events", `[{"type":"TRAINING_COMPLETED","payload":{"run":1}},{"type":"TASK_HEARTBEAT"}]`,
+			"Ringlog-Producer", "p", "Ringlog-Sequence", "1")
+	}
+	first := send()
+	for _, policy := range []string{
+		`{"mode":"fields","fields":["run"]}`,
+		`{"mode":"content","window":"1h"}`,
+		`{"mode":"off"}`,
+	} {
+		for _, name := range []string{"TRAINING_COMPLETED", "TASK_HEARTBEAT"} {
+			s.ok("PUT", "/v1/dedup/policies/"+name, policy)
+		}
+		again := send()
+		if again.status != 200 || !strings.Contains(again.body, `"replayed":true`) ||
+			!strings.Contains(again.body, `"offset":2`) {
+			t.Errorf("%s: %d %s, first %s", policy, again.status, again.body, first.body)
+		}
+	}
+}

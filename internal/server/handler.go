@@ -28,6 +28,7 @@ const (
 	contentJSON   = "application/json"
 	contentNDJSON = "application/x-ndjson"
 	contentSSE    = "text/event-stream"
+	contentHTML   = "text/html; charset=utf-8"
 )
 
 // handlerFunc answers a request, or returns the error to answer with. Once a byte was written, an error cuts the
@@ -84,6 +85,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.errors.writeError(out, r, err)
 		return
 	}
+	setWarnings(out.Header(), s.admission.warnings(r))
 	// The mux would answer 404 and 405 in plain text.
 	if _, pattern := s.mux.Handler(r); pattern == "" {
 		s.answerUnrouted(out, r)
@@ -296,9 +298,11 @@ func (s *Server) answerUnrouted(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// No route has this path.
-	s.errors.writeError(w, r, api.Refuse(api.NotFound, "path",
-		"there is nothing at "+r.URL.Path,
-		"see /openapi.json for what there is"))
+	unrouted := api.Refuse(api.NotFound, "path",
+		fmt.Sprintf("this node has nothing at %.300s", r.URL.Path),
+		"see /openapi.json for what there is; a newer version may have more")
+	unrouted.Reason = api.ReasonUnknownPath
+	s.errors.writeError(w, r, unrouted)
 }
 
 // headerOnly keeps the header of an answer and drops the rest.

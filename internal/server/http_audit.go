@@ -46,7 +46,7 @@ func (h *reportHandlers) getAudit(w http.ResponseWriter, r *http.Request) error 
 			return api.Refuse(api.NotFound, "coordinator", err.Error(), "list them with only=components")
 		}
 	}
-	// The report is complete before the answer begins, so that an error can still be answered.
+	// The report is complete before the answer begins, so an error can still be answered.
 	var out bytes.Buffer
 	if err := report.Only(lists).Write(&out, format); err != nil {
 		return err

@@ -130,7 +130,7 @@ func (h *catalogueHandlers) postCatalogueValidate(w http.ResponseWriter, r *http
 		return err
 	}
 	defer h.bodies.putBuffer(read.buffer)
-	// The events are decoded as for a publish, so that errors of form are the same.
+	// The events are decoded as for a publish, so errors of form are the same.
 	req, err := decodeEvents(read, policy.Limits)
 	if err != nil {
 		return err

@@ -12,19 +12,20 @@ import (
 )
 
 // getChain answers GET /v1/chain/{correlation_id}: how far a run has come on its way
-// through the documented flows.
+// through the flows.
 func (h *reportHandlers) getChain(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	from, err := parsePosition("from", p.text("from"))
 	if err != nil {
 		p.fail(err)
 	}
-	q := service.ChainQuery{ID: r.PathValue("correlation_id"), Flow: p.flow(), Deadlines: p.deadlines()}
-	// The run is what the log has of its correlation id.
-	q.Tail = service.TailRequest{
+	known := h.node.Machine().Catalogue()
+	q := service.ChainQuery{
+		ID:        r.PathValue("correlation_id"),
 		From:      from,
-		Filter:    event.Filter{CorrelationIDs: []string{q.ID}},
 		MinOffset: p.uint("min_offset"),
+		Flow:      p.flow(known),
+		Deadlines: p.deadlines(known),
 	}
 	format := p.chainFormat()
 	if err := p.done(); err != nil {
@@ -57,23 +58,23 @@ func (p *params) chainFormat() stages.Format {
 	return f
 }
 
-// flow returns the flow to judge a run by, a name of the built-in catalogue; "" leaves it open.
-func (p *params) flow() string {
+// flow returns the flow to judge a run by, a name of the catalogue; "" leaves it open.
+func (p *params) flow(c *event.Catalogue) string {
 	name := p.text("flow")
 	if name == "" {
 		return ""
 	}
 	// The error lists the flows there are.
-	if _, err := stages.FindFlow(event.Builtin().Flows(), name); err != nil {
+	if _, err := stages.FindFlow(c.Flows(), name); err != nil {
 		p.fail(api.Refuse(api.InvalidArgument, "flow", err.Error(), "name one of these, or none"))
 	}
 	return name
 }
 
 // deadlines returns the deadlines of edges that the caller asks for, one for each parameter deadline.
-func (p *params) deadlines() stages.Deadlines {
+func (p *params) deadlines(c *event.Catalogue) stages.Deadlines {
 	// They take the place of those in the settings.
-	d, err := stages.ParseDeadlines(event.Builtin(), p.list("deadline"))
+	d, err := stages.ParseDeadlines(c, p.list("deadline"))
 	if err != nil {
 		p.fail(api.Refuse(api.InvalidArgument, "deadline",
 			err.Error(),

@@ -21,7 +21,7 @@ type cursorHandlers struct {
 // getCursors answers GET /v1/cursors with a page of cursors, by name.
 func (h *cursorHandlers) getCursors(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
-	// Lists are pages by name, so that a cluster may have any number of cursors.
+	// Lists are pages by name, so a cluster may have any number of cursors.
 	after, limit := p.page()
 	if err := p.done(); err != nil {
 		return err

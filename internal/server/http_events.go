@@ -89,7 +89,7 @@ func (h *eventHandlers) getEvents(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	defer release()
-	// The tail is opened before the answer begins, so that its errors have a status of their own.
+	// The tail is opened before the answer begins, so its errors have a status of their own.
 	t, err := h.log.OpenTail(r.Context(), req)
 	if err != nil {
 		return err

@@ -175,7 +175,7 @@ func (h *groupHandlers) postExchange(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	// The answer is complete before it is sent, so that an error can still be answered.
+	// The answer is complete before it is sent, so an error can still be answered.
 	b, err := appendExchanged(nil, &out)
 	if err != nil {
 		return err

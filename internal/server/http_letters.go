@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/service"
 )
 
@@ -61,6 +62,7 @@ func (h *letterHandlers) getLetters(w http.ResponseWriter, r *http.Request) erro
 	if err := p.done(); err != nil {
 		return err
 	}
+	h.warnOfType(w, p.text("type"))
 	var answer any
 	var err error
 	if listed {
@@ -106,6 +108,13 @@ func (h *letterHandlers) letterParams(p *params) service.LetterMatcher {
 	return m
 }
 
+// warnOfType warns of a type or pattern that matches nothing known.
+func (h *letterHandlers) warnOfType(w http.ResponseWriter, typ string) {
+	if typ != "" {
+		setWarnings(w.Header(), h.letters.FilterWarnings(event.Filter{Types: []string{typ}}))
+	}
+}
+
 // getLetter answers GET /v1/dlq/{id} with the letter and its event.
 func (h *letterHandlers) getLetter(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
@@ -135,6 +144,7 @@ func (h *letterHandlers) getLetterErrors(w http.ResponseWriter, r *http.Request)
 	if err := p.done(); err != nil {
 		return err
 	}
+	h.warnOfType(w, p.text("type"))
 	// A scan: all letters are read.
 	groups, err := h.letters.Errors(r.Context(), matcher)
 	return answerJSON(w, map[string]any{"errors": groups}, err)
@@ -151,6 +161,9 @@ func (h *letterHandlers) postRedrive(w http.ResponseWriter, r *http.Request) err
 	}
 	// Without to each letter goes to the cursor that it came from.
 	answer, err := h.letters.Redrive(r.Context(), &body.LetterSelection, body.To)
+	if err == nil {
+		h.warnOfType(w, body.Type)
+	}
 	return answerJSON(w, answer, err)
 }
 
@@ -162,6 +175,9 @@ func (h *letterHandlers) postPurge(w http.ResponseWriter, r *http.Request) error
 	}
 	// A selection without a condition is refused.
 	answer, err := h.letters.Purge(r.Context(), &body)
+	if err == nil {
+		h.warnOfType(w, body.Type)
+	}
 	return answerJSON(w, answer, err)
 }
 

@@ -131,7 +131,9 @@ const greeting = `ringlog: a replicated event log.
 
 /status         this node and its cluster
 /openapi.json   everything that can be asked for here
+/asyncapi.json  the event types, who emits them and who listens
 /v1/events      POST to publish, GET to read
+/python/        the Python package: pip install --index-url URL/python/ ringlog
 `
 
 // getRoot answers GET /.

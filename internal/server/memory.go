@@ -18,7 +18,7 @@ import (
 //
 // A request counts in a hold, which knows its part of both. It reserves for what it is about to build, after an
 // estimate by weigh.go, and releases everything at its end. What does not fit is refused with Overloaded, or with
-// TooLarge where it would not fit alone either. Nodes count in a memory of their own, so that callers do not keep them
+// TooLarge where it would not fit alone either. Nodes count in a memory of their own, so callers do not keep them
 // from each other.
 
 // memory bounds what requests hold at the same time: their bodies as they arrive, and what these are decoded into.
@@ -29,7 +29,7 @@ type memory struct {
 	held atomic.Int64
 
 	mu sync.Mutex
-	// An address is in the map while it has a hold, so that strangers leave nothing here.
+	// An address is in the map while it has a hold, so strangers leave nothing here.
 	from map[netip.Addr]*share // by address of the callers that have a hold now
 }
 
@@ -147,7 +147,7 @@ func (h *hold) close() {
 	if h.share == nil {
 		return
 	}
-	// The last hold of an address takes its share along, so that the map has no more entries than there are callers.
+	// The last hold of an address takes its share along, so the map has no more entries than there are callers.
 	h.memory.mu.Lock()
 	defer h.memory.mu.Unlock()
 	h.share.users--

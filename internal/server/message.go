@@ -133,7 +133,7 @@ func (m *messageReader) readMessage(
 	return nil
 }
 
-// gunzip decompresses up to limit bytes. It makes room in h for each piece, so that a small body cannot expand
+// gunzip decompresses up to limit bytes. It makes room in h for each piece, so a small body cannot expand
 // beyond what there is.
 func gunzip(b []byte, limit int, h *hold) ([]byte, error) {
 	// The output is bounded by limit and by what h may take, whatever the input claims.

@@ -100,7 +100,7 @@ func (m *metrics) countPublished(events, duplicates int) {
 // countDelivered counts events that were sent to a reader.
 func (m *metrics) countDelivered(events int) { m.read.Add(float64(events)) }
 
-// countRequest counts an answered request under its route's pattern, so that names in paths create no series.
+// countRequest counts an answered request under its route's pattern, so names in paths create no series.
 func (m *metrics) countRequest(w *response, r *http.Request, began time.Time) {
 	route := r.Pattern
 	// No route took the request.
@@ -188,6 +188,7 @@ func (c *nodeCollector) collectState(send func(string, string, float64, ...strin
 	// What deduplication and the producers' retries keep in memory and in the state.
 	send("dedup_keys", "Keys in the deduplication window.", float64(stats.DedupKeys))
 	send("dedup_bytes", "Bytes of memory that the deduplication window takes.", float64(stats.DedupBytes))
+	send("dedup_policy_keys", "Keys that the dedup policies of types hold.", float64(stats.PolicyKeys))
 	// Who publishes with a sequence, and what is kept for their retries.
 	send("producers", "Producers whose results are kept.", float64(stats.Producers))
 	send("producer_result_bytes", "Bytes of the larger results that are kept for producers.", float64(stats.Results))

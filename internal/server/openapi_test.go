@@ -144,15 +144,18 @@ func TestEveryConnectMethodHasARow(t *testing.T) {
 // callOrder is an order in which the document's examples work one after the other.
 func callOrder() []string {
 	return []string{
-		"getRoot", "getOpenAPI", "getHealth", "getReady", "publish", "read", "getEvent",
-		"explainDedup", "chain", "createCursor", "getCursor", "listCursors",
+		"getRoot", "getOpenAPI", "getPythonIndex", "getPythonProject", "getPythonFile",
+		"getHealth", "getReady", "publish", "read", "getEvent",
+		"setDedupPolicy", "getDedupPolicy", "listDedupPolicies", "explainDedup", "removeDedupPolicy",
+		"chain", "createCursor", "getCursor", "listCursors",
 		"openCursor",
 		"readCursor", "commitCursor", "deadLetter", "listDeadLetters", "getDeadLetter",
 		"deadLetterErrors", "redriveDeadLetters", "importDeadLetters", "purgeDeadLetters",
 		"waitForCursors", "explainDelivery", "changeCursor", "createGroup", "getGroup",
 		"listGroups", "exchange", "listGroupMembers", "deleteGroup", "seekCursor", "listSettings",
 		"setSetting", "getSetting", "compact", "snapshot", "listCatalogue", "registerTypes",
-		"validateEvents", "getType", "getTypeSchema", "registerClient", "listClients", "audit",
+		"validateEvents", "getType", "getTypeSchema", "getAsyncAPI", "registerFlows",
+		"listFlows", "getFlow", "removeFlow", "registerClient", "listClients", "audit",
 		"getStatus", "getCluster", "history", "getOutage", "getMetrics", "removeClient",
 		"deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember",
 		"removeMember",
@@ -195,7 +198,16 @@ func TestTheExamplesOfTheDocumentWork(t *testing.T) {
 		}
 		path, body := example(t, d, c.path, c.op)
 		body = strings.ReplaceAll(body, "node-4:8770", l.Addr().String())
-		d.check(t, id, c.op, s.ok(c.method, path, body))
+		// A leader may lose its lease on a busy machine; the call is repeated as clients do.
+		var a answer
+		eventually(t, id+" is answered", func() bool {
+			a = s.do(c.method, path, body)
+			return a.status != 503
+		})
+		if a.status != 200 {
+			t.Fatalf("%s: %d %s", id, a.status, a.body)
+		}
+		d.check(t, id, c.op, a)
 	}
 	for id := range calls {
 		t.Errorf("%s is not called", id)

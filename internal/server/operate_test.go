@@ -26,6 +26,7 @@ import (
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/python"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -37,12 +38,12 @@ func TestTheTokenGuardsAllButHealth(t *testing.T) {
 		method := cmp.Or(rt.method, http.MethodPost)
 		path := strings.NewReplacer(
 			"{offset}", "1", "{name}", "x", "{subject}", "1", "{key}", "x", "{type}", "x", "{id}",
-			"x", "{$}", "",
+			"x", "{$}", "", "{project}", python.Project, "{file}", python.Built().File,
 		).Replace(
 			rt.path,
 		)
 		a := s.do(method, path, "", "Authorization", "Bearer wrong")
-		health := path == "/healthz" || path == "/readyz"
+		health := path == "/healthz" || path == "/readyz" || strings.HasPrefix(path, "/python/")
 		open := health || path == ringlogv1connect.PeerServiceChallengeProcedure
 		if health != (a.status == http.StatusOK) || open != (a.status != http.StatusUnauthorized) {
 			t.Errorf("%s %s: %d", method, path, a.status)

@@ -23,7 +23,7 @@ type params struct {
 
 // newParams returns the parameters of a request. Every route has timeout, which limitTime reads.
 func newParams(r *http.Request) *params {
-	// What could be parsed is kept, so that the error is the only one.
+	// What could be parsed is kept, so the error is the only one.
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		err = api.Refuse(api.InvalidArgument, "query", err.Error(), "percent-encode what is not a letter or a digit")

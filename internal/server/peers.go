@@ -215,7 +215,7 @@ func ofRead(ctx context.Context, err error) error {
 	return err
 }
 
-// fromPeer returns another node's error as one of this node's own, so that callers need not know where it arose.
+// fromPeer returns another node's error as one of this node's own, so callers need not know where it arose.
 func fromPeer(err error) error {
 	if e, ok := apiError(err); ok {
 		// The caller can do nothing about a node with another token or cluster: for this node there is no leader.
@@ -225,7 +225,7 @@ func fromPeer(err error) error {
 		if e.Code == api.OtherCluster {
 			return fmt.Errorf("%w at that address: %s", raftnode.ErrNoLeader, e.Message)
 		}
-		// Errors that this node knows are wrapped as its own, so that errors.Is finds them.
+		// Errors that this node knows are wrapped as its own, so errors.Is finds them.
 		if is := service.NodeError(e); is != nil {
 			return &peerError{answer: e, is: is}
 		}

@@ -28,7 +28,7 @@ type route struct {
 	body   func(event.Limits) int // how many bytes the body may have; nil: maxAdminBody
 	stream bool                   // ends by itself: it has no request timeout unless the caller asks for one
 	leader bool                   // passed on to the leader
-	scan   bool                   // reads the log from end to end: a few run at a time
+	scan   bool                   // reads the whole log or all that is registered: a few run at a time
 	backup bool                   // streams a backup: one runs at a time
 	about  bool                   // describes the node: answered also where its state has diverged
 }
@@ -108,6 +108,7 @@ func (s *Server) table(advertised string) []route {
 	letters := &letterHandlers{letters: s.ops.Letters, bodies: bodies}
 	settings := &settingHandlers{settings: s.ops.Settings, bodies: bodies}
 	catalogue := &catalogueHandlers{log: s.ops.Log, bodies: bodies}
+	dedup := &dedupHandlers{log: s.ops.Log, bodies: bodies}
 	clients := &clientHandlers{clients: s.ops.Clients, bodies: bodies}
 	members := &memberHandlers{node: node, peers: s.cfg.Peers, bodies: bodies, view: view}
 	reports := &reportHandlers{
@@ -125,6 +126,12 @@ func (s *Server) table(advertised string) []route {
 		identity: s.identity,
 		version:  s.cfg.Version,
 		started:  time.Now(),
+	}
+	asyncAPI := &asyncAPIHandler{
+		reports: s.ops.Reports,
+		node:    node,
+		version: s.cfg.Version,
+		token:   s.cfg.Token != "",
 	}
 	publishStreams := &publishStreams{
 		cfg:       s.cfg,
@@ -149,6 +156,7 @@ func (s *Server) table(advertised string) []route {
 		}),
 		connect.WithCompressMinBytes(neverCompress),
 		connect.WithCompression("gzip", nil, nil), // metered decompresses
+		connect.WithCodec(protoCodec{}),
 		connect.WithCodec(jsonCodec{"json"}),
 		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
 	)
@@ -215,7 +223,7 @@ func (s *Server) table(advertised string) []route {
 		{method: post, path: "/v1/dlq/purge", handle: letters.postPurge},
 		{method: post, path: "/v1/dlq/import", handle: letters.postLetterImport, body: eventsLimit},
 
-		// Settings, the catalogue, registered clients.
+		// Settings, the catalogue, dedup policies, registered clients.
 		{method: get, path: "/v1/settings", handle: settings.getSettings},
 		{method: get, path: "/v1/settings/{key}", handle: settings.getSetting},
 		{method: put, path: "/v1/settings/{key}", handle: settings.putSetting},
@@ -224,6 +232,15 @@ func (s *Server) table(advertised string) []route {
 		{method: post, path: "/v1/catalogue/validate", handle: catalogue.postCatalogueValidate, body: eventsLimit},
 		{method: get, path: "/v1/catalogue/{type}", handle: catalogue.getCatalogueType},
 		{method: get, path: "/v1/catalogue/{type}/schema", handle: catalogue.getCatalogueSchema},
+		{method: get, path: "/v1/flows", handle: catalogue.getFlows},
+		{method: post, path: "/v1/flows", handle: catalogue.postFlows, body: eventsLimit},
+		{method: get, path: "/v1/flows/{name}", handle: catalogue.getFlow},
+		{method: remove, path: "/v1/flows/{name}", handle: catalogue.deleteFlow},
+		{method: get, path: "/v1/dedup/policies", handle: dedup.getPolicies},
+		{method: get, path: "/v1/dedup/policies/{type}", handle: dedup.getPolicy},
+		{method: put, path: "/v1/dedup/policies/{type}", handle: dedup.putPolicy},
+		{method: remove, path: "/v1/dedup/policies/{type}", handle: dedup.deletePolicy},
+		{method: get, path: "/asyncapi.json", handle: asyncAPI.getAsyncAPI, scan: true},
 		{method: get, path: "/v1/clients", handle: clients.getClients},
 		{method: put, path: "/v1/clients/{id}", handle: clients.putClient},
 		{method: remove, path: "/v1/clients/{id}", handle: clients.deleteClient},
@@ -251,6 +268,11 @@ func (s *Server) table(advertised string) []route {
 		{method: get, path: "/metrics", handle: status.getMetrics, about: true},
 		{method: get, path: "/openapi.json", handle: status.getOpenAPI, about: true},
 		{method: get, path: "/{$}", handle: status.getRoot, about: true},
+
+		// The Python package, for pip, which knows no token.
+		{method: get, path: pythonIndex + "{$}", handle: getPythonIndex, about: true, access: open},
+		{method: get, path: pythonIndex + "{project}/{$}", handle: getPythonProject, about: true, access: open},
+		{method: get, path: pythonIndex + "{project}/{file}", handle: getPythonFile, about: true, access: open},
 
 		// Connect: the log.
 		{path: ringlogv1connect.LogServicePublishProcedure, service: logs, body: publishLimit},

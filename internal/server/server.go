@@ -171,7 +171,7 @@ type lifecycle struct {
 
 	mu      sync.Mutex
 	servers []*http.Server // of the listeners
-	closed  bool           // no call is added once it is true, so that calls.Wait may begin
+	closed  bool           // no call is added once it is true, so calls.Wait may begin
 }
 
 // enter counts a call and returns true, or returns false once close was called. After true the caller
@@ -186,7 +186,7 @@ func (l *lifecycle) enter() bool {
 	return true
 }
 
-// add notes the server of a listener, so that Close shuts it down. It reports false once close was called.
+// add notes the server of a listener, so Close shuts it down. It reports false once close was called.
 func (l *lifecycle) add(h *http.Server) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

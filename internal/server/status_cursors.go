@@ -42,7 +42,7 @@ func asNumber(b bool) float64 {
 	return 0
 }
 
-// collectCursors sends sums over all cursors, and values of the notable ones, so that many cursors do not make as
+// collectCursors sends sums over all cursors, and values of the notable ones, so many cursors do not make as
 // many series.
 func (c *nodeCollector) collectCursors(send func(string, string, float64, ...string)) {
 	cursors := c.node.Machine().Cursors()

@@ -253,7 +253,7 @@ func (tw *tailWriter) sendTail(
 		}
 		// Spans are sent as they are stored, without decoding their events.
 		if len(found.Spans) > 0 {
-			// Next and the tail go with each message, so that a reader knows where to resume and how far it lags.
+			// Next and the tail go with each message, so a reader knows where to resume and how far it lags.
 			message := &ringlogv1.TailResponse{Next: found.Next, LastOffset: found.Last}
 			for i := range found.Spans {
 				message.Runs = append(message.Runs, spanToWire(&found.Spans[i]))

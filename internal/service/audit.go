@@ -56,14 +56,19 @@ func (rs *Reports) Evidence(ctx context.Context, from api.Position) (audit.Evide
 		return e, err
 	}
 	e.Seen, e.Scope.Events, e.Scope.Uncounted = count.seen(), count.events, count.uncounted
-	// Who listens is what cursors and registered clients say.
+	e.Subscriptions, e.Scope.Unheard = rs.Listeners()
+	return e, nil
+}
+
+// Listeners returns who listens, by what cursors and registered clients say, and how many subscriptions of clients are
+// left out because there are too many.
+func (rs *Reports) Listeners() (list []audit.Subscription, leftOut int) {
 	clients := &clientSubscribers{core: rs.core}
-	for _, list := range []audit.Subscribers{cursorSubscribers{rs.Machine()}, clients} {
-		e.Subscriptions = append(e.Subscriptions, list.Subscriptions()...)
+	for _, subscribers := range []audit.Subscribers{cursorSubscribers{rs.Machine()}, clients} {
+		list = append(list, subscribers.Subscriptions()...)
 	}
 	// leftOut is counted while the subscriptions are listed.
-	e.Scope.Unheard = clients.leftOut
-	return e, nil
+	return list, clients.leftOut
 }
 
 // emitterCount counts events by type and source.

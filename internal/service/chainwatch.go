@@ -31,11 +31,12 @@ const (
 type chainWatch struct {
 	core *core
 	// The settings may change while the watch runs: it then begins again.
-	texts []string      // the setting that watch goes by
-	watch *stages.Watch // nil if there are no deadlines
-	wants event.Filter  // the types that watch follows
-	next  uint64        // the first offset not looked at
-	keep  time.Duration // how long ago the newest event of a run may be
+	texts []string         // the setting that watch goes by
+	known *event.Catalogue // whose flows it follows
+	watch *stages.Watch    // nil if there are no deadlines
+	wants event.Filter     // the types that watch follows
+	next  uint64           // the first offset not looked at
+	keep  time.Duration    // how long ago the newest event of a run may be
 	view  atomic.Pointer[api.OverdueRuns]
 }
 
@@ -96,20 +97,25 @@ func (c *chainWatch) follow(ctx context.Context, now time.Time) error {
 
 // applySettings starts over if the deadlines have changed, or the log is another one.
 func (c *chainWatch) applySettings(now time.Time) error {
-	texts := c.core.Machine().Settings().ChainDeadlines
+	texts, known := c.core.Machine().Settings().ChainDeadlines, c.core.Machine().Catalogue()
 	_, last := c.core.Machine().Log().Bounds()
 	// A log that ends before what was read is another one.
-	if slices.Equal(texts, c.texts) && c.next <= last+1 {
+	if slices.Equal(texts, c.texts) && known == c.known && c.next <= last+1 {
 		return nil
 	}
-	c.texts, c.watch = texts, nil
+	c.texts, c.known, c.watch = texts, known, nil
 	c.view.Store(&api.OverdueRuns{List: []api.OverdueEdge{}, Deadlines: append([]string{}, texts...)})
-	// Deadlines that cannot be parsed, or none, leave the watch off until the setting changes.
-	d, err := stages.ParseDeadlines(event.Builtin(), texts)
-	if err != nil || len(d) == 0 {
+	// Without deadlines the watch is off until there are some. One of a flow or an edge that was removed meanwhile, or
+	// that a newer build has, leaves the others in force.
+	d, refused := stages.ParseEachDeadline(known, texts)
+	if len(d) == 0 {
 		c.next = 0
-		return err
+		return refused
 	}
+	if refused != nil {
+		c.core.logger.Warn("a deadline of runs is not in force", "error", refused)
+	}
+	var err error
 	// For anything older it would be too late to report it.
 	c.keep = fsm.OverdueHorizon(d.Longest())
 	c.next, err = c.core.Machine().Log().OffsetAt(now.Add(-c.keep))
@@ -119,7 +125,7 @@ func (c *chainWatch) applySettings(now time.Time) error {
 		return err
 	}
 	// Runs beyond watchedRuns are dropped, and counted.
-	c.watch = stages.NewWatch(event.Builtin().Flows(), d, watchedRuns)
+	c.watch = stages.NewWatch(known.Flows(), d, watchedRuns)
 	c.wants = event.Filter{Types: c.watch.Types()}
 	return nil
 }
@@ -140,17 +146,8 @@ func (c *chainWatch) readNew(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// The watch joins events to runs by their correlation id.
 		for i := range found.Events {
-			e := &found.Events[i]
-			c.watch.See(e.CorrelationID, stages.Event{
-				Offset:      e.Offset,
-				Type:        e.Type,
-				At:          e.AppendedAt.UTC(),
-				CausationID: e.CausationID,
-				DedupID:     e.DedupID,
-				Hash:        e.Hash().String(),
-			})
+			c.watch.See(&found.Events[i])
 		}
 		// The next read begins after what was shown, also if this one fails later.
 		c.next = found.Next

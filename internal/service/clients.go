@@ -129,7 +129,7 @@ func (cl *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubsc
 
 // checkChoice checks one of several words, and takes the first where there is none.
 func checkChoice(field string, word *string, words []string) error {
-	// The default is stored, so that a later build may have another one.
+	// The default is stored, so a later build may have another one.
 	if *word == "" {
 		*word = words[0]
 	}
@@ -206,7 +206,7 @@ func (cl *Clients) Remove(ctx context.Context, id string) (*fsm.Client, error) {
 	if err == nil && c == nil {
 		err = api.Refuse(api.NotFound, "id",
 			fmt.Sprintf("no client %q is registered", id),
-			"list them: ringlog clients")
+			"list them: GET /v1/clients, or ringlog clients")
 	}
 	return c, err
 }
@@ -219,7 +219,7 @@ var errEnough = errors.New("enough")
 func (c *core) eachClient(after string, do func(*fsm.Client) error) error {
 	const atOnce = 256
 	for {
-		// In pages, so that do does not hold up the state machine.
+		// In pages, so do does not hold up the state machine.
 		page := c.Machine().Clients(after, atOnce)
 		for _, one := range page {
 			if err := do(one); err != nil {

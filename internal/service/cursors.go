@@ -87,7 +87,7 @@ func noCursor(name string) *api.Error {
 	// Names are often mistyped, so the remedy lists them first.
 	return api.Refuse(api.NotFound, "cursor",
 		fmt.Sprintf("there is no cursor %q", name),
-		"list them: ringlog cursor ls; or create it: ringlog cursor create "+name)
+		"list them: GET /v1/cursors, or ringlog cursor ls; or create it: ringlog cursor create "+name)
 }
 
 // checkCursorName refuses what cannot be the name of a cursor, by the settings in force.
@@ -202,7 +202,7 @@ func (cs *Cursors) Open(ctx context.Context, name, opener string) (api.Cursor, e
 	if err := checkName("opener", opener, frame.MaxCallerID); err != nil {
 		return api.Cursor{}, err
 	}
-	// The generation increases in the log, so that every node fences the reader before.
+	// The generation increases in the log, so every node fences the reader before.
 	return cs.propose(ctx, frame.CursorOpen{Name: name, Opener: opener})
 }
 
@@ -228,7 +228,7 @@ func (cs *Cursors) Seek(ctx context.Context, name string, to api.Position, seeke
 	if err := checkName("seeker", seeker, frame.MaxCallerID); err != nil {
 		return api.Cursor{}, err
 	}
-	// The position is resolved once, so that a retry moves the cursor to the same place.
+	// The position is resolved once, so a retry moves the cursor to the same place.
 	at, err := cs.commandPosition(ctx, "to", to)
 	if err != nil {
 		return api.Cursor{}, err

@@ -86,7 +86,7 @@ func fromBelow(err error) *api.Error {
 			"no event that is kept has that content hash",
 			"check the 64 hex digits; the event may be trimmed")
 	case errors.Is(err, fsm.ErrNoLetter):
-		return api.Refuse(api.NotFound, "id", fsm.ErrNoLetter.Error(), "list them: ringlog dlq ls")
+		return api.Refuse(api.NotFound, "id", fsm.ErrNoLetter.Error(), "list them: GET /v1/dlq?limit=100, or ringlog dlq ls")
 	}
 	return fromNode(err)
 }
@@ -127,7 +127,7 @@ var nodeErrors = []nodeError{
 		"retry later, with fewer at the same time or larger batches",
 	},
 	{
-		// Only appends are refused, so that what frees space still works.
+		// Only appends are refused, so what frees space still works.
 		raftnode.ErrDiskFull, api.DiskFull, "the disk is nearly full: appends are refused",
 		"free space, or trim the log: ringlog compact; commits and trims still work",
 	},
@@ -178,7 +178,7 @@ var memberErrors = []struct {
 	reason, field, remedy string
 }{
 	// Who the node is.
-	{raftnode.ErrUnknownMember, api.NotFound, "", "id", "list them: ringlog cluster members"},
+	{raftnode.ErrUnknownMember, api.NotFound, "", "id", "list them: GET /v1/members, or ringlog cluster members"},
 	{
 		raftnode.ErrForeignFolder, api.Conflict, api.ReasonForeignFolder, "cluster_id",
 		"start the node with an empty folder, then let it join",
@@ -295,9 +295,9 @@ func inputCode(reason string) (code api.Code, remedy string) {
 	case event.ReasonInvalidPayload:
 		return api.InvalidArgument, `send an object: {"value": …}`
 	case event.ReasonTooLarge:
-		return api.TooLarge, "send less, or raise the limit: ringlog settings ls"
+		return api.TooLarge, "send less, or raise the setting limits.event_bytes or limits.name_bytes"
 	case event.ReasonUnknownType:
-		return api.UnknownType, "list the types: ringlog catalogue ls"
+		return api.UnknownType, "list the types: GET /v1/catalogue, or ringlog catalogue ls"
 	case event.ReasonReservedType:
 		return api.Reserved, "choose another type"
 	default:

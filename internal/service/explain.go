@@ -115,7 +115,7 @@ func rejectingParts(f event.Filter, e *event.Event, cursor string, c *event.Cata
 	if d, ok := c.Definition(e.Type); ok {
 		category = d.Category
 	}
-	// Each part is tried alone, so that all that reject the event are listed.
+	// Each part is tried alone, so all that reject the event are listed.
 	for _, one := range []struct {
 		part, has string
 		wants     []string

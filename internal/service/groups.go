@@ -150,7 +150,7 @@ func (gs *Groups) Sessions(name string) ([]api.GroupMember, error) {
 		return nil, err
 	}
 	list := []api.GroupMember{}
-	// The coordinator is locked while it is inspected, so that the list is of one moment.
+	// The coordinator is locked while it is inspected, so the list is of one moment.
 	gs.engine.Inspect(name, func(c *group.Coordinator) {
 		for _, m := range c.Sessions(time.Now()) {
 			// Counts are those of the session, which ends when the member leaves or falls silent.

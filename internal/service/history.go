@@ -81,7 +81,7 @@ func chapterOf(e *event.Event) api.Chapter {
 
 // History returns the newest chapters of the cluster's story from a position on, up to limit.
 func (rs *Reports) History(ctx context.Context, from api.Position, limit int) ([]api.Chapter, error) {
-	// The filter is by type, so that the log is read by its headers where nothing matches.
+	// The filter is by type, so the log is read by its headers where nothing matches.
 	t, err := rs.log.OpenTail(ctx, TailRequest{From: from, Filter: event.Filter{Types: storyTypes()}})
 	if err != nil {
 		return nil, err

@@ -90,7 +90,7 @@ func (ls *Letters) DeadLetter(
 // CompleteLetter adds the copy of the event to a dead letter and bounds its texts.
 func (ls *Letters) CompleteLetter(ctx context.Context, l frame.DeadLetter) (frame.DeadLetter, error) {
 	l.Handler, l.Error = truncateText(l.Handler, maxHandlerText), truncateText(l.Error, MaxErrorText)
-	// The letter keeps the event, so that it outlives a trim.
+	// The letter keeps the event, so it outlives a trim.
 	copied, err := ls.copyFor(ctx, l.Cursor, l.Offset)
 	l.Event = copied
 	return l, err
@@ -145,7 +145,7 @@ func checkSelection(sel *api.LetterSelection) error {
 		return api.Refuse(api.InvalidArgument, "ids", "ids beside other conditions", "send one or the other")
 	case sel.All && chosen:
 		return api.Refuse(api.InvalidArgument, "all", "all beside conditions", "send one or the other")
-	// A selection without a condition is refused, so that an empty body purges nothing.
+	// A selection without a condition is refused, so an empty body purges nothing.
 	case len(sel.IDs) == 0 && !chosen && !sel.All:
 		return api.Refuse(api.InvalidArgument, "ids",
 			"nothing says which dead letters",
@@ -298,7 +298,8 @@ func (ls *Letters) checkNamed(sel *api.LetterSelection, a api.LettersResult, err
 
 // noLetter returns the error for a dead letter that does not exist, or no longer.
 func (ls *Letters) noLetter(id uint64) *api.Error {
-	e := api.Refuse(api.NotFound, "id", fmt.Sprintf("there is no dead letter %d", id), "list them: ringlog dlq ls")
+	e := api.Refuse(api.NotFound, "id", fmt.Sprintf("there is no dead letter %d", id),
+		"list them: GET /v1/dlq?limit=100, or ringlog dlq ls")
 	// Ids have no gaps, so any id up to the last one did exist.
 	if ever := ls.Machine().Stats().Letters.Ever; id <= ever {
 		e.Message += " any more: it was handled after a redrive, or purged"
@@ -455,7 +456,7 @@ func addLetter(g *api.LetterErrors, l *fsm.LetterView) {
 	}
 }
 
-// errorShape is an error's first line with # for each number, so that those which only
+// errorShape is an error's first line with # for each number, so those which only
 // differ in times and ids are one.
 func errorShape(text string) string {
 	// The rest is usually a stack.

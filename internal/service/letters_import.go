@@ -79,7 +79,7 @@ func importedLetter(r *api.LetterRow, source string, policy *event.Policy) (l fr
 	if err != nil {
 		return l, err
 	}
-	// The origin identifies the row, so that a repeated import skips it. Each part is hashed with its length, which
+	// The origin identifies the row, so a repeated import skips it. Each part is hashed with its length, which
 	// keeps rows apart that differ only in where one part ends.
 	h := sha256.New()
 	for _, part := range [][]byte{r.ID, []byte(r.Type), e.Payload, r.CreatedAt} {

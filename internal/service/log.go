@@ -150,7 +150,7 @@ func (l *Log) ExplainOffset(ctx context.Context, offset uint64) (api.Explanation
 	}
 	// The state machine keeps a receipt of each suppressed event for a while.
 	x, err := l.Machine().Explain(ctx, offset)
-	return explanationOf(x), err
+	return l.explanationOf(x), err
 }
 
 // ExplainHash says what deduplication did with the events of a content hash, 64 hex digits.
@@ -161,17 +161,26 @@ func (l *Log) ExplainHash(ctx context.Context, text string) (api.Explanation, er
 		return api.Explanation{}, err
 	}
 	x, err := l.Machine().ExplainHash(ctx, hash)
-	return explanationOf(x), err
+	return l.explanationOf(x), err
 }
 
 // explanationOf is an explanation as callers see it.
-func explanationOf(x fsm.Explanation) api.Explanation {
+func (l *Log) explanationOf(x fsm.Explanation) api.Explanation {
+	decided := "default"
+	switch {
+	case x.ByPolicy:
+		decided = "policy"
+	case x.Kind != string(event.DedupContent):
+		decided = "event"
+	}
 	v := api.Explanation{
 		Offset:     x.Offset,
 		Type:       x.Type,
 		Hash:       x.Hash,
 		DedupID:    x.DedupID,
 		Kind:       x.Kind,
+		DecidedBy:  decided,
+		Policy:     l.dedupPolicy(x.Type),
 		Source:     x.Source,
 		AppendedAt: x.AppendedAt,
 		Suppressed: x.Suppressed,

@@ -175,7 +175,8 @@ func (r *PublishRequest) makeBatch(policy *event.Policy) (Published, *frame.Batc
 		// The memory is reserved, so the packet may be decompressed.
 		return r.batchOfPacket(policy)
 	}
-	answer, batch, gate := Published{Hashes: make([]event.Hash, len(r.Events))}, &frame.Batch{}, policy.Gate()
+	answer, batch, gate := Published{Hashes: make([]event.Hash, len(r.Events))}, &frame.Batch{Policies: policy.Dedup},
+		policy.Gate()
 	defer gate.Close()
 	// One gate serves all events of the request, and reuses its memory.
 	for i := range r.Events {
@@ -219,7 +220,7 @@ func (r *PublishRequest) batchOfPacket(policy *event.Policy) (Published, *frame.
 	answer, batch, err := Published{Warnings: whole.warnings}, whole.batch, whole.err
 	// One does: every event is encoded again.
 	if err == errOtherForm {
-		answer, batch = Published{}, &frame.Batch{}
+		answer, batch = Published{}, &frame.Batch{Policies: policy.Dedup}
 		gate := policy.Gate()
 		defer gate.Close()
 		// What only the cluster may set is cleared, whatever the client packed.
@@ -292,6 +293,7 @@ func (r *PublishRequest) normalizePart(policy *event.Policy, opened *frame.Opene
 	}
 	part, gate := packetPart{batch: opened.Batch(room)}, policy.Gate()
 	defer gate.Close()
+	part.batch.Policies = policy.Dedup
 	part.err = opened.Range(from, to, func(row int, e *event.Event) error {
 		sent := *e
 		e.Original, e.Foreign = "", false // the cluster's to say

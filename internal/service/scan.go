@@ -28,7 +28,7 @@ const (
 //	     log records it         node has found
 //
 // It ends at the first event that is open, at the tail, or once its share of reads is used up. What it found is
-// recorded in the log once it is final, so that the cursor's lag, its stall and what it keeps from a trim count from
+// recorded in the log once it is final, so the cursor's lag, its stall and what it keeps from a trim count from
 // there on every node.
 
 // cursorScanner is the leader's duty to find, for cursors that seem to lag, whether anything
@@ -91,7 +91,7 @@ func (c *cursorScanner) scanDue(ctx context.Context, now time.Time) error {
 	}
 	var found []frame.CursorScan
 	reads := scanReads
-	// The list resumes after the last cursor, so that all of them get their turn.
+	// The list resumes after the last cursor, so all of them get their turn.
 	list := m.Unscanned(c.after, scanCursors)
 	for i := range list {
 		if reads == 0 || ctx.Err() != nil {

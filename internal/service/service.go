@@ -121,7 +121,7 @@ func (c *core) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 }
 
 // proposeAndApply proposes a command without events, and waits up to ownWriteWait until this node
-// has applied it, so that a caller who asks the same node next finds it done.
+// has applied it, so a caller who asks the same node next finds it done.
 func (c *core) proposeAndApply(ctx context.Context, command frame.Command) (fsm.Result, error) {
 	result, err := c.Propose(ctx, frame.Request{Command: command})
 	if err != nil {

@@ -33,12 +33,12 @@ func (st *Settings) Get(key string) (api.Setting, error) {
 	}
 	return api.Setting{}, api.Refuse(api.NotFound, "key",
 		fmt.Sprintf("there is no setting %q", key),
-		"list them: ringlog settings ls")
+		"list them: GET /v1/settings, or ringlog settings ls")
 }
 
 // Set changes a setting; an empty value restores the default.
 func (st *Settings) Set(ctx context.Context, key, value string) (*api.Setting, error) {
-	if err := checkSetting(key, value); err != nil {
+	if err := checkSetting(st.Machine().Catalogue(), key, value); err != nil {
 		return nil, err
 	}
 	// Key and value are checked by the state machine, equally on every node.
@@ -47,12 +47,12 @@ func (st *Settings) Set(ctx context.Context, key, value string) (*api.Setting, e
 }
 
 // checkSetting refuses a value that only the catalogue shows to be wrong.
-func checkSetting(key, value string) error {
+func checkSetting(c *event.Catalogue, key, value string) error {
 	// The state machine checks the form of all other settings itself.
 	if key != "chain.deadlines" || value == "" {
 		return nil
 	}
-	if _, err := stages.ParseDeadlines(event.Builtin(), strings.Split(value, ",")); err != nil {
+	if _, err := stages.ParseDeadlines(c, strings.Split(value, ",")); err != nil {
 		return api.Refuse(api.InvalidArgument, "value",
 			err.Error(),
 			"send FLOW:CAUSE->EFFECT=DURATION, comma separated")
@@ -60,12 +60,9 @@ func checkSetting(key, value string) error {
 	return nil
 }
 
-// deadlines returns those of the settings, or none where this build cannot parse them.
+// deadlines returns those of the settings. The ones of flows that this node lacks are left out: a newer build may have
+// them.
 func (c *core) deadlines() stages.Deadlines {
-	d, err := stages.ParseDeadlines(event.Builtin(), c.Machine().Settings().ChainDeadlines)
-	// A newer build may have flows that this one lacks.
-	if err != nil {
-		return nil
-	}
+	d, _ := stages.ParseEachDeadline(c.Machine().Catalogue(), c.Machine().Settings().ChainDeadlines)
 	return d
 }

@@ -28,7 +28,7 @@ func (cl *Clients) Subscriptions() (api.SubscriptionStatus, map[string]map[strin
 		if len(status.ByClient) == statusClients || listed+len(c.Subscriptions) > statusSubscriptions {
 			return errEnough
 		}
-		// Bounded by both numbers, so that the status has a bounded size.
+		// Bounded by both numbers, so the status has a bounded size.
 		listed += len(c.Subscriptions)
 		one := api.ClientStatus{
 			Host:          c.Host,

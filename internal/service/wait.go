@@ -11,7 +11,7 @@ import (
 // WaitCommitted returns once all cursors have committed offset, or with ctx's cause and how far they are. It checks
 // again whenever one of them moves.
 func (l *Log) WaitCommitted(ctx context.Context, offset uint64, names []string) (api.Wait, error) {
-	// The watch begins before the first look, so that no move between the two is missed.
+	// The watch begins before the first look, so no move between the two is missed.
 	watch := l.Machine().WatchCursors(names)
 	defer watch.Close()
 	alive := time.NewTicker(l.heartbeat)

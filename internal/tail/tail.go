@@ -230,7 +230,7 @@ func (t *Tail) hand(b batch) batch {
 	return b
 }
 
-// learn sets how many events to ask for next, so that a batch takes about BatchBytes. It goes up in steps, since
+// learn sets how many events to ask for next, so a batch takes about BatchBytes. It goes up in steps, since
 // events that were small so far may be followed by large ones.
 func (t *Tail) learn(events []event.Event) {
 	bytes := 0

@@ -9,13 +9,14 @@
 
 Client blocks, AsyncClient is for asyncio. ringlog.errors has the exceptions, ringlog.event what is
 sent and received, ringlog.payloads a class for the payload of each type of the catalogue,
-ringlog.testing events for tests of handlers.
+ringlog.testing a log in memory for tests.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ringlog._core.cause import caused_by
 from ringlog.client import Client
 from ringlog.delivery import Delivery
 from ringlog.errors import OutcomeUnknown, RinglogError
@@ -38,6 +39,7 @@ __all__ = [
     "OutcomeUnknown",
     "Result",
     "RinglogError",
+    "caused_by",
 ]
 
 

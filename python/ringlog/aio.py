@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from datetime import datetime, timezone
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,7 +16,7 @@ from ringlog._core.calls import Calls
 from ringlog._core.config import Config
 from ringlog._core.cursor import CursorState
 from ringlog._core.encode import build_event, encode
-from ringlog._core.io import Io
+from ringlog._core.io import Io, T
 from ringlog._core.member import MemberLoop
 from ringlog._core.notices import OnWarning
 from ringlog._core.operations import Operations
@@ -95,15 +97,20 @@ class _Signal:
         for waiter in self._waiters:
             _wake(waiter)
 
+    def set_threadsafe(self) -> None:
+        self.version += 1
+        for waiter in tuple(self._waiters):
+            with contextlib.suppress(RuntimeError):  # its loop is closed
+                waiter.get_loop().call_soon_threadsafe(_wake, waiter)
+
     async def wait(self, seen: int, timeout: float | None) -> None:
-        if self.version != seen:
-            return
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         timer = None if timeout is None else loop.call_later(timeout, _wake, waiter)
         self._waiters.add(waiter)
         try:
-            await waiter
+            if self.version == seen:  # looked at after the waiter can be seen from other threads
+                await waiter
         finally:
             self._waiters.discard(waiter)
             if timer is not None:
@@ -145,8 +152,14 @@ class _AsyncioIo:
             raise TimeoutError("timed out") from e
         return _Connection(reader, writer)
 
+    def now(self) -> datetime:
+        return datetime.now(timezone.utc)
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(None, work)
 
     def signal(self) -> _Signal:
         return _Signal()
@@ -310,6 +323,9 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
         tls: ssl.SSLContext | None = None,
         cluster_id: str = "",
         on_warning: OnWarning | None = None,
+        spool: str | os.PathLike[str] | None = None,
+        spool_bytes: int = 256 << 20,
+        spool_after: float = 3.0,
     ) -> None:
         config = Config(
             endpoints,
@@ -322,14 +338,20 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
             tls,
             cluster_id,
             on_warning,
+            spool,
+            spool_bytes,
+            spool_after,
         )
-        super().__init__(cast(Io, _AsyncioIo()), config)
+        super().__init__(config.over(cast(Io, _AsyncioIo())), config)
         self._at_exit: Callable[[], None] | None = None
         _fork.watch(self)
 
     def _after_fork(self) -> None:
         super()._after_fork()
         self._at_exit = None
+
+    async def _enter(self) -> None:
+        self._publisher.wake()  # what an earlier process has left
 
     def _reading(self) -> tuple[Calls, Io]:
         self._check_open()
@@ -358,7 +380,7 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
         and close wait for all events and raise the first failure; when the interpreter ends they are
         sent for at most EXIT_TIMEOUT seconds.
         """
-        encoded = encode(build_event(type, payload, fields, self._config.source))
+        encoded = encode(build_event(type, payload, fields, self._config.source, self._config.clock))
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
 

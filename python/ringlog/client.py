@@ -10,16 +10,17 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ringlog import _fork
 from ringlog._core.calls import Calls, Query
 from ringlog._core.config import Config
 from ringlog._core.cursor import CursorState
 from ringlog._core.encode import Position, build_event, encode
-from ringlog._core.io import Io, drive
+from ringlog._core.io import Io, T, drive
 from ringlog._core.member import MemberLoop
 from ringlog._core.notices import OnWarning
 from ringlog._core.operations import Operations
@@ -89,6 +90,9 @@ class _Signal:
             self.version += 1
             self._condition.notify_all()
 
+    def set_threadsafe(self) -> None:
+        self.set()
+
     async def wait(self, seen: int, timeout: float | None) -> None:
         with self._condition:
             if self.version == seen:
@@ -126,8 +130,14 @@ class _BlockingIo:
             raise
         return _Connection(sock)
 
+    def now(self) -> datetime:
+        return datetime.now(timezone.utc)
+
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return work()
 
     def signal(self) -> _Signal:
         return _Signal()
@@ -290,6 +300,10 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
     cluster_id        the cluster to talk to; default that of the first node that answers
     on_warning        called once with each warning of a node, such as a misspelt type in an event or a filter: a dict
                       with reason, field and message, perhaps in another thread; it is logged otherwise
+    spool             a folder for events that the cluster does not take: they are delivered once it does; default
+                      RINGLOG_SPOOL, else there is none
+    spool_bytes       what the spool may hold; more is refused with SpoolFull
+    spool_after       seconds for which the cluster is tried before an event is spooled
 
     A client that was made before a fork works in parent and child. Cursors, members and tails belong
     to the process that has opened them, and events of publish_soon to the one that has published them.
@@ -308,6 +322,9 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         tls: ssl.SSLContext | None = None,
         cluster_id: str = "",
         on_warning: OnWarning | None = None,
+        spool: str | os.PathLike[str] | None = None,
+        spool_bytes: int = 256 << 20,
+        spool_after: float = 3.0,
     ) -> None:
         self._config = Config(
             endpoints,
@@ -320,11 +337,21 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
             tls,
             cluster_id,
             on_warning,
+            spool,
+            spool_bytes,
+            spool_after,
         )
-        self._io: Io = _BlockingIo()
+        self._io: Io = self._config.over(_BlockingIo())
         self._operations = Operations(self._io, self._config)
         self._at_exit: Callable[[], None] | None = None
         _fork.watch(self)
+        self._operations._publisher.wake()
+
+    def _before_fork(self) -> None:
+        self._operations._before_fork()
+
+    def _after_fork_in_parent(self) -> None:
+        self._operations._after_fork_in_parent()
 
     def _after_fork(self) -> None:
         self._operations._after_fork()
@@ -359,7 +386,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         """
         from concurrent.futures import Future, InvalidStateError  # takes long to import
 
-        encoded = encode(build_event(type, payload, fields, self._config.source))
+        encoded = encode(build_event(type, payload, fields, self._config.source, self._config.clock))
         future: Future[Result] = Future()
 
         def settle(result: Result | None, error: RinglogError | None) -> None:
@@ -393,6 +420,18 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
             self._at_exit = None
         drive(self._operations._close(timeout))
 
+    @property
+    def spooled_bytes(self) -> int:
+        """The size of what waits in the spool, 0 if nothing does or there is none."""
+        return self._operations.spooled_bytes
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Wait until nothing waits in the spool; False if timeout seconds were too short.
+
+        It is delivered without this call, too.
+        """
+        return drive(self._operations.drain(timeout))
+
     def request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Any:
         """Send any request of the HTTP interface, and return the decoded answer.
 
@@ -416,7 +455,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
 
         Retries append nothing twice. Raises InvalidArgument for an event that is never accepted,
         Unavailable if the cluster could not take it in the client's timeout, and OutcomeUnknown if it
-        may be in the log or not.
+        may be in the log or not. With a spool neither is raised: the event is spooled.
         """
         return drive(self._operations.publish(type, payload, **fields))
 
@@ -447,7 +486,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         return drive(self._operations.explain_dedup(subject))
 
     def chain(self, correlation_id: str, *, flow: str = "") -> Json:
-        """Return how far a run has come on its way through the documented flows: the schema Chain."""
+        """Return how far a run has come on its way through the flows: the schema Chain."""
         return drive(self._operations.chain(correlation_id, flow=flow))
 
     def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> Json:
@@ -558,6 +597,25 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         """Change a setting on every node; "" restores the default. Raises NotFound or InvalidArgument."""
         return drive(self._operations.set_setting(key, value))
 
+    def dedup_policies(self) -> list[Json]:
+        """Return the dedup policies of types, by type: the schema DedupPolicy."""
+        return drive(self._operations.dedup_policies())
+
+    def set_dedup_policy(
+        self, type: str, mode: Literal["off", "content", "fields"], fields: Sequence[str] = (), window: str = ""
+    ) -> Json:
+        """Say which events of a type are duplicates, and return the policy: the schema DedupPolicy.
+
+        off appends every event, content compares the payload, fields the payload fields named. window is how long
+        an event suppresses the same, such as "90s"; "" is the setting dedup.window. An event that has a dedup_id or
+        dedup=False goes by that.
+        """
+        return drive(self._operations.set_dedup_policy(type, mode, fields, window))
+
+    def remove_dedup_policy(self, type: str) -> Json:
+        """Remove the policy that was set for a type, and return the one in force without it. Raises NotFound."""
+        return drive(self._operations.remove_dedup_policy(type))
+
     def status(self) -> Json:
         """Return what the node that is asked knows of itself and its cluster: the schema Status."""
         return drive(self._operations.status())
@@ -569,6 +627,18 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
     def catalogue(self) -> list[Json]:
         """Return the known event types: the schema Definition."""
         return drive(self._operations.catalogue())
+
+    def flows(self) -> list[Json]:
+        """Return the flows that runs are followed through, built in and registered: the schema Flow."""
+        return drive(self._operations.flows())
+
+    def register_flow(self, flow: Json) -> list[Json]:
+        """Register a flow on all nodes, or replace the one of its name: the schema Flow. Return warnings."""
+        return drive(self._operations.register_flow(flow))
+
+    def remove_flow(self, name: str) -> None:
+        """Remove a registered flow."""
+        return drive(self._operations.remove_flow(name))
 
     def audit(self) -> Json:
         """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit."""
@@ -589,7 +659,8 @@ def drain_at_exit(operations: Operations) -> Callable[[], None]:
         backlog = operations._backlog
         if not backlog.unsent:
             return
-        blocking = Operations(_BlockingIo(), operations._config)
+        config = operations._config
+        blocking = Operations(config.over(_BlockingIo()), config, operations._publisher.spool)
         left = drive(backlog.drain(blocking._publisher, EXIT_TIMEOUT))
         if left:
             import logging

@@ -99,6 +99,16 @@ class OutcomeUnknown(RinglogError):
     """
 
 
+class SpoolError(RinglogError):
+    """The spool cannot keep an event, which is not published: the cluster is away, and the disk refuses."""
+
+    retryable = True
+
+
+class SpoolFull(SpoolError):
+    """The spool has as many bytes as it may have. The event is not published."""
+
+
 class Closed(RinglogError):
     """The client, cursor or member was closed, or belongs to the process from which this one was forked."""
 
@@ -118,6 +128,8 @@ _KINDS: dict[str, type[RinglogError]] = {
     "past_tail": PastTail,
     "conflict": Conflict,
     "exists": Conflict,
+    "out_of_sequence": Conflict,
+    "unknown_producer": Conflict,
     "fenced": Fenced,
     "other_cluster": OtherCluster,
     "timeout": Unavailable,

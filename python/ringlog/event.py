@@ -56,7 +56,8 @@ class NewEvent(_NewEventRequired, total=False):
 class Result(NamedTuple):
     """What became of a published event, which is on the disks of a majority.
 
-    A duplicate was not appended: the offset is that of the first event of its content or dedup_id.
+    A duplicate was not appended: the offset is that of the first event of its content or dedup_id. One
+    that is spooled is on this machine's disk, on its way to the log: its offset is 0, as it has none yet.
     """
 
     offset: int
@@ -64,6 +65,7 @@ class Result(NamedTuple):
     hash: str
     appended_at: str
     warnings: tuple[Json, ...] = ()
+    spooled: bool = False
 
 
 class Gap(NamedTuple):
@@ -150,12 +152,12 @@ class Event:
     def time(self) -> datetime | None:
         """When it happened according to the publisher, in UTC; None if it was not given."""
         text = self.raw.get("time")
-        return _parse_time(text) if text else None
+        return parse_time(text) if text else None
 
     @property
     def appended_at(self) -> datetime:
         """When it was appended by the cluster's replicated time, in UTC."""
-        return _parse_time(self.raw["appended_at"])
+        return parse_time(self.raw["appended_at"])
 
     @property
     def redrive(self) -> int | None:
@@ -173,7 +175,7 @@ class Event:
         return f"<{type(self).__name__} {self.offset} {self.type}{key} {self.payload!r}>"
 
 
-def _parse_time(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """Read RFC 3339 in UTC with up to nine digits of a second, of which a datetime keeps six."""
     whole, _, fraction = text.rstrip("Z").partition(".")
     return datetime.fromisoformat(f"{whole}.{fraction[:6]:0<6}+00:00")

@@ -337,6 +337,13 @@ class CurriculumRebalanced(Payload):
 
 
 @dataclass(kw_only=True)
+class CurriculumUpdated(Payload):
+    """The payload of CURRICULUM_UPDATED, category curriculum."""
+
+    EVENT_TYPE: ClassVar[EventType] = EventType.CURRICULUM_UPDATED
+
+
+@dataclass(kw_only=True)
 class DaemonCrashLoopDetected(Payload):
     """The payload of DAEMON_CRASH_LOOP_DETECTED, category daemon."""
 
@@ -630,6 +637,13 @@ class EvaluationProgress(Payload):
 
 
 @dataclass(kw_only=True)
+class EvaluationResult(Payload):
+    """The payload of EVALUATION_RESULT, category evaluation."""
+
+    EVENT_TYPE: ClassVar[EventType] = EventType.EVALUATION_RESULT
+
+
+@dataclass(kw_only=True)
 class EvaluationStarted(Payload):
     """The payload of EVALUATION_STARTED, category evaluation."""
 
@@ -663,6 +677,13 @@ class ExportValidationFailed(Payload):
     reason: Any = None
     source: str | None = None
     timestamp: Timestamp | None = None
+
+
+@dataclass(kw_only=True)
+class GameBatchReady(Payload):
+    """The payload of GAME_BATCH_READY, category selfplay."""
+
+    EVENT_TYPE: ClassVar[EventType] = EventType.GAME_BATCH_READY
 
 
 @dataclass(kw_only=True)
@@ -1824,6 +1845,13 @@ class SSHNodeUnresponsive(Payload):
 
 
 @dataclass(kw_only=True)
+class StartupStateValidated(Payload):
+    """The payload of STARTUP_STATE_VALIDATED, category other."""
+
+    EVENT_TYPE: ClassVar[EventType] = EventType.STARTUP_STATE_VALIDATED
+
+
+@dataclass(kw_only=True)
 class StatePersisted(Payload):
     """The payload of STATE_PERSISTED, category other."""
 
@@ -1856,6 +1884,13 @@ class SyncRequest(Payload):
     """The payload of SYNC_REQUEST, category sync."""
 
     EVENT_TYPE: ClassVar[EventType] = EventType.SYNC_REQUEST
+
+
+@dataclass(kw_only=True)
+class SyncRetryRequested(Payload):
+    """The payload of SYNC_RETRY_REQUESTED, category sync."""
+
+    EVENT_TYPE: ClassVar[EventType] = EventType.SYNC_RETRY_REQUESTED
 
 
 @dataclass(kw_only=True)
@@ -2092,6 +2127,13 @@ class TrainingTimeoutReached(Payload):
     pid: Any = None
     timeout_hours: Any = None
     timestamp: Timestamp | None = None
+
+
+@dataclass(kw_only=True)
+class TrainingTriggered(Payload):
+    """The payload of TRAINING_TRIGGERED, category training."""
+
+    EVENT_TYPE: ClassVar[EventType] = EventType.TRAINING_TRIGGERED
 
 
 @dataclass(kw_only=True)

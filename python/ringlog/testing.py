@@ -1,4 +1,9 @@
-"""Events and deliveries for tests of handlers, without a cluster.
+"""A log in memory for tests of daemons, and events and deliveries for tests of handlers, without a cluster.
+
+log = MemoryLog()
+with Client(log.url) as client:
+    client.publish("DATA_SYNC_COMPLETED", {"host": "gpu-7"})
+    log.clock.advance(60)  # the same event is no duplicate any more
 
 delivery = make_delivery("DATA_SYNC_COMPLETED", {"host": "gpu-7"}, key="gpu-7")
 handle(delivery)
@@ -8,11 +13,14 @@ assert delivery.outcome == "acked"
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ringlog._core.encode import build_event, encode, format_time
+from ringlog._memory import wire
+from ringlog._memory.log import Clock, Log
 from ringlog.delivery import Delivery
 from ringlog.event import Event, EventFields, Json
 
@@ -20,6 +28,25 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ringlog._core.payload import Payload
+
+
+class MemoryLog:
+    """A log that is kept in this process, and forgotten with it. Client and AsyncClient use it as they use a cluster.
+
+    url    its endpoint: Client(log.url), or RINGLOG_ENDPOINTS for a daemon that makes its own client
+    clock  its time, which passes only by clock.advance(seconds), or clock.advance_async with asyncio: the dedup window,
+           the delay of a nack, ack_wait, the ages of retention and dead letters. Timeouts of calls are of real time.
+
+    It answers what a node answers: the same results, errors and warnings. What it lacks is what only members and
+    the platform's documents give: flows, chain, audit and history raise RinglogError with the code "not_implemented".
+    Members of groups need not report in time: their sessions end when they are closed.
+    """
+
+    def __init__(self) -> None:
+        name = os.urandom(8).hex()
+        self.clock = Clock()
+        self.url = f"memory://{name}"
+        self._log = wire.logs[name] = Log(self.clock)
 
 
 def make_event(

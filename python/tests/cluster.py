@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import logging
 import os
@@ -155,6 +156,12 @@ class Cluster:
                 node.send(signal.SIGCONT)
                 node.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@functools.lru_cache(None)
+def shared(voters: int) -> Cluster:
+    """Return a cluster that tests share until the interpreter's end. They must not harm it."""
+    return Cluster(voters)
 
 
 class ClusterTest(unittest.TestCase):

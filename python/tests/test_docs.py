@@ -7,31 +7,44 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 
 from ringlog import Client
 from tests.cluster import ROOT, ClusterTest, eventually
 
 
 class Document(ClusterTest):
-    def start(self, program: str) -> subprocess.Popen[str]:
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "RINGLOG_ENDPOINTS": self.cluster.urls}
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="ringlog-docs-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+
+    def blocks(self, language: str) -> list[str]:
+        return re.findall(rf"^```{language}\n(.*?)^```", self.text, re.DOTALL | re.MULTILINE)
+
+    def start(self, *program: str, urls: str = "") -> subprocess.Popen[str]:
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "RINGLOG_ENDPOINTS": urls or self.cluster.urls}
         return subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", program],
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            program, env=env, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
+    def start_python(self, program: str, urls: str = "") -> subprocess.Popen[str]:
+        return self.start(sys.executable, "-W", "error", "-c", program, urls=urls)
+
     def test_its_programs_run(self) -> None:
-        text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-        publisher, subscriber, member, handler_test = re.findall(
-            r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE
-        )
-        for program in (publisher, handler_test):
-            process = self.start(program)
+        publisher, spooler, subscriber, member, daemon_test, handler_test, old_buses = self.blocks("python")
+        for program, logged in (
+            (publisher, []),
+            (daemon_test, ["nacked: ConnectionError: no route to the host", "rejected: KeyError: 'config_key'"]),
+            (handler_test, []),
+            (old_buses, []),
+        ):
+            process = self.start_python(program)
             _, err = process.communicate(timeout=60)
-            self.assertEqual((process.returncode, err), (0, ""))
+            self.assertEqual(process.returncode, 0, err)
+            self.assertEqual(re.findall(r"^group promoters: event \d+ \(\w+\) was (.*)", err, re.MULTILINE), logged)
+            self.assertEqual(bool(err), bool(logged), err)
         with Client(self.cluster.urls) as log:
             self.assertEqual(len(list(log.tail("start", types=["DATA_SYNC_COMPLETED"], until_end=True))), 1000)
             for program, name, printed in (
@@ -39,10 +52,28 @@ class Document(ClusterTest):
                 (member, "sync-workers", "sync gpu-999\n"),
             ):
                 # Each follows the log, until Ctrl-C, and has nothing left after it.
-                process = self.start(program)
+                process = self.start_python(program)
                 eventually(f"{name} has handled all", lambda n=name: log.get_cursor(n)["lag_events"] == 0)
                 process.send_signal(signal.SIGINT)
                 out, err = process.communicate(timeout=60)
                 self.assertIn(printed, out)
                 self.assertTrue(err.endswith("\nKeyboardInterrupt\n"), err)
             self.assertEqual(log.dead_letters(), [])
+
+        # While the cluster is away, and after that.
+        for urls, printed in (("http://127.0.0.1:1", "spooled\n"), ("", "")):
+            process = self.start_python(spooler, urls)
+            out, _ = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0)
+            self.assertIn(printed, out)
+        with Client(self.cluster.urls) as log:
+            self.assertEqual(len(list(log.tail("start", keys=["hex8_3p"], until_end=True))), 2)
+
+    def test_its_commands_run(self) -> None:
+        [commands] = self.blocks("sh")
+        process = self.start("sh", "-e", "-c", commands)
+        out, err = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertIn("waiting  0 events", out)
+        self.assertIn("handled ", out)
+        self.assertIn('pull gpu-8: {"host": "gpu-8"}', err)

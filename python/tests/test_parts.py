@@ -224,7 +224,7 @@ class Testing(unittest.TestCase):
                 self.assertEqual((delivery.outcome, delivery.error, delivery.delay), outcome)
 
     def test_a_delay_that_is_none_is_refused(self) -> None:
-        for delay in ("x" * 1000, -1, float("nan"), float("inf"), None):
+        for delay in ("x" * 1000, -1, 86401, float("nan"), float("inf"), None):
             with self.subTest(delay=delay), self.assertRaises(InvalidArgument) as refused:
                 make_delivery("DATA_SYNC_COMPLETED").nack(delay=delay)  # type: ignore[arg-type]
             self.assertEqual(refused.exception.field, "delay")
@@ -262,9 +262,10 @@ class Configuration(unittest.TestCase):
                 find_token("line\nbreak", None)
 
     def test_positions(self) -> None:
-        self.assertEqual([format_position(p) for p in ("start", 7, -3, "36h")], ["start", "7", "-3", "36h"])
         at = datetime(2026, 1, 5, 12, tzinfo=timezone(timedelta(hours=2)))
-        self.assertEqual(format_position(at), "@2026-01-05T10:00:00Z")
+        self.assertEqual([format_position(p, at) for p in ("start", 7, -3, "36h")], ["start", "7", "-3", "36h"])
+        self.assertEqual(format_position(at, at), "@2026-01-05T10:00:00Z")
+        self.assertEqual(format_position(timedelta(hours=1), at), "@2026-01-05T09:00:00Z")
 
     def test_the_leader_is_preferred_and_a_failed_node_comes_last(self) -> None:
         nodes = Nodes(find_endpoints("https://a,https://b,https://c"))

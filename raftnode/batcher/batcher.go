@@ -101,7 +101,7 @@ type Batcher struct {
 	peak     held        // the most that was held since Load was called
 	refused  uint64      // requests refused because the limits were reached
 
-	flights chan flight    // has room for maxInFlight, so that fillFrames does not wait for answers
+	flights chan flight    // has room for maxInFlight, so fillFrames does not wait for answers
 	done    sync.WaitGroup // fillFrames and answerCallers; Close waits for them
 }
 
@@ -172,7 +172,7 @@ func (p *Batcher) Decide(ctx context.Context, c frame.Command) error {
 	return err
 }
 
-// Reached reports whether every member knows a kind of command, so that it may be proposed.
+// Reached reports whether every member knows a kind of command, so it may be proposed.
 func (p *Batcher) Reached(k frame.Kind) bool { return k.Level() <= p.level() }
 
 // checkLevel refuses a command of a feature level that not every member has reached: its entry

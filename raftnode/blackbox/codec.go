@@ -45,7 +45,7 @@ type entry struct {
 	line   []byte
 }
 
-// newEntry encodes a record. The entry's record is decoded from the line, so that
+// newEntry encodes a record. The entry's record is decoded from the line, so
 // memory and file never differ.
 func newEntry(r Record) (entry, error) {
 	line, err := seal(r)

@@ -211,7 +211,7 @@ func (j *Journal) extend(s state, added []byte) error {
 }
 
 // rewrite writes s to a new file and publishes s. If s has no room, it drops more than
-// it has to, so that the next records need no rewrite.
+// it has to, so the next records need no rewrite.
 func (j *Journal) rewrite(s state) error {
 	if s.size > j.room {
 		s = s.fit(j.room / 4 * 3)

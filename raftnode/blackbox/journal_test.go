@@ -153,7 +153,7 @@ func TestAHundredThousandRecordsStayWithinTheirRoom(t *testing.T) {
 			held = now
 		}
 		size = info.Size()
-		if rng.IntN(3000) == 0 { // late, so that views and others have to go as well
+		if rng.IntN(3000) == 0 { // late, so views and others have to go as well
 			settle(t, j, held[rng.IntN(len(held))].Seq)
 		}
 	}

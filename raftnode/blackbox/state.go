@@ -17,8 +17,8 @@ type state struct {
 	size    int // bytes of the entries' lines
 }
 
-// with returns s and one more entry. Only the newest state of a journal is extended, so
-// that states may share the array of their entries.
+// with returns s and one more entry. Only the newest state of a journal is extended,
+// so states may share the array of their entries.
 func (s state) with(e entry) state {
 	s.entries = append(s.entries, e)
 	s.size += len(e.line)

@@ -10,7 +10,7 @@ import (
 )
 
 // Reserve holds that many bytes of the disk in DIR/reserve, as allocated blocks,
-// so that ReleaseReserve frees room to start and trim on a full disk.
+// so ReleaseReserve frees room to start and trim on a full disk.
 // An existing reserve is resized. On error there is no reserve.
 func (d *Dir) Reserve(bytes int64) error {
 	if bytes <= 0 {
@@ -54,7 +54,7 @@ func writeZeros(f *os.File, bytes int64) error {
 
 // ReleaseReserve removes the reserve, which frees its blocks. Without a reserve it does nothing.
 func (d *Dir) ReleaseReserve() error {
-	// The folder is synced afterwards, so that the blocks stay free after a crash.
+	// The folder is synced afterwards, so the blocks stay free after a crash.
 	err := os.Remove(d.Path(ReserveFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -19,7 +19,7 @@ const (
 	digestStride = 64   // distance of the indexes whose digests are reported, below the newest
 	digestReach  = 1024 // how far back the state keeps digests
 
-	// The newest are reported closer, so that two nodes at which nothing is appended, and of
+	// The newest are reported closer, so two nodes at which nothing is appended, and of
 	// which one is ahead, have one in common.
 	digestNear, nearStride = 64, 8
 

@@ -10,7 +10,7 @@
 //   - holdings.go, divergence.go: members whose folders are older copies, and a state that differs.
 //   - reporter.go: what a leader proposes of all that to the log.
 //
-// It promises that nothing of it waits for a disk but OutageMonitor.KeepJournal, so that a disk that hangs is
+// It promises that nothing of it waits for a disk but OutageMonitor.KeepJournal, so a disk that hangs is
 // not taken for the silence of others; and that a pause of this process does not
 // count as silence of the others.
 package health

@@ -28,7 +28,7 @@ type BlackBox struct {
 	Records []blackbox.Record `json:"records"`
 }
 
-// Journal is a voter's journal of outages with a queue before it, so that callers of Write do not wait for the
+// Journal is a voter's journal of outages with a queue before it, so callers of Write do not wait for the
 // disk. mu is never held during a write to the file.
 type Journal struct {
 	file    *blackbox.Journal // written by keep's goroutine alone, once that runs
@@ -110,7 +110,7 @@ func (j *Journal) keep(ctx context.Context, tick <-chan time.Time, taken func(jo
 }
 
 // flush writes what is queued. What the disk does not take waits for the next time. mu is released while the disk
-// works, so that one that hangs holds up neither Write nor views.
+// works, so one that hangs holds up neither Write nor views.
 func (j *Journal) flush() {
 	for {
 		j.mu.Lock()
@@ -118,7 +118,7 @@ func (j *Journal) flush() {
 			j.mu.Unlock()
 			return
 		}
-		// One at a time, so that what comes meanwhile keeps its place after it.
+		// One at a time, so what comes meanwhile keeps its place after it.
 		next := j.pending[0]
 		j.pending, j.writing = j.pending[1:], true
 		j.mu.Unlock()

@@ -97,8 +97,8 @@ func (m *OutageMonitor) RanBefore() time.Time { return m.before }
 // CountRefused counts a request that was refused since there was no leader. Its retries do not count.
 func (m *OutageMonitor) CountRefused(r frame.Request) { m.refused.add(r) }
 
-// Attach sets what the monitor reads; it has to be called before Run and KeepJournal. It also registers with raft, so
-// that a lease that expires is recorded at once: the leader steps down, and no majority has answered it for the
+// Attach sets what the monitor reads; it has to be called before Run and KeepJournal. It also registers with raft,
+// so a lease that expires is recorded at once: the leader steps down, and no majority has answered it for the
 // duration of the lease.
 func (m *OutageMonitor) Attach(sources OutageSources) {
 	m.sources = sources
@@ -270,7 +270,7 @@ func (m *OutageMonitor) recordTransition(t election.Transition, peers []blackbox
 		r.Kind, r.Cause = blackbox.View, viewSlipped
 	case election.TransitionRestored:
 		r.Kind, r.At = blackbox.Restored, t.Until.UTC()
-		m.o.Logger.Warn("quorum restored", "since", stampOf(t.Since), "refused", m.refused.load())
+		m.o.Logger.Info("quorum restored", "since", stampOf(t.Since), "refused", m.refused.load())
 	}
 	m.recordOutage(r)
 	// The last record of an outage still has its term and leader.

@@ -93,6 +93,7 @@ func (c *reporter) reportVoters(ctx context.Context, now time.Time) error {
 	reach := c.Timing.reach()
 	// What the log has of a voter, and how long a change has to last until it is reported.
 	health, hold := c.Machine.Health(), c.Machine.Settings().HealthHoldDown
+	var changes []frame.VoterHealth
 	for _, v := range health.Voters {
 		// A leader that has not pinged for long enough cannot know that a voter is away, and one that answers after a
 		// silence is online only once it has answered steadily.
@@ -101,7 +102,7 @@ func (c *reporter) reportVoters(ctx context.Context, now time.Time) error {
 		if online {
 			sure = v.ID == c.Roster.ID() || c.Watch.steady(v.ID)
 		}
-		if !sure || !health.Due(c.Clock.Now(), v.ID, online, hold) {
+		if !sure || online == v.Online {
 			continue
 		}
 		// LastContactMs stays negative for a voter that was never heard.
@@ -109,6 +110,9 @@ func (c *reporter) reportVoters(ctx context.Context, now time.Time) error {
 		if silent >= 0 {
 			report.LastContactMs = silent.Milliseconds()
 		}
+		changes = append(changes, report)
+	}
+	for _, report := range dueReports(&health, c.Clock.Now(), changes, hold) {
 		if err := c.Proposals.Decide(ctx, report); err != nil {
 			return err
 		}
@@ -116,8 +120,30 @@ func (c *reporter) reportVoters(ctx context.Context, now time.Time) error {
 	return nil
 }
 
+// dueReports returns those of the changes that the log takes now, voters that are back before those that are away.
+// The absence of a voter waits while one that is back is held down: each event counts the voters that are online, and
+// would count that one as absent.
+func dueReports(h *election.Health, at time.Time, changes []frame.VoterHealth, hold time.Duration) []frame.VoterHealth {
+	var back, away []frame.VoterHealth
+	heldDown := false
+	for _, r := range changes {
+		switch due := h.Due(at, r.Voter, r.Online, hold); {
+		case !due:
+			heldDown = heldDown || r.Online
+		case r.Online:
+			back = append(back, r)
+		default:
+			away = append(away, r)
+		}
+	}
+	if heldDown {
+		return back
+	}
+	return append(back, away...)
+}
+
 // reportOutages proposes what the voters' journals hold of outages. It waits up to journalsWait for a majority, which
-// has seen every outage, and for voters in reach that still see one, so that their views are in one entry.
+// has seen every outage, and for voters in reach that still see one, so their views are in one entry.
 func (c *reporter) reportOutages(ctx context.Context, now time.Time) error {
 	health := c.Machine.Health()
 	// This node is asked like the others, without a request.
@@ -188,7 +214,7 @@ func (c *reporter) reportRivals(ctx context.Context, now time.Time) error {
 	if term == 0 {
 		return nil
 	}
-	// The comparison needs the latest time at which a majority confirmed this term, so that it is made again with
+	// The comparison needs the latest time at which a majority confirmed this term, so it is made again with
 	// reports that have been seen before.
 	answers := c.Watch.answers()
 	confirmed := c.Contacts.Majority(raft.ServerID(c.Roster.ID()), c.Roster.Servers(), term, now)

@@ -16,7 +16,7 @@ const keptTerms = 16 // of a Terms; the oldest is dropped
 // ErrLeaderGone is the cause of a wait that While has ended.
 var ErrLeaderGone = errors.New("the leader that was asked leads no more and does not answer")
 
-// Terms remembers who led which term as this node saw it, so that a later leader can report terms in which
+// Terms remembers who led which term as this node saw it, so a later leader can report terms in which
 // nothing was committed.
 type Terms struct {
 	mu    sync.Mutex

@@ -149,7 +149,7 @@ func (p *autopilotDriver) AutopilotConfig() *autopilot.Config {
 const nodeNonVoter autopilot.NodeType = "non-voter"
 
 // KnownServers implements autopilot.ApplicationIntegration: exactly raft's
-// configuration, so that the library sees no stale servers and removes none.
+// configuration, so the library sees no stale servers and removes none.
 func (p *autopilotDriver) KnownServers() map[raft.ServerID]*autopilot.Server {
 	known := make(map[raft.ServerID]*autopilot.Server)
 	for _, s := range p.Roster.Servers() {

@@ -230,7 +230,7 @@ func (c *Changes) promote(ctx context.Context, id, addr, reason string) (warning
 	if reason, _ := c.o.Watch.Absence(id); reason != "" {
 		return "", fmt.Errorf("promote %s: %w: %s", id, ErrNotCaughtUp, health.AbsenceText(reason))
 	}
-	// Recorded before it is given, so that a leader elected in between finishes the change.
+	// Recorded before it is given, so a leader elected in between finishes the change.
 	if wanted, _ := c.o.Machine.VoteWanted(id); !wanted {
 		if err := c.recordVote(ctx, id, true, reason); err != nil {
 			return "", fmt.Errorf("promote %s: %w", id, err)
@@ -254,7 +254,7 @@ func (c *Changes) promoteIf(
 ) (warning string, err error) {
 	ctx, cancel := c.o.Life.UntilClosing(ctx)
 	defer cancel()
-	// Before the wait, so that what cannot succeed fails at once.
+	// Before the wait, so what cannot succeed fails at once.
 	if _, voter, err := c.promotable(id, force); voter || err != nil {
 		return "", err
 	}

@@ -43,7 +43,7 @@ func benchStoreLogs(b *testing.B, count, size int) {
 		if err := s.Log().StoreLogs(batch); err != nil {
 			b.Fatal(err)
 		}
-		if next > 2048 { // as compaction does, so that the folder stays small
+		if next > 2048 { // as compaction does, so the folder stays small
 			if err := s.deletePrefix(next - 1025); err != nil {
 				b.Fatal(err)
 			}

@@ -185,8 +185,8 @@ func (b *boltFile) readMeta(off int64) (m boltMeta, err error) {
 	}, nil
 }
 
-// checkFreelist marks the stored list of free pages as reached, and those pages: bbolt overwrites them, so
-// that the tree must not use them.
+// checkFreelist marks the stored list of free pages as reached, and those pages: bbolt overwrites them,
+// so the tree must not use them.
 func (b *boltFile) checkFreelist() error {
 	if b.meta.freelist == noFreelist {
 		return nil

@@ -58,7 +58,7 @@ func openBolt(path string, readOnly bool, found *sizes) (b boltLog, err error) {
 		b.store, err = raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: boltOptions(readOnly)})
 		return err
 	}
-	// A new file is created under another name, so that a crash leaves none or a whole one.
+	// A new file is created under another name, so a crash leaves none or a whole one.
 	if !readOnly {
 		create := func(path string) error {
 			if err := open(path); err != nil {

@@ -212,7 +212,7 @@ func (c *checkedLog) prepare(logs []*raft.Log) error {
 func (c *checkedLog) deleteAll() error { return c.DeleteRange(0, math.MaxUint64) }
 
 // DeleteRange deletes a prefix or a suffix of the log, both ends included, in
-// chunks: a prefix from its start and a suffix from its end, so that what a
+// chunks: a prefix from its start and a suffix from its end, so what a
 // crash leaves is dense.
 func (c *checkedLog) DeleteRange(low, high uint64) error {
 	first, last, err := c.span()

@@ -41,7 +41,7 @@
 //     transaction, and the journal begins again at its start
 //  2. the tail mark is raised, which is not synced
 //
-// The last entries are deleted in this order, so that none comes back after a crash:
+// The last entries are deleted in this order, so none comes back after a crash:
 //
 //  1. the tail mark is lowered and synced
 //  2. raft.db gets what only the journal has, and the journal is zeroed

@@ -7,7 +7,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// Errors of this package. ErrDamaged is the data folder's, so that one check
+// Errors of this package. ErrDamaged is the data folder's, so one check
 // finds damage of either.
 var (
 	ErrDamaged       = datadir.ErrDamaged

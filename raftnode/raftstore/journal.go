@@ -33,7 +33,7 @@ import (
 // Records are written one after the other, each once the one before is synced. Once bolt
 // has all their entries the next record is written at the start again; the rest of the
 // file still holds records of earlier rounds, whose entries bolt has. Clients do not know
-// the salt, so that nothing they send looks like a record.
+// the salt, so nothing they send looks like a record.
 //
 // Whole blocks are written, past the page cache where the file system can do so: that
 // saves a copy, and a walk through the cache at each sync. A block that has the end of one

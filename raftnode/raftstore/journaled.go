@@ -12,8 +12,8 @@ import (
 )
 
 // journalMost is the size of the largest record that the journal takes, in bytes: to write
-// a larger one twice would cost more than it saves. A larger one is not read either, so
-// that later versions may raise this constant and never lower it.
+// a larger one twice would cost more than it saves. A larger one is not read either,
+// so later versions may raise this constant and never lower it.
 const journalMost = 64 << 10
 
 // journaledLog makes one log of the bolt file and the journal.

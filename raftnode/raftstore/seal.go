@@ -10,7 +10,7 @@ import (
 )
 
 // An entry is stored with a seal after its Extensions. Data stays as it is,
-// so that a frame of 1 MiB is not copied to be sealed:
+// so a frame of 1 MiB is not copied to be sealed:
 //
 //	stored Extensions:
 //	+------------------------+----------+-------------+

@@ -13,7 +13,8 @@ import (
 // term, begins after it with an older term, or ends before it. Raft would ask for
 // the same snapshot again and again (hashicorp/raft#697), or could not append. What is
 // deleted is in the state or was never committed. Call it before raft starts, and
-// after Check has accepted a log that ends before the state.
+// after Check has accepted a log that ends before the state. Delete it when raft drops
+// such a log itself.
 func (s *Stores) DropContradicting(stateIndex, stateTerm uint64) (dropped bool, err error) {
 	first, last, err := s.log.span()
 	if err != nil || last == 0 || stateIndex == 0 {

@@ -133,7 +133,7 @@ func (c *conn) SetDeadline(time.Time) error {
 func (c *conn) isOutgrown() bool { return c.outgrown != nil && c.outgrown() }
 
 // Close must be called by the owner only. Others who end a connection close the embedded
-// Conn, so that stream.wait still waits for the owner. It is idempotent.
+// Conn, so stream.wait still waits for the owner. It is idempotent.
 func (c *conn) Close() error {
 	var err error
 	c.closeOnce.Do(func() {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Why a connection, or a vote, is refused. Each has a code on the wire, so that
+// Why a connection, or a vote, is refused. Each has a code on the wire, so
 // errors.Is gives the same answer on the refused side.
 var (
 	ErrVersion          = errors.New("handshake version not spoken here")

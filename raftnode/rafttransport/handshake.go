@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// A proof covers the role of its sender, so that no side's proof can be sent back to it
+// A proof covers the role of its sender, so no side's proof can be sent back to it
 // as the other's.
 const (
 	roleDialer   = "ringlog raft handshake: dialer\x00"
@@ -112,7 +112,7 @@ func (h *handshake) readHello() (frame, error) {
 }
 
 // check checks all of a hello that needs neither proof nor membership. Membership is asked
-// only after the proof, so that a stranger learns nothing about it.
+// only after the proof, so a stranger learns nothing about it.
 func (h *handshake) check(in hello) error {
 	switch {
 	case h.version == 0:

@@ -209,7 +209,7 @@ func (s *stream) serve(c *conn) {
 }
 
 // hand hands the connection to raft's transport, which waits in Accept. The connection is
-// counted as owned first, so that wait does not miss it.
+// counted as owned first, so wait does not miss it.
 func (s *stream) hand(c *conn) {
 	c.handed = true
 	s.conns.owned.Add(1)

@@ -91,7 +91,7 @@ type Options struct {
 	MaxRPCsInFlight int
 
 	Logger hclog.Logger // nil = none
-	// Listen and Dial replace TCP, each for itself, so that a test can put faults
+	// Listen and Dial replace TCP, each for itself, so a test can put faults
 	// into a connection or run on a network of its own. nil in production.
 	Listen func(ctx context.Context, addr string) (net.Listener, error)
 	Dial   func(ctx context.Context, addr string) (net.Conn, error)
@@ -156,7 +156,7 @@ type Transport struct {
 	refused *refusals
 
 	nodeID    string        // Self's, which never changes
-	rpcs      chan raft.RPC // see Consumer; unbuffered, so that what was sent was taken
+	rpcs      chan raft.RPC // see Consumer; unbuffered, so what was sent was taken
 	born      time.Time
 	taken     atomic.Int64   // when raft took the last RPC, by now()
 	done      chan struct{}  // closed by Close

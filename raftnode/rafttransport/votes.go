@@ -41,7 +41,8 @@ func (t *Transport) refuseVote(rpc raft.RPC) bool {
 // node's newest configuration lists the candidate, but not as a voter yet. Raft servers answer
 // requests without consulting their configuration (Ongaro, section 4.1); hashicorp/raft does not:
 // a voter whose promotion had only reached the leader, which then failed, would never be elected,
-// and neither would the others, whose logs end before it.
+// and neither would the others, whose logs end before it. Delete this function when raft
+// answers without asking its configuration.
 func (t *Transport) judgeAsVoter(rpc raft.RPC) {
 	if t.opts.VoteAs == nil {
 		return
@@ -75,7 +76,8 @@ func (t *Transport) noVote(candidate string) error {
 
 // RequestPreVote implements raft.WithPreVote. raft takes an error whose text
 // contains "unexpected command" for a granted pre-vote, so the name and the text of
-// the refusing peer stay out of it; Refusals has them.
+// the refusing peer stay out of it; Refusals has them. Delete this function when raft
+// compares errors and not texts.
 func (t *Transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress,
 	args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
 	err := t.fresh(func() error { return t.NetworkTransport.RequestPreVote(id, target, args, resp) })

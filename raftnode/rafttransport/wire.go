@@ -17,7 +17,7 @@ import (
 //	+--------+-----+------+--------+------------------+
 //
 // The header, the hello and the refusal stay as they are in every version and have
-// version 1, so that peers of different versions understand them. The frames between
+// version 1, so peers of different versions understand them. The frames between
 // are of the newest version that both sides speak. A str is one length byte and that
 // many bytes.
 //
@@ -38,7 +38,7 @@ import (
 //	  ready   ------------------>        the first RPC may follow
 //
 // A refusal may replace any frame and ends the connection. The dialer proves first,
-// so that a stranger who dials gets nothing that was derived from the token.
+// so a stranger who dials gets nothing that was derived from the token.
 const (
 	magic        = "RLRH"
 	helloVersion = 1 // of hellos and refusals, for good
@@ -99,7 +99,7 @@ func readFrame(r io.Reader, version byte) (frame, error) {
 	if string(head[:4]) != magic {
 		return nil, refusef(ErrMalformed, "opens with %q", head[:4])
 	}
-	// A refusal is understood in any version, so that a peer learns why.
+	// A refusal is understood in any version, so a peer learns why.
 	if v, kind := head[4], head[5]; v != version && kind != kindRefusal {
 		return nil, refusef(ErrVersion, "a frame of version %d where one of %d belongs", v, version)
 	}

@@ -142,8 +142,8 @@ func TestEntriesGoOutOnceAheadOfRaft(t *testing.T) {
 	}
 }
 
-// A large request goes out as several. What the follower has confirmed of it stands, so
-// that raft sends the rest and not all of it again.
+// A large request goes out as several. What the follower has confirmed of it stands,
+// so raft sends the rest and not all of it again.
 func TestALargeRequestGoesOutInParts(t *testing.T) {
 	type answers = []func(*raft.AppendEntriesResponse) error
 	cases := map[string]struct {

@@ -3,12 +3,13 @@
 // report of its changes.
 //
 //	b := breaker.New(breaker.Config{Failures: 3, OpenFor: 300 * time.Second}.OrDefault(), nil, report)
-//	leave, err := b.Enter(ctx, true, nil)
+//	leave, err := b.Enter(ctx, ev.Offset, true, nil)
 //	leave(attempt())
 //
-// Each attempt goes through Enter, retries included. After Config.Failures attempts in a
-// row that failed it opens: nothing is let through for Config.OpenFor. Then Config.Probes
-// attempts at once are, and close it or open it again.
+// Each attempt goes through Enter, retries included. Once Config.Failures events have failed, and
+// no attempt succeeded in between, it opens: nothing is let through for Config.OpenFor. Then
+// Config.Probes attempts at once are, and close it or open it again. An event counts once,
+// however often it fails: the fault may be its own, and an open breaker makes all others wait.
 package breaker
 
 import (
@@ -28,7 +29,7 @@ var ErrOpen = errors.New("circuit breaker is open")
 
 // Config says when a breaker opens. Every zero field takes its default.
 type Config struct {
-	Failures int           // attempts in a row that failed, and open it; 3
+	Failures int           // events in a row that failed, each however often, and open it; 3
 	OpenFor  time.Duration // until it is half open; 300 s
 	Probes   int           // attempts at once while it is half open, all of which must succeed; 1
 	Off      bool
@@ -68,7 +69,8 @@ type Breaker struct {
 	mu sync.Mutex
 	// replaced by Reset; every call of it holds mu
 	gate    *gobreaker.TwoStepCircuitBreaker[struct{}]
-	lastErr error // of the attempt that is reported now
+	lastErr error        // of the attempt that is reported now
+	failed  map[any]bool // events that failed since the last attempt that did not
 	since   time.Time
 	changed chan struct{} // closed when an attempt that was refused may be let through
 	half    *time.Timer   // notices the end of the open state
@@ -85,7 +87,7 @@ func New(config Config, harmless func(error) bool, report func(Change)) *Breaker
 
 // newGate makes a closed breaker. Its callbacks run while mu is held, as every call of it.
 func (b *Breaker) newGate() *gobreaker.TwoStepCircuitBreaker[struct{}] {
-	b.since = time.Now()
+	b.since, b.failed = time.Now(), map[any]bool{}
 	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		MaxRequests: uint32(b.config.Probes),
 		Timeout:     b.config.OpenFor,
@@ -126,21 +128,23 @@ func (b *Breaker) wake() {
 	b.changed = make(chan struct{})
 }
 
-// Enter waits until an attempt is let through, and returns what to call with its error.
+// Enter waits until an attempt is let through, and returns what to call with its error. event
+// is any value that is equal for all attempts at one event.
 // Unless wait is set it returns ErrOpen instead of waiting; so it does when giveUp is closed.
-func (b *Breaker) Enter(ctx context.Context, wait bool, giveUp <-chan struct{}) (leave func(error), err error) {
+func (b *Breaker) Enter(ctx context.Context, event any, wait bool, giveUp <-chan struct{}) (
+	leave func(error), err error) {
 	if b.config.Off {
 		return func(error) {}, nil
 	}
 	for {
 		b.mu.Lock()
 
-		// changed is taken with the refusal, so that no change in between is missed.
+		// changed is taken with the refusal, so no change in between is missed.
 		gate, changed := b.gate, b.changed
 		report, err := gate.Allow()
 		b.mu.Unlock()
 		if err == nil {
-			return func(err error) { b.leave(report, err) }, nil
+			return func(err error) { b.leave(report, event, err) }, nil
 		}
 		if !wait {
 			return nil, ErrOpen
@@ -175,15 +179,29 @@ func (b *Breaker) Await(ctx context.Context) error {
 
 // leave reports how an attempt ended. One that began before the last change of state does
 // not count.
-func (b *Breaker) leave(report func(error), err error) {
+func (b *Breaker) leave(report func(error), event any, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.lastErr = err
-	report(err)
-	b.lastErr = nil
+	if b.counts(event, err) {
+		b.lastErr = err
+		report(err)
+		b.lastErr = nil
+	}
 	if b.gate.State() == gobreaker.StateHalfOpen {
 		b.wake() // there may be room for another probe
 	}
+}
+
+// counts reports whether an attempt counts that ended with err. mu is held.
+func (b *Breaker) counts(event any, err error) bool {
+	// A success begins the count again, and a probe decides in any case.
+	if err == nil || (b.harmless != nil && b.harmless(err)) || b.gate.State() != gobreaker.StateClosed {
+		clear(b.failed)
+		return true
+	}
+	again := b.failed[event]
+	b.failed[event] = true
+	return !again
 }
 
 // Reset closes the breaker, whatever it is.

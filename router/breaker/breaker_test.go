@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Await returns to nobody while the breaker is open, and is no attempt itself: after it
-// one attempt is let through, and decides.
+// Two events that failed open a breaker, however often each did. Await returns to nobody while it is open, and is no
+// attempt itself: after it one attempt is let through, and decides.
 func TestAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reported []string
@@ -38,20 +38,21 @@ func TestAwait(t *testing.T) {
 			)
 		})
 		defer b.Close()
-		fail := func() {
-			leave, err := b.Enter(t.Context(), false, nil)
+		fail := func(offset uint64) {
+			leave, err := b.Enter(t.Context(), offset, false, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			leave(errors.New("boom"))
 		}
 		began := time.Now()
-		fail()
+		fail(1)
+		fail(1) // the same event counts once
 		if err := b.Await(t.Context()); err != nil || time.Since(began) > 0 {
 			t.Error("a closed breaker was waited for", err)
 		}
-		fail()
-		if _, err := b.Enter(t.Context(), false, nil); !errors.Is(err, breaker.ErrOpen) {
+		fail(2)
+		if _, err := b.Enter(t.Context(), uint64(3), false, nil); !errors.Is(err, breaker.ErrOpen) {
 			t.Error(err)
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -62,11 +63,11 @@ func TestAwait(t *testing.T) {
 		if err := b.Await(t.Context()); err != nil || time.Since(began).Round(time.Second) != time.Minute {
 			t.Error(time.Since(began), err)
 		}
-		leave, err := b.Enter(t.Context(), false, nil)
+		leave, err := b.Enter(t.Context(), uint64(3), false, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Enter(t.Context(), false, nil); !errors.Is(err, breaker.ErrOpen) {
+		if _, err := b.Enter(t.Context(), uint64(3), false, nil); !errors.Is(err, breaker.ErrOpen) {
 			t.Error("there are two probes", err)
 		}
 		leave(nil)
@@ -78,7 +79,7 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// What is harmless to the breaker counts as a success.
+// An error that is harmless to the breaker counts as a success.
 func TestHarmless(t *testing.T) {
 	fine := errors.New("the event is at fault")
 	b := breaker.New(
@@ -87,7 +88,7 @@ func TestHarmless(t *testing.T) {
 		func(breaker.Change) { t.Error("it turned") },
 	)
 	defer b.Close()
-	leave, err := b.Enter(t.Context(), false, nil)
+	leave, err := b.Enter(t.Context(), uint64(3), false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

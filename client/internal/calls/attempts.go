@@ -83,7 +83,7 @@ func Elapsed(t time.Time) time.Duration {
 	return max(now.Sub(t), now.Round(0).Sub(t.Round(0)))
 }
 
-// nextNode returns the node to ask. Where all were asked it waits for the next round.
+// nextNode returns the node to ask. If all were asked it waits for the next round.
 func (a *attempts) nextNode(ctx context.Context) (*Node, error) {
 	for {
 		if ctx.Err() != nil {
@@ -101,7 +101,7 @@ func (a *attempts) nextNode(ctx context.Context) (*Node, error) {
 		}
 		a.tried = append(a.tried, n)
 
-		// Before anything is sent the cluster must be known, so that it cannot be another one.
+		// Before anything is sent the cluster must be known, so it cannot be another one.
 		err := a.c.learnCluster(ctx, n)
 		if err == nil {
 			return n, nil
@@ -135,7 +135,7 @@ func (a *attempts) skip(n *Node) {
 	}
 }
 
-// causeOf is err, or why ctx ended where err only reports that somebody canceled: a
+// causeOf is err, or why ctx ended if err only reports that somebody canceled: a
 // caller who did not cancel must not read that he had.
 func causeOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
@@ -193,7 +193,7 @@ func (a *attempts) judge(ctx context.Context, n *Node, f fault) (done bool, err 
 const maxInternal = 3
 
 // end returns the error of a call that no node decided: why it ended, after the last attempt's
-// error. ErrUnreachable is added where no node ever answered.
+// error. ErrUnreachable is added if no node ever answered.
 func (a *attempts) end(why error) error {
 	if why != nil && !a.answered && a.last != nil {
 		why = fmt.Errorf("%w: %w", ErrUnreachable, why)
@@ -207,14 +207,14 @@ func (a *attempts) end(why error) error {
 // fault is a failed attempt, understood.
 type fault struct {
 	err     error
-	answer  *api.Error // of the node, nil where none answered
+	answer  *api.Error // of the node, nil if none answered
 	final   bool       // the same request will never be accepted
 	unknown bool       // it may have happened
 	leader  string
 	after   time.Duration // how long the node asks to be left alone
 }
 
-// code is the answer's code, "" where no node answered.
+// code is the answer's code, "" if no node answered.
 func (f *fault) code() api.Code {
 	if f.answer == nil {
 		return ""
@@ -243,7 +243,7 @@ func classify(err error, sent bool) fault {
 	return f
 }
 
-// answerOf returns a node's answer, nil where the error is of the way to the node.
+// answerOf returns a node's answer, nil if the error is of the way to the node.
 func answerOf(err error) (*api.Error, time.Duration) {
 	if answer, ok := errors.AsType[*AnswerError](err); ok {
 		return answer.API, retryAfter(answer.Header)

@@ -3,7 +3,7 @@
 //
 // It promises:
 //
-//   - A call is repeated only where repeating it is safe, see Repeat. What it cannot know
+//   - A call is repeated only if repeating it is safe, see Repeat. What it cannot know
 //     is reported: the error then wraps ErrOutcomeUnknown.
 //   - A call ends with its context, and after Config.Timeout plus at most one attempt.
 //   - All calls go to one cluster: that of Config.ClusterID, else that of the first node
@@ -40,7 +40,7 @@ type Config struct {
 type Op struct {
 	Name    string // one of a few dozen, such as get or commit cursor
 	Subject string // what it is asked about, "" for nothing
-	Events  int    // how many are published, 0 where that is not what the call is for
+	Events  int    // how many are published, 0 if that is not what the call is for
 }
 
 // String is how errors name the call.

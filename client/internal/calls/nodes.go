@@ -27,13 +27,13 @@ type Node struct {
 	avoid    time.Time // until then it is asked last
 }
 
-// nodes chooses the node to ask: the leader where it is known, else the one that answered
+// nodes chooses the node to ask: the leader if it is known, else the one that answered
 // last, else in the order given. Nodes that failed lately come last.
 type nodes struct {
 	dial func(url string) *Node
 
 	mu        sync.Mutex
-	all       []*Node // the configured ones in front
+	all       []*Node // the configured ones first
 	preferred *Node
 	leader    string // as an answer to a publish named it last
 }
@@ -74,7 +74,7 @@ func BaseURL(s, scheme string) (string, error) {
 	return strings.TrimRight(u.String(), "/"), nil
 }
 
-// add returns the node of a URL, adding it to the list if it is new, or nil where the list is
+// add returns the node of a URL, adding it to the list if it is new, or nil if the list is
 // full. mu is held, but for newNodes.
 func (s *nodes) add(base string) *Node {
 	for _, n := range s.all {
@@ -93,7 +93,7 @@ func (s *nodes) add(base string) *Node {
 }
 
 // pick returns the best node that is not in tried, or nil. With choosy it is none that
-// failed lately: where others answer, a call must not wait for a machine that is gone,
+// failed lately: if others answer, a call must not wait for a machine that is gone,
 // which takes as long as an attempt may.
 func (s *nodes) pick(tried []*Node, choosy bool) *Node {
 	s.mu.Lock()

@@ -12,7 +12,7 @@ import (
 )
 
 // clusterPin holds a client to one cluster: that of Config.ClusterID, else that of the first node
-// that answers. Each request says which cluster it is meant for, so that a node of another one
+// that answers. Each request says which cluster it is meant for, so a node of another one
 // refuses it before anything happens; as the transport of all requests the pin reads the answers.
 type clusterPin struct {
 	next     http.RoundTripper
@@ -42,7 +42,7 @@ func (p *clusterPin) RoundTrip(r *http.Request) (*http.Response, error) {
 	if got == "" || p.cluster.CompareAndSwap(nil, &got) {
 		return resp, nil
 	}
-	// A node refuses what is meant for another cluster, and its refusal says so. Where the request
+	// A node refuses what is meant for another cluster, and its refusal says so. If the request
 	// did not say what it is meant for, it may have happened in the other cluster.
 	if want := *p.cluster.Load(); got != want && r.Header.Get(api.ClusterHeader) == "" {
 		err := fmt.Errorf("the answer comes from cluster %s, not from %s", got, want)
@@ -61,7 +61,7 @@ func (p *clusterPin) CloseIdleConnections() {
 // noClusterFor is how long a node that names no cluster is not asked for it again.
 const noClusterFor = time.Second
 
-// learnCluster asks n for its cluster where none is known yet. Without that, two first requests
+// learnCluster asks n for its cluster if none is known yet. Without that, two first requests
 // at two nodes could happen in two clusters. The error is of the way to n.
 func (c *Cluster) learnCluster(ctx context.Context, n *Node) error {
 	if c.pin.cluster.Load() != nil || time.Now().UnixNano() < n.noCluster.Load() {

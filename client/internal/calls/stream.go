@@ -19,7 +19,7 @@ type Messages = connect.ServerStreamForClient[ringlogv1.TailResponse]
 // OpenFunc opens a stream at one node from an offset on, 0 being where its caller wants to begin.
 type OpenFunc func(ctx context.Context, n *Node, next uint64) (*Messages, error)
 
-// Stream reads messages, from one node after the other where it must. One goroutine uses it.
+// Stream reads messages, from one node after the other if it must. One goroutine uses it.
 //
 // next is the offset to resume from: everything before it was received. It is 0 until a node
 // has said where the stream begins, and then only rises.
@@ -30,7 +30,7 @@ type Stream struct {
 
 	attempts  *attempts
 	bounded   bool      // each message has a deadline, not only the first
-	deadline  time.Time // of the first message, or where bounded of the next
+	deadline  time.Time // of the first message, or if bounded of the next
 	contacted bool      // a message came
 	conn      *connection
 }
@@ -56,7 +56,7 @@ func (c *Cluster) NewStream(op Op, bounded bool, open OpenFunc) *Stream {
 		deadline: time.Now().Add(c.cfg.Timeout)}
 }
 
-// Receive returns the next message, or io.EOF where the node has ended the stream as it
+// Receive returns the next message, or io.EOF if the node has ended the stream as it
 // should; called again, it resumes from there. Any other error is the end.
 func (s *Stream) Receive(ctx context.Context) (*ringlogv1.TailResponse, error) {
 	if s.bounded && s.contacted {
@@ -79,7 +79,7 @@ func (s *Stream) Receive(ctx context.Context) (*ringlogv1.TailResponse, error) {
 }
 
 // connect opens the stream at the next node, if it can. Before a first message that is tried
-// for Config.Timeout, later until ctx is done, or where the stream is bounded for
+// for Config.Timeout, later until ctx is done, or if the stream is bounded for
 // Config.Timeout again.
 func (s *Stream) connect(ctx context.Context) error {
 	choosing := ctx
@@ -135,7 +135,7 @@ func (s *Stream) cutAtDeadline(c *connection) (release func()) {
 	return func() { late.Stop() }
 }
 
-// silenced is err, or errSilent where that has ended the connection.
+// silenced is err, or errSilent if that has ended the connection.
 func (c *connection) silenced(err error) error {
 	if cause := context.Cause(c.ctx); errors.Is(cause, errSilent) {
 		return cause
@@ -143,7 +143,7 @@ func (c *connection) silenced(err error) error {
 	return err
 }
 
-// end stops the timers of the connection and hangs up. err is why, nil where it has brought all it should.
+// end stops the timers of the connection and hangs up. err is why, nil if it has brought all it should.
 func (c *connection) end(err error) {
 	c.ended(err)
 	c.stop()

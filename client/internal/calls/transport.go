@@ -157,7 +157,7 @@ func (c *Cluster) worthWaiting(ctx context.Context, n *Node) bool {
 		return false
 	}
 
-	// It answers but is not ready. Moving on helps only where another node is.
+	// It answers but is not ready. Moving on helps only if another node is.
 	for _, other := range c.nodes.except(n) {
 		if c.probe(ctx, other) == ready {
 			return false

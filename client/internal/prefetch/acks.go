@@ -38,7 +38,7 @@ type batch struct {
 	given    uint64 // acks and nacks up to this one are answered with it
 
 	lost bool // it was sent, and the answer did not come
-	away bool // and for a time after which the group may have given up the member
+	away bool // and for a time after which the group may have abandoned the member
 }
 
 // failure is a nack, the key whose queue it stopped, and its number.
@@ -83,7 +83,7 @@ func (a *Acks) Nack(n *ringlogv1.Nack) bool {
 		return false
 	}
 
-	// The nack is numbered, so that its answer resumes the queue that it has stopped and not
+	// The nack is numbered, so its answer resumes the queue that it has stopped and not
 	// one that a later nack stopped.
 	f.wire = n
 	a.open.nacks = append(a.open.nacks, f)
@@ -169,7 +169,7 @@ func (a *Acks) endAcksInFlight() {
 // BeginJoin writes into a request what a new session begins with: what the member holds, the
 // last batch if the group perhaps has it, and what the member releases.
 func (a *Acks) BeginJoin(req *ringlogv1.ExchangeRequest) {
-	// What was redelivered since the last batch was nacked by it: once more would be a second
+	// An event that was redelivered since the last batch was nacked by it: once more would be a second
 	// failure.
 	if a.resend {
 		again := func(offset uint64) bool { return a.buffer.Holds(offset) || a.open.mentions(offset) }
@@ -218,11 +218,11 @@ func (a *Acks) EndJoin(resp *ringlogv1.ExchangeResponse) {
 	a.ResumeStopped()
 }
 
-// inDoubt reports whether the group perhaps has the last batch. Then joining repeats it, so
-// that the group knows what the member holds in spite of it.
+// inDoubt reports whether the group perhaps has the last batch. Then joining repeats it,
+// so the group knows what the member holds in spite of it.
 func (a *Acks) inDoubt() bool { return a.resend && a.sent.lost }
 
-// joinRelease is what is released with joining, so that it is not kept if others may have it.
+// joinRelease is what is released with joining, so it is not kept if others may have it.
 func (a *Acks) joinRelease() *batch {
 	return &batch{released: a.open.released[:min(len(a.open.released), maxRanges)]}
 }
@@ -263,7 +263,7 @@ func (a *Acks) confirm(resp *ringlogv1.ExchangeResponse, joined bool) {
 	sent := a.sent
 	a.confirmed = sent.given
 	EachOffset(resp.GetRefused(), func(offset uint64) {
-		// What was sent before and is refused now was settled then, unless the group had
+		// An ack that was sent before and is refused now was settled then, unless the group had
 		// time to give it to others.
 		settledBefore := sent.lost && (!sent.away || offset <= resp.GetCommitted())
 		switch {
@@ -275,7 +275,7 @@ func (a *Acks) confirm(resp *ringlogv1.ExchangeResponse, joined bool) {
 		}
 	})
 
-	// The keys that the nacks have stopped resume. Where a fetch is in flight, or a session has
+	// The keys that the nacks have stopped resume. If a fetch is in flight, or a session has
 	// to begin, its answer may still take back what follows a nack: then the key waits for that.
 	for _, f := range sent.nacks {
 		if (a.buffer.fetchInFlight || !joined) && a.buffer.holdsAfter(f) {

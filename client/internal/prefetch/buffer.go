@@ -15,7 +15,7 @@ import (
 //
 // Of the events of a key only the first is handed out; the others queue after it. After a
 // nack the queue of that key stops until the group has said which of the others it takes back,
-// so that none is handled before the one that is redelivered.
+// so none is handled before the one that is redelivered.
 type Buffer struct {
 	held     map[uint64]*Held // by offset, waiting or handed out
 	ready    readyHeap        // may be handed out
@@ -322,7 +322,7 @@ func (b *Buffer) revoke(offset uint64, fromAcks bool) {
 		}
 	}
 
-	// What is not here yet may come with the fetch in flight: see pendingRevokes.
+	// Events that are not here yet may come with the fetch in flight: see pendingRevokes.
 	h := b.held[offset]
 	if h == nil {
 		if fromAcks && b.fetchInFlight {
@@ -397,7 +397,7 @@ func (b *Buffer) takeProgress(list []frame.Range) []frame.Range {
 		return list
 	}
 
-	// What one call does not take is kept for the next.
+	// Events that one call does not take are kept for the next.
 	for _, r := range list[maxRanges:] {
 		for offset := r.From; offset <= r.To; offset++ {
 			b.progress = append(b.progress, offset)

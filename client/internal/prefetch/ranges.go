@@ -7,7 +7,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// addOffset appends an offset to ranges, or widens the last one where it follows directly.
+// addOffset appends an offset to ranges, or widens the last one if it follows directly.
 func addOffset(list []frame.Range, offset uint64) []frame.Range {
 	return frame.AppendRange(list, frame.Range{From: offset, To: offset})
 }

@@ -18,7 +18,7 @@ import (
 const (
 	largePayload = 16 << 10 // such a payload is always checked
 	sampleEvery  = 61       // few callers repeat themselves every 61 events
-	firstOfBatch = 4        // so many of a batch are always checked
+	firstOfBatch = 4        // that many of a batch are always checked
 	suspectFor   = 1024     // payloads that are all checked after one that was not in the stored form
 )
 
@@ -71,7 +71,7 @@ func changed(checked, ev *event.Event) bool {
 		unsafe.SliceData(checked.Payload) != unsafe.SliceData(ev.Payload)
 }
 
-// admitBatch takes events into p as they are, where the form of those it checks is the stored
+// admitBatch takes events into p as they are, if the form of those it checks is the stored
 // one. Else it checks all and changes copies.
 func (s *Sender) admitBatch(p *Item, events []event.Event) error {
 	if len(events) == 0 {
@@ -88,7 +88,7 @@ func (s *Sender) admitBatch(p *Item, events []event.Event) error {
 			check = gate.Check
 		}
 
-		// A copy is checked, so that the caller's events stay as they are.
+		// A copy is checked, so the caller's events stay as they are.
 		checked = *ev
 		if err := check(&checked); err != nil {
 			return invalidEvent(p.op, atIndex(err, i))
@@ -114,7 +114,7 @@ func (s *Sender) admitCopies(gate *event.Gate, p *Item, events []event.Event) er
 }
 
 // admitEvent makes e what ev's caller made, but for what a node would change: the payload is
-// canonical, and what follows from it and from the type is filled in. The type stays, so that a
+// canonical, and what follows from it and from the type is filled in. The type stays, so a
 // node can warn of an alias.
 func admitEvent(check func(*event.Event) error, e, ev *event.Event) error {
 	*e = *ev

@@ -24,7 +24,7 @@ type reservation struct {
 	done  chan struct{} // closed when it has its bytes, or the budget was closed
 }
 
-// newByteBudget returns a budget of so many bytes.
+// newByteBudget returns a budget of size bytes.
 func newByteBudget(size int) *byteBudget { return &byteBudget{size: size} }
 
 // fits lets an unused budget take anything: what is larger than the budget could never be sent otherwise.
@@ -52,7 +52,7 @@ func (b *byteBudget) reserve(ctx context.Context, bytes int) error {
 	case <-ctx.Done():
 	}
 
-	// Where both came at once, the bytes count.
+	// If both came at once, the bytes count.
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {

@@ -25,7 +25,7 @@ type Item struct {
 	pooled      bool // Release gives it back
 	bytes       int
 	err         error
-	done        chan struct{} // closed once the answer is final; holds one token where pooled
+	done        chan struct{} // closed once the answer is final; holds one token if pooled
 	single      struct {
 		events   [1]event.Event
 		outcomes [1]Outcome

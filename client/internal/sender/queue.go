@@ -93,7 +93,7 @@ func (q *queue) addItem(ctx context.Context, p *Item) error {
 		q.linger.Reset(maxLinger)
 	}
 
-	// Whoever hands something over counts as one of those that return.
+	// A caller that hands something over counts as one of those that return.
 	q.returning = max(q.returning-1, 0)
 	if q.collecting {
 		q.returningUntil = time.Now().Add(returnWait)
@@ -208,7 +208,7 @@ func (q *queue) endLinger() {
 	q.work.Signal()
 }
 
-// waitForReturning waits for callers who are expected to send again, so that they share the
+// waitForReturning waits for callers who are expected to send again, so they share the
 // next request: until all are there, until none has come for returnWait, and at most for
 // maxReturnWait. mu is held, though not while it waits.
 func (q *queue) waitForReturning() {
@@ -284,8 +284,8 @@ func (q *queue) stillWaiting(list []*Item) []*Item {
 	defer q.mu.Unlock()
 	var out []*Item
 
-	// An item whose caller left the batch for others is finished; the last caller's stays, so
-	// that the canceled request gives it an answer.
+	// An item whose caller left the batch for others is finished; the last caller's stays,
+	// so the canceled request gives it an answer.
 	for _, p := range list {
 		if p.abandoned && p.in.live > 0 {
 			q.finishItem(p)
@@ -311,7 +311,7 @@ func (q *queue) finishItem(p *Item) {
 		p.in.live--
 	}
 
-	// Its caller is expected to return soon with the next event, where callers do.
+	// Its caller is expected to return soon with the next event, if callers do.
 	if !p.unshareable {
 		q.inFlight--
 		if q.callersReturn {

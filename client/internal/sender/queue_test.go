@@ -133,7 +133,7 @@ func TestCallersShareRequests(t *testing.T) {
 	})
 }
 
-// What waits beside inFlightLimit events is sent once those are answered, whether their callers
+// Events that wait beside inFlightLimit others are sent once those are answered, whether their callers
 // return or not.
 func TestAnAnswerLetsTheNextGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

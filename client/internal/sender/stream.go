@@ -39,7 +39,7 @@ type publishStream struct {
 	buf  []byte
 }
 
-// openStream asks n for a stream and returns nil where it gives none: n is an older node, has
+// openStream asks n for a stream and returns nil if it gives none: n is an older node, has
 // too many, or something between does not let it through.
 func openStream(ctx context.Context, c *calls.Cluster, n *calls.Node) *publishStream {
 	// What ctx traces is the publishing, of which this sends nothing. Half of the

@@ -23,7 +23,7 @@ import (
 // next is the sequence of the next request; all before it are decided. If an attempt with
 // sequence next was lost and its retry was refused before it reached the state machine (for a
 // bad event, say), nobody knows whether next is used: then inDoubt is set, and another request
-// under next decides. Where no other follows, the producer is abandoned for a new one.
+// under next decides. If no other follows, the producer is abandoned for a new one.
 type worker struct {
 	s *Sender
 	q *queue
@@ -51,7 +51,7 @@ const (
 	// warmUp is how many requests a worker sends before it is worth a publish stream.
 	warmUp = 8
 	// manyRefusals is how many events of one batch may be refused one by one before the
-	// rest is sent in halves, so that a batch of bad events is not sent whole for each.
+	// rest is sent in halves, so a batch of bad events is not sent whole for each.
 	manyRefusals = 4
 	// producerAttempts is how often a request is sent under another producer.
 	producerAttempts = 3
@@ -73,7 +73,7 @@ func (w *worker) deliver(b *batch) {
 			continue
 		}
 
-		// The rest is sent before the groups that follow, so that the order is kept.
+		// The rest is sent before the groups that follow, so the order is kept.
 		refusals++
 		groups = append(w.divideGroup(group, failed, refusals > manyRefusals), groups...)
 	}
@@ -128,7 +128,7 @@ const (
 )
 
 // verdictOf returns what the result of a request says of the worker's sequence. It clears
-// failed.Unknown where the refusal settles what became of the attempts before.
+// failed.Unknown if the refusal settles what became of the attempts before.
 func (w *worker) verdictOf(group []*Item, failed *calls.Error) verdict {
 	if failed == nil {
 		return decided
@@ -172,7 +172,7 @@ func (w *worker) abandonProducer() {
 	w.endDoubt(true)
 }
 
-// sendSequence sends a group under the worker's sequence, over its publish stream where it has one.
+// sendSequence sends a group under the worker's sequence, over its publish stream if it has one.
 func (w *worker) sendSequence(ctx context.Context, group []*Item) (*ringlogv1.PublishResponse, *calls.Error) {
 	if w.producer == "" || calls.Elapsed(w.used) > maxIdle {
 		w.producer, w.next = uuid.Must(uuid.NewV7()).String(), 1
@@ -181,7 +181,7 @@ func (w *worker) sendSequence(ctx context.Context, group []*Item) (*ringlogv1.Pu
 		w.closeStream()
 	}
 
-	// All attempts send the same request, so that it happens at most once.
+	// All attempts send the same request, so it happens at most once.
 	w.used = time.Now()
 	req := &ringlogv1.PublishRequest{ProducerId: w.producer, Sequence: w.next, Packet: w.pack(group)}
 	cluster := w.s.cfg.Cluster
@@ -224,7 +224,7 @@ func countEvents(group []*Item) (n int) {
 	return n
 }
 
-// useStream reports whether the worker has a stream to n, and opens one where it is worth it.
+// useStream reports whether the worker has a stream to n, and opens one if it is worth it.
 func (w *worker) useStream(ctx context.Context, n *calls.Node) bool {
 	if w.stream != nil && w.stream.to != n {
 		w.closeStream()
@@ -274,7 +274,7 @@ func (w *worker) divideGroup(group []*Item, failed *calls.Error, halve bool) [][
 	}
 	w.s.samples.checkMore()
 
-	// The field names the event at fault. Where it names none, halves find it.
+	// The field names the event at fault. If it names none, halves find it.
 	at, ok := ownerOf(group, refusal.Field)
 	if len(group) == 1 {
 		at, ok = 0, true
@@ -333,7 +333,7 @@ func cutIndex(field string) (index int, rest string, ok bool) {
 		return 0, field, false
 	}
 
-	// What follows the bracket is the field within the event, perhaps none.
+	// The field within the event follows the bracket, if there is one.
 	number, rest, ok = strings.Cut(number, "]")
 	index, err := strconv.Atoi(number)
 	if !ok || err != nil || index < 0 {

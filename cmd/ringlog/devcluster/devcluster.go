@@ -29,7 +29,7 @@ import (
 var ErrUnknownNode = errors.New("no such node")
 
 // Options say what to run. Program and Dir are required.
-// Ports and folders that are not given are chosen, so that several clusters run on one machine.
+// Ports and folders that are not given are chosen, so several clusters run on one machine.
 type Options struct {
 	Program string   // path of the ringlog program
 	Name    string   // its argument 0; "" is Program
@@ -59,7 +59,7 @@ func (n Node) URL() string { return "http://" + n.HTTP }
 // Exit is a process that ended although nobody asked for it.
 type Exit struct {
 	Node Node
-	Err  error  // nil where it ended with code 0
+	Err  error  // nil if it ended with code 0
 	Tail string // of its log, which nearly always has the reason; the file may be removed when this is read
 }
 
@@ -108,7 +108,7 @@ func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	return c, nil
 }
 
-// fill completes the options, and chooses ports where none are given.
+// fill completes the options, and chooses ports if none are given.
 func (o *Options) fill() error {
 	if o.Program == "" || o.Dir == "" {
 		return errors.New("a program and a folder are required")
@@ -144,7 +144,7 @@ func (o *Options) node(i int) Node {
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // Ports are looked for below the range from which the kernel takes those of
-// outgoing connections, so that none of these gets in between.
+// outgoing connections, so none of these gets in between.
 const (
 	firstPort = 15_000
 	lastPort  = 32_000
@@ -164,7 +164,7 @@ func FreePorts(n int) (ports []int, err error) {
 		if len(ports) == n {
 			return ports, nil
 		}
-		// The listener stays open until the end, so that no port is found twice.
+		// The listener stays open until the end, so no port is found twice.
 		port := firstPort + rand.IntN(lastPort-firstPort)
 		if l, err := net.Listen("tcp", loopback(port)); err == nil {
 			listeners, ports = append(listeners, l), append(ports, port)
@@ -195,7 +195,7 @@ func (c *Cluster) URLs() []string {
 	return urls
 }
 
-// PID is a voter's process id, 0 where it does not run.
+// PID is a voter's process id, 0 if it does not run.
 func (c *Cluster) PID(id string) int {
 	if p := c.running(id); p != nil {
 		return p.cmd.Process.Pid
@@ -203,7 +203,7 @@ func (c *Cluster) PID(id string) int {
 	return 0
 }
 
-// running returns the process of a node, nil where none runs.
+// running returns the process of a node, nil if none runs.
 func (c *Cluster) running(id string) *process {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -69,7 +69,7 @@ func (c *Cluster) Restart(id string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Close sets closed under the same lock, so that no process starts after it.
+	// Close sets closed under the same lock, so no process starts after it.
 	if c.closed || c.processes[id] != nil {
 		return fmt.Errorf("devcluster: start %s: it runs, or the cluster is closed", id)
 	}

@@ -4,6 +4,6 @@ package devcluster
 
 import "syscall"
 
-// childAttributes: a group of its own, so that Ctrl-C reaches the parent alone,
+// childAttributes: a group of its own, so Ctrl-C reaches the parent alone,
 // which ends them in order.
 func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -20,7 +20,7 @@ const listFile = "payloads_gen_test.go"
 
 // generate returns one Go file for each category, by file name, and listFile.
 func generate(c *event.Catalogue) (map[string][]byte, error) {
-	// Sorted by name, so that the files are the same in each run.
+	// Sorted by name, so the files are the same in each run.
 	formers := map[event.Type][]string{}
 	for _, alias := range slices.Sorted(maps.Keys(c.Aliases())) {
 		formers[c.Aliases()[alias]] = append(formers[c.Aliases()[alias]], alias)
@@ -169,7 +169,7 @@ func (t *payloadType) print(b *bytes.Buffer) {
 
 // comment prints what the catalogue has beside the fields.
 func (t *payloadType) comment(b *bytes.Buffer) {
-	// The first sentence names the type, so that a search for it finds the struct.
+	// The first sentence names the type, so a search for it finds the struct.
 	about := fmt.Sprintf("%s is the payload of %s, category %s.", t.name, t.def.Name, t.def.Category)
 	if len(t.fields) == 0 {
 		about += " The catalogue lists no field of it."

@@ -53,7 +53,11 @@ func run(dir, python string) error {
 // write writes files into dir.
 func write(dir string, files map[string][]byte) error {
 	for name, code := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), code, 0o644); err != nil {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, code, 0o644); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// Bounds of one command, so that a request stays far below what one may take.
+// Bounds of one command, so a request stays far below what one may take.
 const (
 	retriesAtOnce = 1000 // failed deliveries in one command
 	lettersAtOnce = 16   // dead letters that are stored at the same time

@@ -33,7 +33,7 @@ type waiter struct {
 	want    int           // events
 	ahead   bool          // see group.Demand
 	poll    bool          // it takes what is there now
-	got     chan received // of capacity one, so that serveWaiters never blocks
+	got     chan received // of capacity one, so serveWaiters never blocks
 }
 
 // received is what a waiter gets.
@@ -63,7 +63,7 @@ func (g *dispatcher) feedCount() int {
 	if g.coordinator.Loading() {
 		return feedAtOnce
 	}
-	// Twice what is wanted, so that there is something for the next exchange as well.
+	// Twice what is wanted, so there is something for the next exchange as well.
 	missing := 2*g.wanted - g.coordinator.Unopened() - g.coordinator.Ready()
 	return max(0, min(missing, g.coordinator.Room(), feedAtOnce))
 }
@@ -126,7 +126,7 @@ func (g *dispatcher) releaseUndelivered(e *exchange, t received) {
 	}
 	// The session is the same: what it lost it still has to learn, and what it took is free again.
 	e.member.RestoreLost(t.revoked)
-	// From the last one on, so that no later one of a key is revoked.
+	// From the last one on, so no later one of a key is revoked.
 	for _, d := range slices.Backward(t.deliveries) {
 		g.coordinator.Nack(g.now(), e.member, group.Nack{Offset: d.Offset, Released: true})
 	}

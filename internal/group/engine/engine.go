@@ -171,7 +171,7 @@ func (k *Engine) startGroup(c fsm.Cursor, term uint64) *liveGroup {
 // meanwhile: see must be short, and must not keep the coordinator.
 func (k *Engine) Inspect(name string, see func(*group.Coordinator)) bool {
 	k.mu.Lock()
-	// The two locks are not held together, so that see delays no other group.
+	// The two locks are not held together, so see delays no other group.
 	g := k.live[name]
 	k.mu.Unlock()
 	if g == nil || g.ctx.Err() != nil {
@@ -209,7 +209,7 @@ func NoGroup(m *fsm.Machine, name string) *api.Error {
 		Code:    api.NotFound,
 		Field:   "group",
 		Message: fmt.Sprintf("there is no group %q", name),
-		Remedy:  "list them: ringlog group ls; or create it: ringlog group create " + name,
+		Remedy:  "list them: GET /v1/groups, or ringlog group ls; or create it: ringlog group create " + name,
 	}
 }
 

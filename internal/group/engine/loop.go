@@ -32,7 +32,7 @@ const (
 )
 
 // signal leaves a token in a channel of capacity one, unless there is one already. It never blocks. Whoever
-// receives the token looks at the state again, so that none is missed.
+// receives the token looks at the state again, so none is missed.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -12,7 +12,7 @@ import (
 )
 
 // Members with a few keys each get scattered events of one block. The database copies a whole block
-// for a seek, so that a seek for each event is what a group then spends most of its time on.
+// for a seek, so a seek for each event is what a group then spends most of its time on.
 func TestScatteredDeliveriesReadTheirBlockOnce(t *testing.T) {
 	l := newLeader(t)
 	batch := &frame.Batch{}

@@ -50,7 +50,7 @@ type Declarations struct {
 }
 
 // Spellings finds the type that a name means, and the types closest to it. *event.Catalogue implements it.
-// The audit resolves names as a publish would, so that both agree.
+// The audit resolves names as a publish would, so both agree.
 type Spellings interface {
 	Resolve(name string) (event.Resolved, bool)
 	Nearest(name string, n int) []string

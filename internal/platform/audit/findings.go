@@ -321,7 +321,7 @@ func (r *Report) addNow() {
 func tallyOf(findings []Finding) []Tally {
 	list := []Tally{}
 	for _, kind := range FindingKinds() {
-		// Every kind and every verdict is in the list, so that a report always has the same rows.
+		// Every kind and every verdict is in the list, so a report always has the same rows.
 		t := Tally{Kind: kind, Verdicts: map[Verdict]int{}}
 		for _, v := range Verdicts() {
 			t.Verdicts[v] = 0

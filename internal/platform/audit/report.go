@@ -277,7 +277,7 @@ func classOf(e *Entry) Class {
 	switch {
 	case e.Status == event.StatusAlias:
 		return Alias
-	case e.Status == "" || e.Status == event.StatusUndocumented || e.Status == event.StatusTestOnly:
+	case e.Status == "" || e.Status == event.StatusTestOnly:
 		return Unknown
 	case emitted && heard:
 		return Connected

@@ -251,7 +251,7 @@ func wiresText(list []Wire) string {
 	return dash(strings.Join(names, "; "))
 }
 
-// dash prints an empty cell as a dash, so that columns stay visible.
+// dash prints an empty cell as a dash, so columns stay visible.
 func dash(s string) string {
 	if s == "" {
 		return "-"

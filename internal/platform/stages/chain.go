@@ -20,6 +20,20 @@ type Event struct {
 	Hash         string     `json:"-"` // in hex, or ""
 }
 
+// EventOf returns an event of the log as one of a chain, without its payload.
+func EventOf(e *event.Event) Event {
+	return Event{
+		Offset:      e.Offset,
+		Type:        e.Type,
+		At:          e.AppendedAt.UTC(),
+		Source:      e.Source,
+		Key:         e.Key,
+		CausationID: e.CausationID,
+		DedupID:     e.DedupID,
+		Hash:        e.Hash().String(),
+	}
+}
+
 // Scope is the part of the log that a chain was read from.
 type Scope struct {
 	From     uint64 `json:"from"`               // the first offset that was read
@@ -28,7 +42,7 @@ type Scope struct {
 	LeftOut  uint64 `json:"left_out,omitempty"` // events of the chain beyond the limit, the oldest ones
 }
 
-// Chain is the progress of a run with one correlation id.
+// Chain is the progress of one run. CorrelationID is the run's id, also where it comes from payload fields.
 // It is GET /v1/chain/{id}, and what the command line prints.
 type Chain struct {
 	CorrelationID string    `json:"correlation_id"`

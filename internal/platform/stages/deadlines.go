@@ -61,6 +61,17 @@ func ParseDeadlines(c *event.Catalogue, texts []string) (Deadlines, error) {
 	return d, nil
 }
 
+// ParseEachDeadline is ParseDeadlines that keeps those it accepts, and joins the errors of the others.
+func ParseEachDeadline(c *event.Catalogue, texts []string) (Deadlines, error) {
+	d, refused := Deadlines{}, []error{}
+	for _, text := range texts {
+		one, err := ParseDeadlines(c, []string{text})
+		maps.Copy(d, one)
+		refused = append(refused, err)
+	}
+	return d, errors.Join(refused...)
+}
+
 // ReadDeadlines reads a file such as {"training_pipeline": {"TRAINING_STARTED->TRAINING_COMPLETED": "6h"}}. The error
 // wraps ErrDeadline, or an *event.Error if the file is not JSON.
 func ReadDeadlines(c *event.Catalogue, file []byte) (Deadlines, error) {

@@ -1,6 +1,6 @@
-// Package stages follows a run through the documented flows by its correlation id: which edges it has taken and how
-// long each took, which it has skipped, and which are missing next. It is pure: it knows the flows and the events
-// it is given, and reads no clock.
+// Package stages follows a run through flows, by its correlation id or by payload fields: which edges it has taken
+// and how long each took, which it has skipped, and which are missing next. It is pure: it knows the flows and the
+// events it is given, and reads no clock.
 //
 // It promises:
 //

@@ -123,7 +123,7 @@ func causesOf(events []Event) []int {
 		if cause, ok := named[e.CausationID]; ok && e.CausationID != "" {
 			causes[i] = cause
 		}
-		// Entered after the look-up, so that no event is its own cause.
+		// Entered after the look-up, so no event is its own cause.
 		for _, name := range []string{e.Hash, e.DedupID, strconv.FormatUint(e.Offset, 10)} {
 			named[name] = i
 		}

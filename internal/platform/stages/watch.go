@@ -28,18 +28,31 @@ type Overdue struct {
 // It serves a leader, which emits an event for each overdue edge: the bounds keep its memory small whatever producers
 // send.
 type Watch struct {
-	flows     []event.Flow
+	all       followers   // of events with a correlation id
+	byFields  []followers // of the others, for each run_by of flows
 	deadlines Deadlines
-	most      int                      // runs
-	runs      map[string]*list.Element // of *watched
-	order     *list.List               // the one with the newest event last
+	most      int                   // runs
+	runs      map[run]*list.Element // of *watched
+	order     *list.List            // the one with the newest event last
 	// runs, because of most
 	dropped uint64
 }
 
+// followers are flows that find the run of an event alike.
+type followers struct {
+	flows  []event.Flow
+	stages map[event.Type]bool
+}
+
+// run names a run: two ways of finding runs may give the same id.
+type run struct {
+	by *followers
+	id string
+}
+
 // watched is one run.
 type watched struct {
-	id      string
+	run
 	events  []Event
 	fresh   bool      // pending is computed from all events
 	pending []Overdue // its missing edges with a deadline, overdue or not
@@ -47,15 +60,31 @@ type watched struct {
 
 // NewWatch returns a watch over at most most runs.
 func NewWatch(flows []event.Flow, d Deadlines, most int) *Watch {
-	return &Watch{flows: flows, deadlines: d, most: most, runs: map[string]*list.Element{}, order: list.New()}
+	w := &Watch{deadlines: d, most: most, runs: map[run]*list.Element{}, order: list.New()}
+	w.all = followers{flows: flows}
+	for _, f := range flows {
+		if len(f.RunBy) == 0 {
+			continue
+		}
+		at := slices.IndexFunc(w.byFields, func(g followers) bool { return slices.Equal(g.flows[0].RunBy, f.RunBy) })
+		if at < 0 {
+			at = len(w.byFields)
+			w.byFields = append(w.byFields, followers{stages: map[event.Type]bool{}})
+		}
+		w.byFields[at].flows = append(w.byFields[at].flows, f)
+		for _, t := range f.Stages() {
+			w.byFields[at].stages[t] = true
+		}
+	}
+	return w
 }
 
 // Types returns the types whose events See needs, sorted.
 func (w *Watch) Types() (types []string) {
 	// Flows share stages: each type is named once.
-	for _, f := range w.flows {
-		for _, e := range f.Edges {
-			types = append(types, string(e[0]), string(e[1]))
+	for _, f := range w.all.flows {
+		for _, t := range f.Stages() {
+			types = append(types, string(t))
 		}
 	}
 	// Compact needs equal types beside each other.
@@ -63,20 +92,37 @@ func (w *Watch) Types() (types []string) {
 	return slices.Compact(types)
 }
 
-// See adds an event to its run. Events come in the order of the log; one without a correlation id belongs to no run.
-func (w *Watch) See(correlationID string, e Event) {
-	if correlationID == "" {
-		return
+// See adds an event to its run. Events come in the order of the log. One without a correlation id belongs to a run of
+// each way in which flows that it is a stage of find runs in its payload, or to none; so does one whose correlation id
+// is what such a run is called.
+func (w *Watch) See(e *event.Event) {
+	found := false
+	for i := range w.byFields {
+		by := &w.byFields[i]
+		if !by.stages[e.Type] {
+			continue
+		}
+		if id := by.flows[0].RunOf(e); by.flows[0].MayName(id) {
+			w.add(run{by, id}, EventOf(e))
+			found = true
+		}
 	}
+	if e.CorrelationID != "" && !found {
+		w.add(run{&w.all, e.CorrelationID}, EventOf(e))
+	}
+}
+
+// add adds an event to a run.
+func (w *Watch) add(which run, e Event) {
 	// Find the run, or begin one in place of the run that is idle for longest.
-	at := w.runs[correlationID]
+	at := w.runs[which]
 	if at == nil {
 		if w.order.Len() == w.most {
 			w.drop(w.order.Front())
 			w.dropped++
 		}
-		at = w.order.PushBack(&watched{id: correlationID})
-		w.runs[correlationID] = at
+		at = w.order.PushBack(&watched{run: which})
+		w.runs[which] = at
 	}
 	// Add the event, in place of the oldest if there are too many.
 	// Pending steps are computed again when they are asked for, not at each event.
@@ -90,7 +136,7 @@ func (w *Watch) See(correlationID string, e Event) {
 
 // drop forgets a run.
 func (w *Watch) drop(at *list.Element) {
-	delete(w.runs, at.Value.(*watched).id)
+	delete(w.runs, at.Value.(*watched).run)
 	w.order.Remove(at)
 }
 
@@ -145,7 +191,7 @@ func (w *Watch) missing(r *watched) (list []Overdue) {
 		times[e.Offset] = e.At
 	}
 	// Which edges are missing does not depend on the time.
-	chain := Follow(w.flows, r.id, r.events, Options{Now: r.events[len(r.events)-1].At, Deadlines: w.deadlines})
+	chain := Follow(r.by.flows, r.id, r.events, Options{Now: r.events[len(r.events)-1].At, Deadlines: w.deadlines})
 	for _, f := range chain.Flows {
 		for _, n := range f.Next {
 			// Without a deadline an edge is never overdue, so it need not be kept.

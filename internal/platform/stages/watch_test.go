@@ -37,7 +37,7 @@ func TestAWatchReportsWhatTheChainsReport(t *testing.T) {
 			now = now.Add(rapid.SampledFrom([]time.Duration{0, time.Second, 4 * time.Second}).Draw(t, "wait"))
 			id := rapid.SampledFrom([]string{"a", "b", "c", ""}).Draw(t, "run")
 			e := Event{Offset: uint64(i + 1), Type: event.Type(rapid.SampledFrom(w.Types()).Draw(t, "type")), At: now}
-			w.See(id, e)
+			w.See(&event.Event{Offset: e.Offset, Type: e.Type, AppendedAt: now, CorrelationID: id})
 			if id != "" {
 				runs[id] = append(runs[id], e)
 			}
@@ -73,7 +73,8 @@ func TestAWatchReportsWhatTheChainsReport(t *testing.T) {
 func TestAWatchIsBounded(t *testing.T) {
 	w := NewWatch(event.Builtin().Flows(), deadlinesOf(t, "training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED=10s"), 3)
 	see := func(id string, offset uint64, after time.Duration) {
-		w.See(id, Event{Offset: offset, Type: event.TrainingStarted, At: beginning().Add(after)})
+		w.See(&event.Event{Offset: offset, Type: event.TrainingStarted, AppendedAt: beginning().Add(after),
+			CorrelationID: id})
 	}
 	for i, id := range []string{"a", "b", "c", "a", "d"} {
 		see(id, uint64(i+1), time.Duration(i)*time.Second)
@@ -92,7 +93,45 @@ func TestAWatchIsBounded(t *testing.T) {
 	for i := range uint64(2 * runEvents) {
 		see("a", 100+i, time.Minute)
 	}
-	if n := len(w.runs["a"].Value.(*watched).events); n != runEvents {
+	if n := len(w.runs[run{&w.all, "a"}].Value.(*watched).events); n != runEvents {
 		t.Errorf("%d events of one run", n)
+	}
+}
+
+// Without a correlation id an event is of the run that its payload names, for the flows that say so. An event with one
+// is of that run alone.
+func TestAWatchFindsRunsByPayloadFields(t *testing.T) {
+	flows := []event.Flow{
+		{Name: "by_config", Edges: [][2]event.Type{{"A", "B"}}, RunBy: []string{"config_key"}},
+		{Name: "by_both", Edges: [][2]event.Type{{"A", "C"}}, RunBy: []string{"config_key", "iteration"}},
+		{Name: "by_id", Edges: [][2]event.Type{{"A", "D"}}},
+	}
+	d := Deadlines{{"by_config", "A", "B"}: time.Second, {"by_both", "A", "C"}: time.Second,
+		{"by_id", "A", "D"}: time.Second}
+	w, offset := NewWatch(flows, d, 100), uint64(0)
+	see := func(kind event.Type, correlationID, payload string) {
+		offset++
+		w.See(&event.Event{Offset: offset, Type: kind, AppendedAt: beginning(), CorrelationID: correlationID,
+			Payload: []byte(payload)})
+	}
+	see("A", "", `{"config_key": "hex8", "iteration": 7}`)   // two runs, of which one is
+	see("B", "", `{"config_key": "hex8"}`)                   // over
+	see("A", "", `{"config_key": "sq8", "iteration": null}`) // one run
+	see("B", "run-1", `{"config_key": "sq8"}`)               // not of it
+	see("A", "", `{"config_key": "sq9"}`)                    // one that is over,
+	see("B", "config_key=sq9", `{}`)                         // since this is of it
+	see("A", "run-2", `{"config_key": "hex8"}`)              // by its id, in all three flows
+	see("A", "", `{"config_key": {"a": 1}}`)                 // no run
+	see("D", "", `{"config_key": "sq8", "iteration": 1}`)    // no stage of a flow that looks at payloads
+	var got []string
+	for _, o := range w.Overdue(beginning().Add(time.Hour)) {
+		got = append(got, fmt.Sprintf("%s %s %d->%s", o.CorrelationID, o.Flow, o.FromOffset, o.To))
+	}
+	want := []string{"config_key=hex8,iteration=7 by_both 1->C", "config_key=sq8 by_config 3->B",
+		"run-2 by_config 7->B", "run-2 by_both 7->C", "run-2 by_id 7->D"}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -35,7 +35,7 @@ func ParseFormat(text string) (Format, error) {
 
 // Write writes the chain. The text has times in UTC.
 func (c *Chain) Write(w io.Writer, f Format) error {
-	// The chain is written at once, so that a failure of the encoder leaves no half of it.
+	// The chain is written at once, so a failure of the encoder leaves no half of it.
 	var b bytes.Buffer
 	switch f {
 	case JSON:
@@ -55,7 +55,7 @@ func (c *Chain) Write(w io.Writer, f Format) error {
 }
 
 // text writes the chain for people.
-// The parts are separated by empty lines, so that a reader finds the flows.
+// The parts are separated by empty lines, so a reader finds the flows.
 func (c *Chain) text(b *bytes.Buffer) {
 	fmt.Fprintf(b, "%s: %s in %s\n", c.CorrelationID, human.Count(len(c.Events), "event"), human.Seconds(c.Seconds))
 	c.caveats(b)
@@ -251,7 +251,7 @@ type drawing struct {
 // node returns the id of a stage, which it draws the first time. A stage with an event is identified by its offset,
 // any other by its type.
 func (d *drawing) node(t event.Type, offset uint64, class string) string {
-	// Two events of one type are two nodes, so that laps stay apart.
+	// Two events of one type are two nodes, so laps stay apart.
 	id, label := fmt.Sprintf("f%d_%s", d.flow, t), string(t)
 	if offset != 0 {
 		id, label, class = fmt.Sprintf("f%d_%d", d.flow, offset), fmt.Sprintf("%s<br/>%d", t, offset), ""

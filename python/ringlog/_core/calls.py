@@ -23,7 +23,9 @@ from ringlog._core.notices import Warnings
 from ringlog.errors import OutcomeUnknown, RinglogError, Unavailable, from_answer
 
 Query = Mapping[str, str | list[str]]
+LINEARIZABLE: dict[str, str | list[str]] = {"consistency": "linearizable"}
 
+FEATURE_LEVEL = 5  # of the nodes that this package was made with; docs/operations.md explains levels
 FIRST_PAUSE, MAX_PAUSE, GROWTH = 0.02, 1.0, 1.1  # seconds between rounds over all nodes
 MAX_INTERNAL = 3  # answers that report a node's own fault before it is taken for the request's
 NOTHING_HAPPENED = frozenset({"timeout", "overloaded", "no_leader", "no_quorum", "unavailable"})
@@ -279,17 +281,17 @@ class Calls:
 
     async def _learn_cluster(self, node: Node) -> None:
         """Ask a node for its cluster where none is known: two first requests must not reach two clusters."""
-        answer = await self._ask(node, "/healthz", {})  # without the token, which another cluster must not see
+        answer = await self.ask(node, "/healthz", {})  # without the token, which another cluster must not see
         self.cluster_id = self.cluster_id or answer[0].header("ringlog-cluster")
 
     async def _learn_leader(self, node: Node) -> None:
         """Ask a node who leads, so that it need not forward what follows."""
         self._seek_leader = False
-        answer, content = await self._ask(node, "/v1/cluster", self._pinned_headers())
+        answer, content = await self.ask(node, "/v1/cluster", self._pinned_headers())
         if answer.parser.status == 200 and "json" in answer.header("content-type"):
             self.nodes.worked(node, json.loads(content).get("leader_http", ""))
 
-    async def _ask(self, node: Node, target: str, headers: Mapping[str, str]) -> tuple[Answer, bytes]:
+    async def ask(self, node: Node, target: str, headers: Mapping[str, str]) -> tuple[Answer, bytes]:
         """Send one GET to one node. Errors are OSError."""
         connection = await self._connect(node, None)
         answer = Answer(node, connection, self.config.attempt_timeout)
@@ -302,6 +304,24 @@ class Calls:
             if not kept:
                 connection.close()
         return answer, content
+
+    async def _explain_unknown_path(self, node: Node, error: RinglogError) -> None:
+        """Say in the error of a path that a node lacks whether the node is older than this package."""
+        try:
+            answer, content = await self.ask(node, "/v1/cluster", self._pinned_headers())
+            cluster = json.loads(content) if answer.parser.status == 200 else {}
+        except (OSError, ValueError):
+            return
+        # A node that no cluster knows yet is not among the members.
+        for member in cluster.get("members", ()):
+            if member["id"] == cluster["node_id"] and 0 < member.get("feature_level", 0) < FEATURE_LEVEL:
+                from ringlog import __version__
+
+                error.message += (
+                    f": this node is older than ringlog {__version__} for Python, it is {member.get('version') or '?'}"
+                    f" of feature level {member['feature_level']}, and the package was made for {FEATURE_LEVEL}"
+                )
+                error.remedy = "upgrade the nodes (docs/operations.md), or install the package of this node's /python/"
 
     def _note_success(self, answer: Answer) -> Answer:
         if warnings := answer.header("ringlog-warnings"):
@@ -326,6 +346,8 @@ class Calls:
         tries.unknown = tries.unknown or (error.code in MAY_HAVE_HAPPENED and not reads)
         tries.in_flight = False
         leader = answer.header("ringlog-leader")
+        if error.reason == "unknown_path":
+            await self._explain_unknown_path(answer.node, error)
         if error.code not in PASSING:
             self.nodes.worked(answer.node, leader)
             if not tries.unknown or reads:
@@ -373,7 +395,9 @@ def _decode_error(answer: Answer, content: bytes) -> RinglogError:
     except (ValueError, LookupError, TypeError):
         # 502 to 504 come from a proxy whose node does not answer: it may have got the request.
         text = content[:200].decode("utf-8", "replace").strip()
-        code = "outcome_unknown" if status in (502, 503, 504) else ""
+        code = {413: "too_large", 502: "outcome_unknown", 503: "outcome_unknown", 504: "outcome_unknown"}.get(
+            status, ""
+        )
         url = answer.node.endpoint.url
         error = {"code": code, "message": f"{url} answered {status} without an error of ringlog: {text}"}
     return from_answer(error)

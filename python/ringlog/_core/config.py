@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
@@ -13,9 +15,15 @@ from ringlog.errors import InvalidArgument
 if TYPE_CHECKING:
     import ssl
 
+    from ringlog._core.io import Io
+
 DEFAULT_ENDPOINT = "http://127.0.0.1:8770"
+MEMORY = "memory"  # the scheme of a log of ringlog.testing
 MAX_TIMEOUT = 300.0
 """Seconds. Nodes keep a producer's results for 15 minutes: a retry after that could be appended twice."""
+
+
+MIN_SPOOL = 1 << 16
 
 
 class Endpoint(NamedTuple):
@@ -45,7 +53,7 @@ def parse_endpoint(text: str) -> Endpoint:
         port = url.port or (443 if url.scheme == "https" else 80)
     except ValueError:
         url, port = urlsplit(""), 0
-    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
+    if url.scheme not in ("http", "https", MEMORY) or not url.hostname or url.query or url.fragment or url.username:
         raise InvalidArgument(
             f"endpoint {text!r} is not a URL such as {DEFAULT_ENDPOINT}",
             code="invalid_argument",
@@ -89,6 +97,24 @@ def find_token(given: str | None, file: str | os.PathLike[str] | None) -> str:
     return token
 
 
+class Clock:
+    """Gives events the times at which they were published, no two of them the same."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = 0
+        self._second, self._text = -1, ""
+
+    def now(self) -> str:
+        """Return the time in RFC 3339."""
+        with self._lock:
+            self._last = max(time.time_ns(), self._last + 1)
+            second, fraction = divmod(self._last, 10**9)
+            if second != self._second:
+                self._second, self._text = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            return f"{self._text}.{fraction:09d}Z"
+
+
 class Config:
     """What a client was made with, complete and checked."""
 
@@ -104,6 +130,9 @@ class Config:
         tls: ssl.SSLContext | None,
         cluster_id: str,
         on_warning: OnWarning | None,
+        spool: str | os.PathLike[str] | None,
+        spool_bytes: int,
+        spool_after: float,
     ) -> None:
         self.endpoints = find_endpoints(endpoints)
         self.token = find_token(token, token_file)
@@ -114,13 +143,29 @@ class Config:
         self.cluster_id = cluster_id
         self.on_warning = on_warning
         self._tls = tls
-        for name in ("timeout", "attempt_timeout", "delivery_timeout"):
+        self.spool = os.fspath(os.environ.get("RINGLOG_SPOOL", "") if spool is None else spool)
+        self.spool_bytes = spool_bytes
+        self.spool_after = spool_after
+        self.clock = Clock() if self.spool else None
+        if spool_bytes < MIN_SPOOL:
+            raise InvalidArgument(
+                f"spool_bytes is {spool_bytes}, less than {MIN_SPOOL}", code="invalid_argument", field="spool_bytes"
+            )
+        for name in ("timeout", "attempt_timeout", "delivery_timeout", "spool_after"):
             if not 0 < getattr(self, name) <= MAX_TIMEOUT:
                 raise InvalidArgument(
                     f"{name} is {getattr(self, name)} seconds, not above 0 and at most {MAX_TIMEOUT:.0f}",
                     code="invalid_argument",
                     field=name,
                 )
+
+    def over(self, io: Io) -> Io:
+        """Return the Io that reaches the endpoints: the one given, or one over it to a log in memory."""
+        if self.endpoints[0].scheme != MEMORY:
+            return io
+        from ringlog._memory import wire  # for tests alone
+
+        return wire.MemoryIo(io, wire.find(self.endpoints[0].host))
 
     def tls_for(self, endpoint: Endpoint) -> ssl.SSLContext | None:
         """Return the TLS context for an endpoint, None for http. Without one given it is Python's default."""

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
+from ringlog._core.cause import inherit
 from ringlog.errors import InvalidArgument
 from ringlog.event import EventFields
 
 if TYPE_CHECKING:
+    from ringlog._core.config import Clock
     from ringlog._core.payload import Payload
 
 Position = str | int | datetime | timedelta
@@ -83,8 +85,10 @@ def _find_fault(value: Any, where: str, inside: list[int]) -> tuple[str, str, st
     return None
 
 
-def build_event(type: str | Payload, payload: Any, fields: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return an event as POST /v1/events takes it, with the client's source where it has none."""
+def build_event(
+    type: str | Payload, payload: Any, fields: Mapping[str, Any], source: str, clock: Clock | None = None
+) -> dict[str, Any]:
+    """Return an event as POST /v1/events takes it, with the client's source and the clock's time if it has none."""
     if unknown := sorted(fields.keys() - EventFields.__annotations__.keys()):
         raise TypeError(f"an event has no {unknown[0]}: put it into the payload")
     if not isinstance(type, str):
@@ -97,11 +101,13 @@ def build_event(type: str | Payload, payload: Any, fields: Mapping[str, Any], so
             )
         if payload is not None:
             raise InvalidArgument("the payload is given twice", code="invalid_argument", field="payload")
-        return build_event(type.EVENT_TYPE, type, fields, source)
+        return build_event(type.EVENT_TYPE, type, fields, source, clock)
     event = {"type": type, "payload": {} if payload is None else payload, **fields}
     if source and not event.get("source"):
         event["source"] = source
-    return event
+    if clock is not None and event.get("time") is None:
+        event["time"] = clock.now()
+    return inherit(event)
 
 
 def format_time(time: datetime, field: str) -> str:
@@ -113,10 +119,10 @@ def format_time(time: datetime, field: str) -> str:
     return time.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
 
 
-def format_position(position: Position, field: str = "from_") -> str:
+def format_position(position: Position, now: datetime, field: str = "from_") -> str:
     """Return a position as the HTTP interface reads it. An age counts from now."""
     if isinstance(position, timedelta):
-        position = datetime.now(timezone.utc) - position
+        position = now - position
     if isinstance(position, datetime):
         return "@" + format_time(position, field)
     return str(position)

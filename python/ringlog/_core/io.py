@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ class Signal(Protocol):
     version: int
 
     def set(self) -> None:
-        """Count a change and wake all waiters. The asyncio one is used in its loop's thread alone."""
+        """Count a change and wake all waiters. The asyncio one is called in its loop's thread alone."""
+
+    def set_threadsafe(self) -> None:
+        """Do the same from any thread."""
 
     async def wait(self, seen: int, timeout: float | None) -> None:
         """Return once version is not seen, or when timeout seconds have passed."""
@@ -58,8 +62,14 @@ class Io(Protocol):
     async def connect(self, host: str, port: int, tls: ssl.SSLContext | None, timeout: float) -> Connection:
         """Open a connection within timeout seconds."""
 
+    def now(self) -> datetime:
+        """Return the time from which ages count, in UTC."""
+
     async def sleep(self, seconds: float) -> None:
         """Wait."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run what blocks on the disk. An event loop keeps running meanwhile."""
 
     def signal(self) -> Signal:
         """Return a new signal that is not set."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ringlog._core.calls import Calls, Query, path
+from ringlog._core.calls import LINEARIZABLE, Calls, Query, path
+from ringlog._core.cause import inherit
 from ringlog._core.config import Config
 from ringlog._core.encode import Position, build_event, encode, format_position
 from ringlog._core.io import Io
@@ -18,25 +20,43 @@ from ringlog.event import Event, EventFields, Json, NewEvent, Result
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from ringlog._core.drainer import Drainer
     from ringlog._core.payload import Payload
-
-LINEARIZABLE: dict[str, str | list[str]] = {"consistency": "linearizable"}
+    from ringlog._core.spool import Spool
 
 
 class Operations:
     """What a client can do, over an Io. Calls may be made from several threads or tasks at a time."""
 
-    def __init__(self, io: Io, config: Config) -> None:
+    def __init__(self, io: Io, config: Config, spool: Spool | None = None) -> None:
         self._io, self._config = io, config
         self._calls = Calls(io, config)
-        self._publisher = Publisher(self._calls)
+        self._publisher = Publisher(self._calls, spool)
         self._backlog = Backlog(self._publisher, io, config.delivery_timeout)
+        self._drainer: Drainer | None = None
+        if config.spool and spool is None:
+            from ringlog._core.drainer import Drainer  # takes long to import
+            from ringlog._core.spool import Spool
+
+            self._publisher.spool = opened = Spool(config.spool, config.spool_bytes)
+            self._drainer = Drainer(self._publisher, io, opened)
+            self._publisher.wake, self._publisher.keep_up = self._drainer.wake, self._drainer.keep_up
         self._closed = False
+
+    def _before_fork(self) -> None:
+        if self._publisher.spool is not None:
+            self._publisher.spool.before_fork()
+
+    def _after_fork_in_parent(self) -> None:
+        if self._publisher.spool is not None:
+            self._publisher.spool.after_fork_in_parent()
 
     def _after_fork(self) -> None:
         self._calls.nodes.after_fork()
         self._publisher.after_fork()
         self._backlog.after_fork()
+        if self._drainer is not None:
+            self._drainer.after_fork()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -45,10 +65,27 @@ class Operations:
     async def _close(self, timeout: float) -> None:
         """Send what waits, for at most timeout seconds, and end the connections."""
         self._closed = True
+        until = time.monotonic() + timeout
         try:
             await self._backlog.close(timeout)
         finally:
+            if self._drainer is not None:
+                await self._drainer.close(until - time.monotonic())
             self._calls.nodes.close()
+
+    @property
+    def spooled_bytes(self) -> int:
+        """The size of what waits in the spool, 0 if nothing does or there is none."""
+        spool = self._publisher.spool
+        return spool.size if spool is not None and spool.pending else 0
+
+    async def drain(self, timeout: float | None = None) -> bool:
+        """Wait until nothing waits in the spool; False if timeout seconds were too short.
+
+        It is delivered without this call, too.
+        """
+        self._check_open()
+        return self._drainer is None or await self._drainer.drain(timeout)
 
     async def request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Any:
         """Send any request of the HTTP interface, and return the decoded answer.
@@ -74,11 +111,11 @@ class Operations:
 
         Retries append nothing twice. Raises InvalidArgument for an event that is never accepted,
         Unavailable if the cluster could not take it in the client's timeout, and OutcomeUnknown if it
-        may be in the log or not.
+        may be in the log or not. With a spool neither is raised: the event is spooled.
         """
-        event = encode(build_event(type, payload, fields, self._config.source))
+        event = encode(build_event(type, payload, fields, self._config.source, self._config.clock))
         self._check_open()
-        return (await self._publisher.publish(event))[0]
+        return (await self._publisher.publish(event, 1))[0]
 
     async def publish_many(self, events: Iterable[NewEvent]) -> list[Result]:
         """Append events, all or none, and return what became of each, in order.
@@ -86,7 +123,7 @@ class Operations:
         Raises as publish does; the field of an error names the event, such as "events[3].payload".
         """
         self._check_open()
-        source = self._config.source
+        source, clock = self._config.source, self._config.clock
         events = list(events)
         for i, event in enumerate(events):
             if not isinstance(event, Mapping):
@@ -96,9 +133,11 @@ class Operations:
                     field=f"events[{i}]",
                     remedy='give dicts such as {"type": "TRAINING_COMPLETED", "payload": {}}',
                 )
-            if source and not event.get("source"):
-                events[i] = {**event, "source": source}
-        return await self._publisher.publish(encode(events, "events")) if events else []
+            copied = {**event, "source": source} if source and not event.get("source") else {**event}
+            if clock is not None and event.get("time") is None:
+                copied["time"] = clock.now()
+            events[i] = cast(NewEvent, inherit(copied))
+        return await self._publisher.publish(encode(events, "events"), len(events)) if events else []
 
     async def get(self, offset: int, *, stale: bool = False) -> Event:
         """Return the event at an offset. Raises Trimmed or PastTail if there is none.
@@ -124,13 +163,13 @@ class Operations:
         return dict(await self.request("GET", path("dedup", subject), None, LINEARIZABLE))
 
     async def chain(self, correlation_id: str, *, flow: str = "") -> Json:
-        """Return how far a run has come on its way through the documented flows: the schema Chain."""
+        """Return how far a run has come on its way through the flows: the schema Chain."""
         query: Query = {**LINEARIZABLE, **({"flow": flow} if flow else {})}
         return dict(await self.request("GET", path("chain", correlation_id), None, query))
 
     async def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> Json:
         """Create a cursor and return it: the schema Cursor. One with the same filter that exists is returned."""
-        spec = {"from": format_position(from_), "filter": build_filter(types=types)}
+        spec = {"from": format_position(from_, self._io.now()), "filter": build_filter(types=types)}
         return dict(await self.request("PUT", path("cursors", name), spec))
 
     async def get_cursor(self, name: str) -> Json:
@@ -151,7 +190,7 @@ class Operations:
 
     async def seek_cursor(self, name: str, to: Position) -> Json:
         """Move a cursor or group on purpose, and return it: the schema Cursor."""
-        body = {"to": format_position(to, "to"), "seeker": os.urandom(16).hex()}
+        body = {"to": format_position(to, self._io.now(), "to"), "seeker": os.urandom(16).hex()}
         return dict(await self.request("POST", path("cursors", name, "seek"), body))
 
     async def delete_cursor(self, name: str) -> None:
@@ -173,7 +212,7 @@ class Operations:
         max_deliver after how many deliveries that fail an event becomes a dead letter; None is the
         cluster's setting.
         """
-        spec = build_group(build_filter(types=types), from_, ack_wait, max_deliver)
+        spec = build_group(build_filter(types=types), format_position(from_, self._io.now()), ack_wait, max_deliver)
         return dict(await self.request("PUT", path("groups", name), spec))
 
     async def delete_group(self, name: str) -> None:
@@ -250,6 +289,27 @@ class Operations:
         """Change a setting on every node; "" restores the default. Raises NotFound or InvalidArgument."""
         await self.request("PUT", path("settings", key), {"value": value})
 
+    async def dedup_policies(self) -> list[Json]:
+        """Return the dedup policies of types, by type: the schema DedupPolicy."""
+        answer = await self.request("GET", "/v1/dedup/policies", None, LINEARIZABLE)
+        return list(answer["policies"])
+
+    async def set_dedup_policy(
+        self, type: str, mode: Literal["off", "content", "fields"], fields: Sequence[str] = (), window: str = ""
+    ) -> Json:
+        """Say which events of a type are duplicates, and return the policy: the schema DedupPolicy.
+
+        off appends every event, content compares the payload, fields the payload fields named. window is how long
+        an event suppresses the same, such as "90s"; "" is the setting dedup.window. An event that has a dedup_id or
+        dedup=False goes by that.
+        """
+        body: Json = {"mode": mode, "fields": list(fields), "window": window}
+        return dict(await self.request("PUT", path("dedup", "policies", type), body))
+
+    async def remove_dedup_policy(self, type: str) -> Json:
+        """Remove the policy that was set for a type, and return the one in force without it. Raises NotFound."""
+        return dict(await self.request("DELETE", path("dedup", "policies", type)))
+
     async def status(self) -> Json:
         """Return what the node that is asked knows of itself and its cluster: the schema Status."""
         return dict(await self.request("GET", "/status"))
@@ -261,6 +321,18 @@ class Operations:
     async def catalogue(self) -> list[Json]:
         """Return the known event types: the schema Definition."""
         return list((await self.request("GET", "/v1/catalogue", None, LINEARIZABLE))["types"])
+
+    async def flows(self) -> list[Json]:
+        """Return the flows that runs are followed through, built in and registered: the schema Flow."""
+        return list((await self.request("GET", "/v1/flows", None, LINEARIZABLE))["flows"])
+
+    async def register_flow(self, flow: Json) -> list[Json]:
+        """Register a flow on all nodes, or replace the one of its name: the schema Flow. Return warnings."""
+        return list((await self.request("POST", "/v1/flows", flow)).get("warnings", []))
+
+    async def remove_flow(self, name: str) -> None:
+        """Remove a registered flow."""
+        await self.request("DELETE", path("flows", name))
 
     async def audit(self) -> Json:
         """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit."""

@@ -12,13 +12,16 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from ringlog._core.calls import Attempts, Calls
 from ringlog._core.io import Io, Signal, Task
 from ringlog.errors import Closed, Conflict, OutcomeUnknown, RinglogError, Unavailable
 from ringlog.event import Result
+
+if TYPE_CHECKING:
+    from ringlog._core.spool import Mark, Spool
 
 MAX_PRODUCER_IDLE = 600.0  # seconds; nodes forget a producer 15 minutes after its last request
 MAX_BATCH_EVENTS, MAX_BATCH_BYTES = 1024, 1 << 20
@@ -28,7 +31,7 @@ PUBLISH = "POST /v1/events"
 LINGER = 0.005  # seconds for which the first event waits for others
 
 
-class _Producer:
+class Producer:
     """A name under which requests are numbered from 1, one after the other."""
 
     def __init__(self) -> None:
@@ -36,54 +39,124 @@ class _Producer:
         self.number = 0  # of the last request that was carried out
         self.used = time.monotonic()
 
+    def is_known(self) -> bool:
+        """Report whether nodes still know its last request, or it has sent none."""
+        return self.number == 0 or time.monotonic() - self.used < MAX_PRODUCER_IDLE
+
 
 class Publisher:
-    """Sends requests with events, each with a producer that no other request has at the same time."""
+    """Sends requests with events, each with a producer that no other request has at the same time.
 
-    def __init__(self, calls: Calls) -> None:
-        self.calls = calls
-        self._pool: list[_Producer] = []
+    With a spool, what the cluster does not take in time goes there, and what is published after it as well.
+    """
+
+    def __init__(self, calls: Calls, spool: Spool | None) -> None:
+        self.calls, self.spool = calls, spool
+        self.wake: Callable[[], None] = lambda: None  # has delivered what is spooled
+        self.keep_up: Callable[[], Awaitable[None]] | None = None  # waits before more is spooled
+        self._pool: list[Producer] = []
 
     def after_fork(self) -> None:
         """Leave the producers to the parent."""
         self._pool = []
+        if self.spool is not None:
+            self.spool.after_fork()
 
-    def take(self) -> _Producer:
+    def take(self) -> Producer:
         """Return a producer that is not in use."""
         try:
             producer = self._pool.pop()
         except IndexError:
-            return _Producer()
-        return producer if time.monotonic() - producer.used < MAX_PRODUCER_IDLE else _Producer()
+            return Producer()
+        return producer if producer.is_known() else Producer()
 
-    def put_back(self, producer: _Producer) -> None:
+    def put_back(self, producer: Producer) -> None:
         """Return a producer whose last request has an answer."""
         self._pool.append(producer)
 
-    async def publish(self, body: bytes) -> list[Result]:
+    def patience(self, patience: float) -> float:
+        """Return for how many seconds a request is repeated: with a spool, until it goes there."""
+        return patience if self.spool is None else min(patience, self.calls.config.spool_after)
+
+    async def publish(self, body: bytes, events: int) -> list[Result]:
         """Append the events of a request, all or none, and return what became of each, in order."""
-        producer = self.take()
+        if self.spool is not None and self.spool.pending and self.keep_up is not None and events > 1:
+            await self.keep_up()
+        if self.spool is not None and self.spool.pending:
+            return await self.to_spool(self.enqueue([_list(body)], None), events)
+        producer, began = self.take(), time.time()
         try:
-            results = await self.send(producer, body, Attempts(PUBLISH, self.calls.config.timeout))
-        except (Conflict, OutcomeUnknown):
-            raise  # the number may have been used: nobody takes this producer again
-        except RinglogError:
+            results = await self.send(producer, body, Attempts(PUBLISH, self.patience(self.calls.config.timeout)))
+        except (Conflict, OutcomeUnknown) as e:
+            # The number may have been used: nobody takes this producer again.
+            if self.spool is None or isinstance(e, Conflict):
+                raise
+            return await self.to_spool(self.enqueue([_list(body)], self.mark(producer, began), e), events)
+        except RinglogError as e:
             self.put_back(producer)
-            raise
+            if self.spool is None or not is_away(e):
+                raise
+            return await self.to_spool(self.enqueue([_list(body)], None), events)
         self.put_back(producer)
         return results
 
-    async def send(self, producer: _Producer, body: bytes, tries: Attempts) -> list[Result]:
+    def mark(self, producer: Producer, began: float) -> Mark:
+        """Return the mark of a request of which it is unknown whether it was carried out."""
+        from ringlog._core.spool import Mark
+
+        return Mark(0, 0, producer.name, producer.number + 1, began, self.calls.cluster_id)
+
+    def enqueue(self, units: list[bytes], mark: Mark | None, sent: RinglogError | None = None) -> int:
+        """Decide the place of units in the spool, and return the ticket. sent is the error of what was sent before."""
+        assert self.spool is not None
+        try:
+            return self.spool.enqueue(units, mark)
+        except RinglogError as e:
+            if sent is None:
+                raise
+            raise sent from e
+
+    async def to_spool(self, ticket: int, events: int) -> list[Result]:
+        """Return the results of events once they are durable in the spool."""
+        if error := await self.commit(ticket):
+            raise error
+        return [SPOOLED] * events
+
+    async def commit(self, ticket: int) -> RinglogError | None:
+        """Wait until what was enqueued is durable, have it delivered, and return the error if it is not."""
+        spool = self.spool
+        assert spool is not None
+        try:
+            await self.calls.io.run(lambda: spool.commit(ticket))
+        except RinglogError as e:
+            return e
+        self.wake()
+        return None
+
+    async def send(self, producer: Producer, body: bytes, tries: Attempts) -> list[Result]:
         """Append the events of a request under the next number of a producer."""
-        headers = {"Ringlog-Producer": producer.name, "Ringlog-Sequence": str(producer.number + 1)}
-        _, content = await self.calls.open("POST", "/v1/events", body, headers=headers, tries=tries)
+        results = await self.post(producer.name, producer.number + 1, body, tries)
         producer.number += 1
         producer.used = time.monotonic()
+        return results
+
+    async def post(self, producer: str, number: int, body: bytes, tries: Attempts) -> list[Result]:
+        """Append the events of a request under a number of a producer."""
+        headers = {"Ringlog-Producer": producer, "Ringlog-Sequence": str(number)}
+        _, content = await self.calls.open("POST", "/v1/events", body, headers=headers, tries=tries)
         results = [_result(raw) for raw in json.loads(content)["results"]]
         for result in results:
             if result.warnings:
                 self.calls.warnings.report(result.warnings)
         return results
+
+
+SPOOLED = Result(0, False, "", "", (), True)
+
+
+def is_away(error: RinglogError) -> bool:
+    """Report whether the cluster could not take an event that it may take later."""
+    return isinstance(error, Unavailable) or error.code == "disk_full"
 
 
 def _result(raw: dict[str, Any]) -> Result:
@@ -110,9 +183,10 @@ class Backlog:
         self._waiting: deque[tuple[bytes, Settle]] = deque()
         self._batch: list[tuple[bytes, Settle]] = []  # in flight
         self._tries: Attempts | None = None  # the call that sends the batch, or has sent it last
+        self._ticket = 0  # of the batch in the spool; 0 is none
         self._stopped = False  # nothing more is sent
         self._began = 0.0  # by time.time(), when it was sent first
-        self._producer = _Producer()
+        self._producer = Producer()
         self._bytes = 0
         self._failure: RinglogError | None = None  # the first since the last flush
         self._task: Task | None = None
@@ -170,7 +244,7 @@ class Backlog:
         with self._lock:
             self._closed = True
         done = await self._finish(timeout)
-        left = None if done else self._abandon(timeout)
+        left = None if done else await self._abandon(timeout)
         self._due.set()
         if self._task is not None:
             await self._task.join(1.0 if done else 0.0)
@@ -191,16 +265,36 @@ class Backlog:
         if failure is not None:
             raise failure
 
-    def _abandon(self, timeout: float) -> RinglogError:
-        """Send nothing from now on, settle all events, and return the error of those of the batch in flight."""
+    async def _abandon(self, timeout: float) -> RinglogError | None:
+        """Send nothing from now on, and have what is left in the spool.
+
+        Without one, or where it is full, settle the events with an error, and return that of the batch in flight.
+        """
         with self._lock:
             self._stopped = True
-            batch, self._batch = self._batch, []
+            ticket, batch = self._ticket, self._batch
+            if not ticket:
+                self._batch = []
             waiting = list(self._waiting)
             self._waiting.clear()
             tries = self._tries or Attempts(PUBLISH, 0.0)
             tries.stop()
             cause = tries.error()
+            if self._publisher.spool is not None:
+                mark = self._publisher.mark(self._producer, self._began) if tries.may_have_happened() else None
+                try:
+                    if batch and not ticket:
+                        ticket = self._publisher.enqueue(_units(batch), mark)
+                    if waiting:
+                        ticket = self._publisher.enqueue(_units(waiting), None)
+                except RinglogError as e:
+                    cause = e
+                    ticket = 0
+        if ticket:
+            error = await self._publisher.commit(ticket)
+            self._settle(batch + waiting, [SPOOLED] * (len(batch) + len(waiting)), error)
+            self._settled.set()
+            return error
         count = len(batch) + len(waiting)
         what = (
             f"{count} event{'' if count == 1 else 's'} of publish_soon unanswered after {timeout:g} s: {cause.message}"
@@ -228,6 +322,9 @@ class Backlog:
                 await publisher.calls.io.sleep(0.01)
             else:
                 await self._send_batch(publisher, until - time.monotonic())
+        if self.unsent and publisher.spool is not None:
+            self._publisher = publisher  # that of an event loop that has ended can do nothing more
+            await self._abandon(timeout)
         return self.unsent
 
     async def _wait(self, reached: Callable[[], bool], timeout: float | None) -> bool:
@@ -266,11 +363,19 @@ class Backlog:
         with self._lock:
             if not self._batch:
                 self._batch, self._began, self._tries = self._take(), time.time(), None
+                self._producer = self._producer if self._producer.is_known() else Producer()
             batch = self._batch
             # What an attempt before this one may have done is still unknown.
             unknown = self._tries is not None and self._tries.may_have_happened()
-            tries = self._tries = Attempts(PUBLISH, patience, unknown)
+            tries = self._tries = Attempts(PUBLISH, publisher.patience(patience), unknown)
         if not batch:
+            return
+        spool = publisher.spool
+        if spool is not None and spool.pending and publisher.keep_up is not None and not self._ticket:
+            await publisher.keep_up()
+        if spool is not None and (self._ticket or spool.pending):
+            mark = publisher.mark(self._producer, self._began) if unknown else None
+            await self._spool_batch(publisher, mark, None)
             return
         body = b"[" + b",".join(encoded for encoded, _ in batch) + b"]"
         error: RinglogError | None = None
@@ -284,8 +389,12 @@ class Backlog:
             error = e
         except Exception as e:  # an answer that is not ringlog's
             error = OutcomeUnknown(f"publish: {type(e).__name__}: {e}", code="outcome_unknown")
+        if spool is not None and error is not None and (isinstance(error, OutcomeUnknown) or is_away(error)):
+            mark = publisher.mark(self._producer, self._began) if isinstance(error, OutcomeUnknown) else None
+            await self._spool_batch(publisher, mark, error)
+            return
         if isinstance(error, (Conflict, OutcomeUnknown)):
-            self._producer = _Producer()  # the number may have been used
+            self._producer = Producer()  # the number may have been used
 
         # One event that is refused does not take the others of its batch with it.
         culprit = _index_of(error, len(batch)) if error is not None else None
@@ -298,6 +407,26 @@ class Backlog:
             rest = []
         with self._lock:
             self._batch, self._tries = [] if self._stopped else rest, None
+
+    async def _spool_batch(self, publisher: Publisher, mark: Mark | None, sent: RinglogError | None) -> None:
+        """Have the batch in the spool, each event a unit of its own. sent is what became of its request."""
+        error: RinglogError | None = None
+        with self._lock:
+            batch = self._batch
+            if self._stopped:
+                return  # close has it
+            if not self._ticket:
+                try:
+                    self._ticket = publisher.enqueue(_units(batch), mark, sent)
+                except RinglogError as e:
+                    error = e
+                if mark is not None:
+                    self._producer = Producer()  # the number may have been used
+        if error is None:
+            error = await publisher.commit(self._ticket)
+        self._settle(batch, [SPOOLED] * len(batch), error)
+        with self._lock:
+            self._batch, self._tries, self._ticket = [], None, 0
 
     def _take(self) -> list[tuple[bytes, Settle]]:
         """Return the events of the next batch."""
@@ -321,6 +450,16 @@ class Backlog:
         else:
             for (_, settle), result in zip(batch, results, strict=True):
                 settle(result, None)
+
+
+def _list(body: bytes) -> bytes:
+    """Return the body of a request as a unit of the spool, which is a list of events."""
+    return body if body.startswith(b"[") else b"[" + body + b"]"
+
+
+def _units(batch: list[tuple[bytes, Settle]]) -> list[bytes]:
+    """Return events as units of the spool."""
+    return [b"[" + encoded + b"]" for encoded, _ in batch]
 
 
 def _index_of(error: RinglogError, events: int) -> int | None:

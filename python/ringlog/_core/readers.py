@@ -37,14 +37,14 @@ def build_filter(
     return {name: values for name, values in lists.items() if values}
 
 
-def build_group(filter_: Json, from_: Position, ack_wait: float | None, max_deliver: int | None) -> Json:
+def build_group(filter_: Json, from_: str, ack_wait: float | None, max_deliver: int | None) -> Json:
     """Return the schema GroupSpec; None is the cluster's setting."""
     settings: Json = {}
     if ack_wait is not None:
         settings["ack_wait"] = f"{ack_wait}s"
     if max_deliver is not None:
         settings["max_deliver"] = max_deliver
-    return {"from": format_position(from_), "filter": filter_, "group": settings}
+    return {"from": from_, "filter": filter_, "group": settings}
 
 
 class Readers(Generic[TailT, CursorT, MemberT]):
@@ -91,7 +91,7 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         The reading resumes at another node after failures: while no node has answered yet for the
         client's timeout, and after that for as long as the caller reads.
         """
-        calls, _ = self._reading()
+        calls, io = self._reading()
         parameters = {
             "types": "type",
             "categories": "category",
@@ -105,7 +105,8 @@ class Readers(Generic[TailT, CursorT, MemberT]):
             query["follow"] = "true"
         elif not stale:
             query["consistency"] = "linearizable"
-        return self._new_tail(Reader(calls, "/v1/events", query, format_position(from_), limit, on_gap or log_gap))
+        position = format_position(from_, io.now())
+        return self._new_tail(Reader(calls, "/v1/events", query, position, limit, on_gap or log_gap))
 
     def cursor(
         self,
@@ -126,9 +127,9 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         types to correlation_ids must be its own, else Conflict is raised. Opening it fences the reader
         that had it before, which gets Fenced with its next read or commit.
         """
-        calls, _ = self._reading()
+        calls, io = self._reading()
         chosen = build_filter(types, categories, sources, keys, correlation_ids)
-        spec = {"from": format_position(from_), "filter": chosen}
+        spec = {"from": format_position(from_, io.now()), "filter": chosen}
         return self._new_cursor(CursorState(calls, name, spec, bool(chosen), until_end, on_gap or log_gap))
 
     def group(
@@ -162,6 +163,6 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         """
         calls, io = self._reading()
         chosen = build_filter(types, categories, sources, keys, correlation_ids)
-        spec = build_group(chosen, from_, ack_wait, max_deliver)
+        spec = build_group(chosen, format_position(from_, io.now()), ack_wait, max_deliver)
         stated = bool(chosen or spec["group"])
         return self._new_member(MemberLoop(calls, io, name, spec, stated, member, prefetch, on_gap or log_gap))

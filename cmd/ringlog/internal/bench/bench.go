@@ -31,7 +31,7 @@ type benchOptions struct {
 	// as measured, in one request or commit, and at once
 	events, batch, callers int
 	sizes                  []int // bytes of a payload
-	members, keys          int   // of a group; 0 members where it is about none
+	members, keys          int   // of a group; 0 members if it is about none
 	// of each member of a group
 	prefetch int
 	warmup   amount

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// actWithin bounds one act: the loss of a leader until the cluster is whole again.
+	// actWithin bounds one act: the loss of a leader until all voters are caught up again.
 	actWithin = time.Minute
 	// maxActs bounds how often a leader may be taken away.
 	maxActs = 10_000
@@ -44,7 +44,7 @@ func failoverCommand(sh *shell.Shell) *cli.Command {
 		&cli.StringFlag{Name: "data-dir",
 			Usage: "new or empty `DIR` to keep data and logs in (default: a temporary one, removed at the end)"},
 	}
-	// Flags that are not set stay out, so that the nodes have serve's defaults.
+	// Flags that are not set stay out, so the nodes have serve's defaults.
 	for _, name := range timingFlags() {
 		flags = append(flags, &cli.StringFlag{Name: name, Usage: "`DURATION` as for serve"})
 	}
@@ -200,7 +200,7 @@ func (f *failover) report(ctx context.Context, failed error) error {
 		checked = errors.Join(checked, result.print(f.sh))
 	}
 	switch {
-	// What was measured is printed in any case; the comparison needs a whole run.
+	// The measurements are printed in any case; the comparison needs a whole run.
 	case failed != nil || checked != nil:
 		f.sh.Say("cut short: %d of %d acts were measured, and the log was not compared", len(f.acts),
 			f.opts.kills+f.opts.stepDowns)

@@ -37,7 +37,7 @@ type failoverAct struct {
 }
 
 // act takes the leader away, waits until events are acknowledged under another, and
-// makes the cluster whole again.
+// restores the cluster.
 func (f *failover) act(ctx context.Context, name string, do func(context.Context, devcluster.Status) error,
 	mend func(context.Context, failoverAct) error) error {
 	// An act that hangs ends the benchmark: the next would begin with a broken cluster.
@@ -138,7 +138,7 @@ func (f *failover) observe(ctx context.Context, before devcluster.Status) (obser
 	var seen observation
 	var asking sync.WaitGroup
 	for _, n := range f.cluster.Nodes() {
-		// Each node is polled by itself, so that a dead one delays no other.
+		// Each node is polled by itself, so a dead one delays no other.
 		asking.Go(func() {
 			f.poll(watching, n, func(s devcluster.Status) {
 				mu.Lock()

@@ -46,8 +46,8 @@ func (f *failover) result(partial bool) failoverResult {
 		Acts: slices.Concat([]failoverAct{}, f.acts), Partial: partial}
 }
 
-// summarize returns the gaps of the acts of a kind, nil where there was no such act. Each column is sorted
-// by itself, so that its median is its own.
+// summarize returns the gaps of the acts of a kind, nil if there was no such act. Each column is sorted
+// by itself, so its median is its own.
 func summarize(acts []failoverAct, kind string) *gapSummary {
 	// column returns one figure of the acts of this kind, sorted.
 	column := func(of func(failoverAct) float64) (list []float64) {
@@ -79,7 +79,7 @@ func median(sorted []float64) float64 {
 
 // rank returns a percentile of a sorted list: the least value that at least percent of it do not exceed.
 func rank(sorted []float64, percent int) float64 {
-	// Rounded up to a rank, so that the value is one that was measured.
+	// Rounded up to a rank, so the value is one that was measured.
 	return sorted[max(0, (len(sorted)*percent+99)/100-1)]
 }
 

@@ -23,7 +23,7 @@ func stands(offset uint64, n int, run string) event.Event {
 	}
 }
 
-// What was acknowledged must be stored once, at its offset; what was not may be stored.
+// Acknowledged events must be stored once, at their offsets; others may be stored.
 func TestFailoverAuditFindsWhatWasBroken(t *testing.T) {
 	acks := []ack{{n: 1, offset: 2}, {n: 2, offset: 3}, {n: 3, offset: 5}}
 	elected := event.Event{Type: event.LeaderElected, Source: "ringlog", Offset: 1}

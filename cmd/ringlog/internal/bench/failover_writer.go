@@ -78,7 +78,7 @@ func (w *writer) note(a ack) {
 // acknowledgedAfter waits until an event that was sent after t is acknowledged.
 func (w *writer) acknowledgedAfter(ctx context.Context, t time.Time) error {
 	for {
-		// The channel is taken with the check, under one lock, so that no acknowledgement is missed in between.
+		// The channel is taken with the check, under one lock, so no acknowledgement is missed in between.
 		w.mu.Lock()
 		ok := len(w.acks) > 0 && w.acks[len(w.acks)-1].sent.After(t)
 		changed := w.changed
@@ -174,7 +174,7 @@ func (a *failoverAudit) stored(ev event.Event, name string) error {
 
 // finish counts what is missing after a number of acts.
 func (a *failoverAudit) finish(acts int) {
-	// What was acknowledged and not found is the one thing that must not happen.
+	// An acknowledged event that is not found is the one thing that must not happen.
 	for n := range a.acked {
 		if !a.found[n] {
 			a.Lost++

@@ -22,7 +22,7 @@ const (
 	maxBenchKeys     = 1_000_000
 	// flushEvery is how often a member checks how long its acks take.
 	flushEvery = 10 * time.Millisecond
-	// leaveWithin bounds how long a member takes to leave, also where no node answers.
+	// leaveWithin bounds how long a member takes to leave, also if no node answers.
 	leaveWithin = 5 * time.Second
 )
 
@@ -72,14 +72,14 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 	if err != nil {
 		return err
 	}
-	// A name of its own, so that no member of another run joins.
+	// A name of its own, so no member of another run joins.
 	name := fmt.Sprintf("%s-%s-%d", benchSource, r.run, r.size)
 	if _, err := r.client.CreateGroup(ctx, name, client.GroupSpec{From: client.FromOffset(from)}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.client.DeleteCursor(context.WithoutCancel(ctx), name)) }()
 	defer startMeter(r.sh, "reading", int64(r.opts.events), &r.tally.events)()
-	// Whoever takes the last event ends the work of all.
+	// The member that takes the last event ends the work of all.
 	w := &groupWork{round: r}
 	w.ctx, w.end = context.WithCancelCause(ctx)
 	defer w.end(nil)
@@ -125,7 +125,7 @@ type groupWork struct {
 
 // work takes and acknowledges events until all are, and waits for the member's last ack.
 func (w *groupWork) work(ctx context.Context, m *client.GroupMember) error {
-	// A second goroutine measures, so that the member does not wait for its acks.
+	// A second goroutine measures, so the member does not wait for its acks.
 	watched := make(chan error, 1)
 	var acked atomic.Int64
 	go func() { watched <- w.watch(m, &acked) }()

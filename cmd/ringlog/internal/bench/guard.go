@@ -60,7 +60,7 @@ func (b *bench) requireStill(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
-		// The same node is asked each time, so that the figures can be compared.
+		// The same node is asked each time, so the figures can be compared.
 		now, err := b.watchLog(ctx, before.leader)
 		if err != nil {
 			return err
@@ -110,7 +110,7 @@ func (b *bench) compareLogs(ctx context.Context, before, now logState, between t
 		return shell.Usagef("others publish to the cluster at %s now: %d duplicates within %s: "+remedy,
 			b.clusterName(), n, shell.Short(between))
 	}
-	// What the cluster appends itself does not count.
+	// Events that the cluster appends itself do not count.
 	if now.lastOffset <= before.lastOffset {
 		return nil
 	}

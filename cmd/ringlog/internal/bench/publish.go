@@ -93,7 +93,7 @@ func (r *round) publishRequest(ctx context.Context, random *rand.Rand, n int, t 
 	}
 	sent := time.Now()
 	var err error
-	// Single events go through Publish, so that the client batches those of concurrent callers.
+	// Single events go through Publish, so the client batches those of concurrent callers.
 	if n == 1 {
 		_, err = r.client.Publish(ctx, events[0])
 	} else {

@@ -43,7 +43,7 @@ func benchTail(ctx context.Context, r *round) error {
 	if err != nil {
 		return err
 	}
-	// What was published is read as a whole, without waiting for more.
+	// All that was published is read, without waiting for more.
 	if err := r.readAll(ctx, from); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (r *round) readAll(ctx context.Context, from uint64) error {
 	defer r.tally.stop()
 	o := client.TailOptions{From: client.FromOffset(from), Limit: uint64(r.warmed + r.opts.events), NoFollow: true,
 		Consistency: client.Linearizable}
-	// The clock starts after the last event of the warm-up, or at once where there is none.
+	// The clock starts after the last event of the warm-up, or at once if there is none.
 	unmeasured := r.warmed
 	if unmeasured == 0 {
 		r.tally.start()
@@ -88,11 +88,11 @@ func (r *round) measureFollowing(ctx context.Context) error {
 	defer reading.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// The channel has room for nearly all, so that the reader does not wait for the publisher.
+	// The channel has room for nearly all, so the reader does not wait for the publisher.
 	arrived := make(chan uint64, followed)
 	failed := make(chan error, 1)
 	random := randomSource()
-	// The reader starts after an event that is there, so that it misses none.
+	// The reader starts after an event that is there, so it misses none.
 	first, err := r.client.Publish(ctx, r.newEvent(random))
 	if err != nil {
 		return err

@@ -101,12 +101,12 @@ func (r *round) result(partial bool) benchResult {
 	}
 }
 
-// meterEvery is how often a progress bar is redrawn. It only reads a count, so
-// that drawing does not slow down what is measured.
+// meterEvery is how often a progress bar is redrawn. It only reads a count,
+// so drawing does not slow down what is measured.
 const meterEvery = 100 * time.Millisecond
 
 // startMeter draws a progress bar of count until stop is called; total is -1 if it is not known.
-// Where standard error is no terminal, it draws nothing.
+// If standard error is no terminal, it draws nothing.
 func startMeter(sh *shell.Shell, what string, total int64, count *atomic.Int64) (stop func()) {
 	// A log or a pipe has no use for a bar.
 	if !sh.ErrTerminal {
@@ -116,7 +116,7 @@ func startMeter(sh *shell.Shell, what string, total int64, count *atomic.Int64) 
 	bar := progressbar.NewOptions64(total, progressbar.OptionSetWriter(sh.Err), progressbar.OptionSetDescription(what),
 		progressbar.OptionSetItsString("events"), progressbar.OptionShowIts(), progressbar.OptionShowCount(),
 		progressbar.OptionEnableColorCodes(sh.Colour), progressbar.OptionClearOnFinish())
-	// Drawing has a goroutine of its own, so that it does not slow down the measurement.
+	// Drawing has a goroutine of its own, so it does not slow down the measurement.
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

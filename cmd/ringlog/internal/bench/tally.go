@@ -68,7 +68,7 @@ type samples struct {
 func (s *samples) add(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Made at the first use, so that the zero tally is ready.
+	// Made at the first use, so the zero tally is ready.
 	if s.hdr == nil {
 		s.hdr = hdrhistogram.New(1000, int64(maxLatency), digits)
 	}
@@ -125,7 +125,7 @@ func (s *samples) histogram() []latencyBucket {
 		if n == 0 && filled == 0 {
 			continue
 		}
-		// Empty buckets in between stay, so that the bounds form a scale.
+		// Empty buckets in between stay, so the bounds form a scale.
 		list = append(list, latencyBucket{AtMostMs: float64(bound(i)) / float64(time.Millisecond), Count: n})
 		if n > 0 {
 			filled = len(list)

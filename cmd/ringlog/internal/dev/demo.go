@@ -57,7 +57,7 @@ type demoStep struct {
 // demo runs the tour in a cluster of its own and removes it.
 func demo(ctx context.Context, sh *shell.Shell,
 	compare func(ctx context.Context, sh *shell.Shell, urls []string) []shell.Finding) (err error) {
-	// The correlation id is new, so that a chain of an earlier run cannot be mistaken for this one.
+	// The correlation id is new, so a chain of an earlier run cannot be mistaken for this one.
 	t := &tour{sh: sh, compareNodes: compare, chain: uuid.NewString()}
 	defer func() {
 		if t.client != nil {
@@ -122,7 +122,7 @@ func (t *tour) show(ctx context.Context, n int, step demoStep) error {
 		_, err := fmt.Fprintf(t.sh.Out, "    %s %s\n", t.sh.Mark(f.OK), f.Found)
 		return err
 	})
-	// What the nodes said last helps whoever has to find the reason.
+	// The ends of the nodes' logs help to find the reason.
 	if err != nil && ctx.Err() == nil {
 		t.tellLogs()
 		return errors.Join(shell.CodeError(shell.ExitFailed), printErr)
@@ -146,7 +146,7 @@ func (t *tour) elect(ctx context.Context) (string, error) {
 		return "", err
 	}
 	t.leader = leader
-	// The client knows all nodes, so that it finds the next leader after the failover.
+	// The client knows all nodes, so it finds the next leader after the failover.
 	t.client, err = t.sh.Dial(func(cfg *client.Config) {
 		cfg.Endpoints, cfg.Timeout = t.cluster.URLs(),
 			demoWithin

@@ -42,7 +42,7 @@ func (t *tour) publishFlow(ctx context.Context) (string, error) {
 		}
 		t.flow, t.offsets = append(t.flow, ev), append(t.offsets, res.Offset)
 	}
-	// Nobody else publishes here, so that the offsets follow each other.
+	// Nobody else publishes here, so the offsets follow each other.
 	first, last := t.offsets[0], t.offsets[len(t.offsets)-1]
 	if int(last-first)+1 != len(t.flow) {
 		return "", fmt.Errorf("offsets %v are not dense", t.offsets)
@@ -53,7 +53,7 @@ func (t *tour) publishFlow(ctx context.Context) (string, error) {
 
 // read takes n events through the cursor and commits the last.
 func (t *tour) read(ctx context.Context, n int) (events []event.Event, generation uint64, err error) {
-	// Each reading opens the cursor, so that its generation rises and its position has to come from the cluster.
+	// Each reading opens the cursor, so its generation rises and its position has to come from the cluster.
 	cur, err := t.client.OpenCursor(ctx, demoCursor,
 		client.CursorOptions{Filter: event.Filter{CorrelationIDs: []string{t.chain}}})
 	if err != nil {
@@ -138,7 +138,7 @@ func (t *tour) leadershipEvents(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The new leader reports both at once, so that nothing comes between them.
+	// The new leader reports both at once, so nothing comes between them.
 	if elected.Offset != lost.Offset+1 {
 		return "", fmt.Errorf("%s at %d does not follow %s at %d", elected.Type, elected.Offset, lost.Type, lost.Offset)
 	}
@@ -208,7 +208,7 @@ func (t *tour) restart(ctx context.Context) (string, error) {
 
 // compact removes what the cursor has committed, and asks for an event before and after.
 func (t *tour) compact(ctx context.Context) (string, error) {
-	// Before the offset that was published last: the cursor has committed all in front of it.
+	// Before the offset that was published last: the cursor has committed all before it.
 	done, err := t.client.Admin().Compact(ctx, client.Compaction{Before: &t.after})
 	if err != nil {
 		return "", err

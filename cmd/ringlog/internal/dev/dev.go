@@ -43,7 +43,7 @@ type Options struct {
 }
 
 // Command is the verb dev.
-// The nodes are processes of this program with serve's own defaults, so that what one tries here is what runs
+// The nodes are processes of this program with serve's own defaults, so what one tries here is what runs
 // elsewhere.
 func Command(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
@@ -56,7 +56,7 @@ func Command(sh *shell.Shell) *cli.Command {
 			// A named folder keeps the cluster for the next time.
 			&cli.StringFlag{Name: "data-dir",
 				Usage: "`DIR` to keep the data in (default: a temporary one, removed at the end)"},
-			// The ports are those of the documentation, so that its examples work.
+			// The ports are those of the documentation, so its examples work.
 			&cli.IntFlag{Name: "http-port",
 				Usage: "HTTP `PORT` of the first node, counting up for the others; 0 takes free ports", Value: 8770},
 			&cli.IntFlag{Name: "raft-port",
@@ -100,13 +100,13 @@ func dev(ctx context.Context, sh *shell.Shell, o Options) (err error) {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	// The nodes run until cleanUp, also where what follows fails.
+	// The nodes run until cleanUp, also if what follows fails.
 	cluster, cleanUp, err := Start(ctx, sh, o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, cleanUp()) }()
-	// What is printed next needs a leader: who leads, and the samples.
+	// The next lines need a leader: they say who leads, and publish the samples.
 	leader, err := WaitFormed(ctx, cluster)
 	if err != nil {
 		return quiet(ctx, err)
@@ -124,7 +124,7 @@ func dev(ctx context.Context, sh *shell.Shell, o Options) (err error) {
 
 // keepRunning restarts nodes that end, until ctx ends.
 func keepRunning(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster) error {
-	// A node ends again only after its restart, so that each has at most one place in the queue.
+	// A node ends again only after its restart, so each has at most one place in the queue.
 	due := make(chan string, len(cluster.Nodes()))
 	for {
 		select {
@@ -144,7 +144,7 @@ func keepRunning(ctx context.Context, sh *shell.Shell, cluster *devcluster.Clust
 	}
 }
 
-// quiet returns nil where the user ended the command, else err.
+// quiet returns nil if the user ended the command, else err.
 func quiet(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return nil
@@ -202,7 +202,7 @@ func tokenArgs(sh *shell.Shell) []string {
 	return []string{"--token-file", sh.TokenFile}
 }
 
-// countUp lists n ports from the first on; none where the kernel is to choose.
+// countUp lists n ports from the first on; none if the kernel is to choose.
 func countUp(first, n int) []int {
 	// The kernel chooses.
 	if first == 0 {
@@ -339,7 +339,7 @@ func exportEndpoints(urls []string) string {
 }
 
 // thingsToTry shows what a group, dead letters and the log's own records are good for. Each indented line can be
-// pasted as it is, in this order: the second react succeeds where the first one fails.
+// pasted as it is, in this order: the second react succeeds after the first one has failed.
 const thingsToTry = `Share events among the members of a group, and fail on them:
   ringlog group create evaluators --from end --type 'training.*' --max-deliver 1
   o=$(ringlog publish TRAINING_STARTED --key hex8_2p --correlation-id run-42)

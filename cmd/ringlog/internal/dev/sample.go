@@ -59,7 +59,7 @@ func sampleEvents(r *rand.Rand) []event.Event {
 	// Only what the platform documents is made up.
 	c := event.Builtin()
 	var events []event.Event
-	// The flows, so that ringlog chain has something to show.
+	// The flows, so ringlog chain has something to show.
 	for i, flow := range c.Flows() {
 		config, chain := Boards()[i%len(Boards())], uuid.NewString()
 		for _, d := range flowSteps(c, flow) {
@@ -68,7 +68,7 @@ func sampleEvents(r *rand.Rand) []event.Event {
 			events = append(events, ev)
 		}
 	}
-	// One event of each category, so that filters have something to choose from.
+	// One event of each category, so filters have something to choose from.
 	seen := map[string]bool{}
 	for _, d := range c.Definitions() {
 		if seen[d.Category] || event.IsReserved(d.Name) {

@@ -43,7 +43,7 @@ func (f *folder) raft() (*raftstore.Reader, error) {
 
 // withFolder calls body with a folder that it opens and closes.
 func withFolder(dir string, body func(*folder) error) error {
-	// The folder is closed also where body fails, and both errors are reported.
+	// The folder is closed also if body fails, and both errors are reported.
 	f, err := openFolder(dir)
 	if err != nil {
 		return err

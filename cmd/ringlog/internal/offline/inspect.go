@@ -27,7 +27,7 @@ func PrintLog(_ context.Context, sh *shell.Shell, o Options) (err error) {
 	return withFolder(o.DataDir, func(f *folder) error {
 		log := f.machine.Log()
 		_, last := log.Bounds()
-		// The time of the state stands for now: a stopped node has no later one.
+		// The time of the state counts as now: a stopped node has no later one.
 		next, err := o.From.Resolve(log, f.machine.Time())
 		if err != nil {
 			return err
@@ -96,7 +96,7 @@ func PrintDedup(_ context.Context, sh *shell.Shell, o Options) error {
 }
 
 // Cursors returns the cursors of a stopped node, groups with their policy as it was given. It does not read the
-// events: where a filter may not pass all of them, LagEvents is an upper bound.
+// events: if a filter may not pass all of them, LagEvents is an upper bound.
 func Cursors(dir string) (list []api.Cursor, err error) {
 	return list, withFolder(dir, func(f *folder) error {
 		_, last := f.machine.Log().Bounds()
@@ -132,7 +132,7 @@ func cursorOf(c fsm.Cursor, last uint64) api.Cursor {
 	if !c.Filter.Empty() && one.LagEvents > 0 {
 		one.LagAtLeast = new(uint64)
 	}
-	// What is in flight is known by a leader alone, so that Pending stays 0.
+	// Only a leader knows how many events are in flight, so Pending stays 0.
 	if g := c.Group; g != nil {
 		one.Group = &api.GroupInfo{
 			AckWait:      g.Policy.AckWait.String(),

@@ -18,7 +18,7 @@ import (
 // The records are in their order, the newest last.
 type journal struct {
 	NodeID  string // "?" where that is damaged
-	ID      string // "" where there is none yet
+	ID      string // "" if there is none yet
 	Records []blackbox.Record
 	Open    *api.Outage // that it ends in; nil is none
 }

@@ -55,7 +55,7 @@ func ProblemName(err error) string {
 		{blackbox.ErrDamaged, "DAMAGED"},
 		{snapshots.ErrCorrupt, "DAMAGED_SNAPSHOT"},
 	}
-	// What has no name is no damage of a folder.
+	// An error without a name is no damage of a folder.
 	for _, n := range names {
 		if errors.Is(err, n.err) {
 			return n.name

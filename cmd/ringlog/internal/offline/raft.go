@@ -1,6 +1,7 @@
 package offline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,10 +49,16 @@ func PrintRaft(_ context.Context, sh *shell.Shell, o Options) (err error) {
 	defer func() { err = errors.Join(err, r.Close()) }()
 	// The summary goes to stderr: stdout has one line per entry.
 	s := r.Summary()
-	sh.Say("log %d to %d, term %d, voted for %q in term %d; the state has applied %d", s.First, s.Last,
-		s.CurrentTerm, s.VoteCandidate,
-		s.VoteTerm, f.machine.Applied())
-	// What is damaged is listed and then fails the command, as does a log that has lost its end.
+	candidate := s.VoteCandidate
+	for _, m := range f.machine.Members() {
+		if m.RaftAddr == candidate {
+			candidate = fmt.Sprintf("%s at %s", m.ID, candidate)
+			break
+		}
+	}
+	sh.Say("log %d to %d, term %d, voted for %s in term %d; the state has applied %d", s.First, s.Last,
+		s.CurrentTerm, cmp.Or(candidate, "nobody"), s.VoteTerm, f.machine.Applied())
+	// Damaged entries are listed and then fail the command, as does a log that has lost its end.
 	entries, damaged := readEntries(r, s, o)
 	err = shell.EmitEach(sh, entries, table.Row{"index", "term", "kind", "bytes", "proposer", "holds"},
 		func(e raftEntry) table.Row {
@@ -118,7 +125,7 @@ func holdsText(f *frame.Frame) string {
 			events += p.Count
 		}
 	}
-	// Sorted, so that the same frame prints alike each time.
+	// Sorted, so the same frame prints alike each time.
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		text := name

@@ -25,7 +25,7 @@ type recoverOptions struct {
 
 // RecoverCommand is the verb cluster recover.
 // It is for the one case in which a cluster cannot help itself: a majority of its voters is lost for good. What it
-// makes is a new cluster with a new id, so that no member of the old one joins it by mistake.
+// makes is a new cluster with a new id, so no member of the old one joins it by mistake.
 func RecoverCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "recover", Usage: "form a new cluster from a stopped survivor after most voters are lost for good",

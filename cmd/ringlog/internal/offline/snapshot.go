@@ -117,7 +117,7 @@ func removeIfThere(file string) error {
 func downloadBackup(ctx context.Context, sh *shell.Shell, to io.Writer) (err error) {
 	// Any node has the whole state, so the first that answers will do.
 	for _, e := range sh.Endpoints {
-		// Where a node refuses, the next one is asked; once a stream has begun, its bytes are in the file.
+		// If a node refuses, the next one is asked; once a stream has begun, its bytes are in the file.
 		body, openErr := sh.Open(ctx, e, "/v1/snapshot")
 		if openErr != nil {
 			err = openErr
@@ -190,7 +190,7 @@ type restoreOptions struct {
 }
 
 // restoreCommand is snapshot restore. It writes into an empty folder alone, but what it makes is another cluster: it
-// asks, so that nobody takes it for a way to mend a node of a cluster that runs.
+// asks, so nobody takes it for a way to mend a node of a cluster that runs.
 func restoreCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "restore", Usage: "create a new cluster of one voter from a backup", ArgsUsage: "FILE",

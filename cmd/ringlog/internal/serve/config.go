@@ -59,7 +59,7 @@ type Joining struct {
 // Access is who may talk to a node.
 type Access struct {
 	Insecure bool `toml:"insecure" json:"insecure"` // allow addresses that others reach without a token
-	// by which clients may call the node besides its addresses, where there is no token
+	// by which clients may call the node besides its addresses, if there is no token
 	AllowHosts []string `toml:"allow-host" json:"allow-host"` // names
 	TokenFile  string   `toml:"token-file" json:"token-file"` // holds the cluster token
 }
@@ -105,7 +105,7 @@ type Diagnostics struct {
 	LogJSON  bool   `toml:"log-json" json:"log-json"`
 }
 
-// interval is a duration that reads and prints as 1s. It is a struct, so that a file's bare
+// interval is a duration that reads and prints as 1s. It is a struct, so a file's bare
 // number is not taken for nanoseconds.
 type interval struct{ time.Duration }
 
@@ -222,10 +222,10 @@ func (o serveOption) env() []string {
 	return names
 }
 
-// flag returns the command line's flag for an option. Values are checked by assign, so
-// that a wrong variable and a wrong flag get the same error.
+// flag returns the command line's flag for an option. Values are checked by assign,
+// so a wrong variable and a wrong flag get the same error.
 func (o serveOption) flag() cli.Flag {
-	// Text flags are used for numbers, too, so that assign reports what is wrong with them.
+	// Text flags are used for numbers, too, so assign reports what is wrong with them.
 	defaults := serveDefaults()
 	switch v := o.field(&defaults).(type) {
 	case *bool:
@@ -251,7 +251,7 @@ func (o serveOption) flag() cli.Flag {
 
 // form is an example of an option's value in a file.
 func (o serveOption) form() string {
-	// The type of the field decides, so that a new option has an example, too.
+	// The type of the field decides, so a new option has an example, too.
 	switch o.field(&serveConfig{}).(type) {
 	case *bool:
 		return "true"
@@ -275,6 +275,12 @@ func (o serveOption) assign(c *serveConfig, text string) (err error) {
 	case *bool:
 		*field, err = strconv.ParseBool(text)
 	case *int:
+		if strings.Contains(o.usage, "`BYTES`") {
+			var n uint64
+			n, err = shell.ParseSize("--"+o.name, text)
+			*field = int(n)
+			return err
+		}
 		*field, err = strconv.Atoi(text)
 	case *interval:
 		err = field.UnmarshalText([]byte(text))
@@ -353,7 +359,7 @@ func unquotedInterval(content []byte) error {
 	return toml.Unmarshal(content, &intervals)
 }
 
-// decodeProblem names the place and, where a key's value is wrong, the form it has.
+// decodeProblem names the place and, if a key's value is wrong, the form it has.
 func decodeProblem(file string, content []byte, e *toml.DecodeError) error {
 	// The library's text names types of Go; the form of the value says more to people.
 	line, column := e.Position()
@@ -374,7 +380,7 @@ func decodeProblem(file string, content []byte, e *toml.DecodeError) error {
 	return shell.Usagef("%s:%d:%d: %s", file, line, column, message)
 }
 
-// rewritten returns a line that cannot be read as it should be, "" where that is not known.
+// rewritten returns a line that cannot be read as it should be, "" if that is not known.
 func rewritten(content []byte, line int) string {
 	lines := strings.Split(string(content), "\n")
 	if line < 1 || line > len(lines) {
@@ -386,7 +392,7 @@ func rewritten(content []byte, line int) string {
 		if o.name != name {
 			continue
 		}
-		// What is missing is most often the quotes of a string.
+		// Most often the quotes of a string are missing.
 		if strings.HasPrefix(o.form(), `"`) && value != "" && !strings.ContainsAny(value, `"'#\`) {
 			return fmt.Sprintf("%s = %q (strings need quotes)", name, value)
 		}
@@ -530,7 +536,7 @@ func (c *serveConfig) validateAddresses(hasToken bool) error {
 		if err != nil {
 			return err
 		}
-		// Whoever can reach the port can do everything: others than this machine need a token.
+		// A caller that reaches the port may do everything: if others than this machine do, there must be a token.
 		if !isLoopback(host) && !hasToken && !c.Insecure {
 			return shell.Usagef("--%s %s is reachable by others, and there is no cluster token: set "+
 				"RINGRIFT_CLUSTER_AUTH_TOKEN or --token-file on all nodes, or pass --insecure", a.flag, a.bind)

@@ -18,7 +18,7 @@ const leastLive = 4 << 20
 // collectAbove makes the runtime collect garbage when the heap has doubled, but not before it has floor
 // bytes. GOGC, if it is set, takes precedence; GOMEMLIMIT applies as well.
 func collectAbove(floor uint64) {
-	// Whoever sets it has measured, or has a reason.
+	// The user who sets it has measured, or has a reason.
 	if os.Getenv("GOGC") != "" {
 		return
 	}

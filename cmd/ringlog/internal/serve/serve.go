@@ -54,7 +54,7 @@ func Command(sh *shell.Shell, version string) *cli.Command {
 			if err != nil {
 				return err
 			}
-			// The configuration has been validated: --print-config fails where serve would refuse it.
+			// The configuration has been validated: --print-config fails if serve would refuse it.
 			if c.Bool("print-config") {
 				return sh.PrintLine(cfg)
 			}
@@ -90,7 +90,8 @@ func serveConfigOf(c *cli.Context, sh *shell.Shell) (serveConfig, error) {
 		!c.IsSet("log-level") {
 		cfg.LogLevel = "debug"
 	}
-	// The file may name the token file, too.
+	// The file may name the token file, too, which counts less than the flag of every verb.
+	cfg.TokenFile = cmp.Or(c.String("token-file"), cfg.TokenFile)
 	if sh.Token == "" {
 		sh.Token, err = shell.ReadToken(cfg.TokenFile, "")
 		if err != nil {
@@ -296,7 +297,7 @@ func (n *node) stop(ctx context.Context) error {
 }
 
 // seed writes settings that the flags ask for into a cluster that is just being
-// formed, where this node is its first leader. An existing cluster keeps its own.
+// formed, if this node is its first leader. An existing cluster keeps its own.
 func (n *node) seed(ctx context.Context, cfg serveConfig) {
 	// Only what differs from the defaults is written.
 	// Seeding is not part of forming a cluster: it may fail, and is then reported and left out.

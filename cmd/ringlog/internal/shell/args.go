@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -71,8 +72,11 @@ func find(commands []*cli.Command, name string) *cli.Command {
 	return commands[i]
 }
 
-// takeFlag gives a flag, with its value where it takes one, to the innermost level
-// that knows it. Where the value is missing, unfinished is how many levels there are up to that one.
+// shortWithNumber is a flag of one letter and its value in one word.
+var shortWithNumber = regexp.MustCompile(`^(-[a-z])([0-9]+)$`)
+
+// takeFlag gives a flag, with its value if it takes one, to the innermost level
+// that knows it. If the value is missing, unfinished is how many levels there are up to that one.
 func takeFlag(levels []level, token string, rest []string) (after []string, unfinished int) {
 	// A value may be part of the token, as in --to=end, or the token after it.
 	name, _, hasValue := strings.Cut(strings.TrimLeft(token, "-"), "=")
@@ -97,6 +101,10 @@ func takeFlag(levels []level, token string, rest []string) (after []string, unfi
 		}
 		levels[i].args = append(levels[i].args, rest[0])
 		return rest[1:], 0
+	}
+	// -n5 is -n 5.
+	if m := shortWithNumber.FindStringSubmatch(token); m != nil {
+		return takeFlag(levels, m[1], append([]string{m[2]}, rest...))
 	}
 	// An unknown flag stays with the verb, whose parser will complain.
 	last.args = append(last.args, token)

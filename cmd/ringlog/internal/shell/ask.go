@@ -33,7 +33,7 @@ func (sh *Shell) Open(ctx context.Context, base, path string) (io.ReadCloser, er
 	if err != nil {
 		return nil, err
 	}
-	// The same headers as the client sends, so that a node of another cluster refuses.
+	// The same headers as the client sends, so a node of another cluster refuses.
 	if sh.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+sh.Token)
 	}
@@ -53,16 +53,17 @@ func (sh *Shell) Open(ctx context.Context, base, path string) (io.ReadCloser, er
 		Error *api.Error `json:"error"`
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&answer); err != nil || answer.Error == nil {
-		return nil, fmt.Errorf("%s%s: %s", base, path, resp.Status)
+		return nil, fmt.Errorf("%s%s: %s, which no node answered: check the address, and whether it needs https",
+			base, path, resp.Status)
 	}
 	return nil, fmt.Errorf("%s: %w", base, answer.Error)
 }
 
-// NodeWithin bounds how long one node may take to answer where several are asked.
+// NodeWithin bounds how long one node may take to answer if several are asked.
 const NodeWithin = 3 * time.Second
 
-// AnyStatus is the status of the first endpoint that answers and knows a leader; where none
-// knows one, of the first that answers. leader is the id of who leads, "" where nobody does.
+// AnyStatus is the status of the first endpoint that answers and knows a leader; if none
+// knows one, of the first that answers. leader is the id of who leads, "" if nobody does.
 func (sh *Shell) AnyStatus(ctx context.Context) (raw json.RawMessage, leader string, err error) {
 	// The first that knows a leader wins; else the first that answered.
 	// One after the other: the first endpoint answers nearly always.

@@ -19,20 +19,22 @@ func Short(d time.Duration) string { return human.Short(d) }
 // Seconds is human.Seconds.
 func Seconds(s float64) string { return human.Seconds(s) }
 
+// sizeUnits are units of bytes, each 1024 times the one before.
+var sizeUnits = []string{"B", "KiB", "MiB", "GiB", "TiB"}
+
 // Size prints a number of bytes for people, in powers of 1024: 512 B, 1.5 KiB, 8 GiB.
 func Size[N ~int | ~int64 | ~uint64](n N) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	value, unit := float64(n), 0
-	for value >= 1024 && unit < len(units)-1 {
+	for value >= 1024 && unit < len(sizeUnits)-1 {
 		value, unit = value/1024, unit+1
 	}
-	// One decimal where it matters.
+	// One decimal if it matters.
 	if value < 10 && unit > 0 {
 		value = math.Round(value*10) / 10
 	} else {
 		value = math.Round(value)
 	}
-	return fmt.Sprintf("%g %s", value, units[unit])
+	return fmt.Sprintf("%g %s", value, sizeUnits[unit])
 }
 
 // Millis is a time in milliseconds, to the microsecond.

@@ -11,7 +11,7 @@ import (
 )
 
 // The help is laid out here, as the library's templates have no examples and lines of any length. Each command carries
-// its own text as its template, so that -h, help and a noun without a verb print the same.
+// its own text as its template, so -h, help and a noun without a verb print the same.
 
 const (
 	helpWidth  = 80 // of a line, in characters
@@ -35,7 +35,7 @@ func helpText(path string, c *cli.Command) string {
 		b.WriteByte('\n')
 		writeParagraphs(&b, c.Description)
 	}
-	// What people look for: what can follow, how it is typed, and then every flag.
+	// The verbs that can follow, how they are typed, and then every flag.
 	if verbs := visible(c.Subcommands); len(verbs) > 0 {
 		b.WriteString("\nVERBS\n")
 		writeCommands(&b, verbs)
@@ -145,7 +145,7 @@ func writeFlags(b *strings.Builder, list []cli.DocGenerationFlag) {
 }
 
 // flagValue returns the name of a flag's value, and its description. The name is in backquotes in the description;
-// where that begins with it and a colon, it is no part of the text.
+// if that begins with it and a colon, it is no part of the text.
 func flagValue(f cli.DocGenerationFlag) (value, text string) {
 	text = f.GetUsage()
 	before, rest, quoted := strings.Cut(text, "`")
@@ -220,7 +220,7 @@ func writeParagraphs(b *strings.Builder, text string) {
 	}
 }
 
-// wrapText breaks a text at its spaces into lines of at most width characters, where words allow that.
+// wrapText breaks a text at its spaces into lines of at most width characters, if words allow that.
 func wrapText(text string, width int) (lines []string) {
 	line := ""
 	for _, word := range strings.Fields(text) {

@@ -2,7 +2,10 @@ package shell
 
 import (
 	"errors"
+	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ringrift/ringlog/api"
@@ -34,6 +37,23 @@ func usageOf(err error) error {
 		return Usagef("%s\n%s", bad.Message, bad.Remedy)
 	}
 	return err
+}
+
+// ParseSize reads the number of bytes that a flag or a setting gives: 1048576, 512KiB or 2 GiB.
+func ParseSize(name, text string) (uint64, error) {
+	digits := strings.TrimRight(text, "BKMGTibkmgt ")
+	n, err := strconv.ParseUint(digits, 10, 64)
+	unit := slices.IndexFunc(sizeUnits, func(u string) bool {
+		return strings.EqualFold(u, strings.TrimSpace(text[len(digits):]))
+	})
+	if digits == text { // without a unit
+		unit = 0
+	}
+	if err != nil || unit < 0 || n > math.MaxInt64>>(10*unit) {
+		return 0, Usagef("%s %q: give a number of bytes, with a unit or without: %s (powers of 1024)", name, text,
+			strings.Join(sizeUnits, ", "))
+	}
+	return n << (10 * unit), nil
 }
 
 // ParseOffset reads one offset.

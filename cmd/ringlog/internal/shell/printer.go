@@ -23,7 +23,7 @@ type Printer struct {
 	// what was printed shows a moment later, and after Flush for certain
 	Out *lazyWriter
 
-	// mu guards buf, which is reused, so that an event costs no allocation.
+	// mu guards buf, which is reused, so an event costs no allocation.
 	mu  sync.Mutex
 	buf []byte
 }
@@ -35,7 +35,7 @@ func NewPrinter(sh *Shell) *Printer {
 
 // Event prints an event of the log.
 func (p *Printer) Event(ev *event.Event) error {
-	// The lock is held over the write, so that lines of two goroutines do not mix.
+	// The lock is held over the write, so lines of two goroutines do not mix.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.Sh.JSON {
@@ -53,7 +53,7 @@ func (p *Printer) Local(line json.RawMessage, at time.Time, kind event.Type, nod
 	payload json.RawMessage) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// The record is printed as it came, so that no field is lost.
+	// The record is printed as it came, so no field is lost.
 	if p.Sh.JSON {
 		p.buf = append(append(p.buf[:0], line...), '\n')
 	} else {
@@ -67,7 +67,7 @@ func (p *Printer) Local(line json.RawMessage, at time.Time, kind event.Type, nod
 // bold makes a type stand out on a terminal.
 func (p *Printer) bold(t event.Type) string { return p.Sh.Paint(Strong, string(t)) }
 
-// time prints when an event was appended: on a terminal without its date, so that more of the line is left.
+// time prints when an event was appended: on a terminal without its date, so more of the line is left.
 func (p *Printer) time(t time.Time) string {
 	if p.Sh.OutTerminal {
 		return Clock(t)

@@ -1,5 +1,5 @@
 // Package shell is what all verbs of the command line share: where output goes and in which form, how the
-// cluster is reached, and what an error of each kind ends the program with. A verb gets a *Shell, so that a
+// cluster is reached, and what an error of each kind ends the program with. A verb gets a *Shell, so a
 // test can give it other streams and endpoints than the process has.
 package shell
 
@@ -52,7 +52,7 @@ type Shell struct {
 }
 
 // New returns the shell of a process with these streams; Configure completes it.
-// Colours are for terminals, and only where the environment does not forbid them.
+// Colours are for terminals, and only if the environment does not forbid them.
 func New(in, out, err *os.File) *Shell {
 	sh := &Shell{In: in, Out: out, Err: err, Getenv: os.Getenv,
 		InTerminal: isTerminal(in), OutTerminal: isTerminal(out), ErrTerminal: isTerminal(err)}
@@ -150,7 +150,7 @@ func HostOf(flag, addr string) (string, error) {
 	return host, nil
 }
 
-// ReadToken returns the cluster token: what file holds, or fromEnv where no file is named.
+// ReadToken returns the cluster token: what file holds, or fromEnv if no file is named.
 func ReadToken(file, fromEnv string) (string, error) {
 	if file == "" {
 		return strings.TrimSpace(fromEnv), nil
@@ -169,7 +169,7 @@ func ReadToken(file, fromEnv string) (string, error) {
 
 // Dial makes a client of the endpoints.
 func (sh *Shell) Dial(change ...func(*client.Config)) (*client.Client, error) {
-	// A command with a longer timeout repeats its calls itself, where it needs to.
+	// A command with a longer timeout repeats its calls itself, if it needs to.
 	cfg := client.Config{Endpoints: sh.Endpoints, Token: sh.Token, ClusterID: sh.clusterID,
 		Timeout: min(sh.Timeout, maxClientTimeout),
 		// A filter that nothing known matches is the usual reason for a subscriber that gets nothing.
@@ -183,7 +183,7 @@ func (sh *Shell) Dial(change ...func(*client.Config)) (*client.Client, error) {
 // maxClientTimeout is the longest timeout that package client accepts.
 const maxClientTimeout = 5 * time.Minute
 
-// DialReachable makes a client once one endpoint takes a connection, so that a wrong
+// DialReachable makes a client once one endpoint takes a connection, so a wrong
 // address is reported at once instead of after --timeout.
 func (sh *Shell) DialReachable(ctx context.Context, change ...func(*client.Config)) (*client.Client, error) {
 	if err := sh.Reach(ctx); err != nil {
@@ -284,7 +284,7 @@ type hintedError struct {
 
 func (e hintedError) Unwrap() error { return e.error }
 
-// SuggestLocal says, where a read needs a leader and there is none, how to read without one.
+// SuggestLocal says, if a read needs a leader and there is none, how to read without one.
 func (sh *Shell) SuggestLocal(read bool, err error) error {
 	// Only a read can do without a leader, and only if a node answers at all.
 	if !read || sh.local || ExitCode(err) != ExitUnreachable || errors.Is(err, client.ErrUnreachable) {
@@ -307,7 +307,7 @@ func (sh *Shell) Fetch(ctx context.Context, path string, out any) error {
 	return sh.Call(ctx, http.MethodGet, path, nil, nil, out)
 }
 
-// Say prints a notice, wrapped where it is longer than the line of a terminal.
+// Say prints a notice, wrapped if it is longer than the line of a terminal.
 func (sh *Shell) Say(format string, args ...any) {
 	notice := fmt.Sprintf(format, args...)
 	if width := sh.columns(sh.Err, sh.ErrTerminal); width > 0 {
@@ -390,6 +390,8 @@ func describeCause(err error, sh *Shell) string {
 	var answer *api.Error
 	var bad *event.Error
 	switch {
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return fmt.Sprintf("%v\nthe node serves plain HTTP: give its address as http://…", err)
 	// A connection was made, so a node runs there but is slow.
 	case errors.Is(err, client.ErrUnreachable) && !neverConnected(err):
 		return fmt.Sprintf("%v\nnodes run at %s but did not answer in time: run ringlog check, or raise --timeout (%s)",
@@ -397,7 +399,7 @@ func describeCause(err error, sh *Shell) string {
 	case errors.Is(err, ErrUnreachable), errors.Is(err, client.ErrUnreachable):
 		return fmt.Sprintf("%v\nno node answers at %s: is one running there? (to start a cluster: ringlog dev)",
 			err, strings.Join(sh.Endpoints, ", "))
-	// The remedy of a node's answer does not apply where the outcome is unknown.
+	// The remedy of a node's answer does not apply if the outcome is unknown.
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		return err.Error()
 	case errors.As(err, &answer):
@@ -428,7 +430,7 @@ func Brief(err error) string {
 	if errors.As(err, &bad) && bad.Remedy != "" {
 		return err.Error() + ": " + bad.Remedy
 	}
-	// Where the outcome is unknown, the whole text says so; an answer inside of it does not.
+	// If the outcome is unknown, the whole text says so; an answer inside of it does not.
 	if !errors.As(err, &answer) || errors.Is(err, client.ErrOutcomeUnknown) {
 		return err.Error()
 	}

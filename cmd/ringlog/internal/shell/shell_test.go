@@ -5,6 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"syscall"
@@ -95,5 +99,39 @@ func TestConsentIsAskedForOnATerminalOnly(t *testing.T) {
 	}
 	if _, err := ask(false, "", Consent{Yes: true}); err != nil {
 		t.Errorf("--yes: %v", err)
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for text, want := range map[string]uint64{"0": 0, "1000": 1000, "7B": 7, "512KiB": 512 << 10, "2 GiB": 2 << 30,
+		"1tib": 1 << 40} {
+		if n, err := ParseSize("--size", text); err != nil || n != want {
+			t.Errorf("%q is read as %d, %v", text, n, err)
+		}
+	}
+	for _, text := range []string{"", "GiB", "2GB", "1.5GiB", "-1", "2 GiB GiB", "9999999999TiB", "all"} {
+		n, err := ParseSize("--size", text)
+		if ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), "--size") || !strings.Contains(err.Error(), "MiB") {
+			t.Errorf("%q is read as %d, %v", text, n, err)
+		}
+	}
+}
+
+// An address with the wrong scheme is named as what is wrong.
+func TestTheWrongSchemeIsNamed(t *testing.T) {
+	sh := &Shell{Getenv: os.Getenv}
+	plain, secure := httptest.NewServer(http.NotFoundHandler()), httptest.NewUnstartedServer(http.NotFoundHandler())
+	defer plain.Close()
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	for address, hint := range map[string]string{
+		"https://" + plain.Listener.Addr().String(): "as http://",
+		"http://" + secure.Listener.Addr().String(): "needs https",
+	} {
+		err := sh.Ask(t.Context(), address, "/status", nil)
+		if text := describeCause(err, sh); !strings.Contains(text, hint) || strings.Contains(text, "is one running") {
+			t.Errorf("%s: %s", address, text)
+		}
 	}
 }

@@ -27,7 +27,7 @@ const (
 	Strong Tone = "1"  // bold: what a line is about
 )
 
-// Paint colours a text where the output is a terminal that takes colours.
+// Paint colours a text if the output is a terminal that takes colours.
 func (sh *Shell) Paint(t Tone, s string) string {
 	if !sh.Colour || s == "" {
 		return s
@@ -151,10 +151,10 @@ func widthsOf(header table.Row, rows []table.Row) (natural, floor []int) {
 }
 
 // fit returns the widths of columns that make a table fit. Sentences are narrowed first, down to their longest word;
-// where that is not enough, words are broken.
+// if that is not enough, words are broken.
 func fit(header table.Row, rows []table.Row, width int) []table.ColumnConfig {
 	natural, floor := widthsOf(header, rows)
-	// What is left for the cells themselves; the last column has a gap too, which is not printed.
+	// The room for the cells themselves; the last column has a gap too, which is not printed.
 	room := width - len(columnGap)*(len(natural)-1)
 	least := make([]int, len(natural))
 	for i := range least {
@@ -195,7 +195,7 @@ func partsOf(s string) []string {
 
 var breaks = regexp.MustCompile(`[ ,\n]+`)
 
-// wrap breaks the lines that are longer than width: after a space or a comma, and within a word only where the word
+// wrap breaks the lines that are longer than width: after a space or a comma, and within a word only if the word
 // alone is too long. What follows is indented as its line is. Colours end before a break and begin again after it.
 func wrap(s string, width int) string {
 	if text.LongestLineLen(s) <= width {

@@ -21,7 +21,7 @@ const (
 // Prepare completes a program and its commands: wrong usage is answered alike at every level, verbs have their usual
 // other names, and each command has its help.
 func Prepare(app *cli.App) {
-	app.Flags = append(app.Flags, cli.HelpFlag) // the library adds it only where it adds a help of its own
+	app.Flags = append(app.Flags, cli.HelpFlag) // the library adds it only if it adds a help of its own
 	top := func() string { return appHelp(app) }
 	app.Commands = append(app.Commands, helpCommand(app.Name, top, app.Commands))
 	app.Action = runGroup(app.Commands, cli.ShowAppHelp)
@@ -81,7 +81,7 @@ func addUsualAliases(beside []*cli.Command, c *cli.Command) {
 	}
 }
 
-// runGroup is the action of a command that holds others: alone where no verb follows, and else the near one is
+// runGroup is the action of a command that holds others: alone if no verb follows, and else the near one is
 // suggested.
 func runGroup(commands []*cli.Command, alone cli.ActionFunc) cli.ActionFunc {
 	return func(c *cli.Context) error {
@@ -104,10 +104,31 @@ func nearVerb(commands []*cli.Command, name string) string {
 			below = append(below, strconv.Quote(c.Name+" "+verb.Name))
 		}
 	}
+	if other := otherWord(commands, name); other != "" {
+		below = []string{strconv.Quote(other)}
+	}
 	if len(below) > 0 {
 		return ". Did you mean " + strings.Join(below, " or ") + "?"
 	}
 	return cmp.Or(DidYouMean(name, names, ""), ": see ringlog help")
+}
+
+// otherWord returns the command for a word that other programs have for it, "" if there is none.
+func otherWord(commands []*cli.Command, name string) string {
+	other := map[string]string{
+		"nodes": "cluster members", "node": "cluster members", "ps": "cluster members",
+		"leader": "cluster status", "top": "cluster status", "health": "check",
+		"topics": "catalogue ls", "topic": "catalogue ls", "types": "catalogue ls",
+		"events": "tail", "log": "tail", "logs": "tail", "read": "tail", "subscribe": "tail", "watch": "tail",
+		"produce": "publish", "send": "publish", "consumers": "cursor ls", "subscribers": "clients",
+		"backup": "snapshot save", "trim": "compact", "config": "settings", "deadletters": "dlq ls", "replay": "dlq redrive",
+		"start": "serve", "server": "serve", "run": "serve",
+	}[name]
+	noun, _, _ := strings.Cut(other, " ")
+	if find(commands, noun) == nil { // of a noun's own verbs
+		return ""
+	}
+	return other
 }
 
 // nearFlag suggests a flag for one that does not exist.
@@ -141,7 +162,7 @@ func DidYouMean(typed string, names []string, dashes string) string {
 	return fmt.Sprintf(". Did you mean %q?", dashes+nearest)
 }
 
-// usageProblem answers flags that cannot be read, with the near one where there
+// usageProblem answers flags that cannot be read, with the near one if there
 // is none of that name.
 func usageProblem(c *cli.Context, err error, _ bool) error {
 	// Package flag reports a flag without its value, and an unknown one, by its text alone.

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/python"
+)
+
+// pythonCommand is python. The package is a part of this program, so no cluster is asked.
+func pythonCommand(sh *shell.Shell) *cli.Command {
+	return &cli.Command{
+		Name: "python", Usage: "install the Python package that this program carries",
+		UsageText: shell.Examples("ringlog python install --target lib"),
+		Subcommands: []*cli.Command{
+			{Name: "install", Usage: "write the Python package into a folder, without pip",
+				UsageText: shell.Examples("ringlog python install --target lib"),
+				Description: "A version that is there is replaced. Programs find the package if the folder is in " +
+					"PYTHONPATH. With pip: pip install --index-url http://NODE:8770/python/ --trusted-host NODE ringlog",
+				Flags: []cli.Flag{&cli.StringFlag{Name: "target", Usage: "`DIR` to write into; it is made if need be"}},
+				Action: shell.NoArgs(func(c *cli.Context) error {
+					return installPython(sh, c.String("target"))
+				})},
+		},
+	}
+}
+
+// installPython writes the package into a folder, and says what it replaced.
+func installPython(sh *shell.Shell, dir string) error {
+	if dir == "" {
+		return shell.Usagef("--target DIR is required: the folder that Python programs import from")
+	}
+	wheel := python.Built()
+	before, err := wheel.Install(dir)
+	var foreign *python.ForeignError
+	if errors.As(err, &foreign) {
+		return shell.Usagef("%w", err)
+	}
+	if err != nil {
+		return fmt.Errorf("install the Python package: %w", err)
+	}
+	return sh.Emit(struct {
+		Version string `json:"version"`
+		Before  string `json:"replaced,omitempty"`
+		Target  string `json:"target"`
+	}{wheel.Version, before, dir}, func() error {
+		replaced := ""
+		if before != "" {
+			replaced = ", in place of " + before
+		}
+		_, err := fmt.Fprintf(sh.Out, "installed %s %s in %s%s\n", python.Project, wheel.Version, dir, replaced)
+		return err
+	})
+}

@@ -1,0 +1,126 @@
+package event
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestFlowsThatNobodyCouldFollowAreRefused(t *testing.T) {
+	many := `["A","B0"]`
+	for i := range maxFlowEdges {
+		many += fmt.Sprintf(`,["A","C%d"]`, i)
+	}
+	for _, bad := range []struct{ flow, reason, field string }{
+		{``, ReasonEmpty, ""},
+		{`[]`, ReasonEmpty, ""},
+		{`7`, ReasonInvalidJSON, ""},
+		{`{"name":"f","edges":[["A","B"]]} x`, ReasonTrailingBytes, ""},
+		{`{"name":"f","edges":[["A","B"]],"run_bye":[]}`, ReasonUnknownKey, "run_bye"},
+		{`{"name":"f","name":"g","edges":[["A","B"]]}`, ReasonDuplicateKey, "name"},
+		{`[{"name":"f","edges":[["A","B"]]},{"name":"g","edges":{}}]`, ReasonInvalidField, "[1].edges"},
+		{`{"edges":[["A","B"]]}`, ReasonInvalidField, ".name"},
+		{`{"name":"F","edges":[["A","B"]]}`, ReasonInvalidField, "F.name"},
+		{`{"name":"a:b","edges":[["A","B"]]}`, ReasonInvalidField, "a:b.name"},
+		{`{"name":"f"}`, ReasonInvalidField, "f.edges"},
+		{`{"name":"f","edges":[` + many + `]}`, ReasonTooLarge, "f.edges"},
+		{`{"name":"f","edges":[["A"]]}`, ReasonInvalidField, "edges[0]"},
+		{`{"name":"f","edges":[["A","B","C"]]}`, ReasonInvalidField, "edges[0]"},
+		{`{"name":"f","edges":[["A","B!"]]}`, ReasonInvalidType, "f.edges[0]"},
+		{`{"name":"f","edges":[["A",""]]}`, ReasonInvalidType, "f.edges[0]"},
+		{`{"name":"f","edges":[["A","` + strings.Repeat("B", 129) + `"]]}`, ReasonInvalidType, "f.edges[0]"},
+		{`{"name":"f","edges":[["A","a"]]}`, ReasonInvalidField, "f.edges[0]"},
+		{`{"name":"f","edges":[["A","B"],["a","b"]]}`, ReasonInvalidField, "f.edges[1]"},
+		{`{"name":"f","edges":[["A","B"],["B","A"]]}`, ReasonInvalidField, "f.edges[0]"},
+		{`{"name":"f","edges":[["A","B"],["C","D"],["D","C"]]}`, ReasonInvalidField, "f.edges[1]"},
+		{`{"name":"f","edges":[["A","CHAIN_OVERDUE"]]}`, ReasonReservedType, "f.edges[0]"},
+		{`{"name":"f","edges":[["A","B"]],"run_by":["a","a"]}`, ReasonInvalidField, "f.run_by[1]"},
+		{`{"name":"f","edges":[["A","B"]],"run_by":["a=b"]}`, ReasonInvalidField, "f.run_by[0]"},
+		{`{"name":"f","edges":[["A","B"]],"run_by":[""]}`, ReasonInvalidField, "f.run_by[0]"},
+		{`{"name":"f","edges":[["A","B"]],"run_by":["1","2","3","4","5","6","7","8","9"]}`, ReasonTooLarge, "f.run_by"},
+		{`{"name":"f","edges":[["A","B"]],"edge_notes":[{"edge":1}]}`, ReasonInvalidField, "f.edge_notes[0].edge"},
+		{`{"name":"f","edges":[["A","B"]],"edge_notes":[{"edge":0,"if":"x"}]}`, ReasonUnknownKey, "edge_notes[0].if"},
+	} {
+		_, err := ParseFlows([]byte(bad.flow))
+		e, ok := errors.AsType[*Error](err)
+		if !ok || e.Reason != bad.reason || !strings.HasSuffix(e.Field, bad.field) {
+			t.Errorf("%.80s: %v, want %s at %s", bad.flow, err, bad.reason, bad.field)
+		}
+	}
+}
+
+func TestARegisteredFlowIsKnownInTheNewCatalogueOnly(t *testing.T) {
+	// After a first stage a cycle is fine, as in the built-in flow backpressure.
+	flows, err := ParseFlows([]byte(`[
+		{"name": "labels", "edges": [["A", "sync.completed"], ["SYNC_COMPLETED", "B"], ["B", "sync_completed"]]},
+		{"name": "backpressure", "run_by": ["config_key"]}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Builtin().WithFlows(flows...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprint(c.Flows()[len(c.Flows())-1])
+	want := "{labels registered  [[A DATA_SYNC_COMPLETED] [DATA_SYNC_COMPLETED B] [B DATA_SYNC_COMPLETED]] [] [] []}"
+	if got != want || len(c.Flows()) != len(Builtin().Flows())+1 {
+		t.Errorf("%s, want %s", got, want)
+	}
+	for i, f := range c.Flows() {
+		if f.Name == "backpressure" && (len(f.RunBy) != 1 || len(f.Edges) != 4 || Builtin().Flows()[i].RunBy != nil) {
+			t.Errorf("%+v, built in %+v", f, Builtin().Flows()[i])
+		}
+	}
+	for flow, field := range map[string]string{
+		`{"name": "backpressure", "edges": [["A", "B"]]}`:                "backpressure.edges",
+		`{"name": "no_such", "run_by": ["config_key"]}`:                  "no_such.edges",
+		`{"name": "f", "edges": [["NEW_GAMES", "new.games.available"]]}`: "f.edges[0]", // one type
+	} {
+		flows, err := ParseFlows([]byte(flow))
+		if err == nil {
+			_, err = Builtin().WithFlows(flows...)
+		}
+		checkError(t, err, ReasonInvalidField, field, -1)
+	}
+}
+
+func TestRunsAreFoundByPayloadFields(t *testing.T) {
+	one, two := Flow{RunBy: []string{"config_key"}}, Flow{RunBy: []string{"config_key", "iteration"}}
+	for _, test := range []struct {
+		flow                   Flow
+		correlationID, payload string
+		want                   string
+	}{
+		{Flow{}, "", `{"config_key":"hex8"}`, ""},
+		{Flow{}, "run-7", `{"config_key":"hex8"}`, "run-7"},
+		{one, "run-7", `{"config_key":"hex8"}`, "run-7"},
+		{one, "", `{"config_key":"hex8"}`, "config_key=hex8"},
+		{one, "", `{"config_key":"\u00e4\""}`, `config_key=ä"`},
+		{two, "", `{"iteration":7,"config_key":"hex8"}`, "config_key=hex8,iteration=7"},
+		{two, "", `{"iteration":0,"config_key":false}`, "config_key=false,iteration=0"},
+		{two, "", `{"config_key":"hex8"}`, ""},
+		{one, "", `{"config_key":null}`, ""},
+		{one, "", `{"config_key":""}`, ""},
+		{one, "", `{"config_key":["hex8"]}`, ""},
+		{one, "", `{"config_key":{"hex":8}}`, ""},
+		{one, "", `{"config_key":"a\nb"}`, ""},
+		{one, "", `{"config_key":"` + strings.Repeat("x", 250) + `"}`, ""},
+		{one, "", `{}`, ""},
+		{one, "", ``, ""},
+	} {
+		got := test.flow.RunOf(&Event{CorrelationID: test.correlationID, Payload: []byte(test.payload)})
+		if got != test.want {
+			t.Errorf("%v %q %.60s: %q, want %q", test.flow.RunBy, test.correlationID, test.payload, got, test.want)
+		}
+		if test.correlationID == "" && got != "" && !test.flow.MayName(got) {
+			t.Errorf("%q does not look like an id of %v", got, test.flow.RunBy)
+		}
+	}
+	for id, want := range map[string]bool{"config_key=a,iteration=1": true, "config_key=a": false, "run-7": false,
+		"": false, "iteration=1,config_key=a": false, "my_config_key=a,iteration=1": false} {
+		if two.MayName(id) != want {
+			t.Errorf("MayName(%q) is %v", id, !want)
+		}
+	}
+}

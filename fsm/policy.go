@@ -1,0 +1,358 @@
+package fsm
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+// maxPolicies bounds the dedup policies that can be set.
+const maxPolicies = 1000
+
+// policies are the dedup policies that were set, each with the keys of what it has accepted.
+//
+// The node that checks an event writes into the event's row what the policy asks for: no comparison, or one by the
+// content or by a key of its own. What is decided here is whether the policy has accepted the same within its window.
+// The catalogue's own policies are all DedupOff, so nothing here depends on the build.
+type policies struct {
+	byType map[event.Type]*typePolicy
+	dues   *ranking[int64, *typePolicy] // those with stored keys, by when their oldest key leaves the window
+	keys   int                          // of all of them
+	gate   *event.DedupPolicies         // what the gate is given; nil before LevelDedup
+}
+
+// typePolicy is the policy of one type. Its keys are of the events that it has accepted, and no two are equal: a key
+// is removed by the first entry after its window.
+//
+// A policy that compares by something else than the one before it begins without keys.
+type typePolicy struct {
+	typ event.Type
+	event.DedupPolicy
+
+	offsets map[frame.Key]uint64
+	queue   []policyKey // the same keys, by offset
+	due     int64       // where it is ranked; 0 if it is not
+	index   uint64      // the last entry that added keys
+}
+
+// policyKey is one key, stored under the type and the offset.
+//
+//	16  key
+//	8   append time, Unix nanoseconds, big endian
+type policyKey struct {
+	key    frame.Key
+	offset uint64
+	at     int64
+}
+
+// newPolicies returns no policies.
+func newPolicies() policies {
+	return policies{byType: map[event.Type]*typePolicy{}, dues: newRanking[int64, *typePolicy]()}
+}
+
+// encode returns the stored form of a key.
+func (k *policyKey) encode() []byte {
+	return binary.BigEndian.AppendUint64(slices.Clone(k.key[:]), uint64(k.at))
+}
+
+// policyKeyAt is where the key of an offset is stored.
+func policyKeyAt(t event.Type, offset uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(key(prefixPolicyKey, string(t)), 0), offset)
+}
+
+// window is how long a key of the policy counts.
+func (p *typePolicy) window(s *Settings) time.Duration { return cmp.Or(p.Window, s.DedupWindow) }
+
+// holds reports whether the key of an offset is in the policy's window.
+func (p *typePolicy) holds(offset uint64) bool {
+	_, found := sort.Find(len(p.queue), func(i int) int { return cmp.Compare(offset, p.queue[i].offset) })
+	return found
+}
+
+// rank puts a policy where its oldest key is due, among those that have keys.
+func (l *policies) rank(p *typePolicy, s *Settings) {
+	l.unrank(p)
+	if len(p.queue) > 0 {
+		p.due = p.queue[0].at + int64(p.window(s))
+		l.dues.ReplaceOrInsert(ranked[int64]{p.due, string(p.typ)}, p)
+	}
+}
+
+// unrank takes a policy out of the order.
+func (l *policies) unrank(p *typePolicy) {
+	if p.due != 0 {
+		l.dues.Delete(ranked[int64]{p.due, string(p.typ)})
+		p.due = 0
+	}
+}
+
+// put adds a policy without keys.
+func (l *policies) put(t event.Type, policy event.DedupPolicy) {
+	l.byType[t] = &typePolicy{typ: t, DedupPolicy: policy, offsets: map[frame.Key]uint64{}}
+}
+
+// drop removes a policy with its keys from memory.
+func (l *policies) drop(p *typePolicy) {
+	l.unrank(p)
+	l.keys -= len(p.queue)
+	delete(l.byType, p.typ)
+}
+
+// add adds a key to a policy.
+func (l *policies) add(p *typePolicy, k policyKey) {
+	p.queue = append(p.queue, k)
+	p.offsets[k.key] = k.offset
+	l.keys++
+}
+
+// compile makes what the gate is given. A member of an older level could not read rows that are decided by policies.
+func (s *state) compilePolicies() {
+	if s.meta.FeatureLevel < frame.LevelDedup {
+		return
+	}
+	set := make(map[event.Type]event.DedupPolicy, len(s.policies.byType))
+	for t, p := range s.policies.byType {
+		set[t] = p.DedupPolicy
+	}
+	s.policies.gate = event.NewDedupPolicies(set)
+}
+
+// loadPolicy reads a policy that was set.
+func (s *state) loadPolicy(name string, value []byte) error {
+	var p event.DedupPolicy
+	if err := json.Unmarshal(value, &p); err != nil {
+		return err
+	}
+	s.policies.put(event.Type(name), p)
+	return nil
+}
+
+// loadPolicyKey reads a key. Those of a type are read by offset.
+func (s *state) loadPolicyKey(where string, value []byte) error {
+	name, at, found := bytes.Cut([]byte(where), []byte{0})
+	p := s.policies.byType[event.Type(name)]
+	if !found || p == nil || len(at) != 8 || len(value) != len(frame.Key{})+8 {
+		return fmt.Errorf("a key of a dedup policy of %d bytes at %q", len(value), where)
+	}
+	s.policies.add(p, policyKey{
+		key:    frame.Key(value[:len(frame.Key{})]),
+		offset: binary.BigEndian.Uint64(at),
+		at:     int64(binary.BigEndian.Uint64(value[len(frame.Key{}):])),
+	})
+	return nil
+}
+
+// rankPolicies ranks all of them, after they were loaded or the window of some has changed.
+func (s *state) rankPolicies() {
+	for _, p := range s.policies.byType {
+		s.policies.rank(p, &s.settings)
+	}
+}
+
+// placeByPolicy accepts the record of a row that is compared with what the policy of its type has accepted, or returns
+// the earlier offset that it repeats.
+func (a *publishApplier) placeByPolicy(row int) (earlier uint64, refusal *Refusal) {
+	cols := a.frame.Columns
+	p := a.s.policies.byType[event.Type(a.frame.Header.Types[cols.TypeAt(row)])]
+	// The policy was removed or turned off after the event was checked.
+	if p == nil || p.Mode == event.DedupOff {
+		a.accepted = append(a.accepted, row)
+		return 0, nil
+	}
+	k := cols.PolicyKeyAt(row)
+	if offset, found := p.offsets[k]; found {
+		a.suppressed.Set(row)
+		a.receipts.add(offset, a.frame.Header.Sources[cols.SourceAt(row)])
+		return offset, nil
+	}
+	if room := a.s.settings.DedupPolicyMaxKeys; uint64(a.s.policies.keys) >= room {
+		return 0, fullPolicies(room)
+	}
+
+	// storeBlock stores the keys of the policies that have some of this entry.
+	if p.index != a.index {
+		p.index = a.index
+		a.keyedTypes = append(a.keyedTypes, p.typ)
+	}
+	a.s.policies.add(p, policyKey{k, a.base + uint64(len(a.accepted)), a.now})
+	a.accepted = append(a.accepted, row)
+	return 0, nil
+}
+
+// fullPolicies is the refusal of a new key while the policies have as many as they may.
+func fullPolicies(room uint64) *Refusal {
+	return &Refusal{Code: Overloaded, Field: "events",
+		Message: fmt.Sprintf("the dedup policies of types hold %d keys, which is the limit", room),
+		Remedy: "retry after some have expired, or raise dedup.policy_max_keys, " +
+			"or shorten a window: ringlog dedup policy ls"}
+}
+
+// undoByPolicy removes the key of a row at offset, which is the last one that the policy has accepted.
+func (a *publishApplier) undoByPolicy(row int, offset uint64) {
+	p := a.s.policies.byType[event.Type(a.frame.Header.Types[a.frame.Columns.TypeAt(row)])]
+	if p == nil || len(p.queue) == 0 || p.queue[len(p.queue)-1].offset != offset {
+		return // it was accepted without a key
+	}
+	delete(p.offsets, p.queue[len(p.queue)-1].key)
+	p.queue = p.queue[:len(p.queue)-1]
+	a.s.policies.keys--
+}
+
+// storePolicyKeys stores the keys that this entry's events have added. A policy that was removed or set meanwhile has
+// none of them.
+func (a *publishApplier) storePolicyKeys() {
+	for _, t := range a.keyedTypes {
+		p := a.s.policies.byType[t]
+		if p == nil {
+			continue
+		}
+		for i := p.firstNew(a.firstNew); i < len(p.queue); i++ {
+			// A clock step of this entry moves the time at which its events are appended.
+			k := &p.queue[i]
+			k.at = a.now
+			a.tx.Set(policyKeyAt(t, k.offset), k.encode())
+		}
+		a.s.policies.rank(p, &a.s.settings)
+	}
+	a.keyedTypes = nil
+}
+
+// firstNew returns the index in the queue from which on keys are of offsets at or after one.
+func (p *typePolicy) firstNew(offset uint64) int {
+	i := len(p.queue)
+	for i > 0 && p.queue[i-1].offset >= offset {
+		i--
+	}
+	return i
+}
+
+// expirePolicyKeys removes the keys that have left the windows of their policies, in the order in which these are due.
+// It visits no policy without such keys.
+func (a *publishApplier) expirePolicyKeys() {
+	all := &a.s.policies
+	for {
+		due, p, some := all.dues.Min()
+		if !some || due.rank > a.now {
+			return
+		}
+		// Keys of this entry are not stored yet, and are in the window in any case.
+		window, n := int64(p.window(&a.s.settings)), 0
+		for n < len(p.queue) && p.queue[n].offset < a.firstNew && p.queue[n].at+window <= a.now {
+			delete(p.offsets, p.queue[n].key)
+			n++
+		}
+		if n == 0 {
+			all.unrank(p) // only keys of this entry are left, and storePolicyKeys ranks it
+			continue
+		}
+		a.tx.DeleteRange(policyKeyAt(p.typ, p.queue[0].offset), policyKeyAt(p.typ, p.queue[n-1].offset+1))
+		p.queue = p.queue[n:]
+		all.keys -= n
+		if len(p.queue) == 0 { // a map does not shrink
+			p.queue, p.offsets = nil, map[frame.Key]uint64{}
+		}
+		all.rank(p, &a.s.settings)
+	}
+}
+
+// setDedupPolicy sets the policy of a type, or removes it.
+func (a *publishApplier) setDedupPolicy(c frame.DedupPolicySet) Result {
+	all, t := &a.s.policies, event.Type(c.Type)
+	old := all.byType[t]
+	if c.Policy.Mode == "" {
+		if old == nil {
+			return refuse(NotFound, "type", fmt.Sprintf("no dedup policy is set for %s", t),
+				"list them: ringlog dedup policy ls")
+		}
+		a.forgetPolicy(old)
+		a.tx.Delete(key(prefixPolicy, c.Type))
+		a.s.compilePolicies()
+		return Result{}
+	}
+	if refusal := a.refusePolicy(c, old); refusal != nil {
+		return *refusal
+	}
+
+	// Where only the window changes, what was accepted still counts.
+	switch {
+	case old == nil:
+		all.put(t, c.Policy)
+	case old.SameKeys(&c.Policy):
+		old.Window = c.Policy.Window
+		all.rank(old, &a.s.settings)
+		a.expirePolicyKeys()
+	default:
+		a.forgetPolicy(old)
+		all.put(t, c.Policy)
+	}
+	a.tx.setJSON(key(prefixPolicy, c.Type), &c.Policy)
+	a.s.meta.MaxWindow = max(a.s.meta.MaxWindow, c.Policy.Window)
+	a.s.compilePolicies()
+	return Result{}
+}
+
+// refusePolicy returns why a policy cannot be set, nil if it can.
+func (a *publishApplier) refusePolicy(c frame.DedupPolicySet, old *typePolicy) *Result {
+	var r Result
+	switch err := c.Policy.Validate(); {
+	case c.Type == "" || len(c.Type) > maxPolicyType || bytes.IndexByte([]byte(c.Type), 0) >= 0:
+		r = refuse(Invalid, "type", fmt.Sprintf("%q is no event type", c.Type), "name an event type")
+	case err != nil:
+		r = refuse(Invalid, "policy", err.Error(), "")
+	case old == nil && len(a.s.policies.byType) >= maxPolicies:
+		r = refuse(Overloaded, "type", fmt.Sprintf("there are %d dedup policies, which is the limit", maxPolicies),
+			"remove one: ringlog dedup policy rm")
+	default:
+		return nil
+	}
+	return &r
+}
+
+// maxPolicyType bounds the name of a type that has a policy, in bytes.
+const maxPolicyType = 4096
+
+// forgetPolicy removes a policy and its keys, but not what is stored of the policy itself.
+func (a *publishApplier) forgetPolicy(p *typePolicy) {
+	a.s.policies.drop(p)
+	if len(p.queue) > 0 && p.queue[0].offset < a.firstNew {
+		a.tx.DeleteRange(policyKeyAt(p.typ, p.queue[0].offset), policyKeyAt(p.typ, a.firstNew))
+	}
+}
+
+// SetDedupPolicy is a dedup policy that was set for a type.
+type SetDedupPolicy struct {
+	Type   event.Type
+	Policy event.DedupPolicy
+	Keys   int // of the events that it has accepted within its window
+}
+
+// DedupPolicies returns the policies that were set, by type.
+func (v *views) DedupPolicies() []SetDedupPolicy {
+	list := read(v, func(s *state) (list []SetDedupPolicy) {
+		for t, p := range s.policies.byType {
+			list = append(list, SetDedupPolicy{t, p.DedupPolicy, len(p.queue)})
+		}
+		return list
+	})
+	slices.SortFunc(list, func(a, b SetDedupPolicy) int { return cmp.Compare(a.Type, b.Type) })
+	return list
+}
+
+// DedupPolicy returns the policy that was set for a type, if one was.
+func (v *views) DedupPolicy(t event.Type) (SetDedupPolicy, bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	p := v.s.policies.byType[t]
+	if p == nil {
+		return SetDedupPolicy{}, false
+	}
+	return SetDedupPolicy{t, p.DedupPolicy, len(p.queue)}, true
+}

@@ -1,0 +1,65 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+// jsonCodec reads and writes the messages of Connect calls in JSON as Connect's own codec does. Its errors are those
+// of the message alone: Connect's name the Go type that is decoded into.
+type jsonCodec struct{ name string }
+
+// Name implements connect.Codec.
+func (c jsonCodec) Name() string { return c.name }
+
+// Marshal implements connect.Codec.
+func (jsonCodec) Marshal(message any) ([]byte, error) {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("%T is not a protobuf message", message)
+	}
+	return protojson.Marshal(m)
+}
+
+// Unmarshal implements connect.Codec. Unknown fields are ignored, so a client may be newer than the node.
+func (jsonCodec) Unmarshal(text []byte, message any) error {
+	m, ok := message.(proto.Message)
+	switch {
+	case !ok:
+		return fmt.Errorf("%T is not a protobuf message", message)
+	case len(text) == 0:
+		return errors.New("an empty body is not a JSON object")
+	}
+	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, m)
+}
+
+// protoCodec reads and writes the messages of Connect calls as Connect's own binary codec does, with errors that name
+// nothing of Go.
+type protoCodec struct{}
+
+// Name implements connect.Codec.
+func (protoCodec) Name() string { return "proto" }
+
+// Marshal implements connect.Codec.
+func (c protoCodec) Marshal(message any) ([]byte, error) { return c.MarshalAppend(nil, message) }
+
+// MarshalAppend lets Connect encode into a buffer of its own.
+func (protoCodec) MarshalAppend(b []byte, message any) ([]byte, error) {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("%T is not a protobuf message", message)
+	}
+	return proto.MarshalOptions{}.MarshalAppend(b, m)
+}
+
+// Unmarshal implements connect.Codec.
+func (protoCodec) Unmarshal(data []byte, message any) error {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return fmt.Errorf("%T is not a protobuf message", message)
+	}
+	return proto.Unmarshal(data, m)
+}

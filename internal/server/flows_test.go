@@ -1,0 +1,135 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+// labelled publishes one event of a run that its payload names.
+func (s *site) labelled(batch int, kind string) {
+	s.t.Helper()
+	s.ok("POST", "/v1/events",
+		fmt.Sprintf(`{"type":%q,"payload":{"n":%d,"batch":%d}}`, kind, time.Now().UnixNano(), batch))
+}
+
+// A flow that one node registers is every node's: runs by its payload fields are found, watched by their deadlines and
+// reported, until it is removed.
+func TestAFlowOfOnesOwnIsFollowedByItsPayloadFields(t *testing.T) {
+	t.Parallel()
+	sites := newSites(t, 3, nil)
+	sites[0].atLevel(frame.LevelFlows)
+	leader, others := leading(t, sites)
+	const flow = `{"name":"labels","edges":[["LABELS_REQUESTED","LABELS_READY"],["LABELS_READY","NEW_GAMES"]],
+		"run_by":["batch"]}`
+	var done api.FlowsRegistered
+	others[0].ok("POST", "/v1/flows?dry_run=true", flow).decode(t, &done)
+	if e := others[0].do("GET", "/v1/flows/labels", "").err(t); e.Code != api.NotFound || !done.DryRun {
+		t.Errorf("after a dry run: %+v", e)
+	}
+	others[0].ok("POST", "/v1/flows", flow).decode(t, &done)
+	if !slices.Equal(done.Registered, []string{"labels"}) || len(done.Warnings) != 2 || done.DryRun {
+		t.Errorf("%+v", done)
+	}
+	leader.labelled(7, "LABELS_REQUESTED")
+	leader.labelled(8, "LABELS_REQUESTED")
+	leader.labelled(8, "LABELS_READY")
+	leader.labelled(7, "TRAINING_STARTED") // no stage
+	leader.step("batch=7", "LABELS_READY") // is of that run by its correlation id
+	leader.step("run-9", "LABELS_REQUESTED")
+	leader.ok("PUT", "/v1/settings/chain.deadlines",
+		`{"value":"labels:LABELS_READY->NEW_GAMES_AVAILABLE=300ms,labels:LABELS_REQUESTED->LABELS_READY=300ms"}`)
+	eventually(t, "they are reported", func() bool { return len(leader.overdueReported()) == 3 })
+	reported := leader.overdueReported()
+	slices.Sort(reported)
+	if got := fmt.Sprint(reported); got != "[batch=7 NEW_GAMES_AVAILABLE "+
+		"batch=8 NEW_GAMES_AVAILABLE run-9 LABELS_READY]" {
+		t.Error(got)
+	}
+	for _, s := range sites {
+		c := s.chain("batch=8", "?consistency=linearizable")
+		if len(c.Events) < 2 || len(c.Flows) != 1 || c.Flows[0].Flow != "labels" || c.Overdue != 1 {
+			t.Errorf("%+v", c)
+		}
+		if c := s.chain("batch=7", ""); c.Events[0].Type != "LABELS_REQUESTED" || c.Events[1].Type != "LABELS_READY" {
+			t.Errorf("%+v", c)
+		}
+	}
+	after := leader.chain("batch=8", "").Events[1].Offset
+	if c := leader.chain("batch=8", fmt.Sprint("?from=", after)); c.Events[0].Offset != after || c.Scope.From != after {
+		t.Errorf("%+v", c)
+	}
+	if e := leader.do("GET", "/v1/chain/batch=9", "").err(t); e.Code != api.NotFound {
+		t.Errorf("%+v", e)
+	}
+
+	// Its deadlines hold it.
+	for _, call := range [][3]string{{"DELETE", "/v1/flows/labels", ""},
+		{"POST", "/v1/flows", `{"name":"labels","edges":[["LABELS_REQUESTED","LABELS_READY"]]}`}} {
+		if e := leader.do(call[0], call[1], call[2]).err(t); e.Code != api.Conflict || e.Remedy == "" {
+			t.Errorf("%s: %+v", call, e)
+		}
+	}
+	leader.ok("PUT", "/v1/settings/chain.deadlines", `{"value":""}`)
+	leader.ok("DELETE", "/v1/flows/labels", "")
+	for _, s := range sites {
+		// What was reported of it has its id.
+		if c := s.chain("batch=8", "?consistency=linearizable"); len(c.Events) != 1 || len(c.Flows) != 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+	if e := leader.do("DELETE", "/v1/flows/labels", "").err(t); e.Code != api.NotFound || e.Field != "name" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// Of a built-in flow one may say how its runs are found, and take it back.
+func TestABuiltInFlowGetsHowItsRunsAreFound(t *testing.T) {
+	s := newSite(t, nil)
+	s.atLevel(frame.LevelFlows)
+	s.ok("POST", "/v1/events", `{"type":"TRAINING_STARTED","payload":{"config_key":"hex8_2p"}}`)
+	if e := s.do("GET", "/v1/chain/config_key=hex8_2p", "").err(t); e.Code != api.NotFound {
+		t.Errorf("%+v", e)
+	}
+	s.ok("POST", "/v1/flows", `{"name":"training_pipeline","run_by":["config_key"]}`)
+	if c := s.chain("config_key=hex8_2p", ""); len(c.Events) != 1 || c.Flows[0].Flow != "training_pipeline" {
+		t.Errorf("%+v", c)
+	}
+	s.ok("DELETE", "/v1/flows/training_pipeline", "")
+	if e := s.do("GET", "/v1/chain/config_key=hex8_2p", "").err(t); e.Code != api.NotFound {
+		t.Errorf("%+v", e)
+	}
+	s.ok("GET", "/v1/flows/training_pipeline", "")
+}
+
+func TestABadFlowIsRefused(t *testing.T) {
+	s := newSite(t, nil)
+	s.atLevel(frame.LevelFlows)
+	for body, says := range map[string]string{
+		"":                             "the body is empty",
+		`{"name":"f","edges":[["A"]]}`: "an edge is two types",
+		`{"name":"training_pipeline","edges":[["A","B"]]}`: "the built-in flow has its own",
+	} {
+		if e := s.do("POST", "/v1/flows", body).err(t); !strings.Contains(e.Message, says) || e.Field == "" {
+			t.Errorf("%s: %+v", body, e)
+		}
+	}
+	s.ok("PUT", "/v1/settings/validation.strict", `{"value":"true"}`)
+	e := s.do("POST", "/v1/flows", `{"name":"f","edges":[["TRAINING_STARTD","TRAINING_COMPLETED"]]}`).err(t)
+	if e.Code != api.UnknownType || e.Field != "f.edges[0]" || !strings.Contains(e.Message, "TRAINING_STARTED") {
+		t.Errorf("%+v", e)
+	}
+	s.ok("POST", "/v1/flows", `{"name":"f","edges":[["TRAINING_STARTED","TRAINING_COMPLETED"]]}`)
+	for i := range 63 {
+		s.ok("POST", "/v1/flows", fmt.Sprintf(`{"name":"f%d","edges":[["TRAINING_STARTED","TRAINING_COMPLETED"]]}`, i))
+	}
+	if e := s.do("POST", "/v1/flows", `{"name":"g","edges":[["TRAINING_STARTED","TRAINING_COMPLETED"]]}`).err(t); e.Code !=
+		api.Overloaded || !strings.Contains(e.Message, "64") {
+		t.Errorf("%+v", e)
+	}
+}

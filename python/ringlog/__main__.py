@@ -1,0 +1,7 @@
+"""The command line: python -m ringlog."""
+
+import sys
+
+from ringlog._cli import main
+
+sys.exit(main())

@@ -1,0 +1,56 @@
+"""What a handler publishes belongs to the run of the event that it handles, and names that event as its cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+
+class Cause(Protocol):
+    """An event as the cause of others."""
+
+    @property
+    def offset(self) -> int:
+        """Its offset, 0 if it has none yet."""
+
+    @property
+    def hash(self) -> str:
+        """Its content hash, "" if it is not known."""
+
+    @property
+    def correlation_id(self) -> str:
+        """The run that it belongs to, "" if none was given."""
+
+
+_cause: ContextVar[Cause | None] = ContextVar("ringlog_cause", default=None)
+
+
+@contextmanager
+def caused_by(event: Cause) -> Iterator[None]:
+    """Have what is published in this block inherit from an event.
+
+    It gets the event's correlation_id, and a causation_id that names the event by its offset; what is given with
+    the call comes first. Tasks that are created in the block inherit as well.
+    """
+    token = _cause.set(event)
+    try:
+        yield
+    finally:
+        _cause.reset(token)
+
+
+def inherit(event: dict[str, Any]) -> dict[str, Any]:
+    """Add to an event that is to be published what it inherits from its cause, in place, and return it."""
+    cause = _cause.get()
+    if cause is None:
+        return event
+    payload = event.get("payload")
+    # A node takes a correlation id from the payload where the event has none of its own.
+    own = payload.get("correlation_id") if isinstance(payload, Mapping) else getattr(payload, "correlation_id", None)
+    if cause.correlation_id and not own:
+        event.setdefault("correlation_id", cause.correlation_id)
+    if name := str(cause.offset or "") or cause.hash:
+        event.setdefault("causation_id", name)
+    return event

@@ -1,0 +1,401 @@
+"""Draining: what is spooled reaches the log in its order, once each.
+
+A request with spooled events has a producer and a sequence, which are on the disk before it is sent. If its answer is
+lost it is sent again under them, also by another process, and the cluster answers as it did at first. Nodes forget a
+producer a while after its last request, `producer.ttl`. If it is only then that the cluster is back, they cannot say
+whether the request was carried out, and the log is searched for its events by their times: each has a time of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime, timezone
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from ringlog._core.calls import LINEARIZABLE, Attempts, path
+from ringlog._core.encode import encode, format_time
+from ringlog._core.io import Io, Signal, Task
+from ringlog._core.publisher import MAX_PRODUCER_IDLE, PUBLISH, Producer, Publisher
+from ringlog._core.reader import Reader
+from ringlog._core.spool import Batch, Mark, Segment, Spool, log_error
+from ringlog.errors import (
+    Closed,
+    Conflict,
+    InvalidArgument,
+    NotFound,
+    OtherCluster,
+    OutcomeUnknown,
+    RinglogError,
+    SpoolError,
+)
+from ringlog.event import Event, Gap, Json
+
+T = TypeVar("T")
+
+PAUSE, MAX_PAUSE = 0.1, 15.0  # seconds after a failure
+AWAY = 1.0  # seconds at most, while the cluster is away
+CLOCKS = 900.0  # seconds by which this machine's clock may differ from the cluster's
+MAX_SEEN = 100_000  # contents that are remembered
+
+
+class _Rule(NamedTuple):
+    """Which events of a type are duplicates: by the payload fields that are compared, none for all, and how long."""
+
+    fields: tuple[str, ...]
+    window: float  # seconds
+
+
+class Drainer:
+    """Sends what is spooled, in a task beside the caller, whenever something is."""
+
+    def __init__(self, publisher: Publisher, io: Io, spool: Spool) -> None:
+        self._publisher, self._io, self._spool = publisher, io, spool
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Leave the task to the parent."""
+        self._lock = threading.Lock()
+        self._task: Task | None = None
+        self._due: Signal = self._io.signal()  # something is spooled, or it is time to stop
+        self._moved: Signal = self._io.signal()  # something was delivered, or an attempt failed
+        self._tries: Attempts | None = None
+        self._stopping = False
+        self.failure: RinglogError | None = None  # of the last attempt, until one succeeds
+        self._producer: Producer | None = None  # of what is sent for the first time
+        self._seen: dict[int, int] = {}  # when an event of a content was published, in nanoseconds
+        self._window = 60.0  # the cluster's dedup window in seconds
+        self._rules: dict[str, _Rule] = {}  # by type, as it is spelled
+
+    def wake(self) -> None:
+        """Have delivered what is spooled."""
+        with self._lock:  # two tasks would deliver everything twice
+            if self._stopping or not self._spool.pending:
+                return
+            if self._task is None or not self._task.alive():
+                self._task = self._io.spawn("ringlog-spool", self._run)
+        self._due.set()
+
+    async def keep_up(self) -> None:
+        """Wait until more was delivered than a batch that is published now adds, while the cluster takes events.
+
+        Without it who publishes faster than that is delivered would fill the spool.
+        """
+        until = time.monotonic() + self._publisher.calls.config.spool_after
+        begin = self._moved.version
+        while self._spool.pending and self.failure is None and self._moved.version - begin < 2:
+            left = until - time.monotonic()
+            if left <= 0 or self._task is None or not self._task.alive():
+                return
+            await self._moved.wait(self._moved.version, left)
+
+    async def drain(self, timeout: float | None, while_it_moves: bool = False) -> bool:
+        """Wait until nothing is spooled; False if timeout seconds were too short.
+
+        With while_it_moves it waits for no longer than the cluster answers.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        self.wake()
+        while True:
+            seen = self._moved.version
+            if not self._spool.pending:
+                return True
+            left = None if until is None else until - time.monotonic()
+            if (left is not None and left <= 0) or (while_it_moves and self.failure is not None):
+                return False
+            await self._moved.wait(seen, left)
+
+    async def close(self, timeout: float) -> None:
+        """Deliver what the cluster takes within timeout seconds, and leave the rest to the next client."""
+        if self._task is not None and self._task.alive():
+            await self.drain(timeout, while_it_moves=True)
+        self._stopping = True
+        if self._tries is not None:
+            self._tries.stop()
+        self._due.set()
+        if self._task is not None:
+            await self._task.join(1.0)
+        await self._io.run(self._spool.close)
+
+    async def _run(self) -> None:
+        """Deliver segment after segment until the client is closed."""
+        pause = PAUSE
+        while not self._stopping:
+            seen = self._due.version
+            try:
+                segment = await self._io.run(self._spool.next_segment)
+                if segment is None:
+                    self._moved.set()
+                    await self._due.wait(seen, None)
+                    continue
+                try:
+                    await self._deliver(segment)
+                    pause = PAUSE
+                finally:
+                    segment.close()
+            except Closed:
+                return
+            except Exception as e:  # the disk's, or a defect: what is on the disk stays there
+                log_error("spool %s: %s: %s", self._spool.folder, type(e).__name__, e)
+                self.failure = SpoolError(str(e), code="spool")
+                self._moved.set()
+                pause = await self._pause(pause)
+
+    async def _pause(self, seconds: float) -> float:
+        """Wait, but not once it is time to stop, and return how long to wait the next time."""
+        until = time.monotonic() + seconds
+        while not self._stopping and (left := until - time.monotonic()) > 0:
+            await self._due.wait(self._due.version, left)
+        return min(2 * seconds, MAX_PAUSE)
+
+    async def _patiently(self, what: str, call: Callable[[Attempts], Awaitable[T]], *final: type[RinglogError]) -> T:
+        """Repeat a call until it succeeds or raises a final error. Raises Closed once it is time to stop."""
+        pause = PAUSE
+        while True:
+            tries = self._tries = Attempts(what, self._publisher.calls.config.spool_after)
+            if self._stopping:
+                raise Closed("the client is closed")
+            try:
+                result = await call(tries)
+            except RinglogError as e:
+                if isinstance(e, (Closed, *final)):
+                    raise
+                if self.failure is None:
+                    log_error("spool %s: %d bytes wait: %s", self._spool.folder, self._spool.size, e)
+                self.failure = e
+                self._moved.set()
+                away = e.retryable or isinstance(e, OutcomeUnknown)  # not the token, a full disk, another cluster
+                pause = await self._pause(min(pause, AWAY) if away else pause)
+            else:
+                self.failure = None
+                return result
+
+    async def _deliver(self, segment: Segment) -> None:
+        """Send all units of a segment, and remove it."""
+        settings = await self._patiently("GET /v1/settings", self._get_settings)
+        self._window = _seconds(settings.get("dedup.window", "60s"))
+        self._rules.clear()
+        alone_until = -1
+        while (batch := segment.next_batch(alone_until)) is not None:
+            if batch.mark is None and batch.suspect:
+                await self._settle_doubt(segment, batch)
+            elif await self._send(segment, batch):
+                alone_until = batch.units[-1][0]
+            self._moved.set()
+        await self._io.run(segment.finish)
+        self._moved.set()
+
+    async def _get_settings(self, tries: Attempts) -> dict[str, str]:
+        calls = self._publisher.calls
+        _, content = await calls.open("GET", "/v1/settings", None, LINEARIZABLE, tries=tries)
+        return {setting["key"]: setting["value"] for setting in json.loads(content)["settings"]}
+
+    async def _learn_rules(self, batch: Batch) -> None:
+        """Ask for the dedup policies of the types of a batch."""
+        for type_ in {str(event.get("type")) for _, unit in batch.units for event in unit.events}:
+            if type_ not in self._rules:
+                target = path("dedup", "policies", type_)
+                self._rules[type_] = await self._patiently(f"GET {target}", partial(self._get_rule, target))
+
+    async def _get_rule(self, target: str, tries: Attempts) -> _Rule:
+        try:
+            _, content = await self._publisher.calls.open("GET", target, None, LINEARIZABLE, tries=tries)
+        except (InvalidArgument, NotFound):  # no type, which the events are refused for, or an older node
+            return _Rule((), self._window)
+        policy = json.loads(content)
+        window = math.inf if policy["mode"] == "off" else _seconds(policy["window"])
+        return _Rule(tuple(policy.get("fields", ())), window)
+
+    async def _send(self, segment: Segment, batch: Batch) -> bool:
+        """Send a batch until what became of it is known. True asks for its units one by one."""
+        unknown = batch.mark is not None
+        if not unknown:
+            await self._learn_rules(batch)
+        mark = batch.mark or self._new_mark(batch)
+        if batch.mark is None:
+            batch.mark = mark
+            await self._io.run(lambda: segment.note_sent(mark))
+        body = _request(batch, mark)
+        calls = self._publisher.calls
+
+        async def post(tries: Attempts) -> None:
+            nonlocal unknown
+            if mark.cluster and mark.cluster != calls.cluster_id:
+                raise OtherCluster(
+                    f"the events were sent to cluster {mark.cluster}, and the endpoints are of {calls.cluster_id}",
+                    code="other_cluster",
+                    remedy="name nodes of that cluster, or another folder for this one",
+                )
+            # A first request is also taken from a producer that nodes have forgotten.
+            if unknown and mark.sequence == 1 and not 0 <= time.time() - mark.began < MAX_PRODUCER_IDLE:
+                raise Conflict("the producer may be forgotten", code="unknown_producer", field="sequence")
+            try:
+                await self._publisher.post(mark.producer, mark.sequence, body, tries)
+            except OutcomeUnknown:
+                unknown = True
+                raise
+
+        try:
+            await self._patiently(PUBLISH, post, Conflict, InvalidArgument)
+        except (Conflict, InvalidArgument) as refusal:
+            return await self._refused(segment, batch, refusal, unknown)
+        if self._producer is not None and mark.producer == self._producer.name:
+            self._producer.number, self._producer.used = mark.sequence, time.monotonic()
+        await self._io.run(lambda: segment.note_done(mark.first, mark.count))
+        return False
+
+    async def _refused(self, segment: Segment, batch: Batch, refusal: RinglogError, unknown: bool) -> bool:
+        """Settle a batch that a node has refused. True asks for its units one by one."""
+        if isinstance(refusal, Conflict) or unknown:
+            self._producer = None  # the sequence may have been used
+        if unknown and await self._settle_doubt(segment, batch):
+            return False
+        segment.trust(batch)
+        if isinstance(refusal, Conflict) and "dedup_id" not in refusal.field:
+            return False  # about the sequence: they are sent under another one
+
+        # One that is refused does not take the others with it.
+        rows = [(number, i) for number, unit in batch.units for i in range(len(unit.events))]
+        row, bracket, field = refusal.field.removeprefix("events[").partition("]")
+        if bracket and row.isdigit() and int(row) < len(rows):
+            number, i = rows[int(row)]
+            refusal.field = f"events[{i}]{field}"
+        elif len(batch.units) == 1:
+            number = batch.units[0][0]
+        else:
+            return True
+        await self._io.run(lambda: segment.reject(number, refusal))
+        return False
+
+    def _new_mark(self, batch: Batch) -> Mark:
+        """Return how a batch is sent that was never sent before."""
+        if self._producer is None or time.monotonic() - self._producer.used > MAX_PRODUCER_IDLE:
+            self._producer = Producer()
+        events = [event for _, unit in batch.units for event in unit.events]
+        return Mark(
+            batch.units[0][0],
+            len(batch.units),
+            self._producer.name,
+            self._producer.number + 1,
+            time.time(),
+            self._publisher.calls.cluster_id,
+            list(self._apart(events)),
+        )
+
+    def _apart(self, events: list[Json]) -> Iterator[int]:
+        """Return the rows of which the same was published before, but longer ago than the window of its type.
+
+        They are appended within moments of one another, and the cluster would take them for duplicates.
+        """
+        for row, event in enumerate(events):
+            at = parse_nanoseconds(event.get("time"))
+            if at is None or event.get("dedup_id") or event.get("dedup") is False:
+                continue
+            rule, payload = self._rules[str(event.get("type"))], event.get("payload")
+            if rule.fields and isinstance(payload, dict):
+                payload = {name: payload[name] for name in rule.fields if name in payload} or payload
+            content = hash((event.get("type"), json.dumps(payload, sort_keys=True)))
+            before = self._seen.get(content)
+            # The window is that of the event which is not a duplicate.
+            if before is not None and at - before < rule.window * 1e9:
+                continue
+            if len(self._seen) >= MAX_SEEN:
+                self._seen.clear()
+            self._seen[content] = at
+            if before is not None:
+                yield row
+
+    async def _settle_doubt(self, segment: Segment, batch: Batch) -> bool:
+        """Search the log for a batch that may be in it, and note what is. True if that settles all of it."""
+        numbers = {number for number, _ in batch.units}
+        found = await self._patiently("GET /v1/events", lambda _: self._find(batch))
+        if found is None:
+            error = OutcomeUnknown(
+                "it may be in the log: its answer was lost, and what was appended then is trimmed",
+                code="outcome_unknown",
+                remedy="look for what follows from it, and publish it again if it is not there",
+            )
+            for number in numbers:
+                await self._io.run(lambda number=number: segment.reject(number, error))  # type: ignore[misc]
+            return True
+        if found and batch.mark is not None:  # a request is carried out as a whole
+            found = numbers
+        for number in sorted(found):
+            await self._io.run(lambda number=number: segment.note_done(number))  # type: ignore[misc]
+        segment.trust(batch)
+        return found == numbers
+
+    async def _find(self, batch: Batch) -> set[int] | None:
+        """Return which units are in the log, by their numbers; None if that cannot be known any more."""
+        wanted: dict[int, list[tuple[int, Json]]] = {}
+        for number, unit in batch.units:
+            for event in unit.events:
+                if (at := parse_nanoseconds(event.get("time"))) is not None:
+                    wanted.setdefault(at, []).append((number, event))
+        gaps: list[Gap] = []
+        query = dict(LINEARIZABLE)
+        calls, since = self._publisher.calls, max(batch.since - CLOCKS, 0.0)
+        oldest = await Reader(calls, "/v1/events", dict(LINEARIZABLE), "start", 1, gaps.append).next()
+        if oldest is not None and oldest.offset > 1 and oldest.appended_at.timestamp() > since:
+            return None
+
+        # Nothing else has its time, to the nanosecond, and is the same otherwise.
+        found: set[int] = set()
+        for field, parameter in (("source", "source"), ("key", "key")):
+            values = {str(event.get(field) or "") for same in wanted.values() for _, event in same}
+            if "" not in values and len(values) <= 100:
+                query[parameter] = sorted(values)
+        position = "@" + format_time(datetime.fromtimestamp(since, timezone.utc), "since")
+        reader = Reader(calls, "/v1/events", query, position, 0, gaps.append)
+        while (stored := await reader.next()) is not None:
+            at = parse_nanoseconds(stored.raw.get("time"))
+            for number, event in wanted.get(at or 0, []):
+                if _is_same(event, stored):
+                    found.add(number)
+        return None if gaps else found
+
+
+def _is_same(event: Json, stored: Event) -> bool:
+    """Report whether an event of the log is one that was published, at the same time."""
+    fields = ("source", "key", "correlation_id", "causation_id", "dedup_id")
+    same = all((event.get(name) or "") == stored.raw.get(name, "") for name in fields)
+    return same and (event.get("payload") or {}) == stored.payload
+
+
+def _request(batch: Batch, mark: Mark) -> bytes:
+    """Return the body of a request with the events of a batch."""
+    if not mark.undeduped:
+        return b"[" + b",".join(unit.body[1:-1] for _, unit in batch.units) + b"]"
+    events = [event for _, unit in batch.units for event in unit.events]
+    for row in mark.undeduped:
+        events[row] = {**events[row], "dedup": False}
+    return encode(events)
+
+
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)")
+
+
+def parse_nanoseconds(text: object) -> int | None:
+    """Return an RFC 3339 time in nanoseconds since 1970, None if it is none."""
+    match = _TIME.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        return None
+    seconds, fraction, zone = match.groups()
+    try:
+        at = datetime.fromisoformat(seconds + ("+00:00" if zone in "Zz" else zone))
+    except ValueError:
+        return None
+    return int(at.timestamp()) * 10**9 + int(f"{fraction or '0':0<9}")
+
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+
+def _seconds(text: str) -> float:
+    """Return a duration of the settings, such as 1m30s, in seconds."""
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)(h|ms|m|s|us|µs|ns)", text))

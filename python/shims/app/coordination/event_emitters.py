@@ -1,0 +1,3 @@
+"""Put in place of the old module: its names, on the log."""
+
+from ringlog.compat.event_emitters import *  # noqa: F403

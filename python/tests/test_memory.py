@@ -1,0 +1,211 @@
+"""What the memory log has beside the contract: time that a test moves, and clients in threads and loops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import threading
+import unittest
+from datetime import timedelta
+from unittest import mock
+
+from ringlog import AsyncClient, Client
+from ringlog._core.spool import Spool
+from ringlog.errors import InvalidArgument, NotFound, Trimmed
+from ringlog.event import Event
+from ringlog.testing import MemoryLog
+from tests.cluster import eventually
+
+HOUR, DAY = 3600, 86400
+
+
+class MemoryTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.memory = MemoryLog()
+        self.log = Client(self.memory.url)
+        self.addCleanup(self.log.close)
+
+    def publish(self, n: int, key: str = "") -> list[int]:
+        events = [{"type": "DATA_SYNC_COMPLETED", "payload": {"i": i}, "key": key, "dedup": False} for i in range(n)]
+        return [result.offset for result in self.log.publish_many(events)]
+
+
+class Time(MemoryTest):
+    def test_it_passes_only_where_it_is_moved(self) -> None:
+        before = self.memory.clock.now()
+        offsets = self.publish(1)
+        self.assertEqual(self.log.get(offsets[0]).appended_at, before)
+        self.assertEqual(self.memory.clock.advance(timedelta(hours=1)) - before, timedelta(hours=1))
+        self.assertEqual(self.log.get(self.publish(1)[0]).appended_at - before, timedelta(hours=1))
+        self.assertEqual(len(list(self.log.tail(timedelta(minutes=30), until_end=True))), 1)
+        with self.assertRaises(ValueError):
+            self.memory.clock.advance(-1)
+
+    def test_the_dedup_window_ends_after_sixty_seconds(self) -> None:
+        first = self.log.publish("TRAINING_STARTED", {"n": 1})
+        self.memory.clock.advance(59.999)
+        self.assertTrue(self.log.publish("TRAINING_STARTED", {"n": 1}).duplicate)
+        self.assertTrue(self.log.explain_dedup(first.offset)["in_window"])
+        self.memory.clock.advance(0.001)
+        self.assertFalse(self.log.explain_dedup(first.offset)["in_window"])
+        self.assertFalse(self.log.publish("TRAINING_STARTED", {"n": 1}).duplicate)
+
+    def test_a_type_has_the_window_of_its_dedup_policy(self) -> None:
+        def repeats(type_: str, n: int) -> bool:
+            return self.log.publish(type_, {"run": 1, "n": n}).duplicate
+
+        self.assertEqual([repeats("TASK_HEARTBEAT", 1) for _ in range(2)], [False, False])
+        self.log.set_dedup_policy("REGISTRY_UPDATED", "fields", ["run"], "5m")
+        self.assertFalse(repeats("REGISTRY_UPDATED", 1))
+        self.memory.clock.advance(299)
+        self.assertTrue(repeats("REGISTRY_UPDATED", 2))
+        self.memory.clock.advance(1)
+        self.assertFalse(repeats("REGISTRY_UPDATED", 3))
+        # What a shorter window has removed does not count in a longer one again.
+        self.memory.clock.advance(2)
+        for window in ("1s", "1h"):
+            policy = self.log.set_dedup_policy("REGISTRY_UPDATED", "fields", ["run"], window)
+            self.assertEqual(policy["keys"], 0)
+        self.assertFalse(repeats("REGISTRY_UPDATED", 4))
+
+    def test_retention_keeps_a_week_and_for_cursors_no_longer_than_they_may_hold(self) -> None:
+        offsets = self.publish(1)
+        self.log.create_cursor("slow", from_=offsets[0])
+        self.memory.clock.advance(6 * DAY)
+        self.publish(1)
+        self.log.set_setting("cursor.hold_for", "240h")
+        self.memory.clock.advance(2 * DAY)
+        self.publish(1)
+        self.assertEqual(self.log.get(offsets[0]).offset, offsets[0])
+        self.log.set_setting("cursor.hold_for", "")  # 72 h
+        with self.assertRaises(Trimmed):
+            self.log.get(offsets[0])
+        self.assertEqual(self.log.get_cursor("slow")["gap"]["reason"], "retention")
+
+    def test_letters_and_cursors_expire_where_settings_say_so(self) -> None:
+        self.publish(1)
+        with self.log.cursor("reader") as cursor:
+            cursor.dead_letter("no", event=next(cursor))
+        self.memory.clock.advance(HOUR)
+        self.assertEqual(len(self.log.dead_letters()), 1)
+        self.assertEqual(self.log.dead_letter_summary()["oldest_seconds"], HOUR)
+        self.log.set_setting("dlq.max_age", "2h")
+        self.log.set_setting("cursor.idle_expiry", "2h")
+        self.memory.clock.advance(HOUR)
+        self.assertEqual(self.log.dead_letters(), [])
+        with self.assertRaises(NotFound):
+            self.log.get_cursor("reader")
+        self.assertIn("DLQ_EVENTS_PURGED", [event.type for event in self.log.tail("start", until_end=True)])
+
+    def test_what_waits_in_a_member_is_not_delivered_in_vain(self) -> None:
+        # Ten minutes pass at once. The member would have asked for more time for all but the event that it handles.
+        self.publish(5)
+        with self.log.group("g", max_deliver=2) as member:
+            held = member.next(timeout=5)
+            self.memory.clock.advance(600)
+            eventually("its delivery has expired", lambda: self.log.group_members("g")[0]["expired"])
+            deliveries = {}
+            while len(deliveries) < 5:
+                delivery = member.next(timeout=5)
+                deliveries[delivery.payload["i"]] = delivery.delivery
+                delivery.ack()
+            self.assertEqual(deliveries, {held.payload["i"]: 2, 1: 1, 2: 1, 3: 1, 4: 1})
+
+    def test_the_same_with_asyncio(self) -> None:
+        async def main() -> dict[int, int]:
+            async with AsyncClient(self.memory.url) as log, log.group("g", max_deliver=2) as member:
+                deliveries = {(await member.next(timeout=5)).payload["i"]: 1}
+                await self.memory.clock.advance_async(600)
+                self.assertEqual((await log.group_members("g"))[0]["expired"], 1)
+                while sum(deliveries.values()) < 6:
+                    delivery = await member.next(timeout=5)
+                    deliveries[delivery.payload["i"]] = delivery.delivery
+                    delivery.ack()
+                return deliveries
+
+        self.publish(5)
+        self.assertEqual(asyncio.run(main()), {0: 2, 1: 1, 2: 1, 3: 1, 4: 1})
+
+    def test_a_nack_waits_and_the_last_one_is_a_dead_letter(self) -> None:
+        self.publish(1)
+        with self.log.group("g", max_deliver=3) as member:
+            for number in (1, 2, 3):
+                delivery = member.next(timeout=5)
+                self.assertEqual(delivery.delivery, number)
+                delivery.nack(delay=HOUR, error="busy")
+                self.assertTrue(member.flush())
+                self.memory.clock.advance(HOUR - 1)
+                self.assertIsNone(member.next(timeout=0.05))
+                self.memory.clock.advance(1)
+        self.assertEqual([letter["attempts"] for letter in self.log.dead_letters()], [3])
+
+
+class Clients(MemoryTest):
+    def test_a_producer_that_nodes_may_have_forgotten_is_not_used_again(self) -> None:
+        backlog = self.log._operations._backlog
+        for n in range(2):
+            self.log.publish_soon("DATA_SYNC_COMPLETED", {"n": n})
+            self.assertTrue(self.log.flush(10))
+            for producer in self.memory._log.producers.values():
+                producer.used -= 1000  # seconds; nodes keep what they know of one for 900
+            backlog._producer.used -= 1000
+        self.assertEqual(len(self.memory._log.producers), 2)
+
+    def test_threads_and_loops_wake_each_other(self) -> None:
+        got: list[Event] = []
+        ready = threading.Event()
+
+        def follow() -> None:
+            with Client(self.memory.url) as log, log.tail(types=["TRAINING_STARTED"], limit=2) as tail:
+                ready.set()
+                got.extend(tail)
+
+        async def main() -> None:
+            async with AsyncClient(self.memory.url) as log, log.tail(types=["DATA_SYNC_STARTED"], limit=1) as tail:
+                await log.publish("TRAINING_STARTED", {"n": 1})
+                threading.Thread(target=self.log.publish, args=("DATA_SYNC_STARTED", {})).start()
+                async for event in tail:
+                    self.assertEqual(event.type, "DATA_SYNC_STARTED")
+                await (await log.publish_soon("TRAINING_STARTED", {"n": 2}))
+
+        thread = threading.Thread(target=follow)
+        thread.start()
+        self.assertTrue(ready.wait(10))
+        asyncio.run(asyncio.wait_for(main(), 10))
+        thread.join(10)
+        self.assertEqual([event.payload["n"] for event in got], [1, 2])
+
+    def test_a_client_delivers_to_it_what_waits_in_its_spool(self) -> None:
+        def leave(folder: str) -> None:
+            spool = Spool(folder, 1 << 20)
+            spool.commit(spool.enqueue([b'[{"type":"DATA_SYNC_COMPLETED","payload":{"n":1}}]'], None))
+            spool.close()
+
+        async def main(folder: str) -> None:
+            async with AsyncClient(self.memory.url, spool=folder) as log:
+                self.assertTrue((await log.publish("TRAINING_STARTED", {"n": 2})).spooled)
+                self.assertTrue(await log.drain(10))
+                self.assertFalse((await log.publish("TRAINING_STARTED", {"n": 3})).spooled)
+
+        with tempfile.TemporaryDirectory() as folder:
+            leave(folder)
+            asyncio.run(main(folder))
+            self.memory.clock.advance(60)
+            leave(folder)
+            with Client(self.memory.url, spool=folder) as log:
+                self.assertTrue(log.drain(10))
+        self.assertEqual([event.payload["n"] for event in self.log.tail("start", until_end=True)], [1, 2, 3, 1])
+
+    def test_it_is_found_in_the_environment_and_each_is_a_log_of_its_own(self) -> None:
+        other = MemoryLog()
+        self.publish(2)
+        with mock.patch.dict(os.environ, RINGLOG_ENDPOINTS=other.url), Client() as log:
+            self.assertEqual(log.publish("TRAINING_STARTED", {}).offset, 1)
+            self.assertNotEqual(log.cluster()["cluster_id"], self.log.cluster()["cluster_id"])
+
+    def test_a_log_that_is_gone_is_refused(self) -> None:
+        with self.assertRaises(InvalidArgument) as refused:
+            Client("memory://none")
+        self.assertEqual(refused.exception.field, "endpoints")
+        self.assertIn("MemoryLog", refused.exception.remedy)

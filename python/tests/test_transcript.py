@@ -1,0 +1,644 @@
+"""A memory log and a node are asked the same, request by request, and answer the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import unittest
+from typing import Any
+
+from ringlog import Client
+from ringlog._core.io import drive
+from ringlog.errors import RinglogError
+from ringlog.testing import MemoryLog
+from tests.cluster import Cluster
+
+# What differs between any two logs: times, ids of clusters and nodes, sizes on disk, and text for people.
+VOLATILE = {
+    "appended_at", "at", "cluster_id", "coordinator", "created", "first_failed", "last_failed", "last_seen",
+    "dead_lettered_at", "moved", "oldest", "oldest_pending_ms", "oldest_seconds", "since", "touched", "until",
+    "first_suppressed", "last_suppressed", "bytes", "lag_seconds", "message", "remedy", "doc", "term",
+    # How far a leader has looked ahead of a commit, which happens beside the requests.
+    "scanned", "found", "lag_at_least",
+}  # fmt: skip
+OFFSETS = {"offset", "from", "to", "before"}  # of requests: those of a transcript are relative to its beginning
+
+
+class Side:
+    """One of the two logs, for one transcript, whose offsets begin after base."""
+
+    def __init__(self, urls: str, title: str) -> None:
+        self.log = Client(urls)
+        self.title = title.encode()
+        self.base = self.log.publish("DATA_SYNC_STARTED", {"begins": title}).offset
+        self.sessions: list[int] = []  # of members: a node begins with a number of its own
+
+    def ask(self, method: str, path: str, body: Any, query: Any, headers: Any) -> Any:
+        """Return the answer, or the error, without what differs between any two logs."""
+        calls = self.log._operations._calls
+        data = (
+            None if body is None else body.encode() if isinstance(body, str) else json.dumps(self.place(body)).encode()
+        )
+        if data is not None:  # no event is a duplicate of one of another transcript
+            data = data.replace(b'"gpu-7"', b'"%s"' % self.title).replace(b'{"n": ', b'{"in": "%s", "n": ' % self.title)
+        query = {name: self.name_offsets(str(self.place(value, name))) for name, value in (query or {}).items()}
+        path = self.name_offsets(path)
+        try:
+            answer, content = drive(calls.open(method, path, data, query, headers=headers))
+        except RinglogError as e:
+            return self.strip({"error": type(e).__name__, "code": e.code, "field": e.field, "offset": e.offset,
+                               "why": e.reason, "helps": bool(e.remedy)})  # fmt: skip
+        lines = [json.loads(line) for line in content.decode().split("\n") if line]
+        warned = json.loads(answer.header("ringlog-warnings") or "[]")
+        return self.strip([*lines, *warned])
+
+    def place(self, value: Any, name: str = "") -> Any:
+        """Return a request of this log: offsets from its base on."""
+        if isinstance(value, dict):
+            return {key: self.place(part, key) for key, part in value.items()}
+        if isinstance(value, list):
+            return [self.place(part, name) for part in value]
+        if name in OFFSETS and type(value) is int and value > 0:
+            return value + self.base
+        if name == "session" and type(value) is int and 0 < value <= len(self.sessions):
+            return self.sessions[value - 1]
+        return value
+
+    def name_offsets(self, text: str) -> str:
+        """Return a part of a URL of this log: {1} is the first offset after its base."""
+        return re.sub(r"\{(\d+)\}", lambda number: str(self.base + int(number[1])), text)
+
+    def strip(self, value: Any, name: str = "") -> Any:
+        """Return an answer without what differs."""
+        if isinstance(value, dict):
+            text = {"reason"} if "fate" in value else set()
+            left = {key: self.strip(part, key) for key, part in value.items() if key not in VOLATILE | text}
+            return {key: part for key, part in left.items() if part not in (None, "", {}, [])}
+        if isinstance(value, list):
+            return [self.strip(part) for part in value]
+        if name == "session":
+            self.sessions += [] if value in self.sessions else [value]
+            return self.sessions.index(value) + 1
+        return value
+
+
+def event(type_: Any = "DATA_SYNC_COMPLETED", payload: Any = None, **fields: Any) -> dict[str, Any]:
+    return {"type": type_, "payload": {"host": "gpu-7"} if payload is None else payload, **fields}
+
+
+def updated(payload: Any, **fields: Any) -> dict[str, Any]:
+    return event("REGISTRY_UPDATED", payload, **fields)
+
+
+Step = tuple[Any, ...]  # method, path, body, query, headers
+
+
+def publish(*events: Any, **headers: Any) -> Step:
+    return "POST", "/v1/events", list(events) if len(events) != 1 else events[0], None, headers
+
+
+def numbered(producer: str, number: Any, *events: Any) -> Step:
+    return (*publish(*events)[:4], {"Ringlog-Producer": producer, "Ringlog-Sequence": str(number)})
+
+
+def get(path: str, **query: Any) -> Step:
+    return "GET", path, None, {name.rstrip("_"): value for name, value in query.items()}
+
+
+def put(path: str, body: Any = None) -> Step:
+    return "PUT", path, {} if body is None else body
+
+
+def post(path: str, body: Any = None) -> Step:
+    return "POST", path, {} if body is None else body
+
+
+def exchange(group: str, member: str, session: int = 0, **more: Any) -> Step:
+    return post(f"/v1/groups/{group}/exchange", {"member": member, "session": session, **more})
+
+
+def span(first: int, last: int) -> dict[str, int]:
+    return {"from": first, "to": last}
+
+
+def nack(offset: int, **more: Any) -> dict[str, Any]:
+    return {"offset": offset, **more}
+
+
+LONG, CONTROL = "x" * 300, "a\nb"
+POLICIES = "/v1/dedup/policies/"
+
+TRANSCRIPTS: dict[str, list[Step]] = {
+    "what is appended": [
+        publish(event(key="k", source="s", correlation_id="r", causation_id="c", time="2026-01-05T12:00:00.5+02:00")),
+        publish(event("training.completed"), event("TRAINING_COMPLETE", {"n": 2}), event("PROMOTION_COMPLETE")),
+        publish(event("sync_completed", {"x": [1, 2.0, 1e22, -0.0, "ü\u2028\"\\/\b", {"b": 1, "a": {}}]})),
+        publish(event("my-type.of.mine"), event("data_sync_failed", {"correlation_id": "in the payload"})),
+        publish({"event_type": "DATA_SYNC_COMPLETED", "timestamp": 1767600000.25, "payload": {"t": 1}}),
+        publish(event(value="sync_completed", payload={"v": 1}), event(payload={"v": 2}, dedup=None, key=None)),
+        get("/v1/events", from_="{1}"),
+        get("/v1/events", from_="-3"),
+        get("/v1/events/{1}"),
+    ],
+    "what is a duplicate": [
+        publish(event()),
+        publish(event(source="other", key="other")),
+        publish(event(dedup=False)),
+        publish(event(), event(), event(payload={"n": 1}), event(payload={"n": 1})),
+        publish(event(dedup_id="a"), event(payload={"n": 2}, dedup_id="b")),
+        publish(event(dedup_id="a")),
+        publish(event(payload={"n": 3}, dedup_id="a")),
+        publish(event(payload={"n": 4}), event(payload={"n": 3}, dedup_id="a")),
+        publish(event(payload={"n": 4})),
+        publish(event(payload={"n": 5}, dedup_id="c"), event(payload={"n": 6}, dedup_id="c")),
+        get("/v1/dedup/{1}"),
+        get("/v1/dedup/99999"),
+        get("/v1/dedup/0"),
+        get("/v1/dedup/no"),
+        get("/v1/dedup/" + "0" * 64),
+        get("/v1/events", from_="{1}"),
+    ],
+    "what a dedup policy decides": [
+        *[publish(event(name), event(name), event(name, dedup_id=name), event(name, dedup_id=name))
+          for name in ("TASK_HEARTBEAT", "BACKPRESSURE_ACTIVATED")],
+        get("/v1/dedup/{1}"),
+        get("/v1/dedup/{3}"),
+        get(POLICIES + "task.heartbeat"),
+        publish(updated({"run": 1, "n": 0})),
+        put(POLICIES + "registry_updated", {"mode": "fields", "fields": ["run", "b", "run"]}),
+        get("/v1/dedup/{7}"),
+        publish(*[updated({"run": run, "n": n}) for run, n in ((1, 0), (1, 1), ("1", 1), (None, 1))]),
+        publish(*[updated({"n": n}, **more) for n, more in ((1, {}), (1, {}), (1, {"dedup": False}))]),
+        publish(updated({"run": 1, "n": 0, "b": {}}), updated({"b": {}, "run": 1})),
+        *[get(f"/v1/dedup/{{{i}}}") for i in range(8, 14)],
+        get("/v1/dedup/policies"),
+        put(POLICIES + "REGISTRY_UPDATED", {"mode": "fields", "fields": ["b", "run"], "window": "2d"}),
+        publish(updated({"run": 1, "n": 2})),
+        get("/v1/dedup/{8}"),
+        put(POLICIES + "REGISTRY_UPDATED", {"mode": "content", "window": "90s"}),
+        get("/v1/dedup/{8}"),
+        publish(updated({"run": 1, "n": 2}), updated({"run": 1, "n": 2})),
+        publish(updated({"run": 9}), updated({"run": 8}, dedup_id="TASK_HEARTBEAT")),
+        publish(updated({"run": 9})),
+        get(POLICIES + "REGISTRY_UPDATED"),
+        put(POLICIES + "REGISTRY_UPDATED", {"mode": "off"}),
+        publish(updated({"run": 9}), updated({"run": 9})),
+        ("DELETE", POLICIES + "REGISTRY_UPDATED", None),
+        ("DELETE", POLICIES + "REGISTRY_UPDATED", None),
+        publish(updated({"run": 9}), updated({"run": 9})),
+        put(POLICIES + "TASK_HEARTBEAT", {"mode": "content"}),
+        get("/v1/dedup/{1}"),
+        publish(event("TASK_HEARTBEAT"), event("TASK_HEARTBEAT")),
+        ("DELETE", POLICIES + "TASK_HEARTBEAT", None),
+        *[put(POLICIES + "TRAINING_COMPLETED", body) for body in (
+            {}, {"mode": ""}, {"mode": "sometimes"}, {"mode": "fields"}, {"mode": "content", "fields": ["a"]},
+            {"mode": "off", "window": "1m"}, {"mode": 7}, {"modes": "off"},
+            *[{"mode": "content", "window": window} for window in ("1ms", "soon", "32d")],
+            *[{"mode": "fields", "fields": fields}
+              for fields in ([""], [LONG], [f"f{i}" for i in range(17)], "x", ["config_key", "no_field"])],
+        )],
+        *[put(POLICIES + name, {"mode": "off"}) for name in ("a%20b", "LEADER_ELECTED", "MY_OWN", LONG)],
+        put(POLICIES + "TRAINING_COMPLETE", {"mode": "off"}),
+        *[("DELETE", POLICIES + name, None) for name in ("TRAINING_COMPLETED", "my.own", "LEADER_ELECTED")],
+        get(POLICIES + "LEADER_ELECTED"),
+        get(POLICIES + "a%20b"),
+        get("/v1/dedup/policies", limit=1),
+        ("DELETE", "/v1/dedup/policies", None),
+    ],
+    "what producers are answered": [
+        numbered("p", 1, event(dedup=False)),
+        numbered("p", 1, event(dedup=False)),
+        numbered("p", 1, event(payload={"n": 1}, dedup=False)),
+        numbered("p", 3, event()),
+        numbered("p", 2, event(LONG)),
+        numbered("p", 2, event(payload={"n": 2}, dedup_id="d")),
+        numbered("p", 3, event(payload={"n": 3}, dedup_id="d")),
+        numbered("p", 3, event(payload={"n": 3}, dedup_id="d")),
+        numbered("p", 4, event(payload={"n": 4}), event(payload={"n": 4})),
+        numbered("p", 4, event(payload={"n": 4}), event(payload={"n": 4})),
+        numbered("unknown", 2, event()),
+        numbered("p", 0, event()),
+        numbered("p", "x", event()),
+        numbered("", 1, event()),
+        (*publish(event())[:4], {"Ringlog-Producer": "p"}),
+        numbered(LONG, 1, event()),
+        *[numbered("q", i, event(payload={"q": i})) for i in range(1, 67)],
+        numbered("q", 2, event(payload={"q": 2})),
+        numbered("q", 3, event(payload={"q": 3})),
+    ],
+    "what is refused of an event": [
+        publish(event(None)),
+        publish(event(7)),
+        publish(event("")),
+        publish(event("A B")),
+        publish(event("...")),
+        publish(event(LONG)),
+        publish(event("LEADER_ELECTED"), event("LEADER_ELECTED")),
+        publish(event("leader.elected")),
+        publish(event("VOTER_ANYTHING")),
+        publish(event(payload=[])),
+        publish(event(payload="x")),
+        publish({"type": "DATA_SYNC_COMPLETED", "payload": None}),
+        publish({"payload": {}}),
+        publish(event(key=LONG)),
+        publish(event(source=CONTROL), event(key=7)),
+        publish(event(), event(dedup_id=["x"])),
+        publish(event(dedup="no")),
+        publish(event(time="yesterday")),
+        publish(event(time="1500-01-01T00:00:00Z")),
+        publish(event(time=7)),
+        publish(event(value="training_started")),
+        publish(event(corelation_id="x")),
+        publish(event(offset=7, hash="x", appended_at=None, target="t")),
+        publish([]),
+        publish([event(), 7]),
+        publish(event(payload={"blob": "x" * 1_048_576})),
+        publish(event(), event(payload={"blob": "x" * 1_048_576})),
+        publish(event(payload={"blob": "x" * 4_200_000})),
+        publish(event(payload={"a": json.loads("[" * 127 + "]" * 127)})),
+        publish(event(payload={"a": json.loads("[" * 128 + "]" * 128)})),
+        publish(event(), event(payload={"a": [1, {"b": json.loads("[" * 128 + "]" * 128)}]})),
+        ("POST", "/v1/events", '{"type":"DATA_SYNC_COMPLETED","payload":{"a":{"b":1,"b":2}}}'),
+        ("POST", "/v1/events", '{"type":"DATA_SYNC_COMPLETED","type":"TRAINING_STARTED"}'),
+        ("POST", "/v1/events", '[{"type":"DATA_SYNC_COMPLETED","time":null,"timestamp":1}]'),
+        ("POST", "/v1/events", ""),
+        ("POST", "/v1/events", "{"),
+        get("/v1/events", from_="{1}"),
+    ],
+    "what is warned about": [
+        publish(event("TRAINNING_COMPLETED")),
+        publish(event("TRAINING_COMPLETED", {"epochs_completed": "3", "config_key": 1, "final_loss": True})),
+        publish(event("TRAINING_COMPLETED", {f"unlisted_{i}": i for i in range(12)})),
+        publish(event("TRAINING_COMPLETED", {"correlation_id": 7})),
+        publish(event("TRAINING_STARTED", {"correlation_id": LONG})),
+        *[publish(event("WORK_QUEUE_STALLED", {"pending_count": count})) for count in (3.0, 3.5, None, {}, "3", True)],
+        publish(event("WORK_QUEUE_STALLED", {"pending_count": 1, "extra": {}}), event("COORDINATOR_HEALTHY")),
+        get("/v1/events", from_="end", type="TRAINNING_*"),
+        put("/v1/cursors/warned", {"from": 1, "filter": {"types": ["TRAINNING_STARTED", "training.*"]}}),
+        put("/v1/cursors/warned", {"from": 1, "filter": {"types": ["TRAINNING_STARTED", "training.*"]}}),
+        put("/v1/groups/warned-group", {"from": 1, "filter": {"types": ["training.*"], "categories": ["sync"]}}),
+    ],
+    "what a filter passes": [
+        publish(event(key="k", source="s"), event("TRAINING_STARTED", correlation_id="r")),
+        publish(event("MY_OWN"), event("MY_OTHER", key="k")),
+        *[
+            get("/v1/events", from_="{1}", **chosen)
+            for chosen in (
+                {"type": "data.sync.*"}, {"type": "sync_*"}, {"type": "my_o?n"}, {"type": "training_started"},
+                {"category": "TRAINING"}, {"category": "sync", "source": "s"}, {"key": "k"}, {"key": ""},
+                {"correlation_id": "r"}, {"type": "MY_*", "key": "k"}, {"category": "none"}, {"type": "a b"},
+                {"type": LONG}, {"source": CONTROL}, {"limit": 2}, {"limit": "x"}, {"nothing": 1},
+                {"consistency": "linearizable"},
+            )
+        ],
+    ],
+    "where a read begins": [
+        publish(event(), event(payload={"n": 1}), event(payload={"n": 2})),
+        *[
+            get("/v1/events", from_=position)
+            for position in (
+                "{1}", "-1", "end", "END", "@2099-01-01", "2099-01-01T00:00:00Z", "0", "-0", "soon", "@soon",
+                "999999999",
+            )
+        ],
+        get("/v1/events/0"),
+        get("/v1/events/x"),
+        get("/v1/events/999999999"),
+        get("/v1/nowhere"),
+        ("PATCH", "/v1/events", None),
+    ],
+    "what a cursor does": [
+        publish(event(), event(payload={"n": 1}), event("TRAINING_STARTED"), event(payload={"n": 2})),
+        put("/v1/cursors/c", {"from": 1, "filter": {"types": ["data.sync.*"]}}),
+        put("/v1/cursors/c", {"from": 3, "filter": {"types": ["data.sync.*"]}}),
+        put("/v1/cursors/c", {"filter": {"types": ["data.sync.*", "TRAINING_STARTED"]}}),
+        put("/v1/groups/c", {"filter": {"types": ["data.sync.*"]}}),
+        get("/v1/explain", cursor="c", offset=1),
+        post("/v1/cursors/c/open", {"opener": "one"}),
+        post("/v1/cursors/c/open", {"opener": "one"}),
+        get("/v1/cursors/c/events", generation=1),
+        post("/v1/cursors/c/commit", {"offset": 2, "generation": 1}),
+        get("/v1/explain", cursor="c", offset=1),
+        get("/v1/explain", cursor="c", offset=3),
+        get("/v1/explain", cursor="c", offset=4),
+        post("/v1/cursors/c/commit", {"offset": 1, "generation": 1}),
+        get("/v1/cursors/c/events", generation=1),
+        get("/v1/cursors/c"),
+        post("/v1/cursors/c/open", {"opener": "two"}),
+        post("/v1/cursors/c/open", {"opener": "one"}),
+        get("/v1/cursors/c/events", generation=1),
+        get("/v1/cursors/c/events", generation=9),
+        get("/v1/cursors/c/events"),
+        post("/v1/cursors/c/commit", {"offset": 3, "generation": 1}),
+        post("/v1/cursors/c/commit", {"offset": 99999, "generation": 2}),
+        post("/v1/cursors/c/commit", {"offset": 3}),
+        post("/v1/cursors/c/commit", {"offset": "x", "generation": 2}),
+        post("/v1/cursors/c/seek", {"to": 4, "seeker": "s"}),
+        post("/v1/cursors/c/seek", {"to": 1, "seeker": "s"}),
+        get("/v1/explain", cursor="c", offset=3),
+        post("/v1/cursors/c/seek", {"to": "-1"}),
+        post("/v1/cursors/c/seek", {"to": "end"}),
+        post("/v1/cursors/c/seek", {"to": 99999}),
+        post("/v1/cursors/c/seek", {"to": "soon"}),
+        post("/v1/cursors/c/seek", {}),
+        post("/v1/cursors/c/seek", {"to": 2}),
+        put("/v1/cursors/c/filter", {"filter": {"types": ["TRAINING_STARTED"]}}),
+        put("/v1/cursors/c/filter", {"filter": {"types": ["TRAINING_STARTED"]}}),
+        put("/v1/cursors/c/filter", {}),
+        get("/v1/cursors/c/events", generation=2),
+        get("/v1/cursors/c/events", generation=3),
+        get("/v1/wait", offset=1, cursors="c", timeout="5s"),
+        get("/v1/wait", offset=1, cursors="c,none", timeout="5s"),
+        get("/v1/wait", offset=4, cursors="c", timeout="50ms"),
+        get("/v1/wait", offset=4, timeout="5s"),
+        get("/v1/wait", cursors="c"),
+        put("/v1/cursors/late", {"from": "end", "policy": {"hold_for": "36h", "hold_events": 7}}),
+        put("/v1/cursors/late", {"from": "end", "policy": {"hold_for": "1.5d", "hold_events": 7}}),
+        get("/v1/explain", cursor="late", offset=1),
+        ("DELETE", "/v1/cursors/late", None),
+        ("DELETE", "/v1/cursors/late", None),
+        ("DELETE", "/v1/cursors/c", None),
+        get("/v1/cursors/c"),
+        post("/v1/cursors/c/open"),
+        post("/v1/cursors/c/commit", {"offset": 1, "generation": 1}),
+        post("/v1/cursors/c/seek", {"to": "end"}),
+        get("/v1/cursors/c/events", generation=1),
+        get("/v1/explain", cursor="c", offset=1),
+        put("/v1/cursors/" + LONG),
+        put("/v1/cursors/a%0Ab"),
+        put("/v1/cursors/c", {"from": 99999}),
+        put("/v1/cursors/c", {"filter": {"type": ["x"]}}),
+        put("/v1/cursors/c", {"filter": {"types": [""]}}),
+        put("/v1/cursors/c", {"filter": {"types": "x"}}),
+        put("/v1/cursors/c", {"filter": {"types": ["x"] * 257}}),
+        put("/v1/cursors/c", {"filter": {"keys": ["x" * 200] * 100}}),
+        put("/v1/cursors/c", {"filters": {}}),
+        put("/v1/cursors/c", {"policy": {"hold_for": "long"}}),
+        get("/v1/cursors/c"),
+    ],
+    "what becomes of dead letters": [
+        publish(event(key="k"), event(payload={"n": 1}), event(payload={"n": 2}), event("TRAINING_STARTED")),
+        put("/v1/cursors/d", {"from": 1}),
+        post("/v1/cursors/d/open"),
+        post("/v1/cursors/d/deadletter", {"offset": 1, "generation": 1, "error": "no config 17", "attempts": 3}),
+        post("/v1/cursors/d/deadletter", {"offset": 1, "generation": 1, "error": "again"}),
+        post("/v1/cursors/d/deadletter", {"offset": 2, "generation": 9}),
+        post("/v1/cursors/d/deadletter", {"offset": 99999, "generation": 1}),
+        post("/v1/cursors/d/deadletter", {"offset": 0, "generation": 1}),
+        post("/v1/cursors/d/deadletter", {"generation": 1}),
+        post("/v1/cursors/d/commit", {"offset": 2, "generation": 1}),
+        post("/v1/cursors/d/deadletter", {"offset": 2, "generation": 1}),
+        post("/v1/cursors/d/deadletter", {"offset": 3, "generation": 1, "error": "no config 18", "handler": "h"}),
+        get("/v1/dlq"),
+        get("/v1/dlq", limit=1),
+        get("/v1/dlq", cursor="d", error="18"),
+        get("/v1/dlq", cursor="none"),
+        get("/v1/dlq", type="data.*", after=1),
+        get("/v1/dlq", type="a b"),
+        get("/v1/dlq", state="alive"),
+        get("/v1/dlq", limit=20000),
+        get("/v1/dlq/errors"),
+        get("/v1/dlq/errors", cursor="none"),
+        get("/v1/dlq/1"),
+        get("/v1/dlq/0"),
+        get("/v1/dlq/99"),
+        get("/v1/explain", cursor="d", offset=1),
+        post("/v1/dlq/redrive", {}),
+        post("/v1/dlq/redrive", {"ids": [1], "all": True}),
+        post("/v1/dlq/redrive", {"ids": [1], "cursor": "d"}),
+        post("/v1/dlq/redrive", {"ids": [0]}),
+        post("/v1/dlq/redrive", {"ids": [99]}),
+        post("/v1/dlq/redrive", {"ids": [1], "to": "none"}),
+        post("/v1/dlq/redrive", {"cursor": "d", "dry_run": True}),
+        post("/v1/dlq/redrive", {"error": "17"}),
+        post("/v1/dlq/redrive", {"ids": [1]}),
+        get("/v1/dlq", state="redriven"),
+        get("/v1/explain", cursor="d", offset=1),
+        get("/v1/explain", cursor="d", offset=5),
+        get("/v1/cursors/d/events", generation=1),
+        get("/v1/events", from_="{1}"),
+        get("/v1/events", from_="{1}", redriven="true"),
+        post("/v1/dlq/purge", {"ids": [1]}),
+        post("/v1/cursors/d/deadletter", {"offset": 5, "generation": 1, "error": "failed again"}),
+        get("/v1/dlq/1"),
+        put("/v1/cursors/e", {"from": "end"}),
+        post("/v1/dlq/redrive", {"ids": [1], "to": "e"}),
+        get("/v1/dlq/1"),
+        post("/v1/cursors/e/open"),
+        post("/v1/cursors/d/deadletter", {"offset": 7, "generation": 1}),
+        post("/v1/cursors/e/seek", {"to": "end"}),
+        get("/v1/dlq/1"),
+        post("/v1/dlq/redrive", {"ids": [1]}),
+        get("/v1/cursors/e/events", generation=1),
+        post("/v1/cursors/e/commit", {"offset": 9, "generation": 1}),
+        get("/v1/dlq"),
+        get("/v1/dlq/1"),
+        ("DELETE", "/v1/cursors/d", None),
+        post("/v1/dlq/redrive", {"ids": [2]}),
+        post("/v1/dlq/redrive", {"ids": [2], "max_events": 1, "older_than": "1h"}),
+        post("/v1/dlq/purge", {"older_than": "1h"}),
+        post("/v1/dlq/purge", {"older_than": "soon"}),
+        post("/v1/dlq/purge", {"ids": [2, 99]}),
+        post("/v1/dlq/purge", {"all": True}),
+        ("DELETE", "/v1/cursors/e", None),
+    ],
+    "what a group refuses": [
+        publish(event(key="a"), event(payload={"n": 1}, key="a"), event(payload={"n": 2}, key="b")),
+        put("/v1/groups/g", {"from": 1, "group": {"ack_wait": "45s", "max_deliver": 2}}),
+        put("/v1/groups/g", {"from": 2, "group": {"ack_wait": "0m45.0s", "max_deliver": 2}}),
+        put("/v1/groups/g", {"group": {"ack_wait": "46s", "max_deliver": 2}}),
+        put("/v1/cursors/g"),
+        put("/v1/groups/h", {"group": {"ack_wait": "1ms"}}),
+        put("/v1/groups/h", {"group": {"ack_wait": "x"}}),
+        put("/v1/groups/h", {"group": {"max_deliver": -1}}),
+        put("/v1/groups/h", {"group": {"max_deliver": 2000000}}),
+        put("/v1/groups/h", {"group": {"max_pending": 2000000}}),
+        get("/v1/groups/h"),
+        exchange("h", "m", 0),
+        post("/v1/groups/g/exchange", {}),
+        post("/v1/groups/g/exchange", {"member": LONG}),
+        exchange("g", "m", 7),
+        exchange("g", "m", 0, acks=[span(0, 0)]),
+        exchange("g", "m", 0, progress=[span(3, 2)]),
+        exchange("g", "m", 0, nacks=[nack(0)]),
+        exchange("g", "m", 0, nacks=[nack(1, delay_ms=90000000)]),
+        exchange("g", "m", 0, nacks=[nack(1, dead=True, released=True)]),
+        exchange("g", "m", 0, want=20000),
+        exchange("g", "m", 0, wait_ms=60000),
+        exchange("g", "m", 0, want=1, leave=True),
+        exchange("g", "m", 0, want="x"),
+        exchange("g", "m", 0, nothing=1),
+        post("/v1/cursors/g/open"),
+        post("/v1/cursors/g/commit", {"offset": 1, "generation": 1}),
+        post("/v1/cursors/g/deadletter", {"offset": 1, "generation": 1}),
+        put("/v1/cursors/g/filter", {"filter": {"types": ["DATA_SYNC_STARTED"]}}),
+        get("/v1/groups/g"),
+        put("/v1/cursors/plain", {"from": "end"}),
+        get("/v1/groups/plain"),
+        ("DELETE", "/v1/groups/plain", None),
+        ("DELETE", "/v1/cursors/plain", None),
+        ("DELETE", "/v1/groups/g", None),
+        ("DELETE", "/v1/groups/g", None),
+        get("/v1/groups/g/members"),
+    ],
+    "what members of a group get": [
+        publish(event(key="a"), event(payload={"n": 1}, key="a")),
+        publish(event(payload={"n": 2}, key="b"), event(payload={"n": 3})),
+        put("/v1/groups/g", {"from": 1, "group": {"max_deliver": 2}}),
+        exchange("g", "one", 0, want=10),
+        exchange("g", "two", 0, want=10),
+        get("/v1/explain", cursor="g", offset=1),
+        exchange("g", "one", 1, acks=[span(3, 3), span(2, 2)]),
+        get("/v1/explain", cursor="g", offset=3),
+        exchange("g", "one", 1, nacks=[nack(1, error="x", handler="h")]),
+        get("/v1/explain", cursor="g", offset=1),
+        exchange("g", "two", 2, want=10, wait_ms=5000),
+        exchange("g", "one", 1, acks=[span(1, 1)]),
+        exchange("g", "two", 2, nacks=[nack(1, error="y")]),
+        get("/v1/dlq", cursor="g"),
+        get("/v1/explain", cursor="g", offset=1),
+        exchange("g", "two", 2, want=10, wait_ms=5000),
+        exchange("g", "two", 2, nacks=[nack(2, released=True)]),
+        exchange("g", "two", 2, want=10, wait_ms=5000),
+        exchange("g", "two", 2, nacks=[nack(2, dead=True, error="z")]),
+        get("/v1/dlq", cursor="g"),
+        get("/v1/groups/g"),
+        get("/v1/groups/g/members"),
+        exchange("g", "one", 1, leave=True),
+        exchange("g", "one", 1),
+        exchange("g", "two", 2, want=10, wait_ms=5000),
+        exchange("g", "two", 0, want=10, holding=[span(4, 5)]),
+        exchange("g", "two", 0, want=10),
+        exchange("g", "two", 4, acks=[span(4, 4)]),
+        get("/v1/groups/g"),
+        post("/v1/dlq/redrive", {"cursor": "g"}),
+        exchange("g", "two", 4, want=10, wait_ms=5000),
+        ("DELETE", "/v1/groups/g", None),
+        post("/v1/dlq/purge", {"cursor": "g"}),
+    ],
+    "what trimming does": [
+        publish(event(), event(payload={"n": 1})),
+        publish(event(payload={"n": 2})),
+        publish(event(payload={"n": 3})),
+        put("/v1/cursors/t", {"from": 2}),
+        post("/v1/cursors/t/open"),
+        post("/v1/compact", {"before": 99999}),
+        post("/v1/compact", {"before": 1, "keep": 1}),
+        post("/v1/compact", {"before": 4, "force": True}),
+        get("/v1/events/{1}"),
+        get("/v1/events", from_="{1}"),
+        get("/v1/cursors/t"),
+        get("/v1/cursors/t/events", generation=1),
+        get("/v1/explain", cursor="t", offset=1),
+        get("/v1/explain", cursor="t", offset=2),
+        ("DELETE", "/v1/cursors/t", None),
+    ],
+    "what bodies are refused": [
+        put("/v1/cursors/b", {"from": 1}),
+        put("/v1/groups/bg", {"from": 1}),
+        post("/v1/cursors/b/open"),
+        *[
+            post("/v1/groups/bg/exchange", {"member": "m", **body})
+            for body in (
+                {"acks": [7]}, {"acks": 7}, {"acks": [{"from": "x", "to": 1}]}, {"acks": [{"start": 1}]},
+                {"nacks": ["x"]}, {"nacks": [{"offset": "x"}]}, {"nacks": [{"offset": 1, "error": 7}]},
+                {"progress": [{"from": 1}]},
+                {"wait_ms": 1.5}, {"want": -1}, {"leave": 1}, {"acks": None}, {"session": "x"},
+            )
+        ],
+        exchange("bg", 7),
+        *[post("/v1/dlq/purge", {"ids": ids}) for ids in (["x"], 7, [1.5])],
+        *[post("/v1/dlq/purge", body) for body in ({"all": "x"}, {"type": 7})],
+        *[post("/v1/dlq/redrive", body) for body in ({"to": 7}, {"ids": [-1]}, {"cursor": 7}, {"older_than": 7})],
+        *[put("/v1/cursors/c", {"filter": body}) for body in (7, {"types": [7]}, {"types": {}}, {"keys": [None]})],
+        *[put("/v1/cursors/c", {"policy": body}) for body in (7, {"hold_events": "x"}, {"hold_for": 7}, {"hold": 1})],
+        *[put("/v1/groups/c", {"group": body}) for body in (7, {"max_deliver": "x"}, {"ack_wait": 7}, {"ack": "1s"})],
+        *[put("/v1/cursors/c", {"from": start}) for start in ({}, 1.5, True, [1])],
+        *[post("/v1/cursors/b/seek", {"to": to}) for to in ({}, 1.5, True)],
+        *[post("/v1/cursors/b/commit", {"offset": offset, "generation": 1}) for offset in (-1, 1.5, True, None)],
+        post("/v1/cursors/b/deadletter", {"offset": 1, "generation": 1, "error": 7}),
+        post("/v1/cursors/b/deadletter", {"offset": 1, "generation": 1, "attempts": "x"}),
+        post("/v1/cursors/b/open", {"opener": 7}),
+        post("/v1/cursors/b/open", {"opener": LONG}),
+        post("/v1/compact", {"before": "x"}),
+        post("/v1/compact", {"keep": -1}),
+        put("/v1/settings/dedup.window", {"value": {}}),
+        put("/v1/settings/dedup.window", {"value": None}),
+        *[("PUT", "/v1/cursors/c", body) for body in ("[]", "7", "{", '{"from":1,"from":2}', "null")],
+        ("PUT", "/v1/cursors/c/filter", ""),
+        get("/v1/cursors", limit=7000),
+        get("/v1/wait", offset=1, cursors="b", timeout="soon"),
+        ("DELETE", "/v1/cursors/c", None),
+        ("DELETE", "/v1/cursors/b", None),
+        ("DELETE", "/v1/groups/bg", None),
+    ],
+    "what settings take": [
+        get("/v1/settings/dedup.window"),
+        put("/v1/settings/dedup.window", {"value": "2m"}),
+        put("/v1/settings/dedup.window", {"value": "1ms"}),
+        put("/v1/settings/dedup.window", {"value": "soon"}),
+        put("/v1/settings/dedup.window", {"value": 7}),
+        put("/v1/settings/dedup.window", {}),
+        put("/v1/settings/dedup.window", {"value": ""}),
+        put("/v1/settings/group.max_deliver", {"value": 7}),
+        put("/v1/settings/group.max_deliver", {"value": -7}),
+        put("/v1/settings/group.max_deliver", {"value": ""}),
+        put("/v1/settings/validation.strict", {"value": True}),
+        publish(event("MY_TYPE")),
+        publish(event("TRAINING_STARTED"), event("MY_TYPE")),
+        put("/v1/settings/validation.strict", {"value": "maybe"}),
+        put("/v1/settings/validation.strict", {"value": ""}),
+        put("/v1/settings/catalogue.reserved", {"value": "accept-as-foreign"}),
+        publish(event("LEADER_ELECTED")),
+        put("/v1/settings/catalogue.reserved", {"value": ""}),
+        get("/v1/settings/none"),
+        put("/v1/settings/none", {"value": 1}),
+        get("/v1/events", from_="{1}"),
+    ],
+}  # fmt: skip
+
+
+class Transcripts(unittest.TestCase):
+    cluster: Cluster
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.cluster = Cluster(1)
+        cls.addClassCleanup(cls.cluster.close)
+
+    def test_settings_and_catalogue_are_those_of_a_node(self) -> None:
+        memory = MemoryLog()
+        with Client(self.cluster.urls) as node, Client(memory.url) as log:
+            settings = [
+                [(one["key"], one["value"], one["default"]) for one in side.request("GET", "/v1/settings")["settings"]]
+                for side in (log, node)
+            ]
+            self.assertEqual(*settings)
+            documented = {"emitters", "subscribers", "documents", "impact", "alias_of"}
+            ours, theirs = log.catalogue(), node.catalogue()
+            self.assertEqual([one["name"] for one in ours], [one["name"] for one in theirs])
+            for mine, its in zip(ours, theirs, strict=True):
+                self.assertEqual({name: its[name] for name in mine if name != "payload"},
+                                 {name: mine[name] for name in mine if name != "payload"})  # fmt: skip
+                fields = [{field["name"]: field["type"] for field in one["payload"]} for one in (mine, its)]
+                self.assertEqual(*fields)
+                self.assertLessEqual({name for name in its if "cross_process" not in name} - set(mine), documented)
+            catalogues = [side.request("GET", "/v1/catalogue") for side in (log, node)]
+            for part in ("aliases", "categories"):
+                self.assertEqual(catalogues[0][part], catalogues[1][part])
+
+    def test_a_memory_log_answers_as_a_node(self) -> None:
+        memory = MemoryLog()
+        with Client(self.cluster.urls) as node, Client(memory.url) as log:
+            # Both logs have the same last offset when the first transcript begins.
+            while log.publish("DATA_SYNC_STARTED", {}, dedup=False).offset < node.cluster()["last_offset"]:
+                pass
+        self.maxDiff = None
+        for title, steps in TRANSCRIPTS.items():
+            sides = Side(self.cluster.urls, title), Side(memory.url, title)
+            for side in sides:
+                self.addCleanup(side.log.close)
+            for i, step in enumerate(steps):
+                method, path, body, query, headers = (*step, None, None, None)[:5]
+                with self.subTest(title, step=i, asked=f"{method} {path} {json.dumps(body)[:200]} {query}"):
+                    self.assertEqual(*(side.ask(method, path, body, query, headers) for side in reversed(sides)))

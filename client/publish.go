@@ -56,6 +56,7 @@ func (r Result) Hash() event.Hash {
 // When ctx ends while the event is in flight the error wraps ErrOutcomeUnknown. The
 // payload must not be changed before it returns, nor before the last Hash.
 func (c *Client) Publish(ctx context.Context, ev event.Event) (Result, error) {
+	ev = event.Inherit(ctx, ev)
 	item, err := c.sender.Publish(ctx, &ev)
 	if err != nil {
 		return Result{}, err
@@ -70,7 +71,7 @@ func (c *Client) Publish(ctx context.Context, ev event.Event) (Result, error) {
 // in events[3].payload. No results come with an error. Events need not be copied: they
 // must not be changed before it returns, nor their payloads before the last Hash.
 func (c *Client) PublishBatch(ctx context.Context, events []event.Event) ([]Result, error) {
-	item, err := c.sender.PublishBatch(ctx, events)
+	item, err := c.sender.PublishBatch(ctx, event.InheritAll(ctx, events))
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +87,7 @@ func (c *Client) PublishBatch(ctx context.Context, events []event.Event) ([]Resu
 // appended in that order. The payload must not be changed before the answer, nor before
 // the last Hash.
 func (c *Client) PublishAsync(ctx context.Context, ev event.Event) *Future {
+	ev = event.Inherit(ctx, ev)
 	return &Future{c, c.sender.PublishOrdered(ctx, &ev)}
 }
 

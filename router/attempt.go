@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/attempt"
 )
 
@@ -106,10 +107,11 @@ func (tr *trial) Attempt(ctx context.Context, n int) (err error) {
 		late() // before anything that follows from it
 	}()
 
-	// The handler's context names the attempt, for AttemptOf, and the subscriber, so
-	// what it publishes does not wait for itself.
+	// The handler's context names the attempt, for AttemptOf, the subscriber, so what it publishes does not wait for
+	// itself, and the event, from which that inherits.
 	this := Attempt{Subscription: s.spec.Name, Number: n, Delivery: deliveryOf(t), Replay: t.origin == replayed}
 	handlerCtx := context.WithValue(context.WithValue(ctx, attemptKey{}, this), insideKey{}, s)
+	handlerCtx = event.CausedBy(handlerCtx, &t.ev)
 	if s.r.options.Observe == nil {
 		return s.callHandler(handlerCtx, t)
 	}

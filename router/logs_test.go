@@ -294,3 +294,35 @@ func TestAFilterChangesWhereTheCursorStands(t *testing.T) {
 		eventually(t, "every event", func() bool { got := all.all(); return got[len(got)-1].Type == "HEARTBEAT" })
 	})
 }
+
+// What a handler publishes, with the router or with a client of its own, belongs to the run of its event.
+func TestWhatAHandlerPublishesInherits(t *testing.T) {
+	bothLogs(t, func(t *testing.T, log router.Log) {
+		r := open(t, log, router.Options{})
+		published := make(chan router.Result, 1)
+		_, err := r.Subscribe(t.Context(), router.Subscription{Name: "heir", Types: []string{"TRAINING_STARTED"},
+			Handler: func(ctx context.Context, _ event.Event) error {
+				res, err := r.Publish(ctx, event.New("TRAINING_COMPLETED", nil))
+				published <- res
+				return err
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		started := event.New("TRAINING_STARTED", nil)
+		started.CorrelationID = "run-7"
+		cause, err := r.Publish(t.Context(), started)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := (<-published).Offset
+		for ev, err := range log.Tail(t.Context(), client.TailOptions{From: client.FromOffset(got), NoFollow: true}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ev.CorrelationID != "run-7" || ev.CausationID != fmt.Sprint(cause.Offset) {
+				t.Errorf("run %q, cause %q; the cause is %d", ev.CorrelationID, ev.CausationID, cause.Offset)
+			}
+		}
+	})
+}

@@ -107,7 +107,7 @@ func (r *Router) publish(ctx context.Context, events []event.Event, opts []Publi
 		return nil, fmt.Errorf("router: publish: %w", ErrClosed)
 	}
 	defer r.busy.end()
-	items, err := r.prepare(events, opts)
+	items, err := r.prepare(ctx, events, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (it *item) notHandled(s *subscriber, err error) {
 }
 
 // prepare makes events canonical and sorts out which are local.
-func (r *Router) prepare(events []event.Event, opts []PublishOption) ([]item, error) {
+func (r *Router) prepare(ctx context.Context, events []event.Event, opts []PublishOption) ([]item, error) {
 	var how publishing
 	for _, o := range opts {
 		o(&how)
@@ -147,7 +147,8 @@ func (r *Router) prepare(events []event.Event, opts []PublishOption) ([]item, er
 		it := &items[i]
 
 		// The log gets the event as its producer made it, subscriptions get the canonical form.
-		it.sent, it.event = events[i], events[i]
+		it.sent = event.Inherit(ctx, events[i])
+		it.event = it.sent
 		if err := r.gate.Check(&it.event); err != nil {
 			return nil, fmt.Errorf("router: publish: event %d of %d: %w", i+1, len(events), err)
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,7 +45,8 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 			"are accepted\n" +
 			"unless validation is strict. --stdin reads events as NDJSON, one per line, in the form that\n" +
 			"ringlog tail -o json prints, and keeps their order. If lines are refused, the others are appended\n" +
-			"nonetheless, and the exit code is that of the first refusal.",
+			"nonetheless, and the exit code is that of the first refusal. In a command of ringlog react, events\n" +
+			"inherit the correlation id of its event, and name that as their cause.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "payload", Aliases: []string{"p"},
 				Usage: "payload, a JSON object: `JSON|@FILE|-`", DefaultText: "{}"},
@@ -61,17 +63,18 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 			o := publishOptions{kind: c.Args().First(), payload: c.String("payload"), stdin: c.Bool("stdin"),
 				source: c.String("source"), key: c.String("key"), correlationID: c.String("correlation-id"),
 				causationID: c.String("causation-id"), dedupID: c.String("dedup-id"), noDedup: c.Bool("no-dedup")}
+			ctx := causedByReaction(c.Context, sh)
 			// With --stdin the type comes from the input, so there is no argument.
 			if o.stdin {
 				if err := shell.Exactly(c, 0, ""); err != nil {
 					return err
 				}
-				return publishStream(c.Context, sh, o)
+				return publishStream(ctx, sh, o)
 			}
 			if err := shell.Exactly(c, 1, "an event type, or --stdin"); err != nil {
 				return err
 			}
-			return publish(c.Context, sh, o)
+			return publish(ctx, sh, o)
 		},
 	}
 }
@@ -90,6 +93,15 @@ type published struct {
 func publishedOf(r client.Result) published {
 	return published{Offset: r.Offset, Duplicate: r.Duplicate, Hash: r.Hash().String(), AppendedAt: r.AppendedAt,
 		Warnings: r.Warnings}
+}
+
+// causedByReaction has what is published inherit from the event for which ringlog react runs this command, if it does.
+func causedByReaction(ctx context.Context, sh *shell.Shell) context.Context {
+	offset, err := strconv.ParseUint(sh.Getenv("RINGLOG_OFFSET"), 10, 64)
+	if err != nil {
+		return ctx
+	}
+	return event.CausedBy(ctx, &event.Event{Offset: offset, CorrelationID: sh.Getenv("RINGLOG_CORRELATION_ID")})
 }
 
 // publish publishes one event and prints its offset.

@@ -126,6 +126,14 @@ class CommandLine(ClusterTest):
         )
         self.assertTrue(lines[0].endswith(f"DATA_SYNC_COMPLETED {self.run_id} {self.run_id}"))
 
+        # What a command publishes belongs to the run of its event.
+        cause = self.log.publish("DATA_SYNC_STARTED", key=self.run_id + "-cause", correlation_id=self.run_id)
+        child = [sys.executable, "-m", "ringlog", "publish", "DATA_SYNC_FAILED", "--key", self.run_id + "-child"]
+        own = ["--key", self.run_id + "-cause", "--until-end"]
+        self.run_it("react", "--cursor", self.run_id + "-cause", *own, "--", *child)
+        [event] = self.log.tail("start", keys=[self.run_id + "-child"], until_end=True)
+        self.assertEqual((event.correlation_id, event.causation_id), (self.run_id, str(cause.offset)))
+
         fail = ["--", "sh", "-c", "cat >/dev/null; echo no space left >&2; exit 7"]
         group = self.run_id + "-failing"
         self.run_it("react", "--group", group, *flags, "--max-deliver", "2", *fail, code=1)

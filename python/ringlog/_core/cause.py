@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class Cause(Protocol):
@@ -24,7 +25,22 @@ class Cause(Protocol):
         """The run that it belongs to, "" if none was given."""
 
 
-_cause: ContextVar[Cause | None] = ContextVar("ringlog_cause", default=None)
+class _Reaction(NamedTuple):
+    offset: int
+    hash: str
+    correlation_id: str
+
+
+def _reaction() -> _Reaction | None:
+    """Return the event for which react runs this program, if it does."""
+    offset = os.environ.get("RINGLOG_OFFSET", "")
+    if not offset.isdecimal():
+        return None
+    return _Reaction(int(offset), "", os.environ.get("RINGLOG_CORRELATION_ID", ""))
+
+
+_REACTION = _reaction()
+_cause: ContextVar[Cause] = ContextVar("ringlog_cause")
 
 
 @contextmanager
@@ -43,7 +59,7 @@ def caused_by(event: Cause) -> Iterator[None]:
 
 def inherit(event: dict[str, Any]) -> dict[str, Any]:
     """Add to an event that is to be published what it inherits from its cause, in place, and return it."""
-    cause = _cause.get()
+    cause = _cause.get(_REACTION)
     if cause is None:
         return event
     payload = event.get("payload")

@@ -1,0 +1,64 @@
+package event
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strconv"
+)
+
+// causeKey is the key of the cause that a context has.
+type causeKey struct{}
+
+// cause is what events inherit.
+type cause struct{ correlation, causation string }
+
+// CausedBy returns a context in which published events inherit from ev: they belong to its run, and name it as their
+// cause by its offset. Handlers of package router have such a context.
+func CausedBy(ctx context.Context, ev *Event) context.Context {
+	c := cause{correlation: ev.CorrelationID}
+	if ev.Offset > 0 {
+		c.causation = strconv.FormatUint(ev.Offset, 10)
+	}
+	return context.WithValue(ctx, causeKey{}, c)
+}
+
+// Inherit returns ev with the correlation and causation id of the cause that ctx has, for those that it lacks.
+// A correlation_id in its payload is its own.
+func Inherit(ctx context.Context, ev Event) Event {
+	c, caused := ctx.Value(causeKey{}).(cause)
+	if !caused {
+		return ev
+	}
+	if ev.CausationID == "" {
+		ev.CausationID = c.causation
+	}
+	if ev.CorrelationID == "" && c.correlation != "" && !correlated(ev.Payload) {
+		ev.CorrelationID = c.correlation
+	}
+	return ev
+}
+
+// InheritAll is Inherit for a batch. It returns events themselves if ctx has no cause, else a copy.
+func InheritAll(ctx context.Context, events []Event) []Event {
+	if _, caused := ctx.Value(causeKey{}).(cause); !caused {
+		return events
+	}
+	inherited := make([]Event, len(events))
+	for i, ev := range events {
+		inherited[i] = Inherit(ctx, ev)
+	}
+	return inherited
+}
+
+// correlated reports whether a payload has a correlation id, from which an event without one gets it.
+func correlated(payload []byte) bool {
+	// Most payloads have none, and need no decoding.
+	if !bytes.Contains(payload, []byte(`"correlation_id"`)) {
+		return false
+	}
+	var own struct {
+		ID any `json:"correlation_id"`
+	}
+	return json.Unmarshal(payload, &own) == nil && own.ID != nil && own.ID != ""
+}

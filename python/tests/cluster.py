@@ -21,6 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _program: list[str] = []
+# A shell that starts the tests in the background may have them, and the programs that they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 logging.getLogger("ringlog").addHandler(logging.NullHandler())  # warnings are not printed among the results
 
 

@@ -51,14 +51,16 @@ func InheritAll(ctx context.Context, events []Event) []Event {
 	return inherited
 }
 
-// correlated reports whether a payload has a correlation id, from which an event without one gets it.
+// correlated reports whether a payload has a correlation id, which an event without one gets at the node.
 func correlated(payload []byte) bool {
 	// Most payloads have none, and need no decoding.
 	if !bytes.Contains(payload, []byte(`"correlation_id"`)) {
 		return false
 	}
 	var own struct {
-		ID any `json:"correlation_id"`
+		ID json.RawMessage `json:"correlation_id"`
 	}
-	return json.Unmarshal(payload, &own) == nil && own.ID != nil && own.ID != ""
+	var e Event
+	return json.Unmarshal(payload, &own) == nil && own.ID != nil && fillCorrelation(&e, own.ID, DefaultLimits()) == nil &&
+		e.CorrelationID != ""
 }

@@ -19,6 +19,8 @@ func TestEventsInheritFromTheirCause(t *testing.T) {
 		{"ids of its own", caused, Event{CorrelationID: "run-8", CausationID: "x"}, "run-8", "x"},
 		{"a run in its payload", caused, Event{Payload: []byte(`{"correlation_id":"run-8"}`)}, "", "41"},
 		{"an empty run in its payload", caused, Event{Payload: []byte(`{"correlation_id":""}`)}, "run-7", "41"},
+		{"a number in its payload", caused, Event{Payload: []byte(`{"correlation_id":7}`)}, "run-7", "41"},
+		{"no text in its payload", caused, Event{Payload: []byte(`{"correlation_id":null}`)}, "run-7", "41"},
 		{"a run within its payload", caused, Event{Payload: []byte(`{"a":{"correlation_id":"x"}}`)}, "run-7", "41"},
 		{"a cause without offset and run", CausedBy(t.Context(), &Event{}), Event{}, "", ""},
 	} {

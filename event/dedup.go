@@ -124,9 +124,9 @@ func ruleOf(p DedupPolicy) *DedupRule {
 // Key returns what an event is compared by under the mode fields. payload is canonical. some is false if it has none of
 // the fields.
 //
-// The key is the SHA-256 of the domain "dedup_fields\x00" and, for each field that the payload has, in the order of the
-// policy, its name and its value as the canonical payload spells them, each after its length as a uvarint. A field that
-// is absent is left out, so it differs from every value, null included.
+// The key is the SHA-256 of the domain "dedup_fields\x00" and, for each field, in the order of the policy, its name and
+// its value as the canonical payload spells them, each after its length as a uvarint. The length of an absent field is
+// 0, so it differs from every value, null included, and keys of different lists of fields differ.
 func (r *DedupRule) Key(payload []byte) (key Hash, some bool) {
 	v := canon.Verifier{Data: payload, MaxDepth: len(payload) + 1}
 	var values [MaxDedupFields][]byte
@@ -138,10 +138,8 @@ func (r *DedupRule) Key(payload []byte) (key Hash, some bool) {
 	}
 	b := append(make([]byte, 0, 256), "dedup_fields\x00"...)
 	for i, value := range values[:len(r.keys)] {
-		if value != nil {
-			b = append(binary.AppendUvarint(b, uint64(len(r.keys[i]))), r.keys[i]...)
-			b = append(binary.AppendUvarint(b, uint64(len(value))), value...)
-		}
+		b = append(binary.AppendUvarint(b, uint64(len(r.keys[i]))), r.keys[i]...)
+		b = append(binary.AppendUvarint(b, uint64(len(value))), value...)
 	}
 	return sha256.Sum256(b), some
 }

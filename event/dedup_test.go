@@ -113,3 +113,18 @@ func TestWhatIsNoPolicyIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// A key that was made under another list of fields counts for nobody: {"a":1} of [a] is not {"a":1} of [a b].
+func TestKeysOfOtherFieldsDiffer(t *testing.T) {
+	key := func(payload string, fields ...string) Hash {
+		key, some := ruleOf(DedupPolicy{Mode: DedupFields, Fields: fields}).Key([]byte(payload))
+		if !some {
+			t.Errorf("%s has none of %v", payload, fields)
+		}
+		return key
+	}
+	both := key(`{"a": 1}`, "a", "b")
+	if both == key(`{"a": 1}`, "a") || both == key(`{"a": 1, "b": null}`, "a", "b") {
+		t.Error("an absent field is left out of the key")
+	}
+}

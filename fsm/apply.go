@@ -121,6 +121,7 @@ func (a *applier) complete() error {
 	if err := a.applyTrims(); err != nil {
 		return err
 	}
+	a.s.compile()
 	return a.tx.finish(&a.s.meta)
 }
 

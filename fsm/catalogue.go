@@ -41,7 +41,7 @@ func (a *applier) register(c frame.Register) Result {
 		a.s.types[d.Name] = d
 		a.tx.setJSON(key(prefixType, string(d.Name)), d)
 	}
-	a.s.compileCatalogue()
+	a.s.stale.types = true
 	return Result{}
 }
 
@@ -78,7 +78,7 @@ func (a *applier) putFlows(c frame.FlowPut) Result {
 		a.s.flows[f.Name] = f
 		a.tx.setJSON(key(prefixFlow, f.Name), f)
 	}
-	a.s.compileCatalogue()
+	a.s.stale.flows = true
 	return Result{}
 }
 
@@ -90,7 +90,7 @@ func (a *applier) removeFlow(c frame.FlowRemove) Result {
 	}
 	delete(a.s.flows, c.Name)
 	a.tx.Delete(key(prefixFlow, c.Name))
-	a.s.compileCatalogue()
+	a.s.stale.flows = true
 	return Result{}
 }
 
@@ -103,21 +103,40 @@ func (s *state) loadFlow(_ string, value []byte) error {
 	return err
 }
 
-// compileCatalogue adds the registered types and flows to the built-in ones. One that this build's catalogue
-// contradicts is left out: the built-in meaning wins.
-func (s *state) compileCatalogue() {
+// stale says what an entry, or the load of the state, has changed of what is compiled for readers and for the gate.
+type stale struct{ types, flows, policies bool }
+
+// compile brings up to date what is compiled, once for all commands of an entry: none of them reads it.
+func (s *state) compile() {
+	if s.stale.types {
+		s.compileTypes()
+	}
+	if s.stale.types || s.stale.flows {
+		s.compileFlows()
+	}
+	if s.stale.policies {
+		s.compilePolicies()
+	}
+	s.stale = stale{}
+}
+
+// compileTypes adds the registered types to the built-in ones. One that this build's catalogue contradicts is left
+// out: the built-in meaning wins.
+func (s *state) compileTypes() {
 	var types []event.Definition
 	for _, name := range slices.Sorted(maps.Keys(s.types)) {
 		types = append(types, s.types[name])
 	}
-	s.catalogue = extend(event.Builtin(), (*event.Catalogue).With, types)
+	s.typed = extend(event.Builtin(), (*event.Catalogue).With, types)
+}
 
-	// Flows name types, so these come first.
+// compileFlows adds the registered flows, which name types. As with types, the built-in meaning wins.
+func (s *state) compileFlows() {
 	var flows []event.Flow
 	for _, name := range slices.Sorted(maps.Keys(s.flows)) {
 		flows = append(flows, s.flows[name])
 	}
-	s.catalogue = extend(s.catalogue, (*event.Catalogue).WithFlows, flows)
+	s.catalogue = extend(s.typed, (*event.Catalogue).WithFlows, flows)
 }
 
 // extend adds all at once where they fit together, else those that do, one by one.

@@ -3,6 +3,7 @@ package fsm
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -11,6 +12,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // frozen compares with a file of testdata what takes part in decisions and so in the digest:
@@ -67,4 +72,21 @@ func TestOwnEventsAreFrozen(t *testing.T) {
 		}
 	}
 	frozen(t, "own_events.golden", []byte(strings.Join(slices.Sorted(maps.Keys(kinds)), "")))
+}
+
+// A build that does not know the cluster's level does not open its state: it would decide otherwise than others.
+func TestAStateOfANewerLevelIsNotOpened(t *testing.T) {
+	fs := vfs.NewMem()
+	m := open(t, fs)
+	newer := frame.Member{ID: "n1", FeatureLevel: FeatureLevel + 1}
+	applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.MemberPut{Member: newer})))
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := Open(Options{Dir: "state", FS: fs}); !errors.Is(err, ErrNewerFormat) {
+		t.Errorf("%v", err)
+		if err == nil {
+			m.Close()
+		}
+	}
 }

@@ -71,7 +71,7 @@ func (a *memberApplier) raiseFeatureLevel() {
 	}
 	if lowest > a.s.meta.FeatureLevel {
 		a.s.meta.FeatureLevel = lowest
-		a.s.compilePolicies()
+		a.s.stale.policies = true
 	}
 
 	// At the first level with voters' health, it begins with the present configuration.

@@ -106,16 +106,17 @@ func (m *model) byPolicy(e event.Event) (by string, decides bool) {
 	if p.Mode == event.DedupFields {
 		var payload map[string]int
 		_ = json.Unmarshal(e.Payload, &payload)
+		some := false
 		for _, name := range p.Fields {
-			if value, has := payload[name]; has {
-				by += fmt.Sprintf("%s=%d ", name, value)
-			}
+			value, has := payload[name]
+			some = some || has
+			by += fmt.Sprintf("%s=%d %t ", name, value, has)
+		}
+		if some {
+			return by, true
 		}
 	}
-	if by == "" {
-		by = identity(e)
-	}
-	return by, p.Mode != event.DedupOff
+	return identity(e), p.Mode != event.DedupOff
 }
 
 // policyExpires removes the keys that have left the windows of their policies.

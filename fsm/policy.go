@@ -274,7 +274,7 @@ func (a *publishApplier) setDedupPolicy(c frame.DedupPolicySet) Result {
 		}
 		a.forgetPolicy(old)
 		a.tx.Delete(key(prefixPolicy, c.Type))
-		a.s.compilePolicies()
+		a.s.stale.policies = true
 		return Result{}
 	}
 	if refusal := a.refusePolicy(c, old); refusal != nil {
@@ -295,7 +295,7 @@ func (a *publishApplier) setDedupPolicy(c frame.DedupPolicySet) Result {
 	}
 	a.tx.setJSON(key(prefixPolicy, c.Type), &c.Policy)
 	a.s.meta.MaxWindow = max(a.s.meta.MaxWindow, c.Policy.Window)
-	a.s.compilePolicies()
+	a.s.stale.policies = true
 	return Result{}
 }
 

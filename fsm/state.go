@@ -178,7 +178,9 @@ type state struct {
 	members   map[string]frame.Member
 	types     map[event.Type]event.Definition
 	flows     map[string]event.Flow
-	catalogue *event.Catalogue
+	typed     *event.Catalogue // the built-in catalogue with them
+	catalogue *event.Catalogue // that with the flows
+	stale     stale
 
 	// The voters. rosterPublished is false once members or health have changed, until they are published.
 	membership      membership
@@ -224,6 +226,7 @@ func newState() *state {
 		types:        map[event.Type]event.Definition{},
 		flows:        map[string]event.Flow{},
 		desiredVotes: map[string]desiredVote{},
+		typed:        event.Builtin(),
 		catalogue:    event.Builtin(),
 		keys:         dedup.New(),
 		policies:     newPolicies(),
@@ -242,6 +245,11 @@ func loadState(db *pebble.DB) (*state, error) {
 	if s.meta.Format > stateFormat {
 		return nil, fmt.Errorf("open the state: format %d, this build knows %d: %w", s.meta.Format, stateFormat,
 			ErrNewerFormat)
+	}
+	// Entries of a newer level would be read as damage, or decided otherwise than at the other nodes.
+	if s.meta.FeatureLevel > FeatureLevel {
+		return nil, fmt.Errorf("open the state: feature level %d, this build knows %d: use the newer program: %w",
+			s.meta.FeatureLevel, FeatureLevel, ErrNewerFormat)
 	}
 
 	// Single records. One that is not stored leaves its zero value.
@@ -290,9 +298,9 @@ func loadState(db *pebble.DB) (*state, error) {
 
 	// What is computed from what was read.
 	s.producers.order()
-	s.compileCatalogue()
 	s.rankPolicies()
-	s.compilePolicies()
+	s.stale = stale{types: true, flows: true, policies: true}
+	s.compile()
 	return s, nil
 }
 

@@ -96,7 +96,6 @@ func (w *Watch) Types() (types []string) {
 // each way in which flows that it is a stage of find runs in its payload, or to none; so does one whose correlation id
 // is what such a run is called.
 func (w *Watch) See(e *event.Event) {
-	found := false
 	for i := range w.byFields {
 		by := &w.byFields[i]
 		if !by.stages[e.Type] {
@@ -104,10 +103,9 @@ func (w *Watch) See(e *event.Event) {
 		}
 		if id := by.flows[0].RunOf(e); by.flows[0].MayName(id) {
 			w.add(run{by, id}, EventOf(e))
-			found = true
 		}
 	}
-	if e.CorrelationID != "" && !found {
+	if e.CorrelationID != "" {
 		w.add(run{&w.all, e.CorrelationID}, EventOf(e))
 	}
 }
@@ -190,8 +188,15 @@ func (w *Watch) missing(r *watched) (list []Overdue) {
 	for _, e := range r.events {
 		times[e.Offset] = e.At
 	}
+	// A run by fields is judged as that: events without a correlation id belong to it, too.
+	flows := r.by.flows
+	if r.by == &w.all {
+		flows = slices.DeleteFunc(slices.Clone(flows), func(f event.Flow) bool {
+			return len(f.RunBy) > 0 && f.MayName(r.id)
+		})
+	}
 	// Which edges are missing does not depend on the time.
-	chain := Follow(r.by.flows, r.id, r.events, Options{Now: r.events[len(r.events)-1].At, Deadlines: w.deadlines})
+	chain := Follow(flows, r.id, r.events, Options{Now: r.events[len(r.events)-1].At, Deadlines: w.deadlines})
 	for _, f := range chain.Flows {
 		for _, n := range f.Next {
 			// Without a deadline an edge is never overdue, so it need not be kept.

@@ -135,3 +135,32 @@ func TestAWatchFindsRunsByPayloadFields(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// A correlation id may look like a run by fields. A flow that goes by other ids sees its whole run all the same.
+func TestARunByFieldsTakesNoEventsFromOtherFlows(t *testing.T) {
+	flows, err := event.ParseFlows([]byte(`[{"name":"by_field","edges":[["A","B"]],"run_by":["config_key"]},
+		{"name":"by_id","edges":[["C","A"]]}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := event.Builtin().WithFlows(flows...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := ParseDeadlines(c, []string{"by_id:C->A=1m", "by_field:A->B=1m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const id = "config_key=hex8_2p"
+	w := NewWatch(c.Flows(), d, 10)
+	for i, kind := range []event.Type{"C", "A"} {
+		w.See(&event.Event{Offset: uint64(i + 1), Type: kind, AppendedAt: beginning(), CorrelationID: id})
+	}
+	// Its effect has no correlation id, and is found by the field alone.
+	b := event.New("B", []byte(`{"config_key": "hex8_2p"}`))
+	b.Offset, b.AppendedAt = 3, beginning()
+	w.See(&b)
+	if late := w.Overdue(beginning().Add(time.Hour)); len(late) > 0 {
+		t.Errorf("%+v", late)
+	}
+}

@@ -53,7 +53,7 @@ func TestCoordinatorAgreesWithModel(t *testing.T) {
 		"claimed", "claimed after a failure", "unconfirmed nack", "not claimed", "new leader",
 		"batch failed", "outcome unknown", "trimmed", "of a key, ahead",
 	} {
-		if did[what] == 0 {
+		if did[what] == 0 && !testing.Short() { // with -short there are a fifth of the histories
 			t.Errorf("no history had this: %s", what)
 		}
 	}

@@ -183,5 +183,12 @@ def parse_time(text: str) -> datetime:
 
 def error_text(error: str | BaseException) -> str:
     """Return a handler's error as it is kept with a dead letter."""
-    text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    return text[:MAX_ERROR]
+    if isinstance(error, str):
+        text = error
+    else:
+        try:
+            text = f"{type(error).__name__}: {error}"
+        except Exception:  # of its __str__
+            text = type(error).__name__
+    # Half a surrogate pair, as of a file name that is not UTF-8, could not be sent.
+    return text[:MAX_ERROR].encode(errors="replace").decode()

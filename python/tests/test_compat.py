@@ -345,6 +345,30 @@ class Failures(CompatTest):
         self.assertEqual(sorted(e.payload["attempt"] for e in timeouts), [1, 1, 2, 2, 3, 3, 4, 4])
         self.assertEqual({e.payload["timeout_seconds"] for e in timeouts}, {0.05})
 
+    def test_an_error_whose_text_cannot_be_sent_holds_nothing_up(self) -> None:
+        self.use(f"d{self.run_id}", ())
+        got: list[int] = []
+
+        class Silent(Exception):
+            def __str__(self) -> str:
+                raise ValueError("no text")
+
+        def on_import(event: Any) -> None:
+            got.append(event.payload["i"])
+            if event.payload["i"] == 0:
+                raise OSError("cannot read /data/\udcff")
+            if event.payload["i"] == 1:
+                raise Silent
+
+        subscribe("DATA_SYNC_FAILED", on_import)
+        for i in range(3):
+            self.other("DATA_SYNC_FAILED", {"i": i})
+        cursor = f"d{self.run_id}.{handler_name(on_import)}.data_sync_failed"
+        eventually("all is committed", lambda: got and self.log.get_cursor(cursor)["lag_events"] == 0, 20)
+        self.assertEqual(got, [0, 1, 2])
+        errors = [letter["error"] for letter in self.log.dead_letters(cursor=cursor)]
+        self.assertEqual(errors, ["OSError: cannot read /data/?", "Silent"])
+
     def test_a_handler_that_fails_on_handler_events_does_not_feed_itself(self) -> None:
         def on_failed(event: Any) -> None:
             raise ValueError("again")

@@ -369,6 +369,61 @@ class Failures(CompatTest):
         errors = [letter["error"] for letter in self.log.dead_letters(cursor=cursor)]
         self.assertEqual(errors, ["OSError: cannot read /data/?", "Silent"])
 
+    def test_a_failure_that_cannot_be_kept_does_not_stop_the_subscription(self) -> None:
+        got: list[int] = []
+
+        def on_adjusted(event: Any) -> None:
+            got.append(event.payload["i"])
+            raise OSError("no route")
+
+        router = self.use(retry_delays=())
+        subscribe("QUALITY_FEEDBACK_ADJUSTED", on_adjusted)
+        for method in ("_bury", "_attempt"):
+            (subscription,) = router._subscriptions
+            setattr(subscription, method, lambda *args: [][0])
+            publish("QUALITY_FEEDBACK_ADJUSTED", {"run": self.run_id, "i": len(got), "method": method})
+            eventually("it is done with", lambda s=subscription: not s._busy, 10)
+            delattr(subscription, method)
+        publish("QUALITY_FEEDBACK_ADJUSTED", {"run": self.run_id, "i": 1})
+        self.assertEqual(got, [0, 1])
+
+    def test_a_coroutine_that_is_slow_to_end_is_called_for_each_attempt(self) -> None:
+        calls: list[Any] = []
+
+        async def on_slow(event: Any) -> None:
+            calls.append(event)
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(0.3)
+
+        subscribe("HOST_OFFLINE", on_slow, timeout=0.1)
+        publish("HOST_OFFLINE", {"run": self.run_id})
+        eventually("it is a dead letter", lambda: get_router()._subscriptions[0].failed)
+        self.assertEqual(len(calls), 4)
+
+    def test_a_handler_of_one_event_is_called_again_where_it_fails(self) -> None:
+        calls: list[Any] = []
+
+        def on_once(event: Any) -> None:
+            calls.append(event.payload["i"])
+            if len(calls) < 3:
+                raise OSError("no route")
+
+        async def on_once_async(event: Any) -> None:
+            on_once(event)
+
+        for handler in (on_once, on_once_async):
+            calls.clear()
+            get_event_bus().subscribe("HOST_OFFLINE", handler, once=True)
+            for i in range(2):
+                publish("HOST_OFFLINE", {"run": self.run_id, "i": i, "by": handler.__name__})
+            subscription = get_router()._subscriptions[-1]
+            eventually("both are done", lambda s=subscription: s.handled >= 2)
+            self.assertEqual(calls, [0, 0, 0])
+            reset_router()
+            self.use()
+
     def test_a_handler_that_fails_on_handler_events_does_not_feed_itself(self) -> None:
         def on_failed(event: Any) -> None:
             raise ValueError("again")

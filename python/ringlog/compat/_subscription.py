@@ -38,6 +38,7 @@ Handler = Callable[[Any], Any]
 
 MAX_WAITING = 256  # events of the log that wait for a handler; the reader waits then
 COMMIT_EVERY = 64  # events, while more are waiting
+CANCEL_TIMEOUT = 5.0  # seconds that a coroutine may take to end, beside its timeout, before an attempt counts as failed
 RECONNECT_PAUSE = 1.0  # seconds between attempts to reach the log
 
 inside_handler: contextvars.ContextVar[bool] = contextvars.ContextVar("ringlog_inside_handler", default=False)
@@ -61,7 +62,7 @@ class _Call:
         self.task = task
         self.result: Future[None] = Future()
         self.canceled = False
-        self.cancel: Callable[[], Any] = lambda: None  # only a coroutine can be
+        self.cancel: Callable[[], Any] | None = None  # only of a coroutine
 
 
 def handler_name(handler: Handler) -> str:
@@ -139,37 +140,46 @@ class Subscription:
     def _handle(self, task: Task) -> None:
         """Give an event to the handler until it succeeds or the attempts are exhausted."""
         error: BaseException | None = None
+        text = ""
         for delay in (0.0, *self.router.retry_delays):
             if delay and self.router.closing.wait(delay):
                 return  # neither done nor failed: a durable subscription gets it again
             task.attempts += 1
-            error = self._attempt(task)
+            try:
+                error = self._attempt(task)
+            except Exception as e:  # as of an event loop that was closed
+                error = e
             if not task.tried.done():
                 task.tried.set_result(None)
             if error is None:
                 break
-            logger.warning("%s: attempt %d of %s failed: %s", self.name, task.attempts, task.event.name, error)
+            text = error_text(error)
+            logger.warning("%s: attempt %d of %s failed: %s", self.name, task.attempts, task.event.name, text)
         if error is None:
             self.handled += 1
             task.done.set_result("")
             return
         self.failed += 1
-        text = error_text(error)
-        dead = bool(self._cursor) or self._bury(task, text)
-        self.router._report_failed(self, task, text, dead)
+        try:
+            dead = bool(self._cursor) or self._bury(task, text)
+            self.router._report_failed(self, task, text, dead)
+        except Exception:  # the next event is handled all the same
+            logger.exception("%s: the failure of %s is not reported", self.name, task.event.name)
         task.done.set_result(text)
 
     def _attempt(self, task: Task) -> BaseException | None:
         """Call the handler once, and return how it failed."""
         late = TimeoutError(f"the handler has not returned within {self.timeout:g} s")
         call = self._call
-        if call is not None and call.task is not task:
-            # An event before this one is still with the handler, which is not run beside itself.
-            concurrent.futures.wait([call.result], self.timeout)
+        if call is not None and (call.task is not task or call.cancel is not None):
+            # The handler has not returned from an earlier call, and is not run beside itself. A coroutine that was
+            # canceled may take a while to end.
+            concurrent.futures.wait([call.result], self.timeout + (0 if call.cancel is None else CANCEL_TIMEOUT))
             if not call.result.done():
                 self.router._report_timeout(self, task)
                 return late
-            call = None
+            if call.task is not task or call.result.exception() is not None:
+                call = None
         elif call is not None and call.result.done() and call.result.exception() is not None:
             call = None
         if call is None:
@@ -177,7 +187,8 @@ class Subscription:
         concurrent.futures.wait([call.result], self.timeout)
         if not call.result.done():
             call.canceled = True
-            call.cancel()
+            if call.cancel is not None:
+                call.cancel()
             self.router._report_timeout(self, task)
             return late
         self._call = None
@@ -358,8 +369,12 @@ class Subscription:
         offset = self.router._offset_of(task.event)
         if not offset:
             return False
+        past = False
         for _ in range(3):
             try:
+                if past:
+                    self.router.log.seek_cursor(self._letters_name, offset)
+                    past = False
                 if self._letters is None:
                     self._follow_letters(offset)
                 assert self._letters is not None
@@ -367,8 +382,7 @@ class Subscription:
                 return True
             except Conflict:
                 # The cursor is past the event, as one that was published later has failed before.
-                self._letters = None
-                self.router.log.seek_cursor(self._letters_name, offset)
+                self._letters, past = None, True
             except (Fenced, Closed):
                 self._letters = None  # another process has the letters of this handler now
             except RinglogError as e:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ringlog.compat._event import DataEvent, Event, Selection, from_log, resolve
+from ringlog.compat._event import DataEvent, Event, Selection, canonical, from_log, resolve
 from ringlog.compat._process import get_router
 from ringlog.compat._publication import Publication
 from ringlog.compat._subscription import Handler, handler_name
@@ -64,8 +63,8 @@ class EventBus:
     ) -> Any:
         """Call a handler for a type, a pattern, an EventFilter or everything; without a handler it is a decorator.
 
-        With once it is called for the first event alone. Handlers are called at the same time, so that priority has
-        no effect.
+        With once it is called for the first event alone, again where it fails. Handlers are called at the same time,
+        so that priority has no effect.
         """
         if handler is None:
             return lambda decorated: self.subscribe(
@@ -140,15 +139,24 @@ def _filtered(chosen: EventFilter, handler: Handler) -> Handler:
 
 
 def _once(handler: Handler) -> Handler:
-    lock = threading.Lock()
-    called: list[bool] = []
+    # The subscription calls it for one event after the other. One that failed may come again as a redriven one.
+    first: list[tuple[str, str]] = []
+    handled: list[bool] = []
 
     def call(event: DataEvent) -> Any:
-        with lock:
-            if called:
-                return None
-            called.append(True)
-        return handler(event)
+        content = (event.type, canonical(event.payload))
+        if handled or (first and first[0] != content):
+            return None
+        first[:] = [content]
+        result = handler(event)
+        if inspect.isawaitable(result):
+            return finish(result)
+        handled.append(True)
+        return None
+
+    async def finish(result: Awaitable[Any]) -> None:
+        await result
+        handled.append(True)
 
     call.__qualname__ = handler_name(handler)
     return call

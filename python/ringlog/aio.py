@@ -133,6 +133,8 @@ class _Task:
         return self._pid == os.getpid() and not self._task.done() and not self._task.get_loop().is_closed()
 
     async def join(self, timeout: float) -> bool:
+        if not self.alive():
+            return True
         done, _ = await asyncio.wait([self._task], timeout=timeout)
         if not done:
             self._task.cancel()

@@ -294,6 +294,7 @@ class Contract:
 
     async def test_a_payload_that_differs_from_the_catalogue_is_warned_about(self) -> None:
         payload = {"config_key": 1, "unlisted": True, "epochs_completed": "x", "correlation_id": self.run_id}
+        payload["many"] = 10**400
         result = await self.log.publish("TRAINING_COMPLETED", payload)
         fields = [warning["field"] for warning in result.warnings]
         self.assertEqual(fields[-1], "payload")
@@ -535,7 +536,7 @@ class Contract:
         self.assertTrue(await self.log.wait(offsets[3], [self.run_id], timeout=5))
         self.assertEqual((await self.log.explain(self.run_id, offsets[0]))["fate"], "committed")
         await self.log.seek_cursor(self.run_id, offsets[1])
-        self.assertFalse(await self.log.wait(offsets[3], [self.run_id], timeout=0.1))
+        self.assertFalse(await self.log.wait(offsets[3], self.run_id, timeout=0.1))
         await self.log.delete_cursor(self.run_id)
         with self.assertRaises(NotFound):
             await self.log.get_cursor(self.run_id)
@@ -1074,6 +1075,15 @@ class Asyncio(Contract):
             with self.assertRaises(asyncio.TimeoutError):
                 await asyncio.wait_for(tail.__anext__(), 0.1)
         self.assertEqual(len(await self.publish(1)), 1)
+
+    async def test_a_member_has_left_when_its_block_ends_also_where_a_task_closes_it(self) -> None:
+        async with self.log.group(self.run_id, keys=[self.run_id]) as member:
+            closing = asyncio.ensure_future(member.close())
+            async for _ in member:
+                pass
+        self.assertEqual(await self.log.group_members(self.run_id), [])
+        await closing
+        await self.log.delete_group(self.run_id)
 
 
 class BlockingOnMemory(Blocking, OnMemory, unittest.IsolatedAsyncioTestCase):

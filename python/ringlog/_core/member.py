@@ -259,8 +259,8 @@ class MemberLoop:
             await self._news.wait(seen, left)
 
     async def close(self, timeout: float) -> None:
-        """Report what was settled, return the rest to the group, and leave it."""
-        if self._closing or self._pid != os.getpid():
+        """Report what was settled, return the rest to the group, and leave it. A second call waits for the first."""
+        if self._pid != os.getpid():
             return
         self._closing = True
         self._due.set()

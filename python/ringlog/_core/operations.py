@@ -149,6 +149,7 @@ class Operations:
     async def wait(self, offset: int, cursors: Iterable[str], timeout: float = 30.0) -> bool:
         """Wait until all cursors and groups have committed an offset; False if timeout seconds were too short."""
         self._check_open()
+        cursors = [cursors] if isinstance(cursors, str) else cursors
         query: Query = {"offset": str(offset), "cursors": ",".join(cursors), "timeout": f"{timeout:.3f}s"}
         answer = await self._calls.call("GET", "/v1/wait", None, query, attempt=timeout + self._config.attempt_timeout)
         return bool(answer["reached"])

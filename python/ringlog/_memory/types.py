@@ -457,7 +457,7 @@ def _check_fields(definition: Definition | None, payload: Json) -> list[Json]:
     for name in sorted(payload):
         value, want = payload[name], definition.fields.get(name)
         kind = _kind(value)
-        whole = kind == "a number" and float(value).is_integer()
+        whole = kind == "a number" and (isinstance(value, int) or float(value).is_integer())
         if name == "correlation_id":
             continue
         if want is None:

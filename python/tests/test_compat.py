@@ -12,10 +12,12 @@ import time
 import unittest
 import uuid
 from typing import Any
+from unittest import mock
 
 from ringlog import Client
 from ringlog.compat import configure, reset_router
 from ringlog.compat._event import from_log
+from ringlog.compat._registration import Registration
 from ringlog.compat._subscription import Task, handler_name
 from ringlog.compat.cross_process_events import get_cross_process_queue, publish_cross_process
 from ringlog.compat.data_pipeline_orchestrator import CircuitBreaker, CircuitBreakerState
@@ -211,6 +213,25 @@ class Delivery(CompatTest):
         self.assertIn("training_failed", str(self.log.status()["event_subscription_status"]).lower())
         reset_router()
         self.assertEqual(registered(), [])
+
+    def test_a_registration_may_end_while_it_begins(self) -> None:
+        registration, begun, begin = (
+            Registration(self.log, self.run_id, list),
+            threading.Event(),
+            threading.Thread.start,
+        )
+
+        def start_late(thread: threading.Thread) -> None:
+            begun.set()
+            time.sleep(0.1)
+            begin(thread)
+
+        with mock.patch.object(threading.Thread, "start", start_late):
+            beginning = threading.Thread(target=registration.change)
+            begin(beginning)
+            self.assertTrue(begun.wait(10))
+            registration.end()
+            beginning.join()
 
     @unittest.skipUnless(hasattr(os, "fork"), "nothing forks here")
     def test_a_child_publishes_and_takes_no_subscription_from_its_parent(self) -> None:
@@ -445,6 +466,11 @@ class Failures(CompatTest):
                 publish(wrong, {})
         with self.assertRaises(TypeError):
             subscribe("HOST_ONLINE", "no function")
+        for decorate in (subscribe, get_event_bus().subscribe):
+            with self.assertRaisesRegex(TypeError, r"write @subscribe\(TYPE\)"):
+                decorate(finish)
+        with self.assertRaisesRegex(TypeError, "nmae"):
+            configure(self.log, nmae="elo")
         self.assertEqual(got, [])
 
     def test_a_type_that_the_log_refuses_raises_where_it_is_published(self) -> None:

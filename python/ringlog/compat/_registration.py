@@ -27,14 +27,16 @@ class Registration:
         self._target = path("clients", f"{source}:{socket.gethostname()}:{os.getpid()}")
         self._changed = threading.Event()
         self._ended = threading.Event()
+        self._lock = threading.Lock()  # a thread that end sees has been started
         self._thread: threading.Thread | None = None
 
     def change(self) -> None:
         """Have the list registered as it is now."""
         self._changed.set()
-        if self._thread is None and not self._ended.is_set():
-            self._thread = threading.Thread(target=self._run, name="ringlog-register", daemon=True)
-            self._thread.start()
+        with self._lock:
+            if self._thread is None and not self._ended.is_set():
+                self._thread = threading.Thread(target=self._run, name="ringlog-register", daemon=True)
+                self._thread.start()
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -56,7 +58,8 @@ class Registration:
 
     def end(self) -> None:
         """Remove the registration."""
-        self._ended.set()
+        with self._lock:
+            self._ended.set()
         self._changed.set()
         if self._thread is not None:
             self._thread.join(5)

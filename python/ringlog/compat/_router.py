@@ -58,6 +58,12 @@ def handler_timeout() -> float:
     return seconds
 
 
+def refuse_bare(event_type: Any) -> None:
+    """Raise TypeError for a decorator without its parentheses, which gets the function in place of a type."""
+    if callable(event_type) and not isinstance(event_type, type) and not hasattr(event_type, "value"):
+        raise TypeError(f"{event_type!r:.60} is no type of an event: write @subscribe(TYPE)")
+
+
 def show_events() -> None:
     """Log each event that passes, on the standard error if the program has set no logging up."""
     logger.setLevel(logging.DEBUG)
@@ -97,7 +103,6 @@ class UnifiedEventRouter:
         name: str | None = None,
         source: str = "",
         retry_delays: tuple[float, ...] = RETRY_DELAYS,
-        **_ignored: Any,
     ) -> None:
         self.name = os.environ.get("RINGLOG_SUBSCRIBER", "") if name is None else name
         self.source = source or self.name or PurePath(sys.argv[0] or "python").stem
@@ -329,6 +334,7 @@ class UnifiedEventRouter:
         the log cannot be read now; another is attached once it can be.
         """
         if handler is None:
+            refuse_bare(event_type)
             return lambda decorated: self.subscribe(event_type, decorated, timeout=timeout, critical=critical)
         if not callable(handler):
             raise TypeError(f"{handler!r:.60} is no handler: give a function that takes an event")

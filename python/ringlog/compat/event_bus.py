@@ -11,6 +11,7 @@ from typing import Any
 from ringlog.compat._event import DataEvent, Event, Selection, canonical, from_log, resolve
 from ringlog.compat._process import get_router
 from ringlog.compat._publication import Publication
+from ringlog.compat._router import refuse_bare
 from ringlog.compat._subscription import Handler, handler_name
 from ringlog.event import Json
 
@@ -67,6 +68,7 @@ class EventBus:
         so that priority has no effect.
         """
         if handler is None:
+            refuse_bare(event_type)
             return lambda decorated: self.subscribe(
                 event_type, decorated, timeout=timeout, critical=critical, once=once
             )

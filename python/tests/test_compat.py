@@ -7,6 +7,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -32,8 +33,8 @@ from ringlog.compat.event_router import (
     subscribe_with_retry,
 )
 from ringlog.compat.stage_events import StageCompletionResult, StageEvent, get_stage_event_bus, next_stages
-from ringlog.errors import InvalidArgument, Unavailable
-from tests.cluster import ClusterTest, eventually
+from ringlog.errors import InvalidArgument, OutcomeUnknown, Unavailable
+from tests.cluster import Cluster, ClusterTest, eventually
 from tests.test_faults import PACKAGE, start
 
 FAST = (0.01, 0.02, 0.04)
@@ -97,6 +98,43 @@ class Delivery(CompatTest):
         self.assertEqual([e.offset for e in got], [e.offset for e in self.events("HOST_ONLINE")])
         self.assertEqual(len(got), 4)
         self.assertEqual(get_router()._own, {})  # nothing is kept of what came back
+
+    def test_a_spooled_event_is_handled_once(self) -> None:
+        cluster = Cluster(1)
+        self.addCleanup(cluster.close)
+        for name in (f"d{self.run_id}", ""):
+            with self.subTest(durable=bool(name)), tempfile.TemporaryDirectory() as folder:
+                log = Client(cluster.urls, spool=folder, spool_after=0.2)
+                self.addCleanup(log.close)
+                configure(log, name=name, source="test")
+                got: list[Any] = []
+                subscribe("HOST_ONLINE", got.append, critical=True)
+                cluster.nodes[0].kill()
+                publish("HOST_ONLINE", {"run": self.run_id, "name": name})
+                self.assertEqual([e.offset for e in got], [0])
+                cluster.start(cluster.nodes[0])
+                self.assertTrue(log.drain(60))
+                marker = log.publish("HOST_ONLINE", {"marker": name}).offset
+                eventually("the marker is handled", lambda g=got, m=marker: g[-1].offset == m)
+                self.assertEqual(len(got), 2)
+                self.assertEqual(len(get_router()._away), 0)
+                reset_router()
+
+    def test_an_event_whose_answer_is_lost_is_handled_once(self) -> None:
+        router = self.use(f"d{self.run_id}")
+        got: list[Any] = []
+        subscribe("HOST_ONLINE", got.append)
+        append = router.log.publish
+
+        def lose(*args: Any, **fields: Any) -> Any:
+            append(*args, **fields)
+            raise OutcomeUnknown("no answer", code="outcome_unknown")
+
+        with mock.patch.object(router.log, "publish", lose), self.assertRaises(OutcomeUnknown):
+            publish("HOST_ONLINE", {"run": self.run_id})
+        marker = self.other("HOST_ONLINE", {"marker": 1})
+        eventually("the marker is handled", lambda: got[-1].offset == marker)
+        self.assertEqual(len(got), 2)
 
     def test_equal_events_on_purpose_are_each_handled_once(self) -> None:
         events: list[Any] = []

@@ -23,11 +23,11 @@ from ringlog import _fork
 from ringlog._core.cause import inherit
 from ringlog._core.encode import encode
 from ringlog.client import Client
-from ringlog.compat._event import DataEvent, Selection, canonical, content_hash, name_of, resolve
+from ringlog.compat._event import DataEvent, Selection, canonical, content_hash, from_log, name_of, resolve
 from ringlog.compat._publication import Publication, complete_as, running_loop
 from ringlog.compat._registration import Registration
 from ringlog.compat._subscription import Handler, OwnTasks, StoredEvent, Subscription, Task
-from ringlog.errors import InvalidArgument, RinglogError, Unavailable
+from ringlog.errors import InvalidArgument, OutcomeUnknown, RinglogError, Unavailable
 from ringlog.event import Json, Result
 
 DEDUP_WINDOW = 60.0  # seconds, as on the old bus and by default in the log
@@ -122,6 +122,7 @@ class UnifiedEventRouter:
         self._subscriptions: list[Subscription] = []
         self._in_flight: dict[str, list[Publication]] = {}  # by canonical payload
         self._own: OrderedDict[int, OwnTasks] = OrderedDict()  # by offset
+        self._away: deque[tuple[DataEvent, str, OwnTasks]] = deque()  # no offset is known, with the canonical payload
         self._recent_events: OrderedDict[str, float] = OrderedDict()  # when each content was published, by its hash
         self._read_offsets: OrderedDict[int, None] = OrderedDict()
         self._history: deque[DataEvent] = deque(maxlen=MAX_RECENT)
@@ -253,25 +254,41 @@ class UnifiedEventRouter:
         if error := sent.exception():
             # Nobody may be waiting for it.
             logger.error("%s was not appended: %s", publication.event.name, error)
-            for subscription in publication.tasks:
-                subscription.note_returned()
+            for subscription, task in publication.tasks.items():
+                subscription.note_returned(task)
+            if isinstance(error, OutcomeUnknown):
+                self._note_away(publication, content)
         else:
             publication._take(sent.result())
-            self._note_own(sent.result().offset, publication.tasks)
+            if sent.result().spooled:
+                self._note_away(publication, content)
+            else:
+                self._note_own(sent.result().offset, publication.tasks)
         self._forget(publication, content)
+
+    def _note_away(self, publication: Publication, content: str) -> None:
+        """Note what was delivered here of an event that is spooled, or that the log may have."""
+        forgotten: OwnTasks = {}
+        with self._lock:
+            if publication.tasks:
+                self._away.append((publication.event, content, publication.tasks))
+            if len(self._away) > MAX_OWN:
+                forgotten = self._away.popleft()[2]
+        for subscription, task in forgotten.items():
+            subscription.note_returned(task)
 
     def _note_own(self, offset: int, tasks: OwnTasks) -> None:
         """Note what was delivered here of the event at an offset, for the readers that will meet it."""
         # A duplicate has the offset of an event that a reader may have met long ago.
         left = {subscription: task for subscription, task in tasks.items() if not subscription.has_met(offset)}
-        forgotten = [subscription for subscription in tasks if subscription not in left]
+        forgotten = [each for each in tasks.items() if each[0] not in left]
         with self._lock:
             if left:
                 self._own[offset] = left
             while len(self._own) > MAX_OWN:
-                forgotten += self._own.popitem(last=False)[1]
-        for subscription in forgotten:
-            subscription.note_returned()
+                forgotten += self._own.popitem(last=False)[1].items()
+        for subscription, task in forgotten:
+            subscription.note_returned(task)
 
     def _forget(self, publication: Publication, content: str) -> None:
         with self._lock:
@@ -285,8 +302,8 @@ class UnifiedEventRouter:
     def _own_task(self, event: StoredEvent, subscription: Subscription) -> Task | None:
         """Return what a subscription was given, at once, of an event of the log that this process has published.
 
-        It is None for another. One whose answer is not here yet is waited for: only its offset says that it is the
-        same. Each subscription meets an event once.
+        It is None for another. One whose answer is not here yet is waited for: its offset says that it is the same,
+        or, if the answer has none, its time with its content. Each subscription meets an event once.
         """
         if self._in_flight:
             with self._lock:
@@ -298,7 +315,22 @@ class UnifiedEventRouter:
             task = tasks.pop(subscription, None)
             if not tasks:
                 self._own.pop(event.offset, None)
-            return task
+        return task or (self._away_task(event, subscription) if self._away else None)
+
+    def _away_task(self, event: StoredEvent, subscription: Subscription) -> Task | None:
+        """Return what _own_task does, of an event whose publication got no offset."""
+        found, content = from_log(event), canonical(event.payload)
+        with self._lock:
+            for i, (own, own_content, tasks) in enumerate(self._away):
+                # The log keeps microseconds.
+                same = abs(own.timestamp - found.timestamp) < 1e-5 and own.name == found.name
+                if same and own_content == content and subscription in tasks:
+                    own.offset = event.offset
+                    task = tasks.pop(subscription)
+                    if not tasks:
+                        del self._away[i]
+                    return task
+        return None
 
     def _offset_of(self, event: DataEvent) -> int:
         """Return an event's offset, after a wait for an event that is on its way to the log; 0 if it has none."""

@@ -51,6 +51,7 @@ class Task:
     def __init__(self, event: DataEvent, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.event, self.loop = event, loop
         self.attempts = 0
+        self.returning = False  # the cursor of the subscription is to meet it
         self.tried: Future[None] = Future()  # the first attempt has ended
         self.done: Future[str] = Future()  # "" or the error after the last attempt
 
@@ -302,7 +303,7 @@ class Subscription:
                     self._put_read(new)
                 else:
                     self._settle()
-                    self.note_returned()
+                    self.note_returned(task)
 
     def _note_attached(self) -> None:
         self.error, self.state = "", "attached"
@@ -321,13 +322,15 @@ class Subscription:
     def put_own(self, task: Task) -> None:
         """Queue an event that is published here, and that the cursor will meet."""
         with self._lock:
-            self._returning += 1 if self.router.name else 0
+            task.returning = bool(self.router.name)
+            self._returning += task.returning
         self.put(task)
 
-    def note_returned(self) -> None:
+    def note_returned(self, task: Task) -> None:
         """Note that the cursor has met an event that was published here, or never will."""
         with self._room:
-            self._returning -= 1 if self.router.name else 0
+            self._returning -= task.returning
+            task.returning = False
             self._room.notify_all()
 
     def has_met(self, offset: int) -> bool:

@@ -252,6 +252,15 @@ class Delivery(CompatTest):
         reset_router()
         self.assertEqual(registered(), [])
 
+    def test_the_end_does_not_wait_for_a_cluster_that_is_away(self) -> None:
+        log = Client("http://127.0.0.1:9")
+        self.addCleanup(log.close)
+        configure(log, name=f"d{self.run_id}")
+        subscribe("HOST_ONLINE", print)
+        began = time.monotonic()
+        reset_router()
+        self.assertLess(time.monotonic() - began, 15)
+
     def test_a_registration_may_end_while_it_begins(self) -> None:
         registration, begun, begin = (
             Registration(self.log, self.run_id, list),

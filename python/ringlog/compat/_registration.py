@@ -27,6 +27,7 @@ class Registration:
         self._target = path("clients", f"{source}:{socket.gethostname()}:{os.getpid()}")
         self._changed = threading.Event()
         self._ended = threading.Event()
+        self._registered = False
         self._lock = threading.Lock()  # a thread that end sees has been started
         self._thread: threading.Thread | None = None
 
@@ -53,15 +54,18 @@ class Registration:
             }
             try:
                 self._log.request("PUT", self._target, body)
+                self._registered = True
             except RinglogError as e:
                 logging.getLogger("ringlog").warning("the subscriptions are not registered: %s", e)
 
-    def end(self) -> None:
-        """Remove the registration."""
+    def end(self, timeout: float = 5.0) -> None:
+        """Remove the registration, unless a call to the cluster still waits after timeout seconds: it has an end."""
         with self._lock:
             self._ended.set()
         self._changed.set()
         if self._thread is not None:
-            self._thread.join(5)
+            self._thread.join(max(0.0, timeout))
+            if self._thread.is_alive() or not self._registered:
+                return
             with contextlib.suppress(RinglogError):
                 self._log.request("DELETE", self._target)

@@ -515,7 +515,7 @@ class UnifiedEventRouter:
         until = time.monotonic() + EXIT_TIMEOUT
         for subscription in subscriptions:
             subscription.close(until - time.monotonic())
-        self._registration.end()
+        self._registration.end(until - time.monotonic())
         with contextlib.suppress(RinglogError):  # each was logged when it failed
             if self._owns_log:
                 self.log.close(EXIT_TIMEOUT)

@@ -21,17 +21,22 @@ type document struct {
 	Info       struct{ Version string }
 	Paths      map[string]map[string]operation
 	Components struct {
-		Schemas map[string]map[string]any
+		Schemas    map[string]map[string]any
+		Parameters map[string]parameter
 	}
+}
+
+type parameter struct {
+	Ref      string `json:"$ref"` // to one of the document's; the rest is empty then
+	Name, In string
+	Example  any
+	Required bool
+	Schema   map[string]any
 }
 
 type operation struct {
 	OperationID string
-	Parameters  []struct {
-		Name, In string
-		Example  *string
-		Required bool
-	}
+	Parameters  []parameter
 	RequestBody *struct {
 		Content map[string]struct {
 			Schema  map[string]any
@@ -222,11 +227,29 @@ func example(t *testing.T, d document, path string, op operation) (filled, body 
 	t.Helper()
 	query := url.Values{}
 	for _, p := range op.Parameters {
+		if p.Ref != "" {
+			name, ok := strings.CutPrefix(p.Ref, "#/components/parameters/")
+			p = d.Components.Parameters[name]
+			if !ok || p.Name == "" {
+				t.Errorf("%s: %q is no parameter of the document", op.OperationID, name)
+			}
+		}
+		if p.Example != nil {
+			if problem := d.fits(p.Schema, p.Example, p.Name); problem != "" {
+				t.Errorf("%s: its own example: %s", op.OperationID, problem)
+			}
+		}
 		switch {
 		case p.In == "path" && p.Example != nil:
-			path = strings.ReplaceAll(path, "{"+p.Name+"}", url.PathEscape(*p.Example))
+			path = strings.ReplaceAll(path, "{"+p.Name+"}", url.PathEscape(fmt.Sprint(p.Example)))
 		case p.In == "query" && p.Example != nil:
-			query.Set(p.Name, *p.Example)
+			values, repeated := p.Example.([]any)
+			if !repeated {
+				values = []any{p.Example}
+			}
+			for _, v := range values {
+				query.Add(p.Name, fmt.Sprint(v))
+			}
 		case p.Required:
 			t.Errorf("%s: %s has no example", op.OperationID, p.Name)
 		}

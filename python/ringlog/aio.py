@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from datetime import datetime, timezone
 from types import TracebackType
@@ -157,6 +158,9 @@ class _AsyncioIo:
     def now(self) -> datetime:
         return datetime.now(timezone.utc)
 
+    def monotonic(self) -> float:
+        return time.monotonic()
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
@@ -283,13 +287,13 @@ class AsyncMember(_Closing, AsyncIterator[Delivery]):
         return self._loop.state.name
 
     async def __anext__(self) -> Delivery:
-        delivery = await self.next()
-        if delivery is None:
+        raw = await self._loop.next_until_closed()
+        if raw is None:
             raise StopAsyncIteration
-        return delivery
+        return Delivery(raw, self._loop)
 
     async def next(self, timeout: float | None = None) -> Delivery | None:
-        """Return the next delivery; None after timeout seconds without one, or once the member is closed."""
+        """Return the next delivery, None after timeout seconds without one. Raises Closed once the member is closed."""
         raw = await self._loop.next(timeout)
         return None if raw is None else Delivery(raw, self._loop)
 

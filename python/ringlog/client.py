@@ -133,6 +133,9 @@ class _BlockingIo:
     def now(self) -> datetime:
         return datetime.now(timezone.utc)
 
+    def monotonic(self) -> float:
+        return time.monotonic()
+
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
@@ -263,13 +266,13 @@ class Member(_Closing, Iterator[Delivery]):
         return self._loop.state.name
 
     def __next__(self) -> Delivery:
-        delivery = self.next()
-        if delivery is None:
+        raw = drive(self._loop.next_until_closed())
+        if raw is None:
             raise StopIteration
-        return delivery
+        return Delivery(raw, self._loop)
 
     def next(self, timeout: float | None = None) -> Delivery | None:
-        """Return the next delivery; None after timeout seconds without one, or once the member is closed."""
+        """Return the next delivery, None after timeout seconds without one. Raises Closed once the member is closed."""
         raw = drive(self._loop.next(timeout))
         return None if raw is None else Delivery(raw, self._loop)
 

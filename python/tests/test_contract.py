@@ -31,7 +31,7 @@ from ringlog.errors import (
 )
 from ringlog.event import Event, Gap
 from ringlog.payloads import ModelPromoted, TrainingCompleted
-from ringlog.testing import MemoryLog
+from ringlog.testing import MemoryLog, kill
 from tests.cluster import ROOT, shared
 
 
@@ -939,7 +939,57 @@ class Contract:
             delivery = await member.next(timeout=5)
             self.assertEqual(delivery.payload["i"], 0)
             delivery.ack()
-        self.assertIsNone(await member.next())
+        with self.assertRaises(Closed):
+            await member.next()
+        self.assertEqual([delivery async for delivery in member], [])
+
+    async def test_what_a_killed_member_held_goes_to_others_after_the_session_timeout(self) -> None:
+        await self.setting("group.session_timeout", "1s")
+        await self.publish(2)
+        async with self.log.group(self.run_id, keys=[self.run_id], max_deliver=2) as member:
+            held = await member.next(timeout=20)
+            kill(getattr(member, "_blocking", member))
+            with self.assertRaises(Closed):
+                await member.next()
+        async with self.log.group(self.run_id) as other:
+            self.assertEqual(len(await self.log.group_members(self.run_id)), 2)
+            self.assertIsNone(await other.next(timeout=0.05))
+            await self.elapse(1)
+            again = await other.next(timeout=20)
+            self.assertEqual((again.offset, again.delivery), (held.offset, 2))
+            again.nack(error="busy")
+            self.assertTrue((await other.next(timeout=20)).ack())
+            self.assertTrue(await other.flush())
+        [letter] = await self.log.dead_letters(cursor=self.run_id)
+        self.assertEqual((letter["error"], letter["attempts"]), ("busy", 2))
+        await self.log.purge(cursor=self.run_id)
+        await self.log.delete_group(self.run_id)
+
+    async def test_a_handler_that_takes_longer_than_the_ack_wait_is_warned_about_once(self) -> None:
+        await self.publish(1)
+        async with self.log.group(self.run_id, keys=[self.run_id], ack_wait=1) as member:
+            with self.assertLogs("ringlog", "WARNING") as logged:
+                for number in (1, 2):
+                    delivery = await member.next(timeout=20)
+                    self.assertEqual(delivery.delivery, number)
+                    await self.elapse(1.1)
+                (await member.next(timeout=20)).ack()
+        [warned] = logged.output
+        self.assertIn(f"group {self.run_id}: event {delivery.offset} was handled for longer than the ack_wait", warned)
+        self.assertIn("auto_progress=True", warned)
+        await self.log.delete_group(self.run_id)
+
+    async def test_a_member_reports_progress_by_itself_where_it_is_asked_to(self) -> None:
+        await self.publish(1)
+        async with self.log.group(self.run_id, keys=[self.run_id], ack_wait=1, auto_progress=True) as member:
+            delivery = await member.next(timeout=20)
+            for _ in range(3):
+                await self.elapse(1.1)
+            self.assertEqual((await self.log.group_members(self.run_id))[0]["expired"], 0)
+            self.assertTrue(delivery.ack())
+            self.assertTrue(await member.flush())
+        self.assertEqual(await self.log.dead_letters(cursor=self.run_id), [])
+        await self.log.delete_group(self.run_id)
 
     # The cluster.
 

@@ -112,6 +112,17 @@ class Time(MemoryTest):
                 delivery.ack()
             self.assertEqual(deliveries, {held.payload["i"]: 2, 1: 1, 2: 1, 3: 1, 4: 1})
 
+    def test_what_a_hanging_member_held_goes_to_one_that_works(self) -> None:
+        self.publish(1)
+        for i in range(8):
+            with self.log.group(f"g{i}") as hanging:
+                held = hanging.next(timeout=5)
+                with self.log.group(f"g{i}") as working:
+                    self.memory.clock.advance(31)
+                    delivery = working.next(timeout=5)
+                    self.assertEqual((delivery.offset, delivery.delivery), (held.offset, 2))
+                    self.assertFalse(held.ack())
+
     def test_the_same_with_asyncio(self) -> None:
         async def main() -> dict[int, int]:
             async with AsyncClient(self.memory.url) as log, log.group("g", max_deliver=2) as member:

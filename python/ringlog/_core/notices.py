@@ -42,7 +42,7 @@ class Warnings:
     """Reports what nodes warn about, each warning once: a reader that reconnects gives its filter again."""
 
     def __init__(self, on_warning: OnWarning | None) -> None:
-        self._on_warning = on_warning or _log_warning
+        self._on_warning = on_warning or _report_warning
         self._once = Once()
 
     def report_header(self, text: str) -> None:
@@ -57,8 +57,8 @@ class Warnings:
                 self._on_warning(warning)
 
 
-def _log_warning(warning: Json) -> None:
-    _log("a node warns about %s: %s", warning.get("field"), warning.get("message"))
+def _report_warning(warning: Json) -> None:
+    log_warning("a node warns about %s: %s", warning.get("field"), warning.get("message"))
 
 
 class Failures:
@@ -74,10 +74,13 @@ class Failures:
         if self._once.is_new((outcome, text)):
             which = f"{event.offset} ({event.type})" if isinstance(event, Event) else event
             trace = error if isinstance(error, BaseException) else None
-            _log("%s: event %s was %s: %s", self._reader, which, outcome, text or "no error was given", exc_info=trace)
+            log_warning(
+                "%s: event %s was %s: %s", self._reader, which, outcome, text or "no error was given", exc_info=trace
+            )
 
 
-def _log(message: str, *args: Any, exc_info: BaseException | None = None) -> None:
+def log_warning(message: str, *args: Any, exc_info: BaseException | None = None) -> None:
+    """Log a warning by the package's logger."""
     import logging  # takes long to import, and is rarely needed
 
     logging.getLogger("ringlog").warning(message, *args, exc_info=exc_info)

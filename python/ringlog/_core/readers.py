@@ -146,6 +146,7 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         prefetch: int = 64,
         ack_wait: float | None = None,
         max_deliver: int | None = None,
+        auto_progress: bool = False,
         on_gap: OnGap | None = None,
     ) -> MemberT:
         """Become a member of a group, whose events each go to one member.
@@ -156,8 +157,12 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         member       a name that no other process has; the default is made of host, process and a random part
         prefetch     how many events may wait here, beside those that are being handled; others of the group
                      do not get them, so choose 1 where handling takes long
-        ack_wait     seconds for which a member may hold an event without ack, nack or progress
+        ack_wait     seconds for which a member may hold an event without ack, nack or progress; after that the event
+                     is delivered again, and the first one is logged as a warning
         max_deliver  deliveries that fail before the event becomes a dead letter
+        auto_progress
+                     report progress of all that is being handled: an event goes to others only when this process is
+                     gone. A handler that hangs then keeps its event, and the next ones of its key, until that
 
         Deliveries may be handled in any order and at the same time: they have different keys, or none.
         """
@@ -165,4 +170,6 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         chosen = build_filter(types, categories, sources, keys, correlation_ids)
         spec = build_group(chosen, format_position(from_, io.now()), ack_wait, max_deliver)
         stated = bool(chosen or spec["group"])
-        return self._new_member(MemberLoop(calls, io, name, spec, stated, member, prefetch, on_gap or log_gap))
+        return self._new_member(
+            MemberLoop(calls, io, name, spec, stated, member, prefetch, auto_progress, on_gap or log_gap)
+        )

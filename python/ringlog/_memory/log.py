@@ -28,6 +28,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._now = datetime.now(timezone.utc)
+        self.moved = 0.0  # seconds
         self._log: Log  # which has the clock
 
     def now(self) -> datetime:
@@ -43,8 +44,7 @@ class Clock:
         span = _check_span(seconds)
         with self._log.lock:
             self._log.hear_members()
-            self._now += span
-            self._log.time_passed()
+            self._pass(span)
             self._log.hear_members()
         return self._now
 
@@ -53,10 +53,14 @@ class Clock:
         span = _check_span(seconds)
         await self._log.hear_members_async()
         with self._log.lock:
-            self._now += span
-            self._log.time_passed()
+            self._pass(span)
         await self._log.hear_members_async()
         return self._now
+
+    def _pass(self, span: timedelta) -> None:
+        self._now += span
+        self.moved += span.total_seconds()
+        self._log.time_passed()
 
 
 def _check_span(seconds: float | timedelta) -> timedelta:
@@ -137,7 +141,7 @@ class Log:
         while time.monotonic() < since + self.grace:
             with self.lock:
                 self._wake_members()
-                if not self._awaits_members(since, 0):
+                if not self._awaits_members(since, None):
                     return
             await asyncio.sleep(0)
 
@@ -145,9 +149,15 @@ class Log:
         for signal in list(self.signals):
             signal.set_threadsafe()
 
-    def _awaits_members(self, since: float, here: int) -> bool:
+    def _awaits_members(self, since: float, here: int | None) -> bool:
         groups = [cursor.group for cursor in self.cursors.all.values() if cursor.group is not None]
         return any(group.awaits_members(since, here) for group in groups)
+
+    def kill_member(self, group: str, name: str) -> None:
+        """Take a member of a group for killed."""
+        cursor = self.cursors.all.get(group)
+        if cursor is not None and cursor.group is not None:
+            cursor.group.kill(name)
 
     def _expire(self) -> None:
         """Remove what is too old: dead letters and idle cursors."""

@@ -478,7 +478,8 @@ class Node:
         """Take in what a member reports, and deliver events to it."""
         body = _body(request, _EXCHANGE)
         group = self._group(parts[0])
-        member, refused = group.exchange(body, threading.get_ident())
+        # The caller's thread makes the first exchange of a member, whatever makes the others.
+        member, refused = group.exchange(body, threading.get_ident() if body.get("session") else 0)
         want = body.get("want", 0)
         wait = min(body.get("wait_ms", 0) / 1000, LONG_POLL) if want else 0.0
 

@@ -493,7 +493,8 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         return drive(self._operations.chain(correlation_id, flow=flow))
 
     def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> Json:
-        """Create a cursor and return it: the schema Cursor. One with the same filter that exists is returned."""
+        """Create a cursor and return it: the schema Cursor. One that exists is returned if it has the types
+        that are given, else Conflict is raised."""
         return drive(self._operations.create_cursor(name, types=types, from_=from_))
 
     def get_cursor(self, name: str) -> Json:
@@ -521,7 +522,8 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         ack_wait: float | None = None,
         max_deliver: int | None = None,
     ) -> Json:
-        """Create a group and return it: the schema Cursor. One with the same settings that exists is returned.
+        """Create a group and return it: the schema Cursor. One that exists is returned if it has what
+        is given of types, ack_wait and max_deliver, else Conflict is raised.
 
         ack_wait is for how many seconds a member may hold an event without a sign of progress,
         max_deliver after how many deliveries that fail an event becomes a dead letter; None is the

@@ -819,18 +819,55 @@ class Contract:
             await self.log.seek_cursor(self.run_id, offsets[2])
             delivery = await member.next(timeout=30)
             self.assertEqual((delivery.offset, delivery.delivery), (offsets[2], 1))
-            for call, conflict in (
-                (self.log.create_group(self.run_id, types=["TRAINING_STARTED"]), "exists"),
-                (self.log.create_cursor(self.run_id), "exists"),
-                (self.log.create_group(self.run_id, ack_wait=40), "exists"),
+            for call, field in (
+                (self.log.create_group(self.run_id, types=["TRAINING_STARTED"]), "types"),
+                (self.log.create_cursor(self.run_id), "cursor"),
+                (self.log.create_group(self.run_id, ack_wait=40), "ack_wait"),
             ):
-                await self.refused(Conflict, conflict, "cursor", call)
+                await self.refused(Conflict, "exists", field, call)
             opening = self.log.cursor(self.run_id).__aenter__()
             await self.refused(InvalidArgument, "invalid_argument", "cursor", opening)
             await self.log.delete_group(self.run_id)
             with self.assertRaises(NotFound):
                 while await member.next(timeout=30):
                     pass
+
+    async def test_what_exists_is_compared_with_what_is_given_alone(self) -> None:
+        types, keys = ["DATA_SYNC_*", "TRAINING_STARTED"], [self.run_id]
+        async with self.log.group(self.run_id, types=types, keys=keys, ack_wait=90, max_deliver=3):
+            pass
+        given: dict[str, Any]
+        for given in (
+            {"types": types},
+            {"types": types[::-1]},
+            {"keys": self.run_id},
+            {"ack_wait": 90.0},
+            {"max_deliver": 3},
+        ):
+            async with self.log.group(self.run_id, **given):
+                pass
+        for given, difference in (
+            ({"types": "TRAINING_*"}, "types is ['DATA_SYNC_*', 'TRAINING_STARTED'], not ['TRAINING_*']"),
+            ({"sources": "s"}, "sources is not set, not ['s']"),
+            (
+                {"types": types, "ack_wait": 40, "max_deliver": 5},
+                "ack_wait is 1m30s, not 40s; max_deliver is 3, not 5",
+            ),
+        ):
+            joining = self.log.group(self.run_id, **given).__aenter__()
+            field = difference.partition(" ")[0]
+            error = await self.refused(Conflict, "exists", field, joining)
+            self.assertEqual(error.message, f"the group '{self.run_id}' exists with other settings: {difference}")
+            self.assertIn("delete_group", error.remedy)
+        self.assertEqual((await self.log.create_group(self.run_id, types=types))["group"]["max_deliver"], 3)
+        await self.log.delete_group(self.run_id)
+
+        await self.log.create_cursor(self.run_id, types=types)
+        self.assertEqual((await self.log.create_cursor(self.run_id))["filter"], {"types": types})
+        async with self.log.cursor(self.run_id, types=types[::-1], until_end=True):
+            pass
+        await self.refused(Conflict, "exists", "keys", self.log.cursor(self.run_id, keys="k").__aenter__())
+        await self.log.delete_cursor(self.run_id)
 
     async def test_a_group_gets_a_gap_for_what_was_trimmed(self) -> None:
         offsets = await self.publish(2)

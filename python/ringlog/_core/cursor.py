@@ -7,6 +7,7 @@ import os
 from ringlog._core.calls import Calls, path
 from ringlog._core.notices import Failures
 from ringlog._core.reader import OnGap, Reader
+from ringlog._core.spec import create
 from ringlog.errors import Closed, Fenced, NotFound
 from ringlog.event import Event, Json, error_text
 
@@ -31,16 +32,16 @@ class CursorState:
             raise Closed(f"cursor {self.name} is closed, or belongs to the parent process", remedy="open another one")
         if self.reader is not None:
             return self.reader
-        # What is stated must be the cursor's own, which the node checks.
+        # What is stated must be the cursor's own.
         if self._stated:
-            await self._calls.call("PUT", path("cursors", self.name), self._spec)
+            await create(self._calls, self.name, self._spec)
         opener = {"opener": os.urandom(16).hex()}
         try:
             info = await self._calls.call("POST", path("cursors", self.name, "open"), opener)
         except NotFound:
             if self._stated:
                 raise
-            await self._calls.call("PUT", path("cursors", self.name), self._spec)
+            await create(self._calls, self.name, self._spec)
             info = await self._calls.call("POST", path("cursors", self.name, "open"), opener)
         self.generation, self.committed = info["generation"], info["committed"]
         query: dict[str, str | list[str]] = {"generation": str(self.generation)}

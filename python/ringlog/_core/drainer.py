@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ringlog._core.calls import LINEARIZABLE, Attempts, path
-from ringlog._core.encode import encode, format_time
+from ringlog._core.encode import encode, format_time, parse_duration
 from ringlog._core.io import Io, Signal, Task
 from ringlog._core.publisher import MAX_PRODUCER_IDLE, PUBLISH, Producer, Publisher
 from ringlog._core.reader import Reader
@@ -178,7 +178,7 @@ class Drainer:
     async def _deliver(self, segment: Segment) -> None:
         """Send all units of a segment, and remove it."""
         settings = await self._patiently("GET /v1/settings", self._get_settings)
-        self._window = _seconds(settings.get("dedup.window", "60s"))
+        self._window = parse_duration(settings.get("dedup.window", "60s"))
         self._rules.clear()
         alone_until = -1
         while (batch := segment.next_batch(alone_until)) is not None:
@@ -208,7 +208,7 @@ class Drainer:
         except (InvalidArgument, NotFound):  # no type, which the events are refused for, or an older node
             return _Rule((), self._window)
         policy = json.loads(content)
-        window = math.inf if policy["mode"] == "off" else _seconds(policy["window"])
+        window = math.inf if policy["mode"] == "off" else parse_duration(policy["window"])
         return _Rule(tuple(policy.get("fields", ())), window)
 
     async def _send(self, segment: Segment, batch: Batch) -> bool:
@@ -391,11 +391,3 @@ def parse_nanoseconds(text: object) -> int | None:
     except ValueError:
         return None
     return int(at.timestamp()) * 10**9 + int(f"{fraction or '0':0<9}")
-
-
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-
-
-def _seconds(text: str) -> float:
-    """Return a duration of the settings, such as 1m30s, in seconds."""
-    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)(h|ms|m|s|us|µs|ns)", text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -117,6 +118,14 @@ def format_time(time: datetime, field: str) -> str:
             f"{time} has no time zone", code="invalid_argument", field=field, remedy="use datetime.now(timezone.utc)"
         )
     return time.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+
+def parse_duration(text: str) -> float:
+    """Return a duration of nodes, such as 1m30s, in seconds."""
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)(h|ms|m|s|us|µs|ns)", text))
 
 
 def format_position(position: Position, now: datetime, field: str = "from_") -> str:

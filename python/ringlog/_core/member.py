@@ -17,6 +17,7 @@ from ringlog._core.calls import PASSING, Calls, path
 from ringlog._core.io import Io, Task
 from ringlog._core.notices import Failures, log_warning
 from ringlog._core.reader import OnGap
+from ringlog._core.spec import create
 from ringlog.errors import Closed, NotFound, RinglogError
 from ringlog.event import Event, Gap, Json
 
@@ -212,13 +213,13 @@ class MemberLoop:
         if self._task is not None:
             return
         if self._stated:
-            await self._calls.call("PUT", path("groups", self.group), self._spec)
+            await create(self._calls, self.group, self._spec)
         try:
             await self._exchange(wait=False)
         except NotFound:
             if self._stated:
                 raise
-            await self._calls.call("PUT", path("groups", self.group), self._spec)
+            await create(self._calls, self.group, self._spec)
             await self._exchange(wait=False)
         self._task = self._io.spawn("ringlog-group", self._run)
 

@@ -13,7 +13,7 @@ from ringlog._core.config import Config
 from ringlog._core.encode import Position, build_event, encode, format_position
 from ringlog._core.io import Io
 from ringlog._core.publisher import Backlog, Publisher
-from ringlog._core.readers import build_filter, build_group
+from ringlog._core.spec import build_filter, build_group, create
 from ringlog.errors import Closed, InvalidArgument
 from ringlog.event import Event, EventFields, Json, NewEvent, Result
 
@@ -169,9 +169,11 @@ class Operations:
         return dict(await self.request("GET", path("chain", correlation_id), None, query))
 
     async def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> Json:
-        """Create a cursor and return it: the schema Cursor. One with the same filter that exists is returned."""
+        """Create a cursor and return it: the schema Cursor. One that exists is returned if it has the types
+        that are given, else Conflict is raised."""
         spec = {"from": format_position(from_, self._io.now()), "filter": build_filter(types=types)}
-        return dict(await self.request("PUT", path("cursors", name), spec))
+        self._check_open()
+        return await create(self._calls, name, spec)
 
     async def get_cursor(self, name: str) -> Json:
         """Return a cursor or group with its commit and lag: the schema Cursor. Raises NotFound."""
@@ -207,14 +209,16 @@ class Operations:
         ack_wait: float | None = None,
         max_deliver: int | None = None,
     ) -> Json:
-        """Create a group and return it: the schema Cursor. One with the same settings that exists is returned.
+        """Create a group and return it: the schema Cursor. One that exists is returned if it has what
+        is given of types, ack_wait and max_deliver, else Conflict is raised.
 
         ack_wait is for how many seconds a member may hold an event without a sign of progress,
         max_deliver after how many deliveries that fail an event becomes a dead letter; None is the
         cluster's setting.
         """
         spec = build_group(build_filter(types=types), format_position(from_, self._io.now()), ack_wait, max_deliver)
-        return dict(await self.request("PUT", path("groups", name), spec))
+        self._check_open()
+        return await create(self._calls, name, spec)
 
     async def delete_group(self, name: str) -> None:
         """Remove a group. Raises NotFound."""

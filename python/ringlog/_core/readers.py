@@ -11,40 +11,13 @@ from ringlog._core.encode import Position, format_position
 from ringlog._core.io import Io
 from ringlog._core.member import MemberLoop
 from ringlog._core.reader import OnGap, Reader, log_gap
-from ringlog.event import Json
+from ringlog._core.spec import build_filter, build_group, check_number
 
 TailT = TypeVar("TailT")
 CursorT = TypeVar("CursorT")
 MemberT = TypeVar("MemberT")
 
-
-def build_filter(
-    types: Iterable[str] = (),
-    categories: Iterable[str] = (),
-    sources: Iterable[str] = (),
-    keys: Iterable[str] = (),
-    correlation_ids: Iterable[str] = (),
-) -> Json:
-    """Return the schema Filter, without the lists that are empty. A string is a list of one."""
-    given = {
-        "types": types,
-        "categories": categories,
-        "sources": sources,
-        "keys": keys,
-        "correlation_ids": correlation_ids,
-    }
-    lists = {name: [values] if isinstance(values, str) else list(values) for name, values in given.items()}
-    return {name: values for name, values in lists.items() if values}
-
-
-def build_group(filter_: Json, from_: str, ack_wait: float | None, max_deliver: int | None) -> Json:
-    """Return the schema GroupSpec; None is the cluster's setting."""
-    settings: Json = {}
-    if ack_wait is not None:
-        settings["ack_wait"] = f"{ack_wait}s"
-    if max_deliver is not None:
-        settings["max_deliver"] = max_deliver
-    return {"from": from_, "filter": filter_, "group": settings}
+MAX_PREFETCH = 10_000
 
 
 class Readers(Generic[TailT, CursorT, MemberT]):
@@ -167,6 +140,7 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         Deliveries may be handled in any order and at the same time: they have different keys, or none.
         """
         calls, io = self._reading()
+        check_number("prefetch", prefetch, 1, MAX_PREFETCH, whole=True)
         chosen = build_filter(types, categories, sources, keys, correlation_ids)
         spec = build_group(chosen, format_position(from_, io.now()), ack_wait, max_deliver)
         stated = bool(chosen or spec["group"])

@@ -69,7 +69,21 @@ class CommandLine(ClusterTest):
         self.assertEqual(len(out.splitlines()), 3)
         self.assertIn("line 2: ", err)
         self.assertIn("line 3: reserved", err)
+        misspelt = "\n".join(
+            json.dumps({**lines[0], "payload": {"host": f"{self.run_id}-x"}, name: "7"})
+            for name in ("corelation_id", "keys", "host")
+        )
+        out, err = self.run_it("publish", "--stdin", stdin=misspelt, code=2)
+        self.assertEqual(out, "")
+        for text in (
+            "line 1: an event has no 'corelation_id': did you mean correlation_id?",
+            "line 2: an event has no 'keys': did you mean key?",
+            "line 3: an event has no 'host': put it into the payload, or use causation_id",
+        ):
+            self.assertIn(text, err)
         out, _ = self.run_it("tail", "--from", "start", "--until-end", "--key", self.run_id, "--json")
+        printed, _ = self.run_it("publish", "--stdin", stdin=out)  # what tail prints is read
+        self.assertEqual(printed, f"{offset} duplicate\n")
         self.assertEqual([json.loads(line)["offset"] for line in out.splitlines()], [offset])
         out, _ = self.run_it("tail", "--from", str(offset), "--until-end", "-n", "1")
         self.assertIn(f"{offset} ", out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,7 @@ def build_event(
 ) -> dict[str, Any]:
     """Return an event as POST /v1/events takes it, with the client's source and the clock's time if it has none."""
     if unknown := sorted(fields.keys() - EventFields.__annotations__.keys()):
-        raise TypeError(f"an event has no {unknown[0]}: put it into the payload")
+        raise TypeError(unknown_name("an event", unknown[0], EventFields.__annotations__))
     if not isinstance(type, str):
         if not hasattr(type, "EVENT_TYPE"):
             raise InvalidArgument(
@@ -118,6 +118,16 @@ def format_time(time: datetime, field: str) -> str:
             f"{time} has no time zone", code="invalid_argument", field=field, remedy="use datetime.now(timezone.utc)"
         )
     return time.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def unknown_name(of: str, name: str, known: Iterable[str]) -> str:
+    """Return what is said of a name that something does not have, with the nearest of those that it has."""
+    import difflib  # takes long to import, and is rarely needed
+
+    known = list(known)
+    near = difflib.get_close_matches(name, known, 1, 0.5)
+    meant = f"did you mean {near[0]}?" if near else f"put it into the payload, or use {', '.join(sorted(known))}"
+    return f"{of} has no {name!r}: {meant}"
 
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}

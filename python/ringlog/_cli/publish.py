@@ -17,7 +17,8 @@ from ringlog.event import EventFields, Result
 
 WAITING = 2000  # events that are on their way at once
 FIELDS = {"type", "payload", *EventFields.__annotations__}
-STORED = {"offset", "value", "hash", "appended_at", "term", "redrive", "target"}  # which tail prints as well
+# What tail prints as well.
+STORED = {"offset", "value", "hash", "appended_at", "term", "original_type", "foreign", "target", "redrive", "delivery"}
 
 
 def add(verbs: Any, common: argparse.ArgumentParser) -> None:

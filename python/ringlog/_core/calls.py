@@ -19,7 +19,7 @@ from ringlog._core.encode import encode
 from ringlog._core.http import ResponseParser, encode_request
 from ringlog._core.io import Connection, Io
 from ringlog._core.nodes import Node, Nodes
-from ringlog._core.notices import Warnings
+from ringlog._core.notices import Outage, Warnings
 from ringlog.errors import OutcomeUnknown, RinglogError, Unavailable, from_answer
 
 Query = Mapping[str, str | list[str]]
@@ -96,6 +96,7 @@ class Attempts:
         self.internal = 0
         self.foreign: list[Node] = []  # nodes of another cluster
         self.last: Exception | None = None
+        self.outage: Outage | None = None  # is notified of each round over all nodes without an answer
 
     def elapsed(self) -> float:
         """Return the seconds since the call began.
@@ -249,6 +250,8 @@ class Calls:
 
     async def _next_round(self, tries: Attempts, at_least: float) -> None:
         """Begin a round over all nodes after a pause, which grows from round to round."""
+        if tries.outage is not None:
+            tries.outage.failed(tries.last)
         tries.tried, tries.refused = [], False
         pause = max(tries.pause * random.uniform(0.5, 1.5), at_least)
         tries.pause = min(tries.pause * GROWTH, MAX_PAUSE)

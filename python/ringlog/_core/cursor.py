@@ -47,7 +47,9 @@ class CursorState:
         query: dict[str, str | list[str]] = {"generation": str(self.generation)}
         if not self._until_end:
             query["follow"] = "true"
-        self.reader = Reader(self._calls, path("cursors", self.name, "events"), query, "", 0, self._on_gap)
+        self.reader = Reader(
+            self._calls, path("cursors", self.name, "events"), query, "", 0, self._on_gap, f"cursor {self.name}"
+        )
         return self.reader
 
     async def next(self) -> Event | None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from ringlog._core.calls import PASSING, Calls, path
 from ringlog._core.io import Io, Task
-from ringlog._core.notices import Failures, log_warning
+from ringlog._core.notices import Failures, Outage, log_warning
 from ringlog._core.reader import OnGap
 from ringlog._core.spec import create
 from ringlog.errors import Closed, NotFound, RinglogError
@@ -201,6 +201,7 @@ class MemberLoop:
         self._task: Task | None = None
         self._error: RinglogError | None = None  # what ended the membership
         self._failures = Failures(f"group {group}")
+        self._outage = Outage(f"group {group}")
         self._warned = False  # of a handler that takes too long
         self._closing = False
         self._killed = False
@@ -337,11 +338,13 @@ class MemberLoop:
             try:
                 await self._exchange(wait=True, leave=leaving)
                 pause = 0.02
+                self._outage.over()
             except RinglogError as e:
                 if e.code not in PASSING and e.code not in ("fenced", "unreachable"):
                     self._error = e
                     self._news.set()
                     return
+                self._outage.failed(e)
                 with self._lock:
                     self.state.failed()
                 if leaving:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ringlog.event import Event, Json, error_text
 
+OUTAGE = 3.0  # seconds without the cluster that are logged; an election takes less
 FAILURE_PERIOD = 60.0  # seconds for which the same error of a handler is not logged again
 MAX_SEEN = 1024
 
@@ -59,6 +60,30 @@ class Warnings:
 
 def _report_warning(warning: Json) -> None:
     log_warning("a node warns about %s: %s", warning.get("field"), warning.get("message"))
+
+
+class Outage:
+    """Logs the beginning and the end of a time in which a reader, such as "group g", cannot reach the cluster."""
+
+    def __init__(self, reader: str) -> None:
+        self._reader = reader
+        self._since: float | None = None  # the first failure after the last success
+        self._logged = False
+
+    def failed(self, error: BaseException | None) -> None:
+        """Note that a node, or all of them, could not be read from."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+        if not self._logged and now - self._since >= OUTAGE:
+            self._logged = True
+            log_warning("%s: cannot reach the cluster for %.0f s, and tries on: %s", self._reader, OUTAGE, error)
+
+    def over(self) -> None:
+        """Note that the cluster answers."""
+        if self._logged and self._since is not None:
+            log_warning("%s: reached the cluster again after %.0f s", self._reader, time.monotonic() - self._since)
+        self._since, self._logged = None, False
 
 
 class Failures:

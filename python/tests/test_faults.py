@@ -461,8 +461,27 @@ class Refusals(unittest.TestCase):
                     began = time.monotonic()
                     with self.assertRaises(Unauthenticated) as refused:
                         call(log)
-                    self.assertEqual(refused.exception.code, "unauthenticated")
+                    error = refused.exception
+                    self.assertEqual((error.code, error.field), ("unauthenticated", "token"))
+                    which = "not the one given as an argument" if token else "and none was given"
+                    self.assertEqual(error.message, f"{cluster.urls} wants the cluster's token, {which}")
+                    self.assertIn("RINGLOG_TOKEN_FILE", error.remedy)
+                    self.assertEqual("spool" in error.remedy, "publish" in call.__code__.co_names)
                     self.assertLess(time.monotonic() - began, 5)
+
+    def test_what_a_wrong_token_keeps_out_is_spooled_and_delivered_with_the_right_one(self) -> None:
+        cluster = Cluster(voters=1, token="right-token-0123456789")
+        self.addCleanup(cluster.close)
+        folder = cluster.folder / "spool"
+        with self.assertLogs("ringlog", "ERROR") as logged, Client(cluster.urls, token="wrong", spool=folder) as log:
+            self.assertTrue(log.publish("DATA_SYNC_COMPLETED", {"host": "a"}).spooled)
+            soon = log.publish_soon("DATA_SYNC_COMPLETED", {"host": "b"})
+            self.assertTrue(log.flush(10) and soon.result().spooled)
+        self.assertIn("not the one given as an argument", logged.output[0])
+        with Client(cluster.urls, token="right-token-0123456789", spool=folder) as log:
+            self.assertTrue(log.drain(30))
+            events = log.tail("start", types=["DATA_SYNC_COMPLETED"], until_end=True)
+            self.assertEqual([event.payload["host"] for event in events], ["a", "b"])
 
     def test_no_node_answers(self) -> None:
         with Client("127.0.0.1:1,127.0.0.1:2", timeout=0.3) as log:

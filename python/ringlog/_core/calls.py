@@ -326,6 +326,14 @@ class Calls:
                 )
                 error.remedy = "upgrade the nodes (docs/operations.md), or install the package of this node's /python/"
 
+    def _explain_token(self, node: Node, error: RinglogError) -> None:
+        """Say which token was refused, and where one can be given."""
+        sent = f"not the one {self.config.token_origin}" if self.config.token else "and none was given"
+        error.field, error.message = "token", f"{node.endpoint.url} wants the cluster's token, {sent}"
+        error.remedy = (
+            "name a file with it in RINGLOG_TOKEN_FILE or the argument token_file, or set RINGRIFT_CLUSTER_AUTH_TOKEN"
+        )
+
     def _note_success(self, answer: Answer) -> Answer:
         if warnings := answer.header("ringlog-warnings"):
             self.warnings.report_header(warnings)
@@ -349,6 +357,8 @@ class Calls:
         tries.unknown = tries.unknown or (error.code in MAY_HAVE_HAPPENED and not reads)
         tries.in_flight = False
         leader = answer.header("ringlog-leader")
+        if error.code == "unauthenticated":
+            self._explain_token(answer.node, error)
         if error.reason == "unknown_path":
             await self._explain_unknown_path(answer.node, error)
         if error.code not in PASSING:

@@ -97,6 +97,15 @@ def find_token(given: str | None, file: str | os.PathLike[str] | None) -> str:
     return token
 
 
+def token_origin(given: str | None, file: str | os.PathLike[str] | None) -> str:
+    """Return where find_token takes the token from, for errors; "" is nowhere."""
+    if given is not None:
+        return "given as an argument"
+    if file or os.environ.get("RINGLOG_TOKEN_FILE"):
+        return f"in the file {file or os.environ['RINGLOG_TOKEN_FILE']}"
+    return "of RINGRIFT_CLUSTER_AUTH_TOKEN" if os.environ.get("RINGRIFT_CLUSTER_AUTH_TOKEN") else ""
+
+
 class Clock:
     """Gives events the times at which they were published, no two of them the same."""
 
@@ -136,6 +145,7 @@ class Config:
     ) -> None:
         self.endpoints = find_endpoints(endpoints)
         self.token = find_token(token, token_file)
+        self.token_origin = token_origin(token, token_file)
         self.source = source
         self.timeout = timeout
         self.attempt_timeout = attempt_timeout

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringlog._core.calls import Attempts, Calls
 from ringlog._core.io import Io, Signal, Task
-from ringlog.errors import Closed, Conflict, OutcomeUnknown, RinglogError, Unavailable
+from ringlog.errors import Closed, Conflict, OutcomeUnknown, RinglogError, Unauthenticated, Unavailable
 from ringlog.event import Result
 
 if TYPE_CHECKING:
@@ -135,7 +135,11 @@ class Publisher:
 
     async def send(self, producer: Producer, body: bytes, tries: Attempts) -> list[Result]:
         """Append the events of a request under the next number of a producer."""
-        results = await self.post(producer.name, producer.number + 1, body, tries)
+        try:
+            results = await self.post(producer.name, producer.number + 1, body, tries)
+        except Unauthenticated as e:
+            e.remedy += "; nothing is published, or kept: with a spool it would be delivered once the token is right"
+            raise
         producer.number += 1
         producer.used = time.monotonic()
         return results
@@ -155,8 +159,8 @@ SPOOLED = Result(0, False, "", "", (), True)
 
 
 def is_away(error: RinglogError) -> bool:
-    """Report whether the cluster could not take an event that it may take later."""
-    return isinstance(error, Unavailable) or error.code == "disk_full"
+    """Report whether the cluster could not take an event that it may take later, such as with another token."""
+    return isinstance(error, (Unavailable, Unauthenticated)) or error.code == "disk_full"
 
 
 def _result(raw: dict[str, Any]) -> Result:

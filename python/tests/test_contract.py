@@ -417,16 +417,67 @@ class Contract:
         with self.assertRaises(TypeError):
             await self.log.publish("DATA_SYNC_COMPLETED", {}, corelation_id="x")
 
-    async def test_arguments_of_a_wrong_kind_are_refused_with_their_place(self) -> None:
-        for call, field in (
-            (lambda: self.log.publish(None, {}), "type"),
-            (lambda: self.log.publish_soon(None, {}), "type"),
-            (lambda: self.log.publish_many([{"type": "DATA_SYNC_COMPLETED"}, ("A", {})]), "events[1]"),
-            (lambda: self.log.request("POST", "/v1/dlq/purge", {"ids": {1}}), "ids"),
-        ):
-            with self.subTest(field=field), self.assertRaises(InvalidArgument) as refused:
-                await call()
-            self.assertEqual(refused.exception.field, field)
+    async def test_errors_name_what_is_wrong_and_where_and_what_to_do(self) -> None:
+        log, a, now = self.log, "DATA_SYNC_COMPLETED", datetime.now()
+        elsewhere = self.client(url=self.urls.split(",")[0] + "/v1")
+        self.addAsyncCleanup(elsewhere.close)
+        calls: list[tuple[Callable[[], Any], type[Exception], str, str, str]] = [
+            (lambda: log.publish(None, {}), InvalidArgument, "type", "None", "payload of ringlog.payloads"),
+            (lambda: log.publish_soon(None, {}), InvalidArgument, "type", "None", "payload of ringlog.payloads"),
+            (lambda: log.publish_many([{"type": a}, (a, {})]), InvalidArgument, "events[1]", a, "give dicts"),
+            (lambda: log.publish_many([{"type": a, "key": 7}]), InvalidArgument, "events[0].key", "7", "key=str("),
+            (lambda: log.request("POST", "/v1/dlq/purge", {"ids": {1}}), InvalidArgument, "ids", "set", "lists"),
+            (lambda: log.publish(a, {}, key=7), InvalidArgument, "key", "7 is not a string", "key=str("),
+            (lambda: log.publish(a, {}, dedup="no"), InvalidArgument, "dedup", "'no'", "True or False"),
+            (lambda: log.publish(a, {}, time=7), InvalidArgument, "time", "7 is not a time", "fromtimestamp"),
+            (lambda: log.publish(a, {}, time=now), InvalidArgument, "time", "no time zone", "timezone.utc"),
+            (lambda: log.publish(a, {"x": [now]}), InvalidArgument, "payload.x[0]", "no time zone", "timezone.utc"),
+            (lambda: log.publish(a, {}, keys="k"), TypeError, "", "'keys'", "did you mean key?"),
+            (lambda: log.publish(a, {}, host="k"), TypeError, "", "'host'", "put it into the payload, or use"),
+            (lambda: log.tail(types=[7]), InvalidArgument, "types", "7 is not a string", "a list of strings"),
+            (lambda: log.tail(keys=7), InvalidArgument, "keys", "7 is not a string", "a list of strings"),
+            (lambda: log.group("g", ack_wait="10s"), InvalidArgument, "ack_wait", "'10s'", "give ack_wait=10,"),
+            (lambda: log.group("g", ack_wait=0), InvalidArgument, "ack_wait", "0 is not", "leave it out"),
+            (lambda: log.group("g", max_deliver=0), InvalidArgument, "max_deliver", "0 is not", "leave it out"),
+            (lambda: log.group("g", prefetch=0), InvalidArgument, "prefetch", "0 is not a whole", "prefetch=64"),
+            (lambda: log.create_group("g", ack_wait=True), InvalidArgument, "ack_wait", "True", "ack_wait=30"),
+            (lambda: log.delete_cursor(self.run_id), NotFound, "cursor", self.run_id, "nothing was removed"),
+            (lambda: log.delete_group(self.run_id), NotFound, "group", self.run_id, "nothing was removed"),
+            (lambda: self.client(timeout="3"), InvalidArgument, "timeout", "'3' is not a number", "timeout=3"),
+            (lambda: self.client(attempt_timeout=0), InvalidArgument, "attempt_timeout", "0 is not", "attempt"),
+            (lambda: self.client(spool_bytes=1), InvalidArgument, "spool_bytes", "1 is not", "268435456"),
+            (lambda: self.client(url="http:/host:1"), InvalidArgument, "endpoints", "http:/host:1", "URLs of nodes"),
+            (
+                lambda: elsewhere.status(),
+                NotFound,
+                "endpoints",
+                "/v1/status",
+                "leave /v1 out of the endpoint",
+            ),
+        ]
+        for call, kind, field, what, remedy in calls:
+            with self.subTest(field=field, what=what), self.assertRaises(kind) as refused:
+                made = call()
+                await made
+            error = refused.exception
+            if isinstance(error, RinglogError):
+                self.assertEqual(error.field, field)
+                self.assertIn(what, error.message)
+                self.assertIn(remedy, error.remedy)
+            else:
+                self.assertIn(what, str(error))
+                self.assertIn(remedy, str(error))
+
+    async def test_a_warning_about_an_event_names_what_the_catalogue_has(self) -> None:
+        warnings: list[dict[str, Any]] = []
+        async with self.client(on_warning=warnings.append) as log:
+            await log.publish_many(
+                [{"type": "TRAINING_STARTED"}, {"type": "training.complted", "payload": self.event()}]
+            )
+            await log.publish("TRAINING_PROGRESS", {"epohc": 1, "run": self.run_id})
+        texts = [warning["message"] for warning in warnings]
+        self.assertIn("TRAINING_COMPLTED is not in the catalogue; nearest known types: TRAINING_COMPLETED", texts[0])
+        self.assertRegex(texts[1], "fields of TRAINING_PROGRESS: epohc, run; it has .*epoch")
 
     async def test_what_matches_nothing_is_warned_about_once(self) -> None:
         warnings: list[dict[str, Any]] = []
@@ -1138,7 +1189,7 @@ class OnMemory(Contract):
 
 class Blocking(Contract):
     def client(self, **options: Any) -> Any:
-        return Awaitable(Client(self.urls, **options))
+        return Awaitable(Client(options.pop("url", self.urls), **options))
 
     async def send(self, *args: Any, **options: Any) -> Any:
         return drive(self.log._blocking._operations._calls.open(*args, **options))
@@ -1146,7 +1197,7 @@ class Blocking(Contract):
 
 class Asyncio(Contract):
     def client(self, **options: Any) -> Any:
-        return AsyncClient(self.urls, **options)
+        return AsyncClient(options.pop("url", self.urls), **options)
 
     async def send(self, *args: Any, **options: Any) -> Any:
         return await self.log._calls.open(*args, **options)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ringlog._cli import DONE, USAGE, Exit, connect, emit, exit_code, say
-from ringlog._core.encode import unknown_name
+from ringlog._core.checks import unknown_name
 from ringlog.errors import RinglogError
 from ringlog.event import EventFields, Result
 

@@ -309,7 +309,13 @@ class Calls:
         return answer, content
 
     async def _explain_unknown_path(self, node: Node, error: RinglogError) -> None:
-        """Say in the error of a path that a node lacks whether the node is older than this package."""
+        """Say in the error of a path that a node lacks whether it is the endpoint's, or of a newer node."""
+        if prefix := node.endpoint.prefix:
+            error.field, error.remedy = (
+                "endpoints",
+                (f"leave {prefix} out of the endpoint {node.endpoint.url}, unless a proxy has the node there"),
+            )
+            return
         try:
             answer, content = await self.ask(node, "/v1/cluster", self._pinned_headers())
             cluster = json.loads(content) if answer.parser.status == 200 else {}

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+from ringlog._core.checks import check_number
 from ringlog._core.notices import OnWarning
 from ringlog.errors import InvalidArgument
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:8770"
 MEMORY = "memory"  # the scheme of a log of ringlog.testing
-MAX_TIMEOUT = 300.0
+MIN_TIMEOUT, MAX_TIMEOUT = 0.001, 300.0
 """Seconds. Nodes keep a producer's results for 15 minutes: a retry after that could be appended twice."""
 
 
@@ -49,7 +50,7 @@ class Endpoint(NamedTuple):
 def parse_endpoint(text: str) -> Endpoint:
     """Read a URL or host:port, which means http."""
     try:
-        url = urlsplit(text if "://" in text else "http://" + text)
+        url = urlsplit(text if "://" in text or ":/" in text else "http://" + text)
         port = url.port or (443 if url.scheme == "https" else 80)
     except ValueError:
         url, port = urlsplit(""), 0
@@ -157,17 +158,9 @@ class Config:
         self.spool_bytes = spool_bytes
         self.spool_after = spool_after
         self.clock = Clock() if self.spool else None
-        if spool_bytes < MIN_SPOOL:
-            raise InvalidArgument(
-                f"spool_bytes is {spool_bytes}, less than {MIN_SPOOL}", code="invalid_argument", field="spool_bytes"
-            )
+        check_number("spool_bytes", spool_bytes, MIN_SPOOL, 1 << 50, 1 << 28, whole=True)
         for name in ("timeout", "attempt_timeout", "delivery_timeout", "spool_after"):
-            if not 0 < getattr(self, name) <= MAX_TIMEOUT:
-                raise InvalidArgument(
-                    f"{name} is {getattr(self, name)} seconds, not above 0 and at most {MAX_TIMEOUT:.0f}",
-                    code="invalid_argument",
-                    field=name,
-                )
+            check_number(name, getattr(self, name), MIN_TIMEOUT, MAX_TIMEOUT, 30)
 
     def over(self, io: Io) -> Io:
         """Return the Io that reaches the endpoints: the one given, or one over it to a log in memory."""

@@ -19,7 +19,8 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ringlog._core.calls import LINEARIZABLE, Attempts, path
-from ringlog._core.encode import encode, format_time, parse_duration
+from ringlog._core.checks import parse_duration
+from ringlog._core.encode import encode, format_time
 from ringlog._core.io import Io, Signal, Task
 from ringlog._core.publisher import MAX_PRODUCER_IDLE, PUBLISH, Producer, Publisher
 from ringlog._core.reader import Reader

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from ringlog._core.cause import inherit
+from ringlog._core.checks import check_fields, unknown_name
 from ringlog.errors import InvalidArgument
 from ringlog.event import EventFields
 
@@ -30,6 +30,8 @@ def _encode_other(value: Any) -> Any:
     return to_json()
 
 
+ZONE = "give one, such as datetime.now(timezone.utc); .astimezone() adds the zone of this host"
+
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False, default=_encode_other).encode
 
 
@@ -40,17 +42,20 @@ def encode(value: Any, field: str = "") -> bytes:
     """
     try:
         return _encode(value).encode()
-    except InvalidArgument:
-        raise
     except (TypeError, ValueError, RecursionError) as e:
-        where, what, remedy = _find_fault(value, field, []) or (field, str(e), "send JSON values")
+        fault = _find_fault(value, field, [])
+        if fault is None and isinstance(e, InvalidArgument):
+            raise
+        where, what, remedy = fault or (field, str(e), "send JSON values")
         raise InvalidArgument(what, code="invalid_argument", field=where, remedy=remedy) from None
 
 
 def _find_fault(value: Any, where: str, inside: list[int]) -> tuple[str, str, str] | None:
     """Return field, message and remedy of the first value without JSON, None if there is none."""
-    if value is None or isinstance(value, bool | int | datetime):
+    if value is None or isinstance(value, bool | int):
         return None
+    if isinstance(value, datetime):
+        return None if value.tzinfo is not None else (where, f"{value} has no time zone", ZONE)
     if isinstance(value, str):
         try:
             value.encode()
@@ -92,6 +97,7 @@ def build_event(
     """Return an event as POST /v1/events takes it, with the client's source and the clock's time if it has none."""
     if unknown := sorted(fields.keys() - EventFields.__annotations__.keys()):
         raise TypeError(unknown_name("an event", unknown[0], EventFields.__annotations__))
+    check_fields(fields)
     if not isinstance(type, str):
         if not hasattr(type, "EVENT_TYPE"):
             raise InvalidArgument(
@@ -114,28 +120,8 @@ def build_event(
 def format_time(time: datetime, field: str) -> str:
     """Return a time as RFC 3339 in UTC. One without a zone is refused: it would mean another time on each host."""
     if time.tzinfo is None:
-        raise InvalidArgument(
-            f"{time} has no time zone", code="invalid_argument", field=field, remedy="use datetime.now(timezone.utc)"
-        )
+        raise InvalidArgument(f"{time} has no time zone", code="invalid_argument", field=field, remedy=ZONE)
     return time.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
-
-
-def unknown_name(of: str, name: str, known: Iterable[str]) -> str:
-    """Return what is said of a name that something does not have, with the nearest of those that it has."""
-    import difflib  # takes long to import, and is rarely needed
-
-    known = list(known)
-    near = difflib.get_close_matches(name, known, 1, 0.5)
-    meant = f"did you mean {near[0]}?" if near else f"put it into the payload, or use {', '.join(sorted(known))}"
-    return f"{of} has no {name!r}: {meant}"
-
-
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-
-
-def parse_duration(text: str) -> float:
-    """Return a duration of nodes, such as 1m30s, in seconds."""
-    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)(h|ms|m|s|us|µs|ns)", text))
 
 
 def format_position(position: Position, now: datetime, field: str = "from_") -> str:

@@ -51,11 +51,31 @@ class Warnings:
         with contextlib.suppress(ValueError, TypeError, AttributeError):
             self.report(json.loads(text))
 
-    def report(self, warnings: Iterable[Json]) -> None:
-        """Report the warnings that are new."""
+    def report(self, warnings: Iterable[Json], type_: Callable[[], str] | None = None) -> None:
+        """Report the warnings that are new. type_ returns the type of the event that they are about."""
         for warning in warnings:
             if self._once.is_new((warning.get("reason"), warning.get("field"), warning.get("message"))):
-                self._on_warning(warning)
+                advice = "" if type_ is None else _advise(warning, type_())
+                self._on_warning({**warning, "message": f"{warning.get('message')}{advice}"} if advice else warning)
+
+
+def _advise(warning: Json, type_: str) -> str:
+    """Return what the catalogue has in place of a type or field that it does not know."""
+    import difflib  # takes long to import, as does the catalogue
+
+    from ringlog._definitions import TYPES
+
+    known = {
+        name: (value, fields) for name, value, _, _, *fields in (line.split(" ") for line in TYPES.split("\n") if line)
+    }
+    folded = type_.upper().replace(".", "_").replace("-", "_")
+    if warning.get("reason") == "unknown_type":
+        near = difflib.get_close_matches(folded, known, 3, 0.7)
+        return f"; nearest known types: {', '.join(near)}" if near else ""
+    if (warning.get("reason"), warning.get("field")) != ("payload_field", "payload"):
+        return ""
+    fields = next((f for name, (value, f) in known.items() if folded in (name, value.upper())), [])
+    return f"; it has {', '.join(field.partition(':')[0] for field in fields)}" if fields else ""
 
 
 def _report_warning(warning: Json) -> None:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ringlog._core.calls import LINEARIZABLE, Calls, Query, path
 from ringlog._core.cause import inherit
+from ringlog._core.checks import check_fields
 from ringlog._core.config import Config
 from ringlog._core.encode import Position, build_event, encode, format_position
 from ringlog._core.io import Io
 from ringlog._core.publisher import Backlog, Publisher
 from ringlog._core.spec import build_filter, build_group, create
-from ringlog.errors import Closed, InvalidArgument
+from ringlog.errors import Closed, InvalidArgument, NotFound
 from ringlog.event import Event, EventFields, Json, NewEvent, Result
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ class Operations:
                     field=f"events[{i}]",
                     remedy='give dicts such as {"type": "TRAINING_COMPLETED", "payload": {}}',
                 )
+            check_fields(event, f"events[{i}].")
             copied = {**event, "source": source} if source and not event.get("source") else {**event}
             if clock is not None and event.get("time") is None:
                 copied["time"] = clock.now()
@@ -198,7 +200,7 @@ class Operations:
 
     async def delete_cursor(self, name: str) -> None:
         """Remove a cursor. Raises NotFound."""
-        await self.request("DELETE", path("cursors", name))
+        await self._remove("cursor", name)
 
     async def create_group(
         self,
@@ -222,7 +224,16 @@ class Operations:
 
     async def delete_group(self, name: str) -> None:
         """Remove a group. Raises NotFound."""
-        await self.request("DELETE", path("groups", name))
+        await self._remove("group", name)
+
+    async def _remove(self, kind: str, name: str) -> None:
+        try:
+            await self.request("DELETE", path(kind + "s", name))
+        except NotFound as e:
+            e.remedy = (
+                f"nothing was removed: if it should be there, look for its name in cursors() or ringlog {kind} ls"
+            )
+            raise
 
     async def group_members(self, name: str) -> list[Json]:
         """Return who shares a group now: the schema GroupMember."""

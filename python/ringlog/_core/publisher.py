@@ -149,9 +149,9 @@ class Publisher:
         headers = {"Ringlog-Producer": producer, "Ringlog-Sequence": str(number)}
         _, content = await self.calls.open("POST", "/v1/events", body, headers=headers, tries=tries)
         results = [_result(raw) for raw in json.loads(content)["results"]]
-        for result in results:
+        for row, result in enumerate(results):
             if result.warnings:
-                self.calls.warnings.report(result.warnings)
+                self.calls.warnings.report(result.warnings, lambda row=row: _type_of(body, row))  # type: ignore[misc]
         return results
 
 
@@ -454,6 +454,12 @@ class Backlog:
         else:
             for (_, settle), result in zip(batch, results, strict=True):
                 settle(result, None)
+
+
+def _type_of(body: bytes, row: int) -> str:
+    """Return the type of an event of a request."""
+    events = json.loads(_list(body))
+    return str(events[row].get("type", ""))
 
 
 def _list(body: bytes) -> bytes:

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from ringlog._core.calls import Calls
+from ringlog._core.checks import check_number
 from ringlog._core.cursor import CursorState
 from ringlog._core.encode import Position, format_position
 from ringlog._core.io import Io
 from ringlog._core.member import MemberLoop
 from ringlog._core.reader import OnGap, Reader, log_gap
-from ringlog._core.spec import build_filter, build_group, check_number
+from ringlog._core.spec import build_filter, build_group
 
 TailT = TypeVar("TailT")
 CursorT = TypeVar("CursorT")
@@ -140,7 +141,7 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         Deliveries may be handled in any order and at the same time: they have different keys, or none.
         """
         calls, io = self._reading()
-        check_number("prefetch", prefetch, 1, MAX_PREFETCH, whole=True)
+        check_number("prefetch", prefetch, 1, MAX_PREFETCH, 64, whole=True)
         chosen = build_filter(types, categories, sources, keys, correlation_ids)
         spec = build_group(chosen, format_position(from_, io.now()), ack_wait, max_deliver)
         stated = bool(chosen or spec["group"])

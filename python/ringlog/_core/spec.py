@@ -3,41 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from ringlog._core.calls import LINEARIZABLE, Calls, path
-from ringlog._core.encode import parse_duration
-from ringlog.errors import Conflict, InvalidArgument
+from ringlog._core.checks import check_number, invalid, parse_duration
+from ringlog.errors import Conflict
 from ringlog.event import Json
 
 MIN_ACK_WAIT, MAX_ACK_WAIT = 0.1, 86_400.0  # seconds
-
-
-def check_number(name: str, value: Any, least: float, most: float, meaning: str = "", whole: bool = False) -> None:
-    """Refuse what is no number from least to most. meaning says of what."""
-    kinds = int if whole else (int, float)
-    if not isinstance(value, kinds) or isinstance(value, bool) or not least <= value <= most:
-        number = (
-            f"a whole number from {least:,} to {most:,}" if whole else f"a number of seconds, {least:g} to {most:g}"
-        )
-        raise InvalidArgument(
-            f"{value!r:.40} is not {number}",
-            code="invalid_argument",
-            field=name,
-            remedy=f"give {name}={_example(value, least, most, whole)}{meaning}",
-        )
-
-
-def _example(value: object, least: float, most: float, whole: bool) -> str:
-    """Return the number that a caller may mean."""
-    if isinstance(value, str):
-        try:
-            meant = parse_duration(value) if value[-1:].isalpha() else float(value)
-        except ValueError:
-            meant = least - 1
-        if least <= meant <= most and (not whole or meant == int(meant)):
-            return f"{meant:g}"
-    return f"{max(least, min(most, 30)):g}"
+DEFAULT = ", or leave it out for the cluster's setting"
 
 
 def build_filter(
@@ -55,19 +28,25 @@ def build_filter(
         "keys": keys,
         "correlation_ids": correlation_ids,
     }
-    lists = {name: [values] if isinstance(values, str) else list(values) for name, values in given.items()}
-    return {name: values for name, values in lists.items() if values}
+    found: Json = {}
+    for name, values in given.items():
+        entries = [values] if isinstance(values, str) else list(values) if isinstance(values, Iterable) else [values]
+        for entry in entries:
+            if not isinstance(entry, str):
+                raise invalid(name, f"{entry!r:.40} is not a string", f"give {name} a string or a list of strings")
+        if entries:
+            found[name] = entries
+    return found
 
 
 def build_group(filter_: Json, from_: str, ack_wait: float | None, max_deliver: int | None) -> Json:
     """Return the schema GroupSpec; None is the cluster's setting."""
     settings: Json = {}
     if ack_wait is not None:
-        check_number("ack_wait", ack_wait, MIN_ACK_WAIT, MAX_ACK_WAIT, ", or leave it out for the cluster's setting")
+        check_number("ack_wait", ack_wait, MIN_ACK_WAIT, MAX_ACK_WAIT, 30, default=DEFAULT)
         settings["ack_wait"] = f"{ack_wait}s"
     if max_deliver is not None:
-        meaning = ", or leave it out for the cluster's setting"
-        check_number("max_deliver", max_deliver, 1, 1_000_000, meaning, whole=True)
+        check_number("max_deliver", max_deliver, 1, 1_000_000, 5, whole=True, default=DEFAULT)
         settings["max_deliver"] = max_deliver
     return {"from": from_, "filter": filter_, "group": settings}
 

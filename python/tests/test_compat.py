@@ -34,6 +34,7 @@ from ringlog.compat.event_router import (
 )
 from ringlog.compat.stage_events import StageCompletionResult, StageEvent, get_stage_event_bus, next_stages
 from ringlog.errors import InvalidArgument, OutcomeUnknown, Unavailable
+from ringlog.testing import make_event
 from tests.cluster import Cluster, ClusterTest, eventually
 from tests.test_faults import PACKAGE, start
 
@@ -42,6 +43,12 @@ FAST = (0.01, 0.02, 0.04)
 
 async def finish(publication: Any) -> Any:
     return await publication
+
+
+def done_task() -> Task:
+    task = Task(from_log(make_event("HOST_ONLINE", {})))
+    task.done.set_result("")
+    return task
 
 
 class CompatTest(ClusterTest):
@@ -261,6 +268,25 @@ class Delivery(CompatTest):
         reset_router()
         self.assertLess(time.monotonic() - began, 15)
 
+    def test_the_end_does_not_wait_for_a_cluster_that_went_away(self) -> None:
+        for name in (f"d{self.run_id}", ""):
+            with self.subTest(durable=bool(name)):
+                cluster = Cluster(1)
+                self.addCleanup(cluster.close)
+                log = Client(cluster.urls)
+                self.addCleanup(log.close, 0.1)
+                router = configure(log, name=name, source="test", retry_delays=FAST)
+                for kind in ("HOST_ONLINE", "HOST_OFFLINE"):
+                    subscribe(kind, lambda event: None, critical=True)
+                eventually("it is registered", lambda r=router: r._registration._registered)
+                handled = [s for s in router._subscriptions if s.selection.matches("host_online")]
+                cluster.nodes[0].kill()
+                if name:  # something is left to be committed
+                    handled[0]._settling.append((1, done_task()))
+                began = time.monotonic()
+                reset_router()
+                self.assertLess(time.monotonic() - began, 15)
+
     def test_a_registration_may_end_while_it_begins(self) -> None:
         registration, begun, begin = (
             Registration(self.log, self.run_id, list),
@@ -379,6 +405,33 @@ class Failures(CompatTest):
         eventually("all are handled", lambda: len(handled) >= 3)
         eventually("no letter is left", lambda: not self.log.dead_letters(error=self.run_id))
         self.assertEqual(sorted(handled), [0, 1, 2])
+
+    def test_a_live_handler_that_fails_on_a_spooled_event_leaves_a_letter(self) -> None:
+        cluster = Cluster(1)
+        self.addCleanup(cluster.close)
+        with tempfile.TemporaryDirectory() as folder:
+            log = Client(cluster.urls, spool=folder, spool_after=0.2)
+            self.addCleanup(log.close)
+            configure(log, source="test", retry_delays=FAST)
+            broken, got = [True], list[Any]()
+
+            def on_spooled(event: Any) -> None:
+                if broken:
+                    raise ValueError(self.run_id)
+                got.append(event.payload)
+
+            subscribe("HOST_ONLINE", on_spooled, critical=True)
+            cluster.nodes[0].kill()
+            publish("HOST_ONLINE", {"run": self.run_id})
+            (subscription,) = get_router()._subscriptions
+            eventually("the handler has failed", lambda: subscription.failed == 1)
+            cluster.start(cluster.nodes[0])
+            eventually("it is a dead letter", lambda: log.dead_letters(error=self.run_id))
+            broken.clear()
+            (letter,) = log.dead_letters(error=self.run_id)
+            self.assertTrue(get_dead_letter_queue().retry_event(letter["id"]))
+            eventually("it is handled", lambda: got == [{"run": self.run_id}])
+            reset_router()
 
     def test_a_handler_that_hangs_is_reported_and_holds_no_other_up(self) -> None:
         release, got, hanging, canceled = threading.Event(), [], [], []
@@ -599,6 +652,15 @@ class Modules(CompatTest):
         self.assertEqual(pending(), [ids[0], *ids[2:]])
         queue.ack_events([ids[0], ids[2]], mine)
         self.assertEqual(pending(), ids[3:])
+
+        # Events of other types, and acknowledged ones, hide none of those that are asked for.
+        wanted = publish_cross_process("HOST_OFFLINE", {"run": self.run_id})
+        mixed = queue.subscribe(f"m{self.run_id}", [kind, "HOST_OFFLINE"])
+        self.assertEqual([e.event_id for e in queue.poll(mixed, ["HOST_OFFLINE"], 1, ids[0] - 1)], [wanted])
+        self.assertEqual([e.event_id for e in queue.poll(mixed, None, 1, ids[3])], [ids[4]])
+        queue.ack_event(ids[4], mixed)
+        self.assertEqual([e.event_id for e in queue.poll(mixed, None, 1, ids[2])], [ids[3]])
+        self.assertEqual([e.event_id for e in queue.poll(mixed, None, 2, ids[2])], [ids[3], wanted])
 
         # The same process after a restart, and another one, which has acknowledged nothing.
         self.use()

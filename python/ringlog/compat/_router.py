@@ -506,7 +506,11 @@ class UnifiedEventRouter:
             logger.warning("%s of %s was not published: %s", kind, subscription.name, e)
 
     def stop(self) -> None:
-        """End the subscriptions once their handlers have returned, for 5 s at most, and send what was published."""
+        """End the subscriptions once their handlers have returned, for 5 s at most, and send what was published.
+
+        It takes 15 s at most, also where the cluster is away: 5 s to send what was published, 5 s for the
+        subscriptions (and half a second for the last commit of each), and 5 s for what they have published.
+        """
         with self._lock:
             subscriptions, self._subscriptions = self._subscriptions, []
         with contextlib.suppress(RinglogError):

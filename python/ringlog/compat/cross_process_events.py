@@ -62,12 +62,12 @@ class _Subscriber:
         answer = self._log.request("POST", cursor + "/open", {"opener": os.urandom(16).hex()})
         self._generation = answer["generation"]
 
-    def poll(self, limit: int) -> list[DataEvent]:
-        """Return events that are not acknowledged, in order."""
+    def poll(self, limit: int, types: set[str], after: int) -> list[DataEvent]:
+        """Return at most limit events of types, or of all, that are not acknowledged, with offsets above after."""
         with self._lock:
             for last in (False, True):
                 try:
-                    return self._poll(limit)
+                    return self._poll(limit, types, after)
                 except Fenced:
                     # Another process polls under the same name: as on the old queue, both may.
                     if last:
@@ -75,18 +75,27 @@ class _Subscriber:
                     self._generation = 0
         return []
 
-    def _poll(self, limit: int) -> list[DataEvent]:
+    def _poll(self, limit: int, types: set[str], after: int) -> list[DataEvent]:
         if not self._generation:
             self._open()
         calls, _ = self._log._reading()
         query: dict[str, str | list[str]] = {"generation": str(self._generation)}
-        reader = Reader(calls, path("cursors", self.name, "events"), query, "", limit + len(self._acked), log_gap)
-        read = []
-        while (event := drive(reader.next())) is not None:
-            read.append(event)
-        self._read = [event.offset for event in read]
-        self._acked &= set(self._read)
-        return [from_log(event) for event in read if event.offset not in self._acked][:limit]
+        # Events that are not asked for, or acknowledged, are read past: they count for the commit alone.
+        most = 0 if types or after else limit + len(self._acked)
+        reader = Reader(calls, path("cursors", self.name, "events"), query, "", most, log_gap)
+        found: list[DataEvent] = []
+        self._read = []
+        try:
+            while len(found) < limit and (event := drive(reader.next())) is not None:
+                self._read.append(event.offset)
+                wanted = not types or event.type in types
+                if wanted and event.offset > after and event.offset not in self._acked:
+                    found.append(from_log(event))
+        finally:
+            reader.close()
+        # Another process may have committed what this one has acknowledged.
+        self._acked = {offset for offset in self._acked if self._read and offset >= self._read[0]}
+        return found
 
     def ack(self, offsets: Iterable[int]) -> int:
         """Note events as handled, and commit up to the first that is not."""
@@ -149,13 +158,7 @@ class CrossProcessEventQueue:
         self, process_name: str = "", event_types: Iterable[Any] | None = None, limit: int = 100
     ) -> list[CrossProcessEvent]:
         """Return the events that a process has not acknowledged, in order, at most limit."""
-        wanted = {str(resolve(t)) for t in event_types or ()}
-        events = self._subscriber(process_name, event_types).poll(limit)
-        return [
-            CrossProcessEvent(e.offset, e.name, e.payload, e.source, e.timestamp)
-            for e in events
-            if not wanted or e.type in wanted
-        ]
+        return self.poll(process_name, event_types, limit)
 
     def poll(
         self,
@@ -165,8 +168,9 @@ class CrossProcessEventQueue:
         since_event_id: int | None = None,
     ) -> list[CrossProcessEvent]:
         """Return the events that a process has not acknowledged, above an event_id if it is given."""
-        events = self.get_pending_events(subscriber_id, event_types, limit)
-        return [event for event in events if since_event_id is None or event.event_id > since_event_id]
+        types = {name_of(resolve(t)) for t in event_types or ()}
+        events = self._subscriber(subscriber_id, event_types).poll(limit, types, since_event_id or 0)
+        return [CrossProcessEvent(e.offset, e.name, e.payload, e.source, e.timestamp) for e in events]
 
     def ack_event(self, event_id: int, process_name: str = "") -> Outcome:
         """Acknowledge an event: it is not returned again. It may be awaited."""

@@ -547,14 +547,18 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         type: str = "",
         cursor: str = "",
         error: str = "",
+        state: Literal["", "dead", "redriven"] = "",
         limit: int = 100,
         after: int = 0,
     ) -> list[Json]:
         """Return at most limit dead letters with an id above after, by id: the schema Letter.
 
-        type is a name or pattern, cursor the name of the one that gave the event up, error a part of its error.
+        type is a name or pattern, cursor the name of the one that could not handle the event, error a part of its
+        error. state is "dead" for those that wait for somebody, "redriven" for those that were appended again.
         """
-        return drive(self._operations.dead_letters(type=type, cursor=cursor, error=error, limit=limit, after=after))
+        return drive(
+            self._operations.dead_letters(type=type, cursor=cursor, error=error, state=state, limit=limit, after=after)
+        )
 
     def dead_letter(self, letter_id: int) -> Json:
         """Return one dead letter with its event: the schema LetterWithEvent. Raises NotFound."""

@@ -750,6 +750,10 @@ class Contract:
             moved = await self.log.redrive(*letters[:2], 10**9, to=other)
             self.assertEqual((moved["done"], moved["missing"]), (2, [10**9]))
             self.assertEqual((await self.log.redrive(letters[0]))["skipped"], 1)
+            for state, ids in (("redriven", letters[:2]), ("dead", letters[2:]), ("", letters)):
+                of_state = await self.log.dead_letters(error=self.run_id, state=state)
+                self.assertEqual([letter["id"] for letter in of_state], ids)
+            await self.refused(InvalidArgument, "invalid_argument", "state", self.log.dead_letters(state="gone"))
             async with self.log.cursor(other, until_end=True) as heir:
                 copies = [event async for event in heir if event.redrive]
                 self.assertEqual([event.redrive for event in copies], letters[:2])

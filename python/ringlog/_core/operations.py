@@ -245,15 +245,18 @@ class Operations:
         type: str = "",
         cursor: str = "",
         error: str = "",
+        state: Literal["", "dead", "redriven"] = "",
         limit: int = 100,
         after: int = 0,
     ) -> list[Json]:
         """Return at most limit dead letters with an id above after, by id: the schema Letter.
 
-        type is a name or pattern, cursor the name of the one that gave the event up, error a part of its error.
+        type is a name or pattern, cursor the name of the one that could not handle the event, error a part of its
+        error. state is "dead" for those that wait for somebody, "redriven" for those that were appended again.
         """
         query: Query = {**LINEARIZABLE, "limit": str(limit), "after": str(after)}
-        chosen = {name: value for name, value in (("type", type), ("cursor", cursor), ("error", error)) if value}
+        given = {"type": type, "cursor": cursor, "error": error, "state": state}
+        chosen = {name: value for name, value in given.items() if value}
         return list((await self.request("GET", "/v1/dlq", None, {**query, **chosen}))["letters"])
 
     async def dead_letter(self, letter_id: int) -> Json:

@@ -23,10 +23,11 @@ from ringlog._core.notices import OnWarning
 from ringlog._core.operations import Operations
 from ringlog._core.reader import Reader
 from ringlog._core.readers import Readers
+from ringlog.answers import Letter
 from ringlog.client import EXIT_TIMEOUT, drain_at_exit
 from ringlog.delivery import Delivery
 from ringlog.errors import RinglogError
-from ringlog.event import Event, EventFields, Json, Result
+from ringlog.event import Event, EventFields, Result
 
 if TYPE_CHECKING:
     import ssl
@@ -259,7 +260,7 @@ class AsyncCursor(_Closing, AsyncIterator[Event]):
         event: Event | int | None = None,
         attempts: int = 1,
         handler: str = "",
-    ) -> Json:
+    ) -> Letter:
         """Make an event that cannot be handled a dead letter, and commit up to it, in one step.
 
         Returns the letter: the schema Letter. The event is by default the one that was handed out

@@ -26,6 +26,7 @@ from ringlog._core.notices import OnWarning
 from ringlog._core.operations import Operations
 from ringlog._core.reader import Reader
 from ringlog._core.readers import Readers
+from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo
 from ringlog.delivery import Delivery
 from ringlog.errors import RinglogError
 from ringlog.event import Event, EventFields, Json, NewEvent, Result
@@ -238,7 +239,7 @@ class Cursor(_Closing, Iterator[Event]):
         event: Event | int | None = None,
         attempts: int = 1,
         handler: str = "",
-    ) -> Json:
+    ) -> Letter:
         """Make an event that cannot be handled a dead letter, and commit up to it, in one step.
 
         Returns the letter: the schema Letter. The event is by default the one that was handed out
@@ -492,20 +493,20 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         """Return how far a run has come on its way through the flows: the schema Chain."""
         return drive(self._operations.chain(correlation_id, flow=flow))
 
-    def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> Json:
+    def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> CursorInfo:
         """Create a cursor and return it: the schema Cursor. One that exists is returned if it has the types
         that are given, else Conflict is raised."""
         return drive(self._operations.create_cursor(name, types=types, from_=from_))
 
-    def get_cursor(self, name: str) -> Json:
+    def get_cursor(self, name: str) -> CursorInfo:
         """Return a cursor or group with its commit and lag: the schema Cursor. Raises NotFound."""
         return drive(self._operations.get_cursor(name))
 
-    def cursors(self) -> list[Json]:
+    def cursors(self) -> list[CursorInfo]:
         """Return all cursors and groups by name: the schema Cursor."""
         return drive(self._operations.cursors())
 
-    def seek_cursor(self, name: str, to: Position) -> Json:
+    def seek_cursor(self, name: str, to: Position) -> CursorInfo:
         """Move a cursor or group on purpose, and return it: the schema Cursor."""
         return drive(self._operations.seek_cursor(name, to))
 
@@ -521,7 +522,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         from_: Position = "start",
         ack_wait: float | None = None,
         max_deliver: int | None = None,
-    ) -> Json:
+    ) -> CursorInfo:
         """Create a group and return it: the schema Cursor. One that exists is returned if it has what
         is given of types, ack_wait and max_deliver, else Conflict is raised.
 
@@ -537,7 +538,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         """Remove a group. Raises NotFound."""
         return drive(self._operations.delete_group(name))
 
-    def group_members(self, name: str) -> list[Json]:
+    def group_members(self, name: str) -> list[MemberInfo]:
         """Return who shares a group now: the schema GroupMember."""
         return drive(self._operations.group_members(name))
 
@@ -550,7 +551,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         state: Literal["", "dead", "redriven"] = "",
         limit: int = 100,
         after: int = 0,
-    ) -> list[Json]:
+    ) -> list[Letter]:
         """Return at most limit dead letters with an id above after, by id: the schema Letter.
 
         type is a name or pattern, cursor the name of the one that could not handle the event, error a part of its
@@ -580,7 +581,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         error: str = "",
         all: bool = False,
         to: str = "",
-    ) -> Json:
+    ) -> LettersResult:
         """Append dead letters again, each for the cursor that it left: the schema LettersResult.
 
         Give ids, or conditions that must all hold, or all=True. to names another cursor that gets them.
@@ -594,7 +595,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         cursor: str = "",
         error: str = "",
         all: bool = False,
-    ) -> Json:
+    ) -> LettersResult:
         """Remove dead letters for good, chosen as in redrive: the schema LettersResult."""
         return drive(self._operations.purge(*ids, type=type, cursor=cursor, error=error, all=all))
 

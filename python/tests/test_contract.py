@@ -1282,6 +1282,21 @@ class Interfaces(unittest.TestCase):
         self.assertGreater(len(named), 10)
         self.assertEqual(named - set(document["components"]["schemas"]), set())
 
+    def test_the_shapes_of_answers_are_those_of_their_schemas(self) -> None:
+        from ringlog import answers
+
+        document = json.loads((ROOT / "internal" / "server" / "openapi.json").read_text(encoding="utf-8"))
+        for shape, name in (
+            (answers.CursorInfo, "Cursor"),
+            (answers.GroupInfo, "GroupInfo"),
+            (answers.MemberInfo, "GroupMember"),
+            (answers.Letter, "Letter"),
+            (answers.LettersResult, "LettersResult"),
+        ):
+            schema = document["components"]["schemas"][name]
+            self.assertEqual(shape.__required_keys__, set(schema["required"]), name)
+            self.assertEqual(shape.__required_keys__ | shape.__optional_keys__, set(schema["properties"]), name)
+
     def test_the_package_lists_what_it_exports(self) -> None:
         import ringlog
 

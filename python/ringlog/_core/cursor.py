@@ -8,6 +8,7 @@ from ringlog._core.calls import Calls, path
 from ringlog._core.notices import Failures
 from ringlog._core.reader import OnGap, Reader
 from ringlog._core.spec import create
+from ringlog.answers import Letter
 from ringlog.errors import Closed, Fenced, NotFound
 from ringlog.event import Event, Json, error_text
 
@@ -69,7 +70,7 @@ class CursorState:
 
     async def dead_letter(
         self, error: str | BaseException, event: Event | int | None, attempts: int, handler: str
-    ) -> Json:
+    ) -> Letter:
         """Make an event a dead letter, and commit up to it."""
         body: Json = {
             "offset": self._offset_of(event),
@@ -79,7 +80,7 @@ class CursorState:
         }
         answer = await self._report("deadletter", body)
         self.committed = answer["cursor"]["committed"]
-        letter: Json = answer["letter"]
+        letter: Letter = answer["letter"]
         self._failures.report(self.last if event is None else event, "made a dead letter", error)
         return letter
 

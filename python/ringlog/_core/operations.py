@@ -15,6 +15,7 @@ from ringlog._core.encode import Position, build_event, encode, format_position
 from ringlog._core.io import Io
 from ringlog._core.publisher import Backlog, Publisher
 from ringlog._core.spec import build_filter, build_group, create
+from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo
 from ringlog.errors import Closed, InvalidArgument, NotFound
 from ringlog.event import Event, EventFields, Json, NewEvent, Result
 
@@ -170,20 +171,20 @@ class Operations:
         query: Query = {**LINEARIZABLE, **({"flow": flow} if flow else {})}
         return dict(await self.request("GET", path("chain", correlation_id), None, query))
 
-    async def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> Json:
+    async def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> CursorInfo:
         """Create a cursor and return it: the schema Cursor. One that exists is returned if it has the types
         that are given, else Conflict is raised."""
         spec = {"from": format_position(from_, self._io.now()), "filter": build_filter(types=types)}
         self._check_open()
-        return await create(self._calls, name, spec)
+        return cast(CursorInfo, await create(self._calls, name, spec))
 
-    async def get_cursor(self, name: str) -> Json:
+    async def get_cursor(self, name: str) -> CursorInfo:
         """Return a cursor or group with its commit and lag: the schema Cursor. Raises NotFound."""
-        return dict(await self.request("GET", path("cursors", name), None, LINEARIZABLE))
+        return cast(CursorInfo, await self.request("GET", path("cursors", name), None, LINEARIZABLE))
 
-    async def cursors(self) -> list[Json]:
+    async def cursors(self) -> list[CursorInfo]:
         """Return all cursors and groups by name: the schema Cursor."""
-        found: list[Json] = []
+        found: list[CursorInfo] = []
         after = ""
         while True:
             query: Query = {**LINEARIZABLE, **({"after": after} if after else {})}
@@ -193,10 +194,10 @@ class Operations:
             if not after:
                 return found
 
-    async def seek_cursor(self, name: str, to: Position) -> Json:
+    async def seek_cursor(self, name: str, to: Position) -> CursorInfo:
         """Move a cursor or group on purpose, and return it: the schema Cursor."""
         body = {"to": format_position(to, self._io.now(), "to"), "seeker": os.urandom(16).hex()}
-        return dict(await self.request("POST", path("cursors", name, "seek"), body))
+        return cast(CursorInfo, await self.request("POST", path("cursors", name, "seek"), body))
 
     async def delete_cursor(self, name: str) -> None:
         """Remove a cursor. Raises NotFound."""
@@ -210,7 +211,7 @@ class Operations:
         from_: Position = "start",
         ack_wait: float | None = None,
         max_deliver: int | None = None,
-    ) -> Json:
+    ) -> CursorInfo:
         """Create a group and return it: the schema Cursor. One that exists is returned if it has what
         is given of types, ack_wait and max_deliver, else Conflict is raised.
 
@@ -220,7 +221,7 @@ class Operations:
         """
         spec = build_group(build_filter(types=types), format_position(from_, self._io.now()), ack_wait, max_deliver)
         self._check_open()
-        return await create(self._calls, name, spec)
+        return cast(CursorInfo, await create(self._calls, name, spec))
 
     async def delete_group(self, name: str) -> None:
         """Remove a group. Raises NotFound."""
@@ -235,9 +236,10 @@ class Operations:
             )
             raise
 
-    async def group_members(self, name: str) -> list[Json]:
+    async def group_members(self, name: str) -> list[MemberInfo]:
         """Return who shares a group now: the schema GroupMember."""
-        return list((await self.request("GET", path("groups", name, "members"), None, LINEARIZABLE))["members"])
+        answer = await self.request("GET", path("groups", name, "members"), None, LINEARIZABLE)
+        return list[MemberInfo](answer["members"])
 
     async def dead_letters(
         self,
@@ -248,7 +250,7 @@ class Operations:
         state: Literal["", "dead", "redriven"] = "",
         limit: int = 100,
         after: int = 0,
-    ) -> list[Json]:
+    ) -> list[Letter]:
         """Return at most limit dead letters with an id above after, by id: the schema Letter.
 
         type is a name or pattern, cursor the name of the one that could not handle the event, error a part of its
@@ -257,7 +259,7 @@ class Operations:
         query: Query = {**LINEARIZABLE, "limit": str(limit), "after": str(after)}
         given = {"type": type, "cursor": cursor, "error": error, "state": state}
         chosen = {name: value for name, value in given.items() if value}
-        return list((await self.request("GET", "/v1/dlq", None, {**query, **chosen}))["letters"])
+        return list[Letter]((await self.request("GET", "/v1/dlq", None, {**query, **chosen}))["letters"])
 
     async def dead_letter(self, letter_id: int) -> Json:
         """Return one dead letter with its event: the schema LetterWithEvent. Raises NotFound."""
@@ -280,13 +282,13 @@ class Operations:
         error: str = "",
         all: bool = False,
         to: str = "",
-    ) -> Json:
+    ) -> LettersResult:
         """Append dead letters again, each for the cursor that it left: the schema LettersResult.
 
         Give ids, or conditions that must all hold, or all=True. to names another cursor that gets them.
         """
         body = _chosen_letters(ids, type, cursor, error, all)
-        return dict(await self.request("POST", "/v1/dlq/redrive", {**body, "to": to} if to else body))
+        return cast(LettersResult, await self.request("POST", "/v1/dlq/redrive", {**body, "to": to} if to else body))
 
     async def purge(
         self,
@@ -295,9 +297,10 @@ class Operations:
         cursor: str = "",
         error: str = "",
         all: bool = False,
-    ) -> Json:
+    ) -> LettersResult:
         """Remove dead letters for good, chosen as in redrive: the schema LettersResult."""
-        return dict(await self.request("POST", "/v1/dlq/purge", _chosen_letters(ids, type, cursor, error, all)))
+        body = _chosen_letters(ids, type, cursor, error, all)
+        return cast(LettersResult, await self.request("POST", "/v1/dlq/purge", body))
 
     async def settings(self) -> dict[str, str]:
         """Return all replicated settings, by key."""

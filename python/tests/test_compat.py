@@ -12,6 +12,7 @@ import threading
 import time
 import unittest
 import uuid
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -893,13 +894,23 @@ from app.distributed.data_events import DataEventType, DataEvent, emit_model_pro
 from app.distributed.stage_events import StageEvent
 from app.distributed.cross_process_events import publish_event
 """
-        done = subprocess.run(
-            [sys.executable, "-c", lines],
-            env={"PYTHONPATH": f"{PACKAGE}:{PACKAGE / 'shims'}"},
-            capture_output=True,
-            text=True,
-        )
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+        def run(*args: str) -> tuple[int, str]:
+            env = {"PYTHONPATH": f"{PACKAGE}:{folder}"}
+            done = subprocess.run([sys.executable, *args], env=env, capture_output=True, text=True)
+            return done.returncode, done.stderr
+
+        with tempfile.TemporaryDirectory() as folder:
+            old = Path(folder) / "app" / "core" / "event_bus.py"
+            old.parent.mkdir(parents=True)
+            old.write_text("the platform's own")
+            refused = f"ringlog: {old} is a module of the platform; --replace writes over it\n"
+            self.assertEqual(run("-m", "ringlog.compat", folder), (1, refused))
+            self.assertEqual(sorted(old.parent.parent.rglob("*.py")), [old])
+            self.assertEqual(run("-m", "ringlog.compat", folder, "--replace"), (0, ""))
+            self.assertEqual(run("-c", lines), (0, ""))
+            self.assertEqual(run("-m", "ringlog.compat", folder), (0, ""))  # over its own
+            self.assertEqual(run("-m", "ringlog.compat", "/dev/null")[0], 1)
 
 
 class Breaker(unittest.TestCase):

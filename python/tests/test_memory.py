@@ -98,6 +98,14 @@ class Time(MemoryTest):
             self.log.get_cursor("reader")
         self.assertIn("DLQ_EVENTS_PURGED", [event.type for event in self.log.tail("start", until_end=True)])
 
+    def test_a_registration_that_is_not_renewed_expires(self) -> None:
+        body = {"subscriptions": [{"name": "a"}]}
+        for advanced, found in ((299, 1), (2, 0)):
+            if found:
+                self.log.request("PUT", "/v1/clients/c", body)
+            self.memory.clock.advance(advanced)
+            self.assertEqual(len(self.log.request("GET", "/v1/clients")["clients"]), found)
+
     def test_what_waits_in_a_member_is_not_delivered_in_vain(self) -> None:
         # Ten minutes pass at once. The member would have asked for more time for all but the event that it handles.
         self.publish(5)

@@ -17,6 +17,7 @@ from tests.cluster import Cluster
 VOLATILE = {
     "appended_at", "at", "cluster_id", "coordinator", "created", "first_failed", "last_failed", "last_seen",
     "dead_lettered_at", "moved", "oldest", "oldest_pending_ms", "oldest_seconds", "since", "touched", "until",
+    "registered_at", "seen_at", "expires_at",
     "first_suppressed", "last_suppressed", "bytes", "lag_seconds", "message", "remedy", "doc", "term",
     # How far a leader has looked ahead of a commit, which happens beside the requests.
     "scanned", "found", "lag_at_least",
@@ -157,6 +158,25 @@ TRANSCRIPTS: dict[str, list[Step]] = {
         get("/v1/dedup/no"),
         get("/v1/dedup/" + "0" * 64),
         get("/v1/events", from_="{1}"),
+    ],
+    "who is registered": [
+        *[put("/v1/clients/a%3Ab", body) for body in (
+            {"host": "h", "pid": 7, "ttl": "90s", "subscriptions": [
+                {"name": "x", "filter": {"types": ["training.*"]}, "handler_timeout_seconds": 7.5, "cursor": "c",
+                 "critical": True, "state": "fenced", "mode": "durable"}]},
+            {}, {"subscriptions": [{"name": ""}]}, {"subscriptions": [{"name": "x", "mode": "m"}]},
+            {"subscription": []},
+            {"subscriptions": [{"name": "x", "state": "s"}]}, {"ttl": "1s", "subscriptions": [{"name": "x"}]},
+            {"ttl": "soon", "subscriptions": [{"name": "x"}]},
+        )],
+        put("/v1/clients/c", {"subscriptions": [{"name": "y"}, {"name": "z", "filter": {"keys": ["k"]}}]}),
+        get("/v1/clients"),
+        get("/v1/clients", limit=1),
+        get("/v1/clients", after="a:b"),
+        put("/v1/clients/c", {"subscriptions": []}),
+        ("DELETE", "/v1/clients/a%3Ab", None),
+        ("DELETE", "/v1/clients/a%3Ab", None),
+        get("/v1/clients"),
     ],
     "what a dedup policy decides": [
         *[publish(event(name), event(name), event(name, dedup_id=name), event(name, dedup_id=name))

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta, timezone
 
 from ringlog._core.io import Signal
 from ringlog._memory import types
+from ringlog._memory.clients import Clients
 from ringlog._memory.cursors import Cursor, Cursors
 from ringlog._memory.letters import Letters
 from ringlog._memory.policies import NOT_COMPARED, Compared, Key, Policies, read_policy, warn_of_fields
@@ -102,6 +103,7 @@ class Log:
         self.producers: dict[str, _Producer] = {}
         self.cursors = Cursors(self)
         self.letters = Letters(self)
+        self.clients = Clients(clock)
         self.waiting: weakref.WeakSet[Signal] = weakref.WeakSet()  # connections that wait for a change
         self.signals: weakref.WeakSet[Signal] = weakref.WeakSet()  # all others of clients
         self.exchanged = threading.Condition(self.lock)

@@ -232,6 +232,11 @@ _CHANGE: Shape = {"filter": {name: [str] for name in FILTER}, "policy": _POLICY}
 _CURSOR: Shape = {"from": ANY, **_CHANGE}
 _GROUP: Shape = {**_CURSOR, "group": {"ack_wait": str, "max_deliver": int, "max_pending": int}}
 _TRIM: Shape = {"before": int, "older_than": str, "keep": int, "dry_run": bool, "force": bool}
+_SUBSCRIPTION: Shape = {
+    "name": str, "filter": {name: [str] for name in FILTER}, "where": str, "mode": str, "critical": bool, "state": str,
+    "handler_timeout_seconds": ANY, "cursor": str,
+}  # fmt: skip
+_CLIENT: Shape = {"host": str, "pid": int, "version": str, "ttl": str, "subscriptions": [_SUBSCRIPTION]}
 _DEDUP: Shape = {"mode": str, "fields": [str], "window": str}
 _COMMIT: Shape = {"offset": int, "generation": int}
 _DEAD: Shape = {**_COMMIT, "handler": str, "error": str, "attempts": int, "first_failed": str}
@@ -549,6 +554,21 @@ class Node:
         """Change a setting."""
         return self._log.settings.set(parts[0], _body(request, {"value": ANY}).get("value"))
 
+    def put_client(self, request: Request, parts: tuple[str, ...]) -> Json:
+        """Register what a process listens to."""
+        return self._log.clients.put(parts[0], _body(request, _CLIENT))
+
+    def remove_client(self, request: Request, parts: tuple[str, ...]) -> Json:
+        """Remove a process."""
+        return self._log.clients.remove(parts[0])
+
+    def list_clients(self, request: Request, _: tuple[str, ...]) -> Json:
+        """Return a page of the processes that are registered."""
+        query = Parameters(request)
+        after, limit = query.text("after"), query.number("limit") or 100
+        query.done()
+        return self._log.clients.page(after, limit)
+
     def catalogue(self, request: Request, _: tuple[str, ...]) -> Json:
         """Return the known types."""
         known = types.catalogue()
@@ -690,9 +710,12 @@ _ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", f"/v1/settings/{_NAME}", Node.get_setting),
     ("PUT", f"/v1/settings/{_NAME}", Node.set_setting),
     ("GET", "/v1/catalogue", Node.catalogue),
+    ("GET", "/v1/clients", Node.list_clients),
+    ("PUT", f"/v1/clients/{_NAME}", Node.put_client),
+    ("DELETE", f"/v1/clients/{_NAME}", Node.remove_client),
 ]
 _NODE_ONLY = [
     f"/v1/chain/{_NAME}",
-    "/v1/(audit|publish|snapshot|dlq/import|(clients|members|catalogue|cluster|flows)(/.*)?)",
+    "/v1/(audit|publish|snapshot|dlq/import|(members|catalogue|cluster|flows)(/.*)?)",
     "/(metrics|openapi.json)?",
 ]

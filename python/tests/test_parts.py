@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import tempfile
 import unittest
 from dataclasses import fields
@@ -310,6 +312,17 @@ class Catalogue(unittest.TestCase):
         self.assertEqual(f"{EventType.TRAINING_COMPLETED}", "TRAINING_COMPLETED")
         self.assertEqual(str(EventType.TRAINING_COMPLETED), "TRAINING_COMPLETED")
         self.assertEqual(EventType("TRAINING_COMPLETED"), "TRAINING_COMPLETED")
+
+    def test_a_field_that_a_payload_has_not_is_refused_with_those_it_has(self) -> None:
+        for given, text in (
+            ("hostid", "HostOnline has no 'hostid': did you mean host_id?"),
+            ("xyz", "HostOnline has no 'xyz': put it into extra={'xyz': ...}, or use host_id, ip"),
+        ):
+            with self.assertRaises(TypeError) as refused:
+                payloads.HostOnline(**{given: "a"})
+            self.assertEqual(str(refused.exception), text)
+        known = payloads.HostOnline(host_id="a", extra={"host": "b"})
+        self.assertEqual(pickle.loads(pickle.dumps(known)), copy.copy(known))
 
     def test_every_type_has_a_payload(self) -> None:
         kinds = {kind.EVENT_TYPE: kind for kind in payloads.Payload.__subclasses__()}

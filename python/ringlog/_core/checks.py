@@ -56,11 +56,11 @@ def check_fields(fields: Mapping[str, Any], where: str = "") -> None:
             raise invalid(where + name, f"{value!r:.40} is not a string", f"give {name}=str(...)")
 
 
-def unknown_name(of: str, name: str, known: Iterable[str]) -> str:
+def unknown_name(of: str, name: str, known: Iterable[str], place: str = "put it into the payload") -> str:
     """Return what is said of a name that something does not have, with the nearest of those that it has."""
     import difflib  # takes long to import, and is rarely needed
 
     known = list(known)
     near = difflib.get_close_matches(name, known, 1, 0.5)
-    meant = f"did you mean {near[0]}?" if near else f"put it into the payload, or use {', '.join(sorted(known))}"
+    meant = f"did you mean {near[0]}?" if near else f"{place}, or use {', '.join(sorted(known))}"
     return f"{of} has no {name!r}: {meant}"

@@ -344,7 +344,7 @@ class MemberLoop:
                     self._error = e
                     self._news.set()
                     return
-                self._outage.failed(e)
+                self._outage.failed(e.__cause__ if e.code == "unreachable" else e)
                 with self._lock:
                     self.state.failed()
                 if leaving:

@@ -40,6 +40,12 @@ def check_number(
     )
 
 
+def check_name(field: str, name: Any) -> None:
+    """Refuse what cannot be the name of a cursor or group."""
+    if not isinstance(name, str) or not name:
+        raise invalid(field, f"{name!r:.40} is not a name", f'name the {field}, such as "sync-workers"')
+
+
 def check_fields(fields: Mapping[str, Any], where: str = "") -> None:
     """Refuse fields of an event whose values are of another kind. where is the event's place: "events[3]." or ""."""
     for name, value in fields.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from ringlog._core.calls import Calls
-from ringlog._core.checks import check_number
+from ringlog._core.checks import check_name, check_number
 from ringlog._core.cursor import CursorState
 from ringlog._core.encode import Position, format_position
 from ringlog._core.io import Io
@@ -66,6 +66,7 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         client's timeout, and after that for as long as the caller reads.
         """
         calls, io = self._reading()
+        check_number("limit", limit, 0, 1 << 53, 100, whole=True)
         parameters = {
             "types": "type",
             "categories": "category",
@@ -102,6 +103,7 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         that had it before, which gets Fenced with its next read or commit.
         """
         calls, io = self._reading()
+        check_name("cursor", name)
         chosen = build_filter(types, categories, sources, keys, correlation_ids)
         spec = {"from": format_position(from_, io.now()), "filter": chosen}
         return self._new_cursor(CursorState(calls, name, spec, bool(chosen), until_end, on_gap or log_gap))
@@ -141,6 +143,7 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         Deliveries may be handled in any order and at the same time: they have different keys, or none.
         """
         calls, io = self._reading()
+        check_name("group", name)
         check_number("prefetch", prefetch, 1, MAX_PREFETCH, 64, whole=True)
         chosen = build_filter(types, categories, sources, keys, correlation_ids)
         spec = build_group(chosen, format_position(from_, io.now()), ack_wait, max_deliver)

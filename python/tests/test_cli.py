@@ -187,6 +187,8 @@ class CommandLine(ClusterTest):
             "publish", "DATA_SYNC_COMPLETED", "-p", f'{{"host": "{self.run_id}"}}', "--key", self.run_id, **away
         )
         self.assertEqual(out, "spooled\n")
+        out, _ = self.run_it("spool", str(folder))
+        self.assertRegex(out, r"(?s): 1 record, 1 event, \d+ bytes.*waiting  1 event in 1 file, .*rejected 0 events\n")
         self.run_it("publish", "LEADER_ELECTED", **away)
         out, _ = self.run_it("spool", str(folder))
         self.assertIn("waiting  2 events in 2 files", out)

@@ -7,6 +7,7 @@ import os
 import pickle
 import tempfile
 import unittest
+from collections import deque
 from dataclasses import fields
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -150,14 +151,16 @@ class Members(unittest.TestCase):
         self.state.take(1.0)
         self.state.answered(answer(revoked=[span(2)]), {}, 31.0)
         self.assertEqual(self.state.late, [2])
-        self.state.take(31.0)
-        self.state.settle(3, None, 31.0)
-        _, sent = self.state.request(31.0, False)
-        self.state.failed()
-        self.state.answered(answer(8, refused=[span(3)]), sent, 31.0)  # the answer before was lost
-        self.assertEqual(self.state.late, [2])
-        self.state.answered(answer(8, refused=[span(3)]), sent, 31.0)
-        self.assertEqual(self.state.late, [2, 3])
+
+        # An ack that is refused is late where it came late, and was not taken in before.
+        for settled, session, late in ((31.0, 7, [2]), (61.0, 8, [2]), (61.0, 8, [2, 4])):
+            self.state.answered(answer(self.state.session, events=delivered(4)), {}, 31.0)
+            self.state.ready = deque(delivered(4))
+            self.state.take(31.0)
+            self.assertTrue(self.state.settle(4, None, settled))
+            _, sent = self.state.request(settled, False)
+            self.state.answered(answer(session, refused=[span(4)]), sent, settled)
+            self.assertEqual(self.state.late, late)
 
     def test_progress_is_reported_for_what_waits_and_where_asked_for_what_is_handled(self) -> None:
         self.state.take(1.0)

@@ -48,7 +48,8 @@ class MemberState:
     out           handed out, not settled, with the time of that or of the last progress
     settled       acked (None) or nacked, and not confirmed by the group
     extend        whose ack wait is to begin again with the next call
-    late          what the group took back as it was held for too long
+    slow          settled after more than half an ack wait
+    late          slow, and taken back by the group
     """
 
     def __init__(self, name: str, prefetch: int, now: float, auto_progress: bool = False) -> None:
@@ -58,6 +59,7 @@ class MemberState:
         self.out: dict[int, float] = {}
         self.settled: dict[int, Json | None] = {}
         self.extend: set[int] = set()
+        self.slow: set[int] = set()
         self.late: list[int] = []
         self.gaps: list[Gap] = []
         self.ack_wait, self.session_timeout = 30.0, 10.0
@@ -82,10 +84,15 @@ class MemberState:
         self.active = now
         if offset not in self.out:
             return False
-        del self.out[offset]
+        if self._is_slow(self.out.pop(offset), now):
+            self.slow.add(offset)
         self.extend.discard(offset)
         self.settled[offset] = nack
         return True
+
+    def _is_slow(self, since: float, now: float) -> bool:
+        """Report whether an ack wait may have ended, of which the group's part begins before this one's."""
+        return not self.auto_progress and now - since > self.ack_wait / 2
 
     def progress(self, offset: int, now: float) -> bool:
         """Begin the ack wait of an event again; False if the event is not held."""
@@ -137,17 +144,16 @@ class MemberState:
         self.ack_wait = answer["ack_wait_ms"] / 1000
         self.session_timeout = answer["session_timeout_ms"] / 1000
         self.committed = max(self.committed, answer["committed"])
+        # A report is refused that came too late, but after a lost answer also one that was taken in before.
+        for refused in [] if rejoined else answer["refused"]:
+            self.late += [o for o in sent if o in self.slow and refused["from"] <= o <= refused["to"]]
         for offset in sent:
             self.settled.pop(offset, None)
-
-        # A report is refused that came too late, but after a lost answer also one that was taken in before.
-        if not rejoined:
-            refused = [o for part in answer["refused"] for o in range(part["from"], part["to"] + 1) if o in sent]
-            self.late += [o for o in refused if not (sent[o] or {}).get("released")]
+            self.slow.discard(offset)
         for lost in answer["revoked"]:
             for offset in [o for o in self.out if lost["from"] <= o <= lost["to"]]:
-                # Less: it was revoked for another reason, such as a seek of the group.
-                if now - self.out.pop(offset) > self.ack_wait / 2:
+                # One that is not slow was revoked for another reason, such as a seek of the group.
+                if self._is_slow(self.out.pop(offset), now):
                     self.late.append(offset)
             self.ready = deque(r for r in self.ready if not lost["from"] <= r["offset"] <= lost["to"])
         self.ready.extend(answer["events"])

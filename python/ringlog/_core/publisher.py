@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ringlog._core.calls import Attempts, Calls
@@ -151,7 +152,7 @@ class Publisher:
         results = [_result(raw) for raw in json.loads(content)["results"]]
         for row, result in enumerate(results):
             if result.warnings:
-                self.calls.warnings.report(result.warnings, lambda row=row: _type_of(body, row))  # type: ignore[misc]
+                self.calls.warnings.report(result.warnings, partial(_type_of, body, row))
         return results
 
 

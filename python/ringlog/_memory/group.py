@@ -165,7 +165,7 @@ class Group:
         # Progress that comes too late is ignored, but for an event whose ack wait the member extends with each
         # exchange: there were none while the clock was moved at once.
         now = self._log.clock.now()
-        extended = self._held(member, request["progress"])
+        extended = set(self._held(member, request["progress"]))
         for slot in self._slots.values():
             if slot in extended and ((slot.due and slot.due > now) or slot.extended):
                 slot.due = now + self._ack_wait()

@@ -97,7 +97,7 @@ class Outage:
             self._since = now
         if not self._logged and now - self._since >= OUTAGE:
             self._logged = True
-            log_warning("%s: cannot reach the cluster for %.0f s, and tries on: %s", self._reader, OUTAGE, error)
+            log_warning("%s: cannot reach the cluster for %.0f s, and retries: %s", self._reader, OUTAGE, error)
 
     def over(self) -> None:
         """Note that the cluster answers."""

@@ -885,7 +885,8 @@ print("ready", flush=True)
 sys.stdin.readline()
 for i in range(count):
     publish("NEW_GAMES_AVAILABLE", {"run": run, "by": name, "i": i})
-print("published", flush=True)
+with lock:  # print writes a line in parts
+    print("published", flush=True)
 signal.pause()
 """
 

@@ -24,6 +24,7 @@ MAX_TIMEOUT = 300.0
 
 
 MIN_SPOOL = 1 << 16
+MAX_AHEAD = 900 * 10**9  # nanoseconds by which the times of events may be ahead of a clock that was set back
 
 
 class Endpoint(NamedTuple):
@@ -101,14 +102,20 @@ class Clock:
     """Gives events the times at which they were published, no two of them the same."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._last = 0
+        self.after_fork()
+        self._last = self._ticks = 0
         self._second, self._text = -1, ""
 
+    def after_fork(self) -> None:
+        """Renew the lock, which a thread of the parent may have held."""
+        self._lock = threading.RLock()  # the handler of a signal may publish, too
+
     def now(self) -> str:
-        """Return the time in RFC 3339."""
+        """Return the time in RFC 3339. Where the clock is set back, it is ahead: what has passed tells events apart."""
         with self._lock:
-            self._last = max(time.time_ns(), self._last + 1)
+            ticks, wall = time.monotonic_ns(), time.time_ns()
+            passed, self._ticks = max(ticks - self._ticks, 1), ticks
+            self._last = wall if self._last - wall > MAX_AHEAD else max(wall, self._last + passed)
             second, fraction = divmod(self._last, 10**9)
             if second != self._second:
                 self._second, self._text = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))

@@ -19,6 +19,9 @@ Position = str | int | datetime | timedelta
 """Where to begin: "start", "end", an offset, -N for the last N events, a time, or an age."""
 
 
+MAX_DEPTH = 128  # levels of a payload, as nodes allow them: the event and a list of events are around it
+
+
 def _encode_other(value: Any) -> Any:
     """Return what json can encode in place of a payload of ringlog.payloads."""
     if isinstance(value, datetime):
@@ -38,12 +41,25 @@ def encode(value: Any, field: str = "") -> bytes:
     Raises InvalidArgument, which names the value that has no JSON, in a path that begins with field.
     """
     try:
-        return _encode(value).encode()
+        encoded = _encode(value).encode()
+        # Few values have more containers than levels are allowed, and are looked at.
+        if encoded.count(b"{") + encoded.count(b"[") <= MAX_DEPTH or not _is_deep(value, MAX_DEPTH + 2):
+            return encoded
+        raise RecursionError("nested too deeply")
     except InvalidArgument:
         raise
     except (TypeError, ValueError, RecursionError) as e:
         where, what, remedy = _find_fault(value, field, []) or (field, str(e), "send JSON values")
         raise InvalidArgument(what, code="invalid_argument", field=where, remedy=remedy) from None
+
+
+def _is_deep(value: Any, levels: int) -> bool:
+    """Report whether containers are nested in more than some levels."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return False
+    return not levels or any(_is_deep(part, levels - 1) for part in value)
 
 
 def _find_fault(value: Any, where: str, inside: list[int]) -> tuple[str, str, str] | None:
@@ -64,7 +80,7 @@ def _find_fault(value: Any, where: str, inside: list[int]) -> tuple[str, str, st
         return where, "JSON has no bytes", "decode them, or send them in base64"
     if id(value) in inside:
         return where, "the value contains itself", "send a copy without the circle"
-    if len(inside) > 512:
+    if len(inside) > MAX_DEPTH + 2:
         return where, "nested too deeply", "send a flatter value"
     if hasattr(value, "to_json"):
         value = value.to_json()

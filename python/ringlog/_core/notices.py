@@ -23,8 +23,12 @@ class Once:
 
     def __init__(self, period: float = math.inf) -> None:
         self._period = period
-        self._lock = threading.Lock()
+        self.after_fork()
         self._seen: dict[Hashable, float] = {}
+
+    def after_fork(self) -> None:
+        """Renew the lock, which a thread of the parent may have held."""
+        self._lock = threading.RLock()  # the handler of a signal may publish, too
 
     def is_new(self, item: Hashable) -> bool:
         """Note an item, and report whether it was not noted before."""
@@ -44,6 +48,7 @@ class Warnings:
     def __init__(self, on_warning: OnWarning | None) -> None:
         self._on_warning = on_warning or _log_warning
         self._once = Once()
+        self.after_fork = self._once.after_fork
 
     def report_header(self, text: str) -> None:
         """Report the warnings of a header. One that cannot be read, of a later version, is ignored."""

@@ -53,6 +53,9 @@ class Operations:
 
     def _after_fork(self) -> None:
         self._calls.nodes.after_fork()
+        self._calls.warnings.after_fork()
+        if self._config.clock is not None:
+            self._config.clock.after_fork()
         self._publisher.after_fork()
         self._backlog.after_fork()
         if self._drainer is not None:

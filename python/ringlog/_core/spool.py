@@ -17,6 +17,8 @@ appends marks to it. A segment is removed when all of its units are done. It is
                       kind     1 byte   U a unit: the events of a call, a JSON list; all are appended or none
                                         S a mark: some units are sent from now on under this producer and sequence
                                         D a mark: some units are done
+                                        P a mark: some events of a unit are done, a JSON list of their places among
+                                          those that are left. It counts as never sent with the others alone
                       body
 
 with numbers in little-endian. An S is on the disk before its request is sent, so that whoever finds the units sends
@@ -27,6 +29,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import socket
@@ -43,7 +46,7 @@ from ringlog.event import Json
 
 MAGIC = b"RLSPOOL1"
 MARKER = b"\xff\xfeRL"
-UNIT, SENT, DONE = b"U", b"S", b"D"
+UNIT, SENT, DONE, PART = b"U", b"S", b"D", b"P"
 SEGMENT_BYTES = 4 << 20
 MAX_BATCH_EVENTS, MAX_BATCH_BYTES = 1024, 512 << 10
 MAX_FAILED = 4096  # tickets whose error is remembered
@@ -72,6 +75,7 @@ class Mark:
     began: float  # by time.time(), when they were sent first
     cluster: str  # "" is not known
     undeduped: list[int] = field(default_factory=list)  # rows of the request that are sent with "dedup": false
+    uptime: float = field(default_factory=time.monotonic)  # when it was made, by a clock that nobody sets
 
     def encode(self) -> bytes:
         """Return the record."""
@@ -85,6 +89,11 @@ class Unit(NamedTuple):
     body: bytes
     events: list[Json]
 
+    def without(self, rows: list[int]) -> Unit:
+        """Return the unit that is left once some of its events are done."""
+        events = [event for row, event in enumerate(self.events) if row not in rows]
+        return Unit(json.dumps(events).encode(), events)
+
 
 @dataclass
 class Scan:
@@ -92,14 +101,14 @@ class Scan:
 
     created: float  # by time.time(); 0 if its head is damaged
     units: dict[int, Unit]
-    marks: list[Mark]
+    marks: dict[int, Mark]  # the one that holds, by unit
     done: set[int]
     damage: list[tuple[int, int]]  # from byte, to byte
 
 
 def scan(data: bytes) -> Scan:
     """Read a segment, past damaged bytes."""
-    found = Scan(0.0, {}, [], set(), [])
+    found = Scan(0.0, {}, {}, set(), [])
     at = 0
     if data[:8] == MAGIC and len(data) >= _HEAD.size:
         found.created = _HEAD.unpack_from(data)[1] / 1e9
@@ -133,12 +142,17 @@ def _take_record(data: bytes, at: int, found: Scan) -> int:
         if kind == UNIT:
             found.units[number] = Unit(body, [dict(event) for event in content])
         elif kind == SENT:
-            found.marks.append(Mark(first=number, **content))
+            mark = Mark(first=number, **{"uptime": -math.inf, **content})
+            found.marks.update(dict.fromkeys(range(number, number + mark.count), mark))
         elif kind == DONE:
             found.done.update(range(number, number + content))
+        elif kind == PART:
+            if number in found.units:
+                found.units[number] = found.units[number].without(content)
+            found.marks.pop(number, None)
         else:
             return 0
-    except (ValueError, TypeError):  # of a later version
+    except (ValueError, TypeError, RecursionError):  # of a later version, or nested too deeply
         return 0
     return _RECORD.size + len(body)
 
@@ -173,9 +187,8 @@ class Segment:
             raise
         self._order = sorted(self.content.units)
         self._at = 0  # of the first one in order that is not done
-        self._holders: dict[int, Mark] = {}  # the mark that holds, by unit
-        for mark in self.content.marks:
-            self._hold(mark)
+        self._holders = self.content.marks
+        self.no_duplicates: set[int] = set()  # units: what is left of them the cluster took for duplicates, wrongly
         # Where a mark may be missing, so may any unit have been sent.
         self._suspects = set(self._order) if self.content.damage else set(self._holders)
 
@@ -183,9 +196,6 @@ class Segment:
     def damage(self) -> str:
         """The bytes that are no record, "" if there are none."""
         return ", ".join(f"{begin} to {end}" for begin, end in self.content.damage)
-
-    def _hold(self, mark: Mark) -> None:
-        self._holders.update(dict.fromkeys(range(mark.first, mark.first + mark.count), mark))
 
     def next_batch(self, alone_until: int) -> Batch | None:
         """Return the next units to send, None if all are done. Each up to alone_until is a batch of its own."""
@@ -219,12 +229,23 @@ class Segment:
     def note_sent(self, mark: Mark) -> None:
         """Note on the disk that units are about to be sent."""
         self._append(mark.encode(), True)
-        self._hold(mark)
+        self._holders.update(dict.fromkeys(range(mark.first, mark.first + mark.count), mark))
 
     def note_done(self, first: int, count: int = 1) -> None:
         """Note that units are done. Where the note is lost, they are sent again under their sequence."""
         self._append(encode_record(DONE, first, b"%d" % count), False)
         self.content.done.update(range(first, first + count))
+
+    def note_part_done(self, number: int, rows: list[int]) -> None:
+        """Note that some events of a unit are done, and that the others are for certain not in the log."""
+        unit = self.content.units[number]
+        if len(rows) == len(unit.events):
+            self.note_done(number)
+            return
+        self._append(encode_record(PART, number, json.dumps(rows).encode()), False)
+        self.content.units[number] = unit.without(rows)
+        self._holders.pop(number, None)
+        self._suspects.discard(number)
 
     def trust(self, batch: Batch) -> None:
         """Take it for certain that the units of a batch are not in the log, but for those that are done."""
@@ -429,9 +450,12 @@ class Spool:
             while self._exclusive:
                 self._condition.wait()
             self.check_open()
-            records = [encode_record(UNIT, self._next + i, unit) for i, unit in enumerate(units)]
+            # A signal's handler may publish between any two lines: the lock lets its own thread in.
+            count = len(units)
+            first, self._next = self._next, self._next + count
+            records = [encode_record(UNIT, first + i, unit) for i, unit in enumerate(units)]
             if mark is not None:
-                mark.first, mark.count = self._next, len(units)
+                mark.first, mark.count = first, count
                 records.append(mark.encode())
             data = b"".join(records)
             if self._bytes + len(data) > self.max_bytes:
@@ -442,20 +466,40 @@ class Spool:
                     remedy="publish it again once the cluster is back, or raise spool_bytes",
                 )
             self._queue.append(data)
-            self._next += len(units)
-            self._bytes += len(data)
+            size = len(data)
+            self._bytes += size
             self._enqueued += 1
             return self._enqueued
 
     def commit(self, ticket: int) -> None:
         """Return when what was enqueued under a ticket is durable. One caller writes for all that wait."""
         with self._condition:
-            while self._committed < ticket and self._committing:
-                self._condition.wait()
-            if self._committed < ticket:
-                self._commit()
+            while self._committed < ticket:
+                if self._committing or self._start_commit():
+                    self._condition.wait()
+                else:
+                    self._commit()
             if error := self._failed.get(ticket):
                 raise error
+
+    def _start_commit(self) -> bool:
+        """In the main thread, have another one write; False in others, and where none can be started.
+
+        The handler of a signal runs in the main thread. One that publishes would wait for the write that it has
+        interrupted.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return False
+        try:
+            threading.Thread(target=self._commit_beside, name="ringlog-spool-write", daemon=True).start()
+        except RuntimeError:  # at the interpreter's end
+            return False
+        return True
+
+    def _commit_beside(self) -> None:
+        with self._condition:
+            if not self._committing and self._committed < self._enqueued:
+                self._commit()
 
     def _commit(self) -> None:
         """Write and sync what is enqueued. The caller holds the lock, which is released meanwhile."""

@@ -174,6 +174,20 @@ class Files(SpoolTest):
         fourth = Spool(self.folder, MIB)
         self.assertEqual(sum(path.stat().st_size for path in self.files("spool")), fourth.size)
 
+    def test_the_events_of_a_unit_that_are_done_are_not_read_again(self) -> None:
+        spool = Spool(self.folder, MIB)
+        events = [{"type": "X", "payload": {"i": i}} for i in range(3)]
+        spool.commit(spool.enqueue([json.dumps(events).encode(), unit(9)], Mark(0, 0, "p", 1, 1.5, "c")))
+        segment = spool.next_segment()
+        assert segment is not None
+        segment.note_part_done(0, [0, 2])
+        found = scan(self.files("spool")[0].read_bytes())
+        self.assertEqual(found.units[0], segment.content.units[0])
+        self.assertEqual(json.loads(found.units[0].body), events[1:2])
+        self.assertEqual(list(found.marks), [1])  # the request that had all of them is sent by nobody
+        segment.note_part_done(0, [0])
+        self.assertEqual(segment.content.done, {0})
+
     def test_a_signal_during_the_write_may_publish(self) -> None:
         program = (
             "import os, signal, sys; from ringlog import Client\n"
@@ -640,28 +654,32 @@ class Doubt(Away):
 
     def test_what_a_forgotten_producer_has_appended_is_found_in_the_log(self) -> None:
         clock = Clock()
-        sent = [self.event(i, clock.now()) for i in range(3)]
+        sent = [self.event(i, clock.now()) for i in range(4)]
         with Client(self.cluster.urls) as log:
-            log.publish_many(sent[:2])  # type: ignore[arg-type]
+            log.publish_many([*sent[:2], sent[3]])  # type: ignore[list-item]
             log.publish_many([self.event(2, clock.now())])  # type: ignore[list-item] # equal but for its time
         self.spool_with(Mark(0, 0, "forgotten-a", 7, time.time() - 3600, ""), *sent[:2]).close()
-        # Its time seems to be a moment ago, as the clock was set back.
-        late = Mark(0, 0, "forgotten-b", 1, time.time(), "", uptime=time.monotonic() - 3600)
-        self.spool_with(late, sent[2]).close()
+        self.spool_with(Mark(0, 0, "forgotten-b", 7, time.time() - 3600, ""), sent[2]).close()
+        # This was sent a moment ago, says the clock that was set back.
+        late = Mark(0, 0, "forgotten-c", 1, time.time(), "", uptime=time.monotonic() - 3600)
+        self.spool_with(late, sent[3]).close()
         with self.client() as log:
             self.assertTrue(log.drain(60))
-        self.assertEqual(sorted(self.numbers()), [0, 1, 2, 2])
+        self.assertEqual(sorted(self.numbers()), [0, 1, 2, 2, 3])
 
     def test_duplicates_of_what_a_forgotten_producer_has_appended_are_none_if_further_apart(self) -> None:
         now = datetime.now(timezone.utc)
         sent = []
-        for i, minutes in ((0, 0), (1, 0), (0, 0.5), (0, 10), (1, 20)):
-            event = self.event(i, (now + timedelta(minutes=minutes)).isoformat())
+        for i, seconds in ((0, 0), (1, 0), (0, 0.5), (0, 10), (1, 20)):
+            event = self.event(i, (now + timedelta(seconds=seconds)).isoformat())
             del event["dedup"]
             sent.append(event)
         with Client(self.cluster.urls) as log:
+            log.set_setting("dedup.window", "1s")
+            self.addCleanup(lambda: self.client().set_setting("dedup.window", ""))
             self.assertEqual([r.duplicate for r in log.publish_many(sent)], [False, False, True, True, True])  # type: ignore[arg-type]
         self.spool_with(Mark(0, 0, "forgotten", 7, time.time() - 3600, ""), *sent).close()
+        time.sleep(1.1)  # until the cluster compares with none of them
         with self.client() as log:
             self.assertTrue(log.drain(60))
         self.assertEqual(self.numbers(), [0, 1, 0, 1])
@@ -796,6 +814,8 @@ class Limits(Away):
             log.publish("LEADER_ELECTED", {})  # refused, and what is sent beside it with it
             self.publish(log, 1, time=at(20))
             self.publish(log, 1, time=at(20.5))
+            for minutes in (0, 0.5, 20):
+                self.publish(log, 6, time=at(minutes), dedup_id=self.run_id)
             log.publish("data_sync_completed", {"i": 2.0, "run": self.run_id}, key=self.run_id, time=at(20))
             log.publish_many([event(4, 20), event(5, 0.5)])
             real = drainer.Segment.note_sent
@@ -814,8 +834,8 @@ class Limits(Away):
             ):
                 self.start()
                 eventually("the files of both are delivered", lambda: not self.files("spool"))
-            counts = {i: self.numbers().count(i) for i in range(1, 6)}
-            self.assertEqual(counts, {1: 3, 2: 2, 3: 2, 4: 2, 5: 1}, (seen, self.numbers()))
+            counts = {i: self.numbers().count(i) for i in range(1, 7)}
+            self.assertEqual(counts, {1: 3, 2: 2, 3: 2, 4: 2, 5: 1, 6: 2}, (seen, self.numbers()))
             self.assertEqual(failures, 0)
             log.close()
 

@@ -364,9 +364,11 @@ class Drainer:
     def _compared(self, event: Json) -> tuple[int, int, float] | None:
         """Return the content that is compared, when it was published, and the window in nanoseconds; None if not."""
         at, rule = parse_nanoseconds(event.get("time")), self._rules[str(event.get("type"))]
-        if at is None or not rule.window or event.get("dedup_id") or event.get("dedup") is False:
+        if at is None or event.get("dedup") is False:
             return None
-        return rule.content_of(event.get("payload")), at, rule.window
+        if name := event.get("dedup_id"):
+            return hash(str(name)), at, self._window
+        return (rule.content_of(event.get("payload")), at, rule.window) if rule.window else None
 
     def _note_appended(self, content: int, at: int, window: float) -> None:
         """Remember an event that is in the log, or a duplicate of one that is remembered."""
@@ -420,14 +422,10 @@ class Drainer:
         It is None if that cannot be known any more.
         """
         wanted: dict[int, list[tuple[int, int, Json]]] = {}  # number, row and event, by time
-        equal: dict[int, list[tuple[int, int, int]]] = {}  # number, row and time, by content
         for number, unit in batch.units:
             for row, event in enumerate(unit.events):
-                if (at := parse_nanoseconds(event.get("time"))) is None:
-                    continue
-                wanted.setdefault(at, []).append((number, row, event))
-                if compared := self._compared(event):
-                    equal.setdefault(compared[0], []).append((number, row, at))
+                if (at := parse_nanoseconds(event.get("time"))) is not None:
+                    wanted.setdefault(at, []).append((number, row, event))
         rules = {rule.type: rule for rule in self._rules.values()}
         gaps: list[Gap] = []
         query = dict(LINEARIZABLE)
@@ -451,10 +449,21 @@ class Drainer:
             for number, row, event in wanted.get(published, []):
                 if self._rules[str(event.get("type"))] == rule and _is_same(event, stored):
                     found.setdefault(number, set()).add(row)
-            for number, row, at in equal.get(rule.content_of(stored.payload), []):
-                if abs(at - published) < rule.window:
+        if gaps:
+            return None
+
+        # The others of the request were duplicates, or are published further apart, and are to be sent again.
+        appended: dict[int, list[int]] = {}  # by content, when they were published
+        for number, unit in batch.units:
+            for row, compared in enumerate(map(self._compared, unit.events)):
+                if compared is None:
+                    continue
+                content, at, window = compared
+                if row in found.get(number, ()):
+                    appended.setdefault(content, []).append(at)
+                elif any(abs(at - other) < window for other in appended.get(content, ())):
                     found.setdefault(number, set()).add(row)
-        return None if gaps else found
+        return found
 
 
 def _is_same(event: Json, stored: Event) -> bool:

@@ -458,6 +458,38 @@ class OnceEach(Away):
                 os._exit(0 if self.publish(log, 2) and once.is_new("x") else 1)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
 
+    def test_what_a_process_publishes_is_after_what_the_one_before_it_has_left_to_another(self) -> None:
+        self.stop()
+        for key in ("a", "b"):
+            with self.client() as log:
+                log.publish("DATA_SYNC_COMPLETED", {"i": 0, "of": key}, key=self.run_id)
+        # This one has the files of both, and has not found the cluster yet.
+        other = Client("127.0.0.1:9", spool=self.folder, spool_after=0.3)
+        self.addCleanup(other.close)
+        other.publish("DATA_SYNC_COMPLETED", {"i": 1, "of": "a"}, key=self.run_id)
+        self.start()
+        with self.client() as log:
+            self.assertTrue(log.publish("DATA_SYNC_COMPLETED", {"i": 1, "of": "b"}, key=self.run_id).spooled)
+            self.assertEqual(self.numbers(), [])
+            other.close()  # as if it was restarted
+            self.assertTrue(log.drain(60))
+            self.assertFalse(log.publish("DATA_SYNC_COMPLETED", {"i": 2, "of": "b"}, key=self.run_id).spooled)
+        eventually("nothing is left", lambda: not os.listdir(self.folder))
+        order = [(event.payload["of"], event.payload["i"]) for event in self.events()]
+        self.assertEqual([i for of, i in order if of == "b"], [0, 1, 2])
+
+    def test_nobody_waits_for_a_process_that_does_not_deliver(self) -> None:
+        self.stop()
+        with self.client() as log:
+            self.publish(log, 0)
+        other = Client("127.0.0.1:9", spool=self.folder, spool_after=0.3)
+        self.addCleanup(other.close)
+        self.start()
+        with mock.patch.object(drainer, "HANGING", 0.3), self.assertLogs("ringlog", "ERROR"), self.client() as log:
+            self.publish(log, 1)
+            self.assertTrue(log.drain(60))
+            self.assertEqual(self.numbers(), [1])
+
     def test_one_task_delivers_what_several_threads_spool(self) -> None:
         self.stop()
         log = self.client()

@@ -45,6 +45,7 @@ T = TypeVar("T")
 
 PAUSE, MAX_PAUSE = 0.1, 15.0  # seconds after a failure
 AWAY = 1.0  # seconds at most, while the cluster is away
+HANGING = 30.0  # seconds without a change, after which nobody waits for what another process is to deliver
 CLOCKS = 900.0  # seconds by which this machine's clock may differ from the cluster's
 MAX_SEEN = 100_000  # contents that are remembered: they spare requests, and keep the order of equal events
 
@@ -121,7 +122,7 @@ class Drainer:
         self.wake()
         while True:
             seen = self._moved.version
-            if not self._spool.pending:
+            if not self._spool.pending or (while_it_moves and not self._spool.size):
                 return True
             left = None if until is None else until - time.monotonic()
             if (left is not None and left <= 0) or (while_it_moves and self.failure is not None):
@@ -149,7 +150,10 @@ class Drainer:
                 segment = await self._io.run(self._spool.next_segment)
                 if segment is None:
                     self._moved.set()
-                    await self._due.wait(seen, None)
+                    if self._spool.awaits:
+                        await self._wait_for_others()
+                    else:
+                        await self._due.wait(seen, None)
                     continue
                 try:
                     await self._deliver(segment)
@@ -163,6 +167,26 @@ class Drainer:
                 self.failure = SpoolError(str(e), code="spool")
                 self._moved.set()
                 pause = await self._pause(pause)
+
+    async def _wait_for_others(self) -> None:
+        """Wait until other processes have delivered what goes before this one's, but not for one that hangs."""
+        before: list[tuple[str, int]] = []
+        while not self._stopping and (left := await self._io.run(self._spool.look_for_awaited)):
+            if left != before:
+                before, until = left, time.monotonic() + HANGING
+            elif time.monotonic() > until:
+                log_error(
+                    "spool %s: another process does not deliver %s: what was published here is no longer after it",
+                    self._spool.folder,
+                    left[0][0],
+                )
+                self._spool.forget_awaited()
+                return
+            # It cannot deliver while the cluster is away.
+            began = time.monotonic()
+            await self._patiently("GET /v1/settings", self._get_settings)
+            until += time.monotonic() - began
+            await self._pause(PAUSE)
 
     async def _pause(self, seconds: float) -> float:
         """Wait, but not once it is time to stop, and return how long to wait the next time."""

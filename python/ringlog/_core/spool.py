@@ -1,6 +1,7 @@
 """The spool: a folder with the events that wait for the cluster. It has no socket; its calls block on the disk.
 
-    OWNER.lock            held with flock by the process whose files the next ones are
+    OWNER.lock            held with flock by the process whose files the next ones are; it is empty while that is the
+                          one that has made them, and has a byte once another has taken them over
     OWNER.000001.spool    a segment, the oldest first
     OWNER.000001.damaged  a segment with bytes that are no record, once all that is whole was delivered
     OWNER.rejected        what nodes have refused for good, a JSON object a line
@@ -305,6 +306,9 @@ class Owner:
         if not same:
             os.close(lock)
             return None
+        if not new:
+            with contextlib.suppress(OSError):
+                os.ftruncate(lock, 1)
         return Owner(folder, name, lock)
 
     def release(self, remove: bool) -> None:
@@ -330,13 +334,14 @@ class Spool:
         self.folder, self.max_bytes = os.path.abspath(folder), max_bytes
         self.check_folder(self.folder)
         self._reset()
-        self._adopt()
+        self._adopt(True)
 
     def _reset(self) -> None:
         self._condition = threading.Condition()
         self._exclusive: set[int] = set()  # threads that wait for the end of all commits; writers let them pass
         self._owner: Owner | None = None  # of this process's own files
         self._adopted: list[Owner] = []
+        self._awaited: dict[str, list[str]] = {}  # segments that another process delivers before ours, by owner
         self._left: list[tuple[str, int]] = []  # segments that no writer uses, oldest first, with their bytes
         self._bytes = 0  # of all segments, and of what is enqueued
         self._number = 0  # of the newest own segment
@@ -394,8 +399,11 @@ class Spool:
                 remedy="name a folder on a local disk that this user may write, in spool or RINGLOG_SPOOL",
             ) from e
 
-    def _adopt(self) -> None:
-        """Take over the files of processes that have ended."""
+    def _adopt(self, first: bool = False) -> None:
+        """Take over the files of processes that have ended.
+
+        A process that has just begun may follow one whose files another has taken over: its own are delivered later.
+        """
         segments: dict[str, list[str]] = {}  # by owner
         for name in sorted(os.listdir(self.folder)):
             if match := _NAME.fullmatch(name):
@@ -405,11 +413,48 @@ class Spool:
         # A process that was restarted during the outage resumes where the one before it has ended.
         for name, paths in sorted(segments.items(), key=lambda item: _created(item[1])):
             try:
-                self._adopt_one(name, paths)
+                if not self._adopt_one(name, paths) and first and self._is_taken_over(name):
+                    self._awaited[name] = paths
             except OSError as e:
                 log_error("spool %s: the files of %s are left alone: %s", self.folder, name, e)
 
-    def _adopt_one(self, name: str, paths: list[str]) -> None:
+    def _is_taken_over(self, name: str) -> bool:
+        """Report whether the files of an owner are another process's by now."""
+        with contextlib.suppress(FileNotFoundError):
+            return os.path.getsize(os.path.join(self.folder, name + ".lock")) > 0
+        return False
+
+    def look_for_awaited(self) -> list[tuple[str, int]]:
+        """Return the segments that another process delivers before ours, with their bytes, which change meanwhile.
+
+        Those of a process that has ended are taken over.
+        """
+        with self._condition:
+            self.check_open()
+            left: list[tuple[str, int]] = []
+            for name, paths in list(self._awaited.items()):
+                sizes = []
+                for path in paths:
+                    with contextlib.suppress(FileNotFoundError):
+                        sizes.append((path, os.path.getsize(path)))
+                with contextlib.suppress(OSError):
+                    if sizes and not self._adopt_one(name, [path for path, _ in sizes]):
+                        left += sizes
+                        continue
+                del self._awaited[name]
+            return left
+
+    @property
+    def awaits(self) -> bool:
+        """Report whether another process may have to deliver what goes before ours."""
+        return bool(self._awaited)
+
+    def forget_awaited(self) -> None:
+        """Deliver what is ours before what others have."""
+        self._awaited = {}
+
+    def _adopt_one(self, name: str, paths: list[str]) -> bool:
+        """Take over the files of an owner; False if another process has them."""
         # Another user could have made them to have events sent in this one's name.
         for path in [*paths, os.path.join(self.folder, name + ".lock")]:
             with contextlib.suppress(FileNotFoundError):
@@ -417,22 +462,28 @@ class Spool:
                 if info.st_uid != os.geteuid() or not stat.S_ISREG(info.st_mode):
                     raise PermissionError(f"{path} is no file of user {os.geteuid()}, but of {info.st_uid}")
         if not paths and not os.path.exists(os.path.join(self.folder, name + ".lock")):
-            return  # rejected or damaged ones alone, which wait for a person
+            return True  # rejected or damaged ones alone, which wait for a person
         owner = Owner.lock_of(self.folder, name, False)
         if owner is None:
-            return
+            return False
         sizes = {path: os.path.getsize(path) for path in paths if os.path.exists(path)}
         if not sizes:
             owner.release(True)
-            return
+            return True
         self._adopted.append(owner)
-        self._left += sizes.items()
+        own = next((i for i, (path, _) in enumerate(self._left) if self._is_own(path)), len(self._left))
+        self._left[own:own] = sizes.items()
         self._bytes += sum(sizes.values())
+        return True
+
+    def _is_own(self, path: str) -> bool:
+        """Report whether this process has made a segment."""
+        return self._owner is not None and os.path.basename(path).startswith(self._owner.name + ".")
 
     @property
     def pending(self) -> bool:
         """Report whether something waits: what is published next goes after it."""
-        return bool(self._left) or self._file >= 0 or self._committed < self._enqueued
+        return bool(self._left or self._awaited) or self._file >= 0 or self._committed < self._enqueued
 
     @property
     def size(self) -> int:
@@ -598,7 +649,7 @@ class Spool:
             self._remove(self._path, False)
 
     def next_segment(self) -> Segment | None:
-        """Return the oldest segment to deliver, None if nothing waits."""
+        """Return the oldest segment to deliver, None if nothing waits or others have what goes before it."""
         while True:
             with self._condition:
                 self.check_open()
@@ -606,7 +657,7 @@ class Spool:
                     self._leave_segment()
                 if not self._left:
                     self._adopt()  # of a process that has ended meanwhile
-                if not self._left:
+                if not self._left or (self._awaited and self._is_own(self._left[0][0])):
                     return None
                 path = self._left[0][0]
             try:

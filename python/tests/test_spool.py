@@ -871,6 +871,24 @@ class Limits(Away):
             self.assertEqual(failures, 0)
             log.close()
 
+    def test_what_is_sent_at_once_is_no_duplicate_of_what_was_delivered_late(self) -> None:
+        hour_ago = datetime.now(timezone.utc) - timedelta(hours=1)
+        self.stop()
+        log = self.client()
+        for i in (1, 2):
+            self.publish(log, i, time=hour_ago)
+        self.start()
+        self.assertTrue(log.drain(60))
+        event: NewEvent = {"type": "DATA_SYNC_COMPLETED", "payload": {"i": 2, "run": self.run_id}, "key": self.run_id}
+        results = [
+            log.publish("DATA_SYNC_COMPLETED", {"i": 1, "run": self.run_id}, key=self.run_id),
+            log.publish_soon("DATA_SYNC_COMPLETED", {"i": 2, "run": self.run_id}, key=self.run_id).result(30),
+            log.publish("data_sync_completed", {"i": 1, "run": self.run_id}, key=self.run_id),
+            *log.publish_many([event]),
+        ]
+        self.assertEqual([result.duplicate for result in results], [False, False, True, True])
+        self.assertEqual(self.numbers(), [1, 2, 1, 2])
+
     def test_what_is_nested_too_deeply_is_refused_and_stops_nothing(self) -> None:
         self.stop()
         log = self.client()

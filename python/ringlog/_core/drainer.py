@@ -84,6 +84,7 @@ class Drainer:
         self._producer: Producer | None = None  # of what is sent for the first time
         self._seen: dict[int, int] = {}  # by content, when the last event that was appended was published
         self._times: dict[int, int | None] = {}  # when the event at an offset was published, None if it is trimmed
+        self._late_until = 0.0  # by time.monotonic(), while the cluster may compare with what was delivered late
         self._window = 60e9  # the cluster's dedup window in nanoseconds
         self._rules: dict[str, _Rule] = {}  # by type, as it is spelled
 
@@ -236,6 +237,8 @@ class Drainer:
             elif await self._send(segment, batch):
                 alone_until = batch.units[-1][0]
             self._moved.set()
+        windows = [self._window, *(rule.window for rule in self._rules.values())]
+        self._late_until = time.monotonic() + max(windows) / 1e9
         await self._io.run(segment.finish)
         self._moved.set()
 
@@ -385,10 +388,30 @@ class Drainer:
             self._note_appended(content, at, window)
         return missing
 
+    def mark_apart(self, body: bytes) -> bytes:
+        """Return an event or a list of them, with "dedup": false where an equal one was published further away.
+
+        They are sent at once, and the cluster may have appended that one, which was spooled, a moment ago.
+        """
+        if time.monotonic() > self._late_until:
+            return body
+        events = json.loads(body)
+        marked = False
+        for event in events if isinstance(events, list) else [events]:
+            if (compared := self._compared(event)) is None:
+                continue
+            content, at, window = compared
+            last = self._seen.get(content)
+            if last is not None and abs(at - last) >= window:
+                self._seen[content] = at
+                event["dedup"] = False
+                marked = True
+        return encode(events) if marked else body
+
     def _compared(self, event: Json) -> tuple[int, int, float] | None:
         """Return the content that is compared, when it was published, and the window in nanoseconds; None if not."""
-        at, rule = parse_nanoseconds(event.get("time")), self._rules[str(event.get("type"))]
-        if at is None or event.get("dedup") is False:
+        at, rule = parse_nanoseconds(event.get("time")), self._rules.get(str(event.get("type")))
+        if at is None or rule is None or event.get("dedup") is False:
             return None
         if name := event.get("dedup_id"):
             return hash(str(name)), at, self._window

@@ -41,6 +41,7 @@ class Operations:
             self._publisher.spool = opened = Spool(config.spool, config.spool_bytes)
             self._drainer = Drainer(self._publisher, io, opened)
             self._publisher.wake, self._publisher.keep_up = self._drainer.wake, self._drainer.keep_up
+            self._publisher.mark_apart = self._drainer.mark_apart
         self._closed = False
 
     def _before_fork(self) -> None:

@@ -54,6 +54,7 @@ class Publisher:
         self.calls, self.spool = calls, spool
         self.wake: Callable[[], None] = lambda: None  # has delivered what is spooled
         self.keep_up: Callable[[], Awaitable[None]] | None = None  # waits before more is spooled
+        self.mark_apart: Callable[[bytes], bytes] = lambda body: body  # of events that are sent at once
         self._pool: list[Producer] = []
 
     def after_fork(self) -> None:
@@ -84,6 +85,7 @@ class Publisher:
             await self.keep_up()
         if self.spool is not None and self.spool.pending:
             return await self.to_spool(self.enqueue([_list(body)], None), events)
+        body = self.mark_apart(body)
         producer, began = self.take(), time.time()
         try:
             results = await self.send(producer, body, Attempts(PUBLISH, self.patience(self.calls.config.timeout)))
@@ -208,6 +210,7 @@ class Backlog:
 
     async def add(self, encoded: bytes, settle: Settle) -> None:
         """Add an event, after a wait where too many bytes are on their way."""
+        encoded = self._publisher.mark_apart(encoded)
         while self._bytes > MAX_BACKLOG_BYTES:
             await self._wait(lambda: self._bytes <= MAX_BACKLOG_BYTES, None)
         with self._lock:

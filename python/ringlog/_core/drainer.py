@@ -109,6 +109,8 @@ class Drainer:
         until = time.monotonic() + self._publisher.calls.config.spool_after
         begin = self._moved.version
         while self._spool.pending and self.failure is None and self._moved.version - begin < 2:
+            if self._spool.awaits:
+                return  # nothing is delivered
             left = until - time.monotonic()
             if left <= 0 or self._task is None or not self._task.alive():
                 return

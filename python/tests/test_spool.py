@@ -478,6 +478,22 @@ class OnceEach(Away):
         order = [(event.payload["of"], event.payload["i"]) for event in self.events()]
         self.assertEqual([i for of, i in order if of == "b"], [0, 1, 2])
 
+    def test_what_several_processes_have_left_is_delivered_in_order_whoever_has_it(self) -> None:
+        self.stop()
+        with self.client() as log:
+            self.publish(log, 0)
+        other = Client("127.0.0.1:9", spool=self.folder, spool_after=0.3)
+        self.addCleanup(other.close)
+        with self.client() as log:
+            self.publish(log, 1)
+        self.start()
+        with self.client() as log:
+            self.assertFalse(log.drain(1))
+            self.assertEqual(self.numbers(), [])
+            other.close()
+            self.assertTrue(log.drain(60))
+        self.assertEqual(self.numbers(), [0, 1])
+
     def test_nobody_waits_for_a_process_that_does_not_deliver(self) -> None:
         self.stop()
         with self.client() as log:

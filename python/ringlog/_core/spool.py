@@ -341,7 +341,8 @@ class Spool:
         self._exclusive: set[int] = set()  # threads that wait for the end of all commits; writers let them pass
         self._owner: Owner | None = None  # of this process's own files
         self._adopted: list[Owner] = []
-        self._awaited: dict[str, list[str]] = {}  # segments that another process delivers before ours, by owner
+        self._ages: dict[str, int] = {}  # by owner that was taken over, when its first segment was made
+        self._awaited: dict[str, list[str]] = {}  # segments that other processes have taken over, by owner
         self._left: list[tuple[str, int]] = []  # segments that no writer uses, oldest first, with their bytes
         self._bytes = 0  # of all segments, and of what is enqueued
         self._number = 0  # of the newest own segment
@@ -402,8 +403,10 @@ class Spool:
     def _adopt(self, first: bool = False) -> None:
         """Take over the files of processes that have ended.
 
-        A process that has just begun may follow one whose files another has taken over: its own are delivered later.
+        A process that has just begun, or has just ended, may follow one whose files another has taken over: they
+        are delivered before.
         """
+        others: dict[str, list[str]] = {}
         segments: dict[str, list[str]] = {}  # by owner
         for name in sorted(os.listdir(self.folder)):
             if match := _NAME.fullmatch(name):
@@ -413,10 +416,12 @@ class Spool:
         # A process that was restarted during the outage resumes where the one before it has ended.
         for name, paths in sorted(segments.items(), key=lambda item: _created(item[1])):
             try:
-                if not self._adopt_one(name, paths) and first and self._is_taken_over(name):
-                    self._awaited[name] = paths
+                if not self._adopt_one(name, paths) and self._is_taken_over(name):
+                    others[name] = paths
             except OSError as e:
                 log_error("spool %s: the files of %s are left alone: %s", self.folder, name, e)
+        if first or self._left:
+            self._awaited = others
 
     def _is_taken_over(self, name: str) -> bool:
         """Report whether the files of an owner are another process's by now."""
@@ -425,13 +430,13 @@ class Spool:
         return False
 
     def look_for_awaited(self) -> list[tuple[str, int]]:
-        """Return the segments that another process delivers before ours, with their bytes, which change meanwhile.
+        """Return the segments that others deliver before the next one here, with their bytes, which change meanwhile.
 
         Those of a process that has ended are taken over.
         """
         with self._condition:
             self.check_open()
-            left: list[tuple[str, int]] = []
+            left: dict[str, list[tuple[str, int]]] = {}
             for name, paths in list(self._awaited.items()):
                 sizes = []
                 for path in paths:
@@ -439,14 +444,23 @@ class Spool:
                         sizes.append((path, os.path.getsize(path)))
                 with contextlib.suppress(OSError):
                     if sizes and not self._adopt_one(name, [path for path, _ in sizes]):
-                        left += sizes
+                        left[name] = sizes
                         continue
                 del self._awaited[name]
-            return left
+            return [entry for name in self._find_older() for entry in left[name]]
+
+    def _find_older(self) -> list[str]:
+        """Return the owners of what others deliver before the next segment here. The oldest one waits for nobody."""
+        age = self._age_of(self._left[0][0]) if self._left else math.inf
+        return [name for name, paths in self._awaited.items() if _created(paths) < age]
+
+    def _age_of(self, path: str) -> float:
+        """Return when the first segment of an ended owner was made; our own are after all of those."""
+        return self._ages.get(os.path.basename(path).rsplit(".", 2)[0], math.inf)
 
     @property
     def awaits(self) -> bool:
-        """Report whether another process may have to deliver what goes before ours."""
+        """Report whether other processes may have to deliver something before."""
         return bool(self._awaited)
 
     def forget_awaited(self) -> None:
@@ -471,14 +485,11 @@ class Spool:
             owner.release(True)
             return True
         self._adopted.append(owner)
-        own = next((i for i, (path, _) in enumerate(self._left) if self._is_own(path)), len(self._left))
-        self._left[own:own] = sizes.items()
+        self._ages[name] = _created(list(sizes))
+        self._left += sizes.items()
+        self._left.sort(key=lambda entry: self._age_of(entry[0]))
         self._bytes += sum(sizes.values())
         return True
-
-    def _is_own(self, path: str) -> bool:
-        """Report whether this process has made a segment."""
-        return self._owner is not None and os.path.basename(path).startswith(self._owner.name + ".")
 
     @property
     def pending(self) -> bool:
@@ -657,7 +668,7 @@ class Spool:
                     self._leave_segment()
                 if not self._left:
                     self._adopt()  # of a process that has ended meanwhile
-                if not self._left or (self._awaited and self._is_own(self._left[0][0])):
+                if not self._left or self._find_older():
                     return None
                 path = self._left[0][0]
             try:

@@ -86,5 +86,6 @@
 // Each subscription holds Queue events that wait or run, and remembers 16 times as many
 // that were handled after one that was not; past that the reader waits, not the memory.
 // One to stages remembers Runs runs, and of each the newest 256 stages
-// and those that wait.
+// and those that wait. Of a flow with RunBy it reads the stages among the newest 1 000 000 events
+// when it attaches; for a run that it has forgotten for others, those among the 100 000 events before.
 package router

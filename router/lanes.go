@@ -19,6 +19,7 @@ type task struct {
 	// what it is of a group, to be settled once, nil if it came otherwise
 	delivery *client.Delivery
 	result   chan<- error // gets how it ended; nil if nobody waits; has room
+	run      *runSeen     // where the subscription has a flow, nil if it belongs to no run
 	chain    stages.Chain // its run so far, where the subscription has a flow
 }
 

@@ -136,8 +136,14 @@ func (s *subscriber) meets(ev *event.Event) bool {
 // task returns a task for an event, in the lane that the subscription chooses.
 func (s *subscriber) task(ev event.Event, o origin) *task {
 	t := &task{ev: ev, lane: ev.Key, origin: o}
-	if s.spec.Lane != nil {
+	if s.runs != nil {
+		t.run = s.runs.of(&t.ev)
+	}
+	switch {
+	case s.spec.Lane != nil:
 		t.lane = s.spec.Lane(&t.ev)
+	case t.run != nil:
+		t.lane = t.run.lane
 	}
 	return t
 }

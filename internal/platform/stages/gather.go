@@ -28,7 +28,7 @@ type Gatherer struct {
 
 	found   [2]newest // stages that name the run, and those that only have a correlation id of it
 	leads   []string
-	ids     []string
+	ids     []string          // gatherIDs at most
 	seen    map[string]string // the run that the newest stage with a correlation id names
 	waiting []correlatedEvent // stages that name no run, with a correlation id that is not in seen yet; most at most
 }
@@ -49,8 +49,16 @@ type correlatedEvent struct {
 // correlation ids that lead to the run by stages after those that are read.
 func NewGatherer(flows []event.Flow, id string, most int, leads ...string) *Gatherer {
 	leads = leads[max(0, len(leads)-gatherIDs/2):]
-	g := &Gatherer{id: id, most: most, leads: leads, ids: slices.Clone(leads), flow: flows[0], reader: event.NewFieldReader(flows[0]),
-		stages: map[event.Type]bool{}, seen: map[string]string{}}
+	g := &Gatherer{
+		id:     id,
+		most:   most,
+		flow:   flows[0],
+		reader: event.NewFieldReader(flows[0]),
+		stages: map[event.Type]bool{},
+		leads:  leads,
+		ids:    slices.Clone(leads),
+		seen:   map[string]string{},
+	}
 	for i := range flows {
 		for _, t := range flows[i].Stages() {
 			g.stages[t] = true

@@ -95,7 +95,7 @@ type meta struct {
 	TrimmedBytes uint64              `json:"trimmed_bytes"` // of those that are trimmed
 	WindowStart  uint64              `json:"dedup_floor"`   // the first offset whose key still counts
 	ColumnsFrom  uint64              `json:"columns_from"`  // the first block whose key columns are kept
-	MaxWindow    time.Duration       `json:"max_window_ns"` // the longest dedup window there ever was
+	MaxWindow    time.Duration       `json:"max_window_ns"` // the longest dedup.window there ever was
 	Touch        uint64              `json:"touch"`         // numbers the uses of producers
 	ClusterID    string              `json:"cluster_id"`    // empty before the first term start
 	FeatureLevel uint32              `json:"feature_level"`
@@ -118,6 +118,8 @@ type meta struct {
 	RetentionWaits bool `json:"retention_waits,omitzero"`
 	// TrimReason is why First was raised last.
 	TrimReason string `json:"trim_reason,omitzero"`
+	// MaxPolicyWindow is the longest window of a dedup policy that there ever was.
+	MaxPolicyWindow time.Duration `json:"max_policy_window_ns,omitzero"`
 }
 
 // ClockStep records that replicated time was moved at once.

@@ -508,6 +508,12 @@ func TestNewerVersionIsUnsupported(t *testing.T) {
 	if _, err := Decode(b.Encode(Seal{})); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("kind: %v", err)
 	}
+	// A row whose kind of dedup key is newer, in a block that is whole.
+	columns := append([]byte{byte(DedupTypeFields) + 1}, make([]byte, 100)...)
+	_, err := DecodeColumns(columns, Shape{Rows: 1, Types: 1, Sources: 1})
+	if !errors.Is(err, ErrUnsupported) || errors.Is(err, ErrCorrupt) {
+		t.Errorf("row: %v", err)
+	}
 }
 
 type futureCommand struct{}

@@ -134,6 +134,16 @@ class CommandLine(ClusterTest):
         [event] = self.log.tail("start", keys=[self.run_id + "-child"], until_end=True)
         self.assertEqual((event.correlation_id, event.causation_id), (self.run_id, str(cause.offset)))
 
+        # What a daemon publishes, whose parent is not react any more, does not.
+        other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        self.addCleanup(other.communicate)
+        for reactor, cause_id in ((os.getpid(), "5"), (other.pid, "")):
+            variables = {"RINGLOG_OFFSET": "5", "RINGLOG_REACTOR": str(reactor)}
+            key = f"{self.run_id}-{reactor}"
+            self.run_it("publish", "DATA_SYNC_FAILED", "--key", key, **variables)
+            [event] = self.log.tail("start", keys=[key], until_end=True)
+            self.assertEqual(event.causation_id, cause_id)
+
         fail = ["--", "sh", "-c", "cat >/dev/null; echo no space left >&2; exit 7"]
         group = self.run_id + "-failing"
         self.run_it("react", "--group", group, *flags, "--max-deliver", "2", *fail, code=1)

@@ -140,7 +140,7 @@ class CommandLine(ClusterTest):
         for reactor, cause_id in ((os.getpid(), "5"), (other.pid, "")):
             variables = {"RINGLOG_OFFSET": "5", "RINGLOG_REACTOR": str(reactor)}
             key = f"{self.run_id}-{reactor}"
-            self.run_it("publish", "DATA_SYNC_FAILED", "--key", key, **variables)
+            self.run_it("publish", "DATA_SYNC_FAILED", "--key", key, "-p", f'{{"host": "{key}"}}', **variables)
             [event] = self.log.tail("start", keys=[key], until_end=True)
             self.assertEqual(event.causation_id, cause_id)
 

@@ -61,8 +61,8 @@ type policyKey struct {
 	before uint64 // the offset of an equal key, which no longer counts and is not removed yet; of a key of this entry only
 }
 
-// policyOffsets has the offset of each key. A map keeps the memory of the most keys that it ever had. So the keys are in
-// parts, and each part is copied by itself when three quarters of its keys are gone.
+// policyOffsets has the offset of each key. A map keeps the memory of the most keys that it ever had. So the keys are
+// in parts, and each part is copied by itself when three quarters of its keys are gone.
 type policyOffsets [256]policyPart
 
 // policyPart has the keys with one first byte.

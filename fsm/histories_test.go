@@ -340,6 +340,8 @@ var floors = map[string]int{
 	"letter revived":                   50,
 	"letter without room":              10,
 	"letters redriven":                 200,
+	"letters stored":                   700,
+	"letter about letters":             50,
 	"letters stale":                    50,
 	"letters too old":                  50,
 	"dead in a group":                  200,

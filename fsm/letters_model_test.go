@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -20,6 +21,7 @@ type modelLetters struct {
 	next     uint64
 	origins  map[[frame.OriginSize]byte]bool
 	reported time.Time
+	stored   int // by this entry, of events that are reported
 	maxBytes uint64
 	maxAge   time.Duration
 	stale    time.Duration
@@ -163,12 +165,23 @@ func (m *model) die(cur *modelCursor, c frame.DeadLetter, settled bool, pass fun
 		found = &modelLetter{}
 		m.letters.list = append(m.letters.list, found)
 		*found, answer = l, l
+		m.store(found)
 	case l.copy == c.Offset || l.copy == 0:
 		m.met["letter dead again"]++
 		l.copy, l.offset, l.dead, l.bytes = 0, c.Offset, m.now, bytes
 		*found, answer = l, l
+		m.store(found)
 	}
 	return answer.text() + " " + pass()
+}
+
+// store counts a letter that the entry reports, unless its event is about letters or handlers.
+func (m *model) store(l *modelLetter) {
+	if about := string(l.event.Type); strings.HasPrefix(about, "DLQ_") || strings.HasPrefix(about, "HANDLER_") {
+		m.met["letter about letters"]++
+		return
+	}
+	m.letters.stored++
 }
 
 func mustCopy(b []byte) event.Event {
@@ -297,6 +310,7 @@ func (m *model) importLetters(c frame.LetterImport) string {
 			from:     in.From,
 			bytes:    sizeOf(string(in.Event), in.From, in.Error),
 		})
+		m.store(m.letters.list[len(m.letters.list)-1])
 		r.First, r.Last = cmp.Or(r.First, m.letters.next), m.letters.next
 		m.letters.next++
 		r.Done++

@@ -53,13 +53,13 @@ func TestARedrivenLetterComesToItsCursorAlone(t *testing.T) {
 	}
 	if line := next(
 		t, mine,
-	); !strings.Contains(line, `"offset":5`) || !strings.Contains(line, `"target":"trainer","redrive":1`) {
+	); !strings.Contains(line, `"offset":6`) || !strings.Contains(line, `"target":"trainer","redrive":1`) {
 		t.Errorf("the cursor is given %s", line)
 	}
 	if line := next(t, everybody); !strings.Contains(line, `"DLQ_EVENTS_REPLAYED"`) {
 		t.Errorf("everybody is given %s", line)
 	}
-	// Offset 5 is the redriven event, which these readers skip.
+	// Offset 5 reports the letter, 6 is the redriven event, which these readers skip.
 	seen := map[string][]uint64{
 		"the log":           offsetsIn(s.ok("GET", "/v1/events?from=1", "").lines(t)),
 		"another cursor":    offsetsIn(s.ok("GET", "/v1/cursors/other/events?generation=1", "").lines(t)),
@@ -67,26 +67,26 @@ func TestARedrivenLetterComesToItsCursorAlone(t *testing.T) {
 		"a cursor's spans":  spanOffsets(t, s, "other", 1),
 	}
 	for who, offsets := range seen {
-		if !slices.Equal(offsets, []uint64{1, 2, 3, 4, 6}) {
+		if !slices.Equal(offsets, []uint64{1, 2, 3, 4, 5, 7}) {
 			t.Errorf("%s: %v", who, offsets)
 		}
 	}
-	if e := s.ok("GET", "/v1/events/5", "").body; !strings.Contains(e, `"target":"trainer","redrive":1`) {
+	if e := s.ok("GET", "/v1/events/6", "").body; !strings.Contains(e, `"target":"trainer","redrive":1`) {
 		t.Errorf("by its offset: %s", e)
 	}
 	if a := s.died(
-		"other", 5, 1, "not mine",
+		"other", 6, 1, "not mine",
 	); a.status != 400 || !strings.Contains(a.body, "for the cursor \\\"trainer\\\" alone") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	// A redriven event that fails again is the same letter, with more attempts and offsets.
 	if a := s.died(
-		"trainer", 5, 1, "again",
-	); a.status != 200 || !strings.Contains(a.body, `"attempts":6`) || !strings.Contains(a.body, `"lineage":[3,5]`) {
+		"trainer", 6, 1, "again",
+	); a.status != 200 || !strings.Contains(a.body, `"attempts":6`) || !strings.Contains(a.body, `"lineage":[3,6]`) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	s.ok("POST", "/v1/dlq/redrive", `{"ids":[1]}`)
-	s.ok("POST", "/v1/cursors/trainer/commit", `{"offset":7,"generation":1}`)
+	s.ok("POST", "/v1/cursors/trainer/commit", `{"offset":9,"generation":1}`)
 	var sum api.LetterSummary
 	if s.ok("GET", "/v1/dlq", "").decode(t, &sum); sum.Count != 0 || sum.Bytes != 0 || sum.Ever != 1 {
 		t.Errorf("a letter that was handled is still there: %+v", sum)
@@ -328,6 +328,9 @@ func TestLettersAgeOnAnIdleLog(t *testing.T) {
 	lines, _ := s.follow(t.Context(), "/v1/events?follow=true&from=end")
 	s.ok("PUT", "/v1/settings/dlq.stale_after", `{"value":"200ms"}`)
 	s.died("c", 2, 0, "x")
+	if line := next(t, lines); !strings.Contains(line, `"DLQ_EVENTS_STORED"`) || !strings.Contains(line, `"handler": "train"`) {
+		t.Error(line)
+	}
 	if line := next(t, lines); !strings.Contains(line, `"DLQ_STALE_EVENTS"`) || !strings.Contains(line, `"count": 1`) {
 		t.Error(line)
 	}
@@ -356,7 +359,7 @@ func TestBadRequestsAboutLetters(t *testing.T) {
 		says               string
 	}{
 		{"POST", "/v1/cursors/c/deadletter", `{"offset":4,"generation":0}`, 409, api.Fenced, "generation 0"},
-		{"POST", "/v1/cursors/c/deadletter", `{"offset":9,"generation":1}`, 416, api.PastTail, "the tail"},
+		{"POST", "/v1/cursors/c/deadletter", `{"offset":99,"generation":1}`, 416, api.PastTail, "the tail"},
 		{"POST", "/v1/cursors/c/deadletter", `{"offset":1,"generation":1}`, 409, api.Conflict, "has committed 3"},
 		{"POST", "/v1/cursors/c/deadletter", `{"offset":3,"generation":1}`, 409, api.Conflict, "has committed 3"}, // purged
 		{"POST", "/v1/cursors/c/deadletter", `{"offset":0,"generation":1}`, 400, api.InvalidArgument, "offset"},

@@ -267,6 +267,7 @@ CATCHUP_AT_RISK catchup_at_risk p2p cluster member_id:string trailing_entries:in
 CHAIN_OVERDUE chain_overdue monitoring cluster correlation_id:string flow:string from_stage:string from_offset:integer missing:string deadline_ms:integer waiting_ms:integer
 CURSOR_RECOVERED cursor_recovered other cluster cursor:string group:boolean committed:integer lag_events:integer lag_seconds:integer stalled_ms:integer
 CURSOR_STALLED cursor_stalled other cluster cursor:string group:boolean committed:integer lag_events:integer lag_seconds:integer moved_at:timestamp stall_after_s:integer
+DLQ_EVENTS_STORED dlq_events_stored other cluster count:integer cursors:any letter_id:integer event:string offset:integer handler:string error:string dead:integer under_way:integer
 QUORUM_OUTAGE_VIEW quorum_outage_view p2p cluster voter_id:string began_at:timestamp ended_at:timestamp outage_ms:integer cluster_had_quorum:boolean incident:integer cause:string last_leader:string term:integer refused:integer unreachable:any
 """
 

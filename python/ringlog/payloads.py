@@ -2333,6 +2333,22 @@ class CursorStalled(Payload):
 
 
 @dataclass(kw_only=True)
+class DLQEventsStored(Payload):
+    """The payload of DLQ_EVENTS_STORED, category other. Only the cluster emits it."""
+
+    EVENT_TYPE: ClassVar[EventType] = EventType.DLQ_EVENTS_STORED
+    count: int | None = None
+    cursors: Any = None
+    letter_id: int | None = None
+    event: str | None = None
+    offset: int | None = None
+    handler: str | None = None
+    error: str | None = None
+    dead: int | None = None
+    under_way: int | None = None
+
+
+@dataclass(kw_only=True)
 class QuorumOutageView(Payload):
     """The payload of QUORUM_OUTAGE_VIEW, category p2p. Only the cluster emits it."""
 

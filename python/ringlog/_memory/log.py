@@ -186,9 +186,12 @@ class Log:
         self.blocks.append((first, self.last, at))
         return first
 
-    def append_own(self, type_: str, payload: Json) -> None:
+    def append_own(self, type_: str, payload: Json, correlation_id: str | None = None) -> None:
         """Append an event of the cluster itself."""
-        found = types.normalize({"type": type_, "payload": types._canonical(payload, 1 << 20)}, _OWN)
+        raw: Json = {"type": type_, "payload": types._canonical(payload, 1 << 20)}
+        if correlation_id:
+            raw["correlation_id"] = correlation_id
+        found = types.normalize(raw, _OWN)
         del found.raw["foreign"]
         found.raw["source"] = "ringlog"
         self.append([(found.raw, found.hash)])

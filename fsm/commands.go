@@ -35,6 +35,7 @@ var decisions = [256]decision{
 	frame.KindRedrive:      infallible((*applier).requestRedrive),
 	frame.KindPurge:        fallible((*applier).purgeLetters),
 	frame.KindLetterImport: fallible((*applier).importLetters),
+	frame.KindLetterKeep:   fallible((*applier).keepLetter),
 
 	// Settings, types, their flows and dedup policies, retention and time.
 	frame.KindSettingSet:     infallible((*applier).setSetting),

@@ -329,6 +329,8 @@ var floors = map[string]int{
 	"frame.Redrive":                    1500,
 	"frame.Purge":                      500,
 	"frame.LetterImport":               300,
+	"frame.LetterKeep":                 150,
+	"letter kept before":               10,
 	"frame.GroupCreate":                1000,
 	"frame.GroupSettle":                4000,
 	"frame.GroupDead":                  1000,

@@ -318,13 +318,40 @@ func (m *model) importLetters(c frame.LetterImport) string {
 	return r.text()
 }
 
+func (m *model) keepLetter(c frame.LetterKeep) string {
+	r := LettersResult{Skipped: 1}
+	bytes := sizeOf(string(c.Letter.Event), c.Letter.Cursor, c.Letter.Handler, c.Letter.Error, c.From)
+	switch {
+	case m.letters.origins[c.Origin]:
+		m.met["letter kept before"]++
+		return r.text()
+	case m.letterBytes()+bytes > m.letters.maxBytes:
+		return string(Overloaded)
+	}
+	m.letters.origins[c.Origin] = true
+	l := &modelLetter{
+		id:       m.letters.next,
+		cursor:   c.Letter.Cursor,
+		event:    mustCopy(c.Letter.Event),
+		attempts: max(c.Letter.Attempts, 1),
+		dead:     m.now,
+		from:     c.From,
+		bytes:    bytes,
+	}
+	m.letters.list = append(m.letters.list, l)
+	m.letters.next++
+	m.store(l)
+	r = LettersResult{Done: 1, First: l.id, Last: l.id}
+	return r.text()
+}
+
 // letterRequest draws a command about dead letters.
 func letterRequest(t *rapid.T, m *model, name string, offset uint64) request {
 	var ids []uint64
 	for range rapid.IntRange(1, 4).Draw(t, "ids") {
 		ids = append(ids, rapid.Uint64Range(1, m.letters.next+1).Draw(t, "id"))
 	}
-	switch rapid.IntRange(0, 11).Draw(t, "letter command") {
+	switch rapid.IntRange(0, 12).Draw(t, "letter command") {
 	case 0:
 		return do(frame.Purge{
 			Letters:   ids,
@@ -342,6 +369,14 @@ func letterRequest(t *rapid.T, m *model, name string, offset uint64) request {
 		imported := ev(7)
 		in.Event = frame.EncodeCopy(&imported)
 		return do(frame.LetterImport{Letters: []frame.ImportedLetter{in, in}})
+	case 12:
+		imported := ev(8)
+		return do(frame.LetterKeep{
+			Origin: [frame.OriginSize]byte{1, byte(rapid.IntRange(0, 9).Draw(t, "origin"))},
+			From:   "p1",
+			Letter: frame.DeadLetter{Cursor: name, Offset: offset, Handler: "h", Error: "e", Attempts: 2,
+				Event: frame.EncodeCopy(&imported)},
+		})
 	case 5:
 		key, value := "dlq.max_age", rapid.SampledFrom([]string{"0s", "1m0s", "10m0s"}).Draw(t, "age")
 		switch rapid.IntRange(0, 2).Draw(t, "which setting") {

@@ -43,6 +43,14 @@ func (s *storedLetters) note(l *Letter) {
 	s.cursors[l.Cursor]++
 }
 
+// lastOffset returns where the log has the event that has failed, 0 if it does not have it.
+func (l *Letter) lastOffset() uint64 {
+	if l.Offset == 0 && len(l.Lineage) > 0 { // of a handler without a cursor
+		return l.Lineage[len(l.Lineage)-1]
+	}
+	return l.Offset
+}
+
 // reportStored emits one event for all letters that this entry has stored, with what is known of the last of them.
 func (a *letterApplier) reportStored() {
 	s := &a.stored
@@ -54,7 +62,7 @@ func (a *letterApplier) reportStored() {
 		"cursors":   s.cursors,
 		"letter_id": s.last.ID,
 		"event":     s.last.Type,
-		"offset":    s.last.Offset,
+		"offset":    s.last.lastOffset(),
 		"handler":   truncate(s.last.Handler, maxStoredHandler),
 		"error":     truncate(s.last.Error, maxStoredError),
 	})

@@ -344,6 +344,8 @@ func (m *model) decide(r request) string {
 		return m.purge(c)
 	case frame.LetterImport:
 		return m.importLetters(c)
+	case frame.LetterKeep:
+		return m.keepLetter(c)
 	case frame.FlowPut:
 		return m.putFlows(c)
 	case frame.FlowRemove:

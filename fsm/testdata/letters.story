@@ -254,3 +254,30 @@
 > import 31 32
   done 2 skipped 0 missing [] no cursor [] at 11-12
   37 DLQ_EVENTS_STORED {"count": 2, "cursors": {"": 2}, "dead": 6, "error": "timeout", "event": "TRAINING_COMPLETED", "handler": "", "letter_id": 12, "offset": 0, "under_way": 0}
+# A handler without a cursor keeps its event by a copy: no cursor moves, and a retry changes nothing. It is redriven to
+# the cursor that it names, once there is one.
+> keep live.h 31 1 out_of_memory
+  done 1 skipped 0 missing [] no cursor [] at 13-13
+  38 DLQ_EVENTS_STORED {"count": 1, "cursors": {"live.h": 1}, "dead": 7, "error": "out of memory", "event": "TRAINING_COMPLETED", "handler": "train", "letter_id": 13, "offset": 31, "under_way": 0}
+> keep live.h 31 1 out_of_memory
+  done 0 skipped 1 missing [] no cursor [] at 0-0
+> redrive 13
+  done 0 skipped 0 missing [] no cursor [13] at 0-0
+> create live.h 0
+  committed 17 generation 0 gap 0-0
+> redrive 13
+  done 1 skipped 0 missing [] no cursor [] at 39-39
+  39 TRAINING_COMPLETED {"n": 22}
+  40 DLQ_EVENTS_REPLAYED {"count": 1, "cursors": {"live.h": 1}, "dead": 6, "first_offset": 39, "last_offset": 39, "under_way": 1}
+> open live.h
+  committed 17 generation 1 gap 0-0
+> commit live.h 39 1
+  committed 39 generation 1 gap 0-0
+> letters
+  7 dead other at 27: "full", 3 attempts, died at 56h1m0s, lineage [27]
+  8 dead other at 31: "full", 3 attempts, died at 56h1m0s, lineage [31]
+  9 dead other at 34: "again", 6 attempts, died at 56h1m0s, lineage [32 34]
+  10 dead other at 33: "fails on everything", 3 attempts, died at 56h1m0s, lineage [33]
+  11 dead  at 0: "timeout", 2 attempts, died at 56h1m0s, lineage []
+  12 dead  at 0: "timeout", 2 attempts, died at 56h1m0s, lineage []
+  6 letters, 0 redriven

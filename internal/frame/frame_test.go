@@ -97,6 +97,8 @@ func commands() []Command {
 		Redrive{Letters: []uint64{1, 300}, To: "d"}, Purge{Letters: []uint64{4}, OlderThan: time.Hour},
 		LetterImport{Letters: []ImportedLetter{{Origin: [OriginSize]byte{1, 2}, From: "a.db row 1", Error: "e",
 			Attempts: 2, Failed: time.Unix(3, 4).UTC(), Event: []byte("copy")}}},
+		LetterKeep{Origin: [OriginSize]byte{3}, From: "p1", Letter: DeadLetter{Cursor: "live.h", Offset: 7, Handler: "h",
+			Error: "e", Attempts: 3, FirstFailed: time.Unix(1, 2).UTC(), Event: []byte("copy")}},
 		GroupCreate{Name: "g", Start: Position{AtStart, 0}, Filter: filter, Policy: CursorPolicy{1, 2, 3},
 			Group: GroupPolicy{time.Second, 4, 5}},
 		GroupSettle{Name: "g", Generation: 2, Term: 3, Reserved: 400, Open: 7, Done: []Range{{4, 4}, {7, 300}},

@@ -11,7 +11,7 @@ import (
 type Kind byte
 
 // The kinds of commands. A number is on disks and on the wire, so it must keep its meaning even if
-// its command is removed. The next one is 41 (27 to 29 are not used); CONTRIBUTING.md lists what a new
+// its command is removed. The next one is 42 (27 to 29 are not used); CONTRIBUTING.md lists what a new
 // command needs.
 const (
 	KindPublish      Kind = 1
@@ -54,6 +54,7 @@ const (
 	KindDedupPolicySet Kind = 38
 	KindFlowPut        Kind = 39
 	KindFlowRemove     Kind = 40
+	KindLetterKeep     Kind = 41
 )
 
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
@@ -66,7 +67,7 @@ const (
 	LevelDelivery = 4 // groups, clients, stalls, pressure, overdue runs, and short leaderships that separate outages
 	LevelDedup    = 5 // dedup policies of types, and rows that are decided by them
 	LevelFlows    = 5 // flows that are registered
-	LevelReports  = 6 // events for letters that are stored
+	LevelReports  = 6 // events for letters that are stored, and letters of handlers without a cursor
 
 	LevelNewest = LevelReports // what this build knows
 )
@@ -170,6 +171,7 @@ var kinds = [256]kind{
 	KindChainOverdue:   {LevelDelivery, ofLeader, little, func(d *decoder) Command { return d.chainOverdue() }},
 	KindDedupPolicySet: {LevelDedup, ofCaller, little, func(d *decoder) Command { return d.dedupPolicySet() }},
 	KindFlowPut:        {LevelFlows, ofCaller, much, func(d *decoder) Command { return FlowPut{Flows: d.copied()} }},
+	KindLetterKeep:     {LevelReports, ofCaller, much, func(d *decoder) Command { return d.letterKeep() }},
 	KindFlowRemove:     {LevelFlows, ofCaller, little, func(d *decoder) Command { return FlowRemove{Name: d.string()} }},
 }
 

@@ -139,9 +139,9 @@ func TestACursorsOwnStandBetweenSpans(t *testing.T) {
 	s.open("trainer")
 	s.publish("A", 1, 3)
 	s.died("trainer", 2, 1, "x")
-	s.ok("POST", "/v1/dlq/redrive", `{"ids":[1]}`) // offset 5, reported at 6
+	s.ok("POST", "/v1/dlq/redrive", `{"ids":[1]}`) // offset 6, reported at 7
 	s.publish("A", 4, 5)
-	if got := spanOffsets(t, s, "trainer", 1); !slices.Equal(got, []uint64{3, 4, 5, 6, 7, 8}) {
+	if got := spanOffsets(t, s, "trainer", 1); !slices.Equal(got, []uint64{3, 4, 5, 6, 7, 8, 9}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -285,6 +285,54 @@ func TestLettersOfAnotherSystem(t *testing.T) {
 	}
 }
 
+// A row with a cursor is the event of a handler without one: it keeps what its event has, moves nothing, is stored
+// once, and is redriven to that cursor.
+func TestALetterOfAHandlerWithoutACursor(t *testing.T) {
+	s := newSite(t, nil)
+	s.publish("A", 1, 1) // 2
+	row := func(text string) string {
+		return `{"source":"p1","rows":[{"cursor":"live.h","handler":"h","error":"x","retry_count":4,` + text + `}]}`
+	}
+	var got api.LettersImported
+	inLog, local := row(`"id":"1","event_type":"A","offset":2`),
+		row(`"id":"2","event_type":"B","event_data":{"a":1},"key":"k","event_source":"s","correlation_id":"run"`)
+	for _, body := range []string{inLog, local, inLog} {
+		got = api.LettersImported{}
+		s.ok("POST", "/v1/dlq/import", body).decode(t, &got)
+	}
+	if got.Imported != 0 || got.Known != 1 {
+		t.Errorf("the second time: %+v", got)
+	}
+	for id, wants := range map[string][]string{
+		"1": {`"cursor":"live.h"`, `"lineage":[2]`, `"attempts":4`, `"source":"s1"`, `"origin":"p1"`},
+		"2": {`"handler":"h"`, `"key":"k"`, `"source":"s"`, `"correlation_id":"run"`, `"payload":{"a":1}`},
+	} {
+		for _, want := range wants {
+			if l := s.ok("GET", "/v1/dlq/"+id, "").body; !strings.Contains(l, want) {
+				t.Errorf("no %s in %s", want, l)
+			}
+		}
+	}
+	for text, says := range map[string]string{
+		`"id":"3","event_type":"A","offset":99`:                             "offset",
+		`"id":"4","event_type":"LEADER_ELECTED","event_data":{}`:            "LEADER_ELECTED",
+		`"id":"5","event_type":"A","event_data":[1]`:                        "payload",
+		`"id":"6","event_type":"A","event_data":{},"created_at":"tomorrow"`: "created_at",
+	} {
+		got = api.LettersImported{}
+		s.ok("POST", "/v1/dlq/import", row(text)).decode(t, &got)
+		if got.Imported != 0 || len(got.Refused) != 1 || !strings.Contains(fmt.Sprint(got.Refused[0].Error), says) {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+	s.ok("PUT", "/v1/cursors/live.h", `{"from":"end","filter":{"sources":["none"]}}`)
+	s.ok("POST", "/v1/dlq/redrive", `{"all":true}`)
+	s.open("live.h")
+	if lines := s.ok("GET", "/v1/cursors/live.h/events?generation=1", "").lines(t); len(lines) != 2 {
+		t.Errorf("%v", lines)
+	}
+}
+
 // More letters than one entry takes are imported, redriven and handled all the same.
 func TestMoreLettersThanAnEntryTakes(t *testing.T) {
 	s := newSite(t, nil)
@@ -328,7 +376,8 @@ func TestLettersAgeOnAnIdleLog(t *testing.T) {
 	lines, _ := s.follow(t.Context(), "/v1/events?follow=true&from=end")
 	s.ok("PUT", "/v1/settings/dlq.stale_after", `{"value":"200ms"}`)
 	s.died("c", 2, 0, "x")
-	if line := next(t, lines); !strings.Contains(line, `"DLQ_EVENTS_STORED"`) || !strings.Contains(line, `"handler": "train"`) {
+	line := next(t, lines)
+	if !strings.Contains(line, `"DLQ_EVENTS_STORED"`) || !strings.Contains(line, `"handler": "train"`) {
 		t.Error(line)
 	}
 	if line := next(t, lines); !strings.Contains(line, `"DLQ_STALE_EVENTS"`) || !strings.Contains(line, `"count": 1`) {

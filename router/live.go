@@ -105,11 +105,13 @@ type redrives struct {
 
 	mu     sync.Mutex
 	active bool // there is a reader
+	ended  bool // there will be none
 }
 
-// wait waits for the readers to end. Reading has ended, so none begins after that.
+// wait waits for the readers to end, once reading has ended. None begins after that.
 func (r *redrives) wait() {
-	r.mu.Lock() // whoever has found that it may begin has begun
+	r.mu.Lock()
+	r.ended = true
 	r.mu.Unlock()
 	r.reading.Wait()
 }
@@ -142,7 +144,7 @@ func (s *subscriber) resumeLetters() {
 func (s *subscriber) readRedriven() {
 	s.redrives.mu.Lock()
 	defer s.redrives.mu.Unlock()
-	if s.redrives.active || s.feeding.Err() != nil {
+	if s.redrives.active || s.redrives.ended {
 		return
 	}
 	s.redrives.active = true
@@ -151,14 +153,14 @@ func (s *subscriber) readRedriven() {
 		s.redrives.mu.Lock()
 		s.redrives.active = false
 		s.redrives.mu.Unlock()
-		if err != nil && s.feeding.Err() == nil {
+		if s.feeding.Err() == nil {
 			s.r.options.Logger.Warn("redriven letters are not read", "subscription", s.spec.Name,
 				"cursor", s.lettersCursor(), "error", err)
 		}
 	})
 }
 
-// followRedriven hands redriven letters to the handler until ctx ends, or another process reads them.
+// followRedriven hands redriven letters to the handler until ctx ends, or another process reads them: its error.
 func (s *subscriber) followRedriven(ctx context.Context) error {
 	for pauses := newPauses(); ; attempt.Sleep(ctx, pauses.NextBackOff()) {
 		o := client.CursorOptions{From: client.FromEnd(), Filter: nothingFilter()}

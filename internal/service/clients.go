@@ -54,7 +54,7 @@ func (cl *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 		return api.Missing("id", "a name for the client")
 	}
 	for _, one := range []struct{ field, text string }{{"id", c.ID}, {"host", c.Host}, {"version", c.Version}} {
-		if err := checkName(one.field, one.text, limit); err != nil {
+		if err := api.CheckName(one.field, one.text, limit); err != nil {
 			return err
 		}
 	}
@@ -100,7 +100,7 @@ func (cl *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubsc
 		limit       int
 	}{{"name", one.Name, limit}, {"cursor", one.Cursor, limit}, {"where", one.Where, maxWhereBytes}} {
 		// A condition may have line breaks and tabs.
-		if err := checkName(
+		if err := api.CheckName(
 			text.field, strings.NewReplacer("\n", " ", "\t", " ").Replace(text.text), text.limit,
 		); err != nil {
 			return err

@@ -71,7 +71,7 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 				}
 				return publishStream(ctx, sh, o)
 			}
-			if err := shell.Exactly(c, 1, "an event type, or --stdin"); err != nil {
+			if err := shell.Exactly(c, 1, "an event type, or --stdin (a payload is given with --payload)"); err != nil {
 				return err
 			}
 			return publish(ctx, sh, o)
@@ -130,12 +130,11 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 			sh.Say("warning: %s: %s", w.Field, w.Message)
 		}
 		return sh.Emit(publishedOf(res), func() error {
-			// The offset of a duplicate is that of the first one.
-			note := ""
+			// A script takes the offset, which of a duplicate is that of the first one.
+			_, err := fmt.Fprintln(sh.Out, res.Offset)
 			if res.Duplicate {
-				note = fmt.Sprintf("  duplicate of %d; not appended", res.Offset)
+				sh.Say("duplicate of %d; not appended", res.Offset)
 			}
-			_, err := fmt.Fprintf(sh.Out, "%d%s\n", res.Offset, note)
 			return err
 		})
 	})

@@ -84,7 +84,7 @@ func offsetsText(s nodeStatus) string {
 
 // quorumText says how many voters may still fail.
 func quorumText(q api.Quorum) string {
-	return fmt.Sprintf("%d of %d voters healthy, %d needed, %d to spare", q.Healthy, q.Voters, q.Needed, q.Margin)
+	return fmt.Sprintf("%d of %d voters healthy, %d needed, %d to spare", q.Healthy, q.Voters, q.Needed, max(0, q.Margin))
 }
 
 // quorumTone is good while a voter may fail, or if there is only one.

@@ -21,7 +21,7 @@ type reportHandlers struct {
 	view      *clusterView
 }
 
-// getAudit answers GET /v1/audit: who emits what and who listens, as it is declared
+// getAudit answers GET /v1/audit: who emits what and who listens, as it is declared (but with live=true)
 // and as this node's log and the cursors show.
 func (h *reportHandlers) getAudit(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
@@ -30,6 +30,7 @@ func (h *reportHandlers) getAudit(w http.ResponseWriter, r *http.Request) error 
 		p.fail(err)
 	}
 	format, lists, component := p.auditFormat(), p.auditLists(), p.text("coordinator")
+	live := p.bool("live", false)
 	if err := p.done(); err != nil {
 		return err
 	}
@@ -38,7 +39,11 @@ func (h *reportHandlers) getAudit(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	report := audit.Run(h.node.Machine().Catalogue(), evidence)
+	run := audit.Run
+	if live {
+		run = audit.Live
+	}
+	report := run(h.node.Machine().Catalogue(), evidence)
 	// The report is about all components; a caller may want one of them.
 	if component != "" {
 		report, err = report.About(component)

@@ -640,9 +640,9 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         """Remove a registered flow."""
         return drive(self._operations.remove_flow(name))
 
-    def audit(self) -> Json:
+    def audit(self, *, live: bool = False) -> Json:
         """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit."""
-        return drive(self._operations.audit())
+        return drive(self._operations.audit(live=live))
 
     def history(self) -> Json:
         """Return the timeline of leadership and quorum: the schema History."""

@@ -530,6 +530,66 @@ func TestACluster(t *testing.T) {
 	}
 }
 
+// The live report has what the cluster shows, and no claim of a document or a definition.
+func TestLive(t *testing.T) {
+	c, err := event.Builtin().With(event.Definition{
+		Name:        "GAMES_ARCHIVED",
+		Category:    "data",
+		Emitters:    []string{"app/archiver.py:7"},
+		Subscribers: []string{"SelfplayScheduler"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Live(c, cluster())
+	got := map[event.Type]Class{}
+	for _, e := range r.Types {
+		got[e.Name] = e.Class
+		for _, w := range slices.Concat(e.Emitters, e.Subscribers) {
+			if !slices.Contains([]Basis{InLog, ByCursor, ByClient, Cluster}, w.Basis) {
+				t.Errorf("%s has a wire that is declared: %+v", e.Name, w)
+			}
+		}
+		if len(e.Unbacked)+len(e.TestEmitters) > 0 {
+			t.Errorf("%s has what a definition claims: %+v", e.Name, e)
+		}
+	}
+	for name, want := range map[event.Type]Class{
+		event.TrainingCompleted:     Connected,
+		event.BackpressureActivated: Orphan, // the documents know subscribers
+		event.NewGamesAvailable:     Dead,   // and emitters
+		event.LeaderElected:         Connected,
+		event.LeaderLost:            Connected, // the cluster would emit it
+		event.SyncFailureCritical:   Connected,
+		"SYNC_RETRY_REQUEST":        Unknown,
+		"NO_SUCH_TYPE":              Unknown,
+		event.VoterOffline:          "",
+		event.CacheInvalidated:      "",
+		"GAMES_ARCHIVED":            "",
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %q, not %q", name, got[name], want)
+		}
+	}
+	if len(Live(c, Evidence{}).Types) > 0 {
+		t.Error("a cluster that shows nothing has types")
+	}
+	for _, d := range r.Drift {
+		if d.Kind == DriftField || d.Kind == DriftValue || d.Kind == DriftEnding {
+			t.Errorf("%+v is the documents' drift", d)
+		}
+	}
+	if r.Count("drift") == 0 || r.Count("findings")+r.Count("layers")+r.Count("unwired") > 0 {
+		t.Errorf("%+v", r)
+	}
+	if part, err := r.About("TrainingCoordinator"); err != nil || len(part.Types) != 1 {
+		t.Errorf("%v %+v", err, part)
+	}
+	if _, err := r.About("curriculum_integration"); !errors.Is(err, ErrNoComponent) {
+		t.Errorf("a coordinator of which nothing is seen: %v", err)
+	}
+}
+
 // Types that are registered at run time bring their own declarations.
 func TestARegisteredTypeDeclaresItsWiring(t *testing.T) {
 	c, err := event.Builtin().With(event.Definition{

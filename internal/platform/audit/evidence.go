@@ -28,6 +28,13 @@ type Scope struct {
 	Unheard       int    `json:"unheard,omitempty"`   // subscriptions of clients that were too many to evaluate
 }
 
+// scope returns what was evaluated.
+func (e *Evidence) scope() Scope {
+	s := e.Scope
+	s.Subscriptions = len(e.Subscriptions)
+	return s
+}
+
 // Seen is the number of events of one type by one source in the log.
 type Seen struct {
 	Type   event.Type

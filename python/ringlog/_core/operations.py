@@ -335,9 +335,13 @@ class Operations:
         """Remove a registered flow."""
         await self.request("DELETE", path("flows", name))
 
-    async def audit(self) -> Json:
-        """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit."""
-        return dict(await self.request("GET", "/v1/audit", None, LINEARIZABLE))
+    async def audit(self, *, live: bool = False) -> Json:
+        """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit.
+
+        With live it is of what is registered and seen alone, without what documents and definitions declare.
+        """
+        query = {**LINEARIZABLE, "live": "true"} if live else LINEARIZABLE
+        return dict(await self.request("GET", "/v1/audit", None, query))
 
     async def history(self) -> Json:
         """Return the timeline of leadership and quorum: the schema History."""

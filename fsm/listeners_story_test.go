@@ -42,5 +42,12 @@ func tellClients(m *Machine) string {
 	s := m.ClientStats()
 	fmt.Fprintf(&b, "  %d clients, %d subscriptions, %d critical ones detached\n", s.Clients, s.Subscriptions,
 		s.CriticalDetached)
+	if s.Lost > 0 {
+		fmt.Fprintf(&b, "  %d lost\n", s.Lost)
+	}
+	for _, u := range m.Unheard() {
+		fmt.Fprintf(&b, "  nobody has %s %s since %s was lost at %s\n", u.Name, strings.Join(u.Filter.Types, ","),
+			u.Client, u.Since.Sub(epoch))
+	}
 	return b.String()
 }

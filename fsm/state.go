@@ -41,6 +41,8 @@ const (
 	prefixPressure    = 'x'
 	prefixOverdue     = 'o'
 	prefixFlow        = 'F'
+	prefixLostClient  = 'L'
+	prefixUnheard     = 'U'
 
 	prefixLetter      = 'l'
 	prefixCopy        = 'e'
@@ -190,6 +192,7 @@ type state struct {
 
 	letters  letters
 	clients  clients
+	lost     lostClients
 	pressure Pressure
 	// overdue has the edges of runs that were reported, until when they are remembered, by overdueKey.
 	overdue map[string]int64
@@ -232,6 +235,7 @@ func newState() *state {
 		policies:     newPolicies(),
 		letters:      letters{underWay: map[string][]underWay{}, copies: newRanking[uint64, struct{}]()},
 		clients:      newClients(),
+		lost:         newLostClients(),
 		overdue:      map[string]int64{},
 	}
 }
@@ -272,6 +276,8 @@ func loadState(db *pebble.DB) (*state, error) {
 		prefixFlow:        s.loadFlow,
 		prefixDesiredVote: s.loadDesiredVote,
 		prefixClient:      s.loadClient,
+		prefixLostClient:  s.loadLostClient,
+		prefixUnheard:     s.loadUnheard,
 		prefixOverdue:     s.loadOverdue,
 		prefixPolicy:      s.loadPolicy,
 	}

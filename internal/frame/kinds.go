@@ -66,8 +66,9 @@ const (
 	LevelDelivery = 4 // groups, clients, stalls, pressure, overdue runs, and short leaderships that separate outages
 	LevelDedup    = 5 // dedup policies of types, and rows that are decided by them
 	LevelFlows    = 5 // flows that are registered
+	LevelClients  = 6 // clients that are lost and come back, and their coordinators
 
-	LevelNewest = LevelFlows // what this build knows
+	LevelNewest = LevelClients // what this build knows
 )
 
 // origin says who asks for a command.

@@ -72,6 +72,19 @@ func (h *clientHandlers) deleteClient(w http.ResponseWriter, r *http.Request) er
 	return writeJSON(w, http.StatusOK, service.ViewClient(c))
 }
 
+// getReadiness answers GET /v1/readiness: whether every critical subscription has a listener. It says nothing of this
+// node, which /readyz does.
+func (h *clientHandlers) getReadiness(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	ready, err := h.clients.Ready()
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, ready)
+}
+
 // getClients answers GET /v1/clients: who listens to what, as this node knows.
 func (h *clientHandlers) getClients(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)

@@ -241,6 +241,7 @@ func (s *Server) table(advertised string) []route {
 		{method: put, path: "/v1/dedup/policies/{type}", handle: dedup.putPolicy},
 		{method: remove, path: "/v1/dedup/policies/{type}", handle: dedup.deletePolicy},
 		{method: get, path: "/asyncapi.json", handle: asyncAPI.getAsyncAPI, scan: true},
+		{method: get, path: "/v1/readiness", handle: clients.getReadiness},
 		{method: get, path: "/v1/clients", handle: clients.getClients},
 		{method: put, path: "/v1/clients/{id}", handle: clients.putClient},
 		{method: remove, path: "/v1/clients/{id}", handle: clients.deleteClient},

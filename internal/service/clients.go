@@ -239,7 +239,8 @@ const clientsPageBytes = 4 << 20
 
 // List returns the first clients whose ids follow after, up to limit.
 func (cl *Clients) List(after string, limit int) api.ClientPage {
-	view := api.ClientPage{Clients: []api.Client{}, Total: api.ClientStats(cl.Machine().ClientStats())}
+	view := api.ClientPage{Clients: []api.Client{}, Total: api.ClientStats(cl.Machine().ClientStats()),
+		Unheard: cl.unheard(math.MaxInt)}
 	bytes := uint64(0)
 	_ = cl.eachClient(after, func(c *fsm.Client) error { // it fails with errEnough alone
 		// A page has at least one client, however large that is.

@@ -373,6 +373,18 @@ class DaemonStatusChanged(Payload):
     daemon: Any = None
     old: Any = None
     new: Any = None
+    client: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    critical: bool | None = None
+    subscriptions: Any = None
+    subscription_count: int | None = None
+    unheard: Any = None
+    unheard_count: int | None = None
+    seen_at: Timestamp | None = None
+    ttl_s: int | None = None
+    lost_at: Timestamp | None = None
+    lost_ms: int | None = None
 
 
 @dataclass(kw_only=True)

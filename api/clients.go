@@ -12,7 +12,9 @@ type Client struct {
 	Host    string `json:"host,omitempty"`
 	PID     uint64 `json:"pid,omitempty"`
 	Version string `json:"version,omitempty"`
-	TTL     string `json:"ttl,omitempty"`
+	// Coordinator is the entry of the platform's registry that the client is, "" if it is none.
+	Coordinator string `json:"coordinator,omitempty"`
+	TTL         string `json:"ttl,omitempty"`
 	// Seen is when the client registered last. It is removed at Expires, a TTL later, unless it registers again.
 	Registered    time.Time      `json:"registered_at,omitzero"`
 	Seen          time.Time      `json:"seen_at,omitzero"`
@@ -39,6 +41,7 @@ type Registration struct {
 	Host          string         `json:"host,omitempty"`
 	PID           uint64         `json:"pid,omitempty"`
 	Version       string         `json:"version,omitempty"`
+	Coordinator   string         `json:"coordinator,omitempty"`
 	TTL           string         `json:"ttl,omitempty"`
 	Subscriptions []Subscription `json:"subscriptions"`
 }

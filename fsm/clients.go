@@ -28,6 +28,7 @@ type Client struct {
 	Host          string                     `json:"host,omitempty"`
 	PID           uint64                     `json:"pid,omitempty"`
 	Version       string                     `json:"version,omitempty"`
+	Coordinator   string                     `json:"coordinator,omitempty"`
 	TTL           time.Duration              `json:"ttl_ns"`
 	Registered    time.Time                  `json:"registered_at"` // the first time
 	Seen          time.Time                  `json:"seen_at"`       // the last time
@@ -119,6 +120,7 @@ func (a *clientApplier) putClient(c frame.ClientPut) Result {
 		Host:          c.Host,
 		PID:           c.PID,
 		Version:       c.Version,
+		Coordinator:   c.Coordinator,
 		TTL:           cmp.Or(c.TTL, DefaultClientTTL),
 		Registered:    a.time(),
 		Seen:          a.time(),

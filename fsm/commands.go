@@ -61,10 +61,11 @@ var decisions = [256]decision{
 	frame.KindSplitBrain:  infallible((*applier).splitBrain),
 	frame.KindCatchUp:     infallible((*applier).catchUp),
 
-	// Clients, and what the leader reports of its queue and of runs.
-	frame.KindClientPut:    infallible((*applier).putClient),
-	frame.KindPressure:     infallible((*applier).reportPressure),
-	frame.KindChainOverdue: infallible((*applier).chainOverdue),
+	// Clients, with and without a coordinator, and what the leader reports of its queue and of runs.
+	frame.KindClientPut:      infallible((*applier).putClient),
+	frame.KindCoordinatorPut: infallible((*applier).putClient),
+	frame.KindPressure:       infallible((*applier).reportPressure),
+	frame.KindChainOverdue:   infallible((*applier).chainOverdue),
 }
 
 // fallible makes a decision of a function that takes the command's own type.

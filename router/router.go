@@ -92,6 +92,9 @@ func (r *Router) Subscribe(ctx context.Context, spec Subscription) (*Subscriber,
 	if err != nil {
 		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
 	}
+	if err := r.completeCoordinator(&spec); err != nil {
+		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
+	}
 	condition, err := spec.complete(&r.options)
 	if err == nil {
 		err = joinable(r.log, &spec)
@@ -150,6 +153,9 @@ func (r *Router) add(s *subscriber) error {
 	before := r.subscribers()
 	if slices.ContainsFunc(before, func(b *subscriber) bool { return b.spec.Name == s.spec.Name }) {
 		return errors.New("there is a subscription of that name")
+	}
+	if err := r.checkCoordinator(s); err != nil {
+		return err
 	}
 	after := append(slices.Clone(before), s)
 	r.subs.Store(&after)

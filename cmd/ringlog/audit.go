@@ -56,6 +56,7 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 			}
 			return showAudit(c.Context, sh, o)
 		}),
+		Subcommands: []*cli.Command{auditCoordinatorCommand(sh)},
 	}
 }
 

@@ -155,3 +155,19 @@
 > clients
   0 clients, 0 subscriptions, 0 critical ones detached
   1 lost
+# A client may say which coordinator it is, until it registers without.
+> client h@health_manager 30s x=y
+> clients
+  h since 28h4m10s, last heard 28h4m10s, for 30s, as health_manager: x y
+  1 clients, 1 subscriptions, 0 critical ones detached
+  1 lost
+> restart
+> clients
+  h since 28h4m10s, last heard 28h4m10s, for 30s, as health_manager: x y
+  1 clients, 1 subscriptions, 0 critical ones detached
+  1 lost
+> client h 30s x=y
+> clients
+  h since 28h4m10s, last heard 28h4m10s, for 30s: x y
+  1 clients, 1 subscriptions, 0 critical ones detached
+  1 lost

@@ -110,6 +110,8 @@ func commands() []Command {
 			Subscriptions: []ClientSubscription{
 				{Name: "s", Filter: filter, Where: "payload.epoch > 3", Mode: "durable", Critical: true,
 					State: "attached", HandlerTimeout: time.Second, Cursor: "s"}}},
+		ClientPut{ID: "trainer-3", Coordinator: "training_coordinator",
+			Subscriptions: []ClientSubscription{{Name: "s", Filter: filter}}},
 		Pressure{Active: true, Requests: 300, Bytes: 1 << 40, Refused: 7},
 		ChainOverdue{CorrelationID: "run-7", Flow: "f", From: "A", FromOffset: 300,
 			Since: time.Unix(1, 2).UTC(), Missing: "B", Deadline: time.Hour},

@@ -11,7 +11,7 @@ import (
 type Kind byte
 
 // The kinds of commands. A number is on disks and on the wire, so it must keep its meaning even if
-// its command is removed. The next one is 41 (27 to 29 are not used); CONTRIBUTING.md lists what a new
+// its command is removed. The next one is 42 (27 to 29 are not used); CONTRIBUTING.md lists what a new
 // command needs.
 const (
 	KindPublish      Kind = 1
@@ -54,6 +54,7 @@ const (
 	KindDedupPolicySet Kind = 38
 	KindFlowPut        Kind = 39
 	KindFlowRemove     Kind = 40
+	KindCoordinatorPut Kind = 41
 )
 
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
@@ -162,7 +163,8 @@ var kinds = [256]kind{
 	KindGroupDead: {LevelDelivery, ofLeader, much, func(d *decoder) Command {
 		return GroupDead{Term: d.Uvarint(), Letter: d.deadLetter()}
 	}},
-	KindClientPut: {LevelDelivery, ofCaller, little, func(d *decoder) Command { return d.clientPut() }},
+	KindClientPut:      {LevelDelivery, ofCaller, little, func(d *decoder) Command { return d.clientPut() }},
+	KindCoordinatorPut: {LevelClients, ofCaller, little, func(d *decoder) Command { return d.coordinatorPut() }},
 	KindPressure: {LevelDelivery, ofLeader, little, func(d *decoder) Command {
 		return Pressure{Active: d.Bool(), Requests: d.Uvarint(), Bytes: d.Uvarint(), Refused: d.Uvarint()}
 	}},

@@ -59,6 +59,32 @@ func (h *reportHandlers) getAudit(w http.ResponseWriter, r *http.Request) error 
 	return writeBytes(w, http.StatusOK, auditContent(format), out.Bytes())
 }
 
+// getAuditCoordinator answers GET /v1/audit/coordinators/{name}: what is declared of a coordinator against what is live.
+func (h *reportHandlers) getAuditCoordinator(w http.ResponseWriter, r *http.Request) error {
+	p := newParams(r)
+	from, err := parsePosition("from", p.text("from"))
+	if err != nil {
+		p.fail(err)
+	}
+	if err := p.done(); err != nil {
+		return err
+	}
+	// An unknown name is refused before the log is read.
+	catalogue := h.node.Machine().Catalogue()
+	if _, err := audit.FindCoordinator(catalogue, r.PathValue("name")); err != nil {
+		return api.Refuse(api.NotFound, "name", err.Error(), "name one of them")
+	}
+	evidence, err := h.reports.Evidence(r.Context(), from)
+	if err != nil {
+		return err
+	}
+	report, err := audit.CompareCoordinator(catalogue, r.PathValue("name"), evidence)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, report)
+}
+
 // auditFormat returns the parameter format, by default JSON.
 func (p *params) auditFormat() audit.Format {
 	text := p.text("format")

@@ -28,7 +28,8 @@ func (h *clientHandlers) putClient(w http.ResponseWriter, r *http.Request) error
 		return api.Missing("subscriptions", "a list of them, which may be empty")
 	}
 	// The client's id is in the path, everything else in the body.
-	c := frame.ClientPut{ID: r.PathValue("id"), Host: body.Host, PID: body.PID, Version: body.Version}
+	c := frame.ClientPut{ID: r.PathValue("id"), Host: body.Host, PID: body.PID, Version: body.Version,
+		Coordinator: body.Coordinator}
 	if body.TTL != "" {
 		// Too short a time would lose clients that are merely slow to register again.
 		ttl, err := time.ParseDuration(body.TTL)

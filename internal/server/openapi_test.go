@@ -155,7 +155,7 @@ func callOrder() []string {
 		"listGroups", "exchange", "listGroupMembers", "deleteGroup", "seekCursor", "listSettings",
 		"setSetting", "getSetting", "compact", "snapshot", "listCatalogue", "registerTypes",
 		"validateEvents", "getType", "getTypeSchema", "getAsyncAPI", "registerFlows",
-		"listFlows", "getFlow", "removeFlow", "registerClient", "listClients", "getReadiness", "audit",
+		"listFlows", "getFlow", "removeFlow", "registerClient", "listClients", "getReadiness", "audit", "auditCoordinator",
 		"getStatus", "getCluster", "history", "getOutage", "getMetrics", "removeClient",
 		"deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember",
 		"removeMember",

@@ -248,6 +248,7 @@ func (s *Server) table(advertised string) []route {
 
 		// Reports that are computed from the log, and from this node's journal of outages.
 		{method: get, path: "/v1/audit", handle: reports.getAudit, scan: true},
+		{method: get, path: "/v1/audit/coordinators/{name}", handle: reports.getAuditCoordinator, scan: true},
 		{method: get, path: "/v1/chain/{correlation_id}", handle: reports.getChain, scan: true},
 		{method: get, path: "/v1/cluster/history", handle: reports.getHistory, scan: true},
 		{method: get, path: "/v1/cluster/outage", handle: reports.getOutage, about: true, stream: true},

@@ -288,3 +288,115 @@ DEDUP_OFF = {
     "EVALUATION_BACKPRESSURE_RELEASED": "alternates with EVALUATION_BACKPRESSURE: the next one is another change",
     "TASK_HEARTBEAT": "each heartbeat reports that its sender is alive at that moment",
 }
+
+# Of each coordinator of the registry: its class, and the types that are listed as its subscriptions.
+COORDINATORS = {
+    "task_coordinator": (
+        "TaskLifecycleCoordinator",
+        "TASK_SPAWNED TASK_COMPLETED TASK_FAILED TASK_HEARTBEAT TASK_ORPHANED TASK_CANCELLED HOST_ONLINE HOST_OFFLINE NODE_RECOVERED",
+    ),
+    "global_task_coordinator": (
+        "TaskCoordinator",
+        "TASK_SPAWNED TASK_HEARTBEAT TASK_COMPLETED TASK_FAILED TASK_CANCELLED",
+    ),
+    "resource_coordinator": (
+        "ResourceMonitoringCoordinator",
+        "CLUSTER_CAPACITY_CHANGED NODE_CAPACITY_UPDATED BACKPRESSURE_ACTIVATED BACKPRESSURE_RELEASED RESOURCE_CONSTRAINT JOB_PREEMPTED",
+    ),
+    "cache_orchestrator": (
+        "",
+        "",
+    ),
+    "health_manager": (
+        "UnifiedHealthManager",
+        "ERROR RECOVERY_INITIATED RECOVERY_COMPLETED RECOVERY_FAILED TRAINING_FAILED TASK_FAILED REGRESSION_DETECTED REGRESSION_CRITICAL HOST_OFFLINE HOST_ONLINE NODE_RECOVERED PARITY_FAILURE_RATE_CHANGED COORDINATOR_HEALTH_DEGRADED COORDINATOR_SHUTDOWN COORDINATOR_HEARTBEAT",
+    ),
+    "error_coordinator": (
+        "",
+        "",
+    ),
+    "recovery_manager": (
+        "",
+        "",
+    ),
+    "model_coordinator": (
+        "",
+        "",
+    ),
+    "sync_coordinator": (
+        "",
+        "",
+    ),
+    "training_coordinator": (
+        "TrainingCoordinator",
+        "P2P_CLUSTER_HEALTHY P2P_CLUSTER_UNHEALTHY CLUSTER_CAPACITY_CHANGED NODE_RECOVERED NODE_UNHEALTHY REGRESSION_DETECTED REGRESSION_CRITICAL REGRESSION_CLEARED TRAINING_ROLLBACK_NEEDED PROMOTION_ROLLED_BACK LOW_QUALITY_DATA_WARNING TRAINING_BLOCKED_BY_QUALITY DATA_SYNC_COMPLETED NEW_GAMES_AVAILABLE MODEL_PROMOTED TRAINING_STARTED TRAINING_PROGRESS TRAINING_COMPLETED TRAINING_FAILED",
+    ),
+    "transfer_verifier": (
+        "",
+        "",
+    ),
+    "ephemeral_guard": (
+        "",
+        "",
+    ),
+    "queue_populator": (
+        "",
+        "",
+    ),
+    "selfplay_orchestrator": (
+        "",
+        "",
+    ),
+    "selfplay_scheduler": (
+        "SelfplayScheduler",
+        "SELFPLAY_COMPLETE TRAINING_COMPLETED MODEL_PROMOTED SELFPLAY_TARGET_UPDATED QUALITY_DEGRADED CURRICULUM_REBALANCED SELFPLAY_RATE_CHANGED TRAINING_BLOCKED_BY_QUALITY OPPONENT_MASTERED TRAINING_EARLY_STOPPED ELO_VELOCITY_CHANGED EXPLORATION_BOOST CURRICULUM_ADVANCED ADAPTIVE_PARAMS_CHANGED LOW_QUALITY_DATA_WARNING NODE_UNHEALTHY NODE_RECOVERED P2P_NODE_DEAD P2P_CLUSTER_UNHEALTHY P2P_CLUSTER_HEALTHY HOST_OFFLINE REGRESSION_DETECTED",
+    ),
+    "multi_provider": (
+        "",
+        "",
+    ),
+    "job_scheduler": (
+        "",
+        "",
+    ),
+    "auto_export_daemon": (
+        "",
+        "",
+    ),
+    "evaluation_daemon": (
+        "",
+        "",
+    ),
+    "model_distribution_daemon": (
+        "",
+        "",
+    ),
+    "idle_resource_daemon": (
+        "",
+        "",
+    ),
+    "quality_monitor_daemon": (
+        "",
+        "",
+    ),
+    "orphan_detection_daemon": (
+        "",
+        "",
+    ),
+    "curriculum_integration": (
+        "CurriculumIntegration",
+        "EVALUATION_COMPLETED SELFPLAY_RATE_CHANGED ELO_SIGNIFICANT_CHANGE SELFPLAY_ALLOCATION_UPDATED MODEL_PROMOTED TIER_PROMOTION REGRESSION_CRITICAL QUALITY_PENALTY_APPLIED QUALITY_FEEDBACK_ADJUSTED QUALITY_SCORE_UPDATED",
+    ),
+    "metrics_orchestrator": (
+        "",
+        "",
+    ),
+    "optimization_coordinator": (
+        "",
+        "",
+    ),
+    "leadership_coordinator": (
+        "",
+        "",
+    ),
+}

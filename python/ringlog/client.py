@@ -644,6 +644,10 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit."""
         return drive(self._operations.audit(live=live))
 
+    def audit_coordinator(self, name: str) -> Json:
+        """Return what is declared of a coordinator of the platform's registry against what is live."""
+        return drive(self._operations.audit_coordinator(name))
+
     def history(self) -> Json:
         """Return the timeline of leadership and quorum: the schema History."""
         return drive(self._operations.history())

@@ -238,7 +238,8 @@ class Delivery(CompatTest):
         get_event_bus().subscribe("TRAINING_FAILED", print, timeout=7, critical=True)
 
         def registered() -> list[Any]:
-            clients = self.log.request("GET", "/v1/clients")["clients"]
+            # A node that lags may still have what the test before registered.
+            clients = self.log.request("GET", "/v1/clients", None, {"consistency": "linearizable"})["clients"]
             return [
                 c for c in clients if c["id"].startswith("test:") and c["pid"] == os.getpid() and c["subscriptions"]
             ]
@@ -251,6 +252,25 @@ class Delivery(CompatTest):
         self.assertIn("training_failed", str(self.log.status()["event_subscription_status"]).lower())
         reset_router()
         self.assertEqual(registered(), [])
+
+    def test_a_coordinator_gets_what_the_registry_lists(self) -> None:
+        self.use(f"d{self.run_id}")
+        got: list[str] = []
+        router = get_router()
+        router.subscribe_coordinator("UnifiedHealthManager", lambda event: got.append(str(event.event_type)))
+        router.subscribe("MODEL_PROMOTED", print)
+        eventually("it is registered", lambda: self.log.audit_coordinator("health_manager")["clients"])
+        self.other("HEALTH_ALERT")
+        self.other("HOST_OFFLINE", {"host_id": self.run_id})
+        eventually("the listed one is handled", lambda: got == ["host_offline"])
+        report = self.log.audit_coordinator("health_manager")
+        drift = {s["type"]: s["drift"] for s in report["subscriptions"] if "drift" in s}
+        self.assertEqual(drift, {"MODEL_PROMOTED": "undeclared"})
+        for name, says in {"nobody": "no coordinator", "cache_orchestrator": "does not list"}.items():
+            with self.assertRaisesRegex(ValueError, says):
+                router.subscribe_coordinator(name, print)
+        with self.assertRaisesRegex(ValueError, "is health_manager already"):
+            router.subscribe_coordinator("training_coordinator", print)
 
     def test_the_end_does_not_wait_for_a_cluster_that_is_away(self) -> None:
         log = Client("http://127.0.0.1:9")

@@ -1011,6 +1011,8 @@ class OnNodes(Contract):
     async def test_views_of_the_cluster(self) -> None:
         self.assertIsInstance((await self.log.history())["history"], list)
         self.assertTrue(await self.log.audit())
+        self.assertTrue((await self.log.audit(live=True))["live"])
+        self.assertEqual((await self.log.audit_coordinator("UnifiedHealthManager"))["name"], "health_manager")
         await self.log.publish("TRAINING_COMPLETED", self.event(), correlation_id=self.run_id)
         self.assertEqual(len((await self.log.chain(self.run_id))["events"]), 1)
 
@@ -1042,7 +1044,13 @@ class OnMemory(Contract):
         return self.memory.clock.now().timestamp()
 
     async def test_views_of_the_cluster(self) -> None:
-        for view in (self.log.history, self.log.audit, self.log.flows, lambda: self.log.chain(self.run_id)):
+        for view in (
+            self.log.history,
+            self.log.audit,
+            lambda: self.log.audit_coordinator("health_manager"),
+            self.log.flows,
+            lambda: self.log.chain(self.run_id),
+        ):
             with self.assertRaises(RinglogError) as refused:
                 await view()
             self.assertEqual(refused.exception.code, "not_implemented")

@@ -16,7 +16,7 @@ func aboveBase() []frame.Command {
 		frame.MemberVote{},
 		frame.DeadLetter{}, frame.Redrive{}, frame.Purge{}, frame.LetterImport{},
 		frame.CursorChange{}, frame.GroupCreate{}, frame.GroupSettle{}, frame.GroupDead{},
-		frame.ClientPut{}, frame.Pressure{}, frame.ChainOverdue{}, frame.CursorsScanned{},
+		frame.ClientPut{}, frame.ClientPut{Coordinator: "c"}, frame.Pressure{}, frame.ChainOverdue{}, frame.CursorsScanned{},
 		frame.DedupPolicySet{}, frame.FlowPut{}, frame.FlowRemove{},
 	}
 }

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode"
@@ -15,6 +16,7 @@ type Evidence struct {
 	Scope         Scope
 	Seen          []Seen
 	Subscriptions []Subscription
+	Coordinators  map[string][]string // ids of registered clients, by the coordinator that they registered as
 }
 
 // Scope is the part of the log and the subscriptions that were evaluated.
@@ -44,10 +46,14 @@ type Seen struct {
 
 // Subscription is a cursor or a client that subscribes now.
 type Subscription struct {
-	Name   string
-	Basis  Basis // ByCursor or ByClient
-	Filter event.Filter
+	Name        string
+	Basis       Basis // ByCursor or ByClient
+	Filter      event.Filter
+	Coordinator string // that the client registered as; "" if it named none
 }
+
+// component returns whose subscription it is, as it spells itself.
+func (s Subscription) component() string { return cmp.Or(s.Coordinator, s.Name) }
 
 // Subscribers lists the subscriptions of cursors, and of clients that registered theirs.
 type Subscribers interface {

@@ -244,14 +244,14 @@ func add(list *[]Wire, w Wire) {
 func (b *book) listen(list []listener) {
 	for _, h := range list {
 		if h.all {
-			b.catchAll = append(b.catchAll, h.Name)
+			b.catchAll = append(b.catchAll, h.component())
 			continue
 		}
 		// A subscription may name a type that no document has.
 		for name, written := range h.spelt {
 			b.entry(name)
 			if string(name) != written {
-				b.spelt = append(b.spelt, spelling{h.Name, written, name})
+				b.spelt = append(b.spelt, spelling{h.component(), written, name})
 			}
 		}
 		for name, e := range b.entries {
@@ -259,7 +259,7 @@ func (b *book) listen(list []listener) {
 				continue
 			}
 			// The pattern is how the subscription spells this type, or its whole filter.
-			w := Wire{Component: b.names.canonical(h.Name), Basis: h.Basis}
+			w := Wire{Component: b.names.canonical(h.component()), Basis: h.Basis}
 			if h.spelt[name] != string(name) {
 				whole := strings.Join(slices.Concat(h.Filter.Types, h.Filter.Categories), " ")
 				w.Pattern = cmp.Or(h.spelt[name], whole)

@@ -343,6 +343,13 @@ class Operations:
         query = {**LINEARIZABLE, "live": "true"} if live else LINEARIZABLE
         return dict(await self.request("GET", "/v1/audit", None, query))
 
+    async def audit_coordinator(self, name: str) -> Json:
+        """Return what is declared of a coordinator of the platform's registry against what is live.
+
+        It is the schema CoordinatorAudit; NotFound for an unknown name.
+        """
+        return dict(await self.request("GET", path("audit", "coordinators", name), None, LINEARIZABLE))
+
     async def history(self) -> Json:
         """Return the timeline of leadership and quorum: the schema History."""
         return dict(await self.request("GET", "/v1/cluster/history", None, LINEARIZABLE))

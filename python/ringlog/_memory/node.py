@@ -692,6 +692,6 @@ _ROUTES: list[tuple[str, str, Handler]] = [
 ]
 _NODE_ONLY = [
     f"/v1/chain/{_NAME}",
-    "/v1/(audit|publish|snapshot|dlq/import|(clients|members|catalogue|cluster|flows)(/.*)?)",
+    "/v1/(publish|readiness|snapshot|dlq/import|(audit|clients|members|catalogue|cluster|flows)(/.*)?)",
     "/(metrics|openapi.json)?",
 ]

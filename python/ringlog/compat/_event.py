@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ringlog._definitions import COORDINATORS
 from ringlog.compat.event_types import ALIASES, DataEventType
 from ringlog.event import Event as StoredEvent
 from ringlog.event import Json
@@ -148,6 +149,11 @@ class Selection:
         return [] if self.type is None else [name_of(self.type)]
 
     @property
+    def label(self) -> str:
+        """What the name of a subscription has of it."""
+        return ".".join(t.lower().replace("*", "all") for t in self.types or ["all"])
+
+    @property
     def values(self) -> Iterable[str]:
         """The values of the types of the catalogue that are asked for, as list_subscribers shows them."""
         if self.type is not None:
@@ -165,6 +171,41 @@ class Selection:
     def _fits(self, event_type: DataEventType | str) -> bool:
         pattern = _fold(self.pattern)
         return any(fnmatch.fnmatchcase(_fold(s), pattern) for s in (name_of(event_type), str(event_type)))
+
+
+class CoordinatorSelection(Selection):
+    """The types that the platform's registry lists as the subscriptions of a coordinator."""
+
+    def __init__(self, coordinator: str) -> None:
+        super().__init__(None)
+        self.coordinator = coordinator
+        for name, (class_, listed) in COORDINATORS.items():
+            if coordinator in (name, class_):
+                self.coordinator, self._listed = name, listed.split()
+                break
+        else:
+            raise ValueError(f"the registry has no coordinator {coordinator!r}; it has {', '.join(COORDINATORS)}")
+        if not self._listed:
+            raise ValueError(f"the registry does not list what {self.coordinator} subscribes to: subscribe by type")
+
+    @property
+    def types(self) -> list[str]:
+        """The list for a filter of the log."""
+        return list(self._listed)
+
+    @property
+    def label(self) -> str:
+        """What the name of a subscription has of it."""
+        return self.coordinator
+
+    @property
+    def values(self) -> Iterable[str]:
+        """The values of the types."""
+        return [str(resolve(t)) for t in self._listed]
+
+    def matches(self, event_type: DataEventType | str) -> bool:
+        """Report whether a type is listed."""
+        return name_of(event_type) in self._listed
 
 
 def canonical(payload: Any) -> str:

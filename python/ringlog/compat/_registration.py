@@ -24,6 +24,7 @@ class Registration:
 
     def __init__(self, log: Client, source: str, subscriptions: Callable[[], list[Json]]) -> None:
         self._log, self._subscriptions = log, subscriptions
+        self.coordinator = ""  # of the platform's registry, that this process is
         self._target = path("clients", f"{source}:{socket.gethostname()}:{os.getpid()}")
         self._changed = threading.Event()
         self._ended = threading.Event()
@@ -46,12 +47,14 @@ class Registration:
             self._changed.clear()
             if self._ended.is_set():
                 return
-            body = {
+            body: Json = {
                 "host": socket.gethostname(),
                 "pid": os.getpid(),
                 "ttl": f"{TTL:.0f}s",
                 "subscriptions": self._subscriptions(),
             }
+            if self.coordinator:
+                body["coordinator"] = self.coordinator
             try:
                 self._log.request("PUT", self._target, body)
                 self._registered = True

@@ -23,7 +23,16 @@ from ringlog import _fork
 from ringlog._core.cause import inherit
 from ringlog._core.encode import encode
 from ringlog.client import Client
-from ringlog.compat._event import DataEvent, Selection, canonical, content_hash, from_log, name_of, resolve
+from ringlog.compat._event import (
+    CoordinatorSelection,
+    DataEvent,
+    Selection,
+    canonical,
+    content_hash,
+    from_log,
+    name_of,
+    resolve,
+)
 from ringlog.compat._publication import Publication, complete_as, running_loop
 from ringlog.compat._registration import Registration
 from ringlog.compat._subscription import Handler, OwnTasks, StoredEvent, Subscription, Task
@@ -368,10 +377,28 @@ class UnifiedEventRouter:
         if handler is None:
             refuse_bare(event_type)
             return lambda decorated: self.subscribe(event_type, decorated, timeout=timeout, critical=critical)
+        return self._subscribe(Selection(event_type), handler, timeout, critical)
+
+    def subscribe_coordinator(
+        self, coordinator: str, handler: Handler, *, timeout: float | None = None, critical: bool = False
+    ) -> Handler:
+        """Call a handler for what the platform's registry lists as the subscriptions of a coordinator.
+
+        The coordinator is given by name or class; ValueError if the registry has none or lists nothing of it. This
+        process is registered as it, so `ringlog audit coordinator` reports what it listens to beside that list. A
+        router is one coordinator. timeout and critical are as for subscribe.
+        """
+        selection = CoordinatorSelection(coordinator)
+        if self._registration.coordinator not in ("", selection.coordinator):
+            raise ValueError(f"this router is {self._registration.coordinator} already: make another for {coordinator}")
+        self._registration.coordinator = selection.coordinator
+        return self._subscribe(selection, handler, timeout, critical)
+
+    def _subscribe(self, selection: Selection, handler: Handler, timeout: float | None, critical: bool) -> Handler:
         if not callable(handler):
             raise TypeError(f"{handler!r:.60} is no handler: give a function that takes an event")
         subscription = Subscription(
-            self, Selection(event_type), handler, handler_timeout() if timeout is None else timeout, critical
+            self, selection, handler, handler_timeout() if timeout is None else timeout, critical
         )
         with self._lock:
             for other in self._subscriptions:

@@ -87,7 +87,7 @@ class Subscription:
         self.router, self.selection, self.handler = router, selection, handler
         self.timeout, self.critical = timeout, critical
         self.handler_name = handler_name(handler)
-        self.name = ".".join([self.handler_name, *(t.lower().replace("*", "all") for t in selection.types or ["all"])])
+        self.name = f"{self.handler_name}.{selection.label}"
         self.attached = threading.Event()
         self.error = ""  # why the log is not read, "" while it is
         self.state = "connecting"  # as a registration has it

@@ -6,8 +6,9 @@ import fnmatch
 import hashlib
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from ringlog.compat.event_types import ALIASES, DataEventType
@@ -193,3 +194,35 @@ def from_log(event: StoredEvent) -> DataEvent:
         offset=event.offset,
         hash=event.hash,
     )
+
+
+def describe(event: Any) -> tuple[str, Any, str, float]:
+    """Return the name of the type, the payload, the source and the time, 0.0 if unknown, of an old bus's event."""
+
+    def field(*names: str) -> Any:
+        for name in names:
+            value = event.get(name) if isinstance(event, Mapping) else getattr(event, name, None)
+            if value is not None and not callable(value):
+                return value
+        return None
+
+    payload = field("payload", "data", "metadata")
+    at = field("timestamp", "created_at")
+    if isinstance(at, datetime):
+        at = at.timestamp()
+    return (
+        name_of(resolve(field("event_type", "type", "event", "topic") or "UNKNOWN")),
+        {} if payload is None else payload,
+        str(field("source") or ""),
+        float(at) if isinstance(at, int | float) else 0.0,
+    )
+
+
+def from_old(event: Any) -> DataEvent:
+    """Return an event of an old bus as handlers get those of the log."""
+    if isinstance(event, DataEvent):
+        return event
+    kind, payload, source, at = describe(event)
+    found = DataEvent(resolve(kind), payload, source, at or time.time())
+    found.correlation_id = str(getattr(event, "correlation_id", "") or "")
+    return found

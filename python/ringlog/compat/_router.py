@@ -386,9 +386,13 @@ class UnifiedEventRouter:
             self._subscriptions.append(subscription)
         subscription.start()
         self._registration.change()
+        self._await_attached(subscription, away)
+        return handler
+
+    def _await_attached(self, subscription: Subscription, away: bool) -> None:
         # Where the log is away, a daemon waits for it once, not with each of its subscriptions.
-        if not subscription.attached.wait(0 if away and not critical else ATTACH_TIMEOUT):
-            if critical:
+        if not subscription.attached.wait(0 if away and not subscription.critical else ATTACH_TIMEOUT):
+            if subscription.critical:
                 self._remove(subscription)
                 raise Unavailable(
                     f"subscribe {subscription.name}: the log does not answer: {subscription.error or 'no answer yet'}",
@@ -396,7 +400,9 @@ class UnifiedEventRouter:
                     remedy="check the endpoints, and that the nodes run; subscribe_with_retry tries again",
                 )
             logger.warning("%s is not attached to the log yet; it gets events of this process", subscription.name)
-        return handler
+
+    def _note_attached(self, subscription: Subscription) -> None:
+        self._registration.change()
 
     def unsubscribe(self, event_type: Any, handler: Handler) -> bool:
         """End a subscription; False if there is none."""

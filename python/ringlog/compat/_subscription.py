@@ -308,7 +308,7 @@ class Subscription:
     def _note_attached(self) -> None:
         self.error, self.state = "", "attached"
         self.attached.set()
-        self.router._registration.change()
+        self.router._note_attached(self)
 
     def _put_read(self, task: Task) -> None:
         """Queue an event of the log, after a wait for room."""

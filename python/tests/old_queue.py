@@ -58,11 +58,20 @@ def rows(file: Path) -> list[Row]:
     return listed
 
 
-def append(file: Path, row: Row) -> None:
-    """Append a row as it is."""
+def append(file: Path, *found: Row) -> int:
+    """Append rows as they are, and return how many."""
     db = sqlite3.connect(file, timeout=60)
     with db:
-        db.execute(
-            "INSERT INTO events (event_type, payload, source, hostname, created_at) VALUES (?, ?, ?, ?, ?)", row
+        db.executemany(
+            "INSERT INTO events (event_type, payload, source, hostname, created_at) VALUES (?, ?, ?, ?, ?)", found
         )
+    db.close()
+    return len(found)
+
+
+def forget_acks(file: Path) -> None:
+    """Forget what was acknowledged."""
+    db = sqlite3.connect(file, timeout=60)
+    with db:
+        db.execute("DELETE FROM acks")
     db.close()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import threading
 import time
 import unittest
 import uuid
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,10 +29,10 @@ from ringlog.compat._old import QueueBus
 from ringlog.compat._once import Once
 from ringlog.compat._report import KINDS, Options, report
 from ringlog.compat._shadow import ShadowRouter
-from ringlog.compat.event_router import DataEventType
+from ringlog.compat.cross_process_events import get_cross_process_queue
 from ringlog.errors import InvalidArgument
 from tests.cluster import ClusterTest, eventually
-from tests.old_queue import append, make_queue, rows
+from tests.old_queue import append, forget_acks, make_queue, rows
 from tests.test_faults import PACKAGE
 
 FAST = 0.02  # seconds between polls of the old queue
@@ -105,32 +107,44 @@ class Report(ShadowTest):
         self.assertEqual({type(event).__name__ for event in got}, {"OldRow"})
         return self.report(Options(grace=0.0, max_delay=self.max_delay))
 
-    def carry(self, row: Any) -> int:
-        append(self.folder / "to.db", row)
-        return 1
+    def carry(self, *found: Any) -> int:
+        return append(self.folder / "to.db", *found)
 
     def test_a_clean_run_is_safe(self) -> None:
-        result = self.run_beside(40, lambda all: sum(self.carry(row) for row in all))
+        result = self.run_beside(40, lambda found: self.carry(*found))
         self.assertEqual((result["verdict"], result["reasons"]), ("safe", []))
         [row] = result["rows"]
         self.assertEqual((row["both"], row["pending"], row["evidence"]), (40, 0, {}))
-        self.assertEqual((row["handler"], row["type"]), (f"promoter{self.run_id}.list.append", "TRAINING_COMPLETED"))
+        self.assertEqual(
+            (row["handler"], row["type"]),
+            (f"promoter{self.run_id}.list.append.training_completed", "TRAINING_COMPLETED"),
+        )
 
     def test_planted_faults_are_named_and_nothing_else(self) -> None:
-        def carry(all: list[Any]) -> int:
-            changed = (*all[20][:1], json.dumps({"i": 20, "run": self.run_id, "loss": 0.2}), *all[20][2:])
-            order = [*all[:3], *all[4:7], all[7], all[7], *all[8:10], all[11], all[12], all[10], *all[13:20], changed]
-            for row in [*order, *all[21:30]]:
-                self.carry(row)
+        def carry(sent: list[Any]) -> int:
+            changed = (*sent[20][:1], json.dumps({"i": 20, "run": self.run_id, "loss": 0.2}), *sent[20][2:])
+            order = [
+                *sent[:3],
+                *sent[4:7],
+                sent[7],
+                sent[7],
+                *sent[8:10],
+                sent[11],
+                sent[12],
+                sent[10],
+                *sent[13:20],
+                changed,
+            ]
             # One that was never published by a daemon that knows of the log.
-            self.carry(("training_completed", json.dumps({"i": -1}), "trainer-2", "gpu-3", time.time()))
+            foreign = ("training_completed", json.dumps({"i": -1}), "trainer-2", "gpu-3", time.time())
+            count = self.carry(*order, *sent[21:30], foreign)
             # One that is half a second later than any before it.
-            sent = len(order) + 9 + 1
-            eventually("the others are delivered", lambda: len(self.lines("old")) == sent)
+            eventually("the others are delivered", lambda: len(self.lines("old")) == count)
             self.max_delay = max(line["at"] - line["time"] for line in self.lines("old")) + 0.25
-            eventually("the last is late", lambda: time.time() > all[30][4] + self.max_delay + 0.25)
-            self.carry(all[30])
-            return sent + 1
+            eventually("the log is delivered", lambda: len(self.lines("log")) == 31)
+            until = self.lines("log")[-1]["at"] + self.max_delay + 0.5
+            eventually("the last is late", lambda: time.time() > until)
+            return count + self.carry(sent[30])
 
         result = self.run_beside(31, carry)
         o = self.offsets
@@ -156,6 +170,383 @@ class Report(ShadowTest):
         self.assertLess(row["old_later_seconds"]["p50"], self.max_delay)
         self.assertEqual(result["verdict"], "unsafe")
         self.assertEqual(len(result["reasons"]), 2, result["reasons"])
+
+
+class OldModule:
+    """A bus in memory with the names of the old event_router: coroutines, and handlers that are called in order."""
+
+    def __init__(self) -> None:
+        self.handlers: list[tuple[Any, Any]] = []
+
+    async def publish(self, event_type: Any, payload: Any = None, source: str = "") -> str:
+        for wanted, handler in self.handlers:
+            if wanted == event_type:
+                event = {"event_type": event_type, "payload": payload, "source": source, "timestamp": time.time()}
+                result = handler(event)
+                if asyncio.iscoroutine(result):
+                    await result
+        return "published"
+
+    def subscribe(self, event_type: Any, handler: Any) -> None:
+        self.handlers.append((event_type, handler))
+
+
+class Harmless(ShadowTest):
+    def test_the_old_bus_goes_on_without_the_log(self) -> None:
+        """Neither a log that is away nor what it would refuse holds the old bus up, and all of it is noted."""
+        bus = OldModule()
+        router = self.router(bus, name="away", urls="http://127.0.0.1:1")
+        got: list[Any] = []
+
+        async def handle(event: Any) -> None:
+            got.append(event["payload"])
+
+        began = time.monotonic()
+        router.subscribe("HOST_ONLINE", handle, critical=True)
+        payloads: list[Any] = [{"i": 1}, {"x": float("nan")}, {"x": object()}, {"x": "y" * (2 << 20)}, None]
+
+        async def publish() -> list[Any]:
+            return [await router.publish("HOST_ONLINE", payload, "test") for payload in payloads]
+
+        self.assertEqual(asyncio.run(publish()), ["published"] * 5)
+        self.assertEqual(router.publish("HOST_ONLINE", {"i": 2}).result, "published")  # without a loop
+        self.assertLess(time.monotonic() - began, 2.0)
+        # As before: the very objects that were published.
+        self.assertTrue(all(a is b for a, b in zip(got, payloads, strict=False)))
+        self.assertEqual(len(got), 6)
+        eventually("what the log does not have is noted", lambda: len(self.lines("unsent")) == 6)
+        result = self.report()
+        self.assertEqual((result["verdict"], result["unsent"]), ("unsafe", 6))
+        self.assertIn("it has not read the log yet", result["reasons"][0])
+
+    def test_what_the_old_bus_raises_is_raised_and_not_in_the_log(self) -> None:
+        bus = OldModule()
+        router = self.router(bus)
+
+        def fail(event: Any) -> None:
+            raise KeyError("config_key")
+
+        router.subscribe("HOST_ONLINE", fail)
+        with self.assertRaises(KeyError):
+            router.publish("HOST_ONLINE", {"run": self.run_id})
+        router.publish("HOST_OFFLINE", {"run": self.run_id})
+        router._outbox.drain(10)
+        router.log.flush()
+        tail = self.log.tail("start", types=["HOST_*"], until_end=True)
+        self.assertEqual([e.type for e in tail if e.payload.get("run") == self.run_id], ["HOST_OFFLINE"])
+
+    def test_a_disk_that_refuses_stops_no_handler(self) -> None:
+        (self.folder / "seen").write_text("no folder")
+        bus = OldModule()
+        router = self.router(bus)
+        got: list[Any] = []
+        router.subscribe("HOST_ONLINE", got.append)
+        router.publish("HOST_ONLINE", {"i": 1})
+        self.assertEqual(len(got), 1)
+
+    def test_events_of_a_bus_in_memory_are_found_although_it_stamps_them_itself(self) -> None:
+        bus = OldModule()
+        router = self.router(bus, name=f"memory{self.run_id}")
+
+        async def handle(event: Any) -> None:
+            event["payload"]["changed"] = True  # after it was published
+
+        router.subscribe("HOST_ONLINE", handle)
+        self.attached(router)
+        for i in range(3):
+            router.publish("HOST_ONLINE", {"run": self.run_id, "i": i})
+        eventually("the log is read", lambda: len(self.lines("log")) == 3)
+        result = self.report()
+        self.assertEqual((result["verdict"], result["rows"][0]["both"]), ("safe", 3), result)
+
+    def test_the_observations_are_bounded(self) -> None:
+        kept = Observations(str(self.folder / "seen"), "busy", "shadow", max_bytes=1 << 16)
+        self.addCleanup(kept.close)
+        kept.note({"k": "sub", "s": "h", "h": "h", "t": "*"})
+        for i in range(2000):
+            kept.note({"k": "old", "s": "h", "type": "X", "time": 1.0, "content": "c", "source": "", "id": i})
+        sizes = [os.path.getsize(file) for file in self.files()]
+        self.assertLessEqual(sum(sizes), 1 << 16)
+        self.assertGreater(len(sizes), 4)
+        self.assertEqual(max(line["id"] for line in self.lines("old")), 1999)
+        self.assertTrue(all(next(read_lines(file))["k"] == "start" for file in self.files()))
+
+    def test_a_killed_daemon_leaves_its_observations(self) -> None:
+        file = make_queue(self.folder / "old.db")
+        daemon = """
+import signal, sys
+from ringlog.compat.event_router import get_router, publish, subscribe
+got = []
+subscribe("HOST_ONLINE", lambda event: print("got", event.payload["i"], flush=True))
+print("ready", get_router()._subscriptions[0].attached.wait(60), flush=True)
+signal.pause()
+"""
+        env = {
+            **os.environ, "PYTHONPATH": str(PACKAGE), "RINGLOG_ENDPOINTS": self.cluster.urls, "RINGLOG_MODE": "shadow",
+            "RINGLOG_OLD_BUS": str(file), "RINGLOG_SHADOW": str(self.folder / "seen"),
+            "RINGLOG_SUBSCRIBER": f"killed{self.run_id}",
+        }  # fmt: skip
+        publisher = self.router(self.queue())
+        for i in range(2):
+            process = subprocess.Popen([sys.executable, "-c", daemon], env=env, stdout=subprocess.PIPE, text=True)
+            self.addCleanup(process.stdout.close)  # type: ignore[union-attr]
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            assert process.stdout is not None
+            while process.stdout.readline().strip() != "ready True":
+                pass
+            began = time.time()
+            eventually("its first second has passed", lambda began=began: time.time() > began + 1.05)
+            publisher.publish("HOST_ONLINE", {"i": i, "run": self.run_id})
+            eventually("both have delivered it", lambda n=i + 1: len({e["id"] for e in self.lines("log")}) == n)
+            eventually("both", lambda n=i + 1: any(f'"i": {n - 1}' in e["payload"] for e in self.lines("old")))
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+        result = self.report()
+        # The old queue gives a process that has restarted the rows of the last 24 hours again.
+        self.assertEqual((result["rows"][0]["both"], result["rows"][0]["lost"], result["rows"][0]["twice"]), (2, 0, 1))
+        self.assertEqual((result["verdict"], result["processes"]), ("safe", 2), result)
+
+
+class Compare(ShadowTest):
+    def test_a_handler_is_called_once_in_both_orders_and_after_a_restart(self) -> None:
+        name = f"compare{self.run_id}"
+        publisher = self.router(self.queue("from.db"))
+        calls: list[int] = []
+
+        def handle(event: Any) -> None:
+            calls.append(event.payload["i"])
+
+        def start() -> ShadowRouter:
+            router = self.router(self.queue("to.db"), "compare", name)
+            router.subscribe("TRAINING_COMPLETED", handle)
+            eventually("it reads the log", lambda: router._subscriptions[0].attached.is_set())
+            return router
+
+        def noted(kind: str, n: int) -> None:
+            eventually(f"{n} {kind}", lambda: len(self.lines(kind)) >= n)
+
+        def publish(i: int) -> Any:
+            publisher.publish("TRAINING_COMPLETED", {"i": i, "run": self.run_id})
+            return rows(self.folder / "from.db")[-1]
+
+        router = start()
+        row = publish(0)  # the log first
+        noted("log", 1)
+        append(self.folder / "to.db", row)
+        noted("old", 1)
+        # The old queue first: the row is that of an event which is published after it.
+        at = time.time() + 0.001
+        payload = {"i": 1, "run": self.run_id}
+        append(self.folder / "to.db", ("TRAINING_COMPLETED", json.dumps(payload), "x", "", at))
+        noted("done", 2)
+        self.log.publish("TRAINING_COMPLETED", payload, time=datetime.fromtimestamp(at, timezone.utc))
+        noted("log", 2)
+        eventually("each is called", lambda: sorted(calls) == [0, 1])
+        # One that is in the old queue twice, and one that the log alone has.
+        append(self.folder / "to.db", rows(self.folder / "to.db")[0])
+        publish(2)
+        noted("done", 3)
+        noted("old", 3)
+        router.stop()
+        router.old.close()
+
+        # The next process is given all rows again by the old queue, as another pid has acknowledged none, and by the
+        # log what was published meanwhile.
+        forget_acks(self.folder / "to.db")
+        row = publish(3)
+        append(self.folder / "to.db", row)
+        before = len(self.lines("old"))
+        start()
+        noted("old", before + 4)
+        noted("done", 4)
+        eventually("all is called", lambda: 3 in calls)
+        marker = publish(4)
+        noted("done", 5)
+        append(self.folder / "to.db", marker)
+        noted("old", before + 5)
+        self.assertEqual(calls, [0, 1, 2, 3, 4])
+
+    def test_an_event_that_fails_on_one_bus_is_left_to_the_other(self) -> None:
+        router = self.router(bus := OldModule(), "compare", f"fails{self.run_id}")
+        calls: list[str] = []
+
+        async def handle(event: Any) -> None:
+            calls.append(event.source)
+            if len(calls) == 1:
+                raise ConnectionError("no route to the host")
+
+        router.subscribe("HOST_ONLINE", handle)
+        eventually("it reads the log", lambda: router._subscriptions[0].attached.is_set())
+        self.log.publish("HOST_ONLINE", {"run": self.run_id}, source="log")
+        eventually("the log retries it", lambda: len(calls) == 2 and len(self.lines("done")) == 1)
+        with contextlib.suppress(ConnectionError):
+            asyncio.run(bus.publish("HOST_ONLINE", {"run": self.run_id}, "old"))
+        self.assertEqual(calls, ["log", "log"])
+
+    def test_the_log_waits_for_a_call_of_the_old_bus(self) -> None:
+        router = self.router(bus := OldModule(), "compare", f"waits{self.run_id}")
+        go, calls = threading.Event(), list[str]()
+
+        def handle(event: Any) -> None:
+            calls.append(event.source)
+            if len(calls) == 1:
+                go.wait(60)
+                raise ConnectionError("the old call fails")
+
+        router.subscribe("HOST_ONLINE", handle)
+        eventually("it reads the log", lambda: router._subscriptions[0].attached.is_set())
+
+        def old() -> None:
+            with contextlib.suppress(ConnectionError):
+                asyncio.run(bus.publish("HOST_ONLINE", {"run": self.run_id}, "old"))
+
+        thread = threading.Thread(target=old)
+        thread.start()
+        self.log.publish("HOST_ONLINE", {"run": self.run_id}, source="log")
+        eventually("the log has delivered it", lambda: len(self.lines("log")) == 1)
+        self.assertEqual(calls, ["old"])
+        go.set()
+        thread.join()
+        eventually("it is the log's turn", lambda: calls == ["old", "log"])
+
+    def test_what_is_remembered_is_bounded(self) -> None:
+        once = Once(max_events=3)
+        for i in range(5):
+            self.assertTrue(once.claim(delivery := once.find("old", f"c{i}", 1.0), "old", wait=False))
+            once.settle(delivery, True)
+        self.assertFalse(once.claim(once.find("log", "c4", 1.0), "log", wait=True))
+        self.assertTrue(once.claim(once.find("log", "c0", 1.0), "log", wait=True))
+
+
+class Polled(ShadowTest):
+    def use(self, mode: str, name: str) -> Any:
+        reset_router()
+        beside = {"old": QueueBus(self.folder / "old.db"), "folder": str(self.folder / "seen")}
+        configure(self.log, mode=mode, name=name, source="poller", **(beside if mode != "log" else {}))
+        return get_cross_process_queue()
+
+    def test_a_daemon_that_polls_beside_the_old_queue(self) -> None:
+        name = f"poll{self.run_id}"
+        make_queue(self.folder / "old.db")
+        queue = self.use("shadow", name)
+        types = ["DATA_SYNC_COMPLETED"]
+        self.assertEqual(queue.get_pending_events(name, types), [])
+        eventually("the log is read", lambda: len(self.lines("sub")) == 1)
+        began = self.lines("sub")[0]["at"]
+        eventually("its first second has passed", lambda: time.time() > began + 1.05)
+        for i in range(3):
+            self.assertEqual(queue.publish("DATA_SYNC_COMPLETED", {"i": i, "run": self.run_id}, "test"), i + 1)
+        events = queue.get_pending_events(name, types)
+        self.assertEqual([(e.event_id, e.payload["i"]) for e in events], [(1, 0), (2, 1), (3, 2)])
+        queue.ack_events([1, 2], name)
+        self.assertEqual([e.event_id for e in queue.poll(name, types)], [3])
+        eventually("the log has them", lambda: queue.poll(name, types) and len(self.lines("log")) == 3)
+        result = self.report()
+        self.assertEqual((result["verdict"], result["rows"][0]["both"], result["rows"][0]["twice"]), ("safe", 3, 0))
+
+        # compare: each once, also what one of the two alone has, and an ack is one of both.
+        queue = self.use("compare", name)
+        queue.publish("DATA_SYNC_COMPLETED", {"i": 3, "run": self.run_id}, "test")
+        self.log.publish("DATA_SYNC_COMPLETED", {"i": 4, "run": self.run_id})
+
+        def given() -> list[int]:
+            return [e.payload["i"] for e in queue.poll(name, types) if e.payload["i"] > 2]
+
+        eventually("the log has delivered both", lambda: given() and len({e["id"] for e in self.lines("log")}) == 5)
+        eventually("each is given once", lambda: given() == [3, 4])
+        queue.ack_events([e.event_id for e in queue.poll(name, types)], name)
+        eventually("the log's cursor has all", lambda: self.log.get_cursor(f"queue.{name}")["lag_events"] == 0)
+        self.assertEqual(queue.poll(name, types), [])
+
+        # log: it resumes there.
+        queue = self.use("log", name)
+        self.assertEqual(queue.poll(name, types), [])
+        offset = queue.publish("DATA_SYNC_COMPLETED", {"i": 5, "run": self.run_id}, "test")
+        self.assertEqual([e.event_id for e in queue.poll(name, types)], [offset])
+
+
+class BadInput(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="ringlog-shadow-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.addCleanup(reset_router)
+
+    def run_it(self, *args: str) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        logger = logging.getLogger("ringlog")
+        self.addCleanup(setattr, logger, "handlers", logger.handlers[:])
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(["shadow", *args])
+        return code, out.getvalue(), err.getvalue()
+
+    def test_a_mode_or_bus_that_there_is_not_is_refused_at_the_start(self) -> None:
+        (self.folder / "text.db").write_text("no database, but longer than its header would be" * 100)
+        (self.folder / "empty.db").touch()
+        for mode, old, said in (
+            ("shadwo", None, "is no mode"),
+            ("shadow", None, "no old bus is given"),
+            ("compare", "no.such.module", "cannot be imported"),
+            ("shadow", "json", "has no publish"),
+            ("shadow", object(), "has no publish"),
+            ("shadow", str(self.folder / "none.db"), "there is no file"),
+            ("shadow", str(self.folder / "empty.db"), "has no table events"),
+            ("shadow", str(self.folder / "text.db"), "file is not a database"),
+        ):
+            with self.subTest(old=old), self.assertRaises(InvalidArgument) as caught:
+                configure(mode=mode, **({"old": old} if old is not None else {}))
+            self.assertIn(said, str(caught.exception))
+            self.assertIn("RINGLOG_", caught.exception.remedy)
+        with mock.patch.dict(os.environ, {"RINGLOG_MODE": "both"}), self.assertRaises(InvalidArgument):
+            get_router()
+
+    def test_the_verb(self) -> None:
+        for args, code, said in (
+            ([], 2, "required: report"),
+            (["show"], 2, "invalid choice"),
+            (["report", str(self.folder / "none")], 4, "there is no folder"),
+            (["report", str(self.folder)], 4, "has no observations"),
+            (["report", "--since", "yesterday"], 2, "neither an age such as 2h"),
+            (["report", "--max-delay", "-1"], 2, "no number of seconds"),
+            (["report", "--grace", "nan"], 2, "no number of seconds"),
+            (["report", "--min-events", "x"], 2, "no number of 0 or more"),
+            (["report", "-o", "xml"], 2, "invalid choice"),
+        ):
+            with self.subTest(args=args):
+                got, out, err = self.run_it(*args)
+                self.assertEqual((got, out, err.count("\n")), (code, "", 1), err)
+                self.assertIn(said, err)
+
+    def test_files_that_are_cut_or_damaged(self) -> None:
+        kept = Observations(str(self.folder), "daemon", "shadow")
+        kept.note({"k": "sub", "s": "daemon.h", "h": "h", "t": "*"})
+        at = time.time() + 2
+        for bus in ("old", "log"):
+            line = {"k": bus, "s": "daemon.h", "type": "X", "time": at, "content": "c", "source": "", "id": 1}
+            kept.note(line)
+        kept.close()
+        options = ["report", str(self.folder), "--json", "--grace", "0"]
+        code, out, _ = self.run_it(*options)
+        self.assertEqual((code, json.loads(out)["verdict"]), (0, "safe"), out)
+        [file] = find_files(str(self.folder))
+        whole = Path(file).read_text()
+        for text, verdict in (
+            (whole + '{"k":"log","s":"daem', "safe"),  # cut, as by a kill
+            (whole + "{no json}\n" + whole, "unknown"),
+            (whole + "[]\n", "unknown"),
+            (whole + '{"k":"log","s":"daemon.h","at":1}\n', "unknown"),
+            ("", "unknown"),
+        ):
+            with self.subTest(text=text[-20:]):
+                Path(file).write_text(text)
+                code, out, err = self.run_it(*options)
+                self.assertEqual((json.loads(out)["verdict"], err), (verdict, ""), out)
+                self.assertEqual("damaged" in out.split("rule")[0], verdict == "unknown")
+        Path(file).write_text(whole)
+        code, out, _ = self.run_it("report", str(self.folder), "--min-events", "9", "--grace", "0")
+        self.assertEqual(code, 1)
+        self.assertIn("verdict unknown", out)
 
 
 if __name__ == "__main__":

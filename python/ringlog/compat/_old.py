@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 RETENTION = 24 * 3600.0  # seconds for which the old queue delivers a row
+SUBSCRIBER_TIMEOUT = 300.0  # seconds without a poll
 POLL_INTERVAL = 1.0  # seconds, as the old poller had it
 LOCKED = 60.0  # seconds for which a statement waits for another process
 PORTION = 50  # rows of one poll
@@ -140,6 +141,7 @@ class QueueBus:
 
         if getattr(self._local, "pid", 0) != os.getpid():
             self._local.db = sqlite3.connect(self.file, timeout=LOCKED, isolation_level=None)
+            self._local.db.execute("PRAGMA synchronous = NORMAL")  # as before
             self._local.pid = os.getpid()
         db: sqlite3.Connection = self._local.db
         return db
@@ -195,6 +197,16 @@ class QueueBus:
             db.execute("BEGIN IMMEDIATE")
             db.executemany(insert, rows)
         return len(rows)
+
+    def cleanup(self) -> tuple[int, int, int]:
+        """Remove rows of more than 24 hours and subscribers that poll no more, and return how many, with their acks."""
+        old, dead = time.time() - RETENTION, time.time() - SUBSCRIBER_TIMEOUT
+        db = self._db()
+        return (
+            db.execute("DELETE FROM events WHERE created_at < ?", (old,)).rowcount,
+            db.execute("DELETE FROM subscribers WHERE last_poll_at < ?", (dead,)).rowcount,
+            db.execute("DELETE FROM acks WHERE event_id NOT IN (SELECT event_id FROM events)").rowcount,
+        )
 
     def subscribe(self, event_type: Any, handler: Handler) -> Handler:
         """Call a handler for rows of a type, or of all types for None, in a thread that polls."""

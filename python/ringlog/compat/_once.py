@@ -17,7 +17,7 @@ NEAR = 60.0  # seconds between the times that two buses gave an event
 
 
 class Delivery:
-    """An event with what became of it. times has the event's time as each bus gave it."""
+    """An event with what became of it. times has its time as each bus gave it, ids its number."""
 
     def __init__(self) -> None:
         self.times: dict[str, float] = {}
@@ -55,6 +55,11 @@ class Once:
             while len(self._order) > self._max:
                 self._drop()
             return found
+
+    def content_of(self, delivery: Delivery) -> str:
+        """Return the content of an event, "" if it is no longer remembered."""
+        with self._lock:
+            return self._order.get(delivery, "")
 
     def _drop(self) -> None:
         oldest, content = self._order.popitem(last=False)

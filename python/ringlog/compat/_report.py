@@ -4,8 +4,8 @@
     log  e1 e2 e3 e4  e5
 
 A delivery of the old bus belongs to the event of the log with its content and time; else to the nearest in time with
-its content that has none; else, if the log has its content within WINDOW seconds, it is the event again. What is left on
-both sides with one type and time is an event whose payload differs.
+its content that has none; else, if the log has its content within WINDOW seconds, it is the event again. What is left
+on both sides with one type and time is an event whose payload differs.
 """
 
 from __future__ import annotations

@@ -96,6 +96,8 @@ class UnifiedEventRouter:
     retry_delays    seconds before each further attempt of a handler that failed
     """
 
+    mode = "log"
+
     def __init__(
         self,
         log: Client | None = None,

@@ -19,23 +19,27 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from concurrent.futures import Future
 from datetime import datetime, timezone
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from ringlog._core.cause import inherit
 from ringlog._core.encode import encode
 from ringlog.client import Client
 from ringlog.compat._event import DataEvent, Selection, describe, from_old, name_of, resolve
 from ringlog.compat._observations import MAX_BYTES, MAX_PAYLOAD, Observations, content_of, default_folder, read_done
-from ringlog.compat._old import OldBus, QueueBus, find_old, published_at
+from ringlog.compat._old import QueueBus, find_old, published_at
 from ringlog.compat._once import MAX_EVENTS, Bounded, Once
 from ringlog.compat._publication import running_loop
 from ringlog.compat._router import EXIT_TIMEOUT, UnifiedEventRouter, refuse_bare
 from ringlog.compat._subscription import Handler, Subscription, handler_name
-from ringlog.event import Json, Result
+from ringlog.errors import InvalidArgument
+from ringlog.event import Json, Result, error_text
 
 MAX_OUTBOX_BYTES = 16 << 20  # of payloads that wait for the log; more are not sent, and noted
+MAX_NAME = 256  # characters of a type or error that are noted
 EVENT_BYTES = 1 << 10  # of memory for an event beside its payload
 STAMP = 1.0  # seconds after its publication in which an old bus gives an event its own time
+
+T = TypeVar("T")
 
 logger = logging.getLogger("ringlog")
 
@@ -58,6 +62,22 @@ class OldPublication:
         return getattr(result if hasattr(result, name) else self.__dict__["event"], name)
 
 
+def note_delivery(router: ShadowRouter | None, label: str, bus: str, event: Any, id: int) -> tuple[str, float]:
+    """Return what identifies an event, its content and time, and have the router note that a bus has delivered it."""
+    kind, payload, source, at = describe(event)
+    published = published_at.get() if bus == "old" else 0.0
+    if published and (not at or 0 <= at - published < STAMP):
+        at = published
+    at = at or time.time()
+    content, text = content_of(kind, payload)
+    line: Json = {"k": bus, "s": label, "type": kind, "time": at, "content": content, "source": source, "id": id}
+    if len(text) <= MAX_PAYLOAD:
+        line["payload"] = text
+    if router is not None:
+        router.observations.note(line)
+    return content, at
+
+
 class Observed:
     """A handler with what both buses deliver to it."""
 
@@ -75,26 +95,11 @@ class Observed:
 
     # What is delivered.
 
-    def note(self, bus: str, event: DataEvent | Any, id: int = 0) -> tuple[str, float]:
-        """Note a delivery, and return what identifies the event."""
-        kind, payload, source, at = describe(event)
-        published = published_at.get() if bus == "old" else 0.0
-        if published and (not at or 0 <= at - published < STAMP):
-            at = published
-        at = at or time.time()
-        content, text = content_of(kind, payload)
-        line: Json = {"k": bus, "s": self.label, "type": kind, "time": at, "content": content, "source": source}
-        line["id"] = id
-        if len(text) <= MAX_PAYLOAD:
-            line["payload"] = text
-        self.router.observations.note(line)
-        return content, at
-
     def _note_old(self, event: Any) -> tuple[str, float] | None:
         try:
             number = getattr(event, "event_id", 0)
             self.router.note_received(event)
-            return self.note("old", event, number if isinstance(number, int) else 0)
+            return note_delivery(self.router, self.label, "old", event, number if isinstance(number, int) else 0)
         except Exception:
             logger.exception("shadow: what the old bus delivered to %s is not noted", self.label)
             return None
@@ -122,7 +127,7 @@ class Observed:
         """Return what the log's reader calls: a function, also for a coroutine function, as it may wait."""
 
         def call(event: DataEvent) -> Any:
-            seen = self.note("log", event, event.offset)
+            seen = note_delivery(self.router, self.label, "log", event, event.offset)
             return self._once("log", event, seen) if self.router.mode == "compare" else None
 
         call.__qualname__ = handler_name(self.handler)
@@ -171,6 +176,7 @@ class ShadowRouter(UnifiedEventRouter):
             and a handler is called once
     old     the old bus: an object with publish and subscribe, the file of a SQLite queue, or the name of a module;
             default RINGLOG_OLD_BUS
+    old_queue  the file of the SQLite queue, or a QueueBus, for daemons that poll it; default RINGLOG_OLD_QUEUE, or old
     folder  where the observations are kept; default RINGLOG_SHADOW, else ~/.local/state/ringlog/shadow
     max_bytes   of the observations of this name in the folder; the oldest are removed
     """
@@ -181,20 +187,24 @@ class ShadowRouter(UnifiedEventRouter):
         *,
         mode: str,
         old: Any = None,
+        old_queue: Any = None,
         folder: str = "",
         max_bytes: int = MAX_BYTES,
         **options: Any,
     ) -> None:
         self.mode = mode
         name = options.get("name")
-        self.old: OldBus = find_old(old, (os.environ.get("RINGLOG_SUBSCRIBER") if name is None else name) or "ringlog")
+        process = (os.environ.get("RINGLOG_SUBSCRIBER") if name is None else name) or "ringlog"
+        self.old, queue = find_old(old, process), old_queue or os.environ.get("RINGLOG_OLD_QUEUE", "")
         self._owns_old = self.old is not old
+        self._old_queue = queue if isinstance(queue, QueueBus) else QueueBus(queue, process) if queue else None
         super().__init__(log, **options)
         self.observations = Observations(folder or default_folder(), self.name or self.source, mode, max_bytes)
 
     def _reset(self) -> None:
         super()._reset()
         self._observed: list[Observed] = []
+        self._polled: dict[str, Any] = {}
         self._outbox = Bounded("ringlog-shadow", MAX_OUTBOX_BYTES)
 
     # Publishing.
@@ -212,17 +222,31 @@ class ShadowRouter(UnifiedEventRouter):
 
     publish_sync = publish
 
-    def publish_row(self, queue: QueueBus, event_type: Any, payload: Any, source: str) -> int:
+    def publish_row(self, event_type: Any, payload: Any, source: str) -> int:
         """Append a row to the old queue, and then an event to the log."""
         at = time.time()
         _, send = self._prepare(event_type, payload, source, at, {})
         token = published_at.set(at)
         try:
-            number = queue.publish(event_type, payload, source)
+            number = self.old_queue.publish(event_type, payload, source)
         finally:
             published_at.reset(token)
         send()
         return number
+
+    @property
+    def old_queue(self) -> QueueBus:
+        """The SQLite queue. Raises InvalidArgument if none is known."""
+        if self._old_queue is not None:
+            return self._old_queue
+        if isinstance(self.old, QueueBus):
+            return self.old
+        raise InvalidArgument(
+            f"the file of the old queue is not known in mode {self.mode}",
+            code="invalid_argument",
+            field="old_queue",
+            remedy="give old_queue=, or set RINGLOG_OLD_QUEUE",
+        )
 
     def _publish(self, event_type: Any, payload: Any, source: str, at: float, fields: Json) -> OldPublication:
         # The payload is taken before the old bus has it: its handlers may change it.
@@ -287,9 +311,9 @@ class ShadowRouter(UnifiedEventRouter):
         return event, send
 
     def _note_unsent(self, event_type: Any, at: float, error: BaseException) -> None:
-        logger.error("shadow: %.80s is on the old bus and not in the log: %s", event_type, error)
-        line = {"k": "unsent", "type": f"{event_type:.256}", "time": at, "error": f"{error:.512}"}
-        self.observations.note(line)
+        kind, text = str(getattr(event_type, "value", event_type))[:MAX_NAME], error_text(error)[:MAX_NAME]
+        logger.error("shadow: %s is on the old bus and not in the log: %s", kind, text)
+        self.observations.note({"k": "unsent", "type": kind, "time": at, "error": text})
 
     # Subscribing.
 
@@ -346,12 +370,11 @@ class ShadowRouter(UnifiedEventRouter):
         super()._note_attached(subscription)
         for observed in list(self._observed):
             if observed.from_log == subscription.handler:
-                self.note_subscribed(observed.label, observed.selection, subscription.handler_name)
+                self.note_subscribed(observed.label, observed.selection.types, subscription.handler_name)
 
-    def note_subscribed(self, label: str, selection: Selection, handler: str) -> None:
+    def note_subscribed(self, label: str, types: list[str], handler: str) -> None:
         """Note that a handler reads both buses from here on."""
-        line = {"k": "sub", "s": label, "h": handler, "t": ",".join(selection.types) or "*"}
-        self.observations.note(line)
+        self.observations.note({"k": "sub", "s": label, "h": handler, "t": ",".join(types) or "*"})
 
     def unsubscribe(self, event_type: Any, handler: Handler) -> bool:
         """End a subscription; False if there is none. An old bus that cannot end it goes on calling the handler."""
@@ -371,10 +394,18 @@ class ShadowRouter(UnifiedEventRouter):
         for subscription in ended:
             self._remove(subscription)
 
+    def polled(self, name: str, make: Callable[[], T]) -> T:
+        """Return the process of a name that polls the old queue, which is made with the first call."""
+        with self._lock:
+            if name not in self._polled:
+                self._polled[name] = make()
+            found: T = self._polled[name]
+        return found
+
     def handled_before(self, label: str) -> list[Json]:
         """Return what an earlier process has handled of a subscription."""
-        lines = [line for line in read_done(self.observations.folder, self.name, MAX_EVENTS) if line["s"] == label]
-        return lines[-MAX_EVENTS:]
+        kept = self.observations
+        return [line for line in read_done(kept.folder, kept.name, MAX_EVENTS) if line["s"] == label][-MAX_EVENTS:]
 
     # What the old buses showed.
 
@@ -391,6 +422,8 @@ class ShadowRouter(UnifiedEventRouter):
     def stop(self) -> None:
         """End the subscriptions, and send what was published, as the base class does."""
         self._outbox.drain(EXIT_TIMEOUT)
+        for polled in self._polled.values():
+            polled.close(EXIT_TIMEOUT)
         if self._owns_old and isinstance(self.old, QueueBus):
             self.old.close()
         super().stop()

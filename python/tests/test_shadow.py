@@ -271,6 +271,20 @@ class Harmless(ShadowTest):
         self.assertEqual(max(line["id"] for line in self.lines("old")), 1999)
         self.assertTrue(all(next(read_lines(file))["k"] == "start" for file in self.files()))
 
+    def test_a_child_has_observations_of_its_own(self) -> None:
+        router = self.router(bus := OldModule(), name=f"fork{self.run_id}")
+        router.subscribe("HOST_ONLINE", lambda event: None)
+        asyncio.run(bus.publish("HOST_ONLINE", {"i": 1}))
+        with router.observations._lock:  # as another thread may
+            child = os.fork()
+            if not child:
+                asyncio.run(bus.publish("HOST_ONLINE", {"i": 2}))
+                os._exit(0)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        asyncio.run(bus.publish("HOST_ONLINE", {"i": 3}))
+        by_file = [[line["payload"] for line in read_lines(f) if line["k"] == "old"] for f in self.files()]
+        self.assertEqual(sorted(by_file), [['{"i": 1}', '{"i": 3}'], ['{"i": 2}']])
+
     def test_a_killed_daemon_leaves_its_observations(self) -> None:
         file = make_queue(self.folder / "old.db")
         daemon = """

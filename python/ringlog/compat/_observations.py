@@ -60,11 +60,17 @@ class Observations:
     def __init__(self, folder: str, name: str, mode: str, max_bytes: int = MAX_BYTES) -> None:
         self.folder, self.name, self.mode, self.max_bytes = folder, name, mode, max_bytes
         self.prefix = re.sub(r"[^\w.-]+", "_", name) or "_"
-        self._lock = threading.Lock()
+        self._reset()
+
+    def after_fork(self) -> None:
+        """Leave the file to the parent: a child that had it open would show it as in use."""
+        if self._file >= 0:
+            os.close(self._file)
         self._reset()
 
     def _reset(self) -> None:
-        self._file, self._pid, self._bytes, self._number = -1, os.getpid(), 0, 0
+        self._lock = threading.Lock()
+        self._file, self._bytes, self._number = -1, 0, 0
         self._start = time.time_ns()
         self._subs: dict[str, Json] = {}
         self._failed = 0.0  # when a failure was logged
@@ -80,10 +86,6 @@ class Observations:
 
     def _note(self, line: Json) -> None:
         with self._lock:
-            if self._pid != os.getpid():
-                if self._file >= 0:
-                    os.close(self._file)  # the lock on the file stays the parent's
-                self._reset()
             if line["k"] == "sub":
                 self._subs[line["s"]] = line
             if self._file < 0 or self._bytes > self.max_bytes // SEGMENTS:

@@ -20,10 +20,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from pathlib import PurePath
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ringlog.compat._event import Selection, name_of, resolve
 from ringlog.compat._publication import running_loop
@@ -42,6 +42,8 @@ PORTION = 50  # rows of one poll
 
 published_at: contextvars.ContextVar[float] = contextvars.ContextVar("ringlog_published_at", default=0.0)
 """The time of the event that is being given to the old bus, in seconds since 1970."""
+
+T = TypeVar("T")
 
 logger = logging.getLogger("ringlog")
 
@@ -263,16 +265,17 @@ class QueueBus:
                 result = handler(row)
                 if inspect.isawaitable(result):
                     if loop is not None and loop.is_running():
-                        asyncio.run_coroutine_threadsafe(_await(result), loop).result()
+                        asyncio.run_coroutine_threadsafe(finish(result), loop).result()
                     else:
-                        asyncio.run(_await(result))
+                        asyncio.run(finish(result))
             except Exception:
                 logger.exception("the old queue: row %d of %s", row.event_id, self.file)
                 handled = False
         return handled
 
 
-async def _await(result: Any) -> Any:
+async def finish(result: Awaitable[T]) -> T:
+    """Await what is awaitable, as a coroutine."""
     return await result
 
 

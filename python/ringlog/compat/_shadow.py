@@ -10,6 +10,7 @@ observations does is logged, noted, and hurts neither the old bus nor a handler.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import json
 import logging
@@ -19,14 +20,14 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from concurrent.futures import Future
 from datetime import datetime, timezone
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from ringlog._core.cause import inherit
 from ringlog._core.encode import encode
 from ringlog.client import Client
 from ringlog.compat._event import DataEvent, Selection, describe, from_old, name_of, resolve
 from ringlog.compat._observations import MAX_BYTES, MAX_PAYLOAD, Observations, content_of, default_folder, read_done
-from ringlog.compat._old import QueueBus, find_old, published_at
+from ringlog.compat._old import QueueBus, find_old, finish, published_at
 from ringlog.compat._once import MAX_EVENTS, Bounded, Once
 from ringlog.compat._publication import running_loop
 from ringlog.compat._router import EXIT_TIMEOUT, UnifiedEventRouter, refuse_bare
@@ -75,6 +76,7 @@ def note_delivery(router: ShadowRouter | None, label: str, bus: str, event: Any,
         line["payload"] = text
     if router is not None:
         router.observations.note(line)
+        router.observed[bus] += 1
     return content, at
 
 
@@ -96,13 +98,15 @@ class Observed:
     # What is delivered.
 
     def _note_old(self, event: Any) -> tuple[str, float] | None:
+        """Note a delivery of the old bus, and return what identifies the event, None if it has none."""
+        number = getattr(event, "event_id", 0)
         try:
-            number = getattr(event, "event_id", 0)
-            self.router.note_received(event)
-            return note_delivery(self.router, self.label, "old", event, number if isinstance(number, int) else 0)
+            seen = note_delivery(self.router, self.label, "old", event, number if isinstance(number, int) else 0)
         except Exception:
             logger.exception("shadow: what the old bus delivered to %s is not noted", self.label)
             return None
+        self.router.note_received(event)
+        return seen
 
     def _wrap_old(self) -> Handler:
         """Return what the old bus calls: it is a coroutine function where the handler is one."""
@@ -149,7 +153,7 @@ class Observed:
                 line = {"k": "done", "s": self.label, "via": bus, "time": at, "content": content}
                 self.router.observations.note(line)
 
-        async def finish(result: Awaitable[Any]) -> Any:
+        async def call_async(result: Awaitable[Any]) -> Any:
             try:
                 value = await result
             except BaseException:
@@ -164,7 +168,7 @@ class Observed:
             settle(False)
             raise
         if inspect.isawaitable(result):
-            return finish(result)
+            return call_async(result)
         settle(True)
         return result
 
@@ -204,8 +208,15 @@ class ShadowRouter(UnifiedEventRouter):
     def _reset(self) -> None:
         super()._reset()
         self._observed: list[Observed] = []
+        self.observed = {"old": 0, "log": 0}
         self._polled: dict[str, Any] = {}
         self._outbox = Bounded("ringlog-shadow", MAX_OUTBOX_BYTES)
+
+    def _after_fork(self) -> None:
+        for observed in self._observed:
+            observed.once = Once()  # another thread of the parent may have held its lock
+        self.observations.after_fork()
+        super()._after_fork()
 
     # Publishing.
 
@@ -257,7 +268,7 @@ class ShadowRouter(UnifiedEventRouter):
             result = self.old.publish(event_type, payload, source)
             if inspect.isawaitable(result):
                 if loop is None:
-                    result = asyncio.run(_finish(result))
+                    result = asyncio.run(finish(result))
                 else:
                     result = asyncio.ensure_future(result)
         finally:
@@ -413,11 +424,16 @@ class ShadowRouter(UnifiedEventRouter):
         """Remember what is published; what is received is remembered as the old bus delivers it."""
         return False if event.offset else super()._note(event)
 
+    def get_stats(self) -> Json:
+        """Return the counts of the router, and how many deliveries of each bus were observed."""
+        return {**super().get_stats(), "observed": dict(self.observed)}
+
     def note_received(self, event: Any) -> None:
         """Remember an event that the old bus has delivered."""
-        found = from_old(event)
         self._counts["received"] += 1
-        super()._note(DataEvent(found.event_type, found.payload, found.source, found.timestamp))
+        with contextlib.suppress(TypeError, ValueError):  # a payload that has no JSON
+            found = from_old(event)
+            super()._note(DataEvent(found.event_type, found.payload, found.source, found.timestamp))
 
     def stop(self) -> None:
         """End the subscriptions, and send what was published, as the base class does."""
@@ -428,7 +444,3 @@ class ShadowRouter(UnifiedEventRouter):
             self.old.close()
         super().stop()
         self.observations.close()
-
-
-async def _finish(result: Any) -> Any:
-    return await cast(Awaitable[Any], result)

@@ -23,7 +23,7 @@ func shadowCommand(sh *shell.Shell) *cli.Command {
 		Name: "shadow", Usage: "compare what an old bus and the log have delivered to Python daemons",
 		UsageText: examples,
 		Subcommands: []*cli.Command{
-			{Name: "report", Usage: "report what each handler got from both, and whether it is safe to switch",
+			{Name: "report", Usage: "show what each handler got from both, and whether it is safe to switch",
 				ArgsUsage: "[FOLDER]...", UsageText: examples,
 				Description: "It runs the Python package that this program carries, with python3. Exit code 0 if it is " +
 					"safe, else 1. Without a FOLDER it reads RINGLOG_SHADOW, or the folder of this user.",

@@ -49,11 +49,13 @@ class ShadowTest(ClusterTest):
         self.addCleanup(self.log.close)
         self.addCleanup(reset_router)
 
-    def router(self, old: Any, mode: str = "shadow", name: str = "", urls: str = "", **options: Any) -> ShadowRouter:
-        log = Client(urls or self.cluster.urls, timeout=2.0, delivery_timeout=2.0)
+    def router(
+        self, old: Any, mode: str = "shadow", name: str = "", urls: str = "", delivery_timeout: float = 2.0
+    ) -> ShadowRouter:
+        log = Client(urls or self.cluster.urls, timeout=2.0, delivery_timeout=delivery_timeout)
         made = ShadowRouter(
             log, mode=mode, old=old, folder=str(self.folder / "seen"), name=name, source=name or "publisher",
-            retry_delays=(0.01, 0.02), **options,
+            retry_delays=(0.01, 0.02),
         )  # fmt: skip
         self.addCleanup(log.close)
         self.addCleanup(made.stop)
@@ -244,19 +246,38 @@ class Harmless(ShadowTest):
         router.publish("HOST_ONLINE", {"i": 1})
         self.assertEqual(len(got), 1)
 
-    def test_events_of_a_bus_in_memory_are_found_although_it_stamps_them_itself(self) -> None:
-        bus = OldModule()
-        router = self.router(bus, name=f"memory{self.run_id}")
+    def test_events_of_a_bus_in_memory_are_found_although_it_gives_them_no_time(self) -> None:
+        class Slow(OldModule):
+            """Gives its handlers an event later, without a time, and loses the first of those that are equal."""
+
+            async def publish(self, event_type: Any, payload: Any = None, source: str = "") -> str:
+                async def deliver() -> None:
+                    await asyncio.sleep(0.2)
+                    await self.handlers[0][1]({"type": event_type, "payload": payload, "source": source})
+
+                self.tasks = [*getattr(self, "tasks", []), asyncio.create_task(deliver())]
+                if len(self.tasks) == 1:
+                    self.tasks.pop().cancel()
+                    self.tasks.append(asyncio.create_task(asyncio.sleep(0)))
+                return "published"
+
+        router = self.router(bus := Slow())
 
         async def handle(event: Any) -> None:
             event["payload"]["changed"] = True  # after it was published
 
         router.subscribe("HOST_ONLINE", handle)
         self.attached(router)
-        for i in range(3):
-            router.publish("HOST_ONLINE", {"run": self.run_id, "i": i})
-        eventually("the log is read", lambda: len(self.lines("log")) == 3)
+
+        async def publish() -> None:
+            for _ in range(4):
+                await router.publish("HOST_ONLINE", {"run": self.run_id}, dedup=False)
+            await asyncio.gather(*bus.tasks)
+
+        asyncio.run(publish())
+        eventually("the log is read", lambda: len(self.lines("log")) == 4)
         result = self.report()
+        self.assertEqual(self.found(result), {"lost": [min(line["id"] for line in self.lines("log"))]})
         self.assertEqual((result["verdict"], result["rows"][0]["both"]), ("safe", 3), result)
 
     def test_the_observations_are_bounded(self) -> None:
@@ -320,6 +341,26 @@ signal.pause()
         # The old queue gives a process that has restarted the rows of the last 24 hours again.
         self.assertEqual((result["rows"][0]["both"], result["rows"][0]["lost"], result["rows"][0]["twice"]), (2, 0, 1))
         self.assertEqual((result["verdict"], result["processes"]), ("safe", 2), result)
+
+
+class Killed(ShadowTest):
+    def test_a_killed_leader_is_noticed_by_neither_handlers_nor_the_report(self) -> None:
+        router = self.router(OldModule(), name=f"leader{self.run_id}", delivery_timeout=60.0)
+        got: list[Any] = []
+        router.subscribe("HOST_ONLINE", got.append)
+        self.attached(router)
+        slowest = 0.0
+        for i in range(60):
+            if i == 20:
+                self.cluster.leader().kill()
+            began = time.monotonic()
+            router.publish("HOST_ONLINE", {"run": self.run_id, "i": i})
+            slowest = max(slowest, time.monotonic() - began)
+        self.assertEqual([event["payload"]["i"] for event in got], list(range(60)))
+        self.assertLess(slowest, 2.0)
+        eventually("the log has delivered all", lambda: len({line["id"] for line in self.lines("log")}) == 60)
+        result = self.report()
+        self.assertEqual((result["verdict"], result["rows"][0]["both"], self.found(result)), ("safe", 60, {}), result)
 
 
 class Compare(ShadowTest):

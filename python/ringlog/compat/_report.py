@@ -156,7 +156,7 @@ class Comparison:
         self._paired: dict[Delivery, Delivery] = {}  # of the log, with that of the old bus
         by_content = _Times(log, by_content=True)
         left = [o for o in old if not self._pair_exact(o, by_content)]
-        left = [o for o in left if not self._pair_near(o, by_content)]
+        left = self._pair_near(left, log)
         left = [o for o in left if not self._pair_again(o, by_content)]
         by_time = _Times(log, by_content=False)
         left = [o for o in left if not self._pair_differing(o, by_time, left)]
@@ -176,13 +176,25 @@ class Comparison:
             self._paired[free] = o
         return True
 
-    def _pair_near(self, o: Delivery, log: _Times) -> bool:
-        free = [e for e in log.within(o, WINDOW) if e not in self._paired]
-        return bool(free) and self._take(o, [min(free, key=lambda e: abs(e.time - o.time))])
+    def _pair_near(self, left: list[Delivery], log: list[Delivery]) -> list[Delivery]:
+        """Pair deliveries with the nearest free event of their content, and return those that have none."""
+        groups: dict[str, list[Delivery]] = {}
+        for e in sorted(log, key=lambda d: d.time):
+            if e not in self._paired:
+                groups.setdefault(e.content, []).append(e)
+        free = {content: _Free(group) for content, group in groups.items()}
+        rest: list[Delivery] = []
+        for o in left:
+            nearest = free[o.content].take(o.time) if o.content in free else None
+            if nearest is None:
+                rest.append(o)
+            else:
+                self._take(o, [nearest])
+        return rest
 
     def _pair_again(self, o: Delivery, log: _Times) -> bool:
-        same = log.within(o, WINDOW)
-        return bool(same) and self._take(o, same)
+        e = log.nearest(o)
+        return e is not None and abs(e.time - o.time) <= WINDOW and self._take(o, [e])
 
     def _pair_differing(self, o: Delivery, log: _Times, left: list[Delivery]) -> bool:
         same = log.within(o, EXACT)
@@ -231,6 +243,42 @@ class _Times:
         times = self._times.get(name, [])
         begin, end = bisect.bisect_left(times, o.time - seconds), bisect.bisect_right(times, o.time + seconds)
         return self._groups.get(name, [])[begin:end]
+
+    def nearest(self, o: Delivery) -> Delivery | None:
+        """Return the one nearest in time."""
+        name = o.content if self._by_content else ""
+        i = bisect.bisect_left(self._times.get(name, []), o.time)
+        return min(self._groups.get(name, [])[max(0, i - 1) : i + 1], key=lambda e: abs(e.time - o.time), default=None)
+
+
+class _Free:
+    """Deliveries in order of time, of which the nearest is taken. Each call skips those taken in about one step."""
+
+    def __init__(self, deliveries: list[Delivery]) -> None:
+        self._all = deliveries
+        self._times = [d.time for d in deliveries]
+        # The place of the next free one at or after each place, and of the last before it; both are shortened as used.
+        self._next = list(range(len(deliveries) + 1))
+        self._before = list(range(len(deliveries) + 1))
+
+    def take(self, at: float) -> Delivery | None:
+        """Take the nearest within WINDOW seconds, None if none is free."""
+        place = bisect.bisect_left(self._times, at)
+        after, before = _last(self._next, place), _last(self._before, place) - 1
+        near = [i for i in (before, after) if 0 <= i < len(self._all) and abs(self._times[i] - at) <= WINDOW]
+        if not near:
+            return None
+        i = min(near, key=lambda i: abs(self._times[i] - at))
+        self._next[i], self._before[i + 1] = i + 1, i
+        return self._all[i]
+
+
+def _last(links: list[int], i: int) -> int:
+    """Return where links lead to from i, and shorten the way."""
+    while links[i] != i:
+        links[i] = links[links[i]]
+        i = links[i]
+    return i
 
 
 def report(folders: Iterable[str], options: Options, now: float | None = None) -> Json:

@@ -27,7 +27,7 @@ from ringlog.compat import configure, get_router, reset_router
 from ringlog.compat._observations import Observations, find_files, read_lines
 from ringlog.compat._old import QueueBus
 from ringlog.compat._once import Once
-from ringlog.compat._report import KINDS, Options, report
+from ringlog.compat._report import KINDS, Comparison, Delivery, Options, report
 from ringlog.compat._shadow import ShadowRouter
 from ringlog.compat.cross_process_events import get_cross_process_queue
 from ringlog.errors import InvalidArgument
@@ -519,6 +519,61 @@ class Polled(ShadowTest):
         self.assertEqual(queue.poll(name, types), [])
         offset = queue.publish("DATA_SYNC_COMPLETED", {"i": 5, "run": self.run_id}, "test")
         self.assertEqual([e.event_id for e in queue.poll(name, types)], [offset])
+
+
+class Pairing(unittest.TestCase):
+    """Which delivery of the old bus is which event, for contents and times as an old bus may give them."""
+
+    def compare(self, old: str, log: str) -> dict[str, list[int]]:
+        """Compare deliveries such as "a1.5": content a, published at 1.5 s. They are numbered from 1."""
+
+        def parse(text: str, first: float) -> list[Delivery]:
+            words = text.split()
+            return [
+                Delivery("X", float(word[1:]), word[0], "s", i + 1, first + i, None) for i, word in enumerate(words)
+            ]
+
+        found = Comparison(parse(old, 100.0), parse(log, 200.0))
+        return {
+            "both": [e.id for _, e in found.pairs],
+            "twice": [o.id for o, _ in found.twice],
+            "differ": [e.id for _, e in found.differ],
+            "missing": [o.id for o in found.missing],
+            "lost": [e.id for e in found.lost],
+            "out_of_order": [e.id for _, e, _ in found.out_of_order()],
+        }
+
+    def test_pairs(self) -> None:
+        for old, log, said in (
+            # Equal events, of which the second is lost: by their times the others are themselves.
+            ("a1 a3 a4", "a1 a2 a3 a4", {"both": [1, 3, 4], "lost": [2]}),
+            # The old bus gives them its own times.
+            ("a1.2 a3.2 a4.2", "a1 a2 a3 a4", {"both": [1, 3, 4], "lost": [2]}),
+            # All are late.
+            ("a9 a9.1 a9.2", "a1 a2 a3", {"both": [3, 2, 1]}),
+            # Published again within the dedup window of the log, and after it.
+            ("a1 a31", "a1", {"both": [1], "twice": [2]}),
+            ("a1 a99", "a1", {"both": [1], "missing": [2]}),
+            # A changed payload, delivered twice; one lost beside it; one of a publisher that knows no log.
+            ("b1 b1 c5", "a1 d2", {"differ": [1], "twice": [2], "missing": [3], "lost": [2]}),
+            # Changed, on a bus with times of its own: the only one near. Of two it is not known which.
+            ("b1.05", "a1", {"differ": [1]}),
+            ("b1.05 c1.05", "a1", {"missing": [1, 2], "lost": [1]}),
+            # Later in the log, but published earlier: at the same time from two threads.
+            ("a2 b1", "b1 a2", {"both": [2, 1], "out_of_order": [1]}),
+            ("a1 b2", "b2 a1", {"both": [2, 1]}),
+        ):
+            with self.subTest(old=old, log=log):
+                got = {name: ids for name, ids in self.compare(old, log).items() if ids}
+                self.assertEqual(got, said)
+
+    def test_many_equal_events_are_paired_quickly(self) -> None:
+        n = 20_000
+        old = " ".join(f"a{i / 1000 + 0.0003:.4f}" for i in range(n))
+        began = time.process_time()
+        got = self.compare(old, " ".join(f"a{i / 1000:.4f}" for i in range(n)))
+        self.assertEqual(len(got["both"]), n)
+        self.assertLess(time.process_time() - began, 10)  # pair by pair it is minutes
 
 
 class BadInput(unittest.TestCase):

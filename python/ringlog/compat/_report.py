@@ -215,13 +215,15 @@ class Comparison:
     def out_of_order(self) -> list[tuple[Delivery, Delivery, Delivery]]:
         """Return deliveries of the old bus after one of their source that was published later, with that one.
 
-        Later is what has both the higher offset and the later time: publishers at the same time have no order.
+        Later is what has both the higher offset and the later time: publishers at the same time have no order. Nor
+        have equal events, of which a bus without times does not say which it has delivered.
         """
         found = []
         newest: dict[str, Delivery] = {}
         for o, e in sorted(self.pairs + self.differ, key=lambda pair: pair[0].at):
             before = newest.get(e.source)
-            if before is not None and before.id > e.id and before.time > e.time:
+            later = before is not None and before.id > e.id and before.time > e.time
+            if before is not None and later and before.content != e.content:
                 found.append((o, e, before))
             if before is None or e.id > before.id:
                 newest[e.source] = e

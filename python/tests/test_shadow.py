@@ -292,6 +292,56 @@ class Harmless(ShadowTest):
         self.assertEqual(max(line["id"] for line in self.lines("old")), 1999)
         self.assertTrue(all(next(read_lines(file))["k"] == "start" for file in self.files()))
 
+    def test_the_old_module_by_its_name(self) -> None:
+        old = self.folder / "app" / "coordination" / "event_router.py"
+        old.parent.mkdir(parents=True)
+        old.write_text("""
+import enum
+class DataEventType(enum.Enum):
+    HOST_ONLINE = "host_online"
+class RouterEvent:
+    def __init__(self, event_type, payload, source):
+        self.event_type, self.payload, self.source = event_type, payload, source
+handlers = []
+def subscribe(event_type, handler):
+    handlers.append((event_type, handler))
+async def publish(event_type, payload=None, source=""):
+    for wanted, handler in handlers:
+        if wanted is event_type:
+            await handler(RouterEvent(event_type, payload, source))
+    return "routed"
+""")
+        daemon = """
+import asyncio
+from ringlog.compat.event_router import DataEventType, emit_host_online, publish, subscribe
+async def on_host(event):
+    print(type(event).__module__, event.event_type, event.payload["host"])
+async def main():
+    subscribe(DataEventType.HOST_ONLINE, on_host)
+    print(await publish("HOST_ONLINE", {"host": "gpu-7"}, source="monitor"))
+    await emit_host_online(host="gpu-8")
+asyncio.run(main())
+"""
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", daemon],
+            env={
+                "PYTHONPATH": f"{PACKAGE}:{self.folder}", "RINGLOG_ENDPOINTS": self.cluster.urls,
+                "RINGLOG_MODE": "shadow", "RINGLOG_OLD_BUS": "app.coordination.event_router",
+                "RINGLOG_SHADOW": str(self.folder / "seen"), "RINGLOG_SUBSCRIBER": "monitor",
+            },
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        self.assertEqual((done.returncode, [e for e in done.stderr.splitlines() if "warns about" not in e]), (0, []))
+        module = "app.coordination.event_router DataEventType.HOST_ONLINE"
+        self.assertEqual(done.stdout.splitlines(), [f"{module} gpu-7", "routed", f"{module} gpu-8"])
+        eventually(
+            "the log has both",
+            lambda: (
+                [e.payload["host"] for e in self.log.tail("start", types=["HOST_ONLINE"], until_end=True)][-2:]
+                == ["gpu-7", "gpu-8"]
+            ),
+        )
+
     def test_a_child_has_observations_of_its_own(self) -> None:
         router = self.router(bus := OldModule(), name=f"fork{self.run_id}")
         router.subscribe("HOST_ONLINE", lambda event: None)
@@ -594,12 +644,20 @@ class BadInput(unittest.TestCase):
     def test_a_mode_or_bus_that_there_is_not_is_refused_at_the_start(self) -> None:
         (self.folder / "text.db").write_text("no database, but longer than its header would be" * 100)
         (self.folder / "empty.db").touch()
+        shim = "from ringlog.compat.event_router import get_router, publish, subscribe\nget_router()\n"
+        (self.folder / "uses_a_shim.py").write_text(shim)
+        (self.folder / "is_broken.py").write_text("1 / 0")
+        sys.path.append(str(self.folder))
+        self.addCleanup(sys.path.remove, str(self.folder))
         for mode, old, said in (
             ("shadwo", None, "is no mode"),
             ("shadow", None, "no old bus is given"),
             ("compare", "no.such.module", "cannot be imported"),
+            ("shadow", "is_broken", "cannot be imported: ZeroDivisionError"),
             ("shadow", "json", "has no publish"),
             ("shadow", object(), "has no publish"),
+            ("shadow", "ringlog.compat.event_router", "is ringlog.compat itself"),
+            ("shadow", "uses_a_shim", "the old module uses ringlog.compat itself"),
             ("shadow", str(self.folder / "none.db"), "there is no file"),
             ("shadow", str(self.folder / "empty.db"), "has no table events"),
             ("shadow", str(self.folder / "text.db"), "file is not a database"),
@@ -607,7 +665,7 @@ class BadInput(unittest.TestCase):
             with self.subTest(old=old), self.assertRaises(InvalidArgument) as caught:
                 configure(mode=mode, **({"old": old} if old is not None else {}))
             self.assertIn(said, str(caught.exception))
-            self.assertIn("RINGLOG_", caught.exception.remedy)
+            self.assertRegex(caught.exception.remedy, "RINGLOG_|import lines")
         with mock.patch.dict(os.environ, {"RINGLOG_MODE": "both"}), self.assertRaises(InvalidArgument):
             get_router()
 

@@ -5,7 +5,7 @@ A bus is an object with two methods, of which the platform's module has both alr
     publish(event_type, payload, source)    returns what the old bus returns; it may be awaitable
     subscribe(event_type, handler)          calls the handler with the old bus's own event objects
 
-QueueBus is the SQLite queue, and ModuleBus a module that was kept under another name.
+QueueBus is the SQLite queue, and ModuleBus an old module.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ class ModuleBus:
         for name in ("publish", "subscribe"):
             if not callable(getattr(module, name, None)):
                 raise _wrong(f"{getattr(module, '__name__', module)!r:.80} has no {name}()")
+        if str(getattr(module.publish, "__module__", "")).startswith("ringlog.compat"):
+            raise _wrong(f"{getattr(module, '__name__', module)!r:.80} is ringlog.compat itself, not the old bus")
 
     def _type(self, event_type: Any) -> Any:
         own = getattr(self._module, "DataEventType", None)
@@ -296,8 +298,10 @@ def find_old(given: Any, process: str) -> OldBus:
         return QueueBus(given, process)
     try:
         return ModuleBus(importlib.import_module(given))
-    except ImportError as e:
-        raise _wrong(f"the module {given} cannot be imported: {e}") from e
+    except InvalidArgument:
+        raise
+    except Exception as e:
+        raise _wrong(f"the module {given} cannot be imported: {type(e).__name__}: {e}") from e
 
 
 def _wrong(text: str) -> InvalidArgument:
@@ -305,6 +309,6 @@ def _wrong(text: str) -> InvalidArgument:
         text,
         code="invalid_argument",
         field="old",
-        remedy="give old=, or set RINGLOG_OLD_BUS: the file of the old queue, or the name under which the old module "
-        "was kept, such as app.coordination.old_event_router",
+        remedy="give old=, or set RINGLOG_OLD_BUS: the file of the old queue, or the name of the old module, such as "
+        "app.coordination.event_router",
     )

@@ -16,7 +16,8 @@ from ringlog.errors import InvalidArgument, Unavailable
 from ringlog.event import Json
 
 _router: UnifiedEventRouter | None = None
-_router_lock = threading.Lock()
+_router_lock = threading.RLock()
+_making = False  # the router of this process is being made
 
 
 def get_router() -> UnifiedEventRouter:
@@ -42,6 +43,22 @@ def configure(log: Client | None = None, *, mode: str | None = None, **options: 
 
 
 def _make_router(log: Client | None, mode: str | None = None, **options: Any) -> UnifiedEventRouter:
+    global _making
+    if _making:
+        raise InvalidArgument(
+            "the old module uses ringlog.compat itself, as where a shim has replaced a module that it imports",
+            code="invalid_argument",
+            field="old",
+            remedy="keep the old modules in place, and change the daemons' import lines to ringlog.compat",
+        )
+    _making = True
+    try:
+        return _new_router(log, mode, **options)
+    finally:
+        _making = False
+
+
+def _new_router(log: Client | None, mode: str | None, **options: Any) -> UnifiedEventRouter:
     mode = os.environ.get("RINGLOG_MODE", "") if mode is None else mode
     if mode in ("", "log"):
         return UnifiedEventRouter(log, **options)

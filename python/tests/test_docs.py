@@ -73,7 +73,7 @@ class Document(ClusterTest):
         whole = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
         self.text = whole[whole.index("## Move without a stop") : whole.index("## While both run")]
         [daemon], [commands] = self.blocks("python"), self.blocks("sh")
-        out, err = self.start_python(daemon).communicate(timeout=60)
+        out, err = self.start(sys.executable, "-c", daemon).communicate(timeout=60)
         self.assertEqual((out, err), ("promoted m1\npromoted m2\npromoted m3\n", ""))
         process = self.start("sh", "-e", "-c", commands)
         out, err = process.communicate(timeout=60)

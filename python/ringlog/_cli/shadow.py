@@ -97,7 +97,7 @@ def _print(found: Json) -> None:
             print(f"  log later by p50 {log['p50']:.3f} s, max {log['max']:.3f} s; old later by max {old['max']:.3f} s")
         for kind, text in KINDS.items():
             if row[kind]:
-                print(f"  {text} {row[kind]}")
+                print(f"  {text}: {row[kind]}")
                 for event in row["evidence"].get(kind, []):
                     print("    " + ", ".join(f"{name} {value}" for name, value in event.items()))
     for event in found["unsent_events"]:
@@ -105,5 +105,5 @@ def _print(found: Json) -> None:
     for reason in found["reasons"]:
         print(f"because {reason}")
     gained, spared = (sum(row[name] for row in found["rows"]) for name in ("lost", "twice"))
-    print(f"after the switch handlers would have got {gained} events more, and {spared} deliveries fewer")
+    print(f"with the log alone: deliveries more {gained}, fewer {spared}")
     print(f"verdict {found['verdict']}", flush=True)

@@ -32,7 +32,7 @@ KINDS = {
     "twice": "twice on the old bus",
     "out_of_order": "out of order on the old bus",
     "late": "late on the old bus",
-    "payload_differs": "another payload on the old bus",
+    "payload_differs": "with another payload on the old bus",
     "missing": "on the old bus alone",
     "late_in_log": "late in the log",
 }
@@ -291,7 +291,7 @@ def report(folders: Iterable[str], options: Options, now: float | None = None) -
     unsent = [line for line in observed.unsent if line["time"] >= options.since]
     reasons = [f"{row['handler']}, {row['type']}: {reason}" for row in rows for reason in row["reasons"]]
     if unsent:
-        reasons.append(f"{len(unsent)} events were not sent to the log, the last: {unsent[-1]['error']}")
+        reasons.append(f"not sent to the log: {len(unsent)}, the last for {unsent[-1]['error']}")
     reasons += [f"damaged: {text}" for text in observed.damaged]
     verdict = "safe"
     if observed.damaged or not rows or any(row["verdict"] == "unknown" for row in rows):
@@ -323,8 +323,8 @@ def _rows(label: str, handler: Handler, options: Options) -> list[Json]:
         _row(label, t, [d for d in old if d.type == t], [d for d in log if d.type == t], start, handler.end, options)
         for t in types
     ]
-    if sum(row["events"] for row in rows) < options.min_events:
-        reason = f"it has had fewer than {options.min_events} events"
+    if (had := sum(row["events"] for row in rows)) < options.min_events:
+        reason = f"events so far: {had}, of {options.min_events} that are required"
         rows = rows or [_empty(label, handler.types)]
         for row in rows:
             row["verdict"] = "unsafe" if row["verdict"] == "unsafe" else "unknown"
@@ -367,7 +367,7 @@ def _row(
     row["evidence"] = {name: events[: options.evidence] for name, events in evidence.items() if events}
     row["log_later_seconds"] = _spread([e.at - o.at for o, e in both])
     row["old_later_seconds"] = _spread([o.at - e.at for o, e in both])
-    row["reasons"] = [f"{row[name]} {KINDS[name]}" for name in UNSAFE if row[name]]
+    row["reasons"] = [f"{KINDS[name]}: {row[name]}" for name in UNSAFE if row[name]]
     row["verdict"] = "unsafe" if row["reasons"] else "safe"
     return row
 

@@ -307,8 +307,8 @@ class Subscription:
 
     def _note_attached(self) -> None:
         self.error, self.state = "", "attached"
-        self.attached.set()
         self.router._note_attached(self)
+        self.attached.set()
 
     def _put_read(self, task: Task) -> None:
         """Queue an event of the log, after a wait for room."""

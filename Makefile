@@ -48,7 +48,7 @@ upgrade:
 		go test ./integration -count=1 -v -run '^TestUpgradeByRollingRestart$$' -upgrade.from $$old/ringlog; \
 		status=$$?; git worktree remove --force $$old/tree; rm -rf $$old; exit $$status
 
-# Compares ringlog with JetStream and etcd in three quarters of an hour; see integration/bench/README.md.
+# Compares ringlog with JetStream, etcd and Redis in three quarters of an hour; see integration/bench/README.md.
 bench-peers:
 	cd integration/bench && go run . $(BENCH_FLAGS)
 

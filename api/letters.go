@@ -122,6 +122,14 @@ type LetterRow struct {
 	Error      string          `json:"error"`
 	CreatedAt  json.RawMessage `json:"created_at"` // RFC 3339, or seconds since 1970
 	RetryCount uint64          `json:"retry_count"`
+
+	// Of a handler without a cursor, which that table does not have:
+	Cursor        string `json:"cursor,omitempty"` // to which the letter is redriven; it need not exist yet
+	Handler       string `json:"handler,omitempty"`
+	Offset        uint64 `json:"offset,omitempty"` // of the event; without, it is of the type and data above
+	Key           string `json:"key,omitempty"`
+	EventSource   string `json:"event_source,omitempty"`
+	CorrelationID string `json:"correlation_id,omitempty"`
 }
 
 // LettersImported answers an import.

@@ -20,6 +20,7 @@ type Registration struct {
 	Host          string        // where it runs
 	PID           int           // of the process there
 	Version       string        // of its program
+	Coordinator   string        // the entry of the platform's registry that it is; "" is none
 	TTL           time.Duration // how long it counts without being sent again, 30 s to 1 h; 0 is 5 min
 	Subscriptions []SubscriptionInfo
 }
@@ -40,6 +41,7 @@ func (a *Admin) RegisterSubscriptions(ctx context.Context, r Registration) error
 		Host:          r.Host,
 		PID:           uint64(r.PID),
 		Version:       r.Version,
+		Coordinator:   r.Coordinator,
 		Subscriptions: append([]SubscriptionInfo{}, r.Subscriptions...),
 	}
 	if r.TTL != 0 {

@@ -1,8 +1,10 @@
 package client_test
 
 import (
+	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ringrift/ringlog/api"
@@ -72,3 +74,35 @@ func TestAMisspeltTypeIsWarnedAboutOnce(t *testing.T) {
 		t.Errorf("%+v, %v", warned, err)
 	}
 }
+
+// A bad name of a cursor or a group is refused as a node refuses it, by every call and without a request.
+func TestABadNameIsRefusedWithoutARequest(t *testing.T) {
+	n := startNode(t)
+	var requests atomic.Int64
+	d := openDoor(t, n.server.Handler())
+	d.faults(func(*http.Request) fault { requests.Add(1); return fault{} })
+	c := dial(t, client.Config{}, d)
+	for _, name := range []string{"", "a\nb", "\xff"} {
+		for call, err := range map[string]error{
+			"create": second(c.CreateCursor(t.Context(), name, client.CursorSpec{})),
+			"get":    second(c.Cursor(t.Context(), name)),
+			"open":   second(c.OpenCursor(t.Context(), name, client.CursorOptions{})),
+			"change": c.ChangeCursor(t.Context(), name, event.Filter{}, client.CursorPolicy{}),
+			"seek":   second(c.SeekCursor(t.Context(), name, client.FromStart())),
+			"delete": c.DeleteCursor(t.Context(), name),
+			"group":  second(c.CreateGroup(t.Context(), name, client.GroupSpec{})),
+			"join":   second(c.JoinGroup(t.Context(), name, client.GroupOptions{})),
+		} {
+			refusal, ok := errors.AsType[*api.Error](err)
+			if !ok || refusal.Code != api.InvalidArgument || refusal.Field != "cursor" {
+				t.Errorf("%s of %q: %v", call, name, err)
+			}
+		}
+	}
+	if requests.Load() > 0 {
+		t.Errorf("%d requests were made", requests.Load())
+	}
+}
+
+// second returns the error of a call with a result.
+func second[T any](_ T, err error) error { return err }

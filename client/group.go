@@ -113,6 +113,10 @@ func (c *Client) JoinGroup(ctx context.Context, group string, o GroupOptions) (*
 		return nil, fmt.Errorf("client: group %s: Prefetch is %d, not between 1 and %d", group, o.Prefetch, maxPrefetch)
 	}
 
+	if err := checkName(calls.Op{Name: "group", Subject: group}, group); err != nil {
+		return nil, err
+	}
+
 	// The first session begins here, so errors of the options are returned to the caller.
 	m := newGroupMember(c, group, o)
 	open, cancel := c.whileOpen(ctx)

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 	"github.com/ringrift/ringlog/client/internal/calls"
@@ -53,6 +54,14 @@ func (c *Client) exchangeGroup(ctx context.Context, req *ringlogv1.ExchangeReque
 		ringlogv1connect.GroupServiceClient.Exchange, req)
 }
 
+// checkName refuses a bad name of a cursor or a group as a node would, without a request.
+func checkName(op calls.Op, name string) error {
+	if err := api.CheckCursorName(name, api.NoLimit); err != nil {
+		return &calls.Error{Op: op.String(), Answer: true, Err: err}
+	}
+	return nil
+}
+
 // groupService selects the stub of a node for serviceCall.
 func groupService(n *calls.Node) ringlogv1connect.GroupServiceClient { return n.Group }
 
@@ -62,6 +71,11 @@ type unary[S, Q, R any] func(S, context.Context, *connect.Request[Q]) (*connect.
 // serviceCall makes one call of a node's service.
 func serviceCall[S, Q, R any](ctx context.Context, c *Client, op calls.Op, r calls.Repeat, service func(*calls.Node) S,
 	method unary[S, Q, R], req *Q) (*R, error) {
+	if named, ok := any(req).(interface{ GetName() string }); ok { // of a cursor or a group
+		if err := checkName(op, named.GetName()); err != nil {
+			return nil, err
+		}
+	}
 	var out *R
 	err := c.cluster.Call(ctx, op, r, func(ctx context.Context, n *calls.Node) (http.Header, error) {
 		resp, err := method(service(n), ctx, calls.NewRequest(c.cluster, req))

@@ -80,6 +80,14 @@ func (k *Keeper) Set(list []SubscriptionInfo) {
 	signal(k.changed)
 }
 
+// SetAs replaces the subscriptions, and the coordinator that the process is; "" is none.
+func (k *Keeper) SetAs(coordinator string, list []SubscriptionInfo) {
+	k.mu.Lock()
+	k.current.Coordinator = coordinator
+	k.mu.Unlock()
+	k.Set(list)
+}
+
 // run sends the registration when it has changed, when it is due again, and again a moment
 // after a failure, until Close.
 func (k *Keeper) run() {

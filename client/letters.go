@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"net/http"
@@ -49,6 +50,43 @@ func (a *Admin) PutDeadLetter(ctx context.Context, cursor string, generation, of
 	op := calls.Op{Name: "dead letter of cursor", Subject: fmt.Sprintf("%s at %d", cursor, offset)}
 	_, err := cursorCall(ctx, a.c, op, ringlogv1connect.CursorServiceClient.DeadLetter, req)
 	return err
+}
+
+// KeptFailure is the failure of a handler without a cursor. ID is unique to it: a repeated call keeps one letter.
+type KeptFailure struct {
+	Failure
+	ID     string
+	Source string // who keeps it
+	Cursor string // to which the letter is redriven; it need not exist yet
+}
+
+// KeepDeadLetter makes an event a dead letter that moves no cursor. The letter has a copy of the event: of the one at
+// its offset, or, where that is 0, of the event as it is given. The code is trimmed if the log does not keep it.
+func (a *Admin) KeepDeadLetter(ctx context.Context, ev *event.Event, f KeptFailure) error {
+	id, err := json.Marshal(f.ID)
+	if err != nil {
+		return err
+	}
+	row := api.LetterRow{ID: id, Error: f.Error, RetryCount: f.Attempts, Cursor: f.Cursor, Handler: f.Handler,
+		Type: string(ev.Type), Offset: ev.Offset}
+	if ev.Offset == 0 {
+		row.Data = ev.Payload
+		row.Key, row.EventSource, row.CorrelationID = ev.Key, ev.Source, ev.CorrelationID
+	}
+	if !f.FirstFailed.IsZero() {
+		if row.CreatedAt, err = json.Marshal(f.FirstFailed); err != nil {
+			return err
+		}
+	}
+	var answer api.LettersImported
+	in := map[string]any{"source": f.Source, "rows": []api.LetterRow{row}}
+	if err := a.Do(ctx, http.MethodPost, "/v1/dlq/import", nil, in, &answer); err != nil {
+		return err
+	}
+	if len(answer.Refused) > 0 {
+		return answer.Refused[0].Error
+	}
+	return nil
 }
 
 // Letter is an event that could not be handled. It is dead, or redriven: appended again

@@ -265,6 +265,7 @@ const (
 	CursorRecovered Type = "CURSOR_RECOVERED"
 	CatchupAtRisk   Type = "CATCHUP_AT_RISK"
 	ChainOverdue    Type = "CHAIN_OVERDUE"
+	DLQEventsStored Type = "DLQ_EVENTS_STORED"
 	// QuorumOutageView is one voter's view of an outage that was reported already, or of a time in which the voter was
 	// cut off from a cluster that kept its quorum.
 	QuorumOutageView Type = "QUORUM_OUTAGE_VIEW"

@@ -171,6 +171,7 @@ func TestOwnTypesOfTheClusterAreKnown(t *testing.T) {
 		ChainOverdue:     "monitoring",
 		CursorRecovered:  "other",
 		CursorStalled:    "other",
+		DLQEventsStored:  "other",
 		QuorumOutageView: "p2p",
 	}
 	for _, d := range Builtin().Own() {

@@ -15,6 +15,11 @@ const (
 	StatusUndocumented = "undocumented" // the platform uses it, and its lists lack it
 )
 
+// DefinitionStatuses returns the statuses that a Definition may have.
+func DefinitionStatuses() []string {
+	return []string{StatusCanonical, StatusRegistered, StatusCluster, StatusUndocumented}
+}
+
 // Definition is the catalogue's entry for one type. It must not be changed.
 type Definition struct {
 	// canonical, as in TRAINING_COMPLETED

@@ -41,60 +41,6 @@ func FilterOf(flows []Flow) (f Filter) {
 	return f
 }
 
-// RunOf returns the id of the run that an event belongs to, "" if it belongs to none. It is the event's correlation
-// id, or where that is empty, what the payload has in the fields of RunBy: config_key=hex8_2p,iteration=7. An event
-// that lacks one of the fields, or has neither a text, a number nor a boolean in it, belongs to no run.
-func (f *Flow) RunOf(e *Event) string {
-	if e.CorrelationID != "" || len(f.RunBy) == 0 {
-		return e.CorrelationID
-	}
-	var payload map[string]json.RawMessage
-	if json.Unmarshal(e.Payload, &payload) != nil {
-		return ""
-	}
-	var id strings.Builder
-	for i, field := range f.RunBy {
-		value := string(payload[field])
-		// A missing field has no value at all, and null is Python's None.
-		switch {
-		case value == "", value == "null", value[0] == '{', value[0] == '[':
-			return ""
-		case value[0] == '"':
-			if json.Unmarshal(payload[field], &value) != nil || value == "" {
-				return ""
-			}
-		}
-		if i > 0 {
-			id.WriteByte(',')
-		}
-		id.WriteString(field + "=" + value)
-	}
-	// It has to be what a correlation id may be, since the cluster reports the run under it.
-	if checkName("", id.String(), DefaultLimits()) != nil {
-		return ""
-	}
-	return id.String()
-}
-
-// MayName reports whether an id has the form of those that RunOf makes of payload fields.
-func (f *Flow) MayName(id string) bool {
-	for i, field := range f.RunBy {
-		before := ","
-		if i == 0 {
-			if !strings.HasPrefix(id, field+"=") {
-				return false
-			}
-			before = ""
-		}
-		_, rest, found := strings.Cut(id, before+field+"=")
-		if !found {
-			return false
-		}
-		id = rest
-	}
-	return len(f.RunBy) > 0
-}
-
 // WithFlows returns a catalogue that also has the given flows; c itself does not change. A flow replaces the
 // registered one of its name. One with the name of a built-in flow has no edges: its RunBy becomes that of the
 // built-in flow. Types are accepted in any spelling, unknown ones too. Errors are *Error, and their Field names the

@@ -3,8 +3,11 @@ package event
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 func TestFlowsThatNobodyCouldFollowAreRefused(t *testing.T) {
@@ -88,39 +91,76 @@ func TestARegisteredFlowIsKnownInTheNewCatalogueOnly(t *testing.T) {
 func TestRunsAreFoundByPayloadFields(t *testing.T) {
 	one, two := Flow{RunBy: []string{"config_key"}}, Flow{RunBy: []string{"config_key", "iteration"}}
 	for _, test := range []struct {
-		flow                   Flow
-		correlationID, payload string
-		want                   string
+		flow          Flow
+		payload, want string
 	}{
-		{Flow{}, "", `{"config_key":"hex8"}`, ""},
-		{Flow{}, "run-7", `{"config_key":"hex8"}`, "run-7"},
-		{one, "run-7", `{"config_key":"hex8"}`, "run-7"},
-		{one, "", `{"config_key":"hex8"}`, "config_key=hex8"},
-		{one, "", `{"config_key":"\u00e4\""}`, `config_key=ä"`},
-		{two, "", `{"iteration":7,"config_key":"hex8"}`, "config_key=hex8,iteration=7"},
-		{two, "", `{"iteration":0,"config_key":false}`, "config_key=false,iteration=0"},
-		{two, "", `{"config_key":"hex8"}`, ""},
-		{one, "", `{"config_key":null}`, ""},
-		{one, "", `{"config_key":""}`, ""},
-		{one, "", `{"config_key":["hex8"]}`, ""},
-		{one, "", `{"config_key":{"hex":8}}`, ""},
-		{one, "", `{"config_key":"a\nb"}`, ""},
-		{one, "", `{"config_key":"` + strings.Repeat("x", 250) + `"}`, ""},
-		{one, "", `{}`, ""},
-		{one, "", ``, ""},
+		{Flow{}, `{"config_key": "hex8"}`, ""},
+		{one, `{"config_key": "hex8"}`, "config_key=hex8"},
+		{one, `{"config_key":"hex8"}`, "config_key=hex8"}, // not canonical, as an event that nobody has published
+		{one, `{"config_key": "\u00e4\""}`, `config_key=ä"`},
+		{two, `{"config_key": "hex8", "iteration": 7}`, "config_key=hex8,iteration=7"},
+		{two, `{"iteration":7,"config_key":"hex8"}`, "config_key=hex8,iteration=7"},
+		{two, `{"config_key": false, "iteration": 0}`, "config_key=false,iteration=0"},
+		{two, `{"config_key": "hex8"}`, ""},
+		{one, `{"config_key": "a,b=50%"}`, "config_key=a%2Cb%3D50%25"},
+		{one, `{"config_key": null}`, ""},
+		{one, `{"config_key": ""}`, ""},
+		{one, `{"config_key": ["hex8"]}`, ""},
+		{one, `{"config_key": {"hex": 8}}`, ""},
+		{one, `{"config_key": "a\nb"}`, ""},
+		{one, `{"config_key": "` + strings.Repeat("x", 250) + `"}`, ""},
+		{one, `{"config_key": "` + strings.Repeat("x", 2500) + `"}`, ""},
+		{Flow{RunBy: []string{"größe\""}}, `{"gr\u00f6\u00dfe\"": 1}`, `größe"=1`},
+		{one, `{}`, ""},
+		{one, `{"config_key": 1`, "config_key=1"}, // the rest is not read
+		{one, `{"config_key": `, ""},
+		{one, `[1]`, ""},
+		{one, ``, ""},
 	} {
-		got := test.flow.RunOf(&Event{CorrelationID: test.correlationID, Payload: []byte(test.payload)})
+		got := test.flow.RunOf([]byte(test.payload))
 		if got != test.want {
-			t.Errorf("%v %q %.60s: %q, want %q", test.flow.RunBy, test.correlationID, test.payload, got, test.want)
+			t.Errorf("%v %.60s: %q, want %q", test.flow.RunBy, test.payload, got, test.want)
 		}
-		if test.correlationID == "" && got != "" && !test.flow.MayName(got) {
+		if got != "" && !test.flow.MayName(got) {
 			t.Errorf("%q does not look like an id of %v", got, test.flow.RunBy)
 		}
 	}
 	for id, want := range map[string]bool{"config_key=a,iteration=1": true, "config_key=a": false, "run-7": false,
-		"": false, "iteration=1,config_key=a": false, "my_config_key=a,iteration=1": false} {
+		"": false, "iteration=1,config_key=a": false, "my_config_key=a,iteration=1": false,
+		"config_key=a=b,iteration=1": false, "config_key=a,b,iteration=1": false, "config_key=,iteration=1": false,
+		"config_key=50%,iteration=1": false, "config_key=50%25,iteration=1": true} {
 		if two.MayName(id) != want {
 			t.Errorf("MayName(%q) is %v", id, !want)
 		}
 	}
+}
+
+// Two runs have two ids, whatever their texts are, and no flow takes the id of another's run for one of its own.
+func TestRunsWithOtherFieldsHaveOtherIDs(t *testing.T) {
+	text := rapid.StringOfN(rapid.SampledFrom([]rune("ab,=%25CD\"")), 1, 8, -1)
+	flows := []Flow{{RunBy: []string{"a"}}, {RunBy: []string{"a", "b"}}, {RunBy: []string{"b", "a"}}}
+	rapid.Check(t, func(t *rapid.T) {
+		of := rapid.SampledFrom(flows)
+		draw := func(label string) (f Flow, texts [2]string, id string) {
+			f, texts = of.Draw(t, label), [2]string{text.Draw(t, label), text.Draw(t, label)}
+			if len(f.RunBy) == 1 {
+				texts[1] = ""
+			}
+			fields := FieldTexts{}
+			for i, name := range f.RunBy {
+				fields[name] = texts[i]
+			}
+			return f, texts, f.RunIn(fields)
+		}
+		f, texts, id := draw("one")
+		g, others, other := draw("other")
+		if same := texts == others && slices.Equal(f.RunBy, g.RunBy); (id == other) != same {
+			t.Fatalf("%v %q: %s; %v %q: %s", f.RunBy, texts, id, g.RunBy, others, other)
+		}
+		for _, h := range flows {
+			if h.MayName(id) != slices.Equal(h.RunBy, f.RunBy) {
+				t.Fatalf("%v may name %s of %v: %v", h.RunBy, id, f.RunBy, h.MayName(id))
+			}
+		}
+	})
 }

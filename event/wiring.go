@@ -24,7 +24,7 @@ type Flow struct {
 	Document  string     `json:"document,omitempty"`
 	Edges     [][2]Type  `json:"edges"` // cause, effect
 	EdgeNotes []FlowNote `json:"edge_notes"`
-	// RunBy has the payload fields that together name the run of an event without a correlation id; see RunOf.
+	// RunBy has the payload fields that together name the run of an event; see RunOf.
 	RunBy          []string        `json:"run_by,omitempty"`
 	ComponentEdges []ComponentEdge `json:"component_edges,omitempty"`
 }

@@ -101,6 +101,7 @@ func (a *applier) decideFrame() error {
 	// Store the clients' block first: its offsets were given out by the commands. Redrives append blocks of
 	// their own after it.
 	a.storeBlock()
+	a.reportStored()
 	if err := a.redriveAll(); err != nil {
 		return err
 	}

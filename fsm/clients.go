@@ -28,6 +28,7 @@ type Client struct {
 	Host          string                     `json:"host,omitempty"`
 	PID           uint64                     `json:"pid,omitempty"`
 	Version       string                     `json:"version,omitempty"`
+	Coordinator   string                     `json:"coordinator,omitempty"`
 	TTL           time.Duration              `json:"ttl_ns"`
 	Registered    time.Time                  `json:"registered_at"` // the first time
 	Seen          time.Time                  `json:"seen_at"`       // the last time
@@ -38,11 +39,12 @@ type Client struct {
 // expires returns when the client is removed, in replicated Unix nanoseconds.
 func (c *Client) expires() int64 { return c.Seen.UnixNano() + int64(c.TTL) }
 
-// clients are the registered clients. due is a lower bound of when the next of them expires, in
-// replicated time; math.MaxInt64 without any.
+// clients are the registered clients. names counts their subscriptions by name. due is a lower bound of when
+// the next of them expires, in replicated time; math.MaxInt64 without any.
 type clients struct {
 	byID    map[string]*Client
 	inOrder *btreemap.BTreeMap[string, *Client] // the same, by id
+	names   map[string]int
 	bytes   uint64
 	due     int64
 }
@@ -52,6 +54,7 @@ func newClients() clients {
 	return clients{
 		byID:    map[string]*Client{},
 		inOrder: btreemap.New[string, *Client](32, strings.Compare),
+		names:   map[string]int{},
 		due:     math.MaxInt64,
 	}
 }
@@ -60,12 +63,29 @@ func newClients() clients {
 func (l *clients) put(c *Client) {
 	// What it replaces no longer counts.
 	if old := l.byID[c.ID]; old != nil {
-		l.bytes -= old.Bytes
+		l.remove(old)
+	}
+	for i := range c.Subscriptions {
+		l.names[c.Subscriptions[i].Name]++
 	}
 	l.byID[c.ID] = c
 	l.inOrder.ReplaceOrInsert(c.ID, c)
 	l.bytes += c.Bytes
 	l.due = min(l.due, c.expires())
+}
+
+// remove takes a client out. due may stay too early: it is a lower bound.
+func (l *clients) remove(c *Client) {
+	delete(l.byID, c.ID)
+	l.inOrder.Delete(c.ID)
+	l.bytes -= c.Bytes
+	for i := range c.Subscriptions {
+		name := c.Subscriptions[i].Name
+		l.names[name]--
+		if l.names[name] == 0 {
+			delete(l.names, name)
+		}
+	}
 }
 
 // loadClient takes the id from the key, since JSON cannot hold every id.
@@ -88,9 +108,11 @@ func (a *clientApplier) putClient(c frame.ClientPut) Result {
 	old := a.s.clients.byID[c.ID]
 	// Without subscriptions the client is removed; the answer has it as it was.
 	if len(c.Subscriptions) == 0 {
-		if old != nil {
-			a.dropClient(old)
+		lost := a.forgetLost(c.ID)
+		if old == nil {
+			return Result{Client: lost}
 		}
+		a.dropClient(old)
 		return Result{Client: old}
 	}
 	made := &Client{
@@ -98,6 +120,7 @@ func (a *clientApplier) putClient(c frame.ClientPut) Result {
 		Host:          c.Host,
 		PID:           c.PID,
 		Version:       c.Version,
+		Coordinator:   c.Coordinator,
 		TTL:           cmp.Or(c.TTL, DefaultClientTTL),
 		Registered:    a.time(),
 		Seen:          a.time(),
@@ -115,6 +138,7 @@ func (a *clientApplier) putClient(c frame.ClientPut) Result {
 	}
 	a.s.clients.put(made)
 	a.tx.setJSON(key(prefixClient, made.ID), made)
+	a.clientListens(made)
 	return Result{Client: made}
 }
 
@@ -148,17 +172,16 @@ func (a *clientApplier) refuseClient(c *Client, before uint64) *Result {
 	return &r
 }
 
-// dropClient removes a client. due may stay too early: it is a lower bound.
+// dropClient removes a client.
 func (a *clientApplier) dropClient(c *Client) {
-	delete(a.s.clients.byID, c.ID)
-	a.s.clients.inOrder.Delete(c.ID)
-	a.s.clients.bytes -= c.Bytes
+	a.s.clients.remove(c)
 	a.tx.Delete(key(prefixClient, c.ID))
 }
 
-// expireClients removes the clients that have been silent for their time.
+// expireClients removes the clients that have been silent for their time, while there was a leader.
 func (a *clientApplier) expireClients() {
-	list := &a.s.clients
+	a.ageLostClients()
+	list, led := &a.s.clients, a.ledSince()
 	if a.now < list.due {
 		return
 	}
@@ -166,7 +189,7 @@ func (a *clientApplier) expireClients() {
 	var over []string
 	list.due = math.MaxInt64
 	for id, c := range list.byID {
-		if at := c.expires(); at <= a.now {
+		if at := max(c.Seen.UnixNano(), led) + int64(c.TTL); at <= a.now {
 			over = append(over, id)
 		} else {
 			list.due = min(list.due, at)
@@ -175,8 +198,15 @@ func (a *clientApplier) expireClients() {
 
 	// The map has no order, and the digest depends on it.
 	slices.Sort(over)
+	if a.knowsLostClients() && len(over) > clientsAtOnce {
+		over, list.due = over[:clientsAtOnce], a.now
+	}
 	for _, id := range over {
-		a.dropClient(list.byID[id])
+		c := list.byID[id]
+		a.dropClient(c)
+		if a.knowsLostClients() {
+			a.loseClient(c)
+		}
 	}
 }
 
@@ -207,12 +237,19 @@ type ClientStats struct {
 	Bytes         uint64 `json:"bytes"`
 	// CriticalDetached counts the critical subscriptions that are not attached.
 	CriticalDetached int `json:"critical_detached"`
+	// CriticalUnheard counts the critical subscriptions whose client was lost and that nobody has since.
+	CriticalUnheard int `json:"critical_unheard"`
+	// Lost counts the clients that were lost and may come back.
+	Lost int `json:"lost"`
 }
 
 // ClientStats returns the figures of this moment.
 func (v *views) ClientStats() ClientStats {
 	return read(v, func(s *state) ClientStats {
-		out := ClientStats{Clients: len(s.clients.byID), Bytes: s.clients.bytes}
+		out := ClientStats{
+			Clients: len(s.clients.byID), Bytes: s.clients.bytes,
+			CriticalUnheard: len(s.lost.unheard), Lost: len(s.lost.byID),
+		}
 		for _, c := range s.clients.byID {
 			out.Subscriptions += len(c.Subscriptions)
 			for i := range c.Subscriptions {
@@ -225,8 +262,11 @@ func (v *views) ClientStats() ClientStats {
 	})
 }
 
-// StateAttached is the state of a subscription that is fed.
-const StateAttached = "attached"
+// The states of a subscription that is fed, and of one whose client was lost.
+const (
+	StateAttached = "attached"
+	StateLost     = "lost"
+)
 
 // Attached reports whether a subscription is fed, as its client says; one that does not
 // say is.

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,22 +17,85 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// The clients against a map of them, over random histories. A second machine is
-// reopened and replaced by a checkpoint on the way and stays equal to the first.
-func TestClientsAgreeWithAMap(t *testing.T) {
-	type word struct {
-		until time.Time
-		subs  int
+// clientsModel has the registered clients, those that were lost, and what nobody listens to since.
+type clientsModel struct {
+	known   map[string]knownClient
+	lost    []string          // in the order in which they were lost
+	unheard map[string]string // by name, the client that had it
+	led     time.Time         // since when there is a leader
+	events  uint64            // emitted
+}
+
+type knownClient struct {
+	seen time.Time
+	ttl  time.Duration
+	subs []frame.ClientSubscription
+}
+
+// expire loses the clients that are silent for their time at now.
+func (m *clientsModel) expire(now time.Time) {
+	for _, id := range slices.Sorted(maps.Keys(m.known)) {
+		was := m.known[id]
+		since := was.seen
+		if m.led.After(since) {
+			since = m.led
+		}
+		if since.Add(was.ttl).After(now) {
+			continue
+		}
+		delete(m.known, id)
+		m.lost, m.events = append(m.lost, id), m.events+1
+		for _, s := range was.subs {
+			if _, already := m.unheard[s.Name]; s.Critical && !already && !m.heard(s.Name) {
+				m.unheard[s.Name] = id
+			}
+		}
 	}
+}
+
+// heard reports whether a registered client has a subscription of that name.
+func (m *clientsModel) heard(name string) bool {
+	for _, k := range m.known {
+		if slices.ContainsFunc(k.subs, func(s frame.ClientSubscription) bool { return s.Name == name }) {
+			return true
+		}
+	}
+	return false
+}
+
+// put registers a client, or removes it if it has no subscription.
+func (m *clientsModel) put(id string, k knownClient) {
+	maps.DeleteFunc(m.unheard, func(_, by string) bool { return by == id })
+	back := slices.Index(m.lost, id)
+	if back >= 0 {
+		m.lost = slices.Delete(m.lost, back, back+1)
+	}
+	if len(k.subs) == 0 {
+		delete(m.known, id)
+		return
+	}
+	if back >= 0 {
+		m.events++
+	}
+	m.known[id] = k
+	for _, s := range k.subs {
+		delete(m.unheard, s.Name)
+	}
+}
+
+// The clients against a model, over random histories. A second machine is
+// reopened and replaced by a checkpoint on the way and stays equal to the first.
+func TestClientsAgreeWithAModel(t *testing.T) {
 	const most = 3
 	counts := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		plainFS, troubledFS := vfs.NewMem(), vfs.NewMem()
 		plain, troubled := open(t, plainFS), open(t, troubledFS)
 		defer func() { plain.Close(); troubled.Close() }()
-		now, known := epoch, map[string]word{}
+		now, term := epoch, uint64(1)
+		m := clientsModel{known: map[string]knownClient{}, unheard: map[string]string{}, led: epoch, events: 1}
 		apply := func(index uint64, r ...request) Result {
-			e := entryOf(index, 1, "n1", now, r...)
+			e := entryOf(index, term, "n1", now, r...)
 			got := applyTo(t, plain, e)
 			troubled = trouble(t, troubled, troubledFS, counts)
 			applyTo(t, troubled, e)
@@ -43,46 +107,68 @@ func TestClientsAgreeWithAMap(t *testing.T) {
 			now = now.Add(rapid.SampledFrom([]time.Duration{
 				0, 10 * time.Second, 30 * time.Second, 2 * time.Minute,
 			}).Draw(t, "wait"))
-			maps.DeleteFunc(known, func(_ string, w word) bool { return !w.until.After(now) })
-			id := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "client")
+			if rapid.IntRange(0, 7).Draw(t, "new leader") == 0 {
+				term, m.led, m.events = term+1, now, m.events+2
+			}
+			// Too many lost ones are forgotten by the next entry.
+			m.lost = m.lost[max(0, len(m.lost)-most):]
+			lost := len(m.lost)
+			m.expire(now)
+			counts["lost"] += len(m.lost) - lost
+			id := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "client")
 			subs := make([]frame.ClientSubscription, rapid.IntRange(0, 3).Draw(t, "subscriptions"))
 			for i := range subs {
 				subs[i] = frame.ClientSubscription{
-					Name:   fmt.Sprint(i),
-					Filter: event.Filter{Types: []string{strings.Repeat("x", 100)}},
+					Name:     fmt.Sprint(i),
+					Filter:   event.Filter{Types: []string{strings.Repeat("x", 100)}},
+					Critical: rapid.Bool().Draw(t, "critical"),
 				}
 			}
 			ttl := rapid.SampledFrom([]time.Duration{MinClientTTL, time.Minute, 0}).Draw(t, "ttl")
+			_, there := m.known[id]
+			full := len(m.known) == most && !there && len(subs) > 0
 			got := apply(index+2, do(frame.ClientPut{ID: id, TTL: ttl, Subscriptions: subs}))
-			_, there := known[id]
-			switch full := len(known) == most && !there && len(subs) > 0; {
+			switch {
 			case full != (got.Refusal != nil):
-				t.Fatalf("%d known, %s: %v", len(known), id, got.Refusal)
+				t.Fatalf("%d known, %s: %v", len(m.known), id, got.Refusal)
 			case full:
 				counts["refused"]++
-			case len(subs) == 0:
-				counts["taken away"]++
-				delete(known, id)
 			default:
-				if ttl == 0 {
-					ttl = DefaultClientTTL
+				if len(subs) > 0 && slices.Contains(m.lost, id) {
+					counts["back"]++
 				}
-				known[id] = word{now.Add(ttl), len(subs)}
+				m.put(id, knownClient{now, cmp.Or(ttl, DefaultClientTTL), subs})
 			}
 			ids, bytes, due := []string{}, uint64(0), time.Time{}
 			for _, c := range troubled.Clients("", 10) {
 				ids = append(ids, c.ID)
 				bytes += c.Bytes
-				if w := known[c.ID]; len(c.Subscriptions) != w.subs || !c.Seen.Add(c.TTL).Equal(w.until) {
-					t.Fatalf("%s: %+v, want %+v", c.ID, c, w)
+				if k := m.known[c.ID]; len(c.Subscriptions) != len(k.subs) || c.TTL != k.ttl || !c.Seen.Equal(k.seen) {
+					t.Fatalf("%s: %+v, want %+v", c.ID, c, k)
 				}
-				if at := known[c.ID].until; due.IsZero() || at.Before(due) {
+				at := c.Seen
+				if m.led.After(at) {
+					at = m.led
+				}
+				if at = at.Add(c.TTL); due.IsZero() || at.Before(due) {
 					due = at
 				}
 			}
-			if !slices.Equal(ids, slices.Sorted(maps.Keys(known))) || troubled.ClientStats().Bytes != bytes {
-				t.Fatalf("%v, want %v, %d bytes", ids, known, bytes)
+			stats := troubled.ClientStats()
+			if !slices.Equal(ids, slices.Sorted(maps.Keys(m.known))) || stats.Bytes != bytes {
+				t.Fatalf("%v, want %v, %d bytes", ids, m.known, bytes)
 			}
+			unheard := map[string]string{}
+			for _, u := range troubled.Unheard() {
+				unheard[u.Name] = u.Client
+			}
+			if !maps.Equal(unheard, m.unheard) || stats.CriticalUnheard != len(unheard) || stats.Lost != len(m.lost) {
+				t.Fatalf("%v %+v, want %v and %v lost", unheard, stats, m.unheard, m.lost)
+			}
+			if got := troubled.Stats().Emitted; got != m.events {
+				t.Fatalf("%d events, want %d", got, m.events)
+			}
+			counts["unheard"] += len(unheard)
 			if next := troubled.NextDeadline(); !due.IsZero() && (next.IsZero() || next.After(due)) {
 				t.Fatalf("the next deadline is %s, a client expires at %s", next, due)
 			}
@@ -91,6 +177,11 @@ func TestClientsAgreeWithAMap(t *testing.T) {
 			t.Fatalf("dumps differ:\n%s\n%s", a, b)
 		}
 	})
+	for _, kind := range []string{"lost", "back", "unheard", "refused"} {
+		if counts[kind] == 0 {
+			t.Errorf("no history has %s", kind)
+		}
+	}
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
 		t.Logf("%s: %d", kind, counts[kind])
 	}

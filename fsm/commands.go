@@ -35,6 +35,7 @@ var decisions = [256]decision{
 	frame.KindRedrive:      infallible((*applier).requestRedrive),
 	frame.KindPurge:        fallible((*applier).purgeLetters),
 	frame.KindLetterImport: fallible((*applier).importLetters),
+	frame.KindLetterKeep:   fallible((*applier).keepLetter),
 
 	// Settings, types, their flows and dedup policies, retention and time.
 	frame.KindSettingSet:     infallible((*applier).setSetting),
@@ -61,10 +62,11 @@ var decisions = [256]decision{
 	frame.KindSplitBrain:  infallible((*applier).splitBrain),
 	frame.KindCatchUp:     infallible((*applier).catchUp),
 
-	// Clients, and what the leader reports of its queue and of runs.
-	frame.KindClientPut:    infallible((*applier).putClient),
-	frame.KindPressure:     infallible((*applier).reportPressure),
-	frame.KindChainOverdue: infallible((*applier).chainOverdue),
+	// Clients, with and without a coordinator, and what the leader reports of its queue and of runs.
+	frame.KindClientPut:      infallible((*applier).putClient),
+	frame.KindCoordinatorPut: infallible((*applier).putClient),
+	frame.KindPressure:       infallible((*applier).reportPressure),
+	frame.KindChainOverdue:   infallible((*applier).chainOverdue),
 }
 
 // fallible makes a decision of a function that takes the command's own type.

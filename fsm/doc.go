@@ -57,6 +57,8 @@
 //	'o' + edge of a run    that it was reported as overdue (JSON)
 //	'x'                    whether the leader's queue is full (JSON)
 //	'u' + id               a client that registered what it listens to (JSON)
+//	'L' + id               a client that was lost, see lost_clients.go (JSON)
+//	'U' + name             a critical subscription that has no listener since (JSON)
 //	'l' + id               a dead letter (JSON)
 //	'e' + id               the copy of its event, see package frame
 //	'i' …                  dead letters by place, copy, age and origin, see letters.go

@@ -49,8 +49,8 @@ func dumpPair(w io.Writer, key, value []byte) error {
 	switch key[0] {
 	// These keys hold a name.
 	case prefixCursor, prefixPlace, prefixSetting, prefixMember, prefixProducer, prefixResult,
-		prefixType, prefixFlow, prefixDesiredVote, prefixClient, prefixGroupDone, prefixGroupRetry,
-		prefixPolicy, prefixPolicyKey:
+		prefixType, prefixFlow, prefixDesiredVote, prefixClient, prefixLostClient, prefixUnheard,
+		prefixGroupDone, prefixGroupRetry, prefixPolicy, prefixPolicyKey:
 		line["key"] = fmt.Sprintf("%c%q", key[0], key[1:])
 	}
 	// Most values are JSON or text.

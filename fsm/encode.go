@@ -166,6 +166,9 @@ func (m *meta) encode() ([]byte, error) {
 	if m.TrimReason != "" {
 		o.string("trim_reason", m.TrimReason)
 	}
+	if m.MaxPolicyWindow != 0 {
+		o.int("max_policy_window_ns", int64(m.MaxPolicyWindow))
+	}
 	return o.end()
 }
 

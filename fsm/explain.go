@@ -73,7 +73,11 @@ func (v *views) Explain(ctx context.Context, offset uint64) (Explanation, error)
 	v.mu.RUnlock()
 
 	// Receipts of its duplicates are in the entries appended after it, within the longest window that was ever set.
-	last := e.AppendedAt.Add(max(set.DedupWindow, meta.MaxWindow))
+	window := max(set.DedupWindow, meta.MaxWindow)
+	if x.ByPolicy {
+		window = max(window, meta.MaxPolicyWindow)
+	}
+	last := e.AppendedAt.Add(window)
 	err = v.eachReceipt(ctx, cols.Index, last, x.count)
 	for _, source := range slices.Sorted(maps.Keys(x.counts)) {
 		x.Sources = append(x.Sources, SourceCount{source, x.counts[source]})
@@ -90,7 +94,7 @@ func (s *state) untilWhen(e *event.Event, kind frame.DedupKind) (until time.Time
 		if p == nil {
 			return e.AppendedAt, false // its key was removed with the policy
 		}
-		return e.AppendedAt.Add(p.window(&s.settings)), p.holds(e.Offset)
+		return e.AppendedAt.Add(p.window(&s.settings)), p.holds(e.Offset, s.meta.Time, &s.settings)
 	case frame.DedupContent, frame.DedupID:
 		until = e.AppendedAt.Add(s.settings.DedupWindow)
 		// Events of a type with a policy are compared with what that policy has accepted, unless they have a dedup id.

@@ -24,6 +24,7 @@ type letterApplier struct {
 	cursors *cursorApplier
 
 	changed  changedLetters
+	stored   storedLetters
 	redrives []redriveRequest // of this entry, in the order of its commands
 }
 
@@ -131,6 +132,7 @@ func (a *letterApplier) markDead(l *Letter) {
 	if l.Offset != 0 {
 		a.setIndex(atKey(l.Cursor, l.Offset), l.ID)
 	}
+	a.stored.note(l)
 }
 
 // dropLetter removes what is stored under a letter's id.

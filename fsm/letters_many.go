@@ -283,6 +283,31 @@ func (a *letterApplier) importLetters(c frame.LetterImport) (Result, error) {
 	return Result{Letters: result}, nil
 }
 
+// keepLetter keeps the event of a handler without a cursor, unless it was kept before.
+func (a *letterApplier) keepLetter(c frame.LetterKeep) (Result, error) {
+	e, err := frame.DecodeCopy(c.Letter.Event)
+	if err != nil {
+		return refuse(Invalid, "event", err.Error(), "send a copy of the event"), nil
+	}
+	known, err := a.readIndex(originKey(c.Origin))
+	if err != nil || known != 0 {
+		return Result{Letters: &LettersResult{Skipped: 1}, Replayed: true}, err
+	}
+
+	// Its offset is no place of the cursor, which was never given the event: only the lineage has it.
+	l := &Letter{Cursor: c.Letter.Cursor, Handler: c.Letter.Handler, Error: c.Letter.Error, Origin: c.From}
+	if full := a.refuseSize(l.size(c.Letter.Event), 0); full != nil {
+		return *full, nil
+	}
+	l.failed(c.Letter, a.time())
+	if c.Letter.Offset != 0 {
+		l.appendLineage(c.Letter.Offset)
+	}
+	a.newLetter(l, &e, c.Letter.Event)
+	a.setIndex(originKey(c.Origin), l.ID)
+	return Result{Letters: &LettersResult{Done: 1, First: l.ID, Last: l.ID}}, nil
+}
+
 // importedLetter returns a letter of another system, which has no cursor and no offset.
 func importedLetter(in frame.ImportedLetter) *Letter {
 	return &Letter{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -20,6 +21,7 @@ type modelLetters struct {
 	next     uint64
 	origins  map[[frame.OriginSize]byte]bool
 	reported time.Time
+	stored   int // by this entry, of events that are reported
 	maxBytes uint64
 	maxAge   time.Duration
 	stale    time.Duration
@@ -163,12 +165,23 @@ func (m *model) die(cur *modelCursor, c frame.DeadLetter, settled bool, pass fun
 		found = &modelLetter{}
 		m.letters.list = append(m.letters.list, found)
 		*found, answer = l, l
+		m.store(found)
 	case l.copy == c.Offset || l.copy == 0:
 		m.met["letter dead again"]++
 		l.copy, l.offset, l.dead, l.bytes = 0, c.Offset, m.now, bytes
 		*found, answer = l, l
+		m.store(found)
 	}
 	return answer.text() + " " + pass()
+}
+
+// store counts a letter that the entry reports, unless its event is about letters or handlers.
+func (m *model) store(l *modelLetter) {
+	if about := string(l.event.Type); strings.HasPrefix(about, "DLQ_") || strings.HasPrefix(about, "HANDLER_") {
+		m.met["letter about letters"]++
+		return
+	}
+	m.letters.stored++
 }
 
 func mustCopy(b []byte) event.Event {
@@ -297,10 +310,38 @@ func (m *model) importLetters(c frame.LetterImport) string {
 			from:     in.From,
 			bytes:    sizeOf(string(in.Event), in.From, in.Error),
 		})
+		m.store(m.letters.list[len(m.letters.list)-1])
 		r.First, r.Last = cmp.Or(r.First, m.letters.next), m.letters.next
 		m.letters.next++
 		r.Done++
 	}
+	return r.text()
+}
+
+func (m *model) keepLetter(c frame.LetterKeep) string {
+	r := LettersResult{Skipped: 1}
+	bytes := sizeOf(string(c.Letter.Event), c.Letter.Cursor, c.Letter.Handler, c.Letter.Error, c.From)
+	switch {
+	case m.letters.origins[c.Origin]:
+		m.met["letter kept before"]++
+		return r.text()
+	case m.letterBytes()+bytes > m.letters.maxBytes:
+		return string(Overloaded)
+	}
+	m.letters.origins[c.Origin] = true
+	l := &modelLetter{
+		id:       m.letters.next,
+		cursor:   c.Letter.Cursor,
+		event:    mustCopy(c.Letter.Event),
+		attempts: max(c.Letter.Attempts, 1),
+		dead:     m.now,
+		from:     c.From,
+		bytes:    bytes,
+	}
+	m.letters.list = append(m.letters.list, l)
+	m.letters.next++
+	m.store(l)
+	r = LettersResult{Done: 1, First: l.id, Last: l.id}
 	return r.text()
 }
 
@@ -310,7 +351,7 @@ func letterRequest(t *rapid.T, m *model, name string, offset uint64) request {
 	for range rapid.IntRange(1, 4).Draw(t, "ids") {
 		ids = append(ids, rapid.Uint64Range(1, m.letters.next+1).Draw(t, "id"))
 	}
-	switch rapid.IntRange(0, 11).Draw(t, "letter command") {
+	switch rapid.IntRange(0, 12).Draw(t, "letter command") {
 	case 0:
 		return do(frame.Purge{
 			Letters:   ids,
@@ -328,6 +369,14 @@ func letterRequest(t *rapid.T, m *model, name string, offset uint64) request {
 		imported := ev(7)
 		in.Event = frame.EncodeCopy(&imported)
 		return do(frame.LetterImport{Letters: []frame.ImportedLetter{in, in}})
+	case 12:
+		imported := ev(8)
+		return do(frame.LetterKeep{
+			Origin: [frame.OriginSize]byte{1, byte(rapid.IntRange(0, 9).Draw(t, "origin"))},
+			From:   "p1",
+			Letter: frame.DeadLetter{Cursor: name, Offset: offset, Handler: "h", Error: "e", Attempts: 2,
+				Event: frame.EncodeCopy(&imported)},
+		})
 	case 5:
 		key, value := "dlq.max_age", rapid.SampledFrom([]string{"0s", "1m0s", "10m0s"}).Draw(t, "age")
 		switch rapid.IntRange(0, 2).Draw(t, "which setting") {

@@ -10,10 +10,11 @@ import (
 )
 
 // clientWords reads a registration as trainer-3 5m loss=training.* alarm=*_FAILED!detached
-// (a critical subscription and its state).
+// (a critical subscription and its state); with trainer-3@training_coordinator the client is that coordinator.
 func clientWords(words []string) frame.ClientPut {
 	ttl, _ := time.ParseDuration(words[2])
-	c := frame.ClientPut{ID: words[1], Host: "gpu-1", PID: 7, TTL: ttl}
+	id, coordinator, _ := strings.Cut(words[1], "@")
+	c := frame.ClientPut{ID: id, Host: "gpu-1", PID: 7, TTL: ttl, Coordinator: coordinator}
 	for _, w := range words[3:] {
 		name, rest, _ := strings.Cut(w, "=")
 		pattern, state, critical := strings.Cut(rest, "!")
@@ -33,7 +34,11 @@ func clientWords(words []string) frame.ClientPut {
 func tellClients(m *Machine) string {
 	var b strings.Builder
 	for _, c := range m.Clients("", 100) {
-		fmt.Fprintf(&b, "  %s since %s, last heard %s, for %s:", c.ID, c.Registered.Sub(epoch), c.Seen.Sub(epoch), c.TTL)
+		fmt.Fprintf(&b, "  %s since %s, last heard %s, for %s", c.ID, c.Registered.Sub(epoch), c.Seen.Sub(epoch), c.TTL)
+		if c.Coordinator != "" {
+			fmt.Fprintf(&b, ", as %s", c.Coordinator)
+		}
+		b.WriteByte(':')
 		for _, s := range c.Subscriptions {
 			fmt.Fprintf(&b, " %s %s", s.Name, strings.Join(s.Filter.Types, ","))
 		}
@@ -42,5 +47,12 @@ func tellClients(m *Machine) string {
 	s := m.ClientStats()
 	fmt.Fprintf(&b, "  %d clients, %d subscriptions, %d critical ones detached\n", s.Clients, s.Subscriptions,
 		s.CriticalDetached)
+	if s.Lost > 0 {
+		fmt.Fprintf(&b, "  %d lost\n", s.Lost)
+	}
+	for _, u := range m.Unheard() {
+		fmt.Fprintf(&b, "  nobody has %s %s since %s was lost at %s\n", u.Name, strings.Join(u.Filter.Types, ","),
+			u.Client, u.Since.Sub(epoch))
+	}
 	return b.String()
 }

@@ -214,6 +214,11 @@ func (m *model) entry(term uint64, leader string, at time.Time, requests []reque
 	if last := uint64(len(m.events)); last > stored {
 		m.blocks = append(m.blocks, modelBlock{stored + 1, last})
 	}
+	if m.letters.stored > 0 {
+		m.met["letters stored"]++
+		m.late = append(m.late, event.DLQEventsStored)
+		m.letters.stored = 0
+	}
 	for i, r := range requests {
 		if c, ok := r.command.(frame.Redrive); ok && answers[i] == "" {
 			answers[i] = m.redrive(c)
@@ -339,6 +344,8 @@ func (m *model) decide(r request) string {
 		return m.purge(c)
 	case frame.LetterImport:
 		return m.importLetters(c)
+	case frame.LetterKeep:
+		return m.keepLetter(c)
 	case frame.FlowPut:
 		return m.putFlows(c)
 	case frame.FlowRemove:

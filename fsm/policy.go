@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"time"
@@ -14,8 +15,13 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// maxPolicies bounds the dedup policies that can be set.
-const maxPolicies = 1000
+const (
+	// maxPolicies bounds the dedup policies that can be set.
+	maxPolicies = 1000
+	// expirePolicyMost is how many keys that are due an entry removes, beside two for each row that it has: a window that
+	// is made shorter does not have one entry remove millions.
+	expirePolicyMost = 4096
+)
 
 // policies are the dedup policies that were set, each with the keys of what it has accepted.
 //
@@ -29,16 +35,17 @@ type policies struct {
 	gate   *event.DedupPolicies         // what the gate is given; nil before LevelDedup
 }
 
-// typePolicy is the policy of one type. Its keys are of the events that it has accepted, and no two are equal: a key
-// is removed by the first entry after its window.
+// typePolicy is the policy of one type. Its keys are of the events that it has accepted. A key does not count after its
+// window, and is removed by one of the next entries. Until then the queue may have an equal one that is newer.
 //
 // A policy that compares by something else than the one before it begins without keys.
 type typePolicy struct {
 	typ event.Type
 	event.DedupPolicy
 
-	offsets map[frame.Key]uint64
+	offsets policyOffsets
 	queue   []policyKey // the same keys, by offset
+	room    int         // the most keys since the queue was copied
 	due     int64       // where it is ranked; 0 if it is not
 	index   uint64      // the last entry that added keys
 }
@@ -51,7 +58,54 @@ type policyKey struct {
 	key    frame.Key
 	offset uint64
 	at     int64
+	before uint64 // the offset of an equal key, which no longer counts and is not removed yet; of a key of this entry only
 }
+
+// policyOffsets has the offset of each key. A map keeps the memory of the most keys that it ever had. So the keys are
+// in parts, and each part is copied by itself when three quarters of its keys are gone.
+type policyOffsets [256]policyPart
+
+// policyPart has the keys with one first byte.
+type policyPart struct {
+	offsets map[frame.Key]uint64
+	most    int // keys since it was copied
+}
+
+// of returns the offset of a key.
+func (o *policyOffsets) of(k frame.Key) (offset uint64, found bool) {
+	offset, found = o[k[0]].offsets[k]
+	return offset, found
+}
+
+// set sets the offset of a key.
+func (o *policyOffsets) set(k frame.Key, offset uint64) {
+	part := &o[k[0]]
+	if part.offsets == nil {
+		part.offsets = map[frame.Key]uint64{}
+	}
+	part.offsets[k] = offset
+	part.most = max(part.most, len(part.offsets))
+}
+
+// remove removes a key if it has that offset: a newer one may have taken its place.
+func (o *policyOffsets) remove(k frame.Key, offset uint64) {
+	part := &o[k[0]]
+	if part.offsets[k] != offset {
+		return
+	}
+	delete(part.offsets, k)
+	switch left := len(part.offsets); {
+	case left == 0:
+		*part = policyPart{}
+	case part.most >= copyPartFrom && left <= part.most/4:
+		rest := make(map[frame.Key]uint64, left)
+		maps.Copy(rest, part.offsets)
+		part.offsets, part.most = rest, left
+	}
+}
+
+// copyPartFrom is how many keys a part must have had to be worth a copy.
+const copyPartFrom = 64
 
 // newPolicies returns no policies.
 func newPolicies() policies {
@@ -71,10 +125,10 @@ func policyKeyAt(t event.Type, offset uint64) []byte {
 // window is how long a key of the policy counts.
 func (p *typePolicy) window(s *Settings) time.Duration { return cmp.Or(p.Window, s.DedupWindow) }
 
-// holds reports whether the key of an offset is in the policy's window.
-func (p *typePolicy) holds(offset uint64) bool {
-	_, found := sort.Find(len(p.queue), func(i int) int { return cmp.Compare(offset, p.queue[i].offset) })
-	return found
+// holds reports whether the key of an offset counts at a time.
+func (p *typePolicy) holds(offset uint64, now int64, s *Settings) bool {
+	i, found := sort.Find(len(p.queue), func(i int) int { return cmp.Compare(offset, p.queue[i].offset) })
+	return found && p.queue[i].at+int64(p.window(s)) > now
 }
 
 // rank puts a policy where its oldest key is due, among those that have keys.
@@ -96,7 +150,7 @@ func (l *policies) unrank(p *typePolicy) {
 
 // put adds a policy without keys.
 func (l *policies) put(t event.Type, policy event.DedupPolicy) {
-	l.byType[t] = &typePolicy{typ: t, DedupPolicy: policy, offsets: map[frame.Key]uint64{}}
+	l.byType[t] = &typePolicy{typ: t, DedupPolicy: policy}
 }
 
 // drop removes a policy with its keys from memory.
@@ -109,7 +163,8 @@ func (l *policies) drop(p *typePolicy) {
 // add adds a key to a policy.
 func (l *policies) add(p *typePolicy, k policyKey) {
 	p.queue = append(p.queue, k)
-	p.offsets[k.key] = k.offset
+	p.offsets.set(k.key, k.offset)
+	p.room = max(p.room, len(p.queue))
 	l.keys++
 }
 
@@ -168,7 +223,9 @@ func (a *publishApplier) placeByPolicy(row int) (earlier uint64, refusal *Refusa
 		return 0, nil
 	}
 	k := cols.PolicyKeyAt(row)
-	if offset, found := p.offsets[k]; found {
+	offset, found := p.offsets.of(k)
+	// The time of a key of this entry is not final.
+	if found && (offset >= a.firstNew || p.holds(offset, a.now, &a.s.settings)) {
 		a.suppressed.Set(row)
 		a.receipts.add(offset, a.frame.Header.Sources[cols.SourceAt(row)])
 		return offset, nil
@@ -182,7 +239,7 @@ func (a *publishApplier) placeByPolicy(row int) (earlier uint64, refusal *Refusa
 		p.index = a.index
 		a.keyedTypes = append(a.keyedTypes, p.typ)
 	}
-	a.s.policies.add(p, policyKey{k, a.base + uint64(len(a.accepted)), a.now})
+	a.s.policies.add(p, policyKey{k, a.base + uint64(len(a.accepted)), a.now, offset})
 	a.accepted = append(a.accepted, row)
 	return 0, nil
 }
@@ -201,7 +258,12 @@ func (a *publishApplier) undoByPolicy(row int, offset uint64) {
 	if p == nil || len(p.queue) == 0 || p.queue[len(p.queue)-1].offset != offset {
 		return // it was accepted without a key
 	}
-	delete(p.offsets, p.queue[len(p.queue)-1].key)
+	last := p.queue[len(p.queue)-1]
+	if last.before > 0 {
+		p.offsets.set(last.key, last.before)
+	} else {
+		p.offsets.remove(last.key, last.offset)
+	}
 	p.queue = p.queue[:len(p.queue)-1]
 	a.s.policies.keys--
 }
@@ -217,7 +279,7 @@ func (a *publishApplier) storePolicyKeys() {
 		for i := p.firstNew(a.firstNew); i < len(p.queue); i++ {
 			// A clock step of this entry moves the time at which its events are appended.
 			k := &p.queue[i]
-			k.at = a.now
+			k.at, k.before = a.now, 0
 			a.tx.Set(policyKeyAt(t, k.offset), k.encode())
 		}
 		a.s.policies.rank(p, &a.s.settings)
@@ -234,19 +296,23 @@ func (p *typePolicy) firstNew(offset uint64) int {
 	return i
 }
 
-// expirePolicyKeys removes the keys that have left the windows of their policies, in the order in which these are due.
-// It visits no policy without such keys.
+// expirePolicyKeys removes keys that have left the windows of their policies, in the order in which these are due. It
+// visits no policy without such keys, and leaves those beyond its bound to the next entries. The bound is more than an
+// entry adds, so they do not pile up.
 func (a *publishApplier) expirePolicyKeys() {
-	all := &a.s.policies
-	for {
+	all, most := &a.s.policies, expirePolicyMost
+	if a.frame.Header != nil {
+		most += 2 * a.frame.Header.Rows
+	}
+	for most > 0 {
 		due, p, some := all.dues.Min()
 		if !some || due.rank > a.now {
 			return
 		}
 		// Keys of this entry are not stored yet, and are in the window in any case.
 		window, n := int64(p.window(&a.s.settings)), 0
-		for n < len(p.queue) && p.queue[n].offset < a.firstNew && p.queue[n].at+window <= a.now {
-			delete(p.offsets, p.queue[n].key)
+		for n < min(most, len(p.queue)) && p.queue[n].offset < a.firstNew && p.queue[n].at+window <= a.now {
+			p.offsets.remove(p.queue[n].key, p.queue[n].offset)
 			n++
 		}
 		if n == 0 {
@@ -256,8 +322,9 @@ func (a *publishApplier) expirePolicyKeys() {
 		a.tx.DeleteRange(policyKeyAt(p.typ, p.queue[0].offset), policyKeyAt(p.typ, p.queue[n-1].offset+1))
 		p.queue = p.queue[n:]
 		all.keys -= n
-		if len(p.queue) == 0 { // a map does not shrink
-			p.queue, p.offsets = nil, map[frame.Key]uint64{}
+		most -= n
+		if len(p.queue) <= p.room/4 { // a slice keeps the memory of what it has passed
+			p.queue, p.room = slices.Clone(p.queue), len(p.queue)
 		}
 		all.rank(p, &a.s.settings)
 	}
@@ -294,7 +361,7 @@ func (a *publishApplier) setDedupPolicy(c frame.DedupPolicySet) Result {
 		all.put(t, c.Policy)
 	}
 	a.tx.setJSON(key(prefixPolicy, c.Type), &c.Policy)
-	a.s.meta.MaxWindow = max(a.s.meta.MaxWindow, c.Policy.Window)
+	a.s.meta.MaxPolicyWindow = max(a.s.meta.MaxPolicyWindow, c.Policy.Window)
 	a.s.stale.policies = true
 	return Result{}
 }
@@ -331,7 +398,7 @@ func (a *publishApplier) forgetPolicy(p *typePolicy) {
 type SetDedupPolicy struct {
 	Type   event.Type
 	Policy event.DedupPolicy
-	Keys   int // of the events that it has accepted within its window
+	Keys   int // of the events that it has accepted within its window, and of some before that are not removed yet
 }
 
 // DedupPolicies returns the policies that were set, by type.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -58,5 +59,148 @@ func TestPoliciesAreBounded(t *testing.T) {
 	}
 	if n := len(m.DedupPolicies()); n != maxPolicies {
 		t.Errorf("%d policies, want %d", n, maxPolicies)
+	}
+}
+
+// policed has two machines that decide the same entries. One of them is opened again after each.
+type policed struct {
+	t             *testing.T
+	runs, reopens *Machine
+	index         uint64
+	at            time.Time
+}
+
+func newPoliced(t *testing.T, window time.Duration) *policed {
+	p := &policed{t: t, runs: open(t, vfs.NewMem()), reopens: open(t, vfs.NewMem()), at: epoch}
+	t.Cleanup(func() { p.runs.Close(); p.reopens.Close() })
+	p.entry(do(frame.MemberPut{Member: frame.Member{ID: "n1", FeatureLevel: FeatureLevel}}), p.policy(window))
+	return p
+}
+
+// policy sets the policy of the type of ev.
+func (p *policed) policy(window time.Duration) request {
+	return do(frame.DedupPolicySet{Type: string(event.TrainingCompleted),
+		Policy: event.DedupPolicy{Mode: event.DedupContent, Window: window}})
+}
+
+// entry decides an entry at both machines, which have to agree.
+func (p *policed) entry(requests ...request) []Result {
+	p.t.Helper()
+	p.index++
+	var answers [2][]Result
+	e := gated(p.runs.Policy().Dedup, p.index, 1, "n1", p.at, requests...)
+	for i, m := range []*Machine{p.runs, p.reopens} {
+		answers[i] = applyTo(p.t, m, e)
+	}
+	reload(p.t, p.reopens)
+	if got, want := fmt.Sprint(answers[1]), fmt.Sprint(answers[0]); got != want {
+		p.t.Fatalf("entry %d: %.500s, and where it was opened again %.500s", p.index, want, got)
+	}
+	one, _ := p.runs.DigestAt(p.index)
+	if other, _ := p.reopens.DigestAt(p.index); one != other {
+		p.t.Fatalf("entry %d: the digests differ", p.index)
+	}
+	return answers[0]
+}
+
+func (p *policed) keys() int { return p.runs.DedupPolicies()[0].Keys }
+
+// fill publishes events with the contents [from, to).
+func (p *policed) fill(from, to int) {
+	for next := from; next < to; next += expirePolicyMost {
+		var events []event.Event
+		for n := next; n < min(next+expirePolicyMost, to); n++ {
+			events = append(events, ev(n))
+		}
+		p.entry(publish(events...))
+	}
+}
+
+// An entry removes a bounded number of keys, however many are due. Those that are left do not count, and are forgotten
+// in the next entries, without those that have taken their place.
+func TestKeysThatAreDueTogetherLeaveInSteps(t *testing.T) {
+	p := newPoliced(t, time.Minute)
+	const keys = 4 * expirePolicyMost
+	p.fill(0, keys)
+	p.at = p.at.Add(time.Minute)
+
+	// The newest key is due and is still there. A request that is refused leaves it as it was.
+	again, refused := ev(keys-1), []event.Event{ev(keys - 1), withID(ev(1), "x"), withID(ev(2), "x")}
+	answers := p.entry(publish(refused...), publish(again), publish(again))
+	if answers[0].Refusal == nil || len(answers[1].Duplicates) != 0 || len(answers[2].Duplicates) != 1 {
+		t.Fatalf("%+v", answers)
+	}
+	for before := keys + 1; ; {
+		left := p.keys()
+		if left >= before || before-left > expirePolicyMost+2*5+1 {
+			t.Fatalf("%d keys after %d", left, before)
+		}
+		if left == 1 {
+			break
+		}
+		before = left
+		p.entry(publish(noDedup(ev(0))))
+	}
+	if answers := p.entry(publish(again)); len(answers[0].Duplicates) != 1 {
+		t.Errorf("the key that has taken the place of an old one does not count: %+v", answers)
+	}
+}
+
+// A key that a refused request had taken the place of counts if the window gets longer, at a node that was opened
+// again, too.
+func TestARefusedRequestLeavesAKeyThatIsDue(t *testing.T) {
+	p := newPoliced(t, time.Minute)
+	const keys = 3 * expirePolicyMost
+	p.fill(0, keys)
+	p.at = p.at.Add(time.Minute)
+	p.entry(publish(ev(keys-1), withID(ev(1), "x"), withID(ev(2), "x")))
+	p.entry(p.policy(time.Hour))
+	if answers := p.entry(publish(ev(keys - 1))); len(answers[0].Duplicates) != 1 {
+		t.Errorf("%+v", answers)
+	}
+}
+
+// What a policy takes in memory follows the keys that it has, not the most that it had.
+func TestAPolicyReleasesTheMemoryOfItsKeys(t *testing.T) {
+	p := newPoliced(t, time.Minute)
+	const keys = 256 * copyPartFrom * 2
+	p.fill(0, keys)
+	p.at = p.at.Add(30 * time.Second)
+	p.fill(keys, keys+256)
+	p.at = p.at.Add(30 * time.Second)
+	for p.keys() > 256 {
+		p.entry(publish(noDedup(ev(0))))
+	}
+	policy, most := p.runs.s.policies.byType[event.TrainingCompleted], 0
+	for i := range policy.offsets {
+		most += policy.offsets[i].most
+	}
+	if most > keys/4 || cap(policy.queue) > keys/4 {
+		t.Errorf("room for %d keys and a queue of %d, for 256 of %d", most, cap(policy.queue), keys)
+	}
+	for range 2 {
+		p.at = p.at.Add(30 * time.Second)
+		p.entry(publish(noDedup(ev(0))))
+	}
+	for i := range policy.offsets {
+		if policy.offsets[i].offsets != nil {
+			t.Fatal("a part without keys is kept")
+		}
+	}
+}
+
+// A policy with a long window has what it decided looked for as long, and nothing else.
+func TestExplainLooksForAsLongAsTheWindowOfAPolicy(t *testing.T) {
+	p := newPoliced(t, 31*24*time.Hour)
+	p.entry(publish(ev(1)))
+	p.at = p.at.Add(30 * 24 * time.Hour)
+	p.entry(publish(ev(1)))
+	_, last := p.runs.Log().Bounds()
+	x, err := p.runs.Explain(t.Context(), last)
+	if err != nil || x.Suppressed != 1 || !x.InWindow {
+		t.Errorf("%+v, %v", x, err)
+	}
+	if window := p.runs.s.meta.MaxWindow; window > time.Hour {
+		t.Errorf("other events are explained from the receipts of %s", window)
 	}
 }

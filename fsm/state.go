@@ -41,6 +41,8 @@ const (
 	prefixPressure    = 'x'
 	prefixOverdue     = 'o'
 	prefixFlow        = 'F'
+	prefixLostClient  = 'L'
+	prefixUnheard     = 'U'
 
 	prefixLetter      = 'l'
 	prefixCopy        = 'e'
@@ -95,7 +97,7 @@ type meta struct {
 	TrimmedBytes uint64              `json:"trimmed_bytes"` // of those that are trimmed
 	WindowStart  uint64              `json:"dedup_floor"`   // the first offset whose key still counts
 	ColumnsFrom  uint64              `json:"columns_from"`  // the first block whose key columns are kept
-	MaxWindow    time.Duration       `json:"max_window_ns"` // the longest dedup window there ever was
+	MaxWindow    time.Duration       `json:"max_window_ns"` // the longest dedup.window there ever was
 	Touch        uint64              `json:"touch"`         // numbers the uses of producers
 	ClusterID    string              `json:"cluster_id"`    // empty before the first term start
 	FeatureLevel uint32              `json:"feature_level"`
@@ -118,6 +120,8 @@ type meta struct {
 	RetentionWaits bool `json:"retention_waits,omitzero"`
 	// TrimReason is why First was raised last.
 	TrimReason string `json:"trim_reason,omitzero"`
+	// MaxPolicyWindow is the longest window of a dedup policy that there ever was.
+	MaxPolicyWindow time.Duration `json:"max_policy_window_ns,omitzero"`
 }
 
 // ClockStep records that replicated time was moved at once.
@@ -190,6 +194,7 @@ type state struct {
 
 	letters  letters
 	clients  clients
+	lost     lostClients
 	pressure Pressure
 	// overdue has the edges of runs that were reported, until when they are remembered, by overdueKey.
 	overdue map[string]int64
@@ -232,6 +237,7 @@ func newState() *state {
 		policies:     newPolicies(),
 		letters:      letters{underWay: map[string][]underWay{}, copies: newRanking[uint64, struct{}]()},
 		clients:      newClients(),
+		lost:         newLostClients(),
 		overdue:      map[string]int64{},
 	}
 }
@@ -272,6 +278,8 @@ func loadState(db *pebble.DB) (*state, error) {
 		prefixFlow:        s.loadFlow,
 		prefixDesiredVote: s.loadDesiredVote,
 		prefixClient:      s.loadClient,
+		prefixLostClient:  s.loadLostClient,
+		prefixUnheard:     s.loadUnheard,
 		prefixOverdue:     s.loadOverdue,
 		prefixPolicy:      s.loadPolicy,
 	}

@@ -191,6 +191,9 @@ func (s *narrator) request(words []string) request {
 	case "purgeold":
 		age, _ := time.ParseDuration(words[1])
 		return do(frame.Purge{OlderThan: age, Letters: numbers(words[2:])})
+	case "keep": // cursor offset row error
+		letter := s.deadLetter(words[1], number64(words[2]), 0, words[4])
+		return do(frame.LetterKeep{Origin: [frame.OriginSize]byte{1, byte(number64(words[3]))}, From: "p1", Letter: letter})
 	case "import": // contents, whose row is the same number
 		return do(s.imports(words[1:]))
 	case "online", "offline": // n2 1500, or n2 1500 raft

@@ -291,6 +291,10 @@ func decodeColumns(first uint64, v []byte) (*Columns, error) {
 	}
 	var err error
 	c.Columns, err = frame.DecodeColumns(r.Rest, shape)
+	// Its checksum is right: a newer build has written it.
+	if errors.Is(err, frame.ErrUnsupported) {
+		return nil, fmt.Errorf("log: key columns of the block at offset %d: %w", first, err)
+	}
 	if err != nil {
 		return nil, corrupt(first, "key columns", err)
 	}

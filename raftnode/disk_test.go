@@ -66,6 +66,7 @@ func TestAFullDiskRefusesAppendsAndLetsCommitsAndTrimsPass(t *testing.T) {
 		{frame.GroupDead{Letter: frame.DeadLetter{Cursor: "x", Offset: 1}}, true},
 		{frame.Redrive{}, true},
 		{frame.LetterImport{}, true},
+		{frame.LetterKeep{}, true},
 		{frame.Register{Definitions: []byte("[]")}, true},
 		{frame.Trim{Before: 2}, false},
 		{frame.Purge{}, false},

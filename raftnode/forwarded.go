@@ -68,6 +68,11 @@ func asStored(gate *event.Gate, e *event.Event) (event.Hash, error) {
 // that the log has at its offset, and an imported one must not pretend to be emitted by this cluster.
 func (n *Node) checkCopies(c frame.Command) error {
 	switch c := c.(type) {
+	case frame.LetterKeep:
+		if c.Letter.Offset != 0 {
+			return n.checkCopies(c.Letter)
+		}
+		return checkImported(c.Letter.Event)
 	case frame.DeadLetter:
 		if len(c.Event) == 0 {
 			return nil // the state machine says why there is none
@@ -81,16 +86,21 @@ func (n *Node) checkCopies(c frame.Command) error {
 		return err
 	case frame.LetterImport:
 		for i := range c.Letters {
-			e, err := openCopy(c.Letters[i].Event)
-			if err == nil && event.IsReserved(e.Type) && !e.Foreign {
-				err = fmt.Errorf("event %s is emitted by the cluster alone: %w", e.Type, ErrNotStoredForm)
-			}
-			if err != nil {
+			if err := checkImported(c.Letters[i].Event); err != nil {
 				return fmt.Errorf("letter %d: %w", i, err)
 			}
 		}
 	}
 	return nil
+}
+
+// checkImported checks the copy of an event that the log does not have.
+func checkImported(copied []byte) error {
+	e, err := openCopy(copied)
+	if err == nil && event.IsReserved(e.Type) && !e.Foreign {
+		err = fmt.Errorf("event %s is emitted by the cluster alone: %w", e.Type, ErrNotStoredForm)
+	}
+	return err
 }
 
 // openCopy decodes a copy of an event and requires the form in which it is stored. It does not check the event against

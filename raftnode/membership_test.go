@@ -71,8 +71,11 @@ func TestALeaderAskedToRemoveItselfHandsOverFirst(t *testing.T) {
 }
 
 func TestWhatMembershipRefuses(t *testing.T) {
-	t.Parallel()
-	c := voters(t, 3, nil)
+	// In simulated time, so that a slow disk uses none of the 300 ms.
+	votersInBubble(t, 3, nil, membershipRefuses)
+}
+
+func membershipRefuses(t testing.TB, c *cluster) {
 	leader := c.leader()
 	follower := c.followers()[0].roster.Self()
 	fresh := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:1", HTTPAddr: "n9", Incarnation: "i9",

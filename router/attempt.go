@@ -65,7 +65,7 @@ func (s *subscriber) prepareTask(t *task) error {
 
 // redelivers reports whether the log delivers the task again if it is left.
 func (s *subscriber) redelivers(t *task) bool {
-	return t.origin == fromLog && (s.spec.Durable || t.delivery != nil)
+	return t.origin == redriven || (t.origin == fromLog && (s.spec.Durable || t.delivery != nil))
 }
 
 // Enter implements attempt.Task. An event of the log waits until the breaker lets it through; one of a group goes
@@ -75,7 +75,7 @@ func (tr *trial) Enter() (leave func(error), err error) {
 	if redelivered && s.lost.Load() { // another has the cursor now
 		return nil, errLeft
 	}
-	wait := tr.task.origin == fromLog && tr.task.delivery == nil
+	wait := (tr.task.origin == fromLog || tr.task.origin == redriven) && tr.task.delivery == nil
 	leave, err = s.breaker.Enter(s.base, tr.task.identity(), wait, s.closing)
 
 	// An event of a durable subscription stays in the log and is left there. Others end with

@@ -16,7 +16,7 @@ import (
 // the router leaves the client open.
 func OnClient(c *client.Client) Log { return clientLog{c} }
 
-// clientLog is a client as Log, Flows, DeadLetters and Registrar.
+// clientLog is a client as Log, Flows, DeadLetters, LiveLetters and Registrar.
 type clientLog struct{ c *client.Client }
 
 // Publish implements Log. A single event shares its request with others.
@@ -80,10 +80,34 @@ func (l clientLog) OpenCursor(ctx context.Context, name string, o client.CursorO
 func (l clientLog) Put(ctx context.Context, letter DeadLetter) error {
 	failure := client.Failure{Handler: letter.Handler, Error: letter.Error, Attempts: uint64(letter.Attempts),
 		FirstFailed: letter.First}
-	err := l.c.Admin().PutDeadLetter(ctx, letter.Cursor, letter.Generation, letter.Event.Offset, failure)
-	answer, ok := errors.AsType[*api.Error](err)
+	return markGone(l.c.Admin().PutDeadLetter(ctx, letter.Cursor, letter.Generation, letter.Event.Offset, failure))
+}
 
-	// These codes say that there can be no letter of this event any more.
+// Keep implements LiveLetters.
+func (l clientLog) Keep(ctx context.Context, letter DeadLetter, id string) error {
+	failure := client.KeptFailure{ID: id, Source: letter.Source, Cursor: letter.Cursor, Failure: client.Failure{
+		Handler: letter.Handler, Error: letter.Error, Attempts: uint64(letter.Attempts), FirstFailed: letter.First}}
+	err := l.c.Admin().KeepDeadLetter(ctx, &letter.Event, failure)
+
+	// Members that do not know such letters yet are upgraded while events fail.
+	if answer, ok := errors.AsType[*api.Error](err); ok && answer.Reason == api.ReasonFeatureLevel {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return markGone(err)
+}
+
+// HasCursor implements LiveLetters.
+func (l clientLog) HasCursor(ctx context.Context, name string) (bool, error) {
+	_, err := l.c.Cursor(ctx, name)
+	if answer, ok := errors.AsType[*api.Error](err); ok && answer.Code == api.NotFound {
+		return false, nil
+	}
+	return err == nil, markFinal(err)
+}
+
+// markGone marks an error that says that there can be no letter of this event any more, and as markFinal does.
+func markGone(err error) error {
+	answer, ok := errors.AsType[*api.Error](err)
 	if ok && !errors.Is(err, client.ErrOutcomeUnknown) {
 		switch answer.Code {
 		case api.Trimmed, api.Conflict:

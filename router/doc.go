@@ -54,12 +54,18 @@
 // Of one key at most one event is with a handler at a time, in order, and the next one
 // waits while one is retried. Events without a key are in order only with Concurrency 1,
 // which is the default. A handler that returns an error, panics or runs out of time is
-// called again after 1, 2 and 4 s. When that is exhausted a durable subscription's event
-// becomes a dead letter in the entry that moves the cursor past it, and is delivered again
-// when it is redriven; any other event, and with Options.Drop all of them, is counted and
-// reported, and the next one is handled. A handler's error can be Permanent. A group redelivers
-// an event whose attempts were exhausted, to one of its members, after a delay; after its last
-// delivery, or a Permanent error, the event is a dead letter.
+// called again after 1, 2 and 4 s. When that is exhausted its event is a dead letter, and the
+// next one is handled; with Options.Drop it is counted and reported alone. A durable
+// subscription's letter is stored in the entry that moves the cursor past it. A handler's error
+// can be Permanent. A group redelivers an event whose attempts were exhausted, to one of its
+// members, after a delay; after its last delivery, or a Permanent error, the event is a dead
+// letter.
+//
+// Of any other subscription, and of a local event, the letter is a copy that is stored soon
+// afterwards and moves no cursor; at most 1024 wait for the log, and what does not fit, or waits
+// when the process dies, is lost and counted as that. Redriven, it comes to this handler alone,
+// through the cursor live.NAME, in the process that has stored a letter last or has begun
+// since. What Router.Replay hands over is no letter: the caller has the error.
 //
 // A handler's context ends after its timeout: 30 s, or RINGRIFT_EVENT_HANDLER_TIMEOUT in
 // seconds (the platform's reference says 30, its runbook 600; set it if handlers train).
@@ -86,5 +92,6 @@
 // Each subscription holds Queue events that wait or run, and remembers 16 times as many
 // that were handled after one that was not; past that the reader waits, not the memory.
 // One to stages remembers Runs runs, and of each the newest 256 stages
-// and those that wait.
+// and those that wait. Of a flow with RunBy it reads the stages among the newest 1 000 000 events
+// when it attaches; for a run that it has forgotten for others, those among the 100 000 events before.
 package router

@@ -200,6 +200,13 @@ func (s *subscriber) accept(ctx context.Context, ev event.Event, err error) erro
 		return err
 	}
 
+	// Before the event is tracked: if the runs cannot be read, it is read again.
+	if s.runs != nil {
+		if err := s.runs.begin(ctx, ev.Offset); err != nil {
+			return err
+		}
+	}
+
 	// After a reconnect an event may be read a second time: it is skipped.
 	e, err := s.tracker.track(ctx, ev.Offset)
 	if e == nil || err != nil {

@@ -19,6 +19,8 @@ type task struct {
 	// what it is of a group, to be settled once, nil if it came otherwise
 	delivery *client.Delivery
 	result   chan<- error // gets how it ended; nil if nobody waits; has room
+	letter   *DeadLetter  // of an abandoned one whose subscription has no cursor; set before result gets the error
+	run      *runSeen     // where the subscription has a flow, nil if it belongs to no run
 	chain    stages.Chain // its run so far, where the subscription has a flow
 }
 
@@ -38,6 +40,7 @@ const (
 	direct          // published by this router, and in the log
 	local           // published by this router, and nowhere else
 	replayed        // from the log, once more
+	redriven        // a letter of a subscription without a cursor of its own
 )
 
 // lanes runs tasks, at most workers at once, and those of one lane one after the other,

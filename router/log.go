@@ -54,11 +54,21 @@ type DeadLetters interface {
 	Put(ctx context.Context, l DeadLetter) error
 }
 
+// LiveLetters is a Log that keeps dead letters of subscriptions without a cursor of their own. OnClient is one.
+type LiveLetters interface {
+	// Keep stores a letter that moves no cursor; letters may come in any order. id is unique to the failure: the same
+	// may come twice. It is repeated until it succeeds, or wraps ErrRefused or ErrGone.
+	Keep(ctx context.Context, l DeadLetter, id string) error
+	// HasCursor reports whether there is a cursor of that name.
+	HasCursor(ctx context.Context, name string) (bool, error)
+}
+
 // DeadLetter is an event that its handler could not handle.
 type DeadLetter struct {
-	Cursor     string // the subscription's
+	Cursor     string // the subscription's, or the one that its letters are redriven to
 	Generation uint64 // of the cursor
-	Handler    string // the subscription that gave up
+	Handler    string // the subscription that abandoned it
+	Source     string // the process: Options.Source
 	Event      event.Event
 	Error      string // of the last attempt
 	Attempts   int

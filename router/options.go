@@ -42,7 +42,7 @@ type Options struct {
 	Breaker     Breaker
 
 	LocalTypes  []string    // types, or patterns of them, that never go to the log
-	DeadLetters DeadLetters // stores the events that durable subscriptions dead-letter; nil is the log's own
+	DeadLetters DeadLetters // stores the events that durable subscriptions dead-letter; nil is the log's own, of all kinds
 	Drop        bool        // events that would be dead letters are dropped, counted and reported
 	Recent      int         // how many events Recent remembers; 256
 	// Register registers the subscriptions with the cluster, and how long their handlers may

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -45,10 +46,12 @@ func (r *Router) registerSubscriptions() {
 
 	// The keeper sends the whole list a moment later: several changes are one call.
 	var list []client.SubscriptionInfo
+	coordinator := ""
 	for _, s := range r.subscribers() {
 		list = append(list, s.info())
+		coordinator = cmp.Or(coordinator, s.spec.Coordinator)
 	}
-	r.keeper.Set(list)
+	r.keeper.SetAs(coordinator, list)
 }
 
 // info describes the subscription for the cluster.

@@ -1,8 +1,10 @@
 package router_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +27,7 @@ type registering struct {
 	*memLog
 	mu   sync.Mutex
 	last string
+	as   string // the coordinator
 }
 
 func (l *registering) Register(_ context.Context, r client.Registration) error {
@@ -34,7 +37,7 @@ func (l *registering) Register(_ context.Context, r client.Registration) error {
 	for _, s := range r.Subscriptions {
 		parts = append(parts, fmt.Sprintf("%s %s %s %s", s.Name, s.Mode, s.State, timeoutOf(s)))
 	}
-	l.last = strings.Join(parts, ", ")
+	l.last, l.as = strings.Join(parts, ", "), r.Coordinator
 	return nil
 }
 
@@ -117,4 +120,62 @@ func TestARegisteredRouterIsListed(t *testing.T) {
 	if ids := listed(); len(ids) != 0 {
 		t.Error(ids)
 	}
+}
+
+// A subscription by coordinator gets what the registry's entry declares, and the process is registered as it. Types of
+// its own that differ are logged.
+func TestASubscriptionByCoordinator(t *testing.T) {
+	l := &registering{memLog: newMemLog()}
+	var logged bytes.Buffer
+	r, err := router.New(l, router.Options{
+		Register: true, Source: "p1", Logger: slog.New(slog.NewTextHandler(&logged, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan event.Type, 10)
+	take := func(_ context.Context, ev event.Event) error {
+		got <- ev.Type
+		return nil
+	}
+	subscribe(t, r, router.Subscription{Name: "all", Coordinator: "UnifiedHealthManager", Handler: take})
+	eventually(t, "the registration", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.as == "health_manager"
+	})
+	for _, kind := range []event.Type{event.HealthAlert, event.ModelPromoted, event.HostOffline} {
+		if _, err := r.Publish(t.Context(), event.New(kind, map[string]any{})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What comes before the declared type is declared, too.
+	if kind := <-got; kind != event.HostOffline {
+		t.Errorf("got %s, which is not declared", kind)
+	}
+	if logged.Len() > 0 {
+		t.Errorf("logged: %s", &logged)
+	}
+
+	subscribe(t, r, router.Subscription{
+		Name: "some", Coordinator: "health_manager", Types: []string{"HOST_*", "MODEL_PROMOTED"}, Handler: take,
+	})
+	for _, part := range []string{"level=WARN", "coordinator=health_manager", "REGRESSION_CRITICAL",
+		"undeclared=MODEL_PROMOTED"} {
+		if !strings.Contains(logged.String(), part) {
+			t.Errorf("%q is not in: %s", part, &logged)
+		}
+	}
+	for says, s := range map[string]router.Subscription{
+		"is health_manager's already": {Coordinator: "training_coordinator"},
+		"no coordinator":              {Coordinator: "nobody"},
+		"give Types":                  {Coordinator: "cache_orchestrator"},
+		"a Flow":                      {Coordinator: "health_manager", Flow: "health_recovery"},
+	} {
+		s.Name, s.Handler = "bad", take
+		if _, err := r.Subscribe(t.Context(), s); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+	shut(t, r)
 }

@@ -21,6 +21,7 @@ type Router struct {
 	localTypes event.Matcher
 	recent     *recent
 	notices    *notices
+	letters    *liveLetters   // nil: abandoned events of subscriptions without a cursor are counted alone
 	keeper     *client.Keeper // nil: the subscriptions are not registered
 	busy       busy           // publishing, handling, and events of the router's own
 
@@ -44,11 +45,13 @@ func New(log Log, o Options) (*Router, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("router: options: %w", err)
 	}
+	var live LiveLetters
 	switch {
 	case o.Drop:
 		o.DeadLetters = nil
 	case o.DeadLetters == nil:
 		o.DeadLetters, _ = log.(DeadLetters)
+		live, _ = log.(LiveLetters)
 	}
 
 	// Nothing runs before the options are known to be right.
@@ -63,15 +66,23 @@ func New(log Log, o Options) (*Router, error) {
 	r.subs.Store(new([]*subscriber))
 	r.ctx, r.cut = context.WithCancel(context.Background())
 	r.notices = newNotices(r)
+	if live != nil && o.DeadLetters != nil {
+		r.letters = newLiveLetters(r, live)
+	}
 	if err := r.keepRegistered(); err != nil {
 		r.cut()
 		return nil, fmt.Errorf("router: options: %w", err)
 	}
 
-	// Close joins this goroutine by noticed.
+	// Close joins these goroutines by noticed.
 	go func() {
 		defer close(r.noticed)
+		var both sync.WaitGroup
+		if r.letters != nil {
+			both.Go(func() { r.letters.run(r.ctx, r.quit) })
+		}
 		r.notices.run(r.ctx, r.quit)
+		both.Wait()
 	}()
 	return r, nil
 }
@@ -90,6 +101,9 @@ func (r *Router) Subscribe(ctx context.Context, spec Subscription) (*Subscriber,
 	}
 	flow, err := spec.completeStages(r.options.Catalogue, flows)
 	if err != nil {
+		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
+	}
+	if err := r.completeCoordinator(&spec); err != nil {
 		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
 	}
 	condition, err := spec.complete(&r.options)
@@ -150,6 +164,9 @@ func (r *Router) add(s *subscriber) error {
 	before := r.subscribers()
 	if slices.ContainsFunc(before, func(b *subscriber) bool { return b.spec.Name == s.spec.Name }) {
 		return errors.New("there is a subscription of that name")
+	}
+	if err := r.checkCoordinator(s); err != nil {
+		return err
 	}
 	after := append(slices.Clone(before), s)
 	r.subs.Store(&after)

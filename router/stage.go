@@ -1,7 +1,6 @@
 package router
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +20,7 @@ type StageHandler func(ctx context.Context, at Stage) error
 type Stage struct {
 	Event event.Event
 	// Chain is the run so far: the events of Event's run that are stages of the flow, up to Event, which is the last.
-	// The run is that of Event's correlation id, or of its payload; see event.Flow.RunOf. Its times are of when they
-	// were appended.
+	// event.Flow.RunOf says which run that is. Its times are of when they were appended.
 	Chain stages.Chain
 }
 
@@ -71,7 +69,7 @@ func (s *Subscription) completeStages(c *event.Catalogue, flows []event.Flow) (*
 		return nil, fmt.Errorf("option Runs is %d", s.Runs)
 	}
 
-	// The stages become the types, and a run is one lane.
+	// The stages become the types.
 	flow, err := stages.FindFlow(flows, s.Flow)
 	if err != nil {
 		return nil, err
@@ -80,11 +78,6 @@ func (s *Subscription) completeStages(c *event.Catalogue, flows []event.Flow) (*
 		return nil, fmt.Errorf("option Stages: %w", err)
 	}
 	s.Types, err = stagesOf(c, flow, s.Stages)
-	if s.Lane == nil {
-		s.Lane = func(ev *event.Event) string {
-			return cmp.Or(flow.RunOf(ev), ev.Key)
-		}
-	}
 	return &flow, err
 }
 
@@ -131,26 +124,28 @@ func (s *subscriber) followRun(t *task) error {
 		// event alone.
 		switch {
 		case err == nil, errors.Is(err, ErrRefused), s.base.Err() != nil:
-			t.chain = s.runs.chain(&t.ev, events, leftOut)
+			t.chain = s.runs.chain(t, events, leftOut)
 			return nil
 		}
-		s.r.options.Logger.Warn("a run cannot be read", "subscription", s.spec.Name,
-			"run", s.runs.flow.RunOf(&t.ev), "error", err)
+		s.r.options.Logger.Warn("a run cannot be read", "subscription", s.spec.Name, "run", t.run.id, "error", err)
 		if err := s.pause(t, pauses.NextBackOff()); err != nil {
 			return err
 		}
 	}
 }
 
-// chain follows a run up to an event, which is not among those before it.
-func (r *runs) chain(ev *event.Event, before []stages.Event, leftOut uint64) stages.Chain {
-	at := ev.AppendedAt
+// chain follows the run of a task up to its event, which is not among those before it.
+func (r *runs) chain(t *task, before []stages.Event, leftOut uint64) stages.Chain {
+	at := t.ev.AppendedAt
 	if at.IsZero() { // it is local
 		at = time.Now()
 	}
-	link := stages.EventOf(ev)
+	link, id := stages.EventOf(&t.ev), ""
 	link.At = at.UTC()
+	if t.run != nil {
+		id = t.run.id
+	}
 	events := append(before, link)
-	return stages.Follow([]event.Flow{r.flow}, r.flow.RunOf(ev), events, stages.Options{Now: link.At, Flow: r.flow.Name,
-		Scope: stages.Scope{From: events[0].Offset, To: ev.Offset, LeftOut: leftOut}})
+	return stages.Follow([]event.Flow{r.flow}, id, events, stages.Options{Now: link.At, Flow: r.flow.Name,
+		Scope: stages.Scope{From: events[0].Offset, To: t.ev.Offset, LeftOut: leftOut}})
 }

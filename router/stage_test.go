@@ -353,3 +353,133 @@ func TestStagesOfARunByPayloadFields(t *testing.T) {
 		}
 	}
 }
+
+// countedTail counts how often the past is read, and what it shows.
+type countedTail struct {
+	*memLog
+	reads, events int
+}
+
+func (l *countedTail) Tail(ctx context.Context, o client.TailOptions) iter.Seq2[event.Event, error] {
+	if !o.NoFollow {
+		return l.memLog.Tail(ctx, o)
+	}
+	l.reads++
+	return func(yield func(event.Event, error) bool) {
+		for ev, err := range l.memLog.Tail(ctx, o) {
+			if l.events++; !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+// byKey returns a router on a log, and the flow A, B, C whose runs have a key.
+func byKey(t *testing.T, log router.Log) *router.Router {
+	t.Helper()
+	c, err := event.Builtin().WithFlows(event.Flow{Name: "by_key", RunBy: []string{"key"},
+		Edges: [][2]event.Type{{"A", "B"}, {"B", "C"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open(t, log, router.Options{Catalogue: c})
+}
+
+// However many runs begin, the past is read once, and again only for a run that was forgotten for others.
+func TestThePastIsReadOnceForAllRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &countedTail{memLog: newMemLog()}
+		r := byKey(t, log)
+		send := func(kind event.Type, key int) {
+			publish(t, r, event.New(kind, map[string]any{"key": key}))
+		}
+		const before, most = 5, 50
+		for key := range before {
+			send("A", key)
+		}
+		var all arrivals
+		subscribe(t, r, router.Subscription{Name: "s", Flow: "by_key", Runs: most, OnStage: all.arrive})
+		for key := range most {
+			if key >= before {
+				send("A", key)
+			}
+			send("B", key)
+		}
+		synctest.Wait()
+		for _, at := range all.of("") {
+			if at.Event.Type == "B" && course(at) != "A B" {
+				t.Errorf("%s: %s", at.Chain.CorrelationID, course(at))
+			}
+		}
+		if log.reads != 1 || log.events > before+1 {
+			t.Errorf("%d events in %d reads", log.events, log.reads)
+		}
+		// One run more than are remembered.
+		send("A", most)
+		send("C", 0)
+		synctest.Wait()
+		if list := all.of(""); course(list[len(list)-1]) != "A B C" || log.reads != 2 {
+			t.Errorf("%s after %d reads", course(list[len(list)-1]), log.reads)
+		}
+	})
+}
+
+// Whatever a stage has of its run, its key or only the correlation id of one that has it, it comes with all stages
+// before it, whether they were read, remembered or forgotten.
+func TestAStageComesWithItsRunByKeyAndCorrelationID(t *testing.T) {
+	type sent struct {
+		kind               event.Type
+		correlationID, key string
+	}
+	for _, test := range []struct {
+		name string
+		sent []sent
+		want string // of the last one
+	}{
+		{"an effect inherits a correlation id", []sent{{"A", "", "k"}, {"B", "x", "k"}}, "key=k: A B"},
+		{"a cause has one", []sent{{"A", "x", "k"}, {"B", "", "k"}}, "key=k: A B"},
+		{"an effect has it alone", []sent{{"A", "x", "k"}, {"B", "x", ""}, {"C", "", "k"}}, "key=k: A B C"},
+		{"a cause has it alone", []sent{{"A", "x", ""}, {"B", "x", "k"}}, "key=k: A B"},
+		{"two runs share it", []sent{{"A", "x", "k"}, {"A", "x", "l"}, {"B", "x", ""}, {"C", "", "k"}}, "key=k: A C"},
+		{"the newest one counts", []sent{{"A", "x", "k"}, {"A", "x", "l"}, {"B", "x", ""}, {"C", "", "l"}}, "key=l: A B C"},
+		{"nothing names a run", []sent{{"A", "x", ""}, {"B", "x", ""}}, "x: A B"},
+		{"an id that looks like one", []sent{{"A", "", "k"}, {"B", "key=k", ""}}, "key=k: B"},
+	} {
+		for subscribed := range test.sent {
+			for _, forgotten := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					r := byKey(t, newMemLog())
+					var all arrivals
+					for i, s := range test.sent {
+						if i == subscribed {
+							subscribe(t, r, router.Subscription{Name: "s", Flow: "by_key", Runs: 1, OnStage: all.arrive})
+						}
+						payload := map[string]any{"n": i}
+						if s.key != "" {
+							payload["key"] = s.key
+						}
+						ev := event.New(s.kind, payload)
+						ev.CorrelationID = s.correlationID
+						publish(t, r, ev)
+						// Another run takes the only place.
+						if forgotten && i < len(test.sent)-1 {
+							publish(t, r, event.New("A", map[string]any{"key": fmt.Sprint("other", i)}))
+						}
+					}
+					synctest.Wait()
+					list := append(all.of(""), append(all.of("x"), all.of("key=k")...)...)
+					last := list[0]
+					for _, at := range list {
+						if at.Event.Offset > last.Event.Offset {
+							last = at
+						}
+					}
+					if got := last.Chain.CorrelationID + ": " + course(last); got != test.want {
+						t.Errorf("%s, subscribed before %d, forgotten %v: %s, want %s", test.name, subscribed, forgotten, got,
+							test.want)
+					}
+				})
+			}
+		}
+	}
+}

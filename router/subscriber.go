@@ -28,6 +28,7 @@ type subscriber struct {
 
 	committer
 	lifecycle
+	redrives redrives
 	record
 }
 
@@ -89,6 +90,7 @@ func newSubscriber(r *Router, spec Subscription, condition *where.Condition) *su
 
 // start sets the goroutines off.
 func (s *subscriber) start() {
+	s.resumeLetters()
 	// Nothing is read or committed for a direct one: both are over from the start.
 	if s.spec.Direct {
 		close(s.fed)
@@ -136,8 +138,14 @@ func (s *subscriber) meets(ev *event.Event) bool {
 // task returns a task for an event, in the lane that the subscription chooses.
 func (s *subscriber) task(ev event.Event, o origin) *task {
 	t := &task{ev: ev, lane: ev.Key, origin: o}
-	if s.spec.Lane != nil {
+	if s.runs != nil {
+		t.run = s.runs.of(&t.ev)
+	}
+	switch {
+	case s.spec.Lane != nil:
 		t.lane = s.spec.Lane(&t.ev)
+	case t.run != nil:
+		t.lane = t.run.lane
 	}
 	return t
 }
@@ -184,15 +192,31 @@ func (s *subscriber) abandonTask(t *task, tr *trial) {
 		return
 	}
 
-	// The committer stores the letter once everything before it is settled.
+	// The committer stores the letter of a cursor once everything before it is settled.
 	var letter *DeadLetter
-	if s.redelivers(t) && s.r.options.DeadLetters != nil {
-		letter = &DeadLetter{Cursor: s.spec.Name, Handler: s.spec.Name, Event: t.ev, Error: breaker.Bounded(tr.err.Error()),
-			Attempts: tr.attempts, First: tr.first, Last: time.Now()}
+	if s.deadLetters(t) {
+		letter = &DeadLetter{Cursor: s.spec.Name, Handler: s.spec.Name, Source: s.r.options.Source, Event: t.ev,
+			Error: breaker.Bounded(tr.err.Error()), Attempts: tr.attempts, First: tr.first, Last: time.Now()}
 	}
 	s.count(func(c *Counts) { c.Failed++ })
 	s.r.notices.handlerFailed(s, t, tr, letter != nil || s.lastDelivery(t, tr.err))
+	if letter != nil && !s.spec.Durable {
+		letter.Cursor = s.lettersCursor()
+		t.letter, letter = letter, nil
+		if t.origin != redriven { // whose reader stores the letter
+			s.r.letters.put(s, *t.letter)
+		}
+	}
 	s.settleTask(t, tr.err, letter)
+}
+
+// deadLetters reports whether an abandoned task becomes a dead letter by this process. A group does that itself, and
+// who replays has the error.
+func (s *subscriber) deadLetters(t *task) bool {
+	if s.spec.Durable && t.origin == fromLog {
+		return s.r.options.DeadLetters != nil
+	}
+	return s.r.letters != nil && t.delivery == nil && t.origin != replayed
 }
 
 // settleTask answers whoever waits for a task and notes in the tracker that it is settled. err is
@@ -268,6 +292,7 @@ func (s *subscriber) commitAndRelease() {
 	// Commit first: the cursor must be open for it.
 	s.shut.Store(true)
 	s.stopCommitting()
+	s.redrives.wait()
 	s.leaveGroup()
 	s.cut()
 	s.breaker.Close()

@@ -36,6 +36,12 @@ type Subscription struct {
 	OnStage StageHandler // called with the stage and the run so far
 	Runs    int          // that are remembered, of each 256 stages and those that wait; 256
 
+	// Coordinator is the coordinator of the platform's registry that this process is, by name or class. Without Types
+	// and Categories the subscription gets what its entry declares; with them, the difference is logged. With
+	// Options.Register the process is registered as the coordinator, so that ringlog audit coordinator compares the
+	// two. All subscriptions of a router that have a Coordinator have the same one.
+	Coordinator string
+
 	// Group makes the handler a member of the group of that name, which is made if it does not exist: each of its
 	// events goes to one member, in this process or another. A delivery whose attempts have failed is redelivered
 	// later, until it is a dead letter.

@@ -87,6 +87,7 @@ func TestACommandSeesTheEvent(t *testing.T) {
 		"42 stdout: RINGLOG_IDEMPOTENCY_KEY=42-" + d.Hash().String()[:16],
 		"42 stdout: RINGLOG_KEY=hex8",
 		"42 stdout: RINGLOG_OFFSET=42",
+		"42 stdout: RINGLOG_REACTOR=" + strconv.Itoa(os.Getpid()),
 		"42 stdout: RINGLOG_SOURCE=trainer-3",
 		"42 stdout: RINGLOG_TIME=2026-01-05T10:00:00.000000001Z",
 		"42 stdout: RINGLOG_TYPE=TRAINING_COMPLETED",

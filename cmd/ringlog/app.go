@@ -44,7 +44,7 @@ func newApp(sh *shell.Shell) *cli.App {
 				checkCommand(sh), verifyCommand(sh)),
 			category("operations", compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh), auditCommand(sh)),
 			category("development", dev.Command(sh), dev.DemoCommand(sh, compareAt), bench.Command(sh)),
-			category(shell.Tools, pythonCommand(sh), versionCommand(sh), completionCommand(sh)),
+			category(shell.Tools, pythonCommand(sh), shadowCommand(sh), versionCommand(sh), completionCommand(sh)),
 		),
 	}
 	shell.Prepare(app)

@@ -26,6 +26,7 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 		UsageText: shell.Examples(
 			"ringlog audit --only unknown,drift",
 			"ringlog audit --coordinator data_pipeline_orchestrator",
+			"ringlog audit --live --only orphans,dead",
 			"ringlog audit --builtin --format dot",
 		),
 		Description: "Compares what the platform's documents declare with what the log and the cursors show, and " +
@@ -45,6 +46,7 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 			// What it is computed from.
 			&cli.StringFlag{Name: "from", Usage: "count events in the log from `WHERE`: " + api.PositionForms +
 				" (default: the newest 1000000 events)"},
+			&cli.BoolFlag{Name: "live", Usage: "use what is registered and seen alone, without the documents' claims"},
 			&cli.BoolFlag{Name: "builtin", Usage: "use the catalogue of this program, without asking a cluster"},
 		},
 		Action: shell.NoArgs(func(c *cli.Context) error {
@@ -54,6 +56,7 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 			}
 			return showAudit(c.Context, sh, o)
 		}),
+		Subcommands: []*cli.Command{auditCoordinatorCommand(sh)},
 	}
 }
 
@@ -67,7 +70,8 @@ type auditOptions struct {
 	only, failOn []string
 	// a coordinator, a module or a class; "" is all of them
 	coordinator string
-	from        url.Values // the place to begin at, as the node takes it
+	// what the node is asked for: the place to begin at, and whether declarations are left out
+	query url.Values
 	// audit the catalogue of this program alone; no node is asked
 	builtin bool
 }
@@ -76,7 +80,7 @@ type auditOptions struct {
 func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error) {
 	// Every flag is checked before a node is asked.
 	o = auditOptions{
-		coordinator: c.String("coordinator"), builtin: c.Bool("builtin"), all: c.Bool("all"), from: url.Values{},
+		coordinator: c.String("coordinator"), builtin: c.Bool("builtin"), all: c.Bool("all"), query: url.Values{},
 	}
 	o.format, err = audit.ParseFormat(c.String("format"))
 	if err != nil {
@@ -97,6 +101,12 @@ func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error)
 	if err != nil {
 		return o, shell.Usagef("--fail-on: %w", err)
 	}
+	if c.Bool("live") {
+		if o.builtin {
+			return o, shell.Usagef("--live and --builtin exclude each other: --builtin asks no cluster")
+		}
+		o.query.Set("live", "true")
+	}
 	// Without --from the node counts its newest events; --builtin asks no node.
 	if !c.IsSet("from") {
 		return o, nil
@@ -105,7 +115,7 @@ func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error)
 		return o, shell.Usagef("--from and --builtin exclude each other: --builtin reads no log")
 	}
 	from, err := shell.ParsePosition("from", c.String("from"))
-	o.from.Set("from", from.String())
+	o.query.Set("from", from.String())
 	return o, err
 }
 
@@ -115,7 +125,7 @@ func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
 	report := audit.Run(event.Builtin(), audit.Evidence{})
 	if !o.builtin {
 		report = &audit.Report{}
-		if err := sh.Call(ctx, http.MethodGet, "/v1/audit", o.from, nil, report); err != nil {
+		if err := sh.Call(ctx, http.MethodGet, "/v1/audit", o.query, nil, report); err != nil {
 			return err
 		}
 	}

@@ -33,9 +33,9 @@ func chainCommand(sh *shell.Shell) *cli.Command {
 			"ringlog chain run-42 --flow training_pipeline --format mermaid",
 		),
 		Description: "Compares the events of one run with the flows, see ringlog flow ls. RUN is their correlation id.\n" +
-			"Where a flow has run_by, RUN may also be what its payload fields name events without one by,\n" +
-			"as in config_key=hex8_2p,iteration=7. Such a run is looked for in the newest 1 000 000 events,\n" +
-			"unless --from names another place than the start.\n" +
+			"Where a flow has run_by, RUN is what its payload fields name the run by, as in\n" +
+			"config_key=hex8_2p,iteration=7. Such a run is looked for in the newest 1 000 000 events, unless --from\n" +
+			"names another place than the start. If the events of a correlation id are of such runs, these are listed.\n" +
 			"FILE sets deadlines of edges: {\"training_pipeline\": {\"TRAINING_STARTED->TRAINING_COMPLETED\": " +
 			"\"6h\"}}. An edge that is\n" +
 			"missing for longer is overdue, by the clock of the answering node. Without FILE the\n" +
@@ -232,14 +232,19 @@ type link struct {
 // newsOf reports the events of a chain from an offset on. The channel is closed when ctx
 // is over, or after an error.
 func newsOf(ctx context.Context, c *client.Client, id string, flows []event.Flow, from uint64) <-chan link {
-	// Of a run that payload fields may name, the stages of its flows are read.
+	// Of a run that payload fields may name, the stages of its flows are read. Only the node knows to which run a stage
+	// belongs that names none: it is asked.
 	flows = slices.DeleteFunc(slices.Clone(flows), func(f event.Flow) bool { return !f.MayName(id) })
 	filter := event.Filter{CorrelationIDs: []string{id}}
 	if len(flows) > 0 {
 		filter = event.FilterOf(flows)
 	}
 	ofRun := func(ev *event.Event) bool {
-		return len(flows) == 0 || slices.ContainsFunc(flows, func(f event.Flow) bool { return f.RunOf(ev) == id })
+		if len(flows) == 0 {
+			return true
+		}
+		named := flows[0].RunOf(ev.Payload)
+		return named == id || (named == "" && ev.CorrelationID != "")
 	}
 	// The channel has no buffer: a follower that prints slowly slows the reading down, and loses nothing.
 	news := make(chan link)

@@ -29,6 +29,7 @@ type checkOptions struct {
 	warnLag, critLag         uint64        // events that a cursor may lag by
 	warnAge, critAge         time.Duration // how long its oldest event may wait
 	warnLetters, critLetters uint64        // dead letters that are not redriven
+	critUnheard              uint64        // critical subscriptions that have no listener or are not attached
 
 	nodes bool // judge the nodes alone, not those who use them
 }
@@ -42,6 +43,7 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 		UsageText: shell.Examples(
 			"ringlog check",
 			"ringlog check --nodes",
+			"ringlog check --critical-unheard 1",
 			"ringlog check --warning-lag 100000 --critical-age 1h --warning-letters 100",
 		),
 		Flags: []cli.Flag{
@@ -54,6 +56,8 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 				Usage: "critical if a cursor's oldest unread event is older than this `DURATION`"},
 			&cli.Uint64Flag{Name: "warning-letters", Usage: "warn if there are `N` dead letters"},
 			&cli.Uint64Flag{Name: "critical-letters", Usage: "critical if there are `N` dead letters"},
+			&cli.Uint64Flag{Name: "critical-unheard",
+				Usage: "critical if `N` critical subscriptions have no listener or are not attached (one is a warning)"},
 		},
 		// For a monitor, wrong usage is UNKNOWN: 2 would read as CRITICAL.
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
@@ -67,9 +71,10 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 			o := checkOptions{warnLag: c.Uint64("warning-lag"), critLag: c.Uint64("critical-lag"),
 				warnAge: c.Duration("warning-age"), critAge: c.Duration("critical-age"),
 				warnLetters: c.Uint64("warning-letters"), critLetters: c.Uint64("critical-letters"),
-				nodes: c.Bool("nodes")}
+				critUnheard: c.Uint64("critical-unheard"),
+				nodes:       c.Bool("nodes")}
 			if o.nodes && o != (checkOptions{nodes: true}) {
-				return checkDone(sh, checkUnknown, "--nodes excludes limits of lag and dead letters", "")
+				return checkDone(sh, checkUnknown, "--nodes excludes limits of lag, dead letters and subscriptions", "")
 			}
 			return check(c.Context, sh, o)
 		},
@@ -189,7 +194,8 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 	// Any problem is a warning; what stops the cluster is critical, and lag is judged by the limits given.
 	if o.nodes {
 		s.Cursors, s.Overdue, s.Backpressure = nil, nil, api.Pressure{}
-		s.Subscriptions.CriticalDetached, s.DeadLetters = 0, api.LetterStats{}
+		s.Subscriptions.CriticalDetached, s.Subscriptions.CriticalUnheard = 0, 0
+		s.DeadLetters = api.LetterStats{}
 	}
 	state = checkOK
 	words = problems(s)
@@ -218,6 +224,10 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 	}
 	dead := deadLetters(s)
 	limit(over(dead, o.warnLetters), over(dead, o.critLetters), "%s: see ringlog dlq", shell.Count(dead, "dead letter"))
+	// One of them is a problem already, so the words are there.
+	if over(uint64(s.Subscriptions.CriticalDetached+s.Subscriptions.CriticalUnheard), o.critUnheard) {
+		state = checkCritical
+	}
 	return state, words
 }
 

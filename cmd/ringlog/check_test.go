@@ -110,9 +110,9 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 func TestACheckOfTheNodesAlone(t *testing.T) {
 	s := sees("n1", "n1").value
 	s.Cursors = []api.Cursor{{Name: "idle", LagEvents: 3, Stalled: &api.Stall{}}}
-	s.Subscriptions.CriticalDetached = 1
+	s.Subscriptions.CriticalDetached, s.Subscriptions.CriticalUnheard = 1, 1
 	s.Backpressure.Active = true
-	if state, words := judge(s, checkOptions{}); state != checkWarning || len(words) != 3 {
+	if state, words := judge(s, checkOptions{}); state != checkWarning || len(words) != 4 {
 		t.Errorf("%d, %q", state, words)
 	}
 	if state, words := judge(s, checkOptions{nodes: true}); state != checkOK || len(words) != 0 {

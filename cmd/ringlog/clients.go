@@ -28,7 +28,10 @@ func clientsCommand(sh *shell.Shell) *cli.Command {
 		),
 		Description: "A client registers its subscriptions (PUT /v1/clients/ID, router.Options.Register) and " +
 			"expires when it has\n" +
-			"not renewed that for its TTL. With -o json there is one client per line.",
+			"not renewed that for its TTL. It is lost then: a critical subscription that no other client " +
+			"has is listed\n" +
+			"in the state lost until some client registers one of that name, or the lost client is removed.\n" +
+			"With -o json there is one client per line.",
 		// Without a verb the clients are listed: that is nearly all there is to do.
 		Action: shell.Bare(sh, listClients),
 		Subcommands: []*cli.Command{
@@ -52,7 +55,7 @@ type listedSubscription struct {
 
 // listClients prints a line for each client, or a row for each subscription.
 func listClients(ctx context.Context, sh *shell.Shell) error {
-	list, err := fetchClients(ctx, sh)
+	list, unheard, err := fetchClients(ctx, sh)
 	if err != nil {
 		return err
 	}
@@ -65,14 +68,7 @@ func listClients(ctx context.Context, sh *shell.Shell) error {
 		}
 		return nil
 	}
-	// A client without a subscription has no row.
-	var rows []listedSubscription
-	for _, c := range list {
-		for _, s := range c.Subscriptions {
-			rows = append(rows, listedSubscription{s, c})
-		}
-	}
-	return shell.EmitEach(sh, rows,
+	return shell.EmitEach(sh, subscriptionRows(list, unheard),
 		table.Row{
 			"client", shell.Extra("host"), "heard", "subscription", shell.Extra("mode"), "state", "listens to",
 			shell.Extra("timeout"), "critical",
@@ -83,18 +79,36 @@ func listClients(ctx context.Context, sh *shell.Shell) error {
 		})
 }
 
-// fetchClients reads all pages.
-func fetchClients(ctx context.Context, sh *shell.Shell) (all []api.Client, err error) {
+// subscriptionRows returns a row for each subscription of a client, and for each critical one without a listener. A
+// client without a subscription has no row.
+func subscriptionRows(list []api.Client, unheard []api.Unheard) (rows []listedSubscription) {
+	for _, c := range list {
+		for _, s := range c.Subscriptions {
+			rows = append(rows, listedSubscription{s, c})
+		}
+	}
+	// What a lost client listened to, and nobody does since, is what needs attention.
+	for _, u := range unheard {
+		rows = append(rows, listedSubscription{
+			api.Subscription{Name: u.Name, Filter: u.Filter, Mode: "-", State: "lost", Critical: true},
+			api.Client{ID: u.Client, Host: u.Host, Seen: u.Since},
+		})
+	}
+	return rows
+}
+
+// fetchClients reads all pages, and the critical subscriptions without a listener.
+func fetchClients(ctx context.Context, sh *shell.Shell) (all []api.Client, unheard []api.Unheard, err error) {
 	query := url.Values{"limit": {strconv.Itoa(1000)}}
 	for {
 		// A page ends with the name after which the next one starts; the last page has none.
 		var page api.ClientPage
 		if err := sh.Call(ctx, http.MethodGet, "/v1/clients", query, nil, &page); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		all = append(all, page.Clients...)
 		if page.Next == "" {
-			return all, nil
+			return all, page.Unheard, nil
 		}
 		query.Set("after", page.Next)
 	}
@@ -140,6 +154,11 @@ func removeClient(ctx context.Context, sh *shell.Shell, id string, leave shell.C
 	}
 	sh.Say("removed %s, which had %s", id, shell.Count(len(was.Subscriptions), "subscription"))
 	return nil
+}
+
+// unheardText counts critical subscriptions without a listener.
+func unheardText(n int) string {
+	return shell.Count(n, "critical subscription") + " without a listener"
 }
 
 // clientsText counts the clients and their subscriptions.

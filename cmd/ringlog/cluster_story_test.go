@@ -278,7 +278,7 @@ func TestAnOutageInWords(t *testing.T) {
 		{*quorum, "n1 at http://a sees a quorum: 3 of 3 voters healthy, 2 needed, 1 to spare\n", true},
 		{
 			api.Quorum{Voters: 3, Needed: 2, Healthy: 1, Margin: -1},
-			"n1 at http://a is about to lose the quorum: 1 of 3 voters healthy, 2 needed, -1 to spare\n",
+			"n1 at http://a is about to lose the quorum: 1 of 3 voters healthy, 2 needed, 0 to spare\n",
 			false,
 		},
 		{api.Quorum{Needed: 1, Margin: -1}, "n1 at http://a is in no cluster\n", false},

@@ -77,6 +77,18 @@ func lagTime(c api.Cursor) string {
 // aCursor names the argument in errors.
 const aCursor = "the name of a cursor"
 
+// checkingName has a verb refuse a bad name of a cursor or a group, its first argument, before it makes a request.
+func checkingName(action cli.ActionFunc) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if c.Args().Present() {
+			if err := api.CheckCursorName(c.Args().First(), api.NoLimit); err != nil {
+				return err
+			}
+		}
+		return action(c)
+	}
+}
+
 // cursorCommand is cursor and its verbs. Groups are cursors, too: they are listed, moved and removed here as well.
 func cursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
@@ -92,7 +104,8 @@ func cursorCommand(sh *shell.Shell) *cli.Command {
 				UsageText: shell.Examples("ringlog cursor ls", "ringlog cursor ls -o json")},
 			{Name: "lag", Usage: "list cursors by lag, the largest first", Action: shell.Bare(sh, cursorLag),
 				UsageText: shell.Examples("ringlog cursor lag")},
-			{Name: "info", Usage: "show one cursor", ArgsUsage: "NAME", Action: shell.Named(sh, aCursor, showCursor),
+			{Name: "info", Usage: "show one cursor", ArgsUsage: "NAME",
+				Action:    checkingName(shell.Named(sh, aCursor, showCursor)),
 				UsageText: shell.Examples("ringlog cursor info trainer")},
 			// These change a cursor; only a removal cannot be undone.
 			createCursorCommand(sh), filterCursorCommand(sh), seekCursorCommand(sh), removeCursorCommand(sh),
@@ -264,14 +277,14 @@ func createCursorCommand(sh *shell.Shell) *cli.Command {
 			"ringlog cursor create auditor --from end --hold-for 24h",
 		),
 		Flags: cursorFlags(),
-		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
+		Action: checkingName(shell.Args(1, aCursor, func(c *cli.Context) error {
 			// All flags are read before the cluster is asked.
 			o, err := createCursorOptionsOf(c)
 			if err != nil {
 				return err
 			}
 			return createCursor(c.Context, sh, o)
-		}),
+		})),
 	}
 }
 
@@ -340,7 +353,7 @@ func seekCursorCommand(sh *shell.Shell) *cli.Command {
 			&cli.StringFlag{Name: "to", Usage: "move to `WHERE`: " + api.PositionForms},
 			&cli.BoolFlag{Name: "dry-run", Usage: "print what would be done, and do nothing"},
 		},
-		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
+		Action: checkingName(shell.Args(1, aCursor, func(c *cli.Context) error {
 			// No default would be safe: a seek moves what a consumer reads next.
 			if !c.IsSet("to") {
 				return shell.Usagef("--to is required: %s", api.PositionForms)
@@ -350,7 +363,7 @@ func seekCursorCommand(sh *shell.Shell) *cli.Command {
 				return err
 			}
 			return seekCursor(c.Context, sh, c.Args().First(), to, c.Bool("dry-run"))
-		}),
+		})),
 	}
 }
 
@@ -382,9 +395,9 @@ func removeCursorCommand(sh *shell.Shell) *cli.Command {
 			"ringlog cursor rm trainer --dry-run",
 			"ringlog cursor rm trainer --yes",
 		),
-		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
+		Action: checkingName(shell.Args(1, aCursor, func(c *cli.Context) error {
 			return removeAt(c.Context, sh, cursorPath(c.Args().First()), shell.ConsentOf(c))
-		}),
+		})),
 	}
 }
 

@@ -37,7 +37,7 @@ func flowCommand(sh *shell.Shell) *cli.Command {
 				Description: "FILE holds a flow in the form that flow show -o json prints, or an array of them:\n" +
 					"{\"name\": \"labelling\", \"edges\": [[\"LABELS_REQUESTED\", \"LABELS_READY\"]],\n" +
 					" \"run_by\": [\"batch\"]}\n" +
-					"run_by has the payload fields that together name the run of an event without a correlation id.\n" +
+					"run_by has the payload fields that together name the run of an event, in place of its correlation id.\n" +
 					"With the name of a built-in flow, and run_by alone, it says so of that flow.",
 				Flags: []cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "check the flows, and register none"}},
 				Action: shell.Args(1, "a file of flows, or -", func(c *cli.Context) error {

@@ -168,6 +168,12 @@ var exampleFiles = map[string]string{
 	"rows.ndjson":   `{"id":1,"event_type":"training_completed","event_data":"{}","error":"e","retry_count":1}` + "\n",
 	"flows.json":    `{"name":"labelling","edges":[["TRAINING_STARTED","EVALUATION_STARTED"]],"run_by":["config_key"]}`,
 	"types.json":    `{"name":"EXAMPLE_TYPE","value":"example_type","category":"training"}`,
+	"seen/h~gpu-1~1~1~000000.ndjson": `{"k":"start","name":"h","host":"gpu-1","pid":1,"mode":"shadow","at":100}
+{"k":"sub","s":"h.on_x","h":"on_x","t":"X","at":100}
+{"k":"old","s":"h.on_x","type":"X","time":102,"content":"c","source":"s","id":1,"at":102}
+{"k":"log","s":"h.on_x","type":"X","time":102,"content":"c","source":"s","id":7,"at":102}
+{"k":"sub","s":"h.on_x","h":"on_x","t":"X","at":200}
+`,
 }
 
 // Every example of the help runs as it is, in the order of the help, on a cluster that has events, a cursor, a group
@@ -188,7 +194,11 @@ func TestExamplesOfTheHelpRun(t *testing.T) {
 	})
 	dir := t.TempDir()
 	for name, content := range exampleFiles {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

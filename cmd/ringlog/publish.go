@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -71,7 +72,7 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 				}
 				return publishStream(ctx, sh, o)
 			}
-			if err := shell.Exactly(c, 1, "an event type, or --stdin"); err != nil {
+			if err := shell.Exactly(c, 1, "an event type, or --stdin (a payload is given with --payload)"); err != nil {
 				return err
 			}
 			return publish(ctx, sh, o)
@@ -96,12 +97,36 @@ func publishedOf(r client.Result) published {
 }
 
 // causedByReaction has what is published inherit from the event for which ringlog react runs this command, if it does.
+// A daemon that a command has started has the variables of its event for as long as it runs, and handles it no more.
 func causedByReaction(ctx context.Context, sh *shell.Shell) context.Context {
 	offset, err := strconv.ParseUint(sh.Getenv("RINGLOG_OFFSET"), 10, 64)
-	if err != nil {
+	reactor, none := strconv.Atoi(sh.Getenv("RINGLOG_REACTOR"))
+	if err != nil || (none == nil && !descendsFrom(reactor)) {
 		return ctx
 	}
 	return event.CausedBy(ctx, &event.Event{Offset: offset, CorrelationID: sh.Getenv("RINGLOG_CORRELATION_ID")})
+}
+
+// descendsFrom reports whether a process is the parent of this one, or its parent, and so on. Where the system does not
+// say, it does.
+func descendsFrom(pid int) bool {
+	for p := os.Getppid(); p != pid; {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p))
+		if err != nil {
+			_, none := os.Stat("/proc/self/stat")
+			return none != nil
+		}
+		// After the name of the program, in parentheses, come its state and its parent.
+		rest := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(rest) < 2 {
+			return false
+		}
+		p, err = strconv.Atoi(rest[1])
+		if err != nil || p == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // publish publishes one event and prints its offset.
@@ -130,12 +155,11 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 			sh.Say("warning: %s: %s", w.Field, w.Message)
 		}
 		return sh.Emit(publishedOf(res), func() error {
-			// The offset of a duplicate is that of the first one.
-			note := ""
+			// A script takes the offset, which of a duplicate is that of the first one.
+			_, err := fmt.Fprintln(sh.Out, res.Offset)
 			if res.Duplicate {
-				note = fmt.Sprintf("  duplicate of %d; not appended", res.Offset)
+				sh.Say("duplicate of %d; not appended", res.Offset)
 			}
-			_, err := fmt.Fprintf(sh.Out, "%d%s\n", res.Offset, note)
 			return err
 		})
 	})

@@ -86,6 +86,12 @@ func TestCheckJudges(t *testing.T) {
 		{"a single voter's full disk", func(s *nodeStatus) {
 			s.Members = membersWithFullDisks(1, 1)
 		}, checkOptions{}, checkCritical},
+		{"a critical subscription without a listener", func(s *nodeStatus) {
+			s.Subscriptions.CriticalUnheard = 1
+		}, checkOptions{critUnheard: 2}, checkWarning},
+		{"two of them at the limit", func(s *nodeStatus) {
+			s.Subscriptions.CriticalUnheard, s.Subscriptions.CriticalDetached = 1, 1
+		}, checkOptions{critUnheard: 2}, checkCritical},
 		{"lag below", func(*nodeStatus) {}, checkOptions{warnLag: 101, critAge: time.Minute}, checkOK},
 		{"lag at the warning", func(*nodeStatus) {}, checkOptions{warnLag: 100, critLag: 101}, checkWarning},
 		{
@@ -163,5 +169,20 @@ func TestTheReferenceShowsNamesAsTheyAre(t *testing.T) {
 		"\n### C\n\n- value: `c`\n- payload: not documented\n"
 	if text != want {
 		t.Errorf("%s\nnot\n%s", text, want)
+	}
+}
+
+// A critical subscription without a listener has a row, too, after those that have a client.
+func TestSubscriptionRows(t *testing.T) {
+	lost := time.Date(2026, 1, 5, 10, 0, 0, 0, time.UTC)
+	rows := subscriptionRows(
+		[]api.Client{{ID: "a", Subscriptions: []api.Subscription{{Name: "x"}, {Name: "y"}}}, {ID: "b"}},
+		[]api.Unheard{{Name: "z", Client: "c", Host: "gpu-1", Since: lost}})
+	if len(rows) != 3 || rows[1].Name != "y" || rows[1].of.ID != "a" {
+		t.Fatalf("%+v", rows)
+	}
+	if r := rows[2]; r.Name != "z" || r.State != "lost" || !r.Critical || r.of.ID != "c" || r.of.Host != "gpu-1" ||
+		!r.of.Seen.Equal(lost) {
+		t.Errorf("%+v", r)
 	}
 }

@@ -109,7 +109,7 @@ func setSetting(ctx context.Context, sh *shell.Shell, key, value string) error {
 		value = strconv.FormatUint(n, 10)
 	}
 	if age, err := api.ParseAge(key, value); err == nil && strings.TrimRight(value, "dw") != value {
-		value = age.String()
+		value = strings.TrimSuffix(age.String(), "0m0s")
 	}
 	var s api.Setting
 	if err := sh.Call(ctx, http.MethodPut, settingPath(key), nil, map[string]string{"value": value}, &s); err != nil {

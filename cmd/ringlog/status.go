@@ -84,7 +84,7 @@ func offsetsText(s nodeStatus) string {
 
 // quorumText says how many voters may still fail.
 func quorumText(q api.Quorum) string {
-	return fmt.Sprintf("%d of %d voters healthy, %d needed, %d to spare", q.Healthy, q.Voters, q.Needed, q.Margin)
+	return fmt.Sprintf("%d of %d voters healthy, %d needed, %d to spare", q.Healthy, q.Voters, q.Needed, max(0, q.Margin))
 }
 
 // quorumTone is good while a voter may fail, or if there is only one.
@@ -179,6 +179,8 @@ func problems(s nodeStatus) []string {
 	// Problems of those who use it.
 	add(s.Subscriptions.CriticalDetached > 0, "%s not attached: see ringlog clients",
 		shell.Count(s.Subscriptions.CriticalDetached, "critical subscription"))
+	add(s.Subscriptions.CriticalUnheard > 0, "%s: the client was lost; see ringlog clients",
+		unheardText(s.Subscriptions.CriticalUnheard))
 	add(s.Backpressure.Active, "the queue of %s has been full since %s: publishers are refused with 429",
 		s.Backpressure.Leader, shell.Time(s.Backpressure.Since))
 	if o := s.Overdue; o != nil && len(o.List) > 0 {

@@ -94,13 +94,17 @@ func tailCommand(sh *shell.Shell) *cli.Command {
 			&cli.Uint64Flag{Name: "min-offset", Usage: "wait until the node has this `OFFSET` first"},
 			&cli.BoolFlag{Name: "local", Usage: "read only what the first endpoint has, and its journal of outages"},
 		),
-		Action: shell.NoArgs(func(c *cli.Context) error {
+		Action: func(c *cli.Context) error {
+			if c.NArg() > 0 {
+				return shell.Usagef("tail takes no arguments, but got %q: name a cursor with --cursor, a type with --type",
+					c.Args().First())
+			}
 			o, err := tailOptionsOf(sh, c)
 			if err != nil {
 				return err
 			}
 			return tail(c.Context, sh, o)
-		}),
+		},
 	}
 }
 

@@ -46,10 +46,22 @@ func (DaemonStarted) EventType() event.Type { return event.DaemonStarted }
 
 // DaemonStatusChanged is the payload of DAEMON_STATUS_CHANGED, category daemon.
 type DaemonStatusChanged struct {
-	Daemon any   `json:"daemon,omitzero"`
-	Old    any   `json:"old,omitzero"`
-	New    any   `json:"new,omitzero"`
-	Extra  Extra `json:",omitzero"`
+	Daemon            any       `json:"daemon,omitzero"`
+	Old               any       `json:"old,omitzero"`
+	New               any       `json:"new,omitzero"`
+	Client            string    `json:"client,omitzero"`
+	Host              string    `json:"host,omitzero"`
+	PID               *int64    `json:"pid,omitzero"`
+	Critical          *bool     `json:"critical,omitzero"`
+	Subscriptions     any       `json:"subscriptions,omitzero"`
+	SubscriptionCount *int64    `json:"subscription_count,omitzero"`
+	Unheard           any       `json:"unheard,omitzero"`
+	UnheardCount      *int64    `json:"unheard_count,omitzero"`
+	SeenAt            Timestamp `json:"seen_at,omitzero"`
+	TtlS              *int64    `json:"ttl_s,omitzero"`
+	LostAt            Timestamp `json:"lost_at,omitzero"`
+	LostMS            *int64    `json:"lost_ms,omitzero"`
+	Extra             Extra     `json:",omitzero"`
 }
 
 // EventType implements Payload.

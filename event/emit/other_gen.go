@@ -997,3 +997,20 @@ type CursorStalled struct {
 
 // EventType implements Payload.
 func (CursorStalled) EventType() event.Type { return event.CursorStalled }
+
+// DLQEventsStored is the payload of DLQ_EVENTS_STORED, category other. Only the cluster emits it.
+type DLQEventsStored struct {
+	Count    *int64 `json:"count,omitzero"`
+	Cursors  any    `json:"cursors,omitzero"`
+	LetterID *int64 `json:"letter_id,omitzero"`
+	Event    string `json:"event,omitzero"`
+	Offset   *int64 `json:"offset,omitzero"`
+	Handler  string `json:"handler,omitzero"`
+	Error    string `json:"error,omitzero"`
+	Dead     *int64 `json:"dead,omitzero"`
+	UnderWay *int64 `json:"under_way,omitzero"`
+	Extra    Extra  `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (DLQEventsStored) EventType() event.Type { return event.DLQEventsStored }

@@ -233,3 +233,51 @@
   7 dead other at 27: "full", 3 attempts, died at 56h1m0s, lineage [27]
   8 dead other at 31: "full", 3 attempts, died at 56h1m0s, lineage [31]
   2 letters, 0 redriven
+# From feature level 6 on an entry reports the letters that it stores: how many, of which cursors, and the last one.
+> member n1 6
+> set dlq.max_bytes 1048576
+  1048576
+> dead other 32 1 out_of_memory
+  letter 9 of "other" at 32, 3 attempts, 0 redrives, copy 0 committed 32 generation 1 gap 0-0
+  33 DLQ_EVENTS_STORED {"count": 1, "cursors": {"other": 1}, "dead": 3, "error": "out of memory", "event": "TRAINING_COMPLETED", "handler": "train", "letter_id": 9, "offset": 32, "under_way": 0}
+# The letter of such a report is not reported, or a handler that fails on every event would have no end of letters.
+> dead other 33 1 fails_on_everything
+  letter 10 of "other" at 33, 3 attempts, 0 redrives, copy 0 committed 33 generation 1 gap 0-0
+# An event that dies again is a stored letter, too; so are those of another system, which have no cursor.
+> redrive 9
+  done 1 skipped 0 missing [] no cursor [] at 34-34
+  34 TRAINING_COMPLETED {"n": 23}
+  35 DLQ_EVENTS_REPLAYED {"count": 1, "cursors": {"other": 1}, "dead": 3, "first_offset": 34, "last_offset": 34, "under_way": 1}
+> dead other 34 1 again
+  letter 9 of "other" at 34, 6 attempts, 1 redrives, copy 0 committed 34 generation 1 gap 0-0
+  36 DLQ_EVENTS_STORED {"count": 1, "cursors": {"other": 1}, "dead": 4, "error": "again", "event": "TRAINING_COMPLETED", "handler": "train", "letter_id": 9, "offset": 34, "under_way": 0}
+> import 31 32
+  done 2 skipped 0 missing [] no cursor [] at 11-12
+  37 DLQ_EVENTS_STORED {"count": 2, "cursors": {"": 2}, "dead": 6, "error": "timeout", "event": "TRAINING_COMPLETED", "handler": "", "letter_id": 12, "offset": 0, "under_way": 0}
+# A handler without a cursor keeps its event by a copy: no cursor moves, and a retry changes nothing. It is redriven to
+# the cursor that it names, once there is one.
+> keep live.h 31 1 out_of_memory
+  done 1 skipped 0 missing [] no cursor [] at 13-13
+  38 DLQ_EVENTS_STORED {"count": 1, "cursors": {"live.h": 1}, "dead": 7, "error": "out of memory", "event": "TRAINING_COMPLETED", "handler": "train", "letter_id": 13, "offset": 31, "under_way": 0}
+> keep live.h 31 1 out_of_memory
+  done 0 skipped 1 missing [] no cursor [] at 0-0
+> redrive 13
+  done 0 skipped 0 missing [] no cursor [13] at 0-0
+> create live.h 0
+  committed 17 generation 0 gap 0-0
+> redrive 13
+  done 1 skipped 0 missing [] no cursor [] at 39-39
+  39 TRAINING_COMPLETED {"n": 22}
+  40 DLQ_EVENTS_REPLAYED {"count": 1, "cursors": {"live.h": 1}, "dead": 6, "first_offset": 39, "last_offset": 39, "under_way": 1}
+> open live.h
+  committed 17 generation 1 gap 0-0
+> commit live.h 39 1
+  committed 39 generation 1 gap 0-0
+> letters
+  7 dead other at 27: "full", 3 attempts, died at 56h1m0s, lineage [27]
+  8 dead other at 31: "full", 3 attempts, died at 56h1m0s, lineage [31]
+  9 dead other at 34: "again", 6 attempts, died at 56h1m0s, lineage [32 34]
+  10 dead other at 33: "fails on everything", 3 attempts, died at 56h1m0s, lineage [33]
+  11 dead  at 0: "timeout", 2 attempts, died at 56h1m0s, lineage []
+  12 dead  at 0: "timeout", 2 attempts, died at 56h1m0s, lineage []
+  6 letters, 0 redriven

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// child is a server of another system: this program again, with a hidden command.
+// child is a server of another system.
 type child struct {
 	name string
 	cmd  *exec.Cmd
@@ -19,18 +19,23 @@ type child struct {
 	err  error         // valid after done
 }
 
-// spawn starts a server whose output goes to NAME.log in dir.
-func spawn(dir, name string, args ...string) (*child, error) {
+// spawnSelf starts a server that is this program again, with a hidden command.
+func spawnSelf(dir, name string, args ...string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
+	return spawn(dir, name, self, args...)
+}
+
+// spawn starts a server whose output goes to NAME.log in dir.
+func spawn(dir, name, program string, args ...string) (*child, error) {
 	out, err := os.Create(filepath.Join(dir, name+".log"))
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close() // the process has its own
-	c := &child{name: name, cmd: exec.Command(self, args...), done: make(chan struct{})}
+	c := &child{name: name, cmd: exec.Command(program, args...), done: make(chan struct{})}
 	c.cmd.Stdout, c.cmd.Stderr, c.cmd.SysProcAttr = out, out, childAttributes()
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

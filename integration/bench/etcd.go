@@ -105,7 +105,8 @@ func (etcdSystem) start(ctx context.Context, dir string) (_ session, err error) 
 	}
 	for i := range 3 {
 		name := "n" + strconv.Itoa(i+1)
-		c, err := spawn(dir, name, "serve-etcd", name, filepath.Join(dir, name), at(i), at(3+i), strings.Join(initial, ","))
+		c, err := spawnSelf(dir, name,
+			"serve-etcd", name, filepath.Join(dir, name), at(i), at(3+i), strings.Join(initial, ","))
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ type goal struct {
 	work, metric string
 	system       string  // "" is each ringlog
 	peer         string  // "" is by itself
+	than         string  // a work of the same system, with Go's client, to relate to
 	goal, least  float64 // what is wanted, and what is the least to be accepted
 	lower        bool    // lower is better
 	absolute     float64 // what the median itself must reach as well for the goal; 0 is nothing
@@ -26,6 +27,11 @@ func goals() []goal {
 		{work: "group", metric: perSecond, peer: "nats-always", goal: 2, least: 1},
 		{work: "written", metric: perByte, goal: 1.0, least: 1.5, lower: true},
 		{work: "python", metric: perSecond, goal: 80_000, least: 50_000},
+		{work: clientWork + "batch", metric: perSecond, peer: "nats-always", goal: 1, least: 0.8, absolute: 80_000},
+		{work: clientWork + "soon", metric: perSecond, peer: "nats-always", goal: 1, least: 0.8, absolute: 25_000},
+		{work: clientWork + "one", metric: p50, peer: "nats-always", goal: 1, least: 1.3, lower: true},
+		{work: clientWork + "one", metric: p50, than: "sync1", goal: 1.5, least: 2, lower: true},
+		{work: clientWork + "read", metric: perSecond, peer: "nats-always", goal: 1, least: 0.8, absolute: 100_000},
 		{work: "fanout", metric: p99, goal: 250, least: 250, lower: true},
 		{work: restartWork, metric: caughtUp, goal: 3, least: 6, lower: true},
 		{work: restartWork, metric: memory, goal: 500, least: 500, lower: true},
@@ -87,6 +93,12 @@ func compareAll(results []Result, samples []Sample) (all []Comparison) {
 			if !isRinglog(name) || (g.system != "" && g.system != name) {
 				continue
 			}
+			if g.than != "" {
+				if c, ok := g.against(results, samples, name, name); ok {
+					all = append(all, c)
+				}
+				continue
+			}
 			if g.peer == "" {
 				all = append(all, g.byItself(results, name)...)
 				continue
@@ -125,17 +137,24 @@ func (g goal) byItself(results []Result, system string) (all []Comparison) {
 	return all
 }
 
-// against relates the best way of ringlog to the best of a peer. The goal counts for the peer
-// that it names.
+// against relates the best way of ringlog to the best of a peer, or of its own at another work. The goal
+// counts for the peer that it names.
 func (g goal) against(results []Result, samples []Sample, system, peer string) (Comparison, bool) {
 	own, ok := g.best(results, system)
-	other, found := g.best(results, peer)
+	theirs := g
+	if g.than != "" {
+		theirs.work, g.peer = g.than, peer
+	}
+	other, found := theirs.best(results, peer)
 	if !ok || !found {
 		return Comparison{}, false
 	}
 	ratios := ratiosByRound(g.metric, own, other, samples)
 	c := Comparison{Work: g.work, Metric: g.metric, System: system, Way: own.Way, Peer: peer, PeerWay: other.Way,
 		Figure: spreadOf(ratios), Lower: g.lower}
+	if g.than != "" {
+		c.PeerWay = g.than
+	}
 	if peer == g.peer {
 		c.Goal, c.Least, c.Verdict = g.goal, g.least, g.verdict(c.Figure.Median, own.Values[g.metric].Median)
 	}

@@ -59,6 +59,15 @@ func describeMachine(dir string) Machine {
 			}
 		}
 	}
+	// The clients for Python, and the server that is the one in PATH.
+	requirements, _ := pythonFiles.ReadFile(requirementsFile)
+	for line := range strings.Lines(string(requirements)) {
+		name, version, _ := strings.Cut(strings.TrimSpace(line), "==")
+		m.Versions[name+" for Python"] = version
+	}
+	if out, err := exec.Command(redisServer, "--version").Output(); err == nil {
+		m.Versions[redisServer] = strings.TrimSpace(string(out))
+	}
 	m.generator()
 	return m
 }

@@ -1,11 +1,11 @@
 // Command bench measures ringlog side by side with what users would pick instead:
-// NATS JetStream and etcd, each as three processes on this machine, with the same
-// events, alternating, round after round.
+// NATS JetStream, etcd and, for clients in Python, Redis Streams, each as three processes on this machine, with the
+// same events, alternating, round after round.
 //
 // It promises that a figure counts only events that were acknowledged and are stored; that
 // nothing else it started runs while a system is measured; that every process and file
 // it made is gone when it ends; and that its answer has every sample, the machine and the
-// settings. It needs Linux, the go command and, for one measurement, python3.
+// settings. It needs Linux, the go command and, for the works of Python, python3 and redis-server.
 //
 //	go run . --rounds 5 --markdown result.md --json result.json
 package main
@@ -78,7 +78,8 @@ func dispatch(args []string) error {
 
 // allSystems are the systems in the order of the report. program is the binary of ringlog.
 func allSystems(program string) []system {
-	return []system{&ringlogSystem{program: program}, &natsSystem{always: true}, &natsSystem{}, etcdSystem{}}
+	return []system{&ringlogSystem{program: program},
+		&natsSystem{always: true}, &natsSystem{}, etcdSystem{}, redisSystem{}}
 }
 
 // systemNames are the names for --systems.
@@ -134,6 +135,7 @@ func compare(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
+	r.program = program
 	r.systems, err = chosenSystems(o.systems, program)
 	if err != nil {
 		return err

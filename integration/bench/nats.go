@@ -96,7 +96,7 @@ func (s *natsSystem) start(ctx context.Context, dir string) (_ session, err erro
 		if err := os.WriteFile(config, []byte(s.config(dir, name, ports[i], ports[3+i], ports[3:])), 0o600); err != nil {
 			return nil, err
 		}
-		c, err := spawn(dir, name, "serve-nats", config)
+		c, err := spawnSelf(dir, name, "serve-nats", config)
 		if err != nil {
 			return nil, err
 		}

@@ -1,16 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
-	"time"
 )
 
 //go:embed python/publish.py
@@ -40,7 +36,7 @@ func measurePython(ctx context.Context, t *turn) error {
 			way = "1 process"
 		}
 		err := t.measured(ctx, "python", way, func() (map[string]float64, error) {
-			rate, err := t.runPython(ctx, url, processes, payloads)
+			rate, err := t.runPublishers(ctx, url, processes, payloads)
 			return map[string]float64{perSecond: rate}, err
 		})
 		if err != nil {
@@ -59,23 +55,13 @@ func payloadLines(g *generator, n int) (lines []byte) {
 	return lines
 }
 
-// runPython runs the script and returns the events a second of all its processes together.
-func (t *turn) runPython(ctx context.Context, url string, processes int, payloads string) (float64, error) {
-	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
-	cmd := exec.CommandContext(ctx, "python3", "-c", pythonScript,
+// runPublishers runs the script and returns the events a second of all its processes together.
+func (t *turn) runPublishers(ctx context.Context, url string, processes int, payloads string) (float64, error) {
+	var answer clientAnswer
+	err := runPython(ctx, "python3", pythonScript, &answer,
 		url, strconv.Itoa(processes), seconds(t.scale.warm), seconds(t.scale.python), payloads)
-	// The script prints its counts as JSON.
-	var out, problems bytes.Buffer
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = &out, &problems, childAttributes()
-	if err := cmd.Run(); err != nil {
-		return 0, fmt.Errorf("python3: %w\n%s", err, problems.String())
-	}
-	var answer struct {
-		Warmed, Events int
-		Seconds        float64
-	}
-	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
-		return 0, fmt.Errorf("python3 answered %q: %w", out.String(), err)
+	if err != nil {
+		return 0, err
 	}
 	t.published += answer.Warmed + answer.Events
 	return float64(answer.Events) / answer.Seconds, nil

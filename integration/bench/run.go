@@ -74,6 +74,8 @@ type runner struct {
 	scale   scale
 	rounds  int
 	dir     string
+	program string // the binary of ringlog
+	python  string // an interpreter with the clients for Python, once it is made
 
 	samples  []Sample
 	failures []Failure

@@ -33,6 +33,11 @@ func allWorks() []work {
 		{"consume", "one durable consumer that acknowledges every 1000 events", measureConsume},
 		{"group", "one member of a durable group, or a pull consumer, that acknowledges each event", measureGroup},
 		{"python", "Python's http.client over kept-alive connections, batches of 256 as JSON", measurePython},
+		{clientWork + "batch", "each system's client for Python: batches of 256 that are acknowledged together",
+			measureClient("batch")},
+		{clientWork + "soon", "publishing that does not wait, and an answer for each event", measureClient("soon")},
+		{clientWork + "one", "one caller that publishes one event and waits for it", measureClient("one")},
+		{clientWork + "read", "one durable consumer that acknowledges every 1000 events", measureClient("read")},
 		{"fanout", "durable cursors that each follow the whole log while 200 events/s are published: " +
 			"from when an event was due to when a cursor's reader had it, over every pair of both", measureFanout},
 	}

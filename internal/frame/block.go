@@ -378,8 +378,7 @@ func DecodeColumns(b []byte, s Shape) (*Columns, error) {
 		case DedupTypeFields:
 			count = &ofPolicies
 		default:
-			d.Fail("dedup kind %d", k)
-			continue
+			return nil, fmt.Errorf("columns: dedup kind %d: %w", k, ErrUnsupported)
 		}
 		if c.nth == nil {
 			c.nth = make([]uint32, s.Rows)

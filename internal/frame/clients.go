@@ -21,6 +21,7 @@ type ClientPut struct {
 	Host          string
 	PID           uint64
 	Version       string        // of the client's build
+	Coordinator   string        // the entry of the platform's registry that the client is; "" if none
 	TTL           time.Duration // 0 takes the default
 	Subscriptions []ClientSubscription
 }
@@ -37,19 +38,28 @@ type ClientSubscription struct {
 	Cursor         string        `json:"cursor,omitempty"`
 }
 
-// Kind implements Command.
-func (ClientPut) Kind() Kind { return KindClientPut }
+// Kind implements Command. A client of a coordinator has a kind of its own, which has the name as well.
+func (c ClientPut) Kind() Kind {
+	if c.Coordinator != "" {
+		return KindCoordinatorPut
+	}
+	return KindClientPut
+}
 
 // Size is the length of the command, in bytes.
 func (c ClientPut) Size() int { return len(c.appendTo(nil)) }
 
-// appendTo writes id, host, pid, version, TTL, and the subscriptions after their number.
+// appendTo writes id, host, pid, version, TTL, the subscriptions after their number, and the coordinator if there is
+// one.
 func (c ClientPut) appendTo(b []byte) []byte {
 	b = fields.Append(fields.Append(b, c.ID), c.Host)
 	b = fields.Append(binary.AppendUvarint(b, c.PID), c.Version)
 	b = binary.AppendUvarint(binary.AppendVarint(b, int64(c.TTL)), uint64(len(c.Subscriptions)))
 	for _, s := range c.Subscriptions {
 		b = s.appendTo(b)
+	}
+	if c.Coordinator != "" {
+		b = fields.Append(b, c.Coordinator)
 	}
 	return b
 }
@@ -88,6 +98,16 @@ func (d *decoder) clientPut() ClientPut {
 			HandlerTimeout: time.Duration(d.Varint()),
 			Cursor:         d.string(),
 		})
+	}
+	return c
+}
+
+// coordinatorPut reads a clientPut and the coordinator after it.
+func (d *decoder) coordinatorPut() ClientPut {
+	c := d.clientPut()
+	c.Coordinator = d.string()
+	if c.Coordinator == "" {
+		d.Fail("a coordinator without a name")
 	}
 	return c
 }

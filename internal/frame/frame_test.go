@@ -97,6 +97,8 @@ func commands() []Command {
 		Redrive{Letters: []uint64{1, 300}, To: "d"}, Purge{Letters: []uint64{4}, OlderThan: time.Hour},
 		LetterImport{Letters: []ImportedLetter{{Origin: [OriginSize]byte{1, 2}, From: "a.db row 1", Error: "e",
 			Attempts: 2, Failed: time.Unix(3, 4).UTC(), Event: []byte("copy")}}},
+		LetterKeep{Origin: [OriginSize]byte{3}, From: "p1", Letter: DeadLetter{Cursor: "live.h", Offset: 7, Handler: "h",
+			Error: "e", Attempts: 3, FirstFailed: time.Unix(1, 2).UTC(), Event: []byte("copy")}},
 		GroupCreate{Name: "g", Start: Position{AtStart, 0}, Filter: filter, Policy: CursorPolicy{1, 2, 3},
 			Group: GroupPolicy{time.Second, 4, 5}},
 		GroupSettle{Name: "g", Generation: 2, Term: 3, Reserved: 400, Open: 7, Done: []Range{{4, 4}, {7, 300}},
@@ -110,6 +112,8 @@ func commands() []Command {
 			Subscriptions: []ClientSubscription{
 				{Name: "s", Filter: filter, Where: "payload.epoch > 3", Mode: "durable", Critical: true,
 					State: "attached", HandlerTimeout: time.Second, Cursor: "s"}}},
+		ClientPut{ID: "trainer-3", Coordinator: "training_coordinator",
+			Subscriptions: []ClientSubscription{{Name: "s", Filter: filter}}},
 		Pressure{Active: true, Requests: 300, Bytes: 1 << 40, Refused: 7},
 		ChainOverdue{CorrelationID: "run-7", Flow: "f", From: "A", FromOffset: 300,
 			Since: time.Unix(1, 2).UTC(), Missing: "B", Deadline: time.Hour},
@@ -507,6 +511,12 @@ func TestNewerVersionIsUnsupported(t *testing.T) {
 	b.Add(futureCommand{}, nil)
 	if _, err := Decode(b.Encode(Seal{})); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("kind: %v", err)
+	}
+	// A row whose kind of dedup key is newer, in a block that is whole.
+	columns := append([]byte{byte(DedupTypeFields) + 1}, make([]byte, 100)...)
+	_, err := DecodeColumns(columns, Shape{Rows: 1, Types: 1, Sources: 1})
+	if !errors.Is(err, ErrUnsupported) || errors.Is(err, ErrCorrupt) {
+		t.Errorf("row: %v", err)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 type Kind byte
 
 // The kinds of commands. A number is on disks and on the wire, so it must keep its meaning even if
-// its command is removed. The next one is 41 (27 to 29 are not used); CONTRIBUTING.md lists what a new
+// its command is removed. The next one is 42 (27 to 29 are not used); CONTRIBUTING.md lists what a new
 // command needs.
 const (
 	KindPublish      Kind = 1
@@ -54,6 +54,8 @@ const (
 	KindDedupPolicySet Kind = 38
 	KindFlowPut        Kind = 39
 	KindFlowRemove     Kind = 40
+	KindCoordinatorPut Kind = 41
+	KindLetterKeep     Kind = 42
 )
 
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
@@ -66,8 +68,10 @@ const (
 	LevelDelivery = 4 // groups, clients, stalls, pressure, overdue runs, and short leaderships that separate outages
 	LevelDedup    = 5 // dedup policies of types, and rows that are decided by them
 	LevelFlows    = 5 // flows that are registered
+	LevelClients  = 6 // clients that are lost and come back, and their coordinators
+	LevelReports  = 6 // events for letters that are stored, and letters of handlers without a cursor
 
-	LevelNewest = LevelFlows // what this build knows
+	LevelNewest = LevelReports // what this build knows
 )
 
 // origin says who asks for a command.
@@ -161,7 +165,8 @@ var kinds = [256]kind{
 	KindGroupDead: {LevelDelivery, ofLeader, much, func(d *decoder) Command {
 		return GroupDead{Term: d.Uvarint(), Letter: d.deadLetter()}
 	}},
-	KindClientPut: {LevelDelivery, ofCaller, little, func(d *decoder) Command { return d.clientPut() }},
+	KindClientPut:      {LevelDelivery, ofCaller, little, func(d *decoder) Command { return d.clientPut() }},
+	KindCoordinatorPut: {LevelClients, ofCaller, little, func(d *decoder) Command { return d.coordinatorPut() }},
 	KindPressure: {LevelDelivery, ofLeader, little, func(d *decoder) Command {
 		return Pressure{Active: d.Bool(), Requests: d.Uvarint(), Bytes: d.Uvarint(), Refused: d.Uvarint()}
 	}},
@@ -169,6 +174,7 @@ var kinds = [256]kind{
 	KindChainOverdue:   {LevelDelivery, ofLeader, little, func(d *decoder) Command { return d.chainOverdue() }},
 	KindDedupPolicySet: {LevelDedup, ofCaller, little, func(d *decoder) Command { return d.dedupPolicySet() }},
 	KindFlowPut:        {LevelFlows, ofCaller, much, func(d *decoder) Command { return FlowPut{Flows: d.copied()} }},
+	KindLetterKeep:     {LevelReports, ofCaller, much, func(d *decoder) Command { return d.letterKeep() }},
 	KindFlowRemove:     {LevelFlows, ofCaller, little, func(d *decoder) Command { return FlowRemove{Name: d.string()} }},
 }
 

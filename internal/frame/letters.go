@@ -55,6 +55,15 @@ type ImportedLetter struct {
 	Event    []byte    // as in DeadLetter
 }
 
+// LetterKeep stores an event that a handler without a cursor could not handle. Letter.Cursor is the one that the event
+// is redriven to: it moves by nothing of this, and need not exist. Letter.Offset is 0 for an event that is not in the
+// log; there is no generation. A letter whose Origin is known already is ignored.
+type LetterKeep struct {
+	Origin [OriginSize]byte
+	From   string // who keeps it, for people
+	Letter DeadLetter
+}
+
 // OriginSize is the length of an imported letter's Origin, in bytes.
 const OriginSize = 16
 
@@ -63,6 +72,7 @@ func (DeadLetter) Kind() Kind   { return KindDeadLetter }
 func (Redrive) Kind() Kind      { return KindRedrive }
 func (Purge) Kind() Kind        { return KindPurge }
 func (LetterImport) Kind() Kind { return KindLetterImport }
+func (LetterKeep) Kind() Kind   { return KindLetterKeep }
 
 // appendTo writes cursor, generation, offset, handler, error, attempts, first failed, copy.
 func (c DeadLetter) appendTo(b []byte) []byte {
@@ -99,6 +109,19 @@ func (c LetterImport) appendTo(b []byte) []byte {
 		b = fields.Append(fields.AppendTime(b, l.Failed), l.Event)
 	}
 	return b
+}
+
+// appendTo writes 16 bytes of origin, from, then what a DeadLetter has.
+func (c LetterKeep) appendTo(b []byte) []byte {
+	return c.Letter.appendTo(fields.Append(append(b, c.Origin[:]...), c.From))
+}
+
+// letterKeep reads what LetterKeep wrote.
+func (d *decoder) letterKeep() (c LetterKeep) {
+	copy(c.Origin[:], d.Take(OriginSize))
+	c.From = d.string()
+	c.Letter = d.deadLetter()
+	return c
 }
 
 // deadLetter reads a dead letter whose event does not share memory with the input.

@@ -64,7 +64,7 @@ func (a *admission) admit(r *http.Request) error {
 	}
 	if !a.hasToken(r) {
 		return api.Refuse(api.Unauthenticated, "Authorization",
-			"a bearer token is needed, and this is none or the wrong one",
+			"the bearer token is missing or wrong",
 			"send Authorization: Bearer TOKEN; "+
 				"ringlog takes it from --token-file or RINGRIFT_CLUSTER_AUTH_TOKEN")
 	}

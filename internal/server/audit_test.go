@@ -57,6 +57,17 @@ func TestTheAuditSeesTheLogAndTheCursors(t *testing.T) {
 		slices.ContainsFunc(r.Types, func(e audit.Entry) bool { return e.Class != audit.Orphan }) {
 		t.Errorf("%+v", r)
 	}
+	live := read("?live=true")
+	for name, want := range map[event.Type]audit.Class{
+		event.HostOnline: audit.Orphan, event.NewGamesAvailable: audit.Dead, event.LeaderElected: audit.Connected,
+	} {
+		if e := find(live, name); e.Class != want {
+			t.Errorf("%s is %s, not %s: %+v", name, e.Class, want, e)
+		}
+	}
+	if !live.Live || live.Totals[audit.Unwired] != 0 || live.Scope != whole.Scope {
+		t.Errorf("%v %v %+v", live.Live, live.Totals, live.Scope)
+	}
 	if r := read("?coordinator=follower"); len(r.Components) != 1 || len(r.Types) < 4 {
 		t.Errorf("%+v", r)
 	}

@@ -294,18 +294,18 @@ func TestADeadEventIsExplainedThroughItsLives(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	s.propose(frame.Redrive{Letters: []uint64{1}})
-	s.fate("c", 2, api.FateRedriven, "appended again at offset 5")
-	if v := s.fate("c", 5, api.FatePending, "the copy of dead letter 1"); v.Event.Redrive != 1 {
+	s.fate("c", 2, api.FateRedriven, "appended again at offset 6")
+	if v := s.fate("c", 6, api.FatePending, "the copy of dead letter 1"); v.Event.Redrive != 1 {
 		t.Errorf("%+v", v)
 	}
-	if v := s.fate("d", 5, api.FateFiltered, ""); v.FilteredBy[0].Part != "target" || v.FilteredBy[0].Has != "c" {
+	if v := s.fate("d", 6, api.FateFiltered, ""); v.FilteredBy[0].Part != "target" || v.FilteredBy[0].Has != "c" {
 		t.Errorf("%+v", v)
 	}
-	s.letter("c", 5)
-	s.fate("c", 5, api.FateDead, "dead letter 1")
+	s.letter("c", 6)
+	s.fate("c", 6, api.FateDead, "dead letter 1")
 	s.fate("c", 2, api.FateDead, "dead letter 1")
 	s.publish("A", 4, 4)
-	s.ok("POST", "/v1/compact", `{"before":6,"force":true}`)
+	s.ok("POST", "/v1/compact", `{"before":7,"force":true}`)
 	if v := s.fate("c", 2, api.FateDead, "dead letter 1"); !v.Trimmed {
 		t.Errorf("%+v", v)
 	}

@@ -2,11 +2,14 @@ package server
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/longtest"
 	"github.com/ringrift/ringlog/internal/platform/audit"
 )
 
@@ -75,6 +78,81 @@ func TestWhoListensIsKnownEverywhere(t *testing.T) {
 	there.ok("PUT", "/v1/clients/trainer-3%2Fa", `{"subscriptions":[]}`)
 	if e := here.do("DELETE", "/v1/clients/trainer-3%2Fa", "").err(t); e.Code != api.NotFound || e.Remedy == "" {
 		t.Errorf("%+v", e)
+	}
+}
+
+// A client whose TTL passes is reported once, and what only it listened to makes the platform unready until somebody
+// listens to it, or the client is removed. The node itself stays ready.
+func TestALostClientIsReported(t *testing.T) {
+	if !longtest.Enabled() {
+		t.Skip("waits for the shortest TTL, 30 s: set RINGLOG_LONG_TESTS")
+	}
+	t.Parallel()
+	s := newSite(t, nil)
+	s.atLevel(frame.LevelClients)
+	register := func(id, subscriptions string) {
+		s.ok("PUT", "/v1/clients/"+id, `{"host":"gpu-1","ttl":"30s","subscriptions":[`+subscriptions+`]}`)
+	}
+	reported := func() (list []string) {
+		for _, e := range s.ok("GET", "/v1/events?from=start&type=DAEMON_STATUS_CHANGED", "").lines(t) {
+			p := e["payload"].(map[string]any)
+			if p["new"] == "registered" {
+				list = append(list, fmt.Sprint(p["client"], " of ", p["host"], " is back"))
+			} else {
+				list = append(list, fmt.Sprint(p["client"], " of ", p["host"], " was ", p["new"], ": ",
+					p["critical"], " ", p["subscriptions"], " ", p["unheard"]))
+			}
+		}
+		return list
+	}
+
+	register("trainer", `{"name":"loss"},{"name":"alarm","filter":{"types":["HEALTH_ALERT"]},"critical":true}`)
+	register("watcher", `{"name":"guard","critical":true}`)
+	s.ok("GET", "/v1/readiness", "")
+	eventually(t, "both are reported", func() bool { return len(reported()) == 2 })
+	e := s.do("GET", "/v1/readiness", "").err(t)
+	if e.Code != api.Unavailable || !strings.Contains(e.Message, `"alarm" of the lost client "trainer", "guard" of`) ||
+		!strings.Contains(e.Remedy, "clients rm") {
+		t.Errorf("%+v", e)
+	}
+	s.ok("GET", "/readyz", "")
+	var st struct {
+		Subscriptions api.SubscriptionStatus `json:"event_subscription_status"`
+	}
+	s.ok("GET", "/status", "").decode(t, &st)
+	if got := st.Subscriptions; got.Healthy || got.CriticalUnheard != 2 || got.Lost != 2 || len(got.Unheard) != 2 ||
+		got.Unheard[0].Name != "alarm" || got.Unheard[0].Client != "trainer" || got.Unheard[0].Host != "gpu-1" {
+		t.Errorf("%+v", got)
+	}
+	var page api.ClientPage
+	s.ok("GET", "/v1/clients", "").decode(t, &page)
+	if !reflect.DeepEqual(page.Unheard, st.Subscriptions.Unheard) || page.Total.CriticalUnheard != 2 {
+		t.Errorf("%+v", page)
+	}
+
+	// Another process listens to the one, and the client of the other is removed.
+	register("trainer-2", `{"name":"alarm","critical":true}`)
+	s.do("GET", "/v1/readiness", "").err(t)
+	var was api.Client
+	s.ok("DELETE", "/v1/clients/watcher", "").decode(t, &was)
+	if was.Host != "gpu-1" || len(was.Subscriptions) != 1 || was.Subscriptions[0].State != "lost" {
+		t.Errorf("%+v", was)
+	}
+	s.ok("GET", "/v1/readiness", "")
+	if e := s.do("DELETE", "/v1/clients/watcher", "").err(t); e.Code != api.NotFound {
+		t.Errorf("%+v", e)
+	}
+	// A clean end is none that has to be reported.
+	s.ok("DELETE", "/v1/clients/trainer-2", "")
+	s.ok("GET", "/v1/readiness", "")
+	register("trainer", `{"name":"alarm","critical":true}`)
+	want := []string{
+		"trainer of gpu-1 was lost: true [loss alarm] [alarm]",
+		"watcher of gpu-1 was lost: true [guard] [guard]",
+		"trainer of gpu-1 is back",
+	}
+	if got := reported(); !slices.Equal(got, want) {
+		t.Errorf("%q, not %q", got, want)
 	}
 }
 

@@ -57,8 +57,8 @@ func TestWhatAGroupDidWithAnEventIsExplained(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	s.propose(frame.Redrive{Letters: []uint64{1}})
-	s.fate("g", 6, api.FateRedriven, "appended again at offset 8")
-	settle(frame.GroupSettle{Done: []frame.Range{{From: 8, To: 8}}})
-	s.fate("g", 8, api.FateCommitted, "")
+	s.fate("g", 6, api.FateRedriven, "appended again at offset 9")
+	settle(frame.GroupSettle{Done: []frame.Range{{From: 9, To: 9}}})
+	s.fate("g", 9, api.FateCommitted, "")
 	s.fate("g", 6, api.FateCommitted, "")
 }

@@ -159,7 +159,17 @@ func TestForwardedDeadLettersAreOfWhatTheLogHas(t *testing.T) {
 			t.Errorf("import of %s: %q", e.Type, code)
 		}
 	}
-	for _, r := range []frame.Request{letter(stored), imported(other)} {
+	kept := func(e event.Event, offset uint64) frame.Request {
+		return frame.Request{Command: frame.LetterKeep{Origin: [frame.OriginSize]byte{1}, Letter: frame.DeadLetter{
+			Cursor: "live.h", Offset: offset, Event: frame.EncodeCopy(&e)}}}
+	}
+	for _, r := range []frame.Request{kept(other, stored.Offset), kept(event.Event{Type: "LEADER_ELECTED",
+		Payload: []byte("{}")}, 0)} {
+		if _, code := s.forward(r); code != api.InvalidArgument {
+			t.Errorf("a letter of another event: %q", code)
+		}
+	}
+	for _, r := range []frame.Request{letter(stored), imported(other), kept(stored, stored.Offset), kept(other, 0)} {
 		if result, code := s.forward(r); code != "" || result.Refusal != nil {
 			t.Errorf("%T: %q %v", r.Command, code, result.Refusal)
 		}

@@ -21,7 +21,7 @@ type reportHandlers struct {
 	view      *clusterView
 }
 
-// getAudit answers GET /v1/audit: who emits what and who listens, as it is declared
+// getAudit answers GET /v1/audit: who emits what and who listens, as it is declared (but with live=true)
 // and as this node's log and the cursors show.
 func (h *reportHandlers) getAudit(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
@@ -30,6 +30,7 @@ func (h *reportHandlers) getAudit(w http.ResponseWriter, r *http.Request) error 
 		p.fail(err)
 	}
 	format, lists, component := p.auditFormat(), p.auditLists(), p.text("coordinator")
+	live := p.bool("live", false)
 	if err := p.done(); err != nil {
 		return err
 	}
@@ -38,7 +39,11 @@ func (h *reportHandlers) getAudit(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	report := audit.Run(h.node.Machine().Catalogue(), evidence)
+	run := audit.Run
+	if live {
+		run = audit.Live
+	}
+	report := run(h.node.Machine().Catalogue(), evidence)
 	// The report is about all components; a caller may want one of them.
 	if component != "" {
 		report, err = report.About(component)
@@ -52,6 +57,33 @@ func (h *reportHandlers) getAudit(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	return writeBytes(w, http.StatusOK, auditContent(format), out.Bytes())
+}
+
+// getAuditCoordinator answers GET /v1/audit/coordinators/{name}: what is declared of a coordinator against what is
+// live.
+func (h *reportHandlers) getAuditCoordinator(w http.ResponseWriter, r *http.Request) error {
+	p := newParams(r)
+	from, err := parsePosition("from", p.text("from"))
+	if err != nil {
+		p.fail(err)
+	}
+	if err := p.done(); err != nil {
+		return err
+	}
+	// An unknown name is refused before the log is read.
+	catalogue := h.node.Machine().Catalogue()
+	if _, err := audit.FindCoordinator(catalogue, r.PathValue("name")); err != nil {
+		return api.Refuse(api.NotFound, "name", err.Error(), "name one of them")
+	}
+	evidence, err := h.reports.Evidence(r.Context(), from)
+	if err != nil {
+		return err
+	}
+	report, err := audit.CompareCoordinator(catalogue, r.PathValue("name"), evidence)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, report)
 }
 
 // auditFormat returns the parameter format, by default JSON.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/ringrift/ringlog/api"
@@ -29,6 +30,9 @@ type catalogueView struct {
 func (h *catalogueHandlers) getCatalogue(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	category, status := p.text("category"), p.text("status")
+	if known := event.DefinitionStatuses(); status != "" && !slices.Contains(known, status) {
+		p.fail(api.BadValue("status", status, strings.Join(known, " or ")))
+	}
 	if err := p.done(); err != nil {
 		return err
 	}

@@ -28,7 +28,8 @@ func (h *clientHandlers) putClient(w http.ResponseWriter, r *http.Request) error
 		return api.Missing("subscriptions", "a list of them, which may be empty")
 	}
 	// The client's id is in the path, everything else in the body.
-	c := frame.ClientPut{ID: r.PathValue("id"), Host: body.Host, PID: body.PID, Version: body.Version}
+	c := frame.ClientPut{ID: r.PathValue("id"), Host: body.Host, PID: body.PID, Version: body.Version,
+		Coordinator: body.Coordinator}
 	if body.TTL != "" {
 		// Too short a time would lose clients that are merely slow to register again.
 		ttl, err := time.ParseDuration(body.TTL)
@@ -70,6 +71,19 @@ func (h *clientHandlers) deleteClient(w http.ResponseWriter, r *http.Request) er
 		return err
 	}
 	return writeJSON(w, http.StatusOK, service.ViewClient(c))
+}
+
+// getReadiness answers GET /v1/readiness: whether every critical subscription has a listener. It says nothing of this
+// node, which /readyz does.
+func (h *clientHandlers) getReadiness(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	ready, err := h.clients.Ready()
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, ready)
 }
 
 // getClients answers GET /v1/clients: who listens to what, as this node knows.

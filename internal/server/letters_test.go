@@ -53,13 +53,13 @@ func TestARedrivenLetterComesToItsCursorAlone(t *testing.T) {
 	}
 	if line := next(
 		t, mine,
-	); !strings.Contains(line, `"offset":5`) || !strings.Contains(line, `"target":"trainer","redrive":1`) {
+	); !strings.Contains(line, `"offset":6`) || !strings.Contains(line, `"target":"trainer","redrive":1`) {
 		t.Errorf("the cursor is given %s", line)
 	}
 	if line := next(t, everybody); !strings.Contains(line, `"DLQ_EVENTS_REPLAYED"`) {
 		t.Errorf("everybody is given %s", line)
 	}
-	// Offset 5 is the redriven event, which these readers skip.
+	// Offset 5 reports the letter, 6 is the redriven event, which these readers skip.
 	seen := map[string][]uint64{
 		"the log":           offsetsIn(s.ok("GET", "/v1/events?from=1", "").lines(t)),
 		"another cursor":    offsetsIn(s.ok("GET", "/v1/cursors/other/events?generation=1", "").lines(t)),
@@ -67,26 +67,26 @@ func TestARedrivenLetterComesToItsCursorAlone(t *testing.T) {
 		"a cursor's spans":  spanOffsets(t, s, "other", 1),
 	}
 	for who, offsets := range seen {
-		if !slices.Equal(offsets, []uint64{1, 2, 3, 4, 6}) {
+		if !slices.Equal(offsets, []uint64{1, 2, 3, 4, 5, 7}) {
 			t.Errorf("%s: %v", who, offsets)
 		}
 	}
-	if e := s.ok("GET", "/v1/events/5", "").body; !strings.Contains(e, `"target":"trainer","redrive":1`) {
+	if e := s.ok("GET", "/v1/events/6", "").body; !strings.Contains(e, `"target":"trainer","redrive":1`) {
 		t.Errorf("by its offset: %s", e)
 	}
 	if a := s.died(
-		"other", 5, 1, "not mine",
+		"other", 6, 1, "not mine",
 	); a.status != 400 || !strings.Contains(a.body, "for the cursor \\\"trainer\\\" alone") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	// A redriven event that fails again is the same letter, with more attempts and offsets.
 	if a := s.died(
-		"trainer", 5, 1, "again",
-	); a.status != 200 || !strings.Contains(a.body, `"attempts":6`) || !strings.Contains(a.body, `"lineage":[3,5]`) {
+		"trainer", 6, 1, "again",
+	); a.status != 200 || !strings.Contains(a.body, `"attempts":6`) || !strings.Contains(a.body, `"lineage":[3,6]`) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	s.ok("POST", "/v1/dlq/redrive", `{"ids":[1]}`)
-	s.ok("POST", "/v1/cursors/trainer/commit", `{"offset":7,"generation":1}`)
+	s.ok("POST", "/v1/cursors/trainer/commit", `{"offset":9,"generation":1}`)
 	var sum api.LetterSummary
 	if s.ok("GET", "/v1/dlq", "").decode(t, &sum); sum.Count != 0 || sum.Bytes != 0 || sum.Ever != 1 {
 		t.Errorf("a letter that was handled is still there: %+v", sum)
@@ -139,9 +139,9 @@ func TestACursorsOwnStandBetweenSpans(t *testing.T) {
 	s.open("trainer")
 	s.publish("A", 1, 3)
 	s.died("trainer", 2, 1, "x")
-	s.ok("POST", "/v1/dlq/redrive", `{"ids":[1]}`) // offset 5, reported at 6
+	s.ok("POST", "/v1/dlq/redrive", `{"ids":[1]}`) // offset 6, reported at 7
 	s.publish("A", 4, 5)
-	if got := spanOffsets(t, s, "trainer", 1); !slices.Equal(got, []uint64{3, 4, 5, 6, 7, 8}) {
+	if got := spanOffsets(t, s, "trainer", 1); !slices.Equal(got, []uint64{3, 4, 5, 6, 7, 8, 9}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -285,6 +285,54 @@ func TestLettersOfAnotherSystem(t *testing.T) {
 	}
 }
 
+// A row with a cursor is the event of a handler without one: it keeps what its event has, moves nothing, is stored
+// once, and is redriven to that cursor.
+func TestALetterOfAHandlerWithoutACursor(t *testing.T) {
+	s := newSite(t, nil)
+	s.publish("A", 1, 1) // 2
+	row := func(text string) string {
+		return `{"source":"p1","rows":[{"cursor":"live.h","handler":"h","error":"x","retry_count":4,` + text + `}]}`
+	}
+	var got api.LettersImported
+	inLog, local := row(`"id":"1","event_type":"A","offset":2`),
+		row(`"id":"2","event_type":"B","event_data":{"a":1},"key":"k","event_source":"s","correlation_id":"run"`)
+	for _, body := range []string{inLog, local, inLog} {
+		got = api.LettersImported{}
+		s.ok("POST", "/v1/dlq/import", body).decode(t, &got)
+	}
+	if got.Imported != 0 || got.Known != 1 {
+		t.Errorf("the second time: %+v", got)
+	}
+	for id, wants := range map[string][]string{
+		"1": {`"cursor":"live.h"`, `"lineage":[2]`, `"attempts":4`, `"source":"s1"`, `"origin":"p1"`},
+		"2": {`"handler":"h"`, `"key":"k"`, `"source":"s"`, `"correlation_id":"run"`, `"payload":{"a":1}`},
+	} {
+		for _, want := range wants {
+			if l := s.ok("GET", "/v1/dlq/"+id, "").body; !strings.Contains(l, want) {
+				t.Errorf("no %s in %s", want, l)
+			}
+		}
+	}
+	for text, says := range map[string]string{
+		`"id":"3","event_type":"A","offset":99`:                             "offset",
+		`"id":"4","event_type":"LEADER_ELECTED","event_data":{}`:            "LEADER_ELECTED",
+		`"id":"5","event_type":"A","event_data":[1]`:                        "payload",
+		`"id":"6","event_type":"A","event_data":{},"created_at":"tomorrow"`: "created_at",
+	} {
+		got = api.LettersImported{}
+		s.ok("POST", "/v1/dlq/import", row(text)).decode(t, &got)
+		if got.Imported != 0 || len(got.Refused) != 1 || !strings.Contains(fmt.Sprint(got.Refused[0].Error), says) {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+	s.ok("PUT", "/v1/cursors/live.h", `{"from":"end","filter":{"sources":["none"]}}`)
+	s.ok("POST", "/v1/dlq/redrive", `{"all":true}`)
+	s.open("live.h")
+	if lines := s.ok("GET", "/v1/cursors/live.h/events?generation=1", "").lines(t); len(lines) != 2 {
+		t.Errorf("%v", lines)
+	}
+}
+
 // More letters than one entry takes are imported, redriven and handled all the same.
 func TestMoreLettersThanAnEntryTakes(t *testing.T) {
 	s := newSite(t, nil)
@@ -328,6 +376,10 @@ func TestLettersAgeOnAnIdleLog(t *testing.T) {
 	lines, _ := s.follow(t.Context(), "/v1/events?follow=true&from=end")
 	s.ok("PUT", "/v1/settings/dlq.stale_after", `{"value":"200ms"}`)
 	s.died("c", 2, 0, "x")
+	line := next(t, lines)
+	if !strings.Contains(line, `"DLQ_EVENTS_STORED"`) || !strings.Contains(line, `"handler": "train"`) {
+		t.Error(line)
+	}
 	if line := next(t, lines); !strings.Contains(line, `"DLQ_STALE_EVENTS"`) || !strings.Contains(line, `"count": 1`) {
 		t.Error(line)
 	}
@@ -356,7 +408,7 @@ func TestBadRequestsAboutLetters(t *testing.T) {
 		says               string
 	}{
 		{"POST", "/v1/cursors/c/deadletter", `{"offset":4,"generation":0}`, 409, api.Fenced, "generation 0"},
-		{"POST", "/v1/cursors/c/deadletter", `{"offset":9,"generation":1}`, 416, api.PastTail, "the tail"},
+		{"POST", "/v1/cursors/c/deadletter", `{"offset":99,"generation":1}`, 416, api.PastTail, "the tail"},
 		{"POST", "/v1/cursors/c/deadletter", `{"offset":1,"generation":1}`, 409, api.Conflict, "has committed 3"},
 		{"POST", "/v1/cursors/c/deadletter", `{"offset":3,"generation":1}`, 409, api.Conflict, "has committed 3"}, // purged
 		{"POST", "/v1/cursors/c/deadletter", `{"offset":0,"generation":1}`, 400, api.InvalidArgument, "offset"},

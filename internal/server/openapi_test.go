@@ -21,17 +21,22 @@ type document struct {
 	Info       struct{ Version string }
 	Paths      map[string]map[string]operation
 	Components struct {
-		Schemas map[string]map[string]any
+		Schemas    map[string]map[string]any
+		Parameters map[string]parameter
 	}
+}
+
+type parameter struct {
+	Ref      string `json:"$ref"` // to one of the document's; the rest is empty then
+	Name, In string
+	Example  any
+	Required bool
+	Schema   map[string]any
 }
 
 type operation struct {
 	OperationID string
-	Parameters  []struct {
-		Name, In string
-		Example  *string
-		Required bool
-	}
+	Parameters  []parameter
 	RequestBody *struct {
 		Content map[string]struct {
 			Schema  map[string]any
@@ -155,7 +160,7 @@ func callOrder() []string {
 		"listGroups", "exchange", "listGroupMembers", "deleteGroup", "seekCursor", "listSettings",
 		"setSetting", "getSetting", "compact", "snapshot", "listCatalogue", "registerTypes",
 		"validateEvents", "getType", "getTypeSchema", "getAsyncAPI", "registerFlows",
-		"listFlows", "getFlow", "removeFlow", "registerClient", "listClients", "audit",
+		"listFlows", "getFlow", "removeFlow", "registerClient", "listClients", "getReadiness", "audit", "auditCoordinator",
 		"getStatus", "getCluster", "history", "getOutage", "getMetrics", "removeClient",
 		"deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember",
 		"removeMember",
@@ -221,12 +226,17 @@ func TestTheExamplesOfTheDocumentWork(t *testing.T) {
 func example(t *testing.T, d document, path string, op operation) (filled, body string) {
 	t.Helper()
 	query := url.Values{}
-	for _, p := range op.Parameters {
+	for _, p := range d.parameters(t, op) {
+		if p.Example != nil {
+			if problem := d.fits(p.Schema, p.Example, p.Name); problem != "" {
+				t.Errorf("%s: its own example: %s", op.OperationID, problem)
+			}
+		}
 		switch {
 		case p.In == "path" && p.Example != nil:
-			path = strings.ReplaceAll(path, "{"+p.Name+"}", url.PathEscape(*p.Example))
+			path = strings.ReplaceAll(path, "{"+p.Name+"}", url.PathEscape(p.texts()[0]))
 		case p.In == "query" && p.Example != nil:
-			query.Set(p.Name, *p.Example)
+			query[p.Name] = p.texts()
 		case p.Required:
 			t.Errorf("%s: %s has no example", op.OperationID, p.Name)
 		}
@@ -246,6 +256,35 @@ func example(t *testing.T, d document, path string, op operation) (filled, body 
 		path += "?" + query.Encode()
 	}
 	return path, body
+}
+
+// parameters returns the parameters of an operation, with those of the document that it refers to.
+func (d document) parameters(t *testing.T, op operation) []parameter {
+	t.Helper()
+	list := slices.Clone(op.Parameters)
+	for i, p := range list {
+		if p.Ref == "" {
+			continue
+		}
+		name, ok := strings.CutPrefix(p.Ref, "#/components/parameters/")
+		list[i] = d.Components.Parameters[name]
+		if !ok || list[i].Name == "" {
+			t.Errorf("%s: %q is no parameter of the document", op.OperationID, p.Ref)
+		}
+	}
+	return list
+}
+
+// texts returns the values of a parameter's example.
+func (p parameter) texts() (values []string) {
+	list, repeated := p.Example.([]any)
+	if !repeated {
+		list = []any{p.Example}
+	}
+	for _, v := range list {
+		values = append(values, fmt.Sprint(v))
+	}
+	return values
 }
 
 // check holds an answer against the schema of its content type.

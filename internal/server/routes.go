@@ -241,12 +241,14 @@ func (s *Server) table(advertised string) []route {
 		{method: put, path: "/v1/dedup/policies/{type}", handle: dedup.putPolicy},
 		{method: remove, path: "/v1/dedup/policies/{type}", handle: dedup.deletePolicy},
 		{method: get, path: "/asyncapi.json", handle: asyncAPI.getAsyncAPI, scan: true},
+		{method: get, path: "/v1/readiness", handle: clients.getReadiness},
 		{method: get, path: "/v1/clients", handle: clients.getClients},
 		{method: put, path: "/v1/clients/{id}", handle: clients.putClient},
 		{method: remove, path: "/v1/clients/{id}", handle: clients.deleteClient},
 
 		// Reports that are computed from the log, and from this node's journal of outages.
 		{method: get, path: "/v1/audit", handle: reports.getAudit, scan: true},
+		{method: get, path: "/v1/audit/coordinators/{name}", handle: reports.getAuditCoordinator, scan: true},
 		{method: get, path: "/v1/chain/{correlation_id}", handle: reports.getChain, scan: true},
 		{method: get, path: "/v1/cluster/history", handle: reports.getHistory, scan: true},
 		{method: get, path: "/v1/cluster/outage", handle: reports.getOutage, about: true, stream: true},

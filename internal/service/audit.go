@@ -57,6 +57,13 @@ func (rs *Reports) Evidence(ctx context.Context, from api.Position) (audit.Evide
 	}
 	e.Seen, e.Scope.Events, e.Scope.Uncounted = count.seen(), count.events, count.uncounted
 	e.Subscriptions, e.Scope.Unheard = rs.Listeners()
+	e.Coordinators = map[string][]string{}
+	_ = rs.eachClient("", func(one *fsm.Client) error { // it never fails
+		if ids := e.Coordinators[one.Coordinator]; one.Coordinator != "" && len(ids) < auditClients {
+			e.Coordinators[one.Coordinator] = append(ids, one.ID)
+		}
+		return nil
+	})
 	return e, nil
 }
 
@@ -129,6 +136,9 @@ func (c *emitterCount) seen() []audit.Seen {
 // one of several clients counts once.
 const auditSubscriptions = 10_000
 
+// auditClients bounds how many clients of one coordinator are named.
+const auditClients = 100
+
 // clientSubscribers are the subscriptions that clients registered.
 type clientSubscribers struct {
 	core    *core
@@ -141,14 +151,16 @@ func (c *clientSubscribers) Subscriptions() (list []audit.Subscription) {
 	_ = c.core.eachClient("", func(one *fsm.Client) error { // it never fails
 		for _, s := range one.Subscriptions {
 			// Processes that run the same program register the same name and filter.
-			same := string(frame.AppendFilter([]byte(s.Name+"\x00"), s.Filter))
+			same := string(frame.AppendFilter([]byte(one.Coordinator+"\x00"+s.Name+"\x00"), s.Filter))
 			switch {
 			case met[same]:
 			case len(list) == auditSubscriptions:
 				c.leftOut++
 			default:
 				met[same] = true
-				list = append(list, audit.Subscription{Name: s.Name, Basis: audit.ByClient, Filter: s.Filter})
+				list = append(list, audit.Subscription{
+					Name: s.Name, Basis: audit.ByClient, Coordinator: one.Coordinator, Filter: s.Filter,
+				})
 			}
 		}
 		return nil

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/platform/stages"
 	"github.com/ringrift/ringlog/internal/tail"
 )
@@ -19,6 +21,7 @@ import (
 const (
 	chainMost = 10_000    // its events; the newest are shown
 	fieldScan = 1_000_000 // events in which a run is looked for by payload fields, unless the caller says where to begin
+	runsMost  = 20        // runs of payload fields that are named beside a chain
 )
 
 // ChainQuery says which chain to follow.
@@ -35,104 +38,179 @@ type ChainQuery struct {
 
 // Chain gathers what this node's log has of a run and follows it.
 func (rs *Reports) Chain(ctx context.Context, q ChainQuery) (stages.Chain, error) {
-	read := TailRequest{From: q.From, MinOffset: q.MinOffset,
-		Filter: event.Filter{CorrelationIDs: []string{q.ID}}}
-	t, err := rs.log.OpenTail(ctx, read)
-	if err != nil {
-		return stages.Chain{}, err
-	}
-	// The scope says which part of the log the answer is about.
-	scope := stages.Scope{From: t.Next(), To: t.End()}
-	events, err := linksOf(ctx, t, &scope, nil)
-	if err != nil {
-		return stages.Chain{}, err
-	}
-	// A run that payload fields name is one of the flows alone that look at these.
 	flows := rs.Machine().Catalogue().Flows()
+	chain := stages.Chain{CorrelationID: q.ID}
+	found := false
+	// A run that payload fields name is one of the flows alone that look at these.
 	if by := flowsBy(flows, q); len(by) > 0 {
-		more, err := rs.fieldRun(ctx, q, by, &scope)
+		events, scope, err := rs.namedRun(ctx, q, by)
 		if err != nil {
 			return stages.Chain{}, err
 		}
-		if len(more) > 0 {
-			flows = by
+		if len(events) > 0 {
+			chain.Events, chain.Scope, flows, found = events, scope, by, true
 		}
-		events = append(events, more...)
-		slices.SortFunc(events, func(a, b stages.Event) int { return cmp.Compare(a.Offset, b.Offset) })
 	}
-	scope.KeptFrom, _ = rs.Machine().Log().Bounds() // afterwards: what was trimmed meanwhile is gone too
-	scope.From = max(scope.From, scope.KeptFrom)
-	if len(events) == 0 {
-		return stages.Chain{}, noChain(q.ID, scope)
+	if !found {
+		var err error
+		chain, flows, err = rs.correlatedRun(ctx, q, flows)
+		if err != nil {
+			return stages.Chain{}, err
+		}
+	}
+	chain.Scope.KeptFrom, _ = rs.Machine().Log().Bounds() // afterwards: what was trimmed meanwhile is gone too
+	chain.Scope.From = max(chain.Scope.From, chain.Scope.KeptFrom)
+	if len(chain.Events) == 0 {
+		return stages.Chain{}, noChain(q.ID, chain.Scope)
 	}
 	// The caller's deadlines replace those in the settings.
 	if len(q.Deadlines) == 0 {
 		q.Deadlines = rs.deadlines()
 	}
 	// Whether a step is overdue is judged by this node's clock.
-	o := stages.Options{Now: time.Now().UTC(), Flow: q.Flow, Deadlines: q.Deadlines, Scope: scope}
-	return stages.Follow(flows, q.ID, events, o), nil
+	o := stages.Options{Now: time.Now().UTC(), Flow: q.Flow, Deadlines: q.Deadlines, Scope: chain.Scope}
+	followed := stages.Follow(flows, q.ID, chain.Events, o)
+	followed.Runs = chain.Runs
+	return followed, nil
 }
 
-// flowsBy returns the flows that q may ask for, for which its id can come from payload fields.
+// flowsBy returns the flows for which the id of q can come from payload fields; all of them have the same RunBy. It
+// returns none if q asks for another flow.
 func flowsBy(flows []event.Flow, q ChainQuery) (by []event.Flow) {
+	asked := q.Flow == ""
 	for _, f := range flows {
-		if f.MayName(q.ID) && (q.Flow == "" || q.Flow == f.Name) {
+		if f.MayName(q.ID) {
 			by = append(by, f)
+			asked = asked || q.Flow == f.Name
 		}
+	}
+	if !asked {
+		return nil
 	}
 	return by
 }
 
-// fieldRun reads the events without a correlation id that belong to a run by their payload. No index leads to them:
-// all stages of the flows are read, of the newest fieldScan events unless q says where to begin.
-func (rs *Reports) fieldRun(ctx context.Context, q ChainQuery, by []event.Flow, scope *stages.Scope) (
-	[]stages.Event, error) {
+// correlatedRun reads the events with the correlation id of q. It returns them as a chain, with the flows by which they
+// are a run: where a stage of a flow names another run, that has all its stages with this correlation id.
+func (rs *Reports) correlatedRun(ctx context.Context, q ChainQuery, flows []event.Flow) (
+	stages.Chain, []event.Flow, error) {
+	chain := stages.Chain{CorrelationID: q.ID}
+	t, err := rs.log.OpenTail(ctx, TailRequest{From: q.From, MinOffset: q.MinOffset,
+		Filter: event.Filter{CorrelationIDs: []string{q.ID}}})
+	if err != nil {
+		return chain, nil, err
+	}
+	// The scope says which part of the log the answer is about.
+	chain.Scope = stages.Scope{From: t.Next(), To: t.End()}
+	byFields := slices.DeleteFunc(slices.Clone(flows), func(f event.Flow) bool { return len(f.RunBy) == 0 })
+	reader, stagesOf, elsewhere := event.NewFieldReader(byFields...), map[string][]event.Type{}, map[string]bool{}
+	for _, f := range byFields {
+		stagesOf[f.Name] = f.Stages()
+	}
+	chain.Events, err = linksOf(ctx, t, &chain.Scope, func(e *event.Event) {
+		of := slices.DeleteFunc(slices.Clone(byFields), func(f event.Flow) bool {
+			return !slices.Contains(stagesOf[f.Name], e.Type)
+		})
+		if len(of) == 0 {
+			return
+		}
+		fields := reader.Read(e.Payload)
+		for _, f := range of {
+			run := f.RunIn(fields)
+			if run == "" {
+				continue
+			}
+			elsewhere[strings.Join(f.RunBy, ",")] = true
+			if !slices.Contains(chain.Runs, run) && len(chain.Runs) < runsMost {
+				chain.Runs = append(chain.Runs, run)
+			}
+		}
+	})
+	flows = slices.DeleteFunc(slices.Clone(flows), func(f event.Flow) bool {
+		return elsewhere[strings.Join(f.RunBy, ",")]
+	})
+	return chain, flows, err
+}
+
+// namedRun reads the run that payload fields name, and what was reported of it. No index leads to payloads: all stages
+// of the flows are read, of the newest fieldScan events unless q says where to begin.
+func (rs *Reports) namedRun(ctx context.Context, q ChainQuery, by []event.Flow) (
+	[]stages.Event, stages.Scope, error) {
 	if q.From.Kind == api.AtDefault || q.From.Kind == api.AtStart {
 		q.From = api.Position{Kind: api.AtLast, Last: fieldScan}
 	}
-	stagesOf := map[string][]event.Type{}
-	for _, f := range by {
-		stagesOf[f.Name] = f.Stages()
-	}
-	t, err := rs.log.OpenTail(ctx, TailRequest{From: q.From, Filter: event.FilterOf(by)})
+	filter, run := event.FilterOf(by), stages.NewGatherer(by, q.ID, chainMost)
+	t, err := rs.log.OpenTail(ctx, TailRequest{From: q.From, MinOffset: q.MinOffset, Filter: filter})
 	if err != nil {
-		return nil, err
+		return nil, stages.Scope{}, err
 	}
-	scope.From = max(scope.From, t.Next())
-	return linksOf(ctx, t, scope, func(e *event.Event) bool {
-		return e.CorrelationID == "" && slices.ContainsFunc(by, func(f event.Flow) bool {
-			return slices.Contains(stagesOf[f.Name], e.Type) && f.RunOf(e) == q.ID
-		})
+	scope := stages.Scope{From: t.Next(), To: t.End()}
+	if err := eachOf(ctx, t, run.SeeNamed); err != nil {
+		return nil, scope, err
+	}
+
+	// Bloom filters lead to correlation ids: those of the run, and its own id, under which the cluster reports it.
+	if len(filter.Types) > 0 {
+		filter.Types = append(filter.Types, string(event.ChainOverdue))
+	}
+	filter.CorrelationIDs = append([]string{q.ID}, run.CorrelationIDs()...)
+	t, err = rs.log.OpenTail(ctx, TailRequest{From: api.Position{Kind: api.AtOffset, Offset: scope.From}, Filter: filter})
+	if err != nil {
+		return nil, scope, err
+	}
+	var reports []stages.Event
+	err = eachOf(ctx, t, func(e *event.Event) {
+		if e.Type == event.ChainOverdue && e.CorrelationID == q.ID && e.Source == fsm.EmittedBy && !e.Foreign {
+			reports = append(reports, stages.EventOf(e))
+		}
+		run.SeeCorrelated(e)
 	})
+	if err != nil {
+		return nil, scope, err
+	}
+	events, leftOut := run.Events()
+	scope.LeftOut = leftOut
+	if len(events) == 0 {
+		return nil, scope, nil
+	}
+	events = append(events, reports[max(0, len(reports)-chainMost):]...)
+	slices.SortFunc(events, func(a, b stages.Event) int { return cmp.Compare(a.Offset, b.Offset) })
+	return events, scope, nil
 }
 
-// linksOf reads the newest events of a chain, chainMost at most, and counts in scope those that it leaves out. keep
-// chooses among what t reads; nil takes all.
-func linksOf(ctx context.Context, t *tail.Tail, scope *stages.Scope, keep func(*event.Event) bool) (
-	[]stages.Event, error) {
-	var events []stages.Event
+// eachOf calls see for each event that t reads.
+func eachOf(ctx context.Context, t *tail.Tail, see func(*event.Event)) error {
 	for {
 		found, err := t.Read(ctx)
 		if errors.Is(err, io.EOF) {
-			return events, nil
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		// Only what the flow needs is kept of each event, never its payload.
 		for i := range found.Events {
-			if e := &found.Events[i]; keep == nil || keep(e) {
-				events = append(events, stages.EventOf(e))
-			}
-		}
-		// The newest events are kept: they say how far the run has come.
-		if extra := len(events) - chainMost; extra > 0 {
-			// A copy does not keep the memory of what is left out.
-			scope.LeftOut += uint64(extra)
-			events = append([]stages.Event{}, events[extra:]...)
+			see(&found.Events[i])
 		}
 	}
+}
+
+// linksOf reads the newest events of a chain, chainMost at most, and counts in scope those that it leaves out. It shows
+// each to see.
+func linksOf(ctx context.Context, t *tail.Tail, scope *stages.Scope, see func(*event.Event)) (
+	events []stages.Event, err error) {
+	err = eachOf(ctx, t, func(e *event.Event) {
+		see(e)
+		// Only what the flow needs is kept of each event, never its payload. The newest say how far the run has come.
+		events = append(events, stages.EventOf(e))
+		if len(events) == 2*chainMost {
+			// A copy does not keep the memory of what is left out.
+			scope.LeftOut += chainMost
+			events = append([]stages.Event{}, events[chainMost:]...)
+		}
+	})
+	extra := max(0, len(events)-chainMost)
+	scope.LeftOut += uint64(extra)
+	return events[extra:], err
 }
 
 // noChain returns the error for a run of which the log has no event.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -31,13 +33,14 @@ const (
 type chainWatch struct {
 	core *core
 	// The settings may change while the watch runs: it then begins again.
-	texts []string         // the setting that watch goes by
-	known *event.Catalogue // whose flows it follows
-	watch *stages.Watch    // nil if there are no deadlines
-	wants event.Filter     // the types that watch follows
-	next  uint64           // the first offset not looked at
-	keep  time.Duration    // how long ago the newest event of a run may be
-	view  atomic.Pointer[api.OverdueRuns]
+	texts  []string         // the setting that watch goes by
+	known  *event.Catalogue // whose flows it follows
+	watch  *stages.Watch    // nil if there are no deadlines
+	limits stages.Deadlines // what watch makes of texts
+	wants  event.Filter     // the types that watch follows
+	next   uint64           // the first offset not looked at
+	keep   time.Duration    // how long ago the newest event of a run may be
+	view   atomic.Pointer[api.OverdueRuns]
 }
 
 // newChainWatch returns a watch that begins with the deadlines of its first look. Until then its view is empty.
@@ -100,7 +103,8 @@ func (c *chainWatch) applySettings(now time.Time) error {
 	texts, known := c.core.Machine().Settings().ChainDeadlines, c.core.Machine().Catalogue()
 	_, last := c.core.Machine().Log().Bounds()
 	// A log that ends before what was read is another one.
-	if slices.Equal(texts, c.texts) && known == c.known && c.next <= last+1 {
+	if c.next <= last+1 && c.goesBy(texts, known) {
+		c.known = known
 		return nil
 	}
 	c.texts, c.known, c.watch = texts, known, nil
@@ -125,9 +129,23 @@ func (c *chainWatch) applySettings(now time.Time) error {
 		return err
 	}
 	// Runs beyond watchedRuns are dropped, and counted.
-	c.watch = stages.NewWatch(known.Flows(), d, watchedRuns)
+	c.watch, c.limits = stages.NewWatch(known.Flows(), d, watchedRuns), d
 	c.wants = event.Filter{Types: c.watch.Types()}
 	return nil
+}
+
+// goesBy reports whether the watch would be the same with these settings and this catalogue. A catalogue is another one
+// with each type that is registered, most of which are no stage of a flow that is watched.
+func (c *chainWatch) goesBy(texts []string, known *event.Catalogue) bool {
+	if !slices.Equal(texts, c.texts) {
+		return false
+	}
+	if known == c.known {
+		return true
+	}
+	limits, refused := stages.ParseEachDeadline(known, texts)
+	return c.watch != nil && refused == nil && maps.Equal(limits, c.limits) &&
+		reflect.DeepEqual(known.Flows(), c.known.Flows())
 }
 
 // readNew shows watch what the log has from next on. It resumes there after an error.

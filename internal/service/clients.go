@@ -13,6 +13,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/platform/audit"
 )
 
 // Clients holds the operations on registered clients and their subscriptions.
@@ -53,10 +54,20 @@ func (cl *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 	if c.ID == "" {
 		return api.Missing("id", "a name for the client")
 	}
-	for _, one := range []struct{ field, text string }{{"id", c.ID}, {"host", c.Host}, {"version", c.Version}} {
-		if err := checkName(one.field, one.text, limit); err != nil {
+	for _, one := range []struct{ field, text string }{{"id", c.ID}, {"host", c.Host}, {"version", c.Version},
+		{"coordinator", c.Coordinator}} {
+		if err := api.CheckName(one.field, one.text, limit); err != nil {
 			return err
 		}
+	}
+	// The registry's own name is kept, so that all processes of a coordinator have one.
+	if c.Coordinator != "" {
+		entry, err := audit.FindCoordinator(cl.Machine().Catalogue(), c.Coordinator)
+		if err != nil {
+			return api.Refuse(api.InvalidArgument, "coordinator", err.Error(),
+				"name one of them, or leave the field out; ringlog audit --only components lists them")
+		}
+		c.Coordinator = entry.Name
 	}
 	// The number of subscriptions is bounded before any is looked at.
 	if n := len(c.Subscriptions); n > frame.MaxClientSubscriptions {
@@ -100,7 +111,7 @@ func (cl *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubsc
 		limit       int
 	}{{"name", one.Name, limit}, {"cursor", one.Cursor, limit}, {"where", one.Where, maxWhereBytes}} {
 		// A condition may have line breaks and tabs.
-		if err := checkName(
+		if err := api.CheckName(
 			text.field, strings.NewReplacer("\n", " ", "\t", " ").Replace(text.text), text.limit,
 		); err != nil {
 			return err
@@ -172,13 +183,14 @@ func SubscriptionOf(v *api.Subscription) (frame.ClientSubscription, error) {
 // ViewClient is a client as callers see it.
 func ViewClient(c *fsm.Client) api.Client {
 	v := api.Client{
-		ID:         c.ID,
-		Host:       c.Host,
-		PID:        c.PID,
-		Version:    c.Version,
-		TTL:        c.TTL.String(),
-		Registered: c.Registered,
-		Seen:       c.Seen,
+		ID:          c.ID,
+		Host:        c.Host,
+		PID:         c.PID,
+		Version:     c.Version,
+		Coordinator: c.Coordinator,
+		TTL:         c.TTL.String(),
+		Registered:  c.Registered,
+		Seen:        c.Seen,
 		// The client is removed at this time, unless it registers again.
 		Expires:       c.Seen.Add(c.TTL),
 		Subscriptions: []api.Subscription{},
@@ -239,7 +251,8 @@ const clientsPageBytes = 4 << 20
 
 // List returns the first clients whose ids follow after, up to limit.
 func (cl *Clients) List(after string, limit int) api.ClientPage {
-	view := api.ClientPage{Clients: []api.Client{}, Total: api.ClientStats(cl.Machine().ClientStats())}
+	view := api.ClientPage{Clients: []api.Client{}, Total: api.ClientStats(cl.Machine().ClientStats()),
+		Unheard: cl.unheard(math.MaxInt)}
 	bytes := uint64(0)
 	_ = cl.eachClient(after, func(c *fsm.Client) error { // it fails with errEnough alone
 		// A page has at least one client, however large that is.

@@ -92,10 +92,7 @@ func noCursor(name string) *api.Error {
 
 // checkCursorName refuses what cannot be the name of a cursor, by the settings in force.
 func (c *core) checkCursorName(name string) error {
-	if name == "" {
-		return api.Refuse(api.InvalidArgument, "cursor", "a cursor without a name", "name it")
-	}
-	return checkName("cursor", name, c.Machine().Settings().Limits.NameBytes)
+	return api.CheckCursorName(name, c.Machine().Settings().Limits.NameBytes)
 }
 
 // CursorSpec is what a cursor is made with.
@@ -199,7 +196,7 @@ func (cs *Cursors) Open(ctx context.Context, name, opener string) (api.Cursor, e
 	if err := cs.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
-	if err := checkName("opener", opener, frame.MaxCallerID); err != nil {
+	if err := api.CheckName("opener", opener, frame.MaxCallerID); err != nil {
 		return api.Cursor{}, err
 	}
 	// The generation increases in the log, so every node fences the reader before.
@@ -225,7 +222,7 @@ func (cs *Cursors) Seek(ctx context.Context, name string, to api.Position, seeke
 	if to.Kind == api.AtDefault {
 		return api.Cursor{}, api.BadPosition("to", "")
 	}
-	if err := checkName("seeker", seeker, frame.MaxCallerID); err != nil {
+	if err := api.CheckName("seeker", seeker, frame.MaxCallerID); err != nil {
 		return api.Cursor{}, err
 	}
 	// The position is resolved once, so a retry moves the cursor to the same place.

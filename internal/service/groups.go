@@ -182,7 +182,7 @@ func (gs *Groups) checkExchange(r *engine.Request) error {
 		return api.Missing("member", "the member's name, one for each process")
 	}
 	// Names of members are bounded as those of cursors are: they become part of the state.
-	if err := checkName("member", r.Member, limit); err != nil {
+	if err := api.CheckName("member", r.Member, limit); err != nil {
 		return err
 	}
 	// Then the offsets. The order of the fields does not matter: the first error is as good as another.

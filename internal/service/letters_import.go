@@ -24,7 +24,12 @@ func (ls *Letters) Import(
 	answer = api.LettersImported{Refused: []api.RefusedRow{}, DryRun: dryRun}
 	policy := ls.Machine().Policy()
 	var letters []frame.ImportedLetter
+	var kept []*api.LetterRow
 	for i := range rows {
+		if rows[i].Cursor != "" {
+			kept = append(kept, &rows[i])
+			continue
+		}
 		// A row that is refused does not stop the others.
 		letter, err := importedLetter(&rows[i], source, &policy)
 		if err != nil {
@@ -33,9 +38,14 @@ func (ls *Letters) Import(
 		}
 		letters = append(letters, letter)
 	}
+	for _, r := range kept {
+		if err := ls.keepLetter(ctx, r, source, &policy, &answer); err != nil {
+			return answer, err
+		}
+	}
 	// A dry run has checked every row as the import would.
 	if dryRun {
-		answer.Imported = len(letters)
+		answer.Imported += len(letters)
 		return answer, nil
 	}
 	// What was imported before an error stays; a repeated import skips it.
@@ -49,6 +59,79 @@ func (ls *Letters) Import(
 		letters = letters[n:]
 	}
 	return answer, nil
+}
+
+// keepLetter stores the event of a handler without a cursor as a letter.
+func (ls *Letters) keepLetter(
+	ctx context.Context, r *api.LetterRow, source string, policy *event.Policy, answer *api.LettersImported,
+) error {
+	command, err := ls.keptLetter(ctx, r, source, policy)
+	if err != nil {
+		answer.Refused = append(answer.Refused, api.RefusedRow{ID: r.ID, Error: ToAPI(err)})
+		return nil
+	}
+	if answer.DryRun {
+		answer.Imported++
+		return nil
+	}
+	result, err := ls.proposeAndApply(ctx, command)
+	if err != nil {
+		return err
+	}
+	addImported(answer, result.Letters)
+	return nil
+}
+
+// keptLetter makes the command of such a row. The copy is of the event at its offset, or made of its data.
+func (ls *Letters) keptLetter(
+	ctx context.Context, r *api.LetterRow, source string, policy *event.Policy,
+) (c frame.LetterKeep, err error) {
+	if err := ls.checkCursorName(r.Cursor); err != nil {
+		return c, err
+	}
+	c.From = truncateText(source, maxHandlerText)
+	c.Letter = frame.DeadLetter{Cursor: r.Cursor, Offset: r.Offset, Handler: truncateText(r.Handler, maxHandlerText),
+		Error: truncateText(r.Error, MaxErrorText), Attempts: r.RetryCount}
+	if c.Letter.FirstFailed, err = rowTime(r.CreatedAt); err != nil {
+		return c, err
+	}
+	var e event.Event
+	if r.Offset != 0 {
+		c.Letter.Event, err = ls.copyFor(ctx, r.Cursor, r.Offset)
+		if err == nil && c.Letter.Event == nil {
+			err = api.BadValue("offset", fmt.Sprint(r.Offset), "the offset of an event that was read")
+		}
+	} else if e, err = rowEvent(r, policy); err == nil {
+		c.Letter.Event = frame.EncodeCopy(&e)
+	}
+	c.Origin = rowOrigin([]byte("kept"), r.ID, []byte(source), []byte(r.Cursor), c.Letter.Event)
+	return c, err
+}
+
+// rowEvent makes a row the event that it holds.
+func rowEvent(r *api.LetterRow, policy *event.Policy) (event.Event, error) {
+	payload := []byte(r.Data)
+	// The data may be a JSON object, or a string that holds one.
+	if text := ""; json.Unmarshal(r.Data, &text) == nil {
+		payload = []byte(text)
+	}
+	// The gate checks the event as it checks any that is published.
+	e := event.New(event.Type(r.Type), payload)
+	e.Key, e.Source, e.CorrelationID = r.Key, r.EventSource, r.CorrelationID
+	_, _, err := policy.Normalize(&e)
+	return e, err
+}
+
+// rowOrigin identifies a row, so a repeated import skips it. Each part is hashed with its length, which keeps rows
+// apart that differ only in where one part ends.
+func rowOrigin(parts ...[]byte) (origin [frame.OriginSize]byte) {
+	h := sha256.New()
+	for _, part := range parts {
+		fmt.Fprintf(h, "%d:", len(part))
+		h.Write(part)
+	}
+	copy(origin[:], h.Sum(nil))
+	return origin
 }
 
 // addImported counts what one command imported.
@@ -65,28 +148,15 @@ func addImported(a *api.LettersImported, r *fsm.LettersResult) {
 
 // importedLetter makes a letter of a row.
 func importedLetter(r *api.LetterRow, source string, policy *event.Policy) (l frame.ImportedLetter, err error) {
-	payload := []byte(r.Data)
-	// The data may be a JSON object, or a string that holds one.
-	if text := ""; json.Unmarshal(r.Data, &text) == nil {
-		payload = []byte(text)
-	}
-	// The gate checks the event as it checks any that is published.
-	e := event.New(event.Type(r.Type), payload)
-	if _, _, err := policy.Normalize(&e); err != nil {
+	e, err := rowEvent(r, policy)
+	if err != nil {
 		return l, err
 	}
 	l.Failed, err = rowTime(r.CreatedAt)
 	if err != nil {
 		return l, err
 	}
-	// The origin identifies the row, so a repeated import skips it. Each part is hashed with its length, which
-	// keeps rows apart that differ only in where one part ends.
-	h := sha256.New()
-	for _, part := range [][]byte{r.ID, []byte(r.Type), e.Payload, r.CreatedAt} {
-		fmt.Fprintf(h, "%d:", len(part))
-		h.Write(part)
-	}
-	copy(l.Origin[:], h.Sum(nil))
+	l.Origin = rowOrigin(r.ID, []byte(r.Type), e.Payload, r.CreatedAt)
 	// Where the row came from is all that remains of it, beside its event.
 	l.From = truncateText(fmt.Sprintf("%s row %s", source, bytes.Trim(r.ID, `"`)), maxHandlerText)
 	l.Error, l.Attempts, l.Event = truncateText(r.Error, MaxErrorText), r.RetryCount, frame.EncodeCopy(&e)

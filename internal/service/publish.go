@@ -140,7 +140,7 @@ func checkPublish(limits event.Limits, req *PublishRequest) error {
 			"a producer without a sequence",
 			"send both; a producer's first sequence is 1")
 	}
-	return checkName("producer", req.Producer, limits.NameBytes)
+	return api.CheckName("producer", req.Producer, limits.NameBytes)
 }
 
 // CheckCount refuses more events than a request may have.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -93,22 +92,6 @@ func (c *core) Machine() *fsm.Machine { return c.node.Machine() }
 
 // LeadingTerm is the term in which the node leads; 0 if it does not.
 func (c *core) LeadingTerm() uint64 { return c.node.LeadingTerm() }
-
-// checkName refuses what cannot be the name of a cursor or a producer.
-func checkName(field, name string, limit int) error {
-	// The bound is in bytes, as keys of the state are.
-	if len(name) > limit {
-		return api.Refuse(api.TooLarge, field,
-			fmt.Sprintf("%d bytes, the limit for a name is %d", len(name), limit),
-			"use a shorter name")
-	}
-	if strings.ToValidUTF8(name, "") != name || strings.ContainsFunc(name, unicode.IsControl) {
-		return api.Refuse(api.InvalidArgument, field,
-			fmt.Sprintf("%q has a control character or is not UTF-8", name),
-			"use printable characters")
-	}
-	return nil
-}
 
 // Propose returns what the cluster decides about one command. A refusal is the error.
 func (c *core) Propose(ctx context.Context, r frame.Request) (fsm.Result, error) {

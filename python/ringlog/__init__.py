@@ -8,8 +8,8 @@
             print(event.offset, event.type, event.payload)
 
 Client blocks, AsyncClient is for asyncio. ringlog.errors has the exceptions, ringlog.event what is
-sent and received, ringlog.payloads a class for the payload of each type of the catalogue,
-ringlog.testing a log in memory for tests.
+sent and received, ringlog.answers the shapes of answers, ringlog.payloads a class for the payload of
+each type of the catalogue, ringlog.testing a log in memory for tests.
 """
 
 from __future__ import annotations
@@ -17,28 +17,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ringlog._core.cause import caused_by
-from ringlog.client import Client
+from ringlog.client import Client, Cursor, Member, Tail
 from ringlog.delivery import Delivery
 from ringlog.errors import OutcomeUnknown, RinglogError
 from ringlog.event import Event, Gap, NewEvent, Result
 
 if TYPE_CHECKING:
-    from ringlog.aio import AsyncClient
+    from ringlog.aio import AsyncClient, AsyncCursor, AsyncMember, AsyncTail
     from ringlog.catalogue import EventType
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AsyncClient",
+    "AsyncCursor",
+    "AsyncMember",
+    "AsyncTail",
     "Client",
+    "Cursor",
     "Delivery",
     "Event",
     "EventType",
     "Gap",
+    "Member",
     "NewEvent",
     "OutcomeUnknown",
     "Result",
     "RinglogError",
+    "Tail",
     "caused_by",
 ]
 
@@ -49,10 +55,10 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Import what takes long, such as asyncio, when it is first used."""
-    if name == "AsyncClient":
-        from ringlog.aio import AsyncClient
+    if name.startswith("Async") and name in __all__:
+        from ringlog import aio
 
-        return AsyncClient
+        return getattr(aio, name)
     if name == "EventType":
         from ringlog.catalogue import EventType
 

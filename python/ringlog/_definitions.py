@@ -49,7 +49,7 @@ CURRICULUM_UPDATED curriculum_updated curriculum undocumented
 DAEMON_CRASH_LOOP_DETECTED daemon_crash_loop_detected daemon canonical
 DAEMON_PERMANENTLY_FAILED daemon_permanently_failed health canonical
 DAEMON_STARTED daemon_started daemon canonical daemon_type:any
-DAEMON_STATUS_CHANGED daemon_status_changed daemon canonical daemon:any old:any new:any
+DAEMON_STATUS_CHANGED daemon_status_changed daemon canonical daemon:any old:any new:any client:string host:string pid:integer critical:boolean subscriptions:any subscription_count:integer unheard:any unheard_count:integer seen_at:timestamp ttl_s:integer lost_at:timestamp lost_ms:integer
 DAEMON_STOPPED daemon_stopped daemon canonical daemon_type:any
 DATABASE_CREATED database_created data canonical db_path:any node_id:any
 DATA_BACKUP_COMPLETED data_backup_completed data canonical
@@ -267,6 +267,7 @@ CATCHUP_AT_RISK catchup_at_risk p2p cluster member_id:string trailing_entries:in
 CHAIN_OVERDUE chain_overdue monitoring cluster correlation_id:string flow:string from_stage:string from_offset:integer missing:string deadline_ms:integer waiting_ms:integer
 CURSOR_RECOVERED cursor_recovered other cluster cursor:string group:boolean committed:integer lag_events:integer lag_seconds:integer stalled_ms:integer
 CURSOR_STALLED cursor_stalled other cluster cursor:string group:boolean committed:integer lag_events:integer lag_seconds:integer moved_at:timestamp stall_after_s:integer
+DLQ_EVENTS_STORED dlq_events_stored other cluster count:integer cursors:any letter_id:integer event:string offset:integer handler:string error:string dead:integer under_way:integer
 QUORUM_OUTAGE_VIEW quorum_outage_view p2p cluster voter_id:string began_at:timestamp ended_at:timestamp outage_ms:integer cluster_had_quorum:boolean incident:integer cause:string last_leader:string term:integer refused:integer unreachable:any
 """
 
@@ -287,4 +288,116 @@ DEDUP_OFF = {
     "EVALUATION_BACKPRESSURE": "alternates with EVALUATION_BACKPRESSURE_RELEASED: the next one is another change",
     "EVALUATION_BACKPRESSURE_RELEASED": "alternates with EVALUATION_BACKPRESSURE: the next one is another change",
     "TASK_HEARTBEAT": "each heartbeat reports that its sender is alive at that moment",
+}
+
+# Of each coordinator of the registry: its class, and the types that are listed as its subscriptions.
+COORDINATORS = {
+    "task_coordinator": (
+        "TaskLifecycleCoordinator",
+        "TASK_SPAWNED TASK_COMPLETED TASK_FAILED TASK_HEARTBEAT TASK_ORPHANED TASK_CANCELLED HOST_ONLINE HOST_OFFLINE NODE_RECOVERED",
+    ),
+    "global_task_coordinator": (
+        "TaskCoordinator",
+        "TASK_SPAWNED TASK_HEARTBEAT TASK_COMPLETED TASK_FAILED TASK_CANCELLED",
+    ),
+    "resource_coordinator": (
+        "ResourceMonitoringCoordinator",
+        "CLUSTER_CAPACITY_CHANGED NODE_CAPACITY_UPDATED BACKPRESSURE_ACTIVATED BACKPRESSURE_RELEASED RESOURCE_CONSTRAINT JOB_PREEMPTED",
+    ),
+    "cache_orchestrator": (
+        "",
+        "",
+    ),
+    "health_manager": (
+        "UnifiedHealthManager",
+        "ERROR RECOVERY_INITIATED RECOVERY_COMPLETED RECOVERY_FAILED TRAINING_FAILED TASK_FAILED REGRESSION_DETECTED REGRESSION_CRITICAL HOST_OFFLINE HOST_ONLINE NODE_RECOVERED PARITY_FAILURE_RATE_CHANGED COORDINATOR_HEALTH_DEGRADED COORDINATOR_SHUTDOWN COORDINATOR_HEARTBEAT",
+    ),
+    "error_coordinator": (
+        "",
+        "",
+    ),
+    "recovery_manager": (
+        "",
+        "",
+    ),
+    "model_coordinator": (
+        "",
+        "",
+    ),
+    "sync_coordinator": (
+        "",
+        "",
+    ),
+    "training_coordinator": (
+        "TrainingCoordinator",
+        "P2P_CLUSTER_HEALTHY P2P_CLUSTER_UNHEALTHY CLUSTER_CAPACITY_CHANGED NODE_RECOVERED NODE_UNHEALTHY REGRESSION_DETECTED REGRESSION_CRITICAL REGRESSION_CLEARED TRAINING_ROLLBACK_NEEDED PROMOTION_ROLLED_BACK LOW_QUALITY_DATA_WARNING TRAINING_BLOCKED_BY_QUALITY DATA_SYNC_COMPLETED NEW_GAMES_AVAILABLE MODEL_PROMOTED TRAINING_STARTED TRAINING_PROGRESS TRAINING_COMPLETED TRAINING_FAILED",
+    ),
+    "transfer_verifier": (
+        "",
+        "",
+    ),
+    "ephemeral_guard": (
+        "",
+        "",
+    ),
+    "queue_populator": (
+        "",
+        "",
+    ),
+    "selfplay_orchestrator": (
+        "",
+        "",
+    ),
+    "selfplay_scheduler": (
+        "SelfplayScheduler",
+        "SELFPLAY_COMPLETE TRAINING_COMPLETED MODEL_PROMOTED SELFPLAY_TARGET_UPDATED QUALITY_DEGRADED CURRICULUM_REBALANCED SELFPLAY_RATE_CHANGED TRAINING_BLOCKED_BY_QUALITY OPPONENT_MASTERED TRAINING_EARLY_STOPPED ELO_VELOCITY_CHANGED EXPLORATION_BOOST CURRICULUM_ADVANCED ADAPTIVE_PARAMS_CHANGED LOW_QUALITY_DATA_WARNING NODE_UNHEALTHY NODE_RECOVERED P2P_NODE_DEAD P2P_CLUSTER_UNHEALTHY P2P_CLUSTER_HEALTHY HOST_OFFLINE REGRESSION_DETECTED",
+    ),
+    "multi_provider": (
+        "",
+        "",
+    ),
+    "job_scheduler": (
+        "",
+        "",
+    ),
+    "auto_export_daemon": (
+        "",
+        "",
+    ),
+    "evaluation_daemon": (
+        "",
+        "",
+    ),
+    "model_distribution_daemon": (
+        "",
+        "",
+    ),
+    "idle_resource_daemon": (
+        "",
+        "",
+    ),
+    "quality_monitor_daemon": (
+        "",
+        "",
+    ),
+    "orphan_detection_daemon": (
+        "",
+        "",
+    ),
+    "curriculum_integration": (
+        "CurriculumIntegration",
+        "EVALUATION_COMPLETED SELFPLAY_RATE_CHANGED ELO_SIGNIFICANT_CHANGE SELFPLAY_ALLOCATION_UPDATED MODEL_PROMOTED TIER_PROMOTION REGRESSION_CRITICAL QUALITY_PENALTY_APPLIED QUALITY_FEEDBACK_ADJUSTED QUALITY_SCORE_UPDATED",
+    ),
+    "metrics_orchestrator": (
+        "",
+        "",
+    ),
+    "optimization_coordinator": (
+        "",
+        "",
+    ),
+    "leadership_coordinator": (
+        "",
+        "",
+    ),
 }

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from datetime import datetime, timezone
 from types import TracebackType
@@ -22,10 +23,11 @@ from ringlog._core.notices import OnWarning
 from ringlog._core.operations import Operations
 from ringlog._core.reader import Reader
 from ringlog._core.readers import Readers
+from ringlog.answers import Letter
 from ringlog.client import EXIT_TIMEOUT, drain_at_exit
 from ringlog.delivery import Delivery
 from ringlog.errors import RinglogError
-from ringlog.event import Event, EventFields, Json, Result
+from ringlog.event import Event, EventFields, Result
 
 if TYPE_CHECKING:
     import ssl
@@ -157,6 +159,9 @@ class _AsyncioIo:
     def now(self) -> datetime:
         return datetime.now(timezone.utc)
 
+    def monotonic(self) -> float:
+        return time.monotonic()
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
@@ -255,7 +260,7 @@ class AsyncCursor(_Closing, AsyncIterator[Event]):
         event: Event | int | None = None,
         attempts: int = 1,
         handler: str = "",
-    ) -> Json:
+    ) -> Letter:
         """Make an event that cannot be handled a dead letter, and commit up to it, in one step.
 
         Returns the letter: the schema Letter. The event is by default the one that was handed out
@@ -283,13 +288,13 @@ class AsyncMember(_Closing, AsyncIterator[Delivery]):
         return self._loop.state.name
 
     async def __anext__(self) -> Delivery:
-        delivery = await self.next()
-        if delivery is None:
+        raw = await self._loop.next_until_closed()
+        if raw is None:
             raise StopAsyncIteration
-        return delivery
+        return Delivery(raw, self._loop)
 
     async def next(self, timeout: float | None = None) -> Delivery | None:
-        """Return the next delivery; None after timeout seconds without one, or once the member is closed."""
+        """Return the next delivery, None after timeout seconds without one. Raises Closed once the member is closed."""
         raw = await self._loop.next(timeout)
         return None if raw is None else Delivery(raw, self._loop)
 

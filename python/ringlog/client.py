@@ -26,6 +26,7 @@ from ringlog._core.notices import OnWarning
 from ringlog._core.operations import Operations
 from ringlog._core.reader import Reader
 from ringlog._core.readers import Readers
+from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo
 from ringlog.delivery import Delivery
 from ringlog.errors import RinglogError
 from ringlog.event import Event, EventFields, Json, NewEvent, Result
@@ -133,6 +134,9 @@ class _BlockingIo:
     def now(self) -> datetime:
         return datetime.now(timezone.utc)
 
+    def monotonic(self) -> float:
+        return time.monotonic()
+
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
@@ -235,7 +239,7 @@ class Cursor(_Closing, Iterator[Event]):
         event: Event | int | None = None,
         attempts: int = 1,
         handler: str = "",
-    ) -> Json:
+    ) -> Letter:
         """Make an event that cannot be handled a dead letter, and commit up to it, in one step.
 
         Returns the letter: the schema Letter. The event is by default the one that was handed out
@@ -263,13 +267,13 @@ class Member(_Closing, Iterator[Delivery]):
         return self._loop.state.name
 
     def __next__(self) -> Delivery:
-        delivery = self.next()
-        if delivery is None:
+        raw = drive(self._loop.next_until_closed())
+        if raw is None:
             raise StopIteration
-        return delivery
+        return Delivery(raw, self._loop)
 
     def next(self, timeout: float | None = None) -> Delivery | None:
-        """Return the next delivery; None after timeout seconds without one, or once the member is closed."""
+        """Return the next delivery, None after timeout seconds without one. Raises Closed once the member is closed."""
         raw = drive(self._loop.next(timeout))
         return None if raw is None else Delivery(raw, self._loop)
 
@@ -489,19 +493,20 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         """Return how far a run has come on its way through the flows: the schema Chain."""
         return drive(self._operations.chain(correlation_id, flow=flow))
 
-    def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> Json:
-        """Create a cursor and return it: the schema Cursor. One with the same filter that exists is returned."""
+    def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> CursorInfo:
+        """Create a cursor and return it: the schema Cursor. One that exists is returned if it has the types
+        that are given, else Conflict is raised."""
         return drive(self._operations.create_cursor(name, types=types, from_=from_))
 
-    def get_cursor(self, name: str) -> Json:
+    def get_cursor(self, name: str) -> CursorInfo:
         """Return a cursor or group with its commit and lag: the schema Cursor. Raises NotFound."""
         return drive(self._operations.get_cursor(name))
 
-    def cursors(self) -> list[Json]:
+    def cursors(self) -> list[CursorInfo]:
         """Return all cursors and groups by name: the schema Cursor."""
         return drive(self._operations.cursors())
 
-    def seek_cursor(self, name: str, to: Position) -> Json:
+    def seek_cursor(self, name: str, to: Position) -> CursorInfo:
         """Move a cursor or group on purpose, and return it: the schema Cursor."""
         return drive(self._operations.seek_cursor(name, to))
 
@@ -517,8 +522,9 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         from_: Position = "start",
         ack_wait: float | None = None,
         max_deliver: int | None = None,
-    ) -> Json:
-        """Create a group and return it: the schema Cursor. One with the same settings that exists is returned.
+    ) -> CursorInfo:
+        """Create a group and return it: the schema Cursor. One that exists is returned if it has what
+        is given of types, ack_wait and max_deliver, else Conflict is raised.
 
         ack_wait is for how many seconds a member may hold an event without a sign of progress,
         max_deliver after how many deliveries that fail an event becomes a dead letter; None is the
@@ -532,7 +538,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         """Remove a group. Raises NotFound."""
         return drive(self._operations.delete_group(name))
 
-    def group_members(self, name: str) -> list[Json]:
+    def group_members(self, name: str) -> list[MemberInfo]:
         """Return who shares a group now: the schema GroupMember."""
         return drive(self._operations.group_members(name))
 
@@ -542,14 +548,18 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         type: str = "",
         cursor: str = "",
         error: str = "",
+        state: Literal["", "dead", "redriven"] = "",
         limit: int = 100,
         after: int = 0,
-    ) -> list[Json]:
+    ) -> list[Letter]:
         """Return at most limit dead letters with an id above after, by id: the schema Letter.
 
-        type is a name or pattern, cursor the name of the one that gave the event up, error a part of its error.
+        type is a name or pattern, cursor the name of the one that could not handle the event, error a part of its
+        error. state is "dead" for those that wait for somebody, "redriven" for those that were appended again.
         """
-        return drive(self._operations.dead_letters(type=type, cursor=cursor, error=error, limit=limit, after=after))
+        return drive(
+            self._operations.dead_letters(type=type, cursor=cursor, error=error, state=state, limit=limit, after=after)
+        )
 
     def dead_letter(self, letter_id: int) -> Json:
         """Return one dead letter with its event: the schema LetterWithEvent. Raises NotFound."""
@@ -571,7 +581,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         error: str = "",
         all: bool = False,
         to: str = "",
-    ) -> Json:
+    ) -> LettersResult:
         """Append dead letters again, each for the cursor that it left: the schema LettersResult.
 
         Give ids, or conditions that must all hold, or all=True. to names another cursor that gets them.
@@ -585,7 +595,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         cursor: str = "",
         error: str = "",
         all: bool = False,
-    ) -> Json:
+    ) -> LettersResult:
         """Remove dead letters for good, chosen as in redrive: the schema LettersResult."""
         return drive(self._operations.purge(*ids, type=type, cursor=cursor, error=error, all=all))
 
@@ -640,9 +650,19 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         """Remove a registered flow."""
         return drive(self._operations.remove_flow(name))
 
-    def audit(self) -> Json:
-        """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit."""
-        return drive(self._operations.audit())
+    def audit(self, *, live: bool = False) -> Json:
+        """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit.
+
+        With live it is of what is registered and seen alone, without what documents and definitions declare.
+        """
+        return drive(self._operations.audit(live=live))
+
+    def audit_coordinator(self, name: str) -> Json:
+        """Return what is declared of a coordinator of the platform's registry against what is live.
+
+        It is the schema CoordinatorAudit; NotFound for an unknown name.
+        """
+        return drive(self._operations.audit_coordinator(name))
 
     def history(self) -> Json:
         """Return the timeline of leadership and quorum: the schema History."""

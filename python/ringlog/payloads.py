@@ -373,6 +373,18 @@ class DaemonStatusChanged(Payload):
     daemon: Any = None
     old: Any = None
     new: Any = None
+    client: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    critical: bool | None = None
+    subscriptions: Any = None
+    subscription_count: int | None = None
+    unheard: Any = None
+    unheard_count: int | None = None
+    seen_at: Timestamp | None = None
+    ttl_s: int | None = None
+    lost_at: Timestamp | None = None
+    lost_ms: int | None = None
 
 
 @dataclass(kw_only=True)
@@ -2330,6 +2342,22 @@ class CursorStalled(Payload):
     lag_seconds: int | None = None
     moved_at: Timestamp | None = None
     stall_after_s: int | None = None
+
+
+@dataclass(kw_only=True)
+class DLQEventsStored(Payload):
+    """The payload of DLQ_EVENTS_STORED, category other. Only the cluster emits it."""
+
+    EVENT_TYPE: ClassVar[EventType] = EventType.DLQ_EVENTS_STORED
+    count: int | None = None
+    cursors: Any = None
+    letter_id: int | None = None
+    event: str | None = None
+    offset: int | None = None
+    handler: str | None = None
+    error: str | None = None
+    dead: int | None = None
+    under_way: int | None = None
 
 
 @dataclass(kw_only=True)

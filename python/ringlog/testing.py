@@ -28,6 +28,22 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ringlog._core.payload import Payload
+    from ringlog.aio import AsyncMember
+    from ringlog.client import Member
+
+
+def kill(member: Member | AsyncMember) -> None:
+    """End a member as if its process was killed: it leaves nothing and reports nothing any more.
+
+    What it has not flushed may be lost, and its group takes back what it holds once it was silent for
+    group.session_timeout (10 s): of a MemoryLog, once the clock was moved by that.
+    """
+    loop = member._loop
+    loop.kill()
+    io = loop._io
+    if isinstance(io, wire.MemoryIo):
+        with io.log.lock:
+            io.log.kill_member(loop.group, loop.state.name)
 
 
 class MemoryLog:
@@ -39,7 +55,7 @@ class MemoryLog:
 
     It answers what a node answers: the same results, errors and warnings. What it lacks is what only members and
     the platform's documents give: flows, chain, audit and history raise RinglogError with the code "not_implemented".
-    Members of groups need not report in time: their sessions end when they are closed.
+    Members of groups need not report in time: their sessions end when they are closed, or 10 s of its time after kill.
     """
 
     def __init__(self) -> None:

@@ -69,7 +69,21 @@ class CommandLine(ClusterTest):
         self.assertEqual(len(out.splitlines()), 3)
         self.assertIn("line 2: ", err)
         self.assertIn("line 3: reserved", err)
+        misspelt = "\n".join(
+            json.dumps({**lines[0], "payload": {"host": f"{self.run_id}-x"}, name: "7"})
+            for name in ("corelation_id", "keys", "host")
+        )
+        out, err = self.run_it("publish", "--stdin", stdin=misspelt, code=2)
+        self.assertEqual(out, "")
+        for text in (
+            "line 1: an event has no 'corelation_id': did you mean correlation_id?",
+            "line 2: an event has no 'keys': did you mean key?",
+            "line 3: an event has no 'host': put it into the payload, or use causation_id",
+        ):
+            self.assertIn(text, err)
         out, _ = self.run_it("tail", "--from", "start", "--until-end", "--key", self.run_id, "--json")
+        printed, _ = self.run_it("publish", "--stdin", stdin=out)  # what tail prints is read
+        self.assertEqual(printed, f"{offset} duplicate\n")
         self.assertEqual([json.loads(line)["offset"] for line in out.splitlines()], [offset])
         out, _ = self.run_it("tail", "--from", str(offset), "--until-end", "-n", "1")
         self.assertIn(f"{offset} ", out)
@@ -134,6 +148,16 @@ class CommandLine(ClusterTest):
         [event] = self.log.tail("start", keys=[self.run_id + "-child"], until_end=True)
         self.assertEqual((event.correlation_id, event.causation_id), (self.run_id, str(cause.offset)))
 
+        # What a daemon publishes, whose parent is not react any more, does not.
+        other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        self.addCleanup(other.communicate)
+        for reactor, cause_id in ((os.getpid(), "5"), (other.pid, "")):
+            variables = {"RINGLOG_OFFSET": "5", "RINGLOG_REACTOR": str(reactor)}
+            key = f"{self.run_id}-{reactor}"
+            self.run_it("publish", "DATA_SYNC_FAILED", "--key", key, "-p", f'{{"host": "{key}"}}', **variables)
+            [event] = self.log.tail("start", keys=[key], until_end=True)
+            self.assertEqual(event.causation_id, cause_id)
+
         fail = ["--", "sh", "-c", "cat >/dev/null; echo no space left >&2; exit 7"]
         group = self.run_id + "-failing"
         self.run_it("react", "--group", group, *flags, "--max-deliver", "2", *fail, code=1)
@@ -173,6 +197,8 @@ class CommandLine(ClusterTest):
             "publish", "DATA_SYNC_COMPLETED", "-p", f'{{"host": "{self.run_id}"}}', "--key", self.run_id, **away
         )
         self.assertEqual(out, "spooled\n")
+        out, _ = self.run_it("spool", str(folder))
+        self.assertRegex(out, r"(?s): 1 record, 1 event, \d+ bytes.*waiting  1 event in 1 file, .*rejected 0 events\n")
         self.run_it("publish", "LEADER_ELECTED", **away)
         out, _ = self.run_it("spool", str(folder))
         self.assertIn("waiting  2 events in 2 files", out)

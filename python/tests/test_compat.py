@@ -12,6 +12,7 @@ import threading
 import time
 import unittest
 import uuid
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -34,6 +35,7 @@ from ringlog.compat.event_router import (
 )
 from ringlog.compat.stage_events import StageCompletionResult, StageEvent, get_stage_event_bus, next_stages
 from ringlog.errors import InvalidArgument, OutcomeUnknown, Unavailable
+from ringlog.testing import make_event
 from tests.cluster import Cluster, ClusterTest, eventually
 from tests.test_faults import PACKAGE, start
 
@@ -42,6 +44,12 @@ FAST = (0.01, 0.02, 0.04)
 
 async def finish(publication: Any) -> Any:
     return await publication
+
+
+def done_task() -> Task:
+    task = Task(from_log(make_event("HOST_ONLINE", {})))
+    task.done.set_result("")
+    return task
 
 
 class CompatTest(ClusterTest):
@@ -238,7 +246,8 @@ class Delivery(CompatTest):
         get_event_bus().subscribe("TRAINING_FAILED", print, timeout=7, critical=True)
 
         def registered() -> list[Any]:
-            clients = self.log.request("GET", "/v1/clients")["clients"]
+            # A node that lags may still have what the test before registered.
+            clients = self.log.request("GET", "/v1/clients", None, {"consistency": "linearizable"})["clients"]
             return [
                 c for c in clients if c["id"].startswith("test:") and c["pid"] == os.getpid() and c["subscriptions"]
             ]
@@ -252,6 +261,25 @@ class Delivery(CompatTest):
         reset_router()
         self.assertEqual(registered(), [])
 
+    def test_a_coordinator_gets_what_the_registry_lists(self) -> None:
+        self.use(f"d{self.run_id}")
+        got: list[str] = []
+        router = get_router()
+        router.subscribe_coordinator("UnifiedHealthManager", lambda event: got.append(str(event.event_type)))
+        router.subscribe("MODEL_PROMOTED", print)
+        eventually("it is registered", lambda: self.log.audit_coordinator("health_manager")["clients"])
+        self.other("HEALTH_ALERT")
+        self.other("HOST_OFFLINE", {"host_id": self.run_id})
+        eventually("the listed one is handled", lambda: got == ["host_offline"])
+        report = self.log.audit_coordinator("health_manager")
+        drift = {s["type"]: s["drift"] for s in report["subscriptions"] if "drift" in s}
+        self.assertEqual(drift, {"MODEL_PROMOTED": "undeclared"})
+        for name, says in {"nobody": "no coordinator", "cache_orchestrator": "does not list"}.items():
+            with self.assertRaisesRegex(ValueError, says):
+                router.subscribe_coordinator(name, print)
+        with self.assertRaisesRegex(ValueError, "is health_manager already"):
+            router.subscribe_coordinator("training_coordinator", print)
+
     def test_the_end_does_not_wait_for_a_cluster_that_is_away(self) -> None:
         log = Client("http://127.0.0.1:9")
         self.addCleanup(log.close)
@@ -260,6 +288,25 @@ class Delivery(CompatTest):
         began = time.monotonic()
         reset_router()
         self.assertLess(time.monotonic() - began, 15)
+
+    def test_the_end_does_not_wait_for_a_cluster_that_went_away(self) -> None:
+        for name in (f"d{self.run_id}", ""):
+            with self.subTest(durable=bool(name)):
+                cluster = Cluster(1)
+                self.addCleanup(cluster.close)
+                log = Client(cluster.urls)
+                self.addCleanup(log.close, 0.1)
+                router = configure(log, name=name, source="test", retry_delays=FAST)
+                for kind in ("HOST_ONLINE", "HOST_OFFLINE"):
+                    subscribe(kind, lambda event: None, critical=True)
+                eventually("it is registered", lambda r=router: r._registration._registered)
+                handled = [s for s in router._subscriptions if s.selection.matches("host_online")]
+                cluster.nodes[0].kill()
+                if name:  # something is left to be committed
+                    handled[0]._settling.append((1, done_task()))
+                began = time.monotonic()
+                reset_router()
+                self.assertLess(time.monotonic() - began, 15)
 
     def test_a_registration_may_end_while_it_begins(self) -> None:
         registration, begun, begin = (
@@ -379,6 +426,33 @@ class Failures(CompatTest):
         eventually("all are handled", lambda: len(handled) >= 3)
         eventually("no letter is left", lambda: not self.log.dead_letters(error=self.run_id))
         self.assertEqual(sorted(handled), [0, 1, 2])
+
+    def test_a_live_handler_that_fails_on_a_spooled_event_leaves_a_letter(self) -> None:
+        cluster = Cluster(1)
+        self.addCleanup(cluster.close)
+        with tempfile.TemporaryDirectory() as folder:
+            log = Client(cluster.urls, spool=folder, spool_after=0.2)
+            self.addCleanup(log.close)
+            configure(log, source="test", retry_delays=FAST)
+            broken, got = [True], list[Any]()
+
+            def on_spooled(event: Any) -> None:
+                if broken:
+                    raise ValueError(self.run_id)
+                got.append(event.payload)
+
+            subscribe("HOST_ONLINE", on_spooled, critical=True)
+            cluster.nodes[0].kill()
+            publish("HOST_ONLINE", {"run": self.run_id})
+            (subscription,) = get_router()._subscriptions
+            eventually("the handler has failed", lambda: subscription.failed == 1)
+            cluster.start(cluster.nodes[0])
+            eventually("it is a dead letter", lambda: log.dead_letters(error=self.run_id))
+            broken.clear()
+            (letter,) = log.dead_letters(error=self.run_id)
+            self.assertTrue(get_dead_letter_queue().retry_event(letter["id"]))
+            eventually("it is handled", lambda: got == [{"run": self.run_id}])
+            reset_router()
 
     def test_a_handler_that_hangs_is_reported_and_holds_no_other_up(self) -> None:
         release, got, hanging, canceled = threading.Event(), [], [], []
@@ -599,6 +673,15 @@ class Modules(CompatTest):
         self.assertEqual(pending(), [ids[0], *ids[2:]])
         queue.ack_events([ids[0], ids[2]], mine)
         self.assertEqual(pending(), ids[3:])
+
+        # Events of other types, and acknowledged ones, hide none of those that are asked for.
+        wanted = publish_cross_process("HOST_OFFLINE", {"run": self.run_id})
+        mixed = queue.subscribe(f"m{self.run_id}", [kind, "HOST_OFFLINE"])
+        self.assertEqual([e.event_id for e in queue.poll(mixed, ["HOST_OFFLINE"], 1, ids[0] - 1)], [wanted])
+        self.assertEqual([e.event_id for e in queue.poll(mixed, None, 1, ids[3])], [ids[4]])
+        queue.ack_event(ids[4], mixed)
+        self.assertEqual([e.event_id for e in queue.poll(mixed, None, 1, ids[2])], [ids[3]])
+        self.assertEqual([e.event_id for e in queue.poll(mixed, None, 2, ids[2])], [ids[3], wanted])
 
         # The same process after a restart, and another one, which has acknowledged nothing.
         self.use()
@@ -831,13 +914,23 @@ from app.distributed.data_events import DataEventType, DataEvent, emit_model_pro
 from app.distributed.stage_events import StageEvent
 from app.distributed.cross_process_events import publish_event
 """
-        done = subprocess.run(
-            [sys.executable, "-c", lines],
-            env={"PYTHONPATH": f"{PACKAGE}:{PACKAGE / 'shims'}"},
-            capture_output=True,
-            text=True,
-        )
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+        def run(*args: str) -> tuple[int, str]:
+            env = {"PYTHONPATH": f"{PACKAGE}:{folder}"}
+            done = subprocess.run([sys.executable, *args], env=env, capture_output=True, text=True)
+            return done.returncode, done.stderr
+
+        with tempfile.TemporaryDirectory() as folder:
+            old = Path(folder) / "app" / "core" / "event_bus.py"
+            old.parent.mkdir(parents=True)
+            old.write_text("the platform's own")
+            refused = f"ringlog: {old} is a module of the platform; --replace writes over it\n"
+            self.assertEqual(run("-m", "ringlog.compat", folder), (1, refused))
+            self.assertEqual(sorted(old.parent.parent.rglob("*.py")), [old])
+            self.assertEqual(run("-m", "ringlog.compat", folder, "--replace"), (0, ""))
+            self.assertEqual(run("-c", lines), (0, ""))
+            self.assertEqual(run("-m", "ringlog.compat", folder), (0, ""))  # over its own
+            self.assertEqual(run("-m", "ringlog.compat", "/dev/null")[0], 1)
 
 
 class Breaker(unittest.TestCase):
@@ -885,7 +978,8 @@ print("ready", flush=True)
 sys.stdin.readline()
 for i in range(count):
     publish("NEW_GAMES_AVAILABLE", {"run": run, "by": name, "i": i})
-print("published", flush=True)
+with lock:  # print writes a line in parts
+    print("published", flush=True)
 signal.pause()
 """
 

@@ -31,7 +31,7 @@ from ringlog.errors import (
 )
 from ringlog.event import Event, Gap
 from ringlog.payloads import ModelPromoted, TrainingCompleted
-from ringlog.testing import MemoryLog
+from ringlog.testing import MemoryLog, kill
 from tests.cluster import ROOT, shared
 
 
@@ -417,16 +417,70 @@ class Contract:
         with self.assertRaises(TypeError):
             await self.log.publish("DATA_SYNC_COMPLETED", {}, corelation_id="x")
 
-    async def test_arguments_of_a_wrong_kind_are_refused_with_their_place(self) -> None:
-        for call, field in (
-            (lambda: self.log.publish(None, {}), "type"),
-            (lambda: self.log.publish_soon(None, {}), "type"),
-            (lambda: self.log.publish_many([{"type": "DATA_SYNC_COMPLETED"}, ("A", {})]), "events[1]"),
-            (lambda: self.log.request("POST", "/v1/dlq/purge", {"ids": {1}}), "ids"),
-        ):
-            with self.subTest(field=field), self.assertRaises(InvalidArgument) as refused:
-                await call()
-            self.assertEqual(refused.exception.field, field)
+    async def test_errors_name_what_is_wrong_and_where_and_what_to_do(self) -> None:
+        log, a, now = self.log, "DATA_SYNC_COMPLETED", datetime.now()
+        elsewhere = self.client(url=self.urls.split(",")[0] + "/v1")
+        self.addAsyncCleanup(elsewhere.close)
+        calls: list[tuple[Callable[[], Any], type[Exception], str, str, str]] = [
+            (lambda: log.publish(None, {}), InvalidArgument, "type", "None", "payload of ringlog.payloads"),
+            (lambda: log.publish_soon(None, {}), InvalidArgument, "type", "None", "payload of ringlog.payloads"),
+            (lambda: log.publish_many([{"type": a}, (a, {})]), InvalidArgument, "events[1]", a, "give dicts"),
+            (lambda: log.publish_many([{"type": a, "key": 7}]), InvalidArgument, "events[0].key", "7", "key=str("),
+            (lambda: log.request("POST", "/v1/dlq/purge", {"ids": {1}}), InvalidArgument, "ids", "set", "lists"),
+            (lambda: log.publish(a, {}, key=7), InvalidArgument, "key", "7 is not a string", "key=str("),
+            (lambda: log.publish(a, {}, dedup="no"), InvalidArgument, "dedup", "'no'", "True or False"),
+            (lambda: log.publish(a, {}, time=7), InvalidArgument, "time", "7 is not a time", "fromtimestamp"),
+            (lambda: log.publish(a, {}, time=now), InvalidArgument, "time", "no time zone", "timezone.utc"),
+            (lambda: log.publish(a, {"x": [now]}), InvalidArgument, "payload.x[0]", "no time zone", "timezone.utc"),
+            (lambda: log.publish(a, {}, keys="k"), TypeError, "", "'keys'", "did you mean key?"),
+            (lambda: log.publish(a, {}, host="k"), TypeError, "", "'host'", "put it into the payload, or use"),
+            (lambda: log.tail(types=[7]), InvalidArgument, "types", "7 is not a string", "a list of strings"),
+            (lambda: log.tail(keys=7), InvalidArgument, "keys", "7 is not a string", "a list of strings"),
+            (lambda: log.tail(limit="5"), InvalidArgument, "limit", "'5' is not a whole", "limit=5"),
+            (lambda: log.cursor(""), InvalidArgument, "cursor", "'' is not a name", "name the cursor"),
+            (lambda: log.group(None), InvalidArgument, "group", "None is not a name", "name the group"),
+            (lambda: log.group("g", ack_wait="10s"), InvalidArgument, "ack_wait", "'10s'", "give ack_wait=10,"),
+            (lambda: log.group("g", ack_wait=0), InvalidArgument, "ack_wait", "0 is not", "leave it out"),
+            (lambda: log.group("g", max_deliver=0), InvalidArgument, "max_deliver", "0 is not", "leave it out"),
+            (lambda: log.group("g", prefetch=0), InvalidArgument, "prefetch", "0 is not a whole", "prefetch=64"),
+            (lambda: log.create_group("g", ack_wait=True), InvalidArgument, "ack_wait", "True", "ack_wait=30"),
+            (lambda: log.delete_cursor(self.run_id), NotFound, "cursor", self.run_id, "nothing was removed"),
+            (lambda: log.delete_group(self.run_id), NotFound, "group", self.run_id, "nothing was removed"),
+            (lambda: self.client(timeout="3"), InvalidArgument, "timeout", "'3' is not a number", "timeout=3"),
+            (lambda: self.client(attempt_timeout=0), InvalidArgument, "attempt_timeout", "0 is not", "attempt"),
+            (lambda: self.client(spool_bytes=1), InvalidArgument, "spool_bytes", "1 is not", "268435456"),
+            (lambda: self.client(url="http:/host:1"), InvalidArgument, "endpoints", "http:/host:1", "URLs of nodes"),
+            (
+                lambda: elsewhere.status(),
+                NotFound,
+                "endpoints",
+                "/v1/status",
+                "leave /v1 out of the endpoint",
+            ),
+        ]
+        for call, kind, field, what, remedy in calls:
+            with self.subTest(field=field, what=what), self.assertRaises(kind) as refused:
+                made = call()
+                await made
+            error = refused.exception
+            if isinstance(error, RinglogError):
+                self.assertEqual(error.field, field)
+                self.assertIn(what, error.message)
+                self.assertIn(remedy, error.remedy)
+            else:
+                self.assertIn(what, str(error))
+                self.assertIn(remedy, str(error))
+
+    async def test_a_warning_about_an_event_names_what_the_catalogue_has(self) -> None:
+        warnings: list[dict[str, Any]] = []
+        async with self.client(on_warning=warnings.append) as log:
+            await log.publish_many(
+                [{"type": "TRAINING_STARTED"}, {"type": "training.complted", "payload": self.event()}]
+            )
+            await log.publish("TRAINING_PROGRESS", {"epohc": 1, "run": self.run_id})
+        texts = [warning["message"] for warning in warnings]
+        self.assertIn("TRAINING_COMPLTED is not in the catalogue; nearest known types: TRAINING_COMPLETED", texts[0])
+        self.assertRegex(texts[1], "fields of TRAINING_PROGRESS: epohc, run; it has .*epoch")
 
     async def test_what_matches_nothing_is_warned_about_once(self) -> None:
         warnings: list[dict[str, Any]] = []
@@ -699,6 +753,10 @@ class Contract:
             moved = await self.log.redrive(*letters[:2], 10**9, to=other)
             self.assertEqual((moved["done"], moved["missing"]), (2, [10**9]))
             self.assertEqual((await self.log.redrive(letters[0]))["skipped"], 1)
+            for state, ids in (("redriven", letters[:2]), ("dead", letters[2:]), ("", letters)):
+                of_state = await self.log.dead_letters(error=self.run_id, state=state)
+                self.assertEqual([letter["id"] for letter in of_state], ids)
+            await self.refused(InvalidArgument, "invalid_argument", "state", self.log.dead_letters(state="gone"))
             async with self.log.cursor(other, until_end=True) as heir:
                 copies = [event async for event in heir if event.redrive]
                 self.assertEqual([event.redrive for event in copies], letters[:2])
@@ -819,18 +877,55 @@ class Contract:
             await self.log.seek_cursor(self.run_id, offsets[2])
             delivery = await member.next(timeout=30)
             self.assertEqual((delivery.offset, delivery.delivery), (offsets[2], 1))
-            for call, conflict in (
-                (self.log.create_group(self.run_id, types=["TRAINING_STARTED"]), "exists"),
-                (self.log.create_cursor(self.run_id), "exists"),
-                (self.log.create_group(self.run_id, ack_wait=40), "exists"),
+            for call, field in (
+                (self.log.create_group(self.run_id, types=["TRAINING_STARTED"]), "types"),
+                (self.log.create_cursor(self.run_id), "cursor"),
+                (self.log.create_group(self.run_id, ack_wait=40), "ack_wait"),
             ):
-                await self.refused(Conflict, conflict, "cursor", call)
+                await self.refused(Conflict, "exists", field, call)
             opening = self.log.cursor(self.run_id).__aenter__()
             await self.refused(InvalidArgument, "invalid_argument", "cursor", opening)
             await self.log.delete_group(self.run_id)
             with self.assertRaises(NotFound):
                 while await member.next(timeout=30):
                     pass
+
+    async def test_what_exists_is_compared_with_what_is_given_alone(self) -> None:
+        types, keys = ["DATA_SYNC_*", "TRAINING_STARTED"], [self.run_id]
+        async with self.log.group(self.run_id, types=types, keys=keys, ack_wait=90, max_deliver=3):
+            pass
+        given: dict[str, Any]
+        for given in (
+            {"types": types},
+            {"types": types[::-1]},
+            {"keys": self.run_id},
+            {"ack_wait": 90.0},
+            {"max_deliver": 3},
+        ):
+            async with self.log.group(self.run_id, **given):
+                pass
+        for given, difference in (
+            ({"types": "TRAINING_*"}, "types is ['DATA_SYNC_*', 'TRAINING_STARTED'], not ['TRAINING_*']"),
+            ({"sources": "s"}, "sources is not set, not ['s']"),
+            (
+                {"types": types, "ack_wait": 40, "max_deliver": 5},
+                "ack_wait is 1m30s, not 40s; max_deliver is 3, not 5",
+            ),
+        ):
+            joining = self.log.group(self.run_id, **given).__aenter__()
+            field = difference.partition(" ")[0]
+            error = await self.refused(Conflict, "exists", field, joining)
+            self.assertEqual(error.message, f"the group '{self.run_id}' exists with other settings: {difference}")
+            self.assertIn("delete_group", error.remedy)
+        self.assertEqual((await self.log.create_group(self.run_id, types=types))["group"]["max_deliver"], 3)
+        await self.log.delete_group(self.run_id)
+
+        await self.log.create_cursor(self.run_id, types=types)
+        self.assertEqual((await self.log.create_cursor(self.run_id))["filter"], {"types": types})
+        async with self.log.cursor(self.run_id, types=types[::-1], until_end=True):
+            pass
+        await self.refused(Conflict, "exists", "keys", self.log.cursor(self.run_id, keys="k").__aenter__())
+        await self.log.delete_cursor(self.run_id)
 
     async def test_a_group_gets_a_gap_for_what_was_trimmed(self) -> None:
         offsets = await self.publish(2)
@@ -939,7 +1034,57 @@ class Contract:
             delivery = await member.next(timeout=5)
             self.assertEqual(delivery.payload["i"], 0)
             delivery.ack()
-        self.assertIsNone(await member.next())
+        with self.assertRaises(Closed):
+            await member.next()
+        self.assertEqual([delivery async for delivery in member], [])
+
+    async def test_what_a_killed_member_held_goes_to_others_after_the_session_timeout(self) -> None:
+        await self.setting("group.session_timeout", "1s")
+        await self.publish(2)
+        async with self.log.group(self.run_id, keys=[self.run_id], max_deliver=2) as member:
+            held = await member.next(timeout=20)
+            kill(getattr(member, "_blocking", member))
+            with self.assertRaises(Closed):
+                await member.next()
+        async with self.log.group(self.run_id) as other:
+            self.assertEqual(len(await self.log.group_members(self.run_id)), 2)
+            self.assertIsNone(await other.next(timeout=0.05))
+            await self.elapse(1)
+            again = await other.next(timeout=20)
+            self.assertEqual((again.offset, again.delivery), (held.offset, 2))
+            again.nack(error="busy")
+            self.assertTrue((await other.next(timeout=20)).ack())
+            self.assertTrue(await other.flush())
+        [letter] = await self.log.dead_letters(cursor=self.run_id)
+        self.assertEqual((letter["error"], letter["attempts"]), ("busy", 2))
+        await self.log.purge(cursor=self.run_id)
+        await self.log.delete_group(self.run_id)
+
+    async def test_a_handler_that_takes_longer_than_the_ack_wait_is_warned_about_once(self) -> None:
+        await self.publish(1)
+        async with self.log.group(self.run_id, keys=[self.run_id], ack_wait=1) as member:
+            with self.assertLogs("ringlog", "WARNING") as logged:
+                for number in (1, 2):
+                    delivery = await member.next(timeout=20)
+                    self.assertEqual(delivery.delivery, number)
+                    await self.elapse(1.1)
+                (await member.next(timeout=20)).ack()
+        [warned] = logged.output
+        self.assertIn(f"group {self.run_id}: event {delivery.offset} was handled for longer than the ack_wait", warned)
+        self.assertIn("auto_progress=True", warned)
+        await self.log.delete_group(self.run_id)
+
+    async def test_a_member_reports_progress_by_itself_where_it_is_asked_to(self) -> None:
+        await self.publish(1)
+        async with self.log.group(self.run_id, keys=[self.run_id], ack_wait=1, auto_progress=True) as member:
+            delivery = await member.next(timeout=20)
+            for _ in range(3):
+                await self.elapse(1.1)
+            self.assertEqual((await self.log.group_members(self.run_id))[0]["expired"], 0)
+            self.assertTrue(delivery.ack())
+            self.assertTrue(await member.flush())
+        self.assertEqual(await self.log.dead_letters(cursor=self.run_id), [])
+        await self.log.delete_group(self.run_id)
 
     # The cluster.
 
@@ -1011,6 +1156,8 @@ class OnNodes(Contract):
     async def test_views_of_the_cluster(self) -> None:
         self.assertIsInstance((await self.log.history())["history"], list)
         self.assertTrue(await self.log.audit())
+        self.assertTrue((await self.log.audit(live=True))["live"])
+        self.assertEqual((await self.log.audit_coordinator("UnifiedHealthManager"))["name"], "health_manager")
         await self.log.publish("TRAINING_COMPLETED", self.event(), correlation_id=self.run_id)
         self.assertEqual(len((await self.log.chain(self.run_id))["events"]), 1)
 
@@ -1042,7 +1189,13 @@ class OnMemory(Contract):
         return self.memory.clock.now().timestamp()
 
     async def test_views_of_the_cluster(self) -> None:
-        for view in (self.log.history, self.log.audit, self.log.flows, lambda: self.log.chain(self.run_id)):
+        for view in (
+            self.log.history,
+            self.log.audit,
+            lambda: self.log.audit_coordinator("health_manager"),
+            self.log.flows,
+            lambda: self.log.chain(self.run_id),
+        ):
             with self.assertRaises(RinglogError) as refused:
                 await view()
             self.assertEqual(refused.exception.code, "not_implemented")
@@ -1051,7 +1204,7 @@ class OnMemory(Contract):
 
 class Blocking(Contract):
     def client(self, **options: Any) -> Any:
-        return Awaitable(Client(self.urls, **options))
+        return Awaitable(Client(options.pop("url", self.urls), **options))
 
     async def send(self, *args: Any, **options: Any) -> Any:
         return drive(self.log._blocking._operations._calls.open(*args, **options))
@@ -1059,7 +1212,7 @@ class Blocking(Contract):
 
 class Asyncio(Contract):
     def client(self, **options: Any) -> Any:
-        return AsyncClient(self.urls, **options)
+        return AsyncClient(options.pop("url", self.urls), **options)
 
     async def send(self, *args: Any, **options: Any) -> Any:
         return await self.log._calls.open(*args, **options)
@@ -1139,6 +1292,21 @@ class Interfaces(unittest.TestCase):
         named = set(re.findall(r"the schema (\w+)", package))
         self.assertGreater(len(named), 10)
         self.assertEqual(named - set(document["components"]["schemas"]), set())
+
+    def test_the_shapes_of_answers_are_those_of_their_schemas(self) -> None:
+        from ringlog import answers
+
+        document = json.loads((ROOT / "internal" / "server" / "openapi.json").read_text(encoding="utf-8"))
+        for shape, name in (
+            (answers.CursorInfo, "Cursor"),
+            (answers.GroupInfo, "GroupInfo"),
+            (answers.MemberInfo, "GroupMember"),
+            (answers.Letter, "Letter"),
+            (answers.LettersResult, "LettersResult"),
+        ):
+            schema = document["components"]["schemas"][name]
+            self.assertEqual(shape.__required_keys__, set(schema["required"]), name)
+            self.assertEqual(shape.__required_keys__ | shape.__optional_keys__, set(schema["properties"]), name)
 
     def test_the_package_lists_what_it_exports(self) -> None:
         import ringlog

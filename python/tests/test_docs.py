@@ -69,6 +69,19 @@ class Document(ClusterTest):
         with Client(self.cluster.urls) as log:
             self.assertEqual(len(list(log.tail("start", keys=["hex8_3p"], until_end=True))), 2)
 
+    def test_the_move_from_an_old_bus_runs(self) -> None:
+        whole = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
+        self.text = whole[whole.index("## Move without a stop") : whole.index("## While both run")]
+        [daemon], [commands] = self.blocks("python"), self.blocks("sh")
+        out, err = self.start(sys.executable, "-c", daemon).communicate(timeout=60)
+        self.assertEqual((out, err), ("promoted m1\npromoted m2\npromoted m3\n", ""))
+        process = self.start("sh", "-e", "-c", commands)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, out + err)
+        self.assertIn("delivered by both 3,", out)
+        self.assertIn("\nverdict safe\n", out)
+        self.assertIn('{"verdict":"safe","reasons":[]', out)
+
     def test_its_commands_run(self) -> None:
         [commands] = self.blocks("sh")
         process = self.start("sh", "-e", "-c", commands)

@@ -17,10 +17,12 @@ import tracemalloc
 import unittest
 import uuid
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from ringlog import AsyncClient, Client
 from ringlog._core.io import drive
+from ringlog._core.notices import Outage
 from ringlog.errors import Closed, OtherCluster, OutcomeUnknown, RinglogError, Unauthenticated, Unavailable
 from tests.cluster import Cluster, ClusterTest, Node, eventually
 
@@ -391,6 +393,53 @@ with Client() as log, {what} as events:
                 self.assertIn("KeyboardInterrupt", err)
 
 
+class Outages(unittest.TestCase):
+    def test_readers_log_the_beginning_and_the_end_of_an_outage(self) -> None:
+        cluster = Cluster(voters=1)
+        self.addCleanup(cluster.close)
+        [node] = cluster.nodes
+        log = Client(cluster.urls)
+        self.addCleanup(log.close)
+        event = log.publish("DATA_SYNC_COMPLETED", {"host": "a"})
+        tail, cursor, member = log.tail("start"), log.cursor("c"), log.group("g")
+        seen = dict.fromkeys(("tail", "cursor c", "group g"), 0)
+
+        def read(name: str, reader: Any) -> None:
+            with contextlib.suppress(Closed):
+                for found in reader:
+                    _ = found.ack() if name == "group g" else None
+                    seen[name] = found.offset
+
+        readers = zip(seen, (tail, cursor, member), strict=True)
+        threads = [threading.Thread(target=read, args=pair, daemon=True) for pair in readers]
+        with mock.patch("ringlog._core.notices.OUTAGE", 0.3), self.assertLogs("ringlog", "WARNING") as logged:
+            for thread in threads:
+                thread.start()
+            eventually("all have read the event", lambda: set(seen.values()) == {event.offset})
+
+            def lines(text: str) -> list[str]:
+                return sorted(line.split(":")[2] for line in logged.output if text in line)
+
+            node.kill()
+            eventually("all log the outage", lambda: lines("cannot reach the cluster") == sorted(seen))
+            cluster.start(node)
+            eventually("all log its end", lambda: lines("reached the cluster again") == sorted(seen))
+            event = log.publish("DATA_SYNC_COMPLETED", {"host": "b"})
+            eventually("all have read the next event", lambda: set(seen.values()) == {event.offset})
+        self.assertEqual(len(logged.output), 6, logged.output)
+        for reader in (tail, cursor, member):
+            reader.close()
+
+    def test_what_is_shorter_is_not_logged(self) -> None:
+        outage = Outage("tail")
+        with mock.patch("time.monotonic") as now, self.assertNoLogs("ringlog"):
+            for now.return_value in (1.0, 3.9):
+                outage.failed(OSError())
+            outage.over()
+            now.return_value = 5.0
+            outage.failed(OSError())
+
+
 class Refusals(unittest.TestCase):
     def test_a_wrong_token_is_refused_at_once(self) -> None:
         cluster = Cluster(voters=1, token="right-token-0123456789")
@@ -412,8 +461,27 @@ class Refusals(unittest.TestCase):
                     began = time.monotonic()
                     with self.assertRaises(Unauthenticated) as refused:
                         call(log)
-                    self.assertEqual(refused.exception.code, "unauthenticated")
+                    error = refused.exception
+                    self.assertEqual((error.code, error.field), ("unauthenticated", "token"))
+                    which = "not the one given as an argument" if token else "and none was given"
+                    self.assertEqual(error.message, f"{cluster.urls} wants the cluster's token, {which}")
+                    self.assertIn("RINGLOG_TOKEN_FILE", error.remedy)
+                    self.assertEqual("spool" in error.remedy, "publish" in call.__code__.co_names)
                     self.assertLess(time.monotonic() - began, 5)
+
+    def test_what_a_wrong_token_keeps_out_is_spooled_and_delivered_with_the_right_one(self) -> None:
+        cluster = Cluster(voters=1, token="right-token-0123456789")
+        self.addCleanup(cluster.close)
+        folder = cluster.folder / "spool"
+        with self.assertLogs("ringlog", "ERROR") as logged, Client(cluster.urls, token="wrong", spool=folder) as log:
+            self.assertTrue(log.publish("DATA_SYNC_COMPLETED", {"host": "a"}).spooled)
+            soon = log.publish_soon("DATA_SYNC_COMPLETED", {"host": "b"})
+            self.assertTrue(log.flush(10) and soon.result().spooled)
+        self.assertIn("not the one given as an argument", logged.output[0])
+        with Client(cluster.urls, token="right-token-0123456789", spool=folder) as log:
+            self.assertTrue(log.drain(30))
+            events = log.tail("start", types=["DATA_SYNC_COMPLETED"], until_end=True)
+            self.assertEqual([event.payload["host"] for event in events], ["a", "b"])
 
     def test_no_node_answers(self) -> None:
         with Client("127.0.0.1:1,127.0.0.1:2", timeout=0.3) as log:

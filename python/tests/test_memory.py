@@ -98,6 +98,14 @@ class Time(MemoryTest):
             self.log.get_cursor("reader")
         self.assertIn("DLQ_EVENTS_PURGED", [event.type for event in self.log.tail("start", until_end=True)])
 
+    def test_a_registration_that_is_not_renewed_expires(self) -> None:
+        body = {"subscriptions": [{"name": "a"}]}
+        for advanced, found in ((299, 1), (2, 0)):
+            if found:
+                self.log.request("PUT", "/v1/clients/c", body)
+            self.memory.clock.advance(advanced)
+            self.assertEqual(len(self.log.request("GET", "/v1/clients")["clients"]), found)
+
     def test_what_waits_in_a_member_is_not_delivered_in_vain(self) -> None:
         # Ten minutes pass at once. The member would have asked for more time for all but the event that it handles.
         self.publish(5)
@@ -111,6 +119,17 @@ class Time(MemoryTest):
                 deliveries[delivery.payload["i"]] = delivery.delivery
                 delivery.ack()
             self.assertEqual(deliveries, {held.payload["i"]: 2, 1: 1, 2: 1, 3: 1, 4: 1})
+
+    def test_what_a_hanging_member_held_goes_to_one_that_works(self) -> None:
+        self.publish(1)
+        for i in range(8):
+            with self.log.group(f"g{i}") as hanging:
+                held = hanging.next(timeout=5)
+                with self.log.group(f"g{i}") as working:
+                    self.memory.clock.advance(31)
+                    delivery = working.next(timeout=5)
+                    self.assertEqual((delivery.offset, delivery.delivery), (held.offset, 2))
+                    self.assertFalse(held.ack())
 
     def test_the_same_with_asyncio(self) -> None:
         async def main() -> dict[int, int]:
@@ -129,7 +148,7 @@ class Time(MemoryTest):
 
     def test_a_nack_waits_and_the_last_one_is_a_dead_letter(self) -> None:
         self.publish(1)
-        with self.log.group("g", max_deliver=3) as member:
+        with self.log.group("g", types=["DATA_SYNC_COMPLETED"], max_deliver=3) as member:
             for number in (1, 2, 3):
                 delivery = member.next(timeout=5)
                 self.assertEqual(delivery.delivery, number)

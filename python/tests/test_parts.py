@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import tempfile
 import unittest
+from collections import deque
 from dataclasses import fields
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -15,7 +18,7 @@ from ringlog._core.config import find_endpoints, find_token
 from ringlog._core.encode import format_position
 from ringlog._core.http import ProtocolError, ResponseParser, encode_request
 from ringlog._core.io import drive
-from ringlog._core.member import MemberState, spans
+from ringlog._core.member import MemberState, span, spans
 from ringlog._core.nodes import Nodes
 from ringlog._core.notices import Once
 from ringlog._core.reader import Reader, log_gap
@@ -84,6 +87,7 @@ def answer(session: int = 7, **fields: Any) -> dict[str, Any]:
     base: dict[str, Any] = {
         "events": [],
         "revoked": [],
+        "refused": [],
         "gaps": [],
         "ack_wait_ms": 30_000,
         "session_timeout_ms": 10_000,
@@ -134,11 +138,38 @@ class Members(unittest.TestCase):
         self.assertEqual(self.state.request(30.0, False)[0]["progress"], [{"from": 1, "to": 3}])
         request, _ = self.state.request(31.1, False)
         self.assertEqual(request["nacks"], [{"offset": 2, "released": True}, {"offset": 3, "released": True}])
-        self.assertEqual((request["progress"], request["want"], self.state.out), ([], 0, {1}))
+        self.assertEqual((request["progress"], request["want"], self.state.out), ([], 0, {1: 1.0}))
         self.state.answered(answer(), {2: None, 3: None}, 31.1)
         self.assertGreater(self.state.due_in(31.1, False), 3)
         self.assertIsNone(self.state.take(31.2))  # the caller is back
         self.assertEqual(self.state.request(31.2, False)[0]["want"], 4)
+
+    def test_what_was_taken_back_is_late_only_where_it_took_long(self) -> None:
+        self.state.take(0.0)
+        self.state.answered(answer(revoked=[span(1)]), {}, 1.0)  # the group was moved
+        self.assertEqual(self.state.late, [])
+        self.state.take(1.0)
+        self.state.answered(answer(revoked=[span(2)]), {}, 31.0)
+        self.assertEqual(self.state.late, [2])
+
+        # An ack that is refused is late where it came late, and was not taken in before.
+        for settled, session, late in ((31.0, 7, [2]), (61.0, 8, [2]), (61.0, 8, [2, 4])):
+            self.state.answered(answer(self.state.session, events=delivered(4)), {}, 31.0)
+            self.state.ready = deque(delivered(4))
+            self.state.take(31.0)
+            self.assertTrue(self.state.settle(4, None, settled))
+            _, sent = self.state.request(settled, False)
+            self.state.answered(answer(session, refused=[span(4)]), sent, settled)
+            self.assertEqual(self.state.late, late)
+
+    def test_progress_is_reported_for_what_waits_and_where_asked_for_what_is_handled(self) -> None:
+        self.state.take(1.0)
+        self.state.request(1.0, False)
+        self.assertEqual(self.state.request(1.0, False)[0]["progress"], [{"from": 2, "to": 3}])
+        self.state.auto_progress = True
+        self.assertEqual(self.state.request(1.0, False)[0]["progress"], [{"from": 1, "to": 3}])
+        self.state.answered(answer(ack_wait_ms=600), {}, 1.0)
+        self.assertAlmostEqual(self.state.due_in(1.0, False), 0.2)
 
     def test_an_idle_member_waits_for_events_and_one_with_acks_does_not(self) -> None:
         for offset in (1, 2, 3):
@@ -284,6 +315,17 @@ class Catalogue(unittest.TestCase):
         self.assertEqual(f"{EventType.TRAINING_COMPLETED}", "TRAINING_COMPLETED")
         self.assertEqual(str(EventType.TRAINING_COMPLETED), "TRAINING_COMPLETED")
         self.assertEqual(EventType("TRAINING_COMPLETED"), "TRAINING_COMPLETED")
+
+    def test_a_field_that_a_payload_has_not_is_refused_with_those_it_has(self) -> None:
+        for given, text in (
+            ("hostid", "HostOnline has no 'hostid': did you mean host_id?"),
+            ("xyz", "HostOnline has no 'xyz': put it into extra={'xyz': ...}, or use host_id, ip"),
+        ):
+            with self.assertRaises(TypeError) as refused:
+                payloads.HostOnline(**{given: "a"})
+            self.assertEqual(str(refused.exception), text)
+        known = payloads.HostOnline(host_id="a", extra={"host": "b"})
+        self.assertEqual(pickle.loads(pickle.dumps(known)), copy.copy(known))
 
     def test_every_type_has_a_payload(self) -> None:
         kinds = {kind.EVENT_TYPE: kind for kind in payloads.Payload.__subclasses__()}

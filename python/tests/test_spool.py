@@ -16,6 +16,7 @@ import time
 import unittest
 import uuid
 import warnings
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,7 +27,7 @@ from ringlog._core.config import Clock
 from ringlog._core.drainer import parse_nanoseconds
 from ringlog._core.spool import Mark, Spool, inspect, scan
 from ringlog.errors import InvalidArgument, SpoolError, SpoolFull
-from ringlog.event import Event
+from ringlog.event import Event, NewEvent
 from tests.cluster import Cluster, eventually
 from tests.test_faults import PACKAGE
 
@@ -73,7 +74,7 @@ class Files(SpoolTest):
             self.write(spool, i, Mark(0, 0, "p", i + 1, 1.5, "c"))
         data = self.files("spool")[0].read_bytes()
         whole = scan(data)
-        self.assertEqual((sorted(whole.units), len(whole.marks), whole.damage), ([0, 1, 2], 3, []))
+        self.assertEqual((sorted(whole.units), sorted(whole.marks), whole.damage), ([0, 1, 2], [0, 1, 2], []))
         for at in range(len(data)):
             flipped = bytearray(data)
             flipped[at] ^= 1 << at % 8
@@ -86,8 +87,8 @@ class Files(SpoolTest):
             self.assertGreaterEqual(len(found.units) + len(found.marks), 5)
             for number, got in found.units.items():
                 self.assertEqual(got.body, unit(number))
-            for mark in found.marks:
-                self.assertIn(mark, whole.marks)
+            for number, mark in found.marks.items():
+                self.assertEqual(mark, whole.marks[number])
 
     def test_a_unit_is_durable_when_commit_returns_and_threads_share_an_fsync(self) -> None:
         spool = Spool(self.folder, 16 * MIB)
@@ -172,6 +173,52 @@ class Files(SpoolTest):
         third.close()
         fourth = Spool(self.folder, MIB)
         self.assertEqual(sum(path.stat().st_size for path in self.files("spool")), fourth.size)
+
+    def test_the_events_of_a_unit_that_are_done_are_not_read_again(self) -> None:
+        spool = Spool(self.folder, MIB)
+        events = [{"type": "X", "payload": {"i": i}} for i in range(3)]
+        spool.commit(spool.enqueue([json.dumps(events).encode(), unit(9)], Mark(0, 0, "p", 1, 1.5, "c")))
+        segment = spool.next_segment()
+        assert segment is not None
+        segment.note_part_done(0, [0, 2])
+        found = scan(self.files("spool")[0].read_bytes())
+        self.assertEqual(found.units[0], segment.content.units[0])
+        self.assertEqual(json.loads(found.units[0].body), events[1:2])
+        self.assertEqual(list(found.marks), [1])  # the request that had all of them is sent by nobody
+        segment.note_part_done(0, [0])
+        self.assertEqual(segment.content.done, {0})
+
+    def test_a_signal_during_the_write_may_publish(self) -> None:
+        program = (
+            "import os, signal, sys; from ringlog import Client\n"
+            "log = Client('127.0.0.1:9', spool=sys.argv[1], spool_after=0.1)\n"
+            "def publish(*_): log.publish('DAEMON_STOPPED', {'i': 2}); print('handled', flush=True)\n"
+            "signal.signal(signal.SIGTERM, publish)\n"
+            "log.publish('DATA_SYNC_COMPLETED', {'i': 0})\n"
+            "real, due = os.fsync, [1]\n"
+            "def fsync(file):\n"
+            "    if due: due.pop(); os.kill(os.getpid(), signal.SIGTERM)\n"
+            "    real(file)\n"
+            "os.fsync = fsync\n"
+            "log.publish('DATA_SYNC_COMPLETED', {'i': 1}); print('published', flush=True); os._exit(0)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program, self.folder], env={**os.environ, "PYTHONPATH": str(PACKAGE)},
+            capture_output=True, text=True, timeout=30,
+        )  # fmt: skip
+        self.assertEqual(done.stdout, "handled\npublished\n", done.stderr)
+        self.assertEqual(sorted(i for path in self.files("spool") for i in self.content(path)), [0, 1, 2])
+
+    def test_events_are_as_far_apart_as_they_were_published_though_the_clock_is_set_back(self) -> None:
+        wall, ticks = 10**18, 5 * 10**9
+        clock = Clock()
+        times = []
+        with mock.patch("time.time_ns", lambda: wall), mock.patch("time.monotonic_ns", lambda: ticks):
+            for passed, jump in ((0, 0), (10, 0), (10, -60), (10, 0), (10, -3600)):  # seconds
+                wall, ticks = wall + (passed + jump) * 10**9, ticks + passed * 10**9
+                times.append(parse_nanoseconds(clock.now()) or 0)
+                self.assertEqual((parse_nanoseconds(clock.now()) or 0) - times[-1], 1)
+        self.assertEqual([(t - 10**18) // 10**9 for t in times], [0, 10, 20, 30, -3620])
 
     def test_a_folder_that_cannot_be_used_is_refused(self) -> None:
         file = Path(self.folder) / "file"
@@ -398,6 +445,67 @@ class OnceEach(Away):
         log.close()
         self.assertEqual(os.listdir(self.folder), [])
 
+    def test_a_fork_renews_the_locks_that_a_thread_holds(self) -> None:
+        self.stop()
+        log = self.client()
+        self.publish(log, 1)
+        clock = log._operations._config.clock
+        assert clock is not None
+        once = log._operations._calls.warnings._once
+        with clock._lock, once._lock:
+            if (child := os.fork()) == 0:
+                signal.alarm(10)
+                os._exit(0 if self.publish(log, 2) and once.is_new("x") else 1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+
+    def test_what_a_process_publishes_is_after_what_the_one_before_it_has_left_to_another(self) -> None:
+        self.stop()
+        for key in ("a", "b"):
+            with self.client() as log:
+                log.publish("DATA_SYNC_COMPLETED", {"i": 0, "of": key}, key=self.run_id)
+        # This one has the files of both, and has not found the cluster yet.
+        other = Client("127.0.0.1:9", spool=self.folder, spool_after=0.3)
+        self.addCleanup(other.close)
+        other.publish("DATA_SYNC_COMPLETED", {"i": 1, "of": "a"}, key=self.run_id)
+        self.start()
+        with self.client() as log:
+            self.assertTrue(log.publish("DATA_SYNC_COMPLETED", {"i": 1, "of": "b"}, key=self.run_id).spooled)
+            self.assertEqual(self.numbers(), [])
+            other.close()  # as if it was restarted
+            self.assertTrue(log.drain(60))
+            self.assertFalse(log.publish("DATA_SYNC_COMPLETED", {"i": 2, "of": "b"}, key=self.run_id).spooled)
+        eventually("nothing is left", lambda: not os.listdir(self.folder))
+        order = [(event.payload["of"], event.payload["i"]) for event in self.events()]
+        self.assertEqual([i for of, i in order if of == "b"], [0, 1, 2])
+
+    def test_what_several_processes_have_left_is_delivered_in_order_whoever_has_it(self) -> None:
+        self.stop()
+        with self.client() as log:
+            self.publish(log, 0)
+        other = Client("127.0.0.1:9", spool=self.folder, spool_after=0.3)
+        self.addCleanup(other.close)
+        with self.client() as log:
+            self.publish(log, 1)
+        self.start()
+        with self.client() as log:
+            self.assertFalse(log.drain(1))
+            self.assertEqual(self.numbers(), [])
+            other.close()
+            self.assertTrue(log.drain(60))
+        self.assertEqual(self.numbers(), [0, 1])
+
+    def test_nobody_waits_for_a_process_that_does_not_deliver(self) -> None:
+        self.stop()
+        with self.client() as log:
+            self.publish(log, 0)
+        other = Client("127.0.0.1:9", spool=self.folder, spool_after=0.3)
+        self.addCleanup(other.close)
+        self.start()
+        with mock.patch.object(drainer, "HANGING", 0.3), self.assertLogs("ringlog", "ERROR"), self.client() as log:
+            self.publish(log, 1)
+            self.assertTrue(log.drain(60))
+            self.assertEqual(self.numbers(), [1])
+
     def test_one_task_delivers_what_several_threads_spool(self) -> None:
         self.stop()
         log = self.client()
@@ -594,12 +702,47 @@ class Doubt(Away):
 
     def test_what_a_forgotten_producer_has_appended_is_found_in_the_log(self) -> None:
         clock = Clock()
-        sent = [self.event(i, clock.now()) for i in range(3)]
+        sent = [self.event(i, clock.now()) for i in range(4)]
         with Client(self.cluster.urls) as log:
-            log.publish_many(sent[:2])  # type: ignore[arg-type]
+            log.publish_many([*sent[:2], sent[3]])  # type: ignore[list-item]
             log.publish_many([self.event(2, clock.now())])  # type: ignore[list-item] # equal but for its time
         self.spool_with(Mark(0, 0, "forgotten-a", 7, time.time() - 3600, ""), *sent[:2]).close()
         self.spool_with(Mark(0, 0, "forgotten-b", 7, time.time() - 3600, ""), sent[2]).close()
+        # This was sent a moment ago, says the clock that was set back.
+        late = Mark(0, 0, "forgotten-c", 1, time.time(), "", uptime=time.monotonic() - 3600)
+        self.spool_with(late, sent[3]).close()
+        with self.client() as log:
+            self.assertTrue(log.drain(60))
+        self.assertEqual(sorted(self.numbers()), [0, 1, 2, 2, 3])
+
+    def test_duplicates_of_what_a_forgotten_producer_has_appended_are_none_if_further_apart(self) -> None:
+        now = datetime.now(timezone.utc)
+        sent = []
+        for i, seconds in ((0, 0), (1, 0), (0, 0.5), (0, 10), (1, 20)):
+            event = self.event(i, (now + timedelta(seconds=seconds)).isoformat())
+            del event["dedup"]
+            sent.append(event)
+        with Client(self.cluster.urls) as log:
+            log.set_setting("dedup.window", "1s")
+            self.addCleanup(lambda: self.client().set_setting("dedup.window", ""))
+            self.assertEqual([r.duplicate for r in log.publish_many(sent)], [False, False, True, True, True])  # type: ignore[arg-type]
+        self.spool_with(Mark(0, 0, "forgotten", 7, time.time() - 3600, ""), *sent).close()
+        time.sleep(1.1)  # until the cluster compares with none of them
+        with self.client() as log:
+            self.assertTrue(log.drain(60))
+        self.assertEqual(self.numbers(), [0, 1, 0, 1])
+
+    def test_what_a_node_fills_in_is_the_same_event_and_another_type_is_another(self) -> None:
+        at = Clock().now()
+        sent = [
+            {**self.event(0, at), "payload": {"i": 0, "correlation_id": "run-17"}},
+            {**self.event(1, at[:-1] + "1234Z"), "type": "data_sync_completed"},
+        ]
+        with Client(self.cluster.urls) as log:
+            log.publish_many([*sent, self.event(2, at)])  # type: ignore[list-item]
+        self.spool_with(Mark(0, 0, "gone-a", 7, time.time() - 3600, ""), *sent).close()
+        other = {**self.event(2, at), "type": "DATA_SYNC_STARTED"}
+        self.spool_with(Mark(0, 0, "gone-b", 7, time.time() - 3600, ""), other).close()
         with self.client() as log:
             self.assertTrue(log.drain(60))
         self.assertEqual(sorted(self.numbers()), [0, 1, 2, 2])
@@ -692,6 +835,94 @@ class Limits(Away):
             admin.set_setting("dedup.window", "")
             for type_ in ("REGISTRY_UPDATED", "MODEL_PROMOTED"):
                 admin.remove_dedup_policy(type_)
+
+    def test_equal_events_further_apart_than_the_window_are_all_appended(self) -> None:
+        def at(minutes: float) -> str:
+            return (hour_ago + timedelta(minutes=minutes)).isoformat()
+
+        def event(i: int, minutes: float) -> NewEvent:
+            payload = {"i": i, "run": self.run_id}
+            return {"type": "DATA_SYNC_COMPLETED", "payload": payload, "key": self.run_id, "time": at(minutes)}
+
+        hour_ago = datetime.now(timezone.utc) - timedelta(hours=1)
+        # What was delivered before is known; or it is forgotten, as by a restart, and so is what was about to be sent.
+        for seen, failures in ((drainer.MAX_SEEN, 0), (1, 0), (1, 1)):
+            self.run_id = uuid.uuid4().hex
+            with Client(self.cluster.urls) as direct:
+                self.publish(direct, 3)
+            self.stop()
+            log = self.client()
+            with self.client() as other:  # whose files the first takes over
+                self.publish(other, 1, time=at(40))
+            self.publish(log, 1, time=at(0))
+            self.publish(log, 2, time=at(0))
+            log.publish_many([event(4, 0), event(5, 0)])
+            self.publish(log, 3, time=at(0))
+            self.publish(log, 3, time=at(0.5))
+            log.publish("LEADER_ELECTED", {})  # refused, and what is sent beside it with it
+            self.publish(log, 1, time=at(20))
+            self.publish(log, 1, time=at(20.5))
+            for minutes in (0, 0.5, 20):
+                self.publish(log, 6, time=at(minutes), dedup_id=self.run_id)
+            log.publish("data_sync_completed", {"i": 2.0, "run": self.run_id}, key=self.run_id, time=at(20))
+            log.publish_many([event(4, 20), event(5, 0.5)])
+            real = drainer.Segment.note_sent
+
+            def note_sent(segment: drainer.Segment, mark: Mark, real: Any = real) -> None:
+                nonlocal failures
+                if mark.undeduped and failures:
+                    failures -= 1
+                    raise OSError("the disk")
+                real(segment, mark)
+
+            with (
+                mock.patch.object(drainer, "MAX_SEEN", seen),
+                mock.patch.object(drainer.Segment, "note_sent", note_sent),
+                self.assertLogs("ringlog", "ERROR"),
+            ):
+                self.start()
+                eventually("the files of both are delivered", lambda: not self.files("spool"))
+            counts = {i: self.numbers().count(i) for i in range(1, 7)}
+            self.assertEqual(counts, {1: 3, 2: 2, 3: 2, 4: 2, 5: 1, 6: 2}, (seen, self.numbers()))
+            self.assertEqual(failures, 0)
+            log.close()
+
+    def test_what_is_sent_at_once_is_no_duplicate_of_what_was_delivered_late(self) -> None:
+        hour_ago = datetime.now(timezone.utc) - timedelta(hours=1)
+        self.stop()
+        log = self.client()
+        for i in (1, 2):
+            self.publish(log, i, time=hour_ago)
+        self.start()
+        self.assertTrue(log.drain(60))
+        event: NewEvent = {"type": "DATA_SYNC_COMPLETED", "payload": {"i": 2, "run": self.run_id}, "key": self.run_id}
+        results = [
+            log.publish("DATA_SYNC_COMPLETED", {"i": 1, "run": self.run_id}, key=self.run_id),
+            log.publish_soon("DATA_SYNC_COMPLETED", {"i": 2, "run": self.run_id}, key=self.run_id).result(30),
+            log.publish("data_sync_completed", {"i": 1, "run": self.run_id}, key=self.run_id),
+            *log.publish_many([event]),
+        ]
+        self.assertEqual([result.duplicate for result in results], [False, False, True, True])
+        self.assertEqual(self.numbers(), [1, 2, 1, 2])
+
+    def test_what_is_nested_too_deeply_is_refused_and_stops_nothing(self) -> None:
+        self.stop()
+        log = self.client()
+        deep: Any = 0
+        for _ in range(127):
+            deep = [deep]
+        for payload, fine in (({"i": 0, "x": deep}, True), ({"i": 1, "x": [[[deep]]]}, False)):
+            with contextlib.nullcontext() if fine else self.assertRaises(InvalidArgument):
+                log.publish("DATA_SYNC_COMPLETED", payload, key=self.run_id)
+        spool = log._operations._publisher.spool
+        assert spool is not None
+        spool.commit(spool.enqueue([b'[{"type":"X","payload":' + b"[" * 10**5 + b"]" * 10**5 + b"}]"]))
+        self.publish(log, 2)
+        self.start()
+        with self.assertLogs("ringlog", "ERROR"):
+            self.assertTrue(log.drain(60))
+        self.assertEqual(self.numbers(), [0, 2])
+        self.assertEqual(len(self.files("damaged")), 1)
 
     def test_while_the_cluster_answers_nothing_is_spooled(self) -> None:
         log = self.client()

@@ -14,9 +14,9 @@ func aboveBase() []frame.Command {
 	return []frame.Command{
 		frame.TermStart{Silence: 1}, frame.VoterHealth{}, frame.OutageViews{}, frame.SplitBrain{}, frame.CatchUp{},
 		frame.MemberVote{},
-		frame.DeadLetter{}, frame.Redrive{}, frame.Purge{}, frame.LetterImport{},
+		frame.DeadLetter{}, frame.Redrive{}, frame.Purge{}, frame.LetterImport{}, frame.LetterKeep{},
 		frame.CursorChange{}, frame.GroupCreate{}, frame.GroupSettle{}, frame.GroupDead{},
-		frame.ClientPut{}, frame.Pressure{}, frame.ChainOverdue{}, frame.CursorsScanned{},
+		frame.ClientPut{}, frame.ClientPut{Coordinator: "c"}, frame.Pressure{}, frame.ChainOverdue{}, frame.CursorsScanned{},
 		frame.DedupPolicySet{}, frame.FlowPut{}, frame.FlowRemove{},
 	}
 }

@@ -20,6 +20,9 @@ import (
 const (
 	journalsWait = 5 * time.Second // how long reportOutages waits for other voters' journals
 	viewsAtOnce  = 64              // most in one entry
+	// absenceWait is how long the absence of a voter waits for another one that is back, at most: the hold-down by
+	// default. With a longer one, a voter that is away counts more than an event that counts one too many.
+	absenceWait = 5 * time.Second
 )
 
 // Proposals is how a reporter proposes what the log is to record.
@@ -121,15 +124,15 @@ func (c *reporter) reportVoters(ctx context.Context, now time.Time) error {
 }
 
 // dueReports returns those of the changes that the log takes now, voters that are back before those that are away.
-// The absence of a voter waits while one that is back is held down: each event counts the voters that are online, and
-// would count that one as absent.
+// The absence of a voter waits for one that is back and is held down for no longer than absenceWait: each event counts
+// the voters that are online, and would count that one as absent.
 func dueReports(h *election.Health, at time.Time, changes []frame.VoterHealth, hold time.Duration) []frame.VoterHealth {
 	var back, away []frame.VoterHealth
 	heldDown := false
 	for _, r := range changes {
 		switch due := h.Due(at, r.Voter, r.Online, hold); {
 		case !due:
-			heldDown = heldDown || r.Online
+			heldDown = heldDown || (r.Online && h.Due(at.Add(absenceWait), r.Voter, true, hold))
 		case r.Online:
 			back = append(back, r)
 		default:

@@ -40,3 +40,27 @@ func TestAnAbsenceWaitsForAVoterThatIsBack(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// With a hold-down of an hour an absence is not kept from the log for as long: it waits for absenceWait at most.
+func TestAnAbsenceWaitsForABoundedTime(t *testing.T) {
+	const hold = time.Hour
+	start := time.Unix(1000, 0)
+	var h election.Health
+	h.Configure(start, []string{"n1", "n2", "n3"}, nil)
+	h.Report(start, election.VoterReport{Voter: "n2"}, hold)
+	changes := []frame.VoterHealth{{Voter: "n1"}, {Voter: "n2", Online: true}}
+	for after, want := range map[time.Duration]string{
+		time.Second:                      "n1",
+		hold - absenceWait - time.Second: "n1",
+		hold - absenceWait:               "",
+		hold:                             "n2n1",
+	} {
+		got := ""
+		for _, r := range dueReports(&h, start.Add(after), changes, hold) {
+			got += r.Voter
+		}
+		if got != want {
+			t.Errorf("after %s: %q, want %q", after, got, want)
+		}
+	}
+}

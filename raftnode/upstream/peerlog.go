@@ -196,13 +196,24 @@ func levelOfRaft(level hclog.Level, msg string, args []any) hclog.Level {
 
 // isConnectionError reports whether a connection could not be made, had ended or timed out.
 func isConnectionError(err error) bool {
+	err = causeOf(err)
 	var network net.Error
 	return hasConnectionEnded(err) || errors.As(err, &network) ||
 		errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
+// causeOf returns what ended the decoding of an answer: errors of go-msgpack have Cause, and no Unwrap.
+func causeOf(err error) error {
+	var decoding interface{ Cause() error }
+	if errors.As(err, &decoding) && decoding.Cause() != nil {
+		return decoding.Cause()
+	}
+	return err
+}
+
 // hasConnectionEnded reports whether a connection had ended, as one from the pool may have.
 func hasConnectionEnded(err error) bool {
+	err = causeOf(err)
 	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, end) {
 			return true

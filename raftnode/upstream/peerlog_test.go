@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
@@ -44,6 +47,9 @@ func TestAMemberThatRaftCannotReachIsReportedOnce(t *testing.T) {
 	fail(false, io.EOF)
 	l.answered("n2", false, now)
 	fail(true, fmt.Errorf("write: %w", syscall.ECONNRESET))
+	var answer raft.AppendEntriesResponse
+	cut := iotest.ErrReader(&net.OpError{Op: "read", Err: syscall.ECONNRESET})
+	fail(true, codec.NewDecoder(cut, &codec.MsgpackHandle{}).Decode(&answer))
 	expect("connections that end once")
 	fail(false, refused)
 	expect("a member that restarts")

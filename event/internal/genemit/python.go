@@ -73,6 +73,12 @@ TYPES = """
 	for _, d := range event.DedupDefaults() { // each turns deduplication off
 		fmt.Fprintf(&definitions, "    %q: %q,\n", d.Type, d.Reason)
 	}
+	definitions.WriteString("}\n\n# Of each coordinator of the registry: its class, and the types that are listed as " +
+		"its subscriptions.\nCOORDINATORS = {\n")
+	for _, one := range c.Coordinators() {
+		fmt.Fprintf(&definitions, "    %q: (\n        %q,\n        %q,\n    ),\n", one.Name, one.Class,
+			joined(one.SubscribedEvents))
+	}
 	definitions.WriteString("}\n")
 	modules["_definitions.py"] = definitions.Bytes()
 	return modules, nil
@@ -114,4 +120,13 @@ func (t *payloadType) printPython(b *bytes.Buffer) error {
 		fmt.Fprintf(b, "    %s: %s = None\n", f.Name, pythonTypes[kindOf(f)])
 	}
 	return nil
+}
+
+// joined returns types with a blank between them.
+func joined(types []event.Type) string {
+	words := make([]string, len(types))
+	for i, t := range types {
+		words[i] = string(t)
+	}
+	return strings.Join(words, " ")
 }

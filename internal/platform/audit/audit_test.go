@@ -31,10 +31,10 @@ func cluster() Evidence {
 			{"SYNC_RETRY_REQUEST", "sync_router.py", 5}, {event.SyncFailureCritical, "", 15},
 		},
 		Subscriptions: []Subscription{
-			{"trainer", ByCursor, event.Filter{Types: []string{"TRAINING_COMPLETE", "new_games", "sync.*"}}},
-			{"alerts", ByClient, event.Filter{Types: []string{"LEADER_*", "SYNC_FAILURE_CRITICAL", "NO_SUCH_TYPE"}}},
-			{"evaluators", ByCursor, event.Filter{Categories: []string{"evaluation"}}},
-			{"archive", ByCursor, event.Filter{}},
+			{"trainer", ByCursor, event.Filter{Types: []string{"TRAINING_COMPLETE", "new_games", "sync.*"}}, ""},
+			{"alerts", ByClient, event.Filter{Types: []string{"LEADER_*", "SYNC_FAILURE_CRITICAL", "NO_SUCH_TYPE"}}, ""},
+			{"evaluators", ByCursor, event.Filter{Categories: []string{"evaluation"}}, ""},
+			{"archive", ByCursor, event.Filter{}, ""},
 		},
 	}
 }
@@ -341,7 +341,7 @@ func evidences() *rapid.Generator[Evidence] {
 				f.Categories = []string{rapid.SampledFrom(event.Builtin().Categories()).Draw(t, "category")}
 			}
 			basis := rapid.SampledFrom([]Basis{ByCursor, ByClient}).Draw(t, "basis")
-			e.Subscriptions = append(e.Subscriptions, Subscription{who.Draw(t, "subscriber"), basis, f})
+			e.Subscriptions = append(e.Subscriptions, Subscription{who.Draw(t, "subscriber"), basis, f, ""})
 		}
 		return e
 	})
@@ -530,6 +530,66 @@ func TestACluster(t *testing.T) {
 	}
 }
 
+// The live report has what the cluster shows, and no claim of a document or a definition.
+func TestLive(t *testing.T) {
+	c, err := event.Builtin().With(event.Definition{
+		Name:        "GAMES_ARCHIVED",
+		Category:    "data",
+		Emitters:    []string{"app/archiver.py:7"},
+		Subscribers: []string{"SelfplayScheduler"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Live(c, cluster())
+	got := map[event.Type]Class{}
+	for _, e := range r.Types {
+		got[e.Name] = e.Class
+		for _, w := range slices.Concat(e.Emitters, e.Subscribers) {
+			if !slices.Contains([]Basis{InLog, ByCursor, ByClient, Cluster}, w.Basis) {
+				t.Errorf("%s has a wire that is declared: %+v", e.Name, w)
+			}
+		}
+		if len(e.Unbacked)+len(e.TestEmitters) > 0 {
+			t.Errorf("%s has what a definition claims: %+v", e.Name, e)
+		}
+	}
+	for name, want := range map[event.Type]Class{
+		event.TrainingCompleted:     Connected,
+		event.BackpressureActivated: Orphan, // the documents know subscribers
+		event.NewGamesAvailable:     Dead,   // and emitters
+		event.LeaderElected:         Connected,
+		event.LeaderLost:            Connected, // the cluster would emit it
+		event.SyncFailureCritical:   Connected,
+		"SYNC_RETRY_REQUEST":        Unknown,
+		"NO_SUCH_TYPE":              Unknown,
+		event.VoterOffline:          "",
+		event.CacheInvalidated:      "",
+		"GAMES_ARCHIVED":            "",
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %q, not %q", name, got[name], want)
+		}
+	}
+	if len(Live(c, Evidence{}).Types) > 0 {
+		t.Error("a cluster that shows nothing has types")
+	}
+	for _, d := range r.Drift {
+		if d.Kind == DriftField || d.Kind == DriftValue || d.Kind == DriftEnding {
+			t.Errorf("%+v is the documents' drift", d)
+		}
+	}
+	if r.Count("drift") == 0 || r.Count("findings")+r.Count("layers")+r.Count("unwired") > 0 {
+		t.Errorf("%+v", r)
+	}
+	if part, err := r.About("TrainingCoordinator"); err != nil || len(part.Types) != 1 {
+		t.Errorf("%v %+v", err, part)
+	}
+	if _, err := r.About("curriculum_integration"); !errors.Is(err, ErrNoComponent) {
+		t.Errorf("a coordinator of which nothing is seen: %v", err)
+	}
+}
+
 // Types that are registered at run time bring their own declarations.
 func TestARegisteredTypeDeclaresItsWiring(t *testing.T) {
 	c, err := event.Builtin().With(event.Definition{
@@ -545,6 +605,62 @@ func TestARegisteredTypeDeclaresItsWiring(t *testing.T) {
 	if err != nil || len(r.Types) != 1 || r.Types[0].Class != Connected ||
 		r.Types[0].Subscribers[0].Component != "selfplay_scheduler" {
 		t.Errorf("%v %+v", err, r)
+	}
+}
+
+// What the registry declares of a coordinator is compared with what its clients registered and what it emitted.
+func TestCompareCoordinator(t *testing.T) {
+	e := Evidence{
+		Seen: []Seen{{event.PromotionRolledBack, "app/training_coordinator.py:7", 2}},
+		Subscriptions: []Subscription{
+			{"a", ByClient, event.Filter{Types: []string{"MODEL_PROMOTED", "regression.*"}}, "training_coordinator"},
+			{"b", ByClient, event.Filter{Types: []string{"HEALTH_ALERT", "REGRESSION_DETECTED"}},
+				"training_coordinator"},
+			{"TrainingCoordinator", ByCursor, event.Filter{Types: []string{"TRAINING_STARTED"}}, ""},
+			{"c", ByClient, event.Filter{Types: []string{"TRAINING_FAILED"}}, "health_manager"},
+		},
+		Coordinators: map[string][]string{"training_coordinator": {"t-1", "t-2"}},
+	}
+	r, err := CompareCoordinator(event.Builtin(), "TrainingCoordinator", e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[event.Type]DeclaredWire{}
+	for _, w := range r.Subscriptions {
+		got[w.Type] = w
+	}
+	for _, want := range []DeclaredWire{
+		{Type: event.ModelPromoted, Declared: true, Live: true},
+		{Type: event.RegressionDetected, Declared: true, Live: true},
+		{Type: event.RegressionCritical, Declared: true, Live: true, Pattern: "MODEL_PROMOTED regression.*"},
+		{Type: event.TrainingStarted, Declared: true, Live: true},
+		{Type: event.TrainingFailed, Declared: true, Drift: Missing},
+		{Type: event.HealthAlert, Live: true, Drift: Undeclared},
+	} {
+		if got[want.Type] != want {
+			t.Errorf("%+v, not %+v", got[want.Type], want)
+		}
+	}
+	if len(r.Clients) != 2 || !r.Listed || r.CatchAll || r.Drift[Missing] == 0 || r.Drift[Undeclared] == 0 {
+		t.Errorf("%+v", r)
+	}
+	i := slices.IndexFunc(r.Emissions, func(w DeclaredWire) bool { return w.Type == event.PromotionRolledBack })
+	if i < 0 || r.Emissions[i].Events != 2 || !r.Emissions[i].Live {
+		t.Errorf("%+v", r.Emissions)
+	}
+
+	// Who gets everything misses nothing, and without a list nothing is missing.
+	all := Evidence{Subscriptions: []Subscription{{"a", ByClient, event.Filter{}, "training_coordinator"}}}
+	if r, err = CompareCoordinator(event.Builtin(), "training_coordinator", all); err != nil || !r.CatchAll ||
+		r.Drift[Missing] > 0 {
+		t.Errorf("%v %+v", err, r)
+	}
+	r, err = CompareCoordinator(event.Builtin(), "cache_orchestrator", e)
+	if err != nil || r.Listed || r.Drift[Missing] > 0 {
+		t.Errorf("%v %+v", err, r)
+	}
+	if _, err := CompareCoordinator(event.Builtin(), "nobody", e); !errors.Is(err, ErrNoCoordinator) {
+		t.Error(err)
 	}
 }
 

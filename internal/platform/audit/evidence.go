@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode"
@@ -15,6 +16,7 @@ type Evidence struct {
 	Scope         Scope
 	Seen          []Seen
 	Subscriptions []Subscription
+	Coordinators  map[string][]string // ids of registered clients, by the coordinator that they registered as
 }
 
 // Scope is the part of the log and the subscriptions that were evaluated.
@@ -28,6 +30,13 @@ type Scope struct {
 	Unheard       int    `json:"unheard,omitempty"`   // subscriptions of clients that were too many to evaluate
 }
 
+// scope returns what was evaluated.
+func (e *Evidence) scope() Scope {
+	s := e.Scope
+	s.Subscriptions = len(e.Subscriptions)
+	return s
+}
+
 // Seen is the number of events of one type by one source in the log.
 type Seen struct {
 	Type   event.Type
@@ -37,10 +46,14 @@ type Seen struct {
 
 // Subscription is a cursor or a client that subscribes now.
 type Subscription struct {
-	Name   string
-	Basis  Basis // ByCursor or ByClient
-	Filter event.Filter
+	Name        string
+	Basis       Basis // ByCursor or ByClient
+	Filter      event.Filter
+	Coordinator string // that the client registered as; "" if it named none
 }
+
+// component returns whose subscription it is, as it spells itself.
+func (s Subscription) component() string { return cmp.Or(s.Coordinator, s.Name) }
 
 // Subscribers lists the subscriptions of cursors, and of clients that registered theirs.
 type Subscribers interface {

@@ -48,7 +48,8 @@ type Entry struct {
 // Report is a wiring audit.
 type Report struct {
 	Scope      Scope         `json:"scope"`
-	Totals     map[Class]int `json:"totals"` // names by class; they add up to Names
+	Live       bool          `json:"live,omitempty"` // of what a cluster shows alone
+	Totals     map[Class]int `json:"totals"`         // names by class; they add up to Names
 	Names      int           `json:"names"`
 	Types      []Entry       `json:"types"` // sorted by name
 	Drift      []Drift       `json:"drift"`
@@ -58,6 +59,38 @@ type Report struct {
 	CatchAll   []string      `json:"catch_all"` // subscriptions to everything, which do not make a type connected
 	Findings   []Finding     `json:"findings"`
 	Tally      []Tally       `json:"tally"` // of the findings, by kind
+}
+
+// Live reports what a running cluster shows, and nothing that documents or definitions claim: a name is in the report
+// if an event of it is in the log, or if a cursor or a client receives it. Of these, the types that only the cluster
+// emits have the cluster as emitter, whether or not an event is in the log.
+func Live(c *event.Catalogue, e Evidence) *Report {
+	// Of the declarations, only names count: those of types, and how components are spelled.
+	b := newBook(Declared(c))
+	b.declared.Handlers = nil // the drift would name its patterns
+	b.observe(c, e)
+	maps.DeleteFunc(b.entries, func(_ event.Type, entry *Entry) bool { return !entry.live() })
+	b.classify()
+	r := b.report()
+	r.Live, r.Scope = true, e.scope()
+
+	// Drift that is not in use, and coordinators without a wire, are the documents'.
+	r.Drift = slices.DeleteFunc(r.Drift, func(d Drift) bool {
+		return len(d.InUse) == 0 && d.Kind != DriftSpelling && d.Kind != DriftComponent
+	})
+	r.Components = slices.DeleteFunc(r.Components, func(c Component) bool { return c.Named+c.Matched+c.Emits == 0 })
+	for i := range r.Components {
+		r.Components[i].Declared = ""
+	}
+	r.Layers, r.Findings, r.Tally = []Layer{}, []Finding{}, []Tally{}
+	return r
+}
+
+// live reports whether something in the cluster emits or receives the name. That the cluster itself would emit it does
+// not count.
+func (e *Entry) live() bool {
+	seen := slices.ContainsFunc(e.Emitters, func(w Wire) bool { return w.Basis != Cluster })
+	return seen || len(e.Subscribers) > 0
 }
 
 // book collects what is known about every name while a report is computed.
@@ -83,12 +116,11 @@ type spelling struct {
 func Run(c *event.Catalogue, e Evidence) *Report {
 	// The report, with declarations and evidence.
 	b := newBook(Declared(c))
-	b.addWires(e.emitters(b.declared.Types, b.names), func(entry *Entry) *[]Wire { return &entry.Emitters })
-	b.listen(e.listen(c))
+	b.declare()
+	b.observe(c, e)
 	b.classify()
 	r := b.report()
-	r.Scope = e.Scope
-	r.Scope.Subscriptions = len(e.Subscriptions)
+	r.Scope = e.scope()
 	// The findings, by declarations alone.
 	// The built-in catalogue, and not c: what was registered later is not part of what was recorded.
 	alone := Compute(Declared(event.Builtin()))
@@ -110,6 +142,7 @@ type Computed struct {
 func Compute(d *Declarations) *Computed {
 	// Without evidence, so that two nodes of one build agree.
 	b := newBook(d)
+	b.declare()
 	b.classify()
 	return &Computed{d, b.names, b.entries}
 }
@@ -126,10 +159,9 @@ func (c *Computed) Of(class Class) (list []event.Type) {
 	return list
 }
 
-// newBook enters everything that is declared.
+// newBook enters the names that the documents define or mention, which have a status.
 func newBook(d *Declarations) *book {
 	b := &book{declared: d, names: newComponents(d), entries: map[event.Type]*Entry{}}
-	// Names that the documents define or mention come first: they have a status.
 	for _, def := range slices.Concat(d.Types, d.Mentioned) {
 		b.entries[def.Name] = &Entry{
 			Name:     def.Name,
@@ -140,13 +172,24 @@ func newBook(d *Declarations) *book {
 			Critical: slices.Contains(d.Critical, def.Name),
 		}
 	}
+	return b
+}
+
+// declare adds the declared emitters and subscribers.
+func (b *book) declare() {
+	d := b.declared
 	// Wires may add names that no document defines. What does not count needs the wires that do.
 	b.addWires(d.emitters(b.names), func(e *Entry) *[]Wire { return &e.Emitters })
 	b.addWires(d.subscribers(b.names), func(e *Entry) *[]Wire { return &e.Subscribers })
 	for _, def := range slices.Concat(d.Types, d.Mentioned) {
 		b.addUncounted(def)
 	}
-	return b
+}
+
+// observe adds what a running cluster shows.
+func (b *book) observe(c *event.Catalogue, e Evidence) {
+	b.addWires(e.emitters(b.declared.Types, b.names), func(entry *Entry) *[]Wire { return &entry.Emitters })
+	b.listen(e.listen(c))
 }
 
 // entry returns the entry of a name, a new one if no document has the name.
@@ -201,14 +244,14 @@ func add(list *[]Wire, w Wire) {
 func (b *book) listen(list []listener) {
 	for _, h := range list {
 		if h.all {
-			b.catchAll = append(b.catchAll, h.Name)
+			b.catchAll = append(b.catchAll, h.component())
 			continue
 		}
 		// A subscription may name a type that no document has.
 		for name, written := range h.spelt {
 			b.entry(name)
 			if string(name) != written {
-				b.spelt = append(b.spelt, spelling{h.Name, written, name})
+				b.spelt = append(b.spelt, spelling{h.component(), written, name})
 			}
 		}
 		for name, e := range b.entries {
@@ -216,7 +259,7 @@ func (b *book) listen(list []listener) {
 				continue
 			}
 			// The pattern is how the subscription spells this type, or its whole filter.
-			w := Wire{Component: b.names.canonical(h.Name), Basis: h.Basis}
+			w := Wire{Component: b.names.canonical(h.component()), Basis: h.Basis}
 			if h.spelt[name] != string(name) {
 				whole := strings.Join(slices.Concat(h.Filter.Types, h.Filter.Categories), " ")
 				w.Pattern = cmp.Or(h.spelt[name], whole)

@@ -186,6 +186,9 @@ func (r *Report) ScopeText() string {
 	// Declarations always; log and subscriptions where a cluster was asked.
 	s := r.Scope
 	words := "Wiring audit of what is declared"
+	if r.Live {
+		words = "Wiring audit of what is registered and seen alone"
+	}
 	if s.LastOffset > 0 {
 		words += fmt.Sprintf(", of offsets %d to %d of the log (%s)", s.FirstOffset, s.LastOffset,
 			human.Count(s.Events, "event"))

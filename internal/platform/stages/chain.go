@@ -42,7 +42,7 @@ type Scope struct {
 	LeftOut  uint64 `json:"left_out,omitempty"` // events of the chain beyond the limit, the oldest ones
 }
 
-// Chain is the progress of one run. CorrelationID is the run's id, also where it comes from payload fields.
+// Chain is the progress of one run. CorrelationID is the run's id, also where payload fields name it.
 // It is GET /v1/chain/{id}, and what the command line prints.
 type Chain struct {
 	CorrelationID string    `json:"correlation_id"`
@@ -52,6 +52,9 @@ type Chain struct {
 	Flows         []Run     `json:"flows"`
 	// Covered are flows left out because another flow has all their events of the chain, and more.
 	Covered []string `json:"covered,omitempty"`
+	// Runs are the first runs that payload fields name and that have stages among the events: the flows that go by these
+	// fields are left out.
+	Runs    []string `json:"runs,omitempty"`
 	Outside []uint64 `json:"outside,omitempty"` // offsets of events that are a stage of none of Flows
 	Scope   Scope    `json:"scope"`
 	// BeginningTrimmed reports that earlier events may have been trimmed: the log does not begin at 1, and none of the

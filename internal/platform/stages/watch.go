@@ -1,6 +1,7 @@
 package stages
 
 import (
+	"cmp"
 	"container/list"
 	"slices"
 	"strings"
@@ -28,24 +29,32 @@ type Overdue struct {
 // It serves a leader, which emits an event for each overdue edge: the bounds keep its memory small whatever producers
 // send.
 type Watch struct {
-	all       followers   // of events with a correlation id
-	byFields  []followers // of the others, for each run_by of flows
+	groups    []*followers
+	fields    map[event.Type]*event.FieldReader // of the groups that a type is a stage of
 	deadlines Deadlines
-	most      int                   // runs
-	runs      map[run]*list.Element // of *watched
-	order     *list.List            // the one with the newest event last
+	most      int                          // runs
+	runs      map[run]*list.Element        // of *watched
+	carriers  map[correlated]*list.Element // the run that has named the newest stage with a correlation id
+	order     *list.List                   // the one with the newest event last
 	// runs, because of most
 	dropped uint64
 }
 
-// followers are flows that find the run of an event alike.
+// followers are flows that find the run of an event alike: by the same RunBy.
 type followers struct {
 	flows  []event.Flow
 	stages map[event.Type]bool
 }
 
-// run names a run: two ways of finding runs may give the same id.
+// run names a run: those of two groups, and one that payloads name and one of a correlation id, may have the same id.
 type run struct {
+	by    *followers
+	id    string
+	named bool // by payloads, else by its correlation id
+}
+
+// correlated is a correlation id among the stages of a group.
+type correlated struct {
 	by *followers
 	id string
 }
@@ -54,64 +63,75 @@ type run struct {
 type watched struct {
 	run
 	events  []Event
+	carried []string  // the correlation ids that lead to it, runEvents at most
 	fresh   bool      // pending is computed from all events
 	pending []Overdue // its missing edges with a deadline, overdue or not
 }
 
 // NewWatch returns a watch over at most most runs.
 func NewWatch(flows []event.Flow, d Deadlines, most int) *Watch {
-	w := &Watch{deadlines: d, most: most, runs: map[run]*list.Element{}, order: list.New()}
-	w.all = followers{flows: flows}
+	w := &Watch{deadlines: d, most: most, runs: map[run]*list.Element{}, carriers: map[correlated]*list.Element{},
+		order: list.New(), fields: map[event.Type]*event.FieldReader{}}
+	flowsOf := map[event.Type][]event.Flow{}
 	for _, f := range flows {
-		if len(f.RunBy) == 0 {
-			continue
-		}
-		at := slices.IndexFunc(w.byFields, func(g followers) bool { return slices.Equal(g.flows[0].RunBy, f.RunBy) })
+		at := slices.IndexFunc(w.groups, func(g *followers) bool { return slices.Equal(g.flows[0].RunBy, f.RunBy) })
 		if at < 0 {
-			at = len(w.byFields)
-			w.byFields = append(w.byFields, followers{stages: map[event.Type]bool{}})
+			at = len(w.groups)
+			w.groups = append(w.groups, &followers{stages: map[event.Type]bool{}})
 		}
-		w.byFields[at].flows = append(w.byFields[at].flows, f)
+		w.groups[at].flows = append(w.groups[at].flows, f)
 		for _, t := range f.Stages() {
-			w.byFields[at].stages[t] = true
+			w.groups[at].stages[t] = true
+			flowsOf[t] = append(flowsOf[t], f)
 		}
+	}
+	for t, flows := range flowsOf {
+		w.fields[t] = event.NewFieldReader(flows...)
 	}
 	return w
 }
 
 // Types returns the types whose events See needs, sorted.
 func (w *Watch) Types() (types []string) {
-	// Flows share stages: each type is named once.
-	for _, f := range w.all.flows {
-		for _, t := range f.Stages() {
-			types = append(types, string(t))
-		}
+	for t := range w.fields {
+		types = append(types, string(t))
 	}
-	// Compact needs equal types beside each other.
 	slices.Sort(types)
-	return slices.Compact(types)
+	return types
 }
 
-// See adds an event to its run. Events come in the order of the log. One without a correlation id belongs to a run of
-// each way in which flows that it is a stage of find runs in its payload, or to none; so does one whose correlation id
-// is what such a run is called.
+// See adds an event to its run in each group of flows that it is a stage of; event.Flow.RunOf says which that is.
+// Events come in the order of the log.
 func (w *Watch) See(e *event.Event) {
-	for i := range w.byFields {
-		by := &w.byFields[i]
+	reader := w.fields[e.Type]
+	if reader == nil {
+		return
+	}
+	// The payload is read once, and hashed once, for all groups.
+	fields, link := reader.Read(e.Payload), EventOf(e)
+	for _, by := range w.groups {
 		if !by.stages[e.Type] {
 			continue
 		}
-		if id := by.flows[0].RunOf(e); by.flows[0].MayName(id) {
-			w.add(run{by, id}, EventOf(e))
+		id := by.flows[0].RunIn(fields)
+		carrier := w.carriers[correlated{by, e.CorrelationID}]
+		switch {
+		case id != "":
+			at := w.add(run{by, id, true}, link)
+			if e.CorrelationID != "" && at != carrier {
+				w.carry(at, e.CorrelationID)
+			}
+		case e.CorrelationID == "":
+		case carrier != nil:
+			w.add(carrier.Value.(*watched).run, link)
+		default:
+			w.add(run{by, e.CorrelationID, false}, link)
 		}
-	}
-	if e.CorrelationID != "" {
-		w.add(run{&w.all, e.CorrelationID}, EventOf(e))
 	}
 }
 
 // add adds an event to a run.
-func (w *Watch) add(which run, e Event) {
+func (w *Watch) add(which run, e Event) *list.Element {
 	// Find the run, or begin one in place of the run that is idle for longest.
 	at := w.runs[which]
 	if at == nil {
@@ -122,19 +142,50 @@ func (w *Watch) add(which run, e Event) {
 		at = w.order.PushBack(&watched{run: which})
 		w.runs[which] = at
 	}
-	// Add the event, in place of the oldest if there are too many.
 	// Pending steps are computed again when they are asked for, not at each event.
 	w.order.MoveToBack(at)
-	r := at.Value.(*watched)
-	if len(r.events) == runEvents {
-		r.events = slices.Delete(r.events, 0, 1)
+	at.Value.(*watched).take(e)
+	return at
+}
+
+// take adds events, and drops the oldest beyond runEvents.
+func (r *watched) take(events ...Event) {
+	n := len(r.events)
+	r.events, r.fresh = append(r.events, events...), false
+	// An event of the log is the newest. Those of a run that is taken over may be older.
+	if n > 0 && r.events[n-1].Offset > events[0].Offset {
+		slices.SortFunc(r.events, func(a, b Event) int { return cmp.Compare(a.Offset, b.Offset) })
 	}
-	r.events, r.fresh = append(r.events, e), false
+	r.events = slices.Delete(r.events, 0, max(0, len(r.events)-runEvents))
+}
+
+// carry notes that the newest stage with a correlation id has named a run. The first such run takes over the stages
+// before it with that correlation id, which have named none.
+func (w *Watch) carry(at *list.Element, correlationID string) {
+	r := at.Value.(*watched)
+	key := correlated{r.by, correlationID}
+	if before := w.carriers[key]; before != nil {
+		other := before.Value.(*watched)
+		other.carried = slices.DeleteFunc(other.carried, func(id string) bool { return id == correlationID })
+	} else if waiting := w.runs[run{r.by, correlationID, false}]; waiting != nil {
+		r.take(waiting.Value.(*watched).events...)
+		w.drop(waiting)
+	}
+	if len(r.carried) == runEvents {
+		delete(w.carriers, correlated{r.by, r.carried[0]})
+		r.carried = slices.Delete(r.carried, 0, 1)
+	}
+	r.carried = append(r.carried, correlationID)
+	w.carriers[key] = at
 }
 
 // drop forgets a run.
 func (w *Watch) drop(at *list.Element) {
-	delete(w.runs, at.Value.(*watched).run)
+	r := at.Value.(*watched)
+	for _, id := range r.carried {
+		delete(w.carriers, correlated{r.by, id})
+	}
+	delete(w.runs, r.run)
 	w.order.Remove(at)
 }
 
@@ -188,15 +239,8 @@ func (w *Watch) missing(r *watched) (list []Overdue) {
 	for _, e := range r.events {
 		times[e.Offset] = e.At
 	}
-	// A run by fields is judged as that: events without a correlation id belong to it, too.
-	flows := r.by.flows
-	if r.by == &w.all {
-		flows = slices.DeleteFunc(slices.Clone(flows), func(f event.Flow) bool {
-			return len(f.RunBy) > 0 && f.MayName(r.id)
-		})
-	}
 	// Which edges are missing does not depend on the time.
-	chain := Follow(flows, r.id, r.events, Options{Now: r.events[len(r.events)-1].At, Deadlines: w.deadlines})
+	chain := Follow(r.by.flows, r.id, r.events, Options{Now: r.events[len(r.events)-1].At, Deadlines: w.deadlines})
 	for _, f := range chain.Flows {
 		for _, n := range f.Next {
 			// Without a deadline an edge is never overdue, so it need not be kept.

@@ -77,7 +77,7 @@ func (c *Chain) way(b *bytes.Buffer) {
 		c.Flows[i].text(b)
 	}
 	// Without a flow nothing is outside of one.
-	if len(c.Flows) == 0 && len(c.Events) > 0 {
+	if len(c.Flows) == 0 && len(c.Runs) == 0 && len(c.Events) > 0 {
 		b.WriteString("\nno flow has any of these events as a stage\n")
 	} else if len(c.Outside) > 0 {
 		fmt.Fprintf(b, "\nno stage of these flows: %s\n", offsets(c.Outside))
@@ -114,6 +114,9 @@ func (c *Chain) caveats(b *bytes.Buffer) {
 	}
 	if c.Scope.From > c.Scope.KeptFrom {
 		fmt.Fprintf(b, "only events from offset %d on were looked at\n", c.Scope.From)
+	}
+	if len(c.Runs) > 0 {
+		fmt.Fprintf(b, "some are stages of runs that their payloads name: %s\n", strings.Join(c.Runs, " "))
 	}
 	if c.Scope.LeftOut > 0 {
 		fmt.Fprintf(b, "the oldest %s left out\n", human.Count(c.Scope.LeftOut, "event"))

@@ -104,7 +104,7 @@ def chosen(args: argparse.Namespace) -> dict[str, list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from ringlog._cli import doctor, importing, publish, react, spool, tail
+    from ringlog._cli import doctor, importing, publish, react, shadow, spool, tail
 
     parser = _Parser(prog="python -m ringlog", description=__doc__, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=__version__)
@@ -114,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--timeout", type=float, default=30.0, help="seconds for which a call is repeated (30)")
     common.add_argument("--json", action="store_true", help="print JSON, an object a line")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for module in (publish, tail, react, spool, doctor, importing):
+    for module in (publish, tail, react, spool, doctor, importing, shadow):
         module.add(verbs, common)
     return parser
 

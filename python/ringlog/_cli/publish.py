@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ringlog._cli import DONE, USAGE, Exit, connect, emit, exit_code, say
+from ringlog._core.checks import unknown_name
 from ringlog.errors import RinglogError
 from ringlog.event import EventFields, Result
 
 WAITING = 2000  # events that are on their way at once
+FIELDS = {"type", "payload", *EventFields.__annotations__}
+# What tail prints as well.
+STORED = {"offset", "value", "hash", "appended_at", "term", "original_type", "foreign", "target", "redrive", "delivery"}
 
 
 def add(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -121,6 +125,8 @@ def _lines() -> Iterator[tuple[int, Any]]:
             event = json.loads(line)
             if not isinstance(event, dict) or not isinstance(event.get("type"), str):
                 raise ValueError('it is no object with a "type"')
+            if unknown := sorted(event.keys() - FIELDS - STORED):
+                raise ValueError(unknown_name("an event", unknown[0], FIELDS))
         except ValueError as e:
             yield number, Exit(USAGE, f"line {number}: {e}; write an event a line, as tail --json prints them")
         else:

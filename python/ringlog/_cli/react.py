@@ -159,6 +159,7 @@ class Reaction:
             **{"RINGLOG_" + field.upper(): str(raw.get(field) or "") for field in names},
             "RINGLOG_DELIVERY": str(raw.get("delivery", 1)),
             "RINGLOG_GROUP": name,
+            "RINGLOG_REACTOR": str(os.getpid()),
             "RINGLOG_IDEMPOTENCY_KEY": f"{self.log._operations._calls.cluster_id}/{name}/{event.offset}",
         }
 

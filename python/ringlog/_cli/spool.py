@@ -60,12 +60,17 @@ def _print(states: list[FileState]) -> None:
             notes.append("damaged at bytes " + ", ".join(f"{begin} to {end}" for begin, end in state.damage))
         if state.problem:
             notes = [f"cannot be read: {state.problem}"]
-        print(f"{state.path}: {state.records} records, {state.events} events, {state.bytes} bytes, {'; '.join(notes)}")
+        held = f"{_count(state.records, 'record')}, {_count(state.events, 'event')}, {state.bytes} bytes"
+        print(f"{state.path}: {held}, {'; '.join(notes)}")
     waiting = [state for state in states if state.kind == "spool"]
     rejected = sum(state.events for state in states if state.kind == "rejected")
     print(
-        f"waiting  {sum(state.events for state in waiting)} events in {len(waiting)} files, "
+        f"waiting  {_count(sum(state.events for state in waiting), 'event')} in {_count(len(waiting), 'file')}, "
         f"{sum(state.bytes for state in waiting)} bytes"
     )
-    print(f"rejected {rejected} events")
-    print(f"damaged  {sum(bool(state.damage) for state in states)} files", flush=True)
+    print(f"rejected {_count(rejected, 'event')}")
+    print(f"damaged  {_count(sum(bool(state.damage) for state in states), 'file')}", flush=True)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

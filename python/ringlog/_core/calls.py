@@ -19,13 +19,13 @@ from ringlog._core.encode import encode
 from ringlog._core.http import ResponseParser, encode_request
 from ringlog._core.io import Connection, Io
 from ringlog._core.nodes import Node, Nodes
-from ringlog._core.notices import Warnings
+from ringlog._core.notices import Outage, Warnings
 from ringlog.errors import OutcomeUnknown, RinglogError, Unavailable, from_answer
 
 Query = Mapping[str, str | list[str]]
 LINEARIZABLE: dict[str, str | list[str]] = {"consistency": "linearizable"}
 
-FEATURE_LEVEL = 5  # of the nodes that this package was made with; docs/operations.md explains levels
+FEATURE_LEVEL = 6  # of the nodes that this package was made with; docs/operations.md explains levels
 FIRST_PAUSE, MAX_PAUSE, GROWTH = 0.02, 1.0, 1.1  # seconds between rounds over all nodes
 MAX_INTERNAL = 3  # answers that report a node's own fault before it is taken for the request's
 NOTHING_HAPPENED = frozenset({"timeout", "overloaded", "no_leader", "no_quorum", "unavailable"})
@@ -96,6 +96,7 @@ class Attempts:
         self.internal = 0
         self.foreign: list[Node] = []  # nodes of another cluster
         self.last: Exception | None = None
+        self.outage: Outage | None = None  # is notified of each round over all nodes without an answer
 
     def elapsed(self) -> float:
         """Return the seconds since the call began.
@@ -249,6 +250,8 @@ class Calls:
 
     async def _next_round(self, tries: Attempts, at_least: float) -> None:
         """Begin a round over all nodes after a pause, which grows from round to round."""
+        if tries.outage is not None:
+            tries.outage.failed(tries.last)
         tries.tried, tries.refused = [], False
         pause = max(tries.pause * random.uniform(0.5, 1.5), at_least)
         tries.pause = min(tries.pause * GROWTH, MAX_PAUSE)
@@ -306,7 +309,13 @@ class Calls:
         return answer, content
 
     async def _explain_unknown_path(self, node: Node, error: RinglogError) -> None:
-        """Say in the error of a path that a node lacks whether the node is older than this package."""
+        """Say in the error of a path that a node lacks whether it is the endpoint's, or of a newer node."""
+        if prefix := node.endpoint.prefix:
+            error.field, error.remedy = (
+                "endpoints",
+                (f"leave {prefix} out of the endpoint {node.endpoint.url}, unless a proxy has the node there"),
+            )
+            return
         try:
             answer, content = await self.ask(node, "/v1/cluster", self._pinned_headers())
             cluster = json.loads(content) if answer.parser.status == 200 else {}
@@ -322,6 +331,14 @@ class Calls:
                     f" of feature level {member['feature_level']}, and the package was made for {FEATURE_LEVEL}"
                 )
                 error.remedy = "upgrade the nodes (docs/operations.md), or install the package of this node's /python/"
+
+    def _explain_token(self, node: Node, error: RinglogError) -> None:
+        """Say which token was refused, and where one can be given."""
+        sent = f"not the one {self.config.token_origin}" if self.config.token else "and none was given"
+        error.field, error.message = "token", f"{node.endpoint.url} wants the cluster's token, {sent}"
+        error.remedy = (
+            "name a file with it in RINGLOG_TOKEN_FILE or the argument token_file, or set RINGRIFT_CLUSTER_AUTH_TOKEN"
+        )
 
     def _note_success(self, answer: Answer) -> Answer:
         if warnings := answer.header("ringlog-warnings"):
@@ -346,6 +363,8 @@ class Calls:
         tries.unknown = tries.unknown or (error.code in MAY_HAVE_HAPPENED and not reads)
         tries.in_flight = False
         leader = answer.header("ringlog-leader")
+        if error.code == "unauthenticated":
+            self._explain_token(answer.node, error)
         if error.reason == "unknown_path":
             await self._explain_unknown_path(answer.node, error)
         if error.code not in PASSING:

@@ -39,6 +39,24 @@ def _reaction() -> _Reaction | None:
     return _Reaction(int(offset), "", os.environ.get("RINGLOG_CORRELATION_ID", ""))
 
 
+def _reacts() -> bool:
+    """Whether this process descends from react: a daemon that a command has started does not handle its event."""
+    reactor = os.environ.get("RINGLOG_REACTOR", "")
+    if not reactor or not os.path.exists("/proc/self/stat"):
+        return True
+    process = os.getppid()
+    while str(process) != reactor:
+        try:
+            with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as stat:
+                # After the name of the program, in parentheses, come its state and its parent.
+                process = int(stat.read().rpartition(")")[2].split()[1])
+        except OSError:
+            return False
+        if process == 0:
+            return False
+    return True
+
+
 _REACTION = _reaction()
 _cause: ContextVar[Cause] = ContextVar("ringlog_cause")
 
@@ -60,7 +78,7 @@ def caused_by(event: Cause) -> Iterator[None]:
 def inherit(event: dict[str, Any]) -> dict[str, Any]:
     """Add to an event that is to be published what it inherits from its cause, in place, and return it."""
     cause = _cause.get(_REACTION)
-    if cause is None:
+    if cause is None or (cause is _REACTION and not _reacts()):
         return event
     payload = event.get("payload")
     # A node takes a correlation id from the payload where the event has none of its own.

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+from ringlog._core.checks import check_number
 from ringlog._core.notices import OnWarning
 from ringlog.errors import InvalidArgument
 
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:8770"
 MEMORY = "memory"  # the scheme of a log of ringlog.testing
-MAX_TIMEOUT = 300.0
+MIN_TIMEOUT, MAX_TIMEOUT = 0.001, 300.0
 """Seconds. Nodes keep a producer's results for 15 minutes: a retry after that could be appended twice."""
 
 
 MIN_SPOOL = 1 << 16
+MAX_AHEAD = 900 * 10**9  # nanoseconds by which the times of events may be ahead of a clock that was set back
 
 
 class Endpoint(NamedTuple):
@@ -49,7 +51,7 @@ class Endpoint(NamedTuple):
 def parse_endpoint(text: str) -> Endpoint:
     """Read a URL or host:port, which means http."""
     try:
-        url = urlsplit(text if "://" in text else "http://" + text)
+        url = urlsplit(text if "://" in text or ":/" in text else "http://" + text)
         port = url.port or (443 if url.scheme == "https" else 80)
     except ValueError:
         url, port = urlsplit(""), 0
@@ -97,18 +99,33 @@ def find_token(given: str | None, file: str | os.PathLike[str] | None) -> str:
     return token
 
 
+def token_origin(given: str | None, file: str | os.PathLike[str] | None) -> str:
+    """Return where find_token takes the token from, for errors; "" is nowhere."""
+    if given is not None:
+        return "given as an argument"
+    if file or os.environ.get("RINGLOG_TOKEN_FILE"):
+        return f"in the file {file or os.environ['RINGLOG_TOKEN_FILE']}"
+    return "of RINGRIFT_CLUSTER_AUTH_TOKEN" if os.environ.get("RINGRIFT_CLUSTER_AUTH_TOKEN") else ""
+
+
 class Clock:
     """Gives events the times at which they were published, no two of them the same."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._last = 0
+        self.after_fork()
+        self._last = self._ticks = 0
         self._second, self._text = -1, ""
 
+    def after_fork(self) -> None:
+        """Renew the lock, which a thread of the parent may have held."""
+        self._lock = threading.RLock()  # the handler of a signal may publish, too
+
     def now(self) -> str:
-        """Return the time in RFC 3339."""
+        """Return the time in RFC 3339. Where the clock is set back, it is ahead: what has passed tells events apart."""
         with self._lock:
-            self._last = max(time.time_ns(), self._last + 1)
+            ticks, wall = time.monotonic_ns(), time.time_ns()
+            passed, self._ticks = max(ticks - self._ticks, 1), ticks
+            self._last = wall if self._last - wall > MAX_AHEAD else max(wall, self._last + passed)
             second, fraction = divmod(self._last, 10**9)
             if second != self._second:
                 self._second, self._text = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
@@ -136,6 +153,7 @@ class Config:
     ) -> None:
         self.endpoints = find_endpoints(endpoints)
         self.token = find_token(token, token_file)
+        self.token_origin = token_origin(token, token_file)
         self.source = source
         self.timeout = timeout
         self.attempt_timeout = attempt_timeout
@@ -147,17 +165,9 @@ class Config:
         self.spool_bytes = spool_bytes
         self.spool_after = spool_after
         self.clock = Clock() if self.spool else None
-        if spool_bytes < MIN_SPOOL:
-            raise InvalidArgument(
-                f"spool_bytes is {spool_bytes}, less than {MIN_SPOOL}", code="invalid_argument", field="spool_bytes"
-            )
+        check_number("spool_bytes", spool_bytes, MIN_SPOOL, 1 << 50, 1 << 28, whole=True)
         for name in ("timeout", "attempt_timeout", "delivery_timeout", "spool_after"):
-            if not 0 < getattr(self, name) <= MAX_TIMEOUT:
-                raise InvalidArgument(
-                    f"{name} is {getattr(self, name)} seconds, not above 0 and at most {MAX_TIMEOUT:.0f}",
-                    code="invalid_argument",
-                    field=name,
-                )
+            check_number(name, getattr(self, name), MIN_TIMEOUT, MAX_TIMEOUT, 30)
 
     def over(self, io: Io) -> Io:
         """Return the Io that reaches the endpoints: the one given, or one over it to a log in memory."""

@@ -7,6 +7,8 @@ import os
 from ringlog._core.calls import Calls, path
 from ringlog._core.notices import Failures
 from ringlog._core.reader import OnGap, Reader
+from ringlog._core.spec import create
+from ringlog.answers import Letter
 from ringlog.errors import Closed, Fenced, NotFound
 from ringlog.event import Event, Json, error_text
 
@@ -31,22 +33,24 @@ class CursorState:
             raise Closed(f"cursor {self.name} is closed, or belongs to the parent process", remedy="open another one")
         if self.reader is not None:
             return self.reader
-        # What is stated must be the cursor's own, which the node checks.
+        # What is stated must be the cursor's own.
         if self._stated:
-            await self._calls.call("PUT", path("cursors", self.name), self._spec)
+            await create(self._calls, self.name, self._spec)
         opener = {"opener": os.urandom(16).hex()}
         try:
             info = await self._calls.call("POST", path("cursors", self.name, "open"), opener)
         except NotFound:
             if self._stated:
                 raise
-            await self._calls.call("PUT", path("cursors", self.name), self._spec)
+            await create(self._calls, self.name, self._spec)
             info = await self._calls.call("POST", path("cursors", self.name, "open"), opener)
         self.generation, self.committed = info["generation"], info["committed"]
         query: dict[str, str | list[str]] = {"generation": str(self.generation)}
         if not self._until_end:
             query["follow"] = "true"
-        self.reader = Reader(self._calls, path("cursors", self.name, "events"), query, "", 0, self._on_gap)
+        self.reader = Reader(
+            self._calls, path("cursors", self.name, "events"), query, "", 0, self._on_gap, f"cursor {self.name}"
+        )
         return self.reader
 
     async def next(self) -> Event | None:
@@ -66,7 +70,7 @@ class CursorState:
 
     async def dead_letter(
         self, error: str | BaseException, event: Event | int | None, attempts: int, handler: str
-    ) -> Json:
+    ) -> Letter:
         """Make an event a dead letter, and commit up to it."""
         body: Json = {
             "offset": self._offset_of(event),
@@ -76,7 +80,7 @@ class CursorState:
         }
         answer = await self._report("deadletter", body)
         self.committed = answer["cursor"]["committed"]
-        letter: Json = answer["letter"]
+        letter: Letter = answer["letter"]
         self._failures.report(self.last if event is None else event, "made a dead letter", error)
         return letter
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from ringlog._core.cause import inherit
+from ringlog._core.checks import check_fields, unknown_name
 from ringlog.errors import InvalidArgument
 from ringlog.event import EventFields
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 Position = str | int | datetime | timedelta
 """Where to begin: "start", "end", an offset, -N for the last N events, a time, or an age."""
+
+
+MAX_DEPTH = 128  # levels of a payload, as nodes allow them: the event and a list of events are around it
 
 
 def _encode_other(value: Any) -> Any:
@@ -29,6 +33,8 @@ def _encode_other(value: Any) -> Any:
     return to_json()
 
 
+ZONE = "give one, such as datetime.now(timezone.utc); .astimezone() adds the zone of this host"
+
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False, default=_encode_other).encode
 
 
@@ -38,18 +44,49 @@ def encode(value: Any, field: str = "") -> bytes:
     Raises InvalidArgument, which names the value that has no JSON, in a path that begins with field.
     """
     try:
-        return _encode(value).encode()
-    except InvalidArgument:
-        raise
+        encoded = _encode(value).encode()
+        # A request is a list of events, whose payloads may have so many levels.
+        if not _may_be_deep(encoded, MAX_DEPTH + 2) or not _is_deep(value, MAX_DEPTH + 2):
+            return encoded
+        raise RecursionError("nested too deeply")
     except (TypeError, ValueError, RecursionError) as e:
-        where, what, remedy = _find_fault(value, field, []) or (field, str(e), "send JSON values")
+        fault = _find_fault(value, field, [])
+        if fault is None and isinstance(e, InvalidArgument):
+            raise
+        where, what, remedy = fault or (field, str(e), "send JSON values")
         raise InvalidArgument(what, code="invalid_argument", field=where, remedy=remedy) from None
+
+
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def _may_be_deep(encoded: bytes, levels: int) -> bool:
+    """Report whether JSON may have more than some levels, fast. Brackets in texts may have it say yes."""
+    brackets = encoded.translate(None, _NO_BRACKETS)
+    # Each round takes the innermost level away.
+    for _ in range(levels):
+        rest = brackets.replace(b"{}", b"").replace(b"[]", b"")
+        if len(rest) in (0, len(brackets)):
+            return rest != b""
+        brackets = rest
+    return True
+
+
+def _is_deep(value: Any, levels: int) -> bool:
+    """Report whether containers are nested in more than some levels."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return False
+    return not levels or any(_is_deep(part, levels - 1) for part in value)
 
 
 def _find_fault(value: Any, where: str, inside: list[int]) -> tuple[str, str, str] | None:
     """Return field, message and remedy of the first value without JSON, None if there is none."""
-    if value is None or isinstance(value, bool | int | datetime):
+    if value is None or isinstance(value, bool | int):
         return None
+    if isinstance(value, datetime):
+        return None if value.tzinfo is not None else (where, f"{value} has no time zone", ZONE)
     if isinstance(value, str):
         try:
             value.encode()
@@ -64,7 +101,7 @@ def _find_fault(value: Any, where: str, inside: list[int]) -> tuple[str, str, st
         return where, "JSON has no bytes", "decode them, or send them in base64"
     if id(value) in inside:
         return where, "the value contains itself", "send a copy without the circle"
-    if len(inside) > 512:
+    if len(inside) > MAX_DEPTH + 2:
         return where, "nested too deeply", "send a flatter value"
     if hasattr(value, "to_json"):
         value = value.to_json()
@@ -90,7 +127,8 @@ def build_event(
 ) -> dict[str, Any]:
     """Return an event as POST /v1/events takes it, with the client's source and the clock's time if it has none."""
     if unknown := sorted(fields.keys() - EventFields.__annotations__.keys()):
-        raise TypeError(f"an event has no {unknown[0]}: put it into the payload")
+        raise TypeError(unknown_name("an event", unknown[0], EventFields.__annotations__))
+    check_fields(fields)
     if not isinstance(type, str):
         if not hasattr(type, "EVENT_TYPE"):
             raise InvalidArgument(
@@ -113,9 +151,7 @@ def build_event(
 def format_time(time: datetime, field: str) -> str:
     """Return a time as RFC 3339 in UTC. One without a zone is refused: it would mean another time on each host."""
     if time.tzinfo is None:
-        raise InvalidArgument(
-            f"{time} has no time zone", code="invalid_argument", field=field, remedy="use datetime.now(timezone.utc)"
-        )
+        raise InvalidArgument(f"{time} has no time zone", code="invalid_argument", field=field, remedy=ZONE)
     return time.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
 
 

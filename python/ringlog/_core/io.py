@@ -65,6 +65,9 @@ class Io(Protocol):
     def now(self) -> datetime:
         """Return the time from which ages count, in UTC."""
 
+    def monotonic(self) -> float:
+        """Return the seconds of the clock by which a member's ack wait and session are measured."""
+
     async def sleep(self, seconds: float) -> None:
         """Wait."""
 

@@ -15,8 +15,9 @@ from collections.abc import Iterable
 
 from ringlog._core.calls import PASSING, Calls, path
 from ringlog._core.io import Io, Task
-from ringlog._core.notices import Failures
+from ringlog._core.notices import Failures, Outage, log_warning
 from ringlog._core.reader import OnGap
+from ringlog._core.spec import create
 from ringlog.errors import Closed, NotFound, RinglogError
 from ringlog.event import Event, Gap, Json
 
@@ -44,18 +45,22 @@ class MemberState:
     """The events that a member holds. All times are seconds of a monotonic clock, given by the caller.
 
     ready         received, not handed out
-    out           handed out, not settled
+    out           handed out, not settled, with the time of that or of the last progress
     settled       acked (None) or nacked, and not confirmed by the group
     extend        whose ack wait is to begin again with the next call
+    slow          settled after more than half an ack wait
+    late          slow, and taken back by the group
     """
 
-    def __init__(self, name: str, prefetch: int, now: float) -> None:
-        self.name, self.prefetch = name, prefetch
+    def __init__(self, name: str, prefetch: int, now: float, auto_progress: bool = False) -> None:
+        self.name, self.prefetch, self.auto_progress = name, prefetch, auto_progress
         self.session = 0
         self.ready: deque[Json] = deque()
-        self.out: set[int] = set()
+        self.out: dict[int, float] = {}
         self.settled: dict[int, Json | None] = {}
         self.extend: set[int] = set()
+        self.slow: set[int] = set()
+        self.late: list[int] = []
         self.gaps: list[Gap] = []
         self.ack_wait, self.session_timeout = 30.0, 10.0
         self.heard = now  # when the group answered last
@@ -70,7 +75,7 @@ class MemberState:
         if not self.ready or now - self.heard > self.session_timeout:
             return None
         raw = self.ready.popleft()
-        self.out.add(raw["offset"])
+        self.out[raw["offset"]] = now
         self.extend.add(raw["offset"])
         return raw
 
@@ -79,9 +84,23 @@ class MemberState:
         self.active = now
         if offset not in self.out:
             return False
-        self.out.remove(offset)
+        if self._is_slow(self.out.pop(offset), now):
+            self.slow.add(offset)
         self.extend.discard(offset)
         self.settled[offset] = nack
+        return True
+
+    def _is_slow(self, since: float, now: float) -> bool:
+        """Report whether an ack wait may have ended, of which the group's part begins before this one's."""
+        return not self.auto_progress and now - since > self.ack_wait / 2
+
+    def progress(self, offset: int, now: float) -> bool:
+        """Begin the ack wait of an event again; False if the event is not held."""
+        self.active = now
+        if offset not in self.out:
+            return False
+        self.out[offset] = now
+        self.extend.add(offset)
         return True
 
     def request(self, now: float, leave: bool) -> tuple[Json, dict[int, Json | None]]:
@@ -92,7 +111,8 @@ class MemberState:
             self.release_ready()
         sent = dict(self.settled)
         ready = {raw["offset"] for raw in self.ready}
-        extend = self.out | ready if self.session == 0 else self.extend & self.out | ready
+        # Who joins again claims what is held.
+        extended = self.out.keys() if self.auto_progress or self.session == 0 else self.out.keys() & self.extend
         self.extend = set()
         # Acks are not kept waiting for an event.
         waits = not (self.out or ready or sent or leave or stuck)
@@ -101,7 +121,7 @@ class MemberState:
             "session": self.session,
             "acks": spans(offset for offset, nack in sent.items() if nack is None),
             "nacks": [nack for nack in sent.values() if nack is not None],
-            "progress": spans(extend),
+            "progress": spans(extended | ready),
             "want": 0 if leave or stuck else max(0, self.prefetch - len(ready)),
             "wait_ms": int(min(LONG_POLL, self.session_timeout / 3) * 1000) if waits else 0,
             "leave": leave,
@@ -119,14 +139,22 @@ class MemberState:
 
     def answered(self, answer: Json, sent: dict[int, Json | None], now: float) -> None:
         """Take in the answer to a call."""
+        rejoined = self.session != answer["session"]
         self.session, self.heard = answer["session"], now
         self.ack_wait = answer["ack_wait_ms"] / 1000
         self.session_timeout = answer["session_timeout_ms"] / 1000
         self.committed = max(self.committed, answer["committed"])
+        # A report is refused that came too late, but after a lost answer also one that was taken in before.
+        for refused in [] if rejoined else answer["refused"]:
+            self.late += [o for o in sent if o in self.slow and refused["from"] <= o <= refused["to"]]
         for offset in sent:
             self.settled.pop(offset, None)
+            self.slow.discard(offset)
         for lost in answer["revoked"]:
-            self.out = {o for o in self.out if not lost["from"] <= o <= lost["to"]}
+            for offset in [o for o in self.out if lost["from"] <= o <= lost["to"]]:
+                # One that is not slow was revoked for another reason, such as a seek of the group.
+                if self._is_slow(self.out.pop(offset), now):
+                    self.late.append(offset)
             self.ready = deque(r for r in self.ready if not lost["from"] <= r["offset"] <= lost["to"])
         self.ready.extend(answer["events"])
         self.poll = POLL if answer["events"] or sent else min(self.poll * 1.5, self.session_timeout / 3)
@@ -145,59 +173,79 @@ class MemberState:
         stuck = self._is_stuck(now)
         if self.settled or self.session == 0 or not (self.out or self.ready or stuck):
             return 0.0
+        # The session is kept alive, and with it what the group must not take back.
+        pause = self.session_timeout / 3
+        if self.ready or self.extend or self.auto_progress:
+            pause = min(pause, self.ack_wait / 3)
         if self.wants_more() and not stuck:
-            return max(0.0, self.heard + (POLL if waiting else self.poll) - now)
-        return max(0.0, self.heard + self.session_timeout / 3 - now)
+            pause = min(pause, POLL if waiting else self.poll)
+        return max(0.0, self.heard + pause - now)
 
 
 class MemberLoop:
     """Runs a member beside its caller."""
 
     def __init__(
-        self, calls: Calls, io: Io, group: str, spec: Json, stated: bool, member: str, prefetch: int, on_gap: OnGap
+        self,
+        calls: Calls,
+        io: Io,
+        group: str,
+        spec: Json,
+        stated: bool,
+        member: str,
+        prefetch: int,
+        auto_progress: bool,
+        on_gap: OnGap,
     ) -> None:
         self._calls, self._io, self.group = calls, io, group
         self._spec, self._stated, self._on_gap = spec, stated, on_gap
         name = member or f"{socket.gethostname()[:200]}-{os.getpid()}-{os.urandom(4).hex()}"
         self._lock = threading.Lock()  # guards state
-        self.state = MemberState(name, prefetch, time.monotonic())
+        self.state = MemberState(name, prefetch, io.monotonic(), auto_progress)
         self._due = io.signal()  # the loop has something to do
         self._news = io.signal()  # the caller should look again
         self._task: Task | None = None
         self._error: RinglogError | None = None  # what ended the membership
         self._failures = Failures(f"group {group}")
+        self._outage = Outage(f"group {group}")
+        self._warned = False  # of a handler that takes too long
         self._closing = False
+        self._killed = False
         self._pid = os.getpid()
         self._waiting = 0  # callers that wait for an event
 
     async def join(self) -> None:
         """Join once, creating the group if it does not exist."""
-        if self._closing or self._pid != os.getpid():
-            raise Closed(f"this member of {self.group} is closed, or of the parent process", remedy="join again")
+        self._check_open()
         if self._task is not None:
             return
         if self._stated:
-            await self._calls.call("PUT", path("groups", self.group), self._spec)
+            await create(self._calls, self.group, self._spec)
         try:
             await self._exchange(wait=False)
         except NotFound:
             if self._stated:
                 raise
-            await self._calls.call("PUT", path("groups", self.group), self._spec)
+            await create(self._calls, self.group, self._spec)
             await self._exchange(wait=False)
         self._task = self._io.spawn("ringlog-group", self._run)
 
+    def _check_open(self) -> None:
+        if self._closing or self._pid != os.getpid():
+            raise Closed(
+                f"this member of group {self.group} is closed, or of the parent process",
+                remedy="join again: log.group()",
+            )
+
     async def next(self, timeout: float | None) -> Json | None:
-        """Return the next event to handle, None after timeout seconds without one or after close."""
-        if self._closing:
-            return None
+        """Return the next event to handle, None after timeout seconds without one. Raises Closed after close."""
         await self.join()
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             seen = self._news.version
             with self._lock:
                 gaps, self.state.gaps = self.state.gaps, []
-                raw = None if gaps or self._closing else self.state.take(time.monotonic())
+                raw = None if gaps or self._closing else self.state.take(self._io.monotonic())
                 low = self.state.wants_more()
             for gap in gaps:
                 self._on_gap(gap)
@@ -205,8 +253,7 @@ class MemberLoop:
                 if low:
                     self._due.set()
                 return raw
-            if self._closing:
-                return None
+            self._check_open()
             if self._error is not None:
                 raise self._error
             left = None if until is None else until - time.monotonic()
@@ -220,24 +267,31 @@ class MemberLoop:
                 finally:
                     self._waiting -= 1
 
+    async def next_until_closed(self) -> Json | None:
+        """Return the next event for a loop over the member, which ends when it is closed: None."""
+        try:
+            return await self.next(None)
+        except Closed:
+            if self._pid != os.getpid():
+                raise
+            return None
+
     def settle(self, offset: int, nack: Json | None) -> bool:
         """Note an ack (None) or nack, which is sent in a moment; False if the event is no longer the member's."""
         if self._pid != os.getpid():
             raise Closed(f"this member of {self.group} belongs to the parent process", remedy="join in the child")
         with self._lock:
-            held = self.state.settle(offset, nack, time.monotonic())
+            held = self.state.settle(offset, nack, self._io.monotonic())
         self._due.set()
         return held
 
     def extend(self, offset: int) -> bool:
         """Begin the ack wait of an event again; False if it is no longer the member's."""
         with self._lock:
-            self.state.active = time.monotonic()
-            if offset not in self.state.out:
-                return False
-            self.state.extend.add(offset)
-        self._due.set()
-        return True
+            held = self.state.progress(offset, self._io.monotonic())
+        if held:
+            self._due.set()
+        return held
 
     def failed(self, event: Event, outcome: str, error: str | BaseException) -> None:
         """Log an event that was nacked or rejected."""
@@ -268,24 +322,35 @@ class MemberLoop:
         if self._task is not None:
             await self._task.join(timeout)
 
+    def kill(self) -> None:
+        """End as a process does that is killed: nothing is reported from now on."""
+        self._killed = True  # before the other, which alone means that the member leaves
+        self._closing = True
+        self._due.set_threadsafe()
+        self._news.set_threadsafe()
+
     async def _run(self) -> None:
         """Make call after call until the member is closed."""
         pause = 0.02
         while True:
             seen = self._due.version
             with self._lock:
-                due = 0.0 if self._closing else self.state.due_in(time.monotonic(), self._waiting > 0)
+                due = 0.0 if self._closing else self.state.due_in(self._io.monotonic(), self._waiting > 0)
             if due > 0:
                 await self._due.wait(seen, due)
             leaving = self._closing
+            if self._killed:
+                return
             try:
-                await self._exchange(wait=True)
+                await self._exchange(wait=True, leave=leaving)
                 pause = 0.02
+                self._outage.over()
             except RinglogError as e:
                 if e.code not in PASSING and e.code not in ("fenced", "unreachable"):
                     self._error = e
                     self._news.set()
                     return
+                self._outage.failed(e.__cause__ if e.code == "unreachable" else e)
                 with self._lock:
                     self.state.failed()
                 if leaving:
@@ -296,10 +361,10 @@ class MemberLoop:
             if leaving:
                 return
 
-    async def _exchange(self, wait: bool) -> None:
+    async def _exchange(self, wait: bool, leave: bool = False) -> None:
         """Make one call."""
         with self._lock:
-            request, sent = self.state.request(time.monotonic(), self._closing)
+            request, sent = self.state.request(self._io.monotonic(), leave)
         if not wait:
             request["wait_ms"] = 0
         target = path("groups", self.group, "exchange")
@@ -307,5 +372,16 @@ class MemberLoop:
         attempt = request["wait_ms"] / 1000 + self._calls.config.attempt_timeout
         answer = await self._calls.call("POST", target, request, patience=patience, attempt=attempt)
         with self._lock:
-            self.state.answered(answer, sent, time.monotonic())
+            self.state.answered(answer, sent, self._io.monotonic())
+            late, self.state.late = self.state.late, []
         self._news.set()
+        if late and not self._warned:
+            self._warned = True
+            log_warning(
+                "group %s: event %d was handled for longer than the ack_wait of %g s and is delivered again, until"
+                " max_deliver makes it a dead letter: call delivery.progress() while it is handled, join with"
+                " auto_progress=True, or make the group with a longer ack_wait",
+                self.group,
+                late[0],
+                self.state.ack_wait,
+            )

@@ -46,7 +46,7 @@ class Nodes:
     """The nodes of a cluster. Safe for use by several threads."""
 
     def __init__(self, endpoints: list[Endpoint]) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the handler of a signal may call, too
         self.all = [Node(endpoint) for endpoint in dict.fromkeys(endpoints)]
         self._preferred: Node | None = None
 
@@ -120,5 +120,5 @@ class Nodes:
 
     def after_fork(self) -> None:
         """Leave the connections to the parent: the child closes its copies without a word to the other side."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the handler of a signal may call, too
         self.close()

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ringlog._core.calls import LINEARIZABLE, Calls, Query, path
 from ringlog._core.cause import inherit
+from ringlog._core.checks import check_fields
 from ringlog._core.config import Config
 from ringlog._core.encode import Position, build_event, encode, format_position
 from ringlog._core.io import Io
 from ringlog._core.publisher import Backlog, Publisher
-from ringlog._core.readers import build_filter, build_group
-from ringlog.errors import Closed, InvalidArgument
+from ringlog._core.spec import build_filter, build_group, create
+from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo
+from ringlog.errors import Closed, InvalidArgument, NotFound
 from ringlog.event import Event, EventFields, Json, NewEvent, Result
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class Operations:
             self._publisher.spool = opened = Spool(config.spool, config.spool_bytes)
             self._drainer = Drainer(self._publisher, io, opened)
             self._publisher.wake, self._publisher.keep_up = self._drainer.wake, self._drainer.keep_up
+            self._publisher.mark_apart = self._drainer.mark_apart
         self._closed = False
 
     def _before_fork(self) -> None:
@@ -53,6 +56,9 @@ class Operations:
 
     def _after_fork(self) -> None:
         self._calls.nodes.after_fork()
+        self._calls.warnings.after_fork()
+        if self._config.clock is not None:
+            self._config.clock.after_fork()
         self._publisher.after_fork()
         self._backlog.after_fork()
         if self._drainer is not None:
@@ -133,6 +139,7 @@ class Operations:
                     field=f"events[{i}]",
                     remedy='give dicts such as {"type": "TRAINING_COMPLETED", "payload": {}}',
                 )
+            check_fields(event, f"events[{i}].")
             copied = {**event, "source": source} if source and not event.get("source") else {**event}
             if clock is not None and event.get("time") is None:
                 copied["time"] = clock.now()
@@ -168,18 +175,20 @@ class Operations:
         query: Query = {**LINEARIZABLE, **({"flow": flow} if flow else {})}
         return dict(await self.request("GET", path("chain", correlation_id), None, query))
 
-    async def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> Json:
-        """Create a cursor and return it: the schema Cursor. One with the same filter that exists is returned."""
+    async def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> CursorInfo:
+        """Create a cursor and return it: the schema Cursor. One that exists is returned if it has the types
+        that are given, else Conflict is raised."""
         spec = {"from": format_position(from_, self._io.now()), "filter": build_filter(types=types)}
-        return dict(await self.request("PUT", path("cursors", name), spec))
+        self._check_open()
+        return cast(CursorInfo, await create(self._calls, name, spec))
 
-    async def get_cursor(self, name: str) -> Json:
+    async def get_cursor(self, name: str) -> CursorInfo:
         """Return a cursor or group with its commit and lag: the schema Cursor. Raises NotFound."""
-        return dict(await self.request("GET", path("cursors", name), None, LINEARIZABLE))
+        return cast(CursorInfo, await self.request("GET", path("cursors", name), None, LINEARIZABLE))
 
-    async def cursors(self) -> list[Json]:
+    async def cursors(self) -> list[CursorInfo]:
         """Return all cursors and groups by name: the schema Cursor."""
-        found: list[Json] = []
+        found: list[CursorInfo] = []
         after = ""
         while True:
             query: Query = {**LINEARIZABLE, **({"after": after} if after else {})}
@@ -189,14 +198,14 @@ class Operations:
             if not after:
                 return found
 
-    async def seek_cursor(self, name: str, to: Position) -> Json:
+    async def seek_cursor(self, name: str, to: Position) -> CursorInfo:
         """Move a cursor or group on purpose, and return it: the schema Cursor."""
         body = {"to": format_position(to, self._io.now(), "to"), "seeker": os.urandom(16).hex()}
-        return dict(await self.request("POST", path("cursors", name, "seek"), body))
+        return cast(CursorInfo, await self.request("POST", path("cursors", name, "seek"), body))
 
     async def delete_cursor(self, name: str) -> None:
         """Remove a cursor. Raises NotFound."""
-        await self.request("DELETE", path("cursors", name))
+        await self._remove("cursor", name)
 
     async def create_group(
         self,
@@ -206,23 +215,35 @@ class Operations:
         from_: Position = "start",
         ack_wait: float | None = None,
         max_deliver: int | None = None,
-    ) -> Json:
-        """Create a group and return it: the schema Cursor. One with the same settings that exists is returned.
+    ) -> CursorInfo:
+        """Create a group and return it: the schema Cursor. One that exists is returned if it has what
+        is given of types, ack_wait and max_deliver, else Conflict is raised.
 
         ack_wait is for how many seconds a member may hold an event without a sign of progress,
         max_deliver after how many deliveries that fail an event becomes a dead letter; None is the
         cluster's setting.
         """
         spec = build_group(build_filter(types=types), format_position(from_, self._io.now()), ack_wait, max_deliver)
-        return dict(await self.request("PUT", path("groups", name), spec))
+        self._check_open()
+        return cast(CursorInfo, await create(self._calls, name, spec))
 
     async def delete_group(self, name: str) -> None:
         """Remove a group. Raises NotFound."""
-        await self.request("DELETE", path("groups", name))
+        await self._remove("group", name)
 
-    async def group_members(self, name: str) -> list[Json]:
+    async def _remove(self, kind: str, name: str) -> None:
+        try:
+            await self.request("DELETE", path(kind + "s", name))
+        except NotFound as e:
+            e.remedy = (
+                f"nothing was removed: if it should be there, look for its name in cursors() or ringlog {kind} ls"
+            )
+            raise
+
+    async def group_members(self, name: str) -> list[MemberInfo]:
         """Return who shares a group now: the schema GroupMember."""
-        return list((await self.request("GET", path("groups", name, "members"), None, LINEARIZABLE))["members"])
+        answer = await self.request("GET", path("groups", name, "members"), None, LINEARIZABLE)
+        return list[MemberInfo](answer["members"])
 
     async def dead_letters(
         self,
@@ -230,16 +251,19 @@ class Operations:
         type: str = "",
         cursor: str = "",
         error: str = "",
+        state: Literal["", "dead", "redriven"] = "",
         limit: int = 100,
         after: int = 0,
-    ) -> list[Json]:
+    ) -> list[Letter]:
         """Return at most limit dead letters with an id above after, by id: the schema Letter.
 
-        type is a name or pattern, cursor the name of the one that gave the event up, error a part of its error.
+        type is a name or pattern, cursor the name of the one that could not handle the event, error a part of its
+        error. state is "dead" for those that wait for somebody, "redriven" for those that were appended again.
         """
         query: Query = {**LINEARIZABLE, "limit": str(limit), "after": str(after)}
-        chosen = {name: value for name, value in (("type", type), ("cursor", cursor), ("error", error)) if value}
-        return list((await self.request("GET", "/v1/dlq", None, {**query, **chosen}))["letters"])
+        given = {"type": type, "cursor": cursor, "error": error, "state": state}
+        chosen = {name: value for name, value in given.items() if value}
+        return list[Letter]((await self.request("GET", "/v1/dlq", None, {**query, **chosen}))["letters"])
 
     async def dead_letter(self, letter_id: int) -> Json:
         """Return one dead letter with its event: the schema LetterWithEvent. Raises NotFound."""
@@ -262,13 +286,13 @@ class Operations:
         error: str = "",
         all: bool = False,
         to: str = "",
-    ) -> Json:
+    ) -> LettersResult:
         """Append dead letters again, each for the cursor that it left: the schema LettersResult.
 
         Give ids, or conditions that must all hold, or all=True. to names another cursor that gets them.
         """
         body = _chosen_letters(ids, type, cursor, error, all)
-        return dict(await self.request("POST", "/v1/dlq/redrive", {**body, "to": to} if to else body))
+        return cast(LettersResult, await self.request("POST", "/v1/dlq/redrive", {**body, "to": to} if to else body))
 
     async def purge(
         self,
@@ -277,9 +301,10 @@ class Operations:
         cursor: str = "",
         error: str = "",
         all: bool = False,
-    ) -> Json:
+    ) -> LettersResult:
         """Remove dead letters for good, chosen as in redrive: the schema LettersResult."""
-        return dict(await self.request("POST", "/v1/dlq/purge", _chosen_letters(ids, type, cursor, error, all)))
+        body = _chosen_letters(ids, type, cursor, error, all)
+        return cast(LettersResult, await self.request("POST", "/v1/dlq/purge", body))
 
     async def settings(self) -> dict[str, str]:
         """Return all replicated settings, by key."""
@@ -335,9 +360,20 @@ class Operations:
         """Remove a registered flow."""
         await self.request("DELETE", path("flows", name))
 
-    async def audit(self) -> Json:
-        """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit."""
-        return dict(await self.request("GET", "/v1/audit", None, LINEARIZABLE))
+    async def audit(self, *, live: bool = False) -> Json:
+        """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit.
+
+        With live it is of what is registered and seen alone, without what documents and definitions declare.
+        """
+        query = {**LINEARIZABLE, "live": "true"} if live else LINEARIZABLE
+        return dict(await self.request("GET", "/v1/audit", None, query))
+
+    async def audit_coordinator(self, name: str) -> Json:
+        """Return what is declared of a coordinator of the platform's registry against what is live.
+
+        It is the schema CoordinatorAudit; NotFound for an unknown name.
+        """
+        return dict(await self.request("GET", path("audit", "coordinators", name), None, LINEARIZABLE))
 
     async def history(self) -> Json:
         """Return the timeline of leadership and quorum: the schema History."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ringlog._core.checks import unknown_name
 from ringlog.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -23,6 +24,15 @@ class Payload:
 
     EVENT_TYPE: ClassVar[EventType]
     extra: dict[str, Any] = field(default_factory=dict)
+
+    if not TYPE_CHECKING:  # a checker knows the fields from the generated classes
+
+        def __new__(cls, *args, **given):
+            """Name what the type has, where the constructor names only what it has not."""
+            if unknown := sorted(given.keys() - cls.__dataclass_fields__.keys()):
+                name, known = unknown[0], {each.name for each in fields(cls)} - {"extra"}
+                raise TypeError(unknown_name(cls.__name__, name, known, f"put it into extra={{{name!r}: ...}}"))
+            return super().__new__(cls)
 
     def to_json(self) -> Json:
         """Return the JSON object that is sent: the fields that are not None, and extra."""

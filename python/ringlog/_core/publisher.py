@@ -13,11 +13,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ringlog._core.calls import Attempts, Calls
 from ringlog._core.io import Io, Signal, Task
-from ringlog.errors import Closed, Conflict, OutcomeUnknown, RinglogError, Unavailable
+from ringlog.errors import Closed, Conflict, OutcomeUnknown, RinglogError, Unauthenticated, Unavailable
 from ringlog.event import Result
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Publisher:
         self.calls, self.spool = calls, spool
         self.wake: Callable[[], None] = lambda: None  # has delivered what is spooled
         self.keep_up: Callable[[], Awaitable[None]] | None = None  # waits before more is spooled
+        self.mark_apart: Callable[[bytes], bytes] = lambda body: body  # of events that are sent at once
         self._pool: list[Producer] = []
 
     def after_fork(self) -> None:
@@ -84,6 +86,7 @@ class Publisher:
             await self.keep_up()
         if self.spool is not None and self.spool.pending:
             return await self.to_spool(self.enqueue([_list(body)], None), events)
+        body = self.mark_apart(body)
         producer, began = self.take(), time.time()
         try:
             results = await self.send(producer, body, Attempts(PUBLISH, self.patience(self.calls.config.timeout)))
@@ -135,7 +138,11 @@ class Publisher:
 
     async def send(self, producer: Producer, body: bytes, tries: Attempts) -> list[Result]:
         """Append the events of a request under the next number of a producer."""
-        results = await self.post(producer.name, producer.number + 1, body, tries)
+        try:
+            results = await self.post(producer.name, producer.number + 1, body, tries)
+        except Unauthenticated as e:
+            e.remedy += "; nothing is published, or kept: with a spool it would be delivered once the token is right"
+            raise
         producer.number += 1
         producer.used = time.monotonic()
         return results
@@ -145,9 +152,9 @@ class Publisher:
         headers = {"Ringlog-Producer": producer, "Ringlog-Sequence": str(number)}
         _, content = await self.calls.open("POST", "/v1/events", body, headers=headers, tries=tries)
         results = [_result(raw) for raw in json.loads(content)["results"]]
-        for result in results:
+        for row, result in enumerate(results):
             if result.warnings:
-                self.calls.warnings.report(result.warnings)
+                self.calls.warnings.report(result.warnings, partial(_type_of, body, row))
         return results
 
 
@@ -155,8 +162,8 @@ SPOOLED = Result(0, False, "", "", (), True)
 
 
 def is_away(error: RinglogError) -> bool:
-    """Report whether the cluster could not take an event that it may take later."""
-    return isinstance(error, Unavailable) or error.code == "disk_full"
+    """Report whether the cluster could not take an event that it may take later, such as with another token."""
+    return isinstance(error, (Unavailable, Unauthenticated)) or error.code == "disk_full"
 
 
 def _result(raw: dict[str, Any]) -> Result:
@@ -208,6 +215,7 @@ class Backlog:
 
     async def add(self, encoded: bytes, settle: Settle) -> None:
         """Add an event, after a wait where too many bytes are on their way."""
+        encoded = self._publisher.mark_apart(encoded)
         while self._bytes > MAX_BACKLOG_BYTES:
             await self._wait(lambda: self._bytes <= MAX_BACKLOG_BYTES, None)
         with self._lock:
@@ -450,6 +458,12 @@ class Backlog:
         else:
             for (_, settle), result in zip(batch, results, strict=True):
                 settle(result, None)
+
+
+def _type_of(body: bytes, row: int) -> str:
+    """Return the type of an event of a request."""
+    events = json.loads(_list(body))
+    return str(events[row].get("type", ""))
 
 
 def _list(body: bytes) -> bytes:

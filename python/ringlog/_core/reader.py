@@ -8,8 +8,9 @@ import os
 from collections import deque
 from collections.abc import Callable
 
-from ringlog._core.calls import PASSING, Answer, Calls
+from ringlog._core.calls import PASSING, Answer, Attempts, Calls
 from ringlog._core.http import ProtocolError
+from ringlog._core.notices import Outage
 from ringlog.errors import Closed, Fenced, RinglogError, from_answer
 from ringlog.event import Event, Gap, Json
 
@@ -32,7 +33,14 @@ class Reader:
     """Reads the lines of GET /v1/events or of a cursor's events."""
 
     def __init__(
-        self, calls: Calls, target: str, query: dict[str, str | list[str]], position: str, limit: int, on_gap: OnGap
+        self,
+        calls: Calls,
+        target: str,
+        query: dict[str, str | list[str]],
+        position: str,
+        limit: int,
+        on_gap: OnGap,
+        name: str = "tail",
     ) -> None:
         self._calls, self._target, self._query = calls, target, query
         self._position, self._limit, self._on_gap = position, limit, on_gap
@@ -44,6 +52,7 @@ class Reader:
         self._answer: Answer | None = None
         self._connected = False  # at any time
         self._empty = 0  # connections in a row that brought nothing
+        self._outage = Outage(name)
         self._done = False
         self._failure: RinglogError | None = None  # what ended the reading
         self._closed = False
@@ -92,10 +101,12 @@ class Reader:
                 if not data:
                     raise ProtocolError("the stream ended without its last line")
                 self._empty = 0
+                self._outage.over()
                 self._take(data)
                 self._done = self._done or self._limit == self._received > 0
-            except OSError:
+            except OSError as e:
                 if not self._closed and self._failure is None:
+                    self._outage.failed(e)
                     await self._after_cut()
         return True
 
@@ -108,8 +119,10 @@ class Reader:
             query["limit"] = str(self._limit - self._received)
 
         # A follower that has been connected waits for the cluster for as long as its caller does.
-        patience = math.inf if self._connected and self._follows else None
-        answer, _ = await self._calls.open("GET", self._target, None, query, patience=patience, stream=True)
+        patience = math.inf if self._connected and self._follows else self._calls.config.timeout
+        tries = Attempts(f"GET {self._target}", patience)
+        tries.outage = self._outage
+        answer, _ = await self._calls.open("GET", self._target, None, query, tries=tries, stream=True)
         answer.timeout = SILENCE
         self._answer, self._connected, self._rest = answer, True, b""
         if self._position == "end" and not self._resume:

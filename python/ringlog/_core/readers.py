@@ -6,45 +6,19 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from ringlog._core.calls import Calls
+from ringlog._core.checks import check_name, check_number
 from ringlog._core.cursor import CursorState
 from ringlog._core.encode import Position, format_position
 from ringlog._core.io import Io
 from ringlog._core.member import MemberLoop
 from ringlog._core.reader import OnGap, Reader, log_gap
-from ringlog.event import Json
+from ringlog._core.spec import build_filter, build_group
 
 TailT = TypeVar("TailT")
 CursorT = TypeVar("CursorT")
 MemberT = TypeVar("MemberT")
 
-
-def build_filter(
-    types: Iterable[str] = (),
-    categories: Iterable[str] = (),
-    sources: Iterable[str] = (),
-    keys: Iterable[str] = (),
-    correlation_ids: Iterable[str] = (),
-) -> Json:
-    """Return the schema Filter, without the lists that are empty. A string is a list of one."""
-    given = {
-        "types": types,
-        "categories": categories,
-        "sources": sources,
-        "keys": keys,
-        "correlation_ids": correlation_ids,
-    }
-    lists = {name: [values] if isinstance(values, str) else list(values) for name, values in given.items()}
-    return {name: values for name, values in lists.items() if values}
-
-
-def build_group(filter_: Json, from_: str, ack_wait: float | None, max_deliver: int | None) -> Json:
-    """Return the schema GroupSpec; None is the cluster's setting."""
-    settings: Json = {}
-    if ack_wait is not None:
-        settings["ack_wait"] = f"{ack_wait}s"
-    if max_deliver is not None:
-        settings["max_deliver"] = max_deliver
-    return {"from": from_, "filter": filter_, "group": settings}
+MAX_PREFETCH = 10_000
 
 
 class Readers(Generic[TailT, CursorT, MemberT]):
@@ -92,6 +66,7 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         client's timeout, and after that for as long as the caller reads.
         """
         calls, io = self._reading()
+        check_number("limit", limit, 0, 1 << 53, 100, whole=True)
         parameters = {
             "types": "type",
             "categories": "category",
@@ -128,6 +103,7 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         that had it before, which gets Fenced with its next read or commit.
         """
         calls, io = self._reading()
+        check_name("cursor", name)
         chosen = build_filter(types, categories, sources, keys, correlation_ids)
         spec = {"from": format_position(from_, io.now()), "filter": chosen}
         return self._new_cursor(CursorState(calls, name, spec, bool(chosen), until_end, on_gap or log_gap))
@@ -146,6 +122,7 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         prefetch: int = 64,
         ack_wait: float | None = None,
         max_deliver: int | None = None,
+        auto_progress: bool = False,
         on_gap: OnGap | None = None,
     ) -> MemberT:
         """Become a member of a group, whose events each go to one member.
@@ -156,13 +133,21 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         member       a name that no other process has; the default is made of host, process and a random part
         prefetch     how many events may wait here, beside those that are being handled; others of the group
                      do not get them, so choose 1 where handling takes long
-        ack_wait     seconds for which a member may hold an event without ack, nack or progress
+        ack_wait     seconds for which a member may hold an event without ack, nack or progress; after that the event
+                     is delivered again, and the first one is logged as a warning
         max_deliver  deliveries that fail before the event becomes a dead letter
+        auto_progress
+                     report progress of all that is being handled: an event goes to others only when this process is
+                     gone. A handler that hangs then keeps its event, and the next ones of its key, until that
 
         Deliveries may be handled in any order and at the same time: they have different keys, or none.
         """
         calls, io = self._reading()
+        check_name("group", name)
+        check_number("prefetch", prefetch, 1, MAX_PREFETCH, 64, whole=True)
         chosen = build_filter(types, categories, sources, keys, correlation_ids)
         spec = build_group(chosen, format_position(from_, io.now()), ack_wait, max_deliver)
         stated = bool(chosen or spec["group"])
-        return self._new_member(MemberLoop(calls, io, name, spec, stated, member, prefetch, on_gap or log_gap))
+        return self._new_member(
+            MemberLoop(calls, io, name, spec, stated, member, prefetch, auto_progress, on_gap or log_gap)
+        )

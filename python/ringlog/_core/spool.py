@@ -1,6 +1,7 @@
 """The spool: a folder with the events that wait for the cluster. It has no socket; its calls block on the disk.
 
-    OWNER.lock            held with flock by the process whose files the next ones are
+    OWNER.lock            held with flock by the process whose files the next ones are; it is empty while that is the
+                          one that has made them, and has a byte once another has taken them over
     OWNER.000001.spool    a segment, the oldest first
     OWNER.000001.damaged  a segment with bytes that are no record, once all that is whole was delivered
     OWNER.rejected        what nodes have refused for good, a JSON object a line
@@ -17,6 +18,8 @@ appends marks to it. A segment is removed when all of its units are done. It is
                       kind     1 byte   U a unit: the events of a call, a JSON list; all are appended or none
                                         S a mark: some units are sent from now on under this producer and sequence
                                         D a mark: some units are done
+                                        P a mark: some events of a unit are done, a JSON list of their places among
+                                          those that are left. It counts as never sent with the others alone
                       body
 
 with numbers in little-endian. An S is on the disk before its request is sent, so that whoever finds the units sends
@@ -27,6 +30,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import socket
@@ -43,7 +47,7 @@ from ringlog.event import Json
 
 MAGIC = b"RLSPOOL1"
 MARKER = b"\xff\xfeRL"
-UNIT, SENT, DONE = b"U", b"S", b"D"
+UNIT, SENT, DONE, PART = b"U", b"S", b"D", b"P"
 SEGMENT_BYTES = 4 << 20
 MAX_BATCH_EVENTS, MAX_BATCH_BYTES = 1024, 512 << 10
 MAX_FAILED = 4096  # tickets whose error is remembered
@@ -72,6 +76,7 @@ class Mark:
     began: float  # by time.time(), when they were sent first
     cluster: str  # "" is not known
     undeduped: list[int] = field(default_factory=list)  # rows of the request that are sent with "dedup": false
+    uptime: float = field(default_factory=time.monotonic)  # when it was made, by a clock that nobody sets
 
     def encode(self) -> bytes:
         """Return the record."""
@@ -85,6 +90,11 @@ class Unit(NamedTuple):
     body: bytes
     events: list[Json]
 
+    def without(self, rows: list[int]) -> Unit:
+        """Return the unit that is left once some of its events are done."""
+        events = [event for row, event in enumerate(self.events) if row not in rows]
+        return Unit(json.dumps(events).encode(), events)
+
 
 @dataclass
 class Scan:
@@ -92,14 +102,14 @@ class Scan:
 
     created: float  # by time.time(); 0 if its head is damaged
     units: dict[int, Unit]
-    marks: list[Mark]
+    marks: dict[int, Mark]  # the one that holds, by unit
     done: set[int]
     damage: list[tuple[int, int]]  # from byte, to byte
 
 
 def scan(data: bytes) -> Scan:
     """Read a segment, past damaged bytes."""
-    found = Scan(0.0, {}, [], set(), [])
+    found = Scan(0.0, {}, {}, set(), [])
     at = 0
     if data[:8] == MAGIC and len(data) >= _HEAD.size:
         found.created = _HEAD.unpack_from(data)[1] / 1e9
@@ -133,12 +143,17 @@ def _take_record(data: bytes, at: int, found: Scan) -> int:
         if kind == UNIT:
             found.units[number] = Unit(body, [dict(event) for event in content])
         elif kind == SENT:
-            found.marks.append(Mark(first=number, **content))
+            mark = Mark(first=number, **{"uptime": -math.inf, **content})
+            found.marks.update(dict.fromkeys(range(number, number + mark.count), mark))
         elif kind == DONE:
             found.done.update(range(number, number + content))
+        elif kind == PART:
+            if number in found.units:
+                found.units[number] = found.units[number].without(content)
+            found.marks.pop(number, None)
         else:
             return 0
-    except (ValueError, TypeError):  # of a later version
+    except (ValueError, TypeError, RecursionError):  # of a later version, or nested too deeply
         return 0
     return _RECORD.size + len(body)
 
@@ -173,9 +188,8 @@ class Segment:
             raise
         self._order = sorted(self.content.units)
         self._at = 0  # of the first one in order that is not done
-        self._holders: dict[int, Mark] = {}  # the mark that holds, by unit
-        for mark in self.content.marks:
-            self._hold(mark)
+        self._holders = self.content.marks
+        self.no_duplicates: set[int] = set()  # units: what is left of them the cluster took for duplicates, wrongly
         # Where a mark may be missing, so may any unit have been sent.
         self._suspects = set(self._order) if self.content.damage else set(self._holders)
 
@@ -183,9 +197,6 @@ class Segment:
     def damage(self) -> str:
         """The bytes that are no record, "" if there are none."""
         return ", ".join(f"{begin} to {end}" for begin, end in self.content.damage)
-
-    def _hold(self, mark: Mark) -> None:
-        self._holders.update(dict.fromkeys(range(mark.first, mark.first + mark.count), mark))
 
     def next_batch(self, alone_until: int) -> Batch | None:
         """Return the next units to send, None if all are done. Each up to alone_until is a batch of its own."""
@@ -219,12 +230,23 @@ class Segment:
     def note_sent(self, mark: Mark) -> None:
         """Note on the disk that units are about to be sent."""
         self._append(mark.encode(), True)
-        self._hold(mark)
+        self._holders.update(dict.fromkeys(range(mark.first, mark.first + mark.count), mark))
 
     def note_done(self, first: int, count: int = 1) -> None:
         """Note that units are done. Where the note is lost, they are sent again under their sequence."""
         self._append(encode_record(DONE, first, b"%d" % count), False)
         self.content.done.update(range(first, first + count))
+
+    def note_part_done(self, number: int, rows: list[int]) -> None:
+        """Note that some events of a unit are done, and that the others are for certain not in the log."""
+        unit = self.content.units[number]
+        if len(rows) == len(unit.events):
+            self.note_done(number)
+            return
+        self._append(encode_record(PART, number, json.dumps(rows).encode()), False)
+        self.content.units[number] = unit.without(rows)
+        self._holders.pop(number, None)
+        self._suspects.discard(number)
 
     def trust(self, batch: Batch) -> None:
         """Take it for certain that the units of a batch are not in the log, but for those that are done."""
@@ -284,6 +306,9 @@ class Owner:
         if not same:
             os.close(lock)
             return None
+        if not new:
+            with contextlib.suppress(OSError):
+                os.ftruncate(lock, 1)
         return Owner(folder, name, lock)
 
     def release(self, remove: bool) -> None:
@@ -309,13 +334,15 @@ class Spool:
         self.folder, self.max_bytes = os.path.abspath(folder), max_bytes
         self.check_folder(self.folder)
         self._reset()
-        self._adopt()
+        self._adopt(True)
 
     def _reset(self) -> None:
         self._condition = threading.Condition()
         self._exclusive: set[int] = set()  # threads that wait for the end of all commits; writers let them pass
         self._owner: Owner | None = None  # of this process's own files
         self._adopted: list[Owner] = []
+        self._ages: dict[str, int] = {}  # by owner that was taken over, when its first segment was made
+        self._awaited: dict[str, list[str]] = {}  # segments that other processes have taken over, by owner
         self._left: list[tuple[str, int]] = []  # segments that no writer uses, oldest first, with their bytes
         self._bytes = 0  # of all segments, and of what is enqueued
         self._number = 0  # of the newest own segment
@@ -373,8 +400,13 @@ class Spool:
                 remedy="name a folder on a local disk that this user may write, in spool or RINGLOG_SPOOL",
             ) from e
 
-    def _adopt(self) -> None:
-        """Take over the files of processes that have ended."""
+    def _adopt(self, first: bool = False) -> None:
+        """Take over the files of processes that have ended.
+
+        A process that has just begun, or has just ended, may follow one whose files another has taken over: they
+        are delivered before.
+        """
+        others: dict[str, list[str]] = {}
         segments: dict[str, list[str]] = {}  # by owner
         for name in sorted(os.listdir(self.folder)):
             if match := _NAME.fullmatch(name):
@@ -384,11 +416,59 @@ class Spool:
         # A process that was restarted during the outage resumes where the one before it has ended.
         for name, paths in sorted(segments.items(), key=lambda item: _created(item[1])):
             try:
-                self._adopt_one(name, paths)
+                if not self._adopt_one(name, paths) and self._is_taken_over(name):
+                    others[name] = paths
             except OSError as e:
                 log_error("spool %s: the files of %s are left alone: %s", self.folder, name, e)
+        if first or self._left:
+            self._awaited = others
 
-    def _adopt_one(self, name: str, paths: list[str]) -> None:
+    def _is_taken_over(self, name: str) -> bool:
+        """Report whether the files of an owner are another process's by now."""
+        with contextlib.suppress(FileNotFoundError):
+            return os.path.getsize(os.path.join(self.folder, name + ".lock")) > 0
+        return False
+
+    def look_for_awaited(self) -> list[tuple[str, int]]:
+        """Return the segments that others deliver before the next one here, with their bytes, which change meanwhile.
+
+        Those of a process that has ended are taken over.
+        """
+        with self._condition:
+            self.check_open()
+            left: dict[str, list[tuple[str, int]]] = {}
+            for name, paths in list(self._awaited.items()):
+                sizes = []
+                for path in paths:
+                    with contextlib.suppress(FileNotFoundError):
+                        sizes.append((path, os.path.getsize(path)))
+                with contextlib.suppress(OSError):
+                    if sizes and not self._adopt_one(name, [path for path, _ in sizes]):
+                        left[name] = sizes
+                        continue
+                del self._awaited[name]
+            return [entry for name in self._find_older() for entry in left[name]]
+
+    def _find_older(self) -> list[str]:
+        """Return the owners of what others deliver before the next segment here. The oldest one waits for nobody."""
+        age = self._age_of(self._left[0][0]) if self._left else math.inf
+        return [name for name, paths in self._awaited.items() if _created(paths) < age]
+
+    def _age_of(self, path: str) -> float:
+        """Return when the first segment of an ended owner was made; our own are after all of those."""
+        return self._ages.get(os.path.basename(path).rsplit(".", 2)[0], math.inf)
+
+    @property
+    def awaits(self) -> bool:
+        """Report whether other processes may have to deliver something before."""
+        return bool(self._awaited)
+
+    def forget_awaited(self) -> None:
+        """Deliver what is ours before what others have."""
+        self._awaited = {}
+
+    def _adopt_one(self, name: str, paths: list[str]) -> bool:
+        """Take over the files of an owner; False if another process has them."""
         # Another user could have made them to have events sent in this one's name.
         for path in [*paths, os.path.join(self.folder, name + ".lock")]:
             with contextlib.suppress(FileNotFoundError):
@@ -396,22 +476,25 @@ class Spool:
                 if info.st_uid != os.geteuid() or not stat.S_ISREG(info.st_mode):
                     raise PermissionError(f"{path} is no file of user {os.geteuid()}, but of {info.st_uid}")
         if not paths and not os.path.exists(os.path.join(self.folder, name + ".lock")):
-            return  # rejected or damaged ones alone, which wait for a person
+            return True  # rejected or damaged ones alone, which wait for a person
         owner = Owner.lock_of(self.folder, name, False)
         if owner is None:
-            return
+            return False
         sizes = {path: os.path.getsize(path) for path in paths if os.path.exists(path)}
         if not sizes:
             owner.release(True)
-            return
+            return True
         self._adopted.append(owner)
+        self._ages[name] = _created(list(sizes))
         self._left += sizes.items()
+        self._left.sort(key=lambda entry: self._age_of(entry[0]))
         self._bytes += sum(sizes.values())
+        return True
 
     @property
     def pending(self) -> bool:
         """Report whether something waits: what is published next goes after it."""
-        return bool(self._left) or self._file >= 0 or self._committed < self._enqueued
+        return bool(self._left or self._awaited) or self._file >= 0 or self._committed < self._enqueued
 
     @property
     def size(self) -> int:
@@ -429,9 +512,12 @@ class Spool:
             while self._exclusive:
                 self._condition.wait()
             self.check_open()
-            records = [encode_record(UNIT, self._next + i, unit) for i, unit in enumerate(units)]
+            # A signal's handler may publish between any two lines: the lock lets its own thread in.
+            count = len(units)
+            first, self._next = self._next, self._next + count
+            records = [encode_record(UNIT, first + i, unit) for i, unit in enumerate(units)]
             if mark is not None:
-                mark.first, mark.count = self._next, len(units)
+                mark.first, mark.count = first, count
                 records.append(mark.encode())
             data = b"".join(records)
             if self._bytes + len(data) > self.max_bytes:
@@ -442,20 +528,40 @@ class Spool:
                     remedy="publish it again once the cluster is back, or raise spool_bytes",
                 )
             self._queue.append(data)
-            self._next += len(units)
-            self._bytes += len(data)
+            size = len(data)
+            self._bytes += size
             self._enqueued += 1
             return self._enqueued
 
     def commit(self, ticket: int) -> None:
         """Return when what was enqueued under a ticket is durable. One caller writes for all that wait."""
         with self._condition:
-            while self._committed < ticket and self._committing:
-                self._condition.wait()
-            if self._committed < ticket:
-                self._commit()
+            while self._committed < ticket:
+                if self._committing or self._start_commit():
+                    self._condition.wait()
+                else:
+                    self._commit()
             if error := self._failed.get(ticket):
                 raise error
+
+    def _start_commit(self) -> bool:
+        """In the main thread, have another one write; False in others, and where none can be started.
+
+        The handler of a signal runs in the main thread. One that publishes would wait for the write that it has
+        interrupted.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return False
+        try:
+            threading.Thread(target=self._commit_beside, name="ringlog-spool-write", daemon=True).start()
+        except RuntimeError:  # at the interpreter's end
+            return False
+        return True
+
+    def _commit_beside(self) -> None:
+        with self._condition:
+            if not self._committing and self._committed < self._enqueued:
+                self._commit()
 
     def _commit(self) -> None:
         """Write and sync what is enqueued. The caller holds the lock, which is released meanwhile."""
@@ -554,7 +660,7 @@ class Spool:
             self._remove(self._path, False)
 
     def next_segment(self) -> Segment | None:
-        """Return the oldest segment to deliver, None if nothing waits."""
+        """Return the oldest segment to deliver, None if nothing waits or others have what goes before it."""
         while True:
             with self._condition:
                 self.check_open()
@@ -562,7 +668,7 @@ class Spool:
                     self._leave_segment()
                 if not self._left:
                     self._adopt()  # of a process that has ended meanwhile
-                if not self._left:
+                if not self._left or self._find_older():
                     return None
                 path = self._left[0][0]
             try:

@@ -29,7 +29,7 @@ class Slot:
         self.key: str = event.get("key", "")
         self.member: Member | None = None
         self.count = 0  # deliveries, the present one included
-        self.turn = 0  # orders deliveries by time
+        self.extended = False  # the last exchange of its member has begun the ack wait again
         self.due: datetime | None = None  # not delivered before, or where it is held, not acknowledged by then
         self.error = self.handler = ""  # of the newest failure
         self.first: datetime | None = None  # when the first delivery failed
@@ -41,14 +41,14 @@ class Member:
     def __init__(self, name: str, session: int, now: datetime) -> None:
         self.name, self.session, self.since, self.seen = name, session, now, now
         self.asked = time.monotonic()  # the last exchange
-        self.thread = 0  # which made it
-        self.prefetch = 0  # how many events may wait in the client: what it wanted first
+        self.thread = 0  # which made it, 0 before that is known
+        self.killed = False
         self.lost: set[int] = set()  # what it must not handle any more and has not been notified of
         self.figures = {"delivered": 0, "acked": 0, "nacked": 0, "expired": 0}
 
 
 class Group:
-    """The part of a group that a leader keeps. Members have no timeout: they are in this process."""
+    """The part of a group that a leader keeps. Only killed members have a timeout: the others are in this process."""
 
     def __init__(self, log: Log, cursor: Cursor, given: Json) -> None:
         self._log, self._cursor = log, cursor
@@ -56,7 +56,7 @@ class Group:
         self._slots: dict[int, Slot] = {}  # by offset, ascending
         self._next = cursor.committed + 1  # the next offset to look at
         self._members: dict[str, Member] = {}
-        self._sessions = self._turns = 0
+        self._sessions = 0
         self._gaps: list[Json] = []
 
     # What callers see.
@@ -162,12 +162,15 @@ class Group:
         member = self._enter(body, request)
         member.seen, member.asked, member.thread = self._log.clock.now(), time.monotonic(), thread
 
-        # Progress that comes too late is ignored, but for what the client has kept waiting: it asks for that every few
-        # seconds, which a clock that is moved at once leaves out.
-        now, waiting = self._log.clock.now(), self._waiting_in(member, body)
-        for slot in self._held(member, request["progress"]):
-            if (slot.due and slot.due > now) or slot in waiting:
+        # Progress that comes too late is ignored, but for an event whose ack wait the member extends with each
+        # exchange: there were none while the clock was moved at once.
+        now = self._log.clock.now()
+        extended = set(self._held(member, request["progress"]))
+        for slot in self._slots.values():
+            if slot in extended and ((slot.due and slot.due > now) or slot.extended):
                 slot.due = now + self._ack_wait()
+            if slot.member is member:
+                slot.extended = slot in extended
         acked = self._held(member, request["acks"])
         refused = self._offsets(request["acks"]) - {slot.offset for slot in acked}
         for slot in acked:
@@ -192,13 +195,12 @@ class Group:
         name, session = body["member"], body.get("session", 0)
         member = self._members.get(name)
         if session:
-            if member is None or member.session != session:
+            if member is None or member.session != session or member.killed:
                 message = f"session {session} of member {name!r} of group {self._cursor.name!r} is over"
                 raise Refusal("fenced", "session", message, "join again: session 0, with holding")
             return member
         self._sessions += 1
         joined = Member(name, self._sessions, self._log.clock.now())
-        joined.prefetch = body.get("want", 0)
         nacked = [span(nack["offset"]) for nack in request["nacks"]]
         claimed = self._offsets([*request["holding"], *request["acks"], *request["progress"], *nacked])
         for slot in list(self._slots.values()):
@@ -226,12 +228,6 @@ class Group:
             for slot in self._slots.values()
             if slot.member is member and any(one["from"] <= slot.offset <= one["to"] for one in ranges)
         ]
-
-    def _waiting_in(self, member: Member, body: Json) -> list[Slot]:
-        """Return what a member was given last and has not begun: what it wants less than it may have waiting."""
-        held = sorted((slot for slot in self._slots.values() if slot.member is member), key=lambda slot: slot.turn)
-        count = member.prefetch - body.get("want", 0)
-        return held[-count:] if count > 0 else []
 
     def _settle(self, slot: Slot) -> None:
         del self._slots[slot.offset]
@@ -273,19 +269,37 @@ class Group:
         return (slot for slot in self._slots.values() if slot.member and slot.due and slot.due <= now)
 
     def expire(self) -> None:
-        """Fail the deliveries that exceed the ack wait, of members that could have asked for more time."""
+        """End the sessions of killed members, and fail the deliveries that exceed the ack wait.
+
+        Others than the killed could have asked for more time before.
+        """
+        self._expire_sessions()
         for slot in list(self._overdue()):
             member, moved = slot.member, self._log.advanced
-            if member is not None and (member.asked > moved or time.monotonic() > moved + self._log.grace):
+            heard = member is not None and (member.asked > moved or time.monotonic() > moved + self._log.grace)
+            if member is not None and (heard or member.killed):
                 member.figures["expired"] += 1
                 member.lost.add(slot.offset)
                 text = f"not acknowledged within {duration_text(self._ack_wait())} by {member.name}"
                 self._fail(slot, text, "", None)
 
-    def awaits_members(self, since: float, here: int) -> bool:
+    def kill(self, name: str) -> None:
+        """Take a member for killed: nothing is heard of it any more, and its session ends when its time is up."""
+        if name in self._members:
+            self._members[name].killed = True
+
+    def _expire_sessions(self) -> None:
+        """End the sessions of killed members that were silent for too long."""
+        now, timeout = self._log.clock.now(), self._settings.duration("group.session_timeout")
+        for member in [m for m in self._members.values() if m.killed and m.seen + timeout <= now]:
+            del self._members[member.name]
+            for slot in [slot for slot in self._slots.values() if slot.member is member]:
+                self._fail(slot, f"{member.name} was not heard of for {duration_text(timeout)}", "", None)
+
+    def awaits_members(self, since: float, here: int | None) -> bool:
         """Report whether a member in another thread than here holds something and has not asked since a time."""
         holders = {slot.member for slot in self._slots.values()}
-        return any(member is not None and member.thread != here and member.asked < since for member in holders)
+        return any(m is not None and not m.killed and m.thread != here and m.asked < since for m in holders)
 
     def take(self, member: Member, want: int) -> list[Json]:
         """Deliver up to want events to a member: of each key the first that is open, once nobody holds it."""
@@ -304,8 +318,7 @@ class Group:
             if slot.member is None and (slot.due is None or slot.due <= now):
                 slot.member, slot.due = member, now + self._ack_wait()
                 slot.count += 1
-                self._turns += 1
-                slot.turn = self._turns
+                slot.extended = False
                 taken.append({**slot.event, "delivery": slot.count})
         member.figures["delivered"] += len(taken)
         return taken

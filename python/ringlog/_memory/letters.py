@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ringlog._memory.log import Log
 
 MAX_TEXT, MAX_HANDLER = 4 << 10, 256  # characters of a letter's error and handler
+MAX_REPORTED = 1 << 10  # bytes of an error in DLQ_EVENTS_STORED
 
 
 class Letters:
@@ -79,7 +80,17 @@ class Letters:
         letter["bytes"] = 256 + len(str(letter["_event"])) + len(letter["error"])
         if "copy" not in letter:
             letter |= {"state": "dead", "dead_lettered_at": time_text(now), "_dead": now}
+            self._report_stored(letter)
         return letter
+
+    def _report_stored(self, letter: Json) -> None:
+        """Emit an event for a new dead letter, unless its own event is about letters or handlers."""
+        if letter["type"].startswith(("DLQ_", "HANDLER_")):
+            return
+        error = letter["error"].encode()[:MAX_REPORTED].decode(errors="ignore")
+        payload = {"count": 1, "cursors": {letter["cursor"]: 1}, "letter_id": letter["id"], "event": letter["type"]}
+        payload |= {"offset": letter["offset"], "handler": letter["handler"], "error": error}
+        self._log.append_own("DLQ_EVENTS_STORED", {**payload, **self._counts()}, letter.get("correlation_id"))
 
     def resolve(self, cursor: Cursor) -> None:
         """Remove the letters whose copies a cursor is done with."""

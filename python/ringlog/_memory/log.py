@@ -14,6 +14,7 @@ from datetime import datetime, timedelta, timezone
 
 from ringlog._core.io import Signal
 from ringlog._memory import types
+from ringlog._memory.clients import Clients
 from ringlog._memory.cursors import Cursor, Cursors
 from ringlog._memory.letters import Letters
 from ringlog._memory.policies import NOT_COMPARED, Compared, Key, Policies, read_policy, warn_of_fields
@@ -28,6 +29,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._now = datetime.now(timezone.utc)
+        self.moved = 0.0  # seconds
         self._log: Log  # which has the clock
 
     def now(self) -> datetime:
@@ -43,8 +45,7 @@ class Clock:
         span = _check_span(seconds)
         with self._log.lock:
             self._log.hear_members()
-            self._now += span
-            self._log.time_passed()
+            self._pass(span)
             self._log.hear_members()
         return self._now
 
@@ -53,10 +54,14 @@ class Clock:
         span = _check_span(seconds)
         await self._log.hear_members_async()
         with self._log.lock:
-            self._now += span
-            self._log.time_passed()
+            self._pass(span)
         await self._log.hear_members_async()
         return self._now
+
+    def _pass(self, span: timedelta) -> None:
+        self._now += span
+        self.moved += span.total_seconds()
+        self._log.time_passed()
 
 
 def _check_span(seconds: float | timedelta) -> timedelta:
@@ -98,6 +103,7 @@ class Log:
         self.producers: dict[str, _Producer] = {}
         self.cursors = Cursors(self)
         self.letters = Letters(self)
+        self.clients = Clients(clock)
         self.waiting: weakref.WeakSet[Signal] = weakref.WeakSet()  # connections that wait for a change
         self.signals: weakref.WeakSet[Signal] = weakref.WeakSet()  # all others of clients
         self.exchanged = threading.Condition(self.lock)
@@ -137,7 +143,7 @@ class Log:
         while time.monotonic() < since + self.grace:
             with self.lock:
                 self._wake_members()
-                if not self._awaits_members(since, 0):
+                if not self._awaits_members(since, None):
                     return
             await asyncio.sleep(0)
 
@@ -145,9 +151,15 @@ class Log:
         for signal in list(self.signals):
             signal.set_threadsafe()
 
-    def _awaits_members(self, since: float, here: int) -> bool:
+    def _awaits_members(self, since: float, here: int | None) -> bool:
         groups = [cursor.group for cursor in self.cursors.all.values() if cursor.group is not None]
         return any(group.awaits_members(since, here) for group in groups)
+
+    def kill_member(self, group: str, name: str) -> None:
+        """Take a member of a group for killed."""
+        cursor = self.cursors.all.get(group)
+        if cursor is not None and cursor.group is not None:
+            cursor.group.kill(name)
 
     def _expire(self) -> None:
         """Remove what is too old: dead letters and idle cursors."""
@@ -186,9 +198,12 @@ class Log:
         self.blocks.append((first, self.last, at))
         return first
 
-    def append_own(self, type_: str, payload: Json) -> None:
+    def append_own(self, type_: str, payload: Json, correlation_id: str | None = None) -> None:
         """Append an event of the cluster itself."""
-        found = types.normalize({"type": type_, "payload": types._canonical(payload, 1 << 20)}, _OWN)
+        raw: Json = {"type": type_, "payload": types._canonical(payload, 1 << 20)}
+        if correlation_id:
+            raw["correlation_id"] = correlation_id
+        found = types.normalize(raw, _OWN)
         del found.raw["foreign"]
         found.raw["source"] = "ringlog"
         self.append([(found.raw, found.hash)])

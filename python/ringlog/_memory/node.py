@@ -232,6 +232,18 @@ _CHANGE: Shape = {"filter": {name: [str] for name in FILTER}, "policy": _POLICY}
 _CURSOR: Shape = {"from": ANY, **_CHANGE}
 _GROUP: Shape = {**_CURSOR, "group": {"ack_wait": str, "max_deliver": int, "max_pending": int}}
 _TRIM: Shape = {"before": int, "older_than": str, "keep": int, "dry_run": bool, "force": bool}
+_SUBSCRIPTION: Shape = {
+    "name": str, "filter": {name: [str] for name in FILTER}, "where": str, "mode": str, "critical": bool, "state": str,
+    "handler_timeout_seconds": ANY, "cursor": str,
+}  # fmt: skip
+_CLIENT: Shape = {
+    "host": str,
+    "pid": int,
+    "version": str,
+    "ttl": str,
+    "coordinator": str,
+    "subscriptions": [_SUBSCRIPTION],
+}
 _DEDUP: Shape = {"mode": str, "fields": [str], "window": str}
 _COMMIT: Shape = {"offset": int, "generation": int}
 _DEAD: Shape = {**_COMMIT, "handler": str, "error": str, "attempts": int, "first_failed": str}
@@ -478,7 +490,8 @@ class Node:
         """Take in what a member reports, and deliver events to it."""
         body = _body(request, _EXCHANGE)
         group = self._group(parts[0])
-        member, refused = group.exchange(body, threading.get_ident())
+        # The caller's thread makes the first exchange of a member, whatever makes the others.
+        member, refused = group.exchange(body, threading.get_ident() if body.get("session") else 0)
         want = body.get("want", 0)
         wait = min(body.get("wait_ms", 0) / 1000, LONG_POLL) if want else 0.0
 
@@ -547,6 +560,21 @@ class Node:
     def set_setting(self, request: Request, parts: tuple[str, ...]) -> Json:
         """Change a setting."""
         return self._log.settings.set(parts[0], _body(request, {"value": ANY}).get("value"))
+
+    def put_client(self, request: Request, parts: tuple[str, ...]) -> Json:
+        """Register what a process listens to."""
+        return self._log.clients.put(parts[0], _body(request, _CLIENT))
+
+    def remove_client(self, request: Request, parts: tuple[str, ...]) -> Json:
+        """Remove a process."""
+        return self._log.clients.remove(parts[0])
+
+    def list_clients(self, request: Request, _: tuple[str, ...]) -> Json:
+        """Return a page of the processes that are registered."""
+        query = Parameters(request)
+        after, limit = query.text("after"), query.number("limit") or 100
+        query.done()
+        return self._log.clients.page(after, limit)
 
     def catalogue(self, request: Request, _: tuple[str, ...]) -> Json:
         """Return the known types."""
@@ -689,9 +717,12 @@ _ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", f"/v1/settings/{_NAME}", Node.get_setting),
     ("PUT", f"/v1/settings/{_NAME}", Node.set_setting),
     ("GET", "/v1/catalogue", Node.catalogue),
+    ("GET", "/v1/clients", Node.list_clients),
+    ("PUT", f"/v1/clients/{_NAME}", Node.put_client),
+    ("DELETE", f"/v1/clients/{_NAME}", Node.remove_client),
 ]
 _NODE_ONLY = [
     f"/v1/chain/{_NAME}",
-    "/v1/(audit|publish|snapshot|dlq/import|(clients|members|catalogue|cluster|flows)(/.*)?)",
+    "/v1/(publish|readiness|snapshot|dlq/import|(audit|members|catalogue|cluster|flows)(/.*)?)",
     "/(metrics|openapi.json)?",
 ]

@@ -39,15 +39,19 @@ class MemoryIo:
     """An Io over a memory log: waiting and tasks are those of another Io."""
 
     def __init__(self, io: Io, log: Log) -> None:
-        self._io, self._log = io, log
+        self._io, self.log = io, log
 
     async def connect(self, host: str, port: int, tls: ssl.SSLContext | None, timeout: float) -> _Connection:
         """Return a connection to the log."""
-        return _Connection(self._log, self._io.signal())
+        return _Connection(self.log, self._io.signal())
 
     def now(self) -> datetime:
         """Return the time of the log."""
-        return self._log.clock.now()
+        return self.log.clock.now()
+
+    def monotonic(self) -> float:
+        """Return real seconds and those by which the log's clock was moved."""
+        return time.monotonic() + self.log.clock.moved
 
     async def sleep(self, seconds: float) -> None:
         """Wait, in real time."""
@@ -60,8 +64,8 @@ class MemoryIo:
     def signal(self) -> Signal:
         """Return a signal that is set when the log's clock is moved, too."""
         signal = self._io.signal()
-        with self._log.lock:
-            self._log.signals.add(signal)
+        with self.log.lock:
+            self.log.signals.add(signal)
         return signal
 
     def spawn(self, name: str, body: Callable[[], Coroutine[Any, Any, None]]) -> Task:

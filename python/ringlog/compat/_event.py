@@ -6,10 +6,12 @@ import fnmatch
 import hashlib
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
+from ringlog._definitions import COORDINATORS
 from ringlog.compat.event_types import ALIASES, DataEventType
 from ringlog.event import Event as StoredEvent
 from ringlog.event import Json
@@ -148,6 +150,11 @@ class Selection:
         return [] if self.type is None else [name_of(self.type)]
 
     @property
+    def label(self) -> str:
+        """What the name of a subscription has of it."""
+        return ".".join(t.lower().replace("*", "all") for t in self.types or ["all"])
+
+    @property
     def values(self) -> Iterable[str]:
         """The values of the types of the catalogue that are asked for, as list_subscribers shows them."""
         if self.type is not None:
@@ -165,6 +172,41 @@ class Selection:
     def _fits(self, event_type: DataEventType | str) -> bool:
         pattern = _fold(self.pattern)
         return any(fnmatch.fnmatchcase(_fold(s), pattern) for s in (name_of(event_type), str(event_type)))
+
+
+class CoordinatorSelection(Selection):
+    """The types that the platform's registry lists as the subscriptions of a coordinator."""
+
+    def __init__(self, coordinator: str) -> None:
+        super().__init__(None)
+        self.coordinator = coordinator
+        for name, (class_, listed) in COORDINATORS.items():
+            if coordinator in (name, class_):
+                self.coordinator, self._listed = name, listed.split()
+                break
+        else:
+            raise ValueError(f"the registry has no coordinator {coordinator!r}; it has {', '.join(COORDINATORS)}")
+        if not self._listed:
+            raise ValueError(f"the registry does not list what {self.coordinator} subscribes to: subscribe by type")
+
+    @property
+    def types(self) -> list[str]:
+        """The list for a filter of the log."""
+        return list(self._listed)
+
+    @property
+    def label(self) -> str:
+        """What the name of a subscription has of it."""
+        return self.coordinator
+
+    @property
+    def values(self) -> Iterable[str]:
+        """The values of the types."""
+        return [str(resolve(t)) for t in self._listed]
+
+    def matches(self, event_type: DataEventType | str) -> bool:
+        """Report whether a type is listed."""
+        return name_of(event_type) in self._listed
 
 
 def canonical(payload: Any) -> str:
@@ -193,3 +235,35 @@ def from_log(event: StoredEvent) -> DataEvent:
         offset=event.offset,
         hash=event.hash,
     )
+
+
+def describe(event: Any) -> tuple[str, Any, str, float]:
+    """Return the name of the type, the payload, the source and the time, 0.0 if unknown, of an old bus's event."""
+
+    def field(*names: str) -> Any:
+        for name in names:
+            value = event.get(name) if isinstance(event, Mapping) else getattr(event, name, None)
+            if value is not None and not callable(value):
+                return value
+        return None
+
+    payload = field("payload", "data", "metadata")
+    at = field("timestamp", "created_at")
+    if isinstance(at, datetime):
+        at = at.timestamp()
+    return (
+        name_of(resolve(field("event_type", "type", "event", "topic") or "UNKNOWN")),
+        {} if payload is None else payload,
+        str(field("source") or ""),
+        float(at) if isinstance(at, int | float) else 0.0,
+    )
+
+
+def from_old(event: Any) -> DataEvent:
+    """Return an event of an old bus as handlers get those of the log."""
+    if isinstance(event, DataEvent):
+        return event
+    kind, payload, source, at = describe(event)
+    found = DataEvent(resolve(kind), payload, source, at or time.time())
+    found.correlation_id = str(getattr(event, "correlation_id", "") or "")
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +12,12 @@ from ringlog.client import Client
 from ringlog.compat._publication import Publication
 from ringlog.compat._router import UnifiedEventRouter
 from ringlog.compat._subscription import Handler
-from ringlog.errors import Unavailable
+from ringlog.errors import InvalidArgument, Unavailable
 from ringlog.event import Json
 
 _router: UnifiedEventRouter | None = None
-_router_lock = threading.Lock()
+_router_lock = threading.RLock()
+_making = False  # the router of this process is being made
 
 
 def get_router() -> UnifiedEventRouter:
@@ -23,17 +25,53 @@ def get_router() -> UnifiedEventRouter:
     global _router
     with _router_lock:
         if _router is None:
-            _router = UnifiedEventRouter()
+            _router = _make_router(None)
         return _router
 
 
-def configure(log: Client | None = None, **options: Any) -> UnifiedEventRouter:
-    """Make the router of this process, with the arguments of UnifiedEventRouter; one that was there is stopped."""
+def configure(log: Client | None = None, *, mode: str | None = None, **options: Any) -> UnifiedEventRouter:
+    """Make the router of this process; one that was there is stopped.
+
+    The options are those of UnifiedEventRouter. mode is "log", or "shadow" or "compare" beside an old bus, with the
+    options of ShadowRouter; default RINGLOG_MODE.
+    """
     global _router
     reset_router()
     with _router_lock:
-        _router = UnifiedEventRouter(log, **options)
+        _router = _make_router(log, mode, **options)
         return _router
+
+
+def _make_router(log: Client | None, mode: str | None = None, **options: Any) -> UnifiedEventRouter:
+    global _making
+    if _making:
+        raise InvalidArgument(
+            "the old module uses ringlog.compat itself, as where a shim has replaced a module that it imports",
+            code="invalid_argument",
+            field="old",
+            remedy="keep the old modules in place, and change the daemons' import lines to ringlog.compat",
+        )
+    _making = True
+    try:
+        return _new_router(log, mode, **options)
+    finally:
+        _making = False
+
+
+def _new_router(log: Client | None, mode: str | None, **options: Any) -> UnifiedEventRouter:
+    mode = os.environ.get("RINGLOG_MODE", "") if mode is None else mode
+    if mode in ("", "log"):
+        return UnifiedEventRouter(log, **options)
+    if mode not in ("shadow", "compare"):
+        raise InvalidArgument(
+            f"{mode!r:.40} is no mode",
+            code="invalid_argument",
+            field="mode",
+            remedy="set RINGLOG_MODE, or mode= of configure, to log, shadow or compare",
+        )
+    from ringlog.compat._shadow import ShadowRouter
+
+    return ShadowRouter(log, mode=mode, **options)
 
 
 def reset_router() -> None:

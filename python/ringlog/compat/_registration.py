@@ -16,6 +16,7 @@ from ringlog.event import Json
 
 TTL = 300.0  # seconds for which the cluster keeps a registration that is not renewed
 RENEW = TTL / 3
+MIN_END = 0.5  # seconds that the removal of a registration may take
 SETTLE = 0.1  # seconds in which further changes go with the first
 
 
@@ -24,6 +25,7 @@ class Registration:
 
     def __init__(self, log: Client, source: str, subscriptions: Callable[[], list[Json]]) -> None:
         self._log, self._subscriptions = log, subscriptions
+        self.coordinator = ""  # of the platform's registry, that this process is
         self._target = path("clients", f"{source}:{socket.gethostname()}:{os.getpid()}")
         self._changed = threading.Event()
         self._ended = threading.Event()
@@ -45,27 +47,28 @@ class Registration:
             self._ended.wait(SETTLE)
             self._changed.clear()
             if self._ended.is_set():
-                return
-            body = {
+                break
+            body: Json = {
                 "host": socket.gethostname(),
                 "pid": os.getpid(),
                 "ttl": f"{TTL:.0f}s",
                 "subscriptions": self._subscriptions(),
             }
+            if self.coordinator:
+                body["coordinator"] = self.coordinator
             try:
                 self._log.request("PUT", self._target, body)
                 self._registered = True
             except RinglogError as e:
                 logging.getLogger("ringlog").warning("the subscriptions are not registered: %s", e)
+        if self._registered:
+            with contextlib.suppress(RinglogError):
+                self._log.request("DELETE", self._target)
 
     def end(self, timeout: float = 5.0) -> None:
-        """Remove the registration, unless a call to the cluster still waits after timeout seconds: it has an end."""
+        """Remove the registration, unless that takes longer than timeout seconds: it expires."""
         with self._lock:
             self._ended.set()
         self._changed.set()
         if self._thread is not None:
-            self._thread.join(max(0.0, timeout))
-            if self._thread.is_alive() or not self._registered:
-                return
-            with contextlib.suppress(RinglogError):
-                self._log.request("DELETE", self._target)
+            self._thread.join(max(MIN_END, timeout))

@@ -23,7 +23,16 @@ from ringlog import _fork
 from ringlog._core.cause import inherit
 from ringlog._core.encode import encode
 from ringlog.client import Client
-from ringlog.compat._event import DataEvent, Selection, canonical, content_hash, from_log, name_of, resolve
+from ringlog.compat._event import (
+    CoordinatorSelection,
+    DataEvent,
+    Selection,
+    canonical,
+    content_hash,
+    from_log,
+    name_of,
+    resolve,
+)
 from ringlog.compat._publication import Publication, complete_as, running_loop
 from ringlog.compat._registration import Registration
 from ringlog.compat._subscription import Handler, OwnTasks, StoredEvent, Subscription, Task
@@ -95,6 +104,8 @@ class UnifiedEventRouter:
     source          the source of events that are published without one; default the name, or that of the program
     retry_delays    seconds before each further attempt of a handler that failed
     """
+
+    mode = "log"
 
     def __init__(
         self,
@@ -368,10 +379,28 @@ class UnifiedEventRouter:
         if handler is None:
             refuse_bare(event_type)
             return lambda decorated: self.subscribe(event_type, decorated, timeout=timeout, critical=critical)
+        return self._subscribe(Selection(event_type), handler, timeout, critical)
+
+    def subscribe_coordinator(
+        self, coordinator: str, handler: Handler, *, timeout: float | None = None, critical: bool = False
+    ) -> Handler:
+        """Call a handler for what the platform's registry lists as the subscriptions of a coordinator.
+
+        The coordinator is given by name or class; ValueError if the registry has none or lists nothing of it. This
+        process is registered as it, so `ringlog audit coordinator` reports what it listens to beside that list. A
+        router is one coordinator. timeout and critical are as for subscribe.
+        """
+        selection = CoordinatorSelection(coordinator)
+        if self._registration.coordinator not in ("", selection.coordinator):
+            raise ValueError(f"this router is {self._registration.coordinator} already: make another for {coordinator}")
+        self._registration.coordinator = selection.coordinator
+        return self._subscribe(selection, handler, timeout, critical)
+
+    def _subscribe(self, selection: Selection, handler: Handler, timeout: float | None, critical: bool) -> Handler:
         if not callable(handler):
             raise TypeError(f"{handler!r:.60} is no handler: give a function that takes an event")
         subscription = Subscription(
-            self, Selection(event_type), handler, handler_timeout() if timeout is None else timeout, critical
+            self, selection, handler, handler_timeout() if timeout is None else timeout, critical
         )
         with self._lock:
             for other in self._subscriptions:
@@ -386,9 +415,13 @@ class UnifiedEventRouter:
             self._subscriptions.append(subscription)
         subscription.start()
         self._registration.change()
+        self._await_attached(subscription, away)
+        return handler
+
+    def _await_attached(self, subscription: Subscription, away: bool) -> None:
         # Where the log is away, a daemon waits for it once, not with each of its subscriptions.
-        if not subscription.attached.wait(0 if away and not critical else ATTACH_TIMEOUT):
-            if critical:
+        if not subscription.attached.wait(0 if away and not subscription.critical else ATTACH_TIMEOUT):
+            if subscription.critical:
                 self._remove(subscription)
                 raise Unavailable(
                     f"subscribe {subscription.name}: the log does not answer: {subscription.error or 'no answer yet'}",
@@ -396,7 +429,9 @@ class UnifiedEventRouter:
                     remedy="check the endpoints, and that the nodes run; subscribe_with_retry tries again",
                 )
             logger.warning("%s is not attached to the log yet; it gets events of this process", subscription.name)
-        return handler
+
+    def _note_attached(self, subscription: Subscription) -> None:
+        self._registration.change()
 
     def unsubscribe(self, event_type: Any, handler: Handler) -> bool:
         """End a subscription; False if there is none."""
@@ -506,7 +541,11 @@ class UnifiedEventRouter:
             logger.warning("%s of %s was not published: %s", kind, subscription.name, e)
 
     def stop(self) -> None:
-        """End the subscriptions once their handlers have returned, for 5 s at most, and send what was published."""
+        """End the subscriptions once their handlers have returned, for 5 s at most, and send what was published.
+
+        It takes 15 s at most, also where the cluster is away: 5 s to send what was published, 5 s for the
+        subscriptions (and half a second for the last commit of each), and 5 s for what they have published.
+        """
         with self._lock:
             subscriptions, self._subscriptions = self._subscriptions, []
         with contextlib.suppress(RinglogError):

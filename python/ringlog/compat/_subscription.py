@@ -18,6 +18,7 @@ import inspect
 import logging
 import re
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -39,6 +40,7 @@ Handler = Callable[[Any], Any]
 MAX_WAITING = 256  # events of the log that wait for a handler; the reader waits then
 COMMIT_EVERY = 64  # events, while more are waiting
 CANCEL_TIMEOUT = 5.0  # seconds that a coroutine may take to end, beside its timeout, before an attempt counts as failed
+MIN_SETTLE = 0.5  # seconds that the last commit of a subscription may take
 RECONNECT_PAUSE = 1.0  # seconds between attempts to reach the log
 
 inside_handler: contextvars.ContextVar[bool] = contextvars.ContextVar("ringlog_inside_handler", default=False)
@@ -52,6 +54,7 @@ class Task:
         self.event, self.loop = event, loop
         self.attempts = 0
         self.returning = False  # the cursor of the subscription is to meet it
+        self.unburied = ""  # the error of a live handler, until the log has the event
         self.tried: Future[None] = Future()  # the first attempt has ended
         self.done: Future[str] = Future()  # "" or the error after the last attempt
 
@@ -87,7 +90,7 @@ class Subscription:
         self.router, self.selection, self.handler = router, selection, handler
         self.timeout, self.critical = timeout, critical
         self.handler_name = handler_name(handler)
-        self.name = ".".join([self.handler_name, *(t.lower().replace("*", "all") for t in selection.types or ["all"])])
+        self.name = f"{self.handler_name}.{selection.label}"
         self.attached = threading.Event()
         self.error = ""  # why the log is not read, "" while it is
         self.state = "connecting"  # as a registration has it
@@ -284,8 +287,14 @@ class Subscription:
         with self.router.log.tail("end", types=self.selection.types) as self._tail:
             self._note_attached()
             for event in self._tail:
-                if self.router._own_task(event, self) is None:
+                task = self.router._own_task(event, self)
+                if task is None:
                     self._put_read(Task(from_log(event)))
+                    continue
+                with self._lock:
+                    error = task.unburied
+                if error:
+                    self._bury(task, error)
 
     def _read_cursor(self) -> None:
         """Read the cursor of this subscription, which begins where the subscription was first made."""
@@ -307,8 +316,8 @@ class Subscription:
 
     def _note_attached(self) -> None:
         self.error, self.state = "", "attached"
+        self.router._note_attached(self)
         self.attached.set()
-        self.router._registration.change()
 
     def _put_read(self, task: Task) -> None:
         """Queue an event of the log, after a wait for room."""
@@ -370,8 +379,12 @@ class Subscription:
     def _bury(self, task: Task, error: str) -> bool:
         """Make an event of a live subscription a dead letter; False if the log does not have the event."""
         offset = self.router._offset_of(task.event)
-        if not offset:
-            return False
+        with self._lock:
+            # What is spooled has its offset once the reader meets it, maybe by now.
+            offset = offset or task.event.offset
+            if not offset:
+                task.unburied = error
+                return False
         past = False
         for _ in range(3):
             try:
@@ -435,12 +448,16 @@ class Subscription:
 
         A durable subscription first meets what was published and handled here, so that it is committed, too.
         """
+        until = time.monotonic() + timeout
         with self._room:
             if not inside_handler.get():
                 self._room.wait_for(lambda: not self._returning and not self._busy, max(0.0, timeout))
             self.closed = True
             self._room.notify_all()
-        self._settle(final=True)
+        # Without the cluster the last commit would take the client's timeout: what it has not is delivered again.
+        settling = threading.Thread(target=self._settle, args=(True,), name=f"ringlog-{self.name}-end", daemon=True)
+        settling.start()
+        settling.join(max(MIN_SETTLE, until - time.monotonic()))
         self._ended = True
         for reader in (self._cursor, self._tail, self._letters):
             if reader is not None:

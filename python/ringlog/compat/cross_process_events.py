@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringlog._core.calls import path
 from ringlog._core.io import drive
@@ -19,6 +19,10 @@ from ringlog.compat._outcome import Outcome, call
 from ringlog.compat._process import get_router
 from ringlog.errors import Fenced, NotFound
 from ringlog.event import Json
+
+if TYPE_CHECKING:
+    from ringlog.compat._polled import PolledSubscriber
+    from ringlog.compat._shadow import ShadowRouter
 
 RETENTION = timedelta(hours=24)
 """How far back a process reads that polls for the first time, as the old queue did."""
@@ -46,8 +50,8 @@ class CrossProcessEvent:
 class _Subscriber:
     """A process that polls: its cursor, and which events it has acknowledged past the commit."""
 
-    def __init__(self, log: Client, name: str, types: list[str]) -> None:
-        self._log, self.name, self._types = log, name, types
+    def __init__(self, log: Client, name: str, types: list[str], from_: timedelta | str = RETENTION) -> None:
+        self._log, self.name, self._types, self._from = log, name, types, from_
         self._generation = 0
         self._read: list[int] = []  # offsets past the commit that were handed out, in order
         self._acked: set[int] = set()
@@ -58,16 +62,16 @@ class _Subscriber:
         try:
             self._log.get_cursor(self.name)
         except NotFound:
-            self._log.create_cursor(self.name, types=self._types, from_=RETENTION)
+            self._log.create_cursor(self.name, types=self._types, from_=self._from)
         answer = self._log.request("POST", cursor + "/open", {"opener": os.urandom(16).hex()})
         self._generation = answer["generation"]
 
-    def poll(self, limit: int) -> list[DataEvent]:
-        """Return events that are not acknowledged, in order."""
+    def poll(self, limit: int, types: set[str], after: int) -> list[DataEvent]:
+        """Return at most limit events of types, or of all, that are not acknowledged, with offsets above after."""
         with self._lock:
             for last in (False, True):
                 try:
-                    return self._poll(limit)
+                    return self._poll(limit, types, after)
                 except Fenced:
                     # Another process polls under the same name: as on the old queue, both may.
                     if last:
@@ -75,18 +79,27 @@ class _Subscriber:
                     self._generation = 0
         return []
 
-    def _poll(self, limit: int) -> list[DataEvent]:
+    def _poll(self, limit: int, types: set[str], after: int) -> list[DataEvent]:
         if not self._generation:
             self._open()
         calls, _ = self._log._reading()
         query: dict[str, str | list[str]] = {"generation": str(self._generation)}
-        reader = Reader(calls, path("cursors", self.name, "events"), query, "", limit + len(self._acked), log_gap)
-        read = []
-        while (event := drive(reader.next())) is not None:
-            read.append(event)
-        self._read = [event.offset for event in read]
-        self._acked &= set(self._read)
-        return [from_log(event) for event in read if event.offset not in self._acked][:limit]
+        # Events that are not asked for, or acknowledged, are read past: they count for the commit alone.
+        most = 0 if types or after else limit + len(self._acked)
+        reader = Reader(calls, path("cursors", self.name, "events"), query, "", most, log_gap)
+        found: list[DataEvent] = []
+        self._read = []
+        try:
+            while len(found) < limit and (event := drive(reader.next())) is not None:
+                self._read.append(event.offset)
+                wanted = not types or event.type in types
+                if wanted and event.offset > after and event.offset not in self._acked:
+                    found.append(from_log(event))
+        finally:
+            reader.close()
+        # Another process may have committed what this one has acknowledged.
+        self._acked = {offset for offset in self._acked if self._read and offset >= self._read[0]}
+        return found
 
     def ack(self, offsets: Iterable[int]) -> int:
         """Note events as handled, and commit up to the first that is not."""
@@ -122,7 +135,9 @@ class CrossProcessEventQueue:
         self._subscribers: dict[str, _Subscriber] = {}
 
     def publish(self, event_type: Any, payload: Mapping[str, Any] | None = None, source: str = "") -> int:
-        """Publish an event, and return its event_id once the log has it."""
+        """Publish an event, and return its event_id once the log has it, or beside the old queue that of its row."""
+        if (beside := _beside()) is not None:
+            return beside.publish_row(event_type, payload, source)
         return (
             get_router().log.publish(name_of(resolve(event_type)), payload, source=source or get_router().source).offset
         )
@@ -134,6 +149,9 @@ class CrossProcessEventQueue:
         """
         router = get_router()
         name = process_name or router.name or f"{socket.gethostname()}.{router.source}"
+        if (beside := _beside()) is not None:
+            _polled(beside, name, event_types)
+            return name
         types = sorted({name_of(resolve(t)) for t in event_types or ()})
         with self._lock:
             if name not in self._subscribers:
@@ -149,13 +167,7 @@ class CrossProcessEventQueue:
         self, process_name: str = "", event_types: Iterable[Any] | None = None, limit: int = 100
     ) -> list[CrossProcessEvent]:
         """Return the events that a process has not acknowledged, in order, at most limit."""
-        wanted = {str(resolve(t)) for t in event_types or ()}
-        events = self._subscriber(process_name, event_types).poll(limit)
-        return [
-            CrossProcessEvent(e.offset, e.name, e.payload, e.source, e.timestamp)
-            for e in events
-            if not wanted or e.type in wanted
-        ]
+        return self.poll(process_name, event_types, limit)
 
     def poll(
         self,
@@ -165,8 +177,12 @@ class CrossProcessEventQueue:
         since_event_id: int | None = None,
     ) -> list[CrossProcessEvent]:
         """Return the events that a process has not acknowledged, above an event_id if it is given."""
-        events = self.get_pending_events(subscriber_id, event_types, limit)
-        return [event for event in events if since_event_id is None or event.event_id > since_event_id]
+        if (beside := _beside()) is not None:
+            name = self.subscribe(subscriber_id, event_types)
+            return _poll_beside(beside, name, event_types, limit, since_event_id or 0)
+        types = {name_of(resolve(t)) for t in event_types or ()}
+        events = self._subscriber(subscriber_id, event_types).poll(limit, types, since_event_id or 0)
+        return [CrossProcessEvent(e.offset, e.name, e.payload, e.source, e.timestamp) for e in events]
 
     def ack_event(self, event_id: int, process_name: str = "") -> Outcome:
         """Acknowledge an event: it is not returned again. It may be awaited."""
@@ -174,6 +190,8 @@ class CrossProcessEventQueue:
 
     def ack_events(self, event_ids: Iterable[int], process_name: str = "") -> Outcome:
         """Acknowledge events, and return how many. It may be awaited."""
+        if (beside := _beside()) is not None:
+            return Outcome(_polled(beside, self.subscribe(process_name)).ack(event_ids))
         subscriber = self._subscriber(process_name)
         return call(lambda: subscriber.ack(event_ids))
 
@@ -188,14 +206,46 @@ class CrossProcessEventQueue:
     def get_pending_count(self, process_name: str = "") -> int:
         """Return how many events a process has not committed."""
         name = self.subscribe(process_name)
+        if (beside := _beside()) is not None:
+            return _polled(beside, name).count()
         try:
             return int(get_router().log.get_cursor(f"queue.{name}")["lag_events"])
         except NotFound:
             return 0
 
     def cleanup(self) -> tuple[int, int, int]:
-        """Do nothing: the settings retention.* bound the log."""
-        return 0, 0, 0
+        """Do nothing: the settings retention.* bound the log. Beside the old queue, clean that up as before."""
+        return (0, 0, 0) if (beside := _beside()) is None else beside.old_queue.cleanup()
+
+
+def _beside() -> ShadowRouter | None:
+    """Return the router if it runs beside an old bus."""
+    router = get_router()
+    if router.mode == "log":
+        return None
+    from ringlog.compat._shadow import ShadowRouter
+
+    assert isinstance(router, ShadowRouter)
+    return router
+
+
+def _polled(beside: ShadowRouter, name: str, event_types: Iterable[Any] | None = None) -> PolledSubscriber:
+    """Return a process that polls the old queue."""
+    from ringlog.compat._polled import PolledSubscriber
+
+    def make() -> PolledSubscriber:
+        types = list(event_types or ())
+        log = _Subscriber(beside.log, f"queue.{name}", sorted({name_of(resolve(t)) for t in types}), from_="end")
+        return PolledSubscriber(beside, name, types, log)
+
+    return beside.polled(name, make)
+
+
+def _poll_beside(
+    beside: ShadowRouter, name: str, types: Iterable[Any] | None, limit: int, after: int
+) -> list[CrossProcessEvent]:
+    rows = _polled(beside, name, types).poll(types or (), limit, after)
+    return [CrossProcessEvent(r.event_id, r.event_type, r.payload, r.source, r.created_at, r.hostname) for r in rows]
 
 
 _queue = CrossProcessEventQueue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,7 +20,7 @@ _PAGE = 1000
 class FailedEvent:
     """A dead letter. Its fields can be read as attributes, or by name as those of a dict."""
 
-    raw: Json
+    raw: Mapping[str, Any]
     log: Client
 
     @property

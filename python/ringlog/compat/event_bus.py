@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ringlog.compat._event import DataEvent, Event, Selection, canonical, from_log, resolve
+from ringlog.compat._event import DataEvent, Event, Selection, canonical, from_log, from_old, resolve
 from ringlog.compat._process import get_router
 from ringlog.compat._publication import Publication
 from ringlog.compat._router import refuse_bare
@@ -134,7 +134,7 @@ class EventBus:
 
 def _filtered(chosen: EventFilter, handler: Handler) -> Handler:
     def call(event: DataEvent) -> Any:
-        return handler(event) if chosen.matches(event) else None
+        return handler(event) if chosen.matches(from_old(event)) else None
 
     call.__qualname__ = handler_name(handler)
     return call
@@ -146,7 +146,7 @@ def _once(handler: Handler) -> Handler:
     handled: list[bool] = []
 
     def call(event: DataEvent) -> Any:
-        content = (event.type, canonical(event.payload))
+        content = (from_old(event).type, canonical(event.payload))
         if handled or (first and first[0] != content):
             return None
         first[:] = [content]

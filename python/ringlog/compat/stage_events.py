@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
-from ringlog.compat._event import DataEvent, name_of, resolve
+from ringlog.compat._event import DataEvent, from_old, name_of, resolve
 from ringlog.compat._process import get_router
 from ringlog.compat._publication import Publication
 from ringlog.compat._subscription import handler_name
@@ -128,7 +128,7 @@ class StageEventBus:
             return
 
         def call(event: DataEvent) -> Any:
-            result = StageCompletionResult.from_event(stage, event)
+            result = StageCompletionResult.from_event(stage, from_old(event))
             if iteration not in (None, result.iteration) or config_key not in (None, result.config_key):
                 return None
             return callback(result)

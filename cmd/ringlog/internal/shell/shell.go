@@ -404,7 +404,7 @@ func describeCause(err error, sh *Shell) string {
 		return err.Error()
 	case errors.As(err, &answer):
 		text := Brief(err)
-		if answer.Remedy != "" {
+		if !strings.HasSuffix(text, answer.Remedy) { // as that of an event does
 			text += "\n" + answer.Remedy
 		}
 		return text

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -172,16 +174,42 @@ func usageProblem(c *cli.Context, err error, _ bool) error {
 	// The text is that of Go's package flag, which has no error value for it.
 	const unknown = "flag provided but not defined: -"
 	name, isUnknown := strings.CutPrefix(err.Error(), unknown)
-	// A flag that exists and has a wrong value keeps the library's own text.
-	if !isUnknown {
-		return UsageError{err}
-	}
 	// The program's flags may be anywhere on the line, so they are candidates, too.
 	flags := c.App.Flags
 	if c.Command != nil {
 		flags = append(append([]cli.Flag(nil), c.Command.Flags...), flags...)
 	}
+	if !isUnknown {
+		return wrongValue(flags, err)
+	}
 	return Usagef("there is no flag %s%s", dashed(name), nearFlag(flags, strings.TrimLeft(name, "-")))
+}
+
+// invalidValue is how package flag reports a value that it cannot read.
+var invalidValue = regexp.MustCompile(`(?s)^invalid value (".*") for flag -(\S+): (parse error)$`)
+
+// wrongValue answers a flag's wrong value with what the flag takes.
+func wrongValue(flags []cli.Flag, err error) error {
+	parts := invalidValue.FindStringSubmatch(err.Error())
+	if parts == nil {
+		return UsageError{err}
+	}
+	for _, f := range flags {
+		if !slices.Contains(f.Names(), parts[2]) {
+			continue
+		}
+		takes := "true or false"
+		switch f.(type) {
+		case *cli.DurationFlag:
+			takes = "a duration such as 500ms, 5s or 2h"
+		case *cli.IntFlag, *cli.Int64Flag, *cli.UintFlag, *cli.Uint64Flag:
+			takes = "a whole number"
+		case *cli.Float64Flag:
+			takes = "a number"
+		}
+		return Usagef("%s takes %s, not %s", dashed(parts[2]), takes, parts[1])
+	}
+	return UsageError{err}
 }
 
 // dashed returns a flag's name as it is typed.

@@ -1,0 +1,32 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// CheckName refuses what cannot be the name of a cursor, a producer or a caller. The limit is in bytes.
+func CheckName(field, name string, limit int) error {
+	if len(name) > limit {
+		return Refuse(TooLarge, field, fmt.Sprintf("%d bytes, the limit for a name is %d", len(name), limit),
+			"use a shorter name")
+	}
+	if strings.ToValidUTF8(name, "") != name || strings.ContainsFunc(name, unicode.IsControl) {
+		return Refuse(InvalidArgument, field, fmt.Sprintf("%q has a control character or is not UTF-8", name),
+			"use printable characters")
+	}
+	return nil
+}
+
+// CheckCursorName refuses what cannot be the name of a cursor or a group. Nodes take their limit from the setting
+// limits.name_bytes. Clients do not know it and pass NoLimit.
+func CheckCursorName(name string, limit int) error {
+	if name == "" {
+		return Refuse(InvalidArgument, "cursor", "a cursor without a name", "name it")
+	}
+	return CheckName("cursor", name, limit)
+}
+
+// NoLimit is a limit that no name reaches.
+const NoLimit = int(^uint(0) >> 1)

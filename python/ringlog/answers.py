@@ -1,0 +1,107 @@
+"""The shapes of common answers, for annotations. They are dicts; nodes may add keys.
+
+Times are RFC 3339 in UTC; ringlog.event.parse_time reads them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+
+class GroupInfo(TypedDict):
+    """What a group has beside its cursor: the schema GroupInfo."""
+
+    ack_wait: str
+    max_deliver: int
+    max_pending: int
+    pending: int
+    redelivering: int
+    members: int
+    coordinator: str
+
+
+class _CursorRequired(TypedDict):
+    name: str
+    filter: dict[str, list[str]]
+    policy: dict[str, Any]
+    committed: int
+    generation: int
+    created: str
+    touched: str
+    lag_events: int
+    lag_seconds: float
+
+
+class CursorInfo(_CursorRequired, total=False):
+    """A cursor or group: the schema Cursor. group is there for a group."""
+
+    seeks: int
+    last_seek: dict[str, Any]
+    gap: dict[str, Any]
+    lag_at_least: int
+    scanned: int
+    found: bool
+    moved: str
+    stalled: dict[str, Any]
+    group: GroupInfo
+    start: int
+    warnings: list[dict[str, Any]]
+
+
+class MemberInfo(TypedDict):
+    """A member of a group: the schema GroupMember."""
+
+    member: str
+    session: int
+    since: str
+    last_seen: str
+    pending: int
+    oldest_pending_ms: int
+    delivered: int
+    acked: int
+    nacked: int
+    expired: int
+
+
+class _LetterRequired(TypedDict):
+    id: int
+    state: Literal["dead", "redriven"]
+    type: str
+    attempts: int
+    dead_lettered_at: str
+    redrives: int
+    bytes: int
+
+
+class Letter(_LetterRequired, total=False):
+    """A dead letter: the schema Letter."""
+
+    cursor: str
+    offset: int
+    copy: int
+    key: str
+    source: str
+    correlation_id: str
+    handler: str
+    error: str
+    first_failed: str
+    last_failed: str
+    lineage: list[int]
+    origin: str
+
+
+class _LettersResultRequired(TypedDict):
+    matched: int
+    done: int
+    left: int
+
+
+class LettersResult(_LettersResultRequired, total=False):
+    """What redrive and purge have done: the schema LettersResult."""
+
+    skipped: int
+    missing: list[int]
+    no_cursor: list[int]
+    dry_run: bool
+    last: int
+    more: bool

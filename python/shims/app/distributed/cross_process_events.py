@@ -1,3 +1,0 @@
-"""Put in place of the old module: its names, on the log."""
-
-from ringlog.compat.cross_process_events import *  # noqa: F403

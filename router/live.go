@@ -1,0 +1,227 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/attempt"
+)
+
+// Dead letters of subscriptions without a cursor of their own: live, direct, and what is local. Their events are kept
+// by a copy, in any order, and redriven to the cursor live.NAME, which is made with the first letter. Its filter passes
+// nothing, so it holds nothing back from retention; redriven events reach it all the same. Nothing but what was
+// redriven moves it, so a letter is resolved only once the handler has handled its copy.
+
+// maxLiveLetters may wait for the log. Events that are abandoned then are lost, and counted.
+const maxLiveLetters = 1024
+
+// liveLetters stores the letters in the order in which events were abandoned, without holding handlers up.
+type liveLetters struct {
+	r     *Router
+	log   LiveLetters
+	queue chan liveLetter
+	made  string // makes ids unique to this router
+
+	mu    sync.Mutex
+	count uint64 // of ids
+}
+
+// liveLetter is one letter on its way.
+type liveLetter struct {
+	s      *subscriber
+	letter DeadLetter
+	id     string
+}
+
+// newLiveLetters returns letters that run stores.
+func newLiveLetters(r *Router, log LiveLetters) *liveLetters {
+	return &liveLetters{r: r, log: log, queue: make(chan liveLetter, maxLiveLetters),
+		made: fmt.Sprintf("%s/%d", r.options.Source, time.Now().UnixNano())}
+}
+
+// put queues a letter, or counts its event as lost if too many wait. It counts as in flight until it is stored, so
+// Close waits for it.
+func (l *liveLetters) put(s *subscriber, letter DeadLetter) {
+	l.mu.Lock()
+	l.count++
+	id := fmt.Sprintf("%s/%d", l.made, l.count)
+	l.mu.Unlock()
+	l.r.busy.begin()
+	select {
+	case l.queue <- liveLetter{s, letter, id}:
+	default:
+		l.r.busy.end()
+		l.lose(s, &letter, errors.New("too many letters wait for the log"))
+	}
+}
+
+// lose counts an abandoned event that becomes no letter.
+func (l *liveLetters) lose(s *subscriber, letter *DeadLetter, why error) {
+	l.r.options.Logger.Error("an abandoned event became no dead letter", "subscription", s.spec.Name,
+		"type", letter.Event.Type, "offset", letter.Event.Offset, "failed with", letter.Error, "error", why)
+	s.count(func(c *Counts) { c.Lost++ })
+}
+
+// run stores letters until quit is closed, or ctx ends.
+func (l *liveLetters) run(ctx context.Context, quit <-chan struct{}) {
+	for {
+		select {
+		case one := <-l.queue:
+			if err := l.store(ctx, one); err != nil {
+				l.lose(one.s, &one.letter, err)
+			} else {
+				one.s.count(func(c *Counts) { c.DeadLettered++ })
+				one.s.readRedriven()
+			}
+			l.r.busy.end()
+		case <-quit:
+			return
+		}
+	}
+}
+
+// store repeats the call until the letter is stored, or never can be.
+func (l *liveLetters) store(ctx context.Context, one liveLetter) error {
+	pauses := newPauses()
+	for {
+		err := l.log.Keep(ctx, one.letter, one.id)
+		switch {
+		case err == nil, errors.Is(err, ErrGone), errors.Is(err, ErrRefused), ctx.Err() != nil:
+			return err
+		}
+		l.r.options.Logger.Warn("a dead letter is not stored yet", "subscription", one.s.spec.Name, "error", err)
+		attempt.Sleep(ctx, pauses.NextBackOff())
+	}
+}
+
+// redrives are what a subscription without a cursor is given of its letters.
+type redrives struct {
+	reading sync.WaitGroup
+
+	mu     sync.Mutex
+	active bool // there is a reader
+	ended  bool // there will be none
+}
+
+// wait waits for the readers to end, once reading has ended. None begins after that.
+func (r *redrives) wait() {
+	r.mu.Lock()
+	r.ended = true
+	r.mu.Unlock()
+	r.reading.Wait()
+}
+
+// lettersCursor is the cursor to which the letters of a subscription without one are redriven.
+func (s *subscriber) lettersCursor() string { return "live." + s.spec.Name }
+
+// nothingFilter passes no event.
+func nothingFilter() event.Filter { return event.Filter{Sources: []string{"ringlog.router/none"}} }
+
+// resumeLetters begins to read redriven letters if an earlier process has left some.
+func (s *subscriber) resumeLetters() {
+	if s.r.letters == nil || s.spec.Durable || s.spec.Group != "" {
+		return
+	}
+	s.redrives.reading.Go(func() {
+		for pauses := newPauses(); s.feeding.Err() == nil; attempt.Sleep(s.feeding, pauses.NextBackOff()) {
+			some, err := s.r.letters.log.HasCursor(s.feeding, s.lettersCursor())
+			if some {
+				s.readRedriven()
+			}
+			if err == nil || errors.Is(err, ErrRefused) {
+				return
+			}
+		}
+	})
+}
+
+// readRedriven begins to read redriven letters, unless that has begun or the subscription ends.
+func (s *subscriber) readRedriven() {
+	s.redrives.mu.Lock()
+	defer s.redrives.mu.Unlock()
+	if s.redrives.active || s.redrives.ended {
+		return
+	}
+	s.redrives.active = true
+	s.redrives.reading.Go(func() {
+		err := s.followRedriven(s.feeding)
+		s.redrives.mu.Lock()
+		s.redrives.active = false
+		s.redrives.mu.Unlock()
+		if s.feeding.Err() == nil {
+			s.r.options.Logger.Warn("redriven letters are not read", "subscription", s.spec.Name,
+				"cursor", s.lettersCursor(), "error", err)
+		}
+	})
+}
+
+// followRedriven hands redriven letters to the handler until ctx ends, or another process reads them: its error.
+func (s *subscriber) followRedriven(ctx context.Context) error {
+	for pauses := newPauses(); ; attempt.Sleep(ctx, pauses.NextBackOff()) {
+		o := client.CursorOptions{From: client.FromEnd(), Filter: nothingFilter()}
+		cursor, err := s.r.log.OpenCursor(ctx, s.lettersCursor(), o)
+		if err == nil {
+			err = s.handleRedriven(ctx, cursor)
+			cursor.Close() // the error that has ended it is known
+		}
+		if ctx.Err() != nil || errors.Is(err, ErrFenced) || errors.Is(err, ErrRefused) {
+			return err
+		}
+		s.r.options.Logger.Debug("reading redriven letters", "subscription", s.spec.Name, "error", err)
+	}
+}
+
+// handleRedriven hands over one letter after the other, and moves the cursor past each in its turn: past one that has
+// failed again with its letter.
+func (s *subscriber) handleRedriven(ctx context.Context, cursor LogCursor) error {
+	for {
+		events, err := cursor.NextBatch(ctx)
+		if _, gap := errors.AsType[*client.GapError](err); gap {
+			continue // of letters that are dead again
+		}
+		if err != nil {
+			return err
+		}
+		for i := range events {
+			if err := s.handleLetter(ctx, cursor, events[i]); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// handleLetter takes one redriven event through its attempts.
+func (s *subscriber) handleLetter(ctx context.Context, cursor LogCursor, ev event.Event) error {
+	t, result := s.task(ev, redriven), make(chan error, 1)
+	t.result = result
+	if err := s.lanes.push(ctx, t, 0); err != nil {
+		return err
+	}
+	s.count(func(c *Counts) { c.Received++ })
+	var err error
+	select {
+	case err = <-result:
+	case <-s.base.Done():
+		return context.Cause(s.base)
+	}
+	switch {
+	case err == nil:
+		return cursor.Commit(s.base, ev.Offset)
+	case t.letter == nil: // it was left: it is redelivered
+		return err
+	}
+	t.letter.Generation = cursor.Info().Generation
+	err = s.r.options.DeadLetters.Put(s.base, *t.letter)
+	if err == nil {
+		s.count(func(c *Counts) { c.DeadLettered++ })
+	}
+	if errors.Is(err, ErrGone) { // the cursor was moved meanwhile, which has made the letter dead
+		err = nil
+	}
+	return err
+}

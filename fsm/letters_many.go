@@ -231,17 +231,17 @@ func (a *letterApplier) reportLetters(t event.Type, payload map[string]any) {
 	payload["dead"] = a.s.meta.Letters.Count - a.s.letters.countUnderWay()
 	payload["under_way"] = a.s.letters.countUnderWay()
 	text, err := json.Marshal(payload)
+	// Long names of many cursors may be too much for an event, which would stop every node.
+	if _, tooLong := event.Canonicalize(text, event.DefaultLimits()); err == nil && tooLong != nil {
+		delete(payload, "cursors")
+		text, err = json.Marshal(payload)
+	}
 	a.tx.keepError(err)
 	a.late = append(a.late, event.Event{Type: t, Payload: text})
 }
 
 // countUnderWay counts the letters that are not dead.
-func (s *letters) countUnderWay() (n uint64) {
-	for _, list := range s.underWay {
-		n += uint64(len(list))
-	}
-	return n
-}
+func (s *letters) countUnderWay() uint64 { return uint64(s.copies.Len()) }
 
 // importLetters keeps letters of another system, all that are new or none. They have no cursor.
 func (a *letterApplier) importLetters(c frame.LetterImport) (Result, error) {

@@ -62,3 +62,31 @@ func TestManyStoredLettersAreOneBoundedEvent(t *testing.T) {
 		t.Error("the first cursor is not listed")
 	}
 }
+
+// The names of all cursors whose letters are purged may be longer than an event: the report then goes without them.
+func TestAPurgeOfManyLongNamesIsReported(t *testing.T) {
+	m := open(t, vfs.NewMem())
+	defer m.Close()
+	applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.TermStart{ClusterID: "c"}),
+		do(frame.MemberPut{Member: frame.Member{ID: "n1", FeatureLevel: FeatureLevel}})))
+	copied := ev(1)
+	var kept []request
+	var purge frame.Purge
+	for i := range 300 {
+		letter := frame.DeadLetter{Cursor: fmt.Sprintf("%03d%s", i, strings.Repeat("c", 4093)),
+			Event: frame.EncodeCopy(&copied)}
+		kept = append(kept, do(frame.LetterKeep{Origin: [frame.OriginSize]byte{byte(i), byte(i >> 8)}, Letter: letter}))
+		purge.Letters = append(purge.Letters, uint64(i+1))
+	}
+	applyTo(t, m, entryOf(2, 1, "n1", epoch, kept...))
+	done := applyTo(t, m, entryOf(3, 1, "n1", epoch, do(purge)))
+	if done[0].Letters == nil || done[0].Letters.Done != 300 {
+		t.Fatalf("%+v", done[0])
+	}
+	events := all(t, m)
+	last := events[len(events)-1]
+	if want := `{"count":300,"dead":0,"reason":"request","under_way":0}`; last.Type != event.DLQEventsPurged ||
+		strings.ReplaceAll(string(last.Payload), " ", "") != want {
+		t.Errorf("%s %.200s", last.Type, last.Payload)
+	}
+}

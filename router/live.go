@@ -80,6 +80,20 @@ func (l *liveLetters) run(ctx context.Context, quit <-chan struct{}) {
 			}
 			l.r.busy.end()
 		case <-quit:
+			l.loseAll()
+			return
+		}
+	}
+}
+
+// loseAll counts the letters that still wait as lost.
+func (l *liveLetters) loseAll() {
+	for {
+		select {
+		case one := <-l.queue:
+			l.lose(one.s, &one.letter, ErrClosed)
+			l.r.busy.end()
+		default:
 			return
 		}
 	}
@@ -124,7 +138,7 @@ func nothingFilter() event.Filter { return event.Filter{Sources: []string{"ringl
 
 // resumeLetters begins to read redriven letters if an earlier process has left some.
 func (s *subscriber) resumeLetters() {
-	if s.r.letters == nil || s.spec.Durable || s.spec.Group != "" {
+	if s.r.letters == nil {
 		return
 	}
 	s.redrives.reading.Go(func() {

@@ -130,3 +130,38 @@ func waitForCursor(t *testing.T, c *client.Client, name string) {
 		return err == nil && info.Generation > 0
 	})
 }
+
+// A local event has no place in the log, so that of a durable handler is kept as those of live ones are.
+func TestALocalEventOfADurableHandlerHasADeadLetter(t *testing.T) {
+	n := node(t)
+	c := n.Client()
+	var healed atomic.Bool
+	var handled seen
+	options := router.Options{Retries: router.Backoff(0, 0), Breaker: router.Breaker{Off: true}}
+	durable := router.Subscription{Name: "one", Types: []string{"TRAINING_PROGRESS"}, Durable: true,
+		Handler: func(ctx context.Context, ev event.Event) error {
+			if !healed.Load() {
+				return errBoom
+			}
+			return handled.handle(ctx, ev)
+		}}
+	r := open(t, router.OnClient(c), options)
+	subscribe(t, r, durable)
+	if _, err := r.Publish(t.Context(), progress("k", 1), router.Local()); err != nil {
+		t.Fatal(err)
+	}
+	kept := func() int { return len(lettersOf(t, c, client.LetterFilter{Cursor: "live.one"})) }
+	eventually(t, "a letter", func() bool { return kept() == 1 })
+	waitForCursor(t, c, "live.one")
+	if err := r.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	// A later process gets it back.
+	healed.Store(true)
+	subscribe(t, open(t, router.OnClient(c), options), durable)
+	if _, err := c.Admin().Redrive(t.Context(), client.LetterSelector{Cursor: "live.one"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is handled", func() bool { return handled.numbers() == "k1" && kept() == 0 })
+}

@@ -47,6 +47,8 @@ type runs struct {
 	carriers map[string]*runSeen // by correlation id: the run that the newest stage with it has named
 	gone     map[runKey]bool     // runs that were forgotten for others, the newest ones
 	goneList []runKey            // the same, the oldest first
+	// forgotten is true once gone lacks some: any run that is new here may have been forgotten.
+	forgotten bool
 }
 
 // runKey names a run. One that payloads name and one of a correlation id may have the same id.
@@ -131,7 +133,7 @@ func (r *runs) note(ev *event.Event) {
 	// ones.
 	in := r.touch(key)
 	if in == nil {
-		in = &runSeen{runKey: key, lane: key.id, whole: len(r.flow.RunBy) > 0 && !r.gone[key]}
+		in = &runSeen{runKey: key, lane: key.id, whole: len(r.flow.RunBy) > 0 && !r.gone[key] && !r.forgotten}
 		r.known[key] = r.recent.PushFront(in)
 	}
 	if key.named && ev.CorrelationID != "" {
@@ -238,6 +240,7 @@ func (r *runs) evict() {
 		r.gone[key] = true
 		r.goneList = append(r.goneList, key)
 		if len(r.goneList) > goneRuns*r.limit {
+			r.forgotten = true
 			delete(r.gone, r.goneList[0])
 			r.goneList = r.goneList[1:]
 		}
@@ -262,7 +265,7 @@ func (r *runs) forget() {
 	clear(r.known)
 	clear(r.carriers)
 	clear(r.gone)
-	r.goneList, r.begun = nil, false
+	r.goneList, r.begun, r.forgotten = nil, false, false
 }
 
 // bound drops the oldest events past a number and counts them. The slice is copied, so

@@ -200,7 +200,7 @@ func (s *subscriber) abandonTask(t *task, tr *trial) {
 	}
 	s.count(func(c *Counts) { c.Failed++ })
 	s.r.notices.handlerFailed(s, t, tr, letter != nil || s.lastDelivery(t, tr.err))
-	if letter != nil && !s.spec.Durable {
+	if letter != nil && (!s.spec.Durable || t.origin != fromLog) {
 		letter.Cursor = s.lettersCursor()
 		t.letter, letter = letter, nil
 		if t.origin != redriven { // whose reader stores the letter

@@ -68,6 +68,10 @@ func (cl *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 				"name one of them, or leave the field out; ringlog audit --only components lists them")
 		}
 		c.Coordinator = entry.Name
+		// It is registered all the same while some members do not know coordinators, and as one when it is renewed.
+		if cl.Machine().FeatureLevel() < frame.LevelClients {
+			c.Coordinator = ""
+		}
 	}
 	// The number of subscriptions is bounded before any is looked at.
 	if n := len(c.Subscriptions); n > frame.MaxClientSubscriptions {

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from ringlog._cli import main
 from ringlog.compat import configure, get_router, reset_router
 from ringlog.compat._observations import Observations, find_files, read_lines
 from ringlog.compat._old import QueueBus
-from ringlog.compat._once import Once
+from ringlog.compat._once import Bounded, Once
 from ringlog.compat._report import KINDS, Comparison, Delivery, Options, report
 from ringlog.compat._shadow import ShadowRouter
 from ringlog.compat.cross_process_events import get_cross_process_queue
@@ -516,6 +517,55 @@ class Compare(ShadowTest):
         self.assertTrue(once.claim(once.find("log", "c0", 1.0), "log", wait=True))
 
 
+class OldBusFirst(ShadowTest):
+    def test_a_coordinator_hears_the_old_bus(self) -> None:
+        router = self.router(self.queue())
+        got: list[Any] = []
+        router.subscribe_coordinator("health_manager", got.append)
+        self.attached(router)
+        router.publish("HOST_OFFLINE", {"run": self.run_id}, "test")
+        eventually("both have delivered it", lambda: got and self.lines("log"))
+        self.assertEqual([type(event).__name__ for event in got], ["OldRow"])
+
+    def test_what_cannot_be_noted_is_delivered(self) -> None:
+        deep: Any = 0
+        for _ in range(5000):
+            deep = [deep]
+        bus = OldModule()
+        router = self.router(bus)
+        got: list[Any] = []
+        router.subscribe("HOST_ONLINE", got.append)
+        asyncio.run(bus.publish("HOST_ONLINE", {"x": deep}, "old"))
+        self.assertEqual(len(got), 1)
+
+    def test_work_without_a_thread_is_refused_and_does_not_block(self) -> None:
+        work, done = Bounded("test", 10), list[int]()
+        with mock.patch("threading.Thread.start", side_effect=RuntimeError("can't start new thread")):
+            self.assertFalse(work.add(1, lambda: done.append(1)))
+        self.assertTrue(work.add(1, lambda: done.append(2)))
+        self.assertTrue(work.drain(10.0))
+        self.assertEqual(done, [2])
+
+    def test_the_old_queue_outlives_a_cancelled_handler_and_an_ack_that_fails(self) -> None:
+        bus = self.queue()
+        self.addCleanup(bus.close)
+        got: list[int] = []
+
+        async def handle(event: Any) -> None:
+            got.append(event.payload["i"])
+            if event.payload["i"] == 0:
+                raise asyncio.CancelledError
+
+        bus.subscribe("HOST_ONLINE", handle)
+        with mock.patch.object(bus, "ack", side_effect=sqlite3.OperationalError("locked")):
+            for i in range(2):
+                bus.publish("HOST_ONLINE", {"i": i}, "old")
+            eventually("both are handled", lambda: got[:2] == [0, 1])
+        bus.publish("HOST_ONLINE", {"i": 2}, "old")
+        eventually("so is the next", lambda: 2 in got)
+        self.assertEqual(got, [0, 1, 2])
+
+
 class Polled(ShadowTest):
     def use(self, mode: str, name: str) -> Any:
         reset_router()
@@ -541,6 +591,9 @@ class Polled(ShadowTest):
         eventually("the log has them", lambda: queue.poll(name, types) and len(self.lines("log")) == 3)
         result = self.report()
         self.assertEqual((result["verdict"], result["rows"][0]["both"], result["rows"][0]["twice"]), ("safe", 3, 0))
+
+        # A poll from a number has what follows it.
+        self.assertEqual([e.event_id for e in queue.poll(name, types, since_event_id=2)], [3])
 
         # compare: each once, also what one of the two alone has, and an ack is one of both.
         queue = self.use("compare", name)

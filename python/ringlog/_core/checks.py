@@ -15,7 +15,7 @@ _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6,
 
 def parse_duration(text: str) -> float:
     """Return a duration of nodes, such as 1m30s, in seconds."""
-    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)(h|ms|m|s|us|µs|ns)", text))
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)(h|ms|m|s|us|µs|ns)", text))
 
 
 def invalid(field: str, message: str, remedy: str) -> InvalidArgument:

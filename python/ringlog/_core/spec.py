@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from ringlog._core.calls import LINEARIZABLE, Calls, path
@@ -87,6 +88,8 @@ def _differences(have: Json, spec: Json) -> list[tuple[str, str, str]]:
             found.append((field, f"{has}" if has else "not set", f"{wants}"))
     for field, wants in spec.get("group", {}).items():
         has = have["group"][field]
-        if has != wants and not (field == "ack_wait" and parse_duration(has) == parse_duration(wants)):
+        if field == "ack_wait" and math.isclose(parse_duration(has), parse_duration(wants)):
+            continue
+        if has != wants:
             found.append((field, f"{has}", f"{wants}"))
     return found

@@ -230,6 +230,11 @@ class QueueBus:
             self._handlers = kept
         return ended
 
+    def after_fork(self) -> None:
+        """Forget the parent's handlers, whose thread is not in the child."""
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._thread, self._handlers = None, []
+
     def close(self) -> None:
         """End the polling."""
         self._closed.set()
@@ -240,6 +245,8 @@ class QueueBus:
         published_at.set(0.0)
         subscriber = ""
         after = 0
+        # Handlers that are subscribed together hear the same rows.
+        self._closed.wait(self._interval)
         while not self._closed.is_set():
             try:
                 subscriber = subscriber or self.register(self.process)
@@ -247,10 +254,11 @@ class QueueBus:
                 for row in rows:
                     if self._closed.is_set():
                         return
-                    if self._call(row):
-                        self.ack(subscriber, [row.event_id])
+                    handled = self._call(row)
                     # One that failed is not delivered again before the process restarts, as before.
                     after = row.event_id
+                    if handled:
+                        self.ack(subscriber, [row.event_id])
             except Exception as e:
                 logger.error("the old queue %s is not read: %s", self.file, e)
                 rows = []
@@ -270,7 +278,7 @@ class QueueBus:
                         asyncio.run_coroutine_threadsafe(finish(result), loop).result()
                     else:
                         asyncio.run(finish(result))
-            except Exception:
+            except (Exception, asyncio.CancelledError):
                 logger.exception("the old queue: row %d of %s", row.event_id, self.file)
                 handled = False
         return handled

@@ -104,11 +104,14 @@ class Bounded:
         with self._ready:
             if self._bytes + size > self._max:
                 return False
+            if not self._busy:
+                try:
+                    threading.Thread(target=self._run, name=self._name, daemon=True).start()
+                except RuntimeError:  # too many threads, or the interpreter ends
+                    return False
+                self._busy = True
             self._bytes += size
             self._waiting.append((size, work))
-            if not self._busy:
-                self._busy = True
-                threading.Thread(target=self._run, name=self._name, daemon=True).start()
         return True
 
     def _run(self) -> None:

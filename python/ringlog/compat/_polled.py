@@ -39,6 +39,7 @@ class PolledSubscriber:
         self._once = Once()
         self._handed: dict[int, Delivery] = {}
         self._buffer: list[DataEvent] = []
+        self._last_row = 0  # the highest number that a poll has returned of the queue
         self._reading = False
         self._attached = False
         self._worker = Bounded("ringlog-shadow-queue", MAX_WORK)
@@ -50,13 +51,18 @@ class PolledSubscriber:
     def poll(self, types: Iterable[Any], limit: int, after: int) -> list[OldRow]:
         """Return what is not acknowledged: rows, and in compare events of the log that have none."""
         wanted = [Selection(t) for t in types] or self._types
-        rows = self._queue.poll(self._id, wanted, limit, after)
+        # A number of the log says nothing of rows.
+        since = after if after < LOG_IDS else self._last_row
+        rows = self._queue.poll(self._id, wanted, limit, since)
         for row in rows:
             self._note("old", row, row.event_id)
         self._read_soon()
         if self._router.mode == "shadow":
             return rows
-        return self._merge(rows, wanted, limit)
+        found = self._merge(rows, wanted)
+        found = [row for row in found if row.event_id > (after if row.event_id >= LOG_IDS else since)][:limit]
+        self._last_row = max([self._last_row, *(row.event_id for row in found if row.event_id < LOG_IDS)])
+        return found
 
     def _note(self, bus: str, event: Any, number: int) -> None:
         with self._lock:
@@ -65,7 +71,7 @@ class PolledSubscriber:
             self._noted[bus].add(number)
         note_delivery(self._router, self.label, bus, event, number)
 
-    def _merge(self, rows: list[OldRow], wanted: list[Selection], limit: int) -> list[OldRow]:
+    def _merge(self, rows: list[OldRow], wanted: list[Selection]) -> list[OldRow]:
         with self._lock:
             events = [e for e in self._buffer if not wanted or any(s.matches(e.event_type) for s in wanted)]
         found: dict[Delivery, OldRow] = {}
@@ -83,7 +89,7 @@ class PolledSubscriber:
             row.event_id = number
             found.setdefault(delivery, row)
         self._acknowledge(done)
-        return sorted(found.values(), key=lambda row: row.created_at)[:limit]
+        return sorted(found.values(), key=lambda row: row.created_at)
 
     def ack(self, numbers: Iterable[int]) -> int:
         """Acknowledge events, on both buses in compare."""
@@ -115,6 +121,7 @@ class PolledSubscriber:
             offsets = set(sides["log"])
             with self._lock:
                 self._buffer = [e for e in self._buffer if e.offset not in offsets]
+                self._noted["log"].difference_update(offsets)
             self._worker.add(1, lambda: self._with_log(lambda: self._log.ack(offsets)))
 
     def count(self) -> int:

@@ -390,11 +390,14 @@ class UnifiedEventRouter:
         process is registered as it, so `ringlog audit coordinator` reports what it listens to beside that list. A
         router is one coordinator. timeout and critical are as for subscribe.
         """
+        return self._subscribe(self._become(coordinator), handler, timeout, critical)
+
+    def _become(self, coordinator: str) -> CoordinatorSelection:
         selection = CoordinatorSelection(coordinator)
         if self._registration.coordinator not in ("", selection.coordinator):
             raise ValueError(f"this router is {self._registration.coordinator} already: make another for {coordinator}")
         self._registration.coordinator = selection.coordinator
-        return self._subscribe(selection, handler, timeout, critical)
+        return selection
 
     def _subscribe(self, selection: Selection, handler: Handler, timeout: float | None, critical: bool) -> Handler:
         if not callable(handler):

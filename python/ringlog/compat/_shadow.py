@@ -99,13 +99,16 @@ class Observed:
 
     def _note_old(self, event: Any) -> tuple[str, float] | None:
         """Note a delivery of the old bus, and return what identifies the event, None if it has none."""
-        number = getattr(event, "event_id", 0)
         try:
+            number = getattr(event, "event_id", 0)
             seen = note_delivery(self.router, self.label, "old", event, number if isinstance(number, int) else 0)
         except Exception:
             logger.exception("shadow: what the old bus delivered to %s is not noted", self.label)
             return None
-        self.router.note_received(event)
+        try:
+            self.router.note_received(event)
+        except Exception:
+            logger.exception("shadow: an event of the old bus is not remembered")
         return seen
 
     def _wrap_old(self) -> Handler:
@@ -216,6 +219,9 @@ class ShadowRouter(UnifiedEventRouter):
         for observed in self._observed:
             observed.once = Once()  # another thread of the parent may have held its lock
         self.observations.after_fork()
+        for old in {self.old, self._old_queue}:
+            if isinstance(old, QueueBus):
+                old.after_fork()
         super()._after_fork()
 
     # Publishing.
@@ -368,6 +374,14 @@ class ShadowRouter(UnifiedEventRouter):
             raise
         return handler
 
+    def subscribe_coordinator(
+        self, coordinator: str, handler: Handler, *, timeout: float | None = None, critical: bool = False
+    ) -> Handler:
+        """Subscribe to what the registry lists of a coordinator, each type by itself, as old buses have no lists."""
+        for type_ in self._become(coordinator).types:
+            self.subscribe(type_, handler, timeout=timeout, critical=critical)
+        return handler
+
     def label(self, subscription: str) -> str:
         """Return the name of a subscription in the observations: that of its cursor, if it has one."""
         if self.name:
@@ -416,7 +430,12 @@ class ShadowRouter(UnifiedEventRouter):
     def handled_before(self, label: str) -> list[Json]:
         """Return what an earlier process has handled of a subscription."""
         kept = self.observations
-        return [line for line in read_done(kept.folder, kept.name, MAX_EVENTS) if line["s"] == label][-MAX_EVENTS:]
+        try:
+            found = [line for line in read_done(kept.folder, kept.name, MAX_EVENTS) if line.get("s") == label]
+        except Exception as e:  # the old bus delivers all the same
+            logger.error("shadow: what %s has handled before is not known: %s", label, e)
+            return []
+        return [line for line in found if {"via", "content", "time"} <= line.keys()][-MAX_EVENTS:]
 
     # What the old buses showed.
 
@@ -431,15 +450,16 @@ class ShadowRouter(UnifiedEventRouter):
     def note_received(self, event: Any) -> None:
         """Remember an event that the old bus has delivered."""
         self._counts["received"] += 1
-        with contextlib.suppress(TypeError, ValueError):  # a payload that has no JSON
+        with contextlib.suppress(TypeError, ValueError, RecursionError):  # a payload that has no JSON
             found = from_old(event)
             super()._note(DataEvent(found.event_type, found.payload, found.source, found.timestamp))
 
     def stop(self) -> None:
         """End the subscriptions, and send what was published, as the base class does."""
+        until = time.monotonic() + EXIT_TIMEOUT
         self._outbox.drain(EXIT_TIMEOUT)
         for polled in self._polled.values():
-            polled.close(EXIT_TIMEOUT)
+            polled.close(until - time.monotonic())
         if self._owns_old and isinstance(self.old, QueueBus):
             self.old.close()
         super().stop()

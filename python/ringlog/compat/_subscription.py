@@ -456,8 +456,12 @@ class Subscription:
             self._room.notify_all()
         # Without the cluster the last commit would take the client's timeout: what it has not is delivered again.
         settling = threading.Thread(target=self._settle, args=(True,), name=f"ringlog-{self.name}-end", daemon=True)
-        settling.start()
-        settling.join(max(MIN_SETTLE, until - time.monotonic()))
+        try:
+            settling.start()
+        except RuntimeError:  # the interpreter ends, and starts no more threads
+            self._settle(final=True)
+        else:
+            settling.join(max(MIN_SETTLE, until - time.monotonic()))
         self._ended = True
         for reader in (self._cursor, self._tail, self._letters):
             if reader is not None:

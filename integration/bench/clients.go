@@ -84,8 +84,8 @@ func measureClient(kind string) func(context.Context, *turn) error {
 		if err != nil {
 			return err
 		}
-		payloads := filepath.Join(t.dir, "payloads")
-		if err := os.WriteFile(payloads, payloadLines(t.source.generator(), pythonPayloads), 0o600); err != nil {
+		payloads, err := t.writePayloads()
+		if err != nil {
 			return err
 		}
 		defer os.Remove(payloads)

@@ -25,8 +25,8 @@ func measurePython(ctx context.Context, t *turn) error {
 		return err
 	}
 	// The script gets its payloads from a file, and the leader's address.
-	payloads := filepath.Join(t.dir, "payloads")
-	if err := os.WriteFile(payloads, payloadLines(t.source.generator(), pythonPayloads), 0o600); err != nil {
+	payloads, err := t.writePayloads()
+	if err != nil {
 		return err
 	}
 	defer os.Remove(payloads)
@@ -44,6 +44,12 @@ func measurePython(ctx context.Context, t *turn) error {
 		}
 	}
 	return t.holdsAll(ctx)
+}
+
+// writePayloads writes a file of payloads for a script, which the caller removes.
+func (t *turn) writePayloads() (path string, err error) {
+	path = filepath.Join(t.dir, "payloads")
+	return path, os.WriteFile(path, payloadLines(t.source.generator(), pythonPayloads), 0o600)
 }
 
 // payloadLines returns n payloads, one a line.

@@ -388,18 +388,19 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         and close wait for all events and raise the first failure; when the interpreter ends they are
         sent for at most EXIT_TIMEOUT seconds.
         """
-        from concurrent.futures import Future, InvalidStateError  # takes long to import
+        import concurrent.futures  # takes long, the first time
 
         encoded = encode(build_event(type, payload, fields, self._config.source, self._config.clock))
-        future: Future[Result] = Future()
+        future: Future[Result] = concurrent.futures.Future()
 
         def settle(result: Result | None, error: RinglogError | None) -> None:
-            # A future that was canceled is of no interest, and its event is appended all the same.
-            with contextlib.suppress(InvalidStateError):
+            try:
                 if error is not None:
                     future.set_exception(error)
                 elif result is not None:
                     future.set_result(result)
+            except concurrent.futures.InvalidStateError:
+                pass  # it was canceled, and its event is appended all the same
 
         if self._at_exit is None:
             self._at_exit = drain_at_exit(self._operations)

@@ -62,6 +62,8 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 def _may_be_deep(encoded: bytes, levels: int) -> bool:
     """Report whether JSON may have more than some levels, fast. Brackets in texts may have it say yes."""
+    if encoded.count(b"{") + encoded.count(b"[") <= levels:
+        return False
     brackets = encoded.translate(None, _NO_BRACKETS)
     # Each round takes the innermost level away.
     for _ in range(levels):
@@ -126,8 +128,9 @@ def build_event(
     type: str | Payload, payload: Any, fields: Mapping[str, Any], source: str, clock: Clock | None = None
 ) -> dict[str, Any]:
     """Return an event as POST /v1/events takes it, with the client's source and the clock's time if it has none."""
-    if unknown := sorted(fields.keys() - EventFields.__annotations__.keys()):
-        raise TypeError(unknown_name("an event", unknown[0], EventFields.__annotations__))
+    if not fields.keys() <= EventFields.__annotations__.keys():
+        unknown = min(fields.keys() - EventFields.__annotations__.keys())
+        raise TypeError(unknown_name("an event", unknown, EventFields.__annotations__))
     check_fields(fields)
     if not isinstance(type, str):
         if not hasattr(type, "EVENT_TYPE"):

@@ -64,6 +64,7 @@ func (cs children) pids() []int {
 func (cs children) ended() error {
 	for _, c := range cs {
 		select {
+		// Its log has more; tailOfLogs adds the end of it to the report of the failure.
 		case <-c.done:
 			return fmt.Errorf("server %s ended: %v", c.name, c.err)
 		default:
@@ -78,6 +79,7 @@ const stopWithin = 10 * time.Second
 // stop ends them all and waits until they are gone.
 func (cs children) stop() error {
 	var errs []error
+	// All are signalled before any is waited for, so they end at the same time.
 	for _, c := range cs {
 		if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			errs = append(errs, err)
@@ -90,6 +92,7 @@ func (cs children) stop() error {
 		case <-c.done:
 			continue
 		case <-late:
+			// late fires once. After the kill each of the others ends without it.
 		}
 		for _, c := range cs {
 			_ = c.cmd.Process.Kill() // fails where it has ended
@@ -104,10 +107,12 @@ func (cs children) until(ctx context.Context, what string, ok func(context.Conte
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
+		// The first question is asked at once.
 		err := ok(ctx)
 		if err == nil {
 			return nil
 		}
+		// A server that has ended will never answer, and its end explains more than a timeout.
 		if gone := cs.ended(); gone != nil {
 			return gone
 		}

@@ -25,9 +25,11 @@ import (
 type etcdSystem struct{}
 
 const (
+	// The keys of events begin with it. The key by which start sees that etcd is up does not.
 	etcdPrefix = "e/"
-	etcdQuota  = 16 << 30
-	etcdTxn    = 128 // the most operations of a transaction, as shipped
+	// In bytes. As shipped it is 2 GiB, after which etcd accepts no more.
+	etcdQuota = 16 << 30
+	etcdTxn   = 128 // the most operations of a transaction, as shipped
 )
 
 func (etcdSystem) name() string { return "etcd" }
@@ -42,6 +44,7 @@ func (etcdSystem) settings() []string {
 	}
 }
 
+// Two works alone need a size: etcd has neither durable consumers nor groups.
 func (etcdSystem) sizes(quick bool) sizes {
 	if quick {
 		return sizes{read: 10_000, written: 10_000}
@@ -85,12 +88,14 @@ func serveETCD(name, dir, clientURL, peerURL, initial string) error {
 	}
 }
 
+// start runs three members, each this program again with the hidden command, and connects to them.
 func (etcdSystem) start(ctx context.Context, dir string) (_ session, err error) {
 	ports, err := devcluster.FreePorts(6)
 	if err != nil {
 		return nil, err
 	}
 	e := &etcdSession{}
+	// A start that fails ends the members that it has started.
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.close(ctx))
@@ -98,6 +103,7 @@ func (etcdSystem) start(ctx context.Context, dir string) (_ session, err error) 
 	}()
 	// The first three ports are for clients, the others for peers.
 	at := func(i int) string { return fmt.Sprintf("http://127.0.0.1:%d", ports[i]) }
+	// initial lists the whole cluster: each member is given all of them.
 	var initial, clients []string
 	for i := range 3 {
 		initial = append(initial, fmt.Sprintf("n%d=%s", i+1, at(3+i)))
@@ -122,6 +128,7 @@ func (etcdSystem) start(ctx context.Context, dir string) (_ session, err error) 
 	if err != nil {
 		return nil, err
 	}
+	// A Put is answered once the members have elected a leader.
 	return e, e.servers.until(ctx, "etcd", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
@@ -140,6 +147,7 @@ func (e *etcdSession) publishWays() []string {
 	return []string{"512 Puts at a time", "transactions of 128 Puts, 16 at a time"}
 }
 
+// publish puts events one by one or in transactions, whichever the way is.
 func (e *etcdSession) publish(ctx context.Context, way string, src *source, q *quota) (tally, error) {
 	if way == e.publishWays()[0] {
 		return eachBatch(ctx, 512, 1, src, q, func(ctx context.Context, events []event.Event) error {
@@ -158,6 +166,7 @@ func (e *etcdSession) publish(ctx context.Context, way string, src *source, q *q
 }
 
 // etcdKey is the key under which an event is put: the same content has the same key.
+// It is half of the hash, so no two events share it.
 func etcdKey(ev *event.Event) string {
 	hash := ev.Hash()
 	return etcdPrefix + string(hash[:16])
@@ -168,6 +177,7 @@ func (e *etcdSession) publishOne(ctx context.Context, ev event.Event) error {
 	return err
 }
 
+// stored counts keys; an event that was put twice counts once.
 func (e *etcdSession) stored(ctx context.Context) (int, error) {
 	r, err := e.client.Get(ctx, etcdPrefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
@@ -179,6 +189,7 @@ func (e *etcdSession) stored(ctx context.Context) (int, error) {
 func (e *etcdSession) readWays() []string { return []string{"Watch from the first revision"} }
 
 func (e *etcdSession) read(ctx context.Context, _ string, n int) error {
+	// The end of the context ends the watch, so the members send no more than is read.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for r := range e.client.Watch(ctx, etcdPrefix, clientv3.WithPrefix(), clientv3.WithRev(1)) {
@@ -190,6 +201,7 @@ func (e *etcdSession) read(ctx context.Context, _ string, n int) error {
 			return nil
 		}
 	}
+	// The channel was closed too early: ctx has ended, or etcd ended the watch.
 	return errors.Join(errShort, ctx.Err())
 }
 
@@ -199,6 +211,7 @@ func (e *etcdSession) leaderPID(ctx context.Context) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+		// Endpoints are in the order in which the members were started.
 		if s.Leader == s.Header.MemberId {
 			return e.servers[i].pid(), nil
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/ringrift/ringlog/client"
 )
 
+// How many events are published, and how long after the last acknowledgement every cursor must have had all.
 const (
 	fanoutRate = 200 // events a second
 	lateWithin = 20 * time.Second
@@ -26,11 +27,13 @@ type fanout struct {
 }
 
 // measureFanout is for ringlog alone.
+// The rate is fixed; the figure is how late events are.
 func measureFanout(ctx context.Context, t *turn) error {
 	r, ok := t.session.(*ringlogSession)
 	if !ok {
 		return errNotOffered
 	}
+	// Each reader writes to its own element of seen alone.
 	f := &fanout{session: r, events: int(t.scale.fanout.Seconds() * fanoutRate), seen: make([][]float64, t.scale.cursors)}
 	t.awaitQuiet(ctx)
 	if err := f.run(ctx, t); err != nil {
@@ -46,9 +49,11 @@ func measureFanout(ctx context.Context, t *turn) error {
 
 // run opens the cursors, publishes, and returns once every cursor has had every event, or fails.
 func (f *fanout) run(ctx context.Context, t *turn) error {
+	// The first error ends the cursors and the publisher, and is the cause that is returned.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	cursors, err := f.open(ctx)
+	// open returns those that it opened with an error, too.
 	defer func() {
 		for _, cur := range cursors {
 			_ = cur.Close() // what it read is judged below
@@ -57,6 +62,8 @@ func (f *fanout) run(ctx context.Context, t *turn) error {
 	if err != nil {
 		return err
 	}
+	// A cursor is done with listening when it has had the first event, and with reading when it has had all or
+	// failed.
 	var listening, reading sync.WaitGroup
 	for i, cur := range cursors {
 		listening.Add(1)
@@ -66,9 +73,11 @@ func (f *fanout) run(ctx context.Context, t *turn) error {
 			}
 		})
 	}
+	// After an error the readers end with ctx, and are awaited all the same.
 	if err := f.publish(ctx, t, &listening); err != nil {
 		cancel(err)
 	}
+	// The time begins when all events are acknowledged.
 	late := time.AfterFunc(lateWithin, func() {
 		cancel(fmt.Errorf("some cursors had not seen every event %s after the last", lateWithin))
 	})
@@ -84,6 +93,7 @@ func (f *fanout) open(ctx context.Context) ([]*client.Cursor, error) {
 	slots := make(chan struct{}, 32) // how many are opened at the same time
 	var opening sync.WaitGroup
 	for i := range cursors {
+		// The slot is taken before the goroutine is made, so no more goroutines exist than slots.
 		slots <- struct{}{}
 		opening.Go(func() {
 			defer func() { <-slots }()
@@ -97,12 +107,14 @@ func (f *fanout) open(ctx context.Context) ([]*client.Cursor, error) {
 		})
 	}
 	opening.Wait()
+	// The channel has room for an error of each cursor. The first is returned, or nil if there is none.
 	close(errs)
 	return slices.DeleteFunc(cursors, func(c *client.Cursor) bool { return c == nil }), <-errs
 }
 
 // follow reads until all events have come, each once and in order. It calls listens at the first one.
 func (f *fanout) follow(ctx context.Context, i int, cur *client.Cursor, listens func()) error {
+	// Also if it fails before: publish waits for all cursors.
 	defer listens()
 	seen := make([]float64, 0, f.events)
 	for next := 0; next <= f.events; {
@@ -110,20 +122,24 @@ func (f *fanout) follow(ctx context.Context, i int, cur *client.Cursor, listens 
 		if err != nil {
 			return err
 		}
+		// The cluster emits events of its own.
 		if ev.Source != benchSource {
 			continue
 		}
+		// An event that is lost, repeated or out of order fails the measurement.
 		if ev.CorrelationID != strconv.Itoa(next) {
 			return fmt.Errorf("event %q came where %d was due", ev.CorrelationID, next)
 		}
 		// The time counts from when the event was due, whenever it was sent.
 		if next == 0 {
+			// It came before the schedule began and has no time.
 			listens()
 		} else {
 			seen = append(seen, millis(time.Since(f.due(next))))
 		}
 		next++
 	}
+	// It is written once, complete, and read after all readers have ended.
 	f.seen[i] = seen
 	return nil
 }
@@ -137,6 +153,8 @@ func (f *fanout) due(number int) time.Time {
 // rate, whether or not answers come.
 func (f *fanout) publish(ctx context.Context, t *turn, listening *sync.WaitGroup) error {
 	g := t.source.generator()
+	// A cursor knows an event by its correlation id. The event counts as published before it is acknowledged:
+	// if it never is, the measurement fails.
 	send := func(number int) *client.Future {
 		ev := g.next()
 		ev.CorrelationID = strconv.Itoa(number)
@@ -148,6 +166,7 @@ func (f *fanout) publish(ctx context.Context, t *turn, listening *sync.WaitGroup
 		return err
 	}
 	listening.Wait()
+	// The schedule is fixed from here on. An answer that takes long delays no event after it.
 	f.began = time.Now()
 	futures := make([]*client.Future, 0, f.events)
 	for number := 1; number <= f.events; number++ {
@@ -158,6 +177,7 @@ func (f *fanout) publish(ctx context.Context, t *turn, listening *sync.WaitGroup
 			return context.Cause(ctx)
 		}
 	}
+	// A cursor would wait in vain for an event that was refused; the refusal is the better error.
 	for _, future := range futures {
 		if _, err := future.Wait(ctx); err != nil {
 			return err

@@ -7,13 +7,15 @@ import (
 
 // goal is a figure that ringlog is to reach: by itself, or as a ratio to a peer's.
 type goal struct {
+	// Of which work, and which of its figures.
 	work, metric string
-	system       string  // "" is each ringlog
-	peer         string  // "" is by itself
-	than         string  // a work of the same system, with Go's client, to relate to
-	goal, least  float64 // what is wanted, and what is the least to be accepted
-	lower        bool    // lower is better
-	absolute     float64 // what the median itself must reach as well for the goal; 0 is nothing
+	system       string // "" is each ringlog
+	peer         string // "" is by itself
+	than         string // a work of the same system, with Go's client, to relate to
+	// They have no unit where they are ratios, else that of the metric.
+	goal, least float64 // what is wanted, and what is the least to be accepted
+	lower       bool    // lower is better
+	absolute    float64 // what the median itself must reach as well for the goal; 0 is nothing
 }
 
 // goals are the figures that were set as goals, in the order of the report.
@@ -51,6 +53,7 @@ const (
 
 // verdict judges a figure, and the median that it comes from.
 func (g goal) verdict(figure, median float64) string {
+	// figure is a ratio, or the median itself where there is no peer.
 	attained := func(bound float64) bool {
 		if g.lower {
 			return figure <= bound
@@ -61,6 +64,7 @@ func (g goal) verdict(figure, median float64) string {
 	case attained(g.goal) && median >= g.absolute:
 		return reached
 	case attained(g.least):
+		// A ratio that reaches its goal is judged so too if the median is below the absolute bound.
 		return leastOnly
 	default:
 		return notReached
@@ -82,6 +86,7 @@ type Comparison struct {
 	Verdict string  `json:"verdict,omitempty"` // none where there is no goal
 }
 
+// isRinglog reports whether a system is ringlog, in whichever variant: the names of all begin with it.
 func isRinglog(system string) bool { return strings.HasPrefix(system, "ringlog") }
 
 // compareAll judges every goal that something was measured for, and relates ringlog to the
@@ -93,6 +98,7 @@ func compareAll(results []Result, samples []Sample) (all []Comparison) {
 			if !isRinglog(name) || (g.system != "" && g.system != name) {
 				continue
 			}
+			// A goal is a ratio to the same system at another work, a figure by itself, or a ratio to a peer.
 			if g.than != "" {
 				if c, ok := g.against(results, samples, name, name); ok {
 					all = append(all, c)
@@ -105,6 +111,7 @@ func compareAll(results []Result, samples []Sample) (all []Comparison) {
 			}
 			// Every peer is compared; the goal counts for the one that it names.
 			for _, peer := range systems {
+				// Ringlog is no peer of its own.
 				if c, ok := g.against(results, samples, name, peer); ok && !isRinglog(peer) {
 					all = append(all, c)
 				}
@@ -139,9 +146,12 @@ func (g goal) byItself(results []Result, system string) (all []Comparison) {
 
 // against relates the best way of ringlog to the best of a peer, or of its own at another work. The goal
 // counts for the peer that it names.
+// The best way is that of all rounds together, so each ratio below divides the same two ways.
 func (g goal) against(results []Result, samples []Sample, system, peer string) (Comparison, bool) {
 	own, ok := g.best(results, system)
+	// The other side: the same figure of the peer, or of the work that the goal relates to.
 	theirs := g
+	// g is a copy. Its peer is set so that the goal counts for this comparison.
 	if g.than != "" {
 		theirs.work, g.peer = g.than, peer
 	}
@@ -152,12 +162,15 @@ func (g goal) against(results []Result, samples []Sample, system, peer string) (
 	ratios := ratiosByRound(g.metric, own, other, samples)
 	c := Comparison{Work: g.work, Metric: g.metric, System: system, Way: own.Way, Peer: peer, PeerWay: other.Way,
 		Figure: spreadOf(ratios), Lower: g.lower}
+	// The report names the other work in place of a way.
 	if g.than != "" {
 		c.PeerWay = g.than
 	}
+	// For other peers the ratio is reported, and not judged.
 	if peer == g.peer {
 		c.Goal, c.Least, c.Verdict = g.goal, g.least, g.verdict(c.Figure.Median, own.Values[g.metric].Median)
 	}
+	// Without a round in which both were measured there is nothing to report.
 	return c, len(ratios) > 0
 }
 
@@ -168,6 +181,7 @@ func (g goal) best(results []Result, system string) (best Result, found bool) {
 		if !ok || r.Work != g.work || r.System != system || strings.HasSuffix(r.Way, forInformation) {
 			continue
 		}
+		// The first is the best so far. Then the smaller median wins where lower is better, else the greater.
 		if !found || (s.Median < best.Values[g.metric].Median) == g.lower {
 			best, found = r, true
 		}
@@ -176,6 +190,7 @@ func (g goal) best(results []Result, system string) (best Result, found bool) {
 }
 
 // ratiosByRound divides own by other in each round that has both.
+// What changes from one round to the next, such as the speed of a shared disk, is in both and cancels out.
 func ratiosByRound(metric string, own, other Result, samples []Sample) (ratios []float64) {
 	byRound := func(r Result) map[int]float64 {
 		values := map[int]float64{}

@@ -37,7 +37,9 @@ func (r *ringlogSession) shareWays() []string {
 }
 
 func (r *ringlogSession) share(ctx context.Context, way string, n int) (err error) {
+	// A new group begins at the start of the log, whatever the last one acknowledged.
 	r.cursors++
+	// As many events may be unacknowledged as for JetStream's consumer.
 	o := client.GroupOptions{From: client.FromStart(), Prefetch: prefetch, MaxPending: maxAckPending}
 	if way == r.shareWays()[1] {
 		o.Prefetch = 1024
@@ -46,6 +48,7 @@ func (r *ringlogSession) share(ctx context.Context, way string, n int) (err erro
 	if err != nil {
 		return err
 	}
+	// The member leaves, so no server works for it during the next measurement.
 	defer func() { err = errors.Join(err, m.Close(ctx)) }()
 	// Acks are sent without waiting; Flush waits until all are durable.
 	for n > 0 {
@@ -56,6 +59,7 @@ func (r *ringlogSession) share(ctx context.Context, way string, n int) (err erro
 		if err := d.Ack(); err != nil {
 			return err
 		}
+		// An event that the cluster emitted is acknowledged, too, but does not count.
 		if d.Source == benchSource {
 			n--
 		}
@@ -66,18 +70,21 @@ func (r *ringlogSession) share(ctx context.Context, way string, n int) (err erro
 func (n *natsSession) shareWays() []string { return []string{"AckExplicit"} }
 
 func (n *natsSession) share(ctx context.Context, _ string, count int) error {
+	// A consumer of another name begins at the start of the stream.
 	n.consumers++
 	c, err := n.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		Durable:       fmt.Sprintf("bench-group-%d", n.consumers),
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		MaxAckPending: maxAckPending,
-		Replicas:      3,
+		// As many as the stream has: ringlog's groups are replicated as well.
+		Replicas: 3,
 	})
 	if err != nil {
 		return err
 	}
 	// Only the last ack is awaited.
+	// It is sent last on the one connection, so those before it have arrived.
 	return consumed(ctx, c, count, func(m jetstream.Msg, i int) error {
 		if i == count {
 			return m.DoubleAck(ctx)

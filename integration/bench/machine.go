@@ -32,6 +32,7 @@ type Machine struct {
 }
 
 // describeMachine returns what is known before the rounds. It uses the files of /proc.
+// What it does not find is "unknown", "" or 0: nothing that is measured depends on it.
 func describeMachine(dir string) Machine {
 	m := Machine{
 		CPU:        lineOf("/proc/cpuinfo", "model name"),
@@ -42,6 +43,7 @@ func describeMachine(dir string) Machine {
 		Go:         runtime.Version(),
 		Versions:   map[string]string{},
 	}
+	// The kernel gives kibibytes.
 	kb, _ := strconv.ParseInt(strings.TrimSuffix(lineOf("/proc/meminfo", "MemTotal"), " kB"), 10, 64)
 	m.MemoryMB = kb / 1024
 	if out, err := exec.Command("python3", "--version").Output(); err == nil {
@@ -60,6 +62,7 @@ func describeMachine(dir string) Machine {
 		}
 	}
 	// The clients for Python, and the server that is the one in PATH.
+	// Each line is NAME==VERSION.
 	requirements, _ := pythonFiles.ReadFile(requirementsFile)
 	for line := range strings.Lines(string(requirements)) {
 		name, version, _ := strings.Cut(strings.TrimSpace(line), "==")
@@ -73,6 +76,7 @@ func describeMachine(dir string) Machine {
 }
 
 // generator measures how long it takes to generate an event.
+// Generating is a part of what every publisher takes, so the report has it beside the figures.
 func (m *Machine) generator() {
 	const n = 100_000
 	g, bytes := newSource().generator(), 0

@@ -25,12 +25,18 @@ import (
 
 // options are the flags.
 type options struct {
-	rounds         int
-	only, systems  string
-	quick          bool
+	// How often each system does each work.
+	rounds int
+	// Lists from the command line, comma separated; "" is all.
+	only, systems string
+	quick         bool
+	// Files for the report; "" writes none. The tables go to standard output in any case.
 	markdown, json string
-	dir            string
-	restartEvents  int
+	// Where the temporary folder is made, and so the disk that is measured; "" is the folder for temporary
+	// files.
+	dir string
+	// How many events the log has when nodes are restarted; 0 measures no restarts.
+	restartEvents int
 }
 
 func main() {
@@ -49,6 +55,7 @@ func dispatch(args []string) error {
 	case len(args) == 6 && args[0] == "serve-etcd":
 		return serveETCD(args[1], args[2], args[3], args[4], args[5])
 	}
+	// Without such a command it is the benchmark itself.
 	var o options
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.IntVar(&o.rounds, "rounds", 5, "how often each system is measured")
@@ -60,6 +67,7 @@ func dispatch(args []string) error {
 	f.StringVar(&o.markdown, "markdown", "", "`FILE` for the tables, which are also printed to standard output")
 	f.StringVar(&o.json, "json", "", "`FILE` for everything, including each sample")
 	f.StringVar(&o.dir, "dir", "", "`FOLDER` on the disk to measure; the folder for temporary files if none is named")
+	// Restarts are measured only when they are asked for: they take minutes, and gigabytes of the disk.
 	f.IntVar(&o.restartEvents, "restart-events", 0,
 		"measure restarts of ringlog with a twentieth of `N` events and with N, such as 20000000")
 	if err := f.Parse(args); err != nil {
@@ -71,6 +79,7 @@ func dispatch(args []string) error {
 	if f.NArg() > 0 || o.rounds < 1 {
 		return fmt.Errorf("unexpected arguments %q, or less than one round", f.Args())
 	}
+	// SIGHUP as well: a closed terminal must not leave servers running.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	return compare(ctx, o)
@@ -104,6 +113,7 @@ func chosenSystems(list, program string) (some []system, err error) {
 	if list == "" {
 		return all, nil
 	}
+	// The order of the list is that of the report. The order of work changes from round to round.
 	for name := range strings.SplitSeq(list, ",") {
 		i := slices.IndexFunc(all, func(s system) bool { return s.name() == name })
 		if i < 0 {
@@ -117,6 +127,7 @@ func chosenSystems(list, program string) (some []system, err error) {
 
 // compare measures everything and reports it. If ctx ends, it reports what was measured until then.
 func compare(ctx context.Context, o options) (err error) {
+	// Everything that is written, the binary included, is in this folder, which is removed at the end.
 	dir, err := os.MkdirTemp(o.dir, "ringlog-bench-")
 	if err != nil {
 		return err
@@ -126,11 +137,13 @@ func compare(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
+	// What the command line names is checked before any server is started.
 	r := &runner{scale: scaleOf(o.quick), rounds: o.rounds, dir: dir}
 	r.works, err = chosenWorks(o.only)
 	if err != nil {
 		return err
 	}
+	// The program is built from this checkout, so the figures belong to the sources beside this file.
 	program, err := buildRinglog(ctx, dir)
 	if err != nil {
 		return err
@@ -145,14 +158,17 @@ func compare(ctx context.Context, o options) (err error) {
 
 // measureAndReport measures, with a look at the machine before and after, and writes the report.
 func (r *runner) measureAndReport(ctx context.Context, o options) error {
+	// No system is up yet: the disk and the generator are measured by themselves.
 	m := describeMachine(r.dir)
 	if err := m.addFdatasync(r.dir); err != nil {
 		return err
 	}
+	// A failure does not end the rounds. It is kept for the report, and what follows is measured.
 	r.run(ctx)
 	if o.restartEvents > 0 {
 		r.restarts(ctx, o.restartEvents)
 	}
+	// The load and the disk once more, so a reader of the report sees whether the machine changed meanwhile.
 	m.LoadAfter = firstLine("/proc/loadavg")
 	if err := m.addFdatasync(r.dir); err != nil {
 		return err

@@ -21,12 +21,15 @@ import (
 )
 
 // natsSystem is JetStream with one stream of three replicas in files.
+// As shipped it acknowledges before it syncs; with sync_interval: always it promises what ringlog promises.
 type natsSystem struct {
 	always bool // sync_interval: always
 }
 
 const (
-	streamName      = "EVENTS"
+	// The stream has this name in every session.
+	streamName = "EVENTS"
+	// The default of JetStream.
 	duplicateWindow = 2 * time.Minute
 )
 
@@ -60,6 +63,7 @@ func (s *natsSystem) sizes(quick bool) sizes {
 }
 
 // serveNATS is the hidden command that runs one server until a signal ends it.
+// The server reads a file, as nats-server does for a user.
 func serveNATS(config string) error {
 	opts, err := server.ProcessConfigFile(config)
 	if err != nil {
@@ -69,6 +73,7 @@ func serveNATS(config string) error {
 	if err != nil {
 		return err
 	}
+	// Its log goes to the file that spawn has made of its outputs.
 	s.ConfigureLogger()
 	if err := server.Run(s); err != nil {
 		return err
@@ -77,12 +82,14 @@ func serveNATS(config string) error {
 	return nil
 }
 
+// start runs three servers, each this program again with the hidden command, and connects to them.
 func (s *natsSystem) start(ctx context.Context, dir string) (_ session, err error) {
 	ports, err := devcluster.FreePorts(6)
 	if err != nil {
 		return nil, err
 	}
 	n := &natsSession{}
+	// A start that fails ends the servers that it has started.
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.close(ctx))
@@ -108,11 +115,13 @@ func (s *natsSystem) start(ctx context.Context, dir string) (_ session, err erro
 
 // config is a server's configuration file. Its routes are to the other servers.
 func (s *natsSystem) config(dir, name string, clients, cluster int, all []int) string {
+	// Without the line the server syncs at the interval that is shipped.
 	syncs := ""
 	if s.always {
 		syncs = "sync_interval: always"
 	}
 	var routes []string
+	// A route to itself is of no use.
 	for _, port := range all {
 		if port != cluster {
 			routes = append(routes, fmt.Sprintf("nats-route://127.0.0.1:%d", port))
@@ -127,15 +136,17 @@ cluster { name: bench, listen: 127.0.0.1:%d, routes: [%s] }
 
 // natsSession is three servers and one client of all of them.
 type natsSession struct {
-	servers   children
-	conn      *nats.Conn
-	js        jetstream.JetStream
-	stream    jetstream.Stream
+	servers children
+	conn    *nats.Conn
+	js      jetstream.JetStream
+	stream  jetstream.Stream
+	// It makes the names of durable consumers unique.
 	consumers int // made so far
 }
 
 // connect connects to the servers once they answer, and creates the stream.
 func (n *natsSession) connect(ctx context.Context, urls string) error {
+	// The connection knows all three servers, whichever answers first.
 	err := n.servers.until(ctx, "a server of NATS", func(context.Context) (err error) {
 		n.conn, err = nats.Connect(urls, nats.Name("bench"))
 		return err
@@ -148,14 +159,16 @@ func (n *natsSession) connect(ctx context.Context, urls string) error {
 		return err
 	}
 	// A stream can be created once the servers have elected a leader of their metadata.
+	// Before that a request may never be answered, so each attempt has a timeout of its own.
 	return n.servers.until(ctx, "a stream", func(ctx context.Context) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		n.stream, err = n.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-			Name:               streamName,
-			Subjects:           []string{"events.>"},
-			Storage:            jetstream.FileStorage,
-			Replicas:           3,
+			Name:     streamName,
+			Subjects: []string{"events.>"},
+			Storage:  jetstream.FileStorage,
+			Replicas: 3,
+			// JetStream looks for duplicates, as ringlog does.
 			Duplicates:         duplicateWindow,
 			AllowAtomicPublish: true,
 		})
@@ -163,6 +176,7 @@ func (n *natsSession) connect(ctx context.Context, urls string) error {
 	})
 }
 
+// publishWays has first the way by which works that read fill the stream.
 func (n *natsSession) publishWays() []string {
 	return []string{"PublishAsync, 4096 pending", "PublishAsync, 1024 pending", "atomic batches of 1000, 8 at a time"}
 }
@@ -179,6 +193,7 @@ func (n *natsSession) publish(ctx context.Context, way string, src *source, q *q
 }
 
 // message returns an event as it is published to JetStream.
+// Its id is half of the hash, so no two events share it.
 func message(ev *event.Event) *nats.Msg {
 	hash := ev.Hash()
 	return &nats.Msg{Subject: "events." + string(ev.Type), Data: ev.Payload,
@@ -187,7 +202,9 @@ func message(ev *event.Event) *nats.Msg {
 
 // publishAsync publishes events one by one with at most pending unanswered.
 func (n *natsSession) publishAsync(ctx context.Context, pending int, src *source, q *quota) (t tally, err error) {
+	// The client calls both handlers below in goroutines of its own.
 	var acked atomic.Int64
+	// It holds the first error. The loop ends once it has one.
 	failed := make(chan error, 1)
 	fail := func(err error) {
 		select {
@@ -200,6 +217,7 @@ func (n *natsSession) publishAsync(ctx context.Context, pending int, src *source
 		jetstream.WithPublishAsyncTimeout(30*time.Second),
 		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) { fail(err) }),
 		jetstream.WithPublishAsyncAckHandler(func(_ jetstream.JetStream, _ *nats.Msg, ack *jetstream.PubAck) {
+			// A duplicate is acknowledged and not stored.
 			if ack.Duplicate {
 				fail(errDuplicate)
 			}
@@ -208,16 +226,19 @@ func (n *natsSession) publishAsync(ctx context.Context, pending int, src *source
 	if err != nil {
 		return t, err
 	}
+	// It ends the subscription to the answers of this publisher.
 	defer js.CleanupPublisher()
 	// Publish until the quota is used up or an answer is an error; then wait for all answers.
 	g := src.generator()
 	for ctx.Err() == nil && len(failed) == 0 && q.take(1) == 1 {
 		ev := g.next()
+		// It waits for room among the pending messages, at most that long.
 		if _, err := js.PublishMsgAsync(message(&ev), jetstream.WithStallWait(30*time.Second)); err != nil {
 			return t, err
 		}
 		t.events, t.bytes = t.events+1, t.bytes+len(ev.Payload)
 	}
+	// It is closed when no message is pending.
 	select {
 	case <-js.PublishAsyncComplete():
 	case <-ctx.Done():
@@ -234,11 +255,13 @@ func (n *natsSession) publishAsync(ctx context.Context, pending int, src *source
 // common id. The last one commits the batch and is answered.
 func (n *natsSession) publishAtomic(ctx context.Context, events []event.Event) error {
 	// The first and the last message are answered, those between are not.
+	// Messages of a batch share what follows the prefix of an inbox name: it is unique, and has no dot.
 	id := nats.NewInbox()
 	for i := range events {
 		m := message(&events[i])
 		m.Header["Nats-Batch-Id"] = []string{id[len(nats.InboxPrefix):]}
 		m.Header["Nats-Batch-Sequence"] = []string{strconv.Itoa(i + 1)}
+		// Nobody answers these. What is wrong with one of them fails the commit.
 		if i < len(events)-1 && i > 0 {
 			if err := n.conn.PublishMsg(m); err != nil {
 				return err
@@ -252,6 +275,7 @@ func (n *natsSession) publishAtomic(ctx context.Context, events []event.Event) e
 		if err != nil {
 			return err
 		}
+		// JetStream reports an error in the data of an answer.
 		if strings.Contains(string(answer.Data), `"error"`) {
 			return fmt.Errorf("atomic batch: %s", answer.Data)
 		}
@@ -259,6 +283,7 @@ func (n *natsSession) publishAtomic(ctx context.Context, events []event.Event) e
 	return nil
 }
 
+// publishOne fails for a duplicate, which is acknowledged sooner since it is not stored.
 func (n *natsSession) publishOne(ctx context.Context, ev event.Event) error {
 	ack, err := n.js.PublishMsg(ctx, message(&ev))
 	if err == nil && ack.Duplicate {
@@ -275,6 +300,7 @@ func (n *natsSession) stored(ctx context.Context) (int, error) {
 	return int(info.State.Msgs), nil
 }
 
+// leaderPID returns the process that leads the stream, which may be another than leads the metadata.
 func (n *natsSession) leaderPID(ctx context.Context) (int, error) {
 	info, err := n.stream.Info(ctx)
 	if err != nil {

@@ -16,6 +16,7 @@ const (
 	maxAckPending = 20_000
 )
 
+// readWays has both kinds of ordered consumer; the better one counts.
 func (n *natsSession) readWays() []string {
 	return []string{"ordered pull consumer", "ordered push consumer"}
 }
@@ -24,6 +25,7 @@ func (n *natsSession) read(ctx context.Context, way string, count int) error {
 	if way == n.readWays()[1] {
 		return n.readPushed(ctx, count)
 	}
+	// An ordered consumer is not durable and begins at the start of the stream.
 	c, err := n.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
 	if err != nil {
 		return err
@@ -33,6 +35,7 @@ func (n *natsSession) read(ctx context.Context, way string, count int) error {
 
 // consumed calls handle for count messages, numbered from 1, in the goroutine of the consumer.
 func consumed(ctx context.Context, c jetstream.Consumer, count int, handle func(m jetstream.Msg, i int) error) error {
+	// done holds the first result. seen needs no lock: the client calls back for one message at a time.
 	seen, done := 0, make(chan error, 1)
 	finish := func(err error) {
 		select {
@@ -43,6 +46,7 @@ func consumed(ctx context.Context, c jetstream.Consumer, count int, handle func(
 	reading, err := c.Consume(func(m jetstream.Msg) {
 		seen++
 		if seen > count {
+			// More arrive than were asked for, since pullAhead of them are under way.
 			return
 		}
 		if err := handle(m, seen); err != nil {
@@ -55,6 +59,7 @@ func consumed(ctx context.Context, c jetstream.Consumer, count int, handle func(
 	if err != nil {
 		return err
 	}
+	// After Closed no callback runs, so none disturbs the next measurement.
 	defer func() {
 		reading.Stop()
 		<-reading.Closed()
@@ -73,9 +78,11 @@ func (n *natsSession) readPushed(ctx context.Context, count int) error {
 	if err != nil {
 		return err
 	}
+	// The callback counts; this goroutine reads the count if ctx ends.
 	var seen atomic.Int64
 	done := make(chan struct{})
 	sub, err := js.Subscribe("events.>", func(*nats.Msg) {
+		// Exactly one message has this number, so the channel is closed once.
 		if seen.Add(1) == int64(count) {
 			close(done)
 		}
@@ -103,6 +110,7 @@ func (n *natsSession) consumeWays() []string {
 // forInformation ends the name of a way that is no part of a ratio.
 const forInformation = " (for information)"
 
+// consume makes a durable consumer for each call, so each begins at the start of the stream.
 func (n *natsSession) consume(ctx context.Context, way string, count int) error {
 	n.consumers++
 	policy := jetstream.AckAllPolicy
@@ -122,10 +130,13 @@ func (n *natsSession) consume(ctx context.Context, way string, count int) error 
 	return consumed(ctx, c, count, func(m jetstream.Msg, i int) error {
 		switch {
 		case policy == jetstream.AckExplicitPolicy:
+			// An ack for each message, and none of them is awaited.
 			return m.Ack()
 		case i%ackEvery != 0 && i != count:
+			// One ack is for 1000 messages. The last message has one in any case.
 			return nil
 		case way == n.consumeWays()[1]:
+			// DoubleAck waits until the server has confirmed the ack.
 			return m.DoubleAck(ctx)
 		default:
 			return m.Ack()

@@ -19,27 +19,32 @@ const benchSource = "bench-peers"
 // source makes generators. No two events of any generators of any source are alike. Generating an
 // event is part of what every publisher is measured at, so payloads are made in advance; each event
 // gets a copy into which an iteration of its own is written.
+// Several goroutines may ask it for generators.
 type source struct {
 	rand   *rand.Rand
 	run    string // part of each payload: with the iteration it makes the event unlike any other
 	drafts []draft
-	given  atomic.Int64
+	// How many generators were made: each has the range of iterations of its number.
+	given atomic.Int64
 }
 
 // draft is a payload with an iteration of as many digits as any has.
 type draft struct {
-	config    string
-	payload   []byte
+	config  string
+	payload []byte
+	// Every event overwrites these digits, and no other byte.
 	iteration int // where the digits of the iteration begin
 }
 
 const (
-	drafts          = 4096 // more than a batch holds
+	drafts = 4096 // more than a batch holds
+	// It has iterationDigits digits, as has every greater number that a run reaches.
 	firstIteration  = 1e11
 	iterationDigits = 12
 	iterations      = 1e7 // of a generator
 )
 
+// The types, fields and values of RingRift's training events: real JSON is less regular than a test pattern.
 var (
 	trainingTypes = []event.Type{event.TrainingStarted, event.TrainingProgress, event.TrainingCompleted,
 		event.EvaluationCompleted, event.NewGamesAvailable}
@@ -52,6 +57,7 @@ var (
 // newSource makes the drafts of a source. Its run is the time, which no other source has.
 func newSource() *source {
 	now := time.Now().UnixNano()
+	// The second seed is the time, so each run has other values of the same kind.
 	s := &source{run: fmt.Sprintf("%x", now), rand: rand.New(rand.NewPCG(1, uint64(now)))}
 	for range drafts {
 		s.drafts = append(s.drafts, s.draft())
@@ -63,12 +69,14 @@ func newSource() *source {
 func (s *source) draft() draft {
 	// The keys are in their order, and after each colon and comma is a space.
 	r, config := s.rand, configs[s.rand.IntN(len(configs))]
+	// Room for the loss that exceeds the size.
 	p := make([]byte, 0, payloadSize+32)
 	p = append(append(append(p, `{"config_key": "`...), config...), `", "elo": `...)
 	p = appendDecimal(p, 120_000+r.IntN(80_000), 2)
 	p = strconv.AppendInt(append(p, `, "epoch": `...), int64(r.IntN(200)), 10)
 	p = strconv.AppendInt(append(p, `, "host": "gpu-`...), int64(r.IntN(64)), 10)
 	p = append(p, `", "iteration": `...)
+	// Where the digits begin, for generator.next.
 	iteration := len(p)
 	p = strconv.AppendInt(p, firstIteration, 10)
 	p = appendDecimal(append(p, `, "loss": `...), r.IntN(30_000), 4)
@@ -93,6 +101,7 @@ type generator struct {
 
 // generator returns a generator with a range of iterations of its own.
 func (s *source) generator() *generator {
+	// No other generator of this source has this number.
 	from := firstIteration + int(s.given.Add(1))*iterations
 	return &generator{s, from, from + iterations}
 }
@@ -100,11 +109,14 @@ func (s *source) generator() *generator {
 // next returns an event whose payload is not used again.
 func (g *generator) next() event.Event {
 	if g.n == g.to {
+		// The range is used up: continue with a range that nobody has.
 		*g = *g.source.generator()
 	}
 	d := &g.drafts[(g.n+g.n/iterations*997)%drafts] // each generator begins with another one
+	// The publisher keeps the payload, so each event has a copy of its own.
 	p := append(make([]byte, 0, len(d.payload)), d.payload...)
 	digits := p[d.iteration : d.iteration+iterationDigits]
+	// From the last digit to the first.
 	for i, n := iterationDigits-1, g.n; i >= 0; i, n = i-1, n/10 {
 		digits[i] = byte('0' + n%10)
 	}
@@ -124,6 +136,7 @@ func (g *generator) fill(events []event.Event) {
 // appendDecimal prints v / 10^places as Python prints that float; places is at most 4,
 // past which Python would turn to exponents.
 func appendDecimal(b []byte, v, places int) []byte {
+	// scale becomes 10^places.
 	scale := 1
 	for range places {
 		scale *= 10

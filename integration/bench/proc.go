@@ -26,15 +26,18 @@ func procField(pid int, file, name string) (int64, error) {
 }
 
 // writtenBytes is what a process had the kernel write to disk.
+// The kernel counts a page when it becomes dirty: a page that changes twice before it is written counts once.
 func writtenBytes(pid int) (int64, error) { return procField(pid, "io", "write_bytes") }
 
 // rssAnon is a process's anonymous memory in MB.
 func rssAnon(pid int) (float64, error) {
 	kb, err := procField(pid, "status", "RssAnon")
+	// The kernel prints kibibytes.
 	return float64(kb) * 1024 / 1e6, err
 }
 
 // cpuTicks is the processor time that processes have used, in hundredths of a second.
+// A tick of Linux (USER_HZ) is that long.
 func cpuTicks(pids []int) (sum int64) {
 	for _, pid := range pids {
 		text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
@@ -65,6 +68,7 @@ func processors() (p processorTime) {
 	if err != nil {
 		return p
 	}
+	// The first line is the sum of all processors; its field 0 is the name "cpu".
 	line, _, _ := strings.Cut(string(text), "\n")
 	for i, field := range strings.Fields(line) {
 		n, _ := strconv.ParseFloat(field, 64)
@@ -81,6 +85,7 @@ func processors() (p processorTime) {
 // stolenSince returns the host's share of the time in which the processors had something to do.
 func (p processorTime) stolenSince(before processorTime) float64 {
 	stolen := p.stolen - before.stolen
+	// At least one tick: a machine that did nothing would divide by 0.
 	return stolen / max(1, p.busy-before.busy+stolen)
 }
 
@@ -95,7 +100,9 @@ const (
 func quiet(ctx context.Context, pids []int) {
 	tick := time.NewTicker(quietWindow)
 	defer tick.Stop()
+	// From then on the measurement begins, at rest or not.
 	late := time.After(quietWithin)
+	// Each window is compared with the end of the one before.
 	for before := cpuTicks(pids); ; {
 		select {
 		case <-tick.C:
@@ -125,6 +132,7 @@ func whileAll(ctx context.Context, pids []int) (watched context.Context, stop fu
 		for { // a process that has ended and was waited for is not in /proc
 			for _, pid := range pids {
 				if _, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid))); err != nil {
+					// Only the first cause is kept.
 					cancel(fmt.Errorf("the server with process id %d ended", pid))
 				}
 			}
@@ -136,6 +144,7 @@ func whileAll(ctx context.Context, pids []int) (watched context.Context, stop fu
 		}
 	}()
 	return ctx, func() {
+		// Once stop returns, nothing reads /proc.
 		cancel(nil)
 		<-done
 	}

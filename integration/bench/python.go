@@ -12,6 +12,7 @@ import (
 //go:embed python/publish.py
 var pythonScript string
 
+// The script repeats them once they are used up, each time with another iteration.
 const pythonPayloads = 4096
 
 // measurePython is for ringlog alone.
@@ -20,6 +21,7 @@ func measurePython(ctx context.Context, t *turn) error {
 	if !ok {
 		return errNotOffered
 	}
+	// The script has one address, so it gets the leader's.
 	url, err := r.leaderURL(ctx)
 	if err != nil {
 		return err
@@ -30,6 +32,7 @@ func measurePython(ctx context.Context, t *turn) error {
 		return err
 	}
 	defer os.Remove(payloads)
+	// One process shows what an interpreter reaches, four what the cluster does.
 	for _, processes := range []int{1, 4} {
 		way := fmt.Sprintf("%d processes", processes)
 		if processes == 1 {

@@ -31,8 +31,10 @@ func (redisSystem) settings() []string {
 	}
 }
 
+// sizes is empty: only works of clients for Python use Redis.
 func (redisSystem) sizes(bool) sizes { return sizes{} }
 
+// start runs the primary and its replicas, and returns once both replicas answer.
 func (redisSystem) start(ctx context.Context, dir string) (_ session, err error) {
 	if _, err := exec.LookPath(redisServer); err != nil {
 		return nil, fmt.Errorf("%w: install Redis, or leave it out with --systems", err)
@@ -42,12 +44,15 @@ func (redisSystem) start(ctx context.Context, dir string) (_ session, err error)
 		return nil, err
 	}
 	r := &redisSession{address: net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))}
+	// A start that fails ends the servers that it has started.
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.close(ctx))
 		}
 	}()
 	for i, port := range ports {
+		// The append-only files of the three share a folder under different names. --save "" turns snapshots
+		// off.
 		name := "n" + strconv.Itoa(i+1)
 		args := []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir, "--save", "",
 			"--appendonly", "yes", "--appendfsync", "always", "--appenddirname", name}
@@ -60,6 +65,7 @@ func (redisSystem) start(ctx context.Context, dir string) (_ session, err error)
 		}
 		r.servers = append(r.servers, c)
 	}
+	// WAIT answers with how many replicas have acknowledged, here after at most 1 ms.
 	return r, r.servers.until(ctx, "the replicas of Redis", func(ctx context.Context) error {
 		n, err := r.ask(ctx, "WAIT 2 1")
 		if err == nil && n < 2 {
@@ -76,6 +82,7 @@ type redisSession struct {
 }
 
 // ask sends a command to the primary and returns its answer, a number.
+// A client library is not needed: a command is a line, and the answers to those used here are ":NUMBER".
 func (r *redisSession) ask(ctx context.Context, command string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -85,6 +92,7 @@ func (r *redisSession) ask(ctx context.Context, command string) (int, error) {
 		return 0, err
 	}
 	defer conn.Close()
+	// ctx has one, from above.
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetDeadline(deadline); err != nil {
 		return 0, err

@@ -56,6 +56,7 @@ func resultsOf(samples []Sample) (results []Result) {
 	// The values of each figure, by what was measured.
 	type id struct{ work, system, way string }
 	values := map[id]map[string][]float64{}
+	// A map has no order: these are its keys as they first came.
 	var order []id
 	for _, s := range samples {
 		k := id{s.Work, s.System, s.Way}
@@ -79,12 +80,14 @@ func resultsOf(samples []Sample) (results []Result) {
 
 // write prints the tables and writes the files that are named.
 func (r *Report) write(markdown, jsonFile string) error {
+	// To standard output first, and into the files even if that fails: one of them will have the report.
 	text := r.markdown()
 	_, err := io.WriteString(os.Stdout, text)
 	if markdown != "" {
 		err = errors.Join(err, os.WriteFile(markdown, []byte(text), 0o644))
 	}
 	if jsonFile != "" {
+		// It has every sample, so each median can be checked.
 		all, failed := json.MarshalIndent(r, "", "  ")
 		err = errors.Join(err, failed, os.WriteFile(jsonFile, append(all, '\n'), 0o644))
 	}
@@ -123,6 +126,7 @@ func (r *Report) writeGoals(b *strings.Builder) {
 	judged := newTable("work", "figure", "ringlog", "against", "measured", "goal", "least", "verdict")
 	others := newTable("work", "figure", "ringlog", "against", "measured")
 	for _, c := range r.Comparisons {
+		// The dash is for a figure by itself, which has no peer.
 		cells := []string{c.Work, metricName(c.Metric), joined(c.System, c.Way), "–", c.Figure.String()}
 		switch {
 		case c.Peer != "":
@@ -131,6 +135,7 @@ func (r *Report) writeGoals(b *strings.Builder) {
 			cells[1] = "growth of " + cells[1]
 		}
 		if c.Verdict == "" {
+			// The goal names another peer than this one.
 			others.row(cells...)
 			continue
 		}
@@ -155,6 +160,7 @@ func joined(system, way string) string {
 func (r *Report) writeWork(b *strings.Builder, w work) {
 	var own []Result
 	var metrics []string
+	// Systems in the order of the command line, the ways of each in the order in which they were measured.
 	for _, name := range r.systems {
 		for _, res := range r.Results {
 			if res.Work == w.name && res.System == name {
@@ -172,6 +178,7 @@ func (r *Report) writeWork(b *strings.Builder, w work) {
 		}
 	}
 	if len(own) == 0 {
+		// The work was not asked for, or it failed everywhere.
 		return
 	}
 	fmt.Fprintf(b, "\n## %s\n\n%s.\n\n", w.name, strings.ToUpper(w.about[:1])+w.about[1:])
@@ -183,6 +190,7 @@ func (r *Report) writeWork(b *strings.Builder, w work) {
 	for _, res := range own {
 		cells := []string{res.System, cmp.Or(res.Way, "–")}
 		for _, m := range metrics {
+			// Of a figure that this system does not have, the empty Spread prints as a dash.
 			cells = append(cells, res.Values[m].String())
 		}
 		t.row(cells...)
@@ -198,6 +206,7 @@ func (r *Report) writeFailures(b *strings.Builder) {
 	b.WriteString("\n## What failed\n\n")
 	t := newTable("work", "system", "round", "error")
 	for _, f := range r.Failures {
+		// The rest of it, such as the ends of logs, is in the JSON file.
 		first, _, _ := strings.Cut(f.Error, "\n")
 		t.row(f.Work, f.System, fmt.Sprint(f.Round), first)
 	}
@@ -244,6 +253,7 @@ func disturbed(samples []Sample) string {
 	all, bad, most := 0, 0, 0.0
 	for _, s := range samples {
 		if s.Attempts > 0 {
+			// A measurement that is made once, disturbed or not, has no attempts.
 			all, most = all+1, max(most, s.Stolen)
 		}
 		if s.Stolen > maxStolen {

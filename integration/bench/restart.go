@@ -20,6 +20,7 @@ const (
 	restartBaseWork = "restart-base"
 	growthWork      = "growth"
 
+	// The figures, with their units.
 	caughtUp   = "caught_up_s"
 	memory     = "rss_anon_mb"
 	pause      = "pause_ms"
@@ -27,8 +28,9 @@ const (
 )
 
 const (
-	restartBase   = 20 // the base has that part of the events
-	restarts      = 3  // of a follower and of a leader each
+	restartBase = 20 // the base has that part of the events
+	restarts    = 3  // of a follower and of a leader each
+	// How often a publisher is watched while the leader takes snapshots.
 	snapshots     = 5
 	fillWithin    = 30 * time.Minute
 	restartWithin = 2 * time.Minute
@@ -41,6 +43,7 @@ func (r *runner) restarts(ctx context.Context, events int) {
 		if !ok || ctx.Err() != nil {
 			continue
 		}
+		// After an interrupt every call fails; that is no failure of the system.
 		if err := r.restartsOf(ctx, s, events); err != nil && ctx.Err() == nil {
 			r.fail(restartWork, s, 1, err)
 		}
@@ -49,6 +52,7 @@ func (r *runner) restarts(ctx context.Context, events int) {
 
 // restartsOf measures one system with a twentieth of the events, then with all of them, in the same log.
 func (r *runner) restartsOf(ctx context.Context, s *ringlogSystem, events int) (err error) {
+	// The limit is for all of it: filling the log, restarts and snapshots.
 	ctx, cancel := context.WithTimeout(ctx, fillWithin)
 	defer cancel()
 	dir := filepath.Join(r.dir, s.name()+"-restart")
@@ -73,8 +77,10 @@ func (r *runner) restartsOf(ctx context.Context, s *ringlogSystem, events int) (
 			return err
 		}
 	}
+	// It is a turn outside the rounds: what it counts as published is in this log alone.
 	only := &turn{runner: r, sys: s, session: session, round: 1, source: newSource()}
 	p := &restartProbe{ringlogSession: session, turn: only}
+	// The log grows from the base to the whole, and is filled once.
 	base, err := p.grown(ctx, restartBaseWork, events/restartBase, restartBase)
 	if err != nil {
 		return err
@@ -83,6 +89,7 @@ func (r *runner) restartsOf(ctx context.Context, s *ringlogSystem, events int) (
 	if err != nil {
 		return err
 	}
+	// Each says how a figure grew in a log of restartBase times as many events.
 	p.record(growthWork, fmt.Sprintf("%s to %s events", figure(float64(events/restartBase)), figure(float64(events))),
 		map[string]float64{
 			caughtUp: full[caughtUp] / base[caughtUp],
@@ -93,6 +100,7 @@ func (r *runner) restartsOf(ctx context.Context, s *ringlogSystem, events int) (
 }
 
 // restartProbe restarts the nodes of one cluster.
+// The turn counts what is published and keeps the samples; the session has the cluster.
 type restartProbe struct {
 	*ringlogSession
 	*turn
@@ -111,6 +119,7 @@ func (p *restartProbe) grown(ctx context.Context, work string, n, inARow int) (m
 	if err := p.windowEmpty(ctx); err != nil {
 		return nil, err
 	}
+	// Before the restarts, to compare with what a node takes after one.
 	if err := p.running(work, n); err != nil {
 		return nil, err
 	}
@@ -122,6 +131,7 @@ func (p *restartProbe) grown(ctx context.Context, work string, n, inARow int) (m
 			if err != nil {
 				return nil, fmt.Errorf("restart a %s: %w", role, err)
 			}
+			// A round has one restart of each role.
 			p.round = i + 1
 			p.record(work, fmt.Sprintf("%s events, %s killed", figure(float64(n)), role), values)
 			all = append(all, values)
@@ -179,6 +189,7 @@ func (p *restartProbe) windowEmpty(ctx context.Context) error {
 			}
 			err := p.client.Admin().DoAt(ctx, n.URL(), http.MethodGet, "/status", nil, nil, &s)
 			if err != nil || s.Dedup.Keys > 0 {
+				// A node that does not answer yet is asked again.
 				return false
 			}
 		}
@@ -196,6 +207,7 @@ func (p *restartProbe) restartOne(ctx context.Context, role string) (map[string]
 		return nil, err
 	}
 	nodes := p.cluster.Nodes()
+	// For the role of leader it is the node that leads, else the first that does not.
 	node := nodes[slices.IndexFunc(nodes, func(n devcluster.Node) bool {
 		return (n.ID == leader.NodeID) == (role == "leader")
 	})]
@@ -211,11 +223,13 @@ func (p *restartProbe) restartOne(ctx context.Context, role string) (map[string]
 	if err != nil {
 		return nil, err
 	}
+	// Its commit index includes what was committed without the node.
 	goal, err := p.client.Admin().StatusOf(ctx, leading.URL())
 	if err != nil {
 		return nil, err
 	}
 	// Its memory is taken once it has come to rest.
+	// The time begins when the process is started, not when the old one was killed.
 	began := time.Now()
 	if err := p.cluster.Restart(node.ID); err != nil {
 		return nil, err
@@ -224,6 +238,7 @@ func (p *restartProbe) restartOne(ctx context.Context, role string) (map[string]
 		return nil, err
 	}
 	took := time.Since(began)
+	// A node at rest has released what it needed to read its log.
 	quiet(ctx, p.pids())
 	mb, err := rssAnon(p.cluster.PID(node.ID))
 	return map[string]float64{caughtUp: took.Seconds(), memory: mb}, err
@@ -235,6 +250,7 @@ func (p *restartProbe) caughtUp(ctx context.Context, node devcluster.Node, goal 
 	defer tick.Stop()
 	for {
 		s, err := p.client.Admin().StatusOf(ctx, node.URL())
+		// A node that knows a leader has heard from the cluster, and is not alone with an old log.
 		if err == nil && s.LeaderID != "" && s.AppliedIndex >= goal.CommitIndex {
 			return nil
 		}
@@ -256,6 +272,7 @@ func (p *restartProbe) whileSnapshots(ctx context.Context, n int) (map[string]fl
 		return nil, err
 	}
 	// The snapshots begin when began is closed; made has the result of all.
+	// There is room for the result, so the goroutine ends even if nobody receives it.
 	made := make(chan error, 1)
 	began := make(chan struct{})
 	go func() {
@@ -275,7 +292,9 @@ func (p *restartProbe) whileSnapshots(ctx context.Context, n int) (map[string]fl
 		return millis(time.Since(sent)), err
 	}
 	var waits []float64
+	// after is 0 while snapshots are taken, then counts the events since the last one, from 1.
 	for after := 0; after < around; {
+		// This happens once, since waits grows with each event.
 		if len(waits) == around {
 			close(began)
 		}
@@ -288,6 +307,7 @@ func (p *restartProbe) whileSnapshots(ctx context.Context, n int) (map[string]fl
 			after++
 			continue
 		}
+		// The snapshots are asked for between two events, so no wait includes the question.
 		select {
 		case err := <-made:
 			if err != nil {
@@ -298,6 +318,7 @@ func (p *restartProbe) whileSnapshots(ctx context.Context, n int) (map[string]fl
 		}
 	}
 	// As many events again, without a snapshot.
+	// The longest of many waits is long without a snapshot, too; this one is to compare with.
 	var without []float64
 	for range waits {
 		wait, err := publish()
@@ -310,6 +331,7 @@ func (p *restartProbe) whileSnapshots(ctx context.Context, n int) (map[string]fl
 }
 
 // beginSnapshot asks a node for a snapshot and returns once it is taken: with its first bytes.
+// The rest is not read. Once the body is closed, the node stops sending.
 func beginSnapshot(ctx context.Context, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/snapshot", nil)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 )
 
 // ringlogSystem is ringlog as it ships.
+// program is the path of the binary.
 type ringlogSystem struct{ program string }
 
 func (s *ringlogSystem) name() string { return "ringlog" }
@@ -33,6 +34,7 @@ func (s *ringlogSystem) sizes(quick bool) sizes {
 }
 
 // buildRinglog builds the program from the module that this one replaces.
+// The go command knows where that module is, so the path is not repeated here.
 func buildRinglog(ctx context.Context, dir string) (program string, err error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/ringrift/ringlog").Output()
 	if err != nil {
@@ -42,6 +44,7 @@ func buildRinglog(ctx context.Context, dir string) (program string, err error) {
 	// As make release builds it.
 	build := exec.CommandContext(ctx, "go", "build",
 		"-trimpath", "-pgo=cmd/ringlog/nodes.pgo", "-o", program, "./cmd/ringlog")
+	// The output ends with a newline.
 	build.Dir = string(out[:len(out)-1])
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build ringlog: %w\n%s", err, text)
@@ -60,6 +63,7 @@ func (s *ringlogSystem) open(ctx context.Context, dir string) (_ *ringlogSession
 		return nil, err
 	}
 	r := &ringlogSession{cluster: cluster}
+	// From here on an error closes the cluster.
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.close(context.WithoutCancel(ctx)))
@@ -74,6 +78,7 @@ func (s *ringlogSystem) open(ctx context.Context, dir string) (_ *ringlogSession
 		return nil, err
 	}
 	// The cluster has appended events of its own.
+	// What is stored is counted from here.
 	status, err := r.client.Admin().Status(ctx)
 	r.base = status.LastOffset
 	return r, err
@@ -87,6 +92,7 @@ type ringlogSession struct {
 	cursors int    // opened so far
 }
 
+// publishWays has first the way by which works that read fill the log.
 func (r *ringlogSession) publishWays() []string {
 	return []string{"batches of 1024, 8 at a time", "batches of 256, 8 at a time", "one by one, PublishAsync"}
 }
@@ -97,10 +103,12 @@ func (r *ringlogSession) publish(ctx context.Context, way string, src *source, q
 	case r.publishWays()[1]:
 		size = 256
 	case r.publishWays()[2]:
+		// The client makes the batches.
 		return r.publishAsync(ctx, src, q)
 	}
 	return eachBatch(ctx, 8, size, src, q, func(ctx context.Context, events []event.Event) error {
 		results, err := r.client.PublishBatch(ctx, events)
+		// There are no results beside an error.
 		for i := range results {
 			if results[i].Duplicate {
 				return errDuplicate
@@ -110,6 +118,7 @@ func (r *ringlogSession) publish(ctx context.Context, way string, src *source, q
 	})
 }
 
+// It fails a work: a duplicate is not written, so the figure would be too good.
 var errDuplicate = errors.New("an event was taken for a duplicate, and none is")
 
 // publishAsync publishes events one by one and awaits their answers in order, with at most
@@ -121,6 +130,7 @@ func (r *ringlogSession) publishAsync(ctx context.Context, src *source, q *quota
 	futures := make(chan *client.Future, pendingAnswers)
 	waited := make(chan error, 1)
 	go func() {
+		// All futures are received, even after an error: else the loop below would wait forever for room.
 		var first error
 		for f := range futures {
 			res, err := f.Wait(ctx)
@@ -136,8 +146,10 @@ func (r *ringlogSession) publishAsync(ctx context.Context, src *source, q *quota
 	for ctx.Err() == nil && q.take(1) == 1 {
 		ev := g.next()
 		t.events, t.bytes = t.events+1, t.bytes+len(ev.Payload)
+		// It waits while pendingAnswers are outstanding.
 		futures <- r.client.PublishAsync(ctx, ev)
 	}
+	// The goroutine awaits what is outstanding, and then sends the first error.
 	close(futures)
 	return t, errors.Join(<-waited, ctx.Err())
 }
@@ -163,6 +175,7 @@ func (r *ringlogSession) read(ctx context.Context, _ string, n int) error {
 		if err != nil {
 			return err
 		}
+		// The cluster's own events are read as well, but not counted.
 		if ev.Source == benchSource {
 			n--
 		}
@@ -180,6 +193,7 @@ func (r *ringlogSession) consumeWays() []string {
 // consume reads through a new cursor. Where commits overlap with reading there is one at a
 // time, of the latest offset due, and the last is awaited.
 func (r *ringlogSession) consume(ctx context.Context, way string, n int) (err error) {
+	// A cursor of a new name begins where its options say, here at the start.
 	r.cursors++
 	name, atStart := fmt.Sprintf("bench-%d", r.cursors), client.CursorOptions{From: client.FromStart()}
 	cur, err := r.client.OpenCursor(ctx, name, atStart)
@@ -187,6 +201,7 @@ func (r *ringlogSession) consume(ctx context.Context, way string, n int) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, cur.Close()) }()
+	// finish is called on every path, since it ends the goroutine of overlapped.
 	commit, finish := cur.Commit, func() error { return nil }
 	if way == r.consumeWays()[1] {
 		commit, finish = overlapped(ctx, cur.Commit)
@@ -202,6 +217,7 @@ func (r *ringlogSession) consume(ctx context.Context, way string, n int) (err er
 		}
 		n--
 		open++
+		// The last events are committed even if they are fewer.
 		if open < ackEvery && n > 0 {
 			continue
 		}
@@ -217,6 +233,7 @@ func (r *ringlogSession) consume(ctx context.Context, way string, n int) (err er
 func overlapped(
 	ctx context.Context, commit func(context.Context, uint64) error,
 ) (later func(context.Context, uint64) error, finish func() error) {
+	// due holds the one offset that waits while another is committed.
 	due, done := make(chan uint64, 1), make(chan error, 1)
 	go func() {
 		var first error
@@ -227,6 +244,7 @@ func overlapped(
 		}
 		done <- first
 	}()
+	// later is called by one goroutine, so due has room after the select.
 	later = func(_ context.Context, offset uint64) error {
 		select {
 		case <-due: // a later offset replaces one that waits
@@ -235,6 +253,7 @@ func overlapped(
 		due <- offset
 		return nil
 	}
+	// It closes the channel, so it may be called once.
 	return later, func() error {
 		close(due)
 		return <-done
@@ -248,6 +267,7 @@ func (r *ringlogSession) leaderPID(ctx context.Context) (int, error) {
 
 func (r *ringlogSession) pids() (pids []int) {
 	for _, n := range r.cluster.Nodes() {
+		// A node that is down has no process.
 		if pid := r.cluster.PID(n.ID); pid != 0 {
 			pids = append(pids, pid)
 		}
@@ -263,6 +283,7 @@ func (r *ringlogSession) close(ctx context.Context) (err error) {
 }
 
 // leaderURL returns the leader's address for clients.
+// It is for scripts, which do not look for the leader themselves.
 func (r *ringlogSession) leaderURL(ctx context.Context) (string, error) {
 	leader, err := r.cluster.WaitLeader(ctx)
 	if err != nil {
@@ -273,6 +294,7 @@ func (r *ringlogSession) leaderURL(ctx context.Context) (string, error) {
 }
 
 // tailOfLogs returns the ends of the servers' logs, for the report of a failure.
+// Of each it has 500 bytes at most.
 func tailOfLogs(dir string) string {
 	files, _ := filepath.Glob(filepath.Join(dir, "*.log"))
 	text := ""

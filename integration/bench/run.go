@@ -12,11 +12,14 @@ import (
 )
 
 // Sample is what one measurement gave.
+// --json prints each.
 type Sample struct {
-	Work   string             `json:"work"`
-	System string             `json:"system"`
-	Way    string             `json:"way"`
-	Round  int                `json:"round"` // from 1
+	Work   string `json:"work"`
+	System string `json:"system"`
+	// Which of the system's ways it used; "" where there is one alone.
+	Way   string `json:"way"`
+	Round int    `json:"round"` // from 1
+	// By the name of the figure, such as events_per_s; the unit is in the name.
 	Values map[string]float64 `json:"values"`
 
 	// Attempts is how often a measurement was made, since a disturbed one is made again; the
@@ -37,11 +40,15 @@ type Failure struct {
 
 // scale is how long the measurements take.
 type scale struct {
-	quick                 bool
+	// The report of a quick run says that it was one.
+	quick bool
+	// How long publishing is warmed up, and for how long it is then measured.
 	warm, publish, waited time.Duration // waited: one part of a measurement of callers that each wait
-	python                time.Duration
-	cursors               int
-	fanout                time.Duration
+	// For how long a client for Python is measured.
+	python time.Duration
+	// How many cursors follow the log, and for how long events are published to them.
+	cursors int
+	fanout  time.Duration
 }
 
 // scaleOf returns the scale of a report, or of a quick run that only shows that everything works.
@@ -68,6 +75,7 @@ func scaleOf(quick bool) scale {
 }
 
 // runner measures, round by round.
+// One goroutine uses it, so samples and failures need no lock.
 type runner struct {
 	systems []system
 	works   []work
@@ -90,19 +98,24 @@ func (r *runner) run(ctx context.Context) {
 	}
 	for round := range r.rounds {
 		// All systems are up during the round.
+		// turns has the systems that have started. The others are left out of this round.
 		turns := r.start(ctx, round)
 		for i, w := range r.works {
+			// With each work another system is first: none always follows the one that loads the disk most.
 			for j := range turns {
 				turns[(i+j)%len(turns)].work(ctx, w)
 			}
 		}
+		// Folders are removed with the systems, so the disk holds the logs of one round at most.
 		for _, t := range turns {
 			t.stop(ctx)
 		}
+		// What is still to be written belongs to this round, not to the first measurement of the next.
 		flushAll()
 	}
 }
 
+// How long a start, one work of one system, and a stop may each take. One that takes longer has failed.
 const (
 	startWithin   = time.Minute
 	measureWithin = 6 * time.Minute
@@ -115,6 +128,7 @@ func (r *runner) start(ctx context.Context, round int) (turns []*turn) {
 		if ctx.Err() != nil {
 			break
 		}
+		// The first to start has the machine for itself, so it is another one in each round.
 		sys := r.systems[(i+round)%len(r.systems)]
 		t := &turn{
 			runner: r,
@@ -129,6 +143,7 @@ func (r *runner) start(ctx context.Context, round int) (turns []*turn) {
 			for _, w := range r.works {
 				r.fail(w.name, sys, t.round, fmt.Errorf("start: %w\n%s", err, tailOfLogs(t.dir)))
 			}
+			// No process is left: start ends those that it has started before it returns an error.
 			t.clear()
 			continue
 		}
@@ -137,6 +152,7 @@ func (r *runner) start(ctx context.Context, round int) (turns []*turn) {
 	return turns
 }
 
+// start makes the folder and starts the system in it.
 func (t *turn) start(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
@@ -149,9 +165,11 @@ func (t *turn) start(ctx context.Context) (err error) {
 
 // stop ends the system and removes its folder.
 func (t *turn) stop(ctx context.Context) {
+	// A system is stopped after an interrupt as well, for which ctx has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 	defer cancel()
 	if err := t.session.close(ctx); err != nil {
+		// The samples of the round stay; the report lists the failure beside them.
 		t.fail("stop", t.sys, t.round, err)
 	}
 	t.clear()
@@ -171,14 +189,17 @@ func (r *runner) fail(work string, sys system, round int, err error) {
 }
 
 // turn is one system at work in a round.
+// The runner that it embeds keeps its samples and failures.
 type turn struct {
 	*runner
-	sys       system
-	session   session
-	dir       string
-	round     int
-	sizes     sizes
-	source    *source
+	// Set by start.
+	sys     system
+	session session
+	dir     string
+	round   int
+	sizes   sizes
+	source  *source
+	// It includes warm-ups, which are in the log like everything else.
 	published int // events acknowledged so far
 }
 
@@ -194,13 +215,16 @@ func (t *turn) work(ctx context.Context, w work) {
 	if cause := context.Cause(measuring); err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
+	// The watch has ended before the next system works, and reads nothing of /proc meanwhile.
 	cancel()
 	stop()
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errNotOffered):
+		// Neither an interrupt nor a missing feature is a failure.
 	case err != nil:
 		t.fail(w.name, t.sys, t.round, fmt.Errorf("%w\n%s", err, tailOfLogs(t.dir)))
 	default:
+		// What the work left to be done in the background is not charged to the system whose turn is next.
 		t.awaitQuiet(ctx)
 	}
 }
@@ -214,6 +238,7 @@ const (
 // maxStolen of the processors' working time meanwhile. The least disturbed attempt counts.
 func (t *turn) measured(ctx context.Context, work, way string, measure func() (map[string]float64, error)) error {
 	best := Sample{Work: work, Way: way}
+	// values is what the last attempt gave, best.Values what the least disturbed one gave.
 	var values map[string]float64
 	err := t.leastDisturbed(ctx, &best, func() (err error) {
 		values, err = measure()
@@ -231,11 +256,13 @@ func (t *turn) measured(ctx context.Context, work, way string, measure func() (m
 func (t *turn) leastDisturbed(ctx context.Context, s *Sample, measure func() error, keep func()) error {
 	least := 1.0 // the share that the host took of the attempt that counts so far
 	for attempt := 0; attempt == 0 || (attempt < attempts && least > maxStolen); attempt++ {
+		// The servers may still compact for an earlier attempt.
 		t.awaitQuiet(ctx)
 		before := processors()
 		if err := measure(); err != nil {
 			return err
 		}
+		// The first attempt counts however disturbed it was: the report says so, and has a figure.
 		if stolen := processors().stolenSince(before); attempt == 0 || stolen < least {
 			least = stolen
 			keep()
@@ -256,6 +283,7 @@ func (t *turn) keep(s Sample) {
 	s.System, s.Round = t.sys.name(), t.round
 	t.samples = append(t.samples, s)
 	text := ""
+	// Sorted by name: a map has no order.
 	for _, name := range slices.Sorted(maps.Keys(s.Values)) {
 		text += fmt.Sprintf("  %s %s", name, figure(s.Values[name]))
 	}
@@ -267,15 +295,18 @@ func (t *turn) awaitQuiet(ctx context.Context) { quiet(ctx, t.session.pids()) }
 
 // ensure publishes until there are n events to read.
 func (t *turn) ensure(ctx context.Context, n int) error {
+	// Works that read use what earlier works have published. Only the rest is published here.
 	if t.published >= n {
 		return nil
 	}
+	// No sample comes of it, so any way will do.
 	_, err := t.publish(ctx, t.session.publishWays()[0], counting(n-t.published))
 	return err
 }
 
 // publish publishes and checks that the system holds all that it has acknowledged.
 func (t *turn) publish(ctx context.Context, way string, q *quota) (tally, error) {
+	// The time includes the last acknowledgement, for which publish waits.
 	began := time.Now()
 	done, err := t.session.publish(ctx, way, t.source, q)
 	done.took = time.Since(began)

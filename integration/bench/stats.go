@@ -19,6 +19,7 @@ const (
 )
 
 // latencies gathers the latencies of many callers.
+// The zero value is empty. sorted is called when all callers have ended.
 type latencies struct {
 	mu   sync.Mutex
 	list []time.Duration
@@ -30,6 +31,7 @@ func (l *latencies) add(d time.Duration) {
 	l.list = append(l.list, d)
 }
 
+// sorted returns the list itself, in order.
 func (l *latencies) sorted() []time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,6 +44,7 @@ func quantile[T any](sorted []T, q float64) (v T) {
 	if len(sorted) == 0 {
 		return v
 	}
+	// The rank counts from 1. A q outside of 0 to 1 is taken for the nearest.
 	return sorted[min(max(0, int(math.Ceil(q*float64(len(sorted))))-1), len(sorted)-1)]
 }
 
@@ -49,6 +52,7 @@ func quantile[T any](sorted []T, q float64) (v T) {
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // Spread is the middle and the ends of some values.
+// N is how many values there were; a Spread of none prints as a dash.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
@@ -61,6 +65,7 @@ func spreadOf(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{}
 	}
+	// values stays in the order it has.
 	s := slices.Sorted(slices.Values(values))
 	n := len(s)
 	return Spread{Median: (s[(n-1)/2] + s[n/2]) / 2, Min: s[0], Max: s[n-1], N: n}
@@ -88,6 +93,7 @@ func figure(v float64) string {
 		places := max(0, 2-int(math.Floor(math.Log10(v))))
 		return strconv.FormatFloat(v, 'f', places, 64)
 	}
+	// From the right, a blank before each group.
 	text := strconv.FormatFloat(v, 'f', 0, 64)
 	for i := len(text) - 3; i > 0; i -= 3 {
 		text = text[:i] + " " + text[i:]

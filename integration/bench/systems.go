@@ -19,6 +19,7 @@ type system interface {
 }
 
 // sizes are how many events the measurements of a system use: what it does in some seconds.
+// It is 0 for a work that the system does not offer.
 type sizes struct {
 	read, consume, group, written int
 }
@@ -36,6 +37,7 @@ type session interface {
 	// stored returns how many events the system reports that it holds.
 	stored(ctx context.Context) (int, error)
 
+	// leaderPID returns the process that leads, pids those of all servers.
 	leaderPID(ctx context.Context) (int, error)
 	pids() []int
 	close(ctx context.Context) error
@@ -63,11 +65,13 @@ var errShort = errors.New("fewer events came than were published")
 
 // tally is what was acknowledged.
 type tally struct {
-	events, bytes int           // bytes of payload
-	took          time.Duration // from the first event to the last acknowledgement
+	events, bytes int // bytes of payload
+	// turn.publish sets it; sessions leave it 0.
+	took time.Duration // from the first event to the last acknowledgement
 }
 
 // quota bounds publishing by a time, a number of events, or both.
+// Several goroutines may take from it at the same time.
 type quota struct {
 	until time.Time
 	left  atomic.Int64
@@ -76,12 +80,14 @@ type quota struct {
 // lasting is a quota that ends after d.
 func lasting(d time.Duration) *quota {
 	q := &quota{until: time.Now().Add(d)}
+	// No system publishes that many.
 	q.left.Store(1 << 60)
 	return q
 }
 
 // counting is a quota of n events.
 func counting(n int) *quota {
+	// No work lasts that long.
 	q := &quota{until: time.Now().Add(time.Hour)}
 	q.left.Store(int64(n))
 	return q
@@ -92,6 +98,8 @@ func (q *quota) take(n int) int {
 	if time.Now().After(q.until) {
 		return 0
 	}
+	// left falls below 0 when several want the last events; what they get together is never more than there
+	// was.
 	left := q.left.Add(-int64(n)) + int64(n)
 	return int(max(0, min(int64(n), left)))
 }

@@ -13,7 +13,9 @@ import (
 
 // work is one thing to measure.
 type work struct {
-	name    string
+	// For --only and the report.
+	name string
+	// What the report says above the table, without the capital letter and the period.
 	about   string
 	measure func(ctx context.Context, t *turn) error // errNotOffered if the system cannot
 }
@@ -57,6 +59,7 @@ func chosenWorks(list string) ([]work, error) {
 				some, found = append(some, w), true
 			}
 		}
+		// restartWork has a flag of its own, and is no work of a turn; naming it alone skips all others.
 		if !found && name != restartWork {
 			return nil, fmt.Errorf("--only: unknown work %q; known are %s", name, strings.Join(workNames(), ", "))
 		}
@@ -67,6 +70,7 @@ func chosenWorks(list string) ([]work, error) {
 // measurePublish measures each way of publishing for some seconds, after a warm-up.
 func measurePublish(ctx context.Context, t *turn) error {
 	for _, way := range t.session.publishWays() {
+		// The warm-up counts as published, since it is stored, and gives no sample.
 		if _, err := t.publish(ctx, way, lasting(t.scale.warm)); err != nil {
 			return err
 		}
@@ -92,6 +96,7 @@ func measureSync(callers int) func(context.Context, *turn) error {
 		sample := Sample{Work: name}
 		var all []time.Duration
 		var took time.Duration
+		// Each part is repeated by itself, so a disturbance costs one part and not the whole measurement.
 		for range waitedParts {
 			var part, best []time.Duration
 			var partTook, bestTook time.Duration
@@ -106,6 +111,7 @@ func measureSync(callers int) func(context.Context, *turn) error {
 			}
 			all, took = append(all, best...), took+bestTook
 		}
+		// The quantiles are those of all parts together, not a mean of quantiles.
 		slices.Sort(all)
 		sample.Values = map[string]float64{
 			perSecond: float64(len(all)) / took.Seconds(),
@@ -131,6 +137,7 @@ func (t *turn) waited(ctx context.Context, callers int, q *quota) ([]time.Durati
 		all.add(time.Since(sent))
 		return nil
 	})
+	// Also if one caller failed: what was acknowledged has to be in the log.
 	t.published += done.events
 	return all.sorted(), err
 }
@@ -138,6 +145,7 @@ func (t *turn) waited(ctx context.Context, callers int, q *quota) ([]time.Durati
 // holdsAll checks that what was acknowledged is stored.
 func (t *turn) holdsAll(ctx context.Context) error {
 	stored, err := t.session.stored(ctx)
+	// More may be stored: an event whose answer was lost, or one that the cluster emitted.
 	if err == nil && stored < t.published {
 		err = fmt.Errorf("%d events were acknowledged, %d are stored", t.published, stored)
 	}
@@ -171,10 +179,12 @@ func (t *turn) timed(
 		return err
 	}
 	for _, way := range ways {
+		// A tenth of the events warms up connections and what the system keeps for readers.
 		if err := do(ctx, way, n/10); err != nil {
 			return fmt.Errorf("%s: warm-up: %w", way, err)
 		}
 		err := t.measured(ctx, work, way, func() (map[string]float64, error) {
+			// Each call begins at the start of the log, so every attempt is the same work.
 			began := time.Now()
 			err := do(ctx, way, n)
 			return map[string]float64{perSecond: float64(n) / time.Since(began).Seconds()}, err
@@ -186,6 +196,7 @@ func (t *turn) timed(
 	return nil
 }
 
+// A leader is at rest once it has written less than restBytes in restFor.
 const (
 	restFor       = 5 * time.Second
 	restBytes     = 64 << 10 // an idle node still writes a little, such as a disk probe every second
@@ -195,6 +206,7 @@ const (
 // measureWritten publishes to a log that was empty, so each byte that is
 // written belongs to what was published.
 func measureWritten(ctx context.Context, t *turn) error {
+	// Only the leader's process is measured: every member writes the same entries.
 	pid, err := t.session.leaderPID(ctx)
 	if err != nil {
 		return err
@@ -213,6 +225,7 @@ func measureWritten(ctx context.Context, t *turn) error {
 	if err != nil {
 		return err
 	}
+	// With another leader, a part of the writing would be missing.
 	if now, err := t.session.leaderPID(ctx); err != nil || now != pid {
 		return errors.Join(errors.New("the leader changed while it was measured"), err)
 	}

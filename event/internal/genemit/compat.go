@@ -12,6 +12,7 @@ import (
 
 // generateCompat returns the modules of ringlog.compat that come from the catalogue, by file name.
 func generateCompat(c *event.Catalogue) (map[string][]byte, error) {
+	// event_types.py and event_emitters.py, which are written side by side.
 	var types, emitters bytes.Buffer
 	types.WriteString(pythonHeader +
 		`"""DataEventType: the types of the catalogue, with the values that the old buses had. FLOWS: its flows."""
@@ -46,6 +47,7 @@ from ringlog.compat._process import emit
 from ringlog.compat._publication import Publication
 from ringlog.compat.event_types import DataEventType as _Type
 `)
+	// Types of the log itself are left out: the old buses had none of them.
 	for _, d := range c.Definitions() {
 		fmt.Fprintf(&types, "    %s = %q\n", d.Name, d.Value)
 		if err := printEmitter(&emitters, d); err != nil {
@@ -57,11 +59,13 @@ from ringlog.compat.event_types import DataEventType as _Type
 	aliases := c.Aliases()
 	emitters.WriteString("\n\n# Emitters of former names.\n")
 	for _, alias := range slices.Sorted(maps.Keys(aliases)) {
+		// Every alias is of a type that the catalogue has; reading the catalogue checks that.
 		d, _ := c.Definition(aliases[alias])
 		fmt.Fprintf(&types, "    %s = %s\n", alias, d.Name)
 		fmt.Fprintf(&emitters, "emit_%s = emit_%s\n", strings.ToLower(alias), strings.ToLower(string(d.Name)))
 	}
 
+	// __all__ has the emitters of both kinds of names, in one order.
 	var names []string
 	for _, d := range c.Definitions() {
 		names = append(names, strings.ToLower(string(d.Name)))
@@ -76,6 +80,7 @@ from ringlog.compat.event_types import DataEventType as _Type
 	}
 	emitters.WriteString("]\n")
 
+	// In Python, a string after an assignment documents the name, so each follows its table.
 	types.WriteString("\n\nALIASES: dict[str, str] = {\n")
 	for _, alias := range slices.Sorted(maps.Keys(aliases)) {
 		fmt.Fprintf(&types, "    %q: %q,\n", alias, aliases[alias])
@@ -101,11 +106,13 @@ from ringlog.compat.event_types import DataEventType as _Type
 func printEmitter(b *bytes.Buffer, d *event.Definition) error {
 	fmt.Fprintf(b, "\n\ndef emit_%s(\n    *,\n", strings.ToLower(string(d.Name)))
 	hasSource := false
+	// Else the name would fail only when somebody imports the module.
 	for _, f := range d.Payload {
 		if !pythonName.MatchString(f.Name) || slices.Contains(pythonTaken, f.Name) {
 			return fmt.Errorf("%s: %s is no name for a parameter in Python", d.Name, f.Name)
 		}
 		hasSource = hasSource || f.Name == "source"
+		// Every parameter may be left out: the catalogue does not say which fields a type needs.
 		fmt.Fprintf(b, "    %s: %s = None,\n", f.Name, compatTypes[kindOf(f)])
 	}
 	// A field of that name is the publisher, too.
@@ -116,7 +123,9 @@ func printEmitter(b *bytes.Buffer, d *event.Definition) error {
 	if event.IsReserved(d.Name) {
 		about += " The log accepts it from the cluster alone."
 	}
+	// extra takes fields that the catalogue does not have, under any name.
 	fmt.Fprintf(b, "    **extra: Any,\n) -> Publication:\n    \"\"\"%s\"\"\"\n", about)
+	// locals() is read before anything else is assigned, so it has the parameters and no other name.
 	if hasSource {
 		fmt.Fprintf(b, "    return emit(_Type.%s, locals(), source_is_field=True)\n", d.Name)
 	} else {

@@ -31,6 +31,7 @@ func run(dir, python string) error {
 	if err != nil {
 		return err
 	}
+	// Both are made before any file is written: an error leaves all files as they are.
 	modules, err := generatePython(event.Builtin())
 	if err != nil {
 		return err

@@ -27,6 +27,7 @@ import (
 )
 
 // Log is what is described. Only Catalogue is needed.
+// "ringlog catalogue asyncapi" fills in the catalogue and the version, a node everything.
 type Log struct {
 	Catalogue *event.Catalogue
 	Version   string // of the program; "" if it has none
@@ -39,11 +40,13 @@ type Log struct {
 }
 
 // Member is a node that takes calls.
+// A member is left out while its URL is not known.
 type Member struct{ ID, URL string }
 
 // maxListed bounds the listeners of all types together: one without a filter is listed at every type.
 const maxListed = 10_000
 
+// The names are those of the specification; a name that begins with x- is an extension, which tools may ignore.
 // The document, as far as it is used here. Maps are printed in the order of their keys.
 type (
 	document struct {
@@ -55,7 +58,8 @@ type (
 		Channels    map[string]channel   `json:"channels"`
 		Operations  map[string]operation `json:"operations"`
 		Components  components           `json:"components"`
-		Flows       []flow               `json:"x-flows"`
+		// Never null: a log without flows has an empty list.
+		Flows []flow `json:"x-flows"`
 		// Listeners that are listed nowhere, or not at all of their types.
 		Unlisted int `json:"x-unlisted-listeners,omitempty"`
 	}
@@ -64,8 +68,10 @@ type (
 		Version     string `json:"version"`
 		Description string `json:"description"`
 	}
+	// One for each member, since a cluster has no address of its own.
 	server struct {
-		Host     string `json:"host"`
+		Host string `json:"host"`
+		// The scheme of the member's URL: http or https.
 		Protocol string `json:"protocol"`
 		Pathname string `json:"pathname,omitempty"`
 		Title    string `json:"title"`
@@ -76,22 +82,26 @@ type (
 		Messages map[string]ref `json:"messages"`
 	}
 	operation struct {
-		Action      string     `json:"action"` // send or receive
-		Channel     ref        `json:"channel"`
-		Summary     string     `json:"summary"`
-		Messages    []ref      `json:"messages"`
-		Emitters    []string   `json:"x-emitters,omitempty"`
-		Subscribers []string   `json:"x-subscribers,omitempty"`
-		Listeners   []listener `json:"x-listeners,omitempty"`
+		Action   string `json:"action"` // send or receive
+		Channel  ref    `json:"channel"`
+		Summary  string `json:"summary"`
+		Messages []ref  `json:"messages"`
+		// Those of the catalogue; of what only the cluster emits, "ringlog".
+		Emitters    []string `json:"x-emitters,omitempty"`
+		Subscribers []string `json:"x-subscribers,omitempty"`
+		// Those that the cluster has at the moment.
+		Listeners []listener `json:"x-listeners,omitempty"`
 	}
 	listener struct {
-		Name  string      `json:"name"`
+		Name string `json:"name"`
+		// How the cluster knows it: by the filter of a cursor, or because a client registered.
 		Basis audit.Basis `json:"basis"`
 	}
 	message struct {
-		Name          string   `json:"name"`
-		Title         string   `json:"title"`
-		Tags          []tag    `json:"tags,omitempty"`
+		Name  string `json:"name"`
+		Title string `json:"title"`
+		Tags  []tag  `json:"tags,omitempty"`
+		// These are the same for all types, so each refers to the one schema.
 		Headers       ref      `json:"headers"`
 		CorrelationID ref      `json:"correlationId"`
 		Payload       ref      `json:"payload"`
@@ -100,6 +110,7 @@ type (
 	tag struct {
 		Name string `json:"name"`
 	}
+	// "#/" and the path of another part of this document.
 	ref struct {
 		To string `json:"$ref"`
 	}
@@ -124,10 +135,12 @@ const (
 
 // Document returns the document as JSON.
 func Document(l Log) ([]byte, error) {
+	// Of the specification, not of the program.
 	d := document{
 		Version: "3.0.0",
 		Info: info{
-			Title:   "ringlog",
+			Title: "ringlog",
+			// The specification requires a version. A program without one has 0.
 			Version: cmp.Or(l.Version, "0"),
 			Description: "The event types of a ringlog cluster, who emits them and who listens. " +
 				"Events are published with POST /v1/events and read with GET /v1/events?type=ADDRESS: " +
@@ -146,14 +159,18 @@ func Document(l Log) ([]byte, error) {
 		Unlisted: l.Unlisted,
 	}
 	if l.ClusterID != "" {
+		// The id must be a URI, so what a URI cannot have is escaped.
 		d.ID = "urn:ringlog:" + url.PathEscape(l.ClusterID)
 	}
+	// Without members there are no servers, and the field is left out.
 	d.addServers(l.Members, l.Token)
 
 	// What is known of a type by its name.
+	// Flows have their order; aliases come from a map and are sorted below.
 	tags, aliases := map[event.Type][]tag{}, map[event.Type][]string{}
 	for _, f := range l.Catalogue.Flows() {
 		d.Flows = append(d.Flows, flow{f.Name, f.Edges})
+		// A type may be part of several edges; the flow is one tag.
 		for _, edge := range f.Edges {
 			for _, t := range edge {
 				if name := (tag{"flow:" + f.Name}); !slices.Contains(tags[t], name) {
@@ -179,11 +196,13 @@ func Document(l Log) ([]byte, error) {
 func (d *document) addServers(members []Member, token bool) {
 	var security []ref
 	if token {
+		// It says that a token is needed. The token itself is not in the document.
 		security = []ref{{"#/components/securitySchemes/" + tokenScheme}}
 		d.Components.SecuritySchemes = map[string]any{tokenScheme: map[string]string{"type": "http", "scheme": "bearer"}}
 	}
 	d.Servers = map[string]server{}
 	for i, m := range members {
+		// A member may advertise what is no URL; the others are described all the same.
 		u, err := url.Parse(m.URL)
 		if err != nil || u.Host == "" {
 			continue
@@ -203,6 +222,7 @@ func (d *document) addServers(members []Member, token bool) {
 func (d *document) addType(def *event.Definition, flows []tag, aliases []string) error {
 	name := string(def.Name)
 	var schema map[string]any
+	// Parsed and printed once more, since it becomes a part of this document.
 	if err := json.Unmarshal(def.JSONSchema(), &schema); err != nil {
 		return fmt.Errorf("asyncapi: schema of %s: %w", name, err)
 	}
@@ -223,19 +243,23 @@ func (d *document) addType(def *event.Definition, flows []tag, aliases []string)
 		Payload:       ref{"#/components/schemas/" + name},
 		Aliases:       aliases,
 	}
+	// The channel of a type has one message, under the name of the type.
 	d.Channels[name] = channel{Address: name, Messages: map[string]ref{name: {"#/components/messages/" + name}}}
 	return nil
 }
 
 // addOperations adds who sends and who receives each type.
 func (d *document) addOperations(l Log) {
+	// Each filter is compiled once, and asked about every type.
 	matchers := make([]event.Matcher, len(l.Listeners))
 	for i, s := range l.Listeners {
 		matchers[i] = s.Filter.Compile(l.Catalogue)
 	}
+	// cut has the index of each listener that is missing somewhere, so it counts once.
 	listed, cut := 0, map[int]bool{}
 	for _, def := range slices.Concat(l.Catalogue.Definitions(), l.Catalogue.Own()) {
 		name, emitters := string(def.Name), def.Emitters
+		// What only the cluster emits has no emitter in the catalogue.
 		if len(emitters) == 0 && event.IsReserved(def.Name) {
 			emitters = []string{"ringlog"}
 		}
@@ -246,12 +270,14 @@ func (d *document) addOperations(l Log) {
 		}
 
 		// Who listens: by the documents, and in the cluster.
+		// A copy, for the list is the catalogue's.
 		heard := slices.Clone(def.Subscribers)
 		var listeners []listener
 		for i, s := range l.Listeners {
 			switch {
 			case !matchers[i].MatchType(name):
 			case listed == maxListed:
+				// The summary does not name it either.
 				cut[i] = true
 			default:
 				listed++
@@ -265,15 +291,17 @@ func (d *document) addOperations(l Log) {
 			d.Operations[name+".receive"] = op
 		}
 	}
+	// Unlisted has those that the caller left out.
 	d.Unlisted += len(cut)
 }
 
 // newOperation returns an operation on the channel of a type.
 func newOperation(action, name, summary string) operation {
 	return operation{
-		Action:   action,
-		Channel:  ref{"#/channels/" + name},
-		Summary:  summary,
+		Action:  action,
+		Channel: ref{"#/channels/" + name},
+		Summary: summary,
+		// A message is referred to by its channel: the specification asks for that in an operation.
 		Messages: []ref{{"#/channels/" + name + "/messages/" + name}},
 	}
 }

@@ -19,6 +19,8 @@ const benchSource = "ringlog-bench"
 
 // Bounds of what a benchmark is asked for.
 const (
+	// Bytes for sizes, events for batches. The smallest size has room for what makes a payload unlike the
+	// others.
 	maxBenchEvents = 100_000_000
 	maxBenchSizes  = 32
 	minBenchSize   = 64
@@ -41,6 +43,7 @@ type benchOptions struct {
 
 // amount is a number of events, or as many as arrive in a time.
 type amount struct {
+	// Not used where a time is given.
 	events int
 	lasts  time.Duration // 0: events says it
 }
@@ -50,6 +53,7 @@ type workload struct {
 	name, usage string
 	latencyOf   string // what its latencies are of
 	// measures one size of payloads; what it counts is in the round's tally
+	// After an error, what was counted until then is reported as partial.
 	body func(ctx context.Context, r *round) error
 }
 
@@ -109,6 +113,7 @@ func Command(sh *shell.Shell) *cli.Command {
 			}),
 		})
 	}
+	// A failover is no workload: it starts its own cluster and has no sizes.
 	all.Subcommands = append(all.Subcommands, failoverCommand(sh))
 	return all
 }

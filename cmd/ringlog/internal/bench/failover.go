@@ -91,6 +91,7 @@ func (o failoverOptions) validate() error {
 		return shell.Usagef("--kills 0 and --step-downs 0: there is nothing to do")
 	}
 	// Data of an earlier run would be measured, too.
+	// For "" it fails, which the first case below accepts.
 	entries, err := os.ReadDir(o.dataDir)
 	switch {
 	case o.dataDir == "" || errors.Is(err, os.ErrNotExist):
@@ -110,6 +111,7 @@ type failover struct {
 	cluster *devcluster.Cluster
 	admin   *client.Client // not the writer's, which learns of leaders by itself
 	writer  *writer
+	// Only the goroutine of perform appends to it.
 	// those that are complete, in their order
 	acts []failoverAct
 }
@@ -148,20 +150,24 @@ func (f *failover) run(ctx context.Context) error {
 	// The meter shows that events are acknowledged, and when they are not.
 	stopMeter := startMeter(f.sh, "publishing one by one, while leaders fail", -1, &f.writer.count)
 	writing, stop := context.WithCancelCause(ctx)
+	// There is room for the error, so the writer ends even while an act is under way.
 	over := make(chan error, 1)
 	go func() {
 		err := f.writer.run(writing)
 		stop(err) // an act waits for nothing more
 		over <- err
 	}()
+	// After an error of the writer, stop(nil) changes nothing: the first cause stays.
 	// The acts end first, then the writer, whose error is the better reason.
 	failed := f.perform(writing)
 	stop(nil)
 	written := <-over
 	stopMeter()
+	// If both failed, the act failed because the writer did, and its error comes second.
 	if failed == nil || written != nil {
 		failed = errors.Join(written, failed)
 	}
+	// After Ctrl-C everything fails; the interrupt is the reason.
 	if ctx.Err() != nil {
 		failed = context.Cause(ctx)
 	}
@@ -196,6 +202,7 @@ func (f *failover) report(ctx context.Context, failed error) error {
 	if failed == nil {
 		result.Audit, checked = f.audit(ctx)
 	}
+	// Without a complete act there is no figure to print.
 	if len(f.acts) > 0 {
 		checked = errors.Join(checked, result.print(f.sh))
 	}
@@ -206,6 +213,7 @@ func (f *failover) report(ctx context.Context, failed error) error {
 			f.opts.kills+f.opts.stepDowns)
 		return errors.Join(failed, checked)
 	case !result.Audit.holds():
+		// Every act went well, and a promise of the log did not hold: that is a failure, too.
 		f.sh.Say("what was acknowledged and what the log holds differ: %s", result.Audit)
 		return shell.CodeError(shell.ExitFailed)
 	}
@@ -221,6 +229,7 @@ func (f *failover) audit(ctx context.Context) (*failoverAudit, error) {
 	a := newFailoverAudit(f.writer.all())
 	for ev, err := range f.admin.Tail(ctx,
 		client.TailOptions{From: client.FromStart(), NoFollow: true, Consistency: client.Linearizable}) {
+		// A gap is an error as well: what was trimmed cannot be compared.
 		if err != nil {
 			return nil, fmt.Errorf("read the log: %w", err)
 		}

@@ -19,6 +19,7 @@ const (
 
 // failoverAct is the outcome of one act. Gap is the longest time between two
 // acknowledged events around it; the parts follow each other from the act on.
+// Times are in milliseconds; the first begins just before the act.
 type failoverAct struct {
 	Act string `json:"act"`
 	// the node that led before
@@ -50,23 +51,29 @@ func (f *failover) act(ctx context.Context, name string, do func(context.Context
 	}
 	began := time.Now()
 	// Watch the nodes while it happens.
+	// It runs beside the watching: a step-down returns once another leads, when there is nothing left to see.
 	failing := make(chan error, 1)
 	go func() { failing <- do(ctx, before) }()
 	seen, err := f.observe(ctx, before)
+	// If the act itself failed, that is why no new leader was seen.
 	if failed := <-failing; failed != nil {
 		return failed
 	}
 	if err != nil {
 		return err
 	}
+	// An event that was sent before may be acknowledged by the old leader. One that was sent after shows the
+	// new one at work.
 	if err := f.writer.acknowledgedAfter(ctx, seen.elected); err != nil {
 		return err
 	}
 	// The gap is what the writer saw; its parts are what the nodes showed.
+	// The acknowledgement that ends the gap is among them by now.
 	gap, resumed := f.writer.gapSince(began)
 	done := failoverAct{Act: name, From: before.NodeID, To: seen.leader.NodeID, Term: seen.leader.Term,
 		GapMs:    shell.Millis(gap),
 		DetectMs: shell.Millis(seen.noticed.Sub(began)), ElectMs: shell.Millis(seen.elected.Sub(seen.noticed)),
+		// The writer may be served before a poll has seen the new leader.
 		ResumeMs: shell.Millis(max(0, resumed.Sub(seen.elected)))}
 	// The next act begins with a whole cluster.
 	if err := mend(ctx, done); err != nil {
@@ -114,6 +121,7 @@ func (f *failover) reviveKilled(ctx context.Context, a failoverAct) error {
 }
 
 // followedByAll waits until every node follows one leader.
+// It has the form of what restores a cluster after an act; a step-down leaves nothing else to restore.
 func (f *failover) followedByAll(ctx context.Context, _ failoverAct) error {
 	_, err := f.cluster.WaitLeader(ctx)
 	return err
@@ -137,6 +145,7 @@ func (f *failover) observe(ctx context.Context, before devcluster.Status) (obser
 	var mu sync.Mutex
 	var seen observation
 	var asking sync.WaitGroup
+	// Every poll ends with watching, so Wait returns.
 	for _, n := range f.cluster.Nodes() {
 		// Each node is polled by itself, so a dead one delays no other.
 		asking.Go(func() {
@@ -148,6 +157,7 @@ func (f *failover) observe(ctx context.Context, before devcluster.Status) (obser
 				if seen.noticed.IsZero() && (s.Term > before.Term || s.LeaderID != before.NodeID) {
 					seen.noticed = now
 				}
+				// In its own term the old leader may still report that it leads.
 				if seen.elected.IsZero() && s.Role == "leader" && s.Term > before.Term {
 					seen.elected, seen.leader = now, s
 					stop()

@@ -13,9 +13,10 @@ import (
 
 // failoverResult is the benchmark's result.
 type failoverResult struct {
-	Bench     string      `json:"bench"`
-	Voters    int         `json:"voters"`
-	Timing    []string    `json:"timing"` // arguments of serve; none are the defaults
+	Bench  string   `json:"bench"`
+	Voters int      `json:"voters"`
+	Timing []string `json:"timing"` // arguments of serve; none are the defaults
+	// nil if there was no such act.
 	Kills     *gapSummary `json:"kills,omitempty"`
 	StepDowns *gapSummary `json:"step_downs,omitempty"`
 	// in their order
@@ -41,6 +42,7 @@ type gapSummary struct {
 
 // result summarizes the acts so far.
 func (f *failover) result(partial bool) failoverResult {
+	// Concat copies, and makes an empty list of nil, which JSON shows as [].
 	return failoverResult{Bench: "failover", Voters: f.opts.voters, Timing: slices.Concat([]string{}, f.opts.timing),
 		Kills: summarize(f.acts, actKill), StepDowns: summarize(f.acts, actStepDown),
 		Acts: slices.Concat([]failoverAct{}, f.acts), Partial: partial}
@@ -74,6 +76,7 @@ func summarize(acts []failoverAct, kind string) *gapSummary {
 func median(sorted []float64) float64 {
 	// Half the sum of the two in the middle, which are the same one of an odd number.
 	n := len(sorted)
+	// 500 instead of 1000, as the sum has two values.
 	return math.Round(500*(sorted[(n-1)/2]+sorted[n/2])) / 1000
 }
 

@@ -31,6 +31,7 @@ type writer struct {
 }
 
 // ack is one acknowledged event.
+// Both times have a monotonic reading, so a clock that is set makes no gap.
 type ack struct {
 	n        int64 // the event's number, from 1
 	offset   uint64
@@ -54,6 +55,8 @@ func (w *writer) run(ctx context.Context) error {
 		res, err := w.client.Publish(ctx, ev)
 		switch {
 		case err == nil:
+			// A retry of the client that finds the event stored is answered as a duplicate. The event is
+			// acknowledged all the same.
 			w.note(ack{n: n, offset: res.Offset, sent: sent, at: time.Now()})
 		// Whether the last event was appended is open; it counts as not acknowledged.
 		case ctx.Err() != nil:
@@ -70,6 +73,7 @@ func (w *writer) note(a ack) {
 	w.count.Add(1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	// Under one lock: a waiter that did not find the event holds the channel that is closed here.
 	w.acks = append(w.acks, a)
 	close(w.changed)
 	w.changed = make(chan struct{})
@@ -80,6 +84,7 @@ func (w *writer) acknowledgedAfter(ctx context.Context, t time.Time) error {
 	for {
 		// The channel is taken with the check, under one lock, so no acknowledgement is missed in between.
 		w.mu.Lock()
+		// The last one was sent last, since one event is sent at a time.
 		ok := len(w.acks) > 0 && w.acks[len(w.acks)-1].sent.After(t)
 		changed := w.changed
 		w.mu.Unlock()
@@ -100,6 +105,7 @@ func (w *writer) gapSince(t time.Time) (gap time.Duration, ended time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	// From the newest one back, until before the act.
+	// The first acknowledgement has none before it.
 	for i := len(w.acks) - 1; i > 0 && w.acks[i].at.After(t); i-- {
 		if d := w.acks[i].at.Sub(w.acks[i-1].at); d > gap {
 			gap, ended = d, w.acks[i].at
@@ -148,6 +154,7 @@ func (a *failoverAudit) stored(ev event.Event, name string) error {
 	if ev.Source != benchSource {
 		return nil
 	}
+	// By these two trainingPayload makes events differ.
 	var payload struct {
 		N   int64  `json:"iteration"`
 		Run string `json:"run"`

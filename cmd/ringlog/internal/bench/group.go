@@ -68,6 +68,7 @@ func (r *round) keyOf(n int64, config string) string {
 // and ends when every ack is durable. It removes the group.
 func benchGroup(ctx context.Context, r *round) (err error) {
 	// The events are in the log before anybody takes them.
+	// The group begins with the warm-up.
 	from, err := r.publishEvents(ctx)
 	if err != nil {
 		return err
@@ -77,20 +78,25 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 	if _, err := r.client.CreateGroup(ctx, name, client.GroupSpec{From: client.FromOffset(from)}); err != nil {
 		return err
 	}
+	// The group is removed after Ctrl-C, too, for which ctx has ended.
 	defer func() { err = errors.Join(err, r.client.DeleteCursor(context.WithoutCancel(ctx), name)) }()
 	defer startMeter(r.sh, "reading", int64(r.opts.events), &r.tally.events)()
 	// The member that takes the last event ends the work of all.
 	w := &groupWork{round: r}
+	// It ends with errAllTaken, with the first error of a member, or with ctx.
 	w.ctx, w.end = context.WithCancelCause(ctx)
 	defer w.end(nil)
+	// With a warm-up, work starts the clock.
 	if r.warmed == 0 {
 		r.tally.start()
 	}
 	var members sync.WaitGroup
 	for range r.opts.members {
 		// Each member has a session and a goroutine of its own.
+		// NoCreate: the group was made above, and one made here would have no such start.
 		m, err := r.client.JoinGroup(ctx, name, client.GroupOptions{NoCreate: true, Prefetch: r.opts.prefetch})
 		if err != nil {
+			// Members that have joined end with w.ctx, and are awaited below.
 			w.end(err)
 			break
 		}
@@ -98,6 +104,7 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 			err := w.work(ctx, m)
 			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 			defer cancel()
+			// Close makes the last acks durable, so its error counts.
 			err = errors.Join(err, m.Close(leaving))
 			if err != nil {
 				w.end(err)
@@ -106,6 +113,7 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 	}
 	members.Wait()
 	r.tally.stop()
+	// The context has ended in any case; only this cause means that every event was taken.
 	if cause := context.Cause(w.ctx); !errors.Is(cause, errAllTaken) {
 		return cause
 	}
@@ -126,6 +134,7 @@ type groupWork struct {
 // work takes and acknowledges events until all are, and waits for the member's last ack.
 func (w *groupWork) work(ctx context.Context, m *client.GroupMember) error {
 	// A second goroutine measures, so the member does not wait for its acks.
+	// There is room for the result, so watch ends even if nobody receives it.
 	watched := make(chan error, 1)
 	var acked atomic.Int64
 	go func() { watched <- w.watch(m, &acked) }()
@@ -142,8 +151,10 @@ func (w *groupWork) work(ctx context.Context, m *client.GroupMember) error {
 			}
 			return errors.Join(<-watched, m.Flush(ctx))
 		}
+		// watch flushes only when this number has grown.
 		acked.Add(1)
 		// The warm-up does not count, nor what is taken past the end.
+		// n is the number of this event among those of all members.
 		switch n := w.taken.Add(1); {
 		case n <= int64(w.warmed):
 			if n == int64(w.warmed) {
@@ -152,6 +163,7 @@ func (w *groupWork) work(ctx context.Context, m *client.GroupMember) error {
 		case n <= int64(w.warmed+w.opts.events):
 			w.tally.count(1, len(d.Payload))
 		}
+		// Several members may get here. The first call of end decides the cause.
 		if w.taken.Load() >= int64(w.warmed+w.opts.events) {
 			w.end(errAllTaken)
 		}
@@ -162,6 +174,7 @@ func (w *groupWork) work(ctx context.Context, m *client.GroupMember) error {
 func (w *groupWork) watch(m *client.GroupMember, acked *atomic.Int64) error {
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
+	// before is what acked was at the last tick.
 	for before := int64(0); ; {
 		select {
 		case <-tick.C:
@@ -183,6 +196,7 @@ func (w *groupWork) watch(m *client.GroupMember, acked *atomic.Int64) error {
 			w.end(err)
 			return err
 		case w.taken.Load() > int64(w.warmed):
+			// Only flushes after the warm-up are measured.
 			w.tally.latencies.add(time.Since(sent))
 		}
 	}

@@ -26,6 +26,7 @@ const (
 func (b *bench) requireAlone(ctx context.Context) error {
 	// A log of others need not be read as a whole to be recognized.
 	ends := []client.TailOptions{
+		// Linearizable: a node that lags may not have the events of others yet.
 		{From: client.FromStart(), Limit: benchLooks, NoFollow: true, Consistency: client.Linearizable},
 		{From: client.FromLast(benchLooks), NoFollow: true, Consistency: client.Linearizable},
 	}
@@ -54,6 +55,7 @@ func (b *bench) requireStill(ctx context.Context) error {
 	began := time.Now()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	// The first change ends it. A cluster that is at rest takes the whole time.
 	for time.Since(began) < stillFor {
 		select {
 		case <-ctx.Done():
@@ -93,6 +95,7 @@ func (b *bench) watchLog(ctx context.Context, leader string) (logState, error) {
 			return logState{}, fmt.Errorf("bench: %w", shell.ErrLeaderless)
 		}
 	}
+	// Even if it leads no more, both figures are of the same node.
 	s, err := b.client.Admin().StatusOf(ctx, leader)
 	if err != nil {
 		return logState{}, err
@@ -114,6 +117,7 @@ func (b *bench) compareLogs(ctx context.Context, before, now logState, between t
 	if now.lastOffset <= before.lastOffset {
 		return nil
 	}
+	// MinOffset: the node that answers waits until it has the last of them.
 	o := client.TailOptions{From: client.FromOffset(before.lastOffset + 1), NoFollow: true, MinOffset: now.lastOffset}
 	foreign, err := b.foreignEvents(ctx, o, func(event.Event) bool { return true })
 	if err != nil || len(foreign) == 0 {
@@ -182,6 +186,7 @@ func (b *bench) requireRoom(ctx context.Context) error {
 			return shell.Usagef("--size %d: the cluster takes payloads of %d bytes (limits.event_bytes)", size,
 				limits["limits.event_bytes"])
 		}
+		// With a batch of 1 the limit of an event is the only one.
 		if b.opts.batch > 1 && exceeds("limits.request_bytes", b.opts.batch*(size+beside)) {
 			limit := limits["limits.request_bytes"]
 			return shell.Usagef("--size %d with --batch %d makes requests of %d bytes; the cluster takes %d "+

@@ -28,6 +28,7 @@ func (r *round) warmUp(ctx context.Context) error {
 	if r.opts.warmup == (amount{}) {
 		return nil
 	}
+	// It is not the round's, so the report has nothing of it.
 	var t tally
 	// The warm-up is the same load, counted elsewhere.
 	err := r.publishLoad(ctx, r.opts.warmup, "warming up", &t)
@@ -43,11 +44,13 @@ func (r *round) publishLoad(ctx context.Context, much amount, what string, t *ta
 		total = -1
 	}
 	defer startMeter(r.sh, what, total, &t.events)()
+	// The first error ends all callers, and is the cause that is returned.
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	// Callers claim batches from one counter until it is used up.
 	var taken atomic.Int64
 	var callers sync.WaitGroup
+	// From before the first request to after the last answer.
 	t.start()
 	defer t.stop()
 	for caller := range r.opts.callers {
@@ -60,6 +63,7 @@ func (r *round) publishLoad(ctx context.Context, much amount, what string, t *ta
 					return
 				}
 				if err := r.publishRequest(ctx, random, n, t); err != nil {
+					// The figures would lack what this request should have published.
 					fail(err)
 					return
 				}
@@ -102,6 +106,7 @@ func (r *round) publishRequest(ctx context.Context, random *rand.Rand, n int, t 
 	if err != nil {
 		return err
 	}
+	// One latency for the request, however many events it has.
 	t.latencies.add(time.Since(sent))
 	t.count(n, bytes)
 	return nil
@@ -109,6 +114,7 @@ func (r *round) publishRequest(ctx context.Context, random *rand.Rand, n int, t 
 
 // newEvent makes up a training event that is unlike all others.
 func (r *round) newEvent(random *rand.Rand) event.Event {
+	// Unique in this run; it becomes a part of the payload.
 	n := r.made.Add(1)
 	// Types and boards vary as in the platform's log.
 	types := []event.Type{event.TrainingStarted, event.TrainingProgress, event.TrainingCompleted,
@@ -139,6 +145,7 @@ func trainingPayload(random *rand.Rand, size int, n int64, config, run string) [
 		p = strconv.AppendInt(append(p, `, "host": "gpu-`...), int64(random.IntN(64)), 10)
 		p = append(p, `", `...)
 	}
+	// iteration and run are in payloads of every size: they make the event unlike all others.
 	p = strconv.AppendInt(append(p, `"iteration": `...), n, 10)
 	if size >= roomForAll {
 		p = appendRounded(append(p, `, "loss": `...), random.Float64()*3, 4)
@@ -165,6 +172,7 @@ func trainingPayload(random *rand.Rand, size int, n int64, config, run string) [
 func appendRounded(b []byte, v float64, places int) []byte {
 	// A whole number keeps one zero, as in 3.0.
 	scale := math.Pow10(places)
+	// Rounded first: 2.999 to two places is 3, which is printed as 3.0.
 	v = math.Round(v*scale) / scale
 	if v == math.Trunc(v) {
 		return strconv.AppendFloat(b, v, 'f', 1, 64)

@@ -29,6 +29,7 @@ func (r *round) publishEvents(ctx context.Context) (from uint64, err error) {
 	if err := r.warmUp(ctx); err != nil {
 		return 0, err
 	}
+	// Publishing is counted and not reported: the round is about reading.
 	var published tally
 	return first.Offset + 1, r.publishLoad(ctx, amount{events: r.opts.events}, "publishing", &published)
 }
@@ -54,6 +55,7 @@ func benchTail(ctx context.Context, r *round) error {
 func (r *round) readAll(ctx context.Context, from uint64) error {
 	defer startMeter(r.sh, "reading", int64(r.opts.events), &r.tally.events)()
 	defer r.tally.stop()
+	// The limit ends the reading, even if others publish meanwhile.
 	o := client.TailOptions{From: client.FromOffset(from), Limit: uint64(r.warmed + r.opts.events), NoFollow: true,
 		Consistency: client.Linearizable}
 	// The clock starts after the last event of the warm-up, or at once if there is none.
@@ -85,11 +87,13 @@ func (r *round) readAll(ctx context.Context, from uint64) error {
 // measureFollowing publishes events one by one and times until each is read.
 func (r *round) measureFollowing(ctx context.Context) error {
 	var reading sync.WaitGroup
+	// It runs after cancel, which is deferred later: the reader ends with ctx.
 	defer reading.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// The channel has room for nearly all, so the reader does not wait for the publisher.
 	arrived := make(chan uint64, followed)
+	// There is room for the one error of the reader, which then ends.
 	failed := make(chan error, 1)
 	random := randomSource()
 	// The reader starts after an event that is there, so it misses none.
@@ -153,6 +157,7 @@ func benchCursor(ctx context.Context, r *round) (err error) {
 	}()
 	// The warm-up is read and committed as the rest is, but counted apart.
 	var unmeasured tally
+	// It commits its last event, so nothing is left to commit when the measurement begins.
 	if err := r.consumeEvents(ctx, cur, r.warmed, &unmeasured); err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (p *benchReport) add(r benchResult) error {
 	switch {
 	case p.csv != nil:
 		if len(p.rows) == 1 {
-			_ = p.csv.Write(csvHeader()) // finish returns its error
+			_ = p.csv.Write(csvHeader()) // Error below reports it, too
 		}
 		_ = p.csv.Write(csvRow(r))
 		p.csv.Flush()
@@ -115,6 +115,7 @@ const barWidth = 40
 // bars draws a line for each bucket, whose bar is as long as its share. No bucket with events is without a bar.
 func bars(buckets []latencyBucket) string {
 	// The longest bar is that of the fullest bucket.
+	// There is a bucket: text is the only caller, and returns before if there is none.
 	total, most := int64(0), slices.MaxFunc(buckets,
 		func(a, b latencyBucket) int { return cmp.Compare(a.Count, b.Count) }).Count
 	for _, b := range buckets {

@@ -31,7 +31,8 @@ type round struct {
 	*bench
 	size   int
 	warmed int // events before the counting started
-	tally  tally
+	// Its zero value is ready; the workload starts it.
+	tally tally
 }
 
 // runBench measures one workload with every payload size.
@@ -66,12 +67,14 @@ func runBench(ctx context.Context, sh *shell.Shell, w workload, o benchOptions) 
 // short.
 func (b *bench) runRounds(ctx context.Context) error {
 	// Each size is a round of its own, and the first that fails is the last.
+	// failed is the error of the last size that was measured.
 	out := newBenchReport(b.sh, b.opts.csv)
 	var failed error
 	for _, size := range b.opts.sizes {
 		r := &round{bench: b, size: size}
 		// A size that was cut short is reported as far as it went.
 		failed = b.work.body(ctx, r)
+		// A workload that failed may not have stopped its clock. Stopping again changes nothing.
 		r.tally.stop()
 		if r.tally.events.Load() > 0 {
 			if err := out.add(r.result(failed != nil)); err != nil {
@@ -88,12 +91,14 @@ func (b *bench) runRounds(ctx context.Context) error {
 
 // result summarizes the round so far.
 func (r *round) result(partial bool) benchResult {
+	// The warm-up is in neither.
 	n, seconds := r.tally.events.Load(), r.tally.took.Seconds()
 	// A round that was cut short at once has no time and no events to divide by.
 	perSecond := float64(n) / max(seconds, 1e-9)
 	payload := float64(r.tally.bytes.Load()) / float64(max(n, 1))
 	return benchResult{
 		Bench: r.work.name, Size: r.size, Events: n, Seconds: seconds, EventsPerSecond: perSecond,
+		// Megabytes of 10^6 bytes, of payloads alone.
 		MBPerSecond: perSecond * payload / 1e6,
 		quantiles:   r.tally.latencies.quantiles(), Voters: r.voters, EventBytes: int(payload), Batch: r.opts.batch,
 		Callers: r.opts.callers, Warmup: r.warmed, Members: r.opts.members, Keys: r.opts.keys, Partial: partial,
@@ -117,6 +122,7 @@ func startMeter(sh *shell.Shell, what string, total int64, count *atomic.Int64) 
 		progressbar.OptionSetItsString("events"), progressbar.OptionShowIts(), progressbar.OptionShowCount(),
 		progressbar.OptionEnableColorCodes(sh.Colour), progressbar.OptionClearOnFinish())
 	// Drawing has a goroutine of its own, so it does not slow down the measurement.
+	// over asks the goroutine to end; ended is closed when it has.
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

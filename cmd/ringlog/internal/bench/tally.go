@@ -23,6 +23,7 @@ type tally struct {
 }
 
 // start begins to count; what came before was warm-up.
+// took is 0 while the tally counts, and before.
 func (t *tally) start() { t.began, t.took = time.Now(), 0 }
 
 // stop ends the counting, the first time after each start.
@@ -70,9 +71,11 @@ func (s *samples) add(d time.Duration) {
 	defer s.mu.Unlock()
 	// Made at the first use, so the zero tally is ready.
 	if s.hdr == nil {
+		// From 1 µs: what is shorter is counted as that.
 		s.hdr = hdrhistogram.New(1000, int64(maxLatency), digits)
 	}
 	d = min(max(d, 0), maxLatency)
+	// Quantiles and buckets count the same latencies.
 	if s.hdr.RecordValue(int64(d)) == nil {
 		s.buckets[bucketOf(d)]++
 	}
@@ -122,12 +125,14 @@ func (s *samples) histogram() []latencyBucket {
 	defer s.mu.Unlock()
 	list, filled := []latencyBucket{}, 0
 	for i, n := range s.buckets {
+		// Buckets before the first latency are left out.
 		if n == 0 && filled == 0 {
 			continue
 		}
 		// Empty buckets in between stay, so the bounds form a scale.
 		list = append(list, latencyBucket{AtMostMs: float64(bound(i)) / float64(time.Millisecond), Count: n})
 		if n > 0 {
+			// Those after the last one are cut off below.
 			filled = len(list)
 		}
 	}

@@ -60,6 +60,7 @@ func demo(ctx context.Context, sh *shell.Shell,
 	// The correlation id is new, so a chain of an earlier run cannot be mistaken for this one.
 	t := &tour{sh: sh, compareNodes: compare, chain: uuid.NewString()}
 	defer func() {
+		// t.client is nil until the first step has made it.
 		if t.client != nil {
 			err = errors.Join(err, shell.CloseClient(t.client))
 		}
@@ -80,6 +81,7 @@ func demo(ctx context.Context, sh *shell.Shell,
 		}
 	}
 	sh.Say("everything held, in %s; now try: ringlog dev", shell.Short(time.Since(began)))
+	// It is printed on standard error, so the output has steps alone.
 	return nil
 }
 
@@ -123,10 +125,12 @@ func (t *tour) show(ctx context.Context, n int, step demoStep) error {
 		return err
 	})
 	// The ends of the nodes' logs help to find the reason.
+	// After Ctrl-C the step failed for that reason, and the logs would explain nothing.
 	if err != nil && ctx.Err() == nil {
 		t.tellLogs()
 		return errors.Join(shell.CodeError(shell.ExitFailed), printErr)
 	}
+	// The first is nil unless the user ended the tour.
 	return errors.Join(ctx.Err(), printErr)
 }
 
@@ -172,9 +176,11 @@ func (t *tour) find(ctx context.Context, kind event.Type, term uint64) (event.Ev
 		if err != nil {
 			return ev, fmt.Errorf("find %s of term %d: %w", kind, term, err)
 		}
+		// An earlier term has events of the same type.
 		if ev.Term == term {
 			return ev, nil
 		}
 	}
+	// The log ended without one, which Tail does only if the client is closed.
 	return event.Event{}, fmt.Errorf("no %s of term %d", kind, term)
 }

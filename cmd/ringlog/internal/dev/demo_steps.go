@@ -26,10 +26,11 @@ func (t *tour) publishFlow(ctx context.Context) (string, error) {
 	if i < 0 {
 		return "", fmt.Errorf("the catalogue has no flow %s", trainingFlow)
 	}
-	// A fixed seed makes the same payloads in each demo.
+	// A fixed seed makes the same payloads in each demo, but for times.
 	r := rand.New(rand.NewPCG(8, 2))
 	for n, d := range flowSteps(c, c.Flows()[i]) {
 		payload := samplePayload(d, r, "hex8_2p")
+		// The step number makes payloads differ that are made up alike.
 		payload["step"] = n + 1
 		ev := event.New(d.Name, payload)
 		ev.Source, ev.Key, ev.CorrelationID = "demo", "hex8_2p", t.chain
@@ -40,6 +41,7 @@ func (t *tour) publishFlow(ctx context.Context) (string, error) {
 		if res.Duplicate {
 			return "", fmt.Errorf("%s was taken for a duplicate of offset %d", d.Name, res.Offset)
 		}
+		// Later steps compare with what was published and acknowledged here.
 		t.flow, t.offsets = append(t.flow, ev), append(t.offsets, res.Offset)
 	}
 	// Nobody else publishes here, so the offsets follow each other.
@@ -68,6 +70,7 @@ func (t *tour) read(ctx context.Context, n int) (events []event.Event, generatio
 		}
 		events = append(events, ev)
 	}
+	// The generation was handed out when the cursor was opened.
 	return events, cur.Info().Generation, cur.Commit(ctx, events[n-1].Offset)
 }
 
@@ -109,6 +112,7 @@ func (t *tour) duplicate(ctx context.Context) (string, error) {
 func (t *tour) killLeader(ctx context.Context) (string, error) {
 	// SIGKILL: the leader cannot hand over.
 	pid := t.cluster.PID(t.leader.NodeID)
+	// The time runs from before the kill to when another node leads.
 	began := time.Now()
 	if err := t.cluster.Kill(t.leader.NodeID); err != nil {
 		return "", err
@@ -122,6 +126,7 @@ func (t *tour) killLeader(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%s leads term %d after %s in term %d", leader.NodeID, leader.Term, t.leader.NodeID,
 			t.leader.Term)
 	}
+	// killed is needed when the node is started again.
 	t.killed, t.leader = t.leader, leader
 	return fmt.Sprintf("%s (pid %d) is gone; %s leads term %d after %s", t.killed.NodeID, pid, leader.NodeID,
 		leader.Term, shell.Short(time.Since(began))), nil
@@ -155,6 +160,7 @@ func (t *tour) proceed(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// nothingLost and compact need it.
 	t.after = res.Offset
 	// The cursor resumes after what it committed before the failover: its next event is the new one.
 	events, generation, err := t.read(ctx, 1)
@@ -209,10 +215,12 @@ func (t *tour) restart(ctx context.Context) (string, error) {
 // compact removes what the cursor has committed, and asks for an event before and after.
 func (t *tour) compact(ctx context.Context) (string, error) {
 	// Before the offset that was published last: the cursor has committed all before it.
+	// An explicit offset. Without it, retention would decide.
 	done, err := t.client.Admin().Compact(ctx, client.Compaction{Before: &t.after})
 	if err != nil {
 		return "", err
 	}
+	// It must remove something, and nothing from t.after on.
 	if done.Removed == 0 || done.First > t.after {
 		return "", fmt.Errorf("%d events removed, %d is the first kept", done.Removed, done.First)
 	}

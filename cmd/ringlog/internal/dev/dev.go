@@ -109,6 +109,7 @@ func dev(ctx context.Context, sh *shell.Shell, o Options) (err error) {
 	// The next lines need a leader: they say who leads, and publish the samples.
 	leader, err := WaitFormed(ctx, cluster)
 	if err != nil {
+		// Ctrl-C while the cluster forms is no failure.
 		return quiet(ctx, err)
 	}
 	if o.samples {
@@ -125,6 +126,7 @@ func dev(ctx context.Context, sh *shell.Shell, o Options) (err error) {
 // keepRunning restarts nodes that end, until ctx ends.
 func keepRunning(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster) error {
 	// A node ends again only after its restart, so each has at most one place in the queue.
+	// There is room for each, so a timer that fires after the end does not wait.
 	due := make(chan string, len(cluster.Nodes()))
 	for {
 		select {
@@ -132,10 +134,12 @@ func keepRunning(ctx context.Context, sh *shell.Shell, cluster *devcluster.Clust
 			sh.Say("stopping %s", shell.Count(len(cluster.Nodes()), "node"))
 			return nil
 		case exit := <-cluster.Exits():
+			// It was killed, or it ended by itself; the notice says which.
 			id := exit.Node.ID
 			sh.Say("%v\n%s starts again in %s", exit, id, shell.Short(restartAfter))
 			time.AfterFunc(restartAfter, func() { due <- id })
 		case id := <-due:
+			// A node that cannot be started ends the command, and cleanUp the others.
 			if err := cluster.Restart(id); err != nil {
 				return err
 			}
@@ -185,9 +189,11 @@ func Start(ctx context.Context, sh *shell.Shell, o Options) (
 	if err != nil {
 		return nil, nil, errors.Join(err, removeDir())
 	}
+	// ctx has ended by now in most cases, so stopping has a time of its own.
 	return cluster, func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 		defer cancel()
+		// The folder last: nodes write to it until they have ended.
 		return errors.Join(cluster.Close(ctx), removeDir())
 	}, nil
 }
@@ -236,6 +242,7 @@ func isBusy(addr string) bool {
 	// To listen for a moment is the only way to know.
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
+		// Any other error, such as a port that needs privileges, is left to the node: its log has the reason.
 		return errors.Is(err, syscall.EADDRINUSE)
 	}
 	l.Close()
@@ -288,6 +295,7 @@ func introduce(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster
 		role := "follower"
 		if s, err := cluster.Status(ctx, n); err == nil {
 			role = s.Role
+			// It has just been elected, whether it answers now or not.
 		} else if n.ID == leader.NodeID {
 			role = "leader"
 		}
@@ -311,6 +319,7 @@ func introduce(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster
 	if _, err := fmt.Fprintf(pasted, "\nIn another terminal:\n%s\n", exports); err != nil {
 		return err
 	}
+	// The lines are printed with the name by which this program was started, so they can be pasted.
 	sh.Say("%s\nlogs: %s\nCtrl-C ends it", strings.ReplaceAll(thingsToTry, "ringlog ", programName()+" "),
 		filepath.Dir(list[0].Log))
 	return nil
@@ -322,6 +331,7 @@ func exportLines(sh *shell.Shell, urls []string) (string, error) {
 	lines := "  " + exportEndpoints(urls)
 	switch {
 	case sh.TokenFile != "":
+		// The other terminal may be in another folder.
 		file, err := filepath.Abs(sh.TokenFile)
 		if err != nil {
 			return "", err
@@ -358,6 +368,7 @@ See a whole run, a change of leaders, and what the cluster recorded of it:
 // programName returns how this program is typed: its name if the shell finds it by that, else as it was typed now.
 func programName() string {
 	const name = "ringlog"
+	// The shell does not find it: it was typed with a path.
 	found, err := exec.LookPath(name)
 	if err != nil {
 		return os.Args[0]
@@ -368,6 +379,7 @@ func programName() string {
 	}
 	a, errA := os.Stat(found)
 	b, errB := os.Stat(self)
+	// The shell finds another program of that name.
 	if errA != nil || errB != nil || !os.SameFile(a, b) {
 		return os.Args[0]
 	}

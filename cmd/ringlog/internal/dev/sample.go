@@ -27,6 +27,7 @@ func samplePayload(d *event.Definition, r *rand.Rand, config string) map[string]
 	// Every documented field gets a value of its type.
 	payload := map[string]any{"config_key": config}
 	for _, f := range d.Payload {
+		// config_key is set already, and stays.
 		if _, set := payload[f.Name]; !set {
 			payload[f.Name] = sampleField(f, r, config)
 		}
@@ -41,10 +42,12 @@ func sampleField(f event.Field, r *rand.Rand, config string) any {
 	case "integer":
 		return r.IntN(5000)
 	case "number":
+		// To three decimals.
 		return float64(r.IntN(100_000)) / 1000
 	case "boolean":
 		return r.IntN(2) == 0
 	case "timestamp":
+		// In seconds, as the platform's events have it.
 		return float64(time.Now().UnixMilli()) / 1000
 	case "path":
 		return fmt.Sprintf("models/%s/v%d.pth", config, r.IntN(90))
@@ -61,6 +64,7 @@ func sampleEvents(r *rand.Rand) []event.Event {
 	var events []event.Event
 	// The flows, so ringlog chain has something to show.
 	for i, flow := range c.Flows() {
+		// A flow is about one board, and its events share a correlation id.
 		config, chain := Boards()[i%len(Boards())], uuid.NewString()
 		for _, d := range flowSteps(c, flow) {
 			ev := event.New(d.Name, samplePayload(d, r, config))
@@ -110,7 +114,7 @@ func publishSamples(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cl
 		return err
 	}
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
-	// A fixed seed makes the same payloads each time.
+	// A fixed seed makes the same payloads each time, but for times and correlation ids.
 	events := sampleEvents(rand.New(rand.NewPCG(1, 2)))
 	if _, err := c.PublishBatch(ctx, events); err != nil {
 		return fmt.Errorf("publish sample events: %w", err)

@@ -26,6 +26,7 @@ func openFolder(dir string) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
+	// ReadOnly: a folder in which anything may be wrong stays as it is.
 	m, err := fsm.Open(fsm.Options{Dir: filepath.Join(dir, datadir.StateDir), ReadOnly: true})
 	if err != nil {
 		return nil, err
@@ -37,6 +38,7 @@ func openFolder(dir string) (*folder, error) {
 func (f *folder) close() error { return f.machine.Close() }
 
 // raft opens the raft log and votes of the folder.
+// The caller closes the reader.
 func (f *folder) raft() (*raftstore.Reader, error) {
 	return raftstore.OpenReadOnly(filepath.Join(f.dir, datadir.RaftDir))
 }

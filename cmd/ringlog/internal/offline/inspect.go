@@ -50,6 +50,7 @@ func PrintLog(_ context.Context, sh *shell.Shell, o Options) (err error) {
 				}
 			}
 			left -= uint64(len(chunk.Events))
+			// Where to read on: the last events of a chunk may have been skipped.
 			next = chunk.Next
 		}
 		return p.Out.Flush()
@@ -126,7 +127,8 @@ func cursorOf(c fsm.Cursor, last uint64) api.Cursor {
 		Moved:      c.Moved,
 		Stalled:    (*api.Stall)(c.Stalled),
 		Gap:        (*api.Gap)(c.Gap),
-		LagEvents:  last - min(last, c.Passed()),
+		// A cursor may have passed the end of the log; min keeps the difference from wrapping around.
+		LagEvents: last - min(last, c.Passed()),
 	}
 	// Which of those events pass the filter is not known: at least none, at most LagEvents.
 	if !c.Filter.Empty() && one.LagEvents > 0 {

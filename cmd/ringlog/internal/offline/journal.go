@@ -49,11 +49,13 @@ func OpenOutage(records []blackbox.Record) (open *api.Outage) {
 	for _, r := range records {
 		switch r.Kind {
 		case blackbox.Lost:
+			// One that is still open ends here: the node was stopped before it recorded the end.
 			open = &api.Outage{Since: r.Since, Cause: r.Cause, Term: r.Term, Leader: r.Leader,
 				Refused: r.Refused, Peers: peersOf(r)}
 		// Later views of the outage have the last figures.
 		case blackbox.View:
 			if open != nil {
+				// Refused only grows during an outage. The peers are those of the last view.
 				open.Refused, open.Peers = max(open.Refused, r.Refused), peersOf(r)
 			}
 		case blackbox.Restored:

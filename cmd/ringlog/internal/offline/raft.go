@@ -50,6 +50,7 @@ func PrintRaft(_ context.Context, sh *shell.Shell, o Options) (err error) {
 	// The summary goes to stderr: stdout has one line per entry.
 	s := r.Summary()
 	candidate := s.VoteCandidate
+	// Raft votes for an address. The members of the state have the id.
 	for _, m := range f.machine.Members() {
 		if m.RaftAddr == candidate {
 			candidate = fmt.Sprintf("%s at %s", m.ID, candidate)
@@ -59,6 +60,7 @@ func PrintRaft(_ context.Context, sh *shell.Shell, o Options) (err error) {
 	sh.Say("log %d to %d, term %d, voted for %s in term %d; the state has applied %d", s.First, s.Last,
 		s.CurrentTerm, cmp.Or(candidate, "nobody"), s.VoteTerm, f.machine.Applied())
 	// Damaged entries are listed and then fail the command, as does a log that has lost its end.
+	// They are kept in memory: compaction bounds how many a log has.
 	entries, damaged := readEntries(r, s, o)
 	err = shell.EmitEach(sh, entries, table.Row{"index", "term", "kind", "bytes", "proposer", "holds"},
 		func(e raftEntry) table.Row {
@@ -67,6 +69,7 @@ func PrintRaft(_ context.Context, sh *shell.Shell, o Options) (err error) {
 			}
 			return table.Row{e.Index, e.Term, e.Kind, e.Bytes, e.Proposer, e.Holds}
 		})
+	// Lost reports that the newest entries are gone, which no line of the list would show.
 	return errors.Join(err, damaged, r.Lost())
 }
 
@@ -75,9 +78,11 @@ func readEntries(r *raftstore.Reader, s raftstore.Summary, o Options) (list []ra
 	// Positions count entries here, not events.
 	from, limit := s.First, o.Count
 	switch o.From.Kind {
+	// Any other position begins with the first entry.
 	case api.AtOffset:
 		from = o.From.Offset
 	case api.AtLast:
+		// All of them, if there are fewer.
 		from = s.Last + 1 - min(o.From.Last, s.Last)
 	case api.AtEnd:
 		return nil, nil
@@ -86,10 +91,12 @@ func readEntries(r *raftstore.Reader, s raftstore.Summary, o Options) (list []ra
 	if limit == 0 {
 		limit = math.MaxUint64
 	}
+	// After an entry that is damaged, Entries continues with the next.
 	for l, err := range r.Entries(from, s.Last) {
 		if uint64(len(list)) == limit {
 			break
 		}
+		// LogCommand is "command".
 		entry := raftEntry{Index: l.Index, Term: l.Term,
 			Kind: strings.ToLower(strings.TrimPrefix(l.Type.String(), "Log")), Bytes: len(l.Data)}
 		// A damaged entry is listed, and the next ones are read.

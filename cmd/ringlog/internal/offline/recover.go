@@ -93,10 +93,12 @@ func recoverNode(ctx context.Context, sh *shell.Shell, o recoverOptions) error {
 		sh.Say("%s", plan)
 		return nil
 	}
+	// --yes, or a person who agrees.
 	if err := sh.Confirm(o.Consent, "%s. What only the lost voters had is lost. Continue?", plan); err != nil {
 		return err
 	}
 	// From here on the folder is changed.
+	// The log of raft is not shown: printRecovered says what was made.
 	done, err := raftnode.Recover(ctx, o.dataDir, o.members, hclog.NewNullLogger())
 	if err != nil {
 		return err
@@ -169,6 +171,7 @@ func lastEntry(dir string) (index, term uint64, err error) {
 		}
 	}
 	// Else the log may hold entries after the state.
+	// At most one entry: the last of the log, if it comes after the state.
 	index, term = p.Index, p.Term
 	for l, err := range r.Entries(max(last, index+1), last) {
 		if err != nil {

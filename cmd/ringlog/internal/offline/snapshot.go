@@ -61,10 +61,12 @@ func saveSnapshot(ctx context.Context, sh *shell.Shell, file string, overwrite b
 		return err
 	}
 	// Write into a file beside the target, which is on the same volume.
+	// The name is new, so two downloads at the same time do not share a file.
 	part, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".part-*")
 	if err != nil {
 		return shell.Usagef("%w", err)
 	}
+	// After an error nothing stays beside the target.
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, part.Close(), removeIfThere(part.Name()))
@@ -107,6 +109,7 @@ func syncFolder(dir string) error {
 
 // removeIfThere removes a file that may have its final name already.
 func removeIfThere(file string) error {
+	// After the rename there is nothing of this name.
 	if err := os.Remove(file); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -118,11 +121,13 @@ func downloadBackup(ctx context.Context, sh *shell.Shell, to io.Writer) (err err
 	// Any node has the whole state, so the first that answers will do.
 	for _, e := range sh.Endpoints {
 		// If a node refuses, the next one is asked; once a stream has begun, its bytes are in the file.
+		// Open fails unless the answer is 200.
 		body, openErr := sh.Open(ctx, e, "/v1/snapshot")
 		if openErr != nil {
 			err = openErr
 			continue
 		}
+		// What was received is in the file, so no other node is asked if this one breaks off.
 		_, err = io.Copy(to, body)
 		return errors.Join(err, body.Close())
 	}

@@ -21,12 +21,14 @@ type level struct {
 // after the verb. It moves each flag to the command that knows it, the innermost
 // first, and leaves unknown ones where they were, for the parser to complain.
 func Intersperse(app *cli.App, args []string) []string {
+	// Completion looks at the words as they were typed.
 	if len(args) == 0 || args[len(args)-1] == "--generate-bash-completion" {
 		return args
 	}
 	// Walk the arguments once, and note at which command each flag belongs.
 	// The program itself is the outermost command.
 	levels := []level{{name: args[0], flags: app.Flags}}
+	// commands are those that may come next; positional has arguments, in their order.
 	commands := app.Commands
 	var positional []string
 	rest := args[1:]
@@ -38,6 +40,7 @@ func Intersperse(app *cli.App, args []string) []string {
 			positional = append(append(positional, "--"), rest...)
 			break
 		}
+		// A single - is an argument: standard input.
 		if strings.HasPrefix(token, "-") && token != "-" {
 			var unfinished int
 			rest, unfinished = takeFlag(levels, token, rest)
@@ -47,6 +50,7 @@ func Intersperse(app *cli.App, args []string) []string {
 			}
 			continue
 		}
+		// After the first argument no word is a verb, even one that has the name of one.
 		if c := find(commands, token); c != nil && len(positional) == 0 {
 			levels = append(levels, level{name: token, flags: c.Flags})
 			commands = c.Subcommands
@@ -82,6 +86,7 @@ func takeFlag(levels []level, token string, rest []string) (after []string, unfi
 	name, _, hasValue := strings.Cut(strings.TrimLeft(token, "-"), "=")
 	// The help that is asked for is that of the innermost command.
 	last := &levels[len(levels)-1]
+	// No command lists the flag for help.
 	if slices.Contains(cli.HelpFlag.Names(), name) {
 		last.args = append(last.args, token)
 		return rest, 0
@@ -103,6 +108,7 @@ func takeFlag(levels []level, token string, rest []string) (after []string, unfi
 		return rest[1:], 0
 	}
 	// -n5 is -n 5.
+	// Only where no command knows the whole word as a flag.
 	if m := shortWithNumber.FindStringSubmatch(token); m != nil {
 		return takeFlag(levels, m[1], append([]string{m[2]}, rest...))
 	}

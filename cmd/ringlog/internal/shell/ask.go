@@ -13,6 +13,7 @@ import (
 )
 
 // Ask gets a route of one certain node, whoever leads.
+// base is a URL without a slash at the end; path begins with one.
 func (sh *Shell) Ask(ctx context.Context, base, path string, out any) error {
 	// The answer of a node is small, so it is decoded as it comes.
 	body, err := sh.Open(ctx, base, path)
@@ -40,6 +41,7 @@ func (sh *Shell) Open(ctx context.Context, base, path string) (io.ReadCloser, er
 	if sh.clusterID != "" {
 		req.Header.Set(api.ClusterHeader, sh.clusterID)
 	}
+	// ctx alone bounds it, since a backup takes as long as it takes.
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
@@ -52,6 +54,7 @@ func (sh *Shell) Open(ctx context.Context, base, path string) (io.ReadCloser, er
 	var answer struct {
 		Error *api.Error `json:"error"`
 	}
+	// No error of a node is longer than 1 MiB.
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&answer); err != nil || answer.Error == nil {
 		return nil, fmt.Errorf("%s%s: %s, which no node answered: check the address, and whether it needs https",
 			base, path, resp.Status)
@@ -79,6 +82,7 @@ func (sh *Shell) AnyStatus(ctx context.Context) (raw json.RawMessage, leader str
 			break
 		}
 	}
+	// One answer is enough, whatever the others had.
 	if raw != nil {
 		err = nil
 	}

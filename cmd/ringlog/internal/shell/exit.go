@@ -14,6 +14,7 @@ import (
 )
 
 // The exit codes. ExitCodes says what they mean.
+// Scripts compare them, so a number keeps its meaning.
 const (
 	ExitDone        = 0
 	ExitFailed      = 1
@@ -47,6 +48,7 @@ func ExitCodes() []ExitMeaning {
 
 // UsageError is a command line or a configuration that cannot work.
 // It is found before anything is changed.
+// Its exit code is ExitUsage.
 type UsageError struct{ Err error }
 
 // Error implements error.
@@ -61,6 +63,7 @@ func Usagef(format string, args ...any) error {
 }
 
 // NotFoundError is something asked for that is not there.
+// Its exit code is ExitNotFound.
 type NotFoundError struct{ Err error }
 
 // Error implements error.
@@ -101,6 +104,7 @@ func ExitCode(err error) int {
 	var unknownTopic cli.ExitCoder // of the help verb
 	switch {
 	case err == nil, errors.Is(err, syscall.EPIPE):
+		// The reader of the output, such as head, has enough.
 		return ExitDone
 	case errors.As(err, &code):
 		return int(code)
@@ -142,6 +146,7 @@ func apiExit(c api.Code) int {
 		api.UnknownType, api.OtherCluster:
 		return ExitRefused
 	default:
+		// A code of a newer node, or one that no script needs to distinguish.
 		return ExitFailed
 	}
 }

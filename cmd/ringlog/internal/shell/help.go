@@ -41,6 +41,7 @@ func helpText(path string, c *cli.Command) string {
 		writeCommands(&b, verbs)
 	}
 	if c.UsageText != "" {
+		// Each line is an example.
 		fmt.Fprintf(&b, "\nEXAMPLES\n  %s\n", strings.ReplaceAll(c.UsageText, "\n", "\n  "))
 	}
 	if flags := visibleFlags(c.Flags); len(flags) > 0 {
@@ -76,6 +77,7 @@ func appHelp(app *cli.App) string {
 	verbs := visible(app.Commands)
 	var done []string
 	for _, first := range verbs {
+		// Its verbs were printed with the first of them.
 		if slices.Contains(done, first.Category) {
 			continue
 		}
@@ -100,6 +102,7 @@ func visibleFlags(list []cli.Flag) (flags []cli.DocGenerationFlag) {
 	for _, f := range list {
 		doc, documented := f.(cli.DocGenerationFlag)
 		shown, can := f.(cli.VisibleFlag)
+		// A flag that cannot be hidden is shown.
 		if documented && f != cli.HelpFlag && (!can || shown.IsVisible()) {
 			flags = append(flags, doc)
 		}
@@ -123,6 +126,7 @@ func writeFlags(b *strings.Builder, list []cli.DocGenerationFlag) {
 			names = append(names, dashed(name))
 		}
 		// The short name comes first, and long names are aligned.
+		// All long names count as equal here: -f has two characters, --f and longer names three or more.
 		slices.SortStableFunc(names, func(a, b string) int { return min(len(a), 3) - min(len(b), 3) })
 		left := strings.Join(names, ", ")
 		if strings.HasPrefix(left, "--") {
@@ -131,6 +135,7 @@ func writeFlags(b *strings.Builder, list []cli.DocGenerationFlag) {
 		if value != "" {
 			left += " " + value
 		}
+		// A description may word the default itself.
 		if byDefault := flagDefault(f); byDefault != "" && !strings.Contains(text, "(default") {
 			text += " (default: " + byDefault + ")"
 		}
@@ -154,6 +159,7 @@ func flagValue(f cli.DocGenerationFlag) (value, text string) {
 	case !f.TakesValue():
 		return "", text
 	case quoted && closed && before == "" && strings.HasPrefix(after, ": "):
+		// The name is left out of a text that begins with it and a colon.
 		return value, after[2:]
 	case quoted && closed:
 		return value, before + value + after

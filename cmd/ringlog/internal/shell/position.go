@@ -41,14 +41,17 @@ func usageOf(err error) error {
 
 // ParseSize reads the number of bytes that a flag or a setting gives: 1048576, 512KiB or 2 GiB.
 func ParseSize(name, text string) (uint64, error) {
+	// Without the letters of a unit and blanks at the end.
 	digits := strings.TrimRight(text, "BKMGTibkmgt ")
 	n, err := strconv.ParseUint(digits, 10, 64)
+	// Its index is the power of 1024.
 	unit := slices.IndexFunc(sizeUnits, func(u string) bool {
 		return strings.EqualFold(u, strings.TrimSpace(text[len(digits):]))
 	})
 	if digits == text { // without a unit
 		unit = 0
 	}
+	// The limit keeps the product within an int64.
 	if err != nil || unit < 0 || n > math.MaxInt64>>(10*unit) {
 		return 0, Usagef("%s %q: give a number of bytes, with a unit or without: %s (powers of 1024)", name, text,
 			strings.Join(sizeUnits, ", "))

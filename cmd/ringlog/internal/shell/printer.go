@@ -39,6 +39,7 @@ func (p *Printer) Event(ev *event.Event) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.Sh.JSON {
+		// The form that the HTTP interface has.
 		p.buf = append(ev.AppendJSON(p.buf[:0]), '\n')
 	} else {
 		p.buf = p.appendText(p.buf[:0], ev)
@@ -77,6 +78,7 @@ func (p *Printer) time(t time.Time) string {
 
 // cut ends a line, cut to the width of the terminal: -o json and get print the whole event.
 func (p *Printer) cut(line []byte) []byte {
+	// Snip counts columns and cuts no escape sequence.
 	if width := p.Sh.Width(); width > 0 && len(line) > width {
 		line = append(line[:0], text.Snip(string(line), width, "…")...)
 	}
@@ -86,6 +88,7 @@ func (p *Printer) cut(line []byte) []byte {
 // Whole prints one event: as Event does for programs, and on a terminal field by field, with its payload indented.
 func (p *Printer) Whole(ev *event.Event) error {
 	if p.Sh.JSON || !p.Sh.OutTerminal {
+		// A program gets the line that tail prints.
 		return p.Event(ev)
 	}
 	facts := []any{"offset", ev.Offset, "type", p.bold(ev.Type), "appended", Moment(ev.AppendedAt)}
@@ -115,6 +118,7 @@ func labels(ev *event.Event) (list []label) {
 		}
 	}
 	// An event that was redriven names its dead letter, and the cursor that alone receives it.
+	// 0 is no redrive; letters are numbered from 1.
 	if ev.Redrive != 0 {
 		list = append(list, label{"letter", strconv.FormatUint(ev.Redrive, 10)}, label{"for", ev.Target})
 	}
@@ -142,6 +146,7 @@ func (p *Printer) Gap(g client.Gap) error {
 		p.Sh.Say("%s: offsets %d to %d are gone (%s)", p.Sh.PaintErr(Warn, "gap"), g.From, g.To, g.Reason)
 		return nil
 	}
+	// An event has no member gap, so a program can distinguish the two.
 	return WriteLine(p.Out, map[string]client.Gap{"gap": g})
 }
 
@@ -159,6 +164,7 @@ type lazyWriter struct {
 
 // newLazyWriter returns a writer to w. Call Flush at the end: it reports the error of earlier flushes, too.
 func newLazyWriter(w io.Writer) *lazyWriter {
+	// 64 KiB, so a long tail takes few system calls.
 	l := &lazyWriter{out: bufio.NewWriterSize(w, 64<<10)}
 	// Write arms the timer; here it is only made.
 	l.timer = time.AfterFunc(time.Hour, func() { _ = l.Flush() })
@@ -174,6 +180,7 @@ func (l *lazyWriter) Write(p []byte) (int, error) {
 	if l.err != nil {
 		return 0, l.err
 	}
+	// The time runs from the first write after a flush; later writes do not extend it.
 	if l.out.Buffered() == 0 {
 		l.timer.Reset(flushAfter)
 	}
@@ -186,6 +193,7 @@ func (l *lazyWriter) Flush() error {
 	defer l.mu.Unlock()
 	// A timer that fires meanwhile waits for mu, and finds an empty buffer.
 	l.timer.Stop()
+	// After an error nothing more is written: what follows a gap would look whole.
 	if l.err == nil {
 		l.err = l.out.Flush()
 	}

@@ -32,6 +32,7 @@ import (
 
 // Shell is what a command body sees of the world: its streams, the form of the
 // output, and how to reach the cluster.
+// Configure completes it; after that it is only read, by all goroutines of a verb.
 type Shell struct {
 	In  io.Reader
 	Out io.Writer // data
@@ -42,6 +43,7 @@ type Shell struct {
 	Colour bool // notices and tables may be coloured
 	JSON   bool // output is one JSON object a line
 
+	// At least one, none with a slash at the end.
 	Endpoints []string            // URLs
 	clusterID string              // the cluster that the endpoints must be of; "" is any
 	local     bool                // reads take what the node that answers has
@@ -56,6 +58,7 @@ type Shell struct {
 func New(in, out, err *os.File) *Shell {
 	sh := &Shell{In: in, Out: out, Err: err, Getenv: os.Getenv,
 		InTerminal: isTerminal(in), OutTerminal: isTerminal(out), ErrTerminal: isTerminal(err)}
+	// A notice is coloured only if standard error is a terminal as well.
 	sh.Colour = sh.OutTerminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	return sh
 }
@@ -64,6 +67,7 @@ func New(in, out, err *os.File) *Shell {
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // Configure takes the global flags.
+// It is called once, before the verb.
 func (sh *Shell) Configure(c *cli.Context) error {
 	// --json counts more than -o, as it can only be meant one way.
 	switch format := c.String("output"); {
@@ -79,6 +83,7 @@ func (sh *Shell) Configure(c *cli.Context) error {
 	// The platform's variable for the coordinator names an endpoint, too.
 	var err error
 	// An empty flag counts as not given.
+	// The flag reads the variables itself; this is for a flag that was given as "".
 	endpoints := cmp.Or(c.String("endpoints"), sh.Getenv("RINGRIFT_COORDINATOR_URL"), DefaultEndpoint)
 	sh.Endpoints, err = ParseEndpoints(endpoints)
 	if err != nil {
@@ -86,6 +91,7 @@ func (sh *Shell) Configure(c *cli.Context) error {
 	}
 	// The client and Open send it with each request: nodes of other clusters refuse.
 	sh.clusterID = c.String("cluster-id")
+	// A node that lags may answer then.
 	switch s := c.String("consistency"); s {
 	case "local":
 		sh.local = true
@@ -174,6 +180,7 @@ func (sh *Shell) Dial(change ...func(*client.Config)) (*client.Client, error) {
 		Timeout: min(sh.Timeout, maxClientTimeout),
 		// A filter that nothing known matches is the usual reason for a subscriber that gets nothing.
 		OnWarning: func(w event.Warning) { sh.Say("warning: %s", w.Message) }}
+	// The verb's own changes come last.
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -196,6 +203,7 @@ func (sh *Shell) DialReachable(ctx context.Context, change ...func(*client.Confi
 // It says nothing about whether a node answers there: that the first call shows.
 func (sh *Shell) Reach(ctx context.Context) error {
 	// Any endpoint that accepts a connection will do.
+	// An address that answers nothing must not take the time of the others.
 	dialer := net.Dialer{Timeout: min(sh.Timeout, 3*time.Second)}
 	var last error
 	for _, e := range sh.Endpoints {
@@ -212,6 +220,7 @@ func (sh *Shell) Reach(ctx context.Context) error {
 		if err == nil {
 			return conn.Close()
 		}
+		// One reason is enough: the others are mostly alike.
 		last = err
 	}
 	return fmt.Errorf("%w: %w", ErrUnreachable, last)
@@ -265,6 +274,7 @@ func (sh *Shell) leaderless(ctx context.Context) bool {
 func (sh *Shell) Call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	// Reads see everything acknowledged before, unless --consistency local was given.
 	if method == http.MethodGet && !sh.local {
+		// A copy, since the query is the caller's.
 		query = maps.Clone(query)
 		if query == nil {
 			query = url.Values{}
@@ -287,6 +297,7 @@ func (e hintedError) Unwrap() error { return e.error }
 // SuggestLocal says, if a read needs a leader and there is none, how to read without one.
 func (sh *Shell) SuggestLocal(read bool, err error) error {
 	// Only a read can do without a leader, and only if a node answers at all.
+	// ErrUnreachable means that no node answers at all, and ExitUnreachable also that none leads.
 	if !read || sh.local || ExitCode(err) != ExitUnreachable || errors.Is(err, client.ErrUnreachable) {
 		return err
 	}
@@ -362,6 +373,7 @@ func (sh *Shell) Report(ctx context.Context, err error) int {
 	// A verb that returns a CodeError has printed all there is to say.
 	code := ExitCode(err)
 	var silent CodeError
+	// EPIPE: the reader, such as head, has enough.
 	if code == ExitDone || errors.As(err, &silent) || errors.Is(err, syscall.EPIPE) {
 		return code
 	}
@@ -389,6 +401,7 @@ func Describe(err error, sh *Shell) string {
 func describeCause(err error, sh *Shell) string {
 	var answer *api.Error
 	var bad *event.Error
+	// The order matters, as an error may be several of these.
 	switch {
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Sprintf("%v\nthe node serves plain HTTP: give its address as http://…", err)

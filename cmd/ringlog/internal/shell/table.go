@@ -36,6 +36,7 @@ func (sh *Shell) Paint(t Tone, s string) string {
 }
 
 // PaintErr colours a text of a notice, which is printed on stderr.
+// Standard output may be a terminal while standard error goes to a file.
 func (sh *Shell) PaintErr(t Tone, s string) string {
 	if !sh.ErrTerminal {
 		return s
@@ -60,6 +61,7 @@ func (sh *Shell) columns(w io.Writer, terminal bool) int {
 			return n
 		}
 	}
+	// A terminal that does not know its size is taken for one of the usual width.
 	return 80
 }
 
@@ -70,6 +72,7 @@ type Extra string
 // wrapped so that no row is wider than it.
 func (sh *Shell) Table(header table.Row, rows []table.Row) error {
 	width := sh.Width()
+	// Only a terminal has too little room. What is read by programs has all columns.
 	if width > 0 {
 		header, rows = withoutExtras(header, rows, width)
 	}
@@ -105,9 +108,12 @@ const readable = 24
 
 // withoutExtras leaves out the last column that is Extra, until the others have enough room.
 func withoutExtras(header table.Row, rows []table.Row, width int) (table.Row, []table.Row) {
+	// Each turn leaves out one column, so this ends.
 	for {
+		// natural is as wide as the cells are; floor as wide as the longest word.
 		natural, floor := widthsOf(header, rows)
 		least, last := len(columnGap)*(len(natural)-1), -1
+		// A column of short cells keeps its width. One of sentences has to stay readable.
 		for i := range natural {
 			least += min(natural[i], max(floor[i], readable))
 		}
@@ -134,6 +140,7 @@ func withoutExtras(header table.Row, rows []table.Row, width int) (table.Row, []
 
 // widthsOf returns for each column how wide its cells are, and how wide they are at least without a broken word.
 func widthsOf(header table.Row, rows []table.Row) (natural, floor []int) {
+	// The header counts as a row.
 	for _, row := range append([]table.Row{header}, rows...) {
 		for i := range row {
 			// A row may be shorter than others.
@@ -141,6 +148,7 @@ func widthsOf(header table.Row, rows []table.Row) (natural, floor []int) {
 				natural, floor = append(natural, 0), append(floor, 0)
 			}
 			cell := fmt.Sprint(row[i])
+			// Widths are those on a screen: an escape sequence has none, and some letters have two.
 			natural[i] = max(natural[i], text.LongestLineLen(cell))
 			for _, part := range partsOf(cell) {
 				floor[i] = max(floor[i], text.StringWidthWithoutEscSequences(strings.TrimSpace(part)))
@@ -158,9 +166,11 @@ func fit(header table.Row, rows []table.Row, width int) []table.ColumnConfig {
 	room := width - len(columnGap)*(len(natural)-1)
 	least := make([]int, len(natural))
 	for i := range least {
+		// If words have to be broken, down to one character.
 		least[i] = 1
 	}
 	configs := make([]table.ColumnConfig, len(natural))
+	// The inner call keeps words whole. The outer one breaks them if that did not suffice.
 	for i, w := range narrow(narrow(natural, floor, room), least, room) {
 		configs[i] = table.ColumnConfig{Number: i + 1, WidthMax: w, WidthMaxEnforcer: wrap}
 	}
@@ -168,6 +178,7 @@ func fit(header table.Row, rows []table.Row, width int) []table.ColumnConfig {
 }
 
 // narrow takes from the widest columns, one character after the other and none below its floor, until they fit.
+// widths is changed, and returned.
 func narrow(widths, floor []int, room int) []int {
 	total := 0
 	for _, w := range widths {
@@ -176,6 +187,7 @@ func narrow(widths, floor []int, room int) []int {
 	for ; total > room; total-- {
 		widest := -1
 		for i, w := range widths {
+			// Of several that are equally wide, the first.
 			if w > floor[i] && (widest < 0 || w > widths[widest]) {
 				widest = i
 			}
@@ -190,6 +202,7 @@ func narrow(widths, floor []int, room int) []int {
 
 // partsOf splits a text after its spaces and commas, where a line may be broken.
 func partsOf(s string) []string {
+	// The zero byte marks where to split, so spaces and commas stay with the word before them.
 	return strings.FieldsFunc(breaks.ReplaceAllString(s, "$0\x00"), func(r rune) bool { return r == 0 })
 }
 
@@ -210,13 +223,16 @@ func wrap(s string, width int) string {
 
 func wrapLine(line string, width int) string {
 	indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
+	// On a terminal that is narrower than the indent, text would have no room.
 	if len(indent) >= width {
 		indent = ""
 	}
+	// used is the width of the present line, colour the sequence in force, escape one that has begun.
 	var b []byte
 	used, colour, escape := 0, "", ""
 	newline := func() {
 		b = bytes.TrimRight(b, " ")
+		// The colour ends before the break and begins again after the indent.
 		if colour != "" {
 			b = append(b, text.EscapeReset...)
 		}
@@ -224,6 +240,7 @@ func wrapLine(line string, width int) string {
 		used = len(indent)
 	}
 	for _, part := range partsOf(line) {
+		// A part that does not fit begins a new line, unless this line has nothing but its indent.
 		if w := text.StringWidthWithoutEscSequences(strings.TrimRight(part, " ")); used > len(indent) && used+w > width {
 			newline()
 		}
@@ -236,6 +253,7 @@ func wrapLine(line string, width int) string {
 				}
 				continue
 			}
+			// The part alone is too long: it is broken here, in its middle.
 			if used+text.RuneWidth(r) > width {
 				// Spaces at the end of a line are not seen.
 				if r == ' ' {
@@ -265,6 +283,7 @@ type wrapped struct{ sh *Shell }
 // Write implements io.Writer.
 func (w wrapped) Write(b []byte) (int, error) {
 	_, err := io.WriteString(w.sh.Out, w.sh.Wrap(string(b)))
+	// All of b was taken, however many bytes the breaks added.
 	return len(b), err
 }
 
@@ -279,10 +298,12 @@ func (sh *Shell) Facts(pairs ...any) error {
 	// The longest name sets the column in which the values start.
 	width := 0
 	for i := 0; i < len(pairs); i += 2 {
+		// Every other one is a name.
 		width = max(width, len(pairs[i].(string)))
 	}
 	var b strings.Builder
 	indent := "\n" + strings.Repeat(" ", width+len(columnGap))
+	// Negative without a terminal: then no value is wrapped.
 	room := sh.Width() - width - len(columnGap)
 	for i := 0; i < len(pairs); i += 2 {
 		value := fmt.Sprint(pairs[i+1])

@@ -42,6 +42,7 @@ func prepare(app *cli.App, path string, c *cli.Command) {
 		c.OnUsageError = usageProblem
 	}
 	for _, sub := range c.Subcommands {
+		// The program's own verbs have no other names, only those of nouns.
 		addUsualAliases(c.Subcommands, sub)
 		prepare(app, path, sub)
 	}
@@ -106,6 +107,7 @@ func nearVerb(commands []*cli.Command, name string) string {
 			below = append(below, strconv.Quote(c.Name+" "+verb.Name))
 		}
 	}
+	// It replaces what was found in nouns: it is the command that does what was meant.
 	if other := otherWord(commands, name); other != "" {
 		below = []string{strconv.Quote(other)}
 	}
@@ -152,6 +154,7 @@ func nearFlag(flags []cli.Flag, name string) string {
 // most half of them: a suggestion that is far off is worse than none.
 func DidYouMean(typed string, names []string, dashes string) string {
 	// The distance must be below the bound, and the nearest name wins.
+	// Two letters in a word of four or more, one in a word of two or three, none in a single letter.
 	nearest, least := "", min(2, len(typed)/2)+1
 	for _, name := range names {
 		if d := smetrics.WagnerFischer(typed, name, 1, 1, 1); d < least {
@@ -177,6 +180,7 @@ func usageProblem(c *cli.Context, err error, _ bool) error {
 	// The program's flags may be anywhere on the line, so they are candidates, too.
 	flags := c.App.Flags
 	if c.Command != nil {
+		// A copy, or the command's own list would grow.
 		flags = append(append([]cli.Flag(nil), c.Command.Flags...), flags...)
 	}
 	if !isUnknown {
@@ -186,6 +190,7 @@ func usageProblem(c *cli.Context, err error, _ bool) error {
 }
 
 // invalidValue is how package flag reports a value that it cannot read.
+// The value comes first, quoted; then the flag; then the reason.
 var invalidValue = regexp.MustCompile(`(?s)^invalid value (".*") for flag -(\S+): (parse error)$`)
 
 // wrongValue answers a flag's wrong value with what the flag takes.
@@ -198,6 +203,7 @@ func wrongValue(flags []cli.Flag, err error) error {
 		if !slices.Contains(f.Names(), parts[2]) {
 			continue
 		}
+		// The types without a case below are those of bool.
 		takes := "true or false"
 		switch f.(type) {
 		case *cli.DurationFlag:

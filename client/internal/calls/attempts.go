@@ -41,8 +41,9 @@ type attempts struct {
 	began  time.Time
 	pauses *backoff.ExponentialBackOff
 
-	tried    []*Node // of this round
-	refused  bool    // in this round, by a node that answered
+	tried   []*Node // of this round
+	refused bool    // in this round, by a node that answered
+	// An attempt may have happened, and no node has said what became of it.
 	unknown  bool
 	answered bool // by any node
 	internal int  // answers that are a node's fault
@@ -68,6 +69,7 @@ const (
 // NewPauses returns the pauses between attempts.
 func NewPauses() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
+	// With this factor each pause is about that share of all before it.
 	b.InitialInterval, b.MaxInterval, b.Multiplier = firstPause, maxPause, 1+overshoot
 	return b
 }
@@ -87,6 +89,7 @@ func Elapsed(t time.Time) time.Duration {
 func (a *attempts) nextNode(ctx context.Context) (*Node, error) {
 	for {
 		if ctx.Err() != nil {
+			// Why it ended: the caller's reason, or the time.
 			return nil, a.end(context.Cause(ctx))
 		}
 		if a.repeat == Sequenced && Elapsed(a.began) > maxRepeat {
@@ -94,6 +97,7 @@ func (a *attempts) nextNode(ctx context.Context) (*Node, error) {
 		}
 
 		// Each node is asked once in a round.
+		// Where a node has answered in this round, those that failed lately are left out.
 		n := a.c.nodes.pick(a.tried, a.refused)
 		if n == nil {
 			a.beginRound(ctx, 0)
@@ -106,6 +110,7 @@ func (a *attempts) nextNode(ctx context.Context) (*Node, error) {
 		if err == nil {
 			return n, nil
 		}
+		// sent is false, since the call itself has not left.
 		if done, err := a.judge(ctx, n, classify(causeOf(ctx, err), false)); done {
 			return nil, err
 		}
@@ -115,6 +120,7 @@ func (a *attempts) nextNode(ctx context.Context) (*Node, error) {
 // beginRound begins a new round after a pause.
 func (a *attempts) beginRound(ctx context.Context, atLeast time.Duration) {
 	a.tried, a.refused = a.tried[:0], false
+	// Whichever is longer: the usual pause, or the time that a node asked for.
 	Sleep(ctx, max(a.pauses.NextBackOff(), atLeast))
 }
 
@@ -155,7 +161,9 @@ func (a *attempts) judge(ctx context.Context, n *Node, f fault) (done bool, err 
 	// What the attempt says of the node, and whether it decides the call.
 	switch {
 	case f.final:
+		// A refusal shows that the node works.
 		a.c.nodes.worked(n, f.leader)
+		// Otherwise the refusal counts for all attempts.
 		unknown := a.unknown && a.repeat == Sequenced
 		return true, &Error{Op: a.op.String(), Err: f.err, Answer: true, Unknown: unknown, Tried: a.unknown}
 	case f.code() == api.OtherCluster:
@@ -164,13 +172,16 @@ func (a *attempts) judge(ctx context.Context, n *Node, f fault) (done bool, err 
 		if !slices.Contains(a.foreign, n) {
 			a.foreign = append(a.foreign, n)
 		}
+		// No node is left that could serve the call.
 		if a.c.nodes.allWithin(a.foreign) {
 			return true, &Error{Op: a.op.String(), Err: a.otherCluster, Answer: true, Unknown: a.unknown}
 		}
 	case f.answer == nil && ctx.Err() == nil, f.code() == api.Unavailable:
+		// If ctx has ended, nothing was learned of the node.
 		a.c.nodes.failed(n)
 		a.c.cfg.Logger.Debug("attempt failed", "op", a.op.String(), "endpoint", n.URL, "error", f.err)
 	case f.answer != nil:
+		// It answers, and another node may serve the call.
 		a.refused = true
 		a.c.nodes.declined(n, f.leader)
 	}
@@ -180,10 +191,12 @@ func (a *attempts) judge(ctx context.Context, n *Node, f fault) (done bool, err 
 	if f.code() == api.Internal {
 		a.internal++
 	}
+	// What must not happen twice is not sent again.
 	if (a.unknown && a.repeat == Once) || a.internal > maxInternal {
 		return true, a.end(nil)
 	}
 	if f.code() == api.Overloaded {
+		// The pause is for all nodes, since they append to the same log.
 		a.beginRound(ctx, f.after)
 	}
 	return false, nil
@@ -227,6 +240,7 @@ func classify(err error, sent bool) fault {
 	f := fault{err: err}
 	f.answer, f.after = answerOf(err)
 	if f.answer == nil {
+		// What was sent may have happened.
 		f.unknown = sent
 		return f
 	}
@@ -235,9 +249,12 @@ func classify(err error, sent bool) fault {
 	f.err, f.leader = f.answer, f.answer.LeaderHTTP
 	switch code := f.answer.Code; {
 	case code == api.OutcomeUnknown, code == api.Internal:
+		// The node does not know either.
 		f.unknown = true
 	case code == api.Timeout, code == api.OtherCluster, code.Retryable():
+		// These may pass: at another node, or later.
 	default:
+		// So is a code of a later version.
 		f.final = true
 	}
 	return f
@@ -260,6 +277,7 @@ func answerOf(err error) (*api.Error, time.Duration) {
 			return ErrorOf(detail), retryAfter(remote.Meta())
 		}
 	}
+	// What refused is a proxy, or a node's protocol layer.
 	if code := protocolCode(remote); code != "" {
 		return &api.Error{Code: code, Message: remote.Message()}, retryAfter(remote.Meta())
 	}
@@ -291,6 +309,7 @@ func protocolCode(remote *connect.Error) api.Code {
 
 // retryAfter reads the header in seconds, the form nodes send.
 func retryAfter(h http.Header) time.Duration {
+	// More than an hour is no advice of a node.
 	seconds, err := strconv.ParseFloat(h.Get("Retry-After"), 64)
 	if err != nil || seconds < 0 || seconds > 3600 {
 		return 0

@@ -70,7 +70,9 @@ type Cluster struct {
 // New returns the cluster at cfg.Endpoints. It connects to no node.
 func New(cfg Config) *Cluster {
 	c := &Cluster{cfg: cfg, pin: newClusterPin(cfg.HTTP.Transport, cfg.ClusterID)}
+	// A copy: the caller's client keeps its transport.
 	pinned := *cfg.HTTP
+	// An answer passes cfg.HTTP's transport first, then the pin, then the warnings.
 	pinned.Transport = &warningsTransport{next: c.pin, report: cfg.OnWarning}
 	c.http = &pinned
 	c.nodes = newNodes(cfg.Endpoints, c.dialNode)
@@ -95,6 +97,7 @@ func (c *Cluster) Call(ctx context.Context, op Op, r Repeat, attempt AttemptFunc
 func (c *Cluster) CallWhileAlive(ctx context.Context, op Op, r Repeat, attempt AttemptFunc) error {
 	return c.repeatAttempts(ctx, op, r, func(ctx context.Context, n *Node) (context.Context, func()) {
 		began := time.Now()
+		// Silence counts from the beginning of the attempt.
 		return c.guard(ctx, n, func() time.Duration { return time.Since(began) })
 	}, attempt)
 }
@@ -120,7 +123,9 @@ func (c *Cluster) repeatAttempts(ctx context.Context, op Op, r Repeat,
 // attemptAt makes one attempt and reports whether the call is over.
 func (a *attempts) attemptAt(ctx context.Context, n *Node,
 	bound func(context.Context, *Node) (context.Context, func()), attempt AttemptFunc) (done bool, err error) {
+	// release stops what limits the attempt.
 	bounded, release := bound(ctx, n)
+	// Attempts of a call are numbered from 1.
 	a.asked++
 	observed, ended := a.c.observe(bounded, a.op, n, a.asked)
 	watched, sent := traceSent(observed)
@@ -140,6 +145,7 @@ func (a *attempts) attemptAt(ctx context.Context, n *Node,
 func (c *Cluster) CallNode(ctx context.Context, node string, op Op, r Repeat, attempt AttemptFunc) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
+	// It is none of the nodes that are chosen from, so its failures are not counted.
 	n := &Node{URL: node}
 	if err := c.learnCluster(ctx, n); err != nil {
 		return &Error{Op: op.String(), Err: err, Ended: ErrUnreachable}
@@ -158,6 +164,7 @@ func (c *Cluster) CallNode(ctx context.Context, node string, op Op, r Repeat, at
 		failed := &Error{Op: op.String(), Err: f.err, Answer: f.final, Unknown: f.unknown && r != Reading}
 		if f.answer == nil {
 			failed.Ended = ErrUnreachable
+			// Why the attempt was ended, such as errSilent, says more.
 			if cause := context.Cause(guarded); cause != nil {
 				failed.Ended = cause
 			}

@@ -24,11 +24,12 @@ var (
 // Error is why a call failed in the end.
 type Error struct {
 	Op      string
-	Unknown bool  // an attempt was sent whose outcome no node reported
-	Answer  bool  // Err is a node's final answer, not the last of many attempts
-	Tried   bool  // an attempt before the last one may have happened
-	Err     error // the node's answer, or the error of the last attempt
-	Ended   error // why the attempts ended, nil with an answer
+	Unknown bool // an attempt was sent whose outcome no node reported
+	// Without it Err may still be an answer: one after which another node was asked.
+	Answer bool  // Err is a node's final answer, not the last of many attempts
+	Tried  bool  // an attempt before the last one may have happened
+	Err    error // the node's answer, or the error of the last attempt
+	Ended  error // why the attempts ended, nil with an answer
 }
 
 // Error implements error.
@@ -41,6 +42,7 @@ func (e *Error) Error() string {
 	case e.Ended == nil:
 		return s + e.Err.Error()
 	case e.Err == nil:
+		// It ended before anything was asked.
 		return s + e.Ended.Error()
 	}
 	return fmt.Sprintf("%s%v, after: %v", s, e.Ended, e.Err)

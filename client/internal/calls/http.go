@@ -57,6 +57,7 @@ func (c *Cluster) roundTrip(ctx context.Context, n *Node, r *Request) (*http.Res
 	if err != nil {
 		return nil, err
 	}
+	// The caller closes the body.
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
 	}
@@ -75,6 +76,7 @@ func errorAnswer(resp *http.Response) error {
 		Error *api.Error `json:"error"`
 	}
 	if json.Unmarshal(text, &envelope) == nil && envelope.Error != nil && envelope.Error.Code != "" {
+		// Some answers name the leader in their header alone.
 		if envelope.Error.LeaderHTTP == "" {
 			envelope.Error.LeaderHTTP = resp.Header.Get(leaderHeader)
 		}
@@ -113,6 +115,7 @@ func (c *Cluster) Upgrade(ctx context.Context, n *Node, path, protocol string) (
 }
 
 // OffersStream reports whether n may be asked for a publish stream now.
+// The zero value is long past.
 func (n *Node) OffersStream() bool { return time.Now().UnixNano() > n.noStream.Load() }
 
 // DenyStream notes that n is not to be asked for a publish stream for that long.
@@ -121,6 +124,7 @@ func (n *Node) DenyStream(d time.Duration) { n.noStream.Store(time.Now().Add(d).
 // Download makes a GET whose answer is read as it comes. It ends with ctx, or when the node
 // shows no life, and is not repeated when it is cut.
 func (c *Cluster) Download(ctx context.Context, r *Request) (io.ReadCloser, error) {
+	// It limits how long a node is looked for. The download ends with ctx.
 	choosing, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	a := c.newAttempts(Op{Name: http.MethodGet, Subject: r.Path}, Reading)
@@ -162,6 +166,7 @@ func (c *Cluster) downloadFrom(ctx context.Context, n *Node, r *Request) (*downl
 		d.stop()
 		return nil, err
 	}
+	// Until the first Read nobody waits for the node.
 	d.since.Store(0)
 	d.body = resp.Body
 	return d, nil
@@ -169,6 +174,7 @@ func (c *Cluster) downloadFrom(ctx context.Context, n *Node, r *Request) (*downl
 
 // Read implements io.Reader.
 func (d *download) Read(p []byte) (int, error) {
+	// The guard reads it from its own goroutine.
 	d.since.Store(time.Now().UnixNano())
 	defer d.since.Store(0)
 	return d.body.Read(p)

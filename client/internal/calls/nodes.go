@@ -14,6 +14,7 @@ import (
 
 // Node is the address of one node with its stubs.
 type Node struct {
+	// A node for CallNode has nothing else.
 	URL    string
 	Log    ringlogv1connect.LogServiceClient
 	Cursor ringlogv1connect.CursorServiceClient
@@ -23,6 +24,7 @@ type Node struct {
 	noCluster atomic.Int64 // until then, in Unix nanoseconds, it is not asked for its cluster
 
 	// Guarded by nodes.mu.
+	// In a row.
 	failures int
 	avoid    time.Time // until then it is asked last
 }
@@ -30,10 +32,12 @@ type Node struct {
 // nodes chooses the node to ask: the leader if it is known, else the one that answered
 // last, else in the order given. Nodes that failed lately come last.
 type nodes struct {
+	// It makes the stubs of a node. mu is held, so it must not connect.
 	dial func(url string) *Node
 
-	mu        sync.Mutex
-	all       []*Node // the configured ones first
+	mu  sync.Mutex
+	all []*Node // the configured ones first
+	// Asked first; nil is none.
 	preferred *Node
 	leader    string // as an answer to a publish named it last
 }
@@ -120,6 +124,7 @@ func (s *nodes) before(a, b *Node, now time.Time) bool {
 	case badA != badB:
 		return badB
 	case badA:
+		// Of those that failed, the first whose time is over.
 		return a.avoid.Before(b.avoid)
 	}
 	return a == s.preferred
@@ -129,10 +134,12 @@ func (s *nodes) before(a, b *Node, now time.Time) bool {
 func (s *nodes) worked(n *Node, leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// After a success it is asked in its usual place again.
 	n.failures, n.avoid = 0, time.Time{}
 	if leader != "" {
 		s.follow(n, leader)
 	} else if s.preferred == nil {
+		// A leader that is known stays preferred: a follower may have served this request.
 		s.preferred = n
 	}
 }
@@ -143,6 +150,7 @@ func (s *nodes) failed(n *Node) {
 	defer s.mu.Unlock()
 
 	// The time doubles with each failure in a row.
+	// The shift is limited, as each failure would double the time without end.
 	n.avoid = time.Now().Add(min(minAvoid<<min(n.failures, 10), maxAvoid))
 	n.failures++
 	if s.preferred == n {
@@ -154,6 +162,7 @@ func (s *nodes) failed(n *Node) {
 func (s *nodes) declined(n *Node, leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// It answers, so it is not avoided.
 	if s.preferred == n {
 		s.preferred = nil
 	}
@@ -167,11 +176,13 @@ func (s *nodes) follow(n *Node, leader string) {
 	if secure, ok := strings.CutPrefix(leader, "http://"); ok && strings.HasPrefix(n.URL, "https://") {
 		leader = secure // the token must not be sent in clear because a node names its plain address
 	}
+	// An address without a scheme has that of the node that named it.
 	scheme, _, _ := strings.Cut(n.URL, "://")
 	base, err := BaseURL(leader, scheme)
 	if err != nil {
 		return
 	}
+	// If there is no room for it, the preference stays.
 	if l := s.add(base); l != nil {
 		s.preferred = l
 	}
@@ -182,6 +193,7 @@ func (s *nodes) follow(n *Node, leader string) {
 func (s *nodes) named(n *Node, leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// The last condition holds for nearly every answer, and saves the parsing.
 	if leader == "" || len(s.all) < 2 || (s.preferred == n && s.leader == leader) {
 		return
 	}
@@ -194,6 +206,7 @@ func (s *nodes) learn(leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.all) > 0 {
+		// Any node will do: it lends its scheme.
 		s.follow(s.all[0], leader)
 	}
 }

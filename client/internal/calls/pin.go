@@ -39,6 +39,7 @@ func (p *clusterPin) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	got := resp.Header.Get(api.ClusterHeader)
+	// The first answer that names a cluster decides.
 	if got == "" || p.cluster.CompareAndSwap(nil, &got) {
 		return resp, nil
 	}
@@ -64,6 +65,7 @@ const noClusterFor = time.Second
 // learnCluster asks n for its cluster if none is known yet. Without that, two first requests
 // at two nodes could happen in two clusters. The error is of the way to n.
 func (c *Cluster) learnCluster(ctx context.Context, n *Node) error {
+	// The second condition is for nodes that do not name theirs, such as those of older versions.
 	if c.pin.cluster.Load() != nil || time.Now().UnixNano() < n.noCluster.Load() {
 		return nil
 	}
@@ -76,12 +78,15 @@ func (c *Cluster) learnCluster(ctx context.Context, n *Node) error {
 		return context.Cause(ctx)
 	}
 	if c.pin.cluster.Load() != nil {
+		// Another call has learned it meanwhile.
 		return nil
 	}
+	// Without the token: the node may be of a foreign cluster.
 	if _, err := c.get(ctx, n, "/healthz", false); err != nil {
 		return err
 	}
 	if c.pin.cluster.Load() == nil {
+		// The pin reads every answer, and has found no cluster in this one.
 		n.noCluster.Store(time.Now().Add(noClusterFor).UnixNano())
 	}
 	return nil

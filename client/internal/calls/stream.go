@@ -28,18 +28,21 @@ type Stream struct {
 	open OpenFunc
 	next uint64
 
+	// Those since the stream has last made progress.
 	attempts  *attempts
 	bounded   bool      // each message has a deadline, not only the first
 	deadline  time.Time // of the first message, or if bounded of the next
 	contacted bool      // a message came
-	conn      *connection
+	// nil while there is none.
+	conn *connection
 }
 
 // connection is a stream's present one.
 type connection struct {
-	node    *Node
-	in      *Messages
-	ctx     context.Context
+	node *Node
+	in   *Messages
+	ctx  context.Context
+	// Whether the request may have left.
 	sent    *atomic.Bool
 	stop    func()                  // the guard
 	ended   func(error)             // reports the end to Config.Observe
@@ -59,6 +62,7 @@ func (c *Cluster) NewStream(op Op, bounded bool, open OpenFunc) *Stream {
 // Receive returns the next message, or io.EOF if the node has ended the stream as it
 // should; called again, it resumes from there. Any other error is the end.
 func (s *Stream) Receive(ctx context.Context) (*ringlogv1.TailResponse, error) {
+	// The time for a message begins when it is asked for.
 	if s.bounded && s.contacted {
 		s.deadline = time.Now().Add(s.c.cfg.Timeout)
 	}
@@ -82,6 +86,7 @@ func (s *Stream) Receive(ctx context.Context) (*ringlogv1.TailResponse, error) {
 // for Config.Timeout, later until ctx is done, or if the stream is bounded for
 // Config.Timeout again.
 func (s *Stream) connect(ctx context.Context) error {
+	// choosing limits the choice of a node. The connection lasts as long as ctx.
 	choosing := ctx
 	if !s.contacted || s.bounded {
 		var cancel context.CancelFunc
@@ -95,6 +100,7 @@ func (s *Stream) connect(ctx context.Context) error {
 
 	// The connection ends with ctx, at its deadline, or when the node shows no life.
 	conn := &connection{node: n, opened: time.Now()}
+	// conn.ctx is below this one, so cut ends it, too.
 	open, cut := context.WithCancelCause(ctx)
 	conn.cut = cut
 	conn.ctx, conn.stop = s.c.guard(open, n, func() time.Duration { return quietTime(&conn.quiet) })
@@ -103,13 +109,16 @@ func (s *Stream) connect(ctx context.Context) error {
 	var observed context.Context
 	observed, conn.ended = s.c.observe(conn.ctx, s.attempts.op, n, s.attempts.asked)
 	watched, conn.sent = traceSent(observed)
+	// From here on the node is waited for.
 	conn.quiet.Store(time.Now().UnixNano())
 	release := s.cutAtDeadline(conn)
 	conn.in, err = s.open(watched, n, s.next)
+	// The deadline is for the opening, not for the stream.
 	release()
 	if err != nil {
 		err = conn.silenced(err)
 		conn.end(err)
+		// nil means that another attempt may follow.
 		_, err = s.attempts.judge(ctx, n, classify(err, conn.sent.Load()))
 		return err
 	}
@@ -137,6 +146,7 @@ func (s *Stream) cutAtDeadline(c *connection) (release func()) {
 
 // silenced is err, or errSilent if that has ended the connection.
 func (c *connection) silenced(err error) error {
+	// err would only say that the context was canceled.
 	if cause := context.Cause(c.ctx); errors.Is(cause, errSilent) {
 		return cause
 	}
@@ -161,9 +171,11 @@ func (s *Stream) noteMessage(m *ringlogv1.TailResponse) *ringlogv1.TailResponse 
 		s.conn.started, s.contacted = true, true
 		s.c.nodes.worked(s.conn.node, s.conn.in.ResponseHeader().Get(leaderHeader))
 	}
+	// Without a node that was tried, the attempts are new already.
 	if len(s.attempts.tried) > 0 && (m.GetNext() > s.next || time.Since(s.conn.opened) > steady) {
 		s.attempts = s.c.newAttempts(s.attempts.op, Reading)
 	}
+	// A node that lags may name a lower offset.
 	s.next = max(s.next, m.GetNext())
 	return m
 }
@@ -177,6 +189,7 @@ func (s *Stream) afterBreak(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return s.attempts.end(context.Cause(ctx))
 	case err == nil:
+		// A node ends a stream when it stops or cannot serve it, so another one is asked next.
 		s.c.nodes.declined(conn.node, "")
 		s.attempts.skip(conn.node)
 		return io.EOF

@@ -24,9 +24,10 @@ func NewHTTPClient(attemptTimeout time.Duration, connections int) *http.Client {
 	// There is no timeout of the client itself: each attempt has its context. Events are
 	// compressed already.
 	return &http.Client{Transport: &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           dialer.DialContext,
-		TLSHandshakeTimeout:   attemptTimeout,
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         dialer.DialContext,
+		TLSHandshakeTimeout: attemptTimeout,
+		// By default two are kept, and each further one is closed after its request.
 		MaxIdleConnsPerHost:   connections,
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
@@ -38,6 +39,7 @@ func NewHTTPClient(attemptTimeout time.Duration, connections int) *http.Client {
 
 // dialNode returns a node with its stubs. It does not connect.
 func (c *Cluster) dialNode(base string) *Node {
+	// gzip is taken out, which the library accepts by default.
 	plain := connect.WithAcceptCompression("gzip", nil, nil)
 	return &Node{
 		URL:    base,
@@ -72,6 +74,7 @@ const leaderHeader = "Ringlog-Leader"
 func traceSent(ctx context.Context) (context.Context, *atomic.Bool) {
 	sent := new(atomic.Bool)
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		// It is called for connections that are used again, too.
 		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
 	}), sent
 }
@@ -94,6 +97,7 @@ func (c *Cluster) probe(ctx context.Context, n *Node) health {
 	case resp.StatusCode == http.StatusOK:
 		return ready
 	}
+	// It serves requests, and says that it is not ready.
 	return alive
 }
 
@@ -126,6 +130,7 @@ func (c *Cluster) guard(ctx context.Context, n *Node,
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		// A silence is noticed after one to two of these.
 		tick := time.NewTicker(c.cfg.AttemptTimeout)
 		defer tick.Stop()
 		for {
@@ -143,6 +148,7 @@ func (c *Cluster) guard(ctx context.Context, n *Node,
 		}
 	}()
 	return ctx, func() {
+		// A probe under way ends as well, so the wait is short.
 		cancel(context.Canceled)
 		<-done
 	}

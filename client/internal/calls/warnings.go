@@ -11,7 +11,9 @@ import (
 
 // warningsTransport reports the warnings of all answers, each once: a reader that reconnects gives its filter again.
 type warningsTransport struct {
-	next   http.RoundTripper
+	// Everything else passes.
+	next http.RoundTripper
+	// It may be called by several goroutines at once.
 	report func(event.Warning)
 
 	mu   sync.Mutex
@@ -52,6 +54,7 @@ func (t *warningsTransport) isNew(w event.Warning) bool {
 	if t.seen[w] {
 		return false
 	}
+	// At first it is nil.
 	if t.seen == nil || len(t.seen) >= maxSeen {
 		t.seen = map[event.Warning]bool{}
 	}

@@ -23,6 +23,7 @@ const (
 )
 
 // sampler chooses the payloads of single events that are checked before they are sent.
+// Its zero value is ready, and several goroutines may use it.
 type sampler struct {
 	seen  atomic.Uint64
 	until atomic.Uint64 // all are checked up to this one
@@ -30,6 +31,7 @@ type sampler struct {
 
 // picks reports whether the payload of the next single event is to be checked.
 func (s *sampler) picks(payload json.RawMessage) bool {
+	// The count begins with 1, so the first one is checked.
 	seen := s.seen.Add(1)
 	return seen%sampleEvery == 1 || seen <= s.until.Load() || alwaysChecked(payload)
 }
@@ -48,6 +50,7 @@ func (s *Sender) admitOne(p *Item, ev *event.Event) error {
 	p.Events, p.Outcomes = p.single.events[:], p.single.outcomes[:]
 	gate := s.cfg.Policy.Gate()
 	defer gate.Close()
+	// CheckEnvelope checks everything but the payload.
 	check := gate.CheckEnvelope
 	if s.samples.picks(ev.Payload) {
 		check = gate.Check
@@ -67,6 +70,7 @@ func (s *Sender) admitOne(p *Item, ev *event.Event) error {
 
 // changed reports whether checking has changed what a node would have had to change.
 func changed(checked, ev *event.Event) bool {
+	// A payload that has to change is put into a new slice: the same address means the same bytes.
 	return checked.CorrelationID != ev.CorrelationID ||
 		unsafe.SliceData(checked.Payload) != unsafe.SliceData(ev.Payload)
 }
@@ -81,6 +85,7 @@ func (s *Sender) admitBatch(p *Item, events []event.Event) error {
 	p.Events, p.Outcomes = events, make([]Outcome, len(events))
 	gate := s.cfg.Policy.Gate()
 	defer gate.Close()
+	// One for all events, so the loop allocates nothing.
 	var checked event.Event
 	for i := range events {
 		ev, check := &events[i], gate.CheckEnvelope
@@ -93,6 +98,7 @@ func (s *Sender) admitBatch(p *Item, events []event.Event) error {
 		if err := check(&checked); err != nil {
 			return invalidEvent(p.op, atIndex(err, i))
 		}
+		// With an alias, the value is the node's to fill in.
 		if changed(&checked, ev) || (checked.Type == ev.Type && checked.Value != ev.Value) {
 			return s.admitCopies(gate, p, events)
 		}
@@ -103,6 +109,7 @@ func (s *Sender) admitBatch(p *Item, events []event.Event) error {
 
 // admitCopies checks all events and puts them into p in the stored form, as copies.
 func (s *Sender) admitCopies(gate *event.Gate, p *Item, events []event.Event) error {
+	// bytes begins at 0 again: admitBatch has counted some events.
 	p.Events, p.bytes = make([]event.Event, len(events)), 0
 	for i := range events {
 		if err := admitEvent(gate.Check, &p.Events[i], &events[i]); err != nil {
@@ -135,6 +142,7 @@ func admitEvent(check func(*event.Event) error, e, ev *event.Event) error {
 
 // refuses reports whether no node can have taken these events, nor ever will.
 func (s *Sender) refuses(group []*Item) bool {
+	// It runs after a refusal, so each event may be checked in full.
 	for _, p := range group {
 		for _, ev := range p.Events {
 			if s.cfg.Policy.Check(&ev) != nil {
@@ -153,6 +161,7 @@ func WireBytes(ev *event.Event) int {
 }
 
 // invalidError is input refused before it was sent, in the form a node would refuse it.
+// errors.As finds both: the answer as a node would give it, and the error with the reason.
 type invalidError struct {
 	answer *api.Error
 	cause  *event.Error
@@ -167,6 +176,7 @@ func (e *invalidError) Unwrap() []error { return []error{e.answer, e.cause} }
 // invalidEvent returns a refusal of the gate as the answer that a node would give.
 func invalidEvent(op string, err error) error {
 	cause, ok := errors.AsType[*event.Error](err)
+	// The gate itself failed; the event may be right.
 	if !ok {
 		return fmt.Errorf("client: %s: %w", op, err)
 	}
@@ -189,6 +199,7 @@ func atIndex(err error, index int) error {
 		return err
 	}
 	named := *e
+	// Without a field of its own the event is the field, and ends without a point.
 	named.Field = strings.TrimSuffix(fmt.Sprintf("events[%d].%s", index, e.Field), ".")
 	return &named
 }

@@ -10,7 +10,9 @@ import (
 )
 
 // answerGroup gives each caller the outcomes of its own events.
+// It needs no lock: until finish the group belongs to the worker.
 func (w *worker) answerGroup(group []*Item, resp *ringlogv1.PublishResponse) {
+	// A row of the request is an event.
 	total := 0
 	for _, p := range group {
 		total += len(p.Outcomes)
@@ -19,11 +21,13 @@ func (w *worker) answerGroup(group []*Item, resp *ringlogv1.PublishResponse) {
 	warnings := warningsByEvent(resp.GetWarnings(), total)
 
 	// New events have offsets in a row. The answer lists the others, in order.
+	// index counts the events of all items together.
 	next, duplicates, index := resp.GetFirst(), resp.GetDuplicates(), 0
 	for _, p := range group {
 		p.AppendedAt = appendedAt
 		for i := range p.Outcomes {
 			o := &p.Outcomes[i]
+			// Duplicates are in the order of their rows, so only the first one left can be meant.
 			if len(duplicates) > 0 && int(duplicates[0].GetRow()) == index {
 				o.Offset, o.Duplicate = duplicates[0].GetOffset(), true
 				duplicates = duplicates[1:]
@@ -43,10 +47,12 @@ func (w *worker) answerGroup(group []*Item, resp *ringlogv1.PublishResponse) {
 	if resp.GetFirst() != 0 {
 		w.s.noteOffset(next - 1)
 	}
+	// A duplicate is left if its row was not found, and a new event without a first offset has none.
 	if len(duplicates) > 0 || (resp.GetFirst() == 0 && next != 0) {
 		err := fmt.Errorf("the answer does not fit the request: first offset %d, %d duplicates",
 			resp.GetFirst(), len(resp.GetDuplicates()))
 		for _, p := range group {
+			// Unknown: the events may be stored, at offsets that the answer does not say.
 			p.err = &calls.Error{Op: p.op, Unknown: true, Err: err}
 		}
 	}
@@ -60,6 +66,7 @@ func warningsByEvent(list []*ringlogv1.Warning, events int) [][]event.Warning {
 	}
 	out := make([][]event.Warning, events)
 	for _, w := range list {
+		// The row says which event it is; the caller sees the field within its event.
 		_, field, _ := cutIndex(w.GetField())
 		one := []event.Warning{{Reason: w.GetReason(), Field: field, Message: w.GetMessage()}}
 		warn := func(index uint32) {
@@ -69,6 +76,7 @@ func warningsByEvent(list []*ringlogv1.Warning, events int) [][]event.Warning {
 			case out[index] == nil:
 				out[index] = one
 			default:
+				// The capacity is cut, so append copies a slice that other events share.
 				out[index] = append(out[index][:len(out[index]):len(out[index])], one[0])
 			}
 		}

@@ -11,7 +11,9 @@ import (
 // byteBudget bounds the bytes that wait or are in flight. Callers that find no room wait in
 // the order they came.
 type byteBudget struct {
-	mu      sync.Mutex
+	// It guards what follows, and the bytes of waiting reservations.
+	mu sync.Mutex
+	// used exceeds size only while one large item is alone.
 	size    int
 	used    int
 	waiting list.List // of *reservation
@@ -37,6 +39,7 @@ func (b *byteBudget) reserve(ctx context.Context, bytes int) error {
 		b.mu.Unlock()
 		return calls.ErrClosed
 	}
+	// A caller that comes while others wait goes to the end, even if its bytes would fit.
 	if b.waiting.Len() == 0 && b.fits(bytes) {
 		b.used += bytes
 		b.mu.Unlock()
@@ -62,6 +65,7 @@ func (b *byteBudget) reserve(ctx context.Context, bytes int) error {
 		}
 		return nil
 	default:
+		// The one after it may fit now.
 		b.waiting.Remove(at)
 		b.grant()
 		return context.Cause(ctx)
@@ -79,6 +83,7 @@ func (b *byteBudget) release(bytes int) {
 // grant gives free bytes to those that wait, in their order: a large one at the front is not
 // overtaken. mu is held.
 func (b *byteBudget) grant() {
+	// The first is removed each time, so the next one is first.
 	for at := b.waiting.Front(); at != nil; at = b.waiting.Front() {
 		r := at.Value.(*reservation)
 		if !b.fits(r.bytes) {
@@ -94,6 +99,7 @@ func (b *byteBudget) grant() {
 func (b *byteBudget) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	// Bytes that were granted stay so, and are released as usual.
 	b.closed = true
 	for at := b.waiting.Front(); at != nil; at = b.waiting.Front() {
 		r := at.Value.(*reservation)

@@ -15,6 +15,7 @@ type Outcome struct {
 }
 
 // Item is the events of one call, and once they are decided the answer to them.
+// It belongs to its caller, from when it is handed over to a worker, and once it is done to its caller again.
 type Item struct {
 	Events     []event.Event
 	Outcomes   []Outcome // of Events, once Done without an error
@@ -26,7 +27,8 @@ type Item struct {
 	bytes       int
 	err         error
 	done        chan struct{} // closed once the answer is final; holds one token if pooled
-	single      struct {
+	// The event and the outcome of a single call, so that these need no allocation.
+	single struct {
 		events   [1]event.Event
 		outcomes [1]Outcome
 	}
@@ -52,6 +54,8 @@ func newPooledItem() *Item {
 }
 
 // Release gives an item of Publish back, which its caller must not use any more.
+// Everything but the channel is cleared, so the pool keeps no payload alive. The token was received with the
+// answer.
 func (p *Item) Release() {
 	*p = Item{pooled: true, done: p.done}
 	pool.Put(p)
@@ -64,6 +68,7 @@ func (p *Item) Done() <-chan struct{} { return p.done }
 func (p *Item) Err() error { return p.err }
 
 // finish makes the answer final and wakes the caller.
+// Whoever has received from done may read the outcomes and err.
 func (p *Item) finish() {
 	p.final = true
 	if p.pooled {

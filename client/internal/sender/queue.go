@@ -9,6 +9,7 @@ import (
 )
 
 // batch is what a worker takes at once.
+// It is sent as one request. After a refusal, the rest of it may be several.
 type batch struct {
 	ctx    context.Context // ends when no caller waits any more
 	cancel context.CancelCauseFunc
@@ -29,13 +30,16 @@ type batch struct {
 //
 // Callers who were just answered usually return at once with their next event, so a worker
 // that has work waits for them a moment first: see waitForReturning.
+// Shared by both queues of a sender.
 type queue struct {
 	budget              *byteBudget
 	maxEvents, maxBytes int
 	callersReturn       bool // callers wait for their answers before they send again
 
-	mu          sync.Mutex
-	work        sync.Cond // there may be a batch to take
+	// It guards everything below, and the fields that item.go says.
+	mu   sync.Mutex
+	work sync.Cond // there may be a batch to take
+	// The oldest is first.
 	waiting     itemList
 	unshareable int // of waiting
 	inFlight    int // events in requests that may be shared
@@ -74,6 +78,7 @@ func (q *queue) addItem(ctx context.Context, p *Item) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	// It may wait, so mu is not held yet.
 	if err := q.budget.reserve(ctx, p.bytes); err != nil {
 		return err
 	}
@@ -89,6 +94,7 @@ func (q *queue) addItem(ctx context.Context, p *Item) error {
 	if p.unshareable {
 		q.unshareable++
 	}
+	// The time runs from when the oldest came; those that follow do not extend it.
 	if q.waiting.n == 1 {
 		q.linger.Reset(maxLinger)
 	}
@@ -101,12 +107,14 @@ func (q *queue) addItem(ctx context.Context, p *Item) error {
 			q.returned.Signal()
 		}
 	}
+	// A worker takes more than this item, so one is woken.
 	q.work.Signal()
 	return nil
 }
 
 // close lets workers take what is left and then end.
 func (q *queue) close() {
+	// Before mu: whoever waits for bytes holds no lock and is woken.
 	q.budget.close()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -124,22 +132,26 @@ func (q *queue) nextBatch(ctx context.Context, timeout time.Duration) *batch {
 	// nobody: their callers may have left.
 	for {
 		for q.collecting || !q.worthSending() {
+			// What is left is taken before the workers end.
 			if q.closed && q.waiting.n == 0 {
 				return nil
 			}
 			q.work.Wait()
 		}
 		q.waitForReturning()
+		// The callers may all have left meanwhile.
 		if q.waiting.n > 0 {
 			break
 		}
 	}
 
 	// Take items up to the bounds of a request. An unshareable one is taken alone.
+	// The time runs from when the items are taken.
 	b := &batch{}
 	b.ctx, b.cancel = batchContext(ctx, timeout)
 	events, bytes := 0, 0
 	for p := q.waiting.first; p != nil; p = q.waiting.first {
+		// The first is taken whatever its size, or it could never be sent.
 		if events > 0 && (p.unshareable || events+len(p.Events) > q.maxEvents || bytes+p.bytes > q.maxBytes) {
 			break
 		}
@@ -149,10 +161,12 @@ func (q *queue) nextBatch(ctx context.Context, timeout time.Duration) *batch {
 		if p.unshareable {
 			break
 		}
+		// An item that shares a request has one event.
 		q.inFlight++
 		events, bytes = events+len(p.Events), bytes+p.bytes
 	}
 	b.live = len(b.items)
+	// What is left may be enough for another worker.
 	q.afterRemoval()
 	return b
 }
@@ -174,8 +188,10 @@ func (q *queue) worthSending() bool {
 	case q.waiting.n == 0:
 		return false
 	case q.closed, q.lingered, q.unshareable > 0, q.waiting.n >= q.maxEvents:
+		// Waiting would gain nothing, or was long enough.
 		return true
 	}
+	// A request has to be worth as much as those in flight.
 	return q.inFlight < inFlightLimit && q.waiting.n >= q.inFlight
 }
 
@@ -204,6 +220,7 @@ func (q *queue) afterRemoval() {
 func (q *queue) endLinger() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	// A worker may have taken everything since the timer fired.
 	q.lingered = q.waiting.n > 0
 	q.work.Signal()
 }
@@ -221,6 +238,7 @@ func (q *queue) waitForReturning() {
 	late := false
 	last := time.Now().Add(maxReturnWait)
 	var timer *time.Timer
+	// It waits for mu, which is held until timer is set.
 	timer = time.AfterFunc(time.Until(q.returningUntil), func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -241,6 +259,7 @@ func (q *queue) waitForReturning() {
 		q.returning = 0
 	}
 	q.collecting = false
+	// Workers that saw collecting wait until it is over.
 	q.work.Broadcast()
 }
 
@@ -258,12 +277,14 @@ func (q *queue) leave(p *Item, why error) departure {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if p.in == nil {
+		// No worker has it, so nothing was sent.
 		q.removeWaiting(p)
 		q.afterRemoval()
 		q.budget.release(p.bytes)
 		return leftQueue
 	}
 	if p.final {
+		// The answer was first; the caller takes it.
 		return leftLast
 	}
 
@@ -273,6 +294,7 @@ func (q *queue) leave(p *Item, why error) departure {
 	if p.in.live > 0 {
 		return leftOther
 	}
+	// Nobody waits for the batch any more: its request ends.
 	p.in.cancel(why)
 	return leftLast
 }
@@ -307,6 +329,7 @@ func (q *queue) finish(list []*Item) {
 
 // finishItem makes one answer final and returns what the item took of the bounds. mu is held.
 func (q *queue) finishItem(p *Item) {
+	// leave has counted those that were abandoned.
 	if !p.abandoned {
 		p.in.live--
 	}

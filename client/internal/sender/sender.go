@@ -39,6 +39,7 @@ type Config struct {
 }
 
 // Sender appends events. It is safe for concurrent use.
+// Its workers run from New until Close, and end when everything is answered.
 type Sender struct {
 	cfg     Config
 	samples sampler
@@ -55,6 +56,7 @@ type Sender struct {
 func New(cfg Config) *Sender {
 	s := &Sender{cfg: cfg}
 	s.sending, s.abort = context.WithCancelCause(context.Background())
+	// One budget, since both queues take from the same memory.
 	budget := newByteBudget(cfg.MaxBuffered)
 	s.shared, s.ordered = newQueue(&cfg, budget), newQueue(&cfg, budget)
 
@@ -64,6 +66,7 @@ func New(cfg Config) *Sender {
 	for range cfg.MaxInFlight {
 		s.startWorker(s.shared)
 	}
+	// One worker: a second one could have a later request decided first.
 	s.startWorker(s.ordered)
 	return s
 }
@@ -77,11 +80,13 @@ func (s *Sender) startWorker(q *queue) {
 
 		// One batch at a time: the answers to a worker's sequence come in order.
 		for {
+			// The context of a batch has a time limit, so a batch ends if no node answers.
 			b := q.nextBatch(s.sending, s.cfg.Cluster.Timeout())
 			if b == nil {
 				return
 			}
 			w.deliver(b)
+			// It releases the timer of the batch.
 			b.cancel(nil)
 		}
 	})
@@ -104,6 +109,7 @@ func (s *Sender) Newest() uint64 { return s.newest.Load() }
 
 // noteOffset raises newest to an offset that was acknowledged. Workers call it concurrently.
 func (s *Sender) noteOffset(offset uint64) {
+	// A lower offset changes nothing. Where another worker was faster, compare again.
 	for {
 		old := s.newest.Load()
 		if offset <= old || s.newest.CompareAndSwap(old, offset) {
@@ -119,6 +125,7 @@ func (s *Sender) Publish(ctx context.Context, ev *event.Event) (*Item, error) {
 	if err := s.admitOne(p, ev); err != nil {
 		return nil, err
 	}
+	// After an error p is not released, since a worker may still have it.
 	return p, s.sendAndWait(ctx, p)
 }
 
@@ -165,6 +172,7 @@ func (s *Sender) sendAndWait(ctx context.Context, p *Item) error {
 	}
 	timer := takeTimer(s.cfg.Cluster.Timeout())
 	defer putTimer(timer)
+	// Why the caller stops waiting, for its error.
 	var why error
 	select {
 	case <-p.done:

@@ -36,7 +36,8 @@ type publishStream struct {
 	to   *calls.Node
 	conn io.ReadWriteCloser
 	in   *bufio.Reader
-	buf  []byte
+	// The message of the request, then its reply.
+	buf []byte
 }
 
 // openStream asks n for a stream and returns nil if it gives none: n is an older node, has
@@ -46,10 +47,12 @@ func openStream(ctx context.Context, c *calls.Cluster, n *calls.Node) *publishSt
 	// attempt's time is left for a request in its place.
 	opening, cancel := context.WithTimeout(context.Background(), c.AttemptTimeout()/2)
 	defer cancel()
+	// Only the opening ends with ctx. The stream is used for later requests, too.
 	defer context.AfterFunc(ctx, cancel)()
 	path := api.PublishStreamPath + "?timeout=" + c.AttemptTimeout().String()
 	conn, err := c.Upgrade(opening, n, path, api.PublishStreamProtocol)
 	if err != nil {
+		// No more than Debug: requests do the same without a stream.
 		c.Logger().Debug("no publish stream", "endpoint", n.URL, "error", err)
 		if ctx.Err() == nil && !failedDial(err) {
 			n.DenyStream(streamRetry)
@@ -69,11 +72,13 @@ func failedDial(err error) bool {
 // follow on the stream.
 func (s *publishStream) publish(ctx context.Context,
 	m *ringlogv1.PublishRequest) (out *ringlogv1.PublishResponse, usable bool, err error) {
+	// An exchange under way fails once the connection is closed.
 	release := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
 	out, usable, err = s.exchange(ctx, m)
 	if !usable && ctx.Err() != nil {
 		err = ctx.Err() // says more than a closed connection
 	}
+	// release is false if ctx has ended: then the connection is closed, whatever the exchange returned.
 	return out, release() && usable, err
 }
 
@@ -84,6 +89,7 @@ func (s *publishStream) exchange(ctx context.Context,
 	var err error
 	s.buf, err = api.AppendPublishMessage(s.buf[:0], m)
 	if err != nil {
+		// Nothing was written, so the stream can be used.
 		return nil, true, err
 	}
 
@@ -106,6 +112,7 @@ func (s *publishStream) exchange(ctx context.Context,
 	if cap(s.buf) < length {
 		s.buf = make([]byte, length)
 	}
+	// A large reply is rare: its buffer is not kept.
 	defer func() {
 		if cap(s.buf) > keptBuffer {
 			s.buf = nil
@@ -119,11 +126,13 @@ func (s *publishStream) exchange(ctx context.Context,
 		return nil, false, fmt.Errorf("malformed reply: %w", err)
 	}
 	if d := reply.GetError(); d != nil {
+		// The form of an answer to a request, which the caller reads alike.
 		wait := http.Header{}
 		wait.Set("Retry-After", fmt.Sprint(reply.GetRetryAfterSeconds()))
 		return nil, true, &calls.AnswerError{API: calls.ErrorOf(d), Header: wait}
 	}
 	if reply.GetPublished() == nil {
+		// The other end has another idea of the protocol.
 		return nil, false, errors.New("an empty reply")
 	}
 	return reply.GetPublished(), true, nil

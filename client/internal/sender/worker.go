@@ -28,8 +28,11 @@ type worker struct {
 	s *Sender
 	q *queue
 
+	// Its id; "" if there is none at the moment.
 	producer string
-	next     uint64
+	// From 1.
+	next uint64
+	// When the producer was last used.
 	used     time.Time
 	inDoubt  bool
 	suspects []suspect // of the request in doubt: refused, unless it happened
@@ -61,7 +64,9 @@ const (
 // events lets the others be sent again, in their order.
 func (w *worker) deliver(b *batch) {
 	refusals := 0
+	// What is still to be sent, in order.
 	for groups := [][]*Item{b.items}; len(groups) > 0; {
+		// A caller that has left takes its events out of what is sent again.
 		group := w.q.stillWaiting(groups[0])
 		groups = groups[1:]
 		if len(group) == 0 {
@@ -90,15 +95,18 @@ func (w *worker) decide(ctx context.Context, group []*Item) (*ringlogv1.PublishR
 		resp, failed := w.sendSequence(ctx, group)
 		switch w.verdictOf(group, failed) {
 		case decided:
+			// This request has used the sequence, so the one in doubt has not.
 			w.next++
 			w.endDoubt(false)
 			return resp, failed
 		case undecided:
 			return nil, failed
 		case doubtful:
+			// The next request under the same sequence decides.
 			w.inDoubt = true
 			return nil, failed
 		case misplaced:
+			// An attempt before may have used the sequence, and then nothing may be sent again.
 			if w.inDoubt || failed.Unknown {
 				failed.Unknown = true
 				w.abandonProducer()
@@ -110,6 +118,7 @@ func (w *worker) decide(ctx context.Context, group []*Item) (*ringlogv1.PublishR
 				return nil, failed
 			}
 		case lost:
+			// The sequence may be used, so no other request takes it.
 			w.abandonProducer()
 			return nil, failed
 		}
@@ -138,6 +147,7 @@ func (w *worker) verdictOf(group []*Item, failed *calls.Error) verdict {
 	case refusal == nil && failed.Unknown:
 		return lost
 	case refusal == nil:
+		// No attempt can have happened.
 		return undecided
 	case refusal.Code == api.OutOfSequence, refusal.Code == api.UnknownProducer,
 		refusal.Code == api.Conflict && refusal.Field == "sequence":
@@ -149,10 +159,12 @@ func (w *worker) verdictOf(group []*Item, failed *calls.Error) verdict {
 		failed.Unknown = false
 		return undecided
 	case !failed.Unknown:
+		// No attempt was lost, so nothing has used the sequence.
 		return undecided
 	case aboutEvents(refusal.Code):
 		return doubtful
 	}
+	// It was refused for a reason that is no fault of the events, after an attempt that was lost.
 	return lost
 }
 
@@ -160,6 +172,7 @@ func (w *worker) verdictOf(group []*Item, failed *calls.Error) verdict {
 func (w *worker) endDoubt(happened bool) {
 	w.inDoubt = false
 	for _, s := range w.suspects {
+		// Its caller learns now whether the events were refused, or may have happened.
 		s.err.Unknown = happened
 		w.failItems([]*Item{s.item}, s.err)
 	}
@@ -175,6 +188,7 @@ func (w *worker) abandonProducer() {
 // sendSequence sends a group under the worker's sequence, over its publish stream if it has one.
 func (w *worker) sendSequence(ctx context.Context, group []*Item) (*ringlogv1.PublishResponse, *calls.Error) {
 	if w.producer == "" || calls.Elapsed(w.used) > maxIdle {
+		// A new producer begins with sequence 1.
 		w.producer, w.next = uuid.Must(uuid.NewV7()).String(), 1
 	}
 	if time.Since(w.used) > streamIdle {
@@ -187,6 +201,7 @@ func (w *worker) sendSequence(ctx context.Context, group []*Item) (*ringlogv1.Pu
 	cluster := w.s.cfg.Cluster
 	var out *ringlogv1.PublishResponse
 	attempt := func(ctx context.Context, n *calls.Node) (http.Header, error) {
+		// A message of a stream is bounded; a larger request goes alone.
 		if proto.Size(req) <= api.MaxPublishMessage && w.useStream(ctx, n) {
 			var usable bool
 			var err error
@@ -194,6 +209,7 @@ func (w *worker) sendSequence(ctx context.Context, group []*Item) (*ringlogv1.Pu
 			if !usable {
 				w.closeStream()
 			}
+			// A stream has no headers, so its messages name the leader. Without an answer out names none.
 			cluster.NoteLeader(n, out.GetLeaderHttp())
 			return nil, err
 		}
@@ -205,11 +221,13 @@ func (w *worker) sendSequence(ctx context.Context, group []*Item) (*ringlogv1.Pu
 		cluster.NoteLeader(n, out.LeaderHttp)
 		return resp.Header(), nil
 	}
+	// The call has the name of the first item; errorFor puts each caller's own into its error.
 	err := cluster.Call(ctx, calls.Op{Name: group[0].op, Events: countEvents(group)}, calls.Sequenced, attempt)
 	if err == nil {
 		return out, nil
 	}
 	failed, ok := errors.AsType[*calls.Error](err)
+	// Every error of Call is an *Error; this one would not be.
 	if !ok {
 		failed = &calls.Error{Op: group[0].op, Err: err}
 	}
@@ -227,6 +245,7 @@ func countEvents(group []*Item) (n int) {
 // useStream reports whether the worker has a stream to n, and opens one if it is worth it.
 func (w *worker) useStream(ctx context.Context, n *calls.Node) bool {
 	if w.stream != nil && w.stream.to != n {
+		// The leader has changed, and the stream is to another node.
 		w.closeStream()
 	}
 	if w.stream == nil && w.next > warmUp && n.OffersStream() {
@@ -246,6 +265,7 @@ func (w *worker) closeStream() {
 
 // pack lays the group's events out as the log stores them.
 func (w *worker) pack(group []*Item) *ringlogv1.Packet {
+	// The events of one item are packed where they are.
 	events := group[0].Events
 
 	// The events of several items are gathered in memory that the worker keeps, without keeping
@@ -256,6 +276,7 @@ func (w *worker) pack(group []*Item) *ringlogv1.Packet {
 		}
 		events = w.events
 		defer func() {
+			// Else the memory would keep the payloads of a finished request alive.
 			clear(w.events)
 			w.events = w.events[:0]
 		}()
@@ -269,9 +290,11 @@ func (w *worker) pack(group []*Item) *ringlogv1.Packet {
 func (w *worker) divideGroup(group []*Item, failed *calls.Error, halve bool) [][]*Item {
 	refusal := failed.Refusal()
 	if refusal == nil || !aboutEvents(refusal.Code) || (failed.Unknown && !w.inDoubt) {
+		// It is about all items, or what happened is not known.
 		w.failItems(group, failed)
 		return nil
 	}
+	// Where one payload is refused, others may be, too.
 	w.s.samples.checkMore()
 
 	// The field names the event at fault. If it names none, halves find it.
@@ -281,6 +304,7 @@ func (w *worker) divideGroup(group []*Item, failed *calls.Error, halve bool) [][
 	}
 	if ok {
 		w.refuseItem(group[at], failed)
+		// The capacity is cut, so append copies and leaves the caller's slice as it is.
 		group = append(group[:at:at], group[at+1:]...)
 		if !halve || len(group) < 2 {
 			return [][]*Item{group}
@@ -293,6 +317,7 @@ func (w *worker) divideGroup(group []*Item, failed *calls.Error, halve bool) [][
 // refuseItem answers one caller, or waits with that until it is certain.
 func (w *worker) refuseItem(p *Item, failed *calls.Error) {
 	if failed.Unknown || w.inDoubt {
+		// A copy: endDoubt writes into it.
 		own := *failed
 		w.suspects = append(w.suspects, suspect{p, &own})
 		return
@@ -306,6 +331,7 @@ func aboutEvents(code api.Code) bool {
 	case api.InvalidArgument, api.InvalidJSON, api.UnknownType, api.Reserved, api.Conflict, api.TooLarge:
 		return true
 	}
+	// Any other refusal is about the request, the caller or the cluster.
 	return false
 }
 
@@ -355,6 +381,7 @@ func errorFor(p *Item, failed *calls.Error) error {
 	own := *failed
 	own.Op = p.op
 	if refusal := failed.Refusal(); refusal != nil && !p.unshareable {
+		// A copy, since other callers have the same answer.
 		answer := *refusal
 		_, answer.Field, _ = cutIndex(refusal.Field)
 		own.Err = &answer

@@ -12,6 +12,7 @@ import (
 // components maps the spellings of a component (class, module file, place in a file) to one name: the coordinator's,
 // else the module's, else the spelling itself.
 // Documents, logs and cursors spell the same component in different ways; the audit needs one name for each.
+// One is made for each report. The maps are shared by copies of it.
 type components struct {
 	known   map[string]string   // class or name to name
 	modules map[string]string   // module to name: task_coordinator.py is not the coordinator of that name
@@ -22,6 +23,8 @@ type components struct {
 
 // newComponents enters the declared spellings of all components.
 func newComponents(d *Declarations) components {
+	// Nothing has been spelt yet: declarations and evidence are looked up later, and leave their spellings
+	// here.
 	c := components{
 		known:    map[string]string{},
 		modules:  map[string]string{},
@@ -59,9 +62,11 @@ func (c components) canonical(written string) string {
 
 // look returns the name of a component and its spelling, without the directory and the line of a place.
 func (c components) look(written string) (name, spelt string) {
+	// Without .py it may still be a module's name, which is looked up below.
 	// A place in a file names the module, whatever class it holds.
 	if module := moduleOf(written); module != "" {
 		return cmp.Or(c.modules[module], c.known[module], module), module + ".py"
+		// What nothing knows is a component under its own spelling.
 	}
 	// A module may be written without its file name.
 	return cmp.Or(c.known[written], c.modules[written], written), written
@@ -84,6 +89,7 @@ func moduleOf(written string) string {
 func snake(class string) string {
 	var b strings.Builder
 	// Each capital letter begins a word; those of an abbreviation are words of their own.
+	// Only ASCII: classes of the platform are words of Python.
 	for i, r := range class {
 		if 'A' <= r && r <= 'Z' {
 			if i > 0 {

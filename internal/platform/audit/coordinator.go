@@ -44,6 +44,7 @@ type CoordinatorReport struct {
 	Scope         Scope                    `json:"scope"`
 }
 
+// Declared and Live say where it was found; it is in the list because of one of them at least.
 // DeclaredWire is one type that a coordinator subscribes to, or emits, as it is declared or live.
 type DeclaredWire struct {
 	Type     event.Type       `json:"type"`
@@ -78,7 +79,8 @@ func CompareCoordinator(c *event.Catalogue, spelt string, e Evidence) (*Coordina
 	}
 	r := &CoordinatorReport{
 		Name: entry.Name, Class: entry.Class, File: entry.File, Layer: entry.Layer,
-		Listed:  len(entry.SubscribedEvents) > 0,
+		Listed: len(entry.SubscribedEvents) > 0,
+		// Never nil, so JSON has [] for a coordinator that nobody registered as.
 		Clients: append([]string{}, e.Coordinators[entry.Name]...),
 		Drift:   map[CoordinatorDrift]int{},
 		Scope:   e.scope(),
@@ -88,6 +90,7 @@ func CompareCoordinator(c *event.Catalogue, spelt string, e Evidence) (*Coordina
 	d := Declared(c)
 	names := newComponents(d)
 	subscriptions, emissions := map[event.Type]*DeclaredWire{}, map[event.Type]*DeclaredWire{}
+	// at returns the wire of a type, which it makes at the first use.
 	at := func(side map[event.Type]*DeclaredWire, t event.Type) *DeclaredWire {
 		if side[t] == nil {
 			side[t] = &DeclaredWire{Type: t}
@@ -110,6 +113,7 @@ func CompareCoordinator(c *event.Catalogue, spelt string, e Evidence) (*Coordina
 			if w.Component == entry.Name {
 				wire := at(subscriptions, one.Name)
 				// A subscription by name makes a pattern irrelevant.
+				// Of several patterns the last one is kept: one is enough to report.
 				if !wire.Live || w.Pattern == "" {
 					wire.Pattern = w.Pattern
 				}
@@ -123,6 +127,7 @@ func CompareCoordinator(c *event.Catalogue, spelt string, e Evidence) (*Coordina
 			}
 		}
 	}
+	// A subscription to everything is in no type's list, so it is looked for by itself.
 	r.CatchAll = slices.ContainsFunc(live.CatchAll, func(by string) bool {
 		name, _ := names.look(by)
 		return name == entry.Name
@@ -130,6 +135,7 @@ func CompareCoordinator(c *event.Catalogue, spelt string, e Evidence) (*Coordina
 
 	r.Subscriptions = r.judge(subscriptions, func(w *DeclaredWire) CoordinatorDrift {
 		switch {
+		// Without a list nothing can be missing from it; with everything, nothing can be.
 		case !r.Listed || r.CatchAll || w.Declared == w.Live:
 			return ""
 		case w.Declared:
@@ -139,6 +145,7 @@ func CompareCoordinator(c *event.Catalogue, spelt string, e Evidence) (*Coordina
 	})
 	r.Emissions = r.judge(emissions, func(w *DeclaredWire) CoordinatorDrift {
 		switch {
+		// An emission needs no list: silence is reported for what is declared anywhere.
 		case w.Declared == w.Live:
 			return ""
 		case w.Declared:
@@ -154,6 +161,7 @@ func (r *CoordinatorReport) judge(
 	side map[event.Type]*DeclaredWire, drift func(*DeclaredWire) CoordinatorDrift,
 ) []DeclaredWire {
 	list := []DeclaredWire{}
+	// By type, so the report does not depend on a map.
 	for _, t := range slices.Sorted(maps.Keys(side)) {
 		w := side[t]
 		w.Drift = drift(w)
@@ -171,6 +179,7 @@ func (r *CoordinatorReport) Sections() []Section {
 	// Each side has its own word for what is live.
 	rows := func(list []DeclaredWire) (rows [][]any) {
 		for _, w := range list {
+			// For people: how many events, else the pattern, else only that it is so.
 			live := w.Pattern
 			switch {
 			case w.Events > 0:

@@ -96,6 +96,7 @@ func (b *book) aliasDrift() (list []Drift) {
 // writtenDrift finds declarations and subscriptions that name types by value or topic. Aliases are aliasDrift's.
 func (b *book) writtenDrift() (list []Drift) {
 	// What subscriptions and then handlers are written with.
+	// A copy, since DeleteFunc changes its argument.
 	written := slices.DeleteFunc(slices.Clone(b.spelt), func(s spelling) bool {
 		r, _ := b.declared.Spellings.Resolve(s.written)
 		return r.Via == event.ViaAlias
@@ -108,6 +109,7 @@ func (b *book) writtenDrift() (list []Drift) {
 		}
 	}
 	// Group by type and spelling.
+	// The key is the type and what was written for it.
 	found := map[[2]string][]string{}
 	for _, s := range written {
 		k := [2]string{string(s.means), s.written}
@@ -144,6 +146,7 @@ func (b *book) spellingDrift() (list []Drift) {
 	// Names with equal stems are candidates: TRAINING_COMPLETE and TRAINING_COMPLETED.
 	same := map[string][]string{}
 	for name, e := range b.entries {
+		// An entry that is an alias is in another list, unless it may be mistaken for a type.
 		if e.Class != Alias || b.isNamesake(e) {
 			// Aliases are left to aliasDrift, except one that reads like another type.
 			key := strings.Join(stems(string(name)), "_")
@@ -193,6 +196,7 @@ func (b *book) componentDrift() (list []Drift) {
 	for name, spellings := range b.names.spelt {
 		// A module file named as the component is not another name.
 		// Sorted, as the order in which spellings were met depends on maps.
+		// Spellings differ in documents, logs and cursors, and each counts once.
 		names := slices.Compact(slices.Sorted(slices.Values(spellings)))
 		names = slices.DeleteFunc(names, func(s string) bool { return strings.TrimSuffix(s, ".py") == name })
 		if len(names) > 0 {
@@ -255,6 +259,7 @@ func fieldDrift(types []*event.Definition) (list []Drift) {
 	}
 	for _, stem := range slices.Sorted(maps.Keys(same)) {
 		names := same[stem]
+		// One spelling of a field is no drift.
 		if len(names) < 2 {
 			continue
 		}

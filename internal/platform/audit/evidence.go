@@ -98,11 +98,13 @@ func (e *Evidence) listen(c *event.Catalogue) (list []listener) {
 		m := s.Filter.Compile(c)
 		h := listener{Subscription: s, matches: m.MatchType, spelt: map[event.Type]string{}}
 		// A filter by key, source or correlation id alone also is for all types.
+		// Such a filter says nothing about any single type, so it is reported by itself.
 		h.all = len(s.Filter.Categories) == 0 && (len(s.Filter.Types) == 0 || slices.Contains(s.Filter.Types, "*"))
 		for _, written := range s.Filter.Types {
 			if !isPattern(written) {
 				// A name that resolves to nothing stands for itself, as a type that the catalogue does not have.
 				r, _ := c.Resolve(written)
+				// Of several spellings the last one is kept: one is enough to report.
 				h.spelt[r.Type] = written
 			}
 		}

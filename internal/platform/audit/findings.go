@@ -44,6 +44,7 @@ type Finding struct {
 	Severity string  `json:"severity,omitempty"` // as recorded; the impact of an unmapped event
 	Says     string  `json:"says"`               // what was recorded, in words
 	Verdict  Verdict `json:"verdict"`
+	// One sentence without a point: what the verdict rests on.
 	// in words, for people
 	Because  string   `json:"because"`
 	Evidence []string `json:"evidence,omitempty"` // the declarations that support the verdict
@@ -70,6 +71,7 @@ type Recorded struct {
 // RecordedIn returns the recorded findings of a catalogue.
 // A count is judged for each coordinator, and the table of unmapped events row by row.
 func RecordedIn(c *event.Catalogue) Recorded {
+	// Coordinators are judged with or without a number; one without is not derivable.
 	r := Recorded{Orphans: c.Wiring().OrphanEvents, Dead: c.Wiring().DeadSubscriptions, Counts: c.Coordinators()}
 	// A definition has an impact only if the table of unmapped events lists it.
 	for _, d := range c.Definitions() {
@@ -102,6 +104,7 @@ func Judge(c *Computed, r Recorded) []Finding {
 // entry returns what was computed about a name, an empty Entry if there is nothing.
 func (c *Computed) entry(name event.Type) *Entry {
 	// A finding may name what no declaration has.
+	// What is nil has no wires, so the judges below need no case for it.
 	if e := c.entries[name]; e != nil {
 		return e
 	}
@@ -112,6 +115,7 @@ func (c *Computed) entry(name event.Type) *Entry {
 func (c *Computed) judgeOrphan(o event.OrphanEvent) Finding {
 	// Evidence of a running cluster is left out: the finding was about the declarations.
 	e := c.entry(o.Event)
+	// NotDerivable is the verdict unless a case below finds more.
 	f := Finding{Kind: FindingOrphan, Subject: string(o.Event), Severity: o.Severity, Verdict: NotDerivable,
 		Says: fmt.Sprintf("%s emits it and nobody subscribes", o.Emitter)}
 	if o.Note != "" {
@@ -205,6 +209,7 @@ func number(n int) string {
 // subscriptions returns the types that a coordinator's own list names, those that only other documents name, and those
 // that only patterns match.
 func (c *Computed) subscriptions(coordinator string) (listed, others, matched []string) {
+	// Over all entries: a coordinator's wires are in the entries of the types.
 	for name, e := range c.entries {
 		// The strongest way in which the coordinator subscribes to this type.
 		var own, named, any bool
@@ -226,6 +231,7 @@ func (c *Computed) subscriptions(coordinator string) (listed, others, matched []
 		}
 	}
 	// The entries come from a map.
+	// The other two lists are only counted.
 	slices.Sort(others)
 	return listed, others, matched
 }
@@ -254,6 +260,7 @@ func (c *Computed) judgeUnmapped(d *event.Definition) Finding {
 			"cross_process is true, basis "+d.CrossProcessBasis+": among the rows that were reported as fixed")
 	}
 	// Wiring between components hints at it, but components may share a process.
+	// The verdict stays: what this shows is no proof.
 	if from, to := crossing(c.entry(d.Name)); from != "" {
 		f.Evidence = append(f.Evidence, fmt.Sprintf("its wiring leads from %s to %s", from, to))
 	}
@@ -278,6 +285,7 @@ func (c *Computed) wireWords(e *Entry, list []Wire) (words []string) {
 	for _, w := range list {
 		text := w.words()
 		// A pattern may match what the coordinator's own list lacks.
+		// nil is a component without a list, of which nothing can be missing.
 		own := c.names.registry[w.Component].SubscribedEvents
 		if w.Pattern != "" && own != nil && !slices.Contains(own, e.Name) {
 			text += ", though not in its own list"
@@ -307,6 +315,7 @@ func (w Wire) words() string {
 func (r *Report) addNow() {
 	// The types of a report are sorted by name.
 	for i, f := range r.Findings {
+		// A finding may be about a name that the report does not have.
 		at, found := slices.BinarySearchFunc(r.Types, event.Type(f.Subject), func(e Entry, t event.Type) int {
 			return cmp.Compare(e.Name, t)
 		})

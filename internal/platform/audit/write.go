@@ -50,6 +50,7 @@ func (r *Report) Write(w io.Writer, f Format) error {
 	case JSON:
 		enc := json.NewEncoder(out)
 		enc.SetEscapeHTML(false)
+		// The next three change no error: they write into the buffer.
 		err = enc.Encode(r)
 	case DOT:
 		r.graph().dot(out)
@@ -89,7 +90,9 @@ func (p *page) section(title, header string, rows [][]any) {
 
 // write prints the section as columns of its own width.
 func (s Section) write(b *bytes.Buffer) {
+	// A blank line before each section, the first one included.
 	fmt.Fprintf(b, "\n%s\n", s.Title)
+	// Columns are as wide as their longest cell, with two blanks between.
 	var padded bytes.Buffer
 	out := tabwriter.NewWriter(&padded, 0, 0, 2, ' ', 0)
 	if s.Header != nil {
@@ -126,6 +129,7 @@ func (r *Report) writeText(w io.Writer) error {
 // ClassTotals returns how many names each class has, with what each means.
 func (r *Report) ClassTotals() Section {
 	s := Section{Title: human.Count(r.Names, "name")}
+	// Every class is there, also with a count of 0.
 	for _, c := range Classes() {
 		s.Rows = append(s.Rows, []any{c, r.Totals[c], meaning(c)})
 	}
@@ -192,6 +196,7 @@ func (r *Report) ScopeText() string {
 	if s.LastOffset > 0 {
 		words += fmt.Sprintf(", of offsets %d to %d of the log (%s)", s.FirstOffset, s.LastOffset,
 			human.Count(s.Events, "event"))
+		// A report of a part of the log says what else there is.
 		if s.FirstOffset > s.KeptFrom {
 			words += fmt.Sprintf(", which begins at %d", s.KeptFrom)
 		}
@@ -232,6 +237,7 @@ func (e Entry) label() string {
 func wiresText(list []Wire) string {
 	// A component may be wired to the event in several ways.
 	var names []string
+	// In the order of the wires: for each, what is known of it.
 	how := map[string][]string{}
 	for _, w := range list {
 		if how[w.Component] == nil {
@@ -264,6 +270,7 @@ func dash(s string) string {
 
 // writeDrift writes the names that drift apart.
 func (r *Report) writeDrift(p *page) {
+	// One row for each group of spellings, the recommended one first.
 	var rows [][]any
 	for _, d := range r.Drift {
 		rows = append(rows, []any{d.Kind, strings.Join(d.Names, " / "), d.Detail, dash(strings.Join(d.InUse, ", "))})
@@ -273,7 +280,7 @@ func (r *Report) writeDrift(p *page) {
 
 // writeTallies writes the counts by component, by layer and by category.
 func (r *Report) writeTallies(p *page) {
-	// One row for each group of spellings, the recommended one first.
+	// A table each of components, layers and categories, which have the same words for what they count.
 	var rows [][]any
 	// A component that is not in the registry has no layer.
 	for _, c := range r.Components {
@@ -293,6 +300,7 @@ func (r *Report) writeTallies(p *page) {
 	p.section("Layers", "LAYER\tNAME\tCOORDINATORS\tSUBSCRIBED\tDEAD\tEMITTED\tORPHANS", rows)
 	rows = nil
 	for _, c := range r.Categories {
+		// All have the same columns.
 		row := []any{dash(c.Name)}
 		// One column for each class, in the order of the header below.
 		for _, class := range Classes() {
@@ -322,6 +330,7 @@ func (r *Report) writeFindings(p *page) {
 			"SUBJECT\tSEVERITY\tSAYS\tVERDICT\tBECAUSE", rows)
 	}
 	// Their numbers.
+	// The totals come last, below what they count.
 	var rows [][]any
 	for _, t := range r.Tally {
 		row := []any{strings.ReplaceAll(t.Kind, "_", " ") + "s", t.Findings}

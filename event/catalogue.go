@@ -75,8 +75,9 @@ type spelling struct {
 // cluster adds.
 func Builtin() *Catalogue { return builtin() }
 
-// loadBuiltin parses the embedded files and enters types, aliases and the cluster's own types, in that order.
+// loadBuiltin parses the embedded files and enters types, the cluster's own types and aliases, in that order.
 func loadBuiltin() *Catalogue {
+	// The maps are filled here and never changed afterwards: WithTypes and WithFlows work on copies.
 	c := &Catalogue{types: map[Type]*Definition{}, spellings: map[string]spelling{}, aliases: map[string]Type{}}
 	var defs []*Definition
 	mustLoad("catalogue/events", &defs)
@@ -104,6 +105,7 @@ func loadBuiltin() *Catalogue {
 	}
 	// Aliases last, since they look at all types.
 	c.addOwn()
+	// The order does not matter: no two aliases are alike.
 	for alias, target := range c.aliases {
 		c.addAlias(alias, c.types[target])
 	}
@@ -129,6 +131,7 @@ func (c *Catalogue) addOwn() {
 		default:
 			if err := old.merge(d.Payload); err != nil {
 				panic("event: added fields: " + string(d.Name) + ": " + err.Error())
+				// It was indexed by add, without the fields that are new.
 			}
 			old.index()
 		}
@@ -149,6 +152,7 @@ func mustLoad(name string, v any) {
 
 // add enters a type under its value and its name. The name comes last, so that it wins where both are spelled alike.
 func (c *Catalogue) add(d *Definition) {
+	// The key of a value is folded, as every spelling is before it is looked up.
 	d.index()
 	c.types[d.Name] = d
 	c.spellings[foldName(d.Value)] = spelling{def: d, via: ViaValue}
@@ -159,6 +163,7 @@ func (c *Catalogue) add(d *Definition) {
 // meaning of what was sent: PROMOTION_COMPLETE is listed for MODEL_PROMOTED although there is a
 // PROMOTION_COMPLETED.
 func (c *Catalogue) addAlias(alias string, target *Definition) {
+	// Names end in _COMPLETED where former ones end in _COMPLETE.
 	namesake, ok := c.types[Type(alias+"D")]
 	c.spellings[alias] = spelling{def: target, via: ViaAlias, renamed: ok && namesake != target}
 }
@@ -175,6 +180,7 @@ func (c *Catalogue) sort() {
 // returns false for an unknown type, with the name and value that it would be stored with. It checks no characters.
 func (c *Catalogue) Resolve(name string) (Resolved, bool) {
 	// The common case: the canonical name, which needs no folding.
+	// Without a definition, what is returned is what the type would be stored as.
 	if d, ok := c.types[Type(name)]; ok {
 		return Resolved{Type: d.Name, Value: d.Value, Definition: d, Via: ViaName}, true
 	}

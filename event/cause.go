@@ -8,6 +8,7 @@ import (
 )
 
 // causeKey is the key of the cause that a context has.
+// Of a type of its own, so no other package can collide with it.
 type causeKey struct{}
 
 // cause is what events inherit.
@@ -17,6 +18,7 @@ type cause struct{ correlation, causation string }
 // cause by its offset. Handlers of package router have such a context.
 func CausedBy(ctx context.Context, ev *Event) context.Context {
 	c := cause{correlation: ev.CorrelationID}
+	// An event that is not in the log has no offset to name.
 	if ev.Offset > 0 {
 		c.causation = strconv.FormatUint(ev.Offset, 10)
 	}
@@ -27,6 +29,7 @@ func CausedBy(ctx context.Context, ev *Event) context.Context {
 // A correlation_id in its payload is its own.
 func Inherit(ctx context.Context, ev Event) Event {
 	c, caused := ctx.Value(causeKey{}).(cause)
+	// ev is a copy, so the caller's event does not change.
 	if !caused {
 		return ev
 	}
@@ -54,6 +57,7 @@ func InheritAll(ctx context.Context, events []Event) []Event {
 // correlated reports whether a payload has a correlation id, which an event without one gets at the node.
 func correlated(payload []byte) bool {
 	// Most payloads have none, and need no decoding.
+	// The name may also be inside of a value, so this decides only that it is absent.
 	if !bytes.Contains(payload, []byte(`"correlation_id"`)) {
 		return false
 	}
@@ -61,6 +65,7 @@ func correlated(payload []byte) bool {
 		ID json.RawMessage `json:"correlation_id"`
 	}
 	var e Event
+	// Whatever the node could not use counts as none.
 	return json.Unmarshal(payload, &own) == nil && own.ID != nil && fillCorrelation(&e, own.ID, DefaultLimits()) == nil &&
 		e.CorrelationID != ""
 }

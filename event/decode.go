@@ -24,6 +24,7 @@ func DecodeOne(data []byte, lim Limits) (Event, error) {
 	}
 	var e Event
 	bad := d.event(&e)
+	// White space may follow.
 	// A second value after the event is an error.
 	if bad == nil {
 		bad = d.End()
@@ -40,6 +41,7 @@ func DecodeArray(data []byte, lim Limits) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Peek has the first byte that is no white space.
 	if d.Peek() != '[' {
 		e, err := DecodeOne(data, lim)
 		if err != nil {
@@ -47,6 +49,7 @@ func DecodeArray(data []byte, lim Limits) ([]Event, error) {
 		}
 		return []Event{e}, nil
 	}
+	// appendEvent counts against the limit, so an array of any length takes bounded memory.
 	// One event after another; an error in any refuses the whole request.
 	var events []Event
 	bad := d.Elements(func(i int) *Error {
@@ -61,6 +64,7 @@ func DecodeArray(data []byte, lim Limits) ([]Event, error) {
 		return nil, bad
 	}
 	if len(events) == 0 {
+		// It has no event to answer for: an empty request is a mistake.
 		return nil, fieldError(ReasonEmpty, "", "the array holds no event")
 	}
 	return events, nil
@@ -77,6 +81,7 @@ func DecodeNDJSON(data []byte, lim Limits) ([]Event, error) {
 	events := make([]Event, 0, min(bytes.Count(data, []byte("\n"))+1, d.lim.RequestEvents))
 	line := 0
 	for start := 0; start < len(data); line++ {
+		// d.Pos counts in the whole input, so errors have its positions.
 		// The data ends with the line, so no event continues on the next one; positions stay those of the whole.
 		end := start + lineLength(data[start:])
 		d.Data, d.Pos = data[:end], start
@@ -92,6 +97,7 @@ func DecodeNDJSON(data []byte, lim Limits) ([]Event, error) {
 		}
 		if bad != nil {
 			bad.Message = "line " + strconv.Itoa(line+1) + ": " + bad.Message
+			// Errors of Under name the event; the line is for people who look into a file.
 			return nil, bad
 		}
 	}
@@ -113,7 +119,8 @@ type decoder struct {
 	lim    Limits
 	stored bool   // read stored events: also the fields that the log adds; unknown keys are of a newer version
 	seen   uint32 // the fields of the current event so far, one bit each
-	into   *Event // the current event
+	// It points into the caller's slice, and is set for each event.
+	into *Event // the current event
 }
 
 // newDecoder returns a decoder at the first byte that is not white space. Empty input is an error of its own, since a
@@ -141,9 +148,11 @@ func newDecoder(data []byte, lim Limits) (*decoder, error) {
 // appendEvent reads one event and appends it, within the limit of a request.
 func (d *decoder) appendEvent(events []Event) ([]Event, *Error) {
 	i := len(events)
+	// Before the event is read: one too many costs nothing.
 	if i == d.lim.RequestEvents {
 		return nil, fieldError(ReasonTooLarge, "", "more events than the limit of %d for a request", i)
 	}
+	// A partly read event is dropped with the request.
 	events = append(events, Event{})
 	if err := d.event(&events[i]); err != nil {
 		return nil, err.Under("events[" + strconv.Itoa(i) + "]")
@@ -162,6 +171,7 @@ func (d *decoder) event(e *Event) *Error {
 	}
 	// Members fill e in any order; what is missing shows only at the end.
 	start := d.Pos
+	// No field was seen yet.
 	d.seen, d.into = 0, e
 	if err := d.Members(d.member); err != nil {
 		return err
@@ -169,6 +179,7 @@ func (d *decoder) event(e *Event) *Error {
 	if e.Type == "" {
 		return d.Fail(start, ReasonInvalidType, "missing").Under("type")
 	}
+	// An event without a payload has the empty one, as New makes it.
 	if e.Payload == nil {
 		e.Payload = json.RawMessage("{}")
 	}
@@ -248,6 +259,7 @@ func eventFieldOf(key []byte) eventField {
 // member reads one member of an event object.
 func (d *decoder) member(key []byte) *Error {
 	f := eventFieldOf(key)
+	// A stored event of a later version may have keys that this one does not know.
 	if f == fieldNone && !d.stored {
 		err := d.Fail(d.Key, ReasonUnknownKey, "an event has no such key").Under(canon.PathStep(key))
 		err.Remedy = "put it into payload; an event has type, payload, source, key, correlation_id, causation_id, " +
@@ -259,6 +271,7 @@ func (d *decoder) member(key []byte) *Error {
 		err.Remedy = "type and event_type are one, and so are time and timestamp"
 		return err
 	}
+	// Unknown keys share bit 0, which is never tested.
 	d.seen |= 1 << f
 	// Reading the value overwrites the key and its position.
 	at := d.Key
@@ -308,6 +321,7 @@ func (d *decoder) field(f eventField, timestamp bool) *Error {
 		return d.time(&e.Time)
 	}
 	// What the log adds is not taken from a producer, who may send a stored event again.
+	// It is checked to be JSON, and dropped.
 	if !d.stored {
 		return d.Skip()
 	}
@@ -333,6 +347,7 @@ func (d *decoder) field(f eventField, timestamp bool) *Error {
 // want returns an error about the value at Pos, which is of the wrong kind.
 func (d *decoder) want(what string) *Error {
 	if d.Kind() == "no JSON value" {
+		// NaN and Infinity look like no JSON, and have an error of their own.
 		if err := d.Skip(); err != nil { // names NaN and the like
 			return err
 		}
@@ -353,6 +368,7 @@ func (d *decoder) typeName(to *Type) *Error {
 	if err != nil {
 		return err
 	}
+	// Most types are known, and the name is one string for all events.
 	if def, ok := Builtin().types[Type(text)]; ok {
 		*to = def.Name // in the catalogue's memory: no allocation
 		return nil
@@ -466,6 +482,7 @@ const maxEpochSeconds = math.MaxInt64/1_000_000_000 - 1
 
 // parseEpoch converts a number's literal. inRange reports whether an event can have that time.
 func parseEpoch(literal []byte, float bool) (t time.Time, inRange bool) {
+	// Python prints small and large floats with one.
 	// A literal with an exponent goes through a double.
 	if float && bytes.ContainsAny(literal, "eE") {
 		f, err := strconv.ParseFloat(string(literal), 64)
@@ -478,12 +495,14 @@ func parseEpoch(literal []byte, float bool) (t time.Time, inRange bool) {
 	seconds, err := strconv.ParseInt(string(whole), 10, 64)
 	ok := err == nil && -maxEpochSeconds <= seconds && seconds <= maxEpochSeconds
 	var nanos int64
+	// Nine digits at most; further ones are below a nanosecond.
 	for i := range 9 {
 		nanos *= 10
 		if i < len(fraction) {
 			nanos += int64(fraction[i] - '0')
 		}
 	}
+	// "-0.5" has whole 0, so the sign is taken from the literal.
 	if literal[0] == '-' {
 		nanos = -nanos
 	}
@@ -493,6 +512,7 @@ func parseEpoch(literal []byte, float bool) (t time.Time, inRange bool) {
 // payload takes a payload that is canonical as a part of the input, and rewrites any other.
 func (d *decoder) payload(to *json.RawMessage) *Error {
 	// Most payloads are canonical already: nothing is copied, and the third index keeps an append from writing into data.
+	// It runs on a copy of the position, so a payload that is not canonical is read again from its start.
 	v := canon.Verifier{Data: d.Data, Pos: d.Pos, MaxDepth: d.MaxDepth}
 	if v.Object() && v.Pos-d.Pos <= d.MaxBytes {
 		*to = d.Data[d.Pos:v.Pos:v.Pos]

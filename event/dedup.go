@@ -97,6 +97,7 @@ func (p *DedupPolicy) SameKeys(other *DedupPolicy) bool {
 }
 
 // DedupRule is what a gate needs of a policy.
+// It is prepared once for a policy, and used for every event of the type.
 type DedupRule struct {
 	Mode DedupMode
 	keys []string // of the fields, as canonical payloads spell them
@@ -106,6 +107,8 @@ type DedupRule struct {
 func ruleOf(p DedupPolicy) *DedupRule {
 	rule := &DedupRule{Mode: p.Mode}
 	for _, name := range p.Fields {
+		// The canonical spelling of a key may have escapes. Making an object and reading it back finds that
+		// spelling.
 		// An object with that field alone, in canonical form, has the key.
 		object, err := json.Marshal(map[string]int{name: 0})
 		if err == nil {
@@ -128,15 +131,19 @@ func ruleOf(p DedupPolicy) *DedupRule {
 // its value as the canonical payload spells them, each after its length as a uvarint. The length of an absent field is
 // 0, so it differs from every value, null included, and keys of different lists of fields differ.
 func (r *DedupRule) Key(payload []byte) (key Hash, some bool) {
+	// The payload was verified, so no depth is too much for it.
 	v := canon.Verifier{Data: payload, MaxDepth: len(payload) + 1}
 	var values [MaxDedupFields][]byte
+	// A key of a canonical payload occurs once, and Value is its canonical text.
 	for v.Next() {
 		if i := r.index(v.Key); i >= 0 {
 			values[i] = v.Value
 			some = true
 		}
 	}
+	// Most keys fit into 256 bytes, which stay on the stack.
 	b := append(make([]byte, 0, 256), "dedup_fields\x00"...)
+	// values has room for any policy; this policy's fields are the first of them.
 	for i, value := range values[:len(r.keys)] {
 		b = append(binary.AppendUvarint(b, uint64(len(r.keys[i]))), r.keys[i]...)
 		b = append(binary.AppendUvarint(b, uint64(len(value))), value...)
@@ -146,6 +153,7 @@ func (r *DedupRule) Key(payload []byte) (key Hash, some bool) {
 
 // index returns which of the fields has the key, -1 for none.
 func (r *DedupRule) index(key []byte) int {
+	// There are few fields, so a map would cost more.
 	for i, k := range r.keys {
 		if string(key) == k {
 			return i
@@ -164,6 +172,7 @@ func NewDedupPolicies(set map[Type]DedupPolicy) *DedupPolicies {
 	all := &DedupPolicies{byType: make(map[Type]*DedupRule)}
 	for _, d := range DedupDefaults() {
 		all.byType[d.Type] = &DedupRule{Mode: d.Mode}
+		// What was set comes second, and so replaces the default of its type.
 	}
 	for t, p := range set {
 		all.byType[t] = ruleOf(p)
@@ -198,6 +207,7 @@ var dedupDefaults = sync.OnceValue(func() []DedupDefault {
 	}
 	var list []DedupDefault
 	d := json.NewDecoder(bytes.NewReader(data))
+	// A typing error in the file must not turn a policy off.
 	d.DisallowUnknownFields()
 	if err := d.Decode(&list); err != nil {
 		panic(fmt.Sprintf("dedup.json: %v", err))

@@ -21,6 +21,7 @@ func DefinitionStatuses() []string {
 }
 
 // Definition is the catalogue's entry for one type. It must not be changed.
+// The catalogue shares it with all readers.
 type Definition struct {
 	// canonical, as in TRAINING_COMPLETED
 	Name Type `json:"name"`
@@ -96,6 +97,7 @@ func (d *Definition) matches(pattern string) bool {
 // kindOf returns the kind of a canonical JSON value, as far as field types distinguish kinds: its first byte, 't'
 // for both booleans, '0' for an integer and '.' for any other number. 3.0 counts as an integer: Python may have
 // computed it.
+// Canonical JSON has no white space, so the first byte decides.
 func kindOf(value []byte) byte {
 	switch first := value[0]; first {
 	case 'n', '"', '{', '[':

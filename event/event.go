@@ -28,6 +28,7 @@ import (
 // Type is an event type's canonical name, such as TRAINING_COMPLETED.
 type Type string
 
+// Events are passed by value. Copies share the payload, which nobody changes.
 // Event is one event, before or after the log has given it its place.
 type Event struct {
 	// what happened:
@@ -64,6 +65,7 @@ type Event struct {
 func (e *Event) SameForm(sent *Event) bool {
 	return e.Type == sent.Type && e.Value == sent.Value && e.CorrelationID == sent.CorrelationID &&
 		e.Original == sent.Original && e.Foreign == sent.Foreign &&
+		// The lengths are equal as well: a payload may begin where another one does.
 		len(e.Payload) == len(sent.Payload) && unsafe.SliceData(e.Payload) == unsafe.SliceData(sent.Payload)
 }
 
@@ -105,6 +107,7 @@ const maxShown = 200
 // cut.
 func (e Event) String() string {
 	var b strings.Builder
+	// Only an event of the log has one.
 	if e.Offset > 0 {
 		fmt.Fprintf(&b, "%d ", e.Offset)
 	}
@@ -117,6 +120,7 @@ func (e Event) String() string {
 	}
 	b.WriteByte(' ')
 	if len(e.Payload) > maxShown {
+		// The cut may be within a character, of which the rest is dropped.
 		b.WriteString(strings.ToValidUTF8(string(e.Payload[:maxShown]), "") + "…")
 	} else {
 		b.Write(e.Payload)

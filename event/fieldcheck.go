@@ -11,6 +11,7 @@ import (
 const maxFieldWarnings = 8
 
 // fieldCheck compares the members of a payload with the catalogue while the payload is verified.
+// It is used for one payload. A new one, or a copy from before, is used for the next.
 type fieldCheck struct {
 	def         *Definition // nil or without fields: nothing to compare with
 	correlation []byte      // the JSON value of a member correlation_id
@@ -34,6 +35,7 @@ const (
 )
 
 // member checks one member: its canonical key without quotes, the hash of the key, its canonical value.
+// key and value are parts of the payload, so what is kept of them is copied, or lives as long as the event.
 func (c *fieldCheck) member(key []byte, hash uint64, value []byte) {
 	if string(key) == "correlation_id" {
 		c.correlation = value
@@ -42,6 +44,7 @@ func (c *fieldCheck) member(key []byte, hash uint64, value []byte) {
 	// The shape does not depend on a type without listed fields, since its payloads get no warnings.
 	switch {
 	case c.def == nil || len(c.def.fields) == 0:
+	// Both are mixed in: the same keys with other kinds have another shape.
 	case c.quiet:
 		c.shape = ((c.shape^hash)*shapePrime ^ uint64(kindOf(value))) * shapePrime
 	default:
@@ -60,6 +63,7 @@ func (c *fieldCheck) compare(key, value []byte) {
 	case !listed:
 		c.more++
 	case !t.accepts(kindOf(value)) && len(c.mistyped) < maxFieldWarnings:
+		// The scanner finds the kind's name for people.
 		s := canon.Scanner{Data: value}
 		c.mistyped = append(c.mistyped, warning(WarningPayloadField, "payload."+canon.PathStep(key),
 			"%s, the catalogue has %s for %s", s.Kind(), fieldTypes()[t], c.def.Name))
@@ -68,6 +72,7 @@ func (c *fieldCheck) compare(key, value []byte) {
 
 // warnings appends a warning for each mistyped member, and one for all unlisted members together.
 func (c *fieldCheck) warnings(to []Warning) []Warning {
+	// Field by field: each mistyped member is a mistake of its own.
 	to = append(to, c.mistyped...)
 	if len(c.unlisted) == 0 {
 		return to

@@ -34,6 +34,7 @@ func (f Filter) Empty() bool {
 // Bytes returns the size of the filter: the text of its entries, and 16 bytes for each.
 func (f Filter) Bytes() int {
 	// The 16 bytes stand for what an entry takes beside its text.
+	// The result bounds what a stored filter takes in a state.
 	n := 0
 	for _, list := range [][]string{f.Types, f.Categories, f.Sources, f.Keys, f.CorrelationIDs} {
 		for _, entry := range list {
@@ -96,8 +97,10 @@ const maxFilterWarnings = 8
 func (f Filter) Warnings(c *Catalogue) []Warning {
 	var list []Warning
 	defs := slices.Concat(c.Definitions(), c.Own())
+	// A warning for each entry that matches nothing, whatever the others match.
 	for i, t := range f.Types {
 		field := fmt.Sprintf("types[%d]", i)
+		// A pattern is compared with the folded names and values.
 		if strings.ContainsAny(t, "*?") {
 			p := foldName(t)
 			if !slices.ContainsFunc(defs, func(d *Definition) bool { return d.matches(p) }) {
@@ -107,6 +110,7 @@ func (f Filter) Warnings(c *Catalogue) []Warning {
 		} else if _, known := c.Resolve(t); !known {
 			list = append(list, warning(WarningUnknownType, field, "%s is not in the catalogue%s", t, c.nearText(t)))
 		}
+		// More of them would say the same.
 		if len(list) == maxFilterWarnings {
 			return list
 		}
@@ -135,6 +139,7 @@ func (c *Catalogue) nearText(spelt string) string {
 // Matcher is a compiled Filter. The zero Matcher allows every event. It is safe for concurrent use and does not
 // allocate.
 type Matcher struct {
+	// Without them every type passes.
 	byType    bool            // the filter has types or categories
 	known     map[string]bool // every type of the catalogue and every exact name of the filter: allowed or not
 	patterns  []string        // for types that are not in known; none if the filter has categories
@@ -149,7 +154,8 @@ type Matcher struct {
 func (f Filter) Compile(c *Catalogue) Matcher {
 	// Lists are copied, so the caller may change the filter afterwards.
 	m := Matcher{
-		byType:    len(f.Types)+len(f.Categories) > 0,
+		byType: len(f.Types)+len(f.Categories) > 0,
+		// nil and empty differ: a set that is nil allows all.
 		sources:   setOf(f.Sources),
 		keys:      setOf(f.Keys),
 		corrs:     setOf(f.CorrelationIDs),
@@ -172,6 +178,7 @@ func (m *Matcher) compileTypes(f Filter, c *Catalogue) {
 			patterns = append(patterns, foldName(t))
 			continue
 		}
+		// A name that is not known resolves to its folded form, which events of the type have.
 		r, _ := c.Resolve(t)
 		exact[r.Type] = true
 	}
@@ -183,6 +190,7 @@ func (m *Matcher) compileTypes(f Filter, c *Catalogue) {
 	// A known type has to pass both lists; an empty list allows all.
 	m.known = map[string]bool{}
 	for _, d := range slices.Concat(c.Definitions(), c.Own()) {
+		// Types allow all if there are none, and else by name or pattern.
 		byName := len(f.Types) == 0 || exact[d.Name] || slices.ContainsFunc(patterns, d.matches)
 		m.known[string(d.Name)] = byName && (len(categories) == 0 || categories[strings.ToLower(d.Category)])
 	}
@@ -190,6 +198,7 @@ func (m *Matcher) compileTypes(f Filter, c *Catalogue) {
 	if len(categories) > 0 {
 		return
 	}
+	// known decides before patterns do, so an exact name is entered as allowed.
 	for t := range exact {
 		m.known[string(t)] = true
 	}
@@ -269,6 +278,7 @@ func glob(pattern, s string) bool {
 			return false
 		}
 	}
+	// What is left of the pattern may only be stars, which match nothing.
 	return strings.Trim(pattern[p:], "*") == ""
 }
 

@@ -22,6 +22,7 @@ func (f *Flow) Stages() (types []Type) {
 	for _, e := range f.Edges {
 		types = append(types, e[0], e[1])
 	}
+	// A type may be at the end of several edges.
 	slices.Sort(types)
 	return slices.Compact(types)
 }
@@ -35,6 +36,7 @@ func FilterOf(flows []Flow) (f Filter) {
 	}
 	slices.Sort(f.Types)
 	f.Types = slices.Compact(f.Types)
+	// Empty, the filter passes everything, and the caller chooses among it.
 	if len(f.Types) > maxFilterEntries {
 		f.Types = nil
 	}
@@ -46,6 +48,7 @@ func FilterOf(flows []Flow) (f Filter) {
 // built-in flow. Types are accepted in any spelling, unknown ones too. Errors are *Error, and their Field names the
 // flow, as in FLOW.edges[2].
 func (c *Catalogue) WithFlows(flows ...Flow) (*Catalogue, error) {
+	// A shallow copy: everything but the flows is shared with c.
 	next := *c
 	next.flows = slices.Clone(c.flows)
 	for _, f := range flows {
@@ -53,6 +56,7 @@ func (c *Catalogue) WithFlows(flows ...Flow) (*Catalogue, error) {
 			return nil, err.Under(canon.PathStep([]byte(f.Name)))
 		}
 	}
+	// "canonical" comes before "registered", so comparing statuses is enough.
 	// The built-in ones stay first.
 	slices.SortStableFunc(next.flows, func(a, b Flow) int {
 		if a.Status == StatusRegistered && b.Status == StatusRegistered {
@@ -65,9 +69,11 @@ func (c *Catalogue) WithFlows(flows ...Flow) (*Catalogue, error) {
 
 // registerFlow checks a flow and adds it. c is a copy that WithFlows has not returned yet.
 func (c *Catalogue) registerFlow(f Flow) *Error {
+	// The caller's edges stay as they are.
 	f.Edges = slices.Clone(f.Edges)
 	for i, edge := range f.Edges {
 		for end := range edge {
+			// Of an unknown type, what it would be stored as.
 			found, _ := c.Resolve(string(edge[end]))
 			f.Edges[i][end] = found.Type
 		}
@@ -82,6 +88,7 @@ func (c *Catalogue) registerFlow(f Flow) *Error {
 		err.Remedy = "choose another name, or send run_by alone, to say how its runs are found"
 		return err
 	case at >= 0 && c.flows[at].Status == StatusCanonical:
+		// The clone of the slice has this flow by value, so c's is not changed.
 		c.flows[at].RunBy = f.RunBy
 		return nil
 	case len(f.Edges) == 0:
@@ -118,6 +125,7 @@ type flowReader struct {
 
 // flow reads one flow.
 func (d *flowReader) flow() *Error {
+	// The object is read twice: for its keys, and then by encoding/json for its values.
 	start := d.Pos
 	if d.Peek() != '{' {
 		return d.Unexpected("a flow object")
@@ -128,6 +136,7 @@ func (d *flowReader) flow() *Error {
 	end := d.Pos
 	d.Pos = start
 	err := d.known([]string{"name", "status", "document", "edges", "edge_notes", "run_by"}, func(key string) *Error {
+		// Notes have keys of their own to check.
 		if key == "edge_notes" && d.Peek() == '[' {
 			return d.Elements(d.note)
 		}
@@ -145,6 +154,7 @@ func (d *flowReader) flow() *Error {
 		return d.shape(start, bad)
 	}
 	f := read.Flow
+	// The status is the catalogue's to give.
 	f.Status, f.Edges = "", make([][2]Type, len(read.Edges))
 	f.EdgeNotes = append([]FlowNote{}, f.EdgeNotes...) // [] in JSON, not null
 	for i, edge := range read.Edges {
@@ -198,6 +208,7 @@ func (f *Flow) check() *Error {
 		if err := checkName(path, field, lim); err != nil {
 			return err
 		}
+		// Commas and equals signs separate the parts where a run is written as text.
 		if field == "" || strings.ContainsAny(field, ",=") || slices.Contains(f.RunBy[:i], field) {
 			return fieldError(ReasonInvalidField, path, "it has to be the name of a payload field, each once, without , and =")
 		}
@@ -221,6 +232,7 @@ func (f *Flow) check() *Error {
 // begin on a cycle would have no beginning. A cycle after that is allowed.
 func (f *Flow) checkEdges() *Error {
 	nameForm := regexp.MustCompile(`^[A-Z][A-Z0-9]*(_[A-Z0-9]+)*$`)
+	// The stages that some edge leads to. The others are first ones.
 	effects := map[Type]bool{}
 	for i, edge := range f.Edges {
 		path := fmt.Sprintf("edges[%d]", i)
@@ -244,6 +256,7 @@ func (f *Flow) checkEdges() *Error {
 	}
 	// Everything that first stages lead to, until nothing is added.
 	reached := map[Type]bool{}
+	// Each pass reaches at least one stage more, so as many passes as edges are enough.
 	for range f.Edges {
 		for _, edge := range f.Edges {
 			if !effects[edge[0]] || reached[edge[0]] {
@@ -251,6 +264,7 @@ func (f *Flow) checkEdges() *Error {
 			}
 		}
 	}
+	// A stage that is never reached has no run in which it could occur.
 	for i, edge := range f.Edges {
 		if effects[edge[0]] && !reached[edge[0]] {
 			err := fieldError(ReasonInvalidField, fmt.Sprintf("edges[%d]", i),

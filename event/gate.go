@@ -14,6 +14,7 @@ const maxShapes = 256
 // and computes warnings once for all events of the same type and shape, which then share them. It is not safe for
 // concurrent use.
 // A gate is worth its memory where a request has many events of few types, which is the common case.
+// Gates are kept for later requests, so a gate must not refer to a request that is over.
 type Gate struct {
 	policy Policy
 	// by type: the keys that its last payload had
@@ -44,6 +45,7 @@ var gates sync.Pool
 // Gate returns a gate for one request, which the caller closes after it.
 func (p *Policy) Gate() *Gate {
 	// A gate of another policy is dropped: settings change rarely.
+	// Comparing policies compares pointers: the same catalogue and dedup policies.
 	if g, ok := gates.Get().(*Gate); ok && g.policy == *p {
 		return g
 	}
@@ -51,6 +53,7 @@ func (p *Policy) Gate() *Gate {
 }
 
 // Close releases the gate. The warnings that it returned stay valid.
+// It must not be called twice, or two callers would get the same gate.
 func (g *Gate) Close() {
 	g.before = Event{} // refers to the request
 	gates.Put(g)
@@ -64,6 +67,7 @@ func (g *Gate) Normalize(e *Event) (Hash, []Warning, error) {
 	if err != nil {
 		return Hash{}, nil, err
 	}
+	// The outline of a type has the payload before, and its shape and warnings.
 	warnings := g.warnings(&g.before, g.outlines.of(known.Definition), shape)
 	return g.hasher.ContentHash(known.Value, e.Payload), warnings, nil
 }
@@ -88,17 +92,20 @@ func (g *Gate) warnings(sent *Event, last *outline, shape uint64) []Warning {
 	if key == last.shape && shape != uniqueShape {
 		return last.warned
 	}
+	// It costs another pass over the payload, once for each shape.
 	// A new shape, or warnings that depend on values: normalize the event as it was sent again, now with warnings.
 	warned, known := g.shapes[key]
 	if !known || shape == uniqueShape {
 		key.sent = Type(strings.Clone(string(sent.Type))) // so that the gate does not keep the request in memory
 		warned.sent = key.sent
 		_, _, warned.list, _ = g.policy.normalize(sent, nil, false)
+		// A producer may make up shapes without end, so all are forgotten from time to time.
 		if g.shapes == nil || len(g.shapes) == maxShapes {
 			g.shapes = make(map[gateShape]gateWarnings)
 		}
 		g.shapes[key] = warned
 	}
+	// The next event of the type is compared with this one first.
 	last.shape, last.warned = gateShape{warned.sent, shape}, warned.list
 	return warned.list
 }

@@ -54,6 +54,7 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	if e.Foreign {
 		dst = append(dst, `,"foreign":true`...)
 	}
+	// Letters that were redriven are for one cursor.
 	dst = appendString(dst, `,"target":`, e.Target)
 	if e.Redrive != 0 {
 		dst = strconv.AppendUint(append(dst, `,"redrive":`...), e.Redrive, 10)
@@ -103,6 +104,7 @@ func appendPayload(dst, payload []byte) []byte {
 		return append(dst, "{}"...)
 	}
 	// Only a payload that never was canonical has line breaks between its tokens.
+	// A line break in a string is escaped, so one that is found is white space.
 	if bytes.IndexByte(payload, '\n') >= 0 {
 		var b bytes.Buffer
 		if json.Compact(&b, payload) == nil {
@@ -116,6 +118,7 @@ func appendPayload(dst, payload []byte) []byte {
 // keys that it does not know, which are of a newer version, makes the payload canonical, and keeps no reference to
 // data.
 func (e *Event) UnmarshalJSON(data []byte) error {
+	// Stored events come from the log, but JSON may come from anywhere.
 	// The depth alone is bounded, so the stack is.
 	const unlimited = math.MaxInt
 	lim := Limits{EventBytes: unlimited, NameBytes: unlimited, Depth: 10_000, RequestEvents: 1, RequestBytes: unlimited}
@@ -123,6 +126,7 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 	if err != nil {
 		return err
 	}
+	// Unknown keys are skipped and the log's own fields are read.
 	d.stored = true
 	var read Event
 	bad := d.event(&read)

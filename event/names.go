@@ -11,6 +11,7 @@ const typeCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123
 // foldName returns a spelling in the form that names are looked up in: upper case, with _ for . and -.
 func foldName(s string) string {
 	// The common case needs no copy: a canonical name is folded already.
+	// Bytes are enough: no byte of a longer character is one that folding changes.
 	for i := range len(s) {
 		if foldByte(s[i]) != s[i] {
 			return string(appendFolded(make([]byte, 0, len(s)), s))

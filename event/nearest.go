@@ -12,11 +12,13 @@ func (c *Catalogue) Nearest(name string, n int) []string { return c.nearest(name
 
 // nearest is Nearest of the types whose distance is most or less. Wildcards in name match as in a Filter.
 func (c *Catalogue) nearest(name string, n, most int) []string {
+	// Longer names are cut: the beginning is enough to find what was meant.
 	const longest = 64 // of a name that is worth comparing
 	// The names compared are folded, too.
 	wanted := foldName(name)
 	wanted = wanted[:min(len(wanted), longest)]
 	best := make(map[Type]int, len(c.types))
+	// One row for all comparisons, since there are hundreds.
 	row := make([]int, longest+1)
 	// The distance of a type is that of its closest spelling.
 	for spelt, s := range c.spellings {
@@ -34,6 +36,7 @@ func (c *Catalogue) nearest(name string, n, most int) []string {
 	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(best[Type(a)], best[Type(b)]), cmp.Compare(a, b))
 	})
+	// A negative n is none.
 	return names[:min(max(n, 0), len(names))]
 }
 
@@ -43,6 +46,7 @@ func editDistance(a, b string, row []int) int {
 	// row[i] is the distance between a[:i] and the part of b read so far, which is none.
 	row = row[:len(a)+1]
 	row[0] = 0
+	// The distance to the empty text: every byte that is no star has to go.
 	for i := range len(a) {
 		row[i+1] = row[i]
 		if a[i] != '*' {
@@ -52,6 +56,7 @@ func editDistance(a, b string, row []int) int {
 	for j := range len(b) {
 		diagonal := row[0] // the distance between a[:i] and b[:j]
 		row[0] = j + 1
+		// row[i] was updated for this j already, row[i+1] is still that of the last one.
 		for i := range len(a) {
 			above := row[i+1]
 			switch {

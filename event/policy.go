@@ -14,6 +14,7 @@ import (
 // A cluster refuses them unless the setting catalogue.reserved says otherwise.
 type ReservedPolicy uint8
 
+// The zero value refuses, so a policy that says nothing is the safe one.
 // The reserved policies.
 const (
 	ReservedRefuse  ReservedPolicy = iota // refuse it
@@ -80,6 +81,7 @@ func (p *Policy) Check(e *Event) error {
 func (p *Policy) normalize(e *Event, before *outlines, quiet bool) (
 	known Resolved, shape uint64, warnings []Warning, err error,
 ) {
+	// Limits that the policy leaves open.
 	lim := p.Limits.orDefault()
 	known, warnings, err = p.envelope(e, lim, quiet)
 	if err != nil {
@@ -95,11 +97,13 @@ func (p *Policy) normalize(e *Event, before *outlines, quiet bool) (
 	if err := canonicalizeEvent(e, &check, like, lim); err != nil {
 		return known, 0, nil, err
 	}
+	// A quiet check has collected none.
 	if !quiet {
 		warnings = check.warnings(warnings)
 	}
 	// The correlation id. A warning about it depends on its value, so the event shares its warnings with no other.
 	if e.CorrelationID == "" && check.correlation != nil {
+		// A correlation_id of the payload that cannot be used stays in the payload.
 		if err := fillCorrelation(e, check.correlation, lim); err != nil {
 			if quiet {
 				check.shape = uniqueShape
@@ -130,6 +134,7 @@ func (p *Policy) resolve(e *Event, lim Limits, quiet bool) (Resolved, []Warning,
 	// Look the type up; only an unknown one needs its characters checked.
 	var r Resolved
 	known := false
+	// A name beyond the limit is not looked up: the error below is about its length.
 	if len(e.Type) <= lim.NameBytes {
 		r, known = p.catalogue().Resolve(string(e.Type))
 	}
@@ -165,6 +170,7 @@ func (p *Policy) resolve(e *Event, lim Limits, quiet bool) (Resolved, []Warning,
 	if err := p.checkValue(e.Value, r); err != nil {
 		return r, nil, err
 	}
+	// Only now is the event changed, apart from Original: before, it may be refused.
 	e.Type, e.Value = r.Type, r.storedValue()
 	return r, warnings, nil
 }
@@ -199,6 +205,7 @@ func checkType(name string, lim Limits) error {
 	}
 	// Only what foldName leaves in a name: words of letters and digits, with at least one of them.
 	letters := false
+	// Bytes: a character outside of ASCII has bytes that are none of these.
 	for i := range len(name) {
 		c := foldByte(name[i])
 		alphanumeric := ('A' <= c && c <= 'Z') || isDigit(c)
@@ -226,6 +233,7 @@ func (p *Policy) checkReserved(e *Event, t Type) error {
 		err.Remedy = "choose another type; for a migration: ringlog settings set catalogue.reserved accept-as-foreign"
 		return err
 	}
+	// Set in both directions: a producer's own Foreign counts for nothing.
 	e.Foreign = reserved && p.Reserved == ReservedForeign
 	return nil
 }
@@ -287,6 +295,7 @@ func checkName(field, text string, lim Limits) *Error {
 // checkTime refuses a time that does not fit into an int64 of nanoseconds since 1970.
 func checkTime(t time.Time) error {
 	// The zero time means that there is none.
+	// UnixNano wraps around outside of these years, so it does not come back as the same time.
 	if t.IsZero() || time.Unix(0, t.UnixNano()).Equal(t) {
 		return nil
 	}
@@ -300,6 +309,7 @@ func canonicalizeEvent(e *Event, check *fieldCheck, like *canon.Outline, lim Lim
 		e.Payload = json.RawMessage("{}")
 	}
 	// The common case: it is canonical.
+	// A copy, in case that the payload has to be rewritten and checked from the start.
 	unchecked := *check
 	if verifyPayload(e.Payload, check, like, lim) {
 		if len(e.Payload) > lim.EventBytes {
@@ -316,6 +326,7 @@ func canonicalizeEvent(e *Event, check *fieldCheck, like *canon.Outline, lim Lim
 	}
 	e.Payload = out
 	*check = unchecked
+	// It is canonical now, so this only collects.
 	verifyPayload(out, check, like, lim)
 	return nil
 }

@@ -77,7 +77,7 @@ func Builtin() *Catalogue { return builtin() }
 
 // loadBuiltin parses the embedded files and enters types, the cluster's own types and aliases, in that order.
 func loadBuiltin() *Catalogue {
-	// The maps are filled here and never changed afterwards: WithTypes and WithFlows work on copies.
+	// The maps are filled here and never changed afterwards: With and WithFlows work on copies.
 	c := &Catalogue{types: map[Type]*Definition{}, spellings: map[string]spelling{}, aliases: map[string]Type{}}
 	var defs []*Definition
 	mustLoad("catalogue/events", &defs)

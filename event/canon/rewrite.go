@@ -29,11 +29,13 @@ func Rewrite(payload []byte, maxDepth, maxBytes int) ([]byte, *Error) {
 }
 
 // Rewriter is a Scanner that can print what it reads in canonical form.
+// It may read several values of one input, one after the other, and keeps its memory from one to the next.
 type Rewriter struct {
 	Scanner
 	MaxDepth int // levels of nesting; the outermost object is level 1
 	MaxBytes int // of a payload in canonical form
 
+	// How many objects and arrays are open at Pos.
 	depth int
 	out   []byte   // what was printed
 	open  []member // of all objects around Pos; each object's members are contiguous, in input order
@@ -68,9 +70,11 @@ func (r *Rewriter) Payload() ([]byte, *Error) {
 		e.Remedy = "wrap it, as in {\"value\": …}; {} for none"
 		return nil, e
 	}
+	// value checks before each value, so what the last one added is checked here.
 	if len(r.out) > r.MaxBytes {
 		return nil, r.tooLarge()
 	}
+	// out is used for the next value.
 	return bytes.Clone(r.out), nil
 }
 
@@ -84,6 +88,7 @@ func (r *Rewriter) Skip() *Error {
 // reserve allocates for a payload of common size at once, instead of growing dozens of times.
 func (r *Rewriter) reserve() {
 	if r.out == nil {
+		// The canonical form is usually a little longer than the input. For a large payload out grows.
 		r.out = make([]byte, 0, min(len(r.Data)-r.Pos+64, 4096))
 		r.open = make([]member, 0, 16)
 		r.keys = make([]byte, 0, 160)
@@ -118,6 +123,7 @@ func (r *Rewriter) value() *Error {
 	case ch == '-' || isDigit(ch):
 		return r.canonicalNumber()
 	}
+	// Word refuses everything but true, false and null.
 	word, err := r.Word()
 	r.out = append(r.out, word...)
 	return err
@@ -156,6 +162,7 @@ func (r *Rewriter) array() *Error {
 // object prints the members in input order and remembers where each begins and ends; only if they were not in
 // canonical order are they sorted afterwards.
 func (r *Rewriter) object() *Error {
+	// What is open belongs to the objects around this one, and is as it was when this one ends.
 	first, firstKey, sorted := len(r.open), len(r.keys), true
 	r.out = append(r.out, '{')
 	err := r.Members(func(key []byte) *Error {
@@ -180,6 +187,7 @@ func (r *Rewriter) object() *Error {
 		err = r.reorder(r.open[first:])
 	}
 	r.out = append(r.out, '}')
+	// Without the members of this object; their memory is used for the next.
 	r.open, r.keys = r.open[:first], r.keys[:firstKey]
 	return err
 }
@@ -221,6 +229,7 @@ func (r *Rewriter) canonicalNumber() *Error {
 	if float {
 		return r.float(start, literal)
 	}
+	// The sign does not count as a digit, for Python's limit.
 	if len(bytes.TrimPrefix(literal, []byte("-"))) > MaxIntDigits {
 		e := r.Fail(start, ReasonTooLarge, "an integer of %d digits, the limit is %d", len(literal), MaxIntDigits)
 		e.Remedy = "send it as a string"
@@ -254,6 +263,7 @@ func appendFloat(dst []byte, f float64) []byte {
 	if abs := math.Abs(f); abs != 0 && (abs < 1e-4 || abs >= 1e16) {
 		return strconv.AppendFloat(dst, f, 'e', -1, 64)
 	}
+	// Only what is appended here is looked at: dst may end with another number.
 	start := len(dst)
 	dst = strconv.AppendFloat(dst, f, 'f', -1, 64)
 	if bytes.IndexByte(dst[start:], '.') < 0 {
@@ -290,6 +300,7 @@ func AppendQuoted[T string | []byte](dst []byte, text T) []byte {
 			i++
 			continue
 		}
+		// Four bytes are enough for any character, so a long text is not converted as a whole.
 		r, size := utf8.DecodeRuneInString(string(text[i:min(i+utf8.UTFMax, len(text))]))
 		dst = appendEscape(dst, r)
 		i += size
@@ -302,6 +313,7 @@ func appendEscape(dst []byte, r rune) []byte {
 	if short := shortEscape(r); short != 0 {
 		return append(dst, '\\', short)
 	}
+	// A character beyond U+FFFF is two escapes in JSON.
 	// The high half of the pair first.
 	if r >= 0x10000 {
 		r -= 0x10000

@@ -253,12 +253,14 @@ func (s *Scanner) unicodeEscape() *Error {
 	if !ok {
 		return s.Fail(at, ReasonInvalidJSON, "\\u needs four hex digits")
 	}
+	// The backslash, the u and four digits.
 	s.Pos += 6
 	if !isSurrogate(r) {
 		s.buf = utf8.AppendRune(s.buf, r)
 		return nil
 	}
 	// The first half of a pair must be followed by the second.
+	// A low half alone is refused by the same test: it is not below lowSurrogate.
 	low, ok := rune(0), r < lowSurrogate && bytes.HasPrefix(s.Data[s.Pos:], []byte(`\u`))
 	if ok {
 		low, ok = hex4(s.Data[s.Pos+2:], false)
@@ -285,6 +287,7 @@ func isSurrogate(r rune) bool { return highSurrogate <= r && r <= maxSurrogate }
 
 // joinSurrogates returns the character that a surrogate pair means.
 func joinSurrogates(high, low rune) rune {
+	// Each half has ten bits of the character, less 0x10000.
 	return (high-highSurrogate)<<10 | (low - lowSurrogate) + 0x10000
 }
 

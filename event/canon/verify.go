@@ -89,6 +89,7 @@ func (v *Verifier) Next() bool {
 	if !v.outerKey() {
 		return false
 	}
+	// Values of the outermost object are on level 2.
 	start := v.Pos
 	if !v.value(2) {
 		return false
@@ -102,6 +103,7 @@ func (v *Verifier) Next() bool {
 // outerKey reads the next key of the outermost object.
 func (v *Verifier) outerKey() bool {
 	if v.Like == nil {
+		// v.Key is still the key of the member before.
 		key, ok := v.key(v.count > 0, v.Key)
 		v.Key = key
 		return ok
@@ -109,6 +111,7 @@ func (v *Verifier) outerKey() bool {
 	// A key that equals the one at its position in the outline was checked when the outline stored it.
 	// An outline of another type's payload costs a comparison, and nothing else.
 	text, hash := v.Like.at(v.count)
+	// The comparison has quotes, colon and space, so a longer key does not match.
 	if len(text) > 0 && bytes.HasPrefix(v.Data[v.Pos:], text) {
 		v.Key, v.Hash = v.Data[v.Pos+1:v.Pos+len(text)-len(`": `)], hash
 		v.Pos += len(text)
@@ -192,6 +195,7 @@ func (v *Verifier) object(depth int) bool {
 		return true
 	}
 	// Each key is compared with the one before it, which finds both wrong order and duplicates.
+	// It is nil for the first key, which follows none.
 	var before []byte
 	for i := 0; ; i++ {
 		key, ok := v.key(i > 0, before)
@@ -232,6 +236,7 @@ func (v *Verifier) quoted() ([]byte, bool) {
 				i += 8
 				continue
 			}
+			// The special byte itself is looked at below.
 			i += bits.TrailingZeros64(special) / 8
 		}
 		// One byte, or one escape.
@@ -304,6 +309,7 @@ func canonicalEscape(b []byte) (r rune, size int) {
 func compareQuoted(a, b []byte) int {
 	// Skip the common prefix. If one string is a prefix of the other, the shorter one is first: a string ends
 	// between two characters.
+	// Bytes that are equal mean the same, escaped or not.
 	same := 0
 	for same < len(a) && same < len(b) && a[same] == b[same] {
 		same++
@@ -312,6 +318,7 @@ func compareQuoted(a, b []byte) int {
 		return len(a) - len(b)
 	}
 	// Without an escape so far, the bytes that differ are characters.
+	// An escape may be cut in two by the difference, so a backslash before it needs the slow way.
 	if a[same] != '\\' && b[same] != '\\' && bytes.IndexByte(a[:same], '\\') < 0 {
 		return int(a[same]) - int(b[same])
 	}
@@ -328,6 +335,7 @@ func compareQuoted(a, b []byte) int {
 }
 
 // firstRune returns the first character of a canonical string and how many bytes it takes.
+// What is no escape is one byte of ASCII.
 func firstRune(b []byte) (rune, int) {
 	if b[0] != '\\' {
 		return rune(b[0]), 1
@@ -339,6 +347,7 @@ func firstRune(b []byte) (rune, int) {
 func (v *Verifier) number() bool {
 	data, start := v.Data, v.Pos
 	whole := start
+	// number is called at a minus or a digit, so there is a byte.
 	if data[whole] == '-' {
 		whole++
 	}
@@ -368,6 +377,7 @@ func (v *Verifier) number() bool {
 }
 
 // exponent reads an exponent with whatever sign and digits.
+// isRepr compares the literal with what Python prints, so all of them pass here.
 func (v *Verifier) exponent() bool {
 	v.Pos++
 	if c := v.peek(); c == '+' || c == '-' {
@@ -393,6 +403,7 @@ func isShortDecimal(whole, fraction []byte) bool {
 	if len(whole)+len(fraction) > 15 {
 		return false
 	}
+	// fraction has a digit at least: number has checked that.
 	// A trailing 0 is only printed where the fraction is nothing else.
 	if len(fraction) == 1 && fraction[0] == '0' {
 		return true
@@ -416,6 +427,7 @@ func isRepr(literal []byte) bool {
 	if err != nil {
 		return false
 	}
+	// longest is enough for every float, so appending does not allocate.
 	var buf [longest]byte
 	return bytes.Equal(appendFloat(buf[:0], f), literal)
 }

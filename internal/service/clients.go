@@ -62,6 +62,7 @@ func (cl *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 	}
 	// The registry's own name is kept, so that all processes of a coordinator have one.
 	if c.Coordinator != "" {
+		// A name, a class or a file of a module.
 		entry, err := audit.FindCoordinator(cl.Machine().Catalogue(), c.Coordinator)
 		if err != nil {
 			return api.Refuse(api.InvalidArgument, "coordinator", err.Error(),
@@ -236,6 +237,7 @@ func (c *core) eachClient(after string, do func(*fsm.Client) error) error {
 	const atOnce = 256
 	for {
 		// In pages, so do does not hold up the state machine.
+		// A page begins after an id, so no client is in two pages.
 		page := c.Machine().Clients(after, atOnce)
 		for _, one := range page {
 			if err := do(one); err != nil {

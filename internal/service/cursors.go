@@ -167,6 +167,7 @@ func (c *core) commandPosition(ctx context.Context, field string, p api.Position
 	if err != nil {
 		return frame.Position{}, err
 	}
+	// last+1 is the end of the log: the offset of the next event.
 	if _, last := c.Machine().Log().Bounds(); next > last+1 {
 		return frame.Position{}, api.BeyondTail(
 			field, next, last,
@@ -271,10 +272,13 @@ func (cs *Cursors) OpenTail(ctx context.Context, r ReadCursor) (*tail.Tail, api.
 		return nil, api.Cursor{}, err
 	}
 	// A leader has found nothing for the cursor up to Passed.
+	// From is where a resumed reader has come to, which may be after the commit.
 	next := max(c.Passed()+1, r.From)
 	t := cs.newTail(TailRequest{Filter: c.Filter, Limit: r.Limit, Follow: r.Follow, Spans: r.Spans}, next)
+	// What was redriven for this cursor is read, too.
 	t.ReadFor(r.Name)
 	// Another reader that opens the cursor fences this one before its next batch.
+	// The first function is called before each batch, the second for a gap that the reader meets.
 	t.Guard(func() error { return cs.checkGeneration(r) }, func(g *log.Gap) *log.Gap { return cs.cursorGap(r.Name, t, g) })
 	return t, cs.view(c), nil
 }
@@ -288,6 +292,7 @@ func (cs *Cursors) heldCursor(ctx context.Context, r ReadCursor) (fsm.Cursor, er
 		if err := cs.node.ReadBarrier(ctx); err != nil {
 			return fsm.Cursor{}, err
 		}
+		// A cursor that is still missing is an error of checkGeneration.
 		c, _ = cs.Machine().Cursor(r.Name)
 	}
 	return c, cs.checkGeneration(r)
@@ -317,6 +322,7 @@ func (cs *Cursors) checkGeneration(r ReadCursor) error {
 // cursorGap is a gap that a reader ran into, with the counts of the cursor's record of it where there is one.
 func (cs *Cursors) cursorGap(name string, t *tail.Tail, met *log.Gap) *log.Gap {
 	// The record counts what the gap had, by type; what the reader met has only its bounds.
+	// A gap that begins after the recorded one is another.
 	if c, ok := cs.Machine().Cursor(name); ok && c.Gap != nil && met.From <= c.Gap.To {
 		return tail.FilterGap(c.Gap, t.Matcher())
 	}

@@ -19,6 +19,7 @@ func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint
 		return api.DeliveryFate{}, err
 	}
 	// A group's copy from Group has what is settled after the commit.
+	// If the cursor was removed since, c is empty.
 	c, isGroup := cs.Machine().Group(name)
 	if !isGroup {
 		c, _ = cs.Machine().Cursor(name)
@@ -34,6 +35,7 @@ func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint
 		return v.DeliveryFate, err
 	}
 	// Only the dead letter of a trimmed event remains; e is then empty.
+	// Redrive is 0 unless the event is a copy.
 	if err := v.findLetter(ctx, cs.Machine(), e.Redrive); err != nil {
 		return v.DeliveryFate, err
 	}
@@ -111,6 +113,7 @@ func rejectingParts(f event.Filter, e *event.Event, cursor string, c *event.Cata
 	if e.Target != "" {
 		return []api.FilterPart{{Part: "target", Wants: []string{cursor}, Has: e.Target}}
 	}
+	// A type that the catalogue lacks is in no category.
 	category := ""
 	if d, ok := c.Definition(e.Type); ok {
 		category = d.Category

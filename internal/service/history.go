@@ -55,6 +55,7 @@ func chapterOf(e *event.Event) api.Chapter {
 	}
 	// The payloads name their subject differently.
 	// A leader that was lost is named where there is no new one.
+	// The first one that is set counts.
 	for _, name := range []string{p.Leader, p.OldLeader, p.Voter, p.Member} {
 		if c.Subject == "" {
 			c.Subject = name
@@ -82,6 +83,7 @@ func chapterOf(e *event.Event) api.Chapter {
 // History returns the newest chapters of the cluster's story from a position on, up to limit.
 func (rs *Reports) History(ctx context.Context, from api.Position, limit int) ([]api.Chapter, error) {
 	// The filter is by type, so the log is read by its headers where nothing matches.
+	// The read does not follow, so it ends with the log.
 	t, err := rs.log.OpenTail(ctx, TailRequest{From: from, Filter: event.Filter{Types: storyTypes()}})
 	if err != nil {
 		return nil, err
@@ -103,6 +105,7 @@ func (rs *Reports) History(ctx context.Context, from api.Position, limit int) ([
 			}
 		}
 		// A copy does not keep the memory of what is left out.
+		// Beside one chunk, no more than limit chapters are in memory.
 		if extra := len(chapters) - limit; extra > 0 {
 			chapters = append([]api.Chapter{}, chapters[extra:]...)
 		}

@@ -40,6 +40,7 @@ type Failure struct {
 
 // truncateText bounds a text in bytes and says how much is gone.
 func truncateText(text string, limit int) string {
+	// Letters are shown as JSON, which has valid UTF-8 alone.
 	text = strings.ToValidUTF8(text, "�")
 	if len(text) <= limit {
 		return text
@@ -84,6 +85,7 @@ func (ls *Letters) DeadLetter(
 		)
 	}
 	letter := letterOf(result.Letter)
+	// Replayed means that an earlier call has done it; the letter is that one's.
 	return api.DeadLettered{Letter: &letter, Cursor: ls.cursors.view(*result.Cursor), Replayed: result.Replayed}, nil
 }
 
@@ -201,6 +203,7 @@ type chosen struct {
 
 // addID adds an id, unless there are as many as were asked for.
 func (c *chosen) addID(id, limit uint64) bool {
+	// The first id beyond the limit shows that there is more, and is not taken.
 	c.more = limit > 0 && uint64(len(c.ids)) == limit
 	if !c.more {
 		c.ids = append(c.ids, id)
@@ -214,6 +217,7 @@ func (ls *Letters) chooseLetters(ctx context.Context, sel *api.LetterSelection) 
 	if err := checkSelection(sel); err != nil {
 		return c, err
 	}
+	// What was dead-lettered before this call is found, on whichever node.
 	if err := ls.node.ReadBarrier(ctx); err != nil {
 		return c, err
 	}
@@ -240,6 +244,7 @@ func (ls *Letters) chooseLetters(ctx context.Context, sel *api.LetterSelection) 
 	}
 	// The read ends with the first letter that would exceed max_events.
 	err = ls.Machine().EachLetter(ctx, sel.After, func(l fsm.LetterView) bool {
+		// false ends the reading.
 		return !m.match(&l) || c.addID(l.ID, sel.MaxEvents)
 	})
 	return c, err
@@ -267,6 +272,7 @@ func (ls *Letters) proposeInBatches(
 		}
 		// Letters that did not fit into the entry begin the next one.
 		n -= len(result.Letters.Left)
+		// The caller continues after the last one that was dealt with.
 		answer.Last, left = left[n-1], left[n:]
 		addDone(&answer, result.Letters)
 		answer.Left = len(left)
@@ -417,6 +423,7 @@ func (ls *Letters) Errors(ctx context.Context, m LetterMatcher) ([]*api.LetterEr
 		if !m.match(&l) {
 			return true
 		}
+		// Errors that differ only in numbers are one group.
 		text := errorShape(l.Error)
 		g := groups[text]
 		// There may be any number of different errors: those beyond the limit share one group.
@@ -451,6 +458,7 @@ func addLetter(g *api.LetterErrors, l *fsm.LetterView) {
 	if l.LastFailed.After(g.Last) {
 		g.Last = l.LastFailed
 	}
+	// A few are enough to look at.
 	if len(g.Letters) < errorExamples {
 		g.Letters = append(g.Letters, l.ID)
 	}

@@ -75,6 +75,7 @@ func (l *Log) Compact(ctx context.Context, c api.Compaction) (api.TrimResult, er
 	}
 	var done fsm.TrimResult
 	// Both ways take the same decision; only the command changes anything.
+	// The barrier has brought this node's state up to date, so its plan is the cluster's.
 	if c.DryRun {
 		done, err = l.Machine().PlanTrim(trim)
 	} else {
@@ -116,6 +117,7 @@ func (l *Log) trimOf(c api.Compaction) (frame.Trim, error) {
 	// Keeping more than there is trims nothing.
 	if c.Keep != nil {
 		given++
+		// The offset of the first event to keep.
 		trim.Before = max(first, last+1-min(*c.Keep, last))
 	}
 	// The age counts back from this node's clock, as a caller means it, not from replicated time.
@@ -171,6 +173,7 @@ func (l *Log) explanationOf(x fsm.Explanation) api.Explanation {
 	case x.ByPolicy:
 		decided = "policy"
 	case x.Kind != string(event.DedupContent):
+		// Without the content as its key, an event has said itself what it is compared by.
 		decided = "event"
 	}
 	v := api.Explanation{

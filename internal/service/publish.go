@@ -66,12 +66,14 @@ func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 	}
 	// The state machine decides about duplicates, and about a sequence number that it knows already.
 	command := frame.Publish{Producer: req.Producer, Sequence: req.Sequence, Count: batch.Len()}
+	// ctx bounds the wait. What was proposed may still be decided after it.
 	result, err := l.Propose(ctx, frame.Request{Command: command, Batch: batch})
 	// A dedup id that was sent with other content is the fault of one event, which the error names.
 	if refusal, ok := errors.AsType[*fsm.Refusal](err); ok && refusal.Code == fsm.Conflict && refusal.Field == "dedup_id" {
 		return Published{}, req.errorOfRow(refusal.Row, err)
 	}
 	// The events of a retry were appended when it was first sent.
+	// First is 0 where everything was a duplicate.
 	if err == nil && result.Replayed && result.First != 0 {
 		result.Time = l.storedTime(ctx, result.First, result.Time)
 	}
@@ -140,6 +142,7 @@ func checkPublish(limits event.Limits, req *PublishRequest) error {
 			"a producer without a sequence",
 			"send both; a producer's first sequence is 1")
 	}
+	// "" passes, which is a publish without a producer.
 	return api.CheckName("producer", req.Producer, limits.NameBytes)
 }
 
@@ -169,6 +172,7 @@ const rowWeight = int64(unsafe.Sizeof(frame.Row{})) + 32
 func (r *PublishRequest) makeBatch(policy *event.Policy) (Published, *frame.Batch, error) {
 	if r.Packet != nil {
 		// The body claims a size, which decompressing holds it to.
+		// Reserve refuses where too much is decoded at the same time.
 		if err := r.Reserve(int64(frame.RawSize(r.Packet.Body)) + int64(r.Packet.Rows)*rowWeight); err != nil {
 			return Published{}, nil, err
 		}
@@ -220,6 +224,7 @@ func (r *PublishRequest) batchOfPacket(policy *event.Policy) (Published, *frame.
 	answer, batch, err := Published{Warnings: whole.warnings}, whole.batch, whole.err
 	// One does: every event is encoded again.
 	if err == errOtherForm {
+		// What the first pass found is of some rows only, and is dropped.
 		answer, batch = Published{}, &frame.Batch{Policies: policy.Dedup}
 		gate := policy.Gate()
 		defer gate.Close()
@@ -254,16 +259,19 @@ const (
 
 // normalizeParts looks at the parts of a packet at the same time, and returns the whole up to the first error.
 func (r *PublishRequest) normalizeParts(policy *event.Policy, opened *frame.Opened) packetPart {
+	// A small packet is not worth a second goroutine.
 	n := 1
 	if opened.Rows() >= 2*partRows {
 		n = min(opened.Rows()/partRows, mostParts, runtime.GOMAXPROCS(0))
 	}
 	parts := make([]packetPart, n)
+	// The parts differ by one row at most.
 	begins := func(i int) int { return opened.Rows() * i / n }
 	var others sync.WaitGroup
 	defer others.Wait() // also after a panic: they read the request
 	for i := range parts[1:] {
 		others.Go(func() {
+			// A panic in a goroutine of its own would end the program.
 			defer func() { parts[i+1].panicked = recover() }()
 			parts[i+1] = r.normalizePart(policy, opened, begins(i+1), begins(i+2))
 		})
@@ -276,6 +284,7 @@ func (r *PublishRequest) normalizeParts(policy *event.Policy, opened *frame.Open
 		if part.panicked != nil {
 			panic(part.panicked) // to the goroutine that answers the request
 		}
+		// After an error the parts that follow do not count, as if the rows had been checked in turn.
 		if whole.err == nil {
 			whole.batch.Join(part.batch)
 			whole.warnings = append(whole.warnings, part.warnings...)
@@ -295,6 +304,7 @@ func (r *PublishRequest) normalizePart(policy *event.Policy, opened *frame.Opene
 	defer gate.Close()
 	part.batch.Policies = policy.Dedup
 	part.err = opened.Range(from, to, func(row int, e *event.Event) error {
+		// It shares the payload with e, so SameForm sees whether that was replaced.
 		sent := *e
 		e.Original, e.Foreign = "", false // the cluster's to say
 		hash, err := r.normalize(gate, row, e, &part.warnings)

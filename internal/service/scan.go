@@ -36,7 +36,8 @@ const (
 // would lag, hold events back and be reported as stalled because of what it never gets. One
 // goroutine uses it.
 type cursorScanner struct {
-	core  *core
+	core *core
+	// By name. What it has is this node's own, until it is recorded.
 	known map[string]cursorFind
 	after string // the last cursor that was looked at
 }
@@ -78,6 +79,7 @@ func (c *cursorScanner) scanDue(ctx context.Context, now time.Time) error {
 	m := c.core.Machine()
 	// The command needs LevelDelivery on all members.
 	if c.core.node.LeadingTerm() == 0 || m.FeatureLevel() < frame.LevelDelivery {
+		// Another leader may find more meanwhile, so nothing is kept for the next time.
 		clear(c.known)
 		return nil
 	}
@@ -98,6 +100,7 @@ func (c *cursorScanner) scanDue(ctx context.Context, now time.Time) error {
 			break
 		}
 		cur := &list[i]
+		// It is set first, so a cursor that fails is not the first to be looked at next time.
 		c.after = cur.Name
 		// How long the cursor has had something to look at.
 		waits, err := c.openFor(cur, now)
@@ -115,6 +118,7 @@ func (c *cursorScanner) scanDue(ctx context.Context, now time.Time) error {
 		// Report what the state does not know yet, once the scan has come to an open event or the tail.
 		_, last := m.Log().Bounds()
 		passed := cur.Passed()
+		// Without a filter a match says nothing: the next event always is one.
 		isNew := find.to > passed || (find.match && !cur.Filter.Empty())
 		isComplete := find.match || find.to >= last
 		if isNew && isComplete {
@@ -159,6 +163,7 @@ func (c *cursorScanner) openFor(cur *fsm.Cursor, now time.Time) (time.Duration, 
 func (c *cursorScanner) scanCursor(cur *fsm.Cursor, reads *int) (cursorFind, error) {
 	find := c.known[cur.Name]
 	// An earlier find does not hold for a cursor that was made again, opened or moved since, or has passed it.
+	// The zero find, of a cursor that is not known, fails the first comparison.
 	if !find.created.Equal(cur.Created) || find.generation != cur.Generation || find.seeks != cur.Seeks ||
 		find.to < cur.Passed() {
 		find = cursorFind{created: cur.Created, generation: cur.Generation, seeks: cur.Seeks, to: cur.Passed()}
@@ -173,6 +178,7 @@ func (c *cursorScanner) scanCursor(cur *fsm.Cursor, reads *int) (cursorFind, err
 		if err != nil {
 			return find, err
 		}
+		// Everything before the next chunk has been looked at.
 		find.to = chunk.Next - 1
 		if len(chunk.Events) == 0 {
 			continue
@@ -181,9 +187,11 @@ func (c *cursorScanner) scanCursor(cur *fsm.Cursor, reads *int) (cursorFind, err
 		// A group may have settled an event that its commit has not come to.
 		find.match = !cur.Settled(offset)
 		if find.match {
+			// The event that is open is not passed.
 			find.to = offset - 1
 			continue
 		}
+		// Only a group has settled events after its commit, so Group is not nil here.
 		for _, r := range cur.Group.Done { // nothing to look at in the rest of its range
 			if r.From <= offset && offset <= r.To {
 				find.to = r.To

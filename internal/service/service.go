@@ -123,6 +123,7 @@ const ownWriteWait = time.Second
 // checkFilter refuses a filter that no event can match: one that Filter.Validate refuses, or
 // that names an unknown category. A node whose catalogue lacks the category catches up first.
 func (c *core) checkFilter(ctx context.Context, f event.Filter) error {
+	// A filter without categories needs no newer catalogue.
 	if err := f.Validate(); err != nil || c.unknownCategory(f) == nil {
 		return err
 	}

@@ -51,6 +51,7 @@ func (l *Log) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
 	if r.Follow {
 		fallback = api.AtEnd
 	}
+	// From here on the position is an offset: an age is not resolved a second time.
 	next, err := resolvePosition(l.Machine(), r.From, fallback)
 	if err != nil {
 		return nil, err
@@ -105,6 +106,7 @@ func waitFor(ctx context.Context, l *log.Log, offset uint64) error {
 // waitForNext returns when next follows the tail, or is there.
 func waitForNext(ctx context.Context, l *log.Log, next uint64) error {
 	// The event before next makes it the next one.
+	// Before offset 1 there is nothing to wait for.
 	late, err := waitLog(ctx, l, next-1)
 	if late {
 		_, last := l.Bounds()

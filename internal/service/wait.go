@@ -16,6 +16,7 @@ func (l *Log) WaitCommitted(ctx context.Context, offset uint64, names []string) 
 	defer watch.Close()
 	alive := time.NewTicker(l.heartbeat)
 	defer alive.Stop()
+	// caughtUp: this node has everything from before the call, so a cursor that is missing does not exist.
 	for caughtUp := false; ; {
 		// Each round looks at the state as it is now.
 		v, err := l.committedBy(offset, names)

@@ -115,6 +115,7 @@ func readTypes(ctx context.Context, sh *shell.Shell, builtin bool, category stri
 	// A category is compared in any case, as types are.
 	other := func(d *event.Definition) bool { return category != "" && !strings.EqualFold(d.Category, category) }
 	list.Types = slices.DeleteFunc(slices.Clone(list.Types), other)
+	// A node's answer has no types of the cluster's own, so these are always this program's.
 	list.Own = slices.DeleteFunc(slices.Clone(event.Builtin().Own()), other)
 	if len(list.Types) == 0 {
 		return list, shell.NotFoundf("no type is in category %q: the categories are %s", category,
@@ -129,6 +130,7 @@ func listTypes(ctx context.Context, sh *shell.Shell, builtin bool, category stri
 	if err != nil {
 		return err
 	}
+	// They are a notice beside the list: nobody can publish them.
 	var own []string
 	for _, d := range list.Own {
 		own = append(own, string(d.Name))

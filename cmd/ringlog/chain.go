@@ -80,6 +80,7 @@ type chainOptions struct {
 func chainOptionsOf(sh *shell.Shell, c *cli.Context) (o chainOptions, err error) {
 	o = chainOptions{id: c.Args().First(), query: url.Values{}, follow: c.Bool("follow"),
 		failOverdue: c.Bool("fail-overdue")}
+	// An empty argument, such as a variable that is not set, would ask for another route.
 	if o.id == "" {
 		return o, shell.Usagef("chain: the id of the run is empty")
 	}
@@ -100,6 +101,7 @@ func chainOptionsOf(sh *shell.Shell, c *cli.Context) (o chainOptions, err error)
 	if err != nil {
 		return o, err
 	}
+	// In the query the position has its canonical text; ages are resolved by the node.
 	o.query.Set("from", from.String())
 	if name := c.String("flow"); name != "" {
 		o.query.Set("flow", name)
@@ -194,6 +196,7 @@ func followChain(ctx context.Context, sh *shell.Shell, o chainOptions) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	// The end of whoever reads the output ends the following, also while no event comes.
 	ctx, stop := sh.WhileRead(ctx)
 	defer stop()
 	// Events after what the node has now are news; the chain before is asked for as a whole.
@@ -235,6 +238,7 @@ func newsOf(ctx context.Context, c *client.Client, id string, flows []event.Flow
 	// Of a run that payload fields may name, the stages of its flows are read. Only the node knows to which run a stage
 	// belongs that names none: it is asked.
 	flows = slices.DeleteFunc(slices.Clone(flows), func(f event.Flow) bool { return !f.MayName(id) })
+	// Without such a flow the run is a correlation id, by which the node filters.
 	filter := event.Filter{CorrelationIDs: []string{id}}
 	if len(flows) > 0 {
 		filter = event.FilterOf(flows)
@@ -243,6 +247,7 @@ func newsOf(ctx context.Context, c *client.Client, id string, flows []event.Flow
 		if len(flows) == 0 {
 			return true
 		}
+		// Flows that may name the same run name it by the same fields.
 		named := flows[0].RunOf(ev.Payload)
 		return named == id || (named == "" && ev.CorrelationID != "")
 	}
@@ -250,6 +255,7 @@ func newsOf(ctx context.Context, c *client.Client, id string, flows []event.Flow
 	news := make(chan link)
 	go func() {
 		defer close(news)
+		// A tail that follows ends with ctx or with an error.
 		for ev, err := range c.Tail(ctx, client.TailOptions{From: client.FromOffset(from), Filter: filter}) {
 			if gap := (*client.GapError)(nil); errors.As(err, &gap) {
 				continue // the chain says where the log begins
@@ -289,6 +295,7 @@ func (f *chainFollower) run(ctx context.Context, news <-chan link) error {
 		// Wait for an event of the chain, or until the next edge is overdue.
 		// A nil channel never fires: without a deadline only an event wakes the follower.
 		var alarm <-chan time.Time
+		// due is in the future, if only by a millisecond.
 		if due > 0 {
 			timer := time.NewTimer(due)
 			defer timer.Stop()
@@ -303,6 +310,7 @@ func (f *chainFollower) run(ctx context.Context, news <-chan link) error {
 			if n.err != nil {
 				return n.err
 			}
+			// The next answer has to come from a node that has this event.
 			f.seen = max(f.seen, n.offset)
 		}
 	}
@@ -343,6 +351,7 @@ func (f *chainFollower) printNews(ctx context.Context) (due time.Duration, err e
 // print prints the whole chain the first time, and each time as JSON; else it prints only what is new.
 func (f *chainFollower) print(c *stages.Chain) (err error) {
 	// Without a new event, and without a newly overdue edge, there is nothing to print.
+	// A chain has an event, or the node would have answered that it is not found.
 	newest := c.Events[len(c.Events)-1].Offset
 	switch {
 	case newest <= f.printed && c.Overdue == f.overdue:

@@ -73,6 +73,7 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 				warnLetters: c.Uint64("warning-letters"), critLetters: c.Uint64("critical-letters"),
 				critUnheard: c.Uint64("critical-unheard"),
 				nodes:       c.Bool("nodes")}
+			// Compared as a whole: any limit that is set makes a difference.
 			if o.nodes && o != (checkOptions{nodes: true}) {
 				return checkDone(sh, checkUnknown, "--nodes excludes limits of lag, dead letters and subscriptions", "")
 			}
@@ -104,6 +105,7 @@ func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
 func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (
 	state int, words []string, view nodeStatus) {
 	// The view of the node that knows most is what counts; among equals, that of the latest term.
+	// The zero view has no id, so the first answer takes its place.
 	for _, a := range found.answers {
 		if a.err == nil && (view.NodeID == "" || knowsMore(a.value, view)) {
 			view = a.value
@@ -148,11 +150,13 @@ func viewRank(s nodeStatus) int {
 // differs returns what a node sees that view does not, such as a partition that the leader is not part of. An
 // endpoint that does not answer is reported if view has its node as healthy, or does not know it.
 func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, endpoints []string) string {
+	// Healthy as the view has it, not as the node itself does.
 	healthy := func(id string) bool {
 		return slices.ContainsFunc(view.Members, func(m api.Member) bool { return m.ID == id && m.Healthy })
 	}
 	// Silence counts if the view has the node as healthy: else the view reports it already.
 	if a.err != nil {
+		// A URL that no member has was named by the user, and should answer in any case.
 		if id := members[a.url]; slices.Contains(endpoints, a.url) && (id == "" || healthy(id)) {
 			return fmt.Sprintf("%s does not answer here", a.url)
 		}
@@ -192,6 +196,7 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 // judge returns the state that a status amounts to for a monitor, and why.
 func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 	// Any problem is a warning; what stops the cluster is critical, and lag is judged by the limits given.
+	// The figures of those who use the nodes are cleared, so nothing below sees them.
 	if o.nodes {
 		s.Cursors, s.Overdue, s.Backpressure = nil, nil, api.Pressure{}
 		s.Subscriptions.CriticalDetached, s.Subscriptions.CriticalUnheard = 0, 0
@@ -202,6 +207,7 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 	if len(words) > 0 {
 		state = checkWarning
 	}
+	// Each of these keeps the cluster, or this node, from accepting events.
 	if s.LeaderID == "" || s.Quorum.Margin < 0 || s.Diverged || refusesAppends(s) {
 		state = checkCritical
 	}
@@ -219,6 +225,7 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 	}
 	for _, c := range s.Cursors {
 		lag, age := leastLag(c)
+		// leastLag has the lower bounds, so a limit that is over is over for certain.
 		limit(over(lag, o.warnLag) || over(age, o.warnAge), over(lag, o.critLag) || over(age, o.critAge),
 			"cursor %s lags by %s, %s", c.Name, lagEvents(c), lagTime(c))
 	}
@@ -259,6 +266,7 @@ func checkDone(sh *shell.Shell, state int, words, performance string) error {
 	err := sh.Emit(map[string]any{"state": name, "code": state, "message": words}, func() error {
 		// Performance data follows the bar: monitors draw graphs of it, and people do not read it.
 		line := fmt.Sprintf("RINGLOG %s - %s", sh.Paint(tone, name), words)
+		// Only what is read by a program has the performance data.
 		if performance != "" && sh.Width() == 0 {
 			line += " | " + performance
 		}

@@ -157,6 +157,7 @@ func addMemberCommand(sh *shell.Shell) *cli.Command {
 				return err
 			}
 			// The id and the raft address are not given: the cluster asks the new node for them.
+			// The others reach the node at the address that is given here.
 			in := map[string]any{"http": at[0], "voter": !c.Bool("non-voter"), "force": c.Bool("force")}
 			return silentNewcomer(at[0], changeMember(c.Context, sh, http.MethodPost, "/v1/members", in, "added"))
 		}),
@@ -176,6 +177,7 @@ func silentNewcomer(at string, err error) error {
 
 // changeMember makes a change and prints what the members are then.
 func changeMember(ctx context.Context, sh *shell.Shell, method, path string, in any, done string) error {
+	// The answer has whom the change was about, and the members as they are after it.
 	var answer struct {
 		ID string `json:"id"`
 		memberList
@@ -201,6 +203,7 @@ func promoteMember(ctx context.Context, sh *shell.Shell, id string, force bool) 
 		return err
 	}
 	done := "promoted"
+	// This is only for the words of the answer: the node decides what changes.
 	for _, m := range list.Members {
 		if m.ID == id && m.Voter {
 			done = "already a voter:"

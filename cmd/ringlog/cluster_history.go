@@ -114,6 +114,7 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 	if sh.JSON {
 		return shell.EmitEach(sh, h.Chapters, nil, nil)
 	}
+	// Events of the same time keep the order of the log.
 	slices.SortStableFunc(chapters, func(a, b chapter) int { return a.At.Compare(b.At) })
 	return shell.EmitEach(sh, chapters, table.Row{
 		"time", shell.Extra("offset"), "event", shell.Extra("term"), "who", "gap", "details",

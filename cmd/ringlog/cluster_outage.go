@@ -95,6 +95,7 @@ func fetchOutage(ctx context.Context, sh *shell.Shell, base string) (o nodeOutag
 	// An answer without a quorum leaves all of its numbers 0.
 	o.Quorum = &api.Quorum{}
 	err = sh.Ask(ctx, base, outagePath, &o)
+	// A node does not know at which of its addresses it was asked.
 	o.URL = base
 	return o, err
 }
@@ -104,6 +105,7 @@ const outagePath = "/v1/cluster/outage"
 
 // showOutage asks every node and fails if one sees no quorum.
 func showOutage(ctx context.Context, sh *shell.Shell, newest int) error {
+	// Each node answers for itself, so no leader is needed.
 	found, err := askEverybody(ctx, sh, fetchOutage)
 	if err != nil {
 		return err

@@ -89,6 +89,7 @@ func lookAtCluster(ctx context.Context, sh *shell.Shell) (clusterView, error) {
 	}
 	var rows []clusterRow
 	for _, a := range found.answers {
+		// Where no member is known, nobody can say which endpoint is none.
 		if _, member := found.members[a.url]; a.err != nil && !member && len(found.members) > 0 {
 			continue // an endpoint of a node that has gone, or another name of a member
 		}
@@ -202,6 +203,7 @@ func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) err
 		if err != nil {
 			return err
 		}
+		// Of a cluster that does not answer as well, so its return is a change.
 		printed = now
 		select {
 		case <-tick.C:

@@ -45,6 +45,7 @@ func askEverybody[T sighted](ctx context.Context, sh *shell.Shell,
 	s := newSweep[T]()
 	s.ask(ctx, sh, sh.Endpoints, question)
 	var rest []string
+	// A node may have answered at an endpoint that is another name for its member's address.
 	for url, id := range s.members {
 		asked := slices.ContainsFunc(s.answers, func(a answer[T]) bool {
 			return a.url == url || (a.err == nil && a.value.name() == id && clusterOf(a) == s.homes[url])
@@ -73,6 +74,7 @@ func (s *sweep[T]) ask(ctx context.Context, sh *shell.Shell, urls []string,
 	defer cancel()
 	for _, a := range askAll(ctx, sh, urls, question) {
 		// A node that is reached by two URLs counts once.
+		// Without answers nobody knows whether two URLs are of one node.
 		again := slices.ContainsFunc(s.answers, func(b answer[T]) bool {
 			sameNode := a.err == nil && b.err == nil && s.id(a) == s.id(b) && clusterOf(a) == clusterOf(b)
 			return a.url == b.url || sameNode
@@ -86,6 +88,7 @@ func (s *sweep[T]) ask(ctx context.Context, sh *shell.Shell, urls []string,
 		}
 		// Whom this node knows may be asked next.
 		for _, m := range a.value.knows() {
+			// Nodes agree about addresses, except those that lag; the last one to answer counts.
 			if m.HTTP != "" {
 				s.members[shell.URLOf(m.HTTP)], s.homes[shell.URLOf(m.HTTP)] = m.ID, clusterOf(a)
 			}

@@ -113,6 +113,7 @@ func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 			return err
 		}
 	}
+	// The log may have grown since the plan was made, so this answer is what is printed.
 	if err := sh.Call(ctx, http.MethodPost, "/v1/compact", nil, o.request(false), &done); err != nil {
 		return err
 	}

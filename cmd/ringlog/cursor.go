@@ -35,6 +35,7 @@ func leastLag(c api.Cursor) (uint64, time.Duration) {
 	switch {
 	case c.LagAtLeast == nil:
 		return c.LagEvents, age
+	// Everything that was not looked at may be filtered out.
 	case *c.LagAtLeast == 0:
 		return 0, 0
 	}
@@ -81,6 +82,7 @@ const aCursor = "the name of a cursor"
 func checkingName(action cli.ActionFunc) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if c.Args().Present() {
+			// Without an argument, the action reports what is missing.
 			if err := api.CheckCursorName(c.Args().First(), api.NoLimit); err != nil {
 				return err
 			}
@@ -173,6 +175,7 @@ func cursorLag(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	// If only bounds are known, the upper one decides.
+	// Cursors that lag alike keep the order of their names.
 	slices.SortStableFunc(list, func(a, b api.Cursor) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
 	return shell.EmitEach(sh, list, table.Row{"name", "lag", "lag time", "stalled"}, func(c api.Cursor) table.Row {
 		return table.Row{c.Name, lagText(c), lagTime(c), stallText(sh, c)}
@@ -305,7 +308,7 @@ func cursorFlags() []cli.Flag {
 
 // createCursorOptionsOf reads the flags.
 func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
-	// The name is not checked here: the node knows the rules.
+	// checkingName has checked the name.
 	o.name = c.Args().First()
 	o.filter, err = filterOf(c)
 	if err != nil {
@@ -379,6 +382,7 @@ func seekCursor(ctx context.Context, sh *shell.Shell, name string, to api.Positi
 		sh.Say("%s would move from committed %d to %s", name, before.Committed, to)
 		return nil
 	}
+	// A node resolves the text, so an age counts back from its clock.
 	in := map[string]any{"to": to.String()}
 	if err := sh.Call(ctx, http.MethodPost, cursorPath(name, "/seek"), nil, in, &after); err != nil {
 		return err

@@ -164,6 +164,7 @@ func printDedupPolicy(sh *shell.Shell, p api.DedupPolicy) error {
 // explainDedup prints what was suppressed as a duplicate of one event.
 func explainDedup(ctx context.Context, sh *shell.Shell, subject string) error {
 	// Checked here, so a typing error is reported as wrong usage.
+	// A hash has 64 digits, more than any offset.
 	if _, err := event.ParseHash(strings.ToLower(subject)); err != nil {
 		if _, err := shell.ParseOffset(subject); err != nil {
 			return shell.Usagef("%q is neither an offset nor a content hash of 64 hex digits", subject)
@@ -203,6 +204,7 @@ func explanationFacts(x api.Explanation) []any {
 	}
 	// Whether the next duplicate would be suppressed, too.
 	window := "over: a duplicate would be appended"
+	// Until counts by the time of the log.
 	if x.InWindow {
 		window = "duplicates are suppressed until " + shell.Time(x.Until)
 	}

@@ -128,6 +128,7 @@ func letterProblems(t api.LetterStats) (list []string) {
 			shell.Time(t.Oldest)))
 	}
 	// What does not fit any more is refused: its cursor or group stays at the event.
+	// From nine tenths on there is still time to act.
 	if t.Bytes > t.MaxBytes-t.MaxBytes/10 {
 		list = append(list, fmt.Sprintf("dead letters take %s of %s, and no more than dlq.max_bytes is accepted",
 			shell.Size(t.Bytes), shell.Size(t.MaxBytes)))
@@ -280,6 +281,7 @@ func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) e
 	}
 	query := url.Values{}
 	// Empty conditions stay out of the query.
+	// Letters of both states are grouped.
 	for name, value := range map[string]string{"type": f.Type, "cursor": f.Cursor, "error": f.Error} {
 		if value != "" {
 			query.Set(name, value)

@@ -129,6 +129,7 @@ func choiceOf(c *cli.Context, all bool) (which client.LetterSelector, err error)
 		}
 	}
 	// Ids, a condition or all: exactly one of them, so nothing is purged by omission.
+	// Conditions may be combined: a letter has to meet all of them.
 	conditions := which.Type != "" || which.Cursor != "" || which.Error != "" || which.OlderThan != 0
 	switch {
 	case c.IsSet("max-events") && which.MaxEvents == 0:
@@ -165,6 +166,7 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 	// The plan's other counts are dropped: the steps count what they do.
 	sum = client.LettersResult{Matched: sum.Matched}
 	// Each step is one request of at most frame.MaxLetters letters, with a time limit of its own.
+	// looked counts the letters that were dealt with, skipped and missing ones included.
 	for looked := 0; looked < total; {
 		step, err := w.step(ctx, sh, &sum, min(total-looked, frame.MaxLetters))
 		if err != nil {
@@ -213,6 +215,7 @@ func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.Lett
 	n int) (done client.LettersResult, err error) {
 	// The rest of a condition is found by the id of the last letter looked at, that of a list by cutting it.
 	which := w.which
+	// Where there are ids, After has no effect, and the list is cut instead.
 	which.MaxEvents, which.After = uint64(n), sum.Last
 	if len(which.IDs) > 0 {
 		which.IDs, w.which.IDs = which.IDs[:n], which.IDs[n:]

@@ -100,6 +100,7 @@ func publishedOf(r client.Result) published {
 // A daemon that a command has started has the variables of its event for as long as it runs, and handles it no more.
 func causedByReaction(ctx context.Context, sh *shell.Shell) context.Context {
 	offset, err := strconv.ParseUint(sh.Getenv("RINGLOG_OFFSET"), 10, 64)
+	// Without RINGLOG_REACTOR it cannot be known who runs this, and the variables count.
 	reactor, none := strconv.Atoi(sh.Getenv("RINGLOG_REACTOR"))
 	if err != nil || (none == nil && !descendsFrom(reactor)) {
 		return ctx
@@ -110,9 +111,11 @@ func causedByReaction(ctx context.Context, sh *shell.Shell) context.Context {
 // descendsFrom reports whether a process is the parent of this one, or its parent, and so on. Where the system does not
 // say, it does.
 func descendsFrom(pid int) bool {
+	// The way up ends at the first process, whose parent is 0.
 	for p := os.Getppid(); p != pid; {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p))
 		if err != nil {
+			// If there is a /proc, the process has ended; else nothing is known.
 			_, none := os.Stat("/proc/self/stat")
 			return none != nil
 		}
@@ -202,6 +205,7 @@ func readPayload(sh *shell.Shell, spec string) (json.RawMessage, error) {
 		return nil, shell.Usagef("--payload is larger than %d bytes", maxPayload)
 	}
 	// Errors of the payload name the flag, not the request that would have been made.
+	// What is sent is canonical, so the hash of the answer is that of what was given.
 	canonical, err := event.Canonicalize(raw, event.Limits{EventBytes: maxPayload, RequestBytes: maxPayload})
 	if err != nil {
 		return nil, fmt.Errorf("--payload: %w", err)

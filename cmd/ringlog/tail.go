@@ -51,6 +51,7 @@ func filterOf(c *cli.Context) (event.Filter, error) {
 	// Several values in one flag are split; sources, keys and ids may have commas, so those are not.
 	split := func(list []string) (out []string) {
 		for _, s := range list {
+			// Blanks separate as well: a list may be quoted.
 			out = append(out, strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })...)
 		}
 		return out
@@ -200,6 +201,7 @@ func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(c
 	// Following, both run until one of them fails.
 	// Each stops the other: the reader of the log by stop, the journal by its failure.
 	following, stop := context.WithCancel(ctx)
+	// There is room for the result, so the goroutine ends even if reading the log fails first.
 	failed := make(chan error, 1)
 	go func() {
 		err := j.follow(following)
@@ -226,6 +228,7 @@ func sayWaiting(ctx context.Context, sh *shell.Shell, c *client.Client, next uin
 	if err != nil {
 		return
 	}
+	// The end of the log is the offset of the next event.
 	end := status.LastOffset + 1
 	if next == 0 {
 		next = end

@@ -42,6 +42,7 @@ func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.P
 	}
 	defer func() { err = errors.Join(err, t.cur.Close()) }()
 	// Opened before, the cursor has its own position: --from would be ignored silently.
+	// A cursor that this call has created has generation 1.
 	if info := t.cur.Info(); o.from != nil && info.Generation > 1 {
 		p.Sh.Say("the cursor %s exists and resumes after %d: --from applies to a new one (to move it: ringlog "+
 			"cursor seek %s --to …)", info.Name, info.Committed, info.Name)
@@ -68,6 +69,7 @@ func (t *cursorTail) step(ctx context.Context) error {
 	// All that is there is printed at once, and committed once.
 	events, err := t.cur.NextBatch(ctx)
 	var gap *client.GapError
+	// A gap comes alone or before the events of its batch.
 	if errors.As(err, &gap) {
 		err = t.gap(gap.Gap)
 	}
@@ -106,6 +108,7 @@ func (t *cursorTail) commit(ctx context.Context) error {
 	if err := t.p.Out.Flush(); err != nil || t.opts.noCommit || t.last == 0 {
 		return err
 	}
+	// What was printed is committed after Ctrl-C, too.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitWithin)
 	defer cancel()
 	return t.cur.Commit(ctx, t.last)

@@ -163,6 +163,7 @@ func compareDigests(ctx context.Context, sh *shell.Shell, urls []string) shell.F
 	peers := server.NewPeers(sh.Token)
 	defer peers.Close()
 	return awaitAgreement(ctx, func(ctx context.Context) shell.Finding {
+		// Each round counts from the beginning: nodes keep the digests of their newest indexes.
 		at := map[uint64]map[string]int{} // index, digest, how many nodes
 		// Count, for every index, how many nodes have which digest.
 		digests := func(ctx context.Context, _ *shell.Shell, url string) ([]api.Digest, error) {
@@ -195,6 +196,7 @@ func judgeDigests(at map[uint64]map[string]int, nodes int) shell.Finding {
 		for _, n := range digests {
 			reported += n
 		}
+		// Among several such indexes the latest covers most of the state.
 		if reported == nodes && index >= newest {
 			newest = index
 			f.OK = len(digests) == 1
@@ -237,6 +239,7 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 		}
 		// All nodes hash the same ranges, so their sums correspond by index.
 		for i, mine := range s.value {
+			// The first node is what the others are compared with; the finding names both.
 			if mine != sums[0].value[i] {
 				f.Found = fmt.Sprintf("%s and %s differ in the offsets %d to %d", sums[0].url, s.url, mine.from,
 					mine.to)

@@ -163,7 +163,7 @@ func (a *attempts) judge(ctx context.Context, n *Node, f fault) (done bool, err 
 	case f.final:
 		// A refusal shows that the node works.
 		a.c.nodes.worked(n, f.leader)
-		// Otherwise the refusal counts for all attempts.
+		// Without a sequence the refusal counts for all attempts.
 		unknown := a.unknown && a.repeat == Sequenced
 		return true, &Error{Op: a.op.String(), Err: f.err, Answer: true, Unknown: unknown, Tried: a.unknown}
 	case f.code() == api.OtherCluster:
@@ -254,7 +254,7 @@ func classify(err error, sent bool) fault {
 	case code == api.Timeout, code == api.OtherCluster, code.Retryable():
 		// These may pass: at another node, or later.
 	default:
-		// So is a code of a later version.
+		// Also a code of a later version, of which nothing is known here.
 		f.final = true
 	}
 	return f

@@ -14,7 +14,7 @@ import (
 
 // Node is the address of one node with its stubs.
 type Node struct {
-	// A node for CallNode has nothing else.
+	// Of a node for CallNode this alone is set.
 	URL    string
 	Log    ringlogv1connect.LogServiceClient
 	Cursor ringlogv1connect.CursorServiceClient
@@ -24,7 +24,7 @@ type Node struct {
 	noCluster atomic.Int64 // until then, in Unix nanoseconds, it is not asked for its cluster
 
 	// Guarded by nodes.mu.
-	// In a row.
+	// How many failed in a row.
 	failures int
 	avoid    time.Time // until then it is asked last
 }
@@ -206,7 +206,7 @@ func (s *nodes) learn(leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.all) > 0 {
-		// Any node will do: it lends its scheme.
+		// Any node will do, since only its scheme is used.
 		s.follow(s.all[0], leader)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // warningsTransport reports the warnings of all answers, each once: a reader that reconnects gives its filter again.
 type warningsTransport struct {
-	// Everything else passes.
+	// next makes the requests.
 	next http.RoundTripper
 	// It may be called by several goroutines at once.
 	report func(event.Warning)

@@ -47,7 +47,7 @@ func (w *worker) answerGroup(group []*Item, resp *ringlogv1.PublishResponse) {
 	if resp.GetFirst() != 0 {
 		w.s.noteOffset(next - 1)
 	}
-	// A duplicate is left if its row was not found, and a new event without a first offset has none.
+	// A duplicate is left if its row was not found; new events need a first offset.
 	if len(duplicates) > 0 || (resp.GetFirst() == 0 && next != 0) {
 		err := fmt.Errorf("the answer does not fit the request: first offset %d, %d duplicates",
 			resp.GetFirst(), len(resp.GetDuplicates()))

@@ -15,7 +15,7 @@ type Outcome struct {
 }
 
 // Item is the events of one call, and once they are decided the answer to them.
-// It belongs to its caller, from when it is handed over to a worker, and once it is done to its caller again.
+// Its caller may use it before it is handed over, and once it is done. In between it belongs to a worker.
 type Item struct {
 	Events     []event.Event
 	Outcomes   []Outcome // of Events, once Done without an error

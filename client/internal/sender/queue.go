@@ -30,8 +30,8 @@ type batch struct {
 //
 // Callers who were just answered usually return at once with their next event, so a worker
 // that has work waits for them a moment first: see waitForReturning.
-// Shared by both queues of a sender.
 type queue struct {
+	// budget is shared by both queues of a sender.
 	budget              *byteBudget
 	maxEvents, maxBytes int
 	callersReturn       bool // callers wait for their answers before they send again

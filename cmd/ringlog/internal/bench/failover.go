@@ -111,8 +111,7 @@ type failover struct {
 	cluster *devcluster.Cluster
 	admin   *client.Client // not the writer's, which learns of leaders by itself
 	writer  *writer
-	// Only the goroutine of perform appends to it.
-	// those that are complete, in their order
+	// those that are complete, in their order; only the goroutine of perform appends to it
 	acts []failoverAct
 }
 

@@ -93,7 +93,7 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 	var members sync.WaitGroup
 	for range r.opts.members {
 		// Each member has a session and a goroutine of its own.
-		// NoCreate: the group was made above, and one made here would have no such start.
+		// NoCreate: the group was made above, and one made here would begin elsewhere.
 		m, err := r.client.JoinGroup(ctx, name, client.GroupOptions{NoCreate: true, Prefetch: r.opts.prefetch})
 		if err != nil {
 			// Members that have joined end with w.ctx, and are awaited below.

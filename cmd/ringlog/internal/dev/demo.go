@@ -81,7 +81,6 @@ func demo(ctx context.Context, sh *shell.Shell,
 		}
 	}
 	sh.Say("everything held, in %s; now try: ringlog dev", shell.Short(time.Since(began)))
-	// It is printed on standard error, so the output has steps alone.
 	return nil
 }
 

@@ -295,7 +295,6 @@ func introduce(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster
 		role := "follower"
 		if s, err := cluster.Status(ctx, n); err == nil {
 			role = s.Role
-			// It has just been elected, whether it answers now or not.
 		} else if n.ID == leader.NodeID {
 			role = "leader"
 		}
@@ -368,9 +367,9 @@ See a whole run, a change of leaders, and what the cluster recorded of it:
 // programName returns how this program is typed: its name if the shell finds it by that, else as it was typed now.
 func programName() string {
 	const name = "ringlog"
-	// The shell does not find it: it was typed with a path.
 	found, err := exec.LookPath(name)
 	if err != nil {
+		// The shell does not find it: it was typed with a path.
 		return os.Args[0]
 	}
 	self, err := os.Executable()
@@ -379,8 +378,8 @@ func programName() string {
 	}
 	a, errA := os.Stat(found)
 	b, errB := os.Stat(self)
-	// The shell finds another program of that name.
 	if errA != nil || errB != nil || !os.SameFile(a, b) {
+		// The shell finds another program of that name.
 		return os.Args[0]
 	}
 	return name

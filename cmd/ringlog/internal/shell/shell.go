@@ -91,7 +91,7 @@ func (sh *Shell) Configure(c *cli.Context) error {
 	}
 	// The client and Open send it with each request: nodes of other clusters refuse.
 	sh.clusterID = c.String("cluster-id")
-	// A node that lags may answer then.
+	// local: a node that lags may answer.
 	switch s := c.String("consistency"); s {
 	case "local":
 		sh.local = true

@@ -106,8 +106,8 @@ from ringlog.compat.event_types import DataEventType as _Type
 func printEmitter(b *bytes.Buffer, d *event.Definition) error {
 	fmt.Fprintf(b, "\n\ndef emit_%s(\n    *,\n", strings.ToLower(string(d.Name)))
 	hasSource := false
-	// Else the name would fail only when somebody imports the module.
 	for _, f := range d.Payload {
+		// Else the name would fail only when somebody imports the module.
 		if !pythonName.MatchString(f.Name) || slices.Contains(pythonTaken, f.Name) {
 			return fmt.Errorf("%s: %s is no name for a parameter in Python", d.Name, f.Name)
 		}

@@ -46,8 +46,8 @@ type Member struct{ ID, URL string }
 // maxListed bounds the listeners of all types together: one without a filter is listed at every type.
 const maxListed = 10_000
 
-// The names are those of the specification; a name that begins with x- is an extension, which tools may ignore.
 // The document, as far as it is used here. Maps are printed in the order of their keys.
+// The names are those of the specification; a name that begins with x- is an extension, which tools may ignore.
 type (
 	document struct {
 		Version     string               `json:"asyncapi"`
@@ -135,8 +135,8 @@ const (
 
 // Document returns the document as JSON.
 func Document(l Log) ([]byte, error) {
-	// Of the specification, not of the program.
 	d := document{
+		// Of the specification, not of the program.
 		Version: "3.0.0",
 		Info: info{
 			Title: "ringlog",

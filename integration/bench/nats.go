@@ -232,13 +232,13 @@ func (n *natsSession) publishAsync(ctx context.Context, pending int, src *source
 	g := src.generator()
 	for ctx.Err() == nil && len(failed) == 0 && q.take(1) == 1 {
 		ev := g.next()
-		// It waits for room among the pending messages, at most that long.
+		// It waits for room among the pending messages, 30 s at most.
 		if _, err := js.PublishMsgAsync(message(&ev), jetstream.WithStallWait(30*time.Second)); err != nil {
 			return t, err
 		}
 		t.events, t.bytes = t.events+1, t.bytes+len(ev.Payload)
 	}
-	// It is closed when no message is pending.
+	// The first channel is closed when no message is pending.
 	select {
 	case <-js.PublishAsyncComplete():
 	case <-ctx.Done():

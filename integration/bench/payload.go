@@ -76,7 +76,6 @@ func (s *source) draft() draft {
 	p = strconv.AppendInt(append(p, `, "epoch": `...), int64(r.IntN(200)), 10)
 	p = strconv.AppendInt(append(p, `, "host": "gpu-`...), int64(r.IntN(64)), 10)
 	p = append(p, `", "iteration": `...)
-	// Where the digits begin, for generator.next.
 	iteration := len(p)
 	p = strconv.AppendInt(p, firstIteration, 10)
 	p = appendDecimal(append(p, `, "loss": `...), r.IntN(30_000), 4)
@@ -136,7 +135,6 @@ func (g *generator) fill(events []event.Event) {
 // appendDecimal prints v / 10^places as Python prints that float; places is at most 4,
 // past which Python would turn to exponents.
 func appendDecimal(b []byte, v, places int) []byte {
-	// scale becomes 10^places.
 	scale := 1
 	for range places {
 		scale *= 10

@@ -92,7 +92,7 @@ func (r *redisSession) ask(ctx context.Context, command string) (int, error) {
 		return 0, err
 	}
 	defer conn.Close()
-	// ctx has one, from above.
+	// ctx has a deadline, from above.
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetDeadline(deadline); err != nil {
 		return 0, err

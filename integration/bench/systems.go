@@ -19,7 +19,7 @@ type system interface {
 }
 
 // sizes are how many events the measurements of a system use: what it does in some seconds.
-// It is 0 for a work that the system does not offer.
+// A work that the system does not offer has 0.
 type sizes struct {
 	read, consume, group, written int
 }

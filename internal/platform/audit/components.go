@@ -62,11 +62,9 @@ func (c components) canonical(written string) string {
 
 // look returns the name of a component and its spelling, without the directory and the line of a place.
 func (c components) look(written string) (name, spelt string) {
-	// Without .py it may still be a module's name, which is looked up below.
 	// A place in a file names the module, whatever class it holds.
 	if module := moduleOf(written); module != "" {
 		return cmp.Or(c.modules[module], c.known[module], module), module + ".py"
-		// What nothing knows is a component under its own spelling.
 	}
 	// A module may be written without its file name.
 	return cmp.Or(c.known[written], c.modules[written], written), written

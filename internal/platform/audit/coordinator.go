@@ -44,8 +44,8 @@ type CoordinatorReport struct {
 	Scope         Scope                    `json:"scope"`
 }
 
-// Declared and Live say where it was found; it is in the list because of one of them at least.
 // DeclaredWire is one type that a coordinator subscribes to, or emits, as it is declared or live.
+// At least one of Declared and Live is true.
 type DeclaredWire struct {
 	Type     event.Type       `json:"type"`
 	Declared bool             `json:"declared"`

@@ -44,7 +44,6 @@ type Finding struct {
 	Severity string  `json:"severity,omitempty"` // as recorded; the impact of an unmapped event
 	Says     string  `json:"says"`               // what was recorded, in words
 	Verdict  Verdict `json:"verdict"`
-	// One sentence without a point: what the verdict rests on.
 	// in words, for people
 	Because  string   `json:"because"`
 	Evidence []string `json:"evidence,omitempty"` // the declarations that support the verdict

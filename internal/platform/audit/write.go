@@ -50,7 +50,6 @@ func (r *Report) Write(w io.Writer, f Format) error {
 	case JSON:
 		enc := json.NewEncoder(out)
 		enc.SetEscapeHTML(false)
-		// The next three change no error: they write into the buffer.
 		err = enc.Encode(r)
 	case DOT:
 		r.graph().dot(out)
@@ -237,7 +236,7 @@ func (e Entry) label() string {
 func wiresText(list []Wire) string {
 	// A component may be wired to the event in several ways.
 	var names []string
-	// In the order of the wires: for each, what is known of it.
+	// By component, what is known of each of its wires.
 	how := map[string][]string{}
 	for _, w := range list {
 		if how[w.Component] == nil {
@@ -280,7 +279,7 @@ func (r *Report) writeDrift(p *page) {
 
 // writeTallies writes the counts by component, by layer and by category.
 func (r *Report) writeTallies(p *page) {
-	// A table each of components, layers and categories, which have the same words for what they count.
+	// Three tables: of components, of layers and of categories.
 	var rows [][]any
 	// A component that is not in the registry has no layer.
 	for _, c := range r.Components {
@@ -330,7 +329,6 @@ func (r *Report) writeFindings(p *page) {
 			"SUBJECT\tSEVERITY\tSAYS\tVERDICT\tBECAUSE", rows)
 	}
 	// Their numbers.
-	// The totals come last, below what they count.
 	var rows [][]any
 	for _, t := range r.Tally {
 		row := []any{strings.ReplaceAll(t.Kind, "_", " ") + "s", t.Findings}

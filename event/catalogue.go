@@ -131,8 +131,8 @@ func (c *Catalogue) addOwn() {
 		default:
 			if err := old.merge(d.Payload); err != nil {
 				panic("event: added fields: " + string(d.Name) + ": " + err.Error())
-				// It was indexed by add, without the fields that are new.
 			}
+			// It was indexed by add, without the fields that are new.
 			old.index()
 		}
 	}
@@ -152,9 +152,9 @@ func mustLoad(name string, v any) {
 
 // add enters a type under its value and its name. The name comes last, so that it wins where both are spelled alike.
 func (c *Catalogue) add(d *Definition) {
-	// The key of a value is folded, as every spelling is before it is looked up.
 	d.index()
 	c.types[d.Name] = d
+	// The key of a value is folded, as every spelling is before it is looked up.
 	c.spellings[foldName(d.Value)] = spelling{def: d, via: ViaValue}
 	c.spellings[string(d.Name)] = spelling{def: d, via: ViaName}
 }
@@ -180,7 +180,6 @@ func (c *Catalogue) sort() {
 // returns false for an unknown type, with the name and value that it would be stored with. It checks no characters.
 func (c *Catalogue) Resolve(name string) (Resolved, bool) {
 	// The common case: the canonical name, which needs no folding.
-	// Without a definition, what is returned is what the type would be stored as.
 	if d, ok := c.types[Type(name)]; ok {
 		return Resolved{Type: d.Name, Value: d.Value, Definition: d, Via: ViaName}, true
 	}

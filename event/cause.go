@@ -8,7 +8,7 @@ import (
 )
 
 // causeKey is the key of the cause that a context has.
-// Of a type of its own, so no other package can collide with it.
+// It is a type of its own, so no other package can collide with it.
 type causeKey struct{}
 
 // cause is what events inherit.

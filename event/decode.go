@@ -24,7 +24,6 @@ func DecodeOne(data []byte, lim Limits) (Event, error) {
 	}
 	var e Event
 	bad := d.event(&e)
-	// White space may follow.
 	// A second value after the event is an error.
 	if bad == nil {
 		bad = d.End()
@@ -49,7 +48,6 @@ func DecodeArray(data []byte, lim Limits) ([]Event, error) {
 		}
 		return []Event{e}, nil
 	}
-	// appendEvent counts against the limit, so an array of any length takes bounded memory.
 	// One event after another; an error in any refuses the whole request.
 	var events []Event
 	bad := d.Elements(func(i int) *Error {
@@ -64,7 +62,6 @@ func DecodeArray(data []byte, lim Limits) ([]Event, error) {
 		return nil, bad
 	}
 	if len(events) == 0 {
-		// It has no event to answer for: an empty request is a mistake.
 		return nil, fieldError(ReasonEmpty, "", "the array holds no event")
 	}
 	return events, nil
@@ -81,7 +78,6 @@ func DecodeNDJSON(data []byte, lim Limits) ([]Event, error) {
 	events := make([]Event, 0, min(bytes.Count(data, []byte("\n"))+1, d.lim.RequestEvents))
 	line := 0
 	for start := 0; start < len(data); line++ {
-		// d.Pos counts in the whole input, so errors have its positions.
 		// The data ends with the line, so no event continues on the next one; positions stay those of the whole.
 		end := start + lineLength(data[start:])
 		d.Data, d.Pos = data[:end], start
@@ -97,7 +93,6 @@ func DecodeNDJSON(data []byte, lim Limits) ([]Event, error) {
 		}
 		if bad != nil {
 			bad.Message = "line " + strconv.Itoa(line+1) + ": " + bad.Message
-			// Errors of Under name the event; the line is for people who look into a file.
 			return nil, bad
 		}
 	}
@@ -171,7 +166,6 @@ func (d *decoder) event(e *Event) *Error {
 	}
 	// Members fill e in any order; what is missing shows only at the end.
 	start := d.Pos
-	// No field was seen yet.
 	d.seen, d.into = 0, e
 	if err := d.Members(d.member); err != nil {
 		return err
@@ -482,7 +476,6 @@ const maxEpochSeconds = math.MaxInt64/1_000_000_000 - 1
 
 // parseEpoch converts a number's literal. inRange reports whether an event can have that time.
 func parseEpoch(literal []byte, float bool) (t time.Time, inRange bool) {
-	// Python prints small and large floats with one.
 	// A literal with an exponent goes through a double.
 	if float && bytes.ContainsAny(literal, "eE") {
 		f, err := strconv.ParseFloat(string(literal), 64)

@@ -172,8 +172,8 @@ func NewDedupPolicies(set map[Type]DedupPolicy) *DedupPolicies {
 	all := &DedupPolicies{byType: make(map[Type]*DedupRule)}
 	for _, d := range DedupDefaults() {
 		all.byType[d.Type] = &DedupRule{Mode: d.Mode}
-		// What was set comes second, and so replaces the default of its type.
 	}
+	// What was set comes second, and so replaces the default of its type.
 	for t, p := range set {
 		all.byType[t] = ruleOf(p)
 	}

@@ -28,8 +28,8 @@ import (
 // Type is an event type's canonical name, such as TRAINING_COMPLETED.
 type Type string
 
-// Events are passed by value. Copies share the payload, which nobody changes.
 // Event is one event, before or after the log has given it its place.
+// Events are passed by value. Copies share the payload, which nobody changes.
 type Event struct {
 	// what happened:
 	Type    Type            // canonical after Policy.Normalize; before, any spelling that Catalogue.Resolve knows
@@ -107,7 +107,7 @@ const maxShown = 200
 // cut.
 func (e Event) String() string {
 	var b strings.Builder
-	// Only an event of the log has one.
+	// Only an event of the log has an offset.
 	if e.Offset > 0 {
 		fmt.Fprintf(&b, "%d ", e.Offset)
 	}

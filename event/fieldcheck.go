@@ -35,7 +35,7 @@ const (
 )
 
 // member checks one member: its canonical key without quotes, the hash of the key, its canonical value.
-// key and value are parts of the payload, so what is kept of them is copied, or lives as long as the event.
+// key and value are parts of the payload, which outlives the check.
 func (c *fieldCheck) member(key []byte, hash uint64, value []byte) {
 	if string(key) == "correlation_id" {
 		c.correlation = value
@@ -44,8 +44,8 @@ func (c *fieldCheck) member(key []byte, hash uint64, value []byte) {
 	// The shape does not depend on a type without listed fields, since its payloads get no warnings.
 	switch {
 	case c.def == nil || len(c.def.fields) == 0:
-	// Both are mixed in: the same keys with other kinds have another shape.
 	case c.quiet:
+		// The same keys with values of other kinds have another shape.
 		c.shape = ((c.shape^hash)*shapePrime ^ uint64(kindOf(value))) * shapePrime
 	default:
 		c.compare(key, value)

@@ -154,8 +154,7 @@ type Matcher struct {
 func (f Filter) Compile(c *Catalogue) Matcher {
 	// Lists are copied, so the caller may change the filter afterwards.
 	m := Matcher{
-		byType: len(f.Types)+len(f.Categories) > 0,
-		// nil and empty differ: a set that is nil allows all.
+		byType:    len(f.Types)+len(f.Categories) > 0,
 		sources:   setOf(f.Sources),
 		keys:      setOf(f.Keys),
 		corrs:     setOf(f.CorrelationIDs),

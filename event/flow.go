@@ -56,8 +56,8 @@ func (c *Catalogue) WithFlows(flows ...Flow) (*Catalogue, error) {
 			return nil, err.Under(canon.PathStep([]byte(f.Name)))
 		}
 	}
-	// "canonical" comes before "registered", so comparing statuses is enough.
 	// The built-in ones stay first.
+	// "canonical" comes before "registered", so comparing statuses is enough.
 	slices.SortStableFunc(next.flows, func(a, b Flow) int {
 		if a.Status == StatusRegistered && b.Status == StatusRegistered {
 			return strings.Compare(a.Name, b.Name)

@@ -67,7 +67,7 @@ func (g *Gate) Normalize(e *Event) (Hash, []Warning, error) {
 	if err != nil {
 		return Hash{}, nil, err
 	}
-	// The outline of a type has the payload before, and its shape and warnings.
+	// The outline of a type has the shape and the warnings of the event before.
 	warnings := g.warnings(&g.before, g.outlines.of(known.Definition), shape)
 	return g.hasher.ContentHash(known.Value, e.Payload), warnings, nil
 }
@@ -92,8 +92,8 @@ func (g *Gate) warnings(sent *Event, last *outline, shape uint64) []Warning {
 	if key == last.shape && shape != uniqueShape {
 		return last.warned
 	}
-	// It costs another pass over the payload, once for each shape.
 	// A new shape, or warnings that depend on values: normalize the event as it was sent again, now with warnings.
+	// It costs another pass over the payload, once for each shape.
 	warned, known := g.shapes[key]
 	if !known || shape == uniqueShape {
 		key.sent = Type(strings.Clone(string(sent.Type))) // so that the gate does not keep the request in memory

@@ -118,7 +118,6 @@ func appendPayload(dst, payload []byte) []byte {
 // keys that it does not know, which are of a newer version, makes the payload canonical, and keeps no reference to
 // data.
 func (e *Event) UnmarshalJSON(data []byte) error {
-	// Stored events come from the log, but JSON may come from anywhere.
 	// The depth alone is bounded, so the stack is.
 	const unlimited = math.MaxInt
 	lim := Limits{EventBytes: unlimited, NameBytes: unlimited, Depth: 10_000, RequestEvents: 1, RequestBytes: unlimited}

@@ -14,8 +14,8 @@ import (
 // A cluster refuses them unless the setting catalogue.reserved says otherwise.
 type ReservedPolicy uint8
 
-// The zero value refuses, so a policy that says nothing is the safe one.
 // The reserved policies.
+// The zero value refuses, so a policy that says nothing is the safe one.
 const (
 	ReservedRefuse  ReservedPolicy = iota // refuse it
 	ReservedForeign                       // accept it and mark it as foreign: the flag value accept-as-foreign
@@ -81,7 +81,7 @@ func (p *Policy) Check(e *Event) error {
 func (p *Policy) normalize(e *Event, before *outlines, quiet bool) (
 	known Resolved, shape uint64, warnings []Warning, err error,
 ) {
-	// Limits that the policy leaves open.
+	// Limits that the policy leaves open have their defaults.
 	lim := p.Limits.orDefault()
 	known, warnings, err = p.envelope(e, lim, quiet)
 	if err != nil {

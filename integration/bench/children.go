@@ -13,6 +13,7 @@ import (
 
 // child is a server of another system.
 type child struct {
+	// It is killed with this program; see childAttributes.
 	name string
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
@@ -47,11 +48,13 @@ func spawn(dir, name, program string, args ...string) (*child, error) {
 	return c, nil
 }
 
+// pid is valid from the start on, also when the process has ended.
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
 // children are the servers of one system.
 type children []*child
 
+// pids returns the ids in the order in which the servers were started.
 func (cs children) pids() []int {
 	pids := make([]int, len(cs))
 	for i, c := range cs {
@@ -81,6 +84,7 @@ func (cs children) stop() error {
 	var errs []error
 	// All are signalled before any is waited for, so they end at the same time.
 	for _, c := range cs {
+		// A server that has ended by itself is no error here; the work that needed it has failed.
 		if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			errs = append(errs, err)
 		}

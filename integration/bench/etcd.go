@@ -54,6 +54,7 @@ func (etcdSystem) sizes(quick bool) sizes {
 
 // serveETCD is the hidden command that runs one member until a signal ends it.
 func serveETCD(name, dir, clientURL, peerURL, initial string) error {
+	// What is not set below is as etcd ships it.
 	cfg := embed.NewConfig()
 	client, err := url.Parse(clientURL)
 	if err != nil {
@@ -67,6 +68,7 @@ func serveETCD(name, dir, clientURL, peerURL, initial string) error {
 	cfg.Dir = dir
 	cfg.InitialCluster = initial
 	cfg.QuotaBackendBytes = etcdQuota
+	// Its information about each election and snapshot would fill the log of the server.
 	cfg.LogLevel = "warn"
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
@@ -130,6 +132,7 @@ func (etcdSystem) start(ctx context.Context, dir string) (_ session, err error) 
 	}
 	// A Put is answered once the members have elected a leader.
 	return e, e.servers.until(ctx, "etcd", func(ctx context.Context) error {
+		// Before the election a Put waits for its timeout, and is then tried again.
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
 		_, err := e.client.Put(ctx, "ready", "")
@@ -196,6 +199,7 @@ func (e *etcdSession) read(ctx context.Context, _ string, n int) error {
 		if err := r.Err(); err != nil {
 			return err
 		}
+		// A response may have many events, so n may fall below 0.
 		n -= len(r.Events)
 		if n <= 0 {
 			return nil
@@ -221,6 +225,7 @@ func (e *etcdSession) leaderPID(ctx context.Context) (int, error) {
 
 func (e *etcdSession) pids() []int { return e.servers.pids() }
 
+// close may be called after a start that failed early: then there is no client yet.
 func (e *etcdSession) close(context.Context) (err error) {
 	if e.client != nil {
 		err = e.client.Close()

@@ -15,6 +15,7 @@ import (
 )
 
 // Machine is what the figures were taken on.
+// Fields without a value were not found; the report prints them as they are.
 type Machine struct {
 	CPU          string            `json:"cpu"`
 	Cores        int               `json:"cores"`
@@ -46,6 +47,7 @@ func describeMachine(dir string) Machine {
 	// The kernel gives kibibytes.
 	kb, _ := strconv.ParseInt(strings.TrimSuffix(lineOf("/proc/meminfo", "MemTotal"), " kB"), 10, 64)
 	m.MemoryMB = kb / 1024
+	// The interpreter of the works of Python; it is optional as long as these are not chosen.
 	if out, err := exec.Command("python3", "--version").Output(); err == nil {
 		m.Python = strings.TrimSpace(string(out))
 	}
@@ -71,6 +73,7 @@ func describeMachine(dir string) Machine {
 	if out, err := exec.Command(redisServer, "--version").Output(); err == nil {
 		m.Versions[redisServer] = strings.TrimSpace(string(out))
 	}
+	// It takes a second, before anything is measured.
 	m.generator()
 	return m
 }
@@ -78,6 +81,7 @@ func describeMachine(dir string) Machine {
 // generator measures how long it takes to generate an event.
 // Generating is a part of what every publisher takes, so the report has it beside the figures.
 func (m *Machine) generator() {
+	// Many, so one interrupt of the machine does not matter.
 	const n = 100_000
 	g, bytes := newSource().generator(), 0
 	began := time.Now()
@@ -139,10 +143,12 @@ func fileSystemOf(dir string) string {
 		return "unknown"
 	}
 	defer f.Close()
+	// A folder is below several mount points: at least / and its own.
 	kind, longest := "unknown", ""
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
+		// Of equal mount points the last one counts, which is mounted over the others.
 		if len(fields) < 3 || len(fields[1]) < len(longest) {
 			continue
 		}

@@ -35,6 +35,7 @@ func (redisSystem) settings() []string {
 func (redisSystem) sizes(bool) sizes { return sizes{} }
 
 // start runs the primary and its replicas, and returns once both replicas answer.
+// The folder has the logs and the append-only files of all three servers.
 func (redisSystem) start(ctx context.Context, dir string) (_ session, err error) {
 	if _, err := exec.LookPath(redisServer); err != nil {
 		return nil, fmt.Errorf("%w: install Redis, or leave it out with --systems", err)
@@ -66,6 +67,7 @@ func (redisSystem) start(ctx context.Context, dir string) (_ session, err error)
 		r.servers = append(r.servers, c)
 	}
 	// WAIT answers with how many replicas have acknowledged, here after at most 1 ms.
+	// A replica may be loading yet; WAIT counts it once it follows the primary.
 	return r, r.servers.until(ctx, "the replicas of Redis", func(ctx context.Context) error {
 		n, err := r.ask(ctx, "WAIT 2 1")
 		if err == nil && n < 2 {
@@ -83,6 +85,7 @@ type redisSession struct {
 
 // ask sends a command to the primary and returns its answer, a number.
 // A client library is not needed: a command is a line, and the answers to those used here are ":NUMBER".
+// Each question has its own connection: they are few, and none is asked while something is measured.
 func (r *redisSession) ask(ctx context.Context, command string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -104,6 +107,7 @@ func (r *redisSession) ask(ctx context.Context, command string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	// An error of Redis begins with "-" and is no number.
 	n, err := strconv.Atoi(strings.TrimPrefix(strings.TrimSpace(answer), ":"))
 	if err != nil {
 		return 0, fmt.Errorf("%s: Redis answered %q", command, answer)

@@ -11,6 +11,7 @@ import (
 )
 
 // Report is everything that was measured, and on what.
+// Its exported fields are what --json writes.
 type Report struct {
 	Machine     Machine             `json:"machine"`
 	Settings    map[string][]string `json:"settings"` // by system
@@ -43,6 +44,7 @@ func newReport(r *runner, m Machine) *Report {
 		Failures: r.failures,
 		Samples:  r.samples,
 	}
+	// Also of a system that failed: its settings explain the failure.
 	for _, s := range r.systems {
 		rep.Settings[s.name()] = s.settings()
 		rep.systems = append(rep.systems, s.name())
@@ -112,6 +114,7 @@ func (r *Report) markdown() string {
 		work{name: restartBaseWork, about: "the same with a twentieth of the events, " +
 			"and twenty snapshots in a row, so that as many waits are looked at"},
 		work{name: growthWork, about: "the medians of the one by those of the other"})
+	// A work without results has no section.
 	for _, w := range works {
 		r.writeWork(&b, w)
 	}
@@ -231,6 +234,7 @@ func (r *Report) writeMachine(b *strings.Builder) {
 	t.row("payload; what making up an event costs each client",
 		fmt.Sprintf("%s bytes; %s ns", figure(m.PayloadBytes), figure(m.GeneratorNs)))
 	t.row("Go, Python", m.Go+", "+m.Python)
+	// Sorted, so the reports of two runs can be compared line by line.
 	for _, path := range sortedKeys(m.Versions) {
 		t.row(path, m.Versions[path])
 	}

@@ -26,6 +26,7 @@ func (s *ringlogSystem) settings() []string {
 	}
 }
 
+// sizes are larger than the peers': a measurement of each system takes about as long.
 func (s *ringlogSystem) sizes(quick bool) sizes {
 	if quick {
 		return sizes{read: 200_000, consume: 200_000, group: 100_000, written: 100_000}
@@ -58,6 +59,7 @@ func (s *ringlogSystem) start(ctx context.Context, dir string) (session, error) 
 
 // open is start with the session's own type, for works that only ringlog offers.
 func (s *ringlogSystem) open(ctx context.Context, dir string) (_ *ringlogSession, err error) {
+	// Ports and timing are the defaults of devcluster: free ports, and what serve ships.
 	cluster, err := devcluster.Start(ctx, devcluster.Options{Program: s.program, Dir: dir})
 	if err != nil {
 		return nil, err
@@ -69,10 +71,12 @@ func (s *ringlogSystem) open(ctx context.Context, dir string) (_ *ringlogSession
 			err = errors.Join(err, r.close(context.WithoutCancel(ctx)))
 		}
 	}()
+	// No measurement begins with an election.
 	_, err = cluster.WaitLeader(ctx)
 	if err != nil {
 		return nil, err
 	}
+	// The client knows all nodes, and follows the leader.
 	r.client, err = client.New(client.Config{Endpoints: cluster.URLs()})
 	if err != nil {
 		return nil, err
@@ -97,6 +101,7 @@ func (r *ringlogSession) publishWays() []string {
 	return []string{"batches of 1024, 8 at a time", "batches of 256, 8 at a time", "one by one, PublishAsync"}
 }
 
+// publish fails at the first duplicate, as none is expected.
 func (r *ringlogSession) publish(ctx context.Context, way string, src *source, q *quota) (tally, error) {
 	size := 1024
 	switch way {
@@ -154,6 +159,7 @@ func (r *ringlogSession) publishAsync(ctx context.Context, src *source, q *quota
 	return t, errors.Join(<-waited, ctx.Err())
 }
 
+// publishOne may be called from several goroutines, as the session promises.
 func (r *ringlogSession) publishOne(ctx context.Context, ev event.Event) error {
 	res, err := r.client.Publish(ctx, ev)
 	if err == nil && res.Duplicate {
@@ -165,6 +171,7 @@ func (r *ringlogSession) publishOne(ctx context.Context, ev event.Event) error {
 // stored counts the few events that the cluster emits as well.
 func (r *ringlogSession) stored(ctx context.Context) (int, error) {
 	leader, err := r.cluster.WaitLeader(ctx)
+	// Offsets are dense, so their difference is a number of events.
 	return int(leader.LastOffset - r.base), err
 }
 
@@ -207,6 +214,7 @@ func (r *ringlogSession) consume(ctx context.Context, way string, n int) (err er
 		commit, finish = overlapped(ctx, cur.Commit)
 	}
 	defer func() { err = errors.Join(err, finish()) }()
+	// A commit covers all events up to its offset.
 	for open := 0; n > 0; { // open events are read and not committed
 		ev, err := cur.Next(ctx)
 		if err != nil {
@@ -236,6 +244,7 @@ func overlapped(
 	// due holds the one offset that waits while another is committed.
 	due, done := make(chan uint64, 1), make(chan error, 1)
 	go func() {
+		// The first error counts. Later commits are tried all the same.
 		var first error
 		for offset := range due {
 			if err := commit(ctx, offset); err != nil && first == nil {
@@ -260,6 +269,7 @@ func overlapped(
 	}
 }
 
+// leaderPID waits for a leader if there is none.
 func (r *ringlogSession) leaderPID(ctx context.Context) (int, error) {
 	leader, err := r.cluster.WaitLeader(ctx)
 	return r.cluster.PID(leader.NodeID), err
@@ -275,6 +285,7 @@ func (r *ringlogSession) pids() (pids []int) {
 	return pids
 }
 
+// close works on a session that was not opened to its end.
 func (r *ringlogSession) close(ctx context.Context) (err error) {
 	if r.client != nil {
 		err = r.client.Close(ctx)
@@ -298,6 +309,7 @@ func (r *ringlogSession) leaderURL(ctx context.Context) (string, error) {
 func tailOfLogs(dir string) string {
 	files, _ := filepath.Glob(filepath.Join(dir, "*.log"))
 	text := ""
+	// A file that cannot be read is left out: this is for an error that is reported in any case.
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err == nil {

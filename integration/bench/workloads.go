@@ -25,6 +25,7 @@ var errNotOffered = errors.New("the system does not offer this")
 // allWorks are in the order of a turn: first what needs an empty log, last what loads the
 // machine most.
 func allWorks() []work {
+	// The names are those of --only and the keys of the report; the texts are what the report prints.
 	return []work{
 		{"written", "bytes that the leader's process had written to disk (write_bytes of /proc/PID/io, " +
 			"until it grows by less than 64 KiB in 5 s) per byte of payload published", measureWritten},
@@ -53,6 +54,7 @@ func chosenWorks(list string) ([]work, error) {
 	}
 	var some []work
 	for name := range strings.SplitSeq(list, ",") {
+		// A work that is named twice is measured twice.
 		found := false
 		for _, w := range works {
 			if w.name == name {
@@ -69,6 +71,7 @@ func chosenWorks(list string) ([]work, error) {
 
 // measurePublish measures each way of publishing for some seconds, after a warm-up.
 func measurePublish(ctx context.Context, t *turn) error {
+	// Every way is measured: the report takes the best of each system.
 	for _, way := range t.session.publishWays() {
 		// The warm-up counts as published, since it is stored, and gives no sample.
 		if _, err := t.publish(ctx, way, lasting(t.scale.warm)); err != nil {
@@ -89,6 +92,7 @@ func measurePublish(ctx context.Context, t *turn) error {
 func measureSync(callers int) func(context.Context, *turn) error {
 	name := fmt.Sprintf("sync%d", callers)
 	return func(ctx context.Context, t *turn) error {
+		// The warm-up opens connections; nothing of it is kept.
 		if _, err := t.waited(ctx, callers, lasting(t.scale.warm)); err != nil {
 			return err
 		}
@@ -129,6 +133,7 @@ const waitedParts = 3
 // waited returns how long each event took until its acknowledgement, sorted.
 func (t *turn) waited(ctx context.Context, callers int, q *quota) ([]time.Duration, error) {
 	var all latencies
+	// A batch of one: each caller waits for its own event.
 	done, err := eachBatch(ctx, callers, 1, t.source, q, func(ctx context.Context, events []event.Event) error {
 		sent := time.Now()
 		if err := t.session.publishOne(ctx, events[0]); err != nil {
@@ -175,6 +180,7 @@ func (t *turn) timed(
 	ctx context.Context, work string, ways []string, n int,
 	do func(ctx context.Context, way string, n int) error,
 ) error {
+	// At this point the log has n events; the reading below stops after them.
 	if err := t.ensure(ctx, n); err != nil {
 		return err
 	}
@@ -216,6 +222,7 @@ func measureWritten(ctx context.Context, t *turn) error {
 		return err
 	}
 	// What was written during the publishing and until the leader has come to rest.
+	// The first way alone: what is written hardly depends on the way.
 	way := t.session.publishWays()[0]
 	done, err := t.publish(ctx, way, counting(t.sizes.written))
 	if err != nil {
@@ -229,6 +236,7 @@ func measureWritten(ctx context.Context, t *turn) error {
 	if now, err := t.session.leaderPID(ctx); err != nil || now != pid {
 		return errors.Join(errors.New("the leader changed while it was measured"), err)
 	}
+	// done.bytes has payloads only, so keys, ids and hashes count as overhead.
 	t.record("written", way, map[string]float64{perByte: float64(after-before) / float64(done.bytes)})
 	return nil
 }
@@ -240,6 +248,7 @@ func settledBytes(ctx context.Context, pid int) (int64, error) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	// since is when it had last written more than an idle node does.
+	// last is what had been written at since.
 	for last, since := int64(0), time.Now(); ; {
 		now, err := writtenBytes(pid)
 		if err != nil {

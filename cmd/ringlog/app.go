@@ -24,9 +24,11 @@ func newApp(sh *shell.Shell) *cli.App {
 		Usage: "a replicated event log",
 		UsageText: "ringlog VERB [flags] [arguments]\n\nTo try it: ringlog demo, or ringlog dev for a local cluster. " +
 			"To learn more: ringlog help VERB.",
-		Version:                   version,
-		HideVersion:               true,
-		EnableBashCompletion:      true,
+		Version:     version,
+		HideVersion: true,
+		// Completion of the library asks the program for what may follow.
+		EnableBashCompletion: true,
+		// A filter's values may have commas, which filterOf splits where that is allowed.
 		DisableSliceFlagSeparator: true,
 		Reader:                    sh.In,
 		Writer:                    sh.Out,
@@ -62,6 +64,7 @@ func category(name string, commands ...*cli.Command) []*cli.Command {
 // before reads the global flags. --version prints what the verb version does and ends the run.
 func before(sh *shell.Shell) cli.BeforeFunc {
 	return func(c *cli.Context) error {
+		// The error of a wrong flag is the same whatever the verb.
 		if err := sh.Configure(c); err != nil || !c.Bool("version") {
 			return err
 		}

@@ -18,6 +18,7 @@ import (
 func printAsyncAPI(ctx context.Context, sh *shell.Shell, builtin bool) (err error) {
 	var document []byte
 	if builtin {
+		// The version is in the document, so its reader knows which catalogue it has.
 		document, err = asyncapi.Document(asyncapi.Log{Catalogue: event.Builtin(), Version: buildVersion().Version})
 	} else {
 		err = sh.Fetch(ctx, "/asyncapi.json", &document)
@@ -29,6 +30,7 @@ func printAsyncAPI(ctx context.Context, sh *shell.Shell, builtin bool) (err erro
 		return sh.PrintLine(json.RawMessage(document))
 	}
 	// People read it, too.
+	// A node sends it without line breaks.
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, bytes.TrimSpace(document), "", "  "); err != nil {
 		return err
@@ -53,10 +55,12 @@ func printReference(ctx context.Context, sh *shell.Shell, builtin bool, category
 
 // reference is what printReference prints.
 func reference(list typeList) string {
+	// The former names of each type, which are sorted where they are printed.
 	aliases := map[event.Type][]string{}
 	for alias, t := range list.Aliases {
 		aliases[t] = append(aliases[t], alias)
 	}
+	// Own types are in the reference, too: subscribers receive them.
 	types := slices.Concat(list.Types, list.Own)
 	slices.SortStableFunc(types, func(a, b *event.Definition) int {
 		return cmp.Or(strings.Compare(a.Category, b.Category), strings.Compare(string(a.Name), string(b.Name)))
@@ -64,6 +68,7 @@ func reference(list typeList) string {
 
 	var out strings.Builder
 	fmt.Fprintf(&out, "# Event types\n\n%s. No payload field is required.\n", shell.Count(len(types), "type"))
+	// Types are sorted by category, so a new one begins with the first of its types.
 	chapter := ""
 	for i, d := range types {
 		if i == 0 || d.Category != chapter {
@@ -72,6 +77,7 @@ func reference(list typeList) string {
 		}
 		fmt.Fprintf(&out, "\n### %s\n\n", d.Name)
 		slices.Sort(aliases[d.Name])
+		// Lines without a name are left out.
 		for _, line := range []struct {
 			what  string
 			names []string
@@ -110,6 +116,7 @@ func codeSpans(texts []string) string {
 // codeSpan returns a text as code in Markdown, so that nothing in it is markup. It begins and ends with more backticks
 // than the text has in a row.
 func codeSpan(text string) string {
+	// It grows until the text does not have it.
 	fence := "`"
 	for strings.Contains(text, fence) {
 		fence += "`"

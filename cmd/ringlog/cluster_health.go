@@ -41,17 +41,20 @@ func printHealth(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 // quorum.
 func printVerdict(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 	var lines []string
+	// It may be on a node that does not answer, so this says no more than what was seen.
 	if !slices.ContainsFunc(rows, func(r clusterRow) bool { return r.Role == api.RoleLeader }) {
 		lines = append(lines, sh.Paint(shell.Bad, "no leader among the nodes that answer"))
 	}
 	for _, r := range rows {
 		if r.Autopilot != nil {
 			tone := shell.Good
+			// A cluster of one voter has no tolerance by design, and needs no warning.
 			if r.Autopilot.FailureTolerance == 0 && len(r.Autopilot.Servers) > 1 {
 				tone = shell.Warn
 			}
 			lines = append(lines, sh.Paint(tone, toleranceText(r.Autopilot)))
 		}
+		// Only a leader knows which followers are about to need a snapshot.
 		if h := r.Health; r.Autopilot != nil && h != nil && len(h.CatchupAtRisk) > 0 {
 			lines = append(lines, sh.Paint(shell.Warn, "about to lag too far for the raft log, and to need a snapshot: "+
 				strings.Join(h.CatchupAtRisk, ", ")))
@@ -83,6 +86,7 @@ func printFollowers(sh *shell.Shell, leader clusterRow, now time.Time) error {
 		return nil
 	}
 	fmt.Fprintln(sh.Out)
+	// By id, so the order is the same each time.
 	slices.SortFunc(followers, func(a, b table.Row) int { return cmp.Compare(a[0].(string), b[0].(string)) })
 	return sh.Table(table.Row{"follower", "is", "healthy", "lag", "last contact", "why"}, followers)
 }

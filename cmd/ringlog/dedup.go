@@ -101,6 +101,7 @@ func listDedupPolicies(ctx context.Context, sh *shell.Shell) error {
 
 // comparedBy says by what a policy compares events.
 func comparedBy(p api.DedupPolicy) string {
+	// Only the mode fields has any.
 	if len(p.Fields) == 0 {
 		return p.Mode
 	}
@@ -113,6 +114,7 @@ func dedupPolicyText(p api.DedupPolicy) string {
 	if p.Window != "" {
 		text += " within " + p.Window
 	}
+	// Where it comes from: set for the type, of the catalogue, or neither.
 	switch p.Origin {
 	case api.PolicySet:
 		return text + ", set for this type"

@@ -104,6 +104,7 @@ func importLetters(ctx context.Context, sh *shell.Shell, file, source string, dr
 		return shell.Usagef("the standard input is a terminal: pipe the rows in, one JSON object a line")
 	}
 	// The file of the old queue itself is a likely mistake: name the way to get the rows out of it.
+	// Peek leaves what it looked at to be read.
 	lines := bufio.NewReader(in)
 	if magic, _ := lines.Peek(len(sqliteMagic)); string(magic) == sqliteMagic {
 		return shell.Usagef("%s is a SQLite file, and the import takes rows: %s | ringlog dlq import -", name,
@@ -141,6 +142,7 @@ func (im *letterImport) read(ctx context.Context, in io.Reader) error {
 	lines.Buffer(make([]byte, 0, 64<<10), maxRowLine)
 	// Lines are counted as editors count them, empty ones too.
 	number := 1
+	// number is of the line that was read last, for the error below.
 	for ; lines.Scan(); number++ {
 		text := bytes.TrimSpace(lines.Bytes())
 		if len(text) == 0 {
@@ -160,6 +162,7 @@ func (im *letterImport) read(ctx context.Context, in io.Reader) error {
 			continue
 		}
 		// Send what is gathered before this row makes a request too large.
+		// The log cuts the error further; this bounds the request.
 		row.Error = row.Error[:min(len(row.Error), maxRowError)]
 		size := len(row.Data) + len(row.Error)
 		if len(im.rows) == importRows || (len(im.rows) > 0 && im.bytes+size > importBytes) {
@@ -215,6 +218,7 @@ func (im *letterImport) sendRows(ctx context.Context, rows []api.LetterRow) erro
 		}
 		return im.sendRows(ctx, rows[half:])
 	case errors.As(err, &refused) && refused.Code == api.TooLarge:
+		// It is reported as the node reports a row that it refuses.
 		answer.Refused = []api.RefusedRow{{ID: rows[0].ID, Error: refused}}
 	case err != nil:
 		return err

@@ -56,6 +56,7 @@ func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, tim
 		}
 		switch {
 		case err == nil:
+			// before changes only with a summary that was printed, so nothing is lost over a failure.
 			err = printWatch(sh, now, before)
 			before = &now
 		// An unreachable cluster may return: report it, and keep watching.
@@ -89,6 +90,7 @@ func printWatch(sh *shell.Shell, now api.LetterSummary, before *api.LetterSummar
 	}
 	// People look for the letters that are new since the summary before.
 	head := shell.Clock(time.Now())
+	// Count may have fallen, after redrives and purges; Ever only grows.
 	if before != nil {
 		head += fmt.Sprintf("  %+d letters since the last summary, %d new", int64(now.Count)-int64(before.Count),
 			now.Ever-min(now.Ever, before.Ever))

@@ -41,6 +41,7 @@ func explainCommand(sh *shell.Shell) *cli.Command {
 				return err
 			}
 			return explainDelivery(c.Context, sh,
+				// The node checks the name of the cursor.
 				url.Values{"cursor": {c.String("cursor")}, "offset": {strconv.FormatUint(offset, 10)}})
 		}),
 	}
@@ -81,6 +82,7 @@ func deliveryFacts(sh *shell.Shell, d api.DeliveryFate) []any {
 	// Each part of the filter that the event does not pass has a line.
 	for _, f := range d.FilteredBy {
 		facts = append(facts, "filter",
+			// An event without a key, say, has "none".
 			fmt.Sprintf("%s: %s does not match %s", strings.ReplaceAll(f.Part, "_", " "), cmp.Or(f.Has, "none"),
 				strings.Join(f.Wants, ", ")))
 	}
@@ -95,6 +97,7 @@ func deliveryFacts(sh *shell.Shell, d api.DeliveryFate) []any {
 	}
 	// Where the cursor is.
 	facts = append(facts, "committed", d.Committed, "generation", d.Generation)
+	// InFront is known of pending events alone.
 	if d.InFront > 0 {
 		facts = append(facts, "before it", shell.Count(d.InFront, "uncommitted offset"))
 	}

@@ -55,6 +55,7 @@ func flowCommand(sh *shell.Shell) *cli.Command {
 }
 
 // clusterFlows returns this program's catalogue with the flows that are registered.
+// Only flows are asked for: types that are registered are of no use here.
 func clusterFlows(ctx context.Context, c *client.Client) (*event.Catalogue, error) {
 	var all api.Flows
 	err := c.Admin().Do(ctx, http.MethodGet, "/v1/flows", nil, nil, &all)
@@ -70,6 +71,7 @@ func clusterFlows(ctx context.Context, c *client.Client) (*event.Catalogue, erro
 			all.Flows[i].Edges, all.Flows[i].EdgeNotes = nil, nil // a built-in one has its own
 		}
 	}
+	// A built-in flow that nobody has changed has nothing left, and is left out.
 	changed := slices.DeleteFunc(all.Flows, func(f event.Flow) bool { return len(f.Edges)+len(f.RunBy) == 0 })
 	return event.Builtin().WithFlows(changed...)
 }
@@ -102,12 +104,14 @@ func showFlow(ctx context.Context, sh *shell.Shell, name string) error {
 	if err := sh.Fetch(ctx, flowPath(name), &f); err != nil {
 		return err
 	}
+	// Notes are listed apart from the edges, each with the index of its own.
 	return sh.Emit(f, func() error {
 		facts := []any{"flow", f.Name, "status", f.Status, "runs by", runsBy(f)}
 		for i, e := range f.Edges {
 			text := fmt.Sprintf("%s -> %s", e[0], e[1])
 			for _, n := range f.EdgeNotes {
 				if n.Edge == i {
+					// A note without a state leaves no blank at the end.
 					text += strings.TrimRight("  "+n.Condition+" "+n.ToState, " ")
 				}
 			}
@@ -123,6 +127,7 @@ func registerFlows(ctx context.Context, sh *shell.Shell, file string, dryRun boo
 	if err != nil {
 		return err
 	}
+	// With a dry run the node checks the flows and proposes nothing.
 	query := url.Values{}
 	if dryRun {
 		query.Set("dry_run", "true")
@@ -132,6 +137,7 @@ func registerFlows(ctx context.Context, sh *shell.Shell, file string, dryRun boo
 	if err := sh.Call(ctx, http.MethodPost, "/v1/flows", query, raw, &done); err != nil {
 		return err
 	}
+	// Warnings are about types that the catalogue lacks: such a flow is registered all the same.
 	for _, w := range done.Warnings {
 		sh.Say("warning: %s: %s", w.Field, w.Message)
 	}
@@ -147,6 +153,7 @@ func registerFlows(ctx context.Context, sh *shell.Shell, file string, dryRun boo
 
 // removeFlow removes a registered flow.
 func removeFlow(ctx context.Context, sh *shell.Shell, name string, leave shell.Consent) error {
+	// A flow that does not exist is reported before the question.
 	var f event.Flow
 	if err := sh.Fetch(ctx, flowPath(name), &f); err != nil {
 		return err

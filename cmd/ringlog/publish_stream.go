@@ -99,6 +99,7 @@ func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err 
 	// Why the stream ended early counts more than lines that were refused.
 	switch {
 	case s.ended != nil:
+		// The error of the cluster says more than those of the lines.
 		return sh.ExplainTimeout(context.WithoutCancel(ctx), s.ended)
 	case readErr != nil || s.outErr != nil:
 		return errors.Join(readErr, s.outErr)
@@ -115,6 +116,7 @@ func soleEvent(in io.Reader) (io.Reader, error) {
 	lines := bufio.NewReader(in)
 	var ahead bytes.Buffer
 	for events := 0; ; {
+		// Blank lines are no events.
 		text, err := lines.ReadBytes('\n')
 		ahead.Write(text)
 		if len(bytes.TrimSpace(text)) > 0 {
@@ -170,6 +172,7 @@ func (s *stream) sendLine(ctx context.Context, line int, text []byte) error {
 	// The channel holds inFlight answers; when it is full, reading waits for the oldest.
 	select {
 	case s.answers <- sent:
+		// Without a cause, the stream continues.
 		return context.Cause(ctx)
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -202,6 +205,7 @@ func (s *stream) refuse(line int, err error) {
 		s.refused++
 	}
 	s.firstRefusal = cmp.Or(s.firstRefusal, err)
+	// Lines after the end fail for the same reason, and are only counted.
 	if s.ended != nil {
 		return
 	}
@@ -223,6 +227,7 @@ func (s *stream) awaitAnswer(ctx context.Context, sent sentLine) (client.Result,
 	select {
 	case <-sent.future.Done():
 	case <-ctx.Done():
+		// Closing makes every open answer final.
 		_ = shell.CloseClient(s.client) // its error says that not all was answered, which each answer says too
 	}
 	return sent.future.Wait(context.WithoutCancel(ctx))

@@ -30,11 +30,13 @@ func pythonCommand(sh *shell.Shell) *cli.Command {
 
 // installPython writes the package into a folder, and says what it replaced.
 func installPython(sh *shell.Shell, dir string) error {
+	// No folder is a default: a program looks for packages where its own are.
 	if dir == "" {
 		return shell.Usagef("--target DIR is required: the folder that Python programs import from")
 	}
 	wheel := python.Built()
 	before, err := wheel.Install(dir)
+	// Another package of the name is not overwritten.
 	var foreign *python.ForeignError
 	if errors.As(err, &foreign) {
 		return shell.Usagef("%w", err)
@@ -48,6 +50,7 @@ func installPython(sh *shell.Shell, dir string) error {
 		Target  string `json:"target"`
 	}{wheel.Version, before, dir}, func() error {
 		replaced := ""
+		// before is the version that was there, "" if there was none.
 		if before != "" {
 			replaced = ", in place of " + before
 		}

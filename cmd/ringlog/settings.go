@@ -79,6 +79,7 @@ func printSettings(sh *shell.Shell, list []api.Setting) error {
 // settingText prints a value for people: bytes are followed by their size in larger units.
 func settingText(s api.Setting, value string) string {
 	n, err := strconv.ParseUint(value, 10, 63)
+	// Only keys about bytes are sizes, and small numbers need no unit.
 	if err != nil || n < 1<<10 || !strings.Contains(s.Key, "bytes") {
 		return value
 	}
@@ -108,6 +109,7 @@ func setSetting(ctx context.Context, sh *shell.Shell, key, value string) error {
 		}
 		value = strconv.FormatUint(n, 10)
 	}
+	// 1d and 2w are no durations of Go, which the node reads; an hour is.
 	if age, err := api.ParseAge(key, value); err == nil && strings.TrimRight(value, "dw") != value {
 		value = strings.TrimSuffix(age.String(), "0m0s")
 	}

@@ -47,6 +47,7 @@ func shadowReport(ctx context.Context, sh *shell.Shell, c *cli.Context) (err err
 	if err != nil {
 		return fmt.Errorf("shadow report: there is no python3 on this host; run it where the daemons run: %w", err)
 	}
+	// The package is in the binary and is unpacked for this run alone.
 	dir, err := os.MkdirTemp("", "ringlog-shadow-")
 	if err != nil {
 		return fmt.Errorf("shadow report: %w", err)
@@ -56,6 +57,7 @@ func shadowReport(ctx context.Context, sh *shell.Shell, c *cli.Context) (err err
 		return fmt.Errorf("shadow report: install the Python package: %w", err)
 	}
 
+	// -B: Python writes no compiled files into the folder.
 	args := []string{"-B", "-m", python.Project, "shadow", "report",
 		"--grace", seconds(c.Duration("grace")), "--max-delay", seconds(c.Duration("max-delay")),
 		"--min-events", strconv.FormatUint(uint64(c.Uint("min-events")), 10),
@@ -63,13 +65,17 @@ func shadowReport(ctx context.Context, sh *shell.Shell, c *cli.Context) (err err
 	if since := c.String("since"); since != "" {
 		args = append(args, "--since="+since)
 	}
+	// The package prints the same form as other verbs do.
 	if sh.JSON {
 		args = append(args, "--json")
 	}
+	// Folders follow --, as one may begin with a dash.
 	report := exec.CommandContext(ctx, interpreter, append(append(args, "--"), c.Args().Slice()...)...)
+	// The package of this program comes before one that is installed on the host.
 	report.Env = append(os.Environ(), "PYTHONPATH="+dir)
 	report.Stdout, report.Stderr = sh.Out, sh.Err
 	var exit *exec.ExitError
+	// The report has printed what it found; a signal has no exit code, and counts as a failure.
 	if err := report.Run(); errors.As(err, &exit) {
 		return shell.CodeError(max(exit.ExitCode(), shell.ExitFailed))
 	} else if err != nil {

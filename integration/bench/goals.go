@@ -7,7 +7,7 @@ import (
 
 // goal is a figure that ringlog is to reach: by itself, or as a ratio to a peer's.
 type goal struct {
-	// Of which work, and which of its figures.
+	// The work, and the figure of it that the goal is about.
 	work, metric string
 	system       string // "" is each ringlog
 	peer         string // "" is by itself

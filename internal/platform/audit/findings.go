@@ -284,7 +284,7 @@ func (c *Computed) wireWords(e *Entry, list []Wire) (words []string) {
 	for _, w := range list {
 		text := w.words()
 		// A pattern may match what the coordinator's own list lacks.
-		// nil is a component without a list, of which nothing can be missing.
+		// nil is a component without a list: nothing can be missing from it.
 		own := c.names.registry[w.Component].SubscribedEvents
 		if w.Pattern != "" && own != nil && !slices.Contains(own, e.Name) {
 			text += ", though not in its own list"

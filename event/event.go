@@ -120,7 +120,7 @@ func (e Event) String() string {
 	}
 	b.WriteByte(' ')
 	if len(e.Payload) > maxShown {
-		// The cut may be within a character, of which the rest is dropped.
+		// The cut may be within a character; what is left of that is dropped.
 		b.WriteString(strings.ToValidUTF8(string(e.Payload[:maxShown]), "") + "…")
 	} else {
 		b.Write(e.Payload)

@@ -98,9 +98,9 @@ func publishedOf(r client.Result) published {
 
 // causedByReaction has what is published inherit from the event for which ringlog react runs this command, if it does.
 // A daemon that a command has started has the variables of its event for as long as it runs, and handles it no more.
+// Without RINGLOG_REACTOR it cannot be known who runs the command, and the other variables count.
 func causedByReaction(ctx context.Context, sh *shell.Shell) context.Context {
 	offset, err := strconv.ParseUint(sh.Getenv("RINGLOG_OFFSET"), 10, 64)
-	// Without RINGLOG_REACTOR it cannot be known who runs this, and the variables count.
 	reactor, none := strconv.Atoi(sh.Getenv("RINGLOG_REACTOR"))
 	if err != nil || (none == nil && !descendsFrom(reactor)) {
 		return ctx

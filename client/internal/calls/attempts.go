@@ -254,7 +254,7 @@ func classify(err error, sent bool) fault {
 	case code == api.Timeout, code == api.OtherCluster, code.Retryable():
 		// These may pass: at another node, or later.
 	default:
-		// Also a code of a later version, of which nothing is known here.
+		// Also a code that only a later version knows.
 		f.final = true
 	}
 	return f

@@ -176,8 +176,8 @@ func (s *nodes) follow(n *Node, leader string) {
 	if secure, ok := strings.CutPrefix(leader, "http://"); ok && strings.HasPrefix(n.URL, "https://") {
 		leader = secure // the token must not be sent in clear because a node names its plain address
 	}
-	// An address without a scheme has that of the node that named it.
 	scheme, _, _ := strings.Cut(n.URL, "://")
+	// An address without a scheme has that of the node that named it.
 	base, err := BaseURL(leader, scheme)
 	if err != nil {
 		return

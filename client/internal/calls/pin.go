@@ -65,7 +65,6 @@ const noClusterFor = time.Second
 // learnCluster asks n for its cluster if none is known yet. Without that, two first requests
 // at two nodes could happen in two clusters. The error is of the way to n.
 func (c *Cluster) learnCluster(ctx context.Context, n *Node) error {
-	// The second condition is for nodes that do not name theirs, such as those of older versions.
 	if c.pin.cluster.Load() != nil || time.Now().UnixNano() < n.noCluster.Load() {
 		return nil
 	}

@@ -297,9 +297,7 @@ func (f *chainFollower) run(ctx context.Context, news <-chan link) error {
 		var alarm <-chan time.Time
 		// due is in the future, if only by a millisecond.
 		if due > 0 {
-			timer := time.NewTimer(due)
-			defer timer.Stop()
-			alarm = timer.C
+			alarm = time.After(due)
 		}
 		select {
 		case <-alarm:

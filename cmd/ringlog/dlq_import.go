@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/urfave/cli/v2"
@@ -163,7 +164,7 @@ func (im *letterImport) read(ctx context.Context, in io.Reader) error {
 		}
 		// Send what is gathered before this row makes a request too large.
 		// The log cuts the error further; this bounds the request.
-		row.Error = row.Error[:min(len(row.Error), maxRowError)]
+		row.Error = strings.ToValidUTF8(row.Error[:min(len(row.Error), maxRowError)], "")
 		size := len(row.Data) + len(row.Error)
 		if len(im.rows) == importRows || (len(im.rows) > 0 && im.bytes+size > importBytes) {
 			if err := im.send(ctx); err != nil {

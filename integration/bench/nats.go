@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -203,7 +202,6 @@ func message(ev *event.Event) *nats.Msg {
 // publishAsync publishes events one by one with at most pending unanswered.
 func (n *natsSession) publishAsync(ctx context.Context, pending int, src *source, q *quota) (t tally, err error) {
 	// The client calls both handlers below in goroutines of its own.
-	var acked atomic.Int64
 	// It holds the first error. The loop ends once it has one.
 	failed := make(chan error, 1)
 	fail := func(err error) {
@@ -221,7 +219,6 @@ func (n *natsSession) publishAsync(ctx context.Context, pending int, src *source
 			if ack.Duplicate {
 				fail(errDuplicate)
 			}
-			acked.Add(1)
 		}))
 	if err != nil {
 		return t, err

@@ -276,7 +276,11 @@ func (p *restartProbe) whileSnapshots(ctx context.Context, n int) (map[string]fl
 	made := make(chan error, 1)
 	began := make(chan struct{})
 	go func() {
-		<-began
+		select {
+		case <-began:
+		case <-ctx.Done(): // as this function has returned
+			return
+		}
 		var err error
 		for i := 0; i < n && err == nil; i++ {
 			err = beginSnapshot(ctx, url)

@@ -33,7 +33,10 @@ func (c *Cluster) Exchange(ctx context.Context, n *Node, r *Request) ([]byte, ht
 		return nil, nil, err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err == nil && len(answer) > maxAnswer {
+		err = fmt.Errorf("the answer of %s is over %d MiB: ask for less", n.URL, maxAnswer>>20)
+	}
 	return answer, resp.Header, err
 }
 

@@ -253,8 +253,13 @@ func isBusy(addr string) bool {
 func freeInstead(o Options) string {
 	// A range counts only if every port of both is free.
 	// Ports are tried, not reserved: another process may take one meanwhile, which is then reported by the next start.
-	for step := 10; step <= 500; step += 10 {
-		httpPorts, raftPorts := countUp(o.httpPort+step, o.Voters), countUp(o.raftPort+step, o.Voters)
+	// Who has the kernel choose HTTP ports can have it choose all.
+	for step := 10; step <= 500 && o.httpPort > 0; step += 10 {
+		raftPort := o.raftPort
+		if raftPort > 0 { // else the kernel chooses
+			raftPort += step
+		}
+		httpPorts, raftPorts := countUp(o.httpPort+step, o.Voters), countUp(raftPort, o.Voters)
 		free := true
 		for _, p := range append(httpPorts, raftPorts...) {
 			free = free && p <= 65535 && !isBusy("127.0.0.1:"+strconv.Itoa(p))
@@ -265,7 +270,7 @@ func freeInstead(o Options) string {
 				urls = append(urls, "http://127.0.0.1:"+strconv.Itoa(p))
 			}
 			return fmt.Sprintf("try: ringlog dev --http-port %d --raft-port %d\nclients then need: %s", o.httpPort+step,
-				o.raftPort+step, exportEndpoints(urls))
+				raftPort, exportEndpoints(urls))
 		}
 	}
 	return "try: ringlog dev --http-port 0 --raft-port 0\nclients then need the export line that it prints"

@@ -104,7 +104,10 @@ func readEntries(r *raftstore.Reader, s raftstore.Summary, o Options) (list []ra
 			entry = raftEntry{Index: l.Index, Error: err.Error()}
 			damaged = errors.Join(damaged, err)
 		} else if entry.Kind == "command" {
-			entry.describe(l.Data)
+			if err := entry.describe(l.Data); err != nil {
+				entry.Error = err.Error()
+				damaged = errors.Join(damaged, fmt.Errorf("entry %d: %w", l.Index, err))
+			}
 		}
 		list = append(list, entry)
 	}
@@ -112,14 +115,13 @@ func readEntries(r *raftstore.Reader, s raftstore.Summary, o Options) (list []ra
 }
 
 // describe fills in what a command's frame holds.
-func (e *raftEntry) describe(data []byte) {
-	// An entry whose frame cannot be decoded is listed as damaged.
+func (e *raftEntry) describe(data []byte) error {
 	f, err := frame.Decode(data)
 	if err != nil {
-		e.Error = err.Error()
-		return
+		return err
 	}
 	e.Proposer, e.Holds = f.Proposer, holdsText(f)
+	return nil
 }
 
 // holdsText counts a frame's commands by their kind, and its events.

@@ -41,7 +41,9 @@ type Config struct {
 	// Catalogue resolves types for Result.Hash; nil is event.Builtin(). Only types
 	// added at run time, with a value that is not their name in lower case, need it.
 	Catalogue *event.Catalogue
-	Logger    *slog.Logger // nil disables logging
+	// Logger is nil to disable logging. With RINGRIFT_DEBUG=true in the environment each event that is published or
+	// received is a line of the level debug, on the standard error without a Logger.
+	Logger *slog.Logger
 
 	// OnWarning is called for what a node warns about in a filter that a call gives it, such as a
 	// misspelt type: each warning once, perhaps from several goroutines. nil logs it.

@@ -121,6 +121,8 @@ class Cluster:
             "--bootstrap-expect", str(len(self.nodes)), "--disk-min-free", "1048576",
             "--advertise-http", node.advertised.removeprefix("http://"),
         ]  # fmt: skip
+        if not others:
+            args += ["--heartbeat", "200ms"]  # after a start, a lone voter waits for a leader for that long, in vain
         env = {name: value for name, value in os.environ.items() if not name.startswith(("RINGLOG_", "RINGRIFT_"))}
         if self.token:
             env["RINGRIFT_CLUSTER_AUTH_TOKEN"] = self.token

@@ -143,6 +143,20 @@ class Contract:
     def event(self, i: int = 0) -> dict[str, Any]:
         return {"run": self.run_id, "i": i}
 
+    async def test_the_history_of_a_cluster_without_an_outage(self) -> None:
+        await self.log.publish("TRAINING_COMPLETED", self.event())
+        history, cluster = await self.log.history(), await self.log.cluster()
+        self.assertEqual({"history", "first_offset", "leader_id", "term", "outage"}, set(history))
+        self.assertFalse(history["outage"])
+        self.assertEqual((history["leader_id"], history["term"]), (cluster["leader_id"], cluster["term"]))
+        self.assertEqual(history["first_offset"], cluster["first_offset"])
+        path = "/v1/cluster/history"
+        newest = await self.log.request("GET", path, None, {"from": "end", "limit": "1"})
+        self.assertEqual(newest["history"], [])
+        for field, value in (("limit", "10001"), ("limit", "x"), ("from", "soon"), ("since", "1")):
+            code = "invalid_argument"
+            await self.refused(InvalidArgument, code, field, self.log.request("GET", path, None, {field: value}))
+
     async def read(self, **options: Any) -> list[Event]:
         options.setdefault("from_", "start")
         options.setdefault("keys", [self.run_id])
@@ -1154,7 +1168,6 @@ class OnNodes(Contract):
     # What only nodes have: documents, flows and members.
 
     async def test_views_of_the_cluster(self) -> None:
-        self.assertIsInstance((await self.log.history())["history"], list)
         self.assertTrue(await self.log.audit())
         self.assertTrue((await self.log.audit(live=True))["live"])
         self.assertEqual((await self.log.audit_coordinator("UnifiedHealthManager"))["name"], "health_manager")
@@ -1190,7 +1203,6 @@ class OnMemory(Contract):
 
     async def test_views_of_the_cluster(self) -> None:
         for view in (
-            self.log.history,
             self.log.audit,
             lambda: self.log.audit_coordinator("health_manager"),
             self.log.flows,

@@ -26,6 +26,7 @@ MAX_BATCH = 1000  # events that a stream sends at a time
 WAIT_FOR_TAIL = 10.0  # seconds for which a read waits for the offset at which it begins
 POLL = 0.2  # seconds between looks at what real time changes
 LONG_POLL = 0.05  # seconds for which a member's call waits at most, so that its close waits no longer
+MAX_HISTORY = 10_000
 PARAMETERS = ("type", "category", "source", "key", "correlation_id")
 
 
@@ -597,6 +598,16 @@ class Node:
             "members": [],
         }
 
+    def history(self, request: Request, _: tuple[str, ...]) -> Json:
+        """Return the schema History of a log whose leader and quorum have never changed."""
+        query = Parameters(request)
+        position, limit = query.text("from"), query.number("limit")
+        query.done()
+        self._log.position("from", position)
+        if limit > MAX_HISTORY:
+            raise bad_value("limit", str(limit), f"at most {MAX_HISTORY}")
+        return {"history": [], "first_offset": self._log.first, "leader_id": "memory", "term": 1, "outage": None}
+
     def health(self, request: Request, _: tuple[str, ...]) -> str:
         """Return that it is alive."""
         return "ok\n"
@@ -681,6 +692,7 @@ _NAME = "([^/]+)"
 _ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", "/healthz|/readyz", Node.health),
     ("GET", "/status|/v1/cluster", Node.cluster),
+    ("GET", "/v1/cluster/history", Node.history),
     ("POST", "/v1/events", Node.publish),
     ("GET", "/v1/events", Node.read),
     ("GET", f"/v1/events/{_NAME}", Node.event),

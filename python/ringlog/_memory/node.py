@@ -18,7 +18,7 @@ from ringlog._memory.group import Group, Member
 from ringlog._memory.letters import public
 from ringlog._memory.log import Log
 from ringlog._memory.types import FILTER
-from ringlog._memory.values import Refusal, bad_value, invalid, parse_timeout
+from ringlog._memory.values import Refusal, bad_value, invalid, parse_timeout, whole
 from ringlog.event import Json
 
 HEARTBEAT = 5.0  # seconds between signs of life of a stream
@@ -651,6 +651,7 @@ def _body(request: Request, shape: Shape, *required: str) -> Json:
         raise invalid("body", "the body is not a JSON object", "send a JSON object", reason="invalid_payload")
     types.check_unique(body, "")
     _check_keys(body, shape, "")
+    body = _whole(body, shape)
     _check_kinds(body, shape, "")
     for name in required:
         if body.get(name) is None:
@@ -670,6 +671,15 @@ def _check_keys(value: Any, shape: Any, at: str) -> None:
     elif isinstance(value, list) and isinstance(shape, list):
         for i, part in enumerate(value):
             _check_keys(part, shape[0], f"{at}[{i}]")
+
+
+def _whole(value: Any, shape: Any) -> Any:
+    """Return a value with integers where a shape has them and the value is a float without a fraction."""
+    if isinstance(value, dict) and isinstance(shape, dict):
+        return {name: _whole(part, shape[name]) for name, part in value.items()}
+    if isinstance(value, list) and isinstance(shape, list):
+        return [_whole(part, shape[0]) for part in value]
+    return whole(value) if shape is int else value
 
 
 def _check_kinds(value: Any, shape: Any, at: str) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import json
 import re
+import threading
 import time
 import unittest
 import uuid
@@ -23,6 +24,7 @@ from ringlog.errors import (
     Conflict,
     Fenced,
     InvalidArgument,
+    NoReply,
     NotFound,
     PastTail,
     RinglogError,
@@ -1128,6 +1130,82 @@ class Contract:
         await self.log.close()
         with Client(self.urls) as other:
             self.assertEqual(len(list(other.tail("start", keys=[self.run_id], until_end=True))), 1)
+
+    # Calls.
+
+    def answer(self, kind: str, payload: dict[str, Any], run: str) -> None:
+        """Have another client publish a reply to the next TRAINING_STARTED of a run."""
+
+        def work() -> None:
+            with Client(self.urls) as other, other.tail("start", types=["TRAINING_STARTED"]) as tail:
+                for event in tail:
+                    if event.correlation_id == run:
+                        other.publish(kind, payload, correlation_id="another run", dedup=False)
+                        other.publish("HANDLER_FAILED", {"offset": event.offset}, correlation_id=run, dedup=False)
+                        other.publish(kind, {"offset": event.offset, **payload}, correlation_id=run, dedup=False)
+                        return
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        self.addCleanup(thread.join, 30)
+
+    async def test_a_call_returns_the_outcome_of_its_run(self) -> None:
+        for i, (kind, payload, options, success, error) in enumerate(
+            (
+                ("TRAINING_COMPLETED", {"loss": 0.5}, {}, True, ""),
+                ("TRAINING_FAILED", {"error": "no gpu"}, {}, False, "no gpu"),
+                ("TRAINING_FAILED", {"error": 7}, {}, False, "TRAINING_FAILED"),
+                ("TRAINING_COMPLETED", {"success": False, "reason": "nan"}, {}, False, "nan"),
+                ("HANDLER_FAILED", {"answer": True, "error": "exit status 3"}, {}, False, "exit status 3"),
+                ("CALL_DONE", {}, {"reply": "call.done"}, True, ""),
+                ("TRAINING_FAILED", {}, {"reply": ["TRAINING_FAILED"]}, True, ""),
+                ("CALL_OFF", {}, {"failure": ["CALL_OFF"]}, False, "CALL_OFF"),
+            )
+        ):
+            run = f"{self.run_id}-{i}"
+            with self.subTest(kind, **payload):
+                self.answer(kind, payload, run)
+                result = await self.log.call(
+                    "training.started", self.event(), correlation_id=run, dedup=False, timeout=self.patience, **options
+                )
+                self.assertEqual((result.success, result.error, result.reply.type), (success, error, kind))
+                self.assertEqual((result.correlation_id, result.duplicate), (run, False))
+                self.assertEqual(result.reply.payload["offset"], result.offset)
+                self.assertGreaterEqual(result.duration_seconds, 0.0)
+
+    async def test_a_duplicate_call_returns_the_outcome_of_the_original(self) -> None:
+        first = await self.log.publish("TRAINING_STARTED", {**self.event(), "correlation_id": self.run_id})
+        reply = await self.log.publish("TRAINING_COMPLETED", self.event(), correlation_id=self.run_id)
+        result = await self.log.call("TRAINING_STARTED", {**self.event(), "correlation_id": self.run_id})
+        self.assertTrue(result.success and result.duplicate)
+        self.assertEqual((result.offset, result.reply.offset), (first.offset, reply.offset))
+        self.assertEqual(result.correlation_id, self.run_id)
+        await self.log.publish("TRAINING_STARTED", self.event())
+        error = await self.refused(
+            InvalidArgument, "invalid_argument", "correlation_id", self.log.call("TRAINING_STARTED", self.event())
+        )
+        self.assertIn("dedup=False", error.remedy)
+
+    async def test_a_call_without_an_outcome(self) -> None:
+        began = time.monotonic()
+        with self.assertRaises(NoReply) as refused:
+            await self.log.call("TRAINING_STARTED", self.event(), timeout=0.3, dedup=False)
+        self.assertLess(time.monotonic() - began, 5.0)
+        self.assertIsInstance(refused.exception, TimeoutError)
+        self.assertIn("TRAINING_COMPLETED, TRAINING_FAILED", str(refused.exception))
+        started = await self.log.get(refused.exception.offset)
+        self.assertEqual(started.payload, self.event())
+        self.assertIn(started.correlation_id, str(refused.exception))
+        for field, options in (
+            ("reply", {}),
+            ("reply", {"reply": "CALL_*"}),
+            ("failure", {"reply": "CALL_DONE", "failure": ["call.done"]}),
+        ):
+            call = self.log.call
+            with self.subTest(**options), self.assertRaises(InvalidArgument) as wrong:
+                await call("CALL_ASKED", self.event(), **options)
+            self.assertEqual(wrong.exception.field, field)
+            self.assertTrue(wrong.exception.remedy)
 
 
 def setUpModule() -> None:

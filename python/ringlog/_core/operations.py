@@ -17,7 +17,7 @@ from ringlog._core.publisher import Backlog, Publisher
 from ringlog._core.spec import build_filter, build_group, create
 from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo
 from ringlog.errors import Closed, InvalidArgument, NotFound
-from ringlog.event import Event, EventFields, Json, NewEvent, Result
+from ringlog.event import CallResult, Event, EventFields, Json, NewEvent, Result
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -122,6 +122,32 @@ class Operations:
         event = encode(build_event(type, payload, fields, self._config.source, self._config.clock))
         self._check_open()
         return (await self._publisher.publish(event, 1))[0]
+
+    async def call(
+        self,
+        type: str | Payload,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        timeout: float = 30.0,
+        reply: str | Iterable[str] = (),
+        failure: str | Iterable[str] = (),
+        **fields: Unpack[EventFields],
+    ) -> CallResult:
+        """Publish an event, and wait for the outcome of the run that it starts.
+
+        The outcome is the first event after it with its correlation id that is a reply or a failure: the types that
+        reply and failure name, or else those that the flows of the cluster name, as TRAINING_COMPLETED and
+        TRAINING_FAILED for TRAINING_STARTED. An event without a correlation_id gets one. A duplicate waits for the
+        outcome of the original. A reply whose payload has "success": False is a failure.
+
+        Raises NoReply if there is no outcome after timeout seconds, InvalidArgument if no reply is known, and what
+        publish raises. Changes of leaders meanwhile are not noticed.
+        """
+        from ringlog._core.outcome import call  # is rarely needed
+
+        event = build_event(type, payload, fields, self._config.source, self._config.clock)
+        self._check_open()
+        return await call(self, self._calls, self._publisher, event, timeout, reply, failure)
 
     async def publish_many(self, events: Iterable[NewEvent]) -> list[Result]:
         """Append events, all or none, and return what became of each, in order.

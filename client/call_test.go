@@ -60,7 +60,8 @@ func TestACallGetsTheOutcomeOfItsRun(t *testing.T) {
 		why     string
 	}{
 		{"success", inRun(event.TrainingCompleted, "", nil), client.CallOptions{}, true, ""},
-		{"failure", inRun(event.TrainingFailed, "", map[string]any{"error": "no gpu"}), client.CallOptions{}, false, "no gpu"},
+		{"failure", inRun(event.TrainingFailed, "", map[string]any{"error": "no gpu"}), client.CallOptions{},
+			false, "no gpu"},
 		{"reason", inRun(event.TrainingFailed, "", map[string]any{"reason": "late", "error": 7}), client.CallOptions{},
 			false, "late"},
 		{"nameless", inRun(event.TrainingFailed, "", nil), client.CallOptions{}, false, "TRAINING_FAILED"},
@@ -83,8 +84,10 @@ func TestACallGetsTheOutcomeOfItsRun(t *testing.T) {
 			other := test.reply
 			other.CorrelationID = "another"
 			publishOK(t, c, other)
-			publishOK(t, c, inRun(event.HandlerFailed, run, map[string]any{"offset": before.Offset + 1, "dead_letter": true}))
-			publishOK(t, c, inRun(event.HandlerFailed, run, map[string]any{"offset": before.Offset, "answer": true}))
+			for _, p := range []map[string]any{{"offset": before.Offset + 1, "dead_letter": true},
+				{"offset": before.Offset, "answer": true}} {
+				publishOK(t, c, inRun(event.HandlerFailed, run, p))
+			}
 			reply := publishOK(t, c, test.reply)
 
 			got := <-done
@@ -147,11 +150,12 @@ func TestACallOutlivesAnOutage(t *testing.T) {
 func TestACallWithoutAnOutcome(t *testing.T) {
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
-	if _, err := c.Call(t.Context(), event.New("CALL_ASKED", nil), client.CallOptions{}); !errors.Is(err, client.ErrNoReply) {
+	unknown := event.New("CALL_ASKED", nil)
+	if _, err := c.Call(t.Context(), unknown, client.CallOptions{}); !errors.Is(err, client.ErrNoReply) {
 		t.Errorf("a type without a reply: %v", err)
 	}
 	both := client.CallOptions{Replies: []event.Type{"A_DONE"}, Failures: []event.Type{"a.done"}}
-	if _, err := c.Call(t.Context(), event.New("CALL_ASKED", nil), both); err == nil || !strings.Contains(err.Error(), "both") {
+	if _, err := c.Call(t.Context(), unknown, both); err == nil || !strings.Contains(err.Error(), "both") {
 		t.Errorf("a type that is both: %v", err)
 	}
 	for ev, err := range c.Tail(t.Context(), client.TailOptions{NoFollow: true, Consistency: client.Linearizable,

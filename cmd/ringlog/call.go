@@ -23,18 +23,21 @@ func callCommand(sh *shell.Shell) *cli.Command {
 		UsageText: shell.Examples(
 			`ringlog call TRAINING_STARTED '{"config_key": "hex8_2p"}' --wait=false`,
 		),
-		Description: "The outcome is the first event of the run, found by its correlation id, that the flows name as an " +
-			"effect of TYPE,\n" +
-			"or that says that it has failed: TRAINING_COMPLETED or TRAINING_FAILED for TRAINING_STARTED. A duplicate " +
-			"waits for the\n" +
-			"outcome of the original. It waits up to --timeout, across changes of leaders. Exit codes: 0 success, 1 the " +
-			"run has failed,\n" +
-			"5 no outcome in time. ringlog react --answer publishes the outcome of a command as the reply.",
+		Description: "The outcome is the first event of the run, found by its correlation id, that the flows name as " +
+			"an effect of\n" +
+			"TYPE, or that says that it has failed: TRAINING_COMPLETED or TRAINING_FAILED for TRAINING_STARTED. A " +
+			"duplicate waits\n" +
+			"for the outcome of the original. It waits up to --timeout, across changes of leaders. Exit codes: 0 " +
+			"success, 1 the\n" +
+			"run has failed, 5 no outcome in time. ringlog react --answer publishes the outcome of a command as the " +
+			"reply.",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "wait", Usage: "wait for the outcome; with --wait=false print the offset alone", Value: true},
+			&cli.BoolFlag{Name: "wait", Usage: "wait for the outcome; with --wait=false print the offset alone",
+				Value: true},
 			&cli.StringFlag{Name: "reply", Usage: "comma-separated `TYPES`, any of which is the outcome",
 				DefaultText: "what the flows name"},
-			&cli.StringFlag{Name: "failure", Usage: "comma-separated `TYPES`, any of which says that the run has failed",
+			&cli.StringFlag{Name: "failure",
+				Usage:       "comma-separated `TYPES`, any of which says that the run has failed",
 				DefaultText: "what the flows and the catalogue name"},
 			&cli.StringFlag{Name: "source", Usage: "`NAME` of the event's source, such as a host or a program"},
 			&cli.StringFlag{Name: "key", Usage: "ordering `KEY`, such as hex8_2p"},

@@ -1164,6 +1164,7 @@ class Contract:
         ):
             run = f"{self.run_id}-{i}"
             with self.subTest(kind, **payload):
+                await self.log.publish(kind, {"offset": 0, **payload}, correlation_id=run, dedup=False)  # before it
                 self.answer(kind, payload, run)
                 result = await self.log.call(
                     "training.started", self.event(), correlation_id=run, dedup=False, timeout=self.patience, **options

@@ -73,6 +73,7 @@ func rooms() map[string][]string {
 		"internal/platform/audit":         {"event", "internal/human"},
 		"internal/platform/stages":        {"event", "internal/human"},
 		"internal/platform/asyncapi":      {"event", "internal/platform/audit"},
+		"internal/platform/scan":          {"event"},
 		"internal/human":                  nil,
 		"router":                          routing,
 		"router/breaker":                  {"event"},
@@ -100,7 +101,8 @@ func rooms() map[string][]string {
 		"cmd/ringlog/internal/serve": append(slices.Clone(consensus),
 			"internal/server", "cmd/ringlog/internal/shell", "cmd/ringlog/internal/offline"),
 		"cmd/ringlog": append(slices.Concat(shell, verbs, handling, platform),
-			"election", "internal/frame", "raftnode/blackbox", "router", "sinks", "internal/server", "python"),
+			"election", "internal/frame", "internal/platform/scan", "raftnode/blackbox", "router", "sinks",
+			"internal/server", "python"),
 	}
 }
 

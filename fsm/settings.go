@@ -161,7 +161,7 @@ func definitions() []definition {
 		{"dedup.policy_max_keys", frame.LevelDedup, "1000000",
 			"keys that the dedup policies of all types together may hold; " +
 				"past it events of these types are refused until some expire",
-			number(1, 10_000_000, func(s *Settings) *uint64 { return &s.DedupPolicyMaxKeys })},
+			number(1, 1<<31, func(s *Settings) *uint64 { return &s.DedupPolicyMaxKeys })},
 		{"dedup.window", frame.LevelBase, "60s",
 			"how long after an event was appended its key suppresses the same again",
 			duration(time.Second, 24*time.Hour, func(s *Settings) *time.Duration { return &s.DedupWindow })},

@@ -91,7 +91,7 @@
 > set dedup.policy_max_keys 2
   2
 > publish 31
-  overloaded: the dedup policies of types hold 2 keys, which is the limit
+  overloaded: the dedup policies of types hold 2 keys, the limit is 2
 > wait 1m
 > publish 31
   at 19

@@ -217,7 +217,7 @@ SETTINGS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "cursor.max_bytes": ("67108864", _number(1 << 16, 1 << 40)),
     "cursor.stall_after": ("5m", _duration(_NONE, 10 * YEAR)),
     "dedup.max_keys": ("20000000", _number(1, 1 << 31)),
-    "dedup.policy_max_keys": ("1000000", _number(1, 10_000_000)),
+    "dedup.policy_max_keys": ("1000000", _number(1, 1 << 31)),
     "dedup.window": ("60s", _duration(_SECOND, DAY)),
     "dlq.max_age": ("0s", _duration(_NONE, 100 * YEAR)),
     "dlq.max_bytes": ("268435456", _number(1 << 10, 1 << 50)),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/human"
 )
 
 // Settings are the replicated settings, in the form decisions need them. A zero
@@ -269,7 +270,8 @@ func duration(low, high time.Duration, field func(*Settings) *time.Duration) rul
 	return rule{fmt.Sprintf("%s to %s", low, high), func(s *Settings, value string) error {
 		d, err := time.ParseDuration(value)
 		if err != nil || d < low || d > high {
-			return fmt.Errorf("%q is not a duration from %s to %s, such as 90s or 72h", value, low, high)
+			return fmt.Errorf("%q is not a duration from %s to %s, such as 90s or 72h",
+				value, human.Exact(low), human.Exact(high))
 		}
 		*field(s) = d
 		return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/human"
 )
 
 // dedupCommand is dedup and its verbs: what was suppressed as a duplicate, and which events of a type are duplicates.
@@ -95,7 +96,7 @@ func listDedupPolicies(ctx context.Context, sh *shell.Shell) error {
 		if p.Reason != "" {
 			from += ": " + p.Reason
 		}
-		return table.Row{p.Type, comparedBy(p), cmp.Or(p.Window, "-"), p.Keys, from}
+		return table.Row{p.Type, comparedBy(p), cmp.Or(human.ExactText(p.Window), "-"), p.Keys, from}
 	})
 }
 
@@ -111,7 +112,7 @@ func comparedBy(p api.DedupPolicy) string {
 func dedupPolicyText(p api.DedupPolicy) string {
 	text := comparedBy(p)
 	if p.Window != "" {
-		text += " within " + p.Window
+		text += " within " + human.ExactText(p.Window)
 	}
 	switch p.Origin {
 	case api.PolicySet:

@@ -108,6 +108,6 @@
 > policy off 1m
   invalid: event: window: the mode off has none
 > policy content 1ms
-  invalid: event: window: 1ms is not from 1s to 744h0m0s
+  invalid: event: window: 1ms is not from 1s to 744h
 > policy fields - b a
   invalid: event: fields: "a" is there twice, or not in its order

@@ -471,6 +471,38 @@ class Contract:
                 self.assertIn(what, str(error))
                 self.assertIn(remedy, str(error))
 
+    async def test_a_name_that_no_cursor_can_have_is_refused_before_a_request(self) -> None:
+        nowhere = self.client(url="http://127.0.0.1:1", timeout=0.1)
+        self.addAsyncCleanup(nowhere.close)
+        for name, what in (
+            ("", "'' is not a name"),
+            (7, "7 is not a name"),
+            ("a\nb", "has a control character"),
+            ("a\x85b", "has a control character"),
+            ("a\ud800b", "is not UTF-8"),
+        ):
+            for of, calls in (
+                (
+                    "cursor",
+                    (
+                        nowhere.cursor,
+                        nowhere.create_cursor,
+                        nowhere.get_cursor,
+                        lambda name: nowhere.seek_cursor(name, "start"),
+                        nowhere.delete_cursor,
+                        lambda name: nowhere.explain(name, 1),
+                        lambda name: nowhere.wait(1, [name]),
+                    ),
+                ),
+                ("group", (nowhere.group, nowhere.create_group, nowhere.group_members, nowhere.delete_group)),
+            ):
+                for call in calls:
+                    with self.subTest(name=name, of=of), self.assertRaises(InvalidArgument) as refused:
+                        made = call(name)
+                        await made
+                    self.assertEqual(refused.exception.field, of)
+                    self.assertIn(what, refused.exception.message)
+
     async def test_a_warning_about_an_event_names_what_the_catalogue_has(self) -> None:
         warnings: list[dict[str, Any]] = []
         async with self.client(on_warning=warnings.append) as log:

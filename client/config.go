@@ -48,7 +48,8 @@ type Config struct {
 	OnWarning func(event.Warning)
 
 	// Observe, for metrics and traces, is called before each request to a node. The request has the context that it
-	// returns, and end is called with the request's error, nil for success. It is called by many goroutines at once
+	// returns, and end is called with the request's error, nil for success: an *api.Error is what a node answered, and a
+	// reader that is closed ends its request with context.Canceled. It is called by many goroutines at once
 	// and must return soon; nil sees nothing.
 	Observe func(ctx context.Context, r Request) (_ context.Context, end func(error))
 }

@@ -159,7 +159,7 @@ func removeDedupPolicy(ctx context.Context, sh *shell.Shell, name string) error 
 
 // printDedupPolicy prints a policy.
 func printDedupPolicy(sh *shell.Shell, p api.DedupPolicy) error {
-	return sh.Emit(p, func() error { _, err := fmt.Fprintf(sh.Out, "%s: %s\n", p.Type, dedupPolicyText(p)); return err })
+	return sh.Emit(p, func() error { return sh.Print(string(p.Type) + ": " + dedupPolicyText(p) + "\n") })
 }
 
 // explainDedup prints what was suppressed as a duplicate of one event.

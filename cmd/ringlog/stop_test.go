@@ -9,8 +9,8 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/devcluster"
 )
 
-// A cluster that starts and is stopped as a whole has no line at WARN or ERROR, in whichever order its nodes end: all at
-// once, as dev ends or a machine is shut down, or one after the other.
+// A cluster that starts and is stopped as a whole has no line at WARN or ERROR, in whichever order its nodes end: all
+// at once, as dev ends or a machine is shut down, or one after the other.
 func TestAClusterThatIsStoppedLogsNoWarning(t *testing.T) {
 	t.Setenv("GORACE", quickExit)
 	for name, stop := range map[string]func(t *testing.T, c *devcluster.Cluster, leader string){

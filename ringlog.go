@@ -13,6 +13,7 @@
 package ringlog
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -37,7 +38,7 @@ type Config struct {
 	// disk that fails or hangs. It should end the process; nil panics.
 	Fatal func(error)
 	// Logger gets what the node, the client and the router log, each with its name in the attribute part. nil
-	// disables logging.
+	// disables logging, but for what RINGRIFT_DEBUG asks for.
 	Logger *slog.Logger
 
 	// Client's limits and times are those of the client; where to connect to is set
@@ -71,15 +72,13 @@ const (
 // Open opens the log in cfg.Dir, or makes an empty one, and returns once it takes
 // events. ctx bounds Open alone.
 func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
 	if cfg.Fatal == nil {
 		cfg.Fatal = func(err error) { panic(err) }
 	}
 
 	// What was opened before an error is closed.
-	n := &Node{logger: nodeLogger(cfg.Logger), wire: newWire(), served: make(chan error, 1)}
+	logger := cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	n := &Node{logger: nodeLogger(logger), wire: newWire(), served: make(chan error, 1)}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("ringlog: open %s: %w", cfg.Dir, errors.Join(err, n.Close(context.WithoutCancel(ctx))))
@@ -132,7 +131,7 @@ func (n *Node) openClient(cfg Config) (err error) {
 		ReadBufferSize: 64 << 10, WriteBufferSize: 64 << 10}
 	cc := cfg.Client
 	cc.Endpoints, cc.Token, cc.HTTPClient = []string{address}, "", &http.Client{Transport: n.conns}
-	if cc.Logger == nil {
+	if cc.Logger == nil && cfg.Logger != nil {
 		cc.Logger = cfg.Logger.With("part", "client")
 	}
 	n.client, err = client.New(cc)
@@ -141,7 +140,7 @@ func (n *Node) openClient(cfg Config) (err error) {
 
 func (n *Node) openRouter(cfg Config) (err error) {
 	o := cfg.Router
-	if o.Logger == nil {
+	if o.Logger == nil && cfg.Logger != nil {
 		o.Logger = cfg.Logger.With("part", "router")
 	}
 	n.router, err = router.New(router.OnClient(n.client), o)

@@ -133,6 +133,7 @@ const (
 	ReasonNoTarget         = "no_target"         // conflict: no voter that could take over
 	ReasonUnreachable      = "unreachable"       // invalid_argument: nobody answers at the address
 	ReasonFeatureLevel     = "feature_level"     // unavailable: until members are upgraded
+	ReasonNotFormed        = "not_formed"        // no_leader: the node is not in a cluster yet
 	ReasonUnknownPath      = "unknown_path"      // not_found: the node has no such path, a newer one may
 )
 

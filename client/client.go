@@ -12,6 +12,7 @@ import (
 	"github.com/ringrift/ringlog/client/internal/calls"
 	"github.com/ringrift/ringlog/client/internal/sender"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/eventlog"
 )
 
 // Client talks to one cluster. It is safe for concurrent use.
@@ -23,6 +24,8 @@ type Client struct {
 	sender  *sender.Sender
 	// brings events into the stored form before they are sent, see clientGate
 	gate event.Policy
+	// shows events that pass; nil unless the environment asks for it
+	events *eventlog.Log
 
 	reading context.Context // ends when Close begins
 	stop    context.CancelCauseFunc
@@ -32,10 +35,11 @@ type Client struct {
 
 // New returns a client. It connects to no node before the first call.
 func New(cfg Config) (*Client, error) {
+	events := eventlog.New(cfg.Logger)
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, gate: clientGate(cfg.Catalogue)}
+	c := &Client{cfg: cfg, gate: clientGate(cfg.Catalogue), events: events}
 
 	// The caller's HTTP client is used as it is. An own one keeps as many connections to a node
 	// as may be busy at once.
@@ -50,8 +54,12 @@ func New(cfg Config) (*Client, error) {
 	// Readers end with this context. The sender is ended by Close in its own order, after what
 	// it accepted is sent.
 	c.reading, c.stop = context.WithCancelCause(context.Background())
-	c.sender = sender.New(sender.Config{Cluster: c.cluster, Policy: &c.gate, MaxBatchEvents: cfg.MaxBatchEvents,
-		MaxBatchBytes: cfg.MaxBatchBytes, MaxInFlight: cfg.MaxInFlight, MaxBuffered: cfg.MaxBuffered})
+	sending := sender.Config{Cluster: c.cluster, Policy: &c.gate, MaxBatchEvents: cfg.MaxBatchEvents,
+		MaxBatchBytes: cfg.MaxBatchBytes, MaxInFlight: cfg.MaxInFlight, MaxBuffered: cfg.MaxBuffered}
+	if events != nil {
+		sending.Answered = c.showAnswer
+	}
+	c.sender = sender.New(sending)
 	return c, nil
 }
 

@@ -41,14 +41,17 @@ type Config struct {
 	// Catalogue resolves types for Result.Hash; nil is event.Builtin(). Only types
 	// added at run time, with a value that is not their name in lower case, need it.
 	Catalogue *event.Catalogue
-	Logger    *slog.Logger // nil disables logging
+	// Logger is nil to disable logging. With RINGRIFT_DEBUG=true in the environment each event that is published or
+	// received is a line of the level debug, on the standard error without a Logger.
+	Logger *slog.Logger
 
 	// OnWarning is called for what a node warns about in a filter that a call gives it, such as a
 	// misspelt type: each warning once, perhaps from several goroutines. nil logs it.
 	OnWarning func(event.Warning)
 
 	// Observe, for metrics and traces, is called before each request to a node. The request has the context that it
-	// returns, and end is called with the request's error, nil for success. It is called by many goroutines at once
+	// returns, and end is called with the request's error, nil for success: an *api.Error is what a node answered, and a
+	// reader that is closed ends its request with context.Canceled. It is called by many goroutines at once
 	// and must return soon; nil sees nothing.
 	Observe func(ctx context.Context, r Request) (_ context.Context, end func(error))
 }

@@ -205,6 +205,12 @@ func (cur *Cursor) accept(ctx context.Context, d delivery) error {
 		return d.err
 	}
 
+	if cur.c.events != nil {
+		for i := range d.events {
+			cur.c.showReceived("cursor "+cur.info.Name, &d.events[i])
+		}
+	}
+
 	// A gap counts as delivered: a commit may follow it.
 	cur.mu.Lock()
 	cur.waiting, cur.next = d.events, max(cur.next, d.next)

@@ -96,6 +96,8 @@ func TestABadNameIsRefusedWithoutARequest(t *testing.T) {
 			refusal, ok := errors.AsType[*api.Error](err)
 			if !ok || refusal.Code != api.InvalidArgument || refusal.Field != "cursor" {
 				t.Errorf("%s of %q: %v", call, name, err)
+			} else if strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s of %q: more than one line: %v", call, name, err)
 			}
 		}
 	}

@@ -274,16 +274,18 @@ func ExampleConfig_observe() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var requests, failures, published atomic.Int64
+	var requests, missing, published atomic.Int64
 	n, err := ringlog.Open(ctx, ringlog.Config{Dir: dir, Client: client.Config{
 		Observe: func(ctx context.Context, r client.Request) (context.Context, func(error)) {
 			return ctx, func(err error) {
 				requests.Add(1)
-				if err != nil {
-					failures.Add(1)
-					return
+				var answer *api.Error // what a node has answered
+				switch {
+				case err == nil:
+					published.Add(int64(r.Events))
+				case errors.As(err, &answer) && answer.Code == api.PastTail:
+					missing.Add(1)
 				}
-				published.Add(int64(r.Events))
 			}
 		},
 	}})
@@ -292,7 +294,7 @@ func ExampleConfig_observe() {
 	}
 	publish(n.Client(), event.TrainingStarted, event.TrainingCompleted)
 	_, err = n.Client().Get(ctx, 1_000_000) // there is no such event
-	fmt.Println(published.Load(), "published, refused:", err != nil, requests.Load() > 2, failures.Load() > 0)
+	fmt.Println(published.Load(), "published, refused:", err != nil, requests.Load() > 2, missing.Load() > 0)
 	if err := errors.Join(n.Close(ctx), os.RemoveAll(dir)); err != nil {
 		log.Fatal(err)
 	}

@@ -74,7 +74,10 @@ func (m *GroupMember) NextBatch(ctx context.Context) ([]Delivery, error) {
 
 	// Of each key only the first is ready, so no two of one batch have the same key.
 	deliveries := make([]Delivery, 0, 1+m.buffer.Ready())
-	for ; h != nil; h = m.buffer.Next() {
+	for first := h; h != nil; h = m.buffer.Next() {
+		if m.c.events != nil && h != first {
+			m.c.showReceived("group "+m.group, &h.Event)
+		}
 		deliveries = append(deliveries, Delivery{h.Event, h.Count, (*settler)(m)})
 	}
 	m.fetchIfRoom()
@@ -105,6 +108,9 @@ func (m *GroupMember) waitFirst(ctx context.Context) (*prefetch.Held, error) {
 		// Without contact for the session's time the group may have given it all to others.
 		if time.Since(m.session.heard) < m.session.timeout {
 			if h := m.buffer.Next(); h != nil {
+				if m.c.events != nil {
+					m.c.showReceived("group "+m.group, &h.Event)
+				}
 				return h, nil
 			}
 		}

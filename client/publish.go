@@ -58,6 +58,9 @@ func (r Result) Hash() event.Hash {
 func (c *Client) Publish(ctx context.Context, ev event.Event) (Result, error) {
 	ev = event.Inherit(ctx, ev)
 	item, err := c.sender.Publish(ctx, &ev)
+	if c.events != nil {
+		c.showPublished(item, []event.Event{ev}, err)
+	}
 	if err != nil {
 		return Result{}, err
 	}
@@ -71,7 +74,11 @@ func (c *Client) Publish(ctx context.Context, ev event.Event) (Result, error) {
 // in events[3].payload. No results come with an error. Events need not be copied: they
 // must not be changed before it returns, nor their payloads before the last Hash.
 func (c *Client) PublishBatch(ctx context.Context, events []event.Event) ([]Result, error) {
-	item, err := c.sender.PublishBatch(ctx, event.InheritAll(ctx, events))
+	events = event.InheritAll(ctx, events)
+	item, err := c.sender.PublishBatch(ctx, events)
+	if c.events != nil {
+		c.showPublished(item, events, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +95,11 @@ func (c *Client) PublishBatch(ctx context.Context, events []event.Event) ([]Resu
 // the last Hash.
 func (c *Client) PublishAsync(ctx context.Context, ev event.Event) *Future {
 	ev = event.Inherit(ctx, ev)
-	return &Future{c, c.sender.PublishOrdered(ctx, &ev)}
+	item := c.sender.PublishOrdered(ctx, &ev)
+	if c.events != nil && len(item.Events) == 0 { // it was refused at once
+		c.showPublished(nil, []event.Event{ev}, item.Err())
+	}
+	return &Future{c, item}
 }
 
 // Future is an answer to come.
@@ -118,4 +129,24 @@ func (c *Client) resultOf(item *sender.Item, i int) Result {
 	o, ev := &item.Outcomes[i], &item.Events[i]
 	return Result{Offset: o.Offset, Duplicate: o.Duplicate, AppendedAt: item.AppendedAt, Warnings: o.Warnings,
 		gate: &c.gate, sent: content{ev.Type, ev.Value, ev.Payload}}
+}
+
+// showAnswer shows events of PublishAsync.
+func (c *Client) showAnswer(item *sender.Item) { c.showPublished(item, item.Events, item.Err()) }
+
+// showPublished shows events that were published, with their offsets, or the error with which they were not.
+func (c *Client) showPublished(item *sender.Item, events []event.Event, err error) {
+	for i, ev := range events {
+		if err != nil {
+			c.events.Show("not published", &ev, "error", err)
+			continue
+		}
+		ev.Offset = item.Outcomes[i].Offset
+		c.events.Show("published", &ev, "duplicate", item.Outcomes[i].Duplicate)
+	}
+}
+
+// showReceived shows events that a tail, cursor or group hands out.
+func (c *Client) showReceived(from string, ev *event.Event) {
+	c.events.Show("received", ev, "from", from)
 }

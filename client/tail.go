@@ -31,11 +31,20 @@ type TailOptions struct {
 // was: for Config.Timeout while no node has answered yet, and after that for as long as ctx
 // allows, or with NoFollow for Config.Timeout each time that nothing comes.
 func (c *Client) Tail(ctx context.Context, o TailOptions) iter.Seq2[event.Event, error] {
-	return func(yield func(event.Event, error) bool) {
+	return func(hand func(event.Event, error) bool) {
 		ctx, cancel := c.whileOpen(ctx)
 		defer cancel()
 		r := c.newTailReader(o)
 		defer r.stream.Disconnect()
+		yield := hand
+		if c.events != nil {
+			yield = func(ev event.Event, err error) bool {
+				if err == nil {
+					c.showReceived("tail", &ev)
+				}
+				return hand(ev, err)
+			}
+		}
 		for {
 			// A node ends a stream at the limit, at the end without following, or when it closes.
 			m, err := r.stream.Receive(ctx)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/event/canon"
+	"github.com/ringrift/ringlog/internal/human"
 )
 
 // DedupMode says by what two events of a type are the same.
@@ -70,7 +71,8 @@ func (p *DedupPolicy) Validate() error {
 		err.Remedy = "leave it out"
 		return err
 	case p.Window != 0 && (p.Window < MinDedupWindow || p.Window > MaxDedupWindow):
-		err := fieldError(ReasonInvalidField, "window", "%s is not from %s to %s", p.Window, MinDedupWindow, MaxDedupWindow)
+		err := fieldError(ReasonInvalidField, "window", "%s is not from %s to %s",
+			human.Exact(p.Window), human.Exact(MinDedupWindow), human.Exact(MaxDedupWindow))
 		err.Remedy = "send one such as 90s or 24h, or leave it out for the setting dedup.window"
 		return err
 	}

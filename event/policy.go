@@ -238,13 +238,12 @@ func (p *Policy) checkReserved(e *Event, t Type) error {
 	return nil
 }
 
-// unknownType returns the error for a type that is not in the catalogue. Its message repeats the remedy, since many
+// unknownType returns the error for a type that is not in the catalogue. Its message names the nearest, since many
 // clients only show the message.
 func (p *Policy) unknownType(t Type) error {
-	err := fieldError(ReasonUnknownType, "type", "%s is not in the catalogue, and validation is strict", t)
-	err.Remedy = "nearest known types: " + strings.Join(p.catalogue().Nearest(string(t), 3), ", ")
-	err.Message += "; " + err.Remedy
-	return err
+	return fieldError(ReasonUnknownType, "type",
+		"%s is not in the catalogue, and validation is strict; nearest known types: %s",
+		t, strings.Join(p.catalogue().Nearest(string(t), 3), ", "))
 }
 
 // checkValue accepts a value that is a spelling of the type.

@@ -12,6 +12,7 @@ import (
 	"github.com/RaduBerinde/btreemap"
 
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/human"
 )
 
 // Bounds of a client's TTL, and what it is where the client names none.
@@ -152,7 +153,7 @@ func (a *clientApplier) refuseClient(c *Client, before uint64) *Result {
 		r = refuse(Invalid, "id", "a client without an id", "name it")
 	case c.TTL < MinClientTTL || c.TTL > MaxClientTTL:
 		r = refuse(Invalid, "ttl", fmt.Sprintf("a TTL of %s", c.TTL),
-			fmt.Sprintf("send one from %s to %s", MinClientTTL, MaxClientTTL))
+			fmt.Sprintf("send one from %s to %s", human.Exact(MinClientTTL), human.Exact(MaxClientTTL)))
 	case c.Bytes > frame.MaxClientBytes:
 		r = refuse(Invalid, "subscriptions", fmt.Sprintf("the client takes %d bytes, the limit is %d", c.Bytes,
 			frame.MaxClientBytes), "register fewer or shorter subscriptions")

@@ -331,6 +331,7 @@ var floors = map[string]int{
 	"frame.LetterImport":               300,
 	"frame.LetterKeep":                 150,
 	"letter kept before":               10,
+	"kept letter gone":                 10,
 	"frame.GroupCreate":                1000,
 	"frame.GroupSettle":                4000,
 	"frame.GroupDead":                  1000,

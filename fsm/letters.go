@@ -1,10 +1,12 @@
 package fsm
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -45,6 +47,8 @@ type Letter struct {
 	Lineage  []uint64      `json:"lineage,omitempty"` // offsets of the event and its copies, the newest last
 	Origin   string        `json:"origin,omitempty"`  // of one that came from another system
 	Bytes    uint64        `json:"bytes"`             // that count for dlq.max_bytes
+	// KeptAs is frame.LetterKeep's Origin. A letter of anything else has none.
+	KeptAs []byte `json:"kept_as,omitempty"`
 }
 
 // maxLineage bounds a letter's lineage; older offsets are forgotten.
@@ -94,6 +98,13 @@ type underWay struct {
 	at     uint64 // Letter.Offset
 	bytes  uint64 // Letter.Bytes
 	born   int64  // Letter.bornAt
+	keptAs []byte // Letter.KeptAs
+}
+
+// copyAt returns what is known of a letter while its copy at an offset is under way. It shares KeptAs, which
+// never changes.
+func (l *Letter) copyAt(offset uint64) underWay {
+	return underWay{offset: offset, letter: l.ID, at: l.Offset, bytes: l.Bytes, born: l.bornAt(), keptAs: l.KeptAs}
 }
 
 // letters are what decisions need of the dead letters: all but those under way stay
@@ -118,8 +129,12 @@ type letterAges struct {
 //	'i' 'c' + cursor + 0 + offset   id of the letter that the cursor made there
 //	'i' 'r' + cursor + 0 + offset   the letter under way whose copy is there
 //	'i' 't' + time + id             dead letters by when their age began
-//	'i' 'f' + origin                id that an imported letter had; kept for ever, 26 bytes each, so
-//	                                letters that are imported again after a purge stay out
+//	'i' 'f' + origin                id of a letter that was imported or kept. That of an imported letter
+//	                                stays for ever, 26 bytes each: letters that are imported again after a
+//	                                purge stay out. That of a kept one is removed with its letter: there is
+//	                                one for each event that a handler fails on, and it only has to find
+//	                                repetitions of the request. A request that is repeated after the letter
+//	                                is gone keeps the event again, which loses nothing.
 func placeKey(kind byte, cursor string, offset uint64) []byte {
 	k := append([]byte{prefixLetterIndex, kind}, cursor...)
 	return binary.BigEndian.AppendUint64(append(k, 0), offset)
@@ -136,17 +151,18 @@ func ageKey(born int64, id uint64) []byte {
 	return binary.BigEndian.AppendUint64(k, id)
 }
 
-// originKey is kept when the letter is gone.
+// originKey finds the letter that was imported or kept with an origin.
 func originKey(origin [frame.OriginSize]byte) []byte {
 	return append([]byte{prefixLetterIndex, 'f'}, origin[:]...)
 }
 
-// encode returns the value under copyKey; the offset and the cursor are in the key.
+// encode returns the value under copyKey: four numbers, then keptAs if the letter has it. The offset and the
+// cursor are in the key.
 func (u underWay) encode() (b []byte) {
 	for _, n := range []uint64{u.letter, u.at, u.bytes, uint64(u.born)} {
 		b = binary.AppendUvarint(b, n)
 	}
-	return b
+	return append(b, u.keptAs...)
 }
 
 // loadUnderWay reads what redrives have appended and no cursor has committed.
@@ -161,8 +177,16 @@ func (s *state) loadUnderWay(db *pebble.DB) error {
 		u := underWay{offset: binary.BigEndian.Uint64(key[len(key)-8:])}
 		r := fields.Reader{Rest: value}
 		u.letter, u.at, u.bytes, u.born = r.Uvarint(), r.Uvarint(), r.Uvarint(), int64(r.Uvarint())
+		switch {
+		case r.Err != nil:
+			return r.Err
+		case len(r.Rest) == frame.OriginSize:
+			u.keptAs = bytes.Clone(r.Rest)
+		case len(r.Rest) != 0:
+			return fmt.Errorf("%d bytes after the copy of letter %d", len(r.Rest), u.letter)
+		}
 		s.letters.addUnderWay(name, u)
-		return r.Err
+		return nil
 	})
 }
 

@@ -135,16 +135,19 @@ func (a *letterApplier) markDead(l *Letter) {
 	a.stored.note(l)
 }
 
-// dropLetter removes what is stored under a letter's id.
-func (a *letterApplier) dropLetter(id uint64, cursor string, at, bytes uint64) {
-	a.changeLetter(id, nil)
-	a.tx.Delete(indexKey(prefixLetter, id))
-	a.tx.Delete(indexKey(prefixCopy, id))
-	if at != 0 {
-		a.setIndex(atKey(cursor, at), 0)
+// dropLetter removes what is stored of a letter of the cursor but its age and its copy in the log.
+func (a *letterApplier) dropLetter(cursor string, u underWay) {
+	a.changeLetter(u.letter, nil)
+	a.tx.Delete(indexKey(prefixLetter, u.letter))
+	a.tx.Delete(indexKey(prefixCopy, u.letter))
+	if u.at != 0 {
+		a.setIndex(atKey(cursor, u.at), 0)
+	}
+	if u.keptAs != nil {
+		a.setIndex(originKey([frame.OriginSize]byte(u.keptAs)), 0)
 	}
 	a.s.meta.Letters.Count--
-	a.s.meta.Letters.Bytes -= bytes
+	a.s.meta.Letters.Bytes -= u.bytes
 }
 
 // deadLetter moves a cursor past an event that its handler could not handle, and
@@ -362,7 +365,7 @@ func (a *letterApplier) resolveSettled(cursor string, settled ranges) {
 			continue
 		}
 		a.deleteCopy(cursor, u.offset)
-		a.dropLetter(u.letter, cursor, u.at, u.bytes)
+		a.dropLetter(cursor, u)
 	}
 
 	// Close the gap in place: what was kept moves up to the rest.

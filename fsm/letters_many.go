@@ -150,7 +150,7 @@ func (a *letterApplier) appendRedriven(b *redrivenBlock) {
 		l.Redrives++
 		l.appendLineage(offset + uint64(i))
 		a.saveLetter(&l)
-		u := underWay{offset: offset + uint64(i), letter: l.ID, at: l.Offset, bytes: l.Bytes, born: l.bornAt()}
+		u := l.copyAt(offset + uint64(i))
 		a.tx.Set(copyKey(b.cursor, u.offset), u.encode())
 		a.s.letters.addUnderWay(b.cursor, u)
 	}
@@ -215,7 +215,7 @@ func (a *letterApplier) purgeLetters(c frame.Purge) (Result, error) {
 // purgeLetter removes a letter that is dead.
 func (a *letterApplier) purgeLetter(l *Letter) {
 	a.tx.Delete(ageKey(l.bornAt(), l.ID))
-	a.dropLetter(l.ID, l.Cursor, l.Offset, l.Bytes)
+	a.dropLetter(l.Cursor, l.copyAt(0))
 }
 
 // reportPurged emits one event for all letters that were purged for a reason.
@@ -283,7 +283,7 @@ func (a *letterApplier) importLetters(c frame.LetterImport) (Result, error) {
 	return Result{Letters: result}, nil
 }
 
-// keepLetter keeps the event of a handler without a cursor, unless it was kept before.
+// keepLetter keeps the event of a handler without a cursor, unless its letter is there already.
 func (a *letterApplier) keepLetter(c frame.LetterKeep) (Result, error) {
 	e, err := frame.DecodeCopy(c.Letter.Event)
 	if err != nil {
@@ -295,7 +295,8 @@ func (a *letterApplier) keepLetter(c frame.LetterKeep) (Result, error) {
 	}
 
 	// Its offset is no place of the cursor, which was never given the event: only the lineage has it.
-	l := &Letter{Cursor: c.Letter.Cursor, Handler: c.Letter.Handler, Error: c.Letter.Error, Origin: c.From}
+	l := &Letter{Cursor: c.Letter.Cursor, Handler: c.Letter.Handler, Error: c.Letter.Error, Origin: c.From,
+		KeptAs: c.Origin[:]}
 	if full := a.refuseSize(l.size(c.Letter.Event), 0); full != nil {
 		return *full, nil
 	}

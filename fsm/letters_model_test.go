@@ -35,6 +35,7 @@ type modelLetter struct {
 	dead               time.Time
 	copy               uint64 // under way; 0 is dead
 	bytes              uint64
+	keptAs             *[frame.OriginSize]byte // nil: it was not kept
 }
 
 func newModelLetters() modelLetters {
@@ -81,7 +82,16 @@ func (m *model) letter(id uint64) *modelLetter {
 
 func (m *model) dropLetters(which func(*modelLetter) bool) (n int) {
 	before := len(m.letters.list)
-	m.letters.list = slices.DeleteFunc(m.letters.list, which)
+	m.letters.list = slices.DeleteFunc(m.letters.list, func(l *modelLetter) bool {
+		if !which(l) {
+			return false
+		}
+		if l.keptAs != nil {
+			m.met["kept letter gone"]++
+			delete(m.letters.origins, *l.keptAs)
+		}
+		return true
+	})
 	return before - len(m.letters.list)
 }
 
@@ -337,6 +347,7 @@ func (m *model) keepLetter(c frame.LetterKeep) string {
 		dead:     m.now,
 		from:     c.From,
 		bytes:    bytes,
+		keptAs:   &c.Origin,
 	}
 	m.letters.list = append(m.letters.list, l)
 	m.letters.next++

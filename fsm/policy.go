@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sort"
 	"time"
@@ -230,8 +231,11 @@ func (a *publishApplier) placeByPolicy(row int) (earlier uint64, refusal *Refusa
 		a.receipts.add(offset, a.frame.Header.Sources[cols.SourceAt(row)])
 		return offset, nil
 	}
+	// Most entries end here: whether keys are overdue matters only where they may be too many.
 	if room := a.s.settings.DedupPolicyMaxKeys; uint64(a.s.policies.keys) >= room {
-		return 0, fullPolicies(room)
+		if holds := uint64(a.s.policies.keys - a.overdueKeys()); holds >= room {
+			return 0, fullPolicies(holds, room)
+		}
 	}
 
 	// storeBlock stores the keys of the policies that have some of this entry.
@@ -244,10 +248,26 @@ func (a *publishApplier) placeByPolicy(row int) (earlier uint64, refusal *Refusa
 	return 0, nil
 }
 
+// overdueKeys returns how many keys have left the windows of their policies and are not removed yet. It visits the
+// policies that have some, once unless the entry changes what is overdue.
+func (a *publishApplier) overdueKeys() int {
+	if a.overdueAt == a.now || a.s.meta.FeatureLevel < frame.LevelPolicySteps {
+		return a.overdue
+	}
+	a.overdue, a.overdueAt = 0, a.now
+	for _, p := range a.s.policies.dues.Ascend(atLeast[int64](0), below(a.now+1)) {
+		window := int64(p.window(&a.s.settings))
+		a.overdue += sort.Search(len(p.queue), func(i int) bool {
+			return p.queue[i].offset >= a.firstNew || p.queue[i].at+window > a.now
+		})
+	}
+	return a.overdue
+}
+
 // fullPolicies is the refusal of a new key while the policies have as many as they may.
-func fullPolicies(room uint64) *Refusal {
+func fullPolicies(holds, room uint64) *Refusal {
 	return &Refusal{Code: Overloaded, Field: "events",
-		Message: fmt.Sprintf("the dedup policies of types hold %d keys, which is the limit", room),
+		Message: fmt.Sprintf("the dedup policies of types hold %d keys, the limit is %d", holds, room),
 		Remedy: "retry after some have expired, or raise dedup.policy_max_keys, " +
 			"or shorten a window: ringlog dedup policy ls"}
 }
@@ -297,12 +317,16 @@ func (p *typePolicy) firstNew(offset uint64) int {
 }
 
 // expirePolicyKeys removes keys that have left the windows of their policies, in the order in which these are due. It
-// visits no policy without such keys, and leaves those beyond its bound to the next entries. The bound is more than an
-// entry adds, so they do not pile up.
+// visits no policy without such keys, and leaves those beyond the entry's bound to the next entries. The bound is more
+// than an entry adds, so they do not pile up. Members of an older level remove all of them.
 func (a *publishApplier) expirePolicyKeys() {
-	all, most := &a.s.policies, expirePolicyMost
-	if a.frame.Header != nil {
-		most += 2 * a.frame.Header.Rows
+	a.overdueAt = 0 // the windows may have changed
+	all, most := &a.s.policies, math.MaxInt
+	if a.s.meta.FeatureLevel >= frame.LevelPolicySteps {
+		most = expirePolicyMost - a.removedKeys
+		if a.frame.Header != nil {
+			most += 2 * a.frame.Header.Rows
+		}
 	}
 	for most > 0 {
 		due, p, some := all.dues.Min()
@@ -323,6 +347,7 @@ func (a *publishApplier) expirePolicyKeys() {
 		p.queue = p.queue[n:]
 		all.keys -= n
 		most -= n
+		a.removedKeys += n
 		if len(p.queue) <= p.room/4 { // a slice keeps the memory of what it has passed
 			p.queue, p.room = slices.Clone(p.queue), len(p.queue)
 		}
@@ -388,6 +413,7 @@ const maxPolicyType = 4096
 
 // forgetPolicy removes a policy and its keys, but not what is stored of the policy itself.
 func (a *publishApplier) forgetPolicy(p *typePolicy) {
+	a.overdueAt = 0
 	a.s.policies.drop(p)
 	if len(p.queue) > 0 && p.queue[0].offset < a.firstNew {
 		a.tx.DeleteRange(policyKeyAt(p.typ, p.queue[0].offset), policyKeyAt(p.typ, a.firstNew))

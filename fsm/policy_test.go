@@ -71,9 +71,13 @@ type policed struct {
 }
 
 func newPoliced(t *testing.T, window time.Duration) *policed {
+	return policedAt(t, FeatureLevel, window)
+}
+
+func policedAt(t *testing.T, level uint32, window time.Duration) *policed {
 	p := &policed{t: t, runs: open(t, vfs.NewMem()), reopens: open(t, vfs.NewMem()), at: epoch}
 	t.Cleanup(func() { p.runs.Close(); p.reopens.Close() })
-	p.entry(do(frame.MemberPut{Member: frame.Member{ID: "n1", FeatureLevel: FeatureLevel}}), p.policy(window))
+	p.entry(do(frame.MemberPut{Member: frame.Member{ID: "n1", FeatureLevel: level}}), p.policy(window))
 	return p
 }
 
@@ -93,7 +97,7 @@ func (p *policed) entry(requests ...request) []Result {
 		answers[i] = applyTo(p.t, m, e)
 	}
 	reload(p.t, p.reopens)
-	if got, want := fmt.Sprint(answers[1]), fmt.Sprint(answers[0]); got != want {
+	if got, want := fmt.Sprint(encode(answers[1])), fmt.Sprint(encode(answers[0])); got != want {
 		p.t.Fatalf("entry %d: %.500s, and where it was opened again %.500s", p.index, want, got)
 	}
 	one, _ := p.runs.DigestAt(p.index)
@@ -202,5 +206,82 @@ func TestExplainLooksForAsLongAsTheWindowOfAPolicy(t *testing.T) {
 	}
 	if window := p.runs.s.meta.MaxWindow; window > time.Hour {
 		t.Errorf("other events are explained from the receipts of %s", window)
+	}
+}
+
+// Keys that are overdue take no room, however many an entry leaves: what is refused would have been too much.
+func TestOverdueKeysTakeNoRoom(t *testing.T) {
+	p := newPoliced(t, time.Minute)
+	const keys, room = 3 * expirePolicyMost, 10
+	p.fill(0, keys)
+	p.entry(do(frame.SettingSet{Key: "dedup.policy_max_keys", Value: fmt.Sprint(room)}))
+	full := p.entry(publish(ev(keys)))[0].Refusal
+	if want := fmt.Sprintf("hold %d keys, the limit is %d", keys, room); full == nil ||
+		!strings.Contains(full.Message, want) {
+		t.Fatalf("%+v, want %q", full, want)
+	}
+
+	p.at = p.at.Add(time.Minute)
+	var requests []request
+	for n := range room + 1 {
+		requests = append(requests, publish(ev(keys+n)))
+	}
+	answers := p.entry(requests...)
+	for n, r := range answers[:room] {
+		if r.Refusal != nil {
+			t.Fatalf("event %d: %v", n, r.Refusal)
+		}
+	}
+	full = answers[room].Refusal
+	if want := fmt.Sprintf("hold %d keys, the limit is %d", room, room); full == nil ||
+		!strings.Contains(full.Message, want) {
+		t.Errorf("%+v, want %q", full, want)
+	}
+	if left := p.keys(); left <= room {
+		t.Errorf("one entry has removed all keys: %d are left", left)
+	}
+}
+
+// What is overdue is known at each command of an entry: commands before it may change a window or remove a policy.
+func TestKeysAreOverdueByTheWindowOfTheMoment(t *testing.T) {
+	p := newPoliced(t, time.Hour)
+	const keys = 3 * expirePolicyMost
+	p.fill(0, keys)
+	p.at = p.at.Add(time.Minute)
+	answers := p.entry(
+		do(frame.SettingSet{Key: "dedup.policy_max_keys", Value: "1"}),
+		publish(ev(keys)),     // all count
+		p.policy(time.Second), // none counts
+		publish(ev(keys)),     // takes the only place
+		publish(ev(keys+1)),   // finds none
+		do(frame.DedupPolicySet{Type: string(event.TrainingCompleted)}),
+		p.policy(time.Hour),
+		publish(ev(keys+2)),
+		do(frame.ClockStep{To: p.at.Add(2 * time.Hour)}),
+		publish(ev(keys+3)), // a key of this entry is in the window, whatever the time
+	)
+	for i, refused := range []bool{false, true, false, false, true, false, false, false, false, true} {
+		if (answers[i].Refusal != nil) != refused {
+			t.Errorf("request %d: %v, refused is to be %t", i, answers[i].Refusal, refused)
+		}
+	}
+}
+
+// The bound belongs to the entry, whatever number of its commands may make keys overdue. Members of an older level have
+// none, on which all of a cluster have to agree.
+func TestAnEntryRemovesABoundedNumberOfPolicyKeys(t *testing.T) {
+	for level, most := range map[uint32]int{frame.LevelPolicySteps: expirePolicyMost,
+		frame.LevelPolicySteps - 1: 5 * expirePolicyMost} {
+		p := policedAt(t, level, time.Minute)
+		p.fill(0, 5*expirePolicyMost)
+		p.at = p.at.Add(time.Minute)
+		var requests []request
+		for n := range 20 {
+			requests = append(requests, do(frame.SettingSet{Key: "dedup.window", Value: fmt.Sprintf("%ds", 60+n)}))
+		}
+		p.entry(requests...)
+		if removed := 5*expirePolicyMost - p.keys(); removed != most {
+			t.Errorf("level %d: %d keys are removed, want %d", level, removed, most)
+		}
 	}
 }

@@ -22,7 +22,10 @@ type publishApplier struct {
 	suppressed log.Bitmap // rows of the records that get no offset
 	receipts   receipts   // of the duplicates
 
-	keyedTypes []event.Type // whose policies have keys of this entry, in the order of their first one
+	keyedTypes  []event.Type // whose policies have keys of this entry, in the order of their first one
+	removedKeys int          // of policies, by this entry
+	overdue     int          // what overdueKeys counted
+	overdueAt   int64        // the replicated time for which it did; 0: overdue is not known
 }
 
 // publish decides the records of one request: all of them get an offset, their own or that of an

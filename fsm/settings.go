@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/human"
 )
 
 // Settings are the replicated settings, in the form decisions need them. A zero
@@ -161,7 +162,7 @@ func definitions() []definition {
 		{"dedup.policy_max_keys", frame.LevelDedup, "1000000",
 			"keys that the dedup policies of all types together may hold; " +
 				"past it events of these types are refused until some expire",
-			number(1, 10_000_000, func(s *Settings) *uint64 { return &s.DedupPolicyMaxKeys })},
+			number(1, 1<<31, func(s *Settings) *uint64 { return &s.DedupPolicyMaxKeys })},
 		{"dedup.window", frame.LevelBase, "60s",
 			"how long after an event was appended its key suppresses the same again",
 			duration(time.Second, 24*time.Hour, func(s *Settings) *time.Duration { return &s.DedupWindow })},
@@ -269,7 +270,8 @@ func duration(low, high time.Duration, field func(*Settings) *time.Duration) rul
 	return rule{fmt.Sprintf("%s to %s", low, high), func(s *Settings, value string) error {
 		d, err := time.ParseDuration(value)
 		if err != nil || d < low || d > high {
-			return fmt.Errorf("%q is not a duration from %s to %s, such as 90s or 72h", value, low, high)
+			return fmt.Errorf("%q is not a duration from %s to %s, such as 90s or 72h",
+				value, human.Exact(low), human.Exact(high))
 		}
 		*field(s) = d
 		return nil

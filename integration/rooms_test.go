@@ -22,7 +22,7 @@ func rooms() map[string][]string {
 	groups := []string{"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "log", "raftnode"}
 	platform := []string{"internal/platform/asyncapi", "internal/platform/audit", "internal/platform/stages"}
 	operations := slices.Concat(groups, platform, []string{"internal/group/engine"})
-	clients := []string{"event", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
+	clients := []string{"event", "internal/eventlog", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
 	// The command line: what all verbs share imports the client alone; fsm and raftnode are for what runs a
 	// node or opens its folder.
 	shell := []string{"api", "client", "event", "internal/human"}
@@ -39,6 +39,7 @@ func rooms() map[string][]string {
 		"event/canon":            nil,
 		"event/where":            {"event"},
 		"election":               {"event"},
+		"internal/eventlog":      {"event"},
 		"internal/fields":        nil,
 		"internal/frame":         {"event", "election", "internal/fields"},
 		"internal/group":         {"event", "internal/frame"},
@@ -73,6 +74,7 @@ func rooms() map[string][]string {
 		"internal/platform/audit":         {"event", "internal/human"},
 		"internal/platform/stages":        {"event", "internal/human"},
 		"internal/platform/asyncapi":      {"event", "internal/platform/audit"},
+		"internal/platform/scan":          {"event"},
 		"internal/human":                  nil,
 		"router":                          routing,
 		"router/breaker":                  {"event"},
@@ -98,9 +100,10 @@ func rooms() map[string][]string {
 		"cmd/ringlog/internal/bench":   append(slices.Clone(verb), "cmd/ringlog/devcluster", "cmd/ringlog/internal/dev"),
 		"cmd/ringlog/internal/offline": slices.Concat(consensus, verb),
 		"cmd/ringlog/internal/serve": append(slices.Clone(consensus),
-			"internal/server", "cmd/ringlog/internal/shell", "cmd/ringlog/internal/offline"),
+			"internal/eventlog", "internal/server", "cmd/ringlog/internal/shell", "cmd/ringlog/internal/offline"),
 		"cmd/ringlog": append(slices.Concat(shell, verbs, handling, platform),
-			"election", "internal/frame", "raftnode/blackbox", "router", "sinks", "internal/server", "python"),
+			"election", "internal/frame", "internal/platform/scan", "raftnode/blackbox", "router", "sinks",
+			"internal/server", "python"),
 	}
 }
 

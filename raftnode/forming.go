@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -39,29 +40,72 @@ type joiner struct {
 	watch   *health.Watch
 	logger  hclog.Logger
 
-	known   knownPeers  // what Report states while no cluster is formed
+	forming forming     // how far this node has come while no cluster is formed
 	refused refused     // why the cluster last refused to admit this node
 	removed atomic.Bool // members that have a leader do not list this node
 }
 
-// knownPeers are the nodes that this node would form a cluster with.
-type knownPeers struct {
-	mu   sync.Mutex
-	list []datadir.Peer // sorted by id, itself included
+// forming has the nodes that this node would form a cluster with: Report states them.
+type forming struct {
+	mu      sync.Mutex
+	known   []datadir.Peer // sorted by id, itself included
+	missing []string       // ids of those of known that do not answer
 }
 
-// set replaces the list, which must not be changed afterwards.
-func (k *knownPeers) set(list []datadir.Peer) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.list = list
+// set replaces the lists, which must not be changed afterwards, and reports whether they are others than before.
+func (f *forming) set(known []datadir.Peer, missing []string) (changed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed = !slices.Equal(f.known, known) || !slices.Equal(f.missing, missing)
+	f.known, f.missing = known, missing
+	return changed
 }
 
-// get returns a copy of the list.
-func (k *knownPeers) get() []datadir.Peer {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return slices.Clone(k.list)
+// peers returns a copy of the nodes known.
+func (f *forming) peers() []datadir.Peer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.known)
+}
+
+// NotFormedError is the ErrNoLeader of a node that is not in a cluster yet.
+type NotFormedError struct {
+	Expect  int      // how many voters form the cluster; 0 for a node that only joins one
+	Known   []string // ids of the nodes that form it, as far as they are known
+	Missing []string // those of Known that do not answer
+}
+
+// Error says what is waited for.
+func (e *NotFormedError) Error() string {
+	const none = "the cluster is not formed yet: "
+	switch missing := e.Expect - len(e.Known); {
+	case e.Expect == 0:
+		return "this node is not in a cluster yet: it waits for one to admit it"
+	case len(e.Missing) > 0:
+		return none + "waiting for an answer of " + strings.Join(e.Missing, ", ")
+	case missing < 0:
+		return none + fmt.Sprintf("%d nodes are to form it and %d want to (%s)",
+			e.Expect, len(e.Known), strings.Join(e.Known, ", "))
+	case missing == 0:
+		return none + fmt.Sprintf("all %d nodes are there and about to form it", e.Expect)
+	default:
+		return none + fmt.Sprintf("%d of %d nodes known (%s), waiting for %d more",
+			len(e.Known), e.Expect, strings.Join(e.Known, ", "), missing)
+	}
+}
+
+// Unwrap returns ErrNoLeader.
+func (e *NotFormedError) Unwrap() error { return ErrNoLeader }
+
+// notFormed returns what a node that is in no cluster waits for.
+func (j *joiner) notFormed() *NotFormedError {
+	j.forming.mu.Lock()
+	defer j.forming.mu.Unlock()
+	return &NotFormedError{
+		Expect:  j.cfg.BootstrapExpect,
+		Known:   idsOf(j.forming.known),
+		Missing: slices.Clone(j.forming.missing),
+	}
 }
 
 // formStep is what a node without a cluster does next.
@@ -165,12 +209,18 @@ func (j *joiner) bootstrap(ctx context.Context) formStep {
 		reports := reportsOf(j.askSeeds(ctx))
 		// What is decided is reported to the others at once: they wait for all to report the same.
 		step, known := decideForming(roster.PeerOf(j.roster.Self()), j.cfg.BootstrapExpect, j.dir.Marker().Peers, reports)
-		j.known.set(known)
-		// Said about once a minute: nodes may wait for each other for as long as somebody needs to start them.
-		if now := time.Now(); now.Sub(reported) >= quietlog.RepeatAfter {
-			reported = now
-			j.logger.Warn("waiting for other nodes to form a cluster with", "expect", j.cfg.BootstrapExpect,
-				"known", idsOf(known), "missing", missingOf(known, j.cfg.ID, reports))
+		missing := missingOf(known, j.cfg.ID, reports)
+		changed := j.forming.set(known, missing)
+		// Nodes may wait for each other for as long as somebody needs to start them: that is no fault before a minute.
+		waits := step == formWait && (len(known) < j.cfg.BootstrapExpect || len(missing) > 0)
+		level := hclog.Info
+		if time.Since(reported) >= quietlog.RepeatAfter {
+			changed, level = true, hclog.Warn
+		}
+		if waits && changed {
+			reported = time.Now()
+			j.logger.Log(level, "waiting for other nodes to form a cluster with", "expect", j.cfg.BootstrapExpect,
+				"known", idsOf(known), "missing", missing)
 		}
 		// An error is no reason to stop: the next round tries the same again.
 		if err := j.makeDurable(step, known); err != nil {
@@ -274,7 +324,7 @@ func reportsOf(answers []heard) (reports []Report) {
 // seedURLs returns the URLs at which other nodes are asked: those of Join first, then those of the members known.
 func (j *joiner) seedURLs() []string {
 	urls := slices.Clone(j.cfg.Join)
-	for _, p := range slices.Concat(j.known.get(), j.roster.Known()) {
+	for _, p := range slices.Concat(j.forming.peers(), j.roster.Known()) {
 		if p.ID != j.cfg.ID && p.HTTP != "" && !slices.Contains(urls, URL(p.HTTP)) {
 			urls = append(urls, URL(p.HTTP))
 		}

@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -112,9 +113,14 @@ func (l *leadership) startTerm(ctx context.Context, leading bool) bool {
 	})
 	// Proposed past the intake, which admits nobody else yet: no other command of this term comes before the term start.
 	if err := l.own.proposeUntilApplied(ctx, term, commands...); err != nil {
-		// A node that closes may have been elected while it did.
+		// A node that closes may have been elected while it did. One whose voters stop after they have elected it
+		// loses its leadership by that alone.
+		level := hclog.Warn
+		if errors.Is(err, ErrNoLeader) || errors.Is(err, ErrOutcomeUnknown) {
+			level = hclog.Info
+		}
 		if ctx.Err() == nil {
-			l.logger.Warn("leadership ended before its term start was applied", "term", term, "error", err)
+			l.logger.Log(level, "leadership ended before its term start was applied", "term", term, "error", err)
 		}
 		return false
 	}

@@ -77,7 +77,7 @@ func (n *Node) otherLeader() (url string, err error) {
 	id, url := n.roster.Leader()
 	switch {
 	case id == "" || n.joiner.removed.Load():
-		return "", n.noLeaderError()
+		return "", n.NoLeaderError()
 	case id == n.cfg.ID:
 		return "", fmt.Errorf("%w: this node is about to lead or to hand over", ErrNoLeader)
 	case url == "" || n.cfg.Peers == nil:
@@ -86,10 +86,14 @@ func (n *Node) otherLeader() (url string, err error) {
 	return url, nil
 }
 
-// noLeaderError returns ErrNoLeader, and with it ErrNoQuorum or ErrRemovedNode if no leader can be expected.
-func (n *Node) noLeaderError() error {
+// NoLeaderError returns ErrNoLeader, or a NotFormedError, and with it ErrNoQuorum or ErrRemovedNode if no leader can
+// be expected.
+func (n *Node) NoLeaderError() error {
 	if n.joiner.removed.Load() {
 		return fmt.Errorf("%w: %w", ErrNoLeader, ErrRemovedNode)
+	}
+	if len(n.roster.Servers()) == 0 {
+		return n.joiner.notFormed()
 	}
 	// Said only where the pings show it: an election is under way otherwise, or about to be.
 	if q := n.watch.Quorum(n.roster.Voters()); q.Voters > 0 && q.Margin < 0 {

@@ -40,7 +40,12 @@ func TestTheLogIsQuietWhereThereIsNothingToDo(t *testing.T) {
 				lines = map[string]int{"cluster formed: cluster=": 1, "leading: term=": 1,
 					"following: ": 0, "caught up: ": 0}
 			}
-			sum := 0
+			// Whom a node waits for is logged when that changes, which nodes that start at once see at most twice.
+			waited := out.lines(id + ": waiting for other nodes to form a cluster with: expect=3 known=[")
+			if len(waited) > 2 || (id == s.ids[0] && len(waited) == 0) {
+				t.Errorf("%s logs whom it waits for: %q", id, waited)
+			}
+			sum := len(waited)
 			for line, times := range lines {
 				if got := out.lines(id + ": " + line); len(got) != times {
 					t.Errorf("%s logs %d times %q, want %d: %q", id, len(got), line, times, out.lines(id+": "))

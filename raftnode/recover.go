@@ -402,7 +402,7 @@ func halfTime(ctx context.Context) func() {
 // Backup writes the state as it is now, in the snapshots format, from any node.
 func (n *Node) Backup(ctx context.Context, w io.Writer) (snapshots.Meta, error) {
 	if n.machine.Applied() == 0 {
-		return snapshots.Meta{}, errors.New("backup: the node has no state yet")
+		return snapshots.Meta{}, fmt.Errorf("backup: the node has no state yet: %w", n.NoLeaderError())
 	}
 	// A backup with a hole would be found out too late.
 	if err := n.machine.VerifyLog(ctx, halfTime(ctx)); err != nil {

@@ -155,7 +155,7 @@ func (n *Node) Report(q Question) Report {
 		LeaderHTTP:   url,
 		Disk:         n.disk.status(),
 		Diverged:     n.divergence.Found(),
-		Known:        n.joiner.known.get(),
+		Known:        n.joiner.forming.peers(),
 		Agreed:       len(n.dir.Marker().Peers) > 0,
 		Members:      roster.PeersOf(n.machine.Members()),
 		Digests:      health.Digests(n.machine, q.DigestAt),

@@ -83,6 +83,9 @@ func (tr *trial) Enter() (leave func(error), err error) {
 	switch {
 	case err == nil:
 		tr.attempts++
+		if s.r.events != nil {
+			s.show("delivered", tr.task, "attempt", tr.attempts)
+		}
 		return leave, nil
 	case redelivered && (tr.task.delivery == nil || tr.err == nil):
 		return nil, errLeft

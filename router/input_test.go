@@ -15,6 +15,7 @@ func TestBadSubscriptionsAreRefused(t *testing.T) {
 	handler := new(seen).handle
 	for want, s := range map[string]router.Subscription{
 		"Name":                    {Handler: handler},
+		"the limit is 251":        {Name: strings.Repeat("x", 252), Handler: handler},
 		"Handler":                 {Name: "x"},
 		"Direct and Durable":      {Name: "x", Handler: handler, Direct: true, Durable: true},
 		"Direct and From":         {Name: "x", Handler: handler, Direct: true, From: client.FromStart()},
@@ -29,7 +30,8 @@ func TestBadSubscriptionsAreRefused(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	if n := len(r.Subscribers()); n != 0 {
+	subscribe(t, r, router.Subscription{Name: strings.Repeat("x", 251), Handler: handler})
+	if n := len(r.Subscribers()); n != 1 {
 		t.Errorf("%d subscriptions", n)
 	}
 }

@@ -130,11 +130,15 @@ func (r *redrives) wait() {
 	r.reading.Wait()
 }
 
-// lettersCursor is the cursor to which the letters of a subscription without one are redriven.
-func (s *subscriber) lettersCursor() string { return "live." + s.spec.Name }
+// liveCursor is the prefix of the cursors of such letters.
+const liveCursor = "live."
 
-// nothingFilter passes no event.
-func nothingFilter() event.Filter { return event.Filter{Sources: []string{"ringlog.router/none"}} }
+// lettersCursor is the cursor to which the letters of a subscription without one are redriven.
+func (s *subscriber) lettersCursor() string { return liveCursor + s.spec.Name }
+
+// nothingFilter passes no event. Handlers of ringlog.compat give their cursors the same: a handler that moves from one
+// language to the other opens the cursor that it had.
+func nothingFilter() event.Filter { return event.Filter{Sources: []string{"ringlog.compat/none"}} }
 
 // resumeLetters begins to read redriven letters if an earlier process has left some.
 func (s *subscriber) resumeLetters() {
@@ -177,7 +181,8 @@ func (s *subscriber) readRedriven() {
 // followRedriven hands redriven letters to the handler until ctx ends, or another process reads them: its error.
 func (s *subscriber) followRedriven(ctx context.Context) error {
 	for pauses := newPauses(); ; attempt.Sleep(ctx, pauses.NextBackOff()) {
-		o := client.CursorOptions{From: client.FromEnd(), Filter: nothingFilter()}
+		// Earlier versions had another source that nothing has.
+		o := client.CursorOptions{From: client.FromEnd(), Filter: nothingFilter(), Change: true}
 		cursor, err := s.r.log.OpenCursor(ctx, s.lettersCursor(), o)
 		if err == nil {
 			err = s.handleRedriven(ctx, cursor)

@@ -2,6 +2,8 @@ package router_test
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -164,4 +166,42 @@ func TestALocalEventOfADurableHandlerHasADeadLetter(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is handled", func() bool { return handled.numbers() == "k1" && kept() == 0 })
+}
+
+// The cursor of redriven letters is the one that a handler of ringlog.compat of the same name has, and that of earlier
+// versions is taken over.
+func TestTheCursorOfLettersIsThatOfCompat(t *testing.T) {
+	source, err := os.ReadFile("../python/ringlog/compat/_subscription.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, filter := range []string{"ringlog.compat/none", "ringlog.router/none"} {
+		n := node(t)
+		c := n.Client()
+		spec := client.CursorSpec{Filter: event.Filter{Sources: []string{filter}}}
+		if _, err := c.CreateCursor(t.Context(), "live.one", spec); err != nil {
+			t.Fatal(err)
+		}
+		var failed atomic.Bool
+		var handled seen
+		r := open(t, router.OnClient(c), router.Options{Retries: router.Backoff(0, 0), Breaker: router.Breaker{Off: true}})
+		subscribe(t, r, router.Subscription{Name: "one", Types: []string{"TRAINING_PROGRESS"},
+			Handler: func(ctx context.Context, ev event.Event) error {
+				if !failed.Swap(true) {
+					return errBoom
+				}
+				return handled.handle(ctx, ev)
+			}})
+		publish(t, r, progress("k", 1))
+		eventually(t, "a letter", func() bool { return len(lettersOf(t, c, client.LetterFilter{Cursor: "live.one"})) == 1 })
+		waitForCursor(t, c, "live.one")
+		if _, err := c.Admin().Redrive(t.Context(), client.LetterSelector{Cursor: "live.one"}, ""); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it is handled", func() bool { return handled.numbers() == "k1" })
+		got := cursorOf(t, c, "live.one").Filter.Sources
+		if len(got) != 1 || !strings.Contains(string(source), fmt.Sprintf("sources=[%q]", got[0])) {
+			t.Errorf("compat has another filter than %q", got)
+		}
+	}
 }

@@ -50,7 +50,7 @@ type Options struct {
 	Register bool
 
 	Catalogue *event.Catalogue // nil is event.Builtin()
-	Logger    *slog.Logger     // nil disables logging
+	Logger    *slog.Logger     // nil disables logging, but for what RINGRIFT_DEBUG asks for
 
 	// Observe, for metrics and traces, is called before each attempt of a handler. The handler has the context that it
 	// returns, and end is called with the handler's error, nil for success. An event carries its trace in CorrelationID

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/eventlog"
 )
 
 // Router gives events to the log and to handlers. It is safe for concurrent use.
@@ -23,6 +24,7 @@ type Router struct {
 	notices    *notices
 	letters    *liveLetters   // nil: abandoned events of subscriptions without a cursor are counted alone
 	keeper     *client.Keeper // nil: the subscriptions are not registered
+	events     *eventlog.Log  // nil: events that pass are not shown
 	busy       busy           // publishing, handling, and events of the router's own
 
 	ctx     context.Context // of the router's own events; ended when Close runs out of time
@@ -42,6 +44,7 @@ type Router struct {
 
 // New returns a router in front of a log, which it does not call yet.
 func New(log Log, o Options) (*Router, error) {
+	events := eventlog.New(o.Logger)
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("router: options: %w", err)
 	}
@@ -55,7 +58,7 @@ func New(log Log, o Options) (*Router, error) {
 	}
 
 	// Nothing runs before the options are known to be right.
-	r := &Router{log: log, options: o,
+	r := &Router{log: log, options: o, events: events,
 		quit: make(chan struct{}), noticed: make(chan struct{}), changed: make(chan struct{}),
 		recent: newRecent(o.Recent), localTypes: event.Filter{Types: o.LocalTypes}.Compile(o.Catalogue)}
 	// Limits are the log's to set.

@@ -172,6 +172,9 @@ func (s *subscriber) handOver(ctx context.Context, ev event.Event, o origin, res
 // finishTask settles a task whose handler succeeded.
 func (s *subscriber) finishTask(t *task) {
 	s.noteHandled(t.ev.Offset)
+	if s.r.events != nil {
+		s.show("handled", t)
+	}
 	s.settleTask(t, nil, nil)
 }
 
@@ -182,6 +185,9 @@ func (tr *trial) noteFailure(err error) {
 	}
 	tr.err = err
 	tr.s.noteFailed(err)
+	if tr.s.r.events != nil {
+		tr.s.show("failed", tr.task, "attempt", tr.attempts, "error", err)
+	}
 }
 
 // abandonTask settles a task that no attempt is due for any more.
@@ -199,6 +205,9 @@ func (s *subscriber) abandonTask(t *task, tr *trial) {
 			Error: breaker.Bounded(tr.err.Error()), Attempts: tr.attempts, First: tr.first, Last: time.Now()}
 	}
 	s.count(func(c *Counts) { c.Failed++ })
+	if s.r.events != nil {
+		s.show("abandoned", t, "attempts", tr.attempts, "dead_letter", letter != nil, "error", tr.err)
+	}
 	s.r.notices.handlerFailed(s, t, tr, letter != nil || s.lastDelivery(t, tr.err))
 	if letter != nil && (!s.spec.Durable || t.origin != fromLog) {
 		letter.Cursor = s.lettersCursor()
@@ -208,6 +217,11 @@ func (s *subscriber) abandonTask(t *task, tr *trial) {
 		}
 	}
 	s.settleTask(t, tr.err, letter)
+}
+
+// show logs an event and what has become of it here.
+func (s *subscriber) show(what string, t *task, args ...any) {
+	s.r.events.Show(what, &t.ev, append([]any{"subscription", s.spec.Name}, args...)...)
 }
 
 // deadLetters reports whether an abandoned task becomes a dead letter by this process. A group does that itself, and
@@ -247,6 +261,9 @@ func (s *subscriber) settleTask(t *task, err error, letter *DeadLetter) {
 // leaveTask ends a task that is redelivered, or at least was not handled.
 func (s *subscriber) leaveTask(t *task) {
 	s.count(func(c *Counts) { c.Left++ })
+	if s.r.events != nil {
+		s.show("left", t)
+	}
 	if t.result != nil {
 		t.result <- ErrClosed
 	}

@@ -98,9 +98,13 @@ func (s *Subscription) complete(o *Options) (condition *where.Condition, err err
 	s.Breaker = &breaker
 
 	// Refuse what is missing or contradicts itself.
+	maxName := event.DefaultLimits().NameBytes - len(liveCursor)
 	switch {
 	case s.Name == "":
 		return nil, errors.New("it has no Name")
+	case len(s.Name) > maxName:
+		return nil, fmt.Errorf("its Name has %d bytes, and the limit is %d, as dead letters are redriven to the cursor "+
+			"%sNAME; shorten it", len(s.Name), maxName, liveCursor)
 	case s.Handler == nil && s.OnStage == nil:
 		return nil, errors.New("it has no Handler")
 	case s.Direct && s.Durable:

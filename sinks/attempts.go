@@ -38,11 +38,25 @@ func (rd *round) handle(d client.Delivery) {
 	// A delivery that Failed has settled needs nothing more.
 	switch {
 	case err == nil:
-		t.now.Result = Handled
-		t.now.Lost = d.Ack() != nil
-		rd.tally.countAttempt(t.now)
+		rd.succeed(d, t.now)
 	case errors.Is(err, errRefused):
 		rd.refuse(d, t.last)
+	}
+}
+
+// succeed ends a delivery that was handled. Without its answer it is redelivered.
+func (rd *round) succeed(d client.Delivery, o Outcome) {
+	o.Result = Handled
+	err := rd.answer(d, o)
+	switch {
+	case err == nil:
+		o.Lost = d.Ack() != nil
+		rd.tally.countAttempt(o)
+	case rd.base.Err() != nil:
+		rd.release(d, o, err)
+	default:
+		o.Error, o.Wait = bounded(fmt.Sprintf("handled, but not answered: %v", err), maxError), rd.o.Backoff
+		rd.tally.countAttempt(rd.nack(d, o, false))
 	}
 }
 
@@ -123,6 +137,11 @@ func (rd *round) nack(d client.Delivery, o Outcome, dead bool) Outcome {
 		o.Result, o.Wait = Dead, 0
 	}
 
+	if o.Result == Dead {
+		if err := rd.answer(d, o); err != nil {
+			rd.o.Logger.Warn("a failure is not answered", "offset", d.Offset, "type", d.Type, "error", err)
+		}
+	}
 	// The group keeps the error with the event, shorter than it is reported.
 	nack := client.NackOptions{Delay: o.Wait, Err: bounded(o.Error, maxKept), Dead: dead, Handler: rd.o.Group}
 	o.Lost = d.Nack(nack) != nil

@@ -52,9 +52,13 @@ type Options struct {
 
 	// Publish publishes events about the breaker and, with Record, about failures; nil
 	// publishes none.
-	Publish   func(ctx context.Context, ev event.Event) error
-	Record    bool
-	Source    string        // of these events
+	Publish func(ctx context.Context, ev event.Event) error
+	Record  bool
+	Source  string // of these events
+	// Answer returns the type of the event that answers one of type t, once it is handled or, without success, is a
+	// dead letter; "" is none. The answer is published before the event is acknowledged, so Publish is required.
+	// HANDLER_FAILED says in its payload that it is the answer. nil answers nothing.
+	Answer    func(t event.Type, success bool) event.Type
 	OnOutcome func(Outcome) // called for each attempt, one at a time; nil is nobody
 	// Turned is called when the breaker opens, half opens or closes, in its lock; nil is nobody.
 	Turned func(breaker.Change)
@@ -88,6 +92,8 @@ func (o *Options) complete() error {
 	switch {
 	case o.Group == "" || o.Join == nil || o.Sink == nil:
 		return errors.New("sinks: options Group, Join and Sink are required")
+	case o.Answer != nil && o.Publish == nil:
+		return errors.New("sinks: option Answer needs Publish")
 	case o.Concurrency < 0, o.Timeout < 0, o.Retries < 0, o.Backoff < 0, o.Drain < 0:
 		return fmt.Errorf("sinks: an option is negative: Concurrency %d, Timeout %s, Retries %d, Backoff %s, Drain %s",
 			o.Concurrency, o.Timeout, o.Retries, o.Backoff, o.Drain)

@@ -38,8 +38,8 @@ func newApp(sh *shell.Shell) *cli.App {
 		Before:                    before(sh),
 		// In the order of the help.
 		Commands: slices.Concat(
-			category("events", publishCommand(sh), tailCommand(sh), getCommand(sh), chainCommand(sh), dedupCommand(sh),
-				catalogueCommand(sh), flowCommand(sh)),
+			category("events", publishCommand(sh), callCommand(sh), tailCommand(sh), getCommand(sh), chainCommand(sh),
+				dedupCommand(sh), catalogueCommand(sh), flowCommand(sh)),
 			category("subscribers", cursorCommand(sh), groupCommand(sh), reactCommand(sh), dlqCommand(sh),
 				explainCommand(sh), waitCommand(sh), clientsCommand(sh)),
 			category("cluster", serve.Command(sh, version), statusCommand(sh), clusterCommand(sh), settingsCommand(sh),

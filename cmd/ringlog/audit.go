@@ -47,6 +47,8 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 			&cli.StringFlag{Name: "from", Usage: "count events in the log from `WHERE`: " + api.PositionForms +
 				" (default: the newest 1000000 events)"},
 			&cli.BoolFlag{Name: "live", Usage: "use what is registered and seen alone, without the documents' claims"},
+			&cli.StringFlag{Name: "scan",
+				Usage: "with --builtin: also use what the Python and Go sources in `DIR` emit and subscribe to"},
 			&cli.BoolFlag{Name: "builtin", Usage: "use the catalogue of this program, without asking a cluster"},
 		},
 		Action: shell.NoArgs(func(c *cli.Context) error {
@@ -56,7 +58,7 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 			}
 			return showAudit(c.Context, sh, o)
 		}),
-		Subcommands: []*cli.Command{auditCoordinatorCommand(sh)},
+		Subcommands: []*cli.Command{auditCoordinatorCommand(sh), auditScanCommand(sh)},
 	}
 }
 
@@ -74,6 +76,8 @@ type auditOptions struct {
 	query url.Values
 	// audit the catalogue of this program alone; no node is asked
 	builtin bool
+	// a folder of sources whose emitters and subscribers count; "" is none
+	scan string
 }
 
 // auditOptionsOf reads the flags.
@@ -81,6 +85,10 @@ func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error)
 	// Every flag is checked before a node is asked.
 	o = auditOptions{
 		coordinator: c.String("coordinator"), builtin: c.Bool("builtin"), all: c.Bool("all"), query: url.Values{},
+		scan: c.String("scan"),
+	}
+	if c.IsSet("scan") && !o.builtin {
+		return o, shell.Usagef("--scan needs --builtin: nodes do not see the sources")
 	}
 	o.format, err = audit.ParseFormat(c.String("format"))
 	if err != nil {
@@ -122,7 +130,11 @@ func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error)
 // showAudit prints the findings, and fails if a list of --fail-on holds any.
 func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
 	// Without evidence the report has the declarations alone.
-	report := audit.Run(event.Builtin(), audit.Evidence{})
+	evidence, err := evidenceOf(sh, o.scan)
+	if err != nil {
+		return err
+	}
+	report := audit.Run(event.Builtin(), evidence)
 	if !o.builtin {
 		report = &audit.Report{}
 		if err := sh.Call(ctx, http.MethodGet, "/v1/audit", o.query, nil, report); err != nil {

@@ -178,8 +178,12 @@ func (c chapter) details() string {
 	add("down", "%s did not run")
 	add("unreachable", "%s unreachable")
 	add("seen_by", "seen by %s")
-	add("refused", "%s writes refused")
-	add("trailing_entries", "lagging by %s entries")
+	if n, ok := c.Payload["refused"].(float64); ok && n > 0 {
+		words = append(words, shell.Count(uint64(n), "write")+" refused")
+	}
+	if n, ok := c.Payload["trailing_entries"].(float64); ok && n > 0 {
+		words = append(words, "lagging by "+shell.Count(uint64(n), "entry", "entries"))
+	}
 	add("entries_left", "%s left")
 	return strings.Join(words, ", ")
 }

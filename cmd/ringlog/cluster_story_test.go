@@ -54,9 +54,9 @@ func TestChaptersInWords(t *testing.T) {
 			"", "unreachable, incident 3, n3 did not run, seen by n1 n2, 12 writes refused"},
 		{
 			`{"type":"QUORUM_RESTORED","gap_seconds":31.04,"payload":{"after":"lost","incident":3,` +
-				`"healthy":2,"voters":3,"refused":0}}`,
+				`"healthy":2,"voters":3,"refused":1}}`,
 			"31s without a quorum",
-			"2 of 3 voters healthy, incident 3",
+			"2 of 3 voters healthy, incident 3, 1 write refused",
 		},
 		{
 			`{"type":"QUORUM_RESTORED","gap_seconds":4000,"payload":{"after":"at_risk","healthy":3,"voters":3}}`,

@@ -14,6 +14,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/human"
 )
 
 // dedupCommand is dedup and its verbs: what was suppressed as a duplicate, and which events of a type are duplicates.
@@ -95,7 +96,7 @@ func listDedupPolicies(ctx context.Context, sh *shell.Shell) error {
 		if p.Reason != "" {
 			from += ": " + p.Reason
 		}
-		return table.Row{p.Type, comparedBy(p), cmp.Or(p.Window, "-"), p.Keys, from}
+		return table.Row{p.Type, comparedBy(p), cmp.Or(human.ExactText(p.Window), "-"), p.Keys, from}
 	})
 }
 
@@ -112,7 +113,7 @@ func comparedBy(p api.DedupPolicy) string {
 func dedupPolicyText(p api.DedupPolicy) string {
 	text := comparedBy(p)
 	if p.Window != "" {
-		text += " within " + p.Window
+		text += " within " + human.ExactText(p.Window)
 	}
 	// Where it comes from: set for the type, of the catalogue, or neither.
 	switch p.Origin {
@@ -160,7 +161,7 @@ func removeDedupPolicy(ctx context.Context, sh *shell.Shell, name string) error 
 
 // printDedupPolicy prints a policy.
 func printDedupPolicy(sh *shell.Shell, p api.DedupPolicy) error {
-	return sh.Emit(p, func() error { _, err := fmt.Fprintf(sh.Out, "%s: %s\n", p.Type, dedupPolicyText(p)); return err })
+	return sh.Emit(p, func() error { return sh.Print(string(p.Type) + ": " + dedupPolicyText(p) + "\n") })
 }
 
 // explainDedup prints what was suppressed as a duplicate of one event.

@@ -48,7 +48,7 @@ func membersWithFullDisks(voters, full int) (list []api.Member) {
 func TestCheckJudges(t *testing.T) {
 	healthy := func() nodeStatus {
 		var s nodeStatus
-		s.NodeID, s.LeaderID = "n1", "n1"
+		s.NodeID, s.ClusterID, s.LeaderID = "n1", "c", "n1"
 		s.Quorum = api.Quorum{Voters: 3, Needed: 2, Healthy: 3, Margin: 1}
 		s.Cursors = []api.Cursor{{LagEvents: 100, LagSeconds: 30}}
 		return s

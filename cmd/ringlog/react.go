@@ -41,9 +41,11 @@ type reactOptions struct {
 	breaker    breaker.Config
 	// how long running attempts may continue after an interrupt
 	drain    time.Duration
-	record   bool   // publish failures as events
-	count    uint64 // deliveries; 0 is no limit
-	untilEnd bool   // stop once all that is in the log now is handled
+	record   bool       // publish failures as events
+	answer   string     // which outcomes to publish as replies: answerAll, answerFailures or "" for none
+	reply    event.Type // of success; "" is what the flows name
+	count    uint64     // deliveries; 0 is no limit
+	untilEnd bool       // stop once all that is in the log now is handled
 
 	command   []string // and its arguments; none with a webhook
 	passToken bool     // the command gets the cluster token
@@ -97,6 +99,10 @@ func reactCommand(sh *shell.Shell) *cli.Command {
 			&cli.DurationFlag{Name: "breaker-reset", Usage: "keep the circuit breaker open for this `DURATION`",
 				Value: 300 * time.Second},
 			&cli.BoolFlag{Name: "record", Usage: "publish failures as HANDLER_FAILED and HANDLER_TIMEOUT"},
+			&cli.StringFlag{Name: "answer",
+				Usage: "publish replies for ringlog call: `WHICH` is all, or failures if COMMAND publishes its success"},
+			&cli.StringFlag{Name: "reply", Usage: "with --answer all: reply with `TYPE`",
+				DefaultText: "what the flows name"},
 			&cli.DurationFlag{Name: "drain",
 				Usage: "let running attempts continue for this `DURATION` after Ctrl-C or SIGTERM", Value: 30 * time.Second},
 			&cli.Uint64Flag{Name: "n", Usage: "stop after `COUNT` deliveries"},
@@ -134,7 +140,7 @@ func reactOptionsOf(c *cli.Context) (o reactOptions, err error) {
 		breaker: breaker.Config{Failures: c.Int("breaker-failures"), OpenFor: c.Duration("breaker-reset"),
 			Off: c.Int("breaker-failures") == 0},
 		record: c.Bool("record"), count: c.Uint64("n"), untilEnd: c.Bool("until-end"), command: c.Args().Slice(),
-		passToken: c.Bool("pass-token")}
+		passToken: c.Bool("pass-token"), answer: c.String("answer"), reply: event.Type(c.String("reply"))}
 	// Without a name the group is for this run alone, and is removed at its end.
 	o.own = o.group == ""
 	if o.own {
@@ -232,6 +238,10 @@ func (o *reactOptions) validate(c *cli.Context) error {
 		return shell.Usagef("--ack-wait %s must be above 0", o.ackWait)
 	case c.IsSet("n") && o.count == 0:
 		return shell.Usagef("-n 0: there is nothing to do")
+	case c.IsSet("answer") && o.answer != answerAll && o.answer != answerFailures:
+		return shell.Usagef("--answer %q: use all or failures", o.answer)
+	case o.reply != "" && o.answer != answerAll:
+		return shell.Usagef("--reply needs --answer all")
 	case o.filter.Empty() && o.own:
 		return shell.Usagef("say for which events: --type TYPE (--type '*' is all), or --group NAME of an existing " +
 			"group")

@@ -32,6 +32,10 @@ func react(ctx context.Context, sh *shell.Shell, o reactOptions, sink sinks.Sink
 		return err
 	}
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	answers, err := o.answers(ctx, c)
+	if err != nil {
+		return err
+	}
 	maxDeliver, err := o.prepareGroup(ctx, sh, c)
 	if err != nil {
 		return err
@@ -43,6 +47,7 @@ func react(ctx context.Context, sh *shell.Shell, o reactOptions, sink sinks.Sink
 	// A failure is the last one of an event by the group's own limit.
 	settings := o.settings(sh, c, sink)
 	settings.MaxDeliver = maxDeliver
+	settings.Answer = answers
 	if o.untilEnd {
 		settings.Settled, err = o.untilSettled(ctx, c)
 		if err != nil {

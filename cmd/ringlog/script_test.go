@@ -145,7 +145,8 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // terminal: terminal COLUMNS PATTERN program args... runs it in a terminal of that width until the screen matches,
-// which is then the last stdout, with colours as escape sequences. It fails if a line is wrapped by the terminal.
+// which is then the last stdout, with colours as escape sequences. It fails if a line is wrapped by the terminal, or
+// has a colour that is not legible on a dark and on a light background.
 func terminal(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: terminal COLUMNS PATTERN program args...")
@@ -164,7 +165,8 @@ func terminal(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		return strings.TrimRight(string(out), " \n") + "\n"
 	}
-	tmux("new-session", "-d", "-x", args[0], "-y", "120", strings.Join(args[2:], " ")+"; exec cat")
+	tmux("new-session", "-d", "-c", ts.Getenv("WORK"), "-x", args[0], "-y", "1500",
+		strings.Join(args[2:], " ")+"; exec cat")
 	defer tmux("kill-server")
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -182,8 +184,22 @@ func terminal(ts *testscript.TestScript, neg bool, args []string) {
 	if joined := tmux("capture-pane", "-p", "-J"); strings.Count(plain, "\n") != strings.Count(joined, "\n") {
 		ts.Fatalf("the terminal wraps lines:\n%s", plain)
 	}
-	ts.Check(os.WriteFile(ts.MkAbs("screen"), []byte(tmux("capture-pane", "-p", "-e")), 0o600))
+	screen := tmux("capture-pane", "-p", "-e")
+	for _, escape := range regexp.MustCompile(`\x1b\[[^a-zA-Z]*[a-zA-Z]`).FindAllString(screen, -1) {
+		if !legible[escape] {
+			ts.Fatalf("the screen has %q, which is not legible on each background:\n%s", escape, plain)
+		}
+	}
+	ts.Check(os.WriteFile(ts.MkAbs("screen"), []byte(screen), 0o600))
 	ts.Check(ts.Exec("cat", "screen"))
+}
+
+// legible are the escape sequences that a screen may have. The program does not ask which background a terminal has: it
+// keeps the terminal's own, and colours text with the green, dark yellow and red of the basic palette alone, which are
+// legible on dark and on light. White, black, the bright colours and dim text are not, on one of them.
+var legible = map[string]bool{
+	"\x1b[0m": true, "\x1b[39m": true, "\x1b[49m": true, // the terminal's own, as tmux writes it
+	"\x1b[1m": true, "\x1b[32m": true, "\x1b[33m": true, "\x1b[31m": true,
 }
 
 type clusterKey struct{}

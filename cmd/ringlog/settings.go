@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/internal/human"
 )
 
 // settingsCommand is settings and its verbs. Settings are replicated: a change counts on all nodes from the same entry
@@ -76,12 +77,12 @@ func printSettings(sh *shell.Shell, list []api.Setting) error {
 	})
 }
 
-// settingText prints a value for people: bytes are followed by their size in larger units.
+// settingText prints a value for people: durations in their one form, bytes followed by their size in larger units.
 func settingText(s api.Setting, value string) string {
 	n, err := strconv.ParseUint(value, 10, 63)
 	// Only keys about bytes are sizes, and small numbers need no unit.
 	if err != nil || n < 1<<10 || !strings.Contains(s.Key, "bytes") {
-		return value
+		return human.ExactText(value)
 	}
 	return fmt.Sprintf("%s (%s)", value, shell.Size(n))
 }
@@ -96,7 +97,7 @@ func getSetting(ctx context.Context, sh *shell.Shell, key string) error {
 	if err := sh.Fetch(ctx, settingPath(key), &s); err != nil {
 		return err
 	}
-	return sh.Emit(s, func() error { _, err := fmt.Fprintln(sh.Out, s.Value); return err })
+	return sh.Emit(s, func() error { _, err := fmt.Fprintln(sh.Out, human.ExactText(s.Value)); return err })
 }
 
 // setSetting changes a setting and prints what it is now.
@@ -111,14 +112,14 @@ func setSetting(ctx context.Context, sh *shell.Shell, key, value string) error {
 	}
 	// 1d and 2w are no durations of Go, which the node reads; an hour is.
 	if age, err := api.ParseAge(key, value); err == nil && strings.TrimRight(value, "dw") != value {
-		value = strings.TrimSuffix(age.String(), "0m0s")
+		value = age.String()
 	}
 	var s api.Setting
 	if err := sh.Call(ctx, http.MethodPut, settingPath(key), nil, map[string]string{"value": value}, &s); err != nil {
 		return err
 	}
 	return sh.Emit(s, func() error {
-		_, err := fmt.Fprintf(sh.Out, "%s is %s\n", s.Key, cmp.Or(s.Value, `""`))
+		_, err := fmt.Fprintf(sh.Out, "%s is %s\n", s.Key, cmp.Or(human.ExactText(s.Value), `""`))
 		return err
 	})
 }

@@ -159,8 +159,12 @@ func problems(s nodeStatus) []string {
 	// Problems that stop the cluster, or one of its nodes.
 	add(s.Diverged, "the state of %s differs from the majority's: remove the node, empty its data folder, and "+
 		"let it join again", s.NodeID)
-	add(s.LeaderID == "", "no leader")
-	add(s.Quorum.Margin < 0, "no quorum: %s", quorumText(s.Quorum))
+	if s.ClusterID == "" {
+		add(true, "%s is not in a cluster yet: see its log", s.NodeID)
+	} else {
+		add(s.LeaderID == "", "no leader")
+		add(s.Quorum.Margin < 0, "no quorum: %s", quorumText(s.Quorum))
+	}
 	if s.Outage != nil {
 		add(true, "no quorum since %s (%s): see ringlog cluster outage", shell.Time(s.Outage.Since),
 			s.Outage.Cause)

@@ -7,7 +7,7 @@
 > set no.such 1
   not_found: there is no setting "no.such"
 > set dedup.window 1
-  invalid: dedup.window: "1" is not a duration from 1s to 24h0m0s, such as 90s or 72h
+  invalid: dedup.window: "1" is not a duration from 1s to 24h, such as 90s or 72h
 > commit nobody 1 1
   not_found: there is no cursor "nobody"
 > seek nobody 1

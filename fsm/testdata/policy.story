@@ -91,7 +91,7 @@
 > set dedup.policy_max_keys 2
   2
 > publish 31
-  overloaded: the dedup policies of types hold 2 keys, which is the limit
+  overloaded: the dedup policies of types hold 2 keys, the limit is 2
 > wait 1m
 > publish 31
   at 19
@@ -108,6 +108,6 @@
 > policy off 1m
   invalid: event: window: the mode off has none
 > policy content 1ms
-  invalid: event: window: 1ms is not from 1s to 744h0m0s
+  invalid: event: window: 1ms is not from 1s to 744h
 > policy fields - b a
   invalid: event: fields: "a" is there twice, or not in its order

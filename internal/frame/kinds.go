@@ -71,6 +71,9 @@ const (
 	LevelClients  = 6 // clients that are lost and come back, and their coordinators
 	LevelReports  = 6 // events for letters that are stored, and letters of handlers without a cursor
 
+	// LevelPolicySteps has an entry remove a bounded number of the keys that dedup policies no longer need.
+	LevelPolicySteps = 6
+
 	LevelNewest = LevelReports // what this build knows
 )
 

@@ -57,7 +57,7 @@ type ImportedLetter struct {
 
 // LetterKeep stores an event that a handler without a cursor could not handle. Letter.Cursor is the one that the event
 // is redriven to: it moves by nothing of this, and need not exist. Letter.Offset is 0 for an event that is not in the
-// log; there is no generation. A letter whose Origin is known already is ignored.
+// log; there is no generation. It is ignored while a letter with the same Origin is there.
 type LetterKeep struct {
 	Origin [OriginSize]byte
 	From   string // who keeps it, for people

@@ -40,6 +40,18 @@ func Short(d time.Duration) string {
 	}
 }
 
+// Exact prints a duration without rounding it, as a setting has it: 90s is 1m30s, 24h0m0s is 24h. It has no days, which
+// a setting does not take.
+func Exact(d time.Duration) string { return withoutZeros(d) }
+
+// ExactText prints a text that is a duration as Exact does, and returns any other.
+func ExactText(text string) string {
+	if d, err := time.ParseDuration(text); err == nil {
+		return Exact(d)
+	}
+	return text
+}
+
 // withoutZeros leaves out the last units of a duration that are 0: 1h0m0s is 1h.
 func withoutZeros(d time.Duration) string {
 	text := d.String()

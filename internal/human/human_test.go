@@ -29,6 +29,26 @@ func TestADurationHasAsManyDigitsAsOneCompares(t *testing.T) {
 	}
 }
 
+func TestADurationOfASettingIsNotRounded(t *testing.T) {
+	for text, want := range map[string]string{
+		"0s":          "0s",
+		"60s":         "1m",
+		"90s":         "1m30s",
+		"1.25s":       "1.25s",
+		"24h0m0s":     "24h",
+		"72h":         "72h",
+		"49h0m0s":     "49h",
+		"876000h0m0s": "876000h",
+		"true":        "true",
+		"10000":       "10000",
+		"":            "",
+	} {
+		if got := ExactText(text); got != want {
+			t.Errorf("%s is %q, not %q", text, got, want)
+		}
+	}
+}
+
 func TestACountAgreesWithItsNoun(t *testing.T) {
 	for _, test := range []struct{ got, want string }{
 		{Count(0, "event"), "0 events"},

@@ -289,6 +289,30 @@ func badWrites() []badRequest {
 	}
 }
 
+// Python prints 80.0 and 100.0 for floats that are whole, and JSON Schema takes them for integers.
+func TestAWholeNumberMayBeWrittenWithAFraction(t *testing.T) {
+	s := newSite(t, nil)
+	for _, number := range []string{"80", "80.0", "8e1", "800e-1", "80.00"} {
+		s.ok("PUT", "/v1/groups/g", `{"group":{"max_deliver":`+number+`}}`)
+		if got := s.ok("GET", "/v1/groups/g", "").body; !strings.Contains(got, `"max_deliver":80,`) {
+			t.Errorf("max_deliver %s: %s", number, got)
+		}
+		s.ok("DELETE", "/v1/groups/g", "")
+	}
+	s.ok("PUT", "/v1/cursors/c", `{"from":1.0}`)
+	s.ok("POST", "/v1/cursors/c/seek", `{"to":1e0,"seeker":"1.0"}`)
+	if e := s.do("POST", "/v1/dlq/purge", `{"ids":[7.0]}`).err(t); e.Message != "there is no dead letter 7" {
+		t.Errorf("purge of 7.0: %+v", e)
+	}
+	// A double is not the number that was written, or there is none in whole.
+	for _, number := range []string{"1.5", "-1.0", "9007199254740993.0", "1e17", "1e-1"} {
+		a := s.do("POST", "/v1/dlq/purge", `{"ids":[`+number+`]}`)
+		if e := a.err(t); a.status != 400 || e.Field != "ids" {
+			t.Errorf("%s: %d %+v", number, a.status, e)
+		}
+	}
+}
+
 func TestBadInputIsAnsweredWithWhatWhereAndWhatToDo(t *testing.T) {
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/c", "")

@@ -214,7 +214,7 @@ func badClients() []badRequest {
 		),
 		put(
 			"too short a time", `{"ttl":"29s","subscriptions":[{"name":"a"}]}`, 400,
-			api.InvalidArgument, "ttl", "from 30s to 1h0m0s",
+			api.InvalidArgument, "ttl", "from 30s to 1h",
 		),
 		put("too long a time", `{"ttl":"2h","subscriptions":[{"name":"a"}]}`, 400, api.InvalidArgument, "ttl", "from 30s"),
 		put("no time", `{"ttl":"soon","subscriptions":[{"name":"a"}]}`, 400, api.InvalidArgument, "ttl", "such as 5m"),

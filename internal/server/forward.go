@@ -67,7 +67,7 @@ func (f *forwarder) onLeader(handle handlerFunc) handlerFunc {
 		case r.Header.Get(headerForwarded) != "":
 			return fmt.Errorf("%s %s: %w", r.Method, r.URL.Path, raftnode.ErrNotLeader)
 		case st.LeaderID == "" || st.LeaderHTTP == "":
-			return fmt.Errorf("%s %s: %w", r.Method, r.URL.Path, raftnode.ErrNoLeader)
+			return fmt.Errorf("%s %s: %w", r.Method, r.URL.Path, f.node.NoLeaderError())
 		}
 		return f.passOn(w, r, raftnode.URL(st.LeaderHTTP))
 	}
@@ -167,7 +167,7 @@ func (f *forwarder) passExchange(
 ) (*connect.Response[ringlogv1.ExchangeResponse], error) {
 	st := f.node.Status()
 	if st.LeaderID == "" || st.LeaderHTTP == "" || st.LeaderID == st.NodeID {
-		return nil, fmt.Errorf("exchange: %w", raftnode.ErrNoLeader)
+		return nil, fmt.Errorf("exchange: %w", f.node.NoLeaderError())
 	}
 	// Uses the same connections as passOn.
 	leader := ringlogv1connect.NewGroupServiceClient(

@@ -8,6 +8,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/human"
 	"github.com/ringrift/ringlog/internal/service"
 )
 
@@ -36,7 +37,7 @@ func (h *clientHandlers) putClient(w http.ResponseWriter, r *http.Request) error
 		if err != nil || ttl < fsm.MinClientTTL || ttl > fsm.MaxClientTTL {
 			return api.BadValue(
 				"ttl", body.TTL,
-				"a duration from "+fsm.MinClientTTL.String()+" to "+fsm.MaxClientTTL.String()+", such as 5m",
+				"a duration from "+human.Exact(fsm.MinClientTTL)+" to "+human.Exact(fsm.MaxClientTTL)+", such as 5m",
 			)
 		}
 		c.TTL = ttl

@@ -55,7 +55,8 @@ func (b *bodyReader) readJSON(r *http.Request, into any, optional bool) error {
 		return bodyPath(err)
 	}
 	// Keys are checked on their own, since encoding/json would ignore or merge them.
-	if err := knownKeys(json.NewDecoder(bytes.NewReader(canonical)), reflect.TypeOf(into), ""); err != nil {
+	shape := bodyShape{json.NewDecoder(bytes.NewReader(canonical)), canonical}
+	if err := shape.check(reflect.TypeOf(into), ""); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(canonical, into); err != nil {
@@ -80,9 +81,18 @@ func bodyPath(err error) error {
 	return &out
 }
 
-// knownKeys reads a value that is to go into t and refuses keys that t does not have.
+// bodyShape reads a body in canonical form beside the type that it is to go into.
+type bodyShape struct {
+	*json.Decoder
+	text []byte // what the decoder reads
+}
+
+// check reads a value that is to go into t and refuses keys that t does not have.
 // encoding/json would take those that differ in case alone, and so a key twice.
-func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
+//
+// A whole number may be written as 80.0 or 8e1, as JSON Schema has it and as Python prints a float, which encoding/json
+// would refuse: check makes the fraction blank.
+func (d bodyShape) check(t reflect.Type, at string) error {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -97,6 +107,12 @@ func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
 			return api.Refuse(api.InvalidArgument, at,
 				"it is not a time",
 				"send a string such as 2026-01-05T10:00:00Z")
+		}
+	}
+	if n, isNumber := token.(float64); isNumber && math.Abs(n) < maxExact && takesWhole(t) {
+		literal := d.text[:d.InputOffset()]
+		if fraction := literal[max(0, len(literal)-2):]; string(fraction) == ".0" {
+			copy(fraction, "  ")
 		}
 	}
 	switch token {
@@ -119,7 +135,7 @@ func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
 					Message: fmt.Sprintf("there is no key %q here", name),
 					Remedy:  "see /openapi.json for the form",
 				}
-			} else if err := knownKeys(d, below, path); err != nil {
+			} else if err := d.check(below, path); err != nil {
 				return err
 			}
 		}
@@ -132,7 +148,7 @@ func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
 			below = t.Elem()
 		}
 		for i := 0; d.More(); i++ {
-			if err := knownKeys(d, below, fmt.Sprintf("%s[%d]", at, i)); err != nil {
+			if err := d.check(below, fmt.Sprintf("%s[%d]", at, i)); err != nil {
 				return err
 			}
 		}
@@ -142,6 +158,17 @@ func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
 		return shapeError(err)
 	}
 	return nil
+}
+
+// maxExact is the bound below which a double is the number that was written, and not one beside it.
+const maxExact = 1 << 53
+
+// takesWhole reports whether a number that goes into a t is to be a whole one: an integer, or a position as an offset.
+func takesWhole(t reflect.Type) bool {
+	if t == nil {
+		return false
+	}
+	return t == reflect.TypeFor[json.RawMessage]() || (t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64)
 }
 
 // keysOf returns the keys of a struct and the types of their values. It returns nil if any key is taken: for

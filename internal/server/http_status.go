@@ -79,7 +79,7 @@ func (h *statusHandlers) getReady(w http.ResponseWriter, r *http.Request) error 
 			"the cluster does not admit this node: "+st.JoinRefused,
 			"see that, and the warnings of this node's own log")
 	case st.LeaderID == "":
-		return raftnode.ErrNoLeader
+		return h.node.NoLeaderError()
 	case st.Disk.Full:
 		return raftnode.ErrDiskFull
 	}

@@ -146,6 +146,10 @@ var nodeErrors = []nodeError{
 
 // fromNode translates the errors of the node, of its members and of contexts; any other error is internal.
 func fromNode(err error) *api.Error {
+	if forming, ok := errors.AsType[*raftnode.NotFormedError](err); ok {
+		return &api.Error{Code: api.NoLeader, Reason: api.ReasonNotFormed, Message: forming.Error(),
+			Remedy: "start the nodes that are missing; the log of this one says whom it waits for"}
+	}
 	for _, known := range nodeErrors {
 		if errors.Is(err, known.is) {
 			e := &api.Error{Code: known.code, Message: known.message, Remedy: known.remedy}

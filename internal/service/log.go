@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
-	"github.com/ringrift/ringlog/log"
 )
 
 // Log holds the operations on the log itself: publish, read, wait, trim, explain a duplicate, extend the catalogue.
@@ -28,15 +26,7 @@ func (l *Log) Event(ctx context.Context, offset uint64, linearizable bool, minOf
 	if err := waitFor(ctx, l.Machine().Log(), minOffset); err != nil {
 		return event.Event{}, err
 	}
-	// The error of an offset past the tail says how to wait for it.
-	e, err := l.Machine().Log().Get(offset)
-	if ahead, ok := errors.AsType[*log.PastTailError](err); ok {
-		return e, api.BeyondTail(
-			"offset", offset, ahead.Tail,
-			fmt.Sprintf("ask for one up to the tail, or wait for it with min_offset=%d", offset),
-		)
-	}
-	return e, err
+	return l.Machine().Log().Get(offset)
 }
 
 // Register adds event types to the catalogue of every node and returns their names.

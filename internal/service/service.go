@@ -29,6 +29,8 @@ type Node interface {
 	ReadBarrier(ctx context.Context) error
 	// Status is what the node sees of the cluster now.
 	Status() raftnode.Status
+	// NoLeaderError says why the node knows no leader, as far as it knows; it wraps raftnode.ErrNoLeader.
+	NoLeaderError() error
 	// LeadingTerm is the term in which the node leads and takes requests; 0 if it does not lead. The
 	// state then has all that was committed before that term.
 	LeadingTerm() uint64

@@ -60,7 +60,7 @@ func (l *Log) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
 		// An offset after the tail may still come; a read that does not follow would end at once, and is refused.
 		err = waitForNext(ctx, stored, next)
 	} else if _, last := stored.Bounds(); next > last+1 {
-		err = api.BeyondTail("from", next, last, "wait for it with follow or min_offset, or read from end")
+		err = api.BeyondTail("from", next, last, "follow the log to wait for it, or read from end")
 	}
 	if err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ from ringlog._core.readers import Readers
 from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo
 from ringlog.delivery import Delivery
 from ringlog.errors import RinglogError
-from ringlog.event import Event, EventFields, Json, NewEvent, Result
+from ringlog.event import CallResult, Event, EventFields, Json, NewEvent, Result
 
 if TYPE_CHECKING:
     import ssl
@@ -463,6 +463,28 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         may be in the log or not. With a spool neither is raised: the event is spooled.
         """
         return drive(self._operations.publish(type, payload, **fields))
+
+    def call(
+        self,
+        type: str | Payload,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        timeout: float = 30.0,
+        reply: str | Iterable[str] = (),
+        failure: str | Iterable[str] = (),
+        **fields: Unpack[EventFields],
+    ) -> CallResult:
+        """Publish an event, and wait for the outcome of the run that it starts.
+
+        The outcome is the first event after it with its correlation id that is a reply or a failure: the types that
+        reply and failure name, or else those that the flows of the cluster name, as TRAINING_COMPLETED and
+        TRAINING_FAILED for TRAINING_STARTED. An event without a correlation_id gets one. A duplicate waits for the
+        outcome of the original. A reply whose payload has "success": False is a failure.
+
+        Raises NoReply if there is no outcome after timeout seconds, InvalidArgument if no reply is known, and what
+        publish raises. Changes of leaders meanwhile are not noticed.
+        """
+        return drive(self._operations.call(type, payload, timeout=timeout, reply=reply, failure=failure, **fields))
 
     def publish_many(self, events: Iterable[NewEvent]) -> list[Result]:
         """Append events, all or none, and return what became of each, in order.

@@ -99,6 +99,10 @@ class OutcomeUnknown(RinglogError):
     """
 
 
+class NoReply(RinglogError, TimeoutError):
+    """A run that Client.call has started, at `offset`, has no outcome after the timeout. It may still get one."""
+
+
 class SpoolError(RinglogError):
     """The spool cannot keep an event, which is not published: the cluster is away, and the disk refuses."""
 

@@ -68,6 +68,27 @@ class Result(NamedTuple):
     spooled: bool = False
 
 
+class CallResult(NamedTuple):
+    """What became of a run that Client.call has started.
+
+    success           whether the run has succeeded
+    duration_seconds  between the event that started it and the outcome, as the log has appended them
+    error             why it failed, "" with success
+    reply             the event that is the outcome
+    offset            of the event that started it
+    duplicate         that event was in the log already, and this is the outcome of its run
+    correlation_id    of the run
+    """
+
+    success: bool
+    duration_seconds: float
+    error: str
+    reply: Event
+    offset: int
+    duplicate: bool
+    correlation_id: str
+
+
 class Gap(NamedTuple):
     """Events that were trimmed before they could be read: those from `first` to `last`.
 

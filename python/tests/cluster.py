@@ -75,7 +75,7 @@ class Node:
 
     def __init__(self, name: str, http: int, raft: int, folder: Path) -> None:
         self.name, self.http, self.raft, self.folder = name, http, raft, folder
-        self.url = f"http://127.0.0.1:{http}"
+        self.url = self.advertised = f"http://127.0.0.1:{http}"  # the second is known to other nodes and clients
         self.process: subprocess.Popen[bytes] | None = None
 
     def send(self, number: int) -> None:
@@ -92,12 +92,15 @@ class Node:
 class Cluster:
     """Voters, each a process of its own."""
 
-    def __init__(self, voters: int = 3, token: str = "") -> None:
+    def __init__(self, voters: int = 3, token: str = "", advertise: Callable[[Node], str] | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ringlog-python-"))
         ports = free_ports(2 * voters)
         self.nodes = [Node(f"n{i + 1}", ports[i], ports[voters + i], self.folder / f"n{i + 1}") for i in range(voters)]
         self.token = token
         atexit.register(self.close)
+        if advertise is not None:
+            for node in self.nodes:
+                node.advertised = advertise(node)
         for node in self.nodes:
             self.start(node)
         try:
@@ -108,7 +111,7 @@ class Cluster:
 
     @property
     def urls(self) -> str:
-        return ",".join(node.url for node in self.nodes)
+        return ",".join(node.advertised for node in self.nodes)
 
     def start(self, node: Node) -> None:
         others = ",".join(other.url for other in self.nodes if other is not node)
@@ -116,7 +119,10 @@ class Cluster:
             program(), "serve", "--id", node.name, "--data-dir", str(node.folder),
             "--http", f"127.0.0.1:{node.http}", "--raft", f"127.0.0.1:{node.raft}",
             "--bootstrap-expect", str(len(self.nodes)), "--disk-min-free", "1048576",
+            "--advertise-http", node.advertised.removeprefix("http://"),
         ]  # fmt: skip
+        if not others:
+            args += ["--heartbeat", "200ms"]  # after a start, a lone voter waits for a leader for that long, in vain
         env = {name: value for name, value in os.environ.items() if not name.startswith(("RINGLOG_", "RINGRIFT_"))}
         if self.token:
             env["RINGRIFT_CLUSTER_AUTH_TOKEN"] = self.token
@@ -144,7 +150,7 @@ class Cluster:
             for node in self.nodes:
                 if node.process is not None and node.process.poll() is None:
                     url = self._status(node).get("leader_http")
-                    found[:] = [n for n in self.nodes if n.url == url and n.process and n.process.poll() is None]
+                    found[:] = [n for n in self.nodes if n.advertised == url and n.process and n.process.poll() is None]
                     if found:
                         return True
             return False

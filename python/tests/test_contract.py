@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import json
 import re
+import threading
 import time
 import unittest
 import uuid
@@ -23,6 +24,7 @@ from ringlog.errors import (
     Conflict,
     Fenced,
     InvalidArgument,
+    NoReply,
     NotFound,
     PastTail,
     RinglogError,
@@ -142,6 +144,20 @@ class Contract:
 
     def event(self, i: int = 0) -> dict[str, Any]:
         return {"run": self.run_id, "i": i}
+
+    async def test_the_history_of_a_cluster_without_an_outage(self) -> None:
+        await self.log.publish("TRAINING_COMPLETED", self.event())
+        history, cluster = await self.log.history(), await self.log.cluster()
+        self.assertEqual({"history", "first_offset", "leader_id", "term", "outage"}, set(history))
+        self.assertFalse(history["outage"])
+        self.assertEqual((history["leader_id"], history["term"]), (cluster["leader_id"], cluster["term"]))
+        self.assertEqual(history["first_offset"], cluster["first_offset"])
+        path = "/v1/cluster/history"
+        newest = await self.log.request("GET", path, None, {"from": "end", "limit": "1"})
+        self.assertEqual(newest["history"], [])
+        for field, value in (("limit", "10001"), ("limit", "x"), ("from", "soon"), ("since", "1")):
+            code = "invalid_argument"
+            await self.refused(InvalidArgument, code, field, self.log.request("GET", path, None, {field: value}))
 
     async def read(self, **options: Any) -> list[Event]:
         options.setdefault("from_", "start")
@@ -470,6 +486,38 @@ class Contract:
             else:
                 self.assertIn(what, str(error))
                 self.assertIn(remedy, str(error))
+
+    async def test_a_name_that_no_cursor_can_have_is_refused_before_a_request(self) -> None:
+        nowhere = self.client(url="http://127.0.0.1:1", timeout=0.1)
+        self.addAsyncCleanup(nowhere.close)
+        for name, what in (
+            ("", "'' is not a name"),
+            (7, "7 is not a name"),
+            ("a\nb", "has a control character"),
+            ("a\x85b", "has a control character"),
+            ("a\ud800b", "is not UTF-8"),
+        ):
+            for of, calls in (
+                (
+                    "cursor",
+                    (
+                        nowhere.cursor,
+                        nowhere.create_cursor,
+                        nowhere.get_cursor,
+                        lambda name: nowhere.seek_cursor(name, "start"),
+                        nowhere.delete_cursor,
+                        lambda name: nowhere.explain(name, 1),
+                        lambda name: nowhere.wait(1, [name]),
+                    ),
+                ),
+                ("group", (nowhere.group, nowhere.create_group, nowhere.group_members, nowhere.delete_group)),
+            ):
+                for call in calls:
+                    with self.subTest(name=name, of=of), self.assertRaises(InvalidArgument) as refused:
+                        made = call(name)
+                        await made
+                    self.assertEqual(refused.exception.field, of)
+                    self.assertIn(what, refused.exception.message)
 
     async def test_a_warning_about_an_event_names_what_the_catalogue_has(self) -> None:
         warnings: list[dict[str, Any]] = []
@@ -1129,6 +1177,83 @@ class Contract:
         with Client(self.urls) as other:
             self.assertEqual(len(list(other.tail("start", keys=[self.run_id], until_end=True))), 1)
 
+    # Calls.
+
+    def answer(self, kind: str, payload: dict[str, Any], run: str) -> None:
+        """Have another client publish a reply to the next TRAINING_STARTED of a run."""
+
+        def work() -> None:
+            with Client(self.urls) as other, other.tail("start", types=["TRAINING_STARTED"]) as tail:
+                for event in tail:
+                    if event.correlation_id == run:
+                        other.publish(kind, payload, correlation_id="another run", dedup=False)
+                        other.publish("HANDLER_FAILED", {"offset": event.offset}, correlation_id=run, dedup=False)
+                        other.publish(kind, {"offset": event.offset, **payload}, correlation_id=run, dedup=False)
+                        return
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        self.addCleanup(thread.join, 30)
+
+    async def test_a_call_returns_the_outcome_of_its_run(self) -> None:
+        for i, (kind, payload, options, success, error) in enumerate(
+            (
+                ("TRAINING_COMPLETED", {"loss": 0.5}, {}, True, ""),
+                ("TRAINING_FAILED", {"error": "no gpu"}, {}, False, "no gpu"),
+                ("TRAINING_FAILED", {"error": 7}, {}, False, "TRAINING_FAILED"),
+                ("TRAINING_COMPLETED", {"success": False, "reason": "nan"}, {}, False, "nan"),
+                ("HANDLER_FAILED", {"answer": True, "error": "exit status 3"}, {}, False, "exit status 3"),
+                ("CALL_DONE", {}, {"reply": "call.done"}, True, ""),
+                ("TRAINING_FAILED", {}, {"reply": ["TRAINING_FAILED"]}, True, ""),
+                ("CALL_OFF", {}, {"failure": ["CALL_OFF"]}, False, "CALL_OFF"),
+            )
+        ):
+            run = f"{self.run_id}-{i}"
+            with self.subTest(kind, **payload):
+                await self.log.publish(kind, {"offset": 0, **payload}, correlation_id=run, dedup=False)  # before it
+                self.answer(kind, payload, run)
+                result = await self.log.call(
+                    "training.started", self.event(), correlation_id=run, dedup=False, timeout=self.patience, **options
+                )
+                self.assertEqual((result.success, result.error, result.reply.type), (success, error, kind))
+                self.assertEqual((result.correlation_id, result.duplicate), (run, False))
+                self.assertEqual(result.reply.payload["offset"], result.offset)
+                self.assertGreaterEqual(result.duration_seconds, 0.0)
+
+    async def test_a_duplicate_call_returns_the_outcome_of_the_original(self) -> None:
+        first = await self.log.publish("TRAINING_STARTED", {**self.event(), "correlation_id": self.run_id})
+        reply = await self.log.publish("TRAINING_COMPLETED", self.event(), correlation_id=self.run_id)
+        result = await self.log.call("TRAINING_STARTED", {**self.event(), "correlation_id": self.run_id})
+        self.assertTrue(result.success and result.duplicate)
+        self.assertEqual((result.offset, result.reply.offset), (first.offset, reply.offset))
+        self.assertEqual(result.correlation_id, self.run_id)
+        await self.log.publish("TRAINING_STARTED", self.event())
+        error = await self.refused(
+            InvalidArgument, "invalid_argument", "correlation_id", self.log.call("TRAINING_STARTED", self.event())
+        )
+        self.assertIn("dedup=False", error.remedy)
+
+    async def test_a_call_without_an_outcome(self) -> None:
+        began = time.monotonic()
+        with self.assertRaises(NoReply) as refused:
+            await self.log.call("TRAINING_STARTED", self.event(), timeout=0.3, dedup=False)
+        self.assertLess(time.monotonic() - began, 5.0)
+        self.assertIsInstance(refused.exception, TimeoutError)
+        self.assertIn("TRAINING_COMPLETED, TRAINING_FAILED", str(refused.exception))
+        started = await self.log.get(refused.exception.offset)
+        self.assertEqual(started.payload, self.event())
+        self.assertIn(started.correlation_id, str(refused.exception))
+        for field, options in (
+            ("reply", {}),
+            ("reply", {"reply": "CALL_*"}),
+            ("failure", {"reply": "CALL_DONE", "failure": ["call.done"]}),
+        ):
+            call = self.log.call
+            with self.subTest(**options), self.assertRaises(InvalidArgument) as wrong:
+                await call("CALL_ASKED", self.event(), **options)
+            self.assertEqual(wrong.exception.field, field)
+            self.assertTrue(wrong.exception.remedy)
+
 
 def setUpModule() -> None:
     # A member that is closed waits for the answer to its last call, which takes that long where there is no event.
@@ -1154,7 +1279,6 @@ class OnNodes(Contract):
     # What only nodes have: documents, flows and members.
 
     async def test_views_of_the_cluster(self) -> None:
-        self.assertIsInstance((await self.log.history())["history"], list)
         self.assertTrue(await self.log.audit())
         self.assertTrue((await self.log.audit(live=True))["live"])
         self.assertEqual((await self.log.audit_coordinator("UnifiedHealthManager"))["name"], "health_manager")
@@ -1190,7 +1314,6 @@ class OnMemory(Contract):
 
     async def test_views_of_the_cluster(self) -> None:
         for view in (
-            self.log.history,
             self.log.audit,
             lambda: self.log.audit_coordinator("health_manager"),
             self.log.flows,

@@ -33,9 +33,11 @@ class Document(ClusterTest):
         return self.start(sys.executable, "-W", "error", "-c", program, urls=urls)
 
     def test_its_programs_run(self) -> None:
-        publisher, spooler, subscriber, member, daemon_test, handler_test, old_buses = self.blocks("python")
+        programs = self.blocks("python")
+        publisher, spooler, subscriber, member, caller, daemon_test, handler_test, old_buses = programs
         for program, logged in (
             (publisher, []),
+            (caller, []),
             (daemon_test, ["nacked: ConnectionError: no route to the host", "rejected: KeyError: 'config_key'"]),
             (handler_test, []),
             (old_buses, []),

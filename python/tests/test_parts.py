@@ -21,9 +21,13 @@ from ringlog._core.io import drive
 from ringlog._core.member import MemberState, span, spans
 from ringlog._core.nodes import Nodes
 from ringlog._core.notices import Once
+from ringlog._core.outcome import replies_to
 from ringlog._core.reader import Reader, log_gap
+from ringlog._definitions import FLOWS
+from ringlog._memory.types import catalogue
 from ringlog.errors import Fenced, InvalidArgument, Trimmed
 from ringlog.testing import make_delivery, make_event
+from tests.cluster import ROOT
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nA:  b \r\n\r\nhello"
 CHUNKED = (
@@ -334,3 +338,21 @@ class Catalogue(unittest.TestCase):
             raw = {field.name: 1 for field in fields(kind) if field.name != "extra"} | {"EVENT_TYPE": 2}
             self.assertEqual(kind.from_json(raw).to_json(), raw)
             self.assertEqual(kind().to_json(), {})
+
+
+class Replies(unittest.TestCase):
+    """call decides as event.RepliesTo in Go does."""
+
+    def test_replies_of_the_catalogue_are_those_of_go(self) -> None:
+        edges = [edge for flow in FLOWS.values() for edge in flow]
+        lines = []
+        for name, known in sorted(catalogue().types.items()):
+            success, failure = replies_to(name, edges)
+            if success and known.status != "cluster":
+                lines.append(" ".join([name, "->", *success, "|", *failure]))
+        golden = (ROOT / "event" / "testdata" / "replies.golden").read_text()
+        self.assertEqual(golden.splitlines(), lines)
+
+    def test_types_that_begin_each_other_have_no_outcome(self) -> None:
+        edges = [("A_STARTED", "B_STARTED"), ("B_STARTED", "A_STARTED")]
+        self.assertEqual(replies_to("a.started", edges), ([], []))

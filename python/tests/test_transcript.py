@@ -568,7 +568,10 @@ TRANSCRIPTS: dict[str, list[Step]] = {
             )
         ],
         exchange("bg", 7),
-        *[post("/v1/dlq/purge", {"ids": ids}) for ids in (["x"], 7, [1.5])],
+        *[post("/v1/dlq/purge", {"ids": ids}) for ids in (["x"], 7, [1.5], [1.0], [2.0**53 - 1], [2.0**53], [-1.0])],
+        *[put("/v1/groups/whole", {"group": {"max_deliver": number}}) for number in (80.0, 80, 2.0**60)],
+        put("/v1/cursors/whole", {"from": 1.0}),
+        *[post("/v1/cursors/whole/seek", {"to": to}) for to in (2.0**53 - 1, 2.0**53)],
         *[post("/v1/dlq/purge", body) for body in ({"all": "x"}, {"type": 7})],
         *[post("/v1/dlq/redrive", body) for body in ({"to": 7}, {"ids": [-1]}, {"cursor": 7}, {"older_than": 7})],
         *[put("/v1/cursors/c", {"filter": body}) for body in (7, {"types": [7]}, {"types": {}}, {"keys": [None]})],

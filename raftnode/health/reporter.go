@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/roster"
 	"github.com/ringrift/ringlog/raftnode/upstream"
@@ -63,7 +65,8 @@ func ReportVoters(ctx context.Context, o ReporterOptions) {
 		if !c.Proposals.Reached(frame.KindVoterHealth) {
 			continue
 		}
-		if err := c.round(ctx, time.Now()); err != nil && ctx.Err() == nil {
+		// With ErrNoLeader this leadership is about to end: the next one reports it.
+		if err := c.round(ctx, time.Now()); err != nil && ctx.Err() == nil && !errors.Is(err, batcher.ErrNoLeader) {
 			c.Logger.Warn("reporting the health of the voters", "error", err)
 		}
 	}

@@ -16,7 +16,10 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/ringrift/ringlog/event"
 )
@@ -48,6 +51,9 @@ func (o Op) String() string {
 	if o.Subject == "" {
 		return o.Name
 	}
+	if strings.ContainsFunc(o.Subject, unicode.IsControl) { // errors are one line
+		return o.Name + " " + strconv.Quote(o.Subject)
+	}
 	return o.Name + " " + o.Subject
 }
 
@@ -56,7 +62,14 @@ func (c *Cluster) observe(ctx context.Context, op Op, n *Node, attempt int) (con
 	if c.cfg.Observe == nil {
 		return ctx, func(error) {}
 	}
-	return c.cfg.Observe(ctx, op, n.URL, attempt)
+	observed, end := c.cfg.Observe(ctx, op, n.URL, attempt)
+	return observed, func(err error) {
+		// What a node answered is an *api.Error, as in the error of the call.
+		if answer, _ := answerOf(err); answer != nil {
+			err = answer
+		}
+		end(err)
+	}
 }
 
 // Cluster is the cluster that is called. It is safe for concurrent use.

@@ -34,7 +34,8 @@ type queue struct {
 	// budget is shared by both queues of a sender.
 	budget              *byteBudget
 	maxEvents, maxBytes int
-	callersReturn       bool // callers wait for their answers before they send again
+	callersReturn       bool        // callers wait for their answers before they send again
+	answered            func(*Item) // called with each item once finish has made its answer final; nil is nobody
 
 	// It guards everything below, and the fields that item.go says.
 	mu   sync.Mutex
@@ -321,9 +322,14 @@ func (q *queue) stillWaiting(list []*Item) []*Item {
 // finish makes the answers of list final.
 func (q *queue) finish(list []*Item) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	for _, p := range list {
 		q.finishItem(p)
+	}
+	q.mu.Unlock()
+	if q.answered != nil {
+		for _, p := range list {
+			q.answered(p)
+		}
 	}
 }
 

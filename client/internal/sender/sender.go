@@ -25,7 +25,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Config says where to send and how much at once. All fields are required.
+// Config says where to send and how much at once. All fields but Answered are required.
 type Config struct {
 	Cluster *calls.Cluster
 	// Policy brings events into the form in which they are stored. Their limits are for the
@@ -36,6 +36,9 @@ type Config struct {
 	MaxBatchBytes  int // bytes of one shared request
 	MaxInFlight    int // shared requests in flight at once
 	MaxBuffered    int // bytes of events waiting or in flight
+
+	// Answered is called with each item of PublishOrdered once it was answered, by one goroutine; nil is nobody.
+	Answered func(*Item)
 }
 
 // Sender appends events. It is safe for concurrent use.
@@ -62,7 +65,7 @@ func New(cfg Config) *Sender {
 
 	// Callers of PublishOrdered do not wait for their answers, so nobody waits for them to
 	// return.
-	s.shared.callersReturn = true
+	s.shared.callersReturn, s.ordered.answered = true, cfg.Answered
 	for range cfg.MaxInFlight {
 		s.startWorker(s.shared)
 	}

@@ -83,6 +83,14 @@ TYPES = """
 		fmt.Fprintf(&definitions, "    %q: (\n        %q,\n        %q,\n    ),\n", one.Name, one.Class,
 			joined(one.SubscribedEvents))
 	}
+	definitions.WriteString("}\n\n# The edges of each built-in flow, from cause to effect.\nFLOWS = {\n")
+	for _, f := range c.Flows() {
+		fmt.Fprintf(&definitions, "    %q: [\n", f.Name)
+		for _, e := range f.Edges {
+			fmt.Fprintf(&definitions, "        (%q, %q),\n", e[0], e[1])
+		}
+		definitions.WriteString("    ],\n")
+	}
 	definitions.WriteString("}\n")
 	modules["_definitions.py"] = definitions.Bytes()
 	return modules, nil

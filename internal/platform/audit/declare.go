@@ -23,6 +23,7 @@ const (
 	InLog        Basis = "log"           // an event in the log
 	ByCursor     Basis = "cursor"        // the filter of a cursor
 	ByClient     Basis = "client"        // a subscription that a client registered
+	InSource     Basis = "source"        // a line of a source that was scanned
 )
 
 // Wire ties one component to one type.

@@ -17,6 +17,14 @@ type Evidence struct {
 	Seen          []Seen
 	Subscriptions []Subscription
 	Coordinators  map[string][]string // ids of registered clients, by the coordinator that they registered as
+	Emissions     []Emission          // that sources show
+}
+
+// Emission is a file that emits a type.
+type Emission struct {
+	Type   event.Type
+	File   string
+	Places []string // file:line
 }
 
 // Scope is the part of the log and the subscriptions that were evaluated.
@@ -47,7 +55,7 @@ type Seen struct {
 // Subscription is a cursor or a client that subscribes now.
 type Subscription struct {
 	Name        string
-	Basis       Basis // ByCursor or ByClient
+	Basis       Basis // ByCursor, ByClient or InSource
 	Filter      event.Filter
 	Coordinator string // that the client registered as; "" if it named none
 }
@@ -70,6 +78,10 @@ func (e *Evidence) emitters(types []*event.Definition, names components) (list [
 		if event.IsReserved(d.Name) {
 			list = append(list, wire{d.Name, Wire{Component: clusterName, Basis: Cluster}})
 		}
+	}
+	for _, m := range e.Emissions {
+		component := names.canonical(printable(m.File))
+		list = append(list, wire{m.Type, Wire{Component: component, Basis: InSource, Places: m.Places}})
 	}
 	// The source of an event is whatever its producer wrote.
 	for _, s := range e.Seen {

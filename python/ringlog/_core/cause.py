@@ -75,15 +75,20 @@ def caused_by(event: Cause) -> Iterator[None]:
         _cause.reset(token)
 
 
+def has_run_in_payload(event: Mapping[str, Any]) -> bool:
+    """Report whether a payload has a correlation id, which a node takes where the event has none of its own."""
+    payload = event.get("payload")
+    if isinstance(payload, Mapping):
+        return bool(payload.get("correlation_id"))
+    return bool(getattr(payload, "correlation_id", None))
+
+
 def inherit(event: dict[str, Any]) -> dict[str, Any]:
     """Add to an event that is to be published what it inherits from its cause, in place, and return it."""
     cause = _cause.get(_REACTION)
     if cause is None or (cause is _REACTION and not _reacts()):
         return event
-    payload = event.get("payload")
-    # A node takes a correlation id from the payload where the event has none of its own.
-    own = payload.get("correlation_id") if isinstance(payload, Mapping) else getattr(payload, "correlation_id", None)
-    if cause.correlation_id and not own:
+    if cause.correlation_id and not has_run_in_payload(event):
         event.setdefault("correlation_id", cause.correlation_id)
     if name := str(cause.offset or "") or cause.hash:
         event.setdefault("causation_id", name)

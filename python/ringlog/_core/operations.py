@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ringlog._core.calls import LINEARIZABLE, Calls, Query, path
 from ringlog._core.cause import inherit
-from ringlog._core.checks import check_fields
+from ringlog._core.checks import check_fields, check_name
 from ringlog._core.config import Config
 from ringlog._core.encode import Position, build_event, encode, format_position
 from ringlog._core.io import Io
@@ -17,7 +17,7 @@ from ringlog._core.publisher import Backlog, Publisher
 from ringlog._core.spec import build_filter, build_group, create
 from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo
 from ringlog.errors import Closed, InvalidArgument, NotFound
-from ringlog.event import Event, EventFields, Json, NewEvent, Result
+from ringlog.event import CallResult, Event, EventFields, Json, NewEvent, Result
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -123,6 +123,32 @@ class Operations:
         self._check_open()
         return (await self._publisher.publish(event, 1))[0]
 
+    async def call(
+        self,
+        type: str | Payload,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        timeout: float = 30.0,
+        reply: str | Iterable[str] = (),
+        failure: str | Iterable[str] = (),
+        **fields: Unpack[EventFields],
+    ) -> CallResult:
+        """Publish an event, and wait for the outcome of the run that it starts.
+
+        The outcome is the first event after it with its correlation id that is a reply or a failure: the types that
+        reply and failure name, or else those that the flows of the cluster name, as TRAINING_COMPLETED and
+        TRAINING_FAILED for TRAINING_STARTED. An event without a correlation_id gets one. A duplicate waits for the
+        outcome of the original. A reply whose payload has "success": False is a failure.
+
+        Raises NoReply if there is no outcome after timeout seconds, InvalidArgument if no reply is known, and what
+        publish raises. Changes of leaders meanwhile are not noticed.
+        """
+        from ringlog._core.outcome import call  # is rarely needed
+
+        event = build_event(type, payload, fields, self._config.source, self._config.clock)
+        self._check_open()
+        return await call(self, self._calls, self._publisher, event, timeout, reply, failure)
+
     async def publish_many(self, events: Iterable[NewEvent]) -> list[Result]:
         """Append events, all or none, and return what became of each, in order.
 
@@ -156,13 +182,16 @@ class Operations:
     async def wait(self, offset: int, cursors: Iterable[str], timeout: float = 30.0) -> bool:
         """Wait until all cursors and groups have committed an offset; False if timeout seconds were too short."""
         self._check_open()
-        cursors = [cursors] if isinstance(cursors, str) else cursors
+        cursors = [cursors] if isinstance(cursors, str) else list(cursors)
+        for name in cursors:
+            check_name("cursor", name)
         query: Query = {"offset": str(offset), "cursors": ",".join(cursors), "timeout": f"{timeout:.3f}s"}
         answer = await self._calls.call("GET", "/v1/wait", None, query, attempt=timeout + self._config.attempt_timeout)
         return bool(answer["reached"])
 
     async def explain(self, cursor: str, offset: int) -> Json:
         """Return what became of an event for a cursor: the schema DeliveryFate, with `fate` and `reason`."""
+        check_name("cursor", cursor)
         query: Query = {**LINEARIZABLE, "cursor": cursor, "offset": str(offset)}
         return dict(await self.request("GET", "/v1/explain", None, query))
 
@@ -178,12 +207,14 @@ class Operations:
     async def create_cursor(self, name: str, *, types: Iterable[str] = (), from_: Position = "start") -> CursorInfo:
         """Create a cursor and return it: the schema Cursor. One that exists is returned if it has the types
         that are given, else Conflict is raised."""
+        check_name("cursor", name)
         spec = {"from": format_position(from_, self._io.now()), "filter": build_filter(types=types)}
         self._check_open()
         return cast(CursorInfo, await create(self._calls, name, spec))
 
     async def get_cursor(self, name: str) -> CursorInfo:
         """Return a cursor or group with its commit and lag: the schema Cursor. Raises NotFound."""
+        check_name("cursor", name)
         return cast(CursorInfo, await self.request("GET", path("cursors", name), None, LINEARIZABLE))
 
     async def cursors(self) -> list[CursorInfo]:
@@ -200,6 +231,7 @@ class Operations:
 
     async def seek_cursor(self, name: str, to: Position) -> CursorInfo:
         """Move a cursor or group on purpose, and return it: the schema Cursor."""
+        check_name("cursor", name)
         body = {"to": format_position(to, self._io.now(), "to"), "seeker": os.urandom(16).hex()}
         return cast(CursorInfo, await self.request("POST", path("cursors", name, "seek"), body))
 
@@ -223,6 +255,7 @@ class Operations:
         max_deliver after how many deliveries that fail an event becomes a dead letter; None is the
         cluster's setting.
         """
+        check_name("group", name)
         spec = build_group(build_filter(types=types), format_position(from_, self._io.now()), ack_wait, max_deliver)
         self._check_open()
         return cast(CursorInfo, await create(self._calls, name, spec))
@@ -232,6 +265,7 @@ class Operations:
         await self._remove("group", name)
 
     async def _remove(self, kind: str, name: str) -> None:
+        check_name(kind, name)
         try:
             await self.request("DELETE", path(kind + "s", name))
         except NotFound as e:
@@ -242,6 +276,7 @@ class Operations:
 
     async def group_members(self, name: str) -> list[MemberInfo]:
         """Return who shares a group now: the schema GroupMember."""
+        check_name("group", name)
         answer = await self.request("GET", path("groups", name, "members"), None, LINEARIZABLE)
         return list[MemberInfo](answer["members"])
 

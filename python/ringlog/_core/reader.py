@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -57,6 +58,7 @@ class Reader:
         self._failure: RinglogError | None = None  # what ended the reading
         self._closed = False
         self._pid = os.getpid()
+        self.until = math.inf  # time.monotonic() at which next returns None
 
     def next_buffered(self) -> Event | None:
         """Return the next event that was received, None if there is none. Gaps on the way are reported."""
@@ -68,7 +70,7 @@ class Reader:
         return None
 
     async def next(self) -> Event | None:
-        """Return the next event, None at the end."""
+        """Return the next event, None at the end or at the time `until`."""
         event = self.next_buffered()
         while event is None and await self._fill():
             event = self.next_buffered()
@@ -90,13 +92,14 @@ class Reader:
                 raise Closed("this reader is closed, or belongs to the parent process", remedy="open another one")
             if self._failure is not None:
                 raise self._failure
-            if self._done:
+            if self._done or time.monotonic() >= self.until:
                 return False
             try:
                 if self._answer is None:
                     await self._open()
                 answer = self._answer
                 assert answer is not None
+                answer.timeout = min(SILENCE, max(0.001, self.until - time.monotonic()))
                 data = await answer.receive_some()
                 if not data:
                     raise ProtocolError("the stream ended without its last line")
@@ -105,6 +108,8 @@ class Reader:
                 self._take(data)
                 self._done = self._done or self._limit == self._received > 0
             except OSError as e:
+                if time.monotonic() >= self.until:
+                    return False  # the node is not to blame
                 if not self._closed and self._failure is None:
                     self._outage.failed(e)
                     await self._after_cut()
@@ -120,10 +125,11 @@ class Reader:
 
         # A follower that has been connected waits for the cluster for as long as its caller does.
         patience = math.inf if self._connected and self._follows else self._calls.config.timeout
+        if self.until < math.inf:
+            patience = self.until - time.monotonic()
         tries = Attempts(f"GET {self._target}", patience)
         tries.outage = self._outage
         answer, _ = await self._calls.open("GET", self._target, None, query, tries=tries, stream=True)
-        answer.timeout = SILENCE
         self._answer, self._connected, self._rest = answer, True, b""
         if self._position == "end" and not self._resume:
             self._resume = int(answer.header("ringlog-last-offset") or 0) + 1

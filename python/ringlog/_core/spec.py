@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ringlog._core.calls import LINEARIZABLE, Calls, path
 from ringlog._core.checks import check_number, invalid, parse_duration
-from ringlog.errors import Conflict
+from ringlog.errors import Conflict, OutcomeUnknown
 from ringlog.event import Json
 
 MIN_ACK_WAIT, MAX_ACK_WAIT = 0.1, 86_400.0  # seconds
@@ -60,8 +60,10 @@ async def create(calls: Calls, name: str, spec: Json) -> Json:
     kind = "group" if "group" in spec else "cursor"
     try:
         return dict(await calls.call("PUT", path(kind + "s", name), spec))
-    except Conflict as e:
-        if e.code != "exists":
+    except (Conflict, OutcomeUnknown) as e:
+        # Where an answer was lost, the one that exists may be the one that this call has made.
+        refusal = e.__cause__ if isinstance(e, OutcomeUnknown) else e
+        if not isinstance(refusal, Conflict) or refusal.code != "exists":
             raise
         have: Json = await calls.call("GET", path("cursors", name), None, LINEARIZABLE)
         if ("group" in have) != ("group" in spec):

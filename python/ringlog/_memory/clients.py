@@ -78,7 +78,7 @@ def _check_ttl(text: Any) -> timedelta:
     """Return how long a registration counts."""
     if not text:
         return DEFAULT_TTL
-    want = "a duration from 30s to 1h0m0s, such as 5m"
+    want = "a duration from 30s to 1h, such as 5m"
     try:
         ttl = parse_duration(text)
     except (Refusal, ValueError):

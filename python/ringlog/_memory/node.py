@@ -18,7 +18,7 @@ from ringlog._memory.group import Group, Member
 from ringlog._memory.letters import public
 from ringlog._memory.log import Log
 from ringlog._memory.types import FILTER
-from ringlog._memory.values import Refusal, bad_value, invalid, parse_timeout
+from ringlog._memory.values import Refusal, bad_value, invalid, parse_timeout, whole
 from ringlog.event import Json
 
 HEARTBEAT = 5.0  # seconds between signs of life of a stream
@@ -26,6 +26,7 @@ MAX_BATCH = 1000  # events that a stream sends at a time
 WAIT_FOR_TAIL = 10.0  # seconds for which a read waits for the offset at which it begins
 POLL = 0.2  # seconds between looks at what real time changes
 LONG_POLL = 0.05  # seconds for which a member's call waits at most, so that its close waits no longer
+MAX_HISTORY = 10_000
 PARAMETERS = ("type", "category", "source", "key", "correlation_id")
 
 
@@ -597,6 +598,16 @@ class Node:
             "members": [],
         }
 
+    def history(self, request: Request, _: tuple[str, ...]) -> Json:
+        """Return the schema History of a log whose leader and quorum have never changed."""
+        query = Parameters(request)
+        position, limit = query.text("from"), query.number("limit")
+        query.done()
+        self._log.position("from", position)
+        if limit > MAX_HISTORY:
+            raise bad_value("limit", str(limit), f"at most {MAX_HISTORY}")
+        return {"history": [], "first_offset": self._log.first, "leader_id": "memory", "term": 1, "outage": None}
+
     def health(self, request: Request, _: tuple[str, ...]) -> str:
         """Return that it is alive."""
         return "ok\n"
@@ -640,6 +651,7 @@ def _body(request: Request, shape: Shape, *required: str) -> Json:
         raise invalid("body", "the body is not a JSON object", "send a JSON object", reason="invalid_payload")
     types.check_unique(body, "")
     _check_keys(body, shape, "")
+    body = _whole(body, shape)
     _check_kinds(body, shape, "")
     for name in required:
         if body.get(name) is None:
@@ -659,6 +671,15 @@ def _check_keys(value: Any, shape: Any, at: str) -> None:
     elif isinstance(value, list) and isinstance(shape, list):
         for i, part in enumerate(value):
             _check_keys(part, shape[0], f"{at}[{i}]")
+
+
+def _whole(value: Any, shape: Any) -> Any:
+    """Return a value with integers where a shape has them and the value is a float without a fraction."""
+    if isinstance(value, dict) and isinstance(shape, dict):
+        return {name: _whole(part, shape[name]) for name, part in value.items()}
+    if isinstance(value, list) and isinstance(shape, list):
+        return [_whole(part, shape[0]) for part in value]
+    return whole(value) if shape is int else value
 
 
 def _check_kinds(value: Any, shape: Any, at: str) -> None:
@@ -681,6 +702,7 @@ _NAME = "([^/]+)"
 _ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", "/healthz|/readyz", Node.health),
     ("GET", "/status|/v1/cluster", Node.cluster),
+    ("GET", "/v1/cluster/history", Node.history),
     ("POST", "/v1/events", Node.publish),
     ("GET", "/v1/events", Node.read),
     ("GET", f"/v1/events/{_NAME}", Node.event),

@@ -14,6 +14,7 @@ from ringlog.event import Json, parse_time
 
 DAY = timedelta(days=1)
 YEAR = 365 * DAY
+MAX_EXACT = 1 << 53  # below it a float is the number that was written, and not one beside it
 
 
 _REMEDIES = {"too_large": "send less, or raise the limit with Client.set_setting", "invalid_json": "leave it out"}
@@ -139,11 +140,18 @@ Resolve = Callable[[datetime], int]
 """Returns the offset of the first event appended at a time or later."""
 
 
+def whole(value: object) -> object:
+    """Return a float without a fraction as an integer, and all else as it is."""
+    exact = isinstance(value, float) and value.is_integer() and abs(value) < MAX_EXACT
+    return int(value) if exact and isinstance(value, float) else value
+
+
 def parse_position(field: str, value: object, first: int, last: int, now: datetime, at: Resolve) -> int | None:
     """Return the offset of the next event at a position; None if none is given.
 
     first and last are the bounds of the log.
     """
+    value = whole(value)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return max(value, 1)
     if value is None or value == "":
@@ -217,7 +225,7 @@ SETTINGS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "cursor.max_bytes": ("67108864", _number(1 << 16, 1 << 40)),
     "cursor.stall_after": ("5m", _duration(_NONE, 10 * YEAR)),
     "dedup.max_keys": ("20000000", _number(1, 1 << 31)),
-    "dedup.policy_max_keys": ("1000000", _number(1, 10_000_000)),
+    "dedup.policy_max_keys": ("1000000", _number(1, 1 << 31)),
     "dedup.window": ("60s", _duration(_SECOND, DAY)),
     "dlq.max_age": ("0s", _duration(_NONE, 100 * YEAR)),
     "dlq.max_bytes": ("268435456", _number(1 << 10, 1 << 50)),

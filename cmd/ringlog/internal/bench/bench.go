@@ -193,7 +193,7 @@ func parseWarmup(text string) (amount, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > maxWarmup {
 		return amount{}, shell.Usagef("--warmup %q: use a number of events such as 1000, or a time up to %s such as 5s",
-			text, maxWarmup)
+			text, shell.Short(maxWarmup))
 	}
 	return amount{lasts: d}, nil
 }

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/offline"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/eventlog"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/server"
 	"github.com/ringrift/ringlog/raftnode"
@@ -86,8 +86,7 @@ func serveConfigOf(c *cli.Context, sh *shell.Shell) (serveConfig, error) {
 		return cfg, err
 	}
 	// The platform's variable sets the level unless the flag does.
-	if debug := sh.Getenv("RINGRIFT_DEBUG"); debug != "" && debug != "0" && !strings.EqualFold(debug, "false") &&
-		!c.IsSet("log-level") {
+	if eventlog.Asked(sh.Getenv(eventlog.Variable)) && !c.IsSet("log-level") {
 		cfg.LogLevel = "debug"
 	}
 	// The file may name the token file, too, which counts less than the flag of every verb.

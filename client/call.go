@@ -1,0 +1,212 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ringrift/ringlog/client/internal/calls"
+	"github.com/ringrift/ringlog/event"
+)
+
+// CallOptions say what answers a call. Types are names in any spelling; lists that are nil are those that
+// event.Catalogue.RepliesTo takes from the flows of the cluster.
+type CallOptions struct {
+	Replies  []event.Type // any of them is the outcome
+	Failures []event.Type // any of them says that the run has failed
+}
+
+// CallResult is what became of a run.
+type CallResult struct {
+	Success bool
+	Error   string // why it failed, "" with Success
+
+	Offset        uint64      // of the event that started the run
+	Duplicate     bool        // that event was in the log already, and this is the outcome of its run
+	CorrelationID string      // of the run
+	Reply         event.Event // the outcome
+	// Duration is the time between the two events, as the log has appended them.
+	Duration time.Duration
+}
+
+// ErrNoReply says that no outcome is known for the type of a call.
+var ErrNoReply = errors.New("no flow names a reply")
+
+// Call publishes an event and waits for the outcome of the run that it starts: the first event after it with its
+// correlation id that is a reply or a failure. An event without a correlation id gets that of ctx, see event.CausedBy,
+// or a new one. A duplicate waits for the outcome of the original's run.
+//
+// A reply fails the run if its payload has "success": false. So does a HANDLER_FAILED that names the event and answers
+// it, which ringlog react publishes for types without a failure of their own.
+//
+// Call waits until ctx is done, across changes of leaders and outages. An error after the event was published comes
+// with a result whose Offset and CorrelationID are set.
+func (c *Client) Call(ctx context.Context, ev event.Event, o CallOptions) (CallResult, error) {
+	w := waiter{c: c, kind: ev.Type}
+	if err := w.choose(ctx, ev.Type, o); err != nil {
+		return CallResult{}, fmt.Errorf("client: call %s: %w", ev.Type, err)
+	}
+	// An id of its own, in the payload as well, comes first; that of a handler's event is next.
+	ev = event.Inherit(ctx, ev)
+	ev = event.Inherit(event.CausedBy(ctx, &event.Event{CorrelationID: uuid.NewString()}), ev)
+	published, err := c.Publish(ctx, ev)
+	if err != nil {
+		return CallResult{}, err
+	}
+	w.result = CallResult{Offset: published.Offset, Duplicate: published.Duplicate, CorrelationID: ev.CorrelationID}
+	w.began = published.AppendedAt
+	if err := w.findRun(ctx); err != nil {
+		return w.result, err
+	}
+	return w.result, w.wait(ctx)
+}
+
+// waiter waits for the outcome of a run.
+type waiter struct {
+	c        *Client
+	kind     event.Type
+	replies  []string
+	failures []string // a subset of types that are waited for, too
+	began    time.Time
+	result   CallResult
+}
+
+// choose decides which types are waited for.
+func (w *waiter) choose(ctx context.Context, kind event.Type, o CallOptions) error {
+	known := event.Replies{Success: o.Replies, Failure: o.Failures}
+	if known.Success == nil || known.Failure == nil {
+		catalogue, err := w.c.catalogueWithFlows(ctx)
+		if err != nil {
+			return err
+		}
+		from := catalogue.RepliesTo(kind)
+		// What the caller names as the one is not the other.
+		if known.Success == nil {
+			known.Success = without(from.Success, o.Failures)
+		}
+		if known.Failure == nil {
+			known.Failure = without(from.Failure, o.Replies)
+		}
+	}
+	if len(known.Success) == 0 {
+		return fmt.Errorf("%w to %s: name one, or register a flow that does", ErrNoReply, kind)
+	}
+	w.replies, w.failures = w.names(known.Success), w.names(known.Failure)
+	for _, name := range w.replies {
+		if slices.Contains(w.failures, name) {
+			return fmt.Errorf("%s is both a reply and a failure", name)
+		}
+	}
+	return nil
+}
+
+// without returns the types of a list that are not in another one.
+func without(list, other []event.Type) []event.Type {
+	return slices.DeleteFunc(slices.Clone(list), func(t event.Type) bool { return slices.Contains(other, t) })
+}
+
+// names returns the canonical names of types.
+func (w *waiter) names(types []event.Type) (names []string) {
+	for _, t := range types {
+		found, _ := w.c.cfg.Catalogue.Resolve(string(t))
+		names = append(names, string(found.Type))
+	}
+	return names
+}
+
+// catalogueWithFlows returns the client's catalogue with the flows that are registered in the cluster.
+func (c *Client) catalogueWithFlows(ctx context.Context) (*event.Catalogue, error) {
+	flows, err := c.Admin().Flows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The built-in ones are in the catalogue already.
+	flows = slices.DeleteFunc(flows, func(f event.Flow) bool { return f.Status != event.StatusRegistered })
+	return c.cfg.Catalogue.WithFlows(flows...)
+}
+
+// findRun finds the correlation id and the beginning of a run that this call has not started itself, or whose id is in
+// the payload.
+func (w *waiter) findRun(ctx context.Context) error {
+	if !w.result.Duplicate && w.result.CorrelationID != "" {
+		return nil
+	}
+	first, err := w.c.Get(ctx, w.result.Offset)
+	if err != nil {
+		return fmt.Errorf("client: call %s: it repeats %d: %w", w.kind, w.result.Offset, err)
+	}
+	w.result.CorrelationID, w.began = first.CorrelationID, first.AppendedAt
+	if first.CorrelationID == "" {
+		return fmt.Errorf("client: call %s: it repeats %d, which has no correlation id that its outcome could be "+
+			"found by: use another dedup id, or NoDedup, to start a run", w.kind, w.result.Offset)
+	}
+	return nil
+}
+
+// wait reads the log until the outcome is there.
+func (w *waiter) wait(ctx context.Context) error {
+	next := w.result.Offset + 1
+	filter := event.Filter{CorrelationIDs: []string{w.result.CorrelationID},
+		Types: slices.Concat(w.replies, w.failures, []string{string(event.HandlerFailed)})}
+	for {
+		err := w.read(ctx, filter, &next)
+		undecided, ok := errors.AsType[*calls.Error](err)
+		switch {
+		case err == nil && w.result.Reply.Offset > 0:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("client: call %s: no reply to %d, run %s: %s: %w", w.kind, w.result.Offset,
+				w.result.CorrelationID, strings.Join(slices.Concat(w.replies, w.failures), ", "), context.Cause(ctx))
+		case errors.Is(err, ErrClosed) || (err != nil && (!ok || undecided.Answer)):
+			return fmt.Errorf("client: call %s: while waiting for the reply to %d: %w", w.kind, w.result.Offset, err)
+		}
+		// No node has answered for Config.Timeout: the event is in the log, and the wait continues.
+	}
+}
+
+// read follows the log from next on until it has the outcome.
+func (w *waiter) read(ctx context.Context, filter event.Filter, next *uint64) error {
+	for ev, err := range w.c.Tail(ctx, TailOptions{From: FromOffset(*next), Filter: filter}) {
+		if err != nil {
+			return err
+		}
+		*next = ev.Offset + 1
+		if w.isOutcome(&ev) {
+			// The payload shares a buffer with others.
+			ev.Payload = slices.Clone(ev.Payload)
+			w.result.Reply, w.result.Duration = ev, max(ev.AppendedAt.Sub(w.began), 0)
+			return nil
+		}
+	}
+	return nil
+}
+
+// isOutcome decides an event of the run: success, failure, or neither.
+func (w *waiter) isOutcome(ev *event.Event) bool {
+	var said struct {
+		Success *bool  `json:"success"`
+		Error   string `json:"error"`
+		Reason  string `json:"reason"`
+		Message string `json:"message"`
+		Answer  bool   `json:"answer"`
+		Offset  uint64 `json:"offset"`
+	}
+	// The fields are the publisher's own: one of another kind says nothing, and the others are read.
+	_ = json.Unmarshal(ev.Payload, &said)
+	asked := slices.Contains(w.replies, string(ev.Type)) || slices.Contains(w.failures, string(ev.Type))
+	if !asked && (!said.Answer || said.Offset != w.result.Offset) {
+		return false
+	}
+	w.result.Success = slices.Contains(w.replies, string(ev.Type)) && (said.Success == nil || *said.Success)
+	if !w.result.Success {
+		w.result.Error = cmp.Or(said.Error, said.Reason, said.Message, string(ev.Type))
+	}
+	return true
+}

@@ -1,0 +1,201 @@
+"""call: publish an event, and wait for the outcome of the run that it starts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ringlog._core.calls import Calls
+from ringlog._core.cause import has_run_in_payload
+from ringlog._core.checks import check_number
+from ringlog._core.encode import encode
+from ringlog._core.publisher import Publisher
+from ringlog._core.reader import Reader
+from ringlog._definitions import FLOWS
+from ringlog._memory.types import catalogue
+from ringlog.errors import InvalidArgument, NoReply, RinglogError, Trimmed
+from ringlog.event import CallResult, Event, Gap
+
+if TYPE_CHECKING:
+    from ringlog._core.operations import Operations
+
+Edges = Iterable[tuple[str, str]]
+
+# The last words of types that begin something, end it, and say that it has failed.
+BEGINNINGS = ("_STARTED", "_REQUESTED", "_TRIGGERED", "_INITIATED")
+ENDINGS = ("_COMPLETED", "_COMPLETE")
+FAILINGS = ("_FAILED", "_TIMEOUT", "_REJECTED", "_ROLLED_BACK")
+
+
+def replies_to(type_: str, edges: Edges) -> tuple[list[str], list[str]]:
+    """Return the types that say that a run has succeeded, and that it has failed, as event.RepliesTo in Go does."""
+    name = catalogue().resolve(type_).name
+    effects: dict[str, list[str]] = {}
+    for cause, effect in edges:
+        effects.setdefault(cause, []).append(effect)
+    # Dicts keep the order, and each type once. A type that only begins something is followed to its own effects.
+    success: dict[str, None] = {}
+    failure: dict[str, None] = {}
+    walk = [name]
+    for stage in walk:
+        for effect in effects.get(stage, ()):
+            if effect == name:
+                continue
+            if effect.endswith(BEGINNINGS):
+                walk += [effect] if effect not in walk else []
+            else:
+                (failure if effect.endswith(FAILINGS) else success)[effect] = None
+    if not success and name.endswith(BEGINNINGS):
+        success |= dict.fromkeys(_namesakes(name, ENDINGS))
+    for stage in (name, *success):
+        failure |= dict.fromkeys(_namesakes(stage, FAILINGS))
+    return list(success), [kind for kind in failure if kind != name and kind not in success]
+
+
+def _namesakes(name: str, words: tuple[str, ...]) -> list[str]:
+    """Return the known types that differ from a name in the last word alone, which is one of words."""
+    stem, separator, _ = name.rpartition("_")
+    known = catalogue().types
+    return [
+        stem + word
+        for word in words
+        if separator and stem + word in known and known[stem + word].status != "cluster"
+    ]  # fmt: skip
+
+
+async def call(
+    log: Operations,
+    calls: Calls,
+    publisher: Publisher,
+    event: dict[str, Any],
+    timeout: float,
+    reply: str | Iterable[str],
+    failure: str | Iterable[str],
+) -> CallResult:
+    """Publish an event, and return the outcome of its run."""
+    check_number("timeout", timeout, 0, 1e9, 30.0)
+    until = time.monotonic() + timeout
+    replies, failures = await _expected(log, event["type"], _names("reply", reply), _names("failure", failure))
+    if not event.get("correlation_id") and not has_run_in_payload(event):
+        event["correlation_id"] = os.urandom(16).hex()
+    result = (await publisher.publish(encode(event), 1))[0]
+    if result.spooled:
+        raise NoReply(
+            "the event is spooled: the cluster is away, and the run has not started yet",
+            code="timeout",
+            remedy="call again once the cluster answers; the spool delivers this event meanwhile",
+            offset=0,
+        )
+    started = await _started(log, result.offset, until)
+    if not started.correlation_id:
+        raise InvalidArgument(
+            f"it repeats {result.offset}, which has no correlation id by which its outcome could be found",
+            code="invalid_argument",
+            field="correlation_id",
+            remedy="give another dedup_id, or dedup=False, to start a run",
+        )
+    awaited = [*replies, *failures]
+    ended = await _outcome(calls, started, awaited, until)
+    if ended is None:
+        raise NoReply(
+            f"no reply to {started.offset}, run {started.correlation_id}, after {timeout:g} s: {', '.join(awaited)}",
+            code="timeout",
+            remedy="the run may still end: look with chain(), or give a longer timeout",
+            offset=started.offset,
+        )
+    said = ended.payload
+    success = ended.type in replies and said.get("success") is not False
+    texts = (said.get(name) for name in ("error", "reason", "message"))
+    error = "" if success else next((t for t in texts if isinstance(t, str) and t), ended.type)
+    seconds = max(0.0, (ended.appended_at - started.appended_at).total_seconds())
+    return CallResult(success, seconds, error, ended, started.offset, result.duplicate, started.correlation_id)
+
+
+def _names(field: str, types: str | Iterable[str]) -> list[str]:
+    """Return the names of the types that are given."""
+    names = [catalogue().resolve(str(name)).name for name in ([types] if isinstance(types, str) else types)]
+    if wrong := [name for name in names if not name or "*" in name or "?" in name]:
+        raise InvalidArgument(
+            f"{wrong[0]!r:.40} is no type", code="invalid_argument", field=field, remedy="name types, without patterns"
+        )
+    return names
+
+
+async def _expected(
+    log: Operations, type_: str, replies: list[str], failures: list[str]
+) -> tuple[list[str], list[str]]:
+    """Return the types that are waited for: those given, or those that the flows name."""
+    if not replies or not failures:
+        success, failing = replies_to(type_, await _edges(log))
+        replies = replies or [name for name in success if name not in failures]
+        failures = failures or [name for name in failing if name not in replies]
+    if not replies:
+        raise InvalidArgument(
+            f"no flow names a reply to {type_}",
+            code="invalid_argument",
+            field="reply",
+            remedy="give reply=TYPE, or register a flow that names it",
+        )
+    if both := sorted(set(replies) & set(failures)):
+        raise InvalidArgument(
+            f"{both[0]} is a reply as well", code="invalid_argument", field="failure", remedy="give other types"
+        )
+    return replies, failures
+
+
+async def _edges(log: Operations) -> list[tuple[str, str]]:
+    """Return the edges of the flows: the built-in ones where there are no others, as in a memory log."""
+    try:
+        flows = await log.flows()
+    except RinglogError as e:
+        if e.code not in ("not_implemented", "not_found"):
+            raise
+        return [edge for edges in FLOWS.values() for edge in edges]
+    return [(cause, effect) for flow in flows for cause, effect in flow["edges"]]
+
+
+async def _started(log: Operations, offset: int, until: float) -> Event:
+    """Return the event that started the run, which is the original of a duplicate."""
+    while True:
+        try:
+            return await log.get(offset)
+        except RinglogError as e:
+            if not e.retryable or time.monotonic() >= until:
+                raise
+
+
+async def _outcome(calls: Calls, started: Event, types: list[str], until: float) -> Event | None:
+    """Return the first event that ends the run, None if there is none in time."""
+
+    def lost(gap: Gap) -> None:
+        raise Trimmed(
+            f"events {gap.first} to {gap.last}, of which one may be the reply, were trimmed",
+            code="trimmed",
+            remedy="look with chain() how far the run has come",
+            offset=gap.last + 1,
+        )
+
+    query: dict[str, str | list[str]] = {
+        "follow": "true",
+        "correlation_id": [started.correlation_id],
+        "type": [*types, "HANDLER_FAILED"],
+    }
+    reader = Reader(calls, "/v1/events", query, str(started.offset + 1), 0, lost, "call")
+    reader.until = until
+    try:
+        while (event := await reader.next()) is not None:
+            if event.type in types or _answers(event.payload, started.offset):
+                return event
+    except RinglogError as e:
+        if not e.retryable:
+            raise  # else no node has answered until the end
+    finally:
+        reader.close()
+    return None
+
+
+def _answers(payload: Mapping[str, Any], offset: int) -> bool:
+    """Report whether a HANDLER_FAILED is the answer of react, and not the failure of another subscriber."""
+    return payload.get("answer") is True and payload.get("offset") == offset

@@ -1,0 +1,41 @@
+package sinks
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// answer publishes what became of an event, if Options.Answer wants that, for whoever waits for its run. An answer
+// that is published again, after a redelivery, is a duplicate within the dedup window.
+func (rd *round) answer(d client.Delivery, o Outcome) error {
+	// As with HANDLER_FAILED, a sink of such events would feed itself.
+	if rd.o.Answer == nil || strings.HasPrefix(string(d.Type), "HANDLER_") {
+		return nil
+	}
+	kind := rd.o.Answer(d.Type, o.Result == Handled)
+	if kind == "" {
+		return nil
+	}
+	payload := map[string]any{"success": o.Result == Handled, "event": d.Type, "offset": d.Offset,
+		"handler": rd.o.Group, "attempts": o.Attempt, "delivery": d.Count, "duration_seconds": o.Took.Seconds(),
+		"timestamp": float64(time.Now().UnixMicro()) / 1e6}
+	if o.Error != "" {
+		payload["error"] = o.Error
+	}
+	if kind == event.HandlerFailed {
+		payload["answer"], payload["dead_letter"] = true, true
+	}
+	ev := event.New(kind, payload)
+	ev.Source, ev.Key, ev.Time = rd.o.Source, d.Key, time.Now()
+	ev.CorrelationID, ev.CausationID = d.CorrelationID, strconv.FormatUint(d.Offset, 10)
+	ev.DedupID = fmt.Sprintf("answer/%s/%d", rd.o.Group, d.Offset)
+	if o.Result != Handled {
+		ev.DedupID += "/failed"
+	}
+	return rd.o.Publish(rd.base, ev)
+}

@@ -96,7 +96,7 @@ func (w *waiter) choose(ctx context.Context, kind event.Type, o CallOptions) err
 		}
 	}
 	if len(known.Success) == 0 {
-		return fmt.Errorf("%w to %s: name one, or register a flow that does", ErrNoReply, kind)
+		return fmt.Errorf("%w to %s: name it in CallOptions.Replies, or register a flow that does", ErrNoReply, kind)
 	}
 	w.replies, w.failures = w.names(known.Success), w.names(known.Failure)
 	for _, name := range w.replies {
@@ -162,7 +162,7 @@ func (w *waiter) wait(ctx context.Context) error {
 		case err == nil && w.result.Reply.Offset > 0:
 			return nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("client: call %s: no reply to %d, run %s: %s: %w", w.kind, w.result.Offset,
+			return fmt.Errorf("client: call %s: event %d, run %s: none of %s in time: %w", w.kind, w.result.Offset,
 				w.result.CorrelationID, strings.Join(slices.Concat(w.replies, w.failures), ", "), context.Cause(ctx))
 		case errors.Is(err, ErrClosed) || (err != nil && (!ok || undecided.Answer)):
 			return fmt.Errorf("client: call %s: while waiting for the reply to %d: %w", w.kind, w.result.Offset, err)

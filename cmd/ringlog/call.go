@@ -131,7 +131,7 @@ func call(ctx context.Context, sh *shell.Shell, o publishOptions, answers client
 	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
 		r, err := c.Call(ctx, ev, answers)
 		if errors.Is(err, client.ErrNoReply) {
-			return noReplyError(o.kind, err)
+			return noReplyError(o.kind)
 		}
 		if err != nil {
 			return err
@@ -144,7 +144,7 @@ func call(ctx context.Context, sh *shell.Shell, o publishOptions, answers client
 }
 
 // noReplyError says how to name an outcome, with the types whose outcome is known that are spelt alike.
-func noReplyError(kind string, err error) error {
+func noReplyError(kind string) error {
 	catalogue := event.Builtin()
 	near := slices.DeleteFunc(catalogue.Nearest(kind, 20), func(name string) bool {
 		return len(catalogue.RepliesTo(event.Type(name)).Success) == 0
@@ -153,7 +153,8 @@ func noReplyError(kind string, err error) error {
 	if len(near) > 0 {
 		hint = "; nearest types with a reply: " + strings.Join(near[:min(3, len(near))], ", ")
 	}
-	return shell.Usagef("%w, such as --reply TYPE (ringlog flow register FILE)%s", err, hint)
+	return shell.Usagef("no flow names a reply to %s: name it with --reply TYPE, or register a flow that does with "+
+		"ringlog flow register%s", kind, hint)
 }
 
 // printCalled prints the outcome.

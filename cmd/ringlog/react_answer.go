@@ -44,7 +44,7 @@ func (o *reactOptions) answers(ctx context.Context, c *client.Client) (func(even
 	// A type that is named, and that nothing could answer, is a mistake; a pattern may have some of these.
 	for _, t := range o.filter.Types {
 		if o.answer == answerAll && !strings.ContainsAny(t, "*?") && answer(event.Type(t), true) == "" {
-			return nil, shell.Usagef("--answer all: no flow names a reply to %s; name it with --reply TYPE, or "+
+			return nil, shell.Usagef("--answer all: no flow names a reply to %s: name it with --reply TYPE, or "+
 				"register a flow (ringlog flow register)", t)
 		}
 	}

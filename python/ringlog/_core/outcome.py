@@ -100,7 +100,7 @@ async def call(
     ended = await _outcome(calls, started, awaited, until)
     if ended is None:
         raise NoReply(
-            f"no reply to {started.offset}, run {started.correlation_id}, after {timeout:g} s: {', '.join(awaited)}",
+            f"event {started.offset}, run {started.correlation_id}: none of {', '.join(awaited)} within {timeout:g} s",
             code="timeout",
             remedy="the run may still end: look with chain(), or give a longer timeout",
             offset=started.offset,

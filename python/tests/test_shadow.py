@@ -537,6 +537,7 @@ class OldBusFirst(ShadowTest):
         router.subscribe("HOST_ONLINE", got.append)
         asyncio.run(bus.publish("HOST_ONLINE", {"x": deep}, "old"))
         self.assertEqual(len(got), 1)
+        self.attached(router)  # as it notes that, too
 
     def test_work_without_a_thread_is_refused_and_does_not_block(self) -> None:
         work, done = Bounded("test", 10), list[int]()

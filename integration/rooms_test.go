@@ -22,7 +22,9 @@ func rooms() map[string][]string {
 	groups := []string{"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "log", "raftnode"}
 	platform := []string{"internal/platform/asyncapi", "internal/platform/audit", "internal/platform/stages"}
 	operations := slices.Concat(groups, platform, []string{"internal/group/engine"})
-	clients := []string{"event", "internal/eventlog", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
+	clients := []string{
+		"event", "internal/eventlog", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect",
+	}
 	// The command line: what all verbs share imports the client alone; fsm and raftnode are for what runs a
 	// node or opens its folder.
 	shell := []string{"api", "client", "event", "internal/human"}
@@ -35,7 +37,7 @@ func rooms() map[string][]string {
 	routing := append(slices.Concat(clients, handling), "client", "internal/platform/stages", "internal/attempt")
 	inClient := []string{"client/internal/calls", "client/internal/sender", "client/internal/prefetch"}
 	return map[string][]string{
-		"event":                  {"event/canon"},
+		"event":                  {"event/canon", "internal/human"},
 		"event/canon":            nil,
 		"event/where":            {"event"},
 		"election":               {"event"},
@@ -46,7 +48,7 @@ func rooms() map[string][]string {
 		"log":                    {"event", "internal/frame", "internal/fields"},
 		"fsm/dedup":              {"event", "internal/frame"},
 		"fsm/store":              nil,
-		"fsm":                    state[:len(state)-1],
+		"fsm":                    append(slices.Clone(state[:len(state)-1]), "internal/human"),
 		"snapshots":              nil,
 		"raftnode/datadir":       nil,
 		"raftnode/raftstore":     {"raftnode/datadir"},
@@ -60,7 +62,7 @@ func rooms() map[string][]string {
 		"raftnode/lifetime":      {"raftnode/batcher"},
 		"raftnode/roster":        known,
 		"raftnode/health": append(slices.Clone(known),
-			"raftnode/blackbox", "raftnode/clock", "raftnode/roster"),
+			"raftnode/batcher", "raftnode/blackbox", "raftnode/clock", "raftnode/roster"),
 		"raftnode/membership": append(slices.Clone(known),
 			"raftnode/batcher", "raftnode/health", "raftnode/lifetime", "raftnode/roster"),
 		"raftnode":                        consensus[:len(consensus)-1],
@@ -82,7 +84,7 @@ func rooms() map[string][]string {
 		"internal/group/engine":           groups,
 		"internal/service":                operations,
 		"internal/server": append(slices.Concat(consensus, clients, operations),
-			"internal/service", "event/canon", "python"),
+			"internal/human", "internal/service", "event/canon", "python"),
 		"":                             append(slices.Concat(consensus, clients), "internal/server", "client", "router"),
 		"python":                       nil,
 		"sinks":                        {"api", "client", "event", "event/where", "internal/attempt", "router/breaker"},

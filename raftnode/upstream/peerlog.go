@@ -182,14 +182,16 @@ func levelOfRaft(level hclog.Level, msg string, args []any) hclog.Level {
 		return hclog.Debug
 	case msg == "failed to contact": // a follower; no quorum of them is another message
 		return hclog.Debug
+	case msg == "heartbeat timeout reached, starting election" && leader != "": // the leader has stopped, or is lost
+		return hclog.Info
 	case msg == "appendEntries rejected, sending older logs",
 		msg == "failed to contact quorum of nodes, stepping down", // also where all are stopped; LEADER_LEASE_EXPIRED
 		msg == "skipping application of old log",                  // a snapshot that was installed has it
 		msg == "no known peers, aborting election",                // it waits for a cluster
 		msg == "peer has newer term, stopping replication",        // this leader has a successor
 		msg == "failed to get previous log" && errors.Is(reason, raft.ErrLogNotFound),
-		msg == "failed to get log" && errors.Is(reason, raft.ErrLogNotFound),  // the follower gets a snapshot
-		msg == "heartbeat timeout reached, starting election" && leader == "", // the cluster forms, or has started
+		msg == "failed to get log" && errors.Is(reason, raft.ErrLogNotFound), // the follower gets a snapshot
+		msg == "heartbeat timeout reached, starting election",                // the cluster forms, or has started
 		strings.HasPrefix(msg, "rejecting vote request"), strings.HasPrefix(msg, "rejecting pre-vote request"):
 		return hclog.Debug
 	}

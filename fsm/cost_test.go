@@ -128,13 +128,13 @@ func TestAnEntryCostsTheSameBesideAnyNumberOfCursors(t *testing.T) {
 			if trims := b.m.Stats().First > first; trims != (c.name != "holding") {
 				t.Fatalf("the log began at %d, and begins at %d", first, b.m.Stats().First)
 			}
-			slices.Sort(with)
-			slices.Sort(without)
-			half := len(with) / 2
-			t.Logf("%d entries take %s beside %d cursors, %s alone: %.2f", retentionEvery, with[half], c.cursors,
-				without[half], float64(with[half])/float64(without[half]))
-			if with[half] > 4*without[half] {
-				t.Errorf("they take %s beside %d cursors, %s alone", with[half], c.cursors, without[half])
+			// The shortest times are those that a busy machine has disturbed least. To look at each of 10 000
+			// cursors takes far more than ten times as long as an entry.
+			least, usual := slices.Min(with), slices.Min(without)
+			t.Logf("%d entries take %s beside %d cursors, %s alone: %.2f", retentionEvery, least, c.cursors,
+				usual, float64(least)/float64(usual))
+			if least > 8*usual {
+				t.Errorf("they take %s beside %d cursors, %s alone", least, c.cursors, usual)
 			}
 		})
 	}

@@ -143,7 +143,7 @@ func (a *letterApplier) dropLetter(cursor string, u underWay) {
 	if u.at != 0 {
 		a.setIndex(atKey(cursor, u.at), 0)
 	}
-	if u.keptAs != nil {
+	if len(u.keptAs) == frame.OriginSize {
 		a.setIndex(originKey([frame.OriginSize]byte(u.keptAs)), 0)
 	}
 	a.s.meta.Letters.Count--

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
@@ -17,7 +18,7 @@ func TestOutcomesAreAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, tr := newMemGroup(progress("k", 1), progress("k", 2)), newTranscript()
 		var answers []event.Event
-		refused := false
+		refused := map[string]bool{} // by DedupID
 		sum := react(t.Context(), t, g, sinks.Options{
 			Settled: g.settled, OnOutcome: tr.outcome,
 			Answer: func(_ event.Type, success bool) event.Type {
@@ -27,14 +28,15 @@ func TestOutcomesAreAnswered(t *testing.T) {
 				return event.HandlerFailed
 			},
 			Publish: func(_ context.Context, ev event.Event) error {
-				if !refused {
-					refused = true
+				if !refused[ev.DedupID] {
+					refused[ev.DedupID] = true
 					return errors.New("no quorum")
 				}
 				answers = append(answers, ev)
 				return nil
 			},
 			Sink: sinkFunc(func(_ context.Context, d client.Delivery) error {
+				time.Sleep(time.Second)
 				if d.Offset == 2 {
 					return &sinks.Error{Err: errBoom, Dead: true, Event: true}
 				}
@@ -42,9 +44,10 @@ func TestOutcomesAreAnswered(t *testing.T) {
 			}),
 		})
 		tr.check(t, `
-   0 s  event 1 delivery 1 attempt 1: failed, again in 1s: handled, but not answered: no quorum
-   1 s  event 1 delivery 2 attempt 1: handled
-   1 s  event 2 delivery 1 attempt 1: dead: boom
+   1 s  event 1 delivery 1 attempt 1: failed: handled, but not answered: no quorum
+   2 s  event 1 delivery 1 attempt 1: handled
+   3 s  event 2 delivery 1 attempt 1: failed: boom, but not answered: no quorum
+   4 s  event 2 delivery 1 attempt 1: dead: boom
 `)
 		if len(answers) != 2 || sum.Handled != 1 || sum.Dead != 1 {
 			t.Fatalf("%+v, answers %v", sum, answers)

@@ -55,9 +55,18 @@ func (rd *round) succeed(d client.Delivery, o Outcome) {
 	case rd.base.Err() != nil:
 		rd.release(d, o, err)
 	default:
-		o.Error, o.Wait = bounded(fmt.Sprintf("handled, but not answered: %v", err), maxError), rd.o.Backoff
-		rd.tally.countAttempt(rd.nack(d, o, false))
+		o.Error = "handled"
+		rd.tally.countAttempt(rd.returnUnanswered(d, o, err))
 	}
+}
+
+// returnUnanswered has an event redelivered whose answer could not be published: somebody waits for it. It does not
+// count as a delivery, so the group does not make a dead letter of what was handled.
+func (rd *round) returnUnanswered(d client.Delivery, o Outcome, err error) Outcome {
+	o.Result, o.Wait = Failed, 0
+	o.Error = bounded(fmt.Sprintf("%s, but not answered: %v", o.Error, err), maxError)
+	o.Lost = d.Nack(client.NackOptions{Released: true}) != nil
+	return o
 }
 
 // Enter implements attempt.Task.
@@ -139,7 +148,7 @@ func (rd *round) nack(d client.Delivery, o Outcome, dead bool) Outcome {
 
 	if o.Result == Dead {
 		if err := rd.answer(d, o); err != nil {
-			rd.o.Logger.Warn("a failure is not answered", "offset", d.Offset, "type", d.Type, "error", err)
+			return rd.returnUnanswered(d, o, err)
 		}
 	}
 	// The group keeps the error with the event, shorter than it is reported.

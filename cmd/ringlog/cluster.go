@@ -57,6 +57,8 @@ func memberPath(id, rest string) string { return "/v1/members/" + url.PathEscape
 
 // memberList is what a node's status says of the members.
 type memberList struct {
+	NodeID   string       `json:"node_id"`
+	Cluster  string       `json:"cluster_id"`
 	Members  []api.Member `json:"members"`
 	Quorum   api.Quorum   `json:"quorum"`
 	LeaderID string       `json:"leader_id"`
@@ -70,6 +72,10 @@ func listMembers(ctx context.Context, sh *shell.Shell) error {
 	list, err := fetchMembers(ctx, sh)
 	if err != nil {
 		return err
+	}
+	if list.Cluster == "" && !sh.JSON {
+		sh.Say("%s is not in a cluster yet: see its log", list.NodeID)
+		return nil
 	}
 	slices.SortFunc(list.Members, func(a, b api.Member) int { return cmp.Compare(a.ID, b.ID) })
 	return shell.EmitEach(sh, list.Members,

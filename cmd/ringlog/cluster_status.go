@@ -144,6 +144,11 @@ func printCluster(sh *shell.Shell, v clusterView) error {
 			if r.Error != "" {
 				return table.Row{orUnknown(r.ID), addressText(r.URL), roleText(sh, r.Role)}
 			}
+			// One that is in no cluster has neither events nor a quorum.
+			if r.Cluster == "" {
+				return table.Row{r.ID, addressText(r.URL), roleText(sh, r.Role), "-", r.Term, "-", "-", "-",
+					freeText(sh, r.Disk)}
+			}
 			return table.Row{r.ID, addressText(r.URL), roleText(sh, r.Role), r.Leader, r.Term,
 				fmt.Sprintf("%d-%d", r.First, r.Last), r.Applied, r.Margin, freeText(sh, r.Disk)}
 		})

@@ -215,18 +215,20 @@ func TestHealthInWords(t *testing.T) {
 			},
 		},
 	}
-	leader := clusterRow{ID: "n1", Role: api.RoleLeader, Health: &api.Health{CatchupAtRisk: []string{"n4"}},
+	leader := clusterRow{ID: "n1", Cluster: "c", Role: api.RoleLeader, Health: &api.Health{CatchupAtRisk: []string{"n4"}},
 		Autopilot: autopilot}
-	alone := clusterRow{ID: "n5", Outage: &api.Outage{Since: now.Add(-31 * time.Second), Cause: "unreachable", Refused: 7}}
+	alone := clusterRow{ID: "n5", Cluster: "c",
+		Outage: &api.Outage{Since: now.Add(-31 * time.Second), Cause: "unreachable", Refused: 7}}
 	var out bytes.Buffer
-	rows := []clusterRow{leader, {ID: "n2"}, alone}
+	rows := []clusterRow{leader, {ID: "n2", Cluster: "c"}, alone, {ID: "n6"}}
 	if err := printVerdict(&shell.Shell{Out: &out}, rows, now); err != nil {
 		t.Fatal(err)
 	}
 	if err := printHealth(&shell.Shell{Out: &out}, rows, now); err != nil {
 		t.Fatal(err)
 	}
-	want := `1 healthy voter may fail; limited by n3: no answer for 4.2 s
+	want := `n6 is not in a cluster yet: see its log
+1 healthy voter may fail; limited by n3: no answer for 4.2 s
 about to lag too far for the raft log, and to need a snapshot: n4
 n5 sees no quorum: unreachable, for 31s; 7 writes refused (see ringlog cluster outage)
 

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/ringrift/ringlog/event"
 )
@@ -34,7 +36,42 @@ type Subscription struct {
 	State          string  `json:"state"`
 	TimeoutSeconds float64 `json:"handler_timeout_seconds,omitempty"`
 	Cursor         string  `json:"cursor,omitempty"`
+	// Health is what happened to its handler; nil if the client does not report it.
+	Health *HandlerHealth `json:"health,omitempty"`
 }
+
+// HandlerHealth is what happened to a handler since its process started, as its client reported it last.
+type HandlerHealth struct {
+	TimedOut       uint64 `json:"timed_out"`         // attempts that ran out of time
+	FailedAttempts uint64 `json:"failed_attempts"`   // those among them
+	Breaker        string `json:"breaker,omitempty"` // BreakerClosed, …; "" if it has none
+	// LastError is that of the last failed attempt, in one line of at most MaxLastError bytes.
+	LastError   string    `json:"last_error,omitempty"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+}
+
+// MaxLastError bounds HandlerHealth.LastError, in bytes. A node clips what is longer.
+const MaxLastError = 200
+
+// ClipError returns a text as a HandlerHealth has it.
+func ClipError(text string) string {
+	// No more than needed is looked at: the text may be long.
+	text = strings.ToValidUTF8(text[:min(len(text), MaxLastError)], "")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+// The states of a circuit breaker.
+const (
+	BreakerClosed   = "closed"
+	BreakerHalfOpen = "half-open"
+	BreakerOpen     = "open"
+	BreakerOff      = "off"
+)
 
 // Registration is what a client says of itself: PUT /v1/clients/{id}.
 type Registration struct {
@@ -87,6 +124,22 @@ type SubscriptionStatus struct {
 	ByClient map[string]ClientStatus `json:"by_client"`
 	LeftOut  int                     `json:"left_out"` // clients that are not listed here
 	Unheard  []Unheard               `json:"unheard"`  // the first 100
+}
+
+// HandlerTimeouts is what ran out of time in the handlers of registered clients, since their processes started.
+type HandlerTimeouts struct {
+	TimedOut uint64           `json:"timed_out"` // attempts of all handlers
+	Handlers []HandlerTimeout `json:"handlers"`  // those with most of them first
+	LeftOut  int              `json:"left_out"`  // handlers that are not listed here
+}
+
+// HandlerTimeout is a handler of a registered client: the time that it has, and what happened to it.
+type HandlerTimeout struct {
+	Client         string    `json:"client"`
+	Subscription   string    `json:"subscription"`
+	TimeoutSeconds float64   `json:"handler_timeout_seconds,omitempty"` // of one attempt; 0 is no limit
+	Seen           time.Time `json:"seen_at"`                           // when the client reported that
+	HandlerHealth
 }
 
 // ClientStatus is one client of a SubscriptionStatus; its subscriptions are by name.

@@ -26,10 +26,9 @@ type Status struct {
 	Refusals    []Refusal   `json:"refusals,omitempty"` // nodes that the raft handshake refused
 	// JoinRefused is why this node was last not admitted to the cluster.
 	JoinRefused string `json:"join_refused,omitempty"`
-	// Subscriptions is what the first clients report of themselves. Timeouts is how long their handlers may
-	// take, in seconds, by client and subscription.
-	Subscriptions SubscriptionStatus            `json:"event_subscription_status"`
-	Timeouts      map[string]map[string]float64 `json:"handler_timeouts"`
+	// Subscriptions is what the first clients report of themselves, Timeouts what ran out of time in their handlers.
+	Subscriptions SubscriptionStatus `json:"event_subscription_status"`
+	Timeouts      HandlerTimeouts    `json:"handler_timeouts"`
 }
 
 // The roles of a node.

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -111,6 +112,27 @@ func subs(names ...string) (list []client.SubscriptionInfo) {
 		list = append(list, client.SubscriptionInfo{Name: n})
 	}
 	return list
+}
+
+// A renewal has the list as it is then, and causes no further call.
+func TestARenewalHasTheListOfItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &noted{}
+		k := client.NewKeeper(n.register, client.Registration{ID: "p", TTL: time.Minute}, nil)
+		calls := 0
+		k.SetAs("", func() []client.SubscriptionInfo {
+			calls++
+			return subs(fmt.Sprint("a", calls))
+		})
+		time.Sleep(41 * time.Second)
+		synctest.Wait()
+		if got, want := n.take(), "[a1] [a2] [a3]"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if err := k.Close(t.Context()); err != nil || n.take() != "[]" {
+			t.Errorf("it is not removed: %v", err)
+		}
+	})
 }
 
 // A keeper sends what has changed a moment later and at once, repeats it well within its

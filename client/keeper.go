@@ -30,8 +30,9 @@ type Keeper struct {
 	logger   *slog.Logger
 
 	mu sync.Mutex
-	// what should be registered, guarded by mu
+	// what should be registered, guarded by mu; list, unless it is nil, makes its subscriptions
 	current Registration
+	list    func() []SubscriptionInfo
 
 	changed chan struct{} // holds one
 	// ends with Close, and so does a call of run that is in flight
@@ -75,17 +76,18 @@ func (c *Client) KeepRegistered(r Registration) *Keeper {
 // Set replaces the subscriptions. It does not wait for the cluster.
 func (k *Keeper) Set(list []SubscriptionInfo) {
 	k.mu.Lock()
-	k.current.Subscriptions = list
+	k.current.Subscriptions, k.list = list, nil
 	k.mu.Unlock()
 	signal(k.changed)
 }
 
-// SetAs replaces the subscriptions, and the coordinator that the process is; "" is none.
-func (k *Keeper) SetAs(coordinator string, list []SubscriptionInfo) {
+// SetAs replaces the subscriptions, and the coordinator that the process is; "" is none. The keeper calls list, one
+// call at a time, whenever it sends the registration: a renewal has the health of that moment.
+func (k *Keeper) SetAs(coordinator string, list func() []SubscriptionInfo) {
 	k.mu.Lock()
-	k.current.Coordinator = coordinator
+	k.current.Coordinator, k.list = coordinator, list
 	k.mu.Unlock()
-	k.Set(list)
+	signal(k.changed)
 }
 
 // run sends the registration when it has changed, when it is due again, and again a moment
@@ -136,8 +138,14 @@ func (k *Keeper) run() {
 // registration returns what should be registered now.
 func (k *Keeper) registration() Registration {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.current
+	r, list := k.current, k.list
+	k.mu.Unlock()
+
+	// list may take locks of its caller, who may hold them while it calls the keeper.
+	if list != nil {
+		r.Subscriptions = list()
+	}
+	return r
 }
 
 // send makes one call, so a node that does not answer does not hold up the changes that

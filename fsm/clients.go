@@ -33,7 +33,7 @@ type Client struct {
 	TTL           time.Duration              `json:"ttl_ns"`
 	Registered    time.Time                  `json:"registered_at"` // the first time
 	Seen          time.Time                  `json:"seen_at"`       // the last time
-	Bytes         uint64                     `json:"bytes"`         // as a command
+	Bytes         uint64                     `json:"bytes"`         // as a command, with a fixed number for health
 	Subscriptions []frame.ClientSubscription `json:"subscriptions"`
 }
 
@@ -105,7 +105,19 @@ type clientApplier struct{ *applying }
 
 // putClient replaces what a client registered. A Client is never changed, so readers may share
 // it.
+//
+// A client that has no room with the health of its handlers is registered without, so what it reports of them does not
+// make it lost.
 func (a *clientApplier) putClient(c frame.ClientPut) Result {
+	r := a.putClientAs(c)
+	if r.Refusal != nil && c.HealthSize() > 0 {
+		return a.putClientAs(c.WithoutHealth())
+	}
+	return r
+}
+
+// putClientAs is putClient of a client as it is.
+func (a *clientApplier) putClientAs(c frame.ClientPut) Result {
 	old := a.s.clients.byID[c.ID]
 	// Without subscriptions the client is removed; the answer has it as it was.
 	if len(c.Subscriptions) == 0 {
@@ -125,7 +137,7 @@ func (a *clientApplier) putClient(c frame.ClientPut) Result {
 		TTL:           cmp.Or(c.TTL, DefaultClientTTL),
 		Registered:    a.time(),
 		Seen:          a.time(),
-		Bytes:         uint64(c.Size()),
+		Bytes:         uint64(c.Size() + c.HealthSize()),
 		Subscriptions: c.Subscriptions,
 	}
 
@@ -134,7 +146,7 @@ func (a *clientApplier) putClient(c frame.ClientPut) Result {
 	if old != nil {
 		made.Registered, before = old.Registered, old.Bytes
 	}
-	if refused := a.refuseClient(made, before); refused != nil {
+	if refused := a.refuseClient(made, c.Size(), before); refused != nil {
 		return *refused
 	}
 	a.s.clients.put(made)
@@ -144,8 +156,8 @@ func (a *clientApplier) putClient(c frame.ClientPut) Result {
 }
 
 // refuseClient returns why there is no room for a client that took that many bytes before, and nil
-// where there is room.
-func (a *clientApplier) refuseClient(c *Client, before uint64) *Result {
+// where there is room. size is what it takes without health.
+func (a *clientApplier) refuseClient(c *Client, size int, before uint64) *Result {
 	set, list := &a.s.settings, &a.s.clients
 	var r Result
 	switch {
@@ -154,8 +166,8 @@ func (a *clientApplier) refuseClient(c *Client, before uint64) *Result {
 	case c.TTL < MinClientTTL || c.TTL > MaxClientTTL:
 		r = refuse(Invalid, "ttl", fmt.Sprintf("a TTL of %s", c.TTL),
 			fmt.Sprintf("send one from %s to %s", human.Exact(MinClientTTL), human.Exact(MaxClientTTL)))
-	case c.Bytes > frame.MaxClientBytes:
-		r = refuse(Invalid, "subscriptions", fmt.Sprintf("the client takes %d bytes, the limit is %d", c.Bytes,
+	case size > frame.MaxClientBytes:
+		r = refuse(Invalid, "subscriptions", fmt.Sprintf("the client takes %d bytes, the limit is %d", size,
 			frame.MaxClientBytes), "register fewer or shorter subscriptions")
 	// A client that is there takes no further place.
 	case before == 0 && uint64(len(list.byID)) >= set.ClientsMax:

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,18 @@ type knownClient struct {
 	seen time.Time
 	ttl  time.Duration
 	subs []frame.ClientSubscription
+
+	asked time.Duration // the TTL of its registration, 0 for the default
+}
+
+// withHealth counts the subscriptions that have health.
+func withHealth(c *Client) (n int) {
+	for _, s := range c.Subscriptions {
+		if s.Health != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // expire loses the clients that are silent for their time at now.
@@ -123,6 +136,13 @@ func TestClientsAgreeWithAModel(t *testing.T) {
 					Filter:   event.Filter{Types: []string{strings.Repeat("x", 100)}},
 					Critical: rapid.Bool().Draw(t, "critical"),
 				}
+				if rapid.Bool().Draw(t, "health") {
+					subs[i].Health = &frame.HandlerHealth{
+						TimedOut:    index,
+						LastError:   strings.Repeat("x", rapid.IntRange(0, 200).Draw(t, "error")),
+						LastErrorAt: now,
+					}
+				}
 			}
 			ttl := rapid.SampledFrom([]time.Duration{MinClientTTL, time.Minute, 0}).Draw(t, "ttl")
 			_, there := m.known[id]
@@ -137,14 +157,19 @@ func TestClientsAgreeWithAModel(t *testing.T) {
 				if len(subs) > 0 && slices.Contains(m.lost, id) {
 					counts["back"]++
 				}
-				m.put(id, knownClient{now, cmp.Or(ttl, DefaultClientTTL), subs})
+				m.put(id, knownClient{now, cmp.Or(ttl, DefaultClientTTL), subs, ttl})
 			}
 			ids, bytes, due := []string{}, uint64(0), time.Time{}
 			for _, c := range troubled.Clients("", 10) {
 				ids = append(ids, c.ID)
 				bytes += c.Bytes
-				if k := m.known[c.ID]; len(c.Subscriptions) != len(k.subs) || c.TTL != k.ttl || !c.Seen.Equal(k.seen) {
+				if k := m.known[c.ID]; !reflect.DeepEqual(c.Subscriptions, k.subs) || c.TTL != k.ttl || !c.Seen.Equal(k.seen) {
 					t.Fatalf("%s: %+v, want %+v", c.ID, c, k)
+				}
+				// However long the errors are.
+				described := frame.ClientPut{ID: c.ID, TTL: m.known[c.ID].asked, Subscriptions: c.Subscriptions}
+				if want := described.WithoutHealth().Size() + withHealth(c)*frame.HealthBytes; c.Bytes != uint64(want) {
+					t.Fatalf("%s counts for %d bytes, want %d", c.ID, c.Bytes, want)
 				}
 				at := c.Seen
 				if m.led.After(at) {
@@ -184,5 +209,44 @@ func TestClientsAgreeWithAModel(t *testing.T) {
 	}
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
 		t.Logf("%s: %d", kind, counts[kind])
+	}
+}
+
+// A client keeps its registration whatever its handlers report: a longer error takes no more room, and where there is
+// no room for health, the client is registered without.
+func TestHealthCostsNoClientItsRegistration(t *testing.T) {
+	m := open(t, vfs.NewMem())
+	defer m.Close()
+	index := uint64(0)
+	apply := func(r ...request) Result {
+		index++
+		got := applyTo(t, m, entryOf(index, 1, "n1", epoch, r...))
+		return got[len(got)-1]
+	}
+	apply(do(frame.TermStart{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
+		do(frame.SettingSet{Key: "clients.max_bytes", Value: fmt.Sprint(frame.MaxClientBytes)}))
+	client := func(id string, bytes int, h *frame.HandlerHealth) frame.ClientPut {
+		return frame.ClientPut{ID: id, Subscriptions: []frame.ClientSubscription{
+			{Name: "s", Where: strings.Repeat("x", bytes), Health: h}}}
+	}
+	failing := &frame.HandlerHealth{LastError: "e"}
+
+	// The two take all but some bytes, less than health counts for, and then each byte.
+	for _, c := range []frame.ClientPut{client("a", 1000, failing), client("b", frame.MaxClientBytes-1500, nil),
+		client("a", 1000, &frame.HandlerHealth{LastError: strings.Repeat("e", 200)}),
+		client("b", frame.MaxClientBytes-1500, failing)} {
+		if r := apply(do(c)); r.Refusal != nil {
+			t.Fatalf("%s: %v", c.ID, r.Refusal)
+		}
+	}
+	a, b := m.Clients("", 2)[0], m.Clients("", 2)[1]
+	if got := a.Subscriptions[0].Health; got == nil || len(got.LastError) != 200 {
+		t.Errorf("a has %+v", got)
+	}
+	if got := b.Subscriptions[0].Health; got != nil || b.Bytes >= frame.MaxClientBytes {
+		t.Errorf("b has %+v and %d bytes, though there was no room", got, b.Bytes)
+	}
+	if r := apply(do(client("b", frame.MaxClientBytes, failing))); r.Refusal == nil {
+		t.Error("a client that is too large without health was accepted")
 	}
 }

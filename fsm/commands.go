@@ -63,10 +63,10 @@ var decisions = [256]decision{
 	frame.KindCatchUp:     infallible((*applier).catchUp),
 
 	// Clients, with and without a coordinator, and what the leader reports of its queue and of runs.
-	frame.KindClientPut:      infallible((*applier).putClient),
-	frame.KindCoordinatorPut: infallible((*applier).putClient),
-	frame.KindPressure:       infallible((*applier).reportPressure),
-	frame.KindChainOverdue:   infallible((*applier).chainOverdue),
+	frame.KindClientPut:    infallible((*applier).putClient),
+	frame.KindClientReport: infallible((*applier).putClient),
+	frame.KindPressure:     infallible((*applier).reportPressure),
+	frame.KindChainOverdue: infallible((*applier).chainOverdue),
 }
 
 // fallible makes a decision of a function that takes the command's own type.

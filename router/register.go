@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
 )
 
@@ -47,11 +49,33 @@ func (r *Router) registerSubscriptions() {
 	// The keeper sends the whole list a moment later: several changes are one call.
 	var list []client.SubscriptionInfo
 	coordinator := ""
-	for _, s := range r.subscribers() {
+	subs := r.subscribers()
+	for _, s := range subs {
 		list = append(list, s.info())
 		coordinator = cmp.Or(coordinator, s.spec.Coordinator)
 	}
-	r.keeper.SetAs(coordinator, list)
+	r.keeper.SetAs(coordinator, func() []client.SubscriptionInfo {
+		// What the handlers have done changes all the time: it is sent along with what is sent anyway.
+		now := slices.Clone(list)
+		for i, s := range subs {
+			now[i].Health = s.health()
+		}
+		return now
+	})
+}
+
+// health is what the cluster is to know of the handler.
+func (s *subscriber) health() *api.HandlerHealth {
+	state := s.breaker.Status().State
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &api.HandlerHealth{
+		TimedOut:       s.counts.TimedOut,
+		FailedAttempts: s.counts.FailedAttempts,
+		Breaker:        state,
+		LastError:      api.ClipError(s.last.err),
+		LastErrorAt:    s.last.errAt,
+	}
 }
 
 // info describes the subscription for the cluster.

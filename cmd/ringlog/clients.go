@@ -31,6 +31,7 @@ func clientsCommand(sh *shell.Shell) *cli.Command {
 			"not renewed that for its TTL. It is lost then: a critical subscription that no other client " +
 			"has is listed\n" +
 			"in the state lost until some client registers one of that name, or the lost client is removed.\n" +
+			"Timed out and failed count attempts of the handler since its process started, as of the last renewal.\n" +
 			"With -o json there is one client per line.",
 		// Without a verb the clients are listed: that is nearly all there is to do.
 		Action: shell.Bare(sh, listClients),
@@ -71,11 +72,13 @@ func listClients(ctx context.Context, sh *shell.Shell) error {
 	return shell.EmitEach(sh, subscriptionRows(list, unheard),
 		table.Row{
 			"client", shell.Extra("host"), "heard", "subscription", shell.Extra("mode"), "state", "listens to",
-			shell.Extra("timeout"), "critical",
+			shell.Extra("timeout"), "critical", shell.Extra("timed out"), shell.Extra("failed"),
+			shell.Extra("breaker"), shell.Extra("last error"),
 		},
 		func(r listedSubscription) table.Row {
-			return table.Row{r.of.ID, cmp.Or(r.of.Host, "-"), shell.Short(time.Since(r.of.Seen)) + " ago", r.Name,
+			row := table.Row{r.of.ID, cmp.Or(r.of.Host, "-"), shell.Short(time.Since(r.of.Seen)) + " ago", r.Name,
 				r.Mode, r.State, listensTo(r.Subscription), timeoutText(r.TimeoutSeconds), yesNo(r.Critical)}
+			return append(row, healthRow(r.Health)...)
 		})
 }
 
@@ -166,26 +169,65 @@ func clientsText(s api.ClientStats) string {
 	return fmt.Sprintf("%d, with %s", s.Clients, shell.Count(s.Subscriptions, "subscription"))
 }
 
-// timeoutsText prints how many handlers there are, and their least and greatest time limit.
-func timeoutsText(byClient map[string]map[string]float64) string {
-	low, high, n := 0.0, 0.0, 0
-	// By client, then by handler.
-	for _, limits := range byClient {
-		for _, seconds := range limits {
-			if n == 0 || seconds < low {
-				low = seconds
-			}
-			high = max(high, seconds)
-			n++
+// timeoutsText prints how many handlers there are, their least and greatest time limit, and which of them ran out of
+// time.
+func timeoutsText(t api.HandlerTimeouts) string {
+	n := len(t.Handlers) + t.LeftOut
+	if n == 0 {
+		return "none registered"
+	}
+	parts := []string{shell.Count(n, "handler")}
+	// Of handlers that are not listed the limits are not known here.
+	if limits := limitsText(t.Handlers); limits != "" && t.LeftOut == 0 {
+		parts = append(parts, limits)
+	}
+	if t.TimedOut == 0 {
+		return strings.Join(append(parts, "no attempt timed out"), ", ")
+	}
+
+	// The worst come first, and a few fit into the line.
+	const most = 3
+	var worst []string
+	for _, h := range t.Handlers[:min(most, len(t.Handlers))] {
+		if h.TimedOut > 0 {
+			worst = append(worst, fmt.Sprintf("%s of %s: %d", h.Subscription, h.Client, h.TimedOut))
 		}
+	}
+	return fmt.Sprintf("%s; timed out attempts: %d (%s)", strings.Join(parts, ", "), t.TimedOut,
+		strings.Join(worst, ", "))
+}
+
+// limitsText prints the least and the greatest time limit of handlers, "" if none has one.
+func limitsText(handlers []api.HandlerTimeout) string {
+	low, high := 0.0, 0.0
+	for _, h := range handlers {
+		if h.TimeoutSeconds > 0 && (low == 0 || h.TimeoutSeconds < low) {
+			low = h.TimeoutSeconds
+		}
+		high = max(high, h.TimeoutSeconds)
 	}
 	// One limit for all handlers is printed once.
 	switch {
-	case n == 0:
-		return "none registered"
+	case high == 0:
+		return ""
 	case low == high:
-		return fmt.Sprintf("%s, %s", shell.Count(n, "handler"), shell.Seconds(low))
+		return shell.Seconds(low)
 	default:
-		return fmt.Sprintf("%s, %s to %s", shell.Count(n, "handler"), shell.Seconds(low), shell.Seconds(high))
+		return fmt.Sprintf("%s to %s", shell.Seconds(low), shell.Seconds(high))
 	}
+}
+
+// healthRow returns how often a handler timed out and failed, its breaker and its last error; - is not reported.
+func healthRow(h *api.HandlerHealth) []any {
+	if h == nil {
+		return []any{"-", "-", "-", "-"}
+	}
+	failure := "-"
+	if h.LastError != "" {
+		failure = h.LastError
+	}
+	if !h.LastErrorAt.IsZero() {
+		failure += ", " + shell.Short(time.Since(h.LastErrorAt)) + " ago"
+	}
+	return []any{h.TimedOut, h.FailedAttempts, cmp.Or(h.Breaker, "-"), failure}
 }

@@ -172,6 +172,27 @@ func TestTheReferenceShowsNamesAsTheyAre(t *testing.T) {
 	}
 }
 
+// The line of the status has the worst handlers first, and no limits that it does not know.
+func TestTimeoutsText(t *testing.T) {
+	h := func(name string, limit float64, timedOut uint64) api.HandlerTimeout {
+		return api.HandlerTimeout{Client: "c", Subscription: name, TimeoutSeconds: limit,
+			HandlerHealth: api.HandlerHealth{TimedOut: timedOut}}
+	}
+	for want, s := range map[string]api.HandlerTimeouts{
+		"none registered":                       {},
+		"2 handlers, 30s, no attempt timed out": {Handlers: []api.HandlerTimeout{h("a", 30, 0), h("b", 30, 0)}},
+		"1 handler, no attempt timed out":       {Handlers: []api.HandlerTimeout{h("a", 0, 0)}},
+		"2 handlers, 1s to 30s; timed out attempts: 5 (b of c: 5)": {TimedOut: 5,
+			Handlers: []api.HandlerTimeout{h("b", 30, 5), h("a", 1, 0)}},
+		"9 handlers; timed out attempts: 10 (a of c: 4, b of c: 3, d of c: 2)": {TimedOut: 10, LeftOut: 5,
+			Handlers: []api.HandlerTimeout{h("a", 1, 4), h("b", 1, 3), h("d", 1, 2), h("e", 1, 1)}},
+	} {
+		if got := timeoutsText(s); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // A critical subscription without a listener has a row, too, after those that have a client.
 func TestSubscriptionRows(t *testing.T) {
 	lost := time.Date(2026, 1, 5, 10, 0, 0, 0, time.UTC)

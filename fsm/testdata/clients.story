@@ -60,3 +60,15 @@
   a since 1m50s, last heard 1m50s, for 5m0s: x y
   b since 1m50s, last heard 1m50s, for 1m0s: x y z y
   2 clients, 3 subscriptions, 0 critical ones detached
+# What a client reports of its handlers is replaced by each renewal.
+> member n1 6
+> client a 5m x=y~3/5:boom z=y
+> clients
+  a since 1m50s, last heard 1m50s, for 5m0s: x y (3 timed out, 5 failed, open, boom) z y
+  b since 1m50s, last heard 1m50s, for 1m0s: x y z y
+  2 clients, 4 subscriptions, 0 critical ones detached
+> client a 5m x=y~4/6:out_of_memory_on_the_gpu
+> clients
+  a since 1m50s, last heard 1m50s, for 5m0s: x y (4 timed out, 6 failed, open, out_of_memory_on_the_gpu)
+  b since 1m50s, last heard 1m50s, for 1m0s: x y z y
+  2 clients, 3 subscriptions, 0 critical ones detached

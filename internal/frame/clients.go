@@ -2,6 +2,7 @@ package frame
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/ringrift/ringlog/event"
@@ -10,8 +11,11 @@ import (
 
 // Bounds of one registered client.
 const (
-	MaxClientBytes         = 64 << 10 // as a command
+	MaxClientBytes         = 64 << 10 // as a command, without the health of its handlers
 	MaxClientSubscriptions = 1000
+	// HealthBytes bounds the health of one handler as it is encoded. Each takes that many bytes of what clients may
+	// take, whatever it has: a longer error must not make a client too large.
+	HealthBytes = 256
 )
 
 // ClientPut registers what a client listens to for TTL, and replaces what it registered
@@ -36,30 +40,95 @@ type ClientSubscription struct {
 	State          string        `json:"state,omitempty"`
 	HandlerTimeout time.Duration `json:"handler_timeout_ns,omitempty"` // of one attempt
 	Cursor         string        `json:"cursor,omitempty"`
+
+	Health *HandlerHealth `json:"health,omitempty"` // nil: the client does not report it
 }
 
-// Kind implements Command. A client of a coordinator has a kind of its own, which has the name as well.
+// HandlerHealth is what happened to the handler of a subscription since its process started. It is never changed.
+type HandlerHealth struct {
+	TimedOut       uint64    `json:"timed_out,omitempty"`       // attempts
+	FailedAttempts uint64    `json:"failed_attempts,omitempty"` // those that timed out among them
+	Breaker        string    `json:"breaker,omitempty"`         // the state of its circuit breaker; "": it has none
+	LastError      string    `json:"last_error,omitempty"`      // of an attempt, clipped
+	LastErrorAt    time.Time `json:"last_error_at,omitzero"`    // by the process's clock
+}
+
+// Kind implements Command. A client of a coordinator, or with the health of its handlers, has a kind of its own, which
+// has these as well.
 func (c ClientPut) Kind() Kind {
-	if c.Coordinator != "" {
-		return KindCoordinatorPut
+	if c.Coordinator != "" || c.healths() > 0 {
+		return KindClientReport
 	}
 	return KindClientPut
 }
 
-// Size is the length of the command, in bytes.
-func (c ClientPut) Size() int { return len(c.appendTo(nil)) }
+// healths counts the subscriptions with health.
+func (c ClientPut) healths() (n int) {
+	for i := range c.Subscriptions {
+		if c.Subscriptions[i].Health != nil {
+			n++
+		}
+	}
+	return n
+}
 
-// appendTo writes id, host, pid, version, TTL, the subscriptions after their number, and the coordinator if there is
-// one.
+// Size is the length of the command without health, in bytes.
+func (c ClientPut) Size() int {
+	n := len(c.appendDescription(nil))
+	if c.Coordinator != "" {
+		n += len(fields.Append(nil, c.Coordinator))
+	}
+	return n
+}
+
+// HealthSize is what the health of the handlers counts for, in bytes. It depends on their number alone.
+func (c ClientPut) HealthSize() int { return c.healths() * HealthBytes }
+
+// WithoutHealth returns the client without the health of its handlers.
+func (c ClientPut) WithoutHealth() ClientPut {
+	c.Subscriptions = slices.Clone(c.Subscriptions)
+	for i := range c.Subscriptions {
+		c.Subscriptions[i].Health = nil
+	}
+	return c
+}
+
+// appendTo writes the description; a KindClientReport has after it the coordinator, "" if there is none, and for each
+// subscription whether it has health, and that.
 func (c ClientPut) appendTo(b []byte) []byte {
+	b = c.appendDescription(b)
+	if c.Kind() == KindClientPut {
+		return b
+	}
+	b = fields.Append(b, c.Coordinator)
+	for i := range c.Subscriptions {
+		health := c.Subscriptions[i].Health
+		b = fields.AppendBool(b, health != nil)
+		if health != nil {
+			b = health.appendTo(b)
+		}
+	}
+	return b
+}
+
+// appendTo writes the counts, the breaker's state, the last error, and its time in Unix nanoseconds, 0 for none.
+func (h *HandlerHealth) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(binary.AppendUvarint(b, h.TimedOut), h.FailedAttempts)
+	b = fields.Append(fields.Append(b, h.Breaker), h.LastError)
+	at := int64(0)
+	if !h.LastErrorAt.IsZero() {
+		at = h.LastErrorAt.UnixNano()
+	}
+	return binary.AppendVarint(b, at)
+}
+
+// appendDescription writes id, host, pid, version, TTL, and the subscriptions after their number.
+func (c ClientPut) appendDescription(b []byte) []byte {
 	b = fields.Append(fields.Append(b, c.ID), c.Host)
 	b = fields.Append(binary.AppendUvarint(b, c.PID), c.Version)
 	b = binary.AppendUvarint(binary.AppendVarint(b, int64(c.TTL)), uint64(len(c.Subscriptions)))
 	for _, s := range c.Subscriptions {
 		b = s.appendTo(b)
-	}
-	if c.Coordinator != "" {
-		b = fields.Append(b, c.Coordinator)
 	}
 	return b
 }
@@ -102,12 +171,31 @@ func (d *decoder) clientPut() ClientPut {
 	return c
 }
 
-// coordinatorPut reads a clientPut and the coordinator after it.
-func (d *decoder) coordinatorPut() ClientPut {
+// clientReport reads a clientPut, and the coordinator and the health of its handlers after it.
+func (d *decoder) clientReport() ClientPut {
 	c := d.clientPut()
 	c.Coordinator = d.string()
-	if c.Coordinator == "" {
-		d.Fail("a coordinator without a name")
+	for i := range c.Subscriptions {
+		if d.Bool() {
+			c.Subscriptions[i].Health = d.handlerHealth()
+		}
+	}
+	// It would be encoded as another kind.
+	if c.Kind() != KindClientReport {
+		d.Fail("a client's report with neither a coordinator nor health")
 	}
 	return c
+}
+
+// handlerHealth refuses health that takes more than it counts for.
+func (d *decoder) handlerHealth() *HandlerHealth {
+	before := len(d.Rest)
+	h := &HandlerHealth{TimedOut: d.Uvarint(), FailedAttempts: d.Uvarint(), Breaker: d.string(), LastError: d.string()}
+	if at := d.Varint(); at != 0 {
+		h.LastErrorAt = time.Unix(0, at).UTC()
+	}
+	if n := before - len(d.Rest); n > HealthBytes {
+		d.Fail("the health of a handler takes %d bytes, the limit is %d", n, HealthBytes)
+	}
+	return h
 }

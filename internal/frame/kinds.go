@@ -54,7 +54,7 @@ const (
 	KindDedupPolicySet Kind = 38
 	KindFlowPut        Kind = 39
 	KindFlowRemove     Kind = 40
-	KindCoordinatorPut Kind = 41
+	KindClientReport   Kind = 41
 	KindLetterKeep     Kind = 42
 )
 
@@ -68,7 +68,7 @@ const (
 	LevelDelivery = 4 // groups, clients, stalls, pressure, overdue runs, and short leaderships that separate outages
 	LevelDedup    = 5 // dedup policies of types, and rows that are decided by them
 	LevelFlows    = 5 // flows that are registered
-	LevelClients  = 6 // clients that are lost and come back, and their coordinators
+	LevelClients  = 6 // clients that are lost and come back, their coordinators and the health of their handlers
 	LevelReports  = 6 // events for letters that are stored, and letters of handlers without a cursor
 
 	// LevelPolicySteps has an entry remove a bounded number of the keys that dedup policies no longer need.
@@ -168,8 +168,8 @@ var kinds = [256]kind{
 	KindGroupDead: {LevelDelivery, ofLeader, much, func(d *decoder) Command {
 		return GroupDead{Term: d.Uvarint(), Letter: d.deadLetter()}
 	}},
-	KindClientPut:      {LevelDelivery, ofCaller, little, func(d *decoder) Command { return d.clientPut() }},
-	KindCoordinatorPut: {LevelClients, ofCaller, little, func(d *decoder) Command { return d.coordinatorPut() }},
+	KindClientPut:    {LevelDelivery, ofCaller, little, func(d *decoder) Command { return d.clientPut() }},
+	KindClientReport: {LevelClients, ofCaller, little, func(d *decoder) Command { return d.clientReport() }},
 	KindPressure: {LevelDelivery, ofLeader, little, func(d *decoder) Command {
 		return Pressure{Active: d.Bool(), Requests: d.Uvarint(), Bytes: d.Uvarint(), Refused: d.Uvarint()}
 	}},

@@ -43,8 +43,8 @@ func TestWhoListensIsKnownEverywhere(t *testing.T) {
 		t.Errorf("%+v", made)
 	}
 	type status struct {
-		Subscriptions api.SubscriptionStatus        `json:"event_subscription_status"`
-		Timeouts      map[string]map[string]float64 `json:"handler_timeouts"`
+		Subscriptions api.SubscriptionStatus `json:"event_subscription_status"`
+		Timeouts      api.HandlerTimeouts    `json:"handler_timeouts"`
 	}
 	var st status
 	eventually(t, "the client at another node", func() bool {
@@ -55,7 +55,8 @@ func TestWhoListensIsKnownEverywhere(t *testing.T) {
 	one := st.Subscriptions.ByClient["trainer-3/a"]
 	if st.Subscriptions.Healthy || st.Subscriptions.CriticalDetached != 1 || one.Host != "gpu-1" ||
 		one.Subscriptions["registered_alarm"].State != "connecting" ||
-		len(one.Subscriptions) != 2 || st.Timeouts["trainer-3/a"]["loss"] != 0.25 || len(st.Timeouts["trainer-3/a"]) != 1 {
+		len(one.Subscriptions) != 2 || len(st.Timeouts.Handlers) != 1 ||
+		st.Timeouts.Handlers[0].TimeoutSeconds != 0.25 || st.Timeouts.Handlers[0].TimedOut != 0 {
 		t.Errorf("%+v %+v", st.Subscriptions, st.Timeouts)
 	}
 	there.publish("AUDIT_UNKNOWN", 1, 1)
@@ -241,6 +242,14 @@ func badClients() []badRequest {
 		one(
 			"a timeout without end", `{"name":"a","handler_timeout_seconds":1e300}`, 400,
 			api.InvalidArgument, "handler_timeout_seconds", "a year",
+		),
+		one(
+			"a breaker that is none", `{"name":"a","health":{"breaker":"ajar"}}`, 400,
+			api.InvalidArgument, "health.breaker", "half-open",
+		),
+		one(
+			"an error without a year", `{"name":"a","health":{"last_error_at":"0001-02-03T04:05:06Z"}}`, 400,
+			api.InvalidArgument, "health.last_error_at", "1970",
 		),
 		one("a long condition", `{"name":"a","where":"`+strings.Repeat("x", 4097)+`"}`, 413, api.TooLarge, "where", "4096"),
 		{

@@ -69,11 +69,8 @@ func (cl *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 				"name one of them, or leave the field out; ringlog audit --only components lists them")
 		}
 		c.Coordinator = entry.Name
-		// It is registered all the same while some members do not know coordinators, and as one when it is renewed.
-		if cl.Machine().FeatureLevel() < frame.LevelClients {
-			c.Coordinator = ""
-		}
 	}
+	*c = clientAt(*c, cl.Machine().FeatureLevel())
 	// The number of subscriptions is bounded before any is looked at.
 	if n := len(c.Subscriptions); n > frame.MaxClientSubscriptions {
 		return api.Refuse(api.TooLarge, "subscriptions",
@@ -103,6 +100,16 @@ func (cl *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 			"register fewer or shorter subscriptions")
 	}
 	return nil
+}
+
+// clientAt returns what members of a feature level know of a client. It is registered all the same while some do not
+// know coordinators and the health of handlers, and with these when it is renewed.
+func clientAt(c frame.ClientPut, level uint32) frame.ClientPut {
+	if level >= frame.LevelClients {
+		return c
+	}
+	c.Coordinator = ""
+	return c.WithoutHealth()
 }
 
 // checkSubscription refuses a subscription that is not valid, and fills in mode and state. limit bounds names, in
@@ -173,6 +180,10 @@ func SubscriptionOf(v *api.Subscription) (frame.ClientSubscription, error) {
 			"handler_timeout_seconds", fmt.Sprint(v.TimeoutSeconds), "from 0 to a year",
 		)
 	}
+	health, err := healthOf(v.Health)
+	if err != nil {
+		return frame.ClientSubscription{}, Within("health", err)
+	}
 	return frame.ClientSubscription{
 		Name:           v.Name,
 		Filter:         v.Filter,
@@ -182,7 +193,33 @@ func SubscriptionOf(v *api.Subscription) (frame.ClientSubscription, error) {
 		State:          v.State,
 		HandlerTimeout: time.Duration(math.Round(v.TimeoutSeconds * float64(time.Second))),
 		Cursor:         v.Cursor,
+		Health:         health,
 	}, nil
+}
+
+// breakerStates are those that a client may report.
+func breakerStates() []string {
+	return []string{api.BreakerClosed, api.BreakerHalfOpen, api.BreakerOpen, api.BreakerOff}
+}
+
+// healthOf is the health of a handler as commands know it, nil if there is none.
+func healthOf(v *api.HandlerHealth) (*frame.HandlerHealth, error) {
+	if v == nil {
+		return nil, nil
+	}
+	if v.Breaker != "" {
+		if err := checkChoice("breaker", &v.Breaker, breakerStates()); err != nil {
+			return nil, err
+		}
+	}
+	// The command has Unix nanoseconds, which have no other years.
+	at := v.LastErrorAt.UTC()
+	if !at.IsZero() && (at.Year() < 1970 || at.Year() > 2261) {
+		return nil, api.BadValue("last_error_at", at.Format(time.RFC3339), "a time from 1970 to 2261")
+	}
+	health := frame.HandlerHealth(*v)
+	health.LastError, health.LastErrorAt = api.ClipError(v.LastError), at
+	return &health, nil
 }
 
 // ViewClient is a client as callers see it.
@@ -211,6 +248,7 @@ func ViewClient(c *fsm.Client) api.Client {
 			State:          s.State,
 			TimeoutSeconds: s.HandlerTimeout.Seconds(),
 			Cursor:         s.Cursor,
+			Health:         (*api.HandlerHealth)(s.Health),
 		})
 	}
 	return v

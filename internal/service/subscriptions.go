@@ -2,23 +2,24 @@ package service
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // Bounds of what /status lists of clients; /v1/clients has all of them.
 const (
 	statusClients       = 100
 	statusSubscriptions = 1000
+	statusHandlers      = 100
 )
 
-// Subscriptions returns what clients report, and how long their handlers may take,
-// in seconds, by client and subscription.
-func (cl *Clients) Subscriptions() (api.SubscriptionStatus, map[string]map[string]float64) {
+// Subscriptions returns what clients report, and what ran out of time in their handlers.
+func (cl *Clients) Subscriptions() (api.SubscriptionStatus, api.HandlerTimeouts) {
 	stats := cl.Machine().ClientStats()
 	status := api.SubscriptionStatus{
 		ClientStats: api.ClientStats(stats),
@@ -26,46 +27,78 @@ func (cl *Clients) Subscriptions() (api.SubscriptionStatus, map[string]map[strin
 		ByClient:    map[string]api.ClientStatus{},
 		Unheard:     cl.unheard(statusClients),
 	}
-	timeouts, listed := map[string]map[string]float64{}, 0
-	err := cl.eachClient("", func(c *fsm.Client) error {
-		// A client is listed with all of its subscriptions or not at all.
-		if len(status.ByClient) == statusClients || listed+len(c.Subscriptions) > statusSubscriptions {
-			return errEnough
+	timeouts := api.HandlerTimeouts{Handlers: []api.HandlerTimeout{}}
+	listed, full := 0, false
+	_ = cl.eachClient("", func(c *fsm.Client) error { // it fails with no error
+		// Every handler counts, also of the clients that are not listed.
+		for i := range c.Subscriptions {
+			addHandler(&timeouts, c, &c.Subscriptions[i])
 		}
-		// Bounded by both numbers, so the status has a bounded size.
+		// A client is listed with all of its subscriptions or not at all. Both numbers bound the size of the status.
+		full = full || len(status.ByClient) == statusClients || listed+len(c.Subscriptions) > statusSubscriptions
+		if full {
+			status.LeftOut++
+			return nil
+		}
 		listed += len(c.Subscriptions)
-		one := api.ClientStatus{
-			Host:          c.Host,
-			PID:           c.PID,
-			Seen:          c.Seen,
-			Subscriptions: map[string]api.SubscriptionState{},
-		}
-		limits := map[string]float64{}
-		// Only the timeouts that are set are listed.
-		for _, sub := range c.Subscriptions {
-			one.Subscriptions[sub.Name] = api.SubscriptionState{
-				Filter:   sub.Filter,
-				Mode:     sub.Mode,
-				State:    sub.State,
-				Critical: sub.Critical,
-				Cursor:   sub.Cursor,
-			}
-			if sub.HandlerTimeout > 0 {
-				limits[sub.Name] = sub.HandlerTimeout.Seconds()
-			}
-		}
-		// Ids are unique, so each client has its own entry.
-		status.ByClient[c.ID] = one
-		if len(limits) > 0 {
-			timeouts[c.ID] = limits
-		}
+		status.ByClient[c.ID] = clientStatus(c)
 		return nil
 	})
-	// How many clients are missing in the list is known from the state's counts.
-	if errors.Is(err, errEnough) {
-		status.LeftOut = max(0, stats.Clients-len(status.ByClient))
-	}
 	return status, timeouts
+}
+
+// clientStatus is a client as /status lists it.
+func clientStatus(c *fsm.Client) api.ClientStatus {
+	one := api.ClientStatus{
+		Host:          c.Host,
+		PID:           c.PID,
+		Seen:          c.Seen,
+		Subscriptions: map[string]api.SubscriptionState{},
+	}
+	for _, sub := range c.Subscriptions {
+		one.Subscriptions[sub.Name] = api.SubscriptionState{
+			Filter:   sub.Filter,
+			Mode:     sub.Mode,
+			State:    sub.State,
+			Critical: sub.Critical,
+			Cursor:   sub.Cursor,
+		}
+	}
+	return one
+}
+
+// addHandler counts the handler of a subscription, and lists it if few have run out of time more often. One of which
+// neither a limit nor health is known says nothing.
+func addHandler(t *api.HandlerTimeouts, c *fsm.Client, s *frame.ClientSubscription) {
+	if s.HandlerTimeout == 0 && s.Health == nil {
+		return
+	}
+	one := api.HandlerTimeout{
+		Client:         c.ID,
+		Subscription:   s.Name,
+		TimeoutSeconds: s.HandlerTimeout.Seconds(),
+		Seen:           c.Seen,
+	}
+	if s.Health != nil {
+		one.HandlerHealth = api.HandlerHealth(*s.Health)
+	}
+	t.TimedOut += one.TimedOut
+
+	// The list is in order and bounded, so that many clients do not take much memory here.
+	at, _ := slices.BinarySearchFunc(t.Handlers, one, compareHandlers)
+	if at < statusHandlers {
+		t.Handlers = slices.Insert(t.Handlers, at, one)
+	}
+	if len(t.Handlers) > statusHandlers || at == statusHandlers {
+		t.Handlers = t.Handlers[:statusHandlers]
+		t.LeftOut++
+	}
+}
+
+// compareHandlers puts what timed out most often first, then what failed most often.
+func compareHandlers(a, b api.HandlerTimeout) int {
+	return cmp.Or(cmp.Compare(b.TimedOut, a.TimedOut), cmp.Compare(b.FailedAttempts, a.FailedAttempts),
+		strings.Compare(a.Client, b.Client), strings.Compare(a.Subscription, b.Subscription))
 }
 
 // healthy reports whether every critical subscription has a client, and is attached.

@@ -487,6 +487,15 @@ class Failures(CompatTest):
         self.assertEqual(sorted(e.payload["attempt"] for e in timeouts), [1, 1, 2, 2, 3, 3, 4, 4])
         self.assertEqual({e.payload["timeout_seconds"] for e in timeouts}, {0.05})
 
+        # The cluster knows it by the next registration, which a change causes at once.
+        subscribe("NODE_RECOVERED", print)
+
+        def reported() -> dict[str, Any]:
+            return {h["subscription"]: h for h in self.log.status()["handler_timeouts"]["handlers"]}
+
+        names = [f"test_handlers_that_hang.{n}" for n in ()]
+        eventually("it is reported", lambda: names == [] and reported())
+
     def test_an_error_whose_text_cannot_be_sent_holds_nothing_up(self) -> None:
         self.use(f"d{self.run_id}", ())
         got: list[int] = []

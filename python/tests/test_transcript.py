@@ -164,6 +164,13 @@ TRANSCRIPTS: dict[str, list[Step]] = {
             {"host": "h", "pid": 7, "ttl": "90s", "subscriptions": [
                 {"name": "x", "filter": {"types": ["training.*"]}, "handler_timeout_seconds": 7.5, "cursor": "c",
                  "critical": True, "state": "fenced", "mode": "durable"}]},
+            {"subscriptions": [
+                {"name": "x", "health": {"timed_out": 2, "failed_attempts": 3, "breaker": "half-open",
+                                         "last_error": "busy\n" + "€" * 99, "last_error_at": "2026-01-05T10:00:00+02:00"}},
+                {"name": "y", "health": {}}]},
+            {"subscriptions": [{"name": "x", "health": {"breaker": "ajar"}}]},
+            {"subscriptions": [{"name": "x", "health": {"last_error_at": "1960-01-05T10:00:00Z"}}]},
+            {"subscriptions": [{"name": "x", "health": {"last_error_at": "soon"}}]},
             {}, {"subscriptions": [{"name": ""}]}, {"subscriptions": [{"name": "x", "mode": "m"}]},
             {"subscription": []},
             {"subscriptions": [{"name": "x", "state": "s"}]}, {"ttl": "1s", "subscriptions": [{"name": "x"}]},

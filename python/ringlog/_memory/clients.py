@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import unicodedata
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ringlog._memory import types
-from ringlog._memory.values import Refusal, bad_value, duration_text, invalid, parse_duration, time_text
+from ringlog._memory.values import Refusal, bad_value, duration_text, invalid, normalize_time, parse_duration, time_text
 from ringlog.event import Json
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ CHOICES = {
     "state": ["attached", "connecting", "fenced", "refused", "closed"],
 }
 """What a subscription may have; the first is the default."""
+
+BREAKERS = ["closed", "half-open", "open", "off"]
+MAX_LAST_ERROR = 200  # bytes of the last error of a handler; a longer one is clipped
 
 
 class Clients:
@@ -98,4 +102,26 @@ def _check_subscription(where: str, given: Json) -> Json:
         made[field] = given.get(field) or choices[0]
         if made[field] not in choices:
             raise bad_value(f"{where}.{field}", made[field], ", ".join(choices))
-    return made | {name: given[name] for name in ("where", "handler_timeout_seconds", "cursor") if given.get(name)}
+    made |= {name: given[name] for name in ("where", "handler_timeout_seconds", "cursor") if given.get(name)}
+    if given.get("health") is not None:
+        made["health"] = _check_health(f"{where}.health", given["health"])
+    return made
+
+
+def _check_health(where: str, given: Json) -> Json:
+    """Return what happened to a handler: the schema HandlerHealth."""
+    made: Json = {name: given.get(name) or 0 for name in ("timed_out", "failed_attempts")}
+    if breaker := given.get("breaker"):
+        if breaker not in BREAKERS:
+            raise bad_value(f"{where}.breaker", breaker, ", ".join(BREAKERS))
+        made["breaker"] = breaker
+    if error := given.get("last_error"):
+        clipped = error.encode()[:MAX_LAST_ERROR].decode(errors="ignore")
+        made["last_error"] = "".join(" " if unicodedata.category(c) == "Cc" else c for c in clipped)
+    if at := given.get("last_error_at"):
+        made["last_error_at"] = normalize_time(at)
+        if made["last_error_at"] is None:
+            raise invalid(f"{where}.last_error_at", "it is not a time", "send a string such as 2026-01-05T10:00:00Z")
+        if not "1970" <= made["last_error_at"][:4] <= "2261":
+            raise bad_value(f"{where}.last_error_at", made["last_error_at"], "a time from 1970 to 2261")
+    return made

@@ -233,9 +233,12 @@ _CHANGE: Shape = {"filter": {name: [str] for name in FILTER}, "policy": _POLICY}
 _CURSOR: Shape = {"from": ANY, **_CHANGE}
 _GROUP: Shape = {**_CURSOR, "group": {"ack_wait": str, "max_deliver": int, "max_pending": int}}
 _TRIM: Shape = {"before": int, "older_than": str, "keep": int, "dry_run": bool, "force": bool}
+_HEALTH: Shape = {
+    "timed_out": int, "failed_attempts": int, "breaker": str, "last_error": str, "last_error_at": str,
+}  # fmt: skip
 _SUBSCRIPTION: Shape = {
     "name": str, "filter": {name: [str] for name in FILTER}, "where": str, "mode": str, "critical": bool, "state": str,
-    "handler_timeout_seconds": ANY, "cursor": str,
+    "handler_timeout_seconds": ANY, "cursor": str, "health": _HEALTH,
 }  # fmt: skip
 _CLIENT: Shape = {
     "host": str,

@@ -522,6 +522,7 @@ class UnifiedEventRouter:
 
     def _report_timeout(self, subscription: Subscription, task: Task) -> None:
         self._counts["timed_out"] += 1
+        subscription.timed_out += 1
         payload = {"attempt": task.attempts, "timeout_seconds": subscription.timeout}
         self._report("HANDLER_TIMEOUT", subscription, task, payload)
 

@@ -95,6 +95,8 @@ class Subscription:
         self.error = ""  # why the log is not read, "" while it is
         self.state = "connecting"  # as a registration has it
         self.handled = self.failed = 0
+        self.timed_out = self.failed_attempts = 0
+        self.last_error, self.last_error_at = "", ""  # of an attempt, and when, as a registration has them
         self.closed = False  # takes no further events
         self._ended = False  # reports no more
         self._async = _is_async(handler)
@@ -158,6 +160,8 @@ class Subscription:
             if error is None:
                 break
             text = error_text(error)
+            self.failed_attempts += 1
+            self.last_error, self.last_error_at = text[:MAX_LAST_ERROR], datetime.now(timezone.utc).isoformat()
             logger.warning("%s: attempt %d of %s failed: %s", self.name, task.attempts, task.event.name, text)
         if error is None:
             self.handled += 1
@@ -439,6 +443,10 @@ class Subscription:
             "state": self.state,
             "handler_timeout_seconds": self.timeout,
         }
+        health: Json = {"timed_out": self.timed_out, "failed_attempts": self.failed_attempts}
+        if self.last_error_at:
+            health |= {"last_error": self.last_error, "last_error_at": self.last_error_at}
+        about["health"] = health
         if self.router.name:
             about["cursor"] = f"{self.router.name}.{self.name}"
         return about

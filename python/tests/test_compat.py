@@ -35,6 +35,7 @@ from ringlog.compat.event_router import (
 )
 from ringlog.compat.stage_events import StageCompletionResult, StageEvent, get_stage_event_bus, next_stages
 from ringlog.errors import InvalidArgument, OutcomeUnknown, Unavailable
+from ringlog.event import parse_time
 from ringlog.testing import make_event
 from tests.cluster import Cluster, ClusterTest, eventually
 from tests.test_faults import PACKAGE, start
@@ -493,8 +494,12 @@ class Failures(CompatTest):
         def reported() -> dict[str, Any]:
             return {h["subscription"]: h for h in self.log.status()["handler_timeouts"]["handlers"]}
 
-        names = [f"test_handlers_that_hang.{n}" for n in ()]
-        eventually("it is reported", lambda: names == [] and reported())
+        names = [f"{handler}.node_unhealthy" for handler in ("on_hanging", "on_waiting")]
+        eventually("both are reported", lambda: [reported().get(n, {}).get("failed_attempts") for n in names] == [4, 4])
+        for handler in (reported()[name] for name in names):
+            self.assertEqual((handler["timed_out"], handler["handler_timeout_seconds"]), (4, 0.05), handler)
+            self.assertEqual(handler["last_error"], "TimeoutError: the handler has not returned within 0.05 s")
+            self.assertLess(abs(time.time() - parse_time(handler["last_error_at"]).timestamp()), 60)
 
     def test_an_error_whose_text_cannot_be_sent_holds_nothing_up(self) -> None:
         self.use(f"d{self.run_id}", ())

@@ -166,7 +166,8 @@ TRANSCRIPTS: dict[str, list[Step]] = {
                  "critical": True, "state": "fenced", "mode": "durable"}]},
             {"subscriptions": [
                 {"name": "x", "health": {"timed_out": 2, "failed_attempts": 3, "breaker": "half-open",
-                                         "last_error": "busy\n" + "€" * 99, "last_error_at": "2026-01-05T10:00:00+02:00"}},
+                                         "last_error": "busy\n" + "€" * 99,
+                                         "last_error_at": "2026-01-05T10:00:00+02:00"}},
                 {"name": "y", "health": {}}]},
             {"subscriptions": [{"name": "x", "health": {"breaker": "ajar"}}]},
             {"subscriptions": [{"name": "x", "health": {"last_error_at": "1960-01-05T10:00:00Z"}}]},

@@ -22,6 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ringlog._core.cause import caused_by
@@ -40,6 +41,7 @@ Handler = Callable[[Any], Any]
 MAX_WAITING = 256  # events of the log that wait for a handler; the reader waits then
 COMMIT_EVERY = 64  # events, while more are waiting
 CANCEL_TIMEOUT = 5.0  # seconds that a coroutine may take to end, beside its timeout, before an attempt counts as failed
+MAX_LAST_ERROR = 200  # characters of the last error that are registered; nodes clip it to as many bytes
 MIN_SETTLE = 0.5  # seconds that the last commit of a subscription may take
 RECONNECT_PAUSE = 1.0  # seconds between attempts to reach the log
 

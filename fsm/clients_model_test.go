@@ -163,11 +163,12 @@ func TestClientsAgreeWithAModel(t *testing.T) {
 			for _, c := range troubled.Clients("", 10) {
 				ids = append(ids, c.ID)
 				bytes += c.Bytes
-				if k := m.known[c.ID]; !reflect.DeepEqual(c.Subscriptions, k.subs) || c.TTL != k.ttl || !c.Seen.Equal(k.seen) {
+				k := m.known[c.ID]
+				if !reflect.DeepEqual(c.Subscriptions, k.subs) || c.TTL != k.ttl || !c.Seen.Equal(k.seen) {
 					t.Fatalf("%s: %+v, want %+v", c.ID, c, k)
 				}
 				// However long the errors are.
-				described := frame.ClientPut{ID: c.ID, TTL: m.known[c.ID].asked, Subscriptions: c.Subscriptions}
+				described := frame.ClientPut{ID: c.ID, TTL: k.asked, Subscriptions: c.Subscriptions}
 				if want := described.WithoutHealth().Size() + withHealth(c)*frame.HealthBytes; c.Bytes != uint64(want) {
 					t.Fatalf("%s counts for %d bytes, want %d", c.ID, c.Bytes, want)
 				}

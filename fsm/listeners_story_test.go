@@ -58,7 +58,8 @@ func tellClients(m *Machine) string {
 		for _, s := range c.Subscriptions {
 			fmt.Fprintf(&b, " %s %s", s.Name, strings.Join(s.Filter.Types, ","))
 			if h := s.Health; h != nil {
-				fmt.Fprintf(&b, " (%d timed out, %d failed, %s, %s)", h.TimedOut, h.FailedAttempts, h.Breaker, h.LastError)
+				fmt.Fprintf(&b, " (%d timed out, %d failed, %s, %s)", h.TimedOut, h.FailedAttempts, h.Breaker,
+					h.LastError)
 			}
 		}
 		b.WriteByte('\n')

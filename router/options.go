@@ -45,8 +45,8 @@ type Options struct {
 	DeadLetters DeadLetters // stores the events that durable subscriptions dead-letter; nil is the log's own, of all kinds
 	Drop        bool        // events that would be dead letters are dropped, counted and reported
 	Recent      int         // how many events Recent remembers; 256
-	// Register registers the subscriptions with the cluster, and how long their handlers may
-	// take, for /status and the wiring audit, until Close. The log must be a Registrar.
+	// Register registers the subscriptions with the cluster, and how their handlers fare, for /status and the
+	// wiring audit, until Close. The log must be a Registrar.
 	Register bool
 
 	Catalogue *event.Catalogue // nil is event.Builtin()

@@ -43,7 +43,8 @@ func TestATimedOutHandlerIsShownEverywhere(t *testing.T) {
 	defer r.Close(context.Background())
 
 	// One attempt waits for its context's end, and says so at length.
-	slow := router.Subscription{Name: "slow", Types: []string{"A"}, Timeout: 20 * time.Millisecond, Retries: []time.Duration{},
+	slow := router.Subscription{Name: "slow", Types: []string{"A"}, Timeout: 20 * time.Millisecond,
+		Retries: []time.Duration{},
 		Handler: func(ctx context.Context, _ event.Event) error {
 			<-ctx.Done()
 			return fmt.Errorf("gpu 3\nis busy %s", strings.Repeat("€", api.MaxLastError))
@@ -71,7 +72,8 @@ func TestATimedOutHandlerIsShownEverywhere(t *testing.T) {
 	})
 	worst, other := got.Handlers[0], got.Handlers[1]
 	if worst.Client != "p1" || worst.Subscription != "slow" || worst.TimedOut != 1 || worst.FailedAttempts != 1 ||
-		worst.TimeoutSeconds != 0.02 || worst.Breaker != api.BreakerClosed || time.Since(worst.LastErrorAt) > time.Minute {
+		worst.TimeoutSeconds != 0.02 || worst.Breaker != api.BreakerClosed ||
+		time.Since(worst.LastErrorAt) > time.Minute {
 		t.Errorf("%+v", worst)
 	}
 	if !strings.Contains(worst.LastError, "gpu 3 is busy €€") || len(worst.LastError) > api.MaxLastError {
@@ -93,8 +95,9 @@ func TestTheWorstHandlersAreNotLeftOut(t *testing.T) {
 			{"name":"a","handler_timeout_seconds":1,"health":{"timed_out":%d,"failed_attempts":%d}},
 			{"name":"b","handler_timeout_seconds":1}, {"name":"unknown"}]}`, i/2, i))
 	}
+	long := strings.Repeat(`\u0000\n€`, 10_000)
 	s.ok("PUT", "/v1/clients/z", `{"subscriptions":[{"name":"a","health":{"timed_out":1000,"failed_attempts":1000,
-		"breaker":"open","last_error":"`+strings.Repeat(`\u0000\n€`, 10_000)+`","last_error_at":"2026-01-05T10:00:00+02:00"}}]}`)
+		"breaker":"open","last_error":"`+long+`","last_error_at":"2026-01-05T10:00:00+02:00"}}]}`)
 	got := s.timeouts()
 	if len(got.Handlers) != 100 || got.LeftOut != 21 || got.TimedOut != 1000+2*(29*30/2) {
 		t.Errorf("%d listed, %d left out, %d timed out", len(got.Handlers), got.LeftOut, got.TimedOut)

@@ -60,6 +60,7 @@ func (g goFile) visit(n ast.Node) bool {
 			g.goType(Emitter, n.Args[0])
 		}
 	case *ast.CompositeLit:
+		elide(n)
 		pkg, name := g.qualified(n.Type)
 		switch {
 		case pkg == "emit":
@@ -74,6 +75,30 @@ func (g goFile) visit(n ast.Node) bool {
 		}
 	}
 	return true
+}
+
+// elide gives elements of a list or map that leave their type out the one that they have.
+func elide(lit *ast.CompositeLit) {
+	var element ast.Expr
+	switch t := lit.Type.(type) {
+	case *ast.ArrayType:
+		element = t.Elt
+	case *ast.MapType:
+		element = t.Value
+	default:
+		return
+	}
+	if pointer, ok := element.(*ast.StarExpr); ok {
+		element = pointer.X
+	}
+	for _, e := range lit.Elts {
+		if pair, ok := e.(*ast.KeyValueExpr); ok {
+			e = pair.Value
+		}
+		if inner, ok := e.(*ast.CompositeLit); ok && inner.Type == nil {
+			inner.Type = element
+		}
+	}
 }
 
 // line returns where a node begins.

@@ -23,6 +23,8 @@ type token struct {
 	line int
 	// computed says of a string that its content depends on the run: an f-string with fields, bytes, or escapes.
 	computed bool
+	// closes is how many tokens after an opening bracket the closing one is; 0 where there is none.
+	closes int
 }
 
 var errUnterminated = errors.New("a string does not end")
@@ -136,10 +138,14 @@ func (l *lexer) literal(prefix string, depth int) (content string, computed bool
 		case c == '\\':
 			// In a raw string as well, a backslash keeps a quote from ending it.
 			computed = computed || !strings.ContainsRune(prefix, 'r')
-			if l.at+1 < len(l.src) && l.src[l.at+1] == '\n' {
+			l.at++
+			if strings.HasPrefix(l.src[l.at:], "\r\n") {
+				l.at++
+			}
+			if l.at < len(l.src) && l.src[l.at] == '\n' {
 				l.line++
 			}
-			l.at += 2
+			l.at++
 		case formatted && (strings.HasPrefix(l.src[l.at:], "{{") || strings.HasPrefix(l.src[l.at:], "}}")):
 			computed = true
 			l.at += 2
@@ -156,9 +162,9 @@ func (l *lexer) literal(prefix string, depth int) (content string, computed bool
 	return "", false, errUnterminated
 }
 
-// field reads the field of an f-string, which may have strings of its own.
+// field reads the field of an f-string, which may have strings of its own, but none in its format after the colon.
 func (l *lexer) field(quote string, depth int) error {
-	open := 0
+	open, format := 0, false
 	for l.at < len(l.src) {
 		switch c := l.src[l.at]; {
 		case c == '{' || c == '(' || c == '[':
@@ -176,11 +182,12 @@ func (l *lexer) field(quote string, depth int) error {
 			}
 			l.line++
 			l.at++
-		case c == '"' || c == '\'':
+		case (c == '"' || c == '\'') && (!format || open > 1):
 			if _, _, err := l.literal("", depth+1); err != nil {
 				return err
 			}
 		default:
+			format = format || (c == ':' && open == 1)
 			l.at++
 		}
 	}
@@ -190,7 +197,7 @@ func (l *lexer) field(quote string, depth int) error {
 // callees whose first argument, or one of typeNames, is a type.
 var (
 	publishes  = set("publish", "publish_soon", "publish_sync", "publish_async", "publish_cross_process", "DataEvent")
-	maybeEmits = set("emit", "emit_event", "call") // names that much else has: literals alone count
+	maybeEmits = set("emit", "emit_event", "call") // names that much else has: see looksLikeType
 	subscribes = set("subscribe", "subscribe_async", "subscribe_with_retry")
 	reads      = set("cursor", "group", "tail", "create_cursor", "create_group")
 	enums      = set("DataEventType", "EventType", "CrossProcessEventType")
@@ -217,17 +224,17 @@ func (f *file) python(src string) error {
 	if err != nil {
 		return err
 	}
-	closing := brackets(tokens)
+	closeBrackets(tokens)
 	for i := 0; i+1 < len(tokens); i++ {
 		name := tokens[i]
-		if name.kind != word || !tokens[i+1].is("(") || closing[i+1] == 0 {
+		if name.kind != word || !tokens[i+1].is("(") || tokens[i+1].closes == 0 {
 			continue
 		}
 		// A definition calls nothing.
 		if i > 0 && tokens[i-1].kind == word && (tokens[i-1].text == "def" || tokens[i-1].text == "class") {
 			continue
 		}
-		f.pythonCall(name, func() []argument { return arguments(tokens, closing, i+1) })
+		f.pythonCall(name, func() []argument { return arguments(tokens[i+1:]) })
 	}
 	return nil
 }
@@ -235,9 +242,8 @@ func (f *file) python(src string) error {
 // is reports whether a token is a mark.
 func (t token) is(text string) bool { return t.kind == mark && t.text == text }
 
-// brackets returns, for each opening bracket, where it closes; 0 where it does not.
-func brackets(tokens []token) []int {
-	closing := make([]int, len(tokens))
+// closeBrackets finds where each opening bracket closes.
+func closeBrackets(tokens []token) {
 	var open []int
 	for i, t := range tokens {
 		switch {
@@ -245,16 +251,16 @@ func brackets(tokens []token) []int {
 		case strings.Contains("([{", t.text):
 			open = append(open, i)
 		case strings.Contains(")]}", t.text) && len(open) > 0:
-			closing[open[len(open)-1]] = i
+			last := open[len(open)-1]
+			tokens[last].closes = i - last
 			open = open[:len(open)-1]
 		}
 	}
-	return closing
 }
 
-// arguments returns what is between the bracket at open and its end, cut at commas.
-func arguments(tokens []token, closing []int, open int) (list []argument) {
-	end, begin := closing[open], open+1
+// arguments returns what is between the bracket that is the first token and its end, cut at commas.
+func arguments(tokens []token) (list []argument) {
+	end, begin := tokens[0].closes, 1
 	for i := begin; i <= end; i++ {
 		if i == end || tokens[i].is(",") {
 			if part := tokens[begin:i]; len(part) > 0 {
@@ -265,8 +271,8 @@ func arguments(tokens []token, closing []int, open int) (list []argument) {
 				list = append(list, a)
 			}
 			begin = i + 1
-		} else if closing[i] > i {
-			i = closing[i]
+		} else {
+			i += tokens[i].closes
 		}
 	}
 	return list
@@ -307,12 +313,11 @@ func (f *file) pythonTypes(tokens []token, line int) {
 		f.pythonType(Subscriber, tokens, line, false)
 		return
 	}
-	closing := brackets(tokens)
-	if closing[0] != len(tokens)-1 {
+	if tokens[0].closes != len(tokens)-1 {
 		f.dynamic(Subscriber, line) // such as a sum of lists
 		return
 	}
-	for _, a := range arguments(tokens, closing, 0) {
+	for _, a := range arguments(tokens) {
 		f.pythonType(Subscriber, a.tokens, a.tokens[0].line, false)
 	}
 }
@@ -327,7 +332,9 @@ func (f *file) pythonType(role Role, tokens []token, line int, literal bool) {
 	}
 	switch {
 	case len(tokens) == 1 && first.kind == text && !first.computed:
-		f.add(role, first.text, first.line)
+		if !literal || f.looksLikeType(first.text) {
+			f.add(role, first.text, first.line)
+		}
 	case len(tokens) >= 3 && last.kind == word && tokens[len(tokens)-2].is(".") && enums[tokens[len(tokens)-3].text]:
 		f.add(role, last.text, last.line)
 	case literal:
@@ -344,4 +351,10 @@ func (f *file) pythonType(role Role, tokens []token, line int, literal bool) {
 	default:
 		f.dynamic(role, line)
 	}
+}
+
+// looksLikeType reports whether a string is a known type, or reads as the name of one: UPPER_CASE.
+func (f *file) looksLikeType(written string) bool {
+	_, known := f.catalogue.Resolve(written)
+	return known || (strings.Contains(written, "_") && written == strings.ToUpper(written))
 }

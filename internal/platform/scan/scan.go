@@ -59,8 +59,9 @@ type Report struct {
 
 // Bounds of a scan. What is beyond is named in Report.Broken.
 const (
-	maxFile  = 4 << 20
-	maxFiles = 50_000
+	maxFile   = 4 << 20
+	maxFiles  = 50_000
+	maxPlaces = 50_000
 )
 
 // Dir scans the Python and Go files below a folder. Symbolic links, hidden folders and those of dependencies are left
@@ -89,6 +90,9 @@ func Dir(c *event.Catalogue, dir string) (*Report, error) {
 			return fmt.Errorf("more than %d files: scan a smaller folder", maxFiles)
 		}
 		s.scan(fsys, name)
+		if len(s.report.Places) > maxPlaces {
+			return fmt.Errorf("more than %d places: scan a smaller folder", maxPlaces)
+		}
 		return nil
 	})
 	if err != nil {
@@ -173,8 +177,8 @@ func (s *scanner) broken(name string, err error) {
 // add adds a place with a type as it is written.
 func (f *file) add(role Role, written string, line int) {
 	filter := event.Filter{Types: []string{written}}
-	// Other programs publish to topics, paths and addresses by the same names.
-	if filter.Validate() != nil || (role == Emitter && strings.ContainsAny(written, "*?")) {
+	// Other programs publish to topics, paths and addresses by the same names. More than maxPlaces end the scan.
+	if len(f.places) > maxPlaces || filter.Validate() != nil || (role == Emitter && strings.ContainsAny(written, "*?")) {
 		return
 	}
 	p := Place{Role: role, File: f.name, Line: line, Pattern: strings.ContainsAny(written, "*?")}
@@ -202,29 +206,40 @@ func (s *scanner) finish() {
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Role, b.Role), cmp.Compare(a.File, b.File),
 			cmp.Compare(a.Line, b.Line))
 	})
-	emitted, wanted := map[event.Type]bool{}, event.Filter{}
+	emitted, wanted := map[event.Type]bool{}, map[event.Type]bool{}
+	var patterns event.Filter
 	for _, p := range r.Places {
 		switch {
 		case p.Dynamic:
 		case p.Role == Emitter:
 			emitted[p.Type] = true
 		default:
-			wanted.Types = append(wanted.Types, string(p.Type))
+			if p.Pattern && !wanted[p.Type] {
+				patterns.Types = append(patterns.Types, string(p.Type))
+			}
+			wanted[p.Type] = true
 		}
 	}
-	matches := wanted.Compile(s.catalogue)
-	for _, p := range r.Places {
-		one := event.Filter{Types: []string{string(p.Type)}}.Compile(s.catalogue)
-		heard := func(t event.Type) bool { return one.MatchType(string(t)) }
+	// A type is judged once, however often it occurs: the places of one follow each other.
+	matches := patterns.Compile(s.catalogue)
+	for i, p := range r.Places {
+		if p.Dynamic || (i > 0 && r.Places[i-1].Type == p.Type && r.Places[i-1].Role == p.Role) {
+			continue
+		}
 		switch {
-		case p.Dynamic:
-		case p.Role == Emitter && (len(wanted.Types) == 0 || !matches.MatchType(string(p.Type))):
-			r.Orphans = append(r.Orphans, p.Type)
-		case p.Role == Subscriber && !containsFunc(emitted, heard):
+		case p.Role == Emitter:
+			if !wanted[p.Type] && (len(patterns.Types) == 0 || !matches.MatchType(string(p.Type))) {
+				r.Orphans = append(r.Orphans, p.Type)
+			}
+		case p.Pattern:
+			one := event.Filter{Types: []string{string(p.Type)}}.Compile(s.catalogue)
+			if !containsFunc(emitted, func(t event.Type) bool { return one.MatchType(string(t)) }) {
+				r.Dead = append(r.Dead, p.Type)
+			}
+		case !emitted[p.Type]:
 			r.Dead = append(r.Dead, p.Type)
 		}
 	}
-	r.Orphans, r.Dead = slices.Compact(r.Orphans), slices.Compact(r.Dead)
 }
 
 // containsFunc reports whether a set has an element for which f is true.

@@ -63,6 +63,54 @@ func TestTheFixtureHasWhatIsWrittenInItsSources(t *testing.T) {
 	}
 }
 
+// scanOne returns the report of one file.
+func scanOne(t *testing.T, name, src string) *scan.Report {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(src), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	report, err := scan.Dir(event.Builtin(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+func TestWhatIsFoundInOneFile(t *testing.T) {
+	const imports = "package p\nimport (\"github.com/ringrift/ringlog/event\"; \"github.com/ringrift/ringlog/router\")\n"
+	for _, test := range []struct{ name, file, src, want string }{
+		{"a quote in the format of a field", "a.py",
+			`x = f"{n:'>10} {m!r:{width}}"` + "\npublish('HOST_ONLINE')", "HOST_ONLINE 2"},
+		{"a string continued in a file of CRLF", "a.py", "s = 'a\\\r\nb'\r\npublish('HOST_ONLINE')\r\n", "HOST_ONLINE 3"},
+		{"calls of other libraries", "a.py",
+			"subprocess.call('make')\nsio.emit('connect')\nbus.emit('HOST_ONLIN_E')", "HOST_ONLIN_E 3"},
+		{"types in nested lists", "a.py", "log.tail(types=[a[0], 'HOST_ONLINE'])", " 1 HOST_ONLINE 1"},
+		{"a list of events", "a.go", imports + "var _ = []event.Event{{Type: event.HostOnline}}", "HOST_ONLINE 3"},
+		{"a map of lists of pointers", "a.go",
+			imports + `var _ = map[string][]*router.Subscription{"a": {{Types: []string{"HOST_ONLINE"}}}}`,
+			"HOST_ONLINE 3"},
+	} {
+		report := scanOne(t, test.file, test.src)
+		var got []string
+		for _, p := range report.Places {
+			got = append(got, fmt.Sprintf("%s %d", p.Type, p.Line))
+		}
+		if strings.Join(got, " ") != test.want || len(report.Broken) > 0 {
+			t.Errorf("%s: %q, broken %v", test.name, got, report.Broken)
+		}
+	}
+}
+
+// A file that would take minutes if each level looked for the brackets of all that it holds.
+func TestDeepNestingEnds(t *testing.T) {
+	const levels = 40_000
+	report := scanOne(t, "a.py", strings.Repeat("group(types=[", levels)+strings.Repeat("])", levels))
+	if report.Files != 1 || len(report.Broken) > 0 {
+		t.Errorf("%d files, broken %v", report.Files, report.Broken)
+	}
+}
+
 // FuzzPython: any file is scanned or refused, and every place is a line of it.
 func FuzzPython(f *testing.F) {
 	raw, err := os.ReadFile("testdata/fixture/trainer.py")

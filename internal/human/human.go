@@ -44,9 +44,9 @@ func Short(d time.Duration) string {
 // a setting does not take.
 func Exact(d time.Duration) string { return withoutZeros(d) }
 
-// ExactText prints a text that is a duration as Exact does, and returns any other.
+// ExactText prints a text that is a duration as Exact does, and returns any other. 0 has no unit: it may be a count.
 func ExactText(text string) string {
-	if d, err := time.ParseDuration(text); err == nil {
+	if d, err := time.ParseDuration(text); err == nil && text != "0" {
 		return Exact(d)
 	}
 	return text

@@ -31,6 +31,7 @@ func TestADurationHasAsManyDigitsAsOneCompares(t *testing.T) {
 
 func TestADurationOfASettingIsNotRounded(t *testing.T) {
 	for text, want := range map[string]string{
+		"0":           "0",
 		"0s":          "0s",
 		"60s":         "1m",
 		"90s":         "1m30s",

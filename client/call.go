@@ -157,14 +157,14 @@ func (w *waiter) wait(ctx context.Context) error {
 		Types: slices.Concat(w.replies, w.failures, []string{string(event.HandlerFailed)})}
 	for {
 		err := w.read(ctx, filter, &next)
-		undecided, ok := errors.AsType[*calls.Error](err)
+		failure, ok := errors.AsType[*calls.Error](err)
 		switch {
 		case err == nil && w.result.Reply.Offset > 0:
 			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("client: call %s: event %d, run %s: none of %s in time: %w", w.kind, w.result.Offset,
 				w.result.CorrelationID, strings.Join(slices.Concat(w.replies, w.failures), ", "), context.Cause(ctx))
-		case errors.Is(err, ErrClosed) || (err != nil && (!ok || undecided.Answer)):
+		case errors.Is(err, ErrClosed) || (err != nil && (!ok || failure.Answer)):
 			return fmt.Errorf("client: call %s: while waiting for the reply to %d: %w", w.kind, w.result.Offset, err)
 		}
 		// No node has answered for Config.Timeout: the event is in the log, and the wait continues.

@@ -179,8 +179,10 @@ func (n *Node) Close(ctx context.Context) error {
 		n.life.BeginClosing()
 		// While it hands over, the node still runs; what only waits has ended with BeginClosing.
 		switch err := n.handover.retire(ctx); {
-		case errors.Is(err, ErrNoTarget), errors.Is(err, ErrNoLeader): // as where all nodes are stopped
-			n.logger.Info("no other voter takes leadership over", "error", oneLine(err))
+		case errors.Is(err, ErrNoTarget), errors.Is(err, ErrNotLeader), errors.Is(err, ErrNoLeader),
+			errors.Is(err, ErrOutcomeUnknown):
+			// As where all nodes are stopped: nobody takes leadership over, or it ended with the quorum meanwhile.
+			n.logger.Info("leadership is not handed over", "error", oneLine(err))
 		case err != nil:
 			n.logger.Warn("leaving without handing over", "error", oneLine(err))
 		}

@@ -87,7 +87,7 @@ func rooms() map[string][]string {
 			"internal/human", "internal/service", "event/canon", "python"),
 		"":                             append(slices.Concat(consensus, clients), "internal/server", "client", "router"),
 		"python":                       nil,
-		"sinks":                        {"api", "client", "event", "event/where", "internal/attempt", "router/breaker"},
+		"router/sinks":                 {"api", "client", "event", "event/where", "internal/attempt", "router/breaker"},
 		"internal/attempt":             nil,
 		"integration":                  nil,
 		"internal/longtest":            nil,
@@ -104,7 +104,7 @@ func rooms() map[string][]string {
 		"cmd/ringlog/internal/serve": append(slices.Clone(consensus),
 			"internal/eventlog", "internal/server", "cmd/ringlog/internal/shell", "cmd/ringlog/internal/offline"),
 		"cmd/ringlog": append(slices.Concat(shell, verbs, handling, platform),
-			"election", "internal/frame", "internal/platform/scan", "raftnode/blackbox", "router", "sinks",
+			"election", "internal/frame", "internal/platform/scan", "raftnode/blackbox", "router", "router/sinks",
 			"internal/server", "python"),
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/ringrift/ringlog/event/where"
 	"github.com/ringrift/ringlog/router"
 	"github.com/ringrift/ringlog/router/breaker"
-	"github.com/ringrift/ringlog/sinks"
+	"github.com/ringrift/ringlog/router/sinks"
 )
 
 // reactOptions are the flags and arguments of react.

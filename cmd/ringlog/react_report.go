@@ -10,7 +10,7 @@ import (
 
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/router/breaker"
-	"github.com/ringrift/ringlog/sinks"
+	"github.com/ringrift/ringlog/router/sinks"
 )
 
 // printOutcome prints one attempt.

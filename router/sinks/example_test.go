@@ -10,7 +10,7 @@ import (
 	"github.com/ringrift/ringlog"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/sinks"
+	"github.com/ringrift/ringlog/router/sinks"
 )
 
 // A reactor runs a command for each event of a group, with the payload on its standard input.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/sinks"
+	"github.com/ringrift/ringlog/router/sinks"
 )
 
 // output collects what a command prints.

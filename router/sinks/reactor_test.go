@@ -14,7 +14,7 @@ import (
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event/where"
 	"github.com/ringrift/ringlog/router/breaker"
-	"github.com/ringrift/ringlog/sinks"
+	"github.com/ringrift/ringlog/router/sinks"
 )
 
 // A failed attempt is made again after 1, 2 and 4 s, then the delivery has failed and comes

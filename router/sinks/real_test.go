@@ -11,7 +11,7 @@ import (
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/router/breaker"
-	"github.com/ringrift/ringlog/sinks"
+	"github.com/ringrift/ringlog/router/sinks"
 )
 
 // embedded is a node inside the process.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringrift/ringlog/sinks"
+	"github.com/ringrift/ringlog/router/sinks"
 )
 
 func webhook(t *testing.T, handler http.HandlerFunc, change ...func(*sinks.WebhookOptions)) *sinks.Webhook {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/sinks"
+	"github.com/ringrift/ringlog/router/sinks"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -67,6 +67,7 @@ func TestASavedBackupIsSyncedWithItsName(t *testing.T) {
 		t.Skip("strace is not installed")
 	}
 	c := newCluster(t, t.TempDir(), 1).startAll()
+	c.leader() // before, there is nothing to save
 	folder, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

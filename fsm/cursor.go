@@ -269,8 +269,10 @@ func tooLongCaller(field, id string) Result {
 // commitCursor moves a cursor forward for the reader that holds its generation. A commit of what is
 // committed already succeeds and moves nothing.
 func (a *cursorApplier) commitCursor(c frame.CursorCommit) Result {
-	cur := a.s.cursors[c.Name]
+	cur, fenced := a.s.cursors[c.Name], a.fenced(c.Lease)
 	switch {
+	case fenced != nil:
+		return *fenced
 	case cur == nil:
 		return noCursor(c.Name)
 	case cur.Group != nil:

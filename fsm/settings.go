@@ -62,6 +62,7 @@ type Settings struct {
 	// Registered clients.
 	ClientsMax   uint64
 	ClientsBytes uint64
+	RolesMax     uint64
 
 	// The gate of incoming events.
 	ReservedForeign bool
@@ -232,6 +233,9 @@ func definitions() []definition {
 		{"retention.events", frame.LevelBase, "0",
 			"events that are kept; 0 is no bound",
 			number(0, 1<<50, func(s *Settings) *uint64 { return &s.RetentionEvents })},
+		{"roles.max", frame.LevelRoles, "20000",
+			"how many roles may be held",
+			number(1, 1_000_000, func(s *Settings) *uint64 { return &s.RolesMax })},
 		// What the gate does about types that it does not know.
 		{"validation.strict", frame.LevelBase, "false",
 			"whether events of unknown types are refused",

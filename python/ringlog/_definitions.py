@@ -269,6 +269,9 @@ CURSOR_RECOVERED cursor_recovered other cluster cursor:string group:boolean comm
 CURSOR_STALLED cursor_stalled other cluster cursor:string group:boolean committed:integer lag_events:integer lag_seconds:integer moved_at:timestamp stall_after_s:integer
 DLQ_EVENTS_STORED dlq_events_stored other cluster count:integer cursors:any letter_id:integer event:string offset:integer handler:string error:string dead:integer under_way:integer
 QUORUM_OUTAGE_VIEW quorum_outage_view p2p cluster voter_id:string began_at:timestamp ended_at:timestamp outage_ms:integer cluster_had_quorum:boolean incident:integer cause:string last_leader:string term:integer refused:integer unreachable:any
+ROLE_ACQUIRED role_acquired other cluster role:string holder:string fence:integer previous:string cause:string
+ROLE_LOST role_lost other cluster role:string holder:string fence:integer cause:string
+ROLE_RELEASED role_released other cluster role:string holder:string fence:integer
 """
 
 ALIASES = {

@@ -206,12 +206,17 @@ func (cs *Cursors) Open(ctx context.Context, name, opener string) (api.Cursor, e
 
 // Commit returns the cursor's commit after it, which is higher than offset
 // where that was committed before.
-func (cs *Cursors) Commit(ctx context.Context, name string, offset, generation uint64) (api.Cursor, error) {
+func (cs *Cursors) Commit(
+	ctx context.Context, name string, offset, generation uint64, lease frame.RoleLease,
+) (api.Cursor, error) {
 	if err := cs.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
+	if err := cs.checkLease(lease); err != nil {
+		return api.Cursor{}, err
+	}
 	// An offset that was committed before changes nothing, so a retry is harmless.
-	return cs.propose(ctx, frame.CursorCommit{Name: name, Offset: offset, Generation: generation})
+	return cs.propose(ctx, frame.CursorCommit{Name: name, Offset: offset, Generation: generation, Lease: lease})
 }
 
 // Seek moves a cursor. seeker, if not "", lets a repeated call be answered like the first.

@@ -27,7 +27,9 @@ type PublishRequest struct {
 	// first sequence number of a producer is 1.
 	Producer string
 	Sequence uint64
-	Alone    bool // one event that was not sent as a list: errors name no row
+	// Lease is that of a role without which nothing may be appended; its Role is empty where the caller named none.
+	Lease frame.RoleLease
+	Alone bool // one event that was not sent as a list: errors name no row
 	// Reserve makes room for bytes that a packet decodes to, before they are.
 	Reserve func(bytes int64) error
 }
@@ -60,12 +62,16 @@ func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 	if err := checkPublish(policy.Limits, &req); err != nil {
 		return Published{}, err
 	}
+	if err := l.checkLease(req.Lease); err != nil {
+		return Published{}, err
+	}
 	answer, batch, err := req.makeBatch(policy)
 	if err != nil {
 		return Published{}, err
 	}
 	// The state machine decides about duplicates, and about a sequence number that it knows already.
-	command := frame.Publish{Producer: req.Producer, Sequence: req.Sequence, Count: batch.Len()}
+	command := frame.Publish{Producer: req.Producer, Sequence: req.Sequence, Count: batch.Len(),
+		Lease: req.Lease}
 	// ctx bounds the wait. What was proposed may still be decided after it.
 	result, err := l.Propose(ctx, frame.Request{Command: command, Batch: batch})
 	// A dedup id that was sent with other content is the fault of one event, which the error names.

@@ -48,6 +48,7 @@ type Service struct {
 	Groups   *Groups
 	Letters  *Letters
 	Clients  *Clients
+	Roles    *Roles
 	Settings *Settings
 	Reports  *Reports
 	// Groups and Cursors use the engine; Wait waits for it.
@@ -68,7 +69,8 @@ type core struct {
 func New(ctx context.Context, node Node, heartbeat time.Duration, logger hclog.Logger) *Service {
 	// The parts that need nothing but the node.
 	c := &core{node: node, logger: logger, heartbeat: heartbeat}
-	s := &Service{core: c, Log: &Log{c}, Clients: &Clients{c}, Settings: &Settings{c}}
+	s := &Service{core: c, Log: &Log{c}, Clients: &Clients{c}, Roles: &Roles{c},
+		Settings: &Settings{c}}
 	// Letters need Cursors, the engine needs Letters, and Cursors show what the engine delivers: so the engine is put
 	// into Cursors afterwards.
 	s.Cursors = &Cursors{core: c}

@@ -187,30 +187,49 @@ func (r *Role) release(ctx context.Context) error {
 	return r.c.Admin().Do(ctx, http.MethodDelete, rolePath(r.name), url.Values{"session": {r.session}}, nil, nil)
 }
 
+// Lease is a lease of a role, for PublishUnder.
+type Lease = api.RoleLease
+
+// Lease returns the lease that this process has.
+func (r *Role) Lease() Lease { return Lease{Role: r.name, Fence: r.fence} }
+
 // Publish appends events, all or none, if this process still holds the role when the cluster decides. Otherwise the
 // error is an *api.Error with the code fenced. Calls are made one after the other.
 func (r *Role) Publish(ctx context.Context, events ...event.Event) ([]Result, error) {
-	body, err := json.Marshal(event.InheritAll(ctx, events))
-	if err != nil {
-		return nil, fmt.Errorf("client: publish as %s: %w", r.name, err)
-	}
 	r.publishing.Lock()
 	defer r.publishing.Unlock()
 	r.sequence++
+	return r.c.publishFenced(ctx, r.Lease(), r.session, r.sequence, events)
+}
+
+// PublishUnder appends events, all or none, if the lease of a role is not over when the cluster decides. It is for those
+// who know the role and its fence from another process; a process that holds the role uses Role.Publish.
+func (c *Client) PublishUnder(ctx context.Context, lease Lease, events ...event.Event) ([]Result, error) {
+	return c.publishFenced(ctx, lease, uuid.NewString(), 1, events)
+}
+
+// publishFenced makes one request. The producer and its sequence make a repeated one harmless.
+func (c *Client) publishFenced(
+	ctx context.Context, lease Lease, producer string, sequence uint64, events []event.Event,
+) ([]Result, error) {
+	events = event.InheritAll(ctx, events)
+	body, err := json.Marshal(events)
+	if err != nil {
+		return nil, fmt.Errorf("client: publish as %s: %w", lease.Role, err)
+	}
 	header := http.Header{}
-	header.Set("Ringlog-Role", r.name)
-	header.Set("Ringlog-Fence", strconv.FormatUint(r.fence, 10))
-	// The number makes a repeated request harmless. The session is this role's alone.
-	header.Set("Ringlog-Producer", r.session)
-	header.Set("Ringlog-Sequence", strconv.FormatUint(r.sequence, 10))
+	header.Set("Ringlog-Role", lease.Role)
+	header.Set("Ringlog-Fence", strconv.FormatUint(lease.Fence, 10))
+	header.Set("Ringlog-Producer", producer)
+	header.Set("Ringlog-Sequence", strconv.FormatUint(sequence, 10))
 	req := &calls.Request{Method: http.MethodPost, Path: "/v1/events", ContentType: "application/json", Body: body,
 		Header: header}
-	ctx, cancel := r.c.whileOpen(ctx)
+	ctx, cancel := c.whileOpen(ctx)
 	defer cancel()
 	var answer []byte
-	op := calls.Op{Name: "publish", Subject: "as " + r.name, Events: len(events)}
-	err = r.c.cluster.Call(ctx, op, calls.Sequenced, func(ctx context.Context, n *calls.Node) (h http.Header, err error) {
-		answer, h, err = r.c.cluster.Exchange(ctx, n, req)
+	op := calls.Op{Name: "publish", Subject: "as " + lease.Role, Events: len(events)}
+	err = c.cluster.Call(ctx, op, calls.Sequenced, func(ctx context.Context, n *calls.Node) (h http.Header, err error) {
+		answer, h, err = c.cluster.Exchange(ctx, n, req)
 		return h, err
 	})
 	if err != nil {
@@ -224,12 +243,17 @@ func (r *Role) Publish(ctx context.Context, events ...event.Event) ([]Result, er
 			Warnings   []event.Warning `json:"warnings"`
 		} `json:"results"`
 	}
-	if err := json.Unmarshal(answer, &out); err != nil {
-		return nil, fmt.Errorf("client: publish as %s: %w", r.name, err)
+	err = json.Unmarshal(answer, &out)
+	if err == nil && len(out.Results) != len(events) {
+		err = fmt.Errorf("%d results of %d events", len(out.Results), len(events))
 	}
-	results := make([]Result, len(out.Results))
+	if err != nil {
+		return nil, fmt.Errorf("client: publish as %s: the answer: %w", lease.Role, err)
+	}
+	results := make([]Result, len(events))
 	for i, one := range out.Results {
-		results[i] = Result{Offset: one.Offset, Duplicate: one.Duplicate, AppendedAt: one.AppendedAt, Warnings: one.Warnings}
+		results[i] = Result{Offset: one.Offset, Duplicate: one.Duplicate, AppendedAt: one.AppendedAt, Warnings: one.Warnings,
+			gate: &c.gate, sent: content{events[i].Type, events[i].Value, events[i].Payload}}
 	}
 	return results, nil
 }

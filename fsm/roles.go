@@ -429,7 +429,9 @@ func (a *roleApplier) storeRoles() {
 		if e.acquired != 0 {
 			e.payload["fence"] = fence(e.acquired)
 		}
-		a.late[e.at] = event.New(a.late[e.at].Type, e.payload)
+		made := event.New(a.late[e.at].Type, e.payload)
+		made.Key = e.payload["role"].(string) // for filters
+		a.late[e.at] = made
 	}
 	for _, answer := range a.unfenced {
 		answer.Fence = fence(answer.acquired)

@@ -13,8 +13,9 @@ import (
 
 // roleHandlers answers what is asked of roles.
 type roleHandlers struct {
-	roles  *service.Roles
-	bodies *bodyReader
+	roles   *service.Roles
+	bodies  *bodyReader
+	streams *streamPlaces
 }
 
 // getRoles answers GET /v1/roles with a page of the roles that are held, by name.
@@ -68,6 +69,14 @@ func (h *roleHandlers) putRole(w http.ResponseWriter, r *http.Request) error {
 		if err != nil || wait < 0 || wait > mostRoleWait {
 			return api.BadValue("wait", body.Wait, "a duration up to "+human.Exact(mostRoleWait)+", such as 30s")
 		}
+	}
+	// A wait takes a place of a stream, since it may last as long.
+	if wait > 0 {
+		release, err := h.streams.enter()
+		if err != nil {
+			return err
+		}
+		defer release()
 	}
 	answer, err := h.roles.Acquire(r.Context(), c, wait)
 	return answerJSON(w, answer, err)

@@ -110,7 +110,7 @@ func (s *Server) table(advertised string) []route {
 	catalogue := &catalogueHandlers{log: s.ops.Log, bodies: bodies}
 	dedup := &dedupHandlers{log: s.ops.Log, bodies: bodies}
 	clients := &clientHandlers{clients: s.ops.Clients, bodies: bodies}
-	roles := &roleHandlers{roles: s.ops.Roles, bodies: bodies}
+	roles := &roleHandlers{roles: s.ops.Roles, bodies: bodies, streams: s.streams}
 	members := &memberHandlers{node: node, peers: s.cfg.Peers, bodies: bodies, view: view}
 	reports := &reportHandlers{
 		reports:   s.ops.Reports,

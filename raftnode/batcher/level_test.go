@@ -18,6 +18,8 @@ func aboveBase() []frame.Command {
 		frame.CursorChange{}, frame.GroupCreate{}, frame.GroupSettle{}, frame.GroupDead{},
 		frame.ClientPut{}, frame.ClientPut{Coordinator: "c"}, frame.Pressure{}, frame.ChainOverdue{}, frame.CursorsScanned{},
 		frame.DedupPolicySet{}, frame.FlowPut{}, frame.FlowRemove{},
+		frame.RoleAcquire{}, frame.RoleRenew{}, frame.RoleRelease{}, frame.Publish{Lease: frame.RoleLease{Role: "r"}},
+		frame.CursorCommit{Lease: frame.RoleLease{Role: "r"}},
 	}
 }
 

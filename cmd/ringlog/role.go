@@ -48,7 +48,7 @@ func roleCommand(sh *shell.Shell) *cli.Command {
 					return endLease(c.Context, sh, c.Args().First(), query)
 				})},
 			{Name: "revoke", Usage: "take a role from its holder", ArgsUsage: "ROLE",
-				UsageText: shell.Examples("ringlog role revoke PROMOTION_LEADER --dry-run"),
+				UsageText: shell.Examples("ringlog role revoke EXTERNAL_SYNC_LEADER --dry-run"),
 				Description: "The holder learns of it with its next renewal, and what it publishes under its fence is refused\n" +
 					"at once. The first in the queue gets the role.",
 				Flags: shell.ConsentFlags(), Action: shell.Args(1, aRole, func(c *cli.Context) error {

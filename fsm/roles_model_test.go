@@ -28,7 +28,6 @@ type modelClaim struct {
 	session string
 	ttl     time.Duration
 	renewed time.Time
-	fence   int // the number of the acquisition, over all roles
 }
 
 // over reports whether a claim has ended by now.

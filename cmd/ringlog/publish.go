@@ -150,11 +150,6 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 		}
 		// Warnings are notices: a program that reads the offset does not see them.
 		for _, w := range res.Warnings {
-			// The nearest names are found here: in the node each event of an unknown type would pay for it.
-			near := event.Filter{Types: []string{o.kind}}.Warnings(event.Builtin())
-			if w.Reason == event.WarningUnknownType && len(near) > 0 {
-				w.Message = near[0].Message
-			}
 			sh.Say("warning: %s: %s", w.Field, w.Message)
 		}
 		return sh.Emit(publishedOf(res), func() error {

@@ -147,10 +147,6 @@ func badReads() []badRequest {
 			"min_offset past the tail", "/v1/events?min_offset=4711&timeout=20ms", 408, api.Timeout,
 			"min_offset", "another node",
 		),
-		get(
-			"following from past the tail", "/v1/events?from=4711&follow=true&timeout=20ms", 416,
-			api.PastTail, "from", "read from end",
-		),
 		get("misspelt category", "/v1/events?category=trainign", 400, api.InvalidArgument, "categories[0]", "training"),
 		get(
 			"misspelt category among others", "/v1/events?category=TRAINING&category=x", 400,

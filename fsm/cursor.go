@@ -96,7 +96,7 @@ func (a *applying) unstepped() int64 { return a.now - a.s.meta.Stepped }
 // noCursor is the refusal of a name that no cursor has.
 func noCursor(name string) Result {
 	return refuse(NotFound, "cursor", fmt.Sprintf("there is no cursor %q", name),
-		"create it: ringlog cursor create "+name)
+		"create it: PUT /v1/cursors/NAME, or ringlog cursor create "+name)
 }
 
 // cursorApplier decides where cursors are, and who may move them.
@@ -211,11 +211,12 @@ func (a *cursorApplier) answerExisting(old *Cursor, c frame.CursorCreate, group 
 	if old.Group != nil {
 		kind = "group"
 	}
-	remedy := fmt.Sprintf("use another name, or remove it first: ringlog %s rm %s", kind, c.Name)
+	remedy := fmt.Sprintf("use another name, or remove it first: DELETE /v1/%ss/NAME, or ringlog %s rm %s",
+		kind, kind, c.Name)
 	// Only a cursor of one reader can be changed in place.
 	if old.Group == nil && group == nil {
 		remedy = fmt.Sprintf("use another name, or change the one there is, which stays at %d: "+
-			"ringlog cursor filter %s", old.Committed, c.Name)
+			"PUT /v1/cursors/NAME/filter, or ringlog cursor filter %s", old.Committed, c.Name)
 	}
 	return refuse(Exists, "cursor", is, remedy)
 }

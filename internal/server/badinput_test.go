@@ -299,7 +299,8 @@ func TestAWholeNumberMayBeWrittenWithAFraction(t *testing.T) {
 	}
 	s.ok("PUT", "/v1/cursors/c", `{"from":1.0}`)
 	s.ok("POST", "/v1/cursors/c/seek", `{"to":1e0,"seeker":"1.0"}`)
-	if e := s.do("POST", "/v1/dlq/purge", `{"ids":[7.0]}`).err(t); e.Message != "there is no dead letter 7" {
+	if e := s.do("POST", "/v1/dlq/purge", `{"ids":[7.0]}`).err(t); e.Message != "there is no dead letter 7" ||
+		e.Field != "ids" {
 		t.Errorf("purge of 7.0: %+v", e)
 	}
 	// A double is not the number that was written, or there is none in whole.

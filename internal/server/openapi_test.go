@@ -110,6 +110,21 @@ func TestTheDocumentListsEveryCodeAndReason(t *testing.T) {
 	}
 }
 
+func TestTheDocumentListsEveryReasonOfAGap(t *testing.T) {
+	gap := readDocument(t, newSite(t, nil)).Components.Schemas["Gap"]
+	listed := fmt.Sprint(gap["properties"].(map[string]any)["reason"].(map[string]any)["enum"])
+	want := constants(t, `(?m)^(?:const|\t)\s*Reason(?:Trimmed|Retention|Compacted|Forced) += "(\w+)"`,
+		"../../fsm/trim.go", "../../log/read.go")
+	for _, reason := range want {
+		if !strings.Contains(listed, reason) {
+			t.Errorf("the document lacks %s: it lists %s", reason, listed)
+		}
+	}
+	if len(want) != 4 {
+		t.Errorf("the program has %v", want)
+	}
+}
+
 // TestTheDocumentHasTheVersionOfTheChangelog also fails on a description that is empty.
 func TestTheDocumentHasTheVersionOfTheChangelog(t *testing.T) {
 	s := newSite(t, nil)

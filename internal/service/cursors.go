@@ -87,7 +87,8 @@ func noCursor(name string) *api.Error {
 	// Names are often mistyped, so the remedy lists them first.
 	return api.Refuse(api.NotFound, "cursor",
 		fmt.Sprintf("there is no cursor %q", name),
-		"list them: GET /v1/cursors, or ringlog cursor ls; or create it: ringlog cursor create "+name)
+		"list them: GET /v1/cursors, or ringlog cursor ls; or create it: PUT /v1/cursors/NAME, "+
+			"or ringlog cursor create "+name)
 }
 
 // checkCursorName refuses what cannot be the name of a cursor, by the settings in force.
@@ -119,12 +120,13 @@ func (cs *Cursors) Create(ctx context.Context, c CursorSpec) (api.Cursor, error)
 	if err != nil {
 		return api.Cursor{}, err
 	}
-	return cs.proposeFilter(ctx, frame.CursorCreate{
+	made, err := cs.proposeFilter(ctx, frame.CursorCreate{
 		Name:   c.Name,
 		Start:  at,
 		Filter: c.Filter,
 		Policy: c.Policy,
 	}, c.Filter)
+	return made, cs.nameDifferences(ctx, err, c, nil)
 }
 
 // proposeFilter gets a command decided that gives a cursor its filter.

@@ -106,11 +106,11 @@ var nodeErrors = []nodeError{
 		raftnode.ErrFeatureLevel,
 		api.Unavailable,
 		raftnode.ErrFeatureLevel.Error(),
-		"run this version on all nodes first: ringlog cluster members",
+		"run this version on all nodes first: GET /v1/members, or ringlog cluster members, shows theirs",
 	},
 	{
 		raftnode.ErrOutcomeUnknown, api.OutcomeUnknown, "it may or may not have happened",
-		"repeat it with the same producer and sequence, or the same dedup_id, within their window",
+		"look whether it has happened, or repeat it",
 	},
 	{
 		// Nothing was proposed: a retry is safe.
@@ -129,7 +129,7 @@ var nodeErrors = []nodeError{
 	{
 		// Only appends are refused, so what frees space still works.
 		raftnode.ErrDiskFull, api.DiskFull, "the disk is nearly full: appends are refused",
-		"free space, or trim the log: ringlog compact; commits and trims still work",
+		"free space, or trim the log: POST /v1/compact, or ringlog compact; commits and trims still work",
 	},
 	{raftnode.ErrTooLarge, api.TooLarge, "the request is too large", "send fewer events in one request"},
 	{
@@ -189,7 +189,7 @@ var memberErrors = []struct {
 	},
 	{
 		raftnode.ErrOtherIncarnation, api.Conflict, api.ReasonOtherIncarnation, "id",
-		"ringlog cluster remove it, then add it again",
+		"remove it, then add it again: DELETE /v1/members/ID, or ringlog cluster remove ID",
 	},
 	{
 		raftnode.ErrDuplicateAddress, api.Conflict, api.ReasonDuplicateAddress, "raft",
@@ -198,11 +198,11 @@ var memberErrors = []struct {
 	{raftnode.ErrLastVoter, api.Conflict, api.ReasonLastVoter, "id", "add another voter first"},
 	{
 		raftnode.ErrBreaksQuorum, api.Conflict, api.ReasonBreaksQuorum, "id",
-		"bring the voters back that do not answer, or remove those first: ringlog cluster status",
+		"bring the voters back that do not answer, or remove those first: GET /v1/cluster, or ringlog cluster status",
 	},
 	{
 		raftnode.ErrNotVoter, api.Conflict, api.ReasonNotVoter, "to",
-		"name a voter, or promote it first: ringlog cluster promote",
+		"name a voter, or promote it first: POST /v1/members/ID/promote, or ringlog cluster promote ID",
 	},
 	{raftnode.ErrTooManyVoters, api.Conflict, api.ReasonTooManyVoters, "voter", "add it as a non-voter, or with force"},
 	{raftnode.ErrNotCaughtUp, api.Conflict, api.ReasonNotCaughtUp, "id", "wait until it has caught up and try again"},

@@ -72,6 +72,9 @@ func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 	if refusal, ok := errors.AsType[*fsm.Refusal](err); ok && refusal.Code == fsm.Conflict && refusal.Field == "dedup_id" {
 		return Published{}, req.errorOfRow(refusal.Row, err)
 	}
+	if err != nil && ToAPI(err).Code == api.OutcomeUnknown {
+		return Published{}, req.outcomeUnknown(err)
+	}
 	// The events of a retry were appended when it was first sent.
 	// First is 0 where everything was a duplicate.
 	if err == nil && result.Replayed && result.First != 0 {
@@ -80,6 +83,17 @@ func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 	// Hashes and warnings are of this call's events, also where the result is an earlier one's.
 	answer.Result = result
 	return answer, err
+}
+
+// outcomeUnknown adds to an error of that code how the request can be repeated.
+func (r *PublishRequest) outcomeUnknown(err error) error {
+	unknown := *ToAPI(err)
+	unknown.Remedy = "repeat it with the same producer and sequence: what was appended is not appended again"
+	if r.Producer == "" {
+		unknown.Remedy = "repeat it within its dedup window: what was appended is a duplicate then, unless its dedup " +
+			"is off; a request with a producer and a sequence can always be repeated"
+	}
+	return &unknown
 }
 
 // storedTime returns when an event was appended. It waits until this node has the event, and

@@ -271,7 +271,7 @@ class Contract:
             (NotFound, "not_found", "group", log.group_members("none")),
             (NotFound, "not_found", "group", log.delete_group("none")),
             (NotFound, "not_found", "id", log.dead_letter(10**9)),
-            (NotFound, "not_found", "id", log.redrive(10**9)),
+            (NotFound, "not_found", "ids", log.redrive(10**9)),
             (InvalidArgument, "invalid_argument", "ids", log.purge()),
             (InvalidArgument, "invalid_argument", "ids", log.redrive(1, cursor="c")),
             (TooLarge, "too_large", "cursor", log.create_cursor(long)),
@@ -604,6 +604,13 @@ class Contract:
         async with self.log.tail(keys=[self.run_id], limit=3) as tail:
             await self.publish(3, "TRAINING_STARTED")
             self.assertEqual([event.type async for event in tail], ["TRAINING_STARTED"] * 3)
+
+    async def test_a_tail_from_past_the_end_waits_for_its_offset(self) -> None:
+        begins = (await self.publish(1))[-1] + 3
+        async with self.log.tail(begins, keys=[self.run_id], limit=1) as tail:
+            offsets = await self.publish(3, "TRAINING_STARTED")
+            found = [event.offset async for event in tail]
+        self.assertEqual(found, [offset for offset in offsets if offset >= begins][:1])
 
     async def test_what_was_trimmed_is_reported_as_a_gap(self) -> None:
         # A block is trimmed as a whole, and never the newest.

@@ -23,7 +23,6 @@ from ringlog.event import Json
 
 HEARTBEAT = 5.0  # seconds between signs of life of a stream
 MAX_BATCH = 1000  # events that a stream sends at a time
-WAIT_FOR_TAIL = 10.0  # seconds for which a read waits for the offset at which it begins
 POLL = 0.2  # seconds between looks at what real time changes
 LONG_POLL = 0.05  # seconds for which a member's call waits at most, so that its close waits no longer
 MAX_HISTORY = 10_000
@@ -308,14 +307,10 @@ class Node:
         def match(event: Json) -> bool:
             return passes(event) if redriven or "target" not in event else redriven
 
-        stream = Stream(log, match, first, limit, follow, lambda: None, types.warn_of_filter(chosen))
-        if first <= log.last + 1:
-            return stream
-        refusal = Refusal("past_tail", "from", f"offset {first} is past the tail, which is {log.last}",
-                          "read from end", offset=log.last)  # fmt: skip
-        if not follow:
-            raise refusal
-        return Delayed(log, stream, first, refusal)
+        if not follow and first > log.last + 1:
+            message = f"offset {first} is past the tail, which is {log.last}"
+            raise Refusal("past_tail", "from", message, "follow the log to wait for it", offset=log.last)
+        return Stream(log, match, first, limit, follow, lambda: None, types.warn_of_filter(chosen))
 
     def event(self, request: Request, parts: tuple[str, ...]) -> Json:
         """Return one event."""
@@ -614,25 +609,6 @@ class Node:
     def health(self, request: Request, _: tuple[str, ...]) -> str:
         """Return that it is alive."""
         return "ok\n"
-
-
-class Delayed(Reply):
-    """A stream that begins once the log has reached its first offset, or is refused when its time is up."""
-
-    def __init__(self, log: Log, stream: Stream, first: int, refusal: Refusal) -> None:
-        self._log, self._stream, self._first, self._refusal = log, stream, first, refusal
-        self.wakes_at = self._until = time.monotonic() + WAIT_FOR_TAIL
-
-    def take(self) -> bytes:
-        """Return what the stream has, or the refusal."""
-        if self._first <= self._log.last + 1:
-            data = self._stream.take()
-            self.over, self.wakes_at = self._stream.over, self._stream.wakes_at
-            return data
-        if self.over or time.monotonic() < self._until:
-            return b""
-        self.over = True
-        return Answered(self._log, {"error": self._refusal.error}, 400).take()
 
 
 def _number(field: str, text: str, want: str) -> int:

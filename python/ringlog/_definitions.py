@@ -436,3 +436,13 @@ FLOWS = {
         ("EVALUATION_RESULT", "MODEL_PROMOTED"),
     ],
 }
+
+# What is noted about edges of these flows, each by its index.
+FLOW_NOTES = {
+    "backpressure": [
+        {"edge": 0, "condition": "queue depth > threshold"},
+        {"edge": 1, "to_state": "reduced"},
+        {"edge": 2, "condition": "queue depth < threshold"},
+        {"edge": 3, "to_state": "restored"},
+    ],
+}

@@ -1179,11 +1179,11 @@ class Contract:
 
     # Calls.
 
-    def answer(self, kind: str, payload: dict[str, Any], run: str) -> None:
-        """Have another client publish a reply to the next TRAINING_STARTED of a run."""
+    def answer(self, kind: str, payload: dict[str, Any], run: str, to: str = "TRAINING_STARTED") -> None:
+        """Have another client publish a reply to the next event of a type and run."""
 
         def work() -> None:
-            with Client(self.urls) as other, other.tail("start", types=["TRAINING_STARTED"]) as tail:
+            with Client(self.urls) as other, other.tail("start", types=[to]) as tail:
                 for event in tail:
                     if event.correlation_id == run:
                         other.publish(kind, payload, correlation_id="another run", dedup=False)
@@ -1194,6 +1194,36 @@ class Contract:
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
         self.addCleanup(thread.join, 30)
+
+    async def test_a_run_is_followed_by_its_correlation_id(self) -> None:
+        for kind in ("TRAINING_STARTED", "TRAINING_COMPLETED"):
+            await self.log.publish(kind, self.event(), correlation_id=self.run_id)
+        chain = await self.log.chain(self.run_id)
+        self.assertEqual([link["type"] for link in chain["events"]], ["TRAINING_STARTED", "TRAINING_COMPLETED"])
+        (run,) = chain["flows"]
+        self.assertEqual((run["flow"], run["edges"][0]["state"]), ("training_pipeline", "taken"))
+        self.assertEqual([missing["to"] for missing in run["next"]], ["EVALUATION_STARTED"])
+        await self.refused(NotFound, "not_found", "correlation_id", self.log.chain(self.run_id + "-other"))
+        wrong = self.log.chain(self.run_id, flow="none")
+        await self.refused(InvalidArgument, "invalid_argument", "flow", wrong)
+
+    async def test_a_flow_is_registered_and_followed_by_a_payload_field(self) -> None:
+        flow = {"name": "contract", "edges": [["CONTRACT_MADE", "CONTRACT_MET"]], "run_by": ["clause"]}
+        self.assertIn("CONTRACT_MADE is not in the catalogue", (await self.log.register_flow(flow))[0]["message"])
+        flows = await self.log.flows()
+        self.assertEqual([one["edges"] for one in flows if one["name"] == "contract"], [flow["edges"]])
+        self.assertEqual([one["name"] for one in flows][:2], ["training_pipeline", "health_recovery"])
+        await self.log.publish("CONTRACT_MADE", {"clause": self.run_id})
+        chain = await self.log.chain(f"clause={self.run_id}", flow="contract")
+        self.assertEqual("CONTRACT_MET", chain["flows"][0]["next"][0]["to"])
+        # A call goes by it, too.
+        self.answer("CONTRACT_MET", {}, self.run_id, to="CONTRACT_MADE")
+        called = await self.log.call(
+            "CONTRACT_MADE", self.event(), correlation_id=self.run_id, timeout=self.patience, dedup=False
+        )
+        self.assertEqual((called.success, called.reply.type), (True, "CONTRACT_MET"))
+        await self.log.remove_flow("contract")
+        await self.refused(NotFound, "not_found", "name", self.log.remove_flow("contract"))
 
     async def test_a_call_returns_the_outcome_of_its_run(self) -> None:
         for i, (kind, payload, options, success, error) in enumerate(
@@ -1276,25 +1306,12 @@ class OnNodes(Contract):
     def now(self) -> float:
         return time.monotonic()
 
-    # What only nodes have: documents, flows and members.
+    # What only nodes have: documents and members.
 
     async def test_views_of_the_cluster(self) -> None:
         self.assertTrue(await self.log.audit())
         self.assertTrue((await self.log.audit(live=True))["live"])
         self.assertEqual((await self.log.audit_coordinator("UnifiedHealthManager"))["name"], "health_manager")
-        await self.log.publish("TRAINING_COMPLETED", self.event(), correlation_id=self.run_id)
-        self.assertEqual(len((await self.log.chain(self.run_id))["events"]), 1)
-
-    async def test_a_flow_is_registered_and_followed_by_a_payload_field(self) -> None:
-        flow = {"name": "contract", "edges": [["TRAINING_STARTED", "CONTRACT_MET"]], "run_by": ["clause"]}
-        self.assertIn("CONTRACT_MET is not in the catalogue", (await self.log.register_flow(flow))[0]["message"])
-        self.assertIn("contract", [entry["name"] for entry in await self.log.flows()])
-        await self.log.publish("TRAINING_STARTED", {"clause": self.run_id})
-        chain = await self.log.chain(f"clause={self.run_id}", flow="contract")
-        self.assertEqual("CONTRACT_MET", chain["flows"][0]["next"][0]["to"])
-        await self.log.remove_flow("contract")
-        with self.assertRaises(NotFound):
-            await self.log.remove_flow("contract")
 
 
 class OnMemory(Contract):
@@ -1316,8 +1333,6 @@ class OnMemory(Contract):
         for view in (
             self.log.audit,
             lambda: self.log.audit_coordinator("health_manager"),
-            self.log.flows,
-            lambda: self.log.chain(self.run_id),
         ):
             with self.assertRaises(RinglogError) as refused:
                 await view()

@@ -1250,6 +1250,58 @@ class Contract:
                 self.assertEqual(result.reply.payload["offset"], result.offset)
                 self.assertGreaterEqual(result.duration_seconds, 0.0)
 
+    async def test_a_call_follows_a_run_by_payload_fields(self) -> None:
+        # As the platform sends them: without correlation ids.
+        await self.log.register_flow({"name": "training_pipeline", "run_by": ["config_key", "iteration"]})
+        self.addAsyncCleanup(self.log.remove_flow, "training_pipeline")
+        for i, (kind, named, fields, success) in enumerate(
+            (
+                ("TRAINING_COMPLETED", {"iteration": 7}, {}, True),
+                ("TRAINING_FAILED", {"iteration": "7"}, {}, False),
+                ("TRAINING_COMPLETED", {"iteration": 7}, {"correlation_id": "another"}, True),
+                ("TRAINING_COMPLETED", {}, {"correlation_id": "{run}"}, True),
+                ("TRAINING_COMPLETED", {}, {"causation_id": "{offset}"}, True),
+            )
+        ):
+            with self.subTest(kind, named=named, fields=fields):
+                key = {"config_key": f"{self.run_id}-{i}"}
+                # The last one alone is of the run.
+                self.reply_to(
+                    key["config_key"],
+                    (kind, {**key, "iteration": 8}, {}),
+                    (kind, {**key, "iteration": 6}, {"correlation_id": "{run}"}),
+                    (kind, key, {}),
+                    (kind, {**key, **named, "last": True}, fields),
+                )
+                started = {**key, "iteration": 7}
+                result = await self.log.call("TRAINING_STARTED", started, timeout=self.patience, dedup=False)
+                self.assertEqual((result.success, result.reply.payload.get("last")), (success, True))
+
+        # The outcome of an event that was published without a correlation id, and the error without an outcome.
+        started = {"config_key": self.run_id, "iteration": 1}
+        first = await self.log.publish("TRAINING_STARTED", started)
+        reply_at = await self.log.publish("TRAINING_COMPLETED", started)
+        result = await self.log.call("TRAINING_STARTED", started, timeout=self.patience)
+        self.assertEqual((result.duplicate, result.correlation_id), (True, ""))
+        self.assertEqual((result.offset, result.reply.offset), (first.offset, reply_at.offset))
+        with self.assertRaises(NoReply) as refused:
+            await self.log.call("TRAINING_STARTED", {**started, "iteration": 2}, timeout=0.3)
+        self.assertIn(f"run config_key={self.run_id},iteration=2 or ", str(refused.exception))
+
+    def reply_to(self, config_key: str, *replies: tuple[str, dict[str, Any], dict[str, str]]) -> None:
+        """Have another client publish replies to the next TRAINING_STARTED with a config_key."""
+
+        def work() -> None:
+            with Client(self.urls) as other, other.tail("start", types=["TRAINING_STARTED"]) as tail:
+                started = next(event for event in tail if event.payload.get("config_key") == config_key)
+                names = {"run": started.correlation_id, "offset": started.offset}
+                for kind, payload, fields in replies:
+                    other.publish(kind, payload, dedup=False, **{k: v.format(**names) for k, v in fields.items()})
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        self.addCleanup(thread.join, 30)
+
     async def test_a_duplicate_call_returns_the_outcome_of_the_original(self) -> None:
         first = await self.log.publish("TRAINING_STARTED", {**self.event(), "correlation_id": self.run_id})
         reply = await self.log.publish("TRAINING_COMPLETED", self.event(), correlation_id=self.run_id)

@@ -57,7 +57,7 @@ class Task:
         self.event, self.loop = event, loop
         self.attempts = 0
         self.returning = False  # the cursor of the subscription is to meet it
-        self.unburied = ""  # the error of a handler whose letter waits until the log has the event
+        self.letter_waits = ""  # the error of a handler whose letter waits until the log has the event
         self.tried: Future[None] = Future()  # the first attempt has ended, or the breaker holds it back
         self.done: Future[str] = Future()  # "" or the error after the last attempt
 
@@ -111,7 +111,7 @@ class Subscription:
         self._room = threading.Condition(self._lock)
         self._queue: deque[Task] = deque()
         self.breaker = router._new_breaker(self)
-        self._unburied: list[Task] = []
+        self._letters_waiting: list[Task] = []
         self._busy = False
         self._call: _Call | None = None  # that has not returned
         self._settling: deque[tuple[int, Task]] = deque()  # of the cursor, in order
@@ -177,7 +177,7 @@ class Subscription:
         self.failed += 1
         try:
             dead = bool(self._cursor) or self._bury(task, text)
-            if dead or not task.unburied:
+            if dead or not task.letter_waits:
                 self.router._report_failed(self, task, text, dead)
         except Exception:  # the next event is handled all the same
             logger.exception("%s: the failure of %s is not reported", self.name, task.event.name)
@@ -324,7 +324,7 @@ class Subscription:
                 task = self.router._own_task(event, self)
                 if task is None:
                     self._put_read(Task(from_log(event)))
-                elif error := self._take_unburied(task):
+                elif error := self._take_waiting_letter(task):
                     self.router._report_failed(self, task, error, self._bury(task, error))
 
     def _read_cursor(self) -> None:
@@ -344,7 +344,7 @@ class Subscription:
                 else:
                     self._settle()
                     self.note_returned(task)
-                    if error := self._take_unburied(task):
+                    if error := self._take_waiting_letter(task):
                         self.router._report_failed(self, task, error, True)
 
     def _note_attached(self) -> None:
@@ -416,8 +416,8 @@ class Subscription:
             # What is spooled has its offset once the reader meets it, maybe by now.
             offset = offset or task.event.offset
             if not offset:
-                task.unburied = error
-                self._unburied.append(task)
+                task.letter_waits = error
+                self._letters_waiting.append(task)
                 return False
         past = False
         for _ in range(3):
@@ -440,13 +440,13 @@ class Subscription:
                 return False
         return False
 
-    def _take_unburied(self, task: Task) -> str:
+    def _take_waiting_letter(self, task: Task) -> str:
         """Return the error of an event whose letter waited until the log has it, "" for another event."""
         with self._lock:
-            if task not in self._unburied:
+            if task not in self._letters_waiting:
                 return ""
-            self._unburied.remove(task)
-            return task.unburied
+            self._letters_waiting.remove(task)
+            return task.letter_waits
 
     def _follow_letters(self, offset: int = 1) -> None:
         """Open the cursor that has the dead letters of this handler, and read what is delivered again.
@@ -512,8 +512,8 @@ class Subscription:
             settling.join(max(MIN_SETTLE, until - time.monotonic()))
         self._ended = True
         # The log may get these events yet, as from a spool, but this process makes no letters of them.
-        for task in [*self._unburied]:
-            if error := self._take_unburied(task):
+        for task in [*self._letters_waiting]:
+            if error := self._take_waiting_letter(task):
                 self.router._report_failed(self, task, error, False)
         for reader in (self._cursor, self._tail, self._letters):
             if reader is not None:

@@ -472,6 +472,21 @@ class Failures(CompatTest):
             self.assertEqual([event.payload["dead_letter"] for event in reported], [True, False])
             self.assertEqual(log.dead_letters(error=self.run_id), [])
 
+    def test_a_failure_on_an_event_that_the_log_refuses_is_reported_at_once(self) -> None:
+        def on_refused(event: Any) -> None:
+            raise ValueError(self.run_id)
+
+        subscribe("LEADER_ELECTED", on_refused)
+        (subscription,) = get_router()._subscriptions
+        with self.assertRaises(InvalidArgument):
+            publish("LEADER_ELECTED", {"run": self.run_id})
+
+        def reported() -> list[Any]:
+            return list(self.log.tail("start", types=["HANDLER_FAILED"], keys=[subscription.name], until_end=True))
+
+        eventually("it is reported", reported)
+        self.assertEqual([event.payload["dead_letter"] for event in reported()], [False])
+
     def breaker_notices(self, handler: str) -> list[Any]:
         events = self.log.tail("start", types=["CIRCUIT_*"], keys=[handler], until_end=True)
         return [(event.type.removeprefix("CIRCUIT_BREAKER_"), event.payload) for event in events]
@@ -521,7 +536,7 @@ class Failures(CompatTest):
                     self.assertEqual({**payload, **said, "handler": handler}, payload)
                 reset_router()
 
-    def test_what_waits_for_a_breaker_is_the_next_processs(self) -> None:
+    def test_what_waits_for_a_breaker_is_left_to_the_next_process(self) -> None:
         name = f"d{self.run_id}"
         router = self.use(name, breaker_failures=1)
         broken, got = [True], []

@@ -105,8 +105,9 @@ class UnifiedEventRouter:
                     get what is published while the process runs. Default RINGLOG_SUBSCRIBER
     source          the source of events that are published without one; default the name, or that of the program
     retry_delays    seconds before each further attempt of a handler that failed
-    breaker_failures    after failures on so many different events without a success in between a handler is not called
-                    for breaker_reset seconds, and its events wait; 0 means never
+    breaker_failures
+                    on how many different events a handler fails, with no success in between, before it is not called
+                    for breaker_reset seconds, in which its events wait; 0 is no limit
     """
 
     mode = "log"
@@ -360,6 +361,11 @@ class UnifiedEventRouter:
             for publication in waiting:
                 publication.appended.result()
         return event.offset
+
+    def _awaits(self, event: DataEvent) -> bool:
+        """Report whether the log may get an event that has no offset, as from the spool."""
+        with self._lock:
+            return any(own is event for own, _, _ in self._away)
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop for coroutines whose own does not run: one in a thread of the router."""

@@ -410,14 +410,19 @@ class Subscription:
         return f"live.{self.name}"
 
     def _bury(self, task: Task, error: str) -> bool:
-        """Make an event of a live subscription a dead letter; False if the log does not have the event."""
+        """Make an event of a live subscription a dead letter; False if the log does not have the event.
+
+        The letter of one that may still come to the log waits for that: task.letter_waits.
+        """
         offset = self.router._offset_of(task.event)
+        comes = not offset and self.router._awaits(task.event)
         with self._lock:
             # What is spooled has its offset once the reader meets it, maybe by now.
             offset = offset or task.event.offset
-            if not offset:
+            if not offset and comes:
                 task.letter_waits = error
                 self._letters_waiting.append(task)
+            if not offset:
                 return False
         past = False
         for _ in range(3):

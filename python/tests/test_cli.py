@@ -270,6 +270,7 @@ class CommandLine(ClusterTest):
             (["--answer", "some", "--", "true"], "--help"),
             (["--reply", "REACT_DONE", "--answer", "failures", "--", "true"], "--reply needs --answer all"),
             (["--type", "REACT_ASKED", "--answer", "all", "--", "true"], "name it with --reply TYPE"),
+            (["--answer", "all", "--reply", "leader.elected", "--", "true"], "only the cluster emits that type"),
         ):
             with self.subTest(args=args):
                 _, err = self.run_it(*react, *args, code=2)
@@ -277,9 +278,11 @@ class CommandLine(ClusterTest):
                 self.assertIn(text, err)
         # A reply that no node takes ends the run, which would repeat the command without end.
         self.log.publish("REACT_REFUSED", key=self.run_id)
-        reply = ["--type", "REACT_REFUSED", "--answer", "all", "--reply", "LEADER_ELECTED"]
+        self.log.set_setting("validation.strict", True)
+        self.addCleanup(self.log.set_setting, "validation.strict", "")
+        reply = ["--type", "REACT_REFUSED", "--answer", "all", "--reply", "REACT_UNKNOWN"]
         _, err = self.run_it(*react, *reply, "--", "true", code=6)
-        self.assertIn("reserved", err)
+        self.assertIn("unknown_type", err)
 
     def test_react_ends_what_takes_too_long_and_stops_at_a_signal(self) -> None:
         self.publish(1)

@@ -16,6 +16,7 @@ from typing import Any
 from ringlog import Client
 from ringlog._cli import DONE, FAILED, USAGE, Exit, chosen, connect, emit, filters, say
 from ringlog._cli.answer import ALL, FAILURES, Answers, Outcome
+from ringlog._memory.types import catalogue, reserved
 from ringlog.client import Member
 from ringlog.delivery import Delivery
 from ringlog.errors import OutcomeUnknown, RinglogError, Unavailable
@@ -229,6 +230,8 @@ def run(args: argparse.Namespace) -> int:
         raise Exit(USAGE, "react: --concurrency, --retries, --limit and --backoff are numbers above 0")
     if args.reply and args.answer != ALL:
         raise Exit(USAGE, "react: --reply needs --answer all")
+    if reserved(catalogue().resolve(args.reply).name):
+        raise Exit(USAGE, f"react: --reply {args.reply}: only the cluster emits that type, name another one")
     with connect(args) as log:
         reaction = Reaction(args, log, Answers(args, log) if args.answer else None)
         if args.group:

@@ -16,7 +16,7 @@ type Status struct {
 	Queue        Queue        `json:"queue"`        // of this node; a leader's alone is used
 	Backpressure Pressure     `json:"backpressure"` // as the log records the leader's
 	Overdue      *OverdueRuns `json:"overdue_chains"`
-	Cursors      []Cursor     `json:"cursors"` // the stalled ones and those that lag most
+	Cursors      []Cursor     `json:"cursors"` // the stalled and throttled ones, and those that lag most
 	CursorsTotal int          `json:"cursors_total"`
 	// CursorsLeft is how many of CursorsTotal are not in Cursors; GET /v1/cursors has all of them.
 	CursorsLeft int         `json:"cursors_left_out"`

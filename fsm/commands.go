@@ -66,6 +66,7 @@ var decisions = [256]decision{
 	frame.KindClientPut:    infallible((*applier).putClient),
 	frame.KindClientReport: infallible((*applier).putClient),
 	frame.KindPressure:     infallible((*applier).reportPressure),
+	frame.KindLagReport:    infallible((*applier).reportLag),
 	frame.KindChainOverdue: infallible((*applier).chainOverdue),
 }
 

@@ -36,6 +36,8 @@ type Cursor struct {
 	// CURSOR_RECOVERED.
 	Moved   time.Time `json:"moved,omitzero"`
 	Stalled *Stall    `json:"stalled,omitempty"`
+	// Throttled is set from BACKPRESSURE_ACTIVATED to BACKPRESSURE_RELEASED.
+	Throttled *Throttle `json:"throttled,omitempty"`
 	// Gap is what was trimmed before the cursor committed it. Only copies that leave the state have it:
 	// see view. They share its types, which must not be changed.
 	Gap *log.Gap `json:"gap,omitempty"`
@@ -384,6 +386,10 @@ func (a *cursorApplier) removeCursor(cur *Cursor) {
 	a.letters.reviveLetters(cur.Name, math.MaxUint64)
 	if cur.Group != nil {
 		a.groups.forgetGroup(cur)
+	}
+	// Nothing waits for it any more.
+	if cur.Throttled != nil {
+		a.reportRelease(cur, 0, releasedRemoved)
 	}
 	a.s.dropCursor(cur)
 	a.moved = append(a.moved, cur.Name)

@@ -57,6 +57,7 @@ type Settings struct {
 	GroupMaxPending uint64
 	GroupSession    time.Duration
 
+	LagLimits      []LagLimit
 	ChainDeadlines []string // FLOW:CAUSE->EFFECT=DURATION
 
 	// Registered clients.
@@ -117,6 +118,12 @@ func definitions() []definition {
 		{"autopilot.stabilization_time", frame.LevelHealth, "10s",
 			"how long a member must be healthy to get its vote",
 			duration(0, 24*time.Hour, func(s *Settings) *time.Duration { return &s.AutopilotStabilization })},
+		// Backpressure of cursors and groups.
+		{"backpressure.lag", frame.LevelLag, "",
+			"at which lag in events BACKPRESSURE_ACTIVATED reports a cursor or group, and at which lower one " +
+				"BACKPRESSURE_RELEASED does: NAME=HIGH/LOW or START*=HIGH/LOW, comma separated; " +
+				"the first that matches counts",
+			rule{"NAME=HIGH/LOW or START*=HIGH/LOW, comma separated", lagLimits}},
 		// What the gate accepts, and what runs are watched for.
 		{"catalogue.reserved", frame.LevelBase, "refuse",
 			"what becomes of a client's event of a reserved type: refuse, or accept-as-foreign",

@@ -240,12 +240,23 @@ func (s *narrator) request(words []string) request {
 		})
 	case "full", "released": // requests
 		return do(frame.Pressure{Active: words[0] == "full", Requests: number64(words[1]), Bytes: 1 << 20, Refused: 3})
+	case "lag": // cursor, events
+		return s.lagOf(words[1], number64(words[2]))
 	case "step":
 		d, _ := time.ParseDuration(words[1])
 		return do(frame.ClockStep{To: s.at.Add(d), Agreed: []string{"n1", "n2"}})
 	default:
 		return do(frame.Tick{})
 	}
+}
+
+// lagOf reports the lag of the cursor that has this name now.
+func (s *narrator) lagOf(name string, lag uint64) request {
+	c := frame.LagReport{Cursor: name, Lag: lag}
+	if cur, found := s.m.Cursor(name); found {
+		c.Created = cur.Created.UnixNano()
+	}
+	return do(c)
 }
 
 // journals reads views as n1:lost:7:1m:2m (voter, kind, seq, began, ended), starts as

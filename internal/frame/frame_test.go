@@ -118,6 +118,7 @@ func commands() []Command {
 			Health: &HandlerHealth{TimedOut: 300, FailedAttempts: 301, Breaker: "half-open", LastError: "e",
 				LastErrorAt: time.Unix(1, 2).UTC()}}, {Name: "u", Health: &HandlerHealth{}}}},
 		Pressure{Active: true, Requests: 300, Bytes: 1 << 40, Refused: 7},
+		LagReport{Cursor: "c", Created: 1, Lag: 300},
 		ChainOverdue{CorrelationID: "run-7", Flow: "f", From: "A", FromOffset: 300,
 			Since: time.Unix(1, 2).UTC(), Missing: "B", Deadline: time.Hour},
 		DedupPolicySet{Type: "T", Policy: event.DedupPolicy{Mode: event.DedupFields, Fields: []string{"a", "b"},

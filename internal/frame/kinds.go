@@ -11,7 +11,7 @@ import (
 type Kind byte
 
 // The kinds of commands. A number is on disks and on the wire, so it must keep its meaning even if
-// its command is removed. The next one is 43 (27 to 29 are not used); CONTRIBUTING.md lists what a new
+// its command is removed. The next one is 44 (27 to 29 are not used); CONTRIBUTING.md lists what a new
 // command needs.
 const (
 	KindPublish      Kind = 1
@@ -56,6 +56,7 @@ const (
 	KindFlowRemove     Kind = 40
 	KindClientReport   Kind = 41
 	KindLetterKeep     Kind = 42
+	KindLagReport      Kind = 43
 )
 
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
@@ -70,6 +71,7 @@ const (
 	LevelFlows    = 5 // flows that are registered
 	LevelClients  = 6 // clients that are lost and come back, their coordinators and the health of their handlers
 	LevelReports  = 6 // events for letters that are stored, and letters of handlers without a cursor
+	LevelLag      = 6 // what cursors and groups lag by
 
 	// LevelPolicySteps has an entry remove a bounded number of the keys that dedup policies no longer need.
 	LevelPolicySteps = 6
@@ -174,6 +176,9 @@ var kinds = [256]kind{
 		return Pressure{Active: d.Bool(), Requests: d.Uvarint(), Bytes: d.Uvarint(), Refused: d.Uvarint()}
 	}},
 	KindCursorsScanned: {LevelDelivery, ofLeader, little, func(d *decoder) Command { return d.cursorsScanned() }},
+	KindLagReport: {LevelLag, ofLeader, little, func(d *decoder) Command {
+		return LagReport{Cursor: d.string(), Created: d.Varint(), Lag: d.Uvarint()}
+	}},
 	KindChainOverdue:   {LevelDelivery, ofLeader, little, func(d *decoder) Command { return d.chainOverdue() }},
 	KindDedupPolicySet: {LevelDedup, ofCaller, little, func(d *decoder) Command { return d.dedupPolicySet() }},
 	KindFlowPut:        {LevelFlows, ofCaller, much, func(d *decoder) Command { return FlowPut{Flows: d.copied()} }},

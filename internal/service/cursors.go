@@ -46,8 +46,9 @@ func (m *LagMeter) view(c fsm.Cursor) api.Cursor {
 		LagEvents:  l.Events,
 		LagSeconds: l.Wait.Seconds(),
 		LagAtLeast: l.atLeast,
-		// Nil for a cursor that is not a group.
-		Group: m.cursors.GroupOf(&c),
+		// Nil for a cursor that is not a group, or has no limits.
+		Group:        m.cursors.GroupOf(&c),
+		Backpressure: (*api.LagPressure)(m.settings.PressureOf(&c)),
 	}
 }
 

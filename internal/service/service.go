@@ -52,7 +52,7 @@ type Service struct {
 	Reports  *Reports
 	// Groups and Cursors use the engine; Wait waits for it.
 	engine *engine.Engine
-	duties sync.WaitGroup // chains and the cursor scanner
+	duties sync.WaitGroup // chains, the cursor scanner and the lag watch
 }
 
 // core is what the operations of all subjects need: the node, and the ways to propose, check and read.
@@ -80,6 +80,7 @@ func New(ctx context.Context, node Node, heartbeat time.Duration, logger hclog.L
 	// The duties run on every node; each checks itself whether the node leads.
 	s.duties.Go(func() { s.Reports.chains.run(ctx) })
 	s.duties.Go(func() { newCursorScanner(c).run(ctx) })
+	s.duties.Go(func() { newLagWatch(c).run(ctx) })
 	return s
 }
 

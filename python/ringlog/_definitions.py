@@ -5,8 +5,8 @@
 TYPES = """
 ADAPTIVE_PARAMS_CHANGED adaptive_params_changed other canonical config_key:any
 ARCHITECTURE_WEIGHTS_UPDATED architecture_weights_updated other canonical config_key:any timestamp:timestamp weights:any
-BACKPRESSURE_ACTIVATED backpressure_activated resilience canonical queue_depth:any queue_bytes:integer refused:integer leader_id:string
-BACKPRESSURE_RELEASED backpressure_released resilience canonical queue_depth:any queue_bytes:integer refused:integer leader_id:string active_ms:integer
+BACKPRESSURE_ACTIVATED backpressure_activated resilience canonical queue_depth:any cursor:string group:boolean lag_events:integer activate_at:integer release_at:integer queue_bytes:integer refused:integer leader_id:string
+BACKPRESSURE_RELEASED backpressure_released resilience canonical queue_depth:any cursor:string group:boolean lag_events:integer activate_at:integer release_at:integer reason:string queue_bytes:integer refused:integer leader_id:string active_ms:integer
 BATCH_DISPATCHED batch_dispatched other canonical
 BATCH_SCHEDULED batch_scheduled other canonical
 BUDGET_ALERT budget_alert other canonical

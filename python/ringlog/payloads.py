@@ -35,6 +35,11 @@ class BackpressureActivated(Payload):
 
     EVENT_TYPE: ClassVar[EventType] = EventType.BACKPRESSURE_ACTIVATED
     queue_depth: Any = None
+    cursor: str | None = None
+    group: bool | None = None
+    lag_events: int | None = None
+    activate_at: int | None = None
+    release_at: int | None = None
     queue_bytes: int | None = None
     refused: int | None = None
     leader_id: str | None = None
@@ -46,6 +51,12 @@ class BackpressureReleased(Payload):
 
     EVENT_TYPE: ClassVar[EventType] = EventType.BACKPRESSURE_RELEASED
     queue_depth: Any = None
+    cursor: str | None = None
+    group: bool | None = None
+    lag_events: int | None = None
+    activate_at: int | None = None
+    release_at: int | None = None
+    reason: str | None = None
     queue_bytes: int | None = None
     refused: int | None = None
     leader_id: str | None = None

@@ -17,7 +17,7 @@ func aboveBase() []frame.Command {
 		frame.DeadLetter{}, frame.Redrive{}, frame.Purge{}, frame.LetterImport{}, frame.LetterKeep{},
 		frame.CursorChange{}, frame.GroupCreate{}, frame.GroupSettle{}, frame.GroupDead{},
 		frame.ClientPut{}, frame.ClientPut{Coordinator: "c"}, frame.Pressure{}, frame.ChainOverdue{}, frame.CursorsScanned{},
-		frame.DedupPolicySet{}, frame.FlowPut{}, frame.FlowRemove{},
+		frame.LagReport{}, frame.DedupPolicySet{}, frame.FlowPut{}, frame.FlowRemove{},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ringrift/ringlog/api"
 )
@@ -109,10 +110,11 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 // With --nodes what ails those who use the cluster is left out, and what ails a node is not.
 func TestACheckOfTheNodesAlone(t *testing.T) {
 	s := sees("n1", "n1").value
-	s.Cursors = []api.Cursor{{Name: "idle", LagEvents: 3, Stalled: &api.Stall{}}}
+	s.Cursors = []api.Cursor{{Name: "idle", LagEvents: 3, Stalled: &api.Stall{},
+		Backpressure: &api.LagPressure{ActivateAt: 3, Since: time.Now()}}}
 	s.Subscriptions.CriticalDetached, s.Subscriptions.CriticalUnheard = 1, 1
 	s.Backpressure.Active = true
-	if state, words := judge(s, checkOptions{}); state != checkWarning || len(words) != 4 {
+	if state, words := judge(s, checkOptions{}); state != checkWarning || len(words) != 5 {
 		t.Errorf("%d, %q", state, words)
 	}
 	if state, words := judge(s, checkOptions{nodes: true}); state != checkOK || len(words) != 0 {

@@ -193,6 +193,8 @@ func problems(s nodeStatus) []string {
 	list = append(list, letterProblems(s.DeadLetters)...)
 	for _, c := range s.Cursors {
 		add(c.Stalled != nil, "cursor %s is stalled, lagging by %s: see ringlog cursor lag", c.Name, lagEvents(c))
+		add(c.Throttled(), "backpressure of %s %s is active, lagging by %s: see ringlog cursor lag", cursorKind(c),
+			c.Name, lagEvents(c))
 	}
 	// Members that are missed, each for one reason.
 	for _, m := range s.Members {

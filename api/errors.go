@@ -134,6 +134,7 @@ const (
 	ReasonUnreachable      = "unreachable"       // invalid_argument: nobody answers at the address
 	ReasonFeatureLevel     = "feature_level"     // unavailable: until members are upgraded
 	ReasonNotFormed        = "not_formed"        // no_leader: the node is not in a cluster yet
+	ReasonRemoved          = "removed"           // no_leader: the node was removed from the cluster
 	ReasonUnknownPath      = "unknown_path"      // not_found: the node has no such path, a newer one may
 )
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -38,6 +39,10 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 	letters := sees("n2", "n2")
 	letters.value.DeadLetters = api.LetterStats{Count: 3, Redriven: 1, Bytes: 91, MaxBytes: 100}
 	down := answer[nodeStatus]{url: "http://n3", err: errors.New("refused")}
+	wrongToken := answer[nodeStatus]{url: "http://n3", err: fmt.Errorf("%w", &api.Error{Code: api.Unauthenticated})}
+	old := answer[nodeStatus]{url: "http://old", err: errors.New("refused")}
+	removed := sees("n3", "")
+	removed.value.JoinRefused = "it was removed"
 	for _, test := range []struct {
 		name    string
 		answers []answer[nodeStatus]
@@ -85,14 +90,32 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 			"an endpoint that only this monitor misses",
 			[]answer[nodeStatus]{sees("n1", "n2"), sees("n2", "n2"), down},
 			checkWarning,
-			[]string{"http://n3 does not answer here"},
+			[]string{"http://n3 does not answer this command, but n2 has n3 as healthy"},
+		},
+		{
+			"an endpoint that no member has any more",
+			[]answer[nodeStatus]{sees("n1", "n2"), sees("n2", "n2"), sees("n3", "n2"), old},
+			checkWarning,
+			[]string{"http://old does not answer, and no member has that URL: correct --endpoints"},
+		},
+		{
+			"a node with another token",
+			[]answer[nodeStatus]{sees("n1", "n2", "n3"), sees("n2", "n2", "n3"), wrongToken},
+			checkWarning,
+			[]string{"http://n3 refuses the token of this command"},
+		},
+		{
+			"a node that was removed",
+			[]answer[nodeStatus]{sees("n1", "n2"), sees("n2", "n2"), removed},
+			checkWarning,
+			[]string{"n3 is not admitted to the cluster: it was removed"},
 		},
 	} {
 		found := sweep[nodeStatus]{
 			answers: test.answers,
 			members: map[string]string{"http://n1": "n1", "http://n2": "n2", "http://n3": "n3"},
 		}
-		state, words, _ := judgeAll(found, []string{"http://n1", "http://n2", "http://n3"}, checkOptions{})
+		state, words, _ := judgeAll(found, []string{"http://n1", "http://n2", "http://n3", "http://old"}, checkOptions{})
 		text := strings.Join(words, "; ")
 		if state != test.state || (text == "") != (test.words == nil) {
 			t.Errorf("%s: %d, %q", test.name, state, text)

@@ -171,7 +171,9 @@ func (cv *clusterView) members(status []raftnode.MemberStatus) []api.Member {
 			LastContactMs:   m.LastContactMs,
 			TrailingEntries: m.TrailingEntries,
 			StalledMs:       m.StalledMs,
+			OtherToken:      m.OtherToken,
 			OtherFolder:     m.OtherFolder,
+			OtherCluster:    m.OtherCluster,
 			Disk:            (*api.Disk)(m.Disk),
 		}
 		// Identity and version are as the log records them.

@@ -148,7 +148,15 @@ var nodeErrors = []nodeError{
 func fromNode(err error) *api.Error {
 	if forming, ok := errors.AsType[*raftnode.NotFormedError](err); ok {
 		return &api.Error{Code: api.NoLeader, Reason: api.ReasonNotFormed, Message: forming.Error(),
-			Remedy: "start the nodes that are missing; the log of this one says whom it waits for"}
+			Remedy: "start the nodes that are missing, each with this node's cluster token and --bootstrap-expect, and " +
+				"with --join URLs of the others"}
+	}
+	// Forwarding errors are found by their code, and most nodes without a leader were not removed: so it has no row.
+	if errors.Is(err, raftnode.ErrRemovedNode) {
+		return &api.Error{Code: api.NoLeader, Reason: api.ReasonRemoved,
+			Message: "this node was removed from the cluster; nothing was appended",
+			Remedy: "ask another node; to admit this one again: ringlog cluster add URL, " +
+				"or start it with an empty data folder and --join"}
 	}
 	for _, known := range nodeErrors {
 		if errors.Is(err, known.is) {
@@ -189,7 +197,7 @@ var memberErrors = []struct {
 	},
 	{
 		raftnode.ErrOtherIncarnation, api.Conflict, api.ReasonOtherIncarnation, "id",
-		"ringlog cluster remove it, then add it again",
+		"ringlog cluster remove ID if the member's folder is lost; else start this node with another --id",
 	},
 	{
 		raftnode.ErrDuplicateAddress, api.Conflict, api.ReasonDuplicateAddress, "raft",

@@ -182,16 +182,17 @@ func confirmed(set []datadir.Peer, reports []Report, settled bool) int {
 	return len(by)
 }
 
-// clash returns which two of the sorted peers share an id or a raft address; "" if none do.
+// clash returns what has to change where two of the sorted peers share an id or a raft address; "" if none do.
 func clash(peers []datadir.Peer) string {
 	// Two folders with one id, or two nodes at one address: raft could not keep them apart.
 	addresses := make(map[string]datadir.Peer)
 	for i, p := range peers {
 		if i > 0 && peers[i-1].ID == p.ID {
-			return fmt.Sprintf("two nodes have the id %s, at %s and %s", p.ID, URL(peers[i-1].HTTP), URL(p.HTTP))
+			return fmt.Sprintf("another id for one of two nodes: %s and %s are both %s",
+				URL(peers[i-1].HTTP), URL(p.HTTP), p.ID)
 		}
 		if other, taken := addresses[p.Raft]; taken {
-			return fmt.Sprintf("%s and %s have the raft address %s", other.ID, p.ID, p.Raft)
+			return fmt.Sprintf("another raft address for one of two nodes: %s and %s both have %s", other.ID, p.ID, p.Raft)
 		}
 		addresses[p.Raft] = p
 	}

@@ -124,12 +124,12 @@ func TestEachURLThatIsWaitedForIsNamedWithItsReason(t *testing.T) {
 // Two nodes that raft could not keep apart are named, with what they share.
 func TestNodesThatDoNotFitTogetherAreNamed(t *testing.T) {
 	twice := peersNamed("a", "a")
-	if got := clash(twice); got != "two nodes have the id a, at http://http-a and http://http-a" {
+	if got := clash(twice); got != "another id for one of two nodes: http://http-a and http://http-a are both a" {
 		t.Error(got)
 	}
 	ab := peersNamed("a", "b")
 	ab[1].Raft = ab[0].Raft
-	if got := clash(ab); got != "a and b have the raft address raft-a" {
+	if got := clash(ab); got != "another raft address for one of two nodes: a and b both have raft-a" {
 		t.Error(got)
 	}
 	if got := peerTexts(ab[:1]); got[0] != "a (http http-a, raft raft-a, incarnation folder-a)" {

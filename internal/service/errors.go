@@ -193,7 +193,7 @@ var memberErrors = []struct {
 	{raftnode.ErrUnknownMember, api.NotFound, "", "id", "list them: GET /v1/members, or ringlog cluster members"},
 	{
 		raftnode.ErrForeignFolder, api.Conflict, api.ReasonForeignFolder, "cluster_id",
-		"start the node with an empty folder, then let it join",
+		"start the node with an empty data folder, after ringlog cluster remove ID if the cluster lists its id",
 	},
 	{
 		raftnode.ErrOtherIncarnation, api.Conflict, api.ReasonOtherIncarnation, "id",

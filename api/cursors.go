@@ -25,13 +25,15 @@ type Cursor struct {
 	Scanned uint64 `json:"scanned,omitempty"`
 	Found   bool   `json:"found,omitempty"`
 	// Moved is when Committed changed last; a stall is counted from then.
-	Moved      time.Time  `json:"moved,omitzero"`
-	Stalled    *Stall     `json:"stalled,omitempty"`
-	Gap        *Gap       `json:"gap,omitempty"`          // trimmed before it was committed
-	LagEvents  uint64     `json:"lag_events"`             // that match, and that a group has not settled
-	LagSeconds float64    `json:"lag_seconds"`            // how long the oldest of them waits
-	LagAtLeast *uint64    `json:"lag_at_least,omitempty"` // set where LagEvents is an upper bound
-	Group      *GroupInfo `json:"group,omitempty"`        // where members share it
+	Moved   time.Time `json:"moved,omitzero"`
+	Stalled *Stall    `json:"stalled,omitempty"`
+	// Backpressure is set if the setting backpressure.lag has limits for the cursor, and while it is throttled.
+	Backpressure *LagPressure `json:"backpressure,omitempty"`
+	Gap          *Gap         `json:"gap,omitempty"`          // trimmed before it was committed
+	LagEvents    uint64       `json:"lag_events"`             // that match, and that a group has not settled
+	LagSeconds   float64      `json:"lag_seconds"`            // how long the oldest of them waits
+	LagAtLeast   *uint64      `json:"lag_at_least,omitempty"` // set where LagEvents is an upper bound
+	Group        *GroupInfo   `json:"group,omitempty"`        // where members share it
 
 	// Warnings are about the filter, in the answer to the call that gives it.
 	Warnings []event.Warning `json:"warnings,omitempty"`
@@ -129,6 +131,17 @@ type Seek struct {
 type Stall struct {
 	Since time.Time `json:"since"`
 }
+
+// LagPressure says at which lag backpressure of a cursor is activated and released, in events; both are 0 if no limit
+// is set any more. Since is set from BACKPRESSURE_ACTIVATED to BACKPRESSURE_RELEASED.
+type LagPressure struct {
+	ActivateAt uint64    `json:"activate_at"`
+	ReleaseAt  uint64    `json:"release_at"`
+	Since      time.Time `json:"since,omitzero"`
+}
+
+// Throttled reports whether backpressure of the cursor is active.
+func (c Cursor) Throttled() bool { return c.Backpressure != nil && !c.Backpressure.Since.IsZero() }
 
 // Gap is a range of offsets that were trimmed before a reader had them.
 type Gap struct {

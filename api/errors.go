@@ -35,7 +35,7 @@ const (
 	Timeout          Code = "timeout"            // 408: the caller's time was up before anything was proposed
 	Conflict         Code = "conflict"           // 409: used before with other content; Offset is the first event's
 	Exists           Code = "exists"             // 409: there already, with other settings
-	Fenced           Code = "fenced"             // 409: a newer generation holds the cursor; Offset is it
+	Fenced           Code = "fenced"             // 409: a newer generation holds the cursor, or a newer fence the role; Offset is it
 	OutOfSequence    Code = "out_of_sequence"    // 409: Offset is the sequence expected
 	UnknownProducer  Code = "unknown_producer"   // 409: the producer's results have expired
 	Trimmed          Code = "trimmed"            // 410: Offset is the first one kept
@@ -134,6 +134,7 @@ const (
 	ReasonUnreachable      = "unreachable"       // invalid_argument: nobody answers at the address
 	ReasonFeatureLevel     = "feature_level"     // unavailable: until members are upgraded
 	ReasonNotFormed        = "not_formed"        // no_leader: the node is not in a cluster yet
+	ReasonRemoved          = "removed"           // no_leader: the node was removed from the cluster
 	ReasonUnknownPath      = "unknown_path"      // not_found: the node has no such path, a newer one may
 )
 

@@ -16,7 +16,7 @@ type Status struct {
 	Queue        Queue        `json:"queue"`        // of this node; a leader's alone is used
 	Backpressure Pressure     `json:"backpressure"` // as the log records the leader's
 	Overdue      *OverdueRuns `json:"overdue_chains"`
-	Cursors      []Cursor     `json:"cursors"` // the stalled ones and those that lag most
+	Cursors      []Cursor     `json:"cursors"` // the stalled and throttled ones, and those that lag most
 	CursorsTotal int          `json:"cursors_total"`
 	// CursorsLeft is how many of CursorsTotal are not in Cursors; GET /v1/cursors has all of them.
 	CursorsLeft int         `json:"cursors_left_out"`
@@ -24,8 +24,9 @@ type Status struct {
 	DeadLetters LetterStats `json:"dead_letters"`
 	Log         LogStats    `json:"log"`
 	Refusals    []Refusal   `json:"refusals,omitempty"` // nodes that the raft handshake refused
-	// JoinRefused is why this node was last not admitted to the cluster.
+	// JoinRefused is why this node was last not admitted to the cluster, NotFormed what it waits for while it is in none.
 	JoinRefused string `json:"join_refused,omitempty"`
+	NotFormed   string `json:"not_formed,omitempty"`
 	// Subscriptions is what the first clients report of themselves, Timeouts what ran out of time in their handlers.
 	Subscriptions SubscriptionStatus `json:"event_subscription_status"`
 	Timeouts      HandlerTimeouts    `json:"handler_timeouts"`
@@ -93,9 +94,12 @@ type Member struct {
 	LastContactMs   int64  `json:"last_contact_ms"`       // over HTTP; -1: never
 	TrailingEntries uint64 `json:"trailing_entries"`      // that this node has and the member lacks
 	StalledMs       int64  `json:"stalled_ms,omitempty"`  // on the leader: how long it has lacked entries and stored none
-	// OtherFolder reports that another data folder answers under the member's id.
-	OtherFolder bool  `json:"other_folder,omitempty"`
-	Disk        *Disk `json:"disk,omitempty"` // as it reported last; nil if it never answered
+	// What is wrong with the node that answers in the member's place: it has another cluster token than the node that
+	// reports it, another data folder, or it is of another cluster.
+	OtherToken   bool  `json:"other_token,omitempty"`
+	OtherFolder  bool  `json:"other_folder,omitempty"`
+	OtherCluster bool  `json:"other_cluster,omitempty"`
+	Disk         *Disk `json:"disk,omitempty"` // as it reported last; nil if it never answered
 	// Incarnation identifies the member's data folder. It, Version and FeatureLevel are as the log records them.
 	Incarnation  string `json:"incarnation,omitempty"`
 	Version      string `json:"version,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,9 +40,11 @@ type CallResult struct {
 // ErrNoReply says that no outcome is known for the type of a call.
 var ErrNoReply = errors.New("no flow names a reply")
 
-// Call publishes an event and waits for the outcome of the run that it starts: the first event after it with its
-// correlation id that is a reply or a failure. An event without a correlation id gets that of ctx, see event.CausedBy,
-// or a new one. A duplicate waits for the outcome of the original's run.
+// Call publishes an event and waits for the outcome of the run that it starts: the first event after it of the same run
+// that is a reply or a failure. That is one with its correlation id. If a flow that the event is a stage of finds runs
+// by payload fields (event.Flow.RunBy), it is one with the same values in these, whatever its correlation id, or
+// without these values one that has its correlation id or names the event as its cause. An event without a correlation
+// id gets that of ctx, see event.CausedBy, or a new one. A duplicate waits for the outcome of the original's run.
 //
 // A reply fails the run if its payload has "success": false. So does a HANDLER_FAILED that names the event and answers
 // it, which ringlog react publishes for types without a failure of their own.
@@ -62,7 +65,7 @@ func (c *Client) Call(ctx context.Context, ev event.Event, o CallOptions) (CallR
 	}
 	w.result = CallResult{Offset: published.Offset, Duplicate: published.Duplicate, CorrelationID: ev.CorrelationID}
 	w.began = published.AppendedAt
-	if err := w.findRun(ctx); err != nil {
+	if err := w.findRun(ctx, &ev); err != nil {
 		return w.result, err
 	}
 	return w.result, w.wait(ctx)
@@ -74,15 +77,35 @@ type waiter struct {
 	kind     event.Type
 	replies  []string
 	failures []string // a subset of types that are waited for, too
+	byFields []namedRun
+	fields   *event.FieldReader // of byFields
 	began    time.Time
 	result   CallResult
 }
 
-// choose decides which types are waited for.
+// namedRun is the run of the event by a flow that finds runs by payload fields.
+type namedRun struct {
+	flow event.Flow
+	id   string
+}
+
+// choose decides which types are waited for, and by which flows.
 func (w *waiter) choose(ctx context.Context, kind event.Type, o CallOptions) error {
+	flows, err := w.c.Admin().Flows(ctx)
+	if err != nil {
+		return err
+	}
+	found, _ := w.c.cfg.Catalogue.Resolve(string(kind))
+	for _, f := range flows {
+		if len(f.RunBy) > 0 && slices.Contains(f.Stages(), found.Type) {
+			w.byFields = append(w.byFields, namedRun{flow: f})
+		}
+	}
 	known := event.Replies{Success: o.Replies, Failure: o.Failures}
 	if known.Success == nil || known.Failure == nil {
-		catalogue, err := w.c.catalogueWithFlows(ctx)
+		// The built-in ones are in the catalogue already.
+		flows = slices.DeleteFunc(flows, func(f event.Flow) bool { return f.Status != event.StatusRegistered })
+		catalogue, err := w.c.cfg.Catalogue.WithFlows(flows...)
 		if err != nil {
 			return err
 		}
@@ -121,40 +144,56 @@ func (w *waiter) names(types []event.Type) (names []string) {
 	return names
 }
 
-// catalogueWithFlows returns the client's catalogue with the flows that are registered in the cluster.
-func (c *Client) catalogueWithFlows(ctx context.Context) (*event.Catalogue, error) {
-	flows, err := c.Admin().Flows(ctx)
-	if err != nil {
-		return nil, err
+// findRun finds the run that the event begins. Of one that this call has not started itself, or whose correlation id is
+// in the payload, the log has the event.
+func (w *waiter) findRun(ctx context.Context, first *event.Event) error {
+	if w.result.Duplicate || w.result.CorrelationID == "" {
+		stored, err := w.c.Get(ctx, w.result.Offset)
+		if err != nil {
+			return fmt.Errorf("client: call %s: it repeats %d: %w", w.kind, w.result.Offset, err)
+		}
+		first = &stored
+		w.result.CorrelationID, w.began = first.CorrelationID, first.AppendedAt
 	}
-	// The built-in ones are in the catalogue already.
-	flows = slices.DeleteFunc(flows, func(f event.Flow) bool { return f.Status != event.StatusRegistered })
-	return c.cfg.Catalogue.WithFlows(flows...)
-}
-
-// findRun finds the correlation id and the beginning of a run that this call has not started itself, or whose id is in
-// the payload.
-func (w *waiter) findRun(ctx context.Context) error {
-	if !w.result.Duplicate && w.result.CorrelationID != "" {
-		return nil
-	}
-	first, err := w.c.Get(ctx, w.result.Offset)
-	if err != nil {
-		return fmt.Errorf("client: call %s: it repeats %d: %w", w.kind, w.result.Offset, err)
-	}
-	w.result.CorrelationID, w.began = first.CorrelationID, first.AppendedAt
-	if first.CorrelationID == "" {
+	w.nameRuns(first.Payload)
+	if w.result.CorrelationID == "" && len(w.byFields) == 0 {
 		return fmt.Errorf("client: call %s: it repeats %d, which has no correlation id that its outcome could be "+
 			"found by: use another dedup id, or NoDedup, to start a run", w.kind, w.result.Offset)
 	}
 	return nil
 }
 
+// nameRuns keeps the flows whose fields are in the payload of the event.
+func (w *waiter) nameRuns(payload []byte) {
+	var flows []event.Flow
+	for i := range w.byFields {
+		flows = append(flows, w.byFields[i].flow)
+	}
+	w.fields = event.NewFieldReader(flows...)
+	fields := w.fields.Read(payload)
+	for i := range w.byFields {
+		w.byFields[i].id = flows[i].RunIn(fields)
+	}
+	w.byFields = slices.DeleteFunc(w.byFields, func(r namedRun) bool { return r.id == "" })
+}
+
+// run says which run is waited for.
+func (w *waiter) run() string {
+	var ids []string
+	for _, r := range w.byFields {
+		ids = append(ids, r.id)
+	}
+	return strings.Join(append(ids, w.result.CorrelationID), " or ")
+}
+
 // wait reads the log until the outcome is there.
 func (w *waiter) wait(ctx context.Context) error {
 	next := w.result.Offset + 1
-	filter := event.Filter{CorrelationIDs: []string{w.result.CorrelationID},
-		Types: slices.Concat(w.replies, w.failures, []string{string(event.HandlerFailed)})}
+	filter := event.Filter{Types: slices.Concat(w.replies, w.failures, []string{string(event.HandlerFailed)})}
+	// No index leads to payload fields: of a run that these name, all events of the types are read.
+	if len(w.byFields) == 0 {
+		filter.CorrelationIDs = []string{w.result.CorrelationID}
+	}
 	for {
 		err := w.read(ctx, filter, &next)
 		failure, ok := errors.AsType[*calls.Error](err)
@@ -163,7 +202,7 @@ func (w *waiter) wait(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("client: call %s: event %d, run %s: none of %s in time: %w", w.kind, w.result.Offset,
-				w.result.CorrelationID, strings.Join(slices.Concat(w.replies, w.failures), ", "), context.Cause(ctx))
+				w.run(), strings.Join(slices.Concat(w.replies, w.failures), ", "), context.Cause(ctx))
 		case errors.Is(err, ErrClosed) || (err != nil && (!ok || failure.Answer)):
 			return fmt.Errorf("client: call %s: while waiting for the reply to %d: %w", w.kind, w.result.Offset, err)
 		}
@@ -188,7 +227,23 @@ func (w *waiter) read(ctx context.Context, filter event.Filter, next *uint64) er
 	return nil
 }
 
-// isOutcome decides an event of the run: success, failure, or neither.
+// inRun reports whether an event of a type that is waited for is of the run.
+func (w *waiter) inRun(ev *event.Event) bool {
+	fields, elsewhere := w.fields.Read(ev.Payload), false
+	for i := range w.byFields {
+		id := w.byFields[i].flow.RunIn(fields)
+		if id == w.byFields[i].id {
+			return true
+		}
+		elsewhere = elsewhere || id != ""
+	}
+	// Without the fields it is of the run that its correlation id or its cause says.
+	related := (ev.CorrelationID != "" && ev.CorrelationID == w.result.CorrelationID) ||
+		ev.CausationID == strconv.FormatUint(w.result.Offset, 10)
+	return related && !elsewhere
+}
+
+// isOutcome decides an event: success or failure of the run, or neither.
 func (w *waiter) isOutcome(ev *event.Event) bool {
 	var said struct {
 		Success *bool  `json:"success"`
@@ -201,7 +256,11 @@ func (w *waiter) isOutcome(ev *event.Event) bool {
 	// The fields are the publisher's own: one of another kind says nothing, and the others are read.
 	_ = json.Unmarshal(ev.Payload, &said)
 	asked := slices.Contains(w.replies, string(ev.Type)) || slices.Contains(w.failures, string(ev.Type))
-	if !asked && (!said.Answer || said.Offset != w.result.Offset) {
+	if asked {
+		if !w.inRun(ev) {
+			return false
+		}
+	} else if !said.Answer || said.Offset != w.result.Offset {
 		return false
 	}
 	w.result.Success = slices.Contains(w.replies, string(ev.Type)) && (said.Success == nil || *said.Success)

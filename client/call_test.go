@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -117,6 +118,71 @@ func TestADuplicateCallGetsTheOutcomeOfTheOriginal(t *testing.T) {
 	got = <-callOf(t, c, lone, client.CallOptions{})
 	if got.err == nil || !strings.Contains(got.err.Error(), "no correlation id") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// As the platform sends them: without correlation ids, the run in the payload.
+func TestACallFollowsARunByPayloadFields(t *testing.T) {
+	n := startNode(t)
+	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
+	if _, err := c.Admin().RegisterFlows(t.Context(), event.Flow{Name: "training_pipeline",
+		RunBy: []string{"config_key", "iteration"}}); err != nil {
+		t.Fatal(err)
+	}
+	type run = map[string]any
+	completed := func(payload run) event.Event { return inRun(event.TrainingCompleted, "", payload) }
+	for i, test := range []struct {
+		name    string
+		reply   event.Event
+		success bool
+	}{
+		{"a stage of the run", completed(run{"config_key": "hex8", "iteration": 7}), true},
+		{"a failure that is no stage", inRun(event.TrainingFailed, "", run{"config_key": "hex8", "iteration": "7"}), false},
+		{"another correlation id", inRun(event.TrainingCompleted, "other", run{"config_key": "hex8", "iteration": 7}), true},
+		{"the correlation id without the fields", inRun(event.TrainingCompleted, "run", run{"config_key": "hex8"}), true},
+		{"the cause without the fields",
+			event.Event{Type: event.TrainingCompleted, CausationID: "caused", NoDedup: true}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			begins := inRun(event.TrainingStarted, "", run{"config_key": "hex8", "iteration": 7})
+			if test.reply.CorrelationID == "run" {
+				begins.CorrelationID = "run"
+			}
+			before := publishOK(t, c, test.reply).Offset
+			done := callOf(t, c, begins, client.CallOptions{})
+			until(t, "the event is in the log", func() bool {
+				ev, err := c.Get(t.Context(), before+1)
+				return err == nil && ev.Type == event.TrainingStarted
+			})
+			// Other runs, one of them with the correlation id of this one.
+			publishOK(t, c, completed(run{"config_key": "hex8", "iteration": 8}))
+			publishOK(t, c, completed(run{"config_key": "hex8"}))
+			publishOK(t, c, inRun(event.TrainingCompleted, begins.CorrelationID, run{"config_key": "sq8", "iteration": 7}))
+			if test.reply.CausationID != "" {
+				test.reply.CausationID = strconv.FormatUint(before+1, 10)
+			}
+			reply := publishOK(t, c, test.reply).Offset
+			got := <-done
+			if got.err != nil || got.Success != test.success || got.Offset != before+1 || got.Reply.Offset != reply {
+				t.Errorf("%d: %+v, want the reply %d", i, got, reply)
+			}
+		})
+	}
+
+	// The outcome of an event that was published without a correlation id, and the error without one.
+	original := event.New(event.TrainingStarted, run{"config_key": "hex8", "iteration": 9})
+	publishOK(t, c, original)
+	reply := publishOK(t, c, completed(run{"config_key": "hex8", "iteration": 9}))
+	got := <-callOf(t, c, original, client.CallOptions{})
+	if got.err != nil || !got.Success || !got.Duplicate || got.CorrelationID != "" || got.Reply.Offset != reply.Offset {
+		t.Errorf("%+v", got)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	alone := inRun(event.TrainingStarted, "", run{"config_key": "hex8", "iteration": 10})
+	_, err := c.Call(ctx, alone, client.CallOptions{})
+	if err == nil || !strings.Contains(err.Error(), "run config_key=hex8,iteration=10 or ") {
+		t.Error(err)
 	}
 }
 

@@ -45,8 +45,9 @@ type Config struct {
 	// received is a line of the level debug, on the standard error without a Logger.
 	Logger *slog.Logger
 
-	// OnWarning is called for what a node warns about in a filter that a call gives it, such as a
-	// misspelt type: each warning once, perhaps from several goroutines. nil logs it.
+	// OnWarning is called for what a node warns about in a filter that a call gives it, such as a misspelt type, and for
+	// an endpoint of another cluster, which is passed over: each warning once, perhaps from several goroutines. nil
+	// logs it.
 	OnWarning func(event.Warning)
 
 	// Observe, for metrics and traces, is called before each request to a node. The request has the context that it
@@ -77,7 +78,7 @@ func (c *Config) validate() error {
 	if c.OnWarning == nil {
 		logger := c.Logger
 		c.OnWarning = func(w event.Warning) {
-			logger.Warn("a filter matches nothing known", "field", w.Field, "warning", w.Message)
+			logger.Warn("warning of a call", "field", w.Field, "warning", w.Message)
 		}
 	}
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
 )
 
 // change is an address at which one cluster's node answers after another's.
@@ -71,13 +72,47 @@ func TestAClientStaysWithItsCluster(t *testing.T) {
 func TestAClientPassesOverAnotherClustersNode(t *testing.T) {
 	own, stray := startNode(t), startNode(t)
 	first, second := openDoor(t, stray.server.Handler()), openDoor(t, own.server.Handler())
-	c := dial(t, client.Config{Endpoints: []string{first.url, second.url}, ClusterID: own.clusterID()})
+	var warned []event.Warning
+	c := dial(t, client.Config{Endpoints: []string{first.url, second.url}, ClusterID: own.clusterID(),
+		OnWarning: func(w event.Warning) { warned = append(warned, w) }})
 	last := publishN(t, c, 0, 3)
 	if got := mine(t, c); len(got) != 3 {
 		t.Errorf("read %v", got)
 	}
 	if ev, err := own.raft.Machine().Log().Get(last); err != nil || numberOf(ev) != 2 {
 		t.Errorf("%+v, %v", ev, err)
+	}
+	// That the list is wrong is said once, with both clusters.
+	if len(warned) != 1 || warned[0].Reason != string(api.OtherCluster) {
+		t.Fatalf("warned of %+v", warned)
+	}
+	for _, part := range []string{first.url, stray.clusterID(), own.clusterID()} {
+		if !strings.Contains(warned[0].Message, part) {
+			t.Errorf("%q does not name %s", warned[0].Message, part)
+		}
+	}
+}
+
+// A client that has met one cluster publishes nothing to another when its own is away, and names both and their
+// endpoints.
+func TestAnotherClustersEndpointIsNotASubstitute(t *testing.T) {
+	own, stray := startNode(t), startNode(t)
+	first, second := openDoor(t, own.server.Handler()), openDoor(t, stray.server.Handler())
+	c := dial(t, client.Config{Endpoints: []string{first.url, second.url}, Timeout: time.Second,
+		OnWarning: func(event.Warning) {}})
+	publishN(t, c, 0, 1)
+	_, before := stray.raft.Machine().Log().Bounds()
+	first.faults(func(*http.Request) fault { return fault{cutBefore: true} })
+	_, err := c.Publish(t.Context(), numbered(1))
+	for _, part := range []string{
+		first.url, second.url, own.clusterID(), stray.clusterID(), "held to cluster",
+	} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v, which should name %s", err, part)
+		}
+	}
+	if _, last := stray.raft.Machine().Log().Bounds(); last != before {
+		t.Errorf("%d events went to the other cluster", last-before)
 	}
 }
 

@@ -256,7 +256,7 @@ func IsReserved(t Type) bool {
 	}
 
 	// These families are reserved as a whole.
-	for _, prefix := range [...]string{"LEADER_", "QUORUM_", "VOTER_", "SPLIT_BRAIN_", "CURSOR_", "DLQ_EVENTS_"} {
+	for _, prefix := range [...]string{"LEADER_", "QUORUM_", "VOTER_", "SPLIT_BRAIN_", "CURSOR_", "DLQ_EVENTS_", "ROLE_"} {
 		if strings.HasPrefix(string(t), prefix) {
 			return true
 		}
@@ -271,6 +271,9 @@ const (
 	CatchupAtRisk   Type = "CATCHUP_AT_RISK"
 	ChainOverdue    Type = "CHAIN_OVERDUE"
 	DLQEventsStored Type = "DLQ_EVENTS_STORED"
+	RoleAcquired    Type = "ROLE_ACQUIRED"
+	RoleReleased    Type = "ROLE_RELEASED"
+	RoleLost        Type = "ROLE_LOST"
 	// QuorumOutageView is one voter's view of an outage that was reported already, or of a time in which the voter was
 	// cut off from a cluster that kept its quorum.
 	QuorumOutageView Type = "QUORUM_OUTAGE_VIEW"

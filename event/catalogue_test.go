@@ -173,6 +173,9 @@ func TestOwnTypesOfTheClusterAreKnown(t *testing.T) {
 		CursorStalled:    "other",
 		DLQEventsStored:  "other",
 		QuorumOutageView: "p2p",
+		RoleAcquired:     "other",
+		RoleLost:         "other",
+		RoleReleased:     "other",
 	}
 	for _, d := range Builtin().Own() {
 		r, known := Builtin().Resolve(strings.ToLower(strings.ReplaceAll(string(d.Name), "_", ".")))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ringrift/ringlog/event/canon"
@@ -165,13 +166,12 @@ func (d *decoder) event(e *Event) *Error {
 		return d.Fail(d.Pos, ReasonInvalidJSON, "an event is a JSON object, not %s", d.Kind())
 	}
 	// Members fill e in any order; what is missing shows only at the end.
-	start := d.Pos
 	d.seen, d.into = 0, e
 	if err := d.Members(d.member); err != nil {
 		return err
 	}
 	if e.Type == "" {
-		return d.Fail(start, ReasonInvalidType, "missing").Under("type")
+		return missingType(d.seen&(1<<fieldTypeName) != 0)
 	}
 	// An event without a payload has the empty one, as New makes it.
 	if e.Payload == nil {
@@ -256,8 +256,7 @@ func (d *decoder) member(key []byte) *Error {
 	// A stored event of a later version may have keys that this one does not know.
 	if f == fieldNone && !d.stored {
 		err := d.Fail(d.Key, ReasonUnknownKey, "an event has no such key").Under(canon.PathStep(key))
-		err.Remedy = "put it into payload; an event has type, payload, source, key, correlation_id, causation_id, " +
-			"dedup_id, dedup and time"
+		err.Remedy = unknownKeyRemedy(string(key))
 		return err
 	}
 	if f != fieldNone && d.seen&(1<<f) != 0 {
@@ -273,6 +272,30 @@ func (d *decoder) member(key []byte) *Error {
 		return err.Under(d.keyAt(at))
 	}
 	return nil
+}
+
+// unknownKeyRemedy says what to do about a key that an event does not have.
+func unknownKeyRemedy(key string) string {
+	fields := []string{
+		"type", "payload", "source", "key", "correlation_id", "causation_id", "dedup_id", "dedup", "time",
+	}
+	all := "an event has " + strings.Join(fields[:len(fields)-1], ", ") + " and " + fields[len(fields)-1]
+	// A key is taken for a misspelt field if at most a third of the field's letters differ; upper and lower case are
+	// the same. A key that is much longer is not compared.
+	nearest, least := "", len(key)
+	for _, field := range fields {
+		if len(key) > 2*len(field) {
+			continue
+		}
+		d := editDistance(foldName(key), foldName(field), make([]int, len(key)+1))
+		if d <= len(field)/3 && d < least {
+			nearest, least = field, d
+		}
+	}
+	if nearest != "" {
+		return "did you mean " + nearest + "? " + all
+	}
+	return "put it into payload; " + all
 }
 
 // keyAt reads a key again, for the path of an error.

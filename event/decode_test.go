@@ -68,7 +68,8 @@ func badInputs() []badInput {
 		{"leading zero", `{"type":"A","payload":{"a":01}}`, ReasonInvalidJSON, "payload", 28},
 		{"leading plus", `{"type":"A","payload":{"a":+1}}`, ReasonInvalidJSON, "payload.a", 27},
 		{"bare point", `{"type":"A","payload":{"a":1.}}`, ReasonInvalidJSON, "payload.a", 29},
-		{"no type", `{"payload":{}}`, ReasonInvalidType, "type", 0},
+		{"no type", `{"payload":{}}`, ReasonInvalidType, "type", -1},
+		{"empty type", `{"type":""}`, ReasonInvalidType, "type", -1},
 		{"type null", `{"type":null}`, ReasonInvalidType, "type", 8},
 		{"type a number", `{"type":5}`, ReasonInvalidType, "type", 8},
 		{"payload a string", `{"type":"A","payload":"x"}`, ReasonInvalidPayload, "payload", 22},
@@ -147,6 +148,27 @@ func TestBadInputIsNamed(t *testing.T) {
 				t.Errorf("%v does not name line 3", err)
 			}
 		})
+	}
+}
+
+// A key that an event lacks may be a misspelt field; any other belongs into the payload.
+func TestAMisspeltFieldIsSuggested(t *testing.T) {
+	for key, want := range map[string]string{
+		"corelation_id":            "did you mean correlation_id? an event has type, ",
+		"correlationId":            "did you mean correlation_id? ",
+		"Payload":                  "did you mean payload? ",
+		"types":                    "did you mean type? ",
+		"dedupe":                   "did you mean dedup? ",
+		"dedup-id":                 "did you mean dedup_id? ",
+		"colour":                   "put it into payload; an event has type, ",
+		"":                         "put it into payload; ",
+		"data":                     "put it into payload; ",
+		strings.Repeat("key", 999): "put it into payload; ",
+	} {
+		_, err := DecodeOne([]byte(`{"type":"A","`+key+`":1}`), Limits{})
+		if e, ok := err.(*Error); !ok || e.Reason != ReasonUnknownKey || !strings.HasPrefix(e.Remedy, want) {
+			t.Errorf("%.20q: %+v", key, err)
+		}
 	}
 }
 

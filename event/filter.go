@@ -128,6 +128,10 @@ func (f Filter) Warnings(c *Catalogue) []Warning {
 
 // nearText names the types that a misspelt one may stand for, after a semicolon; "" if none is close.
 func (c *Catalogue) nearText(spelt string) string {
+	// What is longer than every type resembles none.
+	if len(spelt) > longestNear {
+		return ""
+	}
 	// A third of the letters may differ: a suggestion that is far off is worse than none.
 	near := c.nearest(spelt, 3, max(2, len(strings.Trim(spelt, "*?"))/3))
 	if len(near) == 0 {

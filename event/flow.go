@@ -151,7 +151,9 @@ func (d *flowReader) flow() *Error {
 		Edges [][]Type `json:"edges"`
 	}
 	if bad := json.Unmarshal(d.Data[start:end], &read); bad != nil {
-		return d.shape(start, bad)
+		err := d.shape(start, bad)
+		err.Field = strings.TrimPrefix(err.Field, "Flow.") // encoding/json names the embedded struct
+		return err
 	}
 	f := read.Flow
 	// The status is the catalogue's to give.
@@ -173,10 +175,12 @@ func (d *flowReader) flow() *Error {
 
 // note checks the keys of the i-th note; encoding/json reads the values later.
 func (d *flowReader) note(i int) *Error {
-	if d.Peek() != '{' {
-		return d.Unexpected("a note object")
+	var err *Error
+	if d.Peek() == '{' {
+		err = d.known([]string{"edge", "condition", "to_state"}, func(string) *Error { return d.Skip() })
+	} else {
+		err = d.Unexpected("a note object")
 	}
-	err := d.known([]string{"edge", "condition", "to_state"}, func(string) *Error { return d.Skip() })
 	if err != nil {
 		return err.Under(fmt.Sprintf("edge_notes[%d]", i))
 	}

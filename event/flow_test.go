@@ -44,6 +44,8 @@ func TestFlowsThatNobodyCouldFollowAreRefused(t *testing.T) {
 		{`{"name":"f","edges":[["A","B"]],"run_by":["1","2","3","4","5","6","7","8","9"]}`, ReasonTooLarge, "f.run_by"},
 		{`{"name":"f","edges":[["A","B"]],"edge_notes":[{"edge":1}]}`, ReasonInvalidField, "f.edge_notes[0].edge"},
 		{`{"name":"f","edges":[["A","B"]],"edge_notes":[{"edge":0,"if":"x"}]}`, ReasonUnknownKey, "edge_notes[0].if"},
+		{`{"name":"f","edges":[["A","B"]],"edge_notes":[7]}`, ReasonInvalidJSON, "edge_notes[0]"},
+		{`{"name":7,"edges":[["A","B"]]}`, ReasonInvalidField, "name"},
 	} {
 		_, err := ParseFlows([]byte(bad.flow))
 		e, ok := errors.AsType[*Error](err)

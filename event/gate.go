@@ -1,14 +1,20 @@
 package event
 
 import (
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/ringrift/ringlog/event/canon"
 )
 
-// maxShapes bounds the shapes whose warnings a gate keeps.
-const maxShapes = 256
+// Bounds of a gate.
+const (
+	maxShapes = 256 // shapes whose warnings it keeps
+	// Unknown types of a request for which the nearest known ones are looked up: each takes about as long as checking
+	// a hundred events.
+	maxLookups = 8
+)
 
 // Gate applies a policy to the events of one request. It checks the keys that payloads of a type have in common once,
 // and computes warnings once for all events of the same type and shape, which then share them. It is not safe for
@@ -21,6 +27,9 @@ type Gate struct {
 	outlines outlines
 	// emptied when it has maxShapes entries
 	shapes map[gateShape]gateWarnings
+	// by unknown type as it was sent: the nearest known ones, as text; emptied when it has maxShapes entries
+	near    map[Type]string
+	lookups int // for near, that are left to this request
 	// of the content hashes
 	hasher *canon.Hasher
 	before Event // the event being normalized as it was sent; a field so that it is not allocated each time
@@ -37,6 +46,8 @@ type gateShape struct {
 type gateWarnings struct {
 	sent Type // of the gateShape, in memory of its own
 	list []Warning
+	// The nearest known types are missing, since too many were looked up for the request: a later one completes it.
+	incomplete bool
 }
 
 // gates keeps closed gates with what they remember, for the next request under the same policy.
@@ -46,10 +57,12 @@ var gates sync.Pool
 func (p *Policy) Gate() *Gate {
 	// A gate of another policy is dropped: settings change rarely.
 	// Comparing policies compares pointers: the same catalogue and dedup policies.
-	if g, ok := gates.Get().(*Gate); ok && g.policy == *p {
-		return g
+	g, ok := gates.Get().(*Gate)
+	if !ok || g.policy != *p {
+		g = &Gate{policy: *p, hasher: canon.NewHasher()}
 	}
-	return &Gate{policy: *p, hasher: canon.NewHasher()}
+	g.lookups = maxLookups
+	return g
 }
 
 // Close releases the gate. The warnings that it returned stay valid.
@@ -95,10 +108,12 @@ func (g *Gate) warnings(sent *Event, last *outline, shape uint64) []Warning {
 	// A new shape, or warnings that depend on values: normalize the event as it was sent again, now with warnings.
 	// It costs another pass over the payload, once for each shape.
 	warned, known := g.shapes[key]
-	if !known || shape == uniqueShape {
+	completed := warned.incomplete && g.lookups > 0
+	if !known || completed || shape == uniqueShape {
 		key.sent = Type(strings.Clone(string(sent.Type))) // so that the gate does not keep the request in memory
 		warned.sent = key.sent
 		_, _, warned.list, _ = g.policy.normalize(sent, nil, false)
+		warned.incomplete = !g.suggest(key.sent, warned.list)
 		// A producer may make up shapes without end, so all are forgotten from time to time.
 		if g.shapes == nil || len(g.shapes) == maxShapes {
 			g.shapes = make(map[gateShape]gateWarnings)
@@ -107,5 +122,31 @@ func (g *Gate) warnings(sent *Event, last *outline, shape uint64) []Warning {
 	}
 	// The next event of the type is compared with this one first.
 	last.shape, last.warned = gateShape{warned.sent, shape}, warned.list
+	if warned.incomplete {
+		last.shape = gateShape{} // it is looked up again
+	}
 	return warned.list
+}
+
+// suggest adds the nearest known types to the warning of an unknown one, as Policy.Normalize does. It reports whether
+// nothing is missing: it looks up few types in a request.
+func (g *Gate) suggest(sent Type, warnings []Warning) (complete bool) {
+	i := slices.IndexFunc(warnings, func(w Warning) bool { return w.Reason == WarningUnknownType })
+	if i < 0 {
+		return true
+	}
+	near, known := g.near[sent]
+	if !known {
+		if g.lookups == 0 {
+			return false
+		}
+		g.lookups--
+		if g.near == nil || len(g.near) == maxShapes {
+			g.near = make(map[Type]string)
+		}
+		near = g.policy.catalogue().nearText(string(sent))
+		g.near[sent] = near
+	}
+	warnings[i].Message += near
+	return true
 }

@@ -10,16 +10,17 @@ import (
 // spellings of their type.
 func (c *Catalogue) Nearest(name string, n int) []string { return c.nearest(name, n, math.MaxInt) }
 
+// longestNear is how much of a name is compared, in bytes. Names of types are shorter.
+const longestNear = 64
+
 // nearest is Nearest of the types whose distance is most or less. Wildcards in name match as in a Filter.
 func (c *Catalogue) nearest(name string, n, most int) []string {
-	// Longer names are cut: the beginning is enough to find what was meant.
-	const longest = 64 // of a name that is worth comparing
-	// The names compared are folded, too.
+	// Longer names are cut: the beginning is enough to find what was meant. The names compared are folded, too.
 	wanted := foldName(name)
-	wanted = wanted[:min(len(wanted), longest)]
+	wanted = wanted[:min(len(wanted), longestNear)]
 	best := make(map[Type]int, len(c.types))
 	// One row for all comparisons, since there are hundreds.
-	row := make([]int, longest+1)
+	row := make([]int, longestNear+1)
 	// The distance of a type is that of its closest spelling.
 	for spelt, s := range c.spellings {
 		d := editDistance(wanted, spelt, row)

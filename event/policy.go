@@ -62,9 +62,16 @@ func warning(reason, field, format string, args ...any) Warning {
 // absent CorrelationID. If there is an error, it is an *Error, and the event must not be used. Normalizing an event
 // that is in that form already changes nothing and does not allocate.
 func (p *Policy) Normalize(e *Event) (Hash, []Warning, error) {
+	sent := e.Type
 	known, _, warnings, err := p.normalize(e, nil, false)
 	if err != nil {
 		return Hash{}, nil, err
+	}
+	// The nearest known types, in the warning of an unknown one.
+	for i := range warnings {
+		if warnings[i].Reason == WarningUnknownType {
+			warnings[i].Message += p.catalogue().nearText(string(sent))
+		}
 	}
 	return canon.ContentHash(known.Value, e.Payload), warnings, nil
 }
@@ -197,9 +204,7 @@ func checkType(name string, lim Limits) error {
 	const remedy = "letters, digits, _ . and - are allowed"
 	switch {
 	case name == "":
-		err := fieldError(ReasonInvalidType, "type", "missing")
-		err.Remedy = "name the event type"
-		return err
+		return missingType(false)
 	case len(name) > lim.NameBytes:
 		return fieldError(ReasonTooLarge, "type", "%d bytes, the limit is %d", len(name), lim.NameBytes)
 	}
@@ -224,13 +229,24 @@ func checkType(name string, lim Limits) error {
 	return nil
 }
 
+// missingType is the error for an event without a type, or with an empty one.
+func missingType(empty bool) *Error {
+	err := fieldError(ReasonInvalidType, "type", "missing")
+	if empty {
+		err.Message = "empty"
+	}
+	err.Remedy = "name the event type, such as TRAINING_COMPLETED"
+	return err
+}
+
 // checkReserved applies the reserved policy and sets Foreign.
 func (p *Policy) checkReserved(e *Event, t Type) error {
 	// With ReservedOwn the event is the cluster's own, and is marked as nothing.
 	reserved := IsReserved(t)
 	if reserved && p.Reserved == ReservedRefuse {
 		err := fieldError(ReasonReservedType, "type", "only the cluster emits %s", t)
-		err.Remedy = "choose another type; for a migration: ringlog settings set catalogue.reserved accept-as-foreign"
+		err.Remedy = "choose another type; for a migration: PUT /v1/settings/catalogue.reserved, " +
+			"or ringlog settings set catalogue.reserved accept-as-foreign"
 		return err
 	}
 	// Set in both directions: a producer's own Foreign counts for nothing.
@@ -242,8 +258,7 @@ func (p *Policy) checkReserved(e *Event, t Type) error {
 // clients only show the message.
 func (p *Policy) unknownType(t Type) error {
 	return fieldError(ReasonUnknownType, "type",
-		"%s is not in the catalogue, and validation is strict; nearest known types: %s",
-		t, strings.Join(p.catalogue().Nearest(string(t), 3), ", "))
+		"%s is not in the catalogue, and validation is strict%s", t, p.catalogue().nearText(string(t)))
 }
 
 // checkValue accepts a value that is a spelling of the type.

@@ -198,6 +198,49 @@ func TestGateSaysWhatThePolicySays(t *testing.T) {
 	})
 }
 
+// The warning of an unknown type has the nearest known ones for the first types of a request. A later request with a
+// type that came too late has them as well.
+func TestAnUnknownTypeIsNamedWithTheNearest(t *testing.T) {
+	p := Policy{}
+	const near = "is not in the catalogue; nearest known types: TRAINING_COMPLETED"
+	// Both clients of the gate, with a misspelt type and with one that resembles none.
+	for name, normalize := range map[string]func(*Event) (Hash, []Warning, error){
+		"policy": p.Normalize, "gate": p.Gate().Normalize,
+	} {
+		for spelt, want := range map[Type]string{
+			"training.completd":                 "TRAINING_COMPLETD " + near,
+			"QQQQQQQQ_XXXXXXX":                  "QQQQQQQQ_XXXXXXX is not in the catalogue",
+			Type(strings.Repeat("TRAINING", 9)): "TRAINING is not in the catalogue",
+		} {
+			_, got, err := normalize(&Event{Type: spelt})
+			if err != nil || len(got) != 1 || !strings.Contains(got[0].Message+"$", want) {
+				t.Errorf("%s, %s: %v %v", name, spelt, got, err)
+			}
+		}
+	}
+
+	g := p.Gate()
+	message := func(n int) string {
+		_, got, err := g.Normalize(&Event{Type: Type(fmt.Sprint("TRAINING_COMPLETED", n))})
+		if err != nil || len(got) != 1 {
+			t.Fatalf("%v %v", got, err)
+		}
+		return got[0].Message
+	}
+	for n := range maxLookups + 2 {
+		if has := strings.Contains(message(n), near); has != (n < maxLookups) {
+			t.Errorf("type %d of the request: %s", n, message(n))
+		}
+	}
+	// The gate that the next request gets knows what this one has looked up.
+	g.lookups = maxLookups
+	for _, n := range []int{maxLookups + 1, 0} {
+		if !strings.Contains(message(n), near) {
+			t.Errorf("type %d in the next request: %s", n, message(n))
+		}
+	}
+}
+
 func TestWarningsAreBounded(t *testing.T) {
 	var fields []string
 	for i := range 10_000 {

@@ -236,7 +236,9 @@ func (d *definitionReader) definition() *Error {
 		return d.shape(start, bad)
 	}
 	if def.Name == "" {
-		return d.Fail(start, ReasonInvalidField, "missing").Under("name")
+		err := d.Fail(start, ReasonInvalidField, "missing").Under("name")
+		err.Remedy = "name the type"
+		return err
 	}
 	d.defs = append(d.defs, def)
 	return nil

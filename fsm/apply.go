@@ -48,6 +48,7 @@ type applier struct {
 	lossApplier
 	memberApplier
 	clientApplier
+	roleApplier
 }
 
 // newApplier returns an applier whose parts know the entry and each other.
@@ -56,6 +57,7 @@ func newApplier(e applying) *applier {
 	// One applying for all, so that each part sees what the others have changed.
 	shared := &a.applying
 	a.publishApplier = publishApplier{applying: shared, producers: &a.producerApplier}
+	a.roleApplier = roleApplier{applying: shared}
 	a.producerApplier = producerApplier{applying: shared, results: map[string][]byte{}}
 	a.cursorApplier = cursorApplier{
 		applying: shared,
@@ -91,6 +93,7 @@ func (a *applier) decideFrame() error {
 	}
 	a.expireCursors()
 	a.expireClients()
+	a.expireClaims()
 	if err := a.observeLeader(); err != nil {
 		return err
 	}
@@ -111,6 +114,7 @@ func (a *applier) decideFrame() error {
 // complete appends the events that the entry's decisions emit, and does what every
 // entry ends with. It leaves the state at the entry's index.
 func (a *applier) complete() error {
+	a.storeRoles()
 	if err := a.appendEvents(a.late); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func (a *applier) register(c frame.Register) Result {
 	defs, err := event.ParseDefinitions(c.Definitions)
 	if err != nil {
 		return refuse(Invalid, "definitions", err.Error(),
-			"send a JSON array in the form of ringlog catalogue ls -o json")
+			"send a JSON array in the form of GET /v1/catalogue, or ringlog catalogue ls -o json")
 	}
 	// A type that is registered again takes no further place.
 	added := map[event.Type]bool{}
@@ -59,7 +59,8 @@ func (s *state) loadType(_ string, value []byte) error {
 func (a *applier) putFlows(c frame.FlowPut) Result {
 	flows, err := event.ParseFlows(c.Flows)
 	if err != nil {
-		return refuse(Invalid, "flows", err.Error(), "send a JSON array in the form of ringlog flow ls -o json")
+		return refuse(Invalid, "flows", err.Error(),
+			"send a JSON array in the form of GET /v1/flows, or ringlog flow ls -o json")
 	}
 	// A flow that replaces another takes no further place.
 	added := map[string]bool{}
@@ -86,7 +87,7 @@ func (a *applier) putFlows(c frame.FlowPut) Result {
 func (a *applier) removeFlow(c frame.FlowRemove) Result {
 	if _, known := a.s.flows[c.Name]; !known {
 		return refuse(NotFound, "name", fmt.Sprintf("no flow %q is registered", c.Name),
-			"list them: ringlog flow ls; the built-in ones stay")
+			"list them: GET /v1/flows, or ringlog flow ls; the built-in ones stay")
 	}
 	delete(a.s.flows, c.Name)
 	a.tx.Delete(key(prefixFlow, c.Name))

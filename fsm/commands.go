@@ -66,7 +66,15 @@ var decisions = [256]decision{
 	frame.KindClientPut:    infallible((*applier).putClient),
 	frame.KindClientReport: infallible((*applier).putClient),
 	frame.KindPressure:     infallible((*applier).reportPressure),
+	frame.KindLagReport:    infallible((*applier).reportLag),
 	frame.KindChainOverdue: infallible((*applier).chainOverdue),
+
+	// Roles, and what is refused once the lease of one is over.
+	frame.KindRoleAcquire:        infallible((*applier).acquireRole),
+	frame.KindRoleRenew:          infallible((*applier).renewRoles),
+	frame.KindRoleRelease:        infallible((*applier).releaseRole),
+	frame.KindPublishFenced:      fallible((*applier).publish),
+	frame.KindCursorCommitFenced: infallible((*applier).commitCursor),
 }
 
 // fallible makes a decision of a function that takes the command's own type.

@@ -119,6 +119,9 @@ func (c *copies) agree(t tb, index uint64) {
 		if got, want := m.s.ranks.bytes, c.m[0].s.ranks.bytes; got != want {
 			t.Fatalf("entry %d: the cursors of the copy that %s take %d bytes, not %d", index, copyDirs[i+1], got, want)
 		}
+		if got, want := throttled(m), throttled(c.m[0]); !slices.Equal(got, want) {
+			t.Fatalf("entry %d: in the copy that %s %q are throttled, not %q", index, copyDirs[i+1], got, want)
+		}
 	}
 }
 
@@ -162,6 +165,7 @@ func TestCopiesDecideAlikeWhateverHappensToThem(t *testing.T) {
 		"accepted frame.ClockStep", "accepted frame.Register", "accepted frame.CursorCommit",
 		"accepted frame.FlowPut", "accepted frame.FlowRemove",
 		"trimmed", "passed", "held", "gap exact", "cursor expired", "CURSOR_STALLED", "VOTER_PROMOTED", "DLQ_EVENTS_PURGED",
+		"accepted frame.LagReport",
 	} {
 		if c.counts[what] == 0 && !testing.Short() {
 			t.Errorf("%s was not met", what)
@@ -370,13 +374,14 @@ var someSettings = map[string][]string{
 	"cursor.idle_expiry": {"", "10m", "2h"}, "cursor.stall_after": {"", "30s", "0s"}, "cursor.max": {"", "4"},
 	"dedup.window": {"", "5s"}, "dedup.policy_max_keys": {"", "3"},
 	"dlq.max_age": {"", "15m"}, "dlq.stale_after": {"", "1m"}, "dlq.max_bytes": {"", "2000"},
-	"producer.ttl": {"", "10m"}, "health.hold_down": {"", "0s"}, "clients.max": {"", "1"},
+	"producer.ttl": {"", "10m"}, "backpressure.lag": {"", "x=5/1,g=9/0", "*=4/2"},
+	"health.hold_down": {"", "0s"}, "clients.max": {"", "1"},
 }
 
 var anyCommands = strings.Fields(`
 	publish publish publish publish produce create create open commit commit commit commit seek change delete
 	group group settle settle deadof dead dead redrive purge trim retain set set set
-	policy policy policy register member remove step voter vote outage client pressure overdue tick`)
+	policy policy policy register member remove step voter vote outage client pressure lag overdue tick`)
 
 func (h *anything) request() request {
 	plain, group := pick(h, "cursor", "x", "y", "z"), pick(h, "group", "g", "h")
@@ -446,7 +451,7 @@ func (h *anything) settlement(group string) frame.GroupSettle {
 func (h *anything) clusterRequest() request {
 	member := pick(h, "member", "n1", "n2", "n3", "n4")
 	switch pick(h, "cluster command", "policy", "set", "set", "set", "register", "flow", "no flow", "member", "remove",
-		"step", "voter", "vote", "outage", "client", "pressure", "overdue", "tick") {
+		"step", "voter", "vote", "outage", "client", "pressure", "lag", "overdue", "tick") {
 	case "set":
 		key := pick(h, "key", slices.Sorted(maps.Keys(someSettings))...)
 		return do(frame.SettingSet{Key: key, Value: pick(h, "value", someSettings[key]...)})
@@ -499,6 +504,12 @@ func (h *anything) clusterRequest() request {
 			Subscriptions: make([]frame.ClientSubscription, rapid.IntRange(0, 1).Draw(h.t, "subscriptions"))})
 	case "pressure":
 		return do(frame.Pressure{Active: rapid.Bool().Draw(h.t, "active"), Requests: 7, Bytes: 1 << 20})
+	case "lag":
+		c := frame.LagReport{Cursor: pick(h, "lagging", "x", "y", "g"), Lag: rapid.Uint64Range(0, 10).Draw(h.t, "lag")}
+		if cur := h.m[0].s.cursors[c.Cursor]; cur != nil {
+			c.Created = cur.Created.UnixNano()
+		}
+		return do(c)
 	case "overdue":
 		return do(frame.ChainOverdue{
 			CorrelationID: pick(h, "run", "r", "s"),

@@ -22,7 +22,8 @@ var besides = []struct {
 	{"passed by force", nil, manyCursors, 0},
 	{"holding", nil, manyCursors, 0},
 	{"abandoned one after the other", map[string]string{"cursor.hold_events": "1"}, manyCursors, -1},
-	{"expiring", map[string]string{"cursor.idle_expiry": "720h", "cursor.hold_events": "1"}, manyCursors, 1100},
+	{"expiring", map[string]string{"cursor.idle_expiry": "720h", "cursor.hold_events": "1",
+		"backpressure.lag": "cursor-*=1000/10"}, manyCursors, 1100},
 }
 
 const manyCursors = 10_000

@@ -36,6 +36,8 @@ type Cursor struct {
 	// CURSOR_RECOVERED.
 	Moved   time.Time `json:"moved,omitzero"`
 	Stalled *Stall    `json:"stalled,omitempty"`
+	// Throttled is set from BACKPRESSURE_ACTIVATED to BACKPRESSURE_RELEASED.
+	Throttled *Throttle `json:"throttled,omitempty"`
 	// Gap is what was trimmed before the cursor committed it. Only copies that leave the state have it:
 	// see view. They share its types, which must not be changed.
 	Gap *log.Gap `json:"gap,omitempty"`
@@ -96,7 +98,7 @@ func (a *applying) unstepped() int64 { return a.now - a.s.meta.Stepped }
 // noCursor is the refusal of a name that no cursor has.
 func noCursor(name string) Result {
 	return refuse(NotFound, "cursor", fmt.Sprintf("there is no cursor %q", name),
-		"create it: ringlog cursor create "+name)
+		"create it: PUT /v1/cursors/NAME, or ringlog cursor create "+name)
 }
 
 // cursorApplier decides where cursors are, and who may move them.
@@ -211,11 +213,12 @@ func (a *cursorApplier) answerExisting(old *Cursor, c frame.CursorCreate, group 
 	if old.Group != nil {
 		kind = "group"
 	}
-	remedy := fmt.Sprintf("use another name, or remove it first: ringlog %s rm %s", kind, c.Name)
+	remedy := fmt.Sprintf("use another name, or remove it first: DELETE /v1/%ss/NAME, or ringlog %s rm %s",
+		kind, kind, c.Name)
 	// Only a cursor of one reader can be changed in place.
 	if old.Group == nil && group == nil {
 		remedy = fmt.Sprintf("use another name, or change the one there is, which stays at %d: "+
-			"ringlog cursor filter %s", old.Committed, c.Name)
+			"PUT /v1/cursors/NAME/filter, or ringlog cursor filter %s", old.Committed, c.Name)
 	}
 	return refuse(Exists, "cursor", is, remedy)
 }
@@ -269,8 +272,10 @@ func tooLongCaller(field, id string) Result {
 // commitCursor moves a cursor forward for the reader that holds its generation. A commit of what is
 // committed already succeeds and moves nothing.
 func (a *cursorApplier) commitCursor(c frame.CursorCommit) Result {
-	cur := a.s.cursors[c.Name]
+	cur, fenced := a.s.cursors[c.Name], a.fenced(c.Lease)
 	switch {
+	case fenced != nil:
+		return *fenced
 	case cur == nil:
 		return noCursor(c.Name)
 	case cur.Group != nil:
@@ -384,6 +389,10 @@ func (a *cursorApplier) removeCursor(cur *Cursor) {
 	a.letters.reviveLetters(cur.Name, math.MaxUint64)
 	if cur.Group != nil {
 		a.groups.forgetGroup(cur)
+	}
+	// Nothing waits for it any more.
+	if cur.Throttled != nil {
+		a.reportRelease(cur, 0, releasedRemoved)
 	}
 	a.s.dropCursor(cur)
 	a.moved = append(a.moved, cur.Name)

@@ -47,6 +47,8 @@ type cursorFacts struct {
 	Group    *groupFacts        `json:"group,omitempty"`
 	Openers  []string           `json:"openers,omitempty"`
 	Seekers  []string           `json:"seekers,omitempty"`
+	// A cursor is rarely throttled or released, so this is stored here and not with its place.
+	Throttled *Throttle `json:"throttled,omitempty"`
 }
 
 // groupFacts is the same of a group, whose place is stored with that of its cursor.
@@ -65,6 +67,8 @@ func (c *Cursor) facts() cursorFacts {
 		LastSeek: c.LastSeek,
 		Openers:  c.Openers,
 		Seekers:  c.Seekers,
+
+		Throttled: c.Throttled,
 	}
 	// What a group has settled and what it redelivers have keys of their own: see group_store.go.
 	if c.Group != nil {
@@ -151,11 +155,14 @@ type cursorRanks struct {
 	byPassed *ranking[uint64, *Cursor] // by what they have passed
 	byUse    *ranking[int64, *Cursor]  // by when their last use was, without clock steps
 	bytes    uint64                    // of all of them, as cursor.max_bytes counts
+	// throttled has those that are throttled, by name.
+	throttled map[string]*Cursor
 }
 
 // newCursorRanks returns the orders of no cursors.
 func newCursorRanks() cursorRanks {
-	return cursorRanks{byPassed: newRanking[uint64, *Cursor](), byUse: newRanking[int64, *Cursor]()}
+	return cursorRanks{byPassed: newRanking[uint64, *Cursor](), byUse: newRanking[int64, *Cursor](),
+		throttled: map[string]*Cursor{}}
 }
 
 // passedRank is the place of a cursor in byPassed.
@@ -181,6 +188,9 @@ func (s *state) addCursor(c *Cursor) {
 	s.cursors[c.Name] = c
 	s.ranks.byPassed.ReplaceOrInsert(c.passedRank(), c)
 	s.ranks.byUse.ReplaceOrInsert(c.useRank(), c)
+	if c.Throttled != nil {
+		s.ranks.throttled[c.Name] = c
+	}
 	s.ranks.bytes += cursorBytes(c.Name, c.Filter)
 }
 
@@ -189,6 +199,7 @@ func (s *state) dropCursor(c *Cursor) {
 	delete(s.cursors, c.Name)
 	s.ranks.byPassed.Delete(c.passedRank())
 	s.ranks.byUse.Delete(c.useRank())
+	delete(s.ranks.throttled, c.Name)
 	s.ranks.bytes -= cursorBytes(c.Name, c.Filter)
 }
 

@@ -31,6 +31,7 @@
 //	trimApplier       which blocks are removed, and what is stored about them
 //	lossApplier       what cursors have lost by trims
 //	memberApplier     members, terms, the health of the voters, replicated time
+//	roleApplier       who holds which role, and who waits for it
 //	clientApplier     registered clients, and what the leader reports of its queue and of runs
 //
 // Whoever only reads does so through views, which cannot write.
@@ -58,6 +59,8 @@
 //	'x'                    whether the leader's queue is full (JSON)
 //	'u' + id               a client that registered what it listens to (JSON)
 //	'L' + id               a client that was lost, see lost_clients.go (JSON)
+//	'R' + name             a role that is held, and the claim of its holder (JSON)
+//	'Q' + name + 0 + number  a claim that waits for it (JSON)
 //	'U' + name             a critical subscription that has no listener since (JSON)
 //	'l' + id               a dead letter (JSON)
 //	'e' + id               the copy of its event, see package frame

@@ -73,7 +73,9 @@ type Machine struct {
 	columns columnsCache // of blocks that decisions read; mu guards it
 
 	serving atomic.Bool // open, and not by an offline tool
-	watches cursorWatches
+	watches watches     // of cursors
+
+	roleWatches watches
 
 	stop    chan struct{}  // closed by Close, ends syncEverySecond
 	stopped sync.WaitGroup // for syncEverySecond
@@ -136,6 +138,7 @@ func (m *Machine) attach(dir string) error {
 	m.mu.Unlock()
 	m.advance(s.meta.Applied)
 	m.watches.notifyAll()
+	m.roleWatches.notifyAll()
 
 	// Attach has waited for the readers of the old one.
 	if old != nil {
@@ -230,6 +233,7 @@ func (m *Machine) endEntry(a *applier, err error) error {
 	}
 	if err == nil {
 		m.watches.notify(a.moved)
+		m.roleWatches.notify(a.touchedNames())
 	}
 	return err
 }

@@ -28,7 +28,7 @@ func (a *memberApplier) termStart(c frame.TermStart) Result {
 // putMember records a node, or what has changed of it.
 func (a *memberApplier) putMember(c frame.MemberPut) Result {
 	if c.Member.ID == "" {
-		return refuse(Invalid, "id", "a member without an id", "give it one: --id")
+		return refuse(Invalid, "id", "a member without an id", "give it one: id in the request, or --id")
 	}
 	a.recordMember(c.Member)
 	a.raiseFeatureLevel()

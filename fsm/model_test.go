@@ -599,6 +599,11 @@ func describe(r request, got Result) string {
 		return fmt.Sprintf("first %d removed %d", got.Trim.First, got.Trim.Removed)
 	case got.Setting != nil:
 		return got.Setting.Value
+	case got.Role != nil:
+		return fmt.Sprintf("held by %s, fence %d, %d wait, place %d", got.Role.Held.Holder, got.Role.Fence,
+			got.Role.Waiting, got.Role.Place)
+	case len(got.LostLeases) > 0:
+		return fmt.Sprintf("lost %v", got.LostLeases)
 	}
 	if _, ok := r.command.(frame.Publish); !ok {
 		return ""

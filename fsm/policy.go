@@ -269,7 +269,7 @@ func fullPolicies(holds, room uint64) *Refusal {
 	return &Refusal{Code: Overloaded, Field: "events",
 		Message: fmt.Sprintf("the dedup policies of types hold %d keys, the limit is %d", holds, room),
 		Remedy: "retry after some have expired, or raise dedup.policy_max_keys, " +
-			"or shorten a window: ringlog dedup policy ls"}
+			"or shorten a window: GET /v1/dedup/policies, or ringlog dedup policy ls"}
 }
 
 // undoByPolicy removes the key of a row at offset, which is the last one that the policy has accepted.
@@ -362,7 +362,7 @@ func (a *publishApplier) setDedupPolicy(c frame.DedupPolicySet) Result {
 	if c.Policy.Mode == "" {
 		if old == nil {
 			return refuse(NotFound, "type", fmt.Sprintf("no dedup policy is set for %s", t),
-				"list them: ringlog dedup policy ls")
+				"list them: GET /v1/dedup/policies, or ringlog dedup policy ls")
 		}
 		a.forgetPolicy(old)
 		a.tx.Delete(key(prefixPolicy, c.Type))
@@ -401,7 +401,7 @@ func (a *publishApplier) refusePolicy(c frame.DedupPolicySet, old *typePolicy) *
 		r = refuse(Invalid, "policy", err.Error(), "")
 	case old == nil && len(a.s.policies.byType) >= maxPolicies:
 		r = refuse(Overloaded, "type", fmt.Sprintf("there are %d dedup policies, which is the limit", maxPolicies),
-			"remove one: ringlog dedup policy rm")
+			"remove one: DELETE /v1/dedup/policies/TYPE, or ringlog dedup policy rm TYPE")
 	default:
 		return nil
 	}

@@ -199,8 +199,8 @@ func (a *producerApplier) checkSequence(c frame.Publish, print uint32) (answer *
 	case p == nil:
 		r := refuse(UnknownProducer, "sequence",
 			fmt.Sprintf("nothing is known of producer %q, whose sequence is %d", c.Producer, c.Sequence),
-			"its results have expired: start over with a new producer id at sequence 1, "+
-				"after reading the log for what the last request did")
+			"a producer begins with sequence 1; if this one was used before, its results have expired: start over with a "+
+				"new producer id, after reading the log for what the last request did")
 		return &r
 	// A retry, whose result is kept.
 	case c.Sequence <= p.Last && p.Last-c.Sequence < resultsKept:

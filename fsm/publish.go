@@ -49,11 +49,19 @@ func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 		}
 	}
 
-	// An overloaded window is not kept as a result: a retry may succeed.
-	r, err := a.placeRows(from, a.row)
-	if err != nil {
-		return Result{}, err
+	// A lease that is over stays over, so the refusal is kept as a result.
+	var r Result
+	if refused := a.fenced(c.Lease); refused != nil {
+		a.suppressRows(from, a.row)
+		r = *refused
+	} else {
+		var err error
+		r, err = a.placeRows(from, a.row)
+		if err != nil {
+			return Result{}, err
+		}
 	}
+	// An overloaded window is not kept as a result: a retry may succeed.
 	if c.Producer != "" && (r.Refusal == nil || r.Refusal.Code != Overloaded) {
 		a.producers.keepResult(c, rowsPrint, r)
 	}

@@ -32,6 +32,9 @@ type Result struct {
 	Letters *LettersResult `json:"letters,omitempty"`
 
 	Client *Client `json:"client,omitempty"` // as it is registered now, or was until it was removed
+
+	Role       *RoleAnswer `json:"role,omitempty"`        // the role after its command
+	LostLeases []int       `json:"lost_leases,omitempty"` // renewal of roles: the leases that are over, from 0
 }
 
 // Duplicate is an event that was suppressed, and answered with an earlier offset.
@@ -93,7 +96,7 @@ type Code string
 const (
 	Conflict        Code = "conflict"         // a dedup id or a sequence was used with other content
 	PastTail        Code = "past_tail"        // an offset that is not there yet
-	Fenced          Code = "fenced"           // a generation that a newer open has ended
+	Fenced          Code = "fenced"           // a generation that a newer open has ended, or the lease of a role that is over
 	NotFound        Code = "not_found"        // no such cursor, setting or member
 	Exists          Code = "exists"           // a cursor of that name with other settings
 	OutOfSequence   Code = "out_of_sequence"  // a producer left a gap, or came back too late

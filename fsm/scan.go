@@ -85,14 +85,7 @@ func (v *views) Unscanned(after string, n int) []Cursor {
 			}
 		}
 
-		// Names after the given one come first, so callers go round.
-		slices.Sort(names)
-		first, found := slices.BinarySearch(names, after)
-		if found {
-			first++
-		}
-		names = append(names[first:], names[:first]...)
-		for _, name := range names[:min(n, len(names))] {
+		for _, name := range roundAfter(names, after, n) {
 			c := s.cursors[name]
 			one := *s.view(c)
 			// NextKnown needs what a group has settled.
@@ -103,4 +96,15 @@ func (v *views) Unscanned(after string, n int) []Cursor {
 		}
 		return list
 	})
+}
+
+// roundAfter sorts names and returns up to n of them. Names after the given one come first, so callers go round.
+func roundAfter(names []string, after string, n int) []string {
+	slices.Sort(names)
+	first, found := slices.BinarySearch(names, after)
+	if found {
+		first++
+	}
+	names = append(names[first:], names[:first]...)
+	return names[:min(n, len(names))]
 }

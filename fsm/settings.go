@@ -57,11 +57,13 @@ type Settings struct {
 	GroupMaxPending uint64
 	GroupSession    time.Duration
 
+	LagLimits      []LagLimit
 	ChainDeadlines []string // FLOW:CAUSE->EFFECT=DURATION
 
 	// Registered clients.
 	ClientsMax   uint64
 	ClientsBytes uint64
+	RolesMax     uint64
 
 	// The gate of incoming events.
 	ReservedForeign bool
@@ -117,6 +119,12 @@ func definitions() []definition {
 		{"autopilot.stabilization_time", frame.LevelHealth, "10s",
 			"how long a member must be healthy to get its vote",
 			duration(0, 24*time.Hour, func(s *Settings) *time.Duration { return &s.AutopilotStabilization })},
+		// Backpressure of cursors and groups.
+		{"backpressure.lag", frame.LevelLag, "",
+			"at which lag in events BACKPRESSURE_ACTIVATED reports a cursor or group, and at which lower one " +
+				"BACKPRESSURE_RELEASED does: NAME=HIGH/LOW or START*=HIGH/LOW, comma separated; " +
+				"the first that matches counts",
+			rule{"NAME=HIGH/LOW or START*=HIGH/LOW, comma separated", lagLimits}},
 		// What the gate accepts, and what runs are watched for.
 		{"catalogue.reserved", frame.LevelBase, "refuse",
 			"what becomes of a client's event of a reserved type: refuse, or accept-as-foreign",
@@ -232,6 +240,9 @@ func definitions() []definition {
 		{"retention.events", frame.LevelBase, "0",
 			"events that are kept; 0 is no bound",
 			number(0, 1<<50, func(s *Settings) *uint64 { return &s.RetentionEvents })},
+		{"roles.max", frame.LevelRoles, "20000",
+			"how many roles may be held",
+			number(1, 1_000_000, func(s *Settings) *uint64 { return &s.RolesMax })},
 		// What the gate does about types that it does not know.
 		{"validation.strict", frame.LevelBase, "false",
 			"whether events of unknown types are refused",

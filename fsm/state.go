@@ -43,6 +43,8 @@ const (
 	prefixFlow        = 'F'
 	prefixLostClient  = 'L'
 	prefixUnheard     = 'U'
+	prefixRole        = 'R'
+	prefixWaiting     = 'Q'
 
 	prefixLetter      = 'l'
 	prefixCopy        = 'e'
@@ -195,6 +197,7 @@ type state struct {
 	letters  letters
 	clients  clients
 	lost     lostClients
+	roles    roles
 	pressure Pressure
 	// overdue has the edges of runs that were reported, until when they are remembered, by overdueKey.
 	overdue map[string]int64
@@ -238,6 +241,7 @@ func newState() *state {
 		letters:      letters{underWay: map[string][]underWay{}, copies: newRanking[uint64, struct{}]()},
 		clients:      newClients(),
 		lost:         newLostClients(),
+		roles:        newRoles(),
 		overdue:      map[string]int64{},
 	}
 }
@@ -282,6 +286,7 @@ func loadState(db *pebble.DB) (*state, error) {
 		prefixUnheard:     s.loadUnheard,
 		prefixOverdue:     s.loadOverdue,
 		prefixPolicy:      s.loadPolicy,
+		prefixRole:        s.loadRole,
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(loaders)) {
 		if err := scan(db, prefix, loaders[prefix]); err != nil {
@@ -299,8 +304,11 @@ func loadState(db *pebble.DB) (*state, error) {
 	if err := s.loadUnderWay(db); err != nil {
 		return nil, err
 	}
-	// Keys need the policies that have them.
+	// Keys need the policies that have them, and claims the roles that they are to.
 	if err := scan(db, prefixPolicyKey, s.loadPolicyKey); err != nil {
+		return nil, err
+	}
+	if err := scan(db, prefixWaiting, s.loadWaiting); err != nil {
 		return nil, err
 	}
 

@@ -102,6 +102,8 @@ func (s *narrator) line(words []string) string {
 		return tellGroup(s.m, words[1])
 	case "clients":
 		return tellClients(s.m)
+	case "roles":
+		return tellRoles(s.m)
 	case "flows": // those that are registered
 		text := ""
 		for _, f := range s.m.Catalogue().Flows() {
@@ -222,6 +224,22 @@ func (s *narrator) request(words []string) request {
 		})
 	case "client":
 		return do(clientWords(words))
+	case "acquire": // role holder ttl, and wait
+		ttl, _ := time.ParseDuration(words[3])
+		return do(frame.RoleAcquire{Role: words[1], Holder: words[2], Session: "s" + words[2], TTL: ttl, Wait: len(words) > 4})
+	case "renew": // role fence
+		return do(frame.RoleRenew{Leases: []frame.RoleLease{{Role: words[1], Fence: number64(words[2])}}})
+	case "release": // role holder
+		return do(frame.RoleRelease{Role: words[1], Session: "s" + words[2]})
+	case "revoke": // role fence
+		return do(frame.RoleRelease{Role: words[1], Fence: number64(words[2])})
+	case "under": // role fence contents
+		r := publish(contents(words[3:])...)
+		r.command = frame.Publish{Count: len(r.events), Lease: frame.RoleLease{Role: words[1], Fence: number64(words[2])}}
+		return r
+	case "commitunder": // cursor offset generation role fence
+		return do(frame.CursorCommit{Name: words[1], Offset: number64(words[2]), Generation: number64(words[3]),
+			Lease: frame.RoleLease{Role: words[4], Fence: number64(words[5])}})
 	case "flow": // as JSON, without blanks
 		return do(frame.FlowPut{Flows: []byte(words[1])})
 	case "noflow":
@@ -240,12 +258,23 @@ func (s *narrator) request(words []string) request {
 		})
 	case "full", "released": // requests
 		return do(frame.Pressure{Active: words[0] == "full", Requests: number64(words[1]), Bytes: 1 << 20, Refused: 3})
+	case "lag": // cursor, events
+		return s.lagOf(words[1], number64(words[2]))
 	case "step":
 		d, _ := time.ParseDuration(words[1])
 		return do(frame.ClockStep{To: s.at.Add(d), Agreed: []string{"n1", "n2"}})
 	default:
 		return do(frame.Tick{})
 	}
+}
+
+// lagOf reports the lag of the cursor that has this name now.
+func (s *narrator) lagOf(name string, lag uint64) request {
+	c := frame.LagReport{Cursor: name, Lag: lag}
+	if cur, found := s.m.Cursor(name); found {
+		c.Created = cur.Created.UnixNano()
+	}
+	return do(c)
 }
 
 // journals reads views as n1:lost:7:1m:2m (voter, kind, seq, began, ended), starts as

@@ -264,7 +264,7 @@ func (v *views) NextDeadline() time.Time {
 				due(at + int64(after))
 			}
 		}
-		// Keys, producers, cursors, letters and clients expire.
+		// Keys, producers, cursors, letters, clients and claims to roles expire.
 		if len(s.window) > 0 {
 			earlier(s.window[0].at, s.settings.DedupWindow)
 		}
@@ -281,6 +281,9 @@ func (v *views) NextDeadline() time.Time {
 		}
 		v.lettersDue(s, earlier)
 		due(s.clients.due)
+		if first, _, some := s.roles.due.Min(); some {
+			due(first.at)
+		}
 
 		// What may have to be reported or removed.
 		if s.settings.CursorStall > 0 && s.meta.FeatureLevel >= frame.LevelDelivery && len(s.cursors) > 0 {

@@ -5,51 +5,56 @@ import (
 	"sync"
 )
 
-// CursorWatch learns of entries that move what certain cursors have committed, or remove
-// one of these cursors. Entries that touch other cursors cost it nothing.
-type CursorWatch struct {
-	watches *cursorWatches
-	names   []string      // of the cursors, each once
+// Watch learns of entries that move what certain cursors have committed, or remove one of these cursors; or of
+// entries that change a role. Entries that touch others cost it nothing.
+type Watch struct {
+	watches *watches
+	names   []string      // each once
 	moved   chan struct{} // holds an element since the last receive after which one moved
 }
 
 // Moved receives after a change; several changes may be received as one.
-func (w *CursorWatch) Moved() <-chan struct{} { return w.moved }
+func (w *Watch) Moved() <-chan struct{} { return w.moved }
 
 // Close ends the watch.
-func (w *CursorWatch) Close() { w.watches.remove(w) }
+func (w *Watch) Close() { w.watches.remove(w) }
 
-// cursorWatches are the watches under way, by cursor. The zero value has none. Notifying costs an entry one look-up
-// for each cursor that it has moved.
-type cursorWatches struct {
+// watches are the watches under way, by name. The zero value has none. Notifying costs an entry one look-up
+// for each cursor that it has moved, or role that it has changed.
+type watches struct {
 	mu     sync.Mutex // taken after a machine's own lock
-	byName map[string][]*CursorWatch
+	byName map[string][]*Watch
 }
 
 // WatchCursors watches cursors, each named once, from now on. Whoever looks at them after
 // this call and then waits for Moved misses no change. The watch has to be closed.
-func (m *Machine) WatchCursors(names []string) *CursorWatch {
-	w := &CursorWatch{watches: &m.watches, names: slices.Clone(names), moved: make(chan struct{}, 1)}
-	// From here on every entry that moves one of them fills the channel.
-	w.watches.mu.Lock()
-	defer w.watches.mu.Unlock()
-	if w.watches.byName == nil {
-		w.watches.byName = map[string][]*CursorWatch{}
+func (m *Machine) WatchCursors(names []string) *Watch { return m.watches.add(names) }
+
+// WatchRole watches a role, as WatchCursors does cursors.
+func (m *Machine) WatchRole(name string) *Watch { return m.roleWatches.add([]string{name}) }
+
+// add begins a watch: from here on every entry that moves one of the names fills its channel.
+func (ws *watches) add(names []string) *Watch {
+	w := &Watch{watches: ws, names: slices.Clone(names), moved: make(chan struct{}, 1)}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.byName == nil {
+		ws.byName = map[string][]*Watch{}
 	}
 	for _, name := range w.names {
-		w.watches.byName[name] = append(w.watches.byName[name], w)
+		ws.byName[name] = append(ws.byName[name], w)
 	}
 	return w
 }
 
 // remove ends a watch.
-func (ws *cursorWatches) remove(w *CursorWatch) {
+func (ws *watches) remove(w *Watch) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	// Others may watch the same cursors.
+	// Others may watch the same names.
 	for _, name := range w.names {
-		left := slices.DeleteFunc(ws.byName[name], func(other *CursorWatch) bool { return other == w })
-		// Names must not pile up: cursors come and go.
+		left := slices.DeleteFunc(ws.byName[name], func(other *Watch) bool { return other == w })
+		// Names must not pile up: cursors and roles come and go.
 		if len(left) == 0 {
 			delete(ws.byName, name)
 		} else {
@@ -58,8 +63,8 @@ func (ws *cursorWatches) remove(w *CursorWatch) {
 	}
 }
 
-// notify wakes the watches of these cursors.
-func (ws *cursorWatches) notify(names []string) {
+// notify wakes the watches of these names.
+func (ws *watches) notify(names []string) {
 	if len(names) == 0 {
 		return
 	}
@@ -71,7 +76,7 @@ func (ws *cursorWatches) notify(names []string) {
 }
 
 // notifyAll wakes all watches, because another state took the place of the one they looked at.
-func (ws *cursorWatches) notifyAll() {
+func (ws *watches) notifyAll() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, list := range ws.byName {
@@ -80,7 +85,7 @@ func (ws *cursorWatches) notifyAll() {
 }
 
 // wake fills the channels of watches. It never blocks.
-func wake(list []*CursorWatch) {
+func wake(list []*Watch) {
 	for _, w := range list {
 		select {
 		case w.moved <- struct{}{}:

@@ -11,7 +11,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-func (w *CursorWatch) notified() bool {
+func (w *Watch) notified() bool {
 	select {
 	case <-w.Moved():
 		return true
@@ -40,7 +40,7 @@ func TestAWatchLearnsOfItsOwnCursorsAlone(t *testing.T) {
 	entry(do(frame.CursorOpen{Name: "a"}), do(frame.CursorOpen{Name: "b"}), do(frame.CursorOpen{Name: "c"}))
 
 	both, group := m.WatchCursors([]string{"a", "b"}), m.WatchCursors([]string{"g"})
-	var others []*CursorWatch
+	var others []*Watch
 	for range 1000 {
 		others = append(others, m.WatchCursors([]string{"c"}))
 	}

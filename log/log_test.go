@@ -140,6 +140,7 @@ func TestReadAgreesWithAList(t *testing.T) {
 		cursor := rapid.SampledFrom([]string{"", "x"}).Draw(t, "cursor")
 		checkRead(t, w, cursor, &m, from, rapid.IntRange(1, 7).Draw(t, "limit"))
 		checkSpans(t, w, cursor, from, rapid.IntRange(1, 7).Draw(t, "span"))
+		checkCount(t, w, cursor, from, &m)
 		checkPick(t, w)
 		at := w.at.Add(-time.Duration(rapid.IntRange(0, 20).Draw(t, "ago")) * time.Second)
 		checkOffsetAt(t, w, at)
@@ -173,6 +174,28 @@ func checkRead(t *rapid.T, w *writer, cursor string, m *event.Matcher, from uint
 	}
 	if want := w.expect(cursor, m, from); !slices.Equal(got, want) {
 		t.Fatalf("read %v, want %v", got, want)
+	}
+}
+
+// checkCount counts up to some offset, some blocks at a time.
+func checkCount(t *rapid.T, w *writer, cursor string, from uint64, m *event.Matcher) {
+	to := rapid.Uint64Range(from, w.last+2).Draw(t, "count to")
+	blocks := rapid.IntRange(1, 3).Draw(t, "blocks at a time")
+	var got, want uint64
+	for next := from; next <= min(to, w.last); {
+		n, err := w.log.CountFor(cursor, next, to, m, blocks)
+		if err != nil || n.Next <= next || n.Next > to+1 || n.Blocks > blocks {
+			t.Fatalf("count %d to %d: %+v, %v", next, to, n, err)
+		}
+		got, next = got+n.Events, n.Next
+	}
+	for _, offset := range w.expect(cursor, m, from) {
+		if offset <= to {
+			want++
+		}
+	}
+	if got != want {
+		t.Fatalf("counted %d from %d to %d, want %d", got, from, to, want)
 	}
 }
 

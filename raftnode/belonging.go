@@ -38,7 +38,7 @@ func (j *joiner) watchBelonging(ctx context.Context) {
 			// Until it is certain, seeds that are not members are asked as well; after that only successors matter,
 			// and the pings report those.
 			if !certain {
-				answers = j.askSeeds(ctx)
+				answers, _ = j.askSeeds(ctx)
 			}
 			k := newKinship(own, j.machine.Predecessors(), j.cfg.Join, j.roster.Others(), answers)
 			if other, found := k.foreign(); found && !certain {

@@ -49,6 +49,7 @@ var (
 	ErrNoSurvivor    = errors.New("the node that is recovered must be one of the voters")
 	ErrNotEmpty      = errors.New("target folder is not empty")
 	ErrRemovedNode   = errors.New("this node was removed from the cluster: " +
-		"stop it, or let it in again with ringlog cluster add")
+		"stop it, or admit it again with ringlog cluster add URL")
+	ErrOtherToken    = health.ErrOtherToken
 	ErrTransferStuck = errors.New("a leadership transfer neither ended nor failed")
 )

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -49,15 +51,15 @@ type joiner struct {
 type forming struct {
 	mu      sync.Mutex
 	known   []datadir.Peer // sorted by id, itself included
-	missing []string       // ids of those of known that do not answer
+	waiting []string       // the URLs that this node waits for, each with the reason
 }
 
 // set replaces the lists, which must not be changed afterwards, and reports whether they are others than before.
-func (f *forming) set(known []datadir.Peer, missing []string) (changed bool) {
+func (f *forming) set(known []datadir.Peer, waiting []string) (changed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	changed = !slices.Equal(f.known, known) || !slices.Equal(f.missing, missing)
-	f.known, f.missing = known, missing
+	changed = !slices.Equal(f.known, known) || !slices.Equal(f.waiting, waiting)
+	f.known, f.waiting = known, waiting
 	return changed
 }
 
@@ -72,27 +74,37 @@ func (f *forming) peers() []datadir.Peer {
 type NotFormedError struct {
 	Expect  int      // how many voters form the cluster; 0 for a node that only joins one
 	Known   []string // ids of the nodes that form it, as far as they are known
-	Missing []string // those of Known that do not answer
+	Waiting []string // the URLs that are waited for, each with the reason
 }
 
 // Error says what is waited for.
 func (e *NotFormedError) Error() string {
-	const none = "the cluster is not formed yet: "
+	text := "the cluster is not formed yet: "
 	switch missing := e.Expect - len(e.Known); {
 	case e.Expect == 0:
-		return "this node is not in a cluster yet: it waits for one to admit it"
-	case len(e.Missing) > 0:
-		return none + "waiting for an answer of " + strings.Join(e.Missing, ", ")
+		text = "this node is not in a cluster yet: it waits for one to admit it"
+	case len(e.Known) == 0:
+		text += "this node has just started"
 	case missing < 0:
-		return none + fmt.Sprintf("%d nodes are to form it and %d want to (%s)",
-			e.Expect, len(e.Known), strings.Join(e.Known, ", "))
+		text += fmt.Sprintf("%d nodes are to form it and %d want to (%s)", e.Expect, len(e.Known), idList(e.Known))
+	case missing == 0 && len(e.Waiting) == 0:
+		text += fmt.Sprintf("all %d nodes are there and about to form it", e.Expect)
 	case missing == 0:
-		return none + fmt.Sprintf("all %d nodes are there and about to form it", e.Expect)
+		text += fmt.Sprintf("all %d nodes are known (%s)", e.Expect, idList(e.Known))
+	case len(e.Waiting) == 0:
+		text += fmt.Sprintf("%d of %d nodes known (%s), waiting for %d more, which no URL of --join names",
+			len(e.Known), e.Expect, idList(e.Known), missing)
 	default:
-		return none + fmt.Sprintf("%d of %d nodes known (%s), waiting for %d more",
-			len(e.Known), e.Expect, strings.Join(e.Known, ", "), missing)
+		text += fmt.Sprintf("%d of %d nodes known (%s)", len(e.Known), e.Expect, idList(e.Known))
 	}
+	if len(e.Waiting) > 0 {
+		text += "; waiting for " + strings.Join(e.Waiting, "; ")
+	}
+	return text
 }
+
+// idList joins ids for people.
+func idList(ids []string) string { return strings.Join(ids, ", ") }
 
 // Unwrap returns ErrNoLeader.
 func (e *NotFormedError) Unwrap() error { return ErrNoLeader }
@@ -104,7 +116,7 @@ func (j *joiner) notFormed() *NotFormedError {
 	return &NotFormedError{
 		Expect:  j.cfg.BootstrapExpect,
 		Known:   idsOf(j.forming.known),
-		Missing: slices.Clone(j.forming.missing),
+		Waiting: slices.Clone(j.forming.waiting),
 	}
 }
 
@@ -150,7 +162,7 @@ func decideForming(
 		return cmp.Or(strings.Compare(a.ID, b.ID), strings.Compare(a.Incarnation, b.Incarnation))
 	})
 	known = slices.Compact(known)
-	if len(known) == expect && !clash(known) && confirmed(known, reports, false) == expect-1 {
+	if len(known) == expect && clash(known) == "" && confirmed(known, reports, false) == expect-1 {
 		return formAgree, known
 	}
 	return formWait, known
@@ -170,18 +182,82 @@ func confirmed(set []datadir.Peer, reports []Report, settled bool) int {
 	return len(by)
 }
 
-// clash reports whether two of the sorted peers share an id or a raft address.
-func clash(peers []datadir.Peer) bool {
+// clash returns what has to change where two of the sorted peers share an id or a raft address; "" if none do.
+func clash(peers []datadir.Peer) string {
 	// Two folders with one id, or two nodes at one address: raft could not keep them apart.
-	addresses := make(map[string]bool)
+	addresses := make(map[string]datadir.Peer)
 	for i, p := range peers {
-		sameID := i > 0 && peers[i-1].ID == p.ID
-		if sameID || addresses[p.Raft] {
-			return true
+		if i > 0 && peers[i-1].ID == p.ID {
+			return fmt.Sprintf("another id for one of two nodes: %s and %s are both %s",
+				URL(peers[i-1].HTTP), URL(p.HTTP), p.ID)
 		}
-		addresses[p.Raft] = true
+		if other, taken := addresses[p.Raft]; taken {
+			return fmt.Sprintf("another raft address for one of two nodes: %s and %s both have %s", other.ID, p.ID, p.Raft)
+		}
+		addresses[p.Raft] = p
 	}
-	return false
+	return ""
+}
+
+// waitingFor returns the URLs that keep this node from forming a cluster with known, each with the reason, sorted.
+func waitingFor(
+	self datadir.Peer, expect int, known []datadir.Peer, answers []heard, silent map[string]error,
+) (list []string) {
+	for url, err := range silent {
+		// From its own address a node may not reach itself.
+		if url != URL(self.HTTP) {
+			list = append(list, url+": "+whySilent(err))
+		}
+	}
+	for _, h := range answers {
+		if why := whyWaiting(self, expect, known, h.report); why != "" {
+			list = append(list, h.url+": "+why)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// whySilent returns why a seed gave no answer. It is the same for each attempt that fails alike: the text of a
+// connection's error has a port that changes.
+func whySilent(err error) string {
+	errno, isErrno := errors.AsType[syscall.Errno](err)
+	lookup, isLookup := errors.AsType[*net.DNSError](err)
+	switch {
+	case errors.Is(err, ErrOtherToken):
+		return ErrOtherToken.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer within " + identifyFor.String()
+	case isErrno:
+		return errno.Error()
+	case isLookup:
+		return lookup.Err
+	}
+	return err.Error()
+}
+
+// whyWaiting returns why no cluster is formed with the node that reports r; "" if it does not keep this node from
+// that.
+func whyWaiting(self datadir.Peer, expect int, known []datadir.Peer, r Report) string {
+	inSet := func(p datadir.Peer) bool { return p.ID == r.ID && p.Incarnation == r.Incarnation }
+	sameID := func(p datadir.Peer) bool { return p.ID == r.ID }
+	switch {
+	case r.Incarnation == self.Incarnation:
+		return ""
+	case r.Expect == 0:
+		return r.ID + " forms no cluster: it was started as a non-voter or without --bootstrap-expect"
+	case r.Expect != expect:
+		return fmt.Sprintf("%s expects %d nodes, this node %d", r.ID, r.Expect, expect)
+	case !slices.ContainsFunc(known, inSet):
+		// The set was settled on before. A node that is not in it is not waited for.
+		if slices.ContainsFunc(known, sameID) {
+			return r.ID + " has another data folder than when the nodes agreed to form the cluster"
+		}
+		return ""
+	case !slices.Equal(r.Known, known):
+		return fmt.Sprintf("%s knows of %s", r.ID, cmp.Or(idList(idsOf(r.Known)), "no node yet"))
+	}
+	return ""
 }
 
 // run brings a node into a cluster: begins one, joins one, or, for a member,
@@ -206,13 +282,20 @@ func (j *joiner) bootstrap(ctx context.Context) formStep {
 		if len(j.roster.Servers()) > 0 {
 			return formBegin
 		}
-		reports := reportsOf(j.askSeeds(ctx))
+		answers, silent := j.askSeeds(ctx)
+		reports, self := reportsOf(answers), roster.PeerOf(j.roster.Self())
 		// What is decided is reported to the others at once: they wait for all to report the same.
-		step, known := decideForming(roster.PeerOf(j.roster.Self()), j.cfg.BootstrapExpect, j.dir.Marker().Peers, reports)
-		missing := missingOf(known, j.cfg.ID, reports)
-		changed := j.forming.set(known, missing)
+		step, known := decideForming(self, j.cfg.BootstrapExpect, j.dir.Marker().Peers, reports)
+		waiting := waitingFor(self, j.cfg.BootstrapExpect, known, answers, silent)
+		if twice := clash(known); twice != "" {
+			waiting = append(waiting, twice)
+		}
+		if step == formJoin {
+			waiting = nil // whom it waits for to join is another question; see joinAnySeed
+		}
+		changed := j.forming.set(known, waiting)
 		// Nodes may wait for each other for as long as somebody needs to start them: that is no fault before a minute.
-		waits := step == formWait && (len(known) < j.cfg.BootstrapExpect || len(missing) > 0)
+		waits := step == formWait && (len(known) < j.cfg.BootstrapExpect || len(waiting) > 0)
 		level := hclog.Info
 		if time.Since(reported) >= quietlog.RepeatAfter {
 			changed, level = true, hclog.Warn
@@ -220,7 +303,7 @@ func (j *joiner) bootstrap(ctx context.Context) formStep {
 		if waits && changed {
 			reported = time.Now()
 			j.logger.Log(level, "waiting for other nodes to form a cluster with", "expect", j.cfg.BootstrapExpect,
-				"known", idsOf(known), "missing", missing)
+				"known", idsOf(known), "waiting-for", waiting)
 		}
 		// An error is no reason to stop: the next round tries the same again.
 		if err := j.makeDurable(step, known); err != nil {
@@ -233,10 +316,10 @@ func (j *joiner) bootstrap(ctx context.Context) formStep {
 			continue // what was settled on may be enough to begin
 		}
 		// More than are expected never agree: somebody has to stop one, or correct a number.
-		if surplus := len(known) > j.cfg.BootstrapExpect || clash(known); surplus && !warned {
+		if surplus := len(known) > j.cfg.BootstrapExpect || clash(known) != ""; surplus && !warned {
 			warned = true
 			j.logger.Warn("the nodes that want to form a cluster do not fit together",
-				"expect", j.cfg.BootstrapExpect, "seen", known)
+				"expect", j.cfg.BootstrapExpect, "seen", peerTexts(known))
 		}
 		select {
 		case <-tick.C:
@@ -254,15 +337,12 @@ func idsOf(peers []datadir.Peer) (ids []string) {
 	return ids
 }
 
-// missingOf are those of peers, other than self, that did not report.
-func missingOf(peers []datadir.Peer, self string, reports []Report) (ids []string) {
+// peerTexts returns peers for people: two of them may differ in one value alone.
+func peerTexts(peers []datadir.Peer) (list []string) {
 	for _, p := range peers {
-		ofPeer := func(r Report) bool { return r.ID == p.ID && r.Incarnation == p.Incarnation }
-		if p.ID != self && !slices.ContainsFunc(reports, ofPeer) {
-			ids = append(ids, p.ID)
-		}
+		list = append(list, fmt.Sprintf("%s (http %s, raft %s, incarnation %s)", p.ID, p.HTTP, p.Raft, p.Incarnation))
 	}
-	return ids
+	return list
 }
 
 // makeDurable makes a step durable: it writes the set settled on to the marker, or bootstraps raft with it. Other
@@ -291,10 +371,12 @@ func (j *joiner) makeDurable(step formStep, known []datadir.Peer) error {
 	return err
 }
 
-// askSeeds asks every node that this one knows a URL of, at once, and waits up to identifyFor for the answers.
-func (j *joiner) askSeeds(ctx context.Context) (answers []heard) {
+// askSeeds asks every node that this one knows a URL of, at once, and waits up to identifyFor for the answers. silent
+// has why the URLs that gave none did not.
+func (j *joiner) askSeeds(ctx context.Context) (answers []heard, silent map[string]error) {
+	silent = map[string]error{}
 	if j.cfg.Peers == nil {
-		return nil
+		return nil, silent
 	}
 	ctx, cancel := context.WithTimeout(ctx, identifyFor)
 	defer cancel()
@@ -302,15 +384,18 @@ func (j *joiner) askSeeds(ctx context.Context) (answers []heard) {
 	var asking sync.WaitGroup
 	for _, url := range j.seedURLs() {
 		asking.Go(func() {
-			if r, err := j.cfg.Peers.Identify(ctx, url, Question{}); err == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				answers = append(answers, heard{url, r})
+			r, err := j.cfg.Peers.Identify(ctx, url, Question{})
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				silent[url] = err
+				return
 			}
+			answers = append(answers, heard{url, r})
 		})
 	}
 	asking.Wait()
-	return answers
+	return answers, silent
 }
 
 // reportsOf returns the reports without where they came from.
@@ -356,9 +441,12 @@ func (j *joiner) join(ctx context.Context, voter bool) {
 	}
 }
 
-// joinAnySeed asks one seed after the other until one has admitted this node. It logs the errors.
+// joinAnySeed asks one seed after the other until one has admitted this node. It logs the errors, and keeps them for
+// NotFormedError.
 func (j *joiner) joinAnySeed(ctx context.Context, voter bool) {
 	own := j.ownURLs(ctx)
+	var waiting []string
+	defer func() { j.forming.set(j.forming.peers(), waiting) }()
 	for _, url := range j.seedURLs() {
 		if slices.Contains(own, url) {
 			continue
@@ -369,6 +457,7 @@ func (j *joiner) joinAnySeed(ctx context.Context, voter bool) {
 		}
 		// An attempt that was cut short is not a refusal.
 		if ctx.Err() == nil {
+			waiting = append(waiting, url+": "+whySilent(err))
 			j.joinRejected(url, err, time.Now())
 		}
 	}
@@ -378,7 +467,8 @@ func (j *joiner) joinAnySeed(ctx context.Context, voter bool) {
 func (j *joiner) ownURLs(ctx context.Context) []string {
 	urls := []string{URL(j.cfg.HTTPAdvertise)}
 	own := j.roster.Self()
-	for _, h := range j.askSeeds(ctx) {
+	answers, _ := j.askSeeds(ctx)
+	for _, h := range answers {
 		if h.report.ID == own.ID && h.report.Incarnation == own.Incarnation {
 			urls = append(urls, h.url)
 		}
@@ -413,9 +503,9 @@ func JoinRefusals() []error {
 	return []error{ErrForeignFolder, ErrOtherIncarnation, ErrDuplicateAddress, ErrTooManyVoters, ErrTooOld}
 }
 
-// joinRefusal returns the error of JoinRefusals that err wraps; nil if a retry may succeed.
+// joinRefusal returns the error of JoinRefusals, or ErrOtherToken, that err wraps; nil if a retry may succeed.
 func joinRefusal(err error) error {
-	for _, reason := range JoinRefusals() {
+	for _, reason := range append(JoinRefusals(), ErrOtherToken) {
 		if errors.Is(err, reason) {
 			return reason
 		}

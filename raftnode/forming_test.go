@@ -1,6 +1,12 @@
 package raftnode
 
 import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/ringrift/ringlog/raftnode/datadir"
@@ -76,5 +82,61 @@ func TestALoneNodeFormsItsClusterAtOnce(t *testing.T) {
 	}
 	if step, _ := decideForming(a[0], 1, a, nil); step != formBegin {
 		t.Errorf("step %d", step)
+	}
+}
+
+func TestEachURLThatIsWaitedForIsNamedWithItsReason(t *testing.T) {
+	ab := peersNamed("a", "b")
+	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	at := func(r Report) heard { return heard{"http://" + r.ID, r} }
+	for _, test := range []struct {
+		name    string
+		known   []datadir.Peer
+		answers []heard
+		silent  map[string]error
+		want    []string
+	}{
+		{"nobody there", ab[:1], nil, map[string]error{
+			"http://b": fmt.Errorf("%w: %w", ErrNoLeader, refused), "http://c": context.DeadlineExceeded,
+			"http://d": fmt.Errorf("%w: %w", ErrNoLeader, ErrOtherToken), "http://http-a": refused,
+			"http://e": &net.DNSError{Err: "no such host", Name: "e"},
+		}, []string{
+			"http://b: connection refused", "http://c: no answer within 1s",
+			"http://d: the two nodes have different cluster tokens", "http://e: no such host",
+		}},
+		{"the node itself, and one that agrees", ab, []heard{at(says("a", nil)), at(says("b", ab))}, nil, nil},
+		{"other numbers", ab[:1], []heard{
+			at(says("b", nil, func(r *Report) { r.Expect = 5 })), at(says("c", nil, func(r *Report) { r.Expect = 0 })),
+		}, nil, []string{
+			"http://b: b expects 5 nodes, this node 3",
+			"http://c: c forms no cluster: it was started as a non-voter or without --bootstrap-expect",
+		}},
+		{"one that does not know this node", ab, []heard{at(says("b", ab[1:]))}, nil, []string{"http://b: b knows of b"}},
+		{"settled, and one came back with another folder", ab, []heard{at(says("b", nil, reborn))}, nil,
+			[]string{"http://b: b has another data folder than when the nodes agreed to form the cluster"}},
+	} {
+		if got := waitingFor(ab[0], 3, test.known, test.answers, test.silent); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q", test.name, got)
+		}
+	}
+}
+
+// Two nodes that raft could not keep apart are named, with what they share.
+func TestNodesThatDoNotFitTogetherAreNamed(t *testing.T) {
+	twice := peersNamed("a", "a")
+	if got := clash(twice); got != "another id for one of two nodes: http://http-a and http://http-a are both a" {
+		t.Error(got)
+	}
+	ab := peersNamed("a", "b")
+	ab[1].Raft = ab[0].Raft
+	if got := clash(ab); got != "another raft address for one of two nodes: a and b both have raft-a" {
+		t.Error(got)
+	}
+	if got := peerTexts(ab[:1]); got[0] != "a (http http-a, raft raft-a, incarnation folder-a)" {
+		t.Error(got)
+	}
+	e := NotFormedError{Expect: 3, Known: []string{"a"}, Waiting: []string{"http://b: connection refused"}}
+	if !strings.HasSuffix(e.Error(), "1 of 3 nodes known (a); waiting for http://b: connection refused") {
+		t.Error(e.Error())
 	}
 }

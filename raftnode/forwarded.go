@@ -47,7 +47,7 @@ func (n *Node) admitForwarded(request []byte) (frame.Request, error) {
 	if err != nil {
 		return r, err
 	}
-	if !r.Command.Kind().Forwardable() || (r.Command.Kind() == frame.KindPublish && r.Batch == nil) {
+	if !r.Command.Kind().Forwardable() || (r.Command.Kind().Publishes() && r.Batch == nil) {
 		return r, fmt.Errorf("command kind %d: %w", r.Command.Kind(), ErrNotForwarded)
 	}
 	return r, n.checkCopies(r.Command)

@@ -37,12 +37,13 @@ func (n *Node) connectObservers() {
 	}
 	// Pings the members, and passes their answers on.
 	n.watch = health.NewWatch(health.WatchOptions{
-		Self:    n.cfg.ID,
-		Peers:   n.cfg.Peers,
-		Timing:  n.cfg.Timing.health(),
-		Clocks:  n.clock.Read,
-		Members: n.roster.Known,
-		Applied: n.machine.Applied,
+		Self:      n.cfg.ID,
+		Peers:     n.cfg.Peers,
+		Timing:    n.cfg.Timing.health(),
+		Clocks:    n.clock.Read,
+		Members:   n.roster.Known,
+		Applied:   n.machine.Applied,
+		ClusterID: n.machine.ClusterID,
 		// The closure is called by the watch itself, once it is set.
 		Urgent:   func() bool { return n.watch.Quorum(n.roster.Voters()).AtRisk() },
 		Differs:  n.differsFrom,

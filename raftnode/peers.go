@@ -15,7 +15,8 @@ import (
 // context, may be made from many goroutines at once, and returns what the
 // other side's method of the same purpose returned.
 type Peers interface {
-	// Identify asks a node what it is: the answer is that of its Node.Report.
+	// Identify asks a node what it is: the answer is that of its Node.Report. Its error wraps ErrOtherToken if the
+	// node has another cluster token, or if only one of the two has any.
 	Identify(ctx context.Context, url string, q Question) (Report, error)
 	// Forward hands a request, encoded by frame.Request, to the leader's
 	// Node.ProposeForwarded. An error that does not wrap one of this package's

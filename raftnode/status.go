@@ -40,6 +40,7 @@ type Status struct {
 	Voters      election.Health         `json:"voters"`           // as the log reports them
 	Refusals    []rafttransport.Refusal `json:"refusals,omitempty"`
 	JoinRefused string                  `json:"join_refused,omitempty"` // why this node was last not admitted
+	NotFormed   string                  `json:"not_formed,omitempty"`   // why this node is in no cluster yet
 }
 
 // MemberStatus is one member as this node sees it.
@@ -54,8 +55,10 @@ type MemberStatus struct {
 	TrailingEntries uint64 `json:"trailing_entries"`      // that this node has applied and the member has not
 	// How long it has lacked entries of the raft log and stored none; 0 on a node that does not lead.
 	StalledMs int64 `json:"stalled_ms,omitempty"`
-	// Another data folder answers under its id: remove the member, then that one may join.
-	OtherFolder bool `json:"other_folder,omitempty"`
+	// What is wrong with the node that answers in its place; see health.Mismatch.
+	OtherToken   bool `json:"other_token,omitempty"`
+	OtherFolder  bool `json:"other_folder,omitempty"`
+	OtherCluster bool `json:"other_cluster,omitempty"`
 
 	Disk *DiskStatus `json:"disk,omitempty"` // by its last report; nil if it never answered
 }
@@ -88,6 +91,9 @@ func (n *Node) Status() Status {
 	// That it was removed is the newer of the two reasons.
 	if n.joiner.removed.Load() {
 		s.JoinRefused = ErrRemovedNode.Error()
+	}
+	if len(n.roster.Servers()) == 0 {
+		s.NotFormed = n.joiner.notFormed().Error()
 	}
 	s.Waiting, s.WaitingBytes = n.proposer.Waiting()
 	s.Queue = n.proposer.Status()
@@ -123,7 +129,8 @@ func (n *Node) memberStatus() []MemberStatus {
 			s.Disk = &seen.Report.Disk
 			s.TrailingEntries = applied - min(applied, seen.Report.Applied)
 		}
-		s.OtherFolder = n.watch.Replaced(s.ID)
+		wrong := n.watch.Mismatch(s.ID)
+		s.OtherToken, s.OtherFolder, s.OtherCluster = wrong.Token, wrong.Folder, wrong.Cluster
 		// Only a leader sends entries, and so knows what is confirmed.
 		if leading != 0 && s.ID != n.cfg.ID {
 			s.StalledMs = n.contacts.Stalled(server.ID, leading, last, now).Milliseconds()

@@ -23,14 +23,15 @@ func callCommand(sh *shell.Shell) *cli.Command {
 		UsageText: shell.Examples(
 			`ringlog call TRAINING_STARTED '{"config_key": "hex8_2p"}' --wait=false`,
 		),
-		Description: "The outcome is the first event of the run, found by its correlation id, that the flows name as " +
-			"an effect of\n" +
-			"TYPE, or that says that it has failed: TRAINING_COMPLETED or TRAINING_FAILED for TRAINING_STARTED. A " +
-			"duplicate waits\n" +
-			"for the outcome of the original. It waits up to --timeout, across changes of leaders. Exit codes: 0 " +
-			"success, 1 the\n" +
-			"run has failed, 5 no outcome in time. ringlog react --answer publishes the outcome of a command as the " +
-			"reply.",
+		Description: "The outcome is the first event of the run, found by its correlation id or by payload fields (run_by " +
+			"of a flow),\n" +
+			"that the flows name as an effect of TYPE, or that says that it has failed: TRAINING_COMPLETED or " +
+			"TRAINING_FAILED\n" +
+			"for TRAINING_STARTED. A duplicate waits for the outcome of the original. It waits up to --timeout, across " +
+			"changes of\n" +
+			"leaders. Exit codes: 0 success, 1 the run has failed, 5 no outcome in time. ringlog react --answer " +
+			"publishes the\n" +
+			"outcome of a command as the reply.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "wait", Usage: "wait for the outcome; with --wait=false print the offset alone",
 				Value: true},

@@ -157,8 +157,16 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 	// Silence counts if the view has the node as healthy: else the view reports it already.
 	if a.err != nil {
 		// A URL that no member has was named by the user, and should answer in any case.
-		if id := members[a.url]; slices.Contains(endpoints, a.url) && (id == "" || healthy(id)) {
-			return fmt.Sprintf("%s does not answer here", a.url)
+		id := members[a.url]
+		switch {
+		case !slices.Contains(endpoints, a.url):
+			return ""
+		case refusesToken(a.err):
+			return fmt.Sprintf("%s refuses the token of this command: give it, or the node, the cluster's --token-file", a.url)
+		case id == "":
+			return fmt.Sprintf("%s does not answer, and no member has that URL: correct --endpoints", a.url)
+		case healthy(id):
+			return fmt.Sprintf("%s does not answer this command, but %s has %s as healthy", a.url, view.NodeID, id)
 		}
 		return ""
 	}
@@ -176,6 +184,8 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 	}
 	var parts []string
 	switch {
+	case s.JoinRefused != "":
+		parts = append(parts, "is not admitted to the cluster: "+s.JoinRefused)
 	case s.LeaderID == "":
 		parts = append(parts, "sees no leader")
 	case s.LeaderID != view.LeaderID && view.LeaderID != "":

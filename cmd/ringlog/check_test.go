@@ -2,8 +2,10 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ringrift/ringlog/api"
 )
@@ -38,6 +40,10 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 	letters := sees("n2", "n2")
 	letters.value.DeadLetters = api.LetterStats{Count: 3, Redriven: 1, Bytes: 91, MaxBytes: 100}
 	down := answer[nodeStatus]{url: "http://n3", err: errors.New("refused")}
+	wrongToken := answer[nodeStatus]{url: "http://n3", err: fmt.Errorf("%w", &api.Error{Code: api.Unauthenticated})}
+	old := answer[nodeStatus]{url: "http://old", err: errors.New("refused")}
+	removed := sees("n3", "")
+	removed.value.JoinRefused = "it was removed"
 	for _, test := range []struct {
 		name    string
 		answers []answer[nodeStatus]
@@ -85,14 +91,32 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 			"an endpoint that only this monitor misses",
 			[]answer[nodeStatus]{sees("n1", "n2"), sees("n2", "n2"), down},
 			checkWarning,
-			[]string{"http://n3 does not answer here"},
+			[]string{"http://n3 does not answer this command, but n2 has n3 as healthy"},
+		},
+		{
+			"an endpoint that no member has any more",
+			[]answer[nodeStatus]{sees("n1", "n2"), sees("n2", "n2"), sees("n3", "n2"), old},
+			checkWarning,
+			[]string{"http://old does not answer, and no member has that URL: correct --endpoints"},
+		},
+		{
+			"a node with another token",
+			[]answer[nodeStatus]{sees("n1", "n2", "n3"), sees("n2", "n2", "n3"), wrongToken},
+			checkWarning,
+			[]string{"http://n3 refuses the token of this command"},
+		},
+		{
+			"a node that was removed",
+			[]answer[nodeStatus]{sees("n1", "n2"), sees("n2", "n2"), removed},
+			checkWarning,
+			[]string{"n3 is not admitted to the cluster: it was removed"},
 		},
 	} {
 		found := sweep[nodeStatus]{
 			answers: test.answers,
 			members: map[string]string{"http://n1": "n1", "http://n2": "n2", "http://n3": "n3"},
 		}
-		state, words, _ := judgeAll(found, []string{"http://n1", "http://n2", "http://n3"}, checkOptions{})
+		state, words, _ := judgeAll(found, []string{"http://n1", "http://n2", "http://n3", "http://old"}, checkOptions{})
 		text := strings.Join(words, "; ")
 		if state != test.state || (text == "") != (test.words == nil) {
 			t.Errorf("%s: %d, %q", test.name, state, text)
@@ -109,10 +133,11 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 // With --nodes what ails those who use the cluster is left out, and what ails a node is not.
 func TestACheckOfTheNodesAlone(t *testing.T) {
 	s := sees("n1", "n1").value
-	s.Cursors = []api.Cursor{{Name: "idle", LagEvents: 3, Stalled: &api.Stall{}}}
+	s.Cursors = []api.Cursor{{Name: "idle", LagEvents: 3, Stalled: &api.Stall{},
+		Backpressure: &api.LagPressure{ActivateAt: 3, Since: time.Now()}}}
 	s.Subscriptions.CriticalDetached, s.Subscriptions.CriticalUnheard = 1, 1
 	s.Backpressure.Active = true
-	if state, words := judge(s, checkOptions{}); state != checkWarning || len(words) != 4 {
+	if state, words := judge(s, checkOptions{}); state != checkWarning || len(words) != 5 {
 		t.Errorf("%d, %q", state, words)
 	}
 	if state, words := judge(s, checkOptions{nodes: true}); state != checkOK || len(words) != 0 {

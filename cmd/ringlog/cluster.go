@@ -57,11 +57,13 @@ func memberPath(id, rest string) string { return "/v1/members/" + url.PathEscape
 
 // memberList is what a node's status says of the members.
 type memberList struct {
-	NodeID   string       `json:"node_id"`
-	Cluster  string       `json:"cluster_id"`
-	Members  []api.Member `json:"members"`
-	Quorum   api.Quorum   `json:"quorum"`
-	LeaderID string       `json:"leader_id"`
+	NodeID      string       `json:"node_id"`
+	Cluster     string       `json:"cluster_id"`
+	NotFormed   string       `json:"not_formed"`
+	JoinRefused string       `json:"join_refused"`
+	Members     []api.Member `json:"members"`
+	Quorum      api.Quorum   `json:"quorum"`
+	LeaderID    string       `json:"leader_id"`
 	// of a change: what should be looked at, such as an even number of voters
 	Warning string `json:"warning"`
 }
@@ -73,9 +75,11 @@ func listMembers(ctx context.Context, sh *shell.Shell) error {
 	if err != nil {
 		return err
 	}
-	if list.Cluster == "" && !sh.JSON {
-		sh.Say("%s is not in a cluster yet: see its log", list.NodeID)
-		return nil
+	if why := notAdmittedText(list.NodeID, list.Cluster, list.NotFormed, list.JoinRefused); why != "" && !sh.JSON {
+		sh.Say("%s", why)
+		if list.Cluster == "" {
+			return nil
+		}
 	}
 	slices.SortFunc(list.Members, func(a, b api.Member) int { return cmp.Compare(a.ID, b.ID) })
 	return shell.EmitEach(sh, list.Members,
@@ -126,7 +130,7 @@ func roleText(sh *shell.Shell, role string) string {
 		return sh.Paint(shell.Good, role)
 	case api.RoleCandidate:
 		return sh.Paint(shell.Warn, role)
-	case unreachable:
+	case unreachable, otherToken:
 		return sh.Paint(shell.Bad, role)
 	}
 	return role
@@ -231,7 +235,8 @@ func demoteCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// removeMemberCommand is cluster remove, which asks. A removed node never joins again with the folder that it has.
+// removeMemberCommand is cluster remove, which asks. A removed node does not join again by itself with the folder that
+// it has: cluster add admits it.
 func removeMemberCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "remove", Usage: "remove a member from the cluster", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
@@ -267,6 +272,9 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 	}
 	// A majority of those that remain, without the member.
 	left := fmt.Sprintf("%s, %d needed for a quorum", shell.Count(voters, "voter remains", "voters remain"), voters/2+1)
+	if found.Voter && voters == 1 {
+		left = "1 voter remains, and while it is down nothing is accepted"
+	}
 	// A dry run asks nothing and changes nothing.
 	if leave.DryRun {
 		sh.Say("%s would be %s; %s", id, done, left)

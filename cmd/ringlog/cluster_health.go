@@ -41,13 +41,16 @@ func printHealth(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 // quorum.
 func printVerdict(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 	var lines []string
-	forming := slices.DeleteFunc(slices.Clone(rows), func(r clusterRow) bool { return r.Error != "" || r.Cluster != "" })
-	for _, r := range forming {
-		lines = append(lines, sh.Paint(shell.Bad, r.ID+" is not in a cluster yet: see its log"))
+	outside := 0
+	for _, r := range rows {
+		if why := notAdmittedText(r.ID, r.Cluster, r.NotFormed, r.JoinRefused); why != "" && r.Error == "" {
+			lines = append(lines, sh.Paint(shell.Bad, why))
+			outside++
+		}
 	}
 	// It may be on a node that does not answer, so this says no more than what was seen.
 	led := slices.ContainsFunc(rows, func(r clusterRow) bool { return r.Role == api.RoleLeader })
-	if !led && len(forming) < len(rows) {
+	if !led && outside < len(rows) {
 		lines = append(lines, sh.Paint(shell.Bad, "no leader among the nodes that answer"))
 	}
 	for _, r := range rows {

@@ -71,6 +71,9 @@ type clusterRow struct {
 	Health    *api.Health    `json:"health,omitempty"`
 	Autopilot *api.Autopilot `json:"autopilot,omitempty"` // of the leader alone
 	Error     string         `json:"error,omitempty"`     // why it did not answer
+	// why it is in no cluster, or no longer in its own
+	NotFormed   string `json:"not_formed,omitempty"`
+	JoinRefused string `json:"join_refused,omitempty"`
 }
 
 // clusterView is the statuses of all nodes.
@@ -101,7 +104,11 @@ func lookAtCluster(ctx context.Context, sh *shell.Shell) (clusterView, error) {
 // rowOf returns the row of a node; id is the one under which others know a node that does not answer.
 func rowOf(a answer[nodeStatus], id string) clusterRow {
 	if a.err != nil {
-		return clusterRow{URL: a.url, ID: id, Role: unreachable, Error: a.err.Error()}
+		role := unreachable
+		if refusesToken(a.err) {
+			role = otherToken
+		}
+		return clusterRow{URL: a.url, ID: id, Role: role, Error: a.err.Error()}
 	}
 	s := a.value
 	// Each node reports its own disk among the members.
@@ -114,11 +121,20 @@ func rowOf(a answer[nodeStatus], id string) clusterRow {
 	return clusterRow{URL: a.url, ID: s.NodeID, Cluster: s.ClusterID, Role: s.Role, Leader: s.LeaderID,
 		Term: s.Term, First: s.FirstOffset,
 		Last: s.LastOffset, Applied: s.AppliedIndex, Margin: s.Quorum.Margin, Disk: disk, Outage: s.Outage,
-		Health: &s.Health, Autopilot: s.Autopilot}
+		Health: &s.Health, Autopilot: s.Autopilot, NotFormed: s.NotFormed, JoinRefused: s.JoinRefused}
 }
 
-// unreachable is the role of a node that does not answer.
-const unreachable = "unreachable"
+// The roles of nodes that do not answer, or not with this command's token.
+const (
+	unreachable = "unreachable"
+	otherToken  = "other token"
+)
+
+// refusesToken reports whether a node answered that the token is wrong.
+func refusesToken(err error) bool {
+	answer, ok := errors.AsType[*api.Error](err)
+	return ok && answer.Code == api.Unauthenticated
+}
 
 // printCluster fails if the nodes are of more than one cluster.
 func printCluster(sh *shell.Shell, v clusterView) error {

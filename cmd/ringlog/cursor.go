@@ -161,10 +161,11 @@ func listCursors(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	return shell.EmitEach(sh, list,
-		table.Row{"name", "committed", "lag", "lag time", "kind", shell.Extra("generation"), "filter", "gap"},
+		table.Row{"name", "committed", "lag", "lag time", "kind", shell.Extra("generation"), shell.Extra("backpressure"),
+			"filter", "gap"},
 		func(c api.Cursor) table.Row {
 			return table.Row{c.Name, c.Committed, lagText(c), lagTime(c), cursorKind(c), c.Generation,
-				filterText(c.Filter), gapText(sh, c)}
+				pressureText(sh, c), filterText(c.Filter), gapText(sh, c)}
 		})
 }
 
@@ -177,8 +178,9 @@ func cursorLag(ctx context.Context, sh *shell.Shell) error {
 	// If only bounds are known, the upper one decides.
 	// Cursors that lag alike keep the order of their names.
 	slices.SortStableFunc(list, func(a, b api.Cursor) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
-	return shell.EmitEach(sh, list, table.Row{"name", "lag", "lag time", "stalled"}, func(c api.Cursor) table.Row {
-		return table.Row{c.Name, lagText(c), lagTime(c), stallText(sh, c)}
+	header := table.Row{"name", "lag", "lag time", "stalled", "backpressure"}
+	return shell.EmitEach(sh, list, header, func(c api.Cursor) table.Row {
+		return table.Row{c.Name, lagText(c), lagTime(c), stallText(sh, c), pressureText(sh, c)}
 	})
 }
 
@@ -189,6 +191,19 @@ func stallText(sh *shell.Shell, c api.Cursor) string {
 		return "no"
 	}
 	return sh.Paint(shell.Warn, "since "+shell.Time(c.Stalled.Since))
+}
+
+// pressureText says since when backpressure of a cursor has been active, and at which lag that changes.
+func pressureText(sh *shell.Shell, c api.Cursor) string {
+	switch p := c.Backpressure; {
+	case p == nil:
+		return "-"
+	case c.Throttled():
+		until := shell.Count(p.ReleaseAt, "event")
+		return sh.Paint(shell.Warn, fmt.Sprintf("since %s, until %s", shell.Time(p.Since), until))
+	default:
+		return "from " + shell.Count(p.ActivateAt, "event")
+	}
 }
 
 // gapText prints the gap that a cursor will report next.
@@ -235,8 +250,8 @@ func printCursor(sh *shell.Shell, c api.Cursor) error {
 	return sh.Emit(c, func() error {
 		pairs := []any{"name", c.Name, "kind", cursorKind(c), "committed", c.Committed, "lag",
 			lagFact(c),
-			"stalled", stallText(sh, c), "generation", c.Generation, "filter", filterText(c.Filter), "gap",
-			gapText(sh, c),
+			"stalled", stallText(sh, c), "backpressure", pressureText(sh, c), "generation", c.Generation,
+			"filter", filterText(c.Filter), "gap", gapText(sh, c),
 			"created", shell.Time(c.Created), "last used", shell.Time(c.Touched), "retention hold",
 			policyText(c.Policy)}
 		// A group is a cursor with more to it.

@@ -63,10 +63,11 @@ func listGroups(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	return shell.EmitEach(sh, answer.Groups,
-		table.Row{"name", "members", "committed", "lag", "lag time", "pending", "redelivering", "filter"},
+		table.Row{"name", "members", "committed", "lag", "lag time", "pending", "redelivering",
+			shell.Extra("backpressure"), "filter"},
 		func(c api.Cursor) table.Row {
 			return table.Row{c.Name, c.Group.Members, c.Committed, lagText(c), lagTime(c), c.Group.Pending,
-				c.Group.Redelivering, filterText(c.Filter)}
+				c.Group.Redelivering, pressureText(sh, c), filterText(c.Filter)}
 		})
 }
 

@@ -30,6 +30,8 @@ type publishOptions struct {
 	// fields of the event; "" leaves them out
 	source, key, correlationID, causationID, dedupID string
 	noDedup                                          bool
+
+	lease client.Lease // of a role; its zero value is none
 }
 
 // publishCommand is publish: one event from the flags, or many from the standard input.
@@ -48,7 +50,7 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 			"ringlog tail -o json prints, and keeps their order. If lines are refused, the others are appended\n" +
 			"nonetheless, and the exit code is that of the first refusal. In a command of ringlog react, events\n" +
 			"inherit the correlation id of its event, and name that as their cause.",
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "payload", Aliases: []string{"p"},
 				Usage: "payload, a JSON object: `JSON|@FILE|-`", DefaultText: "{}"},
 			&cli.BoolFlag{Name: "stdin", Usage: "read events as NDJSON from the standard input"},
@@ -58,12 +60,17 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 			&cli.StringFlag{Name: "causation-id", Usage: "`ID` of what caused the event"},
 			&cli.StringFlag{Name: "dedup-id", Usage: "deduplicate by this `ID` instead of by content"},
 			&cli.BoolFlag{Name: "no-dedup", Usage: "append the event even if it is a duplicate"},
-		},
+		}, leaseFlags()...),
 		Action: func(c *cli.Context) error {
 			// The two ways share the flags that stamp uses.
 			o := publishOptions{kind: c.Args().First(), payload: c.String("payload"), stdin: c.Bool("stdin"),
 				source: c.String("source"), key: c.String("key"), correlationID: c.String("correlation-id"),
 				causationID: c.String("causation-id"), dedupID: c.String("dedup-id"), noDedup: c.Bool("no-dedup")}
+			var err error
+			o.lease, err = leaseOf(c)
+			if err != nil {
+				return err
+			}
 			ctx := causedByReaction(c.Context, sh)
 			// With --stdin the type comes from the input, so there is no argument.
 			if o.stdin {
@@ -144,17 +151,12 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 	o.stamp(&ev)
 	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
 		// The client repeats it under its sequence, so it is appended once.
-		res, err := c.Publish(ctx, ev)
+		res, err := o.send(ctx, c, ev)
 		if err != nil {
 			return err
 		}
 		// Warnings are notices: a program that reads the offset does not see them.
 		for _, w := range res.Warnings {
-			// The nearest names are found here: in the node each event of an unknown type would pay for it.
-			near := event.Filter{Types: []string{o.kind}}.Warnings(event.Builtin())
-			if w.Reason == event.WarningUnknownType && len(near) > 0 {
-				w.Message = near[0].Message
-			}
 			sh.Say("warning: %s: %s", w.Field, w.Message)
 		}
 		return sh.Emit(publishedOf(res), func() error {
@@ -166,6 +168,18 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 			return err
 		})
 	})
+}
+
+// send publishes the event, under the lease if there is one.
+func (o publishOptions) send(ctx context.Context, c *client.Client, ev event.Event) (client.Result, error) {
+	if o.lease.Role == "" {
+		return c.Publish(ctx, ev)
+	}
+	list, err := c.PublishUnder(ctx, o.lease, ev)
+	if err != nil {
+		return client.Result{}, err
+	}
+	return list[0], nil
 }
 
 // stamp sets what the flags say, if the event does not say it itself.

@@ -65,6 +65,9 @@ func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err 
 	if o.kind != "" || o.payload != "" {
 		return shell.Usagef("--stdin takes type and payload from the input: leave TYPE and --payload out")
 	}
+	if o.lease.Role != "" {
+		return shell.Usagef("--role is for one event: leave --stdin out")
+	}
 	in := sh.In
 	// The id goes to the one event of the input.
 	if o.dedupID != "" {

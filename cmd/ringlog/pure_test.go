@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,37 @@ func membersWithFullDisks(voters, full int) (list []api.Member) {
 		})
 	}
 	return list
+}
+
+// What is wrong in a member's place is named, with what to do.
+func TestTheNodeInAMembersPlaceIsNamed(t *testing.T) {
+	var s nodeStatus
+	s.NodeID, s.ClusterID, s.LeaderID = "n1", "c", "n1"
+	s.Members = []api.Member{{ID: "n2", OtherToken: true}, {ID: "n3", OtherFolder: true}, {ID: "n4", OtherCluster: true},
+		{ID: "n5"}}
+	want := []string{
+		"n2 and n1 have different cluster tokens: start both with the same --token-file",
+		"another data folder answers as n3: if that is a second node, give it another --id; " +
+			"else run ringlog cluster remove n3, then it can join",
+		"a node of another cluster answers as n4: stop it, and start n4 with its own data folder, " +
+			"or run ringlog cluster remove n4 and start it with an empty one",
+		"member n5 does not answer",
+	}
+	if got := problems(s); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+// A node that has started without a leader does not know how far the log is committed.
+func TestNoIndexIsCommittedBeforeItWasHeardOf(t *testing.T) {
+	var s nodeStatus
+	s.AppliedIndex = 161
+	if got := indexText(s); got != "161 applied, no commit index heard of yet" {
+		t.Error(got)
+	}
+	if s.CommitIndex = 162; indexText(s) != "161 applied, 162 committed" {
+		t.Error(indexText(s))
+	}
 }
 
 func TestCheckJudges(t *testing.T) {

@@ -242,11 +242,19 @@ func (o *reactOptions) validate(c *cli.Context) error {
 		return shell.Usagef("--answer %q: use all or failures", o.answer)
 	case o.reply != "" && o.answer != answerAll:
 		return shell.Usagef("--reply needs --answer all")
+	case isReserved(o.reply):
+		return shell.Usagef("--reply %s: only the cluster emits that type, name another one", o.reply)
 	case o.filter.Empty() && o.own:
 		return shell.Usagef("say for which events: --type TYPE (--type '*' is all), or --group NAME of an existing " +
 			"group")
 	}
 	return nil
+}
+
+// isReserved reports whether only the cluster emits a type, in any spelling.
+func isReserved(t event.Type) bool {
+	found, _ := event.Builtin().Resolve(string(t))
+	return event.IsReserved(found.Type)
 }
 
 // sink makes what handles each event, the webhook or the command. The caller calls closeSink once no attempt is

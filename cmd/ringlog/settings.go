@@ -102,17 +102,13 @@ func getSetting(ctx context.Context, sh *shell.Shell, key string) error {
 
 // setSetting changes a setting and prints what it is now.
 func setSetting(ctx context.Context, sh *shell.Shell, key, value string) error {
-	// The node checks the value: it knows the form of each key. Units of bytes, days and weeks are this program's.
+	// The node checks the value: it knows the form of each key. Units of bytes are this program's.
 	if strings.Contains(key, "bytes") && value != "" {
 		n, err := shell.ParseSize(key, value)
 		if err != nil {
 			return err
 		}
 		value = strconv.FormatUint(n, 10)
-	}
-	// 1d and 2w are no durations of Go, which the node reads; an hour is.
-	if age, err := api.ParseAge(key, value); err == nil && strings.TrimRight(value, "dw") != value {
-		value = age.String()
 	}
 	var s api.Setting
 	if err := sh.Call(ctx, http.MethodPut, settingPath(key), nil, map[string]string{"value": value}, &s); err != nil {

@@ -50,7 +50,7 @@ func showStatus(ctx context.Context, sh *shell.Shell) error {
 		// The answers that people need first: which node, who leads, how far the log is.
 		facts := []any{"node", fmt.Sprintf("%s (%s)", s.NodeID, role), "cluster", cmp.Or(s.ClusterID, "none yet"),
 			"leader", leaderText(s), "offsets", offsetsText(s), "index",
-			fmt.Sprintf("%d applied, %d committed", s.AppliedIndex, s.CommitIndex),
+			indexText(s),
 			"digest", fmt.Sprintf("%.16s at %d", s.Digest.Hex, s.Digest.Index),
 			"quorum", sh.Paint(quorumTone(s.Quorum), quorumText(s.Quorum)),
 			"members", membersText(sh, s.Members), "cursors", cursorsText(s.Cursors),
@@ -80,6 +80,15 @@ func offsetsText(s nodeStatus) string {
 		return "none: the log is empty"
 	}
 	return fmt.Sprintf("%d to %d", s.FirstOffset, s.LastOffset)
+}
+
+// indexText says how far the state is, and how far the log is committed. A node that has heard of no leader since it
+// started does not know the latter.
+func indexText(s nodeStatus) string {
+	if s.CommitIndex < s.AppliedIndex {
+		return fmt.Sprintf("%d applied, no commit index heard of yet", s.AppliedIndex)
+	}
+	return fmt.Sprintf("%d applied, %d committed", s.AppliedIndex, s.CommitIndex)
 }
 
 // quorumText says how many voters may still fail.
@@ -147,6 +156,17 @@ func refusesAppends(s nodeStatus) bool {
 	return full > 0 && voters-full <= voters/2
 }
 
+// notAdmittedText says why a node is in no cluster, or no longer in its own; "" if there is no reason.
+func notAdmittedText(id, cluster, notFormed, refused string) string {
+	switch {
+	case refused != "":
+		return fmt.Sprintf("%s is not admitted to the cluster: %s", id, refused)
+	case cluster == "":
+		return fmt.Sprintf("%s is not in a cluster: %s", id, cmp.Or(notFormed, "see its log"))
+	}
+	return ""
+}
+
 // problems lists what an operator should act on, the worst first.
 func problems(s nodeStatus) []string {
 	// add appends a problem if there is one.
@@ -159,10 +179,10 @@ func problems(s nodeStatus) []string {
 	// Problems that stop the cluster, or one of its nodes.
 	add(s.Diverged, "the state of %s differs from the majority's: remove the node, empty its data folder, and "+
 		"let it join again", s.NodeID)
-	if s.ClusterID == "" {
-		add(true, "%s is not in a cluster yet: see its log", s.NodeID)
-	} else {
-		add(s.LeaderID == "", "no leader")
+	why := notAdmittedText(s.NodeID, s.ClusterID, s.NotFormed, s.JoinRefused)
+	add(why != "", "%s", why)
+	if s.ClusterID != "" {
+		add(s.LeaderID == "" && why == "", "no leader")
 		add(s.Quorum.Margin < 0, "no quorum: %s", quorumText(s.Quorum))
 	}
 	if s.Outage != nil {
@@ -193,12 +213,20 @@ func problems(s nodeStatus) []string {
 	list = append(list, letterProblems(s.DeadLetters)...)
 	for _, c := range s.Cursors {
 		add(c.Stalled != nil, "cursor %s is stalled, lagging by %s: see ringlog cursor lag", c.Name, lagEvents(c))
+		add(c.Throttled(), "backpressure of %s %s is active, lagging by %s: see ringlog cursor lag", cursorKind(c),
+			c.Name, lagEvents(c))
 	}
 	// Members that are missed, each for one reason.
 	for _, m := range s.Members {
 		switch {
 		case m.OtherFolder:
-			add(true, "another data folder answers as %s: run ringlog cluster remove %s, then it can join", m.ID, m.ID)
+			add(true, "another data folder answers as %s: if that is a second node, give it another --id; "+
+				"else run ringlog cluster remove %s, then it can join", m.ID, m.ID)
+		case m.OtherCluster:
+			add(true, "a node of another cluster answers as %s: stop it, and start %s with its own data folder, "+
+				"or run ringlog cluster remove %s and start it with an empty one", m.ID, m.ID, m.ID)
+		case m.OtherToken:
+			add(true, "%s and %s have different cluster tokens: start both with the same --token-file", m.ID, s.NodeID)
 		case m.Unreachable == election.ReasonRaft:
 			add(true, "member %s answers over HTTP but not over raft: check its raft address, %s", m.ID, m.Raft)
 		default:

@@ -1014,3 +1014,39 @@ type DLQEventsStored struct {
 
 // EventType implements Payload.
 func (DLQEventsStored) EventType() event.Type { return event.DLQEventsStored }
+
+// RoleAcquired is the payload of ROLE_ACQUIRED, category other. Only the cluster emits it.
+type RoleAcquired struct {
+	Role     string `json:"role,omitzero"`
+	Holder   string `json:"holder,omitzero"`
+	Fence    *int64 `json:"fence,omitzero"`
+	Previous string `json:"previous,omitzero"`
+	Cause    string `json:"cause,omitzero"`
+	Extra    Extra  `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (RoleAcquired) EventType() event.Type { return event.RoleAcquired }
+
+// RoleLost is the payload of ROLE_LOST, category other. Only the cluster emits it.
+type RoleLost struct {
+	Role   string `json:"role,omitzero"`
+	Holder string `json:"holder,omitzero"`
+	Fence  *int64 `json:"fence,omitzero"`
+	Cause  string `json:"cause,omitzero"`
+	Extra  Extra  `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (RoleLost) EventType() event.Type { return event.RoleLost }
+
+// RoleReleased is the payload of ROLE_RELEASED, category other. Only the cluster emits it.
+type RoleReleased struct {
+	Role   string `json:"role,omitzero"`
+	Holder string `json:"holder,omitzero"`
+	Fence  *int64 `json:"fence,omitzero"`
+	Extra  Extra  `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (RoleReleased) EventType() event.Type { return event.RoleReleased }

@@ -9,6 +9,11 @@ import "github.com/ringrift/ringlog/event"
 // Documented subscribers: resource_coordinator.
 type BackpressureActivated struct {
 	QueueDepth any    `json:"queue_depth,omitzero"`
+	Cursor     string `json:"cursor,omitzero"`
+	Group      *bool  `json:"group,omitzero"`
+	LagEvents  *int64 `json:"lag_events,omitzero"`
+	ActivateAt *int64 `json:"activate_at,omitzero"`
+	ReleaseAt  *int64 `json:"release_at,omitzero"`
 	QueueBytes *int64 `json:"queue_bytes,omitzero"`
 	Refused    *int64 `json:"refused,omitzero"`
 	LeaderID   string `json:"leader_id,omitzero"`
@@ -23,6 +28,12 @@ func (BackpressureActivated) EventType() event.Type { return event.BackpressureA
 // Documented subscribers: resource_coordinator.
 type BackpressureReleased struct {
 	QueueDepth any    `json:"queue_depth,omitzero"`
+	Cursor     string `json:"cursor,omitzero"`
+	Group      *bool  `json:"group,omitzero"`
+	LagEvents  *int64 `json:"lag_events,omitzero"`
+	ActivateAt *int64 `json:"activate_at,omitzero"`
+	ReleaseAt  *int64 `json:"release_at,omitzero"`
+	Reason     string `json:"reason,omitzero"`
 	QueueBytes *int64 `json:"queue_bytes,omitzero"`
 	Refused    *int64 `json:"refused,omitzero"`
 	LeaderID   string `json:"leader_id,omitzero"`

@@ -11,19 +11,20 @@ import (
 
 // Command is one caller's request, decided as a whole by the state machine.
 type Command interface {
-	// Kind is the number under which the command is stored. It does not depend on the value, but for a
-	// TermStart.
+	// Kind is the number under which the command is stored. Few commands have a second kind, with fields that
+	// earlier builds do not know.
 	Kind() Kind
 	// appendTo appends the body of the command, which the decoder of its row in kinds reads.
 	appendTo(b []byte) []byte
 }
 
 // Publish appends Count events of the frame's block. Producer and Sequence make a
-// retry safe; Producer is empty where the caller gave none.
+// retry safe; Producer is empty where the caller gave none. With a Lease it is refused once that is over.
 type Publish struct {
 	Producer string
 	Sequence uint64
 	Count    int
+	Lease    RoleLease // Role is empty where the caller named none
 }
 
 // PositionKind says how a Position is meant.
@@ -62,11 +63,12 @@ type CursorCreate struct {
 // same Opener, if there is one, returns the generation that the Opener has.
 type CursorOpen struct{ Name, Opener string }
 
-// CursorCommit moves a cursor to Offset, the last event handled.
+// CursorCommit moves a cursor to Offset, the last event handled. With a Lease it is refused once that is over.
 type CursorCommit struct {
 	Name       string
 	Offset     uint64
 	Generation uint64
+	Lease      RoleLease // Role is empty where the caller named none
 }
 
 // CursorSeek moves a cursor forwards or backwards. A retry with the same Seeker, if there is
@@ -155,10 +157,23 @@ type ClockStep struct {
 }
 
 // Kind implements Command.
-func (Publish) Kind() Kind      { return KindPublish }
+func (c Publish) Kind() Kind {
+	if c.Lease.Role != "" {
+		return KindPublishFenced
+	}
+	return KindPublish
+}
+
+// Kind implements Command.
+func (c CursorCommit) Kind() Kind {
+	if c.Lease.Role != "" {
+		return KindCursorCommitFenced
+	}
+	return KindCursorCommit
+}
+
 func (CursorCreate) Kind() Kind { return KindCursorCreate }
 func (CursorOpen) Kind() Kind   { return KindCursorOpen }
-func (CursorCommit) Kind() Kind { return KindCursorCommit }
 func (CursorSeek) Kind() Kind   { return KindCursorSeek }
 func (CursorDelete) Kind() Kind { return KindCursorDelete }
 func (CursorChange) Kind() Kind { return KindCursorChange }
@@ -186,11 +201,11 @@ func (ClockStep) Kind() Kind    { return KindClockStep }
 // The bodies: fields in the order of their structs; numbers as uvarints,
 // durations and times as varint nanoseconds, flags as one byte.
 
-// appendTo writes producer, sequence, count.
+// appendTo writes producer, sequence, count, and of a KindPublishFenced the lease.
 func (c Publish) appendTo(b []byte) []byte {
 	b = fields.Append(b, c.Producer)
 	b = binary.AppendUvarint(b, c.Sequence)
-	return binary.AppendUvarint(b, uint64(c.Count))
+	return c.Lease.appendIfNamed(binary.AppendUvarint(b, uint64(c.Count)))
 }
 
 // appendTo writes one byte of kind, offset.
@@ -228,11 +243,11 @@ func (c CursorOpen) appendTo(b []byte) []byte {
 	return fields.Append(fields.Append(b, c.Name), c.Opener)
 }
 
-// appendTo writes name, offset, generation.
+// appendTo writes name, offset, generation, and of a KindCursorCommitFenced the lease.
 func (c CursorCommit) appendTo(b []byte) []byte {
 	b = fields.Append(b, c.Name)
 	b = binary.AppendUvarint(b, c.Offset)
-	return binary.AppendUvarint(b, c.Generation)
+	return c.Lease.appendIfNamed(binary.AppendUvarint(b, c.Generation))
 }
 
 // appendTo writes name, filter, policy.
@@ -342,6 +357,10 @@ func (d *decoder) termStart() TermStart {
 	}
 	c.Cause = d.string()
 	return c
+}
+
+func (d *decoder) cursorCommit() CursorCommit {
+	return CursorCommit{Name: d.string(), Offset: d.Uvarint(), Generation: d.Uvarint()}
 }
 
 // publish refuses a count that no block can hold.

@@ -63,7 +63,7 @@ func commands() []Command {
 	member := Member{ID: "n1", RaftAddr: "r", HTTPAddr: "h", Incarnation: "i", FeatureLevel: 3, Version: "v"}
 	return []Command{
 		CursorCreate{Name: "c", Start: Position{AtOffset, 7}, Filter: filter, Policy: CursorPolicy{1, 2, 3}},
-		CursorOpen{"c", "o"}, CursorCommit{"c", 9, 2}, CursorSeek{"c", Position{AtEnd, 0}, "s"}, CursorDelete{"c"},
+		CursorOpen{"c", "o"}, CursorCommit{Name: "c", Offset: 9, Generation: 2}, CursorSeek{"c", Position{AtEnd, 0}, "s"}, CursorDelete{"c"},
 		CursorChange{Name: "c", Filter: filter, Policy: CursorPolicy{1, 2, 3}},
 		SettingSet{"k", "v"}, Trim{Before: 5, Force: true}, Trim{Retention: true}, Tick{},
 		TermStart{ClusterID: "id", Members: []Member{member}, Seen: []election.TermSeen{{Term: 4, Leader: "n2"}}, Cause: "x"},
@@ -97,6 +97,10 @@ func commands() []Command {
 		Redrive{Letters: []uint64{1, 300}, To: "d"}, Purge{Letters: []uint64{4}, OlderThan: time.Hour},
 		LetterImport{Letters: []ImportedLetter{{Origin: [OriginSize]byte{1, 2}, From: "a.db row 1", Error: "e",
 			Attempts: 2, Failed: time.Unix(3, 4).UTC(), Event: []byte("copy")}}},
+		RoleAcquire{Role: "PROMOTION_LEADER", Holder: "gpu-1:7", Session: "s1", TTL: 15 * time.Second, Wait: true},
+		RoleRenew{Leases: []RoleLease{{Role: "PROMOTION_LEADER", Fence: 7}, {Role: "SYNC", Fence: 300}}},
+		RoleRelease{Role: "PROMOTION_LEADER", Session: "s1", Fence: 7},
+		CursorCommit{Name: "c", Offset: 7, Generation: 2, Lease: RoleLease{Role: "PROMOTION_LEADER", Fence: 7}},
 		LetterKeep{Origin: [OriginSize]byte{3}, From: "p1", Letter: DeadLetter{Cursor: "live.h", Offset: 7, Handler: "h",
 			Error: "e", Attempts: 3, FirstFailed: time.Unix(1, 2).UTC(), Event: []byte("copy")}},
 		GroupCreate{Name: "g", Start: Position{AtStart, 0}, Filter: filter, Policy: CursorPolicy{1, 2, 3},
@@ -118,6 +122,7 @@ func commands() []Command {
 			Health: &HandlerHealth{TimedOut: 300, FailedAttempts: 301, Breaker: "half-open", LastError: "e",
 				LastErrorAt: time.Unix(1, 2).UTC()}}, {Name: "u", Health: &HandlerHealth{}}}},
 		Pressure{Active: true, Requests: 300, Bytes: 1 << 40, Refused: 7},
+		LagReport{Cursor: "c", Created: 1, Lag: 300},
 		ChainOverdue{CorrelationID: "run-7", Flow: "f", From: "A", FromOffset: 300,
 			Since: time.Unix(1, 2).UTC(), Missing: "B", Deadline: time.Hour},
 		DedupPolicySet{Type: "T", Policy: event.DedupPolicy{Mode: event.DedupFields, Fields: []string{"a", "b"},
@@ -126,7 +131,7 @@ func commands() []Command {
 }
 
 func TestTheTableOfKindsIsWhole(t *testing.T) {
-	seen := map[Kind]bool{KindPublish: true}
+	seen := map[Kind]bool{KindPublish: true, KindPublishFenced: true}
 	for _, c := range commands() {
 		seen[c.Kind()] = true
 	}
@@ -174,7 +179,11 @@ func TestFrameRoundTrip(t *testing.T) {
 		var wantCommands []Command
 		for range rapid.IntRange(0, 4).Draw(t, "requests") {
 			events := rapid.SliceOfN(rapid.Custom(anEvent), 1, 20).Draw(t, "events")
-			r := Request{Command: Publish{Producer: "p", Sequence: 3, Count: len(events)}, Batch: batchOf(events)}
+			command := Publish{Producer: "p", Sequence: 3, Count: len(events)}
+			if rapid.Bool().Draw(t, "fenced") {
+				command.Lease = RoleLease{Role: "PROMOTION_LEADER", Fence: 7}
+			}
+			r := Request{Command: command, Batch: batchOf(events)}
 			again, err := DecodeRequest(r.Encode())
 			if err != nil {
 				t.Fatal(err)

@@ -61,6 +61,14 @@ type Pressure struct {
 	Refused  uint64 // requests refused since the report before
 }
 
+// LagReport is how many events the leader found after what a cursor or group has handled, when that is to change what
+// the log has of its backpressure.
+type LagReport struct {
+	Cursor  string
+	Created int64  // Unix nanoseconds; distinguishes a cursor from a removed one of its name
+	Lag     uint64 // events that its filter passes
+}
+
 // ChainOverdue is the leader's report that a run has not reached its next stage by the
 // deadline.
 type ChainOverdue struct {
@@ -80,6 +88,7 @@ func (SplitBrain) Kind() Kind   { return KindSplitBrain }
 func (CatchUp) Kind() Kind      { return KindCatchUp }
 func (MemberVote) Kind() Kind   { return KindMemberVote }
 func (Pressure) Kind() Kind     { return KindPressure }
+func (LagReport) Kind() Kind    { return KindLagReport }
 func (ChainOverdue) Kind() Kind { return KindChainOverdue }
 
 // appendTo writes voter, online, last contact, reason.
@@ -145,6 +154,11 @@ func (c MemberVote) appendTo(b []byte) []byte {
 func (c Pressure) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(fields.AppendBool(b, c.Active), c.Requests)
 	return binary.AppendUvarint(binary.AppendUvarint(b, c.Bytes), c.Refused)
+}
+
+// appendTo writes cursor, created, lag.
+func (c LagReport) appendTo(b []byte) []byte {
+	return binary.AppendUvarint(binary.AppendVarint(fields.Append(b, c.Cursor), c.Created), c.Lag)
 }
 
 // appendTo writes run, flow, the stage that was reached with its offset and time, the missing stage,

@@ -11,7 +11,7 @@ import (
 type Kind byte
 
 // The kinds of commands. A number is on disks and on the wire, so it must keep its meaning even if
-// its command is removed. The next one is 43 (27 to 29 are not used); CONTRIBUTING.md lists what a new
+// its command is removed. The next one is 49 (27 to 29 are not used); CONTRIBUTING.md lists what a new
 // command needs.
 const (
 	KindPublish      Kind = 1
@@ -56,6 +56,13 @@ const (
 	KindFlowRemove     Kind = 40
 	KindClientReport   Kind = 41
 	KindLetterKeep     Kind = 42
+	KindLagReport      Kind = 43
+
+	KindRoleAcquire        Kind = 44
+	KindRoleRenew          Kind = 45
+	KindRoleRelease        Kind = 46
+	KindPublishFenced      Kind = 47
+	KindCursorCommitFenced Kind = 48
 )
 
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
@@ -70,11 +77,13 @@ const (
 	LevelFlows    = 5 // flows that are registered
 	LevelClients  = 6 // clients that are lost and come back, their coordinators and the health of their handlers
 	LevelReports  = 6 // events for letters that are stored, and letters of handlers without a cursor
+	LevelLag      = 7 // what cursors and groups lag by
+	LevelRoles    = 7 // roles, and publishes and commits that one fences
 
 	// LevelPolicySteps has an entry remove a bounded number of the keys that dedup policies no longer need.
 	LevelPolicySteps = 6
 
-	LevelNewest = LevelReports // what this build knows
+	LevelNewest = LevelRoles // what this build knows
 )
 
 // origin says who asks for a command.
@@ -110,9 +119,7 @@ var kinds = [256]kind{
 	KindCursorOpen: {LevelBase, ofCaller, little, func(d *decoder) Command {
 		return CursorOpen{Name: d.string(), Opener: d.string()}
 	}},
-	KindCursorCommit: {LevelBase, ofCaller, little, func(d *decoder) Command {
-		return CursorCommit{Name: d.string(), Offset: d.Uvarint(), Generation: d.Uvarint()}
-	}},
+	KindCursorCommit: {LevelBase, ofCaller, little, func(d *decoder) Command { return d.cursorCommit() }},
 	KindCursorSeek: {LevelBase, ofCaller, little, func(d *decoder) Command {
 		return CursorSeek{Name: d.string(), To: d.position(), Seeker: d.string()}
 	}},
@@ -174,16 +181,38 @@ var kinds = [256]kind{
 		return Pressure{Active: d.Bool(), Requests: d.Uvarint(), Bytes: d.Uvarint(), Refused: d.Uvarint()}
 	}},
 	KindCursorsScanned: {LevelDelivery, ofLeader, little, func(d *decoder) Command { return d.cursorsScanned() }},
+	KindLagReport: {LevelLag, ofLeader, little, func(d *decoder) Command {
+		return LagReport{Cursor: d.string(), Created: d.Varint(), Lag: d.Uvarint()}
+	}},
 	KindChainOverdue:   {LevelDelivery, ofLeader, little, func(d *decoder) Command { return d.chainOverdue() }},
 	KindDedupPolicySet: {LevelDedup, ofCaller, little, func(d *decoder) Command { return d.dedupPolicySet() }},
 	KindFlowPut:        {LevelFlows, ofCaller, much, func(d *decoder) Command { return FlowPut{Flows: d.copied()} }},
 	KindLetterKeep:     {LevelReports, ofCaller, much, func(d *decoder) Command { return d.letterKeep() }},
 	KindFlowRemove:     {LevelFlows, ofCaller, little, func(d *decoder) Command { return FlowRemove{Name: d.string()} }},
+
+	KindRoleAcquire: {LevelRoles, ofCaller, little, func(d *decoder) Command { return d.roleAcquire() }},
+	KindRoleRenew:   {LevelRoles, ofCaller, little, func(d *decoder) Command { return d.roleRenew() }},
+	KindRoleRelease: {LevelRoles, ofCaller, little, func(d *decoder) Command {
+		return RoleRelease{Role: d.string(), Session: d.string(), Fence: d.Uvarint()}
+	}},
+	KindPublishFenced: {LevelRoles, ofCaller, much, func(d *decoder) Command {
+		c := d.publish()
+		c.Lease = d.namedLease()
+		return c
+	}},
+	KindCursorCommitFenced: {LevelRoles, ofCaller, little, func(d *decoder) Command {
+		c := d.cursorCommit()
+		c.Lease = d.namedLease()
+		return c
+	}},
 }
 
 // Level returns the feature level from which on commands of a kind may be proposed, and 0
 // for a kind that this build does not know.
 func (k Kind) Level() uint32 { return kinds[k].level }
+
+// Publishes reports whether commands of a kind append events of their callers.
+func (k Kind) Publishes() bool { return k == KindPublish || k == KindPublishFenced }
 
 // Forwardable reports whether a node may forward commands of a kind to the leader for its callers.
 func (k Kind) Forwardable() bool { return kinds[k].origin == ofCaller }

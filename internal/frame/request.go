@@ -33,7 +33,7 @@ func (r Request) Prepare() (Request, error) {
 	if _, _, err := decodeCommand(kind, body.Bytes()); err != nil {
 		return r, err
 	}
-	if r.Batch != nil && kind != KindPublish {
+	if r.Batch != nil && !kind.Publishes() {
 		return r, fmt.Errorf("request: %w: %d events of a command that publishes none", ErrCorrupt, r.Batch.Len())
 	}
 	return r, nil

@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -27,6 +28,12 @@ type errorWriter struct {
 func (e *errorWriter) toAPI(err error) *api.Error {
 	// A copy, since the error may be shared.
 	shown := *service.ToAPI(err)
+	// The log of a node that is in no cluster yet has no tail to be past.
+	if shown.Code == api.PastTail {
+		if forming, ok := errors.AsType[*raftnode.NotFormedError](e.node.NoLeaderError()); ok {
+			shown = *service.ToAPI(forming)
+		}
+	}
 	switch shown.Code {
 	case api.NoLeader, api.Unavailable, api.NoQuorum, api.OutcomeUnknown:
 		shown.LeaderHTTP = leaderHTTP(e.node)

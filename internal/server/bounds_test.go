@@ -321,6 +321,7 @@ func TestStreamsAreNotTimed(t *testing.T) {
 	s.ok("GET", "/v1/cursors/c/events?generation=1", "")
 	s.ok("GET", "/v1/wait?offset=1&cursors=c&timeout=1ms", "")
 	s.ok("POST", "/v1/groups/g/exchange", `{"member":"m","want":1,"wait_ms":1}`)
+	s.ok("PUT", "/v1/roles/r", `{"holder":"h","session":"s","wait":"1s"}`)
 	s.ok("GET", "/v1/cluster/outage", "")
 	s.ok("GET", "/v1/snapshot", "")
 	tail := enveloped(0, []byte(`{}`))

@@ -142,7 +142,8 @@ func warnings(st raftnode.Status) (list []string) {
 	// What is already lost, or may be lost soon.
 	if o := st.Outage; o != nil {
 		since := o.Since.Format(time.RFC3339)
-		list = append(list, fmt.Sprintf("no quorum since %s (%s): see ringlog cluster outage", since, o.Cause))
+		list = append(list, fmt.Sprintf(
+			"no quorum since %s (%s): see GET /v1/cluster/outage, or ringlog cluster outage", since, o.Cause))
 	}
 	if len(st.Voters.Trailing) > 0 {
 		list = append(list, "about to lag by more than the raft log keeps: "+strings.Join(st.Voters.Trailing, ", "))
@@ -171,7 +172,9 @@ func (cv *clusterView) members(status []raftnode.MemberStatus) []api.Member {
 			LastContactMs:   m.LastContactMs,
 			TrailingEntries: m.TrailingEntries,
 			StalledMs:       m.StalledMs,
+			OtherToken:      m.OtherToken,
 			OtherFolder:     m.OtherFolder,
+			OtherCluster:    m.OtherCluster,
 			Disk:            (*api.Disk)(m.Disk),
 		}
 		// Identity and version are as the log records them.

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/service"
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
@@ -97,7 +98,7 @@ func (c *cursorService) OpenCursor(
 func (c *cursorService) CommitCursor(
 	ctx context.Context, r *connect.Request[ringlogv1.CommitCursorRequest],
 ) (*connect.Response[ringlogv1.CommitCursorResponse], error) {
-	after, err := c.cursors.Commit(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation)
+	after, err := c.cursors.Commit(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation, frame.RoleLease{})
 	// Clients commit often, so the answer has the commit alone.
 	return answerMessage(&ringlogv1.CommitCursorResponse{Committed: after.Committed}, err)
 }

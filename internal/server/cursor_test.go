@@ -149,6 +149,29 @@ func TestAReaderThatIsOverrunMidStreamGetsTheGap(t *testing.T) {
 	}
 }
 
+// What exists with other settings is refused with each that differs, on a node that may not have it yet as well.
+func TestWhatExistsIsComparedWithWhatWasAskedFor(t *testing.T) {
+	sites := newSites(t, 3, nil)
+	sites[0].ok("PUT", "/v1/groups/g", `{"filter":{"types":["A","B"],"keys":["k"]},
+		"policy":{"hold_for":"7d","hold_bytes":9},"group":{"ack_wait":"30s","max_deliver":5}}`)
+	for body, want := range map[string]string{
+		`{"filter":{"types":["A","B"],"keys":["k"]},"policy":{"hold_for":"2w","hold_bytes":9},
+			"group":{"ack_wait":"30s","max_deliver":5}}`: "policy.hold_for is 168h0m0s, not 336h0m0s",
+		`{"filter":{"types":["B"],"sources":["s"]},"policy":{"hold_for":"168h","hold_events":1},
+			"group":{"max_deliver":6}}`: `filter.types is ["A","B"], not ["B"]; ` +
+			`filter.sources is not set, not ["s"]; filter.keys is ["k"], and none was sent; ` +
+			`policy.hold_events is not set, not 1; policy.hold_bytes is 9, and none was sent; ` +
+			`group.ack_wait is 30s, and none was sent; group.max_deliver is 5, not 6`,
+	} {
+		for _, s := range sites {
+			a := s.do("PUT", "/v1/groups/g", body)
+			if e := a.err(t); e.Code != api.Exists || e.Message != `the group "g" exists with other settings: `+want {
+				t.Errorf("%s\n%d %s", body, a.status, a.body)
+			}
+		}
+	}
+}
+
 func TestCursorsAreMadeOnceSoughtAndRemoved(t *testing.T) {
 	s := newSite(t, nil)
 	s.publish("A", 1, 5)
@@ -158,7 +181,8 @@ func TestCursorsAreMadeOnceSoughtAndRemoved(t *testing.T) {
 	}
 	// The same name with another filter is another cursor.
 	other := s.do("PUT", "/v1/cursors/a%2Fb%20c", `{"filter":{"types":["A"]}}`)
-	if e := other.err(t); other.status != 409 || e.Code != api.Exists {
+	if e := other.err(t); other.status != 409 || e.Code != api.Exists ||
+		!strings.HasSuffix(e.Message, `exists with other settings: filter.types is not set, not ["A"]`) {
 		t.Errorf("%d %s", other.status, other.body)
 	}
 	for body, want := range map[string]uint64{

@@ -13,7 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 )
 
 // steady replaces what differs from run to run.
@@ -244,10 +248,46 @@ func TestAStreamSaysHowItEnded(t *testing.T) {
 		{"?from=2&limit=2", streamEnd{Reason: endLimit, Scanned: 3, LastOffset: 6}},
 		{"?follow=true&from=1&limit=6", streamEnd{Reason: endLimit, Scanned: 6, LastOffset: 6}},
 		{"?follow=true&type=B&timeout=50ms", streamEnd{Reason: endTime, Scanned: 6, LastOffset: 6}},
+		// One that waits for an offset which has not come resumes at that offset.
+		{"?follow=true&from=9&timeout=50ms", streamEnd{Reason: endTime, Scanned: 8, LastOffset: 6}},
 	} {
 		if _, end := s.ok("GET", "/v1/events"+one.query, "").stream(t); end != one.want {
 			t.Errorf("%s: %+v, want %+v", one.query, end, one.want)
 		}
+	}
+}
+
+// A reader that follows from an offset past the tail sees that the stream is alive, and gets no event before that
+// offset, over either protocol.
+func TestFollowingFromPastTheTailWaitsForIt(t *testing.T) {
+	s := newSite(t, func(c *Config) { c.Heartbeat = 20 * time.Millisecond })
+	lines, header := s.follow(t.Context(), "/v1/events?follow=true&from=4")
+	if tail := header.Get(headerLastOffset); tail != "1" {
+		t.Errorf("the log is shown to end at %s", tail)
+	}
+	c := ringlogv1connect.NewLogServiceClient(h2c(t), s.url)
+	from := &ringlogv1.Position{At: &ringlogv1.Position_Offset{Offset: 4}}
+	stream, err := c.Tail(t.Context(), connect.NewRequest(&ringlogv1.TailRequest{Follow: true, From: from}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	for range 3 {
+		if line, open := <-lines; line != "" || !open {
+			t.Fatalf("%q, want heartbeats", line)
+		}
+		if !stream.Receive() || stream.Msg().Next != 4 || stream.Msg().LastOffset != 1 {
+			t.Fatalf("%v %v", stream.Msg(), stream.Err())
+		}
+	}
+	s.publish("A", 2, 4)
+	if line := next(t, lines); !strings.HasPrefix(line, `{"offset":4,`) {
+		t.Errorf("the first event is %s", line)
+	}
+	for stream.Receive() && len(stream.Msg().Runs) == 0 {
+	}
+	if stream.Err() != nil || stream.Msg().Runs[0].Events[0].Offset != 4 {
+		t.Errorf("%v %v", stream.Msg(), stream.Err())
 	}
 }
 

@@ -59,6 +59,7 @@ func TestANodePassesOnNoCommandOfALeadersOwn(t *testing.T) {
 		frame.GroupSettle{Name: "g", Term: 1},
 		frame.GroupDead{Term: 1},
 		frame.Pressure{},
+		frame.LagReport{},
 		frame.ChainOverdue{},
 		frame.Publish{},
 	} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,8 @@ const (
 	headerLeader     = "Ringlog-Leader"      // on errors: where the leader answers
 	headerProducer   = "Ringlog-Producer"    // with a publish: who sends
 	headerSequence   = "Ringlog-Sequence"    // with a publish: the sender's 1, 2, 3 …
+	headerRole       = "Ringlog-Role"        // with a publish or commit: the role without which it is refused
+	headerFence      = "Ringlog-Fence"       // with a publish or commit: the fence of that role's lease
 	headerLastOffset = "Ringlog-Last-Offset" // on a read: the tail when it began
 )
 
@@ -87,7 +90,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	setWarnings(out.Header(), s.admission.warnings(r))
 	// The mux would answer 404 and 405 in plain text.
-	if _, pattern := s.mux.Handler(r); pattern == "" {
+	if _, pattern := s.mux.Handler(r); pattern == "" || s.literals.lacks(r) {
 		s.answerUnrouted(out, r)
 		return
 	}
@@ -285,12 +288,16 @@ func (s *Server) withConsistency(handle handlerFunc) handlerFunc {
 
 // answerUnrouted answers a request that no route takes: with 405 and the methods there are, or with 404.
 func (s *Server) answerUnrouted(w http.ResponseWriter, r *http.Request) {
-	// Only the mux knows which methods a path has: its own answer names them in Allow.
-	plain, _ := s.mux.Handler(r)
-	seen := headerOnly{}
-	plain.ServeHTTP(seen, r)
+	// Only the mux knows which methods a path with a wildcard has: its own answer names them in Allow.
+	allow, literal := s.literals[r.URL.Path]
+	if !literal {
+		plain, _ := s.mux.Handler(r)
+		seen := headerOnly{}
+		plain.ServeHTTP(seen, r)
+		allow = seen.Header().Get("Allow")
+	}
 	// The path exists, for other methods.
-	if allow := seen.Header().Get("Allow"); allow != "" {
+	if allow != "" {
 		w.Header().Set("Allow", allow)
 		s.errors.writeError(w, r, api.Refuse(api.MethodNotAllowed, "method",
 			fmt.Sprintf("%s is not for %s", r.Method, r.URL.Path),
@@ -303,6 +310,36 @@ func (s *Server) answerUnrouted(w http.ResponseWriter, r *http.Request) {
 		"see /openapi.json for what there is; a newer version may have more")
 	unrouted.Reason = api.ReasonUnknownPath
 	s.errors.writeError(w, r, unrouted)
+}
+
+// literals has the methods of each path of the HTTP interface without a wildcard, as Allow lists them. To the mux such
+// a path also has the methods of a route with a wildcard that matches it: /v1/dlq/purge those of /v1/dlq/{id}.
+type literals map[string]string
+
+// literalsOf returns the literals of a table.
+func literalsOf(routes []route) literals {
+	methods := map[string][]string{}
+	for _, rt := range routes {
+		if rt.service != nil || strings.Contains(rt.path, "{") {
+			continue
+		}
+		methods[rt.path] = append(methods[rt.path], rt.method)
+		if rt.method == http.MethodGet {
+			methods[rt.path] = append(methods[rt.path], http.MethodHead)
+		}
+	}
+	out := literals{}
+	for path, list := range methods {
+		slices.Sort(list)
+		out[path] = strings.Join(list, ", ")
+	}
+	return out
+}
+
+// lacks reports whether the path of a request is one of them and has other methods than the request's.
+func (l literals) lacks(r *http.Request) bool {
+	allow, literal := l[r.URL.Path]
+	return literal && !slices.Contains(strings.Split(allow, ", "), r.Method)
 }
 
 // headerOnly keeps the header of an answer and drops the rest.

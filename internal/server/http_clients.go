@@ -3,7 +3,6 @@ package server
 import (
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/fsm"
@@ -33,7 +32,7 @@ func (h *clientHandlers) putClient(w http.ResponseWriter, r *http.Request) error
 		Coordinator: body.Coordinator}
 	if body.TTL != "" {
 		// Too short a time would lose clients that are merely slow to register again.
-		ttl, err := time.ParseDuration(body.TTL)
+		ttl, err := api.ParseAge("ttl", body.TTL)
 		if err != nil || ttl < fsm.MinClientTTL || ttl > fsm.MaxClientTTL {
 			return api.BadValue(
 				"ttl", body.TTL,

@@ -157,8 +157,12 @@ func (h *cursorHandlers) postCursorCommit(w http.ResponseWriter, r *http.Request
 	if body.Generation == nil {
 		return api.Missing("generation", "the generation that opening the cursor answered with")
 	}
+	lease, err := leaseHeaders(r.Header)
+	if err != nil {
+		return err
+	}
 	return answerCursor(w, r, func() (api.Cursor, error) {
-		return h.cursors.Commit(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation)
+		return h.cursors.Commit(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation, lease)
 	})
 }
 

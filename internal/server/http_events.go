@@ -49,7 +49,7 @@ func (h *eventHandlers) postEvents(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	if err := producerHeaders(r.Header, &req); err != nil {
+	if err := publishHeaders(r.Header, &req); err != nil {
 		return err
 	}
 	answer, err := h.log.Publish(r.Context(), &policy, req)

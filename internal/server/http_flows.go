@@ -26,7 +26,8 @@ func (h *catalogueHandlers) getFlow(w http.ResponseWriter, r *http.Request) erro
 	name, flows := r.PathValue("name"), h.log.Machine().Catalogue().Flows()
 	at := slices.IndexFunc(flows, func(f event.Flow) bool { return f.Name == name })
 	if at < 0 {
-		return api.Refuse(api.NotFound, "name", fmt.Sprintf("there is no flow %q", name), "list them: ringlog flow ls")
+		return api.Refuse(api.NotFound, "name", fmt.Sprintf("there is no flow %q", name),
+			"list them: GET /v1/flows, or ringlog flow ls")
 	}
 	return writeJSON(w, http.StatusOK, flows[at])
 }

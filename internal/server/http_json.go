@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -133,7 +135,8 @@ func (d bodyShape) check(t reflect.Type, at string) error {
 					Reason:  event.ReasonUnknownKey,
 					Field:   path,
 					Message: fmt.Sprintf("there is no key %q here", name),
-					Remedy:  "see /openapi.json for the form",
+					Remedy: "the keys are " + strings.Join(slices.Sorted(maps.Keys(keys)), ", ") +
+						"; see /openapi.json for the form",
 				}
 			} else if err := d.check(below, path); err != nil {
 				return err

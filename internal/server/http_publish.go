@@ -12,6 +12,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/service"
 )
 
@@ -29,21 +30,36 @@ func decodeEvents(b requestBody, limits event.Limits) (req service.PublishReques
 	return req, err
 }
 
-// producerHeaders takes the producer and its sequence number from the headers; both are optional.
-func producerHeaders(h http.Header, req *service.PublishRequest) error {
+// publishHeaders takes the producer and its sequence number, and the lease of a role, from the headers. All are
+// optional; the operation refuses one of a pair without the other.
+func publishHeaders(h http.Header, req *service.PublishRequest) (err error) {
 	req.Producer = h.Get(headerProducer)
-	// A producer without a sequence is refused by the operation.
-	text := h.Get(headerSequence)
-	if text == "" {
-		return nil
+	req.Sequence, err = numberHeader(h, headerSequence)
+	if err == nil {
+		req.Lease, err = leaseHeaders(h)
 	}
-	// The first sequence number of a producer is 1.
+	return err
+}
+
+// leaseHeaders takes the lease of a role from the headers.
+func leaseHeaders(h http.Header) (lease frame.RoleLease, err error) {
+	lease.Role = h.Get(headerRole)
+	lease.Fence, err = numberHeader(h, headerFence)
+	return lease, err
+}
+
+// numberHeader returns the number in a header, 0 if it is missing.
+func numberHeader(h http.Header, name string) (uint64, error) {
+	text := h.Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	// The first sequence number of a producer is 1, as is the first fence.
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n == 0 {
-		return api.BadValue(headerSequence, text, "a whole number from 1")
+		return 0, api.BadValue(name, text, "a whole number from 1")
 	}
-	req.Sequence = n
-	return nil
+	return n, nil
 }
 
 // appendPublished writes the answer by hand: it is the busiest one.

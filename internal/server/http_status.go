@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -41,7 +42,8 @@ func (h *statusHandlers) getStatus(w http.ResponseWriter, r *http.Request) error
 	stats := h.ops.Machine().Stats()
 	// All of it is of this node's own state: a status has to be answered without a leader, too.
 	view := api.Status{Cluster: h.view.cluster(st), Version: h.version, UptimeSeconds: time.Since(h.started).Seconds(),
-		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Log: logStats(stats), JoinRefused: st.JoinRefused,
+		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Log: logStats(stats),
+		JoinRefused: st.JoinRefused, NotFormed: st.NotFormed,
 		Queue: api.Queue(st.Queue), Backpressure: api.Pressure(h.ops.Machine().Pressure()), Overdue: h.ops.Reports.Overdue(),
 		Dedup: api.DedupStatus{Window: h.ops.Machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
 			Bytes: stats.DedupBytes, Suppressed: stats.Suppressed},
@@ -74,6 +76,8 @@ func (h *statusHandlers) getReady(w http.ResponseWriter, r *http.Request) error 
 	case st.Diverged:
 		return raftnode.ErrDiverged
 	// Why there is no leader is known better where the cluster has refused this node.
+	case errors.Is(h.node.NoLeaderError(), raftnode.ErrRemovedNode):
+		return h.node.NoLeaderError()
 	case st.LeaderID == "" && st.JoinRefused != "":
 		return api.Refuse(api.NoLeader, "join_refused",
 			"the cluster does not admit this node: "+st.JoinRefused,

@@ -110,6 +110,21 @@ func TestTheDocumentListsEveryCodeAndReason(t *testing.T) {
 	}
 }
 
+func TestTheDocumentListsEveryReasonOfAGap(t *testing.T) {
+	gap := readDocument(t, newSite(t, nil)).Components.Schemas["Gap"]
+	listed := fmt.Sprint(gap["properties"].(map[string]any)["reason"].(map[string]any)["enum"])
+	want := constants(t, `(?m)^(?:const|\t)\s*Reason(?:Trimmed|Retention|Compacted|Forced) += "(\w+)"`,
+		"../../fsm/trim.go", "../../log/read.go")
+	for _, reason := range want {
+		if !strings.Contains(listed, reason) {
+			t.Errorf("the document lacks %s: it lists %s", reason, listed)
+		}
+	}
+	if len(want) != 4 {
+		t.Errorf("the program has %v", want)
+	}
+}
+
 // TestTheDocumentHasTheVersionOfTheChangelog also fails on a description that is empty.
 func TestTheDocumentHasTheVersionOfTheChangelog(t *testing.T) {
 	s := newSite(t, nil)
@@ -160,7 +175,8 @@ func callOrder() []string {
 		"listGroups", "exchange", "listGroupMembers", "deleteGroup", "seekCursor", "listSettings",
 		"setSetting", "getSetting", "compact", "snapshot", "listCatalogue", "registerTypes",
 		"validateEvents", "getType", "getTypeSchema", "getAsyncAPI", "registerFlows",
-		"listFlows", "getFlow", "removeFlow", "registerClient", "listClients", "getReadiness", "audit", "auditCoordinator",
+		"listFlows", "getFlow", "removeFlow", "registerClient", "listClients", "getReadiness", "acquireRole", "renewRoles",
+		"getRole", "listRoles", "releaseRole", "audit", "auditCoordinator",
 		"getStatus", "getCluster", "history", "getOutage", "getMetrics", "removeClient",
 		"deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember",
 		"removeMember",

@@ -148,6 +148,7 @@ type faultyNode struct {
 	full     atomic.Bool // it reports a value in each field of its status
 	panics   atomic.Bool
 	hangs    atomic.Bool
+	loses    atomic.Bool  // the outcome of what it proposes
 	level    uint32       // the feature level that it reports; 0: its own
 	looked   atomic.Int64 // how often its state machine was asked for
 	leader   string       // where it says that the leader answers; "": where it does
@@ -171,6 +172,9 @@ func (f *faultyNode) Propose(ctx context.Context, r frame.Request) (fsm.Result, 
 	if f.hangs.Load() {
 		<-ctx.Done()
 		return fsm.Result{}, ctx.Err()
+	}
+	if f.loses.Load() {
+		return fsm.Result{}, fmt.Errorf("%w: the leader changed", raftnode.ErrOutcomeUnknown)
 	}
 	return f.Node.Propose(ctx, r)
 }
@@ -325,6 +329,82 @@ func TestAPanicIsAnsweredAndTheServerContinues(t *testing.T) {
 	}
 	f.panics.Store(false)
 	s.ok("GET", "/status", "")
+}
+
+// How a request of unknown outcome can be repeated depends on the request.
+func TestAnUnknownOutcomeSaysHowToRepeatTheRequest(t *testing.T) {
+	f := &faultyNode{}
+	s := newSite(t, func(c *Config) { c.Node = f })
+	f.loses.Store(true)
+	for _, one := range []struct {
+		method, path, body, remedy string
+		headers                    []string
+	}{
+		{"POST", "/v1/events", `{"type":"A"}`, "repeat it within its dedup window: ", nil},
+		{"POST", "/v1/events", `{"type":"A"}`, "repeat it with the same producer and sequence: ",
+			[]string{headerProducer, "p", headerSequence, "1"}},
+		{"PUT", "/v1/cursors/c", "", "look whether it has happened, or repeat it", nil},
+	} {
+		a := s.do(one.method, one.path, one.body, one.headers...)
+		if e := a.err(t); e.Code != api.OutcomeUnknown || !strings.HasPrefix(e.Remedy, one.remedy) {
+			t.Errorf("%s %v: %d %s", one.path, one.headers, a.status, a.body)
+		}
+	}
+}
+
+// A node that is in no cluster yet says so where it is asked for events, rather than that its log is short.
+func TestANodeWithoutAClusterHasNoEventsYet(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := startSite(t, l, nil, raftnode.Config{ID: "n1", Dir: t.TempDir(), BootstrapExpect: 3})
+	for _, path := range []string{"/v1/events/1", "/v1/events?from=2", "/v1/dedup/1"} {
+		a := s.do("GET", path, "")
+		if e := a.err(t); a.status != 503 || e.Reason != api.ReasonNotFormed || e.Remedy == "" {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+}
+
+// A setting that is a duration takes days and weeks, as ages do elsewhere; any other does not.
+func TestASettingTakesDaysAndWeeks(t *testing.T) {
+	s := newSite(t, nil)
+	for value, want := range map[string]string{"7d": "168h0m0s", "1.5d": "36h0m0s", "2w": "336h0m0s", "90s": "90s"} {
+		var set api.Setting
+		s.ok("PUT", "/v1/settings/retention.age", `{"value":"`+value+`"}`).decode(t, &set)
+		if set.Value != want {
+			t.Errorf("%s is %s, want %s", value, set.Value, want)
+		}
+	}
+	for key, value := range map[string]string{"cursor.max": "7d", "dedup.window": "7d", "retention.age": "7q"} {
+		a := s.do("PUT", "/v1/settings/"+key, `{"value":"`+value+`"}`)
+		if e := a.err(t); a.status != 400 || e.Field != "value" {
+			t.Errorf("%s %s: %d %s", key, value, a.status, a.body)
+		}
+	}
+}
+
+// A path without a wildcard has its own methods alone, though a route with a wildcard matches it as well.
+func TestALiteralPathHasItsOwnMethodsAlone(t *testing.T) {
+	s := newSite(t, nil)
+	for path, want := range map[string]string{
+		"/v1/dlq/purge":          "POST",
+		"/v1/dlq/import":         "POST",
+		"/v1/catalogue/validate": "POST",
+		"/v1/catalogue":          "GET, HEAD, POST",
+		"/v1/dedup/policies":     "GET, HEAD",
+	} {
+		for _, method := range []string{"GET", "OPTIONS", "DELETE"} {
+			a := s.do(method, path, "")
+			if method == "GET" && strings.Contains(want, "GET") {
+				continue
+			}
+			if allow := a.header.Get("Allow"); a.status != 405 || allow != want {
+				t.Errorf("%s %s: %d, Allow is %q, want %q", method, path, a.status, allow, want)
+			}
+		}
+	}
 }
 
 func TestMethodsAndPathsThatAreNot(t *testing.T) {

@@ -220,7 +220,7 @@ func fromPeer(err error) error {
 	if e, ok := apiError(err); ok {
 		// The caller can do nothing about a node with another token or cluster: for this node there is no leader.
 		if e.Code == api.Unauthenticated {
-			return fmt.Errorf("%w that takes this node's token: %s", raftnode.ErrNoLeader, e.Message)
+			return fmt.Errorf("%w that takes this node's token: %w: %s", raftnode.ErrNoLeader, raftnode.ErrOtherToken, e.Message)
 		}
 		if e.Code == api.OtherCluster {
 			return fmt.Errorf("%w at that address: %s", raftnode.ErrNoLeader, e.Message)

@@ -36,8 +36,12 @@ import (
 //
 // The asker compares the MAC with its own, and the address with the one that it dialed. Only then is the token sent.
 
-// errUnproved promises that nothing was sent that a stranger must not have.
-var errUnproved = fmt.Errorf("%w that proves to have the cluster token", raftnode.ErrNoLeader)
+// These promise that nothing was sent that a stranger must not have.
+var (
+	errUnproved = fmt.Errorf("%w that proves to have the cluster token", raftnode.ErrNoLeader)
+	// A node of ringlog has answered the challenge.
+	errOtherToken = fmt.Errorf("%w: %w", errUnproved, raftnode.ErrOtherToken)
+)
 
 // nonceSize is the length of either side's nonce, in bytes.
 const nonceSize = 32
@@ -90,6 +94,12 @@ func (p *peerService) Challenge(
 	}), nil
 }
 
+// hasNoToken reports whether an error is the answer of Challenge of a node that has no token.
+func hasNoToken(err error) bool {
+	e, answered := apiError(err)
+	return answered && e.Code == api.Conflict
+}
+
 // clientFor returns the client of the node at a URL. Where there is a cluster token, calls go to the address that the
 // node proves to be its own, whose name may differ from the URL. It waits for the proof the first time.
 func (p *Peers) clientFor(ctx context.Context, url string) (ringlogv1connect.PeerServiceClient, error) {
@@ -113,10 +123,12 @@ func (p *Peers) clientFor(ctx context.Context, url string) (ringlogv1connect.Pee
 	// Nobody is there; the other cases are about somebody who has no proof.
 	case err != nil && failedToDial(err):
 		return nil, fmt.Errorf("peer %s: %w", url, asUnreached(err))
+	case err != nil && hasNoToken(err):
+		return nil, fmt.Errorf("peer %s: %w: %v", url, errOtherToken, err)
 	case err != nil:
 		return nil, fmt.Errorf("peer %s: %w: %v", url, errUnproved, err)
 	case !provesToken(p.token, asked, answer.Msg):
-		return nil, fmt.Errorf("peer %s: %w", url, errUnproved)
+		return nil, fmt.Errorf("peer %s: %w", url, errOtherToken)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -110,6 +110,7 @@ func (s *Server) table(advertised string) []route {
 	catalogue := &catalogueHandlers{log: s.ops.Log, bodies: bodies}
 	dedup := &dedupHandlers{log: s.ops.Log, bodies: bodies}
 	clients := &clientHandlers{clients: s.ops.Clients, bodies: bodies}
+	roles := &roleHandlers{roles: s.ops.Roles, bodies: bodies, streams: s.streams}
 	members := &memberHandlers{node: node, peers: s.cfg.Peers, bodies: bodies, view: view}
 	reports := &reportHandlers{
 		reports:   s.ops.Reports,
@@ -245,6 +246,13 @@ func (s *Server) table(advertised string) []route {
 		{method: get, path: "/v1/clients", handle: clients.getClients},
 		{method: put, path: "/v1/clients/{id}", handle: clients.putClient},
 		{method: remove, path: "/v1/clients/{id}", handle: clients.deleteClient},
+
+		// Roles. A call may wait for one.
+		{method: get, path: "/v1/roles", handle: roles.getRoles},
+		{method: put, path: "/v1/roles", handle: roles.putRoles},
+		{method: get, path: "/v1/roles/{role}", handle: roles.getRole},
+		{method: put, path: "/v1/roles/{role}", handle: roles.putRole, stream: true},
+		{method: remove, path: "/v1/roles/{role}", handle: roles.deleteRole},
 
 		// Reports that are computed from the log, and from this node's journal of outages.
 		{method: get, path: "/v1/audit", handle: reports.getAudit, scan: true},

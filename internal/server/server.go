@@ -33,8 +33,10 @@ type Server struct {
 	ops     *service.Service
 	metrics *metrics
 
-	routes []route        // the table of routes.go; read-only once New has returned
-	mux    *http.ServeMux // made from routes
+	routes []route // the table of routes.go; read-only once New has returned
+	// Made from routes.
+	mux      *http.ServeMux
+	literals literals
 
 	admission *admission
 	// identity, errors, forward and messages are shared by the handlers.
@@ -92,6 +94,7 @@ func New(cfg Config) (*Server, error) {
 	// The table, and what is made from it.
 	s.routes = s.table(advertised)
 	s.admission = newAdmission(cfg, advertised, s.routes)
+	s.literals = literalsOf(s.routes)
 	for _, r := range s.routes {
 		s.mux.Handle(r.pattern(), s.handler(r))
 	}

@@ -13,7 +13,7 @@ import (
 const notableCursors = 100
 
 // notable returns up to most cursors to name, ordered by name: those that are stalled come first, then those that
-// have passed least. With no more than most it returns cursors as they are.
+// are throttled, then those that have passed least. With no more than most it returns cursors as they are.
 func notable(cursors []fsm.Cursor, most int) []fsm.Cursor {
 	if len(cursors) <= most {
 		return cursors
@@ -21,11 +21,11 @@ func notable(cursors []fsm.Cursor, most int) []fsm.Cursor {
 	// The caller's slice keeps its order.
 	chosen := slices.Clone(cursors)
 	slices.SortStableFunc(chosen, func(a, b fsm.Cursor) int {
-		// Stalled cursors first.
-		if stalled := cmp.Compare(asNumber(b.Stalled != nil), asNumber(a.Stalled != nil)); stalled != 0 {
-			return stalled
-		}
-		return cmp.Compare(a.Passed(), b.Passed())
+		return cmp.Or(
+			cmp.Compare(asNumber(b.Stalled != nil), asNumber(a.Stalled != nil)),
+			cmp.Compare(asNumber(b.Throttled != nil), asNumber(a.Throttled != nil)),
+			cmp.Compare(a.Passed(), b.Passed()),
+		)
 	})
 	chosen = chosen[:most]
 	// Names make the list readable, and the same from one scrape to the next.
@@ -46,12 +46,14 @@ func asNumber(b bool) float64 {
 // many series.
 func (c *nodeCollector) collectCursors(send func(string, string, float64, ...string)) {
 	cursors := c.node.Machine().Cursors()
-	stalled, most, longest := 0, uint64(0), time.Duration(0)
+	stalled, throttled, most, longest := 0, 0, uint64(0), time.Duration(0)
 	// Sums are over all cursors.
 	for i := range cursors {
 		stalled += int(asNumber(cursors[i].Stalled != nil))
+		throttled += int(asNumber(cursors[i].Throttled != nil))
 	}
 	send("cursors_stalled", "Cursors that the log reports as stalled.", float64(stalled))
+	send("cursors_throttled", "Cursors whose backpressure the log reports as active.", float64(throttled))
 	// One meter bounds what a scrape reads of the log.
 	lags := c.ops.Cursors.Lags()
 	// Values of their own are for those that matter most.
@@ -72,6 +74,10 @@ func (c *nodeCollector) collectCursors(send func(string, string, float64, ...str
 		send(
 			"cursor_stalled", "Whether the log reports a cursor as stalled: 1 or 0.",
 			asNumber(cursor.Stalled != nil), "cursor", name,
+		)
+		send(
+			"cursor_throttled", "Whether the log reports backpressure of a cursor as active: 1 or 0.",
+			asNumber(cursor.Throttled != nil), "cursor", name,
 		)
 	}
 	// Over the named cursors only: other lags are not measured.

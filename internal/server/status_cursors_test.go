@@ -16,8 +16,8 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// /status and /metrics name a bounded number of cursors: those that are stalled, then those that lag most. All are
-// counted.
+// /status and /metrics name a bounded number of cursors: those that are stalled or throttled, then those that lag most.
+// All are counted.
 func TestStatusNamesSomeCursors(t *testing.T) {
 	s := newSite(t, nil)
 	s.publish("TRAINING_COMPLETED", 1, 10)
@@ -57,19 +57,20 @@ func TestStatusNamesSomeCursors(t *testing.T) {
 	for _, want := range []string{
 		fmt.Sprintf("ringlog_cursors %d\n", many),
 		"ringlog_cursors_stalled 0\n",
+		"ringlog_cursors_throttled 0\n",
 		`ringlog_cursor_lag_events{cursor="c007"}`,
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("/metrics lacks %s", want)
 		}
 	}
-	// A stalled cursor is chosen before any that lags more; the chosen ones are ordered by name.
+	// Stalled and throttled cursors are chosen before any that lags more; the chosen ones are ordered by name.
 	list := make([]fsm.Cursor, 10)
 	for i := range list {
 		list[i] = fsm.Cursor{Name: fmt.Sprint(i), Committed: uint64(i)}
 	}
-	list[8].Stalled = &fsm.Stall{}
-	if got := notable(list, 3); len(got) != 3 || got[0].Name != "0" || got[1].Name != "1" || got[2].Name != "8" {
+	list[8].Stalled, list[9].Throttled = &fsm.Stall{}, &fsm.Throttle{}
+	if got := notable(list, 3); len(got) != 3 || got[0].Name != "0" || got[1].Name != "8" || got[2].Name != "9" {
 		t.Errorf("%+v", got)
 	}
 }

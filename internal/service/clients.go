@@ -66,7 +66,8 @@ func (cl *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 		entry, err := audit.FindCoordinator(cl.Machine().Catalogue(), c.Coordinator)
 		if err != nil {
 			return api.Refuse(api.InvalidArgument, "coordinator", err.Error(),
-				"name one of them, or leave the field out; ringlog audit --only components lists them")
+				"name one of them, or leave the field out; they are listed by GET /v1/audit?only=components, "+
+					"or ringlog audit --only components")
 		}
 		c.Coordinator = entry.Name
 	}

@@ -46,8 +46,9 @@ func (m *LagMeter) view(c fsm.Cursor) api.Cursor {
 		LagEvents:  l.Events,
 		LagSeconds: l.Wait.Seconds(),
 		LagAtLeast: l.atLeast,
-		// Nil for a cursor that is not a group.
-		Group: m.cursors.GroupOf(&c),
+		// Nil for a cursor that is not a group, or has no limits.
+		Group:        m.cursors.GroupOf(&c),
+		Backpressure: (*api.LagPressure)(m.settings.PressureOf(&c)),
 	}
 }
 
@@ -87,7 +88,8 @@ func noCursor(name string) *api.Error {
 	// Names are often mistyped, so the remedy lists them first.
 	return api.Refuse(api.NotFound, "cursor",
 		fmt.Sprintf("there is no cursor %q", name),
-		"list them: GET /v1/cursors, or ringlog cursor ls; or create it: ringlog cursor create "+name)
+		"list them: GET /v1/cursors, or ringlog cursor ls; or create it: PUT /v1/cursors/NAME, "+
+			"or ringlog cursor create "+name)
 }
 
 // checkCursorName refuses what cannot be the name of a cursor, by the settings in force.
@@ -119,12 +121,13 @@ func (cs *Cursors) Create(ctx context.Context, c CursorSpec) (api.Cursor, error)
 	if err != nil {
 		return api.Cursor{}, err
 	}
-	return cs.proposeFilter(ctx, frame.CursorCreate{
+	made, err := cs.proposeFilter(ctx, frame.CursorCreate{
 		Name:   c.Name,
 		Start:  at,
 		Filter: c.Filter,
 		Policy: c.Policy,
 	}, c.Filter)
+	return made, cs.nameDifferences(ctx, err, c, nil)
 }
 
 // proposeFilter gets a command decided that gives a cursor its filter.
@@ -206,12 +209,17 @@ func (cs *Cursors) Open(ctx context.Context, name, opener string) (api.Cursor, e
 
 // Commit returns the cursor's commit after it, which is higher than offset
 // where that was committed before.
-func (cs *Cursors) Commit(ctx context.Context, name string, offset, generation uint64) (api.Cursor, error) {
+func (cs *Cursors) Commit(
+	ctx context.Context, name string, offset, generation uint64, lease frame.RoleLease,
+) (api.Cursor, error) {
 	if err := cs.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
+	if err := cs.checkLease(lease); err != nil {
+		return api.Cursor{}, err
+	}
 	// An offset that was committed before changes nothing, so a retry is harmless.
-	return cs.propose(ctx, frame.CursorCommit{Name: name, Offset: offset, Generation: generation})
+	return cs.propose(ctx, frame.CursorCommit{Name: name, Offset: offset, Generation: generation, Lease: lease})
 }
 
 // Seek moves a cursor. seeker, if not "", lets a repeated call be answered like the first.

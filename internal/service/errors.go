@@ -106,11 +106,11 @@ var nodeErrors = []nodeError{
 		raftnode.ErrFeatureLevel,
 		api.Unavailable,
 		raftnode.ErrFeatureLevel.Error(),
-		"run this version on all nodes first: ringlog cluster members",
+		"run this version on all nodes first: GET /v1/members, or ringlog cluster members, shows theirs",
 	},
 	{
 		raftnode.ErrOutcomeUnknown, api.OutcomeUnknown, "it may or may not have happened",
-		"repeat it with the same producer and sequence, or the same dedup_id, within their window",
+		"look whether it has happened, or repeat it",
 	},
 	{
 		// Nothing was proposed: a retry is safe.
@@ -129,7 +129,7 @@ var nodeErrors = []nodeError{
 	{
 		// Only appends are refused, so what frees space still works.
 		raftnode.ErrDiskFull, api.DiskFull, "the disk is nearly full: appends are refused",
-		"free space, or trim the log: ringlog compact; commits and trims still work",
+		"free space, or trim the log: POST /v1/compact, or ringlog compact; commits and trims still work",
 	},
 	{raftnode.ErrTooLarge, api.TooLarge, "the request is too large", "send fewer events in one request"},
 	{
@@ -148,7 +148,15 @@ var nodeErrors = []nodeError{
 func fromNode(err error) *api.Error {
 	if forming, ok := errors.AsType[*raftnode.NotFormedError](err); ok {
 		return &api.Error{Code: api.NoLeader, Reason: api.ReasonNotFormed, Message: forming.Error(),
-			Remedy: "start the nodes that are missing; the log of this one says whom it waits for"}
+			Remedy: "start the nodes that are missing, each with this node's cluster token and --bootstrap-expect, and " +
+				"with --join URLs of the others"}
+	}
+	// Forwarding errors are found by their code, and most nodes without a leader were not removed: so it has no row.
+	if errors.Is(err, raftnode.ErrRemovedNode) {
+		return &api.Error{Code: api.NoLeader, Reason: api.ReasonRemoved,
+			Message: "this node was removed from the cluster; nothing was appended",
+			Remedy: "ask another node; to admit this one again: POST /v1/members there, or ringlog cluster add URL; " +
+				"or start it with an empty data folder and --join"}
 	}
 	for _, known := range nodeErrors {
 		if errors.Is(err, known.is) {
@@ -185,11 +193,13 @@ var memberErrors = []struct {
 	{raftnode.ErrUnknownMember, api.NotFound, "", "id", "list them: GET /v1/members, or ringlog cluster members"},
 	{
 		raftnode.ErrForeignFolder, api.Conflict, api.ReasonForeignFolder, "cluster_id",
-		"start the node with an empty folder, then let it join",
+		"start the node with an empty data folder, after DELETE /v1/members/ID, or ringlog cluster remove ID, if the cluster " +
+			"lists its id",
 	},
 	{
 		raftnode.ErrOtherIncarnation, api.Conflict, api.ReasonOtherIncarnation, "id",
-		"ringlog cluster remove it, then add it again",
+		"remove it if its folder is lost: DELETE /v1/members/ID, or ringlog cluster remove ID; else start this node " +
+			"with another --id",
 	},
 	{
 		raftnode.ErrDuplicateAddress, api.Conflict, api.ReasonDuplicateAddress, "raft",
@@ -198,11 +208,11 @@ var memberErrors = []struct {
 	{raftnode.ErrLastVoter, api.Conflict, api.ReasonLastVoter, "id", "add another voter first"},
 	{
 		raftnode.ErrBreaksQuorum, api.Conflict, api.ReasonBreaksQuorum, "id",
-		"bring the voters back that do not answer, or remove those first: ringlog cluster status",
+		"bring the voters back that do not answer, or remove those first: GET /v1/cluster, or ringlog cluster status",
 	},
 	{
 		raftnode.ErrNotVoter, api.Conflict, api.ReasonNotVoter, "to",
-		"name a voter, or promote it first: ringlog cluster promote",
+		"name a voter, or promote it first: POST /v1/members/ID/promote, or ringlog cluster promote ID",
 	},
 	{raftnode.ErrTooManyVoters, api.Conflict, api.ReasonTooManyVoters, "voter", "add it as a non-voter, or with force"},
 	{raftnode.ErrNotCaughtUp, api.Conflict, api.ReasonNotCaughtUp, "id", "wait until it has caught up and try again"},

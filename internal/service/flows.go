@@ -49,7 +49,7 @@ func (l *Log) RegisterFlows(ctx context.Context, definitions []byte, dryRun bool
 	}
 	if len(done.Warnings) > 0 && policy.Strict {
 		return done, api.Refuse(api.UnknownType, done.Warnings[0].Field, done.Warnings[0].Message,
-			"register the type: ringlog catalogue register FILE; validation.strict is on")
+			"register the type: POST /v1/catalogue, or ringlog catalogue register FILE; validation.strict is on")
 	}
 	if err := l.keepsDeadlines(extended); err != nil || dryRun {
 		return done, err
@@ -62,6 +62,10 @@ func (l *Log) RegisterFlows(ctx context.Context, definitions []byte, dryRun bool
 	return done, err
 }
 
+// changeDeadlines is the remedy for flows that the setting chain.deadlines needs.
+const changeDeadlines = "change the setting first: PUT /v1/settings/chain.deadlines, " +
+	"or ringlog settings set chain.deadlines …"
+
 // keepsDeadlines refuses flows without an edge for which the setting chain.deadlines has a deadline.
 func (l *Log) keepsDeadlines(next *event.Catalogue) error {
 	for _, text := range l.Machine().Settings().ChainDeadlines {
@@ -71,7 +75,7 @@ func (l *Log) keepsDeadlines(next *event.Catalogue) error {
 		}
 		if _, err := stages.ParseDeadlines(next, one); err != nil {
 			return api.Refuse(api.Conflict, "edges", "the setting chain.deadlines has "+text,
-				"change the setting first: ringlog settings set chain.deadlines …")
+				changeDeadlines)
 		}
 	}
 	return nil
@@ -84,7 +88,7 @@ func (l *Log) RemoveFlow(ctx context.Context, name string) (event.Flow, error) {
 	built := slices.ContainsFunc(event.Builtin().Flows(), func(f event.Flow) bool { return f.Name == name })
 	if deadlines := l.Machine().Settings().ChainDeadlines; !built && slices.ContainsFunc(deadlines, has) {
 		return before, api.Refuse(api.Conflict, "name", "the setting chain.deadlines has deadlines of the flow "+name,
-			"change the setting first: ringlog settings set chain.deadlines …")
+			changeDeadlines)
 	}
 	_, err := l.proposeAndApply(ctx, frame.FlowRemove{Name: name})
 	return before, err

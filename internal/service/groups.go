@@ -96,13 +96,14 @@ func (gs *Groups) Create(ctx context.Context, c GroupSpec) (api.Cursor, error) {
 		return api.Cursor{}, err
 	}
 	// A group is a cursor with a policy of its own for deliveries.
-	return gs.cursors.proposeFilter(ctx, frame.GroupCreate{
+	made, err := gs.cursors.proposeFilter(ctx, frame.GroupCreate{
 		Name:   c.Name,
 		Start:  at,
 		Filter: c.Filter,
 		Policy: c.Policy,
 		Group:  c.Group,
 	}, c.Filter)
+	return made, gs.cursors.nameDifferences(ctx, err, c.CursorSpec, &c.Group)
 }
 
 // Get returns a cursor that is a group.

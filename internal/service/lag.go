@@ -29,6 +29,7 @@ type LagMeter struct {
 	cursors *Cursors
 	// catalogue resolves the categories of filters; all cursors of a list are measured by the same one.
 	catalogue   *event.Catalogue
+	settings    fsm.Settings
 	first, last uint64
 	left        int // blocks that may still be looked at
 }
@@ -38,7 +39,7 @@ func (cs *Cursors) Lags() *LagMeter { return cs.lagMeter(lagBlocksListed) }
 
 // lagMeter returns a meter that may look at that many blocks in all.
 func (cs *Cursors) lagMeter(blocks int) *LagMeter {
-	m := &LagMeter{cursors: cs, catalogue: cs.Machine().Catalogue(), left: blocks}
+	m := &LagMeter{cursors: cs, catalogue: cs.Machine().Catalogue(), settings: cs.Machine().Settings(), left: blocks}
 	// All cursors of a list are measured against the same bounds.
 	m.first, m.last = cs.Machine().Log().Bounds()
 	return m
@@ -73,7 +74,8 @@ func (m *LagMeter) Of(c *fsm.Cursor) (l lag) {
 	if m.left > 0 {
 		matcher := c.Filter.Compile(m.catalogue)
 		// The count stops at the meter's bound; an unread rest counts in full below.
-		if n, err := m.cursors.Machine().Log().CountFor(c.Name, from, &matcher, min(m.left, lagBlocks)); err == nil {
+		events := m.cursors.Machine().Log()
+		if n, err := events.CountFor(c.Name, from, m.last, &matcher, min(m.left, lagBlocks)); err == nil {
 			m.left -= n.Blocks
 			next = n.Next
 			if l.Events == 0 && n.Events > 0 {

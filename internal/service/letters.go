@@ -295,7 +295,9 @@ func (ls *Letters) checkNamed(sel *api.LetterSelection, a api.LettersResult, err
 	switch {
 	case err != nil || len(sel.IDs) == 0 || a.Done > 0 || a.Skipped > 0:
 	case len(a.Missing) > 0:
-		err = ls.noLetter(a.Missing[0])
+		missing := ls.noLetter(a.Missing[0])
+		missing.Field = "ids" // of the selection
+		err = missing
 	case len(a.NoCursor) > 0:
 		err = ls.noCursorOf(a.NoCursor[0])
 	}
@@ -322,11 +324,11 @@ func (ls *Letters) noCursorOf(id uint64) error {
 	// A letter that was imported has no cursor.
 	e := api.Refuse(api.NotFound, "cursor",
 		fmt.Sprintf("letter %d came from no cursor", id),
-		"say which one is to get it: --to CURSOR")
+		"say which one is to get it: to in the request, or --to CURSOR")
 	// Any other letter had one, which was removed.
 	if l.Cursor != "" {
 		e.Message = fmt.Sprintf("the cursor %q of letter %d is not there any more", l.Cursor, id)
-		e.Remedy += ", or make it again: ringlog cursor create " + l.Cursor
+		e.Remedy += ", or make it again: PUT /v1/cursors/NAME, or ringlog cursor create " + l.Cursor
 	}
 	return e
 }

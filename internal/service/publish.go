@@ -27,7 +27,9 @@ type PublishRequest struct {
 	// first sequence number of a producer is 1.
 	Producer string
 	Sequence uint64
-	Alone    bool // one event that was not sent as a list: errors name no row
+	// Lease is that of a role without which nothing may be appended; its Role is empty where the caller named none.
+	Lease frame.RoleLease
+	Alone bool // one event that was not sent as a list: errors name no row
 	// Reserve makes room for bytes that a packet decodes to, before they are.
 	Reserve func(bytes int64) error
 }
@@ -60,17 +62,24 @@ func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 	if err := checkPublish(policy.Limits, &req); err != nil {
 		return Published{}, err
 	}
+	if err := l.checkLease(req.Lease); err != nil {
+		return Published{}, err
+	}
 	answer, batch, err := req.makeBatch(policy)
 	if err != nil {
 		return Published{}, err
 	}
 	// The state machine decides about duplicates, and about a sequence number that it knows already.
-	command := frame.Publish{Producer: req.Producer, Sequence: req.Sequence, Count: batch.Len()}
+	command := frame.Publish{Producer: req.Producer, Sequence: req.Sequence, Count: batch.Len(),
+		Lease: req.Lease}
 	// ctx bounds the wait. What was proposed may still be decided after it.
 	result, err := l.Propose(ctx, frame.Request{Command: command, Batch: batch})
 	// A dedup id that was sent with other content is the fault of one event, which the error names.
 	if refusal, ok := errors.AsType[*fsm.Refusal](err); ok && refusal.Code == fsm.Conflict && refusal.Field == "dedup_id" {
 		return Published{}, req.errorOfRow(refusal.Row, err)
+	}
+	if err != nil && ToAPI(err).Code == api.OutcomeUnknown {
+		return Published{}, req.outcomeUnknown(err)
 	}
 	// The events of a retry were appended when it was first sent.
 	// First is 0 where everything was a duplicate.
@@ -80,6 +89,17 @@ func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 	// Hashes and warnings are of this call's events, also where the result is an earlier one's.
 	answer.Result = result
 	return answer, err
+}
+
+// outcomeUnknown adds to an error of that code how the request can be repeated.
+func (r *PublishRequest) outcomeUnknown(err error) error {
+	unknown := *ToAPI(err)
+	unknown.Remedy = "repeat it with the same producer and sequence: what was appended is not appended again"
+	if r.Producer == "" {
+		unknown.Remedy = "repeat it within its dedup window: what was appended is a duplicate then, unless its dedup " +
+			"is off; a request with a producer and a sequence can always be repeated"
+	}
+	return &unknown
 }
 
 // storedTime returns when an event was appended. It waits until this node has the event, and

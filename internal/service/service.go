@@ -48,11 +48,12 @@ type Service struct {
 	Groups   *Groups
 	Letters  *Letters
 	Clients  *Clients
+	Roles    *Roles
 	Settings *Settings
 	Reports  *Reports
 	// Groups and Cursors use the engine; Wait waits for it.
 	engine *engine.Engine
-	duties sync.WaitGroup // chains and the cursor scanner
+	duties sync.WaitGroup // chains, the cursor scanner and the lag watch
 }
 
 // core is what the operations of all subjects need: the node, and the ways to propose, check and read.
@@ -68,7 +69,8 @@ type core struct {
 func New(ctx context.Context, node Node, heartbeat time.Duration, logger hclog.Logger) *Service {
 	// The parts that need nothing but the node.
 	c := &core{node: node, logger: logger, heartbeat: heartbeat}
-	s := &Service{core: c, Log: &Log{c}, Clients: &Clients{c}, Settings: &Settings{c}}
+	s := &Service{core: c, Log: &Log{c}, Clients: &Clients{c}, Roles: &Roles{c},
+		Settings: &Settings{c}}
 	// Letters need Cursors, the engine needs Letters, and Cursors show what the engine delivers: so the engine is put
 	// into Cursors afterwards.
 	s.Cursors = &Cursors{core: c}
@@ -80,6 +82,7 @@ func New(ctx context.Context, node Node, heartbeat time.Duration, logger hclog.L
 	// The duties run on every node; each checks itself whether the node leads.
 	s.duties.Go(func() { s.Reports.chains.run(ctx) })
 	s.duties.Go(func() { newCursorScanner(c).run(ctx) })
+	s.duties.Go(func() { newLagWatch(c).run(ctx) })
 	return s
 }
 

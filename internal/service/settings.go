@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
@@ -41,9 +42,20 @@ func (st *Settings) Set(ctx context.Context, key, value string) (*api.Setting, e
 	if err := checkSetting(st.Machine().Catalogue(), key, value); err != nil {
 		return nil, err
 	}
-	// Key and value are checked by the state machine, equally on every node.
+	// The state machine, which checks key and value equally on every node, reads durations as Go writes them.
+	if one, err := st.Get(key); err == nil && isDuration(one.Default) {
+		if age, err := api.ParseAge(key, value); err == nil && strings.TrimRight(value, "dw") != value {
+			value = age.String()
+		}
+	}
 	result, err := st.proposeAndApply(ctx, frame.SettingSet{Key: key, Value: value})
 	return (*api.Setting)(result.Setting), err
+}
+
+// isDuration reports whether a setting with that default is a duration: each of those has a default with a unit.
+func isDuration(fallback string) bool {
+	_, err := time.ParseDuration(fallback)
+	return err == nil && fallback != "0"
 }
 
 // checkSetting refuses a value that only the catalogue shows to be wrong.

@@ -136,5 +136,5 @@ func (cl *Clients) Ready() (api.Readiness, error) {
 	return api.Readiness{}, api.Refuse(api.Unavailable, "subscriptions", fmt.Sprintf(
 		"critical subscriptions without a listener: %d (%s); not attached: %d",
 		stats.CriticalUnheard, cmp.Or(strings.Join(names, ", "), "none"), stats.CriticalDetached),
-		"start those clients, or remove a client that is not to come back: ringlog clients rm ID")
+		"start those clients, or remove a client that is not to come back: DELETE /v1/clients/ID, or ringlog clients rm ID")
 }

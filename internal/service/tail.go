@@ -31,7 +31,8 @@ type TailRequest struct {
 }
 
 // OpenTail finds the place to read from. It waits until this node has MinOffset; for a linearizable read, until it
-// has all that was acknowledged; and for a read that follows, until its tail has come up to From.
+// has all that was acknowledged. A read that follows may begin past the tail: the tail waits until the log has come
+// there, and reports meanwhile that it is alive.
 func (l *Log) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
 	if r.Linearizable {
 		if err := l.node.ReadBarrier(ctx); err != nil {
@@ -56,14 +57,9 @@ func (l *Log) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Follow {
-		// An offset after the tail may still come; a read that does not follow would end at once, and is refused.
-		err = waitForNext(ctx, stored, next)
-	} else if _, last := stored.Bounds(); next > last+1 {
-		err = api.BeyondTail("from", next, last, "follow the log to wait for it, or read from end")
-	}
-	if err != nil {
-		return nil, err
+	// An offset after the tail may still come, but a read that does not follow would end at once: that is refused.
+	if _, last := stored.Bounds(); !r.Follow && next > last+1 {
+		return nil, api.BeyondTail("from", next, last, "follow the log to wait for it, or read from end")
 	}
 	// From here on nothing can fail before the first read.
 	t := l.newTail(r, next)
@@ -99,18 +95,6 @@ func waitFor(ctx context.Context, l *log.Log, offset uint64) error {
 		return &api.Error{Code: api.Timeout, Field: "min_offset", Offset: last,
 			Message: fmt.Sprintf("offset %d did not come in time; the tail is %d", offset, last),
 			Remedy:  "check that it was acknowledged; then this node lags: ask again, or another node"}
-	}
-	return err
-}
-
-// waitForNext returns when next follows the tail, or is there.
-func waitForNext(ctx context.Context, l *log.Log, next uint64) error {
-	// The event before next makes it the next one.
-	// Before offset 1 there is nothing to wait for.
-	late, err := waitLog(ctx, l, next-1)
-	if late {
-		_, last := l.Bounds()
-		return api.BeyondTail("from", next-1, last, "read from end, or ask again when more was appended")
 	}
 	return err
 }

@@ -5,8 +5,8 @@
 TYPES = """
 ADAPTIVE_PARAMS_CHANGED adaptive_params_changed other canonical config_key:any
 ARCHITECTURE_WEIGHTS_UPDATED architecture_weights_updated other canonical config_key:any timestamp:timestamp weights:any
-BACKPRESSURE_ACTIVATED backpressure_activated resilience canonical queue_depth:any queue_bytes:integer refused:integer leader_id:string
-BACKPRESSURE_RELEASED backpressure_released resilience canonical queue_depth:any queue_bytes:integer refused:integer leader_id:string active_ms:integer
+BACKPRESSURE_ACTIVATED backpressure_activated resilience canonical queue_depth:any cursor:string group:boolean lag_events:integer activate_at:integer release_at:integer queue_bytes:integer refused:integer leader_id:string
+BACKPRESSURE_RELEASED backpressure_released resilience canonical queue_depth:any cursor:string group:boolean lag_events:integer activate_at:integer release_at:integer reason:string queue_bytes:integer refused:integer leader_id:string active_ms:integer
 BATCH_DISPATCHED batch_dispatched other canonical
 BATCH_SCHEDULED batch_scheduled other canonical
 BUDGET_ALERT budget_alert other canonical
@@ -269,6 +269,9 @@ CURSOR_RECOVERED cursor_recovered other cluster cursor:string group:boolean comm
 CURSOR_STALLED cursor_stalled other cluster cursor:string group:boolean committed:integer lag_events:integer lag_seconds:integer moved_at:timestamp stall_after_s:integer
 DLQ_EVENTS_STORED dlq_events_stored other cluster count:integer cursors:any letter_id:integer event:string offset:integer handler:string error:string dead:integer under_way:integer
 QUORUM_OUTAGE_VIEW quorum_outage_view p2p cluster voter_id:string began_at:timestamp ended_at:timestamp outage_ms:integer cluster_had_quorum:boolean incident:integer cause:string last_leader:string term:integer refused:integer unreachable:any
+ROLE_ACQUIRED role_acquired other cluster role:string holder:string fence:integer previous:string cause:string
+ROLE_LOST role_lost other cluster role:string holder:string fence:integer cause:string
+ROLE_RELEASED role_released other cluster role:string holder:string fence:integer
 """
 
 ALIASES = {
@@ -434,5 +437,15 @@ FLOWS = {
         ("GAME_BATCH_READY", "EVALUATION_RESULT"),
         ("TRAINING_COMPLETED", "MODEL_PROMOTED"),
         ("EVALUATION_RESULT", "MODEL_PROMOTED"),
+    ],
+}
+
+# What is noted about edges of these flows, each by its index.
+FLOW_NOTES = {
+    "backpressure": [
+        {"edge": 0, "condition": "queue depth > threshold"},
+        {"edge": 1, "to_state": "reduced"},
+        {"edge": 2, "condition": "queue depth < threshold"},
+        {"edge": 3, "to_state": "restored"},
     ],
 }

@@ -43,6 +43,7 @@ class CursorInfo(_CursorRequired, total=False):
     found: bool
     moved: str
     stalled: dict[str, Any]
+    backpressure: dict[str, Any]
     group: GroupInfo
     start: int
     warnings: list[dict[str, Any]]

@@ -476,10 +476,11 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
     ) -> CallResult:
         """Publish an event, and wait for the outcome of the run that it starts.
 
-        The outcome is the first event after it with its correlation id that is a reply or a failure: the types that
-        reply and failure name, or else those that the flows of the cluster name, as TRAINING_COMPLETED and
-        TRAINING_FAILED for TRAINING_STARTED. An event without a correlation_id gets one. A duplicate waits for the
-        outcome of the original. A reply whose payload has "success": False is a failure.
+        The outcome is the first event after it of the same run that is a reply or a failure: the types that reply and
+        failure name, or else those that the flows of the cluster name, as TRAINING_COMPLETED and TRAINING_FAILED for
+        TRAINING_STARTED. It has the correlation id of the event, which gets one if it has none, or where a flow of the
+        event has run_by the same payload fields. A duplicate waits for the outcome of the original. A reply whose
+        payload has "success": False is a failure.
 
         Raises NoReply if there is no outcome after timeout seconds, InvalidArgument if no reply is known, and what
         publish raises. Changes of leaders meanwhile are not noticed.

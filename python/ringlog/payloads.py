@@ -35,6 +35,11 @@ class BackpressureActivated(Payload):
 
     EVENT_TYPE: ClassVar[EventType] = EventType.BACKPRESSURE_ACTIVATED
     queue_depth: Any = None
+    cursor: str | None = None
+    group: bool | None = None
+    lag_events: int | None = None
+    activate_at: int | None = None
+    release_at: int | None = None
     queue_bytes: int | None = None
     refused: int | None = None
     leader_id: str | None = None
@@ -46,6 +51,12 @@ class BackpressureReleased(Payload):
 
     EVENT_TYPE: ClassVar[EventType] = EventType.BACKPRESSURE_RELEASED
     queue_depth: Any = None
+    cursor: str | None = None
+    group: bool | None = None
+    lag_events: int | None = None
+    activate_at: int | None = None
+    release_at: int | None = None
+    reason: str | None = None
     queue_bytes: int | None = None
     refused: int | None = None
     leader_id: str | None = None
@@ -2376,3 +2387,36 @@ class QuorumOutageView(Payload):
     term: int | None = None
     refused: int | None = None
     unreachable: Any = None
+
+
+@dataclass(kw_only=True)
+class RoleAcquired(Payload):
+    """The payload of ROLE_ACQUIRED, category other. Only the cluster emits it."""
+
+    EVENT_TYPE: ClassVar[EventType] = EventType.ROLE_ACQUIRED
+    role: str | None = None
+    holder: str | None = None
+    fence: int | None = None
+    previous: str | None = None
+    cause: str | None = None
+
+
+@dataclass(kw_only=True)
+class RoleLost(Payload):
+    """The payload of ROLE_LOST, category other. Only the cluster emits it."""
+
+    EVENT_TYPE: ClassVar[EventType] = EventType.ROLE_LOST
+    role: str | None = None
+    holder: str | None = None
+    fence: int | None = None
+    cause: str | None = None
+
+
+@dataclass(kw_only=True)
+class RoleReleased(Payload):
+    """The payload of ROLE_RELEASED, category other. Only the cluster emits it."""
+
+    EVENT_TYPE: ClassVar[EventType] = EventType.ROLE_RELEASED
+    role: str | None = None
+    holder: str | None = None
+    fence: int | None = None

@@ -54,7 +54,7 @@ class MemoryLog:
            the delay of a nack, ack_wait, the ages of retention and dead letters. Timeouts of calls are of real time.
 
     It answers what a node answers: the same results, errors and warnings. What it lacks is what only members and
-    the platform's documents give: flows, chain and audit raise RinglogError with the code "not_implemented".
+    the platform's documents give: audit and audit_coordinator raise RinglogError with the code "not_implemented".
     Members of groups need not report in time: their sessions end when they are closed, or 10 s of its time after kill.
     """
 

@@ -11,11 +11,12 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 from ringlog import Client
 from ringlog._core.spool import Spool
-from tests.cluster import Cluster, ClusterTest, eventually
+from tests.cluster import Cluster, ClusterTest, eventually, program
 from tests.test_faults import PACKAGE
 
 
@@ -29,10 +30,13 @@ class CommandLine(ClusterTest):
         self.addCleanup(self.log.close)
 
     def start(self, *args: str, **variables: str) -> subprocess.Popen[str]:
+        return self.start_program([sys.executable, "-W", "error", "-m", "ringlog", *args], **variables)
+
+    def start_program(self, program: list[str], **variables: str) -> subprocess.Popen[str]:
         env = {name: value for name, value in os.environ.items() if not name.startswith("RINGRIFT_")}
         env.update({"PYTHONPATH": str(PACKAGE), "RINGLOG_ENDPOINTS": self.cluster.urls, **variables})
         process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "ringlog", *args],
+            program,
             env=env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -168,6 +172,117 @@ class CommandLine(ClusterTest):
         self.assertEqual(out, "handled 0\nfailed  6\n")
         self.assertEqual(len(self.log.dead_letters(cursor=self.run_id + "-c")), 6)
         self.assertEqual(self.log.get_cursor(self.run_id + "-c")["lag_events"], 0)
+
+    def react_both(self, command: list[str], *flags: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+        """Start `ringlog react` and this package's, one after the other, on a key of its own."""
+        for name, react in (("go", [program()]), ("python", [sys.executable, "-W", "error", "-m", "ringlog"])):
+            with self.subTest(react=name, flags=flags):
+                key = f"{self.run_id}-{name}-{len(flags)}"
+                args = ["react", "--group", key, "--key", key, "--retries", "0", "-n", "1", *flags, "--", *command]
+                yield key, self.start_program([*react, *args])
+
+    def test_react_answers_calls_as_the_go_command_does(self) -> None:
+        fail = ["sh", "-c", "echo no space left >&2; exit 7"]
+        started = ["--type", "TRAINING_STARTED", "--answer"]
+        own = ["--type", "REACT_ASKED", "--answer", "all", "--reply", "REACT_DONE", "--max-deliver", "1"]
+        for command, flags, reply, error, code in (
+            (["true"], [*started, "all"], "TRAINING_COMPLETED", "", 0),
+            (fail, [*started, "failures", "--max-deliver", "1"], "TRAINING_FAILED", "no space left", 1),
+            (["true"], own, "REACT_DONE", "", 0),
+            (fail, own, "HANDLER_FAILED", "no space left", 1),
+        ):
+            answers: list[dict[str, object]] = []
+            for key, process in self.react_both(command, *flags):
+                named = ["REACT_DONE"] if "--reply" in flags else []
+                payload = {"config_key": key, "command": command}
+                result = self.log.call(flags[1], payload, key=key, reply=named, timeout=60, dedup=False)
+                _, err = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, code, err)
+                self.assertEqual((result.success, result.reply.type), (not error, reply))
+                self.assertTrue(result.error.endswith(error), result.error)
+                said = dict(result.reply.payload)
+                self.assertEqual((said.pop("offset"), said.pop("handler")), (result.offset, key))
+                self.assertLess(abs(said.pop("timestamp") - time.time()), 60)
+                self.assertLess(said.pop("duration_seconds"), 60)
+                self.assertTrue(str(said.pop("error", "")).endswith(error))
+                answers.append(said)
+                kept = result.reply
+                self.assertEqual((kept.key, kept.correlation_id), (key, result.correlation_id))
+                self.assertEqual(kept.causation_id, str(result.offset))
+                self.assertEqual(kept.dedup_id, f"answer/{key}/{result.offset}{'/failed' if error else ''}")
+                self.assertRegex(kept.source, r":\d+$")
+                # The answer is there before the event is settled, and a dead letter comes after it.
+                self.assertEqual(len(self.log.dead_letters(cursor=key)), bool(error))
+            self.assertEqual(answers[0], answers[1])
+
+    def test_react_answers_what_is_final_and_no_more(self) -> None:
+        # A failure that the group redelivers is no outcome; a cursor redelivers nothing. The command publishes its
+        # own success, and an event about a handler is not answered.
+        flags = ["--answer", "failures", "--retries", "1", "--backoff", "0.05"]
+        twice = ["sh", "-c", f'test "$RINGLOG_GROUP" != {self.run_id} -o "$RINGLOG_DELIVERY" = 2']
+        failing = self.log.publish("HANDLER_FAILED", {"handler": self.run_id}, key=self.run_id)
+        asked = self.log.publish("TRAINING_STARTED", {"config_key": self.run_id}, key=self.run_id)
+        self.run_it("react", "--group", self.run_id, "--key", self.run_id, *flags, "-n", "4", "--", *twice, code=1)
+        self.run_it(
+            "react", "--cursor", self.run_id + "-c", "--key", self.run_id, *flags, "-n", "2", "--", "false", code=1
+        )
+        answers = [
+            (event.type, event.causation_id, event.payload["attempts"])
+            for event in self.log.tail(failing.offset, until_end=True)
+            if event.dedup_id.startswith("answer/")
+        ]
+        self.assertEqual(answers, [("TRAINING_FAILED", str(asked.offset), 2)])
+
+    def test_what_react_cannot_answer_is_redelivered(self) -> None:
+        # Without a quorum the answer is not in the log, so the event is not acknowledged, and the command runs again.
+        cluster = Cluster()
+        self.addCleanup(cluster.close)
+        ran = self.folder / "ran"
+        with Client(cluster.urls) as log:
+            asked = log.publish("TRAINING_STARTED", key=self.run_id, correlation_id=self.run_id)
+            wait = f"echo >> {ran}; while test -e {ran}.hold; do sleep 0.02; done"
+            Path(f"{ran}.hold").touch()
+            process = self.start(
+                "react", "-e", cluster.urls, "--timeout", "1", "--group", self.run_id, "--type", "TRAINING_STARTED",
+                "--answer", "all", "--", "sh", "-c", wait,
+            )  # fmt: skip
+            eventually("the command runs", ran.exists)
+            for node in cluster.nodes[1:]:
+                node.send(signal.SIGSTOP)
+            Path(f"{ran}.hold").unlink()
+            assert process.stderr is not None
+            line = next(line for line in process.stderr if "could not be answered" in line)
+            self.assertIn(f"{asked.offset} TRAINING_STARTED: redelivered", line)
+            for node in cluster.nodes[1:]:
+                node.send(signal.SIGCONT)
+            eventually("it is acknowledged", lambda: log.get_cursor(self.run_id)["lag_events"] == 0)
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=30)
+            self.assertEqual(process.returncode, 0, err)
+            self.assertIn("handled 1\n", out)
+            self.assertGreaterEqual(len(ran.read_text().split("\n")), 3)
+            [answer] = log.tail("start", types=["TRAINING_COMPLETED"], until_end=True)
+            self.assertEqual(answer.correlation_id, self.run_id)
+
+    def test_wrong_answers(self) -> None:
+        react = ["react", "--group", self.run_id]
+        for args, text in (
+            (["--answer", "some", "--", "true"], "--help"),
+            (["--reply", "REACT_DONE", "--answer", "failures", "--", "true"], "--reply needs --answer all"),
+            (["--type", "REACT_ASKED", "--answer", "all", "--", "true"], "name it with --reply TYPE"),
+            (["--answer", "all", "--reply", "leader.elected", "--", "true"], "only the cluster emits that type"),
+        ):
+            with self.subTest(args=args):
+                _, err = self.run_it(*react, *args, code=2)
+                self.assertEqual(len(err.splitlines()), 1, err)
+                self.assertIn(text, err)
+        # A reply that no node takes ends the run, which would repeat the command without end.
+        self.log.publish("REACT_REFUSED", key=self.run_id)
+        self.log.set_setting("validation.strict", True)
+        self.addCleanup(self.log.set_setting, "validation.strict", "")
+        reply = ["--type", "REACT_REFUSED", "--answer", "all", "--reply", "REACT_UNKNOWN"]
+        _, err = self.run_it(*react, *reply, "--", "true", code=6)
+        self.assertIn("unknown_type", err)
 
     def test_react_ends_what_takes_too_long_and_stops_at_a_signal(self) -> None:
         self.publish(1)

@@ -61,11 +61,11 @@ class CompatTest(ClusterTest):
         self.use()
         self.addCleanup(reset_router)  # before the clients are closed
 
-    def use(self, name: str = "", retry_delays: tuple[float, ...] = FAST) -> Any:
+    def use(self, name: str = "", retry_delays: tuple[float, ...] = FAST, **options: Any) -> Any:
         """Begin as a process that has just started would."""
         log = Client(self.cluster.urls)
         self.addCleanup(log.close)
-        return configure(log, name=name, source="test", retry_delays=retry_delays)
+        return configure(log, name=name, source="test", retry_delays=retry_delays, **options)
 
     def other(self, type: str, payload: dict[str, Any] | None = None, **fields: Any) -> int:
         """Publish as another process does."""
@@ -399,6 +399,7 @@ class Failures(CompatTest):
         self.assertEqual((calls[-1].payload, others), (case, []))
 
     def test_live_failures_out_of_order_and_of_two_processes_are_one_letter_each(self) -> None:
+        self.use(breaker_failures=0)
         broken, handled = [True], []
 
         def on_reordered(event: Any) -> None:
@@ -411,7 +412,7 @@ class Failures(CompatTest):
         (one,) = get_router()._subscriptions
         other_log = Client(self.cluster.urls)
         self.addCleanup(other_log.close)
-        another = UnifiedEventRouter(other_log, name="", retry_delays=FAST)
+        another = UnifiedEventRouter(other_log, name="", retry_delays=FAST, breaker_failures=0)
         self.addCleanup(another.stop)
         another.subscribe("TRAINING_STARTED", on_reordered)
         (two,) = another._subscriptions
@@ -453,7 +454,131 @@ class Failures(CompatTest):
             (letter,) = log.dead_letters(error=self.run_id)
             self.assertTrue(get_dead_letter_queue().retry_event(letter["id"]))
             eventually("it is handled", lambda: got == [{"run": self.run_id}])
-            reset_router()
+            # It was reported once, when its letter was there.
+            reported = log.tail("start", types=["HANDLER_FAILED"], until_end=True)
+            said = [(event.payload["dead_letter"], event.payload["offset"]) for event in reported]
+            self.assertEqual(said, [(True, letter["offset"])])
+
+            # A process that ends before the log has the event makes no letter of it.
+            broken.append(True)
+            cluster.nodes[0].kill()
+            publish("HOST_ONLINE", {"run": self.run_id, "second": 1})
+            eventually("the handler has failed", lambda: subscription.failed == 2)
+            with mock.patch("ringlog.compat._router.EXIT_TIMEOUT", 0.1):
+                reset_router()
+            cluster.start(cluster.nodes[0])
+            self.assertTrue(log.drain(60))
+            reported = log.tail("start", types=["HANDLER_FAILED"], until_end=True)
+            self.assertEqual([event.payload["dead_letter"] for event in reported], [True, False])
+            self.assertEqual(log.dead_letters(error=self.run_id), [])
+
+    def test_a_failure_on_an_event_that_the_log_refuses_is_reported_at_once(self) -> None:
+        def on_refused(event: Any) -> None:
+            raise ValueError(self.run_id)
+
+        subscribe("LEADER_ELECTED", on_refused)
+        (subscription,) = get_router()._subscriptions
+        with self.assertRaises(InvalidArgument):
+            publish("LEADER_ELECTED", {"run": self.run_id})
+
+        def reported() -> list[Any]:
+            return list(self.log.tail("start", types=["HANDLER_FAILED"], keys=[subscription.name], until_end=True))
+
+        eventually("it is reported", reported)
+        self.assertEqual([event.payload["dead_letter"] for event in reported()], [False])
+
+    def breaker_notices(self, handler: str) -> list[Any]:
+        events = self.log.tail("start", types=["CIRCUIT_*"], keys=[handler], until_end=True)
+        return [(event.type.removeprefix("CIRCUIT_BREAKER_"), event.payload) for event in events]
+
+    def test_a_handler_that_fails_on_event_after_event_is_not_called_for_a_while(self) -> None:
+        for name in ("", f"d{self.run_id}"):
+            with self.subTest(durable=bool(name)):
+                router = self.use(name, breaker_reset=2.0)
+                calls: list[tuple[int, float]] = []
+
+                def on_sick(event: Any, calls: list[tuple[int, float]] = calls) -> None:
+                    calls.append((event.payload["i"], time.monotonic()))
+                    if len(calls) <= 9:
+                        raise ValueError(self.run_id)
+
+                subscribe("NODE_UNHEALTHY", on_sick)
+                (subscription,) = router._subscriptions
+                for i in range(3):
+                    self.other("NODE_UNHEALTHY", {"i": i, "name": name})
+                # Attempts at one event count once: the third event opens it, with its first attempt.
+                eventually("it is open", lambda r=router: r.get_stats()["breakers_open"])
+                # Nobody waits for a handler that is not called.
+                publish("NODE_UNHEALTHY", {"run": self.run_id, "i": 3, "name": name})
+                self.assertEqual([i for i, _ in calls], [0, 0, 0, 0, 1, 1, 1, 1, 2])
+                self.assertEqual(subscription.describe()["health"]["breaker"], "open")
+                eventually("all are handled", lambda s=subscription: s.handled == 2)
+                self.assertEqual([i for i, _ in calls[9:]], [2, 3])
+                self.assertGreaterEqual(calls[9][1] - calls[8][1], 2.0)
+                eventually("what failed is a dead letter", lambda: len(self.log.dead_letters(error=self.run_id)) == 2)
+                for letter in self.log.dead_letters(error=self.run_id):
+                    self.log.purge(letter["id"])
+                handler = subscription.name
+                eventually("it is reported", lambda h=handler: self.breaker_notices(h)[-1][0] == "CLOSED")
+                kinds, payloads = zip(*self.breaker_notices(handler)[-4:], strict=True)
+                self.assertEqual(kinds, ("THRESHOLD", "OPENED", "HALF_OPEN", "CLOSED"))
+                error = f"ValueError: {self.run_id}"
+                for payload, said in zip(
+                    payloads,
+                    (
+                        {"state": "closed", "failures": 2, "threshold": 3, "error": error},
+                        {"state": "open", "failures": 3, "previous": "closed", "half_open_after_seconds": 2.0},
+                        {"state": "half-open", "failures": 0, "previous": "open"},
+                        {"state": "closed", "failures": 0, "previous": "half-open"},
+                    ),
+                    strict=True,
+                ):
+                    self.assertEqual({**payload, **said, "handler": handler}, payload)
+                reset_router()
+
+    def test_what_waits_for_a_breaker_is_left_to_the_next_process(self) -> None:
+        name = f"d{self.run_id}"
+        router = self.use(name, breaker_failures=1)
+        broken, got = [True], []
+
+        def on_sick(event: Any) -> None:
+            if broken:
+                raise ValueError(self.run_id)
+            got.append(event.payload["i"])
+
+        subscribe("NODE_UNHEALTHY", on_sick)
+        for i in range(3):
+            self.other("NODE_UNHEALTHY", {"i": i})
+        publish("NODE_UNHEALTHY", {"run": self.run_id, "i": 3})
+        eventually("it is open", lambda: router.get_stats()["breakers_open"])
+        began = time.monotonic()
+        reset_router()
+        self.assertLess(time.monotonic() - began, 60)  # and not the 300 s
+        broken.clear()
+        self.use(name)
+        subscribe("NODE_UNHEALTHY", on_sick)
+        eventually("all are handled", lambda: len(got) >= 4)
+        self.assertEqual(got, [0, 1, 2, 3])
+        self.assertEqual(self.log.dead_letters(error=self.run_id), [])
+
+    def test_a_breaker_that_is_off_or_out_of_range(self) -> None:
+        self.use(breaker_failures=0)
+        calls: list[Any] = []
+
+        def on_sick(event: Any) -> None:
+            calls.append(event)
+            raise ValueError(self.run_id)
+
+        subscribe("NODE_UNHEALTHY", on_sick)
+        (subscription,) = get_router()._subscriptions
+        for i in range(5):
+            self.other("NODE_UNHEALTHY", {"i": i})
+        eventually("each has had its attempts", lambda: len(calls) == 20)
+        self.assertEqual((self.breaker_notices(subscription.name), subscription.breaker.state), ([], "off"))
+        for wrong in ({"breaker_failures": -1}, {"breaker_reset": 0}, {"breaker_reset": "5m"}):
+            with self.subTest(wrong=wrong), self.assertRaises(InvalidArgument) as raised:
+                UnifiedEventRouter(self.log, **wrong)  # type: ignore[arg-type]
+            self.assertEqual([raised.exception.field], list(wrong))
 
     def test_a_handler_that_hangs_is_reported_and_holds_no_other_up(self) -> None:
         release, got, hanging, canceled = threading.Event(), [], [], []
@@ -959,8 +1084,8 @@ class Breaker(unittest.TestCase):
         self.assertTrue(breaker.can_execute())
         breaker.record_failure("training", "boom")
         self.assertEqual((breaker.state, breaker.can_execute()), (CircuitBreakerState.OPEN, False))
-        now[0] = 299.9
-        self.assertFalse(breaker.can_execute())
+        now[0] = 299.0
+        self.assertEqual((breaker.can_execute(), breaker.open_for()), (False, 1.0))
         now[0] = 300.0
         self.assertEqual(breaker.state, CircuitBreakerState.HALF_OPEN)
         self.assertEqual([breaker.can_execute(), breaker.can_execute()], [True, False])

@@ -271,7 +271,7 @@ class Contract:
             (NotFound, "not_found", "group", log.group_members("none")),
             (NotFound, "not_found", "group", log.delete_group("none")),
             (NotFound, "not_found", "id", log.dead_letter(10**9)),
-            (NotFound, "not_found", "id", log.redrive(10**9)),
+            (NotFound, "not_found", "ids", log.redrive(10**9)),
             (InvalidArgument, "invalid_argument", "ids", log.purge()),
             (InvalidArgument, "invalid_argument", "ids", log.redrive(1, cursor="c")),
             (TooLarge, "too_large", "cursor", log.create_cursor(long)),
@@ -604,6 +604,13 @@ class Contract:
         async with self.log.tail(keys=[self.run_id], limit=3) as tail:
             await self.publish(3, "TRAINING_STARTED")
             self.assertEqual([event.type async for event in tail], ["TRAINING_STARTED"] * 3)
+
+    async def test_a_tail_from_past_the_end_waits_for_its_offset(self) -> None:
+        begins = (await self.publish(1))[-1] + 3
+        async with self.log.tail(begins, keys=[self.run_id], limit=1) as tail:
+            offsets = await self.publish(3, "TRAINING_STARTED")
+            found = [event.offset async for event in tail]
+        self.assertEqual(found, [offset for offset in offsets if offset >= begins][:1])
 
     async def test_what_was_trimmed_is_reported_as_a_gap(self) -> None:
         # A block is trimmed as a whole, and never the newest.
@@ -1179,11 +1186,11 @@ class Contract:
 
     # Calls.
 
-    def answer(self, kind: str, payload: dict[str, Any], run: str) -> None:
-        """Have another client publish a reply to the next TRAINING_STARTED of a run."""
+    def answer(self, kind: str, payload: dict[str, Any], run: str, to: str = "TRAINING_STARTED") -> None:
+        """Have another client publish a reply to the next event of a type and run."""
 
         def work() -> None:
-            with Client(self.urls) as other, other.tail("start", types=["TRAINING_STARTED"]) as tail:
+            with Client(self.urls) as other, other.tail("start", types=[to]) as tail:
                 for event in tail:
                     if event.correlation_id == run:
                         other.publish(kind, payload, correlation_id="another run", dedup=False)
@@ -1194,6 +1201,36 @@ class Contract:
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
         self.addCleanup(thread.join, 30)
+
+    async def test_a_run_is_followed_by_its_correlation_id(self) -> None:
+        for kind in ("TRAINING_STARTED", "TRAINING_COMPLETED"):
+            await self.log.publish(kind, self.event(), correlation_id=self.run_id)
+        chain = await self.log.chain(self.run_id)
+        self.assertEqual([link["type"] for link in chain["events"]], ["TRAINING_STARTED", "TRAINING_COMPLETED"])
+        (run,) = chain["flows"]
+        self.assertEqual((run["flow"], run["edges"][0]["state"]), ("training_pipeline", "taken"))
+        self.assertEqual([missing["to"] for missing in run["next"]], ["EVALUATION_STARTED"])
+        await self.refused(NotFound, "not_found", "correlation_id", self.log.chain(self.run_id + "-other"))
+        wrong = self.log.chain(self.run_id, flow="none")
+        await self.refused(InvalidArgument, "invalid_argument", "flow", wrong)
+
+    async def test_a_flow_is_registered_and_followed_by_a_payload_field(self) -> None:
+        flow = {"name": "contract", "edges": [["CONTRACT_MADE", "CONTRACT_MET"]], "run_by": ["clause"]}
+        self.assertIn("CONTRACT_MADE is not in the catalogue", (await self.log.register_flow(flow))[0]["message"])
+        flows = await self.log.flows()
+        self.assertEqual([one["edges"] for one in flows if one["name"] == "contract"], [flow["edges"]])
+        self.assertEqual([one["name"] for one in flows][:2], ["training_pipeline", "health_recovery"])
+        await self.log.publish("CONTRACT_MADE", {"clause": self.run_id})
+        chain = await self.log.chain(f"clause={self.run_id}", flow="contract")
+        self.assertEqual("CONTRACT_MET", chain["flows"][0]["next"][0]["to"])
+        # A call goes by it, too.
+        self.answer("CONTRACT_MET", {}, self.run_id, to="CONTRACT_MADE")
+        called = await self.log.call(
+            "CONTRACT_MADE", self.event(), correlation_id=self.run_id, timeout=self.patience, dedup=False
+        )
+        self.assertEqual((called.success, called.reply.type), (True, "CONTRACT_MET"))
+        await self.log.remove_flow("contract")
+        await self.refused(NotFound, "not_found", "name", self.log.remove_flow("contract"))
 
     async def test_a_call_returns_the_outcome_of_its_run(self) -> None:
         for i, (kind, payload, options, success, error) in enumerate(
@@ -1219,6 +1256,58 @@ class Contract:
                 self.assertEqual((result.correlation_id, result.duplicate), (run, False))
                 self.assertEqual(result.reply.payload["offset"], result.offset)
                 self.assertGreaterEqual(result.duration_seconds, 0.0)
+
+    async def test_a_call_follows_a_run_by_payload_fields(self) -> None:
+        # As the platform sends them: without correlation ids.
+        await self.log.register_flow({"name": "training_pipeline", "run_by": ["config_key", "iteration"]})
+        self.addAsyncCleanup(self.log.remove_flow, "training_pipeline")
+        for i, (kind, named, fields, success) in enumerate(
+            (
+                ("TRAINING_COMPLETED", {"iteration": 7}, {}, True),
+                ("TRAINING_FAILED", {"iteration": "7"}, {}, False),
+                ("TRAINING_COMPLETED", {"iteration": 7}, {"correlation_id": "another"}, True),
+                ("TRAINING_COMPLETED", {}, {"correlation_id": "{run}"}, True),
+                ("TRAINING_COMPLETED", {}, {"causation_id": "{offset}"}, True),
+            )
+        ):
+            with self.subTest(kind, named=named, fields=fields):
+                key = {"config_key": f"{self.run_id}-{i}"}
+                # The last one alone is of the run.
+                self.reply_to(
+                    key["config_key"],
+                    (kind, {**key, "iteration": 8}, {}),
+                    (kind, {**key, "iteration": 6}, {"correlation_id": "{run}"}),
+                    (kind, key, {}),
+                    (kind, {**key, **named, "last": True}, fields),
+                )
+                started = {**key, "iteration": 7}
+                result = await self.log.call("TRAINING_STARTED", started, timeout=self.patience, dedup=False)
+                self.assertEqual((result.success, result.reply.payload.get("last")), (success, True))
+
+        # The outcome of an event that was published without a correlation id, and the error without an outcome.
+        started = {"config_key": self.run_id, "iteration": 1}
+        first = await self.log.publish("TRAINING_STARTED", started)
+        reply_at = await self.log.publish("TRAINING_COMPLETED", started)
+        result = await self.log.call("TRAINING_STARTED", started, timeout=self.patience)
+        self.assertEqual((result.duplicate, result.correlation_id), (True, ""))
+        self.assertEqual((result.offset, result.reply.offset), (first.offset, reply_at.offset))
+        with self.assertRaises(NoReply) as refused:
+            await self.log.call("TRAINING_STARTED", {**started, "iteration": 2}, timeout=0.3)
+        self.assertIn(f"run config_key={self.run_id},iteration=2 or ", str(refused.exception))
+
+    def reply_to(self, config_key: str, *replies: tuple[str, dict[str, Any], dict[str, str]]) -> None:
+        """Have another client publish replies to the next TRAINING_STARTED with a config_key."""
+
+        def work() -> None:
+            with Client(self.urls) as other, other.tail("start", types=["TRAINING_STARTED"]) as tail:
+                started = next(event for event in tail if event.payload.get("config_key") == config_key)
+                names = {"run": started.correlation_id, "offset": started.offset}
+                for kind, payload, fields in replies:
+                    other.publish(kind, payload, dedup=False, **{k: v.format(**names) for k, v in fields.items()})
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        self.addCleanup(thread.join, 30)
 
     async def test_a_duplicate_call_returns_the_outcome_of_the_original(self) -> None:
         first = await self.log.publish("TRAINING_STARTED", {**self.event(), "correlation_id": self.run_id})
@@ -1276,25 +1365,12 @@ class OnNodes(Contract):
     def now(self) -> float:
         return time.monotonic()
 
-    # What only nodes have: documents, flows and members.
+    # What only nodes have: documents and members.
 
     async def test_views_of_the_cluster(self) -> None:
         self.assertTrue(await self.log.audit())
         self.assertTrue((await self.log.audit(live=True))["live"])
         self.assertEqual((await self.log.audit_coordinator("UnifiedHealthManager"))["name"], "health_manager")
-        await self.log.publish("TRAINING_COMPLETED", self.event(), correlation_id=self.run_id)
-        self.assertEqual(len((await self.log.chain(self.run_id))["events"]), 1)
-
-    async def test_a_flow_is_registered_and_followed_by_a_payload_field(self) -> None:
-        flow = {"name": "contract", "edges": [["TRAINING_STARTED", "CONTRACT_MET"]], "run_by": ["clause"]}
-        self.assertIn("CONTRACT_MET is not in the catalogue", (await self.log.register_flow(flow))[0]["message"])
-        self.assertIn("contract", [entry["name"] for entry in await self.log.flows()])
-        await self.log.publish("TRAINING_STARTED", {"clause": self.run_id})
-        chain = await self.log.chain(f"clause={self.run_id}", flow="contract")
-        self.assertEqual("CONTRACT_MET", chain["flows"][0]["next"][0]["to"])
-        await self.log.remove_flow("contract")
-        with self.assertRaises(NotFound):
-            await self.log.remove_flow("contract")
 
 
 class OnMemory(Contract):
@@ -1316,8 +1392,6 @@ class OnMemory(Contract):
         for view in (
             self.log.audit,
             lambda: self.log.audit_coordinator("health_manager"),
-            self.log.flows,
-            lambda: self.log.chain(self.run_id),
         ):
             with self.assertRaises(RinglogError) as refused:
                 await view()

@@ -34,7 +34,7 @@ class Document(ClusterTest):
 
     def test_its_programs_run(self) -> None:
         programs = self.blocks("python")
-        publisher, spooler, subscriber, member, caller, daemon_test, handler_test, old_buses = programs
+        publisher, spooler, subscriber, member, pauser, caller, daemon_test, handler_test, old_buses = programs
         for program, logged in (
             (publisher, []),
             (caller, []),
@@ -61,6 +61,18 @@ class Document(ClusterTest):
                 self.assertIn(printed, out)
                 self.assertTrue(err.endswith("\nKeyboardInterrupt\n"), err)
             self.assertEqual(log.dead_letters(), [])
+
+            # A reader that lags pauses it once, and one that has caught up lets it resume.
+            process = self.start_python(pauser)
+            log.create_cursor("trainer-7", types=["SELFPLAY_COMPLETE"], from_="end")
+            log.publish_many([{"type": "SELFPLAY_COMPLETE", "payload": {"games": n}} for n in range(100)])
+            eventually("it pauses", lambda: "since" in log.get_cursor("trainer-7").get("backpressure", {}))
+            log.seek_cursor("trainer-7", "end")
+            eventually("it resumes", lambda: "since" not in log.get_cursor("trainer-7")["backpressure"])
+            eventually("it has handled both", lambda: log.get_cursor("selfplay")["lag_events"] == 0)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+            self.assertEqual(out, "pause\nresume\n", err)
 
         # While the cluster is away, and after that.
         for urls, printed in (("http://127.0.0.1:1", "spooled\n"), ("", "")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import tempfile
 import threading
@@ -11,11 +12,12 @@ from datetime import timedelta
 from unittest import mock
 
 from ringlog import AsyncClient, Client
+from ringlog._core.encode import format_time
 from ringlog._core.spool import Spool
 from ringlog.errors import InvalidArgument, NotFound, Trimmed
 from ringlog.event import Event
 from ringlog.testing import MemoryLog
-from tests.cluster import eventually
+from tests.cluster import ROOT, eventually
 
 HOUR, DAY = 3600, 86400
 
@@ -50,6 +52,29 @@ class Time(MemoryTest):
         self.memory.clock.advance(0.001)
         self.assertFalse(self.log.explain_dedup(first.offset)["in_window"])
         self.assertFalse(self.log.publish("TRAINING_STARTED", {"n": 1}).duplicate)
+
+    def test_a_chain_is_that_of_the_nodes_with_its_deadlines(self) -> None:
+        story = (ROOT / "internal/platform/stages/testdata/json.chain").read_text(encoding="utf-8")
+        chain = json.loads(story.partition("---")[2])
+        self.log.set_setting("chain.deadlines", "health_recovery:RECOVERY_INITIATED->RECOVERY_COMPLETED=1m")
+        began = self.memory.clock.now()
+        for link in chain["events"]:
+            self.memory.clock.advance(link["after_seconds"])
+            self.log.publish(link["type"], correlation_id=chain["correlation_id"])
+            link["at"] = format_time(self.memory.clock.now(), "at")
+        self.memory.clock.advance(began + timedelta(hours=1) - self.memory.clock.now())
+        chain |= {"now": format_time(self.memory.clock.now(), "now"), "scope": {"from": 1, "to": 3, "kept_from": 1}}
+        self.assertEqual(self.log.chain(chain["correlation_id"]), chain)
+
+        # What is overdue, and what came late.
+        self.log.publish("NODE_UNHEALTHY", correlation_id="late")
+        self.log.publish("RECOVERY_INITIATED", correlation_id="late")
+        for seconds, overdue in ((60, 0), (1, 1)):
+            self.memory.clock.advance(seconds)
+            self.assertEqual(self.log.chain("late")["overdue"], overdue)
+        self.log.publish("RECOVERY_COMPLETED", correlation_id="late")
+        late = self.log.chain("late")
+        self.assertEqual((late["overdue"], late["flows"][0]["edges"][-1]["late"]), (0, True))
 
     def test_a_type_has_the_window_of_its_dedup_policy(self) -> None:
         def repeats(type_: str, n: int) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import unittest
 from typing import Any
 
 from ringlog import Client
 from ringlog._core.io import drive
+from ringlog._definitions import FLOWS
 from ringlog.errors import RinglogError
 from ringlog.testing import MemoryLog
-from tests.cluster import Cluster
+from tests.cluster import ROOT, Cluster
 
 # What differs between any two logs: times, ids of clusters and nodes, sizes on disk, and text for people.
 VOLATILE = {
@@ -21,6 +23,8 @@ VOLATILE = {
     "first_suppressed", "last_suppressed", "bytes", "lag_seconds", "message", "remedy", "doc", "term",
     # How far a leader has looked ahead of a commit, which happens beside the requests.
     "scanned", "found", "lag_at_least",
+    # How long a run takes, and the documents of a flow.
+    "now", "seconds", "after_seconds", "waiting_seconds", "document", "component_edges",
 }  # fmt: skip
 OFFSETS = {"offset", "from", "to", "before"}  # of requests: those of a transcript are relative to its beginning
 
@@ -129,7 +133,134 @@ def nack(offset: int, **more: Any) -> dict[str, Any]:
 LONG, CONTROL = "x" * 300, "a\nb"
 POLICIES = "/v1/dedup/policies/"
 
+
+def flow(name: Any, *edges: Any, **more: Any) -> dict[str, Any]:
+    return {"name": name, "edges": [list(edge) for edge in edges], **more}
+
+
+def chains() -> list[Step]:
+    """Return the stories of stages in Go, each as a run of its own, and its chain."""
+    steps: list[Step] = []
+    for file in sorted((ROOT / "internal/platform/stages/testdata").glob("*.chain")):
+        run, only, listed, ids = f"chain-{file.stem}", "", [], dict[str, str]()
+        for line in file.read_text(encoding="utf-8").partition("---")[0].splitlines():
+            number, *words = line.split() or ["#"]
+            only = words[0] if number == "flow" else only
+            if not number.isdigit():
+                continue
+            named = dict(word.split("=") for word in words[2:])
+            ids[number] = ids[f"{int(number):064x}"] = named.get("dedup", f"{run}-{number}")
+            by = {"causation_id": ids.get(named["by"], named["by"])} if "by" in named else {}
+            fields = {"correlation_id": run, "dedup_id": ids[number], "source": named.get("source", ""), **by}
+            listed.append(event(words[1], {"n": int(number)}, **fields))
+        steps += [publish(*listed), get(f"/v1/chain/{run}", **({"flow": only} if only else {}))]
+    return steps
+
+
+def histories() -> list[Step]:
+    """Return runs of random stages, some with a cause, and the chain of each."""
+    chance, steps = random.Random(7), list[Step]()
+    for i in range(60):
+        edges = chance.choice(list(FLOWS.values()))
+        stages = sorted({end for edge in edges for end in edge})
+        listed = []
+        for n in range(chance.randint(2, 12)):
+            cause = {"causation_id": f"history-{i}-{chance.randrange(n)}"} if n and chance.random() < 0.4 else {}
+            fields = {"correlation_id": f"history-{i}", "dedup_id": f"history-{i}-{n}", **cause}
+            listed.append(event(chance.choice(stages), {"n": n}, **fields))
+        steps += [publish(*listed), get(f"/v1/chain/history-{i}")]
+    return steps
+
+
+def runs() -> list[Step]:
+    """Return stages that payload fields assign to two runs, some by their correlation ids alone, and their chains."""
+    chance, steps = random.Random(8), list[Step]()
+    for i in range(20):
+        listed = []
+        for n in range(chance.randint(2, 10)):
+            named = {
+                "config_key": f"c{chance.randrange(2)}-{i}",
+                "iteration": chance.choice([1, True, "1,2", 1.5, 1e22]),
+            }
+            payload = {"n": n, **(named if chance.random() < 0.6 else {})}
+            ids = {"correlation_id": f"run-{i}-{chance.randrange(3)}"} if chance.random() < 0.8 else {}
+            stage = chance.choice(["TRAINING_STARTED", "TRAINING_COMPLETED", "EVALUATION_STARTED", "RUN_ENDED"])
+            listed.append(event(stage, payload, dedup_id=f"run-{i}-{n}", **ids))
+        steps.append(publish(*listed))
+        steps += [get(f"/v1/chain/run-{i}-{n}") for n in range(3)]
+        steps += [
+            get(f"/v1/chain/config_key=c{n}-{i},iteration={text}") for n in range(2) for text in ("1", "true", "1%2C2")
+        ]
+    return steps
+
+
+BY_FIELDS = {"run_by": ["config_key", "iteration"]}
+
 TRANSCRIPTS: dict[str, list[Step]] = {
+    "how runs go": [*chains(), *histories()],
+    "how runs that payload fields name go": [
+        post("/v1/flows", [flow("training_pipeline", **BY_FIELDS),
+                           flow("ending", ("EVALUATION_STARTED", "RUN_ENDED"), **BY_FIELDS)]),
+        *runs(),
+        get("/v1/flows/training_pipeline"),
+        ("DELETE", "/v1/flows/training_pipeline", None),
+        ("DELETE", "/v1/flows/ending", None),
+    ],
+    "what flows are taken": [
+        get("/v1/flows"),
+        get("/v1/flows/none"),
+        get("/v1/flows/backpressure"),
+        ("DELETE", "/v1/flows/none", None),
+        ("DELETE", "/v1/flows/backpressure", None),
+        post("/v1/flows", flow("labels", ("labels.wanted", "training.completed"), document="a document")),
+        ("POST", "/v1/flows", flow("labels", ("LABELS_WANTED", "LABELS_READY")), {"dry_run": "true"}),
+        get("/v1/flows/labels"),
+        post("/v1/flows", flow("labels", ("LABELS_WANTED", "LABELS_READY"),
+                               edge_notes=[{"edge": 0, "condition": "none is left", "to_state": "ready"}])),
+        post("/v1/flows", [flow("a-flow", ("A_1", "B_1")), flow("backpressure", run_by=["node"])]),
+        get("/v1/flows"),
+        put("/v1/settings/chain.deadlines", {"value": "labels:LABELS_WANTED->LABELS_READY=1h"}),
+        put("/v1/settings/chain.deadlines", {"value": "labels:LABELS_READY->LABELS_WANTED=1h"}),
+        post("/v1/flows", flow("labels", ("LABELS_WANTED", "LABELS_LOST"))),
+        ("DELETE", "/v1/flows/labels", None),
+        publish(event("LABELS_WANTED", correlation_id="labels")),
+        get("/v1/chain/labels"),
+        get("/v1/chain/labels", deadline="labels:LABELS_WANTED->LABELS_READY=2h"),
+        put("/v1/settings/chain.deadlines", {"value": ""}),
+        get("/v1/chain/labels"),
+        get("/v1/chain/labels", flow="a-flow"),
+        get("/v1/chain/labels", flow="none"),
+        get("/v1/chain/labels", deadline="labels:LABELS_WANTED->LABELS_LOST=2h"),
+        get("/v1/chain/labels", deadline="soon"),
+        get("/v1/chain/labels", from_="{1}"),
+        get("/v1/chain/labels", from_="end"),
+        get("/v1/chain/labels", from_="soon"),
+        get("/v1/chain/labels", format="xml"),
+        get("/v1/chain/nothing"),
+        *[("DELETE", f"/v1/flows/{name}", None) for name in ("labels", "a-flow", "backpressure")],
+        *[
+            post("/v1/flows", body)
+            for body in (
+                {}, [], 7, [7], flow("Bad"), flow(7), flow("f"), flow("f", ("A_1",)), flow("f", ("A_1", "A_1")),
+                flow("f", ("A_1", "B_1", "C_1")), flow("f", ("A_1", 7)), flow("f", ("A_1", "B_1"), ("A_1", "B_1")),
+                flow("f", ("A_1", "B-"), run_by=["a"]), flow("f", ("A_1", "CHAIN_OVERDUE")), {"name": "f", "edges": 7},
+                flow("f", ("A_1", "B_1"), ("B_1", "C_1"), ("C_1", "B_1")), flow("f", ("B_1", "C_1"), ("C_1", "B_1")),
+                flow("f", ("A_1", "B_1"), run_by=["a", "a"]), flow("f", ("A_1", "B_1"), run_by=["a,b"]),
+                flow("f", ("A_1", "B_1"), run_by="a"), flow("f", ("A_1", "B_1"), run_by=[7]),
+                flow("f", ("A_1", "B_1"), run_by=list("abcdefghi")), flow("f", run_by=["a"]),
+                flow("f", ("A_1", "B_1"), edge_notes=[{"edge": 1}]), flow("f", ("A_1", "B_1"), edge_notes=[{"at": 1}]),
+                flow("f", ("A_1", "B_1"), edge_notes=[{}, {}]), flow("f", ("A_1", "B_1"), edge_notes=[7]),
+                flow("f", ("A_1", "B_1"), more=1), flow("f", ("A_1", "B_1"), document="x" * 300),
+                flow("backpressure", ("A_1", "B_1")), [flow("g", ("A_1", "B_1")), flow("f", ("A_1", "A_1"))],
+                flow("f", *((f"A_{i}", "B_1") for i in range(65))),
+            )
+        ],
+        *[("POST", "/v1/flows", body) for body in ("", "{", '{"name":"f","name":"f"}')],
+        put("/v1/settings/validation.strict", {"value": True}),
+        post("/v1/flows", flow("f", ("A_1", "B_1"))),
+        put("/v1/settings/validation.strict", {"value": ""}),
+        get("/v1/flows"),
+    ],
     "what is appended": [
         publish(event(key="k", source="s", correlation_id="r", causation_id="c", time="2026-01-05T12:00:00.5+02:00")),
         publish(event("training.completed"), event("TRAINING_COMPLETE", {"n": 2}), event("PROMOTION_COMPLETE")),
@@ -623,6 +754,13 @@ TRANSCRIPTS: dict[str, list[Step]] = {
         put("/v1/settings/catalogue.reserved", {"value": "accept-as-foreign"}),
         publish(event("LEADER_ELECTED")),
         put("/v1/settings/catalogue.reserved", {"value": ""}),
+        put("/v1/settings/backpressure.lag", {"value": "a=b=100/20, selfplay-*=5/3"}),
+        put("/v1/settings/backpressure.lag", {"value": "a=4/3"}),
+        put("/v1/settings/backpressure.lag", {"value": "a*b=5/3"}),
+        put("/v1/settings/backpressure.lag", {"value": "=5/3"}),
+        put("/v1/settings/backpressure.lag", {"value": "a=5/3,"}),
+        put("/v1/settings/backpressure.lag", {"value": "a=5/-3"}),
+        put("/v1/settings/backpressure.lag", {"value": ""}),
         get("/v1/settings/none"),
         put("/v1/settings/none", {"value": 1}),
         get("/v1/events", from_="{1}"),

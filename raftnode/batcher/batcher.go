@@ -221,7 +221,7 @@ func (p *Batcher) enqueue(q *proposal, unknown error) error {
 // always fits, however large it is. The caller holds p.mu.
 func (p *Batcher) hasRoom(q *proposal) bool {
 	most := held{p.limits.QueueRequests, p.limits.QueueBytes}
-	if q.request.Command.Kind() != frame.KindPublish {
+	if !q.request.Command.Kind().Publishes() {
 		most = held{most.requests + most.requests/4 + spareRequests, most.bytes + most.bytes/4}
 	}
 	fits := p.held.requests < most.requests && p.held.bytes+q.bytes <= most.bytes

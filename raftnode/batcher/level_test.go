@@ -17,7 +17,9 @@ func aboveBase() []frame.Command {
 		frame.DeadLetter{}, frame.Redrive{}, frame.Purge{}, frame.LetterImport{}, frame.LetterKeep{},
 		frame.CursorChange{}, frame.GroupCreate{}, frame.GroupSettle{}, frame.GroupDead{},
 		frame.ClientPut{}, frame.ClientPut{Coordinator: "c"}, frame.Pressure{}, frame.ChainOverdue{}, frame.CursorsScanned{},
-		frame.DedupPolicySet{}, frame.FlowPut{}, frame.FlowRemove{},
+		frame.LagReport{}, frame.DedupPolicySet{}, frame.FlowPut{}, frame.FlowRemove{},
+		frame.RoleAcquire{}, frame.RoleRenew{}, frame.RoleRelease{}, frame.Publish{Lease: frame.RoleLease{Role: "r"}},
+		frame.CursorCommit{Lease: frame.RoleLease{Role: "r"}},
 	}
 }
 

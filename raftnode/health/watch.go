@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -72,7 +73,7 @@ type Watch struct {
 	mu           sync.Mutex             // guards what follows; never held during a call of o's functions but Contacts
 	seen         map[string]*seen       // by id
 	pinging      map[string]bool        // members with a ping under way
-	replaced     map[string]bool        // members in whose place another data folder has just answered
+	failed       map[string]error       // why the newest ping of each member failed
 	contacts     map[string]raftContact // of raft, by member
 	leadingSince time.Time              // since when this node has led, by awake; zero: it does not
 }
@@ -84,18 +85,27 @@ type WatchOptions struct {
 	Timing Timing
 	Clocks func() clock.Reading // of this machine
 
-	Members  func() []datadir.Peer // whom to ask
-	Applied  func() uint64         // the index of this node's state, at which digests are compared
-	Urgent   func() bool           // members out of reach are asked more often
-	Differs  func(Report) bool     // compares a report's digests with this node's
-	Contacts *Contacts             // when raft's newest answered request to a member was sent
+	Members   func() []datadir.Peer // whom to ask
+	ClusterID func() string         // "" while this node is in none
+	Applied   func() uint64         // the index of this node's state, at which digests are compared
+	Urgent    func() bool           // members out of reach are asked more often
+	Differs   func(Report) bool     // compares a report's digests with this node's
+	Contacts  *Contacts             // when raft's newest answered request to a member was sent
 	// OnReport is called for each report, in the goroutine that asked for it. It may take locks and close
 	// connections: the watch holds no lock during the call.
 	OnReport func(r Report, asked, now time.Time)
 	OnRound  func() // called after each interval, in the goroutine of Run
 }
 
-// Identifier asks a node what it is. A call is bounded by its context, and several may be made at once.
+// Why a ping fails although a node answers it. Each lasts until somebody acts on it.
+var (
+	ErrOtherToken   = errors.New("the two nodes have different cluster tokens")
+	errOtherFolder  = errors.New("another data folder answers under its id")
+	errOtherCluster = errors.New("a node of another cluster answers at its address")
+)
+
+// Identifier asks a node what it is. A call is bounded by its context, and several may be made at once. Its error
+// wraps ErrOtherToken if a node answers that has another cluster token, or if only one of the two has any.
 type Identifier interface {
 	Identify(ctx context.Context, url string, q Question) (Report, error)
 }
@@ -119,7 +129,7 @@ func NewWatch(o WatchOptions) *Watch {
 		awake:    election.NewPauseClock(time.Now(), missedReadings*o.Timing.Urgent()),
 		seen:     map[string]*seen{},
 		pinging:  map[string]bool{},
-		replaced: map[string]bool{},
+		failed:   map[string]error{},
 		contacts: map[string]raftContact{},
 	}
 }
@@ -204,18 +214,15 @@ func (w *Watch) Ask(ctx context.Context, m datadir.Peer) (Answer, error) {
 	report, err := w.o.Peers.Identify(ctx, roster.URL(m.HTTP), Question{DigestAt: w.o.Applied()})
 	// The member read its clock between these two readings.
 	answered := w.o.Clocks()
-	replaced := err == nil && report.ID == m.ID && m.Incarnation != "" && report.Incarnation != m.Incarnation
-	// See Replaced.
+	// An answer from elsewhere does not count as the member's: its old report stays until it is forgotten.
+	if err == nil {
+		err = w.fromElsewhere(m, report)
+	}
 	w.mu.Lock()
-	w.replaced[m.ID] = replaced
+	w.failed[m.ID] = err
 	w.mu.Unlock()
 	if err != nil {
 		return Answer{}, fmt.Errorf("ask %s: %w", m.ID, err)
-	}
-	// This does not count as the member's answer: its old report stays until it is forgotten.
-	if report.ID != m.ID || replaced {
-		return Answer{}, fmt.Errorf("ask %s: %s of incarnation %s answered at %s",
-			m.ID, report.ID, report.Incarnation, m.HTTP)
 	}
 	// Digests are compared at once: after digestReach more entries either side has forgotten them.
 	s := Answer{
@@ -237,6 +244,20 @@ func (w *Watch) Ask(ctx context.Context, m datadir.Peer) (Answer, error) {
 	known.Answer = s
 	known.detector.Answered(w.awake.At(s.At))
 	return s, nil
+}
+
+// fromElsewhere returns why a report is not that of the member that was asked; nil if it is.
+func (w *Watch) fromElsewhere(m datadir.Peer, r Report) error {
+	if r.ID == m.ID && (m.Incarnation == "" || r.Incarnation == m.Incarnation) {
+		return nil
+	}
+	why := errOtherFolder
+	if own := w.o.ClusterID(); r.ClusterID != "" && own != "" && r.ClusterID != own {
+		why = errOtherCluster
+	} else if r.ID != m.ID {
+		why = errors.New("another node answers at its address")
+	}
+	return fmt.Errorf("%w: %s of incarnation %s at %s", why, r.ID, r.Incarnation, m.HTTP)
 }
 
 // AskAll asks members at once and returns the answers of those that gave one before ctx
@@ -275,17 +296,29 @@ func (w *Watch) Forget(members []datadir.Peer) {
 			delete(w.contacts, id)
 		}
 	}
-	maps.DeleteFunc(w.replaced, func(id string, _ bool) bool {
+	maps.DeleteFunc(w.failed, func(id string, _ error) bool {
 		_, member := known[id]
 		return !member
 	})
 }
 
-// Replaced reports whether a node with another data folder answers under a member's id.
-func (w *Watch) Replaced(id string) bool {
+// Mismatch is what is wrong with the node that answers in a member's place; the zero value if nothing is known to be.
+type Mismatch struct {
+	Token   bool // it has another cluster token than this node
+	Folder  bool // it has another data folder than the member: once the member is removed, it can join
+	Cluster bool // it is of another cluster
+}
+
+// Mismatch returns what was wrong with the node that answered the newest ping of a member.
+func (w *Watch) Mismatch(id string) Mismatch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.replaced[id]
+	err := w.failed[id]
+	return Mismatch{
+		Token:   errors.Is(err, ErrOtherToken),
+		Folder:  errors.Is(err, errOtherFolder),
+		Cluster: errors.Is(err, errOtherCluster),
+	}
 }
 
 // Last returns the newest report of a member, and whether the member still answers pings. The report is the zero

@@ -76,6 +76,15 @@ func VoterWarning(voters int) string {
 	return ""
 }
 
+// withdrawalWarning is what to say about the voters that are left after one has lost its vote; "" if nothing. A
+// cluster that was made with one voter needs no warning.
+func withdrawalWarning(left int) string {
+	if left == 1 {
+		return "1 voter is left: while it is down nothing is accepted, and what its disk loses is lost"
+	}
+	return VoterWarning(left)
+}
+
 // Add admits a node, or gives a member its new address: it records the node, adds it to raft's
 // configuration without a vote and, if opts ask for a vote, promotes it once it has caught up. If that is
 // interrupted, the next leader finishes it. Add may be repeated, which does not restore a vote that was
@@ -322,7 +331,7 @@ func (c *Changes) Demote(ctx context.Context, id string) (warning string, err er
 	if err := changeError(c.o.Raft.Load().DemoteVoter(s.ID, 0, changeTimeout).Error()); err != nil {
 		return "", fmt.Errorf("demote %s: %w", id, err)
 	}
-	return VoterWarning(len(c.o.Roster.Voters())), nil
+	return withdrawalWarning(len(c.o.Roster.Voters())), nil
 }
 
 // withdrawVoter returns an error if the cluster cannot do without a voter. A leader that is to lose its own vote
@@ -393,7 +402,10 @@ func (c *Changes) remove(ctx context.Context, id, reason string, ask func() erro
 	}
 	// From here on it is not admitted any more, but its open connections stay until they are closed.
 	c.o.Left(id)
-	return VoterWarning(len(c.o.Roster.Voters())), nil
+	if s.Suffrage != raft.Voter {
+		return "", nil
+	}
+	return withdrawalWarning(len(c.o.Roster.Voters())), nil
 }
 
 // removeServer takes a server out of raft's configuration, and records before that that a voter is to have no vote.

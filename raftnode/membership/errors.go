@@ -7,7 +7,8 @@ import "errors"
 var (
 	ErrNotLeader        = errors.New("this node is not the leader")
 	ErrUnknownMember    = errors.New("no such member")
-	ErrOtherIncarnation = errors.New("that node id is known with another data folder: remove it first, then add it again")
+	ErrOtherIncarnation = errors.New("another data folder is known under that node id: remove that member first, " +
+		"or give this node another id")
 	ErrDuplicateAddress = errors.New("another member has that address")
 	ErrLastVoter        = errors.New("it is the last voter")
 	ErrBreaksQuorum     = errors.New("without it too few voters answer to decide anything")

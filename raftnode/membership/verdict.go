@@ -24,9 +24,9 @@ type serverStats struct {
 	since  time.Time     // when that arrived
 	report health.Report // the newest; the zero value if there is none
 
-	replaced bool          // another data folder answers under its id
-	entries  uint64        // committed ones that it has not applied
-	lag      time.Duration // how long ago the first of these was committed
+	wrong   health.Mismatch // with the node that answers in its place
+	entries uint64          // committed ones that it has not applied
+	lag     time.Duration   // how long ago the first of these was committed
 }
 
 // serverStats returns what is known of a server now. It takes mu.
@@ -39,13 +39,13 @@ func (p *autopilotDriver) serverStats(id string) serverStats {
 	s, fresh := p.Watch.Last(id)
 	absent, _ := p.Watch.Absence(id)
 	l := serverStats{
-		heard:    !s.At.IsZero(),
-		fresh:    fresh,
-		absent:   absent,
-		since:    s.At,
-		age:      -1,
-		report:   s.Report,
-		replaced: p.Watch.Replaced(id),
+		heard:  !s.At.IsZero(),
+		fresh:  fresh,
+		absent: absent,
+		since:  s.At,
+		age:    -1,
+		report: s.Report,
+		wrong:  p.Watch.Mismatch(id),
 	}
 	if l.heard {
 		l.age = now.Sub(s.At)
@@ -69,8 +69,12 @@ func (l serverStats) trouble(p *autopilotDriver) string {
 	switch {
 	case l.self:
 		return ""
-	case l.replaced:
+	case l.wrong.Folder:
 		return "another data folder answers under its id: remove it, then that one joins"
+	case l.wrong.Cluster:
+		return "a node of another cluster answers in its place"
+	case l.wrong.Token:
+		return "it has another cluster token"
 	case !l.heard:
 		return "it has never answered"
 	case !l.fresh:

@@ -155,7 +155,7 @@ func (h *handshake) checkProof(role string, dialer, acceptor frame) error {
 		return err
 	}
 	if !hmac.Equal(f.body(), h.proof(role, dialer, acceptor)) {
-		return refusef(ErrBadProof, "proof of %s does not hold", h.peer.NodeID)
+		return refusef(ErrBadProof, "%s and %s have different cluster tokens", h.self.NodeID, h.peer.NodeID)
 	}
 	return nil
 }

@@ -1,17 +1,19 @@
 package sinks
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
 )
 
-// answer publishes what became of an event, if Options.Answer wants that, for whoever waits for its run. An answer
-// that is published again, after a redelivery, is a duplicate within the dedup window.
+// answer publishes what became of an event, if Options.Answer wants that, for whoever waits for its run. Within the
+// dedup window an outcome is answered once, also where the event was redelivered after its answer.
 func (rd *round) answer(d client.Delivery, o Outcome) error {
 	// As with HANDLER_FAILED, a sink of such events would feed itself.
 	if rd.o.Answer == nil || strings.HasPrefix(string(d.Type), "HANDLER_") {
@@ -37,5 +39,10 @@ func (rd *round) answer(d client.Delivery, o Outcome) error {
 	if o.Result != Handled {
 		ev.DedupID += "/failed"
 	}
-	return rd.o.Publish(rd.base, ev)
+	err := rd.o.Publish(rd.base, ev)
+	// Another delivery has given this answer, with other times in it.
+	if refusal, ok := errors.AsType[*api.Error](err); ok && refusal.Code == api.Conflict {
+		return nil
+	}
+	return err
 }

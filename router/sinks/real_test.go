@@ -151,3 +151,50 @@ func TestReactorsShareAGroup(t *testing.T) {
 		t.Error("they did not share")
 	}
 }
+
+// An answer whose acknowledgement was lost is in the log: the delivery after it does not wait for the end of the dedup
+// window.
+func TestARepeatedAnswerIsAnAnswer(t *testing.T) {
+	c := embedded(t)
+	if _, err := c.CreateGroup(t.Context(), "answering", client.GroupSpec{
+		Filter: event.Filter{Types: []string{"TRAINING_STARTED"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Publish(t.Context(), event.New(event.TrainingStarted, map[string]any{"n": 1})); err != nil {
+		t.Fatal(err)
+	}
+	lost := false
+	r, err := sinks.NewReactor(sinks.Options{
+		Group: "answering", Count: 2,
+		Join: func(ctx context.Context, hold int) (sinks.Member, error) {
+			return c.JoinGroup(ctx, "answering", client.GroupOptions{NoCreate: true, Prefetch: hold})
+		},
+		Sink:   sinkFunc(func(context.Context, client.Delivery) error { return nil }),
+		Answer: func(event.Type, bool) event.Type { return event.TrainingCompleted },
+		Publish: func(ctx context.Context, ev event.Event) error {
+			_, err := c.Publish(ctx, ev)
+			if err == nil && !lost {
+				lost = true
+				return errBoom
+			}
+			return err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := r.Run(t.Context())
+	if err != nil || sum.Handled != 1 || sum.Failed != 1 {
+		t.Errorf("%+v, %v", sum, err)
+	}
+	answers := 0
+	for _, err := range c.Tail(t.Context(), client.TailOptions{NoFollow: true,
+		Filter: event.Filter{Types: []string{"TRAINING_COMPLETED"}}}) {
+		if answers++; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if answers != 1 {
+		t.Errorf("%d answers", answers)
+	}
+}

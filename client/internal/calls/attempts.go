@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/event"
 )
 
 // Repeat says what may follow an attempt whose outcome is unknown.
@@ -168,13 +169,18 @@ func (a *attempts) judge(ctx context.Context, n *Node, f fault) (done bool, err 
 		return true, &Error{Op: a.op.String(), Err: f.err, Answer: true, Unknown: unknown, Tried: a.unknown}
 	case f.code() == api.OtherCluster:
 		a.c.nodes.failed(n)
-		a.otherCluster = fmt.Errorf("%s: %w", n.URL, f.err)
+		a.otherCluster = fmt.Errorf("%s: %w; %s", n.URL, f.err, a.c.pin.held.Load())
 		if !slices.Contains(a.foreign, n) {
 			a.foreign = append(a.foreign, n)
 		}
 		// No node is left that could serve the call.
 		if a.c.nodes.allWithin(a.foreign) {
 			return true, &Error{Op: a.op.String(), Err: a.otherCluster, Answer: true, Unknown: a.unknown}
+		}
+		// Another node may serve the call, and the list of endpoints is wrong all the same.
+		if !n.foreign.Swap(true) {
+			a.c.cfg.OnWarning(event.Warning{Reason: string(api.OtherCluster), Field: "endpoints",
+				Message: fmt.Sprintf("an endpoint is passed over: %v", a.otherCluster)})
 		}
 	case f.answer == nil && ctx.Err() == nil, f.code() == api.Unavailable:
 		// If ctx has ended, nothing was learned of the node.

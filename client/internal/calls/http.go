@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"sync/atomic"
@@ -21,6 +22,7 @@ type Request struct {
 	Query        url.Values
 	ContentType  string // "" is no body
 	Body         []byte
+	Header       http.Header // beside those of every call
 }
 
 // maxAnswer bounds an answer that is kept in memory.
@@ -50,6 +52,7 @@ func (c *Cluster) roundTrip(ctx context.Context, n *Node, r *Request) (*http.Res
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(req.Header, r.Header)
 	if r.ContentType != "" {
 		req.Header.Set("Content-Type", r.ContentType)
 	}

@@ -22,6 +22,7 @@ type Node struct {
 
 	noStream  atomic.Int64 // until then, in Unix nanoseconds, it is not asked for a publish stream
 	noCluster atomic.Int64 // until then, in Unix nanoseconds, it is not asked for its cluster
+	foreign   atomic.Bool  // it was reported as one of another cluster
 
 	// Guarded by nodes.mu.
 	// How many failed in a row.

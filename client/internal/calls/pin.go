@@ -16,8 +16,22 @@ import (
 // refuses it before anything happens; as the transport of all requests the pin reads the answers.
 type clusterPin struct {
 	next     http.RoundTripper
-	cluster  atomic.Pointer[string] // nil until it is known
-	learning chan struct{}          // holds one element while a node is asked for its cluster
+	held     atomic.Pointer[hold] // nil until the cluster is known
+	learning chan struct{}        // holds one element while a node is asked for its cluster
+}
+
+// hold is the cluster to which a client is held, and why.
+type hold struct {
+	cluster string
+	by      string // the address of the node that answered first; "" if the cluster is that of Config.ClusterID
+}
+
+// String says which cluster it is, and why, for an error.
+func (h *hold) String() string {
+	if h.by == "" {
+		return fmt.Sprintf("this client is configured for cluster %s", h.cluster)
+	}
+	return fmt.Sprintf("this client is held to cluster %s, of which %s answered first", h.cluster, h.by)
 }
 
 // newClusterPin returns a pin of a cluster, of the first one that answers if none is given.
@@ -27,7 +41,7 @@ func newClusterPin(next http.RoundTripper, cluster string) *clusterPin {
 	}
 	p := &clusterPin{next: next, learning: make(chan struct{}, 1)}
 	if cluster != "" {
-		p.cluster.Store(&cluster)
+		p.held.Store(&hold{cluster: cluster})
 	}
 	return p
 }
@@ -40,13 +54,16 @@ func (p *clusterPin) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	got := resp.Header.Get(api.ClusterHeader)
 	// The first answer that names a cluster decides.
-	if got == "" || p.cluster.CompareAndSwap(nil, &got) {
+	if got == "" {
+		return resp, nil
+	}
+	if p.held.Load() == nil && p.held.CompareAndSwap(nil, &hold{got, r.URL.Scheme + "://" + r.URL.Host}) {
 		return resp, nil
 	}
 	// A node refuses what is meant for another cluster, and its refusal says so. If the request
 	// did not say what it is meant for, it may have happened in the other cluster.
-	if want := *p.cluster.Load(); got != want && r.Header.Get(api.ClusterHeader) == "" {
-		err := fmt.Errorf("the answer comes from cluster %s, not from %s", got, want)
+	if held := p.held.Load(); got != held.cluster && r.Header.Get(api.ClusterHeader) == "" {
+		err := fmt.Errorf("the answer comes from cluster %s: %s", got, held)
 		return nil, errors.Join(err, resp.Body.Close())
 	}
 	return resp, nil
@@ -65,7 +82,7 @@ const noClusterFor = time.Second
 // learnCluster asks n for its cluster if none is known yet. Without that, two first requests
 // at two nodes could happen in two clusters. The error is of the way to n.
 func (c *Cluster) learnCluster(ctx context.Context, n *Node) error {
-	if c.pin.cluster.Load() != nil || time.Now().UnixNano() < n.noCluster.Load() {
+	if c.pin.held.Load() != nil || time.Now().UnixNano() < n.noCluster.Load() {
 		return nil
 	}
 
@@ -76,7 +93,7 @@ func (c *Cluster) learnCluster(ctx context.Context, n *Node) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if c.pin.cluster.Load() != nil {
+	if c.pin.held.Load() != nil {
 		// Another call has learned it meanwhile.
 		return nil
 	}
@@ -84,7 +101,7 @@ func (c *Cluster) learnCluster(ctx context.Context, n *Node) error {
 	if _, err := c.get(ctx, n, "/healthz", false); err != nil {
 		return err
 	}
-	if c.pin.cluster.Load() == nil {
+	if c.pin.held.Load() == nil {
 		// The pin reads every answer, and has found no cluster in this one.
 		n.noCluster.Store(time.Now().Add(noClusterFor).UnixNano())
 	}
@@ -94,8 +111,8 @@ func (c *Cluster) learnCluster(ctx context.Context, n *Node) error {
 // ClusterID returns the id of the cluster that the client is held to, "" before a node of one
 // has answered.
 func (c *Cluster) ClusterID() string {
-	if id := c.pin.cluster.Load(); id != nil {
-		return *id
+	if held := c.pin.held.Load(); held != nil {
+		return held.cluster
 	}
 	return ""
 }

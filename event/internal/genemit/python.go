@@ -91,6 +91,24 @@ TYPES = """
 		}
 		definitions.WriteString("    ],\n")
 	}
+	definitions.WriteString("}\n\n# What is noted about edges of these flows, each by its index.\nFLOW_NOTES = {\n")
+	for _, f := range c.Flows() {
+		if len(f.EdgeNotes) == 0 {
+			continue
+		}
+		fmt.Fprintf(&definitions, "    %q: [\n", f.Name)
+		for _, n := range f.EdgeNotes {
+			parts := []string{fmt.Sprintf(`"edge": %d`, n.Edge)}
+			if n.Condition != "" {
+				parts = append(parts, fmt.Sprintf(`"condition": %q`, n.Condition))
+			}
+			if n.ToState != "" {
+				parts = append(parts, fmt.Sprintf(`"to_state": %q`, n.ToState))
+			}
+			fmt.Fprintf(&definitions, "        {%s},\n", strings.Join(parts, ", "))
+		}
+		definitions.WriteString("    ],\n")
+	}
 	definitions.WriteString("}\n")
 	modules["_definitions.py"] = definitions.Bytes()
 	return modules, nil

@@ -202,14 +202,16 @@ func NoGroup(m *fsm.Machine, name string) *api.Error {
 			Code:    api.InvalidArgument,
 			Field:   "group",
 			Message: fmt.Sprintf("%q is a cursor of one reader, not a group", name),
-			Remedy:  "open it: ringlog tail --cursor " + name + ", or use another name for the group",
+			Remedy: "open it: POST /v1/cursors/NAME/open, or ringlog tail --cursor " + name +
+				"; or use another name for the group",
 		}
 	}
 	return &api.Error{
 		Code:    api.NotFound,
 		Field:   "group",
 		Message: fmt.Sprintf("there is no group %q", name),
-		Remedy:  "list them: GET /v1/groups, or ringlog group ls; or create it: ringlog group create " + name,
+		Remedy: "list them: GET /v1/groups, or ringlog group ls; or create it: PUT /v1/groups/NAME, " +
+			"or ringlog group create " + name,
 	}
 }
 

@@ -15,8 +15,11 @@ from typing import Any
 
 from ringlog import Client
 from ringlog._cli import DONE, FAILED, USAGE, Exit, chosen, connect, emit, filters, say
+from ringlog._cli.answer import ALL, FAILURES, Answers, Outcome
+from ringlog._memory.types import catalogue, reserved
 from ringlog.client import Member
 from ringlog.delivery import Delivery
+from ringlog.errors import OutcomeUnknown, RinglogError, Unavailable
 from ringlog.event import Event
 
 GRACE = 2.0  # seconds between SIGTERM and SIGKILL
@@ -46,6 +49,8 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--retries", type=int, default=3, help="attempts after the first (3)")
     parser.add_argument("--backoff", type=float, default=1.0, help="seconds before the first retry, then doubled (1)")
     parser.add_argument("--max-deliver", type=int, help="of a new group: failed deliveries before a dead letter")
+    parser.add_argument("--answer", choices=(ALL, FAILURES), help="publish the outcome as the reply for ringlog call")
+    parser.add_argument("--reply", default="", metavar="TYPE", help="with --answer all: the reply of a success")
     parser.add_argument("--until-end", action="store_true", help="stop once all that is in the log now is handled")
     parser.add_argument("-n", type=int, default=0, metavar="COUNT", help="stop after this many events")
     parser.add_argument("--pass-token", action="store_true", help="give COMMAND the cluster token")
@@ -60,8 +65,9 @@ class Stopped(Exception):
 class Reaction:
     """Runs the command, and counts."""
 
-    def __init__(self, args: argparse.Namespace, log: Client) -> None:
-        self.args, self.log = args, log
+    def __init__(self, args: argparse.Namespace, log: Client, answers: Answers | None) -> None:
+        self.args, self.log, self.answers = args, log, answers
+        self.max_deliver = 0  # of the group: this delivery is the last
         self.stop, self.ended = threading.Event(), threading.Event()  # ended: all threads have
         self._working = args.concurrency
         self.handled = self.failed = self.taken = 0
@@ -82,23 +88,38 @@ class Reaction:
             return True
 
     def attempt(self, event: Event) -> str:
-        """Handle an event, with retries, and return the last error, "" for success. Raises Stopped."""
-        error = ""
+        """Handle an event, with retries, and return the last error, "" for success.
+
+        The outcome is answered before the caller settles the event, if it is final. Raises Stopped, and what publishing
+        the answer raises.
+        """
+        outcome = Outcome("", 0, 0.0)
         for number in range(self.args.retries + 1):
             if number and self.stop.wait(min(self.args.backoff * 2 ** (number - 1), 300.0)):
                 raise Stopped
             if number and isinstance(event, Delivery) and not event.progress():
-                return error  # it is another member's by now
+                raise Stopped  # it is another member's by now
             began = time.monotonic()
             error = self._run(event)
-            self._report(event, number + 1, error, time.monotonic() - began)
+            outcome = Outcome(error, number + 1, time.monotonic() - began)
+            self._report(event, outcome)
             if not error:
                 break
+        if self.answers is not None and self._is_final(event, outcome):
+            self.answers.publish(event, outcome)
         with self._lock:
-            self.handled, self.failed = self.handled + (not error), self.failed + bool(error)
-        return error
+            self.handled += not outcome.error
+            self.failed += bool(outcome.error)
+        return outcome.error
 
-    def _report(self, event: Event, attempt: int, error: str, seconds: float) -> None:
+    def _is_final(self, event: Event, outcome: Outcome) -> bool:
+        """Report whether an event is redelivered to nobody after an outcome."""
+        if not outcome.error or not isinstance(event, Delivery):
+            return True
+        return 0 < self.max_deliver <= event.delivery
+
+    def _report(self, event: Event, outcome: Outcome) -> None:
+        error, attempt, seconds = outcome
         if self.args.json:
             line = {"offset": event.offset, "type": event.type, "attempt": attempt, "error": error}
             say(json.dumps({**line, "duration_ms": round(seconds * 1000)}))
@@ -178,6 +199,14 @@ class Reaction:
                     error = self.attempt(delivery)
                 except Stopped:
                     delivery.release()
+                except RinglogError as e:
+                    # Somebody waits for the answer: the event is redelivered, which does not count as a delivery.
+                    delivery.release()
+                    if not isinstance(e, Unavailable | OutcomeUnknown):
+                        raise
+                    with self._lock:
+                        self.failed += 1
+                    say(f"{delivery.offset} {delivery.type}: redelivered, since it could not be answered: {e}")
                 else:
                     _ = delivery.nack(self.args.backoff, error, self.args.command[0]) if error else delivery.ack()
         except BaseException as e:
@@ -199,8 +228,12 @@ def run(args: argparse.Namespace) -> int:
         raise Exit(USAGE, f"react: the command {args.command[0]!r} cannot be run; give one that is on the PATH")
     if args.concurrency < 1 or args.retries < 0 or args.limit <= 0 or args.backoff < 0:
         raise Exit(USAGE, "react: --concurrency, --retries, --limit and --backoff are numbers above 0")
+    if args.reply and args.answer != ALL:
+        raise Exit(USAGE, "react: --reply needs --answer all")
+    if reserved(catalogue().resolve(args.reply).name):
+        raise Exit(USAGE, f"react: --reply {args.reply}: only the cluster emits that type, name another one")
     with connect(args) as log:
-        reaction = Reaction(args, log)
+        reaction = Reaction(args, log, Answers(args, log) if args.answer else None)
         if args.group:
             _react_group(args, log, reaction)
         else:
@@ -221,6 +254,7 @@ def _react_group(args: argparse.Namespace, log: Client, reaction: Reaction) -> N
         end = max((event.offset for event in log.tail(-1, until_end=True)), default=0)
     options = {"from_": args.from_, "prefetch": args.concurrency, "max_deliver": args.max_deliver, **chosen(args)}
     with log.group(args.group, **options) as member:
+        reaction.max_deliver = log.get_cursor(args.group)["group"]["max_deliver"]
         threads = [threading.Thread(target=reaction.work, args=(member, end)) for _ in range(args.concurrency)]
         for thread in threads:
             thread.start()

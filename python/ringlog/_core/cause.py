@@ -83,10 +83,16 @@ def has_run_in_payload(event: Mapping[str, Any]) -> bool:
     return bool(getattr(payload, "correlation_id", None))
 
 
+def cause_of_now() -> Cause | None:
+    """Return the cause of what is published now, None if there is none."""
+    cause = _cause.get(_REACTION)
+    return None if cause is _REACTION and not _reacts() else cause
+
+
 def inherit(event: dict[str, Any]) -> dict[str, Any]:
     """Add to an event that is to be published what it inherits from its cause, in place, and return it."""
-    cause = _cause.get(_REACTION)
-    if cause is None or (cause is _REACTION and not _reacts()):
+    cause = cause_of_now()
+    if cause is None:
         return event
     if cause.correlation_id and not has_run_in_payload(event):
         event.setdefault("correlation_id", cause.correlation_id)

@@ -11,6 +11,7 @@ from typing import Any
 from ringlog.errors import InvalidArgument
 from ringlog.event import EventFields
 
+_FIELDS = frozenset(EventFields.__annotations__)
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 
@@ -50,20 +51,20 @@ def check_name(field: str, name: Any) -> None:
         raise invalid(field, f"{name!r:.80} has a control character or is not UTF-8", "use printable characters")
 
 
-def check_fields(fields: Mapping[str, Any], where: str = "") -> None:
-    """Refuse fields of an event whose values are of another kind. where is the event's place: "events[3]." or ""."""
+def check_fields(fields: Mapping[str, Any]) -> None:
+    """Refuse fields of an event whose values are of another kind."""
     for name, value in fields.items():
-        if value is None or name not in EventFields.__annotations__:
+        if name not in _FIELDS or value is None:
             continue
         if name == "dedup":
             if not isinstance(value, bool):
-                raise invalid(where + name, f"{value!r:.40} is not a bool", "give True or False")
+                raise invalid(name, f"{value!r:.40} is not a bool", "give True or False")
         elif name == "time":
             if not isinstance(value, str | datetime):
                 remedy = "give datetime.fromtimestamp(seconds, timezone.utc), or RFC 3339 in a string"
-                raise invalid(where + name, f"{value!r:.40} is not a time", remedy)
+                raise invalid(name, f"{value!r:.40} is not a time", remedy)
         elif not isinstance(value, str):
-            raise invalid(where + name, f"{value!r:.40} is not a string", f"give {name}=str(...)")
+            raise invalid(name, f"{value!r:.40} is not a string", f"give {name}=str(...)")
 
 
 def unknown_name(of: str, name: str, known: Iterable[str], place: str = "put it into the payload") -> str:

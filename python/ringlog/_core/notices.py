@@ -65,21 +65,14 @@ class Warnings:
 
 
 def _advise(warning: Json, type_: str) -> str:
-    """Return what the catalogue has in place of a type or field that it does not know."""
-    import difflib  # takes long to import, as does the catalogue
-
-    from ringlog._definitions import TYPES
-
-    known = {
-        name: (value, fields) for name, value, _, _, *fields in (line.split(" ") for line in TYPES.split("\n") if line)
-    }
-    folded = type_.upper().replace(".", "_").replace("-", "_")
-    if warning.get("reason") == "unknown_type":
-        near = difflib.get_close_matches(folded, known, 3, 0.7)
-        return f"; nearest known types: {', '.join(near)}" if near else ""
+    """Return the fields that the catalogue has in place of one that it does not know."""
     if (warning.get("reason"), warning.get("field")) != ("payload_field", "payload"):
         return ""
-    fields = next((f for name, (value, f) in known.items() if folded in (name, value.upper())), [])
+    from ringlog._definitions import TYPES  # takes long to import
+
+    folded = type_.upper().replace(".", "_").replace("-", "_")
+    known = (line.split(" ") for line in TYPES.split("\n") if line)
+    fields = next((fields for name, value, _, _, *fields in known if folded in (name, value.upper())), [])
     return f"; it has {', '.join(field.partition(':')[0] for field in fields)}" if fields else ""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ringlog._core.calls import LINEARIZABLE, Calls, Query, path
-from ringlog._core.cause import inherit
+from ringlog._core.cause import cause_of_now, inherit
 from ringlog._core.checks import check_fields, check_name
 from ringlog._core.config import Config
 from ringlog._core.encode import Position, build_event, encode, format_position
@@ -135,10 +135,11 @@ class Operations:
     ) -> CallResult:
         """Publish an event, and wait for the outcome of the run that it starts.
 
-        The outcome is the first event after it with its correlation id that is a reply or a failure: the types that
-        reply and failure name, or else those that the flows of the cluster name, as TRAINING_COMPLETED and
-        TRAINING_FAILED for TRAINING_STARTED. An event without a correlation_id gets one. A duplicate waits for the
-        outcome of the original. A reply whose payload has "success": False is a failure.
+        The outcome is the first event after it of the same run that is a reply or a failure: the types that reply and
+        failure name, or else those that the flows of the cluster name, as TRAINING_COMPLETED and TRAINING_FAILED for
+        TRAINING_STARTED. It has the correlation id of the event, which gets one if it has none, or where a flow of the
+        event has run_by the same payload fields. A duplicate waits for the outcome of the original. A reply whose
+        payload has "success": False is a failure.
 
         Raises NoReply if there is no outcome after timeout seconds, InvalidArgument if no reply is known, and what
         publish raises. Changes of leaders meanwhile are not noticed.
@@ -156,16 +157,23 @@ class Operations:
         """
         self._check_open()
         source, clock = self._config.source, self._config.clock
+        adds = source or clock is not None or cause_of_now() is not None
         events = list(events)
         for i, event in enumerate(events):
-            if not isinstance(event, Mapping):
+            if type(event) is not dict and not isinstance(event, Mapping):  # the first is fast
                 raise InvalidArgument(
                     f"{event!r:.40} is no event",
                     code="invalid_argument",
                     field=f"events[{i}]",
                     remedy='give dicts such as {"type": "TRAINING_COMPLETED", "payload": {}}',
                 )
-            check_fields(event, f"events[{i}].")
+            try:
+                check_fields(event)
+            except InvalidArgument as e:
+                e.field = f"events[{i}].{e.field}"
+                raise
+            if not adds and type(event) is dict:
+                continue
             copied = {**event, "source": source} if source and not event.get("source") else {**event}
             if clock is not None and event.get("time") is None:
                 copied["time"] = clock.now()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ringlog._core.calls import Calls
@@ -14,9 +14,10 @@ from ringlog._core.encode import encode
 from ringlog._core.publisher import Publisher
 from ringlog._core.reader import Reader
 from ringlog._definitions import FLOWS
+from ringlog._memory.chain import run_of
 from ringlog._memory.types import catalogue
-from ringlog.errors import InvalidArgument, NoReply, RinglogError, Trimmed
-from ringlog.event import CallResult, Event, Gap
+from ringlog.errors import InvalidArgument, NoReply, NotFound, RinglogError, Trimmed
+from ringlog.event import CallResult, Event, Gap, Json
 
 if TYPE_CHECKING:
     from ringlog._core.operations import Operations
@@ -77,7 +78,8 @@ async def call(
     """Publish an event, and return the outcome of its run."""
     check_number("timeout", timeout, 0, 1e9, 30.0)
     until = time.monotonic() + timeout
-    replies, failures = await _expected(log, event["type"], _names("reply", reply), _names("failure", failure))
+    flows = await _flows(log)
+    replies, failures = _expected(flows, event["type"], _names("reply", reply), _names("failure", failure))
     if not event.get("correlation_id") and not has_run_in_payload(event):
         event["correlation_id"] = os.urandom(16).hex()
     result = (await publisher.publish(encode(event), 1))[0]
@@ -88,19 +90,20 @@ async def call(
             remedy="call again once the cluster answers; the spool delivers this event meanwhile",
             offset=0,
         )
-    started = await _started(log, result.offset, until)
-    if not started.correlation_id:
+    run = _Run(await _started(log, result.offset, until), flows, replies, failures)
+    started = run.started
+    if not run.name:
         raise InvalidArgument(
             f"it repeats {result.offset}, which has no correlation id by which its outcome could be found",
             code="invalid_argument",
             field="correlation_id",
             remedy="give another dedup_id, or dedup=False, to start a run",
         )
-    awaited = [*replies, *failures]
-    ended = await _outcome(calls, started, awaited, until)
+    ended = await _outcome(calls, run, until)
     if ended is None:
+        awaited = ", ".join(run.awaited)
         raise NoReply(
-            f"event {started.offset}, run {started.correlation_id}: none of {', '.join(awaited)} within {timeout:g} s",
+            f"event {started.offset}, run {run.name}: none of {awaited} within {timeout:g} s",
             code="timeout",
             remedy="the run may still end: look with chain(), or give a longer timeout",
             offset=started.offset,
@@ -123,12 +126,37 @@ def _names(field: str, types: str | Iterable[str]) -> list[str]:
     return names
 
 
-async def _expected(
-    log: Operations, type_: str, replies: list[str], failures: list[str]
-) -> tuple[list[str], list[str]]:
+class _Run:
+    """The run that an event has started.
+
+    by_fields has its ids by the flows that find runs by payload fields: those that have the event as a stage and whose
+    fields are in its payload. name says which run it is, "" if it has no id at all.
+    """
+
+    def __init__(self, started: Event, flows: list[Json], replies: list[str], failures: list[str]) -> None:
+        self.started, self.awaited = started, [*replies, *failures]
+        staged = [flow for flow in flows if any(started.type in edge for edge in flow["edges"])]
+        named = [(flow, run_of(flow, started.payload)) for flow in staged]
+        self.by_fields = [(flow, id_) for flow, id_ in named if id_]
+        self.name = " or ".join(filter(None, [*(id_ for _, id_ in self.by_fields), started.correlation_id]))
+
+    def is_outcome(self, event: Event) -> bool:
+        """Report whether an event ends the run. A HANDLER_FAILED does as the answer of react, not of a subscriber."""
+        if event.type not in self.awaited:
+            return event.payload.get("answer") is True and event.payload.get("offset") == self.started.offset
+        ids = [(run_of(flow, event.payload), id_) for flow, id_ in self.by_fields]
+        if any(found == id_ for found, id_ in ids):
+            return True
+        # Without the fields it is of the run that its correlation id or its cause says.
+        correlated = bool(event.correlation_id) and event.correlation_id == self.started.correlation_id
+        related = correlated or event.causation_id == str(self.started.offset)
+        return related and not any(found for found, _ in ids)
+
+
+def _expected(flows: list[Json], type_: str, replies: list[str], failures: list[str]) -> tuple[list[str], list[str]]:
     """Return the types that are waited for: those given, or those that the flows name."""
     if not replies or not failures:
-        success, failing = replies_to(type_, await _edges(log))
+        success, failing = replies_to(type_, [(cause, effect) for flow in flows for cause, effect in flow["edges"]])
         replies = replies or [name for name in success if name not in failures]
         failures = failures or [name for name in failing if name not in replies]
     if not replies:
@@ -145,15 +173,12 @@ async def _expected(
     return replies, failures
 
 
-async def _edges(log: Operations) -> list[tuple[str, str]]:
-    """Return the edges of the flows: the built-in ones where there are no others, as in a memory log."""
+async def _flows(log: Operations) -> list[Json]:
+    """Return the flows: the built-in ones of a node of an earlier build, which has no others."""
     try:
-        flows = await log.flows()
-    except RinglogError as e:
-        if e.code not in ("not_implemented", "not_found"):
-            raise
-        return [edge for edges in FLOWS.values() for edge in edges]
-    return [(cause, effect) for flow in flows for cause, effect in flow["edges"]]
+        return await log.flows()
+    except NotFound:
+        return [{"edges": edges} for edges in FLOWS.values()]
 
 
 async def _started(log: Operations, offset: int, until: float) -> Event:
@@ -166,7 +191,7 @@ async def _started(log: Operations, offset: int, until: float) -> Event:
                 raise
 
 
-async def _outcome(calls: Calls, started: Event, types: list[str], until: float) -> Event | None:
+async def _outcome(calls: Calls, run: _Run, until: float) -> Event | None:
     """Return the first event that ends the run, None if there is none in time."""
 
     def lost(gap: Gap) -> None:
@@ -177,16 +202,15 @@ async def _outcome(calls: Calls, started: Event, types: list[str], until: float)
             offset=gap.last + 1,
         )
 
-    query: dict[str, str | list[str]] = {
-        "follow": "true",
-        "correlation_id": [started.correlation_id],
-        "type": [*types, "HANDLER_FAILED"],
-    }
-    reader = Reader(calls, "/v1/events", query, str(started.offset + 1), 0, lost, "call")
+    query: dict[str, str | list[str]] = {"follow": "true", "type": [*run.awaited, "HANDLER_FAILED"]}
+    # No index leads to payload fields: of a run that these name, all events of the types are read.
+    if not run.by_fields:
+        query["correlation_id"] = [run.started.correlation_id]
+    reader = Reader(calls, "/v1/events", query, str(run.started.offset + 1), 0, lost, "call")
     reader.until = until
     try:
         while (event := await reader.next()) is not None:
-            if event.type in types or _answers(event.payload, started.offset):
+            if run.is_outcome(event):
                 return event
     except RinglogError as e:
         if not e.retryable:
@@ -194,8 +218,3 @@ async def _outcome(calls: Calls, started: Event, types: list[str], until: float)
     finally:
         reader.close()
     return None
-
-
-def _answers(payload: Mapping[str, Any], offset: int) -> bool:
-    """Report whether a HANDLER_FAILED is the answer of react, and not the failure of another subscriber."""
-    return payload.get("answer") is True and payload.get("offset") == offset

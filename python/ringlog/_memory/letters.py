@@ -122,11 +122,11 @@ class Letters:
         del letter["copy"]
         letter["state"] = "dead"
 
-    def get(self, id_: int) -> Json:
-        """Return a letter. Raises Refusal."""
+    def get(self, id_: int, field: str = "id") -> Json:
+        """Return a letter. Raises Refusal, with the field that named it."""
         if id_ not in self.all:
             past = " any more: it was handled after a redrive, or purged" if 0 < id_ <= self._ever else ""
-            raise Refusal("not_found", "id", f"there is no dead letter {id_}{past}", "Client.dead_letters lists them")
+            raise Refusal("not_found", field, f"there is no dead letter {id_}{past}", "Client.dead_letters lists them")
         return self.all[id_]
 
     def find(self, given: Json) -> list[Json]:
@@ -246,7 +246,7 @@ class Letters:
         if not selection.get("ids") or answer["done"] or answer["skipped"] or selection.get("dry_run"):
             return
         for id_ in answer.get("missing", ()):
-            self.get(id_)
+            self.get(id_, "ids")
         for id_ in answer.get("no_cursor", ()):
             message = f"letter {id_} has no cursor to be appended again for"
             raise Refusal("not_found", "cursor", message, "say which one is to get it")

@@ -16,6 +16,7 @@ from ringlog._core.io import Signal
 from ringlog._memory import types
 from ringlog._memory.clients import Clients
 from ringlog._memory.cursors import Cursor, Cursors
+from ringlog._memory.flows import Flows
 from ringlog._memory.letters import Letters
 from ringlog._memory.policies import NOT_COMPARED, Compared, Key, Policies, read_policy, warn_of_fields
 from ringlog._memory.values import Refusal, Settings, invalid, parse_duration, parse_position, time_text
@@ -104,6 +105,7 @@ class Log:
         self.cursors = Cursors(self)
         self.letters = Letters(self)
         self.clients = Clients(clock)
+        self.flows = Flows(self.settings)
         self.waiting: weakref.WeakSet[Signal] = weakref.WeakSet()  # connections that wait for a change
         self.signals: weakref.WeakSet[Signal] = weakref.WeakSet()  # all others of clients
         self.exchanged = threading.Condition(self.lock)

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from ringlog._definitions import ALIASES
 from ringlog._memory import types
+from ringlog._memory.chain import chain_of, check_flow, parse_deadlines
 from ringlog._memory.cursors import Cursor
 from ringlog._memory.group import Group, Member
 from ringlog._memory.letters import public
@@ -23,7 +24,6 @@ from ringlog.event import Json
 
 HEARTBEAT = 5.0  # seconds between signs of life of a stream
 MAX_BATCH = 1000  # events that a stream sends at a time
-WAIT_FOR_TAIL = 10.0  # seconds for which a read waits for the offset at which it begins
 POLL = 0.2  # seconds between looks at what real time changes
 LONG_POLL = 0.05  # seconds for which a member's call waits at most, so that its close waits no longer
 MAX_HISTORY = 10_000
@@ -277,7 +277,7 @@ class Node:
             if method == request.method and (match := re.fullmatch(pattern, request.path)):
                 return handler(self, request, tuple(unquote(part) for part in match.groups()))
         if any(re.fullmatch(pattern, request.path) for pattern in _NODE_ONLY):
-            message = f"a memory log has no {request.path}: it knows neither documents nor flows nor members"
+            message = f"a memory log has no {request.path}: it knows neither documents nor members"
             raise Refusal("not_implemented", "path", message, "ask a node, such as one of: ringlog dev")
         if any(re.fullmatch(pattern, request.path) for _, pattern, _ in _ROUTES):
             raise Refusal("method_not_allowed", "method", f"{request.method} is not for {request.path}", "see Allow")
@@ -308,14 +308,10 @@ class Node:
         def match(event: Json) -> bool:
             return passes(event) if redriven or "target" not in event else redriven
 
-        stream = Stream(log, match, first, limit, follow, lambda: None, types.warn_of_filter(chosen))
-        if first <= log.last + 1:
-            return stream
-        refusal = Refusal("past_tail", "from", f"offset {first} is past the tail, which is {log.last}",
-                          "read from end", offset=log.last)  # fmt: skip
-        if not follow:
-            raise refusal
-        return Delayed(log, stream, first, refusal)
+        if not follow and first > log.last + 1:
+            message = f"offset {first} is past the tail, which is {log.last}"
+            raise Refusal("past_tail", "from", message, "follow the log to wait for it", offset=log.last)
+        return Stream(log, match, first, limit, follow, lambda: None, types.warn_of_filter(chosen))
 
     def event(self, request: Request, parts: tuple[str, ...]) -> Json:
         """Return one event."""
@@ -563,6 +559,12 @@ class Node:
 
     def set_setting(self, request: Request, parts: tuple[str, ...]) -> Json:
         """Change a setting."""
+        if parts[0] == "chain.deadlines":
+            text = _body(request, {"value": ANY}).get("value")
+            try:
+                parse_deadlines(self._log.flows.all(), filter(None, str(text or "").split(",")))
+            except ValueError as e:
+                raise invalid("value", str(e), "send FLOW:CAUSE->EFFECT=DURATION, comma separated") from None
         return self._log.settings.set(parts[0], _body(request, {"value": ANY}).get("value"))
 
     def put_client(self, request: Request, parts: tuple[str, ...]) -> Json:
@@ -579,6 +581,46 @@ class Node:
         after, limit = query.text("after"), query.number("limit") or 100
         query.done()
         return self._log.clients.page(after, limit)
+
+    def list_flows(self, request: Request, _: tuple[str, ...]) -> Json:
+        """Return the flows, built in and registered."""
+        Parameters(request).done()
+        return {"flows": self._log.flows.all()}
+
+    def get_flow(self, request: Request, parts: tuple[str, ...]) -> Json:
+        """Return a flow."""
+        Parameters(request).done()
+        return self._log.flows.get(parts[0])
+
+    def register_flows(self, request: Request, _: tuple[str, ...]) -> Reply:
+        """Register flows."""
+        query = Parameters(request)
+        dry_run = query.flag("dry_run")
+        query.done()
+        return Answered(self._log, self._log.flows.register(request.body, dry_run), warned=False)
+
+    def remove_flow(self, request: Request, parts: tuple[str, ...]) -> Json:
+        """Remove a registered flow."""
+        Parameters(request).done()
+        return self._log.flows.remove(parts[0])
+
+    def chain(self, request: Request, parts: tuple[str, ...]) -> Json:
+        """Return how far a run has come."""
+        log, query = self._log, Parameters(request)
+        first, flow = log.position("from", query.text("from")) or log.first, query.text("flow")
+        given, form = query.list("deadline"), query.text("format") or "json"
+        query.done()
+        flows = log.flows.all()
+        check_flow(flows, flow)
+        try:
+            deadlines = parse_deadlines(flows, given or filter(None, log.settings.text("chain.deadlines").split(",")))
+        except ValueError as e:
+            raise invalid("deadline", str(e), "send FLOW:CAUSE->EFFECT=DURATION, once for each edge") from None
+        if form != "json":
+            raise bad_value("format", form, "json; a node has text and mermaid, too")
+        first = max(first, log.first)
+        kept = log.events[first - log.first :]
+        return chain_of(flows, parts[0], kept, first, log.last, log.first, log.clock.now(), flow, deadlines)
 
     def catalogue(self, request: Request, _: tuple[str, ...]) -> Json:
         """Return the known types."""
@@ -614,25 +656,6 @@ class Node:
     def health(self, request: Request, _: tuple[str, ...]) -> str:
         """Return that it is alive."""
         return "ok\n"
-
-
-class Delayed(Reply):
-    """A stream that begins once the log has reached its first offset, or is refused when its time is up."""
-
-    def __init__(self, log: Log, stream: Stream, first: int, refusal: Refusal) -> None:
-        self._log, self._stream, self._first, self._refusal = log, stream, first, refusal
-        self.wakes_at = self._until = time.monotonic() + WAIT_FOR_TAIL
-
-    def take(self) -> bytes:
-        """Return what the stream has, or the refusal."""
-        if self._first <= self._log.last + 1:
-            data = self._stream.take()
-            self.over, self.wakes_at = self._stream.over, self._stream.wakes_at
-            return data
-        if self.over or time.monotonic() < self._until:
-            return b""
-        self.over = True
-        return Answered(self._log, {"error": self._refusal.error}, 400).take()
 
 
 def _number(field: str, text: str, want: str) -> int:
@@ -742,12 +765,16 @@ _ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", f"/v1/settings/{_NAME}", Node.get_setting),
     ("PUT", f"/v1/settings/{_NAME}", Node.set_setting),
     ("GET", "/v1/catalogue", Node.catalogue),
+    ("GET", "/v1/flows", Node.list_flows),
+    ("POST", "/v1/flows", Node.register_flows),
+    ("GET", f"/v1/flows/{_NAME}", Node.get_flow),
+    ("DELETE", f"/v1/flows/{_NAME}", Node.remove_flow),
+    ("GET", f"/v1/chain/{_NAME}", Node.chain),
     ("GET", "/v1/clients", Node.list_clients),
     ("PUT", f"/v1/clients/{_NAME}", Node.put_client),
     ("DELETE", f"/v1/clients/{_NAME}", Node.remove_client),
 ]
 _NODE_ONLY = [
-    f"/v1/chain/{_NAME}",
-    "/v1/(publish|readiness|snapshot|dlq/import|(audit|members|catalogue|cluster|flows)(/.*)?)",
+    "/v1/(publish|readiness|snapshot|dlq/import|(audit|members|catalogue|cluster)(/.*)?)",
     "/(metrics|openapi.json)?",
 ]

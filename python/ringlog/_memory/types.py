@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import hashlib
 import json
@@ -169,12 +170,20 @@ def warn_of_filter(chosen: Json) -> list[Json]:
             if not any(_named(entry, name) for name in catalogue().types):
                 found.append(warning("unknown_type", f"types[{i}]", f"no type of the catalogue matches {entry}"))
         elif catalogue().resolve(entry).definition is None:
-            found.append(warning("unknown_type", f"types[{i}]", f"{entry} is not in the catalogue"))
+            message = f"{entry} is not in the catalogue{_nearest(entry)}"
+            found.append(warning("unknown_type", f"types[{i}]", message))
     both = chosen.get("types") and chosen.get("categories")
     if both and not found and not any(passes_type(chosen, name) for name in catalogue().types):
         names = ", ".join(chosen["categories"])
         found.append(warning("no_match", "categories", f"none of the types is in category {names}"))
     return found[:MAX_WARNINGS]
+
+
+def _nearest(name: str) -> str:
+    """Return the known types that a misspelt one may stand for, after a semicolon; "" if none is close."""
+    folded = name.upper().replace(".", "_").replace("-", "_")
+    near = difflib.get_close_matches(folded, catalogue().types, 3, 0.7)
+    return f"; nearest known types: {', '.join(near)}" if near else ""
 
 
 def warning(reason: str, field: str, message: str) -> Json:
@@ -378,7 +387,7 @@ def normalize(event: Json, settings: Settings) -> Event:
         message = f"{found.name} is not in the catalogue"
         if settings.text("validation.strict") == "true":
             raise Refusal("unknown_type", "type", f"{message}, and validation is strict", reason="unknown_type")
-        warnings.append(warning("unknown_type", "type", message))
+        warnings.append(warning("unknown_type", "type", message + _nearest(found.name)))
     if found.renamed:
         message = f"{sent} is listed as an alias of {found.name} and was stored as that"
         warnings.append(warning("renamed_type", "type", message))

@@ -203,6 +203,18 @@ def _choice(*words: str) -> Callable[[str], bool]:
     return lambda text: text in words
 
 
+def _lag_limits(text: str) -> bool:
+    """Report whether text is NAME=HIGH/LOW or START*=HIGH/LOW, comma separated."""
+    for one in text.split(","):
+        pattern, _, numbers = one.rpartition("=")
+        limits = re.fullmatch(r"\s*(\d{1,18})/(\d{1,18})\s*", numbers, re.ASCII)
+        if not pattern.strip() or "*" in pattern.strip().removesuffix("*"):
+            return False
+        if limits is None or int(limits[1]) < int(limits[2]) + 2:
+            return False
+    return True
+
+
 _NONE, _SECOND, _HOUR = timedelta(0), timedelta(seconds=1), timedelta(hours=1)
 _ACK_WAIT = timedelta(milliseconds=100)
 
@@ -213,6 +225,7 @@ SETTINGS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "autopilot.max_trailing_entries": ("1000", _number(1, 1 << 40)),
     "autopilot.min_voters": ("3", _number(1, 1000)),
     "autopilot.stabilization_time": ("10s", _duration(_NONE, DAY)),
+    "backpressure.lag": ("", _lag_limits),
     "catalogue.reserved": ("refuse", _choice("refuse", "accept-as-foreign")),
     "chain.deadlines": ("", lambda text: "->" in text and "=" in text),
     "clients.max": ("10000", _number(1, 1_000_000)),
@@ -246,6 +259,7 @@ SETTINGS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "retention.age": ("168h", _duration(_NONE, 100 * YEAR)),
     "retention.bytes": ("8589934592", _number(0, 1 << 50)),
     "retention.events": ("0", _number(0, 1 << 50)),
+    "roles.max": ("20000", _number(1, 1_000_000)),
     "validation.strict": ("false", _choice("false", "true")),
 }
 """The settings of a cluster: the default, and which texts are a value."""

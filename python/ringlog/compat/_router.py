@@ -21,8 +21,10 @@ from typing import Any
 
 from ringlog import _fork
 from ringlog._core.cause import inherit
+from ringlog._core.checks import check_number
 from ringlog._core.encode import encode
 from ringlog.client import Client
+from ringlog.compat._breaker import HandlerBreaker
 from ringlog.compat._event import (
     CoordinatorSelection,
     DataEvent,
@@ -103,6 +105,9 @@ class UnifiedEventRouter:
                     get what is published while the process runs. Default RINGLOG_SUBSCRIBER
     source          the source of events that are published without one; default the name, or that of the program
     retry_delays    seconds before each further attempt of a handler that failed
+    breaker_failures
+                    on how many different events a handler fails, with no success in between, before it is not called
+                    for breaker_reset seconds, in which its events wait; 0 is no limit
     """
 
     mode = "log"
@@ -114,12 +119,17 @@ class UnifiedEventRouter:
         name: str | None = None,
         source: str = "",
         retry_delays: tuple[float, ...] = RETRY_DELAYS,
+        breaker_failures: int = 3,
+        breaker_reset: float = 300.0,
     ) -> None:
         self.name = os.environ.get("RINGLOG_SUBSCRIBER", "") if name is None else name
         self.source = source or self.name or PurePath(sys.argv[0] or "python").stem
         self.log = log or Client(source=self.source)
         self._owns_log = log is None
         self.retry_delays = retry_delays
+        check_number("breaker_failures", breaker_failures, 0, 1e9, 3, whole=True)
+        check_number("breaker_reset", breaker_reset, 0.001, 1e9, 300)
+        self.breaker_failures, self.breaker_reset = breaker_failures, breaker_reset
         self.closing = threading.Event()
         if os.environ.get("RINGRIFT_DEBUG", "").lower() not in ("", "0", "false", "no"):
             show_events()
@@ -352,6 +362,11 @@ class UnifiedEventRouter:
                 publication.appended.result()
         return event.offset
 
+    def _awaits(self, event: DataEvent) -> bool:
+        """Report whether the log may get an event that has no offset, as from the spool."""
+        with self._lock:
+            return any(own is event for own, _, _ in self._away)
+
     def loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop for coroutines whose own does not run: one in a thread of the router."""
         with self._lock:
@@ -496,6 +511,7 @@ class UnifiedEventRouter:
             "handlers_timed_out": self._counts["timed_out"],
             "subscriber_count": sum(1 for s in subscriptions if s.selection.types),
             "global_subscriber_count": sum(1 for s in subscriptions if not s.selection.types),
+            "breakers_open": [s.name for s in subscriptions if s.breaker.open_for() > 0],
             "critical_detached": [s.name for s in subscriptions if s.critical and not s.attached.is_set()],
             "history_size": len(self._history),
             "has_data_events": True,
@@ -526,17 +542,32 @@ class UnifiedEventRouter:
         payload = {"attempt": task.attempts, "timeout_seconds": subscription.timeout}
         self._report("HANDLER_TIMEOUT", subscription, task, payload)
 
+    def _new_breaker(self, subscription: Subscription) -> HandlerBreaker:
+        """Return the circuit breaker of a subscription, whose changes are published and registered."""
+
+        def report(kind: str, payload: Json) -> None:
+            logger.warning("%s: %s: %s", subscription.name, kind, payload)
+            self._publish_notice(kind, subscription, payload)
+            self._registration.change()
+
+        return HandlerBreaker(self.breaker_failures, self.breaker_reset, report)
+
     def _report(self, kind: str, subscription: Subscription, task: Task, payload: Json) -> None:
-        """Publish a notice of a handler. One that fails on such an event is not reported: it would feed itself."""
+        """Publish a notice of an attempt. A handler of such events is not reported: it would feed itself."""
         event = task.event
         if event.name.startswith("HANDLER_"):
             return
-        payload |= {"handler": subscription.name, "event": event.name, "timestamp": time.time()}
+        payload["event"] = event.name
         if event.offset:
             payload["offset"] = event.offset
         if event.key:
             payload["event_key"] = event.key
-        fields: Json = {"correlation_id": event.correlation_id} if event.correlation_id else {}
+        self._publish_notice(kind, subscription, payload, correlation_id=event.correlation_id)
+
+    def _publish_notice(self, kind: str, subscription: Subscription, payload: Json, correlation_id: str = "") -> None:
+        """Publish an event about a handler."""
+        payload |= {"handler": subscription.name, "timestamp": time.time()}
+        fields: Json = {"correlation_id": correlation_id} if correlation_id else {}
         try:
             self.log.publish_soon(
                 kind, payload, source=self.source, key=subscription.name, dedup=False, **fields

@@ -1,11 +1,12 @@
 """Subscription: a handler, the events that wait for it, and its reading of the log.
 
-    publish here ──────────────▶ queue ─▶ handler, up to 4 attempts ─▶ done
-    log ─▶ reader ─▶ not ours? ──▶ │                                     │
-                     ours ────────────────────────────────────▶ commit, or dead letter
+    publish here ──────────────▶ queue ─▶ breaker ─▶ handler, up to 4 attempts ─▶ done
+    log ─▶ reader ─▶ not ours? ──▶ │                                               │
+                     ours ──────────────────────────────────────────────▶ commit, or dead letter
 
-Events are handled one after the other. A durable subscription reads a cursor of its own, and
-commits an event once all before it are done; a live one follows the end of the log.
+Events are handled one after the other, and wait while the circuit breaker of the handler is open.
+A durable subscription reads a cursor of its own, and commits an event once all before it are done;
+a live one follows the end of the log.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Task:
         self.event, self.loop = event, loop
         self.attempts = 0
         self.returning = False  # the cursor of the subscription is to meet it
-        self.unburied = ""  # the error of a live handler, until the log has the event
-        self.tried: Future[None] = Future()  # the first attempt has ended
+        self.letter_waits = ""  # the error of a handler whose letter waits until the log has the event
+        self.tried: Future[None] = Future()  # the first attempt has ended, or the breaker holds it back
         self.done: Future[str] = Future()  # "" or the error after the last attempt
 
 
@@ -109,6 +110,8 @@ class Subscription:
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._queue: deque[Task] = deque()
+        self.breaker = router._new_breaker(self)
+        self._letters_waiting: list[Task] = []
         self._busy = False
         self._call: _Call | None = None  # that has not returned
         self._settling: deque[tuple[int, Task]] = deque()  # of the cursor, in order
@@ -127,6 +130,8 @@ class Subscription:
         """Queue an event."""
         with self._lock:
             self._queue.append(task)
+            if self.breaker.open_for() > 0:
+                self._hold_back([task])
             if self._busy:
                 return
             self._busy = True
@@ -150,18 +155,18 @@ class Subscription:
         error: BaseException | None = None
         text = ""
         for delay in (0.0, *self.router.retry_delays):
-            if delay and self.router.closing.wait(delay):
+            if (delay and self.router.closing.wait(delay)) or not self._enter(task):
                 return  # neither done nor failed: a durable subscription gets it again
             task.attempts += 1
             try:
                 error = self._attempt(task)
             except Exception as e:  # as of an event loop that was closed
                 error = e
-            if not task.tried.done():
-                task.tried.set_result(None)
+            text = "" if error is None else error_text(error)
+            self.breaker.leave(text, first=task.attempts == 1)
+            self._hold_back([task])
             if error is None:
                 break
-            text = error_text(error)
             self.failed_attempts += 1
             self.last_error, self.last_error_at = text[:MAX_LAST_ERROR], datetime.now(timezone.utc).isoformat()
             logger.warning("%s: attempt %d of %s failed: %s", self.name, task.attempts, task.event.name, text)
@@ -172,10 +177,33 @@ class Subscription:
         self.failed += 1
         try:
             dead = bool(self._cursor) or self._bury(task, text)
-            self.router._report_failed(self, task, text, dead)
+            if dead or not task.letter_waits:
+                self.router._report_failed(self, task, text, dead)
         except Exception:  # the next event is handled all the same
             logger.exception("%s: the failure of %s is not reported", self.name, task.event.name)
         task.done.set_result(text)
+
+    def _enter(self, task: Task) -> bool:
+        """Wait until the breaker lets an attempt through; False if the subscription ends before that."""
+        if self.breaker.open_for() > 0:
+            # Nobody waits for events that nobody handles now.
+            with self._lock:
+                self._hold_back([task, *self._queue])
+            self._settle(final=True)
+            logger.warning("%s: not called for %.0f s: its circuit breaker is open", self.name, self.breaker.open_for())
+        with self._room:
+            while (seconds := self.breaker.open_for()) > 0:
+                if self._room.wait_for(lambda: self.closed or self.router.closing.is_set(), seconds):
+                    return False
+        self.breaker.enter()
+        return True
+
+    @staticmethod
+    def _hold_back(tasks: list[Task]) -> None:
+        """Let nobody wait for the first attempts at events."""
+        for task in tasks:
+            if not task.tried.done():
+                task.tried.set_result(None)
 
     def _attempt(self, task: Task) -> BaseException | None:
         """Call the handler once, and return how it failed."""
@@ -296,11 +324,8 @@ class Subscription:
                 task = self.router._own_task(event, self)
                 if task is None:
                     self._put_read(Task(from_log(event)))
-                    continue
-                with self._lock:
-                    error = task.unburied
-                if error:
-                    self._bury(task, error)
+                elif error := self._take_waiting_letter(task):
+                    self.router._report_failed(self, task, error, self._bury(task, error))
 
     def _read_cursor(self) -> None:
         """Read the cursor of this subscription, which begins where the subscription was first made."""
@@ -319,6 +344,8 @@ class Subscription:
                 else:
                     self._settle()
                     self.note_returned(task)
+                    if error := self._take_waiting_letter(task):
+                        self.router._report_failed(self, task, error, True)
 
     def _note_attached(self) -> None:
         self.error, self.state = "", "attached"
@@ -383,13 +410,19 @@ class Subscription:
         return f"live.{self.name}"
 
     def _bury(self, task: Task, error: str) -> bool:
-        """Make an event of a live subscription a dead letter; False if the log does not have the event."""
+        """Make an event of a live subscription a dead letter; False if the log does not have the event.
+
+        The letter of one that may still come to the log waits for that: task.letter_waits.
+        """
         offset = self.router._offset_of(task.event)
+        comes = not offset and self.router._awaits(task.event)
         with self._lock:
             # What is spooled has its offset once the reader meets it, maybe by now.
             offset = offset or task.event.offset
+            if not offset and comes:
+                task.letter_waits = error
+                self._letters_waiting.append(task)
             if not offset:
-                task.unburied = error
                 return False
         past = False
         for _ in range(3):
@@ -411,6 +444,14 @@ class Subscription:
                 logger.error("%s: event %d is not kept as a dead letter: %s", self.name, offset, e)
                 return False
         return False
+
+    def _take_waiting_letter(self, task: Task) -> str:
+        """Return the error of an event whose letter waited until the log has it, "" for another event."""
+        with self._lock:
+            if task not in self._letters_waiting:
+                return ""
+            self._letters_waiting.remove(task)
+            return task.letter_waits
 
     def _follow_letters(self, offset: int = 1) -> None:
         """Open the cursor that has the dead letters of this handler, and read what is delivered again.
@@ -446,6 +487,7 @@ class Subscription:
             "handler_timeout_seconds": self.timeout,
         }
         health: Json = {"timed_out": self.timed_out, "failed_attempts": self.failed_attempts}
+        health["breaker"] = self.breaker.state
         if self.last_error_at:
             health |= {"last_error": self.last_error, "last_error_at": self.last_error_at}
         about["health"] = health
@@ -460,6 +502,7 @@ class Subscription:
         """
         until = time.monotonic() + timeout
         with self._room:
+            self._room.notify_all()  # the router may be closing
             if not inside_handler.get():
                 self._room.wait_for(lambda: not self._returning and not self._busy, max(0.0, timeout))
             self.closed = True
@@ -473,6 +516,10 @@ class Subscription:
         else:
             settling.join(max(MIN_SETTLE, until - time.monotonic()))
         self._ended = True
+        # The log may get these events yet, as from a spool, but this process makes no letters of them.
+        for task in [*self._letters_waiting]:
+            if error := self._take_waiting_letter(task):
+                self.router._report_failed(self, task, error, False)
         for reader in (self._cursor, self._tail, self._letters):
             if reader is not None:
                 reader.close()

@@ -63,6 +63,13 @@ class CircuitBreaker:
             self._half_open, self._let_through = True, []
         return CircuitBreakerState.HALF_OPEN if self._half_open else CircuitBreakerState.OPEN
 
+    def open_for(self) -> float:
+        """Return the seconds until a test is let through, 0 unless it is open."""
+        with self._lock:
+            if self._look() is not CircuitBreakerState.OPEN or self._opened_at is None:
+                return 0.0
+            return self._opened_at + self.reset_timeout_seconds - self._clock()
+
     def can_execute(self) -> bool:
         """Report whether to do the work now; record what became of it."""
         with self._lock:

@@ -101,16 +101,17 @@ func PrintDedup(_ context.Context, sh *shell.Shell, o Options) error {
 func Cursors(dir string) (list []api.Cursor, err error) {
 	return list, withFolder(dir, func(f *folder) error {
 		_, last := f.machine.Log().Bounds()
+		settings := f.machine.Settings()
 		// The end of the log, by which the lag is counted, is the same for all of them.
 		for _, c := range f.machine.Cursors() {
-			list = append(list, cursorOf(c, last))
+			list = append(list, cursorOf(c, last, &settings))
 		}
 		return nil
 	})
 }
 
 // cursorOf converts a stored cursor of a log whose last offset is last.
-func cursorOf(c fsm.Cursor, last uint64) api.Cursor {
+func cursorOf(c fsm.Cursor, last uint64, settings *fsm.Settings) api.Cursor {
 	one := api.Cursor{
 		Name:       c.Name,
 		Filter:     c.Filter,
@@ -128,7 +129,8 @@ func cursorOf(c fsm.Cursor, last uint64) api.Cursor {
 		Stalled:    (*api.Stall)(c.Stalled),
 		Gap:        (*api.Gap)(c.Gap),
 		// A cursor may have passed the end of the log; min keeps the difference from wrapping around.
-		LagEvents: last - min(last, c.Passed()),
+		LagEvents:    last - min(last, c.Passed()),
+		Backpressure: (*api.LagPressure)(settings.PressureOf(&c)),
 	}
 	// Which of those events pass the filter is not known: at least none, at most LagEvents.
 	if !c.Filter.Empty() && one.LagEvents > 0 {

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/ringrift/ringlog/api"
@@ -64,6 +67,49 @@ func (sh *Shell) Open(ctx context.Context, base, path string) (io.ReadCloser, er
 
 // NodeWithin bounds how long one node may take to answer if several are asked.
 const NodeWithin = 3 * time.Second
+
+// clustersWithin bounds how long a command waits for its endpoints to name their clusters.
+const clustersWithin = 500 * time.Millisecond
+
+// warnOfClusters warns if the endpoints are of more than one cluster: the command would go to any of them. Nothing is
+// asked where the cluster is given or there is one endpoint, and endpoints that do not answer are left out.
+func (sh *Shell) warnOfClusters(ctx context.Context) {
+	if len(sh.Endpoints) < 2 || sh.clusterID != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, clustersWithin)
+	defer cancel()
+	// Without the token: an endpoint may be of a foreign cluster.
+	stranger := *sh
+	stranger.Token = ""
+	var asking sync.WaitGroup
+	clusters := make([]string, len(sh.Endpoints))
+	for i, e := range sh.Endpoints {
+		asking.Go(func() {
+			var health struct {
+				Cluster string `json:"cluster_id"`
+			}
+			if stranger.Ask(ctx, e, "/healthz", &health) == nil {
+				clusters[i] = health.Cluster
+			}
+		})
+	}
+	asking.Wait()
+	// In the order of the endpoints: the first is the likeliest to be meant.
+	var ids, parts []string
+	for i, id := range clusters {
+		if id != "" && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+		if id != "" {
+			parts = append(parts, sh.Endpoints[i]+" of "+id)
+		}
+	}
+	if len(ids) > 1 {
+		sh.Say("warning: the endpoints are of %d clusters, and this command may go to any of them: %s; "+
+			"name endpoints of one cluster, or give --cluster-id", len(ids), strings.Join(parts, ", "))
+	}
+}
 
 // AnyStatus is the status of the first endpoint that answers and knows a leader; if none
 // knows one, of the first that answers. leader is the id of who leads, "" if nobody does.

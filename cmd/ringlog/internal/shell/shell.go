@@ -196,6 +196,7 @@ func (sh *Shell) DialReachable(ctx context.Context, change ...func(*client.Confi
 	if err := sh.Reach(ctx); err != nil {
 		return nil, err
 	}
+	sh.warnOfClusters(ctx)
 	return sh.Dial(change...)
 }
 

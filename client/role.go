@@ -1,0 +1,274 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/client/internal/calls"
+	"github.com/ringrift/ringlog/event"
+)
+
+// ErrRoleLost says that the lease of a role is over, or could not be renewed in time: another process may hold the
+// role.
+var ErrRoleLost = errors.New("the role is lost")
+
+// RoleInfo is who holds a role and who waits for it.
+type RoleInfo = api.Role
+
+// RoleOptions say how a role is acquired. The zero value is useful.
+type RoleOptions struct {
+	Holder string        // a name for people; "" is host:pid
+	TTL    time.Duration // how long the lease lasts unless it is renewed, 2 s to 1 h; 0 is 15 s
+	// NoWait has AcquireRole return ErrRoleHeld while another process holds the role.
+	NoWait bool
+}
+
+// ErrRoleHeld says that another process holds a role.
+var ErrRoleHeld = errors.New("another process holds the role")
+
+// Times of a Role.
+const (
+	defaultRoleTTL = 15 * time.Second
+	roleWait       = 20 * time.Second // of one call
+	renewalsPerTTL = 3
+	// leaseMargin is the share of a lease that its holder does not use: clocks differ in their rates.
+	leaseMargin = 0.1
+)
+
+// Role is a role that this process holds. It renews its lease until Release, or until the role is lost. It is safe for
+// concurrent use.
+type Role struct {
+	c       *Client
+	name    string
+	session string
+	ttl     time.Duration
+	fence   uint64
+
+	ctx  context.Context // ends with the lease; its cause says why
+	end  context.CancelCauseFunc
+	done chan struct{} // closed when nothing renews the lease any more
+
+	unhook func() bool // from the closing of the client
+
+	// publishing has one fenced request at a time: they are numbered.
+	publishing sync.Mutex
+	sequence   uint64
+}
+
+// AcquireRole acquires a role and keeps it. It waits in the role's queue until ctx is done.
+//
+// Work that only the holder may do runs under Role.Context, which ends before another process can hold the role,
+// as far as this one runs: a process that was paused learns of that late. What it publishes with Role.Publish is refused
+// then.
+func (c *Client) AcquireRole(ctx context.Context, name string, o RoleOptions) (*Role, error) {
+	host, _ := os.Hostname() // a name for people: it may be empty
+	ask := api.RoleAcquire{
+		Holder:  cmp.Or(o.Holder, fmt.Sprintf("%s:%d", host, os.Getpid())),
+		Session: uuid.NewString(),
+		TTL:     cmp.Or(o.TTL, defaultRoleTTL).String(),
+	}
+	if !o.NoWait {
+		ask.Wait = min(roleWait, c.cfg.Timeout/2).String()
+	}
+	r := &Role{c: c, name: name, session: ask.Session, ttl: cmp.Or(o.TTL, defaultRoleTTL), done: make(chan struct{})}
+	for {
+		var answer api.RoleAcquired
+		if err := c.Admin().Do(ctx, http.MethodPut, rolePath(name), nil, ask, &answer); err != nil {
+			return nil, errors.Join(err, r.leave(ctx))
+		}
+		switch {
+		case !answer.Acquired && o.NoWait:
+			return nil, fmt.Errorf("client: acquire %s: %w: %s, with fence %d", name, ErrRoleHeld, answer.Holder, answer.Fence)
+		case !answer.Acquired:
+			continue
+		}
+		r.fence = answer.Fence
+
+		// The answer may have waited on its way: the lease is known from a renewal on.
+		sent := time.Now()
+		switch lost, err := r.renew(ctx); {
+		case err != nil:
+			return nil, errors.Join(err, r.leave(ctx))
+		case lost:
+			continue
+		}
+		r.ctx, r.end = context.WithCancelCause(context.WithoutCancel(ctx))
+		r.unhook = context.AfterFunc(c.reading, func() { r.end(ErrClosed) })
+		go r.keep(sent)
+		return r, nil
+	}
+}
+
+// rolePath is the resource of a role.
+func rolePath(name string) string { return "/v1/roles/" + url.PathEscape(name) }
+
+// leave releases a claim whose caller has stopped waiting. Otherwise its place in the queue expires by itself.
+func (r *Role) leave(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.c.cfg.AttemptTimeout)
+	defer cancel()
+	return r.release(ctx)
+}
+
+// Name returns the role's name.
+func (r *Role) Name() string { return r.name }
+
+// Fence returns the offset of the event with which the role was acquired. A later holder has a higher one.
+func (r *Role) Fence() uint64 { return r.fence }
+
+// Context is done once the lease is over. Its cause is ErrRoleLost, or context.Canceled after a Release.
+func (r *Role) Context() context.Context { return r.ctx }
+
+// keep renews the lease until it is over. sent is when the last renewal that succeeded was sent: no node can have
+// counted the lease from before.
+func (r *Role) keep(sent time.Time) {
+	defer close(r.done)
+	defer r.unhook()
+	usable := r.ttl - time.Duration(float64(r.ttl)*leaseMargin)
+	next := time.NewTimer(r.ttl / renewalsPerTTL)
+	defer next.Stop()
+	for {
+		// The lease ends while a renewal is under way, too.
+		left, cancel := context.WithTimeoutCause(r.ctx, usable-calls.Elapsed(sent), ErrRoleLost)
+		select {
+		case <-next.C:
+		case <-left.Done():
+		}
+		began := time.Now()
+		lost, err := false, left.Err()
+		if err == nil {
+			lost, err = r.renew(left)
+		}
+		over := left.Err() != nil
+		cancel()
+		switch {
+		case r.ctx.Err() != nil:
+			return
+		case lost || over || calls.Elapsed(sent) >= usable:
+			r.c.cfg.Logger.Warn("the role is lost", "role", r.name, "fence", r.fence, "error", err)
+			r.end(ErrRoleLost)
+			return
+		case err == nil:
+			sent = began
+		}
+		next.Reset(r.ttl / renewalsPerTTL)
+	}
+}
+
+// renew renews the lease once, or finds that it is lost.
+func (r *Role) renew(ctx context.Context) (lost bool, err error) {
+	renewal := api.RoleRenewal{Leases: []api.RoleLease{{Role: r.name, Fence: r.fence}}}
+	var answer api.RoleRenewed
+	err = r.c.Admin().Do(ctx, http.MethodPut, "/v1/roles", nil, renewal, &answer)
+	return err == nil && len(answer.Lost) > 0, err
+}
+
+// Release gives the role to the next process that waits for it. Context is done before.
+func (r *Role) Release(ctx context.Context) error {
+	r.end(context.Canceled)
+	<-r.done
+	return r.release(ctx)
+}
+
+// release ends the claim of the session, if there is one.
+func (r *Role) release(ctx context.Context) error {
+	return r.c.Admin().Do(ctx, http.MethodDelete, rolePath(r.name), url.Values{"session": {r.session}}, nil, nil)
+}
+
+// Lease is a lease of a role, for PublishUnder.
+type Lease = api.RoleLease
+
+// Lease returns the lease that this process has.
+func (r *Role) Lease() Lease { return Lease{Role: r.name, Fence: r.fence} }
+
+// Publish appends events, all or none, if this process still holds the role when the cluster decides. Otherwise the
+// error is an *api.Error with the code fenced. Calls are made one after the other.
+func (r *Role) Publish(ctx context.Context, events ...event.Event) ([]Result, error) {
+	r.publishing.Lock()
+	defer r.publishing.Unlock()
+	r.sequence++
+	return r.c.publishFenced(ctx, r.Lease(), r.session, r.sequence, events)
+}
+
+// PublishUnder appends events, all or none, if the lease of a role is not over when the cluster decides. It is for those
+// who know the role and its fence from another process; a process that holds the role uses Role.Publish.
+func (c *Client) PublishUnder(ctx context.Context, lease Lease, events ...event.Event) ([]Result, error) {
+	return c.publishFenced(ctx, lease, uuid.NewString(), 1, events)
+}
+
+// publishFenced makes one request. The producer and its sequence make a repeated one harmless.
+func (c *Client) publishFenced(
+	ctx context.Context, lease Lease, producer string, sequence uint64, events []event.Event,
+) ([]Result, error) {
+	events = event.InheritAll(ctx, events)
+	body, err := json.Marshal(events)
+	if err != nil {
+		return nil, fmt.Errorf("client: publish as %s: %w", lease.Role, err)
+	}
+	header := http.Header{}
+	header.Set("Ringlog-Role", lease.Role)
+	header.Set("Ringlog-Fence", strconv.FormatUint(lease.Fence, 10))
+	header.Set("Ringlog-Producer", producer)
+	header.Set("Ringlog-Sequence", strconv.FormatUint(sequence, 10))
+	req := &calls.Request{Method: http.MethodPost, Path: "/v1/events", ContentType: "application/json", Body: body,
+		Header: header}
+	ctx, cancel := c.whileOpen(ctx)
+	defer cancel()
+	var answer []byte
+	op := calls.Op{Name: "publish", Subject: "as " + lease.Role, Events: len(events)}
+	err = c.cluster.Call(ctx, op, calls.Sequenced, func(ctx context.Context, n *calls.Node) (h http.Header, err error) {
+		answer, h, err = c.cluster.Exchange(ctx, n, req)
+		return h, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out struct {
+		Results []struct {
+			Offset     uint64          `json:"offset"`
+			Duplicate  bool            `json:"duplicate"`
+			AppendedAt time.Time       `json:"appended_at"`
+			Warnings   []event.Warning `json:"warnings"`
+		} `json:"results"`
+	}
+	err = json.Unmarshal(answer, &out)
+	if err == nil && len(out.Results) != len(events) {
+		err = fmt.Errorf("%d results of %d events", len(out.Results), len(events))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("client: publish as %s: the answer: %w", lease.Role, err)
+	}
+	results := make([]Result, len(events))
+	for i, one := range out.Results {
+		results[i] = Result{Offset: one.Offset, Duplicate: one.Duplicate, AppendedAt: one.AppendedAt, Warnings: one.Warnings,
+			gate: &c.gate, sent: content{events[i].Type, events[i].Value, events[i].Payload}}
+	}
+	return results, nil
+}
+
+// Roles goes through the roles that are held, by name, as the node that answers knows them. An error is the last that
+// it yields.
+func (a *Admin) Roles(ctx context.Context) iter.Seq2[RoleInfo, error] {
+	open := func(p *api.RolePage) ([]RoleInfo, string) { return p.Roles, p.Next }
+	return eachOfPages(ctx, a, "/v1/roles", url.Values{}, open)
+}
+
+// RevokeRole ends the lease of a role with that fence, whoever has it. The next process in the queue gets the role.
+func (a *Admin) RevokeRole(ctx context.Context, name string, fence uint64) (RoleInfo, error) {
+	var r RoleInfo
+	query := url.Values{"fence": {strconv.FormatUint(fence, 10)}}
+	err := a.Do(ctx, http.MethodDelete, rolePath(name), query, nil, &r)
+	return r, err
+}

@@ -1,0 +1,496 @@
+package fsm
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/RaduBerinde/btreemap"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/human"
+)
+
+// A role has at most one holder at a time. A claim to a role holds it, or waits for it in the order of arrival. It
+// ends once it was not renewed for its TTL, in replicated time. Time without a leader, and a step of the clock, do not
+// count, so the cluster's own pause takes no role from anybody.
+//
+// The fence of a holder is the offset of its ROLE_ACQUIRED event. A later holder has a higher one, and a publish or a
+// commit that names a role and a fence is refused once that is not the holder's any more.
+
+// Bounds of a claim, and its TTL where the caller names none.
+const (
+	MinRoleTTL     = 2 * time.Second
+	MaxRoleTTL     = time.Hour
+	DefaultRoleTTL = 15 * time.Second
+	MaxWaiting     = 1000 // claims that may wait for one role
+	maxRoleText    = 256  // bytes of a role, a holder or a session
+)
+
+// Why a role was acquired or lost, as its events say.
+const (
+	causeFree     = "free"     // nobody held it
+	causeReleased = "released" // the holder before has released it
+	causeExpired  = "expired"
+	causeRevoked  = "revoked"
+)
+
+// claimsAtOnce bounds the claims that one entry ends or prolongs; the next one continues.
+const claimsAtOnce = 64
+
+// Claim is what a caller has of a role: it holds it, or waits for it. A Claim is never changed.
+type Claim struct {
+	Holder  string        `json:"holder"`
+	Session string        `json:"session"`
+	TTL     time.Duration `json:"ttl_ns"`
+	Since   time.Time     `json:"since"`      // when it began to hold, or to wait
+	Renewed time.Time     `json:"renewed_at"` // the last time
+	// Due is when it may have ended, in replicated Unix nanoseconds.
+	Due int64 `json:"due_ns"`
+	// Arrival numbers those that wait for a role, the first with 1. It is 0 for the holder.
+	Arrival uint64 `json:"arrival,omitzero"`
+}
+
+// Role is a role that is held.
+type Role struct {
+	Name     string `json:"-"`
+	Fence    uint64 `json:"fence"`
+	Held     Claim  `json:"held"`
+	Arrivals uint64 `json:"arrivals,omitzero"` // that were given out
+
+	// Waiting are stored one by one.
+	Waiting []Claim `json:"-"`
+
+	// While an entry is decided: whether it has changed the role, and the place of its ROLE_ACQUIRED in the entry's late
+	// events, from 1. The fence is known once these have offsets.
+	changed  bool
+	acquired int
+}
+
+// RoleAnswer is a role after a command, as the one sees it who sent the command.
+type RoleAnswer struct {
+	Role    string `json:"role"`
+	Fence   uint64 `json:"fence,omitempty"` // of the holder; 0 if nobody holds it
+	Held    Claim  `json:"held"`            // of the holder
+	Waiting int    `json:"waiting"`         // callers
+	// Place is the sender's in the queue, from 1; 0 if it does not wait.
+	Place int `json:"place,omitempty"`
+
+	acquired int // as in Role
+}
+
+// claimDue is the place of a claim in the order in which claims end.
+type claimDue struct {
+	at      int64
+	role    string
+	arrival uint64
+}
+
+// roles are the roles that are held, and all claims by when they are due.
+type roles struct {
+	byName *btreemap.BTreeMap[string, *Role]
+	due    *btreemap.BTreeMap[claimDue, struct{}]
+}
+
+func newRoles() roles {
+	return roles{
+		byName: btreemap.New[string, *Role](32, strings.Compare),
+		due: btreemap.New[claimDue, struct{}](32, func(a, b claimDue) int {
+			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.role, b.role), cmp.Compare(a.arrival, b.arrival))
+		}),
+	}
+}
+
+// get returns a role that is held, and nil for any other.
+func (l *roles) get(name string) *Role {
+	_, r, _ := l.byName.Get(name)
+	return r
+}
+
+// rank enters a claim into the order of those that end.
+func (l *roles) rank(role string, c Claim) {
+	l.due.ReplaceOrInsert(claimDue{c.Due, role, c.Arrival}, struct{}{})
+}
+
+// unrank removes a claim from that order.
+func (l *roles) unrank(role string, c Claim) { l.due.Delete(claimDue{c.Due, role, c.Arrival}) }
+
+// loadRole reads a stored Role.
+func (s *state) loadRole(name string, value []byte) error {
+	r := &Role{}
+	if err := json.Unmarshal(value, r); err != nil {
+		return err
+	}
+	r.Name = name
+	s.roles.byName.ReplaceOrInsert(name, r)
+	s.roles.rank(name, r.Held)
+	return nil
+}
+
+// waitingKey is the key of a claim that waits for a role. Those of a role are in the order of their arrival.
+func waitingKey(role string, arrival uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(key(prefixWaiting, role), 0), arrival)
+}
+
+// loadWaiting reads a stored claim that waits, after the roles.
+func (s *state) loadWaiting(place string, value []byte) error {
+	var c Claim
+	if err := json.Unmarshal(value, &c); err != nil {
+		return err
+	}
+	// The key has a zero byte and eight of the number after the name.
+	const after = 9
+	if len(place) < after {
+		return fmt.Errorf("%w: a claim of %q", ErrDamaged, place)
+	}
+	r := s.roles.get(place[:len(place)-after])
+	if r == nil {
+		return fmt.Errorf("%w: a claim to the role %q, which nobody holds", ErrDamaged, place[:len(place)-after])
+	}
+	r.Waiting = append(r.Waiting, c)
+	s.roles.rank(r.Name, c)
+	return nil
+}
+
+// roleApplier decides who holds which role.
+type roleApplier struct {
+	*applying
+
+	touched  []*Role       // held by now or not, in the order of their first change
+	reported []roleEvent   // in the order of late
+	unfenced []*RoleAnswer // of roles that this entry has given to their holders
+}
+
+// roleEvent is an event of late whose payload is written once fences are known.
+type roleEvent struct {
+	at       int // in late
+	acquired int // as in Role; 0 if the payload has the fence
+	payload  map[string]any
+}
+
+// acquireRole gives a role to a caller, puts it into the queue, or renews the claim that it has.
+func (a *roleApplier) acquireRole(c frame.RoleAcquire) Result {
+	ttl := cmp.Or(c.TTL, DefaultRoleTTL)
+	if refused := refuseClaim(c, ttl); refused != nil {
+		return *refused
+	}
+	claim := Claim{Holder: c.Holder, Session: c.Session, TTL: ttl, Since: a.time()}
+	a.renewClaim(&claim)
+	r := a.s.roles.get(c.Role)
+	switch {
+	case r == nil:
+		if most := a.s.settings.RolesMax; uint64(a.s.roles.byName.Len()) >= most {
+			return refuse(Overloaded, "role", fmt.Sprintf("%d roles are held, which is the limit", most),
+				"release some, wait until some expire, or raise roles.max")
+		}
+		r = &Role{Name: c.Role}
+		a.s.roles.byName.ReplaceOrInsert(r.Name, r)
+		a.giveRole(r, claim, causeFree, "")
+		return a.answer(r, c.Session)
+	case r.Held.Session == c.Session:
+		claim.Since = r.Held.Since
+		a.setHeld(r, claim)
+		return a.answer(r, c.Session)
+	}
+
+	// The role is another's. A claim that waits already keeps its place.
+	place := slices.IndexFunc(r.Waiting, func(w Claim) bool { return w.Session == c.Session })
+	switch {
+	case place >= 0 && !c.Wait:
+		a.dropWaiting(r, place)
+	case place >= 0:
+		claim.Since, claim.Arrival = r.Waiting[place].Since, r.Waiting[place].Arrival
+		a.setWaiting(r, place, claim)
+	case c.Wait && len(r.Waiting) >= MaxWaiting:
+		return refuse(Overloaded, "role", fmt.Sprintf("%d callers wait for %s, which is the limit", MaxWaiting, c.Role),
+			"retry later")
+	case c.Wait:
+		r.Arrivals++
+		claim.Arrival = r.Arrivals
+		r.Waiting = append(r.Waiting, Claim{})
+		a.setWaiting(r, len(r.Waiting)-1, claim)
+		a.change(r)
+	}
+	return a.answer(r, c.Session)
+}
+
+// refuseClaim returns what is wrong with a claim, and nil for a sound one.
+func refuseClaim(c frame.RoleAcquire, ttl time.Duration) *Result {
+	var r Result
+	for _, text := range [...]struct{ field, value string }{
+		{"role", c.Role}, {"holder", c.Holder}, {"session", c.Session},
+	} {
+		if text.value == "" || len(text.value) > maxRoleText || strings.ContainsRune(text.value, 0) {
+			r = refuse(Invalid, text.field, fmt.Sprintf("%d bytes, or a zero byte among them", len(text.value)),
+				fmt.Sprintf("send 1 to %d bytes without a zero byte", maxRoleText))
+			return &r
+		}
+	}
+	if ttl < MinRoleTTL || ttl > MaxRoleTTL {
+		r = refuse(Invalid, "ttl", fmt.Sprintf("a TTL of %s", ttl),
+			fmt.Sprintf("send one from %s to %s", human.Exact(MinRoleTTL), human.Exact(MaxRoleTTL)))
+		return &r
+	}
+	return nil
+}
+
+// renewRoles renews leases. The answer has those that are over.
+func (a *roleApplier) renewRoles(c frame.RoleRenew) Result {
+	r := Result{}
+	for i, lease := range c.Leases {
+		if !a.holds(lease) {
+			r.LostLeases = append(r.LostLeases, i)
+			continue
+		}
+		role := a.s.roles.get(lease.Role)
+		claim := role.Held
+		a.renewClaim(&claim)
+		a.setHeld(role, claim)
+	}
+	return r
+}
+
+// holds reports whether a lease is that of the present holder.
+func (a *applying) holds(lease frame.RoleLease) bool {
+	r := a.s.roles.get(lease.Role)
+	// A fence that this entry gives out is not known to anybody yet.
+	return r != nil && r.acquired == 0 && r.Fence == lease.Fence
+}
+
+// fenced returns the refusal of a command whose lease is over, and nil for one that has none, or holds it.
+func (a *applying) fenced(lease frame.RoleLease) *Result {
+	if (lease.Role == "" && lease.Fence == 0) || a.holds(lease) {
+		return nil
+	}
+	refused := refuse(Fenced, "fence",
+		fmt.Sprintf("the lease of %s with fence %d is over", lease.Role, lease.Fence),
+		"stop what the role allows; acquire it again to continue")
+	if r := a.s.roles.get(lease.Role); r != nil {
+		refused.Refusal.Expected = r.Fence
+	}
+	return &refused
+}
+
+// releaseRole ends a claim. A session that has none is answered in the same way, so a retry is safe.
+func (a *roleApplier) releaseRole(c frame.RoleRelease) Result {
+	r := a.s.roles.get(c.Role)
+	switch {
+	// An operator ends one lease: who got the role meanwhile keeps it.
+	case c.Session == "":
+		if refused := a.fenced(frame.RoleLease{Role: c.Role, Fence: c.Fence}); refused != nil {
+			refused.Refusal.Remedy = "list the roles that are held: GET /v1/roles, or ringlog role ls"
+			return *refused
+		}
+		a.endLease(r, causeRevoked)
+	case r == nil:
+		return Result{Role: &RoleAnswer{Role: c.Role}}
+	case r.Held.Session == c.Session:
+		a.endLease(r, causeReleased)
+	default:
+		place := slices.IndexFunc(r.Waiting, func(w Claim) bool { return w.Session == c.Session })
+		if place >= 0 {
+			a.dropWaiting(r, place)
+		}
+	}
+	return a.answer(r, c.Session)
+}
+
+// expireClaims ends the claims that were not renewed in time, while there was a leader.
+func (a *roleApplier) expireClaims() {
+	for range claimsAtOnce {
+		next, _, some := a.s.roles.due.Min()
+		if !some || next.at > a.now {
+			return
+		}
+		r := a.s.roles.get(next.role)
+		place := slices.IndexFunc(r.Waiting, func(w Claim) bool { return w.Arrival == next.arrival })
+		claim := r.Held
+		if next.arrival != 0 {
+			claim = r.Waiting[place]
+		}
+		// Due is stored, since it decides which claims the next entries visit.
+		claim.Due = a.endsAt(claim)
+		switch prolonged := claim.Due > a.now; {
+		case prolonged && next.arrival == 0:
+			a.setHeld(r, claim)
+		case prolonged:
+			a.setWaiting(r, place, claim)
+		case next.arrival == 0:
+			a.endLease(r, causeExpired)
+		default:
+			a.dropWaiting(r, place)
+		}
+	}
+}
+
+// endsAt returns when a claim ends, in replicated Unix nanoseconds: time in which it could not be renewed does not
+// count.
+func (a *roleApplier) endsAt(c Claim) int64 { return max(c.Due, a.ledSince()+int64(c.TTL)) }
+
+// renewClaim has a claim count from now on.
+func (a *roleApplier) renewClaim(c *Claim) {
+	c.Renewed, c.Due = a.time(), a.now+int64(c.TTL)
+}
+
+// change remembers that a role has to be stored once its fence is known.
+func (a *roleApplier) change(r *Role) {
+	if !r.changed {
+		r.changed = true
+		a.touched = append(a.touched, r)
+	}
+}
+
+// setHeld replaces the holder's claim.
+func (a *roleApplier) setHeld(r *Role, c Claim) {
+	a.s.roles.unrank(r.Name, r.Held)
+	r.Held = c
+	a.s.roles.rank(r.Name, c)
+	a.change(r)
+}
+
+// setWaiting replaces a claim that waits.
+func (a *roleApplier) setWaiting(r *Role, place int, c Claim) {
+	a.s.roles.unrank(r.Name, r.Waiting[place])
+	r.Waiting[place] = c
+	a.s.roles.rank(r.Name, c)
+	a.tx.setJSON(waitingKey(r.Name, c.Arrival), c)
+}
+
+// dropWaiting removes a claim that waits.
+func (a *roleApplier) dropWaiting(r *Role, place int) {
+	c := r.Waiting[place]
+	a.s.roles.unrank(r.Name, c)
+	r.Waiting = slices.Delete(r.Waiting, place, place+1)
+	a.tx.Delete(waitingKey(r.Name, c.Arrival))
+}
+
+// giveRole makes a claim the holder's.
+func (a *roleApplier) giveRole(r *Role, c Claim, cause, previous string) {
+	c.Arrival, c.Since = 0, a.time()
+	r.Fence, r.acquired = 0, len(a.late)+1
+	a.report(r, event.RoleAcquired, map[string]any{"holder": c.Holder, "previous": previous, "cause": cause})
+	a.setHeld(r, c)
+}
+
+// endLease takes a role from its holder and gives it to the next in the queue, if there is one.
+func (a *roleApplier) endLease(r *Role, cause string) {
+	before := r.Held
+	payload := map[string]any{"holder": before.Holder}
+	if cause == causeReleased {
+		a.report(r, event.RoleReleased, payload)
+	} else {
+		payload["cause"] = cause
+		a.report(r, event.RoleLost, payload)
+	}
+	// Nobody gets the role who is about to lose it.
+	for len(r.Waiting) > 0 && a.endsAt(r.Waiting[0]) <= a.now {
+		a.dropWaiting(r, 0)
+	}
+	if len(r.Waiting) == 0 {
+		a.s.roles.unrank(r.Name, before)
+		a.s.roles.byName.Delete(r.Name)
+		a.change(r)
+		r.Held, r.Fence, r.acquired = Claim{}, 0, 0
+		return
+	}
+	next := r.Waiting[0]
+	a.dropWaiting(r, 0)
+	// The order of claims that end has the new holder's instead of the old one's.
+	a.giveRole(r, next, cause, before.Holder)
+}
+
+// report adds an event about the present lease of a role.
+func (a *roleApplier) report(r *Role, kind event.Type, payload map[string]any) {
+	payload["role"], payload["fence"] = r.Name, r.Fence
+	a.reported = append(a.reported, roleEvent{len(a.late), r.acquired, payload})
+	a.late = append(a.late, event.Event{Type: kind})
+}
+
+// answer returns a role as a session sees it.
+func (a *roleApplier) answer(r *Role, session string) Result {
+	answer := &RoleAnswer{Role: r.Name, Fence: r.Fence, Held: r.Held, Waiting: len(r.Waiting), acquired: r.acquired}
+	answer.Place = slices.IndexFunc(r.Waiting, func(c Claim) bool { return c.Session == session }) + 1
+	if r.acquired != 0 {
+		a.unfenced = append(a.unfenced, answer)
+	}
+	return Result{Role: answer}
+}
+
+// storeRoles writes fences into all that has to do with the roles that the entry has given away, and stores the roles
+// that it has changed. The late events are appended next, so their offsets are known.
+func (a *roleApplier) storeRoles() {
+	fence := func(acquired int) uint64 { return a.s.meta.Last + uint64(acquired) }
+	for _, e := range a.reported {
+		if e.acquired != 0 {
+			e.payload["fence"] = fence(e.acquired)
+		}
+		made := event.New(a.late[e.at].Type, e.payload)
+		made.Key = e.payload["role"].(string) // for filters
+		a.late[e.at] = made
+	}
+	for _, answer := range a.unfenced {
+		answer.Fence = fence(answer.acquired)
+	}
+	for _, r := range a.touched {
+		r.changed = false
+		if r.acquired != 0 {
+			r.Fence, r.acquired = fence(r.acquired), 0
+		}
+		switch a.s.roles.get(r.Name) {
+		case r:
+			a.tx.setJSON(key(prefixRole, r.Name), r)
+		case nil:
+			a.tx.Delete(key(prefixRole, r.Name))
+		}
+		// Any other was made by this entry, after the end of this one, and is in the list as well.
+	}
+}
+
+// touchedNames returns the roles that the entry has changed.
+func (a *roleApplier) touchedNames() (names []string) {
+	for _, r := range a.touched {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// copied returns a copy that readers may keep.
+func (r *Role) copied() Role {
+	c := *r
+	c.Waiting = slices.Clone(r.Waiting)
+	return c
+}
+
+// Role returns a role that is held.
+func (v *views) Role(name string) (Role, bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	r := v.s.roles.get(name)
+	if r == nil {
+		return Role{}, false
+	}
+	return r.copied(), true
+}
+
+// Roles returns up to limit roles that are held and whose names follow after, by name.
+func (v *views) Roles(after string, limit int) []Role {
+	return read(v, func(s *state) []Role {
+		from := btreemap.Min[string]()
+		if after != "" {
+			from = btreemap.GT(after)
+		}
+		list := make([]Role, 0, min(s.roles.byName.Len(), limit))
+		for _, r := range s.roles.byName.Ascend(from, btreemap.Max[string]()) {
+			if len(list) == limit {
+				break
+			}
+			list = append(list, r.copied())
+		}
+		return list
+	})
+}

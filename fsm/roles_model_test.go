@@ -1,0 +1,261 @@
+package fsm
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+// rolesModel has the claims to each role: the first one is the holder's, the others wait in their order.
+type rolesModel struct {
+	claims map[string][]modelClaim
+	led    time.Time       // since when there is a leader, and the clock was not stepped
+	events []string        // of roles, without offsets
+	given  map[string]bool // roles that the present entry has given away: nobody knows their fence yet
+}
+
+type modelClaim struct {
+	session string
+	ttl     time.Duration
+	renewed time.Time
+}
+
+// over reports whether a claim has ended by now.
+func (m *rolesModel) over(c modelClaim, now time.Time) bool {
+	since := c.renewed
+	if m.led.After(since) {
+		since = m.led
+	}
+	return !since.Add(c.ttl).After(now)
+}
+
+// give makes the first claim that is not over the holder's.
+func (m *rolesModel) give(role, cause, previous string, now time.Time) {
+	list := m.claims[role]
+	for len(list) > 0 && m.over(list[0], now) {
+		list = list[1:]
+	}
+	m.claims[role] = list
+	if len(list) > 0 {
+		m.given[role] = true
+		m.events = append(m.events, fmt.Sprint("ROLE_ACQUIRED ", role, " ", list[0].session, " after ", previous, " ", cause))
+	}
+}
+
+// expire ends the claims that are over. Of what is over at the same time, the roles end by their holders' times.
+func (m *rolesModel) expire(now time.Time) {
+	var over []string
+	for role, list := range m.claims {
+		if len(list) > 0 && m.over(list[0], now) {
+			over = append(over, role)
+		} else if len(list) > 0 {
+			waiting := slices.DeleteFunc(slices.Clone(list[1:]), func(c modelClaim) bool { return m.over(c, now) })
+			m.claims[role] = append(list[:1:1], waiting...)
+		}
+	}
+	slices.Sort(over)
+	for _, role := range over {
+		was := m.claims[role][0]
+		m.events = append(m.events, fmt.Sprint("ROLE_LOST ", role, " ", was.session, " expired"))
+		m.claims[role] = m.claims[role][1:]
+		m.give(role, "expired", was.session, now)
+	}
+}
+
+// place is that of a session among the claims to a role, -1 if it has none.
+func (m *rolesModel) place(role, session string) int {
+	return slices.IndexFunc(m.claims[role], func(c modelClaim) bool { return c.session == session })
+}
+
+// Roles against a model, over random histories of claims, renewals, releases, silence, new leaders, steps of the clock
+// and publishes under a fence. A second machine is reopened and replaced by a checkpoint on the way and stays equal.
+func TestRolesAgreeWithAModel(t *testing.T) {
+	counts := map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		plainFS, troubledFS := vfs.NewMem(), vfs.NewMem()
+		plain, troubled := open(t, plainFS), open(t, troubledFS)
+		defer func() { plain.Close(); troubled.Close() }()
+		now, term := epoch, uint64(1)
+		m := rolesModel{claims: map[string][]modelClaim{}, led: epoch}
+		apply := func(index uint64, r ...request) Result {
+			e := entryOf(index, term, "n1", now, r...)
+			got := applyTo(t, plain, e)
+			troubled = trouble(t, troubled, troubledFS, counts)
+			applyTo(t, troubled, e)
+			return got[len(got)-1]
+		}
+		apply(1, do(frame.TermStart{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}))
+		fences := map[string][]uint64{} // of each role, that were given out
+		for index := range uint64(rapid.IntRange(1, 60).Draw(t, "entries")) {
+			now = now.Add(rapid.SampledFrom([]time.Duration{0, time.Second, 4 * time.Second, 20 * time.Second}).
+				Draw(t, "wait"))
+			if rapid.IntRange(0, 9).Draw(t, "new leader") == 0 {
+				term, m.led = term+1, now
+			}
+			m.given = map[string]bool{}
+			m.expire(now)
+			role := rapid.SampledFrom([]string{"A", "B"}).Draw(t, "role")
+			session := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "session")
+			place, held := m.place(role, session), len(m.claims[role]) > 0
+			old := rapid.SliceOfN(rapid.SampledFrom(append([]uint64{7}, fences[role]...)), 1, 1).Draw(t, "fence")[0]
+			current := uint64(0)
+			if held && !m.given[role] {
+				current = fences[role][len(fences[role])-1]
+			}
+			switch action := rapid.IntRange(0, 9).Draw(t, "action"); {
+			case action < 4:
+				wait := rapid.Bool().Draw(t, "wait")
+				ttl := rapid.SampledFrom([]time.Duration{2 * time.Second, 5 * time.Second, 0}).Draw(t, "ttl")
+				got := apply(index+2, do(frame.RoleAcquire{Role: role, Holder: session, Session: session, TTL: ttl, Wait: wait}))
+				claim := modelClaim{session: session, ttl: cmp.Or(ttl, DefaultRoleTTL), renewed: now}
+				switch {
+				case !held:
+					m.claims[role] = []modelClaim{claim}
+					m.give(role, "free", "", now)
+				case place >= 0 && (place == 0 || wait):
+					m.claims[role][place] = claim
+				case place > 0:
+					m.claims[role] = slices.Delete(m.claims[role], place, place+1)
+				case wait:
+					m.claims[role] = append(m.claims[role], claim)
+				}
+				list := m.claims[role]
+				if a := got.Role; a.Held.Session != list[0].session || a.Waiting != len(list)-1 ||
+					a.Place != max(0, m.place(role, session)) || a.Fence == 0 {
+					t.Fatalf("%+v, want %+v", got.Role, list)
+				}
+				counts["waits"] += got.Role.Place
+			case action < 6:
+				got := apply(index+2, do(frame.RoleRenew{Leases: []frame.RoleLease{{Role: role, Fence: old}, {Role: "C"}}}))
+				holds := held && old == current
+				if holds {
+					m.claims[role][0].renewed = now
+					counts["renewed"]++
+				}
+				if lost := !slices.Contains(got.LostLeases, 0); lost != holds || !slices.Contains(got.LostLeases, 1) {
+					t.Fatalf("%v, want the lease %t", got.LostLeases, holds)
+				}
+			case action < 8:
+				revoke := rapid.IntRange(0, 3).Draw(t, "revoke") == 0
+				release := frame.RoleRelease{Role: role, Session: session}
+				if revoke {
+					release = frame.RoleRelease{Role: role, Fence: old}
+				}
+				got := apply(index+2, do(release))
+				holds := held && old == current
+				if refused := revoke && !holds; refused != (got.Refusal != nil) {
+					t.Fatalf("held %t, revoked %t: %v", held, revoke, got.Refusal)
+				}
+				if held && ((revoke && holds) || (!revoke && place == 0)) {
+					was, cause := m.claims[role][0].session, "released"
+					if revoke {
+						cause = "revoked"
+						m.events = append(m.events, fmt.Sprint("ROLE_LOST ", role, " ", was, " revoked"))
+					} else {
+						m.events = append(m.events, fmt.Sprint("ROLE_RELEASED ", role, " ", was, " "))
+					}
+					m.claims[role] = m.claims[role][1:]
+					m.give(role, cause, was, now)
+					counts[cause]++
+				} else if place > 0 && !revoke {
+					m.claims[role] = slices.Delete(m.claims[role], place, place+1)
+				}
+			case action < 9:
+				lease := frame.RoleLease{Role: role, Fence: old}
+				one := publish(ev(int(index)))
+				one.command = frame.Publish{Count: 1, Lease: lease}
+				got := apply(index+2, one)
+				if holds := held && old == current; holds != (got.Refusal == nil) {
+					t.Fatalf("a publish with fence %d of %v: %v, want %t", old, m.claims[role], got.Refusal, holds)
+				} else if !holds && (got.Refusal.Code != Fenced || got.Refusal.Expected != current) {
+					t.Fatalf("%+v, the fence is %d", got.Refusal, current)
+				} else if holds {
+					counts["published"]++
+				}
+			default:
+				to := now.Add(time.Minute)
+				apply(index+2, do(frame.ClockStep{To: to, Agreed: []string{"n1"}}))
+				now, m.led = to, to
+			}
+
+			// The events are the model's, and fences are their offsets, which rise.
+			var events []string
+			acquired := map[string]uint64{}
+			_, end := troubled.Log().Bounds()
+			for offset := uint64(1); offset <= end; offset++ {
+				e, err := troubled.Log().Get(offset)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var p struct {
+					Role, Holder, Previous, Cause string
+					Fence                         uint64
+				}
+				if err := json.Unmarshal(e.Payload, &p); err != nil {
+					t.Fatal(err)
+				}
+				switch e.Type {
+				case event.RoleAcquired:
+					if p.Fence != offset {
+						t.Fatalf("%d has the fence %d", offset, p.Fence)
+					}
+					if !slices.Contains(fences[p.Role], offset) {
+						fences[p.Role] = append(fences[p.Role], offset)
+					}
+					acquired[p.Role] = offset
+					events = append(events, fmt.Sprint(e.Type, " ", p.Role, " ", p.Holder, " after ", p.Previous, " ", p.Cause))
+				case event.RoleLost, event.RoleReleased:
+					if p.Fence != acquired[p.Role] {
+						t.Fatalf("%d has the fence %d, acquired was %d", offset, p.Fence, acquired[p.Role])
+					}
+					events = append(events, fmt.Sprint(e.Type, " ", p.Role, " ", p.Holder, " ", p.Cause))
+				}
+			}
+			slices.Sort(events)
+			want := slices.Clone(m.events)
+			slices.Sort(want)
+			if !slices.Equal(events, want) {
+				t.Fatalf("events\n%q, want\n%q", events, want)
+			}
+			counts["lost"] += len(want)
+
+			// The state is the model's, and nothing is due later than the next claim ends.
+			for _, name := range []string{"A", "B"} {
+				r, known := troubled.Role(name)
+				list := m.claims[name]
+				if known != (len(list) > 0) || (known && len(r.Waiting) != len(list)-1) {
+					t.Fatalf("%s: %+v, want %+v", name, r, list)
+				}
+				if known && (r.Held.Session != list[0].session || r.Fence != fences[name][len(fences[name])-1]) {
+					t.Fatalf("%s: %+v, want %+v and the fences %v", name, r, list, fences[name])
+				}
+				for i, c := range r.Waiting {
+					if c.Session != list[i+1].session {
+						t.Fatalf("%s: %+v, want %+v", name, r, list)
+					}
+				}
+			}
+			if next := troubled.NextDeadline(); len(m.claims["A"])+len(m.claims["B"]) > 0 && next.IsZero() {
+				t.Fatal("nothing is due although a role is held")
+			}
+		}
+		if a, b := dump(t, plain), dump(t, troubled); !bytes.Equal(a, b) {
+			t.Fatalf("dumps differ:\n%s\n%s", a, b)
+		}
+	})
+	for _, kind := range []string{"waits", "renewed", "released", "revoked", "published", "lost"} {
+		if counts[kind] == 0 {
+			t.Errorf("no history has %s", kind)
+		}
+	}
+}

@@ -8,8 +8,8 @@
 //
 // Each attempt goes through Enter, retries included. Once Config.Failures events have failed, and
 // no attempt succeeded in between, it opens: nothing is let through for Config.OpenFor. Then
-// Config.Probes attempts at once are, and close it or open it again. An event counts once,
-// however often it fails: the fault may be its own, and an open breaker makes all others wait.
+// Config.Probes attempts at once are, in the order in which they began to wait, and close it or open it again. An event
+// counts once, however often it fails: the fault may be its own, and an open breaker makes all others wait.
 package breaker
 
 import (
@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -73,9 +74,14 @@ type Breaker struct {
 	failed  map[any]bool // events that failed since the last attempt that did not
 	since   time.Time
 	changed chan struct{} // closed when an attempt that was refused may be let through
+	waiting []*turn       // attempts that wait, in the order in which they began to
 	half    *time.Timer   // notices the end of the open state
 	closed  bool
 }
+
+// turn is the place of an attempt that waits. Probes are let through in turn: an event that always fails would else
+// always be the probe, and those that would close the breaker wait for ever.
+type turn struct{ _ byte }
 
 // New makes a closed breaker of a complete configuration. An error that harmless accepts
 // is none to it; nil accepts none. report is called with each change, and must not call back.
@@ -136,14 +142,15 @@ func (b *Breaker) Enter(ctx context.Context, event any, wait bool, giveUp <-chan
 	if b.config.Off {
 		return func(error) {}, nil
 	}
+	var mine *turn
+	if wait {
+		mine = new(turn)
+		defer b.endTurn(mine)
+	}
 	for {
-		b.mu.Lock()
-
 		// changed is taken with the refusal, so no change in between is missed.
-		gate, changed := b.gate, b.changed
-		report, err := gate.Allow()
-		b.mu.Unlock()
-		if err == nil {
+		report, changed := b.allow(mine)
+		if report != nil {
 			return func(err error) { b.leave(report, event, err) }, nil
 		}
 		if !wait {
@@ -156,6 +163,36 @@ func (b *Breaker) Enter(ctx context.Context, event any, wait bool, giveUp <-chan
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
+	}
+}
+
+// allow lets an attempt through, or returns nil and what is closed when it may ask again. mine is nil if it does not
+// wait.
+func (b *Breaker) allow(mine *turn) (report func(error), changed <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if mine != nil && b.gate.State() != gobreaker.StateClosed {
+		if !slices.Contains(b.waiting, mine) {
+			b.waiting = append(b.waiting, mine)
+		}
+		if b.waiting[0] != mine {
+			return nil, b.changed
+		}
+	}
+	report, err := b.gate.Allow()
+	if err != nil {
+		return nil, b.changed
+	}
+	return report, nil
+}
+
+// endTurn lets the next attempt ask that waits.
+func (b *Breaker) endTurn(mine *turn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := slices.Index(b.waiting, mine); i >= 0 {
+		b.waiting = slices.Delete(b.waiting, i, i+1)
+		b.wake()
 	}
 }
 

@@ -108,3 +108,39 @@ func TestConfig(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// Those that wait probe in turn: one that always fails does not keep the others from it.
+func TestProbesAreInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := breaker.New(breaker.Config{Failures: 1, OpenFor: time.Minute}.OrDefault(), nil, func(breaker.Change) {})
+		defer b.Close()
+		leave, err := b.Enter(t.Context(), 0, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave(errors.New("boom"))
+
+		// Three wait, and again after each of their probes.
+		var order []int
+		ctx, cancel := context.WithCancel(t.Context())
+		for event := 1; event <= 3; event++ {
+			go func() {
+				for {
+					leave, err := b.Enter(ctx, event, true, nil)
+					if err != nil {
+						return
+					}
+					order = append(order, event)
+					leave(errors.New("boom"))
+				}
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(6*time.Minute + time.Second)
+		cancel()
+		synctest.Wait()
+		if got := fmt.Sprint(order); got != "[1 2 3 1 2 3]" {
+			t.Error(got)
+		}
+	})
+}

@@ -20,6 +20,7 @@ type trial struct {
 	s        *subscriber
 	task     *task
 	attempts int
+	tally    tally
 	first    time.Time // when the first failed
 	err      error     // of the last
 }
@@ -76,7 +77,7 @@ func (tr *trial) Enter() (leave func(error), err error) {
 		return nil, errLeft
 	}
 	wait := (tr.task.origin == fromLog || tr.task.origin == redriven) && tr.task.delivery == nil
-	leave, err = s.breaker.Enter(s.base, tr.task.identity(), wait, s.closing)
+	leave, err = s.breaker.Enter(s.base, tr.identity(), wait, s.closing)
 
 	// An event of a durable subscription stays in the log and is left there. Others end with
 	// the error of the breaker, and with that of the last attempt if there was one.
@@ -86,7 +87,14 @@ func (tr *trial) Enter() (leave func(error), err error) {
 		if s.r.events != nil {
 			s.show("delivered", tr.task, "attempt", tr.attempts)
 		}
-		return leave, nil
+		number := tr.tally.begin(&s.successes)
+		toBreaker := leave
+		return func(err error) {
+			if err == nil {
+				s.successes.note(number)
+			}
+			toBreaker(err)
+		}, nil
 	case redelivered && (tr.task.delivery == nil || tr.err == nil):
 		return nil, errLeft
 	case tr.err != nil:
@@ -143,15 +151,14 @@ func (s *subscriber) callHandler(ctx context.Context, t *task) (err error) {
 // Failed implements attempt.Task.
 func (tr *trial) Failed(n int, err error) (wait time.Duration, end error) {
 	tr.noteFailure(err)
-
-	// Retries are counted from the second attempt: the wait after attempt n is Retries[n-1].
+	tr.tally.fail(&tr.s.successes)
 	switch {
 	case tr.s.base.Err() != nil && tr.s.redelivers(tr.task):
 		return 0, errLeft // cut off, which is not a fault of the event
-	case isPermanent(err), n > len(tr.s.spec.Retries):
+	case isPermanent(err), tr.exhausted(n):
 		return 0, err
 	}
-	return tr.s.spec.Retries[n-1], nil
+	return tr.wait(n), nil
 }
 
 // Pause implements attempt.Task.

@@ -55,7 +55,7 @@
 // waits while one is retried. Events without a key are in order only with Concurrency 1,
 // which is the default. A handler that returns an error, panics or runs out of time is
 // called again after 1, 2 and 4 s. When that is exhausted its event is a dead letter, and the
-// next one is handled; with Options.Drop it is counted and reported alone. A durable
+// next one is handled, but see the next section; with Options.Drop it is counted and reported alone. A durable
 // subscription's letter is stored in the entry that moves the cursor past it. A handler's error
 // can be Permanent. A group redelivers an event whose attempts were exhausted, to one of its
 // members, after a delay; after its last delivery, or a Permanent error, the event is a dead
@@ -74,9 +74,28 @@
 //
 // After 3 different events have failed, and no attempt succeeded in between, the circuit breaker of the
 // subscription opens for 300 s: its handler is not called, retries included, and events wait in the log. Then
-// one attempt is let through, and decides. An event that cannot wait, a direct or a local one,
+// one attempt is let through, in turn, and decides. An event that cannot wait, a direct or a local one,
 // fails at once. With a Group the process leaves it while the breaker is open: the other members
 // get the events.
+//
+// # Outages
+//
+// Without more, an outage of what a durable handler needs is seen as failures of its events: some become dead
+// letters before the circuit breaker opens. With a MaxOutage, an attempt counts only if another event was begun
+// and handled since the last one that counted. So an outage counts as one attempt, however often events
+// are tried in it, and makes no dead letter; an event that always fails beside others that are handled becomes one
+// after its usual attempts. After Retries attempts follow at twice the wait each, at most a minute, or as the
+// circuit breaker lets them through. Once no place is free for others, each further attempt counts for it as a
+// different event.
+//
+// While nothing is handled beside an event, it may be an outage or the event. So it is a dead letter once it
+// has failed for MaxOutage, and that is the limit of both promises: an outage that lasts longer makes dead
+// letters, and an event that always fails holds up others for that time where they cannot be handled
+// meanwhile: with Concurrency 1, as by default, with one key, or with as many failing events as
+// Concurrency. At worst, if others are rarely handled, that is the time for each of its attempts, beside the turns
+// of the circuit breaker. Return a Permanent error where the event is wrong. If some events do without what is
+// away, and are handled, the attempts of those that need it count. Without Retries, and in a Group, each attempt
+// counts.
 //
 // # What the router publishes itself
 //

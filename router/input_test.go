@@ -22,6 +22,7 @@ func TestBadSubscriptionsAreRefused(t *testing.T) {
 		"types[1]":                {Name: "x", Handler: handler, Types: []string{"A", "A B"}},
 		"Queue is 1":              {Name: "x", Handler: handler, Queue: 1, Concurrency: 2},
 		"Timeout is -1s":          {Name: "x", Handler: handler, Timeout: -time.Second},
+		"MaxOutage is -1s":        {Name: "x", Handler: handler, MaxOutage: -time.Second},
 		"Retries[1] is -1s":       {Name: "x", Handler: handler, Retries: []time.Duration{0, -time.Second}},
 		"Breaker is":              {Name: "x", Handler: handler, Breaker: &router.Breaker{Failures: -1}},
 		"line 1, column 1: undec": {Name: "x", Handler: handler, Where: "payloadd.epoch > 3"},

@@ -37,6 +37,7 @@ type Options struct {
 	// Defaults of the subscriptions.
 	Timeout     time.Duration   // of one attempt; RINGRIFT_EVENT_HANDLER_TIMEOUT, else 30 s
 	Retries     []time.Duration // the waits between attempts; nil is 1, 2, 4 s, an empty slice is none
+	MaxOutage   time.Duration   // of durable subscriptions, see there; 0 is none
 	Concurrency int             // attempts at once; 1
 	Queue       int             // events that wait or run; 256
 	Breaker     Breaker
@@ -111,14 +112,16 @@ func (o *Options) validate() error {
 	if o.Recent < 0 {
 		return fmt.Errorf("option Recent is %d", o.Recent)
 	}
-	return checkLimits(o.Timeout, o.Retries, o.Concurrency, o.Queue, o.Breaker)
+	return checkLimits(o.Timeout, o.MaxOutage, o.Retries, o.Concurrency, o.Queue, o.Breaker)
 }
 
 // checkLimits checks what the router's options and a subscription's have in common.
-func checkLimits(timeout time.Duration, retries []time.Duration, concurrency, queue int, b Breaker) error {
+func checkLimits(timeout, maxOutage time.Duration, retries []time.Duration, concurrency, queue int, b Breaker) error {
 	switch {
 	case timeout < 0:
 		return fmt.Errorf("option Timeout is %s", timeout)
+	case maxOutage < 0:
+		return fmt.Errorf("option MaxOutage is %s", maxOutage)
 	case concurrency < 0:
 		return fmt.Errorf("option Concurrency is %d", concurrency)
 	case queue < concurrency:

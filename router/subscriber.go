@@ -26,6 +26,8 @@ type subscriber struct {
 	breaker *breaker.Breaker
 	busy    busy // its workers
 
+	successes successes
+
 	committer
 	lifecycle
 	redrives redrives

@@ -62,11 +62,15 @@ type Subscription struct {
 	Critical   bool // Ready waits for it
 	Background bool // Subscribe does not wait for the log
 
-	Timeout     time.Duration   // of one attempt
-	Retries     []time.Duration // the waits between attempts; nil is the router's, an empty slice is none
-	Concurrency int             // attempts at once
-	Queue       int             // events that wait or run
-	Breaker     *Breaker        // nil is the router's
+	Timeout time.Duration   // of one attempt
+	Retries []time.Duration // the waits between attempts; nil is the router's, an empty slice is none
+	// MaxOutage is how long an event of a Durable one may fail while no other is handled, before it is a dead letter; with
+	// 0 each attempt counts. A shorter outage makes no letter. An event that always fails holds up what waits for it for
+	// that time, if nothing is handled beside it. A time shorter than the Retries adds nothing to them.
+	MaxOutage   time.Duration
+	Concurrency int      // attempts at once
+	Queue       int      // events that wait or run
+	Breaker     *Breaker // nil is the router's
 	// Lane names the sequence in which an event is handled in order; nil is the event's key, see
 	// also Flow. Events of lane "" have no order, but with Concurrency 1 all have.
 	Lane func(ev *event.Event) string
@@ -83,6 +87,7 @@ func (s *Subscription) filter() event.Filter {
 // complete fills in the defaults and compiles the condition.
 func (s *Subscription) complete(o *Options) (condition *where.Condition, err error) {
 	s.Timeout = cmp.Or(s.Timeout, o.Timeout)
+	s.MaxOutage = cmp.Or(s.MaxOutage, o.MaxOutage)
 	s.Concurrency = cmp.Or(s.Concurrency, o.Concurrency)
 	s.Queue = cmp.Or(s.Queue, max(o.Queue, s.Concurrency))
 	if err := s.checkGroup(); err != nil {
@@ -112,7 +117,7 @@ func (s *Subscription) complete(o *Options) (condition *where.Condition, err err
 	case s.Direct && s.From != client.Position{}:
 		return nil, errors.New("both Direct and From: what is not fed from the log has no position")
 	}
-	if err := checkLimits(s.Timeout, s.Retries, s.Concurrency, s.Queue, breaker); err != nil {
+	if err := checkLimits(s.Timeout, s.MaxOutage, s.Retries, s.Concurrency, s.Queue, breaker); err != nil {
 		return nil, err
 	}
 	if err := s.filter().Validate(); err != nil {

@@ -232,6 +232,8 @@ func (o serveOption) flag() cli.Flag {
 		return &cli.BoolFlag{Name: o.name, Usage: o.usage, EnvVars: o.env()}
 	case *string:
 		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env(), DefaultText: *v}
+	case *[]string:
+		return &cli.StringSliceFlag{Name: o.name, Usage: o.usage, EnvVars: o.env()}
 	case *interval:
 		f := &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env()}
 		if v.Duration != 0 { // else the usage says it

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -79,6 +80,10 @@ func serveConfigOf(c *cli.Context, sh *shell.Shell) (serveConfig, error) {
 	cfg, err := layered(file, content, func(name string) (string, bool) {
 		if !c.IsSet(name) {
 			return "", false
+		}
+		// A list may come in several flags as well as in one.
+		if list, is := c.Value(name).(cli.StringSlice); is {
+			return strings.Join(list.Value(), ","), true
 		}
 		return fmt.Sprint(c.Value(name)), true
 	})

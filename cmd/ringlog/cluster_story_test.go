@@ -227,7 +227,7 @@ func TestHealthInWords(t *testing.T) {
 	if err := printHealth(&shell.Shell{Out: &out}, rows, now); err != nil {
 		t.Fatal(err)
 	}
-	want := `n6 is not in a cluster yet: see its log
+	want := `n6 is not in a cluster: see its log
 1 healthy voter may fail; limited by n3: no answer for 4.2 s
 about to lag too far for the raft log, and to need a snapshot: n4
 n5 sees no quorum: unreachable, for 31s; 7 writes refused (see ringlog cluster outage)

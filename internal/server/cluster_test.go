@@ -203,7 +203,7 @@ func TestANodeOfAnotherClusterIsNotAdmitted(t *testing.T) {
 	a := s.do("POST", "/v1/members", `{"http":"`+strings.TrimPrefix(stranger.url, "http://")+`"}`)
 	e := a.err(t)
 	if a.status != 409 || e.Code != api.Conflict || e.Field != "cluster_id" ||
-		!strings.Contains(e.Remedy, "empty folder") {
+		!strings.Contains(e.Remedy, "empty data folder") {
 		t.Errorf("by URL: %d %s", a.status, a.body)
 	}
 	m := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:9", HTTPAddr: "n9", Incarnation: "i9", FeatureLevel: fsm.FeatureLevel}

@@ -63,9 +63,10 @@ type Role struct {
 
 	unhook func() bool // from the closing of the client
 
-	// publishing has one fenced request at a time: they are numbered.
+	// publishing has one fenced request at a time: they are numbered, by a producer of this role's own.
 	publishing sync.Mutex
-	sequence   uint64
+	producer   string
+	sequence   uint64 // of the last request that was accepted
 }
 
 // AcquireRole acquires a role and keeps it. It waits in the role's queue until ctx is done.
@@ -83,7 +84,8 @@ func (c *Client) AcquireRole(ctx context.Context, name string, o RoleOptions) (*
 	if !o.NoWait {
 		ask.Wait = min(roleWait, c.cfg.Timeout/2).String()
 	}
-	r := &Role{c: c, name: name, session: ask.Session, ttl: cmp.Or(o.TTL, defaultRoleTTL), done: make(chan struct{})}
+	r := &Role{c: c, name: name, session: ask.Session, producer: uuid.NewString(),
+		ttl: cmp.Or(o.TTL, defaultRoleTTL), done: make(chan struct{})}
 	for {
 		var answer api.RoleAcquired
 		if err := c.Admin().Do(ctx, http.MethodPut, rolePath(name), nil, ask, &answer); err != nil {
@@ -198,8 +200,15 @@ func (r *Role) Lease() Lease { return Lease{Role: r.name, Fence: r.fence} }
 func (r *Role) Publish(ctx context.Context, events ...event.Event) ([]Result, error) {
 	r.publishing.Lock()
 	defer r.publishing.Unlock()
-	r.sequence++
-	return r.c.publishFenced(ctx, r.Lease(), r.session, r.sequence, events)
+	results, err := r.c.publishFenced(ctx, r.Lease(), r.producer, r.sequence+1, events)
+	switch {
+	case err == nil:
+		r.sequence++
+	case errors.Is(err, ErrOutcomeUnknown):
+		// The number may have been used. That of a refused request was not.
+		r.producer, r.sequence = uuid.NewString(), 0
+	}
+	return results, err
 }
 
 // PublishUnder appends events, all or none, if the lease of a role is not over when the cluster decides. It is for those

@@ -49,19 +49,17 @@ func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 		}
 	}
 
-	// A lease that is over stays over, so the refusal is kept as a result.
-	var r Result
+	// The lease counts where the request is decided: a retry has got its result above. The refusal uses no number.
 	if refused := a.fenced(c.Lease); refused != nil {
 		a.suppressRows(from, a.row)
-		r = *refused
-	} else {
-		var err error
-		r, err = a.placeRows(from, a.row)
-		if err != nil {
-			return Result{}, err
-		}
+		return *refused, nil
 	}
+
 	// An overloaded window is not kept as a result: a retry may succeed.
+	r, err := a.placeRows(from, a.row)
+	if err != nil {
+		return Result{}, err
+	}
 	if c.Producer != "" && (r.Refusal == nil || r.Refusal.Code != Overloaded) {
 		a.producers.keepResult(c, rowsPrint, r)
 	}

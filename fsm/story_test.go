@@ -237,6 +237,11 @@ func (s *narrator) request(words []string) request {
 		r := publish(contents(words[3:])...)
 		r.command = frame.Publish{Count: len(r.events), Lease: frame.RoleLease{Role: words[1], Fence: number64(words[2])}}
 		return r
+	case "produceunder": // producer sequence role fence contents
+		r := publish(contents(words[5:])...)
+		r.command = frame.Publish{Producer: words[1], Sequence: number64(words[2]), Count: len(r.events),
+			Lease: frame.RoleLease{Role: words[3], Fence: number64(words[4])}}
+		return r
 	case "commitunder": // cursor offset generation role fence
 		return do(frame.CursorCommit{Name: words[1], Offset: number64(words[2]), Generation: number64(words[3]),
 			Lease: frame.RoleLease{Role: words[4], Fence: number64(words[5])}})

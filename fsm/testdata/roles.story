@@ -65,33 +65,54 @@
 > release PROMOTION_LEADER e
   held by , fence 0, 0 wait, place 0
   10 ROLE_RELEASED {"fence": 9, "holder": "e", "role": "PROMOTION_LEADER"}
+# A retry gets its first result, also when the lease is over; a refused request has used no number.
+> acquire SYNC a 1h
+  held by a, fence 11, 0 wait, place 0
+  11 ROLE_ACQUIRED {"cause": "free", "fence": 11, "holder": "a", "previous": "", "role": "SYNC"}
+> produceunder p 1 SYNC 7 5
+  fenced: the lease of SYNC with fence 7 is over
+> produceunder p 1 SYNC 11 5
+  at 12
+  12 TRAINING_COMPLETED {"n": 5}
+> release SYNC a
+  held by , fence 0, 0 wait, place 0
+  13 ROLE_RELEASED {"fence": 11, "holder": "a", "role": "SYNC"}
+> produceunder p 1 SYNC 11 5
+  at 12 replayed
+> produceunder p 2 SYNC 11 6
+  fenced: the lease of SYNC with fence 11 is over
+> produceunder p 2 SYNC 11 6
+  fenced: the lease of SYNC with fence 11 is over
+> produce p 2 6
+  at 14
+  14 TRAINING_COMPLETED {"n": 6}
 # Time without a leader, and a step of the clock, take no role from anybody.
 > acquire OTHER a 5s
-  held by a, fence 11, 0 wait, place 0
-  11 ROLE_ACQUIRED {"cause": "free", "fence": 11, "holder": "a", "previous": "", "role": "OTHER"}
+  held by a, fence 15, 0 wait, place 0
+  15 ROLE_ACQUIRED {"cause": "free", "fence": 15, "holder": "a", "previous": "", "role": "OTHER"}
 > wait 1m
 > leads n1 lost
-  12 LEADER_LOST {"cause": "lost", "led_ms": 25000, "old_leader": "n1", "term": 2}
-  13 LEADER_ELECTED {"cause": "lost", "leader_id": "n1", "leaderless_ms": 60000, "previous_leader": "n1", "term": 3}
+  16 LEADER_LOST {"cause": "lost", "led_ms": 25000, "old_leader": "n1", "term": 2}
+  17 LEADER_ELECTED {"cause": "lost", "leader_id": "n1", "leaderless_ms": 60000, "previous_leader": "n1", "term": 3}
 > tick
 > wait 4s
 > step 2m
 > wait 2m4s
 > tick
 > roles
-  OTHER: a since 25s with fence 11 for 5s, renewed 25s
+  OTHER: a since 25s with fence 15 for 5s, renewed 25s
 > wait 1s
 > tick
-  14 ROLE_LOST {"cause": "expired", "fence": 11, "holder": "a", "role": "OTHER"}
+  18 ROLE_LOST {"cause": "expired", "fence": 15, "holder": "a", "role": "OTHER"}
 > acquire OTHER a 1s
   invalid: a TTL of 1s
 > set roles.max 1
   1
 > acquire OTHER a 5s
-  held by a, fence 15, 0 wait, place 0
-  15 ROLE_ACQUIRED {"cause": "free", "fence": 15, "holder": "a", "previous": "", "role": "OTHER"}
+  held by a, fence 19, 0 wait, place 0
+  19 ROLE_ACQUIRED {"cause": "free", "fence": 19, "holder": "a", "previous": "", "role": "OTHER"}
 > acquire THIRD a 5s
   overloaded: 1 roles are held, which is the limit
 > restart
 > roles
-  OTHER: a since 3m34s with fence 15 for 5s, renewed 3m34s
+  OTHER: a since 3m34s with fence 19 for 5s, renewed 3m34s

@@ -501,6 +501,7 @@ class Compare(ShadowTest):
 
         thread = threading.Thread(target=old)
         thread.start()
+        eventually("the old bus delivers it first", lambda: calls == ["old"])
         self.log.publish("HOST_ONLINE", {"run": self.run_id}, source="log")
         eventually("the log has delivered it", lambda: len(self.lines("log")) == 1)
         self.assertEqual(calls, ["old"])

@@ -35,7 +35,8 @@ func TestARolePassesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.AcquireRole(t.Context(), "PROMOTION_LEADER", client.RoleOptions{NoWait: true}); !errors.Is(err, client.ErrRoleHeld) {
+	_, err = c.AcquireRole(t.Context(), "PROMOTION_LEADER", client.RoleOptions{NoWait: true})
+	if !errors.Is(err, client.ErrRoleHeld) {
 		t.Fatalf("a second holder: %v", err)
 	}
 	next := acquired(t, c, "PROMOTION_LEADER", client.RoleOptions{Holder: "b"})
@@ -64,7 +65,8 @@ func TestARolePassesOn(t *testing.T) {
 	for range 2 {
 		_, err = first.Publish(t.Context(), event.New(event.ModelPromoted, map[string]any{"n": 9}))
 	}
-	if refused, ok := errors.AsType[*api.Error](err); !ok || refused.Code != api.Fenced || refused.Offset != second.Fence() {
+	refused, ok := errors.AsType[*api.Error](err)
+	if !ok || refused.Code != api.Fenced || refused.Offset != second.Fence() {
 		t.Errorf("the first holder still publishes: %v", err)
 	}
 

@@ -226,7 +226,8 @@ func (s *narrator) request(words []string) request {
 		return do(clientWords(words))
 	case "acquire": // role holder ttl, and wait
 		ttl, _ := time.ParseDuration(words[3])
-		return do(frame.RoleAcquire{Role: words[1], Holder: words[2], Session: "s" + words[2], TTL: ttl, Wait: len(words) > 4})
+		return do(frame.RoleAcquire{Role: words[1], Holder: words[2], Session: "s" + words[2], TTL: ttl,
+			Wait: len(words) > 4})
 	case "renew": // role fence
 		return do(frame.RoleRenew{Leases: []frame.RoleLease{{Role: words[1], Fence: number64(words[2])}}})
 	case "release": // role holder

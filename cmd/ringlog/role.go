@@ -88,7 +88,7 @@ func acquireRoleCommand(sh *shell.Shell) *cli.Command {
 			"ringlog role acquire DISTILLATION_LEADER",
 			"ringlog role acquire EXTERNAL_SYNC_LEADER --ttl 1m --wait",
 		),
-		Description: "The lease ends after the TTL unless the same command renews it: nothing runs on. The session says who\n" +
+		Description: "The lease ends after the TTL unless the same command renews it: no process stays. The session says who\n" +
 			"holds the role; by default it is of the process that runs the command, so commands of one shell share it.",
 		Flags: []cli.Flag{
 			&cli.DurationFlag{Name: "ttl", Usage: "how long the lease lasts, from 2s to 1h", Value: 15 * time.Second},

@@ -63,7 +63,8 @@ func commands() []Command {
 	member := Member{ID: "n1", RaftAddr: "r", HTTPAddr: "h", Incarnation: "i", FeatureLevel: 3, Version: "v"}
 	return []Command{
 		CursorCreate{Name: "c", Start: Position{AtOffset, 7}, Filter: filter, Policy: CursorPolicy{1, 2, 3}},
-		CursorOpen{"c", "o"}, CursorCommit{Name: "c", Offset: 9, Generation: 2}, CursorSeek{"c", Position{AtEnd, 0}, "s"}, CursorDelete{"c"},
+		CursorOpen{"c", "o"}, CursorCommit{Name: "c", Offset: 9, Generation: 2},
+		CursorSeek{"c", Position{AtEnd, 0}, "s"}, CursorDelete{"c"},
 		CursorChange{Name: "c", Filter: filter, Policy: CursorPolicy{1, 2, 3}},
 		SettingSet{"k", "v"}, Trim{Before: 5, Force: true}, Trim{Retention: true}, Tick{},
 		TermStart{ClusterID: "id", Members: []Member{member}, Seen: []election.TermSeen{{Term: 4, Leader: "n2"}}, Cause: "x"},

@@ -62,9 +62,7 @@ const (
 //     without contact to it for the session timeout, when it keeps the event for longer than
 //     the ack wait, and when the event comes after the first 8192 ranges of offsets that it
 //     holds. A member that is without contact for the session timeout hands nothing more out.
-//   - An ack or nack is durable once Flush or Close has returned, and not before. But if
-//     the answer to a nack is lost with the leader, and the event had failed before, that
-//     nack may not be counted: the event is redelivered as the same delivery.
+//   - An ack or nack is durable once Flush or Close has returned, and not before.
 //   - An event that was handed out may be held for the group's ack wait, counted from
 //     when Next returned it or from the last Progress. Events that wait in memory for
 //     handlers that have neither taken nor settled anything for an ack wait go to others.

@@ -170,8 +170,9 @@ func (s *settler) Nack(offset uint64, o NackOptions) error {
 	}
 
 	// Values that nodes would refuse were refused above; texts are cut to the limit of the wire.
-	return m.noteSettled(offset, m.acks.Nack(&ringlogv1.Nack{Offset: offset, DelayMs: uint64(o.Delay.Milliseconds()),
-		Error: cutText(o.Err), Dead: o.Dead, Handler: cutText(o.Handler), Released: o.Released}))
+	return m.noteSettled(offset, m.acks.Nack(&ringlogv1.Nack{Offset: offset, Delivery: m.buffer.Delivery(offset),
+		DelayMs: uint64(o.Delay.Milliseconds()),
+		Error:   cutText(o.Err), Dead: o.Dead, Handler: cutText(o.Handler), Released: o.Released}))
 }
 
 // cutText is a text as the wire takes it.

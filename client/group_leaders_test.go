@@ -30,6 +30,7 @@ type company struct {
 	late    []*errand         // nobody waits for them
 	with    map[uint64]string // who handles it
 	handled map[uint64]string
+	failed  map[uint64]uint64 // nacks so far
 	did     map[string]int
 }
 
@@ -51,7 +52,8 @@ func newCompany(t *rapid.T, did map[string]int) *company {
 		o.keys = append(o.keys, rapid.SampledFrom([]string{"a", "a", "b", ""}).Draw(t, "key"))
 	}
 	o.elect()
-	w := &company{t: t, o: o, with: map[uint64]string{}, handled: map[uint64]string{}, did: did}
+	w := &company{t: t, o: o, with: map[uint64]string{}, handled: map[uint64]string{},
+		failed: map[uint64]uint64{}, did: did}
 	for i := range rapid.IntRange(1, 3).Draw(t, "members") {
 		m := testMember(rapid.IntRange(1, 8).Draw(t, "prefetch"))
 		m.member, m.session.id = fmt.Sprint("m", i), 0
@@ -60,8 +62,8 @@ func newCompany(t *rapid.T, did map[string]int) *company {
 	return w
 }
 
-// hand hands an event out: nobody handles it now, or has handled it, and all of its key in
-// front of it were handled or are dead.
+// hand hands an event out: nobody handles it now, or has handled it, all of its key in
+// front of it were handled or are dead, and its number of deliveries counts every nack.
 func (w *company) hand(c *colleague) bool {
 	sh := c.m.buffer.Next()
 	if sh == nil {
@@ -69,6 +71,9 @@ func (w *company) hand(c *colleague) bool {
 	}
 	if by := w.with[sh.Offset] + w.handled[sh.Offset]; by != "" {
 		w.t.Fatalf("%d is handed to %s, and was to %s", sh.Offset, c.m.member, by)
+	}
+	if failed := w.failed[sh.Offset]; sh.Count <= failed {
+		w.t.Fatalf("%d is handed to %s as delivery %d, after %d nacks", sh.Offset, c.m.member, sh.Count, failed)
 	}
 	for before := uint64(1); before < sh.Offset && sh.Key != ""; before++ {
 		if w.o.keys[before-1] == sh.Key && w.handled[before] == "" && !w.o.dead[before] {
@@ -96,6 +101,7 @@ func (w *company) say(c *colleague, what string) bool {
 	case "release":
 		err = SettlerOf(c.m).Nack(offset, NackOptions{Released: true})
 	default:
+		w.failed[offset]++
 		err = SettlerOf(c.m).Nack(offset, NackOptions{})
 	}
 	if err != nil {
@@ -233,7 +239,7 @@ func (w *company) wait() bool {
 }
 
 // Leaders go while their members' calls are under way, and answers are lost. No event is
-// handled twice or before an earlier one of its key, and none is left.
+// handled twice or before an earlier one of its key, no nack goes uncounted, and none is left.
 func TestNothingIsHandledTwiceAroundAChangeOfLeader(t *testing.T) {
 	did := map[string]int{}
 	proceed := []string{"hand", "ack", "settle", "fetch", "settling goes", "fetching goes", "commit"}

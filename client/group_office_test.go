@@ -154,7 +154,7 @@ func (o *office) enter(e *errand) {
 }
 
 func nackOf(n *ringlogv1.Nack) group.Nack {
-	return group.Nack{Offset: n.Offset, Dead: n.Dead, Released: n.Released}
+	return group.Nack{Offset: n.Offset, Delivery: n.Delivery, Dead: n.Dead, Released: n.Released}
 }
 
 func framed(list []*ringlogv1.OffsetRange) (out []frame.Range) {

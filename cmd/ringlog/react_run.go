@@ -58,6 +58,12 @@ func react(ctx context.Context, sh *shell.Shell, o reactOptions, sink sinks.Sink
 	if err != nil {
 		return err
 	}
+	// Ctrl-C takes effect once what runs has finished, which without a notice looks as if it had none.
+	defer context.AfterFunc(ctx, func() {
+		if !sh.JSON {
+			sh.Say("ending: what runs may finish within %s, the rest is given back", shell.Short(o.drain))
+		}
+	})()
 	// The summary is printed for runs that failed, too.
 	sum, err := reactor.Run(ctx)
 	return errors.Join(err, printReacted(sh, sum), o.verdict(ctx, sum))

@@ -64,7 +64,7 @@ func TestAClaimFreesTheRestOfItsKey(t *testing.T) {
 // A member that does not know whether its nack was processed does not keep an event that may
 // have been redelivered to others since.
 func TestAMemberDoesNotKeepWhatItMayHaveReleased(t *testing.T) {
-	for _, nack := range []Nack{{Offset: 1}, {Offset: 1, Released: true}} {
+	for _, nack := range []Nack{{Offset: 1}, {Offset: 1, Released: true}, {Offset: 1, Delivery: 1}} {
 		c := followed(2)
 		m := rejoined(t, c, "w", frame.Range{From: 1, To: 2}, nack)
 		if !slices.Equal(m.Lost(), []frame.Range{{From: 1, To: 2}}) {
@@ -74,9 +74,11 @@ func TestAMemberDoesNotKeepWhatItMayHaveReleased(t *testing.T) {
 			t.Errorf("%+v: the other member loses %v", nack, m.Lost())
 		}
 	}
-	c := followed(2)
-	if m := rejoined(t, c, "w", frame.Range{From: 1, To: 2}, Nack{Offset: 1, Dead: true}); m.lost != nil {
-		t.Errorf("a dead event would not have failed: %v", m.Lost())
+	for _, nack := range []Nack{{Offset: 1, Dead: true}, {Offset: 1, Delivery: 2}} {
+		c := followed(2)
+		if m := rejoined(t, c, "w", frame.Range{From: 1, To: 2}, nack); m.lost != nil {
+			t.Errorf("%+v is not what has failed: the member loses %v", nack, m.Lost())
+		}
 	}
 }
 

@@ -45,8 +45,8 @@ type Figures struct {
 //
 // nacks are the member's unconfirmed nacks; the caller applies them with Nack right after
 // Join. An earlier leader may have processed them already and redelivered the events, so
-// Join does not restore the member's claim to an event that it released or that has since
-// failed: that failure may be this very nack.
+// Join does not restore the member's claim to an event that it released, or that has since
+// failed in the delivery that the nack names or a later one: that failure may be this very nack.
 func (c *Coordinator) Join(now time.Time, name string, holding []frame.Range, nacks []Nack) (*Member, error) {
 	c.setNow(now)
 	m := c.members.named(name)
@@ -79,7 +79,7 @@ func (c *Coordinator) Join(now time.Time, name string, holding []frame.Range, na
 	for _, r := range holding {
 		m.lost = c.eachIn(r, m.lost, func(n uint64, s *slot) bool {
 			nack, nacked := unconfirmed[s.offset]
-			if s.state == parked && nacked && (nack.Released || (s.failed && !nack.Dead)) {
+			if s.state == parked && nacked && nack.mayBeIn(s) {
 				return false
 			}
 			return c.claim(n, s, m)

@@ -220,7 +220,7 @@ func (w *world) rejoin(name string, cl *client, nacks []Nack) {
 	for _, offset := range slices.Sorted(maps.Keys(cl.holding)) {
 		if e := w.at(offset); e.holder == name {
 			continue
-		} else if n, nacked := unconfirmed[offset]; nacked && (n.Released || (e.failed && !n.Dead)) {
+		} else if n, nacked := unconfirmed[offset]; nacked && mayBeIn(n, e) {
 			w.lose(name, offset)
 			w.did["unconfirmed nack"]++
 		} else if w.claimable(e, name) {
@@ -250,6 +250,12 @@ func (w *world) rejoin(name string, cl *client, nacks []Nack) {
 	for _, n := range nacks {
 		w.nackOne(name, cl, n)
 	}
+}
+
+// mayBeIn reports whether the last failure of an event may be this nack.
+func mayBeIn(n Nack, e *modelEvent) bool {
+	named := n.Delivery == 0 || n.Delivery <= e.fails
+	return n.Released || (e.failed && named && !n.Dead)
 }
 
 func (w *world) claimable(e *modelEvent, name string) bool {
@@ -452,6 +458,7 @@ func (w *world) nack(t *rapid.T) {
 func (w *world) someNack(offset uint64) Nack {
 	return Nack{
 		Offset:   offset,
+		Delivery: rapid.Uint64Range(0, 3).Draw(w.t, "delivery"),
 		Error:    "e",
 		Delay:    rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Second}).Draw(w.t, "delay"),
 		Dead:     rapid.IntRange(0, 9).Draw(w.t, "dead") == 0,

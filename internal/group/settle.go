@@ -16,9 +16,11 @@ const (
 )
 
 // Nack says that a member could not handle an event. Released returns it unhandled, which
-// does not count as a delivery; Dead asks for no further delivery.
+// does not count as a delivery; Dead asks for no further delivery. Delivery is which one of the
+// event failed, from 1; 0 is not known.
 type Nack struct {
 	Offset   uint64
+	Delivery uint64
 	Delay    time.Duration
 	Error    string
 	Handler  string
@@ -72,6 +74,20 @@ func (c *Coordinator) Nack(now time.Time, m *Member, nack Nack) bool {
 		recorded: true,
 	})
 	return true
+}
+
+// mayBeIn reports whether an earlier leader may have processed the nack of a parked event, whose slot has what the
+// log knows.
+func (n *Nack) mayBeIn(s *slot) bool {
+	switch {
+	case n.Released:
+		return true // a release leaves no trace in the log
+	case n.Dead:
+		return false // the event would not be parked
+	case n.Delivery == 0:
+		return s.failed
+	}
+	return uint64(s.fails) >= n.Delivery
 }
 
 // settleSlot settles a slot in whatever state it is.

@@ -95,6 +95,7 @@ func exchangeFromWire(m *ringlogv1.ExchangeRequest) engine.Request {
 	for _, n := range m.Nacks {
 		r.Nacks = append(r.Nacks, group.Nack{
 			Offset:   n.Offset,
+			Delivery: n.Delivery,
 			Delay:    millis(n.DelayMs),
 			Error:    n.Error,
 			Handler:  n.Handler,

@@ -123,6 +123,8 @@ type nackBody struct {
 	Dead     bool   `json:"dead"`
 	Handler  string `json:"handler"`
 	Released bool   `json:"released"`
+	// Delivery is which delivery failed, as it came with the event; 0 is not known.
+	Delivery uint64 `json:"delivery"`
 }
 
 // millis returns n milliseconds, at most 1000 hours: that does not overflow, and still exceeds every limit it is
@@ -154,6 +156,7 @@ func (b *exchangeBody) request(name string) engine.Request {
 	for _, n := range b.Nacks {
 		r.Nacks = append(r.Nacks, group.Nack{
 			Offset:   n.Offset,
+			Delivery: n.Delivery,
 			Delay:    millis(n.DelayMs),
 			Error:    n.Error,
 			Handler:  n.Handler,

@@ -2794,6 +2794,7 @@ type Nack struct {
 	Dead          bool                   `protobuf:"varint,4,opt,name=dead,proto3" json:"dead,omitempty"` // to the dead letters at once
 	Handler       string                 `protobuf:"bytes,5,opt,name=handler,proto3" json:"handler,omitempty"`
 	Released      bool                   `protobuf:"varint,6,opt,name=released,proto3" json:"released,omitempty"` // released unhandled: not counted as a delivery
+	Delivery      uint64                 `protobuf:"varint,7,opt,name=delivery,proto3" json:"delivery,omitempty"` // which delivery failed, as it came with the event; 0 is not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2868,6 +2869,13 @@ func (x *Nack) GetReleased() bool {
 		return x.Released
 	}
 	return false
+}
+
+func (x *Nack) GetDelivery() uint64 {
+	if x != nil {
+		return x.Delivery
+	}
+	return 0
 }
 
 // ExchangeResponse comes once what was settled is durable.
@@ -4077,14 +4085,15 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\await_ms\x18\t \x01(\rR\x06waitMs\x12\x14\n" +
 	"\x05leave\x18\n" +
 	" \x01(\bR\x05leave\x12\x14\n" +
-	"\x05ahead\x18\v \x01(\bR\x05ahead\"\x99\x01\n" +
+	"\x05ahead\x18\v \x01(\bR\x05ahead\"\xb5\x01\n" +
 	"\x04Nack\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x19\n" +
 	"\bdelay_ms\x18\x02 \x01(\x04R\adelayMs\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x12\n" +
 	"\x04dead\x18\x04 \x01(\bR\x04dead\x12\x18\n" +
 	"\ahandler\x18\x05 \x01(\tR\ahandler\x12\x1a\n" +
-	"\breleased\x18\x06 \x01(\bR\breleased\"\xcb\x03\n" +
+	"\breleased\x18\x06 \x01(\bR\breleased\x12\x1a\n" +
+	"\bdelivery\x18\a \x01(\x04R\bdelivery\"\xcb\x03\n" +
 	"\x10ExchangeResponse\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x04R\asession\x12#\n" +
 	"\x04runs\x18\x02 \x03(\v2\x0f.ringlog.v1.RunR\x04runs\x124\n" +

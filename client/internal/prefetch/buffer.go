@@ -88,6 +88,14 @@ func (b *Buffer) Ready() int { return len(b.ready) }
 // Holds reports whether an event is held, waiting or handed out.
 func (b *Buffer) Holds(offset uint64) bool { return b.held[offset] != nil }
 
+// Delivery returns which delivery of an event is held, from 1; 0 is none.
+func (b *Buffer) Delivery(offset uint64) uint64 {
+	if h := b.held[offset]; h != nil {
+		return h.Count
+	}
+	return 0
+}
+
 // Offsets returns the offsets held, in no order.
 func (b *Buffer) Offsets() []uint64 {
 	list := make([]uint64, 0, len(b.held))

@@ -219,7 +219,7 @@ Shape = dict[str, Any]
 
 ANY = object()
 _RANGES = [{"from": int, "to": int}]
-_NACK = {"offset": int, "delay_ms": int, "error": str, "dead": bool, "handler": str, "released": bool}
+_NACK = {"offset": int, "delay_ms": int, "error": str, "dead": bool, "handler": str, "released": bool, "delivery": int}
 _EXCHANGE: Shape = {
     "member": str, "session": int, "holding": _RANGES, "acks": _RANGES, "nacks": [_NACK], "progress": _RANGES,
     "want": int, "wait_ms": int, "ahead": bool, "leave": bool,

@@ -186,11 +186,11 @@ func (d *Divergence) aheadOfLeader() bool {
 	return true
 }
 
-// ahead reports whether at the newest moment not after a report was asked for, this node had applied more than the
-// log of the leader that gave it holds.
+// ahead reports whether at the newest moment before a report was asked for, this node had applied more than the log of
+// the leader that gave it holds. Two readings of the clock that are equal have no order.
 func ahead(moments []moment, asked time.Time, r Report) bool {
 	for _, m := range slices.Backward(moments) {
-		if !m.at.After(asked) {
+		if m.at.Before(asked) {
 			return r.Role == roster.RoleLeader && r.Term >= m.term && r.LastIndex < m.applied
 		}
 	}

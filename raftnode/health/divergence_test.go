@@ -12,19 +12,20 @@ import (
 // that was asked before, or of an earlier term.
 func TestALeaderThatLacksWhatWasAppliedIsAContradiction(t *testing.T) {
 	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
-	moments := []moment{{at(0), 3, 10}, {at(1), 3, 20}, {at(2), 4, 30}}
+	moments := []moment{{at(0), 3, 10}, {at(2), 3, 20}, {at(4), 4, 30}}
 	for _, test := range []struct {
 		name   string
 		asked  int
 		report Report
 		want   bool
 	}{
-		{"it has all", 2, Report{Role: roster.RoleLeader, Term: 4, LastIndex: 30}, false},
-		{"it lacks one", 2, Report{Role: roster.RoleLeader, Term: 4, LastIndex: 29}, true},
-		{"it was asked before that was applied", 1, Report{Role: roster.RoleLeader, Term: 4, LastIndex: 29}, false},
-		{"it lacked one of those before", 1, Report{Role: roster.RoleLeader, Term: 4, LastIndex: 19}, true},
-		{"it is deposed and does not know", 2, Report{Role: roster.RoleLeader, Term: 3, LastIndex: 20}, false},
-		{"it follows", 2, Report{Role: roster.RoleFollower, Term: 4, LastIndex: 20}, false},
+		{"it has all", 5, Report{Role: roster.RoleLeader, Term: 4, LastIndex: 30}, false},
+		{"it lacks one", 5, Report{Role: roster.RoleLeader, Term: 4, LastIndex: 29}, true},
+		{"it was asked before that was applied", 3, Report{Role: roster.RoleLeader, Term: 4, LastIndex: 29}, false},
+		{"it lacked one of those before", 3, Report{Role: roster.RoleLeader, Term: 4, LastIndex: 19}, true},
+		{"it is deposed and does not know", 5, Report{Role: roster.RoleLeader, Term: 3, LastIndex: 20}, false},
+		{"it was asked at the same reading of the clock", 4, Report{Role: roster.RoleLeader, Term: 4, LastIndex: 29}, false},
+		{"it follows", 5, Report{Role: roster.RoleFollower, Term: 4, LastIndex: 20}, false},
 		{"it was asked before anything is known", -1, Report{Role: roster.RoleLeader, Term: 4, LastIndex: 1}, false},
 	} {
 		if got := ahead(moments, at(test.asked), test.report); got != test.want {

@@ -106,3 +106,27 @@ class LettersResult(_LettersResultRequired, total=False):
     dry_run: bool
     last: int
     more: bool
+
+
+class RoleClaim(TypedDict):
+    """A claim that waits for a role: the schema RoleClaim."""
+
+    holder: str
+    since: str
+    expires_at: str
+
+
+class _RoleInfoRequired(TypedDict):
+    role: str
+    waiting: list[RoleClaim]
+
+
+class RoleInfo(_RoleInfoRequired, total=False):
+    """A role with its holder, and who waits for it: the schema Role. Without a holder nobody holds it."""
+
+    holder: str
+    fence: int
+    ttl: str
+    since: str
+    renewed_at: str
+    expires_at: str

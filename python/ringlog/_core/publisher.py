@@ -111,11 +111,10 @@ class Publisher:
         producer = self.take()
         try:
             results = await self.send(producer, self.mark_apart(body), tries, lease)
-        except (Conflict, OutcomeUnknown):
-            raise  # the number may have been used: nobody takes this producer again
         except RinglogError as e:
-            self.put_back(producer)
-            if self.spool is not None and is_away(e):
+            if not isinstance(e, Conflict | OutcomeUnknown):  # with these the number may have been used
+                self.put_back(producer)
+            if self.spool is not None and (isinstance(e, OutcomeUnknown) or is_away(e)):
                 e.remedy += "; what is published under a role is not spooled"
             raise
         self.put_back(producer)
@@ -161,7 +160,10 @@ class Publisher:
         try:
             results = await self.post(producer.name, producer.number + 1, body, tries, lease)
         except Unauthenticated as e:
-            e.remedy += "; nothing is published, or kept: with a spool it would be delivered once the token is right"
+            if lease is None:
+                e.remedy += (
+                    "; nothing is published, or kept: with a spool it would be delivered once the token is right"
+                )
             raise
         producer.number += 1
         producer.used = time.monotonic()

@@ -81,7 +81,7 @@ class RoleState:
         self.over: RoleLost | None = None
         self._sent = Moment.now()
         self._failure: RinglogError | None = None  # of the last renewal
-        self._lock = threading.Lock()  # guards over and _callbacks
+        self._lock = threading.RLock()  # guards over and _callbacks; the handler of a signal may release, too
         self._callbacks: list[Callable[[], object]] = []
         self._readers: weakref.WeakSet[Reader] = weakref.WeakSet()
         self._publishing: set[Attempts] = set()

@@ -1323,8 +1323,18 @@ class Contract:
         with self.assertRaises(Closed):
             await log.acquire_role(self.run_id)
 
+    async def test_closing_the_client_ends_a_wait_for_a_role(self) -> None:
+        role, log = await self.acquire("a"), self.client()
+        waiting = asyncio.ensure_future(log.acquire_role(self.run_id, ttl=2))
+        await self.eventually(lambda: self.waits(1))
+        await log.close()
+        with self.assertRaises(Closed):
+            await waiting
+        self.assertTrue(await self.waits(0))
+        self.assertTrue(await role.release())
+
     async def test_a_role_may_have_any_name_that_nodes_take(self) -> None:
-        name = f"Führung/€ {self.run_id}"
+        name = f"Führung/€ {self.run_id} à"
         async with await self.log.acquire_role(name) as role:
             self.assertTrue((await role.publish("MODEL_PROMOTED", self.event())).offset)
             self.assertEqual((await self.log.role(name))["fence"], role.fence)

@@ -234,6 +234,12 @@ class Stopped(Away):
             events = log.tail("start", types=["MODEL_PROMOTED"], keys=[self.run_id], until_end=True)
             return sorted(event.payload["i"] for event in events)
 
+    def test_a_role_that_no_node_can_give_is_not_left_either(self) -> None:
+        log = self.client(timeout=0.5)
+        self.stop()
+        with self.assertNoLogs("ringlog", "WARNING"), self.assertRaises(Unavailable):
+            log.acquire_role(self.run_id)
+
     def test_a_publish_ends_with_the_lease(self) -> None:
         role = self.client(timeout=60).acquire_role(self.run_id, ttl=2)
         self.stop()

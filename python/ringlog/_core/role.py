@@ -25,7 +25,7 @@ from ringlog._core.io import Io, Task
 from ringlog._core.notices import Outage, log_warning
 from ringlog._core.publisher import PUBLISH, Publisher
 from ringlog._core.reader import Reader
-from ringlog.errors import OutcomeUnknown, RinglogError, RoleHeld, RoleLost, Unavailable
+from ringlog.errors import Closed, OutcomeUnknown, RinglogError, RoleHeld, RoleLost, Unavailable
 from ringlog.event import Json, Result
 
 MIN_TTL, MAX_TTL = 2.0, 3600.0  # seconds
@@ -77,6 +77,7 @@ class RoleState:
         self.name, self.ttl, self.lost = name, ttl, lost
         self._wait = 1e9 if wait is True else float(wait)
         self._session = os.urandom(16).hex()
+        self._claimed = False  # the cluster has the claim, which holds the role or waits
         self.fence = 0
         self.over: RoleLost | None = None
         self._sent = Moment.now()
@@ -103,11 +104,15 @@ class RoleState:
             return
         try:
             await self._claim()
+        except GeneratorExit:
+            raise
         except BaseException as e:
             # Nobody renews the claim: it would hold the role, or its place in the queue, for a ttl.
-            claims_nothing = isinstance(e, RoleHeld) and self._wait == 0
-            if not claims_nothing and not isinstance(e, GeneratorExit):
+            if self._claimed or isinstance(e, OutcomeUnknown) or not isinstance(e, RinglogError):
                 await self._leave(self._calls.config.attempt_timeout)
+            self.fence = 0
+            if isinstance(e, Closed):
+                self._calls.nodes.close()  # which a closed client has done before
             raise
         self._tasks = [self._io.spawn("ringlog-role", self._watch), self._io.spawn("ringlog-lease", self._keep)]
 
@@ -118,6 +123,7 @@ class RoleState:
         answer: Json = {}
         while True:
             # Each call renews the claim's place in the queue.
+            self._check_open()
             wait = max(0.0, min(MAX_WAIT, self.ttl / RENEWALS_PER_TTL, until - time.monotonic()))
             if answer and wait == 0:
                 raise RoleHeld(
@@ -139,15 +145,21 @@ class RoleState:
             attempt = wait + self._calls.config.attempt_timeout
             answer = await self._calls.call("PUT", target, claim, attempt=attempt, tries=tries)
             outage.over()
+            self._claimed = answer["acquired"] or answer["place"] > 0
             if not answer["acquired"]:
                 continue
 
             # The answer may have waited on its way: the lease counts from a renewal on.
             self.fence, sent = answer["fence"], Moment.now()
             if await self._renew(self._calls.config.timeout, self._calls.config.attempt_timeout):
+                self._check_open()
                 self._sent = sent
                 return
             self.fence = 0
+
+    def _check_open(self) -> None:
+        if self.over is not None:
+            raise Closed(f"the wait for role {self.name} has ended: it was released, or its client was closed")
 
     async def _renew(self, patience: float, attempt: float) -> bool:
         """Renew the lease; False if it is over."""

@@ -515,7 +515,7 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
         return await self._backlog.flush(timeout)
 
     async def close(self, timeout: float = EXIT_TIMEOUT) -> None:
-        """Release the roles, send what publish_soon has accepted, for at most timeout seconds, and end the connections.
+        """Send what publish_soon has accepted, for at most timeout seconds, release roles, and end the connections.
 
         What it has not sent then, it never sends: it raises Unavailable, or OutcomeUnknown if a node may have
         got an event. If nothing is left it raises the first failure since the last flush.

@@ -515,7 +515,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         return drive(self._operations._backlog.flush(timeout))
 
     def close(self, timeout: float = EXIT_TIMEOUT) -> None:
-        """Release the roles, send what publish_soon has accepted, for at most timeout seconds, and end the connections.
+        """Send what publish_soon has accepted, for at most timeout seconds, release roles, and end the connections.
 
         What it has not sent then, it never sends: it raises Unavailable, or OutcomeUnknown if a node may have
         got an event. If nothing is left it raises the first failure since the last flush.

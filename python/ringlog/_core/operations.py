@@ -73,14 +73,14 @@ class Operations:
             raise Closed("the client is closed", remedy="make a new one")
 
     async def _close(self, timeout: float) -> None:
-        """Release the roles, send what waits, for at most timeout seconds, and end the connections."""
+        """Send what waits, for at most timeout seconds, release the roles, and end the connections."""
         self._closed = True
         until = time.monotonic() + timeout
-        for role in tuple(self._roles):
-            await role.release(until - time.monotonic())
         try:
-            await self._backlog.close(max(0.0, until - time.monotonic()))
+            await self._backlog.close(timeout)
         finally:
+            for role in tuple(self._roles):
+                await role.release(until - time.monotonic())
             if self._drainer is not None:
                 await self._drainer.close(until - time.monotonic())
             self._calls.nodes.close()

@@ -594,6 +594,14 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         """
         return drive(self._operations.publish_many(events))
 
+    def publish_under(self, role: str, fence: int, events: Iterable[NewEvent]) -> list[Result]:
+        """Append events, all or none, if the lease of a role with that fence is not over when the cluster decides.
+
+        It is for those who know both from another process, such as a child of the holder, which has Role.publish_many.
+        Raises RoleLost if the lease is over, else as publish_many does. Nothing is spooled.
+        """
+        return drive(self._operations.publish_under(role, fence, events))
+
     def get(self, offset: int, *, stale: bool = False) -> Event:
         """Return the event at an offset. Raises Trimmed or PastTail if there is none.
 

@@ -1365,6 +1365,8 @@ class Contract:
                 ("events[0]", role.publish_many([7])),
                 ("type", role.publish("LEADER_ELECTED")),
                 ("type", role.publish("ROLE_LOST")),
+                ("role", self.log.publish_under(" a", 1, [])),
+                ("fence", self.log.publish_under(name, 0, [])),
             ):
                 with self.subTest(field=field), self.assertRaises(InvalidArgument) as refused:
                     await call

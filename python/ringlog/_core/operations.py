@@ -8,13 +8,13 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ringlog._core.calls import LINEARIZABLE, Calls, Query, path
+from ringlog._core.calls import LINEARIZABLE, Attempts, Calls, Query, path
 from ringlog._core.cause import cause_of_now, inherit
-from ringlog._core.checks import check_fields, check_name
+from ringlog._core.checks import check_fields, check_name, check_number, check_role
 from ringlog._core.config import Config
 from ringlog._core.encode import Position, build_event, encode, format_position
 from ringlog._core.io import Io
-from ringlog._core.publisher import Backlog, Publisher
+from ringlog._core.publisher import PUBLISH, Backlog, Publisher, lease_headers
 from ringlog._core.spec import build_filter, build_group, create
 from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo, RoleInfo
 from ringlog.errors import Closed, InvalidArgument, NotFound, OutcomeUnknown, RoleLost
@@ -187,6 +187,19 @@ class Operations:
         self._check_open()
         body, count = self._encode_many(events)
         return await self._publisher.publish(body, count) if count else []
+
+    async def publish_under(self, role: str, fence: int, events: Iterable[NewEvent]) -> list[Result]:
+        """Append events, all or none, if the lease of a role with that fence is not over when the cluster decides.
+
+        It is for those who know both from another process, such as a child of the holder, which has Role.publish_many.
+        Raises RoleLost if the lease is over, else as publish_many does. Nothing is spooled.
+        """
+        check_role(role)
+        check_number("fence", fence, 1, 1 << 63, 1, whole=True)
+        self._check_open()
+        body, count = self._encode_many(events)
+        tries = Attempts(PUBLISH, self._config.timeout)
+        return await self._publisher.publish_under(lease_headers(role, fence), body, tries) if count else []
 
     def _encode_many(self, events: Iterable[NewEvent]) -> tuple[bytes, int]:
         """Return the events of a request with what they inherit, and how many there are."""

@@ -194,6 +194,11 @@ def _result(raw: dict[str, Any]) -> Result:
     return Result(raw["offset"], raw["duplicate"], raw["hash"], raw["appended_at"], tuple(raw.get("warnings") or ()))
 
 
+def lease_headers(role: str, fence: int) -> dict[str, str]:
+    """Return the headers of a request that is refused once a lease is over. A name in UTF-8 is sent as it is."""
+    return {"Ringlog-Role": role.encode().decode("latin-1"), "Ringlog-Fence": str(fence)}
+
+
 Settle = Callable[[Result | None, RinglogError | None], None]
 """Called once for an event of the backlog: with its result, or with the error."""
 

@@ -20,10 +20,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ringlog._core.calls import Attempts, Calls, Moment, path
-from ringlog._core.checks import check_name, check_number, invalid
+from ringlog._core.checks import check_name, check_number, check_role, invalid
 from ringlog._core.io import Io, Task
 from ringlog._core.notices import Outage, log_warning
-from ringlog._core.publisher import PUBLISH, Publisher
+from ringlog._core.publisher import PUBLISH, Publisher, lease_headers
 from ringlog._core.reader import Reader
 from ringlog.errors import Closed, OutcomeUnknown, RinglogError, RoleHeld, RoleLost, Unavailable
 from ringlog.event import Json, Result
@@ -65,9 +65,7 @@ class RoleState:
         holder: str | None,
         lost: Flag,
     ) -> None:
-        check_name("role", name)
-        if name != name.strip():
-            raise invalid("role", f"{name!r:.80} begins or ends with a space", "leave the space out")
+        check_role(name)
         check_number("ttl", ttl, MIN_TTL, MAX_TTL, 15)
         if not isinstance(wait, bool):
             check_number("wait", wait, 0, 1e9, 30, default=", or True or False")
@@ -92,8 +90,8 @@ class RoleState:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of a request that is refused once the lease is over. A name in UTF-8 is sent as it is."""
-        return {"Ringlog-Role": self.name.encode().decode("latin-1"), "Ringlog-Fence": str(self.fence)}
+        """The headers of a request that is refused once the lease is over."""
+        return lease_headers(self.name, self.fence)
 
     # Acquire.
 

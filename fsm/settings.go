@@ -65,6 +65,10 @@ type Settings struct {
 	ClientsBytes uint64
 	RolesMax     uint64
 
+	// Events that wait for their time.
+	ScheduleMax   uint64
+	ScheduleBytes uint64
+
 	// The gate of incoming events.
 	ReservedForeign bool
 	Limits          event.Limits
@@ -243,6 +247,12 @@ func definitions() []definition {
 		{"roles.max", frame.LevelRoles, "20000",
 			"how many roles may be held",
 			number(1, 1_000_000, func(s *Settings) *uint64 { return &s.RolesMax })},
+		{"schedule.max", frame.LevelSchedule, "100000",
+			"how many events may wait for the time at which they are published",
+			number(1, 10_000_000, func(s *Settings) *uint64 { return &s.ScheduleMax })},
+		{"schedule.max_bytes", frame.LevelSchedule, "268435456",
+			"bytes of the events that wait for the time at which they are published",
+			number(1<<16, 1<<40, func(s *Settings) *uint64 { return &s.ScheduleBytes })},
 		// What the gate does about types that it does not know.
 		{"validation.strict", frame.LevelBase, "false",
 			"whether events of unknown types are refused",

@@ -23,28 +23,30 @@ import (
 // The first byte of each key; doc.go has what is stored under it. A byte keeps its meaning, also when
 // nothing is stored under it any more.
 const (
-	prefixMeta        = 'm'
-	prefixCursor      = 'c'
-	prefixPlace       = 'a'
-	prefixLoss        = 'z'
-	prefixSetting     = 's'
-	prefixProducer    = 'p'
-	prefixResult      = 'q'
-	prefixMember      = 'n'
-	prefixType        = 't'
-	prefixDigest      = 'd'
-	prefixReceipts    = 'r'
-	prefixMembership  = 'v'
-	prefixHealth      = 'h'
-	prefixDesiredVote = 'w'
-	prefixClient      = 'u'
-	prefixPressure    = 'x'
-	prefixOverdue     = 'o'
-	prefixFlow        = 'F'
-	prefixLostClient  = 'L'
-	prefixUnheard     = 'U'
-	prefixRole        = 'R'
-	prefixWaiting     = 'Q'
+	prefixMeta           = 'm'
+	prefixCursor         = 'c'
+	prefixPlace          = 'a'
+	prefixLoss           = 'z'
+	prefixSetting        = 's'
+	prefixProducer       = 'p'
+	prefixResult         = 'q'
+	prefixMember         = 'n'
+	prefixType           = 't'
+	prefixDigest         = 'd'
+	prefixReceipts       = 'r'
+	prefixMembership     = 'v'
+	prefixHealth         = 'h'
+	prefixDesiredVote    = 'w'
+	prefixClient         = 'u'
+	prefixPressure       = 'x'
+	prefixOverdue        = 'o'
+	prefixFlow           = 'F'
+	prefixLostClient     = 'L'
+	prefixUnheard        = 'U'
+	prefixRole           = 'R'
+	prefixWaiting        = 'Q'
+	prefixScheduled      = 'S'
+	prefixScheduledEvent = 'V'
 
 	prefixLetter      = 'l'
 	prefixCopy        = 'e'
@@ -198,6 +200,7 @@ type state struct {
 	clients  clients
 	lost     lostClients
 	roles    roles
+	schedule schedule
 	pressure Pressure
 	// overdue has the edges of runs that were reported, until when they are remembered, by overdueKey.
 	overdue map[string]int64
@@ -242,6 +245,7 @@ func newState() *state {
 		clients:      newClients(),
 		lost:         newLostClients(),
 		roles:        newRoles(),
+		schedule:     newSchedule(),
 		overdue:      map[string]int64{},
 	}
 }
@@ -287,6 +291,7 @@ func loadState(db *pebble.DB) (*state, error) {
 		prefixOverdue:     s.loadOverdue,
 		prefixPolicy:      s.loadPolicy,
 		prefixRole:        s.loadRole,
+		prefixScheduled:   s.loadScheduled,
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(loaders)) {
 		if err := scan(db, prefix, loaders[prefix]); err != nil {

@@ -284,6 +284,9 @@ func (v *views) NextDeadline() time.Time {
 		if first, _, some := s.roles.due.Min(); some {
 			due(first.at)
 		}
+		if oldest, _, some := s.schedule.done.Min(); some {
+			earlier(oldest.at, s.settings.ProducerTTL)
+		}
 
 		// What may have to be reported or removed.
 		if s.settings.CursorStall > 0 && s.meta.FeatureLevel >= frame.LevelDelivery && len(s.cursors) > 0 {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
-	"github.com/ringrift/ringlog/internal/human"
 )
 
 // An event may be scheduled: the state keeps it until its time, in replicated time. Then the leader proposes it as it
@@ -22,11 +21,8 @@ import (
 // What was published is remembered for producer.ttl, as the results of producers are: a schedule that is repeated in
 // that time is answered with the offset of its event, and schedules no second one.
 
-// Bounds of a schedule.
-const (
-	MaxScheduleAhead = 366 * 24 * time.Hour
-	maxScheduleID    = 256 // bytes
-)
+// maxScheduleID bounds an id, in bytes.
+const maxScheduleID = 256
 
 // Scheduled is an event that is to be published at a time, or was.
 type Scheduled struct {
@@ -137,9 +133,6 @@ func (a *scheduleApplier) schedule(c frame.Schedule) Result {
 	}
 	settings := &a.s.settings
 	switch {
-	case made.At > a.now+int64(MaxScheduleAhead):
-		return refuse(Invalid, "at", fmt.Sprintf("%s is too far ahead", instant(made.At)),
-			"send a time within "+human.Exact(MaxScheduleAhead))
 	case uint64(a.s.schedule.waiting.Len()) >= settings.ScheduleMax:
 		return refuse(Overloaded, "id", fmt.Sprintf("%d events are scheduled, which is the limit", settings.ScheduleMax),
 			"wait until some are published, remove some, or raise schedule.max")

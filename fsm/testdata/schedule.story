@@ -65,8 +65,11 @@
 > deliver a 1
   at 4
   4 TRAINING_COMPLETED {"n": 1}
-# Too far ahead, without a name, and more events than one.
-> schedule d 4 9000h
-  invalid: 2027-01-15T10:00:00Z is too far ahead
-> deliver a 1 2
-  a at 10m0s, offset 4
+# More events than one.
+> schedule d 4 10m
+  d at 10m0s, offset 0
+> deliver d 4 5
+  invalid: 2 events, for 2026-01-05T10:10:00Z
+> deliver d 4
+  at 5
+  5 TRAINING_COMPLETED {"n": 4}

@@ -282,7 +282,7 @@ func (v *views) NextDeadline() time.Time {
 		v.lettersDue(s, earlier)
 		due(s.clients.due)
 		if first, _, some := s.roles.due.Min(); some {
-			due(first.at)
+			due(s.atLed(first.at))
 		}
 
 		// What may have to be reported or removed.

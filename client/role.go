@@ -43,6 +43,7 @@ var ErrRoleHeld = errors.New("another process holds the role")
 const (
 	defaultRoleTTL = 15 * time.Second
 	roleWait       = 20 * time.Second // of one call
+	roleWaitsApart = time.Second      // at least, from the beginning of one call to the next
 	renewalsPerTTL = 3
 	// leaseMargin is the share of a lease that its holder does not use: clocks differ in their rates.
 	leaseMargin = 0.1
@@ -82,11 +83,13 @@ func (c *Client) AcquireRole(ctx context.Context, name string, o RoleOptions) (*
 		TTL:     cmp.Or(o.TTL, defaultRoleTTL).String(),
 	}
 	if !o.NoWait {
-		ask.Wait = min(roleWait, c.cfg.Timeout/2).String()
+		ask.Wait = max(time.Millisecond, min(roleWait, c.cfg.Timeout/2)).String()
 	}
 	r := &Role{c: c, name: name, session: ask.Session, producer: uuid.NewString(),
 		ttl: cmp.Or(o.TTL, defaultRoleTTL), done: make(chan struct{})}
 	for {
+		// A wait that is short, or ends early, is not repeated at once: each call is an entry of the log.
+		next := time.After(roleWaitsApart)
 		var answer api.RoleAcquired
 		if err := c.Admin().Do(ctx, http.MethodPut, rolePath(name), nil, ask, &answer); err != nil {
 			return nil, errors.Join(err, r.leave(ctx))
@@ -95,7 +98,12 @@ func (c *Client) AcquireRole(ctx context.Context, name string, o RoleOptions) (*
 		case !answer.Acquired && o.NoWait:
 			return nil, fmt.Errorf("client: acquire %s: %w: %s, with fence %d", name, ErrRoleHeld, answer.Holder, answer.Fence)
 		case !answer.Acquired:
-			continue
+			select {
+			case <-next:
+				continue
+			case <-ctx.Done():
+				return nil, errors.Join(fmt.Errorf("client: acquire %s: %w", name, context.Cause(ctx)), r.leave(ctx))
+			}
 		}
 		r.fence = answer.Fence
 

@@ -49,6 +49,7 @@ type applier struct {
 	memberApplier
 	clientApplier
 	roleApplier
+	scheduleApplier
 }
 
 // newApplier returns an applier whose parts know the entry and each other.
@@ -56,7 +57,8 @@ func newApplier(e applying) *applier {
 	a := &applier{applying: e}
 	// One applying for all, so that each part sees what the others have changed.
 	shared := &a.applying
-	a.publishApplier = publishApplier{applying: shared, producers: &a.producerApplier}
+	a.publishApplier = publishApplier{applying: shared, producers: &a.producerApplier, schedule: &a.scheduleApplier}
+	a.scheduleApplier = scheduleApplier{shared}
 	a.roleApplier = roleApplier{applying: shared}
 	a.producerApplier = producerApplier{applying: shared, results: map[string][]byte{}}
 	a.cursorApplier = cursorApplier{
@@ -81,6 +83,7 @@ func (a *applier) decideFrame() error {
 	m := &a.s.meta
 	a.now = max(m.Time, a.frame.Time.UnixNano())
 	m.Time = a.now
+	a.countLed()
 	a.stepBeforeTermStart()
 	a.tx.digestNumber(uint64(a.frame.CRC))
 
@@ -94,6 +97,7 @@ func (a *applier) decideFrame() error {
 	a.expireCursors()
 	a.expireClients()
 	a.expireClaims()
+	a.forgetPublished()
 	if err := a.observeLeader(); err != nil {
 		return err
 	}

@@ -75,6 +75,11 @@ var decisions = [256]decision{
 	frame.KindRoleRelease:        infallible((*applier).releaseRole),
 	frame.KindPublishFenced:      fallible((*applier).publish),
 	frame.KindCursorCommitFenced: infallible((*applier).commitCursor),
+
+	// Events that are published at a time.
+	frame.KindSchedule:         infallible(func(a *applier, c frame.Schedule) Result { return a.scheduleApplier.schedule(c) }),
+	frame.KindUnschedule:       infallible((*applier).unschedule),
+	frame.KindPublishScheduled: fallible((*applier).publish),
 }
 
 // fallible makes a decision of a function that takes the command's own type.

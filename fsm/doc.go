@@ -32,6 +32,7 @@
 //	lossApplier       what cursors have lost by trims
 //	memberApplier     members, terms, the health of the voters, replicated time
 //	roleApplier       who holds which role, and who waits for it
+//	scheduleApplier   events that are published at a time
 //	clientApplier     registered clients, and what the leader reports of its queue and of runs
 //
 // Whoever only reads does so through views, which cannot write.
@@ -59,6 +60,8 @@
 //	'x'                    whether the leader's queue is full (JSON)
 //	'u' + id               a client that registered what it listens to (JSON)
 //	'L' + id               a client that was lost, see lost_clients.go (JSON)
+//	'S' + id               an event that is to be published at a time, or was a moment ago (JSON)
+//	'V' + id               the copy of it, until it is published, see package frame
 //	'R' + name             a role that is held, and the claim of its holder (JSON)
 //	'Q' + name + 0 + number  a claim that waits for it (JSON)
 //	'U' + name             a critical subscription that has no listener since (JSON)

@@ -233,7 +233,7 @@ func (m *Machine) endEntry(a *applier, err error) error {
 	}
 	if err == nil {
 		m.watches.notify(a.moved)
-		m.roleWatches.notify(a.touchedNames())
+		m.roleWatches.notify(a.turned)
 	}
 	return err
 }

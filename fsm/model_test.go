@@ -602,6 +602,9 @@ func describe(r request, got Result) string {
 	case got.Role != nil:
 		return fmt.Sprintf("held by %s, fence %d, %d wait, place %d", got.Role.Held.Holder, got.Role.Fence,
 			got.Role.Waiting, got.Role.Place)
+	case got.Scheduled != nil:
+		return fmt.Sprintf("%s at %s, offset %d", got.Scheduled.ID, time.Unix(0, got.Scheduled.At).Sub(epoch),
+			got.Scheduled.Offset)
 	case len(got.LostLeases) > 0:
 		return fmt.Sprintf("lost %v", got.LostLeases)
 	}

@@ -15,6 +15,7 @@ import (
 type publishApplier struct {
 	*applying
 	producers *producerApplier
+	schedule  *scheduleApplier
 
 	row        int        // the next row to decide
 	base       uint64     // offset of the block's first accepted event
@@ -55,10 +56,20 @@ func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 		return *refused, nil
 	}
 
+	if c.Scheduled != "" {
+		if answer := a.schedule.admit(c); answer != nil {
+			a.suppressRows(from, a.row)
+			return *answer, nil
+		}
+	}
+
 	// An overloaded window is not kept as a result: a retry may succeed.
 	r, err := a.placeRows(from, a.row)
 	if err != nil {
 		return Result{}, err
+	}
+	if c.Scheduled != "" && r.Refusal == nil {
+		a.schedule.published(c.Scheduled, r)
 	}
 	if c.Producer != "" && (r.Refusal == nil || r.Refusal.Code != Overloaded) {
 		a.producers.keepResult(c, rowsPrint, r)

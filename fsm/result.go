@@ -35,6 +35,8 @@ type Result struct {
 
 	Role       *RoleAnswer `json:"role,omitempty"`        // the role after its command
 	LostLeases []int       `json:"lost_leases,omitempty"` // renewal of roles: the leases that are over, from 0
+
+	Scheduled *Scheduled `json:"scheduled,omitempty"` // an event that is to be published at a time, or was
 }
 
 // Duplicate is an event that was suppressed, and answered with an earlier offset.

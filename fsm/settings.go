@@ -64,6 +64,11 @@ type Settings struct {
 	ClientsMax   uint64
 	ClientsBytes uint64
 	RolesMax     uint64
+	RolesBytes   uint64
+
+	// Events that wait for their time.
+	ScheduleMax   uint64
+	ScheduleBytes uint64
 
 	// The gate of incoming events.
 	ReservedForeign bool
@@ -243,6 +248,15 @@ func definitions() []definition {
 		{"roles.max", frame.LevelRoles, "20000",
 			"how many roles may be held",
 			number(1, 1_000_000, func(s *Settings) *uint64 { return &s.RolesMax })},
+		{"roles.max_bytes", frame.LevelRoles, "67108864",
+			"bytes that the claims to all roles together may take, held and waiting",
+			number(1<<16, 1<<40, func(s *Settings) *uint64 { return &s.RolesBytes })},
+		{"schedule.max", frame.LevelSchedule, "100000",
+			"how many events may wait for the time at which they are published",
+			number(1, 10_000_000, func(s *Settings) *uint64 { return &s.ScheduleMax })},
+		{"schedule.max_bytes", frame.LevelSchedule, "268435456",
+			"bytes of the events that wait for the time at which they are published",
+			number(1<<16, 1<<40, func(s *Settings) *uint64 { return &s.ScheduleBytes })},
 		// What the gate does about types that it does not know.
 		{"validation.strict", frame.LevelBase, "false",
 			"whether events of unknown types are refused",

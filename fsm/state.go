@@ -23,28 +23,30 @@ import (
 // The first byte of each key; doc.go has what is stored under it. A byte keeps its meaning, also when
 // nothing is stored under it any more.
 const (
-	prefixMeta        = 'm'
-	prefixCursor      = 'c'
-	prefixPlace       = 'a'
-	prefixLoss        = 'z'
-	prefixSetting     = 's'
-	prefixProducer    = 'p'
-	prefixResult      = 'q'
-	prefixMember      = 'n'
-	prefixType        = 't'
-	prefixDigest      = 'd'
-	prefixReceipts    = 'r'
-	prefixMembership  = 'v'
-	prefixHealth      = 'h'
-	prefixDesiredVote = 'w'
-	prefixClient      = 'u'
-	prefixPressure    = 'x'
-	prefixOverdue     = 'o'
-	prefixFlow        = 'F'
-	prefixLostClient  = 'L'
-	prefixUnheard     = 'U'
-	prefixRole        = 'R'
-	prefixWaiting     = 'Q'
+	prefixMeta           = 'm'
+	prefixCursor         = 'c'
+	prefixPlace          = 'a'
+	prefixLoss           = 'z'
+	prefixSetting        = 's'
+	prefixProducer       = 'p'
+	prefixResult         = 'q'
+	prefixMember         = 'n'
+	prefixType           = 't'
+	prefixDigest         = 'd'
+	prefixReceipts       = 'r'
+	prefixMembership     = 'v'
+	prefixHealth         = 'h'
+	prefixDesiredVote    = 'w'
+	prefixClient         = 'u'
+	prefixPressure       = 'x'
+	prefixOverdue        = 'o'
+	prefixFlow           = 'F'
+	prefixLostClient     = 'L'
+	prefixUnheard        = 'U'
+	prefixRole           = 'R'
+	prefixWaiting        = 'Q'
+	prefixScheduled      = 'S'
+	prefixScheduledEvent = 'V'
 
 	prefixLetter      = 'l'
 	prefixCopy        = 'e'
@@ -124,6 +126,8 @@ type meta struct {
 	TrimReason string `json:"trim_reason,omitzero"`
 	// MaxPolicyWindow is the longest window of a dedup policy that there ever was.
 	MaxPolicyWindow time.Duration `json:"max_policy_window_ns,omitzero"`
+	// Led is the time with a leader so far in which there were claims to roles, which end by it.
+	Led int64 `json:"led_ns,omitzero"`
 }
 
 // ClockStep records that replicated time was moved at once.
@@ -198,6 +202,7 @@ type state struct {
 	clients  clients
 	lost     lostClients
 	roles    roles
+	schedule schedule
 	pressure Pressure
 	// overdue has the edges of runs that were reported, until when they are remembered, by overdueKey.
 	overdue map[string]int64
@@ -242,6 +247,7 @@ func newState() *state {
 		clients:      newClients(),
 		lost:         newLostClients(),
 		roles:        newRoles(),
+		schedule:     newSchedule(),
 		overdue:      map[string]int64{},
 	}
 }
@@ -287,6 +293,7 @@ func loadState(db *pebble.DB) (*state, error) {
 		prefixOverdue:     s.loadOverdue,
 		prefixPolicy:      s.loadPolicy,
 		prefixRole:        s.loadRole,
+		prefixScheduled:   s.loadScheduled,
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(loaders)) {
 		if err := scan(db, prefix, loaders[prefix]); err != nil {

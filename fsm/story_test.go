@@ -246,6 +246,16 @@ func (s *narrator) request(words []string) request {
 	case "commitunder": // cursor offset generation role fence
 		return do(frame.CursorCommit{Name: words[1], Offset: number64(words[2]), Generation: number64(words[3]),
 			Lease: frame.RoleLease{Role: words[4], Fence: number64(words[5])}})
+	case "schedule": // id content, to be published as long after the beginning as the last word says
+		after, _ := time.ParseDuration(words[3])
+		e := contents(words[2:3])[0]
+		return do(frame.Schedule{ID: words[1], At: epoch.Add(after), NoDedup: e.NoDedup, Event: frame.EncodeCopy(&e)})
+	case "unschedule": // id
+		return do(frame.Unschedule{ID: words[1]})
+	case "deliver": // id content
+		r := publish(contents(words[2:])...)
+		r.command = frame.Publish{Count: len(r.events), Scheduled: words[1]}
+		return r
 	case "flow": // as JSON, without blanks
 		return do(frame.FlowPut{Flows: []byte(words[1])})
 	case "noflow":

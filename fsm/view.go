@@ -282,7 +282,10 @@ func (v *views) NextDeadline() time.Time {
 		v.lettersDue(s, earlier)
 		due(s.clients.due)
 		if first, _, some := s.roles.due.Min(); some {
-			due(first.at)
+			due(s.atLed(first.at))
+		}
+		if oldest, _, some := s.schedule.done.Min(); some {
+			earlier(oldest.at, s.settings.ProducerTTL)
 		}
 
 		// What may have to be reported or removed.

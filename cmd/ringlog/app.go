@@ -38,7 +38,7 @@ func newApp(sh *shell.Shell) *cli.App {
 		Before:                    before(sh),
 		// In the order of the help.
 		Commands: slices.Concat(
-			category("events", publishCommand(sh), callCommand(sh), tailCommand(sh), getCommand(sh), chainCommand(sh),
+			category("events", publishCommand(sh), scheduledCommand(sh), callCommand(sh), tailCommand(sh), getCommand(sh), chainCommand(sh),
 				dedupCommand(sh), catalogueCommand(sh), flowCommand(sh)),
 			category("subscribers", cursorCommand(sh), groupCommand(sh), reactCommand(sh), dlqCommand(sh),
 				explainCommand(sh), waitCommand(sh), clientsCommand(sh), roleCommand(sh)),

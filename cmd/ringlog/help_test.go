@@ -234,6 +234,9 @@ ringlog react --group failing --type 'training.*' --retries 0 --max-deliver 1 -n
 					_, _ = run("ringlog cursor create trainer --type 'training.*'; ringlog cursor seek trainer --to end;" +
 						"ringlog group create evaluators --type 'training.*'; ringlog cursor seek evaluators --to end")
 				}
+				if strings.Contains(example, "nightly-sync") {
+					_, _ = run("ringlog publish DATA_SYNC_STARTED --at 2099-01-01 --schedule-id nightly-sync")
+				}
 				if out, err := run(example); err != nil || bytes.Contains(out, []byte("warning:")) {
 					t.Errorf("%s: %s: %v\n%s", strings.Join(path, " "), example, err, out)
 				}

@@ -32,6 +32,9 @@ type publishOptions struct {
 	noDedup                                          bool
 
 	lease client.Lease // of a role; its zero value is none
+
+	at         time.Time // when it is published; the zero time is now
+	scheduleID string    // of that; "" is a random one
 }
 
 // publishCommand is publish: one event from the flags, or many from the standard input.
@@ -43,6 +46,7 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 			`ringlog publish TRAINING_COMPLETED --payload '{"config_key": "hex8_2p"}'`,
 			"ringlog publish TRAINING_STARTED --source trainer-3 --key hex8_2p",
 			`echo '{"type": "TRAINING_STARTED", "payload": {}}' | ringlog publish --stdin`,
+			"ringlog publish DATA_SYNC_STARTED --at +10m",
 		),
 		Description: "TYPE is a name, value, alias or dotted topic of the catalogue, in any case; unknown ones " +
 			"are accepted\n" +
@@ -60,6 +64,9 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 			&cli.StringFlag{Name: "causation-id", Usage: "`ID` of what caused the event"},
 			&cli.StringFlag{Name: "dedup-id", Usage: "deduplicate by this `ID` instead of by content"},
 			&cli.BoolFlag{Name: "no-dedup", Usage: "append the event even if it is a duplicate"},
+			&cli.StringFlag{Name: "at", Usage: "have the cluster publish the event at this `TIME`, or after a duration as +10m; " +
+				"see ringlog scheduled"},
+			&cli.StringFlag{Name: "schedule-id", Usage: "with --at: `ID` of the schedule, so that the same command schedules once"},
 		}, leaseFlags()...),
 		Action: func(c *cli.Context) error {
 			// The two ways share the flags that stamp uses.
@@ -72,6 +79,18 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 				return err
 			}
 			ctx := causedByReaction(c.Context, sh)
+			if !c.IsSet("at") && c.IsSet("schedule-id") {
+				return shell.Usagef("--schedule-id is for --at")
+			}
+			if c.IsSet("at") {
+				if o.stdin || o.lease.Role != "" {
+					return shell.Usagef("--at is for one event, without --stdin and --role")
+				}
+				o.scheduleID = c.String("schedule-id")
+				if o.at, err = timeOf("at", c.String("at")); err != nil {
+					return err
+				}
+			}
 			// With --stdin the type comes from the input, so there is no argument.
 			if o.stdin {
 				if err := shell.Exactly(c, 0, ""); err != nil {
@@ -120,23 +139,39 @@ func causedByReaction(ctx context.Context, sh *shell.Shell) context.Context {
 func descendsFrom(pid int) bool {
 	// The way up ends at the first process, whose parent is 0.
 	for p := os.Getppid(); p != pid; {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p))
+		rest, err := processStat(p)
 		if err != nil {
 			// If there is a /proc, the process has ended; else nothing is known.
 			_, none := os.Stat("/proc/self/stat")
 			return none != nil
 		}
-		// After the name of the program, in parentheses, come its state and its parent.
-		rest := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if len(rest) < 2 {
-			return false
-		}
-		p, err = strconv.Atoi(rest[1])
+		p, err = strconv.Atoi(rest[statParent])
 		if err != nil || p == 0 {
 			return false
 		}
 	}
 	return true
+}
+
+// Places in what processStat returns.
+const (
+	statParent  = 1
+	statStarted = 19 // in clock ticks since the machine was started
+)
+
+// processStat returns what the system says of a process: the fields of proc_pid_stat(5) after the name of its program.
+func processStat(pid int) ([]string, error) {
+	name := fmt.Sprintf("/proc/%d/stat", pid)
+	stat, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	// The name of the program is in parentheses.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) <= statStarted {
+		return nil, fmt.Errorf("%s has %d fields", name, len(fields))
+	}
+	return fields, nil
 }
 
 // publish publishes one event and prints its offset.
@@ -150,6 +185,9 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 	ev := event.New(event.Type(o.kind), payload)
 	o.stamp(&ev)
 	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
+		if !o.at.IsZero() {
+			return publishAt(ctx, sh, c, o.scheduleID, o.at, ev)
+		}
 		// The client repeats it under its sequence, so it is appended once.
 		res, err := o.send(ctx, c, ev)
 		if err != nil {

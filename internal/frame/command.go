@@ -25,6 +25,9 @@ type Publish struct {
 	Sequence uint64
 	Count    int
 	Lease    RoleLease // Role is empty where the caller named none
+	// Scheduled is the id under which the one event was scheduled that this delivers, empty for any other. It is refused
+	// before its time, and decided once. It has no producer and no lease.
+	Scheduled string
 }
 
 // PositionKind says how a Position is meant.
@@ -158,7 +161,10 @@ type ClockStep struct {
 
 // Kind implements Command.
 func (c Publish) Kind() Kind {
-	if c.Lease.Role != "" {
+	switch {
+	case c.Scheduled != "":
+		return KindPublishScheduled
+	case c.Lease.Role != "":
 		return KindPublishFenced
 	}
 	return KindPublish
@@ -201,11 +207,15 @@ func (ClockStep) Kind() Kind    { return KindClockStep }
 // The bodies: fields in the order of their structs; numbers as uvarints,
 // durations and times as varint nanoseconds, flags as one byte.
 
-// appendTo writes producer, sequence, count, and of a KindPublishFenced the lease.
+// appendTo writes producer, sequence, count, and of a KindPublishFenced the lease, of a KindPublishScheduled the id.
 func (c Publish) appendTo(b []byte) []byte {
 	b = fields.Append(b, c.Producer)
 	b = binary.AppendUvarint(b, c.Sequence)
-	return c.Lease.appendIfNamed(binary.AppendUvarint(b, uint64(c.Count)))
+	b = binary.AppendUvarint(b, uint64(c.Count))
+	if c.Scheduled != "" {
+		return fields.Append(b, c.Scheduled)
+	}
+	return c.Lease.appendIfNamed(b)
 }
 
 // appendTo writes one byte of kind, offset.

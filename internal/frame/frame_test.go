@@ -102,6 +102,7 @@ func commands() []Command {
 		RoleRenew{Leases: []RoleLease{{Role: "PROMOTION_LEADER", Fence: 7}, {Role: "SYNC", Fence: 300}}},
 		RoleRelease{Role: "PROMOTION_LEADER", Session: "s1", Fence: 7},
 		CursorCommit{Name: "c", Offset: 7, Generation: 2, Lease: RoleLease{Role: "PROMOTION_LEADER", Fence: 7}},
+		Schedule{ID: "s1", At: time.Unix(9, 8).UTC(), NoDedup: true, Event: []byte("copy")}, Unschedule{ID: "s1"},
 		LetterKeep{Origin: [OriginSize]byte{3}, From: "p1", Letter: DeadLetter{Cursor: "live.h", Offset: 7, Handler: "h",
 			Error: "e", Attempts: 3, FirstFailed: time.Unix(1, 2).UTC(), Event: []byte("copy")}},
 		GroupCreate{Name: "g", Start: Position{AtStart, 0}, Filter: filter, Policy: CursorPolicy{1, 2, 3},
@@ -132,7 +133,7 @@ func commands() []Command {
 }
 
 func TestTheTableOfKindsIsWhole(t *testing.T) {
-	seen := map[Kind]bool{KindPublish: true, KindPublishFenced: true}
+	seen := map[Kind]bool{KindPublish: true, KindPublishFenced: true, KindPublishScheduled: true}
 	for _, c := range commands() {
 		seen[c.Kind()] = true
 	}
@@ -181,8 +182,11 @@ func TestFrameRoundTrip(t *testing.T) {
 		for range rapid.IntRange(0, 4).Draw(t, "requests") {
 			events := rapid.SliceOfN(rapid.Custom(anEvent), 1, 20).Draw(t, "events")
 			command := Publish{Producer: "p", Sequence: 3, Count: len(events)}
-			if rapid.Bool().Draw(t, "fenced") {
+			switch rapid.SampledFrom([]string{"", "fenced", "scheduled"}).Draw(t, "kind") {
+			case "fenced":
 				command.Lease = RoleLease{Role: "PROMOTION_LEADER", Fence: 7}
+			case "scheduled":
+				command.Scheduled = "s1"
 			}
 			r := Request{Command: command, Batch: batchOf(events)}
 			again, err := DecodeRequest(r.Encode())

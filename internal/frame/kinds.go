@@ -11,7 +11,7 @@ import (
 type Kind byte
 
 // The kinds of commands. A number is on disks and on the wire, so it must keep its meaning even if
-// its command is removed. The next one is 49 (27 to 29 are not used); CONTRIBUTING.md lists what a new
+// its command is removed. The next one is 57 (27 to 29 are not used, 49 to 53 not yet); CONTRIBUTING.md lists what a new
 // command needs.
 const (
 	KindPublish      Kind = 1
@@ -63,6 +63,10 @@ const (
 	KindRoleRelease        Kind = 46
 	KindPublishFenced      Kind = 47
 	KindCursorCommitFenced Kind = 48
+
+	KindSchedule         Kind = 54
+	KindUnschedule       Kind = 55
+	KindPublishScheduled Kind = 56
 )
 
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
@@ -79,11 +83,12 @@ const (
 	LevelReports  = 6 // events for letters that are stored, and letters of handlers without a cursor
 	LevelLag      = 7 // what cursors and groups lag by
 	LevelRoles    = 7 // roles, and publishes and commits that one fences
+	LevelSchedule = 9 // events that are published at a time
 
 	// LevelPolicySteps has an entry remove a bounded number of the keys that dedup policies no longer need.
 	LevelPolicySteps = 6
 
-	LevelNewest = LevelRoles // what this build knows
+	LevelNewest = LevelSchedule // what this build knows
 )
 
 // origin says who asks for a command.
@@ -205,6 +210,19 @@ var kinds = [256]kind{
 		c.Lease = d.namedLease()
 		return c
 	}},
+
+	KindSchedule: {LevelSchedule, ofCaller, much, func(d *decoder) Command {
+		return Schedule{ID: d.string(), At: time.Unix(0, d.Varint()).UTC(), NoDedup: d.Bool(), Event: d.copied()}
+	}},
+	KindUnschedule: {LevelSchedule, ofCaller, little, func(d *decoder) Command { return Unschedule{ID: d.string()} }},
+	KindPublishScheduled: {LevelSchedule, ofLeader, much, func(d *decoder) Command {
+		c := d.publish()
+		c.Scheduled = d.string()
+		if c.Scheduled == "" {
+			d.Fail("an event that was scheduled without an id")
+		}
+		return c
+	}},
 }
 
 // Level returns the feature level from which on commands of a kind may be proposed, and 0
@@ -212,7 +230,9 @@ var kinds = [256]kind{
 func (k Kind) Level() uint32 { return kinds[k].level }
 
 // Publishes reports whether commands of a kind append events of their callers.
-func (k Kind) Publishes() bool { return k == KindPublish || k == KindPublishFenced }
+func (k Kind) Publishes() bool {
+	return k == KindPublish || k == KindPublishFenced || k == KindPublishScheduled
+}
 
 // Forwardable reports whether a node may forward commands of a kind to the leader for its callers.
 func (k Kind) Forwardable() bool { return kinds[k].origin == ofCaller }

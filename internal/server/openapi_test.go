@@ -176,7 +176,7 @@ func callOrder() []string {
 		"setSetting", "getSetting", "compact", "snapshot", "listCatalogue", "registerTypes",
 		"validateEvents", "getType", "getTypeSchema", "getAsyncAPI", "registerFlows",
 		"listFlows", "getFlow", "removeFlow", "registerClient", "listClients", "getReadiness", "acquireRole", "renewRoles",
-		"getRole", "listRoles", "releaseRole", "audit", "auditCoordinator",
+		"getRole", "listRoles", "releaseRole", "scheduleEvent", "getScheduled", "listScheduled", "unscheduleEvent", "audit", "auditCoordinator",
 		"getStatus", "getCluster", "history", "getOutage", "getMetrics", "removeClient",
 		"deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember",
 		"removeMember",

@@ -110,6 +110,7 @@ func (s *Server) table(advertised string) []route {
 	catalogue := &catalogueHandlers{log: s.ops.Log, bodies: bodies}
 	dedup := &dedupHandlers{log: s.ops.Log, bodies: bodies}
 	clients := &clientHandlers{clients: s.ops.Clients, bodies: bodies}
+	schedule := &scheduleHandlers{schedule: s.ops.Schedule, bodies: bodies}
 	roles := &roleHandlers{roles: s.ops.Roles, bodies: bodies, streams: s.streams}
 	members := &memberHandlers{node: node, peers: s.cfg.Peers, bodies: bodies, view: view}
 	reports := &reportHandlers{
@@ -253,6 +254,12 @@ func (s *Server) table(advertised string) []route {
 		{method: get, path: "/v1/roles/{role}", handle: roles.getRole},
 		{method: put, path: "/v1/roles/{role}", handle: roles.putRole, stream: true},
 		{method: remove, path: "/v1/roles/{role}", handle: roles.deleteRole},
+
+		// Events that are published at a time.
+		{method: get, path: "/v1/scheduled", handle: schedule.getSchedule},
+		{method: get, path: "/v1/scheduled/{id}", handle: schedule.getScheduled},
+		{method: put, path: "/v1/scheduled/{id}", handle: schedule.putScheduled},
+		{method: remove, path: "/v1/scheduled/{id}", handle: schedule.deleteScheduled},
 
 		// Reports that are computed from the log, and from this node's journal of outages.
 		{method: get, path: "/v1/audit", handle: reports.getAudit, scan: true},

@@ -49,11 +49,12 @@ type Service struct {
 	Letters  *Letters
 	Clients  *Clients
 	Roles    *Roles
+	Schedule *Schedule
 	Settings *Settings
 	Reports  *Reports
 	// Groups and Cursors use the engine; Wait waits for it.
 	engine *engine.Engine
-	duties sync.WaitGroup // chains, the cursor scanner and the lag watch
+	duties sync.WaitGroup // chains, the cursor scanner, the lag watch and the schedule
 }
 
 // core is what the operations of all subjects need: the node, and the ways to propose, check and read.
@@ -69,7 +70,7 @@ type core struct {
 func New(ctx context.Context, node Node, heartbeat time.Duration, logger hclog.Logger) *Service {
 	// The parts that need nothing but the node.
 	c := &core{node: node, logger: logger, heartbeat: heartbeat}
-	s := &Service{core: c, Log: &Log{c}, Clients: &Clients{c}, Roles: &Roles{c},
+	s := &Service{core: c, Log: &Log{c}, Clients: &Clients{c}, Roles: &Roles{c}, Schedule: &Schedule{c},
 		Settings: &Settings{c}}
 	// Letters need Cursors, the engine needs Letters, and Cursors show what the engine delivers: so the engine is put
 	// into Cursors afterwards.
@@ -83,6 +84,7 @@ func New(ctx context.Context, node Node, heartbeat time.Duration, logger hclog.L
 	s.duties.Go(func() { s.Reports.chains.run(ctx) })
 	s.duties.Go(func() { newCursorScanner(c).run(ctx) })
 	s.duties.Go(func() { newLagWatch(c).run(ctx) })
+	s.duties.Go(func() { scheduleWatch{c}.run(ctx) })
 	return s
 }
 

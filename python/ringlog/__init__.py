@@ -17,13 +17,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ringlog._core.cause import caused_by
-from ringlog.client import Client, Cursor, Member, Tail
+from ringlog.client import Client, Cursor, Member, Role, Tail
 from ringlog.delivery import Delivery
 from ringlog.errors import OutcomeUnknown, RinglogError
 from ringlog.event import Event, Gap, NewEvent, Result
 
 if TYPE_CHECKING:
-    from ringlog.aio import AsyncClient, AsyncCursor, AsyncMember, AsyncTail
+    from ringlog.aio import AsyncClient, AsyncCursor, AsyncMember, AsyncRole, AsyncTail
     from ringlog.catalogue import EventType
 
 __version__ = "0.1.0"
@@ -32,6 +32,7 @@ __all__ = [
     "AsyncClient",
     "AsyncCursor",
     "AsyncMember",
+    "AsyncRole",
     "AsyncTail",
     "Client",
     "Cursor",
@@ -44,6 +45,7 @@ __all__ = [
     "OutcomeUnknown",
     "Result",
     "RinglogError",
+    "Role",
     "Tail",
     "caused_by",
 ]

@@ -7,7 +7,7 @@ import atexit
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import datetime, timezone
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -27,7 +27,7 @@ from ringlog.answers import Letter
 from ringlog.client import EXIT_TIMEOUT, drain_at_exit
 from ringlog.delivery import Delivery
 from ringlog.errors import RinglogError
-from ringlog.event import Event, EventFields, Result
+from ringlog.event import Event, EventFields, NewEvent, Result
 
 if TYPE_CHECKING:
     import ssl
@@ -310,6 +310,89 @@ class AsyncMember(_Closing, AsyncIterator[Delivery]):
         await self._loop.close(timeout)
 
 
+class AsyncRole:
+    """A role of AsyncClient.acquire_role, which awaiting acquires: an async with block that ends with release."""
+
+    def __init__(self, operations: Operations, name: str, ttl: float, wait: bool | float, holder: str | None) -> None:
+        self._operations = operations
+        self._lost = asyncio.Event()
+        self._state = operations._new_role(name, ttl, wait, holder, self._lost)
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> Self:
+        await self._state.acquire()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.release()
+
+    @property
+    def name(self) -> str:
+        """The role's name."""
+        return self._state.name
+
+    @property
+    def holder(self) -> str:
+        """The name under which people see this process as the holder."""
+        return self._state.holder
+
+    @property
+    def fence(self) -> int:
+        """The offset of the event with which the role was acquired, 0 before. A later holder has a higher one."""
+        return self._state.fence
+
+    @property
+    def held(self) -> bool:
+        """Whether the role is certainly this process's now: False before the lease could be another's.
+
+        It looks at the clock, so it is False as well in a process that was stopped for longer than the lease.
+        """
+        return self._state.held()
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """An event that is set once the role is lost: not renewed in time, or ended by the cluster."""
+        return self._lost
+
+    def on_lost(self, callback: Callable[[], object]) -> None:
+        """Have a function called once the role is lost, at once if it is. It is not called for a release.
+
+        It is called where the lease is kept: in a thread of its own, with asyncio in the event loop.
+        """
+        self._state.on_lost(callback)
+
+    def check(self) -> None:
+        """Raise RoleLost unless the role is held."""
+        self._state.check()
+
+    async def publish(
+        self,
+        type: str | Payload,
+        payload: Mapping[str, Any] | None = None,
+        **fields: Unpack[EventFields],
+    ) -> Result:
+        """Append one event as Client.publish does, if this process still holds the role when the cluster decides.
+
+        Raises RoleLost if it does not. The event is never spooled: Unavailable is raised where no node takes it.
+        """
+        return await self._operations._publish_under(self._state, type, payload, fields)
+
+    async def publish_many(self, events: Iterable[NewEvent]) -> list[Result]:
+        """Append events as Client.publish_many does, if this process still holds the role. Raises as publish does."""
+        return await self._operations._publish_many_under(self._state, events)
+
+    async def release(self, timeout: float = 10.0) -> bool:
+        """End the lease, so that the next in the queue gets the role; False if no node has answered.
+
+        It takes about timeout seconds at most. Without an answer the lease ends by itself after the ttl.
+        """
+        return await self._state.release(timeout)
+
+
 class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMember]):
     """A client of one cluster for asyncio. The arguments are those of Client.
 
@@ -373,6 +456,25 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
     def _new_member(self, loop: MemberLoop) -> AsyncMember:
         return AsyncMember(loop)
 
+    def acquire_role(
+        self, name: str, *, ttl: float = 15.0, wait: bool | float = True, holder: str | None = None
+    ) -> AsyncRole:
+        """Acquire a role, which one process holds at a time, and keep it until it is released or lost.
+
+        ttl     seconds that the lease lasts where nothing renews it, from 2 to 3600: others wait for that long when
+                this process dies
+        wait    whether to wait in the queue while another process holds the role, or for how many seconds; RoleHeld is
+                raised after that
+        holder  a name for people; the default is HOST:PID
+
+        Work that only the holder may do stops once the role is lost: look at held, or wait for lost. That is reported
+        before another process can hold the role, but to a process that is stopped only when it continues: what it
+        sends with publish is refused then. Closing the client releases the role.
+
+        Raises Unavailable if no node answers in the client's timeout. Who waits in the queue already waits on.
+        """
+        return AsyncRole(self, name, ttl, wait, holder)
+
     async def publish_soon(
         self,
         type: str | Payload,
@@ -413,7 +515,7 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
         return await self._backlog.flush(timeout)
 
     async def close(self, timeout: float = EXIT_TIMEOUT) -> None:
-        """Send what publish_soon has accepted, for at most timeout seconds, and end the connections.
+        """Send what publish_soon has accepted, for at most timeout seconds, release roles, and end the connections.
 
         What it has not sent then, it never sends: it raises Unavailable, or OutcomeUnknown if a node may have
         got an event. If nothing is left it raises the first failure since the last flush.

@@ -106,3 +106,33 @@ class LettersResult(_LettersResultRequired, total=False):
     dry_run: bool
     last: int
     more: bool
+
+
+class RoleClaim(TypedDict):
+    """A claim that waits for a role: the schema RoleClaim."""
+
+    holder: str
+    since: str
+    expires_at: str
+
+
+class _RoleInfoRequired(TypedDict):
+    role: str
+    waiting: int
+
+
+class RoleInfo(_RoleInfoRequired, total=False):
+    """A role with its holder, and how many wait for it: the schema Role. Without a holder nobody holds it.
+
+    queue has the first 100 that wait, in their order, where one role was asked for. released answers a release.
+    """
+
+    queue: list[RoleClaim]
+    released: bool
+
+    holder: str
+    fence: int
+    ttl: str
+    since: str
+    renewed_at: str
+    expires_at: str

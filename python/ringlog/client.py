@@ -26,7 +26,7 @@ from ringlog._core.notices import OnWarning
 from ringlog._core.operations import Operations
 from ringlog._core.reader import Reader
 from ringlog._core.readers import Readers
-from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo
+from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo, RoleInfo
 from ringlog.delivery import Delivery
 from ringlog.errors import RinglogError
 from ringlog.event import CallResult, Event, EventFields, Json, NewEvent, Result
@@ -289,6 +289,87 @@ class Member(_Closing, Iterator[Delivery]):
         drive(self._loop.close(timeout))
 
 
+class Role:
+    """A role that this process has acquired, of Client.acquire_role: a with block that ends with release."""
+
+    def __init__(self, operations: Operations, name: str, ttl: float, wait: bool | float, holder: str | None) -> None:
+        self._operations = operations
+        self._lost = threading.Event()
+        self._state = operations._new_role(name, ttl, wait, holder, self._lost)
+        drive(self._state.acquire())
+
+    def __enter__(self) -> Self:
+        self._state.check()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    @property
+    def name(self) -> str:
+        """The role's name."""
+        return self._state.name
+
+    @property
+    def holder(self) -> str:
+        """The name under which people see this process as the holder."""
+        return self._state.holder
+
+    @property
+    def fence(self) -> int:
+        """The offset of the event with which the role was acquired, 0 before. A later holder has a higher one."""
+        return self._state.fence
+
+    @property
+    def held(self) -> bool:
+        """Whether the role is certainly this process's now: False before the lease could be another's.
+
+        It looks at the clock, so it is False as well in a process that was stopped for longer than the lease.
+        """
+        return self._state.held()
+
+    @property
+    def lost(self) -> threading.Event:
+        """An event that is set once the role is lost: not renewed in time, or ended by the cluster."""
+        return self._lost
+
+    def on_lost(self, callback: Callable[[], object]) -> None:
+        """Have a function called once the role is lost, at once if it is. It is not called for a release.
+
+        It is called where the lease is kept: in a thread of its own, with asyncio in the event loop.
+        """
+        self._state.on_lost(callback)
+
+    def check(self) -> None:
+        """Raise RoleLost unless the role is held."""
+        self._state.check()
+
+    def publish(
+        self,
+        type: str | Payload,
+        payload: Mapping[str, Any] | None = None,
+        **fields: Unpack[EventFields],
+    ) -> Result:
+        """Append one event as Client.publish does, if this process still holds the role when the cluster decides.
+
+        Raises RoleLost if it does not. The event is never spooled: Unavailable is raised where no node takes it.
+        """
+        return drive(self._operations._publish_under(self._state, type, payload, fields))
+
+    def publish_many(self, events: Iterable[NewEvent]) -> list[Result]:
+        """Append events as Client.publish_many does, if this process still holds the role. Raises as publish does."""
+        return drive(self._operations._publish_many_under(self._state, events))
+
+    def release(self, timeout: float = 10.0) -> bool:
+        """End the lease, so that the next in the queue gets the role; False if no node has answered.
+
+        It takes about timeout seconds at most. Without an answer the lease ends by itself after the ttl.
+        """
+        return drive(self._state.release(timeout))
+
+
 class Client(_Closing, Readers[Tail, Cursor, Member]):
     """A client of one cluster. It connects with its first call.
 
@@ -309,7 +390,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
     spool_bytes       what the spool may hold; more is refused with SpoolFull
     spool_after       seconds for which the cluster is tried before an event is spooled
 
-    A client that was made before a fork works in parent and child. Cursors, members and tails belong
+    A client that was made before a fork works in parent and child. Cursors, members, tails and roles belong
     to the process that has opened them, and events of publish_soon to the one that has published them.
     """
 
@@ -374,6 +455,25 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
     def _new_member(self, loop: MemberLoop) -> Member:
         return Member(loop)
 
+    def acquire_role(
+        self, name: str, *, ttl: float = 15.0, wait: bool | float = True, holder: str | None = None
+    ) -> Role:
+        """Acquire a role, which one process holds at a time, and keep it until it is released or lost.
+
+        ttl     seconds that the lease lasts where nothing renews it, from 2 to 3600: others wait for that long when
+                this process dies
+        wait    whether to wait in the queue while another process holds the role, or for how many seconds; RoleHeld is
+                raised after that
+        holder  a name for people; the default is HOST:PID
+
+        Work that only the holder may do stops once the role is lost: look at held, or wait for lost. That is reported
+        before another process can hold the role, but to a process that is stopped only when it continues: what it
+        sends with publish is refused then. Closing the client releases the role.
+
+        Raises Unavailable if no node answers in the client's timeout. Who waits in the queue already waits on.
+        """
+        return Role(self._operations, name, ttl, wait, holder)
+
     def publish_soon(
         self,
         type: str | Payload,
@@ -415,7 +515,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         return drive(self._operations._backlog.flush(timeout))
 
     def close(self, timeout: float = EXIT_TIMEOUT) -> None:
-        """Send what publish_soon has accepted, for at most timeout seconds, and end the connections.
+        """Send what publish_soon has accepted, for at most timeout seconds, release roles, and end the connections.
 
         What it has not sent then, it never sends: it raises Unavailable, or OutcomeUnknown if a node may have
         got an event. If nothing is left it raises the first failure since the last flush.
@@ -493,6 +593,14 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         Raises as publish does; the field of an error names the event, such as "events[3].payload".
         """
         return drive(self._operations.publish_many(events))
+
+    def publish_under(self, role: str, fence: int, events: Iterable[NewEvent]) -> list[Result]:
+        """Append events, all or none, if the lease of a role with that fence is not over when the cluster decides.
+
+        It is for those who know both from another process, such as a child of the holder, which has Role.publish_many.
+        Raises RoleLost if the lease is over, else as publish_many does. Nothing is spooled.
+        """
+        return drive(self._operations.publish_under(role, fence, events))
 
     def get(self, offset: int, *, stale: bool = False) -> Event:
         """Return the event at an offset. Raises Trimmed or PastTail if there is none.
@@ -673,6 +781,22 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
     def remove_flow(self, name: str) -> None:
         """Remove a registered flow."""
         return drive(self._operations.remove_flow(name))
+
+    def roles(self) -> list[RoleInfo]:
+        """Return the roles that are held, by name: the schema Role."""
+        return drive(self._operations.roles())
+
+    def role(self, name: str) -> RoleInfo:
+        """Return who holds a role and who waits for it: the schema Role. Without a holder nobody holds it."""
+        return drive(self._operations.role(name))
+
+    def revoke_role(self, name: str, fence: int = 0) -> RoleInfo:
+        """End the lease of a role, whoever has it, and return the role: the schema Role. The next in its queue gets it.
+
+        With a fence the lease is ended only if it has that one, else RoleLost is raised. Raises NotFound if nobody
+        holds the role.
+        """
+        return drive(self._operations.revoke_role(name, fence))
 
     def audit(self, *, live: bool = False) -> Json:
         """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit.

@@ -78,6 +78,19 @@ class Fenced(RinglogError):
     """Another process has opened the cursor, whose newer generation is `offset`."""
 
 
+class RoleLost(Fenced):
+    """The lease of a role is over. `offset` is the fence of its holder, if the cluster has said so and there is one.
+
+    What was about to be published or committed under the lease was not.
+    """
+
+
+class RoleHeld(RinglogError):
+    """Another process holds the role, with the fence `offset`, and has not released it in time."""
+
+    retryable = True
+
+
 class OtherCluster(RinglogError):
     """The node is of another cluster than the one that answered first."""
 
@@ -147,11 +160,12 @@ _KINDS: dict[str, type[RinglogError]] = {
 
 def from_answer(error: Mapping[str, Any]) -> RinglogError:
     """Return the exception for the object `error` of a node's answer."""
-    code = str(error.get("code", ""))
-    return _KINDS.get(code, RinglogError)(
+    code, field = str(error.get("code", "")), str(error.get("field", ""))
+    kind = RoleLost if (code, field) == ("fenced", "fence") else _KINDS.get(code, RinglogError)
+    return kind(
         str(error.get("message", "")),
         code=code,
-        field=str(error.get("field", "")),
+        field=field,
         remedy=str(error.get("remedy", "")),
         reason=str(error.get("reason", "")),
         offset=error.get("offset"),

@@ -28,17 +28,24 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ringlog._core.payload import Payload
-    from ringlog.aio import AsyncMember
-    from ringlog.client import Member
+    from ringlog.aio import AsyncMember, AsyncRole
+    from ringlog.client import Member, Role
 
 
-def kill(member: Member | AsyncMember) -> None:
-    """End a member as if its process was killed: it leaves nothing and reports nothing any more.
+def kill(ended: Member | AsyncMember | Role | AsyncRole) -> None:
+    """End a member or the holder of a role as if its process was killed: it leaves and reports nothing any more.
 
-    What it has not flushed may be lost, and its group takes back what it holds once it was silent for
-    group.session_timeout (10 s): of a MemoryLog, once the clock was moved by that.
+    What a member has not flushed may be lost, and its group takes back what it holds once it was silent for
+    group.session_timeout (10 s): of a MemoryLog, once the clock was moved by that. A role is lost after its ttl.
     """
-    loop = member._loop
+    if not hasattr(ended, "_loop"):
+        state = ended._state
+        state.kill()
+        if isinstance(state._io, wire.MemoryIo):
+            with state._io.log.lock:
+                state._io.log.roles.leave(state.name, state._session, killed=True)
+        return
+    loop = ended._loop
     loop.kill()
     io = loop._io
     if isinstance(io, wire.MemoryIo):
@@ -56,6 +63,7 @@ class MemoryLog:
     It answers what a node answers: the same results, errors and warnings. What it lacks is what only members and
     the platform's documents give: audit and audit_coordinator raise RinglogError with the code "not_implemented".
     Members of groups need not report in time: their sessions end when they are closed, or 10 s of its time after kill.
+    Nor need holders of roles: they keep them until release or revoke_role, or for the ttl after kill.
     """
 
     def __init__(self) -> None:

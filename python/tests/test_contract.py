@@ -28,6 +28,8 @@ from ringlog.errors import (
     NotFound,
     PastTail,
     RinglogError,
+    RoleHeld,
+    RoleLost,
     TooLarge,
     Trimmed,
 )
@@ -45,14 +47,18 @@ class Awaitable:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._blocking, name)
-        if not callable(value):
+        if not callable(value) or name in ("check", "on_lost"):
             return value
         if name in ("tail", "cursor", "group"):
             return lambda *args, **options: Awaitable(value(*args, **options))
 
         async def call(*args: Any, **options: Any) -> Any:
-            result = value(*args, **options)
-            return Awaited(result) if name == "publish_soon" else result
+            # In a thread, since others make it end where a role is waited for.
+            result = (
+                await asyncio.to_thread(value, *args, **options) if name == "acquire_role" else value(*args, **options)
+            )
+            wrap = {"publish_soon": Awaited, "acquire_role": Awaitable}.get(name)
+            return result if wrap is None else wrap(result)
 
         return call
 
@@ -1171,6 +1177,205 @@ class Contract:
         with self.assertRaises(NotFound):
             await self.log.remove_dedup_policy("REGISTRY_UPDATED")
 
+    # Roles.
+
+    async def test_a_role_passes_on_in_the_order_of_arrival(self) -> None:
+        log = self.log
+        async with await log.acquire_role(self.run_id, holder="a") as first:
+            self.assertEqual((first.name, first.holder, first.held), (self.run_id, "a", True))
+            waiting = []
+            for n, holder in enumerate(("b", "c"), 1):
+                waiting.append(asyncio.ensure_future(self.acquire(holder)))
+                await self.eventually(lambda n=n: self.waits(n))
+            info = await log.role(self.run_id)
+            self.assertEqual((info["holder"], info["fence"], info["ttl"]), ("a", first.fence, "15s"))
+            self.assertEqual([claim["holder"] for claim in info["queue"]], ["b", "c"])
+            self.assertIn(info["role"], [role["role"] for role in await log.roles()])
+            first.check()
+            result = await first.publish("MODEL_PROMOTED", self.event(), key=self.run_id)
+            self.assertGreater(result.offset, first.fence)
+            self.assertEqual(len(await first.publish_many([{"type": "MODEL_PROMOTED", "payload": self.event(i)}
+                                                           for i in (1, 2)])), 2)  # fmt: skip
+            self.assertEqual(await first.publish_many([]), [])
+        # What is released is neither held nor lost.
+        self.assertEqual((first.held, first.lost.is_set()), (False, False))
+        for use in (first.check, lambda: first.publish("MODEL_PROMOTED", self.event(3)), lambda: first.__aenter__()):
+            with self.assertRaises(RoleLost) as over:
+                used = use()
+                await used
+            self.assertIn("released", over.exception.message)
+        second = await waiting[0]
+        self.assertGreater(second.fence, first.fence)
+        self.assertEqual(second.holder, "b")
+        self.assertTrue(await second.release())
+        third = await waiting[1]
+        self.assertTrue(await third.release())
+        self.assertTrue(await third.release())
+        self.assertEqual(await log.role(self.run_id), {"role": self.run_id, "waiting": 0})
+        reported = [(e.type, e.payload["holder"], e.payload["fence"]) for e in await self.read(types=["ROLE_*"])]
+        self.assertEqual(
+            reported,
+            [(f"ROLE_{what}", role.holder, role.fence) for role in (first, second, third)
+             for what in ("ACQUIRED", "RELEASED")],
+        )  # fmt: skip
+
+    async def acquire(self, holder: str, **options: Any) -> Any:
+        """Acquire the role of this test by another client."""
+        log = self.client()
+        self.addAsyncCleanup(log.close)
+        return await log.acquire_role(self.run_id, holder=holder, **options)
+
+    async def waits(self, n: int) -> bool:
+        return (await self.log.role(self.run_id))["waiting"] == n
+
+    async def test_a_role_that_another_process_holds(self) -> None:
+        role = await self.acquire("a")
+        for wait in (False, 0, 0.2):
+            with self.subTest(wait=wait):
+                held = await self.refused(RoleHeld, "held", "role", self.log.acquire_role(self.run_id, wait=wait))
+                self.assertEqual((held.offset, held.retryable), (role.fence, True))
+                self.assertIn("a holds", held.message)
+        # Who has stopped waiting has left the queue.
+        self.assertTrue(await self.waits(0))
+
+    async def test_what_is_done_under_a_role_that_was_revoked_is_refused(self) -> None:
+        role = await self.acquire("a", ttl=60)
+        await self.publish(2)
+        called: list[str] = []
+        role.on_lost(lambda: called.append("first") or 1 / 0)
+        role.on_lost(lambda: called.append("second"))
+        async with self.log.cursor(self.run_id, keys=[self.run_id], types=["DATA_SYNC_COMPLETED"], role=role) as cursor:
+            async for event in cursor:
+                await cursor.commit(event)
+                break
+            self.assertEqual(
+                (await self.log.revoke_role(self.run_id, role.fence)),
+                {"role": self.run_id, "waiting": 0, "released": True},
+            )
+            other = await self.acquire("b")
+            with self.assertLogs("ringlog", "WARNING") as logged:
+                # The holder has not noticed yet, as a process that was stopped has not. The cluster knows.
+                lost = await self.refused(RoleLost, "fenced", "fence", cursor.commit(event.offset + 1))
+            self.assertEqual(lost.offset, other.fence)
+            self.assertIn(f"role {self.run_id} is lost", logged.output[0])
+            self.assertIn("ZeroDivisionError", logged.output[1])
+            self.assertEqual((role.held, role.lost.is_set(), called), (False, True, ["first", "second"]))
+            role.on_lost(lambda: called.append("third"))
+            self.assertEqual(called[2:], ["third"])
+            with self.assertRaises(RoleLost):
+                async for event in cursor:
+                    self.fail(f"{event} is handed out without the role")
+            await self.refused(RoleLost, "fenced", "fence", cursor.dead_letter("x", event=event))
+        self.assertEqual((await self.log.get_cursor(self.run_id))["committed"], event.offset)
+        with self.assertRaises(RoleLost):
+            async with self.log.cursor(self.run_id, role=role):
+                pass
+        await self.refused(RoleLost, "fenced", "fence", self.log.revoke_role(self.run_id, role.fence))
+        self.assertEqual((await self.log.revoke_role(self.run_id))["waiting"], 0)
+        with self.assertLogs("ringlog", "WARNING"):
+            await self.refused(RoleLost, "fenced", "fence", other.publish("MODEL_PROMOTED", self.event(1)))
+        await self.refused(NotFound, "not_found", "role", self.log.revoke_role(self.run_id))
+        await self.log.delete_cursor(self.run_id)
+
+    async def test_a_holder_finds_with_a_renewal_that_its_role_was_revoked(self) -> None:
+        role = await self.acquire("a", ttl=2)
+        async with self.log.cursor(self.run_id, types=["MODEL_PROMOTED"], keys=[self.run_id], role=role) as cursor:
+            await self.log.revoke_role(self.run_id)
+            with self.assertLogs("ringlog", "WARNING"), self.assertRaises(RoleLost):
+                async for event in cursor:
+                    self.fail(f"{event} is not there")
+        self.assertEqual((role.held, role.lost.is_set()), (False, True))
+        await self.log.delete_cursor(self.run_id)
+
+    async def test_a_role_is_renewed(self) -> None:
+        role = await self.acquire("a", ttl=2)
+        before = (await self.log.role(self.run_id))["renewed_at"]
+        await self.elapse(100)  # in memory more than the ttl: who lives renews
+
+        async def is_renewed() -> bool:
+            return (await self.log.role(self.run_id))["renewed_at"] > before
+
+        await self.eventually(is_renewed)
+        role.check()
+        self.assertTrue((await role.publish("MODEL_PROMOTED", self.event())).offset)
+        self.assertTrue(await role.release())
+
+    async def test_the_role_of_a_killed_process_goes_to_the_next_after_its_ttl(self) -> None:
+        role = await self.acquire("a", ttl=2)
+        waiting = asyncio.ensure_future(self.acquire("b"))
+        await self.eventually(lambda: self.waits(1))
+        kill(role._blocking if isinstance(role, Awaitable) else role)
+        self.assertEqual((role.held, role.lost.is_set()), (False, False))
+        await self.elapse(2)
+        next_ = await waiting
+        [_, lost, acquired] = await self.read(types=["ROLE_*"])
+        self.assertEqual((lost.type, lost.payload["cause"]), ("ROLE_LOST", "expired"))
+        self.assertEqual((acquired.offset, acquired.payload["previous"]), (next_.fence, "a"))
+        self.assertTrue(await next_.release())
+
+    async def test_a_closed_client_releases_its_roles(self) -> None:
+        log = self.client()
+        role = await log.acquire_role(self.run_id)
+        await log.close()
+        self.assertEqual((role.held, role.lost.is_set()), (False, False))
+        self.assertNotIn("holder", await self.log.role(self.run_id))
+        with self.assertRaises(Closed):
+            await role.publish("MODEL_PROMOTED", self.event())
+        with self.assertRaises(Closed):
+            await log.acquire_role(self.run_id)
+
+    async def test_closing_the_client_ends_a_wait_for_a_role(self) -> None:
+        role, log = await self.acquire("a"), self.client()
+        waiting = asyncio.ensure_future(log.acquire_role(self.run_id, ttl=2))
+        await self.eventually(lambda: self.waits(1))
+        await log.close()
+        with self.assertRaises(Closed):
+            await waiting
+        self.assertTrue(await self.waits(0))
+        self.assertTrue(await role.release())
+
+    async def test_a_role_may_have_any_name_that_nodes_take(self) -> None:
+        name = f"Führung/€ {self.run_id} à"
+        async with await self.log.acquire_role(name) as role:
+            self.assertTrue((await role.publish("MODEL_PROMOTED", self.event())).offset)
+            self.assertEqual((await self.log.role(name))["fence"], role.fence)
+
+    async def test_what_is_refused_of_a_role(self) -> None:
+        acquire, name = self.log.acquire_role, self.run_id
+
+        async def refuse(field: str, *args: Any, **options: Any) -> None:
+            with self.subTest(args=args, **options), self.assertRaises(InvalidArgument) as refused:
+                await acquire(*args, **options)
+            self.assertEqual(refused.exception.field, field)
+            self.assertTrue(refused.exception.remedy)
+
+        for wrong in ("", 7, "a\nb", " a", "x" * 300):
+            await refuse("role", wrong)
+        for ttl in (1, 3601, "15s", None, True):
+            await refuse("ttl", name, ttl=ttl)
+        for wait in (-1, "5s", None):
+            await refuse("wait", name, wait=wait)
+        for holder in ("", 7, "a\nb", "x" * 300):
+            await refuse("holder", name, holder=holder)
+        async with await acquire(name) as role:
+            for callback in (None, "stop", asyncio.sleep):
+                with self.assertRaises(InvalidArgument):
+                    role.on_lost(callback)
+            for field, call in (
+                ("payload", role.publish("MODEL_PROMOTED", [1])),
+                ("events[0]", role.publish_many([7])),
+                ("type", role.publish("LEADER_ELECTED")),
+                ("type", role.publish("ROLE_LOST")),
+                ("role", self.log.publish_under(" a", 1, [])),
+                ("fence", self.log.publish_under(name, 0, [])),
+            ):
+                with self.subTest(field=field), self.assertRaises(InvalidArgument) as refused:
+                    await call
+                self.assertEqual(refused.exception.field, field)
+            self.assertTrue((await role.publish("MODEL_PROMOTED", self.event())).offset)
+        await self.refused(InvalidArgument, "invalid_argument", "role", self.log.role(""))
+        await self.refused(InvalidArgument, "invalid_argument", "role", self.log.revoke_role("a\nb"))
+
     async def test_a_closed_client_says_so(self) -> None:
         await self.log.publish_soon("DATA_SYNC_COMPLETED", self.event(), key=self.run_id)
         await self.log.close()
@@ -1426,6 +1631,17 @@ class Asyncio(Contract):
                 await asyncio.wait_for(tail.__anext__(), 0.1)
         self.assertEqual(len(await self.publish(1)), 1)
 
+    async def test_a_canceled_wait_for_a_role_leaves_the_queue(self) -> None:
+        async with self.log.acquire_role(self.run_id) as role:
+            waiting = asyncio.ensure_future(self.acquire("b"))
+            await self.eventually(lambda: self.waits(1))
+            waiting.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await waiting
+            self.assertTrue(await self.waits(0))
+        async with role._operations.acquire_role(self.run_id, wait=False) as role:
+            self.assertTrue(role.held)
+
     async def test_a_member_has_left_when_its_block_ends_also_where_a_task_closes_it(self) -> None:
         async with self.log.group(self.run_id, keys=[self.run_id]) as member:
             closing = asyncio.ensure_future(member.close())
@@ -1470,6 +1686,7 @@ class Interfaces(unittest.TestCase):
             (client.Tail, aio.AsyncTail),
             (client.Cursor, aio.AsyncCursor),
             (client.Member, aio.AsyncMember),
+            (client.Role, aio.AsyncRole),
         ]
         for blocking, asynchronous in pairs:
             names = {name for name in dir(blocking) if not name.startswith("_")}
@@ -1500,6 +1717,8 @@ class Interfaces(unittest.TestCase):
             (answers.MemberInfo, "GroupMember"),
             (answers.Letter, "Letter"),
             (answers.LettersResult, "LettersResult"),
+            (answers.RoleInfo, "Role"),
+            (answers.RoleClaim, "RoleClaim"),
         ):
             schema = document["components"]["schemas"][name]
             self.assertEqual(shape.__required_keys__, set(schema["required"]), name)

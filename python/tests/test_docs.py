@@ -34,9 +34,10 @@ class Document(ClusterTest):
 
     def test_its_programs_run(self) -> None:
         programs = self.blocks("python")
-        publisher, spooler, subscriber, member, pauser, caller, daemon_test, handler_test, old_buses = programs
+        publisher, spooler, subscriber, member, holder, pauser, caller, daemon_test, handler_test, old_buses = programs
         for program, logged in (
             (publisher, []),
+            (holder, []),
             (caller, []),
             (daemon_test, ["nacked: ConnectionError: no route to the host", "rejected: KeyError: 'config_key'"]),
             (handler_test, []),
@@ -61,6 +62,10 @@ class Document(ClusterTest):
                 self.assertIn(printed, out)
                 self.assertTrue(err.endswith("\nKeyboardInterrupt\n"), err)
             self.assertEqual(log.dead_letters(), [])
+            self.assertEqual(len(list(log.tail("start", types=["MODEL_PROMOTED"], until_end=True))), 1)
+            self.assertGreater(log.get_cursor("promotions")["committed"], 0)
+            ended = [event.type for event in log.tail("start", keys=["PROMOTION_LEADER"], until_end=True)]
+            self.assertEqual(ended, ["ROLE_ACQUIRED", "ROLE_RELEASED"])
 
             # A reader that lags pauses it once, and one that has caught up lets it resume.
             process = self.start_python(pauser)

@@ -32,8 +32,9 @@ PACKAGE = Path(__file__).resolve().parents[1]
 def start(program: str, urls: str, *args: str) -> subprocess.Popen[str]:
     """Run a Python program that uses the package."""
     env = {**os.environ, "PYTHONPATH": str(PACKAGE), "RINGLOG_ENDPOINTS": urls}
+    pipe = subprocess.PIPE
     return subprocess.Popen(
-        [sys.executable, "-c", program, *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, *args], env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True
     )
 
 

@@ -14,7 +14,7 @@ from unittest import mock
 from ringlog import AsyncClient, Client
 from ringlog._core.encode import format_time
 from ringlog._core.spool import Spool
-from ringlog.errors import InvalidArgument, NotFound, Trimmed
+from ringlog.errors import InvalidArgument, NotFound, Trimmed, Unavailable
 from ringlog.event import Event
 from ringlog.testing import MemoryLog
 from tests.cluster import ROOT, eventually
@@ -52,6 +52,22 @@ class Time(MemoryTest):
         self.memory.clock.advance(0.001)
         self.assertFalse(self.log.explain_dedup(first.offset)["in_window"])
         self.assertFalse(self.log.publish("TRAINING_STARTED", {"n": 1}).duplicate)
+
+    def test_a_claim_to_a_role_that_is_not_sent_again_loses_its_place(self) -> None:
+        with self.log.acquire_role("SYNC"):
+            claim = {"holder": "b", "session": "s", "ttl": "5s", "wait": "1ms"}
+            self.assertEqual(self.log.request("PUT", "/v1/roles/SYNC", claim)["place"], 1)
+            for seconds, waiting in ((4.9, 1), (0.1, 0)):
+                self.memory.clock.advance(seconds)
+                self.assertEqual(self.log.role("SYNC")["waiting"], waiting)
+
+    def test_the_roles_that_are_held_have_a_limit(self) -> None:
+        self.log.set_setting("roles.max", "1")
+        with self.log.acquire_role("SYNC"), Client(self.memory.url, timeout=0.1) as log:
+            with self.assertRaises(Unavailable) as refused:
+                log.acquire_role("OTHER", wait=False)
+            self.assertEqual(refused.exception.code, "overloaded")
+        self.log.acquire_role("OTHER", wait=False).release()
 
     def test_a_chain_is_that_of_the_nodes_with_its_deadlines(self) -> None:
         story = (ROOT / "internal/platform/stages/testdata/json.chain").read_text(encoding="utf-8")

@@ -19,14 +19,20 @@ from tests.cluster import ROOT, Cluster
 VOLATILE = {
     "appended_at", "at", "cluster_id", "coordinator", "created", "first_failed", "last_failed", "last_seen",
     "dead_lettered_at", "moved", "oldest", "oldest_pending_ms", "oldest_seconds", "since", "touched", "until",
-    "registered_at", "seen_at", "expires_at",
+    "registered_at", "seen_at", "expires_at", "renewed_at",
     "first_suppressed", "last_suppressed", "bytes", "lag_seconds", "message", "remedy", "doc", "term",
     # How far a leader has looked ahead of a commit, which happens beside the requests.
     "scanned", "found", "lag_at_least",
     # How long a run takes, and the documents of a flow.
     "now", "seconds", "after_seconds", "waiting_seconds", "document", "component_edges",
 }  # fmt: skip
-OFFSETS = {"offset", "from", "to", "before"}  # of requests: those of a transcript are relative to its beginning
+OFFSETS = {
+    "offset",
+    "from",
+    "to",
+    "before",
+    "fence",
+}  # of requests: those of a transcript are relative to its beginning
 
 
 class Side:
@@ -48,6 +54,7 @@ class Side:
             data = data.replace(b'"gpu-7"', b'"%s"' % self.title).replace(b'{"n": ', b'{"in": "%s", "n": ' % self.title)
         query = {name: self.name_offsets(str(self.place(value, name))) for name, value in (query or {}).items()}
         path = self.name_offsets(path)
+        headers = {name: self.name_offsets(value) for name, value in (headers or {}).items()}
         try:
             answer, content = drive(calls.open(method, path, data, query, headers=headers))
         except RinglogError as e:
@@ -104,6 +111,19 @@ def publish(*events: Any, **headers: Any) -> Step:
 
 def numbered(producer: str, number: Any, *events: Any) -> Step:
     return (*publish(*events)[:4], {"Ringlog-Producer": producer, "Ringlog-Sequence": str(number)})
+
+
+def under(role: str, fence: Any, step: Step) -> Step:
+    method, path, body, query, headers = (*step, None, None)[:5]
+    return method, path, body, query, {"Ringlog-Role": role, "Ringlog-Fence": str(fence), **(headers or {})}
+
+
+def acquire(role: str, session: Any, **more: Any) -> Step:
+    return put(f"/v1/roles/{role}", {"holder": f"holder-{session}", "session": session, **more})
+
+
+def delete(path: str, **query: Any) -> Step:
+    return "DELETE", path, None, query
 
 
 def get(path: str, **query: Any) -> Step:
@@ -316,6 +336,80 @@ TRANSCRIPTS: dict[str, list[Step]] = {
         ("DELETE", "/v1/clients/a%3Ab", None),
         ("DELETE", "/v1/clients/a%3Ab", None),
         get("/v1/clients"),
+    ],
+    "who holds a role": [
+        get("/v1/roles"),
+        get("/v1/roles/SYNC"),
+        acquire("SYNC", "a"),  # whose fence is {1}
+        acquire("SYNC", "a", ttl="1m30s"),
+        acquire("SYNC", "b"),
+        acquire("SYNC", "b", wait="1ms"),
+        acquire("SYNC", "c", wait="1ms", ttl="30s"),
+        get("/v1/roles/SYNC"),
+        acquire("SYNC", "b"),
+        acquire("SYNC", "b", wait="1ms"),
+        acquire("PROMOTION%2F1", "a", ttl="1h"),
+        get("/v1/roles"),
+        get("/v1/roles", limit=1),
+        get("/v1/roles", after="PROMOTION/1"),
+        get("/v1/roles", limit=1001),
+        get("/v1/roles", page=1),
+        put("/v1/roles", {"leases": [{"role": "SYNC", "fence": 1}, {"role": "SYNC", "fence": 2},
+                                     {"role": "NONE", "fence": 1}, {"role": "SYNC"}]}),
+        under("SYNC", "{1}", publish(event())),
+        under("SYNC", "{2}", publish(event(dedup=False))),
+        under("NONE", "{1}", publish(event(dedup=False))),
+        under("SYNC", "{1}", numbered("under", 1, event(payload={"n": 1}))),
+        under("SYNC", "{2}", numbered("under", 2, event(payload={"n": 2}))),
+        under("SYNC", "{1}", numbered("under", 2, event(payload={"n": 3}))),
+        under("SYNC", "{1}", numbered("under", 3, event("A B"))),
+        put("/v1/cursors/under"),
+        post("/v1/cursors/under/open"),
+        under("SYNC", "{1}", post("/v1/cursors/under/commit", {"offset": 1, "generation": 1})),
+        under("SYNC", "{2}", post("/v1/cursors/under/commit", {"offset": 2, "generation": 1})),
+        under("SYNC", "{2}", post("/v1/cursors/none/commit", {"offset": 2, "generation": 1})),
+        under("SYNC", "{1}", post("/v1/cursors/none/commit", {"offset": 2, "generation": 1})),
+        under("SYNC", "", post("/v1/cursors/under/commit", {"offset": 2, "generation": 1})),
+        delete("/v1/roles/SYNC", session="c"),
+        delete("/v1/roles/SYNC", session="nobody"),
+        delete("/v1/roles/SYNC", session="a"),
+        delete("/v1/roles/SYNC", session="a"),
+        under("SYNC", "{1}", publish(event(payload={"n": 4}))),
+        under("SYNC", "{1}", numbered("under", 1, event(payload={"n": 1}))),
+        put("/v1/roles", {"leases": [{"role": "SYNC", "fence": 1}]}),
+        delete("/v1/roles/SYNC", fence="{1}"),
+        get("/v1/events", from_="{1}"),
+        acquire("SYNC", "c", wait="1ms"),
+        delete("/v1/roles/SYNC", fence="{7}"),
+        delete("/v1/roles/NONE", fence="{7}"),
+        delete("/v1/roles/NONE", session="a"),
+        delete("/v1/roles/SYNC", session="c"),
+        delete("/v1/roles/PROMOTION%2F1", session="a"),
+        get("/v1/events", from_="{1}", type="ROLE_*"),
+        get("/v1/roles"),
+        ("DELETE", "/v1/cursors/under", None),
+        *[put("/v1/roles/SYNC", body) for body in (
+            {}, {"holder": "h"}, {"session": "s"}, {"holder": "", "session": ""}, {"holder": 7, "session": "s"},
+            {"holder": LONG, "session": "s"}, {"holder": "h", "session": CONTROL}, {"holder": "h", "sesion": "s"},
+            *[{"holder": "h", "session": "s", "ttl": ttl} for ttl in ("1s", "61m", "soon", "-2s", 15)],
+            *[{"holder": "h", "session": "s", "wait": wait} for wait in ("6m", "soon", "-1s", 1)],
+        )],
+        ("PUT", "/v1/roles/SYNC", ""),
+        acquire(LONG, "s"),
+        acquire("a%0Ab", "s"),
+        *[put("/v1/roles", body) for body in (
+            {}, {"leases": []}, {"leases": [{}]}, {"leases": [{"role": "SYNC", "fence": -1}]},
+            {"leases": [{"role": "SYNC", "fence": 1}, {"role": LONG, "fence": 1}]}, {"leases": {}}, {"lease": []},
+            {"leases": [{"role": "SYNC", "fence": 1}] * 1001},
+        )],
+        ("PUT", "/v1/roles", ""),
+        *[delete("/v1/roles/SYNC", **query) for query in (
+            {}, {"session": "s", "fence": 1}, {"fence": "x"}, {"fence": 0}, {"seson": "s"})],
+        delete("/v1/roles/a%0Ab", session="s"),
+        *[under(role, fence, publish(event())) for role, fence in (
+            ("SYNC", ""), ("", 1), ("SYNC", 0), ("SYNC", "x"), ("SYNC", -1), (LONG, 1))],
+        publish(event("ROLE_ANYTHING")),
+        get("/v1/roles"),
     ],
     "what a dedup policy decides": [
         *[publish(event(name), event(name), event(name, dedup_id=name), event(name, dedup_id=name))

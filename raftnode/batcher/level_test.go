@@ -20,6 +20,7 @@ func aboveBase() []frame.Command {
 		frame.LagReport{}, frame.DedupPolicySet{}, frame.FlowPut{}, frame.FlowRemove{},
 		frame.RoleAcquire{}, frame.RoleRenew{}, frame.RoleRelease{}, frame.Publish{Lease: frame.RoleLease{Role: "r"}},
 		frame.CursorCommit{Lease: frame.RoleLease{Role: "r"}},
+		frame.Schedule{}, frame.Unschedule{}, frame.Publish{Scheduled: "s"},
 	}
 }
 

@@ -11,7 +11,7 @@ import json
 import random
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from ringlog._core.config import Config
@@ -25,7 +25,7 @@ from ringlog.errors import OutcomeUnknown, RinglogError, Unavailable, from_answe
 Query = Mapping[str, str | list[str]]
 LINEARIZABLE: dict[str, str | list[str]] = {"consistency": "linearizable"}
 
-FEATURE_LEVEL = 7  # of the nodes that this package was made with; docs/operations.md explains levels
+FEATURE_LEVEL = 9  # of the nodes that this package was made with; docs/operations.md explains levels
 FIRST_PAUSE, MAX_PAUSE, GROWTH = 0.02, 1.0, 1.1  # seconds between rounds over all nodes
 MAX_INTERNAL = 3  # answers that report a node's own fault before it is taken for the request's
 NOTHING_HAPPENED = frozenset({"timeout", "overloaded", "no_leader", "no_quorum", "unavailable"})
@@ -79,12 +79,28 @@ class Answer:
         return self.parser.headers.get(name, "")
 
 
+class Moment(NamedTuple):
+    """A moment by the monotonic clock and by that of the day."""
+
+    monotonic: float
+    wall: float
+
+    @staticmethod
+    def now() -> Moment:
+        """Return the present one."""
+        return Moment(time.monotonic(), time.time())
+
+    def elapsed(self) -> float:
+        """Return the seconds since then by the clock that shows more: one of them stops while the machine sleeps."""
+        return max(time.monotonic() - self.monotonic, time.time() - self.wall)
+
+
 class Attempts:
     """A call on its way from node to node."""
 
     def __init__(self, what: str, patience: float, unknown: bool = False) -> None:
         self.what = what
-        self.began = time.monotonic(), time.time()
+        self.began = Moment.now()
         self.patience = patience
         self.pause = FIRST_PAUSE
         self.tried: list[Node] = []  # in this round
@@ -98,17 +114,10 @@ class Attempts:
         self.last: Exception | None = None
         self.outage: Outage | None = None  # is notified of each round over all nodes without an answer
 
-    def elapsed(self) -> float:
-        """Return the seconds since the call began.
-
-        They are of the clock that shows more: the monotonic one stops while the machine sleeps, and nodes
-        forget a producer meanwhile.
-        """
-        return max(time.monotonic() - self.began[0], time.time() - self.began[1])
-
     def left(self) -> float:
-        """Return the seconds for which the call may still be repeated."""
-        return max(0.0, self.patience - self.elapsed())
+        """Return the seconds for which the call may still be repeated. Nodes forget a producer also while this machine
+        sleeps."""
+        return max(0.0, self.patience - self.began.elapsed())
 
     def stop(self) -> None:
         """Send nothing from now on. May be called from another thread, which then asks may_have_happened."""
@@ -120,7 +129,7 @@ class Attempts:
 
     def error(self) -> RinglogError:
         """Return the error of a call that no node has decided."""
-        seconds = f"{self.elapsed():.1f} s"
+        seconds = f"{self.began.elapsed():.1f} s"
         cause = f"{self.last or 'it was being tried'}" if self.last is None or str(self.last) else repr(self.last)
         failure: RinglogError
         if self.may_have_happened():
@@ -162,15 +171,19 @@ class Calls:
         body: Any = None,
         query: Query | None = None,
         *,
+        headers: Mapping[str, str] | None = None,
         patience: float | None = None,
         attempt: float | None = None,
+        tries: Attempts | None = None,
     ) -> Any:
         """Send a JSON request and return the decoded answer, or the text of one that is not JSON.
 
-        patience is for how many seconds the call is repeated, attempt how many a node may take.
+        patience is for how many seconds the call is repeated, unless tries says so, attempt how many a node may take.
         """
         data = None if body is None else encode(body)
-        answer = await self.open(method, target, data, query, patience=patience, attempt=attempt)
+        answer = await self.open(
+            method, target, data, query, headers=headers, patience=patience, attempt=attempt, tries=tries
+        )
         content = answer[1]
         if "json" in answer[0].header("content-type"):
             return json.loads(content)

@@ -43,12 +43,19 @@ def check_number(
 
 
 def check_name(field: str, name: Any) -> None:
-    """Refuse what cannot be the name of a cursor or group, by the rule of nodes, which alone know the longest."""
+    """Refuse what cannot be the name of a cursor, group or role, by the rule of nodes, which alone know the longest."""
     if not isinstance(name, str) or not name:
         raise invalid(field, f"{name!r:.40} is not a name", f'name the {field}, such as "sync-workers"')
     # A lone surrogate has no UTF-8.
     if any(unicodedata.category(c) in ("Cc", "Cs") for c in name):
         raise invalid(field, f"{name!r:.80} has a control character or is not UTF-8", "use printable characters")
+
+
+def check_role(name: Any) -> None:
+    """Refuse what cannot be the name of a role, which headers carry."""
+    check_name("role", name)
+    if name != name.strip():
+        raise invalid("role", f"{name!r:.80} begins or ends with a space", "leave the space out")
 
 
 def check_fields(fields: Mapping[str, Any]) -> None:

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ringlog._core.calls import Calls, path
 from ringlog._core.notices import Failures
 from ringlog._core.reader import OnGap, Reader
 from ringlog._core.spec import create
 from ringlog.answers import Letter
-from ringlog.errors import Closed, Fenced, NotFound
+from ringlog.errors import Closed, Fenced, NotFound, RoleLost
 from ringlog.event import Event, Json, error_text
+
+if TYPE_CHECKING:
+    from ringlog._core.role import RoleState
 
 
 class CursorState:
     """A cursor that this process has opened: its generation, and what it has handed out and committed."""
 
-    def __init__(self, calls: Calls, name: str, spec: Json, stated: bool, until_end: bool, on_gap: OnGap) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        name: str,
+        spec: Json,
+        stated: bool,
+        until_end: bool,
+        on_gap: OnGap,
+        role: RoleState | None = None,
+    ) -> None:
         self._calls, self.name, self._spec, self._stated = calls, name, spec, stated
-        self._until_end, self._on_gap = until_end, on_gap
+        self._until_end, self._on_gap, self._role = until_end, on_gap, role
         self.generation = 0
         self.committed = 0
         self.last: Event | None = None  # handed out last
@@ -33,6 +47,8 @@ class CursorState:
             raise Closed(f"cursor {self.name} is closed, or belongs to the parent process", remedy="open another one")
         if self.reader is not None:
             return self.reader
+        if self._role is not None:
+            self._role.check()
         # What is stated must be the cursor's own.
         if self._stated:
             await create(self._calls, self.name, self._spec)
@@ -51,6 +67,8 @@ class CursorState:
         self.reader = Reader(
             self._calls, path("cursors", self.name, "events"), query, "", 0, self._on_gap, f"cursor {self.name}"
         )
+        if self._role is not None:
+            self._role.attach(self.reader)
         return self.reader
 
     async def next(self) -> Event | None:
@@ -65,7 +83,7 @@ class CursorState:
         if offset is None:
             return
         body: Json = {"offset": offset}
-        info = await self._report("commit", body)
+        info = await self._report("commit", body, None if self._role is None else self._role.headers)
         self.committed = info["committed"]
 
     async def dead_letter(
@@ -84,14 +102,18 @@ class CursorState:
         self._failures.report(self.last if event is None else event, "made a dead letter", error)
         return letter
 
-    async def _report(self, what: str, body: Json) -> Json:
-        """Send what became of an event. Once the cursor is another's, what was received for it is dropped."""
+    async def _report(self, what: str, body: Json, lease: Mapping[str, str] | None = None) -> Json:
+        """Send what became of an event. Once the cursor or the role is another's, what was received is dropped."""
         reader = await self.open()
+        if self._role is not None:
+            self._role.check()  # with a dead letter nodes compare the generation alone
         body["generation"] = self.generation
         try:
-            answer: Json = await self._calls.call("POST", path("cursors", self.name, what), body)
+            answer: Json = await self._calls.call("POST", path("cursors", self.name, what), body, headers=lease)
         except Fenced as e:
             reader.fail(e)
+            if isinstance(e, RoleLost) and self._role is not None:
+                self._role.lose(e)
             raise
         return answer
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ringlog._core.calls import LINEARIZABLE, Calls, Query, path
+from ringlog._core.calls import LINEARIZABLE, Attempts, Calls, Query, path
 from ringlog._core.cause import cause_of_now, inherit
-from ringlog._core.checks import check_fields, check_name
+from ringlog._core.checks import check_fields, check_name, check_number, check_role
 from ringlog._core.config import Config
 from ringlog._core.encode import Position, build_event, encode, format_position
 from ringlog._core.io import Io
-from ringlog._core.publisher import Backlog, Publisher
+from ringlog._core.publisher import PUBLISH, Backlog, Publisher, lease_headers
 from ringlog._core.spec import build_filter, build_group, create
-from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo
-from ringlog.errors import Closed, InvalidArgument, NotFound
+from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo, RoleInfo
+from ringlog.errors import Closed, InvalidArgument, NotFound, OutcomeUnknown, RoleLost
 from ringlog.event import CallResult, Event, EventFields, Json, NewEvent, Result
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from ringlog._core.drainer import Drainer
     from ringlog._core.payload import Payload
+    from ringlog._core.role import Flag, RoleState
     from ringlog._core.spool import Spool
 
 
@@ -44,6 +46,7 @@ class Operations:
             self._drainer = Drainer(self._publisher, io, opened)
             self._publisher.wake, self._publisher.keep_up = self._drainer.wake, self._drainer.keep_up
             self._publisher.mark_apart = self._drainer.mark_apart
+        self._roles: weakref.WeakSet[RoleState] = weakref.WeakSet()  # to release when the client is closed
         self._closed = False
 
     def _before_fork(self) -> None:
@@ -61,6 +64,7 @@ class Operations:
             self._config.clock.after_fork()
         self._publisher.after_fork()
         self._backlog.after_fork()
+        self._roles = weakref.WeakSet()
         if self._drainer is not None:
             self._drainer.after_fork()
 
@@ -69,15 +73,40 @@ class Operations:
             raise Closed("the client is closed", remedy="make a new one")
 
     async def _close(self, timeout: float) -> None:
-        """Send what waits, for at most timeout seconds, and end the connections."""
+        """Send what waits, for at most timeout seconds, release the roles, and end the connections."""
         self._closed = True
         until = time.monotonic() + timeout
         try:
             await self._backlog.close(timeout)
         finally:
+            for role in tuple(self._roles):
+                await role.release(until - time.monotonic())
             if self._drainer is not None:
                 await self._drainer.close(until - time.monotonic())
             self._calls.nodes.close()
+
+    def _new_role(self, name: str, ttl: float, wait: bool | float, holder: str | None, lost: Flag) -> RoleState:
+        """Return a role that is not acquired yet."""
+        from ringlog._core.role import RoleState  # is rarely needed
+
+        self._check_open()
+        state = RoleState(self._io, self._calls, self._publisher, name, ttl, wait, holder, lost)
+        self._roles.add(state)
+        return state
+
+    async def _publish_under(
+        self, role: RoleState, type: str | Payload, payload: Mapping[str, Any] | None, fields: EventFields
+    ) -> Result:
+        """Append one event under a role."""
+        event = encode(build_event(type, payload, fields, self._config.source, self._config.clock))
+        self._check_open()
+        return (await role.publish(event))[0]
+
+    async def _publish_many_under(self, role: RoleState, events: Iterable[NewEvent]) -> list[Result]:
+        """Append events, all or none, under a role."""
+        self._check_open()
+        body, count = self._encode_many(events)
+        return await role.publish(body) if count else []
 
     @property
     def spooled_bytes(self) -> int:
@@ -156,6 +185,24 @@ class Operations:
         Raises as publish does; the field of an error names the event, such as "events[3].payload".
         """
         self._check_open()
+        body, count = self._encode_many(events)
+        return await self._publisher.publish(body, count) if count else []
+
+    async def publish_under(self, role: str, fence: int, events: Iterable[NewEvent]) -> list[Result]:
+        """Append events, all or none, if the lease of a role with that fence is not over when the cluster decides.
+
+        It is for those who know both from another process, such as a child of the holder, which has Role.publish_many.
+        Raises RoleLost if the lease is over, else as publish_many does. Nothing is spooled.
+        """
+        check_role(role)
+        check_number("fence", fence, 1, 1 << 63, 1, whole=True)
+        self._check_open()
+        body, count = self._encode_many(events)
+        tries = Attempts(PUBLISH, self._config.timeout)
+        return await self._publisher.publish_under(lease_headers(role, fence), body, tries) if count else []
+
+    def _encode_many(self, events: Iterable[NewEvent]) -> tuple[bytes, int]:
+        """Return the events of a request with what they inherit, and how many there are."""
         source, clock = self._config.source, self._config.clock
         adds = source or clock is not None or cause_of_now() is not None
         events = list(events)
@@ -178,7 +225,7 @@ class Operations:
             if clock is not None and event.get("time") is None:
                 copied["time"] = clock.now()
             events[i] = cast(NewEvent, inherit(copied))
-        return await self._publisher.publish(encode(events, "events"), len(events)) if events else []
+        return encode(events, "events"), len(events)
 
     async def get(self, offset: int, *, stale: bool = False) -> Event:
         """Return the event at an offset. Raises Trimmed or PastTail if there is none.
@@ -227,12 +274,16 @@ class Operations:
 
     async def cursors(self) -> list[CursorInfo]:
         """Return all cursors and groups by name: the schema Cursor."""
-        found: list[CursorInfo] = []
+        return cast(list[CursorInfo], await self._pages("/v1/cursors", "cursors"))
+
+    async def _pages(self, target: str, name: str) -> list[Json]:
+        """Return the entries of all pages of a list."""
+        found: list[Json] = []
         after = ""
         while True:
             query: Query = {**LINEARIZABLE, **({"after": after} if after else {})}
-            page = await self.request("GET", "/v1/cursors", None, query)
-            found += page["cursors"]
+            page = await self.request("GET", target, None, query)
+            found += page[name]
             after = page.get("next", "")
             if not after:
                 return found
@@ -402,6 +453,34 @@ class Operations:
     async def remove_flow(self, name: str) -> None:
         """Remove a registered flow."""
         await self.request("DELETE", path("flows", name))
+
+    async def roles(self) -> list[RoleInfo]:
+        """Return the roles that are held, by name: the schema Role."""
+        return cast(list[RoleInfo], await self._pages("/v1/roles", "roles"))
+
+    async def role(self, name: str) -> RoleInfo:
+        """Return who holds a role and who waits for it: the schema Role. Without a holder nobody holds it."""
+        check_name("role", name)
+        return cast(RoleInfo, await self.request("GET", path("roles", name), None, LINEARIZABLE))
+
+    async def revoke_role(self, name: str, fence: int = 0) -> RoleInfo:
+        """End the lease of a role, whoever has it, and return the role: the schema Role. The next in its queue gets it.
+
+        With a fence the lease is ended only if it has that one, else RoleLost is raised. Raises NotFound if nobody
+        holds the role.
+        """
+        fence = fence or (await self.role(name)).get("fence", 0)
+        if not fence:
+            raise NotFound(
+                f"nobody holds the role {name}", code="not_found", field="role", remedy="roles() lists those held"
+            )
+        try:
+            return cast(RoleInfo, await self.request("DELETE", path("roles", name), None, {"fence": str(fence)}))
+        except OutcomeUnknown as e:
+            # Where an answer was lost, this call may have ended the lease, which is over in any case.
+            if not isinstance(e.__cause__, RoleLost):
+                raise
+            return await self.role(name)
 
     async def audit(self, *, live: bool = False) -> Json:
         """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit.

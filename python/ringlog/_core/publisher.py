@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +103,23 @@ class Publisher:
         self.put_back(producer)
         return results
 
+    async def publish_under(self, lease: Mapping[str, str], body: bytes, tries: Attempts) -> list[Result]:
+        """Append the events of a request if the lease of a role that these headers name is not over.
+
+        It is never spooled: once the cluster is back, another process may hold the role.
+        """
+        producer = self.take()
+        try:
+            results = await self.send(producer, self.mark_apart(body), tries, lease)
+        except RinglogError as e:
+            if not isinstance(e, Conflict | OutcomeUnknown):  # with these the number may have been used
+                self.put_back(producer)
+            if self.spool is not None and (isinstance(e, OutcomeUnknown) or is_away(e)):
+                e.remedy += "; what is published under a role is not spooled"
+            raise
+        self.put_back(producer)
+        return results
+
     def mark(self, producer: Producer, began: float) -> Mark:
         """Return the mark of a request of which it is unknown whether it was carried out."""
         from ringlog._core.spool import Mark
@@ -136,20 +153,27 @@ class Publisher:
         self.wake()
         return None
 
-    async def send(self, producer: Producer, body: bytes, tries: Attempts) -> list[Result]:
+    async def send(
+        self, producer: Producer, body: bytes, tries: Attempts, lease: Mapping[str, str] | None = None
+    ) -> list[Result]:
         """Append the events of a request under the next number of a producer."""
         try:
-            results = await self.post(producer.name, producer.number + 1, body, tries)
+            results = await self.post(producer.name, producer.number + 1, body, tries, lease)
         except Unauthenticated as e:
-            e.remedy += "; nothing is published, or kept: with a spool it would be delivered once the token is right"
+            if lease is None:
+                e.remedy += (
+                    "; nothing is published, or kept: with a spool it would be delivered once the token is right"
+                )
             raise
         producer.number += 1
         producer.used = time.monotonic()
         return results
 
-    async def post(self, producer: str, number: int, body: bytes, tries: Attempts) -> list[Result]:
+    async def post(
+        self, producer: str, number: int, body: bytes, tries: Attempts, lease: Mapping[str, str] | None = None
+    ) -> list[Result]:
         """Append the events of a request under a number of a producer."""
-        headers = {"Ringlog-Producer": producer, "Ringlog-Sequence": str(number)}
+        headers = {"Ringlog-Producer": producer, "Ringlog-Sequence": str(number), **(lease or {})}
         _, content = await self.calls.open("POST", "/v1/events", body, headers=headers, tries=tries)
         results = [_result(raw) for raw in json.loads(content)["results"]]
         for row, result in enumerate(results):
@@ -168,6 +192,11 @@ def is_away(error: RinglogError) -> bool:
 
 def _result(raw: dict[str, Any]) -> Result:
     return Result(raw["offset"], raw["duplicate"], raw["hash"], raw["appended_at"], tuple(raw.get("warnings") or ()))
+
+
+def lease_headers(role: str, fence: int) -> dict[str, str]:
+    """Return the headers of a request that is refused once a lease is over. A name in UTF-8 is sent as it is."""
+    return {"Ringlog-Role": role.encode().decode("latin-1"), "Ringlog-Fence": str(fence)}
 
 
 Settle = Callable[[Result | None, RinglogError | None], None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from ringlog._core.calls import Calls
 from ringlog._core.checks import check_name, check_number
@@ -14,11 +14,20 @@ from ringlog._core.member import MemberLoop
 from ringlog._core.reader import OnGap, Reader, log_gap
 from ringlog._core.spec import build_filter, build_group
 
+if TYPE_CHECKING:
+    from ringlog._core.role import RoleState
+
 TailT = TypeVar("TailT")
 CursorT = TypeVar("CursorT")
 MemberT = TypeVar("MemberT")
 
 MAX_PREFETCH = 10_000
+
+
+class Holder(Protocol):
+    """A Role or AsyncRole."""
+
+    _state: RoleState
 
 
 class Readers(Generic[TailT, CursorT, MemberT]):
@@ -95,18 +104,22 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         from_: Position = "start",
         until_end: bool = False,
         on_gap: OnGap | None = None,
+        role: Holder | None = None,
     ) -> CursorT:
         """Subscribe durably: the cluster stores what was committed, and the next reading resumes after it.
 
         The cursor is created if it does not exist, to begin at from_. If it exists, what is given of
         types to correlation_ids must be its own, else Conflict is raised. Opening it fences the reader
         that had it before, which gets Fenced with its next read or commit.
+
+        With a role of acquire_role, reads and commits raise RoleLost once the role is lost or released.
         """
         calls, io = self._reading()
         check_name("cursor", name)
         chosen = build_filter(types, categories, sources, keys, correlation_ids)
         spec = {"from": format_position(from_, io.now()), "filter": chosen}
-        return self._new_cursor(CursorState(calls, name, spec, bool(chosen), until_end, on_gap or log_gap))
+        state = None if role is None else role._state
+        return self._new_cursor(CursorState(calls, name, spec, bool(chosen), until_end, on_gap or log_gap, state))
 
     def group(
         self,

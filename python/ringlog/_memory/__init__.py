@@ -7,6 +7,7 @@ Clients reach it by the requests that they send to a node, so that all of their 
     log       time, events, duplicates, producers, retention
     cursors   where readers and groups are
     letters   dead letters
+    roles     who holds which role, and who waits
     group     which member of a group holds which event
     types     the catalogue, filters, and what is refused of an event
     values    settings, durations and positions

@@ -19,6 +19,7 @@ from ringlog._memory.cursors import Cursor, Cursors
 from ringlog._memory.flows import Flows
 from ringlog._memory.letters import Letters
 from ringlog._memory.policies import NOT_COMPARED, Compared, Key, Policies, read_policy, warn_of_fields
+from ringlog._memory.roles import Roles
 from ringlog._memory.values import Refusal, Settings, invalid, parse_duration, parse_position, time_text
 from ringlog.event import Event, Json
 
@@ -105,6 +106,7 @@ class Log:
         self.cursors = Cursors(self)
         self.letters = Letters(self)
         self.clients = Clients(clock)
+        self.roles = Roles(self)
         self.flows = Flows(self.settings)
         self.waiting: weakref.WeakSet[Signal] = weakref.WeakSet()  # connections that wait for a change
         self.signals: weakref.WeakSet[Signal] = weakref.WeakSet()  # all others of clients
@@ -164,9 +166,10 @@ class Log:
             cursor.group.kill(name)
 
     def _expire(self) -> None:
-        """Remove what is too old: dead letters and idle cursors."""
+        """Remove what is too old: dead letters, leases and idle cursors."""
         now = self.clock.now()
         self.letters.purge_old()
+        self.roles.expire()
         if idle := self.settings.duration("cursor.idle_expiry"):
             for cursor in list(self.cursors.all.values()):
                 if cursor.touched + idle <= now:
@@ -202,37 +205,43 @@ class Log:
 
     def append_own(self, type_: str, payload: Json, correlation_id: str | None = None) -> None:
         """Append an event of the cluster itself."""
-        raw: Json = {"type": type_, "payload": types._canonical(payload, 1 << 20)}
-        if correlation_id:
-            raw["correlation_id"] = correlation_id
-        found = types.normalize(raw, _OWN)
-        del found.raw["foreign"]
-        found.raw["source"] = "ringlog"
-        self.append([(found.raw, found.hash)])
+        self.append([self.own(type_, payload, correlation_id=correlation_id)])
 
-    def publish(self, body: bytes, producer: str, sequence: int | None) -> Json:
-        """Append the events of a request, all or none: the schema PublishAnswer."""
+    def own(self, type_: str, payload: Json, **fields: str | None) -> tuple[Json, str]:
+        """Return an event of the cluster itself with its hash, to be appended. A field that is None is absent."""
+        raw: Json = {"type": type_, "payload": types._canonical(payload, 1 << 20)}
+        found = types.normalize(raw | {name: text for name, text in fields.items() if text}, _OWN)
+        found.raw.pop("foreign", None)
+        found.raw["source"] = "ringlog"
+        return found.raw, found.hash
+
+    def publish(self, body: bytes, producer: str, sequence: int | None, lease: tuple[str, int]) -> Json:
+        """Append the events of a request, all or none: the schema PublishAnswer. lease has a role and its fence."""
         sent, alone = types.decode_events(body, self.settings)
         if sequence is not None and not producer:
             raise invalid("producer", "a sequence without a producer", "send both, or neither")
         if producer and sequence is None:
             raise invalid("sequence", "a producer without a sequence", "send both")
         types.check_name("producer", producer, self.settings.number("limits.name_bytes"))
+        self.roles.check_request(*lease)
         events = []
         for i, one in enumerate(sent):
             try:
                 events.append(types.normalize(one, self.settings))
             except Refusal as e:
                 raise e if alone else e.under(f"events[{i}]") from None
-        results, replayed = self._numbered(events, alone, producer, sequence or 0)
+        results, replayed = self._numbered(events, alone, producer, sequence or 0, lease)
         warned = ({"warnings": event.warnings} if event.warnings else {} for event in events)
         answer = {"results": [{**result, **warning} for result, warning in zip(results, warned, strict=True)]}
         self.changed()
         return {**answer, "cluster_id": self.cluster_id, **({"replayed": True} if replayed else {})}
 
-    def _numbered(self, events: list[types.Event], alone: bool, name: str, sequence: int) -> tuple[list[Json], bool]:
+    def _numbered(
+        self, events: list[types.Event], alone: bool, name: str, sequence: int, lease: tuple[str, int]
+    ) -> tuple[list[Json], bool]:
         """Place the events of a producer's next request, or return what became of a repeated one, and which it is."""
         if not name:
+            self.roles.check_lease(*lease)
             return self._place(events, alone), False
         now, expiry = time.monotonic(), self.settings.duration("producer.ttl").total_seconds()
         known = self.producers.get(name)
@@ -255,6 +264,7 @@ class Log:
             if isinstance(kept, Refusal):
                 raise kept
             return kept, True
+        self.roles.check_lease(*lease)  # a refusal by it uses no number
         outcome: list[Json] | Refusal
         try:
             outcome = self._place(events, alone)

@@ -18,6 +18,7 @@ from ringlog._memory.cursors import Cursor
 from ringlog._memory.group import Group, Member
 from ringlog._memory.letters import public
 from ringlog._memory.log import Log
+from ringlog._memory.roles import parse_ttl, parse_wait
 from ringlog._memory.types import FILTER
 from ringlog._memory.values import Refusal, bad_value, invalid, parse_timeout, whole
 from ringlog.event import Json
@@ -208,6 +209,14 @@ class Parameters:
         given = self.given(name)
         return given and self.text(name) in ("", "1", "true")
 
+    def page(self) -> tuple[str, int]:
+        """Return after what a page begins, and how many entries it may have. There are no other parameters."""
+        after, limit = self.text("after"), self.number("limit") or 100
+        self.done()
+        if limit > 1000:
+            raise bad_value("limit", limit, "up to 1000")
+        return after, limit
+
     def done(self) -> None:
         """Refuse what was not asked for."""
         for name in self._left:
@@ -250,6 +259,8 @@ _CLIENT: Shape = {
 }
 _DEDUP: Shape = {"mode": str, "fields": [str], "window": str}
 _COMMIT: Shape = {"offset": int, "generation": int}
+_ROLE: Shape = {"holder": str, "session": str, "ttl": str, "wait": str}
+_RENEWAL: Shape = {"leases": [{"role": str, "fence": int}]}
 _DEAD: Shape = {**_COMMIT, "handler": str, "error": str, "attempts": int, "first_failed": str}
 
 Handler = Callable[["Node", Request, tuple[str, ...]], "Json | str | Reply"]
@@ -288,11 +299,9 @@ class Node:
 
     def publish(self, request: Request, _: tuple[str, ...]) -> Json:
         """Append the events of the body."""
-        text = request.headers.get("ringlog-sequence", "")
-        if text and (not text.isdigit() or text == "0"):
-            raise bad_value("Ringlog-Sequence", text, "a whole number from 1")
+        sequence, lease = _number_header(request, "Ringlog-Sequence"), _lease(request)
         producer = request.headers.get("ringlog-producer", "")
-        return self._log.publish(request.body, producer, int(text) if text else None)
+        return self._log.publish(request.body, producer, sequence or None, lease)
 
     def read(self, request: Request, _: tuple[str, ...]) -> Reply:
         """Read events, and follow the log."""
@@ -380,11 +389,7 @@ class Node:
 
     def list_cursors(self, request: Request, _: tuple[str, ...]) -> Json:
         """Return a page of cursors, by name."""
-        query = Parameters(request)
-        after, limit = query.text("after"), query.number("limit") or 100
-        query.done()
-        if limit > 1000:
-            raise bad_value("limit", limit, "up to 1000")
+        after, limit = Parameters(request).page()
         names = sorted(name for name in self._cursors.all if name > after)
         page: Json = {"cursors": [self._cursors.view(self._cursors.all[name]) for name in names[:limit]]}
         page |= {"next": names[limit - 1]} if len(names) > limit else {}
@@ -425,7 +430,10 @@ class Node:
 
     def commit_cursor(self, request: Request, parts: tuple[str, ...]) -> Json:
         """Commit an offset."""
-        body = _body(request, _COMMIT, "offset", "generation")
+        body, lease = _body(request, _COMMIT, "offset", "generation"), _lease(request)
+        self._cursors.check_name(parts[0])
+        self._log.roles.check_request(*lease)
+        self._log.roles.check_lease(*lease)
         return self._cursors.view(self._cursors.commit(parts[0], body["offset"], body["generation"]))
 
     def change_cursor(self, request: Request, parts: tuple[str, ...]) -> Json:
@@ -577,10 +585,47 @@ class Node:
 
     def list_clients(self, request: Request, _: tuple[str, ...]) -> Json:
         """Return a page of the processes that are registered."""
+        return self._log.clients.page(*Parameters(request).page())
+
+    def list_roles(self, request: Request, _: tuple[str, ...]) -> Json:
+        """Return a page of the roles that are held."""
+        return self._log.roles.page(*Parameters(request).page())
+
+    def get_role(self, request: Request, parts: tuple[str, ...]) -> Json:
+        """Return who holds a role."""
+        Parameters(request).done()
+        return self._log.roles.view(parts[0])
+
+    def acquire_role(self, request: Request, parts: tuple[str, ...]) -> Json | Reply:
+        """Acquire a role, and wait for it if the caller does."""
+        body, name, roles = _body(request, _ROLE, "holder"), parts[0], self._log.roles
+        for field in ("holder", "session"):
+            if not body.get(field):
+                raise invalid(field, f"{field} is missing", f"send {field}")
+        ttl, seconds, session = parse_ttl(body.get("ttl", "")), parse_wait(body.get("wait", "")), body["session"]
+        roles.acquire(name, body["holder"], session, ttl, seconds > 0)
+        if not seconds or roles.is_held_by(name, session):
+            return roles.answer(name, session)
+
+        def ready() -> Json | None:
+            return roles.answer(name, session) if roles.is_held_by(name, session) else None
+
+        def last() -> Json:
+            roles.leave(name, session)  # until the caller asks again
+            return roles.answer(name, session)
+
+        return Later(self._log, seconds, ready, last)
+
+    def renew_roles(self, request: Request, _: tuple[str, ...]) -> Json:
+        """Renew leases."""
+        return self._log.roles.renew(_body(request, _RENEWAL, "leases")["leases"])
+
+    def release_role(self, request: Request, parts: tuple[str, ...]) -> Json:
+        """Release a role, or revoke its lease."""
         query = Parameters(request)
-        after, limit = query.text("after"), query.number("limit") or 100
+        session, fence = query.text("session"), query.number("fence")
         query.done()
-        return self._log.clients.page(after, limit)
+        return self._log.roles.release(parts[0], session, fence)
 
     def list_flows(self, request: Request, _: tuple[str, ...]) -> Json:
         """Return the flows, built in and registered."""
@@ -663,6 +708,20 @@ def _number(field: str, text: str, want: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text)):
         raise bad_value(field, text, want)
     return int(text)
+
+
+def _number_header(request: Request, name: str) -> int:
+    """Return the number in a header, 0 if it is missing."""
+    text = request.headers.get(name.lower(), "")
+    if text and not (text.isascii() and text.isdigit() and int(text)):
+        raise bad_value(name, text, "a whole number from 1")
+    return int(text or 0)
+
+
+def _lease(request: Request) -> tuple[str, int]:
+    """Return the role and the fence in the headers, "" and 0 if they are missing."""
+    name = request.headers.get("ringlog-role", "").encode("latin-1").decode(errors="replace")
+    return name, _number_header(request, "Ringlog-Fence")
 
 
 def _body(request: Request, shape: Shape, *required: str) -> Json:
@@ -773,6 +832,11 @@ _ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", "/v1/clients", Node.list_clients),
     ("PUT", f"/v1/clients/{_NAME}", Node.put_client),
     ("DELETE", f"/v1/clients/{_NAME}", Node.remove_client),
+    ("GET", "/v1/roles", Node.list_roles),
+    ("PUT", "/v1/roles", Node.renew_roles),
+    ("GET", f"/v1/roles/{_NAME}", Node.get_role),
+    ("PUT", f"/v1/roles/{_NAME}", Node.acquire_role),
+    ("DELETE", f"/v1/roles/{_NAME}", Node.release_role),
 ]
 _NODE_ONLY = [
     "/v1/(publish|readiness|snapshot|dlq/import|(audit|members|catalogue|cluster)(/.*)?)",

@@ -31,6 +31,12 @@ func ParseAge(flag, text string) (time.Duration, error) {
 	return age, usageOf(err)
 }
 
+// ParseTime reads the time that a flag gives. One without a zone is local.
+func ParseTime(flag, text string) (time.Time, error) {
+	at, err := api.ParseTime("--"+flag, text, time.Local)
+	return at, usageOf(err)
+}
+
 // usageOf makes what the parsers of package api report an error of the command line.
 func usageOf(err error) error {
 	if bad, ok := errors.AsType[*api.Error](err); ok {

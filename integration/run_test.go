@@ -145,7 +145,7 @@ func fenceIn(t testing.TB, ev *event.Event) uint64 {
 }
 
 // Three candidates run a command under one role. Whatever happens to them, the log has what the command of the holder
-// publishes, and of no other. A holder that was killed, or paused beyond its lease, is replaced by the next in the queue.
+// publishes, and of no other. The next in the queue replaces a holder that was killed, or paused beyond its lease.
 func TestACommandRunsOnOneHostAtATime(t *testing.T) {
 	c := newCluster(t, t.TempDir(), 3).startAll()
 	cl := c.client()

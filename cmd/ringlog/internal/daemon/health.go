@@ -14,8 +14,8 @@ import (
 const maxMisses = 3
 
 // watchHealth checks the command's health each HealthInterval, and sends the last error once maxMisses checks in a row
-// have failed. stop ends it, and does not wait for a check that is under way: one that cannot be killed, because it waits
-// for a network file system, must not keep the command running.
+// have failed. stop ends it, and does not wait for a check that is under way: one that waits for a disk cannot be
+// killed, and must not keep the command running.
 func (d *daemon) watchHealth(ctx context.Context) (sick <-chan error, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	found := make(chan error, 1)

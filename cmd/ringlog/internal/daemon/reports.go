@@ -79,7 +79,7 @@ func (d *daemon) event(t event.Type, payload map[string]any) event.Event {
 	return ev
 }
 
-// reports publishes what becomes of a command, in order and under the fence. Nobody waits for it while the command runs.
+// reports publishes what becomes of a command, in order and under the fence. It holds up nobody while the command runs.
 type reports struct {
 	role   *client.Role
 	say    func(format string, args ...any)

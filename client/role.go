@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,7 +35,13 @@ type RoleOptions struct {
 	TTL    time.Duration // how long the lease lasts unless it is renewed, 2 s to 1 h; 0 is 15 s
 	// NoWait has AcquireRole return ErrRoleHeld while another process holds the role.
 	NoWait bool
+	// Reserve is for how long the lease can still be used when Context is done because no renewal has succeeded: what
+	// the role allows may take that long to stop. At most MaxReserve(TTL).
+	Reserve time.Duration
 }
+
+// MaxReserve returns the longest Reserve for a TTL: a longer one leaves too little time to repeat a renewal that fails.
+func MaxReserve(ttl time.Duration) time.Duration { return ttl / 3 }
 
 // ErrRoleHeld says that another process holds a role.
 var ErrRoleHeld = errors.New("another process holds the role")
@@ -56,7 +63,12 @@ type Role struct {
 	name    string
 	session string
 	ttl     time.Duration
+	reserve time.Duration
 	fence   uint64
+
+	// renewed is when the last renewal that succeeded was sent, nil once the lease is known to be over. No node can have
+	// counted the lease from before.
+	renewed atomic.Pointer[time.Time]
 
 	ctx  context.Context // ends with the lease; its cause says why
 	end  context.CancelCauseFunc
@@ -70,7 +82,8 @@ type Role struct {
 	sequence   uint64 // of the last request that was accepted
 }
 
-// AcquireRole acquires a role and keeps it. It waits in the role's queue until ctx is done.
+// AcquireRole acquires a role and keeps it. It waits in the role's queue until ctx is done, also while the cluster
+// cannot be reached or has no leader.
 //
 // Work that only the holder may do runs under Role.Context, which ends before another process can hold the role,
 // as far as this one runs: a process that was paused learns of that late. What it publishes with Role.Publish is refused
@@ -86,38 +99,49 @@ func (c *Client) AcquireRole(ctx context.Context, name string, o RoleOptions) (*
 		ask.Wait = max(time.Millisecond, min(roleWait, c.cfg.Timeout/2)).String()
 	}
 	r := &Role{c: c, name: name, session: ask.Session, producer: uuid.NewString(),
-		ttl: cmp.Or(o.TTL, defaultRoleTTL), done: make(chan struct{})}
-	for {
+		ttl: cmp.Or(o.TTL, defaultRoleTTL), reserve: o.Reserve, done: make(chan struct{})}
+	if most := MaxReserve(r.ttl); r.reserve < 0 || r.reserve > most {
+		return nil, fmt.Errorf("client: acquire %s: Reserve is %s, not between 0 and %s, a third of the TTL", name,
+			r.reserve, most)
+	}
+	// A caller that waits asks again if no node has refused the call: the same session keeps its place in the queue.
+	again := func(err error) bool {
+		failed, ok := errors.AsType[*calls.Error](err)
+		return ok && failed.Refusal() == nil && !o.NoWait && ctx.Err() == nil && c.reading.Err() == nil
+	}
+	for began := (time.Time{}); ; {
 		// A wait that is short, or ends early, is not repeated at once: each call is an entry of the log.
-		next := time.After(roleWaitsApart)
-		var answer api.RoleAcquired
-		if err := c.Admin().Do(ctx, http.MethodPut, rolePath(name), nil, ask, &answer); err != nil {
-			return nil, errors.Join(err, r.leave(ctx))
+		calls.Sleep(ctx, time.Until(began.Add(roleWaitsApart)))
+		if ctx.Err() != nil {
+			return nil, errors.Join(fmt.Errorf("client: acquire %s: %w", name, context.Cause(ctx)), r.leave(ctx))
 		}
-		switch {
+		began = time.Now()
+		var answer api.RoleAcquired
+		switch err := c.Admin().Do(ctx, http.MethodPut, rolePath(name), nil, ask, &answer); {
+		case again(err):
+			c.cfg.Logger.Warn("waiting for a role", "role", name, "error", err)
+			continue
+		case err != nil:
+			return nil, errors.Join(err, r.leave(ctx))
 		case !answer.Acquired && o.NoWait:
 			return nil, fmt.Errorf("client: acquire %s: %w: %s, with fence %d", name, ErrRoleHeld, answer.Holder, answer.Fence)
 		case !answer.Acquired:
-			select {
-			case <-next:
-				continue
-			case <-ctx.Done():
-				return nil, errors.Join(fmt.Errorf("client: acquire %s: %w", name, context.Cause(ctx)), r.leave(ctx))
-			}
+			continue
 		}
 		r.fence = answer.Fence
 
 		// The answer may have waited on its way: the lease is known from a renewal on.
 		sent := time.Now()
 		switch lost, err := r.renew(ctx); {
+		case lost, again(err):
+			continue
 		case err != nil:
 			return nil, errors.Join(err, r.leave(ctx))
-		case lost:
-			continue
 		}
+		r.renewed.Store(&sent)
 		r.ctx, r.end = context.WithCancelCause(context.WithoutCancel(ctx))
 		r.unhook = context.AfterFunc(c.reading, func() { r.end(ErrClosed) })
-		go r.keep(sent)
+		go r.keep()
 		return r, nil
 	}
 }
@@ -138,20 +162,30 @@ func (r *Role) Name() string { return r.name }
 // Fence returns the offset of the event with which the role was acquired. A later holder has a higher one.
 func (r *Role) Fence() uint64 { return r.fence }
 
-// Context is done once the lease is over. Its cause is ErrRoleLost, or context.Canceled after a Release.
+// Context is done once the lease is over, or RoleOptions.Reserve before. Its cause is ErrRoleLost, or context.Canceled
+// after a Release.
 func (r *Role) Context() context.Context { return r.ctx }
 
-// keep renews the lease until it is over. sent is when the last renewal that succeeded was sent: no node can have
-// counted the lease from before.
-func (r *Role) keep(sent time.Time) {
+// Left returns for how long the lease can still be used if it is not renewed again: 0 once another process may hold the
+// role.
+func (r *Role) Left() time.Duration {
+	sent := r.renewed.Load()
+	if sent == nil {
+		return 0
+	}
+	usable := r.ttl - time.Duration(float64(r.ttl)*leaseMargin)
+	return max(0, usable-calls.Elapsed(*sent))
+}
+
+// keep renews the lease until it is over, or no more than the reserve of it is left.
+func (r *Role) keep() {
 	defer close(r.done)
 	defer r.unhook()
-	usable := r.ttl - time.Duration(float64(r.ttl)*leaseMargin)
 	next := time.NewTimer(r.ttl / renewalsPerTTL)
 	defer next.Stop()
 	for {
 		// The lease ends while a renewal is under way, too.
-		left, cancel := context.WithTimeoutCause(r.ctx, usable-calls.Elapsed(sent), ErrRoleLost)
+		left, cancel := context.WithTimeoutCause(r.ctx, r.Left()-r.reserve, ErrRoleLost)
 		select {
 		case <-next.C:
 		case <-left.Done():
@@ -166,12 +200,15 @@ func (r *Role) keep(sent time.Time) {
 		switch {
 		case r.ctx.Err() != nil:
 			return
-		case lost || over || calls.Elapsed(sent) >= usable:
+		case lost || over || r.Left() <= r.reserve:
+			if lost {
+				r.renewed.Store(nil)
+			}
 			r.c.cfg.Logger.Warn("the role is lost", "role", r.name, "fence", r.fence, "error", err)
 			r.end(ErrRoleLost)
 			return
 		case err == nil:
-			sent = began
+			r.renewed.Store(&began)
 		}
 		next.Reset(r.ttl / renewalsPerTTL)
 	}

@@ -1,10 +1,14 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
+	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -159,4 +163,104 @@ func TestAShortTimeoutIsNoBusyWait(t *testing.T) {
 	if err := held.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// With a reserve a holder stops earlier, while the lease can still be used for that time.
+func TestAReserveIsLeftOfTheLease(t *testing.T) {
+	door := openDoor(t, startNode(t).server.Handler())
+	c := dial(t, client.Config{}, door)
+	const ttl = 3 * time.Second
+	for _, reserve := range []time.Duration{-1, client.MaxReserve(ttl) + 1} {
+		_, err := c.AcquireRole(t.Context(), "SYNC", client.RoleOptions{TTL: ttl, Reserve: reserve})
+		if err == nil || !strings.Contains(err.Error(), "a third of the TTL") {
+			t.Errorf("a reserve of %s: %v", reserve, err)
+		}
+	}
+	o := client.RoleOptions{TTL: ttl, Reserve: client.MaxReserve(ttl)}
+	r, err := c.AcquireRole(t.Context(), "SYNC", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	door.faults(func(r *http.Request) fault { return fault{cutBefore: r.URL.Path == "/v1/roles"} })
+	before := r.Left()
+	<-r.Context().Done()
+	if left := r.Left(); before <= o.Reserve || left > o.Reserve || left < o.Reserve/2 {
+		t.Errorf("%s, then %s are left, and the reserve is %s", before, left, o.Reserve)
+	}
+
+	// Of a lease that was revoked nothing is left.
+	door.faults(func(*http.Request) fault { return fault{} })
+	if err := r.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r, err = c.AcquireRole(t.Context(), "SYNC", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Admin().RevokeRole(t.Context(), "SYNC", r.Fence()); err != nil {
+		t.Fatal(err)
+	}
+	<-r.Context().Done()
+	if left := r.Left(); left != 0 {
+		t.Errorf("%s of a revoked lease are left", left)
+	}
+	if err := r.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Who waits for a role waits through an outage that takes longer than a call, and keeps its place in the queue.
+func TestAWaitForARoleOutlastsAnOutage(t *testing.T) {
+	node := startNode(t).server.Handler()
+	door := openDoor(t, node)
+	var warnings bytes.Buffer
+	var mu sync.Mutex
+	logged := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Count(warnings.String(), "waiting for a role")
+	}
+	c := dial(t, client.Config{}, openDoor(t, node))
+	waiting := dial(t, client.Config{Timeout: 300 * time.Millisecond,
+		Logger: slog.New(slog.NewTextHandler(&locked{w: &warnings, mu: &mu}, nil))}, door)
+	first, err := c.AcquireRole(t.Context(), "SYNC", client.RoleOptions{Holder: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := acquired(t, waiting, "SYNC", client.RoleOptions{Holder: "b"})
+	queue := func() (n int) {
+		for r := range c.Admin().Roles(t.Context()) {
+			n += r.Waiting
+		}
+		return n
+	}
+	until(t, "b waits", func() bool { return queue() == 1 })
+	door.faults(func(*http.Request) fault { return fault{cutBefore: true} })
+	until(t, "two calls have failed", func() bool { return logged() > 1 })
+	door.faults(func(*http.Request) fault { return fault{} })
+	if err := first.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second := <-next
+	if second == nil {
+		t.FailNow()
+	}
+	if n := queue(); n != 0 {
+		t.Errorf("%d claims wait beside that of the holder: b has come twice", n)
+	}
+	if err := second.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// locked is a writer for several goroutines.
+type locked struct {
+	w  io.Writer
+	mu *sync.Mutex
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
 }

@@ -13,11 +13,11 @@ import (
 // catalogueFiles has the platform's catalogue and what was added to it. cluster.json lists what the cluster emits:
 // types that the platform does not have, and payload fields that the platform does not document. samples.json lists
 // payload fields that are missing from the platform's lists: fields in the samples of its documents (source: the
-// document), and fields that packages router and sinks send with the platform's types (source: router).
-// undocumented.json has the category of each type that the platform uses and its lists lack: the architecture document
-// draws GAME_BATCH_READY and EVALUATION_RESULT, and the audit names the code that emits the other four. They have no
-// documented payload. dedup.json has the types that are not deduplicated unless the cluster says otherwise, with the
-// reasons.
+// document), and fields that packages router and sinks (source: router) and ringlog run (source: run) send with the
+// platform's types. undocumented.json has the category of each type that the platform uses and its lists lack: the
+// architecture document draws GAME_BATCH_READY and EVALUATION_RESULT, and the audit names the code that emits the other
+// four. They have no documented payload. dedup.json has the types that are not deduplicated unless the cluster says
+// otherwise, with the reasons.
 //
 //go:embed catalogue/*.json cluster.json samples.json undocumented.json dedup.json
 var catalogueFiles embed.FS

@@ -133,8 +133,8 @@ func BenchmarkRead(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(read), "ns/event")
 }
 
-// BenchmarkRenewRoles renews 10 000 leases by how many of them a command has. An entry has the commands of 10 ms. core-%
-// is the share of one core that deciding takes while leases of 15 s are renewed three times within that.
+// BenchmarkRenewRoles renews 10 000 leases by how many of them a command has. An entry has the commands of 10 ms. With
+// leases of 15 s, each renewed every 5 s, core-% is the share of one core that deciding takes.
 func BenchmarkRenewRoles(b *testing.B) {
 	const roles, every = 10_000, DefaultRoleTTL / 3
 	for _, perCommand := range []int{1, 100, 1000} {

@@ -8,7 +8,8 @@
 //   - cluster_test.go runs nodes as processes; netns_test.go puts each into a network
 //     namespace, powerloss_test.go onto a file system of its own.
 //   - chaos_test.go has the ledger of what was sent and acknowledged; faults_test.go,
-//     members_test.go, handlers_test.go and durability_test.go break one thing each.
+//     members_test.go, handlers_test.go, run_test.go and durability_test.go break one
+//     thing each.
 //   - netns_scenarios_test.go compares what the log reports with what was done, in the
 //     notation of netns_story_test.go.
 //   - soak_*_test.go break everything in turn, for a given time.

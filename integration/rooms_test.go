@@ -29,8 +29,8 @@ func rooms() map[string][]string {
 	// node or opens its folder.
 	shell := []string{"api", "client", "event", "internal/human"}
 	verbs := []string{
-		"cmd/ringlog/internal/bench", "cmd/ringlog/internal/dev", "cmd/ringlog/internal/offline",
-		"cmd/ringlog/internal/serve", "cmd/ringlog/internal/shell",
+		"cmd/ringlog/internal/bench", "cmd/ringlog/internal/daemon", "cmd/ringlog/internal/dev",
+		"cmd/ringlog/internal/offline", "cmd/ringlog/internal/serve", "cmd/ringlog/internal/shell",
 	}
 	verb := append(slices.Clone(shell), "cmd/ringlog/internal/shell")
 	handling := []string{"event/where", "router/breaker"}
@@ -85,10 +85,12 @@ func rooms() map[string][]string {
 		"internal/service":                operations,
 		"internal/server": append(slices.Concat(consensus, clients, operations),
 			"internal/human", "internal/service", "event/canon", "python"),
-		"":                             append(slices.Concat(consensus, clients), "internal/server", "client", "router"),
-		"python":                       nil,
-		"router/sinks":                 {"api", "client", "event", "event/where", "internal/attempt", "router/breaker"},
+		"":       append(slices.Concat(consensus, clients), "internal/server", "client", "router"),
+		"python": nil,
+		"router/sinks": {"api", "client", "event", "event/where", "internal/attempt", "internal/procgroup",
+			"router/breaker"},
 		"internal/attempt":             nil,
+		"internal/procgroup":           nil,
 		"integration":                  nil,
 		"internal/longtest":            nil,
 		"internal/testaddr":            nil,
@@ -96,16 +98,17 @@ func rooms() map[string][]string {
 		"event/internal/goname":        nil,
 		"event/internal/gencatalogue":  {"event/internal/goname"},
 		"event/internal/genemit":       {"event", "event/internal/goname"},
-		"cmd/ringlog/devcluster":       nil,
+		"cmd/ringlog/devcluster":       {"internal/procgroup"},
 		"cmd/ringlog/internal/shell":   shell,
 		"cmd/ringlog/internal/dev":     append(slices.Clone(verb), "cmd/ringlog/devcluster"),
+		"cmd/ringlog/internal/daemon":  append(slices.Clone(verb), "internal/procgroup"),
 		"cmd/ringlog/internal/bench":   append(slices.Clone(verb), "cmd/ringlog/devcluster", "cmd/ringlog/internal/dev"),
 		"cmd/ringlog/internal/offline": slices.Concat(consensus, verb),
 		"cmd/ringlog/internal/serve": append(slices.Clone(consensus),
 			"internal/eventlog", "internal/server", "cmd/ringlog/internal/shell", "cmd/ringlog/internal/offline"),
 		"cmd/ringlog": append(slices.Concat(shell, verbs, handling, platform),
-			"election", "internal/frame", "internal/platform/scan", "raftnode/blackbox", "router", "router/sinks",
-			"internal/server", "python"),
+			"election", "internal/frame", "internal/platform/scan", "internal/procgroup", "raftnode/blackbox", "router",
+			"router/sinks", "internal/server", "python"),
 	}
 }
 

@@ -38,6 +38,11 @@ func (DaemonCrashLoopDetected) EventType() event.Type { return event.DaemonCrash
 // DaemonStarted is the payload of DAEMON_STARTED, category daemon.
 type DaemonStarted struct {
 	DaemonType any   `json:"daemon_type,omitzero"`
+	Fence      any   `json:"fence,omitzero"`
+	Host       any   `json:"host,omitzero"`
+	PID        any   `json:"pid,omitzero"`
+	Restarts   any   `json:"restarts,omitzero"`
+	Role       any   `json:"role,omitzero"`
 	Extra      Extra `json:",omitzero"`
 }
 
@@ -61,6 +66,11 @@ type DaemonStatusChanged struct {
 	TtlS              *int64    `json:"ttl_s,omitzero"`
 	LostAt            Timestamp `json:"lost_at,omitzero"`
 	LostMS            *int64    `json:"lost_ms,omitzero"`
+	Error             any       `json:"error,omitzero"`
+	Fence             any       `json:"fence,omitzero"`
+	Reason            any       `json:"reason,omitzero"`
+	Restarts          any       `json:"restarts,omitzero"`
+	Role              any       `json:"role,omitzero"`
 	Extra             Extra     `json:",omitzero"`
 }
 
@@ -70,6 +80,14 @@ func (DaemonStatusChanged) EventType() event.Type { return event.DaemonStatusCha
 // DaemonStopped is the payload of DAEMON_STOPPED, category daemon.
 type DaemonStopped struct {
 	DaemonType any   `json:"daemon_type,omitzero"`
+	ExitCode   any   `json:"exit_code,omitzero"`
+	Fence      any   `json:"fence,omitzero"`
+	Host       any   `json:"host,omitzero"`
+	PID        any   `json:"pid,omitzero"`
+	RanSeconds any   `json:"ran_seconds,omitzero"`
+	Reason     any   `json:"reason,omitzero"`
+	Restarts   any   `json:"restarts,omitzero"`
+	Role       any   `json:"role,omitzero"`
 	Extra      Extra `json:",omitzero"`
 }
 

@@ -64,12 +64,18 @@ type CoordinatorUnhealthy struct {
 // EventType implements Payload.
 func (CoordinatorUnhealthy) EventType() event.Type { return event.CoordinatorUnhealthy }
 
-// DaemonPermanentlyFailed is the payload of DAEMON_PERMANENTLY_FAILED, category health. The catalogue lists
-// no field of it.
+// DaemonPermanentlyFailed is the payload of DAEMON_PERMANENTLY_FAILED, category health.
 //
 // Documented subscribers: health_manager.
 type DaemonPermanentlyFailed struct {
-	Extra Extra `json:",omitzero"`
+	DaemonType any   `json:"daemon_type,omitzero"`
+	ExitCode   any   `json:"exit_code,omitzero"`
+	Fence      any   `json:"fence,omitzero"`
+	Host       any   `json:"host,omitzero"`
+	Reason     any   `json:"reason,omitzero"`
+	Restarts   any   `json:"restarts,omitzero"`
+	Role       any   `json:"role,omitzero"`
+	Extra      Extra `json:",omitzero"`
 }
 
 // EventType implements Payload.

@@ -103,8 +103,8 @@ func benchJSON(b *testing.B, s *site, batch int) {
 	reportEvents(b, batch)
 }
 
-// BenchmarkRenewRoles renews 10 000 leases at the leader of three voters, by how many of them a request has. core-% is the
-// share of one core that all three, and the callers, take while leases of 15 s are renewed three times within that.
+// BenchmarkRenewRoles renews 10 000 leases at the leader of three voters, by how many a request has. With leases
+// of 15 s, each renewed every 5 s, core-% is the share of one core that all three and the callers take together.
 func BenchmarkRenewRoles(b *testing.B) {
 	const roles, callers, every = 10_000, 16, 5 * time.Second
 	sites := newSites(b, 3, nil)

@@ -11,7 +11,6 @@ import (
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
-	"github.com/ringrift/ringlog/raftnode"
 )
 
 // Schedule holds the operations on events that are published at a time.
@@ -118,6 +117,7 @@ func viewScheduled(one *fsm.Scheduled, id string) api.Scheduled {
 // Bounds of the leader's duty to publish what is scheduled.
 const (
 	scheduleLook   = 100 * time.Millisecond
+	scheduleRetry  = time.Second // after an error
 	scheduleAtOnce = 64 // events of one look at what is due
 )
 
@@ -126,17 +126,21 @@ type scheduleWatch struct{ core *core }
 
 // run looks until ctx ends.
 func (w scheduleWatch) run(ctx context.Context) {
-	tick := time.NewTicker(scheduleLook)
-	defer tick.Stop()
+	next := time.NewTimer(scheduleLook)
+	defer next.Stop()
 	for {
 		select {
-		case <-tick.C:
+		case <-next.C:
 		case <-ctx.Done():
 			return
 		}
-		if err := w.look(ctx); err != nil && ctx.Err() == nil && w.core.node.LeadingTerm() != 0 &&
-			!errors.Is(err, raftnode.ErrDiverged) {
+		err := w.look(ctx)
+		switch {
+		case err == nil || w.core.node.LeadingTerm() == 0:
+			next.Reset(scheduleLook)
+		case ctx.Err() == nil:
 			w.core.logger.Warn("publishing what is scheduled", "error", err)
+			next.Reset(scheduleRetry)
 		}
 	}
 }

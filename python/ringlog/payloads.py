@@ -366,6 +366,13 @@ class DaemonPermanentlyFailed(Payload):
     """The payload of DAEMON_PERMANENTLY_FAILED, category health."""
 
     EVENT_TYPE: ClassVar[EventType] = EventType.DAEMON_PERMANENTLY_FAILED
+    daemon_type: Any = None
+    exit_code: Any = None
+    fence: Any = None
+    host: Any = None
+    reason: Any = None
+    restarts: Any = None
+    role: Any = None
 
 
 @dataclass(kw_only=True)
@@ -374,6 +381,11 @@ class DaemonStarted(Payload):
 
     EVENT_TYPE: ClassVar[EventType] = EventType.DAEMON_STARTED
     daemon_type: Any = None
+    fence: Any = None
+    host: Any = None
+    pid: Any = None
+    restarts: Any = None
+    role: Any = None
 
 
 @dataclass(kw_only=True)
@@ -396,6 +408,11 @@ class DaemonStatusChanged(Payload):
     ttl_s: int | None = None
     lost_at: Timestamp | None = None
     lost_ms: int | None = None
+    error: Any = None
+    fence: Any = None
+    reason: Any = None
+    restarts: Any = None
+    role: Any = None
 
 
 @dataclass(kw_only=True)
@@ -404,6 +421,14 @@ class DaemonStopped(Payload):
 
     EVENT_TYPE: ClassVar[EventType] = EventType.DAEMON_STOPPED
     daemon_type: Any = None
+    exit_code: Any = None
+    fence: Any = None
+    host: Any = None
+    pid: Any = None
+    ran_seconds: Any = None
+    reason: Any = None
+    restarts: Any = None
+    role: Any = None
 
 
 @dataclass(kw_only=True)

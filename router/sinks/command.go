@@ -11,10 +11,10 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/internal/procgroup"
 )
 
 // CommandOptions say what to run. Args is required.
@@ -54,13 +54,9 @@ func NewCommand(o CommandOptions) (*Command, error) {
 	}
 
 	// The program must be there before the first event is taken.
-	path, err := exec.LookPath(o.Args[0])
+	path, err := procgroup.Find(o.Args[0])
 	if err != nil {
-		var lookup *exec.Error
-		if errors.As(err, &lookup) {
-			err = lookup.Err
-		}
-		return nil, fmt.Errorf("sinks: the command %q cannot be run: %w", o.Args[0], err)
+		return nil, fmt.Errorf("sinks: %w", err)
 	}
 	o.Grace = cmp.Or(o.Grace, 2*time.Second)
 	if o.Env == nil {
@@ -89,20 +85,20 @@ func (c *Command) Handle(ctx context.Context, d client.Delivery) error {
 	// The slice of the options is cut at its length, so two events at once do not share its memory.
 	cmd.Dir, cmd.Env = c.o.Dir, append(c.o.Env[:len(c.o.Env):len(c.o.Env)], environment(&d, c.o.Group)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(d.Payload), stdout, io.MultiWriter(stderr, last)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = outputGrace
-	if err := cmd.Start(); err != nil {
+	g, err := procgroup.Start(cmd, false)
+	if err != nil {
 		return fmt.Errorf("start %s: %w", c.o.Args[0], err)
 	}
-	// The time of the event is watched beside the command, until the command has ended.
-	ended := make(chan struct{})
-	killed := make(chan bool, 1)
-	go func() { killed <- c.killAtEnd(ctx, cmd.Process.Pid, ended) }()
-	err := cmd.Wait()
-	close(ended)
-	if <-killed { // its children too, if they have outlived it
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	select {
+	case <-g.Ended():
+	case <-ctx.Done():
+		// The time of the event is over, and the command has a time of its own to end.
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.o.Grace)
+		g.Stop(grace)
+		cancel()
 	}
+	err = g.Wait()
 	stdout.flush()
 	stderr.flush()
 	// Output that a child in the background holds open is not a failure of the command.
@@ -113,26 +109,6 @@ func (c *Command) Handle(ctx context.Context, d client.Delivery) error {
 		return fmt.Errorf("%w: %s", err, text)
 	}
 	return err
-}
-
-// killAtEnd ends a process group when ctx ends before the command has, and reports whether
-// it had to.
-func (c *Command) killAtEnd(ctx context.Context, pid int, ended <-chan struct{}) bool {
-	select {
-	case <-ended:
-		return false
-	case <-ctx.Done():
-	}
-	// A negative number is the process group: the children of the command are signaled, too.
-	_ = syscall.Kill(-pid, syscall.SIGTERM) // fails only if there is nobody left
-	timer := time.NewTimer(c.o.Grace)
-	defer timer.Stop()
-	select {
-	case <-ended:
-	case <-timer.C:
-		_ = syscall.Kill(-pid, syscall.SIGKILL)
-	}
-	return true
 }
 
 // lines returns a writer that reports each line of a stream with the offset of the event.

@@ -68,8 +68,6 @@ type Cluster struct {
 	// complete: fill has chosen what was not given
 	opts  Options
 	nodes []Node
-	// starts all processes
-	spawn *spawner
 	exits chan Exit // buffered; an exit that does not fit is dropped
 
 	mu sync.Mutex
@@ -89,8 +87,7 @@ func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 		return nil, fmt.Errorf("devcluster: start: %w", err)
 	}
 	// An exit is rarely read at once: each node may end 16 times before one is dropped.
-	c := &Cluster{opts: opts, spawn: newSpawner(), exits: make(chan Exit, 16*opts.Voters),
-		processes: map[string]*process{}}
+	c := &Cluster{opts: opts, exits: make(chan Exit, 16*opts.Voters), processes: map[string]*process{}}
 	for i := range opts.Voters {
 		c.nodes = append(c.nodes, opts.node(i))
 	}

@@ -7,11 +7,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/ringrift/ringlog/internal/procgroup"
 )
 
 // process is one run of a node.
@@ -24,41 +25,6 @@ type process struct {
 	mu sync.Mutex
 	// mu guards asked.
 	asked bool // this package ended it
-}
-
-// spawner starts processes from one thread that lives as long as they do: the
-// kernel sends a child its parent-death signal when the thread that started it
-// ends, not the process.
-type spawner struct {
-	start chan func() // what the thread runs, in order
-	done  sync.WaitGroup
-}
-
-// newSpawner starts the thread; close ends it.
-func newSpawner() *spawner {
-	s := &spawner{start: make(chan func())}
-	s.done.Go(func() {
-		// Never unlocked: the thread is this goroutine's until it ends.
-		runtime.LockOSThread()
-		for start := range s.start {
-			start()
-		}
-	})
-	return s
-}
-
-// run starts a process on the spawner's thread, and returns once it has started or failed.
-// The channel has no buffer: the thread takes one start after the other.
-func (s *spawner) run(cmd *exec.Cmd) error {
-	result := make(chan error, 1)
-	s.start <- func() { result <- cmd.Start() }
-	return <-result
-}
-
-// close ends the thread, and with it on Linux all processes that still run: call it after they have ended.
-func (s *spawner) close() {
-	close(s.start)
-	s.done.Wait()
 }
 
 // Restart starts a node that does not run.
@@ -100,19 +66,19 @@ func (c *Cluster) launch(n Node) (*process, error) {
 	}
 	// Standard output and error go to one file, in the order in which they are written.
 	cmd.Env, cmd.Stdout, cmd.Stderr = c.opts.Env, out, out
-	cmd.SysProcAttr = childAttributes()
-	if err := c.spawn.run(cmd); err != nil {
+	// A group of its own, so that Ctrl-C reaches this process alone, which ends the nodes in order.
+	g, err := procgroup.Start(cmd, true)
+	if err != nil {
 		return nil, err
 	}
 	p := &process{cmd: cmd, done: make(chan struct{})}
-	go c.reap(n, p) // ends with the process, which Close ends
+	go c.reap(n, p, g) // ends with the process, which Close ends
 	return p, nil
 }
 
 // reap waits for a process and reports an end that nobody asked for.
-func (c *Cluster) reap(n Node, p *process) {
-	// This goroutine alone waits for the process, as only one may.
-	p.err = p.cmd.Wait()
+func (c *Cluster) reap(n Node, p *process, g *procgroup.Group) {
+	p.err = g.Wait()
 	c.mu.Lock()
 	// The process is gone from the map before done is closed: whoever waited can start the node again.
 	if c.processes[n.ID] == p {
@@ -196,7 +162,6 @@ func (c *Cluster) Close(ctx context.Context) error {
 	leading := c.leading(ctx)
 	err := errors.Join(c.stopWhere(ctx, func(n Node) bool { return n.ID != leading }),
 		c.stopWhere(ctx, func(Node) bool { return true }))
-	c.spawn.close()
 	return err
 }
 

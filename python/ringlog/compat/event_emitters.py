@@ -454,6 +454,13 @@ def emit_daemon_crash_loop_detected(
 
 def emit_daemon_permanently_failed(
     *,
+    daemon_type: Any = None,
+    exit_code: Any = None,
+    fence: Any = None,
+    host: Any = None,
+    reason: Any = None,
+    restarts: Any = None,
+    role: Any = None,
     source: str | None = None,
     **extra: Any,
 ) -> Publication:
@@ -464,6 +471,11 @@ def emit_daemon_permanently_failed(
 def emit_daemon_started(
     *,
     daemon_type: Any = None,
+    fence: Any = None,
+    host: Any = None,
+    pid: Any = None,
+    restarts: Any = None,
+    role: Any = None,
     source: str | None = None,
     **extra: Any,
 ) -> Publication:
@@ -488,6 +500,11 @@ def emit_daemon_status_changed(
     ttl_s: int | None = None,
     lost_at: Any = None,
     lost_ms: int | None = None,
+    error: Any = None,
+    fence: Any = None,
+    reason: Any = None,
+    restarts: Any = None,
+    role: Any = None,
     source: str | None = None,
     **extra: Any,
 ) -> Publication:
@@ -498,6 +515,14 @@ def emit_daemon_status_changed(
 def emit_daemon_stopped(
     *,
     daemon_type: Any = None,
+    exit_code: Any = None,
+    fence: Any = None,
+    host: Any = None,
+    pid: Any = None,
+    ran_seconds: Any = None,
+    reason: Any = None,
+    restarts: Any = None,
+    role: Any = None,
     source: str | None = None,
     **extra: Any,
 ) -> Publication:

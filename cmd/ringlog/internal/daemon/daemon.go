@@ -1,0 +1,279 @@
+// Package daemon runs a command while this process holds a role, and restarts it. It promises:
+//
+//   - The command is started only while the role is held, with its fence in the environment.
+//   - The process group of the command is killed before another process can hold the role, as far as this process runs.
+//     A command may outlive its lease if this process was paused or killed: then its fence has the log refuse what it
+//     publishes.
+//   - What becomes of the command is published under the fence, in order, or not at all.
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/internal/procgroup"
+)
+
+// Restart says after which end a command is restarted.
+type Restart string
+
+// The values of Restart.
+const (
+	Always    Restart = "always"
+	OnFailure Restart = "on-failure" // after another exit code than 0
+	Never     Restart = "never"
+)
+
+// Options say what to run, and when. All fields without a remark are required.
+type Options struct {
+	Role   string
+	Holder string // the name of this process, which is the source of its events, too
+	TTL    time.Duration
+	NoWait bool // fail with client.ErrRoleHeld if another process holds the role
+
+	Path string // of the program, as procgroup.Find returns it
+	Args []string
+	Env  []string // to which the role and its fence are added
+
+	Restart     Restart
+	Backoff     time.Duration // before the first restart; it doubles with each, up to MaxBackoff
+	MaxRestarts int           // without a run as long as MaxBackoff between them; 0 is no limit
+	StopTimeout time.Duration // between SIGTERM and SIGKILL, at most client.MaxReserve(TTL)
+
+	Health         string // a shell command or a URL, "" is none
+	HealthInterval time.Duration
+
+	Stdout, Stderr io.Writer
+	Say            func(format string, args ...any) // prints a notice
+}
+
+// MaxBackoff is the longest wait before a restart. A run that lasts as long ends a series of restarts.
+const MaxBackoff = 5 * time.Minute
+
+// Run acquires the role, again after each loss unless Restart is Never, and runs the command while it holds it. It
+// returns once the command is not restarted any more, with its exit code, or once ctx is done, with 0.
+func Run(ctx context.Context, c *client.Client, o Options) (code int, err error) {
+	for {
+		role, err := o.acquire(ctx, c)
+		switch {
+		case ctx.Err() != nil && role == nil:
+			return 0, nil
+		case err != nil:
+			return 0, err
+		}
+		d := &daemon{Options: o, role: role, status: stopped}
+		code, err := d.hold(ctx)
+		if !errors.Is(err, client.ErrRoleLost) || o.Restart == Never {
+			return code, err
+		}
+	}
+}
+
+// acquire waits for the role.
+func (o *Options) acquire(ctx context.Context, c *client.Client) (*client.Role, error) {
+	ask := client.RoleOptions{Holder: o.Holder, TTL: o.TTL, Reserve: o.StopTimeout, NoWait: true}
+	role, err := c.AcquireRole(ctx, o.Role, ask)
+	if err == nil || o.NoWait {
+		return role, err
+	}
+	// Who waits should know for whom. Any other error is one of the call that waits, too, or passes.
+	if errors.Is(err, client.ErrRoleHeld) {
+		o.Say("%v: waiting", err)
+	}
+	ask.NoWait = false
+	return c.AcquireRole(ctx, o.Role, ask)
+}
+
+// daemon is a command under one lease of the role.
+type daemon struct {
+	Options
+	role    *client.Role
+	reports *reports
+
+	status   status
+	restarts int // in a row
+}
+
+// hold runs the command, and restarts it, until the role is lost, the command is not restarted any more, or ctx is
+// done. The role is released afterwards.
+func (d *daemon) hold(ctx context.Context) (code int, err error) {
+	d.Say("holding %s with fence %d", d.Role, d.role.Fence())
+	d.reports = newReports(d)
+	defer d.release()
+	for {
+		e := d.runOnce(ctx)
+		if e.took >= MaxBackoff {
+			d.restarts = 0
+		}
+		final := d.Restart == Never || (d.Restart == OnFailure && e.cause == exited && e.code == 0)
+		exhausted := d.MaxRestarts > 0 && d.restarts >= d.MaxRestarts
+		switch {
+		case e.cause == lost:
+			return 0, d.lost()
+		case e.cause == interrupted:
+			d.end(e, stopped)
+			return 0, nil
+		case final && e.cause == sick:
+			d.end(e, stopped)
+			return cmp.Or(e.code, shell.ExitFailed), nil
+		case final:
+			d.end(e, stopped)
+			return e.code, nil
+		case exhausted:
+			d.end(e, failed)
+			d.Say("the command has failed for good, after %s", shell.Count(d.restarts, "restart"))
+			return cmp.Or(e.code, shell.ExitFailed), nil
+		}
+
+		// The role is kept while the command waits for its restart.
+		d.end(e, restarting)
+		wait := time.After(d.wait())
+		d.restarts++
+		select {
+		case <-wait:
+		case <-d.role.Context().Done():
+			return 0, d.lost()
+		case <-ctx.Done():
+			d.put(stopped, interrupted, nil)
+			return 0, nil
+		}
+	}
+}
+
+// wait returns how long the next restart is waited for.
+func (d *daemon) wait() time.Duration {
+	wait := d.Backoff
+	for range d.restarts {
+		if wait >= MaxBackoff {
+			break
+		}
+		wait *= 2
+	}
+	return min(wait, MaxBackoff)
+}
+
+// lost returns why the role is lost. Nothing is published: the lease is over, and ROLE_LOST reports it.
+func (d *daemon) lost() error {
+	d.Say("%s with fence %d is lost", d.Role, d.role.Fence())
+	return fmt.Errorf("run: %s: %w", d.Role, client.ErrRoleLost)
+}
+
+// Why a run of the command ended.
+const (
+	exited      = "exited"
+	sick        = "unhealthy"
+	interrupted = "interrupted" // by Ctrl-C or SIGTERM
+	lost        = "lost"
+)
+
+// end is how a run of the command ended.
+type end struct {
+	cause string
+	pid   int   // 0 if it could not be started
+	code  int   // as of a shell: 128 and the number of the signal
+	err   error // why it is unhealthy, or was not started
+	took  time.Duration
+}
+
+// runOnce starts the command and waits until it ends, or has to be ended. None of its process group is left then.
+func (d *daemon) runOnce(ctx context.Context) end {
+	switch {
+	case ctx.Err() != nil:
+		return end{cause: interrupted}
+	// A process that was paused since it acquired the role may have no time left to run the command in.
+	case d.role.Left() <= d.StopTimeout:
+		return end{cause: lost}
+	}
+	cmd := d.command(d.Path, d.Args...)
+	cmd.Stdout = d.Stdout
+	began := time.Now()
+	g, err := procgroup.Start(cmd, true)
+	if err != nil {
+		return end{cause: exited, code: shell.ExitFailed, err: fmt.Errorf("start %s: %w", d.Args[0], err)}
+	}
+	e := end{pid: g.PID()}
+	d.begin(e.pid)
+	unwell, stopWatching := d.watchHealth(ctx)
+	select {
+	case <-g.Ended():
+		e.cause = exited
+	case <-d.role.Context().Done():
+		e.cause = lost
+	case <-ctx.Done():
+		e.cause = interrupted
+	case e.err = <-unwell:
+		e.cause = sick
+		d.put(unhealthy, sick, e.err)
+	}
+	stopWatching()
+	if e.cause == exited {
+		g.Kill() // what it has left in the background: the next holder must be alone
+	} else {
+		d.stop(g)
+	}
+	e.code, e.took = exitCode(g.Wait(), cmd), time.Since(began)
+	return e
+}
+
+// command returns a command with the environment of the role. What it reports goes to the standard error.
+func (d *daemon) command(path string, args ...string) *exec.Cmd {
+	cmd := exec.Command(path, args[1:]...)
+	cmd.Args[0] = args[0]
+	cmd.Env = append(d.Env[:len(d.Env):len(d.Env)], "RINGLOG_ROLE="+d.Role,
+		"RINGLOG_FENCE="+strconv.FormatUint(d.role.Fence(), 10))
+	cmd.Stderr = d.Stderr
+	return cmd
+}
+
+// stop ends the process group of the command: SIGTERM, and SIGKILL after StopTimeout, but in any case while the lease
+// can still be used.
+func (d *daemon) stop(g *procgroup.Group) {
+	grace, cancel := context.WithTimeout(context.Background(), d.StopTimeout)
+	defer cancel()
+	// While the role is renewed the command has all of StopTimeout, and then what is left of the lease.
+	forget := context.AfterFunc(d.role.Context(), func() {
+		select {
+		case <-time.After(d.role.Left()):
+			cancel()
+		case <-grace.Done():
+		}
+	})
+	defer forget()
+	g.Stop(grace)
+}
+
+// exitCode returns the code of a command that has ended, as a shell counts it.
+func exitCode(err error, cmd *exec.Cmd) int {
+	if s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+		return 128 + int(s.Signal())
+	}
+	// Output that a child in the background holds open is not a failure of the command.
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
+		return 0
+	}
+	return cmp.Or(max(cmd.ProcessState.ExitCode(), 0), shell.ExitFailed)
+}
+
+// releaseWithin bounds what is left to do for a role: publishing what waits, and the release.
+const releaseWithin = 5 * time.Second
+
+// release publishes what waits, and gives the role to the next process that waits for it.
+func (d *daemon) release() {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseWithin)
+	defer cancel()
+	d.reports.close(ctx)
+	// The lease of a role that is lost may still count, where the cluster had no leader: it is released, too.
+	wasLost := d.role.Context().Err() != nil
+	if err := d.role.Release(ctx); err != nil && !wasLost {
+		d.Say("%s is not released, and free once its lease of %s is over: %v", d.Role, d.TTL, err)
+	}
+}

@@ -1,0 +1,129 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// status is what DAEMON_STATUS_CHANGED says of the command.
+type status string
+
+// The command is stopped until it is first started, and failed once it is not restarted any more.
+const (
+	stopped    status = "stopped"
+	running    status = "running"
+	unhealthy  status = "unhealthy"
+	restarting status = "restarting"
+	failed     status = "failed"
+)
+
+// begin reports that the command runs.
+func (d *daemon) begin(pid int) {
+	d.put(running, "", nil, d.event(event.DaemonStarted, map[string]any{"daemon_type": d.Role, "pid": pid}))
+}
+
+// end reports how a run of the command ended, and what follows.
+func (d *daemon) end(e end, to status) {
+	var events []event.Event
+	if e.pid != 0 {
+		events = append(events, d.event(event.DaemonStopped, map[string]any{"daemon_type": d.Role, "pid": e.pid,
+			"exit_code": e.code, "reason": e.cause, "ran_seconds": e.took.Seconds()}))
+	}
+	if to == failed {
+		events = append(events, d.event(event.DaemonPermanentlyFailed, map[string]any{"daemon_type": d.Role,
+			"exit_code": e.code, "reason": e.cause}))
+	}
+	d.put(to, e.cause, e.err, events...)
+	if to != restarting {
+		return
+	}
+	how := fmt.Sprintf("has ended with exit code %d", e.code)
+	switch {
+	case e.cause == sick:
+		how = fmt.Sprintf("is unhealthy (%v)", e.err)
+	case e.err != nil:
+		how = fmt.Sprintf("was not started (%v)", e.err)
+	}
+	d.Say("the command %s: restart in %s", how, d.wait())
+}
+
+// put publishes events together with a change of status. reason and err say why it changed, unless they are zero.
+func (d *daemon) put(to status, reason string, err error, events ...event.Event) {
+	if to == d.status && len(events) == 0 {
+		return
+	}
+	payload := map[string]any{"daemon": d.Role, "old": d.status, "new": to}
+	if reason != "" {
+		payload["reason"] = reason
+	}
+	if err != nil {
+		payload["error"] = err.Error()
+	}
+	d.status = to
+	d.reports.put(append(events, d.event(event.DaemonStatusChanged, payload)))
+}
+
+// event returns an event about the command. Its key is the role, as that of the cluster's own events about it.
+func (d *daemon) event(t event.Type, payload map[string]any) event.Event {
+	host, _ := os.Hostname() // a name for people: it may be empty
+	payload["role"], payload["fence"], payload["host"] = d.Role, d.role.Fence(), host
+	payload["restarts"] = d.restarts
+	ev := event.New(t, payload)
+	ev.Source, ev.Key, ev.Time = d.Holder, d.Role, time.Now()
+	ev.NoDedup = true // each happened
+	return ev
+}
+
+// reports publishes what becomes of a command, in order and under the fence. It holds up nobody while the command runs.
+type reports struct {
+	role   *client.Role
+	say    func(format string, args ...any)
+	queue  chan []event.Event
+	done   chan struct{} // closed when nothing is published any more
+	cancel context.CancelFunc
+}
+
+// maxReports is how many changes may wait to be published. What comes then is not published.
+const maxReports = 256
+
+// newReports starts to publish; close ends it.
+func newReports(d *daemon) *reports {
+	// The lease bounds it: after that nothing would be accepted.
+	ctx, cancel := context.WithCancel(d.role.Context())
+	r := &reports{role: d.role, say: d.Say, queue: make(chan []event.Event, maxReports), done: make(chan struct{}),
+		cancel: cancel}
+	go func() {
+		defer close(r.done)
+		for events := range r.queue {
+			if _, err := r.role.Publish(ctx, events...); err != nil && ctx.Err() == nil {
+				r.say("%s is not published: %v", events[0].Type, err)
+			}
+		}
+	}()
+	return r
+}
+
+// put queues events that are published together.
+func (r *reports) put(events []event.Event) {
+	select {
+	case r.queue <- events:
+	default:
+		r.say("%s is not published: %d others wait", events[0].Type, maxReports)
+	}
+}
+
+// close publishes what waits, until ctx is done.
+func (r *reports) close(ctx context.Context) {
+	close(r.queue)
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+	}
+	r.cancel()
+	<-r.done
+}

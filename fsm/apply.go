@@ -31,6 +31,7 @@ type applying struct {
 	firstNew uint64        // the first offset that is not in the database before this entry
 	accepted []int         // rows of the records of the clients' block that are appended, by offset - base
 	late     []event.Event // the cluster's own, to be appended after the clients' block
+	fenceds  []fencedEvent // of late, in their order
 	answers  []Result      // one for each command that was decided
 }
 
@@ -49,6 +50,7 @@ type applier struct {
 	memberApplier
 	clientApplier
 	roleApplier
+	allocationApplier
 }
 
 // newApplier returns an applier whose parts know the entry and each other.
@@ -58,6 +60,7 @@ func newApplier(e applying) *applier {
 	shared := &a.applying
 	a.publishApplier = publishApplier{applying: shared, producers: &a.producerApplier}
 	a.roleApplier = roleApplier{applying: shared}
+	a.allocationApplier = allocationApplier{applying: shared, steps: claimsAtOnce}
 	a.producerApplier = producerApplier{applying: shared, results: map[string][]byte{}}
 	a.cursorApplier = cursorApplier{
 		applying: shared,
@@ -94,6 +97,7 @@ func (a *applier) decideFrame() error {
 	a.expireCursors()
 	a.expireClients()
 	a.expireClaims()
+	a.expireAllocations()
 	if err := a.observeLeader(); err != nil {
 		return err
 	}
@@ -114,7 +118,9 @@ func (a *applier) decideFrame() error {
 // complete appends the events that the entry's decisions emit, and does what every
 // entry ends with. It leaves the state at the entry's index.
 func (a *applier) complete() error {
+	a.writeFences()
 	a.storeRoles()
+	a.storeAllocations()
 	if err := a.appendEvents(a.late); err != nil {
 		return err
 	}

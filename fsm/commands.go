@@ -75,6 +75,13 @@ var decisions = [256]decision{
 	frame.KindRoleRelease:        infallible((*applier).releaseRole),
 	frame.KindPublishFenced:      fallible((*applier).publish),
 	frame.KindCursorCommitFenced: infallible((*applier).commitCursor),
+
+	// Resources, and allocations of them.
+	frame.KindResourceSet:       infallible((*applier).setResource),
+	frame.KindResourceRemove:    infallible((*applier).removeResource),
+	frame.KindAllocationRequest: infallible((*applier).requestAllocation),
+	frame.KindAllocationRenew:   infallible((*applier).renewAllocations),
+	frame.KindAllocationRelease: infallible((*applier).releaseAllocation),
 }
 
 // fallible makes a decision of a function that takes the command's own type.

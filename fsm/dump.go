@@ -50,7 +50,8 @@ func dumpPair(w io.Writer, key, value []byte) error {
 	// These keys hold a name.
 	case prefixCursor, prefixPlace, prefixSetting, prefixMember, prefixProducer, prefixResult,
 		prefixType, prefixFlow, prefixDesiredVote, prefixClient, prefixLostClient, prefixUnheard,
-		prefixGroupDone, prefixGroupRetry, prefixPolicy, prefixPolicyKey, prefixRole, prefixWaiting:
+		prefixGroupDone, prefixGroupRetry, prefixPolicy, prefixPolicyKey, prefixRole, prefixWaiting,
+		prefixResource, prefixAllocation:
 		line["key"] = fmt.Sprintf("%c%q", key[0], key[1:])
 	}
 	// Most values are JSON or text.

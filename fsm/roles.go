@@ -13,7 +13,6 @@ import (
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
-	"github.com/ringrift/ringlog/internal/human"
 )
 
 // A role has at most one holder at a time. A claim to a role holds it, or waits for it in the order of arrival. It
@@ -42,19 +41,6 @@ const (
 
 // claimsAtOnce bounds the claims that one entry ends or prolongs; the next one continues.
 const claimsAtOnce = 64
-
-// Claim is what a caller has of a role: it holds it, or waits for it. A Claim is never changed.
-type Claim struct {
-	Holder  string        `json:"holder"`
-	Session string        `json:"session"`
-	TTL     time.Duration `json:"ttl_ns"`
-	Since   time.Time     `json:"since"`      // when it began to hold, or to wait
-	Renewed time.Time     `json:"renewed_at"` // the last time
-	// Due is when it may have ended, in replicated Unix nanoseconds.
-	Due int64 `json:"due_ns"`
-	// Arrival numbers those that wait for a role, the first with 1. It is 0 for the holder.
-	Arrival uint64 `json:"arrival,omitzero"`
-}
 
 // Role is a role that is held.
 type Role struct {
@@ -162,21 +148,15 @@ type roleApplier struct {
 	*applying
 
 	touched  []*Role       // held by now or not, in the order of their first change
-	reported []roleEvent   // in the order of late
 	unfenced []*RoleAnswer // of roles that this entry has given to their holders
-}
-
-// roleEvent is an event of late whose payload is written once fences are known.
-type roleEvent struct {
-	at       int // in late
-	acquired int // as in Role; 0 if the payload has the fence
-	payload  map[string]any
 }
 
 // acquireRole gives a role to a caller, puts it into the queue, or renews the claim that it has.
 func (a *roleApplier) acquireRole(c frame.RoleAcquire) Result {
 	ttl := cmp.Or(c.TTL, DefaultRoleTTL)
-	if refused := refuseClaim(c, ttl); refused != nil {
+	refused := refuseClaim(ttl, MaxRoleTTL, claimText{"role", c.Role}, claimText{"holder", c.Holder},
+		claimText{"session", c.Session})
+	if refused != nil {
 		return *refused
 	}
 	claim := Claim{Holder: c.Holder, Session: c.Session, TTL: ttl, Since: a.time()}
@@ -217,26 +197,6 @@ func (a *roleApplier) acquireRole(c frame.RoleAcquire) Result {
 		a.change(r)
 	}
 	return a.answer(r, c.Session)
-}
-
-// refuseClaim returns what is wrong with a claim, and nil for a sound one.
-func refuseClaim(c frame.RoleAcquire, ttl time.Duration) *Result {
-	var r Result
-	for _, text := range [...]struct{ field, value string }{
-		{"role", c.Role}, {"holder", c.Holder}, {"session", c.Session},
-	} {
-		if text.value == "" || len(text.value) > maxRoleText || strings.ContainsRune(text.value, 0) {
-			r = refuse(Invalid, text.field, fmt.Sprintf("%d bytes, or a zero byte among them", len(text.value)),
-				fmt.Sprintf("send 1 to %d bytes without a zero byte", maxRoleText))
-			return &r
-		}
-	}
-	if ttl < MinRoleTTL || ttl > MaxRoleTTL {
-		r = refuse(Invalid, "ttl", fmt.Sprintf("a TTL of %s", ttl),
-			fmt.Sprintf("send one from %s to %s", human.Exact(MinRoleTTL), human.Exact(MaxRoleTTL)))
-		return &r
-	}
-	return nil
 }
 
 // renewRoles renews leases. The answer has those that are over.
@@ -328,15 +288,6 @@ func (a *roleApplier) expireClaims() {
 	}
 }
 
-// endsAt returns when a claim ends, in replicated Unix nanoseconds: time in which it could not be renewed does not
-// count.
-func (a *roleApplier) endsAt(c Claim) int64 { return max(c.Due, a.ledSince()+int64(c.TTL)) }
-
-// renewClaim has a claim count from now on.
-func (a *roleApplier) renewClaim(c *Claim) {
-	c.Renewed, c.Due = a.time(), a.now+int64(c.TTL)
-}
-
 // change remembers that a role has to be stored once its fence is known.
 func (a *roleApplier) change(r *Role) {
 	if !r.changed {
@@ -406,9 +357,8 @@ func (a *roleApplier) endLease(r *Role, cause string) {
 
 // report adds an event about the present lease of a role.
 func (a *roleApplier) report(r *Role, kind event.Type, payload map[string]any) {
-	payload["role"], payload["fence"] = r.Name, r.Fence
-	a.reported = append(a.reported, roleEvent{len(a.late), r.acquired, payload})
-	a.late = append(a.late, event.Event{Type: kind})
+	payload["role"] = r.Name
+	a.reportFenced(kind, r.Name, r.Fence, r.acquired, payload)
 }
 
 // answer returns a role as a session sees it.
@@ -421,25 +371,15 @@ func (a *roleApplier) answer(r *Role, session string) Result {
 	return Result{Role: answer}
 }
 
-// storeRoles writes fences into all that has to do with the roles that the entry has given away, and stores the roles
-// that it has changed. The late events are appended next, so their offsets are known.
+// storeRoles completes the answers about roles that the entry has given away, and stores the roles that it has changed.
 func (a *roleApplier) storeRoles() {
-	fence := func(acquired int) uint64 { return a.s.meta.Last + uint64(acquired) }
-	for _, e := range a.reported {
-		if e.acquired != 0 {
-			e.payload["fence"] = fence(e.acquired)
-		}
-		made := event.New(a.late[e.at].Type, e.payload)
-		made.Key = e.payload["role"].(string) // for filters
-		a.late[e.at] = made
-	}
 	for _, answer := range a.unfenced {
-		answer.Fence = fence(answer.acquired)
+		answer.Fence = a.lateOffset(answer.acquired)
 	}
 	for _, r := range a.touched {
 		r.changed = false
 		if r.acquired != 0 {
-			r.Fence, r.acquired = fence(r.acquired), 0
+			r.Fence, r.acquired = a.lateOffset(r.acquired), 0
 		}
 		switch a.s.roles.get(r.Name) {
 		case r:

@@ -45,6 +45,8 @@ const (
 	prefixUnheard     = 'U'
 	prefixRole        = 'R'
 	prefixWaiting     = 'Q'
+	prefixResource    = 'C'
+	prefixAllocation  = 'A'
 
 	prefixLetter      = 'l'
 	prefixCopy        = 'e'
@@ -124,6 +126,8 @@ type meta struct {
 	TrimReason string `json:"trim_reason,omitzero"`
 	// MaxPolicyWindow is the longest window of a dedup policy that there ever was.
 	MaxPolicyWindow time.Duration `json:"max_policy_window_ns,omitzero"`
+	// Arrivals numbers the requests for allocations, in the order in which they arrived.
+	Arrivals uint64 `json:"allocation_arrivals,omitzero"`
 }
 
 // ClockStep records that replicated time was moved at once.
@@ -198,6 +202,7 @@ type state struct {
 	clients  clients
 	lost     lostClients
 	roles    roles
+	shares   allocations
 	pressure Pressure
 	// overdue has the edges of runs that were reported, until when they are remembered, by overdueKey.
 	overdue map[string]int64
@@ -242,6 +247,7 @@ func newState() *state {
 		clients:      newClients(),
 		lost:         newLostClients(),
 		roles:        newRoles(),
+		shares:       newAllocations(),
 		overdue:      map[string]int64{},
 	}
 }
@@ -287,6 +293,7 @@ func loadState(db *pebble.DB) (*state, error) {
 		prefixOverdue:     s.loadOverdue,
 		prefixPolicy:      s.loadPolicy,
 		prefixRole:        s.loadRole,
+		prefixResource:    s.loadResource,
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(loaders)) {
 		if err := scan(db, prefix, loaders[prefix]); err != nil {
@@ -304,11 +311,14 @@ func loadState(db *pebble.DB) (*state, error) {
 	if err := s.loadUnderWay(db); err != nil {
 		return nil, err
 	}
-	// Keys need the policies that have them, and claims the roles that they are to.
+	// Keys need the policies that have them, claims the roles that they are to, and allocations their resources.
 	if err := scan(db, prefixPolicyKey, s.loadPolicyKey); err != nil {
 		return nil, err
 	}
 	if err := scan(db, prefixWaiting, s.loadWaiting); err != nil {
+		return nil, err
+	}
+	if err := scan(db, prefixAllocation, s.loadAllocation); err != nil {
 		return nil, err
 	}
 

@@ -104,6 +104,8 @@ func (s *narrator) line(words []string) string {
 		return tellClients(s.m)
 	case "roles":
 		return tellRoles(s.m)
+	case "shares":
+		return tellShares(s.m)
 	case "flows": // those that are registered
 		text := ""
 		for _, f := range s.m.Catalogue().Flows() {
@@ -246,6 +248,8 @@ func (s *narrator) request(words []string) request {
 	case "commitunder": // cursor offset generation role fence
 		return do(frame.CursorCommit{Name: words[1], Offset: number64(words[2]), Generation: number64(words[3]),
 			Lease: frame.RoleLease{Role: words[4], Fence: number64(words[5])}})
+	case "resource", "noresource", "allocate", "queue", "keepshare", "free":
+		return allocationRequest(words)
 	case "flow": // as JSON, without blanks
 		return do(frame.FlowPut{Flows: []byte(words[1])})
 	case "noflow":

@@ -11,7 +11,7 @@ import (
 type Kind byte
 
 // The kinds of commands. A number is on disks and on the wire, so it must keep its meaning even if
-// its command is removed. The next one is 49 (27 to 29 are not used); CONTRIBUTING.md lists what a new
+// its command is removed. The next one is 54 (27 to 29 are not used); CONTRIBUTING.md lists what a new
 // command needs.
 const (
 	KindPublish      Kind = 1
@@ -63,6 +63,12 @@ const (
 	KindRoleRelease        Kind = 46
 	KindPublishFenced      Kind = 47
 	KindCursorCommitFenced Kind = 48
+
+	KindResourceSet       Kind = 49
+	KindResourceRemove    Kind = 50
+	KindAllocationRequest Kind = 51
+	KindAllocationRenew   Kind = 52
+	KindAllocationRelease Kind = 53
 )
 
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
@@ -80,10 +86,12 @@ const (
 	LevelLag      = 7 // what cursors and groups lag by
 	LevelRoles    = 7 // roles, and publishes and commits that one fences
 
+	LevelAllocations = 8 // resources, and allocations of them
+
 	// LevelPolicySteps has an entry remove a bounded number of the keys that dedup policies no longer need.
 	LevelPolicySteps = 6
 
-	LevelNewest = LevelRoles // what this build knows
+	LevelNewest = LevelAllocations // what this build knows
 )
 
 // origin says who asks for a command.
@@ -204,6 +212,18 @@ var kinds = [256]kind{
 		c := d.cursorCommit()
 		c.Lease = d.namedLease()
 		return c
+	}},
+
+	KindResourceSet: {LevelAllocations, ofCaller, little, func(d *decoder) Command { return d.resourceSet() }},
+	KindResourceRemove: {LevelAllocations, ofCaller, little, func(d *decoder) Command {
+		return ResourceRemove{Name: d.string()}
+	}},
+	KindAllocationRequest: {LevelAllocations, ofCaller, little, func(d *decoder) Command {
+		return d.allocationRequest()
+	}},
+	KindAllocationRenew: {LevelAllocations, ofCaller, little, func(d *decoder) Command { return d.allocationRenew() }},
+	KindAllocationRelease: {LevelAllocations, ofCaller, little, func(d *decoder) Command {
+		return AllocationRelease{ID: d.string()}
 	}},
 }
 

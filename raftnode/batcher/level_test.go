@@ -20,6 +20,8 @@ func aboveBase() []frame.Command {
 		frame.LagReport{}, frame.DedupPolicySet{}, frame.FlowPut{}, frame.FlowRemove{},
 		frame.RoleAcquire{}, frame.RoleRenew{}, frame.RoleRelease{}, frame.Publish{Lease: frame.RoleLease{Role: "r"}},
 		frame.CursorCommit{Lease: frame.RoleLease{Role: "r"}},
+		frame.ResourceSet{}, frame.ResourceRemove{}, frame.AllocationRequest{}, frame.AllocationRenew{},
+		frame.AllocationRelease{},
 	}
 }
 

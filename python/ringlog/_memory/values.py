@@ -219,6 +219,9 @@ _NONE, _SECOND, _HOUR = timedelta(0), timedelta(seconds=1), timedelta(hours=1)
 _ACK_WAIT = timedelta(milliseconds=100)
 
 SETTINGS: dict[str, tuple[str, Callable[[str], bool]]] = {
+    "allocations.max": ("20000", _number(1, 1_000_000)),
+    "allocations.resources_max": ("10000", _number(1, 1_000_000)),
+    "allocations.rise_after": ("1m", _duration(_NONE, DAY)),
     "autopilot.cleanup_dead_servers": ("false", _choice("false", "true")),
     "autopilot.dead_after": ("1h", _duration(_SECOND, YEAR)),
     "autopilot.last_contact_threshold": ("3s", _duration(_SECOND, _HOUR)),

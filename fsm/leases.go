@@ -1,0 +1,94 @@
+package fsm
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/human"
+)
+
+// What roles and allocations share. A claim lives for as long as it is renewed, in replicated time. The fence of its
+// holder is the offset of the event with which it was granted.
+
+// Claim is what a caller has, or waits for: a role or an allocation. A Claim is never changed.
+type Claim struct {
+	Holder  string        `json:"holder"`
+	Session string        `json:"session"`
+	TTL     time.Duration `json:"ttl_ns"`
+	Since   time.Time     `json:"since"`      // when it began to hold, or to wait
+	Renewed time.Time     `json:"renewed_at"` // the last time
+	// Due is when it may have ended, in replicated Unix nanoseconds.
+	Due int64 `json:"due_ns"`
+	// Arrival numbers those that wait, the first with 1. It is 0 for the holder of a role.
+	Arrival uint64 `json:"arrival,omitzero"`
+}
+
+// claimText is a text of a claim, and the field in which it was sent.
+type claimText struct{ field, value string }
+
+// refuseClaim returns what is wrong with a claim, and nil for a sound one.
+func refuseClaim(ttl, most time.Duration, texts ...claimText) *Result {
+	for _, text := range texts {
+		if refused := text.refuse(); refused != nil {
+			return refused
+		}
+	}
+	if ttl < MinRoleTTL || ttl > most {
+		r := refuse(Invalid, "ttl", fmt.Sprintf("a TTL of %s", ttl),
+			fmt.Sprintf("send one from %s to %s", human.Exact(MinRoleTTL), human.Exact(most)))
+		return &r
+	}
+	return nil
+}
+
+// refuse returns what is wrong with a text, and nil for a sound one.
+func (t claimText) refuse() *Result {
+	if t.value != "" && len(t.value) <= maxRoleText && !strings.ContainsRune(t.value, 0) {
+		return nil
+	}
+	r := refuse(Invalid, t.field, fmt.Sprintf("%d bytes, or a zero byte among them", len(t.value)),
+		fmt.Sprintf("send 1 to %d bytes without a zero byte", maxRoleText))
+	return &r
+}
+
+// endsAt returns when a claim ends, in replicated Unix nanoseconds: time in which it could not be renewed does not
+// count.
+func (a *applying) endsAt(c Claim) int64 { return max(c.Due, a.ledSince()+int64(c.TTL)) }
+
+// renewClaim has a claim count from now on.
+func (a *applying) renewClaim(c *Claim) {
+	c.Renewed, c.Due = a.time(), a.now+int64(c.TTL)
+}
+
+// fencedEvent is an event of late whose payload is written once the fences that the entry gives out are known.
+type fencedEvent struct {
+	at      int    // in late
+	key     string // for filters
+	granted int    // the place in late, from 1, of the event whose offset is the fence; 0 if the payload has the fence
+	payload map[string]any
+}
+
+// reportFenced adds an event about a lease. granted is as in fencedEvent.
+func (a *applying) reportFenced(kind event.Type, key string, fence uint64, granted int, payload map[string]any) {
+	payload["fence"] = fence
+	a.fenceds = append(a.fenceds, fencedEvent{len(a.late), key, granted, payload})
+	a.late = append(a.late, event.Event{Type: kind})
+}
+
+// lateOffset returns the offset of the event at a place in late, from 1. It is known at the end of the entry, when
+// these are appended next.
+func (a *applying) lateOffset(place int) uint64 { return a.s.meta.Last + uint64(place) }
+
+// writeFences writes fences into the events that reportFenced has added.
+func (a *applying) writeFences() {
+	for _, e := range a.fenceds {
+		if e.granted != 0 {
+			e.payload["fence"] = a.lateOffset(e.granted)
+		}
+		made := event.New(a.late[e.at].Type, e.payload)
+		made.Key = e.key
+		a.late[e.at] = made
+	}
+}

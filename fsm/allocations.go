@@ -125,7 +125,7 @@ func (a *allocationApplier) requestAllocation(c frame.AllocationRequest) Result 
 	// The command pays for the look at its own request, so that the answer does not depend on what else is in the entry.
 	a.s.meta.Arrivals++
 	claim.Arrival = a.s.meta.Arrivals
-	x = &Allocation{Claim: claim, Amounts: c.Amounts, Priority: c.Priority, Class: c.Priority}
+	x = &Allocation{Claim: claim, Amounts: a.s.shares.shared(c.Amounts), Priority: c.Priority, Class: c.Priority}
 	a.scheduleRise(x)
 	a.s.shares.enter(x)
 	a.change(x)
@@ -212,27 +212,30 @@ func (a *allocationApplier) releaseAllocation(c frame.AllocationRelease) Result 
 // others rise, and grants what is free now.
 func (a *allocationApplier) expireAllocations() {
 	for a.steps > 0 {
-		next, _, some := a.s.shares.due.Min()
-		if !some || next.at > a.now {
+		_, x, some := a.s.shares.ends.Min()
+		if !some || x.Due > a.now {
 			break
 		}
 		a.steps--
-		x := a.s.shares.allocation(next.id)
-		if next.rises {
-			a.rise(x)
-			continue
-		}
 		// Due is stored, since it decides which allocations the next entries visit.
 		claim := x.Claim
 		claim.Due = a.endsAt(claim)
 		switch {
-		case claim.Due > a.now:
+		case !a.over(claim):
 			a.setClaim(x, claim)
 		case x.granted():
 			a.end(x, event.AllocationLost, map[string]any{"cause": causeExpired})
 		default:
 			a.drop(x)
 		}
+	}
+	for a.steps > 0 {
+		_, x, some := a.s.shares.rises.Min()
+		if !some || x.Rises > a.now {
+			break
+		}
+		a.steps--
+		a.rise(x)
 	}
 	a.settle()
 }
@@ -257,7 +260,7 @@ func (a *allocationApplier) settle() {
 // anything. partly says whether a request may end some of the allocations that are in its way, and wait for the next
 // entry to end the others.
 func (a *allocationApplier) advance(x *Allocation, partly bool) bool {
-	first, free, never := true, true, a.endsAt(x.Claim) <= a.now
+	first, free, never := true, true, a.over(x.Claim)
 	for _, one := range x.Amounts {
 		r := a.s.shares.resource(one.Resource)
 		first = first && r.first() == x

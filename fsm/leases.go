@@ -57,6 +57,9 @@ func (t claimText) refuse() *Result {
 // count.
 func (a *applying) endsAt(c Claim) int64 { return max(c.Due, a.ledSince()+int64(c.TTL)) }
 
+// over reports whether a claim has ended, and is only not dropped yet.
+func (a *applying) over(c Claim) bool { return a.endsAt(c) <= a.now }
+
 // renewClaim has a claim count from now on.
 func (a *applying) renewClaim(c *Claim) {
 	c.Renewed, c.Due = a.time(), a.now+int64(c.TTL)

@@ -602,8 +602,6 @@ func describe(r request, got Result) string {
 	case got.Role != nil:
 		return fmt.Sprintf("held by %s, fence %d, %d wait, place %d", got.Role.Held.Holder, got.Role.Fence,
 			got.Role.Waiting, got.Role.Place)
-	case got.Resource != nil:
-		return fmt.Sprintf("%d of %d %s", got.Resource.Granted, got.Resource.Capacity, got.Resource.Unit)
 	case got.Allocation != nil:
 		return fmt.Sprintf("fence %d, waits %t", got.Allocation.Fence, got.Allocation.Waits)
 	case len(got.LostLeases) > 0:

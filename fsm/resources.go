@@ -104,37 +104,33 @@ func (r *Resource) remove(x *Allocation, n uint64) {
 	}
 }
 
-// allocationDue is when something is due of an allocation: its end, or that it rises to the next class.
+// allocationDue is when an allocation ends, or rises to the next class.
 type allocationDue struct {
-	at    int64
-	id    string
-	rises bool
+	at int64
+	id string
 }
 
 // allocations are the resources, and what is granted of them or waits.
 type allocations struct {
 	resources *btreemap.BTreeMap[string, *Resource]
 	byID      *btreemap.BTreeMap[string, *Allocation]
-	due       *btreemap.BTreeMap[allocationDue, struct{}]
-	unsettled *btreemap.BTreeMap[string, *Resource] // the resources that are Unsettled
+	ends      *btreemap.BTreeMap[allocationDue, *Allocation] // when each may end
+	rises     *btreemap.BTreeMap[allocationDue, *Allocation] // when those that wait rise
+	unsettled *btreemap.BTreeMap[string, *Resource]          // the resources that are Unsettled
 }
 
 func newAllocations() allocations {
+	byTime := func() *btreemap.BTreeMap[allocationDue, *Allocation] {
+		return btreemap.New[allocationDue, *Allocation](32, func(a, b allocationDue) int {
+			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id))
+		})
+	}
 	return allocations{
 		resources: btreemap.New[string, *Resource](32, strings.Compare),
 		byID:      btreemap.New[string, *Allocation](32, strings.Compare),
 		unsettled: btreemap.New[string, *Resource](32, strings.Compare),
-		due: btreemap.New[allocationDue, struct{}](32, func(a, b allocationDue) int {
-			// The end of a request comes before its rise.
-			byKind := 0
-			if a.rises != b.rises {
-				byKind = 1
-				if b.rises {
-					byKind = -1
-				}
-			}
-			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id), byKind)
-		}),
+		ends:      byTime(),
+		rises:     byTime(),
 	}
 }
 
@@ -148,6 +144,15 @@ func (l *allocations) resource(name string) *Resource {
 func (l *allocations) allocation(id string) *Allocation {
 	_, x, _ := l.byID.Get(id)
 	return x
+}
+
+// shared returns amounts whose names are those of the resources, so that a thousand allocations have them once.
+func (l *allocations) shared(amounts []frame.Amount) []frame.Amount {
+	list := make([]frame.Amount, len(amounts))
+	for i, one := range amounts {
+		list[i] = frame.Amount{Resource: l.resource(one.Resource).Name, Amount: one.Amount}
+	}
+	return list
 }
 
 // enter adds an allocation to everything that has it.
@@ -168,26 +173,29 @@ func (l *allocations) leave(x *Allocation) {
 	}
 }
 
-// rank enters what is due of an allocation.
+// rank enters when an allocation ends and rises.
 func (l *allocations) rank(x *Allocation) {
-	l.due.ReplaceOrInsert(allocationDue{x.Due, x.Session, false}, struct{}{})
+	l.ends.ReplaceOrInsert(allocationDue{x.Due, x.Session}, x)
 	if x.Rises != 0 {
-		l.due.ReplaceOrInsert(allocationDue{x.Rises, x.Session, true}, struct{}{})
+		l.rises.ReplaceOrInsert(allocationDue{x.Rises, x.Session}, x)
 	}
 }
 
 // unrank is the opposite of rank.
 func (l *allocations) unrank(x *Allocation) {
-	l.due.Delete(allocationDue{x.Due, x.Session, false})
-	l.due.Delete(allocationDue{x.Rises, x.Session, true})
+	l.ends.Delete(allocationDue{x.Due, x.Session})
+	l.rises.Delete(allocationDue{x.Rises, x.Session})
 }
 
-// nextDue reports when something is due of the allocations, if anything is. now is the replicated time.
-func (l *allocations) nextDue(now int64, due func(at int64)) {
-	if l.unsettled.Len() > 0 {
-		due(now)
+// sharesDue reports when something is due of the allocations, if anything is.
+func (s *state) sharesDue(due func(at int64)) {
+	if s.shares.unsettled.Len() > 0 {
+		due(s.meta.Time)
 	}
-	if first, _, some := l.due.Min(); some {
+	if first, _, some := s.shares.ends.Min(); some {
+		due(first.at)
+	}
+	if first, _, some := s.shares.rises.Min(); some {
 		due(first.at)
 	}
 }
@@ -217,6 +225,7 @@ func (s *state) loadAllocation(id string, value []byte) error {
 			return fmt.Errorf("%w: an allocation %q of %q, which is not declared", ErrDamaged, id, one.Resource)
 		}
 	}
+	x.Amounts = s.shares.shared(x.Amounts)
 	s.shares.enter(x)
 	return nil
 }
@@ -247,7 +256,7 @@ func (a *allocationApplier) setResource(c frame.ResourceSet) Result {
 	a.unsettle(r)
 	a.settle()
 	a.storeResource(r)
-	return Result{Resource: r.copied()}
+	return Result{}
 }
 
 // removeResource removes a resource of which nobody has or wants anything.
@@ -266,7 +275,7 @@ func (a *allocationApplier) removeResource(c frame.ResourceRemove) Result {
 	a.s.shares.resources.Delete(r.Name)
 	a.s.shares.unsettled.Delete(r.Name)
 	a.tx.Delete(key(prefixResource, r.Name))
-	return Result{Resource: r.copied()}
+	return Result{}
 }
 
 // unknownResource refuses a command about a resource that is not declared.
@@ -284,10 +293,10 @@ func (a *allocationApplier) storeResource(r *Resource) {
 }
 
 // copied returns a copy that readers may keep.
-func (r *Resource) copied() *Resource {
+func (r *Resource) copied() Resource {
 	c := *r
 	c.lows, c.queue = nil, nil
-	return &c
+	return c
 }
 
 // Resource returns a resource that is declared.
@@ -298,7 +307,7 @@ func (v *views) Resource(name string) (Resource, bool) {
 	if r == nil {
 		return Resource{}, false
 	}
-	return *r.copied(), true
+	return r.copied(), true
 }
 
 // Resources returns up to limit resources whose names follow after, by name.
@@ -309,7 +318,7 @@ func (v *views) Resources(after string, limit int) []Resource {
 			if len(list) == limit {
 				break
 			}
-			list = append(list, *r.copied())
+			list = append(list, r.copied())
 		}
 		return list
 	})

@@ -36,7 +36,6 @@ type Result struct {
 	Role       *RoleAnswer `json:"role,omitempty"`        // the role after its command
 	LostLeases []int       `json:"lost_leases,omitempty"` // renewal: the leases that are over, from 0
 
-	Resource   *Resource         `json:"resource,omitempty"`   // after its command
 	Allocation *AllocationAnswer `json:"allocation,omitempty"` // after its command
 }
 

@@ -268,9 +268,11 @@ func (a *roleApplier) expireClaims() {
 			return
 		}
 		r := a.s.roles.get(next.role)
-		place := slices.IndexFunc(r.Waiting, func(w Claim) bool { return w.Arrival == next.arrival })
-		claim := r.Held
+		place, claim := 0, r.Held
 		if next.arrival != 0 {
+			place, _ = slices.BinarySearchFunc(r.Waiting, next.arrival, func(w Claim, arrival uint64) int {
+				return cmp.Compare(w.Arrival, arrival)
+			})
 			claim = r.Waiting[place]
 		}
 		// Due is stored, since it decides which claims the next entries visit.
@@ -280,6 +282,9 @@ func (a *roleApplier) expireClaims() {
 			a.setHeld(r, claim)
 		case prolonged:
 			a.setWaiting(r, place, claim)
+		// Nobody gets the role whose claim is over. The holder's stays due until those are dropped, one in each turn.
+		case next.arrival == 0 && len(r.Waiting) > 0 && a.over(r.Waiting[0]):
+			a.dropWaiting(r, 0)
 		case next.arrival == 0:
 			a.endLease(r, causeExpired)
 		default:
@@ -316,7 +321,13 @@ func (a *roleApplier) setWaiting(r *Role, place int, c Claim) {
 func (a *roleApplier) dropWaiting(r *Role, place int) {
 	c := r.Waiting[place]
 	a.s.roles.unrank(r.Name, c)
-	r.Waiting = slices.Delete(r.Waiting, place, place+1)
+	// Most are the first, and the others need not be moved for that.
+	if place == 0 {
+		r.Waiting[0] = Claim{}
+		r.Waiting = r.Waiting[1:]
+	} else {
+		r.Waiting = slices.Delete(r.Waiting, place, place+1)
+	}
 	a.tx.Delete(waitingKey(r.Name, c.Arrival))
 }
 
@@ -338,10 +349,6 @@ func (a *roleApplier) endLease(r *Role, cause string) {
 		payload["cause"] = cause
 		a.report(r, event.RoleLost, payload)
 	}
-	// Nobody gets the role who is about to lose it.
-	for len(r.Waiting) > 0 && a.endsAt(r.Waiting[0]) <= a.now {
-		a.dropWaiting(r, 0)
-	}
 	if len(r.Waiting) == 0 {
 		a.s.roles.unrank(r.Name, before)
 		a.s.roles.byName.Delete(r.Name)
@@ -349,8 +356,11 @@ func (a *roleApplier) endLease(r *Role, cause string) {
 		r.Held, r.Fence, r.acquired = Claim{}, 0, 0
 		return
 	}
-	next := r.Waiting[0]
-	a.dropWaiting(r, 0)
+	// The first one gets the role whose claim is not over. Claims that are over stay due, and if there are no others, the
+	// first of them holds the role until it is dropped: this entry may have ended as many as it should.
+	place := max(0, slices.IndexFunc(r.Waiting, func(c Claim) bool { return !a.over(c) }))
+	next := r.Waiting[place]
+	a.dropWaiting(r, place)
 	// The order of claims that end has the new holder's instead of the old one's.
 	a.giveRole(r, next, cause, before.Holder)
 }

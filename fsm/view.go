@@ -284,7 +284,7 @@ func (v *views) NextDeadline() time.Time {
 		if first, _, some := s.roles.due.Min(); some {
 			due(first.at)
 		}
-		s.shares.nextDue(s.meta.Time, due)
+		s.sharesDue(due)
 
 		// What may have to be reported or removed.
 		if s.settings.CursorStall > 0 && s.meta.FeatureLevel >= frame.LevelDelivery && len(s.cursors) > 0 {

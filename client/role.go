@@ -9,7 +9,6 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -39,29 +38,14 @@ type RoleOptions struct {
 // ErrRoleHeld says that another process holds a role.
 var ErrRoleHeld = errors.New("another process holds the role")
 
-// Times of a Role.
-const (
-	defaultRoleTTL = 15 * time.Second
-	roleWait       = 20 * time.Second // of one call
-	renewalsPerTTL = 3
-	// leaseMargin is the share of a lease that its holder does not use: clocks differ in their rates.
-	leaseMargin = 0.1
-)
-
 // Role is a role that this process holds. It renews its lease until Release, or until the role is lost. It is safe for
 // concurrent use.
 type Role struct {
+	lease
 	c       *Client
 	name    string
 	session string
-	ttl     time.Duration
 	fence   uint64
-
-	ctx  context.Context // ends with the lease; its cause says why
-	end  context.CancelCauseFunc
-	done chan struct{} // closed when nothing renews the lease any more
-
-	unhook func() bool // from the closing of the client
 
 	// publishing has one fenced request at a time: they are numbered, by a producer of this role's own.
 	publishing sync.Mutex
@@ -75,17 +59,19 @@ type Role struct {
 // as far as this one runs: a process that was paused learns of that late. What it publishes with Role.Publish is refused
 // then.
 func (c *Client) AcquireRole(ctx context.Context, name string, o RoleOptions) (*Role, error) {
-	host, _ := os.Hostname() // a name for people: it may be empty
+	ttl := cmp.Or(o.TTL, defaultLeaseTTL)
 	ask := api.RoleAcquire{
-		Holder:  cmp.Or(o.Holder, fmt.Sprintf("%s:%d", host, os.Getpid())),
+		Holder:  cmp.Or(o.Holder, thisProcess()),
 		Session: uuid.NewString(),
-		TTL:     cmp.Or(o.TTL, defaultRoleTTL).String(),
+		TTL:     ttl.String(),
 	}
 	if !o.NoWait {
-		ask.Wait = min(roleWait, c.cfg.Timeout/2).String()
+		ask.Wait = c.waitOfCall()
 	}
-	r := &Role{c: c, name: name, session: ask.Session, producer: uuid.NewString(),
-		ttl: cmp.Or(o.TTL, defaultRoleTTL), done: make(chan struct{})}
+	r := &Role{c: c, name: name, session: ask.Session, producer: uuid.NewString()}
+	r.lease = lease{ttl: ttl, renew: r.renew, lost: ErrRoleLost, warn: func(err error) {
+		c.cfg.Logger.Warn("the role is lost", "role", name, "fence", r.fence, "error", err)
+	}}
 	for {
 		var answer api.RoleAcquired
 		if err := c.Admin().Do(ctx, http.MethodPut, rolePath(name), nil, ask, &answer); err != nil {
@@ -107,9 +93,7 @@ func (c *Client) AcquireRole(ctx context.Context, name string, o RoleOptions) (*
 		case lost:
 			continue
 		}
-		r.ctx, r.end = context.WithCancelCause(context.WithoutCancel(ctx))
-		r.unhook = context.AfterFunc(c.reading, func() { r.end(ErrClosed) })
-		go r.keep(sent)
+		r.start(ctx, c, sent)
 		return r, nil
 	}
 }
@@ -133,42 +117,6 @@ func (r *Role) Fence() uint64 { return r.fence }
 // Context is done once the lease is over. Its cause is ErrRoleLost, or context.Canceled after a Release.
 func (r *Role) Context() context.Context { return r.ctx }
 
-// keep renews the lease until it is over. sent is when the last renewal that succeeded was sent: no node can have
-// counted the lease from before.
-func (r *Role) keep(sent time.Time) {
-	defer close(r.done)
-	defer r.unhook()
-	usable := r.ttl - time.Duration(float64(r.ttl)*leaseMargin)
-	next := time.NewTimer(r.ttl / renewalsPerTTL)
-	defer next.Stop()
-	for {
-		// The lease ends while a renewal is under way, too.
-		left, cancel := context.WithTimeoutCause(r.ctx, usable-calls.Elapsed(sent), ErrRoleLost)
-		select {
-		case <-next.C:
-		case <-left.Done():
-		}
-		began := time.Now()
-		lost, err := false, left.Err()
-		if err == nil {
-			lost, err = r.renew(left)
-		}
-		over := left.Err() != nil
-		cancel()
-		switch {
-		case r.ctx.Err() != nil:
-			return
-		case lost || over || calls.Elapsed(sent) >= usable:
-			r.c.cfg.Logger.Warn("the role is lost", "role", r.name, "fence", r.fence, "error", err)
-			r.end(ErrRoleLost)
-			return
-		case err == nil:
-			sent = began
-		}
-		next.Reset(r.ttl / renewalsPerTTL)
-	}
-}
-
 // renew renews the lease once, or finds that it is lost.
 func (r *Role) renew(ctx context.Context) (lost bool, err error) {
 	renewal := api.RoleRenewal{Leases: []api.RoleLease{{Role: r.name, Fence: r.fence}}}
@@ -179,8 +127,7 @@ func (r *Role) renew(ctx context.Context) (lost bool, err error) {
 
 // Release gives the role to the next process that waits for it. Context is done before.
 func (r *Role) Release(ctx context.Context) error {
-	r.end(context.Canceled)
-	<-r.done
+	r.stop()
 	return r.release(ctx)
 }
 

@@ -45,11 +45,11 @@ func refuseClaim(ttl, most time.Duration, texts ...claimText) *Result {
 
 // refuse returns what is wrong with a text, and nil for a sound one.
 func (t claimText) refuse() *Result {
-	if t.value != "" && len(t.value) <= maxRoleText && !strings.ContainsRune(t.value, 0) {
+	if t.value != "" && len(t.value) <= MaxRoleText && !strings.ContainsRune(t.value, 0) {
 		return nil
 	}
 	r := refuse(Invalid, t.field, fmt.Sprintf("%d bytes, or a zero byte among them", len(t.value)),
-		fmt.Sprintf("send 1 to %d bytes without a zero byte", maxRoleText))
+		fmt.Sprintf("send 1 to %d bytes without a zero byte", MaxRoleText))
 	return &r
 }
 

@@ -28,7 +28,7 @@ const (
 	MaxRoleTTL     = time.Hour
 	DefaultRoleTTL = 15 * time.Second
 	MaxWaiting     = 1000 // claims that may wait for one role
-	maxRoleText    = 256  // bytes of a role, a holder or a session
+	MaxRoleText    = 256  // bytes of a role, a holder or a session
 )
 
 // Why a role was acquired or lost, as its events say.

@@ -12,9 +12,14 @@ type Role struct {
 	Since   time.Time `json:"since,omitzero"`
 	Renewed time.Time `json:"renewed_at,omitzero"`
 	// Expires is when the holder loses the role unless it renews its lease. Time without a leader does not count.
-	Expires time.Time   `json:"expires_at,omitzero"`
-	Waiting []RoleClaim `json:"waiting"` // in the order in which they get the role
+	Expires time.Time `json:"expires_at,omitzero"`
+	Waiting int       `json:"waiting"` // claims in the queue
+	// Queue has the first MaxRoleQueue claims, in the order in which they get the role. A list of roles has none.
+	Queue []RoleClaim `json:"queue,omitempty"`
 }
+
+// MaxRoleQueue bounds Role.Queue.
+const MaxRoleQueue = 100
 
 // RoleClaim is a claim that waits for a role.
 type RoleClaim struct {
@@ -36,7 +41,7 @@ type RoleAcquire struct {
 	Session string `json:"session"`
 	TTL     string `json:"ttl,omitempty"` // 2s to 1h; "" is 15s
 	// Wait is for how long the call may wait for the role, "" not at all. A claim that waits keeps its place in the queue
-	// for the TTL after the call.
+	// for the TTL after the call, unless it is released. The call ends then, too.
 	Wait string `json:"wait,omitempty"`
 }
 
@@ -50,6 +55,12 @@ type RoleAcquired struct {
 	// Place is the caller's in the queue, from 1; 0 if it holds the role, or does not wait.
 	Place   int `json:"place"`
 	Waiting int `json:"waiting"` // callers in the queue
+}
+
+// RoleReleased answers a release, or that a lease was revoked.
+type RoleReleased struct {
+	Role
+	Released bool `json:"released"` // false if the session neither held the role nor waited for it
 }
 
 // RoleLease is a lease as its holder knows it.

@@ -68,6 +68,8 @@ func (c *Client) Allocate(ctx context.Context, amounts map[string]uint64, o Allo
 		c.cfg.Logger.Warn("the allocation is lost", "allocation", x.id, "fence", x.fence, "error", err)
 	}}
 	for {
+		// A wait that is short, or ends early, is not repeated at once: each call is an entry of the log.
+		next := time.After(leaseWaitsApart)
 		var answer api.AllocationAnswer
 		if err := c.Admin().Do(ctx, http.MethodPut, allocationPath(x.id), nil, ask, &answer); err != nil {
 			return nil, errors.Join(err, x.leave(ctx))
@@ -75,7 +77,12 @@ func (c *Client) Allocate(ctx context.Context, amounts map[string]uint64, o Allo
 		switch {
 		case answer.Granted:
 		case answer.Waiting:
-			continue
+			select {
+			case <-next:
+				continue
+			case <-ctx.Done():
+				return nil, errors.Join(fmt.Errorf("client: allocate %v: %w", amounts, context.Cause(ctx)), x.leave(ctx))
+			}
 		case o.NoWait:
 			return nil, fmt.Errorf("client: allocate %v: %w", amounts, ErrNotGranted)
 		default:

@@ -13,6 +13,7 @@ import (
 const (
 	defaultLeaseTTL = 15 * time.Second
 	leaseWait       = 20 * time.Second // of one call
+	leaseWaitsApart = time.Second      // at least, from the beginning of one call to the next
 	renewalsPerTTL  = 3
 	// leaseMargin is the share of a lease that its holder does not use: clocks differ in their rates.
 	leaseMargin = 0.1
@@ -25,7 +26,9 @@ func thisProcess() string {
 }
 
 // waitOfCall is how long one call may wait for a lease.
-func (c *Client) waitOfCall() string { return min(leaseWait, c.cfg.Timeout/2).String() }
+func (c *Client) waitOfCall() string {
+	return max(time.Millisecond, min(leaseWait, c.cfg.Timeout/2)).String()
+}
 
 // lease is what this process holds of the cluster for as long as it renews it: a role, or an allocation.
 type lease struct {

@@ -73,6 +73,8 @@ func (c *Client) AcquireRole(ctx context.Context, name string, o RoleOptions) (*
 		c.cfg.Logger.Warn("the role is lost", "role", name, "fence", r.fence, "error", err)
 	}}
 	for {
+		// A wait that is short, or ends early, is not repeated at once: each call is an entry of the log.
+		next := time.After(leaseWaitsApart)
 		var answer api.RoleAcquired
 		if err := c.Admin().Do(ctx, http.MethodPut, rolePath(name), nil, ask, &answer); err != nil {
 			return nil, errors.Join(err, r.leave(ctx))
@@ -81,7 +83,12 @@ func (c *Client) AcquireRole(ctx context.Context, name string, o RoleOptions) (*
 		case !answer.Acquired && o.NoWait:
 			return nil, fmt.Errorf("client: acquire %s: %w: %s, with fence %d", name, ErrRoleHeld, answer.Holder, answer.Fence)
 		case !answer.Acquired:
-			continue
+			select {
+			case <-next:
+				continue
+			case <-ctx.Done():
+				return nil, errors.Join(fmt.Errorf("client: acquire %s: %w", name, context.Cause(ctx)), r.leave(ctx))
+			}
 		}
 		r.fence = answer.Fence
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func TestARolePassesOn(t *testing.T) {
 	next := acquired(t, c, "PROMOTION_LEADER", client.RoleOptions{Holder: "b"})
 	until(t, "b waits", func() bool {
 		for r, err := range c.Admin().Roles(t.Context()) {
-			return err == nil && r.Holder == "a" && r.Fence == first.Fence() && len(r.Waiting) == 1 && r.Waiting[0].Holder == "b"
+			return err == nil && r.Holder == "a" && r.Fence == first.Fence() && r.Waiting == 1
 		}
 		return false
 	})
@@ -120,6 +121,42 @@ func TestAHolderStopsBeforeItsLeaseEnds(t *testing.T) {
 		t.Errorf("the event was appended again: %+v, %v", tail, err)
 	}
 	if err := second.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A client with a short timeout does not ask for a role again and again while it waits: each call is an entry of the
+// log. When it stops waiting it leaves the queue.
+func TestAShortTimeoutIsNoBusyWait(t *testing.T) {
+	node := startNode(t).server.Handler()
+	door := openDoor(t, node)
+	c := dial(t, client.Config{}, openDoor(t, node))
+	held, err := c.AcquireRole(t.Context(), "SYNC", client.RoleOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := atomic.Int32{}
+	door.faults(func(r *http.Request) fault {
+		if r.Method == http.MethodPut {
+			asked.Add(1)
+		}
+		return fault{}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
+	defer cancel()
+	hasty := dial(t, client.Config{Timeout: 200 * time.Millisecond}, door)
+	if _, err := hasty.AcquireRole(ctx, "SYNC", client.RoleOptions{TTL: time.Hour}); err == nil {
+		t.Error("another holds the role")
+	}
+	if n := asked.Load(); n > 2 {
+		t.Errorf("asked %d times in less than a second", n)
+	}
+	for r, err := range c.Admin().Roles(t.Context()) {
+		if err != nil || r.Waiting != 0 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	if err := held.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

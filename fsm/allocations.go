@@ -17,17 +17,17 @@ import (
 // of its queues and all amounts are free.
 //
 //   - So what waits reserves nothing, and nothing overtakes it in the queue of a resource that both want: a large
-//     request cannot starve behind small ones.
+//     request cannot starve because of small ones.
 //   - The order is the same in all queues, so the first request of all is the first in each of its queues. It waits
 //     only for those that hold something, who wait for nothing: there is no deadlock.
 //   - The class of a request is its priority at first. It rises by one after each allocations.rise_after, so nothing
-//     starves behind what arrives later.
+//     starves because of what arrives later.
 //   - A request that was made as CRITICAL, is the first in all of its queues and lacks amounts of preemptible resources
 //     alone, ends allocations there that never were more than LOW, those first that arrived last.
 //   - A request for more than the capacity, which may have been lowered, is dropped when it is the first in a queue, so
 //     that it holds up nobody. Its caller learns why when it renews the request.
 //
-// As for roles, time without a leader and a step of the clock end nothing.
+// As for roles, what is not renewed ends by led time.
 
 // MaxAllocationTTL bounds the TTL of an allocation. The other bounds are those of roles.
 const MaxAllocationTTL = 24 * time.Hour
@@ -208,24 +208,18 @@ func (a *allocationApplier) releaseAllocation(c frame.AllocationRelease) Result 
 	return Result{Allocation: &AllocationAnswer{ID: c.ID}}
 }
 
-// expireAllocations ends the allocations and requests that were not renewed in time, while there was a leader, has
-// others rise, and grants what is free now.
+// expireAllocations ends the allocations and requests that were not renewed in time, has others rise, and grants what
+// is free now.
 func (a *allocationApplier) expireAllocations() {
 	for a.steps > 0 {
 		_, x, some := a.s.shares.ends.Min()
-		if !some || x.Due > a.now {
+		if !some || !a.over(x.Claim) {
 			break
 		}
 		a.steps--
-		// Due is stored, since it decides which allocations the next entries visit.
-		claim := x.Claim
-		claim.Due = a.endsAt(claim)
-		switch {
-		case !a.over(claim):
-			a.setClaim(x, claim)
-		case x.granted():
+		if x.granted() {
 			a.end(x, event.AllocationLost, map[string]any{"cause": causeExpired})
-		default:
+		} else {
 			a.drop(x)
 		}
 	}

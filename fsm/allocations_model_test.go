@@ -22,7 +22,7 @@ type sharesModel struct {
 	capacity    map[string]uint64
 	preemptible map[string]bool
 	shares      []*modelShare
-	led         time.Time // as in rolesModel
+	led         time.Duration // as in rolesModel
 	now         time.Time
 	events      []string
 	counts      map[string]int
@@ -35,7 +35,7 @@ type modelShare struct {
 	class    frame.Priority
 	arrival  int
 	ttl      time.Duration
-	renewed  time.Time
+	due      time.Duration // of led
 	rises    time.Time
 	granted  bool
 	new      bool // granted by the present entry: nobody knows the fence yet
@@ -60,13 +60,7 @@ func (m *sharesModel) find(id string) *modelShare {
 }
 
 // over reports whether a share has ended.
-func (m *sharesModel) over(s *modelShare) bool {
-	since := s.renewed
-	if m.led.After(since) {
-		since = m.led
-	}
-	return !since.Add(s.ttl).After(m.now)
-}
+func (m *sharesModel) over(s *modelShare) bool { return s.due <= m.led }
 
 func (m *sharesModel) remove(s *modelShare, what string) {
 	m.shares = slices.DeleteFunc(m.shares, func(other *modelShare) bool { return other == s })
@@ -179,8 +173,16 @@ func (m *sharesModel) settle() {
 	}
 }
 
-// passes does what is due by now.
-func (m *sharesModel) passes() {
+// passes has time pass, and does what is due then. silence is as in ledOf.
+func (m *sharesModel) passes(gap, silence time.Duration) {
+	m.now = m.now.Add(gap)
+	var dues []time.Duration
+	for _, s := range m.shares {
+		dues = append(dues, s.due)
+	}
+	if len(dues) > 0 {
+		m.led += ledOf(gap, slices.Min(dues)-m.led, silence)
+	}
 	for _, s := range slices.Clone(m.shares) {
 		s.new = false
 		if m.over(s) {
@@ -205,10 +207,13 @@ func TestAllocationsAgreeWithAModel(t *testing.T) {
 		plain, troubled := open(t, plainFS), open(t, troubledFS)
 		defer func() { plain.Close(); troubled.Close() }()
 		term, index := uint64(1), uint64(0)
-		m := &sharesModel{capacity: map[string]uint64{}, preemptible: map[string]bool{}, led: epoch, now: epoch, counts: counts}
+		m := &sharesModel{capacity: map[string]uint64{},
+			preemptible: map[string]bool{}, now: epoch, counts: counts}
+		var starts []request // of a term, in the next entry
 		apply := func(r ...request) Result {
 			index++
-			e := entryOf(index, term, "n1", m.now, r...)
+			e := entryOf(index, term, "n1", m.now, append(starts, r...)...)
+			starts = nil
 			got := applyTo(t, plain, e)
 			troubled = trouble(t, troubled, troubledFS, counts)
 			applyTo(t, troubled, e)
@@ -225,12 +230,20 @@ func TestAllocationsAgreeWithAModel(t *testing.T) {
 		fences := map[string][]uint64{} // of each id, that were given out
 		highest, arrivals := uint64(0), 0
 		for range rapid.IntRange(1, 60).Draw(t, "entries") {
-			m.now = m.now.Add(rapid.SampledFrom([]time.Duration{0, time.Second, 20 * time.Second, 61 * time.Second}).
-				Draw(t, "wait"))
-			if rapid.IntRange(0, 9).Draw(t, "new leader") == 0 {
-				term, m.led = term+1, m.now
+			gap := rapid.SampledFrom([]time.Duration{0, time.Second, 20 * time.Second, 61 * time.Second}).Draw(t, "wait")
+			if due := troubled.NextDeadline(); due.After(m.now) && due.Before(m.now.Add(time.Hour)) &&
+				rapid.IntRange(0, 2).Draw(t, "until due") == 0 {
+				gap = due.Sub(m.now)
 			}
-			m.passes()
+			silence := time.Duration(-1)
+			if rapid.IntRange(0, 9).Draw(t, "new leader") == 0 {
+				term++
+				silence = rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute}).Draw(t, "silence")
+				if silence > 0 || rapid.Bool().Draw(t, "starts") {
+					starts = []request{do(frame.TermStart{ClusterID: "c", Cause: "lost", Silence: silence})}
+				}
+			}
+			m.passes(gap, silence)
 			id := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g"}).Draw(t, "id")
 			switch action := rapid.IntRange(0, 9).Draw(t, "action"); {
 			case action < 6:
@@ -255,16 +268,17 @@ func TestAllocationsAgreeWithAModel(t *testing.T) {
 				switch {
 				case len(c.Amounts) == 0:
 					code = Invalid
-				case x != nil && (x.priority != c.Priority || !slices.Equal(x.amounts, c.Amounts)), over && (x == nil || !x.granted):
+				case x != nil && (x.priority != c.Priority || !slices.Equal(x.amounts, c.Amounts)),
+					over && (x == nil || !x.granted):
 					code = Conflict
 				case x == nil:
 					arrivals++
 					x = &modelShare{id: id, amounts: c.Amounts, priority: c.Priority, class: c.Priority, arrival: arrivals,
-						ttl: c.TTL, renewed: m.now, rises: m.now.Add(time.Minute)}
+						ttl: c.TTL, due: m.led + c.TTL, rises: m.now.Add(time.Minute)}
 					m.shares = append(m.shares, x)
 					m.advance(x)
 				case x.granted || c.Wait:
-					x.ttl, x.renewed = c.TTL, m.now
+					x.ttl, x.due = c.TTL, m.led+c.TTL
 				}
 				if code == "" && !x.granted && !c.Wait {
 					m.remove(x, "")
@@ -289,7 +303,7 @@ func TestAllocationsAgreeWithAModel(t *testing.T) {
 				x := m.find(id)
 				holds := x != nil && x.granted && !x.new && old == fences[id][len(fences[id])-1]
 				if holds {
-					x.renewed = m.now
+					x.due = m.led + x.ttl
 					counts["renewed"]++
 				}
 				if lost := !slices.Contains(got.LostLeases, 0); lost != holds || !slices.Contains(got.LostLeases, 1) {
@@ -305,9 +319,13 @@ func TestAllocationsAgreeWithAModel(t *testing.T) {
 				set(rapid.SampledFrom([]string{"A", "B"}).Draw(t, "resource"), rapid.SampledFrom([]uint64{2, 6, 10}).
 					Draw(t, "capacity"), rapid.Bool().Draw(t, "preemptible"))
 			default:
+				// A step beside a term start comes before what is due.
+				if len(starts) > 0 {
+					apply(do(frame.Tick{}))
+				}
 				to := m.now.Add(time.Minute)
 				apply(do(frame.ClockStep{To: to, Agreed: []string{"n1"}}))
-				m.now, m.led = to, to
+				m.now = to
 			}
 
 			// The events are the model's, and fences are their offsets, which rise.

@@ -12,7 +12,8 @@ import (
 func allocationRequest(words []string) request {
 	switch words[0] {
 	case "resource": // name capacity unit, and preemptible
-		return do(frame.ResourceSet{Name: words[1], Capacity: number64(words[2]), Unit: words[3], Preemptible: len(words) > 4})
+		return do(frame.ResourceSet{Name: words[1], Capacity: number64(words[2]), Unit: words[3],
+			Preemptible: len(words) > 4})
 	case "noresource":
 		return do(frame.ResourceRemove{Name: words[1]})
 	case "allocate", "queue": // id priority ttl resource=amount …; queue waits

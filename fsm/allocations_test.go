@@ -51,16 +51,21 @@ func (n *sharesNode) entry(requests ...request) map[event.Type]int {
 	return counts
 }
 
-// settles applies entries without commands while something is due, and returns the events of each.
-func (n *sharesNode) settles() (list []map[event.Type]int) {
+// settles has time pass, with an entry without commands whenever something is due, and returns the events of each.
+func (n *sharesNode) settles(d time.Duration) (list []map[event.Type]int) {
 	n.t.Helper()
+	end := n.at.Add(d)
 	for len(list) < 1000 {
 		due := n.m.NextDeadline()
-		if due.IsZero() || due.After(n.at) {
+		if due.IsZero() || due.After(end) {
 			break
+		}
+		if due.After(n.at) {
+			n.at = due
 		}
 		list = append(list, n.entry(do(frame.Tick{})))
 	}
+	n.at = end
 	if a, b := dump(n.t, n.m), dump(n.t, n.other); !bytes.Equal(a, b) {
 		n.t.Fatalf("dumps differ:\n%s\n%s", a, b)
 	}
@@ -99,19 +104,17 @@ func TestManyAllocationsTakeSeveralEntries(t *testing.T) {
 		}
 	}
 	add(n.entry(asks("critical", 1, many, frame.PriorityCritical, time.Minute)...))
-	add(n.settles()...)
+	add(n.settles(0)...)
 	if total[event.JobPreempted] != many || total[event.AllocationGranted] != 1 {
 		t.Fatalf("%v", total)
 	}
 
 	// Granted once that has ended, and ended at the same time.
-	n.at = n.at.Add(2 * time.Minute)
-	add(n.settles()...)
+	add(n.settles(2 * time.Minute)...)
 	if total[event.AllocationGranted] != 1+many {
 		t.Fatalf("%v", total)
 	}
-	n.at = n.at.Add(2 * time.Hour)
-	add(n.settles()...)
+	add(n.settles(2 * time.Hour)...)
 	if total[event.AllocationLost] != 1+many || len(n.m.Allocations("", 1)) != 0 {
 		t.Fatalf("%v", total)
 	}

@@ -84,6 +84,7 @@ func (a *applier) decideFrame() error {
 	m := &a.s.meta
 	a.now = max(m.Time, a.frame.Time.UnixNano())
 	m.Time = a.now
+	a.countLed()
 	a.stepBeforeTermStart()
 	a.tx.digestNumber(uint64(a.frame.CRC))
 

@@ -169,6 +169,9 @@ func (m *meta) encode() ([]byte, error) {
 	if m.MaxPolicyWindow != 0 {
 		o.int("max_policy_window_ns", int64(m.MaxPolicyWindow))
 	}
+	if m.Led != 0 {
+		o.int("led_ns", m.Led)
+	}
 	if m.Arrivals != 0 {
 		o.uint("allocation_arrivals", m.Arrivals)
 	}

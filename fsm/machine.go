@@ -235,7 +235,7 @@ func (m *Machine) endEntry(a *applier, err error) error {
 	}
 	if err == nil {
 		m.watches.notify(a.moved)
-		m.roleWatches.notify(a.touchedNames())
+		m.roleWatches.notify(a.turned)
 		m.shareWatch.notify(a.settled)
 	}
 	return err

@@ -114,8 +114,8 @@ type allocationDue struct {
 type allocations struct {
 	resources *btreemap.BTreeMap[string, *Resource]
 	byID      *btreemap.BTreeMap[string, *Allocation]
-	ends      *btreemap.BTreeMap[allocationDue, *Allocation] // when each may end
-	rises     *btreemap.BTreeMap[allocationDue, *Allocation] // when those that wait rise
+	ends      *btreemap.BTreeMap[allocationDue, *Allocation] // when each ends, in led time
+	rises     *btreemap.BTreeMap[allocationDue, *Allocation] // when those that wait rise, in replicated time
 	unsettled *btreemap.BTreeMap[string, *Resource]          // the resources that are Unsettled
 }
 
@@ -187,13 +187,10 @@ func (l *allocations) unrank(x *Allocation) {
 	l.rises.Delete(allocationDue{x.Rises, x.Session})
 }
 
-// sharesDue reports when something is due of the allocations, if anything is.
+// sharesDue reports when requests have to be looked at or rise, if any have.
 func (s *state) sharesDue(due func(at int64)) {
 	if s.shares.unsettled.Len() > 0 {
 		due(s.meta.Time)
-	}
-	if first, _, some := s.shares.ends.Min(); some {
-		due(first.at)
 	}
 	if first, _, some := s.shares.rises.Min(); some {
 		due(first.at)
@@ -324,6 +321,13 @@ func (v *views) Resources(after string, limit int) []Resource {
 	})
 }
 
+// viewAllocation returns an allocation as readers see it.
+func (s *state) viewAllocation(x *Allocation) Allocation {
+	c := *x
+	c.Due = s.atLed(c.Due)
+	return c
+}
+
 // Allocation returns an allocation that is granted or waits.
 func (v *views) Allocation(id string) (Allocation, bool) {
 	v.mu.RLock()
@@ -332,7 +336,7 @@ func (v *views) Allocation(id string) (Allocation, bool) {
 	if x == nil {
 		return Allocation{}, false
 	}
-	return *x, true
+	return v.s.viewAllocation(x), true
 }
 
 // Allocations returns up to limit allocations whose ids follow after, by id.
@@ -343,7 +347,7 @@ func (v *views) Allocations(after string, limit int) []Allocation {
 			if len(list) == limit {
 				break
 			}
-			list = append(list, *x)
+			list = append(list, s.viewAllocation(x))
 		}
 		return list
 	})

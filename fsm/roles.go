@@ -16,8 +16,9 @@ import (
 )
 
 // A role has at most one holder at a time. A claim to a role holds it, or waits for it in the order of arrival. It
-// ends once it was not renewed for its TTL, in replicated time. Time without a leader, and a step of the clock, do not
-// count, so the cluster's own pause takes no role from anybody.
+// ends once it was not renewed for its TTL, in led time: replicated time in which there was a leader who could have
+// renewed it. Time without a leader, and a step of the clock, do not count, so the cluster's own pause takes no role
+// from anybody. However often leaders change, led time passes, so nobody who is gone keeps a role.
 //
 // The fence of a holder is the offset of its ROLE_ACQUIRED event. A later holder has a higher one, and a publish or a
 // commit that names a role and a fence is refused once that is not the holder's any more.
@@ -39,7 +40,7 @@ const (
 	causeRevoked  = "revoked"
 )
 
-// claimsAtOnce bounds the claims that one entry ends or prolongs; the next one continues.
+// claimsAtOnce bounds the claims that one entry ends; the next one continues.
 const claimsAtOnce = 64
 
 // Role is a role that is held.
@@ -64,6 +65,8 @@ type RoleAnswer struct {
 	Fence   uint64 `json:"fence,omitempty"` // of the holder; 0 if nobody holds it
 	Held    Claim  `json:"held"`            // of the holder
 	Waiting int    `json:"waiting"`         // callers
+	// Ended says that a release has ended a claim.
+	Ended bool `json:"ended,omitempty"`
 	// Place is the sender's in the queue, from 1; 0 if it does not wait.
 	Place int `json:"place,omitempty"`
 
@@ -72,7 +75,7 @@ type RoleAnswer struct {
 
 // claimDue is the place of a claim in the order in which claims end.
 type claimDue struct {
-	at      int64
+	at      int64 // led time
 	role    string
 	arrival uint64
 }
@@ -81,6 +84,7 @@ type claimDue struct {
 type roles struct {
 	byName *btreemap.BTreeMap[string, *Role]
 	due    *btreemap.BTreeMap[claimDue, struct{}]
+	bytes  uint64 // of all claims in due, as claimSize counts them
 }
 
 func newRoles() roles {
@@ -101,10 +105,22 @@ func (l *roles) get(name string) *Role {
 // rank enters a claim into the order of those that end.
 func (l *roles) rank(role string, c Claim) {
 	l.due.ReplaceOrInsert(claimDue{c.Due, role, c.Arrival}, struct{}{})
+	l.bytes += claimSize(role, c)
 }
 
-// unrank removes a claim from that order.
-func (l *roles) unrank(role string, c Claim) { l.due.Delete(claimDue{c.Due, role, c.Arrival}) }
+// unrank removes a claim from that order, if it is there.
+func (l *roles) unrank(role string, c Claim) {
+	if _, _, ranked := l.due.Delete(claimDue{c.Due, role, c.Arrival}); ranked {
+		l.bytes -= claimSize(role, c)
+	}
+}
+
+// claimSize returns the bytes that a claim counts in roles.max_bytes: its texts, and about what a node needs beside
+// them.
+func claimSize(role string, c Claim) uint64 {
+	const beside = 200
+	return uint64(beside + len(role) + len(c.Holder) + len(c.Session))
+}
 
 // loadRole reads a stored Role.
 func (s *state) loadRole(name string, value []byte) error {
@@ -149,6 +165,7 @@ type roleApplier struct {
 
 	touched  []*Role       // held by now or not, in the order of their first change
 	unfenced []*RoleAnswer // of roles that this entry has given to their holders
+	turned   []string      // the claims that no longer wait, as claimName has them
 }
 
 // acquireRole gives a role to a caller, puts it into the queue, or renews the claim that it has.
@@ -168,18 +185,32 @@ func (a *roleApplier) acquireRole(c frame.RoleAcquire) Result {
 			return refuse(Overloaded, "role", fmt.Sprintf("%d roles are held, which is the limit", most),
 				"release some, wait until some expire, or raise roles.max")
 		}
+		if refused := a.refuseGrowth(c.Role, claimSize(c.Role, claim), 0); refused != nil {
+			return *refused
+		}
 		r = &Role{Name: c.Role}
 		a.s.roles.byName.ReplaceOrInsert(r.Name, r)
 		a.giveRole(r, claim, causeFree, "")
 		return a.answer(r, c.Session)
 	case r.Held.Session == c.Session:
+		if refused := a.refuseGrowth(c.Role, claimSize(c.Role, claim), claimSize(c.Role, r.Held)); refused != nil {
+			return *refused
+		}
 		claim.Since = r.Held.Since
 		a.setHeld(r, claim)
 		return a.answer(r, c.Session)
 	}
 
 	// The role is another's. A claim that waits already keeps its place.
-	place := slices.IndexFunc(r.Waiting, func(w Claim) bool { return w.Session == c.Session })
+	place, before := r.place(c.Session), uint64(0)
+	if place >= 0 {
+		before = claimSize(c.Role, r.Waiting[place])
+	}
+	if c.Wait {
+		if refused := a.refuseGrowth(c.Role, claimSize(c.Role, claim), before); refused != nil {
+			return *refused
+		}
+	}
 	switch {
 	case place >= 0 && !c.Wait:
 		a.dropWaiting(r, place)
@@ -197,6 +228,23 @@ func (a *roleApplier) acquireRole(c frame.RoleAcquire) Result {
 		a.change(r)
 	}
 	return a.answer(r, c.Session)
+}
+
+// place returns the place of a session in the queue of a role, from 0; -1 if it does not wait.
+func (r *Role) place(session string) int {
+	return slices.IndexFunc(r.Waiting, func(c Claim) bool { return c.Session == session })
+}
+
+// refuseGrowth refuses a claim for which there is no room, and returns nil for one that takes no more than it did
+// before: a renewal is never refused for that.
+func (a *roleApplier) refuseGrowth(role string, size, before uint64) *Result {
+	used, most := a.s.roles.bytes, a.s.settings.RolesBytes
+	if size <= before || used-before+size <= most {
+		return nil
+	}
+	r := refuse(Overloaded, "role", fmt.Sprintf("the claims to all roles take %d bytes, and one more to %q does not fit "+
+		"into the limit of %d", used, role, most), "have fewer callers wait, retry later, or raise roles.max_bytes")
+	return &r
 }
 
 // renewRoles renews leases. The answer has those that are over.
@@ -252,43 +300,36 @@ func (a *roleApplier) releaseRole(c frame.RoleRelease) Result {
 	case r.Held.Session == c.Session:
 		a.endLease(r, causeReleased)
 	default:
-		place := slices.IndexFunc(r.Waiting, func(w Claim) bool { return w.Session == c.Session })
-		if place >= 0 {
-			a.dropWaiting(r, place)
+		place := r.place(c.Session)
+		if place < 0 {
+			return a.answer(r, c.Session)
 		}
+		a.dropWaiting(r, place)
 	}
-	return a.answer(r, c.Session)
+	result := a.answer(r, c.Session)
+	result.Role.Ended = true
+	return result
 }
 
-// expireClaims ends the claims that were not renewed in time, while there was a leader.
+// expireClaims ends the claims that were not renewed in time.
 func (a *roleApplier) expireClaims() {
 	for range claimsAtOnce {
 		next, _, some := a.s.roles.due.Min()
-		if !some || next.at > a.now {
+		if !some || next.at > a.s.meta.Led {
 			return
 		}
 		r := a.s.roles.get(next.role)
-		place, claim := 0, r.Held
-		if next.arrival != 0 {
-			place, _ = slices.BinarySearchFunc(r.Waiting, next.arrival, func(w Claim, arrival uint64) int {
+		switch {
+		case next.arrival != 0:
+			place, _ := slices.BinarySearchFunc(r.Waiting, next.arrival, func(w Claim, arrival uint64) int {
 				return cmp.Compare(w.Arrival, arrival)
 			})
-			claim = r.Waiting[place]
-		}
-		// Due is stored, since it decides which claims the next entries visit.
-		claim.Due = a.endsAt(claim)
-		switch prolonged := claim.Due > a.now; {
-		case prolonged && next.arrival == 0:
-			a.setHeld(r, claim)
-		case prolonged:
-			a.setWaiting(r, place, claim)
-		// Nobody gets the role whose claim is over. The holder's stays due until those are dropped, one in each turn.
-		case next.arrival == 0 && len(r.Waiting) > 0 && a.over(r.Waiting[0]):
-			a.dropWaiting(r, 0)
-		case next.arrival == 0:
-			a.endLease(r, causeExpired)
-		default:
 			a.dropWaiting(r, place)
+		// Nobody gets the role whose claim is over. The holder's stays due until those are dropped, one in each turn.
+		case len(r.Waiting) > 0 && a.over(r.Waiting[0]):
+			a.dropWaiting(r, 0)
+		default:
+			a.endLease(r, causeExpired)
 		}
 	}
 }
@@ -329,6 +370,7 @@ func (a *roleApplier) dropWaiting(r *Role, place int) {
 		r.Waiting = slices.Delete(r.Waiting, place, place+1)
 	}
 	a.tx.Delete(waitingKey(r.Name, c.Arrival))
+	a.turned = append(a.turned, claimName(r.Name, c.Session))
 }
 
 // giveRole makes a claim the holder's.
@@ -374,7 +416,7 @@ func (a *roleApplier) report(r *Role, kind event.Type, payload map[string]any) {
 // answer returns a role as a session sees it.
 func (a *roleApplier) answer(r *Role, session string) Result {
 	answer := &RoleAnswer{Role: r.Name, Fence: r.Fence, Held: r.Held, Waiting: len(r.Waiting), acquired: r.acquired}
-	answer.Place = slices.IndexFunc(r.Waiting, func(c Claim) bool { return c.Session == session }) + 1
+	answer.Place = r.place(session) + 1
 	if r.acquired != 0 {
 		a.unfenced = append(a.unfenced, answer)
 	}
@@ -401,45 +443,64 @@ func (a *roleApplier) storeRoles() {
 	}
 }
 
-// touchedNames returns the roles that the entry has changed.
-func (a *roleApplier) touchedNames() (names []string) {
-	for _, r := range a.touched {
-		names = append(names, r.Name)
+// claimName names a session's claim to a role, for watches.
+func claimName(role, session string) string { return role + "\x00" + session }
+
+// Claims reports whether a session holds a role, and whether it waits for it.
+func (v *views) Claims(role, session string) (holds, waits bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	r := v.s.roles.get(role)
+	if r == nil {
+		return false, false
 	}
-	return names
+	return r.Held.Session == session, r.place(session) >= 0
 }
 
-// copied returns a copy that readers may keep.
-func (r *Role) copied() Role {
-	c := *r
-	c.Waiting = slices.Clone(r.Waiting)
-	return c
+// RoleView is a role that is held, as readers see it.
+type RoleView struct {
+	Name    string
+	Fence   uint64
+	Held    Claim
+	Waiting int     // claims
+	Queue   []Claim // the first of them, as many as the reader asked for
 }
 
-// Role returns a role that is held.
-func (v *views) Role(name string) (Role, bool) {
+// viewRole returns a role with the first claims of its queue.
+func (s *state) viewRole(r *Role, queue int) RoleView {
+	v := RoleView{Name: r.Name, Fence: r.Fence, Held: r.Held, Waiting: len(r.Waiting),
+		Queue: slices.Clone(r.Waiting[:min(queue, len(r.Waiting))])}
+	v.Held.Due = s.atLed(r.Held.Due)
+	for i := range v.Queue {
+		v.Queue[i].Due = s.atLed(v.Queue[i].Due)
+	}
+	return v
+}
+
+// Role returns a role that is held, with up to queue of the claims that wait.
+func (v *views) Role(name string, queue int) (RoleView, bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	r := v.s.roles.get(name)
 	if r == nil {
-		return Role{}, false
+		return RoleView{}, false
 	}
-	return r.copied(), true
+	return v.s.viewRole(r, queue), true
 }
 
-// Roles returns up to limit roles that are held and whose names follow after, by name.
-func (v *views) Roles(after string, limit int) []Role {
-	return read(v, func(s *state) []Role {
+// Roles returns up to limit roles that are held and whose names follow after, by name, without their queues.
+func (v *views) Roles(after string, limit int) []RoleView {
+	return read(v, func(s *state) []RoleView {
 		from := btreemap.Min[string]()
 		if after != "" {
 			from = btreemap.GT(after)
 		}
-		list := make([]Role, 0, min(s.roles.byName.Len(), limit))
+		list := make([]RoleView, 0, min(s.roles.byName.Len(), limit))
 		for _, r := range s.roles.byName.Ascend(from, btreemap.Max[string]()) {
 			if len(list) == limit {
 				break
 			}
-			list = append(list, r.copied())
+			list = append(list, s.viewRole(r, 0))
 		}
 		return list
 	})

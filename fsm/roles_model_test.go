@@ -19,7 +19,8 @@ import (
 // rolesModel has the claims to each role: the first one is the holder's, the others wait in their order.
 type rolesModel struct {
 	claims map[string][]modelClaim
-	led    time.Time       // since when there is a leader, and the clock was not stepped
+	last   time.Time       // of the entry before
+	led    time.Duration   // how much time with a leader there was
 	events []string        // of roles, without offsets
 	given  map[string]bool // roles that the present entry has given away: nobody knows their fence yet
 }
@@ -27,48 +28,50 @@ type rolesModel struct {
 type modelClaim struct {
 	session string
 	ttl     time.Duration
-	renewed time.Time
+	due     time.Duration // of led
 }
 
-// over reports whether a claim has ended by now.
-func (m *rolesModel) over(c modelClaim, now time.Time) bool {
-	since := c.renewed
-	if m.led.After(since) {
-		since = m.led
+// over reports whether a claim has ended.
+func (m *rolesModel) over(c modelClaim) bool { return c.due <= m.led }
+
+// pass has the time of the next entry come. A new leader had not heard of the one before for silence, which is 0 if it
+// does not know, and -1 if there is no new leader.
+func (m *rolesModel) pass(now time.Time, silence time.Duration) {
+	gap := now.Sub(m.last)
+	m.last = now
+	var dues []time.Duration
+	for _, list := range m.claims {
+		for _, c := range list {
+			dues = append(dues, c.due)
+		}
 	}
-	return !since.Add(c.ttl).After(now)
+	if len(dues) == 0 {
+		return
+	}
+	m.led += ledOf(gap, slices.Min(dues)-m.led, silence)
 }
 
 // give makes the first claim that is not over the holder's.
-func (m *rolesModel) give(role, cause, previous string, now time.Time) {
+func (m *rolesModel) give(role, cause, previous string) {
 	list := m.claims[role]
-	for len(list) > 0 && m.over(list[0], now) {
-		list = list[1:]
-	}
-	m.claims[role] = list
 	if len(list) > 0 {
 		m.given[role] = true
 		m.events = append(m.events, fmt.Sprint("ROLE_ACQUIRED ", role, " ", list[0].session, " after ", previous, " ", cause))
 	}
 }
 
-// expire ends the claims that are over. Of what is over at the same time, the roles end by their holders' times.
-func (m *rolesModel) expire(now time.Time) {
-	var over []string
+// expire ends the claims that are over.
+func (m *rolesModel) expire() {
 	for role, list := range m.claims {
-		if len(list) > 0 && m.over(list[0], now) {
-			over = append(over, role)
-		} else if len(list) > 0 {
-			waiting := slices.DeleteFunc(slices.Clone(list[1:]), func(c modelClaim) bool { return m.over(c, now) })
-			m.claims[role] = append(list[:1:1], waiting...)
+		if len(list) == 0 {
+			continue
 		}
-	}
-	slices.Sort(over)
-	for _, role := range over {
-		was := m.claims[role][0]
-		m.events = append(m.events, fmt.Sprint("ROLE_LOST ", role, " ", was.session, " expired"))
-		m.claims[role] = m.claims[role][1:]
-		m.give(role, "expired", was.session, now)
+		was := list[0]
+		m.claims[role] = slices.DeleteFunc(slices.Clone(list), m.over)
+		if m.over(was) {
+			m.events = append(m.events, fmt.Sprint("ROLE_LOST ", role, " ", was.session, " expired"))
+			m.give(role, "expired", was.session)
+		}
 	}
 }
 
@@ -86,9 +89,11 @@ func TestRolesAgreeWithAModel(t *testing.T) {
 		plain, troubled := open(t, plainFS), open(t, troubledFS)
 		defer func() { plain.Close(); troubled.Close() }()
 		now, term := epoch, uint64(1)
-		m := rolesModel{claims: map[string][]modelClaim{}, led: epoch}
+		m := rolesModel{claims: map[string][]modelClaim{}, last: epoch}
+		var starts []request // of a term, in the next entry
 		apply := func(index uint64, r ...request) Result {
-			e := entryOf(index, term, "n1", now, r...)
+			e := entryOf(index, term, "n1", now, append(starts, r...)...)
+			starts = nil
 			got := applyTo(t, plain, e)
 			troubled = trouble(t, troubled, troubledFS, counts)
 			applyTo(t, troubled, e)
@@ -99,11 +104,21 @@ func TestRolesAgreeWithAModel(t *testing.T) {
 		for index := range uint64(rapid.IntRange(1, 60).Draw(t, "entries")) {
 			now = now.Add(rapid.SampledFrom([]time.Duration{0, time.Second, 4 * time.Second, 20 * time.Second}).
 				Draw(t, "wait"))
+			if due := troubled.NextDeadline(); due.After(now) && due.Before(now.Add(DefaultRoleTTL)) &&
+				rapid.IntRange(0, 4).Draw(t, "until due") == 0 {
+				now = due
+			}
+			silence := time.Duration(-1)
 			if rapid.IntRange(0, 9).Draw(t, "new leader") == 0 {
-				term, m.led = term+1, now
+				term++
+				silence = rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute}).Draw(t, "silence")
+				if silence > 0 || rapid.Bool().Draw(t, "starts") {
+					starts = []request{do(frame.TermStart{ClusterID: "c", Cause: "lost", Silence: silence})}
+				}
 			}
 			m.given = map[string]bool{}
-			m.expire(now)
+			m.pass(now, silence)
+			m.expire()
 			role := rapid.SampledFrom([]string{"A", "B"}).Draw(t, "role")
 			session := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "session")
 			place, held := m.place(role, session), len(m.claims[role]) > 0
@@ -117,11 +132,12 @@ func TestRolesAgreeWithAModel(t *testing.T) {
 				wait := rapid.Bool().Draw(t, "wait")
 				ttl := rapid.SampledFrom([]time.Duration{2 * time.Second, 5 * time.Second, 0}).Draw(t, "ttl")
 				got := apply(index+2, do(frame.RoleAcquire{Role: role, Holder: session, Session: session, TTL: ttl, Wait: wait}))
-				claim := modelClaim{session: session, ttl: cmp.Or(ttl, DefaultRoleTTL), renewed: now}
+				claim := modelClaim{session: session, ttl: cmp.Or(ttl, DefaultRoleTTL)}
+				claim.due = m.led + claim.ttl
 				switch {
 				case !held:
 					m.claims[role] = []modelClaim{claim}
-					m.give(role, "free", "", now)
+					m.give(role, "free", "")
 				case place >= 0 && (place == 0 || wait):
 					m.claims[role][place] = claim
 				case place > 0:
@@ -139,7 +155,7 @@ func TestRolesAgreeWithAModel(t *testing.T) {
 				got := apply(index+2, do(frame.RoleRenew{Leases: []frame.RoleLease{{Role: role, Fence: old}, {Role: "C"}}}))
 				holds := held && old == current
 				if holds {
-					m.claims[role][0].renewed = now
+					m.claims[role][0].due = m.led + m.claims[role][0].ttl
 					counts["renewed"]++
 				}
 				if lost := !slices.Contains(got.LostLeases, 0); lost != holds || !slices.Contains(got.LostLeases, 1) {
@@ -165,7 +181,7 @@ func TestRolesAgreeWithAModel(t *testing.T) {
 						m.events = append(m.events, fmt.Sprint("ROLE_RELEASED ", role, " ", was, " "))
 					}
 					m.claims[role] = m.claims[role][1:]
-					m.give(role, cause, was, now)
+					m.give(role, cause, was)
 					counts[cause]++
 				} else if place > 0 && !revoke {
 					m.claims[role] = slices.Delete(m.claims[role], place, place+1)
@@ -185,7 +201,7 @@ func TestRolesAgreeWithAModel(t *testing.T) {
 			default:
 				to := now.Add(time.Minute)
 				apply(index+2, do(frame.ClockStep{To: to, Agreed: []string{"n1"}}))
-				now, m.led = to, to
+				now, m.last = to, to
 			}
 
 			// The events are the model's, and fences are their offsets, which rise.
@@ -231,15 +247,15 @@ func TestRolesAgreeWithAModel(t *testing.T) {
 
 			// The state is the model's, and nothing is due later than the next claim ends.
 			for _, name := range []string{"A", "B"} {
-				r, known := troubled.Role(name)
+				r, known := troubled.Role(name, 10)
 				list := m.claims[name]
-				if known != (len(list) > 0) || (known && len(r.Waiting) != len(list)-1) {
+				if known != (len(list) > 0) || (known && r.Waiting != len(list)-1) {
 					t.Fatalf("%s: %+v, want %+v", name, r, list)
 				}
 				if known && (r.Held.Session != list[0].session || r.Fence != fences[name][len(fences[name])-1]) {
 					t.Fatalf("%s: %+v, want %+v and the fences %v", name, r, list, fences[name])
 				}
-				for i, c := range r.Waiting {
+				for i, c := range r.Queue {
 					if c.Session != list[i+1].session {
 						t.Fatalf("%s: %+v, want %+v", name, r, list)
 					}

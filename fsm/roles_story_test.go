@@ -11,7 +11,8 @@ func tellRoles(m *Machine) string {
 	for _, r := range m.Roles("", 100) {
 		fmt.Fprintf(&b, "  %s: %s since %s with fence %d for %s, renewed %s", r.Name, r.Held.Holder, r.Held.Since.Sub(epoch),
 			r.Fence, r.Held.TTL, r.Held.Renewed.Sub(epoch))
-		for _, c := range r.Waiting {
+		full, _ := m.Role(r.Name, r.Waiting)
+		for _, c := range full.Queue {
 			fmt.Fprintf(&b, "; %s waits since %s", c.Holder, c.Since.Sub(epoch))
 		}
 		b.WriteByte('\n')

@@ -64,6 +64,7 @@ type Settings struct {
 	ClientsMax   uint64
 	ClientsBytes uint64
 	RolesMax     uint64
+	RolesBytes   uint64
 
 	// Resources, and allocations of them.
 	AllocationsMax  uint64
@@ -258,6 +259,9 @@ func definitions() []definition {
 		{"roles.max", frame.LevelRoles, "20000",
 			"how many roles may be held",
 			number(1, 1_000_000, func(s *Settings) *uint64 { return &s.RolesMax })},
+		{"roles.max_bytes", frame.LevelRoles, "67108864",
+			"bytes that the claims to all roles together may take, held and waiting",
+			number(1<<16, 1<<40, func(s *Settings) *uint64 { return &s.RolesBytes })},
 		// What the gate does about types that it does not know.
 		{"validation.strict", frame.LevelBase, "false",
 			"whether events of unknown types are refused",

@@ -281,8 +281,8 @@ func (v *views) NextDeadline() time.Time {
 		}
 		v.lettersDue(s, earlier)
 		due(s.clients.due)
-		if first, _, some := s.roles.due.Min(); some {
-			due(first.at)
+		if at, some := s.firstEnd(); some {
+			due(s.atLed(at))
 		}
 		s.sharesDue(due)
 

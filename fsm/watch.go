@@ -6,7 +6,7 @@ import (
 )
 
 // Watch learns of entries that move what certain cursors have committed, or remove one of these cursors; or of
-// entries that change a role, or decide about an allocation. Entries that touch others cost it nothing.
+// the entry after which a claim no longer waits for its role or allocation. Entries that touch others cost it nothing.
 type Watch struct {
 	watches *watches
 	names   []string      // each once
@@ -20,7 +20,7 @@ func (w *Watch) Moved() <-chan struct{} { return w.moved }
 func (w *Watch) Close() { w.watches.remove(w) }
 
 // watches are the watches under way, by name. The zero value has none. Notifying costs an entry one look-up
-// for each cursor that it has moved, or role that it has changed.
+// for each cursor that it has moved, or claim that no longer waits.
 type watches struct {
 	mu     sync.Mutex // taken after a machine's own lock
 	byName map[string][]*Watch
@@ -30,8 +30,10 @@ type watches struct {
 // this call and then waits for Moved misses no change. The watch has to be closed.
 func (m *Machine) WatchCursors(names []string) *Watch { return m.watches.add(names) }
 
-// WatchRole watches a role, as WatchCursors does cursors.
-func (m *Machine) WatchRole(name string) *Watch { return m.roleWatches.add([]string{name}) }
+// WatchClaim watches a session's claim to a role, as WatchCursors does cursors: it moves when it gets the role or ends.
+func (m *Machine) WatchClaim(role, session string) *Watch {
+	return m.roleWatches.add([]string{claimName(role, session)})
+}
 
 // WatchAllocation watches a request for an allocation, by its id, until it is granted or no longer waits.
 func (m *Machine) WatchAllocation(id string) *Watch { return m.shareWatch.add([]string{id}) }
@@ -57,7 +59,7 @@ func (ws *watches) remove(w *Watch) {
 	// Others may watch the same names.
 	for _, name := range w.names {
 		left := slices.DeleteFunc(ws.byName[name], func(other *Watch) bool { return other == w })
-		// Names must not pile up: cursors and roles come and go.
+		// Names must not pile up: cursors and claims come and go.
 		if len(left) == 0 {
 			delete(ws.byName, name)
 		} else {

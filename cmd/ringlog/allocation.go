@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,12 +27,12 @@ func allocationCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "allocation", Usage: "show, request and release parts of resources, such as bandwidth",
 		UsageText: shell.Examples(
-			"ringlog allocation resource set net:gpu-node-1 1000 --unit Mbit/s",
-			"ringlog allocation request net:gpu-node-1=50 --priority high --ttl 1h",
+			"ringlog allocation resource set net:gpu-1 1000 --unit Mbit/s",
+			"ringlog allocation request net:gpu-1=50 --priority high --ttl 1h",
 			"ringlog allocation ls",
 		),
-		Description: "A resource has a capacity. A request gets all of its amounts or none, until it is released or its TTL is\n" +
-			"over. What waits is granted by priority, then by arrival, and rises to the next priority after the\n" +
+		Description: "A resource has a capacity. A request gets all of its amounts or none, until it is released or its\n" +
+			"TTL is over. What waits is granted by priority, then by arrival, and rises to the next priority after the\n" +
 			"setting allocations.rise_after. Nothing overtakes it on a resource that both want.",
 		Subcommands: []*cli.Command{
 			{Name: "ls", Usage: "list what is granted, then what waits", Action: shell.Bare(sh, listAllocations),
@@ -40,8 +41,8 @@ func allocationCommand(sh *shell.Shell) *cli.Command {
 				UsageText: shell.Examples("ringlog allocation info copy-4711"), Action: shell.Named(sh, anID, showAllocation)},
 			requestAllocationCommand(sh),
 			{Name: "release", Usage: "release an allocation, or take a request out of its queues", ArgsUsage: "ID",
-				UsageText: shell.Examples("ringlog allocation release copy-4711"), 
-				Action: shell.Named(sh, anID, releaseAllocation)},
+				UsageText: shell.Examples("ringlog allocation release copy-4711"),
+				Action:    shell.Named(sh, anID, releaseAllocation)},
 			resourceCommand(sh),
 			// The short form of resource set.
 			setResourceCommand(sh, "capacity", "ringlog allocation capacity"),
@@ -54,8 +55,8 @@ func requestAllocationCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "request", Usage: "request amounts of resources, or renew what was granted", ArgsUsage: "RESOURCE=AMOUNT…",
 		UsageText: shell.Examples(
-			"ringlog allocation request net:gpu-node-1=50 --ttl 1h",
-			"ringlog allocation request net:gpu-node-1=50 transfers:gpu-node-1=1 --id copy-4711 --priority high --wait",
+			"ringlog allocation request net:gpu-1=50 --priority high --wait --ttl 1h",
+			"ringlog allocation request net:gpu-1=50 transfers:gpu-1=1 --id copy-4711",
 		),
 		Description: "Prints the id of the allocation. It ends after the TTL unless the same command with --id renews it:\n" +
 			"no process stays. A CRITICAL request may end LOW allocations of resources that are preemptible.",
@@ -71,7 +72,7 @@ func requestAllocationCommand(sh *shell.Shell) *cli.Command {
 			if err != nil {
 				return err
 			}
-			ask := api.AllocationRequest{Holder: cmp.Or(c.String("holder"), sessionOf(c)), Amounts: amounts,
+			ask := api.AllocationRequest{Holder: cmp.Or(c.String("holder"), hostAnd(os.Getppid())), Amounts: amounts,
 				Priority: strings.ToUpper(c.String("priority")), TTL: c.Duration("ttl").String()}
 			return requestAllocation(c.Context, sh, cmp.Or(c.String("id"), uuid.NewString()), ask, c.Bool("wait"))
 		},
@@ -81,7 +82,7 @@ func requestAllocationCommand(sh *shell.Shell) *cli.Command {
 // parseAmounts reads RESOURCE=AMOUNT; a resource may have an equals sign in its name.
 func parseAmounts(args []string) (map[string]uint64, error) {
 	if len(args) == 0 {
-		return nil, shell.Usagef("name resources and amounts, such as net:gpu-node-1=50")
+		return nil, shell.Usagef("name resources and amounts, such as net:gpu-1=50")
 	}
 	amounts := map[string]uint64{}
 	for _, arg := range args {
@@ -90,7 +91,7 @@ func parseAmounts(args []string) (map[string]uint64, error) {
 		name := arg[:max(i, 0)]
 		switch _, twice := amounts[name]; {
 		case name == "" || err != nil || n == 0:
-			return nil, shell.Usagef("%q is not RESOURCE=AMOUNT, such as net:gpu-node-1=50", arg)
+			return nil, shell.Usagef("%q is not RESOURCE=AMOUNT, such as net:gpu-1=50", arg)
 		case twice:
 			return nil, shell.Usagef("%s is given twice", name)
 		}
@@ -134,8 +135,8 @@ func listAllocations(ctx context.Context, sh *shell.Shell) error {
 	})
 	header := table.Row{"allocation", "holder", "amounts", "priority", "state", "since", "ttl", "fence"}
 	return shell.EmitEach(sh, list, header, func(x api.Allocation) table.Row {
-		return table.Row{x.Allocation, x.Holder, amountsText(x.Amounts), priorityText(x), stateText(x), shell.Clock(x.Since), x.TTL,
-			x.Fence}
+		return table.Row{x.Allocation, x.Holder, amountsText(x.Amounts), priorityText(x), stateText(x),
+			shell.Clock(x.Since), x.TTL, x.Fence}
 	})
 }
 
@@ -250,7 +251,7 @@ func resourceCommand(sh *shell.Shell) *cli.Command {
 				UsageText: shell.Examples("ringlog allocation resource ls", "ringlog allocation resource ls -o json")},
 			setResourceCommand(sh, "set", "ringlog allocation resource set"),
 			{Name: "rm", Usage: "remove a resource of which nobody has or wants anything", ArgsUsage: "RESOURCE",
-				UsageText:   shell.Examples("ringlog allocation resource rm transfers:gpu-node-1"),
+				UsageText:   shell.Examples("ringlog allocation resource rm transfers:gpu-1"),
 				Description: "To empty a resource, set its capacity to 0: then nothing more is granted.",
 				Action:      shell.Named(sh, "the name of a resource", removeResource)},
 		},
@@ -262,8 +263,8 @@ func setResourceCommand(sh *shell.Shell, name, path string) *cli.Command {
 	return &cli.Command{
 		Name: name, Usage: "declare a resource, or change it", ArgsUsage: "RESOURCE CAPACITY",
 		UsageText: shell.Examples(
-			path+" net:gpu-node-1 1000 --unit Mbit/s --preemptible",
-			path+" transfers:gpu-node-1 4",
+			path+" net:gpu-1 1000 --unit Mbit/s --preemptible",
+			path+" transfers:gpu-1 4",
 		),
 		Description: "A lower capacity takes nothing from those who have more; nothing is granted until it fits.",
 		Flags: []cli.Flag{

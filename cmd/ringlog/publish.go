@@ -120,23 +120,39 @@ func causedByReaction(ctx context.Context, sh *shell.Shell) context.Context {
 func descendsFrom(pid int) bool {
 	// The way up ends at the first process, whose parent is 0.
 	for p := os.Getppid(); p != pid; {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p))
+		rest, err := processStat(p)
 		if err != nil {
 			// If there is a /proc, the process has ended; else nothing is known.
 			_, none := os.Stat("/proc/self/stat")
 			return none != nil
 		}
-		// After the name of the program, in parentheses, come its state and its parent.
-		rest := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if len(rest) < 2 {
-			return false
-		}
-		p, err = strconv.Atoi(rest[1])
+		p, err = strconv.Atoi(rest[statParent])
 		if err != nil || p == 0 {
 			return false
 		}
 	}
 	return true
+}
+
+// Places in what processStat returns.
+const (
+	statParent  = 1
+	statStarted = 19 // in clock ticks since the machine was started
+)
+
+// processStat returns what the system says of a process: the fields of proc_pid_stat(5) after the name of its program.
+func processStat(pid int) ([]string, error) {
+	name := fmt.Sprintf("/proc/%d/stat", pid)
+	stat, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	// The name of the program is in parentheses.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) <= statStarted {
+		return nil, fmt.Errorf("%s has %d fields", name, len(fields))
+	}
+	return fields, nil
 }
 
 // publish publishes one event and prints its offset.

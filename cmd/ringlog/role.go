@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -28,11 +29,11 @@ func roleCommand(sh *shell.Shell) *cli.Command {
 		Name: "role", Usage: "show, acquire and release roles, which one process holds at a time",
 		UsageText: shell.Examples(
 			"ringlog role ls",
-			"ringlog role acquire PROMOTION_LEADER --ttl 1m",
-			"ringlog role release PROMOTION_LEADER",
+			"ringlog role acquire PROMOTION_LEADER --session nightly-7 --ttl 1m",
+			"ringlog role release PROMOTION_LEADER --session nightly-7",
 		),
-		Description: "A role has at most one holder, until its lease is over. The fence is the offset of the ROLE_ACQUIRED\n" +
-			"event; a later holder has a higher one. What is published with --role and --fence is refused once\n" +
+		Description: "A role has at most one holder, until its lease is over. The fence is the offset of the\n" +
+			"ROLE_ACQUIRED event; a later holder has a higher one. What is published with --role and --fence is refused once\n" +
 			"the lease is over.",
 		Subcommands: []*cli.Command{
 			{Name: "ls", Usage: "list the roles that are held", Action: shell.Bare(sh, listRoles),
@@ -41,11 +42,14 @@ func roleCommand(sh *shell.Shell) *cli.Command {
 				UsageText: shell.Examples("ringlog role info PROMOTION_LEADER"), Action: shell.Named(sh, aRole, showRole)},
 			acquireRoleCommand(sh),
 			{Name: "release", Usage: "release a role, or leave its queue", ArgsUsage: "ROLE",
-				UsageText: shell.Examples("ringlog role release PROMOTION_LEADER"),
+				UsageText: shell.Examples("ringlog role release PROMOTION_LEADER --session nightly-7"),
 				Flags:     []cli.Flag{sessionFlag()},
 				Action: shell.Args(1, aRole, func(c *cli.Context) error {
-					query := url.Values{"session": {sessionOf(c)}}
-					return endLease(c.Context, sh, c.Args().First(), query)
+					session, err := sessionOf(c.String("session"), os.Getppid())
+					if err != nil {
+						return err
+					}
+					return endLease(c.Context, sh, c.Args().First(), url.Values{"session": {session}})
 				})},
 			{Name: "revoke", Usage: "take a role from its holder", ArgsUsage: "ROLE",
 				UsageText: shell.Examples("ringlog role revoke EXTERNAL_SYNC_LEADER --dry-run"),
@@ -86,10 +90,13 @@ func acquireRoleCommand(sh *shell.Shell) *cli.Command {
 		Name: "acquire", Usage: "acquire a role, or renew the lease of this shell", ArgsUsage: "ROLE",
 		UsageText: shell.Examples(
 			"ringlog role acquire DISTILLATION_LEADER",
+			"ringlog role acquire PROMOTION_LEADER --session nightly-7",
 			"ringlog role acquire EXTERNAL_SYNC_LEADER --ttl 1m --wait",
 		),
-		Description: "The lease ends after the TTL unless the same command renews it: no process stays. The session says who\n" +
-			"holds the role; by default it is of the process that runs the command, so commands of one shell share it.",
+		Description: "The lease ends after the TTL unless the same command renews it: no process stays. The session says\n" +
+			"who holds the role; by default it is of the process that runs the command, so commands of one shell share it.\n" +
+			"A subshell is another process, and the recipes of one make -j are of one: name a --session there.\n" +
+			"With --wait a command that ends without the role, also by Ctrl-C, leaves the queue.",
 		Flags: []cli.Flag{
 			&cli.DurationFlag{Name: "ttl", Usage: "how long the lease lasts, from 2s to 1h", Value: 15 * time.Second},
 			&cli.BoolFlag{Name: "wait", Usage: "wait in the queue until the role is free, or --timeout is over"},
@@ -97,8 +104,12 @@ func acquireRoleCommand(sh *shell.Shell) *cli.Command {
 			sessionFlag(),
 		},
 		Action: shell.Args(1, aRole, func(c *cli.Context) error {
-			ask := api.RoleAcquire{Session: sessionOf(c), TTL: c.Duration("ttl").String()}
-			ask.Holder = cmp.Or(c.String("holder"), ask.Session)
+			session, err := sessionOf(c.String("session"), os.Getppid())
+			if err != nil {
+				return err
+			}
+			ask := api.RoleAcquire{Session: session, TTL: c.Duration("ttl").String()}
+			ask.Holder = cmp.Or(c.String("holder"), c.String("session"), hostAnd(os.Getppid()))
 			return acquireRole(c.Context, sh, c.Args().First(), ask, c.Bool("wait"))
 		}),
 	}
@@ -110,10 +121,29 @@ func sessionFlag() cli.Flag {
 		"(default: host and process that runs the command)"}
 }
 
-// sessionOf returns the session of a command. All commands of a shell have one parent.
-func sessionOf(c *cli.Context) string {
+// sessionOf returns the session of a command that parent has run: what --session says, or one of the parent, which all
+// commands of a shell have in common. When the parent began distinguishes it from a later process of the same number.
+func sessionOf(named string, parent int) (string, error) {
+	switch {
+	case named != "":
+		return named, nil
+	// The process has no parent in sight, or the first one, which adopts the children of those that have ended.
+	case parent <= 1:
+		return "", shell.Usagef("--session is needed: the process that ran this command has ended, or is the machine's " +
+			"first, and other commands have the same: give each command about the claim one random session, such as $(uuidgen)")
+	}
+	session := hostAnd(parent)
+	// Where the system does not say when it began, the number has to do.
+	if stat, err := processStat(parent); err == nil {
+		session += ":" + stat[statStarted]
+	}
+	return session, nil
+}
+
+// hostAnd names a process of this host.
+func hostAnd(pid int) string {
 	host, _ := os.Hostname() // a part of a name
-	return cmp.Or(c.String("session"), fmt.Sprintf("%.200s:%d", host, os.Getppid()))
+	return fmt.Sprintf("%.200s:%d", host, pid)
 }
 
 // rolePath is the route of a role.
@@ -137,7 +167,7 @@ func listRoles(ctx context.Context, sh *shell.Shell) error {
 	header := table.Row{"role", "holder", "fence", "since", "ttl", "renewed", "waiting"}
 	return shell.EmitEach(sh, list, header, func(r api.Role) table.Row {
 		return table.Row{r.Role, r.Holder, r.Fence, shell.Clock(r.Since), r.TTL, shell.Short(time.Since(r.Renewed)) + " ago",
-			len(r.Waiting)}
+			r.Waiting}
 	})
 }
 
@@ -157,53 +187,119 @@ func printRole(sh *shell.Shell, r api.Role) error {
 		facts = append(facts, "fence", r.Fence, "since", shell.Clock(r.Since), "ttl", r.TTL,
 			"renewed", shell.Short(time.Since(r.Renewed))+" ago")
 	}
-	for i, c := range r.Waiting {
+	for i, c := range r.Queue {
 		facts = append(facts, fmt.Sprintf("waiting %d", i+1), c.Holder+" since "+shell.Clock(c.Since))
+	}
+	if more := r.Waiting - len(r.Queue); more > 0 {
+		facts = append(facts, "waiting", fmt.Sprintf("%d more", more))
 	}
 	return sh.Facts(facts...)
 }
 
 // acquireRole acquires a role and prints the fence. With wait it may take as long as --timeout says.
 func acquireRole(ctx context.Context, sh *shell.Shell, name string, ask api.RoleAcquire, wait bool) error {
-	began, place := time.Now(), 0
-	for {
-		left := sh.Timeout - time.Since(began)
-		if wait {
-			// Half of what is left, so the call itself has time.
-			ask.Wait = min(left/2, 20*time.Second).Round(time.Millisecond).String()
+	if wait {
+		return waitForRole(ctx, sh, name, ask)
+	}
+	var answer api.RoleAcquired
+	if err := sh.Call(ctx, http.MethodPut, rolePath(name), nil, ask, &answer); err != nil {
+		return err
+	}
+	if answer.Acquired {
+		return printAcquired(sh, answer)
+	}
+	return printHeld(sh, answer, shell.ExitRefused,
+		fmt.Sprintf("%s holds %s with fence %d: wait for it with --wait", answer.Holder, name, answer.Fence))
+}
+
+// printAcquired prints what the caller holds now.
+func printAcquired(sh *shell.Shell, answer api.RoleAcquired) error {
+	return sh.Emit(answer, func() error {
+		sh.Say("%s holds %s for %s", answer.Holder, answer.Role, answer.TTL)
+		// A script takes the fence.
+		_, err := fmt.Fprintln(sh.Out, answer.Fence)
+		return err
+	})
+}
+
+// printHeld prints who holds a role that the caller did not get, and ends with the exit code.
+func printHeld(sh *shell.Shell, answer api.RoleAcquired, code int, notice string) error {
+	sh.Say("%s", notice)
+	if err := sh.Emit(answer, func() error { return nil }); err != nil {
+		return err
+	}
+	return shell.CodeError(code)
+}
+
+// waitForRole waits in the queue of a role until --timeout is over.
+func waitForRole(ctx context.Context, sh *shell.Shell, name string, ask api.RoleAcquire) (err error) {
+	began := time.Now()
+	// The first call takes a place in the queue, or finds that the session holds the role already. From then on a command
+	// that ends otherwise leaves the queue.
+	ask.Wait = "1ms"
+	queued := false
+	defer func() {
+		if !queued {
+			return
 		}
+		if left := leaveQueue(ctx, sh, name, ask.Session); left != nil {
+			err = errors.Join(err, left)
+		}
+	}()
+	for place := 0; ; {
 		var answer api.RoleAcquired
 		if err := sh.Call(ctx, http.MethodPut, rolePath(name), nil, ask, &answer); err != nil {
 			return err
 		}
+		left := sh.Timeout - time.Since(began)
 		switch {
 		case answer.Acquired:
-			return sh.Emit(answer, func() error {
-				sh.Say("%s holds %s for %s", answer.Holder, name, answer.TTL)
-				// A script takes the fence.
-				_, err := fmt.Fprintln(sh.Out, answer.Fence)
-				return err
-			})
-		case !wait:
-			sh.Say("%s holds %s with fence %d: wait for it with --wait", answer.Holder, name, answer.Fence)
-			return shell.CodeError(shell.ExitRefused)
-		case time.Since(began) > sh.Timeout-sh.Timeout/8:
-			sh.Say("%s still holds %s after %s", answer.Holder, name, shell.Short(sh.Timeout))
-			return shell.CodeError(shell.ExitTimeout)
+			queued = false
+			return printAcquired(sh, answer)
+		case left < sh.Timeout/8:
+			queued = true
+			answer.Place = 0
+			return printHeld(sh, answer, shell.ExitTimeout,
+				fmt.Sprintf("%s still holds %s after %s", answer.Holder, name, shell.Short(sh.Timeout)))
 		case answer.Place != place:
 			place = answer.Place
 			sh.Say("%s holds %s; place %d of %d", answer.Holder, name, place, answer.Waiting)
 		}
+		queued = true
+		// Half of what is left, so the call itself has time.
+		ask.Wait = max(time.Millisecond, min(left/2, 20*time.Second).Round(time.Millisecond)).String()
 	}
+}
+
+// leaveWithin bounds the wait for the answer that a claim is released.
+const leaveWithin = 3 * time.Second
+
+// leaveQueue releases the claim of a command that ends without the role, also if it was interrupted.
+func leaveQueue(ctx context.Context, sh *shell.Shell, name, session string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+	defer cancel()
+	err := sh.Call(ctx, http.MethodDelete, rolePath(name), url.Values{"session": {session}}, nil, nil)
+	if err != nil {
+		return fmt.Errorf("leave the queue of %s, where the claim expires by itself: %w", name, err)
+	}
+	return nil
 }
 
 // endLease ends a claim and prints the role after it.
 func endLease(ctx context.Context, sh *shell.Shell, name string, query url.Values) error {
-	var r api.Role
+	var r api.RoleReleased
 	if err := sh.Call(ctx, http.MethodDelete, rolePath(name), query, nil, &r); err != nil {
 		return err
 	}
-	return sh.Emit(r, func() error { return printRole(sh, r) })
+	if err := sh.Emit(r, func() error { return printRole(sh, r.Role) }); err != nil {
+		return err
+	}
+	if !r.Released {
+		sh.Say("nothing to release: this session neither holds %s nor waits for it; name the --session that acquired it",
+			name)
+		return shell.CodeError(shell.ExitNotFound)
+	}
+	return nil
 }
 
 // revokeRole takes a role from its holder after asking.

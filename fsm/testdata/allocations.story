@@ -158,7 +158,7 @@
 > tick
 > wait 4s
 > step 2m
-> wait 2m4s
+> wait 2m
 > tick
 > restart
 > shares
@@ -167,7 +167,7 @@
   critical2: [{net:b 45}] CRITICAL fence 22 since 1m26s for 1h0m0s, renewed 1m26s
 > wait 1s
 > tick
-  30 ALLOCATION_LOST {"allocation": "copy", "amounts": {"net:b": 5}, "cause": "expired", "fence": 27, "held_ms": 189000, "holder": "hcopy", "priority": "HIGH"}
+  30 ALLOCATION_LOST {"allocation": "copy", "amounts": {"net:b": 5}, "cause": "expired", "fence": 27, "held_ms": 185000, "holder": "hcopy", "priority": "HIGH"}
 # What is refused, and why.
 > resource net:b 50 Mbit/s
 > allocate x NORMAL 1s net:b=1
@@ -197,4 +197,4 @@
 > resource net:c 1 Mbit/s
   overloaded: 1 resources are declared, which is the limit
 > due
-  5m35s
+  5m31s

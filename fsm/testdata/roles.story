@@ -19,7 +19,9 @@
   3 TRAINING_COMPLETED {"n": 1}
 > wait 10s
 > renew PROMOTION_LEADER 2
-> wait 10s
+> wait 5s
+> tick
+> wait 5s
 > acquire PROMOTION_LEADER b 15s wait
   held by a, fence 2, 1 wait, place 1
 > roles
@@ -95,9 +97,9 @@
   16 LEADER_LOST {"cause": "lost", "led_ms": 25000, "old_leader": "n1", "term": 2}
   17 LEADER_ELECTED {"cause": "lost", "leader_id": "n1", "leaderless_ms": 60000, "previous_leader": "n1", "term": 3}
 > tick
-> wait 4s
+> wait 2s
 > step 2m
-> wait 2m4s
+> wait 2m2s
 > tick
 > roles
   OTHER: a since 25s with fence 15 for 5s, renewed 25s
@@ -115,4 +117,4 @@
   overloaded: 1 roles are held, which is the limit
 > restart
 > roles
-  OTHER: a since 3m34s with fence 19 for 5s, renewed 3m34s
+  OTHER: a since 3m30s with fence 19 for 5s, renewed 3m30s

@@ -215,7 +215,7 @@ func (cs *Cursors) Commit(
 	if err := cs.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
-	if err := cs.checkLease(lease); err != nil {
+	if err := checkLease(lease); err != nil {
 		return api.Cursor{}, err
 	}
 	// An offset that was committed before changes nothing, so a retry is harmless.

@@ -62,7 +62,7 @@ func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 	if err := checkPublish(policy.Limits, &req); err != nil {
 		return Published{}, err
 	}
-	if err := l.checkLease(req.Lease); err != nil {
+	if err := checkLease(req.Lease); err != nil {
 		return Published{}, err
 	}
 	answer, batch, err := req.makeBatch(policy)

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -8,7 +9,6 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
-	"github.com/ringrift/ringlog/raftnode"
 )
 
 // Roles holds the operations on roles: who holds which, and for how long.
@@ -21,18 +21,12 @@ const renewalsPerTTL = 3
 // does.
 func (rs *Roles) Acquire(ctx context.Context, c frame.RoleAcquire, wait time.Duration) (api.RoleAcquired, error) {
 	var out api.RoleAcquired
-	limit := rs.Machine().Settings().Limits.NameBytes
-	if err := rs.checkRole(c.Role); err != nil {
+	if err := rs.checkClaim(c); err != nil {
 		return out, err
-	}
-	for _, one := range []struct{ field, text string }{{"holder", c.Holder}, {"session", c.Session}} {
-		if err := api.CheckName(one.field, one.text, limit); err != nil {
-			return out, err
-		}
 	}
 	c.Wait = wait > 0
 	// The watch begins before the claim, so no change after the answer is missed.
-	watch := rs.Machine().WatchRole(c.Role)
+	watch := rs.Machine().WatchClaim(c.Role, c.Session)
 	defer watch.Close()
 	waited := time.NewTimer(wait)
 	defer waited.Stop()
@@ -45,43 +39,37 @@ func (rs *Roles) Acquire(ctx context.Context, c frame.RoleAcquire, wait time.Dur
 		if out.Acquired || !c.Wait {
 			return out, nil
 		}
-		if done, err := rs.awaitTurn(ctx, c, watch, waited.C); done {
+		again, err := rs.awaitTurn(ctx, cmp.Or(c.TTL, fsm.DefaultRoleTTL), watch, waited.C, func() (holds, waits bool) {
+			return rs.Machine().Claims(c.Role, c.Session)
+		})
+		if err != nil {
 			return out, err
+		}
+		if !again {
+			// The claim may have ended meanwhile.
+			if _, waits := rs.Machine().Claims(c.Role, c.Session); !waits {
+				out.Place = 0
+			}
+			return out, nil
 		}
 	}
 }
 
-// awaitTurn returns false once the claim may hold its role, or has to be renewed, and true when the wait is over.
-func (rs *Roles) awaitTurn(
-	ctx context.Context, c frame.RoleAcquire, watch *fsm.Watch, waited <-chan time.Time,
-) (done bool, err error) {
-	ttl := c.TTL
-	if ttl == 0 {
-		ttl = fsm.DefaultRoleTTL
+// checkClaim refuses a claim that no role takes.
+func (rs *Roles) checkClaim(c frame.RoleAcquire) error {
+	// A claim that there is already is renewed, also if limits.name_bytes is lower now.
+	limit := rs.Machine().Settings().Limits.NameBytes
+	if holds, waits := rs.Machine().Claims(c.Role, c.Session); holds || waits {
+		limit = fsm.MaxRoleText
 	}
-	renew := time.NewTimer(ttl / renewalsPerTTL)
-	defer renew.Stop()
-	alive := time.NewTicker(rs.heartbeat)
-	defer alive.Stop()
-	for {
-		select {
-		case <-watch.Moved():
-			// Another's renewal changes the role as well.
-			if r, held := rs.Machine().Role(c.Role); !held || r.Held.Session == c.Session {
-				return false, nil
-			}
-		case <-renew.C:
-			return false, nil
-		case <-alive.C:
-			if rs.node.Diverged() {
-				return true, raftnode.ErrDiverged
-			}
-		case <-waited:
-			return true, nil
-		case <-ctx.Done():
-			return true, context.Cause(ctx)
+	for _, one := range []struct{ field, text string }{
+		{"role", c.Role}, {"holder", c.Holder}, {"session", c.Session},
+	} {
+		if err := api.CheckName(one.field, one.text, limit); err != nil {
+			return err
 		}
 	}
+	return checkRole(c.Role)
 }
 
 // acquired is a claim's answer as a session sees it.
@@ -105,7 +93,7 @@ func (rs *Roles) Renew(ctx context.Context, leases []api.RoleLease) (api.RoleRen
 	}
 	c := frame.RoleRenew{Leases: make([]frame.RoleLease, len(leases))}
 	for i, l := range leases {
-		if err := rs.checkRole(l.Role); err != nil {
+		if err := checkRole(l.Role); err != nil {
 			return api.RoleRenewed{}, Within(fmt.Sprintf("leases[%d]", i), err)
 		}
 		c.Leases[i] = frame.RoleLease(l)
@@ -122,7 +110,7 @@ func (rs *Roles) Renew(ctx context.Context, leases []api.RoleLease) (api.RoleRen
 }
 
 // checkLease refuses half a lease. None at all is one without a role and without a fence.
-func (c *core) checkLease(l frame.RoleLease) error {
+func checkLease(l frame.RoleLease) error {
 	switch {
 	case l == frame.RoleLease{}:
 		return nil
@@ -130,37 +118,39 @@ func (c *core) checkLease(l frame.RoleLease) error {
 		return api.Refuse(api.InvalidArgument, "fence", "a role without a fence, or a fence without a role",
 			"send both, or neither")
 	}
-	return c.checkRole(l.Role)
+	return checkRole(l.Role)
 }
 
-// checkRole refuses a name that no role can have.
-func (c *core) checkRole(name string) error {
+// checkRole refuses a name that no role can have. Only where a claim begins, limits.name_bytes counts: a holder has to
+// renew, use and release its lease also if that is lowered.
+func checkRole(name string) error {
 	if name == "" {
 		return api.Missing("role", "the name of a role")
 	}
-	return api.CheckName("role", name, c.Machine().Settings().Limits.NameBytes)
+	return api.CheckName("role", name, fsm.MaxRoleText)
 }
 
 // Release ends the claim of a session to a role; without a session it revokes the lease with that fence.
-func (rs *Roles) Release(ctx context.Context, c frame.RoleRelease) (api.Role, error) {
-	if err := rs.checkRole(c.Role); err != nil {
-		return api.Role{}, err
+func (rs *Roles) Release(ctx context.Context, c frame.RoleRelease) (api.RoleReleased, error) {
+	if err := checkRole(c.Role); err != nil {
+		return api.RoleReleased{}, err
 	}
 	if (c.Session == "") == (c.Fence == 0) {
-		return api.Role{}, api.Refuse(api.InvalidArgument, "session", "either a session or a fence is needed",
+		return api.RoleReleased{}, api.Refuse(api.InvalidArgument, "session", "either a session or a fence is needed",
 			"send the session that acquired the role, or to revoke a lease its fence")
 	}
-	if _, err := rs.proposeAndApply(ctx, c); err != nil {
-		return api.Role{}, err
+	result, err := rs.proposeAndApply(ctx, c)
+	if err != nil {
+		return api.RoleReleased{}, err
 	}
-	return rs.Get(c.Role), nil
+	return api.RoleReleased{Role: rs.Get(c.Role), Released: result.Role.Ended}, nil
 }
 
-// Get returns a role as this node knows it. One that nobody holds has no holder.
+// Get returns a role with the first of its queue, as this node knows it. One that nobody holds has no holder.
 func (rs *Roles) Get(name string) api.Role {
-	r, held := rs.Machine().Role(name)
+	r, held := rs.Machine().Role(name, api.MaxRoleQueue)
 	if !held {
-		return api.Role{Role: name, Waiting: []api.RoleClaim{}}
+		return api.Role{Role: name}
 	}
 	return viewRole(r)
 }
@@ -180,7 +170,7 @@ func (rs *Roles) List(after string, limit int) api.RolePage {
 }
 
 // viewRole is a role as callers see it: the sessions are their owners' own.
-func viewRole(r fsm.Role) api.Role {
+func viewRole(r fsm.RoleView) api.Role {
 	v := api.Role{
 		Role:    r.Name,
 		Holder:  r.Held.Holder,
@@ -189,10 +179,10 @@ func viewRole(r fsm.Role) api.Role {
 		Since:   r.Held.Since,
 		Renewed: r.Held.Renewed,
 		Expires: time.Unix(0, r.Held.Due).UTC(),
-		Waiting: []api.RoleClaim{},
+		Waiting: r.Waiting,
 	}
-	for _, c := range r.Waiting {
-		v.Waiting = append(v.Waiting, api.RoleClaim{Holder: c.Holder, Since: c.Since, Expires: time.Unix(0, c.Due).UTC()})
+	for _, c := range r.Queue {
+		v.Queue = append(v.Queue, api.RoleClaim{Holder: c.Holder, Since: c.Since, Expires: time.Unix(0, c.Due).UTC()})
 	}
 	return v
 }

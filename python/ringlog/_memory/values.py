@@ -263,6 +263,7 @@ SETTINGS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "retention.bytes": ("8589934592", _number(0, 1 << 50)),
     "retention.events": ("0", _number(0, 1 << 50)),
     "roles.max": ("20000", _number(1, 1_000_000)),
+    "roles.max_bytes": ("67108864", _number(1 << 16, 1 << 40)),
     "validation.strict": ("false", _choice("false", "true")),
 }
 """The settings of a cluster: the default, and which texts are a value."""

@@ -1,0 +1,99 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+// claimRole sends a claim that waits for the role; wait is "" for one that does not.
+func (s *site) claimRole(role, session, wait string) api.RoleAcquired {
+	s.t.Helper()
+	var got api.RoleAcquired
+	s.ok("PUT", "/v1/roles/"+role, fmt.Sprintf(`{"holder":%q,"session":%q,"ttl":"1h","wait":%q}`, session, session, wait)).
+		decode(s.t, &got)
+	return got
+}
+
+// A list of roles has no queues, and one role shows the first of its queue.
+func TestAQueueIsShownOfOneRoleAndBounded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	s.atLevel(frame.LevelRoles)
+	const waiting = api.MaxRoleQueue + 3
+	for n := range waiting + 1 {
+		s.claimRole("r", fmt.Sprintf("s%03d", n), "1ms")
+	}
+	var page api.RolePage
+	s.ok("GET", "/v1/roles", "").decode(t, &page)
+	if len(page.Roles) != 1 || page.Roles[0].Waiting != waiting || page.Roles[0].Queue != nil {
+		t.Errorf("%+v", page)
+	}
+	var one api.Role
+	s.ok("GET", "/v1/roles/r", "").decode(t, &one)
+	if one.Holder != "s000" || one.Waiting != waiting || len(one.Queue) != api.MaxRoleQueue ||
+		one.Queue[0].Holder != "s001" || one.Queue[99].Holder != "s100" {
+		t.Errorf("%+v", one)
+	}
+}
+
+// A claim that is released while a call waits with it is not put into the queue again by that call, which ends.
+func TestAReleaseEndsTheCallThatWaits(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	s.atLevel(frame.LevelRoles)
+	s.claimRole("r", "holder", "")
+	ended := make(chan api.RoleAcquired)
+	go func() { ended <- s.claimRole("r", "waits", "10s") }()
+	role := func() (r api.Role) { s.ok("GET", "/v1/roles/r", "").decode(t, &r); return r }
+	eventually(t, "the call waits", func() bool { return role().Waiting == 1 })
+	var released api.RoleReleased
+	s.ok("DELETE", "/v1/roles/r?session=waits", "").decode(t, &released)
+	if got := <-ended; got.Acquired || got.Place != 0 || got.Holder != "holder" {
+		t.Errorf("%+v", got)
+	}
+	if !released.Released || role().Waiting != 0 {
+		t.Errorf("%+v, then %+v", released, role())
+	}
+	s.ok("DELETE", "/v1/roles/r?session=waits", "").decode(t, &released)
+	if released.Released {
+		t.Error("nothing was released")
+	}
+}
+
+// Who has a claim keeps it, renews it, publishes under it and releases it also if names may not be as long any more.
+func TestAShorterLimitOfNamesLocksNoHolderOut(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	s.atLevel(frame.LevelRoles)
+	role, holder, waiter := strings.Repeat("r", 40), strings.Repeat("h", 40), strings.Repeat("w", 40)
+	fence := s.claimRole(role, holder, "").Fence
+	s.claimRole(role, waiter, "1ms")
+	s.ok("PUT", "/v1/settings/limits.name_bytes", `{"value":"16"}`)
+	if got := s.claimRole(role, holder, ""); !got.Acquired || got.Fence != fence {
+		t.Errorf("%+v", got)
+	}
+	if got := s.claimRole(role, waiter, "1ms"); got.Place != 1 {
+		t.Errorf("%+v", got)
+	}
+	var renewed api.RoleRenewed
+	s.ok("PUT", "/v1/roles", fmt.Sprintf(`{"leases":[{"role":%q,"fence":%d}]}`, role, fence)).decode(t, &renewed)
+	if renewed.Renewed != 1 {
+		t.Errorf("%+v", renewed)
+	}
+	s.ok("POST", "/v1/events", `{"type":"A"}`, "Ringlog-Role", role, "Ringlog-Fence", fmt.Sprint(fence))
+	for _, c := range []string{holder, waiter} {
+		var released api.RoleReleased
+		s.ok("DELETE", "/v1/roles/"+role+"?session="+c, "").decode(t, &released)
+		if !released.Released {
+			t.Errorf("%s: %+v", c, released)
+		}
+	}
+	if e := s.do("PUT", "/v1/roles/"+role, `{"holder":"h","session":"s"}`).err(t); e.Code != api.TooLarge ||
+		e.Field != "role" {
+		t.Errorf("%+v", e)
+	}
+}

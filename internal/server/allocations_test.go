@@ -8,7 +8,6 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
@@ -104,7 +103,7 @@ func TestACallThatWaitsForAnAllocationEnds(t *testing.T) {
 	}()
 	eventually(t, "the call waits", waits)
 	s.ok("PUT", "/v1/resources/net:a", `{"capacity":50}`)
-	if e := <-refused; e.Code != api.Conflict || e.Reason != fsm.ReasonOverCapacity {
+	if e := <-refused; e.Code != api.Conflict || e.Reason != api.ReasonOverCapacity {
 		t.Errorf("%+v", e)
 	}
 	// Its wait is over: it keeps its place.
@@ -143,9 +142,9 @@ func TestBadAllocationsAreRefused(t *testing.T) {
 		{"PUT", "/v1/resources/net:b", `{"capacity":1,"unit":"a\nb"}`, api.InvalidArgument, "", "unit"},
 		{"PUT", "/v1/resources/" + long, `{"capacity":1}`, api.TooLarge, "", "resource"},
 		{"PUT", "/v1/resources/a%00b", `{"capacity":1}`, api.InvalidArgument, "", "resource"},
-		{"GET", "/v1/resources/net:b", ``, api.NotFound, fsm.ReasonUnknownResource, "resource"},
-		{"DELETE", "/v1/resources/net:b", ``, api.NotFound, fsm.ReasonUnknownResource, "resource"},
-		{"DELETE", "/v1/resources/net:a", ``, api.Conflict, fsm.ReasonResourceInUse, "resource"},
+		{"GET", "/v1/resources/net:b", ``, api.NotFound, api.ReasonUnknownResource, "resource"},
+		{"DELETE", "/v1/resources/net:b", ``, api.NotFound, api.ReasonUnknownResource, "resource"},
+		{"DELETE", "/v1/resources/net:a", ``, api.Conflict, api.ReasonResourceInUse, "resource"},
 		{"DELETE", "/v1/resources/net:a?force=true", ``, api.InvalidArgument, "", "force"},
 		{"GET", "/v1/allocations/none", ``, api.NotFound, "", "allocation"},
 		{"GET", "/v1/allocations?limit=-1", ``, api.InvalidArgument, "", "limit"},
@@ -156,8 +155,8 @@ func TestBadAllocationsAreRefused(t *testing.T) {
 		{"PUT", "/v1/allocations/a", amounts(`"net:a":"1"`), api.InvalidArgument, "", "amounts"},
 		{"PUT", "/v1/allocations/a", amounts(`"net:a":1,"net:a":1`), api.InvalidJSON, event.ReasonDuplicateKey,
 			"amounts.net:a"},
-		{"PUT", "/v1/allocations/a", amounts(`"net:a":101`), api.Conflict, fsm.ReasonOverCapacity, "amounts"},
-		{"PUT", "/v1/allocations/a", amounts(`"net:b":1`), api.NotFound, fsm.ReasonUnknownResource, "amounts"},
+		{"PUT", "/v1/allocations/a", amounts(`"net:a":101`), api.Conflict, api.ReasonOverCapacity, "amounts"},
+		{"PUT", "/v1/allocations/a", amounts(`"net:b":1`), api.NotFound, api.ReasonUnknownResource, "amounts"},
 		{"PUT", "/v1/allocations/a", amounts(`"":1`), api.InvalidArgument, "", "amounts"},
 		{"PUT", "/v1/allocations/a", amounts(many[1:]), api.InvalidArgument, "", "amounts"},
 		{"PUT", "/v1/allocations/a", with(`"priority":"URGENT"`), api.InvalidArgument, "", "priority"},
@@ -165,7 +164,7 @@ func TestBadAllocationsAreRefused(t *testing.T) {
 		{"PUT", "/v1/allocations/a", with(`"ttl":"25h"`), api.InvalidArgument, "", "ttl"},
 		{"PUT", "/v1/allocations/a", with(`"wait":"6m"`), api.InvalidArgument, "", "wait"},
 		{"PUT", "/v1/allocations/" + long, with(`"ttl":"15s"`), api.TooLarge, "", "allocation"},
-		{"PUT", "/v1/allocations/first", amounts(`"net:a":79`), api.Conflict, fsm.ReasonOtherRequest, "id"},
+		{"PUT", "/v1/allocations/first", amounts(`"net:a":79`), api.Conflict, api.ReasonOtherRequest, "id"},
 		{"PUT", "/v1/allocations", `{"leases":[]}`, api.InvalidArgument, "", "leases"},
 		{"PUT", "/v1/allocations", leases, api.InvalidArgument, "", "leases"},
 		{"PUT", "/v1/allocations", `{"leases":[{"fence":1}]}`, api.InvalidArgument, "", "leases[0].allocation"},

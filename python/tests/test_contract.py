@@ -1233,6 +1233,7 @@ class Contract:
         # A time that has passed is now, and dedup is the caller's.
         passed = await log.publish_at(0, "MODEL_PROMOTED", self.event(), key=self.run_id, dedup=False)
         found = await self.published(passed["id"])
+        await self.elapse(60)  # nothing is published once more
         self.assertEqual([event.offset for event in await self.read()], [first.offset, found["offset"]])
 
     async def test_a_scheduled_event_that_cannot_be_published_is_a_dead_letter(self) -> None:

@@ -136,6 +136,12 @@ const (
 	ReasonNotFormed        = "not_formed"        // no_leader: the node is not in a cluster yet
 	ReasonRemoved          = "removed"           // no_leader: the node was removed from the cluster
 	ReasonUnknownPath      = "unknown_path"      // not_found: the node has no such path, a newer one may
+
+	// Of resources and allocations, as package fsm has them.
+	ReasonUnknownResource = "unknown_resource" // not_found
+	ReasonResourceInUse   = "resource_in_use"  // conflict: somebody has or wants an amount of it
+	ReasonOverCapacity    = "over_capacity"    // conflict: more than the resource has
+	ReasonOtherRequest    = "other_request"    // conflict: the id is that of an allocation with other amounts
 )
 
 // Error is an error as every surface reports it: what, where, and what to do.

@@ -9,10 +9,8 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -46,35 +44,14 @@ func MaxReserve(ttl time.Duration) time.Duration { return ttl / 3 }
 // ErrRoleHeld says that another process holds a role.
 var ErrRoleHeld = errors.New("another process holds the role")
 
-// Times of a Role.
-const (
-	defaultRoleTTL = 15 * time.Second
-	roleWait       = 20 * time.Second // of one call
-	roleWaitsApart = time.Second      // at least, from the beginning of one call to the next
-	renewalsPerTTL = 3
-	// leaseMargin is the share of a lease that its holder does not use: clocks differ in their rates.
-	leaseMargin = 0.1
-)
-
 // Role is a role that this process holds. It renews its lease until Release, or until the role is lost. It is safe for
 // concurrent use.
 type Role struct {
+	lease
 	c       *Client
 	name    string
 	session string
-	ttl     time.Duration
-	reserve time.Duration
 	fence   uint64
-
-	// renewed is when the last renewal that succeeded was sent, nil once the lease is known to be over. No node can have
-	// counted the lease from before.
-	renewed atomic.Pointer[time.Time]
-
-	ctx  context.Context // ends with the lease; its cause says why
-	end  context.CancelCauseFunc
-	done chan struct{} // closed when nothing renews the lease any more
-
-	unhook func() bool // from the closing of the client
 
 	// publishing has one fenced request at a time: they are numbered, by a producer of this role's own.
 	publishing sync.Mutex
@@ -86,21 +63,23 @@ type Role struct {
 // cannot be reached or has no leader.
 //
 // Work that only the holder may do runs under Role.Context, which ends before another process can hold the role,
-// as far as this one runs: a process that was paused learns of that late. What it publishes with Role.Publish is refused
-// then.
+// as far as this one runs: a process that was paused learns of that late. What it publishes with Role.Publish is
+// refused then.
 func (c *Client) AcquireRole(ctx context.Context, name string, o RoleOptions) (*Role, error) {
-	host, _ := os.Hostname() // a name for people: it may be empty
+	ttl := cmp.Or(o.TTL, defaultLeaseTTL)
 	ask := api.RoleAcquire{
-		Holder:  cmp.Or(o.Holder, fmt.Sprintf("%s:%d", host, os.Getpid())),
+		Holder:  cmp.Or(o.Holder, thisProcess()),
 		Session: uuid.NewString(),
-		TTL:     cmp.Or(o.TTL, defaultRoleTTL).String(),
+		TTL:     ttl.String(),
 	}
 	if !o.NoWait {
-		ask.Wait = max(time.Millisecond, min(roleWait, c.cfg.Timeout/2)).String()
+		ask.Wait = c.waitOfCall()
 	}
-	r := &Role{c: c, name: name, session: ask.Session, producer: uuid.NewString(),
-		ttl: cmp.Or(o.TTL, defaultRoleTTL), reserve: o.Reserve, done: make(chan struct{})}
-	if most := MaxReserve(r.ttl); r.reserve < 0 || r.reserve > most {
+	r := &Role{c: c, name: name, session: ask.Session, producer: uuid.NewString()}
+	r.lease = lease{ttl: ttl, reserve: o.Reserve, renew: r.renew, lost: ErrRoleLost, warn: func(err error) {
+		c.cfg.Logger.Warn("the role is lost", "role", name, "fence", r.fence, "error", err)
+	}}
+	if most := MaxReserve(ttl); r.reserve < 0 || r.reserve > most {
 		return nil, fmt.Errorf("client: acquire %s: Reserve is %s, not between 0 and %s, a third of the TTL", name,
 			r.reserve, most)
 	}
@@ -111,7 +90,7 @@ func (c *Client) AcquireRole(ctx context.Context, name string, o RoleOptions) (*
 	}
 	for began := (time.Time{}); ; {
 		// A wait that is short, or ends early, is not repeated at once: each call is an entry of the log.
-		calls.Sleep(ctx, time.Until(began.Add(roleWaitsApart)))
+		calls.Sleep(ctx, time.Until(began.Add(leaseWaitsApart)))
 		if ctx.Err() != nil {
 			return nil, errors.Join(fmt.Errorf("client: acquire %s: %w", name, context.Cause(ctx)), r.leave(ctx))
 		}
@@ -138,10 +117,7 @@ func (c *Client) AcquireRole(ctx context.Context, name string, o RoleOptions) (*
 		case err != nil:
 			return nil, errors.Join(err, r.leave(ctx))
 		}
-		r.renewed.Store(&sent)
-		r.ctx, r.end = context.WithCancelCause(context.WithoutCancel(ctx))
-		r.unhook = context.AfterFunc(c.reading, func() { r.end(ErrClosed) })
-		go r.keep()
+		r.start(ctx, c, sent)
 		return r, nil
 	}
 }
@@ -166,54 +142,6 @@ func (r *Role) Fence() uint64 { return r.fence }
 // after a Release.
 func (r *Role) Context() context.Context { return r.ctx }
 
-// Left returns for how long the lease can still be used if it is not renewed again: 0 once another process may hold the
-// role.
-func (r *Role) Left() time.Duration {
-	sent := r.renewed.Load()
-	if sent == nil {
-		return 0
-	}
-	usable := r.ttl - time.Duration(float64(r.ttl)*leaseMargin)
-	return max(0, usable-calls.Elapsed(*sent))
-}
-
-// keep renews the lease until it is over, or no more than the reserve of it is left.
-func (r *Role) keep() {
-	defer close(r.done)
-	defer r.unhook()
-	next := time.NewTimer(r.ttl / renewalsPerTTL)
-	defer next.Stop()
-	for {
-		// The lease ends while a renewal is under way, too.
-		left, cancel := context.WithTimeoutCause(r.ctx, r.Left()-r.reserve, ErrRoleLost)
-		select {
-		case <-next.C:
-		case <-left.Done():
-		}
-		began := time.Now()
-		lost, err := false, left.Err()
-		if err == nil {
-			lost, err = r.renew(left)
-		}
-		over := left.Err() != nil
-		cancel()
-		switch {
-		case r.ctx.Err() != nil:
-			return
-		case lost || over || r.Left() <= r.reserve:
-			if lost {
-				r.renewed.Store(nil)
-			}
-			r.c.cfg.Logger.Warn("the role is lost", "role", r.name, "fence", r.fence, "error", err)
-			r.end(ErrRoleLost)
-			return
-		case err == nil:
-			r.renewed.Store(&began)
-		}
-		next.Reset(r.ttl / renewalsPerTTL)
-	}
-}
-
 // renew renews the lease once, or finds that it is lost.
 func (r *Role) renew(ctx context.Context) (lost bool, err error) {
 	renewal := api.RoleRenewal{Leases: []api.RoleLease{{Role: r.name, Fence: r.fence}}}
@@ -224,8 +152,7 @@ func (r *Role) renew(ctx context.Context) (lost bool, err error) {
 
 // Release gives the role to the next process that waits for it. Context is done before.
 func (r *Role) Release(ctx context.Context) error {
-	r.end(context.Canceled)
-	<-r.done
+	r.stop()
 	return r.release(ctx)
 }
 
@@ -256,8 +183,8 @@ func (r *Role) Publish(ctx context.Context, events ...event.Event) ([]Result, er
 	return results, err
 }
 
-// PublishUnder appends events, all or none, if the lease of a role is not over when the cluster decides. It is for those
-// who know the role and its fence from another process; a process that holds the role uses Role.Publish.
+// PublishUnder appends events, all or none, if the lease of a role is not over when the cluster decides. It is for
+// those who know the role and its fence from another process; a process that holds the role uses Role.Publish.
 func (c *Client) PublishUnder(ctx context.Context, lease Lease, events ...event.Event) ([]Result, error) {
 	return c.publishFenced(ctx, lease, uuid.NewString(), 1, events)
 }

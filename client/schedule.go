@@ -17,8 +17,8 @@ import (
 // Scheduled is an event that is to be published at a time, or was.
 type Scheduled = api.Scheduled
 
-// PublishAt has an event published at a time, once, whatever becomes of this process. The time is the cluster's; one that
-// has passed is now. The event is checked now, and deduplicated when it is published.
+// PublishAt has an event published at a time, once, whatever becomes of this process. The time is the cluster's; one
+// that has passed is now. The event is checked now, and deduplicated when it is published.
 //
 // id names the schedule, and "" is a random one. For producer.ttl, 15 minutes by default, after the event was published
 // the same call with the same id changes nothing and returns what became of the event; with another event or time it is

@@ -256,7 +256,8 @@ func IsReserved(t Type) bool {
 	}
 
 	// These families are reserved as a whole.
-	for _, prefix := range [...]string{"LEADER_", "QUORUM_", "VOTER_", "SPLIT_BRAIN_", "CURSOR_", "DLQ_EVENTS_", "ROLE_"} {
+	for _, prefix := range [...]string{"LEADER_", "QUORUM_", "VOTER_", "SPLIT_BRAIN_", "CURSOR_", "DLQ_EVENTS_", "ROLE_",
+		"ALLOCATION_"} {
 		if strings.HasPrefix(string(t), prefix) {
 			return true
 		}
@@ -274,6 +275,10 @@ const (
 	RoleAcquired    Type = "ROLE_ACQUIRED"
 	RoleReleased    Type = "ROLE_RELEASED"
 	RoleLost        Type = "ROLE_LOST"
+
+	AllocationGranted  Type = "ALLOCATION_GRANTED"
+	AllocationReleased Type = "ALLOCATION_RELEASED"
+	AllocationLost     Type = "ALLOCATION_LOST"
 	// QuorumOutageView is one voter's view of an outage that was reported already, or of a time in which the voter was
 	// cut off from a cluster that kept its quorum.
 	QuorumOutageView Type = "QUORUM_OUTAGE_VIEW"

@@ -176,6 +176,10 @@ func TestOwnTypesOfTheClusterAreKnown(t *testing.T) {
 		RoleAcquired:     "other",
 		RoleLost:         "other",
 		RoleReleased:     "other",
+
+		AllocationGranted:  "other",
+		AllocationLost:     "other",
+		AllocationReleased: "other",
 	}
 	for _, d := range Builtin().Own() {
 		r, known := Builtin().Resolve(strings.ToLower(strings.ReplaceAll(string(d.Name), "_", ".")))

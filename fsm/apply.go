@@ -31,6 +31,7 @@ type applying struct {
 	firstNew uint64        // the first offset that is not in the database before this entry
 	accepted []int         // rows of the records of the clients' block that are appended, by offset - base
 	late     []event.Event // the cluster's own, to be appended after the clients' block
+	fenceds  []fencedEvent // of late, in their order
 	answers  []Result      // one for each command that was decided
 }
 
@@ -50,6 +51,7 @@ type applier struct {
 	clientApplier
 	roleApplier
 	scheduleApplier
+	allocationApplier
 }
 
 // newApplier returns an applier whose parts know the entry and each other.
@@ -60,6 +62,7 @@ func newApplier(e applying) *applier {
 	a.publishApplier = publishApplier{applying: shared, producers: &a.producerApplier, schedule: &a.scheduleApplier}
 	a.scheduleApplier = scheduleApplier{shared}
 	a.roleApplier = roleApplier{applying: shared}
+	a.allocationApplier = allocationApplier{applying: shared, steps: claimsAtOnce}
 	a.producerApplier = producerApplier{applying: shared, results: map[string][]byte{}}
 	a.cursorApplier = cursorApplier{
 		applying: shared,
@@ -98,6 +101,7 @@ func (a *applier) decideFrame() error {
 	a.expireClients()
 	a.expireClaims()
 	a.forgetPublished()
+	a.expireAllocations()
 	if err := a.observeLeader(); err != nil {
 		return err
 	}
@@ -118,7 +122,9 @@ func (a *applier) decideFrame() error {
 // complete appends the events that the entry's decisions emit, and does what every
 // entry ends with. It leaves the state at the entry's index.
 func (a *applier) complete() error {
+	a.writeFences()
 	a.storeRoles()
+	a.storeAllocations()
 	if err := a.appendEvents(a.late); err != nil {
 		return err
 	}

@@ -77,9 +77,15 @@ var decisions = [256]decision{
 	frame.KindCursorCommitFenced: infallible((*applier).commitCursor),
 
 	// Events that are published at a time.
-	frame.KindSchedule:         infallible(func(a *applier, c frame.Schedule) Result { return a.scheduleApplier.schedule(c) }),
+	frame.KindSchedule:         infallible((*applier).scheduleEvent),
 	frame.KindUnschedule:       infallible((*applier).unschedule),
 	frame.KindPublishScheduled: fallible((*applier).publish),
+	// Resources, and allocations of them.
+	frame.KindResourceSet:       infallible((*applier).setResource),
+	frame.KindResourceRemove:    infallible((*applier).removeResource),
+	frame.KindAllocationRequest: infallible((*applier).requestAllocation),
+	frame.KindAllocationRenew:   infallible((*applier).renewAllocations),
+	frame.KindAllocationRelease: infallible((*applier).releaseAllocation),
 }
 
 // fallible makes a decision of a function that takes the command's own type.

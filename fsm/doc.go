@@ -33,6 +33,7 @@
 //	memberApplier     members, terms, the health of the voters, replicated time
 //	roleApplier       who holds which role, and who waits for it
 //	scheduleApplier   events that are published at a time
+//	allocationApplier who has how much of which resource, and who waits for it
 //	clientApplier     registered clients, and what the leader reports of its queue and of runs
 //
 // Whoever only reads does so through views, which cannot write.
@@ -64,6 +65,8 @@
 //	'V' + id               the copy of it, until it is published, see package frame
 //	'R' + name             a role that is held, and the claim of its holder (JSON)
 //	'Q' + name + 0 + number  a claim that waits for it (JSON)
+//	'C' + name             a resource with its capacity (JSON)
+//	'A' + id               an allocation of resources, granted or waiting (JSON)
 //	'U' + name             a critical subscription that has no listener since (JSON)
 //	'l' + id               a dead letter (JSON)
 //	'e' + id               the copy of its event, see package frame

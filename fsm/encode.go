@@ -172,6 +172,9 @@ func (m *meta) encode() ([]byte, error) {
 	if m.Led != 0 {
 		o.int("led_ns", m.Led)
 	}
+	if m.Arrivals != 0 {
+		o.uint("allocation_arrivals", m.Arrivals)
+	}
 	return o.end()
 }
 

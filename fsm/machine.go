@@ -76,6 +76,7 @@ type Machine struct {
 	watches watches     // of cursors
 
 	roleWatches watches
+	shareWatch  watches // of allocations
 
 	stop    chan struct{}  // closed by Close, ends syncEverySecond
 	stopped sync.WaitGroup // for syncEverySecond
@@ -139,6 +140,7 @@ func (m *Machine) attach(dir string) error {
 	m.advance(s.meta.Applied)
 	m.watches.notifyAll()
 	m.roleWatches.notifyAll()
+	m.shareWatch.notifyAll()
 
 	// Attach has waited for the readers of the old one.
 	if old != nil {
@@ -234,6 +236,7 @@ func (m *Machine) endEntry(a *applier, err error) error {
 	if err == nil {
 		m.watches.notify(a.moved)
 		m.roleWatches.notify(a.turned)
+		m.shareWatch.notify(a.settled)
 	}
 	return err
 }

@@ -605,6 +605,8 @@ func describe(r request, got Result) string {
 	case got.Scheduled != nil:
 		return fmt.Sprintf("%s at %s, offset %d", got.Scheduled.ID, time.Unix(0, got.Scheduled.At).Sub(epoch),
 			got.Scheduled.Offset)
+	case got.Allocation != nil:
+		return fmt.Sprintf("fence %d, waits %t", got.Allocation.Fence, got.Allocation.Waits)
 	case len(got.LostLeases) > 0:
 		return fmt.Sprintf("lost %v", got.LostLeases)
 	}

@@ -34,9 +34,10 @@ type Result struct {
 	Client *Client `json:"client,omitempty"` // as it is registered now, or was until it was removed
 
 	Role       *RoleAnswer `json:"role,omitempty"`        // the role after its command
-	LostLeases []int       `json:"lost_leases,omitempty"` // renewal of roles: the leases that are over, from 0
+	LostLeases []int       `json:"lost_leases,omitempty"` // renewal: the leases that are over, from 0
 
-	Scheduled *Scheduled `json:"scheduled,omitempty"` // an event that is to be published at a time, or was
+	Allocation *AllocationAnswer `json:"allocation,omitempty"` // after its command
+	Scheduled  *Scheduled        `json:"scheduled,omitempty"`  // an event that is to be published at a time, or was
 }
 
 // Duplicate is an event that was suppressed, and answered with an earlier offset.
@@ -110,6 +111,7 @@ const (
 // Refusal is a command refused: nothing of it has happened.
 type Refusal struct {
 	Code     Code   `json:"code"`
+	Reason   string `json:"reason,omitempty"` // of a code that has several; stable as well
 	Message  string `json:"message"`
 	Field    string `json:"field,omitempty"`
 	Remedy   string `json:"remedy,omitempty"`

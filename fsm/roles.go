@@ -13,7 +13,6 @@ import (
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
-	"github.com/ringrift/ringlog/internal/human"
 )
 
 // A role has at most one holder at a time. A claim to a role holds it, or waits for it in the order of arrival. It
@@ -43,22 +42,6 @@ const (
 
 // claimsAtOnce bounds the claims that one entry ends; the next one continues.
 const claimsAtOnce = 64
-
-// lateEntry is how long after its time an entry for the end of a claim may come.
-const lateEntry = time.Second
-
-// Claim is what a caller has of a role: it holds it, or waits for it. A Claim is never changed.
-type Claim struct {
-	Holder  string        `json:"holder"`
-	Session string        `json:"session"`
-	TTL     time.Duration `json:"ttl_ns"`
-	Since   time.Time     `json:"since"`      // when it began to hold, or to wait
-	Renewed time.Time     `json:"renewed_at"` // the last time
-	// Due is when it ends, in nanoseconds of led time; of a RoleView in replicated Unix nanoseconds.
-	Due int64 `json:"due_ns"`
-	// Arrival numbers those that wait for a role, the first with 1. It is 0 for the holder.
-	Arrival uint64 `json:"arrival,omitzero"`
-}
 
 // Role is a role that is held.
 type Role struct {
@@ -181,22 +164,16 @@ type roleApplier struct {
 	*applying
 
 	touched  []*Role       // held by now or not, in the order of their first change
-	reported []roleEvent   // in the order of late
 	unfenced []*RoleAnswer // of roles that this entry has given to their holders
 	turned   []string      // the claims that no longer wait, as claimName has them
-}
-
-// roleEvent is an event of late whose payload is written once fences are known.
-type roleEvent struct {
-	at       int // in late
-	acquired int // as in Role; 0 if the payload has the fence
-	payload  map[string]any
 }
 
 // acquireRole gives a role to a caller, puts it into the queue, or renews the claim that it has.
 func (a *roleApplier) acquireRole(c frame.RoleAcquire) Result {
 	ttl := cmp.Or(c.TTL, DefaultRoleTTL)
-	if refused := refuseClaim(c, ttl); refused != nil {
+	refused := refuseClaim(ttl, MaxRoleTTL, claimText{"role", c.Role}, claimText{"holder", c.Holder},
+		claimText{"session", c.Session})
+	if refused != nil {
 		return *refused
 	}
 	claim := Claim{Holder: c.Holder, Session: c.Session, TTL: ttl, Since: a.time()}
@@ -270,26 +247,6 @@ func (a *roleApplier) refuseGrowth(role string, size, before uint64) *Result {
 	return &r
 }
 
-// refuseClaim returns what is wrong with a claim, and nil for a sound one.
-func refuseClaim(c frame.RoleAcquire, ttl time.Duration) *Result {
-	var r Result
-	for _, text := range [...]struct{ field, value string }{
-		{"role", c.Role}, {"holder", c.Holder}, {"session", c.Session},
-	} {
-		if text.value == "" || len(text.value) > MaxRoleText || strings.ContainsRune(text.value, 0) {
-			r = refuse(Invalid, text.field, fmt.Sprintf("%d bytes, or a zero byte among them", len(text.value)),
-				fmt.Sprintf("send 1 to %d bytes without a zero byte", MaxRoleText))
-			return &r
-		}
-	}
-	if ttl < MinRoleTTL || ttl > MaxRoleTTL {
-		r = refuse(Invalid, "ttl", fmt.Sprintf("a TTL of %s", ttl),
-			fmt.Sprintf("send one from %s to %s", human.Exact(MinRoleTTL), human.Exact(MaxRoleTTL)))
-		return &r
-	}
-	return nil
-}
-
 // renewRoles renews leases. The answer has those that are over.
 func (a *roleApplier) renewRoles(c frame.RoleRenew) Result {
 	r := Result{}
@@ -354,41 +311,6 @@ func (a *roleApplier) releaseRole(c frame.RoleRelease) Result {
 	return result
 }
 
-// countLed counts the time since the entry before as led time, as far as there was a leader in it. It must come before
-// a clock step of this entry.
-func (a *roleApplier) countLed() {
-	m := &a.s.meta
-	first, _, some := a.s.roles.due.Min()
-	if !some {
-		return
-	}
-	led, left := a.now-a.began, first.at-m.Led
-	// A leader is there at the time when a claim ends, with a Tick. If the entry is late, the leader was paused.
-	uncertain := led > left+int64(lateEntry)
-	if a.term > m.Leadership.Term {
-		// The new leader knows how long it had not heard of the old one, but not of a pause of all nodes.
-		led, uncertain = led-cmp.Or(a.silence(), led), true
-	}
-	// The first claim to end keeps half of what it has left, to be renewed in, but does not so for ever.
-	if uncertain {
-		if left > int64(lateEntry) {
-			left /= 2
-		}
-		led = min(led, left)
-	}
-	m.Led += max(0, led)
-}
-
-// silence returns how long the leader of a new term had not heard of the one before; 0 if that is not known.
-func (a *roleApplier) silence() int64 {
-	for _, c := range a.frame.Commands {
-		if start, ok := c.(frame.TermStart); ok {
-			return int64(start.Silence)
-		}
-	}
-	return 0
-}
-
 // expireClaims ends the claims that were not renewed in time.
 func (a *roleApplier) expireClaims() {
 	for range claimsAtOnce {
@@ -410,14 +332,6 @@ func (a *roleApplier) expireClaims() {
 			a.endLease(r, causeExpired)
 		}
 	}
-}
-
-// over reports whether a claim has ended, and is only not dropped yet.
-func (a *roleApplier) over(c Claim) bool { return c.Due <= a.s.meta.Led }
-
-// renewClaim has a claim count from now on.
-func (a *roleApplier) renewClaim(c *Claim) {
-	c.Renewed, c.Due = a.time(), a.s.meta.Led+int64(c.TTL)
 }
 
 // change remembers that a role has to be stored once its fence is known.
@@ -495,9 +409,8 @@ func (a *roleApplier) endLease(r *Role, cause string) {
 
 // report adds an event about the present lease of a role.
 func (a *roleApplier) report(r *Role, kind event.Type, payload map[string]any) {
-	payload["role"], payload["fence"] = r.Name, r.Fence
-	a.reported = append(a.reported, roleEvent{len(a.late), r.acquired, payload})
-	a.late = append(a.late, event.Event{Type: kind})
+	payload["role"] = r.Name
+	a.reportFenced(kind, r.Name, r.Fence, r.acquired, payload)
 }
 
 // answer returns a role as a session sees it.
@@ -510,25 +423,15 @@ func (a *roleApplier) answer(r *Role, session string) Result {
 	return Result{Role: answer}
 }
 
-// storeRoles writes fences into all that has to do with the roles that the entry has given away, and stores the roles
-// that it has changed. The late events are appended next, so their offsets are known.
+// storeRoles completes the answers about roles that the entry has given away, and stores the roles that it has changed.
 func (a *roleApplier) storeRoles() {
-	fence := func(acquired int) uint64 { return a.s.meta.Last + uint64(acquired) }
-	for _, e := range a.reported {
-		if e.acquired != 0 {
-			e.payload["fence"] = fence(e.acquired)
-		}
-		made := event.New(a.late[e.at].Type, e.payload)
-		made.Key = e.payload["role"].(string) // for filters
-		a.late[e.at] = made
-	}
 	for _, answer := range a.unfenced {
-		answer.Fence = fence(answer.acquired)
+		answer.Fence = a.lateOffset(answer.acquired)
 	}
 	for _, r := range a.touched {
 		r.changed = false
 		if r.acquired != 0 {
-			r.Fence, r.acquired = fence(r.acquired), 0
+			r.Fence, r.acquired = a.lateOffset(r.acquired), 0
 		}
 		switch a.s.roles.get(r.Name) {
 		case r:
@@ -573,9 +476,6 @@ func (s *state) viewRole(r *Role, queue int) RoleView {
 	}
 	return v
 }
-
-// atLed returns the replicated time at which led time will be that, if there is always a leader.
-func (s *state) atLed(led int64) int64 { return s.meta.Time + led - s.meta.Led }
 
 // Role returns a role that is held, with up to queue of the claims that wait.
 func (v *views) Role(name string, queue int) (RoleView, bool) {

@@ -48,22 +48,7 @@ func (m *rolesModel) pass(now time.Time, silence time.Duration) {
 	if len(dues) == 0 {
 		return
 	}
-	left := slices.Min(dues) - m.led
-	certain := silence < 0 && gap <= left+time.Second
-	switch {
-	case silence == 0:
-		gap = 0
-	case silence > 0:
-		gap -= silence
-	}
-	switch {
-	case certain:
-	case left > time.Second:
-		gap = min(gap, left/2)
-	default:
-		gap = min(gap, left)
-	}
-	m.led += max(0, gap)
+	m.led += ledOf(gap, slices.Min(dues)-m.led, silence)
 }
 
 // give makes the first claim that is not over the holder's.

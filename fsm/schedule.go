@@ -110,8 +110,8 @@ func (s *state) loadScheduled(id string, value []byte) error {
 // scheduleApplier decides which events are scheduled, and when they are published.
 type scheduleApplier struct{ *applying }
 
-// schedule keeps an event until its time.
-func (a *scheduleApplier) schedule(c frame.Schedule) Result {
+// scheduleEvent keeps an event until its time.
+func (a *scheduleApplier) scheduleEvent(c frame.Schedule) Result {
 	e, err := frame.DecodeCopy(c.Event)
 	if err != nil {
 		return refuse(Invalid, "event", err.Error(), "send a copy of the event")

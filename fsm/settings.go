@@ -66,6 +66,10 @@ type Settings struct {
 	RolesMax     uint64
 	RolesBytes   uint64
 
+	// Resources, and allocations of them.
+	AllocationsMax  uint64
+	AllocationsRise time.Duration // 0: none rises
+	ResourcesMax    uint64
 	// Events that wait for their time.
 	ScheduleMax   uint64
 	ScheduleBytes uint64
@@ -105,6 +109,16 @@ type rule struct {
 func definitions() []definition {
 	// The columns are key, level, fallback, doc and rule.
 	return []definition{
+		// Allocations of resources.
+		{"allocations.max", frame.LevelAllocations, "20000",
+			"how many allocations and requests that wait for one there may be",
+			number(1, 1_000_000, func(s *Settings) *uint64 { return &s.AllocationsMax })},
+		{"allocations.resources_max", frame.LevelAllocations, "10000",
+			"how many resources may be declared",
+			number(1, 1_000_000, func(s *Settings) *uint64 { return &s.ResourcesMax })},
+		{"allocations.rise_after", frame.LevelAllocations, "1m",
+			"how long a request for an allocation waits in a priority before it rises to the next one; 0 is never",
+			duration(0, 24*time.Hour, func(s *Settings) *time.Duration { return &s.AllocationsRise })},
 		// Voters: what autopilot does about them.
 		{"autopilot.cleanup_dead_servers", frame.LevelHealth, "false",
 			"whether voters that have been unreachable for autopilot.dead_after are removed",

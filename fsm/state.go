@@ -47,6 +47,8 @@ const (
 	prefixWaiting        = 'Q'
 	prefixScheduled      = 'S'
 	prefixScheduledEvent = 'V'
+	prefixResource       = 'C'
+	prefixAllocation     = 'A'
 
 	prefixLetter      = 'l'
 	prefixCopy        = 'e'
@@ -126,8 +128,10 @@ type meta struct {
 	TrimReason string `json:"trim_reason,omitzero"`
 	// MaxPolicyWindow is the longest window of a dedup policy that there ever was.
 	MaxPolicyWindow time.Duration `json:"max_policy_window_ns,omitzero"`
-	// Led is the time with a leader so far in which there were claims to roles, which end by it.
+	// Led is the time with a leader so far in which there were claims to roles or allocations, which end by it.
 	Led int64 `json:"led_ns,omitzero"`
+	// Arrivals numbers the requests for allocations, in the order in which they arrived.
+	Arrivals uint64 `json:"allocation_arrivals,omitzero"`
 }
 
 // ClockStep records that replicated time was moved at once.
@@ -203,6 +207,7 @@ type state struct {
 	lost     lostClients
 	roles    roles
 	schedule schedule
+	shares   allocations
 	pressure Pressure
 	// overdue has the edges of runs that were reported, until when they are remembered, by overdueKey.
 	overdue map[string]int64
@@ -248,6 +253,7 @@ func newState() *state {
 		lost:         newLostClients(),
 		roles:        newRoles(),
 		schedule:     newSchedule(),
+		shares:       newAllocations(),
 		overdue:      map[string]int64{},
 	}
 }
@@ -294,6 +300,7 @@ func loadState(db *pebble.DB) (*state, error) {
 		prefixPolicy:      s.loadPolicy,
 		prefixRole:        s.loadRole,
 		prefixScheduled:   s.loadScheduled,
+		prefixResource:    s.loadResource,
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(loaders)) {
 		if err := scan(db, prefix, loaders[prefix]); err != nil {
@@ -311,11 +318,14 @@ func loadState(db *pebble.DB) (*state, error) {
 	if err := s.loadUnderWay(db); err != nil {
 		return nil, err
 	}
-	// Keys need the policies that have them, and claims the roles that they are to.
+	// Keys need the policies that have them, claims the roles that they are to, and allocations their resources.
 	if err := scan(db, prefixPolicyKey, s.loadPolicyKey); err != nil {
 		return nil, err
 	}
 	if err := scan(db, prefixWaiting, s.loadWaiting); err != nil {
+		return nil, err
+	}
+	if err := scan(db, prefixAllocation, s.loadAllocation); err != nil {
 		return nil, err
 	}
 

@@ -104,6 +104,8 @@ func (s *narrator) line(words []string) string {
 		return tellClients(s.m)
 	case "roles":
 		return tellRoles(s.m)
+	case "shares":
+		return tellShares(s.m)
 	case "flows": // those that are registered
 		text := ""
 		for _, f := range s.m.Catalogue().Flows() {
@@ -256,6 +258,8 @@ func (s *narrator) request(words []string) request {
 		r := publish(contents(words[2:])...)
 		r.command = frame.Publish{Count: len(r.events), Scheduled: words[1]}
 		return r
+	case "resource", "noresource", "allocate", "queue", "keepshare", "free":
+		return allocationRequest(words)
 	case "flow": // as JSON, without blanks
 		return do(frame.FlowPut{Flows: []byte(words[1])})
 	case "noflow":

@@ -281,12 +281,13 @@ func (v *views) NextDeadline() time.Time {
 		}
 		v.lettersDue(s, earlier)
 		due(s.clients.due)
-		if first, _, some := s.roles.due.Min(); some {
-			due(s.atLed(first.at))
+		if at, some := s.firstEnd(); some {
+			due(s.atLed(at))
 		}
 		if oldest, _, some := s.schedule.done.Min(); some {
 			earlier(oldest.at, s.settings.ProducerTTL)
 		}
+		s.sharesDue(due)
 
 		// What may have to be reported or removed.
 		if s.settings.CursorStall > 0 && s.meta.FeatureLevel >= frame.LevelDelivery && len(s.cursors) > 0 {

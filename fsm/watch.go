@@ -6,7 +6,7 @@ import (
 )
 
 // Watch learns of entries that move what certain cursors have committed, or remove one of these cursors; or of
-// the entry after which a claim no longer waits for its role. Entries that touch others cost it nothing.
+// the entry after which a claim no longer waits for its role or allocation. Entries that touch others cost it nothing.
 type Watch struct {
 	watches *watches
 	names   []string      // each once
@@ -34,6 +34,9 @@ func (m *Machine) WatchCursors(names []string) *Watch { return m.watches.add(nam
 func (m *Machine) WatchClaim(role, session string) *Watch {
 	return m.roleWatches.add([]string{claimName(role, session)})
 }
+
+// WatchAllocation watches a request for an allocation, by its id, until it is granted or no longer waits.
+func (m *Machine) WatchAllocation(id string) *Watch { return m.shareWatch.add([]string{id}) }
 
 // add begins a watch: from here on every entry that moves one of the names fills its channel.
 func (ws *watches) add(names []string) *Watch {

@@ -19,8 +19,8 @@ import (
 )
 
 // imperatives are the verbs that a usage may begin with.
-const imperatives = " acquire add append change check compare consume count create deliver explain find form import " +
-	"inspect install list make manage measure move print publish read redrive register release remove run " +
+const imperatives = " acquire add append change check compare consume count create declare deliver explain find form " +
+	"import inspect install list make manage measure move print publish read redrive register release remove request run " +
 	"show take transfer wait write "
 
 // retired are words that the help does without, as they mean two things or none to a reader.
@@ -236,6 +236,10 @@ ringlog react --group failing --type 'training.*' --retries 0 --max-deliver 1 -n
 				}
 				if strings.Contains(example, "nightly-sync") {
 					_, _ = run("ringlog publish DATA_SYNC_STARTED --at 2099-01-01 --schedule-id nightly-sync")
+				}
+				if strings.Contains(example, "copy-4711") {
+					_, _ = run("ringlog allocation capacity net:gpu-1 1000; ringlog allocation capacity transfers:gpu-1 4;" +
+						"ringlog allocation request net:gpu-1=50 transfers:gpu-1=1 --id copy-4711")
 				}
 				if out, err := run(example); err != nil || bytes.Contains(out, []byte("warning:")) {
 					t.Errorf("%s: %s: %v\n%s", strings.Join(path, " "), example, err, out)

@@ -64,9 +64,11 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 			&cli.StringFlag{Name: "causation-id", Usage: "`ID` of what caused the event"},
 			&cli.StringFlag{Name: "dedup-id", Usage: "deduplicate by this `ID` instead of by content"},
 			&cli.BoolFlag{Name: "no-dedup", Usage: "append the event even if it is a duplicate"},
-			&cli.StringFlag{Name: "at", Usage: "have the cluster publish the event at this `TIME`, or after a duration as +10m; " +
-				"see ringlog scheduled"},
-			&cli.StringFlag{Name: "schedule-id", Usage: "with --at: `ID` of the schedule, so that the same command schedules once"},
+			&cli.StringFlag{Name: "at",
+				Usage: "have the cluster publish the event at this `TIME`, or after a duration as +10m; " +
+					"see ringlog scheduled"},
+			&cli.StringFlag{Name: "schedule-id",
+				Usage: "with --at: `ID` of the schedule, so that the same command schedules once"},
 		}, leaseFlags()...),
 		Action: func(c *cli.Context) error {
 			// The two ways share the flags that stamp uses.

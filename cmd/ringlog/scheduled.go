@@ -102,7 +102,8 @@ func scheduledPath(id string) string { return "/v1/scheduled/" + url.PathEscape(
 
 // printScheduled prints a schedule for people.
 func printScheduled(sh *shell.Shell, one api.Scheduled) error {
-	facts := []any{"id", one.ID, "at", shell.Moment(one.At), "state", one.State, "made", shell.Moment(one.Made), "type", one.Type}
+	facts := []any{"id", one.ID, "at", shell.Moment(one.At), "state", one.State, "made", shell.Moment(one.Made),
+		"type", one.Type}
 	if one.Key != "" {
 		facts = append(facts, "key", one.Key)
 	}

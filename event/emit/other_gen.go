@@ -357,11 +357,23 @@ type IdleStateRequest struct {
 // EventType implements Payload.
 func (IdleStateRequest) EventType() event.Type { return event.IdleStateRequest }
 
-// JobPreempted is the payload of JOB_PREEMPTED, category other. The catalogue lists no field of it.
+// JobPreempted is the payload of JOB_PREEMPTED, category other.
 //
 // Documented subscribers: resource_coordinator.
 type JobPreempted struct {
-	Extra Extra `json:",omitzero"`
+	Allocation string `json:"allocation,omitzero"`
+	Holder     string `json:"holder,omitzero"`
+	Fence      *int64 `json:"fence,omitzero"`
+	Amounts    any    `json:"amounts,omitzero"`
+	Priority   string `json:"priority,omitzero"`
+	HeldMS     *int64 `json:"held_ms,omitzero"`
+	Resource   string `json:"resource,omitzero"`
+	Capacity   *int64 `json:"capacity,omitzero"`
+	Granted    *int64 `json:"granted,omitzero"`
+	Wanted     *int64 `json:"wanted,omitzero"`
+	By         string `json:"by,omitzero"`
+	ByHolder   string `json:"by_holder,omitzero"`
+	Extra      Extra  `json:",omitzero"`
 }
 
 // EventType implements Payload.
@@ -968,6 +980,50 @@ type WorkTimeout struct {
 
 // EventType implements Payload.
 func (WorkTimeout) EventType() event.Type { return event.WorkTimeout }
+
+// AllocationGranted is the payload of ALLOCATION_GRANTED, category other. Only the cluster emits it.
+type AllocationGranted struct {
+	Allocation string `json:"allocation,omitzero"`
+	Holder     string `json:"holder,omitzero"`
+	Fence      *int64 `json:"fence,omitzero"`
+	Amounts    any    `json:"amounts,omitzero"`
+	Priority   string `json:"priority,omitzero"`
+	RisenTo    string `json:"risen_to,omitzero"`
+	WaitedMS   *int64 `json:"waited_ms,omitzero"`
+	Extra      Extra  `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (AllocationGranted) EventType() event.Type { return event.AllocationGranted }
+
+// AllocationLost is the payload of ALLOCATION_LOST, category other. Only the cluster emits it.
+type AllocationLost struct {
+	Allocation string `json:"allocation,omitzero"`
+	Holder     string `json:"holder,omitzero"`
+	Fence      *int64 `json:"fence,omitzero"`
+	Amounts    any    `json:"amounts,omitzero"`
+	Priority   string `json:"priority,omitzero"`
+	Cause      string `json:"cause,omitzero"`
+	HeldMS     *int64 `json:"held_ms,omitzero"`
+	Extra      Extra  `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (AllocationLost) EventType() event.Type { return event.AllocationLost }
+
+// AllocationReleased is the payload of ALLOCATION_RELEASED, category other. Only the cluster emits it.
+type AllocationReleased struct {
+	Allocation string `json:"allocation,omitzero"`
+	Holder     string `json:"holder,omitzero"`
+	Fence      *int64 `json:"fence,omitzero"`
+	Amounts    any    `json:"amounts,omitzero"`
+	Priority   string `json:"priority,omitzero"`
+	HeldMS     *int64 `json:"held_ms,omitzero"`
+	Extra      Extra  `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (AllocationReleased) EventType() event.Type { return event.AllocationReleased }
 
 // CursorRecovered is the payload of CURSOR_RECOVERED, category other. Only the cluster emits it.
 type CursorRecovered struct {

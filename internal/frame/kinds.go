@@ -11,7 +11,7 @@ import (
 type Kind byte
 
 // The kinds of commands. A number is on disks and on the wire, so it must keep its meaning even if
-// its command is removed. The next one is 57 (27 to 29 are not used, 49 to 53 not yet); CONTRIBUTING.md lists what a new
+// its command is removed. The next one is 57 (27 to 29 are not used); CONTRIBUTING.md lists what a new
 // command needs.
 const (
 	KindPublish      Kind = 1
@@ -64,9 +64,14 @@ const (
 	KindPublishFenced      Kind = 47
 	KindCursorCommitFenced Kind = 48
 
-	KindSchedule         Kind = 54
-	KindUnschedule       Kind = 55
-	KindPublishScheduled Kind = 56
+	KindResourceSet       Kind = 49
+	KindResourceRemove    Kind = 50
+	KindAllocationRequest Kind = 51
+	KindAllocationRenew   Kind = 52
+	KindAllocationRelease Kind = 53
+	KindSchedule          Kind = 54
+	KindUnschedule        Kind = 55
+	KindPublishScheduled  Kind = 56
 )
 
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
@@ -83,7 +88,9 @@ const (
 	LevelReports  = 6 // events for letters that are stored, and letters of handlers without a cursor
 	LevelLag      = 7 // what cursors and groups lag by
 	LevelRoles    = 7 // roles, and publishes and commits that one fences
-	LevelSchedule = 9 // events that are published at a time
+
+	LevelAllocations = 8 // resources, and allocations of them
+	LevelSchedule    = 9 // events that are published at a time
 
 	// LevelPolicySteps has an entry remove a bounded number of the keys that dedup policies no longer need.
 	LevelPolicySteps = 6
@@ -209,6 +216,18 @@ var kinds = [256]kind{
 		c := d.cursorCommit()
 		c.Lease = d.namedLease()
 		return c
+	}},
+
+	KindResourceSet: {LevelAllocations, ofCaller, little, func(d *decoder) Command { return d.resourceSet() }},
+	KindResourceRemove: {LevelAllocations, ofCaller, little, func(d *decoder) Command {
+		return ResourceRemove{Name: d.string()}
+	}},
+	KindAllocationRequest: {LevelAllocations, ofCaller, little, func(d *decoder) Command {
+		return d.allocationRequest()
+	}},
+	KindAllocationRenew: {LevelAllocations, ofCaller, little, func(d *decoder) Command { return d.allocationRenew() }},
+	KindAllocationRelease: {LevelAllocations, ofCaller, little, func(d *decoder) Command {
+		return AllocationRelease{ID: d.string()}
 	}},
 
 	KindSchedule: {LevelSchedule, ofCaller, much, func(d *decoder) Command {

@@ -322,6 +322,8 @@ func TestStreamsAreNotTimed(t *testing.T) {
 	s.ok("GET", "/v1/wait?offset=1&cursors=c&timeout=1ms", "")
 	s.ok("POST", "/v1/groups/g/exchange", `{"member":"m","want":1,"wait_ms":1}`)
 	s.ok("PUT", "/v1/roles/r", `{"holder":"h","session":"s","wait":"1s"}`)
+	s.ok("PUT", "/v1/resources/net:a", `{"capacity":1}`)
+	s.ok("PUT", "/v1/allocations/a", `{"holder":"h","amounts":{"net:a":1},"wait":"1s"}`)
 	s.ok("GET", "/v1/cluster/outage", "")
 	s.ok("GET", "/v1/snapshot", "")
 	tail := enveloped(0, []byte(`{}`))

@@ -129,6 +129,9 @@ func (d bodyShape) check(t reflect.Type, at string) error {
 			// In an object every other token is a key.
 			name, _ := token.(string)
 			below, known := keys[name]
+			if t != nil && t.Kind() == reflect.Map {
+				below = t.Elem()
+			}
 			if path := strings.TrimPrefix(at+"."+name, "."); keys != nil && !known {
 				return &api.Error{
 					Code:    api.InvalidJSON,

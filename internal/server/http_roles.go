@@ -7,7 +7,6 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
-	"github.com/ringrift/ringlog/internal/human"
 	"github.com/ringrift/ringlog/internal/service"
 )
 
@@ -36,7 +35,7 @@ func (h *roleHandlers) getRole(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, h.roles.Get(r.PathValue("role")))
 }
 
-// mostRoleWait bounds how long a call may wait for a role.
+// mostRoleWait bounds how long a call may wait for a role, or an allocation.
 const mostRoleWait = 5 * time.Minute
 
 // putRole answers PUT /v1/roles/{role}: it acquires the role, or renews the caller's claim to it.
@@ -54,21 +53,14 @@ func (h *roleHandlers) putRole(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	c := frame.RoleAcquire{Role: r.PathValue("role"), Holder: body.Holder, Session: body.Session}
-	if body.TTL != "" {
-		ttl, err := time.ParseDuration(body.TTL)
-		if err != nil || ttl < fsm.MinRoleTTL || ttl > fsm.MaxRoleTTL {
-			return api.BadValue("ttl", body.TTL,
-				"a duration from "+human.Exact(fsm.MinRoleTTL)+" to "+human.Exact(fsm.MaxRoleTTL)+", such as 15s")
-		}
-		c.TTL = ttl
+	var err error
+	c.TTL, err = leaseTTL(body.TTL, fsm.MaxRoleTTL)
+	if err != nil {
+		return err
 	}
-	var wait time.Duration
-	if body.Wait != "" {
-		var err error
-		wait, err = time.ParseDuration(body.Wait)
-		if err != nil || wait < 0 || wait > mostRoleWait {
-			return api.BadValue("wait", body.Wait, "a duration up to "+human.Exact(mostRoleWait)+", such as 30s")
-		}
+	wait, err := leaseWait(body.Wait)
+	if err != nil {
+		return err
 	}
 	// A wait takes a place of a stream, since it may last as long.
 	if wait > 0 {

@@ -112,6 +112,7 @@ func (s *Server) table(advertised string) []route {
 	clients := &clientHandlers{clients: s.ops.Clients, bodies: bodies}
 	schedule := &scheduleHandlers{schedule: s.ops.Schedule, bodies: bodies}
 	roles := &roleHandlers{roles: s.ops.Roles, bodies: bodies, streams: s.streams}
+	allocations := &allocationHandlers{allocations: s.ops.Allocations, bodies: bodies, streams: s.streams}
 	members := &memberHandlers{node: node, peers: s.cfg.Peers, bodies: bodies, view: view}
 	reports := &reportHandlers{
 		reports:   s.ops.Reports,
@@ -260,6 +261,16 @@ func (s *Server) table(advertised string) []route {
 		{method: get, path: "/v1/scheduled/{id}", handle: schedule.getScheduled},
 		{method: put, path: "/v1/scheduled/{id}", handle: schedule.putScheduled},
 		{method: remove, path: "/v1/scheduled/{id}", handle: schedule.deleteScheduled},
+		// Resources, and allocations of them. A call may wait for one.
+		{method: get, path: "/v1/resources", handle: allocations.getResources},
+		{method: get, path: "/v1/resources/{resource}", handle: allocations.getResource},
+		{method: put, path: "/v1/resources/{resource}", handle: allocations.putResource},
+		{method: remove, path: "/v1/resources/{resource}", handle: allocations.deleteResource},
+		{method: get, path: "/v1/allocations", handle: allocations.getAllocations},
+		{method: put, path: "/v1/allocations", handle: allocations.putAllocations},
+		{method: get, path: "/v1/allocations/{allocation}", handle: allocations.getAllocation},
+		{method: put, path: "/v1/allocations/{allocation}", handle: allocations.putAllocation, stream: true},
+		{method: remove, path: "/v1/allocations/{allocation}", handle: allocations.deleteAllocation},
 
 		// Reports that are computed from the log, and from this node's journal of outages.
 		{method: get, path: "/v1/audit", handle: reports.getAudit, scan: true},

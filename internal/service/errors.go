@@ -249,6 +249,7 @@ func fromRefusal(r *fsm.Refusal) *api.Error {
 	// The state machine's own sentences are shown as they are.
 	e := &api.Error{
 		Code:    api.Internal,
+		Reason:  r.Reason,
 		Message: r.Message,
 		Field:   r.Field,
 		Remedy:  r.Remedy,

@@ -9,7 +9,6 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
-	"github.com/ringrift/ringlog/raftnode"
 )
 
 // Roles holds the operations on roles: who holds which, and for how long.
@@ -40,7 +39,9 @@ func (rs *Roles) Acquire(ctx context.Context, c frame.RoleAcquire, wait time.Dur
 		if out.Acquired || !c.Wait {
 			return out, nil
 		}
-		again, err := rs.awaitTurn(ctx, c, watch, waited.C)
+		again, err := rs.awaitTurn(ctx, cmp.Or(c.TTL, fsm.DefaultRoleTTL), watch, waited.C, func() (holds, waits bool) {
+			return rs.Machine().Claims(c.Role, c.Session)
+		})
 		if err != nil {
 			return out, err
 		}
@@ -69,39 +70,6 @@ func (rs *Roles) checkClaim(c frame.RoleAcquire) error {
 		}
 	}
 	return checkRole(c.Role)
-}
-
-// awaitTurn returns true once the claim may hold its role, or has to be renewed, and false when the wait is over or the
-// claim has ended.
-func (rs *Roles) awaitTurn(
-	ctx context.Context, c frame.RoleAcquire, watch *fsm.Watch, waited <-chan time.Time,
-) (again bool, err error) {
-	renew := time.NewTimer(cmp.Or(c.TTL, fsm.DefaultRoleTTL) / renewalsPerTTL)
-	defer renew.Stop()
-	alive := time.NewTicker(rs.heartbeat)
-	defer alive.Stop()
-	for {
-		due := false
-		select {
-		case <-watch.Moved():
-		case <-renew.C:
-			due = true
-		case <-alive.C:
-			if rs.node.Diverged() {
-				return false, raftnode.ErrDiverged
-			}
-			continue
-		case <-waited:
-			return false, nil
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		}
-		// A claim that was released must not be put at the end of the queue by its renewal.
-		holds, waits := rs.Machine().Claims(c.Role, c.Session)
-		if holds || !waits || due {
-			return holds || waits, nil
-		}
-	}
 }
 
 // acquired is a claim's answer as a session sees it.

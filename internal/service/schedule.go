@@ -118,7 +118,7 @@ func viewScheduled(one *fsm.Scheduled, id string) api.Scheduled {
 const (
 	scheduleLook   = 100 * time.Millisecond
 	scheduleRetry  = time.Second // after an error
-	scheduleAtOnce = 64 // events of one look at what is due
+	scheduleAtOnce = 64          // events of one look at what is due
 )
 
 // scheduleWatch is the leader's duty to publish scheduled events once their time has come.
@@ -202,7 +202,8 @@ func (w scheduleWatch) keep(ctx context.Context, one *fsm.Scheduled, e *event.Ev
 		Event:    frame.EncodeCopy(e),
 	}}
 	// Whoever leads keeps one letter of it.
-	letter.Origin = rowOrigin([]byte(scheduleHandler), []byte(one.ID), binary.BigEndian.AppendUint64(nil, uint64(one.Made)))
+	made := binary.BigEndian.AppendUint64(nil, uint64(one.Made))
+	letter.Origin = rowOrigin([]byte(scheduleHandler), []byte(one.ID), made)
 	if _, err := w.core.Propose(ctx, frame.Request{Command: letter}); err != nil {
 		return errors.Join(why, err)
 	}

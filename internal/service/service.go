@@ -43,15 +43,16 @@ type Node interface {
 type Service struct {
 	*core
 	// Each part is one subject; none is ever nil.
-	Log      *Log
-	Cursors  *Cursors
-	Groups   *Groups
-	Letters  *Letters
-	Clients  *Clients
-	Roles    *Roles
-	Schedule *Schedule
-	Settings *Settings
-	Reports  *Reports
+	Log         *Log
+	Cursors     *Cursors
+	Groups      *Groups
+	Letters     *Letters
+	Clients     *Clients
+	Roles       *Roles
+	Allocations *Allocations
+	Schedule    *Schedule
+	Settings    *Settings
+	Reports     *Reports
 	// Groups and Cursors use the engine; Wait waits for it.
 	engine *engine.Engine
 	duties sync.WaitGroup // chains, the cursor scanner, the lag watch and the schedule
@@ -71,7 +72,7 @@ func New(ctx context.Context, node Node, heartbeat time.Duration, logger hclog.L
 	// The parts that need nothing but the node.
 	c := &core{node: node, logger: logger, heartbeat: heartbeat}
 	s := &Service{core: c, Log: &Log{c}, Clients: &Clients{c}, Roles: &Roles{c}, Schedule: &Schedule{c},
-		Settings: &Settings{c}}
+		Allocations: &Allocations{c}, Settings: &Settings{c}}
 	// Letters need Cursors, the engine needs Letters, and Cursors show what the engine delivers: so the engine is put
 	// into Cursors afterwards.
 	s.Cursors = &Cursors{core: c}

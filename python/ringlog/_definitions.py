@@ -97,7 +97,7 @@ HYPERPARAMETER_UPDATED hyperparameter_updated other canonical batch_size_multipl
 IDLE_RESOURCE_DETECTED idle_resource_detected other canonical host_id:any idle_time:any
 IDLE_STATE_BROADCAST idle_state_broadcast other canonical
 IDLE_STATE_REQUEST idle_state_request other canonical
-JOB_PREEMPTED job_preempted other canonical
+JOB_PREEMPTED job_preempted other canonical allocation:string holder:string fence:integer amounts:any priority:string held_ms:integer resource:string capacity:integer granted:integer wanted:integer by:string by_holder:string
 JOB_SPAWN_FAILED job_spawn_failed health canonical
 JOB_SPAWN_VERIFIED job_spawn_verified other canonical
 LEADER_ELECTED leader_elected p2p canonical leader_id:string term:integer previous_leader:string leaderless_ms:integer cause:string skipped_terms:any
@@ -263,6 +263,9 @@ WORK_QUEUE_STALLED work_queue_stalled monitoring canonical blocked_configs:any i
 WORK_RETRY work_retry other canonical
 WORK_STARTED work_started other canonical
 WORK_TIMEOUT work_timeout other canonical work_id:any elapsed:any
+ALLOCATION_GRANTED allocation_granted other cluster allocation:string holder:string fence:integer amounts:any priority:string risen_to:string waited_ms:integer
+ALLOCATION_LOST allocation_lost other cluster allocation:string holder:string fence:integer amounts:any priority:string cause:string held_ms:integer
+ALLOCATION_RELEASED allocation_released other cluster allocation:string holder:string fence:integer amounts:any priority:string held_ms:integer
 CATCHUP_AT_RISK catchup_at_risk p2p cluster member_id:string trailing_entries:integer entries_left:integer member_rate:integer log_rate:integer truncated_in_ms:integer
 CHAIN_OVERDUE chain_overdue monitoring cluster correlation_id:string flow:string from_stage:string from_offset:integer missing:string deadline_ms:integer waiting_ms:integer
 CURSOR_RECOVERED cursor_recovered other cluster cursor:string group:boolean committed:integer lag_events:integer lag_seconds:integer stalled_ms:integer

@@ -108,6 +108,30 @@ class LettersResult(_LettersResultRequired, total=False):
     more: bool
 
 
+class _ScheduledRequired(TypedDict):
+    id: str
+    at: str
+    made_at: str
+    state: Literal["waiting", "published"]
+    type: str
+
+
+class Scheduled(_ScheduledRequired, total=False):
+    """An event that is to be published at a time, or was: the schema Scheduled.
+
+    event is there while it waits, where one schedule was asked for. Once it was published, offset is the event's, or
+    with duplicate that of an earlier event that it repeats. existing answers a call that was repeated.
+    """
+
+    key: str
+    event: dict[str, Any]
+    offset: int
+    duplicate: bool
+    published_at: str
+    existing: bool
+    warnings: list[dict[str, Any]]
+
+
 class RoleClaim(TypedDict):
     """A claim that waits for a role: the schema RoleClaim."""
 

@@ -26,7 +26,7 @@ from ringlog._core.notices import OnWarning
 from ringlog._core.operations import Operations
 from ringlog._core.reader import Reader
 from ringlog._core.readers import Readers
-from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo, RoleInfo
+from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo, RoleInfo, Scheduled
 from ringlog.delivery import Delivery
 from ringlog.errors import RinglogError
 from ringlog.event import CallResult, Event, EventFields, Json, NewEvent, Result
@@ -586,6 +586,42 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         publish raises. Changes of leaders meanwhile are not noticed.
         """
         return drive(self._operations.call(type, payload, timeout=timeout, reply=reply, failure=failure, **fields))
+
+    def publish_at(
+        self,
+        at: datetime | float,
+        type: str | Payload,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        id: str | None = None,
+        **fields: Unpack[EventFields],
+    ) -> Scheduled:
+        """Have the cluster publish an event at a time, once, whatever becomes of this process: the schema Scheduled.
+
+        at is a datetime with a zone, or seconds since 1970; one that has passed is now. id names the schedule, and ""
+        is a random one, which the retries of this call share. The event is that of publish: it is checked now, and
+        deduplicated when it is published.
+
+        For producer.ttl, 15 minutes, after it was published, the same call with the same id changes nothing and returns
+        what became of the event; with another event or time it raises Conflict. The event is never spooled: Unavailable
+        or OutcomeUnknown is raised where no node takes it.
+        """
+        return drive(self._operations.publish_at(at, type, payload, id=id, **fields))
+
+    def scheduled(self) -> list[Scheduled]:
+        """Return what is scheduled, and what was published within producer.ttl, by id: the schema Scheduled."""
+        return drive(self._operations.scheduled())
+
+    def scheduled_event(self, id: str) -> Scheduled:
+        """Return what is scheduled under an id, with its event if it waits: the schema Scheduled. Raises NotFound."""
+        return drive(self._operations.scheduled_event(id))
+
+    def unschedule(self, id: str) -> Scheduled:
+        """Remove an event that was not published yet, and return it: the schema Scheduled.
+
+        Raises NotFound if there is none, and Conflict with its offset if it was published.
+        """
+        return drive(self._operations.unschedule(id))
 
     def publish_many(self, events: Iterable[NewEvent]) -> list[Result]:
         """Append events, all or none, and return what became of each, in order.

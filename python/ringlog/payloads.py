@@ -875,6 +875,18 @@ class JobPreempted(Payload):
     """The payload of JOB_PREEMPTED, category other."""
 
     EVENT_TYPE: ClassVar[EventType] = EventType.JOB_PREEMPTED
+    allocation: str | None = None
+    holder: str | None = None
+    fence: int | None = None
+    amounts: Any = None
+    priority: str | None = None
+    held_ms: int | None = None
+    resource: str | None = None
+    capacity: int | None = None
+    granted: int | None = None
+    wanted: int | None = None
+    by: str | None = None
+    by_holder: str | None = None
 
 
 @dataclass(kw_only=True)
@@ -2324,6 +2336,47 @@ class WorkTimeout(Payload):
     EVENT_TYPE: ClassVar[EventType] = EventType.WORK_TIMEOUT
     work_id: Any = None
     elapsed: Any = None
+
+
+@dataclass(kw_only=True)
+class AllocationGranted(Payload):
+    """The payload of ALLOCATION_GRANTED, category other. Only the cluster emits it."""
+
+    EVENT_TYPE: ClassVar[EventType] = EventType.ALLOCATION_GRANTED
+    allocation: str | None = None
+    holder: str | None = None
+    fence: int | None = None
+    amounts: Any = None
+    priority: str | None = None
+    risen_to: str | None = None
+    waited_ms: int | None = None
+
+
+@dataclass(kw_only=True)
+class AllocationLost(Payload):
+    """The payload of ALLOCATION_LOST, category other. Only the cluster emits it."""
+
+    EVENT_TYPE: ClassVar[EventType] = EventType.ALLOCATION_LOST
+    allocation: str | None = None
+    holder: str | None = None
+    fence: int | None = None
+    amounts: Any = None
+    priority: str | None = None
+    cause: str | None = None
+    held_ms: int | None = None
+
+
+@dataclass(kw_only=True)
+class AllocationReleased(Payload):
+    """The payload of ALLOCATION_RELEASED, category other. Only the cluster emits it."""
+
+    EVENT_TYPE: ClassVar[EventType] = EventType.ALLOCATION_RELEASED
+    allocation: str | None = None
+    holder: str | None = None
+    fence: int | None = None
+    amounts: Any = None
+    priority: str | None = None
+    held_ms: int | None = None
 
 
 @dataclass(kw_only=True)

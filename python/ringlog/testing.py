@@ -58,7 +58,8 @@ class MemoryLog:
 
     url    its endpoint: Client(log.url), or RINGLOG_ENDPOINTS for a daemon that makes its own client
     clock  its time, which passes only by clock.advance(seconds), or clock.advance_async with asyncio: the dedup window,
-           the delay of a nack, ack_wait, the ages of retention and dead letters. Timeouts of calls are of real time.
+           the delay of a nack, ack_wait, the times of scheduled events, the ages of retention and dead letters.
+           Timeouts of calls are of real time.
 
     It answers what a node answers: the same results, errors and warnings. What it lacks is what only members and
     the platform's documents give: audit and audit_coordinator raise RinglogError with the code "not_implemented".

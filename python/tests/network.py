@@ -49,7 +49,7 @@ class Link:
             while data := source.recv(1 << 16):
                 if not answers and b" HTTP/1.1\r\n" in data:
                     events.clear()
-                    if b"POST /v1/events " in data:
+                    if b"POST /v1/events " in data or b"PUT /v1/scheduled/" in data:
                         events.set()
                 if not self._network.passes(answers and events.is_set()):
                     break

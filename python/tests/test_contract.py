@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import json
 import re
+import tempfile
 import threading
 import time
 import unittest
@@ -32,8 +33,9 @@ from ringlog.errors import (
     RoleLost,
     TooLarge,
     Trimmed,
+    Unavailable,
 )
-from ringlog.event import Event, Gap
+from ringlog.event import Event, Gap, parse_time
 from ringlog.payloads import ModelPromoted, TrainingCompleted
 from ringlog.testing import MemoryLog, kill
 from tests.cluster import ROOT, shared
@@ -1177,6 +1179,140 @@ class Contract:
         with self.assertRaises(NotFound):
             await self.log.remove_dedup_policy("REGISTRY_UPDATED")
 
+    # Scheduled events.
+
+    async def published(self, id_: str) -> Any:
+        """Return what is scheduled under an id, once that was published."""
+
+        async def look() -> Any:
+            found = await self.log.scheduled_event(id_)
+            return found if found["state"] == "published" else None
+
+        return await self.eventually(look)
+
+    async def test_an_event_is_published_at_its_time_and_once(self) -> None:
+        log, at = self.log, datetime.fromtimestamp(self.now_utc() + 1.5, timezone.utc)
+        made = await log.publish_at(at, "DATA_SYNC_STARTED", self.event(), key=self.run_id, id=self.run_id)
+        self.assertEqual(
+            (made["id"], made["state"], made["type"], made["key"], parse_time(made["at"])),
+            (self.run_id, "waiting", "DATA_SYNC_STARTED", self.run_id, at),
+        )
+        self.assertNotIn("existing", made)
+        waits = await log.scheduled_event(self.run_id)
+        self.assertEqual((waits["state"], waits["event"]["payload"]), ("waiting", self.event()))
+        self.assertEqual(await self.read(), [])
+        await self.elapse(1.5)
+        found = await self.published(self.run_id)
+        [event] = await self.read()
+        self.assertEqual((found["offset"], event.payload), (event.offset, self.event()))
+        self.assertGreaterEqual(event.appended_at, at)
+
+        # The same call changes nothing; another event or time is refused.
+        again = await log.publish_at(at.timestamp(), "DATA_SYNC_STARTED", self.event(), key=self.run_id, id=self.run_id)
+        self.assertEqual((again["existing"], again["offset"]), (True, event.offset))
+        for when, i in ((at, 1), (at + timedelta(seconds=1), 0)):
+            other = log.publish_at(when, "DATA_SYNC_STARTED", self.event(i), key=self.run_id, id=self.run_id)
+            await self.refused(Conflict, "exists", "id", other)
+        over = await self.refused(Conflict, "conflict", "id", log.unschedule(self.run_id))
+        self.assertEqual(over.offset, event.offset)
+        self.assertEqual(len(await self.read()), 1)
+
+    def now_utc(self) -> float:
+        """Return the time of the log in seconds since 1970."""
+        return time.time()
+
+    async def test_a_scheduled_event_is_deduplicated_at_its_time(self) -> None:
+        log = self.log
+        made = await log.publish_at(self.now_utc() + 1, ModelPromoted(extra=self.event()), key=self.run_id)
+        self.assertEqual((made["type"], made["state"]), ("MODEL_PROMOTED", "waiting"))
+        first = await log.publish(ModelPromoted(extra=self.event()), key=self.run_id)
+        self.assertFalse(first.duplicate)
+        await self.elapse(1)
+        found = await self.published(made["id"])
+        self.assertEqual((found["offset"], found["duplicate"]), (first.offset, True))
+        # A time that has passed is now, and dedup is the caller's.
+        passed = await log.publish_at(0, "MODEL_PROMOTED", self.event(), key=self.run_id, dedup=False)
+        found = await self.published(passed["id"])
+        await self.elapse(60)  # nothing is published once more
+        self.assertEqual([event.offset for event in await self.read()], [first.offset, found["offset"]])
+
+    async def test_a_scheduled_event_that_cannot_be_published_is_a_dead_letter(self) -> None:
+        log = self.log
+        at, id_ = self.now_utc() + 1, f"{self.run_id}/1"
+        await log.publish_at(at, "MODEL_PROMOTED", self.event(), key=self.run_id, dedup_id=self.run_id, id=id_)
+        first = await log.publish("MODEL_PROMOTED", self.event(2), key=self.run_id, dedup_id=self.run_id)
+        await self.elapse(1)
+
+        async def gone() -> Any:
+            return id_ not in [one["id"] for one in await log.scheduled()]
+
+        await self.eventually(gone)
+        await self.refused(NotFound, "not_found", "id", log.scheduled_event(id_))
+        [letter] = [one for one in await log.dead_letters(cursor="schedule") if one.get("key") == self.run_id]
+        self.assertEqual(
+            (letter["handler"], letter["type"], letter["attempts"], letter["origin"], letter.get("offset")),
+            ("schedule", "MODEL_PROMOTED", 1, id_, None),
+        )
+        self.assertIn("dedup_id", letter["error"])
+        whole = await log.dead_letter(letter["id"])
+        self.assertEqual((whole["event"]["payload"], whole["event"]["dedup_id"]), (self.event(), self.run_id))
+        [stored] = [
+            event.payload for event in await self.read(keys=(), types=["DLQ_EVENTS_STORED"])
+            if event.payload.get("letter_id") == letter["id"]
+        ]  # fmt: skip
+        self.assertEqual((stored["event"], stored["handler"]), ("MODEL_PROMOTED", "schedule"))
+        self.assertEqual([event.offset for event in await self.read()], [first.offset])
+        self.assertEqual((await log.purge(letter["id"]))["done"], 1)
+
+    async def test_what_is_scheduled_is_listed_and_removed(self) -> None:
+        log, at = self.log, datetime(2099, 1, 1, tzinfo=timezone.utc)
+        ids = [f"{self.run_id} {i:03}" for i in range(101)]  # more than a page has
+        for id_ in ids:
+            await log.publish_at(at, "MODEL_PROMOTED", self.event(), id=id_)
+        listed = [one for one in await log.scheduled() if one["id"].startswith(self.run_id)]
+        self.assertEqual([one["id"] for one in listed], ids)
+        self.assertEqual({(one["state"], one["at"]) for one in listed}, {("waiting", "2099-01-01T00:00:00Z")})
+        for id_ in ids:
+            self.assertEqual((await log.unschedule(id_))["id"], id_)
+        await self.refused(NotFound, "not_found", "id", log.unschedule(ids[0]))
+        await self.setting("schedule.max", "1")
+        await log.publish_at(at, "MODEL_PROMOTED", self.event(), id=ids[0])
+        full = self.client(timeout=0.1)
+        self.addAsyncCleanup(full.close)
+        await self.refused(Unavailable, "overloaded", "id", full.publish_at(at, "MODEL_PROMOTED", self.event()))
+        await log.unschedule(ids[0])
+
+    async def test_what_cannot_be_scheduled_is_refused(self) -> None:
+        log, at = self.log, datetime(2099, 1, 1, tzinfo=timezone.utc)
+        naive = await self.refused(
+            InvalidArgument, "invalid_argument", "at", log.publish_at(datetime(2099, 1, 1), "MODEL_PROMOTED")
+        )
+        self.assertIn("zone", naive.remedy)
+        for wrong in ("2099-01-01", None, True, float("nan"), 1e300, 9.1e9):
+            with self.subTest(at=wrong):
+                call = log.publish_at(wrong, "MODEL_PROMOTED", {})
+                await self.refused(InvalidArgument, "invalid_argument", "at", call)
+        for id_ in (7, "a\nb"):
+            call = log.publish_at(at, "MODEL_PROMOTED", {}, id=id_)
+            await self.refused(InvalidArgument, "invalid_argument", "id", call)
+        await self.refused(InvalidArgument, "invalid_argument", "event.type", log.publish_at(at, "A B", {}))
+        await self.refused(InvalidArgument, "reserved", "event.type", log.publish_at(at, "LEADER_ELECTED", {}))
+        warned = await log.publish_at(at, "MODEL_PROMOTD", self.event(), id=self.run_id)
+        self.assertEqual(warned["warnings"][0]["reason"], "unknown_type")
+        await log.unschedule(self.run_id)
+
+    async def test_what_is_scheduled_is_not_spooled(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            away = self.client(url="http://127.0.0.1:1", spool=folder, timeout=0.1)
+            try:
+                with self.assertRaises(Unavailable) as refused:
+                    await away.publish_at(0, "MODEL_PROMOTED", self.event())
+                self.assertIn("not spooled", refused.exception.remedy)
+                spooled = away.spooled_bytes
+                self.assertEqual(await spooled() if callable(spooled) else spooled, 0)
+            finally:
+                await away.close()
+
     # Roles.
 
     async def test_a_role_passes_on_in_the_order_of_arrival(self) -> None:
@@ -1593,6 +1729,9 @@ class OnMemory(Contract):
     def now(self) -> float:
         return self.memory.clock.now().timestamp()
 
+    def now_utc(self) -> float:
+        return self.now()
+
     async def test_views_of_the_cluster(self) -> None:
         for view in (
             self.log.audit,
@@ -1717,6 +1856,7 @@ class Interfaces(unittest.TestCase):
             (answers.MemberInfo, "GroupMember"),
             (answers.Letter, "Letter"),
             (answers.LettersResult, "LettersResult"),
+            (answers.Scheduled, "Scheduled"),
             (answers.RoleInfo, "Role"),
             (answers.RoleClaim, "RoleClaim"),
         ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -23,8 +24,10 @@ from unittest import mock
 from ringlog import AsyncClient, Client
 from ringlog._core.io import drive
 from ringlog._core.notices import Outage
+from ringlog.answers import Scheduled
 from ringlog.errors import Closed, OtherCluster, OutcomeUnknown, RinglogError, Unauthenticated, Unavailable
-from tests.cluster import Cluster, ClusterTest, Node, eventually
+from tests.cluster import Cluster, ClusterTest, Node, eventually, shared
+from tests.network import Network
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -212,6 +215,40 @@ with Client() as log, log.group(sys.argv[1], prefetch=8) as member, open(sys.arg
             self.assertEqual(next(events).payload["i"], 1)
             self.assertLess(time.monotonic() - began, 25)
         self.assertEqual(self.numbers(), [0, 1])
+
+
+class LostAnswers(unittest.TestCase):
+    def test_an_event_whose_answer_is_lost_is_scheduled_once(self) -> None:
+        network, key, made = Network(), uuid.uuid4().hex, list[Scheduled]()
+        self.addCleanup(network.close)
+        with Client(network.link(shared(1).nodes[0].http)) as log, Client(shared(1).urls) as direct:
+
+            def schedule() -> None:
+                # dedup=False: nothing but the id keeps a repeated call from scheduling another event.
+                made.append(log.publish_at(0, "DATA_SYNC_COMPLETED", {}, key=key, dedup=False))
+
+            network.become("deaf")
+            thread = threading.Thread(target=schedule)
+            thread.start()
+            eventually("answers are lost", lambda: network.lost > 1)
+            network.become("open")
+            thread.join(30)
+            self.assertTrue(made[0]["existing"])
+            eventually("it is published", lambda: direct.scheduled_event(made[0]["id"])["state"] == "published")
+            self.assertEqual(len(list(direct.tail("start", keys=[key], until_end=True))), 1)
+
+    def test_the_error_of_a_lost_answer_names_the_id_to_repeat_the_call_with(self) -> None:
+        network = Network()
+        self.addCleanup(network.close)
+        with Client(network.link(shared(1).nodes[0].http), timeout=0.3) as log:
+            log.status()
+            network.become("deaf")
+            with self.assertRaises(OutcomeUnknown) as unknown:
+                log.publish_at(4070908800, "DATA_SYNC_COMPLETED", {})
+            network.become("open")
+            [id_] = re.findall("id='([0-9a-f]{32})'", unknown.exception.remedy)
+            self.assertTrue(log.publish_at(4070908800, "DATA_SYNC_COMPLETED", {}, id=id_)["existing"])
+            log.unschedule(id_)
 
 
 class Processes(FaultTest):

@@ -257,6 +257,26 @@ class Clients(MemoryTest):
                 self.assertTrue(log.drain(10))
         self.assertEqual([event.payload["n"] for event in self.log.tail("start", until_end=True)], [1, 2, 3, 1])
 
+    def test_what_is_scheduled_is_published_in_the_order_of_its_times_and_forgotten_after_a_while(self) -> None:
+        at = self.memory.clock.now().timestamp()
+        for n, seconds in enumerate((30, 10, 20, 901)):
+            self.log.publish_at(at + seconds, "TRAINING_STARTED", {"n": n}, id=str(n))
+        self.memory.clock.advance(900)
+        self.assertEqual([event.payload["n"] for event in self.log.tail("start", until_end=True)], [1, 2, 0])
+        self.memory.clock.advance(900)
+        self.assertEqual([one["id"] for one in self.log.scheduled()], ["3"])
+        again = self.log.publish_at(at + 30, "TRAINING_STARTED", {"n": 0}, id="0")
+        self.assertNotIn("existing", again)
+        self.assertNotEqual(self.log.scheduled_event("0")["offset"], 1)
+
+    def test_what_is_scheduled_and_refused_by_then_is_a_dead_letter(self) -> None:
+        self.log.publish_at(self.memory.clock.now().timestamp() + 10, "MY_TYPE", {"n": 1}, id="mine")
+        self.log.set_setting("validation.strict", True)
+        self.memory.clock.advance(10)
+        [letter] = self.log.dead_letters(cursor="schedule")
+        self.assertEqual((letter["type"], letter["origin"]), ("MY_TYPE", "mine"))
+        self.assertEqual(self.log.scheduled(), [])
+
     def test_it_is_found_in_the_environment_and_each_is_a_log_of_its_own(self) -> None:
         other = MemoryLog()
         self.publish(2)

@@ -19,7 +19,7 @@ from tests.cluster import ROOT, Cluster
 VOLATILE = {
     "appended_at", "at", "cluster_id", "coordinator", "created", "first_failed", "last_failed", "last_seen",
     "dead_lettered_at", "moved", "oldest", "oldest_pending_ms", "oldest_seconds", "since", "touched", "until",
-    "registered_at", "seen_at", "expires_at", "renewed_at",
+    "registered_at", "seen_at", "expires_at", "renewed_at", "made_at", "published_at",
     "first_suppressed", "last_suppressed", "bytes", "lag_seconds", "message", "remedy", "doc", "term",
     # How far a leader has looked ahead of a commit, which happens beside the requests.
     "scanned", "found", "lag_at_least",
@@ -120,6 +120,13 @@ def under(role: str, fence: Any, step: Step) -> Step:
 
 def acquire(role: str, session: Any, **more: Any) -> Step:
     return put(f"/v1/roles/{role}", {"holder": f"holder-{session}", "session": session, **more})
+
+
+SCHEDULED = "/v1/scheduled/"
+
+
+def schedule(id_: str, what: Any, at: str = "2099-01-01T02:00:00Z") -> Step:
+    return put(SCHEDULED + id_, {"at": at, "event": what})
 
 
 def delete(path: str, **query: Any) -> Step:
@@ -410,6 +417,55 @@ TRANSCRIPTS: dict[str, list[Step]] = {
             ("SYNC", ""), ("", 1), ("SYNC", 0), ("SYNC", "x"), ("SYNC", -1), (LONG, 1))],
         publish(event("ROLE_ANYTHING")),
         get("/v1/roles"),
+    ],
+    "what is scheduled": [
+        schedule("a", event()),
+        schedule("a", event()),
+        schedule("a", event(), at="2099-01-02"),
+        schedule("a", event(payload={"n": 1})),
+        schedule("a", event(dedup=False)),
+        schedule("a", event(dedup_id="scheduled")),
+        schedule("a", event(key="other")),
+        schedule("b%2Fc", event("model.promoted", key="k", source="s", correlation_id="run", dedup=False,
+                                time="2026-01-05T10:00:00Z"), at="4070908800.5"),
+        schedule("d", event("MY_TYPE", {"correlation_id": "run"}, dedup_id="scheduled d", causation_id="why")),
+        *[get(SCHEDULED + id_) for id_ in ("a", "b%2Fc", "d", "none")],
+        get("/v1/scheduled"),
+        get("/v1/scheduled", limit=2),
+        get("/v1/scheduled", after="b/c"),
+        get("/v1/scheduled", limit=1001),
+        get("/v1/scheduled", page=1),
+        get(SCHEDULED + "a", page=1),
+        ("DELETE", SCHEDULED + "a", None),
+        ("DELETE", SCHEDULED + "a", None),
+        delete(SCHEDULED + "b%2Fc", id="x"),
+        *[("DELETE", SCHEDULED + id_, None) for id_ in ("b%2Fc", "d", LONG, "a%0Ab")],
+        put("/v1/settings/schedule.max", {"value": 1}),
+        *[schedule("a", event())] * 2,
+        put("/v1/settings/schedule.max", {"value": ""}),
+        ("DELETE", SCHEDULED + "a", None),
+        *[put(SCHEDULED + "f", body) for body in (
+            {}, {"at": "2099-01-01"}, {"event": event()}, {"at": "", "event": event()}, {"at": 7, "event": event()},
+            {"at": "2099-01-01", "event": event(), "id": "x"},
+        )],
+        ("PUT", SCHEDULED + "f", ""),
+        *[schedule("f", event(), at=at) for at in ("soon", "36h", "99999999999", "2256-01-01", "1600-01-01", "1e400")],
+        *[schedule("f", wrong) for wrong in (
+            {}, {"type": "A B"}, {"type": "LEADER_ELECTED"}, {"type": "A", "payload": 7},
+            event(key=LONG), event(key=CONTROL), event(time="soon"), event(what=1),
+        )],
+        ("PUT", SCHEDULED + "f", '{"at":"2099-01-01","event":{"type":"MODEL_PROMOTED","type":"A"}}'),
+        ("PUT", SCHEDULED + "f", '{"at":"2099-01-01","event":{"type":"A","payload":{"a":1,"a":2}}}'),
+        schedule("g", event(payload={"a": json.loads("[" * 125 + "]" * 125)})),
+        ("DELETE", SCHEDULED + "g", None),
+        schedule("g", event(payload={"a": json.loads("[" * 126 + "]" * 126)})),
+        schedule(LONG, event()),
+        schedule("a%0Ab", event()),
+        schedule("%20", event()),
+        ("DELETE", SCHEDULED + "%20", None),
+        ("POST", SCHEDULED + "f", None),
+        get("/v1/scheduled"),
+        get("/v1/events", from_="{1}"),
     ],
     "what a dedup policy decides": [
         *[publish(event(name), event(name), event(name, dedup_id=name), event(name, dedup_id=name))

@@ -21,6 +21,8 @@ func aboveBase() []frame.Command {
 		frame.RoleAcquire{}, frame.RoleRenew{}, frame.RoleRelease{}, frame.Publish{Lease: frame.RoleLease{Role: "r"}},
 		frame.CursorCommit{Lease: frame.RoleLease{Role: "r"}},
 		frame.Schedule{}, frame.Unschedule{}, frame.Publish{Scheduled: "s"},
+		frame.ResourceSet{}, frame.ResourceRemove{}, frame.AllocationRequest{}, frame.AllocationRenew{},
+		frame.AllocationRelease{},
 	}
 }
 

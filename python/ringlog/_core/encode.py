@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from ringlog._core.cause import inherit
-from ringlog._core.checks import check_fields, unknown_name
+from ringlog._core.checks import check_fields, invalid, unknown_name
 from ringlog.errors import InvalidArgument
 from ringlog.event import EventFields
 
@@ -156,6 +156,19 @@ def format_time(time: datetime, field: str) -> str:
     if time.tzinfo is None:
         raise InvalidArgument(f"{time} has no time zone", code="invalid_argument", field=field, remedy=ZONE)
     return time.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def format_instant(at: datetime | float) -> str:
+    """Return a time that a datetime or seconds since 1970 mean, as format_time does."""
+    if isinstance(at, datetime):
+        return format_time(at, "at")
+    remedy = "give a datetime with a zone, or seconds since 1970 such as time.time() + 60"
+    if not isinstance(at, int | float) or isinstance(at, bool):
+        raise invalid("at", f"{at!r:.40} is not a time", remedy)
+    try:
+        return format_time(datetime.fromtimestamp(at, timezone.utc), "at")
+    except (ValueError, OverflowError, OSError):
+        raise invalid("at", f"{at!r:.40} is not a time in seconds since 1970", remedy) from None
 
 
 def format_position(position: Position, now: datetime, field: str = "from_") -> str:

@@ -6,18 +6,19 @@ import os
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ringlog._core.calls import LINEARIZABLE, Attempts, Calls, Query, path
 from ringlog._core.cause import cause_of_now, inherit
 from ringlog._core.checks import check_fields, check_name, check_number, check_role
 from ringlog._core.config import Config
-from ringlog._core.encode import Position, build_event, encode, format_position
+from ringlog._core.encode import Position, build_event, encode, format_instant, format_position
 from ringlog._core.io import Io
-from ringlog._core.publisher import PUBLISH, Backlog, Publisher, lease_headers
+from ringlog._core.publisher import PUBLISH, Backlog, Publisher, is_away, lease_headers
 from ringlog._core.spec import build_filter, build_group, create
-from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo, RoleInfo
-from ringlog.errors import Closed, InvalidArgument, NotFound, OutcomeUnknown, RoleLost
+from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo, RoleInfo, Scheduled
+from ringlog.errors import Closed, InvalidArgument, NotFound, OutcomeUnknown, RinglogError, RoleLost
 from ringlog.event import CallResult, Event, EventFields, Json, NewEvent, Result
 
 if TYPE_CHECKING:
@@ -178,6 +179,55 @@ class Operations:
         event = build_event(type, payload, fields, self._config.source, self._config.clock)
         self._check_open()
         return await call(self, self._calls, self._publisher, event, timeout, reply, failure)
+
+    async def publish_at(
+        self,
+        at: datetime | float,
+        type: str | Payload,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        id: str | None = None,
+        **fields: Unpack[EventFields],
+    ) -> Scheduled:
+        """Have the cluster publish an event at a time, once, whatever becomes of this process: the schema Scheduled.
+
+        at is a datetime with a zone, or seconds since 1970; one that has passed is now. id names the schedule, and ""
+        is a random one, which the retries of this call share. The event is that of publish: it is checked now, and
+        deduplicated when it is published.
+
+        For producer.ttl, 15 minutes, after it was published, the same call with the same id changes nothing and returns
+        what became of the event; with another event or time it raises Conflict. The event is never spooled: Unavailable
+        or OutcomeUnknown is raised where no node takes it.
+        """
+        event = build_event(type, payload, fields, self._config.source)
+        name = os.urandom(16).hex() if id is None or id == "" else id
+        check_name("id", name)
+        body = {"at": format_instant(at), "event": event}
+        try:
+            return cast(Scheduled, await self.request("PUT", path("scheduled", name), body))
+        except RinglogError as e:
+            if isinstance(e, OutcomeUnknown):
+                e.remedy += f"; the same call with id={name!r} schedules nothing twice"
+            if self._publisher.spool is not None and (isinstance(e, OutcomeUnknown) or is_away(e)):
+                e.remedy += "; what is scheduled is not spooled"
+            raise
+
+    async def scheduled(self) -> list[Scheduled]:
+        """Return what is scheduled, and what was published within producer.ttl, by id: the schema Scheduled."""
+        return cast(list[Scheduled], await self._pages("/v1/scheduled", "scheduled"))
+
+    async def scheduled_event(self, id: str) -> Scheduled:
+        """Return what is scheduled under an id, with its event if it waits: the schema Scheduled. Raises NotFound."""
+        check_name("id", id)
+        return cast(Scheduled, await self.request("GET", path("scheduled", id), None, LINEARIZABLE))
+
+    async def unschedule(self, id: str) -> Scheduled:
+        """Remove an event that was not published yet, and return it: the schema Scheduled.
+
+        Raises NotFound if there is none, and Conflict with its offset if it was published.
+        """
+        check_name("id", id)
+        return cast(Scheduled, await self.request("DELETE", path("scheduled", id)))
 
     async def publish_many(self, events: Iterable[NewEvent]) -> list[Result]:
         """Append events, all or none, and return what became of each, in order.

@@ -83,13 +83,27 @@ class Letters:
             self._report_stored(letter)
         return letter
 
+    def keep(self, cursor: str, event: Json, error: str, origin: str) -> None:
+        """Keep an event that was never appended as a dead letter of a handler without a cursor."""
+        now = self._log.clock.now()
+        self._ever += 1
+        letter: Json = {"id": self._ever, "cursor": cursor, "type": event["type"]}
+        letter |= {name: event[name] for name in ("key", "source", "correlation_id") if name in event}
+        letter |= {"handler": cursor, "error": error[:MAX_TEXT], "attempts": 1, "redrives": 0, "lineage": [],
+                   "state": "dead", "origin": origin, "bytes": 256 + len(str(event)) + len(error), "_dead": now,
+                   "_event": event}  # fmt: skip
+        letter |= dict.fromkeys(("first_failed", "last_failed", "dead_lettered_at"), time_text(now))
+        self.all[letter["id"]] = letter
+        self._report_stored(letter)
+
     def _report_stored(self, letter: Json) -> None:
         """Emit an event for a new dead letter, unless its own event is about letters or handlers."""
         if letter["type"].startswith(("DLQ_", "HANDLER_")):
             return
         error = letter["error"].encode()[:MAX_REPORTED].decode(errors="ignore")
         payload = {"count": 1, "cursors": {letter["cursor"]: 1}, "letter_id": letter["id"], "event": letter["type"]}
-        payload |= {"offset": letter["offset"], "handler": letter["handler"], "error": error}
+        payload |= {"handler": letter["handler"], "error": error}
+        payload |= {"offset": letter["offset"]} if "offset" in letter else {}
         self._log.append_own("DLQ_EVENTS_STORED", {**payload, **self._counts()}, letter.get("correlation_id"))
 
     def resolve(self, cursor: Cursor) -> None:

@@ -20,6 +20,7 @@ from ringlog._memory.flows import Flows
 from ringlog._memory.letters import Letters
 from ringlog._memory.policies import NOT_COMPARED, Compared, Key, Policies, read_policy, warn_of_fields
 from ringlog._memory.roles import Roles
+from ringlog._memory.schedule import Schedule
 from ringlog._memory.values import Refusal, Settings, invalid, parse_duration, parse_position, time_text
 from ringlog.event import Event, Json
 
@@ -107,6 +108,7 @@ class Log:
         self.letters = Letters(self)
         self.clients = Clients(clock)
         self.roles = Roles(self)
+        self.schedule = Schedule(self)
         self.flows = Flows(self.settings)
         self.waiting: weakref.WeakSet[Signal] = weakref.WeakSet()  # connections that wait for a change
         self.signals: weakref.WeakSet[Signal] = weakref.WeakSet()  # all others of clients
@@ -124,7 +126,8 @@ class Log:
         return time_text(self.clock.now())
 
     def changed(self) -> None:
-        """Apply retention and wake those that wait for a change."""
+        """Publish what is due, apply retention and wake those that wait for a change."""
+        self.schedule.publish_due()
         self.trim({}, retention=True)
         for signal in list(self.waiting):
             signal.set_threadsafe()
@@ -166,8 +169,9 @@ class Log:
             cursor.group.kill(name)
 
     def _expire(self) -> None:
-        """Remove what is too old: dead letters, leases and idle cursors."""
+        """Remove what is too old: dead letters, leases, schedules and idle cursors."""
         now = self.clock.now()
+        self.schedule.forget_published()
         self.letters.purge_old()
         self.roles.expire()
         if idle := self.settings.duration("cursor.idle_expiry"):
@@ -242,7 +246,7 @@ class Log:
         """Place the events of a producer's next request, or return what became of a repeated one, and which it is."""
         if not name:
             self.roles.check_lease(*lease)
-            return self._place(events, alone), False
+            return self.place(events, alone), False
         now, expiry = time.monotonic(), self.settings.duration("producer.ttl").total_seconds()
         known = self.producers.get(name)
         if known is not None and known.used + expiry <= now:
@@ -267,7 +271,7 @@ class Log:
         self.roles.check_lease(*lease)  # a refusal by it uses no number
         outcome: list[Json] | Refusal
         try:
-            outcome = self._place(events, alone)
+            outcome = self.place(events, alone)
         except Refusal as e:
             outcome = e
         known = self.producers.setdefault(name, _Producer())
@@ -278,7 +282,7 @@ class Log:
             raise outcome
         return outcome, False
 
-    def _place(self, events: list[types.Event], alone: bool) -> list[Json]:
+    def place(self, events: list[types.Event], alone: bool) -> list[Json]:
         """Give each event an offset, its own or that of the one that it repeats."""
         now = self.clock.now()
         fresh: list[types.Event] = []

@@ -260,6 +260,7 @@ _CLIENT: Shape = {
 _DEDUP: Shape = {"mode": str, "fields": [str], "window": str}
 _COMMIT: Shape = {"offset": int, "generation": int}
 _ROLE: Shape = {"holder": str, "session": str, "ttl": str, "wait": str}
+_SCHEDULE: Shape = {"at": str, "event": ANY}
 _RENEWAL: Shape = {"leases": [{"role": str, "fence": int}]}
 _DEAD: Shape = {**_COMMIT, "handler": str, "error": str, "attempts": int, "first_failed": str}
 
@@ -627,6 +628,25 @@ class Node:
         query.done()
         return self._log.roles.release(parts[0], session, fence)
 
+    def list_scheduled(self, request: Request, _: tuple[str, ...]) -> Json:
+        """Return a page of what is scheduled."""
+        return self._log.schedule.page(*Parameters(request).page())
+
+    def get_scheduled(self, request: Request, parts: tuple[str, ...]) -> Json:
+        """Return what is scheduled under an id."""
+        Parameters(request).done()
+        return self._log.schedule.get(parts[0])
+
+    def put_scheduled(self, request: Request, parts: tuple[str, ...]) -> Reply:
+        """Schedule an event."""
+        body = _body(request, _SCHEDULE, "at", "event")
+        return Answered(self._log, self._log.schedule.put(parts[0], body["at"], body["event"]), warned=False)
+
+    def remove_scheduled(self, request: Request, parts: tuple[str, ...]) -> Json:
+        """Remove an event that was not published yet."""
+        Parameters(request).done()
+        return self._log.schedule.remove(parts[0])
+
     def list_flows(self, request: Request, _: tuple[str, ...]) -> Json:
         """Return the flows, built in and registered."""
         Parameters(request).done()
@@ -837,6 +857,10 @@ _ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", f"/v1/roles/{_NAME}", Node.get_role),
     ("PUT", f"/v1/roles/{_NAME}", Node.acquire_role),
     ("DELETE", f"/v1/roles/{_NAME}", Node.release_role),
+    ("GET", "/v1/scheduled", Node.list_scheduled),
+    ("GET", f"/v1/scheduled/{_NAME}", Node.get_scheduled),
+    ("PUT", f"/v1/scheduled/{_NAME}", Node.put_scheduled),
+    ("DELETE", f"/v1/scheduled/{_NAME}", Node.remove_scheduled),
 ]
 _NODE_ONLY = [
     "/v1/(publish|readiness|snapshot|dlq/import|(audit|members|catalogue|cluster)(/.*)?)",

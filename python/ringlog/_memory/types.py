@@ -19,6 +19,7 @@ from ringlog.event import Json
 FILTER = ("types", "categories", "sources", "keys", "correlation_ids")
 MAX_ENTRIES, MAX_ENTRY, MAX_FILTER = 256, 256, 16 << 10  # entries of a list, bytes of one, bytes of a filter
 MAX_WARNINGS = 8
+BODY_LEVELS = 128  # of a body that is not a list of events; its object and the event are around a payload in it
 
 
 class Definition(NamedTuple):
@@ -236,6 +237,12 @@ def decode_events(body: bytes, settings: Settings) -> tuple[list[Json], bool]:
         except Refusal as e:
             raise e.under(f"events[{i}]") from None
     return events, False
+
+
+def decode_one(sent: Any, settings: Settings) -> Json:
+    """Return the event that an object of a body has, as decode_events does."""
+    _check_depth(json.dumps(sent).encode(), min(settings.number("limits.depth"), BODY_LEVELS - 2))
+    return _decode_event(sent, settings)
 
 
 class _Twice(dict[str, Any]):

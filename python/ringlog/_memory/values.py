@@ -124,7 +124,7 @@ def normalize_time(text: str) -> str | None:
     return time_text(whole).removesuffix("Z") + fraction + "Z"
 
 
-def _parse_date(text: str) -> datetime | None:
+def parse_date(text: str) -> datetime | None:
     """Read a time, a date with or without a time of day in UTC, or seconds since 1970; None for anything else."""
     if at := normalize_time(text) or normalize_time(text.replace(" ", "+")):
         return parse_time(at)
@@ -165,9 +165,9 @@ def parse_position(field: str, value: object, first: int, last: int, now: dateti
     elif number.isascii() and number.isdigit():
         return int(text) if number == text else max(first, last + 1 - min(int(number), last))
     if text[:1] == "@":
-        when = _parse_date(text[1:])
+        when = parse_date(text[1:])
     elif re.fullmatch(r"\d{4}-\d\d-\d\d.*", text):
-        when = _parse_date(text)
+        when = parse_date(text)
     else:
         try:
             when = now - parse_age(field, text)
@@ -219,6 +219,9 @@ _NONE, _SECOND, _HOUR = timedelta(0), timedelta(seconds=1), timedelta(hours=1)
 _ACK_WAIT = timedelta(milliseconds=100)
 
 SETTINGS: dict[str, tuple[str, Callable[[str], bool]]] = {
+    "allocations.max": ("20000", _number(1, 1_000_000)),
+    "allocations.resources_max": ("10000", _number(1, 1_000_000)),
+    "allocations.rise_after": ("1m", _duration(_NONE, DAY)),
     "autopilot.cleanup_dead_servers": ("false", _choice("false", "true")),
     "autopilot.dead_after": ("1h", _duration(_SECOND, YEAR)),
     "autopilot.last_contact_threshold": ("3s", _duration(_SECOND, _HOUR)),

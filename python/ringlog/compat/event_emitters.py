@@ -1057,6 +1057,18 @@ def emit_idle_state_request(
 
 def emit_job_preempted(
     *,
+    allocation: str | None = None,
+    holder: str | None = None,
+    fence: int | None = None,
+    amounts: Any = None,
+    priority: str | None = None,
+    held_ms: int | None = None,
+    resource: str | None = None,
+    capacity: int | None = None,
+    granted: int | None = None,
+    wanted: int | None = None,
+    by: str | None = None,
+    by_holder: str | None = None,
     source: str | None = None,
     **extra: Any,
 ) -> Publication:

@@ -1,0 +1,114 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringrift/ringlog/client/internal/calls"
+)
+
+// Times of a lease.
+const (
+	defaultLeaseTTL = 15 * time.Second
+	leaseWait       = 20 * time.Second // of one call
+	leaseWaitsApart = time.Second      // at least, from the beginning of one call to the next
+	renewalsPerTTL  = 3
+	// leaseMargin is the share of a lease that its holder does not use: clocks differ in their rates.
+	leaseMargin = 0.1
+)
+
+// thisProcess names this process to people.
+func thisProcess() string {
+	host, _ := os.Hostname() // it may be empty
+	return fmt.Sprintf("%s:%d", host, os.Getpid())
+}
+
+// waitOfCall is how long one call may wait for a lease.
+func (c *Client) waitOfCall() string {
+	return max(time.Millisecond, min(leaseWait, c.cfg.Timeout/2)).String()
+}
+
+// lease is what this process holds of the cluster for as long as it renews it: a role, or an allocation.
+type lease struct {
+	ttl time.Duration
+	// reserve is what is left of the lease when ctx is done because no renewal has succeeded.
+	reserve time.Duration
+	renew   func(ctx context.Context) (lost bool, err error) // once
+	lost    error                                            // the cause of a lease that is over
+	warn    func(err error)                                  // reports that
+
+	// renewed is when the last renewal that succeeded was sent, nil once the lease is known to be over. No node can have
+	// counted the lease from before.
+	renewed atomic.Pointer[time.Time]
+
+	ctx    context.Context // ends with the lease; its cause says why
+	end    context.CancelCauseFunc
+	done   chan struct{} // closed when nothing renews the lease any more
+	unhook func() bool   // from the closing of the client
+}
+
+// start has the lease renewed from now on. sent is when a renewal that succeeded was sent.
+func (l *lease) start(ctx context.Context, c *Client, sent time.Time) {
+	l.ctx, l.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	l.unhook = context.AfterFunc(c.reading, func() { l.end(ErrClosed) })
+	l.done = make(chan struct{})
+	l.renewed.Store(&sent)
+	go l.keep()
+}
+
+// Left returns for how long the lease can still be used if it is not renewed again: 0 once it may be over for the
+// cluster.
+func (l *lease) Left() time.Duration {
+	sent := l.renewed.Load()
+	if sent == nil {
+		return 0
+	}
+	usable := l.ttl - time.Duration(float64(l.ttl)*leaseMargin)
+	return max(0, usable-calls.Elapsed(*sent))
+}
+
+// stop ends the lease for this process, and returns once nothing renews it any more.
+func (l *lease) stop() {
+	l.end(context.Canceled)
+	<-l.done
+}
+
+// keep renews the lease until it is over, or no more than the reserve of it is left.
+func (l *lease) keep() {
+	defer close(l.done)
+	defer l.unhook()
+	next := time.NewTimer(l.ttl / renewalsPerTTL)
+	defer next.Stop()
+	for {
+		// The lease ends while a renewal is under way, too.
+		left, cancel := context.WithTimeoutCause(l.ctx, l.Left()-l.reserve, l.lost)
+		select {
+		case <-next.C:
+		case <-left.Done():
+		}
+		began := time.Now()
+		lost, err := false, left.Err()
+		if err == nil {
+			lost, err = l.renew(left)
+		}
+		over := left.Err() != nil
+		cancel()
+		switch {
+		case l.ctx.Err() != nil:
+			return
+		case lost || over || l.Left() <= l.reserve:
+			if lost {
+				l.renewed.Store(nil)
+			}
+			l.warn(err)
+			l.end(l.lost)
+			return
+		case err == nil:
+			l.renewed.Store(&began)
+		}
+		next.Reset(l.ttl / renewalsPerTTL)
+	}
+}

@@ -1,0 +1,256 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+// Allocations holds the operations on resources, and on the allocations of them.
+type Allocations struct{ *core }
+
+// SetResource declares a resource, or changes it.
+func (as *Allocations) SetResource(ctx context.Context, name string, r api.NewResource) (api.Resource, error) {
+	if err := as.checkNew("resource", name); err != nil {
+		return api.Resource{}, err
+	}
+	if r.Capacity == nil {
+		return api.Resource{}, api.Missing("capacity", "a whole number, in the resource's unit")
+	}
+	if err := api.CheckName("unit", r.Unit, as.Machine().Settings().Limits.NameBytes); err != nil {
+		return api.Resource{}, err
+	}
+	_, err := as.proposeAndApply(ctx, frame.ResourceSet{Name: name, Capacity: *r.Capacity, Unit: r.Unit,
+		Preemptible: r.Preemptible})
+	if err != nil {
+		return api.Resource{}, err
+	}
+	return as.Resource(name)
+}
+
+// RemoveResource removes a resource of which nobody has or wants anything, and returns it as it was.
+func (as *Allocations) RemoveResource(ctx context.Context, name string) (api.Resource, error) {
+	before, found := as.Machine().Resource(name)
+	if _, err := as.proposeAndApply(ctx, frame.ResourceRemove{Name: name}); err != nil {
+		return api.Resource{}, err
+	}
+	if !found {
+		before.Name = name // this node had not applied its declaration yet
+	}
+	return viewResource(before), nil
+}
+
+// Resource returns a resource as this node knows it.
+func (as *Allocations) Resource(name string) (api.Resource, error) {
+	r, found := as.Machine().Resource(name)
+	if !found {
+		return api.Resource{}, &api.Error{Code: api.NotFound, Reason: fsm.ReasonUnknownResource, Field: "resource",
+			Message: fmt.Sprintf("there is no resource %q", name),
+			Remedy:  "list them: GET /v1/resources, or ringlog allocation resource ls"}
+	}
+	return viewResource(r), nil
+}
+
+// Resources returns the first resources whose names follow after, up to limit.
+func (as *Allocations) Resources(after string, limit int) api.ResourcePage {
+	page := api.ResourcePage{Resources: []api.Resource{}}
+	// One more than the page has shows whether there is another page.
+	for _, r := range as.Machine().Resources(after, limit+1) {
+		if len(page.Resources) == limit {
+			page.Next = page.Resources[limit-1].Resource
+			break
+		}
+		page.Resources = append(page.Resources, viewResource(r))
+	}
+	return page
+}
+
+// viewResource is a resource as callers see it.
+func viewResource(r fsm.Resource) api.Resource {
+	return api.Resource{Resource: r.Name, Capacity: r.Capacity, Unit: r.Unit, Preemptible: r.Preemptible,
+		Granted: r.Granted, Allocations: r.Grants, Waiting: r.Waiting}
+}
+
+// Request asks for an allocation, and waits for up to wait until it is granted. The error is nil also if it is not.
+func (as *Allocations) Request(
+	ctx context.Context, c frame.AllocationRequest, wait time.Duration,
+) (api.AllocationAnswer, error) {
+	out := api.AllocationAnswer{Allocation: c.ID}
+	if err := as.checkRequest(c); err != nil {
+		return out, err
+	}
+	c.Wait = wait > 0
+	// The watch begins before the request, so no change after the answer is missed.
+	watch := as.Machine().WatchAllocation(c.ID)
+	defer watch.Close()
+	waited := time.NewTimer(wait)
+	defer waited.Stop()
+	for {
+		result, err := as.proposeAndApply(ctx, c)
+		if err != nil {
+			return out, err
+		}
+		x := result.Allocation
+		out.Granted, out.Waiting, out.Fence = x.Fence != 0, x.Waits, x.Fence
+		if x.TTL > 0 {
+			out.TTL = x.TTL.String()
+		}
+		if !out.Waiting {
+			return out, nil
+		}
+		again, err := as.awaitTurn(ctx, cmp.Or(c.TTL, fsm.DefaultRoleTTL), watch, waited.C, func() (holds, waits bool) {
+			x, found := as.Machine().Allocation(c.ID)
+			// One that was dropped because it never fits is sent again, and refused with what is wrong.
+			return x.Fence != 0, (found && x.Fence == 0) || as.overCapacity(c)
+		})
+		if err != nil {
+			return out, err
+		}
+		if !again {
+			// The request may have been released meanwhile.
+			_, out.Waiting = as.Machine().Allocation(c.ID)
+			return out, nil
+		}
+	}
+}
+
+// overCapacity reports whether a request asks for more than there is.
+func (as *Allocations) overCapacity(c frame.AllocationRequest) bool {
+	return slices.ContainsFunc(c.Amounts, func(one frame.Amount) bool {
+		r, _ := as.Machine().Resource(one.Resource)
+		return one.Amount > r.Capacity
+	})
+}
+
+// checkRequest refuses a request that cannot be granted, whatever the state is.
+func (as *Allocations) checkRequest(c frame.AllocationRequest) error {
+	// What there is already is renewed, also if limits.name_bytes is lower now.
+	check := as.checkNew
+	if _, found := as.Machine().Allocation(c.ID); found {
+		check = checkText
+	}
+	if err := cmp.Or(check("allocation", c.ID), check("holder", c.Holder)); err != nil {
+		return err
+	}
+	if n := len(c.Amounts); n == 0 || n > frame.MaxAmounts {
+		return api.Refuse(api.InvalidArgument, "amounts", fmt.Sprintf("%d amounts", n),
+			fmt.Sprintf(`send 1 to %d, as an object such as {"net:gpu-1": 50}`, frame.MaxAmounts))
+	}
+	for _, one := range c.Amounts {
+		if err := checkText("amounts", one.Resource); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkNew refuses a name that nothing new can have.
+func (as *Allocations) checkNew(field, name string) error {
+	if err := api.CheckName(field, name, as.Machine().Settings().Limits.NameBytes); err != nil {
+		return err
+	}
+	return checkText(field, name)
+}
+
+// checkText refuses a name that nothing can have.
+func checkText(field, name string) error {
+	if name == "" {
+		return api.Missing(field, "a name")
+	}
+	return api.CheckName(field, name, fsm.MaxRoleText)
+}
+
+// AmountsOf returns amounts in the order of a command.
+func AmountsOf(amounts map[string]uint64) []frame.Amount {
+	list := make([]frame.Amount, 0, len(amounts))
+	for _, name := range slices.Sorted(maps.Keys(amounts)) {
+		list = append(list, frame.Amount{Resource: name, Amount: amounts[name]})
+	}
+	return list
+}
+
+// Renew renews allocations and returns those that are over.
+func (as *Allocations) Renew(ctx context.Context, leases []api.AllocationLease) (api.AllocationRenewed, error) {
+	if n := len(leases); n == 0 || n > frame.MaxLeases {
+		return api.AllocationRenewed{}, api.Refuse(api.InvalidArgument, "leases", fmt.Sprintf("%d leases", n),
+			fmt.Sprintf("send 1 to %d in a call", frame.MaxLeases))
+	}
+	c := frame.AllocationRenew{Leases: make([]frame.AllocationLease, len(leases))}
+	for i, l := range leases {
+		if err := checkText("allocation", l.Allocation); err != nil {
+			return api.AllocationRenewed{}, Within(fmt.Sprintf("leases[%d]", i), err)
+		}
+		c.Leases[i] = frame.AllocationLease{ID: l.Allocation, Fence: l.Fence}
+	}
+	result, err := as.Propose(ctx, frame.Request{Command: c})
+	if err != nil {
+		return api.AllocationRenewed{}, err
+	}
+	out := api.AllocationRenewed{Renewed: len(leases) - len(result.LostLeases), Lost: []api.AllocationLease{}}
+	for _, i := range result.LostLeases {
+		out.Lost = append(out.Lost, leases[i])
+	}
+	return out, nil
+}
+
+// Release ends an allocation, or takes a request out of its queues. That there is none is no error: a retry is safe.
+func (as *Allocations) Release(ctx context.Context, id string) (api.AllocationAnswer, error) {
+	out := api.AllocationAnswer{Allocation: id}
+	if err := checkText("allocation", id); err != nil {
+		return out, err
+	}
+	_, err := as.proposeAndApply(ctx, frame.AllocationRelease{ID: id})
+	return out, err
+}
+
+// Get returns an allocation, or a request that waits, as this node knows it.
+func (as *Allocations) Get(id string) (api.Allocation, error) {
+	x, found := as.Machine().Allocation(id)
+	if !found {
+		return api.Allocation{}, api.Refuse(api.NotFound, "allocation", fmt.Sprintf("there is no allocation %q", id),
+			"list them: GET /v1/allocations, or ringlog allocation ls; it may have ended")
+	}
+	return viewAllocation(x), nil
+}
+
+// List returns the first allocations and waiting requests whose ids follow after, up to limit.
+func (as *Allocations) List(after string, limit int) api.AllocationPage {
+	page := api.AllocationPage{Allocations: []api.Allocation{}}
+	// One more than the page has shows whether there is another page.
+	for _, x := range as.Machine().Allocations(after, limit+1) {
+		if len(page.Allocations) == limit {
+			page.Next = page.Allocations[limit-1].Allocation
+			break
+		}
+		page.Allocations = append(page.Allocations, viewAllocation(x))
+	}
+	return page
+}
+
+// viewAllocation is an allocation as callers see it.
+func viewAllocation(x fsm.Allocation) api.Allocation {
+	v := api.Allocation{
+		Allocation: x.Session,
+		Holder:     x.Holder,
+		Amounts:    map[string]uint64{},
+		Priority:   x.Priority.String(),
+		RisenTo:    x.Class.String(),
+		Granted:    x.Fence != 0,
+		Fence:      x.Fence,
+		TTL:        x.TTL.String(),
+		Since:      x.Since,
+		Renewed:    x.Renewed,
+		Expires:    time.Unix(0, x.Due).UTC(),
+	}
+	for _, one := range x.Amounts {
+		v.Amounts[one.Resource] = one.Amount
+	}
+	return v
+}

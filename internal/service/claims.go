@@ -1,0 +1,42 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// awaitTurn returns true once a claim may hold what it asks for, or has to be renewed, and false when the wait is over
+// or the claim has ended. claims looks at its present state.
+func (c *core) awaitTurn(
+	ctx context.Context, ttl time.Duration, watch *fsm.Watch, waited <-chan time.Time, claims func() (holds, waits bool),
+) (again bool, err error) {
+	renew := time.NewTimer(ttl / renewalsPerTTL)
+	defer renew.Stop()
+	alive := time.NewTicker(c.heartbeat)
+	defer alive.Stop()
+	for {
+		due := false
+		select {
+		case <-watch.Moved():
+		case <-renew.C:
+			due = true
+		case <-alive.C:
+			if c.node.Diverged() {
+				return false, raftnode.ErrDiverged
+			}
+			continue
+		case <-waited:
+			return false, nil
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+		// A claim that was released must not be put at the end of the queue by its renewal.
+		holds, waits := claims()
+		if holds || !waits || due {
+			return holds || waits, nil
+		}
+	}
+}

@@ -402,7 +402,7 @@ func TestAllocationsAgreeWithAModel(t *testing.T) {
 	})
 	for _, kind := range []string{"granted", "waits", "risen", "dropped", "renewed", "refused", "ALLOCATION_LOST",
 		"ALLOCATION_RELEASED", "JOB_PREEMPTED", "restart", "snapshot"} {
-		if counts[kind] == 0 {
+		if counts[kind] == 0 && !testing.Short() { // which goes through few
 			t.Errorf("no history has %s", kind)
 		}
 	}

@@ -270,7 +270,7 @@ func TestRolesAgreeWithAModel(t *testing.T) {
 		}
 	})
 	for _, kind := range []string{"waits", "renewed", "released", "revoked", "published", "lost"} {
-		if counts[kind] == 0 {
+		if counts[kind] == 0 && !testing.Short() { // which goes through few
 			t.Errorf("no history has %s", kind)
 		}
 	}

@@ -224,7 +224,7 @@ func TestSchedulesAgreeWithAModel(t *testing.T) {
 	})
 	for _, kind := range []string{"scheduled", "repeated", "full", "delivered", "delivered again", "early", "conflict",
 		"removed"} {
-		if counts[kind] == 0 {
+		if counts[kind] == 0 && !testing.Short() { // which goes through few
 			t.Errorf("no history has %s", kind)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/RaduBerinde/btreemap"
@@ -251,6 +252,14 @@ func (a *allocationApplier) setResource(c frame.ResourceSet) Result {
 	}
 	r.Capacity, r.Unit, r.Preemptible = c.Capacity, c.Unit, c.Preemptible
 	a.unsettle(r)
+	// What wants more than that is dropped where it is the first in the queue of another resource, too.
+	for _, x := range r.queue.Ascend(btreemap.Min[allocationPlace](), btreemap.Max[allocationPlace]()) {
+		if slices.ContainsFunc(x.Amounts, func(one frame.Amount) bool {
+			return one.Resource == r.Name && one.Amount > r.Capacity
+		}) {
+			a.unsettleAll(x)
+		}
+	}
 	a.settle()
 	a.storeResource(r)
 	return Result{}

@@ -198,3 +198,29 @@
   overloaded: 1 resources are declared, which is the limit
 > due
   5m31s
+# What wants more than a capacity that was lowered holds up nobody in the queues of other resources.
+> set allocations.max 20
+  20
+> set allocations.resources_max 20
+  20
+> resource net:x 10 Mbit/s
+> resource net:y 10 Mbit/s
+> allocate x1 HIGH 1h net:x=10
+  fence 31, waits false
+  31 ALLOCATION_GRANTED {"allocation": "x1", "amounts": {"net:x": 10}, "fence": 31, "holder": "hx1", "priority": "HIGH", "risen_to": "HIGH", "waited_ms": 0}
+> queue x2 HIGH 1h net:x=1
+  fence 0, waits true
+> queue x3 NORMAL 1h net:x=6 net:y=6
+  fence 0, waits true
+> queue y1 NORMAL 1h net:y=6
+  fence 0, waits true
+> resource net:x 2 Mbit/s
+  32 ALLOCATION_GRANTED {"allocation": "y1", "amounts": {"net:y": 6}, "fence": 32, "holder": "hy1", "priority": "NORMAL", "risen_to": "NORMAL", "waited_ms": 0}
+> shares
+  net:b: 45 of 50 Mbit/s in 1, 0 wait
+  net:x: 10 of 2 Mbit/s in 1, 1 wait
+  net:y: 6 of 10 Mbit/s in 1, 0 wait
+  critical2: [{net:b 45}] CRITICAL fence 22 since 1m26s for 1h0m0s, renewed 1m26s
+  x1: [{net:x 10}] HIGH fence 31 since 4m31s for 1h0m0s, renewed 4m31s
+  x2: [{net:x 1}] HIGH waits since 4m31s for 1h0m0s, renewed 4m31s
+  y1: [{net:y 6}] NORMAL fence 32 since 4m31s for 1h0m0s, renewed 4m31s

@@ -262,7 +262,7 @@ class RoleState:
         self._stop(error)
 
     def _stop(self, error: RoleLost) -> None:
-        """Stop what goes on under the lease."""
+        """Stop what runs under the lease."""
         self._ended.set()
         for tries in tuple(self._publishing):
             tries.stop()

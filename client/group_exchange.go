@@ -79,16 +79,22 @@ func (m *GroupMember) endJoin(resp *ringlogv1.ExchangeResponse) {
 // sendAcks makes a call with the acks that have gathered, or with none, which keeps the session.
 func (m *GroupMember) sendAcks(ctx context.Context) error {
 	req := m.beginAcks()
+	if req == nil {
+		return nil
+	}
 	resp, err := m.c.exchangeGroup(ctx, req, calls.Once)
 	m.endAcks(req, resp, err)
 	return err
 }
 
-// beginAcks returns the request with the next batch of acks. One is in flight at a time:
-// ackLoop alone sends them.
+// beginAcks returns the request with the next batch of acks, nil if a fetch has ended the session: without one the
+// request would join, and name nothing of what is held. One is in flight at a time: ackLoop alone sends them.
 func (m *GroupMember) beginAcks() *ringlogv1.ExchangeRequest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.session.id == 0 {
+		return nil
+	}
 	req := m.newRequest()
 	m.acks.BeginSend(req)
 	return req
@@ -204,6 +210,9 @@ func (m *GroupMember) leave(ctx context.Context) {
 	req := m.newRequest()
 	m.failed = m.named(ErrClosed)
 	m.mu.Unlock()
+	if req.Session == 0 { // the last fetch has ended it
+		return
+	}
 	req.Leave = true
 	if _, err := m.c.exchangeGroup(ctx, req, calls.Once); err != nil {
 		m.c.cfg.Logger.Debug("leaving a group", "group", m.group, "member", m.member, "error", err)

@@ -50,7 +50,7 @@ func showStatus(ctx context.Context, sh *shell.Shell) error {
 		// The answers that people need first: which node, who leads, how far the log is.
 		facts := []any{"node", fmt.Sprintf("%s (%s)", s.NodeID, role), "cluster", cmp.Or(s.ClusterID, "none yet"),
 			"leader", leaderText(s), "offsets", offsetsText(s), "index",
-			indexText(s),
+			indexText(s), "feature level", s.FeatureLevel,
 			"digest", fmt.Sprintf("%.16s at %d", s.Digest.Hex, s.Digest.Index),
 			"quorum", sh.Paint(quorumTone(s.Quorum), quorumText(s.Quorum)),
 			"members", membersText(sh, s.Members), "cursors", cursorsText(s.Cursors),

@@ -75,6 +75,10 @@ var decisions = [256]decision{
 	frame.KindRoleRelease:        infallible((*applier).releaseRole),
 	frame.KindPublishFenced:      fallible((*applier).publish),
 	frame.KindCursorCommitFenced: infallible((*applier).commitCursor),
+	frame.KindGroupSettleFenced:  infallible((*applier).settleGroup),
+	frame.KindGroupDeadFenced:    fallible((*applier).deadInGroup),
+	frame.KindDeadLetterFenced:   fallible((*applier).deadLetter),
+	frame.KindRoleRenewClaim:     infallible((*applier).renewRoleClaim),
 
 	// Events that are published at a time.
 	frame.KindSchedule:         infallible((*applier).scheduleEvent),

@@ -263,6 +263,24 @@ func (a *roleApplier) renewRoles(c frame.RoleRenew) Result {
 	return r
 }
 
+// renewRoleClaim renews the claim of a session. If it has none, the answer has no place in the queue.
+func (a *roleApplier) renewRoleClaim(c frame.RoleRenewClaim) Result {
+	r := a.s.roles.get(c.Role)
+	if r == nil {
+		return Result{Role: &RoleAnswer{Role: c.Role}}
+	}
+	if r.Held.Session == c.Session {
+		claim := r.Held
+		a.renewClaim(&claim)
+		a.setHeld(r, claim)
+	} else if place := r.place(c.Session); place >= 0 {
+		claim := r.Waiting[place]
+		a.renewClaim(&claim)
+		a.setWaiting(r, place, claim)
+	}
+	return a.answer(r, c.Session)
+}
+
 // holds reports whether a lease is that of the present holder.
 func (a *applying) holds(lease frame.RoleLease) bool {
 	r := a.s.roles.get(lease.Role)

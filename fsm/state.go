@@ -128,7 +128,8 @@ type meta struct {
 	TrimReason string `json:"trim_reason,omitzero"`
 	// MaxPolicyWindow is the longest window of a dedup policy that there ever was.
 	MaxPolicyWindow time.Duration `json:"max_policy_window_ns,omitzero"`
-	// Led is the time with a leader so far in which there were claims to roles or allocations, which end by it.
+	// Led is the time with a leader so far in which there was what ends by it: claims to roles and allocations, and
+	// clients.
 	Led int64 `json:"led_ns,omitzero"`
 	// Arrivals numbers the requests for allocations, in the order in which they arrived.
 	Arrivals uint64 `json:"allocation_arrivals,omitzero"`

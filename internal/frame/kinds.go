@@ -72,6 +72,11 @@ const (
 	KindSchedule          Kind = 54
 	KindUnschedule        Kind = 55
 	KindPublishScheduled  Kind = 56
+
+	KindGroupSettleFenced Kind = 70
+	KindGroupDeadFenced   Kind = 71
+	KindDeadLetterFenced  Kind = 72
+	KindRoleRenewClaim    Kind = 73
 )
 
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
@@ -92,10 +97,14 @@ const (
 	LevelAllocations = 8 // resources, and allocations of them
 	LevelSchedule    = 9 // events that are published at a time
 
+	// LevelFences has acks and dead letters that a role fences, renewals of claims that never claim, and clients that are
+	// lost by led time, as roles are.
+	LevelFences = 10
+
 	// LevelPolicySteps has an entry remove a bounded number of the keys that dedup policies no longer need.
 	LevelPolicySteps = 6
 
-	LevelNewest = LevelSchedule // what this build knows
+	LevelNewest = LevelFences // what this build knows
 )
 
 // origin says who asks for a command.
@@ -216,6 +225,18 @@ var kinds = [256]kind{
 		c := d.cursorCommit()
 		c.Lease = d.namedLease()
 		return c
+	}},
+	KindGroupSettleFenced: {LevelFences, ofLeader, little, func(d *decoder) Command {
+		c := d.groupSettle()
+		c.Lease = d.namedLease()
+		return c
+	}},
+	KindGroupDeadFenced: {LevelFences, ofLeader, much, func(d *decoder) Command {
+		return GroupDead{Term: d.Uvarint(), Letter: d.deadLetterFenced()}
+	}},
+	KindDeadLetterFenced: {LevelFences, ofCaller, much, func(d *decoder) Command { return d.deadLetterFenced() }},
+	KindRoleRenewClaim: {LevelFences, ofCaller, little, func(d *decoder) Command {
+		return RoleRenewClaim{Role: d.string(), Session: d.string()}
 	}},
 
 	KindResourceSet: {LevelAllocations, ofCaller, little, func(d *decoder) Command { return d.resourceSet() }},

@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ringrift/ringlog/api"
@@ -61,6 +62,32 @@ func TestAReleaseEndsTheCallThatWaits(t *testing.T) {
 	s.ok("DELETE", "/v1/roles/r?session=waits", "").decode(t, &released)
 	if released.Released {
 		t.Error("nothing was released")
+	}
+}
+
+// The renewal of a claim that waits within a call does not put the claim into the queue again, although the claim is
+// released after the call has found that it has to be renewed.
+func TestARenewalThatIsUnderWayMakesNoClaim(t *testing.T) {
+	t.Parallel()
+	node := &faultyNode{}
+	s := newSite(t, func(c *Config) { c.Node = node })
+	s.atLevel(frame.LevelFences)
+	s.claimRole("r", "holder", "")
+	var proposed atomic.Int32
+	node.before = func(c frame.Command) {
+		switch c.(type) {
+		case frame.RoleAcquire, frame.RoleRenewClaim:
+			if proposed.Add(1) == 2 {
+				s.ok("DELETE", "/v1/roles/r?session=waits", "")
+			}
+		}
+	}
+	var got api.RoleAcquired
+	s.ok("PUT", "/v1/roles/r", `{"holder":"waits","session":"waits","ttl":"2s","wait":"10s"}`).decode(t, &got)
+	var role api.Role
+	s.ok("GET", "/v1/roles/r", "").decode(t, &role)
+	if proposed.Load() != 2 || got.Acquired || got.Place != 0 || got.Holder != "holder" || role.Waiting != 0 {
+		t.Errorf("after %d commands %+v, and the role %+v", proposed.Load(), got, role)
 	}
 }
 

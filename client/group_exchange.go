@@ -33,7 +33,8 @@ const (
 
 // newRequest begins an exchange. The caller holds mu.
 func (m *GroupMember) newRequest() *ringlogv1.ExchangeRequest {
-	return &ringlogv1.ExchangeRequest{Group: m.group, Member: m.member, Session: m.session.id}
+	return &ringlogv1.ExchangeRequest{Group: m.group, Member: m.member, Session: m.session.id,
+		Role: m.o.Lease.Role, Fence: m.o.Lease.Fence}
 }
 
 // join begins a session, with what the member holds.
@@ -41,10 +42,17 @@ func (m *GroupMember) join(ctx context.Context) error {
 	m.fetchMu.Lock() // the call of the session before is over
 	defer m.fetchMu.Unlock()
 	resp, err := m.c.exchangeGroup(ctx, m.beginJoin(), calls.Idempotent)
-	if err == nil {
-		m.endJoin(resp)
+	if err != nil {
+		return err
 	}
-	return err
+	m.endJoin(resp)
+	// A node of an earlier version would take every ack.
+	if resp.GetFence() != m.o.Lease.Fence {
+		return m.named(&api.Error{Code: api.NotImplemented, Field: "fence",
+			Message: "the node is of a version that does not compare the fences of group members",
+			Remedy:  "bring all nodes to this version"})
+	}
+	return nil
 }
 
 // beginJoin returns the request that begins a session, with all that the member holds and has
@@ -293,11 +301,13 @@ func endsMembership(err error) bool {
 	}
 
 	// These say that the group or this client cannot be as they are. All others may pass, also
-	// fenced: then a new session begins.
+	// a session that is fenced: then a new one begins.
 	switch answer.Code {
 	case api.NotFound, api.InvalidArgument, api.InvalidJSON, api.Unauthenticated, api.NotImplemented, api.TooLarge,
 		api.Exists, api.OtherCluster:
 		return true
+	case api.Fenced:
+		return answer.Field == "fence" // the lease of a role, and not the session
 	}
 	return errors.Is(err, ErrClosed)
 }

@@ -1413,6 +1413,51 @@ class Contract:
         await self.refused(NotFound, "not_found", "role", self.log.revoke_role(self.run_id))
         await self.log.delete_cursor(self.run_id)
 
+    async def test_what_a_member_settles_under_a_role_is_refused_once_that_is_lost(self) -> None:
+        role = await self.acquire("a")
+        await self.publish(3)
+        types = ["DATA_SYNC_COMPLETED"]
+        async with self.log.group(self.run_id, keys=[self.run_id], types=types, role=role, prefetch=1) as member:
+            first = await member.next(timeout=10)
+            self.assertTrue(first.ack())
+            self.assertTrue(await member.flush())
+            second = await member.next(timeout=10)
+            with self.assertLogs("ringlog", "WARNING"):
+                await self.log.revoke_role(self.run_id, role.fence)
+                other = await self.acquire("b")
+                second.ack()
+                await self.refused(RoleLost, "fenced", "fence", member.flush())
+            self.assertEqual((role.held, role.lost.is_set()), (False, True))
+            await self.refused(RoleLost, "fenced", "fence", member.next(timeout=10))
+        with self.assertRaises(RoleLost):
+            async with self.log.group(self.run_id, role=role):
+                pass
+        async with self.log.group(self.run_id, role=other) as member:
+            for i in (1, 2):
+                delivery = await member.next(timeout=10)
+                self.assertEqual((delivery.payload["i"], delivery.delivery), (i, 1))
+                delivery.reject("no") if i == 2 else delivery.ack()
+        [letter] = await self.log.dead_letters(cursor=self.run_id)
+        self.assertEqual(letter["offset"], delivery.offset)
+        self.assertEqual((await self.log.get_cursor(self.run_id))["lag_events"], 0)
+        self.assertTrue(await other.release())
+        await self.log.delete_group(self.run_id)
+
+    async def test_a_dead_letter_under_a_role_is_refused_once_that_is_lost(self) -> None:
+        role = await self.acquire("a")
+        await self.publish(2)
+        types = ["DATA_SYNC_COMPLETED"]
+        async with self.log.cursor(self.run_id, keys=[self.run_id], types=types, role=role) as cursor:
+            async for event in cursor:
+                if event.payload["i"] == 1:
+                    break
+                await cursor.dead_letter("no", event=event)
+            await self.log.revoke_role(self.run_id, role.fence)
+            with self.assertLogs("ringlog", "WARNING"):
+                await self.refused(RoleLost, "fenced", "fence", cursor.dead_letter("no", event=event))
+        self.assertEqual(len(await self.log.dead_letters(cursor=self.run_id)), 1)
+        await self.log.delete_cursor(self.run_id)
+
     async def test_a_holder_finds_with_a_renewal_that_its_role_was_revoked(self) -> None:
         role = await self.acquire("a", ttl=2)
         async with self.log.cursor(self.run_id, types=["MODEL_PROMOTED"], keys=[self.run_id], role=role) as cursor:

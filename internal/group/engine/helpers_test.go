@@ -86,7 +86,7 @@ func (l *leader) Propose(ctx context.Context, request frame.Request) (fsm.Result
 	held := false
 	switch c := request.Command.(type) {
 	case frame.GroupSettle:
-		held = l.asked != nil && len(c.Done) > 0 && c.Done[len(c.Done)-1].To > 1
+		held = l.asked != nil && (c.Lease.Role != "" || (len(c.Done) > 0 && c.Done[len(c.Done)-1].To > 1))
 		if held {
 			l.asked <- c
 		}

@@ -24,7 +24,6 @@ from ringlog._core.checks import check_name, check_number, check_role, invalid
 from ringlog._core.io import Io, Task
 from ringlog._core.notices import Outage, log_warning
 from ringlog._core.publisher import PUBLISH, Publisher, lease_headers
-from ringlog._core.reader import Reader
 from ringlog.errors import Closed, OutcomeUnknown, RinglogError, RoleHeld, RoleLost, Unavailable
 from ringlog.event import Json, Result
 
@@ -44,6 +43,13 @@ class Flag(Protocol):
 
     def is_set(self) -> bool:
         """Report whether it was set."""
+
+
+class Attached(Protocol):
+    """What ends with a lease: a reader, or a member of a group."""
+
+    def fail(self, error: RinglogError) -> None:
+        """End with an error."""
 
 
 class RoleState:
@@ -82,7 +88,7 @@ class RoleState:
         self._failure: RinglogError | None = None  # of the last renewal
         self._lock = threading.RLock()  # guards over and _callbacks; the handler of a signal may release, too
         self._callbacks: list[Callable[[], object]] = []
-        self._readers: weakref.WeakSet[Reader] = weakref.WeakSet()
+        self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
         self._publishing: set[Attempts] = set()
         self._ended = io.signal()  # set once the lease is over
         self._tasks: list[Task] = []
@@ -266,8 +272,8 @@ class RoleState:
         self._ended.set()
         for tries in tuple(self._publishing):
             tries.stop()
-        for reader in tuple(self._readers):
-            reader.fail(error)
+        for attached in tuple(self._attached):
+            attached.fail(error)
 
     def on_lost(self, callback: Callable[[], object]) -> None:
         """Have a function called once the role is lost, at once if it is."""
@@ -282,11 +288,11 @@ class RoleState:
 
     # Use and release.
 
-    def attach(self, reader: Reader) -> None:
-        """Have a reader end with the lease."""
-        self._readers.add(reader)
+    def attach(self, attached: Attached) -> None:
+        """Have a reader or a member end with the lease."""
+        self._attached.add(attached)
         if self.over is not None:
-            reader.fail(self.over)
+            attached.fail(self.over)
 
     async def publish(self, body: bytes) -> list[Result]:
         """Append the events of a request, all or none, if the lease is not over when the cluster decides."""

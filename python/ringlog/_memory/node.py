@@ -231,7 +231,7 @@ _RANGES = [{"from": int, "to": int}]
 _NACK = {"offset": int, "delay_ms": int, "error": str, "dead": bool, "handler": str, "released": bool, "delivery": int}
 _EXCHANGE: Shape = {
     "member": str, "session": int, "holding": _RANGES, "acks": _RANGES, "nacks": [_NACK], "progress": _RANGES,
-    "want": int, "wait_ms": int, "ahead": bool, "leave": bool,
+    "want": int, "wait_ms": int, "ahead": bool, "leave": bool, "role": str, "fence": int,
 }  # fmt: skip
 _LETTERS: Shape = {
     "ids": [int], "all": bool, "type": str, "cursor": str, "error": str, "older_than": str, "after": int,
@@ -450,7 +450,10 @@ class Node:
 
     def dead_letter(self, request: Request, parts: tuple[str, ...]) -> Json:
         """Make an event a dead letter."""
-        return self._letters.dead_letter(parts[0], _body(request, _DEAD, "offset", "generation"))
+        body, lease = _body(request, _DEAD, "offset", "generation"), _lease(request)
+        self._log.roles.check_request(*lease)
+        self._log.roles.check_lease(*lease)
+        return self._letters.dead_letter(parts[0], body)
 
     def explain(self, request: Request, _: tuple[str, ...]) -> Json:
         """Return what became of an event for a cursor."""

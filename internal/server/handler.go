@@ -21,8 +21,8 @@ const (
 	headerLeader     = "Ringlog-Leader"      // on errors: where the leader answers
 	headerProducer   = "Ringlog-Producer"    // with a publish: who sends
 	headerSequence   = "Ringlog-Sequence"    // with a publish: the sender's 1, 2, 3 …
-	headerRole       = "Ringlog-Role"        // with a publish or commit: the role without which it is refused
-	headerFence      = "Ringlog-Fence"       // with a publish or commit: the fence of that role's lease
+	headerRole       = "Ringlog-Role"        // with a publish, commit or dead letter: the role without which it is refused
+	headerFence      = "Ringlog-Fence"       // beside it: the fence of that role's lease
 	headerLastOffset = "Ringlog-Last-Offset" // on a read: the tail when it began
 )
 

@@ -91,6 +91,51 @@ func TestARenewalThatIsUnderWayMakesNoClaim(t *testing.T) {
 	}
 }
 
+// What names a lease that is over is refused, whatever it settles, and a lease needs both its halves.
+func TestWhatALeaseSettlesIsRefusedOnceItIsOver(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	s.atLevel(frame.LevelFences)
+	s.ok("POST", "/v1/events", `[{"type":"A"},{"type":"A","payload":{"n":1}}]`)
+	s.ok("PUT", "/v1/groups/g", `{"filter":{"types":["A"]}}`)
+	s.ok("PUT", "/v1/cursors/c", "")
+	s.ok("POST", "/v1/cursors/c/open", "")
+	fence := s.claimRole("r", "holder", "").Fence
+	w := &worker{s: s, group: "g", name: "w"}
+	lease := fmt.Sprintf(`"role":"r","fence":%d`, fence)
+	got := w.say(lease + `,"want":2,"wait_ms":10000`)
+	if len(got.Events) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	one := got.Events[0].Offset
+	w.say(lease + fmt.Sprintf(`,"acks":[{"from":%d,"to":%d}]`, one, one))
+	letter := func(generation int, role string, fence uint64) answer {
+		return s.do("POST", "/v1/cursors/c/deadletter", fmt.Sprintf(`{"offset":%d,"generation":%d}`, one, generation),
+			"Ringlog-Role", role, "Ringlog-Fence", fmt.Sprint(fence))
+	}
+	if a := letter(1, "r", fence); a.status != 200 {
+		t.Errorf("%s", a.body)
+	}
+	s.ok("DELETE", "/v1/roles/r?session=holder", "")
+	next := s.claimRole("r", "next", "").Fence
+	for _, over := range []answer{
+		letter(1, "r", fence),
+		w.try(lease + fmt.Sprintf(`,"acks":[{"from":%d,"to":%d}]`, one+1, one+1)),
+		w.try(lease + `,"want":2`),
+	} {
+		if e := over.err(t); e.Code != api.Fenced || e.Field != "fence" || e.Offset != next {
+			t.Errorf("%+v", e)
+		}
+	}
+	if e := w.try(`"role":"r"`).err(t); e.Code != api.InvalidArgument || e.Field != "fence" {
+		t.Errorf("%+v", e)
+	}
+	w.session = 0
+	if got := w.say(fmt.Sprintf(`"role":"r","fence":%d,"want":2,"wait_ms":10000`, next)); len(got.Events) != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Who has a claim keeps it, renews it, publishes under it and releases it also if names may not be as long any more.
 func TestAShorterLimitOfNamesLocksNoHolderOut(t *testing.T) {
 	t.Parallel()

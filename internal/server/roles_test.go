@@ -41,10 +41,11 @@ func TestAQueueIsShownOfOneRoleAndBounded(t *testing.T) {
 	}
 }
 
-// A claim that is released while a call waits with it is not put into the queue again by that call, which ends.
+// A claim that is released while a call waits with it is not put into the queue again by that call, which ends, also
+// where members of an earlier version have no renewals that make no claim.
 func TestAReleaseEndsTheCallThatWaits(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, nil)
+	s := newSites(t, 3, func(c *Config) { c.Node = &faultyNode{level: frame.LevelRoles} })[0]
 	s.atLevel(frame.LevelRoles)
 	s.claimRole("r", "holder", "")
 	ended := make(chan api.RoleAcquired)

@@ -43,7 +43,7 @@ func (c *netCluster) outside(i int) outside {
 	return o
 }
 
-// dropFrom has what one sends to the others dropped where it arrives, or all that comes to one if from is empty.
+// Rules of nft: dropFrom drops what matches its condition.
 const (
 	dropNothing = "table inet outside\ndelete table inet outside\n"
 	dropFrom    = dropNothing +

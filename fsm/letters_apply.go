@@ -155,7 +155,8 @@ func (a *letterApplier) dropLetter(cursor string, u underWay) {
 func (a *letterApplier) deadLetter(c frame.DeadLetter) (Result, error) {
 	commit := frame.CursorCommit{Name: c.Cursor, Offset: c.Offset, Generation: c.Generation, Lease: c.Lease}
 	cur := a.s.cursors[c.Cursor]
-	if a.fenced(c.Lease) != nil || cur == nil || cur.Group != nil || c.Generation != cur.Generation || c.Offset > a.tail() {
+	if a.fenced(c.Lease) != nil || cur == nil || cur.Group != nil || c.Generation != cur.Generation ||
+		c.Offset > a.tail() {
 		return a.cursors.commitCursor(commit), nil // which refuses it with the reason
 	}
 	// A retry: the cursor is past the event already.

@@ -99,7 +99,7 @@ type Code string
 const (
 	Conflict        Code = "conflict"         // a dedup id or a sequence was used with other content
 	PastTail        Code = "past_tail"        // an offset that is not there yet
-	Fenced          Code = "fenced"           // a generation that a newer open has ended, or the lease of a role that is over
+	Fenced          Code = "fenced"           // a generation that a newer open has ended, or a lease that is over
 	NotFound        Code = "not_found"        // no such cursor, setting or member
 	Exists          Code = "exists"           // a cursor of that name with other settings
 	OutOfSequence   Code = "out_of_sequence"  // a producer left a gap, or came back too late

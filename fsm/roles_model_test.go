@@ -312,7 +312,9 @@ func TestRolesAgreeWithAModel(t *testing.T) {
 			t.Fatalf("dumps differ:\n%s\n%s", a, b)
 		}
 	})
-	for _, kind := range []string{"waits", "renewed", "released", "revoked", "published", "settled", "claims renewed", "lost"} {
+	for _, kind := range []string{
+		"waits", "renewed", "released", "revoked", "published", "settled", "claims renewed", "lost",
+	} {
 		if counts[kind] == 0 && !testing.Short() { // which goes through few
 			t.Errorf("no history has %s", kind)
 		}

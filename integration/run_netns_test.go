@@ -36,9 +36,9 @@ type outside struct {
 func (c *netCluster) outside(i int) outside {
 	c.t.Helper()
 	o := outside{addr: fmt.Sprintf("10.77.0.%d", 101+i)}
-	o.namespace = c.hub.connect(c.t, fmt.Sprintf("%s-o%d", strings.TrimSuffix(c.hub.name, "-hub"), i), fmt.Sprintf("out%d", i),
-		o.addr)
-	c.hub.awaitLink(c.t, fmt.Sprintf("out%d", i), "state forwarding")
+	name, port := fmt.Sprintf("%s-o%d", strings.TrimSuffix(c.hub.name, "-hub"), i), fmt.Sprintf("out%d", i)
+	o.namespace = c.hub.connect(c.t, name, port, o.addr)
+	c.hub.awaitLink(c.t, port, "state forwarding")
 	o.awaitLink(c.t, "eth0", "state UP")
 	return o
 }

@@ -176,7 +176,8 @@ func (s *soakClients) holdRole(ctx context.Context, rng *rand.Rand, number int) 
 // holdAllocation requests a part of the soak's resource, and releases it or is silent.
 func (s *soakClients) holdAllocation(ctx context.Context, rng *rand.Rand, number int) {
 	for ctx.Err() == nil { // until there is the resource
-		a := s.ask(rng, http.MethodPut, "/v1/resources/"+soakResource, map[string]any{"capacity": soakCapacity, "preemptible": true})
+		resource := map[string]any{"capacity": soakCapacity, "preemptible": true}
+		a := s.ask(rng, http.MethodPut, "/v1/resources/"+soakResource, resource)
 		if a.outcome == acknowledged {
 			break
 		}
@@ -290,7 +291,8 @@ func TestTheLeaseLedgerFindsWhatIsWrong(t *testing.T) {
 			at(3, runStep, "r", 1, 0)}, "under fence 1 of r, whose holder has 0"},
 		{"a step under the lease before", []soakStored{at(1, event.RoleAcquired, "r", 1, 0), at(2, event.RoleLost, "r", 1, 0),
 			at(3, event.RoleAcquired, "r", 3, 0), at(4, runStep, "r", 1, 0)}, "under fence 1 of r, whose holder has 3"},
-		{"another end", []soakStored{at(2, event.RoleAcquired, "r", 2, 0), at(3, event.RoleLost, "r", 1, 0)}, "ends the lease 1"},
+		{"another end", []soakStored{at(2, event.RoleAcquired, "r", 2, 0), at(3, event.RoleLost, "r", 1, 0)},
+			"ends the lease 1"},
 		{"too much", []soakStored{at(1, event.AllocationGranted, "a", 1, 60), at(2, event.AllocationGranted, "b", 2, 41)},
 			"101 of soak:slots are granted, of 100"},
 	} {

@@ -26,7 +26,8 @@ func (l *leader) acquire(role, session string) frame.RoleLease {
 
 func (l *leader) release(role, session string) {
 	l.Helper()
-	if _, err := l.Propose(l.Context(), frame.Request{Command: frame.RoleRelease{Role: role, Session: session}}); err != nil {
+	release := frame.RoleRelease{Role: role, Session: session}
+	if _, err := l.Propose(l.Context(), frame.Request{Command: release}); err != nil {
 		l.Fatal(err)
 	}
 }

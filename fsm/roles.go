@@ -310,11 +310,11 @@ func (s *state) leaseOver(lease frame.RoleLease) *Result {
 	return &refused
 }
 
-// CheckLease returns the refusal of a lease that is over by now, and nil for one that is not, or for none.
+// CheckLease returns the refusal of a lease that is over by now, and nil for one that is not.
 func (v *views) CheckLease(lease frame.RoleLease) *Refusal {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	if r := v.s.roles.get(lease.Role); lease == (frame.RoleLease{}) || (r != nil && r.Fence == lease.Fence) {
+	if r := v.s.roles.get(lease.Role); r != nil && r.Fence == lease.Fence {
 		return nil
 	}
 	return v.s.leaseOver(lease).Refusal

@@ -232,6 +232,8 @@ func (s *narrator) request(words []string) request {
 			Wait: len(words) > 4})
 	case "renew": // role fence
 		return do(frame.RoleRenew{Leases: []frame.RoleLease{{Role: words[1], Fence: number64(words[2])}}})
+	case "prolong": // role holder: the claim, held or waiting
+		return do(frame.RoleRenewClaim{Role: words[1], Session: "s" + words[2]})
 	case "release": // role holder
 		return do(frame.RoleRelease{Role: words[1], Session: "s" + words[2]})
 	case "revoke": // role fence

@@ -114,7 +114,8 @@ func TestTheCommandOfAHolderThatIsCutOffEndsBeforeTheNextStarts(t *testing.T) {
 		c.join(spaces[holder])
 	}
 
-	// All stop. Whoever was cut off last may still wait for its place in the queue.
+	// All stop. Whoever was cut off last may still wait for its place in the queue. One that only gets nothing has
+	// released its role after the end of its command.
 	for _, r := range candidates {
 		if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)

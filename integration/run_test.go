@@ -259,7 +259,7 @@ func TestACommandRunsOnOneHostAtATime(t *testing.T) {
 func checkFences(t *testing.T, cl *client.Client, last uint64) {
 	t.Helper()
 	held, highest, ended := uint64(0), uint64(0), time.Time{}
-	steps := map[uint64]int{}
+	steps, ends := map[uint64]int{}, map[uint64]event.Type{}
 	sources := map[uint64]string{}
 	o := client.TailOptions{From: client.FromStart(), NoFollow: true, Consistency: client.Linearizable}
 	for ev, err := range cl.Tail(t.Context(), o) {
@@ -276,6 +276,7 @@ func checkFences(t *testing.T, cl *client.Client, last uint64) {
 			if fence := fenceIn(t, &ev); fence != held {
 				t.Fatalf("%s at %d ends the lease %d, and %d holds the role", ev.Type, ev.Offset, fence, held)
 			}
+			ends[held] = ev.Type
 			held, ended = 0, ev.AppendedAt
 		case ev.Type == runStep:
 			fence := fenceIn(t, &ev)
@@ -294,5 +295,5 @@ func checkFences(t *testing.T, cl *client.Client, last uint64) {
 	if held != 0 || ended.IsZero() || steps[last] == 0 || len(steps) < 2 {
 		t.Errorf("%d holds the role, and fences published %v", held, steps)
 	}
-	t.Logf("fences published %v", steps)
+	t.Logf("fences published %v and ended as %v", steps, ends)
 }

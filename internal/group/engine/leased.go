@@ -35,6 +35,9 @@ func leaseOver(err error) error {
 // refuseLease ends the session of a member whose lease is over, as far as this node knows, and returns the refusal. It
 // returns nil for a member that has named none, or whose lease is not over. g.mu is held.
 func (g *liveGroup) refuseLease(r *Request) error {
+	if r.Lease.Role == "" {
+		return nil
+	}
 	refusal := g.host.Machine().CheckLease(r.Lease)
 	if refusal == nil {
 		return nil

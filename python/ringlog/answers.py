@@ -132,6 +132,40 @@ class Scheduled(_ScheduledRequired, total=False):
     warnings: list[dict[str, Any]]
 
 
+class _ResourceRequired(TypedDict):
+    resource: str
+    capacity: int
+    preemptible: bool
+    granted: int
+    allocations: int
+    waiting: int
+
+
+class ResourceInfo(_ResourceRequired, total=False):
+    """A resource: the schema Resource. granted is more than the capacity where that was lowered."""
+
+    unit: str
+
+
+class _AllocationRequired(TypedDict):
+    allocation: str
+    holder: str
+    amounts: dict[str, int]
+    priority: Literal["LOW", "NORMAL", "HIGH", "CRITICAL"]
+    risen_to: Literal["LOW", "NORMAL", "HIGH", "CRITICAL"]
+    granted: bool
+    ttl: str
+    since: str
+    renewed_at: str
+    expires_at: str
+
+
+class AllocationInfo(_AllocationRequired, total=False):
+    """An allocation that is granted, or a request that waits for one: the schema Allocation."""
+
+    fence: int
+
+
 class RoleClaim(TypedDict):
     """A claim that waits for a role: the schema RoleClaim."""
 

@@ -1,10 +1,10 @@
-// Package daemon runs a command while this process holds a role, and restarts it. It promises:
+// Package daemon runs a command while this process holds a role, or amounts of resources, and restarts it. It promises:
 //
-//   - The command is started only while the role is held, with its fence in the environment.
-//   - The process group of the command is killed before another process can hold the role, as far as this process runs.
-//     A command may outlive its lease if this process was paused or killed: then its fence has the log refuse what it
-//     publishes.
-//   - What becomes of the command is published under the fence, in order, or not at all.
+//   - The command is started only while both are held, with the fence of the role in the environment.
+//   - The process group of the command is killed before another process can have what it holds, as far as this process
+//     runs. A command may outlive its lease if this process was paused or killed: then its fence has the log refuse
+//     what it publishes. Amounts that a CRITICAL request takes away are another's before the command ends.
+//   - What becomes of the command is published in order, under the fence if there is one, or not at all.
 package daemon
 
 import (
@@ -35,10 +35,13 @@ const (
 
 // Options say what to run, and when. All fields without a remark are required.
 type Options struct {
-	Role   string
+	Name   string // of the daemon, in its events
+	Role   string // "" runs the command without a role
 	Holder string // the name of this process, which is the source of its events, too
 	TTL    time.Duration
-	NoWait bool // fail with client.ErrRoleHeld if another process holds the role
+	NoWait bool // fail with client.ErrRoleHeld or ErrNotGranted instead of waiting
+
+	Allocation Allocation // none if it has no amounts
 
 	Path string // of the program, as procgroup.Find returns it
 	Args []string
@@ -59,20 +62,22 @@ type Options struct {
 // MaxBackoff is the longest wait before a restart. A run that lasts as long ends a series of restarts.
 const MaxBackoff = 5 * time.Minute
 
-// Run acquires the role, again after each loss unless Restart is Never, and runs the command while it holds it. It
-// returns once the command is not restarted any more, with its exit code, or once ctx is done, with 0.
+// Run acquires the role and the amounts, again after each loss unless Restart is Never, and runs the command while it
+// holds them. It returns once the command is not restarted any more, with its exit code, or once ctx is done, with 0.
 func Run(ctx context.Context, c *client.Client, o Options) (code int, err error) {
 	for {
-		role, err := o.acquire(ctx, c)
+		held, err := o.take(ctx, c)
 		switch {
-		case ctx.Err() != nil && role == nil:
+		case ctx.Err() != nil && held == nil:
 			return 0, nil
+		case errors.Is(err, client.ErrRoleLost) && o.Restart != Never:
+			continue // while it waited for the amounts
 		case err != nil:
 			return 0, err
 		}
-		d := &daemon{Options: o, role: role, status: stopped}
+		d := &daemon{Options: o, role: held, status: stopped}
 		code, err := d.hold(ctx)
-		if !errors.Is(err, client.ErrRoleLost) || o.Restart == Never {
+		if !isLost(err) || o.Restart == Never {
 			return code, err
 		}
 	}
@@ -93,20 +98,22 @@ func (o *Options) acquire(ctx context.Context, c *client.Client) (*client.Role, 
 	return c.AcquireRole(ctx, o.Role, ask)
 }
 
-// daemon is a command under one lease of the role.
+// daemon is a command under one lease.
 type daemon struct {
 	Options
-	role    *client.Role
+	role    lease
 	reports *reports
 
 	status   status
 	restarts int // in a row
 }
 
-// hold runs the command, and restarts it, until the role is lost, the command is not restarted any more, or ctx is
-// done. The role is released afterwards.
+// hold runs the command, and restarts it, until the lease is lost, the command is not restarted any more, or ctx is
+// done. The lease is released afterwards.
 func (d *daemon) hold(ctx context.Context) (code int, err error) {
-	d.Say("holding %s with fence %d", d.Role, d.role.Fence())
+	if holding := d.holding(); holding != "" {
+		d.Say("holding %s", holding)
+	}
 	d.reports = newReports(d)
 	defer d.release()
 	for {
@@ -118,6 +125,9 @@ func (d *daemon) hold(ctx context.Context) (code int, err error) {
 		exhausted := d.MaxRestarts > 0 && d.restarts >= d.MaxRestarts
 		switch {
 		case e.cause == lost:
+			if _, ok := d.lostAmounts(); ok {
+				d.end(e, stopped)
+			}
 			return 0, d.lost()
 		case e.cause == interrupted:
 			d.end(e, stopped)
@@ -134,13 +144,16 @@ func (d *daemon) hold(ctx context.Context) (code int, err error) {
 			return cmp.Or(e.code, shell.ExitFailed), nil
 		}
 
-		// The role is kept while the command waits for its restart.
+		// The lease is kept while the command waits for its restart.
 		d.end(e, restarting)
 		wait := time.After(d.wait())
 		d.restarts++
 		select {
 		case <-wait:
 		case <-d.role.Context().Done():
+			if _, ok := d.lostAmounts(); ok {
+				d.put(stopped, lost, nil)
+			}
 			return 0, d.lost()
 		case <-ctx.Done():
 			d.put(stopped, interrupted, nil)
@@ -161,8 +174,12 @@ func (d *daemon) wait() time.Duration {
 	return min(wait, MaxBackoff)
 }
 
-// lost returns why the role is lost. Nothing is published: the lease is over, and ROLE_LOST reports it.
+// lost returns what is lost. Nothing is published under a role that is lost: its lease is over, and ROLE_LOST reports it.
 func (d *daemon) lost() error {
+	if a, ok := d.lostAmounts(); ok {
+		d.Say("%s with fence %d is lost", d.Allocation.Text, a.amounts.Fence())
+		return fmt.Errorf("run: %s: %w", d.Allocation.Text, client.ErrAllocationLost)
+	}
 	d.Say("%s with fence %d is lost", d.Role, d.role.Fence())
 	return fmt.Errorf("run: %s: %w", d.Role, client.ErrRoleLost)
 }
@@ -172,7 +189,7 @@ const (
 	exited      = "exited"
 	sick        = "unhealthy"
 	interrupted = "interrupted" // by Ctrl-C or SIGTERM
-	lost        = "lost"
+	lost        = "lost"        // the lease
 )
 
 // end is how a run of the command ended.
@@ -190,7 +207,7 @@ func (d *daemon) runOnce(ctx context.Context) end {
 	case ctx.Err() != nil:
 		return end{cause: interrupted}
 	// A process that was paused since it acquired the role may have no time left to run the command in.
-	case d.role.Left() <= d.StopTimeout:
+	case d.role.Context().Err() != nil || d.role.Left() <= d.StopTimeout:
 		return end{cause: lost}
 	}
 	cmd := d.command(d.Path, d.Args...)
@@ -227,9 +244,11 @@ func (d *daemon) runOnce(ctx context.Context) end {
 // command returns a command with the environment of the role. What it reports goes to the standard error.
 func (d *daemon) command(path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args[1:]...)
-	cmd.Args[0] = args[0]
-	cmd.Env = append(d.Env[:len(d.Env):len(d.Env)], "RINGLOG_ROLE="+d.Role,
-		"RINGLOG_FENCE="+strconv.FormatUint(d.role.Fence(), 10))
+	cmd.Args[0], cmd.Env = args[0], d.Env
+	if d.Role != "" {
+		cmd.Env = append(d.Env[:len(d.Env):len(d.Env)], "RINGLOG_ROLE="+d.Role,
+			"RINGLOG_FENCE="+strconv.FormatUint(d.role.Fence(), 10))
+	}
 	cmd.Stderr = d.Stderr
 	return cmd
 }
@@ -274,6 +293,6 @@ func (d *daemon) release() {
 	// The lease of a role that is lost may still count, where the cluster had no leader: it is released, too.
 	wasLost := d.role.Context().Err() != nil
 	if err := d.role.Release(ctx); err != nil && !wasLost {
-		d.Say("%s is not released, and free once its lease of %s is over: %v", d.Role, d.TTL, err)
+		d.Say("%s is not released, and free once its lease of %s is over: %v", d.holding(), d.TTL, err)
 	}
 }

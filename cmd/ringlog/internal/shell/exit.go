@@ -117,7 +117,8 @@ func ExitCode(err error) int {
 		return apiExit(fromAPI.Code)
 	case errors.As(err, &bad):
 		return ExitUsage
-	case errors.Is(err, client.ErrRoleHeld), errors.Is(err, client.ErrRoleLost):
+	case errors.Is(err, client.ErrRoleHeld), errors.Is(err, client.ErrRoleLost),
+		errors.Is(err, client.ErrNotGranted), errors.Is(err, client.ErrAllocationLost):
 		return ExitRefused
 	case errors.Is(err, ErrUnreachable), errors.Is(err, ErrLeaderless), errors.Is(err, ErrNewcomerSilent),
 		errors.Is(err, client.ErrUnreachable):

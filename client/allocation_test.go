@@ -153,7 +153,8 @@ func TestAnAllocationIsNotUsedPastItsEnd(t *testing.T) {
 	case <-next:
 		t.Fatal("it is another's while its holder may still work")
 	}
-	if cause := context.Cause(x.Context()); !errors.Is(cause, client.ErrAllocationLost) || x.Left() == 0 || x.EndedEarly() {
+	cause := context.Cause(x.Context())
+	if !errors.Is(cause, client.ErrAllocationLost) || x.Left() == 0 || x.EndedEarly() {
 		t.Errorf("%v with %s left, ended early: %t", cause, x.Left(), x.EndedEarly())
 	}
 	if err := <-next; err != nil {

@@ -31,8 +31,8 @@ sleep 0.2
 rm "$1/$$-$2"
 `
 
-// Commands share a resource with a capacity. Whatever happens to those who run them, and to the leader, the commands that
-// run at the same time never have more than it.
+// Commands share a resource with a capacity. Whatever happens to those who run them, and to the leader, the commands
+// that run at the same time never have more than it.
 func TestCommandsNeverHaveMoreThanTheCapacity(t *testing.T) {
 	const resource, capacity, runs = "net:a", 100, 5
 	c := newCluster(t, t.TempDir(), 3).startAll()

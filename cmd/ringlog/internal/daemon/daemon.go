@@ -174,7 +174,8 @@ func (d *daemon) wait() time.Duration {
 	return min(wait, MaxBackoff)
 }
 
-// lost returns what is lost. Nothing is published under a role that is lost: its lease is over, and ROLE_LOST reports it.
+// lost returns what is lost. Nothing is published under a role that is lost: its lease is over, and ROLE_LOST reports
+// it.
 func (d *daemon) lost() error {
 	if a, ok := d.lostAmounts(); ok {
 		d.Say("%s with fence %d is lost", d.Allocation.Text, a.amounts.Fence())

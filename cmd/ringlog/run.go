@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"net/url"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -71,10 +70,10 @@ const maxStopTimeout = 10 * time.Second
 
 // daemonOptions reads the flags and the command.
 func daemonOptions(c *cli.Context) (o daemon.Options, err error) {
-	o = daemon.Options{Role: c.String("role"), Holder: processName(), TTL: c.Duration("ttl"), NoWait: !c.Bool("wait"),
-		Args: c.Args().Slice(), Restart: daemon.Restart(c.String("restart")), Backoff: c.Duration("backoff"),
-		MaxRestarts: c.Int("max-restarts"), Health: c.String("health"), HealthInterval: c.Duration("health-interval"),
-		StopTimeout: c.Duration("stop-timeout")}
+	o = daemon.Options{Name: c.String("role"), Role: c.String("role"), Holder: processName(), TTL: c.Duration("ttl"),
+		NoWait: !c.Bool("wait"), Args: c.Args().Slice(), Restart: daemon.Restart(c.String("restart")),
+		Backoff: c.Duration("backoff"), MaxRestarts: c.Int("max-restarts"), Health: c.String("health"),
+		HealthInterval: c.Duration("health-interval"), StopTimeout: c.Duration("stop-timeout")}
 	for _, name := range []string{"ttl", "backoff", "health-interval", "stop-timeout"} {
 		if d := c.Duration(name); d <= 0 && (c.IsSet(name) || name != "stop-timeout") {
 			return o, shell.Usagef("--%s %s must be above 0", name, d)
@@ -101,10 +100,8 @@ func daemonOptions(c *cli.Context) (o daemon.Options, err error) {
 		return o, shell.Usagef("--stop-timeout %s does not fit --ttl %s: the command has to end before the lease is over; "+
 			"use --stop-timeout %s at most, or --ttl %s", o.StopTimeout, o.TTL, most, 3*o.StopTimeout)
 	}
-	if daemon.IsURL(o.Health) {
-		if u, err := url.Parse(o.Health); err != nil || u.Host == "" {
-			return o, shell.Usagef("--health %q is not a URL such as http://127.0.0.1:8080/healthz", o.Health)
-		}
+	if err := daemon.CheckURL(o.Health); err != nil {
+		return o, shell.Usagef("--health %w", err)
 	}
 	// Before the role is acquired: a command that is not there takes it from nobody.
 	o.Path, err = procgroup.Find(o.Args[0])

@@ -30,7 +30,8 @@ func rooms() map[string][]string {
 	shell := []string{"api", "client", "event", "internal/human"}
 	verbs := []string{
 		"cmd/ringlog/internal/bench", "cmd/ringlog/internal/daemon", "cmd/ringlog/internal/dev",
-		"cmd/ringlog/internal/offline", "cmd/ringlog/internal/serve", "cmd/ringlog/internal/shell",
+		"cmd/ringlog/internal/launch", "cmd/ringlog/internal/offline", "cmd/ringlog/internal/serve",
+		"cmd/ringlog/internal/shell",
 	}
 	verb := append(slices.Clone(shell), "cmd/ringlog/internal/shell")
 	handling := []string{"event/where", "router/breaker"}
@@ -102,6 +103,7 @@ func rooms() map[string][]string {
 		"cmd/ringlog/internal/shell":   shell,
 		"cmd/ringlog/internal/dev":     append(slices.Clone(verb), "cmd/ringlog/devcluster"),
 		"cmd/ringlog/internal/daemon":  append(slices.Clone(verb), "internal/procgroup"),
+		"cmd/ringlog/internal/launch":  append(slices.Clone(verb), "cmd/ringlog/internal/daemon", "internal/procgroup"),
 		"cmd/ringlog/internal/bench":   append(slices.Clone(verb), "cmd/ringlog/devcluster", "cmd/ringlog/internal/dev"),
 		"cmd/ringlog/internal/offline": slices.Concat(consensus, verb),
 		"cmd/ringlog/internal/serve": append(slices.Clone(consensus),

@@ -41,7 +41,7 @@ func newApp(sh *shell.Shell) *cli.App {
 			category("events", publishCommand(sh), scheduledCommand(sh), callCommand(sh), tailCommand(sh), getCommand(sh),
 				chainCommand(sh), dedupCommand(sh), catalogueCommand(sh), flowCommand(sh)),
 			category("subscribers", cursorCommand(sh), groupCommand(sh), reactCommand(sh), dlqCommand(sh),
-				explainCommand(sh), waitCommand(sh), clientsCommand(sh), roleCommand(sh), runCommand(sh),
+				explainCommand(sh), waitCommand(sh), clientsCommand(sh), roleCommand(sh), runCommand(sh), launchCommand(sh),
 				allocationCommand(sh)),
 			category("cluster", serve.Command(sh, version), statusCommand(sh), clusterCommand(sh), settingsCommand(sh),
 				checkCommand(sh), verifyCommand(sh)),

@@ -77,6 +77,7 @@ func rooms() map[string][]string {
 		"internal/platform/stages":        {"event", "internal/human"},
 		"internal/platform/asyncapi":      {"event", "internal/platform/audit"},
 		"internal/platform/scan":          {"event"},
+		"internal/view":                   {"event", "internal/human"},
 		"internal/human":                  nil,
 		"router":                          routing,
 		"router/breaker":                  {"event"},

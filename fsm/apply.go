@@ -51,6 +51,7 @@ type applier struct {
 	clientApplier
 	roleApplier
 	scheduleApplier
+	viewApplier
 	allocationApplier
 }
 
@@ -59,8 +60,10 @@ func newApplier(e applying) *applier {
 	a := &applier{applying: e}
 	// One applying for all, so that each part sees what the others have changed.
 	shared := &a.applying
-	a.publishApplier = publishApplier{applying: shared, producers: &a.producerApplier, schedule: &a.scheduleApplier}
+	a.publishApplier = publishApplier{applying: shared, producers: &a.producerApplier, schedule: &a.scheduleApplier,
+		views: &a.viewApplier}
 	a.scheduleApplier = scheduleApplier{shared}
+	a.viewApplier = viewApplier{applying: shared}
 	a.roleApplier = roleApplier{applying: shared}
 	a.allocationApplier = allocationApplier{applying: shared, steps: claimsAtOnce}
 	a.producerApplier = producerApplier{applying: shared, results: map[string][]byte{}}
@@ -136,6 +139,7 @@ func (a *applier) complete() error {
 	if err := a.applyTrims(); err != nil {
 		return err
 	}
+	a.storeViews()
 	a.s.compile()
 	return a.tx.finish(&a.s.meta)
 }

@@ -135,6 +135,7 @@ func (m *Machine) attach(dir string) error {
 	old := m.log.Attach(db, s.meta.First, s.meta.Last)
 	m.s, m.stored, m.db, m.columns = s, db, db, columnsCache{}
 	m.publish(m.s)
+	m.publishViews(true)
 	err = errors.Join(s.fillWindow(m.log), s.checkEnds(m.log))
 	m.mu.Unlock()
 	m.advance(s.meta.Applied)
@@ -231,7 +232,7 @@ func (m *Machine) endEntry(a *applier, err error) error {
 	}
 	// Readers see the entry from here on, so watches are woken after it.
 	if err == nil {
-		err = m.commitTx(a.tx)
+		err = m.commitTx(a)
 	}
 	if err == nil {
 		m.watches.notify(a.moved)
@@ -241,19 +242,20 @@ func (m *Machine) endEntry(a *applier, err error) error {
 	return err
 }
 
-// commitTx stores a transaction. Readers see a trim before it is stored and new events after, so
+// commitTx stores an entry's transaction. Readers see a trim before it is stored and new events after, so
 // they never look for what is not there.
-func (m *Machine) commitTx(t *tx) error {
+func (m *Machine) commitTx(a *applier) error {
 	// Types that the entry registers are known before the log has events of them.
 	_, last := m.log.Bounds()
 	m.catalogue.Store(m.s.catalogue)
 	m.log.Advance(m.s.meta.First, last)
-	if err := t.batch.Commit(pebble.NoSync); err != nil {
+	if err := a.tx.batch.Commit(pebble.NoSync); err != nil {
 		return err
 	}
 	// The entry is stored: show its events, and wake the callers that wait for it.
 	m.log.Advance(m.s.meta.First, m.s.meta.Last)
 	m.publish(m.s)
+	m.publishViews(a.viewsChanged)
 	m.advance(m.s.meta.Applied)
 	return nil
 }

@@ -28,11 +28,12 @@ type applying struct {
 	began int64 // replicated time of the entry before, Unix nanoseconds
 	now   int64 // replicated time
 
-	firstNew uint64        // the first offset that is not in the database before this entry
-	accepted []int         // rows of the records of the clients' block that are appended, by offset - base
-	late     []event.Event // the cluster's own, to be appended after the clients' block
-	fenceds  []fencedEvent // of late, in their order
-	answers  []Result      // one for each command that was decided
+	beforeTrim func(first uint64) error // see Options
+	firstNew   uint64                   // the first offset that is not in the database before this entry
+	accepted   []int                    // rows of the records of the clients' block that are appended, by offset - base
+	late       []event.Event            // the cluster's own, to be appended after the clients' block
+	fenceds    []fencedEvent            // of late, in their order
+	answers    []Result                 // one for each command that was decided
 }
 
 // applier decides one entry. Each part has what it alone changes while it decides; a part that

@@ -36,6 +36,9 @@ type Options struct {
 	Logger     hclog.Logger // nil is silence
 	CacheBytes int64        // decoded blocks kept for readers; 0 is 32 MiB
 	ReadOnly   bool         // for offline tools: nothing is written, not even a recovery
+	// BeforeTrim is called before an entry removes the events before an offset, which are all stored; nil does nothing.
+	// It may wait, and must not read what waits for an entry. Its error leaves the entry undone, and stops the machine.
+	BeforeTrim func(first uint64) error
 	// Fatal is called with a failed or hanging write, after which the node must not continue.
 	// It must not return in production; nil panics.
 	Fatal func(error)
@@ -51,6 +54,9 @@ func (o *Options) defaults() {
 	}
 	if o.CacheBytes == 0 {
 		o.CacheBytes = 32 << 20
+	}
+	if o.BeforeTrim == nil {
+		o.BeforeTrim = func(uint64) error { return nil }
 	}
 	if o.Fatal == nil {
 		o.Fatal = func(err error) { panic(err) }
@@ -207,16 +213,17 @@ func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
 func (m *Machine) beginEntry(index, term uint64) *applier {
 	meta := &m.s.meta
 	a := newApplier(applying{
-		s:        m.s,
-		tx:       newTx(m.db, meta.Digest, index, term),
-		db:       m.db,
-		log:      m.log,
-		columns:  &m.columns,
-		index:    index,
-		term:     term,
-		began:    meta.Time,
-		now:      meta.Time,
-		firstNew: meta.Last + 1, // nothing of this entry is stored yet
+		s:          m.s,
+		tx:         newTx(m.db, meta.Digest, index, term),
+		db:         m.db,
+		log:        m.log,
+		columns:    &m.columns,
+		index:      index,
+		term:       term,
+		began:      meta.Time,
+		now:        meta.Time,
+		beforeTrim: m.opts.BeforeTrim,
+		firstNew:   meta.Last + 1, // nothing of this entry is stored yet
 	})
 
 	// This is never undone: an entry that fails stops the node.

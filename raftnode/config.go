@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/ringrift/ringlog/internal/view"
 	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/health"
@@ -54,6 +55,9 @@ type Config struct {
 
 	// The file systems of the journal of outages and of the state; nil is the operating system's.
 	journalFS, stateFS vfs.FS
+
+	// compileView makes a fold of a view's declaration; nil is package view's.
+	compileView func(declaration string) (view.Fold, error)
 
 	clocks func() clock.Reading // nil reads the machine's
 	// wrapFSM, if set, returns what raft is given in the place of the state machine.
@@ -158,6 +162,9 @@ func (c *Config) Validate() error {
 	orDefault(&c.Limits.RequestBytes, 32<<20)
 	if c.clocks == nil {
 		c.clocks = clock.System()
+	}
+	if c.compileView == nil {
+		c.compileView = func(string) (view.Fold, error) { return nil, errors.New("no folds yet") }
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()

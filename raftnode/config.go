@@ -164,7 +164,7 @@ func (c *Config) Validate() error {
 		c.clocks = clock.System()
 	}
 	if c.compileView == nil {
-		c.compileView = func(string) (view.Fold, error) { return nil, errors.New("no folds yet") }
+		c.compileView = compileView
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
@@ -174,6 +174,15 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("config: %w", err)
 	}
 	return nil
+}
+
+// compileView makes a fold of the declaration of a view.
+func compileView(declaration string) (view.Fold, error) {
+	d, err := view.Parse([]byte(declaration))
+	if err != nil {
+		return nil, err
+	}
+	return view.Compile(d)
 }
 
 // problem returns the first setting that cannot work. The defaults have to be filled in.

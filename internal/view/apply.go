@@ -372,6 +372,9 @@ func (v *View) Keys(rows Rows, after string, limit int) (keys []string, err erro
 	return keys, err
 }
 
+// KeyOf implements Fold.
+func (v *View) KeyOf(row string) (key string, ok bool) { return strings.CutPrefix(row, rowPrefix) }
+
 // Skipped implements Fold.
 func (v *View) Skipped(rows Rows) (Skipped, error) { return readSkipped(rows) }
 

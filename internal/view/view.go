@@ -16,7 +16,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Fold is a view as its host drives it.
+// Fold is a view as its host drives it. It is safe for concurrent use; rows are changed by one Apply at a time.
 type Fold interface {
 	// Filter is what the view reads. The host gives Apply the events that it matches, and no others.
 	Filter() event.Filter
@@ -36,6 +36,9 @@ type Fold interface {
 
 	// Keys returns up to limit keys after the key after, in the order of their bytes.
 	Keys(rows Rows, after string, limit int) ([]string, error)
+
+	// KeyOf returns the key whose row is stored under row, false if that is not the row of a key.
+	KeyOf(row string) (key string, ok bool)
 
 	// Skipped returns how many events were skipped, and the last of them.
 	Skipped(rows Rows) (Skipped, error)

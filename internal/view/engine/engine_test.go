@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -33,6 +34,12 @@ type tally struct {
 	fails string          // the key whose events cannot be folded
 }
 
+func (c *tally) Emits() []event.Type { return []event.Type{"TALLY_REACHED"} }
+
+func (c *tally) KeyOf(row string) (string, bool) { return row, true }
+
+func (c *tally) Skipped(view.Rows) (view.Skipped, error) { return view.Skipped{}, nil }
+
 func (c *tally) Filter() event.Filter { return event.Filter{Types: c.types} }
 
 func (c *tally) Apply(rows view.Rows, e *event.Event) ([]view.Firing, error) {
@@ -57,6 +64,7 @@ func (c *tally) Apply(rows view.Rows, e *event.Event) ([]view.Firing, error) {
 		return nil, nil
 	}
 	fired := event.New("TALLY_REACHED", map[string]any{"key": e.Key, "n": n, "offset": e.Offset})
+	fired.Key, fired.CausationID = e.Key, strconv.FormatUint(e.Offset, 10)
 	return []view.Firing{{Rule: "step", Key: e.Key, Event: fired}}, nil
 }
 
@@ -238,7 +246,7 @@ func (b *bench) firings(name string) string {
 	}
 	var text strings.Builder
 	for _, f := range list {
-		fmt.Fprintf(&text, "%d %s %s %s cause %s;", f.Offset, f.Event.Source, f.Event.Key, f.Event.Payload,
+		fmt.Fprintf(&text, "%d %s %s cause %s;", f.Offset, f.Event.Key, f.Event.Payload,
 			f.Event.CausationID)
 	}
 	return text.String()
@@ -260,7 +268,7 @@ func TestAViewFoldsWhatItsFilterPassesFromTheBeginningOfTheLog(t *testing.T) {
 	b.publish("A", "y", "x")
 	b.caughtUp("v")
 	want(t, b.rows("v"), `at 7 from 1 rows 2: x={"n":3} y={"n":2}`)
-	want(t, b.firings("v"), `7 view:v x {"key": "x", "n": 3, "offset": 7} cause 7;`)
+	want(t, b.firings("v"), `7 x {"key": "x", "n": 3, "offset": 7} cause 7;`)
 
 	// Defined otherwise, it is folded again; what was defined before is gone.
 	b.define("v", `{"types":["B"]}`)
@@ -309,7 +317,7 @@ func TestFiringsAreKeptUntilTheyArePublished(t *testing.T) {
 		b.open()
 		b.caughtUp("v")
 		want(t, b.rows("v"), `at 6 from 1 rows 2: x={"n":4} y={"n":1}`)
-		want(t, b.firings("v"), `6 view:v x {"key": "x", "n": 4, "offset": 6} cause 6;`)
+		want(t, b.firings("v"), `6 x {"key": "x", "n": 4, "offset": 6} cause 6;`)
 		if s := b.engine.List(); len(s) != 1 || s[0].Firings != 1 {
 			t.Errorf("%+v", s)
 		}
@@ -458,16 +466,23 @@ func TestARowAtAnOffset(t *testing.T) {
 	b.publish("A", "y")
 	b.caughtUp("v")
 	show := func(key string, at uint64) string {
-		row, found, s, err := b.engine.ShowAt(t.Context(), "v", key, at)
-		return fmt.Sprintf("%s %t of %d %v", row, found, s.At, err)
+		var row json.RawMessage
+		err := b.engine.ReadAt(t.Context(), "v", key, at, func(r *Reader) (err error) {
+			if r.At != at {
+				t.Errorf("read at %d, not at %d", r.At, at)
+			}
+			row, _, err = r.Show(key)
+			return err
+		})
+		return fmt.Sprintf("%s %v", row, err)
 	}
-	want(t, show("x", 7), `{"n":5} true of 7 <nil>`)
-	want(t, show("x", 6), `{"n":5} true of 7 <nil>`)
-	want(t, show("x", 3), `{"n":2} true of 7 <nil>`)
-	want(t, show("y", 6), ` false of 7 <nil>`)
+	want(t, show("x", 7), `{"n":5} <nil>`)
+	want(t, show("x", 6), `{"n":5} <nil>`)
+	want(t, show("x", 3), `{"n":2} <nil>`)
+	want(t, show("y", 6), ` <nil>`)
 	b.trim(4)
-	want(t, show("x", 6), `{"n":5} true of 7 <nil>`)
-	want(t, show("x", 5), ` false of 7 the events that the row was folded from are gone; the first kept is 4`)
+	want(t, show("x", 6), `{"n":5} <nil>`)
+	want(t, show("x", 5), ` the events that the row was folded from are gone; the first kept is 4`)
 }
 
 // A watch learns of each row that changes, and of the view's end.

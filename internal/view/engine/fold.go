@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -24,10 +23,10 @@ type folded struct {
 	generation uint64
 	def        fsm.ViewDefinition // the newest, whose Emitted rises
 
-	// Only run uses these three.
-	fold    view.Fold
+	fold    view.Fold // nil if this build cannot compile it
 	matcher event.Matcher
-	rows    written
+	version uint64  // of the fold
+	rows    written // only run uses them
 
 	at       uint64 // the offset up to which all events are folded
 	from     uint64 // the first offset that was folded
@@ -37,8 +36,6 @@ type folded struct {
 	firings  int    // that are stored, and not published yet
 	failed   string // why it is not folded any further
 	watches  map[*Watch]bool
-
-	reads readers // has a lock of its own
 }
 
 // meta is what is stored of a view.
@@ -52,7 +49,7 @@ type meta struct {
 
 // storeMeta writes what is known of a view into a batch.
 func (f *folded) storeMeta(b *pebble.Batch) error {
-	value, err := json.Marshal(meta{f.def.Name, f.reads.version, f.from, f.at, f.count})
+	value, err := json.Marshal(meta{f.def.Name, f.version, f.from, f.at, f.count})
 	if err != nil {
 		return err
 	}
@@ -61,11 +58,11 @@ func (f *folded) storeMeta(b *pebble.Batch) error {
 
 // load returns a view as it is stored, or one that begins.
 func (e *Engine) load(d fsm.ViewDefinition) (*folded, error) {
-	f := &folded{generation: d.Generation, def: d, from: d.Since, at: d.Since - 1, watches: map[*Watch]bool{}}
+	f := &folded{generation: d.Generation, def: d, from: d.Since, at: d.Since - 1, version: e.opts.Version,
+		watches: map[*Watch]bool{}}
 	f.rows.generation = d.Generation
-	f.reads = readers{version: e.opts.Version, compile: func() (view.Fold, error) { return e.opts.Compile(d.Declaration) }}
 	var err error
-	f.fold, err = f.reads.compile()
+	f.fold, err = e.opts.Compile(d.Declaration)
 	if err != nil {
 		// Another build has checked it. The others are folded.
 		e.opts.Logger.Error("a view cannot be folded", "view", d.Name, "error", err)
@@ -180,7 +177,7 @@ func (e *Engine) apply(db *pebble.DB, f *folded, chunk log.Chunk) (err error) {
 			continue
 		}
 		for n := range fired {
-			copied, err := copyOf(f.def.Name, ev, fired[n])
+			copied, err := copyOf(fired[n])
 			if err != nil {
 				return e.fail(f, ev.Offset, fmt.Errorf("rule %q: %w", fired[n].Rule, err))
 			}
@@ -233,25 +230,13 @@ func (e *Engine) fail(f *folded, offset uint64, err error) error {
 	return nil
 }
 
-// copyOf returns what is stored of an event that a rule publishes. It belongs to the run of its cause, and names it.
-func copyOf(name string, cause *event.Event, fired view.Firing) ([]byte, error) {
-	ev := event.Inherit(event.CausedBy(context.Background(), cause), fired.Event)
-	if ev.Source == "" {
-		ev.Source = SourceOf(name)
-	}
-	if ev.Key == "" {
-		ev.Key = fired.Key
-	}
-	payload, err := event.Canonicalize(ev.Payload, event.DefaultLimits())
-	if err != nil {
-		return nil, err
-	}
-	ev.Payload = payload
-	return frame.EncodeCopy(&ev), nil
+// copyOf returns what is stored of an event that a rule publishes.
+func copyOf(fired view.Firing) ([]byte, error) {
+	ev := fired.Event
+	var err error
+	ev.Payload, err = event.Canonicalize(ev.Payload, event.DefaultLimits())
+	return frame.EncodeCopy(&ev), err
 }
-
-// SourceOf is the source of the events that the rules of a view publish.
-func SourceOf(name string) string { return "view:" + name }
 
 // countFirings returns how many firings of a view are stored.
 func countFirings(r pebble.Reader, generation uint64) (n int, err error) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/RaduBerinde/btreemap"
 	"github.com/cockroachdb/pebble/v2"
@@ -58,39 +57,6 @@ func (e *Engine) List() []Status {
 	return list
 }
 
-// readers has the folds that readers use: one that applies events is used by run alone.
-type readers struct {
-	version uint64
-	compile func() (view.Fold, error)
-
-	mu   sync.Mutex
-	free []view.Fold
-}
-
-// maxFree is how many folds are kept for readers.
-const maxFree = 4
-
-// take returns a fold that nobody else uses.
-func (r *readers) take() (view.Fold, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if n := len(r.free); n > 0 {
-		fold := r.free[n-1]
-		r.free = r.free[:n-1]
-		return fold, nil
-	}
-	return r.compile()
-}
-
-// put takes a fold back.
-func (r *readers) put(fold view.Fold) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.free) < maxFree {
-		r.free = append(r.free, fold)
-	}
-}
-
 // Reader reads the rows of a view as they are at one offset.
 type Reader struct {
 	Status
@@ -119,12 +85,11 @@ func (e *Engine) Read(name string, use func(*Reader) error) error {
 		snapshot, status := db.NewSnapshot(), e.status(f)
 		e.mu.Unlock()
 		defer snapshot.Close()
-		fold, err := f.reads.take()
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrFailed, err)
+		// No build of this version could compile it.
+		if f.fold == nil {
+			return fmt.Errorf("%w: %s", ErrFailed, status.Failed)
 		}
-		defer f.reads.put(fold)
-		return use(&Reader{Status: status, fold: fold, rows: &stored{reader: snapshot, generation: f.generation}})
+		return use(&Reader{Status: status, fold: f.fold, rows: &stored{reader: snapshot, generation: f.generation}})
 	})
 }
 
@@ -186,73 +151,77 @@ func (e *Engine) WaitDefined(ctx context.Context, name string, generation uint64
 	}
 }
 
-// ShowAt returns the row of a key as it was at an offset, which the view has folded. A row that has changed since is
-// folded again, in memory, from the events that it was folded from.
-func (e *Engine) ShowAt(ctx context.Context, name, key string, at uint64) (row json.RawMessage, found bool, s Status,
-	err error) {
-	same := false
-	var f *folded
-	err = e.Read(name, func(r *Reader) error {
-		row, found, err = r.Show(key)
-		s = r.Status
-		// Nothing that the row was made of has changed since. A row that is not there may have been.
-		same = r.At == at || (found && r.rows.(*stored).newest <= at)
-		return err
+// ReadAt calls use with the rows of a view as they were at an offset, which it has folded. If a key is given, use reads
+// the row of that key alone. What has changed since is folded again, in memory, from the events that it was folded from.
+func (e *Engine) ReadAt(ctx context.Context, name, key string, at uint64, use func(*Reader) error) error {
+	var status Status
+	again := false
+	err := e.Read(name, func(r *Reader) error {
+		status = r.Status
+		if r.At > at {
+			// A row that was made before is the same. One that is not there may have been, or not.
+			_, found, err := r.Show(key)
+			if err != nil {
+				return err
+			}
+			if again = key == "" || !found || r.rows.(*stored).newest > at; again {
+				return nil
+			}
+			r.At = at
+		}
+		return use(r)
 	})
-	if err != nil || same {
-		return row, found, s, err
+	if err != nil || !again {
+		return err
 	}
 	e.mu.Lock()
-	f = e.named(name)
+	f := e.liveGeneration(status.Generation)
 	e.mu.Unlock()
-	if f == nil || f.generation != s.Generation {
-		return nil, false, s, ErrNotFound
+	if f == nil {
+		return ErrNotFound
 	}
-	row, found, err = e.foldAgain(ctx, f, s.From, at, key)
-	return row, found, s, err
-}
-
-// foldAgain folds the events from one offset to another and returns a row.
-func (e *Engine) foldAgain(ctx context.Context, f *folded, from, to uint64, key string) (json.RawMessage, bool, error) {
 	// One at a time: each takes memory and a core.
 	select {
 	case e.again <- struct{}{}:
 		defer func() { <-e.again }()
 	case <-ctx.Done():
-		return nil, false, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	fold, err := f.reads.take()
-	if err != nil {
-		return nil, false, err
-	}
-	defer f.reads.put(fold)
-	matcher := fold.Filter().Compile(event.Builtin())
 	rows := newInMemory()
+	if err := e.foldAgain(ctx, f, rows, status.From, at); err != nil {
+		return err
+	}
+	status.At, status.Rows = at, int64(rows.rows.Len())
+	return use(&Reader{Status: status, fold: f.fold, rows: rows})
+}
+
+// foldAgain folds the events from one offset to another into rows.
+func (e *Engine) foldAgain(ctx context.Context, f *folded, rows *inMemory, from, to uint64) error {
 	for from <= to {
 		if ctx.Err() != nil {
-			return nil, false, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
-		chunk, err := e.source.Log().Read(from, &matcher, chunkEvents)
+		chunk, err := e.source.Log().Read(from, &f.matcher, chunkEvents)
 		if err != nil {
-			return nil, false, err
+			return err
 		}
 		if chunk.Gap != nil {
-			return nil, false, &GoneError{First: chunk.Gap.To + 1}
+			return &GoneError{First: chunk.Gap.To + 1}
 		}
 		for i := range chunk.Events {
 			if chunk.Events[i].Offset > to {
 				break
 			}
-			if _, err := fold.Apply(rows, &chunk.Events[i]); err != nil {
-				return nil, false, err
+			if _, err := f.fold.Apply(rows, &chunk.Events[i]); err != nil {
+				return err
 			}
 		}
 		if rows.bytes > maxAgain {
-			return nil, false, ErrTooLarge
+			return ErrTooLarge
 		}
 		from = chunk.Next
 	}
-	return fold.Show(rows, key)
+	return nil
 }
 
 // GoneError says that events are not retained from which a row would have to be folded.
@@ -422,10 +391,12 @@ func (w *Watch) Keys() (map[string]bool, error) {
 	return keys, nil
 }
 
-// add notes changed keys. The caller holds the engine's mu.
-func (w *Watch) add(keys []string) {
-	for _, key := range keys {
-		w.keys[key] = true
+// add notes changed rows. The caller holds the engine's mu.
+func (w *Watch) add(rows []string) {
+	for _, row := range rows {
+		if key, ok := w.view.fold.KeyOf(row); ok {
+			w.keys[key] = true
+		}
 	}
 	if len(w.keys) > maxWatched {
 		w.keys, w.lags = map[string]bool{}, true

@@ -31,6 +31,8 @@ func TestFields(t *testing.T) {
 		{`{"kind": "last", "of": "payload.x"}`, []step{{0, `{"x": 7}`}, {0, `{"x": null}`}}, `7`},
 		{`{"kind": "count"}`, ones, `3`},
 		{`{"kind": "count", "where": "payload.x > 2"}`, ones, `2`},
+		{`{"kind": "count", "reset": "payload.x == 4"}`, ones, `2`},
+		{`{"kind": "sum", "of": "payload.x", "where": "payload.x < 4", "reset": "payload.x == 4"}`, ones[:2], `0`},
 		{`{"kind": "count", "window": "1m"}`, ones, `1`},
 		{`{"kind": "sum", "of": "payload.x"}`, ones, `7.5`},
 		{`{"kind": "sum", "of": "payload.x", "window": "90s"}`, ones, `6.5`},

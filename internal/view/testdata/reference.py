@@ -341,7 +341,7 @@ VIEWS = {
             Rule("spread", known(lambda r: r["spread"] > 60), "MY_SPREAD", lambda r, e: {"by": e["source"]},
                  ended="MY_SPREAD_OVER",
                  at_end=lambda r, e, began: {"seconds": (r["updated_at"] - began) / SECOND, "relative": r["relative"]}),
-            Rule("busy", lambda r: r["rate"] > 2, "MY_RUSH", None, lambda r: r["rate"] < 1, 5 * MINUTE, "MY_LULL"),
+            Rule("busy", lambda r: r["rate"] > 1.1, "MY_RUSH", None, lambda r: r["rate"] < 0.7, 5 * MINUTE, "MY_LULL"),
         ],
         lambda e: not e["payload"].get("test"),
     ),

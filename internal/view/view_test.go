@@ -118,3 +118,28 @@ func TestARuleFiresOnceAndEndsOnce(t *testing.T) {
 		t.Errorf("row %s\nwant %s", got, row)
 	}
 }
+
+func TestAConditionWithoutAnswerChangesNothing(t *testing.T) {
+	v := compile(t, `{"name": "v", "types": ["X"], "fields": {"loss": {"kind": "last", "of": "payload.loss"},
+		"trend": {"kind": "slope", "of": "payload.loss", "window": "1m"}},
+		"rules": [{"name": "high", "when": "loss > 2", "emit": "BEGUN", "ended": "OVER"},
+			{"name": "down", "when": "trend < 0", "emit": "BEGUN", "ended": "OVER"}]}`)
+	rows, s := newMemory(), newSeries()
+	var got []string
+	for _, step := range []step{
+		{0, `{"loss": "x"}`},
+		{time.Second, `{"loss": 3}`}, // high begins; one point has no slope
+		{time.Second, `{"loss": "x"}`},
+		{time.Second, `{"loss": 2.5}`}, // down begins
+		{time.Hour, `{}`},              // no point is left
+		{time.Second, `{"loss": 1}`},   // high ends
+		{time.Second, `{"loss": 1}`},   // down ends
+	} {
+		for _, f := range apply(t, v, rows, s.next(step.after, "X", "k", step.payload)) {
+			got = append(got, f.Event.CausationID+" "+f.Rule+" "+string(f.Event.Type))
+		}
+	}
+	if want := []string{"2 high BEGUN", "4 down BEGUN", "6 high OVER", "7 down OVER"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

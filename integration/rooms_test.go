@@ -39,7 +39,7 @@ func rooms() map[string][]string {
 	return map[string][]string{
 		"event":                  {"event/canon", "internal/human"},
 		"event/canon":            nil,
-		"event/where":            {"event"},
+		"event/where":            {"event", "event/canon"},
 		"election":               {"event"},
 		"internal/eventlog":      {"event"},
 		"internal/fields":        nil,
@@ -77,7 +77,7 @@ func rooms() map[string][]string {
 		"internal/platform/stages":        {"event", "internal/human"},
 		"internal/platform/asyncapi":      {"event", "internal/platform/audit"},
 		"internal/platform/scan":          {"event"},
-		"internal/view":                   {"event", "internal/human"},
+		"internal/view":                   {"api", "event", "event/canon", "event/where", "internal/fields"},
 		"internal/human":                  nil,
 		"router":                          routing,
 		"router/breaker":                  {"event"},

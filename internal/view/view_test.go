@@ -2,7 +2,9 @@ package view_test
 
 import (
 	"encoding/json"
+	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -141,5 +143,20 @@ func TestAConditionWithoutAnswerChangesNothing(t *testing.T) {
 	}
 	if want := []string{"2 high BEGUN", "4 down BEGUN", "6 high OVER", "7 down OVER"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// The examples of docs/views.md are declarations.
+func TestTheDocumentsExamplesCompile(t *testing.T) {
+	text, err := os.ReadFile("../../docs/views.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?ms)^```(?:json|toml)\n(.*?)^```$").FindAllSubmatch(text, -1)
+	for _, block := range blocks {
+		compile(t, string(block[1]))
+	}
+	if len(blocks) < 2 {
+		t.Errorf("%d examples", len(blocks))
 	}
 }

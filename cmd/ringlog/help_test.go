@@ -19,9 +19,9 @@ import (
 )
 
 // imperatives are the verbs that a usage may begin with.
-const imperatives = " acquire add append change check compare consume count create declare deliver explain find form " +
-	"import inspect install list make manage measure move print publish read redrive register release remove request run " +
-	"show take transfer wait write "
+const imperatives = " acquire add append change check compare consume count create declare define deliver explain " +
+	"find form import inspect install list make manage measure move print publish read redrive register release " +
+	"remove request run show take transfer wait write "
 
 // retired are words that the help does without, as they mean two things or none to a reader.
 var retired = regexp.MustCompile(`(?i)\b(t(old|ells?)|anew|behind|can\s+not|stands?\s+(at|in|by)|` +

@@ -93,7 +93,7 @@ func compileTally(declaration string) (view.Fold, error) {
 		Fails string
 	}
 	if err := json.Unmarshal([]byte(declaration), &d); err != nil {
-		return nil, err
+		return (*tally)(nil), err
 	}
 	return &tally{types: d.Types, step: d.Step, fails: d.Fails}, nil
 }
@@ -534,6 +534,9 @@ func TestAViewThatCannotBeFoldedHoldsNothingUp(t *testing.T) {
 	b.publish("A", "x")
 	b.caughtUp("good")
 	b.trim(4)
+	if err := b.engine.Read("worse", nil); !errors.Is(err, ErrFailed) {
+		t.Errorf("a view that does not compile: %v", err)
+	}
 	list := b.engine.List()
 	if list[0].Failed == "" || list[2].Failed == "" || list[1].Failed != "" {
 		t.Errorf("%+v", list)

@@ -66,7 +66,7 @@ func (e *Engine) load(d fsm.ViewDefinition) (*folded, error) {
 	if err != nil {
 		// Another build has checked it. The others are folded.
 		e.opts.Logger.Error("a view cannot be folded", "view", d.Name, "error", err)
-		f.failed = err.Error()
+		f.fold, f.failed = nil, err.Error()
 		return f, nil
 	}
 	f.rows.isRow = func(key string) bool { _, ok := f.fold.KeyOf(key); return ok }

@@ -312,6 +312,9 @@ type Fired struct {
 	Event  event.Event
 }
 
+// maxFiringsBytes bounds what Firings returns, in bytes; the offset that passes it is the last.
+const maxFiringsBytes = 1 << 20
+
 // Firings returns what the rules of a view publish for the events after an offset: about limit of them, and all of an
 // offset or none.
 func (e *Engine) Firings(generation, from uint64, limit int) (list []Fired, err error) {
@@ -322,9 +325,10 @@ func (e *Engine) Firings(generation, from uint64, limit int) (list []Fired, err 
 			return err
 		}
 		defer it.Close()
+		bytes := 0
 		for ok := it.First(); ok; ok = it.Next() {
 			offset := offsetOf(it.Key())
-			if len(list) >= limit && offset != list[len(list)-1].Offset {
+			if full := len(list) >= limit || bytes >= maxFiringsBytes; full && offset != list[len(list)-1].Offset {
 				break
 			}
 			value, err := it.ValueAndErr()
@@ -336,6 +340,7 @@ func (e *Engine) Firings(generation, from uint64, limit int) (list []Fired, err 
 				return err
 			}
 			list = append(list, Fired{offset, ev})
+			bytes += len(value)
 		}
 		return it.Error()
 	})

@@ -351,7 +351,7 @@ func TestATrimWaitsForTheViews(t *testing.T) {
 			t.Fatal("a trim did not wait")
 		}
 		// What is read meanwhile does not wait for the entry.
-		if s := b.engine.List(); s[0].At != 0 || s[0].Of != 11 {
+		if s := b.engine.List(); s[0].At > 1 || s[0].Of != 11 {
 			t.Errorf("%+v", s)
 		}
 		close(gate)

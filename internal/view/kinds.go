@@ -518,7 +518,7 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// plain returns a value as JSON has it: a time as text, a number without a fraction as one.
+// plain returns a value as JSON has it: a time is a text.
 func plain(value any) any {
 	switch v := value.(type) {
 	case time.Time:

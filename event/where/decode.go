@@ -10,6 +10,9 @@ import (
 // maxDepth bounds the nesting of a payload that is decoded. The gate of the log refuses less deep ones.
 const maxDepth = 1000
 
+// maxText is how long a text of a payload may be in a Language, in bytes.
+const maxText = 4096
+
 var (
 	errNotObject = errors.New("the payload is not a JSON object")
 	errDepth     = errors.New("the payload is nested too deep")
@@ -19,9 +22,9 @@ var (
 // map[string]any.
 type decoder struct {
 	canon.Scanner
-	doubles bool // whole numbers are float64 as well
-	depth   int
-	failure error
+	inLanguage bool // whole numbers are float64 as well, and longer texts than maxText are nil: as in a Language
+	depth      int
+	failure    error
 }
 
 // object decodes the members of the payload that are wanted into members; nil wants all.
@@ -53,6 +56,9 @@ func (d *decoder) value() (any, *canon.Error) {
 	switch c := d.Peek(); c {
 	case '"':
 		text, err := d.Text()
+		if d.inLanguage && len(text) > maxText {
+			return nil, err
+		}
 		return string(text), err
 	case '{', '[':
 		return d.nested(c)
@@ -68,7 +74,7 @@ func (d *decoder) value() (any, *canon.Error) {
 		return nil, err
 	}
 	// A whole number that no int64 holds becomes a float64, an infinite one beyond that, as in Python.
-	if !float && !d.doubles {
+	if !float && !d.inLanguage {
 		if n, err := strconv.ParseInt(string(literal), 10, 64); err == nil {
 			return n, nil
 		}

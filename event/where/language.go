@@ -11,11 +11,17 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/parser"
 )
 
 // Language is the expressions over an event and over other variables. All its numbers are double: those of a payload,
 // offset and term, and whole literals in arithmetic, so that payload.wins / payload.games is a quotient and
 // payload.loss * 2 has a result for 1 as for 1.5. Only size() and int() give whole numbers.
+//
+// A text of a payload that is longer than 4096 bytes is null, which bounds what joining and matching texts costs.
+//
+// The same values give the same result on every host: loops go through the keys of a map in their order, and there are
+// no time zones but UTC and fixed differences from it.
 //
 // It is safe for concurrent use.
 type Language struct {
@@ -24,7 +30,7 @@ type Language struct {
 
 // NewLanguage declares the variables of expressions: of the event, if ofEvent, and names, which take any value.
 func NewLanguage(ofEvent bool, names ...string) (*Language, error) {
-	options := []cel.EnvOption{cel.CrossTypeNumericComparisons(true)}
+	options := []cel.EnvOption{cel.CrossTypeNumericComparisons(true), inOrder()}
 	// One of the names may hide a variable of the event, such as the key of a row that of its event.
 	if ofEvent {
 		for _, v := range eventVariables(cel.DoubleType) {
@@ -82,7 +88,11 @@ func (l *Language) Compile(place, expression string, want Want) (*Expression, er
 	if issues.Err() != nil {
 		return nil, placed(place, firstIssue(expression, issues))
 	}
+	if at, message := refused(parsed.NativeRep()); message != "" {
+		return nil, &Error{place, expression, max(at.Line(), 1), max(at.Column()+1, 1), message}
+	}
 	ast.PostOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(makeDouble))
+	sortLoops(parsed.NativeRep())
 	checked, issues := l.env.Check(parsed)
 	if issues.Err() != nil {
 		return nil, placed(place, firstIssue(expression, issues))
@@ -90,7 +100,7 @@ func (l *Language) Compile(place, expression string, want Want) (*Expression, er
 	if text := want.refuses(checked.OutputType()); text != "" {
 		return nil, &Error{place, expression, 1, 1, text}
 	}
-	// Only a comprehension does more work than the expression is long. Counting steps costs as much as the evaluation.
+	// Counting steps takes as long as the evaluation. Without a loop there are no more than the expression is long.
 	x := &Expression{}
 	var options []cel.ProgramOption
 	if x.inspect(checked.NativeRep().Expr()) {
@@ -139,8 +149,11 @@ func makeDouble(e ast.Expr) {
 	}
 }
 
-// numbersOf returns the operands of arithmetic and the results of a choice, which have the same type.
+// numbersOf returns what has one type: the operands of arithmetic, the results of a choice, the elements of a list.
 func numbersOf(e ast.Expr) ([]ast.Expr, bool) {
+	if e.Kind() == ast.ListKind {
+		return e.AsList().Elements(), true
+	}
 	if e.Kind() != ast.CallKind {
 		return nil, false
 	}
@@ -168,18 +181,18 @@ func isWhole(e ast.Expr) bool {
 	if operands, ok := numbersOf(e); ok {
 		return slices.ContainsFunc(operands, isWhole)
 	}
+	// exists_one counts in whole numbers.
+	if e.Kind() == ast.IdentKind {
+		return e.AsIdent() == parser.HiddenAccumulatorName
+	}
 	if e.Kind() != ast.CallKind {
 		return false
 	}
-	switch e.AsCall().FunctionName() {
-	case "int", "size", operators.Modulo, "getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek",
-		"getDayOfYear", "getHours", "getMinutes", "getSeconds", "getMilliseconds":
-		return true
-	}
-	return false
+	function := e.AsCall().FunctionName()
+	return function == "int" || function == "size" || function == operators.Modulo || isTimeGetter(function)
 }
 
-// inspect notes what an expression uses, and reports whether it has a comprehension.
+// inspect notes what an expression uses, and reports whether it loops.
 func (x *Expression) inspect(e ast.Expr) (loops bool) {
 	used, selected := 0, 0
 	ast.PostOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
@@ -208,14 +221,11 @@ func (x *Expression) inspect(e ast.Expr) (loops bool) {
 func (x *Expression) plain(e ast.Expr) {
 	if e.Kind() == ast.CallKind && e.AsCall().FunctionName() == operators.Equals {
 		args := e.AsCall().Args()
-		if args[1].Kind() != ast.LiteralKind {
-			return
-		}
-		text, ok := args[1].AsLiteral().(types.String)
+		text, ok := literalText(args[1])
 		if !ok {
 			return
 		}
-		x.literal = (*string)(&text)
+		x.literal = &text
 		e = args[0]
 	}
 	// From the last member back to the variable.

@@ -30,7 +30,8 @@ func compiled(t *testing.T, expression string, ev *event.Event) (*where.Expressi
 }
 
 func TestExpressionsGiveValues(t *testing.T) {
-	ev := event.New("X", []byte(`{"n": 7, "half": 0.5, "big": 12345678901234567890, "s": "a\u00e9\"", "list": [1, [2], {"k": null}],
+	ev := event.New("X", []byte(`{"n": 7, "half": 0.5, "big": 12345678901234567890, "s": "a\u00e9\"",
+		"list": [1, [2], {"k": null}],
 		"o": {"p": {"q": "deep"}}, "none": null, "yes": true, "n": 8}`))
 	ev.Source, ev.Offset, ev.AppendedAt = "w", 12, time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	for expression, want := range map[string]string{
@@ -55,11 +56,23 @@ func TestExpressionsGiveValues(t *testing.T) {
 		`payload["n"]`:                          "float64 8",
 		`"yes" in payload`:                      "bool true",
 		`payload.map(k, k).size()`:              "float64 8",
-		`source == "w"`:                         "bool true",
-		`payload.o.p.q == "shallow"`:            "bool false",
-		`payload.n == "8"`:                      "bool false",
-		`appended_at`:                           "time.Time 2026-03-01 00:00:00 +0000 UTC",
-		`appended_at - timestamp("2026-02-28T23:59:00Z")`: "float64 60",
+		`payload.map(k, k)`:                     "[]interface {} [big half list n none o s yes]",
+		`payload.o.map(k, payload.o[k].q)`:      "[]interface {} [deep]",
+		`{"b": 1, "d": 2, "a": 3, "c": 4}.map(k, k + "!")`:    "[]interface {} [a! b! c! d!]",
+		`{3: "x", 1: "y"}.filter(k, k > 0)`:                   "[]interface {} [1 3]",
+		`[3, 1, 2].filter(n, n > 1).map(n, n / 2)`:            "[]interface {} [1.5 1]",
+		`[[1, 2], [3]].map(l, l.map(n, n + 1))`:               "[]interface {} [[2 3] [4]]",
+		`appended_at.getHours("+02:30") + 1`:                  "float64 3",
+		`appended_at.getDayOfYear("UTC")`:                     "float64 59",
+		`[1, 2, 3].exists_one(n, n > 2)`:                      "bool true",
+		`[1, 2, 3].exists_one(n, n > 1)`:                      "bool false",
+		`payload.s.matches("^a.\"$") && matches(source, "w")`: "bool true",
+		`payload.n in [1, 8]`:                                 "bool true",
+		`source == "w"`:                                       "bool true",
+		`payload.o.p.q == "shallow"`:                          "bool false",
+		`payload.n == "8"`:                                    "bool false",
+		`appended_at`:                                         "time.Time 2026-03-01 00:00:00 +0000 UTC",
+		`appended_at - timestamp("2026-02-28T23:59:00Z")`:     "float64 60",
 
 		`payload.no`:            "error no such key: no",
 		`payload.o.no`:          "error no such key: no",
@@ -82,6 +95,23 @@ func TestExpressionsGiveValues(t *testing.T) {
 	}
 }
 
+// Go goes through a map in another order each time, so one evaluation shows nothing.
+func TestLoopsGoThroughKeysInOrder(t *testing.T) {
+	ev := event.New("X", []byte(`{"e": 1, "d": 2, "c": 3, "b": 4, "a": {"z": 1, "y": 2, "x": 3}}`))
+	for expression, want := range map[string]string{
+		`payload.map(k, k)`:                          "[a b c d e]",
+		`payload.a.filter(k, payload.a[k] > 1)`:      "[x y]",
+		`{"r": 1, "q": payload.e, "p": 3}.map(k, k)`: "[p q r]",
+	} {
+		x, s := compiled(t, expression, &ev)
+		for range 40 {
+			if v, err := x.Eval(s); err != nil || fmt.Sprint(v) != want {
+				t.Fatalf("%s: %v, want %s, %v", expression, v, want, err)
+			}
+		}
+	}
+}
+
 func TestAPayloadThatIsNoObjectIsAnError(t *testing.T) {
 	for _, payload := range []string{``, `[1]`, `7`, `{"a": `, `{"a": tru}`, `{"b": {"c"}, "a": 1}`,
 		`{"a": ` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `}`,
@@ -97,14 +127,19 @@ func TestAPayloadThatIsNoObjectIsAnError(t *testing.T) {
 }
 
 func TestTheWorkOfAnExpressionIsBounded(t *testing.T) {
-	ev := event.New("X", nil)
-	costly := "a+b+c+d+e+f > 0"
+	ev := event.New("X", map[string]any{"long": strings.Repeat("a", 4097), "short": strings.Repeat("a", 4096)})
+	loops := "a+b+c+d+e+f > 0"
 	for _, variable := range "fedcba" {
-		costly = fmt.Sprintf("[1,2,3,4,5,6,7,8].all(%c, %s)", variable, costly)
+		loops = fmt.Sprintf("[1,2,3,4,5,6,7,8].all(%c, %s)", variable, loops)
 	}
-	x, s := compiled(t, costly, &ev)
+	x, s := compiled(t, loops, &ev)
 	if _, err := x.Eval(s); err == nil || !strings.Contains(err.Error(), "cost limit exceeded") {
 		t.Error(err)
+	}
+	// A long text would make other expressions costly.
+	x, s = compiled(t, "payload.long == null && size(payload.short) == 4096", &ev)
+	if v, err := x.Eval(s); v != true || err != nil {
+		t.Error(v, err)
 	}
 }
 
@@ -121,6 +156,14 @@ func TestAnErrorHasItsPlace(t *testing.T) {
 		{"elo +\n nobody", where.Any, "rules[0].when: line 2, column 2: undeclared reference to 'nobody'"},
 		{"payload.x", where.Any, "rules[0].when: line 1, column 1: undeclared reference to 'payload'"},
 		{"'a' + key", where.Number, "rules[0].when: line 1, column 1: it gives string, not a number"},
+		{"[1].all(x,\n y > 1)", where.Any, "rules[0].when: line 2, column 2: undeclared reference to 'y'"},
+		{"nobody.all(x, x)", where.Any, "rules[0].when: line 1, column 1: undeclared reference to 'nobody'"},
+		{"[1].all(x, x == 'a')", where.Any, "rules[0].when: line 1, column 14: found no matching overload"},
+		{"elo.getHours('Europe/Berlin')", where.Any, "rules[0].when: line 1, column 14: a time zone is 'UTC'"},
+		{"key.matches(elo)", where.Any, "rules[0].when: line 1, column 13: a pattern is a text in the expression"},
+		{"matches(key, '" + strings.Repeat("a", 257) + "')", where.Any,
+			"rules[0].when: line 1, column 14: a pattern is a text in the expression, of up to 256 bytes"},
+		{"elo.getHours(key)", where.Any, "rules[0].when: line 1, column 14: a time zone is 'UTC'"},
 		{"elo > 3", where.String, "rules[0].when: line 1, column 1: it gives bool, not string"},
 		{"elo * 3", where.Bool, "rules[0].when: line 1, column 1: it gives double, not bool"},
 	} {

@@ -12,7 +12,7 @@ import (
 type Scope struct {
 	event    *event.Event
 	of       *Members // nil decodes all of the payload
-	doubles  bool     // all numbers are double, as in a Language
+	language bool     // numbers and texts are those of a Language
 	payload  map[string]any
 	decoded  bool
 	failure  error
@@ -20,7 +20,7 @@ type Scope struct {
 }
 
 // NewScope returns a scope for expressions of a Language, which use no more of a payload than of.
-func NewScope(of *Members) *Scope { return &Scope{of: of, doubles: true} }
+func NewScope(of *Members) *Scope { return &Scope{of: of, language: true} }
 
 // Reset makes the variables those of another event.
 func (s *Scope) Reset(ev *event.Event) {
@@ -65,7 +65,7 @@ func (s *Scope) ResolveName(name string) (any, bool) {
 
 // number returns a number of the log as expressions see it.
 func (s *Scope) number(n uint64) any {
-	if s.doubles {
+	if s.language {
 		return float64(n)
 	}
 	return int64(n)
@@ -92,7 +92,7 @@ func (s *Scope) decode() {
 	if s.of != nil && !s.of.all {
 		wanted = s.of.names
 	}
-	d := decoder{doubles: s.doubles}
+	d := decoder{inLanguage: s.language}
 	d.Data = s.event.Payload
 	s.failure = d.object(s.payload, wanted)
 	s.decoded = true

@@ -4,6 +4,8 @@
 //	c, err := where.Compile(`payload.epoch > 3 && source.startsWith("trainer-")`)
 //	met, err := c.Match(&ev)
 //
+// A Language has expressions that give values, of an event and of other variables; views use them.
+//
 // It promises that an evaluation is bounded in its work, changes nothing, and is safe for concurrent use; and that an
 // expression at fault is reported with line and column.
 package where

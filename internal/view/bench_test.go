@@ -15,7 +15,8 @@ import (
 func BenchmarkRebuild(b *testing.B) {
 	views := map[string]*view.View{"plain": compile(b, `{"name": "plain", "types": ["EVALUATION_COMPLETED"], "fields": {
 		"last": {"kind": "last", "of": "payload.elo_estimate"}, "count": {"kind": "count"},
-		"mean": {"kind": "mean", "of": "payload.elo_estimate"}, "smooth": {"kind": "ewma", "of": "payload.elo_estimate", "half_life": "1h"},
+		"mean": {"kind": "mean", "of": "payload.elo_estimate"},
+		"smooth": {"kind": "ewma", "of": "payload.elo_estimate", "half_life": "1h"},
 		"rate": {"kind": "rate", "window": "1h"}}}`)}
 	all, err := view.Platform()
 	if err != nil {
@@ -30,8 +31,10 @@ func BenchmarkRebuild(b *testing.B) {
 	var events []*event.Event
 	for s := newSeries(); len(events) < 20_000; {
 		ev := s.next(time.Second, event.EvaluationCompleted, "", fmt.Sprintf(
-			`{"board_type": "hex8", "config_key": "hex8_%dp", "duration": %g, "elo_estimate": %g, "game_count": %d, "new_games": %d, "win_rate": %g}`,
-			random.IntN(100), random.Float64()*100, 1500+random.Float64()*100, 1+random.IntN(50), random.IntN(50), random.Float64()))
+			`{"board_type": "hex8", "config_key": "hex8_%dp", "duration": %g, "elo_estimate": %g, "game_count": %d, `+
+				`"new_games": %d, "win_rate": %g}`,
+			random.IntN(100), random.Float64()*100, 1500+random.Float64()*100, 1+random.IntN(50), random.IntN(50),
+			random.Float64()))
 		ev.Source = fmt.Sprintf("worker-%d", random.IntN(30))
 		events = append(events, ev)
 	}

@@ -234,8 +234,8 @@ const (
 func (f Field) compile(place string) (kind, where.Want, error) {
 	takes, known := takes()[f.Kind]
 	if !known {
-		return nil, 0, wrong(place+".kind", "%q is none of last, count, sum, min, max, mean, rate, ewma, slope, distinct",
-			f.Kind)
+		return nil, 0, wrong(place+".kind",
+			"%q is none of last, count, sum, min, max, mean, rate, ewma, slope, distinct", f.Kind)
 	}
 	for _, m := range []struct {
 		name  string
@@ -442,11 +442,12 @@ func (v *View) checkEmits(d *Declaration) error {
 	reads := v.filter.Compile(event.Builtin())
 	for i, r := range v.rules {
 		place := fmt.Sprintf("rules[%d]", i)
+		const message = "the view reads %s itself, so it would feed itself; name its types without it"
 		if reads.MatchType(string(r.emit)) {
-			return wrong(place+".emit", "the view reads %s itself, so it would feed itself; name its types without it", r.emit)
+			return wrong(place+".emit", message, r.emit)
 		}
 		if r.ended != "" && reads.MatchType(string(r.ended)) {
-			return wrong(place+".ended", "the view reads %s itself, so it would feed itself; name its types without it", r.ended)
+			return wrong(place+".ended", message, r.ended)
 		}
 		v.emits = append(v.emits, r.emit)
 		if r.ended != "" {

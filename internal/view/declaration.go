@@ -101,7 +101,8 @@ func Parse(text []byte) (Declaration, error) {
 	if _, err := canon.Rewrite(text, maxDepth, 4*MaxBytes); err != nil {
 		before := text[:min(int(max(err.Position, 0)), len(text))]
 		line, column := bytes.Count(before, []byte("\n"))+1, len(before)-bytes.LastIndexByte(before, '\n')
-		return d, wrong(strings.TrimPrefix(strings.TrimPrefix(err.Field, "payload"), "."), "line %d, column %d: %s", line, column, err.Message)
+		place := strings.TrimPrefix(strings.TrimPrefix(err.Field, "payload"), ".")
+		return d, wrong(place, "line %d, column %d: %s", line, column, err.Message)
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
@@ -136,7 +137,8 @@ func misfit(err error) error {
 	if errors.As(err, &kind) {
 		return wrong(kind.Field, "%s is expected, not %s", canon.Expected(kind.Type), canon.Found(kind))
 	}
-	return wrong("", "%s", strings.Replace(strings.TrimPrefix(err.Error(), "json: "), "unknown field", "it has no member", 1))
+	text := strings.TrimPrefix(err.Error(), "json: ")
+	return wrong("", "%s", strings.Replace(text, "unknown field", "it has no member", 1))
 }
 
 // refused returns an error of package event with a place.

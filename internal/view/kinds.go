@@ -335,7 +335,8 @@ func (s slope) valid(state []byte) bool {
 
 func (s slope) size() int { return s.points * pointBytes }
 
-// distinct keeps which values there were: the first 16 bytes of their SHA-256, sorted; of more than the limit, one byte.
+// distinct keeps which values there were: the first 16 bytes of their SHA-256, sorted; if there were more than the
+// limit, one byte.
 type distinct struct{ limit int }
 
 // moreThan is the number of distinct values if it is known only to be greater.
@@ -517,7 +518,7 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// plain returns a value as JSON has it: a time as text, a number without a fraction as one.
+// plain returns a value as JSON has it: a time is a text.
 func plain(value any) any {
 	switch v := value.(type) {
 	case time.Time:

@@ -18,7 +18,8 @@ func drawField(t *rapid.T) view.Field {
 	number := rapid.SampledFrom([]string{"payload.x", "payload.y", "payload.x * 2 - 1", "payload.x > 3 ? 1 : 0", "offset"})
 	window := rapid.SampledFrom([]string{"1s", "7s", "60s", "1h"})
 	f := view.Field{
-		Kind:  rapid.SampledFrom([]string{"last", "count", "sum", "min", "max", "mean", "rate", "ewma", "slope", "distinct"}).Draw(t, "kind"),
+		Kind: rapid.SampledFrom([]string{
+			"last", "count", "sum", "min", "max", "mean", "rate", "ewma", "slope", "distinct"}).Draw(t, "kind"),
 		Where: rapid.SampledFrom([]string{"", "", "payload.x > 2", "type == 'A'", "has(payload.y)"}).Draw(t, "where"),
 		Reset: rapid.SampledFrom([]string{"", "", "type == 'C'"}).Draw(t, "reset"),
 	}
@@ -37,7 +38,8 @@ func drawField(t *rapid.T) view.Field {
 	case "ewma":
 		f.HalfLife = window.Draw(t, "half-life")
 	case "slope":
-		f.Window, f.Points = rapid.SampledFrom([]string{"", "7s", "1h"}).Draw(t, "window"), rapid.IntRange(2, 9).Draw(t, "points")
+		f.Window = rapid.SampledFrom([]string{"", "7s", "1h"}).Draw(t, "window")
+		f.Points = rapid.IntRange(2, 9).Draw(t, "points")
 	case "distinct":
 		f.Limit = rapid.IntRange(1, 5).Draw(t, "limit")
 	}
@@ -77,8 +79,9 @@ func drawEvents(t *rapid.T) []*event.Event {
 		ev := s.next(time.Duration(rapid.Int64Range(-1e9, 20e9).Draw(t, "after")),
 			rapid.SampledFrom([]event.Type{"A", "A", "B", "C"}).Draw(t, "type"),
 			rapid.SampledFrom([]string{"a", "b", ""}).Draw(t, "key"),
-			rapid.SampledFrom([]string{`{"key": "a", "x": 1}`, `{"key": "a", "x": 4, "y": -2.5}`, `{"key": "b", "x": 9.5, "y": 1}`,
-				`{"key": "b", "x": null}`, `{"x": "4"}`, `{"key": "a", "x": 7, "list": [1, {"b": null, "a": "é"}]}`, `{}`,
+			rapid.SampledFrom([]string{`{"key": "a", "x": 1}`, `{"key": "a", "x": 4, "y": -2.5}`,
+				`{"key": "b", "x": 9.5, "y": 1}`, `{"key": "b", "x": null}`, `{"x": "4"}`,
+				`{"key": "a", "x": 7, "list": [1, {"b": null, "a": "é"}]}`, `{}`,
 				`{"key": "a", "x": 1e308, "y": 1e308}`, `{"key": "b", "x": -3}`}).Draw(t, "payload"))
 		ev.Source = rapid.SampledFrom([]string{"s1", "s2", "s3"}).Draw(t, "source")
 		events = append(events, ev)

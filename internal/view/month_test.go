@@ -141,7 +141,7 @@ func TestAMonthIsAsTheReferenceFoldsIt(t *testing.T) {
 	t.Parallel()
 	perDay := 14
 	if longtest.Enabled() {
-		perDay *= 4
+		perDay *= 2
 	}
 	events := month(1, perDay)
 	want := reference(t, events)

@@ -2,6 +2,7 @@ package view_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"reflect"
 	"regexp"
@@ -27,7 +28,8 @@ func TestFields(t *testing.T) {
 		want  string
 	}{
 		{`{"kind": "last", "of": "payload.x"}`, ones, `2.5`},
-		{`{"kind": "last", "of": "payload"}`, []step{{0, `{"b": [1, {"c": null}], "a": "é<"}`}}, `{"a":"é<","b":[1,{"c":null}]}`},
+		{`{"kind": "last", "of": "payload"}`, []step{{0, `{"b": [1, {"c": null}], "a": "é<"}`}},
+			`{"a":"é<","b":[1,{"c":null}]}`},
 		{`{"kind": "last", "of": "appended_at"}`, ones, `"2026-03-01T00:02:00Z"`},
 		{`{"kind": "last", "of": "payload.x > 2"}`, ones, `true`},
 		{`{"kind": "last", "of": "payload.x"}`, []step{{0, `{"x": 7}`}, {0, `{"x": null}`}}, `7`},
@@ -45,7 +47,8 @@ func TestFields(t *testing.T) {
 		{`{"kind": "mean", "of": "payload.x"}`, []step{{0, `{}`}}, `null`},
 		{`{"kind": "mean", "of": "payload.x ? 1 : 0"}`, []step{{0, `{"x": true}`}, {0, `{"x": false}`}}, `0.5`},
 		// The window of 60 s covers the 59 s before the one that has begun.
-		{`{"kind": "rate", "window": "60s", "per": "minute"}`, []step{{500 * time.Millisecond, `{}`}, {0, `{}`}}, `2.0168067226890756`},
+		{`{"kind": "rate", "window": "60s", "per": "minute"}`, []step{{500 * time.Millisecond, `{}`}, {0, `{}`}},
+			`2.0168067226890756`},
 		{`{"kind": "rate", "of": "payload.x", "window": "1h", "per": "hour"}`, ones, `7.627118644067797`},
 		// Half of the weight is left after a half-life: (1/2 + 4) / (1/2 + 1), and so on.
 		{`{"kind": "ewma", "of": "payload.x", "half_life": "1m"}`, ones[:2], `3`},
@@ -74,7 +77,8 @@ func TestFields(t *testing.T) {
 }
 
 func TestARuleFiresOnceAndEndsOnce(t *testing.T) {
-	v := compile(t, `{"name": "losses", "types": ["TRAINING_PROGRESS"], "fields": {"loss": {"kind": "last", "of": "payload.loss"}},
+	v := compile(t, `{"name": "losses", "types": ["TRAINING_PROGRESS"],
+		"fields": {"loss": {"kind": "last", "of": "payload.loss"}},
 		"computed": {"percent": "loss * 100"},
 		"rules": [{"name": "high", "when": "loss > 2", "until": "loss < 1", "min_hold": "1m",
 			"emit": "training_loss_anomaly", "payload": {"loss": "loss", "epoch": "payload.epoch"},
@@ -101,18 +105,24 @@ func TestARuleFiresOnceAndEndsOnce(t *testing.T) {
 	var got []string
 	for _, f := range all {
 		e := f.Event
-		got = append(got, strings.Join([]string{string(e.Type), e.Key, e.Source, e.CausationID, e.DedupID, string(e.Payload)}, " "))
+		got = append(got, fmt.Sprintln(e.Type, e.Key, e.Source, e.CausationID, e.DedupID, string(e.Payload)))
 		if _, _, err := (&event.Policy{}).Normalize(&e); err != nil {
 			t.Error(err)
 		}
 	}
 	want := []string{
-		`TRAINING_LOSS_ANOMALY hex8 view/losses 2 losses/high/hex8/2 {"epoch":7,"fields":{"loss":3,"percent":300},"key":"hex8","loss":3,"offset":2,"rule":"high","view":"losses"}`,
-		`MY_END hex8 view/losses 7 losses/high/hex8/7 {"began_offset":2,"fields":{"loss":0.5,"percent":50},"key":"hex8","offset":7,"rule":"high","seconds":64,"view":"losses"}`,
-		`TRAINING_LOSS_ANOMALY hex8 view/losses 9 losses/high/hex8/9 {"epoch":null,"fields":{"loss":2.5,"percent":250},"key":"hex8","loss":2.5,"offset":9,"rule":"high","view":"losses"}`,
+		`TRAINING_LOSS_ANOMALY hex8 view/losses 2 losses/high/hex8/2 ` +
+			`{"epoch":7,"fields":{"loss":3,"percent":300},"key":"hex8",` +
+			`"loss":3,"offset":2,"rule":"high","view":"losses"}` + "\n",
+		`MY_END hex8 view/losses 7 losses/high/hex8/7 ` +
+			`{"began_offset":2,"fields":{"loss":0.5,"percent":50},"key":"hex8",` +
+			`"offset":7,"rule":"high","seconds":64,"view":"losses"}` + "\n",
+		`TRAINING_LOSS_ANOMALY hex8 view/losses 9 losses/high/hex8/9 ` +
+			`{"epoch":null,"fields":{"loss":2.5,"percent":250},"key":"hex8",` +
+			`"loss":2.5,"offset":9,"rule":"high","view":"losses"}` + "\n",
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+		t.Errorf("got  %s\nwant %s", strings.Join(got, "     "), strings.Join(want, "     "))
 	}
 	row := `{"key":"hex8","offset":9,"at":"2026-03-01T00:01:07Z","fields":{"loss":2.5,"percent":250},` +
 		`"rules":{"high":{"holds":true,"since":"2026-03-01T00:01:07Z","offset":9}}}`

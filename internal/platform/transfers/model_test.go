@@ -241,7 +241,8 @@ func (m *model) name(t *modelTransfer, s *said, host string) {
 }
 
 func (m *model) supersede(t *modelTransfer, s *said) {
-	t.State, t.Ended, t.Due, t.LastOffset = "superseded", &api.TransferStep{Offset: s.offset, At: s.at}, time.Time{}, s.offset
+	t.State, t.Ended = "superseded", &api.TransferStep{Offset: s.offset, At: s.at}
+	t.Due, t.LastOffset = time.Time{}, s.offset
 }
 
 // follow changes a transfer as an event says.
@@ -370,7 +371,8 @@ func (m *model) arrive(s *said, c *api.Copy) {
 	case old == nil && has == m.limits.copies:
 		m.tally.OverLimit++
 		return
-	case old != nil && old.Version == c.Version && c.Version != "" && old.Checked != "damaged" && old.Offset > m.gone[c.Host]:
+	case old != nil && old.Version == c.Version && c.Version != "" && old.Checked != "damaged" &&
+		old.Offset > m.gone[c.Host]:
 		c.Since = old.Since
 	}
 	m.copies[at] = c
@@ -433,11 +435,12 @@ func (m *model) listCopies(want func(*api.Copy) bool, by func(*api.Copy) string)
 // drawSaid draws what happens next.
 func drawSaid(t *rapid.T, offset uint64, at time.Time) *said {
 	k := rapid.SampledFrom(types).Draw(t, "type")
+	hosts := rapid.SampledFrom([]string{"h1", "h2", "h/3", "h4"})
 	s := &said{
 		what: string(k.name), kind: k.kind, offset: offset, at: at,
 		id:       rapid.SampledFrom([]string{"", "", "x", "y/%"}).Draw(t, "id"),
 		name:     rapid.SampledFrom([]string{"", "a", "a", "b/c d"}).Draw(t, "name"),
-		hosts:    rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"h1", "h2", "h/3", "h4"}), 0, 3, rapid.ID).Draw(t, "hosts"),
+		hosts:    rapid.SliceOfNDistinct(hosts, 0, 3, rapid.ID).Draw(t, "hosts"),
 		from:     rapid.SampledFrom([]string{"", "origin"}).Draw(t, "from"),
 		version:  rapid.SampledFrom([]string{"", "1", "v2"}).Draw(t, "version"),
 		bytes:    rapid.Uint64Range(0, 2).Draw(t, "bytes"),
@@ -508,7 +511,8 @@ func (s *said) event(t *rapid.T) *event.Event {
 func TestTransfersAgreeWithAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fold, rows, again := View{tight}, newRows(), newRows()
-		m := &model{limits: tight, last: map[string]*modelTransfer{}, copies: map[string]*api.Copy{}, gone: map[string]uint64{}}
+		m := &model{limits: tight, last: map[string]*modelTransfer{}, copies: map[string]*api.Copy{},
+			gone: map[string]uint64{}}
 		at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		for offset := range uint64(rapid.IntRange(1, 60).Draw(t, "events")) {
 			at = at.Add(rapid.SampledFrom([]time.Duration{0, time.Second, 10 * time.Minute}).Draw(t, "later"))

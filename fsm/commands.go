@@ -80,6 +80,13 @@ var decisions = [256]decision{
 	frame.KindSchedule:         infallible((*applier).scheduleEvent),
 	frame.KindUnschedule:       infallible((*applier).unschedule),
 	frame.KindPublishScheduled: fallible((*applier).publish),
+
+	// Views, and what their rules publish.
+	frame.KindViewDefine:  infallible((*applier).defineView),
+	frame.KindViewRemove:  infallible((*applier).removeView),
+	frame.KindPublishView: fallible((*applier).publish),
+	frame.KindViewSkip:    infallible((*applier).skipFirings),
+
 	// Resources, and allocations of them.
 	frame.KindResourceSet:       infallible((*applier).setResource),
 	frame.KindResourceRemove:    infallible((*applier).removeResource),

@@ -38,6 +38,8 @@ type Result struct {
 
 	Allocation *AllocationAnswer `json:"allocation,omitempty"` // after its command
 	Scheduled  *Scheduled        `json:"scheduled,omitempty"`  // an event that is to be published at a time, or was
+
+	View *ViewDefinition `json:"view,omitempty"` // after its command, or as it was until it was removed
 }
 
 // Duplicate is an event that was suppressed, and answered with an earlier offset.

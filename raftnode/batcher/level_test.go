@@ -23,6 +23,8 @@ func aboveBase() []frame.Command {
 		frame.Schedule{}, frame.Unschedule{}, frame.Publish{Scheduled: "s"},
 		frame.ResourceSet{}, frame.ResourceRemove{}, frame.AllocationRequest{}, frame.AllocationRenew{},
 		frame.AllocationRelease{},
+		frame.ViewDefine{}, frame.ViewRemove{}, frame.Publish{Emission: frame.ViewEmission{View: "v"}},
+		frame.ViewSkip{ViewEmission: frame.ViewEmission{View: "v"}},
 	}
 }
 

@@ -99,19 +99,22 @@ func (View) Filter() event.Filter {
 	return f
 }
 
+// Emits implements view.Fold.
+func (View) Emits() []event.Type { return nil }
+
 // Apply implements view.Fold. It publishes nothing.
 func (v View) Apply(rows view.Rows, e *event.Event) ([]view.Firing, error) {
 	k, ok := meanings[e.Type]
 	if !ok {
 		return nil, nil
 	}
-	tally, err := readTally(rows)
-	if err != nil {
+	f := &fold{rows: rows, limits: v.limits, hosts: map[string]*hostRow{}}
+	if err := f.total.load(rows); err != nil || e.Offset <= f.total.at {
 		return nil, err
 	}
-	f := &fold{rows: rows, limits: v.limits, tally: tally, hosts: map[string]*hostRow{}}
+	f.tally, f.total.at = &f.total.TransferTally, e.Offset
 	f.tally.Events++
-	f.m = read(e, k, &f.tally)
+	f.m = read(e, k, f.tally)
 	if err := f.apply(); err != nil {
 		return nil, fmt.Errorf("transfers: %w", err)
 	}
@@ -123,7 +126,8 @@ type fold struct {
 	rows    view.Rows
 	limits  limits
 	m       message
-	tally   api.TransferTally
+	total   totalRow
+	tally   *api.TransferTally  // of total
 	hosts   map[string]*hostRow // those that the event is about
 	touched []*hostRow          // the same, in the order in which they were read
 }
@@ -135,11 +139,7 @@ func (f *fold) finish() error {
 			return err
 		}
 	}
-	var numbers []uint64
-	for _, n := range tallied(&f.tally) {
-		numbers = append(numbers, *n)
-	}
-	return f.rows.Set("c", encodeNumbers(tallyForm, numbers...))
+	return f.rows.Set("c", f.total.encode())
 }
 
 // apply finds what the event is about, and changes it.
@@ -147,6 +147,7 @@ func (f *fold) apply() error {
 	m := &f.m
 	if len(m.hosts) == 0 && m.name == "" && m.id == "" {
 		f.tally.Unnamed++
+		f.total.unnamed = m.offset
 		return nil
 	}
 	switch {

@@ -523,6 +523,10 @@ func TestTransfersAgreeWithAModel(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			// What was applied already changes nothing.
+			if _, err := fold.Apply(again, e); err != nil {
+				t.Fatal(err)
+			}
 			m.apply(s)
 			if rapid.IntRange(0, 9).Draw(t, "reopen") == 0 {
 				rows = rows.reopened()

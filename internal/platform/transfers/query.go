@@ -37,9 +37,11 @@ func dueKey(t time.Time) string { return fmt.Sprintf("d/%016x/", uint64(t.UnixNa
 // may be short although it has a next one. Offset and Time of the page are its caller's.
 func List(rows view.Rows, q Query) (page api.TransferPage, err error) {
 	page.Transfers = []api.Transfer{}
-	if page.Totals, err = readTally(rows); err != nil {
+	var c totalRow
+	if err = c.load(rows); err != nil {
 		return page, err
 	}
+	page.Totals = c.TransferTally
 	// The index that has the fewest rows; each row's key ends with the number of a transfer.
 	prefix := "t/"
 	switch {
@@ -146,16 +148,18 @@ func readHost(rows view.Rows, name string) (*hostRow, error) {
 	return decodeHost(name, value)
 }
 
-// readTally returns the tally, zero if there is none yet.
-func readTally(rows view.Rows) (t api.TransferTally, err error) {
-	value, found, err := rows.Get("c")
-	if err != nil || !found {
-		return t, err
+// Skipped implements view.Fold: what named neither a host nor a name nor an id.
+func (View) Skipped(rows view.Rows) (view.Skipped, error) {
+	var c totalRow
+	if err := c.load(rows); err != nil || c.Unnamed == 0 {
+		return view.Skipped{}, err
 	}
-	if err := decodeNumbers(tallyForm, value, tallied(&t)...); err != nil {
-		return t, fmt.Errorf("row c: %w", err)
-	}
-	return t, nil
+	return view.Skipped{Events: c.Unnamed, Last: c.unnamed, Place: "key"}, nil
+}
+
+// KeyOf implements view.Fold.
+func (View) KeyOf(row string) (key string, ok bool) {
+	return row, row == "c" || strings.HasPrefix(row, "t/") || strings.HasPrefix(row, "w/")
 }
 
 // Keys implements view.Fold: the tally, transfers and copies, not what indexes them.
@@ -187,7 +191,9 @@ func (View) Show(rows view.Rows, key string) (json.RawMessage, bool, error) {
 	var shown any
 	switch {
 	case key == "c":
-		shown, err = readTally(rows)
+		var c totalRow
+		err = c.load(rows)
+		shown = c.TransferTally
 	case strings.HasPrefix(key, "t/"):
 		var t *transfer
 		if t, err = decodeTransfer(key[2:], value); err == nil {

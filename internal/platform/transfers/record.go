@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/internal/fields"
+	"github.com/ringrift/ringlog/internal/view"
 )
 
 // Kinds of what is transferred.
@@ -228,13 +229,41 @@ func decodeHost(name string, value []byte) (*hostRow, error) {
 	return h, nil
 }
 
-// The tally is the row c: form 1 | its numbers in the order of tallied.
-const tallyForm = 1
+// totalRow is the row of the whole view:
+//
+//	c   form 1 | the numbers of the tally | at | unnamed
+type totalRow struct {
+	api.TransferTally
+	at      uint64 // the last event of the view
+	unnamed uint64 // the last one that TransferTally.Unnamed counts
+}
 
-// tallied lists the numbers of a tally.
-func tallied(t *api.TransferTally) []*uint64 {
-	return []*uint64{&t.Events, &t.Hosts, &t.Unnamed, &t.Unmatched, &t.WrongType, &t.TooLong, &t.OverLimit, &t.Repeats,
-		&t.Contradictions}
+const totalForm = 1
+
+// numbers lists the numbers in their order in the row.
+func (c *totalRow) numbers() []*uint64 {
+	return []*uint64{&c.Events, &c.Hosts, &c.Unnamed, &c.Unmatched, &c.WrongType, &c.TooLong, &c.OverLimit, &c.Repeats,
+		&c.Contradictions, &c.at, &c.unnamed}
+}
+
+func (c *totalRow) encode() []byte {
+	var numbers []uint64
+	for _, n := range c.numbers() {
+		numbers = append(numbers, *n)
+	}
+	return encodeNumbers(totalForm, numbers...)
+}
+
+// load reads what encode wrote; the row is zero before the first event.
+func (c *totalRow) load(rows view.Rows) error {
+	value, found, err := rows.Get("c")
+	if err != nil || !found {
+		return err
+	}
+	if err := decodeNumbers(totalForm, value, c.numbers()...); err != nil {
+		return fmt.Errorf("row c: %w", err)
+	}
+	return nil
 }
 
 func encodeNumbers(form byte, numbers ...uint64) []byte {
@@ -283,12 +312,3 @@ func under(parts ...string) string { return key(parts...) + "/" }
 
 // lastPart returns what follows the last slash of a key.
 func lastPart(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
-
-// unescaped returns a part of a key as it was given.
-func unescaped(part string) string {
-	s, err := url.PathUnescape(part)
-	if err != nil {
-		return part
-	}
-	return s
-}

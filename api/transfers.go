@@ -39,11 +39,13 @@ type TransferStep struct {
 
 // TransferPage is a page of transfers: the oldest first; of overdue ones of all hosts, those that were due first.
 type TransferPage struct {
-	Transfers []Transfer    `json:"transfers"`
-	Next      string        `json:"next,omitempty"` // of the next page's after, "" on the last page; a page may be short
-	Offset    uint64        `json:"offset"`         // up to which the log is in the answer
-	Time      time.Time     `json:"time"`           // replicated; overdue is judged by it
-	Totals    TransferTally `json:"totals"`
+	Transfers []Transfer `json:"transfers"`
+	Next      string     `json:"next,omitempty"` // of the next page's after, "" on the last page; a page may be short
+	Offset    uint64     `json:"offset"`         // up to which the log is in the answer
+	// Incomplete says that the answering node has not seen events that were gone before.
+	Incomplete string        `json:"incomplete,omitempty"`
+	Time       time.Time     `json:"time"` // by which overdue is judged: the later of the node's clock and replicated time
+	Totals     TransferTally `json:"totals"`
 }
 
 // TransferTally counts what the view of transfers has read.
@@ -81,4 +83,6 @@ type CopyPage struct {
 	Copies []Copy `json:"copies"`
 	Next   string `json:"next,omitempty"` // of the next page's after, "" on the last page
 	Offset uint64 `json:"offset"`         // up to which the log is in the answer
+	// Incomplete is as in TransferPage.
+	Incomplete string `json:"incomplete,omitempty"`
 }

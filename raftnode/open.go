@@ -6,6 +6,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/platform/transfers"
 	"github.com/ringrift/ringlog/internal/view/engine"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 	"github.com/ringrift/ringlog/raftnode/health"
@@ -65,6 +66,7 @@ func (n *Node) openState() (err error) {
 		Fatal:   n.cfg.Fatal,
 		Compile: n.cfg.compileView,
 		Version: engine.FoldVersion,
+		BuiltIn: []engine.BuiltIn{{Name: transfers.Name, Fold: transfers.New(), Version: transfers.Version}},
 	})
 	if err != nil {
 		return err

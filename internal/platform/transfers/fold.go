@@ -82,6 +82,12 @@ var kept = limits{open: 256, ended: 200, copies: 10_000, hosts: 20_000, about: 6
 // deadlines are how long after its last step an open transfer is overdue, unless an event names a deadline.
 var deadlines = map[string]time.Duration{kindData: time.Hour, kindModel: 30 * time.Minute, kindGames: 15 * time.Minute}
 
+// Name is the view's, and Version that of its fold: a change by which the same events give other rows raises it.
+const (
+	Name    = "\x00transfers"
+	Version = 1
+)
+
 // View is the view of transfers. It has no state beside its rows.
 type View struct{ limits limits }
 

@@ -84,6 +84,9 @@ func following(prefix, after string) string {
 	return prefix + after
 }
 
+// CopyList is what Where and Held are.
+type CopyList func(rows view.Rows, of, after string, limit int) (api.CopyPage, error)
+
 // Where returns a page of the copies of a dataset or model, by kind and host.
 func Where(rows view.Rows, name, after string, limit int) (api.CopyPage, error) {
 	return copies(rows, under("w", name), after, limit, func(_ string, value []byte) (*copyRow, error) {

@@ -36,6 +36,27 @@ type Options struct {
 	Compile func(declaration string) (view.Fold, error)
 	// Version is that of the fold: a view that another one has folded is folded again.
 	Version uint64
+	// BuiltIn are views that every node has, without a definition.
+	BuiltIn []BuiltIn
+}
+
+// BuiltIn is a view of which every node folds as much as its log has. What it folds is the node's own affair, so nodes
+// of different builds may have different ones.
+type BuiltIn struct {
+	Name    string    // begins with a zero byte, so that no definition has it
+	Fold    view.Fold // publishes nothing
+	Version uint64    // as Options.Version
+}
+
+// firstBuiltIn is the generation of the first view that is built in. Those of definitions count up from 1.
+const firstBuiltIn = 1 << 63
+
+// defined returns what is folded: the views that are built in, and those that are defined.
+func (e *Engine) defined(d *fsm.ViewDefinitions) (list []fsm.ViewDefinition) {
+	for i, b := range e.opts.BuiltIn {
+		list = append(list, fsm.ViewDefinition{Name: b.Name, Generation: firstBuiltIn + uint64(i), Since: 1})
+	}
+	return append(list, d.List...)
 }
 
 // Source is what views are folded from. It is the state machine. Its methods must not wait for an entry that is being
@@ -214,7 +235,8 @@ func (e *Engine) folds() []*folded {
 // adopt begins to fold what is defined and not folded yet, and removes what is not defined any more.
 func (e *Engine) adopt(defined *fsm.ViewDefinitions) error {
 	var live []*folded
-	for _, d := range defined.List {
+	list := e.defined(defined)
+	for _, d := range list {
 		f := e.byGeneration(d.Generation)
 		if f == nil {
 			var err error
@@ -230,7 +252,7 @@ func (e *Engine) adopt(defined *fsm.ViewDefinitions) error {
 	}
 	e.mu.Lock()
 	for i, f := range live {
-		f.def = defined.List[i]
+		f.def = list[i]
 	}
 	gone := slices.DeleteFunc(e.live, func(f *folded) bool { return slices.Contains(live, f) })
 	for _, f := range gone {
@@ -314,7 +336,7 @@ func (e *Engine) BeforeTrim(first uint64) error {
 	for {
 		e.mu.Lock()
 		moved, lags, durable := e.moved, false, true
-		for _, d := range e.source.ViewDefinitions().List {
+		for _, d := range e.defined(e.source.ViewDefinitions()) {
 			f := e.liveGeneration(d.Generation)
 			switch {
 			case f == nil:

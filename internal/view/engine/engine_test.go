@@ -434,6 +434,62 @@ func TestAViewWithoutItsEventsIsIncomplete(t *testing.T) {
 	}
 }
 
+// A view that is built in is folded without a definition, over restarts, and a trim waits for it. It is not in the list.
+func TestABuiltInView(t *testing.T) {
+	gate := make(chan struct{})
+	built := BuiltIn{Name: "\x00b", Fold: &tally{types: []string{"A"}, gate: gate}, Version: 1}
+	b := newBench(t, vfs.NewMem(), Options{BuiltIn: []BuiltIn{built}})
+	b.define("v", `{"types":["B"]}`)
+	b.publish("A", "x", "y")
+	b.publish("A", "x")
+	trimmed := make(chan struct{})
+	go func() { defer close(trimmed); b.trim(4) }()
+	gate <- struct{}{}
+	select {
+	case <-trimmed:
+		t.Error("the events are gone before both are folded")
+	default:
+	}
+	close(gate)
+	<-trimmed
+	b.caughtUp("\x00b")
+	want(t, b.rows("\x00b"), `at 4 from 1 rows 2: x={"n":2} y={"n":1}`)
+	if list := b.engine.List(); len(list) != 1 || list[0].Name != "v" {
+		t.Errorf("%+v", list)
+	}
+	// What is stored is used by the next run, and folded again by another version.
+	b.close()
+	b.open()
+	b.caughtUp("\x00b")
+	want(t, b.rows("\x00b"), `at 4 from 1 rows 2: x={"n":2} y={"n":1}`)
+	b.close()
+	b.options.BuiltIn[0].Version = 2
+	b.open()
+	defer b.close()
+	b.caughtUp("\x00b")
+	want(t, b.rows("\x00b"), `at 4 from 4 rows 1: x={"n":1}`)
+}
+
+// BenchmarkPassed folds a log in which a view has no event.
+func BenchmarkPassed(b *testing.B) {
+	built := BuiltIn{Name: "\x00b", Fold: &tally{types: []string{"A"}}}
+	w := newBench(b, vfs.NewMem(), Options{BuiltIn: []BuiltIn{built}})
+	keys := make([]string, 100)
+	for range 1000 {
+		w.publish("B", keys...)
+	}
+	for b.Loop() {
+		b.StopTimer()
+		w.close()
+		w.options.BuiltIn[0].Version++
+		w.open()
+		b.StartTimer()
+		w.caughtUp("\x00b")
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(w.last()), "ns/event")
+	w.close()
+}
+
 // A view whose fold fails says why, and holds nothing up.
 func TestAViewThatCannotBeFoldedHoldsNothingUp(t *testing.T) {
 	b := newBench(t, vfs.NewMem(), Options{Logger: hclog.NewNullLogger()})

@@ -62,7 +62,12 @@ func (e *Engine) load(d fsm.ViewDefinition) (*folded, error) {
 		watches: map[*Watch]bool{}}
 	f.rows.generation = d.Generation
 	var err error
-	f.fold, err = e.opts.Compile(d.Declaration)
+	if d.Generation >= firstBuiltIn {
+		b := e.opts.BuiltIn[d.Generation-firstBuiltIn]
+		f.fold, f.version = b.Fold, b.Version
+	} else {
+		f.fold, err = e.opts.Compile(d.Declaration)
+	}
 	if err != nil {
 		// Another build has checked it. The others are folded.
 		e.opts.Logger.Error("a view cannot be folded", "view", d.Name, "error", err)
@@ -76,7 +81,7 @@ func (e *Engine) load(d fsm.ViewDefinition) (*folded, error) {
 		if err != nil {
 			return err
 		}
-		if !found || known.Version != e.opts.Version {
+		if !found || known.Version != f.version {
 			return e.restart(db, f, d.Since)
 		}
 		f.from, f.at, f.storedAt, f.count = known.From, known.At, known.At, known.Rows

@@ -46,13 +46,15 @@ func (e *Engine) status(f *folded) Status {
 		Failed: f.failed}
 }
 
-// List returns all views, by name.
+// List returns the views that are defined, by name.
 func (e *Engine) List() []Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	list := make([]Status, 0, len(e.live))
 	for _, f := range e.live {
-		list = append(list, e.status(f))
+		if f.generation < firstBuiltIn {
+			list = append(list, e.status(f))
+		}
 	}
 	return list
 }
@@ -66,6 +68,9 @@ type Reader struct {
 
 // Show returns the row of a key as JSON, false if there is none.
 func (r *Reader) Show(key string) (json.RawMessage, bool, error) { return r.fold.Show(r.rows, key) }
+
+// Stored are the stored rows, for who knows the fold. They cannot be changed.
+func (r *Reader) Stored() view.Rows { return r.rows }
 
 // Keys returns up to limit keys after the key after, in the order of their bytes.
 func (r *Reader) Keys(after string, limit int) ([]string, error) {

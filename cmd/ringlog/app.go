@@ -42,7 +42,7 @@ func newApp(sh *shell.Shell) *cli.App {
 				chainCommand(sh), dedupCommand(sh), catalogueCommand(sh), flowCommand(sh)),
 			category("subscribers", cursorCommand(sh), groupCommand(sh), reactCommand(sh), dlqCommand(sh),
 				explainCommand(sh), waitCommand(sh), clientsCommand(sh), roleCommand(sh), runCommand(sh),
-				allocationCommand(sh)),
+				allocationCommand(sh), transfersCommand(sh), whereCommand(sh)),
 			category("cluster", serve.Command(sh, version), statusCommand(sh), clusterCommand(sh), settingsCommand(sh),
 				checkCommand(sh), verifyCommand(sh)),
 			category("operations", compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh), auditCommand(sh)),

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -29,9 +30,9 @@ func transfersCommand(sh *shell.Shell) *cli.Command {
 			&cli.StringFlag{Name: "host", Usage: "only list those to `HOST`"},
 			&cli.StringFlag{Name: "state", Usage: "only list those in `STATE`: " + strings.Join(transfers.States(), ", ")},
 			&cli.BoolFlag{Name: "overdue", Usage: "only list open ones of which nothing was heard for too long"},
-			&cli.IntFlag{Name: "limit", Usage: "list at most `N`", Value: 1000},
+			&cli.IntFlag{Name: "limit", Usage: "list at most `N`; 0 lists all", Value: 1000},
 		},
-		Action: shell.Args(0, "", func(c *cli.Context) error {
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			q := url.Values{}
 			for _, name := range []string{"host", "state"} {
 				if c.IsSet(name) {
@@ -41,10 +42,11 @@ func transfersCommand(sh *shell.Shell) *cli.Command {
 			if c.Bool("overdue") {
 				q.Set("overdue", "true")
 			}
-			if c.Int("limit") < 1 {
-				return shell.Usagef("--limit %d: list at least one", c.Int("limit"))
+			limit := c.Int("limit")
+			if limit < 0 {
+				return shell.Usagef("--limit %d: give 0 or more", limit)
 			}
-			return listTransfers(c.Context, sh, q, c.Int("limit"))
+			return listTransfers(c.Context, sh, q, cmp.Or(limit, math.MaxInt))
 		}),
 	}
 }
@@ -67,7 +69,7 @@ func listTransfers(ctx context.Context, sh *shell.Shell, q url.Values, limit int
 			shell.Size(x.Bytes), x.Retries, x.ID, x.Error}
 	})
 	if err == nil && next != "" {
-		sh.Say("there are more: raise --limit")
+		sh.Say("there are more: --limit 0 lists all")
 	}
 	sayMissing(sh, missing)
 	return err
@@ -77,7 +79,6 @@ func listTransfers(ctx context.Context, sh *shell.Shell, q url.Values, limit int
 // limit of them.
 func upTo[P any](ctx context.Context, sh *shell.Shell, path string, q url.Values, limit int,
 	add func(*P) (int, string)) error {
-	q.Set("consistency", "linearizable")
 	for have, next := 0, "-"; have < limit && next != ""; {
 		q.Set("limit", strconv.Itoa(min(limit-have, transfers.MaxLimit)))
 		var page P
@@ -137,14 +138,11 @@ func whereCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// maxCopies bounds what where lists: all that a host can have.
-const maxCopies = 100_000
-
 // listCopies prints the copies that a route answers; none is said as it is given.
 func listCopies(ctx context.Context, sh *shell.Shell, path string, q url.Values, none string) error {
 	var list []api.Copy
 	missing := ""
-	err := upTo(ctx, sh, path, q, maxCopies, func(p *api.CopyPage) (int, string) {
+	err := upTo(ctx, sh, path, q, math.MaxInt, func(p *api.CopyPage) (int, string) {
 		list = append(list, p.Copies...)
 		missing = p.Incomplete
 		return len(list), p.Next

@@ -18,10 +18,11 @@ func rooms() map[string][]string {
 	known := append(slices.Concat(state, upstream), "raftnode/upstream")
 	consensus := append(slices.Concat(state, upstream), "snapshots", "raftnode/blackbox", "raftnode/clock",
 		"raftnode/statestore", "raftnode/batcher", "raftnode/upstream", "raftnode/lifetime", "raftnode/roster",
-		"raftnode/health", "raftnode/membership", "raftnode")
+		"raftnode/health", "raftnode/membership", "internal/view", "internal/view/engine", "raftnode")
+	folds := []string{"internal/view", "internal/view/engine"}
 	groups := []string{"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "log", "raftnode"}
 	platform := []string{"internal/platform/asyncapi", "internal/platform/audit", "internal/platform/stages"}
-	operations := slices.Concat(groups, platform, []string{"internal/group/engine"})
+	operations := slices.Concat(groups, platform, folds, []string{"event/where", "internal/group/engine"})
 	clients := []string{
 		"event", "internal/eventlog", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect",
 	}
@@ -78,6 +79,7 @@ func rooms() map[string][]string {
 		"internal/platform/asyncapi":      {"event", "internal/platform/audit"},
 		"internal/platform/scan":          {"event"},
 		"internal/view":                   {"event", "internal/human"},
+		"internal/view/engine":            {"event", "fsm", "fsm/store", "internal/frame", "internal/view", "log"},
 		"internal/human":                  nil,
 		"router":                          routing,
 		"router/breaker":                  {"event"},

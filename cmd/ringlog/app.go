@@ -39,7 +39,7 @@ func newApp(sh *shell.Shell) *cli.App {
 		// In the order of the help.
 		Commands: slices.Concat(
 			category("events", publishCommand(sh), scheduledCommand(sh), callCommand(sh), tailCommand(sh), getCommand(sh),
-				chainCommand(sh), dedupCommand(sh), catalogueCommand(sh), flowCommand(sh)),
+				chainCommand(sh), dedupCommand(sh), catalogueCommand(sh), flowCommand(sh), viewCommand(sh)),
 			category("subscribers", cursorCommand(sh), groupCommand(sh), reactCommand(sh), dlqCommand(sh),
 				explainCommand(sh), waitCommand(sh), clientsCommand(sh), roleCommand(sh), runCommand(sh),
 				allocationCommand(sh), transfersCommand(sh), whereCommand(sh)),

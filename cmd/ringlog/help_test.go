@@ -168,7 +168,9 @@ var exampleFiles = map[string]string{
 	"events.ndjson": `{"type":"TRAINING_STARTED","payload":{}}` + "\n",
 	"rows.ndjson":   `{"id":1,"event_type":"training_completed","event_data":"{}","error":"e","retry_count":1}` + "\n",
 	"flows.json":    `{"name":"labelling","edges":[["TRAINING_STARTED","EVALUATION_STARTED"]],"run_by":["config_key"]}`,
-	"types.json":    `{"name":"EXAMPLE_TYPE","value":"example_type","category":"training"}`,
+	"view.json": `{"name":"progress","types":["TRAINING_STARTED"],"fields":{"runs":{"kind":"count"},
+"epoch":{"kind":"max","of":"payload.epoch"}}}`,
+	"types.json": `{"name":"EXAMPLE_TYPE","value":"example_type","category":"training"}`,
 	"seen/h~gpu-1~1~1~000000.ndjson": `{"k":"start","name":"h","host":"gpu-1","pid":1,"mode":"shadow","at":100}
 {"k":"sub","s":"h.on_x","h":"on_x","t":"X","at":100}
 {"k":"old","s":"h.on_x","type":"X","time":102,"content":"c","source":"s","id":1,"at":102}

@@ -280,10 +280,19 @@ func (s *Server) withConsistency(handle handlerFunc) handlerFunc {
 		rest := *r.URL
 		p.values.Del("consistency")
 		rest.RawQuery = p.values.Encode()
-		own := *r
+		own := *r.WithContext(context.WithValue(r.Context(), linearizableKey{}, linearizable))
 		own.URL = &rest
 		return handle(w, &own)
 	}
+}
+
+// linearizableKey is the key under which the context of a request has whether it is linearizable.
+type linearizableKey struct{}
+
+// linearizable reports whether the caller has asked for all that was acknowledged before. This node has it by now.
+func linearizable(ctx context.Context) bool {
+	asked, _ := ctx.Value(linearizableKey{}).(bool)
+	return asked
 }
 
 // answerUnrouted answers a request that no route takes: with 405 and the methods there are, or with 404.

@@ -30,7 +30,7 @@ type folded struct {
 
 	at       uint64 // the offset up to which all events are folded
 	from     uint64 // the first offset that was folded
-	count    int64  // of rows
+	count    int64  // of rows of keys
 	storedAt uint64 // what the database has of at
 	durable  uint64 // what the disk has of it
 	firings  int    // that are stored, and not published yet
@@ -74,6 +74,7 @@ func (e *Engine) load(d fsm.ViewDefinition) (*folded, error) {
 		f.failed = err.Error()
 		return f, nil
 	}
+	f.rows.isRow = func(key string) bool { _, ok := f.fold.KeyOf(key); return ok }
 	// The catalogue is the build's: with the registered types a rebuild would pass other events than the first fold.
 	f.matcher = f.fold.Filter().Compile(event.Builtin())
 	err = e.view(func(db *pebble.DB) error {

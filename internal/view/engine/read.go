@@ -77,6 +77,9 @@ func (r *Reader) Keys(after string, limit int) ([]string, error) {
 	return r.fold.Keys(r.rows, after, limit)
 }
 
+// Skipped returns which events could not be folded.
+func (r *Reader) Skipped() (view.Skipped, error) { return r.fold.Skipped(r.rows) }
+
 // Read calls use with the rows of a view as they are now. The database is not replaced meanwhile: use must be quick.
 func (e *Engine) Read(name string, use func(*Reader) error) error {
 	return e.view(func(db *pebble.DB) error {

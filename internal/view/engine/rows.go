@@ -26,14 +26,15 @@ func decodeRow(stored []byte) (changed uint64, value []byte, err error) {
 // written is the rows of a view while events are folded: those that were read or changed lately, over the database.
 type written struct {
 	generation uint64
-	offset     uint64        // of the event that is folded
-	batch      *pebble.Batch // indexed; nil between chunks
+	isRow      func(key string) bool // of a key of the view, not of what the fold has beside its rows
+	offset     uint64                // of the event that is folded
+	batch      *pebble.Batch         // indexed; nil between chunks
 
 	recent  map[string]*recentRow
 	changed []string // keys of recent that the batch does not have yet
 	touched []string // keys that this chunk has changed, possibly several times
 	bytes   int      // of recent
-	rows    int64    // that this chunk has added, less those it has removed
+	rows    int64    // of keys that this chunk has added, less those it has removed
 }
 
 // recentRow is a row in memory.
@@ -116,9 +117,10 @@ func (w *written) change(key string, value []byte, exists bool) error {
 		return err
 	}
 	switch {
-	case exists && !r.exists:
+	case exists == r.exists || !w.isRow(key):
+	case exists:
 		w.rows++
-	case !exists && r.exists:
+	default:
 		w.rows--
 	}
 	w.bytes += len(value) - len(r.value)

@@ -18,10 +18,12 @@ func rooms() map[string][]string {
 	known := append(slices.Concat(state, upstream), "raftnode/upstream")
 	consensus := append(slices.Concat(state, upstream), "snapshots", "raftnode/blackbox", "raftnode/clock",
 		"raftnode/statestore", "raftnode/batcher", "raftnode/upstream", "raftnode/lifetime", "raftnode/roster",
-		"raftnode/health", "raftnode/membership", "internal/view", "internal/view/engine", "raftnode")
+		"raftnode/health", "raftnode/membership", "internal/view", "internal/view/engine",
+		"internal/platform/transfers", "raftnode")
 	folds := []string{"internal/view", "internal/view/engine"}
 	groups := []string{"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "log", "raftnode"}
-	platform := []string{"internal/platform/asyncapi", "internal/platform/audit", "internal/platform/stages"}
+	platform := []string{"internal/platform/asyncapi", "internal/platform/audit", "internal/platform/stages",
+		"internal/platform/transfers"}
 	operations := slices.Concat(groups, platform, folds, []string{"event/where", "internal/group/engine"})
 	clients := []string{
 		"event", "internal/eventlog", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect",
@@ -78,6 +80,7 @@ func rooms() map[string][]string {
 		"internal/platform/stages":        {"event", "internal/human"},
 		"internal/platform/asyncapi":      {"event", "internal/platform/audit"},
 		"internal/platform/scan":          {"event"},
+		"internal/platform/transfers":     {"api", "event", "internal/fields", "internal/view"},
 		"internal/view":                   {"event", "internal/human"},
 		"internal/view/engine":            {"event", "fsm", "fsm/store", "internal/frame", "internal/view", "log"},
 		"internal/human":                  nil,

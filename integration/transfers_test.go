@@ -69,7 +69,8 @@ func newMoves(t *testing.T, datasets ...string) *moves {
 	if _, err := exec.LookPath("rsync"); err != nil {
 		t.Skip("rsync is not installed")
 	}
-	m := &moves{netCluster: newNetCluster(t, 3), notes: filepath.Join(t.TempDir(), "running"), agents: map[string]*exec.Cmd{}}
+	m := &moves{netCluster: newNetCluster(t, 3), notes: filepath.Join(t.TempDir(), "running"),
+		agents: map[string]*exec.Cmd{}}
 	m.startAll()
 	m.admin = m.client().Admin()
 	if err := os.Mkdir(m.notes, 0o755); err != nil {

@@ -239,6 +239,9 @@ ringlog react --group failing --type 'training.*' --retries 0 --max-deliver 1 -n
 				if strings.Contains(example, "nightly-sync") {
 					_, _ = run("ringlog publish DATA_SYNC_STARTED --at 2099-01-01 --schedule-id nightly-sync")
 				}
+				if strings.Contains(example, "ringlog where") {
+					_, _ = run(`ringlog publish DATABASE_CREATED --payload '{"dataset": "hex8_2p", "host": "gpu-7"}'`)
+				}
 				if strings.Contains(example, "copy-4711") {
 					_, _ = run("ringlog allocation capacity net:gpu-1 1000; ringlog allocation capacity transfers:gpu-1 4;" +
 						"ringlog allocation request net:gpu-1=50 transfers:gpu-1=1 --id copy-4711")

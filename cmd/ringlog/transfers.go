@@ -130,7 +130,8 @@ func whereCommand(sh *shell.Shell) *cli.Command {
 				return shell.Usagef("give the name of a dataset or model, or --host")
 			}
 			if host != "" {
-				return listCopies(c.Context, sh, "/v1/where", url.Values{"host": {host}}, host+" has no copy that the log knows")
+				return listCopies(c.Context, sh, "/v1/where", url.Values{"host": {host}},
+					host+" has no copy that the log knows")
 			}
 			return listCopies(c.Context, sh, "/v1/where/"+url.PathEscape(name), url.Values{},
 				fmt.Sprintf("no host has a copy of %q that the log knows", name))
@@ -150,20 +151,17 @@ func listCopies(ctx context.Context, sh *shell.Shell, path string, q url.Values,
 	if err != nil {
 		return err
 	}
-	header := table.Row{"name", "kind", "host", "version", "bytes", "checked", "since", "from", "offset"}
-	err = shell.EmitEach(sh, list, header, func(x api.Copy) table.Row {
-		host := x.Host
-		if x.HostGone {
-			host += " (terminated)"
-		}
-		return table.Row{x.Name, x.Kind, host, x.Version, shell.Size(x.Bytes), x.Checked, shell.Time(x.Since), x.From, x.Offset}
-	})
-	if err != nil {
-		return err
-	}
 	sayMissing(sh, missing)
 	if len(list) == 0 {
 		return shell.NotFoundf("%s", none)
 	}
-	return nil
+	header := table.Row{"name", "kind", "host", "version", "bytes", "checked", "since", "from", "offset"}
+	return shell.EmitEach(sh, list, header, func(x api.Copy) table.Row {
+		host := x.Host
+		if x.HostGone {
+			host += " (terminated)"
+		}
+		return table.Row{x.Name, x.Kind, host, x.Version, shell.Size(x.Bytes), x.Checked, shell.Time(x.Since), x.From,
+			x.Offset}
+	})
 }

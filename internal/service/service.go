@@ -55,6 +55,7 @@ type Service struct {
 	Allocations *Allocations
 	Schedule    *Schedule
 	Views       *Views
+	Transfers   *Transfers
 	Settings    *Settings
 	Reports     *Reports
 	// Groups and Cursors use the engine; Wait waits for it.
@@ -76,7 +77,8 @@ func New(ctx context.Context, node Node, heartbeat time.Duration, logger hclog.L
 	// The parts that need nothing but the node.
 	c := &core{node: node, logger: logger, heartbeat: heartbeat}
 	s := &Service{core: c, Log: &Log{c}, Clients: &Clients{c}, Roles: &Roles{c}, Schedule: &Schedule{c},
-		Allocations: &Allocations{c}, Settings: &Settings{c}, Views: &Views{c, node.Views()}}
+		Allocations: &Allocations{c}, Settings: &Settings{c}, Views: &Views{c, node.Views()},
+		Transfers: &Transfers{c, node.Views()}}
 	// Letters need Cursors, the engine needs Letters, and Cursors show what the engine delivers: so the engine is put
 	// into Cursors afterwards.
 	s.Cursors = &Cursors{core: c}

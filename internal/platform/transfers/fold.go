@@ -157,6 +157,9 @@ func (f *fold) apply() error {
 		return nil
 	}
 	switch {
+	case len(m.hosts) == 0 && (m.class == created || m.needsHost()):
+		f.tally.Unmatched++
+		return nil
 	case m.class == created || m.class == corrupted:
 		return f.eachHost(f.changeCopy)
 	case m.class == terminated:

@@ -127,7 +127,11 @@ func (m *model) apply(s *said) {
 			m.about(s, host, i)
 		}
 	}
-	if len(s.hosts) > 0 || oneOf(s.what, "DATABASE_CREATED MODEL_CORRUPTED NODE_TERMINATED") {
+	if len(s.hosts) > 0 {
+		return
+	}
+	if oneOf(s.what, "DATABASE_CREATED MODEL_CORRUPTED NODE_TERMINATED") {
+		m.tally.Unmatched++
 		return
 	}
 	if them := m.everywhere(s); len(them) > 0 {

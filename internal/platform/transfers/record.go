@@ -307,7 +307,7 @@ func key(parts ...string) string {
 	return b.String()
 }
 
-// under is the prefix of the keys that go on after these parts.
+// under is the prefix of the keys that begin with these parts.
 func under(parts ...string) string { return key(parts...) + "/" }
 
 // lastPart returns what follows the last slash of a key.

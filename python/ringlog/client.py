@@ -26,7 +26,7 @@ from ringlog._core.notices import OnWarning
 from ringlog._core.operations import Operations
 from ringlog._core.reader import Reader
 from ringlog._core.readers import Readers
-from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo, RoleInfo, Scheduled
+from ringlog.answers import Copy, CursorInfo, Letter, LettersResult, MemberInfo, RoleInfo, Scheduled, Transfer
 from ringlog.delivery import Delivery
 from ringlog.errors import RinglogError
 from ringlog.event import CallResult, Event, EventFields, Json, NewEvent, Result
@@ -833,6 +833,18 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         holds the role.
         """
         return drive(self._operations.revoke_role(name, fence))
+
+    def transfers(self, *, host: str = "", state: str = "", overdue: bool = False) -> list[Transfer]:
+        """Return the transfers to a host, in a state, or overdue, the oldest first: the schema Transfer."""
+        return drive(self._operations.transfers(host=host, state=state, overdue=overdue))
+
+    def where(self, name: str) -> list[Copy]:
+        """Return the copies of a dataset or model, by kind and host: the schema Copy."""
+        return drive(self._operations.where(name))
+
+    def held(self, host: str) -> list[Copy]:
+        """Return the copies that a host has, by name and kind: the schema Copy."""
+        return drive(self._operations.held(host))
 
     def audit(self, *, live: bool = False) -> Json:
         """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit.

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import inspect
 import json
+import os
 import re
 import tempfile
 import threading
@@ -1713,6 +1714,23 @@ class OnNodes(Contract):
         self.assertTrue((await self.log.audit(live=True))["live"])
         self.assertEqual((await self.log.audit_coordinator("UnifiedHealthManager"))["name"], "health_manager")
 
+    async def test_transfers_and_copies(self) -> None:
+        name, host = f"games/{os.urandom(4).hex()} a.db", os.urandom(4).hex()
+        about = {"sync_id": name, "dataset": name, "source_node": "nas"}
+        await self.log.publish("DATA_SYNC_STARTED", {**about, "targets": [host, f"{host}-2"]})
+        await self.log.publish("DATA_SYNC_COMPLETED", {**about, "host": host, "bytes": 5, "version": 2})
+        (sent,) = await self.log.transfers(host=host)
+        self.assertEqual((sent["state"], sent["from"], sent["bytes"]), ("completed", "nas", 5))
+        self.assertEqual(await self.log.transfers(host=host, state="running"), [])
+        (running,) = await self.log.transfers(host=f"{host}-2", state="running")
+        self.assertNotIn("ended", running)
+        self.assertNotIn(running, await self.log.transfers(overdue=True))
+        (copy,) = await self.log.where(name)
+        self.assertEqual([copy], await self.log.held(host))
+        self.assertEqual((copy["host"], copy["version"], copy["transfer"]), (host, "2", sent["transfer"]))
+        with self.assertRaises(InvalidArgument):
+            await self.log.transfers(state="done")
+
 
 class OnMemory(Contract):
     """A memory log for each test."""
@@ -1736,6 +1754,9 @@ class OnMemory(Contract):
         for view in (
             self.log.audit,
             lambda: self.log.audit_coordinator("health_manager"),
+            self.log.transfers,
+            lambda: self.log.where("hex8_2p"),
+            lambda: self.log.held("gpu-7"),
         ):
             with self.assertRaises(RinglogError) as refused:
                 await view()
@@ -1857,6 +1878,9 @@ class Interfaces(unittest.TestCase):
             (answers.Letter, "Letter"),
             (answers.LettersResult, "LettersResult"),
             (answers.Scheduled, "Scheduled"),
+            (answers.Transfer, "Transfer"),
+            (answers.TransferStep, "TransferStep"),
+            (answers.Copy, "Copy"),
             (answers.RoleInfo, "Role"),
             (answers.RoleClaim, "RoleClaim"),
         ):

@@ -17,7 +17,7 @@ from ringlog._core.encode import Position, build_event, encode, format_instant, 
 from ringlog._core.io import Io
 from ringlog._core.publisher import PUBLISH, Backlog, Publisher, is_away, lease_headers
 from ringlog._core.spec import build_filter, build_group, create
-from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo, RoleInfo, Scheduled
+from ringlog.answers import Copy, CursorInfo, Letter, LettersResult, MemberInfo, RoleInfo, Scheduled, Transfer
 from ringlog.errors import Closed, InvalidArgument, NotFound, OutcomeUnknown, RinglogError, RoleLost
 from ringlog.event import CallResult, Event, EventFields, Json, NewEvent, Result
 
@@ -326,12 +326,12 @@ class Operations:
         """Return all cursors and groups by name: the schema Cursor."""
         return cast(list[CursorInfo], await self._pages("/v1/cursors", "cursors"))
 
-    async def _pages(self, target: str, name: str) -> list[Json]:
+    async def _pages(self, target: str, name: str, chosen: Query | None = None) -> list[Json]:
         """Return the entries of all pages of a list."""
         found: list[Json] = []
         after = ""
         while True:
-            query: Query = {**LINEARIZABLE, **({"after": after} if after else {})}
+            query: Query = {**LINEARIZABLE, **(chosen or {}), **({"after": after} if after else {})}
             page = await self.request("GET", target, None, query)
             found += page[name]
             after = page.get("next", "")
@@ -531,6 +531,21 @@ class Operations:
             if not isinstance(e.__cause__, RoleLost):
                 raise
             return await self.role(name)
+
+    async def transfers(self, *, host: str = "", state: str = "", overdue: bool = False) -> list[Transfer]:
+        """Return the transfers to a host, in a state, or overdue, the oldest first: the schema Transfer."""
+        chosen = {"host": host, "state": state, "overdue": "true" if overdue else ""}
+        query = {key: value for key, value in chosen.items() if value}
+        return cast(list[Transfer], await self._pages("/v1/transfers", "transfers", query))
+
+    async def where(self, name: str) -> list[Copy]:
+        """Return the copies of a dataset or model, by kind and host: the schema Copy."""
+        check_name("copy", name)
+        return cast(list[Copy], await self._pages(path("where", name), "copies"))
+
+    async def held(self, host: str) -> list[Copy]:
+        """Return the copies that a host has, by name and kind: the schema Copy."""
+        return cast(list[Copy], await self._pages("/v1/where", "copies", {"host": host}))
 
     async def audit(self, *, live: bool = False) -> Json:
         """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit.

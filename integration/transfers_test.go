@@ -23,13 +23,13 @@ import (
 	"github.com/ringrift/ringlog/internal/longtest"
 )
 
-// senderScript is an agent that sends a dataset to the rsync daemon of another host. It waits for bandwidth, and
-// publishes what becomes of the transfer. Beside the dataset's copies it notes which rsyncs run, and how many.
+// senderScript is an agent that sends a dataset to the rsync daemon of another host. It waits for bandwidth, which it
+// has for longer than the transfer takes, and publishes what becomes of the transfer. Beside the dataset's copies it notes which rsyncs run, and how many.
 const senderScript = `
 id=$1 dataset=$2 folder=$3 target=$4 address=$5 rate=$6 notes=$7
 about="\"sync_id\": \"$id\", \"dataset\": \"$dataset\", \"host\": \"$target\", \"source_node\": \"n1\""
 publish() { "$RINGLOG" publish "$1" --no-dedup --timeout 30s --payload "{$about, $2}"; }
-"$RINGLOG" allocation request net:n1=50 --id "$id" --holder "$id" --ttl 8s --wait --timeout 60s || exit 1
+"$RINGLOG" allocation request net:n1=50 --id "$id" --holder "$id" --ttl 1m --wait --timeout 60s || exit 1
 mkdir "$notes/$id"
 ls "$notes" | wc -l >>"$notes.counts"
 publish DATA_SYNC_STARTED '"deadline_seconds": 4'
@@ -228,7 +228,7 @@ func (m *moves) mostGranted(t *testing.T) (most int) {
 		"ALLOCATION_GRANTED,ALLOCATION_RELEASED,ALLOCATION_LOST")
 	for line := range strings.Lines(out) {
 		var e struct {
-			Type event.Type `json:"event_type"`
+			Type event.Type `json:"type"`
 			Key  string     `json:"key"`
 		}
 		if err := json.Unmarshal([]byte(line), &e); err != nil {

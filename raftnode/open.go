@@ -88,7 +88,7 @@ func (n *Node) openState() (err error) {
 		return err
 	}
 	// The state is its own snapshot: raft is given no other store.
-	n.snapshots, err = statestore.OpenSnapshots(n.machine, n.stores.Stable(), n.dir.Path(datadir.SnapshotsDir),
+	n.snapshots, err = statestore.OpenSnapshots(n.machine, n.views, n.stores.Stable(), n.dir.Path(datadir.SnapshotsDir),
 		n.cfg.ID, n.logger.Named("snapshots"))
 	if err != nil {
 		return err

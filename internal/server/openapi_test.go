@@ -180,6 +180,7 @@ func callOrder() []string {
 		"setResource", "getResource", "listResources", "requestAllocation",
 		"renewAllocations", "getAllocation", "listAllocations", "releaseAllocation", "removeResource",
 		"listTransfers", "listCopiesOfHost", "listCopies",
+		"defineView", "getView", "listViews", "readView", "watchView", "removeView",
 		"audit", "auditCoordinator",
 		"getStatus", "getCluster", "history", "getOutage", "getMetrics", "removeClient",
 		"deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember",

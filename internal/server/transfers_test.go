@@ -13,7 +13,7 @@ func TestTransfersAndCopiesOnEveryNode(t *testing.T) {
 	sites := newSites(t, 3, nil)
 	s := sites[0]
 	say := func(kind, payload string) {
-		s.ok("POST", "/v1/events", fmt.Sprintf(`{"type":%q,"payload":%s,"no_dedup":true}`, kind, payload))
+		s.ok("POST", "/v1/events", fmt.Sprintf(`{"type":%q,"payload":%s}`, kind, payload))
 	}
 	say("SYNC_REQUEST", `{"sync_id":"s1","dataset":"games/a b.db","targets":["gpu-7","gpu-8"],"source_node":"nas"}`)
 	say("DATA_SYNC_STARTED", `{"sync_id":"s1","host":"gpu-7"}`)

@@ -355,6 +355,8 @@ func viewError(name string, err error) error {
 		return api.Refuse(api.Conflict, "name", err.Error(), "define the view otherwise, or remove it")
 	case errors.Is(err, engine.ErrLags):
 		return api.Refuse(api.Overloaded, "view", err.Error(), "watch again, or fewer rows")
+	case errors.Is(err, engine.ErrNotYet):
+		return api.Refuse(api.Unavailable, "name", err.Error(), "ask again")
 	case errors.Is(err, engine.ErrClosed):
 		return ErrStopping
 	}

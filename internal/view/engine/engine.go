@@ -64,6 +64,7 @@ func (e *Engine) defined(d *fsm.ViewDefinitions) (list []fsm.ViewDefinition) {
 type Source interface {
 	Log() *log.Log
 	ViewDefinitions() *fsm.ViewDefinitions
+	FeatureLevel() uint32
 }
 
 // Engine folds the views of one node. It is safe for concurrent use.
@@ -76,14 +77,18 @@ type Engine struct {
 	done   sync.WaitGroup // for run
 	again  chan struct{}  // semaphore of one: held while a view is folded again for a reader
 
+	gate chan struct{} // semaphore of one: held while the log is trimmed, and while copies are made or installed
+	loop sync.Mutex    // held while run folds; it is taken before dbMu
+
 	// dbMu is held shared while db is used, and to replace it. It is taken before mu.
 	dbMu sync.RWMutex
 	db   *pebble.DB // nil once the engine is closed
 
-	mu    sync.Mutex // guards the following; held to commit, so a snapshot taken under it is at the offset in at
-	live  []*folded  // by name
-	swept bool       // what is stored of views that are not live was removed
-	moved chan struct{}
+	mu     sync.Mutex // guards the following; held to commit, so a snapshot taken under it is at the offset in at
+	live   []*folded  // by name
+	reload bool       // the views are to be loaded again
+	swept  bool       // what is stored of views that are not live was removed
+	moved  chan struct{}
 	// fired holds an element since the last receive after which there are more firings.
 	fired chan struct{}
 }
@@ -98,7 +103,7 @@ func Open(o Options) (*Engine, error) {
 		o.Logger = hclog.NewNullLogger()
 	}
 	e := &Engine{opts: o, wake: make(chan struct{}, 1), moved: make(chan struct{}), fired: make(chan struct{}, 1),
-		again: make(chan struct{}, 1)}
+		again: make(chan struct{}, 1), gate: make(chan struct{}, 1)}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	var err error
 	e.db, err = e.open()
@@ -178,25 +183,17 @@ func (e *Engine) run() {
 	defer sync.Stop()
 	var seen *fsm.ViewDefinitions
 	for e.ctx.Err() == nil {
-		// What is defined comes first: a view that was removed is not folded any more.
-		defined := e.source.ViewDefinitions()
-		if defined != seen {
-			if !e.must(e.adopt(defined)) {
-				return
-			}
-			seen = defined
-		}
+		e.loop.Lock()
 		// The channel belongs to the end: growth since then has closed it.
 		_, last := e.source.Log().Bounds()
 		grown := e.source.Log().Grown(last + 1)
-		more := false
-		for _, f := range e.folds() {
-			stepped, err := e.step(f, last)
-			if !e.must(err) {
-				return
-			}
-			more = more || stepped
+		defined := e.source.ViewDefinitions()
+		more, err := e.round(defined, defined != seen, last)
+		e.loop.Unlock()
+		if !e.must(err) {
+			return
 		}
+		seen = defined
 		if more {
 			continue
 		}
@@ -211,6 +208,28 @@ func (e *Engine) run() {
 		case <-e.ctx.Done():
 		}
 	}
+}
+
+// round folds some events of each view, up to last, and reports whether there may be more. The caller holds loop.
+func (e *Engine) round(defined *fsm.ViewDefinitions, changed bool, last uint64) (more bool, err error) {
+	e.mu.Lock()
+	changed = changed || e.reload
+	e.reload = false
+	e.mu.Unlock()
+	// A view that was removed is not folded any more.
+	if changed {
+		if err := e.adopt(defined); err != nil {
+			return false, err
+		}
+	}
+	for _, f := range e.folds() {
+		stepped, err := e.step(f, last)
+		if err != nil {
+			return false, err
+		}
+		more = more || stepped
+	}
+	return more, nil
 }
 
 // must ends the node over an error of the store, and returns false if the engine has to end.
@@ -333,6 +352,13 @@ func (e *Engine) sync() error {
 //
 // A view whose fold fails is not waited for.
 func (e *Engine) BeforeTrim(first uint64) error {
+	// A copy that is being made has the log as it is before.
+	select {
+	case e.gate <- struct{}{}:
+		defer func() { <-e.gate }()
+	case <-e.ctx.Done():
+		return fmt.Errorf("trim below %d while the node closes: %w", first, ErrClosed)
+	}
 	for {
 		e.mu.Lock()
 		moved, lags, durable := e.moved, false, true

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -108,6 +109,7 @@ type tb interface {
 type bench struct {
 	t       tb
 	fs      vfs.FS
+	dir     string // of the node
 	machine *fsm.Machine
 	engine  *Engine
 	options Options
@@ -125,7 +127,7 @@ func newBench(t tb, fs vfs.FS, options Options) *bench {
 func (b *bench) open() {
 	b.t.Helper()
 	o := b.options
-	o.Dir, o.FS = "/views", b.fs
+	o.Dir, o.FS = b.dir+"/views", b.fs
 	if o.Compile == nil {
 		o.Compile = compileTally
 	}
@@ -137,7 +139,7 @@ func (b *bench) open() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.machine, err = fsm.Open(fsm.Options{Dir: "/state", FS: b.fs, BeforeTrim: func(first uint64) error {
+	b.machine, err = fsm.Open(fsm.Options{Dir: b.dir + "/state", FS: b.fs, BeforeTrim: func(first uint64) error {
 		return b.engine.BeforeTrim(first)
 	}})
 	if err != nil {
@@ -470,6 +472,47 @@ func TestABuiltInView(t *testing.T) {
 	want(t, b.rows("\x00b"), `at 4 from 4 rows 1: x={"n":1}`)
 }
 
+// A snapshot has what a view that is built in has folded of events that are trimmed, also if no view is defined.
+func TestASnapshotHasTheViewsThatAreBuiltIn(t *testing.T) {
+	fs := vfs.NewMem()
+	options := Options{BuiltIn: []BuiltIn{{Name: "\x00b", Fold: &tally{types: []string{"A"}}}}}
+	from := newBench(t, fs, options)
+	defer func() { from.close() }()
+	checkpoint := func(to string) bool {
+		made, err := from.engine.Checkpoint(to+".views", func() error {
+			_, err := from.machine.Checkpoint(to)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	from.caughtUp("\x00b")
+	if checkpoint("/empty") {
+		t.Error("there is a copy of no rows")
+	}
+	from.publish("A", "x")
+	from.publish("A", "x")
+	from.trim(3)
+	from.caughtUp("\x00b")
+	if !checkpoint("/copy") {
+		t.Fatal("there is no copy")
+	}
+	to := &bench{t: t, fs: fs, dir: "/to", options: options}
+	if err := fs.MkdirAll("/to", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	to.open()
+	defer func() { to.close() }()
+	if err := to.engine.Swap("/copy.views", func() error { return to.machine.Swap("/copy") }); err != nil {
+		t.Fatal(err)
+	}
+	to.index = to.machine.Applied()
+	to.caughtUp("\x00b")
+	want(t, to.rows("\x00b"), `at 3 from 1 rows 1: x={"n":2}`)
+}
+
 // BenchmarkPassed folds a log in which a view has no event.
 func BenchmarkPassed(b *testing.B) {
 	built := BuiltIn{Name: "\x00b", Fold: &tally{types: []string{"A"}}}
@@ -488,6 +531,92 @@ func BenchmarkPassed(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(w.last()), "ns/event")
 	w.close()
+}
+
+// A snapshot has what its views have folded of events that are trimmed: a node that installs it has the same rows, and
+// folds on.
+func TestASnapshotHasTheViews(t *testing.T) {
+	fs := vfs.NewMem()
+	from := newBench(t, fs, Options{})
+	defer func() { from.close() }()
+	from.define("v", `{"types":["A"],"step":2}`)
+	for range 4 {
+		from.publish("A", "x", "y")
+	}
+	from.trim(8)
+	made, err := from.engine.Checkpoint("/copy.views", func() error {
+		_, err := from.machine.Checkpoint("/copy")
+		return err
+	})
+	if err != nil || !made {
+		t.Fatal(made, err)
+	}
+	from.publish("A", "x")
+
+	to := &bench{t: t, fs: fs, dir: "/to"}
+	if err := fs.MkdirAll("/to", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	to.open()
+	defer func() { to.close() }()
+	// What it had before goes.
+	to.apply(frame.Request{Command: frame.TermStart{ClusterID: "c",
+		Members: []frame.Member{{ID: "n1", FeatureLevel: fsm.FeatureLevel}}}})
+	to.define("old", `{"types":["A"]}`)
+	to.caughtUp("old")
+	w, err := to.engine.Watch("old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := to.engine.Swap("/copy.views", func() error { return to.machine.Swap("/copy") }); err != nil {
+		t.Fatal(err)
+	}
+	to.index = to.machine.Applied()
+	<-w.Changed()
+	if _, err := w.Keys(); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the watch of a view that is gone: %v", err)
+	}
+	to.publish("A", "x")
+	from.caughtUp("v")
+	to.caughtUp("v")
+	want(t, to.rows("v"), `at 10 from 1 rows 2: x={"n":5} y={"n":4}`)
+	want(t, to.rows("v"), from.rows("v"))
+	want(t, to.firings("v"), from.firings("v"))
+	// The same after a restart.
+	to.close()
+	to.open()
+	to.caughtUp("v")
+	want(t, to.rows("v"), from.rows("v"))
+}
+
+// No trim comes between the copy of the views and that of the state.
+func TestATrimWaitsForACopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, vfs.NewMem(), Options{})
+		defer b.close()
+		b.define("v", `{"types":["A"]}`)
+		b.publish("A", "x")
+		b.publish("A", "x")
+		trimmed := atomic.Bool{}
+		var done sync.WaitGroup
+		_, err := b.engine.Checkpoint("/copy.views", func() error {
+			done.Go(func() {
+				b.trim(3)
+				trimmed.Store(true)
+			})
+			synctest.Wait()
+			if trimmed.Load() {
+				t.Error("the log was trimmed before the state was copied")
+			}
+			_, err := b.machine.Checkpoint("/copy")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done.Wait()
+	})
 }
 
 // A view whose fold fails says why, and holds nothing up.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/RaduBerinde/btreemap"
@@ -19,6 +20,7 @@ import (
 // Errors of readers.
 var (
 	ErrNotFound = errors.New("there is no such view")
+	ErrNotYet   = errors.New("this node is about to load the view")
 	ErrFailed   = errors.New("the view is not folded any further")
 	ErrGone     = errors.New("the events that the row was folded from are gone")
 	ErrTooLarge = errors.New("the view has too many rows to fold it again for one of them")
@@ -88,7 +90,7 @@ func (e *Engine) Read(name string, use func(*Reader) error) error {
 		f := e.named(name)
 		if f == nil {
 			e.mu.Unlock()
-			return ErrNotFound
+			return e.absent(name)
 		}
 		snapshot, status := db.NewSnapshot(), e.status(f)
 		e.mu.Unlock()
@@ -99,6 +101,15 @@ func (e *Engine) Read(name string, use func(*Reader) error) error {
 		}
 		return use(&Reader{Status: status, fold: f.fold, rows: &stored{reader: snapshot, generation: f.generation}})
 	})
+}
+
+// absent is the error for a view that is not live: after the state was replaced it may be defined.
+func (e *Engine) absent(name string) error {
+	_, defined := e.source.ViewDefinitions().Get(name)
+	if defined || slices.ContainsFunc(e.opts.BuiltIn, func(b BuiltIn) bool { return b.Name == name }) {
+		return ErrNotYet
+	}
+	return ErrNotFound
 }
 
 // named returns the live view of a name, nil if there is none. The caller holds mu.
@@ -122,9 +133,9 @@ func (e *Engine) Wait(ctx context.Context, name string, offset uint64) error {
 		}
 		e.mu.Unlock()
 		switch {
-		case f == nil:
+		case f == nil && e.absent(name) == ErrNotFound:
 			return ErrNotFound
-		case status.At >= offset:
+		case f != nil && status.At >= offset:
 			return nil
 		case status.Failed != "":
 			return fmt.Errorf("%w: %s", ErrFailed, status.Failed)
@@ -366,7 +377,7 @@ func (e *Engine) Watch(name string) (*Watch, error) {
 	defer e.mu.Unlock()
 	f := e.named(name)
 	if f == nil {
-		return nil, ErrNotFound
+		return nil, e.absent(name)
 	}
 	w := &Watch{engine: e, view: f, changed: make(chan struct{}, 1), keys: map[string]bool{}}
 	f.watches[w] = true

@@ -42,7 +42,7 @@ func rooms() map[string][]string {
 	return map[string][]string{
 		"event":                  {"event/canon", "internal/human"},
 		"event/canon":            nil,
-		"event/where":            {"event"},
+		"event/where":            {"event", "event/canon"},
 		"election":               {"event"},
 		"internal/eventlog":      {"event"},
 		"internal/fields":        nil,
@@ -81,7 +81,7 @@ func rooms() map[string][]string {
 		"internal/platform/asyncapi":      {"event", "internal/platform/audit"},
 		"internal/platform/scan":          {"event"},
 		"internal/platform/transfers":     {"api", "event", "internal/fields", "internal/view"},
-		"internal/view":                   {"event", "internal/human"},
+		"internal/view":                   {"api", "event", "event/canon", "event/where", "internal/fields"},
 		"internal/view/engine":            {"event", "fsm", "fsm/store", "internal/frame", "internal/view", "log"},
 		"internal/human":                  nil,
 		"router":                          routing,
@@ -113,7 +113,8 @@ func rooms() map[string][]string {
 		"cmd/ringlog/internal/serve": append(slices.Clone(consensus),
 			"internal/eventlog", "internal/server", "cmd/ringlog/internal/shell", "cmd/ringlog/internal/offline"),
 		"cmd/ringlog": append(slices.Concat(shell, verbs, handling, platform),
-			"election", "internal/frame", "internal/platform/scan", "internal/procgroup", "raftnode/blackbox", "router",
+			"election", "internal/frame", "internal/platform/scan", "internal/procgroup", "internal/view",
+			"raftnode/blackbox", "router",
 			"router/sinks", "internal/server", "python"),
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/internal/view"
 )
 
 // aView is what the argument of most verbs of view is.
@@ -38,7 +39,7 @@ func viewCommand(sh *shell.Shell) *cli.Command {
 				UsageText: shell.Examples("ringlog view ls", "ringlog view ls -o json"), Action: shell.Bare(sh, listViews)},
 			{Name: "define", Usage: "define a view on all nodes, or define it otherwise", ArgsUsage: "FILE",
 				UsageText: shell.Examples("ringlog view define view.json"),
-				Description: "FILE holds a declaration in JSON, such as\n" +
+				Description: "FILE holds a declaration in JSON or TOML, such as\n" +
 					"{\"name\": \"progress\", \"types\": [\"TRAINING_STARTED\"], \"fields\": {\"runs\": {\"kind\": \"count\"}}}\n" +
 					"A view that is defined otherwise is folded again, from the beginning of the log. The same declaration again\n" +
 					"changes nothing.",
@@ -122,18 +123,16 @@ func defineView(ctx context.Context, sh *shell.Shell, file string) error {
 	if err != nil {
 		return err
 	}
-	// The path has the name. The node reads the rest, and knows best what is wrong with it.
-	var declared struct {
-		Name string `json:"name"`
-	}
-	if err := json.Unmarshal(raw, &declared); err != nil {
+	// TOML becomes JSON here. The node compiles it: its build is to fold it.
+	declared, err := view.Parse(raw)
+	if err != nil {
 		return shell.Usagef("%s: %w", file, err)
 	}
 	if declared.Name == "" {
-		return shell.Usagef(`%s: the declaration has no "name"`, file)
+		return shell.Usagef("%s: the declaration has no name", file)
 	}
 	var v api.View
-	if err := sh.Call(ctx, http.MethodPut, viewPath(declared.Name), nil, json.RawMessage(raw), &v); err != nil {
+	if err := sh.Call(ctx, http.MethodPut, viewPath(declared.Name), nil, declared, &v); err != nil {
 		return err
 	}
 	return sh.Emit(v, func() error {

@@ -145,13 +145,23 @@ func (f *folding) fold() {
 	}
 }
 
-// foldField returns the state of a field after the event, which is valid until the next call.
+// foldField returns the state of a field after the event, which is valid until the next call. What cannot be computed
+// or taken is counted.
 func (f *folding) foldField(d *field, state []byte) []byte {
+	if d.reset != nil {
+		forget, err := truth(d.reset, f.event)
+		if err != nil {
+			f.row.skipped++
+		}
+		if forget {
+			state = nil
+		}
+	}
 	met, err := truth(d.where, f.event)
 	if err == nil && !met {
 		return state
 	}
-	// Null is no value, such as None in Python. A value that cannot be computed or taken is counted.
+	// Null is no value, such as None in Python.
 	var value any
 	if err == nil && d.of != nil {
 		value, err = d.of.Eval(f.event)

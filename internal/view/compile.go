@@ -32,6 +32,7 @@ type field struct {
 	kind  kind
 	of    *where.Expression // nil of a count
 	where *where.Expression // nil takes every event
+	reset *where.Expression // nil never forgets
 }
 
 type computed struct {
@@ -180,6 +181,9 @@ func (v *View) compileFields(l languages, declared map[string]Field) error {
 			return err
 		}
 		if f.where, err = l.compile(l.event, place+".where", d.Where, where.Bool); err != nil {
+			return err
+		}
+		if f.reset, err = l.compile(l.event, place+".reset", d.Reset, where.Bool); err != nil {
 			return err
 		}
 		v.fields = append(v.fields, f)
@@ -428,7 +432,7 @@ func (l languages) compilePayload(place string, named map[string]string) ([]comp
 func eventType(place, name string) (event.Type, error) {
 	ev := event.New(event.Type(name), nil)
 	if err := (&event.Policy{}).Check(&ev); err != nil {
-		return "", wrong(place, "%v", err)
+		return "", refused(place, err)
 	}
 	return ev.Type, nil
 }
@@ -466,6 +470,7 @@ func (v *View) note() {
 	for _, f := range v.fields {
 		add(f.of)
 		add(f.where)
+		add(f.reset)
 	}
 	for _, r := range v.rules {
 		for _, c := range slices.Concat(r.payload, r.atEnd) {

@@ -35,6 +35,7 @@ type Field struct {
 	Kind     string `json:"kind"`
 	Of       string `json:"of,omitempty"`    // CEL on the event: the value
 	Where    string `json:"where,omitempty"` // CEL on the event; "" is every event of the row
+	Reset    string `json:"reset,omitempty"` // CEL on the event: whether the field forgets what was before it
 	Window   string `json:"window,omitempty"`
 	HalfLife string `json:"half_life,omitempty"`
 	Per      string `json:"per,omitempty"`    // second, minute, hour or day
@@ -58,8 +59,9 @@ type Rule struct {
 // Bounds of a declaration.
 const (
 	MaxBytes      = 64 << 10 // of a declaration, as JSON
-	maxExpression = 4096     // bytes
-	maxFields     = 64       // and as many computed ones
+	maxDepth      = 16
+	maxExpression = 4096 // bytes
+	maxFields     = 64   // and as many computed ones
 	maxRules      = 16
 	maxPayload    = 32       // members that a rule declares
 	maxRowBytes   = 32 << 10 // which the fields of a row may take
@@ -96,13 +98,15 @@ func Parse(text []byte) (Declaration, error) {
 		}
 	}
 	// encoding/json takes the last of two members with the same name.
-	if _, err := canon.Rewrite(text, 16, 4*MaxBytes); err != nil {
-		return d, wrong("", "%v", err)
+	if _, err := canon.Rewrite(text, maxDepth, 4*MaxBytes); err != nil {
+		before := text[:min(int(max(err.Position, 0)), len(text))]
+		line, column := bytes.Count(before, []byte("\n"))+1, len(before)-bytes.LastIndexByte(before, '\n')
+		return d, wrong(strings.TrimPrefix(strings.TrimPrefix(err.Field, "payload"), "."), "line %d, column %d: %s", line, column, err.Message)
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&d); err != nil {
-		return d, misfit(text, dec.InputOffset(), err)
+		return d, misfit(err)
 	}
 	return d, nil
 }
@@ -126,16 +130,22 @@ func fromTOML(text []byte) ([]byte, error) {
 	return out, nil
 }
 
-// misfit explains why JSON is no Declaration. offset is how far it was read.
-func misfit(text []byte, offset int64, err error) error {
+// misfit explains why JSON is no Declaration.
+func misfit(err error) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
 		return wrong(kind.Field, "%s is expected, not %s", canon.Expected(kind.Type), canon.Found(kind))
 	}
-	before := text[:min(offset, int64(len(text)))]
-	line, column := bytes.Count(before, []byte("\n"))+1, len(before)-bytes.LastIndexByte(before, '\n')
-	message := strings.Replace(strings.TrimPrefix(err.Error(), "json: "), "unknown field", "it has no member", 1)
-	return wrong("", "line %d, column %d: %s", line, column, message)
+	return wrong("", "%s", strings.Replace(strings.TrimPrefix(err.Error(), "json: "), "unknown field", "it has no member", 1))
+}
+
+// refused returns an error of package event with a place.
+func refused(place string, err error) error {
+	var e *event.Error
+	if errors.As(err, &e) {
+		return wrong(cmp.Or(place, e.Field), "%s", e.Message)
+	}
+	return wrong(place, "%v", err)
 }
 
 var (
@@ -171,7 +181,7 @@ func (d *Declaration) check() error {
 		return wrong("", "more than %d bytes", MaxBytes)
 	}
 	if err := d.Filter.Validate(); err != nil {
-		return wrong("", "%v", err)
+		return refused("", err)
 	}
 	switch {
 	case len(d.Fields) == 0:

@@ -22,15 +22,15 @@ func TestErrorsNameThePlace(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"name": "v", "fields": {}}`:                                "view: fields: none; declare at least one",
 		`{"name": "a/b", "fields": {}}`:                              `view: name: "a/b" is not a name`,
-		`{"nam": "v"}`:                                               `view: declaration: line 1, column 7: it has no member "nam"`,
-		`{"name": "v", "name": "w"}`:                                 "view: declaration: name: the key occurs twice",
+		`{"nam": "v"}`:                                               `view: declaration: it has no member "nam"`,
+		`{"name": "v", "name": "w"}`:                                 "view: name: line 1, column 15: the key occurs twice",
 		`{"name": 7}`:                                                "view: name: a string is expected, not a number",
 		"{\"name\": \"v\",\n oops":                                   "view: declaration: ",
 		"name = \"v\"\nfields = [":                                   "view: declaration: line 2",
-		"name = \"v\"\nwhen = 3":                                     `view: declaration: line 1, column 10: it has no member "when"`,
+		"name = \"v\"\nwhen = 3":                                     `view: declaration: it has no member "when"`,
 		strings.Repeat(" ", 1<<17):                                   "view: declaration: 131072 bytes, the limit is 65536",
-		declared(`, "types": ["é"]`):                                 "view: declaration: types: the key occurs twice",
-		declared(`, "keys": [""]`):                                   "view: declaration: keys[0]: empty",
+		declared(`, "types": ["é"]`):                                 "view: types: line 1, column 67: the key occurs twice",
+		declared(`, "keys": [""]`):                                   "view: keys[0]: empty",
 		declared(`, "key": "payload.x +"`):                           "key: line 1, column 12: ",
 		declared(`, "key": "1 + 2"`):                                 "key: line 1, column 1: it gives double, not string",
 		declared(`, "where": "type"`):                                "where: line 1, column 1: it gives string, not bool",
@@ -50,6 +50,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 		field(`{"kind": "sum", "of": "\n source"}`):                       "fields.f.of: line 1, column 1: it gives string, not a number",
 		field(`{"kind": "sum", "of": "payload.x", "wher": "true"}`):       `it has no member "wher"`,
 		field(`{"kind": "sum", "of": "payload.x", "where": "pay"}`):       "fields.f.where: line 1, column 1: undeclared reference to 'pay'",
+		field(`{"kind": "count", "reset": "3"}`):                          "fields.f.reset: line 1, column 1: it gives int, not bool",
 		field(`{"kind": "rate"}`):                                         "view: fields.f.window: missing; a rate needs it",
 		field(`{"kind": "rate", "window": "10"}`):                         `view: fields.f.window: "10" is not a duration`,
 		field(`{"kind": "rate", "window": "1ms"}`):                        "view: fields.f.window: 1ms is not between 1s and 366d",
@@ -66,8 +67,8 @@ func TestErrorsNameThePlace(t *testing.T) {
 		rule(`, "payload": {"a": "payload.("}`):                 "rules[0].payload.a: line 1, column 9: ",
 		rule(`, "payload": {"view": "1"}`):                      "view: rules[0].payload.view: every firing has the member already",
 		rule(`, "ended": "x"`):                                  "view: rules[0].ended: the view reads X itself",
-		rule(`, "ended": "LEADER_ELECTED"`):                     "view: rules[0].ended: type: only the cluster emits LEADER_ELECTED",
-		declared(`, "rules": [{"name": "r", "when": "f > 3"}]`): "view: rules[0].emit: type: missing",
+		rule(`, "ended": "LEADER_ELECTED"`):                     "view: rules[0].ended: only the cluster emits LEADER_ELECTED",
+		declared(`, "rules": [{"name": "r", "when": "f > 3"}]`): "view: rules[0].emit: missing",
 		declared(`, "rules": [{"name": "r", "emit": "Y"}]`):     "view: rules[0].when: missing",
 		declared(`, "rules": [{"name": "r", "when": "f", "emit": "Y"}, {"name": "r", "when": "f", "emit": "Y"}]`):                                      "view: rules[1].name: another rule is called r",
 		`{"name": "v", "fields": {"f": {"kind": "count"}}, "rules": [{"name": "r", "when": "f > 3", "emit": "Y"}]}`:                                    "view: rules[0].emit: the view reads Y itself",
@@ -99,7 +100,7 @@ func TestTOMLIsTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{progress  {[TRAINING_PROGRESS] [] [] [] []}   map[loss:{ewma payload.loss   10m  0 0}] map[] ` +
+	want := `{progress  {[TRAINING_PROGRESS] [] [] [] []}   map[loss:{ewma payload.loss    10m  0 0}] map[] ` +
 		`[{high loss > 2   TRAINING_LOSS_ANOMALY map[]  map[]}]}`
 	if got := fmt.Sprint(d); got != want {
 		t.Errorf("%s\nwant %s", got, want)

@@ -1,7 +1,6 @@
 package view_test
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,7 +27,7 @@ func (m *memory) Get(key string) ([]byte, bool, error) {
 }
 
 func (m *memory) Set(key string, value []byte) error {
-	m.rows[key] = bytes.Clone(value)
+	m.rows[key] = append(m.rows[key][:0], value...)
 	for i := range m.buf {
 		m.buf[i] = 0xff // what Get returned is void now
 	}
@@ -93,7 +92,7 @@ func compile(t testing.TB, text string) *view.View {
 }
 
 // apply folds an event and returns its firings.
-func apply(t testing.TB, v *view.View, rows view.Rows, e *event.Event) []view.Firing {
+func apply(t fataler, v *view.View, rows view.Rows, e *event.Event) []view.Firing {
 	t.Helper()
 	firings, err := v.Apply(rows, e)
 	if err != nil {
@@ -103,11 +102,18 @@ func apply(t testing.TB, v *view.View, rows view.Rows, e *event.Event) []view.Fi
 }
 
 // show returns the row of a key.
-func show(t testing.TB, v *view.View, rows view.Rows, key string) string {
+func show(t fataler, v *view.View, rows view.Rows, key string) string {
 	t.Helper()
 	text, found, err := v.Show(rows, key)
 	if err != nil || !found {
 		t.Fatalf("row %q: %v, %v", key, found, err)
 	}
 	return string(text)
+}
+
+// fataler is a test or a check of rapid.
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
 }

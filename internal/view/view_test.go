@@ -2,7 +2,9 @@ package view_test
 
 import (
 	"encoding/json"
+	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +33,8 @@ func TestFields(t *testing.T) {
 		{`{"kind": "last", "of": "payload.x"}`, []step{{0, `{"x": 7}`}, {0, `{"x": null}`}}, `7`},
 		{`{"kind": "count"}`, ones, `3`},
 		{`{"kind": "count", "where": "payload.x > 2"}`, ones, `2`},
+		{`{"kind": "count", "reset": "payload.x == 4"}`, ones, `2`},
+		{`{"kind": "sum", "of": "payload.x", "where": "payload.x < 4", "reset": "payload.x == 4"}`, ones[:2], `0`},
 		{`{"kind": "count", "window": "1m"}`, ones, `1`},
 		{`{"kind": "sum", "of": "payload.x"}`, ones, `7.5`},
 		{`{"kind": "sum", "of": "payload.x", "window": "90s"}`, ones, `6.5`},
@@ -114,5 +118,45 @@ func TestARuleFiresOnceAndEndsOnce(t *testing.T) {
 		`"rules":{"high":{"holds":true,"since":"2026-03-01T00:01:07Z","offset":9}}}`
 	if got := show(t, v, rows, "hex8"); got != row {
 		t.Errorf("row %s\nwant %s", got, row)
+	}
+}
+
+func TestAConditionWithoutAnswerChangesNothing(t *testing.T) {
+	v := compile(t, `{"name": "v", "types": ["X"], "fields": {"loss": {"kind": "last", "of": "payload.loss"},
+		"trend": {"kind": "slope", "of": "payload.loss", "window": "1m"}},
+		"rules": [{"name": "high", "when": "loss > 2", "emit": "BEGUN", "ended": "OVER"},
+			{"name": "down", "when": "trend < 0", "emit": "BEGUN", "ended": "OVER"}]}`)
+	rows, s := newMemory(), newSeries()
+	var got []string
+	for _, step := range []step{
+		{0, `{"loss": "x"}`},
+		{time.Second, `{"loss": 3}`}, // high begins; one point has no slope
+		{time.Second, `{"loss": "x"}`},
+		{time.Second, `{"loss": 2.5}`}, // down begins
+		{time.Hour, `{}`},              // no point is left
+		{time.Second, `{"loss": 1}`},   // high ends
+		{time.Second, `{"loss": 1}`},   // down ends
+	} {
+		for _, f := range apply(t, v, rows, s.next(step.after, "X", "k", step.payload)) {
+			got = append(got, f.Event.CausationID+" "+f.Rule+" "+string(f.Event.Type))
+		}
+	}
+	if want := []string{"2 high BEGUN", "4 down BEGUN", "6 high OVER", "7 down OVER"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// The examples of docs/views.md are declarations.
+func TestTheDocumentsExamplesCompile(t *testing.T) {
+	text, err := os.ReadFile("../../docs/views.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?ms)^```(?:json|toml)\n(.*?)^```$").FindAllSubmatch(text, -1)
+	for _, block := range blocks {
+		compile(t, string(block[1]))
+	}
+	if len(blocks) < 2 {
+		t.Errorf("%d examples", len(blocks))
 	}
 }

@@ -76,8 +76,8 @@ func (r ViewRead) query() url.Values {
 	return q
 }
 
-// ViewRow returns the row of a key, as JSON, and the offset as of which it is. The error's code is not_found if there is
-// none, and trimmed if the row has changed since and what it was folded from is gone.
+// ViewRow returns the row of a key, as JSON, and the offset as of which it is. The error's code is not_found if there
+// is none, and trimmed if the row has changed since and what it was folded from is gone.
 func (a *Admin) ViewRow(ctx context.Context, name, key string, read ViewRead) (json.RawMessage, uint64, error) {
 	q := read.query()
 	q.Set("key", key)
@@ -91,16 +91,16 @@ func (a *Admin) ViewRow(ctx context.Context, name, key string, read ViewRead) (j
 	return rows.Rows[0], rows.At, nil
 }
 
-// ViewRows goes through the rows of a view, as JSON, in the order of their keys. Pages are read one after the other: with
-// At in read all of them are as of that offset, otherwise each is as of its own. An error is the last that it yields.
+// ViewRows goes through the rows of a view, as JSON, in the order of their keys. Pages are read one after the other:
+// with At in read all of them are as of that offset, otherwise each is as of its own. An error is the last that it yields.
 func (a *Admin) ViewRows(ctx context.Context, name string, read ViewRead) iter.Seq2[json.RawMessage, error] {
 	open := func(p *ViewRows) ([]json.RawMessage, string) { return p.Rows, p.Next }
 	return eachOfPages(ctx, a, viewPath(name)+"/rows", read.query(), open)
 }
 
 // WatchView yields the rows of a view, and then each that changes, as the node that answers folds the log; changes of a
-// row that follow each other quickly are one. With keys it yields those rows alone. It ends with ctx, with the view, and
-// when the connection is lost: the error is the last that it yields, and another call begins with all rows again.
+// row that follow each other quickly are one. With keys it yields those rows alone. It ends with ctx, with the view,
+// and when the connection is lost: the error is the last that it yields, and another call begins with all rows again.
 func (a *Admin) WatchView(ctx context.Context, name string, keys ...string) iter.Seq2[ViewChange, error] {
 	return func(yield func(ViewChange, error) bool) {
 		body, err := a.Download(ctx, viewPath(name)+"/watch", url.Values{"key": keys})

@@ -13,13 +13,14 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// light is a view whose rule publishes VIEW_TEST_ON when the last value of a row becomes 1, and VIEW_TEST_OFF when it is 1
-// no longer.
+// light is a view whose rule publishes VIEW_TEST_ON when the last value of a row becomes 1, and VIEW_TEST_OFF when it
+// is 1 no longer.
 const light = `{"name": "light", "types": ["VIEW_TEST"], "fields": {"on": {"kind": "last", "of": "payload.on"},
-	"n": {"kind": "count"}}, "rules": [{"name": "on", "when": "on == 1", "emit": "VIEW_TEST_ON", "ended": "VIEW_TEST_OFF"}]}`
+	"n": {"kind": "count"}},
+	"rules": [{"name": "on", "when": "on == 1", "emit": "VIEW_TEST_ON", "ended": "VIEW_TEST_OFF"}]}`
 
-// A rule fires once for each event that makes its condition true, although leaders are killed while it fires. A node that
-// had to install a snapshot, because the log was trimmed meanwhile, and a cluster that was restored from a backup have
+// A rule fires once for each event that makes its condition true, although leaders are killed while it fires. A node
+// that had to install a snapshot, because the log was trimmed meanwhile, and a cluster that was restored from a backup have
 // the same rows as the others.
 func TestRulesFireOnceWhoeverLeads(t *testing.T) {
 	c := newCluster(t, t.TempDir(), 3,

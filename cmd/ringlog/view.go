@@ -49,8 +49,8 @@ func viewCommand(sh *shell.Shell) *cli.Command {
 			{Name: "show", Usage: "show the rows of a view, or one of them", ArgsUsage: "NAME",
 				UsageText: shell.Examples("ringlog view show progress", "ringlog view show progress --key k7",
 					"ringlog view show progress --declaration"),
-				Description: "With --at the rows are as of that offset, exactly. One that has changed since is folded again from the\n" +
-					"events that it was folded from, as far as the log still has them.",
+				Description: "With --at the rows are as of that offset, exactly. One that has changed since is folded\n" +
+					"again from the events that it was folded from, as far as the log still has them.",
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "key", Usage: "show the row of this `KEY` alone"},
 					&cli.Uint64Flag{Name: "at", Usage: "as of this `OFFSET`"},

@@ -47,8 +47,11 @@ func (v *Views) Define(ctx context.Context, name string, text []byte) (api.View,
 		if err := refuseLoop(defined, d.Name, fold); err != nil {
 			return api.View{}, err
 		}
-		result, err := v.proposeAndApply(ctx, frame.ViewDefine{Name: d.Name, Declaration: strings.TrimSpace(declaration.String()),
-			Revision: defined.Revision})
+		result, err := v.proposeAndApply(ctx, frame.ViewDefine{
+			Name:        d.Name,
+			Declaration: strings.TrimSpace(declaration.String()),
+			Revision:    defined.Revision,
+		})
 		refusal, refused := errors.AsType[*fsm.Refusal](err)
 		if refused && refusal.Code == fsm.Fenced && try < defineTries {
 			// This node has not seen the other one.
@@ -102,8 +105,8 @@ func badView(err error) error {
 	return err
 }
 
-// refuseLoop refuses a view that would be fed by what it publishes, through others. The definition is decided only if no
-// other was defined since, so that no two views that are defined at once are such a loop.
+// refuseLoop refuses a view that would be fed by what it publishes, through others. The definition is decided only if
+// no other was defined since, so that no two views that are defined at once are such a loop.
 func refuseLoop(defined *fsm.ViewDefinitions, name string, fold view.Fold) error {
 	if len(fold.Emits()) == 0 {
 		return nil

@@ -114,7 +114,8 @@ func (w viewWatch) propose(ctx context.Context, emission frame.ViewEmission, lis
 		}
 		return nil, err
 	}
-	_, err = w.core.Propose(ctx, frame.Request{Command: frame.Publish{Count: len(events), Emission: emission}, Batch: batch})
+	command := frame.Publish{Count: len(events), Emission: emission}
+	_, err = w.core.Propose(ctx, frame.Request{Command: command, Batch: batch})
 	return nil, notAhead(err)
 }
 

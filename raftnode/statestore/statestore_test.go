@@ -71,7 +71,8 @@ func view(t testing.TB, fs vfs.FS, dir string) *FSM {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	s, err := OpenSnapshots(m, noViews{}, raft.NewInmemStore(), filepath.Join(t.TempDir(), "in"), "n1", hclog.NewNullLogger())
+	in := filepath.Join(t.TempDir(), "in")
+	s, err := OpenSnapshots(m, noViews{}, raft.NewInmemStore(), in, "n1", hclog.NewNullLogger())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,13 +5,13 @@
 // view publish is kept in their order until the state says that it was published.
 //
 // One goroutine folds all views, some events of each in turn, and writes without a sync: after a crash it resumes from
-// what is stored. Only before the log is trimmed must the rows be on the disk, for the events will not come again:
+// what is stored. Only before the log is trimmed must the rows be on the disk, since the events cannot be read again:
 // BeforeTrim, which the state machine calls, waits for that.
 //
 //	e, err := engine.Open(engine.Options{Dir: dir, Fatal: fatal, Compile: compile})
 //	machine, err := fsm.Open(fsm.Options{BeforeTrim: e.BeforeTrim, …})
 //	e.Start(machine)
-//	err = e.Read(ctx, "elo", 0, func(r *engine.Reader) error { row, found, err := r.Show("hex8_2p"); … })
+//	err = e.Read("elo", func(r *engine.Reader) error { row, found, err := r.Show("hex8_2p"); … })
 //
 // # Keys and values
 //

@@ -237,7 +237,7 @@ func (e *Engine) must(err error) bool {
 	if err == nil {
 		return true
 	}
-	// The log and the database are closed only once the engine was told to stop.
+	// The log and the database are closed only after the engine was stopped.
 	if e.ctx.Err() == nil {
 		e.opts.Fatal(fmt.Errorf("fold views: %w", err))
 	}

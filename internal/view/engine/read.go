@@ -171,7 +171,7 @@ func (e *Engine) WaitDefined(ctx context.Context, name string, generation uint64
 }
 
 // ReadAt calls use with the rows of a view as they were at an offset, which it has folded. If a key is given, use reads
-// the row of that key alone. What has changed since is folded again, in memory, from the events that it was folded from.
+// the row of that key alone. What has changed since is folded again, in memory, from the events it was folded from.
 func (e *Engine) ReadAt(ctx context.Context, name, key string, at uint64, use func(*Reader) error) error {
 	var status Status
 	again := false

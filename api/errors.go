@@ -35,7 +35,7 @@ const (
 	Timeout          Code = "timeout"            // 408: the caller's time was up before anything was proposed
 	Conflict         Code = "conflict"           // 409: used before with other content; Offset is the first event's
 	Exists           Code = "exists"             // 409: there already, with other settings
-	Fenced           Code = "fenced"             // 409: another holds the cursor or the role; Offset is its generation or fence
+	Fenced           Code = "fenced"             // 409: another holds the cursor or role; Offset: generation or fence
 	OutOfSequence    Code = "out_of_sequence"    // 409: Offset is the sequence expected
 	UnknownProducer  Code = "unknown_producer"   // 409: the producer's results have expired
 	Trimmed          Code = "trimmed"            // 410: Offset is the first one kept

@@ -36,6 +36,8 @@ type AllocationOptions struct {
 	TTL      time.Duration // how long it lasts unless it is renewed, 2 s to 24 h; 0 is 15 s
 	// NoWait has Allocate return ErrNotGranted instead of waiting.
 	NoWait bool
+	// Reserve is as in RoleOptions.
+	Reserve time.Duration
 }
 
 // Allocation is an allocation that this process holds. It is renewed until Release, or until it is lost. It is safe
@@ -47,7 +49,8 @@ type Allocation struct {
 	fence uint64
 }
 
-// Allocate requests all of some amounts of resources, or none, and keeps them. It waits for its turn until ctx is done.
+// Allocate requests all of some amounts of resources, or none, and keeps them. It waits for its turn until ctx is done,
+// also while the cluster cannot be reached or has no leader.
 //
 // Work that needs what is allocated runs under Allocation.Context, which ends before it can be another's, as far as
 // this process runs. A CRITICAL request may end an allocation of priority LOW at any time: its Context ends with the
@@ -64,55 +67,31 @@ func (c *Client) Allocate(ctx context.Context, amounts map[string]uint64, o Allo
 		ask.Wait = c.waitOfCall()
 	}
 	x := &Allocation{c: c, id: uuid.NewString()}
-	x.lease = lease{ttl: ttl, renew: x.renew, lost: ErrAllocationLost, warn: func(err error) {
+	x.lease = lease{ttl: ttl, reserve: o.Reserve, renew: x.renew, lost: ErrAllocationLost, warn: func(err error) {
 		c.cfg.Logger.Warn("the allocation is lost", "allocation", x.id, "fence", x.fence, "error", err)
 	}}
-	for {
-		// A wait that is short, or ends early, is not repeated at once: each call is an entry of the log.
-		next := time.After(leaseWaitsApart)
+	err := x.acquire(ctx, c, fmt.Sprintf("allocate %v", amounts), o.NoWait, func() (held bool, refused, err error) {
 		var answer api.AllocationAnswer
-		if err := c.Admin().Do(ctx, http.MethodPut, allocationPath(x.id), nil, ask, &answer); err != nil {
-			return nil, errors.Join(err, x.leave(ctx))
-		}
+		err = c.Admin().Do(ctx, http.MethodPut, allocationPath(x.id), nil, ask, &answer)
 		switch {
-		case answer.Granted:
-		case answer.Waiting:
-			select {
-			case <-next:
-				continue
-			case <-ctx.Done():
-				return nil, errors.Join(fmt.Errorf("client: allocate %v: %w", amounts, context.Cause(ctx)), x.leave(ctx))
-			}
+		case answer.Granted || answer.Waiting:
 		case o.NoWait:
-			return nil, fmt.Errorf("client: allocate %v: %w", amounts, ErrNotGranted)
+			refused = ErrNotGranted
 		default:
 			// Who released it does not want it to be granted.
-			return nil, fmt.Errorf("client: allocate %v: the request was released: %w", amounts, ErrAllocationLost)
+			refused = fmt.Errorf("the request was released: %w", ErrAllocationLost)
 		}
 		x.fence = answer.Fence
-
-		// The answer may have waited on its way: the lease is known from a renewal on.
-		sent := time.Now()
-		switch lost, err := x.renew(ctx); {
-		case err != nil:
-			return nil, errors.Join(err, x.leave(ctx))
-		case lost:
-			continue
-		}
-		x.start(ctx, c, sent)
-		return x, nil
+		return answer.Granted, refused, err
+	}, x.release)
+	if err != nil {
+		return nil, err
 	}
+	return x, nil
 }
 
 // allocationPath is the resource of an allocation.
 func allocationPath(id string) string { return "/v1/allocations/" + url.PathEscape(id) }
-
-// leave releases a request whose caller has stopped waiting. Otherwise it expires by itself.
-func (x *Allocation) leave(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.c.cfg.AttemptTimeout)
-	defer cancel()
-	return x.release(ctx)
-}
 
 // ID returns the allocation's id.
 func (x *Allocation) ID() string { return x.id }
@@ -120,8 +99,13 @@ func (x *Allocation) ID() string { return x.id }
 // Fence returns the offset of the event with which the allocation was granted. What is granted later has a higher one.
 func (x *Allocation) Fence() uint64 { return x.fence }
 
-// Context is done once the allocation is over. Its cause is ErrAllocationLost, or context.Canceled after a Release.
+// Context is done once the allocation is over, or AllocationOptions.Reserve before. Its cause is ErrAllocationLost, or
+// context.Canceled after a Release.
 func (x *Allocation) Context() context.Context { return x.ctx }
+
+// EndedEarly reports whether the cluster has ended the allocation before its lease was over: for a CRITICAL request, or
+// by an operator. What it allowed may take a moment to stop then.
+func (x *Allocation) EndedEarly() bool { return x.endedEarly.Load() }
 
 // renew renews the allocation once, or finds that it is lost.
 func (x *Allocation) renew(ctx context.Context) (lost bool, err error) {

@@ -67,6 +67,9 @@ func TestAnAllocationPassesOn(t *testing.T) {
 	if cause := context.Cause(second.Context()); !errors.Is(cause, client.ErrAllocationLost) {
 		t.Errorf("preempted: %v", cause)
 	}
+	if !second.EndedEarly() || second.Left() != 0 {
+		t.Errorf("preempted: %s left, ended early: %t", second.Left(), second.EndedEarly())
+	}
 	for x, err := range c.Admin().Allocations(t.Context()) {
 		if err != nil || x.Allocation != third.ID() || x.Fence != third.Fence() || x.Holder != "c" {
 			t.Errorf("%+v, %v", x, err)
@@ -125,7 +128,14 @@ func TestAnAllocationIsNotUsedPastItsEnd(t *testing.T) {
 	c, other := dial(t, client.Config{}, cut), dial(t, client.Config{}, openDoor(t, node))
 	shareNet(t, c, 100)
 	most := map[string]uint64{"net:a": 80}
-	x, err := c.Allocate(t.Context(), most, client.AllocationOptions{TTL: 2 * time.Second})
+	for _, wrong := range []time.Duration{-1, 667 * time.Millisecond} {
+		o := client.AllocationOptions{TTL: 2 * time.Second, Reserve: wrong}
+		if _, err := c.Allocate(t.Context(), most, o); err == nil {
+			t.Errorf("a reserve of %s is taken", wrong)
+		}
+	}
+	x, err := c.Allocate(t.Context(), most,
+		client.AllocationOptions{TTL: 2 * time.Second, Reserve: 600 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,8 +153,9 @@ func TestAnAllocationIsNotUsedPastItsEnd(t *testing.T) {
 	case <-next:
 		t.Fatal("it is another's while its holder may still work")
 	}
-	if cause := context.Cause(x.Context()); !errors.Is(cause, client.ErrAllocationLost) {
-		t.Error(cause)
+	cause := context.Cause(x.Context())
+	if !errors.Is(cause, client.ErrAllocationLost) || x.Left() == 0 || x.EndedEarly() {
+		t.Errorf("%v with %s left, ended early: %t", cause, x.Left(), x.EndedEarly())
 	}
 	if err := <-next; err != nil {
 		t.Error(err)

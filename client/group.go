@@ -35,6 +35,9 @@ type GroupOptions struct {
 	// 10 000. They take about 8 MiB at most. Others of the group do not get them
 	// meanwhile, so choose a small one if handling takes long.
 	Prefetch int
+	// Lease is the lease of a role, as of Role.Lease: acks and nacks count only if it is not over when the cluster
+	// decides. Once it is over the membership ends with an *api.Error of the code fenced. The zero value is none.
+	Lease Lease
 	// AutoProgress extends the ack deadline of all events that are handed out, again and
 	// again: they are redelivered to others only when this process is gone.
 	AutoProgress bool

@@ -33,7 +33,8 @@ const (
 
 // newRequest begins an exchange. The caller holds mu.
 func (m *GroupMember) newRequest() *ringlogv1.ExchangeRequest {
-	return &ringlogv1.ExchangeRequest{Group: m.group, Member: m.member, Session: m.session.id}
+	return &ringlogv1.ExchangeRequest{Group: m.group, Member: m.member, Session: m.session.id,
+		Role: m.o.Lease.Role, Fence: m.o.Lease.Fence}
 }
 
 // join begins a session, with what the member holds.
@@ -41,10 +42,17 @@ func (m *GroupMember) join(ctx context.Context) error {
 	m.fetchMu.Lock() // the call of the session before is over
 	defer m.fetchMu.Unlock()
 	resp, err := m.c.exchangeGroup(ctx, m.beginJoin(), calls.Idempotent)
-	if err == nil {
-		m.endJoin(resp)
+	if err != nil {
+		return err
 	}
-	return err
+	m.endJoin(resp)
+	// A node of an earlier version would take every ack.
+	if resp.GetFence() != m.o.Lease.Fence {
+		return m.named(&api.Error{Code: api.NotImplemented, Field: "fence",
+			Message: "the node is of a version that does not compare the fences of group members",
+			Remedy:  "bring all nodes to this version"})
+	}
+	return nil
 }
 
 // beginJoin returns the request that begins a session, with all that the member holds and has
@@ -79,16 +87,22 @@ func (m *GroupMember) endJoin(resp *ringlogv1.ExchangeResponse) {
 // sendAcks makes a call with the acks that have gathered, or with none, which keeps the session.
 func (m *GroupMember) sendAcks(ctx context.Context) error {
 	req := m.beginAcks()
+	if req == nil {
+		return nil
+	}
 	resp, err := m.c.exchangeGroup(ctx, req, calls.Once)
 	m.endAcks(req, resp, err)
 	return err
 }
 
-// beginAcks returns the request with the next batch of acks. One is in flight at a time:
-// ackLoop alone sends them.
+// beginAcks returns the request with the next batch of acks, nil if a fetch has ended the session: without one the
+// request would join, and name nothing of what is held. One is in flight at a time: ackLoop alone sends them.
 func (m *GroupMember) beginAcks() *ringlogv1.ExchangeRequest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.session.id == 0 {
+		return nil
+	}
 	req := m.newRequest()
 	m.acks.BeginSend(req)
 	return req
@@ -204,6 +218,9 @@ func (m *GroupMember) leave(ctx context.Context) {
 	req := m.newRequest()
 	m.failed = m.named(ErrClosed)
 	m.mu.Unlock()
+	if req.Session == 0 { // the last fetch has ended it
+		return
+	}
 	req.Leave = true
 	if _, err := m.c.exchangeGroup(ctx, req, calls.Once); err != nil {
 		m.c.cfg.Logger.Debug("leaving a group", "group", m.group, "member", m.member, "error", err)
@@ -293,11 +310,13 @@ func endsMembership(err error) bool {
 	}
 
 	// These say that the group or this client cannot be as they are. All others may pass, also
-	// fenced: then a new session begins.
+	// a session that is fenced: then a new one begins.
 	switch answer.Code {
 	case api.NotFound, api.InvalidArgument, api.InvalidJSON, api.Unauthenticated, api.NotImplemented, api.TooLarge,
 		api.Exists, api.OtherCluster:
 		return true
+	case api.Fenced:
+		return answer.Field == "fence" // the lease of a role, and not the session
 	}
 	return errors.Is(err, ErrClosed)
 }

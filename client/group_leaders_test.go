@@ -134,8 +134,10 @@ func (w *company) step(c *colleague, what string) (did bool) {
 					}
 				},
 			}, true
-		case m.session.id != 0 && !m.acks.Empty():
-			c.settling, did = &errand{req: m.beginAcks(), end: m.endAcks}, true
+		case !m.acks.Empty():
+			if req := m.beginAcks(); req != nil {
+				c.settling, did = &errand{req: req, end: m.endAcks}, true
+			}
 		}
 	case "fetch":
 		if c.fetching == nil {

@@ -263,8 +263,10 @@ func (s *membership) step(what string) (did bool) {
 	case "ack", "nack":
 		return s.settle(what == "nack")
 	case "send settling":
-		if did = s.settling == nil && m.session.id != 0 && !m.acks.Empty(); did {
-			s.settling = &call{req: m.beginAcks()}
+		if s.settling == nil && !m.acks.Empty() {
+			if req := m.beginAcks(); req != nil {
+				s.settling, did = &call{req: req}, true
+			}
 		}
 	case "send fetching":
 		if s.fetching == nil {

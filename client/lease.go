@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -40,6 +41,8 @@ type lease struct {
 	lost    error                                            // the cause of a lease that is over
 	warn    func(err error)                                  // reports that
 
+	// endedEarly is set if the cluster has ended the lease while it could still be used.
+	endedEarly atomic.Bool
 	// renewed is when the last renewal that succeeded was sent, nil once the lease is known to be over. No node can have
 	// counted the lease from before.
 	renewed atomic.Pointer[time.Time]
@@ -48,6 +51,58 @@ type lease struct {
 	end    context.CancelCauseFunc
 	done   chan struct{} // closed when nothing renews the lease any more
 	unhook func() bool   // from the closing of the client
+}
+
+// acquire waits for the lease until ctx is done, also while the cluster cannot be reached, and keeps it. ask makes one
+// call: refused says why the cluster has no claim of this caller. release ends a claim.
+func (l *lease) acquire(
+	ctx context.Context, c *Client, what string, noWait bool, ask func() (held bool, refused, err error),
+	release func(ctx context.Context) error,
+) error {
+	if most := MaxReserve(l.ttl); l.reserve < 0 || l.reserve > most {
+		return fmt.Errorf("client: %s: Reserve is %s, not between 0 and %s, a third of the TTL", what, l.reserve, most)
+	}
+	// The claim of a caller that has stopped waiting is released. Otherwise it expires by itself.
+	leave := func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.AttemptTimeout)
+		defer cancel()
+		return release(ctx)
+	}
+	// A caller that waits asks again if no node has refused the call: it keeps its place in the queue.
+	again := func(err error) bool {
+		failed, ok := errors.AsType[*calls.Error](err)
+		return ok && failed.Refusal() == nil && !noWait && ctx.Err() == nil && c.reading.Err() == nil
+	}
+	for began := (time.Time{}); ; {
+		// A wait that is short, or ends early, is not repeated at once: each call is an entry of the log.
+		calls.Sleep(ctx, time.Until(began.Add(leaseWaitsApart)))
+		if ctx.Err() != nil {
+			return errors.Join(fmt.Errorf("client: %s: %w", what, context.Cause(ctx)), leave())
+		}
+		began = time.Now()
+		switch held, refused, err := ask(); {
+		case again(err):
+			c.cfg.Logger.Warn("waiting to "+what, "error", err)
+			continue
+		case err != nil:
+			return errors.Join(err, leave())
+		case refused != nil:
+			return fmt.Errorf("client: %s: %w", what, refused)
+		case !held:
+			continue
+		}
+
+		// The answer may have waited on its way: the lease is known from a renewal on.
+		sent := time.Now()
+		switch lost, err := l.renew(ctx); {
+		case lost, again(err):
+			continue
+		case err != nil:
+			return errors.Join(err, leave())
+		}
+		l.start(ctx, c, sent)
+		return nil
+	}
 }
 
 // start has the lease renewed from now on. sent is when a renewal that succeeded was sent.
@@ -101,6 +156,7 @@ func (l *lease) keep() {
 			return
 		case lost || over || l.Left() <= l.reserve:
 			if lost {
+				l.endedEarly.Store(l.Left() > 0)
 				l.renewed.Store(nil)
 			}
 			l.warn(err)

@@ -79,58 +79,23 @@ func (c *Client) AcquireRole(ctx context.Context, name string, o RoleOptions) (*
 	r.lease = lease{ttl: ttl, reserve: o.Reserve, renew: r.renew, lost: ErrRoleLost, warn: func(err error) {
 		c.cfg.Logger.Warn("the role is lost", "role", name, "fence", r.fence, "error", err)
 	}}
-	if most := MaxReserve(ttl); r.reserve < 0 || r.reserve > most {
-		return nil, fmt.Errorf("client: acquire %s: Reserve is %s, not between 0 and %s, a third of the TTL", name,
-			r.reserve, most)
-	}
-	// A caller that waits asks again if no node has refused the call: the same session keeps its place in the queue.
-	again := func(err error) bool {
-		failed, ok := errors.AsType[*calls.Error](err)
-		return ok && failed.Refusal() == nil && !o.NoWait && ctx.Err() == nil && c.reading.Err() == nil
-	}
-	for began := (time.Time{}); ; {
-		// A wait that is short, or ends early, is not repeated at once: each call is an entry of the log.
-		calls.Sleep(ctx, time.Until(began.Add(leaseWaitsApart)))
-		if ctx.Err() != nil {
-			return nil, errors.Join(fmt.Errorf("client: acquire %s: %w", name, context.Cause(ctx)), r.leave(ctx))
-		}
-		began = time.Now()
+	err := r.acquire(ctx, c, "acquire "+name, o.NoWait, func() (held bool, refused, err error) {
 		var answer api.RoleAcquired
-		switch err := c.Admin().Do(ctx, http.MethodPut, rolePath(name), nil, ask, &answer); {
-		case again(err):
-			c.cfg.Logger.Warn("waiting for a role", "role", name, "error", err)
-			continue
-		case err != nil:
-			return nil, errors.Join(err, r.leave(ctx))
-		case !answer.Acquired && o.NoWait:
-			return nil, fmt.Errorf("client: acquire %s: %w: %s, with fence %d", name, ErrRoleHeld, answer.Holder, answer.Fence)
-		case !answer.Acquired:
-			continue
+		err = c.Admin().Do(ctx, http.MethodPut, rolePath(name), nil, ask, &answer)
+		if o.NoWait && !answer.Acquired {
+			refused = fmt.Errorf("%w: %s, with fence %d", ErrRoleHeld, answer.Holder, answer.Fence)
 		}
 		r.fence = answer.Fence
-
-		// The answer may have waited on its way: the lease is known from a renewal on.
-		sent := time.Now()
-		switch lost, err := r.renew(ctx); {
-		case lost, again(err):
-			continue
-		case err != nil:
-			return nil, errors.Join(err, r.leave(ctx))
-		}
-		r.start(ctx, c, sent)
-		return r, nil
+		return answer.Acquired, refused, err
+	}, r.release)
+	if err != nil {
+		return nil, err
 	}
+	return r, nil
 }
 
 // rolePath is the resource of a role.
 func rolePath(name string) string { return "/v1/roles/" + url.PathEscape(name) }
-
-// leave releases a claim whose caller has stopped waiting. Otherwise its place in the queue expires by itself.
-func (r *Role) leave(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.c.cfg.AttemptTimeout)
-	defer cancel()
-	return r.release(ctx)
-}
 
 // Name returns the role's name.
 func (r *Role) Name() string { return r.name }

@@ -218,7 +218,7 @@ func TestAWaitForARoleOutlastsAnOutage(t *testing.T) {
 	logged := func() int {
 		mu.Lock()
 		defer mu.Unlock()
-		return strings.Count(warnings.String(), "waiting for a role")
+		return strings.Count(warnings.String(), "waiting to acquire")
 	}
 	c := dial(t, client.Config{}, openDoor(t, node))
 	waiting := dial(t, client.Config{Timeout: 300 * time.Millisecond,

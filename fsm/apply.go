@@ -28,11 +28,12 @@ type applying struct {
 	began int64 // replicated time of the entry before, Unix nanoseconds
 	now   int64 // replicated time
 
-	firstNew uint64        // the first offset that is not in the database before this entry
-	accepted []int         // rows of the records of the clients' block that are appended, by offset - base
-	late     []event.Event // the cluster's own, to be appended after the clients' block
-	fenceds  []fencedEvent // of late, in their order
-	answers  []Result      // one for each command that was decided
+	beforeTrim func(first uint64) error // see Options
+	firstNew   uint64                   // the first offset that is not in the database before this entry
+	accepted   []int                    // rows of the records of the clients' block that are appended, by offset - base
+	late       []event.Event            // the cluster's own, to be appended after the clients' block
+	fenceds    []fencedEvent            // of late, in their order
+	answers    []Result                 // one for each command that was decided
 }
 
 // applier decides one entry. Each part has what it alone changes while it decides; a part that
@@ -51,6 +52,7 @@ type applier struct {
 	clientApplier
 	roleApplier
 	scheduleApplier
+	viewApplier
 	allocationApplier
 }
 
@@ -59,8 +61,10 @@ func newApplier(e applying) *applier {
 	a := &applier{applying: e}
 	// One applying for all, so that each part sees what the others have changed.
 	shared := &a.applying
-	a.publishApplier = publishApplier{applying: shared, producers: &a.producerApplier, schedule: &a.scheduleApplier}
+	a.publishApplier = publishApplier{applying: shared, producers: &a.producerApplier, schedule: &a.scheduleApplier,
+		views: &a.viewApplier}
 	a.scheduleApplier = scheduleApplier{shared}
+	a.viewApplier = viewApplier{applying: shared}
 	a.roleApplier = roleApplier{applying: shared}
 	a.allocationApplier = allocationApplier{applying: shared, steps: claimsAtOnce}
 	a.producerApplier = producerApplier{applying: shared, results: map[string][]byte{}}
@@ -136,6 +140,7 @@ func (a *applier) complete() error {
 	if err := a.applyTrims(); err != nil {
 		return err
 	}
+	a.storeViews()
 	a.s.compile()
 	return a.tx.finish(&a.s.meta)
 }

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -136,7 +137,7 @@ func BenchmarkRead(b *testing.B) {
 // BenchmarkRenewRoles renews 10 000 leases by how many of them a command has. An entry has the commands of 10 ms. With
 // leases of 15 s, each renewed every 5 s, core-% is the share of one core that deciding takes.
 func BenchmarkRenewRoles(b *testing.B) {
-	const roles, every = 10_000, DefaultRoleTTL / 3
+	const roles = 10_000
 	for _, perCommand := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprintf("leases=%d", perCommand), func(b *testing.B) {
 			r := newBesideRoles(b, roles, 0)
@@ -149,23 +150,177 @@ func BenchmarkRenewRoles(b *testing.B) {
 				}
 				commands = append(commands, do(c))
 			}
-			atOnce := max(1, len(commands)/500)
+			benchmarkRounds(b, r, commands, roles)
+		})
+	}
+}
+
+// benchmarkRounds decides the commands that renew some leases once, each time that a third of their TTL has passed.
+func benchmarkRounds(b *testing.B, r *beside, commands []request, leases int) {
+	const every = DefaultRoleTTL / 3
+	atOnce := max(1, len(commands)/500)
+	for b.Loop() {
+		for from := 0; from < len(commands); from += atOnce {
+			b.StopTimer()
+			r.index++
+			r.at = r.at.Add(10 * time.Millisecond)
+			e := entryOf(r.index, 1, "n1", r.at, commands[from:from+atOnce]...)
+			b.StartTimer()
+			out, err := r.m.Apply(e.index, e.term, e.data)
+			if err != nil || len(out.Results[0].LostLeases) > 0 {
+				b.Fatal(err, out)
+			}
+		}
+	}
+	round := float64(b.Elapsed().Nanoseconds()) / float64(b.N)
+	b.ReportMetric(round/float64(leases), "ns/lease")
+	b.ReportMetric(100*round/float64(every), "core-%")
+}
+
+// BenchmarkRenewAllocations is BenchmarkRenewRoles for 10 000 allocations of one resource.
+func BenchmarkRenewAllocations(b *testing.B) {
+	const many = 10_000
+	for _, perCommand := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprintf("leases=%d", perCommand), func(b *testing.B) {
+			r := newBesideAllocations(b, many, many)
+			var commands []request
+			for after := ""; ; {
+				var c frame.AllocationRenew
+				for _, one := range r.m.Allocations(after, perCommand) {
+					c.Leases, after = append(c.Leases, frame.AllocationLease{ID: one.Session, Fence: one.Fence}), one.Session
+				}
+				if len(c.Leases) == 0 {
+					break
+				}
+				commands = append(commands, do(c))
+			}
+			benchmarkRounds(b, r, commands, many)
+		})
+	}
+}
+
+// BenchmarkPassAllocationsOn decides entries in which a holder releases, the first in the queue is granted, and another
+// request enters it, by how many wait.
+func BenchmarkPassAllocationsOn(b *testing.B) {
+	for _, waiting := range []int{1, 10_000} {
+		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
+			r := newBesideAllocations(b, waiting+1, 1)
+			first, next := 0, waiting+1
 			for b.Loop() {
-				for from := 0; from < len(commands); from += atOnce {
-					b.StopTimer()
-					r.index++
-					r.at = r.at.Add(10 * time.Millisecond)
-					e := entryOf(r.index, 1, "n1", r.at, commands[from:from+atOnce]...)
-					b.StartTimer()
-					out, err := r.m.Apply(e.index, e.term, e.data)
-					if err != nil || len(out.Results[0].LostLeases) > 0 {
-						b.Fatal(err, out)
+				b.StopTimer()
+				r.index++
+				r.at = r.at.Add(time.Microsecond)
+				e := entryOf(r.index, 1, "n1", r.at, do(frame.AllocationRelease{ID: allocationName(first)}), oneOf(next))
+				first, next = first+1, next+1
+				b.StartTimer()
+				if _, err := r.m.Apply(e.index, e.term, e.data); err != nil {
+					b.Fatal(err)
+				}
+			}
+			x, found := r.m.Allocation(allocationName(first))
+			if res, _ := r.m.Resource("A"); !found || x.Fence == 0 || res.Grants != 1 || res.Waiting != waiting {
+				b.Errorf("%+v is granted: %t, of %+v", x, found, res)
+			}
+		})
+	}
+}
+
+func allocationName(n int) string { return fmt.Sprintf("allocation-%08d", n) }
+
+// oneOf requests one of the resource A.
+func oneOf(n int) request {
+	return do(frame.AllocationRequest{ID: allocationName(n), Holder: fmt.Sprintf("gpu-%d:4711", n%300),
+		Amounts: []frame.Amount{{Resource: "A", Amount: 1}}, Priority: frame.PriorityNormal, TTL: time.Hour, Wait: true})
+}
+
+// newBesideAllocations has that many requests of one of a resource, which is enough for capacity of them, and a log
+// without cursors.
+func newBesideAllocations(t testing.TB, requests, capacity int) *beside {
+	b := newBeside(t, nil, 0, 0)
+	b.entry(t, do(frame.ResourceSet{Name: "A", Capacity: uint64(capacity)}))
+	for n := 0; n < requests; n += 100 {
+		var list []request
+		for i := n; i < min(n+100, requests); i++ {
+			list = append(list, oneOf(i))
+		}
+		b.entry(t, list...)
+	}
+	return b
+}
+
+// BenchmarkMemory fills a machine with 10 000 roles, claims that wait, allocations, requests that wait or scheduled
+// events, and reports the heap that one takes.
+func BenchmarkMemory(b *testing.B) {
+	const many = 10_000
+	heap := func() float64 {
+		var s runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&s)
+		return float64(s.HeapAlloc)
+	}
+	for _, c := range []struct {
+		of   string
+		fill func(testing.TB) *beside
+	}{
+		{"roles", func(t testing.TB) *beside { return newBesideRoles(t, many, 0) }},
+		{"claims", func(t testing.TB) *beside { return newBesideRoles(t, many/10, 9) }},
+		{"allocations", func(t testing.TB) *beside { return newBesideAllocations(t, many, many) }},
+		{"requests", func(t testing.TB) *beside { return newBesideAllocations(t, many, 1) }},
+		{"scheduled", func(t testing.TB) *beside { return newBesideSchedules(t, many) }},
+	} {
+		b.Run("of="+c.of, func(b *testing.B) {
+			for b.Loop() {
+				before := heap()
+				empty := newBeside(b, nil, 0, 0)
+				without := heap()
+				full := c.fill(b)
+				b.ReportMetric((heap()-without-(without-before))/many, "B/each")
+				runtime.KeepAlive(empty)
+				runtime.KeepAlive(full)
+			}
+		})
+	}
+}
+
+// scheduleOf schedules the n-th event.
+func scheduleOf(n int, at time.Time) request {
+	e := training(n)
+	return do(frame.Schedule{ID: fmt.Sprintf("schedule-%08d", n), At: at, Event: frame.EncodeCopy(&e)})
+}
+
+// newBesideSchedules has that many events scheduled for a later time, and a log without cursors.
+func newBesideSchedules(t testing.TB, events int) *beside {
+	b := newBeside(t, nil, 0, 0)
+	for n := 0; n < events; n += 100 {
+		var list []request
+		for i := range 100 {
+			list = append(list, scheduleOf(n+i, epoch.Add(1000*time.Hour)))
+		}
+		b.entry(t, list...)
+	}
+	return b
+}
+
+// BenchmarkSchedule decides pairs of entries, of which one schedules an event and the next publishes it, by how many
+// others wait for their time.
+func BenchmarkSchedule(b *testing.B) {
+	for _, waiting := range []int{0, 10_000} {
+		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
+			r, next := newBesideSchedules(b, waiting), waiting
+			for b.Loop() {
+				b.StopTimer()
+				r.at = r.at.Add(time.Millisecond)
+				one := entryOf(r.index+1, 1, "n1", r.at, scheduleOf(next, r.at.Add(time.Millisecond)))
+				r.at, next = r.at.Add(time.Millisecond), next+1
+				two := entryOf(r.index+2, 1, "n1", r.at)
+				r.index += 2
+				b.StartTimer()
+				for _, e := range []entry{one, two} {
+					if _, err := r.m.Apply(e.index, e.term, e.data); err != nil {
+						b.Fatal(err)
 					}
 				}
 			}
-			round := float64(b.Elapsed().Nanoseconds()) / float64(b.N)
-			b.ReportMetric(round/roles, "ns/lease")
-			b.ReportMetric(100*round/float64(every), "core-%")
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ const (
 )
 
 // Client is a process that registered what it listens to. It is removed once it has not registered
-// again for TTL.
+// again for TTL, in led time.
 type Client struct {
 	ID            string                     `json:"id"`
 	Host          string                     `json:"host,omitempty"`
@@ -35,16 +36,25 @@ type Client struct {
 	Seen          time.Time                  `json:"seen_at"`       // the last time
 	Bytes         uint64                     `json:"bytes"`         // as a command, with a fixed number for health
 	Subscriptions []frame.ClientSubscription `json:"subscriptions"`
+	// Due is when it is removed, in nanoseconds of led time; 0 below LevelFences.
+	Due int64 `json:"due_ns,omitzero"`
 }
 
-// expires returns when the client is removed, in replicated Unix nanoseconds.
+// expires returns when a client without Due is removed, in replicated Unix nanoseconds.
 func (c *Client) expires() int64 { return c.Seen.UnixNano() + int64(c.TTL) }
 
+// clientEnd is the place of a client in the order in which they end.
+type clientEnd struct {
+	at int64 // led time
+	id string
+}
+
 // clients are the registered clients. names counts their subscriptions by name. due is a lower bound of when
-// the next of them expires, in replicated time; math.MaxInt64 without any.
+// the next of those without Due expires, in replicated time; math.MaxInt64 without any.
 type clients struct {
 	byID    map[string]*Client
 	inOrder *btreemap.BTreeMap[string, *Client] // the same, by id
+	ends    *btreemap.BTreeMap[clientEnd, struct{}]
 	names   map[string]int
 	bytes   uint64
 	due     int64
@@ -55,8 +65,11 @@ func newClients() clients {
 	return clients{
 		byID:    map[string]*Client{},
 		inOrder: btreemap.New[string, *Client](32, strings.Compare),
-		names:   map[string]int{},
-		due:     math.MaxInt64,
+		ends: btreemap.New[clientEnd, struct{}](32, func(a, b clientEnd) int {
+			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id))
+		}),
+		names: map[string]int{},
+		due:   math.MaxInt64,
 	}
 }
 
@@ -72,13 +85,18 @@ func (l *clients) put(c *Client) {
 	l.byID[c.ID] = c
 	l.inOrder.ReplaceOrInsert(c.ID, c)
 	l.bytes += c.Bytes
-	l.due = min(l.due, c.expires())
+	if c.Due != 0 {
+		l.ends.ReplaceOrInsert(clientEnd{c.Due, c.ID}, struct{}{})
+	} else {
+		l.due = min(l.due, c.expires())
+	}
 }
 
 // remove takes a client out. due may stay too early: it is a lower bound.
 func (l *clients) remove(c *Client) {
 	delete(l.byID, c.ID)
 	l.inOrder.Delete(c.ID)
+	l.ends.Delete(clientEnd{c.Due, c.ID})
 	l.bytes -= c.Bytes
 	for i := range c.Subscriptions {
 		name := c.Subscriptions[i].Name
@@ -141,6 +159,10 @@ func (a *clientApplier) putClientAs(c frame.ClientPut) Result {
 		Subscriptions: c.Subscriptions,
 	}
 
+	if a.s.meta.FeatureLevel >= frame.LevelFences {
+		made.Due = a.s.meta.Led + int64(made.TTL)
+	}
+
 	// A client that registers again keeps the time of its first registration.
 	before := uint64(0)
 	if old != nil {
@@ -194,6 +216,33 @@ func (a *clientApplier) dropClient(c *Client) {
 // expireClients removes the clients that have been silent for their time, while there was a leader.
 func (a *clientApplier) expireClients() {
 	a.ageLostClients()
+	a.expireUnranked()
+	for range clientsAtOnce {
+		end, _, some := a.s.clients.ends.Min()
+		if !some || end.at > a.s.meta.Led {
+			return
+		}
+		c := a.s.clients.byID[end.id]
+		a.dropClient(c)
+		a.loseClient(c)
+	}
+}
+
+// rankClients has the clients that registered below LevelFences end by led time, as if they had registered now.
+func (a *applying) rankClients() {
+	list := &a.s.clients
+	for _, id := range slices.Sorted(maps.Keys(list.byID)) {
+		c := *list.byID[id]
+		c.Due = a.s.meta.Led + int64(c.TTL)
+		list.put(&c)
+		a.tx.setJSON(key(prefixClient, id), &c)
+	}
+	list.due = math.MaxInt64
+}
+
+// expireUnranked removes the clients without Due. Their time begins again with each leader, so below LevelFences nobody
+// is lost while leaders change more often than that.
+func (a *clientApplier) expireUnranked() {
 	list, led := &a.s.clients, a.ledSince()
 	if a.now < list.due {
 		return

@@ -23,13 +23,15 @@ type clientsModel struct {
 	known   map[string]knownClient
 	lost    []string          // in the order in which they were lost
 	unheard map[string]string // by name, the client that had it
-	led     time.Time         // since when there is a leader
+	last    time.Time         // of the entry before
+	led     time.Duration     // how much time with a leader there was
 	events  uint64            // emitted
 }
 
 type knownClient struct {
 	seen time.Time
 	ttl  time.Duration
+	due  time.Duration // of led
 	subs []frame.ClientSubscription
 
 	asked time.Duration // the TTL of its registration, 0 for the default
@@ -45,15 +47,29 @@ func withHealth(c *Client) (n int) {
 	return n
 }
 
-// expire loses the clients that are silent for their time at now.
-func (m *clientsModel) expire(now time.Time) {
-	for _, id := range slices.Sorted(maps.Keys(m.known)) {
+// left is what the first client to end has left.
+func (m *clientsModel) left() (left time.Duration, some bool) {
+	var dues []time.Duration
+	for _, k := range m.known {
+		dues = append(dues, k.due)
+	}
+	if len(dues) == 0 {
+		return 0, false
+	}
+	return slices.Min(dues) - m.led, true
+}
+
+// pass has the time of the next entry come, and loses the clients that were silent for their time. silence is as in
+// ledOf.
+func (m *clientsModel) pass(now time.Time, silence time.Duration) {
+	if left, some := m.left(); some {
+		m.led += ledOf(now.Sub(m.last), left, silence)
+	}
+	m.last = now
+	byEnd := func(a, b string) int { return cmp.Or(cmp.Compare(m.known[a].due, m.known[b].due), cmp.Compare(a, b)) }
+	for _, id := range slices.SortedFunc(maps.Keys(m.known), byEnd) {
 		was := m.known[id]
-		since := was.seen
-		if m.led.After(since) {
-			since = m.led
-		}
-		if since.Add(was.ttl).After(now) {
+		if was.due > m.led {
 			continue
 		}
 		delete(m.known, id)
@@ -106,9 +122,11 @@ func TestClientsAgreeWithAModel(t *testing.T) {
 		plain, troubled := open(t, plainFS), open(t, troubledFS)
 		defer func() { plain.Close(); troubled.Close() }()
 		now, term := epoch, uint64(1)
-		m := clientsModel{known: map[string]knownClient{}, unheard: map[string]string{}, led: epoch, events: 1}
+		m := clientsModel{known: map[string]knownClient{}, unheard: map[string]string{}, last: epoch, events: 1}
+		var starts []request // of a term, in the next entry
 		apply := func(index uint64, r ...request) Result {
-			e := entryOf(index, term, "n1", now, r...)
+			e := entryOf(index, term, "n1", now, append(starts, r...)...)
+			starts = nil
 			got := applyTo(t, plain, e)
 			troubled = trouble(t, troubled, troubledFS, counts)
 			applyTo(t, troubled, e)
@@ -120,13 +138,16 @@ func TestClientsAgreeWithAModel(t *testing.T) {
 			now = now.Add(rapid.SampledFrom([]time.Duration{
 				0, 10 * time.Second, 30 * time.Second, 2 * time.Minute,
 			}).Draw(t, "wait"))
+			silence := time.Duration(-1)
 			if rapid.IntRange(0, 7).Draw(t, "new leader") == 0 {
-				term, m.led, m.events = term+1, now, m.events+2
+				term, m.events = term+1, m.events+2
+				silence = rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute}).Draw(t, "silence")
+				starts = []request{do(frame.TermStart{ClusterID: "c", Cause: "lost", Silence: silence})}
 			}
 			// Too many lost ones are forgotten by the next entry.
 			m.lost = m.lost[max(0, len(m.lost)-most):]
 			lost := len(m.lost)
-			m.expire(now)
+			m.pass(now, silence)
 			counts["lost"] += len(m.lost) - lost
 			id := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "client")
 			subs := make([]frame.ClientSubscription, rapid.IntRange(0, 3).Draw(t, "subscriptions"))
@@ -157,9 +178,10 @@ func TestClientsAgreeWithAModel(t *testing.T) {
 				if len(subs) > 0 && slices.Contains(m.lost, id) {
 					counts["back"]++
 				}
-				m.put(id, knownClient{now, cmp.Or(ttl, DefaultClientTTL), subs, ttl})
+				lasts := cmp.Or(ttl, DefaultClientTTL)
+				m.put(id, knownClient{now, lasts, m.led + lasts, subs, ttl})
 			}
-			ids, bytes, due := []string{}, uint64(0), time.Time{}
+			ids, bytes := []string{}, uint64(0)
 			for _, c := range troubled.Clients("", 10) {
 				ids = append(ids, c.ID)
 				bytes += c.Bytes
@@ -171,13 +193,6 @@ func TestClientsAgreeWithAModel(t *testing.T) {
 				described := frame.ClientPut{ID: c.ID, TTL: k.asked, Subscriptions: c.Subscriptions}
 				if want := described.WithoutHealth().Size() + withHealth(c)*frame.HealthBytes; c.Bytes != uint64(want) {
 					t.Fatalf("%s counts for %d bytes, want %d", c.ID, c.Bytes, want)
-				}
-				at := c.Seen
-				if m.led.After(at) {
-					at = m.led
-				}
-				if at = at.Add(c.TTL); due.IsZero() || at.Before(due) {
-					due = at
 				}
 			}
 			stats := troubled.ClientStats()
@@ -195,7 +210,8 @@ func TestClientsAgreeWithAModel(t *testing.T) {
 				t.Fatalf("%d events, want %d", got, m.events)
 			}
 			counts["unheard"] += len(unheard)
-			if next := troubled.NextDeadline(); !due.IsZero() && (next.IsZero() || next.After(due)) {
+			left, some := m.left()
+			if next, due := troubled.NextDeadline(), now.Add(left); some && (next.IsZero() || next.After(due)) {
 				t.Fatalf("the next deadline is %s, a client expires at %s", next, due)
 			}
 		}
@@ -210,6 +226,64 @@ func TestClientsAgreeWithAModel(t *testing.T) {
 	}
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
 		t.Logf("%s: %d", kind, counts[kind])
+	}
+}
+
+// register is what a client sends again and again.
+func register(id string, ttl time.Duration) request {
+	return do(frame.ClientPut{ID: id, TTL: ttl, Subscriptions: []frame.ClientSubscription{{Name: id}}})
+}
+
+// ids are the registered clients.
+func (n *roleNode) ids() (list []string) {
+	for _, c := range n.m.Clients("", 10) {
+		list = append(list, c.ID)
+	}
+	return list
+}
+
+// A client that is gone is lost however often leaders change, and one that registers under each of them is not.
+func TestLeadersThatChangeKeepNoDeadClient(t *testing.T) {
+	for _, led := range []time.Duration{time.Second, 10 * time.Second, 29 * time.Second} {
+		n := newRoleNode(t)
+		n.entry(register("dead", 30*time.Second), register("alive", 30*time.Second))
+		changes := 0
+		for ; slices.Contains(n.ids(), "dead"); changes++ {
+			if changes > 100 {
+				t.Fatalf("leaders of %s each keep a dead client", led)
+			}
+			n.now = n.now.Add(led + 700*time.Millisecond)
+			n.leads(700 * time.Millisecond)
+			n.entry(register("alive", 30*time.Second))
+		}
+		if !slices.Contains(n.ids(), "alive") {
+			t.Errorf("leaders of %s each: a client that registers was lost", led)
+		}
+		t.Logf("leaders of %s each: lost after %d changes", led, changes)
+	}
+}
+
+// Clients that registered at an earlier level count from the level's rise on, also after a restart.
+func TestClientsOfAnEarlierLevelAreLostByLedTime(t *testing.T) {
+	n := newRoleNode(t)
+	n.m, n.index = open(t, vfs.NewMem()), 0
+	t.Cleanup(func() { n.m.Close() })
+	old := frame.Member{ID: "n1", FeatureLevel: frame.LevelFences - 1}
+	n.entry(do(frame.TermStart{ClusterID: "c", Members: []frame.Member{old}}))
+	n.entry(register("a", 30*time.Second), register("b", time.Minute))
+	n.now = n.now.Add(20 * time.Second)
+	old.FeatureLevel++
+	n.entry(do(frame.MemberPut{Member: old}))
+	for i, want := range []string{"[a b]", "[b]", "[]"} {
+		reload(t, n.m)
+		if due := n.m.NextDeadline(); i < 2 && due.After(n.now.Add(30*time.Second)) {
+			t.Errorf("the next deadline is %s, at %s", due, n.now)
+		}
+		if got := fmt.Sprint(n.ids()); got != want {
+			t.Errorf("%s are registered at %s, want %s", got, n.now, want)
+		}
+		n.now = n.now.Add(30 * time.Second)
+		n.entry(do(frame.Tick{}))
 	}
 }
 

@@ -75,11 +75,22 @@ var decisions = [256]decision{
 	frame.KindRoleRelease:        infallible((*applier).releaseRole),
 	frame.KindPublishFenced:      fallible((*applier).publish),
 	frame.KindCursorCommitFenced: infallible((*applier).commitCursor),
+	frame.KindGroupSettleFenced:  infallible((*applier).settleGroup),
+	frame.KindGroupDeadFenced:    fallible((*applier).deadInGroup),
+	frame.KindDeadLetterFenced:   fallible((*applier).deadLetter),
+	frame.KindRoleRenewClaim:     infallible((*applier).renewRoleClaim),
 
 	// Events that are published at a time.
 	frame.KindSchedule:         infallible((*applier).scheduleEvent),
 	frame.KindUnschedule:       infallible((*applier).unschedule),
 	frame.KindPublishScheduled: fallible((*applier).publish),
+
+	// Views, and what their rules publish.
+	frame.KindViewDefine:  infallible((*applier).defineView),
+	frame.KindViewRemove:  infallible((*applier).removeView),
+	frame.KindPublishView: fallible((*applier).publish),
+	frame.KindViewSkip:    infallible((*applier).skipFirings),
+
 	// Resources, and allocations of them.
 	frame.KindResourceSet:       infallible((*applier).setResource),
 	frame.KindResourceRemove:    infallible((*applier).removeResource),

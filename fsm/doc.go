@@ -33,6 +33,7 @@
 //	memberApplier     members, terms, the health of the voters, replicated time
 //	roleApplier       who holds which role, and who waits for it
 //	scheduleApplier   events that are published at a time
+//	viewApplier       which views there are, and what of their firings was published
 //	allocationApplier who has how much of which resource, and who waits for it
 //	clientApplier     registered clients, and what the leader reports of its queue and of runs
 //
@@ -63,6 +64,8 @@
 //	'L' + id               a client that was lost, see lost_clients.go (JSON)
 //	'S' + id               an event that is to be published at a time, or was a moment ago (JSON)
 //	'V' + id               the copy of it, until it is published, see package frame
+//	'W' + name             a view: its declaration and since when it is there (JSON)
+//	'E' + name             up to which offset its firings were published (a number)
 //	'R' + name             a role that is held, and the claim of its holder (JSON)
 //	'Q' + name + 0 + number  a claim that waits for it (JSON)
 //	'C' + name             a resource with its capacity (JSON)

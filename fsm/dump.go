@@ -51,7 +51,8 @@ func dumpPair(w io.Writer, key, value []byte) error {
 	case prefixCursor, prefixPlace, prefixSetting, prefixMember, prefixProducer, prefixResult,
 		prefixType, prefixFlow, prefixDesiredVote, prefixClient, prefixLostClient, prefixUnheard,
 		prefixGroupDone, prefixGroupRetry, prefixPolicy, prefixPolicyKey, prefixRole, prefixWaiting,
-		prefixScheduled, prefixScheduledEvent, prefixResource, prefixAllocation:
+		prefixScheduled, prefixScheduledEvent, prefixResource, prefixAllocation,
+		prefixView, prefixEmitted:
 		line["key"] = fmt.Sprintf("%c%q", key[0], key[1:])
 	}
 	// Most values are JSON or text.

@@ -175,6 +175,9 @@ func (m *meta) encode() ([]byte, error) {
 	if m.Arrivals != 0 {
 		o.uint("allocation_arrivals", m.Arrivals)
 	}
+	if m.ViewRevision != 0 {
+		o.uint("view_revision", m.ViewRevision)
+	}
 	return o.end()
 }
 

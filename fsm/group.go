@@ -123,10 +123,15 @@ func (a *cursorApplier) nextGroupGeneration() uint64 {
 }
 
 // groupFor returns the group that a leader commits for, or why it is refused.
-func (a *groupApplier) groupFor(name string, term, generation uint64) (*Cursor, *Result) {
-	cur := a.s.cursors[name]
+func (a *groupApplier) groupFor(
+	name string, term, generation uint64, lease frame.RoleLease,
+) (*Cursor, *Result) {
+	cur, fenced := a.s.cursors[name], a.fenced(lease)
 	var r Result
 	switch {
+	// The member that has settled this holds its role no longer.
+	case fenced != nil:
+		return nil, fenced
 	case cur == nil:
 		r = refuse(NotFound, "group", fmt.Sprintf("there is no group %q", name), "create it: PUT /v1/groups/"+name)
 	case cur.Group == nil:

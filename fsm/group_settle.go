@@ -35,7 +35,7 @@ type groupApplier struct {
 
 // settleGroup commits what the members of a group have settled, all of it or nothing.
 func (a *groupApplier) settleGroup(c frame.GroupSettle) Result {
-	cur, refused := a.groupFor(c.Name, c.Term, c.Generation)
+	cur, refused := a.groupFor(c.Name, c.Term, c.Generation, c.Lease)
 	if refused != nil {
 		return *refused
 	}
@@ -196,7 +196,7 @@ func (a *groupApplier) commitGroup(cur *Cursor, s groupCommit) Result {
 // settles no other event.
 func (a *groupApplier) deadInGroup(c frame.GroupDead) (Result, error) {
 	l := c.Letter
-	cur, refused := a.groupFor(l.Cursor, c.Term, l.Generation)
+	cur, refused := a.groupFor(l.Cursor, c.Term, l.Generation, l.Lease)
 	if refused != nil {
 		return *refused, nil
 	}

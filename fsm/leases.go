@@ -3,6 +3,7 @@ package fsm
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -11,8 +12,8 @@ import (
 	"github.com/ringrift/ringlog/internal/human"
 )
 
-// What roles and allocations share. A claim lives for as long as it is renewed, in led time. The fence of its
-// holder is the offset of the event with which it was granted.
+// What roles and allocations share, and led time, by which clients are lost, too. A claim lives for as long as it is
+// renewed. The fence of its holder is the offset of the event with which it was granted.
 
 // Claim is what a caller has, or waits for: a role or an allocation. A Claim is never changed.
 type Claim struct {
@@ -93,13 +94,19 @@ func (a *applying) silence() int64 {
 	return 0
 }
 
-// firstEnd returns when the first claim ends, in led time.
+// firstEnd returns when the first claim or client ends, in led time.
 func (s *state) firstEnd() (at int64, some bool) {
-	role, _, some := s.roles.due.Min()
-	if share, _, also := s.shares.ends.Min(); also && (!some || share.at < role.at) {
-		return share.at, true
+	at = math.MaxInt64
+	if role, _, held := s.roles.due.Min(); held {
+		at = role.at
 	}
-	return role.at, some
+	if share, _, requested := s.shares.ends.Min(); requested {
+		at = min(at, share.at)
+	}
+	if client, _, registered := s.clients.ends.Min(); registered {
+		at = min(at, client.at)
+	}
+	return at, at != math.MaxInt64
 }
 
 // atLed returns the replicated time at which led time will be that, if there is always a leader.

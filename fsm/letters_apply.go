@@ -153,9 +153,10 @@ func (a *letterApplier) dropLetter(cursor string, u underWay) {
 // deadLetter moves a cursor past an event that its handler could not handle, and
 // keeps the event: one entry does both.
 func (a *letterApplier) deadLetter(c frame.DeadLetter) (Result, error) {
-	commit := frame.CursorCommit{Name: c.Cursor, Offset: c.Offset, Generation: c.Generation}
+	commit := frame.CursorCommit{Name: c.Cursor, Offset: c.Offset, Generation: c.Generation, Lease: c.Lease}
 	cur := a.s.cursors[c.Cursor]
-	if cur == nil || cur.Group != nil || c.Generation != cur.Generation || c.Offset > a.tail() {
+	if a.fenced(c.Lease) != nil || cur == nil || cur.Group != nil || c.Generation != cur.Generation ||
+		c.Offset > a.tail() {
 		return a.cursors.commitCursor(commit), nil // which refuses it with the reason
 	}
 	// A retry: the cursor is past the event already.

@@ -115,7 +115,7 @@ func (s *state) loadUnheard(_ string, value []byte) error {
 func (a *applying) knowsLostClients() bool { return a.s.meta.FeatureLevel >= frame.LevelClients }
 
 // ledSince returns since when there has been a leader with whom clients could register, and a clock that was not
-// stepped, in replicated Unix nanoseconds. Other time does not count against a client.
+// stepped, in replicated Unix nanoseconds. Other time does not count against a client without Due.
 func (a *applying) ledSince() int64 {
 	m := &a.s.meta
 	switch {

@@ -36,6 +36,9 @@ type Options struct {
 	Logger     hclog.Logger // nil is silence
 	CacheBytes int64        // decoded blocks kept for readers; 0 is 32 MiB
 	ReadOnly   bool         // for offline tools: nothing is written, not even a recovery
+	// BeforeTrim is called before an entry removes the events before an offset, which are all stored; nil does nothing.
+	// It may wait, and must not read what waits for an entry. Its error leaves the entry undone, and stops the machine.
+	BeforeTrim func(first uint64) error
 	// Fatal is called with a failed or hanging write, after which the node must not continue.
 	// It must not return in production; nil panics.
 	Fatal func(error)
@@ -51,6 +54,9 @@ func (o *Options) defaults() {
 	}
 	if o.CacheBytes == 0 {
 		o.CacheBytes = 32 << 20
+	}
+	if o.BeforeTrim == nil {
+		o.BeforeTrim = func(uint64) error { return nil }
 	}
 	if o.Fatal == nil {
 		o.Fatal = func(err error) { panic(err) }
@@ -135,6 +141,7 @@ func (m *Machine) attach(dir string) error {
 	old := m.log.Attach(db, s.meta.First, s.meta.Last)
 	m.s, m.stored, m.db, m.columns = s, db, db, columnsCache{}
 	m.publish(m.s)
+	m.publishViews(true)
 	err = errors.Join(s.fillWindow(m.log), s.checkEnds(m.log))
 	m.mu.Unlock()
 	m.advance(s.meta.Applied)
@@ -206,16 +213,17 @@ func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
 func (m *Machine) beginEntry(index, term uint64) *applier {
 	meta := &m.s.meta
 	a := newApplier(applying{
-		s:        m.s,
-		tx:       newTx(m.db, meta.Digest, index, term),
-		db:       m.db,
-		log:      m.log,
-		columns:  &m.columns,
-		index:    index,
-		term:     term,
-		began:    meta.Time,
-		now:      meta.Time,
-		firstNew: meta.Last + 1, // nothing of this entry is stored yet
+		s:          m.s,
+		tx:         newTx(m.db, meta.Digest, index, term),
+		db:         m.db,
+		log:        m.log,
+		columns:    &m.columns,
+		index:      index,
+		term:       term,
+		began:      meta.Time,
+		now:        meta.Time,
+		beforeTrim: m.opts.BeforeTrim,
+		firstNew:   meta.Last + 1, // nothing of this entry is stored yet
 	})
 
 	// This is never undone: an entry that fails stops the node.
@@ -231,7 +239,7 @@ func (m *Machine) endEntry(a *applier, err error) error {
 	}
 	// Readers see the entry from here on, so watches are woken after it.
 	if err == nil {
-		err = m.commitTx(a.tx)
+		err = m.commitTx(a)
 	}
 	if err == nil {
 		m.watches.notify(a.moved)
@@ -241,19 +249,20 @@ func (m *Machine) endEntry(a *applier, err error) error {
 	return err
 }
 
-// commitTx stores a transaction. Readers see a trim before it is stored and new events after, so
+// commitTx stores an entry's transaction. Readers see a trim before it is stored and new events after, so
 // they never look for what is not there.
-func (m *Machine) commitTx(t *tx) error {
+func (m *Machine) commitTx(a *applier) error {
 	// Types that the entry registers are known before the log has events of them.
 	_, last := m.log.Bounds()
 	m.catalogue.Store(m.s.catalogue)
 	m.log.Advance(m.s.meta.First, last)
-	if err := t.batch.Commit(pebble.NoSync); err != nil {
+	if err := a.tx.batch.Commit(pebble.NoSync); err != nil {
 		return err
 	}
 	// The entry is stored: show its events, and wake the callers that wait for it.
 	m.log.Advance(m.s.meta.First, m.s.meta.Last)
 	m.publish(m.s)
+	m.publishViews(a.viewsChanged)
 	m.advance(m.s.meta.Applied)
 	return nil
 }

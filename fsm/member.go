@@ -70,6 +70,9 @@ func (a *memberApplier) raiseFeatureLevel() {
 		lowest = min(lowest, m.FeatureLevel)
 	}
 	if lowest > a.s.meta.FeatureLevel {
+		if a.s.meta.FeatureLevel < frame.LevelFences && lowest >= frame.LevelFences {
+			a.rankClients()
+		}
 		a.s.meta.FeatureLevel = lowest
 		a.s.stale.policies = true
 	}

@@ -605,6 +605,9 @@ func describe(r request, got Result) string {
 	case got.Scheduled != nil:
 		return fmt.Sprintf("%s at %s, offset %d", got.Scheduled.ID, time.Unix(0, got.Scheduled.At).Sub(epoch),
 			got.Scheduled.Offset)
+	case got.View != nil:
+		return fmt.Sprintf("%s generation %d, since %d, emitted %d", got.View.Name, got.View.Generation, got.View.Since,
+			got.View.Emitted)
 	case got.Allocation != nil:
 		return fmt.Sprintf("fence %d, waits %t", got.Allocation.Fence, got.Allocation.Waits)
 	case len(got.LostLeases) > 0:

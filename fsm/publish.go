@@ -16,6 +16,7 @@ type publishApplier struct {
 	*applying
 	producers *producerApplier
 	schedule  *scheduleApplier
+	views     *viewApplier
 
 	row        int        // the next row to decide
 	base       uint64     // offset of the block's first accepted event
@@ -63,6 +64,13 @@ func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 		}
 	}
 
+	if c.Emission.View != "" {
+		if answer := a.views.admit(c.Emission); answer != nil {
+			a.suppressRows(from, a.row)
+			return *answer, nil
+		}
+	}
+
 	// An overloaded window is not kept as a result: a retry may succeed.
 	r, err := a.placeRows(from, a.row)
 	if err != nil {
@@ -70,6 +78,9 @@ func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 	}
 	if c.Scheduled != "" && r.Refusal == nil {
 		a.schedule.published(c.Scheduled, r)
+	}
+	if c.Emission.View != "" && r.Refusal == nil {
+		a.views.emitted(c.Emission)
 	}
 	if c.Producer != "" && (r.Refusal == nil || r.Refusal.Code != Overloaded) {
 		a.producers.keepResult(c, rowsPrint, r)

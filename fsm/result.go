@@ -38,6 +38,8 @@ type Result struct {
 
 	Allocation *AllocationAnswer `json:"allocation,omitempty"` // after its command
 	Scheduled  *Scheduled        `json:"scheduled,omitempty"`  // an event that is to be published at a time, or was
+
+	View *ViewDefinition `json:"view,omitempty"` // after its command, or as it was until it was removed
 }
 
 // Duplicate is an event that was suppressed, and answered with an earlier offset.
@@ -99,7 +101,7 @@ type Code string
 const (
 	Conflict        Code = "conflict"         // a dedup id or a sequence was used with other content
 	PastTail        Code = "past_tail"        // an offset that is not there yet
-	Fenced          Code = "fenced"           // a generation that a newer open has ended, or the lease of a role that is over
+	Fenced          Code = "fenced"           // a generation that a newer open has ended, or a lease that is over
 	NotFound        Code = "not_found"        // no such cursor, setting or member
 	Exists          Code = "exists"           // a cursor of that name with other settings
 	OutOfSequence   Code = "out_of_sequence"  // a producer left a gap, or came back too late

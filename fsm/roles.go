@@ -263,6 +263,24 @@ func (a *roleApplier) renewRoles(c frame.RoleRenew) Result {
 	return r
 }
 
+// renewRoleClaim renews the claim of a session. If it has none, the answer has no place in the queue.
+func (a *roleApplier) renewRoleClaim(c frame.RoleRenewClaim) Result {
+	r := a.s.roles.get(c.Role)
+	if r == nil {
+		return Result{Role: &RoleAnswer{Role: c.Role}}
+	}
+	if r.Held.Session == c.Session {
+		claim := r.Held
+		a.renewClaim(&claim)
+		a.setHeld(r, claim)
+	} else if place := r.place(c.Session); place >= 0 {
+		claim := r.Waiting[place]
+		a.renewClaim(&claim)
+		a.setWaiting(r, place, claim)
+	}
+	return a.answer(r, c.Session)
+}
+
 // holds reports whether a lease is that of the present holder.
 func (a *applying) holds(lease frame.RoleLease) bool {
 	r := a.s.roles.get(lease.Role)
@@ -270,18 +288,36 @@ func (a *applying) holds(lease frame.RoleLease) bool {
 	return r != nil && r.acquired == 0 && r.Fence == lease.Fence
 }
 
+// FieldFence is the field of the refusal of a command whose lease is over.
+const FieldFence = "fence"
+
 // fenced returns the refusal of a command whose lease is over, and nil for one that has none, or holds it.
 func (a *applying) fenced(lease frame.RoleLease) *Result {
-	if (lease.Role == "" && lease.Fence == 0) || a.holds(lease) {
+	if lease == (frame.RoleLease{}) || a.holds(lease) {
 		return nil
 	}
-	refused := refuse(Fenced, "fence",
+	return a.s.leaseOver(lease)
+}
+
+// leaseOver returns the refusal of a command whose lease is over.
+func (s *state) leaseOver(lease frame.RoleLease) *Result {
+	refused := refuse(Fenced, FieldFence,
 		fmt.Sprintf("the lease of %s with fence %d is over", lease.Role, lease.Fence),
 		"stop what the role allows; acquire it again to continue")
-	if r := a.s.roles.get(lease.Role); r != nil {
+	if r := s.roles.get(lease.Role); r != nil {
 		refused.Refusal.Expected = r.Fence
 	}
 	return &refused
+}
+
+// CheckLease returns the refusal of a lease that is over by now, and nil for one that is not.
+func (v *views) CheckLease(lease frame.RoleLease) *Refusal {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if r := v.s.roles.get(lease.Role); r != nil && r.Fence == lease.Fence {
+		return nil
+	}
+	return v.s.leaseOver(lease).Refusal
 }
 
 // releaseRole ends a claim. A session that has none is answered in the same way, so a retry is safe.

@@ -100,6 +100,10 @@ func TestRolesAgreeWithAModel(t *testing.T) {
 			return got[len(got)-1]
 		}
 		apply(1, do(frame.TermStart{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}))
+		first := ev(-1)
+		copied := frame.EncodeCopy(&first)
+		apply(2, do(frame.GroupCreate{Name: "g"}), do(frame.CursorCreate{Name: "c"}), publish(first))
+		generation := func(name string) uint64 { c, _ := troubled.Cursor(name); return c.Generation }
 		fences := map[string][]uint64{} // of each role, that were given out
 		for index := range uint64(rapid.IntRange(1, 60).Draw(t, "entries")) {
 			now = now.Add(rapid.SampledFrom([]time.Duration{0, time.Second, 4 * time.Second, 20 * time.Second}).
@@ -127,11 +131,11 @@ func TestRolesAgreeWithAModel(t *testing.T) {
 			if held && !m.given[role] {
 				current = fences[role][len(fences[role])-1]
 			}
-			switch action := rapid.IntRange(0, 9).Draw(t, "action"); {
+			switch action := rapid.IntRange(0, 11).Draw(t, "action"); {
 			case action < 4:
 				wait := rapid.Bool().Draw(t, "wait")
 				ttl := rapid.SampledFrom([]time.Duration{2 * time.Second, 5 * time.Second, 0}).Draw(t, "ttl")
-				got := apply(index+2, do(frame.RoleAcquire{Role: role, Holder: session, Session: session, TTL: ttl, Wait: wait}))
+				got := apply(index+3, do(frame.RoleAcquire{Role: role, Holder: session, Session: session, TTL: ttl, Wait: wait}))
 				claim := modelClaim{session: session, ttl: cmp.Or(ttl, DefaultRoleTTL)}
 				claim.due = m.led + claim.ttl
 				switch {
@@ -152,7 +156,7 @@ func TestRolesAgreeWithAModel(t *testing.T) {
 				}
 				counts["waits"] += got.Role.Place
 			case action < 6:
-				got := apply(index+2, do(frame.RoleRenew{Leases: []frame.RoleLease{{Role: role, Fence: old}, {Role: "C"}}}))
+				got := apply(index+3, do(frame.RoleRenew{Leases: []frame.RoleLease{{Role: role, Fence: old}, {Role: "C"}}}))
 				holds := held && old == current
 				if holds {
 					m.claims[role][0].due = m.led + m.claims[role][0].ttl
@@ -167,7 +171,7 @@ func TestRolesAgreeWithAModel(t *testing.T) {
 				if revoke {
 					release = frame.RoleRelease{Role: role, Fence: old}
 				}
-				got := apply(index+2, do(release))
+				got := apply(index+3, do(release))
 				holds := held && old == current
 				if refused := revoke && !holds; refused != (got.Refusal != nil) {
 					t.Fatalf("held %t, revoked %t: %v", held, revoke, got.Refusal)
@@ -190,7 +194,7 @@ func TestRolesAgreeWithAModel(t *testing.T) {
 				lease := frame.RoleLease{Role: role, Fence: old}
 				one := publish(ev(int(index)))
 				one.command = frame.Publish{Count: 1, Lease: lease}
-				got := apply(index+2, one)
+				got := apply(index+3, one)
 				if holds := held && old == current; holds != (got.Refusal == nil) {
 					t.Fatalf("a publish with fence %d of %v: %v, want %t", old, m.claims[role], got.Refusal, holds)
 				} else if !holds && (got.Refusal.Code != Fenced || got.Refusal.Expected != current) {
@@ -198,9 +202,48 @@ func TestRolesAgreeWithAModel(t *testing.T) {
 				} else if holds {
 					counts["published"]++
 				}
+			// What a cursor's reader and a group's member settle under a lease is refused in the same way, and changes nothing.
+			case action < 10:
+				lease := frame.RoleLease{Role: role, Fence: old}
+				_, end := troubled.Log().Bounds()
+				offset := rapid.Uint64Range(1, end).Draw(t, "offset")
+				letter := frame.DeadLetter{Cursor: "g", Generation: generation("g"), Offset: offset, Event: copied, Lease: lease}
+				one := rapid.SampledFrom([]frame.Command{
+					frame.GroupSettle{Name: "g", Generation: generation("g"), Term: term, Lease: lease,
+						Done: []frame.Range{{From: offset, To: offset}}},
+					frame.GroupDead{Term: term, Letter: letter},
+					frame.DeadLetter{Cursor: "c", Generation: generation("c"), Offset: offset, Event: copied, Lease: lease},
+					frame.CursorCommit{Name: "c", Generation: generation("c"), Offset: offset, Lease: lease},
+				}).Draw(t, "settles")
+				before, _ := troubled.Group("g")
+				cursor, _ := troubled.Cursor("c")
+				got := apply(index+3, do(one))
+				holds := held && old == current
+				if fenced := got.Refusal != nil && got.Refusal.Field == "fence"; fenced == holds {
+					t.Fatalf("%T with fence %d of %v: %v, want %t", one, old, m.claims[role], got.Refusal, holds)
+				}
+				after, _ := troubled.Group("g")
+				moved, _ := troubled.Cursor("c")
+				if !holds && (!slices.Equal(before.Group.Done, after.Group.Done) || before.Committed != after.Committed ||
+					cursor.Committed != moved.Committed || got.Refusal.Expected != current) {
+					t.Fatalf("%T was refused as %+v, and has settled", one, got.Refusal)
+				}
+				if holds && got.Refusal == nil {
+					counts["settled"]++
+				}
+			// A renewal of a claim that has ended makes none.
+			case action < 11:
+				got := apply(index+3, do(frame.RoleRenewClaim{Role: role, Session: session}))
+				if place >= 0 {
+					m.claims[role][place].due = m.led + m.claims[role][place].ttl
+					counts["claims renewed"]++
+				}
+				if a := got.Role; a.Waiting != max(0, len(m.claims[role])-1) || a.Place != max(0, place) {
+					t.Fatalf("%+v, want %+v", a, m.claims[role])
+				}
 			default:
 				to := now.Add(time.Minute)
-				apply(index+2, do(frame.ClockStep{To: to, Agreed: []string{"n1"}}))
+				apply(index+3, do(frame.ClockStep{To: to, Agreed: []string{"n1"}}))
 				now, m.last = to, to
 			}
 
@@ -269,7 +312,9 @@ func TestRolesAgreeWithAModel(t *testing.T) {
 			t.Fatalf("dumps differ:\n%s\n%s", a, b)
 		}
 	})
-	for _, kind := range []string{"waits", "renewed", "released", "revoked", "published", "lost"} {
+	for _, kind := range []string{
+		"waits", "renewed", "released", "revoked", "published", "settled", "claims renewed", "lost",
+	} {
 		if counts[kind] == 0 && !testing.Short() { // which goes through few
 			t.Errorf("no history has %s", kind)
 		}

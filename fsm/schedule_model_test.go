@@ -105,7 +105,7 @@ func TestSchedulesAgreeWithAModel(t *testing.T) {
 			switch rapid.IntRange(0, 4).Draw(t, "dedup") {
 			case 0:
 				e.NoDedup = true
-			case 1:
+			case 1, 2:
 				e.DedupID = rapid.SampledFrom([]string{"x", "y"}).Draw(t, "dedup id")
 			}
 			known, made := m.made[id]

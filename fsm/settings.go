@@ -73,6 +73,7 @@ type Settings struct {
 	// Events that wait for their time.
 	ScheduleMax   uint64
 	ScheduleBytes uint64
+	ViewsMax      uint64
 
 	// The gate of incoming events.
 	ReservedForeign bool
@@ -275,6 +276,9 @@ func definitions() []definition {
 		{"validation.strict", frame.LevelBase, "false",
 			"whether events of unknown types are refused",
 			choose(func(s *Settings) *bool { return &s.ValidationStrict }, "false", "true")},
+		{"views.max", frame.LevelViews, "64",
+			"how many views may be defined",
+			number(1, 1000, func(s *Settings) *uint64 { return &s.ViewsMax })},
 	}
 }
 

@@ -49,6 +49,8 @@ const (
 	prefixScheduledEvent = 'V'
 	prefixResource       = 'C'
 	prefixAllocation     = 'A'
+	prefixView           = 'W'
+	prefixEmitted        = 'E'
 
 	prefixLetter      = 'l'
 	prefixCopy        = 'e'
@@ -128,10 +130,13 @@ type meta struct {
 	TrimReason string `json:"trim_reason,omitzero"`
 	// MaxPolicyWindow is the longest window of a dedup policy that there ever was.
 	MaxPolicyWindow time.Duration `json:"max_policy_window_ns,omitzero"`
-	// Led is the time with a leader so far in which there were claims to roles or allocations, which end by it.
+	// Led is the time with a leader so far in which there was what ends by it: claims to roles and allocations, and
+	// clients.
 	Led int64 `json:"led_ns,omitzero"`
 	// Arrivals numbers the requests for allocations, in the order in which they arrived.
 	Arrivals uint64 `json:"allocation_arrivals,omitzero"`
+	// ViewRevision is the last generation that a view was given.
+	ViewRevision uint64 `json:"view_revision,omitzero"`
 }
 
 // ClockStep records that replicated time was moved at once.
@@ -208,6 +213,7 @@ type state struct {
 	roles    roles
 	schedule schedule
 	shares   allocations
+	views    map[string]*ViewDefinition
 	pressure Pressure
 	// overdue has the edges of runs that were reported, until when they are remembered, by overdueKey.
 	overdue map[string]int64
@@ -254,6 +260,7 @@ func newState() *state {
 		roles:        newRoles(),
 		schedule:     newSchedule(),
 		shares:       newAllocations(),
+		views:        map[string]*ViewDefinition{},
 		overdue:      map[string]int64{},
 	}
 }
@@ -301,6 +308,7 @@ func loadState(db *pebble.DB) (*state, error) {
 		prefixRole:        s.loadRole,
 		prefixScheduled:   s.loadScheduled,
 		prefixResource:    s.loadResource,
+		prefixView:        s.loadView,
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(loaders)) {
 		if err := scan(db, prefix, loaders[prefix]); err != nil {
@@ -318,7 +326,8 @@ func loadState(db *pebble.DB) (*state, error) {
 	if err := s.loadUnderWay(db); err != nil {
 		return nil, err
 	}
-	// Keys need the policies that have them, claims the roles that they are to, and allocations their resources.
+	// Keys need the policies that have them, claims the roles that they are to, allocations their resources, and what was
+	// published of views the views.
 	if err := scan(db, prefixPolicyKey, s.loadPolicyKey); err != nil {
 		return nil, err
 	}
@@ -326,6 +335,9 @@ func loadState(db *pebble.DB) (*state, error) {
 		return nil, err
 	}
 	if err := scan(db, prefixAllocation, s.loadAllocation); err != nil {
+		return nil, err
+	}
+	if err := scan(db, prefixEmitted, s.loadEmitted); err != nil {
 		return nil, err
 	}
 

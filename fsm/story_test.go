@@ -132,6 +132,12 @@ func (s *narrator) line(words []string) string {
 	}
 }
 
+// emission is of the words after the first: name, generation, from, to.
+func emission(words []string) frame.ViewEmission {
+	return frame.ViewEmission{View: words[1], Generation: number64(words[2]), From: number64(words[3]),
+		To: number64(words[4])}
+}
+
 func number64(s string) uint64 { n, _ := strconv.ParseUint(s, 10, 64); return n }
 
 func show(v any) string {
@@ -232,6 +238,8 @@ func (s *narrator) request(words []string) request {
 			Wait: len(words) > 4})
 	case "renew": // role fence
 		return do(frame.RoleRenew{Leases: []frame.RoleLease{{Role: words[1], Fence: number64(words[2])}}})
+	case "prolong": // role holder: the claim, held or waiting
+		return do(frame.RoleRenewClaim{Role: words[1], Session: "s" + words[2]})
 	case "release": // role holder
 		return do(frame.RoleRelease{Role: words[1], Session: "s" + words[2]})
 	case "revoke": // role fence
@@ -258,6 +266,16 @@ func (s *narrator) request(words []string) request {
 		r := publish(contents(words[2:])...)
 		r.command = frame.Publish{Count: len(r.events), Scheduled: words[1]}
 		return r
+	case "view": // name declaration revision
+		return do(frame.ViewDefine{Name: words[1], Declaration: words[2], Revision: number64(words[3])})
+	case "noview": // name
+		return do(frame.ViewRemove{Name: words[1]})
+	case "emit": // name generation from to contents
+		r := publish(contents(words[5:])...)
+		r.command = frame.Publish{Count: len(r.events), Emission: emission(words)}
+		return r
+	case "skip": // name generation from to
+		return do(frame.ViewSkip{ViewEmission: emission(words)})
 	case "resource", "noresource", "allocate", "queue", "keepshare", "free":
 		return allocationRequest(words)
 	case "flow": // as JSON, without blanks

@@ -111,6 +111,11 @@ func (a *trimApplier) trimTo(t frame.Trim) (*TrimResult, error) {
 		return &plan.TrimResult, err
 	}
 
+	// What folds the log on this node has to have these events. It changes nothing of what is decided.
+	if err := a.beforeTrim(plan.First); err != nil {
+		return nil, err
+	}
+
 	// Record what cursors lose while the blocks are still there, then remove blocks and receipts.
 	if err := a.losses.recordLoss(m.First, plan.First-1); err != nil {
 		return nil, err

@@ -18,10 +18,13 @@ func rooms() map[string][]string {
 	known := append(slices.Concat(state, upstream), "raftnode/upstream")
 	consensus := append(slices.Concat(state, upstream), "snapshots", "raftnode/blackbox", "raftnode/clock",
 		"raftnode/statestore", "raftnode/batcher", "raftnode/upstream", "raftnode/lifetime", "raftnode/roster",
-		"raftnode/health", "raftnode/membership", "raftnode")
+		"raftnode/health", "raftnode/membership", "internal/view", "internal/view/engine",
+		"internal/platform/transfers", "raftnode")
+	folds := []string{"internal/view", "internal/view/engine"}
 	groups := []string{"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "log", "raftnode"}
-	platform := []string{"internal/platform/asyncapi", "internal/platform/audit", "internal/platform/stages"}
-	operations := slices.Concat(groups, platform, []string{"internal/group/engine"})
+	platform := []string{"internal/platform/asyncapi", "internal/platform/audit", "internal/platform/stages",
+		"internal/platform/transfers"}
+	operations := slices.Concat(groups, platform, folds, []string{"event/where", "internal/group/engine"})
 	clients := []string{
 		"event", "internal/eventlog", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect",
 	}
@@ -30,7 +33,8 @@ func rooms() map[string][]string {
 	shell := []string{"api", "client", "event", "internal/human"}
 	verbs := []string{
 		"cmd/ringlog/internal/bench", "cmd/ringlog/internal/daemon", "cmd/ringlog/internal/dev",
-		"cmd/ringlog/internal/offline", "cmd/ringlog/internal/serve", "cmd/ringlog/internal/shell",
+		"cmd/ringlog/internal/launch", "cmd/ringlog/internal/offline", "cmd/ringlog/internal/serve",
+		"cmd/ringlog/internal/shell",
 	}
 	verb := append(slices.Clone(shell), "cmd/ringlog/internal/shell")
 	handling := []string{"event/where", "router/breaker"}
@@ -39,7 +43,7 @@ func rooms() map[string][]string {
 	return map[string][]string{
 		"event":                  {"event/canon", "internal/human"},
 		"event/canon":            nil,
-		"event/where":            {"event"},
+		"event/where":            {"event", "event/canon"},
 		"election":               {"event"},
 		"internal/eventlog":      {"event"},
 		"internal/fields":        nil,
@@ -77,6 +81,9 @@ func rooms() map[string][]string {
 		"internal/platform/stages":        {"event", "internal/human"},
 		"internal/platform/asyncapi":      {"event", "internal/platform/audit"},
 		"internal/platform/scan":          {"event"},
+		"internal/platform/transfers":     {"api", "event", "internal/fields", "internal/view"},
+		"internal/view":                   {"api", "event", "event/canon", "event/where", "internal/fields"},
+		"internal/view/engine":            {"event", "fsm", "fsm/store", "internal/frame", "internal/view", "log"},
 		"internal/human":                  nil,
 		"router":                          routing,
 		"router/breaker":                  {"event"},
@@ -102,12 +109,14 @@ func rooms() map[string][]string {
 		"cmd/ringlog/internal/shell":   shell,
 		"cmd/ringlog/internal/dev":     append(slices.Clone(verb), "cmd/ringlog/devcluster"),
 		"cmd/ringlog/internal/daemon":  append(slices.Clone(verb), "internal/procgroup"),
+		"cmd/ringlog/internal/launch":  append(slices.Clone(verb), "cmd/ringlog/internal/daemon", "internal/procgroup"),
 		"cmd/ringlog/internal/bench":   append(slices.Clone(verb), "cmd/ringlog/devcluster", "cmd/ringlog/internal/dev"),
 		"cmd/ringlog/internal/offline": slices.Concat(consensus, verb),
 		"cmd/ringlog/internal/serve": append(slices.Clone(consensus),
 			"internal/eventlog", "internal/server", "cmd/ringlog/internal/shell", "cmd/ringlog/internal/offline"),
 		"cmd/ringlog": append(slices.Concat(shell, verbs, handling, platform),
-			"election", "internal/frame", "internal/platform/scan", "internal/procgroup", "raftnode/blackbox", "router",
+			"election", "internal/frame", "internal/platform/scan", "internal/procgroup", "internal/view",
+			"raftnode/blackbox", "router",
 			"router/sinks", "internal/server", "python"),
 	}
 }

@@ -30,6 +30,7 @@ type soakClients struct {
 
 	round atomic.Int64 // part of the names of cursors and dedup ids
 	group groupLedger
+	lease leaseLedger
 
 	users, members       sync.WaitGroup // members of the group outlive the other clients of a round
 	endUsers, endMembers context.CancelFunc
@@ -50,6 +51,7 @@ func newSoakClients(h *history, c *cluster, seed uint64) *soakClients {
 	}
 	return &soakClients{
 		h: h, c: c, seed: seed, web: &http.Client{Transport: transport, Timeout: requestTimeout}, group: newGroupLedger(h),
+		lease: newLeaseLedger(h),
 	}
 }
 
@@ -62,6 +64,7 @@ func (s *soakClients) start(ctx context.Context) {
 	for number, use := range []func(context.Context, *rand.Rand, int){
 		s.publishUnique, s.publishUnique, s.publishSequences, s.publishSequences, s.publishTwice, s.publishTwice,
 		s.readLinearizable, s.readLinearizable, s.changeSettings, s.useCursor, s.useCursor, s.useCursor, s.useCursor,
+		s.holdRole, s.holdRole, s.holdRole, s.holdAllocation, s.holdAllocation, s.holdAllocation, s.run, s.run,
 	} {
 		rng := rand.New(rand.NewPCG(s.seed+uint64(round), uint64(number)))
 		s.users.Go(func() { use(users, rng, number) })

@@ -62,6 +62,7 @@ type soakCounts struct {
 	Acked, Refused, Unknown, UnknownStored, Duplicates int // of events
 	LinearizableReads, CursorOps, Deliveries, Acks     int
 	CursorOpsUnchecked                                 int // their search took too long
+	FencedSteps, TakeOvers                             int // events under a fence, and roles whose holder was silent
 }
 
 // newHistory returns an empty history.
@@ -277,12 +278,14 @@ type soakStored struct {
 	number     int    // of the soak's own events; -1 for others
 	elected    uint64 // by LEADER_ELECTED: the term
 	leader     string // and its leader
+	lease      soakLease
 	sum        uint64
 }
 
 // storedOf returns what is checked of a stored event.
 func storedOf(e *event.Event) soakStored {
-	s := soakStored{Offset: e.Offset, Type: e.Type, Term: e.Term, appendedAt: e.AppendedAt.UnixNano(), number: -1}
+	s := soakStored{Offset: e.Offset, Type: e.Type, Term: e.Term, appendedAt: e.AppendedAt.UnixNano(), number: -1,
+		lease: leaseOf(e)}
 	switch e.Type {
 	case event.TrainingProgress:
 		var payload struct{ Epoch *int }

@@ -334,6 +334,8 @@ func (s *soak) check() {
 	s.h.check(s.nodes[0].id, first, tail)
 	s.h.checkCursors()
 	s.clients.group.check(first)
+	s.clients.lease.check(first)
+	s.checkTakeOver(rand.New(rand.NewPCG(s.figures.Seed, tail)))
 	s.t.Logf("checked to offset %d: %+v", tail, s.h.counts)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/ringrift/ringlog/internal/view"
 	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/health"
@@ -54,6 +55,9 @@ type Config struct {
 
 	// The file systems of the journal of outages and of the state; nil is the operating system's.
 	journalFS, stateFS vfs.FS
+
+	// compileView makes a fold of a view's declaration; nil is package view's.
+	compileView func(declaration string) (view.Fold, error)
 
 	clocks func() clock.Reading // nil reads the machine's
 	// wrapFSM, if set, returns what raft is given in the place of the state machine.
@@ -159,6 +163,9 @@ func (c *Config) Validate() error {
 	if c.clocks == nil {
 		c.clocks = clock.System()
 	}
+	if c.compileView == nil {
+		c.compileView = compileView
+	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
@@ -167,6 +174,15 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("config: %w", err)
 	}
 	return nil
+}
+
+// compileView makes a fold of the declaration of a view.
+func compileView(declaration string) (view.Fold, error) {
+	d, err := view.Parse([]byte(declaration))
+	if err != nil {
+		return nil, err
+	}
+	return view.Compile(d)
 }
 
 // problem returns the first setting that cannot work. The defaults have to be filled in.

@@ -111,14 +111,14 @@ func (h *handover) transfer(ctx context.Context, term uint64, to datadir.Peer) e
 	if err == nil || !h.own.leads(term) {
 		return nil
 	}
-	h.logger.Warn("handing leadership over failed", "target", to.ID, "error", err)
+	err = fmt.Errorf("step down: %w: %s: %w", ErrNoTarget, to.ID, err)
 	// Even if ctx has ended: otherwise the log would announce an end of this leadership that did not happen.
 	aborting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*h.own.patience)
 	defer cancel()
 	if abort := h.own.proposeUntilApplied(aborting, term, frame.IntentAbort{}); abort != nil {
-		return fmt.Errorf("step down: %w; taking the intent back: %w", err, abort)
+		return fmt.Errorf("%w; taking the intent back: %w", err, abort)
 	}
-	return fmt.Errorf("step down: %w", err)
+	return err
 }
 
 // successor returns the voter to hand over to: the one named, or of those that are reachable and answer now the one

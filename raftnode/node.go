@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/view/engine"
 	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/datadir"
@@ -69,6 +70,7 @@ type storage struct {
 	disk      *diskGuard            // free space, and the reserve
 	stores    *raftstore.Stores     // raft's log and stable values
 	journal   *health.Journal       // of outages
+	views     *engine.Engine        // what is folded of the log
 	machine   *fsm.Machine          // the state
 	snapshots *statestore.Snapshots // the state as raft's snapshot store
 	adapter   *statestore.FSM       // the state as raft's state machine; nil until openRaft
@@ -147,6 +149,9 @@ func (n *Node) lastIndexes(ctx context.Context, ids []string) map[string]uint64 
 	return last
 }
 
+// Views is what this node folds of the log, for reading.
+func (n *Node) Views() *engine.Engine { return n.views }
+
 // Machine is the node's state, for reading.
 func (n *Node) Machine() *fsm.Machine { return n.machine }
 
@@ -207,6 +212,10 @@ func (n *Node) release() error {
 	}
 	// The goroutines of start use raft until they return.
 	n.work.Wait()
+	// An entry that waits for the views before it trims would keep raft from ending.
+	if n.views != nil {
+		n.views.Stop()
+	}
 	var errs []error
 	// Nobody proposes or reads any more.
 	errs = append(errs, n.raft.Shutdown())
@@ -215,6 +224,9 @@ func (n *Node) release() error {
 	}
 	// Only a closed transport ends the requests that this waits for.
 	n.raft.Close()
+	if n.views != nil {
+		errs = append(errs, n.views.Close())
+	}
 	if n.machine != nil {
 		errs = append(errs, n.machine.Close())
 	}

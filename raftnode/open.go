@@ -6,6 +6,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/platform/transfers"
+	"github.com/ringrift/ringlog/internal/view/engine"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 	"github.com/ringrift/ringlog/raftnode/health"
 	"github.com/ringrift/ringlog/raftnode/raftstore"
@@ -55,23 +57,38 @@ func (n *Node) openFolder() (err error) {
 	return nil
 }
 
-// openState opens the state machine and makes sure that log and state fit.
+// openState opens the state machine, with the views beside it, and makes sure that log and state fit.
 func (n *Node) openState() (err error) {
+	n.views, err = engine.Open(engine.Options{
+		Dir:     n.dir.Path(datadir.ViewsDir),
+		FS:      n.cfg.stateFS,
+		Logger:  n.logger.Named("views"),
+		Fatal:   n.cfg.Fatal,
+		Compile: n.cfg.compileView,
+		Version: engine.FoldVersion,
+		BuiltIn: []engine.BuiltIn{{Name: transfers.Name, Fold: transfers.New(), Version: transfers.Version}},
+	})
+	if err != nil {
+		return err
+	}
 	n.machine, err = fsm.Open(fsm.Options{
 		Dir:    n.dir.Path(datadir.StateDir),
 		FS:     n.cfg.stateFS,
 		Logger: n.logger.Named("state"),
 		Fatal:  n.cfg.Fatal,
+		// Events are trimmed once the views of this node have them.
+		BeforeTrim: n.views.BeforeTrim,
 	})
 	if err != nil {
 		return err
 	}
+	n.views.Start(n.machine)
 	// This comes before anything is read with the id of the marker.
 	if err := n.sameCluster(); err != nil {
 		return err
 	}
 	// The state is its own snapshot: raft is given no other store.
-	n.snapshots, err = statestore.OpenSnapshots(n.machine, n.stores.Stable(), n.dir.Path(datadir.SnapshotsDir),
+	n.snapshots, err = statestore.OpenSnapshots(n.machine, n.views, n.stores.Stable(), n.dir.Path(datadir.SnapshotsDir),
 		n.cfg.ID, n.logger.Named("snapshots"))
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/view/engine"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 	"github.com/ringrift/ringlog/raftnode/raftstore"
 	"github.com/ringrift/ringlog/raftnode/statestore"
@@ -114,6 +115,14 @@ type offline struct {
 	failed  chan error // holds the first error that Fatal was called with
 }
 
+// fatal keeps an error that would end a node. A tool has none to end: close returns the first.
+func (o *offline) fatal(err error) {
+	select {
+	case o.failed <- err:
+	default:
+	}
+}
+
 // openOffline opens the data folder of a stopped node without a transport or raft. It keeps the folder locked until
 // close. On error nothing stays open.
 func openOffline(path, nodeID string, logger hclog.Logger) (o *offline, err error) {
@@ -121,13 +130,6 @@ func openOffline(path, nodeID string, logger hclog.Logger) (o *offline, err erro
 		logger = hclog.NewNullLogger()
 	}
 	o = &offline{failed: make(chan error, 1)}
-	// A tool has no node to end: close returns the first of these errors.
-	fatal := func(err error) {
-		select {
-		case o.failed <- err:
-		default:
-		}
-	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, o.close())
@@ -139,7 +141,7 @@ func openOffline(path, nodeID string, logger hclog.Logger) (o *offline, err erro
 	}
 	o.stores, err = raftstore.Open(raftstore.Options{
 		Dir:    o.dir.Path(datadir.RaftDir),
-		Fatal:  fatal,
+		Fatal:  o.fatal,
 		Logger: logger,
 	})
 	if err != nil {
@@ -149,7 +151,7 @@ func openOffline(path, nodeID string, logger hclog.Logger) (o *offline, err erro
 	if err != nil {
 		return o, err
 	}
-	o.machine, err = fsm.Open(fsm.Options{Dir: o.dir.Path(datadir.StateDir), Fatal: fatal, Logger: logger})
+	o.machine, err = fsm.Open(fsm.Options{Dir: o.dir.Path(datadir.StateDir), Fatal: o.fatal, Logger: logger})
 	if err != nil {
 		return o, err
 	}
@@ -326,6 +328,10 @@ func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovere
 	if err != nil {
 		return Recovered{}, err
 	}
+	folded, err := statestore.SplitViews(incoming)
+	if err != nil {
+		return Recovered{}, err
+	}
 	members := []fsm.ConfigMember{{ID: to.NodeID, Addr: to.RaftAddr, Voter: true}}
 	raw, err := encodeConfiguration(members)
 	if err != nil {
@@ -341,6 +347,13 @@ func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovere
 	if p.Index != meta.Index || p.Term != meta.Term {
 		return Recovered{}, fmt.Errorf("%w: announced as %d of term %d, holds %d of term %d",
 			snapshots.ErrCorrupt, meta.Index, meta.Term, p.Index, p.Term)
+	}
+	// What was folded of events that are trimmed is in the backup alone.
+	if folded != "" {
+		err := engine.Restore(o.dir.Path(datadir.ViewsDir), folded, engine.Options{Fatal: o.fatal, Compile: compileView})
+		if err != nil {
+			return Recovered{}, err
+		}
 	}
 	// From here on the state is in place, with a marker that knows no cluster.
 	if err := o.machine.Swap(incoming); err != nil {

@@ -29,14 +29,14 @@ func newPauses() *backoff.ExponentialBackOff {
 
 // feed reads the log until ctx is done, or the log has refused it for good.
 func (s *subscriber) feed(ctx context.Context) {
-	pauses := newPauses()
+	from, pauses := s.newSource(), newPauses()
 	for ctx.Err() == nil {
 		// Attach and read until something fails, for as long as the log does not refuse.
-		err := s.attach(ctx)
+		err := from.attach(ctx)
 		if err == nil {
 			s.setState(Attached, nil)
 			pauses.Reset()
-			err = s.read(ctx)
+			err = from.read(ctx)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -55,17 +55,28 @@ func (s *subscriber) feed(ctx context.Context) {
 	}
 }
 
-// attach finds out where to read on.
-func (s *subscriber) attach(ctx context.Context) error {
+// source is where the events of a subscription come from.
+type source interface {
+	attach(ctx context.Context) error // find out where to read on
+	read(ctx context.Context) error   // until it fails
+}
+
+// newSource returns the source of a subscription that is not direct.
+func (s *subscriber) newSource() source {
 	switch {
 	case s.spec.Durable:
-		return s.attachCursor(ctx)
+		return cursorSource{s}
 	case s.spec.Group != "":
-		return s.joinGroup(ctx)
+		return &s.group
 	}
+	return tailSource{s}
+}
 
-	// A subscription without a cursor begins at the end of the log as it is now, and after a
-	// failure resumes where it was.
+// tailSource reads the log without a cursor.
+type tailSource struct{ *subscriber }
+
+// attach begins at the end of the log as it is now; after a failure reading resumes where it was.
+func (s tailSource) attach(ctx context.Context) error {
 	last, err := s.r.log.Last(ctx)
 	if err == nil {
 		err = s.probeFilter(ctx)
@@ -78,7 +89,7 @@ func (s *subscriber) attach(ctx context.Context) error {
 
 // probeFilter has the log refuse a filter that it would refuse only once there is something to
 // read: a category may be one that was registered there, so it cannot be judged here.
-func (s *subscriber) probeFilter(ctx context.Context) error {
+func (s tailSource) probeFilter(ctx context.Context) error {
 	if len(s.spec.Categories) == 0 {
 		return nil
 	}
@@ -93,14 +104,32 @@ func (s *subscriber) probeFilter(ctx context.Context) error {
 	return nil
 }
 
-// fromEnd reports whether a subscription without a cursor begins after the last event.
-func (s *subscriber) fromEnd() bool {
+// fromEnd reports whether the subscription begins after the last event.
+func (s tailSource) fromEnd() bool {
 	return s.spec.From == client.Position{} || s.spec.From == client.FromEnd()
 }
 
-// attachCursor opens the cursor of a durable subscription, which fences off whoever had it
-// before.
-func (s *subscriber) attachCursor(ctx context.Context) error {
+// read follows the log until it fails.
+func (s tailSource) read(ctx context.Context) error {
+	// The node asked must have what was read here before.
+	seen := s.tracker.position()
+	o := client.TailOptions{From: client.FromOffset(seen + 1), MinOffset: seen, Filter: s.feedFilter()}
+	if seen == 0 && !s.fromEnd() {
+		o.From, o.MinOffset = s.spec.From, 0
+	}
+	for ev, err := range s.r.log.Tail(ctx, o) {
+		if err := s.accept(ctx, ev, err); err != nil {
+			return err
+		}
+	}
+	return errors.New("the log has ended a tail")
+}
+
+// cursorSource reads the cursor of a durable subscription.
+type cursorSource struct{ *subscriber }
+
+// attach opens the cursor, which fences off whoever had it before.
+func (s cursorSource) attach(ctx context.Context) error {
 	s.link.Lock()
 	defer s.link.Unlock()
 	if s.link.cursor != nil {
@@ -130,7 +159,7 @@ func (s *subscriber) attachCursor(ctx context.Context) error {
 
 // resume reads on after what the cursor has committed. If that was moved back on purpose, what
 // follows is handled again.
-func (s *subscriber) resume(ctx context.Context, committed uint64) error {
+func (s cursorSource) resume(ctx context.Context, committed uint64) error {
 	// Handlers of what was read before must have returned, so an event never runs twice at
 	// once.
 	before := s.committed.Load()
@@ -148,31 +177,9 @@ func (s *subscriber) resume(ctx context.Context, committed uint64) error {
 	return nil
 }
 
-// read reads until it fails.
-func (s *subscriber) read(ctx context.Context) error {
-	switch {
-	case s.spec.Durable:
-		return s.readCursor(ctx, s.openCursor())
-	case s.spec.Group != "":
-		return s.readGroup(ctx)
-	}
-
-	// The node asked must have what was read here before.
-	seen := s.tracker.position()
-	o := client.TailOptions{From: client.FromOffset(seen + 1), MinOffset: seen, Filter: s.feedFilter()}
-	if seen == 0 && !s.fromEnd() {
-		o.From, o.MinOffset = s.spec.From, 0
-	}
-	for ev, err := range s.r.log.Tail(ctx, o) {
-		if err := s.accept(ctx, ev, err); err != nil {
-			return err
-		}
-	}
-	return errors.New("the log has ended a tail")
-}
-
-// readCursor reads batches of the open cursor until it fails.
-func (s *subscriber) readCursor(ctx context.Context, cursor LogCursor) error {
+// read reads batches of the open cursor until it fails.
+func (s cursorSource) read(ctx context.Context) error {
+	cursor := s.openCursor()
 	for {
 		events, err := cursor.NextBatch(ctx)
 

@@ -52,6 +52,7 @@ func (m clientMember) Next(ctx context.Context) (client.Delivery, error) {
 // inFlight counts the deliveries that were taken and are not settled: no more are taken than run at once, so the
 // rest is with other members, and a member leaves only when it is 0.
 type membership struct {
+	s        *subscriber
 	inFlight atomic.Int64
 	changed  chan struct{} // holds one token when inFlight or the breaker has changed
 	breaker  atomic.Int32  // a gobreaker.State
@@ -67,50 +68,50 @@ const leaveWithin = 10 * time.Second
 // maxRedelivery is the longest delay before the group delivers an event again.
 const maxRedelivery = 5 * time.Minute
 
-// joinGroup joins the subscription's group, making it if it does not exist.
-func (s *subscriber) joinGroup(ctx context.Context) error {
-	o := client.GroupOptions{From: s.spec.From, Filter: s.spec.filter(), Policy: s.spec.Policy,
-		MaxDeliver: s.spec.MaxDeliver, Prefetch: s.spec.Concurrency, AutoProgress: true}
-	m, err := s.r.log.(Groups).JoinGroup(ctx, s.spec.Group, o) // Subscribe has seen that it is one
+// attach joins the subscription's group, making it if it does not exist.
+func (m *membership) attach(ctx context.Context) error {
+	o := client.GroupOptions{From: m.s.spec.From, Filter: m.s.spec.filter(), Policy: m.s.spec.Policy,
+		MaxDeliver: m.s.spec.MaxDeliver, Prefetch: m.s.spec.Concurrency, AutoProgress: true}
+	member, err := m.s.r.log.(Groups).JoinGroup(ctx, m.s.spec.Group, o) // Subscribe has seen that it is one
 	if err != nil {
 		return err
 	}
-	s.group.mu.Lock()
-	defer s.group.mu.Unlock()
-	s.group.member = m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.member = member
 	return nil
 }
 
-// leaveGroup makes the acks durable and releases what is held. No delivery is in flight, or those that are have been
+// leave makes the acks durable and releases what is held. No delivery is in flight, or those that are have been
 // cut off.
-func (s *subscriber) leaveGroup() {
-	s.group.mu.Lock()
-	m := s.group.member
-	s.group.member = nil
-	s.group.mu.Unlock()
-	if m == nil {
+func (m *membership) leave() {
+	m.mu.Lock()
+	member := m.member
+	m.member = nil
+	m.mu.Unlock()
+	if member == nil {
 		return
 	}
 
 	// Without the last acks events are redelivered, which is no loss.
-	ctx, cancel := context.WithTimeout(s.base, leaveWithin)
+	ctx, cancel := context.WithTimeout(m.s.base, leaveWithin)
 	defer cancel()
-	if err := m.Close(ctx); err != nil {
-		s.r.options.Logger.Warn("leaving a group: what was handled last may be redelivered",
-			"subscription", s.spec.Name, "group", s.spec.Group, "error", err)
+	if err := member.Close(ctx); err != nil {
+		m.s.r.options.Logger.Warn("leaving a group: what was handled last may be redelivered",
+			"subscription", m.s.spec.Name, "group", m.s.spec.Group, "error", err)
 	}
 }
 
-// readGroup takes events until the membership ends, the breaker opens, which ends it, or ctx is done. Then it stays a
+// read takes events until the membership ends, the breaker opens, which ends it, or ctx is done. Then it stays a
 // member, as handlers still have to settle theirs.
-func (s *subscriber) readGroup(ctx context.Context) error {
+func (m *membership) read(ctx context.Context) error {
 	taking, end := context.WithCancel(ctx)
 	defer end()
-	s.group.mu.Lock()
-	m := s.group.member
-	s.group.end = end
-	s.group.mu.Unlock()
-	err := s.takeDeliveries(taking, m)
+	m.mu.Lock()
+	member := m.member
+	m.end = end
+	m.mu.Unlock()
+	err := m.takeAll(taking, member)
 	if ctx.Err() != nil {
 		return err
 	}
@@ -119,28 +120,28 @@ func (s *subscriber) readGroup(ctx context.Context) error {
 	}
 
 	// While the breaker is open this process is no member: others get the events.
-	for s.group.inFlight.Load() > 0 {
+	for m.inFlight.Load() > 0 {
 		select {
-		case <-s.group.changed:
+		case <-m.changed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-	s.leaveGroup()
+	m.leave()
 	return err
 }
 
-// takeDeliveries hands deliveries to the lanes until ctx is done.
-func (s *subscriber) takeDeliveries(ctx context.Context, m Member) error {
+// takeAll hands deliveries to the lanes until ctx is done.
+func (m *membership) takeAll(ctx context.Context, member Member) error {
 	for {
-		if err := s.waitForSlot(ctx); err != nil {
+		if err := m.waitForSlot(ctx); err != nil {
 			return err
 		}
-		d, err := m.Next(ctx)
+		d, err := member.Next(ctx)
 		if err == nil {
-			err = s.takeDelivery(ctx, d)
+			err = m.take(ctx, d)
 		} else {
-			err = s.passGap(err)
+			err = m.passGap(err)
 		}
 		if err != nil {
 			return err
@@ -150,115 +151,116 @@ func (s *subscriber) takeDeliveries(ctx context.Context, m Member) error {
 
 // waitForSlot waits until another delivery may be taken: as many as may run at once are in flight, or while the
 // breaker is half open its probes.
-func (s *subscriber) waitForSlot(ctx context.Context) error {
+func (m *membership) waitForSlot(ctx context.Context) error {
 	for {
-		most := s.spec.Concurrency
-		switch gobreaker.State(s.group.breaker.Load()) {
+		most := m.s.spec.Concurrency
+		switch gobreaker.State(m.breaker.Load()) {
 		case gobreaker.StateOpen:
 			return ErrBreakerOpen
 		case gobreaker.StateHalfOpen:
-			most = min(most, s.spec.Breaker.Probes)
+			most = min(most, m.s.spec.Breaker.Probes)
 		}
-		if s.group.inFlight.Load() < int64(most) {
+		if m.inFlight.Load() < int64(most) {
 			return nil
 		}
 		select {
-		case <-s.group.changed:
+		case <-m.changed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// takeDelivery gives a delivery to the handler, or settles it if it does not meet the condition.
-func (s *subscriber) takeDelivery(ctx context.Context, d client.Delivery) error {
-	s.r.recent.note(&d.Event)
-	if !s.meets(&d.Event) {
-		s.count(func(c *Counts) { c.Filtered++ })
-		s.noteSettling(d, d.Ack())
+// take gives a delivery to the handler, or settles it if it does not meet the condition.
+func (m *membership) take(ctx context.Context, d client.Delivery) error {
+	m.s.r.recent.note(&d.Event)
+	if !m.s.meets(&d.Event) {
+		m.s.count(func(c *Counts) { c.Filtered++ })
+		m.noteSettling(d, d.Ack())
 		return nil
 	}
-	s.count(func(c *Counts) { c.Received++ })
-	t := s.task(d.Event, fromLog)
+	m.s.count(func(c *Counts) { c.Received++ })
+	t := m.s.task(d.Event, fromLog)
 	t.delivery = &d
-	s.group.inFlight.Add(1)
-	if err := s.lanes.push(ctx, t, 0); err != nil {
-		s.leaveTask(t)
+	m.inFlight.Add(1)
+	if err := m.s.lanes.push(ctx, t, 0); err != nil {
+		m.s.leaveTask(t)
 		return err
 	}
 	return nil
 }
 
 // passGap reports events that are gone; any other error is returned.
-func (s *subscriber) passGap(err error) error {
+func (m *membership) passGap(err error) error {
 	gap, ok := errors.AsType[*client.GapError](err)
 	if !ok {
 		return err
 	}
-	s.reportGap(gap.Gap)
+	m.s.reportGap(gap.Gap)
 	return nil
 }
 
-// settleDelivery reports to the group how a delivery ended. One that failed is redelivered after a delay, until the
-// last that the group allows: then it is a dead letter, as it is at once after a Permanent error.
-func (s *subscriber) settleDelivery(t *task, err error) {
-	defer s.endDelivery()
+// settle reports to the group how a delivery ended. One that failed is redelivered after a delay, until the last that
+// the group allows: then it is a dead letter, as it is at once after a Permanent error.
+func (m *membership) settle(t *task, err error) {
+	defer m.makeRoom()
 	if err == nil {
-		s.noteSettling(*t.delivery, t.delivery.Ack())
+		m.noteSettling(*t.delivery, t.delivery.Ack())
 		return
 	}
 	delay := time.Second
-	if n := len(s.spec.Retries); n > 0 {
-		delay = min(2*s.spec.Retries[n-1], maxRedelivery)
+	if n := len(m.s.spec.Retries); n > 0 {
+		delay = min(2*m.s.spec.Retries[n-1], maxRedelivery)
 	}
-	o := client.NackOptions{Delay: delay, Err: breaker.Bounded(err.Error()), Dead: isPermanent(err), Handler: s.spec.Name}
-	if s.lastDelivery(t, err) {
-		s.count(func(c *Counts) { c.DeadLettered++ })
+	o := client.NackOptions{
+		Delay: delay, Err: breaker.Bounded(err.Error()), Dead: isPermanent(err), Handler: m.s.spec.Name}
+	if m.s.spec.lastDelivery(t, err) {
+		m.s.count(func(c *Counts) { c.DeadLettered++ })
 	}
-	s.noteSettling(*t.delivery, t.delivery.Nack(o))
+	m.noteSettling(*t.delivery, t.delivery.Nack(o))
 }
 
 // lastDelivery reports whether a delivery that failed with err makes the event a dead letter, as far as the
 // subscription says when that is.
-func (s *subscriber) lastDelivery(t *task, err error) bool {
+func (s *Subscription) lastDelivery(t *task, err error) bool {
 	return t.delivery != nil &&
-		(isPermanent(err) || (s.spec.MaxDeliver > 0 && t.delivery.Count >= s.spec.MaxDeliver))
+		(isPermanent(err) || (s.MaxDeliver > 0 && t.delivery.Count >= s.MaxDeliver))
 }
 
-// releaseDelivery gives an event back to the group unhandled.
-func (s *subscriber) releaseDelivery(t *task) {
-	defer s.endDelivery()
-	s.noteSettling(*t.delivery, t.delivery.Nack(client.NackOptions{Released: true}))
+// release gives an event back to the group unhandled.
+func (m *membership) release(t *task) {
+	defer m.makeRoom()
+	m.noteSettling(*t.delivery, t.delivery.Nack(client.NackOptions{Released: true}))
 }
 
-// endDelivery makes room for another delivery.
-func (s *subscriber) endDelivery() {
-	s.group.inFlight.Add(-1)
-	signal(s.group.changed)
+// makeRoom makes room for another delivery.
+func (m *membership) makeRoom() {
+	m.inFlight.Add(-1)
+	signal(m.changed)
 }
 
 // noteSettling notes a delivery that the group has taken back meanwhile: it is redelivered, which handlers must expect.
-func (s *subscriber) noteSettling(d client.Delivery, err error) {
+func (m *membership) noteSettling(d client.Delivery, err error) {
 	if err != nil {
-		s.r.options.Logger.Debug("the group has taken an event back", "subscription", s.spec.Name,
-			"group", s.spec.Group, "offset", d.Offset, "error", err)
+		m.s.r.options.Logger.Debug("the group has taken an event back", "subscription", m.s.spec.Name,
+			"group", m.s.spec.Group, "offset", d.Offset, "error", err)
 	}
 }
 
 // followBreaker ends taking when the breaker opens, in whose lock it runs.
-func (s *subscriber) followBreaker(ch breaker.Change) {
+func (m *membership) followBreaker(ch breaker.Change) {
 	if ch.From == ch.To {
 		return
 	}
-	s.group.breaker.Store(int32(ch.To))
+	m.breaker.Store(int32(ch.To))
 	if ch.To == gobreaker.StateOpen {
-		s.group.mu.Lock()
-		if s.group.end != nil {
-			s.group.end()
+		m.mu.Lock()
+		if m.end != nil {
+			m.end()
 		}
-		s.group.mu.Unlock()
+		m.mu.Unlock()
 	}
-	signal(s.group.changed)
+	signal(m.changed)
 }
 
 // checkGroup refuses what a subscription with a Group cannot be.

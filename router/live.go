@@ -76,7 +76,7 @@ func (l *liveLetters) run(ctx context.Context, quit <-chan struct{}) {
 				l.lose(one.s, &one.letter, err)
 			} else {
 				one.s.count(func(c *Counts) { c.DeadLettered++ })
-				one.s.readRedriven()
+				one.s.redrives.read()
 			}
 			l.r.busy.end()
 		case <-quit:
@@ -115,6 +115,7 @@ func (l *liveLetters) store(ctx context.Context, one liveLetter) error {
 
 // redrives are what a subscription without a cursor is given of its letters.
 type redrives struct {
+	s       *subscriber
 	reading sync.WaitGroup
 
 	mu     sync.Mutex
@@ -140,16 +141,16 @@ func (s *subscriber) lettersCursor() string { return liveCursor + s.spec.Name }
 // language to the other opens the cursor that it had.
 func nothingFilter() event.Filter { return event.Filter{Sources: []string{"ringlog.compat/none"}} }
 
-// resumeLetters begins to read redriven letters if an earlier process has left some.
-func (s *subscriber) resumeLetters() {
-	if s.r.letters == nil {
+// resume begins to read redriven letters if an earlier process has left some.
+func (r *redrives) resume() {
+	if r.s.r.letters == nil {
 		return
 	}
-	s.redrives.reading.Go(func() {
-		for pauses := newPauses(); s.feeding.Err() == nil; attempt.Sleep(s.feeding, pauses.NextBackOff()) {
-			some, err := s.r.letters.log.HasCursor(s.feeding, s.lettersCursor())
+	r.reading.Go(func() {
+		for pauses := newPauses(); r.s.feeding.Err() == nil; attempt.Sleep(r.s.feeding, pauses.NextBackOff()) {
+			some, err := r.s.r.letters.log.HasCursor(r.s.feeding, r.s.lettersCursor())
 			if some {
-				s.readRedriven()
+				r.read()
 			}
 			if err == nil || errors.Is(err, ErrRefused) {
 				return
@@ -158,46 +159,46 @@ func (s *subscriber) resumeLetters() {
 	})
 }
 
-// readRedriven begins to read redriven letters, unless that has begun or the subscription ends.
-func (s *subscriber) readRedriven() {
-	s.redrives.mu.Lock()
-	defer s.redrives.mu.Unlock()
-	if s.redrives.active || s.redrives.ended {
+// read begins to read redriven letters, unless that has begun or the subscription ends.
+func (r *redrives) read() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.active || r.ended {
 		return
 	}
-	s.redrives.active = true
-	s.redrives.reading.Go(func() {
-		err := s.followRedriven(s.feeding)
-		s.redrives.mu.Lock()
-		s.redrives.active = false
-		s.redrives.mu.Unlock()
-		if s.feeding.Err() == nil {
-			s.r.options.Logger.Warn("redriven letters are not read", "subscription", s.spec.Name,
-				"cursor", s.lettersCursor(), "error", err)
+	r.active = true
+	r.reading.Go(func() {
+		err := r.follow(r.s.feeding)
+		r.mu.Lock()
+		r.active = false
+		r.mu.Unlock()
+		if r.s.feeding.Err() == nil {
+			r.s.r.options.Logger.Warn("redriven letters are not read", "subscription", r.s.spec.Name,
+				"cursor", r.s.lettersCursor(), "error", err)
 		}
 	})
 }
 
-// followRedriven hands redriven letters to the handler until ctx ends, or another process reads them: its error.
-func (s *subscriber) followRedriven(ctx context.Context) error {
+// follow hands redriven letters to the handler until ctx ends, or another process reads them: its error.
+func (r *redrives) follow(ctx context.Context) error {
 	for pauses := newPauses(); ; attempt.Sleep(ctx, pauses.NextBackOff()) {
 		// Earlier versions had another source that nothing has.
 		o := client.CursorOptions{From: client.FromEnd(), Filter: nothingFilter(), Change: true}
-		cursor, err := s.r.log.OpenCursor(ctx, s.lettersCursor(), o)
+		cursor, err := r.s.r.log.OpenCursor(ctx, r.s.lettersCursor(), o)
 		if err == nil {
-			err = s.handleRedriven(ctx, cursor)
+			err = r.handleAll(ctx, cursor)
 			cursor.Close() // the error that has ended it is known
 		}
 		if ctx.Err() != nil || errors.Is(err, ErrFenced) || errors.Is(err, ErrRefused) {
 			return err
 		}
-		s.r.options.Logger.Debug("reading redriven letters", "subscription", s.spec.Name, "error", err)
+		r.s.r.options.Logger.Debug("reading redriven letters", "subscription", r.s.spec.Name, "error", err)
 	}
 }
 
-// handleRedriven hands over one letter after the other, and moves the cursor past each in its turn: past one that has
+// handleAll hands over one letter after the other, and moves the cursor past each in its turn: past one that has
 // failed again with its letter.
-func (s *subscriber) handleRedriven(ctx context.Context, cursor LogCursor) error {
+func (r *redrives) handleAll(ctx context.Context, cursor LogCursor) error {
 	for {
 		events, err := cursor.NextBatch(ctx)
 		if _, gap := errors.AsType[*client.GapError](err); gap {
@@ -207,37 +208,37 @@ func (s *subscriber) handleRedriven(ctx context.Context, cursor LogCursor) error
 			return err
 		}
 		for i := range events {
-			if err := s.handleLetter(ctx, cursor, events[i]); err != nil {
+			if err := r.handle(ctx, cursor, events[i]); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// handleLetter takes one redriven event through its attempts.
-func (s *subscriber) handleLetter(ctx context.Context, cursor LogCursor, ev event.Event) error {
-	t, result := s.task(ev, redriven), make(chan error, 1)
+// handle takes one redriven event through its attempts.
+func (r *redrives) handle(ctx context.Context, cursor LogCursor, ev event.Event) error {
+	t, result := r.s.task(ev, redriven), make(chan error, 1)
 	t.result = result
-	if err := s.lanes.push(ctx, t, 0); err != nil {
+	if err := r.s.lanes.push(ctx, t, 0); err != nil {
 		return err
 	}
-	s.count(func(c *Counts) { c.Received++ })
+	r.s.count(func(c *Counts) { c.Received++ })
 	var err error
 	select {
 	case err = <-result:
-	case <-s.base.Done():
-		return context.Cause(s.base)
+	case <-r.s.base.Done():
+		return context.Cause(r.s.base)
 	}
 	switch {
 	case err == nil:
-		return cursor.Commit(s.base, ev.Offset)
+		return cursor.Commit(r.s.base, ev.Offset)
 	case t.letter == nil: // it was left: it is redelivered
 		return err
 	}
 	t.letter.Generation = cursor.Info().Generation
-	err = s.r.options.DeadLetters.Put(s.base, *t.letter)
+	err = r.s.r.options.DeadLetters.Put(r.s.base, *t.letter)
 	if err == nil {
-		s.count(func(c *Counts) { c.DeadLettered++ })
+		r.s.count(func(c *Counts) { c.DeadLettered++ })
 	}
 	if errors.Is(err, ErrGone) { // the cursor was moved meanwhile, which has made the letter dead
 		err = nil

@@ -80,7 +80,7 @@ func newSubscriber(r *Router, spec Subscription, condition *where.Condition) *su
 	s := &subscriber{r: r, spec: spec, where: condition, matcher: spec.filter().Compile(r.options.Catalogue),
 		record: record{state: Connecting}}
 	s.lifecycle.init()
-	s.committer.s = s
+	s.committer.s, s.group.s, s.redrives.s = s, s, s
 	s.lanes = newLanes(spec.Concurrency, spec.Queue, s.handle, s.leaveTask, &s.busy, &r.busy)
 	s.breaker = breaker.New(breaker.Config(*spec.Breaker), isPermanent, s.breakerTurned)
 	s.group.changed = make(chan struct{}, 1)
@@ -92,7 +92,7 @@ func newSubscriber(r *Router, spec Subscription, condition *where.Condition) *su
 
 // start sets the goroutines off.
 func (s *subscriber) start() {
-	s.resumeLetters()
+	s.redrives.resume()
 	// Nothing is read or committed for a direct one: both are over from the start.
 	if s.spec.Direct {
 		close(s.fed)
@@ -210,7 +210,7 @@ func (s *subscriber) abandonTask(t *task, tr *trial) {
 	if s.r.events != nil {
 		s.show("abandoned", t, "attempts", tr.attempts, "dead_letter", letter != nil, "error", tr.err)
 	}
-	s.r.notices.handlerFailed(s, t, tr, letter != nil || s.lastDelivery(t, tr.err))
+	s.r.notices.handlerFailed(s, t, tr, letter != nil || s.spec.lastDelivery(t, tr.err))
 	if letter != nil && (!s.spec.Durable || t.origin != fromLog) {
 		letter.Cursor = s.lettersCursor()
 		t.letter, letter = letter, nil
@@ -243,7 +243,7 @@ func (s *subscriber) settleTask(t *task, err error, letter *DeadLetter) {
 	}
 
 	if t.delivery != nil {
-		s.settleDelivery(t, err)
+		s.group.settle(t, err)
 		return
 	}
 
@@ -270,7 +270,7 @@ func (s *subscriber) leaveTask(t *task) {
 		t.result <- ErrClosed
 	}
 	if t.delivery != nil {
-		s.releaseDelivery(t)
+		s.group.release(t)
 	}
 	if t.entry != nil {
 		s.tracker.abandonEntry(t.entry)
@@ -285,7 +285,7 @@ func (s *subscriber) noteTimeout(t *task, attempt int) {
 
 // breakerTurned reports a change of the breaker, in whose lock it runs.
 func (s *subscriber) breakerTurned(ch breaker.Change) {
-	s.followBreaker(ch)
+	s.group.followBreaker(ch)
 	s.r.notices.breaker(s, ch)
 }
 
@@ -312,7 +312,7 @@ func (s *subscriber) commitAndRelease() {
 	s.shut.Store(true)
 	s.stopCommitting()
 	s.redrives.wait()
-	s.leaveGroup()
+	s.group.leave()
 	s.cut()
 	s.breaker.Close()
 	if cursor := s.openCursor(); cursor != nil {

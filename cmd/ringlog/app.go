@@ -39,10 +39,10 @@ func newApp(sh *shell.Shell) *cli.App {
 		// In the order of the help.
 		Commands: slices.Concat(
 			category("events", publishCommand(sh), scheduledCommand(sh), callCommand(sh), tailCommand(sh), getCommand(sh),
-				chainCommand(sh), dedupCommand(sh), catalogueCommand(sh), flowCommand(sh)),
+				chainCommand(sh), dedupCommand(sh), catalogueCommand(sh), flowCommand(sh), viewCommand(sh)),
 			category("subscribers", cursorCommand(sh), groupCommand(sh), reactCommand(sh), dlqCommand(sh),
-				explainCommand(sh), waitCommand(sh), clientsCommand(sh), roleCommand(sh), runCommand(sh),
-				allocationCommand(sh)),
+				explainCommand(sh), waitCommand(sh), clientsCommand(sh), roleCommand(sh), runCommand(sh), launchCommand(sh),
+				allocationCommand(sh), transfersCommand(sh), whereCommand(sh)),
 			category("cluster", serve.Command(sh, version), statusCommand(sh), clusterCommand(sh), settingsCommand(sh),
 				checkCommand(sh), verifyCommand(sh)),
 			category("operations", compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh), auditCommand(sh)),

@@ -53,6 +53,7 @@ func printVerdict(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 	if !led && outside < len(rows) {
 		lines = append(lines, sh.Paint(shell.Bad, "no leader among the nodes that answer"))
 	}
+	lines = append(lines, fullText(sh, rows)...)
 	for _, r := range rows {
 		if r.Autopilot != nil {
 			tone := shell.Good
@@ -78,6 +79,29 @@ func printVerdict(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 		return nil
 	}
 	return sh.Print(strings.Join(lines, "\n"))
+}
+
+// fullText says whose disk is nearly full, and whether events are refused for it.
+func fullText(sh *shell.Shell, rows []clusterRow) (lines []string) {
+	voters, full := 0, 0
+	for _, r := range rows {
+		voter := r.Role != api.RoleNonVoter
+		if voter {
+			voters++
+		}
+		if r.Disk == nil || !r.Disk.Full {
+			continue
+		}
+		if voter {
+			full++
+		}
+		lines = append(lines, sh.Paint(shell.Bad, fmt.Sprintf("the disk of %s is nearly full: %s free, %s needed",
+			r.ID, shell.Size(r.Disk.FreeBytes), shell.Size(r.Disk.MinFreeBytes))))
+	}
+	if full > 0 && voters-full <= voters/2 {
+		lines = append(lines, sh.Paint(shell.Bad, "events are refused: too few voters have room"))
+	}
+	return lines
 }
 
 // printFollowers prints what the leader says of its followers.

@@ -19,9 +19,9 @@ import (
 )
 
 // imperatives are the verbs that a usage may begin with.
-const imperatives = " acquire add append change check compare consume count create declare deliver explain find form " +
-	"import inspect install list make manage measure move print publish read redrive register release remove request run " +
-	"show take transfer wait write "
+const imperatives = " acquire add append change check compare consume count create declare define deliver explain " +
+	"find form import inspect install list make manage measure move print publish read redrive register release " +
+	"remove request run show take transfer wait write "
 
 // retired are words that the help does without, as they mean two things or none to a reader.
 var retired = regexp.MustCompile(`(?i)\b(t(old|ells?)|anew|behind|can\s+not|stands?\s+(at|in|by)|` +
@@ -168,7 +168,10 @@ var exampleFiles = map[string]string{
 	"events.ndjson": `{"type":"TRAINING_STARTED","payload":{}}` + "\n",
 	"rows.ndjson":   `{"id":1,"event_type":"training_completed","event_data":"{}","error":"e","retry_count":1}` + "\n",
 	"flows.json":    `{"name":"labelling","edges":[["TRAINING_STARTED","EVALUATION_STARTED"]],"run_by":["config_key"]}`,
-	"types.json":    `{"name":"EXAMPLE_TYPE","value":"example_type","category":"training"}`,
+	"view.json": `{"name":"progress","types":["TRAINING_STARTED"],"fields":{"runs":{"kind":"count"},
+ "epoch":{"kind":"max","of":"payload.epoch"}}}`,
+	"types.json":   `{"name":"EXAMPLE_TYPE","value":"example_type","category":"training"}`,
+	"daemons.toml": "[daemon.sync]\ncommand = \"true\"\ngroup = \"sync\"\n",
 	"seen/h~gpu-1~1~1~000000.ndjson": `{"k":"start","name":"h","host":"gpu-1","pid":1,"mode":"shadow","at":100}
 {"k":"sub","s":"h.on_x","h":"on_x","t":"X","at":100}
 {"k":"old","s":"h.on_x","type":"X","time":102,"content":"c","source":"s","id":1,"at":102}
@@ -237,7 +240,10 @@ ringlog react --group failing --type 'training.*' --retries 0 --max-deliver 1 -n
 				if strings.Contains(example, "nightly-sync") {
 					_, _ = run("ringlog publish DATA_SYNC_STARTED --at 2099-01-01 --schedule-id nightly-sync")
 				}
-				if strings.Contains(example, "copy-4711") {
+				if strings.Contains(example, "ringlog where") {
+					_, _ = run(`ringlog publish DATABASE_CREATED --payload '{"dataset": "hex8_2p", "host": "gpu-7"}'`)
+				}
+				if strings.Contains(example, "copy-4711") || strings.Contains(example, "--allocate") {
 					_, _ = run("ringlog allocation capacity net:gpu-1 1000; ringlog allocation capacity transfers:gpu-1 4;" +
 						"ringlog allocation request net:gpu-1=50 transfers:gpu-1=1 --id copy-4711")
 				}

@@ -1,9 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"net/url"
+	"path/filepath"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -14,38 +15,44 @@ import (
 	"github.com/ringrift/ringlog/internal/procgroup"
 )
 
-// runCommand is run: a command that runs on one host at a time.
+// runCommand is run: a command that runs on one host at a time, or with its share of resources.
 func runCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "run", Usage: "run a command while this process holds a role, and restart it",
+		Name: "run", Usage: "run a command while this process holds a role or resources, and restart it",
 		ArgsUsage: "-- COMMAND ARGUMENTS…",
 		UsageText: shell.Examples(
 			"ringlog run --role SYNC_LEADER -- sh -c 'echo fence $RINGLOG_FENCE'",
 			"ringlog run --role SYNC_LEADER --restart never --health 'test -d .' -- date",
+			"ringlog run --allocate net:gpu-1=50 --priority high -- echo --bwlimit={net}",
 		),
 		Description: "Start it on several hosts: one of them holds the role and runs COMMAND, the others wait. COMMAND " +
 			"gets RINGLOG_ROLE,\n" +
 			"RINGLOG_FENCE and RINGLOG_ENDPOINTS. What it publishes with --role and --fence is refused once another host " +
 			"may run it.\n" +
+			"With --allocate run waits for amounts of resources, all or none, and keeps them while COMMAND runs. {net} in an\n" +
+			"argument is the amount of net:gpu-1, as is RINGLOG_ALLOCATION_NET; {{net}} is the text {net} itself.\n" +
 			"If the lease cannot be renewed, COMMAND and its process group get SIGTERM, then SIGKILL, before the lease is " +
 			"over, and\n" +
-			"run waits for the role again. Ctrl-C and SIGTERM end COMMAND and release the role, with exit code 0; otherwise " +
+			"run waits again. Ctrl-C and SIGTERM end COMMAND and release what it holds, with exit code 0; otherwise " +
 			"the exit\n" +
 			"code is that of COMMAND, 128 and more for a signal. DAEMON_STARTED, DAEMON_STOPPED, DAEMON_STATUS_CHANGED and\n" +
 			"DAEMON_PERMANENTLY_FAILED report what happens to it.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "role", Usage: "run COMMAND only while this process holds `ROLE`"},
+			&cli.StringSliceFlag{Name: "allocate",
+				Usage: "run COMMAND only while this process has `RESOURCE=AMOUNT` (repeatable)"},
+			&cli.StringFlag{Name: "priority", Usage: "`CLASS` to wait in: low, normal, high or critical", Value: "normal"},
 			&cli.DurationFlag{Name: "ttl", Usage: "how long the lease lasts unless it is renewed, from 2s to 1h",
 				Value: 15 * time.Second},
 			&cli.BoolFlag{Name: "wait",
-				Usage: "wait in the queue while another process holds the role; with --wait=false exit with 6", Value: true},
+				Usage: "wait in the queue for what others hold; with --wait=false exit with 6", Value: true},
 			&cli.StringFlag{Name: "restart",
 				Usage: "restart COMMAND after `WHICH` ends: always, on-failure (another exit code than 0) or never",
 				Value: string(daemon.OnFailure)},
 			&cli.DurationFlag{Name: "backoff", Usage: "wait before the first restart, doubled each time up to 5m",
 				Value: time.Second},
 			&cli.IntFlag{Name: "max-restarts",
-				Usage: "release the role and exit after `N` restarts without a run of 5m between them; 0 is no limit", Value: 10},
+				Usage: "release all and exit after `N` restarts without a run of 5m between them; 0 is no limit", Value: 10},
 			&cli.StringFlag{Name: "health",
 				Usage: "restart COMMAND once this `CHECK` has failed three times in a row: a shell command, or a URL that " +
 					"answers 2xx"},
@@ -61,6 +68,7 @@ func runCommand(sh *shell.Shell) *cli.Command {
 				return err
 			}
 			o.Env, o.Stdout, o.Stderr, o.Say = childEnvironment(sh, c.Bool("pass-token")), sh.Out, sh.Err, sh.Say
+			o.Env = append(o.Env, amountVariables(o.Allocation.Amounts)...)
 			return runDaemon(c.Context, sh, o)
 		},
 	}
@@ -71,10 +79,10 @@ const maxStopTimeout = 10 * time.Second
 
 // daemonOptions reads the flags and the command.
 func daemonOptions(c *cli.Context) (o daemon.Options, err error) {
-	o = daemon.Options{Role: c.String("role"), Holder: processName(), TTL: c.Duration("ttl"), NoWait: !c.Bool("wait"),
-		Args: c.Args().Slice(), Restart: daemon.Restart(c.String("restart")), Backoff: c.Duration("backoff"),
-		MaxRestarts: c.Int("max-restarts"), Health: c.String("health"), HealthInterval: c.Duration("health-interval"),
-		StopTimeout: c.Duration("stop-timeout")}
+	o = daemon.Options{Name: c.String("role"), Role: c.String("role"), Holder: processName(), TTL: c.Duration("ttl"),
+		NoWait: !c.Bool("wait"), Args: c.Args().Slice(), Restart: daemon.Restart(c.String("restart")),
+		Backoff: c.Duration("backoff"), MaxRestarts: c.Int("max-restarts"), Health: c.String("health"),
+		HealthInterval: c.Duration("health-interval"), StopTimeout: c.Duration("stop-timeout")}
 	for _, name := range []string{"ttl", "backoff", "health-interval", "stop-timeout"} {
 		if d := c.Duration(name); d <= 0 && (c.IsSet(name) || name != "stop-timeout") {
 			return o, shell.Usagef("--%s %s must be above 0", name, d)
@@ -85,10 +93,12 @@ func daemonOptions(c *cli.Context) (o daemon.Options, err error) {
 	}
 	most := client.MaxReserve(o.TTL)
 	switch {
-	case o.Role == "":
-		return o, shell.Usagef("run needs --role ROLE: the command runs on one host at a time, which holds the role")
+	case c.IsSet("role") && o.Role == "":
+		return o, shell.Usagef("--role is empty: give the name of a role")
+	case o.Role == "" && !c.IsSet("allocate"):
+		return o, shell.Usagef("run needs --role ROLE, which one host holds at a time, or --allocate RESOURCE=AMOUNT")
 	case len(o.Args) == 0 || o.Args[0] == "":
-		return o, shell.Usagef("run needs a command, such as ringlog run --role %s -- ./daemon.sh", o.Role)
+		return o, shell.Usagef("run needs a command, such as ringlog run --role %s -- ./daemon.sh", cmp.Or(o.Role, "ROLE"))
 	case o.Restart != daemon.Always && o.Restart != daemon.OnFailure && o.Restart != daemon.Never:
 		return o, shell.Usagef("--restart %q: use always, on-failure or never", o.Restart)
 	case o.MaxRestarts < 0:
@@ -101,12 +111,14 @@ func daemonOptions(c *cli.Context) (o daemon.Options, err error) {
 		return o, shell.Usagef("--stop-timeout %s does not fit --ttl %s: the command has to end before the lease is over; "+
 			"use --stop-timeout %s at most, or --ttl %s", o.StopTimeout, o.TTL, most, 3*o.StopTimeout)
 	}
-	if daemon.IsURL(o.Health) {
-		if u, err := url.Parse(o.Health); err != nil || u.Host == "" {
-			return o, shell.Usagef("--health %q is not a URL such as http://127.0.0.1:8080/healthz", o.Health)
-		}
+	if err := daemon.CheckURL(o.Health); err != nil {
+		return o, shell.Usagef("--health %w", err)
 	}
-	// Before the role is acquired: a command that is not there takes it from nobody.
+	o.Name = cmp.Or(o.Role, filepath.Base(o.Args[0]))
+	if err := allocationOptions(c, &o); err != nil {
+		return o, err
+	}
+	// Before anything is acquired: a command that is not there takes it from nobody.
 	o.Path, err = procgroup.Find(o.Args[0])
 	if err != nil {
 		return o, shell.UsageError{Err: err}
@@ -114,7 +126,7 @@ func daemonOptions(c *cli.Context) (o daemon.Options, err error) {
 	return o, nil
 }
 
-// runDaemon runs the command while this process holds the role.
+// runDaemon runs the command while this process holds what it needs.
 func runDaemon(ctx context.Context, sh *shell.Shell, o daemon.Options) error {
 	c, err := sh.DialReachable(ctx, func(cfg *client.Config) { cfg.Logger = warningsTo(sh) })
 	if err != nil {

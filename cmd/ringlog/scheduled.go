@@ -44,7 +44,11 @@ func timeOf(flag, text string) (time.Time, error) {
 		d, err := shell.ParseAge(flag, after)
 		return time.Now().Add(d), err
 	}
-	return shell.ParseTime(flag, text)
+	at, err := shell.ParseTime(flag, text)
+	if err != nil {
+		err = fmt.Errorf("%w, or +AGE such as +90s or +2h from now", err)
+	}
+	return at, err
 }
 
 // publishAt schedules an event and prints the id of its schedule.

@@ -53,7 +53,8 @@ func showStatus(ctx context.Context, sh *shell.Shell) error {
 			indexText(s),
 			"digest", fmt.Sprintf("%.16s at %d", s.Digest.Hex, s.Digest.Index),
 			"quorum", sh.Paint(quorumTone(s.Quorum), quorumText(s.Quorum)),
-			"members", membersText(sh, s.Members), "cursors", cursorsText(s.Cursors),
+			"members", membersText(sh, s.Members),
+			"feature level", s.FeatureLevel, "cursors", cursorsText(s.Cursors),
 			"clients", clientsText(s.Subscriptions.ClientStats), "handler timeouts", timeoutsText(s.Timeouts),
 			"dead letters", fmt.Sprintf("%d (%d being redriven)", s.DeadLetters.Count, s.DeadLetters.Redriven)}
 		// One line for each problem, the worst first.

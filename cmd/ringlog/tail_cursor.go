@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
@@ -35,15 +36,22 @@ func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.P
 	if o.from != nil {
 		options.From = *o.from
 	}
+	// A misspelled name would create a cursor: that is said.
+	_, err = c.Cursor(ctx, o.cursor)
+	answer, _ := errors.AsType[*api.Error](err)
+	isNew := answer != nil && answer.Code == api.NotFound
 	// It fences off whoever has the cursor open.
 	t.cur, err = c.OpenCursor(ctx, o.cursor, options)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.cur.Close()) }()
-	// Opened before, the cursor has its own position: --from would be ignored silently.
-	// A cursor that this call has created has generation 1.
-	if info := t.cur.Info(); o.from != nil && info.Generation > 1 {
+	switch info := t.cur.Info(); {
+	case isNew:
+		p.Sh.Say("created the cursor %s, which begins after %d; to remove it: ringlog cursor rm %s",
+			info.Name, info.Committed, info.Name)
+	case o.from != nil:
+		// The cursor has its own position: --from would be ignored silently.
 		p.Sh.Say("the cursor %s exists and resumes after %d: --from applies to a new one (to move it: ringlog "+
 			"cursor seek %s --to …)", info.Name, info.Committed, info.Name)
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -26,11 +27,12 @@ func (o *Options) Open(path string) (*pebble.DB, error) {
 // open opens or creates the database at path. Its write-ahead log stays on, so what survives
 // a crash is a prefix of whole entries.
 func (o *Options) open(path string) (*pebble.DB, error) {
-	cache := pebble.NewCache(64 << 20)
+	memory := cmp.Or(o.Memory, 64<<20)
+	cache := pebble.NewCache(int64(memory))
 	defer cache.Unref() // the database has a reference of its own
 	options := &pebble.Options{
 		Cache:                       cache,
-		MemTableSize:                64 << 20,
+		MemTableSize:                memory,
 		MemTableStopWritesThreshold: 3,
 		L0CompactionThreshold:       2,
 		LBaseMaxBytes:               1 << 40, // one level below: offsets grow, so what is flushed hardly overlaps it

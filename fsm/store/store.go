@@ -46,7 +46,7 @@ var ErrNewerFormat = errors.New("the state was written by a newer version of rin
 // Remedy is what to do about a damaged folder.
 const Remedy = "remove the node from the cluster, empty its folder and join again"
 
-// Options say how databases are opened, and in which folder they are. All but ReadOnly, and Dir
+// Options say how databases are opened, and in which folder they are. All but ReadOnly and Memory, and Dir
 // for opening a database alone, are required.
 type Options struct {
 	Dir      string // holds CURRENT and the database that it names
@@ -54,6 +54,7 @@ type Options struct {
 	Logger   hclog.Logger
 	ReadOnly bool        // nothing is written, not even a recovery
 	Fatal    func(error) // is called with what must end the node
+	Memory   uint64      // bytes of the cache, and of a table in memory; 0 is 64 MiB
 }
 
 // Current returns the path of the database that CURRENT names, or of a new one where the folder has

@@ -118,3 +118,19 @@
 > restart
 > roles
   OTHER: a since 3m30s with fence 19 for 5s, renewed 3m30s
+# The renewal of a claim makes none: one that was released stays so.
+> acquire OTHER b 5s wait
+  held by a, fence 19, 1 wait, place 1
+> wait 4s
+> prolong OTHER a
+  held by a, fence 19, 1 wait, place 0
+> prolong OTHER b
+  held by a, fence 19, 1 wait, place 1
+> release OTHER b
+  held by a, fence 19, 0 wait, place 0
+> prolong OTHER b
+  held by a, fence 19, 0 wait, place 0
+> prolong NOBODYS b
+  held by , fence 0, 0 wait, place 0
+> roles
+  OTHER: a since 3m30s with fence 19 for 5s, renewed 3m34s

@@ -28,6 +28,9 @@ type Publish struct {
 	// Scheduled is the id under which the one event was scheduled that this delivers, empty for any other. It is refused
 	// before its time, and decided once. It has no producer and no lease.
 	Scheduled string
+	// Emission names the firings that the events are; its View is empty for any other. They are decided once. It has no
+	// producer and no lease.
+	Emission ViewEmission
 }
 
 // PositionKind says how a Position is meant.
@@ -164,6 +167,8 @@ func (c Publish) Kind() Kind {
 	switch {
 	case c.Scheduled != "":
 		return KindPublishScheduled
+	case c.Emission.View != "":
+		return KindPublishView
 	case c.Lease.Role != "":
 		return KindPublishFenced
 	}
@@ -207,13 +212,17 @@ func (ClockStep) Kind() Kind    { return KindClockStep }
 // The bodies: fields in the order of their structs; numbers as uvarints,
 // durations and times as varint nanoseconds, flags as one byte.
 
-// appendTo writes producer, sequence, count, and of a KindPublishFenced the lease, of a KindPublishScheduled the id.
+// appendTo writes producer, sequence, count, and of a KindPublishFenced the lease, of a KindPublishScheduled the id,
+// of a KindPublishView the emission.
 func (c Publish) appendTo(b []byte) []byte {
 	b = fields.Append(b, c.Producer)
 	b = binary.AppendUvarint(b, c.Sequence)
 	b = binary.AppendUvarint(b, uint64(c.Count))
 	if c.Scheduled != "" {
 		return fields.Append(b, c.Scheduled)
+	}
+	if c.Emission.View != "" {
+		return c.Emission.appendTo(b)
 	}
 	return c.Lease.appendIfNamed(b)
 }

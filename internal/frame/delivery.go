@@ -44,7 +44,8 @@ type GroupRetry struct {
 // GroupSettle is an ack batch: what became of a group's events since the batch before, as
 // reported by the leader of Term, which delivers them. Reserved is the last offset that it
 // may have delivered, and Open how many events up to there are not settled after this
-// command. The ranges ascend and do not overlap, and the retries ascend by offset.
+// command. The ranges ascend and do not overlap, and the retries ascend by offset. With a Lease
+// it has what one member has settled under it, and is refused once that is over.
 type GroupSettle struct {
 	Name       string
 	Generation uint64
@@ -53,10 +54,11 @@ type GroupSettle struct {
 	Open       uint64
 	Done       []Range // acknowledged, or not matching the filter
 	Retries    []GroupRetry
+	Lease      RoleLease // Role is empty where the member named none
 }
 
 // GroupDead stores an event of a group as a dead letter and settles it.
-// Letter.Generation is the group's.
+// Letter.Generation is the group's, and Letter.Lease the member's.
 type GroupDead struct {
 	Term   uint64
 	Letter DeadLetter
@@ -64,8 +66,22 @@ type GroupDead struct {
 
 // Kind implements Command.
 func (GroupCreate) Kind() Kind { return KindGroupCreate }
-func (GroupSettle) Kind() Kind { return KindGroupSettle }
-func (GroupDead) Kind() Kind   { return KindGroupDead }
+
+// Kind implements Command.
+func (c GroupSettle) Kind() Kind {
+	if c.Lease.Role != "" {
+		return KindGroupSettleFenced
+	}
+	return KindGroupSettle
+}
+
+// Kind implements Command.
+func (c GroupDead) Kind() Kind {
+	if c.Letter.Lease.Role != "" {
+		return KindGroupDeadFenced
+	}
+	return KindGroupDead
+}
 
 // appendTo writes ack wait, most deliveries, most pending.
 func (p GroupPolicy) appendTo(b []byte) []byte {
@@ -79,11 +95,11 @@ func (c GroupCreate) appendTo(b []byte) []byte {
 	return c.Group.appendTo(b)
 }
 
-// appendTo writes name, generation, term, reserved, open, ranges, retries.
+// appendTo writes name, generation, term, reserved, open, ranges, retries, and of a KindGroupSettleFenced the lease.
 func (c GroupSettle) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(fields.Append(b, c.Name), c.Generation)
 	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, c.Term), c.Reserved), c.Open)
-	return AppendRetries(AppendRanges(b, c.Done), c.Retries)
+	return c.Lease.appendIfNamed(AppendRetries(AppendRanges(b, c.Done), c.Retries))
 }
 
 // AppendRanges appends ranges, each as its distance from the end of the one before and its

@@ -106,7 +106,14 @@ func commands() []Command {
 			Priority: PriorityHigh, TTL: time.Minute, Wait: true},
 		AllocationRenew{Leases: []AllocationLease{{"i", 7}, {"j", 300}}}, AllocationRelease{ID: "i"},
 		CursorCommit{Name: "c", Offset: 7, Generation: 2, Lease: RoleLease{Role: "PROMOTION_LEADER", Fence: 7}},
+		GroupSettle{Name: "g", Generation: 2, Term: 3, Done: []Range{{4, 4}}, Lease: RoleLease{Role: "R", Fence: 7}},
+		GroupDead{Term: 3, Letter: DeadLetter{Cursor: "g", Offset: 7, Event: []byte("copy"),
+			Lease: RoleLease{Role: "R", Fence: 7}}},
+		DeadLetter{Cursor: "c", Offset: 7, Event: []byte("copy"), Lease: RoleLease{Role: "R", Fence: 7}},
+		RoleRenewClaim{Role: "R", Session: "s1"},
 		Schedule{ID: "s1", At: time.Unix(9, 8).UTC(), NoDedup: true, Event: []byte("copy")}, Unschedule{ID: "s1"},
+		ViewDefine{Name: "v", Declaration: "{}", Revision: 300}, ViewRemove{Name: "v"},
+		ViewSkip{ViewEmission{View: "v", Generation: 2, From: 300, To: 400}},
 		LetterKeep{Origin: [OriginSize]byte{3}, From: "p1", Letter: DeadLetter{Cursor: "live.h", Offset: 7, Handler: "h",
 			Error: "e", Attempts: 3, FirstFailed: time.Unix(1, 2).UTC(), Event: []byte("copy")}},
 		GroupCreate{Name: "g", Start: Position{AtStart, 0}, Filter: filter, Policy: CursorPolicy{1, 2, 3},
@@ -137,7 +144,7 @@ func commands() []Command {
 }
 
 func TestTheTableOfKindsIsWhole(t *testing.T) {
-	seen := map[Kind]bool{KindPublish: true, KindPublishFenced: true, KindPublishScheduled: true}
+	seen := map[Kind]bool{KindPublish: true, KindPublishFenced: true, KindPublishScheduled: true, KindPublishView: true}
 	for _, c := range commands() {
 		seen[c.Kind()] = true
 	}
@@ -186,11 +193,13 @@ func TestFrameRoundTrip(t *testing.T) {
 		for range rapid.IntRange(0, 4).Draw(t, "requests") {
 			events := rapid.SliceOfN(rapid.Custom(anEvent), 1, 20).Draw(t, "events")
 			command := Publish{Producer: "p", Sequence: 3, Count: len(events)}
-			switch rapid.SampledFrom([]string{"", "fenced", "scheduled"}).Draw(t, "kind") {
+			switch rapid.SampledFrom([]string{"", "fenced", "scheduled", "emitted"}).Draw(t, "kind") {
 			case "fenced":
 				command.Lease = RoleLease{Role: "PROMOTION_LEADER", Fence: 7}
 			case "scheduled":
 				command.Scheduled = "s1"
+			case "emitted":
+				command.Emission = ViewEmission{View: "v", Generation: 2, From: 300, To: 400}
 			}
 			r := Request{Command: command, Batch: batchOf(events)}
 			again, err := DecodeRequest(r.Encode())

@@ -11,7 +11,7 @@ import (
 type Kind byte
 
 // The kinds of commands. A number is on disks and on the wire, so it must keep its meaning even if
-// its command is removed. The next one is 57 (27 to 29 are not used); CONTRIBUTING.md lists what a new
+// its command is removed. The next one is 61 (27 to 29 are not used); CONTRIBUTING.md lists what a new
 // command needs.
 const (
 	KindPublish      Kind = 1
@@ -72,6 +72,15 @@ const (
 	KindSchedule          Kind = 54
 	KindUnschedule        Kind = 55
 	KindPublishScheduled  Kind = 56
+	KindViewDefine        Kind = 57
+	KindViewRemove        Kind = 58
+	KindPublishView       Kind = 59
+	KindViewSkip          Kind = 60
+
+	KindGroupSettleFenced Kind = 61
+	KindGroupDeadFenced   Kind = 62
+	KindDeadLetterFenced  Kind = 63
+	KindRoleRenewClaim    Kind = 64
 )
 
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
@@ -92,10 +101,15 @@ const (
 	LevelAllocations = 8 // resources, and allocations of them
 	LevelSchedule    = 9 // events that are published at a time
 
+	// LevelFences has acks and dead letters that a role fences, renewals of claims that never claim, and clients that are
+	// lost by led time, as roles are.
+	LevelFences = 10
+	LevelViews  = 10 // views, and what their rules publish
+
 	// LevelPolicySteps has an entry remove a bounded number of the keys that dedup policies no longer need.
 	LevelPolicySteps = 6
 
-	LevelNewest = LevelSchedule // what this build knows
+	LevelNewest = LevelViews // what this build knows
 )
 
 // origin says who asks for a command.
@@ -217,6 +231,18 @@ var kinds = [256]kind{
 		c.Lease = d.namedLease()
 		return c
 	}},
+	KindGroupSettleFenced: {LevelFences, ofLeader, little, func(d *decoder) Command {
+		c := d.groupSettle()
+		c.Lease = d.namedLease()
+		return c
+	}},
+	KindGroupDeadFenced: {LevelFences, ofLeader, much, func(d *decoder) Command {
+		return GroupDead{Term: d.Uvarint(), Letter: d.deadLetterFenced()}
+	}},
+	KindDeadLetterFenced: {LevelFences, ofCaller, much, func(d *decoder) Command { return d.deadLetterFenced() }},
+	KindRoleRenewClaim: {LevelFences, ofCaller, little, func(d *decoder) Command {
+		return RoleRenewClaim{Role: d.string(), Session: d.string()}
+	}},
 
 	KindResourceSet: {LevelAllocations, ofCaller, little, func(d *decoder) Command { return d.resourceSet() }},
 	KindResourceRemove: {LevelAllocations, ofCaller, little, func(d *decoder) Command {
@@ -242,6 +268,17 @@ var kinds = [256]kind{
 		}
 		return c
 	}},
+
+	KindViewDefine: {LevelViews, ofCaller, much, func(d *decoder) Command {
+		return ViewDefine{Name: d.string(), Declaration: d.string(), Revision: d.Uvarint()}
+	}},
+	KindViewRemove: {LevelViews, ofCaller, little, func(d *decoder) Command { return ViewRemove{Name: d.string()} }},
+	KindPublishView: {LevelViews, ofLeader, much, func(d *decoder) Command {
+		c := d.publish()
+		c.Emission = d.viewEmission()
+		return c
+	}},
+	KindViewSkip: {LevelViews, ofLeader, little, func(d *decoder) Command { return ViewSkip{d.viewEmission()} }},
 }
 
 // Level returns the feature level from which on commands of a kind may be proposed, and 0
@@ -250,7 +287,7 @@ func (k Kind) Level() uint32 { return kinds[k].level }
 
 // Publishes reports whether commands of a kind append events of their callers.
 func (k Kind) Publishes() bool {
-	return k == KindPublish || k == KindPublishFenced || k == KindPublishScheduled
+	return k == KindPublish || k == KindPublishFenced || k == KindPublishScheduled || k == KindPublishView
 }
 
 // Forwardable reports whether a node may forward commands of a kind to the leader for its callers.

@@ -14,7 +14,7 @@ const MaxLetters = 1000
 
 // DeadLetter says that a cursor's handler could not handle an event: the event becomes a
 // dead letter, and the cursor moves past it. Event is a copy of the event that EncodeCopy
-// made.
+// made. With a Lease it is refused once that is over.
 type DeadLetter struct {
 	Cursor      string
 	Generation  uint64 // of the reader that could not handle it, or of the group
@@ -24,6 +24,7 @@ type DeadLetter struct {
 	Attempts    uint64    // deliveries that failed
 	FirstFailed time.Time // zero: at the replicated time of the command
 	Event       []byte
+	Lease       RoleLease // Role is empty where the caller named none
 }
 
 // Redrive appends letters' events again, each for the cursor that dead-lettered it, or
@@ -68,18 +69,26 @@ type LetterKeep struct {
 const OriginSize = 16
 
 // Kind implements Command.
-func (DeadLetter) Kind() Kind   { return KindDeadLetter }
+func (c DeadLetter) Kind() Kind {
+	if c.Lease.Role != "" {
+		return KindDeadLetterFenced
+	}
+	return KindDeadLetter
+}
+
+// Kind implements Command.
 func (Redrive) Kind() Kind      { return KindRedrive }
 func (Purge) Kind() Kind        { return KindPurge }
 func (LetterImport) Kind() Kind { return KindLetterImport }
 func (LetterKeep) Kind() Kind   { return KindLetterKeep }
 
-// appendTo writes cursor, generation, offset, handler, error, attempts, first failed, copy.
+// appendTo writes cursor, generation, offset, handler, error, attempts, first failed, copy, and of one that a role
+// fences the lease.
 func (c DeadLetter) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(fields.Append(b, c.Cursor), c.Generation)
 	b = fields.Append(fields.Append(binary.AppendUvarint(b, c.Offset), c.Handler), c.Error)
 	b = fields.AppendTime(binary.AppendUvarint(b, c.Attempts), c.FirstFailed)
-	return fields.Append(b, c.Event)
+	return c.Lease.appendIfNamed(fields.Append(b, c.Event))
 }
 
 // appendNumbers appends a list of ids, after its length.
@@ -136,6 +145,13 @@ func (d *decoder) deadLetter() DeadLetter {
 		FirstFailed: d.Time(),
 		Event:       d.copied(),
 	}
+}
+
+// deadLetterFenced reads a dead letter and the lease after it.
+func (d *decoder) deadLetterFenced() DeadLetter {
+	c := d.deadLetter()
+	c.Lease = d.namedLease()
+	return c
 }
 
 // letters reads the ids of a command about letters.

@@ -24,6 +24,13 @@ type RoleAcquire struct {
 // RoleRenew renews leases that are held. It takes no role: one that is lost stays lost.
 type RoleRenew struct{ Leases []RoleLease }
 
+// RoleRenewClaim renews the claim of a session to a role, which holds it or waits for it. It makes none: one that has
+// ended, as by a release, stays ended.
+type RoleRenewClaim struct {
+	Role    string
+	Session string
+}
+
 // RoleLease is a role as its holder knows it.
 type RoleLease struct {
 	Role  string
@@ -39,9 +46,10 @@ type RoleRelease struct {
 }
 
 // Kind implements Command.
-func (RoleAcquire) Kind() Kind { return KindRoleAcquire }
-func (RoleRenew) Kind() Kind   { return KindRoleRenew }
-func (RoleRelease) Kind() Kind { return KindRoleRelease }
+func (RoleAcquire) Kind() Kind    { return KindRoleAcquire }
+func (RoleRenew) Kind() Kind      { return KindRoleRenew }
+func (RoleRenewClaim) Kind() Kind { return KindRoleRenewClaim }
+func (RoleRelease) Kind() Kind    { return KindRoleRelease }
 
 // appendTo writes role, holder, session, TTL, wait.
 func (c RoleAcquire) appendTo(b []byte) []byte {
@@ -56,6 +64,11 @@ func (c RoleRenew) appendTo(b []byte) []byte {
 		b = l.appendTo(b)
 	}
 	return b
+}
+
+// appendTo writes role, session.
+func (c RoleRenewClaim) appendTo(b []byte) []byte {
+	return fields.Append(fields.Append(b, c.Role), c.Session)
 }
 
 // appendTo writes role, fence.

@@ -127,7 +127,7 @@ func (c *Coordinator) failDelivery(n uint64, s *slot, f failure) {
 	if f.handler == "" {
 		f.handler = s.member.Name
 	}
-	if f.dead || (c.policy.MaxDeliver > 0 && uint64(s.count) >= c.policy.MaxDeliver) {
+	if f.dead || c.lastDelivery(s) {
 		c.markDead(s, f)
 		return
 	}
@@ -138,6 +138,11 @@ func (c *Coordinator) failDelivery(n uint64, s *slot, f failure) {
 		c.markDirty(n)
 	}
 	c.requeue(n, s, f.at, true)
+}
+
+// lastDelivery reports whether an event is not delivered again once its delivery has failed.
+func (c *Coordinator) lastDelivery(s *slot) bool {
+	return c.policy.MaxDeliver > 0 && uint64(s.count) >= c.policy.MaxDeliver
 }
 
 // noteReason keeps why the newest delivery of an event failed, and when the first did.

@@ -97,9 +97,11 @@ func TestACallThatWaitsForAnAllocationEnds(t *testing.T) {
 	if got := <-released; got.Granted || got.Waiting {
 		t.Errorf("%+v", got)
 	}
+	// One that will never fit is refused at once, long before its claim has to be renewed.
 	refused := make(chan api.Error, 1)
 	go func() {
-		refused <- s.do("PUT", "/v1/allocations/third", `{"holder":"h","amounts":{"net:a":90},"wait":"5m"}`).err(t)
+		third := `{"holder":"h","amounts":{"net:a":90},"ttl":"1h","wait":"5s"}`
+		refused <- s.do("PUT", "/v1/allocations/third", third).err(t)
 	}()
 	eventually(t, "the call waits", waits)
 	s.ok("PUT", "/v1/resources/net:a", `{"capacity":50}`)

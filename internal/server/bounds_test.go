@@ -324,6 +324,8 @@ func TestStreamsAreNotTimed(t *testing.T) {
 	s.ok("PUT", "/v1/roles/r", `{"holder":"h","session":"s","wait":"1s"}`)
 	s.ok("PUT", "/v1/resources/net:a", `{"capacity":1}`)
 	s.ok("PUT", "/v1/allocations/a", `{"holder":"h","amounts":{"net:a":1},"wait":"1s"}`)
+	s.ok("PUT", "/v1/views/v", `{"fields":{"n":{"kind":"count"}}}`)
+	s.ok("GET", "/v1/views/v/watch?timeout=1ms", "")
 	s.ok("GET", "/v1/cluster/outage", "")
 	s.ok("GET", "/v1/snapshot", "")
 	tail := enveloped(0, []byte(`{}`))

@@ -113,7 +113,7 @@ func (c *cursorService) DeadLetter(
 		f.First = time.Unix(0, r.Msg.FirstFailedUnixNano).UTC()
 	}
 	// The event is copied by this node, from its own log.
-	done, err := c.letters.DeadLetter(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation, f)
+	done, err := c.letters.DeadLetter(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation, f, frame.RoleLease{})
 	if err != nil {
 		return nil, err
 	}

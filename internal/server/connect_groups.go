@@ -73,7 +73,9 @@ func (g *groupService) Exchange(
 		return nil, err
 	}
 	g.metrics.countDelivered(len(out.Events))
-	return connect.NewResponse(exchangedToWire(&out)), nil
+	answer := exchangedToWire(&out)
+	answer.Fence = r.Msg.Fence
+	return connect.NewResponse(answer), nil
 }
 
 // exchangeFromWire caps Want at one more than is allowed, which fits an int and is still refused.
@@ -90,6 +92,7 @@ func exchangeFromWire(m *ringlogv1.ExchangeRequest) engine.Request {
 		Wait:     time.Duration(m.WaitMs) * time.Millisecond,
 		Ahead:    m.Ahead,
 		Leave:    m.Leave,
+		Lease:    frame.RoleLease{Role: m.Role, Fence: m.Fence},
 	}
 	// Delays come in milliseconds, and are bounded so that they cannot overflow.
 	for _, n := range m.Nacks {

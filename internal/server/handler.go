@@ -21,8 +21,8 @@ const (
 	headerLeader     = "Ringlog-Leader"      // on errors: where the leader answers
 	headerProducer   = "Ringlog-Producer"    // with a publish: who sends
 	headerSequence   = "Ringlog-Sequence"    // with a publish: the sender's 1, 2, 3 …
-	headerRole       = "Ringlog-Role"        // with a publish or commit: the role without which it is refused
-	headerFence      = "Ringlog-Fence"       // with a publish or commit: the fence of that role's lease
+	headerRole       = "Ringlog-Role"        // with a publish, commit or dead letter: the role without which it is refused
+	headerFence      = "Ringlog-Fence"       // beside it: the fence of that role's lease
 	headerLastOffset = "Ringlog-Last-Offset" // on a read: the tail when it began
 )
 
@@ -280,10 +280,19 @@ func (s *Server) withConsistency(handle handlerFunc) handlerFunc {
 		rest := *r.URL
 		p.values.Del("consistency")
 		rest.RawQuery = p.values.Encode()
-		own := *r
+		own := *r.WithContext(context.WithValue(r.Context(), linearizableKey{}, linearizable))
 		own.URL = &rest
 		return handle(w, &own)
 	}
+}
+
+// linearizableKey is the key under which the context of a request has whether it is linearizable.
+type linearizableKey struct{}
+
+// linearizable reports whether the caller has asked for all that was acknowledged before. This node has it by now.
+func linearizable(ctx context.Context) bool {
+	asked, _ := ctx.Value(linearizableKey{}).(bool)
+	return asked
 }
 
 // answerUnrouted answers a request that no route takes: with 405 and the methods there are, or with 404.

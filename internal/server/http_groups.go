@@ -111,6 +111,9 @@ type exchangeBody struct {
 	// Ahead asks for events of keys whose earlier ones the member still holds. Leave ends the session.
 	Ahead bool `json:"ahead"`
 	Leave bool `json:"leave"`
+	// Role and Fence are the lease of a role: the call is refused once that is over.
+	Role  string `json:"role"`
+	Fence uint64 `json:"fence"`
 }
 
 // nackBody is a delivery that a member did not handle, the JSON form of a group.Nack.
@@ -151,6 +154,7 @@ func (b *exchangeBody) request(name string) engine.Request {
 		Wait:  millis(b.WaitMs),
 		Ahead: b.Ahead,
 		Leave: b.Leave,
+		Lease: frame.RoleLease{Role: b.Role, Fence: b.Fence},
 	}
 	// The body has milliseconds where the operation has durations.
 	for _, n := range b.Nacks {

@@ -37,9 +37,13 @@ func (h *letterHandlers) postDeadLetter(w http.ResponseWriter, r *http.Request) 
 	if body.Generation == nil {
 		return api.Missing("generation", "the generation that opening the cursor answered with")
 	}
+	lease, err := leaseHeaders(r.Header)
+	if err != nil {
+		return err
+	}
 	// Letter and cursor change in one entry, or neither does.
 	answer, err := h.letters.DeadLetter(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation,
-		service.Failure{Handler: body.Handler, Text: body.Error, Attempts: body.Attempts, First: body.FirstFailed})
+		service.Failure{Handler: body.Handler, Text: body.Error, Attempts: body.Attempts, First: body.FirstFailed}, lease)
 	return answerJSON(w, answer, err)
 }
 

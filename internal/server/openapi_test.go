@@ -179,6 +179,8 @@ func callOrder() []string {
 		"getRole", "listRoles", "releaseRole", "scheduleEvent", "getScheduled", "listScheduled", "unscheduleEvent",
 		"setResource", "getResource", "listResources", "requestAllocation",
 		"renewAllocations", "getAllocation", "listAllocations", "releaseAllocation", "removeResource",
+		"listTransfers", "listCopiesOfHost", "listCopies",
+		"defineView", "getView", "listViews", "readView", "watchView", "removeView",
 		"audit", "auditCoordinator",
 		"getStatus", "getCluster", "history", "getOutage", "getMetrics", "removeClient",
 		"deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember",

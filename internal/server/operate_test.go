@@ -154,6 +154,8 @@ type faultyNode struct {
 	leader   string       // where it says that the leader answers; "": where it does
 	address  string       // where it says that it answers itself; "": where it does
 	deadline atomic.Int64 // of the last proposal, in Unix nanoseconds
+
+	before func(frame.Command) // is called with what it proposes; nil: nothing is
 }
 
 func (f *faultyNode) Machine() *fsm.Machine {
@@ -168,6 +170,9 @@ func (f *faultyNode) Propose(ctx context.Context, r frame.Request) (fsm.Result, 
 	}
 	if at, bounded := ctx.Deadline(); bounded {
 		f.deadline.Store(at.UnixNano())
+	}
+	if f.before != nil {
+		f.before(r.Command)
 	}
 	if f.hangs.Load() {
 		<-ctx.Done()

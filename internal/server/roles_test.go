@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ringrift/ringlog/api"
@@ -40,10 +41,11 @@ func TestAQueueIsShownOfOneRoleAndBounded(t *testing.T) {
 	}
 }
 
-// A claim that is released while a call waits with it is not put into the queue again by that call, which ends.
+// A claim that is released while a call waits with it is not put into the queue again by that call, which ends, also
+// where members of an earlier version have no renewals that make no claim.
 func TestAReleaseEndsTheCallThatWaits(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, nil)
+	s := newSites(t, 3, func(c *Config) { c.Node = &faultyNode{level: frame.LevelRoles} })[0]
 	s.atLevel(frame.LevelRoles)
 	s.claimRole("r", "holder", "")
 	ended := make(chan api.RoleAcquired)
@@ -61,6 +63,77 @@ func TestAReleaseEndsTheCallThatWaits(t *testing.T) {
 	s.ok("DELETE", "/v1/roles/r?session=waits", "").decode(t, &released)
 	if released.Released {
 		t.Error("nothing was released")
+	}
+}
+
+// The renewal of a claim that waits within a call does not put the claim into the queue again, although the claim is
+// released after the call has found that it has to be renewed.
+func TestARenewalThatIsUnderWayMakesNoClaim(t *testing.T) {
+	t.Parallel()
+	node := &faultyNode{}
+	s := newSite(t, func(c *Config) { c.Node = node })
+	s.atLevel(frame.LevelFences)
+	s.claimRole("r", "holder", "")
+	var proposed atomic.Int32
+	node.before = func(c frame.Command) {
+		switch c.(type) {
+		case frame.RoleAcquire, frame.RoleRenewClaim:
+			if proposed.Add(1) == 2 {
+				s.ok("DELETE", "/v1/roles/r?session=waits", "")
+			}
+		}
+	}
+	var got api.RoleAcquired
+	s.ok("PUT", "/v1/roles/r", `{"holder":"waits","session":"waits","ttl":"2s","wait":"10s"}`).decode(t, &got)
+	var role api.Role
+	s.ok("GET", "/v1/roles/r", "").decode(t, &role)
+	if proposed.Load() != 2 || got.Acquired || got.Place != 0 || got.Holder != "holder" || role.Waiting != 0 {
+		t.Errorf("after %d commands %+v, and the role %+v", proposed.Load(), got, role)
+	}
+}
+
+// What names a lease that is over is refused, whatever it settles, and a lease needs both its halves.
+func TestWhatALeaseSettlesIsRefusedOnceItIsOver(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	s.atLevel(frame.LevelFences)
+	s.ok("POST", "/v1/events", `[{"type":"A"},{"type":"A","payload":{"n":1}}]`)
+	s.ok("PUT", "/v1/groups/g", `{"filter":{"types":["A"]}}`)
+	s.ok("PUT", "/v1/cursors/c", "")
+	s.ok("POST", "/v1/cursors/c/open", "")
+	fence := s.claimRole("r", "holder", "").Fence
+	w := &worker{s: s, group: "g", name: "w"}
+	lease := fmt.Sprintf(`"role":"r","fence":%d`, fence)
+	got := w.say(lease + `,"want":2,"wait_ms":10000`)
+	if len(got.Events) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	one := got.Events[0].Offset
+	w.say(lease + fmt.Sprintf(`,"acks":[{"from":%d,"to":%d}]`, one, one))
+	letter := func(generation int, role string, fence uint64) answer {
+		return s.do("POST", "/v1/cursors/c/deadletter", fmt.Sprintf(`{"offset":%d,"generation":%d}`, one, generation),
+			"Ringlog-Role", role, "Ringlog-Fence", fmt.Sprint(fence))
+	}
+	if a := letter(1, "r", fence); a.status != 200 {
+		t.Errorf("%s", a.body)
+	}
+	s.ok("DELETE", "/v1/roles/r?session=holder", "")
+	next := s.claimRole("r", "next", "").Fence
+	for _, over := range []answer{
+		letter(1, "r", fence),
+		w.try(lease + fmt.Sprintf(`,"acks":[{"from":%d,"to":%d}]`, one+1, one+1)),
+		w.try(lease + `,"want":2`),
+	} {
+		if e := over.err(t); e.Code != api.Fenced || e.Field != "fence" || e.Offset != next {
+			t.Errorf("%+v", e)
+		}
+	}
+	if e := w.try(`"role":"r"`).err(t); e.Code != api.InvalidArgument || e.Field != "fence" {
+		t.Errorf("%+v", e)
+	}
+	w.session = 0
+	if got := w.say(fmt.Sprintf(`"role":"r","fence":%d,"want":2,"wait_ms":10000`, next)); len(got.Events) != 1 {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -111,6 +111,8 @@ func (s *Server) table(advertised string) []route {
 	dedup := &dedupHandlers{log: s.ops.Log, bodies: bodies}
 	clients := &clientHandlers{clients: s.ops.Clients, bodies: bodies}
 	schedule := &scheduleHandlers{schedule: s.ops.Schedule, bodies: bodies}
+	views := &viewHandlers{views: s.ops.Views, bodies: bodies, streams: s.streams, errors: s.errors}
+	transfers := &transferHandlers{transfers: s.ops.Transfers}
 	roles := &roleHandlers{roles: s.ops.Roles, bodies: bodies, streams: s.streams}
 	allocations := &allocationHandlers{allocations: s.ops.Allocations, bodies: bodies, streams: s.streams}
 	members := &memberHandlers{node: node, peers: s.cfg.Peers, bodies: bodies, view: view}
@@ -271,6 +273,19 @@ func (s *Server) table(advertised string) []route {
 		{method: get, path: "/v1/allocations/{allocation}", handle: allocations.getAllocation},
 		{method: put, path: "/v1/allocations/{allocation}", handle: allocations.putAllocation, stream: true},
 		{method: remove, path: "/v1/allocations/{allocation}", handle: allocations.deleteAllocation},
+
+		// Views.
+		{method: get, path: "/v1/views", handle: views.getViews},
+		{method: get, path: "/v1/views/{name}", handle: views.getView},
+		{method: put, path: "/v1/views/{name}", handle: views.putView},
+		{method: remove, path: "/v1/views/{name}", handle: views.deleteView},
+		{method: get, path: "/v1/views/{name}/rows", handle: views.getRows},
+		{method: get, path: "/v1/views/{name}/watch", handle: views.watchRows, stream: true},
+
+		// Transfers between hosts, and what is where.
+		{method: get, path: "/v1/transfers", handle: transfers.getTransfers},
+		{method: get, path: "/v1/where", handle: transfers.getHeld},
+		{method: get, path: "/v1/where/{name}", handle: transfers.getWhere},
 
 		// Reports that are computed from the log, and from this node's journal of outages.
 		{method: get, path: "/v1/audit", handle: reports.getAudit, scan: true},

@@ -107,15 +107,16 @@ func (as *Allocations) Request(
 		}
 		again, err := as.awaitTurn(ctx, cmp.Or(c.TTL, fsm.DefaultRoleTTL), watch, waited.C, func() (holds, waits bool) {
 			x, found := as.Machine().Allocation(c.ID)
-			// One that was dropped because it never fits is sent again, and refused with what is wrong.
-			return x.Fence != 0, (found && x.Fence == 0) || as.overCapacity(c)
+			return x.Fence != 0 || (!found && as.overCapacity(c)), found
 		})
 		if err != nil {
 			return out, err
 		}
-		if !again {
-			// The request may have been released meanwhile.
-			_, out.Waiting = as.Machine().Allocation(c.ID)
+		// One that was dropped because it never fits is sent again, and refused with what is wrong. Any other that is not
+		// there was released meanwhile.
+		_, found := as.Machine().Allocation(c.ID)
+		if !again && (found || !as.overCapacity(c)) {
+			out.Waiting = found
 			return out, nil
 		}
 	}

@@ -193,8 +193,8 @@ var memberErrors = []struct {
 	{raftnode.ErrUnknownMember, api.NotFound, "", "id", "list them: GET /v1/members, or ringlog cluster members"},
 	{
 		raftnode.ErrForeignFolder, api.Conflict, api.ReasonForeignFolder, "cluster_id",
-		"start the node with an empty data folder, after DELETE /v1/members/ID, or ringlog cluster remove ID, if the cluster " +
-			"lists its id",
+		"start the node with an empty data folder, after DELETE /v1/members/ID, or ringlog cluster remove ID, if the " +
+			"cluster lists its id",
 	},
 	{
 		raftnode.ErrOtherIncarnation, api.Conflict, api.ReasonOtherIncarnation, "id",

@@ -10,6 +10,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/group"
 	"github.com/ringrift/ringlog/internal/group/engine"
+	"github.com/ringrift/ringlog/raftnode"
 )
 
 // Bounds of an exchange.
@@ -191,6 +192,13 @@ func (gs *Groups) checkExchange(r *engine.Request) error {
 		if err := checkRanges(field, list); err != nil {
 			return err
 		}
+	}
+	if err := checkLease(r.Lease); err != nil {
+		return err
+	}
+	if level := gs.Machine().FeatureLevel(); r.Lease.Role != "" && level < frame.LevelFences {
+		return fmt.Errorf("%w: the acks of a group that a role fences are of feature level %d, the cluster is at %d",
+			raftnode.ErrFeatureLevel, frame.LevelFences, level)
 	}
 	return checkDemand(r)
 }

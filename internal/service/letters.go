@@ -56,9 +56,9 @@ func truncateText(text string, limit int) string {
 // DeadLetter keeps the event at offset with the dead letters, and moves the cursor past
 // it. The event's copy comes from this node's log.
 func (ls *Letters) DeadLetter(
-	ctx context.Context, name string, offset, generation uint64, f Failure,
+	ctx context.Context, name string, offset, generation uint64, f Failure, lease frame.RoleLease,
 ) (api.DeadLettered, error) {
-	if err := ls.checkCursorName(name); err != nil {
+	if err := cmp.Or(ls.checkCursorName(name), checkLease(lease)); err != nil {
 		return api.DeadLettered{}, err
 	}
 	command, err := ls.CompleteLetter(ctx, frame.DeadLetter{
@@ -73,6 +73,7 @@ func (ls *Letters) DeadLetter(
 	if err != nil {
 		return api.DeadLettered{}, err
 	}
+	command.Lease = lease
 	// Letter and cursor are written by one command.
 	result, err := ls.proposeAndApply(ctx, command)
 	if err != nil {

@@ -30,13 +30,15 @@ func (rs *Roles) Acquire(ctx context.Context, c frame.RoleAcquire, wait time.Dur
 	defer watch.Close()
 	waited := time.NewTimer(wait)
 	defer waited.Stop()
+	var command frame.Command = c
 	for {
-		result, err := rs.proposeAndApply(ctx, c)
+		result, err := rs.proposeAndApply(ctx, command)
 		if err != nil {
 			return out, err
 		}
 		out = acquired(result.Role, c.Session)
-		if out.Acquired || !c.Wait {
+		// A claim without a place was released meanwhile.
+		if out.Acquired || out.Place == 0 {
 			return out, nil
 		}
 		again, err := rs.awaitTurn(ctx, cmp.Or(c.TTL, fsm.DefaultRoleTTL), watch, waited.C, func() (holds, waits bool) {
@@ -51,6 +53,10 @@ func (rs *Roles) Acquire(ctx context.Context, c frame.RoleAcquire, wait time.Dur
 				out.Place = 0
 			}
 			return out, nil
+		}
+		// A renewal that is under way while the claim is released must not make it again.
+		if rs.Machine().FeatureLevel() >= frame.LevelFences {
+			command = frame.RoleRenewClaim{Role: c.Role, Session: c.Session}
 		}
 	}
 }

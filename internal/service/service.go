@@ -14,7 +14,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
-	"github.com/ringrift/ringlog/internal/group/engine"
+	groups "github.com/ringrift/ringlog/internal/group/engine"
+	"github.com/ringrift/ringlog/internal/view/engine"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -25,6 +26,8 @@ type Node interface {
 	Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	// Machine is the local state.
 	Machine() *fsm.Machine
+	// Views is what the node folds of the log.
+	Views() *engine.Engine
 	// ReadBarrier returns once the local state has all that was acknowledged before the call.
 	ReadBarrier(ctx context.Context) error
 	// Status is what the node sees of the cluster now.
@@ -51,11 +54,13 @@ type Service struct {
 	Roles       *Roles
 	Allocations *Allocations
 	Schedule    *Schedule
+	Views       *Views
+	Transfers   *Transfers
 	Settings    *Settings
 	Reports     *Reports
 	// Groups and Cursors use the engine; Wait waits for it.
-	engine *engine.Engine
-	duties sync.WaitGroup // chains, the cursor scanner, the lag watch and the schedule
+	engine *groups.Engine
+	duties sync.WaitGroup // chains, the cursor scanner, the lag watch, the schedule and the firings of views
 }
 
 // core is what the operations of all subjects need: the node, and the ways to propose, check and read.
@@ -72,12 +77,13 @@ func New(ctx context.Context, node Node, heartbeat time.Duration, logger hclog.L
 	// The parts that need nothing but the node.
 	c := &core{node: node, logger: logger, heartbeat: heartbeat}
 	s := &Service{core: c, Log: &Log{c}, Clients: &Clients{c}, Roles: &Roles{c}, Schedule: &Schedule{c},
-		Allocations: &Allocations{c}, Settings: &Settings{c}}
+		Allocations: &Allocations{c}, Settings: &Settings{c}, Views: &Views{c, node.Views()},
+		Transfers: &Transfers{c, node.Views()}}
 	// Letters need Cursors, the engine needs Letters, and Cursors show what the engine delivers: so the engine is put
 	// into Cursors afterwards.
 	s.Cursors = &Cursors{core: c}
 	s.Letters = &Letters{core: c, cursors: s.Cursors}
-	s.engine = engine.New(ctx, s.Letters, logger)
+	s.engine = groups.New(ctx, s.Letters, logger)
 	s.Cursors.engine = s.engine
 	s.Groups = &Groups{core: c, cursors: s.Cursors, engine: s.engine}
 	s.Reports = &Reports{core: c, log: s.Log, chains: newChainWatch(c)}
@@ -86,6 +92,7 @@ func New(ctx context.Context, node Node, heartbeat time.Duration, logger hclog.L
 	s.duties.Go(func() { newCursorScanner(c).run(ctx) })
 	s.duties.Go(func() { newLagWatch(c).run(ctx) })
 	s.duties.Go(func() { scheduleWatch{c}.run(ctx) })
+	s.duties.Go(func() { viewWatch{c, node.Views()}.run(ctx) })
 	return s
 }
 

@@ -17,18 +17,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ringlog._core.cause import caused_by
-from ringlog.client import Client, Cursor, Member, Role, Tail
+from ringlog.client import Allocation, Client, Cursor, Member, Role, Tail
 from ringlog.delivery import Delivery
 from ringlog.errors import OutcomeUnknown, RinglogError
 from ringlog.event import Event, Gap, NewEvent, Result
 
 if TYPE_CHECKING:
-    from ringlog.aio import AsyncClient, AsyncCursor, AsyncMember, AsyncRole, AsyncTail
+    from ringlog.aio import AsyncAllocation, AsyncClient, AsyncCursor, AsyncMember, AsyncRole, AsyncTail
     from ringlog.catalogue import EventType
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Allocation",
+    "AsyncAllocation",
     "AsyncClient",
     "AsyncCursor",
     "AsyncMember",

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self, Unpack
 
+    from ringlog._core.allocation import AllocationState
+    from ringlog._core.lease import LeaseState
     from ringlog._core.payload import Payload
+    from ringlog._core.role import RoleState
 
 _RECEIVE = 256 << 10  # bytes asked for at a time, and kept by a stream before it stops reading
 
@@ -310,13 +313,11 @@ class AsyncMember(_Closing, AsyncIterator[Delivery]):
         await self._loop.close(timeout)
 
 
-class AsyncRole:
-    """A role of AsyncClient.acquire_role, which awaiting acquires: an async with block that ends with release."""
+class _Lease:
+    """What this process holds for as long as it renews it: awaiting it acquires it."""
 
-    def __init__(self, operations: Operations, name: str, ttl: float, wait: bool | float, holder: str | None) -> None:
-        self._operations = operations
-        self._lost = asyncio.Event()
-        self._state = operations._new_role(name, ttl, wait, holder, self._lost)
+    _state: LeaseState
+    _lost: asyncio.Event
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self.__aenter__().__await__()
@@ -331,23 +332,18 @@ class AsyncRole:
         await self.release()
 
     @property
-    def name(self) -> str:
-        """The role's name."""
-        return self._state.name
-
-    @property
     def holder(self) -> str:
         """The name under which people see this process as the holder."""
         return self._state.holder
 
     @property
     def fence(self) -> int:
-        """The offset of the event with which the role was acquired, 0 before. A later holder has a higher one."""
+        """The offset of the event with which it was acquired, 0 before. A later holder has a higher one."""
         return self._state.fence
 
     @property
     def held(self) -> bool:
-        """Whether the role is certainly this process's now: False before the lease could be another's.
+        """Whether it is certainly this process's now: False before it could be another's.
 
         It looks at the clock, so it is False as well in a process that was stopped for longer than the lease.
         """
@@ -355,19 +351,42 @@ class AsyncRole:
 
     @property
     def lost(self) -> asyncio.Event:
-        """An event that is set once the role is lost: not renewed in time, or ended by the cluster."""
+        """An event that is set once it is lost: not renewed in time, or ended by the cluster."""
         return self._lost
 
     def on_lost(self, callback: Callable[[], object]) -> None:
-        """Have a function called once the role is lost, at once if it is. It is not called for a release.
+        """Have a function called once it is lost, at once if it is. It is not called for a release.
 
         It is called where the lease is kept: in a thread of its own, with asyncio in the event loop.
         """
         self._state.on_lost(callback)
 
     def check(self) -> None:
-        """Raise RoleLost unless the role is held."""
+        """Raise RoleLost or AllocationLost unless it is held."""
         self._state.check()
+
+    async def release(self, timeout: float = 10.0) -> bool:
+        """End the lease, so that the next in the queue gets it; False if no node has answered.
+
+        It takes about timeout seconds at most. Without an answer the lease ends by itself after the ttl.
+        """
+        return await self._state.release(timeout)
+
+
+class AsyncRole(_Lease):
+    """A role of AsyncClient.acquire_role, which awaiting acquires: an async with block that ends with release."""
+
+    _state: RoleState
+
+    def __init__(self, operations: Operations, name: str, ttl: float, wait: bool | float, holder: str | None) -> None:
+        self._operations = operations
+        self._lost = asyncio.Event()
+        self._state = operations._new_role(name, ttl, wait, holder, self._lost)
+
+    @property
+    def name(self) -> str:
+        """The role's name."""
+        return self._state.name
 
     async def publish(
         self,
@@ -385,12 +404,33 @@ class AsyncRole:
         """Append events as Client.publish_many does, if this process still holds the role. Raises as publish does."""
         return await self._operations._publish_many_under(self._state, events)
 
-    async def release(self, timeout: float = 10.0) -> bool:
-        """End the lease, so that the next in the queue gets the role; False if no node has answered.
 
-        It takes about timeout seconds at most. Without an answer the lease ends by itself after the ttl.
-        """
-        return await self._state.release(timeout)
+class AsyncAllocation(_Lease):
+    """An allocation of AsyncClient.allocate, which awaiting requests: an async with block that ends with release."""
+
+    _state: AllocationState
+
+    def __init__(
+        self,
+        operations: Operations,
+        amounts: Mapping[str, int],
+        priority: str,
+        ttl: float,
+        wait: bool | float,
+        holder: str | None,
+    ) -> None:
+        self._lost = asyncio.Event()
+        self._state = operations._new_allocation(amounts, priority, ttl, wait, holder, self._lost)
+
+    @property
+    def id(self) -> str:
+        """The allocation's id."""
+        return self._state.id
+
+    @property
+    def amounts(self) -> dict[str, int]:
+        """What is allocated, by resource."""
+        return dict(self._state.amounts)
 
 
 class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMember]):
@@ -475,6 +515,33 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
         """
         return AsyncRole(self, name, ttl, wait, holder)
 
+    def allocate(
+        self,
+        amounts: Mapping[str, int],
+        *,
+        priority: str = "NORMAL",
+        ttl: float = 15.0,
+        wait: bool | float = True,
+        holder: str | None = None,
+    ) -> AsyncAllocation:
+        """Request amounts of resources, all or none, and keep them until they are released or lost.
+
+        amounts   such as {"net:gpu-1": 50}, of resources that set_resource has declared
+        priority  LOW, NORMAL, HIGH or CRITICAL: who waits is granted by it, and then by arrival
+        ttl       seconds that the allocation lasts where nothing renews it, from 2 to 86400
+        wait      whether to wait for the turn, or for how many seconds; NotGranted is raised after that
+        holder    a name for people; the default is HOST:PID
+
+        Work that needs the amounts stops once they are lost: look at held, or wait for lost. That is reported before
+        another process can have them, but to a process that is stopped only when it continues. A CRITICAL request may
+        end a LOW allocation at any time, which is lost with its next renewal, of which there are three in each ttl.
+        Closing the client releases it.
+
+        Raises NotFound for a resource that is not declared, Conflict for more than its capacity, and Unavailable if
+        no node answers in the client's timeout. Who waits already waits on.
+        """
+        return AsyncAllocation(self, amounts, priority, ttl, wait, holder)
+
     async def publish_soon(
         self,
         type: str | Payload,
@@ -515,7 +582,8 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
         return await self._backlog.flush(timeout)
 
     async def close(self, timeout: float = EXIT_TIMEOUT) -> None:
-        """Send what publish_soon has accepted, for at most timeout seconds, release roles, and end the connections.
+        """Send what publish_soon has accepted, for at most timeout seconds, release roles and allocations, and end
+        the connections.
 
         What it has not sent then, it never sends: it raises Unavailable, or OutcomeUnknown if a node may have
         got an event. If nothing is left it raises the first failure since the last flush.

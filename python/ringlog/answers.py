@@ -132,6 +132,100 @@ class Scheduled(_ScheduledRequired, total=False):
     warnings: list[dict[str, Any]]
 
 
+class _ResourceRequired(TypedDict):
+    resource: str
+    capacity: int
+    preemptible: bool
+    granted: int
+    allocations: int
+    waiting: int
+
+
+class ResourceInfo(_ResourceRequired, total=False):
+    """A resource: the schema Resource. granted is more than the capacity where that was lowered."""
+
+    unit: str
+
+
+class _AllocationRequired(TypedDict):
+    allocation: str
+    holder: str
+    amounts: dict[str, int]
+    priority: Literal["LOW", "NORMAL", "HIGH", "CRITICAL"]
+    risen_to: Literal["LOW", "NORMAL", "HIGH", "CRITICAL"]
+    granted: bool
+    ttl: str
+    since: str
+    renewed_at: str
+    expires_at: str
+
+
+class AllocationInfo(_AllocationRequired, total=False):
+    """An allocation that is granted, or a request that waits for one: the schema Allocation."""
+
+    fence: int
+
+
+class TransferStep(TypedDict):
+    """The last event that brought a transfer to a step: the schema TransferStep."""
+
+    offset: int
+    at: str
+
+
+# The name is a keyword in a class.
+_From = TypedDict("_From", {"from": str}, total=False)
+
+
+class _TransferRequired(TypedDict):
+    transfer: str
+    kind: str
+    state: str
+    last_offset: int
+
+
+class Transfer(_TransferRequired, _From, total=False):
+    """What the log has of a copy of something to a host: the schema Transfer. due is there while it is open."""
+
+    id: str
+    name: str
+    host: str
+    version: str
+    requested: TransferStep
+    started: TransferStep
+    stalled: TransferStep
+    ended: TransferStep
+    due: str
+    overdue: bool
+    bytes: int
+    files: int
+    checked: str
+    retries: int
+    repeats: int
+    contradictions: int
+    error: str
+
+
+class _CopyRequired(TypedDict):
+    name: str
+    kind: str
+    host: str
+    since: str
+    at: str
+    offset: int
+
+
+class Copy(_CopyRequired, _From, total=False):
+    """A dataset or model on a host, by the last event that says so: the schema Copy."""
+
+    version: str
+    bytes: int
+    files: int
+    checked: str
+    transfer: str
+    host_gone: bool
+
+
 class RoleClaim(TypedDict):
     """A claim that waits for a role: the schema RoleClaim."""
 

@@ -26,7 +26,18 @@ from ringlog._core.notices import OnWarning
 from ringlog._core.operations import Operations
 from ringlog._core.reader import Reader
 from ringlog._core.readers import Readers
-from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo, RoleInfo, Scheduled
+from ringlog.answers import (
+    AllocationInfo,
+    Copy,
+    CursorInfo,
+    Letter,
+    LettersResult,
+    MemberInfo,
+    ResourceInfo,
+    RoleInfo,
+    Scheduled,
+    Transfer,
+)
 from ringlog.delivery import Delivery
 from ringlog.errors import RinglogError
 from ringlog.event import CallResult, Event, EventFields, Json, NewEvent, Result
@@ -37,7 +48,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self, Unpack
 
+    from ringlog._core.allocation import AllocationState
+    from ringlog._core.lease import LeaseState
     from ringlog._core.payload import Payload
+    from ringlog._core.role import RoleState
 
 EXIT_TIMEOUT = 10.0
 """Seconds for which events of publish_soon are still sent when the interpreter ends."""
@@ -289,14 +303,11 @@ class Member(_Closing, Iterator[Delivery]):
         drive(self._loop.close(timeout))
 
 
-class Role:
-    """A role that this process has acquired, of Client.acquire_role: a with block that ends with release."""
+class _Lease:
+    """What this process holds for as long as it renews it."""
 
-    def __init__(self, operations: Operations, name: str, ttl: float, wait: bool | float, holder: str | None) -> None:
-        self._operations = operations
-        self._lost = threading.Event()
-        self._state = operations._new_role(name, ttl, wait, holder, self._lost)
-        drive(self._state.acquire())
+    _state: LeaseState
+    _lost: threading.Event
 
     def __enter__(self) -> Self:
         self._state.check()
@@ -308,23 +319,18 @@ class Role:
         self.release()
 
     @property
-    def name(self) -> str:
-        """The role's name."""
-        return self._state.name
-
-    @property
     def holder(self) -> str:
         """The name under which people see this process as the holder."""
         return self._state.holder
 
     @property
     def fence(self) -> int:
-        """The offset of the event with which the role was acquired, 0 before. A later holder has a higher one."""
+        """The offset of the event with which it was acquired, 0 before. A later holder has a higher one."""
         return self._state.fence
 
     @property
     def held(self) -> bool:
-        """Whether the role is certainly this process's now: False before the lease could be another's.
+        """Whether it is certainly this process's now: False before it could be another's.
 
         It looks at the clock, so it is False as well in a process that was stopped for longer than the lease.
         """
@@ -332,19 +338,43 @@ class Role:
 
     @property
     def lost(self) -> threading.Event:
-        """An event that is set once the role is lost: not renewed in time, or ended by the cluster."""
+        """An event that is set once it is lost: not renewed in time, or ended by the cluster."""
         return self._lost
 
     def on_lost(self, callback: Callable[[], object]) -> None:
-        """Have a function called once the role is lost, at once if it is. It is not called for a release.
+        """Have a function called once it is lost, at once if it is. It is not called for a release.
 
         It is called where the lease is kept: in a thread of its own, with asyncio in the event loop.
         """
         self._state.on_lost(callback)
 
     def check(self) -> None:
-        """Raise RoleLost unless the role is held."""
+        """Raise RoleLost or AllocationLost unless it is held."""
         self._state.check()
+
+    def release(self, timeout: float = 10.0) -> bool:
+        """End the lease, so that the next in the queue gets it; False if no node has answered.
+
+        It takes about timeout seconds at most. Without an answer the lease ends by itself after the ttl.
+        """
+        return drive(self._state.release(timeout))
+
+
+class Role(_Lease):
+    """A role that this process has acquired, of Client.acquire_role: a with block that ends with release."""
+
+    _state: RoleState
+
+    def __init__(self, operations: Operations, name: str, ttl: float, wait: bool | float, holder: str | None) -> None:
+        self._operations = operations
+        self._lost = threading.Event()
+        self._state = operations._new_role(name, ttl, wait, holder, self._lost)
+        drive(self._state.acquire())
+
+    @property
+    def name(self) -> str:
+        """The role's name."""
+        return self._state.name
 
     def publish(
         self,
@@ -362,12 +392,34 @@ class Role:
         """Append events as Client.publish_many does, if this process still holds the role. Raises as publish does."""
         return drive(self._operations._publish_many_under(self._state, events))
 
-    def release(self, timeout: float = 10.0) -> bool:
-        """End the lease, so that the next in the queue gets the role; False if no node has answered.
 
-        It takes about timeout seconds at most. Without an answer the lease ends by itself after the ttl.
-        """
-        return drive(self._state.release(timeout))
+class Allocation(_Lease):
+    """An allocation that this process has, of Client.allocate: a with block that ends with release."""
+
+    _state: AllocationState
+
+    def __init__(
+        self,
+        operations: Operations,
+        amounts: Mapping[str, int],
+        priority: str,
+        ttl: float,
+        wait: bool | float,
+        holder: str | None,
+    ) -> None:
+        self._lost = threading.Event()
+        self._state = operations._new_allocation(amounts, priority, ttl, wait, holder, self._lost)
+        drive(self._state.acquire())
+
+    @property
+    def id(self) -> str:
+        """The allocation's id."""
+        return self._state.id
+
+    @property
+    def amounts(self) -> dict[str, int]:
+        """What is allocated, by resource."""
+        return dict(self._state.amounts)
 
 
 class Client(_Closing, Readers[Tail, Cursor, Member]):
@@ -390,8 +442,8 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
     spool_bytes       what the spool may hold; more is refused with SpoolFull
     spool_after       seconds for which the cluster is tried before an event is spooled
 
-    A client that was made before a fork works in parent and child. Cursors, members, tails and roles belong
-    to the process that has opened them, and events of publish_soon to the one that has published them.
+    A client that was made before a fork works in parent and child. Cursors, members, tails, roles and
+    allocations belong to the process that has opened them, events of publish_soon to the one that has published them.
     """
 
     def __init__(
@@ -474,6 +526,33 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         """
         return Role(self._operations, name, ttl, wait, holder)
 
+    def allocate(
+        self,
+        amounts: Mapping[str, int],
+        *,
+        priority: str = "NORMAL",
+        ttl: float = 15.0,
+        wait: bool | float = True,
+        holder: str | None = None,
+    ) -> Allocation:
+        """Request amounts of resources, all or none, and keep them until they are released or lost.
+
+        amounts   such as {"net:gpu-1": 50}, of resources that set_resource has declared
+        priority  LOW, NORMAL, HIGH or CRITICAL: who waits is granted by it, and then by arrival
+        ttl       seconds that the allocation lasts where nothing renews it, from 2 to 86400
+        wait      whether to wait for the turn, or for how many seconds; NotGranted is raised after that
+        holder    a name for people; the default is HOST:PID
+
+        Work that needs the amounts stops once they are lost: look at held, or wait for lost. That is reported before
+        another process can have them, but to a process that is stopped only when it continues. A CRITICAL request may
+        end a LOW allocation at any time, which is lost with its next renewal, of which there are three in each ttl.
+        Closing the client releases it.
+
+        Raises NotFound for a resource that is not declared, Conflict for more than its capacity, and Unavailable if
+        no node answers in the client's timeout. Who waits already waits on.
+        """
+        return Allocation(self._operations, amounts, priority, ttl, wait, holder)
+
     def publish_soon(
         self,
         type: str | Payload,
@@ -515,7 +594,8 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         return drive(self._operations._backlog.flush(timeout))
 
     def close(self, timeout: float = EXIT_TIMEOUT) -> None:
-        """Send what publish_soon has accepted, for at most timeout seconds, release roles, and end the connections.
+        """Send what publish_soon has accepted, for at most timeout seconds, release roles and allocations, and end
+        the connections.
 
         What it has not sent then, it never sends: it raises Unavailable, or OutcomeUnknown if a node may have
         got an event. If nothing is left it raises the first failure since the last flush.
@@ -833,6 +913,53 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         holds the role.
         """
         return drive(self._operations.revoke_role(name, fence))
+
+    def resources(self) -> list[ResourceInfo]:
+        """Return the resources, by name: the schema Resource."""
+        return drive(self._operations.resources())
+
+    def resource(self, name: str) -> ResourceInfo:
+        """Return a resource and how much of it is granted: the schema Resource. Raises NotFound."""
+        return drive(self._operations.resource(name))
+
+    def set_resource(self, name: str, capacity: int, *, unit: str = "", preemptible: bool = False) -> ResourceInfo:
+        """Declare a resource, or change it, and return it: the schema Resource.
+
+        unit is a text for people, such as "Mbit/s". With preemptible a CRITICAL request may end LOW allocations of it.
+        A lower capacity takes nothing from those who have more; nothing is granted until it fits.
+        """
+        return drive(self._operations.set_resource(name, capacity, unit=unit, preemptible=preemptible))
+
+    def remove_resource(self, name: str) -> ResourceInfo:
+        """Remove a resource, and return it as it was: the schema Resource.
+
+        Raises NotFound if there is none, and Conflict while anybody has or wants anything of it.
+        """
+        return drive(self._operations.remove_resource(name))
+
+    def allocations(self) -> list[AllocationInfo]:
+        """Return what is granted, and what waits for it, by id: the schema Allocation."""
+        return drive(self._operations.allocations())
+
+    def allocation(self, id: str) -> AllocationInfo:
+        """Return what is granted, or waits, under an id: the schema Allocation. Raises NotFound."""
+        return drive(self._operations.allocation(id))
+
+    def release_allocation(self, id: str) -> None:
+        """End an allocation, or a request that waits for one, whoever has it. That there is none is no error."""
+        return drive(self._operations.release_allocation(id))
+
+    def transfers(self, *, host: str = "", state: str = "", overdue: bool = False) -> list[Transfer]:
+        """Return the transfers to a host, in a state, or overdue, the oldest first: the schema Transfer."""
+        return drive(self._operations.transfers(host=host, state=state, overdue=overdue))
+
+    def where(self, name: str) -> list[Copy]:
+        """Return the copies of a dataset or model, by kind and host: the schema Copy."""
+        return drive(self._operations.where(name))
+
+    def held(self, host: str) -> list[Copy]:
+        """Return the copies that a host has, by name and kind: the schema Copy."""
+        return drive(self._operations.held(host))
 
     def audit(self, *, live: bool = False) -> Json:
         """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit.

@@ -91,6 +91,16 @@ class RoleHeld(RinglogError):
     retryable = True
 
 
+class AllocationLost(RinglogError):
+    """An allocation is over: not renewed in time, preempted, or released. What it had may be another's."""
+
+
+class NotGranted(RinglogError):
+    """What was to be allocated is not free, or others wait for it, and it was not granted in time."""
+
+    retryable = True
+
+
 class OtherCluster(RinglogError):
     """The node is of another cluster than the one that answered first."""
 

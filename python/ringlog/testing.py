@@ -19,6 +19,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ringlog._core.encode import build_event, encode, format_time
+from ringlog._core.role import RoleState
 from ringlog._memory import wire
 from ringlog._memory.log import Clock, Log
 from ringlog.delivery import Delivery
@@ -28,22 +29,27 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ringlog._core.payload import Payload
-    from ringlog.aio import AsyncMember, AsyncRole
-    from ringlog.client import Member, Role
+    from ringlog.aio import AsyncAllocation, AsyncMember, AsyncRole
+    from ringlog.client import Allocation, Member, Role
 
 
-def kill(ended: Member | AsyncMember | Role | AsyncRole) -> None:
-    """End a member or the holder of a role as if its process was killed: it leaves and reports nothing any more.
+def kill(ended: Member | AsyncMember | Role | AsyncRole | Allocation | AsyncAllocation) -> None:
+    """End a member, or the holder of a role or an allocation, as if its process was killed: it reports nothing more.
 
     What a member has not flushed may be lost, and its group takes back what it holds once it was silent for
-    group.session_timeout (10 s): of a MemoryLog, once the clock was moved by that. A role is lost after its ttl.
+    group.session_timeout (10 s): of a MemoryLog, once the clock was moved by that. Roles and allocations are lost
+    after their ttl.
     """
     if not hasattr(ended, "_loop"):
         state = ended._state
         state.kill()
         if isinstance(state._io, wire.MemoryIo):
-            with state._io.log.lock:
-                state._io.log.roles.leave(state.name, state._session, killed=True)
+            log = state._io.log
+            with log.lock:
+                if isinstance(state, RoleState):
+                    log.roles.leave(state.name, state._session, killed=True)
+                else:
+                    log.allocations.leave(state.id, killed=True)
         return
     loop = ended._loop
     loop.kill()
@@ -62,9 +68,10 @@ class MemoryLog:
            Timeouts of calls are of real time.
 
     It answers what a node answers: the same results, errors and warnings. What it lacks is what only members and
-    the platform's documents give: audit and audit_coordinator raise RinglogError with the code "not_implemented".
+    the platform's documents give, and what nodes fold of the log: audit, audit_coordinator, transfers, where and held
+    raise RinglogError with the code "not_implemented".
     Members of groups need not report in time: their sessions end when they are closed, or 10 s of its time after kill.
-    Nor need holders of roles: they keep them until release or revoke_role, or for the ttl after kill.
+    Nor need holders of roles and allocations: they keep them until release or revoke_role, or for the ttl after kill.
     """
 
     def __init__(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import inspect
 import json
+import os
 import re
 import tempfile
 import threading
@@ -21,12 +22,14 @@ from unittest import mock
 from ringlog import AsyncClient, Client, EventType, caused_by
 from ringlog._core.io import drive
 from ringlog.errors import (
+    AllocationLost,
     Closed,
     Conflict,
     Fenced,
     InvalidArgument,
     NoReply,
     NotFound,
+    NotGranted,
     PastTail,
     RinglogError,
     RoleHeld,
@@ -39,6 +42,8 @@ from ringlog.event import Event, Gap, parse_time
 from ringlog.payloads import ModelPromoted, TrainingCompleted
 from ringlog.testing import MemoryLog, kill
 from tests.cluster import ROOT, shared
+
+LEASES = ("acquire_role", "allocate")
 
 
 class Awaitable:
@@ -55,11 +60,9 @@ class Awaitable:
             return lambda *args, **options: Awaitable(value(*args, **options))
 
         async def call(*args: Any, **options: Any) -> Any:
-            # In a thread, since others make it end where a role is waited for.
-            result = (
-                await asyncio.to_thread(value, *args, **options) if name == "acquire_role" else value(*args, **options)
-            )
-            wrap = {"publish_soon": Awaited, "acquire_role": Awaitable}.get(name)
+            # In a thread, since others make it end where a role or an allocation is waited for.
+            result = await asyncio.to_thread(value, *args, **options) if name in LEASES else value(*args, **options)
+            wrap = {"publish_soon": Awaited, **dict.fromkeys(LEASES, Awaitable)}.get(name)
             return result if wrap is None else wrap(result)
 
         return call
@@ -1413,6 +1416,51 @@ class Contract:
         await self.refused(NotFound, "not_found", "role", self.log.revoke_role(self.run_id))
         await self.log.delete_cursor(self.run_id)
 
+    async def test_what_a_member_settles_under_a_role_is_refused_once_that_is_lost(self) -> None:
+        role = await self.acquire("a")
+        await self.publish(3)
+        types = ["DATA_SYNC_COMPLETED"]
+        async with self.log.group(self.run_id, keys=[self.run_id], types=types, role=role, prefetch=1) as member:
+            first = await member.next(timeout=10)
+            self.assertTrue(first.ack())
+            self.assertTrue(await member.flush())
+            second = await member.next(timeout=10)
+            with self.assertLogs("ringlog", "WARNING"):
+                await self.log.revoke_role(self.run_id, role.fence)
+                other = await self.acquire("b")
+                second.ack()
+                await self.refused(RoleLost, "fenced", "fence", member.flush())
+            self.assertEqual((role.held, role.lost.is_set()), (False, True))
+            await self.refused(RoleLost, "fenced", "fence", member.next(timeout=10))
+        with self.assertRaises(RoleLost):
+            async with self.log.group(self.run_id, role=role):
+                pass
+        async with self.log.group(self.run_id, role=other) as member:
+            for i in (1, 2):
+                delivery = await member.next(timeout=10)
+                self.assertEqual((delivery.payload["i"], delivery.delivery), (i, 1))
+                delivery.reject("no") if i == 2 else delivery.ack()
+        [letter] = await self.log.dead_letters(cursor=self.run_id)
+        self.assertEqual(letter["offset"], delivery.offset)
+        self.assertEqual((await self.log.get_cursor(self.run_id))["lag_events"], 0)
+        self.assertTrue(await other.release())
+        await self.log.delete_group(self.run_id)
+
+    async def test_a_dead_letter_under_a_role_is_refused_once_that_is_lost(self) -> None:
+        role = await self.acquire("a")
+        await self.publish(2)
+        types = ["DATA_SYNC_COMPLETED"]
+        async with self.log.cursor(self.run_id, keys=[self.run_id], types=types, role=role) as cursor:
+            async for event in cursor:
+                if event.payload["i"] == 1:
+                    break
+                await cursor.dead_letter("no", event=event)
+            await self.log.revoke_role(self.run_id, role.fence)
+            with self.assertLogs("ringlog", "WARNING"):
+                await self.refused(RoleLost, "fenced", "fence", cursor.dead_letter("no", event=event))
+        self.assertEqual(len(await self.log.dead_letters(cursor=self.run_id)), 1)
+        await self.log.delete_cursor(self.run_id)
+
     async def test_a_holder_finds_with_a_renewal_that_its_role_was_revoked(self) -> None:
         role = await self.acquire("a", ttl=2)
         async with self.log.cursor(self.run_id, types=["MODEL_PROMOTED"], keys=[self.run_id], role=role) as cursor:
@@ -1511,6 +1559,223 @@ class Contract:
             self.assertTrue((await role.publish("MODEL_PROMOTED", self.event())).offset)
         await self.refused(InvalidArgument, "invalid_argument", "role", self.log.role(""))
         await self.refused(InvalidArgument, "invalid_argument", "role", self.log.revoke_role("a\nb"))
+
+    # Allocations.
+
+    async def allocate(self, amounts: dict[str, int], **options: Any) -> Any:
+        """Allocate by another client."""
+        log = self.client()
+        self.addAsyncCleanup(log.close)
+        return await log.allocate(amounts, **options)
+
+    async def queue(self, waiting: int, amounts: dict[str, int], **options: Any) -> asyncio.Future[Any]:
+        """Allocate in the background, as the one that makes it so many that wait for the resource of this test."""
+        started = asyncio.ensure_future(self.allocate(amounts, **options))
+
+        async def it_waits() -> bool:
+            return (await self.log.resource(self.run_id))["waiting"] == waiting
+
+        await self.eventually(it_waits)
+        return started
+
+    async def test_who_waits_for_an_allocation_gets_it_by_priority_then_by_arrival(self) -> None:
+        log, net = self.log, self.run_id
+        self.assertEqual(
+            await log.set_resource(net, 100, unit="Mbit/s"),
+            {"resource": net, "capacity": 100, "unit": "Mbit/s", "preemptible": False, "granted": 0,
+             "allocations": 0, "waiting": 0},
+        )  # fmt: skip
+        async with await log.allocate({net: 60}, holder="a", ttl=30) as first:
+            self.assertEqual((first.holder, first.amounts, first.held), ("a", {net: 60}, True))
+            first.check()
+            normal = await self.queue(1, {net: 50}, holder="b")
+            # What would fit does not overtake what waits before it.
+            late = await self.queue(2, {net: 10}, holder="c")
+            high = await self.queue(3, {net: 90}, holder="d", priority="high")
+            info = await log.allocation(first.id)
+            self.assertEqual((info["fence"], info["ttl"], info["granted"]), (first.fence, "30s", True))
+            waiting = [(x["holder"], x["priority"]) for x in await log.allocations()
+                       if net in x["amounts"] and not x["granted"]]  # fmt: skip
+            self.assertEqual(sorted(waiting), [("b", "NORMAL"), ("c", "NORMAL"), ("d", "HIGH")])
+            resource = await log.resource(net)
+            self.assertEqual((resource["granted"], resource["allocations"]), (60, 1))
+            self.assertIn(resource, await log.resources())
+            await self.refused(Conflict, "conflict", "resource", log.remove_resource(net))
+        # What is released is neither held nor lost.
+        self.assertEqual((first.held, first.lost.is_set()), (False, False))
+        for use in (first.check, lambda: first.__aenter__()):
+            with self.assertRaises(AllocationLost) as over:
+                used = use()
+                await used
+            self.assertIn("released", over.exception.message)
+        second = await high
+        self.assertFalse(normal.done() or late.done())
+        self.assertTrue(await second.release())
+        third, fourth = await normal, await late
+        for one in (third, fourth):
+            self.assertTrue(await one.release())
+            self.assertTrue(await one.release())
+        granted = await self.read_of(first, second, third, fourth, types=["ALLOCATION_GRANTED"])
+        self.assertEqual([event.payload["holder"] for event in granted], ["a", "d", "b", "c"])
+        self.assertEqual([event.offset for event in granted], [one.fence for one in (first, second, third, fourth)])
+        self.assertEqual((await log.remove_resource(net))["granted"], 0)
+        await self.refused(NotFound, "not_found", "resource", log.resource(net))
+
+    async def read_of(self, *allocations: Any, types: list[str]) -> list[Event]:
+        """Return the events about allocations."""
+        keys = [one.id for one in allocations]
+        return [event async for event in self.log.tail("start", types=types, keys=keys, until_end=True)]
+
+    async def test_an_allocation_is_all_or_nothing(self) -> None:
+        net, disk = self.run_id, self.run_id + "-disk"
+        await self.log.set_resource(net, 100)
+        await self.log.set_resource(disk, 1)
+        first = await self.allocate({disk: 1})
+        both = await self.queue(1, {net: 100, disk: 1})
+        # It reserves nothing while it waits, and does not give up its place for anything.
+        for wait in (False, 0, 0.2):
+            with self.subTest(wait=wait):
+                error = await self.refused(NotGranted, "not_granted", "amounts", self.log.allocate({net: 1}, wait=wait))
+                self.assertTrue(error.retryable)
+        self.assertEqual((await self.log.resource(net))["granted"], 0)
+        self.assertEqual((await self.log.resource(net))["waiting"], 1)
+        await first.release()
+        second = await both
+        self.assertEqual((await self.log.resource(net))["granted"], 100)
+        await second.release()
+        for name in (net, disk):
+            await self.log.remove_resource(name)
+
+    async def test_a_holder_finds_with_a_renewal_that_it_was_preempted(self) -> None:
+        net = self.run_id
+        await self.log.set_resource(net, 100, preemptible=True)
+        low = await self.allocate({net: 80}, priority="LOW", ttl=2)
+        called: list[str] = []
+        low.on_lost(lambda: called.append("lost"))
+        critical = await self.allocate({net: 90}, priority="CRITICAL", holder="urgent")
+        with self.assertLogs("ringlog", "WARNING") as logged:
+            await self.eventually(lambda: self.is_lost(low))
+        self.assertIn(f"allocation {low.id} is lost: {net}=80 with the fence {low.fence}", logged.output[0])
+        self.assertEqual((low.held, called), (False, ["lost"]))
+        with self.assertRaises(AllocationLost):
+            low.check()
+        [event] = await self.read_of(low, types=["JOB_PREEMPTED"])
+        evidence = {name: event.payload[name] for name in ("resource", "capacity", "granted", "wanted", "by")}
+        self.assertEqual(evidence, {"resource": net, "capacity": 100, "granted": 80, "wanted": 90, "by": critical.id})
+        self.assertTrue(await critical.release())
+        await self.log.remove_resource(net)
+
+    async def is_lost(self, allocation: Any) -> bool:
+        return bool(allocation.lost.is_set())
+
+    async def test_an_allocation_is_renewed(self) -> None:
+        net = self.run_id
+        await self.log.set_resource(net, 1)
+        one = await self.allocate({net: 1}, ttl=2)
+        before = (await self.log.allocation(one.id))["renewed_at"]
+        await self.elapse(100)  # in memory more than the ttl: who lives renews
+
+        async def is_renewed() -> bool:
+            return (await self.log.allocation(one.id))["renewed_at"] > before
+
+        await self.eventually(is_renewed)
+        one.check()
+        self.assertTrue(await one.release())
+        await self.log.remove_resource(net)
+
+    async def test_the_allocation_of_a_killed_process_is_free_after_its_ttl(self) -> None:
+        net = self.run_id
+        await self.log.set_resource(net, 1)
+        one = await self.allocate({net: 1}, ttl=2)
+        waiting = await self.queue(1, {net: 1})
+        kill(one._blocking if isinstance(one, Awaitable) else one)
+        self.assertEqual((one.held, one.lost.is_set()), (False, False))
+        await self.elapse(2)
+        next_ = await waiting
+        [lost] = await self.read_of(one, types=["ALLOCATION_LOST"])
+        self.assertEqual((lost.payload["cause"], lost.payload["fence"]), ("expired", one.fence))
+        self.assertTrue(await next_.release())
+        await self.log.remove_resource(net)
+
+    async def test_closing_the_client_releases_its_allocations_and_ends_its_waits(self) -> None:
+        net, log = self.run_id, self.client()
+        await self.log.set_resource(net, 2)
+        one = await log.allocate({net: 1})
+        waiting = asyncio.ensure_future(log.allocate({net: 2}, ttl=2))
+
+        async def it_waits() -> bool:
+            return (await self.log.resource(net))["waiting"] == 1
+
+        await self.eventually(it_waits)
+        await log.close()
+        with self.assertRaises(Closed):
+            await waiting
+        self.assertEqual((one.held, one.lost.is_set()), (False, False))
+        with self.assertRaises(Closed):
+            await log.allocate({net: 1})
+        self.assertEqual((await self.log.remove_resource(net))["waiting"], 0)
+
+    async def test_a_request_that_is_released_or_does_not_fit_any_more_waits_no_longer(self) -> None:
+        net = self.run_id
+        await self.log.set_resource(net, 10)
+        one = await self.allocate({net: 1})
+        released = await self.queue(1, {net: 10}, ttl=2)
+        [waits] = [x for x in await self.log.allocations() if net in x["amounts"] and not x["granted"]]
+        await self.log.release_allocation(waits["allocation"])
+        await self.log.release_allocation(waits["allocation"])
+        with self.assertRaises(AllocationLost) as over:
+            await released
+        self.assertIn("released", over.exception.message)
+        large = await self.queue(1, {net: 10}, ttl=2)
+        await self.log.set_resource(net, 9)
+        with self.assertRaises(Conflict) as refused:
+            await large
+        self.assertEqual((refused.exception.field, refused.exception.reason), ("amounts", "over_capacity"))
+        # An operator takes away what was granted.
+        await self.log.release_allocation(one.id)
+        await self.refused(NotFound, "not_found", "allocation", self.log.allocation(one.id))
+        self.assertEqual((await self.log.remove_resource(net))["granted"], 0)
+
+    async def test_what_is_refused_of_an_allocation(self) -> None:
+        net = self.run_id
+        await self.log.set_resource(net, 10)
+
+        async def refuse(kind: type[RinglogError], field: str, amounts: Any, **options: Any) -> None:
+            with self.subTest(amounts=amounts, **options), self.assertRaises(kind) as refused:
+                await self.log.allocate(amounts, **options)
+            self.assertEqual(refused.exception.field, field)
+            self.assertTrue(refused.exception.remedy)
+
+        for wrong in (None, "net", [net], {}, {net: 0}, {f"{net}-{i}": 1 for i in range(17)}):
+            await refuse(InvalidArgument, "amounts", wrong)
+        for amount in (-1, 1.5, "1", True, None):
+            with self.subTest(amount=amount), self.assertRaises(InvalidArgument):
+                await self.log.allocate({net: amount})
+        await refuse(NotFound, "amounts", {net: 1, "none": 1})
+        await refuse(Conflict, "amounts", {net: 11})
+        for ttl in (1, 86401, "15s", None, True):
+            await refuse(InvalidArgument, "ttl", {net: 1}, ttl=ttl)
+        for wait in (-1, "5s", None):
+            await refuse(InvalidArgument, "wait", {net: 1}, wait=wait)
+        for holder in ("", 7, "a\nb", "x" * 300):
+            await refuse(InvalidArgument, "holder", {net: 1}, holder=holder)
+        for priority in ("URGENT", 7):
+            await refuse(InvalidArgument, "priority", {net: 1}, priority=priority)
+        async with await self.log.allocate({net: 1}, priority="") as one:
+            self.assertEqual((await self.log.allocation(one.id))["priority"], "NORMAL")
+        for field, call in (
+            ("resource", self.log.resource("")),
+            ("resource", self.log.set_resource("a\nb", 1)),
+            ("capacity", self.log.set_resource(net, -1)),
+            ("capacity", self.log.set_resource(net, (1 << 53) + 1)),
+            ("capacity", self.log.set_resource(net, None)),
+            ("unit", self.log.set_resource(net, 1, unit="u" * 65)),
+            ("allocation", self.log.allocation("")),
+            ("allocation", self.log.release_allocation(7)),
+        ):
+            await self.refused(InvalidArgument, "invalid_argument", field, call)
+        self.assertEqual((await self.log.remove_resource(net))["capacity"], 10)
+        await self.refused(NotFound, "not_found", "resource", self.log.remove_resource(net))
 
     async def test_a_closed_client_says_so(self) -> None:
         await self.log.publish_soon("DATA_SYNC_COMPLETED", self.event(), key=self.run_id)
@@ -1713,6 +1978,23 @@ class OnNodes(Contract):
         self.assertTrue((await self.log.audit(live=True))["live"])
         self.assertEqual((await self.log.audit_coordinator("UnifiedHealthManager"))["name"], "health_manager")
 
+    async def test_transfers_and_copies(self) -> None:
+        name, host = f"games/{os.urandom(4).hex()} a.db", os.urandom(4).hex()
+        about = {"sync_id": name, "dataset": name, "source_node": "nas"}
+        await self.log.publish("DATA_SYNC_STARTED", {**about, "targets": [host, f"{host}-2"]})
+        await self.log.publish("DATA_SYNC_COMPLETED", {**about, "host": host, "bytes": 5, "version": 2})
+        (sent,) = await self.log.transfers(host=host)
+        self.assertEqual((sent["state"], sent["from"], sent["bytes"]), ("completed", "nas", 5))
+        self.assertEqual(await self.log.transfers(host=host, state="running"), [])
+        (running,) = await self.log.transfers(host=f"{host}-2", state="running")
+        self.assertNotIn("ended", running)
+        self.assertNotIn(running, await self.log.transfers(overdue=True))
+        (copy,) = await self.log.where(name)
+        self.assertEqual([copy], await self.log.held(host))
+        self.assertEqual((copy["host"], copy["version"], copy["transfer"]), (host, "2", sent["transfer"]))
+        with self.assertRaises(InvalidArgument):
+            await self.log.transfers(state="done")
+
 
 class OnMemory(Contract):
     """A memory log for each test."""
@@ -1736,6 +2018,9 @@ class OnMemory(Contract):
         for view in (
             self.log.audit,
             lambda: self.log.audit_coordinator("health_manager"),
+            self.log.transfers,
+            lambda: self.log.where("hex8_2p"),
+            lambda: self.log.held("gpu-7"),
         ):
             with self.assertRaises(RinglogError) as refused:
                 await view()
@@ -1826,6 +2111,7 @@ class Interfaces(unittest.TestCase):
             (client.Cursor, aio.AsyncCursor),
             (client.Member, aio.AsyncMember),
             (client.Role, aio.AsyncRole),
+            (client.Allocation, aio.AsyncAllocation),
         ]
         for blocking, asynchronous in pairs:
             names = {name for name in dir(blocking) if not name.startswith("_")}
@@ -1857,6 +2143,11 @@ class Interfaces(unittest.TestCase):
             (answers.Letter, "Letter"),
             (answers.LettersResult, "LettersResult"),
             (answers.Scheduled, "Scheduled"),
+            (answers.ResourceInfo, "Resource"),
+            (answers.AllocationInfo, "Allocation"),
+            (answers.Transfer, "Transfer"),
+            (answers.TransferStep, "TransferStep"),
+            (answers.Copy, "Copy"),
             (answers.RoleInfo, "Role"),
             (answers.RoleClaim, "RoleClaim"),
         ):

@@ -34,11 +34,12 @@ class Document(ClusterTest):
 
     def test_its_programs_run(self) -> None:
         programs = self.blocks("python")
-        publisher, spooler, subscriber, member, holder, scheduler, *rest = programs
+        publisher, spooler, subscriber, member, holder, allocator, scheduler, *rest = programs
         pauser, caller, daemon_test, handler_test, old_buses = rest
         for program, logged in (
             (publisher, []),
             (holder, []),
+            (allocator, []),
             (scheduler, []),
             (caller, []),
             (daemon_test, ["nacked: ConnectionError: no route to the host", "rejected: KeyError: 'config_key'"]),
@@ -68,6 +69,8 @@ class Document(ClusterTest):
             self.assertGreater(log.get_cursor("promotions")["committed"], 0)
             ended = [event.type for event in log.tail("start", keys=["PROMOTION_LEADER"], until_end=True)]
             self.assertEqual(ended, ["ROLE_ACQUIRED", "ROLE_RELEASED"])
+            granted = [event.type for event in log.tail("start", types=["ALLOCATION_*"], until_end=True)]
+            self.assertEqual(granted, ["ALLOCATION_GRANTED", "ALLOCATION_RELEASED"])
             self.assertEqual([one["id"] for one in log.scheduled()], ["nightly-2099-01-01"])
 
             # A reader that lags pauses it once, and one that has caught up lets it resume.

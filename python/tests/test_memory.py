@@ -9,6 +9,7 @@ import tempfile
 import threading
 import unittest
 from datetime import timedelta
+from typing import Any
 from unittest import mock
 
 from ringlog import AsyncClient, Client
@@ -60,6 +61,37 @@ class Time(MemoryTest):
             for seconds, waiting in ((4.9, 1), (0.1, 0)):
                 self.memory.clock.advance(seconds)
                 self.assertEqual(self.log.role("SYNC")["waiting"], waiting)
+
+    def test_allocations_and_resources_have_limits(self) -> None:
+        self.log.set_setting("allocations.max", "1")
+        self.log.set_setting("allocations.resources_max", "1")
+        self.log.set_resource("net", 10)
+        with self.log.allocate({"net": 1}), Client(self.memory.url, timeout=0.1) as log:
+            for call in (lambda: log.allocate({"net": 1}, wait=False), lambda: log.set_resource("disk", 1)):
+                with self.assertRaises(Unavailable) as refused:
+                    call()
+                self.assertEqual(refused.exception.code, "overloaded")
+        self.log.set_resource("net", 5)
+        self.log.allocate({"net": 5}, wait=False).release()
+
+    def test_what_waits_for_an_allocation_rises_and_loses_its_place_unless_it_is_sent_again(self) -> None:
+        self.log.set_resource("net", 10, preemptible=True)
+
+        def ask(id_: str, wait: str = "", **more: Any) -> Any:
+            request = {"holder": id_, "amounts": {"net": 6}, "wait": wait, **more}
+            return self.log.request("PUT", f"/v1/allocations/{id_}", request)
+
+        with self.log.allocate({"net": 10}):
+            ask("low", "1ms", priority="LOW", ttl="1h")
+            ask("short", "1ms", priority="LOW", ttl="100s")
+            for seconds, risen, waiting in ((59, "LOW", 2), (1, "NORMAL", 2), (40, "NORMAL", 1), (20, "HIGH", 1)):
+                self.memory.clock.advance(seconds)
+                self.assertEqual(self.log.allocation("low")["risen_to"], risen)
+                self.assertEqual(self.log.resource("net")["waiting"], waiting)
+            ask("normal", "1ms", priority="NORMAL", ttl="1h")
+        self.assertTrue(self.log.allocation("low")["granted"])
+        # What has risen is not preempted.
+        self.assertFalse(ask("urgent", priority="CRITICAL")["granted"])
 
     def test_the_roles_that_are_held_have_a_limit(self) -> None:
         self.log.set_setting("roles.max", "1")

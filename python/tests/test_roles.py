@@ -1,4 +1,4 @@
-"""What the holder of a role stands: a pause, a cut network, killed leaders, forks, Ctrl-C, an event loop that ends."""
+"""What holders of roles and allocations stand: a pause, a cut network, killed leaders, forks, Ctrl-C, ended loops."""
 
 from __future__ import annotations
 
@@ -46,6 +46,21 @@ with Client() as log, log.acquire_role(sys.argv[1], ttl=2, holder="paused") as r
     print(role.lost.wait(30), flush=True)
 """
 
+ALLOCATED = """
+import sys
+from ringlog import Client
+from ringlog.errors import AllocationLost
+with Client() as log, log.allocate({sys.argv[1]: 1}, ttl=2, holder="paused") as allocation:
+    print(allocation.held, flush=True)
+    sys.stdin.readline()
+    print(allocation.held, flush=True)
+    try:
+        allocation.check()
+    except AllocationLost as e:
+        print(e.code, flush=True)
+    print(allocation.lost.wait(30), flush=True)
+"""
+
 WAITER = """
 import sys
 from ringlog import Client
@@ -77,6 +92,24 @@ class Processes(FaultTest):
             role.check()
         events = self.log.tail("start", types=["MODEL_PROMOTED"], keys=[self.run_id], until_end=True)
         self.assertEqual([event.payload["i"] for event in events], [0, 3])
+
+    def test_a_process_that_was_stopped_for_longer_than_its_allocation_knows_that_it_is_lost(self) -> None:
+        self.log.set_resource(self.run_id, 1)
+        process = start(ALLOCATED, self.cluster.urls, self.run_id)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        assert process.stdin is not None and process.stdout is not None
+        self.assertEqual(process.stdout.readline(), "True\n")
+        process.send_signal(signal.SIGSTOP)
+        with self.log.allocate({self.run_id: 1}) as allocation:
+            process.stdin.write("\n")
+            process.stdin.flush()
+            process.send_signal(signal.SIGCONT)
+            out, err = process.communicate(timeout=60)
+            self.assertEqual(out, "False\nlost\nTrue\n", err)
+            self.assertIn(f"is lost: {self.run_id}=1 with the fence", err)
+            # Its release took nothing from the next.
+            self.assertTrue(self.log.allocation(allocation.id)["granted"])
 
     def test_ctrl_c_leaves_the_queue(self) -> None:
         with self.acquire():
@@ -153,7 +186,7 @@ class Cut(unittest.TestCase):
     def events(self) -> list[Event]:
         return list(self.direct.tail("start", types=["MODEL_PROMOTED"], keys=[self.run_id], until_end=True))
 
-    def test_a_holder_that_cannot_renew_stops_before_another_holds_the_role(self) -> None:
+    def test_a_holder_that_cannot_renew_stops_before_another_holds_what_it_held(self) -> None:
         names = [f"{self.run_id}-{kind}" for kind in ("blocking", "asyncio")]
         noted: list[tuple[str, str]] = []  # in the order in which it happened
 
@@ -170,24 +203,34 @@ class Cut(unittest.TestCase):
             with self.direct.acquire_role(name):
                 noted.append((name, "taken"))
 
+        def take_allocation() -> None:
+            with self.direct.allocate({self.run_id: 1}):
+                noted.append((self.run_id, "taken"))
+
         # A renewal under way does not get an answer either. It takes up to 3 s.
         held = threading.Event()
         log = Client(self.cluster.urls)
         self.addCleanup(log.close)
         role = log.acquire_role(names[0], ttl=5)
         role.on_lost(lambda: noted.append((names[0], "lost")))
+        self.direct.set_resource(self.run_id, 1)
+        allocation = log.allocate({self.run_id: 1}, ttl=5)
+        allocation.on_lost(lambda: noted.append((self.run_id, "lost")))
         threads = [threading.Thread(target=lambda: asyncio.run(hold(names[1])))]
         threads[0].start()
         self.assertTrue(held.wait(30))
         self.network.become("stalled")
         threads += [threading.Thread(target=take, args=(name,)) for name in names]
+        threads += [threading.Thread(target=take_allocation)]
         for thread in threads[1:]:
             thread.start()
         self.assertTrue(role.lost.wait(30))
         noted.append((names[0], "stopped"))
+        self.assertTrue(allocation.lost.wait(30))
+        noted.append((self.run_id, "stopped"))
         for thread in threads:
             thread.join(60)
-        for name in names:
+        for name in (*names, self.run_id):
             self.assertEqual([what for of, what in noted if of == name], ["lost", "stopped", "taken"])
 
     def test_a_publish_whose_answer_is_lost_is_appended_once(self) -> None:

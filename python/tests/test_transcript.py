@@ -20,6 +20,7 @@ VOLATILE = {
     "appended_at", "at", "cluster_id", "coordinator", "created", "first_failed", "last_failed", "last_seen",
     "dead_lettered_at", "moved", "oldest", "oldest_pending_ms", "oldest_seconds", "since", "touched", "until",
     "registered_at", "seen_at", "expires_at", "renewed_at", "made_at", "published_at",
+    "waited_ms", "held_ms",
     "first_suppressed", "last_suppressed", "bytes", "lag_seconds", "message", "remedy", "doc", "term",
     # How far a leader has looked ahead of a commit, which happens beside the requests.
     "scanned", "found", "lag_at_least",
@@ -83,7 +84,7 @@ class Side:
     def strip(self, value: Any, name: str = "") -> Any:
         """Return an answer without what differs."""
         if isinstance(value, dict):
-            text = {"reason"} if "fate" in value else set()
+            text = {"reason"} if "fate" in value else {"hash"} if "allocation" in value.get("payload", ()) else set()
             left = {key: self.strip(part, key) for key, part in value.items() if key not in VOLATILE | text}
             return {key: part for key, part in left.items() if part not in (None, "", {}, [])}
         if isinstance(value, list):
@@ -120,6 +121,12 @@ def under(role: str, fence: Any, step: Step) -> Step:
 
 def acquire(role: str, session: Any, **more: Any) -> Step:
     return put(f"/v1/roles/{role}", {"holder": f"holder-{session}", "session": session, **more})
+
+
+def allocate(id_: str, *, holder: str = "h", wait: str = "", ttl: str = "", priority: str = "", **amounts: int) -> Step:
+    more = {"wait": wait, "ttl": ttl, "priority": priority}
+    given = {name: text for name, text in more.items() if text}
+    return put(f"/v1/allocations/{id_}", {"holder": holder, "amounts": amounts, **given})
 
 
 SCHEDULED = "/v1/scheduled/"
@@ -842,6 +849,99 @@ TRANSCRIPTS: dict[str, list[Step]] = {
         get("/v1/explain", cursor="t", offset=1),
         get("/v1/explain", cursor="t", offset=2),
         ("DELETE", "/v1/cursors/t", None),
+    ],
+    "what is allocated": [
+        get("/v1/resources"),
+        get("/v1/resources/net"),
+        get("/v1/allocations/none"),
+        put("/v1/resources/net", {"capacity": 100, "unit": "Mbit/s", "preemptible": True}),
+        put("/v1/resources/disk%2F1", {"capacity": 2}),
+        put("/v1/resources/disk%2F1", {"capacity": 3, "preemptible": False}),
+        get("/v1/resources"),
+        get("/v1/resources", limit=1),
+        get("/v1/resources", after="disk/1"),
+        get("/v1/resources", limit=1001),
+        allocate("a", net=60),  # whose fence is {1}
+        allocate("a", net=60, ttl="1m30s", holder="other"),
+        allocate("a", net=61),
+        allocate("a", net=60, priority="HIGH"),
+        allocate("b", net=60),
+        allocate("b", net=60, wait="1ms"),
+        allocate("b", net=60, wait="1ms", ttl="30s"),
+        allocate("c", net=10, wait="1ms"),  # behind b
+        allocate("d", net=10, wait="1ms", priority="high"),  # before b, {2}
+        allocate("e", net=90, wait="1ms", priority="critical"),  # may end LOW ones alone
+        allocate("f", net=1, wait="1ms", **{"disk/1": 1}),
+        get("/v1/resources"),
+        get("/v1/allocations"),
+        get("/v1/allocations", limit=2),
+        get("/v1/allocations", after="d"),
+        get("/v1/allocations", page=1),
+        *[get(f"/v1/allocations/{id_}") for id_ in "abf"],
+        put("/v1/allocations", {"leases": [{"allocation": id_, "fence": fence} for id_, fence in (
+            ("a", 1), ("a", 2), ("b", 0), ("none", 1))] + [{"allocation": "b"}]}),
+        delete("/v1/allocations/c"),
+        delete("/v1/allocations/e"),
+        delete("/v1/allocations/a"),  # b and f are granted
+        delete("/v1/allocations/a"),
+        get("/v1/resources/net"),
+        get("/v1/allocations"),
+        # A CRITICAL request ends LOW allocations, the newest first, if that is enough.
+        *[delete(f"/v1/allocations/{id_}") for id_ in "bdf"],
+        *[allocate(f"low-{i}", net=30, priority="LOW") for i in range(3)],
+        allocate("low-3", priority="LOW", net=5, **{"disk/1": 1}),
+        allocate("normal", net=5),
+        allocate("urgent", net=96, priority="CRITICAL"),
+        allocate("urgent", net=30, priority="CRITICAL"),
+        allocate("both", net=60, priority="CRITICAL", **{"disk/1": 2}),
+        allocate("later", net=60, priority="CRITICAL", **{"disk/1": 1}),
+        get("/v1/allocations"),
+        # A lower capacity takes nothing away, and drops what will never fit.
+        allocate("large", net=80, wait="1ms", **{"disk/1": 3}),
+        allocate("small", **{"disk/1": 1}, wait="1ms"),
+        put("/v1/resources/net", {"capacity": 50}),
+        get("/v1/allocations"),
+        allocate("large", net=80, wait="1ms", **{"disk/1": 3}),
+        ("DELETE", "/v1/resources/net", None),
+        ("DELETE", "/v1/resources/net", None, {"page": 1}),
+        *[delete(f"/v1/allocations/{id_}") for id_ in (
+            "low-0", "low-1", "low-2", "low-3", "normal", "urgent", "both", "later", "large", "small")],
+        ("DELETE", "/v1/resources/net", None),
+        ("DELETE", "/v1/resources/net", None),
+        get("/v1/events", from_="{1}"),
+        *[put("/v1/resources/r", body) for body in (
+            {}, {"capacity": -1}, {"capacity": "1"}, {"capacity": 1.5}, {"capacity": (1 << 53) + 1},
+            {"capacity": 1 << 53, "unit": "u" * 65}, {"capacity": 1, "unit": CONTROL}, {"capacity": 1, "unit": 7},
+            {"capacity": 1, "preemptible": "no"}, {"capcity": 1}, {"capacity": 5.0},
+        )],
+        ("PUT", "/v1/resources/r", ""),
+        put(f"/v1/resources/{LONG}", {"capacity": 1}),
+        put("/v1/resources/a%0Ab", {"capacity": 1}),
+        *[put("/v1/allocations/x", body) for body in (
+            {}, {"holder": ""}, {"amounts": {"r": 1}}, {"holder": "h"}, {"holder": "h", "amounts": {}},
+            {"holder": "h", "amounts": {"r": 0}}, {"holder": "h", "amounts": {"r": 6}},
+            {"holder": "h", "amounts": {"none": 1, "r": 1}}, {"holder": "h", "amounts": {LONG: 1}},
+            {"holder": "h", "amounts": {"": 1}}, {"holder": "h", "amounts": {f"r{i}": 1 for i in range(17)}},
+            {"holder": 7, "amounts": {"r": 1}}, {"holder": LONG, "amounts": {"r": 1}},
+            {"holder": CONTROL, "amounts": {"r": 1}}, {"holder": "h", "amount": {"r": 1}},
+            *[{"holder": "h", "amounts": amounts} for amounts in ("r=1", ["r"], 7, {"r": -1}, {"r": "1"}, {"r": 1.5})],
+            *[{"holder": "h", "amounts": {"r": 1}, "ttl": ttl} for ttl in ("1s", "25h", "soon", "-2s", 15)],
+            *[{"holder": "h", "amounts": {"r": 1}, "wait": wait} for wait in ("6m", "soon", "-1s", 1)],
+            *[{"holder": "h", "amounts": {"r": 1}, "priority": priority} for priority in ("URGENT", 1)],
+        )],
+        ("PUT", "/v1/allocations/x", ""),
+        allocate(LONG, r=1),
+        allocate("a%0Ab", r=1),
+        *[put("/v1/allocations", body) for body in (
+            {}, {"leases": []}, {"leases": [{}]}, {"leases": [{"allocation": "x", "fence": -1}]},
+            {"leases": [{"allocation": "x", "fence": 1}, {"allocation": LONG, "fence": 1}]}, {"leases": {}},
+            {"leases": [{"allocation": "x", "fence": 1}] * 1001},
+        )],
+        ("PUT", "/v1/allocations", ""),
+        delete("/v1/allocations/a%0Ab"),
+        *[("DELETE", f"/v1/resources/{name}", None) for name in ("r", "disk%2F1", "q")],
+        get("/v1/resources"),
+        get("/v1/allocations"),
     ],
     "what bodies are refused": [
         put("/v1/cursors/b", {"from": 1}),

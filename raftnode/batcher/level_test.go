@@ -23,6 +23,11 @@ func aboveBase() []frame.Command {
 		frame.Schedule{}, frame.Unschedule{}, frame.Publish{Scheduled: "s"},
 		frame.ResourceSet{}, frame.ResourceRemove{}, frame.AllocationRequest{}, frame.AllocationRenew{},
 		frame.AllocationRelease{},
+		frame.GroupSettle{Lease: frame.RoleLease{Role: "r"}}, frame.RoleRenewClaim{},
+		frame.GroupDead{Letter: frame.DeadLetter{Lease: frame.RoleLease{Role: "r"}}},
+		frame.DeadLetter{Lease: frame.RoleLease{Role: "r"}},
+		frame.ViewDefine{}, frame.ViewRemove{}, frame.Publish{Emission: frame.ViewEmission{View: "v"}},
+		frame.ViewSkip{ViewEmission: frame.ViewEmission{View: "v"}},
 	}
 }
 

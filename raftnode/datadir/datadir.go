@@ -6,6 +6,7 @@
 //	DIR/reserve        allocated blocks, released to start and trim on a full disk
 //	DIR/raft/          raft.db, raft.journal, stable.db
 //	DIR/state/         the replicated state
+//	DIR/views/         what this node has folded of the log
 //	DIR/snapshots-in/  snapshots being received
 //	DIR/blackbox.jsonl what this voter saw of outages
 //
@@ -39,6 +40,7 @@ const (
 	ReserveFile  = "reserve"
 	RaftDir      = "raft"
 	StateDir     = "state"
+	ViewsDir     = "views"
 	SnapshotsDir = "snapshots-in"
 	BlackBoxFile = "blackbox.jsonl"
 

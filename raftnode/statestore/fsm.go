@@ -74,6 +74,13 @@ func (a *FSM) Apply(l *raft.Log) any {
 		return err
 	}
 	outcome, err := ApplyEntry(a.machine, l)
+	// The node is closing, and this entry would have waited for what is closed already. The next start applies it.
+	if errors.Is(err, fsm.ErrClosed) {
+		a.mu.Lock()
+		a.failed = err
+		a.mu.Unlock()
+		return err
+	}
 	if err != nil {
 		return a.fail(fmt.Errorf("apply %d: %w", l.Index, err))
 	}

@@ -35,6 +35,7 @@ const KeyInstalled = "InstalledSnapshot"
 // here; Recover does that work in its place.
 type Snapshots struct {
 	machine *fsm.Machine
+	views   Views
 	stable  raft.StableStore
 	dir     string // for snapshots being received and for checkpoints being sent
 	nodeID  string
@@ -54,7 +55,7 @@ var _ raft.SnapshotStore = (*Snapshots)(nil)
 // OpenSnapshots empties dir, which holds only what an earlier run left unfinished,
 // and makes the state durable.
 func OpenSnapshots(
-	m *fsm.Machine, stable raft.StableStore, dir, nodeID string, logger hclog.Logger,
+	m *fsm.Machine, v Views, stable raft.StableStore, dir, nodeID string, logger hclog.Logger,
 ) (*Snapshots, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, fmt.Errorf("empty %s: %w", dir, err)
@@ -62,7 +63,7 @@ func OpenSnapshots(
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make %s: %w", dir, err)
 	}
-	s := &Snapshots{machine: m, stable: stable, dir: dir, nodeID: nodeID, logger: logger,
+	s := &Snapshots{machine: m, views: v, stable: stable, dir: dir, nodeID: nodeID, logger: logger,
 		making: make(chan struct{}, 1)}
 	p := m.Position()
 	s.base.Store(&raft.Log{Index: p.Index, Term: p.Term, Type: raft.LogNoop})
@@ -155,9 +156,16 @@ func (s *Snapshots) folder(kind string) string {
 // Freeze makes a checkpoint in a folder of its own, which the caller removes. After an error there is none.
 func (s *Snapshots) Freeze() (dir string, p fsm.Position, meta snapshots.Meta, err error) {
 	dir = s.folder("out-")
-	p, err = s.machine.Checkpoint(dir)
+	folded := viewsOf(dir)
+	made, err := s.views.Checkpoint(folded, func() error {
+		p, err = s.machine.Checkpoint(dir)
+		return err
+	})
+	if err == nil && made {
+		err = joinViews(dir)
+	}
 	if err != nil {
-		return "", p, meta, errors.Join(fmt.Errorf("checkpoint: %w", err), os.RemoveAll(dir))
+		return "", p, meta, errors.Join(fmt.Errorf("checkpoint: %w", err), os.RemoveAll(dir), os.RemoveAll(folded))
 	}
 	return dir, p, snapshotMeta(p, s.nodeID), nil
 }
@@ -234,6 +242,7 @@ func (s *Snapshots) Create(
 // reader it is empty: Restore takes the folder.
 type receivedSnapshot struct {
 	id, dir            string
+	views              string // the folder of its views; "" if it has none
 	meta               snapshots.Meta
 	configuration      raft.Configuration
 	configurationIndex uint64
@@ -241,6 +250,11 @@ type receivedSnapshot struct {
 
 func (r *receivedSnapshot) Read([]byte) (int, error) { return 0, io.EOF }
 func (r *receivedSnapshot) Close() error             { return nil }
+
+// remove removes what is left of its folders.
+func (r *receivedSnapshot) remove() error {
+	return errors.Join(os.RemoveAll(r.dir), os.RemoveAll(viewsOf(r.dir)))
+}
 
 func (r *receivedSnapshot) raftMeta() *raft.SnapshotMeta {
 	return &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, ID: r.id, Index: r.meta.Index, Term: r.meta.Term,
@@ -261,7 +275,7 @@ func (s *Snapshots) swap(r *receivedSnapshot) error {
 	if err := s.stable.SetUint64([]byte(KeyInstalled), r.meta.Index); err != nil {
 		return err
 	}
-	if err := s.machine.Swap(r.dir); err != nil {
+	if err := s.views.Swap(r.views, func() error { return s.machine.Swap(r.dir) }); err != nil {
 		return err
 	}
 	// The new state is on disk, and the log may not lead to its last entry: Base is that entry for Covers
@@ -279,7 +293,7 @@ func (s *Snapshots) release(r *receivedSnapshot) error {
 		s.received = nil
 	}
 	s.mu.Unlock()
-	return os.RemoveAll(r.dir)
+	return r.remove()
 }
 
 // keep makes r the received snapshot, and removes one that was received before and never swapped in.
@@ -289,7 +303,7 @@ func (s *Snapshots) keep(r *receivedSnapshot) error {
 	s.received = r
 	s.mu.Unlock()
 	if old != nil {
-		return os.RemoveAll(old.dir)
+		return old.remove()
 	}
 	return nil
 }
@@ -351,10 +365,14 @@ func (k *sink) Close() error {
 		return fmt.Errorf("receive snapshot: %w", k.err)
 	}
 	// What is well formed may still not be the state that raft was promised.
-	if err := k.check(); err != nil {
-		return errors.Join(fmt.Errorf("receive snapshot: %w", err), os.RemoveAll(k.dir))
+	views, err := SplitViews(k.dir)
+	if err == nil {
+		err = k.check()
 	}
-	return k.store.keep(&receivedSnapshot{id: k.ID(), dir: k.dir, meta: k.meta,
+	if err != nil {
+		return errors.Join(fmt.Errorf("receive snapshot: %w", err), os.RemoveAll(k.dir), os.RemoveAll(viewsOf(k.dir)))
+	}
+	return k.store.keep(&receivedSnapshot{id: k.ID(), dir: k.dir, views: views, meta: k.meta,
 		configuration: k.configuration, configurationIndex: k.configurationIndex})
 }
 

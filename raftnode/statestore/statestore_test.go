@@ -71,7 +71,8 @@ func view(t testing.TB, fs vfs.FS, dir string) *FSM {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	s, err := OpenSnapshots(m, raft.NewInmemStore(), filepath.Join(t.TempDir(), "in"), "n1", hclog.NewNullLogger())
+	in := filepath.Join(t.TempDir(), "in")
+	s, err := OpenSnapshots(m, noViews{}, raft.NewInmemStore(), in, "n1", hclog.NewNullLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,3 +368,9 @@ func rawTransport(t *testing.T, id string, covers func(uint64) (uint64, bool)) *
 	t.Cleanup(func() { transport.Close() })
 	return transport
 }
+
+// noViews is a node without views.
+type noViews struct{}
+
+func (noViews) Checkpoint(_ string, state func() error) (bool, error) { return false, state() }
+func (noViews) Swap(_ string, state func() error) error               { return state() }

@@ -10,7 +10,23 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/attempt"
 )
+
+// answerUntilTaken answers an event, and repeats the answer while the cluster cannot take it: repeating the handler
+// instead would do its work again. An error is final, or the round has ended.
+func (rd *round) answerUntilTaken(d client.Delivery, o Outcome) error {
+	for n := 1; ; n++ {
+		err := rd.answer(d, o)
+		if err == nil || final(err) {
+			return err
+		}
+		rd.o.Logger.Warn("cannot answer the event, trying again", "group", rd.o.Group, "offset", d.Offset, "error", err)
+		if !attempt.Sleep(rd.taking, rd.o.wait(n, Error{})) {
+			return err
+		}
+	}
+}
 
 // answer publishes what became of an event, if Options.Answer wants that, for whoever waits for its run. Within the
 // dedup window an outcome is answered once, also where the event was redelivered after its answer.

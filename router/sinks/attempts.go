@@ -44,29 +44,27 @@ func (rd *round) handle(d client.Delivery) {
 	}
 }
 
-// succeed ends a delivery that was handled. Without its answer it is redelivered.
+// succeed ends a delivery that was handled, once its answer is in the log.
 func (rd *round) succeed(d client.Delivery, o Outcome) {
 	o.Result = Handled
-	err := rd.answer(d, o)
+	err := rd.answerUntilTaken(d, o)
 	switch {
 	case err == nil:
 		o.Lost = d.Ack() != nil
 		rd.tally.countAttempt(o)
-	case rd.base.Err() != nil:
-		rd.release(d, o, err)
+	case final(err):
+		// Another delivery would end the same way.
+		o.Error = unanswered("handled", err)
+		o.Result, o.Wait = Dead, 0
+		rd.tally.countAttempt(rd.report(d, o, true))
 	default:
-		o.Error = "handled"
-		rd.tally.countAttempt(rd.returnUnanswered(d, o, err))
+		rd.release(d, o, errors.New(unanswered("handled", err)))
 	}
 }
 
-// returnUnanswered has an event redelivered whose answer could not be published: somebody waits for it. It does not
-// count as a delivery, so the group does not make a dead letter of what was handled.
-func (rd *round) returnUnanswered(d client.Delivery, o Outcome, err error) Outcome {
-	o.Result, o.Wait = Failed, 0
-	o.Error = bounded(fmt.Sprintf("%s, but not answered: %v", o.Error, err), maxError)
-	o.Lost = d.Nack(client.NackOptions{Released: true}) != nil
-	return o
+// unanswered is the error of an event whose answer the cluster did not take: somebody waits for it.
+func unanswered(outcome string, err error) string {
+	return bounded(fmt.Sprintf("%s, but not answered: %v", outcome, err), maxError)
 }
 
 // Enter implements attempt.Task.
@@ -139,18 +137,24 @@ func (rd *round) refuse(d client.Delivery, last Outcome) {
 	rd.tally.countDelivery(rd.nack(d, last, false))
 }
 
-// nack reports to the group that a delivery failed.
+// nack ends a delivery that failed. A dead letter follows its answer, which says that there is one.
 func (rd *round) nack(d client.Delivery, o Outcome, dead bool) Outcome {
 	o.Result = Failed
 	if dead || (rd.o.MaxDeliver > 0 && d.Count >= rd.o.MaxDeliver) {
 		o.Result, o.Wait = Dead, 0
-	}
-
-	if o.Result == Dead {
-		if err := rd.answer(d, o); err != nil {
-			return rd.returnUnanswered(d, o, err)
+		err := rd.answerUntilTaken(d, o)
+		if err != nil {
+			o.Error = unanswered(o.Error, err)
+		}
+		if err != nil && !final(err) {
+			return rd.giveBack(d, o)
 		}
 	}
+	return rd.report(d, o, dead)
+}
+
+// report tells the group that a delivery failed.
+func (rd *round) report(d client.Delivery, o Outcome, dead bool) Outcome {
 	// The group keeps the error with the event, shorter than it is reported.
 	nack := client.NackOptions{Delay: o.Wait, Err: bounded(o.Error, maxKept), Dead: dead, Handler: rd.o.Group}
 	o.Lost = d.Nack(nack) != nil
@@ -160,18 +164,23 @@ func (rd *round) nack(d client.Delivery, o Outcome, dead bool) Outcome {
 
 // release gives an event back as it came.
 func (rd *round) release(d client.Delivery, o Outcome, err error) {
-	// It does not count for Options.Count: the event was not handled.
-	rd.begun.Add(^uint64(0))
-	o.Result = Released
-	o.Lost = d.Nack(client.NackOptions{Released: true}) != nil
 	if err != nil {
 		o.Error = bounded(err.Error(), maxError)
 	}
+	o = rd.giveBack(d, o)
 	if o.Attempt > 0 {
 		rd.tally.countAttempt(o)
 	} else {
 		rd.tally.countDelivery(o)
 	}
+}
+
+// giveBack releases a delivery. It does not count, neither for the group nor for Options.Count.
+func (rd *round) giveBack(d client.Delivery, o Outcome) Outcome {
+	rd.begun.Add(^uint64(0))
+	o.Result = Released
+	o.Lost = d.Nack(client.NackOptions{Released: true}) != nil
+	return o
 }
 
 // How much of an error is reported, and how much the group keeps.

@@ -2673,7 +2673,10 @@ type ExchangeRequest struct {
 	// to wait for anything else. With it a member that wants some gets the events that follow
 	// in a key, too, and must not handle them before it has acknowledged those before: when
 	// one of them fails, they are revoked.
-	Ahead         bool `protobuf:"varint,11,opt,name=ahead,proto3" json:"ahead,omitempty"`
+	Ahead bool `protobuf:"varint,11,opt,name=ahead,proto3" json:"ahead,omitempty"`
+	// The lease of a role: the call is refused (fenced), and the session ends, once that is over.
+	Role          string `protobuf:"bytes,12,opt,name=role,proto3" json:"role,omitempty"`
+	Fence         uint64 `protobuf:"varint,13,opt,name=fence,proto3" json:"fence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2785,6 +2788,20 @@ func (x *ExchangeRequest) GetAhead() bool {
 	return false
 }
 
+func (x *ExchangeRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *ExchangeRequest) GetFence() uint64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
 // Nack says that an event could not be handled.
 type Nack struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2892,6 +2909,7 @@ type ExchangeResponse struct {
 	SessionTimeout *durationpb.Duration `protobuf:"bytes,8,opt,name=session_timeout,json=sessionTimeout,proto3" json:"session_timeout,omitempty"` // a member that exchanges nothing for that duration is gone
 	Committed      uint64               `protobuf:"varint,9,opt,name=committed,proto3" json:"committed,omitempty"`                                // the group's commit
 	LastOffset     uint64               `protobuf:"varint,10,opt,name=last_offset,json=lastOffset,proto3" json:"last_offset,omitempty"`
+	Fence          uint64               `protobuf:"varint,11,opt,name=fence,proto3" json:"fence,omitempty"` // of the request, from nodes that compare it
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2992,6 +3010,13 @@ func (x *ExchangeResponse) GetCommitted() uint64 {
 func (x *ExchangeResponse) GetLastOffset() uint64 {
 	if x != nil {
 		return x.LastOffset
+	}
+	return 0
+}
+
+func (x *ExchangeResponse) GetFence() uint64 {
+	if x != nil {
+		return x.Fence
 	}
 	return 0
 }
@@ -4072,7 +4097,7 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x06cursor\x18\x01 \x01(\v2\x12.ringlog.v1.CursorR\x06cursor\"1\n" +
 	"\vOffsetRange\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\x04R\x02to\"\xef\x02\n" +
+	"\x02to\x18\x02 \x01(\x04R\x02to\"\x99\x03\n" +
 	"\x0fExchangeRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\tR\x06member\x12\x18\n" +
@@ -4085,7 +4110,9 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\await_ms\x18\t \x01(\rR\x06waitMs\x12\x14\n" +
 	"\x05leave\x18\n" +
 	" \x01(\bR\x05leave\x12\x14\n" +
-	"\x05ahead\x18\v \x01(\bR\x05ahead\"\xb5\x01\n" +
+	"\x05ahead\x18\v \x01(\bR\x05ahead\x12\x12\n" +
+	"\x04role\x18\f \x01(\tR\x04role\x12\x14\n" +
+	"\x05fence\x18\r \x01(\x04R\x05fence\"\xb5\x01\n" +
 	"\x04Nack\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x19\n" +
 	"\bdelay_ms\x18\x02 \x01(\x04R\adelayMs\x12\x14\n" +
@@ -4093,7 +4120,7 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x04dead\x18\x04 \x01(\bR\x04dead\x12\x18\n" +
 	"\ahandler\x18\x05 \x01(\tR\ahandler\x12\x1a\n" +
 	"\breleased\x18\x06 \x01(\bR\breleased\x12\x1a\n" +
-	"\bdelivery\x18\a \x01(\x04R\bdelivery\"\xcb\x03\n" +
+	"\bdelivery\x18\a \x01(\x04R\bdelivery\"\xe1\x03\n" +
 	"\x10ExchangeResponse\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x04R\asession\x12#\n" +
 	"\x04runs\x18\x02 \x03(\v2\x0f.ringlog.v1.RunR\x04runs\x124\n" +
@@ -4108,7 +4135,8 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\tcommitted\x18\t \x01(\x04R\tcommitted\x12\x1f\n" +
 	"\vlast_offset\x18\n" +
 	" \x01(\x04R\n" +
-	"lastOffset\"8\n" +
+	"lastOffset\x12\x14\n" +
+	"\x05fence\x18\v \x01(\x04R\x05fence\"8\n" +
 	"\bDelivery\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x04R\x05count\"e\n" +

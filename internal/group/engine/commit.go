@@ -21,8 +21,9 @@ const (
 // commits are what exchanges wait for the log to record.
 type commits struct {
 	gathering    *pendingBatch // what members report now goes into it
-	lettersAfter time.Time     // dead letters are not retried before
-	lettersErr   error         // why they were not stored the last time
+	leased       []*leasedBatch
+	lettersAfter time.Time // dead letters are not retried before
+	lettersErr   error     // why they were not stored the last time
 }
 
 // pendingBatch is an ack batch that exchanges wait for. done is closed once the log has it, or never will by
@@ -51,10 +52,15 @@ func (g *liveGroup) commitBatch(all bool) bool {
 		deaths = g.coordinator.Deaths()
 	}
 	g.gathering = newPendingBatch()
+	leased := g.leased
+	g.leased = nil
 	g.mu.Unlock()
 	// Without the lock: exchanges continue meanwhile, and what they report gathers.
 	if some {
-		r.err = g.proposeBatch(s)
+		r.err = g.proposeBatch(s, frame.RoleLease{}, func() {})
+	}
+	for _, b := range leased {
+		g.proposeLeased(b)
 	}
 	// A dead letter needs the log to know of the failures before it.
 	// stored has, by the place in deaths, which of them the log has.
@@ -79,13 +85,17 @@ func (g *liveGroup) commitBatch(all bool) bool {
 		}
 	}
 	close(r.done)
+	for _, b := range leased {
+		g.endLeased(b)
+	}
 	g.serveWaiters()
-	return some || slices.Contains(stored, true)
+	return some || len(leased) > 0 || slices.Contains(stored, true)
 }
 
 // proposeBatch gets an ack batch into the log, however long it takes, in parts where it has many failed
-// deliveries. With an error the group has ended on this node.
-func (g *groupTerm) proposeBatch(s group.AckBatch) error {
+// deliveries. stored is called once the log has the first part. With an error the group has ended on this node, or the
+// lease is over.
+func (g *groupTerm) proposeBatch(s group.AckBatch, lease frame.RoleLease, stored func()) error {
 	// The first command has all ranges. What follows has retries alone, in ascending order.
 	for {
 		n := min(len(s.Retries), retriesAtOnce)
@@ -97,10 +107,16 @@ func (g *groupTerm) proposeBatch(s group.AckBatch) error {
 			Open:       s.Open,
 			Done:       s.Done,
 			Retries:    s.Retries[:n],
+			Lease:      lease,
 		}})
+		if err == nil {
+			stored()
+		}
 		switch {
 		case err == nil && n == len(s.Retries):
 			return nil
+		case leaseOver(err) != nil:
+			return err
 		// The log has this part; the retries that did not fit follow in the next command.
 		case err == nil:
 			s.Done, s.Retries = nil, s.Retries[n:]
@@ -123,7 +139,7 @@ func (g *groupTerm) storeLetters(deaths []group.Death, stored []bool) error {
 	for i := range deaths {
 		free <- struct{}{}
 		stores.Go(func() {
-			errs[i] = g.storeLetter(&deaths[i])
+			errs[i] = g.storeLetter(&deaths[i], frame.RoleLease{})
 			stored[i] = errs[i] == nil
 			<-free
 		})
@@ -133,7 +149,7 @@ func (g *groupTerm) storeLetters(deaths []group.Death, stored []bool) error {
 }
 
 // storeLetter stores one event as a dead letter, unless that is settled already.
-func (g *groupTerm) storeLetter(d *group.Death) error {
+func (g *groupTerm) storeLetter(d *group.Death, lease frame.RoleLease) error {
 	l, err := g.host.CompleteLetter(g.ctx, frame.DeadLetter{
 		Cursor:      g.name,
 		Generation:  g.generation,
@@ -150,6 +166,7 @@ func (g *groupTerm) storeLetter(d *group.Death) error {
 		return err
 	}
 	// One entry stores the letter and settles the event.
+	l.Lease = lease
 	_, err = g.host.Propose(g.ctx, frame.Request{Command: frame.GroupDead{Term: g.term, Letter: l}})
 	if refusal, ok := errors.AsType[*fsm.Refusal](err); ok && refusal.Code == fsm.Conflict {
 		return nil // it is settled
@@ -160,7 +177,7 @@ func (g *groupTerm) storeLetter(d *group.Death) error {
 
 	// Any other refusal leaves the group running.
 	refusal, refused := errors.AsType[*fsm.Refusal](err)
-	if !refused || refusal.Code == fsm.Fenced || refusal.Code == fsm.NotFound {
+	if leaseOver(err) == nil && (!refused || refusal.Code == fsm.Fenced || refusal.Code == fsm.NotFound) {
 		g.endIfOver(err)
 	}
 	return err

@@ -29,10 +29,11 @@ type Request struct {
 	Session                 uint64        // 0 joins
 	Holding, Acks, Progress []frame.Range // Holding is used only when joining
 	Nacks                   []group.Nack
-	Want                    int           // events; with 0 the call does not wait for any
-	Wait                    time.Duration // for events; 0 takes what there is now
-	Ahead                   bool          // see group.Demand
-	Leave                   bool          // ends the session
+	Want                    int             // events; with 0 the call does not wait for any
+	Wait                    time.Duration   // for events; 0 takes what there is now
+	Ahead                   bool            // see group.Demand
+	Leave                   bool            // ends the session
+	Lease                   frame.RoleLease // of a role, without which the call is refused; Role is empty for none
 }
 
 // Answer is what a member gets.
@@ -91,6 +92,7 @@ type exchange struct {
 	session uint64        // the member's when the call began
 	refused []frame.Range // what the call has reported and its member does not hold
 	batch   *pendingBatch // that its acks and nacks go into; nil if it has none
+	leased  *leasedBatch  // in place of it where the call has a lease
 	dead    bool          // one of its nacks is final
 }
 
@@ -100,6 +102,9 @@ func (g *liveGroup) beginExchange(r *Request) (*exchange, error) {
 	defer g.mu.Unlock()
 	if g.ctx.Err() != nil {
 		return nil, g.endCause()
+	}
+	if err := g.refuseLease(r); err != nil {
+		return nil, err
 	}
 	now := g.now()
 	m, err := g.findMember(now, r)
@@ -114,29 +119,38 @@ func (g *liveGroup) beginExchange(r *Request) (*exchange, error) {
 	for _, one := range r.Progress {
 		g.coordinator.Progress(now, m, one, nil)
 	}
-	for _, one := range r.Acks {
-		e.refused = g.coordinator.Ack(m, one, e.refused)
-	}
-	for _, one := range r.Nacks {
-		e.dead = e.dead || one.Dead
-		if !g.coordinator.Nack(now, m, one) {
-			e.refused = append(e.refused, frame.Range{From: one.Offset, To: one.Offset})
-		}
+	switch {
+	case len(r.Acks)+len(r.Nacks) == 0:
+	case r.Lease.Role != "":
+		g.settleLeased(e)
+	default:
+		g.settle(e)
 	}
 	// Events that the member does not hold any more are refused; the rest of the call counts nevertheless.
 	e.refused = frame.JoinRanges(e.refused)
-	// While g.mu is held, all of it goes into the batch that gathers now: the call is durable once that one is.
-	if len(r.Acks)+len(r.Nacks) > 0 {
-		e.batch = g.gathering
-		signal(g.toCommit)
-	}
 	// Only after its acks and nacks: what the member still holds goes to others.
-	if r.Leave {
+	if r.Leave && e.leased == nil {
 		g.coordinator.Leave(m)
 	}
 	g.wanted += r.Want
 	g.serveWaiters()
 	return e, nil
+}
+
+// settle gives the coordinator the acks and nacks of an exchange. g.mu is held.
+func (g *liveGroup) settle(e *exchange) {
+	for _, one := range e.request.Acks {
+		e.refused = g.coordinator.Ack(e.member, one, e.refused)
+	}
+	for _, one := range e.request.Nacks {
+		e.dead = e.dead || one.Dead
+		if !g.coordinator.Nack(g.now(), e.member, one) {
+			e.refused = append(e.refused, frame.Range{From: one.Offset, To: one.Offset})
+		}
+	}
+	// While g.mu is held, all of it goes into the batch that gathers now: the call is durable once that one is.
+	e.batch = g.gathering
+	signal(g.toCommit)
 }
 
 // findMember returns the member that a request comes from, which joins if it has no session. g.mu is held.
@@ -197,6 +211,8 @@ func (e *exchange) waitDurable(ctx context.Context) error {
 	select {
 	case <-e.batch.done:
 		switch {
+		case e.leased != nil && e.batch.err != nil && e.group.ctx.Err() == nil:
+			return e.batch.err
 		case e.batch.err != nil:
 			return e.endCause()
 		// Any nack may have ended the last delivery of its event: if a dead letter's outcome is unknown, every

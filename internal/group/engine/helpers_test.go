@@ -29,6 +29,7 @@ type leader struct {
 	asked  chan frame.GroupSettle
 	deaths chan frame.GroupDead // nil: dead letters are stored as they come
 	fate   chan error
+	free   atomic.Bool // nothing is held back any more
 	lost   atomic.Bool // its leadership
 }
 
@@ -86,20 +87,30 @@ func (l *leader) Propose(ctx context.Context, request frame.Request) (fsm.Result
 	held := false
 	switch c := request.Command.(type) {
 	case frame.GroupSettle:
-		held = l.asked != nil && len(c.Done) > 0 && c.Done[len(c.Done)-1].To > 1
+		held = !l.free.Load() && l.asked != nil && (c.Lease.Role != "" || (len(c.Done) > 0 && c.Done[len(c.Done)-1].To > 1))
 		if held {
-			l.asked <- c
+			select {
+			case l.asked <- c:
+			case <-ctx.Done():
+			}
 		}
 	case frame.GroupDead:
-		held = l.deaths != nil
+		held = !l.free.Load() && l.deaths != nil
 		if held {
-			l.deaths <- c
+			select {
+			case l.deaths <- c:
+			case <-ctx.Done():
+			}
 		}
 	}
 	if held {
-		if err := <-l.fate; err != nil {
-			l.lost.Store(true)
-			return fsm.Result{}, err
+		select {
+		case err := <-l.fate:
+			if err != nil {
+				l.lost.Store(true)
+				return fsm.Result{}, err
+			}
+		case <-ctx.Done():
 		}
 	}
 	result, err := l.node.Propose(ctx, request)

@@ -154,7 +154,7 @@ func (g *liveGroup) checkOwnership() {
 		g.end(fmt.Errorf("group %s: %w", g.name, raftnode.ErrNotLeader))
 	case g.inUse(c.Group.Policy, g.engine.crowded()):
 		if idle := g.host.Machine().Settings().CursorIdle; idle > 0 && time.Since(c.Touched) > idle/4 {
-			_ = g.proposeBatch(group.AckBatch{}) // a group whose members wait does not expire
+			_ = g.proposeBatch(group.AckBatch{}, frame.RoleLease{}, func() {}) // a group whose members wait does not expire
 		}
 	}
 }

@@ -25,7 +25,7 @@ from ringlog.errors import OutcomeUnknown, RinglogError, Unavailable, from_answe
 Query = Mapping[str, str | list[str]]
 LINEARIZABLE: dict[str, str | list[str]] = {"consistency": "linearizable"}
 
-FEATURE_LEVEL = 9  # of the nodes that this package was made with; docs/operations.md explains levels
+FEATURE_LEVEL = 10  # of the nodes that this package was made with; docs/operations.md explains levels
 FIRST_PAUSE, MAX_PAUSE, GROWTH = 0.02, 1.0, 1.1  # seconds between rounds over all nodes
 MAX_INTERNAL = 3  # answers that report a node's own fault before it is taken for the request's
 NOTHING_HAPPENED = frozenset({"timeout", "overloaded", "no_leader", "no_quorum", "unavailable"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ringlog._core.calls import Calls, path
@@ -82,8 +81,7 @@ class CursorState:
         offset = self._offset_of(event)
         if offset is None:
             return
-        body: Json = {"offset": offset}
-        info = await self._report("commit", body, None if self._role is None else self._role.headers)
+        info = await self._report("commit", {"offset": offset})
         self.committed = info["committed"]
 
     async def dead_letter(
@@ -102,11 +100,13 @@ class CursorState:
         self._failures.report(self.last if event is None else event, "made a dead letter", error)
         return letter
 
-    async def _report(self, what: str, body: Json, lease: Mapping[str, str] | None = None) -> Json:
+    async def _report(self, what: str, body: Json) -> Json:
         """Send what became of an event. Once the cursor or the role is another's, what was received is dropped."""
         reader = await self.open()
+        lease = None
         if self._role is not None:
-            self._role.check()  # with a dead letter nodes compare the generation alone
+            self._role.check()
+            lease = self._role.headers
         body["generation"] = self.generation
         try:
             answer: Json = await self._calls.call("POST", path("cursors", self.name, what), body, headers=lease)

@@ -17,8 +17,9 @@ from ringlog._core.calls import PASSING, Calls, path
 from ringlog._core.io import Io, Task
 from ringlog._core.notices import Failures, Outage, log_warning
 from ringlog._core.reader import OnGap
+from ringlog._core.role import RoleState
 from ringlog._core.spec import create
-from ringlog.errors import Closed, NotFound, RinglogError
+from ringlog.errors import Closed, NotFound, RinglogError, RoleLost
 from ringlog.event import Event, Gap, Json
 
 POLL = 0.25  # seconds between calls for more while events are being handled
@@ -196,8 +197,9 @@ class MemberLoop:
         prefetch: int,
         auto_progress: bool,
         on_gap: OnGap,
+        role: RoleState | None = None,
     ) -> None:
-        self._calls, self._io, self.group = calls, io, group
+        self._calls, self._io, self.group, self._role = calls, io, group, role
         self._spec, self._stated, self._on_gap = spec, stated, on_gap
         name = member or f"{socket.gethostname()[:200]}-{os.getpid()}-{os.urandom(4).hex()}"
         self._lock = threading.Lock()  # guards state
@@ -219,6 +221,9 @@ class MemberLoop:
         self._check_open()
         if self._task is not None:
             return
+        if self._role is not None:
+            self._role.check()
+            self._role.attach(self)
         if self._stated:
             await create(self._calls, self.group, self._spec)
         try:
@@ -322,6 +327,12 @@ class MemberLoop:
         if self._task is not None:
             await self._task.join(timeout)
 
+    def fail(self, error: RinglogError) -> None:
+        """End the membership with the lease of its role. The group takes back what is held with the next call."""
+        self._error = error
+        self._due.set_threadsafe()
+        self._news.set_threadsafe()
+
     def kill(self) -> None:
         """End as a process does that is killed: nothing is reported from now on."""
         self._killed = True  # before the other, which alone means that the member leaves
@@ -346,7 +357,9 @@ class MemberLoop:
                 pause = 0.02
                 self._outage.over()
             except RinglogError as e:
-                if e.code not in PASSING and e.code not in ("fenced", "unreachable"):
+                if isinstance(e, RoleLost) and self._role is not None:
+                    self._role.lose(e)
+                if isinstance(e, RoleLost) or (e.code not in PASSING and e.code not in ("fenced", "unreachable")):
                     self._error = e
                     self._news.set()
                     return
@@ -365,6 +378,8 @@ class MemberLoop:
         """Make one call."""
         with self._lock:
             request, sent = self.state.request(self._io.monotonic(), leave)
+        if self._role is not None:
+            request |= {"role": self._role.name, "fence": self._role.fence}
         if not wait:
             request["wait_ms"] = 0
         target = path("groups", self.group, "exchange")

@@ -17,16 +17,29 @@ from ringlog._core.encode import Position, build_event, encode, format_instant, 
 from ringlog._core.io import Io
 from ringlog._core.publisher import PUBLISH, Backlog, Publisher, is_away, lease_headers
 from ringlog._core.spec import build_filter, build_group, create
-from ringlog.answers import CursorInfo, Letter, LettersResult, MemberInfo, RoleInfo, Scheduled
+from ringlog.answers import (
+    AllocationInfo,
+    Copy,
+    CursorInfo,
+    Letter,
+    LettersResult,
+    MemberInfo,
+    ResourceInfo,
+    RoleInfo,
+    Scheduled,
+    Transfer,
+)
 from ringlog.errors import Closed, InvalidArgument, NotFound, OutcomeUnknown, RinglogError, RoleLost
 from ringlog.event import CallResult, Event, EventFields, Json, NewEvent, Result
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from ringlog._core.allocation import AllocationState
     from ringlog._core.drainer import Drainer
+    from ringlog._core.lease import Flag, LeaseState
     from ringlog._core.payload import Payload
-    from ringlog._core.role import Flag, RoleState
+    from ringlog._core.role import RoleState
     from ringlog._core.spool import Spool
 
 
@@ -47,7 +60,7 @@ class Operations:
             self._drainer = Drainer(self._publisher, io, opened)
             self._publisher.wake, self._publisher.keep_up = self._drainer.wake, self._drainer.keep_up
             self._publisher.mark_apart = self._drainer.mark_apart
-        self._roles: weakref.WeakSet[RoleState] = weakref.WeakSet()  # to release when the client is closed
+        self._leases: weakref.WeakSet[LeaseState] = weakref.WeakSet()  # to release when the client is closed
         self._closed = False
 
     def _before_fork(self) -> None:
@@ -65,7 +78,7 @@ class Operations:
             self._config.clock.after_fork()
         self._publisher.after_fork()
         self._backlog.after_fork()
-        self._roles = weakref.WeakSet()
+        self._leases = weakref.WeakSet()
         if self._drainer is not None:
             self._drainer.after_fork()
 
@@ -74,14 +87,15 @@ class Operations:
             raise Closed("the client is closed", remedy="make a new one")
 
     async def _close(self, timeout: float) -> None:
-        """Send what waits, for at most timeout seconds, release the roles, and end the connections."""
+        """Send what waits, for at most timeout seconds, release roles and allocations, and end the connections."""
         self._closed = True
         until = time.monotonic() + timeout
         try:
             await self._backlog.close(timeout)
         finally:
-            for role in tuple(self._roles):
-                await role.release(until - time.monotonic())
+            # Those that wait come first, so that they do not get what the others release.
+            for lease in sorted(self._leases, key=lambda lease: lease.fence):
+                await lease.release(until - time.monotonic())
             if self._drainer is not None:
                 await self._drainer.close(until - time.monotonic())
             self._calls.nodes.close()
@@ -92,7 +106,24 @@ class Operations:
 
         self._check_open()
         state = RoleState(self._io, self._calls, self._publisher, name, ttl, wait, holder, lost)
-        self._roles.add(state)
+        self._leases.add(state)
+        return state
+
+    def _new_allocation(
+        self,
+        amounts: Mapping[str, int],
+        priority: str,
+        ttl: float,
+        wait: bool | float,
+        holder: str | None,
+        lost: Flag,
+    ) -> AllocationState:
+        """Return an allocation that is not granted yet."""
+        from ringlog._core.allocation import AllocationState  # is rarely needed
+
+        self._check_open()
+        state = AllocationState(self._io, self._calls, amounts, priority, ttl, wait, holder, lost)
+        self._leases.add(state)
         return state
 
     async def _publish_under(
@@ -326,12 +357,12 @@ class Operations:
         """Return all cursors and groups by name: the schema Cursor."""
         return cast(list[CursorInfo], await self._pages("/v1/cursors", "cursors"))
 
-    async def _pages(self, target: str, name: str) -> list[Json]:
+    async def _pages(self, target: str, name: str, chosen: Query | None = None) -> list[Json]:
         """Return the entries of all pages of a list."""
         found: list[Json] = []
         after = ""
         while True:
-            query: Query = {**LINEARIZABLE, **({"after": after} if after else {})}
+            query: Query = {**LINEARIZABLE, **(chosen or {}), **({"after": after} if after else {})}
             page = await self.request("GET", target, None, query)
             found += page[name]
             after = page.get("next", "")
@@ -531,6 +562,64 @@ class Operations:
             if not isinstance(e.__cause__, RoleLost):
                 raise
             return await self.role(name)
+
+    async def resources(self) -> list[ResourceInfo]:
+        """Return the resources, by name: the schema Resource."""
+        return cast(list[ResourceInfo], await self._pages("/v1/resources", "resources"))
+
+    async def resource(self, name: str) -> ResourceInfo:
+        """Return a resource and how much of it is granted: the schema Resource. Raises NotFound."""
+        check_name("resource", name)
+        return cast(ResourceInfo, await self.request("GET", path("resources", name), None, LINEARIZABLE))
+
+    async def set_resource(
+        self, name: str, capacity: int, *, unit: str = "", preemptible: bool = False
+    ) -> ResourceInfo:
+        """Declare a resource, or change it, and return it: the schema Resource.
+
+        unit is a text for people, such as "Mbit/s". With preemptible a CRITICAL request may end LOW allocations of it.
+        A lower capacity takes nothing from those who have more; nothing is granted until it fits.
+        """
+        check_name("resource", name)
+        body = {"capacity": capacity, "unit": unit, "preemptible": preemptible}
+        return cast(ResourceInfo, await self.request("PUT", path("resources", name), body))
+
+    async def remove_resource(self, name: str) -> ResourceInfo:
+        """Remove a resource, and return it as it was: the schema Resource.
+
+        Raises NotFound if there is none, and Conflict while anybody has or wants anything of it.
+        """
+        check_name("resource", name)
+        return cast(ResourceInfo, await self.request("DELETE", path("resources", name)))
+
+    async def allocations(self) -> list[AllocationInfo]:
+        """Return what is granted, and what waits for it, by id: the schema Allocation."""
+        return cast(list[AllocationInfo], await self._pages("/v1/allocations", "allocations"))
+
+    async def allocation(self, id: str) -> AllocationInfo:
+        """Return what is granted, or waits, under an id: the schema Allocation. Raises NotFound."""
+        check_name("allocation", id)
+        return cast(AllocationInfo, await self.request("GET", path("allocations", id), None, LINEARIZABLE))
+
+    async def release_allocation(self, id: str) -> None:
+        """End an allocation, or a request that waits for one, whoever has it. That there is none is no error."""
+        check_name("allocation", id)
+        await self.request("DELETE", path("allocations", id))
+
+    async def transfers(self, *, host: str = "", state: str = "", overdue: bool = False) -> list[Transfer]:
+        """Return the transfers to a host, in a state, or overdue, the oldest first: the schema Transfer."""
+        chosen = {"host": host, "state": state, "overdue": "true" if overdue else ""}
+        query = {key: value for key, value in chosen.items() if value}
+        return cast(list[Transfer], await self._pages("/v1/transfers", "transfers", query))
+
+    async def where(self, name: str) -> list[Copy]:
+        """Return the copies of a dataset or model, by kind and host: the schema Copy."""
+        check_name("copy", name)
+        return cast(list[Copy], await self._pages(path("where", name), "copies"))
+
+    async def held(self, host: str) -> list[Copy]:
+        """Return the copies that a host has, by name and kind: the schema Copy."""
+        return cast(list[Copy], await self._pages("/v1/where", "copies", {"host": host}))
 
     async def audit(self, *, live: bool = False) -> Json:
         """Return who emits what and who listens, with orphans and dead subscriptions: the schema Audit.

@@ -112,7 +112,7 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         types to correlation_ids must be its own, else Conflict is raised. Opening it fences the reader
         that had it before, which gets Fenced with its next read or commit.
 
-        With a role of acquire_role, reads and commits raise RoleLost once the role is lost or released.
+        With a role of acquire_role, reads, commits and dead letters raise RoleLost once the role is lost or released.
         """
         calls, io = self._reading()
         check_name("cursor", name)
@@ -137,6 +137,7 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         max_deliver: int | None = None,
         auto_progress: bool = False,
         on_gap: OnGap | None = None,
+        role: Holder | None = None,
     ) -> MemberT:
         """Become a member of a group, whose events each go to one member.
 
@@ -152,6 +153,8 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         auto_progress
                      report progress of all that is being handled: an event goes to others only when this process is
                      gone. A handler that hangs then keeps its event, and the next ones of its key, until that
+        role         one of acquire_role, without which the cluster refuses what the member settles: RoleLost is raised
+                     once it is lost or released, and the events go to others
 
         Deliveries may be handled in any order and at the same time: they have different keys, or none.
         """
@@ -162,5 +165,16 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         spec = build_group(chosen, format_position(from_, io.now()), ack_wait, max_deliver)
         stated = bool(chosen or spec["group"])
         return self._new_member(
-            MemberLoop(calls, io, name, spec, stated, member, prefetch, auto_progress, on_gap or log_gap)
+            MemberLoop(
+                calls,
+                io,
+                name,
+                spec,
+                stated,
+                member,
+                prefetch,
+                auto_progress,
+                on_gap or log_gap,
+                None if role is None else role._state,
+            )
         )

@@ -158,7 +158,15 @@ class Group:
     def exchange(self, body: Json, thread: int) -> tuple[Member, list[Json]]:
         """Take in what a member reports, and return it with the ranges that it does not hold."""
         request = _check_exchange(body, self._settings.number("limits.name_bytes"))
+        self._log.roles.check_request(body.get("role", ""), body.get("fence", 0))
         self.feed()
+        try:
+            self._log.roles.check_lease(body.get("role", ""), body.get("fence", 0))
+        except Refusal:
+            member = self._members.get(body["member"])
+            if member is not None and member.session == body.get("session", 0):
+                self._leave(member)
+            raise
         member = self._enter(body, request)
         member.seen, member.asked, member.thread = self._log.clock.now(), time.monotonic(), thread
 

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta, timezone
 
 from ringlog._core.io import Signal
 from ringlog._memory import types
+from ringlog._memory.allocations import Allocations
 from ringlog._memory.clients import Clients
 from ringlog._memory.cursors import Cursor, Cursors
 from ringlog._memory.flows import Flows
@@ -108,6 +109,7 @@ class Log:
         self.letters = Letters(self)
         self.clients = Clients(clock)
         self.roles = Roles(self)
+        self.allocations = Allocations(self)
         self.schedule = Schedule(self)
         self.flows = Flows(self.settings)
         self.waiting: weakref.WeakSet[Signal] = weakref.WeakSet()  # connections that wait for a change
@@ -174,6 +176,7 @@ class Log:
         self.schedule.forget_published()
         self.letters.purge_old()
         self.roles.expire()
+        self.allocations.expire()
         if idle := self.settings.duration("cursor.idle_expiry"):
             for cursor in list(self.cursors.all.values()):
                 if cursor.touched + idle <= now:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from ringlog._definitions import ALIASES
+from ringlog._memory import allocations as shares
 from ringlog._memory import types
 from ringlog._memory.chain import chain_of, check_flow, parse_deadlines
 from ringlog._memory.cursors import Cursor
@@ -231,7 +232,7 @@ _RANGES = [{"from": int, "to": int}]
 _NACK = {"offset": int, "delay_ms": int, "error": str, "dead": bool, "handler": str, "released": bool, "delivery": int}
 _EXCHANGE: Shape = {
     "member": str, "session": int, "holding": _RANGES, "acks": _RANGES, "nacks": [_NACK], "progress": _RANGES,
-    "want": int, "wait_ms": int, "ahead": bool, "leave": bool,
+    "want": int, "wait_ms": int, "ahead": bool, "leave": bool, "role": str, "fence": int,
 }  # fmt: skip
 _LETTERS: Shape = {
     "ids": [int], "all": bool, "type": str, "cursor": str, "error": str, "older_than": str, "after": int,
@@ -260,8 +261,11 @@ _CLIENT: Shape = {
 _DEDUP: Shape = {"mode": str, "fields": [str], "window": str}
 _COMMIT: Shape = {"offset": int, "generation": int}
 _ROLE: Shape = {"holder": str, "session": str, "ttl": str, "wait": str}
+_ALLOCATION: Shape = {"holder": str, "amounts": ANY, "priority": str, "ttl": str, "wait": str}
+_RESOURCE: Shape = {"capacity": int, "unit": str, "preemptible": bool}
 _SCHEDULE: Shape = {"at": str, "event": ANY}
 _RENEWAL: Shape = {"leases": [{"role": str, "fence": int}]}
+_ALLOCATION_RENEWAL: Shape = {"leases": [{"allocation": str, "fence": int}]}
 _DEAD: Shape = {**_COMMIT, "handler": str, "error": str, "attempts": int, "first_failed": str}
 
 Handler = Callable[["Node", Request, tuple[str, ...]], "Json | str | Reply"]
@@ -289,7 +293,7 @@ class Node:
             if method == request.method and (match := re.fullmatch(pattern, request.path)):
                 return handler(self, request, tuple(unquote(part) for part in match.groups()))
         if any(re.fullmatch(pattern, request.path) for pattern in _NODE_ONLY):
-            message = f"a memory log has no {request.path}: it knows neither documents nor members"
+            message = f"a memory log has no {request.path}: it knows neither documents nor members nor transfers"
             raise Refusal("not_implemented", "path", message, "ask a node, such as one of: ringlog dev")
         if any(re.fullmatch(pattern, request.path) for _, pattern, _ in _ROUTES):
             raise Refusal("method_not_allowed", "method", f"{request.method} is not for {request.path}", "see Allow")
@@ -450,7 +454,10 @@ class Node:
 
     def dead_letter(self, request: Request, parts: tuple[str, ...]) -> Json:
         """Make an event a dead letter."""
-        return self._letters.dead_letter(parts[0], _body(request, _DEAD, "offset", "generation"))
+        body, lease = _body(request, _DEAD, "offset", "generation"), _lease(request)
+        self._log.roles.check_request(*lease)
+        self._log.roles.check_lease(*lease)
+        return self._letters.dead_letter(parts[0], body)
 
     def explain(self, request: Request, _: tuple[str, ...]) -> Json:
         """Return what became of an event for a cursor."""
@@ -627,6 +634,71 @@ class Node:
         session, fence = query.text("session"), query.number("fence")
         query.done()
         return self._log.roles.release(parts[0], session, fence)
+
+    def list_resources(self, request: Request, _: tuple[str, ...]) -> Json:
+        """Return a page of the resources."""
+        return self._log.allocations.resource_page(*Parameters(request).page())
+
+    def get_resource(self, request: Request, parts: tuple[str, ...]) -> Json:
+        """Return a resource."""
+        Parameters(request).done()
+        return self._log.allocations.get_resource(parts[0])
+
+    def set_resource(self, request: Request, parts: tuple[str, ...]) -> Json:
+        """Declare a resource, or change it."""
+        body = _body(request, _RESOURCE, "capacity")
+        unit, preemptible = body.get("unit", ""), body.get("preemptible", False)
+        return self._log.allocations.set_resource(parts[0], body["capacity"], unit, preemptible)
+
+    def remove_resource(self, request: Request, parts: tuple[str, ...]) -> Json:
+        """Remove a resource."""
+        Parameters(request).done()
+        return self._log.allocations.remove_resource(parts[0])
+
+    def list_allocations(self, request: Request, _: tuple[str, ...]) -> Json:
+        """Return a page of what is granted or waits."""
+        return self._log.allocations.page(*Parameters(request).page())
+
+    def get_allocation(self, request: Request, parts: tuple[str, ...]) -> Json:
+        """Return what is granted, or waits, under an id."""
+        Parameters(request).done()
+        return self._log.allocations.get(parts[0])
+
+    def allocate(self, request: Request, parts: tuple[str, ...]) -> Json | Reply:
+        """Request an allocation, and wait for it if the caller does."""
+        body, id_, all_ = _body(request, _ALLOCATION, "holder"), parts[0], self._log.allocations
+        if not body["holder"]:
+            raise invalid("holder", "holder is missing", "send holder")
+        amounts, priority = shares.parse_amounts(body.get("amounts")), shares.parse_priority(body.get("priority", ""))
+        ttl, seconds = parse_ttl(body.get("ttl", ""), shares.MAX_TTL), parse_wait(body.get("wait", ""))
+
+        def ask() -> Json:
+            all_.request(id_, body["holder"], amounts, priority, ttl, seconds > 0)
+            return all_.answer(id_)
+
+        answer = ask()
+        if not answer["waiting"]:
+            return answer
+
+        def ready() -> Json | None:
+            if all_.waits(id_):
+                return None
+            # One that was dropped because it never fits is refused with what is wrong.
+            return all_.answer(id_) if all_.fits(amounts) else ask()
+
+        def last() -> Json:
+            all_.leave(id_)  # until the caller asks again
+            return all_.answer(id_)
+
+        return Later(self._log, seconds, ready, last)
+
+    def renew_allocations(self, request: Request, _: tuple[str, ...]) -> Json:
+        """Renew allocations."""
+        return self._log.allocations.renew(_body(request, _ALLOCATION_RENEWAL, "leases")["leases"])
+
+    def release_allocation(self, request: Request, parts: tuple[str, ...]) -> Json:
+        """Release an allocation, or a request that waits."""
+        return self._log.allocations.release(parts[0])
 
     def list_scheduled(self, request: Request, _: tuple[str, ...]) -> Json:
         """Return a page of what is scheduled."""
@@ -857,12 +929,21 @@ _ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", f"/v1/roles/{_NAME}", Node.get_role),
     ("PUT", f"/v1/roles/{_NAME}", Node.acquire_role),
     ("DELETE", f"/v1/roles/{_NAME}", Node.release_role),
+    ("GET", "/v1/resources", Node.list_resources),
+    ("GET", f"/v1/resources/{_NAME}", Node.get_resource),
+    ("PUT", f"/v1/resources/{_NAME}", Node.set_resource),
+    ("DELETE", f"/v1/resources/{_NAME}", Node.remove_resource),
+    ("GET", "/v1/allocations", Node.list_allocations),
+    ("PUT", "/v1/allocations", Node.renew_allocations),
+    ("GET", f"/v1/allocations/{_NAME}", Node.get_allocation),
+    ("PUT", f"/v1/allocations/{_NAME}", Node.allocate),
+    ("DELETE", f"/v1/allocations/{_NAME}", Node.release_allocation),
     ("GET", "/v1/scheduled", Node.list_scheduled),
     ("GET", f"/v1/scheduled/{_NAME}", Node.get_scheduled),
     ("PUT", f"/v1/scheduled/{_NAME}", Node.put_scheduled),
     ("DELETE", f"/v1/scheduled/{_NAME}", Node.remove_scheduled),
 ]
 _NODE_ONLY = [
-    "/v1/(publish|readiness|snapshot|dlq/import|(audit|members|catalogue|cluster)(/.*)?)",
+    "/v1/(publish|readiness|snapshot|dlq/import|(audit|members|catalogue|cluster|transfers|where)(/.*)?)",
     "/(metrics|openapi.json)?",
 ]

@@ -233,13 +233,13 @@ class Roles:
         return page | ({"next": names[limit - 1]} if len(names) > limit else {})
 
 
-def parse_ttl(text: str) -> timedelta | None:
+def parse_ttl(text: str, most: timedelta = MAX_TTL) -> timedelta | None:
     """Return the ttl of a claim, None if it is not given."""
-    return _parse("ttl", text, MIN_TTL, MAX_TTL, "15s") if text else None
+    return _parse("ttl", text, MIN_TTL, most, "15s") if text else None
 
 
 def parse_wait(text: str) -> float:
-    """Return for how many seconds a call may wait for a role."""
+    """Return for how many seconds a call may wait for a role, or an allocation."""
     return _parse("wait", text or "0s", timedelta(0), MAX_ROLE_WAIT, "30s").total_seconds()
 
 

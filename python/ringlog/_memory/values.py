@@ -267,6 +267,7 @@ SETTINGS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "schedule.max": ("100000", _number(1, 10_000_000)),
     "schedule.max_bytes": ("268435456", _number(1 << 16, 1 << 40)),
     "validation.strict": ("false", _choice("false", "true")),
+    "views.max": ("64", _number(1, 1000)),
 }
 """The settings of a cluster: the default, and which texts are a value."""
 

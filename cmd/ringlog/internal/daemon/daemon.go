@@ -1,10 +1,11 @@
-// Package daemon runs a command while this process holds a role, and restarts it. It promises:
+// Package daemon runs a command, and restarts it; with a role or amounts of resources, while this process holds them.
+// It promises:
 //
-//   - The command is started only while the role is held, with its fence in the environment.
-//   - The process group of the command is killed before another process can hold the role, as far as this process runs.
-//     A command may outlive its lease if this process was paused or killed: then its fence has the log refuse what it
-//     publishes.
-//   - What becomes of the command is published under the fence, in order, or not at all.
+//   - The command is started only while both are held, with the fence of the role in the environment.
+//   - The process group of the command is killed before another process can have what it holds, as far as this process
+//     runs. A command may outlive its lease if this process was paused or killed: then its fence has the log refuse
+//     what it publishes. Amounts that a CRITICAL request takes away are another's before the command ends.
+//   - What becomes of the command is published in order, under the fence if there is one, or not at all.
 package daemon
 
 import (
@@ -35,13 +36,17 @@ const (
 
 // Options say what to run, and when. All fields without a remark are required.
 type Options struct {
-	Role   string
+	Name   string // of the daemon, in its events
+	Role   string // "" runs the command without a role: then what is about the lease does not count
 	Holder string // the name of this process, which is the source of its events, too
 	TTL    time.Duration
-	NoWait bool // fail with client.ErrRoleHeld if another process holds the role
+	NoWait bool // fail with client.ErrRoleHeld or ErrNotGranted instead of waiting
+
+	Allocation Allocation // none if it has no amounts
 
 	Path string // of the program, as procgroup.Find returns it
 	Args []string
+	Dir  string   // "" is that of this process
 	Env  []string // to which the role and its fence are added
 
 	Restart     Restart
@@ -52,27 +57,51 @@ type Options struct {
 	Health         string // a shell command or a URL, "" is none
 	HealthInterval time.Duration
 
+	// AwaitReady waits until the command that was started is ready for what depends on it; nil is at once. If it fails,
+	// or takes longer than ReadyTimeout, the command has failed. Its health is checked once it is ready.
+	AwaitReady   func(ctx context.Context, p Process) error
+	ReadyTimeout time.Duration
+	// Changed is called with each new state, one call after the other; it must not block. It may be nil.
+	Changed func(State)
+
 	Stdout, Stderr io.Writer
 	Say            func(format string, args ...any) // prints a notice
+}
+
+// Process is a command that was started.
+type Process struct {
+	PID int // also the number of its process group
+	// Check runs a shell command in the environment of the process, or asks a URL. nil is success.
+	Check func(ctx context.Context, check string) error
+}
+
+// State is what becomes of a daemon.
+type State struct {
+	Status   Status
+	PID      int    // 0 while the command does not run
+	Restarts int    // in a row
+	Why      string // it changed; "" if there is nothing to say
 }
 
 // MaxBackoff is the longest wait before a restart. A run that lasts as long ends a series of restarts.
 const MaxBackoff = 5 * time.Minute
 
-// Run acquires the role, again after each loss unless Restart is Never, and runs the command while it holds it. It
-// returns once the command is not restarted any more, with its exit code, or once ctx is done, with 0.
+// Run acquires the role and the amounts, again after each loss unless Restart is Never, and runs the command while it
+// holds them. It returns once the command is not restarted any more, with its exit code, or once ctx is done, with 0.
 func Run(ctx context.Context, c *client.Client, o Options) (code int, err error) {
 	for {
-		role, err := o.acquire(ctx, c)
+		held, err := o.take(ctx, c)
 		switch {
-		case ctx.Err() != nil && role == nil:
+		case ctx.Err() != nil && held == nil:
 			return 0, nil
+		case errors.Is(err, client.ErrRoleLost) && o.Restart != Never:
+			continue // while it waited for the amounts
 		case err != nil:
 			return 0, err
 		}
-		d := &daemon{Options: o, role: role, status: stopped}
+		d := &daemon{Options: o, role: held, status: Stopped}
 		code, err := d.hold(ctx)
-		if !errors.Is(err, client.ErrRoleLost) || o.Restart == Never {
+		if !isLost(err) || o.Restart == Never {
 			return code, err
 		}
 	}
@@ -80,33 +109,59 @@ func Run(ctx context.Context, c *client.Client, o Options) (code int, err error)
 
 // acquire waits for the role.
 func (o *Options) acquire(ctx context.Context, c *client.Client) (*client.Role, error) {
+	o.changed(State{Status: acquiring})
 	ask := client.RoleOptions{Holder: o.Holder, TTL: o.TTL, Reserve: o.StopTimeout, NoWait: true}
 	role, err := c.AcquireRole(ctx, o.Role, ask)
+	// Who waits should know for whom, which nobody can say during an outage.
+	for said := false; shell.ExitCode(err) == shell.ExitUnreachable && !o.NoWait && ctx.Err() == nil; said = true {
+		if !said {
+			o.Say("%s is not acquired: %v: waiting", o.Role, err)
+		}
+		select {
+		case <-time.After(askAgain):
+		case <-ctx.Done():
+		}
+		role, err = c.AcquireRole(ctx, o.Role, ask)
+	}
 	if err == nil || o.NoWait {
 		return role, err
 	}
-	// Who waits should know for whom. Any other error is one of the call that waits, too, or passes.
+	// Any other error is one of the call that waits, too.
 	if errors.Is(err, client.ErrRoleHeld) {
 		o.Say("%v: waiting", err)
+		o.changed(State{Status: StandingBy, Why: err.Error()})
 	}
 	ask.NoWait = false
 	return c.AcquireRole(ctx, o.Role, ask)
 }
 
-// daemon is a command under one lease of the role.
+// askAgain is the time between two attempts to acquire a role while the cluster cannot be reached.
+const askAgain = 500 * time.Millisecond
+
+// changed reports a state.
+func (o *Options) changed(s State) {
+	if o.Changed != nil {
+		o.Changed(s)
+	}
+}
+
+// daemon is a command under one lease.
 type daemon struct {
 	Options
-	role    *client.Role
+	role    lease
 	reports *reports
 
-	status   status
+	status   Status
+	pid      int // 0 while the command does not run
 	restarts int // in a row
 }
 
-// hold runs the command, and restarts it, until the role is lost, the command is not restarted any more, or ctx is
-// done. The role is released afterwards.
+// hold runs the command, and restarts it, until the lease is lost, the command is not restarted any more, or ctx is
+// done. The lease is released afterwards.
 func (d *daemon) hold(ctx context.Context) (code int, err error) {
-	d.Say("holding %s with fence %d", d.Role, d.role.Fence())
+	if holding := d.holding(); holding != "" {
+		d.Say("holding %s", holding)
+	}
 	d.reports = newReports(d)
 	defer d.release()
 	for {
@@ -118,32 +173,36 @@ func (d *daemon) hold(ctx context.Context) (code int, err error) {
 		exhausted := d.MaxRestarts > 0 && d.restarts >= d.MaxRestarts
 		switch {
 		case e.cause == lost:
+			if _, ok := d.lostAmounts(); ok {
+				d.end(e, Stopped)
+			}
 			return 0, d.lost()
-		case e.cause == interrupted:
-			d.end(e, stopped)
+		case e.cause == interrupted, final && e.cause == exited && e.code == 0:
+			d.end(e, Stopped)
 			return 0, nil
-		case final && e.cause == sick:
-			d.end(e, stopped)
-			return cmp.Or(e.code, shell.ExitFailed), nil
 		case final:
-			d.end(e, stopped)
-			return e.code, nil
+			d.end(e, Failed)
+			return cmp.Or(e.code, shell.ExitFailed), nil
 		case exhausted:
-			d.end(e, failed)
+			d.end(e, Failed)
 			d.Say("the command has failed for good, after %s", shell.Count(d.restarts, "restart"))
 			return cmp.Or(e.code, shell.ExitFailed), nil
 		}
 
-		// The role is kept while the command waits for its restart.
-		d.end(e, restarting)
+		// The lease is kept while the command waits for its restart.
+		d.end(e, Restarting)
 		wait := time.After(d.wait())
 		d.restarts++
 		select {
 		case <-wait:
 		case <-d.role.Context().Done():
+			if _, ok := d.lostAmounts(); ok {
+				d.put(Stopped, lost, nil)
+			}
 			return 0, d.lost()
 		case <-ctx.Done():
-			d.put(stopped, interrupted, nil)
+			d.put(Stopped, interrupted, nil)
+			d.changed(State{Status: Stopped, Restarts: d.restarts})
 			return 0, nil
 		}
 	}
@@ -161,8 +220,13 @@ func (d *daemon) wait() time.Duration {
 	return min(wait, MaxBackoff)
 }
 
-// lost returns why the role is lost. Nothing is published: the lease is over, and ROLE_LOST reports it.
+// lost returns what is lost. Nothing is published under a role that is lost: its lease is over, and ROLE_LOST reports
+// it.
 func (d *daemon) lost() error {
+	if a, ok := d.lostAmounts(); ok {
+		d.Say("%s with fence %d is lost", d.Allocation.Text, a.amounts.Fence())
+		return fmt.Errorf("run: %s: %w", d.Allocation.Text, client.ErrAllocationLost)
+	}
 	d.Say("%s with fence %d is lost", d.Role, d.role.Fence())
 	return fmt.Errorf("run: %s: %w", d.Role, client.ErrRoleLost)
 }
@@ -171,8 +235,9 @@ func (d *daemon) lost() error {
 const (
 	exited      = "exited"
 	sick        = "unhealthy"
+	unready     = "not ready"
 	interrupted = "interrupted" // by Ctrl-C or SIGTERM
-	lost        = "lost"
+	lost        = "lost"        // the lease
 )
 
 // end is how a run of the command ended.
@@ -180,7 +245,7 @@ type end struct {
 	cause string
 	pid   int   // 0 if it could not be started
 	code  int   // as of a shell: 128 and the number of the signal
-	err   error // why it is unhealthy, or was not started
+	err   error // why it is unhealthy, not ready, or was not started
 	took  time.Duration
 }
 
@@ -190,7 +255,7 @@ func (d *daemon) runOnce(ctx context.Context) end {
 	case ctx.Err() != nil:
 		return end{cause: interrupted}
 	// A process that was paused since it acquired the role may have no time left to run the command in.
-	case d.role.Left() <= d.StopTimeout:
+	case d.role.Context().Err() != nil || d.role.Left() <= d.StopTimeout:
 		return end{cause: lost}
 	}
 	cmd := d.command(d.Path, d.Args...)
@@ -202,17 +267,29 @@ func (d *daemon) runOnce(ctx context.Context) end {
 	}
 	e := end{pid: g.PID()}
 	d.begin(e.pid)
-	unwell, stopWatching := d.watchHealth(ctx)
-	select {
-	case <-g.Ended():
-		e.cause = exited
-	case <-d.role.Context().Done():
-		e.cause = lost
-	case <-ctx.Done():
-		e.cause = interrupted
-	case e.err = <-unwell:
-		e.cause = sick
-		d.put(unhealthy, sick, e.err)
+	watch, stopWatching := context.WithCancel(ctx)
+	ready, unwell := d.watchReady(watch), (<-chan error)(nil)
+	for e.cause == "" {
+		select {
+		case <-g.Ended():
+			e.cause = exited
+		case <-d.role.Context().Done():
+			e.cause = lost
+		case <-ctx.Done():
+			e.cause = interrupted
+		case e.err = <-ready:
+			ready = nil
+			if e.err != nil {
+				e.cause = unready
+				break
+			}
+			d.ready()
+			unwell = d.watchHealth(watch)
+		case e.err = <-unwell:
+			e.cause = sick
+			d.put(Unhealthy, sick, e.err)
+			d.changed(State{Status: Unhealthy, PID: d.pid, Restarts: d.restarts, Why: e.err.Error()})
+		}
 	}
 	stopWatching()
 	if e.cause == exited {
@@ -227,9 +304,11 @@ func (d *daemon) runOnce(ctx context.Context) end {
 // command returns a command with the environment of the role. What it reports goes to the standard error.
 func (d *daemon) command(path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args[1:]...)
-	cmd.Args[0] = args[0]
-	cmd.Env = append(d.Env[:len(d.Env):len(d.Env)], "RINGLOG_ROLE="+d.Role,
-		"RINGLOG_FENCE="+strconv.FormatUint(d.role.Fence(), 10))
+	cmd.Args[0], cmd.Dir, cmd.Env = args[0], d.Dir, d.Env
+	if d.Role != "" {
+		cmd.Env = append(d.Env[:len(d.Env):len(d.Env)], "RINGLOG_ROLE="+d.Role,
+			"RINGLOG_FENCE="+strconv.FormatUint(d.role.Fence(), 10))
+	}
 	cmd.Stderr = d.Stderr
 	return cmd
 }
@@ -274,6 +353,6 @@ func (d *daemon) release() {
 	// The lease of a role that is lost may still count, where the cluster had no leader: it is released, too.
 	wasLost := d.role.Context().Err() != nil
 	if err := d.role.Release(ctx); err != nil && !wasLost {
-		d.Say("%s is not released, and free once its lease of %s is over: %v", d.Role, d.TTL, err)
+		d.Say("%s is not released, and free once its lease of %s is over: %v", d.holding(), d.TTL, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -13,14 +14,34 @@ import (
 // maxMisses is how many checks in a row fail before the command is restarted.
 const maxMisses = 3
 
+// watchReady sends one value once the command is ready: nil, or why it is not.
+// The end of ctx ends it, as it does watchHealth.
+func (d *daemon) watchReady(ctx context.Context) <-chan error {
+	found := make(chan error, 1)
+	if d.AwaitReady == nil {
+		found <- nil
+		return found
+	}
+	p := Process{PID: d.pid, Check: d.check}
+	go func() {
+		ctx, cancel := context.WithTimeoutCause(ctx, d.ReadyTimeout, fmt.Errorf("not ready within %s", d.ReadyTimeout))
+		defer cancel()
+		err := d.AwaitReady(ctx, p)
+		if err != nil && ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+		found <- err
+	}()
+	return found
+}
+
 // watchHealth checks the command's health each HealthInterval, and sends the last error once maxMisses checks in a row
-// have failed. stop ends it, and does not wait for a check that is under way: one that waits for a disk cannot be
-// killed, and must not keep the command running.
-func (d *daemon) watchHealth(ctx context.Context) (sick <-chan error, stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
+// have failed. The end of ctx ends it. Nobody waits for a check that is under way then: one that waits for a disk
+// cannot be killed, and must not keep the command running.
+func (d *daemon) watchHealth(ctx context.Context) <-chan error {
 	found := make(chan error, 1)
 	if d.Health == "" {
-		return found, cancel
+		return found
 	}
 	go func() {
 		tick := time.NewTicker(d.HealthInterval)
@@ -42,7 +63,7 @@ func (d *daemon) watchHealth(ctx context.Context) (sick <-chan error, stop func(
 			}
 		}
 	}()
-	return found, cancel
+	return found
 }
 
 // IsURL reports whether a check of health is a URL, and no shell command.
@@ -50,21 +71,38 @@ func IsURL(health string) bool {
 	return strings.HasPrefix(health, "http://") || strings.HasPrefix(health, "https://")
 }
 
+// CheckURL returns an error about a check that begins as a URL and is none.
+func CheckURL(check string) error {
+	if u, err := url.Parse(check); IsURL(check) && (err != nil || u.Host == "") {
+		return fmt.Errorf("%q is not a URL such as http://127.0.0.1:8080/healthz", check)
+	}
+	return nil
+}
+
 // checkHealth checks once, within HealthInterval. nil is healthy.
 func (d *daemon) checkHealth(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.HealthInterval)
 	defer cancel()
-	if IsURL(d.Health) {
-		return getHealth(ctx, d.Health)
+	err := d.check(ctx, d.Health)
+	if ctx.Err() != nil && !IsURL(d.Health) {
+		err = fmt.Errorf("%q takes longer than %s", d.Health, d.HealthInterval)
 	}
-	g, err := procgroup.Start(d.command("/bin/sh", "sh", "-c", d.Health), true)
+	return err
+}
+
+// check runs a shell command or asks a URL, until ctx is done.
+func (d *daemon) check(ctx context.Context, check string) error {
+	if IsURL(check) {
+		return getHealth(ctx, check)
+	}
+	g, err := procgroup.Start(d.command("/bin/sh", "sh", "-c", check), true)
 	if err != nil {
 		return err
 	}
 	select {
 	case <-g.Ended():
 	case <-ctx.Done():
-		err = fmt.Errorf("%q takes longer than %s", d.Health, d.HealthInterval)
+		err = context.Cause(ctx)
 	}
 	g.Kill() // what it has left in the background, too
 	if err == nil {
@@ -79,8 +117,8 @@ var healthClient = &http.Client{CheckRedirect: func(*http.Request, []*http.Reque
 }}
 
 // getHealth asks a URL, which answers 2xx if the command is healthy.
-func getHealth(ctx context.Context, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+func getHealth(ctx context.Context, where string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where, nil)
 	if err != nil {
 		return err
 	}
@@ -90,7 +128,7 @@ func getHealth(ctx context.Context, url string) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("%s answers %s", url, resp.Status)
+		return fmt.Errorf("%s answers %s", where, resp.Status)
 	}
 	return nil
 }

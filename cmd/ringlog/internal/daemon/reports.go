@@ -1,63 +1,89 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"time"
 
-	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
 )
 
-// status is what DAEMON_STATUS_CHANGED says of the command.
-type status string
+// Status is what DAEMON_STATUS_CHANGED says of the command.
+type Status string
 
-// The command is stopped until it is first started, and failed once it is not restarted any more.
+// The command is stopped until it is first started, running once it is ready, and failed once it is not restarted any
+// more after a failure.
 const (
-	stopped    status = "stopped"
-	running    status = "running"
-	unhealthy  status = "unhealthy"
-	restarting status = "restarting"
-	failed     status = "failed"
+	Stopped    Status = "stopped"
+	Starting   Status = "starting"
+	Running    Status = "running"
+	Unhealthy  Status = "unhealthy"
+	Restarting Status = "restarting"
+	Failed     Status = "failed"
 )
 
-// begin reports that the command runs.
+// Without the role there is no fence to publish these under: only Changed reports them.
+const (
+	acquiring  Status = "acquiring"
+	StandingBy Status = "standing by" // another process holds the role
+)
+
+// begin reports that the command was started.
 func (d *daemon) begin(pid int) {
-	d.put(running, "", nil, d.event(event.DaemonStarted, map[string]any{"daemon_type": d.Role, "pid": pid}))
+	d.pid = pid
+	to := Starting
+	if d.AwaitReady == nil {
+		to = Running
+	}
+	d.put(to, "", nil, d.event(event.DaemonStarted, map[string]any{"daemon_type": d.Name, "pid": pid}))
+	d.changed(State{Status: to, PID: pid, Restarts: d.restarts})
+}
+
+// ready reports that the command is ready.
+func (d *daemon) ready() {
+	if d.status != Running {
+		d.put(Running, "", nil)
+		d.changed(State{Status: Running, PID: d.pid, Restarts: d.restarts})
+	}
 }
 
 // end reports how a run of the command ended, and what follows.
-func (d *daemon) end(e end, to status) {
+func (d *daemon) end(e end, to Status) {
+	d.pid = 0
 	var events []event.Event
 	if e.pid != 0 {
-		events = append(events, d.event(event.DaemonStopped, map[string]any{"daemon_type": d.Role, "pid": e.pid,
+		events = append(events, d.event(event.DaemonStopped, map[string]any{"daemon_type": d.Name, "pid": e.pid,
 			"exit_code": e.code, "reason": e.cause, "ran_seconds": e.took.Seconds()}))
 	}
-	if to == failed {
-		events = append(events, d.event(event.DaemonPermanentlyFailed, map[string]any{"daemon_type": d.Role,
+	if to == Failed {
+		events = append(events, d.event(event.DaemonPermanentlyFailed, map[string]any{"daemon_type": d.Name,
 			"exit_code": e.code, "reason": e.cause}))
-	}
-	d.put(to, e.cause, e.err, events...)
-	if to != restarting {
-		return
 	}
 	how := fmt.Sprintf("has ended with exit code %d", e.code)
 	switch {
-	case e.cause == sick:
-		how = fmt.Sprintf("is unhealthy (%v)", e.err)
+	case e.cause == sick || e.cause == unready:
+		how = fmt.Sprintf("is %s (%v)", e.cause, e.err)
 	case e.err != nil:
 		how = fmt.Sprintf("was not started (%v)", e.err)
 	}
-	d.Say("the command %s: restart in %s", how, d.wait())
+	d.put(to, e.cause, e.err, events...)
+	if to == Stopped && e.cause == interrupted {
+		how = ""
+	}
+	d.changed(State{Status: to, Restarts: d.restarts, Why: how})
+	if to == Restarting {
+		d.Say("the command %s: restart in %s", how, d.wait())
+	}
 }
 
 // put publishes events together with a change of status. reason and err say why it changed, unless they are zero.
-func (d *daemon) put(to status, reason string, err error, events ...event.Event) {
+func (d *daemon) put(to Status, reason string, err error, events ...event.Event) {
 	if to == d.status && len(events) == 0 {
 		return
 	}
-	payload := map[string]any{"daemon": d.Role, "old": d.status, "new": to}
+	payload := map[string]any{"daemon": d.Name, "old": d.status, "new": to}
 	if reason != "" {
 		payload["reason"] = reason
 	}
@@ -68,20 +94,23 @@ func (d *daemon) put(to status, reason string, err error, events ...event.Event)
 	d.reports.put(append(events, d.event(event.DaemonStatusChanged, payload)))
 }
 
-// event returns an event about the command. Its key is the role, as that of the cluster's own events about it.
+// event returns an event about the command. Its key is the role, as that of the cluster's own events about it, and
+// the daemon's name where it has none.
 func (d *daemon) event(t event.Type, payload map[string]any) event.Event {
 	host, _ := os.Hostname() // a name for people: it may be empty
-	payload["role"], payload["fence"], payload["host"] = d.Role, d.role.Fence(), host
-	payload["restarts"] = d.restarts
+	payload["host"], payload["restarts"] = host, d.restarts
+	if d.Role != "" {
+		payload["role"], payload["fence"] = d.Role, d.role.Fence()
+	}
 	ev := event.New(t, payload)
-	ev.Source, ev.Key, ev.Time = d.Holder, d.Role, time.Now()
+	ev.Source, ev.Key, ev.Time = d.Holder, cmp.Or(d.Role, d.Name), time.Now()
 	ev.NoDedup = true // each happened
 	return ev
 }
 
-// reports publishes what becomes of a command, in order and under the fence. It holds up nobody while the command runs.
+// reports publishes what becomes of a command, in order and under its lease. It holds up nobody while the command runs.
 type reports struct {
-	role   *client.Role
+	role   lease
 	say    func(format string, args ...any)
 	queue  chan []event.Event
 	done   chan struct{} // closed when nothing is published any more
@@ -94,7 +123,7 @@ const maxReports = 256
 // newReports starts to publish; close ends it.
 func newReports(d *daemon) *reports {
 	// The lease bounds it: after that nothing would be accepted.
-	ctx, cancel := context.WithCancel(d.role.Context())
+	ctx, cancel := context.WithCancel(reportable(d.role))
 	r := &reports{role: d.role, say: d.Say, queue: make(chan []event.Event, maxReports), done: make(chan struct{}),
 		cancel: cancel}
 	go func() {

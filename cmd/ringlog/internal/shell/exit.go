@@ -77,6 +77,16 @@ func NotFoundf(format string, args ...any) error {
 	return NotFoundError{fmt.Errorf(format, args...)}
 }
 
+// RefusedError is something that the current state forbids.
+// Its exit code is ExitRefused.
+type RefusedError struct{ Err error }
+
+// Error implements error.
+func (e RefusedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what forbids it.
+func (e RefusedError) Unwrap() error { return e.Err }
+
 // ErrUnreachable reports that no endpoint accepts a connection.
 var ErrUnreachable = errors.New("no endpoint can be reached")
 
@@ -99,6 +109,7 @@ func ExitCode(err error) int {
 	var code CodeError
 	var usage UsageError
 	var missing NotFoundError
+	var refused RefusedError
 	var fromAPI *api.Error
 	var bad *event.Error
 	var unknownTopic cli.ExitCoder // of the help verb
@@ -112,12 +123,15 @@ func ExitCode(err error) int {
 		return ExitUsage
 	case errors.As(err, &missing):
 		return ExitNotFound
+	case errors.As(err, &refused):
+		return ExitRefused
 	// A node's answer says more than the error around it.
 	case errors.As(err, &fromAPI):
 		return apiExit(fromAPI.Code)
 	case errors.As(err, &bad):
 		return ExitUsage
-	case errors.Is(err, client.ErrRoleHeld), errors.Is(err, client.ErrRoleLost):
+	case errors.Is(err, client.ErrRoleHeld), errors.Is(err, client.ErrRoleLost),
+		errors.Is(err, client.ErrNotGranted), errors.Is(err, client.ErrAllocationLost):
 		return ExitRefused
 	case errors.Is(err, ErrUnreachable), errors.Is(err, ErrLeaderless), errors.Is(err, ErrNewcomerSilent),
 		errors.Is(err, client.ErrUnreachable):

@@ -277,7 +277,7 @@ func helpOf(path string, own func() string, commands []*cli.Command, args []stri
 		c := find(commands, name)
 		if c == nil {
 			typed := strings.Join(args, " ")
-			return "", Usagef("there is no verb %q%s", typed, nearVerb(commands, name))
+			return "", Usagef("there is no verb %q%s", typed, nearVerb(commands, name, ": see ringlog help"))
 		}
 		path += " " + c.Name
 		text, commands = helpText(path, c), c.Subcommands

@@ -92,13 +92,28 @@ func runGroup(commands []*cli.Command, alone cli.ActionFunc) cli.ActionFunc {
 			return alone(c)
 		}
 		name := c.Args().First()
-		return Usagef("there is no verb %q%s", name, nearVerb(commands, name))
+		return Usagef("there is no verb %q%s", name, nearVerb(commands, name, whereVerbsAre(c, commands)))
 	}
 }
 
-// nearVerb suggests a verb for one that does not exist.
+// whereVerbsAre lists the verbs of a noun. Those of the program are too many for a line.
+func whereVerbsAre(c *cli.Context, commands []*cli.Command) string {
+	if c.Command.HelpName == c.App.Name {
+		return ": see ringlog help"
+	}
+	var verbs []string
+	for _, verb := range commands {
+		if !verb.Hidden {
+			verbs = append(verbs, verb.Name)
+		}
+	}
+	return fmt.Sprintf("; the verbs of %s are %s", strings.TrimPrefix(c.Command.HelpName, c.App.Name+" "),
+		strings.Join(verbs, ", "))
+}
+
+// nearVerb suggests a verb for one that does not exist; without a near one the result is otherwise.
 // The result is the end of a sentence.
-func nearVerb(commands []*cli.Command, name string) string {
+func nearVerb(commands []*cli.Command, name, otherwise string) string {
 	// Aliases are candidates, too. A noun may have the very verb.
 	var names, below []string
 	for _, c := range commands {
@@ -114,7 +129,7 @@ func nearVerb(commands []*cli.Command, name string) string {
 	if len(below) > 0 {
 		return ". Did you mean " + strings.Join(below, " or ") + "?"
 	}
-	return cmp.Or(DidYouMean(name, names, ""), ": see ringlog help")
+	return cmp.Or(DidYouMean(name, names, ""), otherwise)
 }
 
 // otherWord returns the command for a word that other programs have for it, "" if there is none.
@@ -126,7 +141,7 @@ func otherWord(commands []*cli.Command, name string) string {
 		"events": "tail", "log": "tail", "logs": "tail", "read": "tail", "subscribe": "tail", "watch": "tail",
 		"produce": "publish", "send": "publish", "consumers": "cursor ls", "subscribers": "clients",
 		"backup": "snapshot save", "trim": "compact", "config": "settings", "deadletters": "dlq ls", "replay": "dlq redrive",
-		"start": "serve", "server": "serve", "run": "serve",
+		"start": "serve", "server": "serve", "transfer": "step-down", "create": "save",
 	}[name]
 	noun, _, _ := strings.Cut(other, " ")
 	if find(commands, noun) == nil { // of a noun's own verbs
@@ -236,7 +251,7 @@ func Exactly(c *cli.Context, n int, what string) error {
 	verb := strings.TrimPrefix(c.Command.HelpName, c.App.Name+" ")
 	switch {
 	case n == 0:
-		return Usagef("%s takes no arguments, but got %q", verb, c.Args().First())
+		return Usagef("%s takes no arguments, but got %q: it has flags, see ringlog help %s", verb, c.Args().First(), verb)
 	case c.NArg() == 0:
 		return Usagef("%s needs %s", verb, what)
 	default:

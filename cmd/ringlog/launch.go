@@ -1,0 +1,301 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/launch"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+)
+
+// launchCommand is launch: the daemons of a host, in order.
+func launchCommand(sh *shell.Shell) *cli.Command {
+	return &cli.Command{
+		Name: "launch", Usage: "run the daemons of this host, layer by layer", ArgsUsage: "FILE.toml",
+		UsageText: shell.Examples(
+			"ringlog launch daemons.toml --check",
+			"ringlog launch daemons.toml --only sync",
+			"ringlog launch --print-coordinators",
+		),
+		Description: "FILE.toml has a table [daemon.NAME] for each daemon, with command, layer or after, and what " +
+			"docs/daemons.md\n" +
+			"lists; [defaults] is for all. A daemon starts once all of lower layers and those in after are ready, or " +
+			"wait\n" +
+			"for a role that another host holds. Ctrl-C, SIGTERM and --stop end them in the reverse order, with exit " +
+			"code 0.\n" +
+			"One that fails for good ends launch, with exit code 1, if it is critical; otherwise only those that name it " +
+			"in after\n" +
+			"do not start. --status exits with 0 if nothing has failed, with 1 if something has, and with 4 if no " +
+			"launcher runs.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "all", Usage: "run all daemons, which is the default"},
+			&cli.StringFlag{Name: "only", Usage: "run only the daemons of these comma-separated `GROUPS`, and those that " +
+				"they name in after"},
+			&cli.BoolFlag{Name: "check", Usage: "check FILE, print the order of the daemons, and exit with 2 if it is wrong"},
+			&cli.BoolFlag{Name: "status", Usage: "print what the launcher of FILE on this host does"},
+			&cli.BoolFlag{Name: "stop", Usage: "have the launcher of FILE on this host end its daemons, and wait for that"},
+			&cli.BoolFlag{Name: "print-coordinators", Usage: "print a file with the platform's coordinators"},
+			&cli.StringFlag{Name: "log-dir", Usage: "write what the daemons print to NAME.log and NAME.log.1 in `DIR`, each " +
+				"of at most 64 MiB, instead of the standard error"},
+			&cli.StringFlag{Name: "run-dir", Usage: "`DIR` in which --status and --stop find the launcher",
+				EnvVars: []string{"RINGLOG_RUN_DIR"}, DefaultText: "ringlog-UID in the folder for temporary files"},
+		},
+		Action: func(c *cli.Context) error { return launchAction(c, sh) },
+	}
+}
+
+// launchAction does the one thing that is asked for.
+func launchAction(c *cli.Context, sh *shell.Shell) error {
+	var asked []string
+	for _, name := range []string{"all", "only", "check", "status", "stop", "print-coordinators"} {
+		if c.IsSet(name) && !(name == "only" && c.Bool("check")) {
+			asked = append(asked, "--"+name)
+		}
+	}
+	if len(asked) > 1 {
+		return shell.Usagef("%s exclude each other", strings.Join(asked, " and "))
+	}
+	if c.Bool("print-coordinators") {
+		if err := shell.Exactly(c, 0, ""); err != nil {
+			return err
+		}
+		return sh.Print(strings.TrimSuffix(launch.Coordinators(), "\n"))
+	}
+	if err := shell.Exactly(c, 1, "a file, such as daemons.toml"); err != nil {
+		return err
+	}
+	file, dir := c.Args().First(), cmp.Or(c.String("run-dir"), launch.RuntimeFolder())
+	switch {
+	case c.Bool("status"):
+		return launchStatus(c.Context, sh, dir, file)
+	case c.Bool("stop"):
+		return launchStop(c.Context, sh, dir, file)
+	}
+	var groups []string
+	if c.IsSet("only") {
+		groups = strings.FieldsFunc(c.String("only"), func(r rune) bool { return r == ',' || r == ' ' })
+		if len(groups) == 0 {
+			return shell.Usagef("--only is empty: give the names of groups")
+		}
+	}
+	f, err := launch.Read(file, groups)
+	if err != nil {
+		return err
+	}
+	if c.Bool("check") {
+		return printOrder(sh, f)
+	}
+	return launchAll(c.Context, sh, f, dir, c.String("log-dir"))
+}
+
+// printOrder prints the daemons in the order in which they start.
+func printOrder(sh *shell.Shell, f *launch.File) error {
+	type checked struct {
+		Name        string   `json:"name"`
+		Layer       int      `json:"layer"`
+		After       []string `json:"after,omitempty"`
+		Group       string   `json:"group,omitempty"`
+		Role        string   `json:"role,omitempty"`
+		Coordinator string   `json:"coordinator,omitempty"`
+		Ready       string   `json:"ready"`
+		Command     []string `json:"command"`
+	}
+	var list []checked
+	for _, d := range f.Daemons {
+		list = append(list, checked{d.Name, d.Layer, d.After, d.Group, d.Role, d.Coordinator, d.Ready, d.Args})
+	}
+	return shell.EmitEach(sh, list,
+		table.Row{"layer", "name", "after", "group", shell.Extra("role"), shell.Extra("ready"), shell.Extra("command")},
+		func(d checked) table.Row {
+			return table.Row{d.Layer, d.Name, cmp.Or(strings.Join(d.After, ", "), "-"), cmp.Or(d.Group, "-"),
+				cmp.Or(d.Role, "-"), d.Ready, strings.Join(d.Command, " ")}
+		})
+}
+
+// launchAll runs the daemons until they end or are stopped.
+func launchAll(ctx context.Context, sh *shell.Shell, f *launch.File, dir, logDir string) (err error) {
+	if logDir != "" {
+		if err := os.MkdirAll(logDir, 0o755); err != nil {
+			return shell.Usagef("--log-dir: %w", err)
+		}
+	}
+	control, err := launch.Hold(dir, f.Path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, control.Close()) }()
+	// A daemon may be a node of the cluster, and most run without one: only what needs it waits for it.
+	if unreachable := sh.Reach(ctx); unreachable != nil {
+		sh.Say("%v: daemons without a role start nonetheless", unreachable)
+	}
+	c, err := sh.Dial(func(cfg *client.Config) { cfg.Logger = warningsTo(sh) })
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+
+	// Lines of the daemons and of the launcher are printed one at a time.
+	var printing sync.Mutex
+	say := func(format string, args ...any) {
+		printing.Lock()
+		defer printing.Unlock()
+		sh.Say(format, args...)
+	}
+	width := 0
+	for _, d := range f.Daemons {
+		width = max(width, len(d.Name))
+	}
+	o := launch.Options{Client: c, Control: control, Holder: processName(), Say: say,
+		Environment: func(withToken bool) []string { return childEnvironment(sh, withToken) },
+		Output: &launch.Output{Dir: logDir, Say: say, Print: func(name string, line []byte) {
+			printing.Lock()
+			defer printing.Unlock()
+			fmt.Fprintf(sh.Err, "%-*s | %s\n", width, name, line)
+		}},
+		Changed: func(row launch.Row) {
+			printing.Lock()
+			defer printing.Unlock()
+			printDaemonChange(sh, row)
+		},
+		Started: func(s launch.Status) {
+			if sh.OutTerminal && !sh.JSON {
+				printing.Lock()
+				_ = printDaemons(sh, s) // without a reader the launcher continues
+				printing.Unlock()
+			}
+			say("started in %s: %s", shell.Short(time.Since(s.Began)), countStates(s))
+			warnOfWiring(ctx, sh, c, s, say)
+		}}
+	return launch.New(f, o).Run(ctx)
+}
+
+// printDaemonChange prints a daemon's new state: for programs each one, for people what no other notice says.
+func printDaemonChange(sh *shell.Shell, row launch.Row) {
+	if sh.JSON {
+		_ = sh.PrintLine(row) // without a reader the launcher continues
+		return
+	}
+	switch row.State {
+	case launch.Ready:
+		sh.Say("%s: ready, process %d", row.Name, row.PID)
+	case launch.Failed, launch.NotStarted, launch.Stopped:
+		state := string(row.State)
+		if tone := toneOf(row); tone != "" {
+			state = sh.PaintErr(tone, state)
+		}
+		if row.Why != "" {
+			state += ": " + row.Why
+		}
+		sh.Say("%s: %s", row.Name, state)
+	}
+}
+
+// toneOf is the colour of a daemon's state, "" if it has none.
+func toneOf(row launch.Row) shell.Tone {
+	switch {
+	case row.State == launch.Ready || row.State == launch.StandingBy:
+		return shell.Good
+	case row.State == launch.Failed || row.State == launch.NotStarted:
+		return shell.Bad
+	case row.Bad():
+		return shell.Warn
+	}
+	return ""
+}
+
+// countStates prints how many daemons are in each state.
+func countStates(s launch.Status) string {
+	count := map[launch.State]int{}
+	for _, row := range s.Daemons {
+		count[row.State]++
+	}
+	var parts []string
+	for _, state := range launch.States() {
+		if count[state] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", count[state], state))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// warnOfWiring prints how the coordinators that run differ from those that are registered.
+func warnOfWiring(
+	ctx context.Context, sh *shell.Shell, c *client.Client, s launch.Status, say func(format string, args ...any),
+) {
+	ctx, cancel := context.WithTimeout(ctx, min(sh.Timeout, wiringWithin))
+	defer cancel()
+	warnings, err := launch.Audit(ctx, c, s)
+	if err != nil {
+		say("what is registered is not known: %s", shell.Brief(err))
+	}
+	for _, w := range warnings {
+		say("%s %s", sh.PaintErr(shell.Warn, "warning:"), w)
+	}
+}
+
+// wiringWithin bounds how long the registrations are asked for.
+const wiringWithin = 5 * time.Second
+
+// launchStatus prints what the launcher of a file does, and fails if a daemon has.
+func launchStatus(ctx context.Context, sh *shell.Shell, dir, file string) error {
+	s, err := launch.Ask(ctx, dir, file, false)
+	if err != nil {
+		return err
+	}
+	if err := sh.Emit(s, func() error { return printDaemons(sh, s) }); err != nil {
+		return err
+	}
+	if c, err := sh.Dial(); err == nil {
+		warnOfWiring(ctx, sh, c, s, sh.Say)
+		if err := shell.CloseClient(c); err != nil {
+			return err
+		}
+	}
+	for _, row := range s.Daemons {
+		if row.Bad() {
+			return shell.CodeError(shell.ExitFailed)
+		}
+	}
+	return nil
+}
+
+// launchStop ends the launcher of a file.
+func launchStop(ctx context.Context, sh *shell.Shell, dir, file string) error {
+	s, err := launch.Ask(ctx, dir, file, true)
+	if err != nil {
+		return err
+	}
+	return sh.Emit(s, func() error {
+		sh.Say("stopped: %s", shell.Count(len(s.Daemons), "daemon"))
+		return nil
+	})
+}
+
+// printDaemons prints a row for each daemon.
+func printDaemons(sh *shell.Shell, s launch.Status) error {
+	var rows []table.Row
+	for _, r := range s.Daemons {
+		pid, state := "-", string(r.State)
+		if r.PID != 0 {
+			pid = strconv.Itoa(r.PID)
+		}
+		if tone := toneOf(r); tone != "" {
+			state = sh.Paint(tone, state)
+		}
+		rows = append(rows, table.Row{r.Name, r.Layer, cmp.Or(r.Group, "-"), state, pid, r.Restarts,
+			shell.Short(time.Since(r.Since)) + " ago", r.Why})
+	}
+	return sh.Table(table.Row{"name", "layer", shell.Extra("group"), "state", "pid", "restarts", "since",
+		shell.Extra("why")}, rows)
+}

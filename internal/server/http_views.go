@@ -1,0 +1,153 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/service"
+)
+
+// viewHandlers answers what is asked of views.
+type viewHandlers struct {
+	views   *service.Views
+	bodies  *bodyReader
+	streams *streamPlaces
+	errors  *errorWriter
+}
+
+// getViews answers GET /v1/views.
+func (h *viewHandlers) getViews(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, h.views.List())
+}
+
+// getView answers GET /v1/views/{name}.
+func (h *viewHandlers) getView(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	one, err := h.views.Get(r.PathValue("name"))
+	return answerJSON(w, one, err)
+}
+
+// putView answers PUT /v1/views/{name}, whose body is a declaration.
+func (h *viewHandlers) putView(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	read, err := h.bodies.readBody(r, contentJSON)
+	if err != nil {
+		return err
+	}
+	defer h.bodies.putBuffer(read.buffer)
+	if len(bytes.TrimSpace(read.bytes)) == 0 {
+		return api.Refuse(api.InvalidJSON, "body", "the body is empty",
+			`send a declaration, such as {"types": ["TRAINING_COMPLETED"], "fields": {"n": {"kind": "count"}}}`)
+	}
+	one, err := h.views.Define(r.Context(), r.PathValue("name"), read.bytes)
+	return answerJSON(w, one, err)
+}
+
+// deleteView answers DELETE /v1/views/{name} with the view as it was.
+func (h *viewHandlers) deleteView(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	one, err := h.views.Remove(r.Context(), r.PathValue("name"))
+	return answerJSON(w, one, err)
+}
+
+// getRows answers GET /v1/views/{name}/rows with a page of rows, or with key the one of it.
+func (h *viewHandlers) getRows(w http.ResponseWriter, r *http.Request) error {
+	p := newParams(r)
+	req := service.ViewRead{Name: r.PathValue("name"), Key: p.text("key"), At: p.uint("at"),
+		MinOffset: p.uint("min_offset"), Current: linearizable(r.Context())}
+	req.After, req.Limit = p.page()
+	if err := p.done(); err != nil {
+		return err
+	}
+	rows, err := h.views.Rows(r.Context(), req)
+	return answerJSON(w, rows, err)
+}
+
+// errHead ends a watch that was asked for its headers alone.
+var errHead = errors.New("the headers are all that was asked for")
+
+// watchRows answers GET /v1/views/{name}/watch with rows as they change, as NDJSON or SSE.
+func (h *viewHandlers) watchRows(w http.ResponseWriter, r *http.Request) error {
+	p := newParams(r)
+	req := service.ViewWatch{Name: r.PathValue("name"), Keys: p.list("key"), Initial: p.bool("initial", true)}
+	if err := p.done(); err != nil {
+		return err
+	}
+	release, err := h.streams.enter()
+	if err != nil {
+		return err
+	}
+	defer release()
+	form, content := ndjsonForm, contentNDJSON
+	if acceptsSSE(r) {
+		form, content = sseForm, contentSSE
+	}
+	out := http.NewResponseController(w)
+	began, at := false, uint64(0)
+	err = h.views.Watch(r.Context(), req, func(offset uint64, rows []json.RawMessage) error {
+		var b []byte
+		// The first call only says that the view is there.
+		if !began {
+			began = true
+			w.Header().Set("Cache-Control", "no-store")
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			w.Header().Set("Content-Type", content)
+			w.WriteHeader(http.StatusOK)
+		} else if len(rows) == 0 {
+			b = form.heartbeat
+		}
+		for _, row := range rows {
+			at = offset
+			b = form.appendRow(b, offset, row)
+		}
+		if r.Method == http.MethodHead {
+			return errHead
+		}
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+		return out.Flush()
+	})
+	if err == errHead {
+		return nil
+	}
+	// Without a beginning the error has a status of its own.
+	if !began {
+		return err
+	}
+	end := streamEnd{Reason: endReason(err), Scanned: at, LastOffset: h.views.LastOffset()}
+	if end.Reason == endError {
+		end.Error = h.errors.toAPI(err)
+	}
+	value, err := json.Marshal(end)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(form.appendRecord(nil, recordEnd, value))
+	return err
+}
+
+// appendRow appends a row as it is at an offset.
+func (f *streamForm) appendRow(b []byte, at uint64, row json.RawMessage) []byte {
+	line := append(strconv.AppendUint(append([]byte(nil), `{"at":`...), at, 10), `,"row":`...)
+	line = append(append(line, row...), '}')
+	// An event source gets plain messages; a line of its own is the form of the others.
+	if f.resumable {
+		b = strconv.AppendUint(append(b, "id: "...), at, 10)
+		return append(append(append(b, "\ndata: "...), line...), "\n\n"...)
+	}
+	return append(append(b, line...), '\n')
+}

@@ -1,0 +1,323 @@
+package engine
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/view"
+	"github.com/ringrift/ringlog/log"
+)
+
+// folded is one generation of a view on this node. The engine's mu guards it, unless said otherwise; only run changes
+// at, rows and what follows from them.
+//
+// storedAt <= at, durable <= at.
+type folded struct {
+	generation uint64
+	def        fsm.ViewDefinition // the newest, whose Emitted rises
+
+	fold    view.Fold // nil if this build cannot compile it
+	matcher event.Matcher
+	version uint64  // of the fold
+	rows    written // only run uses them
+
+	at       uint64 // the offset up to which all events are folded
+	from     uint64 // the first offset that was folded
+	count    int64  // of rows of keys
+	storedAt uint64 // what the database has of at
+	durable  uint64 // what the disk has of it
+	firings  int    // that are stored, and not published yet
+	failed   string // why it is not folded any further
+	watches  map[*Watch]bool
+}
+
+// meta is what is stored of a view.
+type meta struct {
+	Name    string `json:"name"`
+	Version uint64 `json:"version"` // of the fold
+	From    uint64 `json:"from"`
+	At      uint64 `json:"at"`
+	Rows    int64  `json:"rows"`
+}
+
+// storeMeta writes what is known of a view into a batch.
+func (f *folded) storeMeta(b *pebble.Batch) error {
+	value, err := json.Marshal(meta{f.def.Name, f.version, f.from, f.at, f.count})
+	if err != nil {
+		return err
+	}
+	return b.Set(keyOf(prefixMeta, f.generation), value, nil)
+}
+
+// load returns a view as it is stored, or one that begins.
+func (e *Engine) load(d fsm.ViewDefinition) (*folded, error) {
+	f := &folded{generation: d.Generation, def: d, from: d.Since, at: d.Since - 1, version: e.opts.Version,
+		watches: map[*Watch]bool{}}
+	f.rows.generation = d.Generation
+	var err error
+	if d.Generation >= firstBuiltIn {
+		b := e.opts.BuiltIn[d.Generation-firstBuiltIn]
+		f.fold, f.version = b.Fold, b.Version
+	} else {
+		f.fold, err = e.opts.Compile(d.Declaration)
+	}
+	if err != nil {
+		// Another build has checked it. The others are folded.
+		e.opts.Logger.Error("a view cannot be folded", "view", d.Name, "error", err)
+		f.fold, f.failed = nil, err.Error()
+		return f, nil
+	}
+	f.rows.isRow = func(key string) bool { _, ok := f.fold.KeyOf(key); return ok }
+	// The catalogue is the build's: with the registered types a rebuild would pass other events than the first fold.
+	f.matcher = f.fold.Filter().Compile(event.Builtin())
+	err = e.view(func(db *pebble.DB) error {
+		known, found, err := readMeta(db, d.Generation)
+		if err != nil {
+			return err
+		}
+		if !found || known.Version != f.version {
+			return e.restart(db, f, d.Since)
+		}
+		f.from, f.at, f.storedAt, f.count = known.From, known.At, known.At, known.Rows
+		f.firings, err = countFirings(db, d.Generation)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("view %q: %w", d.Name, err)
+	}
+	return f, nil
+}
+
+// readMeta returns what is stored of a view.
+func readMeta(r pebble.Reader, generation uint64) (m meta, found bool, err error) {
+	value, closer, err := r.Get(keyOf(prefixMeta, generation))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return m, false, nil
+	}
+	if err != nil {
+		return m, false, err
+	}
+	defer closer.Close()
+	return m, true, json.Unmarshal(value, &m)
+}
+
+// restart removes what is stored of a view, which is folded from an offset on.
+func (e *Engine) restart(db *pebble.DB, f *folded, from uint64) error {
+	batch := db.NewBatch()
+	defer batch.Close()
+	var err error
+	for _, prefix := range []byte{prefixRow, prefixFiring} {
+		low, high := span(prefix, f.generation)
+		err = errors.Join(err, batch.DeleteRange(low, high, nil))
+	}
+	f.rows.abandon()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f.from, f.at, f.storedAt, f.durable, f.count, f.firings = from, from-1, from-1, from-1, 0, 0
+	if err = errors.Join(err, f.storeMeta(batch)); err != nil {
+		return err
+	}
+	return batch.Commit(pebble.NoSync)
+}
+
+// Bounds of what is folded at a time.
+const (
+	chunkEvents = 1000
+	// storeEvery is how many events without a match are passed until that is stored.
+	storeEvery = 10_000
+)
+
+// step folds some events of a view, up to last, and reports whether there may be more.
+func (e *Engine) step(f *folded, last uint64) (more bool, err error) {
+	if f.failed != "" || f.at >= last {
+		return false, nil
+	}
+	chunk, err := e.source.Log().Read(f.at+1, &f.matcher, chunkEvents)
+	if err != nil {
+		return false, err
+	}
+	// Events are gone that were not folded: the state is another node's, or the store has lost its end.
+	if gap := chunk.Gap; gap != nil {
+		return true, e.skip(f, gap)
+	}
+	return true, e.view(func(db *pebble.DB) error { return e.apply(db, f, chunk) })
+}
+
+// skip folds a view again, from the first offset that there is.
+func (e *Engine) skip(f *folded, gap *log.Gap) error {
+	e.opts.Logger.Warn("a view is folded again, from a later offset: events before it are gone",
+		"view", f.def.Name, "from", gap.To+1)
+	return e.view(func(db *pebble.DB) error { return e.restart(db, f, gap.To+1) })
+}
+
+// apply folds a chunk of events and stores the rows, what rules publish, and the offset as one.
+func (e *Engine) apply(db *pebble.DB, f *folded, chunk log.Chunk) (err error) {
+	at := chunk.Next - 1
+	// Most chunks of most views have no event.
+	if len(chunk.Events) == 0 && at < f.storedAt+storeEvery {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		f.at = at
+		e.announce()
+		return nil
+	}
+	f.rows.begin(db)
+	defer func() { err = errors.Join(err, f.rows.end()) }()
+	firings := 0
+	for i := range chunk.Events {
+		ev := &chunk.Events[i]
+		f.rows.offset = ev.Offset
+		fired, err := f.fold.Apply(&f.rows, ev)
+		if err != nil {
+			return e.fail(f, ev.Offset, err)
+		}
+		// Rules report nothing of before the view was defined, nor what was published already.
+		if ev.Offset <= f.def.Emitted {
+			continue
+		}
+		for n := range fired {
+			copied, err := copyOf(fired[n])
+			if err != nil {
+				return e.fail(f, ev.Offset, fmt.Errorf("rule %q: %w", fired[n].Rule, err))
+			}
+			key := binary.BigEndian.AppendUint32(firingKey(f.generation, ev.Offset), uint32(n))
+			if err := f.rows.batch.Set(key, copied, nil); err != nil {
+				return err
+			}
+		}
+		firings += len(fired)
+	}
+	if err := f.rows.flush(); err != nil {
+		return err
+	}
+	return e.commit(f, at, firings)
+}
+
+// commit stores a chunk. Readers see it as a whole.
+func (e *Engine) commit(f *folded, at uint64, firings int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f.at, f.count, f.firings = at, f.count+f.rows.rows, f.firings+firings
+	if err := f.storeMeta(f.rows.batch); err != nil {
+		return err
+	}
+	if err := f.rows.batch.Commit(pebble.NoSync); err != nil {
+		return err
+	}
+	f.storedAt = at
+	for w := range f.watches {
+		w.add(f.rows.touched)
+	}
+	e.announce()
+	if firings > 0 {
+		select {
+		case e.fired <- struct{}{}:
+		default: // the one before was not received yet
+		}
+	}
+	return nil
+}
+
+// fail stops folding a view. What it has folded of the chunk is not stored.
+func (e *Engine) fail(f *folded, offset uint64, err error) error {
+	f.rows.abandon()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f.failed = fmt.Sprintf("fold the event at %d: %v", offset, err)
+	e.opts.Logger.Error("a view is not folded any further", "view", f.def.Name, "offset", offset, "error", err)
+	e.announce()
+	return nil
+}
+
+// copyOf returns what is stored of an event that a rule publishes.
+func copyOf(fired view.Firing) ([]byte, error) {
+	ev := fired.Event
+	var err error
+	ev.Payload, err = event.Canonicalize(ev.Payload, event.DefaultLimits())
+	return frame.EncodeCopy(&ev), err
+}
+
+// countFirings returns how many firings of a view are stored.
+func countFirings(r pebble.Reader, generation uint64) (n int, err error) {
+	low, high := span(prefixFiring, generation)
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: high})
+	if err != nil {
+		return 0, err
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		n++
+	}
+	return n, it.Error()
+}
+
+// dropEmitted removes the firings of the offsets up to emitted, which are published.
+func (e *Engine) dropEmitted(f *folded, emitted uint64) error {
+	if f.firings == 0 {
+		return nil
+	}
+	return e.view(func(db *pebble.DB) error {
+		low, high := keyOf(prefixFiring, f.generation), firingKey(f.generation, emitted+1)
+		batch := db.NewBatch()
+		defer batch.Close()
+		it, err := db.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: high})
+		if err != nil {
+			return err
+		}
+		defer it.Close()
+		dropped := 0
+		for ok := it.First(); ok; ok = it.Next() {
+			if err := batch.Delete(it.Key(), nil); err != nil {
+				return err
+			}
+			dropped++
+		}
+		if err := it.Error(); err != nil || dropped == 0 {
+			return err
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		f.firings -= dropped
+		return batch.Commit(pebble.NoSync)
+	})
+}
+
+// removeOthers removes what is stored of generations that are not live.
+func (e *Engine) removeOthers(live []*folded) error {
+	return e.view(func(db *pebble.DB) error {
+		known := map[uint64]bool{}
+		for _, f := range live {
+			known[f.generation] = true
+		}
+		it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixMeta}, UpperBound: []byte{prefixMeta + 1}})
+		if err != nil {
+			return err
+		}
+		defer it.Close()
+		batch := db.NewBatch()
+		defer batch.Close()
+		for ok := it.First(); ok; ok = it.Next() {
+			generation := binary.BigEndian.Uint64(it.Key()[1:])
+			if known[generation] {
+				continue
+			}
+			for _, prefix := range []byte{prefixRow, prefixFiring, prefixMeta} {
+				low, high := span(prefix, generation)
+				if err := batch.DeleteRange(low, high, nil); err != nil {
+					return err
+				}
+			}
+		}
+		if err := it.Error(); err != nil || batch.Empty() {
+			return err
+		}
+		return batch.Commit(pebble.NoSync)
+	})
+}

@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/ringrift/ringlog/internal/view"
+)
+
+// A stored row is the offset of its last change, then its value.
+
+// decodeRow splits a stored row.
+func decodeRow(stored []byte) (changed uint64, value []byte, err error) {
+	changed, n := binary.Uvarint(stored)
+	if n <= 0 {
+		return 0, nil, errors.New("a stored row without an offset")
+	}
+	return changed, stored[n:], nil
+}
+
+// written is the rows of a view while events are folded: those that were read or changed lately, over the database.
+type written struct {
+	generation uint64
+	isRow      func(key string) bool // of a key of the view, not of what the fold has beside its rows
+	offset     uint64                // of the event that is folded
+	batch      *pebble.Batch         // indexed; nil between chunks
+
+	recent  map[string]*recentRow
+	changed []string // keys of recent that the batch does not have yet
+	touched []string // keys that this chunk has changed, possibly several times
+	bytes   int      // of recent
+	rows    int64    // of keys that this chunk has added, less those it has removed
+}
+
+// recentRow is a row in memory.
+type recentRow struct {
+	value   []byte
+	offset  uint64 // of its last change
+	exists  bool
+	changed bool // since the batch has it
+}
+
+// maxRecent bounds the rows in memory of one view, in bytes.
+const maxRecent = 8 << 20
+
+// begin takes what follows into a batch.
+func (w *written) begin(db *pebble.DB) {
+	if w.recent == nil || w.bytes > maxRecent {
+		w.recent, w.bytes = map[string]*recentRow{}, 0
+	}
+	w.batch, w.changed, w.touched, w.rows = db.NewIndexedBatch(), nil, nil, 0
+}
+
+// abandon forgets what was not committed.
+func (w *written) abandon() { w.recent = nil }
+
+// end closes the batch.
+func (w *written) end() error {
+	b := w.batch
+	w.batch = nil
+	return b.Close()
+}
+
+var _ view.Rows = (*written)(nil)
+
+// row returns a row in memory, from the database if it has to.
+func (w *written) row(key string) (*recentRow, error) {
+	if r := w.recent[key]; r != nil {
+		return r, nil
+	}
+	r := &recentRow{}
+	stored, closer, err := w.batch.Get(rowKey(w.generation, key))
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+	case err != nil:
+		return nil, fmt.Errorf("read row %q: %w", key, err)
+	default:
+		defer closer.Close()
+		changed, value, err := decodeRow(stored)
+		if err != nil {
+			return nil, fmt.Errorf("read row %q: %w", key, err)
+		}
+		r.value, r.offset, r.exists = slices.Clone(value), changed, true
+	}
+	w.recent[key] = r
+	w.bytes += len(key) + len(r.value) + rowOverhead
+	return r, nil
+}
+
+// rowOverhead is about what a row takes in memory beside its key and value, in bytes.
+const rowOverhead = 128
+
+// Get implements view.Rows.
+func (w *written) Get(key string) (value []byte, found bool, err error) {
+	r, err := w.row(key)
+	if err != nil || !r.exists {
+		return nil, false, err
+	}
+	return r.value, true, nil
+}
+
+// Set implements view.Rows.
+func (w *written) Set(key string, value []byte) error { return w.change(key, value, true) }
+
+// Delete implements view.Rows.
+func (w *written) Delete(key string) error { return w.change(key, nil, false) }
+
+// change sets or deletes a row.
+func (w *written) change(key string, value []byte, exists bool) error {
+	r, err := w.row(key)
+	if err != nil {
+		return err
+	}
+	switch {
+	case exists == r.exists || !w.isRow(key):
+	case exists:
+		w.rows++
+	default:
+		w.rows--
+	}
+	w.bytes += len(value) - len(r.value)
+	// The caller may use the memory of value again.
+	r.value, r.offset, r.exists = append(r.value[:0], value...), w.offset, exists
+	if !r.changed {
+		r.changed = true
+		w.changed = append(w.changed, key)
+		w.touched = append(w.touched, key)
+	}
+	return nil
+}
+
+// flush writes the changed rows into the batch.
+func (w *written) flush() error {
+	for _, key := range w.changed {
+		r := w.recent[key]
+		r.changed = false
+		var err error
+		if r.exists {
+			stored := append(binary.AppendUvarint(nil, r.offset), r.value...)
+			err = w.batch.Set(rowKey(w.generation, key), stored, nil)
+		} else {
+			err = w.batch.Delete(rowKey(w.generation, key), nil)
+		}
+		if err != nil {
+			return fmt.Errorf("write row %q: %w", key, err)
+		}
+	}
+	w.changed = w.changed[:0]
+	return nil
+}
+
+// Each implements view.Rows.
+func (w *written) Each(prefix, from string, yield func(key string, value []byte) bool) error {
+	// The iterator sees what is in the batch.
+	if err := w.flush(); err != nil {
+		return err
+	}
+	return eachRow(w.batch, w.generation, prefix, from, func(key string, _ uint64, value []byte) bool {
+		return yield(key, value)
+	})
+}
+
+// eachRow calls yield with the stored rows whose key begins with prefix and is greater than from.
+func eachRow(r pebble.Reader, generation uint64, prefix, from string,
+	yield func(key string, changed uint64, value []byte) bool) error {
+	low := rowKey(generation, prefix)
+	high := after(low)
+	// The next key after from is from with a zero byte.
+	if from >= prefix {
+		low = append(rowKey(generation, from), 0)
+	}
+	if high != nil && bytes.Compare(low, high) >= 0 {
+		return nil
+	}
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: high})
+	if err != nil {
+		return fmt.Errorf("read rows: %w", err)
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		stored, err := it.ValueAndErr()
+		if err != nil {
+			return fmt.Errorf("read rows: %w", err)
+		}
+		changed, value, err := decodeRow(stored)
+		if err != nil {
+			return fmt.Errorf("read row %q: %w", it.Key()[rowPrefix:], err)
+		}
+		if !yield(string(it.Key()[rowPrefix:]), changed, value) {
+			return nil
+		}
+	}
+	return it.Error()
+}
+
+// stored is the rows of a view as they are in the database at one moment. They cannot be changed.
+type stored struct {
+	reader     pebble.Reader
+	generation uint64
+	newest     uint64 // the offset of the last change of any row that was read
+}
+
+var _ view.Rows = (*stored)(nil)
+
+// errReadOnly is returned where rows that are only read are changed.
+var errReadOnly = errors.New("these rows are only read")
+
+// Get implements view.Rows.
+func (s *stored) Get(key string) (value []byte, found bool, err error) {
+	raw, closer, err := s.reader.Get(rowKey(s.generation, key))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read row %q: %w", key, err)
+	}
+	defer closer.Close()
+	changed, value, err := decodeRow(raw)
+	if err != nil {
+		return nil, false, fmt.Errorf("read row %q: %w", key, err)
+	}
+	s.newest = max(s.newest, changed)
+	return slices.Clone(value), true, nil
+}
+
+// Set implements view.Rows.
+func (s *stored) Set(string, []byte) error { return errReadOnly }
+
+// Delete implements view.Rows.
+func (s *stored) Delete(string) error { return errReadOnly }
+
+// Each implements view.Rows.
+func (s *stored) Each(prefix, from string, yield func(key string, value []byte) bool) error {
+	return eachRow(s.reader, s.generation, prefix, from, func(key string, changed uint64, value []byte) bool {
+		s.newest = max(s.newest, changed)
+		return yield(key, value)
+	})
+}

@@ -1,0 +1,124 @@
+package view
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/ringrift/ringlog/internal/fields"
+)
+
+// The keys of rows: a letter for what the row is, and the key of a row of the view. No key of the view is empty.
+const (
+	rowPrefix  = "k"
+	skippedKey = "s"
+)
+
+// rowForm is the form of a row:
+//
+//	byte      form
+//	varint    the time of its last event, in Unix nanoseconds
+//	uvarint   the offset of that
+//	bytes     for each field, in the order of their names: its state
+//	bool      for each rule: its condition holds; if so:
+//	varint      the time of the event with which it began, in Unix nanoseconds
+//	uvarint     the offset of that
+//	uvarint   how many values no field could take
+const rowForm = 1
+
+// row is a row in parts. Its states share the memory of what was read.
+type row struct {
+	at      int64
+	offset  uint64
+	states  [][]byte
+	rules   []holding
+	skipped uint64
+}
+
+// holding is the state of a rule.
+type holding struct {
+	holds  bool
+	at     int64 // since when, and which event
+	offset uint64
+}
+
+// read reads a stored row of a view; r has a place for each of its states and rules.
+func (r *row) read(v *View, stored []byte) error {
+	in := fields.Reader{Rest: stored}
+	in.Form(rowForm)
+	r.at, r.offset = in.Varint(), in.Uvarint()
+	for i := range v.fields {
+		r.states[i] = in.Bytes()
+		if in.Err == nil && !v.fields[i].kind.valid(r.states[i]) {
+			in.Fail("the state of field %s is cut or of another kind", v.fields[i].name)
+		}
+	}
+	for i := range r.rules {
+		r.rules[i] = holding{holds: in.Bool()}
+		if r.rules[i].holds {
+			r.rules[i].at, r.rules[i].offset = in.Varint(), in.Uvarint()
+		}
+	}
+	r.skipped = in.Uvarint()
+	return in.End()
+}
+
+// reset makes it the row of a key that has none yet.
+func (r *row) reset() {
+	clear(r.states)
+	clear(r.rules)
+	r.at, r.offset, r.skipped = 0, 0, 0
+}
+
+// appendRules appends what follows the states.
+func (r *row) appendRules(b []byte) []byte {
+	for _, h := range r.rules {
+		b = fields.AppendBool(b, h.holds)
+		if h.holds {
+			b = binary.AppendUvarint(binary.AppendVarint(b, h.at), h.offset)
+		}
+	}
+	return binary.AppendUvarint(b, r.skipped)
+}
+
+// timeOf returns the time of an event as rows have it.
+func timeOf(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// skippedForm is the form of the row that counts skipped events: a byte, their number and the offset of the last as
+// uvarints, and whether it was the key that the last had no value for.
+const skippedForm = 1
+
+var errSkipped = errors.New("the count of skipped events is cut")
+
+// readSkipped reads the count of skipped events.
+func readSkipped(rows Rows) (Skipped, error) {
+	stored, found, err := rows.Get(skippedKey)
+	if err != nil || !found {
+		return Skipped{}, err
+	}
+	in := fields.Reader{Rest: stored}
+	in.Form(skippedForm)
+	s := Skipped{Events: in.Uvarint(), Last: in.Uvarint(), Place: "where"}
+	if in.Bool() {
+		s.Place = "key"
+	}
+	if in.End() != nil {
+		return Skipped{}, errSkipped
+	}
+	return s, nil
+}
+
+// skip counts an event that has no value for where or for its key.
+func skip(rows Rows, offset uint64, place string) error {
+	s, err := readSkipped(rows)
+	if err != nil || offset <= s.Last {
+		return err
+	}
+	b := binary.AppendUvarint(binary.AppendUvarint([]byte{skippedForm}, s.Events+1), offset)
+	return rows.Set(skippedKey, fields.AppendBool(b, place == "key"))
+}

@@ -18,7 +18,7 @@ import (
 // Bounds of an exchange.
 const (
 	maxMemberCalls = 8                      // exchanges of one member at the same time
-	answerReserve  = 500 * time.Millisecond // left of a call's time for its answer
+	answerReserve  = 500 * time.Millisecond // left of a call's time for its answer, half of a shorter one
 	pollWait       = 2 * time.Second        // how long an exchange with Wait 0 waits until available events are reserved
 )
 
@@ -285,9 +285,11 @@ func (e *exchange) waitTime(ctx context.Context) time.Duration {
 	if wait == 0 {
 		wait = pollWait
 	}
-	// The answer has to be read and sent before the caller's time is over.
+	// The answer has to be read and sent before the caller's time is over. A short time is not all kept for that: without
+	// a wait the events would never be read that the call asks for.
 	if end, bounded := ctx.Deadline(); bounded {
-		wait = min(wait, time.Until(end)-answerReserve)
+		left := time.Until(end)
+		wait = min(wait, left-min(answerReserve, left/2))
 	}
 	return max(0, wait)
 }

@@ -157,15 +157,23 @@ func (e *Engine) skip(f *folded, gap *log.Gap) error {
 	return e.view(func(db *pebble.DB) error { return e.restart(db, f, gap.To+1) })
 }
 
+// pass moves a view past events that it does not read, and returns false if that is to be stored.
+func (e *Engine) pass(f *folded, at uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if at >= f.storedAt+storeEvery {
+		return false
+	}
+	f.at = at
+	e.announce()
+	return true
+}
+
 // apply folds a chunk of events and stores the rows, what rules publish, and the offset as one.
 func (e *Engine) apply(db *pebble.DB, f *folded, chunk log.Chunk) (err error) {
 	at := chunk.Next - 1
 	// Most chunks of most views have no event.
-	if len(chunk.Events) == 0 && at < f.storedAt+storeEvery {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		f.at = at
-		e.announce()
+	if len(chunk.Events) == 0 && e.pass(f, at) {
 		return nil
 	}
 	f.rows.begin(db)

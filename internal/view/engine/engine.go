@@ -199,6 +199,7 @@ func (e *Engine) run() {
 		}
 		select {
 		case <-grown:
+			e.gather()
 		case <-defined.Replaced:
 		case <-e.wake:
 		case <-sync.C:
@@ -207,6 +208,29 @@ func (e *Engine) run() {
 			}
 		case <-e.ctx.Done():
 		}
+	}
+}
+
+// gatherFor is how long events gather before they are folded, so that an entry costs a node little that nobody asks for
+// its rows.
+const gatherFor = 10 * time.Millisecond
+
+// gather waits for more events, unless somebody waits for those that there are.
+func (e *Engine) gather() {
+	timer := time.NewTimer(gatherFor)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-e.wake:
+	case <-e.ctx.Done():
+	}
+}
+
+// hurry has what gathers folded now.
+func (e *Engine) hurry() {
+	select {
+	case e.wake <- struct{}{}:
+	default: // it is to look already
 	}
 }
 
@@ -379,6 +403,7 @@ func (e *Engine) BeforeTrim(first uint64) error {
 		if !lags {
 			return e.sync()
 		}
+		e.hurry()
 		select {
 		case <-moved:
 		case <-e.ctx.Done():

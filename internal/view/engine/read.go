@@ -140,6 +140,7 @@ func (e *Engine) Wait(ctx context.Context, name string, offset uint64) error {
 		case status.Failed != "":
 			return fmt.Errorf("%w: %s", ErrFailed, status.Failed)
 		}
+		e.hurry()
 		select {
 		case <-moved:
 		case <-ctx.Done():

@@ -67,10 +67,7 @@ func (e *Engine) Swap(dir string, state func() error) error {
 	e.live, e.swept, e.reload = nil, false, true
 	e.announce()
 	e.mu.Unlock()
-	select {
-	case e.wake <- struct{}{}:
-	default: // it is to look already
-	}
+	e.hurry()
 	return err
 }
 

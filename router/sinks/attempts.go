@@ -153,7 +153,7 @@ func (rd *round) nack(d client.Delivery, o Outcome, dead bool) Outcome {
 	return rd.report(d, o, dead)
 }
 
-// report tells the group that a delivery failed.
+// report ends a delivery as one that failed.
 func (rd *round) report(d client.Delivery, o Outcome, dead bool) Outcome {
 	// The group keeps the error with the event, shorter than it is reported.
 	nack := client.NackOptions{Delay: o.Wait, Err: bounded(o.Error, maxKept), Dead: dead, Handler: rd.o.Group}

@@ -227,10 +227,10 @@ func TestASlowHandlerHoldsItsReaderBack(t *testing.T) {
 		if st := slow.Status(); st.Uncommitted != 8*16 || st.Committed != 0 {
 			t.Errorf("%d uncommitted, committed %d", st.Uncommitted, st.Committed)
 		}
-		publish(t, r, progress("stuck", 1), router.Local())
 		if len(fast.all()) != events+1 {
 			t.Errorf("the fast one has %d", len(fast.all()))
 		}
+		publish(t, r, progress("stuck", 1), router.Local())
 		close(release)
 		synctest.Wait()
 		if st := slow.Status(); st.Uncommitted != 0 || st.Committed != events+1 || st.Handled != events+2 {

@@ -10,8 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// The help is laid out here, as the library's templates have no examples and lines of any length. Each command carries
-// its own text as its template, so -h, help and a noun without a verb print the same.
+// The help is laid out here, as the library's templates have no examples and lines of any length. It is laid out when it
+// is asked for: every run of the program would pay for the text of all verbs.
 
 const (
 	helpWidth  = 80 // of a line, in characters
@@ -242,8 +242,20 @@ func wrapText(text string, width int) (lines []string) {
 	return append(lines, line)
 }
 
-// asTemplate makes a text a template of the library that prints it.
-func asTemplate(text string) string { return "{{" + strconv.Quote(text) + "}}" }
+func init() { cli.HelpPrinter = printHelp }
+
+// printHelp prints the help of a program or a command that Prepare completed, for the library. A command has the words
+// by which it is typed in place of a template.
+func printHelp(w io.Writer, path string, what any) {
+	text := ""
+	switch what := what.(type) {
+	case *cli.App:
+		text = appHelp(what)
+	case *cli.Command:
+		text = helpText(path, what)
+	}
+	_, _ = io.WriteString(w, text) // as the library, which has no use for the error
+}
 
 // Tools is the category of verbs about the program itself.
 const Tools = "this program"

@@ -29,14 +29,12 @@ func Prepare(app *cli.App) {
 	app.Action = runGroup(app.Commands, cli.ShowAppHelp)
 	app.OnUsageError = usageProblem
 	for _, c := range app.Commands {
-		prepare(app, app.Name, c)
+		prepare(app.Name, c)
 	}
-	// Last, as it lists the others.
-	app.CustomAppHelpTemplate = asTemplate(top())
 }
 
 // prepare does this for a command, which is typed after path, and those below it.
-func prepare(app *cli.App, path string, c *cli.Command) {
+func prepare(path string, c *cli.Command) {
 	path += " " + c.Name
 	if c.OnUsageError == nil {
 		c.OnUsageError = usageProblem
@@ -44,7 +42,7 @@ func prepare(app *cli.App, path string, c *cli.Command) {
 	for _, sub := range c.Subcommands {
 		// The program's own verbs have no other names, only those of nouns.
 		addUsualAliases(c.Subcommands, sub)
-		prepare(app, path, sub)
+		prepare(path, sub)
 	}
 	// A wrong verb is named with the near one. Without a verb, a noun prints its help unless it has an action.
 	if len(c.Subcommands) > 0 {
@@ -54,11 +52,11 @@ func prepare(app *cli.App, path string, c *cli.Command) {
 		}
 		c.Action = runGroup(c.Subcommands, alone)
 	}
-	text := helpText(path, c)
-	c.CustomHelpTemplate = asTemplate(text)
+	c.CustomHelpTemplate = path // for printHelp
+	c.HideHelpCommand = true    // the library would add its own
 	// NOUN help VERB is help NOUN VERB.
 	if len(c.Subcommands) > 0 {
-		below := helpCommand(path, func() string { return text }, c.Subcommands)
+		below := helpCommand(path, func() string { return helpText(path, c) }, c.Subcommands)
 		below.Hidden = true
 		c.Subcommands = append(c.Subcommands, below)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"sync"
 	"testing"
@@ -140,8 +141,8 @@ func wantEntry(t testing.TB, s *Stores, want *raft.Log) {
 		if err := read(want.Index, &got); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, &got); diff != "" {
-			t.Fatalf("entry %d (-want +got):\n%s", want.Index, diff)
+		if !reflect.DeepEqual(want, &got) {
+			t.Fatalf("entry %d (-want +got):\n%s", want.Index, cmp.Diff(want, &got))
 		}
 	}
 }

@@ -183,11 +183,11 @@ var exampleFiles = map[string]string{
 // Every example of the help runs as it is, in the order of the help, on a cluster that has events, a cursor, a group
 // and a dead letter.
 func TestExamplesOfTheHelpRun(t *testing.T) {
+	t.Parallel()
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("bash is not installed")
 	}
-	t.Setenv("GORACE", quickExit)
 	cluster := startCluster(t.Context(), t, t.TempDir())
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), scriptWithin)

@@ -22,6 +22,9 @@ import (
 const quickExit = "atexit_sleep_ms=0"
 
 func TestMain(m *testing.M) {
+	if err := os.Setenv("GORACE", quickExit); err != nil {
+		panic(err)
+	}
 	testscript.Main(m, map[string]func(){"ringlog": main})
 }
 
@@ -32,7 +35,7 @@ const scriptWithin = 30 * time.Second
 // keep to names of their own; one that kills or changes nodes starts its own with
 // the cluster command.
 func TestScripts(t *testing.T) {
-	t.Setenv("GORACE", quickExit)
+	t.Parallel()
 	shared := startCluster(t.Context(), t, t.TempDir())
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), scriptWithin)

@@ -12,7 +12,7 @@ import (
 // A cluster that starts and is stopped as a whole has no line at WARN or ERROR, in whichever order its nodes end: all
 // at once, as dev ends or a machine is shut down, or one after the other.
 func TestAClusterThatIsStoppedLogsNoWarning(t *testing.T) {
-	t.Setenv("GORACE", quickExit)
+	t.Parallel()
 	for name, stop := range map[string]func(t *testing.T, c *devcluster.Cluster, leader string){
 		"at once": func(t *testing.T, c *devcluster.Cluster, _ string) {
 			var ending sync.WaitGroup

@@ -12,6 +12,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import tracemalloc
@@ -344,6 +345,7 @@ class Processes(FaultTest):
     def test_the_end_of_the_interpreter_sends_what_waits(self) -> None:
         self.check_exit("""
 import sys
+import tempfile
 from ringlog import Client
 log = Client()
 for i in range(5000):
@@ -415,6 +417,7 @@ finally:
                 process = start(
                     f"""
 import sys
+import tempfile
 from ringlog import Client
 with Client() as log, {what} as events:
     print("ready", flush=True)
@@ -506,6 +509,30 @@ class Refusals(unittest.TestCase):
                     self.assertIn("RINGLOG_TOKEN_FILE", error.remedy)
                     self.assertEqual("spool" in error.remedy, "publish" in call.__code__.co_names)
                     self.assertLess(time.monotonic() - began, 5)
+
+    def test_a_token_that_is_replaced_in_its_file_is_used_by_the_next_request(self) -> None:
+        file = Path(tempfile.mkdtemp()) / "token"
+        self.addCleanup(shutil.rmtree, file.parent)
+        file.write_text("the-first-token-0123456789\n")
+        cluster = Cluster(voters=1, token="the-first-token-0123456789")
+        self.addCleanup(cluster.close)
+        with Client(cluster.urls, token_file=file) as log:
+            log.publish("DATA_SYNC_COMPLETED", {"host": "a"})
+            reader = log.tail("start", types=["DATA_SYNC_COMPLETED"])
+            self.assertEqual(next(reader).payload, {"host": "a"})
+
+            # The nodes have the first one yet, so it serves until they start with the second.
+            file.write_text("the-second-token-0123456789\n")
+            log.publish("DATA_SYNC_COMPLETED", {"host": "b"})
+            cluster.token = "the-second-token-0123456789"
+            cluster.nodes[0].kill()
+            cluster.start(cluster.nodes[0])
+            log.publish("DATA_SYNC_COMPLETED", {"host": "c"})
+            self.assertEqual([next(reader).payload["host"] for _ in range(2)], ["b", "c"])
+        with Client(cluster.urls, token_file=file) as log:
+            log.publish("DATA_SYNC_COMPLETED", {"host": "d"})
+            file.write_text("")  # as while it is written
+            log.publish("DATA_SYNC_COMPLETED", {"host": "e"})
 
     def test_what_a_wrong_token_keeps_out_is_spooled_and_delivered_with_the_right_one(self) -> None:
         cluster = Cluster(voters=1, token="right-token-0123456789")

@@ -1446,6 +1446,38 @@ class Contract:
         self.assertTrue(await other.release())
         await self.log.delete_group(self.run_id)
 
+    async def test_a_role_that_another_process_holds_is_given_by_name_and_fence(self) -> None:
+        role = await self.acquire("a", ttl=60)
+        lease, types = (self.run_id, role.fence), ["DATA_SYNC_COMPLETED"]
+        await self.publish(3)
+        async with self.log.cursor(self.run_id, keys=[self.run_id], types=types, role=lease) as cursor:
+            async for event in cursor:
+                await cursor.commit(event)
+                break
+            with self.assertLogs("ringlog", "WARNING"):  # of the holder
+                await self.log.revoke_role(self.run_id, role.fence)
+                other = await self.acquire("b")
+                lost = await self.refused(RoleLost, "fenced", "fence", cursor.commit(event.offset + 1))
+                self.assertEqual(lost.offset, other.fence)
+                await self.refused(RoleLost, "fenced", "fence", role.publish("MODEL_PROMOTED", self.event(1)))
+            with self.assertRaises(RoleLost):
+                async for event in cursor:
+                    self.fail(f"{event} is handed out without the role")
+        self.assertEqual((await self.log.get_cursor(self.run_id))["committed"], event.offset)
+        await self.log.delete_cursor(self.run_id)
+        with self.assertRaises(RoleLost):
+            async with self.log.group(self.run_id, keys=[self.run_id], types=types, role=lease):
+                pass
+        lease = (self.run_id, other.fence)
+        async with self.log.group(self.run_id, keys=[self.run_id], types=types, role=lease) as member:
+            (await member.next(timeout=10)).ack()
+            self.assertTrue(await member.flush())
+        for wrong in (self.run_id, (self.run_id,), 7, ("", 7), (self.run_id, 0)):
+            with self.subTest(wrong=wrong), self.assertRaises(InvalidArgument):
+                self.log.cursor(self.run_id, role=wrong)
+        self.assertTrue(await other.release())
+        await self.log.delete_group(self.run_id)
+
     async def test_a_dead_letter_under_a_role_is_refused_once_that_is_lost(self) -> None:
         role = await self.acquire("a")
         await self.publish(2)

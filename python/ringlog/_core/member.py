@@ -17,7 +17,7 @@ from ringlog._core.calls import PASSING, Calls, path
 from ringlog._core.io import Io, Task
 from ringlog._core.notices import Failures, Outage, log_warning
 from ringlog._core.reader import OnGap
-from ringlog._core.role import RoleState
+from ringlog._core.role import ForeignRole, RoleState
 from ringlog._core.spec import create
 from ringlog.errors import Closed, NotFound, RinglogError, RoleLost
 from ringlog.event import Event, Gap, Json
@@ -197,7 +197,7 @@ class MemberLoop:
         prefetch: int,
         auto_progress: bool,
         on_gap: OnGap,
-        role: RoleState | None = None,
+        role: RoleState | ForeignRole | None = None,
     ) -> None:
         self._calls, self._io, self.group, self._role = calls, io, group, role
         self._spec, self._stated, self._on_gap = spec, stated, on_gap

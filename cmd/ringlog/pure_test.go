@@ -27,9 +27,23 @@ func TestFlagsMayStandAnywhere(t *testing.T) {
 		"ringlog get -- --json":                          "ringlog get -- --json",
 		"ringlog tail --nosuch x --json":                 "ringlog --json tail --nosuch x",
 		"ringlog cursor rm rm --yes":                     "ringlog cursor rm --yes rm",
+		"ringlog run --role r date now":                  "ringlog run --role r date now",
+		"ringlog run --role r --json -- d -o x":          "ringlog --json run --role r -- d -o x",
 	} {
-		if got := strings.Join(shell.Intersperse(app, strings.Fields(typed)), " "); got != want {
-			t.Errorf("%s\n  became %s\n  not    %s", typed, got, want)
+		args, err := shell.Intersperse(app, strings.Fields(typed))
+		if got := strings.Join(args, " "); got != want || err != nil {
+			t.Errorf("%s\n  became %s\n  not    %s (%v)", typed, got, want, err)
+		}
+	}
+	// Whose flag it is cannot be told.
+	for _, typed := range []string{
+		"ringlog run --role r d.sh -v",
+		"ringlog react cat --group g",
+		"ringlog run d --role r",
+	} {
+		args, err := shell.Intersperse(app, strings.Fields(typed))
+		if shell.ExitCode(err) != shell.ExitUsage || !strings.Contains(err.Error(), "put -- before the command") {
+			t.Errorf("%s became %s: %v", typed, args, err)
 		}
 	}
 }

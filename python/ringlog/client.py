@@ -428,7 +428,7 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
     endpoints         URLs of nodes, a list or separated by commas; default RINGLOG_ENDPOINTS, else
                       RINGRIFT_COORDINATOR_URL, else http://127.0.0.1:8770
     token             the cluster token; default what RINGLOG_TOKEN_FILE names, else RINGRIFT_CLUSTER_AUTH_TOKEN
-    token_file        a file with the token
+    token_file        a file with the token, which is read again when a node refuses it
     source            the source of events that are published without one
     timeout           seconds for which a call is repeated at the nodes in turn
     attempt_timeout   seconds that one node may take to answer

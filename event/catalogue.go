@@ -142,8 +142,8 @@ func (c *Catalogue) addOwn() {
 	}
 }
 
-// ownDefinition is an entry of cluster.json or samples.json. What it describes is no part of a Definition in JSON: types
-// are registered in that form, by the keys that every build knows.
+// ownDefinition is an entry of cluster.json or samples.json. What it describes is no part of a Definition in JSON:
+// types are registered in that form, by the keys that every build knows.
 type ownDefinition struct {
 	Definition
 	Description string `json:"description"`

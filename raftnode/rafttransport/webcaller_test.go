@@ -37,7 +37,8 @@ func TestAClientOfHTTPLearnsThatItHasTheRaftPort(t *testing.T) {
 			t.Errorf("%s: %s: %+v", method, answer.Status, body)
 		}
 	}
-	if list := tr.Refusals(); len(list) != 1 || list[0].Reason != "malformed" || !strings.Contains(list[0].Detail, "HTTP") {
+	list := tr.Refusals()
+	if len(list) != 1 || list[0].Reason != "malformed" || !strings.Contains(list[0].Detail, "HTTP") {
 		t.Errorf("recorded %+v", list)
 	}
 }

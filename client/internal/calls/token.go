@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// clusterToken is the token that requests carry. One of a file is read again when a node refuses it, and not before: the
-// file may be replaced on a client's host before the nodes have the new token.
+// clusterToken is the token that requests carry. One of a file is read again when a node refuses it, and not before:
+// the file may be replaced on a client's host before the nodes have the new token.
 type clusterToken struct {
 	file  string // "" if the token never changes
 	value atomic.Pointer[string]

@@ -468,6 +468,25 @@ class Outages(unittest.TestCase):
         for reader in (tail, cursor, member):
             reader.close()
 
+    def test_a_nack_that_no_node_has_got_counts_once_with_the_next_leader(self) -> None:
+        cluster = Cluster(voters=1)
+        self.addCleanup(cluster.close)
+        [node] = cluster.nodes
+        with Client(cluster.urls) as log, log.group("g", types=["DATA_SYNC_*"], max_deliver=2) as member:
+            log.publish("DATA_SYNC_COMPLETED", {"host": "a"})
+            delivery = member.next(timeout=30)
+            delivery.nack(error="busy")
+            self.assertTrue(member.flush(30))
+            # The log has the first failure. The leader dies before it gets the second.
+            second = member.next(timeout=30)
+            self.assertEqual((delivery.delivery, second.delivery), (1, 2))
+            node.kill()
+            second.nack(error="busy")
+            cluster.start(node)
+            eventually("it is a dead letter", log.dead_letters)
+            self.assertEqual([letter["attempts"] for letter in log.dead_letters()], [2])
+            self.assertIsNone(member.next(timeout=0.1))
+
     def test_what_is_shorter_is_not_logged(self) -> None:
         outage = Outage("tail")
         with mock.patch("time.monotonic") as now, self.assertNoLogs("ringlog"):

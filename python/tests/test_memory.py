@@ -14,6 +14,7 @@ from unittest import mock
 
 from ringlog import AsyncClient, Client
 from ringlog._core.spool import Spool
+from ringlog._memory.node import _NACK
 from ringlog._memory.values import time_text
 from ringlog.errors import InvalidArgument, NotFound, Trimmed, Unavailable
 from ringlog.event import Event
@@ -245,6 +246,18 @@ class Clients(MemoryTest):
                 producer.used -= 1000  # seconds; nodes keep what they know of one for 900
             backlog._producer.used -= 1000
         self.assertEqual(len(self.memory._log.producers), 2)
+
+    def test_a_member_reports_to_a_node_that_does_not_know_numbers_of_deliveries(self) -> None:
+        self.publish(1)
+        known = dict(_NACK)
+        del known["delivery"]
+        with mock.patch.dict(_NACK, known, clear=True), self.log.group("g", max_deliver=2) as member:
+            for number in (1, 2):
+                delivery = member.next(timeout=5)
+                self.assertEqual(delivery.delivery, number)
+                delivery.nack(error="busy")
+                self.assertTrue(member.flush(5))
+        self.assertEqual([letter["attempts"] for letter in self.log.dead_letters()], [2])
 
     def test_threads_and_loops_wake_each_other(self) -> None:
         got: list[Event] = []

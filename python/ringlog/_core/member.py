@@ -385,7 +385,14 @@ class MemberLoop:
         target = path("groups", self.group, "exchange")
         patience = self._calls.config.timeout if not wait else 0.0
         attempt = request["wait_ms"] / 1000 + self._calls.config.attempt_timeout
-        answer = await self._calls.call("POST", target, request, patience=patience, attempt=attempt)
+        try:
+            answer = await self._calls.call("POST", target, request, patience=patience, attempt=attempt)
+        except RinglogError as e:
+            if e.reason != "unknown_key" or not e.field.endswith(".delivery"):
+                raise
+            # An older node, which has carried out nothing of the call: it counts nacks without their numbers.
+            request["nacks"] = [{k: v for k, v in nack.items() if k != "delivery"} for nack in request["nacks"]]
+            answer = await self._calls.call("POST", target, request, patience=patience, attempt=attempt)
         with self._lock:
             self.state.answered(answer, sent, self._io.monotonic())
             late, self.state.late = self.state.late, []

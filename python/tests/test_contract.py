@@ -1154,6 +1154,36 @@ class Contract:
 
     # The cluster.
 
+    async def test_a_reader_that_lags_is_reported_once_until_it_has_caught_up_or_is_removed(self) -> None:
+        name, limits = self.run_id, {"activate_at": 3, "release_at": 1}
+        await self.log.create_cursor(name, types=["TRAINING_COMPLETED"], from_="end")
+        await self.setting("backpressure.lag", f"other=3/1, {name[:20]}*=3/1")
+        self.assertEqual((await self.log.get_cursor(name))["backpressure"], limits)
+
+        async def reports(n: int) -> list[Any]:
+            found = [event async for event in self.log.tail("start", types=["BACKPRESSURE_*"], until_end=True)]
+            found = [event for event in found if event.payload.get("cursor") == name]
+            return found if len(found) == n else []
+
+        async def check(n: int, lag: int, **more: Any) -> None:
+            event = (await self.eventually(lambda: reports(n)))[-1]
+            self.assertEqual(event.type, "BACKPRESSURE_RELEASED" if more else "BACKPRESSURE_ACTIVATED")
+            self.assertEqual("active_ms" in event.payload, bool(more))
+            about = {"cursor": name, "group": False, "lag_events": lag, "queue_depth": lag, **limits, **more}
+            self.assertEqual({k: v for k, v in event.payload.items() if k != "active_ms"}, about)
+
+        events = [{"type": "TRAINING_COMPLETED", "payload": self.event(i)} for i in range(7)]
+        *_, last = await self.log.publish_many(events[:4])
+        await check(1, 4)
+        self.assertIn("since", (await self.log.get_cursor(name))["backpressure"])
+        await self.log.seek_cursor(name, last.offset)
+        await check(2, 1, reason="lag")
+        self.assertNotIn("since", (await self.log.get_cursor(name))["backpressure"])
+        await self.log.publish_many(events[4:])
+        await check(3, 4)
+        await self.log.delete_cursor(name)
+        await check(4, 0, reason="removed")
+
     async def test_settings_and_views(self) -> None:
         self.assertEqual((await self.log.settings())["dedup.window"], "60s")
         await self.log.set_setting("group.ack_wait", "31s")

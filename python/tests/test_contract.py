@@ -56,7 +56,7 @@ class Awaitable:
         value = getattr(self._blocking, name)
         if not callable(value) or name in ("check", "on_lost"):
             return value
-        if name in ("tail", "cursor", "group"):
+        if name in ("tail", "cursor", "group", "view", "watch"):
             return lambda *args, **options: Awaitable(value(*args, **options))
 
         async def call(*args: Any, **options: Any) -> Any:
@@ -1995,6 +1995,44 @@ class OnNodes(Contract):
         with self.assertRaises(InvalidArgument):
             await self.log.transfers(state="done")
 
+    async def test_views_have_rows(self) -> None:
+        view = self.log.view(f"v-{os.urandom(4).hex()}")
+        fields = {"last": {"kind": "last", "of": "payload.n"}, "n": {"kind": "count"}}
+        declared = {"types": ["DATA_SYNC_COMPLETED"], "sources": [self.run_id], "fields": fields}
+        defined = await view.define(declared)
+        self.assertEqual((defined["name"], defined["rows"]), (view.name, 0))
+        self.assertTrue((await view.define(declared))["existing"])
+        self.assertIn(view.name, [one["name"] for one in await self.log.views()])
+        offsets = [
+            (await self.log.publish("DATA_SYNC_COMPLETED", {"n": n}, key=key, source=self.run_id, dedup=False)).offset
+            for n, key in enumerate(["a b", "c", "a b"])
+        ]
+        row = await view.get("a b")
+        self.assertEqual((row["fields"], row["offset"]), ({"last": 2, "n": 2}, offsets[2]))
+        self.assertEqual((await view.get("a b", at=offsets[1]))["fields"], {"last": 0, "n": 1})
+        self.assertEqual([row["key"] for row in await view.rows()], ["a b", "c"])
+        self.assertEqual([row["fields"]["n"] for row in await view.rows(at=offsets[0])], [1])
+        with self.assertRaises(NotFound):
+            await view.get("nobody")
+        with self.assertRaises(InvalidArgument) as wrong:
+            await view.define({**declared, "key": "payload.matches(source)"})
+        self.assertIn("column", str(wrong.exception))
+        info = await view.info()
+        self.assertEqual((info["rows"], info["digests"][-1]["offset"]), (2, info["at"]))
+        async with view.watch("a b") as rows:
+            changes = rows.__aiter__()
+            self.assertEqual((await changes.__anext__())["row"]["fields"]["n"], 2)
+            await self.log.publish("DATA_SYNC_COMPLETED", {"n": 9}, key="c", source=self.run_id, dedup=False)
+            await self.log.publish("DATA_SYNC_COMPLETED", {"n": 9}, key="a b", source=self.run_id, dedup=False)
+            change = await changes.__anext__()
+            self.assertEqual((change["row"]["key"], change["row"]["fields"]["last"]), ("a b", 9))
+            self.assertGreater(change["at"], offsets[2])
+            await view.remove()
+            with self.assertRaises(NotFound):
+                await changes.__anext__()
+        with self.assertRaises(NotFound):
+            await view.info()
+
 
 class OnMemory(Contract):
     """A memory log for each test."""
@@ -2021,6 +2059,8 @@ class OnMemory(Contract):
             self.log.transfers,
             lambda: self.log.where("hex8_2p"),
             lambda: self.log.held("gpu-7"),
+            self.log.views,
+            lambda: self.log.view("v").get("k"),
         ):
             with self.assertRaises(RinglogError) as refused:
                 await view()
@@ -2112,6 +2152,8 @@ class Interfaces(unittest.TestCase):
             (client.Member, aio.AsyncMember),
             (client.Role, aio.AsyncRole),
             (client.Allocation, aio.AsyncAllocation),
+            (client.View, aio.AsyncView),
+            (client.RowWatch, aio.AsyncRowWatch),
         ]
         for blocking, asynchronous in pairs:
             names = {name for name in dir(blocking) if not name.startswith("_")}
@@ -2148,6 +2190,9 @@ class Interfaces(unittest.TestCase):
             (answers.Transfer, "Transfer"),
             (answers.TransferStep, "TransferStep"),
             (answers.Copy, "Copy"),
+            (answers.ViewInfo, "View"),
+            (answers.ViewDigest, "ViewDigest"),
+            (answers.ViewRow, "ViewRow"),
             (answers.RoleInfo, "Role"),
             (answers.RoleClaim, "RoleClaim"),
         ):

@@ -293,7 +293,7 @@ class Node:
             if method == request.method and (match := re.fullmatch(pattern, request.path)):
                 return handler(self, request, tuple(unquote(part) for part in match.groups()))
         if any(re.fullmatch(pattern, request.path) for pattern in _NODE_ONLY):
-            message = f"a memory log has no {request.path}: it knows neither documents nor members nor transfers"
+            message = f"a memory log has no {request.path}: it has no documents, members, transfers or views"
             raise Refusal("not_implemented", "path", message, "ask a node, such as one of: ringlog dev")
         if any(re.fullmatch(pattern, request.path) for _, pattern, _ in _ROUTES):
             raise Refusal("method_not_allowed", "method", f"{request.method} is not for {request.path}", "see Allow")
@@ -944,6 +944,6 @@ _ROUTES: list[tuple[str, str, Handler]] = [
     ("DELETE", f"/v1/scheduled/{_NAME}", Node.remove_scheduled),
 ]
 _NODE_ONLY = [
-    "/v1/(publish|readiness|snapshot|dlq/import|(audit|members|catalogue|cluster|transfers|where)(/.*)?)",
+    "/v1/(publish|readiness|snapshot|dlq/import|(audit|members|catalogue|cluster|transfers|where|views)(/.*)?)",
     "/(metrics|openapi.json)?",
 ]

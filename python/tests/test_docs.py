@@ -34,12 +34,13 @@ class Document(ClusterTest):
 
     def test_its_programs_run(self) -> None:
         programs = self.blocks("python")
-        publisher, spooler, subscriber, member, holder, allocator, scheduler, *rest = programs
+        publisher, spooler, subscriber, member, holder, allocator, viewer, scheduler, *rest = programs
         pauser, caller, daemon_test, handler_test, old_buses = rest
         for program, logged in (
             (publisher, []),
             (holder, []),
             (allocator, []),
+            (viewer, []),
             (scheduler, []),
             (caller, []),
             (daemon_test, ["nacked: ConnectionError: no route to the host", "rejected: KeyError: 'config_key'"]),

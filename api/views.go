@@ -16,8 +16,10 @@ type View struct {
 	Of          uint64    `json:"of"`    // the log's last offset on this node
 	Lag         uint64    `json:"lag"`   // offsets from At to Of
 	Rows        int64     `json:"rows"`
-	// Skipped is how many events had no key or condition that could be evaluated.
-	Skipped uint64 `json:"skipped,omitempty"`
+	// Skipped is how many events had no key or condition that could be evaluated, or a key beyond max_keys; BeyondKeys is
+	// how many had the latter.
+	Skipped    uint64 `json:"skipped,omitempty"`
+	BeyondKeys uint64 `json:"beyond_keys,omitempty"`
 	// Emitted is the offset up to which what its rules publish was published; Waiting is how many events are not yet.
 	Emitted uint64 `json:"emitted"`
 	Waiting int    `json:"waiting,omitempty"`
@@ -27,7 +29,16 @@ type View struct {
 	Failed     string `json:"failed,omitempty"` // why this node does not fold it any further
 	// Declaration is there where one view is asked for.
 	Declaration json.RawMessage `json:"declaration,omitempty"`
+	// Digests are those of all rows, there where one view is asked for: as of At, and of the latest thousands of offsets.
+	// Nodes that have folded the same have equal ones.
+	Digests []ViewDigest `json:"digests,omitempty"`
 	Existing    bool            `json:"existing,omitempty"` // answers a definition that was there before
+}
+
+// ViewDigest is the digest of all rows of a view as of an offset.
+type ViewDigest struct {
+	Offset uint64 `json:"offset"`
+	Hex    string `json:"hex"`
 }
 
 // Views are all views, by name.

@@ -47,9 +47,9 @@ func New(cfg Config) (*Client, error) {
 	if base == nil {
 		base = calls.NewHTTPClient(cfg.AttemptTimeout, cfg.MaxInFlight+otherConnections)
 	}
-	c.cluster = calls.New(calls.Config{Endpoints: cfg.Endpoints, Token: cfg.Token, ClusterID: cfg.ClusterID, HTTP: base,
-		Timeout: cfg.Timeout, AttemptTimeout: cfg.AttemptTimeout, Logger: cfg.Logger, OnWarning: cfg.OnWarning,
-		Observe: observer(cfg.Observe)})
+	c.cluster = calls.New(calls.Config{Endpoints: cfg.Endpoints, Token: cfg.Token, TokenFile: cfg.TokenFile,
+		ClusterID: cfg.ClusterID, HTTP: base, Timeout: cfg.Timeout, AttemptTimeout: cfg.AttemptTimeout,
+		Logger: cfg.Logger, OnWarning: cfg.OnWarning, Observe: observer(cfg.Observe)})
 
 	// Readers end with this context. The sender is ended by Close in its own order, after what
 	// it accepted is sent.

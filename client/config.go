@@ -21,6 +21,9 @@ type Config struct {
 	// works while that one is down.
 	Endpoints []string
 	Token     string // the cluster token, "" is none
+	// TokenFile holds the cluster token, in place of Token. It is read by New, and again when a node refuses the token:
+	// a client outlives a change of the token if its file is replaced before the nodes start with the new one.
+	TokenFile string
 
 	// ClusterID is the cluster that the endpoints must be of; "" is that of the first node that
 	// answers. A node of another cluster is not asked again, and if there are only such nodes
@@ -92,6 +95,13 @@ func (c *Config) validate() error {
 		return fmt.Errorf("client: config: AttemptTimeout is %s", c.AttemptTimeout)
 	case min(c.MaxBatchEvents, c.MaxBatchBytes, c.MaxInFlight, c.MaxBuffered) < 0:
 		return errors.New("client: config: a limit is negative")
+	}
+	if c.TokenFile != "" {
+		var err error
+		c.Token, err = calls.ReadToken(c.TokenFile)
+		if err != nil {
+			return fmt.Errorf("client: config: TokenFile: %w", err)
+		}
 	}
 	for _, e := range c.Endpoints {
 		if _, err := calls.BaseURL(e, "http"); err != nil {

@@ -2,9 +2,12 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 
@@ -34,6 +37,9 @@ type CursorOptions struct {
 	// UntilEnd ends the reading with io.EOF after the events that were there when the cursor
 	// was opened.
 	UntilEnd bool
+	// Lease is the lease of a role, as of Role.Lease: commits and dead letters count only if it is not over when the
+	// cluster decides. Otherwise the error is an *api.Error with the code fenced and the field fence.
+	Lease Lease
 }
 
 // Cursor reads as a durable subscriber: events that it has committed are not delivered again
@@ -43,9 +49,10 @@ type Cursor struct {
 	c *Client
 	// as it was opened, with the generation that reads and commits name
 	info CursorInfo
-	// CursorOptions.NoScanCommit and UntilEnd
+	// CursorOptions.NoScanCommit, UntilEnd and Lease
 	noScan  bool
 	toEnd   bool
+	lease   Lease
 	batches chan delivery // closed after the last
 	stop    context.CancelFunc
 	joined  chan struct{}
@@ -76,7 +83,7 @@ func (c *Client) OpenCursor(ctx context.Context, name string, o CursorOptions) (
 	if err != nil {
 		return nil, err
 	}
-	cur := &Cursor{c: c, info: info, noScan: o.NoScanCommit, toEnd: o.UntilEnd,
+	cur := &Cursor{c: c, info: info, noScan: o.NoScanCommit, toEnd: o.UntilEnd, lease: o.Lease,
 		batches: make(chan delivery, 1), joined: make(chan struct{}),
 		next: info.Committed + 1, delivered: info.Committed, committed: info.Committed}
 
@@ -270,9 +277,14 @@ func (cur *Cursor) commitScanned(ctx context.Context) error {
 // never moves a cursor back. If another reader has opened the cursor since, the
 // code is fenced.
 func (cur *Cursor) Commit(ctx context.Context, offset uint64) error {
-	req := &ringlogv1.CommitCursorRequest{Name: cur.info.Name, Offset: offset, Generation: cur.info.Generation}
 	op := calls.Op{Name: "commit cursor", Subject: fmt.Sprintf("%s at %d", cur.info.Name, offset)}
-	_, err := cursorCall(ctx, cur.c, op, ringlogv1connect.CursorServiceClient.CommitCursor, req)
+	var err error
+	if cur.lease == (Lease{}) {
+		req := &ringlogv1.CommitCursorRequest{Name: cur.info.Name, Offset: offset, Generation: cur.info.Generation}
+		_, err = cursorCall(ctx, cur.c, op, ringlogv1connect.CursorServiceClient.CommitCursor, req)
+	} else {
+		err = cur.settleUnder(ctx, op, "/commit", map[string]any{"offset": offset, "generation": cur.info.Generation})
+	}
 	if err != nil {
 		return err
 	}
@@ -283,6 +295,22 @@ func (cur *Cursor) Commit(ctx context.Context, offset uint64) error {
 	defer cur.mu.Unlock()
 	cur.committed = max(cur.committed, offset)
 	return nil
+}
+
+// settleUnder makes a call that the lease fences.
+func (cur *Cursor) settleUnder(ctx context.Context, op calls.Op, path string, body map[string]any) error {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("client: %s: %w", op, err)
+	}
+	req := &calls.Request{Method: http.MethodPost, Path: "/v1/cursors/" + url.PathEscape(cur.info.Name) + path,
+		ContentType: "application/json", Body: raw, Header: leaseHeader(cur.lease)}
+	ctx, cancel := cur.c.whileOpen(ctx)
+	defer cancel()
+	return cur.c.cluster.Call(ctx, op, calls.Idempotent, func(ctx context.Context, n *calls.Node) (http.Header, error) {
+		_, h, err := cur.c.cluster.Exchange(ctx, n, req)
+		return h, err
+	})
 }
 
 // Close ends the reading. Events that were not committed are redelivered when the cursor is

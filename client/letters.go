@@ -29,7 +29,19 @@ type Failure struct {
 // DeadLetter moves an event to the dead letters, and the cursor past it, durably once it
 // returns. Everything before it counts as handled, as with Commit. It is idempotent.
 func (cur *Cursor) DeadLetter(ctx context.Context, offset uint64, f Failure) error {
-	if err := cur.c.Admin().PutDeadLetter(ctx, cur.info.Name, cur.info.Generation, offset, f); err != nil {
+	var err error
+	if cur.lease == (Lease{}) {
+		err = cur.c.Admin().PutDeadLetter(ctx, cur.info.Name, cur.info.Generation, offset, f)
+	} else {
+		body := map[string]any{"offset": offset, "generation": cur.info.Generation, "handler": f.Handler, "error": f.Error,
+			"attempts": f.Attempts}
+		if !f.FirstFailed.IsZero() {
+			body["first_failed"] = f.FirstFailed
+		}
+		op := calls.Op{Name: "dead letter of cursor", Subject: fmt.Sprintf("%s at %d", cur.info.Name, offset)}
+		err = cur.settleUnder(ctx, op, "/deadletter", body)
+	}
+	if err != nil {
 		return err
 	}
 	cur.mu.Lock()

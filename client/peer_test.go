@@ -2,9 +2,11 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -32,7 +34,13 @@ func wireError(e *api.Error) *connect.Error {
 }
 
 func refuse(w http.ResponseWriter, r *http.Request, e *api.Error) {
-	_ = connect.NewErrorWriter().Write(w, r, wireError(e))
+	if strings.HasPrefix(r.URL.Path, "/ringlog.v1.") {
+		_ = connect.NewErrorWriter().Write(w, r, wireError(e))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.Code.Status())
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": e})
 }
 
 // peer speaks the protocol of a node and says what a test makes it say, where a real

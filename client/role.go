@@ -126,11 +126,16 @@ func (r *Role) release(ctx context.Context) error {
 	return r.c.Admin().Do(ctx, http.MethodDelete, rolePath(r.name), url.Values{"session": {r.session}}, nil, nil)
 }
 
-// Lease is a lease of a role, for PublishUnder.
+// Lease is a lease of a role, for PublishUnder, CursorOptions and GroupOptions.
 type Lease = api.RoleLease
 
 // Lease returns the lease that this process has.
 func (r *Role) Lease() Lease { return Lease{Role: r.name, Fence: r.fence} }
+
+// leaseHeader is how a request names a lease without which it is refused.
+func leaseHeader(l Lease) http.Header {
+	return http.Header{"Ringlog-Role": {l.Role}, "Ringlog-Fence": {strconv.FormatUint(l.Fence, 10)}}
+}
 
 // Publish appends events, all or none, if this process still holds the role when the cluster decides. Otherwise the
 // error is an *api.Error with the code fenced. Calls are made one after the other.
@@ -163,9 +168,7 @@ func (c *Client) publishFenced(
 	if err != nil {
 		return nil, fmt.Errorf("client: publish as %s: %w", lease.Role, err)
 	}
-	header := http.Header{}
-	header.Set("Ringlog-Role", lease.Role)
-	header.Set("Ringlog-Fence", strconv.FormatUint(lease.Fence, 10))
+	header := leaseHeader(lease)
 	header.Set("Ringlog-Producer", producer)
 	header.Set("Ringlog-Sequence", strconv.FormatUint(sequence, 10))
 	req := &calls.Request{Method: http.MethodPost, Path: "/v1/events", ContentType: "application/json", Body: body,

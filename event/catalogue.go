@@ -116,11 +116,12 @@ func loadBuiltin() *Catalogue {
 // addOwn adds the types that the cluster emits, and the payload fields missing from the platform's definitions. A
 // field without a type in the platform's documents gets the type that the cluster writes.
 func (c *Catalogue) addOwn() {
-	var defs, samples []*Definition
-	mustLoad("cluster", &defs)
+	var own, samples []*ownDefinition
+	mustLoad("cluster", &own)
 	mustLoad("samples", &samples)
 	// A cluster type is added whole; any other entry only adds fields to a type of the platform.
-	for _, d := range append(defs, samples...) {
+	for _, o := range append(own, samples...) {
+		d := o.definition()
 		old, ok := c.types[d.Name]
 		switch {
 		case d.Status == StatusCluster:
@@ -134,8 +135,35 @@ func (c *Catalogue) addOwn() {
 			}
 			// It was indexed by add, without the fields that are new.
 			old.index()
+			if d.when != "" {
+				old.when, old.meanings = d.when, d.meanings
+			}
 		}
 	}
+}
+
+// ownDefinition is an entry of cluster.json or samples.json. What it describes is no part of a Definition in JSON:
+// types are registered in that form, by the keys that every build knows.
+type ownDefinition struct {
+	Definition
+	Description string `json:"description"`
+	Payload     []struct {
+		Field
+		Description string `json:"description"`
+	} `json:"payload"`
+}
+
+// definition returns the entry as a definition.
+func (o *ownDefinition) definition() *Definition {
+	d := &o.Definition
+	d.when, d.meanings = o.Description, map[string]string{}
+	for _, f := range o.Payload {
+		d.Payload = append(d.Payload, f.Field)
+		if f.Description != "" {
+			d.meanings[f.Name] = f.Description
+		}
+	}
+	return d
 }
 
 // mustLoad parses an embedded file.

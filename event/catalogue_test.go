@@ -92,7 +92,7 @@ func TestEmbeddedFilesAreHeldWhole(t *testing.T) {
 		"catalogue/coordinators": &[]Coordinator{},
 		"catalogue/flows":        &[]Flow{},
 		"catalogue/wiring":       &Wiring{},
-		"cluster":                &[]*Definition{},
+		"cluster":                &[]*ownDefinition{},
 		"samples":                &[]*Definition{},
 		"undocumented":           &map[Type]string{},
 	} {
@@ -341,6 +341,19 @@ func TestJSONSchemaListsTheFields(t *testing.T) {
 			len(schema.Properties) != len(d.Payload) {
 			t.Errorf("%s: %+v", d.Name, schema)
 		}
+	}
+	// What the cluster emits says when, and what is not plain in its payload.
+	var own []*ownDefinition
+	mustLoad("cluster", &own)
+	for _, o := range own {
+		d, _ := Builtin().Definition(o.Name)
+		if d.When() == "" || !bytes.Contains(d.JSONSchema(), []byte(d.When())) {
+			t.Errorf("%s: %s", o.Name, d.JSONSchema())
+		}
+	}
+	lost, _ := Builtin().Definition(LeaderLost)
+	if !bytes.Contains(lost.JSONSchema(), []byte(`"the old leader's own"`)) {
+		t.Errorf("%s", lost.JSONSchema())
 	}
 	d, _ := Builtin().Definition(TrainingThresholdReached)
 	if !bytes.Contains(d.JSONSchema(), []byte(`"integer"`)) {

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 )
@@ -41,6 +42,10 @@ type Definition struct {
 
 	// by name, made by index
 	fields map[string]fieldType
+
+	// of what the cluster emits
+	when     string
+	meanings map[string]string // by field; not all have one
 }
 
 // Field is one documented payload field. No field is required.
@@ -150,6 +155,9 @@ func (t fieldType) jsonTypes() []string {
 	return nil
 }
 
+// When returns when the cluster emits an event of the type, "" for a type that it does not emit.
+func (d *Definition) When() string { return d.when }
+
 // JSONSchema describes the payload as JSON Schema, draft 2020-12. Other fields are allowed and none is required,
 // since a publish warns of a difference and never refuses it.
 func (d *Definition) JSONSchema() []byte {
@@ -167,6 +175,7 @@ func (d *Definition) JSONSchema() []byte {
 		case pathField:
 			p.Description = "file system path"
 		}
+		p.Description = cmp.Or(d.meanings[f.Name], p.Description)
 		properties[f.Name] = p
 	}
 	schema := struct {
@@ -179,6 +188,9 @@ func (d *Definition) JSONSchema() []byte {
 	}{
 		"https://json-schema.org/draft/2020-12/schema", string(d.Name),
 		"payload of " + d.Value + ", category " + d.Category, "object", properties, true,
+	}
+	if d.when != "" {
+		schema.Description += "; the cluster emits it when: " + d.when
 	}
 	out, err := json.MarshalIndent(schema, "", "  ")
 	if err != nil {

@@ -177,6 +177,24 @@ func (a *allocationApplier) refuseCapacity(amounts []frame.Amount) *Result {
 	return nil
 }
 
+// renewAllocationClaim renews what a request has made, granted or waiting. If there is none, nothing waits in the answer;
+// one that can never be granted is refused with what is wrong, as it may have been dropped for that.
+func (a *allocationApplier) renewAllocationClaim(c frame.AllocationRenewClaim) Result {
+	x := a.s.shares.allocation(c.ID)
+	if x == nil || !x.granted() {
+		if refused := a.refuseCapacity(c.Amounts); refused != nil {
+			return *refused
+		}
+	}
+	if x == nil {
+		return Result{Allocation: &AllocationAnswer{ID: c.ID}}
+	}
+	claim := x.Claim
+	a.renewClaim(&claim)
+	a.setClaim(x, claim)
+	return a.answer(x)
+}
+
 // renewAllocations renews leases. The answer has those that are over.
 func (a *allocationApplier) renewAllocations(c frame.AllocationRenew) Result {
 	r := Result{}

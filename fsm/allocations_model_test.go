@@ -245,7 +245,7 @@ func TestAllocationsAgreeWithAModel(t *testing.T) {
 			}
 			m.passes(gap, silence)
 			id := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g"}).Draw(t, "id")
-			switch action := rapid.IntRange(0, 9).Draw(t, "action"); {
+			switch action := rapid.IntRange(0, 10).Draw(t, "action"); {
 			case action < 6:
 				c := frame.AllocationRequest{ID: id, Holder: id, Wait: rapid.IntRange(0, 3).Draw(t, "no wait") > 0,
 					Priority: rapid.SampledFrom([]frame.Priority{1, 1, 2, 3, 4}).Draw(t, "priority"),
@@ -318,6 +318,30 @@ func TestAllocationsAgreeWithAModel(t *testing.T) {
 			case action < 9:
 				set(rapid.SampledFrom([]string{"A", "B"}).Draw(t, "resource"), rapid.SampledFrom([]uint64{2, 6, 10}).
 					Draw(t, "capacity"), rapid.Bool().Draw(t, "preemptible"))
+			case action < 10:
+				c := frame.AllocationRenewClaim{ID: id, Amounts: []frame.Amount{{Resource: "A", Amount: 6}}}
+				x := m.find(id)
+				if x != nil {
+					c.Amounts = x.amounts
+				}
+				got := apply(do(c))
+				over := false
+				for _, one := range c.Amounts {
+					over = over || one.Amount > m.capacity[one.Resource]
+				}
+				if refused := over && (x == nil || !x.granted); refused || got.Refusal != nil {
+					if !refused || got.Refusal == nil || got.Refusal.Reason != ReasonOverCapacity {
+						t.Fatalf("%+v: %+v, want a refusal %t", c, got.Refusal, refused)
+					}
+					break
+				}
+				if x != nil {
+					x.due = m.led + x.ttl
+					counts["claims renewed"]++
+				}
+				if a := got.Allocation; a.Waits != (x != nil && !x.granted) || (a.Fence != 0) != (x != nil && x.granted) {
+					t.Fatalf("%+v: %+v, want %+v", c, a, x)
+				}
 			default:
 				// A step beside a term start comes before what is due.
 				if len(starts) > 0 {
@@ -400,8 +424,8 @@ func TestAllocationsAgreeWithAModel(t *testing.T) {
 			t.Fatalf("dumps differ:\n%s\n%s", a, b)
 		}
 	})
-	for _, kind := range []string{"granted", "waits", "risen", "dropped", "renewed", "refused", "ALLOCATION_LOST",
-		"ALLOCATION_RELEASED", "JOB_PREEMPTED", "restart", "snapshot"} {
+	for _, kind := range []string{"granted", "waits", "risen", "dropped", "renewed", "claims renewed", "refused",
+		"ALLOCATION_LOST", "ALLOCATION_RELEASED", "JOB_PREEMPTED", "restart", "snapshot"} {
 		if counts[kind] == 0 && !testing.Short() { // which goes through few
 			t.Errorf("no history has %s", kind)
 		}

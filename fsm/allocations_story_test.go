@@ -16,20 +16,27 @@ func allocationRequest(words []string) request {
 			Preemptible: len(words) > 4})
 	case "noresource":
 		return do(frame.ResourceRemove{Name: words[1]})
+	case "prolongshare": // id resource=amount …: what it has made, granted or waiting
+		return do(frame.AllocationRenewClaim{ID: words[1], Amounts: amountsOf(words[2:])})
 	case "allocate", "queue": // id priority ttl resource=amount …; queue waits
 		c := frame.AllocationRequest{ID: words[1], Holder: "h" + words[1], Wait: words[0] == "queue"}
 		_ = c.Priority.UnmarshalText([]byte(words[2]))
 		c.TTL, _ = time.ParseDuration(words[3])
-		for _, w := range words[4:] {
-			name, n, _ := strings.Cut(w, "=")
-			c.Amounts = append(c.Amounts, frame.Amount{Resource: name, Amount: number64(n)})
-		}
+		c.Amounts = amountsOf(words[4:])
 		return do(c)
 	case "keepshare": // id fence
 		return do(frame.AllocationRenew{Leases: []frame.AllocationLease{{ID: words[1], Fence: number64(words[2])}}})
 	default: // free id
 		return do(frame.AllocationRelease{ID: words[1]})
 	}
+}
+
+func amountsOf(words []string) (list []frame.Amount) {
+	for _, w := range words {
+		name, n, _ := strings.Cut(w, "=")
+		list = append(list, frame.Amount{Resource: name, Amount: number64(n)})
+	}
+	return list
 }
 
 // tellShares says what is granted of the resources, and who waits.

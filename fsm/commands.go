@@ -92,11 +92,12 @@ var decisions = [256]decision{
 	frame.KindViewSkip:    infallible((*applier).skipFirings),
 
 	// Resources, and allocations of them.
-	frame.KindResourceSet:       infallible((*applier).setResource),
-	frame.KindResourceRemove:    infallible((*applier).removeResource),
-	frame.KindAllocationRequest: infallible((*applier).requestAllocation),
-	frame.KindAllocationRenew:   infallible((*applier).renewAllocations),
-	frame.KindAllocationRelease: infallible((*applier).releaseAllocation),
+	frame.KindResourceSet:          infallible((*applier).setResource),
+	frame.KindResourceRemove:       infallible((*applier).removeResource),
+	frame.KindAllocationRequest:    infallible((*applier).requestAllocation),
+	frame.KindAllocationRenewClaim: infallible((*applier).renewAllocationClaim),
+	frame.KindAllocationRenew:      infallible((*applier).renewAllocations),
+	frame.KindAllocationRelease:    infallible((*applier).releaseAllocation),
 }
 
 // fallible makes a decision of a function that takes the command's own type.

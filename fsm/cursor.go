@@ -375,7 +375,9 @@ func (a *cursorApplier) seekCursor(c frame.CursorSeek) Result {
 func (a *cursorApplier) deleteCursor(c frame.CursorDelete) Result {
 	cur := a.s.cursors[c.Name]
 	if cur == nil {
-		return noCursor(c.Name)
+		gone := noCursor(c.Name)
+		gone.Refusal.Remedy = "nothing was removed; to list them: GET /v1/cursors, or ringlog cursor ls"
+		return gone
 	}
 	// The answer has the cursor as it was.
 	gone := a.s.view(cur)

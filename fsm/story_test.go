@@ -276,7 +276,7 @@ func (s *narrator) request(words []string) request {
 		return r
 	case "skip": // name generation from to
 		return do(frame.ViewSkip{ViewEmission: emission(words)})
-	case "resource", "noresource", "allocate", "queue", "keepshare", "free":
+	case "resource", "noresource", "allocate", "queue", "keepshare", "prolongshare", "free":
 		return allocationRequest(words)
 	case "flow": // as JSON, without blanks
 		return do(frame.FlowPut{Flows: []byte(words[1])})

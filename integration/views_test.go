@@ -126,6 +126,10 @@ func TestRulesFireOnceWhoeverLeads(t *testing.T) {
 		t.Errorf("rows %v, want %s on all nodes", rows, want)
 	}
 
+	if out := c.mustRun("verify"); !strings.Contains(out, "1 view with the same rows on 3 nodes") {
+		t.Errorf("%s", out)
+	}
+
 	// A backup has the rows of events that are gone.
 	backup := filepath.Join(t.TempDir(), "backup")
 	c.mustRun("snapshot", "save", backup)

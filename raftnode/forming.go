@@ -236,6 +236,17 @@ func whySilent(err error) string {
 	return err.Error()
 }
 
+// otherTokens returns the URLs of nodes that have another cluster token, sorted.
+func otherTokens(silent map[string]error) (urls []string) {
+	for url, err := range silent {
+		if errors.Is(err, ErrOtherToken) {
+			urls = append(urls, url)
+		}
+	}
+	slices.Sort(urls)
+	return urls
+}
+
 // whyWaiting returns why no cluster is formed with the node that reports r; "" if it does not keep this node from
 // that.
 func whyWaiting(self datadir.Peer, expect int, known []datadir.Peer, r Report) string {
@@ -276,7 +287,7 @@ func (j *joiner) run(ctx context.Context) {
 func (j *joiner) bootstrap(ctx context.Context) formStep {
 	tick := time.NewTicker(formEvery)
 	defer tick.Stop()
-	reported := time.Now()
+	reported, strangers := time.Now(), time.Time{} // when they were last logged
 	for warned := false; ; {
 		// This node has begun, or another has and reached it.
 		if len(j.roster.Servers()) > 0 {
@@ -304,6 +315,12 @@ func (j *joiner) bootstrap(ctx context.Context) formStep {
 			reported = time.Now()
 			j.logger.Log(level, "waiting for other nodes to form a cluster with", "expect", j.cfg.BootstrapExpect,
 				"known", idsOf(known), "waiting-for", waiting)
+		}
+		// This passes only if somebody acts: it is a warning from the first time on.
+		if urls := otherTokens(silent); len(urls) > 0 && time.Since(strangers) >= quietlog.RepeatAfter {
+			strangers = time.Now()
+			j.logger.Warn("no cluster is formed with nodes that have another cluster token: start all nodes with the same "+
+				"--token-file", "at", urls)
 		}
 		// An error is no reason to stop: the next round tries the same again.
 		if err := j.makeDurable(step, known); err != nil {

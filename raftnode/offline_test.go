@@ -14,8 +14,10 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/view/engine"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 	"github.com/ringrift/ringlog/raftnode/raftstore"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
@@ -405,5 +407,62 @@ func TestALogThatLostWhatTheStateStandsOnRefusesToStart(t *testing.T) {
 	_, err = Open(t.Context(), c.config["n1"])
 	if !errors.Is(err, raftstore.ErrBehindState) || !strings.Contains(fmt.Sprint(err), datadir.Rejoin) {
 		t.Errorf("opened, or without a remedy: %v", err)
+	}
+}
+
+// A recovery trims no events that the views of the node have not folded.
+func TestARecoveryFoldsWhatItTrims(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 1, nil)
+	id := c.leader().cfg.ID
+	declaration := `{"name": "v", "types": ["NUMBERED"], "key": "'all'", "fields": {"n": {"kind": "count"}}}`
+	if _, err := c.leader().Propose(t.Context(), frame.Request{Command: frame.ViewDefine{Name: "v",
+		Declaration: declaration}}); err != nil {
+		t.Fatal(err)
+	}
+	term := c.leader().raft.Load().CurrentTerm()
+	c.crash(id)
+	// Entries that the node has not applied: events, and a trim of the first of them.
+	o := c.offlineOf(id)
+	last, err := o.stores.Log().LastIndex()
+	for i := range 20 {
+		e := event.New("NUMBERED", map[string]any{"i": i})
+		var batch frame.Batch
+		batch.Add(&e, e.Hash())
+		var b frame.Builder
+		b.Add(frame.Publish{Count: 1}, &batch)
+		if i == 19 {
+			b.Add(frame.Trim{Before: 15, Force: true}, nil)
+		}
+		last++
+		data := b.Encode(frame.Seal{Time: noon, Proposer: id})
+		err = errors.Join(err,
+			o.stores.Log().StoreLog(&raft.Log{Index: last, Term: term, Type: raft.LogCommand, Data: data}))
+	}
+	if err := errors.Join(err, o.close()); err != nil {
+		t.Fatal(err)
+	}
+	members := []fsm.ConfigMember{{ID: id, Addr: c.config[id].RaftBind, Voter: true}}
+	if _, err := Recover(t.Context(), c.config[id].Dir, members, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.start(id)
+	n := c.leader()
+	first, end := n.machine.Log().Bounds()
+	if first != 15 {
+		t.Fatalf("the log begins at %d: nothing was trimmed", first)
+	}
+	if err := n.views.Wait(t.Context(), "v", end); err != nil {
+		t.Fatal(err)
+	}
+	err = n.views.Read("v", func(r *engine.Reader) error {
+		row, found, err := r.Show("all")
+		if !found || r.Incomplete() || !strings.Contains(string(row), `"n":20`) {
+			t.Errorf("%+v: %s", r.Status, row)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

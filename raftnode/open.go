@@ -57,6 +57,11 @@ func (n *Node) openFolder() (err error) {
 	return nil
 }
 
+// builtInViews are the views that every node has.
+func builtInViews() []engine.BuiltIn {
+	return []engine.BuiltIn{{Name: transfers.Name, Fold: transfers.New(), Version: transfers.Version}}
+}
+
 // openState opens the state machine, with the views beside it, and makes sure that log and state fit.
 func (n *Node) openState() (err error) {
 	n.views, err = engine.Open(engine.Options{
@@ -66,7 +71,7 @@ func (n *Node) openState() (err error) {
 		Fatal:   n.cfg.Fatal,
 		Compile: n.cfg.compileView,
 		Version: engine.FoldVersion,
-		BuiltIn: []engine.BuiltIn{{Name: transfers.Name, Fold: transfers.New(), Version: transfers.Version}},
+		BuiltIn: builtInViews(),
 	})
 	if err != nil {
 		return err

@@ -111,6 +111,7 @@ func encodeConfiguration(members []fsm.ConfigMember) ([]byte, error) {
 type offline struct {
 	dir     *datadir.Dir // locked: no node can run in it
 	stores  *raftstore.Stores
+	views   *engine.Engine
 	machine *fsm.Machine
 	failed  chan error // holds the first error that Fatal was called with
 }
@@ -151,16 +152,34 @@ func openOffline(path, nodeID string, logger hclog.Logger) (o *offline, err erro
 	if err != nil {
 		return o, err
 	}
-	o.machine, err = fsm.Open(fsm.Options{Dir: o.dir.Path(datadir.StateDir), Fatal: o.fatal, Logger: logger})
+	o.views, err = engine.Open(engine.Options{
+		Dir:     o.dir.Path(datadir.ViewsDir),
+		Logger:  logger,
+		Fatal:   o.fatal,
+		Compile: compileView,
+		Version: engine.FoldVersion,
+		BuiltIn: builtInViews(),
+	})
 	if err != nil {
 		return o, err
 	}
+	// The entries of the log that are applied may trim events that the views have not folded.
+	o.machine, err = fsm.Open(fsm.Options{Dir: o.dir.Path(datadir.StateDir), Fatal: o.fatal, Logger: logger,
+		BeforeTrim: o.views.BeforeTrim})
+	if err != nil {
+		return o, err
+	}
+	o.views.Start(o.machine)
 	return o, reconcileLog(o.stores, o.machine.Position())
 }
 
 // close closes what is open, and returns with its own errors the one that Fatal was called with.
 func (o *offline) close() error {
 	var errs []error
+	// Before what they are folded from.
+	if o.views != nil {
+		errs = append(errs, o.views.Close())
+	}
 	if o.machine != nil {
 		errs = append(errs, o.machine.Close())
 	}
@@ -348,15 +367,9 @@ func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovere
 		return Recovered{}, fmt.Errorf("%w: announced as %d of term %d, holds %d of term %d",
 			snapshots.ErrCorrupt, meta.Index, meta.Term, p.Index, p.Term)
 	}
-	// What was folded of events that are trimmed is in the backup alone.
-	if folded != "" {
-		err := engine.Restore(o.dir.Path(datadir.ViewsDir), folded, engine.Options{Fatal: o.fatal, Compile: compileView})
-		if err != nil {
-			return Recovered{}, err
-		}
-	}
-	// From here on the state is in place, with a marker that knows no cluster.
-	if err := o.machine.Swap(incoming); err != nil {
+	// What was folded of events that are trimmed is in the backup alone. From here on the state is in place, with a
+	// marker that knows no cluster.
+	if err := o.views.Swap(folded, func() error { return o.machine.Swap(incoming) }); err != nil {
 		return Recovered{}, err
 	}
 	done, err := o.configure(p.Index+1, p.Term, raw, members, cluster)

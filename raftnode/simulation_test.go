@@ -19,7 +19,9 @@ import (
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/longtest"
+	"github.com/ringrift/ringlog/internal/view/engine"
 )
 
 // TestSimulation runs whole nodes, three and five of them, through cycles of faults
@@ -82,6 +84,7 @@ func simulate(t *testing.T, dir string, nodes, cycles int, seed uint64) {
 			cfg.Timing.SnapshotThreshold, cfg.Timing.SnapshotInterval, cfg.Timing.TrailingLogs = 8, 2*time.Second, 1
 		}
 	})
+	s.defineView()
 	began := time.Now()
 	done := 0
 	for ; done < cycles && !t.Failed(); done++ {
@@ -417,6 +420,51 @@ func (s *simulation) compare() {
 		if s.read[n.cfg.ID] != len(s.story.events) {
 			s.t.Errorf("%s: %s has %d events, others have %d", s.now, n.cfg.ID, s.read[n.cfg.ID], len(s.story.events))
 		}
+	}
+	s.compareViews()
+}
+
+// simView is the view that all nodes fold.
+const simView = "everything"
+
+func (s *simulation) defineView() {
+	s.now = "defining a view"
+	for s.nodes[s.ids[0]].machine.FeatureLevel() < frame.LevelViews {
+		time.Sleep(20 * time.Millisecond)
+	}
+	_, err := s.nodes[s.ids[0]].Propose(context.Background(), frame.Request{Command: frame.ViewDefine{Name: simView,
+		Declaration: `{"name": "everything", "key": "type", "fields": {"n": {"kind": "count"},
+			"mean": {"kind": "ewma", "of": "offset", "half_life": "1m"}, "rate": {"kind": "rate", "window": "1h"}}}`}})
+	if err != nil {
+		s.t.Fatalf("%s: %v", s.now, err)
+	}
+	s.settle()
+}
+
+// compareViews requires that all nodes have the same rows of the view, folded from all that the log ever had.
+func (s *simulation) compareViews() {
+	rows := map[engine.Status]string{} // the nodes
+	for _, n := range s.running() {
+		if _, defined := n.machine.ViewDefinitions().Get(simView); !defined {
+			return
+		}
+		_, end := n.machine.Log().Bounds()
+		err := n.views.Wait(context.Background(), simView, end)
+		if err == nil {
+			err = n.views.Read(simView, func(r *engine.Reader) error {
+				if r.At != end || r.From != 1 || r.Rows == 0 {
+					s.t.Errorf("%s: %s: %+v of a log that ends at %d", s.now, n.cfg.ID, r.Status, end)
+				}
+				rows[r.Status] += n.cfg.ID + " "
+				return nil
+			})
+		}
+		if err != nil {
+			s.t.Errorf("%s: the view of %s: %v", s.now, n.cfg.ID, err)
+		}
+	}
+	if len(rows) > 1 {
+		s.t.Errorf("%s: the nodes have different rows: %+v", s.now, rows)
 	}
 }
 

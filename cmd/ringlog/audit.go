@@ -46,7 +46,8 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 			// What it is computed from.
 			&cli.StringFlag{Name: "from", Usage: "count events in the log from `WHERE`: " + api.PositionForms +
 				" (default: the newest 1000000 events)"},
-			&cli.BoolFlag{Name: "live", Usage: "use what is registered and seen alone, without the documents' claims"},
+			&cli.BoolFlag{Name: "live", Usage: "use what is registered and seen alone, without the documents' claims; " +
+				"with --builtin --scan what the sources show alone"},
 			&cli.StringFlag{Name: "scan",
 				Usage: "with --builtin: also use what the Python and Go sources in `DIR` emit and subscribe to"},
 			&cli.BoolFlag{Name: "builtin", Usage: "use the catalogue of this program, without asking a cluster"},
@@ -76,6 +77,8 @@ type auditOptions struct {
 	query url.Values
 	// audit the catalogue of this program alone; no node is asked
 	builtin bool
+	// leave the documents' claims out
+	live bool
 	// a folder of sources whose emitters and subscribers count; "" is none
 	scan string
 }
@@ -85,7 +88,7 @@ func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error)
 	// Every flag is checked before a node is asked.
 	o = auditOptions{
 		coordinator: c.String("coordinator"), builtin: c.Bool("builtin"), all: c.Bool("all"), query: url.Values{},
-		scan: c.String("scan"),
+		scan: c.String("scan"), live: c.Bool("live"),
 	}
 	if c.IsSet("scan") && !o.builtin {
 		return o, shell.Usagef("--scan needs --builtin: nodes do not see the sources")
@@ -109,9 +112,9 @@ func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error)
 	if err != nil {
 		return o, shell.Usagef("--fail-on: %w", err)
 	}
-	if c.Bool("live") {
-		if o.builtin {
-			return o, shell.Usagef("--live and --builtin exclude each other: --builtin asks no cluster")
+	if o.live {
+		if o.builtin && o.scan == "" {
+			return o, shell.Usagef("--live with --builtin shows nothing without --scan: --builtin asks no cluster")
 		}
 		o.query.Set("live", "true")
 	}
@@ -134,8 +137,13 @@ func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
 	if err != nil {
 		return err
 	}
-	report := audit.Run(event.Builtin(), evidence)
-	if !o.builtin {
+	var report *audit.Report
+	switch {
+	case o.builtin && o.live:
+		report = audit.Live(event.Builtin(), evidence)
+	case o.builtin:
+		report = audit.Run(event.Builtin(), evidence)
+	default:
 		report = &audit.Report{}
 		if err := sh.Call(ctx, http.MethodGet, "/v1/audit", o.query, nil, report); err != nil {
 			return err

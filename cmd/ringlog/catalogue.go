@@ -185,6 +185,10 @@ func showType(ctx context.Context, sh *shell.Shell, name string, builtin bool) e
 			"payload", cmp.Or(strings.Join(fields, ", "), "not documented"),
 			"emitted by", cmp.Or(strings.Join(t.Emitters, ", "), "not documented"),
 			"read by", cmp.Or(strings.Join(t.Subscribers, ", "), "not documented")}
+		// Of the cluster's own events this program knows when they are emitted.
+		if own, ok := event.Builtin().Definition(t.Name); ok && own.When() != "" {
+			facts = append(facts, "emitted when", own.When())
+		}
 		// An alias can be mistaken for a type of its own: a notice beside the answer.
 		if t.Renamed {
 			sh.Say("%s is an alias that looks like another type", name)

@@ -150,6 +150,10 @@ func viewRank(s nodeStatus) int {
 // differs returns what a node sees that view does not, such as a partition that the leader is not part of. An
 // endpoint that does not answer is reported if view has its node as healthy, or does not know it.
 func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, endpoints []string) string {
+	// Of a cluster that is not formed yet the view says whom it waits for.
+	if view.ClusterID == "" && !refusesToken(a.err) {
+		return ""
+	}
 	// Healthy as the view has it, not as the node itself does.
 	healthy := func(id string) bool {
 		return slices.ContainsFunc(view.Members, func(m api.Member) bool { return m.ID == id && m.Healthy })

@@ -130,6 +130,29 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 	}
 }
 
+// While a cluster is forming the check says that, and whom the nodes wait for. No endpoint is to blame.
+func TestACheckOfAClusterThatIsForming(t *testing.T) {
+	forms := func(id string) answer[nodeStatus] {
+		var s nodeStatus
+		s.NodeID, s.Role, s.NotFormed = id, api.RoleFollower, "the cluster is not formed yet: 2 of 3 nodes known (n1, n2); "+
+			"waiting for http://n3: connection refused"
+		return answer[nodeStatus]{url: "http://" + id, value: s}
+	}
+	silent := answer[nodeStatus]{url: "http://n3", err: errors.New("refused")}
+	found := sweep[nodeStatus]{answers: []answer[nodeStatus]{silent, forms("n1"), forms("n2")}}
+	state, words, _ := judgeAll(found, []string{"http://n1", "http://n2", "http://n3"}, checkOptions{})
+	want := "n1 is not in a cluster: " + forms("n1").value.NotFormed
+	if text := strings.Join(words, "; "); state != checkCritical || text != want {
+		t.Errorf("%d, %q, not %q", state, text, want)
+	}
+	// A wrong token is not a part of forming.
+	silent.err = fmt.Errorf("%w", &api.Error{Code: api.Unauthenticated})
+	found.answers[0] = silent
+	if _, words, _ := judgeAll(found, []string{"http://n3"}, checkOptions{}); len(words) != 2 {
+		t.Errorf("%q", words)
+	}
+}
+
 // With --nodes what ails those who use the cluster is left out, and what ails a node is not.
 func TestACheckOfTheNodesAlone(t *testing.T) {
 	s := sees("n1", "n1").value

@@ -32,7 +32,12 @@ func clusterOutageCommand(sh *shell.Shell) *cli.Command {
 			"newest records\n" +
 			"of its journal, and the outages recorded in the log. Exits 0 if all nodes that answer see a quorum, " +
 			"1 if one\n" +
-			"does not, 3 if none answers. With --data-dir it reads the journal of a stopped node.",
+			"does not, 3 if none answers. With --data-dir it reads the journal of a stopped node.\n" +
+			"A record says that the node no longer reached a majority (lost), how the others looked then (view), that it " +
+			"reached\n" +
+			"one again (restored), that it could no longer prove that it leads (lease expired), or that its process was " +
+			"paused\n" +
+			"(stalled) or did not run (down), each since a time. in the log: whether the cluster has recorded it.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "data-dir", Usage: "data `DIR` of a stopped node, instead of running nodes"},
 			&cli.IntFlag{Name: "n", Usage: "print the newest `COUNT` records of each journal; 0 means all", Value: 10},

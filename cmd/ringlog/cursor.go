@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -424,6 +425,10 @@ func removeCursorCommand(sh *shell.Shell) *cli.Command {
 func removeAt(ctx context.Context, sh *shell.Shell, path string, leave shell.Consent) error {
 	var c api.Cursor
 	if err := sh.Fetch(ctx, path, &c); err != nil {
+		// Who wants to remove it does not want to create it.
+		if answer, ok := errors.AsType[*api.Error](err); ok && answer.Code == api.NotFound {
+			answer.Remedy = fmt.Sprintf("nothing was removed; to list them: ringlog %s ls", answer.Field)
+		}
 		return err
 	}
 	// The members of a group stop, so it is removed as one.

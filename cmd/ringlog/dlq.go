@@ -291,7 +291,7 @@ func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) e
 		return err
 	}
 	return shell.EmitEach(sh, answer.Errors, table.Row{
-		"letters", "error", "cursors", "types", shell.Extra("last"), "such as",
+		"letters", "error", "cursors", "types", shell.Extra("last failed"), "example id",
 	},
 		func(g api.LetterErrors) table.Row {
 			// The error is cut to one line, and one letter is shown of its group.

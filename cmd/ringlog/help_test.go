@@ -53,7 +53,10 @@ func runApp(args ...string) (string, error) {
 		return ""
 	}}
 	app := newApp(sh)
-	err := app.Run(shell.Intersperse(app, append([]string{"ringlog"}, args...)))
+	args, err := shell.Intersperse(app, append([]string{"ringlog"}, args...))
+	if err == nil {
+		err = app.Run(args)
+	}
 	return out.String(), err
 }
 
@@ -273,7 +276,11 @@ func parseExample(t *testing.T, bash, example string) {
 		}
 	})
 	args := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
-	if err := app.Run(shell.Intersperse(app, append([]string{"ringlog"}, args...))); err != nil || reached == "" {
+	args, err = shell.Intersperse(app, append([]string{"ringlog"}, args...))
+	if err == nil {
+		err = app.Run(args)
+	}
+	if err != nil || reached == "" {
 		t.Errorf("%s: %v, reached %q", example, err, reached)
 	}
 }

@@ -38,13 +38,18 @@ func inspectCommand(sh *shell.Shell) *cli.Command {
 				return online(c.Context, sh, o)
 			})}
 	}
+	raft := command("raft", "print the raft log, term and vote", inspectRaft, offline.PrintRaft, from, count)
+	raft.Description = "An entry is a configuration (the members), a noop (the beginning of a term) or a command. HOLDS " +
+		"counts what a\n" +
+		"command does, by kind: publish, cursor commit and so on. termstart is the first one of a new leader, and intent\n" +
+		"announces that it hands over."
 	return &cli.Command{
 		Name: "inspect", Usage: "inspect a node, running or stopped",
 		UsageText:   shell.Examples("ringlog inspect raft -n 5", "ringlog inspect state --data-dir n1"),
 		Description: "With --data-dir it reads the folder of a stopped node: no leader is needed, nothing is written.",
 		Subcommands: []*cli.Command{
 			command("log", "print the stored events", inspectLog, offline.PrintLog, from, count),
-			command("raft", "print the raft log, term and vote", inspectRaft, offline.PrintRaft, from, count),
+			raft,
 			command("state", "print the position of the state machine", inspectState, offline.PrintState,
 				&cli.BoolFlag{Name: "dump", Usage: "offline: print the whole state in canonical form"}),
 			command("dedup", "print the figures of the dedup window", inspectDedup, offline.PrintDedup),

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -135,47 +135,43 @@ func launchAll(ctx context.Context, sh *shell.Shell, f *launch.File, dir, logDir
 		return err
 	}
 	defer func() { err = errors.Join(err, control.Close()) }()
+	// What is printed from here on may be above a table, one write at a time.
+	live := newBoard(sh, f)
+	above := *sh
+	above.Err = live
 	// A daemon may be a node of the cluster, and most run without one: only what needs it waits for it.
 	if unreachable := sh.Reach(ctx); unreachable != nil {
 		sh.Say("%v: daemons without a role start nonetheless", unreachable)
 	}
-	c, err := sh.Dial(func(cfg *client.Config) { cfg.Logger = warningsTo(sh) })
+	c, err := above.Dial(func(cfg *client.Config) { cfg.Logger = warningsTo(&above) })
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
 
-	// Lines of the daemons and of the launcher are printed one at a time.
-	var printing sync.Mutex
-	say := func(format string, args ...any) {
-		printing.Lock()
-		defer printing.Unlock()
-		sh.Say(format, args...)
-	}
 	width := 0
 	for _, d := range f.Daemons {
 		width = max(width, len(d.Name))
 	}
-	o := launch.Options{Client: c, Control: control, Holder: processName(), Say: say,
+	o := launch.Options{Client: c, Control: control, Holder: processName(), Say: above.Say,
 		Environment: func(withToken bool) []string { return childEnvironment(sh, withToken) },
-		Output: &launch.Output{Dir: logDir, Say: say, Print: func(name string, line []byte) {
-			printing.Lock()
-			defer printing.Unlock()
-			fmt.Fprintf(sh.Err, "%-*s | %s\n", width, name, line)
+		Output: &launch.Output{Dir: logDir, Say: above.Say, Print: func(name string, line []byte) {
+			fmt.Fprintf(above.Err, "%-*s | %s\n", width, name, line)
 		}},
 		Changed: func(row launch.Row) {
-			printing.Lock()
-			defer printing.Unlock()
-			printDaemonChange(sh, row)
+			// The table says that it is ready.
+			if shown := live.set(row); !shown || row.State != launch.Ready {
+				printDaemonChange(&above, row)
+			}
 		},
 		Started: func(s launch.Status) {
-			if sh.OutTerminal && !sh.JSON {
-				printing.Lock()
-				_ = printDaemons(sh, s) // without a reader the launcher continues
-				printing.Unlock()
-			}
-			say("started in %s: %s", shell.Short(time.Since(s.Began)), countStates(s))
-			warnOfWiring(ctx, sh, c, s, say)
+			live.end(func() {
+				if sh.OutTerminal && !sh.JSON {
+					_ = printDaemons(sh, s) // without a reader the launcher continues
+				}
+			})
+			above.Say("started in %s: %s", shell.Short(time.Since(s.Began)), countStates(s))
+			warnOfWiring(ctx, sh, c, s, above.Say)
 		}}
 	return launch.New(f, o).Run(ctx)
 }
@@ -284,8 +280,17 @@ func launchStop(ctx context.Context, sh *shell.Shell, dir, file string) error {
 
 // printDaemons prints a row for each daemon.
 func printDaemons(sh *shell.Shell, s launch.Status) error {
+	return sh.Print(daemonTable(sh, s.Daemons, true))
+}
+
+// daemonTable returns a table with a row for each daemon, with the time since it has its state if that is asked for.
+func daemonTable(sh *shell.Shell, daemons []launch.Row, since bool) string {
+	header := table.Row{"name", "layer", shell.Extra("group"), "state", "pid", "restarts", shell.Extra("why")}
+	if since {
+		header = slices.Insert(header, len(header)-1, any("since"))
+	}
 	var rows []table.Row
-	for _, r := range s.Daemons {
+	for _, r := range daemons {
 		pid, state := "-", string(r.State)
 		if r.PID != 0 {
 			pid = strconv.Itoa(r.PID)
@@ -293,9 +298,11 @@ func printDaemons(sh *shell.Shell, s launch.Status) error {
 		if tone := toneOf(r); tone != "" {
 			state = sh.Paint(tone, state)
 		}
-		rows = append(rows, table.Row{r.Name, r.Layer, cmp.Or(r.Group, "-"), state, pid, r.Restarts,
-			shell.Short(time.Since(r.Since)) + " ago", r.Why})
+		row := table.Row{r.Name, r.Layer, cmp.Or(r.Group, "-"), state, pid, r.Restarts, r.Why}
+		if since {
+			row = slices.Insert(row, len(row)-1, any(shell.Short(time.Since(r.Since))+" ago"))
+		}
+		rows = append(rows, row)
 	}
-	return sh.Table(table.Row{"name", "layer", shell.Extra("group"), "state", "pid", "restarts", "since",
-		shell.Extra("why")}, rows)
+	return sh.TableText(header, rows)
 }

@@ -25,7 +25,10 @@ func run(args []string) int {
 	sh := shell.New(os.Stdin, os.Stdout, os.Stderr)
 	app := newApp(sh)
 	// The library wants flags before arguments.
-	err := app.RunContext(ctx, shell.Intersperse(app, args))
+	args, err := shell.Intersperse(app, args)
+	if err == nil {
+		err = app.RunContext(ctx, args)
+	}
 	// Errors of a node's folder get a remedy before they are printed.
 	return sh.Report(ctx, offline.Explain(err))
 }

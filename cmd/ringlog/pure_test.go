@@ -27,9 +27,23 @@ func TestFlagsMayStandAnywhere(t *testing.T) {
 		"ringlog get -- --json":                          "ringlog get -- --json",
 		"ringlog tail --nosuch x --json":                 "ringlog --json tail --nosuch x",
 		"ringlog cursor rm rm --yes":                     "ringlog cursor rm --yes rm",
+		"ringlog run --role r date now":                  "ringlog run --role r date now",
+		"ringlog run --role r --json -- d -o x":          "ringlog --json run --role r -- d -o x",
 	} {
-		if got := strings.Join(shell.Intersperse(app, strings.Fields(typed)), " "); got != want {
-			t.Errorf("%s\n  became %s\n  not    %s", typed, got, want)
+		args, err := shell.Intersperse(app, strings.Fields(typed))
+		if got := strings.Join(args, " "); got != want || err != nil {
+			t.Errorf("%s\n  became %s\n  not    %s (%v)", typed, got, want, err)
+		}
+	}
+	// Whose flag it is cannot be told.
+	for _, typed := range []string{
+		"ringlog run --role r d.sh -v",
+		"ringlog react cat --group g",
+		"ringlog run d --role r",
+	} {
+		args, err := shell.Intersperse(app, strings.Fields(typed))
+		if shell.ExitCode(err) != shell.ExitUsage || !strings.Contains(err.Error(), "put -- before the command") {
+			t.Errorf("%s became %s: %v", typed, args, err)
 		}
 	}
 }
@@ -154,6 +168,44 @@ func TestDigestsAreComparedAtTheNewestCommonIndex(t *testing.T) {
 	} {
 		if f := judgeDigests(c.at, 3); f.OK != c.ok {
 			t.Errorf("%s: %+v", c.name, f)
+		}
+	}
+}
+
+// Nodes are compared at the newest offset at which all have a digest, and only if they have folded from the same one.
+func TestViewsAreComparedAtTheNewestCommonOffset(t *testing.T) {
+	view := func(digests ...api.ViewDigest) api.View {
+		return api.View{Name: "v", Generation: 2, Since: 1, Digests: digests}
+	}
+	first := view(api.ViewDigest{Offset: 1000, Hex: "a"}, api.ViewDigest{Offset: 2000, Hex: "b"},
+		api.ViewDigest{Offset: 2007, Hex: "c"})
+	changed := func(change func(*api.View)) api.View {
+		v := view(first.Digests...)
+		change(&v)
+		return v
+	}
+	for name, c := range map[string]struct {
+		second api.View
+		found  string // "" if they agree
+	}{
+		"equal":   {first, ""},
+		"further": {view(api.ViewDigest{Offset: 2000, Hex: "b"}, api.ViewDigest{Offset: 3000, Hex: "x"}), ""},
+		"different": {view(api.ViewDigest{Offset: 1000, Hex: "a"}, api.ViewDigest{Offset: 2000, Hex: "x"}),
+			`n1 and n2 have different rows of view "v" at offset 2000`},
+		"far away":    {view(api.ViewDigest{Offset: 9000, Hex: "y"}), "there is no offset"},
+		"not defined": {api.View{}, `n1 has generation 2 of view "v", n2 has 0`},
+		"from a later offset": {changed(func(v *api.View) { v.From = 500 }),
+			`view "v" begins at offset 1 on n1, at 500 on n2`},
+		"failed": {changed(func(v *api.View) { v.Failed = "why" }), `n2 does not fold view "v" any further: why`},
+	} {
+		second := map[string]api.View{}
+		if c.second.Name != "" {
+			second["v"] = c.second
+		}
+		f := judgeViews([]answer[map[string]api.View]{{url: "n1", value: map[string]api.View{"v": first}},
+			{url: "n2", value: second}})
+		if f.OK != (c.found == "") || (!f.OK && !strings.HasPrefix(f.Found, c.found)) {
+			t.Errorf("%s: %+v, want %q", name, f, c.found)
 		}
 	}
 }

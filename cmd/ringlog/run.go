@@ -35,8 +35,8 @@ func runCommand(sh *shell.Shell) *cli.Command {
 			"over, and\n" +
 			"run waits again. Ctrl-C and SIGTERM end COMMAND and release what it holds, with exit code 0; otherwise " +
 			"the exit\n" +
-			"code is that of COMMAND, 128 and more for a signal. DAEMON_STARTED, DAEMON_STOPPED, DAEMON_STATUS_CHANGED and\n" +
-			"DAEMON_PERMANENTLY_FAILED report what happens to it.",
+			"code is that of COMMAND, 128 and more for a signal. DAEMON_STARTED, DAEMON_STOPPED, DAEMON_STATUS_CHANGED,\n" +
+			"DAEMON_CRASH_LOOP_DETECTED and DAEMON_PERMANENTLY_FAILED report what happens to it.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "role", Usage: "run COMMAND only while this process holds `ROLE`"},
 			&cli.StringSliceFlag{Name: "allocate",

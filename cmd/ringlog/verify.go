@@ -33,7 +33,7 @@ const (
 // offsets, that all of them have, as a running cluster never stands still.
 func verifyCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "verify", Usage: "compare order, digest and cursors across nodes",
+		Name: "verify", Usage: "compare order, digest, cursors and views across nodes",
 		UsageText: shell.Examples(
 			"ringlog verify",
 			"ringlog verify --last 100000",
@@ -85,7 +85,7 @@ func compareNodes(ctx context.Context, sh *shell.Shell, found sweep[nodeStatus],
 		return findings
 	}
 	return append(findings, compareDigests(ctx, sh, answering), compareOrder(ctx, sh, answering, last),
-		compareCursors(ctx, sh, answering))
+		compareCursors(ctx, sh, answering), compareViews(ctx, sh, answering))
 }
 
 // compareAt compares the nodes at urls.

@@ -111,6 +111,8 @@ func viewState(v *api.View) string {
 		return "failed: " + v.Failed
 	case v.Incomplete != "":
 		return "incomplete: " + v.Incomplete
+	case v.BeyondKeys > 0:
+		return fmt.Sprintf("full: without %s of other keys", shell.Count(v.BeyondKeys, "event"))
 	case v.Lag > 0:
 		return "folding"
 	}

@@ -26,10 +26,18 @@ type CoordinatorShutdown struct {
 // EventType implements Payload.
 func (CoordinatorShutdown) EventType() event.Type { return event.CoordinatorShutdown }
 
-// DaemonCrashLoopDetected is the payload of DAEMON_CRASH_LOOP_DETECTED, category daemon. The catalogue lists
-// no field of it.
+// DaemonCrashLoopDetected is the payload of DAEMON_CRASH_LOOP_DETECTED, category daemon.
 type DaemonCrashLoopDetected struct {
-	Extra Extra `json:",omitzero"`
+	Crashes       any   `json:"crashes,omitzero"`
+	DaemonType    any   `json:"daemon_type,omitzero"`
+	ExitCode      any   `json:"exit_code,omitzero"`
+	Fence         any   `json:"fence,omitzero"`
+	Host          any   `json:"host,omitzero"`
+	Reason        any   `json:"reason,omitzero"`
+	Restarts      any   `json:"restarts,omitzero"`
+	Role          any   `json:"role,omitzero"`
+	WindowSeconds any   `json:"window_seconds,omitzero"`
+	Extra         Extra `json:",omitzero"`
 }
 
 // EventType implements Payload.

@@ -88,7 +88,7 @@ func (l *Language) Compile(place, expression string, want Want) (*Expression, er
 	if issues.Err() != nil {
 		return nil, placed(place, firstIssue(expression, issues))
 	}
-	if at, message := refused(parsed.NativeRep()); message != "" {
+	if at, message := refused(parsed.NativeRep(), hostZone, variablePattern); message != "" {
 		return nil, &Error{place, expression, max(at.Line(), 1), max(at.Column()+1, 1), message}
 	}
 	ast.PostOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(makeDouble))

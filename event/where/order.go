@@ -72,28 +72,43 @@ func (m sortedMap) Iterator() traits.Iterator {
 // maxPattern bounds a regular expression, in bytes: its work is its length times that of the text.
 const maxPattern = 256
 
-// refused says what no Language has, and where: a time zone that depends on the files of a host, and a regular
-// expression of unknown work. The message is empty if there is none.
-func refused(tree *ast.AST) (at common.Location, message string) {
+// refusal says what is wrong with a call whose last argument is this one, and "" if nothing is. fixed says whether the
+// argument is a literal, and text is its text then.
+type refusal func(function, text string, fixed bool) string
+
+// refused returns the first call of an expression that one of the rules refuses.
+func refused(tree *ast.AST, rules ...refusal) (at common.Location, message string) {
 	ast.PostOrderVisit(tree.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		if e.Kind() != ast.CallKind || message != "" || len(e.AsCall().Args()) == 0 {
 			return
 		}
-		// The last argument is the zone or the pattern.
 		args := e.AsCall().Args()
 		last := args[len(args)-1]
 		text, fixed := literalText(last)
-		switch function := e.AsCall().FunctionName(); {
-		case isTimeGetter(function) && (!fixed || (text != "UTC" && !strings.Contains(text, ":"))):
-			message = "a time zone is 'UTC' or a difference from it such as '+02:00': a name depends on the files of a host"
-		case function == "matches" && (!fixed || len(text) > maxPattern):
-			message = fmt.Sprintf("a pattern is a text in the expression, of up to %d bytes", maxPattern)
-		default:
-			return
+		for _, rule := range rules {
+			if message = rule(e.AsCall().FunctionName(), text, fixed); message != "" {
+				at = tree.SourceInfo().GetStartLocation(last.ID())
+				return
+			}
 		}
-		at = tree.SourceInfo().GetStartLocation(last.ID())
 	}))
 	return at, message
+}
+
+// hostZone refuses a time zone that depends on the files of a host.
+func hostZone(function, text string, fixed bool) string {
+	if !isTimeGetter(function) || (fixed && (text == "UTC" || strings.Contains(text, ":"))) {
+		return ""
+	}
+	return "a time zone is 'UTC' or a difference from it such as '+02:00': a name depends on the files of a host"
+}
+
+// variablePattern refuses a regular expression of unknown work, such as one that an event has.
+func variablePattern(function, text string, fixed bool) string {
+	if function != "matches" || (fixed && len(text) <= maxPattern) {
+		return ""
+	}
+	return fmt.Sprintf("a pattern is a text in the expression, of up to %d bytes", maxPattern)
 }
 
 // isTimeGetter reports whether a function returns a part of a time.

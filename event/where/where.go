@@ -29,7 +29,8 @@ import (
 //	time, appended_at                                                   timestamp
 //
 // It is safe for concurrent use.
-// A condition cannot loop, call out or change anything: CEL has no such expressions, and its cost is bounded.
+// A condition cannot loop, call out or change anything: CEL has no such expressions, and its cost is bounded. The
+// pattern of matches is a text in the expression, of up to 256 bytes.
 type Condition struct {
 	program cel.Program
 }
@@ -71,6 +72,10 @@ func Compile(expression string) (*Condition, error) {
 	ast, issues := env.Compile(expression)
 	if issues.Err() != nil {
 		return nil, firstIssue(expression, issues)
+	}
+	// The cost limit is compared after a call: it would not bound a pattern that an event brings.
+	if at, message := refused(ast.NativeRep(), variablePattern); message != "" {
+		return nil, &Error{Expression: expression, Line: at.Line(), Column: at.Column() + 1, Message: message}
 	}
 	// A condition on any value, such as payload.done, is checked when it is evaluated.
 	if t := ast.OutputType(); !gives(t, cel.BoolType) {

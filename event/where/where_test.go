@@ -65,6 +65,11 @@ func TestErrorsNameThePosition(t *testing.T) {
 		{"source > 3", 1, 8, "no matching overload"},
 		{"source + key", 1, 1, "it gives string, not bool"},
 		{"", 1, 1, "mismatched input"},
+		// An event would choose how much work it is.
+		{"source.matches(payload.pattern)", 1, 23, "a pattern is a text in the expression"},
+		{"type != '' &&\n matches(payload.text, '(a?){100}' + key)", 2, 36, "a pattern is a text in the expression"},
+		{"[1].exists(x, key.matches(source))", 1, 27, "a pattern is a text in the expression"},
+		{"key.matches('" + strings.Repeat("a", 257) + "')", 1, 13, "of up to 256 bytes"},
 	} {
 		_, err := where.Compile(c.expression)
 		var at *where.Error

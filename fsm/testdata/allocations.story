@@ -224,3 +224,21 @@
   x1: [{net:x 10}] HIGH fence 31 since 4m31s for 1h0m0s, renewed 4m31s
   x2: [{net:x 1}] HIGH waits since 4m31s for 1h0m0s, renewed 4m31s
   y1: [{net:y 6}] NORMAL fence 32 since 4m31s for 1h0m0s, renewed 4m31s
+# What waits within a call is renewed without being made again.
+> prolongshare x2 net:x=1
+  fence 0, waits true
+> free x2
+  fence 0, waits false
+> prolongshare x2 net:x=1
+  fence 0, waits false
+> prolongshare x1 net:x=10
+  fence 31, waits false
+> prolongshare gone net:x=6
+  conflict: 6 of net:x, which has a capacity of 2
+> shares
+  net:b: 45 of 50 Mbit/s in 1, 0 wait
+  net:x: 10 of 2 Mbit/s in 1, 0 wait
+  net:y: 6 of 10 Mbit/s in 1, 0 wait
+  critical2: [{net:b 45}] CRITICAL fence 22 since 1m26s for 1h0m0s, renewed 1m26s
+  x1: [{net:x 10}] HIGH fence 31 since 4m31s for 1h0m0s, renewed 4m31s
+  y1: [{net:y 6}] NORMAL fence 32 since 4m31s for 1h0m0s, renewed 4m31s

@@ -79,6 +79,13 @@ type AllocationRequest struct {
 	Wait     bool
 }
 
+// AllocationRenewClaim renews what an AllocationRequest has made, granted or waiting. It makes none: one that has ended
+// stays ended. The amounts are those of the request.
+type AllocationRenewClaim struct {
+	ID      string
+	Amounts []Amount
+}
+
 // AllocationRenew renews allocations. It grants nothing: one that is lost stays lost.
 type AllocationRenew struct{ Leases []AllocationLease }
 
@@ -92,11 +99,12 @@ type AllocationLease struct {
 type AllocationRelease struct{ ID string }
 
 // Kind implements Command.
-func (ResourceSet) Kind() Kind       { return KindResourceSet }
-func (ResourceRemove) Kind() Kind    { return KindResourceRemove }
-func (AllocationRequest) Kind() Kind { return KindAllocationRequest }
-func (AllocationRenew) Kind() Kind   { return KindAllocationRenew }
-func (AllocationRelease) Kind() Kind { return KindAllocationRelease }
+func (ResourceSet) Kind() Kind          { return KindResourceSet }
+func (ResourceRemove) Kind() Kind       { return KindResourceRemove }
+func (AllocationRequest) Kind() Kind    { return KindAllocationRequest }
+func (AllocationRenewClaim) Kind() Kind { return KindAllocationRenewClaim }
+func (AllocationRenew) Kind() Kind      { return KindAllocationRenew }
+func (AllocationRelease) Kind() Kind    { return KindAllocationRelease }
 
 // appendTo writes name, capacity, unit, preemptible.
 func (c ResourceSet) appendTo(b []byte) []byte {
@@ -109,12 +117,22 @@ func (c AllocationRelease) appendTo(b []byte) []byte { return fields.Append(b, c
 
 // appendTo writes id, holder, the amounts after their number, one byte of priority, TTL, wait.
 func (c AllocationRequest) appendTo(b []byte) []byte {
-	b = fields.Append(fields.Append(b, c.ID), c.Holder)
-	b = binary.AppendUvarint(b, uint64(len(c.Amounts)))
-	for _, one := range c.Amounts {
+	b = appendAmounts(fields.Append(fields.Append(b, c.ID), c.Holder), c.Amounts)
+	return fields.AppendBool(binary.AppendVarint(append(b, byte(c.Priority)), int64(c.TTL)), c.Wait)
+}
+
+// appendTo writes id, the amounts after their number.
+func (c AllocationRenewClaim) appendTo(b []byte) []byte {
+	return appendAmounts(fields.Append(b, c.ID), c.Amounts)
+}
+
+// appendAmounts writes amounts after their number, each as resource, amount.
+func appendAmounts(b []byte, amounts []Amount) []byte {
+	b = binary.AppendUvarint(b, uint64(len(amounts)))
+	for _, one := range amounts {
 		b = binary.AppendUvarint(fields.Append(b, one.Resource), one.Amount)
 	}
-	return fields.AppendBool(binary.AppendVarint(append(b, byte(c.Priority)), int64(c.TTL)), c.Wait)
+	return b
 }
 
 // appendTo writes the leases after their number, each as id, fence.
@@ -130,17 +148,21 @@ func (d *decoder) resourceSet() ResourceSet {
 	return ResourceSet{Name: d.string(), Capacity: d.Uvarint(), Unit: d.string(), Preemptible: d.Bool()}
 }
 
-// allocationRequest refuses more amounts than an allocation may have.
-func (d *decoder) allocationRequest() AllocationRequest {
-	c := AllocationRequest{ID: d.string(), Holder: d.string()}
+// amounts refuses more of them than an allocation may have.
+func (d *decoder) amounts() (list []Amount) {
 	n := d.Count(2)
 	if n > MaxAmounts {
 		d.Fail("%d amounts in one command", n)
-		return AllocationRequest{}
+		return nil
 	}
 	for range n {
-		c.Amounts = append(c.Amounts, Amount{Resource: d.string(), Amount: d.Uvarint()})
+		list = append(list, Amount{Resource: d.string(), Amount: d.Uvarint()})
 	}
+	return list
+}
+
+func (d *decoder) allocationRequest() AllocationRequest {
+	c := AllocationRequest{ID: d.string(), Holder: d.string(), Amounts: d.amounts()}
 	c.Priority, c.TTL, c.Wait = Priority(d.Byte()), time.Duration(d.Varint()), d.Bool()
 	return c
 }

@@ -111,6 +111,7 @@ func commands() []Command {
 			Lease: RoleLease{Role: "R", Fence: 7}}},
 		DeadLetter{Cursor: "c", Offset: 7, Event: []byte("copy"), Lease: RoleLease{Role: "R", Fence: 7}},
 		RoleRenewClaim{Role: "R", Session: "s1"},
+		AllocationRenewClaim{ID: "i", Amounts: []Amount{{"net:gpu-1", 50}, {"transfers:gpu-1", 1}}},
 		Schedule{ID: "s1", At: time.Unix(9, 8).UTC(), NoDedup: true, Event: []byte("copy")}, Unschedule{ID: "s1"},
 		ViewDefine{Name: "v", Declaration: "{}", Revision: 300}, ViewRemove{Name: "v"},
 		ViewSkip{ViewEmission{View: "v", Generation: 2, From: 300, To: 400}},

@@ -81,6 +81,8 @@ const (
 	KindGroupDeadFenced   Kind = 62
 	KindDeadLetterFenced  Kind = 63
 	KindRoleRenewClaim    Kind = 64
+
+	KindAllocationRenewClaim Kind = 65
 )
 
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
@@ -254,6 +256,9 @@ var kinds = [256]kind{
 	KindAllocationRenew: {LevelAllocations, ofCaller, little, func(d *decoder) Command { return d.allocationRenew() }},
 	KindAllocationRelease: {LevelAllocations, ofCaller, little, func(d *decoder) Command {
 		return AllocationRelease{ID: d.string()}
+	}},
+	KindAllocationRenewClaim: {LevelFences, ofCaller, little, func(d *decoder) Command {
+		return AllocationRenewClaim{ID: d.string(), Amounts: d.amounts()}
 	}},
 
 	KindSchedule: {LevelSchedule, ofCaller, much, func(d *decoder) Command {

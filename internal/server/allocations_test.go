@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,6 +76,33 @@ func TestAllocationsShareAResource(t *testing.T) {
 	if len(page.Allocations) != 1 || page.Next != "" || page.Allocations[0].Allocation != "critical" ||
 		page.Allocations[0].Amounts["net:a"] != 100 || !page.Allocations[0].Granted {
 		t.Errorf("%+v", page)
+	}
+}
+
+// The renewal of a request that waits within a call does not put the request into its queues again, although it is
+// released after the call has found that it has to be renewed.
+func TestARenewalThatIsUnderWayMakesNoRequest(t *testing.T) {
+	t.Parallel()
+	node := &faultyNode{}
+	s := newSite(t, func(c *Config) { c.Node = node })
+	s.atLevel(frame.LevelFences)
+	s.ok("PUT", "/v1/resources/net:a", `{"capacity":10}`)
+	s.allocate("first", 10, "")
+	var proposed atomic.Int32
+	node.before = func(c frame.Command) {
+		switch c.(type) {
+		case frame.AllocationRequest, frame.AllocationRenewClaim:
+			if proposed.Add(1) == 2 {
+				s.ok("DELETE", "/v1/allocations/waits", "")
+			}
+		}
+	}
+	var got api.AllocationAnswer
+	s.ok("PUT", "/v1/allocations/waits", `{"holder":"w","amounts":{"net:a":10},"ttl":"2s","wait":"10s"}`).decode(t, &got)
+	var r api.Resource
+	s.ok("GET", "/v1/resources/net:a", "").decode(t, &r)
+	if proposed.Load() != 2 || got.Granted || got.Waiting || r.Waiting != 0 {
+		t.Errorf("after %d commands %+v, and the resource %+v", proposed.Load(), got, r)
 	}
 }
 

@@ -32,7 +32,11 @@ func (h *roleHandlers) getRole(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, h.roles.Get(r.PathValue("role")))
+	role, err := h.roles.Get(r.PathValue("role"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, role)
 }
 
 // mostRoleWait bounds how long a call may wait for a role, or an allocation.

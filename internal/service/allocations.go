@@ -92,8 +92,9 @@ func (as *Allocations) Request(
 	defer watch.Close()
 	waited := time.NewTimer(wait)
 	defer waited.Stop()
+	var command frame.Command = c
 	for {
-		result, err := as.proposeAndApply(ctx, c)
+		result, err := as.proposeAndApply(ctx, command)
 		if err != nil {
 			return out, err
 		}
@@ -112,12 +113,16 @@ func (as *Allocations) Request(
 		if err != nil {
 			return out, err
 		}
-		// One that was dropped because it never fits is sent again, and refused with what is wrong. Any other that is not
+		// One that was dropped because it never fits is renewed, and refused with what is wrong. Any other that is not
 		// there was released meanwhile.
 		_, found := as.Machine().Allocation(c.ID)
 		if !again && (found || !as.overCapacity(c)) {
 			out.Waiting = found
 			return out, nil
+		}
+		// A renewal that is under way while the request is released must not make it again.
+		if as.Machine().FeatureLevel() >= frame.LevelFences {
+			command = frame.AllocationRenewClaim{ID: c.ID, Amounts: c.Amounts}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -140,6 +141,9 @@ func (gs *Groups) Delete(ctx context.Context, name string) (api.Cursor, error) {
 			return api.Cursor{}, err
 		}
 		if _, err := gs.Get(name); err != nil {
+			if answer, ok := errors.AsType[*api.Error](err); ok && answer.Code == api.NotFound {
+				answer.Remedy = "nothing was removed; to list them: GET /v1/groups, or ringlog group ls"
+			}
 			return api.Cursor{}, err
 		}
 	}

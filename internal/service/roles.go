@@ -149,11 +149,18 @@ func (rs *Roles) Release(ctx context.Context, c frame.RoleRelease) (api.RoleRele
 	if err != nil {
 		return api.RoleReleased{}, err
 	}
-	return api.RoleReleased{Role: rs.Get(c.Role), Released: result.Role.Ended}, nil
+	return api.RoleReleased{Role: rs.view(c.Role), Released: result.Role.Ended}, nil
 }
 
 // Get returns a role with the first of its queue, as this node knows it. One that nobody holds has no holder.
-func (rs *Roles) Get(name string) api.Role {
+func (rs *Roles) Get(name string) (api.Role, error) {
+	if err := checkRole(name); err != nil {
+		return api.Role{}, err
+	}
+	return rs.view(name), nil
+}
+
+func (rs *Roles) view(name string) api.Role {
 	r, held := rs.Machine().Role(name, api.MaxRoleQueue)
 	if !held {
 		return api.Role{Role: name}

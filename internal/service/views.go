@@ -183,36 +183,38 @@ func (v *Views) Remove(ctx context.Context, name string) (api.View, error) {
 func (v *Views) List() api.Views {
 	out := api.Views{Views: []api.View{}}
 	for _, s := range v.engine.List() {
-		one := viewOf(&s)
-		if skipped, err := v.skipped(s.Name); err == nil {
-			one.Skipped = skipped
-		}
-		out.Views = append(out.Views, one)
+		out.Views = append(out.Views, v.withSkipped(&s))
 	}
 	return out
 }
 
-// skipped is how many events a view could not fold.
-func (v *Views) skipped(name string) (n uint64, err error) {
-	err = v.engine.Read(name, func(r *engine.Reader) error {
-		s, err := r.Skipped()
-		n = s.Events
+// withSkipped is a view as callers see it, with how many events it could not fold.
+func (v *Views) withSkipped(s *engine.Status) api.View {
+	one := viewOf(s)
+	// One that this build cannot fold has none.
+	_ = v.engine.Read(s.Name, func(r *engine.Reader) error {
+		skipped, err := r.Skipped()
+		one.Skipped, one.BeyondKeys = skipped.Events, skipped.BeyondKeys
 		return err
 	})
-	return n, err
+	return one
 }
 
-// Get returns one view, with its declaration.
+// Get returns one view, with its declaration and its digests.
 func (v *Views) Get(name string) (api.View, error) {
 	list := v.engine.List()
 	at := slices.IndexFunc(list, func(s engine.Status) bool { return s.Name == name })
 	if at < 0 {
 		return api.View{}, noView(name)
 	}
-	one := viewOf(&list[at])
+	one := v.withSkipped(&list[at])
 	one.Declaration = json.RawMessage(list[at].Declaration)
-	if skipped, err := v.skipped(name); err == nil {
-		one.Skipped = skipped
+	digests, err := v.engine.Digests(name)
+	if err != nil {
+		return api.View{}, viewError(name, err)
+	}
+	for _, d := range digests {
+		one.Digests = append(one.Digests, api.ViewDigest{Offset: d.Offset, Hex: fmt.Sprintf("%016x", d.Sum)})
 	}
 	return one, nil
 }

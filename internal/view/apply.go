@@ -71,6 +71,15 @@ func (v *View) Apply(rows Rows, e *event.Event) ([]Firing, error) {
 	if err := f.open(stored, found); err != nil {
 		return nil, err
 	}
+	if !found {
+		counted, err := countKey(rows, v.maxKeys)
+		if err != nil {
+			return nil, err
+		}
+		if !counted {
+			return nil, skip(rows, e.Offset, "max_keys")
+		}
+	}
 	if found && e.Offset <= f.row.offset {
 		return nil, nil
 	}

@@ -22,6 +22,7 @@ type View struct {
 	computed []computed        // by name
 	slots    map[string]int    // the fields, and after them the computed ones
 	rules    []rule
+	maxKeys  uint64
 	emits    []event.Type
 	members  where.Members // of a payload that expressions use
 	pool     sync.Pool     // of *folding
@@ -77,7 +78,11 @@ func Compile(d Declaration) (*View, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
-	v := &View{name: d.Name, filter: d.Filter, slots: map[string]int{}}
+	most, err := bounded("max_keys", d.MaxKeys, defaultKeys, 1, maxKeys)
+	if err != nil {
+		return nil, err
+	}
+	v := &View{name: d.Name, filter: d.Filter, slots: map[string]int{}, maxKeys: uint64(most)}
 	l, err := v.declare(&d)
 	if err != nil {
 		return nil, err

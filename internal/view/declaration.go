@@ -24,6 +24,8 @@ type Declaration struct {
 	event.Filter
 	Where string `json:"where,omitempty"` // CEL on the event; "" is all that pass the filter
 	Key   string `json:"key,omitempty"`   // CEL on the event, a string; "" is the key of the event
+	// MaxKeys bounds the rows; 0 is a million. Events of other keys are skipped once there are as many.
+	MaxKeys int `json:"max_keys,omitempty"`
 
 	Fields   map[string]Field  `json:"fields"`
 	Computed map[string]string `json:"computed,omitempty"` // CEL on the row
@@ -68,6 +70,9 @@ const (
 	maxText       = 1024     // bytes of a last value
 	maxPoints     = 1000
 	maxDistinct   = 1000
+
+	defaultKeys = 1_000_000
+	maxKeys     = 10_000_000
 )
 
 // Error says what is wrong with a declaration, and where in it.

@@ -3,6 +3,7 @@ package view_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,7 +108,7 @@ func TestTOMLIsTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{progress  {[TRAINING_PROGRESS] [] [] [] []}   map[loss:{ewma payload.loss    10m  0 0}] map[] ` +
+	want := `{progress  {[TRAINING_PROGRESS] [] [] [] []}   0 map[loss:{ewma payload.loss    10m  0 0}] map[] ` +
 		`[{high loss > 2   TRAINING_LOSS_ANOMALY map[]  map[]}]}`
 	if got := fmt.Sprint(d); got != want {
 		t.Errorf("%s\nwant %s", got, want)
@@ -135,6 +136,37 @@ func TestWhatCannotBeFoldedIsCounted(t *testing.T) {
 	row := `{"key":"h","offset":12,"at":"2026-03-01T00:00:00Z","fields":{"f":2},"skipped":3}`
 	if got := show(t, v, rows, "h"); got != row {
 		t.Errorf("%s, want %s", got, row)
+	}
+}
+
+// Once there are as many keys as a view may have, events of others are skipped. Those of the keys that it has are not.
+func TestKeysAreBounded(t *testing.T) {
+	v := compile(t, `{"name": "v", "max_keys": 2, "fields": {"n": {"kind": "count"}}}`)
+	rows, s := newMemory(), newSeries()
+	for _, key := range []string{"a", "b", "c", "a", "d", "b", "c"} {
+		ev := s.next(0, "X", key, `{}`)
+		apply(t, v, rows, ev)
+		apply(t, v, rows, ev) // once more changes nothing
+	}
+	skipped, err := v.Skipped(rows)
+	if want := (view.Skipped{Events: 3, Last: 7, Place: "max_keys", BeyondKeys: 3}); skipped != want || err != nil {
+		t.Errorf("%+v, want %+v, %v", skipped, want, err)
+	}
+	if keys, err := v.Keys(rows, "", 10); err != nil || !slices.Equal(keys, []string{"a", "b"}) {
+		t.Errorf("%v, %v", keys, err)
+	}
+	if got := show(t, v, rows, "b"); !strings.Contains(got, `"n":2`) {
+		t.Error(got)
+	}
+	for _, d := range []string{`{"name": "v", "max_keys": -1, "fields": {"n": {"kind": "count"}}}`,
+		`{"name": "v", "max_keys": 10000001, "fields": {"n": {"kind": "count"}}}`} {
+		parsed, err := view.Parse([]byte(d))
+		if err == nil {
+			_, err = view.Compile(parsed)
+		}
+		if err == nil || !strings.Contains(err.Error(), "view: max_keys: ") {
+			t.Errorf("%s: %v", d, err)
+		}
 	}
 }
 

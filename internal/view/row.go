@@ -3,6 +3,7 @@ package view
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/ringrift/ringlog/internal/fields"
@@ -11,6 +12,7 @@ import (
 // The keys of rows: a letter for what the row is, and the key of a row of the view. No key of the view is empty.
 const (
 	rowPrefix  = "k"
+	keysKey    = "n" // how many there are of the view, as a uvarint
 	skippedKey = "s"
 )
 
@@ -89,9 +91,32 @@ func timeOf(t time.Time) int64 {
 	return t.UnixNano()
 }
 
+// countKey counts a key of the view that has no row yet, and returns false if there are as many as there may be.
+func countKey(rows Rows, most uint64) (bool, error) {
+	stored, found, err := rows.Get(keysKey)
+	if err != nil {
+		return false, err
+	}
+	n := uint64(0)
+	if found {
+		in := fields.Reader{Rest: stored}
+		n = in.Uvarint()
+		if in.End() != nil {
+			return false, errors.New("the count of keys is cut")
+		}
+	}
+	if n >= most {
+		return false, nil
+	}
+	return true, rows.Set(keysKey, binary.AppendUvarint(nil, n+1))
+}
+
 // skippedForm is the form of the row that counts skipped events: a byte, their number and the offset of the last as
-// uvarints, and whether it was the key that the last had no value for.
+// uvarints, a byte for the place of that in skippedPlaces, and the number of those beyond max_keys as a uvarint.
 const skippedForm = 1
+
+// skippedPlaces are why events are skipped.
+var skippedPlaces = [...]string{"where", "key", "max_keys"}
 
 var errSkipped = errors.New("the count of skipped events is cut")
 
@@ -103,22 +128,26 @@ func readSkipped(rows Rows) (Skipped, error) {
 	}
 	in := fields.Reader{Rest: stored}
 	in.Form(skippedForm)
-	s := Skipped{Events: in.Uvarint(), Last: in.Uvarint(), Place: "where"}
-	if in.Bool() {
-		s.Place = "key"
-	}
-	if in.End() != nil {
+	s := Skipped{Events: in.Uvarint(), Last: in.Uvarint()}
+	place := in.Byte()
+	s.BeyondKeys = in.Uvarint()
+	if in.End() != nil || int(place) >= len(skippedPlaces) {
 		return Skipped{}, errSkipped
 	}
+	s.Place = skippedPlaces[place]
 	return s, nil
 }
 
-// skip counts an event that has no value for where or for its key.
+// skip counts an event that has no value for where or for its key, or whose key is beyond max_keys.
 func skip(rows Rows, offset uint64, place string) error {
 	s, err := readSkipped(rows)
 	if err != nil || offset <= s.Last {
 		return err
 	}
+	if place == "max_keys" {
+		s.BeyondKeys++
+	}
 	b := binary.AppendUvarint(binary.AppendUvarint([]byte{skippedForm}, s.Events+1), offset)
-	return rows.Set(skippedKey, fields.AppendBool(b, place == "key"))
+	b = append(b, byte(slices.Index(skippedPlaces[:], place)))
+	return rows.Set(skippedKey, binary.AppendUvarint(b, s.BeyondKeys))
 }

@@ -48,7 +48,9 @@ type Fold interface {
 type Skipped struct {
 	Events uint64 `json:"events"`
 	Last   uint64 `json:"last_offset,omitempty"`
-	Place  string `json:"place,omitempty"` // what the last one had no value for: where or key
+	Place  string `json:"place,omitempty"` // what the last one had no value for: where or key; or max_keys
+	// BeyondKeys is how many of them had keys for which there was no row left.
+	BeyondKeys uint64 `json:"beyond_keys,omitempty"`
 }
 
 // Rows are the stored rows of one view. What Get and Each return is valid until the next call of Set or Delete. Set

@@ -17,13 +17,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ringlog._core.cause import caused_by
-from ringlog.client import Allocation, Client, Cursor, Member, Role, Tail
+from ringlog.client import Allocation, Client, Cursor, Member, Role, RowWatch, Tail, View
 from ringlog.delivery import Delivery
 from ringlog.errors import OutcomeUnknown, RinglogError
 from ringlog.event import Event, Gap, NewEvent, Result
 
 if TYPE_CHECKING:
-    from ringlog.aio import AsyncAllocation, AsyncClient, AsyncCursor, AsyncMember, AsyncRole, AsyncTail
+    from ringlog.aio import (
+        AsyncAllocation,
+        AsyncClient,
+        AsyncCursor,
+        AsyncMember,
+        AsyncRole,
+        AsyncRowWatch,
+        AsyncTail,
+        AsyncView,
+    )
     from ringlog.catalogue import EventType
 
 __version__ = "0.1.0"
@@ -35,7 +44,9 @@ __all__ = [
     "AsyncCursor",
     "AsyncMember",
     "AsyncRole",
+    "AsyncRowWatch",
     "AsyncTail",
+    "AsyncView",
     "Client",
     "Cursor",
     "Delivery",
@@ -48,7 +59,9 @@ __all__ = [
     "Result",
     "RinglogError",
     "Role",
+    "RowWatch",
     "Tail",
+    "View",
     "caused_by",
 ]
 

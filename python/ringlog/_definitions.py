@@ -46,7 +46,7 @@ CURRICULUM_ADVANCEMENT_NEEDED curriculum_advancement_needed curriculum canonical
 CURRICULUM_PROPAGATE curriculum_propagate curriculum canonical
 CURRICULUM_REBALANCED curriculum_rebalanced curriculum canonical old_weights:any new_weights:any
 CURRICULUM_UPDATED curriculum_updated curriculum undocumented
-DAEMON_CRASH_LOOP_DETECTED daemon_crash_loop_detected daemon canonical
+DAEMON_CRASH_LOOP_DETECTED daemon_crash_loop_detected daemon canonical crashes:any daemon_type:any exit_code:any fence:any host:any reason:any restarts:any role:any window_seconds:any
 DAEMON_PERMANENTLY_FAILED daemon_permanently_failed health canonical daemon_type:any exit_code:any fence:any host:any reason:any restarts:any role:any
 DAEMON_STARTED daemon_started daemon canonical daemon_type:any fence:any host:any pid:any restarts:any role:any
 DAEMON_STATUS_CHANGED daemon_status_changed daemon canonical daemon:any old:any new:any client:string host:string pid:integer critical:boolean subscriptions:any subscription_count:integer unheard:any unheard_count:integer seen_at:timestamp ttl_s:integer lost_at:timestamp lost_ms:integer error:any fence:any reason:any restarts:any role:any

@@ -23,7 +23,7 @@ from ringlog._core.notices import OnWarning
 from ringlog._core.operations import Operations
 from ringlog._core.reader import Reader
 from ringlog._core.readers import Readers
-from ringlog.answers import Letter
+from ringlog.answers import Letter, ViewChange, ViewInfo, ViewRow
 from ringlog.client import EXIT_TIMEOUT, drain_at_exit
 from ringlog.delivery import Delivery
 from ringlog.errors import RinglogError
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ringlog._core.lease import LeaseState
     from ringlog._core.payload import Payload
     from ringlog._core.role import RoleState
+    from ringlog._core.view import RowReader, ViewState
 
 _RECEIVE = 256 << 10  # bytes asked for at a time, and kept by a stream before it stops reading
 
@@ -433,6 +434,77 @@ class AsyncAllocation(_Lease):
         return dict(self._state.amounts)
 
 
+class AsyncRowWatch(_Closing, AsyncIterator[ViewChange]):
+    """The rows of AsyncView.watch: an iterator, and an async with block that ends the reading."""
+
+    def __init__(self, reader: RowReader) -> None:
+        self._reader = reader
+
+    async def _enter(self) -> None:
+        await self._reader.connect()
+
+    async def __anext__(self) -> ViewChange:
+        change = await self._reader.next_row()
+        if change is None:
+            raise StopAsyncIteration
+        return change
+
+    async def close(self) -> None:
+        """End the reading, also of a caller that waits for a row, which gets Closed."""
+        self._reader.close()
+
+
+class AsyncView:
+    """A view of AsyncClient.view. docs/views.md explains views."""
+
+    def __init__(self, state: ViewState) -> None:
+        self._state = state
+
+    @property
+    def name(self) -> str:
+        """The view's name."""
+        return self._state.name
+
+    async def info(self) -> ViewInfo:
+        """Return the view as the node that answers has folded it: the schema View. Raises NotFound."""
+        return await self._state.info()
+
+    async def define(self, declaration: Mapping[str, Any]) -> ViewInfo:
+        """Define the view on all nodes, or define it otherwise, and return it: the schema View.
+
+        One that is defined otherwise is folded again from the beginning of the log. The same declaration again changes
+        nothing. Raises InvalidArgument with the place of what is wrong.
+        """
+        return await self._state.define(declaration)
+
+    async def remove(self) -> ViewInfo:
+        """Remove the view, and return it as it was: the schema View. Raises NotFound."""
+        return await self._state.remove()
+
+    async def get(self, key: str, *, at: int | None = None) -> ViewRow:
+        """Return the row of a key: the schema ViewRow. All that was acknowledged before is folded into it.
+
+        With at it is as of that offset; Trimmed is raised where the events that it was folded from are gone. Raises
+        NotFound if there is no such row.
+        """
+        return await self._state.get(key, at)
+
+    async def rows(self, *, at: int | None = None) -> list[ViewRow]:
+        """Return all rows, by key, with at as of that offset: the schema ViewRow.
+
+        They are read in pages. Without at each page is as of an offset of its own.
+        """
+        return await self._state.rows(at)
+
+    def watch(self, *keys: str) -> AsyncRowWatch:
+        """Yield the rows, or those of these keys, and then each that changes, as of an offset: a ViewChange.
+
+        Changes of a row that follow each other quickly are one. After a failure the watch continues at another node,
+        and begins there with all rows again. It ends with NotFound once the view is removed or defined otherwise.
+        """
+        return AsyncRowWatch(self._state.watch(keys))
+
+
 class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMember]):
     """A client of one cluster for asyncio. The arguments are those of Client.
 
@@ -541,6 +613,10 @@ class AsyncClient(_Closing, Operations, Readers[AsyncTail, AsyncCursor, AsyncMem
         no node answers in the client's timeout. Who waits already waits on.
         """
         return AsyncAllocation(self, amounts, priority, ttl, wait, holder)
+
+    def view(self, name: str) -> AsyncView:
+        """Return a view, to define it and to read its rows. Nothing is asked of the cluster before."""
+        return AsyncView(self._view(name))
 
     async def publish_soon(
         self,

@@ -226,6 +226,63 @@ class Copy(_CopyRequired, _From, total=False):
     host_gone: bool
 
 
+class ViewDigest(TypedDict):
+    """The digest of all rows of a view as of an offset: the schema ViewDigest."""
+
+    offset: int
+    hex: str
+
+
+class _ViewRequired(TypedDict):
+    name: str
+    generation: int
+    defined_at: str
+    since: int
+    at: int
+    of: int
+    lag: int
+    rows: int
+    emitted: int
+
+
+_FromOffset = TypedDict("_FromOffset", {"from": int}, total=False)
+
+
+class ViewInfo(_ViewRequired, _FromOffset, total=False):
+    """A view as one node has it: the schema View. declaration and digests are there where one view is asked for."""
+
+    description: str
+    skipped: int
+    beyond_keys: int
+    waiting: int
+    incomplete: str
+    failed: str
+    declaration: dict[str, Any]
+    digests: list[ViewDigest]
+    existing: bool
+
+
+class _ViewRowRequired(TypedDict):
+    key: str
+    offset: int
+    at: str
+    fields: dict[str, Any]
+
+
+class ViewRow(_ViewRowRequired, total=False):
+    """A row of a view: the schema ViewRow. offset and at are those of its last event."""
+
+    rules: dict[str, Any]
+    skipped: int
+
+
+class ViewChange(TypedDict):
+    """A row of a watch, as it is at an offset."""
+
+    at: int
+    row: ViewRow
+
+
 class RoleClaim(TypedDict):
     """A claim that waits for a role: the schema RoleClaim."""
 

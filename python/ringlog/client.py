@@ -37,6 +37,9 @@ from ringlog.answers import (
     RoleInfo,
     Scheduled,
     Transfer,
+    ViewChange,
+    ViewInfo,
+    ViewRow,
 )
 from ringlog.delivery import Delivery
 from ringlog.errors import RinglogError
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from ringlog._core.lease import LeaseState
     from ringlog._core.payload import Payload
     from ringlog._core.role import RoleState
+    from ringlog._core.view import RowReader, ViewState
 
 EXIT_TIMEOUT = 10.0
 """Seconds for which events of publish_soon are still sent when the interpreter ends."""
@@ -422,13 +426,84 @@ class Allocation(_Lease):
         return dict(self._state.amounts)
 
 
+class RowWatch(_Closing, Iterator[ViewChange]):
+    """The rows of View.watch: an iterator, and a with block that ends the reading."""
+
+    def __init__(self, reader: RowReader) -> None:
+        self._reader = reader
+
+    def _enter(self) -> None:
+        drive(self._reader.connect())
+
+    def __next__(self) -> ViewChange:
+        change = drive(self._reader.next_row())
+        if change is None:
+            raise StopIteration
+        return change
+
+    def close(self) -> None:
+        """End the reading, also of a caller that waits for a row, which gets Closed."""
+        self._reader.close()
+
+
+class View:
+    """A view of Client.view. docs/views.md explains views."""
+
+    def __init__(self, state: ViewState) -> None:
+        self._state = state
+
+    @property
+    def name(self) -> str:
+        """The view's name."""
+        return self._state.name
+
+    def info(self) -> ViewInfo:
+        """Return the view as the node that answers has folded it: the schema View. Raises NotFound."""
+        return drive(self._state.info())
+
+    def define(self, declaration: Mapping[str, Any]) -> ViewInfo:
+        """Define the view on all nodes, or define it otherwise, and return it: the schema View.
+
+        One that is defined otherwise is folded again from the beginning of the log. The same declaration again changes
+        nothing. Raises InvalidArgument with the place of what is wrong.
+        """
+        return drive(self._state.define(declaration))
+
+    def remove(self) -> ViewInfo:
+        """Remove the view, and return it as it was: the schema View. Raises NotFound."""
+        return drive(self._state.remove())
+
+    def get(self, key: str, *, at: int | None = None) -> ViewRow:
+        """Return the row of a key: the schema ViewRow. All that was acknowledged before is folded into it.
+
+        With at it is as of that offset; Trimmed is raised where the events that it was folded from are gone. Raises
+        NotFound if there is no such row.
+        """
+        return drive(self._state.get(key, at))
+
+    def rows(self, *, at: int | None = None) -> list[ViewRow]:
+        """Return all rows, by key, with at as of that offset: the schema ViewRow.
+
+        They are read in pages. Without at each page is as of an offset of its own.
+        """
+        return drive(self._state.rows(at))
+
+    def watch(self, *keys: str) -> RowWatch:
+        """Yield the rows, or those of these keys, and then each that changes, as of an offset: a ViewChange.
+
+        Changes of a row that follow each other quickly are one. After a failure the watch continues at another node,
+        and begins there with all rows again. It ends with NotFound once the view is removed or defined otherwise.
+        """
+        return RowWatch(self._state.watch(keys))
+
+
 class Client(_Closing, Readers[Tail, Cursor, Member]):
     """A client of one cluster. It connects with its first call.
 
     endpoints         URLs of nodes, a list or separated by commas; default RINGLOG_ENDPOINTS, else
                       RINGRIFT_COORDINATOR_URL, else http://127.0.0.1:8770
     token             the cluster token; default what RINGLOG_TOKEN_FILE names, else RINGRIFT_CLUSTER_AUTH_TOKEN
-    token_file        a file with the token
+    token_file        a file with the token, which is read again when a node refuses it
     source            the source of events that are published without one
     timeout           seconds for which a call is repeated at the nodes in turn
     attempt_timeout   seconds that one node may take to answer
@@ -552,6 +627,10 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         no node answers in the client's timeout. Who waits already waits on.
         """
         return Allocation(self._operations, amounts, priority, ttl, wait, holder)
+
+    def view(self, name: str) -> View:
+        """Return a view, to define it and to read its rows. Nothing is asked of the cluster before."""
+        return View(self._operations._view(name))
 
     def publish_soon(
         self,
@@ -948,6 +1027,10 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
     def release_allocation(self, id: str) -> None:
         """End an allocation, or a request that waits for one, whoever has it. That there is none is no error."""
         return drive(self._operations.release_allocation(id))
+
+    def views(self) -> list[ViewInfo]:
+        """Return the views, by name, as far as the node that answers has folded the log: the schema View."""
+        return drive(self._operations.views())
 
     def transfers(self, *, host: str = "", state: str = "", overdue: bool = False) -> list[Transfer]:
         """Return the transfers to a host, in a state, or overdue, the oldest first: the schema Transfer."""

@@ -75,7 +75,8 @@ class Delivery(Event):
         return self._holder.extend(self.offset)
 
     def _nack(self, error: str | BaseException, handler: str, what: Json) -> bool:
-        nack = {"offset": self.offset, "error": error_text(error), "handler": handler, **what}
+        nack = {"offset": self.offset, "delivery": self.delivery, "handler": handler, **what}
+        nack["error"] = error_text(error)
         held = self._holder.settle(self.offset, nack)
         if held and ("dead" in what or nack["error"]):
             self._holder.failed(self, "rejected" if "dead" in what else "nacked", error)

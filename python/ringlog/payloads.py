@@ -359,6 +359,15 @@ class DaemonCrashLoopDetected(Payload):
     """The payload of DAEMON_CRASH_LOOP_DETECTED, category daemon."""
 
     EVENT_TYPE: ClassVar[EventType] = EventType.DAEMON_CRASH_LOOP_DETECTED
+    crashes: Any = None
+    daemon_type: Any = None
+    exit_code: Any = None
+    fence: Any = None
+    host: Any = None
+    reason: Any = None
+    restarts: Any = None
+    role: Any = None
+    window_seconds: Any = None
 
 
 @dataclass(kw_only=True)

@@ -21,6 +21,8 @@ from tests.test_faults import PACKAGE
 
 
 class CommandLine(ClusterTest):
+    """Runs the program."""
+
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="ringlog-cli-")
         self.addCleanup(folder.cleanup)
@@ -58,6 +60,8 @@ class CommandLine(ClusterTest):
         events = [{"type": type, "payload": {"host": f"{self.run_id}-{i}"}, "key": self.run_id} for i in range(n)]
         self.log.publish_many(events)  # type: ignore[arg-type]
 
+
+class PublishAndTail(CommandLine):
     def test_publish_and_tail(self) -> None:
         out, _ = self.run_it(
             "publish", "training.completed", "-p", f'{{"config_key": "{self.run_id}"}}', "--key", self.run_id, "--json"
@@ -127,6 +131,8 @@ class CommandLine(ClusterTest):
                 self.assertTrue(err.startswith("ringlog: "))
                 self.assertIn(text, err)
 
+
+class React(CommandLine):
     def test_react_runs_a_command_for_each_event_and_makes_what_fails_a_dead_letter(self) -> None:
         self.publish(6)
         script = (
@@ -305,6 +311,8 @@ class CommandLine(ClusterTest):
             self.assertEqual(delivery.delivery, 1)
             delivery.ack()
 
+
+class Upkeep(CommandLine):
     def test_spool_shows_and_drains(self) -> None:
         folder = self.folder / "spool"
         away = {"RINGLOG_ENDPOINTS": "http://127.0.0.1:1", "RINGLOG_SPOOL": str(folder)}

@@ -18,6 +18,7 @@ from unittest import mock
 
 from ringlog import Client
 from ringlog.compat import configure, reset_router
+from ringlog.compat._breaker import HandlerBreaker
 from ringlog.compat._event import from_log
 from ringlog.compat._registration import Registration
 from ringlog.compat._subscription import Task, handler_name
@@ -285,10 +286,12 @@ class Delivery(CompatTest):
         log = Client("http://127.0.0.1:9")
         self.addCleanup(log.close)
         configure(log, name=f"d{self.run_id}")
-        subscribe("HOST_ONLINE", print)
+        with mock.patch("ringlog.compat._router.ATTACH_TIMEOUT", 0.1):
+            subscribe("HOST_ONLINE", print)
         began = time.monotonic()
-        reset_router()
-        self.assertLess(time.monotonic() - began, 15)
+        with mock.patch("ringlog.compat._router.EXIT_TIMEOUT", 0.5):
+            reset_router()
+        self.assertLess(time.monotonic() - began, 5)
 
     def test_the_end_does_not_wait_for_a_cluster_that_went_away(self) -> None:
         for name in (f"d{self.run_id}", ""):
@@ -306,8 +309,9 @@ class Delivery(CompatTest):
                 if name:  # something is left to be committed
                     handled[0]._settling.append((1, done_task()))
                 began = time.monotonic()
-                reset_router()
-                self.assertLess(time.monotonic() - began, 15)
+                with mock.patch("ringlog.compat._router.EXIT_TIMEOUT", 0.5):
+                    reset_router()
+                self.assertLess(time.monotonic() - began, 5)
 
     def test_a_registration_may_end_while_it_begins(self) -> None:
         registration, begun, begin = (
@@ -535,6 +539,26 @@ class Failures(CompatTest):
                 ):
                     self.assertEqual({**payload, **said, "handler": handler}, payload)
                 reset_router()
+
+    def test_a_breaker_is_half_open_in_time_though_no_event_waits(self) -> None:
+        reports: list[tuple[str, str]] = []
+        breaker = HandlerBreaker(1, 0.05, lambda kind, payload: reports.append((kind, payload["previous"])))
+        breaker.enter()
+        breaker.leave("KeyError: 'a'", first=True)
+        eventually("it is reported", lambda: reports[1:])
+        self.assertEqual(breaker.state, "half-open")
+        breaker.enter()
+        breaker.leave("", first=True)
+        names = ["CIRCUIT_BREAKER_OPENED", "CIRCUIT_BREAKER_HALF_OPEN", "CIRCUIT_BREAKER_CLOSED"]
+        self.assertEqual(reports, list(zip(names, ("closed", "open", "half-open"), strict=True)))
+
+        # Once its subscription has ended it reports nothing.
+        breaker.leave("KeyError: 'a'", first=True)
+        timer = breaker._timer
+        assert timer is not None
+        breaker.close()
+        timer.join(10)
+        self.assertEqual(len(reports), 4)
 
     def test_what_waits_for_a_breaker_is_left_to_the_next_process(self) -> None:
         name = f"d{self.run_id}"
@@ -843,6 +867,9 @@ class Modules(CompatTest):
     def test_emitters_cover_an_environment_without_a_cluster(self) -> None:
         configure(Client("http://127.0.0.1:9", timeout=0.1, delivery_timeout=0.1), name="", retry_delays=FAST)
         got: list[Any] = []
+        attaching = mock.patch("ringlog.compat._router.ATTACH_TIMEOUT", 0.1)
+        attaching.start()
+        self.addCleanup(attaching.stop)
         subscribe("HOST_ONLINE", got.append)
 
         async def critical() -> None:

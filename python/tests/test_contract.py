@@ -56,7 +56,7 @@ class Awaitable:
         value = getattr(self._blocking, name)
         if not callable(value) or name in ("check", "on_lost"):
             return value
-        if name in ("tail", "cursor", "group"):
+        if name in ("tail", "cursor", "group", "view", "watch"):
             return lambda *args, **options: Awaitable(value(*args, **options))
 
         async def call(*args: Any, **options: Any) -> Any:
@@ -1154,6 +1154,36 @@ class Contract:
 
     # The cluster.
 
+    async def test_a_reader_that_lags_is_reported_once_until_it_has_caught_up_or_is_removed(self) -> None:
+        name, limits = self.run_id, {"activate_at": 3, "release_at": 1}
+        await self.log.create_cursor(name, types=["TRAINING_COMPLETED"], from_="end")
+        await self.setting("backpressure.lag", f"other=3/1, {name[:20]}*=3/1")
+        self.assertEqual((await self.log.get_cursor(name))["backpressure"], limits)
+
+        async def reports(n: int) -> list[Any]:
+            found = [event async for event in self.log.tail("start", types=["BACKPRESSURE_*"], until_end=True)]
+            found = [event for event in found if event.payload.get("cursor") == name]
+            return found if len(found) == n else []
+
+        async def check(n: int, lag: int, **more: Any) -> None:
+            event = (await self.eventually(lambda: reports(n)))[-1]
+            self.assertEqual(event.type, "BACKPRESSURE_RELEASED" if more else "BACKPRESSURE_ACTIVATED")
+            self.assertEqual("active_ms" in event.payload, bool(more))
+            about = {"cursor": name, "group": False, "lag_events": lag, "queue_depth": lag, **limits, **more}
+            self.assertEqual({k: v for k, v in event.payload.items() if k != "active_ms"}, about)
+
+        events = [{"type": "TRAINING_COMPLETED", "payload": self.event(i)} for i in range(7)]
+        *_, last = await self.log.publish_many(events[:4])
+        await check(1, 4)
+        self.assertIn("since", (await self.log.get_cursor(name))["backpressure"])
+        await self.log.seek_cursor(name, last.offset)
+        await check(2, 1, reason="lag")
+        self.assertNotIn("since", (await self.log.get_cursor(name))["backpressure"])
+        await self.log.publish_many(events[4:])
+        await check(3, 4)
+        await self.log.delete_cursor(name)
+        await check(4, 0, reason="removed")
+
     async def test_settings_and_views(self) -> None:
         self.assertEqual((await self.log.settings())["dedup.window"], "60s")
         await self.log.set_setting("group.ack_wait", "31s")
@@ -1443,6 +1473,38 @@ class Contract:
         [letter] = await self.log.dead_letters(cursor=self.run_id)
         self.assertEqual(letter["offset"], delivery.offset)
         self.assertEqual((await self.log.get_cursor(self.run_id))["lag_events"], 0)
+        self.assertTrue(await other.release())
+        await self.log.delete_group(self.run_id)
+
+    async def test_a_role_that_another_process_holds_is_given_by_name_and_fence(self) -> None:
+        role = await self.acquire("a", ttl=60)
+        lease, types = (self.run_id, role.fence), ["DATA_SYNC_COMPLETED"]
+        await self.publish(3)
+        async with self.log.cursor(self.run_id, keys=[self.run_id], types=types, role=lease) as cursor:
+            async for event in cursor:
+                await cursor.commit(event)
+                break
+            with self.assertLogs("ringlog", "WARNING"):  # of the holder
+                await self.log.revoke_role(self.run_id, role.fence)
+                other = await self.acquire("b")
+                lost = await self.refused(RoleLost, "fenced", "fence", cursor.commit(event.offset + 1))
+                self.assertEqual(lost.offset, other.fence)
+                await self.refused(RoleLost, "fenced", "fence", role.publish("MODEL_PROMOTED", self.event(1)))
+            with self.assertRaises(RoleLost):
+                async for event in cursor:
+                    self.fail(f"{event} is handed out without the role")
+        self.assertEqual((await self.log.get_cursor(self.run_id))["committed"], event.offset)
+        await self.log.delete_cursor(self.run_id)
+        with self.assertRaises(RoleLost):
+            async with self.log.group(self.run_id, keys=[self.run_id], types=types, role=lease):
+                pass
+        lease = (self.run_id, other.fence)
+        async with self.log.group(self.run_id, keys=[self.run_id], types=types, role=lease) as member:
+            (await member.next(timeout=10)).ack()
+            self.assertTrue(await member.flush())
+        for wrong in (self.run_id, (self.run_id,), 7, ("", 7), (self.run_id, 0)):
+            with self.subTest(wrong=wrong), self.assertRaises(InvalidArgument):
+                self.log.cursor(self.run_id, role=wrong)
         self.assertTrue(await other.release())
         await self.log.delete_group(self.run_id)
 
@@ -1995,6 +2057,44 @@ class OnNodes(Contract):
         with self.assertRaises(InvalidArgument):
             await self.log.transfers(state="done")
 
+    async def test_views_have_rows(self) -> None:
+        view = self.log.view(f"v-{os.urandom(4).hex()}")
+        fields = {"last": {"kind": "last", "of": "payload.n"}, "n": {"kind": "count"}}
+        declared = {"types": ["DATA_SYNC_COMPLETED"], "sources": [self.run_id], "fields": fields}
+        defined = await view.define(declared)
+        self.assertEqual((defined["name"], defined["rows"]), (view.name, 0))
+        self.assertTrue((await view.define(declared))["existing"])
+        self.assertIn(view.name, [one["name"] for one in await self.log.views()])
+        offsets = [
+            (await self.log.publish("DATA_SYNC_COMPLETED", {"n": n}, key=key, source=self.run_id, dedup=False)).offset
+            for n, key in enumerate(["a b", "c", "a b"])
+        ]
+        row = await view.get("a b")
+        self.assertEqual((row["fields"], row["offset"]), ({"last": 2, "n": 2}, offsets[2]))
+        self.assertEqual((await view.get("a b", at=offsets[1]))["fields"], {"last": 0, "n": 1})
+        self.assertEqual([row["key"] for row in await view.rows()], ["a b", "c"])
+        self.assertEqual([row["fields"]["n"] for row in await view.rows(at=offsets[0])], [1])
+        with self.assertRaises(NotFound):
+            await view.get("nobody")
+        with self.assertRaises(InvalidArgument) as wrong:
+            await view.define({**declared, "key": "payload.matches(source)"})
+        self.assertIn("column", str(wrong.exception))
+        info = await view.info()
+        self.assertEqual((info["rows"], info["digests"][-1]["offset"]), (2, info["at"]))
+        async with view.watch("a b") as rows:
+            changes = rows.__aiter__()
+            self.assertEqual((await changes.__anext__())["row"]["fields"]["n"], 2)
+            await self.log.publish("DATA_SYNC_COMPLETED", {"n": 9}, key="c", source=self.run_id, dedup=False)
+            await self.log.publish("DATA_SYNC_COMPLETED", {"n": 9}, key="a b", source=self.run_id, dedup=False)
+            change = await changes.__anext__()
+            self.assertEqual((change["row"]["key"], change["row"]["fields"]["last"]), ("a b", 9))
+            self.assertGreater(change["at"], offsets[2])
+            await view.remove()
+            with self.assertRaises(NotFound):
+                await changes.__anext__()
+        with self.assertRaises(NotFound):
+            await view.info()
+
 
 class OnMemory(Contract):
     """A memory log for each test."""
@@ -2021,6 +2121,8 @@ class OnMemory(Contract):
             self.log.transfers,
             lambda: self.log.where("hex8_2p"),
             lambda: self.log.held("gpu-7"),
+            self.log.views,
+            lambda: self.log.view("v").get("k"),
         ):
             with self.assertRaises(RinglogError) as refused:
                 await view()
@@ -2112,6 +2214,8 @@ class Interfaces(unittest.TestCase):
             (client.Member, aio.AsyncMember),
             (client.Role, aio.AsyncRole),
             (client.Allocation, aio.AsyncAllocation),
+            (client.View, aio.AsyncView),
+            (client.RowWatch, aio.AsyncRowWatch),
         ]
         for blocking, asynchronous in pairs:
             names = {name for name in dir(blocking) if not name.startswith("_")}
@@ -2148,6 +2252,9 @@ class Interfaces(unittest.TestCase):
             (answers.Transfer, "Transfer"),
             (answers.TransferStep, "TransferStep"),
             (answers.Copy, "Copy"),
+            (answers.ViewInfo, "View"),
+            (answers.ViewDigest, "ViewDigest"),
+            (answers.ViewRow, "ViewRow"),
             (answers.RoleInfo, "Role"),
             (answers.RoleClaim, "RoleClaim"),
         ):

@@ -34,12 +34,13 @@ class Document(ClusterTest):
 
     def test_its_programs_run(self) -> None:
         programs = self.blocks("python")
-        publisher, spooler, subscriber, member, holder, allocator, scheduler, *rest = programs
+        publisher, spooler, subscriber, member, stopper, holder, allocator, viewer, scheduler, *rest = programs
         pauser, caller, daemon_test, handler_test, old_buses = rest
         for program, logged in (
             (publisher, []),
             (holder, []),
             (allocator, []),
+            (viewer, []),
             (scheduler, []),
             (caller, []),
             (daemon_test, ["nacked: ConnectionError: no route to the host", "rejected: KeyError: 'config_key'"]),
@@ -72,6 +73,17 @@ class Document(ClusterTest):
             granted = [event.type for event in log.tail("start", types=["ALLOCATION_*"], until_end=True)]
             self.assertEqual(granted, ["ALLOCATION_GRANTED", "ALLOCATION_RELEASED"])
             self.assertEqual([one["id"] for one in log.scheduled()], ["nightly-2099-01-01"])
+
+            # SIGTERM ends it in order.
+            log.publish("EVALUATION_STARTED", {"model_path": "m7"})
+            process = self.start_python(stopper)
+            eventually("it has handled all", lambda: log.get_cursor("evaluators")["lag_events"] == 0)
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=60)
+            self.assertEqual((process.returncode, err), (0, ""))
+            done = log.tail("start", types=["EVALUATION_PROGRESS"], until_end=True)
+            self.assertEqual([event.key for event in done], ["m7"])
+            self.assertEqual(log.group_members("evaluators"), [])
 
             # A reader that lags pauses it once, and one that has caught up lets it resume.
             process = self.start_python(pauser)

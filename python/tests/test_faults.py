@@ -12,6 +12,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import tracemalloc
@@ -89,7 +90,7 @@ class UnderKills(FaultTest):
         reached = threading.Event()
         killed = self.kill_leader_once(reached)
         i = 0
-        while killed.is_alive() or i < 20_000:
+        while killed.is_alive() or i < 8000:
             self.log.publish_soon("DATA_SYNC_COMPLETED", {"i": i}, key=self.run_id, dedup=False)
             i += 1
             if i == 2000:
@@ -106,7 +107,7 @@ class UnderKills(FaultTest):
         async def main() -> int:
             i = 0
             async with AsyncClient(self.cluster.urls) as log:
-                while killed.is_alive() or i < 5000:
+                while killed.is_alive() or i < 2000:
                     await asyncio.gather(
                         *(
                             log.publish("DATA_SYNC_COMPLETED", {"i": j}, key=self.run_id, dedup=False)
@@ -205,13 +206,15 @@ with Client() as log, log.group(sys.argv[1], prefetch=8) as member, open(sys.arg
 
     def test_a_stopped_node_delays_and_loses_nothing(self) -> None:
         leader = self.cluster.leader()
-        with self.log.tail("end", keys=[self.run_id]) as events:
-            self.log.publish("DATA_SYNC_COMPLETED", {"i": 0}, key=self.run_id, dedup=False)
+        log = Client(self.cluster.urls, attempt_timeout=1)
+        self.addCleanup(log.close)
+        with log.tail("end", keys=[self.run_id]) as events:
+            log.publish("DATA_SYNC_COMPLETED", {"i": 0}, key=self.run_id, dedup=False)
             self.assertEqual(next(events).payload["i"], 0)
             leader.send(signal.SIGSTOP)  # its sockets stay open, and say nothing more
             self.addCleanup(leader.send, signal.SIGCONT)
             began = time.monotonic()
-            self.log.publish("DATA_SYNC_COMPLETED", {"i": 1}, key=self.run_id, dedup=False)
+            log.publish("DATA_SYNC_COMPLETED", {"i": 1}, key=self.run_id, dedup=False)
             self.assertEqual(next(events).payload["i"], 1)
             self.assertLess(time.monotonic() - began, 25)
         self.assertEqual(self.numbers(), [0, 1])
@@ -344,6 +347,7 @@ class Processes(FaultTest):
     def test_the_end_of_the_interpreter_sends_what_waits(self) -> None:
         self.check_exit("""
 import sys
+import tempfile
 from ringlog import Client
 log = Client()
 for i in range(5000):
@@ -415,6 +419,7 @@ finally:
                 process = start(
                     f"""
 import sys
+import tempfile
 from ringlog import Client
 with Client() as log, {what} as events:
     print("ready", flush=True)
@@ -468,6 +473,25 @@ class Outages(unittest.TestCase):
         for reader in (tail, cursor, member):
             reader.close()
 
+    def test_a_nack_that_no_node_has_got_counts_once_with_the_next_leader(self) -> None:
+        cluster = Cluster(voters=1)
+        self.addCleanup(cluster.close)
+        [node] = cluster.nodes
+        with Client(cluster.urls) as log, log.group("g", types=["DATA_SYNC_*"], max_deliver=2) as member:
+            log.publish("DATA_SYNC_COMPLETED", {"host": "a"})
+            delivery = member.next(timeout=30)
+            delivery.nack(error="busy")
+            self.assertTrue(member.flush(30))
+            # The log has the first failure. The leader dies before it gets the second.
+            second = member.next(timeout=30)
+            self.assertEqual((delivery.delivery, second.delivery), (1, 2))
+            node.kill()
+            second.nack(error="busy")
+            cluster.start(node)
+            eventually("it is a dead letter", log.dead_letters)
+            self.assertEqual([letter["attempts"] for letter in log.dead_letters()], [2])
+            self.assertIsNone(member.next(timeout=0.1))
+
     def test_what_is_shorter_is_not_logged(self) -> None:
         outage = Outage("tail")
         with mock.patch("time.monotonic") as now, self.assertNoLogs("ringlog"):
@@ -506,6 +530,30 @@ class Refusals(unittest.TestCase):
                     self.assertIn("RINGLOG_TOKEN_FILE", error.remedy)
                     self.assertEqual("spool" in error.remedy, "publish" in call.__code__.co_names)
                     self.assertLess(time.monotonic() - began, 5)
+
+    def test_a_token_that_is_replaced_in_its_file_is_used_by_the_next_request(self) -> None:
+        file = Path(tempfile.mkdtemp()) / "token"
+        self.addCleanup(shutil.rmtree, file.parent)
+        file.write_text("the-first-token-0123456789\n")
+        cluster = Cluster(voters=1, token="the-first-token-0123456789")
+        self.addCleanup(cluster.close)
+        with Client(cluster.urls, token_file=file) as log:
+            log.publish("DATA_SYNC_COMPLETED", {"host": "a"})
+            reader = log.tail("start", types=["DATA_SYNC_COMPLETED"])
+            self.assertEqual(next(reader).payload, {"host": "a"})
+
+            # The nodes have the first one yet, so it serves until they start with the second.
+            file.write_text("the-second-token-0123456789\n")
+            log.publish("DATA_SYNC_COMPLETED", {"host": "b"})
+            cluster.token = "the-second-token-0123456789"
+            cluster.nodes[0].kill()
+            cluster.start(cluster.nodes[0])
+            log.publish("DATA_SYNC_COMPLETED", {"host": "c"})
+            self.assertEqual([next(reader).payload["host"] for _ in range(2)], ["b", "c"])
+        with Client(cluster.urls, token_file=file) as log:
+            log.publish("DATA_SYNC_COMPLETED", {"host": "d"})
+            file.write_text("")  # as while it is written
+            log.publish("DATA_SYNC_COMPLETED", {"host": "e"})
 
     def test_what_a_wrong_token_keeps_out_is_spooled_and_delivered_with_the_right_one(self) -> None:
         cluster = Cluster(voters=1, token="right-token-0123456789")

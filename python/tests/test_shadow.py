@@ -198,7 +198,11 @@ class Harmless(ShadowTest):
     def test_the_old_bus_goes_on_without_the_log(self) -> None:
         """Neither a log that is away nor what it would refuse holds the old bus up, and all of it is noted."""
         bus = OldModule()
-        router = self.router(bus, name="away", urls="http://127.0.0.1:1")
+        for module in ("_router", "_shadow"):
+            ends = mock.patch(f"ringlog.compat.{module}.EXIT_TIMEOUT", 0.5)
+            ends.start()
+            self.addCleanup(ends.stop)
+        router = self.router(bus, name="away", urls="http://127.0.0.1:1", delivery_timeout=0.5)
         got: list[Any] = []
 
         async def handle(event: Any) -> None:

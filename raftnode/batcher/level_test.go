@@ -22,7 +22,7 @@ func aboveBase() []frame.Command {
 		frame.CursorCommit{Lease: frame.RoleLease{Role: "r"}},
 		frame.Schedule{}, frame.Unschedule{}, frame.Publish{Scheduled: "s"},
 		frame.ResourceSet{}, frame.ResourceRemove{}, frame.AllocationRequest{}, frame.AllocationRenew{},
-		frame.AllocationRelease{},
+		frame.AllocationRelease{}, frame.AllocationRenewClaim{},
 		frame.GroupSettle{Lease: frame.RoleLease{Role: "r"}}, frame.RoleRenewClaim{},
 		frame.GroupDead{Letter: frame.DeadLetter{Lease: frame.RoleLease{Role: "r"}}},
 		frame.DeadLetter{Lease: frame.RoleLease{Role: "r"}},

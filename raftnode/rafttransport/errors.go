@@ -95,6 +95,8 @@ type RefusedError struct {
 	ByPeer bool   // the peer refused this node
 	Reason error  // a sentinel of this package
 	Detail string // the refuser's words, printable
+
+	web bool // the peer is a client of HTTP, which gets an answer that it can read
 }
 
 func (e *RefusedError) Error() string {

@@ -84,7 +84,13 @@ func (h *handshake) accept() error {
 }
 
 // refuse sends the peer the reason. An error is ignored: the peer may be gone.
-func (h *handshake) refuse(e *RefusedError) { _ = h.send(encodeRefusal(e)) }
+func (h *handshake) refuse(e *RefusedError) {
+	if e.web {
+		h.answerWeb()
+		return
+	}
+	_ = h.send(encodeRefusal(e))
+}
 
 // sendHello sends this side's hello and returns it, as proofs cover it.
 func (h *handshake) sendHello(target string) (frame, error) {

@@ -230,8 +230,8 @@ func TestLyingDialerIsRefused(t *testing.T) {
 			f[4] = spoken.oldest - 1
 			s.Write(f)
 		}},
-		{"speaks HTTP", ErrMalformed, func(s script) {
-			io.WriteString(s.Conn, "GET /"+strings.Repeat("x", 5000)+" HTTP/1.1\r\n\r\n")
+		{"speaks SSH", ErrMalformed, func(s script) {
+			io.WriteString(s.Conn, "SSH-2.0-"+strings.Repeat("x", 5000)+"\r\n")
 		}},
 		{"claims the longest frame", ErrMalformed, func(s script) {
 			f := newFrame(spoken.newest, kindHello, nil)

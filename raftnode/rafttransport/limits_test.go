@@ -233,6 +233,12 @@ func FuzzAccept(f *testing.F) {
 		if errors.As(err, &refusal) {
 			h.refuse(refusal)
 		}
+		if isWebRequest(in[:min(len(in), headerLen)]) {
+			if !strings.HasPrefix(out.String(), "HTTP/1.1 421 ") && len(in) >= headerLen {
+				t.Fatalf("answered with %q", out.String())
+			}
+			return
+		}
 		for out.Len() > 0 {
 			f, err := readFrame(&out, spoken.newest)
 			if err != nil || f.kind() == kindProof {

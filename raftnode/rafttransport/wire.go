@@ -97,6 +97,11 @@ func readFrame(r io.Reader, version byte) (frame, error) {
 		return nil, err
 	}
 	if string(head[:4]) != magic {
+		if isWebRequest(head[:]) {
+			e := refusef(ErrMalformed, "a request of HTTP: a client has this port for that of --http")
+			e.web = true
+			return nil, e
+		}
 		return nil, refusef(ErrMalformed, "opens with %q", head[:4])
 	}
 	// A refusal is understood in any version, so a peer learns why.

@@ -1,6 +1,7 @@
 package calls
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,8 +47,9 @@ type attempts struct {
 	refused bool    // in this round, by a node that answered
 	// An attempt may have happened, and no node has said what became of it.
 	unknown  bool
-	answered bool // by any node
-	internal int  // answers that are a node's fault
+	answered bool   // by any node
+	internal int    // answers that are a node's fault
+	token    string // of the newest attempt
 	last     error
 
 	foreign      []*Node // nodes of another cluster
@@ -109,6 +111,7 @@ func (a *attempts) nextNode(ctx context.Context) (*Node, error) {
 		// Before anything is sent the cluster must be known, so it cannot be another one.
 		err := a.c.learnCluster(ctx, n)
 		if err == nil {
+			a.token = a.c.token.current()
 			return n, nil
 		}
 		// sent is false, since the call itself has not left.
@@ -161,6 +164,10 @@ func (a *attempts) judge(ctx context.Context, n *Node, f fault) (done bool, err 
 
 	// What the attempt says of the node, and whether it decides the call.
 	switch {
+	case f.code() == api.Unauthenticated && a.c.token.renew(a.token):
+		// Nothing has happened, and the next attempt has another token.
+		a.c.cfg.Logger.Debug("the cluster token was replaced", "op", a.op.String(), "file", a.c.cfg.TokenFile)
+		return false, nil
 	case f.final:
 		// A refusal shows that the node works.
 		a.c.nodes.worked(n, f.leader)
@@ -285,7 +292,12 @@ func answerOf(err error) (*api.Error, time.Duration) {
 	}
 	// What refused is a proxy, or a node's protocol layer.
 	if code := protocolCode(remote); code != "" {
-		return &api.Error{Code: code, Message: remote.Message()}, retryAfter(remote.Meta())
+		refusal := &api.Error{Code: code, Message: remote.Message()}
+		if code == api.NotImplemented {
+			refusal.Message = cmp.Or(refusal.Message, "there is no such path")
+			refusal.Remedy = "check that the endpoint is a ringlog node, and has no path unless a proxy has the node there"
+		}
+		return refusal, retryAfter(remote.Meta())
 	}
 	return nil, 0
 }

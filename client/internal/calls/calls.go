@@ -21,13 +21,15 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 )
 
-// Config says which cluster is called and how. All fields but Token and ClusterID are required.
+// Config says which cluster is called and how. All fields but the tokens' and ClusterID are required.
 type Config struct {
 	Endpoints []string // validated by BaseURL
 	Token     string
+	TokenFile string // that Token was read from; "" is none
 	ClusterID string
 
 	HTTP           *http.Client
@@ -77,12 +79,14 @@ type Cluster struct {
 	cfg   Config
 	http  *http.Client
 	pin   *clusterPin // the transport of all requests
+	token *clusterToken
 	nodes *nodes
 }
 
 // New returns the cluster at cfg.Endpoints. It connects to no node.
 func New(cfg Config) *Cluster {
-	c := &Cluster{cfg: cfg, pin: newClusterPin(cfg.HTTP.Transport, cfg.ClusterID)}
+	c := &Cluster{cfg: cfg, pin: newClusterPin(cfg.HTTP.Transport, cfg.ClusterID),
+		token: newClusterToken(cfg.Token, cfg.TokenFile)}
 	// A copy: the caller's client keeps its transport.
 	pinned := *cfg.HTTP
 	// An answer passes cfg.HTTP's transport first, then the pin, then the warnings.
@@ -169,11 +173,15 @@ func (c *Cluster) CallNode(ctx context.Context, node string, op Op, r Repeat, at
 	observed, ended := c.observe(guarded, op, n, 1)
 	watched, sent := traceSent(observed)
 
-	// There is no other attempt, so its fault is the error of the call.
+	// There is no other attempt, so its fault is the error of the call, unless it is that of a token which was replaced.
+	token := c.token.current()
 	_, err := attempt(watched, n)
 	ended(err)
 	if err != nil {
 		f := classify(err, sent.Load())
+		if f.code() == api.Unauthenticated && c.token.renew(token) {
+			return c.CallNode(ctx, node, op, r, attempt)
+		}
 		failed := &Error{Op: op.String(), Err: f.err, Answer: f.final, Unknown: f.unknown && r != Reading}
 		if f.answer == nil {
 			failed.Ended = ErrUnreachable

@@ -75,6 +75,8 @@ func BaseURL(s, scheme string) (string, error) {
 		return "", fmt.Errorf("endpoint %q: %w", s, err)
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "", u.RawQuery != "", u.Fragment != "":
 		return "", fmt.Errorf("endpoint %q is not like http://host:port", s)
+	case strings.HasSuffix(strings.TrimRight(u.Path, "/"), "/v1"):
+		return "", fmt.Errorf("endpoint %q: leave /v1 out, which requests add themselves", s)
 	}
 	return strings.TrimRight(u.String(), "/"), nil
 }

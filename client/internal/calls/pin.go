@@ -28,6 +28,9 @@ type hold struct {
 
 // String says which cluster it is, and why, for an error.
 func (h *hold) String() string {
+	if h == nil {
+		return "this client has met no cluster"
+	}
 	if h.by == "" {
 		return fmt.Sprintf("this client is configured for cluster %s", h.cluster)
 	}
@@ -55,6 +58,10 @@ func (p *clusterPin) RoundTrip(r *http.Request) (*http.Response, error) {
 	got := resp.Header.Get(api.ClusterHeader)
 	// The first answer that names a cluster decides.
 	if got == "" {
+		if resp.StatusCode == http.StatusMisdirectedRequest {
+			// It is no node's port for clients. Whoever asked gets the reason, whatever its protocol is.
+			return nil, errors.Join(errorAnswer(resp), resp.Body.Close())
+		}
 		return resp, nil
 	}
 	if p.held.Load() == nil && p.held.CompareAndSwap(nil, &hold{got, r.URL.Scheme + "://" + r.URL.Host}) {

@@ -61,8 +61,8 @@ func (c *Cluster) authorize(h http.Header) {
 	if id := c.ClusterID(); id != "" {
 		h.Set(api.ClusterHeader, id)
 	}
-	if c.cfg.Token != "" {
-		h.Set("Authorization", "Bearer "+c.cfg.Token)
+	if token := c.token.current(); token != "" {
+		h.Set("Authorization", "Bearer "+token)
 	}
 }
 

@@ -7,14 +7,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/RaduBerinde/btreemap"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 	"pgregory.net/rapid"
@@ -436,6 +440,57 @@ func TestAViewWithoutItsEventsIsIncomplete(t *testing.T) {
 	}
 }
 
+// A node notes the digest of all rows at the same offsets as any other, however its chunks end, and whatever was
+// restarted on the way. It is that of the rows.
+func TestDigestsAreThoseOfTheRows(t *testing.T) {
+	b := newBench(t, vfs.NewMem(), Options{})
+	defer func() { b.close() }()
+	b.define("v", `{"types":["A"]}`)
+	for i := range 60 {
+		keys := make([]string, 97)
+		for n := range keys {
+			keys[n] = fmt.Sprint(i*n%23, "k")
+		}
+		b.publish([]string{"A", "A", "B"}[i%3], keys...)
+		if i == 13 || i == 25 {
+			b.caughtUp("v")
+			b.close()
+			b.open()
+		}
+	}
+	b.caughtUp("v")
+	got, err := b.engine.Digests("v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[uint64]uint64{} // of a fold of the whole log
+	fold, rows, seen := &tally{}, newInMemory(), map[string]bool{}
+	for offset := uint64(1); offset <= b.last(); offset++ {
+		ev, err := b.machine.Log().Get(offset)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Type == "A" {
+			seen[ev.Key] = true
+			if _, err := fold.Apply(rows, &ev); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for key := range seen {
+			value, _, _ := rows.Get(key)
+			want[offset] += rowSum(key, value)
+		}
+	}
+	if n := len(got); n < 3 || got[n-1].Offset != b.last() || got[n-2].Offset != 5000 || got[n-3].Offset != 4000 {
+		t.Errorf("of a log that ends at %d: %v", b.last(), got)
+	}
+	for _, d := range got {
+		if d.Sum != want[d.Offset] {
+			t.Errorf("at %d: %x, want %x", d.Offset, d.Sum, want[d.Offset])
+		}
+	}
+}
+
 // A view that is built in is folded without a definition, over restarts, and a trim waits for it. It is not listed.
 func TestABuiltInView(t *testing.T) {
 	gate := make(chan struct{})
@@ -531,6 +586,85 @@ func BenchmarkPassed(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(w.last()), "ns/event")
 	w.close()
+}
+
+// BenchmarkRebuild folds a log on the disk again, as a node does whose fold is of another version.
+func BenchmarkRebuild(b *testing.B) {
+	for _, keys := range []int{1_000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) { benchmarkRebuild(b, keys, max(keys, 200_000)) })
+	}
+}
+
+// benchmarkRebuild folds two rounds of that many events, of keys that come in no order.
+func benchmarkRebuild(b *testing.B, keys, events int) {
+	const rounds, batch = 2, 500
+	dir := b.TempDir()
+	compile := func(declaration string) (view.Fold, error) {
+		d, err := view.Parse([]byte(declaration))
+		if err != nil {
+			return nil, err
+		}
+		return view.Compile(d)
+	}
+	w := &bench{t: b, fs: vfs.Default, dir: dir, options: Options{Compile: compile}}
+	w.open()
+	w.apply(frame.Request{Command: frame.TermStart{ClusterID: "c",
+		Members: []frame.Member{{ID: "n1", FeatureLevel: fsm.FeatureLevel}}}})
+	for round := range rounds {
+		for first := 0; first < events; first += batch {
+			var published frame.Batch
+			for n := first; n < first+batch; n++ {
+				e := event.New("TRAINING_PROGRESS", fmt.Appendf(nil, `{"epoch": %d, "loss": %d.5}`, round, n%7))
+				e.Key, e.NoDedup = fmt.Sprintf("key-%07d", n*7919%keys), true
+				published.Add(&e, e.Hash())
+			}
+			w.apply(frame.Request{Command: frame.Publish{Count: batch}, Batch: &published})
+		}
+	}
+	w.define("v", `{"name": "v", "types": ["TRAINING_PROGRESS"], "fields": {
+		"loss": {"kind": "last", "of": "payload.loss"}, "best": {"kind": "min", "of": "payload.loss"},
+		"mean": {"kind": "ewma", "of": "payload.loss", "half_life": "1h"}, "n": {"kind": "count"}}}`)
+	folded := func() {
+		b.Helper()
+		defined, _ := w.machine.ViewDefinitions().Get("v")
+		err := errors.Join(w.engine.WaitDefined(b.Context(), "v", defined.Generation),
+			w.engine.Wait(b.Context(), "v", w.last()))
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	folded()
+	var used, before syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &before); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		w.close()
+		w.options.Version++
+		w.open()
+		folded()
+	}
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	took := used.Utime.Nano() + used.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
+	b.ReportMetric(float64(b.N)*float64(w.last())/(float64(took)/1e9), "events/core-s")
+	b.ReportMetric(float64(w.last())*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+	b.ReportMetric(float64(used.Maxrss)/1024, "MiB-most")
+	w.close()
+	size := int64(0)
+	err := filepath.WalkDir(dir+"/views", func(_ string, file os.DirEntry, err error) error {
+		if err != nil || file.IsDir() {
+			return err
+		}
+		info, err := file.Info()
+		size += info.Size()
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(size)/float64(keys), "disk-B/key")
 }
 
 // A snapshot has what its views have folded of events that are trimmed: a node that installs it has the same rows, and
@@ -826,6 +960,13 @@ func TestAViewIsAFoldOfTheWholeLog(t *testing.T) {
 			t.Fatalf("published\n%s\nwant\n%s", strings.Join(published, "\n"), strings.Join(wanted, "\n"))
 		}
 		err = b.engine.Read("v", func(r *Reader) error {
+			sum := uint64(0)
+			for key, value := range rows.rows.Ascend(btreemap.Min[string](), btreemap.Max[string]()) {
+				sum += rowSum(key, value)
+			}
+			if r.Digest != sum {
+				t.Fatalf("the digest is %x, want %x", r.Digest, sum)
+			}
 			if r.At != b.last() || r.From != 1 || int(r.Rows) != rows.rows.Len() {
 				t.Fatalf("%+v, want %d rows at %d", r.Status, rows.rows.Len(), b.last())
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -28,13 +29,15 @@ type folded struct {
 	version uint64  // of the fold
 	rows    written // only run uses them
 
-	at       uint64 // the offset up to which all events are folded
-	from     uint64 // the first offset that was folded
-	count    int64  // of rows of keys
-	storedAt uint64 // what the database has of at
-	durable  uint64 // what the disk has of it
-	firings  int    // that are stored, and not published yet
-	failed   string // why it is not folded any further
+	at       uint64   // the offset up to which all events are folded
+	from     uint64   // the first offset that was folded
+	count    int64    // of rows of keys
+	digest   uint64   // of all rows
+	digests  []Digest // at the offsets that digestEvery divides, the latest last
+	storedAt uint64   // what the database has of at
+	durable  uint64   // what the disk has of it
+	firings  int      // that are stored, and not published yet
+	failed   string   // why it is not folded any further
 	watches  map[*Watch]bool
 }
 
@@ -45,11 +48,12 @@ type meta struct {
 	From    uint64 `json:"from"`
 	At      uint64 `json:"at"`
 	Rows    int64  `json:"rows"`
+	Digest  uint64 `json:"digest"`
 }
 
 // storeMeta writes what is known of a view into a batch.
 func (f *folded) storeMeta(b *pebble.Batch) error {
-	value, err := json.Marshal(meta{f.def.Name, f.version, f.from, f.at, f.count})
+	value, err := json.Marshal(meta{f.def.Name, f.version, f.from, f.at, f.count, f.digest})
 	if err != nil {
 		return err
 	}
@@ -85,7 +89,7 @@ func (e *Engine) load(d fsm.ViewDefinition) (*folded, error) {
 		if !found || known.Version != f.version {
 			return e.restart(db, f, d.Since)
 		}
-		f.from, f.at, f.storedAt, f.count = known.From, known.At, known.At, known.Rows
+		f.from, f.at, f.storedAt, f.count, f.digest = known.From, known.At, known.At, known.Rows, known.Digest
 		f.firings, err = countFirings(db, d.Generation)
 		return err
 	})
@@ -120,7 +124,8 @@ func (e *Engine) restart(db *pebble.DB, f *folded, from uint64) error {
 	f.rows.abandon()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	f.from, f.at, f.storedAt, f.durable, f.count, f.firings = from, from-1, from-1, from-1, 0, 0
+	f.from, f.at, f.storedAt, f.durable = from, from-1, from-1, from-1
+	f.count, f.firings, f.digest, f.digests = 0, 0, 0, nil
 	if err = errors.Join(err, f.storeMeta(batch)); err != nil {
 		return err
 	}
@@ -164,9 +169,36 @@ func (e *Engine) pass(f *folded, at uint64) bool {
 	if at >= f.storedAt+storeEvery {
 		return false
 	}
+	f.noteDigests(at, f.digest)
 	f.at = at
 	e.announce()
 	return true
+}
+
+// A digest of the rows tells nodes apart that have folded different ones. Nodes fold in chunks that end at any offsets,
+// so each keeps the digests at those that digestEvery divides.
+const (
+	digestEvery = 1000
+	digestsKept = 64
+)
+
+// Digest is that of all rows of a view, as of an offset.
+type Digest struct {
+	Offset uint64
+	Sum    uint64
+}
+
+// noteDigests notes a digest for the offsets after the last noted one, up to an offset. The caller holds mu.
+func (f *folded) noteDigests(upTo, sum uint64) {
+	next := f.at / digestEvery
+	if n := len(f.digests); n > 0 {
+		next = f.digests[n-1].Offset / digestEvery
+	}
+	last := upTo / digestEvery
+	for next = max(next+1, last-min(last, digestsKept)+1); next <= last; next++ {
+		f.digests = append(f.digests, Digest{next * digestEvery, sum})
+	}
+	f.digests = slices.Delete(f.digests, 0, max(0, len(f.digests)-digestsKept))
 }
 
 // apply folds a chunk of events and stores the rows, what rules publish, and the offset as one.
@@ -178,9 +210,17 @@ func (e *Engine) apply(db *pebble.DB, f *folded, chunk log.Chunk) (err error) {
 	}
 	f.rows.begin(db)
 	defer func() { err = errors.Join(err, f.rows.end()) }()
+	// Between the end of the last chunk and the first event nothing changes.
+	f.rows.offset = f.at
 	firings := 0
+	var noted []Digest // of what this chunk adds, before events that follow an offset that digestEvery divides
 	for i := range chunk.Events {
 		ev := &chunk.Events[i]
+		// The next such offset may be that of the event before.
+		before, next := ev.Offset-1, (f.rows.offset+digestEvery-1)/digestEvery*digestEvery
+		if next <= before {
+			noted = append(noted, Digest{before, f.rows.digest})
+		}
 		f.rows.offset = ev.Offset
 		fired, err := f.fold.Apply(&f.rows, ev)
 		if err != nil {
@@ -205,13 +245,18 @@ func (e *Engine) apply(db *pebble.DB, f *folded, chunk log.Chunk) (err error) {
 	if err := f.rows.flush(); err != nil {
 		return err
 	}
-	return e.commit(f, at, firings)
+	return e.commit(f, at, firings, noted)
 }
 
 // commit stores a chunk. Readers see it as a whole.
-func (e *Engine) commit(f *folded, at uint64, firings int) error {
+func (e *Engine) commit(f *folded, at uint64, firings int, noted []Digest) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	for _, d := range noted {
+		f.noteDigests(d.Offset, f.digest+d.Sum)
+	}
+	f.digest += f.rows.digest
+	f.noteDigests(at, f.digest)
 	f.at, f.count, f.firings = at, f.count+f.rows.rows, f.firings+firings
 	if err := f.storeMeta(f.rows.batch); err != nil {
 		return err

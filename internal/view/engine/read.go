@@ -36,6 +36,7 @@ type Status struct {
 	Rows    int64
 	Firings int    // that were not published yet
 	Failed  string // why it is not folded any further; empty if it is
+	Digest  uint64 // of all rows, as of At
 }
 
 // Incomplete reports whether events were gone before they were folded.
@@ -45,7 +46,23 @@ func (s *Status) Incomplete() bool { return s.From > s.Since }
 func (e *Engine) status(f *folded) Status {
 	_, last := e.source.Log().Bounds()
 	return Status{ViewDefinition: f.def, At: f.at, Of: max(last, f.at), From: f.from, Rows: f.count, Firings: f.firings,
-		Failed: f.failed}
+		Failed: f.failed, Digest: f.digest}
+}
+
+// Digests returns the digests of a view at the latest of the offsets at which all nodes note theirs, and at the one
+// that it is at, in their order.
+func (e *Engine) Digests(name string) ([]Digest, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f := e.named(name)
+	if f == nil {
+		return nil, e.absent(name)
+	}
+	list := slices.Clone(f.digests)
+	if n := len(list); n == 0 || list[n-1].Offset != f.at {
+		list = append(list, Digest{f.at, f.digest})
+	}
+	return list, nil
 }
 
 // List returns the views that are defined, by name.

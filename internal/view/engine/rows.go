@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/ringrift/ringlog/internal/view"
@@ -35,14 +36,28 @@ type written struct {
 	touched []string // keys that this chunk has changed, possibly several times
 	bytes   int      // of recent
 	rows    int64    // of keys that this chunk has added, less those it has removed
+	digest  uint64   // what this chunk adds to the digest of the view
 }
 
 // recentRow is a row in memory.
 type recentRow struct {
 	value   []byte
 	offset  uint64 // of its last change
+	sum     uint64 // what it adds to the digest of the view; 0 if there is no such row
 	exists  bool
 	changed bool // since the batch has it
+}
+
+// rowSum is what a row adds to the digest of its view, which is the sum of all: the order of changes does not matter.
+func rowSum(key string, value []byte) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	// The length keeps a key and a value from being taken for others that are the same bytes together.
+	var length [binary.MaxVarintLen64]byte
+	_, _ = d.Write(binary.AppendUvarint(length[:0], uint64(len(key))))
+	_, _ = d.WriteString(key)
+	_, _ = d.Write(value)
+	return d.Sum64()
 }
 
 // maxRecent bounds the rows in memory of one view, in bytes.
@@ -53,7 +68,7 @@ func (w *written) begin(db *pebble.DB) {
 	if w.recent == nil || w.bytes > maxRecent {
 		w.recent, w.bytes = map[string]*recentRow{}, 0
 	}
-	w.batch, w.changed, w.touched, w.rows = db.NewIndexedBatch(), nil, nil, 0
+	w.batch, w.changed, w.touched, w.rows, w.digest = db.NewIndexedBatch(), nil, nil, 0, 0
 }
 
 // abandon forgets what was not committed.
@@ -85,7 +100,7 @@ func (w *written) row(key string) (*recentRow, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read row %q: %w", key, err)
 		}
-		r.value, r.offset, r.exists = slices.Clone(value), changed, true
+		r.value, r.offset, r.sum, r.exists = slices.Clone(value), changed, rowSum(key, value), true
 	}
 	w.recent[key] = r
 	w.bytes += len(key) + len(r.value) + rowOverhead
@@ -126,6 +141,12 @@ func (w *written) change(key string, value []byte, exists bool) error {
 	w.bytes += len(value) - len(r.value)
 	// The caller may use the memory of value again.
 	r.value, r.offset, r.exists = append(r.value[:0], value...), w.offset, exists
+	sum := uint64(0)
+	if exists {
+		sum = rowSum(key, value)
+	}
+	w.digest += sum - r.sum
+	r.sum = sum
 	if !r.changed {
 		r.changed = true
 		w.changed = append(w.changed, key)

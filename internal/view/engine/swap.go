@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/ringrift/ringlog/internal/frame"
 )
@@ -92,14 +91,4 @@ func (e *Engine) replace(dir string) error {
 	before := e.db
 	e.db = db
 	return errors.Join(before.Close(), e.opts.FS.RemoveAll(old))
-}
-
-// Restore puts the copy of the views in from, a folder on the same file system, into dir, where no node has any.
-func Restore(dir, from string, o Options) error {
-	o.Dir, o.FS = dir, vfs.Default
-	e, err := Open(o)
-	if err != nil {
-		return err
-	}
-	return errors.Join(e.replace(from), e.Close())
 }

@@ -107,6 +107,7 @@ class Attempts:
         self.refused = False  # in this round, by a node that answered
         self.answered = False  # by any node
         self.unknown = unknown  # an attempt may have happened
+        self.token = ""  # of the newest attempt
         self.in_flight = False  # a request is on its way, which may happen
         self.stopped = False
         self.internal = 0
@@ -160,9 +161,6 @@ class Calls:
         self.cluster_id = config.cluster_id
         self.warnings = Warnings(config.on_warning)
         self._seek_leader = True  # the leader is not known, or no longer
-        self._json_headers = {"Content-Type": "application/json"}
-        if config.token:
-            self._json_headers["Authorization"] = "Bearer " + config.token
 
     async def call(
         self,
@@ -233,6 +231,7 @@ class Calls:
             answer = Answer(node, connection, attempt or self.config.attempt_timeout)
             kept = False
             try:
+                tries.token = self.config.token
                 await self._send(answer, method, target, body, {**self._pinned_headers(), **(headers or {})})
                 if answer.parser.status < 300 and stream:
                     kept = True
@@ -282,7 +281,12 @@ class Calls:
 
     def _pinned_headers(self) -> dict[str, str]:
         """Return the headers of a request that only a node of this cluster may carry out."""
-        return {**self._json_headers, "Ringlog-Cluster": self.cluster_id} if self.cluster_id else self._json_headers
+        headers = {"Content-Type": "application/json"}
+        if self.config.token:
+            headers["Authorization"] = "Bearer " + self.config.token
+        if self.cluster_id:
+            headers["Ringlog-Cluster"] = self.cluster_id
+        return headers
 
     async def _send(
         self, answer: Answer, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
@@ -377,6 +381,8 @@ class Calls:
         tries.in_flight = False
         leader = answer.header("ringlog-leader")
         if error.code == "unauthenticated":
+            if self.config.renew_token(tries.token):
+                return  # nothing has happened, and the next attempt has another token
             self._explain_token(answer.node, error)
         if error.reason == "unknown_path":
             await self._explain_unknown_path(answer.node, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -154,6 +155,7 @@ class Config:
         self.endpoints = find_endpoints(endpoints)
         self.token = find_token(token, token_file)
         self.token_origin = token_origin(token, token_file)
+        self._token_file = None if token is not None else token_file or os.environ.get("RINGLOG_TOKEN_FILE")
         self.source = source
         self.timeout = timeout
         self.attempt_timeout = attempt_timeout
@@ -168,6 +170,17 @@ class Config:
         check_number("spool_bytes", spool_bytes, MIN_SPOOL, 1 << 50, 1 << 28, whole=True)
         for name in ("timeout", "attempt_timeout", "delivery_timeout", "spool_after"):
             check_number(name, getattr(self, name), MIN_TIMEOUT, MAX_TIMEOUT, 30)
+
+    def renew_token(self, refused: str) -> bool:
+        """Report whether there is another token than the one that a node has refused.
+
+        The file that it is from is read again then, and not before: it may be replaced before the nodes have the new
+        token. One that cannot be read, or is empty because somebody is writing it, has none.
+        """
+        if self.token == refused and self._token_file:
+            with contextlib.suppress(InvalidArgument):
+                self.token = find_token(None, self._token_file)
+        return self.token != refused
 
     def over(self, io: Io) -> Io:
         """Return the Io that reaches the endpoints: the one given, or one over it to a log in memory."""

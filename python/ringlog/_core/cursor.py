@@ -14,7 +14,7 @@ from ringlog.errors import Closed, Fenced, NotFound, RoleLost
 from ringlog.event import Event, Json, error_text
 
 if TYPE_CHECKING:
-    from ringlog._core.role import RoleState
+    from ringlog._core.role import ForeignRole, RoleState
 
 
 class CursorState:
@@ -28,7 +28,7 @@ class CursorState:
         stated: bool,
         until_end: bool,
         on_gap: OnGap,
-        role: RoleState | None = None,
+        role: RoleState | ForeignRole | None = None,
     ) -> None:
         self._calls, self.name, self._spec, self._stated = calls, name, spec, stated
         self._until_end, self._on_gap, self._role = until_end, on_gap, role

@@ -17,7 +17,7 @@ from ringlog._core.calls import PASSING, Calls, path
 from ringlog._core.io import Io, Task
 from ringlog._core.notices import Failures, Outage, log_warning
 from ringlog._core.reader import OnGap
-from ringlog._core.role import RoleState
+from ringlog._core.role import ForeignRole, RoleState
 from ringlog._core.spec import create
 from ringlog.errors import Closed, NotFound, RinglogError, RoleLost
 from ringlog.event import Event, Gap, Json
@@ -197,7 +197,7 @@ class MemberLoop:
         prefetch: int,
         auto_progress: bool,
         on_gap: OnGap,
-        role: RoleState | None = None,
+        role: RoleState | ForeignRole | None = None,
     ) -> None:
         self._calls, self._io, self.group, self._role = calls, io, group, role
         self._spec, self._stated, self._on_gap = spec, stated, on_gap
@@ -385,7 +385,14 @@ class MemberLoop:
         target = path("groups", self.group, "exchange")
         patience = self._calls.config.timeout if not wait else 0.0
         attempt = request["wait_ms"] / 1000 + self._calls.config.attempt_timeout
-        answer = await self._calls.call("POST", target, request, patience=patience, attempt=attempt)
+        try:
+            answer = await self._calls.call("POST", target, request, patience=patience, attempt=attempt)
+        except RinglogError as e:
+            if e.reason != "unknown_key" or not e.field.endswith(".delivery"):
+                raise
+            # An older node, which has carried out nothing of the call: it counts nacks without their numbers.
+            request["nacks"] = [{k: v for k, v in nack.items() if k != "delivery"} for nack in request["nacks"]]
+            answer = await self._calls.call("POST", target, request, patience=patience, attempt=attempt)
         with self._lock:
             self.state.answered(answer, sent, self._io.monotonic())
             late, self.state.late = self.state.late, []

@@ -28,6 +28,7 @@ from ringlog.answers import (
     RoleInfo,
     Scheduled,
     Transfer,
+    ViewInfo,
 )
 from ringlog.errors import Closed, InvalidArgument, NotFound, OutcomeUnknown, RinglogError, RoleLost
 from ringlog.event import CallResult, Event, EventFields, Json, NewEvent, Result
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from ringlog._core.payload import Payload
     from ringlog._core.role import RoleState
     from ringlog._core.spool import Spool
+    from ringlog._core.view import ViewState
 
 
 class Operations:
@@ -605,6 +607,16 @@ class Operations:
         """End an allocation, or a request that waits for one, whoever has it. That there is none is no error."""
         check_name("allocation", id)
         await self.request("DELETE", path("allocations", id))
+
+    def _view(self, name: str) -> ViewState:
+        """Return a view by its name."""
+        from ringlog._core.view import ViewState  # is rarely needed
+
+        return ViewState(self, name)
+
+    async def views(self) -> list[ViewInfo]:
+        """Return the views, by name, as far as the node that answers has folded the log: the schema View."""
+        return cast(list[ViewInfo], (await self.request("GET", "/v1/views", None, LINEARIZABLE))["views"])
 
     async def transfers(self, *, host: str = "", state: str = "", overdue: bool = False) -> list[Transfer]:
         """Return the transfers to a host, in a state, or overdue, the oldest first: the schema Transfer."""

@@ -8,6 +8,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import cast
 
 from ringlog._core.calls import PASSING, Answer, Attempts, Calls
 from ringlog._core.http import ProtocolError
@@ -48,7 +49,7 @@ class Reader:
         self._follows = "follow" in query
         self._resume = 0  # the offset to read from after a reconnect; 0 before anything was received
         self._received = 0  # events
-        self._buffer: deque[Event | Gap] = deque()
+        self._buffer: deque[Event | Gap | Json] = deque()  # Json is a row of a RowReader
         self._rest = b""  # the beginning of a line
         self._answer: Answer | None = None
         self._connected = False  # at any time
@@ -64,8 +65,8 @@ class Reader:
         """Return the next event that was received, None if there is none. Gaps on the way are reported."""
         while self._buffer:
             item = self._buffer.popleft()
-            if isinstance(item, Event):
-                return item
+            if not isinstance(item, Gap):
+                return cast(Event, item)
             self._on_gap(item)
         return None
 

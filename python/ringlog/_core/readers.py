@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from ringlog._core.calls import Calls
-from ringlog._core.checks import check_name, check_number
+from ringlog._core.checks import check_name, check_number, invalid
 from ringlog._core.cursor import CursorState
 from ringlog._core.encode import Position, format_position
 from ringlog._core.io import Io
@@ -15,7 +15,7 @@ from ringlog._core.reader import OnGap, Reader, log_gap
 from ringlog._core.spec import build_filter, build_group
 
 if TYPE_CHECKING:
-    from ringlog._core.role import RoleState
+    from ringlog._core.role import ForeignRole, RoleState
 
 TailT = TypeVar("TailT")
 CursorT = TypeVar("CursorT")
@@ -28,6 +28,20 @@ class Holder(Protocol):
     """A Role or AsyncRole."""
 
     _state: RoleState
+
+
+def _state_of(role: Holder | tuple[str, int] | None) -> RoleState | ForeignRole | None:
+    """Return the lease of the argument role, None without one."""
+    if role is None:
+        return None
+    if isinstance(role, tuple) and len(role) == 2:
+        from ringlog._core.role import ForeignRole  # is rarely needed
+
+        return ForeignRole(*role)
+    state: RoleState | None = getattr(role, "_state", None)
+    if state is None:
+        raise invalid("role", f"{role!r:.80} is not a role", 'give that of acquire_role, or ("NAME", FENCE)')
+    return state
 
 
 class Readers(Generic[TailT, CursorT, MemberT]):
@@ -104,7 +118,7 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         from_: Position = "start",
         until_end: bool = False,
         on_gap: OnGap | None = None,
-        role: Holder | None = None,
+        role: Holder | tuple[str, int] | None = None,
     ) -> CursorT:
         """Subscribe durably: the cluster stores what was committed, and the next reading resumes after it.
 
@@ -112,14 +126,16 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         types to correlation_ids must be its own, else Conflict is raised. Opening it fences the reader
         that had it before, which gets Fenced with its next read or commit.
 
-        With a role of acquire_role, reads, commits and dead letters raise RoleLost once the role is lost or released.
+        With a role of acquire_role, reads, commits and dead letters raise RoleLost once the role is lost or released. A
+        process that was given a role and its fence by the holder, such as a child, gives (name, fence): what it commits
+        then is refused once the lease is over, with RoleLost.
         """
         calls, io = self._reading()
         check_name("cursor", name)
         chosen = build_filter(types, categories, sources, keys, correlation_ids)
         spec = {"from": format_position(from_, io.now()), "filter": chosen}
-        state = None if role is None else role._state
-        return self._new_cursor(CursorState(calls, name, spec, bool(chosen), until_end, on_gap or log_gap, state))
+        state = CursorState(calls, name, spec, bool(chosen), until_end, on_gap or log_gap, _state_of(role))
+        return self._new_cursor(state)
 
     def group(
         self,
@@ -137,7 +153,7 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         max_deliver: int | None = None,
         auto_progress: bool = False,
         on_gap: OnGap | None = None,
-        role: Holder | None = None,
+        role: Holder | tuple[str, int] | None = None,
     ) -> MemberT:
         """Become a member of a group, whose events each go to one member.
 
@@ -153,8 +169,8 @@ class Readers(Generic[TailT, CursorT, MemberT]):
         auto_progress
                      report progress of all that is being handled: an event goes to others only when this process is
                      gone. A handler that hangs then keeps its event, and the next ones of its key, until that
-        role         one of acquire_role, without which the cluster refuses what the member settles: RoleLost is raised
-                     once it is lost or released, and the events go to others
+        role         one of acquire_role, or the (name, fence) that its holder has given to this process. Once it is
+                     lost or released, what the member settles is refused with RoleLost, and the events go to others
 
         Deliveries may be handled in any order and at the same time: they have different keys, or none.
         """
@@ -175,6 +191,6 @@ class Readers(Generic[TailT, CursorT, MemberT]):
                 prefetch,
                 auto_progress,
                 on_gap or log_gap,
-                None if role is None else role._state,
+                _state_of(role),
             )
         )

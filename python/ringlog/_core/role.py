@@ -7,7 +7,7 @@ import weakref
 from typing import Protocol
 
 from ringlog._core.calls import Attempts, Calls, path
-from ringlog._core.checks import check_role
+from ringlog._core.checks import check_number, check_role
 from ringlog._core.io import Io
 from ringlog._core.lease import Flag, LeaseState
 from ringlog._core.publisher import PUBLISH, Publisher, lease_headers
@@ -23,6 +23,37 @@ class Attached(Protocol):
 
     def fail(self, error: RinglogError) -> None:
         """End with an error."""
+
+
+class ForeignRole:
+    """A role that another process holds, such as the parent of this one, and which only the cluster can find lost."""
+
+    def __init__(self, name: str, fence: int) -> None:
+        check_role(name)
+        check_number("fence", fence, 1, 1 << 63, 1, whole=True)
+        self.name, self.fence = name, fence
+        self._lost: RinglogError | None = None
+        self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of a request that is refused once the lease is over."""
+        return lease_headers(self.name, self.fence)
+
+    def check(self) -> None:
+        """Raise RoleLost if the cluster has said that the lease is over."""
+        if self._lost is not None:
+            raise self._lost
+
+    def attach(self, attached: Attached) -> None:
+        """Have a reader or a member end once the lease is known to be over."""
+        self._attached.add(attached)
+
+    def lose(self, error: RinglogError) -> None:
+        """Note that the cluster has said that the lease is over."""
+        self._lost = error
+        for attached in tuple(self._attached):
+            attached.fail(error)
 
 
 class RoleState(LeaseState):

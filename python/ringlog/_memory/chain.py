@@ -9,7 +9,7 @@ from typing import Any
 
 from ringlog._memory import types
 from ringlog._memory.flows import MAX_NAME
-from ringlog._memory.values import Refusal, invalid, parse_duration
+from ringlog._memory.values import Refusal, invalid, parse_duration, time_text
 from ringlog.event import Event, Json
 
 MOST = 10_000  # events of a chain; the newest are shown
@@ -156,7 +156,7 @@ def _follow(
     known = set[str]().union(*map(_stages, chosen))
     chain: Json = {
         "correlation_id": run,
-        "now": now.isoformat().replace("+00:00", "Z"),
+        "now": time_text(now),
         "seconds": (at[-1] - at[0]).total_seconds(),
         "events": shown,
         "flows": runs,

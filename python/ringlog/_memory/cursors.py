@@ -195,15 +195,20 @@ class Cursors:
 
     def remove(self, cursor: Cursor) -> None:
         """Remove a cursor, and leave its letters."""
+        self._log.pressure.remove(cursor)
         del self.all[cursor.name]
         self._log.letters.revive(cursor.name, self._log.last)
 
-    def view(self, cursor: Cursor, warned: bool = False) -> Json:
-        """Return a cursor as callers see it: the schema Cursor."""
+    def lag(self, cursor: Cursor) -> list[Json]:
+        """Return the events that a cursor lags by."""
         after = self._log.events[max(0, cursor.committed + 1 - self._log.first) :]
         # Without a filter a node counts the events that were appended again for others as well.
         every = not cursor.filter and cursor.group is None
-        open_ = [event for event in after if every or (not cursor.settled(event["offset"]) and cursor.gets(event))]
+        return [event for event in after if every or (not cursor.settled(event["offset"]) and cursor.gets(event))]
+
+    def view(self, cursor: Cursor, warned: bool = False) -> Json:
+        """Return a cursor as callers see it: the schema Cursor."""
+        open_ = self.lag(cursor)
         waits = (self._log.clock.now() - self._log.appended(open_[0])).total_seconds() if open_ else 0.0
         found: Json = {
             "name": cursor.name,
@@ -219,6 +224,7 @@ class Cursors:
         }
         found |= {"start": cursor.start} if cursor.start else {}
         found |= {"seeks": cursor.seeks, "last_seek": cursor.last_seek} if cursor.seeks else {}
+        found |= {"backpressure": pressure} if (pressure := self._log.pressure.view(cursor)) else {}
         found |= {"gap": gap} if (gap := self.gap_of(cursor)) else {}
         found |= {"group": cursor.group.view()} if cursor.group is not None else {}
         warnings = types.warn_of_filter(cursor.filter) if warned else []

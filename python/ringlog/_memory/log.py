@@ -20,6 +20,7 @@ from ringlog._memory.cursors import Cursor, Cursors
 from ringlog._memory.flows import Flows
 from ringlog._memory.letters import Letters
 from ringlog._memory.policies import NOT_COMPARED, Compared, Key, Policies, read_policy, warn_of_fields
+from ringlog._memory.pressure import Pressure
 from ringlog._memory.roles import Roles
 from ringlog._memory.schedule import Schedule
 from ringlog._memory.values import Refusal, Settings, invalid, parse_duration, parse_position, time_text
@@ -112,6 +113,7 @@ class Log:
         self.allocations = Allocations(self)
         self.schedule = Schedule(self)
         self.flows = Flows(self.settings)
+        self.pressure = Pressure(self)
         self.waiting: weakref.WeakSet[Signal] = weakref.WeakSet()  # connections that wait for a change
         self.signals: weakref.WeakSet[Signal] = weakref.WeakSet()  # all others of clients
         self.exchanged = threading.Condition(self.lock)
@@ -128,8 +130,9 @@ class Log:
         return time_text(self.clock.now())
 
     def changed(self) -> None:
-        """Publish what is due, apply retention and wake those that wait for a change."""
+        """Publish what is due, report who lags, apply retention and wake those that wait for a change."""
         self.schedule.publish_due()
+        self.pressure.look()
         self.trim({}, retention=True)
         for signal in list(self.waiting):
             signal.set_threadsafe()

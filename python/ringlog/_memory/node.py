@@ -21,7 +21,7 @@ from ringlog._memory.letters import public
 from ringlog._memory.log import Log
 from ringlog._memory.roles import parse_ttl, parse_wait
 from ringlog._memory.types import FILTER
-from ringlog._memory.values import Refusal, bad_value, invalid, parse_timeout, whole
+from ringlog._memory.values import Refusal, Strict, bad_value, invalid, parse_timeout, whole
 from ringlog.event import Json
 
 HEARTBEAT = 5.0  # seconds between signs of life of a stream
@@ -207,8 +207,10 @@ class Parameters:
 
     def flag(self, name: str) -> bool:
         """Return whether a parameter is there and not false."""
-        given = self.given(name)
-        return given and self.text(name) in ("", "1", "true")
+        given, text = self.given(name), self.text(name)
+        if text not in ("", "1", "true", "0", "false"):
+            raise bad_value(name, text, "true or false")
+        return given and text in ("", "1", "true")
 
     def page(self) -> tuple[str, int]:
         """Return after what a page begins, and how many entries it may have. There are no other parameters."""
@@ -293,7 +295,7 @@ class Node:
             if method == request.method and (match := re.fullmatch(pattern, request.path)):
                 return handler(self, request, tuple(unquote(part) for part in match.groups()))
         if any(re.fullmatch(pattern, request.path) for pattern in _NODE_ONLY):
-            message = f"a memory log has no {request.path}: it knows neither documents nor members nor transfers"
+            message = f"a memory log has no {request.path}: it has no documents, members, transfers or views"
             raise Refusal("not_implemented", "path", message, "ask a node, such as one of: ringlog dev")
         if any(re.fullmatch(pattern, request.path) for _, pattern, _ in _ROUTES):
             raise Refusal("method_not_allowed", "method", f"{request.method} is not for {request.path}", "see Allow")
@@ -602,6 +604,7 @@ class Node:
     def get_role(self, request: Request, parts: tuple[str, ...]) -> Json:
         """Return who holds a role."""
         Parameters(request).done()
+        self._log.roles.check_name(parts[0])
         return self._log.roles.view(parts[0])
 
     def acquire_role(self, request: Request, parts: tuple[str, ...]) -> Json | Reply:
@@ -765,6 +768,24 @@ class Node:
         listed = [one.to_json() for one in known.types.values() if one.status != "cluster"]
         return {"types": listed, "aliases": ALIASES, "categories": sorted(known.categories())}
 
+    def validate(self, request: Request, _: tuple[str, ...]) -> Json:
+        """Return what a publish would answer for each event: the schema Validation."""
+        query = Parameters(request)
+        settings = Strict(self._log.settings) if query.flag("strict") else self._log.settings
+        query.done()
+        sent, _alone = types.decode_events(request.body, settings)
+        verdicts: list[Json] = []
+        for i, one in enumerate(sent):
+            try:
+                found = types.normalize(one, settings)
+                warnings = {"warnings": found.warnings} if found.warnings else {}
+                verdicts.append({"type": found.raw["type"], "hash": found.hash, **warnings})
+            except Refusal as e:
+                named = types.catalogue().resolve(one["type"])
+                name = one["type"] if named.definition is None else named.name
+                verdicts.append({"type": name, "error": e.under(f"events[{i}]").error})
+        return {"valid": not any("error" in verdict for verdict in verdicts), "events": verdicts}
+
     def cluster(self, request: Request, _: tuple[str, ...]) -> Json:
         """Return the schema Cluster, as far as a log without members has it."""
         return {
@@ -916,6 +937,7 @@ _ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", f"/v1/settings/{_NAME}", Node.get_setting),
     ("PUT", f"/v1/settings/{_NAME}", Node.set_setting),
     ("GET", "/v1/catalogue", Node.catalogue),
+    ("POST", "/v1/catalogue/validate", Node.validate),
     ("GET", "/v1/flows", Node.list_flows),
     ("POST", "/v1/flows", Node.register_flows),
     ("GET", f"/v1/flows/{_NAME}", Node.get_flow),
@@ -944,6 +966,7 @@ _ROUTES: list[tuple[str, str, Handler]] = [
     ("DELETE", f"/v1/scheduled/{_NAME}", Node.remove_scheduled),
 ]
 _NODE_ONLY = [
-    "/v1/(publish|readiness|snapshot|dlq/import|(audit|members|catalogue|cluster|transfers|where)(/.*)?)",
+    "/v1/(publish|readiness|snapshot|dlq/import|"
+    "(audit|members|catalogue(?!/validate$)|cluster|transfers|where|views)(/.*)?)",
     "/(metrics|openapi.json)?",
 ]

@@ -312,3 +312,11 @@ class Settings:
     def duration(self, key: str) -> timedelta:
         """Return a value that is a duration."""
         return parse_duration(self.text(key))
+
+
+class Strict(Settings):
+    """Settings with the checks that a request asks for beyond them."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self._changed = {**settings._changed, "validation.strict": "true"}

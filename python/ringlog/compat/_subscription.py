@@ -507,6 +507,7 @@ class Subscription:
                 self._room.wait_for(lambda: not self._returning and not self._busy, max(0.0, timeout))
             self.closed = True
             self._room.notify_all()
+        self.breaker.close()
         # Without the cluster the last commit would take the client's timeout: what it has not is delivered again.
         settling = threading.Thread(target=self._settle, args=(True,), name=f"ringlog-{self.name}-end", daemon=True)
         try:

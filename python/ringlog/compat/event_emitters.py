@@ -445,6 +445,15 @@ def emit_curriculum_updated(
 
 def emit_daemon_crash_loop_detected(
     *,
+    crashes: Any = None,
+    daemon_type: Any = None,
+    exit_code: Any = None,
+    fence: Any = None,
+    host: Any = None,
+    reason: Any = None,
+    restarts: Any = None,
+    role: Any = None,
+    window_seconds: Any = None,
     source: str | None = None,
     **extra: Any,
 ) -> Publication:

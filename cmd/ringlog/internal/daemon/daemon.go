@@ -154,6 +154,7 @@ type daemon struct {
 	status   Status
 	pid      int // 0 while the command does not run
 	restarts int // in a row
+	loop     crashLoop
 }
 
 // hold runs the command, and restarts it, until the lease is lost, the command is not restarted any more, or ctx is
@@ -168,6 +169,9 @@ func (d *daemon) hold(ctx context.Context) (code int, err error) {
 		e := d.runOnce(ctx)
 		if e.took >= MaxBackoff {
 			d.restarts = 0
+		}
+		if e.took >= loopWindow {
+			d.loop = crashLoop{}
 		}
 		final := d.Restart == Never || (d.Restart == OnFailure && e.cause == exited && e.code == 0)
 		exhausted := d.MaxRestarts > 0 && d.restarts >= d.MaxRestarts
@@ -206,6 +210,30 @@ func (d *daemon) hold(ctx context.Context) (code int, err error) {
 			return 0, nil
 		}
 	}
+}
+
+// A command that is restarted loopRestarts times within loopWindow is in a crash loop, until it has run that long.
+const (
+	loopRestarts = 3
+	loopWindow   = time.Minute
+)
+
+// crashLoop finds a crash loop.
+type crashLoop struct {
+	began    [loopRestarts]time.Time // when the newest restarts became due, the oldest first
+	reported bool
+}
+
+// add notes a restart at a time and reports whether a loop begins with it, and how long its restarts took.
+func (l *crashLoop) add(now time.Time) (took time.Duration, begins bool) {
+	copy(l.began[:], l.began[1:])
+	l.began[loopRestarts-1] = now
+	took = now.Sub(l.began[0])
+	if l.reported || l.began[0].IsZero() || took > loopWindow {
+		return took, false
+	}
+	l.reported = true
+	return took, true
 }
 
 // wait returns how long the next restart is waited for.

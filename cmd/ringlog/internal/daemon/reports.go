@@ -61,6 +61,12 @@ func (d *daemon) end(e end, to Status) {
 		events = append(events, d.event(event.DaemonPermanentlyFailed, map[string]any{"daemon_type": d.Name,
 			"exit_code": e.code, "reason": e.cause}))
 	}
+	if to == Restarting {
+		if took, begins := d.loop.add(time.Now()); begins {
+			events = append(events, d.event(event.DaemonCrashLoopDetected, map[string]any{"daemon_type": d.Name,
+				"exit_code": e.code, "reason": e.cause, "crashes": loopRestarts, "window_seconds": took.Seconds()}))
+		}
+	}
 	how := fmt.Sprintf("has ended with exit code %d", e.code)
 	switch {
 	case e.cause == sick || e.cause == unready:

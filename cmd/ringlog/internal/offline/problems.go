@@ -30,11 +30,22 @@ func Explain(err error) error {
 	if errors.Is(err, datadir.ErrNoFolder) {
 		return shell.NotFoundError{Err: err}
 	}
-	if name := ProblemName(err); name != "" {
+	name := ProblemName(err)
+	switch name {
+	case "":
+		return err
+	case diskHung, diskFailed:
+		// A disk may work again.
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	return err
+	return shell.DamagedError{Err: fmt.Errorf("%s: %w", name, err)}
 }
+
+// The problems that may pass: the data is as it was.
+const (
+	diskHung   = "DISK_HUNG"
+	diskFailed = "DISK_FAILED"
+)
 
 // ProblemName gives damage and failing disks a name that can be searched for, ""
 // to other errors.
@@ -45,8 +56,8 @@ func ProblemName(err error) string {
 		err  error
 		name string
 	}{
-		{raftstore.ErrDiskHung, "DISK_HUNG"}, {raftstore.ErrDiskFailed, "DISK_FAILED"},
-		{fsm.ErrDiskHung, "DISK_HUNG"}, {fsm.ErrDiskFailed, "DISK_FAILED"},
+		{raftstore.ErrDiskHung, diskHung}, {raftstore.ErrDiskFailed, diskFailed},
+		{fsm.ErrDiskHung, diskHung}, {fsm.ErrDiskFailed, diskFailed},
 		{raftstore.ErrCorruptEntry, "CORRUPT_ENTRY"}, {raftstore.ErrBehindState, "RAFT_LOG_BEHIND_STATE"},
 		{frame.ErrUnsupported, "UNSUPPORTED_FRAME"}, {frame.ErrCorrupt, "CORRUPT_FRAME"}, {log.ErrCorrupt, "DAMAGED"},
 		{raftnode.ErrForeignFolder, "OTHER_CLUSTER"}, {raftnode.ErrRolledBack, "ROLLED_BACK"},

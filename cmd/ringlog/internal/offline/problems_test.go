@@ -40,7 +40,10 @@ func TestFoldersHaveExitCodes(t *testing.T) {
 		datadir.ErrOtherCluster: shell.ExitUsage,
 		datadir.ErrNoFolder:     shell.ExitNotFound,
 		datadir.ErrInUse:        shell.ExitFailed,
-		fsm.ErrDamaged:          shell.ExitFailed,
+		fsm.ErrDamaged:          shell.ExitDamaged,
+		raftnode.ErrDiverged:    shell.ExitDamaged,
+		raftnode.ErrRolledBack:  shell.ExitDamaged,
+		raftstore.ErrDiskHung:   shell.ExitFailed,
 	} {
 		explained := Explain(fmt.Errorf("x: %w", err))
 		if got := shell.ExitCode(explained); got != want || !errors.Is(explained, err) {

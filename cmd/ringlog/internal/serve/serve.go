@@ -284,7 +284,7 @@ func dieOf(sh *shell.Shell, logger hclog.Logger, err error) {
 	name := cmp.Or(offline.ProblemName(err), "FATAL")
 	logger.Error("this node cannot continue", "problem", name, "error", err)
 	sh.Say("ringlog: %s: %v", name, err)
-	os.Exit(shell.ExitFailed)
+	os.Exit(shell.ExitCode(offline.Explain(err)))
 }
 
 // stopNodeWithin bounds an orderly end.

@@ -19,17 +19,18 @@ type level struct {
 
 // Intersperse lets flags be anywhere: after arguments, and the program's own
 // after the verb. It moves each flag to the command that knows it, the innermost
-// first, and leaves unknown ones where they were, for the parser to complain.
-func Intersperse(app *cli.App, args []string) []string {
+// first, and leaves unknown ones where they were, for the parser to complain. A verb that runs a command
+// needs -- before it once it has flags: nobody could tell whose they are.
+func Intersperse(app *cli.App, args []string) ([]string, error) {
 	// Completion looks at the words as they were typed.
 	if len(args) == 0 || args[len(args)-1] == "--generate-bash-completion" {
-		return args
+		return args, nil
 	}
 	// Walk the arguments once, and note at which command each flag belongs.
 	// The program itself is the outermost command.
 	levels := []level{{name: args[0], flags: app.Flags}}
 	// commands are those that may come next; positional has arguments, in their order.
-	commands := app.Commands
+	commands, runs := app.Commands, false
 	var positional []string
 	rest := args[1:]
 	for len(rest) > 0 {
@@ -42,6 +43,11 @@ func Intersperse(app *cli.App, args []string) []string {
 		}
 		// A single - is an argument: standard input.
 		if strings.HasPrefix(token, "-") && token != "-" {
+			if runs && len(positional) > 0 {
+				verb := levels[len(levels)-1].name
+				return nil, Usagef("put -- before the command, or %s could be a flag of ringlog %s: ringlog %s … -- %s %s",
+					token, verb, verb, strings.Join(positional, " "), token)
+			}
 			var unfinished int
 			rest, unfinished = takeFlag(levels, token, rest)
 			// The parser would take what follows for the value that is missing: it gets nothing after the flag.
@@ -53,7 +59,7 @@ func Intersperse(app *cli.App, args []string) []string {
 		// After the first argument no word is a verb, even one that has the name of one.
 		if c := find(commands, token); c != nil && len(positional) == 0 {
 			levels = append(levels, level{name: token, flags: c.Flags})
-			commands = c.Subcommands
+			commands, runs = c.Subcommands, strings.HasPrefix(c.ArgsUsage, "-- ")
 			continue
 		}
 		positional = append(positional, token)
@@ -63,7 +69,7 @@ func Intersperse(app *cli.App, args []string) []string {
 	for _, l := range levels {
 		out = append(append(out, l.name), l.args...)
 	}
-	return append(out, positional...)
+	return append(out, positional...), nil
 }
 
 // find returns the command of a name, nil if there is none.

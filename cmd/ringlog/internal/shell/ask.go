@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,16 +31,31 @@ func (sh *Shell) Ask(ctx context.Context, base, path string, out any) error {
 	return nil
 }
 
-// Open gets a route of one node as a stream, which the caller closes.
+// Open gets a route of one node as a stream, which the caller closes. A token that is refused is read from its file
+// again: a verb that runs for long outlives a change of it.
 func (sh *Shell) Open(ctx context.Context, base, path string) (io.ReadCloser, error) {
+	body, err := sh.open(ctx, base, path, sh.Token)
+	var answer *api.Error
+	if sh.Token == "" || !errors.As(err, &answer) || answer.Code != api.Unauthenticated {
+		return body, err
+	}
+	renewed, failed := ReadToken(sh.TokenFile, sh.Token)
+	if failed != nil || renewed == sh.Token {
+		return nil, err
+	}
+	return sh.open(ctx, base, path, renewed)
+}
+
+// open gets a route of one node with a token, "" for none.
+func (sh *Shell) open(ctx context.Context, base, path, token string) (io.ReadCloser, error) {
 	// This asks one node itself: the client would follow the leader.
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
 	if err != nil {
 		return nil, err
 	}
 	// The same headers as the client sends, so a node of another cluster refuses.
-	if sh.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+sh.Token)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	if sh.clusterID != "" {
 		req.Header.Set(api.ClusterHeader, sh.clusterID)

@@ -23,6 +23,7 @@ const (
 	ExitNotFound    = 4
 	ExitTimeout     = 5
 	ExitRefused     = 6
+	ExitDamaged     = 7
 )
 
 // ExitMeaning is an exit code and what it means to a script.
@@ -43,6 +44,8 @@ func ExitCodes() []ExitMeaning {
 		{ExitTimeout, "timed out"},
 		{ExitRefused, "refused in the current state: conflict, exists, fenced, reserved or unknown type, another " +
 			"cluster"},
+		{ExitDamaged, "damaged: a data folder or a backup, or a state that has diverged; starting the node again does not " +
+			"help"},
 	}
 }
 
@@ -87,6 +90,16 @@ func (e RefusedError) Error() string { return e.Err.Error() }
 // Unwrap returns what forbids it.
 func (e RefusedError) Unwrap() error { return e.Err }
 
+// DamagedError is a data folder, a backup or a state that a retry does not mend.
+// Its exit code is ExitDamaged, for which a supervisor must not start a node again.
+type DamagedError struct{ Err error }
+
+// Error implements error.
+func (e DamagedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is damaged.
+func (e DamagedError) Unwrap() error { return e.Err }
+
 // ErrUnreachable reports that no endpoint accepts a connection.
 var ErrUnreachable = errors.New("no endpoint can be reached")
 
@@ -110,6 +123,7 @@ func ExitCode(err error) int {
 	var usage UsageError
 	var missing NotFoundError
 	var refused RefusedError
+	var damaged DamagedError
 	var fromAPI *api.Error
 	var bad *event.Error
 	var unknownTopic cli.ExitCoder // of the help verb
@@ -125,6 +139,8 @@ func ExitCode(err error) int {
 		return ExitNotFound
 	case errors.As(err, &refused):
 		return ExitRefused
+	case errors.As(err, &damaged):
+		return ExitDamaged
 	// A node's answer says more than the error around it.
 	case errors.As(err, &fromAPI):
 		return apiExit(fromAPI.Code)

@@ -135,6 +135,9 @@ func ParseEndpoints(list string) ([]string, error) {
 		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 			return nil, Usagef("endpoint %q is not a URL such as %s", part, DefaultEndpoint)
 		}
+		if strings.HasSuffix(u.Path, "/v1") {
+			return nil, Usagef("endpoint %q: leave /v1 out, which requests add themselves", part)
+		}
 		endpoints = append(endpoints, part)
 	}
 	if len(endpoints) == 0 {
@@ -176,7 +179,7 @@ func ReadToken(file, fromEnv string) (string, error) {
 // Dial makes a client of the endpoints.
 func (sh *Shell) Dial(change ...func(*client.Config)) (*client.Client, error) {
 	// A command with a longer timeout repeats its calls itself, if it needs to.
-	cfg := client.Config{Endpoints: sh.Endpoints, Token: sh.Token, ClusterID: sh.clusterID,
+	cfg := client.Config{Endpoints: sh.Endpoints, Token: sh.Token, TokenFile: sh.TokenFile, ClusterID: sh.clusterID,
 		Timeout: min(sh.Timeout, maxClientTimeout),
 		// A filter that nothing known matches is the usual reason for a subscriber that gets nothing.
 		OnWarning: func(w event.Warning) { sh.Say("warning: %s", w.Message) }}
@@ -417,11 +420,7 @@ func describeCause(err error, sh *Shell) string {
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		return err.Error()
 	case errors.As(err, &answer):
-		text := Brief(err)
-		if !strings.HasSuffix(text, answer.Remedy) { // as that of an event does
-			text += "\n" + answer.Remedy
-		}
-		return text
+		return strings.TrimSuffix(answerText(answer)+"\n"+answer.Remedy, "\n")
 	case errors.As(err, &bad) && bad.Remedy != "":
 		return err.Error() + "\n" + bad.Remedy
 	}
@@ -438,16 +437,22 @@ func neverConnected(err error) bool {
 // Brief is an error on one line: of a node's answer the code, what and where, of an event
 // that cannot be read the remedy too.
 func Brief(err error) string {
-	// An event that cannot be read has its remedy on the same line, as there may be many.
+	// If the outcome is unknown, the whole text says so; an answer inside of it does not.
 	var answer *api.Error
+	text := err.Error()
+	if errors.As(err, &answer) && !errors.Is(err, client.ErrOutcomeUnknown) {
+		text = answerText(answer)
+	}
+	// An event that cannot be read has its remedy on the same line, as there may be many.
 	var bad *event.Error
 	if errors.As(err, &bad) && bad.Remedy != "" {
-		return err.Error() + ": " + bad.Remedy
+		text += ": " + bad.Remedy
 	}
-	// If the outcome is unknown, the whole text says so; an answer inside of it does not.
-	if !errors.As(err, &answer) || errors.Is(err, client.ErrOutcomeUnknown) {
-		return err.Error()
-	}
+	return text
+}
+
+// answerText is a node's answer on one line: what and where.
+func answerText(answer *api.Error) string {
 	// The code first: it is stable, and scripts look for it.
 	text := string(answer.Code) + ": " + answer.Message
 	if answer.Field != "" {

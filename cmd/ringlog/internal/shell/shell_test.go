@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -114,6 +116,52 @@ func TestSizes(t *testing.T) {
 		if ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), "--size") || !strings.Contains(err.Error(), "MiB") {
 			t.Errorf("%q is read as %d, %v", text, n, err)
 		}
+	}
+}
+
+// Endpoints are addresses of nodes, to which requests add their paths.
+func TestEndpointsAreAddresses(t *testing.T) {
+	got, err := ParseEndpoints("a:1, https://b:2/below/,")
+	if err != nil || !slices.Equal(got, []string{"http://a:1", "https://b:2/below"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+	for text, want := range map[string]string{
+		"http://a:1/v1/": "leave /v1 out",
+		"ftp://a":        "is not a URL",
+		",":              "no endpoint",
+	} {
+		if _, err := ParseEndpoints(text); ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// A verb that asks nodes for long finds a token that was replaced in its file.
+func TestAReplacedTokenIsReadAgain(t *testing.T) {
+	wanted := "first"
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+wanted {
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprint(w, `{"error": {"code": "unauthenticated", "message": "no"}}`)
+			return
+		}
+		fmt.Fprint(w, `{}`)
+	}))
+	defer node.Close()
+	sh := &Shell{Token: "first", TokenFile: filepath.Join(t.TempDir(), "token"), Getenv: os.Getenv}
+	for _, token := range []string{"first", "second"} {
+		wanted = token
+		if err := os.WriteFile(sh.TokenFile, []byte(token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var answer struct{}
+		if err := sh.Ask(t.Context(), node.URL, "/status", &answer); err != nil {
+			t.Errorf("%s: %v", token, err)
+		}
+	}
+	wanted = "third"
+	if err := sh.Ask(t.Context(), node.URL, "/status", nil); ExitCode(err) != ExitUsage {
+		t.Errorf("a wrong token: %v", err)
 	}
 }
 

@@ -56,7 +56,7 @@ func (sh *Shell) columns(w io.Writer, terminal bool) int {
 	if n, err := strconv.Atoi(sh.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n
 	}
-	if f, ok := w.(*os.File); ok {
+	if f, ok := w.(interface{ Fd() uintptr }); ok {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
 			return n
 		}
@@ -65,12 +65,28 @@ func (sh *Shell) columns(w io.Writer, terminal bool) int {
 	return 80
 }
 
+// Height returns how many lines the terminal of the output has, 0 if there is none or that is not known.
+func (sh *Shell) Height() int {
+	if f, ok := sh.Out.(*os.File); ok && sh.OutTerminal {
+		if _, n, err := term.GetSize(int(f.Fd())); err == nil {
+			return n
+		}
+	}
+	return 0
+}
+
 // Extra is the name of a column that is left out on a terminal without enough room for it.
 type Extra string
 
 // Table prints rows below a header, in plain columns, which cut and awk can take apart. On a terminal, cells are
 // wrapped so that no row is wider than it.
 func (sh *Shell) Table(header table.Row, rows []table.Row) error {
+	_, err := fmt.Fprintln(sh.Out, sh.TableText(header, rows))
+	return err
+}
+
+// TableText returns what Table prints.
+func (sh *Shell) TableText(header table.Row, rows []table.Row) string {
 	width := sh.Width()
 	// Only a terminal has too little room. What is read by programs has all columns.
 	if width > 0 {
@@ -96,8 +112,7 @@ func (sh *Shell) Table(header table.Row, rows []table.Row) error {
 		t.SetColumnConfigs(fit(header, rows, width))
 	}
 	t.SuppressTrailingSpaces()
-	_, err := fmt.Fprintln(sh.Out, t.Render())
-	return err
+	return t.Render()
 }
 
 // columnGap is between two columns.

@@ -47,6 +47,7 @@ func rooms() map[string][]string {
 		"election":               {"event"},
 		"internal/eventlog":      {"event"},
 		"internal/fields":        nil,
+		"internal/certs":         nil,
 		"internal/frame":         {"event", "election", "internal/fields"},
 		"internal/group":         {"event", "internal/frame"},
 		"log":                    {"event", "internal/frame", "internal/fields"},
@@ -115,7 +116,7 @@ func rooms() map[string][]string {
 		"cmd/ringlog/internal/serve": append(slices.Clone(consensus),
 			"internal/eventlog", "internal/server", "cmd/ringlog/internal/shell", "cmd/ringlog/internal/offline"),
 		"cmd/ringlog": append(slices.Concat(shell, verbs, handling, platform),
-			"election", "internal/frame", "internal/platform/scan", "internal/procgroup", "internal/view",
+			"election", "internal/certs", "internal/frame", "internal/platform/scan", "internal/procgroup", "internal/view",
 			"raftnode/blackbox", "router",
 			"router/sinks", "internal/server", "python"),
 	}

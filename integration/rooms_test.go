@@ -13,7 +13,8 @@ const module = "github.com/ringrift/ringlog"
 // ARCHITECTURE.md draws them. What is not named imports none.
 func rooms() map[string][]string {
 	state := []string{"event", "internal/fields", "internal/frame", "log", "election", "fsm/dedup", "fsm/store", "fsm"}
-	upstream := []string{"raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/quietlog"}
+	upstream := []string{"internal/certs", "raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport",
+		"raftnode/quietlog"}
 	// What knows the members reads the state and raft's configuration.
 	known := append(slices.Concat(state, upstream), "raftnode/upstream")
 	consensus := append(slices.Concat(state, upstream), "snapshots", "raftnode/blackbox", "raftnode/clock",
@@ -57,7 +58,7 @@ func rooms() map[string][]string {
 		"snapshots":              nil,
 		"raftnode/datadir":       nil,
 		"raftnode/raftstore":     {"raftnode/datadir"},
-		"raftnode/rafttransport": nil,
+		"raftnode/rafttransport": {"internal/certs"},
 		"raftnode/blackbox":      nil,
 		"raftnode/clock":         nil,
 		"raftnode/quietlog":      nil,

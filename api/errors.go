@@ -18,6 +18,9 @@ const WarningsHeader = "Ringlog-Warnings"
 // ReasonTokenUnused is the reason of the warning about a token that protects nothing.
 const ReasonTokenUnused = "token_unused"
 
+// ReasonTLSRequired is the reason for refusing a request that came in clear.
+const ReasonTLSRequired = "tls_required"
+
 // Code is the machine-readable reason in every error answer, over HTTP and
 // Connect alike. Its HTTP status and Connect code follow from it.
 type Code string

@@ -27,9 +27,17 @@ type Status struct {
 	// JoinRefused is why this node was last not admitted to the cluster, NotFormed what it waits for while it is in none.
 	JoinRefused string `json:"join_refused,omitempty"`
 	NotFormed   string `json:"not_formed,omitempty"`
+	TLS         *TLS   `json:"tls,omitempty"` // of this node's ports; absent without TLS
 	// Subscriptions is what the first clients report of themselves, Timeouts what ran out of time in their handlers.
 	Subscriptions SubscriptionStatus `json:"event_subscription_status"`
 	Timeouts      HandlerTimeouts    `json:"handler_timeouts"`
+}
+
+// TLS is how the ports of a node are secured.
+type TLS struct {
+	Mode    string    `json:"mode"`              // allow: plain connections are taken, too; or require
+	Expires time.Time `json:"expires"`           // until then the certificate in use, and its CA, are valid
+	Problem string    `json:"problem,omitempty"` // why the node does not use the newest files
 }
 
 // The roles of a node.

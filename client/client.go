@@ -45,7 +45,7 @@ func New(cfg Config) (*Client, error) {
 	// as may be busy at once.
 	base := cfg.HTTPClient
 	if base == nil {
-		base = calls.NewHTTPClient(cfg.AttemptTimeout, cfg.MaxInFlight+otherConnections)
+		base = calls.NewHTTPClient(cfg.AttemptTimeout, cfg.MaxInFlight+otherConnections, cfg.TLS)
 	}
 	c.cluster = calls.New(calls.Config{Endpoints: cfg.Endpoints, Token: cfg.Token, TokenFile: cfg.TokenFile,
 		ClusterID: cfg.ClusterID, HTTP: base, Timeout: cfg.Timeout, AttemptTimeout: cfg.AttemptTimeout,

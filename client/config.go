@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,6 +33,9 @@ type Config struct {
 	ClusterID string
 
 	HTTPClient *http.Client // nil: the client makes its own and closes it
+	// TLS is for endpoints with https: which CA is trusted, and the certificate that the client shows. nil trusts the
+	// system's CAs. It is for the client's own HTTPClient alone.
+	TLS *tls.Config
 
 	Timeout        time.Duration // how long a call is repeated; 30 s, at most 5 min
 	AttemptTimeout time.Duration // how long one node may take to answer, or a silent one to show life; 3 s
@@ -91,6 +95,8 @@ func (c *Config) validate() error {
 		return errors.New("client: config: Endpoints is empty")
 	case c.Timeout < 0 || c.Timeout > maxTimeout:
 		return fmt.Errorf("client: config: Timeout is %s, not between 0 and %s", c.Timeout, maxTimeout)
+	case c.TLS != nil && c.HTTPClient != nil:
+		return errors.New("client: config: TLS is set beside HTTPClient: set it in the transport of that one")
 	case c.AttemptTimeout < 0:
 		return fmt.Errorf("client: config: AttemptTimeout is %s", c.AttemptTimeout)
 	case min(c.MaxBatchEvents, c.MaxBatchBytes, c.MaxInFlight, c.MaxBuffered) < 0:

@@ -31,7 +31,7 @@ type node struct {
 	server *server.Server
 }
 
-func startNode(t testing.TB) *node {
+func startNode(t testing.TB, change ...func(*server.Config)) *node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ringlog-client")
 	if err != nil {
@@ -52,7 +52,11 @@ func startNode(t testing.TB) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.server, err = server.New(server.Config{Node: n.raft, Heartbeat: 50 * time.Millisecond})
+	cfg := server.Config{Node: n.raft, Heartbeat: 50 * time.Millisecond}
+	for _, f := range change {
+		f(&cfg)
+	}
+	n.server, err = server.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

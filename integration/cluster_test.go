@@ -65,6 +65,7 @@ type process struct {
 	env    []string     // beside the test's own
 	within []string     // a command that the command line is passed to, if any
 	web    *http.Client // how the node is reached; nil is plainHTTP
+	secure bool         // it is reached over TLS
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
@@ -72,7 +73,12 @@ type process struct {
 }
 
 // url returns the node's address for clients.
-func (p *process) url() string { return "http://" + p.http }
+func (p *process) url() string {
+	if p.secure {
+		return "https://" + p.http
+	}
+	return "http://" + p.http
+}
 
 // start runs the node; it must not be running.
 func (p *process) start() {

@@ -24,7 +24,7 @@ func TestANodeWithAnotherClustersFolderEnds(t *testing.T) {
 	n1.dir = other.nodes[0].dir
 	n1.start()
 	n1.wait()
-	if code := n1.cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(n1.tail(), "ringlog: OTHER_CLUSTER: ") {
+	if code := n1.cmd.ProcessState.ExitCode(); code != 6 || !strings.Contains(n1.tail(), "ringlog: OTHER_CLUSTER: ") {
 		t.Errorf("it ended with %d and logged\n%s", code, n1.tail())
 	}
 	// The others accept writes; with its own folder the member catches up.

@@ -13,7 +13,8 @@ const module = "github.com/ringrift/ringlog"
 // ARCHITECTURE.md draws them. What is not named imports none.
 func rooms() map[string][]string {
 	state := []string{"event", "internal/fields", "internal/frame", "log", "election", "fsm/dedup", "fsm/store", "fsm"}
-	upstream := []string{"raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/quietlog"}
+	upstream := []string{"internal/certs", "raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport",
+		"raftnode/quietlog"}
 	// What knows the members reads the state and raft's configuration.
 	known := append(slices.Concat(state, upstream), "raftnode/upstream")
 	consensus := append(slices.Concat(state, upstream), "snapshots", "raftnode/blackbox", "raftnode/clock",
@@ -30,7 +31,7 @@ func rooms() map[string][]string {
 	}
 	// The command line: what all verbs share imports the client alone; fsm and raftnode are for what runs a
 	// node or opens its folder.
-	shell := []string{"api", "client", "event", "internal/human"}
+	shell := []string{"api", "client", "event", "internal/certs", "internal/human"}
 	verbs := []string{
 		"cmd/ringlog/internal/bench", "cmd/ringlog/internal/daemon", "cmd/ringlog/internal/dev",
 		"cmd/ringlog/internal/launch", "cmd/ringlog/internal/offline", "cmd/ringlog/internal/serve",
@@ -40,6 +41,7 @@ func rooms() map[string][]string {
 	handling := []string{"event/where", "router/breaker"}
 	routing := append(slices.Concat(clients, handling), "client", "internal/platform/stages", "internal/attempt")
 	inClient := []string{"client/internal/calls", "client/internal/sender", "client/internal/prefetch"}
+	calling := []string{"api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect", "event", "internal/certs"}
 	return map[string][]string{
 		"event":                  {"event/canon", "internal/human"},
 		"event/canon":            nil,
@@ -47,6 +49,7 @@ func rooms() map[string][]string {
 		"election":               {"event"},
 		"internal/eventlog":      {"event"},
 		"internal/fields":        nil,
+		"internal/certs":         nil,
 		"internal/frame":         {"event", "election", "internal/fields"},
 		"internal/group":         {"event", "internal/frame"},
 		"log":                    {"event", "internal/frame", "internal/fields"},
@@ -56,7 +59,7 @@ func rooms() map[string][]string {
 		"snapshots":              nil,
 		"raftnode/datadir":       nil,
 		"raftnode/raftstore":     {"raftnode/datadir"},
-		"raftnode/rafttransport": nil,
+		"raftnode/rafttransport": {"internal/certs"},
 		"raftnode/blackbox":      nil,
 		"raftnode/clock":         nil,
 		"raftnode/quietlog":      nil,
@@ -74,7 +77,7 @@ func rooms() map[string][]string {
 		"api/ringlog/v1":                  nil,
 		"api/ringlog/v1/ringlogv1connect": {"api/ringlog/v1"},
 		"client":                          slices.Concat(clients, inClient),
-		"client/internal/calls":           {"api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect", "event"},
+		"client/internal/calls":           calling,
 		"client/internal/sender":          {"api", "api/ringlog/v1", "client/internal/calls", "event", "internal/frame"},
 		"client/internal/prefetch":        {"api/ringlog/v1", "event", "internal/frame"},
 		"internal/platform/audit":         {"event", "internal/human"},
@@ -113,9 +116,10 @@ func rooms() map[string][]string {
 		"cmd/ringlog/internal/bench":   append(slices.Clone(verb), "cmd/ringlog/devcluster", "cmd/ringlog/internal/dev"),
 		"cmd/ringlog/internal/offline": slices.Concat(consensus, verb),
 		"cmd/ringlog/internal/serve": append(slices.Clone(consensus),
-			"internal/eventlog", "internal/server", "cmd/ringlog/internal/shell", "cmd/ringlog/internal/offline"),
+			"internal/certs", "internal/eventlog", "internal/server",
+			"cmd/ringlog/internal/shell", "cmd/ringlog/internal/offline"),
 		"cmd/ringlog": append(slices.Concat(shell, verbs, handling, platform),
-			"election", "internal/frame", "internal/platform/scan", "internal/procgroup", "internal/view",
+			"election", "internal/certs", "internal/frame", "internal/platform/scan", "internal/procgroup", "internal/view",
 			"raftnode/blackbox", "router",
 			"router/sinks", "internal/server", "python"),
 	}

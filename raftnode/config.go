@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/ringrift/ringlog/internal/certs"
 	"github.com/ringrift/ringlog/internal/view"
 	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/clock"
@@ -35,8 +36,13 @@ type Config struct {
 	Join            []string // URLs of other nodes
 	NonVoter        bool     // join without a vote
 
-	Secret  []byte // cluster token for the raft handshake; empty is none
-	Version string // of the program, reported to others
+	Secret []byte // cluster token for the raft handshake; empty is none
+	// TLS secures raft's connections with the certificate of ID, see rafttransport.Options; nil is no TLS.
+	TLS *certs.Store
+	// TLSOptional takes plain connections, too, and makes them to nodes without TLS. It protects nobody from who can
+	// change packets: it is for the time in which a cluster moves to TLS.
+	TLSOptional bool
+	Version     string // of the program, reported to others
 
 	Timing Timing
 	Limits Limits

@@ -356,7 +356,7 @@ func TestALogThatContradictsTheStateIsDroppedOnStart(t *testing.T) {
 		err = errors.Join(err, o.stores.Log().StoreLog(&raft.Log{Index: index, Term: p.Term - 1, Type: raft.LogCommand,
 			Data: []byte("of a deposed leader")}))
 	}
-	if err = errors.Join(err, o.stores.Close(), o.machine.Close(), o.dir.Close()); err != nil {
+	if err = errors.Join(err, o.close()); err != nil {
 		t.Fatal(err)
 	}
 	c.start(id)

@@ -146,6 +146,7 @@ func (n *Node) openTransport() (err error) {
 		Bind:      n.cfg.RaftBind,
 		Advertise: n.cfg.RaftAdvertise,
 		Secret:    n.cfg.Secret,
+		TLS:       n.cfg.TLS, TLSOptional: n.cfg.TLSOptional,
 		Timeout:   n.cfg.Timing.Transport,
 		HungAfter: n.cfg.Timing.Sync,
 		Logger:    upstream.QuietLogger(n.cfg.Logger.Named("transport"), n.life.Closing),

@@ -45,7 +45,8 @@ func newApp(sh *shell.Shell) *cli.App {
 				allocationCommand(sh), transfersCommand(sh), whereCommand(sh)),
 			category("cluster", serve.Command(sh, version), statusCommand(sh), clusterCommand(sh), settingsCommand(sh),
 				checkCommand(sh), verifyCommand(sh)),
-			category("operations", compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh), auditCommand(sh)),
+			category("operations", compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh), auditCommand(sh),
+				certCommand(sh)),
 			category("development", dev.Command(sh), dev.DemoCommand(sh, compareAt), bench.Command(sh)),
 			category(shell.Tools, pythonCommand(sh), shadowCommand(sh), versionCommand(sh), completionCommand(sh)),
 		),
@@ -99,6 +100,13 @@ func globalFlags() []cli.Flag {
 		&cli.StringFlag{Name: "token-file",
 			Usage:   "`FILE` with the cluster token (or RINGRIFT_CLUSTER_AUTH_TOKEN)",
 			EnvVars: []string{shell.TokenFileVariable}},
+		// What it needs for endpoints with https.
+		&cli.StringFlag{Name: "tls-ca", Usage: "`FILE` with the CA that nodes' certificates are of (default: the system's)",
+			EnvVars: []string{"RINGLOG_TLS_CA"}},
+		&cli.StringFlag{Name: "tls-cert", Usage: "`FILE` with the certificate to show to nodes",
+			EnvVars: []string{"RINGLOG_TLS_CERT"}},
+		&cli.StringFlag{Name: "tls-key", Usage: "`FILE` with the key of --tls-cert",
+			EnvVars: []string{"RINGLOG_TLS_KEY"}},
 		// How it prints.
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"},
 			Usage: "output `FORMAT`: text, or json with one object per line", Value: "text",

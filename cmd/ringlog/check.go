@@ -201,6 +201,9 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 	if s.Diverged {
 		parts = append(parts, "has a state that differs from the majority's")
 	}
+	if problem := tlsProblem(s); problem != "" {
+		parts = append(parts, problem)
+	}
 	if len(parts) == 0 {
 		return ""
 	}

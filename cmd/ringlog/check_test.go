@@ -42,6 +42,13 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 	down := answer[nodeStatus]{url: "http://n3", err: errors.New("refused")}
 	wrongToken := answer[nodeStatus]{url: "http://n3", err: fmt.Errorf("%w", &api.Error{Code: api.Unauthenticated})}
 	old := answer[nodeStatus]{url: "http://old", err: errors.New("refused")}
+	certified := func(id string, left time.Duration) answer[nodeStatus] {
+		a := sees(id, "n2")
+		a.value.TLS = &api.TLS{Mode: "require", Expires: time.Now().Add(left)}
+		return a
+	}
+	unread := certified("n3", 60*24*time.Hour)
+	unread.value.TLS.Problem = "no such file"
 	removed := sees("n3", "")
 	removed.value.JoinRefused = "it was removed"
 	for _, test := range []struct {
@@ -110,6 +117,19 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 			[]answer[nodeStatus]{sees("n1", "n2"), sees("n2", "n2"), removed},
 			checkWarning,
 			[]string{"n3 is not admitted to the cluster: it was removed"},
+		},
+		{
+			"certificates that are to be renewed in time",
+			[]answer[nodeStatus]{certified("n1", 31*24*time.Hour), certified("n2", 31*24*time.Hour), sees("n3", "n2")},
+			checkOK,
+			nil,
+		},
+		{
+			"certificates that are to be renewed now",
+			[]answer[nodeStatus]{certified("n1", 10*24*time.Hour), certified("n2", -time.Second), unread},
+			checkWarning,
+			[]string{"n1 has a certificate, or a CA, that expires in 10d", "n2 has a certificate, or a CA, that has expired",
+				"n3 keeps an older certificate, as it cannot use the files that it has: no such file"},
 		},
 	} {
 		found := sweep[nodeStatus]{

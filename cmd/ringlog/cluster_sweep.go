@@ -90,7 +90,8 @@ func (s *sweep[T]) ask(ctx context.Context, sh *shell.Shell, urls []string,
 		for _, m := range a.value.knows() {
 			// Nodes agree about addresses, except those that lag; the last one to answer counts.
 			if m.HTTP != "" {
-				s.members[shell.URLOf(m.HTTP)], s.homes[shell.URLOf(m.HTTP)] = m.ID, clusterOf(a)
+				url := sh.NodeURL(m.HTTP)
+				s.members[url], s.homes[url] = m.ID, clusterOf(a)
 			}
 		}
 	}

@@ -277,8 +277,8 @@ func (o *reactOptions) sink(sh *shell.Shell) (sink sinks.Sink, closeSink func(),
 	return command, func() {}, nil
 }
 
-// childEnvironment is this process's environment with the cluster's endpoints. The cluster token is for the
-// program that was given it: a command gets it, or the name of its file, only with --pass-token.
+// childEnvironment is this process's environment with the cluster's endpoints and the files of TLS. The cluster token
+// is for the program that was given it: a command gets it, or the name of its file, only with --pass-token.
 func childEnvironment(sh *shell.Shell, withToken bool) []string {
 	// Both the token and the name of its file would give a command full access.
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
@@ -289,5 +289,6 @@ func childEnvironment(sh *shell.Shell, withToken bool) []string {
 	if withToken && sh.TokenFile != "" {
 		env = append(env, shell.TokenFileVariable+"="+sh.TokenFile)
 	}
-	return env
+	// Who may read the key's file is decided by its mode.
+	return append(env, sh.TLSEnvironment()...)
 }

@@ -197,6 +197,9 @@ func problems(s nodeStatus) []string {
 				shell.Size(d.MinFreeBytes))
 		}
 	}
+	if problem := tlsProblem(s); problem != "" {
+		add(true, "%s %s", s.NodeID, problem)
+	}
 	// Problems that stop it with the next failure.
 	add(s.Quorum.Margin == 0 && s.Quorum.Voters > 1, "no voter to spare: %s", quorumText(s.Quorum))
 	add(len(s.Health.CatchupAtRisk) > 0, "about to lag too far for the raft log, and to need a snapshot: %s",
@@ -239,4 +242,25 @@ func problems(s nodeStatus) []string {
 			m.ID, shell.Short(stalled))
 	}
 	return list
+}
+
+// renewWithin is how long before its end a certificate is to be renewed.
+const renewWithin = 30 * 24 * time.Hour
+
+// tlsProblem returns what is wrong with the certificate of the node that answered, "" if nothing is.
+func tlsProblem(s nodeStatus) string {
+	if s.TLS == nil {
+		return ""
+	}
+	left := time.Until(s.TLS.Expires)
+	switch {
+	case s.TLS.Problem != "":
+		return "keeps an older certificate, as it cannot use the files that it has: " + s.TLS.Problem
+	case left <= 0:
+		return "has a certificate, or a CA, that has expired: make a new one with ringlog cert"
+	case left < renewWithin:
+		return fmt.Sprintf("has a certificate, or a CA, that expires in %s: make a new one with ringlog cert",
+			shell.Short(left))
+	}
+	return ""
 }

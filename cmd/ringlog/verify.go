@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -160,7 +161,11 @@ func awaitAgreement(ctx context.Context, ask func(context.Context) shell.Finding
 // compareDigests compares the digests of the state at an index that all have.
 func compareDigests(ctx context.Context, sh *shell.Shell, urls []string) shell.Finding {
 	// Digests are served to nodes, in the protocol of nodes.
-	peers := server.NewPeers(sh.Token)
+	secure, err := sh.TLS()
+	if err != nil {
+		return shell.Finding{Check: "digest", Found: err.Error()}
+	}
+	peers := server.NewPeers(sh.Token, server.Security{Config: func() *tls.Config { return secure }})
 	defer peers.Close()
 	return awaitAgreement(ctx, func(ctx context.Context) shell.Finding {
 		// Each round counts from the beginning: nodes keep the digests of their newest indexes.

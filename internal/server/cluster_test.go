@@ -229,7 +229,7 @@ func TestANodeOfAnotherClusterIsNotAdmitted(t *testing.T) {
 
 // Peers distinguish a call that never left the node from one whose answer was lost.
 func TestPeersTellWhatIsCertain(t *testing.T) {
-	p := NewPeers("")
+	p := NewPeers("", Security{})
 	defer p.Close()
 	if _, err := p.Forward(t.Context(), "http://127.0.0.1:1", nil); !errors.Is(err, raftnode.ErrNoLeader) {
 		t.Errorf("nobody listens: %v", err)
@@ -263,7 +263,7 @@ func TestPeersTellWhatIsCertain(t *testing.T) {
 	); err == nil || !strings.Contains(err.Error(), "token") {
 		t.Errorf("without the token: %v", err)
 	}
-	with := NewPeers("t")
+	with := NewPeers("t", Security{})
 	defer with.Close()
 	report, err := with.Identify(t.Context(), s.url, raftnode.Question{})
 	if err != nil || report.ID != "n1" || report.HTTPAddr == "" {

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringrift/ringlog/internal/certs"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/raftnode"
@@ -60,6 +61,10 @@ type Config struct {
 	Transport http.RoundTripper
 	// Token is the bearer token that callers must have; "" lets everybody in.
 	Token string
+	// TLS has the node's certificate; nil is no TLS. Clients that show a certificate must have it of the same CA.
+	TLS *certs.Store
+	// TLSMode is certs.Allow or certs.Require where there is TLS.
+	TLSMode certs.Mode
 	// Hosts are names that callers may use besides addresses and localhost. They are checked where there is no Token.
 	Hosts []string
 	// Version is that of the program, for /status.

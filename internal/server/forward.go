@@ -49,7 +49,7 @@ func newForwarder(cfg Config, identity *identity) *forwarder {
 		within: service.MaxExchangeWait + 5*time.Second,
 	}
 	if cfg.Transport == nil {
-		f.client.Transport = newTransport(cfg.Token)
+		f.client.Transport = newTransport(cfg.Token, cfg.security())
 	}
 	return f
 }
@@ -145,18 +145,17 @@ func copyAnswer(w http.ResponseWriter, answer *http.Response) error {
 
 // newTransport returns the transport by which nodes call each other. It keeps few connections, each to a node that
 // has proved to have the token; calls are bounded by their contexts.
-func newTransport(token string) *http.Transport {
+func newTransport(token string, security Security) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
+	dial := (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 15 * time.Second}).DialContext
 	return &http.Transport{
 		// Each connection proves the token before it carries it.
-		DialContext: proveOnDial(
-			(&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 15 * time.Second}).DialContext, token,
-		),
+		DialContext:         proveOnDial(security.plainly(dial), token),
+		DialTLSContext:      proveOnDial(security.secured(dial), token),
 		Protocols:           &protocols,
 		MaxIdleConnsPerHost: 16,
 		IdleConnTimeout:     time.Minute,
-		TLSHandshakeTimeout: 3 * time.Second,
 	}
 }
 

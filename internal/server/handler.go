@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/certs"
 	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/raftnode"
 )
@@ -80,7 +81,13 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	// First who may call at all, then whether this is the cluster that is meant.
-	err := s.admission.admit(r)
+	var err error
+	if s.cfg.TLSMode == certs.Require {
+		err = refusePlain(r)
+	}
+	if err == nil {
+		err = s.admission.admit(r)
+	}
 	if err == nil {
 		err = s.identity.sameCluster(r)
 	}

@@ -91,7 +91,7 @@ func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig ra
 		t:     t,
 		url:   "http://" + l.Addr().String(),
 		token: cfg.Token,
-		peers: NewPeers(cfg.Token),
+		peers: NewPeers(cfg.Token, Security{}),
 		http:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 	}
 	nodeConfig.RaftBind, nodeConfig.HTTPAdvertise = "127.0.0.1:0", l.Addr().String()

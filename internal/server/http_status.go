@@ -23,6 +23,7 @@ type statusHandlers struct {
 	identity *identity
 	version  string    // of the program
 	started  time.Time // of the server
+	tls      func() *api.TLS
 }
 
 // getCluster answers GET /v1/cluster with the cluster as this node sees it.
@@ -43,7 +44,7 @@ func (h *statusHandlers) getStatus(w http.ResponseWriter, r *http.Request) error
 	// All of it is of this node's own state: a status has to be answered without a leader, too.
 	view := api.Status{Cluster: h.view.cluster(st), Version: h.version, UptimeSeconds: time.Since(h.started).Seconds(),
 		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Log: logStats(stats),
-		JoinRefused: st.JoinRefused, NotFormed: st.NotFormed,
+		JoinRefused: st.JoinRefused, NotFormed: st.NotFormed, TLS: h.tls(),
 		Queue: api.Queue(st.Queue), Backpressure: api.Pressure(h.ops.Machine().Pressure()), Overdue: h.ops.Reports.Overdue(),
 		Dedup: api.DedupStatus{Window: h.ops.Machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
 			Bytes: stats.DedupBytes, Suppressed: stats.Suppressed},

@@ -27,6 +27,7 @@ type metrics struct {
 	read     prometheus.Counter       // events sent to readers
 	streams  prometheus.Gauge         // see Server.streams
 	panics   prometheus.Counter
+	plain    prometheus.Counter // requests in clear to a node that has TLS
 }
 
 // newMetrics registers all metrics of a server in the registry of its configuration.
@@ -57,13 +58,14 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 		read: counter("delivered_events_total", "Events that this node sent to readers and group members."),
 		// Faults of this node.
 		panics: counter("panics_total", "Requests whose handler panicked on this node."),
+		plain:  counter("tls_plain_requests_total", "Requests that came in clear, whether they were taken or refused."),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "ringlog",
 			Name:      "streams",
 			Help:      "Reads and publish streams that are open on this node.",
 		}),
 	}
-	for _, c := range []prometheus.Collector{
+	all := []prometheus.Collector{
 		m.requests,
 		m.seconds,
 		m.events,
@@ -72,7 +74,11 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 		m.panics,
 		m.streams,
 		&nodeCollector{cfg.Node, ops},
-	} {
+	}
+	if cfg.TLS != nil {
+		all = append(append(all, m.plain), tlsMetrics(cfg.TLS)...)
+	}
+	for _, c := range all {
 		if err := cfg.Registry.Register(c); err != nil {
 			return nil, fmt.Errorf("metrics: %w", err)
 		}
@@ -102,6 +108,9 @@ func (m *metrics) countDelivered(events int) { m.read.Add(float64(events)) }
 
 // countRequest counts an answered request under its route's pattern, so names in paths create no series.
 func (m *metrics) countRequest(w *response, r *http.Request, began time.Time) {
+	if r.TLS == nil {
+		m.plain.Inc()
+	}
 	route := r.Pattern
 	// No route took the request.
 	if route == "" {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -25,6 +26,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/certs"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/python"
 	"github.com/ringrift/ringlog/raftnode"
@@ -510,7 +512,12 @@ func TestStreamsAndBodiesAreBounded(t *testing.T) {
 // which everything has happened once. It requires that /status has a value in each field of its own.
 func TestEveryFieldOfStatusIsFilled(t *testing.T) {
 	f := &faultyNode{}
-	s := newSite(t, func(c *Config) { c.Node = f })
+	store, _, files := tlsSite(t)
+	s := newSite(t, func(c *Config) { c.Node, c.TLS, c.TLSMode = f, store, certs.Allow })
+	if err := os.Remove(files.CA); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = store.Reload() // it keeps what it has, and /status says why
 	s.knowsGroups()
 	offset := s.publish("A", 1, 5)[0]
 	s.publish("A", 1, 5)

@@ -43,11 +43,11 @@ type Peers struct {
 var _ raftnode.Peers = (*Peers)(nil)
 
 // NewPeers returns the Peers of a node with this token; "" is no token.
-func NewPeers(token string) *Peers {
+func NewPeers(token string, security Security) *Peers {
 	// The plain client carries challenges alone.
 	return &Peers{
-		http:    &http.Client{Transport: newTransport(token)},
-		plain:   &http.Client{Transport: newTransport("")},
+		http:    &http.Client{Transport: newTransport(token, security)},
+		plain:   &http.Client{Transport: newTransport("", security)},
 		token:   token,
 		clients: map[string]ringlogv1connect.PeerServiceClient{},
 		proved:  map[string]string{},

@@ -246,7 +246,7 @@ func hostPort(address string) string {
 	}
 	// The port that HTTP has by default.
 	if u.Port() == "" {
-		return net.JoinHostPort(u.Hostname(), "80")
+		return net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 	}
 	return u.Host
 }

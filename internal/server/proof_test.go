@@ -78,7 +78,7 @@ func TestAStrangerIsNeverSentTheToken(t *testing.T) {
 		_, _ = s.peers.Identify(t.Context(), evil.URL, raftnode.Question{})
 		_, _ = s.peers.Forward(t.Context(), evil.URL, batchOf(event.Event{Type: "A", Payload: []byte("{}")}).Encode())
 		_, _ = s.peers.ReadIndex(t.Context(), evil.URL)
-		if _, err := newTransport(sesame).RoundTrip(mustRequest(t, evil.URL)); err == nil {
+		if _, err := newTransport(sesame, Security{}).RoundTrip(mustRequest(t, evil.URL)); err == nil {
 			t.Errorf("a stranger %s proved itself", name)
 		}
 		got := evil.seen()
@@ -123,7 +123,7 @@ func TestAnAddressThatAnotherTookProvesNothing(t *testing.T) {
 	real := newSite(t, func(c *Config) { c.Token, c.Node = sesame, &faultyNode{address: address} })
 	node := &http.Server{Handler: real.server.Handler()}
 	go func() { _ = node.Serve(l) }()
-	p := NewPeers(sesame)
+	p := NewPeers(sesame, Security{})
 	defer p.Close()
 	if _, err := p.ReadIndex(t.Context(), "http://"+address); err != nil {
 		t.Fatal(err)

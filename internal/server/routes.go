@@ -131,6 +131,7 @@ func (s *Server) table(advertised string) []route {
 		identity: s.identity,
 		version:  s.cfg.Version,
 		started:  time.Now(),
+		tls:      func() *api.TLS { return tlsStatus(&s.cfg) },
 	}
 	asyncAPI := &asyncAPIHandler{
 		reports: s.ops.Reports,

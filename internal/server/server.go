@@ -107,9 +107,11 @@ func New(cfg Config) (*Server, error) {
 
 // Serve answers on a listener until Close, and closes the listener. It returns nil after Close.
 func (s *Server) Serve(l net.Listener) error {
-	// HTTP/2 without TLS is for callers of the Connect services.
+	// HTTP/2 without TLS is for callers of the Connect services. With TLS the listener makes the connections, and the
+	// server the handshakes.
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	h := &http.Server{
 		Handler:           s.Handler(),
@@ -123,7 +125,11 @@ func (s *Server) Serve(l net.Listener) error {
 	if !s.lifecycle.add(h) {
 		return errors.Join(fmt.Errorf("serve: %w", service.ErrStopping), l.Close())
 	}
-	if err := h.Serve(limitConns(l, s.cfg.MaxConns)); !errors.Is(err, http.ErrServerClosed) {
+	limited := limitConns(l, s.cfg.MaxConns)
+	if s.cfg.TLS != nil {
+		limited = newSecureListener(limited, s.cfg.TLS.ServerConfig())
+	}
+	if err := h.Serve(limited); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	return nil

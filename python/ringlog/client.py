@@ -508,7 +508,11 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
     timeout           seconds for which a call is repeated at the nodes in turn
     attempt_timeout   seconds that one node may take to answer
     delivery_timeout  seconds for which an event of publish_soon is repeated
-    tls               the context for https endpoints; default that of ssl.create_default_context()
+    tls_ca            for https endpoints: a file with the CA of the nodes' certificates; default RINGLOG_TLS_CA, else
+                      those of the system
+    tls_cert          a file with the certificate to show to nodes; default RINGLOG_TLS_CERT, else none
+    tls_key           a file with its key; default RINGLOG_TLS_KEY. A file that changes is read for the next connection
+    tls               an ssl.SSLContext in place of the three
     cluster_id        the cluster to talk to; default that of the first node that answers
     on_warning        called once with each warning of a node, such as a misspelt type in an event or a filter: a dict
                       with reason, field and message, perhaps in another thread; it is logged otherwise
@@ -532,6 +536,9 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
         attempt_timeout: float = 3.0,
         delivery_timeout: float = 120.0,
         tls: ssl.SSLContext | None = None,
+        tls_ca: str | os.PathLike[str] | None = None,
+        tls_cert: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
         cluster_id: str = "",
         on_warning: OnWarning | None = None,
         spool: str | os.PathLike[str] | None = None,
@@ -547,6 +554,9 @@ class Client(_Closing, Readers[Tail, Cursor, Member]):
             attempt_timeout,
             delivery_timeout,
             tls,
+            tls_ca,
+            tls_cert,
+            tls_key,
             cluster_id,
             on_warning,
             spool,

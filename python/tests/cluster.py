@@ -11,6 +11,7 @@ import random
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -92,11 +93,19 @@ class Node:
 class Cluster:
     """Voters, each a process of its own."""
 
-    def __init__(self, voters: int = 3, token: str = "", advertise: Callable[[Node], str] | None = None) -> None:
+    def __init__(
+        self, voters: int = 3, token: str = "", advertise: Callable[[Node], str] | None = None, tls: str = ""
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ringlog-python-"))
         ports = free_ports(2 * voters)
         self.nodes = [Node(f"n{i + 1}", ports[i], ports[voters + i], self.folder / f"n{i + 1}") for i in range(voters)]
         self.token = token
+        self.tls = tls  # the mode, "" for none; the folder tls has the files
+        if tls:
+            self.cert("ca")
+            for node in self.nodes:
+                self.cert("node", node.name, "--host", "127.0.0.1")
+                node.url = node.advertised = node.url.replace("http://", "https://")
         atexit.register(self.close)
         if advertise is not None:
             for node in self.nodes:
@@ -113,14 +122,25 @@ class Cluster:
     def urls(self) -> str:
         return ",".join(node.advertised for node in self.nodes)
 
+    def cert(self, *args: str) -> None:
+        """Make certificates in the folder tls."""
+        command = [program(), "cert", *args, "--dir", str(self.folder / "tls")]
+        subprocess.run(command, check=True, capture_output=True)
+
     def start(self, node: Node) -> None:
         others = ",".join(other.url for other in self.nodes if other is not node)
         args = [
             program(), "serve", "--id", node.name, "--data-dir", str(node.folder),
             "--http", f"127.0.0.1:{node.http}", "--raft", f"127.0.0.1:{node.raft}",
             "--bootstrap-expect", str(len(self.nodes)), "--disk-min-free", "1048576",
-            "--advertise-http", node.advertised.removeprefix("http://"),
+            "--advertise-http", node.advertised.partition("://")[2],
         ]  # fmt: skip
+        if self.tls:
+            files = self.folder / "tls"
+            args += [
+                "--tls-mode", self.tls, "--tls-ca", str(files / "ca.pem"), "--tls-cert",
+                str(files / f"node-{node.name}.pem"), "--tls-key", str(files / f"node-{node.name}-key.pem"),
+            ]  # fmt: skip
         if not others:
             args += ["--heartbeat", "200ms"]  # after a start, a lone voter waits for a leader for that long, in vain
         env = {name: value for name, value in os.environ.items() if not name.startswith(("RINGLOG_", "RINGRIFT_"))}
@@ -135,7 +155,8 @@ class Cluster:
         request = urllib.request.Request(node.url + "/v1/cluster")
         if self.token:
             request.add_header("Authorization", "Bearer " + self.token)
-        with urllib.request.urlopen(request, timeout=2) as answer:
+        trusting = ssl.create_default_context(cafile=self.folder / "tls" / "ca.pem") if self.tls else None
+        with urllib.request.urlopen(request, timeout=2, context=trusting) as answer:
             status: dict[str, object] = json.load(answer)
             return status
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/internal/certs"
 )
 
 // tape is a state machine that keeps what was applied to it.
@@ -114,12 +116,13 @@ func (v *voter) configured() bool {
 
 type cluster struct {
 	*testing.T
-	town  *town
-	wires *wires
+	town   *town
+	wires  *wires
+	secure func(id string) *certs.Store // nil: without TLS
 }
 
 func newCluster(t *testing.T) *cluster {
-	return &cluster{t, newTown(), &wires{down: make(map[string]bool), open: make(map[string][]net.Conn)}}
+	return &cluster{T: t, town: newTown(), wires: &wires{down: make(map[string]bool), open: make(map[string][]net.Conn)}}
 }
 
 func (c *cluster) voter(id string) *voter {
@@ -142,6 +145,9 @@ func (c *cluster) start(v *voter, edit func(*Options)) {
 	o.Configured = v.configured
 	o.Secret = []byte("token")
 	o.Dial = c.wires.dialer(c.town, v.id)
+	if c.secure != nil {
+		o.TLS = c.secure(v.id)
+	}
 	if v.addr != "" {
 		o.Bind = v.addr
 	}

@@ -36,7 +36,9 @@ var errOutgrown = errors.New("connection is older than this node's cluster id")
 // conn is a connection during its handshake and after it. The handshake uses the
 // embedded Conn, with deadlines set by stream; raft's transport uses conn itself.
 type conn struct {
-	net.Conn
+	net.Conn          // paced, or TLS over it; set by the goroutine that makes the handshake
+	raw      net.Conn // what the network gave: who ends a connection closes this, which waits for nobody
+	pace     *paced
 	registry *registry
 	accepted bool          // by this node; otherwise it was dialled
 	timeout  time.Duration // Options.Timeout
@@ -106,13 +108,29 @@ func (c *conn) Write(p []byte) (n int, err error) {
 	}
 	c.inRPC.Store(false)
 	c.installing.Store(false)
+	n, err = c.Conn.Write(p)
+	c.sent += n
+	return n, err
+}
+
+// paced is the connection below TLS, where there is TLS: a write of TLS that once ran out of time fails for ever.
+type paced struct {
+	net.Conn
+	timeout time.Duration
+	on      bool // once established: the deadline of the handshake counts until then
+}
+
+// Write implements net.Conn, see conn.Write.
+func (c *paced) Write(p []byte) (n int, err error) {
+	if !c.on {
+		return c.Conn.Write(p)
+	}
 	for n < len(p) {
 		if err := c.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
 			return n, err
 		}
 		m, err := c.Conn.Write(p[n:min(n+writePiece, len(p))])
 		n += m
-		c.sent += m
 		if m > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
 			continue // a link may need longer than Timeout for a piece
 		}
@@ -132,13 +150,13 @@ func (c *conn) SetDeadline(time.Time) error {
 
 func (c *conn) isOutgrown() bool { return c.outgrown != nil && c.outgrown() }
 
-// Close must be called by the owner only. Others who end a connection close the embedded
-// Conn, so stream.wait still waits for the owner. It is idempotent.
+// Close must be called by the owner only. Others who end a connection close raw, so stream.wait still waits for
+// the owner. It is idempotent.
 func (c *conn) Close() error {
 	var err error
 	c.closeOnce.Do(func() {
 		c.registry.remove(c)
-		err = c.Conn.Close()
+		err = c.raw.Close()
 		if c.handed {
 			c.registry.owned.Done()
 		}
@@ -184,7 +202,8 @@ func (r *registry) add(raw net.Conn, accepted bool) (c, closed *conn) {
 		}
 	}
 	r.next++
-	c = &conn{Conn: raw, registry: r, accepted: accepted, timeout: r.timeout, order: r.next}
+	pace := &paced{Conn: raw, timeout: r.timeout}
+	c = &conn{Conn: pace, raw: raw, pace: pace, registry: r, accepted: accepted, timeout: r.timeout, order: r.next}
 	r.open[c] = struct{}{}
 	return c, closed
 }
@@ -239,14 +258,14 @@ func (r *registry) establish(c *conn) {
 		oldest.evict()
 	}
 	if c.stage == pending {
-		c.stage = established
+		c.stage, c.pace.on = established, true
 	}
 }
 
 // evict ends a connection to make room for another. The caller holds registry.mu; the owner calls Close.
 func (c *conn) evict() {
 	c.stage = evicted
-	c.Conn.Close()
+	c.raw.Close()
 }
 
 // accepted counts the accepted connections in a stage; see count. The caller holds mu.
@@ -295,7 +314,7 @@ func (r *registry) disconnect(nodeID string) {
 	defer r.mu.Unlock()
 	for c := range r.open {
 		if c.nodeID == nodeID {
-			c.Conn.Close()
+			c.raw.Close()
 		}
 	}
 }
@@ -306,6 +325,6 @@ func (r *registry) close() {
 	defer r.mu.Unlock()
 	r.closed = true
 	for c := range r.open {
-		c.Conn.Close()
+		c.raw.Close()
 	}
 }

@@ -15,8 +15,10 @@
 //   - Memory and time are bounded for whoever connects: frames, pending handshakes,
 //     connections and the record of refusals all have limits.
 //
-// The handshake authenticates who opened a connection; what follows is neither
-// encrypted nor authenticated, so the token does not replace a trusted network.
+// Without Options.TLS the handshake authenticates who opened a connection; what follows is neither
+// encrypted nor authenticated, so the token does not replace a trusted network. With it, a connection is TLS 1.3
+// between two nodes of which each has shown the certificate of its own id, and the proofs of the token hold for this
+// connection alone.
 //
 // A request passes these parts, from the node that sends it to the one that answers:
 //

@@ -3,6 +3,8 @@ package rafttransport
 import (
 	"errors"
 	"fmt"
+
+	"github.com/ringrift/ringlog/internal/certs"
 )
 
 // Why a connection, or a vote, is refused. Each has a code on the wire, so
@@ -23,6 +25,14 @@ var (
 	ErrSlow         = errors.New("handshake took too long")
 	ErrRolledBack   = errors.New("the node's data folder was replaced by an older copy")
 	ErrUnconfigured = errors.New("no vote: raft configuration is empty")
+
+	// With TLS, see Options.TLS.
+	ErrNoTLS        = errors.New("only one side has TLS on its raft port")
+	ErrUnknownCA    = certs.ErrUnknownCA
+	ErrExpired      = certs.ErrExpired
+	ErrNotNode      = certs.ErrNotNode
+	ErrOtherNode    = errors.New("certificate is of another node")
+	ErrUnfitForNode = errors.New("certificate is not fit for a node")
 )
 
 // reasons gives each sentinel its code on the wire (never reused) and its name
@@ -46,6 +56,12 @@ var reasons = [...]struct {
 	{12, "slow", ErrSlow},
 	{13, "unconfigured", ErrUnconfigured},
 	{14, "rolled_back", ErrRolledBack},
+	{15, "no_tls", ErrNoTLS},
+	{16, "unknown_ca", ErrUnknownCA},
+	{17, "expired", ErrExpired},
+	{18, "not_node", ErrNotNode},
+	{19, "other_node", ErrOtherNode},
+	{20, "unfit", ErrUnfitForNode},
 }
 
 // sentinelOf is the sentinel that err wraps, ErrNotAdmitted if it wraps none.

@@ -25,6 +25,11 @@ type handshake struct {
 	admit  func(peer Identity) error
 	speaks versions // of this side
 
+	// Of the connection, if it is TLS: the node that the peer's certificate is of, and what both ends of this
+	// connection know and those of no other do. "" and nil without TLS.
+	certified string
+	binding   []byte
+
 	peer    Identity // set as soon as its hello is read; proven when the handshake ends
 	version byte     // the newest that both sides speak, once both hellos are known
 }
@@ -133,6 +138,8 @@ func (h *handshake) check(in hello) error {
 	case in.NodeID == h.self.NodeID:
 		// This also keeps a node's proof from being relayed back to itself.
 		return refusef(ErrSameNode, "%s, incarnations %s and %s", in.NodeID, h.self.Incarnation, in.Incarnation)
+	case h.certified != "" && in.NodeID != h.certified:
+		return refusef(ErrOtherNode, "%s has a certificate of %s", in.NodeID, h.certified)
 	case h.target != "" && in.NodeID != h.target:
 		return refusef(ErrWrongNode, "%s expected, %s answered", h.target, in.NodeID)
 	case in.target != "" && in.target != h.self.NodeID:
@@ -142,7 +149,9 @@ func (h *handshake) check(in hello) error {
 }
 
 // proof is the MAC that the side of this role proves the secret with; empty without a secret. It covers both
-// hellos, and with them both nonces.
+// hellos, and with them both nonces, and under TLS the connection: relayed into another connection it proves nothing,
+// even by somebody who has the certificates of both nodes. Hellos have their length in front, so no two lists of
+// parts have the same bytes.
 func (h *handshake) proof(role string, dialer, acceptor frame) []byte {
 	if len(h.secret) == 0 {
 		return nil
@@ -151,6 +160,7 @@ func (h *handshake) proof(role string, dialer, acceptor frame) []byte {
 	io.WriteString(mac, role)
 	mac.Write(dialer)
 	mac.Write(acceptor)
+	mac.Write(h.binding)
 	return mac.Sum(nil)
 }
 

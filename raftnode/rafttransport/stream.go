@@ -108,6 +108,15 @@ func (s *stream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Co
 
 // dial connects and makes the handshake. ctx must have a deadline.
 func (s *stream) dial(ctx context.Context, address raft.ServerAddress) (*conn, error) {
+	c, err := s.dialOver(ctx, address, s.opts.TLS != nil)
+	if errors.Is(err, errPlainPeer) {
+		c, err = s.dialOver(ctx, address, false)
+	}
+	return c, err
+}
+
+// dialOver is dial with TLS or without. It returns errPlainPeer if the peer has no TLS and need not have it.
+func (s *stream) dialOver(ctx context.Context, address raft.ServerAddress, overTLS bool) (*conn, error) {
 	raw, err := s.opts.Dial(ctx, string(address))
 	if err != nil {
 		return nil, err
@@ -122,7 +131,13 @@ func (s *stream) dial(ctx context.Context, address raft.ServerAddress) (*conn, e
 	h := s.handshake(c, target)
 	deadline, _ := ctx.Deadline()
 	_ = raw.SetDeadline(deadline)
-	if err := h.dial(); err != nil {
+	if overTLS {
+		err = s.secureDialled(c, h)
+	}
+	if err == nil {
+		err = h.dial()
+	}
+	if err != nil {
 		s.fail(c, h, string(address), err)
 		c.Close()
 		return nil, err
@@ -193,9 +208,13 @@ func busy(raw net.Conn) *RefusedError {
 // transport.
 func (s *stream) serve(c *conn) {
 	h := s.handshake(c, "")
-	_ = c.Conn.SetDeadline(time.Now().Add(s.opts.Timeout))
+	_ = c.raw.SetDeadline(time.Now().Add(s.opts.Timeout))
+	err := s.secureAccepted(c, h)
+	if err == nil {
+		err = h.accept()
+	}
 	// The deadline is of the handshake alone: raft sets its own.
-	if err := h.accept(); err != nil {
+	if err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = refusef(ErrSlow, "not done in %v", s.opts.Timeout)
 		}
@@ -203,7 +222,7 @@ func (s *stream) serve(c *conn) {
 		c.Close()
 		return
 	}
-	_ = c.Conn.SetDeadline(time.Time{})
+	_ = c.raw.SetDeadline(time.Time{})
 	s.conns.establish(c)
 	s.hand(c)
 }
@@ -258,9 +277,9 @@ func (s *stream) fail(c *conn, h *handshake, addr string, err error) {
 
 	// The deadline bounds both writing the refusal and waiting for it to arrive.
 	if !refusal.ByPeer {
-		_ = c.Conn.SetDeadline(time.Now().Add(lingerTime))
+		_ = c.raw.SetDeadline(time.Now().Add(lingerTime))
 		h.refuse(refusal)
-		linger(c.Conn)
+		linger(c.raw)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/internal/certs"
 )
 
 const (
@@ -79,6 +81,11 @@ type Options struct {
 	// Secret is the cluster token. Empty: no proof is asked for nor given, and a
 	// peer that asks for one is refused.
 	Secret []byte
+	// TLS secures the connections with the certificates of both nodes; nil: they are plain. With TLSOptional plain
+	// ones are taken, too, and dialled at a peer that has nothing else: for the time in which the nodes of a running
+	// cluster are restarted one after the other.
+	TLS         *certs.Store
+	TLSOptional bool
 
 	// Timeout bounds connecting and the handshake together, the time in which no byte
 	// of a request could be sent, the wait for its answer (for a large request the
@@ -229,7 +236,8 @@ func (t *Transport) RequestVote(id raft.ServerID, target raft.ServerAddress,
 func (t *Transport) fresh(request func() error) (err error) {
 	for range 3 * (t.opts.MaxPool + 1) { // those of the pool, and those in use that return to it
 		err = request()
-		ended := errors.Is(err, errOutgrown) || errors.Is(err, io.EOF) ||
+		// A connection of TLS that was closed without a farewell ends with ErrUnexpectedEOF.
+		ended := errors.Is(err, errOutgrown) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 			errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 		if !ended || t.IsShutdown() {
 			return err

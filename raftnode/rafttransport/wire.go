@@ -39,6 +39,10 @@ import (
 //
 // A refusal may replace any frame and ends the connection. The dialer proves first,
 // so a stranger who dials gets nothing that was derived from the token.
+//
+// With TLS all of this is inside a connection of TLS 1.3, in which both sides have shown a certificate. It is verified
+// before the first frame is sent or believed, and the hello's node has to be the certificate's. Proofs then cover the
+// exporter of the connection as well (RFC 8446, section 7.5; label exporterLabel, no context, 32 bytes).
 const (
 	magic        = "RLRH"
 	helloVersion = 1 // of hellos and refusals, for good
@@ -56,6 +60,8 @@ const (
 	kindProof   = 2
 	kindReady   = 3
 	kindRefusal = 4
+
+	recordHandshake = 0x16 // with which TLS begins
 )
 
 // versions is the range of versions that a side speaks, both ends included.
@@ -95,6 +101,10 @@ func readFrame(r io.Reader, version byte) (frame, error) {
 	var head [headerLen]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, err
+	}
+	// A node without TLS is dialled by one that has it.
+	if head[0] == recordHandshake {
+		return nil, refusef(ErrNoTLS, "the peer dials with TLS, which this node does not have")
 	}
 	if string(head[:4]) != magic {
 		if isWebRequest(head[:]) {

@@ -16,6 +16,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/certs"
 )
 
 // Repeat says what may follow an attempt whose outcome is unknown.
@@ -255,6 +256,9 @@ func classify(err error, sent bool) fault {
 	if f.answer == nil {
 		// What was sent may have happened.
 		f.unknown = sent
+		if remedy := certs.Remedy(err); remedy != "" {
+			f.err = fmt.Errorf("%w: %s", err, remedy)
+		}
 		return f
 	}
 

@@ -2,6 +2,7 @@ package calls
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -17,8 +18,8 @@ import (
 
 // NewHTTPClient returns an HTTP client that keeps that many connections to a node. They are
 // of HTTP/1.1: a worker's requests follow each other on one connection, which costs less
-// than streams that share one of HTTP/2.
-func NewHTTPClient(attemptTimeout time.Duration, connections int) *http.Client {
+// than streams that share one of HTTP/2. secure is for https; nil is Go's default.
+func NewHTTPClient(attemptTimeout time.Duration, connections int, secure *tls.Config) *http.Client {
 	dialer := &net.Dialer{Timeout: attemptTimeout, KeepAlive: 15 * time.Second}
 
 	// There is no timeout of the client itself: each attempt has its context. Events are
@@ -26,6 +27,7 @@ func NewHTTPClient(attemptTimeout time.Duration, connections int) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         dialer.DialContext,
+		TLSClientConfig:     secure,
 		TLSHandshakeTimeout: attemptTimeout,
 		// By default two are kept, and each further one is closed after its request.
 		MaxIdleConnsPerHost:   connections,

@@ -55,7 +55,8 @@ func (c *Cluster) launch(n Node) (*process, error) {
 	}
 	defer out.Close() // the process has its own
 	// Every node gets the same arguments but for its id, its addresses and whom it joins.
-	args := []string{"serve", "--id", n.ID, "--data-dir", n.Dir, "--http", n.HTTP, "--raft", n.Raft,
+	// Certificates that variables name are for the command line, not for these nodes.
+	args := []string{"serve", "--tls-mode", "off", "--id", n.ID, "--data-dir", n.Dir, "--http", n.HTTP, "--raft", n.Raft,
 		"--bootstrap-expect", strconv.Itoa(len(c.nodes))}
 	if others := c.others(n.ID); others != "" {
 		args = append(args, "--join", others)

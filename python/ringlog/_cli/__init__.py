@@ -44,6 +44,9 @@ def connect(args: argparse.Namespace, **options: Any) -> Client:
     return Client(
         args.endpoints,
         token_file=args.token_file,
+        tls_ca=args.tls_ca,
+        tls_cert=args.tls_cert,
+        tls_key=args.tls_key,
         timeout=args.timeout,
         attempt_timeout=min(args.timeout, 3.0),
         on_warning=_warn,
@@ -111,6 +114,9 @@ def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("-e", "--endpoints", help="URLs of nodes, separated by commas; default RINGLOG_ENDPOINTS")
     common.add_argument("--token-file", help="a file with the cluster token; default RINGLOG_TOKEN_FILE")
+    common.add_argument("--tls-ca", help="for https: a file with the CA of nodes' certificates; default RINGLOG_TLS_CA")
+    common.add_argument("--tls-cert", help="a file with the certificate to show to nodes; default RINGLOG_TLS_CERT")
+    common.add_argument("--tls-key", help="a file with its key; default RINGLOG_TLS_KEY")
     common.add_argument("--timeout", type=float, default=30.0, help="seconds for which a call is repeated (30)")
     common.add_argument("--json", action="store_true", help="print JSON, an object a line")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")

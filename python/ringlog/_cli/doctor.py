@@ -6,16 +6,19 @@ import argparse
 import os
 import sys
 import time
+from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from ringlog import __version__
 from ringlog._cli import DONE, FAILED, UNREACHABLE, USAGE, connect, emit
+from ringlog._core import tls
 from ringlog._core.io import drive
 from ringlog._core.spool import Spool, inspect
 from ringlog.errors import RinglogError, Unauthenticated
 
 MAX_SKEW = 30.0  # seconds
+RENEW_WITHIN = 30 * 86400.0  # seconds before a certificate expires, as ringlog check has it
 OLDEST = (3, 10)
 
 
@@ -73,7 +76,8 @@ def _check_nodes(found: Findings, calls: Any) -> int:
         try:
             answer, _ = drive(calls.ask(node, "/healthz", {}))
         except OSError as e:
-            found.add(node.endpoint.url, f"no answer: {e or type(e).__name__}", UNREACHABLE, "check address and node")
+            remedy = tls.remedy(e) or "check address and node"
+            found.add(node.endpoint.url, f"no answer: {e or type(e).__name__}", UNREACHABLE, remedy)
             continue
         took = time.time() - began
         reached += 1
@@ -97,7 +101,8 @@ def _check_cluster(found: Findings, log: Any) -> None:
     """Check the token, the leader and the versions."""
     try:
         cluster = log.cluster()
-        version = log.status()["version"]
+        status = log.status()
+        version = status["version"]
     except Unauthenticated as e:
         found.add("token", e.message, USAGE, e.remedy)
         return
@@ -110,11 +115,26 @@ def _check_cluster(found: Findings, log: Any) -> None:
         found.add("leader", str(leader))
     else:
         found.add("leader", "there is none", UNREACHABLE, "see whether a majority of the voters runs")
+    if secure := status.get("tls"):
+        _check_tls(found, status["node_id"], secure)
     text = f"package {__version__}, node {version}"
     if _minor(str(version)) > _minor(__version__):
         found.add("version", text, DONE, "a newer package knows more of the node's interface")
     else:
         found.add("version", text)
+
+
+def _check_tls(found: Findings, node: str, secure: Any) -> None:
+    """Check the certificate of the node that has answered."""
+    expires = datetime.fromisoformat(secure["expires"].split(".")[0].rstrip("Z") + "+00:00")
+    left = (expires - datetime.now(timezone.utc)).total_seconds()
+    text = f"{node} has mode {secure['mode']}, and a certificate that expires in {left / 86400:.0f} days"
+    if problem := secure.get("problem"):
+        found.add("tls", f"{text}; it cannot use the files that it has: {problem}", FAILED, "mend the files")
+    elif left < RENEW_WITHIN:
+        found.add("tls", text, FAILED, "make a new one with ringlog cert node, or a new CA with ringlog cert ca")
+    else:
+        found.add("tls", text)
 
 
 def _minor(version: str) -> tuple[int, ...]:

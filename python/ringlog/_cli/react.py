@@ -76,6 +76,9 @@ class Reaction:
         hidden = () if args.pass_token else SECRETS
         self._environment = {name: value for name, value in os.environ.items() if name not in hidden}
         self._environment["RINGLOG_ENDPOINTS"] = ",".join(e.url for e in log._config.endpoints)
+        for name in ("tls_ca", "tls_cert", "tls_key"):
+            if file := getattr(args, name):
+                self._environment["RINGLOG_" + name.upper()] = os.path.abspath(file)
         if args.pass_token and args.token_file:
             self._environment["RINGLOG_TOKEN_FILE"] = os.path.abspath(args.token_file)
 

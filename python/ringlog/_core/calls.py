@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
+from ringlog._core import tls
 from ringlog._core.config import Config
 from ringlog._core.encode import encode
 from ringlog._core.http import ResponseParser, encode_request
@@ -112,6 +113,7 @@ class Attempts:
         self.stopped = False
         self.internal = 0
         self.foreign: list[Node] = []  # nodes of another cluster
+        self.untrusted: list[Node] = []  # nodes to which TLS failed
         self.last: Exception | None = None
         self.outage: Outage | None = None  # is notified of each round over all nodes without an answer
 
@@ -145,7 +147,8 @@ class Attempts:
             failure = Unavailable(
                 f"{self.what}: no node has answered in {seconds}: {cause}",
                 code="unreachable",
-                remedy="check the endpoints, and that the nodes run",
+                remedy=tls.remedy(getattr(self.last, "__cause__", None))
+                or "check the endpoints, and that the nodes run",
             )
         if failure is not self.last:
             failure.__cause__ = self.last
@@ -368,10 +371,11 @@ class Calls:
         self.nodes.failed(node)
         self._seek_leader = True
         tries.last = _at_node(node, error)
-        if isinstance(error, ValueError):  # a certificate that is not trusted will not be later
-            failure = tries.error()
-            failure.remedy = "give a TLS context that trusts it: tls=ssl.create_default_context(cafile=...)"
-            raise failure
+        if tls.remedy(error):
+            # A certificate that is not trusted will not be later. Another node may have a better one.
+            tries.untrusted.append(node)
+            if all(any(one is failed for failed in tries.untrusted) for one in self.nodes.all):
+                raise tries.error()
 
     async def _judge(self, tries: Attempts, answer: Answer, content: bytes, reads: bool) -> None:
         """Take in an answer that is an error, and raise it if it is final."""

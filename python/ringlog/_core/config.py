@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from ringlog._core.checks import check_number
 from ringlog._core.notices import OnWarning
+from ringlog._core.tls import Secure
 from ringlog.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -146,6 +147,9 @@ class Config:
         attempt_timeout: float,
         delivery_timeout: float,
         tls: ssl.SSLContext | None,
+        tls_ca: str | os.PathLike[str] | None,
+        tls_cert: str | os.PathLike[str] | None,
+        tls_key: str | os.PathLike[str] | None,
         cluster_id: str,
         on_warning: OnWarning | None,
         spool: str | os.PathLike[str] | None,
@@ -162,7 +166,9 @@ class Config:
         self.delivery_timeout = delivery_timeout
         self.cluster_id = cluster_id
         self.on_warning = on_warning
-        self._tls = tls
+        self.secure = Secure(tls, tls_ca, tls_cert, tls_key)
+        if any(endpoint.scheme == "https" for endpoint in self.endpoints):
+            self.secure.context()  # what is wrong with the files is told here
         self.spool = os.fspath(os.environ.get("RINGLOG_SPOOL", "") if spool is None else spool)
         self.spool_bytes = spool_bytes
         self.spool_after = spool_after
@@ -191,11 +197,5 @@ class Config:
         return wire.MemoryIo(io, wire.find(self.endpoints[0].host))
 
     def tls_for(self, endpoint: Endpoint) -> ssl.SSLContext | None:
-        """Return the TLS context for an endpoint, None for http. Without one given it is Python's default."""
-        if endpoint.scheme != "https":
-            return None
-        if self._tls is None:
-            import ssl  # takes long to import, and most clusters are used without it
-
-            self._tls = ssl.create_default_context()
-        return self._tls
+        """Return the TLS context for the next connection to an endpoint, None for http."""
+        return self.secure.context() if endpoint.scheme == "https" else None

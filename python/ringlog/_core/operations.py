@@ -75,6 +75,7 @@ class Operations:
 
     def _after_fork(self) -> None:
         self._calls.nodes.after_fork()
+        self._config.secure.after_fork()
         self._calls.warnings.after_fork()
         if self._config.clock is not None:
             self._config.clock.after_fork()

@@ -37,14 +37,19 @@ func Explain(err error) error {
 	case diskHung, diskFailed:
 		// A disk may work again.
 		return fmt.Errorf("%s: %w", name, err)
+	case otherCluster, clusterRecovered:
+		// The folder is whole.
+		return shell.RefusedError{Err: fmt.Errorf("%s: %w", name, err)}
 	}
 	return shell.DamagedError{Err: fmt.Errorf("%s: %w", name, err)}
 }
 
-// The problems that may pass: the data is as it was.
+// The problems of a folder that is not damaged: of its disk, which may pass, and of which cluster it is.
 const (
-	diskHung   = "DISK_HUNG"
-	diskFailed = "DISK_FAILED"
+	diskHung         = "DISK_HUNG"
+	diskFailed       = "DISK_FAILED"
+	otherCluster     = "OTHER_CLUSTER"
+	clusterRecovered = "CLUSTER_RECOVERED"
 )
 
 // ProblemName gives damage and failing disks a name that can be searched for, ""
@@ -60,8 +65,8 @@ func ProblemName(err error) string {
 		{fsm.ErrDiskHung, diskHung}, {fsm.ErrDiskFailed, diskFailed},
 		{raftstore.ErrCorruptEntry, "CORRUPT_ENTRY"}, {raftstore.ErrBehindState, "RAFT_LOG_BEHIND_STATE"},
 		{frame.ErrUnsupported, "UNSUPPORTED_FRAME"}, {frame.ErrCorrupt, "CORRUPT_FRAME"}, {log.ErrCorrupt, "DAMAGED"},
-		{raftnode.ErrForeignFolder, "OTHER_CLUSTER"}, {raftnode.ErrRolledBack, "ROLLED_BACK"},
-		{raftnode.ErrRecoveredWithout, "CLUSTER_RECOVERED"},
+		{raftnode.ErrForeignFolder, otherCluster}, {raftnode.ErrRolledBack, "ROLLED_BACK"},
+		{raftnode.ErrRecoveredWithout, clusterRecovered},
 		{raftnode.ErrDiverged, "DIVERGED"}, {datadir.ErrDamaged, "DAMAGED"}, {fsm.ErrDamaged, "DAMAGED"},
 		{blackbox.ErrDamaged, "DAMAGED"},
 		{snapshots.ErrCorrupt, "DAMAGED_SNAPSHOT"},

@@ -37,13 +37,14 @@ func TestDamageHasAName(t *testing.T) {
 
 func TestFoldersHaveExitCodes(t *testing.T) {
 	for err, want := range map[error]int{
-		datadir.ErrOtherCluster: shell.ExitUsage,
-		datadir.ErrNoFolder:     shell.ExitNotFound,
-		datadir.ErrInUse:        shell.ExitFailed,
-		fsm.ErrDamaged:          shell.ExitDamaged,
-		raftnode.ErrDiverged:    shell.ExitDamaged,
-		raftnode.ErrRolledBack:  shell.ExitDamaged,
-		raftstore.ErrDiskHung:   shell.ExitFailed,
+		datadir.ErrOtherCluster:   shell.ExitUsage,
+		datadir.ErrNoFolder:       shell.ExitNotFound,
+		datadir.ErrInUse:          shell.ExitFailed,
+		fsm.ErrDamaged:            shell.ExitDamaged,
+		raftnode.ErrDiverged:      shell.ExitDamaged,
+		raftnode.ErrRolledBack:    shell.ExitDamaged,
+		raftnode.ErrForeignFolder: shell.ExitRefused,
+		raftstore.ErrDiskHung:     shell.ExitFailed,
 	} {
 		explained := Explain(fmt.Errorf("x: %w", err))
 		if got := shell.ExitCode(explained); got != want || !errors.Is(explained, err) {

@@ -21,6 +21,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/internal/certs"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
@@ -30,6 +31,7 @@ type serveConfig struct {
 	Addresses
 	Joining
 	Access
+	Encryption
 	Seeds
 	Timing
 	Compaction
@@ -62,6 +64,14 @@ type Access struct {
 	// by which clients may call the node besides its addresses, if there is no token
 	AllowHosts []string `toml:"allow-host" json:"allow-host"` // names
 	TokenFile  string   `toml:"token-file" json:"token-file"` // holds the cluster token
+}
+
+// Encryption is how a node's two ports, and its calls of others, are secured.
+type Encryption struct {
+	TLSCert string `toml:"tls-cert" json:"tls-cert"` // files in PEM; none is no TLS
+	TLSKey  string `toml:"tls-key" json:"tls-key"`
+	TLSCA   string `toml:"tls-ca" json:"tls-ca"`
+	TLSMode string `toml:"tls-mode" json:"tls-mode"` // off, allow or require; "" is require with a certificate
 }
 
 // Seeds are settings of a new cluster. One that exists keeps its own.
@@ -167,6 +177,12 @@ func serveOptions() []serveOption {
 		{"allow-host", "comma-separated host `NAME`s by which clients reach this node, besides its addresses " +
 			"and those of --join; without a cluster token requests for other names are refused, so " +
 			"that no web page reaches it through a browser", ""},
+		{"tls-cert", "`FILE` with this node's certificate; it is read again when it changes, and on SIGHUP", ""},
+		{"tls-key", "`FILE` with the key of --tls-cert, which others must not be able to read", ""},
+		{"tls-ca", "`FILE` with the CA that has signed the certificates of all nodes and clients", ""},
+		{"tls-mode", "`HOW` ports are secured: off, allow (plain connections are taken, too, which protects nobody from " +
+			"who can change packets: it is for the time in which a cluster moves to require) or require " +
+			"(default: require with --tls-cert, else off)", ""},
 		// What a new cluster begins with.
 		{"reserved", "`HOW` a new cluster treats clients' events of reserved types: refuse or accept-as-foreign", ""},
 		{"validation-strict", "make a new cluster refuse unknown types", "RINGRIFT_EVENT_VALIDATION_STRICT"},
@@ -439,7 +455,8 @@ func (c *serveConfig) validate(hasToken bool) error {
 		return shell.Usagef("--log-level %q: use trace, debug, info, warn or error", c.LogLevel)
 	}
 	// Then the bounds of each part, and the addresses, whose check depends on whether there is a token.
-	for _, check := range []func() error{c.Compaction.validate, c.Timing.validate, c.Limits.validate} {
+	for _, check := range []func() error{c.Encryption.validate, c.Compaction.validate, c.Timing.validate,
+		c.Limits.validate} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -451,6 +468,33 @@ func (c *serveConfig) validate(hasToken bool) error {
 	if c.fresh() && c.BootstrapExpect == 0 && len(c.Join) == 0 {
 		return shell.Usagef("%s is a new data folder: pass --bootstrap-expect 1 for a single node, or --join "+
 			"with the URLs of a cluster", c.DataDir)
+	}
+	return nil
+}
+
+// mode returns how connections are secured.
+func (e *Encryption) mode() certs.Mode {
+	// Who names a certificate wants it used.
+	if e.TLSMode == "" && e.TLSCert+e.TLSKey+e.TLSCA != "" {
+		return certs.Require
+	}
+	return cmp.Or(certs.Mode(e.TLSMode), certs.Off)
+}
+
+// validate refuses an unknown mode, and a mode without its files. What is in them is read later.
+func (e *Encryption) validate() error {
+	mode := e.mode()
+	if !slices.Contains([]certs.Mode{certs.Off, certs.Allow, certs.Require}, mode) {
+		return shell.Usagef("--tls-mode %q: use off, allow or require", e.TLSMode)
+	}
+	if mode == certs.Off {
+		return nil
+	}
+	for _, f := range []struct{ flag, file string }{{"cert", e.TLSCert}, {"key", e.TLSKey}, {"ca", e.TLSCA}} {
+		if f.file == "" {
+			return shell.Usagef("--tls-%s is missing: TLS needs --tls-cert, --tls-key and --tls-ca, which ringlog cert "+
+				"makes; without TLS: --tls-mode off", f.flag)
+		}
 	}
 	return nil
 }

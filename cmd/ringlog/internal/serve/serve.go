@@ -13,6 +13,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/offline"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/certs"
 	"github.com/ringrift/ringlog/internal/eventlog"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/server"
@@ -111,7 +113,8 @@ type node struct {
 	raft   *raftnode.Node
 	server *server.Server
 	peers  *server.Peers
-	failed chan error // of serving HTTP; holds one
+	failed chan error   // of serving HTTP; holds one
+	certs  *certs.Store // nil without TLS
 }
 
 // serve runs a node until ctx ends.
@@ -133,6 +136,12 @@ func serve(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string
 	n, err := startNode(ctx, sh, cfg, version, logger)
 	if err != nil {
 		return err
+	}
+	if n.certs != nil {
+		renewing, stopRenewing := context.WithCancel(ctx)
+		var watching sync.WaitGroup
+		watching.Go(func() { n.renew(renewing) })
+		defer func() { stopRenewing(); watching.Wait() }()
 	}
 	// The first leader of a new cluster writes the settings that the flags ask for.
 	seeding, stopSeeding := context.WithCancel(ctx)
@@ -201,17 +210,31 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 		}
 	}()
 	// From here on everything belongs to the node.
-	n := &node{logger: logger, peers: server.NewPeers(sh.Token), failed: make(chan error, 1)}
+	n := &node{logger: logger, failed: make(chan error, 1)}
+	advertised := cmp.Or(cfg.AdvertiseHTTP, listener.Addr().String())
+	mode := cfg.mode()
+	security := server.Security{}
+	if mode != certs.Off {
+		n.certs, err = certs.Open(certs.Files{Cert: cfg.TLSCert, Key: cfg.TLSKey, CA: cfg.TLSCA}, certs.ForNode(cfg.ID))
+		if err != nil {
+			return nil, shell.Usagef("--tls-mode %s: %w", mode, err)
+		}
+		security = server.Security{Config: n.certs.CallConfig, Mode: mode}
+	}
+	// Whoever is given the address learns from it that it speaks nothing else.
+	if mode == certs.Require {
+		advertised = "https://" + advertised
+	}
+	n.peers = server.NewPeers(sh.Token, security)
 	// Metrics of raft are global to the process, and are collected from here on.
 	registry := nodeInfo(cfg, version)
 	if err := server.RaftMetrics(registry); err != nil {
 		return nil, err
 	}
-	advertised := cmp.Or(cfg.AdvertiseHTTP, listener.Addr().String())
 	n.raft, err = raftnode.Open(ctx, raftnode.Config{
 		ID: cfg.ID, Dir: cfg.DataDir, RaftBind: cfg.Raft, RaftAdvertise: cfg.AdvertiseRaft, HTTPAdvertise: advertised,
 		BootstrapExpect: cfg.BootstrapExpect, Join: cfg.Join, NonVoter: cfg.NonVoter,
-		Secret: []byte(sh.Token), Version: version, Timing: cfg.timing(),
+		Secret: []byte(sh.Token), TLS: n.certs, TLSOptional: mode == certs.Allow, Version: version, Timing: cfg.timing(),
 		Limits: raftnode.Limits{QueueRequests: cfg.QueueRequests, QueueBytes: cfg.QueueBytes},
 		Disk:   raftnode.Disk{MinFree: int64(cfg.DiskMinFree)}, Peers: n.peers, Logger: logger,
 		Fatal: func(err error) { dieOf(sh, logger, err) },
@@ -224,6 +247,7 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 	}
 	// The node answers once raft runs.
 	n.server, err = server.New(server.Config{Node: n.raft, Peers: n.peers, Token: sh.Token, Version: version,
+		TLS: n.certs, TLSMode: mode,
 		Logger:   logger.Named("server"),
 		Registry: registry, Hosts: append(slices.Clone(cfg.AllowHosts), cfg.Join...)})
 	if err != nil {
@@ -231,7 +255,7 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 	}
 	go func() { n.failed <- n.server.Serve(listener) }() // ends in stop
 	logger.Info("serving", "http", listener.Addr().String(), "raft", cfg.Raft, "data", filepath.Clean(cfg.DataDir),
-		"version", version)
+		"tls", string(mode), "version", version)
 	return n, nil
 }
 

@@ -61,7 +61,15 @@ func (sh *Shell) open(ctx context.Context, base, path, token string) (io.ReadClo
 		req.Header.Set(api.ClusterHeader, sh.clusterID)
 	}
 	// ctx alone bounds it, since a backup takes as long as it takes.
-	resp, err := http.DefaultClient.Do(req)
+	secure, err := sh.TLS()
+	if err != nil {
+		return nil, err
+	}
+	// Each question is one connection, as a sweep asks each node once.
+	asking := &http.Client{Transport: &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: secure, DisableKeepAlives: true,
+	}}
+	resp, err := asking.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/certs"
 )
 
 // Shell is what a command body sees of the world: its streams, the form of the
@@ -51,6 +53,8 @@ type Shell struct {
 	Token     string              // "" is none
 	TokenFile string              // that Token was read from; "" is none
 	Getenv    func(string) string // os.Getenv, or a test's
+
+	files certs.Files // for endpoints with https; each may be ""
 }
 
 // New returns the shell of a process with these streams; Configure completes it.
@@ -99,6 +103,8 @@ func (sh *Shell) Configure(c *cli.Context) error {
 	default:
 		return Usagef("--consistency %q: use local or linearizable", s)
 	}
+	// They are read when a node is called.
+	sh.files = certs.Files{Cert: c.String("tls-cert"), Key: c.String("tls-key"), CA: c.String("tls-ca")}
 	// The file takes precedence over the variable.
 	sh.TokenFile = c.String("token-file")
 	sh.Token, err = ReadToken(sh.TokenFile, sh.Getenv(TokenVariable))
@@ -179,7 +185,12 @@ func ReadToken(file, fromEnv string) (string, error) {
 // Dial makes a client of the endpoints.
 func (sh *Shell) Dial(change ...func(*client.Config)) (*client.Client, error) {
 	// A command with a longer timeout repeats its calls itself, if it needs to.
+	secure, err := sh.TLS()
+	if err != nil {
+		return nil, err
+	}
 	cfg := client.Config{Endpoints: sh.Endpoints, Token: sh.Token, TokenFile: sh.TokenFile, ClusterID: sh.clusterID,
+		TLS:     secure,
 		Timeout: min(sh.Timeout, maxClientTimeout),
 		// A filter that nothing known matches is the usual reason for a subscriber that gets nothing.
 		OnWarning: func(w event.Warning) { sh.Say("warning: %s", w.Message) }}
@@ -208,7 +219,11 @@ func (sh *Shell) DialReachable(ctx context.Context, change ...func(*client.Confi
 func (sh *Shell) Reach(ctx context.Context) error {
 	// Any endpoint that accepts a connection will do.
 	// An address that answers nothing must not take the time of the others.
-	dialer := net.Dialer{Timeout: min(sh.Timeout, 3*time.Second)}
+	dialer := &net.Dialer{Timeout: min(sh.Timeout, 3*time.Second)}
+	secure, err := sh.TLS()
+	if err != nil {
+		return err
+	}
 	var last error
 	for _, e := range sh.Endpoints {
 		u, err := url.Parse(e)
@@ -220,7 +235,12 @@ func (sh *Shell) Reach(ctx context.Context) error {
 		if u.Port() == "" {
 			host = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 		}
-		conn, err := dialer.DialContext(ctx, "tcp", host)
+		// A certificate that is not trusted would otherwise be tried again until the time is up.
+		dial := dialer.DialContext
+		if u.Scheme == "https" {
+			dial = (&tls.Dialer{NetDialer: dialer, Config: secure}).DialContext
+		}
+		conn, err := dial(ctx, "tcp", host)
 		if err == nil {
 			return conn.Close()
 		}
@@ -407,8 +427,10 @@ func describeCause(err error, sh *Shell) string {
 	var bad *event.Error
 	// The order matters, as an error may be several of these.
 	switch {
-	case errors.Is(err, http.ErrSchemeMismatch):
-		return fmt.Sprintf("%v\nthe node serves plain HTTP: give its address as http://…", err)
+	case certs.Remedy(err) != "":
+		// The client's errors have it already.
+		remedy := certs.Remedy(err)
+		return strings.TrimSuffix(err.Error(), ": "+remedy) + "\n" + remedy
 	// A connection was made, so a node runs there but is slow.
 	case errors.Is(err, client.ErrUnreachable) && !neverConnected(err):
 		return fmt.Sprintf("%v\nnodes run at %s but did not answer in time: run ringlog check, or raise --timeout (%s)",

@@ -112,7 +112,8 @@ func TestErrorsOfTLSHaveARemedy(t *testing.T) {
 		{"plain to TLS", "http://" + address, nil, "give its address as https://HOST:PORT, and the cluster's CA"},
 		{"TLS to plain", "https://" + plain.Listener.Addr().String(), trust, "give its address as http://"},
 		{"unknown CA", "https://" + address, trustOther, "a CA that is not trusted here: give the cluster's with --tls-ca"},
-		{"other name", "https://" + strings.Replace(address, "127.0.0.1", "localhost", 1), trust, "not of the name localhost"},
+		{"other name", "https://" + strings.Replace(address, "127.0.0.1", "localhost", 1), trust,
+			"not of the name localhost"},
 		{"expired", "https://" + expired.Listener.Addr().String(), trust, "the node's certificate has expired"},
 		{
 			"a certificate of another CA", "https://" + address, with(issue(t, other, me, time.Minute)),

@@ -177,8 +177,8 @@ func (a *allocationApplier) refuseCapacity(amounts []frame.Amount) *Result {
 	return nil
 }
 
-// renewAllocationClaim renews what a request has made, granted or waiting. If there is none, nothing waits in the answer;
-// one that can never be granted is refused with what is wrong, as it may have been dropped for that.
+// renewAllocationClaim renews what a request has made, granted or waiting. If there is none, nothing waits in the
+// answer; one that can never be granted is refused with what is wrong, as it may have been dropped for that.
 func (a *allocationApplier) renewAllocationClaim(c frame.AllocationRenewClaim) Result {
 	x := a.s.shares.allocation(c.ID)
 	if x == nil || !x.granted() {

@@ -121,8 +121,8 @@ func whereCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "where", Usage: "list which hosts have a dataset or model, or what a host has", ArgsUsage: "[NAME]",
 		UsageText: shell.Examples("ringlog where hex8_2p", "ringlog where --host gpu-7"),
-		Description: "By the events that say so: a completed transfer, or DATABASE_CREATED. What was deleted since without\n" +
-			"an event is still listed. Exit code 4 if there is no copy.",
+		Description: "By the events that say so: a completed transfer, or DATABASE_CREATED. What was deleted since " +
+			"without\nan event is still listed. Exit code 4 if there is no copy.",
 		Flags: []cli.Flag{&cli.StringFlag{Name: "host", Usage: "list what `HOST` has, in place of NAME"}},
 		Action: func(c *cli.Context) error {
 			name, host := c.Args().First(), c.String("host")

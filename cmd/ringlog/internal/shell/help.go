@@ -10,8 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// The help is laid out here, as the library's templates have no examples and lines of any length. It is laid out when it
-// is asked for: every run of the program would pay for the text of all verbs.
+// The help is laid out here, as the library's templates have no examples and lines of any length. It is laid out when
+// it is asked for: every run of the program would pay for the text of all verbs.
 
 const (
 	helpWidth  = 80 // of a line, in characters

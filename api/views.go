@@ -31,8 +31,8 @@ type View struct {
 	Declaration json.RawMessage `json:"declaration,omitempty"`
 	// Digests are those of all rows, there where one view is asked for: as of At, and of the latest thousands of offsets.
 	// Nodes that have folded the same have equal ones.
-	Digests []ViewDigest `json:"digests,omitempty"`
-	Existing    bool            `json:"existing,omitempty"` // answers a definition that was there before
+	Digests  []ViewDigest `json:"digests,omitempty"`
+	Existing bool         `json:"existing,omitempty"` // answers a definition that was there before
 }
 
 // ViewDigest is the digest of all rows of a view as of an offset.

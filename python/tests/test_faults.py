@@ -18,15 +18,19 @@ import time
 import tracemalloc
 import unittest
 import uuid
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from ringlog import AsyncClient, Client
+from ringlog._core.calls import Calls
 from ringlog._core.io import drive
 from ringlog._core.notices import Outage
+from ringlog._core.publisher import Publisher
 from ringlog.answers import Scheduled
 from ringlog.errors import Closed, OtherCluster, OutcomeUnknown, RinglogError, Unauthenticated, Unavailable
+from ringlog.event import Result
 from tests.cluster import Cluster, ClusterTest, Node, eventually, shared
 from tests.network import Network
 
@@ -40,6 +44,19 @@ def start(program: str, urls: str, *args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", program, *args], env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True
     )
+
+
+class Slow(Publisher):
+    """A publisher that sends once it may."""
+
+    def __init__(self, calls: Calls, spool: None) -> None:
+        super().__init__(calls, spool)
+        self.sends, self.may_send = threading.Event(), threading.Event()
+
+    async def send(self, *args: Any, **kwargs: Any) -> list[Result]:
+        self.sends.set()
+        self.may_send.wait(10.0)
+        return await super().send(*args, **kwargs)
 
 
 class FaultTest(ClusterTest):
@@ -355,6 +372,29 @@ for i in range(5000):
 print(5000)
 raise ValueError("the program fails")
 """)
+
+    def test_the_end_of_the_interpreter_does_not_race_with_a_thread_that_adds(self) -> None:
+        """What is added while the backlog is drained is sent by one of the two."""
+        backlog, start = self.log._operations._backlog, self.log._operations._backlog._start
+        publisher = Slow(self.log._operations._publisher.calls, None)
+        drain = threading.Thread(target=lambda: drive(backlog.drain(publisher, 10.0)))
+
+        def drain_first() -> None:
+            drain.start()
+            publisher.sends.wait(10.0)
+            start()
+
+        with mock.patch.object(backlog, "_start", drain_first):
+            first = self.log.publish_soon("DATA_SYNC_COMPLETED", {"i": 1}, key=self.run_id, dedup=False)
+        # A task that has begun would send the batch, and so settle it, while the drain still does.
+        first_by_task = wait([first], timeout=0.5).done
+        publisher.may_send.set()
+        drain.join(10.0)
+        second = self.log.publish_soon("DATA_SYNC_COMPLETED", {"i": 2}, key=self.run_id, dedup=False)
+        self.log.flush()
+        self.assertFalse(first_by_task)
+        self.assertLess(first.result().offset, second.result().offset)
+        self.assertEqual(self.numbers(), [1, 2])
 
     def test_the_end_of_the_interpreter_sends_what_an_event_loop_has_left(self) -> None:
         self.check_exit("""

@@ -221,6 +221,7 @@ class Backlog:
         self._tries: Attempts | None = None  # the call that sends the batch, or has sent it last
         self._ticket = 0  # of the batch in the spool; 0 is none
         self._stopped = False  # nothing more is sent
+        self._drained = False  # drain sends, and no task begins
         self._began = 0.0  # by time.time(), when it was sent first
         self._producer = Producer()
         self._bytes = 0
@@ -261,7 +262,7 @@ class Backlog:
     def _start(self) -> None:
         """Start the task that sends, unless it runs."""
         with self._lock:
-            if self._task is None or not self._task.alive():
+            if not self._drained and (self._task is None or not self._task.alive()):
                 self._task = self._io.spawn("ringlog-publish", self._run)
 
     async def flush(self, timeout: float | None) -> bool:
@@ -351,14 +352,20 @@ class Backlog:
         """Send what is there by another publisher, whose Io is the caller's, and return how many events are left.
 
         It is for the interpreter's end. Where the task still runs, it waits for that; where it has
-        ended in the middle of a batch, that is sent again under its number.
+        ended in the middle of a batch, that is sent again under its number. Another thread may still
+        add events: what it adds is sent here, or by a task that begins after this.
         """
         until = time.monotonic() + timeout
-        while self.unsent and time.monotonic() < until:
-            if self._task is not None and self._task.alive():
-                await publisher.calls.io.sleep(0.01)
-            else:
+        while True:
+            with self._lock:
+                self._drained = self.unsent > 0 and time.monotonic() < until
+                if not self._drained:
+                    break
+                self._drained = self._task is None or not self._task.alive()
+            if self._drained:
                 await self._send_batch(publisher, until - time.monotonic())
+            else:
+                await publisher.calls.io.sleep(0.01)
         if self.unsent and publisher.spool is not None:
             self._publisher = publisher  # that of an event loop that has ended can do nothing more
             await self._abandon(timeout)

@@ -169,7 +169,7 @@ func overTLS(config *tls.Config) *http.Client {
 	return &http.Client{Timeout: plainHTTP.Timeout, Transport: &http.Transport{TLSClientConfig: config}}
 }
 
-// use makes the test reach all nodes anew, with a configuration.
+// use makes the test call all nodes with a configuration, over new connections.
 func (s *tlsCluster) use(config *tls.Config) {
 	s.forget()
 	s.web = overTLS(config)

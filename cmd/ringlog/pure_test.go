@@ -35,7 +35,7 @@ func TestFlagsMayStandAnywhere(t *testing.T) {
 			t.Errorf("%s\n  became %s\n  not    %s (%v)", typed, got, want, err)
 		}
 	}
-	// Whose flag it is cannot be told.
+	// The flag could be of either.
 	for _, typed := range []string{
 		"ringlog run --role r d.sh -v",
 		"ringlog react cat --group g",

@@ -82,8 +82,8 @@ func viewDiffers(name string, nodes []answer[map[string]api.View]) string {
 		case v.Failed != "":
 			return fmt.Sprintf("%s does not fold view %q any further: %s", n.url, name, v.Failed)
 		case v.From != first.From:
-			return fmt.Sprintf("view %q begins at offset %d on %s, at %d on %s: to have it begin anew on all nodes, remove "+
-				"and define it", name, max(first.From, first.Since), nodes[0].url, max(v.From, v.Since), n.url)
+			return fmt.Sprintf("view %q begins at offset %d on %s, at %d on %s: to fold it again on all nodes, remove and "+
+				"define it", name, max(first.From, first.Since), nodes[0].url, max(v.From, v.Since), n.url)
 		}
 		for _, d := range v.Digests {
 			reported[d.Offset]++

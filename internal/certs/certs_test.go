@@ -94,7 +94,7 @@ func TestIdentityOf(t *testing.T) {
 			c.URIs = append(c.URIs, u)
 		}
 		i, err := IdentityOf(c)
-		if want == "" && !errors.Is(err, ErrNoIdentity) || want != "" && (err != nil || i.String() != want) {
+		if (want == "" && !errors.Is(err, ErrNoIdentity)) || (want != "" && (err != nil || i.String() != want)) {
 			t.Errorf("%q is of %v, %v; want %q", text, i, err, want)
 		}
 	}

@@ -256,7 +256,7 @@ func TestTLSIsTurnedOnOneNodeAfterTheOther(t *testing.T) {
 				n1, n2 := open("n1", from), open("n2", to)
 				came := answer(t, n2)
 				err := appendTo(n1, n2)
-				if apart := max(i-j, j-i) > 1; apart != errors.Is(err, ErrNoTLS) || !apart && err != nil {
+				if apart := max(i-j, j-i) > 1; apart != errors.Is(err, ErrNoTLS) || (!apart && err != nil) {
 					t.Fatal(err)
 				}
 				if err == nil {

@@ -175,7 +175,7 @@ func (e *Engine) pass(f *folded, at uint64) bool {
 	return true
 }
 
-// A digest of the rows tells nodes apart that have folded different ones. Nodes fold in chunks that end at any offsets,
+// Nodes that have folded different rows have different digests of them. Nodes fold in chunks that end at any offsets,
 // so each keeps the digests at those that digestEvery divides.
 const (
 	digestEvery = 1000

@@ -168,7 +168,7 @@ class Config:
         self.on_warning = on_warning
         self.secure = Secure(tls, tls_ca, tls_cert, tls_key)
         if any(endpoint.scheme == "https" for endpoint in self.endpoints):
-            self.secure.context()  # what is wrong with the files is told here
+            self.secure.context()  # raises what is wrong with the files
         self.spool = os.fspath(os.environ.get("RINGLOG_SPOOL", "") if spool is None else spool)
         self.spool_bytes = spool_bytes
         self.spool_after = spool_after

@@ -20,7 +20,7 @@ type level struct {
 // Intersperse lets flags be anywhere: after arguments, and the program's own
 // after the verb. It moves each flag to the command that knows it, the innermost
 // first, and leaves unknown ones where they were, for the parser to complain. A verb that runs a command
-// needs -- before it once it has flags: nobody could tell whose they are.
+// needs -- before a command with flags, which could be the verb's own.
 func Intersperse(app *cli.App, args []string) ([]string, error) {
 	// Completion looks at the words as they were typed.
 	if len(args) == 0 || args[len(args)-1] == "--generate-bash-completion" {

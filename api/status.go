@@ -28,6 +28,8 @@ type Status struct {
 	JoinRefused string `json:"join_refused,omitempty"`
 	NotFormed   string `json:"not_formed,omitempty"`
 	TLS         *TLS   `json:"tls,omitempty"` // of this node's ports; absent without TLS
+	// LastBackup is when this node last sent a whole backup; absent if it never has.
+	LastBackup time.Time `json:"last_backup,omitzero"`
 	// Subscriptions is what the first clients report of themselves, Timeouts what ran out of time in their handlers.
 	Subscriptions SubscriptionStatus `json:"event_subscription_status"`
 	Timeouts      HandlerTimeouts    `json:"handler_timeouts"`

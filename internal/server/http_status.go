@@ -34,7 +34,7 @@ func (h *statusHandlers) getCluster(w http.ResponseWriter, r *http.Request) erro
 	return writeJSON(w, http.StatusOK, h.view.cluster(h.node.Status()))
 }
 
-// getStatus answers GET /status. It names at most notableCursors cursors; /v1/cursors has all.
+// getStatus answers GET /status. It names the cursors that matter most; /v1/cursors has all.
 func (h *statusHandlers) getStatus(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -44,13 +44,13 @@ func (h *statusHandlers) getStatus(w http.ResponseWriter, r *http.Request) error
 	// All of it is of this node's own state: a status has to be answered without a leader, too.
 	view := api.Status{Cluster: h.view.cluster(st), Version: h.version, UptimeSeconds: time.Since(h.started).Seconds(),
 		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Log: logStats(stats),
-		JoinRefused: st.JoinRefused, NotFormed: st.NotFormed, TLS: h.tls(),
+		JoinRefused: st.JoinRefused, NotFormed: st.NotFormed, TLS: h.tls(), LastBackup: st.LastBackup,
 		Queue: api.Queue(st.Queue), Backpressure: api.Pressure(h.ops.Machine().Pressure()), Overdue: h.ops.Reports.Overdue(),
 		Dedup: api.DedupStatus{Window: h.ops.Machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
 			Bytes: stats.DedupBytes, Suppressed: stats.Suppressed},
 		DeadLetters: api.LetterStats(stats.Letters)}
 	cursors := h.ops.Machine().Cursors()
-	shown := notable(cursors, notableCursors)
+	shown := notable(cursors, statusBytes, statusSize)
 	view.Cursors, view.CursorsTotal, view.CursorsLeft = h.ops.Cursors.Views(shown), len(cursors), len(cursors)-len(shown)
 	view.Subscriptions, view.Timeouts = h.ops.Clients.Subscriptions()
 	for _, refusal := range st.Refusals {

@@ -8,8 +8,9 @@ import "time"
 // Status is what a node says of itself and its cluster: GET /status.
 type Status struct {
 	Cluster
-	Version       string  `json:"version"`
-	UptimeSeconds float64 `json:"uptime_seconds"`
+	Version       string    `json:"version"`
+	UptimeSeconds float64   `json:"uptime_seconds"`
+	Clock         time.Time `json:"clock"` // of the node's machine, when it answered; Time is replicated
 	// Waiting and WaitingBytes are the requests that wait to be put into an entry.
 	Waiting      int          `json:"waiting_requests"`
 	WaitingBytes int          `json:"waiting_bytes"`

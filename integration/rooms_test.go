@@ -116,7 +116,7 @@ func rooms() map[string][]string {
 		"cmd/ringlog/internal/bench":   append(slices.Clone(verb), "cmd/ringlog/devcluster", "cmd/ringlog/internal/dev"),
 		"cmd/ringlog/internal/offline": slices.Concat(consensus, verb),
 		"cmd/ringlog/internal/serve": append(slices.Clone(consensus),
-			"internal/certs", "internal/eventlog", "internal/server",
+			"api", "internal/certs", "internal/eventlog", "internal/server",
 			"cmd/ringlog/internal/shell", "cmd/ringlog/internal/offline"),
 		"cmd/ringlog": append(slices.Concat(shell, verbs, handling, platform),
 			"election", "internal/certs", "internal/frame", "internal/platform/scan", "internal/procgroup", "internal/view",

@@ -214,7 +214,7 @@ func TestExamplesOfTheHelpRun(t *testing.T) {
 		defer cancel()
 		cmd := exec.CommandContext(ctx, bash, "-c", "set -o pipefail\n"+line)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "RINGLOG_ENDPOINTS="+strings.Join(cluster.URLs(), ","))
+		cmd.Env = append(os.Environ(), "RINGLOG_ENDPOINTS="+strings.Join(cluster.URLs(), ","), "XDG_CONFIG_HOME="+dir)
 		return cmd.CombinedOutput()
 	}
 	const groundwork = `set -e

@@ -183,6 +183,7 @@ var documentsWithCommands = []string{
 func TestDocuments(t *testing.T) {
 	for _, file := range documentsWithCommands {
 		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
 			whileTheMachineRuns(t, func(t testing.TB) { runDocument(t, file) })
 		})
 	}
@@ -286,6 +287,7 @@ func TestReadmeShowsTheDemo(t *testing.T) {
 
 // The script that docs/capacity.md names measures every row.
 func TestCapacityScript(t *testing.T) {
+	t.Parallel()
 	if !longtest.Enabled() {
 		t.Skip("a minute of measuring")
 	}

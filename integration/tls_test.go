@@ -26,6 +26,7 @@ import (
 // and other certificates without a restart. Meanwhile publishers publish and a tail follows: nothing that is
 // acknowledged is lost, no request fails, and the tail gets each event once.
 func TestARunningClusterMovesToTLS(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, t.TempDir(), 3).startAll()
 	s := &tlsCluster{cluster: c, dir: t.TempDir(), ledger: newLedger()}
 	first, second := s.newCA("first"), s.newCA("second")

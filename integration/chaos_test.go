@@ -225,6 +225,7 @@ func (c *cluster) otherLeader(p *process) {
 // and stepped down in turn. Afterwards every acknowledged event is there once, in
 // one order, on every node, and every durable cursor got everything.
 func TestNothingAcknowledgedIsLost(t *testing.T) {
+	t.Parallel()
 	for _, voters := range []int{3, 5} {
 		t.Run(fmt.Sprintf("%d voters", voters), func(t *testing.T) { chaos(t, voters) })
 	}

@@ -2,6 +2,9 @@
 // them: kills, pauses, power loss, lost folders, cut-off followers. After each it
 // compares what was acknowledged with what every node has.
 //
+// Tests whose cluster meets nobody else run beside each other. Those that compare what the log
+// reports with what was done run alone, as a busy machine is something to report, too.
+//
 // Its tests hold for any build of the binary: they use the command line, the HTTP API
 // and the Go client, and of the node's packages only fsm.FeatureLevel. The files:
 //

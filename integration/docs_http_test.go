@@ -57,6 +57,7 @@ member("workers", sys.argv[1], handle)
 // Members written as docs/http.md shows lose nothing, and handle the events of a key in order, while the leader and
 // one of them are killed.
 func TestThePythonMemberUnderKills(t *testing.T) {
+	t.Parallel()
 	const events, keys = 400, 8
 	program := pythonOf(t, func(text string) bool {
 		return strings.HasPrefix(text, "# Requests") || strings.HasPrefix(text, "# A member")

@@ -37,6 +37,7 @@ const (
 // the test requires are lower bounds, except one: the quickest of a few answers takes less
 // than a second.
 func TestAcknowledgedOnlyWhenSyncedOnAMajority(t *testing.T) {
+	t.Parallel()
 	strace, err := exec.LookPath("strace")
 	if err != nil {
 		t.Skip("strace is not installed")
@@ -62,6 +63,7 @@ func TestAcknowledgedOnlyWhenSyncedOnAMajority(t *testing.T) {
 // A backup that is called saved has its bytes and its name on the disk: the file is synced
 // before it is renamed, and its folder after.
 func TestASavedBackupIsSyncedWithItsName(t *testing.T) {
+	t.Parallel()
 	strace, err := exec.LookPath("strace")
 	if err != nil {
 		t.Skip("strace is not installed")

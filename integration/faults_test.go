@@ -59,6 +59,7 @@ func (c *cluster) write(l *ledger, n int64) {
 // A follower that is cut off while the log is compacted past it catches up by a
 // snapshot and then has the same state.
 func TestFollowerCatchesUpBySnapshot(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, t.TempDir(), 3,
 		"--raft-compact-interval", "1s",
 		"--raft-compact-entries", "64",
@@ -112,6 +113,7 @@ func compactedTo(p *process) (to uint64) {
 // A voter whose folder was emptied is refused under its old name until it is
 // removed and added again; then it takes part as a new one.
 func TestWipedVoterIsRefused(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, t.TempDir(), 3).startAll()
 	l := newLedger()
 	c.write(l, 500)
@@ -146,6 +148,7 @@ func TestWipedVoterIsRefused(t *testing.T) {
 // A cluster that lost its quorum for good is recovered from one node's folder: every
 // event that node had applied is kept, and the configuration is the one given.
 func TestRecoverFromLostQuorum(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, t.TempDir(), 3).startAll()
 	l := newLedger()
 	c.write(l, 2000)
@@ -178,6 +181,7 @@ func TestRecoverFromLostQuorum(t *testing.T) {
 
 // A node that is stopped hands over, so no lost leader is reported.
 func TestGracefulRestartOfEveryNode(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, t.TempDir(), 3).startAll()
 	l := newLedger()
 	for _, p := range c.nodes {
@@ -197,6 +201,7 @@ func TestGracefulRestartOfEveryNode(t *testing.T) {
 
 // GET /metrics shows the node's figures and raft's own, for Prometheus to read.
 func TestMetricsShowRaftsOwn(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, t.TempDir(), 1).startAll()
 	c.eventually(10*time.Second, "raft's metrics", func() error {
 		resp, err := plainHTTP.Get(c.nodes[0].url() + "/metrics")

@@ -137,6 +137,7 @@ func (all *listeners) disturbed(
 // subscription's is handled or dead-lettered, in the order of its key, and handled again
 // only where a process died.
 func TestHandlersInThreeProcesses(t *testing.T) {
+	t.Parallel()
 	work := &load{events: 200_000, publishers: 4, batch: 500}
 	if !longtest.Enabled() {
 		work.events = 20_000

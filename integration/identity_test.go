@@ -12,6 +12,7 @@ import (
 // id and addresses: a swapped volume, or a restore that is started where the member was. That
 // cluster has one voter, so the node could lead it and acknowledge what the members never get.
 func TestANodeWithAnotherClustersFolderEnds(t *testing.T) {
+	t.Parallel()
 	other := newCluster(t, filepath.Join(t.TempDir(), "other"), 1).startAll()
 	other.mustRun("publish", "TRAINING_STARTED", "-p", `{"config_key":"other"}`)
 	other.nodes[0].stop()

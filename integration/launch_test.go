@@ -117,6 +117,7 @@ func (l *launched) status() (states map[string]string, notices string, err error
 // The platform's coordinators start layer by layer, although one of them fails for good and one never becomes ready.
 // The audit shows the others wired, and none of the two. They stop in the reverse order.
 func TestCoordinatorsAreLaunchedInLayers(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is not installed")
 	}

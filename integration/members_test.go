@@ -92,6 +92,7 @@ func (all *listeners) awaitGroup(c *cluster, last uint64) {
 // the leader, each event is handled or dead-lettered, in the order of its key, and handled
 // again only where the process that had handled it was killed.
 func TestAGroupOfThreeProcesses(t *testing.T) {
+	t.Parallel()
 	work := &load{events: 200_000, publishers: 4, batch: 500}
 	session := "10s" // how long the events of a killed member wait
 	if !longtest.Enabled() {

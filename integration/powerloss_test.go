@@ -68,6 +68,7 @@ func (d *disk) restore() {
 // All nodes lose their power at once, again and again, with requests in flight:
 // nothing acknowledged is missing.
 func TestPowerLossOfAllNodes(t *testing.T) {
+	t.Parallel()
 	d := newDisk(t)
 	c := newCluster(t, d.mount, 3)
 	l := newLedger()

@@ -34,6 +34,7 @@ rm "$1/$$-$2"
 // Commands share a resource with a capacity. Whatever happens to those who run them, and to the leader, the commands
 // that run at the same time never have more than it.
 func TestCommandsNeverHaveMoreThanTheCapacity(t *testing.T) {
+	t.Parallel()
 	const resource, capacity, runs = "net:a", 100, 5
 	c := newCluster(t, t.TempDir(), 3).startAll()
 	cl := c.client()

@@ -171,6 +171,7 @@ func fenceIn(t testing.TB, ev *event.Event) uint64 {
 // Three candidates run a command under one role. Whatever happens to them, the log has what the command of the holder
 // publishes, and of no other. The next in the queue replaces a holder that was killed, or paused beyond its lease.
 func TestACommandRunsOnOneHostAtATime(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, t.TempDir(), 3).startAll()
 	cl := c.client()
 	one, two, three := c.candidate("one"), c.candidate("two"), c.candidate("three")

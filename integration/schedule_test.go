@@ -11,6 +11,7 @@ import (
 
 // Scheduled events are published once each and not before their time, although leaders are killed while they are due.
 func TestScheduledEventsArePublishedOnceWhoeverLeads(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, t.TempDir(), 3).startAll()
 	cl := c.client()
 	const events, apart = 150, 20 * time.Millisecond

@@ -18,6 +18,7 @@ var upgradeFrom = flag.String("upgrade.from", "",
 // voters of both builds have the same digest at every step. A backup that the earlier
 // build saved restores.
 func TestUpgradeByRollingRestart(t *testing.T) {
+	t.Parallel()
 	if *upgradeFrom == "" {
 		t.Skip("needs the binary of an earlier build: make upgrade FROM=REVISION")
 	}

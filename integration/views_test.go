@@ -25,6 +25,7 @@ const light = `{"name": "light", "types": ["VIEW_TEST"], "fields": {"on": {"kind
 // that had to install a snapshot, because the log was trimmed meanwhile, and a cluster that was restored from a backup
 // have the same rows as the others.
 func TestRulesFireOnceWhoeverLeads(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, t.TempDir(), 3,
 		"--raft-compact-interval", "1s",
 		"--raft-compact-entries", "64",

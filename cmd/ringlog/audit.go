@@ -49,7 +49,7 @@ func auditCommand(sh *shell.Shell) *cli.Command {
 			&cli.BoolFlag{Name: "live", Usage: "use what is registered and seen alone, without the documents' claims; " +
 				"with --builtin --scan what the sources show alone"},
 			&cli.StringFlag{Name: "scan",
-				Usage: "with --builtin: also use what the Python and Go sources in `DIR` emit and subscribe to"},
+				Usage: "also use what the Python and Go sources in `DIR` emit and subscribe to"},
 			&cli.BoolFlag{Name: "builtin", Usage: "use the catalogue of this program, without asking a cluster"},
 		},
 		Action: shell.NoArgs(func(c *cli.Context) error {
@@ -90,9 +90,6 @@ func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error)
 		coordinator: c.String("coordinator"), builtin: c.Bool("builtin"), all: c.Bool("all"), query: url.Values{},
 		scan: c.String("scan"), live: c.Bool("live"),
 	}
-	if c.IsSet("scan") && !o.builtin {
-		return o, shell.Usagef("--scan needs --builtin: nodes do not see the sources")
-	}
 	o.format, err = audit.ParseFormat(c.String("format"))
 	if err != nil {
 		return o, shell.Usagef("--format: %w", err)
@@ -132,26 +129,12 @@ func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error)
 
 // showAudit prints the findings, and fails if a list of --fail-on holds any.
 func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
-	// Without evidence the report has the declarations alone.
-	evidence, err := evidenceOf(sh, o.scan)
+	report, err := auditReport(ctx, sh, o)
 	if err != nil {
 		return err
 	}
-	var report *audit.Report
-	switch {
-	case o.builtin && o.live:
-		report = audit.Live(event.Builtin(), evidence)
-	case o.builtin:
-		report = audit.Run(event.Builtin(), evidence)
-	default:
-		report = &audit.Report{}
-		if err := sh.Call(ctx, http.MethodGet, "/v1/audit", o.query, nil, report); err != nil {
-			return err
-		}
-	}
 	// The component first, then the lists: --fail-on counts all lists of what is about that component.
 	if o.coordinator != "" {
-		var err error
 		report, err = report.About(o.coordinator)
 		if errors.Is(err, audit.ErrNoComponent) {
 			return shell.NotFoundf("%w; list them: ringlog audit --only components", err)
@@ -164,6 +147,24 @@ func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
 		return err
 	}
 	return failOn(sh, report, o.failOn)
+}
+
+// auditReport returns the report of this program, or of a node.
+func auditReport(ctx context.Context, sh *shell.Shell, o auditOptions) (*audit.Report, error) {
+	sources, err := sourcesOf(sh, o.scan)
+	if err != nil {
+		return nil, err
+	}
+	report := &audit.Report{}
+	switch {
+	case o.builtin && o.live:
+		return audit.Live(event.Builtin(), audit.Evidence{Sources: sources}), nil
+	case o.builtin:
+		return audit.Run(event.Builtin(), audit.Evidence{Sources: sources}), nil
+	case o.scan != "":
+		return report, sh.Call(ctx, http.MethodPost, "/v1/audit", o.query, sources, report)
+	}
+	return report, sh.Call(ctx, http.MethodGet, "/v1/audit", o.query, nil, report)
 }
 
 // printAudit prints what the flags ask for: without one of them, the totals alone.

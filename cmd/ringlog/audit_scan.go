@@ -28,7 +28,7 @@ func auditScanCommand(sh *shell.Shell) *cli.Command {
 			"folders are\n" +
 			"left out, broken files named. LIST is one or more of " + strings.Join(scanLists, ", ") + ":\n" +
 			"orphans are emitted and subscribed to nowhere in DIR, dead ones subscribed to and emitted nowhere in it.\n" +
-			"ringlog audit --builtin --scan DIR takes the places into the audit.",
+			"ringlog audit --scan DIR takes the places into the audit.",
 		Flags: []cli.Flag{&cli.StringFlag{Name: "fail-on", Usage: "exit 1 if one of these `LIST`s is not empty"}},
 		Action: shell.Args(1, "a folder of sources", func(c *cli.Context) error {
 			var lists []string
@@ -100,26 +100,30 @@ func failOnScan(sh *shell.Shell, r *scan.Report, lists []string) error {
 	return shell.CodeError(shell.ExitFailed)
 }
 
-// evidenceOf returns what the sources in a folder show; none without a folder.
-func evidenceOf(sh *shell.Shell, dir string) (e audit.Evidence, err error) {
+// sourcesOf returns what the sources in a folder show; nothing without a folder.
+func sourcesOf(sh *shell.Shell, dir string) (s audit.Sources, err error) {
 	if dir == "" {
-		return e, nil
+		return s, nil
 	}
 	r, err := scan.Dir(event.Builtin(), dir)
 	if err != nil {
-		return e, shell.Usagef("--scan: %w", err)
+		return s, shell.Usagef("--scan: %w", err)
 	}
 	sayBroken(sh, r)
+	sides := map[scan.Role]*[]audit.SourceUse{scan.Emitter: &s.Emitters, scan.Subscriber: &s.Subscribers}
+	at := map[[3]string]int{} // where the use of a role, a file and a type is in its list
 	for _, p := range r.Places {
-		switch {
-		case p.Dynamic:
-		case p.Role == scan.Emitter:
-			e.Emissions = append(e.Emissions, audit.Emission{Type: p.Type, File: p.File,
-				Places: []string{fmt.Sprintf("%s:%d", p.File, p.Line)}})
-		default:
-			e.Subscriptions = append(e.Subscriptions, audit.Subscription{Name: p.File, Basis: audit.InSource,
-				Filter: event.Filter{Types: []string{string(p.Type)}}})
+		if p.Dynamic {
+			continue
 		}
+		list, use := sides[p.Role], [3]string{string(p.Role), p.File, string(p.Type)}
+		i, known := at[use]
+		if !known {
+			i = len(*list)
+			at[use] = i
+			*list = append(*list, audit.SourceUse{Type: string(p.Type), File: p.File})
+		}
+		(*list)[i].Lines = append((*list)[i].Lines, p.Line)
 	}
-	return e, nil
+	return s, nil
 }

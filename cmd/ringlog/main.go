@@ -23,6 +23,7 @@ func run(args []string) int {
 	// Before the flags are read, which take variables as defaults.
 	dropEmptyVariables()
 	sh := shell.New(os.Stdin, os.Stdout, os.Stderr)
+	sh.Interrupted = ctx.Done()
 	app := newApp(sh)
 	// The library wants flags before arguments.
 	args, err := shell.Intersperse(app, args)

@@ -110,5 +110,6 @@ func printWaited(sh *shell.Shell, w api.Wait) error {
 	if w.LastOffset < w.Offset {
 		lag = append(lag, fmt.Sprintf("the log ends at %d", w.LastOffset))
 	}
-	return fmt.Errorf("wait for %d: %w: %s", w.Offset, context.DeadlineExceeded, strings.Join(lag, "; "))
+	sh.Say("ringlog: not committed after %s: %s", shell.Short(sh.Timeout), strings.Join(lag, "; "))
+	return shell.CodeError(shell.ExitTimeout)
 }

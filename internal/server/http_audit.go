@@ -15,6 +15,7 @@ import (
 // of outages.
 type reportHandlers struct {
 	reports   *service.Reports
+	bodies    *bodyReader
 	node      Node
 	streams   *streamPlaces
 	heartbeat time.Duration // a quiet stream shows that it is alive this often
@@ -24,6 +25,18 @@ type reportHandlers struct {
 // getAudit answers GET /v1/audit: who emits what and who listens, as it is declared (but with live=true)
 // and as this node's log and the cursors show.
 func (h *reportHandlers) getAudit(w http.ResponseWriter, r *http.Request) error {
+	return h.audit(w, r, func() (s audit.Sources, err error) { return s, nil })
+}
+
+// postAudit answers POST /v1/audit: GET's report, with what source files show.
+func (h *reportHandlers) postAudit(w http.ResponseWriter, r *http.Request) error {
+	return h.audit(w, r, func() (s audit.Sources, err error) {
+		return s, h.bodies.readObject(r, &s, requiredBody)
+	})
+}
+
+// audit writes the report that the query asks for.
+func (h *reportHandlers) audit(w http.ResponseWriter, r *http.Request, sources func() (audit.Sources, error)) error {
 	p := newParams(r)
 	from, err := parsePosition("from", p.text("from"))
 	if err != nil {
@@ -34,11 +47,16 @@ func (h *reportHandlers) getAudit(w http.ResponseWriter, r *http.Request) error 
 	if err := p.done(); err != nil {
 		return err
 	}
-	// What the log and the cursors show is set beside what is declared.
+	files, err := sources()
+	if err != nil {
+		return err
+	}
+	// What the log, the cursors and the files show is set beside what is declared.
 	evidence, err := h.reports.Evidence(r.Context(), from)
 	if err != nil {
 		return err
 	}
+	evidence.Sources = files
 	run := audit.Run
 	if live {
 		run = audit.Live

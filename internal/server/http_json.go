@@ -34,6 +34,11 @@ func (b *bodyReader) readJSON(r *http.Request, into any, optional bool) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
+	return b.readObject(r, into, optional)
+}
+
+// readObject is readJSON for a route that has read its query parameters.
+func (b *bodyReader) readObject(r *http.Request, into any, optional bool) error {
 	read, err := b.readBody(r, contentJSON)
 	if err != nil {
 		return err

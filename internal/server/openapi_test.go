@@ -181,7 +181,7 @@ func callOrder() []string {
 		"renewAllocations", "getAllocation", "listAllocations", "releaseAllocation", "removeResource",
 		"listTransfers", "listCopiesOfHost", "listCopies",
 		"defineView", "getView", "listViews", "readView", "watchView", "removeView",
-		"audit", "auditCoordinator",
+		"audit", "auditSources", "auditCoordinator",
 		"getStatus", "getCluster", "history", "getOutage", "getMetrics", "removeClient",
 		"deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember",
 		"removeMember",

@@ -80,6 +80,9 @@ func publishLimit(l event.Limits) int { return max(l.RequestBytes, 2*l.EventByte
 // exchangeLimit is for an exchange of a group's member.
 func exchangeLimit(event.Limits) int { return maxExchangeBody }
 
+// sourcesLimit is for what source files show, some ten thousand uses of types.
+func sourcesLimit(event.Limits) int { return maxExchangeBody }
+
 // forwardLimit is for the request that a follower forwards, which may be a whole block of events.
 func forwardLimit(event.Limits) int { return maxPeerMessage }
 
@@ -118,6 +121,7 @@ func (s *Server) table(advertised string) []route {
 	members := &memberHandlers{node: node, peers: s.cfg.Peers, bodies: bodies, view: view}
 	reports := &reportHandlers{
 		reports:   s.ops.Reports,
+		bodies:    bodies,
 		node:      node,
 		streams:   s.streams,
 		heartbeat: s.cfg.Heartbeat,
@@ -290,6 +294,7 @@ func (s *Server) table(advertised string) []route {
 
 		// Reports that are computed from the log, and from this node's journal of outages.
 		{method: get, path: "/v1/audit", handle: reports.getAudit, scan: true},
+		{method: post, path: "/v1/audit", handle: reports.postAudit, scan: true, body: sourcesLimit},
 		{method: get, path: "/v1/audit/coordinators/{name}", handle: reports.getAuditCoordinator, scan: true},
 		{method: get, path: "/v1/chain/{correlation_id}", handle: reports.getChain, scan: true},
 		{method: get, path: "/v1/cluster/history", handle: reports.getHistory, scan: true},

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -336,5 +337,11 @@ func TestSealCoversEveryField(t *testing.T) {
 	l := seal(entry(3, 2))
 	if err := unseal(&l, 4); err == nil {
 		t.Error("entry 3 passed as entry 4")
+	}
+	// The zone of the time is not covered, so it is not read either.
+	l = seal(entry(3, 2))
+	l.AppendedAt = l.AppendedAt.In(time.FixedZone("", 3600))
+	if err := unseal(&l, 3); err != nil || !reflect.DeepEqual(&l, entry(3, 2)) {
+		t.Errorf("in another zone: %v, read as %+v", err, l)
 	}
 }

@@ -66,6 +66,7 @@ func unseal(l *raft.Log, index uint64) error {
 	}
 	l.Extensions = nilIfEmpty(l.Extensions[:n:n])
 	l.Data = nilIfEmpty(l.Data)
+	l.AppendedAt = l.AppendedAt.UTC() // bolt's codec stores the zone too, which the sum does not cover
 	return nil
 }
 

@@ -187,6 +187,7 @@ func levelOfRaft(level hclog.Level, msg string, args []any) hclog.Level {
 	case msg == "appendEntries rejected, sending older logs",
 		msg == "failed to contact quorum of nodes, stepping down", // also where all are stopped; LEADER_LEASE_EXPIRED
 		msg == "skipping application of old log",                  // a snapshot that was installed has it
+		msg == "clearing log suffix",                              // of an older leader, that were never committed
 		msg == "no known peers, aborting election",                // it waits for a cluster
 		msg == "peer has newer term, stopping replication",        // this leader has a successor
 		msg == "failed to get previous log" && errors.Is(reason, raft.ErrLogNotFound),

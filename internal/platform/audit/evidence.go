@@ -3,6 +3,7 @@ package audit
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -17,14 +18,28 @@ type Evidence struct {
 	Seen          []Seen
 	Subscriptions []Subscription
 	Coordinators  map[string][]string // ids of registered clients, by the coordinator that they registered as
-	Emissions     []Emission          // that sources show
+	Sources       Sources
 }
 
-// Emission is a file that emits a type.
-type Emission struct {
-	Type   event.Type
-	File   string
-	Places []string // file:line
+// Sources is what source files show: who emits what and who subscribes to it. It is the body of POST /v1/audit.
+type Sources struct {
+	Emitters    []SourceUse `json:"emitters"`
+	Subscribers []SourceUse `json:"subscribers"`
+}
+
+// SourceUse is a type, as it is written or a pattern of a subscriber, in lines of a file.
+type SourceUse struct {
+	Type  string `json:"type"`
+	File  string `json:"file"`
+	Lines []int  `json:"lines"`
+}
+
+// places returns the lines as file:line.
+func (u SourceUse) places(file string) (list []string) {
+	for _, line := range u.Lines {
+		list = append(list, file+":"+strconv.Itoa(line))
+	}
+	return list
 }
 
 // Scope is the part of the log and the subscriptions that were evaluated.
@@ -41,7 +56,7 @@ type Scope struct {
 // scope returns what was evaluated.
 func (e *Evidence) scope() Scope {
 	s := e.Scope
-	s.Subscriptions = len(e.Subscriptions)
+	s.Subscriptions = len(e.Subscriptions) + len(e.Sources.Subscribers)
 	return s
 }
 
@@ -71,17 +86,19 @@ type Subscribers interface {
 // clusterName is the component that emits the reserved types.
 const clusterName = "ringlog"
 
-// emitters returns the sources seen in the log, and the cluster for its reserved types.
-func (e *Evidence) emitters(types []*event.Definition, names components) (list []wire) {
+// emitters returns the sources seen in the log, those in source files, and the cluster for its reserved types.
+func (e *Evidence) emitters(c *event.Catalogue, types []*event.Definition, names components) (list []wire) {
 	// The cluster emits its reserved types, whether or not the log has any.
 	for _, d := range types {
 		if event.IsReserved(d.Name) {
 			list = append(list, wire{d.Name, Wire{Component: clusterName, Basis: Cluster}})
 		}
 	}
-	for _, m := range e.Emissions {
-		component := names.canonical(printable(m.File))
-		list = append(list, wire{m.Type, Wire{Component: component, Basis: InSource, Places: m.Places}})
+	for _, m := range e.Sources.Emitters {
+		r, _ := c.Resolve(m.Type) // a name that resolves to nothing stands for itself
+		file := printable(m.File)
+		list = append(list, wire{r.Type,
+			Wire{Component: names.canonical(file), Basis: InSource, Places: m.places(file)}})
 	}
 	// The source of an event is whatever its producer wrote.
 	for _, s := range e.Seen {
@@ -90,6 +107,15 @@ func (e *Evidence) emitters(types []*event.Definition, names components) (list [
 			source = names.canonical(printable(s.Source))
 		}
 		list = append(list, wire{s.Type, Wire{Component: source, Basis: InLog, Events: s.Events}})
+	}
+	return list
+}
+
+// subscriptions returns the live ones and those that sources show.
+func (e *Evidence) subscriptions() []Subscription {
+	list := slices.Clone(e.Subscriptions)
+	for _, u := range e.Sources.Subscribers {
+		list = append(list, Subscription{Name: u.File, Basis: InSource, Filter: event.Filter{Types: []string{u.Type}}})
 	}
 	return list
 }
@@ -104,7 +130,7 @@ type listener struct {
 
 // listen resolves the subscriptions.
 func (e *Evidence) listen(c *event.Catalogue) (list []listener) {
-	for _, s := range e.Subscriptions {
+	for _, s := range e.subscriptions() {
 		s.Name = printable(s.Name)
 		// As the log itself matches the filter.
 		m := s.Filter.Compile(c)

@@ -188,7 +188,7 @@ func (b *book) declare() {
 
 // observe adds what a running cluster shows.
 func (b *book) observe(c *event.Catalogue, e Evidence) {
-	b.addWires(e.emitters(b.declared.Types, b.names), func(entry *Entry) *[]Wire { return &entry.Emitters })
+	b.addWires(e.emitters(c, b.declared.Types, b.names), func(entry *Entry) *[]Wire { return &entry.Emitters })
 	b.listen(e.listen(c))
 }
 

@@ -39,12 +39,21 @@ func (sh *Shell) Confirm(c Consent, question string, args ...any) error {
 		return Usagef("%s There is no terminal to confirm on: pass --yes, or --dry-run to preview", question)
 	}
 	fmt.Fprintf(sh.Err, "%s [y/N] ", question)
-	// Anything but y or yes is a no, also the end of the input.
-	answer, err := bufio.NewReader(sh.In).ReadString('\n')
-	answer = strings.ToLower(strings.TrimSpace(answer))
-	if (err != nil && answer == "") || (answer != "y" && answer != "yes") {
-		sh.Say("nothing was done")
-		return CodeError(ExitFailed)
+	// A read of a terminal cannot be cancelled. After an interrupt it stays behind, until the process ends.
+	answers := make(chan string, 1)
+	go func() {
+		answer, _ := bufio.NewReader(sh.In).ReadString('\n') // the end of the input is no answer
+		answers <- strings.ToLower(strings.TrimSpace(answer))
+	}()
+	select {
+	// Anything but y or yes is a no.
+	case answer := <-answers:
+		if answer == "y" || answer == "yes" {
+			return nil
+		}
+	case <-sh.Interrupted:
+		fmt.Fprintln(sh.Err) // the question has no end of line
 	}
-	return nil
+	sh.Say("nothing was done")
+	return CodeError(ExitFailed)
 }

@@ -42,6 +42,8 @@ type Shell struct {
 
 	InTerminal, OutTerminal, ErrTerminal bool // what of those is a terminal
 
+	Interrupted <-chan struct{} // closed once the program was asked to end; nil is never
+
 	Colour bool // notices and tables may be coloured
 	JSON   bool // output is one JSON object a line
 

@@ -104,6 +104,21 @@ func TestConsentIsAskedForOnATerminalOnly(t *testing.T) {
 	}
 }
 
+// A person who is asked and presses Ctrl-C has not agreed, and does not have to press Enter as well.
+func TestAnInterruptAnswersNo(t *testing.T) {
+	terminal, keys := io.Pipe() // on which nothing is typed
+	defer keys.Close()
+	interrupted := make(chan struct{})
+	close(interrupted)
+	var notices bytes.Buffer
+	sh := &Shell{In: terminal, Err: &notices, InTerminal: true, ErrTerminal: true, Getenv: os.Getenv,
+		Interrupted: interrupted}
+	err := sh.Confirm(Consent{}, "Remove %d events?", 5)
+	if ExitCode(err) != ExitFailed || notices.String() != "Remove 5 events? [y/N] \nnothing was done\n" {
+		t.Errorf("%v, %q", err, notices.String())
+	}
+}
+
 func TestSizes(t *testing.T) {
 	for text, want := range map[string]uint64{"0": 0, "1000": 1000, "7B": 7, "512KiB": 512 << 10, "2 GiB": 2 << 30,
 		"1tib": 1 << 40} {

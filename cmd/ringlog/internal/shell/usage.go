@@ -133,11 +133,12 @@ func nearVerb(commands []*cli.Command, name, otherwise string) string {
 // otherWord returns the command for a word that other programs have for it, "" if there is none.
 func otherWord(commands []*cli.Command, name string) string {
 	other := map[string]string{
-		"nodes": "cluster members", "node": "cluster members", "ps": "cluster members",
+		"nodes": "cluster members", "node": "cluster members", "ps": "cluster members", "member": "cluster members",
 		"leader": "cluster status", "top": "cluster status", "health": "check",
 		"topics": "catalogue ls", "topic": "catalogue ls", "types": "catalogue ls",
 		"events": "tail", "log": "tail", "logs": "tail", "read": "tail", "subscribe": "tail", "watch": "tail",
-		"produce": "publish", "send": "publish", "consumers": "cursor ls", "subscribers": "clients",
+		"produce": "publish", "send": "publish", "append": "publish", "cat": "tail",
+		"consumers": "cursor ls", "cursors": "cursor ls", "groups": "group ls", "subscribers": "clients",
 		"backup": "snapshot save", "trim": "compact", "config": "settings", "deadletters": "dlq ls", "replay": "dlq redrive",
 		"start": "serve", "server": "serve", "transfer": "step-down", "create": "save",
 	}[name]
@@ -148,19 +149,24 @@ func otherWord(commands []*cli.Command, name string) string {
 	return other
 }
 
-// nearFlag suggests a flag for one that does not exist.
-func nearFlag(flags []cli.Flag, name string) string {
+// nearFlag suggests a flag for one that does not exist; without a near one the result is otherwise.
+// The result is the end of a sentence.
+func nearFlag(flags []cli.Flag, name, otherwise string) string {
 	var names []string
 	// Short names are candidates, too.
 	for _, f := range flags {
 		names = append(names, f.Names()...)
+	}
+	// The names that other programs have for where a read begins.
+	if slices.Contains([]string{"since", "offset", "start"}, name) && slices.Contains(names, "from") {
+		return `. Did you mean "--from"?`
 	}
 	// A short flag has one dash, and is compared with all names all the same.
 	dashes := "--"
 	if len(name) == 1 {
 		dashes = "-"
 	}
-	return DidYouMean(name, names, dashes)
+	return cmp.Or(DidYouMean(name, names, dashes), otherwise)
 }
 
 // DidYouMean suggests the name that differs from what was typed by at most two letters, and by at
@@ -199,7 +205,12 @@ func usageProblem(c *cli.Context, err error, _ bool) error {
 	if !isUnknown {
 		return wrongValue(flags, err)
 	}
-	return Usagef("there is no flag %s%s", dashed(name), nearFlag(flags, strings.TrimLeft(name, "-")))
+	// HelpName is the way from the program to the verb. Of the program alone, the help lists the flags of every verb.
+	help := ": see ringlog help"
+	if c.Command != nil && c.Command.HelpName != "" {
+		help += strings.TrimPrefix(c.Command.HelpName, c.App.Name)
+	}
+	return Usagef("there is no flag %s%s", dashed(name), nearFlag(flags, strings.TrimLeft(name, "-"), help))
 }
 
 // invalidValue is how package flag reports a value that it cannot read.

@@ -83,7 +83,8 @@ func (m *doctoredMachine) write(name, content string, mode os.FileMode) string {
 func (m *doctoredMachine) secure(id, host, valid string) {
 	runIn(m.t, m.dir, nil, binary, "cert", "ca")
 	runIn(m.t, m.dir, nil, binary, "cert", "node", id, "--host", host, "--valid", valid)
-	for key, name := range map[string]string{"cert": "node-" + id + ".pem", "key": "node-" + id + "-key.pem", "ca": "ca.pem"} {
+	files := map[string]string{"cert": "node-" + id + ".pem", "key": "node-" + id + "-key.pem", "ca": "ca.pem"}
+	for key, name := range files {
 		m.config["tls-"+key] = fmt.Sprintf("%q", m.file(name))
 	}
 }

@@ -201,7 +201,8 @@ func (p *prometheus) raised(again func(), names ...string) {
 // post publishes an event over plain HTTP, and returns the status; 0 is no answer.
 func post(base string) int {
 	web := &http.Client{Timeout: 8 * time.Second}
-	resp, err := web.Post(base+"/v1/events", "application/json", strings.NewReader(`{"type":"A","payload":{},"dedup":false}`))
+	resp, err := web.Post(base+"/v1/events", "application/json",
+		strings.NewReader(`{"type":"A","payload":{},"dedup":false}`))
 	if err != nil {
 		return 0
 	}
@@ -299,7 +300,8 @@ func raiseForReaders(t *testing.T, c *cluster, p *prometheus) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cursor.DeadLetter(t.Context(), ev.Offset, client.Failure{Handler: "h", Error: "boom", Attempts: 1}); err != nil {
+	failure := client.Failure{Handler: "h", Error: "boom", Attempts: 1}
+	if err := cursor.DeadLetter(t.Context(), ev.Offset, failure); err != nil {
 		t.Fatal(err)
 	}
 	p.raised(nil, "RinglogCursorStalled", "RinglogCursorThrottled", "RinglogCursorLags", "RinglogDeadLetters")

@@ -48,7 +48,8 @@ func newApp(sh *shell.Shell) *cli.App {
 			category("operations", compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh), auditCommand(sh),
 				certCommand(sh)),
 			category("development", dev.Command(sh), dev.DemoCommand(sh, compareAt), bench.Command(sh)),
-			category(shell.Tools, pythonCommand(sh), shadowCommand(sh), contextCommand(sh), versionCommand(sh), completionCommand(sh),
+			category(shell.Tools, pythonCommand(sh), shadowCommand(sh), contextCommand(sh),
+				versionCommand(sh), completionCommand(sh),
 				manCommand(sh)),
 		),
 	}

@@ -23,7 +23,8 @@ func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 		UsageText: shell.Examples("ringlog cluster status", "ringlog cluster status --watch",
 			"ringlog cluster status --exit-when-healthy --timeout 1m"),
 		Flags: append(watchFlags(), &cli.BoolFlag{Name: "exit-when-healthy",
-			Usage: "watch until all nodes answer, follow one leader and are healthy; wait for at most --timeout, if it is given"}),
+			Usage: "watch until all nodes answer, follow one leader and are healthy; wait for at most --timeout, if it " +
+				"is given"}),
 		Action: shell.NoArgs(func(c *cli.Context) error {
 			if c.Bool("exit-when-healthy") {
 				return watchUntilHealthy(c, sh)

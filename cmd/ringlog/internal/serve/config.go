@@ -222,8 +222,8 @@ func ExampleConfig() string {
 	needed := map[string]string{"id": `"n1"`, "data-dir": `"/var/lib/ringlog"`, "bootstrap-expect": "1"}
 	defaults := serveDefaults()
 	var b strings.Builder
-	b.WriteString("# A node of ringlog. A key is a flag of ringlog serve, whose help says more; a flag, or its variable, counts\n" +
-		"# more than its key. What is commented out has its default.\n")
+	b.WriteString("# A node of ringlog. A key is a flag of ringlog serve, whose help says more; a flag, or its variable,\n" +
+		"# counts more than its key. What is commented out has its default.\n")
 	for _, o := range serveOptions() {
 		value, is := needed[o.name]
 		if !is {

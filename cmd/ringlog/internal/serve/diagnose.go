@@ -352,8 +352,8 @@ func (d *diagnosis) openFiles() {
 	}
 	// Go's runtime raises the soft limit to the hard one.
 	if limit.Max < leastFiles {
-		d.bad("open files", "set LimitNOFILE=65536 in the unit, or ulimit -n 65536", "a process may have %d, the node needs %d",
-			limit.Max, leastFiles)
+		d.bad("open files", "set LimitNOFILE=65536 in the unit, or ulimit -n 65536",
+			"a process may have %d, the node needs %d", limit.Max, leastFiles)
 		return
 	}
 	d.good("open files", "a process may have %d", limit.Max)

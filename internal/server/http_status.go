@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/ringrift/ringlog/api"
@@ -134,6 +135,7 @@ func (h *statusHandlers) getOpenAPI(w http.ResponseWriter, _ *http.Request) erro
 // greeting is for people who open the node's address in a browser.
 const greeting = `ringlog: a replicated event log.
 
+/ui/            the console, for a browser
 /status         this node and its cluster
 /openapi.json   everything that can be asked for here
 /asyncapi.json  the event types, who emits them and who listens
@@ -141,8 +143,15 @@ const greeting = `ringlog: a replicated event log.
 /python/        the Python package: pip install --index-url URL/python/ ringlog
 `
 
-// getRoot answers GET /.
-func (h *statusHandlers) getRoot(w http.ResponseWriter, _ *http.Request) error {
+// getRoot answers GET /: browsers are led to the console.
+func (h *statusHandlers) getRoot(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set("Vary", "Accept")
+	if strings.Contains(r.Header.Get("Accept"), "text/html") {
+		// Relative, so that it also leads there through a proxy with a path of its own.
+		w.Header().Set("Location", strings.TrimPrefix(consolePath, "/"))
+		w.WriteHeader(http.StatusSeeOther)
+		return nil
+	}
 	return writeBytes(w, http.StatusOK, "text/plain; charset=utf-8", []byte(greeting))
 }
 

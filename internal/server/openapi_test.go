@@ -165,6 +165,7 @@ func TestEveryConnectMethodHasARow(t *testing.T) {
 func callOrder() []string {
 	return []string{
 		"getRoot", "getOpenAPI", "getPythonIndex", "getPythonProject", "getPythonFile",
+		"getConsole", "getConsoleAsset",
 		"getHealth", "getReady", "publish", "read", "getEvent",
 		"setDedupPolicy", "getDedupPolicy", "listDedupPolicies", "explainDedup", "removeDedupPolicy",
 		"chain", "createCursor", "getCursor", "listCursors",

@@ -40,12 +40,13 @@ func TestTheTokenGuardsAllButHealth(t *testing.T) {
 		method := cmp.Or(rt.method, http.MethodPost)
 		path := strings.NewReplacer(
 			"{offset}", "1", "{name}", "x", "{subject}", "1", "{key}", "x", "{type}", "x", "{id}",
-			"x", "{$}", "", "{project}", python.Project, "{file}", python.Built().File,
+			"x", "{$}", "", "{project}", python.Project, "/assets/{file}", "/assets/icon.svg", "{file}", python.Built().File,
 		).Replace(
 			rt.path,
 		)
 		a := s.do(method, path, "", "Authorization", "Bearer wrong")
-		health := path == "/healthz" || path == "/readyz" || strings.HasPrefix(path, "/python/")
+		health := path == "/healthz" || path == "/readyz" || strings.HasPrefix(path, "/python/") ||
+			strings.HasPrefix(path, consolePath)
 		open := health || path == ringlogv1connect.PeerServiceChallengeProcedure
 		if health != (a.status == http.StatusOK) || open != (a.status != http.StatusUnauthorized) {
 			t.Errorf("%s %s: %d", method, path, a.status)

@@ -323,6 +323,10 @@ func (s *Server) table(advertised string) []route {
 		{method: get, path: pythonIndex + "{project}/{$}", handle: getPythonProject, about: true, access: open},
 		{method: get, path: pythonIndex + "{project}/{file}", handle: getPythonFile, about: true, access: open},
 
+		// The console, which asks for the token itself.
+		{method: get, path: consolePath + "{$}", handle: getConsole, about: true, access: open},
+		{method: get, path: consolePath + "assets/{file}", handle: getConsoleAsset, about: true, access: open},
+
 		// Connect: the log.
 		{path: ringlogv1connect.LogServicePublishProcedure, service: logs, body: publishLimit},
 		{path: ringlogv1connect.LogServiceTailProcedure, service: logs, stream: true},

@@ -30,6 +30,7 @@ type views struct {
 	log       *log.Log
 	catalogue atomic.Pointer[event.Catalogue] // s.catalogue, for readers of the log
 	defined   atomic.Pointer[ViewDefinitions] // of s, for what folds them
+	tokens    atomic.Pointer[Tokens]          // of s, for what lets callers in
 
 	// mu guards s and stored. It is held to apply and to swap, and shared to read.
 	mu     sync.RWMutex

@@ -25,7 +25,8 @@ func rooms() map[string][]string {
 	groups := []string{"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "log", "raftnode"}
 	platform := []string{"internal/platform/asyncapi", "internal/platform/audit", "internal/platform/stages",
 		"internal/platform/transfers"}
-	operations := slices.Concat(groups, platform, folds, []string{"event/where", "internal/group/engine"})
+	operations := slices.Concat(groups, platform, folds, []string{"event/where", "internal/access",
+		"internal/group/engine"})
 	clients := []string{
 		"event", "internal/eventlog", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect",
 	}
@@ -50,6 +51,7 @@ func rooms() map[string][]string {
 		"internal/eventlog":      {"event"},
 		"internal/fields":        nil,
 		"internal/certs":         nil,
+		"internal/access":        {"event"},
 		"internal/frame":         {"event", "election", "internal/fields"},
 		"internal/group":         {"event", "internal/frame"},
 		"log":                    {"event", "internal/frame", "internal/fields"},

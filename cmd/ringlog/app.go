@@ -46,7 +46,7 @@ func newApp(sh *shell.Shell) *cli.App {
 			category("cluster", serve.Command(sh, version), statusCommand(sh), clusterCommand(sh), settingsCommand(sh),
 				checkCommand(sh), verifyCommand(sh)),
 			category("operations", compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh), auditCommand(sh),
-				certCommand(sh)),
+				certCommand(sh), tokenCommand(sh)),
 			category("development", dev.Command(sh), dev.DemoCommand(sh, compareAt), bench.Command(sh)),
 			category(shell.Tools, pythonCommand(sh), shadowCommand(sh), versionCommand(sh), completionCommand(sh)),
 		),

@@ -181,6 +181,7 @@ func callOrder() []string {
 		"renewAllocations", "getAllocation", "listAllocations", "releaseAllocation", "removeResource",
 		"listTransfers", "listCopiesOfHost", "listCopies",
 		"defineView", "getView", "listViews", "readView", "watchView", "removeView",
+		"createToken", "listTokens", "rotateToken", "revokeToken",
 		"audit", "auditSources", "auditCoordinator",
 		"getStatus", "getCluster", "history", "getOutage", "getMetrics", "removeClient",
 		"deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember",
@@ -191,12 +192,14 @@ func callOrder() []string {
 // TestTheExamplesOfTheDocumentWork makes every call of the document with its own
 // example and holds the example and the answer against their schemas.
 func TestTheExamplesOfTheDocumentWork(t *testing.T) {
-	s := newSite(t, nil)
+	// Tokens are made where there is a cluster token.
+	known := func(c *Config) { c.Token = "examples" }
+	s := newSite(t, known)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	newcomer := startSite(t, l, nil, raftnode.Config{ID: "n4", Dir: filepath.Join(t.TempDir(), "n4")})
+	newcomer := startSite(t, l, known, raftnode.Config{ID: "n4", Dir: filepath.Join(t.TempDir(), "n4")})
 	d := readDocument(t, s)
 	type call struct {
 		method, path string

@@ -157,12 +157,17 @@ type faultyNode struct {
 	address  string       // where it says that it answers itself; "": where it does
 	deadline atomic.Int64 // of the last proposal, in Unix nanoseconds
 
+	silent atomic.Int64        // nanoseconds since it heard its leader, beyond the truth
 	before func(frame.Command) // is called with what it proposes; nil: nothing is
 }
 
 func (f *faultyNode) Machine() *fsm.Machine {
 	f.looked.Add(1)
 	return f.Node.Machine()
+}
+
+func (f *faultyNode) HeardLeader() time.Time {
+	return f.Node.HeardLeader().Add(-time.Duration(f.silent.Load()))
 }
 
 func (f *faultyNode) Diverged() bool { return f.diverged.Load() }

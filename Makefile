@@ -1,5 +1,5 @@
 # Shortcuts. go run and go test need none of them.
-.PHONY: all test race simulate soak release generate mutants upgrade demo bench-peers profile
+.PHONY: all test race simulate soak optimized release generate mutants upgrade demo bench-peers profile
 
 all: test
 
@@ -28,8 +28,14 @@ demo:
 
 # The binary for measurements and production: optimized by a profile of nodes under load. With a profile every
 # package is compiled once more, so that go run, go build and go test do not use it.
-release:
+optimized:
 	go build -trimpath -pgo=cmd/ringlog/nodes.pgo -o bin/ringlog ./cmd/ringlog
+
+# All that a release has, in dist: archives for Linux and macOS, deb, rpm, the wheel, an SBOM and checksums. From the same
+# commit and the same Go it is the same, byte for byte.
+VERSION ?= 0.1.0
+release:
+	packaging/release $(VERSION) dist
 
 # Needs protoc on the PATH; the plugins are pinned in go.mod. Without protoc, go generate ./event/... writes
 # what comes from the catalogue.

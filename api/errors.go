@@ -21,6 +21,15 @@ const ReasonTokenUnused = "token_unused"
 // ReasonTLSRequired is the reason for refusing a request that came in clear.
 const ReasonTLSRequired = "tls_required"
 
+// Reasons for refusing a caller that has a token.
+const (
+	ReasonPermission = "permission"    // forbidden: none of the token's roles may do that
+	ReasonScope      = "out_of_scope"  // forbidden: the token is not good for that type, cursor or group
+	ReasonExpired    = "token_expired" // unauthenticated
+	ReasonCutOff     = "cut_off"       // no_leader: the node has not heard a leader for too long to know
+	ReasonRevoked    = "token_revoked" // unauthenticated: while the call was under way
+)
+
 // Code is the machine-readable reason in every error answer, over HTTP and
 // Connect alike. Its HTTP status and Connect code follow from it.
 type Code string

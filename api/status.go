@@ -8,8 +8,9 @@ import "time"
 // Status is what a node says of itself and its cluster: GET /status.
 type Status struct {
 	Cluster
-	Version       string  `json:"version"`
-	UptimeSeconds float64 `json:"uptime_seconds"`
+	Version       string    `json:"version"`
+	UptimeSeconds float64   `json:"uptime_seconds"`
+	Clock         time.Time `json:"clock"` // of the node's machine, when it answered; Time is replicated
 	// Waiting and WaitingBytes are the requests that wait to be put into an entry.
 	Waiting      int          `json:"waiting_requests"`
 	WaitingBytes int          `json:"waiting_bytes"`
@@ -28,6 +29,8 @@ type Status struct {
 	JoinRefused string `json:"join_refused,omitempty"`
 	NotFormed   string `json:"not_formed,omitempty"`
 	TLS         *TLS   `json:"tls,omitempty"` // of this node's ports; absent without TLS
+	// LastBackup is when this node last sent a whole backup; absent if it never has.
+	LastBackup time.Time `json:"last_backup,omitzero"`
 	// Subscriptions is what the first clients report of themselves, Timeouts what ran out of time in their handlers.
 	Subscriptions SubscriptionStatus `json:"event_subscription_status"`
 	Timeouts      HandlerTimeouts    `json:"handler_timeouts"`

@@ -96,7 +96,7 @@ func (d *Definition) builtin() bool {
 
 // matches reports whether a folded pattern matches the name or the value.
 func (d *Definition) matches(pattern string) bool {
-	return glob(pattern, string(d.Name)) || glob(pattern, foldName(d.Value))
+	return Glob(pattern, string(d.Name)) || Glob(pattern, foldName(d.Value))
 }
 
 // kindOf returns the kind of a canonical JSON value, as far as field types distinguish kinds: its first byte, 't'

@@ -145,6 +145,7 @@ func (c *Catalogue) nearText(spelt string) string {
 type Matcher struct {
 	// Without them every type passes.
 	byType    bool            // the filter has types or categories
+	within    *Matcher        // what else the type has to pass; nil is nothing
 	known     map[string]bool // every type of the catalogue and every exact name of the filter: allowed or not
 	patterns  []string        // for types that are not in known; none if the filter has categories
 	sources   map[string]bool // nil allows all, as for keys and corrs
@@ -208,9 +209,15 @@ func (m *Matcher) compileTypes(f Filter, c *Catalogue) {
 	m.patterns = patterns
 }
 
+// Within returns a matcher that allows what m allows, and of that only the types that scope allows.
+func (m Matcher) Within(scope Matcher) Matcher {
+	m.within = &scope
+	return m
+}
+
 // Empty reports whether the matcher allows every event.
 func (m *Matcher) Empty() bool {
-	return !m.byType && len(m.sources)+len(m.keys)+len(m.corrs) == 0
+	return !m.byType && m.within == nil && len(m.sources)+len(m.keys)+len(m.corrs) == 0
 }
 
 // Match reports whether the event passes. Its type must be canonical.
@@ -221,6 +228,9 @@ func (m *Matcher) Match(e *Event) bool {
 
 // MatchType reports whether an event of this canonical type may pass.
 func (m *Matcher) MatchType(t string) bool {
+	if m.within != nil && !m.within.MatchType(t) {
+		return false
+	}
 	if !m.byType {
 		return true
 	}
@@ -229,11 +239,45 @@ func (m *Matcher) MatchType(t string) bool {
 		return allowed
 	}
 	for _, p := range m.patterns {
-		if glob(p, t) {
+		if Glob(p, t) {
 			return true
 		}
 	}
 	return false
+}
+
+// Within reports whether every event that passes the filter has a type that one of the patterns allows, whatever types
+// are registered later. No pattern allows nothing.
+func (f Filter) Within(patterns []string, c *Catalogue) bool {
+	if slices.Contains(patterns, "*") {
+		return true
+	}
+	allowed, m := Filter{Types: patterns}.Compile(c), f.Compile(c)
+	beyond := func(d *Definition) bool { return m.MatchType(string(d.Name)) && !allowed.MatchType(string(d.Name)) }
+	if len(patterns) == 0 || slices.ContainsFunc(slices.Concat(c.Definitions(), c.Own()), beyond) {
+		return false
+	}
+	// A type that is not registered is in no category.
+	if len(f.Categories) > 0 {
+		return true
+	}
+	// Entry by entry: without one, every type passes.
+	for _, entry := range f.Types {
+		resolved, _ := c.Resolve(entry)
+		exact := !strings.ContainsAny(entry, "*?")
+		if exact && allowed.MatchType(string(resolved.Type)) {
+			continue
+		}
+		// A star of a pattern matches a star of the entry, and what that matches. A question mark matches one character.
+		covers := func(pattern string) bool {
+			p, e := foldName(pattern), foldName(entry)
+			return p == e || (!strings.Contains(p, "?") && Glob(p, e))
+		}
+		if exact || !slices.ContainsFunc(patterns, covers) {
+			return false
+		}
+	}
+	return len(f.Types) > 0
 }
 
 // MatchSource reports whether an event of this source may pass.
@@ -255,13 +299,13 @@ func MatchPattern(pattern string, t Type) bool {
 	if d, ok := Builtin().Definition(t); ok {
 		return d.matches(p)
 	}
-	return glob(p, string(t))
+	return Glob(p, string(t))
 }
 
-// glob reports whether s matches a pattern with * and ?. Only the last star is ever revisited, which is enough:
+// Glob reports whether s matches a pattern with * and ?. Only the last star is ever revisited, which is enough:
 // what an earlier star matched cannot be improved by matching more. So the time is at most the product of both
 // lengths.
-func glob(pattern, s string) bool {
+func Glob(pattern, s string) bool {
 	p, i := 0, 0        // the next byte of each
 	star, mark := -1, 0 // the last star in the pattern, and up to where in s it matches
 	for i < len(s) {

@@ -108,3 +108,51 @@ func TestPatternsMatchAsTheyRead(t *testing.T) {
 		t.Error("sync.* does not match DATA_SYNC_STARTED by its value")
 	}
 }
+
+// A filter that Within takes for one of some patterns passes no type that these do not allow, registered or not.
+func TestAFilterWithinPatternsPassesNoOtherType(t *testing.T) {
+	within, beyond := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		entry := rapid.StringMatching(`[AB_*?]{1,4}`)
+		filter := Filter{Types: rapid.SliceOfN(entry, 0, 3).Draw(t, "filter")}
+		patterns := rapid.SliceOfN(entry, 1, 3).Draw(t, "patterns")
+		if rapid.IntRange(0, 9).Draw(t, "categories") == 0 {
+			filter.Categories = []string{"training"}
+		}
+		c := Builtin()
+		if !filter.Within(patterns, c) {
+			beyond++
+			return
+		}
+		within++
+		allowed, passed := Filter{Types: patterns}.Compile(c), filter.Compile(c)
+		for range 20 {
+			name := rapid.StringMatching(`[AB][AB_]{0,5}`).Draw(t, "type")
+			if passed.MatchType(name) && !allowed.MatchType(name) {
+				t.Fatalf("%q passes %q, and is not one of %q", name, filter.Types, patterns)
+			}
+		}
+	})
+	if within == 0 || beyond == 0 {
+		t.Errorf("%d filters are within their patterns, %d are not", within, beyond)
+	}
+	for _, one := range []struct {
+		filter, patterns []string
+		want             bool
+	}{
+		{nil, []string{"*"}, true},
+		{nil, []string{"A*", "B*"}, false},
+		{[]string{"*"}, []string{"*"}, true},
+		{[]string{"TRAINING_*"}, []string{"training_*"}, true},
+		{[]string{"training.*"}, []string{"TRAINING_*"}, true},
+		{[]string{"TRAINING_COMPLETED"}, []string{"*_COMPLETED"}, true},
+		{[]string{"training_completed"}, []string{"TRAINING_COMPLETED"}, true},
+		{[]string{"TRAINING_*"}, []string{"TRAINING_?"}, false},
+		{[]string{"*"}, []string{"TRAINING_*"}, false},
+		{[]string{"A", "B"}, []string{"A"}, false},
+	} {
+		if got := (Filter{Types: one.filter}).Within(one.patterns, Builtin()); got != one.want {
+			t.Errorf("%q within %q: %t", one.filter, one.patterns, got)
+		}
+	}
+}

@@ -53,6 +53,7 @@ type applier struct {
 	roleApplier
 	scheduleApplier
 	viewApplier
+	tokenApplier
 	allocationApplier
 }
 
@@ -65,6 +66,7 @@ func newApplier(e applying) *applier {
 		views: &a.viewApplier}
 	a.scheduleApplier = scheduleApplier{shared}
 	a.viewApplier = viewApplier{applying: shared}
+	a.tokenApplier = tokenApplier{applying: shared}
 	a.roleApplier = roleApplier{applying: shared}
 	a.allocationApplier = allocationApplier{applying: shared, steps: claimsAtOnce}
 	a.producerApplier = producerApplier{applying: shared, results: map[string][]byte{}}

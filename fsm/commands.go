@@ -91,6 +91,11 @@ var decisions = [256]decision{
 	frame.KindPublishView: fallible((*applier).publish),
 	frame.KindViewSkip:    infallible((*applier).skipFirings),
 
+	// Tokens.
+	frame.KindTokenCreate: infallible((*applier).createToken),
+	frame.KindTokenRotate: infallible((*applier).rotateToken),
+	frame.KindTokenRevoke: infallible((*applier).revokeToken),
+
 	// Resources, and allocations of them.
 	frame.KindResourceSet:          infallible((*applier).setResource),
 	frame.KindResourceRemove:       infallible((*applier).removeResource),

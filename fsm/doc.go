@@ -34,6 +34,7 @@
 //	roleApplier       who holds which role, and who waits for it
 //	scheduleApplier   events that are published at a time
 //	viewApplier       which views there are, and what of their firings was published
+//	tokenApplier      which tokens there are
 //	allocationApplier who has how much of which resource, and who waits for it
 //	clientApplier     registered clients, and what the leader reports of its queue and of runs
 //
@@ -66,6 +67,7 @@
 //	'V' + id               the copy of it, until it is published, see package frame
 //	'W' + name             a view: its declaration and since when it is there (JSON)
 //	'E' + name             up to which offset its firings were published (a number)
+//	'T' + name             a token: the digest of its secret and what it is good for (JSON)
 //	'R' + name             a role that is held, and the claim of its holder (JSON)
 //	'Q' + name + 0 + number  a claim that waits for it (JSON)
 //	'C' + name             a resource with its capacity (JSON)

@@ -52,7 +52,7 @@ func dumpPair(w io.Writer, key, value []byte) error {
 		prefixType, prefixFlow, prefixDesiredVote, prefixClient, prefixLostClient, prefixUnheard,
 		prefixGroupDone, prefixGroupRetry, prefixPolicy, prefixPolicyKey, prefixRole, prefixWaiting,
 		prefixScheduled, prefixScheduledEvent, prefixResource, prefixAllocation,
-		prefixView, prefixEmitted:
+		prefixView, prefixEmitted, prefixToken:
 		line["key"] = fmt.Sprintf("%c%q", key[0], key[1:])
 	}
 	// Most values are JSON or text.

@@ -142,6 +142,7 @@ func (m *Machine) attach(dir string) error {
 	m.s, m.stored, m.db, m.columns = s, db, db, columnsCache{}
 	m.publish(m.s)
 	m.publishViews(true)
+	m.publishTokens(true)
 	err = errors.Join(s.fillWindow(m.log), s.checkEnds(m.log))
 	m.mu.Unlock()
 	m.advance(s.meta.Applied)
@@ -263,6 +264,7 @@ func (m *Machine) commitTx(a *applier) error {
 	m.log.Advance(m.s.meta.First, m.s.meta.Last)
 	m.publish(m.s)
 	m.publishViews(a.viewsChanged)
+	m.publishTokens(a.tokensChanged)
 	m.advance(m.s.meta.Applied)
 	return nil
 }

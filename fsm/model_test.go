@@ -608,6 +608,8 @@ func describe(r request, got Result) string {
 	case got.View != nil:
 		return fmt.Sprintf("%s generation %d, since %d, emitted %d", got.View.Name, got.View.Generation, got.View.Since,
 			got.View.Emitted)
+	case got.Token != nil:
+		return describeToken(got.Token)
 	case got.Allocation != nil:
 		return fmt.Sprintf("fence %d, waits %t", got.Allocation.Fence, got.Allocation.Waits)
 	case len(got.LostLeases) > 0:

@@ -19,6 +19,7 @@ type published struct {
 	digest     Sum
 	clusterID  string
 	level      uint32 // the cluster's feature level
+	time       int64  // replicated, in Unix nanoseconds
 	leadership election.Leadership
 	*roster
 }
@@ -43,6 +44,7 @@ func (r *reports) publish(s *state) {
 		digest:     s.meta.Digest,
 		clusterID:  s.meta.ClusterID,
 		level:      s.meta.FeatureLevel,
+		time:       s.meta.Time,
 		leadership: s.meta.Leadership,
 	}
 
@@ -102,3 +104,7 @@ func (r *reports) Predecessors() []string { return slices.Clone(r.newest.Load().
 
 // Votes reports whether a member is a voter of the newest configuration that was applied.
 func (r *reports) Votes(id string) bool { return slices.Contains(r.newest.Load().voters, id) }
+
+// StoredTime returns the replicated time of the newest entry that was stored, in Unix nanoseconds. It does not wait for
+// an entry that is being applied.
+func (r *reports) StoredTime() int64 { return r.newest.Load().time }

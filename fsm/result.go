@@ -40,6 +40,8 @@ type Result struct {
 	Scheduled  *Scheduled        `json:"scheduled,omitempty"`  // an event that is to be published at a time, or was
 
 	View *ViewDefinition `json:"view,omitempty"` // after its command, or as it was until it was removed
+
+	Token *Token `json:"token,omitempty"` // after its command, or as it was until it was revoked
 }
 
 // Duplicate is an event that was suppressed, and answered with an earlier offset.

@@ -74,6 +74,9 @@ type Settings struct {
 	ScheduleMax   uint64
 	ScheduleBytes uint64
 	ViewsMax      uint64
+	TokensMax     uint64
+
+	AuthOpenMetrics bool // whether /metrics needs no token
 
 	// The gate of incoming events.
 	ReservedForeign bool
@@ -120,6 +123,9 @@ func definitions() []definition {
 		{"allocations.rise_after", frame.LevelAllocations, "1m",
 			"how long a request for an allocation waits in a priority before it rises to the next one; 0 is never",
 			duration(0, 24*time.Hour, func(s *Settings) *time.Duration { return &s.AllocationsRise })},
+		{"auth.open_metrics", frame.LevelTokens, "false",
+			"whether GET /metrics needs no token",
+			choose(func(s *Settings) *bool { return &s.AuthOpenMetrics }, "false", "true")},
 		// Voters: what autopilot does about them.
 		{"autopilot.cleanup_dead_servers", frame.LevelHealth, "false",
 			"whether voters that have been unreachable for autopilot.dead_after are removed",
@@ -272,6 +278,9 @@ func definitions() []definition {
 		{"schedule.max_bytes", frame.LevelSchedule, "268435456",
 			"bytes of the events that wait for the time at which they are published",
 			number(1<<16, 1<<40, func(s *Settings) *uint64 { return &s.ScheduleBytes })},
+		{"tokens.max", frame.LevelTokens, "1000",
+			"how many tokens there may be",
+			number(1, 100_000, func(s *Settings) *uint64 { return &s.TokensMax })},
 		// What the gate does about types that it does not know.
 		{"validation.strict", frame.LevelBase, "false",
 			"whether events of unknown types are refused",

@@ -51,6 +51,7 @@ const (
 	prefixAllocation     = 'A'
 	prefixView           = 'W'
 	prefixEmitted        = 'E'
+	prefixToken          = 'T'
 
 	prefixLetter      = 'l'
 	prefixCopy        = 'e'
@@ -214,6 +215,7 @@ type state struct {
 	schedule schedule
 	shares   allocations
 	views    map[string]*ViewDefinition
+	tokens   *Tokens
 	pressure Pressure
 	// overdue has the edges of runs that were reported, until when they are remembered, by overdueKey.
 	overdue map[string]int64
@@ -261,6 +263,7 @@ func newState() *state {
 		schedule:     newSchedule(),
 		shares:       newAllocations(),
 		views:        map[string]*ViewDefinition{},
+		tokens:       newTokens(),
 		overdue:      map[string]int64{},
 	}
 }
@@ -309,6 +312,7 @@ func loadState(db *pebble.DB) (*state, error) {
 		prefixScheduled:   s.loadScheduled,
 		prefixResource:    s.loadResource,
 		prefixView:        s.loadView,
+		prefixToken:       s.loadToken,
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(loaders)) {
 		if err := scan(db, prefix, loaders[prefix]); err != nil {

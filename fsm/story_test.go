@@ -138,6 +138,33 @@ func emission(words []string) frame.ViewEmission {
 		To: number64(words[4])}
 }
 
+// length is a duration.
+func length(s string) time.Duration { d, _ := time.ParseDuration(s); return d }
+
+// secret is the digest that a letter stands for.
+func secret(s string) frame.SecretDigest { return frame.SecretDigest{s[0]} }
+
+// listed is a list with commas between its parts.
+func listed(s string) []string {
+	if s == "-" {
+		return nil
+	}
+	return strings.Split(s, ",")
+}
+
+// describeToken says what a token is.
+func describeToken(t *Token) string {
+	text := fmt.Sprintf("%s %s, roles %q, types %q, cursors %q, secret %c", t.Name, t.ID, t.Roles, t.Types, t.Cursors,
+		t.Secret[0])
+	if t.Expires != 0 {
+		text += fmt.Sprintf(", expires %s", time.Unix(0, t.Expires).Sub(epoch))
+	}
+	if t.BeforeUntil != 0 {
+		text += fmt.Sprintf(", %c until %s", t.Before[0], time.Unix(0, t.BeforeUntil).Sub(epoch))
+	}
+	return text
+}
+
 func number64(s string) uint64 { n, _ := strconv.ParseUint(s, 10, 64); return n }
 
 func show(v any) string {
@@ -276,6 +303,13 @@ func (s *narrator) request(words []string) request {
 		return r
 	case "skip": // name generation from to
 		return do(frame.ViewSkip{ViewEmission: emission(words)})
+	case "token": // name id secret roles types cursors ttl; commas part a list, and - is an empty one
+		return do(frame.TokenCreate{Name: words[1], ID: words[2], Secret: secret(words[3]), Roles: listed(words[4]),
+			Types: listed(words[5]), Cursors: listed(words[6]), TTL: length(words[7]), By: "root"})
+	case "rotate": // name secret grace
+		return do(frame.TokenRotate{Name: words[1], Secret: secret(words[2]), Grace: length(words[3])})
+	case "notoken": // name
+		return do(frame.TokenRevoke{Name: words[1]})
 	case "resource", "noresource", "allocate", "queue", "keepshare", "prolongshare", "free":
 		return allocationRequest(words)
 	case "flow": // as JSON, without blanks

@@ -30,6 +30,7 @@ type views struct {
 	log       *log.Log
 	catalogue atomic.Pointer[event.Catalogue] // s.catalogue, for readers of the log
 	defined   atomic.Pointer[ViewDefinitions] // of s, for what folds them
+	tokens    atomic.Pointer[Tokens]          // of s, for what lets callers in
 
 	// mu guards s and stored. It is held to apply and to swap, and shared to read.
 	mu     sync.RWMutex
@@ -116,14 +117,17 @@ func (v *views) Cursors() []Cursor {
 	})
 }
 
-// CursorsAfter returns copies of the first limit cursors whose names follow after, by name,
-// the name of the last where more follow, and how many cursors there are in all.
-func (v *views) CursorsAfter(after string, limit int) (page []Cursor, next string, total int) {
+// CursorsAfter returns copies of the first limit cursors that are shown and whose names follow after, by name, the name
+// of the last where more follow, and how many are shown in all.
+func (v *views) CursorsAfter(after string, limit int, shown func(name string) bool) (page []Cursor, next string, total int) {
 	// Names first: sorting them all would hold up an entry.
 	names := read(v, func(s *state) []string {
-		total = len(s.cursors)
-		names := make([]string, 0, total)
+		names := make([]string, 0, len(s.cursors))
 		for name := range s.cursors {
+			if !shown(name) {
+				continue
+			}
+			total++
 			if name > after {
 				names = append(names, name)
 			}

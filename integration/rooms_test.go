@@ -25,7 +25,8 @@ func rooms() map[string][]string {
 	groups := []string{"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "log", "raftnode"}
 	platform := []string{"internal/platform/asyncapi", "internal/platform/audit", "internal/platform/stages",
 		"internal/platform/transfers"}
-	operations := slices.Concat(groups, platform, folds, []string{"event/where", "internal/group/engine"})
+	operations := slices.Concat(groups, platform, folds, []string{"event/where", "internal/access",
+		"internal/group/engine"})
 	clients := []string{
 		"event", "internal/eventlog", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect",
 	}
@@ -50,6 +51,7 @@ func rooms() map[string][]string {
 		"internal/eventlog":      {"event"},
 		"internal/fields":        nil,
 		"internal/certs":         nil,
+		"internal/access":        {"event"},
 		"internal/frame":         {"event", "election", "internal/fields"},
 		"internal/group":         {"event", "internal/frame"},
 		"log":                    {"event", "internal/frame", "internal/fields"},
@@ -94,12 +96,13 @@ func rooms() map[string][]string {
 		"internal/group/engine":           groups,
 		"internal/service":                operations,
 		"internal/server": append(slices.Concat(consensus, clients, operations),
-			"internal/human", "internal/service", "event/canon", "python"),
+			"internal/console", "internal/human", "internal/service", "event/canon", "python"),
 		"":       append(slices.Concat(consensus, clients), "internal/server", "client", "router"),
 		"python": nil,
 		"router/sinks": {"api", "client", "event", "event/where", "internal/attempt", "internal/procgroup",
 			"router/breaker"},
 		"internal/attempt":             nil,
+		"internal/console":             nil,
 		"internal/procgroup":           nil,
 		"integration":                  nil,
 		"internal/longtest":            nil,
@@ -116,7 +119,7 @@ func rooms() map[string][]string {
 		"cmd/ringlog/internal/bench":   append(slices.Clone(verb), "cmd/ringlog/devcluster", "cmd/ringlog/internal/dev"),
 		"cmd/ringlog/internal/offline": slices.Concat(consensus, verb),
 		"cmd/ringlog/internal/serve": append(slices.Clone(consensus),
-			"internal/certs", "internal/eventlog", "internal/server",
+			"api", "internal/certs", "internal/eventlog", "internal/server",
 			"cmd/ringlog/internal/shell", "cmd/ringlog/internal/offline"),
 		"cmd/ringlog": append(slices.Concat(shell, verbs, handling, platform),
 			"election", "internal/certs", "internal/frame", "internal/platform/scan", "internal/procgroup", "internal/view",

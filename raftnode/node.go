@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -58,7 +59,8 @@ type Node struct {
 	leadership *leadership           // this node's terms as the leader
 	handover   *handover             // gives leadership to another
 
-	founder atomic.Bool // this process has taken part in forming the cluster
+	founder atomic.Bool               // this process has taken part in forming the cluster
+	backup  atomic.Pointer[time.Time] // when the last whole backup was sent; never nil
 
 	closeOnce sync.Once
 	closeErr  error // of the first Close

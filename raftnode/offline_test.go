@@ -270,12 +270,17 @@ func TestABackupRestoresAsANewClusterThatOthersJoin(t *testing.T) {
 	})
 	c.settle()
 	var file bytes.Buffer
-	meta, err := c.followers()[0].Backup(t.Context(), &file)
+	by := c.followers()[0]
+	meta, err := by.Backup(t.Context(), &file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := snapshots.Verify(bytes.NewReader(file.Bytes())); err != nil {
 		t.Fatal(err)
+	}
+	// The node that made it knows when, and its folder does.
+	if at := by.Status().LastBackup; at.IsZero() || !by.dir.LastBackup().Equal(at) {
+		t.Errorf("the last backup was at %s, in the folder at %s", at, by.dir.LastBackup())
 	}
 	old := c.leader().machine.ClusterID()
 

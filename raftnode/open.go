@@ -23,6 +23,8 @@ func (n *Node) openFolder() (err error) {
 	if err != nil {
 		return err
 	}
+	last := n.dir.LastBackup()
+	n.backup.Store(&last)
 	n.disk, err = newDiskGuard(n.dir, n.cfg.Disk, n.logger.Named("disk"))
 	if err != nil {
 		return err

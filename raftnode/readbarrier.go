@@ -183,3 +183,12 @@ func (n *Node) LeadingTerm() uint64 {
 	}
 	return n.proposer.OpenTerm()
 }
+
+// HeardLeader is when this node heard its leader last; the zero time if it never did. A leader hears itself.
+func (n *Node) HeardLeader() time.Time {
+	r := n.raft.Load()
+	if r.State() == raft.Leader {
+		return time.Now()
+	}
+	return r.LastContact()
+}

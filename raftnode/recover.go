@@ -445,5 +445,11 @@ func (n *Node) Backup(ctx context.Context, w io.Writer) (snapshots.Meta, error) 
 	if err != nil {
 		return snapshots.Meta{}, fmt.Errorf("backup at %d: %w", p.Index, err)
 	}
+	// A time that cannot be recorded makes the backup no worse.
+	now := time.Now()
+	n.backup.Store(&now)
+	if err := n.dir.NoteBackup(now); err != nil {
+		n.logger.Warn("could not record when the backup was made", "error", err)
+	}
 	return meta, nil
 }

@@ -41,6 +41,7 @@ type Status struct {
 	Refusals    []rafttransport.Refusal `json:"refusals,omitempty"`
 	JoinRefused string                  `json:"join_refused,omitempty"` // why this node was last not admitted
 	NotFormed   string                  `json:"not_formed,omitempty"`   // why this node is in no cluster yet
+	LastBackup  time.Time               `json:"last_backup,omitzero"`   // when this node last sent a whole backup
 }
 
 // MemberStatus is one member as this node sees it.
@@ -87,6 +88,7 @@ func (n *Node) Status() Status {
 		Voters:       n.machine.Health(),
 		Refusals:     n.transport.Refusals(),
 		JoinRefused:  n.joiner.refused.text(),
+		LastBackup:   *n.backup.Load(),
 	}
 	// That it was removed is the newer of the two reasons.
 	if n.joiner.removed.Load() {

@@ -44,11 +44,13 @@ func newApp(sh *shell.Shell) *cli.App {
 				explainCommand(sh), waitCommand(sh), clientsCommand(sh), roleCommand(sh), runCommand(sh), launchCommand(sh),
 				allocationCommand(sh), transfersCommand(sh), whereCommand(sh)),
 			category("cluster", serve.Command(sh, version), statusCommand(sh), clusterCommand(sh), settingsCommand(sh),
-				checkCommand(sh), verifyCommand(sh)),
+				checkCommand(sh), doctorCommand(sh), verifyCommand(sh)),
 			category("operations", compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh), auditCommand(sh),
-				certCommand(sh)),
+				certCommand(sh), tokenCommand(sh)),
 			category("development", dev.Command(sh), dev.DemoCommand(sh, compareAt), bench.Command(sh)),
-			category(shell.Tools, pythonCommand(sh), shadowCommand(sh), versionCommand(sh), completionCommand(sh)),
+			category(shell.Tools, pythonCommand(sh), shadowCommand(sh), contextCommand(sh),
+				versionCommand(sh), completionCommand(sh),
+				manCommand(sh)),
 		),
 	}
 	shell.Prepare(app)
@@ -85,6 +87,8 @@ func globalFlags() []cli.Flag {
 		&cli.StringFlag{Name: "endpoints", Aliases: []string{"e"},
 			Usage:   "comma-separated `URLS` of nodes to connect to",
 			EnvVars: []string{"RINGLOG_ENDPOINTS", "RINGRIFT_COORDINATOR_URL"}, Value: shell.DefaultEndpoint},
+		&cli.StringFlag{Name: "context", Usage: "`NAME` of the context to use (default: the current one, if any)",
+			EnvVars: []string{shell.ContextVariable}},
 		&cli.StringFlag{Name: "cluster-id",
 			Usage: "`ID` of the cluster: nodes of any other are refused (default: the cluster of the first node " +
 				"that answers)",

@@ -31,7 +31,32 @@ type checkOptions struct {
 	warnLetters, critLetters uint64        // dead letters that are not redriven
 	critUnheard              uint64        // critical subscriptions that have no listener or are not attached
 
-	nodes bool // judge the nodes alone, not those who use them
+	nodes  bool        // judge the nodes alone, not those who use them
+	format checkFormat // of the result
+}
+
+// checkFormat is a form of the result.
+type checkFormat string
+
+// The forms of the result.
+const (
+	asNagios     checkFormat = "nagios"     // a line, as monitoring plugins print it
+	asJSON       checkFormat = "json"       // an object
+	asPrometheus checkFormat = "prometheus" // metrics, for the textfile collector of a node exporter
+)
+
+// checkFormatOf reads --format. Without it the output of all verbs decides.
+func checkFormatOf(sh *shell.Shell, text string) (checkFormat, error) {
+	switch format := checkFormat(text); format {
+	case asNagios, asJSON, asPrometheus:
+		return format, nil
+	case "":
+		if sh.JSON {
+			return asJSON, nil
+		}
+		return asNagios, nil
+	}
+	return "", shell.Usagef("--format %q: use nagios, json or prometheus", text)
 }
 
 // checkCommand is check, a plugin in the form that Nagios and its successors run: one line on stdout with performance
@@ -42,11 +67,13 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 		Description: "Exits 0 for OK, 1 for WARNING, 2 for CRITICAL and 3 for UNKNOWN, as monitoring plugins do.",
 		UsageText: shell.Examples(
 			"ringlog check",
-			"ringlog check --nodes",
+			"ringlog check --nodes --format prometheus",
 			"ringlog check --critical-unheard 1",
 			"ringlog check --warning-lag 100000 --critical-age 1h --warning-letters 100",
 		),
 		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "format", Usage: "`FORMAT` of the result: nagios, json, or prometheus for its textfile " +
+				"collector (default: nagios, and json with -o json)"},
 			&cli.BoolFlag{Name: "nodes", Usage: "check only the nodes, not cursors, dead letters, clients, runs and publishers"},
 			&cli.Uint64Flag{Name: "warning-lag", Usage: "warn if a cursor lags by `N` events"},
 			&cli.Uint64Flag{Name: "critical-lag", Usage: "critical if a cursor lags by `N` events"},
@@ -61,21 +88,25 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 		},
 		// For a monitor, wrong usage is UNKNOWN: 2 would read as CRITICAL.
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
-			return checkDone(sh, checkUnknown, err.Error(), "")
+			return checkDone(sh, asNagios, checkUnknown, err.Error(), nil)
 		},
 		Action: func(c *cli.Context) error {
+			format, err := checkFormatOf(sh, c.String("format"))
+			if err != nil {
+				return checkDone(sh, asNagios, checkUnknown, err.Error(), nil)
+			}
 			// Wrong arguments are UNKNOWN, too: a monitor must not take them for a state of the cluster.
 			if err := shell.Exactly(c, 0, ""); err != nil {
-				return checkDone(sh, checkUnknown, err.Error(), "")
+				return checkDone(sh, format, checkUnknown, err.Error(), nil)
 			}
-			o := checkOptions{warnLag: c.Uint64("warning-lag"), critLag: c.Uint64("critical-lag"),
+			o := checkOptions{format: format, warnLag: c.Uint64("warning-lag"), critLag: c.Uint64("critical-lag"),
 				warnAge: c.Duration("warning-age"), critAge: c.Duration("critical-age"),
 				warnLetters: c.Uint64("warning-letters"), critLetters: c.Uint64("critical-letters"),
 				critUnheard: c.Uint64("critical-unheard"),
 				nodes:       c.Bool("nodes")}
 			// Compared as a whole: any limit that is set makes a difference.
-			if o.nodes && o != (checkOptions{nodes: true}) {
-				return checkDone(sh, checkUnknown, "--nodes excludes limits of lag, dead letters and subscriptions", "")
+			if o.nodes && o != (checkOptions{nodes: true, format: format}) {
+				return checkDone(sh, format, checkUnknown, "--nodes excludes limits of lag, dead letters and subscriptions", nil)
 			}
 			return check(c.Context, sh, o)
 		},
@@ -87,17 +118,18 @@ func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
 	// A cluster that does not answer is in the worst state; the check has not failed.
 	found, err := askEverybody(ctx, sh, statusOf)
 	if err != nil && (errors.Is(err, shell.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)) {
-		return checkDone(sh, checkCritical, fmt.Sprintf("no node answers at %s", strings.Join(sh.Endpoints, ", ")), "")
+		return checkDone(sh, o.format, checkCritical,
+			fmt.Sprintf("no node answers at %s", strings.Join(sh.Endpoints, ", ")), nil)
 	}
 	if err != nil {
-		return checkDone(sh, checkUnknown, err.Error(), "")
+		return checkDone(sh, o.format, checkUnknown, err.Error(), nil)
 	}
 	// A healthy cluster is described, too: the line is what an operator reads first.
 	state, words, s := judgeAll(found, sh.Endpoints, o)
 	if len(words) == 0 {
 		words = []string{fmt.Sprintf("%s leads, %s, cluster %s", s.LeaderID, quorumText(s.Quorum), s.ClusterID)}
 	}
-	return checkDone(sh, state, strings.Join(words, "; "), performance(s))
+	return checkDone(sh, o.format, state, strings.Join(words, "; "), performance(s))
 }
 
 // judgeAll returns the state that the statuses of all nodes amount to, and why: what the leader sees, and
@@ -261,8 +293,15 @@ func deadLetters(s nodeStatus) uint64 { return s.DeadLetters.Count - s.DeadLette
 // over reports a value at or above a limit that was set.
 func over[T uint64 | time.Duration](value, limit T) bool { return limit > 0 && value >= limit }
 
-// performance returns the performance data of a monitoring plugin, from which monitors draw graphs.
-func performance(s nodeStatus) string {
+// figure is a value beside the verdict, from which monitors draw graphs.
+type figure struct {
+	name, unit string // the unit is c for what only grows
+	value      uint64
+	help       string
+}
+
+// performance returns the figures of a status.
+func performance(s nodeStatus) []figure {
 	// If a cursor's lag is uncertain the lower bound counts, so no alarm is raised for a guess.
 	lag := uint64(0)
 	for _, c := range s.Cursors {
@@ -271,26 +310,54 @@ func performance(s nodeStatus) string {
 	}
 	// An empty log has a first offset beyond its last one.
 	events := s.LastOffset - min(s.FirstOffset-min(s.FirstOffset, 1), s.LastOffset)
-	return fmt.Sprintf("events=%d offset=%dc healthy_voters=%d max_cursor_lag=%d dead_letters=%d", events,
-		s.LastOffset, s.Quorum.Healthy, min(lag, math.MaxInt64), deadLetters(s))
+	return []figure{
+		{"events", "", events, "Events that the log keeps."},
+		{"offset", "c", s.LastOffset, "Last offset of the log."},
+		{"healthy_voters", "", uint64(max(0, s.Quorum.Healthy)), "Voters that answer."},
+		{"max_cursor_lag", "", min(lag, math.MaxInt64), "Events that the cursor with the most of them lags by."},
+		{"dead_letters", "", deadLetters(s), "Dead letters that are not redriven."},
+	}
 }
 
-// checkDone prints the verdict in the form of monitoring plugins and returns its exit code.
-func checkDone(sh *shell.Shell, state int, words, performance string) error {
+// checkDone prints the verdict, with figures if there are any, and returns its exit code.
+func checkDone(sh *shell.Shell, format checkFormat, state int, words string, figures []figure) error {
 	// The exit codes are the indexes.
 	name := [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[state]
-	tone := [...]shell.Tone{shell.Good, shell.Warn, shell.Bad, shell.Warn}[state]
-	err := sh.Emit(map[string]any{"state": name, "code": state, "message": words}, func() error {
-		// Performance data follows the bar: monitors draw graphs of it, and people do not read it.
+	var err error
+	switch {
+	case format == asPrometheus:
+		err = sh.Print(prometheusText(state, figures))
+	case format == asJSON || sh.JSON:
+		err = sh.PrintLine(map[string]any{"state": name, "code": state, "message": words})
+	default:
+		tone := [...]shell.Tone{shell.Good, shell.Warn, shell.Bad, shell.Warn}[state]
 		line := fmt.Sprintf("RINGLOG %s - %s", sh.Paint(tone, name), words)
-		// Only what is read by a program has the performance data.
-		if performance != "" && sh.Width() == 0 {
-			line += " | " + performance
+		// Figures follow the bar. Only what is read by a program has them: people do not read them.
+		if len(figures) > 0 && sh.Width() == 0 {
+			line += " |"
+			for _, f := range figures {
+				line += fmt.Sprintf(" %s=%d%s", f.name, f.value, f.unit)
+			}
 		}
-		return sh.Print(line)
-	})
+		err = sh.Print(line)
+	}
 	if err != nil || state == checkOK {
 		return err
 	}
 	return shell.CodeError(state)
+}
+
+// prometheusText is the verdict as metrics. The words of a verdict are no labels: each would be a series.
+func prometheusText(state int, figures []figure) string {
+	figures = append([]figure{{"state", "", uint64(state),
+		"What the check found: 0 ok, 1 warning, 2 critical, 3 unknown."}}, figures...)
+	var b strings.Builder
+	for _, f := range figures {
+		name, kind := "ringlog_check_"+f.name, "gauge"
+		if f.unit == "c" {
+			name, kind = name+"_total", "counter"
+		}
+		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n%s %d\n", name, f.help, name, kind, name, f.value)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }

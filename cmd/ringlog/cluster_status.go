@@ -20,9 +20,15 @@ import (
 func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "status", Usage: "show every node's own view, and the leader's view of its followers",
-		UsageText: shell.Examples("ringlog cluster status", "ringlog cluster status --watch"),
-		Flags:     watchFlags(),
+		UsageText: shell.Examples("ringlog cluster status", "ringlog cluster status --watch",
+			"ringlog cluster status --exit-when-healthy --timeout 1m"),
+		Flags: append(watchFlags(), &cli.BoolFlag{Name: "exit-when-healthy",
+			Usage: "watch until all nodes answer, follow one leader and are healthy; wait for at most --timeout, if it " +
+				"is given"}),
 		Action: shell.NoArgs(func(c *cli.Context) error {
+			if c.Bool("exit-when-healthy") {
+				return watchUntilHealthy(c, sh)
+			}
 			if c.Bool("watch") {
 				return watch(c, sh)
 			}
@@ -50,7 +56,46 @@ func watch(c *cli.Context, sh *shell.Shell) error {
 	if c.Duration("interval") < 100*time.Millisecond {
 		return shell.Usagef("--interval %s: use 100ms or more", c.Duration("interval"))
 	}
-	return watchCluster(c.Context, sh, c.Duration("interval"))
+	return watchCluster(c.Context, sh, c.Duration("interval"), func(clusterView) bool { return false })
+}
+
+// watchUntilHealthy prints the cluster each time something has changed, until nothing is wrong with its nodes.
+func watchUntilHealthy(c *cli.Context, sh *shell.Shell) error {
+	if c.Duration("interval") < 100*time.Millisecond {
+		return shell.Usagef("--interval %s: use 100ms or more", c.Duration("interval"))
+	}
+	ctx := c.Context
+	if c.IsSet("timeout") {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, sh.Timeout)
+		defer cancel()
+	}
+	well := false
+	err := watchCluster(ctx, sh, c.Duration("interval"), func(v clusterView) bool {
+		well = healthyCluster(v)
+		return well
+	})
+	if err != nil || well {
+		return err
+	}
+	// The time is over, or the caller has asked for the end.
+	return fmt.Errorf("the cluster is not healthy: %w", ctx.Err())
+}
+
+// healthyCluster reports whether every node answers and follows one leader, to whose autopilot all are healthy.
+func healthyCluster(v clusterView) bool {
+	if v.mixed != "" || len(v.rows) == 0 {
+		return false
+	}
+	led := false
+	for _, r := range v.rows {
+		if r.Error != "" || r.Cluster == "" || r.JoinRefused != "" || r.Outage != nil || r.Leader == "" ||
+			r.Leader != v.rows[0].Leader || r.Margin < 0 {
+			return false
+		}
+		led = led || (r.Role == api.RoleLeader && r.Autopilot != nil && r.Autopilot.Healthy)
+	}
+	return led
 }
 
 // clusterRow is one node's status, or why there is none.
@@ -196,8 +241,8 @@ func freeText(sh *shell.Shell, d *api.Disk) string {
 // mixedRemedy is what to do about nodes of more than one cluster.
 const mixedRemedy = "stop the misplaced nodes, or name endpoints of one cluster"
 
-// watchCluster prints the nodes whenever something changes, until ctx ends.
-func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) error {
+// watchCluster prints the nodes whenever something changes, until ctx ends or done returns true.
+func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration, done func(clusterView) bool) error {
 	// The end of the reader ends it, also while nothing changes.
 	ctx, stop := sh.WhileRead(ctx)
 	defer stop()
@@ -221,7 +266,7 @@ func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) err
 		if err == nil && now != printed {
 			err = printChange(sh, view)
 		}
-		if err != nil {
+		if err != nil || done(view) {
 			return err
 		}
 		// Of a cluster that does not answer as well, so its return is a change.

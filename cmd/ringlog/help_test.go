@@ -154,11 +154,11 @@ func TestExitCodesAreDocumented(t *testing.T) {
 }
 
 // unfit reports examples that cannot run here: they do not end by themselves, need a port, another machine, a stopped
-// node or another shell, or depend on which node leads. They are only parsed.
+// node, another shell or a cluster token, or depend on which node leads. They are only parsed.
 func unfit(example string) bool {
 	for _, part := range []string{"ringlog serve --id n1 --data-dir n1 --bootstrap-expect 1", "ringlog dev",
 		"ringlog demo", "ringlog bench", "cluster add", "cluster recover", "--data-dir n1", "--watch", "tail -f",
-		"step-down --to"} {
+		"step-down --to", "ringlog token "} {
 		if strings.Contains(example, part) && !strings.Contains(example, "--print-config") {
 			return true
 		}
@@ -214,7 +214,7 @@ func TestExamplesOfTheHelpRun(t *testing.T) {
 		defer cancel()
 		cmd := exec.CommandContext(ctx, bash, "-c", "set -o pipefail\n"+line)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "RINGLOG_ENDPOINTS="+strings.Join(cluster.URLs(), ","))
+		cmd.Env = append(os.Environ(), "RINGLOG_ENDPOINTS="+strings.Join(cluster.URLs(), ","), "XDG_CONFIG_HOME="+dir)
 		return cmd.CombinedOutput()
 	}
 	const groundwork = `set -e

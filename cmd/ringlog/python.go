@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/urfave/cli/v2"
 
@@ -24,8 +26,30 @@ func pythonCommand(sh *shell.Shell) *cli.Command {
 				Action: shell.NoArgs(func(c *cli.Context) error {
 					return installPython(sh, c.String("target"))
 				})},
+			{Name: "wheel", Usage: "write the Python package as a wheel, for an index of one's own",
+				UsageText: shell.Examples("ringlog python wheel --target lib"),
+				Flags:     []cli.Flag{&cli.StringFlag{Name: "target", Value: ".", Usage: "`DIR` to write into"}},
+				Action: shell.NoArgs(func(c *cli.Context) error {
+					return writeWheel(sh, c.String("target"))
+				})},
 		},
 	}
+}
+
+// writeWheel writes the wheel that nodes serve into a folder.
+func writeWheel(sh *shell.Shell, dir string) error {
+	wheel := python.Built()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return shell.Usagef("--target: %w", err)
+	}
+	file := filepath.Join(dir, wheel.File)
+	if err := os.WriteFile(file, wheel.Content, 0o644); err != nil {
+		return err
+	}
+	return sh.Emit(map[string]string{"file": file, "sha256": wheel.SHA256}, func() error {
+		_, err := fmt.Fprintf(sh.Out, "wrote %s\n", file)
+		return err
+	})
 }
 
 // installPython writes the package into a folder, and says what it replaced.

@@ -59,21 +59,7 @@ func verify(ctx context.Context, sh *shell.Shell, last uint64) error {
 		return err
 	}
 	// Every finding is printed; any that is not OK makes the command fail.
-	findings := compareNodes(ctx, sh, found, last)
-	bad := 0
-	for _, f := range findings {
-		if !f.OK {
-			bad++
-		}
-		if err := sh.PrintFinding(f); err != nil {
-			return err
-		}
-	}
-	if bad > 0 {
-		sh.Say("%d of %d checks failed", bad, len(findings))
-		return shell.CodeError(shell.ExitFailed)
-	}
-	return nil
+	return sh.PrintFindings(compareNodes(ctx, sh, found, last))
 }
 
 // compareNodes runs every comparison over those nodes that answer. Nodes of two clusters have

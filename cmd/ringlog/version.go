@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"runtime"
 	"runtime/debug"
 
+	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/offline"
@@ -11,8 +14,9 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-// release is the version of a build that has none of its own: the next release, in development.
-const release = "0.1.0-dev"
+// release is the version of a build that has none of its own: the next release, in development. The linker sets it in
+// released builds (-X main.release=…), so it is no constant; nothing else changes it.
+var release = "0.1.0-dev"
 
 // build says what this program was made of, and which formats it knows.
 type build struct {
@@ -36,12 +40,65 @@ type build struct {
 func versionCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "version", Usage: "print this program's version and the formats that it knows",
-		UsageText: shell.Examples("ringlog version", "ringlog version -o json"),
+		UsageText: shell.Examples("ringlog version", "ringlog version --check"),
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "check",
+			Usage: "compare the versions of all nodes and of this program; exits 1 if they differ"}},
 		Action: shell.NoArgs(func(c *cli.Context) error {
+			if c.Bool("check") {
+				return compareVersions(c.Context, sh)
+			}
 			// No cluster is asked: its nodes may be of another build.
 			return showVersion(sh, buildVersion())
 		}),
 	}
+}
+
+// nodeVersion is a row of version --check.
+type nodeVersion struct {
+	ID      string `json:"id"`
+	URL     string `json:"http,omitempty"`
+	Version string `json:"version,omitempty"`
+	Levels  uint32 `json:"feature_level,omitempty"` // that the node knows
+	Error   string `json:"error,omitempty"`         // why it did not answer
+}
+
+// compareVersions prints the version of each node, and of this program, and fails if they differ or a node does not
+// answer.
+func compareVersions(ctx context.Context, sh *shell.Shell) error {
+	found, err := askEverybody(ctx, sh, statusOf)
+	if err != nil {
+		return err
+	}
+	own := buildVersion()
+	rows := []nodeVersion{{ID: "this program", Version: own.Version, Levels: own.Features}}
+	differ, inForce := false, uint32(0)
+	for _, a := range found.answers {
+		row := nodeVersion{ID: found.id(a), URL: a.url}
+		if a.err != nil {
+			// An endpoint that is no member's is another name of one, or gone.
+			if _, member := found.members[a.url]; !member && len(found.members) > 0 {
+				continue
+			}
+			row.Error = shell.Brief(a.err)
+		} else {
+			row.Version, inForce = a.value.Version, a.value.FeatureLevel
+			for _, m := range a.value.Members {
+				if m.ID == a.value.NodeID {
+					row.Levels = m.FeatureLevel
+				}
+			}
+		}
+		differ = differ || row.Version != own.Version
+		rows = append(rows, row)
+	}
+	err = shell.EmitEach(sh, rows, table.Row{"node", "http", "version", "feature level"}, func(r nodeVersion) table.Row {
+		return table.Row{r.ID, addressText(r.URL), cmp.Or(r.Version, "no answer"), r.Levels}
+	})
+	if err != nil || !differ {
+		return err
+	}
+	sh.Say("the versions differ; feature level %d is in force: finish the upgrade, one node after the other", inForce)
+	return shell.CodeError(shell.ExitFailed)
 }
 
 // showVersion prints the build.

@@ -42,7 +42,7 @@ func buildRinglog(ctx context.Context, dir string) (program string, err error) {
 		return "", fmt.Errorf("find the folder of ringlog: run this in integration/bench: %w", err)
 	}
 	program = filepath.Join(dir, "ringlog")
-	// As make release builds it.
+	// As make optimized builds it.
 	build := exec.CommandContext(ctx, "go", "build",
 		"-trimpath", "-pgo=cmd/ringlog/nodes.pgo", "-o", program, "./cmd/ringlog")
 	// The output ends with a newline.

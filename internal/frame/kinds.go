@@ -11,7 +11,7 @@ import (
 type Kind byte
 
 // The kinds of commands. A number is on disks and on the wire, so it must keep its meaning even if
-// its command is removed. The next one is 61 (27 to 29 are not used); CONTRIBUTING.md lists what a new
+// its command is removed. The next one is 69 (27 to 29 are not used); CONTRIBUTING.md lists what a new
 // command needs.
 const (
 	KindPublish      Kind = 1
@@ -83,6 +83,10 @@ const (
 	KindRoleRenewClaim    Kind = 64
 
 	KindAllocationRenewClaim Kind = 65
+
+	KindTokenCreate Kind = 66
+	KindTokenRotate Kind = 67
+	KindTokenRevoke Kind = 68
 )
 
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
@@ -107,6 +111,7 @@ const (
 	// lost by led time, as roles are.
 	LevelFences = 10
 	LevelViews  = 10 // views, and what their rules publish
+	LevelTokens = 10 // tokens
 
 	// LevelPolicySteps has an entry remove a bounded number of the keys that dedup policies no longer need.
 	LevelPolicySteps = 6
@@ -284,6 +289,10 @@ var kinds = [256]kind{
 		return c
 	}},
 	KindViewSkip: {LevelViews, ofLeader, little, func(d *decoder) Command { return ViewSkip{d.viewEmission()} }},
+
+	KindTokenCreate: {LevelTokens, ofCaller, little, func(d *decoder) Command { return d.tokenCreate() }},
+	KindTokenRotate: {LevelTokens, ofCaller, little, func(d *decoder) Command { return d.tokenRotate() }},
+	KindTokenRevoke: {LevelTokens, ofCaller, little, func(d *decoder) Command { return TokenRevoke{Name: d.string()} }},
 }
 
 // Level returns the feature level from which on commands of a kind may be proposed, and 0

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,39 +11,26 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// admission decides who may call at all: it knows the token, the routes that need none, and the names of this node.
-// It is read-only once made.
+// admission decides whether a request may be made of this node at all, and what of it its caller may do. It is read-only
+// once made.
 type admission struct {
 	node        Node
-	needsToken  bool              // whether callers must have the token
-	token       [sha256.Size]byte // digest of the token
-	open        map[string]bool   // paths that need no token
-	openBelow   []string          // and paths that begin with one of these
-	hosts       []string          // names that browsers may use for this node, in lower case
+	callers     *callers
+	hosts       []string // names that browsers may use for this node, in lower case
 	crossOrigin *http.CrossOriginProtection
+	openBelow   []string // paths that need no token begin with one of these, so that what is not there is answered as such
 }
 
-// newAdmission returns the admission of a server with these routes. The address that the node advertises is a name
-// that browsers may use, too.
-func newAdmission(cfg Config, advertised string, routes []route) *admission {
-	a := &admission{
-		node:        cfg.Node,
-		needsToken:  cfg.Token != "",
-		token:       tokenDigest(cfg.Token),
-		open:        map[string]bool{},
-		crossOrigin: http.NewCrossOriginProtection(),
-	}
-	// The table says which routes need no token.
+// newAdmission returns the admission of a server. The address that the node advertises is a name that browsers may use,
+// too.
+func newAdmission(cfg Config, advertised string, callers *callers, routes []route) *admission {
+	a := &admission{node: cfg.Node, callers: callers, crossOrigin: http.NewCrossOriginProtection()}
 	for _, r := range routes {
-		if r.access != open {
-			continue
-		}
-		a.open[r.path] = true
-		// Nothing else is below the fixed part of a path with wildcards, and what is not there is answered as such.
-		if fixed, _, wild := strings.Cut(r.path, "{"); wild {
+		if fixed, _, _ := strings.Cut(r.path, "{"); r.needs == access.Open {
 			a.openBelow = append(a.openBelow, fixed)
 		}
 	}
@@ -56,47 +41,62 @@ func newAdmission(cfg Config, advertised string, routes []route) *admission {
 	return a
 }
 
-// admit refuses what fromBrowser refuses, and callers without the token.
-func (a *admission) admit(r *http.Request) error {
-	// The cross-site rule holds for callers that have the token, too.
-	if err := a.fromBrowser(r); err != nil {
-		return err
-	}
-	if !a.hasToken(r) {
-		return api.Refuse(api.Unauthenticated, "Authorization",
-			"the bearer token is missing or wrong",
-			"send Authorization: Bearer TOKEN; "+
-				"ringlog takes it from --token-file or RINGRIFT_CLUSTER_AUTH_TOKEN")
+// permit refuses a call that its caller may not make. It is the one place at which permissions are asked. rt is nil for
+// what no route takes.
+func (a *admission) permit(r *http.Request, rt *route) error {
+	who, unknown := callerOf(r.Context())
+	below := func(fixed string) bool { return strings.HasPrefix(r.URL.Path, fixed) }
+	switch {
+	case rt == nil && slices.ContainsFunc(a.openBelow, below):
+		return nil
+	case rt != nil && rt.needs == access.Open:
+		return nil
+	case rt != nil && rt.needs == access.Metrics && a.node.Machine().Settings().AuthOpenMetrics:
+		return nil
+	case unknown != nil:
+		return unknown
+	// Whoever is known learns that there is nothing.
+	case rt == nil:
+		return nil
+	case !who.May(rt.needs):
+		return noPermission(rt, who)
+	case rt.whole && !(who.AllTypes() && who.AllCursors()):
+		return &api.Error{Code: api.Forbidden, Reason: api.ReasonScope,
+			Message: fmt.Sprintf("the token %q is good for some types or cursors, and this shows all of them", who),
+			Remedy:  "use a token without --type and --cursor"}
 	}
 	return nil
 }
 
-// hasToken reports whether a request has the token or needs none. A path is open for all of its methods, so a
-// wrong method is answered as such.
-func (a *admission) hasToken(r *http.Request) bool {
-	// A node without a token lets everybody in, but for web pages.
-	path := r.URL.Path
-	below := func(fixed string) bool { return strings.HasPrefix(path, fixed) }
-	if !a.needsToken || a.open[path] || slices.ContainsFunc(a.openBelow, below) {
-		return true
+// noPermission refuses a caller whose roles may not do something.
+func noPermission(rt *route, who *caller) error {
+	e := &api.Error{Code: api.Forbidden, Reason: api.ReasonPermission,
+		Message: fmt.Sprintf("%s may not do that: it is for calls between nodes", who),
+		Remedy:  "use what /openapi.json lists"}
+	if holders := rt.needs.Holders(); len(holders) > 0 {
+		e.Message = fmt.Sprintf("%s may not do that: it takes one of the roles %s", who, joined(holders))
+		e.Remedy = "use a token that has one; an admin makes it: PUT /v1/tokens/NAME, or ringlog token create"
 	}
-	// Digests have one length, so the time of the comparison reveals nothing of the token.
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	given := tokenDigest(strings.TrimSpace(token))
-	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(given[:], a.token[:]) == 1
+	return e
+}
+
+// joined lists roles.
+func joined(roles []access.Role) string {
+	var names []string
+	for _, r := range roles {
+		names = append(names, string(r))
+	}
+	return strings.Join(names, ", ")
 }
 
 // warnings says that a token which the caller sends protects nothing.
 func (a *admission) warnings(r *http.Request) []event.Warning {
-	if a.needsToken || r.Header.Get("Authorization") == "" {
+	if a.callers.required() || r.Header.Get("Authorization") == "" {
 		return nil
 	}
 	return []event.Warning{{Reason: api.ReasonTokenUnused, Field: "Authorization",
 		Message: "a token was sent, but this cluster has none and lets everybody in: start its nodes with --token-file"}}
 }
-
-// tokenDigest has one length for every token.
-func tokenDigest(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
 
 // fromBrowser refuses what a web page may have a browser send: a change asked for by a page
 // of another origin, and, where no token is needed, any request for a name that is not this
@@ -110,7 +110,7 @@ func (a *admission) fromBrowser(r *http.Request) error {
 			"use a client that is not a browser, or a page of the same origin")
 	}
 	// With a token a rebound name is harmless: the page does not have the token.
-	if !a.needsToken && !a.ownHost(r.Host) {
+	if !a.callers.required() && !a.ownHost(r.Host) {
 		return api.Refuse(api.Forbidden, "Host",
 			fmt.Sprintf("%q is not a name of this node", r.Host),
 			"use the node's address, or start it with --allow-host "+hostName(r.Host))

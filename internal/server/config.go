@@ -30,6 +30,8 @@ type Observer interface {
 	ProposeForwarded(ctx context.Context, request []byte) ([]byte, error)
 	// ReadIndex returns the index that another node's read has to wait for.
 	ReadIndex(ctx context.Context) (uint64, error)
+	// HeardLeader is when the node heard its leader last, itself if it leads.
+	HeardLeader() time.Time
 }
 
 // Membership changes who belongs to the cluster and who leads it. Only the leader can: elsewhere the error is

@@ -49,15 +49,15 @@ func (c *cursorService) CreateCursor(
 
 // GetCursor implements CursorServiceHandler.
 func (c *cursorService) GetCursor(
-	_ context.Context, r *connect.Request[ringlogv1.GetCursorRequest],
+	ctx context.Context, r *connect.Request[ringlogv1.GetCursorRequest],
 ) (*connect.Response[ringlogv1.GetCursorResponse], error) {
-	found, err := c.cursors.Get(r.Msg.Name)
+	found, err := c.cursors.Get(ctx, r.Msg.Name)
 	return answerMessage(&ringlogv1.GetCursorResponse{Cursor: cursorToWire(found)}, err)
 }
 
 // ListCursors implements CursorServiceHandler.
 func (c *cursorService) ListCursors(
-	_ context.Context, r *connect.Request[ringlogv1.ListCursorsRequest],
+	ctx context.Context, r *connect.Request[ringlogv1.ListCursorsRequest],
 ) (*connect.Response[ringlogv1.ListCursorsResponse], error) {
 	limit := r.Msg.Limit
 	// A client that sets no limit gets the largest page.
@@ -68,7 +68,7 @@ func (c *cursorService) ListCursors(
 		limit = pageItemsMost
 	}
 	// A client asks for the next page with the name that this one ends with.
-	page := c.cursors.List(r.Msg.After, int(limit))
+	page := c.cursors.List(ctx, r.Msg.After, int(limit))
 	out := &ringlogv1.ListCursorsResponse{Next: page.Next, Total: uint64(page.Total)}
 	for _, one := range page.Cursors {
 		out.Cursors = append(out.Cursors, cursorToWire(one))

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/snapshots"
 )
@@ -126,7 +127,7 @@ func TestAReaderThatIsOverrunMidStreamGetsTheGap(t *testing.T) {
 	s.publish("A", 1, 66) // offsets 2 to 67, of which a first read takes 64
 	s.ok("PUT", "/v1/cursors/c", "")
 	s.open("c")
-	tail, _, err := s.server.ops.Cursors.OpenTail(t.Context(), service.ReadCursor{
+	tail, _, err := s.server.ops.Cursors.OpenTail(access.With(t.Context(), access.Anybody()), service.ReadCursor{
 		Name:       "c",
 		Generation: 1,
 		Limit:      0,

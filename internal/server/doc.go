@@ -18,9 +18,10 @@
 // A request goes through these, in this order:
 //
 //	serveHTTP      count it, open its hold in memory, bound its body and its writes
-//	admission      the cross-site rule, then the token
-//	identity       the cluster that is meant
+//	admission      the cross-site rule
+//	callers        who calls: by a token, a certificate, or as another node says
 //	mux            the row of the table in routes.go; else 404 or 405
+//	admit          the permission that the row needs, then the cluster that is meant
 //	handler        refused where the state has diverged, then by the row
 //	  operation      HTTP: time, turn, leader, consistency
 //	  interceptor    Connect: the message within its bounds; time, streams, errors
@@ -32,7 +33,8 @@
 // publish_stream.go, within the same bounds.
 //
 // Calls between nodes use the same port: Peers sends them, peerService answers them, and by proof.go each end proves
-// that it has the token before it is sent.
+// that it has the token before it is sent. What a node passes on carries the name of the caller's token, and is believed
+// from a node alone.
 //
 //	s, err := server.New(server.Config{Node: node, Peers: peers, Logger: logger})
 //	go s.Serve(listener)

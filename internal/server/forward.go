@@ -23,7 +23,7 @@ import (
 //
 //	caller          receiving node      leader
 //	request    ->
-//	                the same       ->              with the caller's token, the cluster's id and the mark
+//	                the same       ->              with the caller's name, the cluster's id and the mark
 //	                               <-   answer
 //	           <-   its status and body
 //
@@ -34,6 +34,7 @@ import (
 type forwarder struct {
 	node     Node
 	identity *identity
+	callers  *callers
 	// Connections to the leader are kept for the next call.
 	client *http.Client
 	within time.Duration // bounds a call that has no deadline
@@ -73,7 +74,7 @@ func (f *forwarder) onLeader(handle handlerFunc) handlerFunc {
 	}
 }
 
-// passOn passes a call on to the leader, with the caller's own token, and answers with the leader's answer.
+// passOn passes a call on to the leader, and answers with the leader's answer.
 func (f *forwarder) passOn(w http.ResponseWriter, r *http.Request, leader string) error {
 	if r.ContentLength > maxExchangeBody {
 		return api.RequestTooLarge(maxExchangeBody)
@@ -101,14 +102,12 @@ func (f *forwarder) passOn(w http.ResponseWriter, r *http.Request, leader string
 	if err != nil {
 		return fmt.Errorf("pass on to %s: %w", leader, err)
 	}
-	// The caller's own token is passed on, so the leader judges the caller.
-	for _, name := range []string{"Authorization", "Content-Type", "Accept"} {
+	for _, name := range []string{"Content-Type", "Accept"} {
 		if value := r.Header.Get(name); value != "" {
 			out.Header.Set(name, value)
 		}
 	}
-	out.Header.Set(headerForwarded, "1")
-	out.Header.Set(api.ClusterHeader, f.identity.clusterID())
+	f.vouch(ctx, r.Header, out.Header)
 	answer, err := f.client.Do(out)
 	if err != nil {
 		// The error says whether the call may have reached the leader.
@@ -120,6 +119,26 @@ func (f *forwarder) passOn(w http.ResponseWriter, r *http.Request, leader string
 		return otherCluster(leader)
 	}
 	return copyAnswer(w, answer)
+}
+
+// vouch says in the headers of a call that is passed on whose call it is. This node has let the caller in, and says so
+// by its name: what the caller has shown may be a certificate, which cannot be passed on. The cluster token, or the
+// certificate of this node, makes the leader believe it.
+func (f *forwarder) vouch(ctx context.Context, from, to http.Header) {
+	to.Set(headerForwarded, "1")
+	to.Set(api.ClusterHeader, f.identity.clusterID())
+	who, _ := callerOf(ctx)
+	// Everybody, or somebody with the cluster token.
+	if who == nil || who.id == "" {
+		if shown := from.Get("Authorization"); shown != "" {
+			to.Set("Authorization", shown)
+		}
+		return
+	}
+	to.Set(headerPrincipal, who.String())
+	if f.callers.token != "" {
+		to.Set("Authorization", "Bearer "+f.callers.token)
+	}
 }
 
 // otherCluster is the error of a call that a node of another cluster has refused.
@@ -159,7 +178,7 @@ func newTransport(token string, security Security) *http.Transport {
 	}
 }
 
-// passExchange passes an exchange on to the leader, with the member's own token. The interceptor has bounded it in
+// passExchange passes an exchange on to the leader. The interceptor has bounded it in
 // time.
 func (f *forwarder) passExchange(
 	ctx context.Context, r *connect.Request[ringlogv1.ExchangeRequest],
@@ -174,12 +193,7 @@ func (f *forwarder) passExchange(
 	)
 	// The message is the member's own; headers are set again.
 	out := connect.NewRequest(r.Msg)
-	// The mark keeps the other node from passing the call on again when it does not lead, either.
-	out.Header().Set(headerForwarded, "1")
-	out.Header().Set(api.ClusterHeader, f.identity.clusterID())
-	if token := r.Header().Get("Authorization"); token != "" {
-		out.Header().Set("Authorization", token)
-	}
+	f.vouch(ctx, r.Header(), out.Header())
 	answer, err := leader.Exchange(ctx, out)
 	if err == nil {
 		return connect.NewResponse(answer.Msg), nil

@@ -69,7 +69,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	// Deferred calls run from the last to the first: the inner recoverPanic answers for a handler that panicked,
 	// countRequest counts that answer, and the outer recoverPanic covers countRequest itself.
 	defer s.recoverPanic(out, r)
-	defer s.metrics.countRequest(out, r, began)
+	defer func() { s.metrics.countRequest(out, r, began) }() // of the request that has its caller
 	defer s.recoverPanic(out, r)
 	// A body is bounded in time and memory, whichever handler reads it.
 	if r.Body != http.NoBody {
@@ -80,29 +80,40 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 			pace:       pace{idle: s.cfg.BodyTimeout},
 		}
 	}
-	// First who may call at all, then whether this is the cluster that is meant.
+	// First whether anybody may call like this, then who calls: what it may do depends on the route.
 	var err error
 	if s.cfg.TLSMode == certs.Require {
 		err = refusePlain(r)
 	}
 	if err == nil {
-		err = s.admission.admit(r)
-	}
-	if err == nil {
-		err = s.identity.sameCluster(r)
+		err = s.admission.fromBrowser(r)
 	}
 	if err != nil {
 		s.errors.writeError(out, r, err)
 		return
 	}
+	who, unknown := s.callers.identify(r)
+	r = withCaller(r, who, unknown)
 	setWarnings(out.Header(), s.admission.warnings(r))
 	// The mux would answer 404 and 405 in plain text.
 	if _, pattern := s.mux.Handler(r); pattern == "" || s.literals.lacks(r) {
+		if err := s.admit(r, nil); err != nil {
+			s.errors.writeError(out, r, err)
+			return
+		}
 		s.answerUnrouted(out, r)
 		return
 	}
 	// The route's own handler, see handler.
 	s.mux.ServeHTTP(out, r)
+}
+
+// admit refuses a call that its caller may not make, and one that is meant for another cluster.
+func (s *Server) admit(r *http.Request, rt *route) error {
+	if err := s.admission.permit(r, rt); err != nil {
+		return err
+	}
+	return s.identity.sameCluster(r)
 }
 
 // handler makes the http.Handler of a route: what its row says is done here, and the rest by its own function.
@@ -117,11 +128,19 @@ func (s *Server) handler(rt route) http.Handler {
 		if out, ok := w.(*response); ok {
 			out.stream = rt.stream
 		}
-		var err error
+		err := s.admit(r, &rt)
+		switch {
+		case err != nil:
 		// A node whose state differs from the majority's must not serve any of it.
-		if !rt.about && s.cfg.Node.Diverged() {
+		case !rt.about && s.cfg.Node.Diverged():
 			err = raftnode.ErrDiverged
-		} else {
+		default:
+			// What lasts ends with the caller's token.
+			if rt.stream || rt.lasts {
+				ctx, cancel := s.callers.last(r.Context())
+				defer cancel()
+				r = r.WithContext(ctx)
+			}
 			err = serve(w, r)
 		}
 		if err != nil {
@@ -134,8 +153,8 @@ func (s *Server) handler(rt route) http.Handler {
 // it, on the node that its row names, and with the consistency that the caller asks for.
 func (s *Server) operation(rt route) handlerFunc {
 	handle := rt.handle
-	// Streams read their parameter consistency themselves.
-	if rt.method == http.MethodGet && !rt.stream && !rt.about {
+	// Streams read their parameter consistency themselves. A scan reads, whatever its method.
+	if (rt.method == http.MethodGet || rt.scan) && !rt.stream && !rt.about {
 		handle = s.withConsistency(handle)
 	}
 	// Passed on before anything is read here: the leader checks its own consistency.

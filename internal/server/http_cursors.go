@@ -26,12 +26,12 @@ func (h *cursorHandlers) getCursors(w http.ResponseWriter, r *http.Request) erro
 	if err := p.done(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, h.cursors.List(after, limit))
+	return writeJSON(w, http.StatusOK, h.cursors.List(r.Context(), after, limit))
 }
 
 // getCursor answers GET /v1/cursors/{name} with the cursor as this node knows it.
 func (h *cursorHandlers) getCursor(w http.ResponseWriter, r *http.Request) error {
-	return answerCursor(w, r, func() (api.Cursor, error) { return h.cursors.Get(r.PathValue("name")) })
+	return answerCursor(w, r, func() (api.Cursor, error) { return h.cursors.Get(r.Context(), r.PathValue("name")) })
 }
 
 // answerCursor answers with the cursor that an operation returns.

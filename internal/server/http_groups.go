@@ -27,12 +27,12 @@ func (h *groupHandlers) getGroups(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	// A list without a limit: groups are few, as each has a coordinator.
-	return writeJSON(w, http.StatusOK, map[string][]api.Cursor{"groups": h.groups.List()})
+	return writeJSON(w, http.StatusOK, map[string][]api.Cursor{"groups": h.groups.List(r.Context())})
 }
 
 // getGroup answers GET /v1/groups/{name} with the group's cursor; a cursor that is not a group is not found.
 func (h *groupHandlers) getGroup(w http.ResponseWriter, r *http.Request) error {
-	return answerCursor(w, r, func() (api.Cursor, error) { return h.groups.Get(r.PathValue("name")) })
+	return answerCursor(w, r, func() (api.Cursor, error) { return h.groups.Get(r.Context(), r.PathValue("name")) })
 }
 
 // deleteGroup answers DELETE /v1/groups/{name}. It does not remove cursors that are not groups.
@@ -91,7 +91,7 @@ func (h *groupHandlers) getGroupMembers(w http.ResponseWriter, r *http.Request) 
 		return err
 	}
 	// Only the leader knows its members.
-	list, err := h.groups.Sessions(r.PathValue("name"))
+	list, err := h.groups.Sessions(r.Context(), r.PathValue("name"))
 	return answerJSON(w, map[string][]api.GroupMember{"members": list}, err)
 }
 

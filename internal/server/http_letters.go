@@ -131,7 +131,7 @@ func (h *letterHandlers) getLetter(w http.ResponseWriter, r *http.Request) error
 		return err
 	}
 	// The event is the letter's own copy, which stays after the log is trimmed.
-	l, e, err := h.letters.Get(id)
+	l, e, err := h.letters.Get(r.Context(), id)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func (h *scheduleHandlers) getSchedule(w http.ResponseWriter, r *http.Request) e
 	if err := p.done(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, h.schedule.List(after, limit))
+	return writeJSON(w, http.StatusOK, h.schedule.List(r.Context(), after, limit))
 }
 
 // getScheduled answers GET /v1/scheduled/{id}.
@@ -31,7 +31,7 @@ func (h *scheduleHandlers) getScheduled(w http.ResponseWriter, r *http.Request) 
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	one, err := h.schedule.Get(r.PathValue("id"))
+	one, err := h.schedule.Get(r.Context(), r.PathValue("id"))
 	return answerJSON(w, one, err)
 }
 

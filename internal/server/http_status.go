@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/ringrift/ringlog/api"
@@ -34,7 +35,7 @@ func (h *statusHandlers) getCluster(w http.ResponseWriter, r *http.Request) erro
 	return writeJSON(w, http.StatusOK, h.view.cluster(h.node.Status()))
 }
 
-// getStatus answers GET /status. It names at most notableCursors cursors; /v1/cursors has all.
+// getStatus answers GET /status. It names the cursors that matter most; /v1/cursors has all.
 func (h *statusHandlers) getStatus(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -42,15 +43,15 @@ func (h *statusHandlers) getStatus(w http.ResponseWriter, r *http.Request) error
 	st := h.node.Status()
 	stats := h.ops.Machine().Stats()
 	// All of it is of this node's own state: a status has to be answered without a leader, too.
-	view := api.Status{Cluster: h.view.cluster(st), Version: h.version, UptimeSeconds: time.Since(h.started).Seconds(),
+	view := api.Status{Cluster: h.view.cluster(st), Version: h.version, UptimeSeconds: time.Since(h.started).Seconds(), Clock: time.Now().UTC(),
 		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Log: logStats(stats),
-		JoinRefused: st.JoinRefused, NotFormed: st.NotFormed, TLS: h.tls(),
+		JoinRefused: st.JoinRefused, NotFormed: st.NotFormed, TLS: h.tls(), LastBackup: st.LastBackup,
 		Queue: api.Queue(st.Queue), Backpressure: api.Pressure(h.ops.Machine().Pressure()), Overdue: h.ops.Reports.Overdue(),
 		Dedup: api.DedupStatus{Window: h.ops.Machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
 			Bytes: stats.DedupBytes, Suppressed: stats.Suppressed},
 		DeadLetters: api.LetterStats(stats.Letters)}
 	cursors := h.ops.Machine().Cursors()
-	shown := notable(cursors, notableCursors)
+	shown := notable(cursors, statusBytes, statusSize)
 	view.Cursors, view.CursorsTotal, view.CursorsLeft = h.ops.Cursors.Views(shown), len(cursors), len(cursors)-len(shown)
 	view.Subscriptions, view.Timeouts = h.ops.Clients.Subscriptions()
 	for _, refusal := range st.Refusals {
@@ -134,6 +135,7 @@ func (h *statusHandlers) getOpenAPI(w http.ResponseWriter, _ *http.Request) erro
 // greeting is for people who open the node's address in a browser.
 const greeting = `ringlog: a replicated event log.
 
+/ui/            the console, for a browser
 /status         this node and its cluster
 /openapi.json   everything that can be asked for here
 /asyncapi.json  the event types, who emits them and who listens
@@ -141,8 +143,15 @@ const greeting = `ringlog: a replicated event log.
 /python/        the Python package: pip install --index-url URL/python/ ringlog
 `
 
-// getRoot answers GET /.
-func (h *statusHandlers) getRoot(w http.ResponseWriter, _ *http.Request) error {
+// getRoot answers GET /: browsers are led to the console.
+func (h *statusHandlers) getRoot(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set("Vary", "Accept")
+	if strings.Contains(r.Header.Get("Accept"), "text/html") {
+		// Relative, so that it also leads there through a proxy with a path of its own.
+		w.Header().Set("Location", strings.TrimPrefix(consolePath, "/"))
+		w.WriteHeader(http.StatusSeeOther)
+		return nil
+	}
 	return writeBytes(w, http.StatusOK, "text/plain; charset=utf-8", []byte(greeting))
 }
 

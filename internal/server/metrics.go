@@ -256,6 +256,15 @@ func (c *nodeCollector) collectCluster(send func(string, string, float64, ...str
 		"disk_free_bytes", "Free bytes of the data folder's volume, the reserve not counted.",
 		float64(st.Disk.FreeBytes),
 	)
+	// An age that grows is what an alert needs, which computes it from the time.
+	backup := 0.0
+	if !st.LastBackup.IsZero() {
+		backup = float64(st.LastBackup.UnixMilli()) / 1000
+	}
+	send(
+		"last_backup_timestamp_seconds", "When this node last sent a whole backup, in seconds since 1970; 0 for never.",
+		backup,
+	)
 	// Requests on their way into the log.
 	send("waiting_requests", "Requests that wait on this node to be put into an entry of raft.", float64(st.Waiting))
 	send("waiting_bytes", "Bytes of the requests that wait on this node to be put into an entry of raft.",

@@ -142,6 +142,31 @@ func TestTheDocumentHasTheVersionOfTheChangelog(t *testing.T) {
 	}
 }
 
+// TestEveryPropertyIsDescribed: what a stranger reads says what each property is, and not its type alone.
+func TestEveryPropertyIsDescribed(t *testing.T) {
+	s := newSite(t, nil)
+	var document struct {
+		Components struct {
+			Schemas map[string]struct {
+				Properties map[string]map[string]any
+			}
+		}
+	}
+	s.ok("GET", "/openapi.json", "").decode(t, &document)
+	count := 0
+	for name, schema := range document.Components.Schemas {
+		for property, as := range schema.Properties {
+			count++
+			if as["description"] == nil && as["$ref"] == nil {
+				t.Errorf("%s.%s has no description", name, property)
+			}
+		}
+	}
+	if count < 500 {
+		t.Errorf("only %d properties were found", count)
+	}
+}
+
 // TestEveryConnectMethodHasARow compares the table of routes with the services of ringlog.proto.
 func TestEveryConnectMethodHasARow(t *testing.T) {
 	s := newSite(t, nil)
@@ -165,6 +190,7 @@ func TestEveryConnectMethodHasARow(t *testing.T) {
 func callOrder() []string {
 	return []string{
 		"getRoot", "getOpenAPI", "getPythonIndex", "getPythonProject", "getPythonFile",
+		"getConsole", "getConsoleAsset",
 		"getHealth", "getReady", "publish", "read", "getEvent",
 		"setDedupPolicy", "getDedupPolicy", "listDedupPolicies", "explainDedup", "removeDedupPolicy",
 		"chain", "createCursor", "getCursor", "listCursors",
@@ -181,6 +207,7 @@ func callOrder() []string {
 		"renewAllocations", "getAllocation", "listAllocations", "releaseAllocation", "removeResource",
 		"listTransfers", "listCopiesOfHost", "listCopies",
 		"defineView", "getView", "listViews", "readView", "watchView", "removeView",
+		"createToken", "listTokens", "rotateToken", "revokeToken",
 		"audit", "auditSources", "auditCoordinator",
 		"getStatus", "getCluster", "history", "getOutage", "getMetrics", "removeClient",
 		"deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember",
@@ -191,12 +218,14 @@ func callOrder() []string {
 // TestTheExamplesOfTheDocumentWork makes every call of the document with its own
 // example and holds the example and the answer against their schemas.
 func TestTheExamplesOfTheDocumentWork(t *testing.T) {
-	s := newSite(t, nil)
+	// Tokens are made where there is a cluster token.
+	known := func(c *Config) { c.Token = "examples" }
+	s := newSite(t, known)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	newcomer := startSite(t, l, nil, raftnode.Config{ID: "n4", Dir: filepath.Join(t.TempDir(), "n4")})
+	newcomer := startSite(t, l, known, raftnode.Config{ID: "n4", Dir: filepath.Join(t.TempDir(), "n4")})
 	d := readDocument(t, s)
 	type call struct {
 		method, path string

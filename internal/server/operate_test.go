@@ -40,12 +40,13 @@ func TestTheTokenGuardsAllButHealth(t *testing.T) {
 		method := cmp.Or(rt.method, http.MethodPost)
 		path := strings.NewReplacer(
 			"{offset}", "1", "{name}", "x", "{subject}", "1", "{key}", "x", "{type}", "x", "{id}",
-			"x", "{$}", "", "{project}", python.Project, "{file}", python.Built().File,
+			"x", "{$}", "", "{project}", python.Project, "/assets/{file}", "/assets/icon.svg", "{file}", python.Built().File,
 		).Replace(
 			rt.path,
 		)
 		a := s.do(method, path, "", "Authorization", "Bearer wrong")
-		health := path == "/healthz" || path == "/readyz" || strings.HasPrefix(path, "/python/")
+		health := path == "/healthz" || path == "/readyz" || strings.HasPrefix(path, "/python/") ||
+			strings.HasPrefix(path, consolePath)
 		open := health || path == ringlogv1connect.PeerServiceChallengeProcedure
 		if health != (a.status == http.StatusOK) || open != (a.status != http.StatusUnauthorized) {
 			t.Errorf("%s %s: %d", method, path, a.status)
@@ -157,12 +158,17 @@ type faultyNode struct {
 	address  string       // where it says that it answers itself; "": where it does
 	deadline atomic.Int64 // of the last proposal, in Unix nanoseconds
 
+	silent atomic.Int64        // nanoseconds since it heard its leader, beyond the truth
 	before func(frame.Command) // is called with what it proposes; nil: nothing is
 }
 
 func (f *faultyNode) Machine() *fsm.Machine {
 	f.looked.Add(1)
 	return f.Node.Machine()
+}
+
+func (f *faultyNode) HeardLeader() time.Time {
+	return f.Node.HeardLeader().Add(-time.Duration(f.silent.Load()))
 }
 
 func (f *faultyNode) Diverged() bool { return f.diverged.Load() }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -16,6 +17,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -26,6 +28,7 @@ type publishStreams struct {
 	bodies    *bodyReader
 	messages  *messageReader
 	streams   *streamPlaces
+	callers   *callers
 	memory    *memory
 	metrics   *metrics
 	errors    *errorWriter
@@ -53,6 +56,10 @@ func (h *publishStreams) open(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
+	who, err := callerOf(r.Context())
+	if err != nil {
+		return err
+	}
 	control := http.NewResponseController(w)
 	// From here on the connection is this function's to close, and net/http answers nothing more on it.
 	conn, buffered, err := control.Hijack()
@@ -70,6 +77,7 @@ func (h *publishStreams) open(w http.ResponseWriter, r *http.Request) error {
 		in:             buffered.Reader,
 		timeout:        h.cfg.RequestTimeout,
 		hold:           h.memory.openHold(r.RemoteAddr),
+		who:            who,
 	}
 	defer s.hold.close()
 	if d, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil {
@@ -78,6 +86,11 @@ func (h *publishStreams) open(w http.ResponseWriter, r *http.Request) error {
 	defer conn.Close()
 	// Close ends a stream that waits for its next request.
 	defer context.AfterFunc(h.stopping, s.unblockReads)()
+	// So does the end of the caller's token.
+	defer context.AfterFunc(r.Context(), func() {
+		s.over.Store(true)
+		s.unblockReads()
+	})()
 	accepted := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + api.PublishStreamProtocol +
 		"\r\n\r\n"
 	// net/http has given the connection away, so the answer is written here.
@@ -96,7 +109,12 @@ type publishStream struct {
 
 	timeout time.Duration // of each request
 	hold    *hold         // what the request under way has in memory
+	who     *caller
+	over    atomic.Bool // the caller's token is not good any more
 }
+
+// errOver ends a stream whose caller's token is not good any more.
+var errOver = errors.New("the token is not good any more")
 
 // unblockReads ends a read that waits, and makes the next ones fail until a deadline is set again.
 func (s *publishStream) unblockReads() { _ = s.conn.SetReadDeadline(time.Unix(1, 0)) }
@@ -112,6 +130,9 @@ func (s *publishStream) readUntil(at time.Time) error {
 		return err
 	}
 	// Asked after the deadline is set, which may have replaced the one of unblockReads.
+	if s.over.Load() {
+		return errOver
+	}
 	return context.Cause(s.stopping)
 }
 
@@ -169,8 +190,12 @@ func (s *publishStream) publishNext(length int) (*ringlogv1.PublishResponse, err
 	if s.cfg.Node.Diverged() {
 		return nil, raftnode.ErrDiverged
 	}
+	// A token that was good when the stream began may be none by now.
+	if err := s.callers.still(s.who); err != nil {
+		return nil, err
+	}
 	// The server's end does not interrupt a publish: its outcome would be unknown to the client.
-	ctx, cancel := context.WithTimeout(withHold(context.Background(), s.hold), s.timeout)
+	ctx, cancel := context.WithTimeout(access.With(withHold(context.Background(), s.hold), s.who.Principal), s.timeout)
 	defer cancel()
 	return s.publisher.publish(ctx, &request)
 }

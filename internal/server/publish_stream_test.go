@@ -19,22 +19,22 @@ import (
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 )
 
-// caller is the client's end of a publish stream.
-type caller struct {
+// dialer is the client's end of a publish stream.
+type dialer struct {
 	t    testing.TB
 	conn net.Conn
 	in   *bufio.Reader
 }
 
 // call asks for a publish stream. It returns the answer and the connection, which is a stream if the answer is 101.
-func (s *site) call(query string, headers ...string) (*http.Response, *caller) {
+func (s *site) call(query string, headers ...string) (*http.Response, *dialer) {
 	s.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { conn.Close() })
-	c := &caller{s.t, conn, bufio.NewReader(conn)}
+	c := &dialer{s.t, conn, bufio.NewReader(conn)}
 	c.write([]byte("GET " + api.PublishStreamPath + query + " HTTP/1.1\r\nHost: localhost\r\n" +
 		strings.Join(headers, "\r\n") + "\r\n\r\n"))
 	answer, err := http.ReadResponse(c.in, nil)
@@ -45,7 +45,7 @@ func (s *site) call(query string, headers ...string) (*http.Response, *caller) {
 }
 
 // openStream opens a publish stream; query may have its timeout.
-func (s *site) openStream(query ...string) *caller {
+func (s *site) openStream(query ...string) *dialer {
 	s.t.Helper()
 	answer, c := s.call(strings.Join(query, ""), "Connection: Upgrade\r\nUpgrade: "+api.PublishStreamProtocol)
 	if answer.StatusCode != http.StatusSwitchingProtocols || answer.Header.Get("Upgrade") != api.PublishStreamProtocol {
@@ -54,14 +54,14 @@ func (s *site) openStream(query ...string) *caller {
 	return c
 }
 
-func (c *caller) write(b []byte) {
+func (c *dialer) write(b []byte) {
 	c.t.Helper()
 	if _, err := c.conn.Write(b); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-func (c *caller) send(m proto.Message) {
+func (c *dialer) send(m proto.Message) {
 	c.t.Helper()
 	b, err := api.AppendPublishMessage(nil, m)
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *caller) send(m proto.Message) {
 }
 
 // reply reads the next reply.
-func (c *caller) reply() *ringlogv1.PublishReply {
+func (c *dialer) reply() *ringlogv1.PublishReply {
 	c.t.Helper()
 	length, err := api.ReadPublishHead(c.in)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *caller) reply() *ringlogv1.PublishReply {
 }
 
 // ends requires that the server ends the stream without another byte.
-func (c *caller) ends() {
+func (c *dialer) ends() {
 	c.t.Helper()
 	if rest, err := io.ReadAll(c.in); err != nil || len(rest) > 0 {
 		c.t.Fatalf("the stream did not end: %q, %v", rest, err)

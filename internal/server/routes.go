@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 
@@ -10,10 +11,11 @@ import (
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/access"
 )
 
 // route is one row of the table: one operation of the HTTP interface, or one method of a Connect service. A field
-// at its zero value stands for the usual: the caller needs the token, the body has up to maxAdminBody bytes, the answer
+// but needs at its zero value stands for the usual: the body has up to maxAdminBody bytes, the answer
 // comes within the request timeout, and any node answers unless its state has diverged.
 //
 // The cross-site rule has no field: it follows from the method (admission.fromBrowser) and holds for all routes.
@@ -23,8 +25,12 @@ type route struct {
 	handle  handlerFunc  // of an operation of the HTTP interface
 	service http.Handler // of a Connect method
 
+	// needs is the permission that the caller has to have. A route without one is not served.
+	needs access.Permission
+
 	// What follows is at its zero value for most routes.
-	access access
+	whole  bool                   // shows what a token for some types or cursors alone is not good for
+	lasts  bool                   // ends with the caller's token, as streams do
 	body   func(event.Limits) int // how many bytes the body may have; nil: maxAdminBody
 	stream bool                   // ends by itself: it has no request timeout unless the caller asks for one
 	leader bool                   // passed on to the leader
@@ -41,6 +47,16 @@ func (r *route) pattern() string {
 	return r.method + " " + r.path
 }
 
+// checkPermissions refuses a table with a route that does not say who may call it.
+func checkPermissions(routes []route) error {
+	for _, r := range routes {
+		if !r.needs.Declared() {
+			return fmt.Errorf("route %s declares no permission", r.pattern())
+		}
+	}
+	return nil
+}
+
 // bodyLimit returns how many bytes the body of a call may have, by the limits in force.
 func (r *route) bodyLimit(m *fsm.Machine) int {
 	if r.body == nil {
@@ -49,14 +65,6 @@ func (r *route) bodyLimit(m *fsm.Machine) int {
 	// The limits may change while the node runs, so each call asks for them.
 	return r.body(m.Policy().Limits)
 }
-
-// access says who may call a route.
-type access int
-
-const (
-	withToken access = iota // callers that have the token, where there is one
-	open                    // anybody
-)
 
 // Bounds of bodies.
 const (
@@ -143,12 +151,14 @@ func (s *Server) table(advertised string) []route {
 		version: s.cfg.Version,
 		token:   s.cfg.Token != "",
 	}
+	tokens := &tokenHandlers{tokens: s.ops.Tokens, callers: s.callers, bodies: bodies}
 	publishStreams := &publishStreams{
 		cfg:       s.cfg,
 		publisher: publisher,
 		bodies:    bodies,
 		messages:  s.messages,
 		streams:   s.streams,
+		callers:   s.callers,
 		memory:    s.memory,
 		metrics:   s.metrics,
 		errors:    s.errors,
@@ -189,164 +199,195 @@ func (s *Server) table(advertised string) []route {
 	)
 	return []route{
 		// Events: publish, read, follow, and what became of them.
-		{method: post, path: "/v1/events", handle: events.postEvents, body: eventsLimit},
-		{method: get, path: api.PublishStreamPath, handle: publishStreams.open, stream: true},
-		{method: get, path: "/v1/events", handle: events.getEvents, stream: true},
-		{method: get, path: "/v1/events/{offset}", handle: events.getEvent},
-		{method: get, path: "/v1/dedup/{subject}", handle: events.getDedup},
-		{method: get, path: "/v1/wait", handle: events.getWait, stream: true},
-		{method: post, path: "/v1/compact", handle: events.postCompact},
+		{method: post, path: "/v1/events", handle: events.postEvents, needs: access.Publish, body: eventsLimit},
+		{method: get, path: api.PublishStreamPath, handle: publishStreams.open, needs: access.Publish, stream: true},
+		{method: get, path: "/v1/events", handle: events.getEvents, needs: access.Subscribe, stream: true},
+		{method: get, path: "/v1/events/{offset}", handle: events.getEvent, needs: access.Subscribe},
+		{method: get, path: "/v1/dedup/{subject}", handle: events.getDedup, needs: access.Subscribe},
+		{method: get, path: "/v1/wait", handle: events.getWait, needs: access.Subscribe, stream: true},
+		{method: post, path: "/v1/compact", handle: events.postCompact, needs: access.Operate},
 
 		// Cursors.
-		{method: get, path: "/v1/cursors", handle: cursors.getCursors},
-		{method: get, path: "/v1/cursors/{name}", handle: cursors.getCursor},
-		{method: put, path: "/v1/cursors/{name}", handle: cursors.putCursor},
-		{method: put, path: "/v1/cursors/{name}/filter", handle: cursors.putCursorFilter},
-		{method: remove, path: "/v1/cursors/{name}", handle: cursors.deleteCursor},
-		{method: post, path: "/v1/cursors/{name}/open", handle: cursors.postCursorOpen},
-		{method: get, path: "/v1/cursors/{name}/events", handle: cursors.getCursorEvents, stream: true},
-		{method: post, path: "/v1/cursors/{name}/commit", handle: cursors.postCursorCommit},
-		{method: post, path: "/v1/cursors/{name}/seek", handle: cursors.postCursorSeek},
-		{method: post, path: "/v1/cursors/{name}/deadletter", handle: letters.postDeadLetter},
-		{method: get, path: "/v1/explain", handle: cursors.getExplain, scan: true},
+		{method: get, path: "/v1/cursors", handle: cursors.getCursors, needs: access.Inspect},
+		{method: get, path: "/v1/cursors/{name}", handle: cursors.getCursor, needs: access.Inspect},
+		{method: put, path: "/v1/cursors/{name}", handle: cursors.putCursor, needs: access.Subscribe},
+		{method: put, path: "/v1/cursors/{name}/filter", handle: cursors.putCursorFilter, needs: access.Subscribe},
+		{method: remove, path: "/v1/cursors/{name}", handle: cursors.deleteCursor, needs: access.Subscribe},
+		{method: post, path: "/v1/cursors/{name}/open", handle: cursors.postCursorOpen, needs: access.Subscribe},
+		{method: get, path: "/v1/cursors/{name}/events", handle: cursors.getCursorEvents,
+			needs: access.Subscribe, stream: true},
+		{method: post, path: "/v1/cursors/{name}/commit", handle: cursors.postCursorCommit, needs: access.Subscribe},
+		{method: post, path: "/v1/cursors/{name}/seek", handle: cursors.postCursorSeek, needs: access.Subscribe},
+		{method: post, path: "/v1/cursors/{name}/deadletter", handle: letters.postDeadLetter, needs: access.Subscribe},
+		{method: get, path: "/v1/explain", handle: cursors.getExplain, needs: access.Subscribe, scan: true},
 
 		// Groups. Their state is the leader's, which alone keeps it.
-		{method: get, path: "/v1/groups", handle: groups.getGroups, leader: true},
-		{method: get, path: "/v1/groups/{name}", handle: groups.getGroup, leader: true},
-		{method: put, path: "/v1/groups/{name}", handle: groups.putGroup},
-		{method: remove, path: "/v1/groups/{name}", handle: groups.deleteGroup},
-		{method: get, path: "/v1/groups/{name}/members", handle: groups.getGroupMembers, leader: true},
+		{method: get, path: "/v1/groups", handle: groups.getGroups, needs: access.Inspect, leader: true},
+		{method: get, path: "/v1/groups/{name}", handle: groups.getGroup, needs: access.Inspect, leader: true},
+		{method: put, path: "/v1/groups/{name}", handle: groups.putGroup, needs: access.Subscribe},
+		{method: remove, path: "/v1/groups/{name}", handle: groups.deleteGroup, needs: access.Subscribe},
+		{method: get, path: "/v1/groups/{name}/members", handle: groups.getGroupMembers,
+			needs: access.Inspect, leader: true},
 		{
 			method: post,
 			path:   "/v1/groups/{name}/exchange",
 			handle: groups.postExchange,
+			needs:  access.Subscribe,
 			body:   exchangeLimit,
 			leader: true,
 			stream: true,
 		},
 
 		// Dead letters.
-		{method: get, path: "/v1/dlq", handle: letters.getLetters},
-		{method: get, path: "/v1/dlq/errors", handle: letters.getLetterErrors, scan: true},
-		{method: get, path: "/v1/dlq/{id}", handle: letters.getLetter},
-		{method: post, path: "/v1/dlq/redrive", handle: letters.postRedrive},
-		{method: post, path: "/v1/dlq/purge", handle: letters.postPurge},
-		{method: post, path: "/v1/dlq/import", handle: letters.postLetterImport, body: eventsLimit},
+		{method: get, path: "/v1/dlq", handle: letters.getLetters, needs: access.Letters},
+		{method: get, path: "/v1/dlq/errors", handle: letters.getLetterErrors, needs: access.Letters, scan: true},
+		{method: get, path: "/v1/dlq/{id}", handle: letters.getLetter, needs: access.Letters},
+		{method: post, path: "/v1/dlq/redrive", handle: letters.postRedrive, needs: access.Operate},
+		{method: post, path: "/v1/dlq/purge", handle: letters.postPurge, needs: access.Operate},
+		{method: post, path: "/v1/dlq/import", handle: letters.postLetterImport,
+			needs: access.Operate, body: eventsLimit},
 
 		// Settings, the catalogue, dedup policies, registered clients.
-		{method: get, path: "/v1/settings", handle: settings.getSettings},
-		{method: get, path: "/v1/settings/{key}", handle: settings.getSetting},
-		{method: put, path: "/v1/settings/{key}", handle: settings.putSetting},
-		{method: get, path: "/v1/catalogue", handle: catalogue.getCatalogue},
-		{method: post, path: "/v1/catalogue", handle: catalogue.postCatalogue, body: eventsLimit},
-		{method: post, path: "/v1/catalogue/validate", handle: catalogue.postCatalogueValidate, body: eventsLimit},
-		{method: get, path: "/v1/catalogue/{type}", handle: catalogue.getCatalogueType},
-		{method: get, path: "/v1/catalogue/{type}/schema", handle: catalogue.getCatalogueSchema},
-		{method: get, path: "/v1/flows", handle: catalogue.getFlows},
-		{method: post, path: "/v1/flows", handle: catalogue.postFlows, body: eventsLimit},
-		{method: get, path: "/v1/flows/{name}", handle: catalogue.getFlow},
-		{method: remove, path: "/v1/flows/{name}", handle: catalogue.deleteFlow},
-		{method: get, path: "/v1/dedup/policies", handle: dedup.getPolicies},
-		{method: get, path: "/v1/dedup/policies/{type}", handle: dedup.getPolicy},
-		{method: put, path: "/v1/dedup/policies/{type}", handle: dedup.putPolicy},
-		{method: remove, path: "/v1/dedup/policies/{type}", handle: dedup.deletePolicy},
-		{method: get, path: "/asyncapi.json", handle: asyncAPI.getAsyncAPI, scan: true},
-		{method: get, path: "/v1/readiness", handle: clients.getReadiness},
-		{method: get, path: "/v1/clients", handle: clients.getClients},
-		{method: put, path: "/v1/clients/{id}", handle: clients.putClient},
-		{method: remove, path: "/v1/clients/{id}", handle: clients.deleteClient},
+		{method: get, path: "/v1/settings", handle: settings.getSettings, needs: access.Known},
+		{method: get, path: "/v1/settings/{key}", handle: settings.getSetting, needs: access.Known},
+		{method: put, path: "/v1/settings/{key}", handle: settings.putSetting, needs: access.Operate},
+		{method: get, path: "/v1/catalogue", handle: catalogue.getCatalogue, needs: access.Known},
+		{method: post, path: "/v1/catalogue", handle: catalogue.postCatalogue,
+			needs: access.Operate, body: eventsLimit},
+		{method: post, path: "/v1/catalogue/validate", handle: catalogue.postCatalogueValidate,
+			needs: access.Known, body: eventsLimit},
+		{method: get, path: "/v1/catalogue/{type}", handle: catalogue.getCatalogueType, needs: access.Known},
+		{method: get, path: "/v1/catalogue/{type}/schema", handle: catalogue.getCatalogueSchema, needs: access.Known},
+		{method: get, path: "/v1/flows", handle: catalogue.getFlows, needs: access.Known},
+		{method: post, path: "/v1/flows", handle: catalogue.postFlows, needs: access.Operate, body: eventsLimit},
+		{method: get, path: "/v1/flows/{name}", handle: catalogue.getFlow, needs: access.Known},
+		{method: remove, path: "/v1/flows/{name}", handle: catalogue.deleteFlow, needs: access.Operate},
+		{method: get, path: "/v1/dedup/policies", handle: dedup.getPolicies, needs: access.Known},
+		{method: get, path: "/v1/dedup/policies/{type}", handle: dedup.getPolicy, needs: access.Known},
+		{method: put, path: "/v1/dedup/policies/{type}", handle: dedup.putPolicy, needs: access.Operate},
+		{method: remove, path: "/v1/dedup/policies/{type}", handle: dedup.deletePolicy, needs: access.Operate},
+		{method: get, path: "/asyncapi.json", handle: asyncAPI.getAsyncAPI, needs: access.Observe, scan: true},
+		{method: get, path: "/v1/readiness", handle: clients.getReadiness, needs: access.Coordinate},
+		{method: get, path: "/v1/clients", handle: clients.getClients, needs: access.Observe},
+		{method: put, path: "/v1/clients/{id}", handle: clients.putClient, needs: access.Coordinate},
+		{method: remove, path: "/v1/clients/{id}", handle: clients.deleteClient, needs: access.Coordinate},
 
 		// Roles. A call may wait for one.
-		{method: get, path: "/v1/roles", handle: roles.getRoles},
-		{method: put, path: "/v1/roles", handle: roles.putRoles},
-		{method: get, path: "/v1/roles/{role}", handle: roles.getRole},
-		{method: put, path: "/v1/roles/{role}", handle: roles.putRole, stream: true},
-		{method: remove, path: "/v1/roles/{role}", handle: roles.deleteRole},
+		{method: get, path: "/v1/roles", handle: roles.getRoles, needs: access.Coordinate},
+		{method: put, path: "/v1/roles", handle: roles.putRoles, needs: access.Coordinate},
+		{method: get, path: "/v1/roles/{role}", handle: roles.getRole, needs: access.Coordinate},
+		{method: put, path: "/v1/roles/{role}", handle: roles.putRole, needs: access.Coordinate, stream: true},
+		{method: remove, path: "/v1/roles/{role}", handle: roles.deleteRole, needs: access.Coordinate},
 
 		// Events that are published at a time.
-		{method: get, path: "/v1/scheduled", handle: schedule.getSchedule},
-		{method: get, path: "/v1/scheduled/{id}", handle: schedule.getScheduled},
-		{method: put, path: "/v1/scheduled/{id}", handle: schedule.putScheduled},
-		{method: remove, path: "/v1/scheduled/{id}", handle: schedule.deleteScheduled},
+		{method: get, path: "/v1/scheduled", handle: schedule.getSchedule, needs: access.Publish},
+		{method: get, path: "/v1/scheduled/{id}", handle: schedule.getScheduled, needs: access.Publish},
+		{method: put, path: "/v1/scheduled/{id}", handle: schedule.putScheduled, needs: access.Publish},
+		{method: remove, path: "/v1/scheduled/{id}", handle: schedule.deleteScheduled, needs: access.Publish},
 		// Resources, and allocations of them. A call may wait for one.
-		{method: get, path: "/v1/resources", handle: allocations.getResources},
-		{method: get, path: "/v1/resources/{resource}", handle: allocations.getResource},
-		{method: put, path: "/v1/resources/{resource}", handle: allocations.putResource},
-		{method: remove, path: "/v1/resources/{resource}", handle: allocations.deleteResource},
-		{method: get, path: "/v1/allocations", handle: allocations.getAllocations},
-		{method: put, path: "/v1/allocations", handle: allocations.putAllocations},
-		{method: get, path: "/v1/allocations/{allocation}", handle: allocations.getAllocation},
-		{method: put, path: "/v1/allocations/{allocation}", handle: allocations.putAllocation, stream: true},
-		{method: remove, path: "/v1/allocations/{allocation}", handle: allocations.deleteAllocation},
+		{method: get, path: "/v1/resources", handle: allocations.getResources, needs: access.Coordinate},
+		{method: get, path: "/v1/resources/{resource}", handle: allocations.getResource, needs: access.Coordinate},
+		{method: put, path: "/v1/resources/{resource}", handle: allocations.putResource, needs: access.Operate},
+		{method: remove, path: "/v1/resources/{resource}", handle: allocations.deleteResource, needs: access.Operate},
+		{method: get, path: "/v1/allocations", handle: allocations.getAllocations, needs: access.Coordinate},
+		{method: put, path: "/v1/allocations", handle: allocations.putAllocations, needs: access.Coordinate},
+		{method: get, path: "/v1/allocations/{allocation}", handle: allocations.getAllocation,
+			needs: access.Coordinate},
+		{method: put, path: "/v1/allocations/{allocation}", handle: allocations.putAllocation,
+			needs: access.Coordinate, stream: true},
+		{method: remove, path: "/v1/allocations/{allocation}", handle: allocations.deleteAllocation,
+			needs: access.Coordinate},
 
 		// Views.
-		{method: get, path: "/v1/views", handle: views.getViews},
-		{method: get, path: "/v1/views/{name}", handle: views.getView},
-		{method: put, path: "/v1/views/{name}", handle: views.putView},
-		{method: remove, path: "/v1/views/{name}", handle: views.deleteView},
-		{method: get, path: "/v1/views/{name}/rows", handle: views.getRows},
-		{method: get, path: "/v1/views/{name}/watch", handle: views.watchRows, stream: true},
+		{method: get, path: "/v1/views", handle: views.getViews, needs: access.Inspect},
+		{method: get, path: "/v1/views/{name}", handle: views.getView, needs: access.Inspect},
+		{method: put, path: "/v1/views/{name}", handle: views.putView, needs: access.Operate},
+		{method: remove, path: "/v1/views/{name}", handle: views.deleteView, needs: access.Operate},
+		{method: get, path: "/v1/views/{name}/rows", handle: views.getRows, needs: access.Subscribe, whole: true},
+		{method: get, path: "/v1/views/{name}/watch", handle: views.watchRows,
+			needs: access.Subscribe, whole: true, stream: true},
 
 		// Transfers between hosts, and what is where.
-		{method: get, path: "/v1/transfers", handle: transfers.getTransfers},
-		{method: get, path: "/v1/where", handle: transfers.getHeld},
-		{method: get, path: "/v1/where/{name}", handle: transfers.getWhere},
+		{method: get, path: "/v1/transfers", handle: transfers.getTransfers, needs: access.Subscribe, whole: true},
+		{method: get, path: "/v1/where", handle: transfers.getHeld, needs: access.Subscribe, whole: true},
+		{method: get, path: "/v1/where/{name}", handle: transfers.getWhere, needs: access.Subscribe, whole: true},
 
 		// Reports that are computed from the log, and from this node's journal of outages.
-		{method: get, path: "/v1/audit", handle: reports.getAudit, scan: true},
-		{method: post, path: "/v1/audit", handle: reports.postAudit, scan: true, body: sourcesLimit},
-		{method: get, path: "/v1/audit/coordinators/{name}", handle: reports.getAuditCoordinator, scan: true},
-		{method: get, path: "/v1/chain/{correlation_id}", handle: reports.getChain, scan: true},
-		{method: get, path: "/v1/cluster/history", handle: reports.getHistory, scan: true},
-		{method: get, path: "/v1/cluster/outage", handle: reports.getOutage, about: true, stream: true},
+		{method: get, path: "/v1/audit", handle: reports.getAudit, needs: access.Observe, scan: true},
+		{method: post, path: "/v1/audit", handle: reports.postAudit,
+			needs: access.Observe, scan: true, body: sourcesLimit},
+		{method: get, path: "/v1/audit/coordinators/{name}", handle: reports.getAuditCoordinator,
+			needs: access.Observe, scan: true},
+		{method: get, path: "/v1/chain/{correlation_id}", handle: reports.getChain,
+			needs: access.Subscribe, whole: true, scan: true},
+		{method: get, path: "/v1/cluster/history", handle: reports.getHistory, needs: access.Observe, scan: true},
+		{method: get, path: "/v1/cluster/outage", handle: reports.getOutage,
+			needs: access.Observe, about: true, stream: true},
 
 		// Members. Only the leader changes them.
-		{method: get, path: "/v1/members", handle: members.getMembers, about: true},
-		{method: post, path: "/v1/members", handle: members.postMember, leader: true},
-		{method: remove, path: "/v1/members/{id}", handle: members.deleteMember, leader: true},
-		{method: post, path: "/v1/members/{id}/promote", handle: members.postPromote, leader: true},
-		{method: post, path: "/v1/members/{id}/demote", handle: members.postDemote, leader: true},
-		{method: post, path: "/v1/cluster/step-down", handle: members.postStepDown, leader: true},
+		{method: get, path: "/v1/members", handle: members.getMembers, needs: access.Observe, about: true},
+		{method: post, path: "/v1/members", handle: members.postMember, needs: access.Administer, leader: true},
+		{method: remove, path: "/v1/members/{id}", handle: members.deleteMember,
+			needs: access.Administer, leader: true},
+		{method: post, path: "/v1/members/{id}/promote", handle: members.postPromote,
+			needs: access.Administer, leader: true},
+		{method: post, path: "/v1/members/{id}/demote", handle: members.postDemote,
+			needs: access.Administer, leader: true},
+		{method: post, path: "/v1/cluster/step-down", handle: members.postStepDown,
+			needs: access.Operate, leader: true},
+
+		// Tokens.
+		{method: get, path: "/v1/tokens", handle: tokens.getTokens, needs: access.Administer},
+		{method: put, path: "/v1/tokens/{name}", handle: tokens.putToken, needs: access.Administer},
+		{method: post, path: "/v1/tokens/{name}/rotate", handle: tokens.postTokenRotate, needs: access.Administer},
+		{method: remove, path: "/v1/tokens/{name}", handle: tokens.deleteToken, needs: access.Administer},
 
 		// The node itself. Health checks know no token.
-		{method: get, path: "/v1/cluster", handle: status.getCluster, about: true},
-		{method: get, path: "/v1/snapshot", handle: status.getSnapshot, stream: true, backup: true},
-		{method: get, path: "/status", handle: status.getStatus, about: true},
-		{method: get, path: "/healthz", handle: status.getHealth, about: true, access: open},
-		{method: get, path: "/readyz", handle: status.getReady, about: true, access: open},
-		{method: get, path: "/metrics", handle: status.getMetrics, about: true},
-		{method: get, path: "/openapi.json", handle: status.getOpenAPI, about: true},
-		{method: get, path: "/{$}", handle: status.getRoot, about: true},
+		{method: get, path: "/v1/cluster", handle: status.getCluster, needs: access.Known, about: true},
+		{method: get, path: "/v1/snapshot", handle: status.getSnapshot,
+			needs: access.Administer, stream: true, backup: true},
+		{method: get, path: "/status", handle: status.getStatus, needs: access.Observe, about: true},
+		{method: get, path: "/healthz", handle: status.getHealth, needs: access.Open, about: true},
+		{method: get, path: "/readyz", handle: status.getReady, needs: access.Open, about: true},
+		{method: get, path: "/metrics", handle: status.getMetrics, needs: access.Metrics, about: true},
+		{method: get, path: "/openapi.json", handle: status.getOpenAPI, needs: access.Known, about: true},
+		{method: get, path: "/{$}", handle: status.getRoot, needs: access.Known, about: true},
 
 		// The Python package, for pip, which knows no token.
-		{method: get, path: pythonIndex + "{$}", handle: getPythonIndex, about: true, access: open},
-		{method: get, path: pythonIndex + "{project}/{$}", handle: getPythonProject, about: true, access: open},
-		{method: get, path: pythonIndex + "{project}/{file}", handle: getPythonFile, about: true, access: open},
+		{method: get, path: pythonIndex + "{$}", handle: getPythonIndex, needs: access.Open, about: true},
+		{method: get, path: pythonIndex + "{project}/{$}", handle: getPythonProject, needs: access.Open, about: true},
+		{method: get, path: pythonIndex + "{project}/{file}", handle: getPythonFile, needs: access.Open, about: true},
+
+		// The console, which asks for the token itself.
+		{method: get, path: consolePath + "{$}", handle: getConsole, needs: access.Open, about: true},
+		{method: get, path: consolePath + "assets/{file}", handle: getConsoleAsset, needs: access.Open, about: true},
 
 		// Connect: the log.
-		{path: ringlogv1connect.LogServicePublishProcedure, service: logs, body: publishLimit},
-		{path: ringlogv1connect.LogServiceTailProcedure, service: logs, stream: true},
-		{path: ringlogv1connect.LogServiceGetEventProcedure, service: logs},
-		{path: ringlogv1connect.LogServiceExplainDedupProcedure, service: logs},
+		{path: ringlogv1connect.LogServicePublishProcedure, service: logs, needs: access.Publish, body: publishLimit},
+		{path: ringlogv1connect.LogServiceTailProcedure, service: logs, needs: access.Subscribe, stream: true},
+		{path: ringlogv1connect.LogServiceGetEventProcedure, service: logs, needs: access.Subscribe},
+		{path: ringlogv1connect.LogServiceExplainDedupProcedure, service: logs, needs: access.Subscribe},
 
 		// Connect: cursors and groups.
-		{path: ringlogv1connect.CursorServiceCreateCursorProcedure, service: cursorCalls},
-		{path: ringlogv1connect.CursorServiceGetCursorProcedure, service: cursorCalls},
-		{path: ringlogv1connect.CursorServiceListCursorsProcedure, service: cursorCalls},
-		{path: ringlogv1connect.CursorServiceDeleteCursorProcedure, service: cursorCalls},
-		{path: ringlogv1connect.CursorServiceOpenCursorProcedure, service: cursorCalls},
-		{path: ringlogv1connect.CursorServiceCommitCursorProcedure, service: cursorCalls},
-		{path: ringlogv1connect.CursorServiceSeekCursorProcedure, service: cursorCalls},
-		{path: ringlogv1connect.CursorServiceDeadLetterProcedure, service: cursorCalls},
-		{path: ringlogv1connect.CursorServiceReadCursorProcedure, service: cursorCalls, stream: true},
-		{path: ringlogv1connect.GroupServiceCreateGroupProcedure, service: groupCalls},
-		{path: ringlogv1connect.GroupServiceExchangeProcedure, service: groupCalls, body: exchangeLimit},
+		{path: ringlogv1connect.CursorServiceCreateCursorProcedure, service: cursorCalls, needs: access.Subscribe},
+		{path: ringlogv1connect.CursorServiceGetCursorProcedure, service: cursorCalls, needs: access.Inspect},
+		{path: ringlogv1connect.CursorServiceListCursorsProcedure, service: cursorCalls, needs: access.Inspect},
+		{path: ringlogv1connect.CursorServiceDeleteCursorProcedure, service: cursorCalls, needs: access.Subscribe},
+		{path: ringlogv1connect.CursorServiceOpenCursorProcedure, service: cursorCalls, needs: access.Subscribe},
+		{path: ringlogv1connect.CursorServiceCommitCursorProcedure, service: cursorCalls, needs: access.Subscribe},
+		{path: ringlogv1connect.CursorServiceSeekCursorProcedure, service: cursorCalls, needs: access.Subscribe},
+		{path: ringlogv1connect.CursorServiceDeadLetterProcedure, service: cursorCalls, needs: access.Subscribe},
+		{path: ringlogv1connect.CursorServiceReadCursorProcedure, service: cursorCalls,
+			needs: access.Subscribe, stream: true},
+		{path: ringlogv1connect.GroupServiceCreateGroupProcedure, service: groupCalls, needs: access.Subscribe},
+		{path: ringlogv1connect.GroupServiceExchangeProcedure, service: groupCalls,
+			needs: access.Subscribe, body: exchangeLimit, lasts: true},
 
 		// Connect: calls of other nodes. By the first two a node finds out what another one is.
-		{path: ringlogv1connect.PeerServiceIdentifyProcedure, service: peers, about: true},
-		{path: ringlogv1connect.PeerServiceChallengeProcedure, service: peers, about: true, access: open},
-		{path: ringlogv1connect.PeerServiceForwardProcedure, service: peers, body: forwardLimit},
-		{path: ringlogv1connect.PeerServiceReadIndexProcedure, service: peers},
-		{path: ringlogv1connect.PeerServiceJoinProcedure, service: peers},
+		{path: ringlogv1connect.PeerServiceIdentifyProcedure, service: peers, needs: access.Peer, about: true},
+		{path: ringlogv1connect.PeerServiceChallengeProcedure, service: peers, needs: access.Open, about: true},
+		{path: ringlogv1connect.PeerServiceForwardProcedure, service: peers, needs: access.Peer, body: forwardLimit},
+		{path: ringlogv1connect.PeerServiceReadIndexProcedure, service: peers, needs: access.Peer},
+		{path: ringlogv1connect.PeerServiceJoinProcedure, service: peers, needs: access.Peer},
 	}
 }

@@ -39,6 +39,7 @@ type Server struct {
 	literals literals
 
 	admission *admission
+	callers   *callers
 	// identity, errors, forward and messages are shared by the handlers.
 	identity *identity
 	errors   *errorWriter
@@ -59,7 +60,10 @@ type Server struct {
 
 // New returns the server of a node. It does not listen before Serve is called. The context of the service that it
 // starts ends with Close.
-func New(cfg Config) (*Server, error) {
+func New(cfg Config) (*Server, error) { return newServer(cfg) }
+
+// newServer is New with routes that a test has planted.
+func newServer(cfg Config, planted ...route) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -83,6 +87,8 @@ func New(cfg Config) (*Server, error) {
 	// The duties of the service and all streams end with this context.
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.ops = service.New(s.ctx, cfg.Node, cfg.Heartbeat, cfg.Logger)
+	s.callers = newCallers(cfg)
+	s.forward.callers = s.callers
 	// The collectors read the service, so it exists before them.
 	var err error
 	s.metrics, err = newMetrics(cfg, s.ops)
@@ -92,12 +98,19 @@ func New(cfg Config) (*Server, error) {
 	// The places show in the metrics, which exist by now.
 	s.streams = newStreamPlaces(cfg.MaxStreams, s.metrics.streams)
 	// The table, and what is made from it.
-	s.routes = s.table(advertised)
-	s.admission = newAdmission(cfg, advertised, s.routes)
+	s.routes = append(s.table(advertised), planted...)
+	if err := checkPermissions(s.routes); err != nil {
+		// The duties of the service have begun.
+		s.stop(err)
+		s.ops.Wait()
+		return nil, err
+	}
+	s.admission = newAdmission(cfg, advertised, s.callers, s.routes)
 	s.literals = literalsOf(s.routes)
 	for _, r := range s.routes {
 		s.mux.Handle(r.pattern(), s.handler(r))
 	}
+	s.lifecycle.calls.Go(func() { s.callers.run(s.ctx) })
 	// Calls to other nodes name the cluster of this server.
 	if p, ok := cfg.Peers.(*Peers); ok {
 		p.own.Store(s.identity)

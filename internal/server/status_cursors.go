@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -9,15 +10,17 @@ import (
 	"github.com/ringrift/ringlog/fsm"
 )
 
-// notableCursors bounds how many cursors /status and /metrics name; /v1/cursors has all.
-const notableCursors = 100
+// notableCursors bounds how many cursors /status and /metrics name; /v1/cursors has all. Names and filters may be long,
+// so what they take is bounded, too: an answer stays below 200 kB however many cursors there are.
+const (
+	notableCursors = 100
+	statusBytes    = 120_000 // of the cursors in /status
+	seriesBytes    = 80_000  // of the cursors' series in /metrics
+)
 
-// notable returns up to most cursors to name, ordered by name: those that are stalled come first, then those that
-// are throttled, then those that have passed least. With no more than most it returns cursors as they are.
-func notable(cursors []fsm.Cursor, most int) []fsm.Cursor {
-	if len(cursors) <= most {
-		return cursors
-	}
+// notable returns the cursors to name, ordered by name: those that are stalled come first, then those that are
+// throttled, then those that have passed least. They are up to notableCursors, and take up to most bytes by size.
+func notable(cursors []fsm.Cursor, most int, size func(*fsm.Cursor) int) []fsm.Cursor {
 	// The caller's slice keeps its order.
 	chosen := slices.Clone(cursors)
 	slices.SortStableFunc(chosen, func(a, b fsm.Cursor) int {
@@ -27,10 +30,36 @@ func notable(cursors []fsm.Cursor, most int) []fsm.Cursor {
 			cmp.Compare(a.Passed(), b.Passed()),
 		)
 	})
-	chosen = chosen[:most]
+	chosen = chosen[:min(len(chosen), notableCursors)]
+	// The most important ones that fit.
+	for i := range chosen {
+		if most -= size(&chosen[i]); most < 0 {
+			chosen = chosen[:i]
+			break
+		}
+	}
 	// Names make the list readable, and the same from one scrape to the next.
 	slices.SortFunc(chosen, func(a, b fsm.Cursor) int { return strings.Compare(a.Name, b.Name) })
 	return chosen
+}
+
+// statusSize is what a cursor takes in /status, at most: its name and filter as JSON, and a fixed size for its figures.
+func statusSize(c *fsm.Cursor) int {
+	const figures = 1000
+	// Neither can fail: they are texts and lists of them.
+	name, _ := json.Marshal(c.Name)
+	filter, _ := json.Marshal(c.Filter)
+	return figures + len(name) + len(filter)
+}
+
+// seriesSize is what the series of a cursor take in /metrics, at most.
+func seriesSize(c *fsm.Cursor) int {
+	// A group has three series beside the four of each cursor. The format escapes a character with one more.
+	series, figures := 4, 60
+	if c.Group != nil {
+		series += 3
+	}
+	return series * (figures + 2*len(c.Name))
 }
 
 // asNumber returns 1 for true and 0 for false, as metrics and comparisons need it.
@@ -57,7 +86,8 @@ func (c *nodeCollector) collectCursors(send func(string, string, float64, ...str
 	// One meter bounds what a scrape reads of the log.
 	lags := c.ops.Cursors.Lags()
 	// Values of their own are for those that matter most.
-	for _, cursor := range notable(cursors, notableCursors) {
+	named := notable(cursors, seriesBytes, seriesSize)
+	for _, cursor := range named {
 		lag, name := lags.Of(&cursor), strings.ToValidUTF8(cursor.Name, "?")
 		// The largest of them is what an alert needs.
 		most, longest = max(most, lag.Events), max(longest, lag.Wait)
@@ -90,5 +120,19 @@ func (c *nodeCollector) collectCursors(send func(string, string, float64, ...str
 		"cursor_lag_seconds_max",
 		"Seconds that the longest waiting event has waited for its cursor; of the cursors that have series of their own.",
 		longest.Seconds(),
+	)
+	// All others are one sum, which reads nothing of the log.
+	rest, last := uint64(0), c.node.Machine().Stats().Last
+	for i := range cursors {
+		rest += last - min(cursors[i].Passed(), last)
+	}
+	for i := range named {
+		rest -= last - min(named[i].Passed(), last)
+	}
+	send("cursors_unnamed", "Cursors that have no series of their own.", float64(len(cursors)-len(named)))
+	send(
+		"cursors_unnamed_lag_events",
+		"Events after what each cursor without series of its own has passed, summed, whether its filter takes them or not.",
+		float64(rest),
 	)
 }

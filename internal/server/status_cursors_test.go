@@ -70,8 +70,59 @@ func TestStatusNamesSomeCursors(t *testing.T) {
 		list[i] = fsm.Cursor{Name: fmt.Sprint(i), Committed: uint64(i)}
 	}
 	list[8].Stalled, list[9].Throttled = &fsm.Stall{}, &fsm.Throttle{}
-	if got := notable(list, 3); len(got) != 3 || got[0].Name != "0" || got[1].Name != "8" || got[2].Name != "9" {
-		t.Errorf("%+v", got)
+	three := notable(list, 3, func(*fsm.Cursor) int { return 1 })
+	if len(three) != 3 || three[0].Name != "0" || three[1].Name != "8" || three[2].Name != "9" {
+		t.Errorf("%+v", three)
+	}
+}
+
+// With 10 000 cursors whose names and filters are as long as allowed, and need escapes, a scrape and /status have less
+// than 200 kB each, and say what they leave out.
+func TestAnswersStaySmallHoweverManyCursorsThereAre(t *testing.T) {
+	s := newSite(t, nil)
+	s.publish("TRAINING_COMPLETED", 1, 10)
+	const many = 10_000
+	long := strings.Repeat(`"<`, 120)
+	filter := event.Filter{}
+	for i := range 30 {
+		filter.Keys = append(filter.Keys, fmt.Sprintf("%03d%s", i, long))
+	}
+	var makers errgroup.Group
+	makers.SetLimit(256)
+	for i := range many {
+		makers.Go(func() error {
+			create := frame.CursorCreate{Name: fmt.Sprintf("%s%05d", long, i), Start: frame.Position{Kind: frame.AtStart}}
+			// Those with a filter are the first by name, and chosen first among equals.
+			if i < notableCursors {
+				create.Filter = filter
+			}
+			_, err := s.node.Propose(t.Context(), frame.Request{Command: create})
+			return err
+		})
+	}
+	if err := makers.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var status api.Status
+	answer := s.ok("GET", "/status", "")
+	answer.decode(t, &status)
+	scrape := s.ok("GET", "/metrics", "").body
+	t.Logf("/status has %d bytes, a scrape %d", len(answer.body), len(scrape))
+	if len(answer.body) >= 200_000 || len(scrape) >= 200_000 {
+		t.Errorf("/status has %d bytes, a scrape %d", len(answer.body), len(scrape))
+	}
+	if n := len(status.Cursors); n == 0 || status.CursorsLeft != many-n || status.CursorsTotal != many {
+		t.Errorf("%d cursors of %d, %d left out", n, status.CursorsTotal, status.CursorsLeft)
+	}
+	named := strings.Count(scrape, "ringlog_cursor_lag_events{")
+	last := s.node.Machine().Stats().Last
+	for _, want := range []string{
+		fmt.Sprintf("ringlog_cursors_unnamed %d\n", many-named),
+		fmt.Sprintf("ringlog_cursors_unnamed_lag_events %d\n", uint64(many-named)*last),
+	} {
+		if named == 0 || !strings.Contains(scrape, want) {
+			t.Errorf("%d cursors have series, and the scrape lacks %s", named, want)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/group/engine"
 	"github.com/ringrift/ringlog/internal/tail"
@@ -22,7 +23,9 @@ type Cursors struct {
 }
 
 // view measures a cursor against the local log.
-func (cs *Cursors) view(c fsm.Cursor) api.Cursor { return cs.lagMeter(lagBlocks).view(c) }
+func (cs *Cursors) view(ctx context.Context, c fsm.Cursor) api.Cursor {
+	return cs.mine(ctx, cs.lagMeter(lagBlocks).view(c))
+}
 
 // view is a cursor as callers see it.
 func (m *LagMeter) view(c fsm.Cursor) api.Cursor {
@@ -53,11 +56,14 @@ func (m *LagMeter) view(c fsm.Cursor) api.Cursor {
 }
 
 // List returns the first cursors whose names follow after.
-func (cs *Cursors) List(after string, limit int) (page api.CursorPage) {
+func (cs *Cursors) List(ctx context.Context, after string, limit int) (page api.CursorPage) {
 	// Only the cursors of this page are measured.
 	var cursors []fsm.Cursor
-	cursors, page.Next, page.Total = cs.Machine().CursorsAfter(after, limit)
+	cursors, page.Next, page.Total = cs.Machine().CursorsAfter(after, limit, access.Of(ctx).Cursor)
 	page.Cursors = cs.Views(cursors)
+	for i := range page.Cursors {
+		page.Cursors[i] = cs.mine(ctx, page.Cursors[i])
+	}
 	return page
 }
 
@@ -72,15 +78,15 @@ func (cs *Cursors) Views(cursors []fsm.Cursor) []api.Cursor {
 }
 
 // Get returns a cursor as this node knows it.
-func (cs *Cursors) Get(name string) (api.Cursor, error) {
-	if err := cs.checkCursorName(name); err != nil {
+func (cs *Cursors) Get(ctx context.Context, name string) (api.Cursor, error) {
+	if err := cs.checkCursor(ctx, name); err != nil {
 		return api.Cursor{}, err
 	}
 	c, ok := cs.Machine().Cursor(name)
 	if !ok {
 		return api.Cursor{}, noCursor(name)
 	}
-	return cs.view(c), nil
+	return cs.view(ctx, c), nil
 }
 
 // noCursor returns the error for a cursor that does not exist.
@@ -110,7 +116,7 @@ type CursorSpec struct {
 
 // Create makes a cursor, or returns the existing one if it is the same.
 func (cs *Cursors) Create(ctx context.Context, c CursorSpec) (api.Cursor, error) {
-	if err := cs.checkCursorName(c.Name); err != nil {
+	if err := cs.checkCursor(ctx, c.Name); err != nil {
 		return api.Cursor{}, err
 	}
 	if err := cs.checkFilter(ctx, c.Filter); err != nil {
@@ -142,7 +148,7 @@ func (cs *Cursors) proposeFilter(ctx context.Context, c frame.Command, f event.F
 
 // Change gives a cursor another filter and policy, for the events after its commit.
 func (cs *Cursors) Change(ctx context.Context, name string, f event.Filter, p frame.CursorPolicy) (api.Cursor, error) {
-	if err := cs.checkCursorName(name); err != nil {
+	if err := cs.checkCursor(ctx, name); err != nil {
 		return api.Cursor{}, err
 	}
 	if err := cs.checkFilter(ctx, f); err != nil {
@@ -191,13 +197,13 @@ func (cs *Cursors) propose(ctx context.Context, c frame.Command) (api.Cursor, er
 	if result.Cursor == nil {
 		return api.Cursor{}, errors.New("a command about a cursor was answered without it")
 	}
-	return cs.view(*result.Cursor), nil
+	return cs.view(ctx, *result.Cursor), nil
 }
 
 // Open takes a cursor for a reader: its generation increases, and the reader before is fenced. opener, if not "",
 // lets a repeated call be answered like the first.
 func (cs *Cursors) Open(ctx context.Context, name, opener string) (api.Cursor, error) {
-	if err := cs.checkCursorName(name); err != nil {
+	if err := cs.checkCursor(ctx, name); err != nil {
 		return api.Cursor{}, err
 	}
 	if err := api.CheckName("opener", opener, frame.MaxCallerID); err != nil {
@@ -212,7 +218,7 @@ func (cs *Cursors) Open(ctx context.Context, name, opener string) (api.Cursor, e
 func (cs *Cursors) Commit(
 	ctx context.Context, name string, offset, generation uint64, lease frame.RoleLease,
 ) (api.Cursor, error) {
-	if err := cs.checkCursorName(name); err != nil {
+	if err := cs.checkCursor(ctx, name); err != nil {
 		return api.Cursor{}, err
 	}
 	if err := checkLease(lease); err != nil {
@@ -224,7 +230,7 @@ func (cs *Cursors) Commit(
 
 // Seek moves a cursor. seeker, if not "", lets a repeated call be answered like the first.
 func (cs *Cursors) Seek(ctx context.Context, name string, to api.Position, seeker string) (api.Cursor, error) {
-	if err := cs.checkCursorName(name); err != nil {
+	if err := cs.checkCursor(ctx, name); err != nil {
 		return api.Cursor{}, err
 	}
 	// Unlike a cursor that is made, a seek has no position by default.
@@ -244,7 +250,7 @@ func (cs *Cursors) Seek(ctx context.Context, name string, to api.Position, seeke
 
 // Delete removes a cursor and returns it as it was.
 func (cs *Cursors) Delete(ctx context.Context, name string) (api.Cursor, error) {
-	if err := cs.checkCursorName(name); err != nil {
+	if err := cs.checkCursor(ctx, name); err != nil {
 		return api.Cursor{}, err
 	}
 	return cs.propose(ctx, frame.CursorDelete{Name: name})
@@ -266,7 +272,7 @@ type ReadCursor struct {
 // OpenTail reads the events after a cursor's commit for as long as the generation holds it. A gap comes first where
 // some were trimmed before the cursor had committed them.
 func (cs *Cursors) OpenTail(ctx context.Context, r ReadCursor) (*tail.Tail, api.Cursor, error) {
-	if err := cs.checkCursorName(r.Name); err != nil {
+	if err := cs.checkCursor(ctx, r.Name); err != nil {
 		return nil, api.Cursor{}, err
 	}
 	if r.Generation == 0 {
@@ -282,13 +288,14 @@ func (cs *Cursors) OpenTail(ctx context.Context, r ReadCursor) (*tail.Tail, api.
 	// A leader has found nothing for the cursor up to Passed.
 	// From is where a resumed reader has come to, which may be after the commit.
 	next := max(c.Passed()+1, r.From)
-	t := cs.newTail(TailRequest{Filter: c.Filter, Limit: r.Limit, Follow: r.Follow, Spans: r.Spans}, next)
+	t := cs.newTail(TailRequest{Filter: c.Filter, Limit: r.Limit, Follow: r.Follow, Spans: r.Spans,
+		types: access.Of(ctx).Types()}, next)
 	// What was redriven for this cursor is read, too.
 	t.ReadFor(r.Name)
 	// Another reader that opens the cursor fences this one before its next batch.
 	// The first function is called before each batch, the second for a gap that the reader meets.
 	t.Guard(func() error { return cs.checkGeneration(r) }, func(g *log.Gap) *log.Gap { return cs.cursorGap(r.Name, t, g) })
-	return t, cs.view(c), nil
+	return t, cs.view(ctx, c), nil
 }
 
 // heldCursor returns the cursor that the caller's generation holds. A node that does not have

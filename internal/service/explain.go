@@ -9,13 +9,14 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/log"
 )
 
 // ExplainDelivery says what became of the event at an offset for a cursor.
 func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint64) (api.DeliveryFate, error) {
 	// The error for a cursor that does not exist is the usual one.
-	if _, err := cs.Get(name); err != nil {
+	if _, err := cs.Get(ctx, name); err != nil {
 		return api.DeliveryFate{}, err
 	}
 	// A group's copy from Group has what is settled after the commit.
@@ -31,6 +32,8 @@ func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint
 		v.Trimmed = true
 	} else if err != nil {
 		return v.DeliveryFate, err
+	} else if !cs.allowed(ctx)(e.Type) {
+		return v.DeliveryFate, cs.noSuchEvent(offset)
 	} else if err := v.showEvent(ctx, cs.Machine(), &e); err != nil {
 		return v.DeliveryFate, err
 	}
@@ -38,6 +41,10 @@ func (cs *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint
 	// Redrive is 0 unless the event is a copy.
 	if err := v.findLetter(ctx, cs.Machine(), e.Redrive); err != nil {
 		return v.DeliveryFate, err
+	}
+	// The letter of a trimmed event does not show its type.
+	if v.Trimmed && !access.Of(ctx).AllTypes() {
+		v.Letter = nil
 	}
 	if !v.Trimmed {
 		v.FilteredBy = rejectingParts(c.Filter, &e, name, cs.Machine().Catalogue())

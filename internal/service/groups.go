@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/group"
 	"github.com/ringrift/ringlog/internal/group/engine"
@@ -34,7 +35,7 @@ type Groups struct {
 // Exchange does what a member asks of its group, which this node must lead; it returns once what the
 // member settled is in the log.
 func (gs *Groups) Exchange(ctx context.Context, r engine.Request) (engine.Answer, error) {
-	if err := gs.checkExchange(&r); err != nil {
+	if err := gs.checkExchange(ctx, &r); err != nil {
 		return engine.Answer{}, err
 	}
 	// The engine refuses where this node does not lead.
@@ -86,7 +87,7 @@ type GroupSpec struct {
 
 // Create makes a group, or answers with the one there is when it is the same.
 func (gs *Groups) Create(ctx context.Context, c GroupSpec) (api.Cursor, error) {
-	if err := gs.checkCursorName(c.Name); err != nil {
+	if err := gs.checkCursor(ctx, c.Name); err != nil {
 		return api.Cursor{}, err
 	}
 	if err := gs.checkFilter(ctx, c.Filter); err != nil {
@@ -109,24 +110,24 @@ func (gs *Groups) Create(ctx context.Context, c GroupSpec) (api.Cursor, error) {
 }
 
 // Get returns a cursor that is a group.
-func (gs *Groups) Get(name string) (api.Cursor, error) {
-	if err := gs.checkCursorName(name); err != nil {
+func (gs *Groups) Get(ctx context.Context, name string) (api.Cursor, error) {
+	if err := gs.checkCursor(ctx, name); err != nil {
 		return api.Cursor{}, err
 	}
 	c, there := gs.Machine().Cursor(name)
 	if !there || c.Group == nil {
 		return api.Cursor{}, engine.NoGroup(gs.Machine(), name)
 	}
-	return gs.cursors.view(c), nil
+	return gs.cursors.view(ctx, c), nil
 }
 
 // List lists the groups, by name.
-func (gs *Groups) List() []api.Cursor {
+func (gs *Groups) List(ctx context.Context) []api.Cursor {
 	// One meter bounds what is read of the log for all groups.
 	list, m := []api.Cursor{}, gs.cursors.Lags()
 	for _, c := range gs.Machine().Cursors() {
-		if c.Group != nil {
-			list = append(list, m.view(c))
+		if c.Group != nil && access.Of(ctx).Cursor(c.Name) {
+			list = append(list, gs.mine(ctx, m.view(c)))
 		}
 	}
 	return list
@@ -135,12 +136,12 @@ func (gs *Groups) List() []api.Cursor {
 // Delete removes a group, and no cursor of another kind.
 func (gs *Groups) Delete(ctx context.Context, name string) (api.Cursor, error) {
 	// Without this check a cursor of the name that is not a group would be removed.
-	if _, err := gs.Get(name); err != nil {
+	if _, err := gs.Get(ctx, name); err != nil {
 		// It may have been made on another node a moment ago.
 		if err := gs.node.ReadBarrier(ctx); err != nil {
 			return api.Cursor{}, err
 		}
-		if _, err := gs.Get(name); err != nil {
+		if _, err := gs.Get(ctx, name); err != nil {
 			if answer, ok := errors.AsType[*api.Error](err); ok && answer.Code == api.NotFound {
 				answer.Remedy = "nothing was removed; to list them: GET /v1/groups, or ringlog group ls"
 			}
@@ -151,8 +152,8 @@ func (gs *Groups) Delete(ctx context.Context, name string) (api.Cursor, error) {
 }
 
 // Sessions lists a group's members in the order they joined. On a node that does not deliver the group it lists none.
-func (gs *Groups) Sessions(name string) ([]api.GroupMember, error) {
-	if _, err := gs.Get(name); err != nil {
+func (gs *Groups) Sessions(ctx context.Context, name string) ([]api.GroupMember, error) {
+	if _, err := gs.Get(ctx, name); err != nil {
 		return nil, err
 	}
 	list := []api.GroupMember{}
@@ -178,11 +179,16 @@ func (gs *Groups) Sessions(name string) ([]api.GroupMember, error) {
 }
 
 // checkExchange refuses what no group could take, and puts ranges in order.
-func (gs *Groups) checkExchange(r *engine.Request) error {
+func (gs *Groups) checkExchange(ctx context.Context, r *engine.Request) error {
 	limit := gs.Machine().Settings().Limits.NameBytes
 	// First who asks, and for which group.
-	if err := gs.checkCursorName(r.Group); err != nil {
+	if err := gs.checkCursor(ctx, r.Group); err != nil {
 		return err
+	}
+	// A group hands each event to one of its members, so all of them have to be every member's.
+	c, _ := gs.Machine().Cursor(r.Group)
+	if !access.Of(ctx).Covers(gs.Machine().Catalogue(), c.Filter) {
+		return outOfScope("group", fmt.Sprintf("all types of events that the group %q gets", r.Group))
 	}
 	if r.Member == "" {
 		return api.Missing("member", "the member's name, one for each process")

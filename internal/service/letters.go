@@ -13,6 +13,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/log"
 )
@@ -58,8 +59,12 @@ func truncateText(text string, limit int) string {
 func (ls *Letters) DeadLetter(
 	ctx context.Context, name string, offset, generation uint64, f Failure, lease frame.RoleLease,
 ) (api.DeadLettered, error) {
-	if err := cmp.Or(ls.checkCursorName(name), checkLease(lease)); err != nil {
+	if err := cmp.Or(ls.checkCursor(ctx, name), checkLease(lease)); err != nil {
 		return api.DeadLettered{}, err
+	}
+	// A cursor passes over what is not its reader's, so that there is nothing of it to fail.
+	if e, err := ls.Machine().Log().Get(offset); err == nil && !ls.allowed(ctx)(e.Type) {
+		return api.DeadLettered{}, ls.noSuchEvent(offset)
 	}
 	command, err := ls.CompleteLetter(ctx, frame.DeadLetter{
 		Cursor:      name,
@@ -87,7 +92,7 @@ func (ls *Letters) DeadLetter(
 	}
 	letter := letterOf(result.Letter)
 	// Replayed means that an earlier call has done it; the letter is that one's.
-	return api.DeadLettered{Letter: &letter, Cursor: ls.cursors.view(*result.Cursor), Replayed: result.Replayed}, nil
+	return api.DeadLettered{Letter: &letter, Cursor: ls.cursors.view(ctx, *result.Cursor), Replayed: result.Replayed}, nil
 }
 
 // CompleteLetter adds the copy of the event to a dead letter and bounds its texts.
@@ -192,6 +197,12 @@ func (m *LetterMatcher) match(l *fsm.LetterView) bool {
 	return (m.types == nil || m.types.MatchType(string(l.Type))) && (m.cursor == nil || *m.cursor == l.Cursor) &&
 		strings.Contains(l.Error, m.text) && (m.state == "" || m.state == l.State) &&
 		(m.before.IsZero() || !l.Dead.After(m.before))
+}
+
+// own returns what reports whether a letter is the caller's: its cursor and its type are.
+func (ls *Letters) own(ctx context.Context) func(*fsm.LetterView) bool {
+	p, allowed := access.Of(ctx), ls.allowed(ctx)
+	return func(l *fsm.LetterView) bool { return p.Cursor(l.Cursor) && allowed(l.Type) }
 }
 
 // chosen are the ids of a selection.
@@ -359,8 +370,12 @@ func (ls *Letters) Purge(ctx context.Context, sel *api.LetterSelection) (api.Let
 }
 
 // Get returns one letter and its event.
-func (ls *Letters) Get(id uint64) (api.Letter, event.Event, error) {
+func (ls *Letters) Get(ctx context.Context, id uint64) (api.Letter, event.Event, error) {
 	l, e, err := ls.Machine().Letter(id)
+	// One that is not the caller's is not there.
+	if err == nil && !ls.own(ctx)(&l) {
+		return api.Letter{}, event.Event{}, ls.noLetter(id)
+	}
 	// Whether the letter ever existed is in the error.
 	if errors.Is(err, fsm.ErrNoLetter) {
 		err = ls.noLetter(id)
@@ -373,9 +388,10 @@ func (ls *Letters) List(
 	ctx context.Context, m LetterMatcher, after uint64, limit int,
 ) (page api.LetterPage, err error) {
 	page.Letters = []api.Letter{}
+	own := ls.own(ctx)
 	err = ls.Machine().EachLetter(ctx, after, func(l fsm.LetterView) bool {
 		// Letters that do not match do not count for the page.
-		if !m.match(&l) {
+		if !m.match(&l) || !own(&l) {
 			return true
 		}
 		// Only a letter that does not fit shows that there is a next page.
@@ -391,13 +407,17 @@ func (ls *Letters) List(
 
 // Summary counts the dead letters.
 func (ls *Letters) Summary(ctx context.Context) (sum api.LetterSummary, err error) {
-	sum = api.LetterSummary{
-		LetterStats: api.LetterStats(ls.Machine().Stats().Letters),
-		ByCursor:    map[string]int{},
-		ByType:      map[string]int{},
+	sum = api.LetterSummary{ByCursor: map[string]int{}, ByType: map[string]int{}}
+	// The counts of the state are of all letters.
+	if p := access.Of(ctx); p.AllTypes() && p.AllCursors() {
+		sum.LetterStats = api.LetterStats(ls.Machine().Stats().Letters)
 	}
+	own := ls.own(ctx)
 	// The counts by cursor and type are not state, so all letters are read.
 	err = ls.Machine().EachLetter(ctx, 0, func(l fsm.LetterView) bool {
+		if !own(&l) {
+			return true
+		}
 		sum.ByCursor[l.Cursor]++
 		sum.ByType[string(l.Type)]++
 		if l.State == fsm.LetterDead {
@@ -422,8 +442,9 @@ const (
 // Errors groups the letters by what they died of, the most frequent first.
 func (ls *Letters) Errors(ctx context.Context, m LetterMatcher) ([]*api.LetterErrors, error) {
 	groups, list := map[string]*api.LetterErrors{}, []*api.LetterErrors{}
+	own := ls.own(ctx)
 	err := ls.Machine().EachLetter(ctx, 0, func(l fsm.LetterView) bool {
-		if !m.match(&l) {
+		if !m.match(&l) || !own(&l) {
 			return true
 		}
 		// Errors that differ only in numbers are one group.

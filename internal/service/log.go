@@ -9,6 +9,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
@@ -26,7 +27,11 @@ func (l *Log) Event(ctx context.Context, offset uint64, linearizable bool, minOf
 	if err := waitFor(ctx, l.Machine().Log(), minOffset); err != nil {
 		return event.Event{}, err
 	}
-	return l.Machine().Log().Get(offset)
+	e, err := l.Machine().Log().Get(offset)
+	if err == nil && !l.allowed(ctx)(e.Type) {
+		return event.Event{}, l.noSuchEvent(offset)
+	}
+	return e, err
 }
 
 // Register adds event types to the catalogue of every node and returns their names.
@@ -54,6 +59,12 @@ func (l *Log) Register(ctx context.Context, definitions []byte, dryRun bool) ([]
 
 // Compact trims, or with DryRun says what it would do.
 func (l *Log) Compact(ctx context.Context, c api.Compaction) (api.TrimResult, error) {
+	// What a cursor has not seen is lost to it.
+	if c.Force && !access.Of(ctx).May(access.Administer) {
+		return api.TrimResult{}, &api.Error{Code: api.Forbidden, Reason: api.ReasonPermission, Field: "force",
+			Message: "a forced compaction takes events from cursors, and needs a token of the role admin",
+			Remedy:  "leave force out, which trims up to the first cursor that holds events"}
+	}
 	// What is asked for is relative to the tail, so a node that lags must not resolve it.
 	if err := l.node.ReadBarrier(ctx); err != nil {
 		return api.TrimResult{}, err
@@ -142,6 +153,9 @@ func (l *Log) ExplainOffset(ctx context.Context, offset uint64) (api.Explanation
 	}
 	// The state machine keeps a receipt of each suppressed event for a while.
 	x, err := l.Machine().Explain(ctx, offset)
+	if err == nil && !l.allowed(ctx)(event.Type(x.Type)) {
+		return api.Explanation{}, l.noSuchEvent(offset)
+	}
 	return l.explanationOf(x), err
 }
 
@@ -153,6 +167,10 @@ func (l *Log) ExplainHash(ctx context.Context, text string) (api.Explanation, er
 		return api.Explanation{}, err
 	}
 	x, err := l.Machine().ExplainHash(ctx, hash)
+	// As of a hash that the log does not have.
+	if err == nil && !l.allowed(ctx)(event.Type(x.Type)) {
+		return api.Explanation{}, fmt.Errorf("explain %s: %w", hash, fsm.ErrUnknownHash)
+	}
 	return l.explanationOf(x), err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -12,6 +13,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/log"
 )
@@ -32,6 +34,8 @@ type PublishRequest struct {
 	Alone bool // one event that was not sent as a list: errors name no row
 	// Reserve makes room for bytes that a packet decodes to, before they are.
 	Reserve func(bytes int64) error
+
+	allowed *event.Matcher // the types that the caller may publish; nil is all
 }
 
 // Published answers a publish: the state machine's result, and what follows from the caller's own events.
@@ -65,6 +69,8 @@ func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 	if err := checkLease(req.Lease); err != nil {
 		return Published{}, err
 	}
+	caller := access.Of(ctx)
+	req.allowed = caller.Matcher(policy.Catalogue)
 	answer, batch, err := req.makeBatch(policy)
 	if err != nil {
 		return Published{}, err
@@ -76,7 +82,7 @@ func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 	result, err := l.Propose(ctx, frame.Request{Command: command, Batch: batch})
 	// A dedup id that was sent with other content is the fault of one event, which the error names.
 	if refusal, ok := errors.AsType[*fsm.Refusal](err); ok && refusal.Code == fsm.Conflict && refusal.Field == "dedup_id" {
-		return Published{}, req.errorOfRow(refusal.Row, err)
+		return Published{}, req.errorOfRow(refusal.Row, withoutOffset(caller, refusal))
 	}
 	if err != nil && ToAPI(err).Code == api.OutcomeUnknown {
 		return Published{}, req.outcomeUnknown(err)
@@ -86,9 +92,26 @@ func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 	if err == nil && result.Replayed && result.First != 0 {
 		result.Time = l.storedTime(ctx, result.First, result.Time)
 	}
+	// Where an earlier event of the same content is, only a reader learns.
+	if !caller.May(access.Subscribe) {
+		result.Duplicates = slices.Clone(result.Duplicates)
+		for i := range result.Duplicates {
+			result.Duplicates[i].Offset = 0
+		}
+	}
 	// Hashes and warnings are of this call's events, also where the result is an earlier one's.
 	answer.Result = result
 	return answer, err
+}
+
+// withoutOffset is the refusal of an event that repeats another one, without where that is if the caller reads nothing.
+func withoutOffset(caller *access.Principal, r *fsm.Refusal) error {
+	if caller.May(access.Subscribe) {
+		return r
+	}
+	hidden := *r
+	hidden.Offset, hidden.Message = 0, "the dedup_id was used for an event with other content"
+	return &hidden
 }
 
 // outcomeUnknown adds to an error of that code how the request can be repeated.
@@ -222,6 +245,10 @@ func (r *PublishRequest) normalize(
 	hash, warnings, err := gate.Normalize(e)
 	if err != nil {
 		return hash, r.errorOfRow(row, err)
+	}
+	// By its type as it is stored, whichever name of it was sent.
+	if r.allowed != nil && !r.allowed.MatchType(string(e.Type)) {
+		return hash, r.errorOfRow(row, outOfScope("type", "events of the type "+string(e.Type)))
 	}
 	if len(warnings) > 0 {
 		*found = append(*found, RowWarnings{row, warnings})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
@@ -144,6 +145,11 @@ func (rs *Roles) Release(ctx context.Context, c frame.RoleRelease) (api.RoleRele
 	if (c.Session == "") == (c.Fence == 0) {
 		return api.RoleReleased{}, api.Refuse(api.InvalidArgument, "session", "either a session or a fence is needed",
 			"send the session that acquired the role, or to revoke a lease its fence")
+	}
+	// Whoever knows the session has the claim. A revocation takes another's.
+	if c.Session == "" && !access.Of(ctx).May(access.Operate) {
+		return api.RoleReleased{}, &api.Error{Code: api.Forbidden, Reason: api.ReasonPermission, Field: "fence",
+			Message: "to revoke a role takes a token of the role operator", Remedy: "send the session that acquired it"}
 	}
 	result, err := rs.proposeAndApply(ctx, c)
 	if err != nil {

@@ -29,6 +29,9 @@ func (s *Schedule) Put(ctx context.Context, id string, at time.Time, e event.Eve
 	if err != nil {
 		return api.Scheduled{}, Within("event", err)
 	}
+	if !s.allowed(ctx)(e.Type) {
+		return api.Scheduled{}, outOfScope("event.type", "events of the type "+string(e.Type))
+	}
 	result, err := s.proposeAndApply(ctx,
 		frame.Schedule{ID: id, At: at, NoDedup: e.NoDedup, Event: frame.EncodeCopy(&e)})
 	if err != nil {
@@ -58,6 +61,9 @@ func (s *Schedule) Remove(ctx context.Context, id string) (api.Scheduled, error)
 	if err := s.checkID(id); err != nil {
 		return api.Scheduled{}, err
 	}
+	if one, known := s.Machine().Scheduled(id); known && !s.allowed(ctx)(one.Type) {
+		return api.Scheduled{}, noSchedule(id)
+	}
 	result, err := s.proposeAndApply(ctx, frame.Unschedule{ID: id})
 	if err != nil {
 		return api.Scheduled{}, err
@@ -66,11 +72,10 @@ func (s *Schedule) Remove(ctx context.Context, id string) (api.Scheduled, error)
 }
 
 // Get returns what is scheduled under an id, with its event while that waits.
-func (s *Schedule) Get(id string) (api.Scheduled, error) {
+func (s *Schedule) Get(ctx context.Context, id string) (api.Scheduled, error) {
 	one, known := s.Machine().Scheduled(id)
-	if !known {
-		return api.Scheduled{}, api.Refuse(api.NotFound, "id", fmt.Sprintf("no event is scheduled as %q", id),
-			"list them: GET /v1/scheduled, or ringlog scheduled ls")
+	if !known || !s.allowed(ctx)(one.Type) {
+		return api.Scheduled{}, noSchedule(id)
 	}
 	out := viewScheduled(&one, id)
 	e, waits, err := s.Machine().ScheduledEvent(id)
@@ -82,16 +87,28 @@ func (s *Schedule) Get(id string) (api.Scheduled, error) {
 	return out, nil
 }
 
-// List returns the first schedules whose ids follow after, up to limit.
-func (s *Schedule) List(after string, limit int) api.ScheduledPage {
-	page := api.ScheduledPage{Scheduled: []api.Scheduled{}}
+// noSchedule is the error for an id under which nothing is scheduled.
+func noSchedule(id string) error {
+	return api.Refuse(api.NotFound, "id", fmt.Sprintf("no event is scheduled as %q", id),
+		"list them: GET /v1/scheduled, or ringlog scheduled ls")
+}
+
+// List returns the first schedules whose ids follow after, up to limit. A page has fewer, and perhaps none, where some
+// are not the caller's.
+func (s *Schedule) List(ctx context.Context, after string, limit int) api.ScheduledPage {
+	page, allowed := api.ScheduledPage{Scheduled: []api.Scheduled{}}, s.allowed(ctx)
 	// One more than the page has shows whether there is another page.
-	for _, one := range s.Machine().AllScheduled(after, limit+1) {
-		if len(page.Scheduled) == limit {
-			page.Next = page.Scheduled[limit-1].ID
+	for i, one := range s.Machine().AllScheduled(after, limit+1) {
+		if i == limit {
 			break
 		}
-		page.Scheduled = append(page.Scheduled, viewScheduled(&one, one.ID))
+		if allowed(one.Type) {
+			page.Scheduled = append(page.Scheduled, viewScheduled(&one, one.ID))
+		}
+		page.Next = one.ID
+	}
+	if len(s.Machine().AllScheduled(page.Next, 1)) == 0 {
+		page.Next = ""
 	}
 	return page
 }

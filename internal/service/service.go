@@ -55,6 +55,7 @@ type Service struct {
 	Allocations *Allocations
 	Schedule    *Schedule
 	Views       *Views
+	Tokens      *Tokens
 	Transfers   *Transfers
 	Settings    *Settings
 	Reports     *Reports
@@ -77,7 +78,7 @@ func New(ctx context.Context, node Node, heartbeat time.Duration, logger hclog.L
 	// The parts that need nothing but the node.
 	c := &core{node: node, logger: logger, heartbeat: heartbeat}
 	s := &Service{core: c, Log: &Log{c}, Clients: &Clients{c}, Roles: &Roles{c}, Schedule: &Schedule{c},
-		Allocations: &Allocations{c}, Settings: &Settings{c}, Views: &Views{c, node.Views()},
+		Allocations: &Allocations{c}, Settings: &Settings{c}, Views: &Views{c, node.Views()}, Tokens: &Tokens{c},
 		Transfers: &Transfers{c, node.Views()}}
 	// Letters need Cursors, the engine needs Letters, and Cursors show what the engine delivers: so the engine is put
 	// into Cursors afterwards.

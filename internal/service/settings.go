@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/platform/stages"
 )
@@ -39,6 +40,11 @@ func (st *Settings) Get(key string) (api.Setting, error) {
 
 // Set changes a setting; an empty value restores the default.
 func (st *Settings) Set(ctx context.Context, key, value string) (*api.Setting, error) {
+	if restricted(key) && !access.Of(ctx).May(access.Administer) {
+		return nil, &api.Error{Code: api.Forbidden, Reason: api.ReasonPermission, Field: "key",
+			Message: fmt.Sprintf("%s decides what is kept or who may do what, and needs a token of the role admin", key),
+			Remedy:  "ask somebody who has one"}
+	}
 	if err := checkSetting(st.Machine().Catalogue(), key, value); err != nil {
 		return nil, err
 	}
@@ -50,6 +56,17 @@ func (st *Settings) Set(ctx context.Context, key, value string) (*api.Setting, e
 	}
 	result, err := st.proposeAndApply(ctx, frame.SettingSet{Key: key, Value: value})
 	return (*api.Setting)(result.Setting), err
+}
+
+// restricted reports whether a setting can lose data, or give power: it is no operator's.
+func restricted(key string) bool {
+	for _, prefix := range []string{"auth.", "tokens.", "retention.", "cursor.hold_", "cursor.idle_expiry", "dlq.max_age",
+		"catalogue.reserved", "autopilot.cleanup_dead_servers"} {
+		if strings.HasPrefix(key, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // isDuration reports whether a setting with that default is a duration: each of those has a default with a unit.

@@ -10,6 +10,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/internal/tail"
 	"github.com/ringrift/ringlog/log"
 )
@@ -28,6 +29,8 @@ type TailRequest struct {
 	MinOffset    uint64 // wait until the node has it; 0 is none
 	Redriven     bool   // also read events that were redriven for one cursor, whichever it is
 	Spans        bool   // events come as they are stored where there is no filter
+
+	types []string // patterns of the types that are the caller's; none is all
 }
 
 // OpenTail finds the place to read from. It waits until this node has MinOffset; for a linearizable read, until it
@@ -62,6 +65,7 @@ func (l *Log) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
 		return nil, api.BeyondTail("from", next, last, "follow the log to wait for it, or read from end")
 	}
 	// From here on nothing can fail before the first read.
+	r.types = access.Of(ctx).Types()
 	t := l.newTail(r, next)
 	if r.Redriven {
 		t.ReadFor(log.EveryCursor)
@@ -74,6 +78,7 @@ func (c *core) newTail(r TailRequest, next uint64) *tail.Tail {
 	// The tail follows the catalogue as it changes, and ends when the node diverges.
 	return tail.New(c.Machine(), tail.Options{
 		Filter:    r.Filter,
+		Types:     r.types,
 		Next:      next,
 		Limit:     r.Limit,
 		Follow:    r.Follow,

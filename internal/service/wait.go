@@ -11,6 +11,11 @@ import (
 // WaitCommitted returns once all cursors have committed offset, or with ctx's cause and how far they are. It checks
 // again whenever one of them moves.
 func (l *Log) WaitCommitted(ctx context.Context, offset uint64, names []string) (api.Wait, error) {
+	for _, name := range names {
+		if err := l.checkCursor(ctx, name); err != nil {
+			return api.Wait{}, err
+		}
+	}
 	// The watch begins before the first look, so no move between the two is missed.
 	watch := l.Machine().WatchCursors(names)
 	defer watch.Close()

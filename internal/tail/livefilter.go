@@ -14,6 +14,7 @@ import (
 type LiveFilter struct {
 	machine  *fsm.Machine
 	filter   event.Filter
+	types    []string // patterns of the types that the reader may have; none is all
 	compiled atomic.Pointer[compiledFilter]
 }
 
@@ -23,9 +24,10 @@ type compiledFilter struct {
 	matcher   event.Matcher
 }
 
-// NewLiveFilter returns a filter that is compiled when it is first used.
-func NewLiveFilter(m *fsm.Machine, f event.Filter) *LiveFilter {
-	return &LiveFilter{machine: m, filter: f}
+// NewLiveFilter returns a filter that is compiled when it is first used. It passes only types that one of the patterns
+// allows, and all if there is none.
+func NewLiveFilter(m *fsm.Machine, f event.Filter, types []string) *LiveFilter {
+	return &LiveFilter{machine: m, filter: f, types: types}
 }
 
 // current returns the filter compiled against the newest catalogue. Callers that meet a new catalogue at the same
@@ -36,6 +38,9 @@ func (f *LiveFilter) current() *compiledFilter {
 		return c
 	}
 	c := &compiledFilter{now, f.filter.Compile(now)}
+	if len(f.types) > 0 {
+		c.matcher = c.matcher.Within(event.Filter{Types: f.types}.Compile(now))
+	}
 	f.compiled.Store(c)
 	return c
 }

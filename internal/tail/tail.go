@@ -60,10 +60,11 @@ type batch struct {
 // Options says what a tail reads.
 type Options struct {
 	Filter    event.Filter
-	Next      uint64 // the first offset to read
-	Limit     uint64 // events; 0 is no limit
-	Follow    bool   // wait for what is appended, rather than end at the log's end
-	Spans     bool   // events come as they are stored where there is no filter
+	Types     []string // patterns of the types that the reader may have; none is all
+	Next      uint64   // the first offset to read
+	Limit     uint64   // events; 0 is no limit
+	Follow    bool     // wait for what is appended, rather than end at the log's end
+	Spans     bool     // events come as they are stored where there is no filter
 	Diverged  func() bool
 	Heartbeat time.Duration // an empty batch is returned this often where there is nothing to read
 }
@@ -71,9 +72,9 @@ type Options struct {
 // New returns a tail. One that does not follow ends at what is the log's end now.
 func New(m *fsm.Machine, o Options) *Tail {
 	_, last := m.Log().Bounds()
-	return &Tail{log: m.Log(), filter: NewLiveFilter(m, o.Filter), next: o.Next, end: last, follow: o.Follow,
-		limited: o.Limit > 0, left: o.Limit, spans: o.Spans && o.Filter.Empty(), budget: firstSpans, ask: firstBatch,
-		diverged: o.Diverged, heartbeat: o.Heartbeat, handed: time.Now()}
+	return &Tail{log: m.Log(), filter: NewLiveFilter(m, o.Filter, o.Types), next: o.Next, end: last, follow: o.Follow,
+		limited: o.Limit > 0, left: o.Limit, spans: o.Spans && o.Filter.Empty() && len(o.Types) == 0,
+		budget: firstSpans, ask: firstBatch, diverged: o.Diverged, heartbeat: o.Heartbeat, handed: time.Now()}
 }
 
 // ReadFor reads what is for a cursor: events of the log and what was appended again for it alone.

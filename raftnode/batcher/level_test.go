@@ -28,6 +28,7 @@ func aboveBase() []frame.Command {
 		frame.DeadLetter{Lease: frame.RoleLease{Role: "r"}},
 		frame.ViewDefine{}, frame.ViewRemove{}, frame.Publish{Emission: frame.ViewEmission{View: "v"}},
 		frame.ViewSkip{ViewEmission: frame.ViewEmission{View: "v"}},
+		frame.TokenCreate{}, frame.TokenRotate{}, frame.TokenRevoke{},
 	}
 }
 

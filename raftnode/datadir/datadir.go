@@ -43,6 +43,7 @@ const (
 	ViewsDir     = "views"
 	SnapshotsDir = "snapshots-in"
 	BlackBoxFile = "blackbox.jsonl"
+	BackupFile   = "backup-at"
 
 	BoltFile    = "raft.db"      // in RaftDir: the log
 	JournalFile = "raft.journal" // in RaftDir: the log's newest entries

@@ -129,7 +129,7 @@ func (k *Engine) startGroup(c fsm.Cursor, term uint64) *liveGroup {
 				generation: c.Generation,
 				began:      now,
 			},
-			filter:   tail.NewLiveFilter(k.host.Machine(), c.Filter),
+			filter:   tail.NewLiveFilter(k.host.Machine(), c.Filter, nil),
 			toCommit: make(chan struct{}, 1),
 			toFeed:   make(chan struct{}, 1),
 		},

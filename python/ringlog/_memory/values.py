@@ -222,6 +222,7 @@ SETTINGS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "allocations.max": ("20000", _number(1, 1_000_000)),
     "allocations.resources_max": ("10000", _number(1, 1_000_000)),
     "allocations.rise_after": ("1m", _duration(_NONE, DAY)),
+    "auth.open_metrics": ("false", _choice("false", "true")),
     "autopilot.cleanup_dead_servers": ("false", _choice("false", "true")),
     "autopilot.dead_after": ("1h", _duration(_SECOND, YEAR)),
     "autopilot.last_contact_threshold": ("3s", _duration(_SECOND, _HOUR)),
@@ -266,6 +267,7 @@ SETTINGS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "roles.max_bytes": ("67108864", _number(1 << 16, 1 << 40)),
     "schedule.max": ("100000", _number(1, 10_000_000)),
     "schedule.max_bytes": ("268435456", _number(1 << 16, 1 << 40)),
+    "tokens.max": ("1000", _number(1, 100_000)),
     "validation.strict": ("false", _choice("false", "true")),
     "views.max": ("64", _number(1, 1000)),
 }

@@ -324,8 +324,8 @@ func introduce(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster
 		return err
 	}
 	// The lines are printed with the name by which this program was started, so they can be pasted.
-	sh.Say("%s\nlogs: %s\nCtrl-C ends it", strings.ReplaceAll(thingsToTry, "ringlog ", programName()+" "),
-		filepath.Dir(list[0].Log))
+	sh.Say("%s\nconsole: %s/ui/\nlogs: %s\nCtrl-C ends it", strings.ReplaceAll(thingsToTry, "ringlog ", programName()+" "),
+		list[0].URL(), filepath.Dir(list[0].Log))
 	return nil
 }
 

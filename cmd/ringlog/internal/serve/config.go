@@ -217,6 +217,48 @@ func serveOptions() []serveOption {
 	}
 }
 
+// ExampleConfig is a configuration file with every key, all of them commented out but those that a node needs.
+func ExampleConfig() string {
+	needed := map[string]string{"id": `"n1"`, "data-dir": `"/var/lib/ringlog"`, "bootstrap-expect": "1"}
+	defaults := serveDefaults()
+	var b strings.Builder
+	b.WriteString("# A node of ringlog. A key is a flag of ringlog serve, whose help says more; a flag, or its variable,\n" +
+		"# counts more than its key. What is commented out has its default.\n")
+	for _, o := range serveOptions() {
+		value, is := needed[o.name]
+		if !is {
+			value = o.valueIn(&defaults)
+		}
+		b.WriteString("\n")
+		for _, line := range shell.WrapText(strings.ReplaceAll(o.usage, "`", ""), 100) {
+			b.WriteString("# " + line + "\n")
+		}
+		if !is {
+			b.WriteString("# ")
+		}
+		b.WriteString(o.name + " = " + value + "\n")
+	}
+	return b.String()
+}
+
+// valueIn is an option's value in a configuration, as a file has it.
+func (o serveOption) valueIn(c *serveConfig) string {
+	switch v := o.field(c).(type) {
+	case *string:
+		return strconv.Quote(*v)
+	case *[]string:
+		return "[]"
+	case *interval:
+		return strconv.Quote(v.String())
+	case *bool:
+		return strconv.FormatBool(*v)
+	case *int:
+		return strconv.Itoa(*v)
+	default:
+		return o.form()
+	}
+}
+
 // field returns a pointer to an option's place in a configuration.
 func (o serveOption) field(c *serveConfig) any {
 	// The key in the tag is the name: a new field needs a row in serveOptions and nothing else.

@@ -1,9 +1,11 @@
 package serve
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -132,5 +134,37 @@ func TestConfigurationsThatCanNotWorkAreNamed(t *testing.T) {
 	c.HTTP = "10.0.0.1:8770"
 	if err := c.validate(true); err != nil {
 		t.Errorf("with a token: %v", err)
+	}
+}
+
+var update = flag.Bool("update", false, "write the example configuration again")
+
+// The example has every key, with a value that a node takes, and the file that packages have is the example.
+func TestTheExampleConfigurationHasEveryKey(t *testing.T) {
+	const file = "../../../../packaging/ringlog.toml"
+	example := ExampleConfig()
+	if *update {
+		if err := os.WriteFile(file, []byte(example), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	packaged, err := os.ReadFile(file)
+	if err != nil || string(packaged) != example {
+		t.Errorf("%s is not the example, or cannot be read: %v; write it again with -update", file, err)
+	}
+	uncommented := regexp.MustCompile(`(?m)^# ([a-z0-9-]+ = .*)$`).ReplaceAllString(example, "$1")
+	for _, text := range []string{example, uncommented} {
+		c := serveDefaults()
+		if err := readConfigFile(&c, "example", []byte(text)); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if err := c.validate(false); err != nil {
+			t.Errorf("%v\n%s", err, text)
+		}
+	}
+	for _, o := range serveOptions() {
+		if !strings.Contains(uncommented, "\n"+o.name+" = ") {
+			t.Errorf("the example lacks %s", o.name)
+		}
 	}
 }

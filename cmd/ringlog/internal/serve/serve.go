@@ -34,15 +34,6 @@ import (
 
 // Command is the verb serve of a program of this version.
 func Command(sh *shell.Shell, version string) *cli.Command {
-	flags := []cli.Flag{
-		&cli.StringFlag{Name: "config", Usage: "configuration `FILE.toml`, whose keys are the flags' names",
-			EnvVars: []string{"RINGLOG_CONFIG"}},
-		&cli.BoolFlag{Name: "print-config", Usage: "check and print the configuration, and do not start"},
-	}
-	// Every setting of the configuration is a flag, too.
-	for _, o := range serveOptions() {
-		flags = append(flags, o.flag())
-	}
 	return &cli.Command{
 		Name: "serve", Usage: "run a node",
 		UsageText: shell.Examples(
@@ -51,7 +42,9 @@ func Command(sh *shell.Shell, version string) *cli.Command {
 		),
 		Description: "A flag takes precedence over its RINGLOG_* variable, and that over the key in --config.\n" +
 			"SIGTERM and Ctrl-C stop the node gracefully: a leader hands over first. A second one stops it at once.",
-		Flags: flags,
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{Name: "print-config", Usage: "check and print the configuration, and do not start"},
+		}, Flags()...),
 		Action: shell.NoArgs(func(c *cli.Context) error {
 			cfg, err := serveConfigOf(c, sh)
 			if err != nil {
@@ -64,6 +57,18 @@ func Command(sh *shell.Shell, version string) *cli.Command {
 			return serve(c.Context, sh, cfg, version)
 		}),
 	}
+}
+
+// Flags are those that describe a node: its configuration file, and each of its settings.
+func Flags() []cli.Flag {
+	flags := []cli.Flag{
+		&cli.StringFlag{Name: "config", Usage: "configuration `FILE.toml`, whose keys are the flags' names",
+			EnvVars: []string{"RINGLOG_CONFIG"}},
+	}
+	for _, o := range serveOptions() {
+		flags = append(flags, o.flag())
+	}
+	return flags
 }
 
 // serveConfigOf reads the configuration from everywhere and checks it.
@@ -143,6 +148,13 @@ func serve(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string
 		watching.Go(func() { n.renew(renewing) })
 		defer func() { stopRenewing(); watching.Wait() }()
 	}
+	// From here on a supervisor may start what needs the node.
+	watcher := newSupervisor(sh.Getenv, logger)
+	watched, stopWatching := context.WithCancel(ctx)
+	var watchdog sync.WaitGroup
+	watchdog.Go(func() { watcher.watch(watched, func() { n.raft.Status() }) })
+	defer func() { stopWatching(); watchdog.Wait() }()
+	watcher.notify("READY=1")
 	// The first leader of a new cluster writes the settings that the flags ask for.
 	seeding, stopSeeding := context.WithCancel(ctx)
 	seeded := make(chan struct{})
@@ -155,6 +167,7 @@ func serve(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string
 	select {
 	case <-ctx.Done():
 		logger.Info("stopping")
+		watcher.notify("STOPPING=1")
 		err = nil
 	case err = <-n.failed:
 	}

@@ -26,7 +26,7 @@ func Examples(lines ...string) string { return strings.Join(lines, "\n") }
 // helpText lays out the help of a command; path is how it is typed, such as "ringlog cursor seek".
 func helpText(path string, c *cli.Command) string {
 	var b strings.Builder
-	b.WriteString(strings.Join(wrapText(path+" - "+c.Usage, helpWidth), "\n") + "\n\nUSAGE\n")
+	b.WriteString(strings.Join(WrapText(path+" - "+c.Usage, helpWidth), "\n") + "\n\nUSAGE\n")
 	fmt.Fprintf(&b, "  %s\n", usageLine(path, c))
 	if len(c.Aliases) > 0 {
 		fmt.Fprintf(&b, "  also typed as: %s\n", strings.Join(c.Aliases, ", "))
@@ -196,7 +196,7 @@ func flagDefault(f cli.DocGenerationFlag) string {
 func writeEntry(b *strings.Builder, column int, name, text string) {
 	const indent = 2
 	fmt.Fprintf(b, "%*s%s", indent, "", name)
-	lines := wrapText(text, helpWidth-column)
+	lines := WrapText(text, helpWidth-column)
 	// A long name has the line for itself.
 	used := indent + len([]rune(name))
 	if used > column-2 {
@@ -220,14 +220,14 @@ func writeParagraphs(b *strings.Builder, text string) {
 			b.WriteString(paragraph + "\n")
 			continue
 		}
-		for _, line := range wrapText(paragraph, helpWidth-len(indent)) {
+		for _, line := range WrapText(paragraph, helpWidth-len(indent)) {
 			b.WriteString(indent + line + "\n")
 		}
 	}
 }
 
-// wrapText breaks a text at its spaces into lines of at most width characters, if words allow that.
-func wrapText(text string, width int) (lines []string) {
+// WrapText breaks a text at its spaces into lines of at most width characters, if words allow that.
+func WrapText(text string, width int) (lines []string) {
 	line := ""
 	for _, word := range strings.Fields(text) {
 		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {

@@ -75,8 +75,12 @@ func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 // Configure takes the global flags.
 // It is called once, before the verb.
 func (sh *Shell) Configure(c *cli.Context) error {
+	setting, err := sh.setting(c)
+	if err != nil {
+		return err
+	}
 	// --json counts more than -o, as it can only be meant one way.
-	switch format := c.String("output"); {
+	switch format := setting("output"); {
 	case c.Bool("json") || format == "json":
 		sh.JSON = true
 	case format != "text" && format != "":
@@ -87,16 +91,15 @@ func (sh *Shell) Configure(c *cli.Context) error {
 		return Usagef("--timeout %s must be above 0", sh.Timeout)
 	}
 	// The platform's variable for the coordinator names an endpoint, too.
-	var err error
 	// An empty flag counts as not given.
 	// The flag reads the variables itself; this is for a flag that was given as "".
-	endpoints := cmp.Or(c.String("endpoints"), sh.Getenv("RINGRIFT_COORDINATOR_URL"), DefaultEndpoint)
+	endpoints := cmp.Or(setting("endpoints"), sh.Getenv("RINGRIFT_COORDINATOR_URL"), DefaultEndpoint)
 	sh.Endpoints, err = ParseEndpoints(endpoints)
 	if err != nil {
 		return err
 	}
 	// The client and Open send it with each request: nodes of other clusters refuse.
-	sh.clusterID = c.String("cluster-id")
+	sh.clusterID = setting("cluster-id")
 	// local: a node that lags may answer.
 	switch s := c.String("consistency"); s {
 	case "local":
@@ -106,9 +109,9 @@ func (sh *Shell) Configure(c *cli.Context) error {
 		return Usagef("--consistency %q: use local or linearizable", s)
 	}
 	// They are read when a node is called.
-	sh.files = certs.Files{Cert: c.String("tls-cert"), Key: c.String("tls-key"), CA: c.String("tls-ca")}
+	sh.files = certs.Files{Cert: setting("tls-cert"), Key: setting("tls-key"), CA: setting("tls-ca")}
 	// The file takes precedence over the variable.
-	sh.TokenFile = c.String("token-file")
+	sh.TokenFile = setting("token-file")
 	sh.Token, err = ReadToken(sh.TokenFile, sh.Getenv(TokenVariable))
 	return err
 }
@@ -298,8 +301,9 @@ func (sh *Shell) leaderless(ctx context.Context) bool {
 // Call makes one call of an HTTP route. in is sent and out filled as JSON; nil is
 // neither.
 func (sh *Shell) Call(ctx context.Context, method, path string, query url.Values, in, out any) error {
-	// Reads see everything acknowledged before, unless --consistency local was given.
-	if method == http.MethodGet && !sh.local {
+	// Reads see everything acknowledged before, unless --consistency local was given. An audit reads, whatever its method.
+	read := method == http.MethodGet || path == "/v1/audit"
+	if read && !sh.local {
 		// A copy, since the query is the caller's.
 		query = maps.Clone(query)
 		if query == nil {
@@ -308,7 +312,7 @@ func (sh *Shell) Call(ctx context.Context, method, path string, query url.Values
 		query.Set("consistency", "linearizable")
 	}
 	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
-		return sh.SuggestLocal(method == http.MethodGet, c.Admin().Do(ctx, method, path, query, in, out))
+		return sh.SuggestLocal(read, c.Admin().Do(ctx, method, path, query, in, out))
 	})
 }
 

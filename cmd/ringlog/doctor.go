@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/serve"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+)
+
+// doctorCommand is doctor. check says whether the cluster works, for a monitor; doctor looks for what will keep it from
+// working, on this machine and in the cluster, for a person.
+func doctorCommand(sh *shell.Shell) *cli.Command {
+	return &cli.Command{
+		Name: "doctor", Usage: "check a node's machine and its cluster, with a remedy for each problem",
+		Description: "With --config, or flags of serve, it checks this machine for that node: configuration, ports, data " +
+			"folder, disk, certificates, token and limits. Then it checks the cluster, at --endpoints or at that " +
+			"node: versions, clocks, members, backups. Exits 1 if it finds a problem.",
+		UsageText: shell.Examples(
+			"ringlog doctor || test $? = 1",
+			"ringlog doctor --offline --config ringlog.toml || test $? = 1",
+		),
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{Name: "offline", Usage: "check this machine alone, as before the first start of a node"},
+			&cli.DurationFlag{Name: "max-sync", Value: 25 * time.Millisecond,
+				Usage: "report a disk on which a synced write takes longer than this `DURATION`"},
+			&cli.DurationFlag{Name: "max-clock-skew", Value: time.Second,
+				Usage: "report a node whose clock differs from this machine's by more than this `DURATION`"},
+			&cli.DurationFlag{Name: "max-backup-age", Value: 26 * time.Hour,
+				Usage: "report a cluster whose newest backup is older than this `DURATION`"},
+		}, serve.Flags()...),
+		Action: shell.NoArgs(func(c *cli.Context) error {
+			var findings []shell.Finding
+			// A node is described by its file or its folder.
+			if c.IsSet("config") || c.IsSet("data-dir") || c.Bool("offline") {
+				var endpoint string
+				findings, endpoint = serve.Diagnose(c, sh, serve.Bounds{Sync: c.Duration("max-sync")})
+				if endpoint != "" && !c.IsSet("endpoints") {
+					sh.Endpoints = []string{endpoint}
+				}
+			}
+			if !c.Bool("offline") {
+				findings = append(findings, diagnoseCluster(c.Context, sh, c.Duration("max-clock-skew"),
+					c.Duration("max-backup-age"))...)
+			}
+			return sh.PrintFindings(findings)
+		}),
+	}
+}
+
+// timedStatus is a node's status, and how far its clock is from this machine's.
+type timedStatus struct {
+	nodeStatus
+	skew  time.Duration // the node's clock minus this one's
+	error time.Duration // by which skew may be wrong: the time for which the answer was under way
+}
+
+// timedStatusOf asks one node for its status and compares its clock.
+func timedStatusOf(ctx context.Context, sh *shell.Shell, url string) (s timedStatus, err error) {
+	asked := time.Now()
+	s.nodeStatus, err = statusOf(ctx, sh, url)
+	way := time.Since(asked) / 2
+	s.skew, s.error = s.Clock.Sub(asked.Add(way)), way
+	return s, err
+}
+
+// diagnoseCluster checks what the nodes say.
+func diagnoseCluster(ctx context.Context, sh *shell.Shell, maxSkew, maxAge time.Duration) []shell.Finding {
+	found, err := askEverybody(ctx, sh, timedStatusOf)
+	if err != nil {
+		remedy := "start the nodes, or correct --endpoints"
+		if refusesToken(err) {
+			remedy = "give the cluster's token: --token-file, or " + shell.TokenVariable
+		}
+		return []shell.Finding{{Check: "cluster", Found: shell.Brief(err), Remedy: remedy}}
+	}
+	return slices.Concat(clusterFindings(found, sh.Endpoints), []shell.Finding{versionsFinding(found)},
+		clockFindings(found, maxSkew), []shell.Finding{backupFinding(found, maxAge)})
+}
+
+// clusterFindings are what check reports, each for itself, and what works but is no good idea.
+func clusterFindings(found sweep[timedStatus], endpoints []string) (findings []shell.Finding) {
+	plain := sweep[nodeStatus]{members: found.members, homes: found.homes}
+	for _, a := range found.answers {
+		plain.answers = append(plain.answers, answer[nodeStatus]{url: a.url, value: a.value.nodeStatus, err: a.err})
+	}
+	_, words, view := judgeAll(plain, endpoints, checkOptions{})
+	for _, problem := range words {
+		findings = append(findings, shell.Finding{Check: "cluster", Found: problem,
+			Remedy: "ringlog cluster status shows each node; docs/troubleshooting.md goes through the causes"})
+	}
+	if n := view.Quorum.Voters; n > 0 && (n == 1 || n%2 == 0) {
+		findings = append(findings, shell.Finding{Check: "voters",
+			Found:  fmt.Sprintf("%s survive %s", shell.Count(n, "voter"), shell.Count((n-1)/2, "failure")),
+			Remedy: "use three or five voters: ringlog serve --join URL"})
+	}
+	if len(findings) == 0 {
+		findings = append(findings, shell.Finding{Check: "cluster", OK: true,
+			Found: fmt.Sprintf("%s leads, %s", view.LeaderID, quorumText(view.Quorum))})
+	}
+	return findings
+}
+
+// versionsFinding compares the versions of the nodes that answer.
+func versionsFinding[T interface {
+	sighted
+	version() string
+}](found sweep[T]) shell.Finding {
+	var parts, versions []string
+	for _, a := range found.answers {
+		if a.err == nil {
+			parts = append(parts, a.value.name()+" "+a.value.version())
+			versions = append(versions, a.value.version())
+		}
+	}
+	slices.Sort(versions)
+	if versions = slices.Compact(versions); len(versions) == 1 {
+		return shell.Finding{Check: "versions", OK: true, Found: versions[0]}
+	}
+	return shell.Finding{Check: "versions", Found: "the nodes differ: " + strings.Join(parts, ", "),
+		Remedy: "finish the upgrade, one node after the other; see docs/operations.md"}
+}
+
+// version is the node's own.
+func (s nodeStatus) version() string { return s.Version }
+
+// clockFindings compares each node's clock with this machine's. Where nobody can say which one is wrong, each is named.
+func clockFindings(found sweep[timedStatus], most time.Duration) (findings []shell.Finding) {
+	for _, a := range found.answers {
+		// A node of an older version does not report its clock.
+		if a.err != nil || a.value.Clock.IsZero() || a.value.skew.Abs() <= most+a.value.error {
+			continue
+		}
+		findings = append(findings, shell.Finding{Check: "clock",
+			Found: fmt.Sprintf("the clocks of %s and of this machine differ by %s", a.value.NodeID,
+				shell.Short(a.value.skew.Abs())),
+			Remedy: "synchronize all machines with NTP, such as chrony"})
+	}
+	if len(findings) == 0 {
+		findings = append(findings, shell.Finding{Check: "clock", OK: true,
+			Found: "the nodes agree with this machine to " + shell.Short(most)})
+	}
+	return findings
+}
+
+// backupFinding looks for the newest backup that a node has sent.
+func backupFinding(found sweep[timedStatus], most time.Duration) shell.Finding {
+	var newest time.Time
+	by := ""
+	for _, a := range found.answers {
+		if a.err == nil && a.value.LastBackup.After(newest) {
+			newest, by = a.value.LastBackup, a.value.NodeID
+		}
+	}
+	f := shell.Finding{Check: "backup", Remedy: "run ringlog snapshot save each day, and keep the files elsewhere"}
+	age := time.Since(newest)
+	switch {
+	case newest.IsZero():
+		f.Found = "no node that answers has ever made one"
+	case age > most:
+		f.Found = fmt.Sprintf("the newest is %s old (of %s)", shell.Short(age), by)
+	default:
+		f.OK, f.Remedy = true, ""
+		f.Found = fmt.Sprintf("%s made one %s ago", by, shell.Short(age))
+	}
+	return f
+}

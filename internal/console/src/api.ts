@@ -1,0 +1,124 @@
+// Calls of the HTTP interface. The page is at PREFIX/ui/, so the interface is one folder above it, also behind a proxy
+// with a path of its own.
+import { signal } from '@preact/signals';
+
+const base = new URL('..', location.href.split('#')[0]);
+
+export const token = signal(sessionStorage.getItem('ringlog-token') ?? '');
+// Whether the cluster has refused a call for its token.
+export const refused = signal(false);
+// The cluster of the first answer: a node of another one refuses what follows.
+let cluster = '';
+
+export function setToken(value: string) {
+  token.value = value;
+  refused.value = false;
+  sessionStorage.setItem('ringlog-token', value);
+}
+
+export interface ErrorDetail {
+  code: string;
+  message: string;
+  remedy?: string;
+  field?: string;
+  reason?: string;
+  offset?: number;
+  leader_http?: string;
+}
+
+export class ApiError extends Error {
+  readonly detail: ErrorDetail;
+  constructor(detail: ErrorDetail) {
+    super(detail.message);
+    this.detail = detail;
+  }
+}
+
+// noLeader reports whether a call failed because there is no leader that takes it.
+export const noLeader = (e: ErrorDetail | undefined) => e?.code === 'no_leader' || e?.code === 'no_quorum';
+
+// asDetail makes an error of whatever was thrown.
+export function asDetail(e: unknown): ErrorDetail {
+  if (e instanceof ApiError) return e.detail;
+  return {
+    code: 'unreachable',
+    message: `this node does not answer (${e instanceof Error ? e.message : String(e)})`,
+    remedy: 'open the console of another node; on the host of this one: systemctl status ringlog',
+  };
+}
+
+export type Query = Record<string, string | number | boolean | string[] | undefined>;
+
+// path builds a path with a query; what is empty is left out.
+export function path(p: string, query: Query = {}): string {
+  const q = new URLSearchParams();
+  for (const [k, v] of Object.entries(query)) {
+    for (const one of Array.isArray(v) ? v : [v]) if (one !== undefined && one !== '' && one !== false) q.append(k, String(one));
+  }
+  const text = q.toString();
+  return text ? `${p}?${text}` : p;
+}
+
+async function send(method: string, p: string, body?: unknown, abort?: AbortSignal): Promise<Response> {
+  const headers: Record<string, string> = {};
+  if (token.value) headers['Authorization'] = `Bearer ${token.value}`;
+  if (cluster) headers['Ringlog-Cluster'] = cluster;
+  if (body !== undefined) headers['Content-Type'] = 'application/json';
+  const answer = await fetch(new URL(p.replace(/^\//, ''), base), {
+    method,
+    headers,
+    body: body === undefined ? undefined : JSON.stringify(body),
+    signal: abort,
+    cache: 'no-store',
+  });
+  if (answer.ok) {
+    cluster ||= answer.headers.get('Ringlog-Cluster') ?? '';
+    return answer;
+  }
+  let detail: ErrorDetail = { code: 'internal', message: `${method} ${p}: HTTP ${answer.status}` };
+  try {
+    detail = ((await answer.json()) as { error: ErrorDetail }).error ?? detail;
+  } catch {
+    // Something between here and the node has answered; its status is all there is.
+  }
+  if (detail.code === 'unauthenticated') refused.value = true;
+  throw new ApiError(detail);
+}
+
+export async function call<T>(method: string, p: string, body?: unknown, abort?: AbortSignal): Promise<T> {
+  return (await (await send(method, p, body, abort)).json()) as T;
+}
+
+export const get = <T>(p: string, abort?: AbortSignal) => call<T>('GET', p, undefined, abort);
+
+export async function text(p: string, abort?: AbortSignal): Promise<string> {
+  return (await send('GET', p, undefined, abort)).text();
+}
+
+// lines reads a stream of NDJSON until it ends. A stream that is silent for longer than the node allows itself was cut.
+export async function lines(p: string, each: (line: any) => void, abort: AbortSignal): Promise<void> {
+  const own = new AbortController();
+  abort.addEventListener('abort', () => own.abort(), { once: true });
+  const answer = await send('GET', p, undefined, own.signal);
+  const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  for (;;) {
+    const silent = setTimeout(() => own.abort(), 15_000);
+    const { value, done } = await reader.read().finally(() => clearTimeout(silent));
+    if (done) return;
+    const parts = (rest + value).split('\n');
+    rest = parts.pop()!;
+    for (const part of parts) if (part) each(JSON.parse(part));
+  }
+}
+
+// metrics returns the series of this node by name and labels, without the buckets of histograms.
+export async function metrics(): Promise<Map<string, number>> {
+  const out = new Map<string, number>();
+  for (const line of (await text('/metrics')).split('\n')) {
+    if (!line.startsWith('ringlog_') && !line.startsWith('process_') && !line.startsWith('raft_')) continue;
+    const at = line.lastIndexOf(' ');
+    if (!line.includes('_bucket{')) out.set(line.slice(0, at), Number(line.slice(at + 1)));
+  }
+  return out;
+}

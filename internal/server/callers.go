@@ -1,0 +1,302 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/access"
+	"github.com/ringrift/ringlog/internal/certs"
+)
+
+// headerPrincipal names the token on whose behalf another node calls. It is believed from a node alone.
+const headerPrincipal = "Ringlog-Principal"
+
+// cutOffAfter is how long a node that hears no leader honours tokens: it does not learn that one is revoked.
+const cutOffAfter = 10 * time.Second
+
+// lookEvery is how often what lasts is compared with the tokens, beside each change of them.
+const lookEvery = 250 * time.Millisecond
+
+// callers knows who calls, and ends what lasts longer than the caller's token. It is safe for concurrent use.
+//
+//	no token at all, in the configuration or in the state    everybody, who may do everything
+//	Authorization: Bearer CLUSTER-TOKEN                       root; or whom a node names that passes a call on
+//	Authorization: Bearer rlt_ID_SECRET                       the token with that id
+//	a certificate of ringlog://client/NAME                    the token of that name
+//	a certificate of ringlog://node/ID, of a member           that node; or whom it names
+//	anything else                                             nobody
+type callers struct {
+	node  Node
+	token string            // of the cluster; "" is none
+	proof [sha256.Size]byte // digest of token
+
+	principals atomic.Pointer[principals]
+
+	mu      sync.Mutex
+	lasting map[*lasting]struct{}
+}
+
+// principals are those of the tokens of one state, as they were asked for.
+type principals struct {
+	tokens *fsm.Tokens
+	byID   sync.Map // of *access.Principal
+}
+
+// caller is who makes a call, and how that is known.
+type caller struct {
+	*access.Principal
+	id     string           // of the token; "" for any other caller
+	secret fsm.SecretDigest // that was shown, unless named
+	named  bool             // by a certificate, or by another node
+}
+
+// lasting is a stream, an exchange or a publish stream.
+type lasting struct {
+	who *caller
+	end func(why error)
+}
+
+func newCallers(cfg Config) *callers {
+	return &callers{node: cfg.Node, token: cfg.Token, proof: sha256.Sum256([]byte(cfg.Token)),
+		lasting: map[*lasting]struct{}{}}
+}
+
+// required reports whether callers have to be known: there is a cluster token, or any other.
+func (c *callers) required() bool { return c.token != "" || c.node.Machine().Tokens().Len() > 0 }
+
+// identify returns who makes a request. The error is for a caller that has to be known.
+func (c *callers) identify(r *http.Request) (*caller, error) {
+	if !c.required() {
+		return &caller{Principal: access.Anybody()}, nil
+	}
+	known, err := c.identifySelf(r)
+	if err != nil {
+		return nil, err
+	}
+	name := r.Header.Get(headerPrincipal)
+	if name == "" || !known.IsNode() {
+		return known, nil
+	}
+	// Another node has let this caller in, and its decision counts. The token may have been revoked since.
+	token := c.node.Machine().Tokens().ByName(name)
+	if token == nil {
+		return nil, unauthenticated(api.ReasonRevoked, fmt.Sprintf("there is no token %q any more", name))
+	}
+	named := c.holder(token)
+	named.named = true
+	return c.checked(named)
+}
+
+// identifySelf returns who has made the request to this node.
+func (c *callers) identifySelf(r *http.Request) (*caller, error) {
+	if shown := r.Header.Get("Authorization"); shown != "" {
+		scheme, token, _ := strings.Cut(shown, " ")
+		if !strings.EqualFold(scheme, "Bearer") {
+			return nil, wrongToken()
+		}
+		return c.bearer(strings.TrimSpace(token))
+	}
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		return c.certified(r.TLS)
+	}
+	return nil, wrongToken()
+}
+
+// bearer returns who has a token. How long it takes says nothing about a secret.
+func (c *callers) bearer(shown string) (*caller, error) {
+	id, secret, ok := api.ParseToken(shown)
+	if !ok {
+		// Digests have one length for every token.
+		given := sha256.Sum256([]byte(shown))
+		if c.token == "" || subtle.ConstantTimeCompare(given[:], c.proof[:]) != 1 {
+			return nil, wrongToken()
+		}
+		return &caller{Principal: access.Root()}, nil
+	}
+	token := c.node.Machine().Tokens().ByID(id)
+	if token == nil {
+		return nil, wrongToken()
+	}
+	known := c.holder(token)
+	known.secret = sha256.Sum256([]byte(secret))
+	return c.checked(known)
+}
+
+// certified returns who has a certificate, which TLS has verified.
+func (c *callers) certified(state *tls.ConnectionState) (*caller, error) {
+	who, err := certs.IdentityOf(state.PeerCertificates[0])
+	if err != nil {
+		return nil, unauthenticated("", err.Error())
+	}
+	if who.Kind == certs.Node {
+		for _, m := range c.node.Machine().Members() {
+			if m.ID == who.Name {
+				return &caller{Principal: access.Member(who.Name)}, nil
+			}
+		}
+		return nil, unauthenticated("", fmt.Sprintf("the certificate is of %s, which is no member", who))
+	}
+	token := c.node.Machine().Tokens().ByName(who.Name)
+	if token == nil {
+		return nil, unauthenticated("", fmt.Sprintf("the certificate is of %s, and there is no token %q", who, who.Name))
+	}
+	known := c.holder(token)
+	known.named = true
+	return c.checked(known)
+}
+
+// holder returns the caller that has a token.
+func (c *callers) holder(token *fsm.Token) *caller {
+	tokens := c.node.Machine().Tokens()
+	known := c.principals.Load()
+	if known == nil || known.tokens != tokens {
+		known = &principals{tokens: tokens}
+		c.principals.Store(known)
+	}
+	p, made := known.byID.Load(token.ID)
+	if !made {
+		p, _ = known.byID.LoadOrStore(token.ID, access.Holder(token.Name, token.Roles, token.Types, token.Cursors))
+	}
+	return &caller{Principal: p.(*access.Principal), id: token.ID}
+}
+
+// checked returns a caller whose token is good.
+func (c *callers) checked(who *caller) (*caller, error) {
+	if err := c.still(who); err != nil {
+		return nil, err
+	}
+	return who, nil
+}
+
+// still returns nil while a caller is who it was: its token is there, with the secret that was shown, and has not
+// expired. What a token may do never changes.
+func (c *callers) still(who *caller) error {
+	if who.id == "" {
+		return nil
+	}
+	token := c.node.Machine().Tokens().ByID(who.id)
+	// Whichever clock is ahead: replicated time stands still while nothing is appended.
+	now := max(time.Now().UnixNano(), c.node.Machine().StoredTime())
+	switch {
+	case token == nil || !(who.named || token.Proves(who.secret, now)):
+		return wrongToken()
+	case token.Expired(now):
+		return unauthenticated(api.ReasonExpired, fmt.Sprintf("the token %q has expired", token.Name))
+	case time.Since(c.node.HeardLeader()) > cutOffAfter:
+		// Another node may know, so a client tries the next one.
+		return &api.Error{Code: api.NoLeader, Reason: api.ReasonCutOff,
+			Message: "this node has not heard a leader for ten seconds, and does not know which tokens are revoked",
+			Remedy:  "ask another node, or use the cluster token"}
+	}
+	return nil
+}
+
+// unauthenticated refuses a caller that is not known.
+func unauthenticated(reason, message string) *api.Error {
+	e := wrongToken()
+	e.Reason, e.Message = reason, message
+	return e
+}
+
+// wrongToken refuses a caller without a token, or with one that is not good. It says no more: which of the two halves
+// of a token is wrong is nobody's business.
+func wrongToken() *api.Error {
+	return api.Refuse(api.Unauthenticated, "Authorization",
+		"the bearer token is missing or wrong",
+		"send Authorization: Bearer TOKEN; "+
+			"ringlog takes it from --token-file or RINGRIFT_CLUSTER_AUTH_TOKEN")
+}
+
+// enter has end called once a caller's token is not good any more. leave has to be called.
+func (c *callers) enter(who *caller, end func(why error)) (leave func()) {
+	if who == nil || who.id == "" {
+		return func() {}
+	}
+	one := &lasting{who, end}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lasting[one] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.lasting, one)
+	}
+}
+
+// last returns a context of a call that lasts, which ends with the caller's token. cancel has to be called.
+func (c *callers) last(ctx context.Context) (_ context.Context, cancel func()) {
+	who, _ := callerOf(ctx)
+	if who == nil || who.id == "" {
+		return ctx, func() {}
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	leave := c.enter(who, end)
+	return ctx, func() {
+		leave()
+		end(nil)
+	}
+}
+
+// run ends what lasts longer than its caller's token, until ctx ends.
+func (c *callers) run(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.node.Machine().Tokens().Replaced():
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		c.look()
+	}
+}
+
+// look ends what lasts whose token is not good any more.
+func (c *callers) look() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for one := range c.lasting {
+		if err := c.still(one.who); err != nil {
+			// It leaves by itself.
+			one.end(unauthenticated(api.ReasonRevoked, "the token is not good any more"))
+		}
+	}
+}
+
+// callKey is the key under which the context of a request has its *call.
+type callKey struct{}
+
+// call is who makes a request; nil, with the reason, for a caller that is not known.
+type call struct {
+	who     *caller
+	unknown error
+}
+
+// withCaller returns a request with its caller in its context, or with why that is not known.
+func withCaller(r *http.Request, who *caller, unknown error) *http.Request {
+	ctx := context.WithValue(r.Context(), callKey{}, &call{who, unknown})
+	if unknown == nil {
+		ctx = access.With(ctx, who.Principal)
+	}
+	return r.WithContext(ctx)
+}
+
+// callerOf returns the caller of a request, or why it is not known.
+func callerOf(ctx context.Context) (*caller, error) {
+	c, some := ctx.Value(callKey{}).(*call)
+	if !some {
+		return nil, wrongToken()
+	}
+	return c.who, c.unknown
+}

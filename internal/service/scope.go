@@ -1,0 +1,53 @@
+package service
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/access"
+	"github.com/ringrift/ringlog/internal/tail"
+	"github.com/ringrift/ringlog/log"
+)
+
+// What a caller may touch is asked here and nowhere else. A cursor that is not the caller's is refused, whether it
+// exists or not. An event that is not the caller's is passed over where there is a next one, and else is not there.
+
+// outOfScope refuses what a token is not good for.
+func outOfScope(field, what string) *api.Error {
+	return &api.Error{Code: api.Forbidden, Reason: api.ReasonScope, Field: field,
+		Message: "the token is not good for " + what,
+		Remedy:  "use what it is good for, or a token with other patterns: PUT /v1/tokens/NAME, or ringlog token create"}
+}
+
+// allowed returns what reports which types of events are the caller's.
+func (c *core) allowed(ctx context.Context) func(event.Type) bool {
+	m := access.Of(ctx).Matcher(c.Machine().Catalogue())
+	return func(t event.Type) bool { return m == nil || m.MatchType(string(t)) }
+}
+
+// noSuchEvent is the error for an event that is not the caller's: it says no more than where the log ends.
+func (c *core) noSuchEvent(offset uint64) error {
+	return &api.Error{Code: api.NotFound, Field: "offset", Message: fmt.Sprintf("there is no event for you at %d", offset),
+		Remedy: "read on: what is not yours is passed over"}
+}
+
+// checkCursor refuses what cannot be the name of a cursor, by the settings in force, and what is not the caller's.
+func (c *core) checkCursor(ctx context.Context, name string) error {
+	if err := c.checkCursorName(name); err != nil {
+		return err
+	}
+	if !access.Of(ctx).Cursor(name) {
+		return outOfScope("cursor", fmt.Sprintf("the cursor or group %q", name))
+	}
+	return nil
+}
+
+// mine is a cursor as the caller may see it: without the types of a gap that are not the caller's.
+func (c *core) mine(ctx context.Context, one api.Cursor) api.Cursor {
+	if m := access.Of(ctx).Matcher(c.Machine().Catalogue()); m != nil && one.Gap != nil {
+		one.Gap = (*api.Gap)(tail.FilterGap((*log.Gap)(one.Gap), m))
+	}
+	return one
+}

@@ -45,6 +45,7 @@ func contents(t *testing.T, dir string) map[string]string {
 // A release is the same twice, byte for byte. Its deb is installed into a folder of its own, has what an operator looks
 // for, is upgraded with the operator's files and the data left as they are, removed, and purged. What it installs runs.
 func TestReleasesAndTheirPackages(t *testing.T) {
+	t.Parallel()
 	if !longtest.Enabled() {
 		t.Skip("set RINGLOG_LONG_TESTS=1: it builds a release three times")
 	}

@@ -17,7 +17,7 @@ const (
 	// Before its connection is closed, a refused peer gets this time to read the reason,
 	// and may send this many bytes meanwhile.
 	lingerTime  = 250 * time.Millisecond
-	lingerBytes = 64 << 10
+	lingerBytes = 1 << 20
 
 	maxAcceptDelay = time.Second // between attempts to accept, after errors
 )

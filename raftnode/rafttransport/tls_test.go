@@ -210,14 +210,16 @@ func TestAReplayedConnectionIsRefused(t *testing.T) {
 	m, w := newMint(t), newTown()
 	n2 := w.open(t, "n2", func(o *Options) { o.Secret, o.TLS = []byte("s"), m.node("n2") })
 	came := answer(t, n2)
-	var sent bytes.Buffer
+	recorded := make(chan []byte, 1)
 	tap := impostor(t, func(c net.Conn) {
+		var sent bytes.Buffer
 		out := dialRaw(t, n2)
 		var wg sync.WaitGroup
 		wg.Go(func() { io.Copy(io.MultiWriter(out, &sent), c); out.(*net.TCPConn).CloseWrite() })
 		io.Copy(c, out)
 		c.(*net.TCPConn).CloseWrite()
 		wg.Wait()
+		recorded <- sent.Bytes()
 	})
 	n1 := w.open(t, "n1", func(o *Options) { o.Secret, o.TLS = []byte("s"), m.node("n1") })
 	var resp raft.AppendEntriesResponse
@@ -227,8 +229,9 @@ func TestAReplayedConnectionIsRefused(t *testing.T) {
 	<-came
 	n1.Disconnect("n2")
 	eventually(t, "the first connection has ended", func() bool { return n2.stream.conns.establishedCount() == 0 })
+	sent := <-recorded
 	c := dialRaw(t, n2)
-	c.Write(sent.Bytes())
+	c.Write(sent)
 	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("the replayed connection stays open")
 	}
@@ -263,6 +266,8 @@ func TestTLSIsTurnedOnOneNodeAfterTheOther(t *testing.T) {
 					<-came
 				}
 				// Both have TLS: none falls back to less.
+				n2.stream.conns.mu.Lock()
+				defer n2.stream.conns.mu.Unlock()
 				for c := range n2.stream.conns.open {
 					if _, secured := c.Conn.(*tls.Conn); secured != (i > 0 && j > 0) {
 						t.Errorf("secured %v", secured)

@@ -35,7 +35,7 @@ optimized:
 # commit and the same Go it is the same, byte for byte.
 VERSION ?= 0.1.0
 release:
-	packaging/release $(VERSION) dist
+	cmd/ringlog/packaging/release $(VERSION) dist
 
 # Needs protoc on the PATH; the plugins are pinned in go.mod. Without protoc, go generate ./event/... writes
 # what comes from the catalogue.

@@ -16,7 +16,7 @@ import (
 // release makes what a release has for this machine, without the profile, and returns the folder.
 func release(t *testing.T, version, dir string) string {
 	t.Helper()
-	cmd := exec.Command("../packaging/release", version, dir, "linux/amd64")
+	cmd := exec.Command("../cmd/ringlog/packaging/release", version, dir, "linux/amd64")
 	cmd.Env = append(os.Environ(), "RINGLOG_RELEASE_PGO=off", "SOURCE_DATE_EPOCH=1700000000")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("release: %v\n%s", err, out)
@@ -149,7 +149,7 @@ func TestReleasesAndTheirPackages(t *testing.T) {
 func TestTheUnitIsTaken(t *testing.T) {
 	needTools(t, "systemd-analyze")
 	dir := t.TempDir()
-	unit, err := os.ReadFile("../packaging/systemd/ringlog.service")
+	unit, err := os.ReadFile("../cmd/ringlog/packaging/systemd/ringlog.service")
 	if err != nil {
 		t.Fatal(err)
 	}

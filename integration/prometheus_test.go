@@ -28,8 +28,8 @@ import (
 
 // Where the files for Prometheus and Grafana are.
 const (
-	rulesFile     = "../packaging/prometheus/ringlog.rules.yml"
-	dashboardFile = "../packaging/grafana/ringlog.json"
+	rulesFile     = "../cmd/ringlog/packaging/prometheus/ringlog.rules.yml"
+	dashboardFile = "../cmd/ringlog/packaging/grafana/ringlog.json"
 )
 
 // The alerts that no healthy build can be made to raise. Their tests are those of promtool alone.
@@ -62,7 +62,7 @@ func needTools(t testing.TB, tools ...string) {
 func TestTheRulesOfAlertsAreTested(t *testing.T) {
 	needTools(t, "promtool")
 	var tests []byte
-	files, err := filepath.Glob("../packaging/prometheus/*.test.yml")
+	files, err := filepath.Glob("../cmd/ringlog/packaging/prometheus/*.test.yml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -141,7 +141,7 @@ var update = flag.Bool("update", false, "write the example configuration again")
 
 // The example has every key, with a value that a node takes, and the file that packages have is the example.
 func TestTheExampleConfigurationHasEveryKey(t *testing.T) {
-	const file = "../../../../packaging/ringlog.toml"
+	const file = "../../packaging/ringlog.toml"
 	example := ExampleConfig()
 	if *update {
 		if err := os.WriteFile(file, []byte(example), 0o644); err != nil {

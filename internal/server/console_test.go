@@ -103,7 +103,7 @@ func TestTheConsoleAnswersToItsOwnNamesAlone(t *testing.T) {
 	}
 }
 
-// The root of a node leads a browser to the console and tells others what there is.
+// The root of a node redirects a browser to the console and lists for others what there is.
 func TestTheRootLeadsBrowsersToTheConsole(t *testing.T) {
 	s := newSite(t, nil)
 	if a := s.ok("GET", "/", "", "Accept", "text/html,*/*;q=0.8"); !strings.Contains(a.body, "<!doctype html>") {

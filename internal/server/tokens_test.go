@@ -136,7 +136,7 @@ func TestATokenForSomeTypesSeesNoOther(t *testing.T) {
 			t.Errorf("%v, want the reason %s", err, api.ReasonScope)
 		}
 	}
-	// The same over a publish stream, which goes on.
+	// The same over a publish stream, which continues.
 	c := s.streamAs(reader)
 	c.send(&ringlogv1.PublishRequest{Packet: packetOf(other)})
 	if got := c.reply(); got.Error == nil || got.Error.Reason != api.ReasonScope {
@@ -387,7 +387,7 @@ func TestWhatLastsEndsWithItsToken(t *testing.T) {
 			t.Errorf("a revoked token is answered with %d", got.status)
 		}
 	}
-	// The others go on.
+	// The others continue.
 	leader.publish("A", 1, 1)
 	for !strings.Contains(next(t, stays), `"A"`) {
 	}

@@ -7,7 +7,7 @@ import { href, route, setQuery } from './state';
 
 export const cx = (...names: (string | false | undefined)[]) => names.filter(Boolean).join(' ');
 
-// A state is told by its sign and its word, and only then by its colour.
+// A sign and a word show each state. Colour only repeats them.
 export type Tone = 'ok' | 'warn' | 'bad' | 'idle';
 const signs: Record<Tone, string> = { ok: '●', warn: '▲', bad: '■', idle: '○' };
 

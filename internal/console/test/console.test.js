@@ -604,7 +604,7 @@ test('while one looks, the leader is killed, then a majority, and both come back
   for (const page of [overview, live, story, groups]) await page.close();
 });
 
-test('a node that does not answer any more is told from a cluster without a leader', async () => {
+test('a node that no longer answers is shown unlike a cluster without a leader', async () => {
   const page = await open('overview');
   await page.context().setOffline(true);
   await page.waitForSelector('.strip:has-text("this node does not answer")', { timeout: 20_000 });

@@ -39,7 +39,7 @@ func (sh *Shell) Confirm(c Consent, question string, args ...any) error {
 		return Usagef("%s There is no terminal to confirm on: pass --yes, or --dry-run to preview", question)
 	}
 	fmt.Fprintf(sh.Err, "%s [y/N] ", question)
-	// A read of a terminal cannot be cancelled. After an interrupt it stays behind, until the process ends.
+	// A read of a terminal cannot be cancelled. After an interrupt it blocks until the process ends.
 	answers := make(chan string, 1)
 	go func() {
 		answer, _ := bufio.NewReader(sh.In).ReadString('\n') // the end of the input is no answer

@@ -199,7 +199,7 @@ func (e *Engine) run() {
 		}
 		select {
 		case <-grown:
-			e.gather()
+			e.gather(len(defined.List) > 0)
 		case <-defined.Replaced:
 		case <-e.wake:
 		case <-sync.C:
@@ -211,13 +211,20 @@ func (e *Engine) run() {
 	}
 }
 
-// gatherFor is how long events gather before they are folded, so that an entry costs a node little that nobody asks for
-// its rows.
-const gatherFor = 10 * time.Millisecond
+// How long events gather before they are folded, so that an entry costs a node little that nobody asks for its rows.
+// Views that are defined have rules, which publish soon after the event.
+const (
+	gatherFor     = 10 * time.Millisecond
+	gatherBuiltIn = 200 * time.Millisecond
+)
 
 // gather waits for more events, unless somebody waits for those that there are.
-func (e *Engine) gather() {
-	timer := time.NewTimer(gatherFor)
+func (e *Engine) gather(defined bool) {
+	limit := gatherBuiltIn
+	if defined {
+		limit = gatherFor
+	}
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

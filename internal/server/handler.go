@@ -166,7 +166,7 @@ func (s *Server) operation(rt route) handlerFunc {
 		if b, ok := r.Body.(*body); ok {
 			b.limit = rt.bodyLimit(s.cfg.Node.Machine())
 		}
-		ctx, cancel, err := s.limitTime(r, rt.stream)
+		ctx, cancel, err := s.limitTime(r, rt)
 		if err != nil {
 			return err
 		}
@@ -184,12 +184,12 @@ func (s *Server) operation(rt route) handlerFunc {
 // parameter has no limit. Streams and other reads also end when the server closes: nothing is lost with them, and
 // another node can serve them. Requests that may change something keep their time to be answered. The caller has
 // to call the CancelFunc.
-func (s *Server) limitTime(r *http.Request, stream bool) (context.Context, context.CancelFunc, error) {
+func (s *Server) limitTime(r *http.Request, rt route) (context.Context, context.CancelFunc, error) {
 	// The server's own limit, unless the caller asks for another.
 	limit := s.cfg.RequestTimeout
 	text := ""
 	// The query is parsed only where it may have the parameter.
-	if strings.Contains(r.URL.RawQuery, "timeout=") {
+	if !rt.many && strings.Contains(r.URL.RawQuery, "timeout=") {
 		text = r.URL.Query().Get("timeout")
 	}
 	if text != "" {
@@ -202,15 +202,15 @@ func (s *Server) limitTime(r *http.Request, stream bool) (context.Context, conte
 	}
 	ctx, end := r.Context(), context.CancelFunc(func() {})
 	// Reads end with the server.
-	if stream || r.Method == http.MethodGet || r.Method == http.MethodHead {
+	if rt.stream || r.Method == http.MethodGet || r.Method == http.MethodHead {
 		ctx, end = untilStopped(ctx, s.ctx)
 	}
-	if stream && text == "" {
+	if rt.stream && text == "" {
 		return ctx, end, nil
 	}
 	// The cause lets a stream say in its last record that its time was up.
 	cause := context.DeadlineExceeded
-	if stream {
+	if rt.stream {
 		cause = service.ErrStreamTime
 	}
 	ctx, endTime := context.WithTimeoutCause(ctx, limit, cause)

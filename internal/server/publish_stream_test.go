@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -225,6 +227,19 @@ func TestAPublishStreamThatFallsSilentEnds(t *testing.T) {
 
 // A server is closed while streams publish: each request gets its reply or the end of its stream, none waits, and what
 // was acknowledged is in the log.
+// The timeout that a stream is opened with is that of each request, and no request is under way here.
+func TestAPublishStreamOutlivesItsTimeout(t *testing.T) {
+	t.Parallel()
+	c := newSite(t, nil).openStream("?timeout=1ms")
+	c.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if b, err := c.in.Peek(1); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("%q, %v", b, err)
+	}
+	c.conn.SetReadDeadline(time.Time{})
+	c.send(oneEvent(`{}`))
+	c.reply() // whether the event was appended in a millisecond or not
+}
+
 func TestClosingAnswersWhatAPublishStreamHasUnderWay(t *testing.T) {
 	s := newSite(t, nil)
 	idle := s.openStream()

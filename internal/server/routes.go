@@ -33,6 +33,7 @@ type route struct {
 	lasts  bool                   // ends with the caller's token, as streams do
 	body   func(event.Limits) int // how many bytes the body may have; nil: maxAdminBody
 	stream bool                   // ends by itself: it has no request timeout unless the caller asks for one
+	many   bool                   // a stream of requests, whose parameter timeout is that of each
 	leader bool                   // passed on to the leader
 	scan   bool                   // reads the whole log or all that is registered: a few run at a time
 	backup bool                   // streams a backup: one runs at a time
@@ -200,7 +201,7 @@ func (s *Server) table(advertised string) []route {
 	return []route{
 		// Events: publish, read, follow, and what became of them.
 		{method: post, path: "/v1/events", handle: events.postEvents, needs: access.Publish, body: eventsLimit},
-		{method: get, path: api.PublishStreamPath, handle: publishStreams.open, needs: access.Publish, stream: true},
+		{method: get, path: api.PublishStreamPath, handle: publishStreams.open, needs: access.Publish, stream: true, many: true},
 		{method: get, path: "/v1/events", handle: events.getEvents, needs: access.Subscribe, stream: true},
 		{method: get, path: "/v1/events/{offset}", handle: events.getEvent, needs: access.Subscribe},
 		{method: get, path: "/v1/dedup/{subject}", handle: events.getDedup, needs: access.Subscribe},

@@ -1,5 +1,5 @@
 // The parts that screens are made of.
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { Component, type ComponentChildren, type CSSProperties, type TargetedKeyboardEvent } from 'preact';
 import { asDetail, call, get, noLeader, type ErrorDetail } from './api';
 import { both, when } from './format';
@@ -306,13 +306,23 @@ export function Rows<T>({ label, rows, columns, id, open, selected, tall, keepPl
   const to = Math.min(sorted.length, Math.ceil((view.top + view.height) / rowHeight) + 4);
   const grid = columns.map((c) => c.width ?? 'minmax(0,1fr)').join(' ');
 
+  // A key may come before the row that the last one moved to is drawn: it goes on from there.
+  const going = useRef<number | undefined>(undefined);
+  const settle = () => {
+    const row = box.current!.querySelector<HTMLElement>(`[data-at="${going.current}"]`);
+    if (!row) return;
+    going.current = undefined;
+    row.focus({ preventScroll: true });
+  };
+  useLayoutEffect(settle);
   const move = (to: number) => {
     const el = box.current!;
     const at = Math.max(0, Math.min(sorted.length - 1, to));
     const y = at * rowHeight;
     if (y < el.scrollTop) el.scrollTop = y;
     if (y + rowHeight * 2 > el.scrollTop + el.clientHeight) el.scrollTop = y + rowHeight * 2 - el.clientHeight;
-    requestAnimationFrame(() => el.querySelector<HTMLElement>(`[data-at="${at}"]`)?.focus());
+    going.current = at;
+    settle();
   };
   const keys = (e: TargetedKeyboardEvent<HTMLDivElement>) => {
     const at = Number((e.target as HTMLElement).closest<HTMLElement>('[data-at]')?.dataset['at'] ?? -1);
@@ -320,7 +330,7 @@ export function Rows<T>({ label, rows, columns, id, open, selected, tall, keepPl
     if (e.key in steps && !e.ctrlKey && !e.metaKey && !e.altKey) {
       e.preventDefault();
       e.stopPropagation();
-      move(at < 0 ? 0 : at + steps[e.key]!);
+      move((going.current ?? at) + steps[e.key]!);
     } else if (e.key === 'Enter' && at >= 0 && open && e.target instanceof HTMLElement && e.target.dataset['at']) {
       e.preventDefault();
       open(sorted[at]!);

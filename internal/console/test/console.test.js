@@ -551,9 +551,11 @@ test('10 000 cursors scroll, sort and filter at once', async () => {
   // Four rows a frame are 240 in a second.
   await frames(page, '10 000 cursors, scrolling', 2000, 120);
   await page.focus('.rows');
-  await page.keyboard.press('j');
-  await page.keyboard.press('End');
-  await page.waitForFunction(() => document.activeElement.dataset.at === '9999');
+  // Keys that come before the row that the last one moved to is drawn.
+  await page.evaluate(() => {
+    for (const key of ['j', 'End', 'k']) document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+  });
+  await page.waitForFunction(() => document.activeElement.dataset.at === '9998');
   await page.fill('input[name=name]', 'reader-04321');
   await page.waitForSelector('.rows[aria-rowcount="2"]');
   assert.deepEqual(await axeFinds(page), []);

@@ -64,6 +64,12 @@ func (o *object) text(name string, v encoding.TextAppender) {
 	o.b = append(b, '"')
 }
 
+// flag writes a true value: a false one is left out.
+func (o *object) flag(name string) {
+	o.name(name)
+	o.b = append(o.b, "true"...)
+}
+
 // value writes anything.
 func (o *object) value(name string, v any) {
 	// Without a value the object is not JSON; end returns the error then.
@@ -117,7 +123,7 @@ func (m *meta) encode() ([]byte, error) {
 			o.value("intent", l.Intent)
 		}
 		if l.Decided {
-			o.value("decided", true)
+			o.flag("decided")
 		}
 	})
 	if m.LastStep != nil {
@@ -161,7 +167,7 @@ func (m *meta) encode() ([]byte, error) {
 		})
 	}
 	if m.RetentionWaits {
-		o.value("retention_waits", true)
+		o.flag("retention_waits")
 	}
 	if m.TrimReason != "" {
 		o.string("trim_reason", m.TrimReason)

@@ -23,6 +23,7 @@ func shareNet(t *testing.T, c *client.Client, capacity uint64) {
 
 // Who waits for an allocation gets it once it is released, and a CRITICAL request ends one of priority LOW.
 func TestAnAllocationPassesOn(t *testing.T) {
+	t.Parallel()
 	c := dial(t, client.Config{}, openDoor(t, startNode(t).server.Handler()))
 	shareNet(t, c, 100)
 	most := map[string]uint64{"net:a": 80}
@@ -123,6 +124,7 @@ func TestAnAllocationPassesOn(t *testing.T) {
 
 // A process whose renewals do not arrive stops before what it has is another's.
 func TestAnAllocationIsNotUsedPastItsEnd(t *testing.T) {
+	t.Parallel()
 	node := startNode(t).server.Handler()
 	cut := openDoor(t, node)
 	c, other := dial(t, client.Config{}, cut), dial(t, client.Config{}, openDoor(t, node))

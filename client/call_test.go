@@ -50,6 +50,7 @@ func publishOK(t *testing.T, c *client.Client, ev event.Event) client.Result {
 }
 
 func TestACallGetsTheOutcomeOfItsRun(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
 	started := map[string]string{"config_key": "hex8_2p"}
@@ -101,6 +102,7 @@ func TestACallGetsTheOutcomeOfItsRun(t *testing.T) {
 }
 
 func TestADuplicateCallGetsTheOutcomeOfTheOriginal(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
 	// Its id is in the payload alone, as old daemons send it.
@@ -123,6 +125,7 @@ func TestADuplicateCallGetsTheOutcomeOfTheOriginal(t *testing.T) {
 
 // As the platform sends them: without correlation ids, the run in the payload.
 func TestACallFollowsARunByPayloadFields(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
 	if _, err := c.Admin().RegisterFlows(t.Context(), event.Flow{Name: "training_pipeline",
@@ -187,6 +190,7 @@ func TestACallFollowsARunByPayloadFields(t *testing.T) {
 }
 
 func TestACallOutlivesAnOutage(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	answering, dead := openDoor(t, n.server.Handler()), openDoor(t, n.server.Handler())
 	dead.faults(func(*http.Request) fault { return fault{cutBefore: true} })
@@ -214,6 +218,7 @@ func TestACallOutlivesAnOutage(t *testing.T) {
 }
 
 func TestACallWithoutAnOutcome(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
 	unknown := event.New("CALL_ASKED", nil)

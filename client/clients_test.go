@@ -26,6 +26,7 @@ func listening(t *testing.T, c *client.Client) (list []client.RegisteredClient) 
 }
 
 func TestWhatIsRegisteredComesBackAsItWas(t *testing.T) {
+	t.Parallel()
 	c := dial(t, client.Config{}, openDoor(t, startNode(t).server.Handler()))
 	sub := client.SubscriptionInfo{
 		Name:           "loss",

@@ -51,6 +51,7 @@ func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
 // An attempt that was abandoned and arrives late must not fence off the cursor that the next
 // attempt has opened, nor move one that has been sought since.
 func TestALateAttemptHurtsNobody(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	over := func(path string) (*client.Client, *late) {

@@ -15,6 +15,7 @@ import (
 // A cursor that never was is not found, also if the first endpoint takes no connection: only
 // an attempt that may have happened can have removed it.
 func TestDeletingWhatNeverWasIsNotFoundWhoeverIsDown(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	c := dial(t, client.Config{Endpoints: []string{"http://127.0.0.1:1"}}, d)
@@ -35,6 +36,7 @@ func TestDeletingWhatNeverWasIsNotFoundWhoeverIsDown(t *testing.T) {
 
 // What a node warns about in a filter is reported once, whichever calls give the filter.
 func TestAMisspeltTypeIsWarnedAboutOnce(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	var warned []event.Warning // calls follow each other
 	c := dial(t, client.Config{OnWarning: func(w event.Warning) { warned = append(warned, w) }},
@@ -77,6 +79,7 @@ func TestAMisspeltTypeIsWarnedAboutOnce(t *testing.T) {
 
 // A bad name of a cursor or a group is refused as a node refuses it, by every call and without a request.
 func TestABadNameIsRefusedWithoutARequest(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	var requests atomic.Int64
 	d := openDoor(t, n.server.Handler())

@@ -16,6 +16,7 @@ import (
 
 // An endpoint that can never serve a request is refused, or reported, by its address and with what to do.
 func TestAWrongEndpointIsNamed(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	for _, path := range []string{"/v1", "/v1/", "/behind/a/proxy/v1"} {
@@ -36,6 +37,7 @@ func TestAWrongEndpointIsNamed(t *testing.T) {
 
 // The port of raft is no endpoint: a call says so at once, and where others are given they serve it.
 func TestTheRaftPortIsNoEndpoint(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	raft := "http://" + n.raft.Report(raftnode.Question{}).RaftAddr
 	c := dial(t, client.Config{Endpoints: []string{raft}, Timeout: time.Minute})

@@ -40,6 +40,7 @@ func fetches(t *testing.T, m *GroupMember, resp *ringlogv1.ExchangeResponse) {
 
 // What came again while its nack is unanswered is taken back like any other event.
 func TestWhatCameAgainIsTakenBack(t *testing.T) {
+	t.Parallel()
 	m := given(t, "", 1)
 	if err := SettlerOf(m).Nack(1, NackOptions{}); err != nil {
 		t.Fatal(err)
@@ -65,6 +66,7 @@ func TestWhatCameAgainIsTakenBack(t *testing.T) {
 // After a nack without an answer others may have what follows it in its key: the member
 // releases that with joining, and repeats the nack.
 func TestAMemberKeepsNothingAfterANackWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
 	m := given(t, "k", 3)
 	if err := SettlerOf(m).Nack(1, NackOptions{}); err != nil {
 		t.Fatal(err)
@@ -91,6 +93,7 @@ func TestAMemberKeepsNothingAfterANackWithoutAnAnswer(t *testing.T) {
 // A member that has not heard of the group for its session's time hands nothing out: the
 // group may have given it to others.
 func TestAMemberOutOfTouchHandsNothingOut(t *testing.T) {
+	t.Parallel()
 	m := given(t, "", 2)
 	m.session.heard = time.Now().Add(-m.session.timeout)
 	now, cancel := context.WithCancel(t.Context())
@@ -107,6 +110,7 @@ func TestAMemberOutOfTouchHandsNothingOut(t *testing.T) {
 // While the group does not know what was given back, nothing is fetched: it would be what
 // follows that in its key.
 func TestNothingIsFetchedUntilWhatIsGivenBackIsSettled(t *testing.T) {
+	t.Parallel()
 	m := given(t, "", 2)
 	m.acks.ReleaseWaiting()
 	if req, _ := m.beginFetch(); req != nil {

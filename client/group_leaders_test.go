@@ -243,6 +243,7 @@ func (w *company) wait() bool {
 // Leaders go while their members' calls are under way, and answers are lost. No event is
 // handled twice or before an earlier one of its key, no nack goes uncounted, and none is left.
 func TestNothingIsHandledTwiceAroundAChangeOfLeader(t *testing.T) {
+	t.Parallel()
 	did := map[string]int{}
 	proceed := []string{"hand", "ack", "settle", "fetch", "settling goes", "fetching goes", "commit"}
 	goes := []string{"settling goes", "fetching goes", "settling goes", "fetching goes", "commit"}

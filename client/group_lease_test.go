@@ -13,6 +13,7 @@ import (
 // The membership under a lease ends with the lease: what the member has not settled by then goes to the next holder,
 // although the member still acknowledges it.
 func TestAMembershipEndsWithItsLease(t *testing.T) {
+	t.Parallel()
 	c := dial(t, client.Config{}, openDoor(t, startNode(t).server.Handler()))
 	keyed(t, c, 2, "a")
 	role, err := c.AcquireRole(t.Context(), "R", client.RoleOptions{})
@@ -49,6 +50,7 @@ func TestAMembershipEndsWithItsLease(t *testing.T) {
 
 // What a cursor's reader settles under a lease is refused once the lease is over, and moves the cursor no further.
 func TestACursorSettlesUnderItsLease(t *testing.T) {
+	t.Parallel()
 	c := dial(t, client.Config{}, openDoor(t, startNode(t).server.Handler()))
 	keyed(t, c, 3, "a")
 	role, err := c.AcquireRole(t.Context(), "R", client.RoleOptions{})
@@ -93,6 +95,7 @@ func TestACursorSettlesUnderItsLease(t *testing.T) {
 
 // A node of an earlier version ignores leases: nobody becomes a member there who has one.
 func TestAMemberWithALeaseNeedsANodeThatComparesIt(t *testing.T) {
+	t.Parallel()
 	_, d := openGroup(t, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

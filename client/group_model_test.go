@@ -300,6 +300,7 @@ func (s *membership) step(what string) (did bool) {
 // it were acknowledged or are dead; none is redelivered after its acknowledgement, and none is
 // left lying.
 func TestAnswersThatOvertakeEachOtherKeepTheOrderOfAKey(t *testing.T) {
+	t.Parallel()
 	happened := map[string]int{}
 	proceed := []string{
 		"hand",

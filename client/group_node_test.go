@@ -45,6 +45,7 @@ type handled struct {
 // Members share a group over a network that loses requests and answers, and some of what
 // they are given fails. Every event is handled once, those of a key in their order.
 func TestMembersShareAGroup(t *testing.T) {
+	t.Parallel()
 	const total = 1200
 	n := startNode(t)
 	steady := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
@@ -137,6 +138,7 @@ func nextSoon(t *testing.T, m *client.GroupMember) (client.Delivery, error) {
 
 // An event that fails too often, or is abandoned, is a dead letter; its key continues.
 func TestAFailedEventBecomesADeadLetter(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	c := dial(t, client.Config{AttemptTimeout: 2 * time.Second}, openDoor(t, n.server.Handler()))
 	keyed(t, c, 4, "a")
@@ -182,6 +184,7 @@ func TestAFailedEventBecomesADeadLetter(t *testing.T) {
 
 // A member that is too late loses its event to another one.
 func TestWhatAMemberIsTooLongAboutGoesToAnother(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	c := dial(t, client.Config{AttemptTimeout: 2 * time.Second}, openDoor(t, n.server.Handler()))
 	keyed(t, c, 1, "")
@@ -203,6 +206,7 @@ func TestWhatAMemberIsTooLongAboutGoesToAnother(t *testing.T) {
 }
 
 func TestAGroupIsNotACursor(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
 	if _, err := c.CreateGroup(

@@ -177,6 +177,7 @@ func next(t testing.TB, m *client.GroupMember) client.Delivery {
 }
 
 func TestAGroupIsMadeUnlessThatIsNotWanted(t *testing.T) {
+	t.Parallel()
 	p, d := openGroup(t, 3)
 	p.group = false
 	c := dial(t, client.Config{}, d)
@@ -192,6 +193,7 @@ func TestAGroupIsMadeUnlessThatIsNotWanted(t *testing.T) {
 }
 
 func TestOnlyWhatIsHeldCanBeSettled(t *testing.T) {
+	t.Parallel()
 	_, d := openGroup(t, 3)
 	m := joinGroup(t, dial(t, client.Config{}, d), client.GroupOptions{})
 	first := next(t, m)
@@ -221,6 +223,7 @@ func TestOnlyWhatIsHeldCanBeSettled(t *testing.T) {
 
 // Close sends what was settled, and then leaves.
 func TestCloseFlushesAndLeaves(t *testing.T) {
+	t.Parallel()
 	p, d := openGroup(t, 100)
 	m := joinGroup(t, dial(t, client.Config{}, d), client.GroupOptions{})
 	for range 50 {
@@ -240,6 +243,7 @@ func TestCloseFlushesAndLeaves(t *testing.T) {
 }
 
 func TestWhatCameTooLateIsToldOnce(t *testing.T) {
+	t.Parallel()
 	p, d := openGroup(t, 3)
 	m := joinGroup(t, dial(t, client.Config{}, d), client.GroupOptions{})
 	first := next(t, m)
@@ -260,6 +264,7 @@ func TestWhatCameTooLateIsToldOnce(t *testing.T) {
 
 // What the group takes back is not handed out any more, and what was cannot be settled.
 func TestRevokedEventsVanish(t *testing.T) {
+	t.Parallel()
 	p, d := openGroup(t, 3)
 	m := joinGroup(t, dial(t, client.Config{}, d), client.GroupOptions{})
 	first := next(t, m)
@@ -285,6 +290,7 @@ func TestRevokedEventsVanish(t *testing.T) {
 // A member whose session is over begins another with what it holds, and what it settled
 // meanwhile is not lost.
 func TestAFencedMemberJoinsAgainWithWhatItHolds(t *testing.T) {
+	t.Parallel()
 	p, d := openGroup(t, 10)
 	m := joinGroup(t, dial(t, client.Config{}, d), client.GroupOptions{})
 	for range 3 {
@@ -313,6 +319,7 @@ func TestAFencedMemberJoinsAgainWithWhatItHolds(t *testing.T) {
 // Through a network that loses requests and answers every event is handled and settled,
 // and none is called refused that was settled before its answer was lost.
 func TestAMemberGoesOnOverLostAnswers(t *testing.T) {
+	t.Parallel()
 	const total = 3000
 	p, d := openGroup(t, total)
 	var n int
@@ -337,6 +344,7 @@ func TestAMemberGoesOnOverLostAnswers(t *testing.T) {
 
 // A group that is removed ends its members, with its answer.
 func TestARemovedGroupEndsItsMembers(t *testing.T) {
+	t.Parallel()
 	p, d := openGroup(t, 1)
 	m := joinGroup(t, dial(t, client.Config{}, d), client.GroupOptions{})
 	first := next(t, m)
@@ -351,6 +359,7 @@ func TestARemovedGroupEndsItsMembers(t *testing.T) {
 // What waits in memory is reported as in progress, so it is not given to others before a
 // handler had it; what a handler has is not, unless that is asked for.
 func TestWhatWaitsIsKept(t *testing.T) {
+	t.Parallel()
 	for _, auto := range []bool{false, true} {
 		t.Run(fmt.Sprint("auto ", auto), func(t *testing.T) {
 			p, d := openGroup(t, 3)
@@ -381,6 +390,7 @@ func TestWhatWaitsIsKept(t *testing.T) {
 // However many events a member may hold, their bytes are bounded: it asks for fewer where
 // they are large.
 func TestLargeEventsAreFetchedInSmallParts(t *testing.T) {
+	t.Parallel()
 	p, d := openGroup(t, 10_000)
 	p.payload = slices.Concat([]byte(`{"x": "`), make([]byte, 256<<10), []byte(`"}`))
 	m := joinGroup(t, dial(t, client.Config{AttemptTimeout: 5 * time.Second}, d), client.GroupOptions{Prefetch: 8})

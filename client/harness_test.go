@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -23,7 +24,14 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// Most tests wait for elections, timeouts and other nodes: more of them run beside each other than there are processors.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // node is a real one: raft, state machine and server, alone in its cluster.
 type node struct {

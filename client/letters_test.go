@@ -60,6 +60,7 @@ func toEnd(t *testing.T, c *client.Client, name string, bad func(event.Event) bo
 // Each event that a handler dead-letters over a network that loses answers is one letter. A
 // redrive delivers it again, to the cursor that it belongs to and to no other reader.
 func TestDeadLettersComeAgainToTheirCursor(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	lossy, steady := openDoor(t, n.server.Handler()), openDoor(t, n.server.Handler())
 	var mu sync.Mutex

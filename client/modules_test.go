@@ -22,6 +22,7 @@ var modules = []string{
 
 // TestTheClientIsLean lists the modules that the package needs.
 func TestTheClientIsLean(t *testing.T) {
+	t.Parallel()
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", ".").Output()
 	if err != nil {
 		t.Fatal(err)

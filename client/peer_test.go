@@ -95,6 +95,7 @@ func (p *peer) sequences() string {
 // answers that follow each other; the wire shows which producer and sequence each
 // request had.
 func TestAProducerIsGivenUpWhenItsSequenceIsInDoubt(t *testing.T) {
+	t.Parallel()
 	refusal := func(code api.Code, field string) error {
 		return wireError(&api.Error{Code: code, Message: "no", Field: field})
 	}
@@ -184,6 +185,7 @@ func TestAProducerIsGivenUpWhenItsSequenceIsInDoubt(t *testing.T) {
 
 // An event that no node can have taken is refused for certain, after a lost answer too.
 func TestARefusalOfWhatIsNoJSONIsCertain(t *testing.T) {
+	t.Parallel()
 	p, d := openPeer(t, func(n int, req *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) {
 		switch n {
 		case 0:
@@ -212,6 +214,7 @@ func TestARefusalOfWhatIsNoJSONIsCertain(t *testing.T) {
 }
 
 func TestAnAnswerThatDoesNotFitIsNotTrusted(t *testing.T) {
+	t.Parallel()
 	for name, resp := range map[string]*ringlogv1.PublishResponse{
 		"no offset":         {AppendedAtUnixNano: 1},
 		"a row too many":    {First: 1, Duplicates: []*ringlogv1.Duplicate{{Row: 7, Offset: 3}}},
@@ -232,6 +235,7 @@ func TestAnAnswerThatDoesNotFitIsNotTrusted(t *testing.T) {
 // the error of a call that ends in a pause says that nothing happened. Time may also run
 // out while a request is on its way: that outcome is unknown, and the call made again.
 func TestLeadersThatNameEachOtherAreAskedWithPauses(t *testing.T) {
+	t.Parallel()
 	var doors [2]*door
 	var peers [2]*peer
 	for i := range doors {
@@ -258,6 +262,7 @@ func TestLeadersThatNameEachOtherAreAskedWithPauses(t *testing.T) {
 }
 
 func TestTheLeaderThatANodeNamesIsAskedFirst(t *testing.T) {
+	t.Parallel()
 	_, leader := openPeer(t, func(n int, _ *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) {
 		return &ringlogv1.PublishResponse{First: uint64(n + 1)}, nil
 	})
@@ -276,6 +281,7 @@ func TestTheLeaderThatANodeNamesIsAskedFirst(t *testing.T) {
 }
 
 func TestAnOverloadedNodeIsLeftAloneForAsLongAsItAsks(t *testing.T) {
+	t.Parallel()
 	var first time.Time
 	var waited time.Duration
 	_, d := openPeer(t, func(n int, _ *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) {
@@ -295,6 +301,7 @@ func TestAnOverloadedNodeIsLeftAloneForAsLongAsItAsks(t *testing.T) {
 }
 
 func TestNobodyThereIsToldAsThat(t *testing.T) {
+	t.Parallel()
 	c := dial(t, client.Config{Endpoints: []string{"127.0.0.1:1"}, Timeout: 300 * time.Millisecond})
 	_, err := c.Publish(t.Context(), numbered(1))
 	if !errors.Is(err, client.ErrUnreachable) || errors.Is(err, client.ErrOutcomeUnknown) {

@@ -22,6 +22,7 @@ func (c *change) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestAClientStaysWithItsCluster(t *testing.T) {
+	t.Parallel()
 	old, other := startNode(t), startNode(t)
 	place := &change{}
 	place.node.Store(old)
@@ -70,6 +71,7 @@ func TestAClientStaysWithItsCluster(t *testing.T) {
 
 // One endpoint of several is of another cluster: it is passed over, first or not.
 func TestAClientPassesOverAnotherClustersNode(t *testing.T) {
+	t.Parallel()
 	own, stray := startNode(t), startNode(t)
 	first, second := openDoor(t, stray.server.Handler()), openDoor(t, own.server.Handler())
 	var warned []event.Warning
@@ -96,6 +98,7 @@ func TestAClientPassesOverAnotherClustersNode(t *testing.T) {
 // A client that has met one cluster publishes nothing to another when its own is away, and names both and their
 // endpoints.
 func TestAnotherClustersEndpointIsNotASubstitute(t *testing.T) {
+	t.Parallel()
 	own, stray := startNode(t), startNode(t)
 	first, second := openDoor(t, own.server.Handler()), openDoor(t, stray.server.Handler())
 	c := dial(t, client.Config{Endpoints: []string{first.url, second.url}, Timeout: time.Second,
@@ -118,6 +121,7 @@ func TestAnotherClustersEndpointIsNotASubstitute(t *testing.T) {
 
 // Two first calls at two nodes of two clusters agree on one of them.
 func TestFirstCallsAtTheSameTimeGoToOneCluster(t *testing.T) {
+	t.Parallel()
 	a, b := startNode(t), startNode(t)
 	turn := atomic.Int64{}
 	either := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -123,6 +123,7 @@ func (w *wire) troubles(f func() (int, bool)) {
 // TestStreamsThatAreCutLoseAndDoubleNothing cuts streams at any byte, of requests and of
 // replies, and lets some fall silent.
 func TestStreamsThatAreCutLoseAndDoubleNothing(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	w := layWire(t, openDoor(t, n.server.Handler()).url)
 	c := dial(t, client.Config{Endpoints: []string{w.url}, MaxInFlight: 2})
@@ -178,6 +179,7 @@ func publishWarm(t *testing.T, c *client.Client, from int) {
 }
 
 func TestAStreamReportsErrorsAsRequestsDo(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	c := dial(t, client.Config{MaxInFlight: 1}, d)
@@ -201,6 +203,7 @@ func TestAStreamReportsErrorsAsRequestsDo(t *testing.T) {
 }
 
 func TestWithoutAStreamThereAreRequests(t *testing.T) {
+	t.Parallel()
 	for what, f := range map[string]fault{
 		"refused":      {answer: &api.Error{Code: api.NotFound, Message: "an older node"}},
 		"cut":          {cutBefore: true},
@@ -231,6 +234,7 @@ func TestWithoutAStreamThereAreRequests(t *testing.T) {
 }
 
 func TestACallerLeavesAStreamThatIsSilent(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	w := layWire(t, openDoor(t, n.server.Handler()).url)
 	c := dial(t, client.Config{Endpoints: []string{w.url}, MaxInFlight: 1, AttemptTimeout: 10 * time.Second})

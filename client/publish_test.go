@@ -20,6 +20,7 @@ import (
 )
 
 func TestCallersOfOneRequestGetTheirOwnAnswers(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	c := dial(t, client.Config{MaxInFlight: 1, AttemptTimeout: 5 * time.Second}, d)
@@ -98,6 +99,7 @@ func withDedupID(ev event.Event, id string) event.Event {
 }
 
 func TestABatchIsAllOrNothing(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
 	bad := []event.Event{numbered(1), numbered(2), variedEvent(10)}
@@ -180,6 +182,7 @@ func checkTidied(t *testing.T, c *client.Client, result client.Result) {
 // The client looks at some payloads of a batch only: wherever the one stands that has to be changed or refused, the
 // answer is the same.
 func TestEveryEventOfABatchIsChecked(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
 	batch := func() []event.Event {
@@ -219,6 +222,7 @@ func TestEveryEventOfABatchIsChecked(t *testing.T) {
 // The same holds for events that are published one by one, the first of a client and later ones, and for the others
 // that share their requests.
 func TestEverySingleEventIsChecked(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	publish := map[string]func(*client.Client, event.Event) (client.Result, error){
 		"Publish": func(c *client.Client, ev event.Event) (client.Result, error) { return c.Publish(t.Context(), ev) },
@@ -276,6 +280,7 @@ func TestEverySingleEventIsChecked(t *testing.T) {
 // TestWhatIsAcknowledgedIsThereOnce publishes through doors that lose requests and
 // answers, and looks at what the log has in the end.
 func TestWhatIsAcknowledgedIsThereOnce(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	doors := []*door{openDoor(t, n.server.Handler()), openDoor(t, n.server.Handler())}
 	rng := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
@@ -380,6 +385,7 @@ func checkLog(t *testing.T, c *client.Client, offsets map[int]uint64, doubt map[
 }
 
 func TestEventsHandedOverKeepTheirOrder(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	c := dial(t, client.Config{MaxBatchEvents: 64, MaxBuffered: 32 << 10}, d)
@@ -415,6 +421,7 @@ func TestEventsHandedOverKeepTheirOrder(t *testing.T) {
 }
 
 func TestAPausedNodeHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	doors := []*door{openDoor(t, n.server.Handler()), openDoor(t, n.server.Handler())}
 	c := dial(t, client.Config{}, doors...)
@@ -477,6 +484,7 @@ func TestAPausedNodeHoldsNobodyUp(t *testing.T) {
 }
 
 func TestEveryCallEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	c := dial(t, client.Config{MaxBuffered: 1000, AttemptTimeout: 5 * time.Second}, d)
@@ -534,6 +542,7 @@ func TestEveryCallEndsWithItsContext(t *testing.T) {
 
 // TestWhoDidNotCancelIsNotToldSo: the client cuts its own requests short.
 func TestWhoDidNotCancelIsNotToldSo(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	c := dial(t, client.Config{ClusterID: n.clusterID(), MaxInFlight: 1, AttemptTimeout: 5 * time.Second}, d)
@@ -550,6 +559,7 @@ func TestWhoDidNotCancelIsNotToldSo(t *testing.T) {
 }
 
 func TestAnEventUnderWayWhenItsCallerLeavesIsInDoubt(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	c := dial(t, client.Config{ClusterID: n.clusterID(), MaxInFlight: 1, AttemptTimeout: 5 * time.Second}, d)
@@ -572,6 +582,7 @@ func TestAnEventUnderWayWhenItsCallerLeavesIsInDoubt(t *testing.T) {
 
 // TestALeaverOfASharedRequestIsInDoubtToo: the request continues for the others.
 func TestALeaverOfASharedRequestIsInDoubtToo(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	c := dial(t, client.Config{ClusterID: n.clusterID(), MaxInFlight: 1, AttemptTimeout: time.Second}, d)
@@ -608,6 +619,7 @@ func TestALeaverOfASharedRequestIsInDoubtToo(t *testing.T) {
 }
 
 func TestCloseAnswersWhatWasAccepted(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	c := dial(t, client.Config{MaxBatchEvents: 10}, d)
@@ -638,6 +650,7 @@ func TestCloseAnswersWhatWasAccepted(t *testing.T) {
 }
 
 func TestACloseThatIsOutOfTimeAnswersToo(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	d.pause()
@@ -660,6 +673,7 @@ func TestACloseThatIsOutOfTimeAnswersToo(t *testing.T) {
 
 // The node makes the keys of a policy from what the client has packed, also where several goroutines work on a packet.
 func TestADedupPolicyAppliesToABatch(t *testing.T) {
+	t.Parallel()
 	c := dial(t, client.Config{}, openDoor(t, startNode(t).server.Handler()))
 	p, err := c.Admin().SetDedupPolicy(t.Context(), event.ModelPromoted,
 		client.NewDedupPolicy{Mode: "fields", Fields: []string{"new_model"}, Window: "1h"})

@@ -41,6 +41,7 @@ func flaky() func(*http.Request) fault {
 // TestATailGoesOnOverCutStreams reads while others publish; of every kind of reader
 // each must see all that matches, in order, once.
 func TestATailGoesOnOverCutStreams(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	steady := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
 	doors := []*door{openDoor(t, n.server.Handler()), openDoor(t, n.server.Handler())}
@@ -109,6 +110,7 @@ func TestATailGoesOnOverCutStreams(t *testing.T) {
 }
 
 func TestPositionsOfATail(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
 	last := publishN(t, c, 0, 10)
@@ -157,6 +159,7 @@ func TestPositionsOfATail(t *testing.T) {
 }
 
 func TestATailFromTheEndHasWhatComesAfter(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	c := dial(t, client.Config{}, d)
@@ -210,6 +213,7 @@ func TestATailFromTheEndHasWhatComesAfter(t *testing.T) {
 }
 
 func TestGapsAreToldAndPassed(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
 	cur, err := c.OpenCursor(t.Context(), "late", client.CursorOptions{})
@@ -262,6 +266,7 @@ func TestGapsAreToldAndPassed(t *testing.T) {
 }
 
 func TestACursorGoesOnWhereItCommitted(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	d.faults(flaky())
@@ -305,6 +310,7 @@ func TestACursorGoesOnWhereItCommitted(t *testing.T) {
 }
 
 func TestOpeningACursorFencesOffWhoHadIt(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
 	last := publishN(t, c, 0, 3)
@@ -340,6 +346,7 @@ func TestOpeningACursorFencesOffWhoHadIt(t *testing.T) {
 }
 
 func TestAQuietCursorHoldsNothingBack(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
 	never := event.Filter{Keys: []string{"never"}}
@@ -381,6 +388,7 @@ func TestAQuietCursorHoldsNothingBack(t *testing.T) {
 // TestWhatWasGivenOutIsNotCommittedByScanning: an event that a handler has must be
 // redelivered after a crash, however many events pass after it.
 func TestWhatWasGivenOutIsNotCommittedByScanning(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
 	wanted := numbered(0)
@@ -426,6 +434,7 @@ func TestWhatWasGivenOutIsNotCommittedByScanning(t *testing.T) {
 }
 
 func TestEventsComeBackAsTheyWereSent(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
 	sent := event.Event{
@@ -464,6 +473,7 @@ func TestEventsComeBackAsTheyWereSent(t *testing.T) {
 }
 
 func TestTheHTTPInterfaceThroughDo(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	shaky := openDoor(t, n.server.Handler())
 	c := dial(t, client.Config{}, shaky, openDoor(t, n.server.Handler()))
@@ -528,6 +538,7 @@ func TestTheHTTPInterfaceThroughDo(t *testing.T) {
 // TestATailToTheEndEndsWithItsNode loses the node after the first message: a reader
 // that does not follow gets an error, whatever way the node was lost.
 func TestATailToTheEndEndsWithItsNode(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	publishN(t, dial(t, client.Config{}, openDoor(t, n.server.Handler())), 0, 5000)
 	for name, after := range map[string]func(d *door, r *http.Request) fault{
@@ -569,6 +580,7 @@ func TestATailToTheEndEndsWithItsNode(t *testing.T) {
 // TestReadingPacketsIsReadingEvents compares what comes as it is stored with what the
 // node takes apart, from anywhere, with duplicates and refused rows among the stored.
 func TestReadingPacketsIsReadingEvents(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
 	rng := rand.New(rand.NewPCG(4, 2))
@@ -622,6 +634,7 @@ func TestReadingPacketsIsReadingEvents(t *testing.T) {
 }
 
 func TestANodeThatAlwaysCutsIsAskedWithPauses(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	c := dial(t, client.Config{}, d)

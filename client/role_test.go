@@ -35,6 +35,7 @@ func acquired(t *testing.T, c *client.Client, name string, o client.RoleOptions)
 
 // A role passes from holder to holder in the order in which they asked, and only the holder's publishes are accepted.
 func TestARolePassesOn(t *testing.T) {
+	t.Parallel()
 	c := dial(t, client.Config{}, openDoor(t, startNode(t).server.Handler()))
 	first, err := c.AcquireRole(t.Context(), "PROMOTION_LEADER", client.RoleOptions{Holder: "a"})
 	if err != nil {
@@ -90,6 +91,7 @@ func TestARolePassesOn(t *testing.T) {
 // A holder whose renewals do not arrive stops before its lease is another's; one whose publishes are cut off repeats
 // them, and they are appended once.
 func TestAHolderStopsBeforeItsLeaseEnds(t *testing.T) {
+	t.Parallel()
 	node := startNode(t).server.Handler()
 	cut := openDoor(t, node)
 	c, other := dial(t, client.Config{}, cut), dial(t, client.Config{}, openDoor(t, node))
@@ -132,6 +134,7 @@ func TestAHolderStopsBeforeItsLeaseEnds(t *testing.T) {
 // A client with a short timeout does not ask for a role again and again while it waits: each call is an entry of the
 // log. When it stops waiting it leaves the queue.
 func TestAShortTimeoutIsNoBusyWait(t *testing.T) {
+	t.Parallel()
 	node := startNode(t).server.Handler()
 	door := openDoor(t, node)
 	c := dial(t, client.Config{}, openDoor(t, node))
@@ -167,6 +170,7 @@ func TestAShortTimeoutIsNoBusyWait(t *testing.T) {
 
 // With a reserve a holder stops earlier, while the lease can still be used for that time.
 func TestAReserveIsLeftOfTheLease(t *testing.T) {
+	t.Parallel()
 	door := openDoor(t, startNode(t).server.Handler())
 	c := dial(t, client.Config{}, door)
 	const ttl = 3 * time.Second
@@ -211,6 +215,7 @@ func TestAReserveIsLeftOfTheLease(t *testing.T) {
 
 // Who waits for a role waits through an outage that takes longer than a call, and keeps its place in the queue.
 func TestAWaitForARoleOutlastsAnOutage(t *testing.T) {
+	t.Parallel()
 	node := startNode(t).server.Handler()
 	door := openDoor(t, node)
 	var warnings bytes.Buffer

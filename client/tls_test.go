@@ -163,6 +163,7 @@ func TestErrorsOfTLSHaveARemedy(t *testing.T) {
 
 // Whoever brings an HTTP client configures TLS in that.
 func TestTLSBesideAnHTTPClientIsRefused(t *testing.T) {
+	t.Parallel()
 	_, err := client.New(client.Config{Endpoints: []string{"https://127.0.0.1:1"}, TLS: &tls.Config{},
 		HTTPClient: http.DefaultClient})
 	if err == nil || !strings.Contains(err.Error(), "TLS is set beside HTTPClient") {

@@ -15,6 +15,7 @@ import (
 
 // A token that is replaced in its file is used once the nodes want it, by requests and by readers that are open.
 func TestATokenThatIsReplacedInItsFileIsUsed(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(token string) {
 		t.Helper()

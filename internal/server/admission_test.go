@@ -12,6 +12,7 @@ import (
 // A web page may have the browser send simple requests anywhere. None of them may change anything, whatever route
 // it names.
 func TestAWebPageOfAnotherOriginChangesNothing(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("TRAINING_COMPLETED", 1, 3)
 	before := s.node.Status().AppliedIndex
@@ -55,6 +56,7 @@ func TestAWebPageOfAnotherOriginChangesNothing(t *testing.T) {
 
 // A name that an attacker points at this node is none of its names.
 func TestANodeWithoutATokenAnswersToItsOwnNamesAlone(t *testing.T) {
+	t.Parallel()
 	ask := func(s *site, host string) int {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", s.url+"/status", nil)
 		if err != nil {

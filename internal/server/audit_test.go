@@ -13,6 +13,7 @@ import (
 // The audit counts what is in the log and takes the filters of cursors for subscriptions. A subscriber to
 // everything connects nothing.
 func TestTheAuditSeesTheLogAndTheCursors(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("HOST_ONLINE", 1, 4)
 	s.publish("AUDIT_UNKNOWN", 1, 2)
@@ -94,6 +95,7 @@ func emitters(e audit.Entry) (list []string) {
 }
 
 func TestABadAuditIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	for query, want := range map[string]struct {
 		code  api.Code

@@ -289,6 +289,7 @@ func badWrites() []badRequest {
 
 // Python prints 80.0 and 100.0 for floats that are whole, and JSON Schema takes them for integers.
 func TestAWholeNumberMayBeWrittenWithAFraction(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	for _, number := range []string{"80", "80.0", "8e1", "800e-1", "80.00"} {
 		s.ok("PUT", "/v1/groups/g", `{"group":{"max_deliver":`+number+`}}`)
@@ -313,6 +314,7 @@ func TestAWholeNumberMayBeWrittenWithAFraction(t *testing.T) {
 }
 
 func TestBadInputIsAnsweredWithWhatWhereAndWhatToDo(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/c", "")
 	before := s.ok("GET", "/v1/cluster", "").body
@@ -340,6 +342,7 @@ func TestBadInputIsAnsweredWithWhatWhereAndWhatToDo(t *testing.T) {
 }
 
 func TestStrictValidationNamesTheNearestTypes(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/settings/validation.strict", `{"value":true}`)
 	a := s.do("POST", "/v1/events", `{"type":"TRAINING_COMPLETEDD"}`)
@@ -353,6 +356,7 @@ func TestStrictValidationNamesTheNearestTypes(t *testing.T) {
 }
 
 func TestACategoryIsKnownOnceATypeOfItIsRegistered(t *testing.T) {
+	t.Parallel()
 	s := newSites(t, 3, nil)
 	if a := s[1].do("GET", "/v1/events?category=forge", ""); a.status != 400 {
 		t.Errorf("before: %d %s", a.status, a.body)
@@ -364,6 +368,7 @@ func TestACategoryIsKnownOnceATypeOfItIsRegistered(t *testing.T) {
 }
 
 func TestDedupIDWithOtherContentIsAConflictThatNamesTheFirst(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("POST", "/v1/events", `{"type":"A","payload":{"n":1},"dedup_id":"d"}`)
 	for body, field := range map[string]string{
@@ -383,6 +388,7 @@ func TestDedupIDWithOtherContentIsAConflictThatNamesTheFirst(t *testing.T) {
 // A client that reads nothing before it has written all of its body, as Python's standard library does, still gets
 // the refusal.
 func TestWhoWritesAllOfARequestFirstReadsWhyItIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.Token = "secret" })
 	const size = 32 << 20
 	body := bytes.Repeat([]byte("x"), size)
@@ -470,6 +476,7 @@ func TestHeadersWithoutEnd(t *testing.T) {
 // A key that differs in case alone is refused: encoding/json would take it for the known key, and then that key
 // could come twice.
 func TestKeysOfOtherCaseAreRefused(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("TRAINING_COMPLETED", 1, 20)
 	first, _ := s.node.Machine().Log().Bounds()

@@ -131,6 +131,7 @@ func connectEnd(t *testing.T, stream string) string {
 
 // TestAnAnswerToAWrongTypeNamesNothingOfGo sends every call that has a body values of the wrong JSON type.
 func TestAnAnswerToAWrongTypeNamesNothingOfGo(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	d := readDocument(t, s)
 	for _, r := range s.server.routes {
@@ -184,6 +185,7 @@ var wrongTexts = []string{"", "x", "-1.5", "1e400", "0x10", "1844674407370955161
 // TestAnAnswerToAWrongParameterNamesNothingOfGo gives every parameter of every call, streams included, values of the
 // wrong type.
 func TestAnAnswerToAWrongParameterNamesNothingOfGo(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	d := readDocument(t, s)
 	for path, operations := range d.Paths {

@@ -91,6 +91,7 @@ func TestADeclaredLengthTakesNoMemory(t *testing.T) {
 
 // A body that no node takes is refused for its size, whatever else is under way: a retry would be of no use.
 func TestABodyThatIsTooLargeIsNotCalledOverload(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	for _, size := range []int64{5 << 20, 200 << 20, 1 << 62} {
 		for _, path := range []string{
@@ -159,6 +160,7 @@ func TestUnfinishedBodiesKeepNobodyOut(t *testing.T) {
 
 // One address gets at most half of the connections.
 func TestConnectionsAreBoundedByAddress(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.MaxConns = 8 })
 	open := 0
 	for range 8 {
@@ -180,6 +182,7 @@ func TestConnectionsAreBoundedByAddress(t *testing.T) {
 
 // Series are named after routes, never after what a caller puts into a path.
 func TestPathsMakeNoSeries(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	series := func() map[string]bool {
 		names := map[string]bool{}
@@ -268,6 +271,7 @@ func TestFullReadsOfTheLogWaitForTheirTurn(t *testing.T) {
 
 // The time of a Connect call is bounded as that of an HTTP call is, even if the caller asks for more.
 func TestACallsTimeIsBounded(t *testing.T) {
+	t.Parallel()
 	node := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node = node })
 	for asked, most := range map[string]time.Duration{
@@ -293,6 +297,7 @@ func TestACallsTimeIsBounded(t *testing.T) {
 
 // A leader that takes a call and never answers does not block a member whose exchange is passed on to it.
 func TestAnExchangeThatIsPassedOnEnds(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, as nobody accepts them
 	if err != nil {
 		t.Fatal(err)
@@ -313,6 +318,7 @@ func TestAnExchangeThatIsPassedOnEnds(t *testing.T) {
 
 // The duration of a stream says nothing about how fast the node answers: streams are counted and not timed.
 func TestStreamsAreNotTimed(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/c", "")
 	s.open("c")

@@ -33,6 +33,7 @@ func (s *site) chain(id, query string) (c stages.Chain) {
 }
 
 func TestAChainIsFollowedThroughTheLog(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	for _, kind := range []string{"SELFPLAY_COMPLETE", "NEW_GAMES_AVAILABLE"} {
 		s.step("a/1 x", kind)
@@ -149,6 +150,7 @@ func TestAWaitEndsWithTheLastCommit(t *testing.T) {
 
 // A wait for one cursor does not read the state when other cursors move.
 func TestAWaitSleepsWhileOtherCursorsMove(t *testing.T) {
+	t.Parallel()
 	node := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node, c.Heartbeat = node, time.Hour })
 	for _, name := range []string{"moves", "rests"} {
@@ -206,6 +208,7 @@ func (s *site) fate(cursor string, offset uint64, want, says string) api.Deliver
 }
 
 func TestWhatBecameOfAnEventIsExplained(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil) // offset 1 is the cluster's own
 	s.publish("HOST_ONLINE", 1, 5)
 	s.publish("HOST_ONLINE", 1, 1) // again: suppressed, and answered with 2
@@ -281,6 +284,7 @@ func (s *site) propose(c frame.Command) fsm.Result {
 
 // An event is explained by its dead letter after redrives, after further failures and after the log was trimmed.
 func TestADeadEventIsExplainedThroughItsLives(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	eventually(t, "the level of dead letters", func() bool { return s.node.Machine().FeatureLevel() >= 3 })
 	s.publish("A", 1, 3) // 2 to 4
@@ -314,6 +318,7 @@ func TestADeadEventIsExplainedThroughItsLives(t *testing.T) {
 }
 
 func TestBadQuestionsAboutRunsAndCursorsAreRefused(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/c", "")
 	many := strings.Repeat("x,", 300)

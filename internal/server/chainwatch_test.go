@@ -88,6 +88,7 @@ func TestAnOverdueRunIsReportedOnce(t *testing.T) {
 }
 
 func TestABadDeadlineIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	const edge = "training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED"
 	for value, says := range map[string]string{

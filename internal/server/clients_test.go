@@ -158,6 +158,7 @@ func TestALostClientIsReported(t *testing.T) {
 }
 
 func TestClientsComeInPages(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	for i := range 7 {
 		s.ok("PUT", fmt.Sprintf("/v1/clients/c%d", i), `{"subscriptions":[{"name":"a"}]}`)

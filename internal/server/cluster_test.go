@@ -229,6 +229,7 @@ func TestANodeOfAnotherClusterIsNotAdmitted(t *testing.T) {
 
 // Peers distinguish a call that never left the node from one whose answer was lost.
 func TestPeersTellWhatIsCertain(t *testing.T) {
+	t.Parallel()
 	p := NewPeers("", Security{})
 	defer p.Close()
 	if _, err := p.Forward(t.Context(), "http://127.0.0.1:1", nil); !errors.Is(err, raftnode.ErrNoLeader) {

@@ -77,6 +77,7 @@ func (r *received) take(m *ringlogv1.TailResponse) {
 }
 
 func TestConnectPublishesAndTails(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	for name, httpClient := range map[string]*http.Client{"HTTP/1.1": s.http, "h2c": h2c(t)} {
 		for protocol, option := range map[string]connect.ClientOption{
@@ -127,6 +128,7 @@ func TestConnectPublishesAndTails(t *testing.T) {
 }
 
 func TestATailOfThePastComesInLargeMessagesAndTheTailInSmallOnes(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	c := ringlogv1connect.NewLogServiceClient(h2c(t), s.url)
 	for i := range 10 {
@@ -207,6 +209,7 @@ func detail(t *testing.T, err error, code connect.Code) *api.Error {
 }
 
 func TestConnectErrorsCarryTheirDetail(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	c := ringlogv1connect.NewLogServiceClient(s.http, s.url)
 	publish := func(events ...*ringlogv1.Event) error {
@@ -262,6 +265,7 @@ func TestConnectErrorsCarryTheirDetail(t *testing.T) {
 }
 
 func TestConnectCursors(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("A", 1, 3)
 	s.publish("B", 4, 6)
@@ -341,6 +345,7 @@ func TestConnectCursors(t *testing.T) {
 
 // A reader whose filter matches nothing still learns how far the read has come.
 func TestAFilterThatMatchesNothingStillShowsHowFarItCame(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.Heartbeat = 20 * time.Millisecond })
 	c := ringlogv1connect.NewLogServiceClient(h2c(t), s.url)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -375,6 +380,7 @@ func TestAFilterThatMatchesNothingStillShowsHowFarItCame(t *testing.T) {
 
 // What is published over one protocol reads the same over the other.
 func TestBothProtocolsStoreTheSame(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	c := ringlogv1connect.NewLogServiceClient(s.http, s.url)
 	body := `{"type":"promotion_complete","payload":{"b":1,"a":"ü"},"source":"s","key":"k","correlation_id":"c",

@@ -16,6 +16,7 @@ var linked = regexp.MustCompile(`(?:src|href)="([^"]+)"`)
 // The page and all that it names come from the node itself, without the token, under a policy that allows no other
 // host, and what is named by its content is asked for once.
 func TestTheConsoleIsServedUnderItsPolicy(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.Token = "secret" })
 	page := s.ok("GET", "/ui/", "", noToken()...)
 	if page.header.Get("Cache-Control") != "no-cache" {
@@ -57,6 +58,7 @@ func TestTheConsoleIsServedUnderItsPolicy(t *testing.T) {
 
 // Who takes gzip gets the same file in fewer bytes, under a tag of its own.
 func TestTheConsoleIsCompressedForThoseWhoTakeIt(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	plain := s.ok("GET", "/ui/", "", "Accept-Encoding", "identity")
 	for accept, packed := range map[string]bool{
@@ -87,6 +89,7 @@ func TestTheConsoleIsCompressedForThoseWhoTakeIt(t *testing.T) {
 
 // A name that was rebound to the node gets no page of it, as it gets nothing else.
 func TestTheConsoleAnswersToItsOwnNamesAlone(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/ui/", nil)
 	if err != nil {
@@ -105,6 +108,7 @@ func TestTheConsoleAnswersToItsOwnNamesAlone(t *testing.T) {
 
 // The root of a node redirects a browser to the console and lists for others what there is.
 func TestTheRootLeadsBrowsersToTheConsole(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	if a := s.ok("GET", "/", "", "Accept", "text/html,*/*;q=0.8"); !strings.Contains(a.body, "<!doctype html>") {
 		t.Errorf("%s", a.body)

@@ -30,6 +30,7 @@ func (s *site) open(name string) (generation uint64) {
 }
 
 func TestAPositionMayBeANumber(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("A", 1, 4)
 	for _, in := range []struct {
@@ -53,6 +54,7 @@ func TestAPositionMayBeANumber(t *testing.T) {
 }
 
 func TestANewOpenFencesTheReaderBefore(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/c", `{"from":"end"}`)
 	first := s.open("c")
@@ -91,6 +93,7 @@ func TestANewOpenFencesTheReaderBefore(t *testing.T) {
 }
 
 func TestACursorThatWasPassedGetsItsGapFirstAsItsFilterSeesIt(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/c", `{"filter":{"types":["A","C"]}}`)
 	s.publish("A", 1, 3)
@@ -123,6 +126,7 @@ func TestACursorThatWasPassedGetsItsGapFirstAsItsFilterSeesIt(t *testing.T) {
 }
 
 func TestAReaderThatIsOverrunMidStreamGetsTheGap(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("A", 1, 66) // offsets 2 to 67, of which a first read takes 64
 	s.ok("PUT", "/v1/cursors/c", "")
@@ -152,6 +156,7 @@ func TestAReaderThatIsOverrunMidStreamGetsTheGap(t *testing.T) {
 
 // What exists with other settings is refused with each that differs, on a node that may not have it yet as well.
 func TestWhatExistsIsComparedWithWhatWasAskedFor(t *testing.T) {
+	t.Parallel()
 	sites := newSites(t, 3, nil)
 	sites[0].ok("PUT", "/v1/groups/g", `{"filter":{"types":["A","B"],"keys":["k"]},
 		"policy":{"hold_for":"7d","hold_bytes":9},"group":{"ack_wait":"30s","max_deliver":5}}`)
@@ -174,6 +179,7 @@ func TestWhatExistsIsComparedWithWhatWasAskedFor(t *testing.T) {
 }
 
 func TestCursorsAreMadeOnceSoughtAndRemoved(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("A", 1, 5)
 	made := s.ok("PUT", "/v1/cursors/a%2Fb%20c", `{"from":"-2"}`)
@@ -212,6 +218,7 @@ func TestCursorsAreMadeOnceSoughtAndRemoved(t *testing.T) {
 }
 
 func TestARemovedCursorEndsItsReader(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/c", `{"from":"end"}`)
 	s.open("c")

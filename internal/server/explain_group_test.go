@@ -10,6 +10,7 @@ import (
 
 // Events are explained for a group too, whose events are acknowledged one by one.
 func TestWhatAGroupDidWithAnEventIsExplained(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil) // offset 1 is the cluster's own
 	m := s.node.Machine()
 	eventually(t, "the level of groups", func() bool { return m.FeatureLevel() >= frame.LevelDelivery })

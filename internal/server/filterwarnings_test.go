@@ -17,6 +17,7 @@ import (
 
 // Every call that takes a filter warns about a misspelt type, and does not once the type is registered.
 func TestEveryCallThatGivesAFilterWarnsAboutAMisspeltType(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/changed", "")
 	filter := &ringlogv1.Filter{Types: []string{"TRAINNG_COMPLETED"}}
@@ -105,6 +106,7 @@ func TestEveryCallThatGivesAFilterWarnsAboutAMisspeltType(t *testing.T) {
 
 // A token that a node does not ask for is warned about, beside what else the call is warned about.
 func TestATokenThatProtectsNothingIsWarnedAbout(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/events?type=TRAINNG_COMPLETED", nil)
 	if err != nil {

@@ -28,6 +28,7 @@ func steady(text string) string {
 
 // TestTranscript holds testdata/http.transcript, what a caller with curl sees, from a publish to a trim.
 func TestTranscript(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	transcript, err := os.ReadFile(filepath.Join("testdata", "http.transcript"))
 	if err != nil {
@@ -73,6 +74,7 @@ func offsetsIn(lines []map[string]any) (list []uint64) {
 }
 
 func TestReadsBeginWhereFromSays(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil) // its LEADER_ELECTED is offset 1
 	s.publish("A", 2, 3)
 	eventually(
@@ -116,6 +118,7 @@ func TestReadsBeginWhereFromSays(t *testing.T) {
 }
 
 func TestFollowDeliversWhatComesAndEndsWithTheServer(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	plain, header := s.follow(t.Context(), "/v1/events?follow=true&type=A")
 	events, _ := s.follow(t.Context(), "/v1/events?from=1", "Accept", contentSSE)
@@ -154,6 +157,7 @@ func TestFollowDeliversWhatComesAndEndsWithTheServer(t *testing.T) {
 }
 
 func TestAnEventSourceResumesAfterItsLastEvent(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("A", 2, 9)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -217,6 +221,7 @@ func TestAQuietStreamShowsThatItIsAliveAndHowFarItHasRead(t *testing.T) {
 }
 
 func TestAFollowedJournalShowsThatTheNodeIsAlive(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.Heartbeat = 20 * time.Millisecond })
 	lines, _ := s.follow(t.Context(), "/v1/cluster/outage?follow=true")
 	for range 3 {
@@ -236,6 +241,7 @@ func TestAFollowedJournalShowsThatTheNodeIsAlive(t *testing.T) {
 }
 
 func TestAStreamSaysHowItEnded(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("A", 2, 5)
 	s.publish("B", 6, 6)
@@ -260,6 +266,7 @@ func TestAStreamSaysHowItEnded(t *testing.T) {
 // A reader that follows from an offset past the tail sees that the stream is alive, and gets no event before that
 // offset, over either protocol.
 func TestFollowingFromPastTheTailWaitsForIt(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.Heartbeat = 20 * time.Millisecond })
 	lines, header := s.follow(t.Context(), "/v1/events?follow=true&from=4")
 	if tail := header.Get(headerLastOffset); tail != "1" {
@@ -293,6 +300,7 @@ func TestFollowingFromPastTheTailWaitsForIt(t *testing.T) {
 
 // TestAReaderOfARareTypeCommitsWhatWasScanned is a daemon that knows HTTP and JSON alone.
 func TestAReaderOfARareTypeCommitsWhatWasScanned(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.Heartbeat = 20 * time.Millisecond })
 	s.ok("PUT", "/v1/cursors/c", `{"filter":{"types":["RARE"]}}`)
 	s.ok("POST", "/v1/cursors/c/open", "")
@@ -316,6 +324,7 @@ func TestAReaderOfARareTypeCommitsWhatWasScanned(t *testing.T) {
 }
 
 func TestATrimmedReaderGetsTheGap(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("A", 1, 3) // 2 to 4
 	s.publish("B", 4, 5) // 5 and 6
@@ -338,6 +347,7 @@ func TestATrimmedReaderGetsTheGap(t *testing.T) {
 }
 
 func TestARetryWithProducerAndSequenceIsAnsweredAsTheFirstTime(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	send := func(sequence, body string) answer {
 		return s.do("POST", "/v1/events", body, headerProducer, "p1", headerSequence, sequence)
@@ -364,6 +374,7 @@ func TestARetryWithProducerAndSequenceIsAnsweredAsTheFirstTime(t *testing.T) {
 }
 
 func TestABackupCanBeVerified(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("A", 1, 100)
 	a := s.ok("GET", "/v1/snapshot", "")

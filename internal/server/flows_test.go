@@ -106,6 +106,7 @@ func TestAFlowOfOnesOwnIsFollowedByItsPayloadFields(t *testing.T) {
 
 // Of a built-in flow one may say how its runs are found, and take it back.
 func TestABuiltInFlowGetsHowItsRunsAreFound(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.atLevel(frame.LevelFlows)
 	s.ok("POST", "/v1/events", `{"type":"TRAINING_STARTED","payload":{"config_key":"hex8_2p"}}`)
@@ -124,6 +125,7 @@ func TestABuiltInFlowGetsHowItsRunsAreFound(t *testing.T) {
 }
 
 func TestABadFlowIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.atLevel(frame.LevelFlows)
 	for body, says := range map[string]string{

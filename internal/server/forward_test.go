@@ -44,6 +44,7 @@ func batchOf(events ...event.Event) frame.Request {
 
 // Commands that only a leader may propose are refused from anybody who reaches the port.
 func TestANodePassesOnNoCommandOfALeadersOwn(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	before := s.node.Status().AppliedIndex
 	far := time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -75,6 +76,7 @@ func TestANodePassesOnNoCommandOfALeadersOwn(t *testing.T) {
 // A forwarded batch is checked as a client's is: readers would otherwise get what is no JSON, or believe what the
 // cluster never emitted.
 func TestForwardedEventsPassTheGate(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	_, last := s.node.Machine().Log().Bounds()
 	for _, one := range []struct {
@@ -104,6 +106,7 @@ func TestForwardedEventsPassTheGate(t *testing.T) {
 // Deduplication keys are computed from the events, not taken from the sender: a forged key would make a duplicate
 // of another event.
 func TestForwardedEventsBringNoKeysOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	victim := event.Event{Type: "TRAINING_COMPLETED", Payload: []byte(`{"n": 1}`)}
 	forged := &frame.Batch{}
@@ -120,6 +123,7 @@ func TestForwardedEventsBringNoKeysOfTheirOwn(t *testing.T) {
 }
 
 func TestForwardedDeadLettersAreOfWhatTheLogHas(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	offset := s.publish("TRAINING_COMPLETED", 1, 1)[0]
 	s.ok("PUT", "/v1/cursors/c", `{}`)
@@ -179,6 +183,7 @@ func TestForwardedDeadLettersAreOfWhatTheLogHas(t *testing.T) {
 
 // A forwarded batch is decided by the policies that the leader knows, whatever the sender knew.
 func TestForwardedEventsGoByTheLeadersPolicies(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/dedup/policies/TRAINING_COMPLETED", `{"mode":"fields","fields":["run"]}`)
 	first := event.Event{Type: "TRAINING_COMPLETED", Payload: []byte(`{"at": 1, "run": 7}`)}
@@ -198,6 +203,7 @@ func TestForwardedEventsGoByTheLeadersPolicies(t *testing.T) {
 // A retry gets the first answer, also where the policy of its type has changed meanwhile: the producer cannot know of
 // that.
 func TestARetryIsOneUnderAnotherPolicy(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	send := func() answer {
 		return s.do("POST", "/v1/events", `[{"type":"TRAINING_COMPLETED","payload":{"run":1}},{"type":"TASK_HEARTBEAT"}]`,

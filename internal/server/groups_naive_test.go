@@ -63,6 +63,7 @@ func (n naive) run(t *testing.T, s *site, over func() bool) {
 // Two naive members handle all events once and in the order of their keys, although a third of the events fail at
 // first and the leader changes in between.
 func TestANaiveMemberKeepsTheOrderOfKeysAndHandlesNothingTwice(t *testing.T) {
+	t.Parallel()
 	const events, keys = 150, 5
 	sites := newSites(t, 3, nil)
 	leader, others := leading(t, sites)

@@ -88,6 +88,7 @@ func (s *site) set(key, value string) {
 }
 
 func TestMembersShareEventsAndAcksAreDurable(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	offsets := s.publish("A", 1, 30) // keys k0, k1, k2
 	join := s.group("g", `{"from":1,"filter":{"types":["A"]}}`)
@@ -175,6 +176,7 @@ func TestANackIsRedeliveredBeforeTheRestOfItsKey(t *testing.T) {
 }
 
 func TestTheLastDeliveryThatFailsIsADeadLetter(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("A", 1, 3)
 	w := s.group("g", `{"from":1,"filter":{"types":["A"]},"group":{"max_deliver":2}}`)("w")
@@ -300,6 +302,7 @@ func TestASeekEndsTheSessionsOfAGroup(t *testing.T) {
 }
 
 func TestAGroupThatWasPassedTellsItsGapToOneMember(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	join := s.group("g", `{"from":1,"filter":{"types":["A"]}}`)
 	s.publish("A", 1, 3)
@@ -333,6 +336,7 @@ func TestAQuietGroupHoldsNothingBack(t *testing.T) {
 }
 
 func TestBadExchanges(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	w := s.group("g", "")("w")
 	s.ok("PUT", "/v1/cursors/plain", "")
@@ -398,6 +402,7 @@ func TestBadExchanges(t *testing.T) {
 }
 
 func TestARedrivenLetterComesToItsGroup(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("A", 1, 2)
 	join := s.group("g", `{"from":1,"filter":{"types":["A"]}}`)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -20,7 +21,14 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// Most tests wait for elections, timeouts and other nodes: more of them run beside each other than there are processors.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // site is a server in front of a real node, listening on loopback.
 type site struct {

@@ -11,6 +11,7 @@ import (
 )
 
 func TestEveryAnswerSaysWhichClusterItComesFrom(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.Token = "secret" })
 	own := s.node.Status().ClusterID
 	if own == "" {
@@ -46,6 +47,7 @@ func TestEveryAnswerSaysWhichClusterItComesFrom(t *testing.T) {
 }
 
 func TestARequestForAnotherClusterIsRefusedBeforeAnythingHappens(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	own := s.node.Status().ClusterID
 	_, before := s.node.Machine().Log().Bounds()
@@ -80,6 +82,7 @@ func TestARequestForAnotherClusterIsRefusedBeforeAnythingHappens(t *testing.T) {
 
 // A node passes nothing on to a node of another cluster, even if that has its leader's address.
 func TestNodesPassNothingOnToAnotherCluster(t *testing.T) {
+	t.Parallel()
 	own, other := newSite(t, nil), newSite(t, nil)
 	request := frame.Request{Command: frame.SettingSet{Key: "retention.events", Value: "1"}}
 	if _, err := own.peers.Forward(t.Context(), other.url, request.Encode()); !errors.Is(err, raftnode.ErrNoLeader) {
@@ -100,6 +103,7 @@ func TestNodesPassNothingOnToAnotherCluster(t *testing.T) {
 
 // An exchange is passed on like other calls: a group of the same name in another cluster is not touched.
 func TestExchangesAreNotPassedOnToAnotherCluster(t *testing.T) {
+	t.Parallel()
 	other := newSite(t, nil)
 	other.group("g", `{}`)
 	own := newSite(t, func(c *Config) { c.Node = &faultyNode{leader: other.url} })

@@ -98,6 +98,7 @@ func TestAClientOfTLSNeverContinuesInClear(t *testing.T) {
 
 // Removing a cursor that does not exist fails, even if another endpoint is down.
 func TestRemovingWhatNeverWasIsAnError(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	for _, endpoints := range [][]string{{s.url}, {"http://127.0.0.1:1", s.url}} {
 		c, err := client.New(client.Config{Endpoints: endpoints})

@@ -35,6 +35,7 @@ func (s *site) committed(cursor string) uint64 {
 // An event that was dead-lettered and redriven is delivered to its cursor, following or not, filtered or not, over
 // both protocols. No other reader gets it.
 func TestARedrivenLetterComesToItsCursorAlone(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/trainer", `{"filter":{"types":["B"]}}`)
 	s.ok("PUT", "/v1/cursors/other", `{}`)
@@ -134,6 +135,7 @@ func spanOffsets(t *testing.T, s *site, cursor string, generation uint64) (offse
 
 // A cursor without a filter reads spans, with the events redriven for it decoded in between.
 func TestACursorsOwnStandBetweenSpans(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/trainer", `{}`)
 	s.open("trainer")
@@ -147,6 +149,7 @@ func TestACursorsOwnStandBetweenSpans(t *testing.T) {
 }
 
 func TestDeadLettersInMany(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/a", `{"from":"start"}`)
 	s.ok("PUT", "/v1/cursors/b", `{"from":"start"}`)
@@ -220,6 +223,7 @@ func TestDeadLettersInMany(t *testing.T) {
 // A dead letter that is requested again is answered as it was the first time, even when its event is trimmed. Its
 // error is bounded.
 func TestADeadLetterIsOneHoweverOftenItIsAsked(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/c", `{"from":"start"}`)
 	s.publish("A", 1, 1)
@@ -243,6 +247,7 @@ func TestADeadLetterIsOneHoweverOftenItIsAsked(t *testing.T) {
 }
 
 func TestLettersOfAnotherSystem(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	const rows = `{"source":"queue.db","rows":[
 		{"id":1,"event_type":"training_completed","event_data":"{\"config_key\":\"hex8_2p\"}","error":"timeout",
@@ -288,6 +293,7 @@ func TestLettersOfAnotherSystem(t *testing.T) {
 // A row with a cursor is the event of a handler without one: it keeps what its event has, moves nothing, is stored
 // once, and is redriven to that cursor.
 func TestALetterOfAHandlerWithoutACursor(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("A", 1, 1) // 2
 	row := func(text string) string {
@@ -335,6 +341,7 @@ func TestALetterOfAHandlerWithoutACursor(t *testing.T) {
 
 // More letters than one entry takes are imported, redriven and handled all the same.
 func TestMoreLettersThanAnEntryTakes(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/c", `{"from":"end"}`)
 	s.open("c")
@@ -393,6 +400,7 @@ func TestLettersAgeOnAnIdleLog(t *testing.T) {
 }
 
 func TestBadRequestsAboutLetters(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/c", `{"from":"start"}`)
 	s.publish("A", 1, 4)

@@ -8,6 +8,7 @@ import (
 )
 
 func TestATypeRegisteredMeanwhileReachesOpenReaders(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	register := func(name string) {
 		s.ok("POST", "/v1/catalogue", fmt.Sprintf(`[{"name":%q,"category":"hardware"}]`, name))

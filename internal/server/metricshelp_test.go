@@ -10,6 +10,7 @@ import (
 
 // A HELP text is read alone, beside one name: it is a sentence that says what is counted, and no other has the same.
 func TestEachHelpOfTheMetricsStandsAlone(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("A", 1, 1)
 	s.ok("PUT", "/v1/cursors/c", "")

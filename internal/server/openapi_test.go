@@ -55,6 +55,7 @@ func readDocument(t *testing.T, s *site) (d document) {
 }
 
 func TestTheDocumentListsTheRoutesAndNoOthers(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	var documented, there []string
 	for path, operations := range readDocument(t, s).Paths {
@@ -93,6 +94,7 @@ func constants(t *testing.T, pattern string, files ...string) (values []string) 
 
 // TestTheDocumentListsEveryCodeAndReason compares the enums of ErrorDetail with the constants of the program.
 func TestTheDocumentListsEveryCodeAndReason(t *testing.T) {
+	t.Parallel()
 	detail := readDocument(t, newSite(t, nil)).Components.Schemas["ErrorDetail"]
 	for field, want := range map[string][]string{
 		"code": constants(t, `(?m)^\t\w+ +Code = "(\w+)"`, "../../api/errors.go"),
@@ -111,6 +113,7 @@ func TestTheDocumentListsEveryCodeAndReason(t *testing.T) {
 }
 
 func TestTheDocumentListsEveryReasonOfAGap(t *testing.T) {
+	t.Parallel()
 	gap := readDocument(t, newSite(t, nil)).Components.Schemas["Gap"]
 	listed := fmt.Sprint(gap["properties"].(map[string]any)["reason"].(map[string]any)["enum"])
 	want := constants(t, `(?m)^(?:const|\t)\s*Reason(?:Trimmed|Retention|Compacted|Forced) += "(\w+)"`,
@@ -127,6 +130,7 @@ func TestTheDocumentListsEveryReasonOfAGap(t *testing.T) {
 
 // TestTheDocumentHasTheVersionOfTheChangelog also fails on a description that is empty.
 func TestTheDocumentHasTheVersionOfTheChangelog(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	d := readDocument(t, s)
 	changelog, err := os.ReadFile("../../CHANGELOG.md")
@@ -144,6 +148,7 @@ func TestTheDocumentHasTheVersionOfTheChangelog(t *testing.T) {
 
 // TestEveryPropertyIsDescribed: what a stranger reads says what each property is, and not its type alone.
 func TestEveryPropertyIsDescribed(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	var document struct {
 		Components struct {
@@ -169,6 +174,7 @@ func TestEveryPropertyIsDescribed(t *testing.T) {
 
 // TestEveryConnectMethodHasARow compares the table of routes with the services of ringlog.proto.
 func TestEveryConnectMethodHasARow(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	var rows []string
 	for _, r := range s.server.routes {
@@ -218,6 +224,7 @@ func callOrder() []string {
 // TestTheExamplesOfTheDocumentWork makes every call of the document with its own
 // example and holds the example and the answer against their schemas.
 func TestTheExamplesOfTheDocumentWork(t *testing.T) {
+	t.Parallel()
 	// Tokens are made where there is a cluster token.
 	known := func(c *Config) { c.Token = "examples" }
 	s := newSite(t, known)

@@ -35,6 +35,7 @@ import (
 func uintText(n uint64) string { return strconv.FormatUint(n, 10) }
 
 func TestTheTokenGuardsAllButHealth(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.Token = "secret" })
 	for _, rt := range s.server.routes {
 		method := cmp.Or(rt.method, http.MethodPost)
@@ -74,6 +75,7 @@ func TestTheTokenGuardsAllButHealth(t *testing.T) {
 }
 
 func TestStatusSaysWhatHappened(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("A", 1, 5)
 	s.publish("A", 1, 5)
@@ -95,6 +97,7 @@ func TestStatusSaysWhatHappened(t *testing.T) {
 }
 
 func TestMetricsAreAnExposition(t *testing.T) {
+	t.Parallel()
 	registry := prometheus.NewRegistry()
 	if err := RaftMetrics(registry); err != nil {
 		t.Fatal(err)
@@ -247,6 +250,7 @@ func (f *faultyNode) Status() raftnode.Status {
 }
 
 func TestADivergedNodeServesNobody(t *testing.T) {
+	t.Parallel()
 	f := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node, c.Heartbeat = f, 20*time.Millisecond })
 	lines, _ := s.follow(t.Context(), "/v1/events?follow=true")
@@ -275,6 +279,7 @@ func TestADivergedNodeServesNobody(t *testing.T) {
 
 // A node that is found to differ while the message of a call arrives does not serve that call.
 func TestANodeThatDivergesWhileItReadsAMessageServesNobody(t *testing.T) {
+	t.Parallel()
 	f := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node = f })
 	// The client sends the body once the node has begun to read it, which is after the node's first check.
@@ -314,6 +319,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // A stream whose time is up before it could begin is answered like any other call, and not as a fault of the node.
 func TestAStreamThatCannotBeginInTimeIsAnswered(t *testing.T) {
+	t.Parallel()
 	f := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node = f })
 	f.hangs.Store(true)
@@ -331,6 +337,7 @@ func TestAStreamThatCannotBeginInTimeIsAnswered(t *testing.T) {
 }
 
 func TestAPanicIsAnsweredAndTheServerContinues(t *testing.T) {
+	t.Parallel()
 	var seen atomic.Int32
 	f := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node, c.OnPanic = f, func(any) { seen.Add(1) } })
@@ -346,6 +353,7 @@ func TestAPanicIsAnsweredAndTheServerContinues(t *testing.T) {
 
 // How a request of unknown outcome can be repeated depends on the request.
 func TestAnUnknownOutcomeSaysHowToRepeatTheRequest(t *testing.T) {
+	t.Parallel()
 	f := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node = f })
 	f.loses.Store(true)
@@ -367,6 +375,7 @@ func TestAnUnknownOutcomeSaysHowToRepeatTheRequest(t *testing.T) {
 
 // A node that is in no cluster yet says so where it is asked for events, rather than that its log is short.
 func TestANodeWithoutAClusterHasNoEventsYet(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -382,6 +391,7 @@ func TestANodeWithoutAClusterHasNoEventsYet(t *testing.T) {
 
 // A setting that is a duration takes days and weeks, as ages do elsewhere; any other does not.
 func TestASettingTakesDaysAndWeeks(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	for value, want := range map[string]string{"7d": "168h0m0s", "1.5d": "36h0m0s", "2w": "336h0m0s", "90s": "90s"} {
 		var set api.Setting
@@ -400,6 +410,7 @@ func TestASettingTakesDaysAndWeeks(t *testing.T) {
 
 // A path without a wildcard has its own methods alone, though a route with a wildcard matches it as well.
 func TestALiteralPathHasItsOwnMethodsAlone(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	for path, want := range map[string]string{
 		"/v1/dlq/purge":          "POST",
@@ -421,6 +432,7 @@ func TestALiteralPathHasItsOwnMethodsAlone(t *testing.T) {
 }
 
 func TestMethodsAndPathsThatAreNot(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	a := s.do("PATCH", "/v1/cursors/c", "")
 	allow := strings.Split(strings.ReplaceAll(a.header.Get("Allow"), " ", ""), ",")
@@ -482,6 +494,7 @@ func TestABodyThatTricklesIsCutOff(t *testing.T) {
 }
 
 func TestStreamsAndBodiesAreBounded(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.MaxStreams, c.MaxBodies = 1, 20_000 })
 	lines, _ := s.follow(t.Context(), "/v1/events?follow=true&timeout=1h")
 	_ = lines
@@ -517,6 +530,7 @@ func TestStreamsAndBodiesAreBounded(t *testing.T) {
 // TestEveryFieldOfStatusIsFilled has a node that reports a value in each field of its status, and a state machine to
 // which everything has happened once. It requires that /status has a value in each field of its own.
 func TestEveryFieldOfStatusIsFilled(t *testing.T) {
+	t.Parallel()
 	f := &faultyNode{}
 	store, _, files := tlsSite(t)
 	s := newSite(t, func(c *Config) { c.Node, c.TLS, c.TLSMode = f, store, certs.Allow })

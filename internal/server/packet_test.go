@@ -46,6 +46,7 @@ func strayEvents() []event.Event {
 // The events of a packet are stored as if they were published one by one, and are duplicates of those: alone,
 // together, and however their form differs.
 func TestAPacketIsStoredAsItsEventsAre(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	c := ringlogv1connect.NewLogServiceClient(s.http, s.url)
 	policy := s.node.Machine().Policy()
@@ -94,6 +95,7 @@ func TestAPacketIsStoredAsItsEventsAre(t *testing.T) {
 // A packet that is large enough to be checked in parts is answered as a small one: rows keep their places, a
 // warning that rows share is sent once, and the first row that is wrong is named.
 func TestALargePacketIsLookedAtInParts(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	c := ringlogv1connect.NewLogServiceClient(s.http, s.url)
 	const rows = 8 * 24 // which are four parts
@@ -134,6 +136,7 @@ func TestALargePacketIsLookedAtInParts(t *testing.T) {
 
 // A packet that is not what it says is refused by name, and nothing of it is kept.
 func TestBadPacketsAreRefused(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	c := ringlogv1connect.NewLogServiceClient(s.http, s.url)
 	good := event.New(event.TrainingCompleted, []byte(`{"n": 1}`))

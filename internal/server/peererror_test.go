@@ -12,6 +12,7 @@ import (
 
 // A refusal that comes from another node is known here by its error, and said once.
 func TestARefusalOfAnotherNodeIsSaidOnce(t *testing.T) {
+	t.Parallel()
 	for _, refused := range raftnode.JoinRefusals() {
 		err := fromPeer(connectError(service.ToAPI(refused)))
 		var answer *api.Error

@@ -79,6 +79,7 @@ func documented(t *testing.T) (before, table, after string) {
 
 // The table of the documents is made of the routes themselves.
 func TestTheDocumentsHaveTheTableOfPermissions(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	before, table, after := documented(t)
 	want := tableOf(s.server.routes)
@@ -95,6 +96,7 @@ func TestTheDocumentsHaveTheTableOfPermissions(t *testing.T) {
 
 // A route that does not say who may call it is not served.
 func TestARouteWithoutAPermissionDoesNotStart(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	planted := route{method: http.MethodGet, path: "/v1/planted",
 		handle: func(w http.ResponseWriter, _ *http.Request) error { return writeJSON(w, http.StatusOK, "planted") }}
@@ -162,6 +164,7 @@ var wild = regexp.MustCompile(`\{[^$}]*\}`)
 
 // Every route, from the table that the mux is made of, answers each kind of caller as the table in the documents says.
 func TestEveryRouteAnswersEachCallerAsDocumented(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.Token = "root's" })
 	callers := castOf(t, s)
 	table := rows(t)
@@ -298,6 +301,7 @@ func (s *site) callAs(t *testing.T, rt *route, c *cast) (int, string) {
 
 // No permission is everybody's by mistake: what is dangerous is an admin's alone, and calls between nodes nobody's.
 func TestWhoHasWhichPermission(t *testing.T) {
+	t.Parallel()
 	want := map[access.Permission][]access.Role{
 		access.Administer: {access.Admin},
 		access.Peer:       nil,

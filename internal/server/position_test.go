@@ -12,6 +12,7 @@ import (
 
 // A query and a body take the same positions as the command line.
 func TestPositionsAreReadAsEverywhere(t *testing.T) {
+	t.Parallel()
 	table, err := os.ReadFile("../../api/testdata/positions.txt")
 	if err != nil {
 		t.Fatal(err)

@@ -132,6 +132,7 @@ func TestAFloodIsRefusedAndReported(t *testing.T) {
 
 // A client may publish the backpressure of a queue of its own.
 func TestBackpressureOfAClientIsItsOwn(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	a := s.ok("POST", "/v1/events", `{"type":"BACKPRESSURE_ACTIVATED","payload":{"queue_depth":7},"source":"selfplay"}`)
 	if strings.Contains(a.body, "warnings\":[{") {

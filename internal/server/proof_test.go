@@ -54,6 +54,7 @@ const sesame = "sesame-cluster-token"
 // Anybody who names an address makes this node call it. What the node sends there does not reveal the token, even
 // if that address passes it on to a node that has the token.
 func TestAStrangerIsNeverSentTheToken(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.Token = sesame })
 	target, err := url.Parse(s.url)
 	if err != nil {
@@ -115,6 +116,7 @@ func TestNodesOfOneTokenReachEachOther(t *testing.T) {
 
 // A node whose address somebody else takes over has to prove itself again.
 func TestAnAddressThatAnotherTookProvesNothing(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -149,6 +151,7 @@ func TestAnAddressThatAnotherTookProvesNothing(t *testing.T) {
 }
 
 func TestAChallengeTakesNoTokenAndAnswersNothingElse(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.Token = sesame })
 	anybody := ringlogv1connect.NewPeerServiceClient(s.http, s.url)
 	asked := newChallenge()
@@ -170,6 +173,7 @@ func TestAChallengeTakesNoTokenAndAnswersNothingElse(t *testing.T) {
 
 // Programs compare reasons: another node recognizes an error whatever its message.
 func TestReasonsSurviveAnotherSentence(t *testing.T) {
+	t.Parallel()
 	for _, refused := range append(
 		raftnode.JoinRefusals(), raftnode.ErrFeatureLevel, raftnode.ErrLastVoter,
 		raftnode.ErrBreaksQuorum, raftnode.ErrNoTarget,

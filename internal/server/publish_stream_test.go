@@ -190,6 +190,7 @@ func TestAPublishStreamAnswersWhatComes(t *testing.T) {
 }
 
 func TestWhoGetsAPublishStream(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.Token, c.MaxStreams = "secret", 1 })
 	const upgrade, token = "Connection: Upgrade\r\nUpgrade: " + api.PublishStreamProtocol, "Authorization: Bearer secret"
 	for _, one := range []struct {
@@ -216,6 +217,7 @@ func TestWhoGetsAPublishStream(t *testing.T) {
 }
 
 func TestAPublishStreamThatFallsSilentEnds(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.BodyTimeout = 50 * time.Millisecond })
 	c := s.openStream()
 	c.write(append(head(100), "abc"...)) // the other 97 bytes never come
@@ -241,6 +243,7 @@ func TestAPublishStreamOutlivesItsTimeout(t *testing.T) {
 }
 
 func TestClosingAnswersWhatAPublishStreamHasUnderWay(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	idle := s.openStream()
 	const busy = 4
@@ -293,6 +296,7 @@ func TestClosingAnswersWhatAPublishStreamHasUnderWay(t *testing.T) {
 }
 
 func TestAPublishStreamOfANodeInTrouble(t *testing.T) {
+	t.Parallel()
 	var seen atomic.Int32
 	f := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node, c.OnPanic = f, func(any) { seen.Add(1) } })

@@ -16,6 +16,7 @@ func noToken(more ...string) []string {
 
 // The index is what pip follows: links, each with the digest of its file.
 func TestThePackageIndexLeadsToTheWheel(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.Token = "secret" })
 	wheel := python.Built()
 	if a := s.ok("GET", "/python/", "", noToken()...); !strings.Contains(a.body, `<a href="ringlog/">ringlog</a>`) {
@@ -54,6 +55,7 @@ func TestThePackageIndexLeadsToTheWheel(t *testing.T) {
 
 // What is below the index needs no token, and leads to nothing that does.
 func TestThePackageIndexHasNothingElse(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.Token = "secret" })
 	for _, path := range []string{
 		"/python/requests/", "/python/ringlog/ringlog-9.9-py3-none-any.whl", "/python/x/" + python.Built().File,
@@ -75,6 +77,7 @@ func TestThePackageIndexHasNothingElse(t *testing.T) {
 
 // A client of a newer version learns from a reason that it is the path that is missing.
 func TestAPathThatIsMissingHasAReason(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	if e := s.do("GET", "/v1/later", "").err(t); e.Code != api.NotFound || e.Reason != api.ReasonUnknownPath ||
 		!strings.Contains(e.Message, "/v1/later") {

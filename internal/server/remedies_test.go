@@ -14,6 +14,7 @@ import (
 // Callers who have HTTP alone get the remedies, too: a text that names a verb of the command line names a request
 // beside it.
 func TestRemediesNameMoreThanTheCommandLine(t *testing.T) {
+	t.Parallel()
 	verb := regexp.MustCompile(`(: |, |or |see )ringlog [a-z]`)
 	request := regexp.MustCompile(`(GET|PUT|POST|DELETE) /v1/`)
 	read := 0

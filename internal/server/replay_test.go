@@ -13,6 +13,7 @@ import (
 
 // A repeated request is answered as it was the first time, including the time at which its event was appended.
 func TestAReplayedAnswerHasTheStoredTime(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	type published struct {
 		Results []struct {

@@ -19,6 +19,7 @@ import (
 // /status and /metrics name a bounded number of cursors: those that are stalled or throttled, then those that lag most.
 // All are counted.
 func TestStatusNamesSomeCursors(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("TRAINING_COMPLETED", 1, 10)
 	const many = 3 * notableCursors
@@ -79,6 +80,7 @@ func TestStatusNamesSomeCursors(t *testing.T) {
 // With 10 000 cursors whose names and filters are as long as allowed, and need escapes, a scrape and /status have less
 // than 200 kB each, and say what they leave out.
 func TestAnswersStaySmallHoweverManyCursorsThereAre(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("TRAINING_COMPLETED", 1, 10)
 	const many = 10_000
@@ -128,6 +130,7 @@ func TestAnswersStaySmallHoweverManyCursorsThereAre(t *testing.T) {
 
 // Cursors are listed by name and in pages, over both protocols. Lag is measured only for the page.
 func TestCursorsComeInPages(t *testing.T) {
+	t.Parallel()
 	node := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node = node })
 	const many = pageItemsMost + 50

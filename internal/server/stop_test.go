@@ -11,6 +11,7 @@ import (
 
 // Reads do not keep a server from closing: another node can serve them.
 func TestClosingWaitsForNoRead(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	paths := []string{
 		"/v1/events/1000000?min_offset=1000000",

@@ -48,6 +48,7 @@ func tlsSite(t *testing.T) (store *certs.Store, roots *x509.CertPool, f certs.Fi
 
 // Whether all callers have moved to TLS is seen by what still comes in clear.
 func TestRequestsInClearAreCounted(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []certs.Mode{certs.Allow, certs.Require} {
 		t.Run(string(mode), func(t *testing.T) {
 			store, roots, _ := tlsSite(t)
@@ -92,6 +93,7 @@ func fetch(t *testing.T, tr http.RoundTripper, url string) string {
 
 // One port takes TLS and plain connections, or refuses the requests of plain ones in words.
 func TestOnePortTakesTLSAndPlain(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []certs.Mode{certs.Allow, certs.Require} {
 		t.Run(string(mode), func(t *testing.T) {
 			store, roots, files := tlsSite(t)

@@ -65,6 +65,7 @@ func (s *site) hold(header []string, list ...wants) {
 
 // However events are read, a token for some types shows no other; however they are published, it takes no other.
 func TestATokenForSomeTypesSeesNoOther(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, withToken)
 	shown, hidden := s.publish("SEEN_A", 1, 3), s.publish("HIDDEN_B", 1, 3)
 	reader := s.tokenOf("reader", api.NewToken{Roles: []string{"subscriber", "publisher"}, Types: []string{"SEEN_*"}})
@@ -231,6 +232,7 @@ func typesOf(t *testing.T, logs ringlogv1connect.LogServiceClient, r *ringlogv1.
 
 // A cursor or group that is not a token's is refused, whether it exists or not, and no list has it.
 func TestATokenForSomeCursorsSeesNoOther(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, withToken)
 	s.publish("A", 1, 2)
 	for _, name := range []string{"mine-1", "other"} {
@@ -272,6 +274,7 @@ func TestATokenForSomeCursorsSeesNoOther(t *testing.T) {
 
 // What an operator may not do is what loses data, or gives power.
 func TestWhatIsLeftToAnAdmin(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, withToken)
 	operator := s.tokenOf("ops", api.NewToken{Roles: []string{"operator"}})
 	worker := s.tokenOf("worker", api.NewToken{Roles: []string{"publisher"}})
@@ -297,6 +300,7 @@ func TestWhatIsLeftToAnAdmin(t *testing.T) {
 
 // Streams, exchanges and publish streams end with their token, at every node within a second.
 func TestWhatLastsEndsWithItsToken(t *testing.T) {
+	t.Parallel()
 	sites := newSites(t, 3, withToken)
 	leader, others := leading(t, sites)
 	leader.ok("PUT", "/v1/groups/g", `{"from":"end"}`)
@@ -395,6 +399,7 @@ func TestWhatLastsEndsWithItsToken(t *testing.T) {
 
 // A node that has not heard a leader for ten seconds does not know which tokens are revoked.
 func TestANodeThatHearsNoLeaderHonoursNoToken(t *testing.T) {
+	t.Parallel()
 	deaf := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Token, c.Node = "root's", deaf })
 	header := s.tokenOf("t", api.NewToken{Roles: []string{"monitor"}})
@@ -414,6 +419,7 @@ func TestANodeThatHearsNoLeaderHonoursNoToken(t *testing.T) {
 
 // What a follower passes on to the leader is done on its caller's behalf, over HTTP and over Connect.
 func TestAFollowerSpeaksForItsCaller(t *testing.T) {
+	t.Parallel()
 	sites := newSites(t, 3, withToken)
 	leader, others := leading(t, sites)
 	leader.ok("PUT", "/v1/groups/mine", "")

@@ -26,7 +26,6 @@ import (
 
 // Most tests wait for elections, timeouts and other nodes: more of them run beside each other than there are processors.
 func TestMain(m *testing.M) {
-	flag.Parse()
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -32,6 +33,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
+	}
+	// Clusters wait most of their time: more tests run beside each other than there are processors.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
 	}
 	// os.Exit runs no deferred functions, so the folder is removed by hand.
 	dir, err := os.MkdirTemp("", "ringlog-integration-")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +23,8 @@ import (
 const quickExit = "atexit_sleep_ms=0"
 
 func TestMain(m *testing.M) {
-	if err := os.Setenv("GORACE", quickExit); err != nil {
+	// Scripts wait most of their time: more of them run beside each other than there are processors.
+	if err := errors.Join(os.Setenv("GORACE", quickExit), flag.Set("test.parallel", "4")); err != nil {
 		panic(err)
 	}
 	testscript.Main(m, map[string]func(){"ringlog": main})

@@ -85,7 +85,7 @@ func listMembers(ctx context.Context, sh *shell.Shell) error {
 	return shell.EmitEach(sh, list.Members,
 		table.Row{"id", "role", "http", "raft", "healthy", "last contact", "lag"}, func(m api.Member) table.Row {
 			return table.Row{m.ID, roleText(sh, memberRole(m, list.LeaderID)), m.HTTP, m.Raft, healthText(sh, m.Healthy),
-				contactText(m.LastContactMs), m.TrailingEntries}
+				contactText(m.LastContactMs), shell.Count(m.TrailingEntries, "entry", "entries")}
 		})
 }
 

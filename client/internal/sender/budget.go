@@ -3,6 +3,7 @@ package sender
 import (
 	"container/list"
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/ringrift/ringlog/client/internal/calls"
@@ -68,7 +69,7 @@ func (b *byteBudget) reserve(ctx context.Context, bytes int) error {
 		// The one after it may fit now.
 		b.waiting.Remove(at)
 		b.grant()
-		return context.Cause(ctx)
+		return fmt.Errorf("%w: not sent, as %d bytes of events wait already; it may be sent again", context.Cause(ctx), b.used)
 	}
 }
 

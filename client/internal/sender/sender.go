@@ -189,7 +189,8 @@ func (s *Sender) sendAndWait(ctx context.Context, p *Item) error {
 	// The caller stops waiting. What that means depends on how far its events came.
 	switch s.shared.leave(p, why) {
 	case leftQueue:
-		return &calls.Error{Op: p.op, Ended: why}
+		return &calls.Error{Op: p.op, Ended: fmt.Errorf("%w: not sent, as requests before it wait for their answers; "+
+			"it may be sent again", why)}
 	case leftLast:
 		// Nobody else waits for the request: it ends now, and its end says more.
 		<-p.done

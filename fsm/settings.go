@@ -76,6 +76,7 @@ type Settings struct {
 	ViewsMax      uint64
 	TokensMax     uint64
 
+	AuthBindSource  bool // whether events name the token that published them as their source
 	AuthOpenMetrics bool // whether /metrics needs no token
 
 	// The gate of incoming events.
@@ -123,6 +124,9 @@ func definitions() []definition {
 		{"allocations.rise_after", frame.LevelAllocations, "1m",
 			"how long a request for an allocation waits in a priority before it rises to the next one; 0 is never",
 			duration(0, 24*time.Hour, func(s *Settings) *time.Duration { return &s.AllocationsRise })},
+		{"auth.bind_source", frame.LevelTokens, "false",
+			"whether a token publishes with its own name as the source, or with one that begins with it and a slash",
+			choose(func(s *Settings) *bool { return &s.AuthBindSource }, "false", "true")},
 		{"auth.open_metrics", frame.LevelTokens, "false",
 			"whether GET /metrics needs no token",
 			choose(func(s *Settings) *bool { return &s.AuthOpenMetrics }, "false", "true")},

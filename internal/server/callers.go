@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,6 +65,19 @@ type caller struct {
 type lasting struct {
 	who *caller
 	end func(why error)
+}
+
+// payer names the budget that a call at a remote address counts in: that of its token, so that callers of one address do
+// not keep each other out, else that of the address. It is "" for a connection within this process.
+func payer(who *caller, remote string) string {
+	if who != nil && who.id != "" {
+		return "token " + who.id
+	}
+	// IPv4 in IPv6 form is the same caller.
+	if at, err := netip.ParseAddrPort(remote); err == nil {
+		return at.Addr().Unmap().String()
+	}
+	return ""
 }
 
 func newCallers(cfg Config) *callers {

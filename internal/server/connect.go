@@ -55,7 +55,7 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		// Streams share their places with the HTTP routes.
-		release, err := i.streams.enter()
+		release, err := i.streams.enter(ctx)
 		if err != nil {
 			return i.toConnect(err)
 		}

@@ -58,28 +58,11 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.lifecycle.calls.Done()
-	// What the request holds in memory is counted from here to its end.
-	memory := s.memory
-	if strings.HasPrefix(r.URL.Path, peerPath) {
-		memory = s.peerMemory
-	}
-	held := memory.openHold(r.RemoteAddr)
-	defer held.close()
-	r = r.WithContext(withHold(r.Context(), held))
 	// Deferred calls run from the last to the first: the inner recoverPanic answers for a handler that panicked,
 	// countRequest counts that answer, and the outer recoverPanic covers countRequest itself.
 	defer s.recoverPanic(out, r)
 	defer func() { s.metrics.countRequest(out, r, began) }() // of the request that has its caller
 	defer s.recoverPanic(out, r)
-	// A body is bounded in time and memory, whichever handler reads it.
-	if r.Body != http.NoBody {
-		r.Body = &body{
-			ReadCloser: r.Body,
-			hold:       held,
-			control:    out.control,
-			pace:       pace{idle: s.cfg.BodyTimeout},
-		}
-	}
 	// First whether anybody may call like this, then who calls: what it may do depends on the route.
 	var err error
 	if s.cfg.TLSMode == certs.Require {
@@ -94,6 +77,23 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	who, unknown := s.callers.identify(r)
 	r = withCaller(r, who, unknown)
+	// What the request holds in memory is counted from here to its end: nothing was read of its body yet.
+	memory := s.memory
+	if strings.HasPrefix(r.URL.Path, peerPath) {
+		memory = s.peerMemory
+	}
+	held := memory.openHold(payer(who, r.RemoteAddr))
+	defer held.close()
+	r = r.WithContext(withHold(r.Context(), held))
+	// A body is bounded in time and memory, whichever handler reads it.
+	if r.Body != http.NoBody {
+		r.Body = &body{
+			ReadCloser: r.Body,
+			hold:       held,
+			control:    out.control,
+			pace:       pace{idle: s.cfg.BodyTimeout},
+		}
+	}
 	setWarnings(out.Header(), s.admission.warnings(r))
 	// The mux would answer 404 and 405 in plain text.
 	if _, pattern := s.mux.Handler(r); pattern == "" || s.literals.lacks(r) {
@@ -111,6 +111,10 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 // admit refuses a call that its caller may not make, and one that is meant for another cluster.
 func (s *Server) admit(r *http.Request, rt *route) error {
 	if err := s.admission.permit(r, rt); err != nil {
+		// Such an answer also ends with the server.
+		ctx, end := untilStopped(r.Context(), s.ctx)
+		defer end()
+		s.refusals.slow(ctx, r.RemoteAddr, err)
 		return err
 	}
 	return s.identity.sameCluster(r)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -125,6 +126,7 @@ func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig ra
 	if s.server, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
+	s.server.refusals.freely = math.MaxInt // tests have many callers refused on purpose
 	served := make(chan error, 1)
 	go func() { served <- s.server.Serve(l) }()
 	// The server closes before the node that it serves.

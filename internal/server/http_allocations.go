@@ -104,7 +104,7 @@ func (h *allocationHandlers) putAllocation(w http.ResponseWriter, r *http.Reques
 	}
 	// A wait takes a place of a stream, since it may last as long.
 	if wait > 0 {
-		release, err := h.streams.enter()
+		release, err := h.streams.enter(r.Context())
 		if err != nil {
 			return err
 		}

@@ -213,7 +213,7 @@ func (h *cursorHandlers) getCursorEvents(w http.ResponseWriter, r *http.Request)
 	// A HEAD request has no body to wait for.
 	req.Follow = req.Follow && r.Method != http.MethodHead
 	// The place among the streams is taken before anything is read for this one.
-	release, err := h.streams.enter()
+	release, err := h.streams.enter(r.Context())
 	if err != nil {
 		return err
 	}

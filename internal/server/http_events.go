@@ -84,7 +84,7 @@ func (h *eventHandlers) getEvents(w http.ResponseWriter, r *http.Request) error 
 	// A HEAD request has no body to wait for.
 	req.Follow = req.Follow && r.Method != http.MethodHead
 	// The place among the streams is taken before anything is read for this one.
-	release, err := h.streams.enter()
+	release, err := h.streams.enter(r.Context())
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (h *eventHandlers) getWait(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	// A wait may last as long as a stream, and takes one of their places.
-	release, err := h.streams.enter()
+	release, err := h.streams.enter(r.Context())
 	if err != nil {
 		return err
 	}

@@ -128,7 +128,7 @@ func (h *reportHandlers) getOutage(w http.ResponseWriter, r *http.Request) error
 // ends it.
 func (h *reportHandlers) followOutage(w http.ResponseWriter, r *http.Request, after uint64) error {
 	// A reader of the journal takes the place of a stream.
-	release, err := h.streams.enter()
+	release, err := h.streams.enter(r.Context())
 	if err != nil {
 		return err
 	}

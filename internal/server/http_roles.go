@@ -68,7 +68,7 @@ func (h *roleHandlers) putRole(w http.ResponseWriter, r *http.Request) error {
 	}
 	// A wait takes a place of a stream, since it may last as long.
 	if wait > 0 {
-		release, err := h.streams.enter()
+		release, err := h.streams.enter(r.Context())
 		if err != nil {
 			return err
 		}

@@ -86,7 +86,7 @@ func (h *viewHandlers) watchRows(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	release, err := h.streams.enter()
+	release, err := h.streams.enter(r.Context())
 	if err != nil {
 		return err
 	}

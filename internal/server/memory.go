@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,7 +13,7 @@ import (
 // What requests take in memory is counted before it is taken, in bytes, by two counts:
 //
 //	memory.held   of all requests: received bodies, and what they are decoded into
-//	share.held    of the bodies from one address
+//	share.held    of the bodies from one caller: one token, or one address without a token
 //
 // A request counts in a hold, which knows its part of both. It reserves for what it is about to build, after an
 // estimate by weigh.go, and releases everything at its end. What does not fit is refused with Overloaded, or with
@@ -25,59 +24,55 @@ import (
 // Room is made before anything is built. It is safe for concurrent use.
 type memory struct {
 	most int64 // of all requests
-	each int64 // of the bodies from one address
+	each int64 // of the bodies from one caller
 	held atomic.Int64
 
 	mu sync.Mutex
-	// An address is in the map while it has a hold, so strangers leave nothing here.
-	from map[netip.Addr]*share // by address of the callers that have a hold now
+	// A caller is in the map while it has a hold, so strangers leave nothing here.
+	from map[string]*share // of the callers that have a hold now, see payer
 }
 
-// share is what the bodies from one address hold. It exists while users is above zero.
+// share is what the bodies from one caller hold. It exists while users is above zero.
 type share struct {
 	held  atomic.Int64
 	users int // guarded by memory.mu
 }
 
-// newMemory returns a memory of that many bytes, a quarter of which the bodies from one address may hold.
+// newMemory returns a memory of that many bytes, a quarter of which the bodies from one caller may hold.
 func newMemory(most int64) *memory {
 	// A quarter each lets four callers use all of it.
-	return &memory{most: most, each: max(most/4, 1), from: map[netip.Addr]*share{}}
+	return &memory{most: most, each: max(most/4, 1), from: map[string]*share{}}
 }
 
 // hold is one request's part of a memory, or one publish stream's. It is for one goroutine.
 type hold struct {
-	// A hold belongs to one memory, and counts in the share of one address.
+	// A hold belongs to one memory, and counts in the share of one caller.
 	memory *memory
-	addr   netip.Addr // not valid for callers of the same process, who share nothing
+	payer  string // "" for callers of the same process, who share nothing
 	share  *share
 	bytes  int64 // counted in memory.held
 	body   int64 // of bytes: received of the body
 	shared int64 // of bytes: counted in share.held
 }
 
-// openHold returns an empty hold for a caller at a remote address. The caller must close it.
-func (m *memory) openHold(remote string) *hold {
-	h := &hold{memory: m}
-	// A connection inside of the process has no such address, and no share.
-	at, err := netip.ParseAddrPort(remote)
-	if err != nil {
+// openHold returns an empty hold for a caller, see payer. The caller must close it.
+func (m *memory) openHold(payer string) *hold {
+	h := &hold{memory: m, payer: payer}
+	if payer == "" {
 		return h
 	}
-	// IPv4 in IPv6 form is the same caller.
-	h.addr = at.Addr().Unmap()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	h.share = m.from[h.addr]
+	h.share = m.from[payer]
 	if h.share == nil {
 		h.share = &share{}
-		m.from[h.addr] = h.share
+		m.from[payer] = h.share
 	}
 	h.share.users++
 	return h
 }
 
-// receiveBody counts n bytes of a body that have arrived, for the memory and for the address. They stay counted until
+// receiveBody counts n bytes of a body that have arrived, for the memory and for the caller. They stay counted until
 // release, also with an error.
 func (h *hold) receiveBody(n int) error {
 	h.body += int64(n)
@@ -85,17 +80,17 @@ func (h *hold) receiveBody(n int) error {
 	switch {
 	case err != nil || h.share == nil:
 		return err
-	// Alone too large for one address: a retry cannot succeed.
+	// Alone too large for one caller: a retry cannot succeed.
 	case h.body > h.memory.each:
 		return api.Refuse(api.TooLarge, "body",
-			fmt.Sprintf("the body is larger than %d bytes, which is what this node has for one address", h.memory.each),
+			fmt.Sprintf("the body is larger than %d bytes, which is what this node has for one caller", h.memory.each),
 			"send several requests")
 	// Added first and compared then: of two bodies that meet at the bound both may be refused, and none passes it.
 	case h.share.held.Add(int64(n)) > h.memory.each:
 		// Refused bytes are in share.held too, from which release takes shared.
 		h.shared += int64(n)
 		return api.Refuse(api.Overloaded, "body",
-			"the bodies of requests from this address take all the memory there is for one",
+			"the bodies of this caller's requests take all the memory there is for one",
 			"retry later, with fewer requests at the same time")
 	}
 	h.shared += int64(n)
@@ -141,18 +136,18 @@ func (h *hold) release() {
 	h.bytes, h.body, h.shared = 0, 0, 0
 }
 
-// close releases the hold for the last time, and forgets an address that no other hold has.
+// close releases the hold for the last time, and forgets a caller that has no other hold.
 func (h *hold) close() {
 	h.release()
 	if h.share == nil {
 		return
 	}
-	// The last hold of an address takes its share along, so the map has no more entries than there are callers.
+	// The last hold of a caller takes its share along, so the map has no more entries than there are callers.
 	h.memory.mu.Lock()
 	defer h.memory.mu.Unlock()
 	h.share.users--
 	if h.share.users == 0 {
-		delete(h.memory.from, h.addr)
+		delete(h.memory.from, h.payer)
 	}
 }
 

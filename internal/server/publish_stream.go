@@ -51,7 +51,7 @@ func (h *publishStreams) open(w http.ResponseWriter, r *http.Request) error {
 			"there are as many publish streams and reads as this node serves at a time",
 			"publish with requests, POST /v1/events")
 	}
-	release, err := h.streams.enter()
+	release, err := h.streams.enter(r.Context())
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (h *publishStreams) open(w http.ResponseWriter, r *http.Request) error {
 		conn:           conn,
 		in:             buffered.Reader,
 		timeout:        h.cfg.RequestTimeout,
-		hold:           h.memory.openHold(r.RemoteAddr),
+		hold:           h.memory.openHold(payer(who, r.RemoteAddr)),
 		who:            who,
 	}
 	defer s.hold.close()

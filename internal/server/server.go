@@ -40,6 +40,7 @@ type Server struct {
 
 	admission *admission
 	callers   *callers
+	refusals  *refusals
 	// identity, errors, forward and messages are shared by the handlers.
 	identity *identity
 	errors   *errorWriter
@@ -87,7 +88,7 @@ func newServer(cfg Config, planted ...route) (*Server, error) {
 	// The duties of the service and all streams end with this context.
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.ops = service.New(s.ctx, cfg.Node, cfg.Heartbeat, cfg.Logger)
-	s.callers = newCallers(cfg)
+	s.callers, s.refusals = newCallers(cfg), newRefusals(s.logger)
 	s.forward.callers = s.callers
 	// The collectors read the service, so it exists before them.
 	var err error

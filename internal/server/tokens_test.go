@@ -298,6 +298,83 @@ func TestWhatIsLeftToAnAdmin(t *testing.T) {
 	s.hold(stranger, wants{"GET", "/metrics", "", 200, nil}, wants{"GET", "/status", "", 401, nil})
 }
 
+// Where sources are bound, a token writes under its own name, however it publishes.
+func TestATokenWritesUnderItsOwnName(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, withToken)
+	header := s.tokenOf("trainer", api.NewToken{Roles: []string{"publisher"}})
+	s.hold(header, wants{"POST", "/v1/events", `{"type":"A","source":"somebody","payload":{"n":0}}`, 200, nil})
+	s.ok("PUT", "/v1/settings/auth.bind_source", `{"value":"true"}`)
+	refused := []string{api.ReasonScope, "auth.bind_source"}
+	s.hold(header,
+		wants{"POST", "/v1/events", `{"type":"A","payload":{"n":1}}`, 200, nil},
+		wants{"POST", "/v1/events", `{"type":"A","source":"trainer","payload":{"n":2}}`, 200, nil},
+		wants{"POST", "/v1/events", `{"type":"A","source":"trainer/gpu-3","payload":{"n":3}}`, 200, nil},
+		wants{"POST", "/v1/events", `{"type":"A","source":"trainers","payload":{"n":4}}`, 403, refused},
+		wants{"POST", "/v1/events", `[{"type":"A","payload":{"n":5}},{"type":"A","source":"root"}]`, 403, refused},
+		wants{"PUT", "/v1/scheduled/late", `{"at":"2099-01-01T00:00:00Z","event":{"type":"A","source":"b"}}`, 403, refused},
+	)
+	s.ok("POST", "/v1/events", `{"type":"A","source":"somebody","payload":{"n":6}}`) // with the cluster token
+
+	// As a client's packet.
+	c := ringlogv1connect.NewLogServiceClient(s.http, s.url)
+	send := func(source string) error {
+		e := event.New("A", []byte(`{"n":7}`))
+		e.Source = source
+		r := connect.NewRequest(&ringlogv1.PublishRequest{Packet: packetOf(e)})
+		r.Header().Set(header[0], header[1])
+		_, err := c.Publish(t.Context(), r)
+		return err
+	}
+	if err := send("somebody"); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("a packet of another source: %v", err)
+	}
+	if err := send(""); err != nil {
+		t.Error(err)
+	}
+	var sources []string
+	all := event.Filter{Types: []string{"A"}}.Compile(event.Builtin())
+	chunk, err := s.node.Machine().Log().Read(1, &all, 100)
+	for i := range chunk.Events {
+		sources = append(sources, chunk.Events[i].Source)
+	}
+	want := []string{"somebody", "trainer", "trainer", "trainer/gpu-3", "somebody", "trainer"}
+	if err != nil || !slices.Equal(sources, want) {
+		t.Errorf("sources are %q, want %q: %v", sources, want, err)
+	}
+}
+
+// One token has half of a node's streams and a quarter of its memory for bodies, and the others have theirs.
+func TestATokenLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(c *Config) { c.Token, c.MaxStreams, c.MaxBodies = "root's", 4, 40_000 })
+	greedy := s.tokenOf("greedy", api.NewToken{Roles: []string{"subscriber", "publisher"}})
+	other := s.tokenOf("other", api.NewToken{Roles: []string{"subscriber", "publisher"}})
+	ctx, cancel := context.WithCancel(t.Context())
+	for range 2 {
+		s.follow(ctx, "/v1/events?follow=true", greedy...)
+	}
+	s.hold(greedy, wants{"GET", "/v1/events?follow=true&timeout=1s", "", 429, []string{"the token has half"}})
+	s.hold(other, wants{"GET", "/v1/events?follow=true&timeout=10ms", "", 200, nil})
+	cancel()
+	eventually(t, "the streams to end", func() bool {
+		s.server.streams.mu.Lock()
+		defer s.server.streams.mu.Unlock()
+		return len(s.server.streams.of) == 0 && len(s.server.streams.places) == 0
+	})
+
+	// A body of the greedy one is under way, from the address that the other one has as well.
+	id := strings.Split(strings.TrimPrefix(greedy[1], "Bearer "), "_")[1]
+	under := s.server.memory.openHold("token " + id)
+	defer under.close()
+	if err := under.receiveBody(int(s.server.memory.each) - 100); err != nil {
+		t.Fatal(err)
+	}
+	large := `{"type":"A","payload":{"x":"` + strings.Repeat("x", 500) + `"}}`
+	s.hold(greedy, wants{"POST", "/v1/events", large, 429, []string{"this caller's requests"}})
+	s.hold(other, wants{"POST", "/v1/events", large, 200, nil})
+}
+
 // Streams, exchanges and publish streams end with their token, at every node within a second.
 func TestWhatLastsEndsWithItsToken(t *testing.T) {
 	t.Parallel()

@@ -36,6 +36,7 @@ type PublishRequest struct {
 	Reserve func(bytes int64) error
 
 	allowed *event.Matcher // the types that the caller may publish; nil is all
+	source  string         // see boundSource
 }
 
 // Published answers a publish: the state machine's result, and what follows from the caller's own events.
@@ -70,7 +71,7 @@ func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 		return Published{}, err
 	}
 	caller := access.Of(ctx)
-	req.allowed = caller.Matcher(policy.Catalogue)
+	req.allowed, req.source = caller.Matcher(policy.Catalogue), l.boundSource(ctx)
 	answer, batch, err := req.makeBatch(policy)
 	if err != nil {
 		return Published{}, err
@@ -241,6 +242,9 @@ func (r *PublishRequest) makeBatch(policy *event.Policy) (Published, *frame.Batc
 func (r *PublishRequest) normalize(
 	gate *event.Gate, row int, e *event.Event, found *[]RowWarnings,
 ) (event.Hash, error) {
+	if err := bindSource(r.source, e); err != nil {
+		return event.Hash{}, r.errorOfRow(row, err)
+	}
 	// The event is changed in place into the form in which it is stored.
 	hash, warnings, err := gate.Normalize(e)
 	if err != nil {

@@ -25,7 +25,11 @@ func (s *Schedule) Put(ctx context.Context, id string, at time.Time, e event.Eve
 		return api.Scheduled{}, api.BadValue("at", at.Format(time.RFC3339), "a time up to the year 2255")
 	}
 	policy := s.Machine().Policy()
-	_, warnings, err := policy.Normalize(&e)
+	var warnings []event.Warning
+	err := bindSource(s.boundSource(ctx), &e)
+	if err == nil {
+		_, warnings, err = policy.Normalize(&e)
+	}
 	if err != nil {
 		return api.Scheduled{}, Within("event", err)
 	}

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
@@ -25,6 +26,30 @@ func outOfScope(field, what string) *api.Error {
 func (c *core) allowed(ctx context.Context) func(event.Type) bool {
 	m := access.Of(ctx).Matcher(c.Machine().Catalogue())
 	return func(t event.Type) bool { return m == nil || m.MatchType(string(t)) }
+}
+
+// boundSource returns what a caller has to name as the source of its events, "" if it may name any. Only a token binds.
+func (c *core) boundSource(ctx context.Context) string {
+	who := access.Of(ctx)
+	if who.IsNode() || !c.Machine().Settings().AuthBindSource {
+		return ""
+	}
+	return who.String()
+}
+
+// bindSource gives an event without a source the bound one, and refuses any other that does not begin with it and a
+// slash.
+func bindSource(bound string, e *event.Event) error {
+	switch {
+	case bound == "", e.Source == bound, strings.HasPrefix(e.Source, bound+"/"):
+		return nil
+	case e.Source == "":
+		e.Source = bound
+		return nil
+	}
+	return &api.Error{Code: api.Forbidden, Reason: api.ReasonScope, Field: "source",
+		Message: fmt.Sprintf("the token %q does not write as %q", bound, e.Source),
+		Remedy:  "leave the source out, or begin it with the token's name and a slash, as the setting auth.bind_source asks"}
 }
 
 // noSuchEvent is the error for an event that is not the caller's: it says no more than where the log ends.

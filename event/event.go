@@ -64,7 +64,7 @@ type Event struct {
 // A block that a client encoded is stored as it came if all its events are in the form already.
 func (e *Event) SameForm(sent *Event) bool {
 	return e.Type == sent.Type && e.Value == sent.Value && e.CorrelationID == sent.CorrelationID &&
-		e.Source == sent.Source && e.Original == sent.Original && e.Foreign == sent.Foreign &&
+		e.Original == sent.Original && e.Foreign == sent.Foreign &&
 		// The lengths are equal as well: a payload may begin where another one does.
 		len(e.Payload) == len(sent.Payload) && unsafe.SliceData(e.Payload) == unsafe.SliceData(sent.Payload)
 }

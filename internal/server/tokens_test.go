@@ -316,10 +316,15 @@ func TestATokenWritesUnderItsOwnName(t *testing.T) {
 	)
 	s.ok("POST", "/v1/events", `{"type":"A","source":"somebody","payload":{"n":6}}`) // with the cluster token
 
-	// As a client's packet.
+	// As a client's packet, whose event has the form in which it is stored but for the source.
 	c := ringlogv1connect.NewLogServiceClient(s.http, s.url)
+	policy := s.node.Machine().Policy()
 	send := func(source string) error {
 		e := event.New("A", []byte(`{"n":7}`))
+		e.Time = time.Unix(7, 0).UTC()
+		if _, _, err := policy.Normalize(&e); err != nil {
+			return err
+		}
 		e.Source = source
 		r := connect.NewRequest(&ringlogv1.PublishRequest{Packet: packetOf(e)})
 		r.Header().Set(header[0], header[1])

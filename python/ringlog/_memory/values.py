@@ -222,6 +222,7 @@ SETTINGS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "allocations.max": ("20000", _number(1, 1_000_000)),
     "allocations.resources_max": ("10000", _number(1, 1_000_000)),
     "allocations.rise_after": ("1m", _duration(_NONE, DAY)),
+    "auth.bind_source": ("false", _choice("false", "true")),
     "auth.open_metrics": ("false", _choice("false", "true")),
     "autopilot.cleanup_dead_servers": ("false", _choice("false", "true")),
     "autopilot.dead_after": ("1h", _duration(_SECOND, YEAR)),

@@ -10,7 +10,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/api"
-	"github.com/ringrift/ringlog/internal/attempt"
 )
 
 const (
@@ -46,9 +45,12 @@ func newRefusals(logger hclog.Logger) *refusals {
 // slow counts err, if it refuses a caller that is not known, and then waits where that address has had enough of them.
 func (f *refusals) slow(ctx context.Context, remote string, err error) {
 	refusal, ok := errors.AsType[*api.Error](err)
-	if ok && refusal.Code == api.Unauthenticated && f.note(addressOf(remote), time.Now()) {
-		attempt.Sleep(ctx, refusedAfter)
+	if !ok || refusal.Code != api.Unauthenticated || !f.note(addressOf(remote), time.Now()) {
+		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, refusedAfter)
+	defer cancel()
+	<-ctx.Done()
 }
 
 // note counts a refusal, and reports whether there were more than enough of them in this minute.

@@ -164,8 +164,8 @@ func fromNode(err error) *api.Error {
 			if known.is == raftnode.ErrFeatureLevel {
 				e.Reason, e.Field = api.ReasonFeatureLevel, "feature_level"
 			}
-			// The error may add details to the fixed message. Without a leader they are of the way to the last one.
-			if text := err.Error(); text != known.is.Error() && known.is != raftnode.ErrNoLeader {
+			// The error may add details to the fixed message.
+			if text := err.Error(); text != known.is.Error() {
 				e.Message += " (" + text + ")"
 			}
 			return e

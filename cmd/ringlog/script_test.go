@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // scriptWithin bounds every wait of a script.
-const scriptWithin = 30 * time.Second
+const scriptWithin = time.Minute
 
 // TestScripts runs the program as people do. Scripts share one cluster, where they
 // keep to names of their own; one that kills or changes nodes starts its own with

@@ -24,7 +24,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// Most tests wait for elections, timeouts and other nodes: more of them run beside each other than there are processors.
+// Most tests wait for elections, timeouts and other nodes, so more of them run in parallel than there are processors.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)

@@ -22,7 +22,7 @@ const (
 	refusedAddresses = 4096
 )
 
-// refusals counts calls of callers that are not known, by address, and slows those that go on. It is safe for
+// refusals counts calls without a good token, by address, and delays the answers to repeated ones. It is safe for
 // concurrent use.
 type refusals struct {
 	logger hclog.Logger

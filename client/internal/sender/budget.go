@@ -69,7 +69,8 @@ func (b *byteBudget) reserve(ctx context.Context, bytes int) error {
 		// The one after it may fit now.
 		b.waiting.Remove(at)
 		b.grant()
-		return fmt.Errorf("%w: not sent, as %d bytes of events wait already; it may be sent again", context.Cause(ctx), b.used)
+		return fmt.Errorf("%w: not sent, as %d bytes of events wait already; it may be sent again",
+			context.Cause(ctx), b.used)
 	}
 }
 

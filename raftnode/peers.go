@@ -50,6 +50,7 @@ const (
 	RoleFollower  = roster.RoleFollower
 	RoleCandidate = roster.RoleCandidate
 	RoleNonVoter  = roster.RoleNonVoter
+	RoleSealed    = "sealed" // of no node: a replay of the past is in its place
 )
 
 // URL returns the URL that Peers take for an address in the form of Config.HTTPAdvertise, which may be a URL already.

@@ -8,6 +8,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/bench"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/dev"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/offline"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/replay"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/serve"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
@@ -45,7 +46,8 @@ func newApp(sh *shell.Shell) *cli.App {
 				allocationCommand(sh), transfersCommand(sh), whereCommand(sh)),
 			category("cluster", serve.Command(sh, version), statusCommand(sh), clusterCommand(sh), settingsCommand(sh),
 				checkCommand(sh), doctorCommand(sh), verifyCommand(sh)),
-			category("operations", compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh), auditCommand(sh),
+			category("operations", compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh),
+				replay.Command(sh), stateCommand(sh), auditCommand(sh),
 				certCommand(sh), tokenCommand(sh)),
 			category("development", dev.Command(sh), dev.DemoCommand(sh, compareAt), bench.Command(sh)),
 			category(shell.Tools, pythonCommand(sh), shadowCommand(sh), contextCommand(sh),

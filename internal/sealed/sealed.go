@@ -131,6 +131,11 @@ func (n *Node) To(ctx context.Context, offset uint64) error {
 	return asked("until", n.replay.To(ctx, offset))
 }
 
+// ToIndex applies entries up to the one of an index.
+func (n *Node) ToIndex(ctx context.Context, index uint64) error {
+	return asked("index", n.replay.ToIndex(ctx, index))
+}
+
 // ToEnd applies all entries.
 func (n *Node) ToEnd(ctx context.Context) error { return n.replay.ToEnd(ctx) }
 

@@ -205,7 +205,7 @@ func callOrder() []string {
 		"deadLetterErrors", "redriveDeadLetters", "importDeadLetters", "purgeDeadLetters",
 		"waitForCursors", "explainDelivery", "changeCursor", "createGroup", "getGroup",
 		"listGroups", "exchange", "listGroupMembers", "deleteGroup", "seekCursor", "listSettings",
-		"setSetting", "getSetting", "compact", "snapshot", "exportIncident", "listCatalogue", "registerTypes",
+		"setSetting", "getSetting", "compact", "snapshot", "exportIncident", "getStacks", "listCatalogue", "registerTypes",
 		"validateEvents", "getType", "getTypeSchema", "getAsyncAPI", "registerFlows",
 		"listFlows", "getFlow", "removeFlow", "registerClient", "listClients", "getReadiness", "acquireRole", "renewRoles",
 		"getRole", "listRoles", "releaseRole", "scheduleEvent", "getScheduled", "listScheduled", "unscheduleEvent",

@@ -355,6 +355,7 @@ func (s *Server) table(advertised string) []route {
 		{method: get, path: "/healthz", handle: status.getHealth, needs: access.Open, about: true},
 		{method: get, path: "/readyz", handle: status.getReady, needs: access.Open, about: true},
 		{method: get, path: "/metrics", handle: status.getMetrics, needs: access.Metrics, about: true},
+		{method: get, path: "/v1/debug/stacks", handle: status.getStacks, needs: access.Operate, about: true},
 		{method: get, path: "/openapi.json", handle: status.getOpenAPI, needs: access.Known, about: true},
 		{method: get, path: "/{$}", handle: status.getRoot, needs: access.Known, about: true},
 

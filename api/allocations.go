@@ -16,7 +16,7 @@ type Resource struct {
 // ResourcePage is a page of the resources, by name.
 type ResourcePage struct {
 	Resources []Resource `json:"resources"`
-	Next      string     `json:"next,omitempty"` // of the next page's after, "" on the last page
+	Next      string     `json:"next,omitempty"` // parameter "after" for the next page; "" on the last
 }
 
 // NewResource declares a resource, or changes it. A lower capacity takes nothing from those who have more; nothing is
@@ -47,7 +47,7 @@ type Allocation struct {
 // AllocationPage is a page of what is granted or waits, by id.
 type AllocationPage struct {
 	Allocations []Allocation `json:"allocations"`
-	Next        string       `json:"next,omitempty"` // of the next page's after, "" on the last page
+	Next        string       `json:"next,omitempty"` // parameter "after" for the next page; "" on the last
 }
 
 // AllocationRequest asks for all of some amounts, or none.

@@ -25,13 +25,13 @@ const MaxRoleQueue = 100
 type RoleClaim struct {
 	Holder  string    `json:"holder"`
 	Since   time.Time `json:"since"`
-	Expires time.Time `json:"expires_at"` // unless it is sent again
+	Expires time.Time `json:"expires_at"` // unless renewed
 }
 
 // RolePage is a page of the roles that are held, by name.
 type RolePage struct {
 	Roles []Role `json:"roles"`
-	Next  string `json:"next,omitempty"` // of the next page's after, "" on the last page
+	Next  string `json:"next,omitempty"` // parameter "after" for the next page; "" on the last
 }
 
 // RoleAcquire asks for a role.
@@ -49,7 +49,7 @@ type RoleAcquire struct {
 type RoleAcquired struct {
 	Role     string `json:"role"`
 	Acquired bool   `json:"acquired"` // the caller holds the role
-	Holder   string `json:"holder"`   // who does
+	Holder   string `json:"holder"`   // of the role
 	Fence    uint64 `json:"fence"`    // of the holder
 	TTL      string `json:"ttl"`      // of the holder's lease
 	// Place is the caller's in the queue, from 1; 0 if it holds the role, or does not wait.
@@ -57,7 +57,7 @@ type RoleAcquired struct {
 	Waiting int `json:"waiting"` // callers in the queue
 }
 
-// RoleReleased answers a release, or that a lease was revoked.
+// RoleReleased answers a release or a revocation.
 type RoleReleased struct {
 	Role
 	Released bool `json:"released"` // false if the session neither held the role nor waited for it
@@ -69,7 +69,7 @@ type RoleLease struct {
 	Fence uint64 `json:"fence"`
 }
 
-// RoleRenewal renews leases. It takes no role: one that is lost stays lost.
+// RoleRenewal renews leases. It never acquires a role: a lost one stays lost.
 type RoleRenewal struct {
 	Leases []RoleLease `json:"leases"` // at most 1000
 }

@@ -40,5 +40,5 @@ type Scheduled struct {
 // ScheduledPage is a page of what is scheduled, by id.
 type ScheduledPage struct {
 	Scheduled []Scheduled `json:"scheduled"`
-	Next      string      `json:"next,omitempty"` // of the next page's after, "" on the last page
+	Next      string      `json:"next,omitempty"` // parameter "after" for the next page; "" on the last
 }

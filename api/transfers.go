@@ -4,7 +4,7 @@ import "time"
 
 // Transfer is what the log has of a copy of something to a host: a data sync, the distribution of a model, or games.
 type Transfer struct {
-	Transfer string `json:"transfer"` // the offset of its first event in hex, a dot, and the place of the host in it
+	Transfer string `json:"transfer"` // "<offset of its first event, hex>.<index of the host in that event>"
 	ID       string `json:"id,omitempty"`
 	Kind     string `json:"kind"`           // data, model or games
 	Name     string `json:"name,omitempty"` // of the dataset or model; "" if no event names it
@@ -25,7 +25,7 @@ type Transfer struct {
 	Files          uint64 `json:"files,omitempty"`
 	Checked        string `json:"checked,omitempty"` // "verified", "damaged", or "" if no event says
 	Retries        uint64 `json:"retries,omitempty"`
-	Repeats        uint64 `json:"repeats,omitempty"`        // events that said again what was known
+	Repeats        uint64 `json:"repeats,omitempty"`        // events that repeated known facts
 	Contradictions uint64 `json:"contradictions,omitempty"` // events that contradict the outcome
 	Error          string `json:"error,omitempty"`          // the last one
 	LastOffset     uint64 `json:"last_offset"`              // of the last event about it
@@ -40,9 +40,9 @@ type TransferStep struct {
 // TransferPage is a page of transfers: the oldest first; of overdue ones of all hosts, those that were due first.
 type TransferPage struct {
 	Transfers []Transfer `json:"transfers"`
-	Next      string     `json:"next,omitempty"` // of the next page's after, "" on the last page; a page may be short
+	Next      string     `json:"next,omitempty"` // parameter "after" for the next page; "" on the last; a page may be short
 	Offset    uint64     `json:"offset"`         // up to which the log is in the answer
-	// Incomplete says that the answering node has not seen events that were gone before.
+	// Incomplete says that events were trimmed before the answering node could read them.
 	Incomplete string        `json:"incomplete,omitempty"`
 	Time       time.Time     `json:"time"` // by which overdue is judged: the later of the node's clock and replicated time
 	Totals     TransferTally `json:"totals"`
@@ -81,7 +81,7 @@ type Copy struct {
 // CopyPage is a page of copies, by name, kind and host.
 type CopyPage struct {
 	Copies []Copy `json:"copies"`
-	Next   string `json:"next,omitempty"` // of the next page's after, "" on the last page
+	Next   string `json:"next,omitempty"` // parameter "after" for the next page; "" on the last
 	Offset uint64 `json:"offset"`         // up to which the log is in the answer
 	// Incomplete is as in TransferPage.
 	Incomplete string `json:"incomplete,omitempty"`

@@ -53,7 +53,7 @@ type ViewRows struct {
 	Generation uint64            `json:"generation"`
 	At         uint64            `json:"at"` // all rows are those of a fold up to this offset
 	Rows       []json.RawMessage `json:"rows"`
-	Next       string            `json:"next,omitempty"`       // of the next page's after, "" on the last page
+	Next       string            `json:"next,omitempty"`       // parameter "after" for the next page; "" on the last
 	Incomplete string            `json:"incomplete,omitempty"` // as View has it
 }
 

@@ -254,6 +254,9 @@ func TestReconcileTakesAnyJournals(t *testing.T) {
 }
 
 func TestHealthStaysBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine, whose memory is measured")
+	}
 	h, rng := Health{}, rand.New(rand.NewPCG(1, 2))
 	h.Configure(start, names, nil)
 	largest := 0

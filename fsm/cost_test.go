@@ -101,6 +101,9 @@ func (b *beside) small(t testing.TB) { b.entry(t, b.requests()...) }
 // What an entry costs does not depend on how many cursors there are that it does not touch:
 // that lag, that trims have passed, that hold retention up, or that may expire.
 func TestAnEntryCostsTheSameBesideAnyNumberOfCursors(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine, whose work is counted")
+	}
 	alone := newBeside(t, nil, 0, 0)
 	for _, c := range besides[1:] {
 		t.Run(c.name, func(t *testing.T) {

@@ -30,6 +30,9 @@ func letterKeys(t *testing.T, m *Machine) (n int) {
 // Whatever ends a kept letter, nothing is left of it: handlers may fail for years. The same holds where the node was
 // opened again or took a snapshot while the letters were there.
 func TestNothingIsLeftOfKeptLetters(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine, whose bytes are counted")
+	}
 	const letters = 10_000
 	ids := make([]uint64, letters)
 	for i := range ids {

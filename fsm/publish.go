@@ -51,7 +51,8 @@ func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 		}
 	}
 
-	// The lease counts where the request is decided: a retry has got its result above. The refusal uses no number.
+	// The lease counts where the request is decided: a retry has got its result above. The refusal does not use up the
+	// sequence number.
 	if refused := a.fenced(c.Lease); refused != nil {
 		a.suppressRows(from, a.row)
 		return *refused, nil

@@ -76,6 +76,9 @@ func largeResults(t *testing.T, m *Machine) (bytes uint64) {
 }
 
 func TestResultsOfProducersAreBoundedInBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine, whose bytes are counted")
+	}
 	n := &node{t: t, m: open(t, vfs.NewMem()), term: 1, at: epoch}
 	apply := func(requests ...request) []Result {
 		n.index++

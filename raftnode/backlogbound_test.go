@@ -30,6 +30,9 @@ func (f *heldFSM) ApplyBatch(logs []*raft.Log) []any {
 // is appended meanwhile, and applies all of it once its state machine continues.
 func TestAStateMachineThatStandsStillIsSentABoundedBacklog(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("bytes that wait are counted")
+	}
 	const frame, frames = 4 << 20, 24 // half as much again as the bound
 	dir := memoryDir(t)
 	gates := map[string]*heldFSM{}

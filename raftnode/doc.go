@@ -49,12 +49,16 @@
 //	joiner               form, join, correct the address; ask whether the folder belongs here
 //	barrier.run          one proof of leadership after the other
 //	disk.run             free space
+//	logLife              reports what becomes of the node in its log
 //	raft.Compact, raft.AnnounceCommits, failover: see upstream
+//
+// Parts have goroutines of their own, which their Close joins: the batcher's two, the transport's connections, the
+// election edges, raft itself with the senders of package upstream, the state machine's syncs and watchdog, and views.
 //
 // # Locks
 //
 // lifetime.Exclusively is held for seconds: by a change of members, a hand-over, and a round of the records' upkeep.
-// Every other lock guards a few fields for the time of a look. Those that are taken within another are, in this order:
+// Every other lock guards a few fields, and is held briefly. Those that are taken within another are, in this order:
 // autopilot's, the watch's, the contacts'; and the outage monitor's, its count of refusals. None is held while a
 // function of another part is called that may wait, such as a proposal, a ping or a write to a disk; diskGuard.check
 // alone measures and makes the reserve under its own.

@@ -27,8 +27,8 @@ var (
 	ErrSealed = errors.New("this is an incident, opened to be looked at: nothing is written to it")
 	// Errors of the leader's own operations and of changes of members.
 	ErrNotLeader     = membership.ErrNotLeader
-	ErrNotForwarded  = errors.New("such a command is never passed on from one node to another")
-	ErrNotStoredForm = errors.New("not in the form in which it is stored, which nodes pass on alone")
+	ErrNotForwarded  = errors.New("commands of this kind are not forwarded between nodes")
+	ErrNotStoredForm = errors.New("not in stored form: nodes forward only events in stored form")
 
 	ErrUnknownMember    = membership.ErrUnknownMember
 	ErrOtherIncarnation = membership.ErrOtherIncarnation

@@ -13,8 +13,8 @@ import (
 
 // ProposeForwarded is the leader's side of Peers.Forward: it decides a request
 // that another node has encoded, and never forwards it again. A refusal travels
-// inside the encoded result. The sender is not trusted: its events pass the gate again, and what deduplication
-// compares is computed from them here.
+// inside the encoded result. A sender is a member, and it has asked what its caller may do. For the content it is not
+// trusted: its events pass the gate again, and what deduplication compares is computed from them here.
 func (n *Node) ProposeForwarded(ctx context.Context, request []byte) ([]byte, error) {
 	r, err := n.admitForwarded(request)
 	if err != nil {

@@ -95,7 +95,7 @@ func (n *Node) NoLeaderError() error {
 	if len(n.roster.Servers()) == 0 {
 		return n.joiner.notFormed()
 	}
-	// Said only where the pings show it: an election is under way otherwise, or about to be.
+	// ErrNoQuorum only if the pings confirm it: otherwise an election is under way, or about to be.
 	if q := n.watch.Quorum(n.roster.Voters()); q.Voters > 0 && q.Margin < 0 {
 		return fmt.Errorf("%w: %w: %d of %d voters answer, %d are needed",
 			ErrNoLeader, ErrNoQuorum, q.Healthy, q.Voters, q.Needed)

@@ -16,52 +16,52 @@ import (
 // Status is what a node reports of itself and, as it sees them, of its members.
 type Status struct {
 	// What the node is, and whom it follows.
-	NodeID      string `json:"node_id"`
-	ClusterID   string `json:"cluster_id"`
-	Incarnation string `json:"incarnation"`
-	Role        string `json:"role"`
-	LeaderID    string `json:"leader_id"`
-	LeaderHTTP  string `json:"leader_http"`
+	NodeID      string
+	ClusterID   string
+	Incarnation string
+	Role        string
+	LeaderID    string
+	LeaderHTTP  string
 	// How far it is, by raft and by its state.
-	Term         uint64 `json:"term"`
-	CommitIndex  uint64 `json:"commit_index"`
-	AppliedIndex uint64 `json:"applied_index"`
-	Diverged     bool   `json:"diverged,omitempty"`
+	Term         uint64
+	CommitIndex  uint64
+	AppliedIndex uint64
+	Diverged     bool
 	// How much room there is, on the disk and in the queue.
-	Disk         DiskStatus  `json:"disk"`
-	Waiting      int         `json:"waiting_requests"` // not yet in an entry
-	WaitingBytes int         `json:"waiting_bytes"`    // of these
-	Queue        QueueStatus `json:"queue"`
+	Disk         DiskStatus
+	Waiting      int // not yet in an entry
+	WaitingBytes int // of these
+	Queue        QueueStatus
 	// The others, by pings and by raft's newest configuration.
-	Members []MemberStatus `json:"members"`
-	Quorum  Quorum         `json:"quorum"`
+	Members []MemberStatus
+	Quorum  Quorum
 
-	Outage      *Outage                 `json:"outage,omitempty"` // as this voter observes it now
-	Voters      election.Health         `json:"voters"`           // as the log reports them
-	Refusals    []rafttransport.Refusal `json:"refusals,omitempty"`
-	JoinRefused string                  `json:"join_refused,omitempty"` // why this node was last not admitted
-	NotFormed   string                  `json:"not_formed,omitempty"`   // why this node is in no cluster yet
-	LastBackup  time.Time               `json:"last_backup,omitzero"`   // when this node last sent a whole backup
+	Outage      *Outage         // as this voter observes it now
+	Voters      election.Health // as the log reports them
+	Refusals    []rafttransport.Refusal
+	JoinRefused string    // why this node was last not admitted
+	NotFormed   string    // why this node is in no cluster yet
+	LastBackup  time.Time // when this node last sent a whole backup
 }
 
 // MemberStatus is one member as this node sees it.
 type MemberStatus struct {
-	ID              string `json:"id"`
-	Raft            string `json:"raft"`
-	HTTP            string `json:"http"`
-	Voter           bool   `json:"voter"`
-	Healthy         bool   `json:"healthy"`
-	Unreachable     string `json:"unreachable,omitempty"` // why it is not healthy: "http" or, on the leader, "raft"
-	LastContactMs   int64  `json:"last_contact_ms"`       // over HTTP; -1: it never answered
-	TrailingEntries uint64 `json:"trailing_entries"`      // that this node has applied and the member has not
+	ID              string
+	Raft            string
+	HTTP            string
+	Voter           bool
+	Healthy         bool
+	Unreachable     string // why it is not healthy: "http" or, on the leader, "raft"
+	LastContactMs   int64  // over HTTP; -1: it never answered
+	TrailingEntries uint64 // that this node has applied and the member has not
 	// How long it has lacked entries of the raft log and stored none; 0 on a node that does not lead.
-	StalledMs int64 `json:"stalled_ms,omitempty"`
+	StalledMs int64
 	// What is wrong with the node that answers in its place; see health.Mismatch.
-	OtherToken   bool `json:"other_token,omitempty"`
-	OtherFolder  bool `json:"other_folder,omitempty"`
-	OtherCluster bool `json:"other_cluster,omitempty"`
+	OtherToken   bool
+	OtherFolder  bool
+	OtherCluster bool
 
-	Disk *DiskStatus `json:"disk,omitempty"` // by its last report; nil if it never answered
+	Disk *DiskStatus // by its last report; nil if it never answered
 }
 
 // Status returns this moment's view.

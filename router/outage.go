@@ -13,7 +13,8 @@ import (
 //	event 2             begin──handled
 //
 // If both attempts of event 1 fell into one outage, all of event 2's attempt did, and would have failed as well. An
-// attempt that was begun before and succeeds in between proves nothing: it may have passed the outage's begin.
+// attempt that was begun before and succeeds in between proves nothing: it may have used the dependency before the
+// outage began.
 // Without another event there is no such proof, so after MaxOutage the event is abandoned all the same.
 
 // maxPauseBetween is the longest pause between attempts that follow after all Retries, unless a retry waits longer.
@@ -21,7 +22,7 @@ const maxPauseBetween = time.Minute
 
 // successes knows which attempts of a subscription were begun after a moment and succeeded.
 type successes struct {
-	begun  atomic.Uint64 // attempts; the number of the last
+	begun  atomic.Uint64 // number of attempts begun so far
 	newest atomic.Uint64 // the highest number among those that succeeded
 }
 
@@ -39,10 +40,10 @@ func (s *successes) note(number uint64) {
 type tally struct {
 	counted int
 	at      time.Time     // the last of these ended
-	mark    uint64        // attempts of the subscription that were begun until then
-	began   time.Time     // the last attempt
-	newest  uint64        // success when it began
-	apart   time.Duration // from the end of the last one before it that counted; 0 is none
+	mark    uint64        // number of the subscription's attempts that were begun until then
+	began   time.Time     // when the last attempt began
+	newest  uint64        // number of the newest success at that moment
+	apart   time.Duration // from the end of the last counted attempt to began; 0 if none counted
 }
 
 // begin notes that an attempt begins, and returns its number.
@@ -88,8 +89,8 @@ func (tr *trial) wait(n int) time.Duration {
 	return min(last, most)
 }
 
-// identity is what the breaker knows the next attempt's event by. One that has had its Retries and leaves no place to
-// others counts as another event each time: they wait for it in any case.
+// identity is the key under which the breaker counts the next attempt. An event that has used its Retries while all
+// places are taken counts as another event each time: the others wait for it in any case.
 func (tr *trial) identity() any {
 	if tr.survivesOutages() && tr.attempts > len(tr.s.spec.Retries) {
 		if running, _ := tr.s.lanes.load(); running == tr.s.spec.Concurrency {

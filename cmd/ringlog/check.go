@@ -125,17 +125,18 @@ func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
 		return checkDone(sh, o.format, checkUnknown, err.Error(), nil)
 	}
 	// A healthy cluster is described, too: the line is what an operator reads first.
-	state, words, s := judgeAll(found, sh.Endpoints, o)
-	if len(words) == 0 {
-		words = []string{fmt.Sprintf("%s leads, %s, cluster %s", s.LeaderID, quorumText(s.Quorum), s.ClusterID)}
+	state, bad, s := judgeAll(found, sh.Endpoints, o)
+	words := problemsText(bad)
+	if len(bad) == 0 {
+		words = fmt.Sprintf("%s leads, %s, cluster %s", s.LeaderID, quorumText(s.Quorum), s.ClusterID)
 	}
-	return checkDone(sh, o.format, state, strings.Join(words, "; "), performance(s))
+	return checkDone(sh, o.format, state, words, performance(s))
 }
 
 // judgeAll returns the state that the statuses of all nodes amount to, and why: what the leader sees, and
 // what others see differently. view is the status that counts most, the leader's if there is one.
 func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (
-	state int, words []string, view nodeStatus) {
+	state int, bad []problem, view nodeStatus) {
 	// The view of the node that knows most is what counts; among equals, that of the latest term.
 	// The zero view has no id, so the first answer takes its place.
 	for _, a := range found.answers {
@@ -143,18 +144,18 @@ func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (
 			view = a.value
 		}
 	}
-	state, words = judge(view, o)
+	state, bad = judge(view, o)
 	// Nodes of two clusters in one list of endpoints make every other figure meaningless.
 	if found.mixed() != "" {
-		state, words = checkCritical, append([]string{found.mixed()}, words...)
+		state, bad = checkCritical, append([]problem{{found: found.mixed()}}, bad...)
 	}
 	// A node that sees something differently is a warning at least.
 	for _, a := range found.answers {
 		if more := differs(a, view, found.members, endpoints); more != "" {
-			state, words = max(state, checkWarning), append(words, more)
+			state, bad = max(state, checkWarning), append(bad, problem{found: more})
 		}
 	}
-	return state, words, view
+	return state, bad, view
 }
 
 // knowsMore reports whether a's view of the cluster counts more than b's.
@@ -243,7 +244,7 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 }
 
 // judge returns the state that a status amounts to for a monitor, and why.
-func judge(s nodeStatus, o checkOptions) (state int, words []string) {
+func judge(s nodeStatus, o checkOptions) (state int, bad []problem) {
 	// Any problem is a warning; what stops the cluster is critical, and lag is judged by the limits given.
 	// The figures of those who use the nodes are cleared, so nothing below sees them.
 	if o.nodes {
@@ -252,8 +253,8 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 		s.DeadLetters = api.LetterStats{}
 	}
 	state = checkOK
-	words = problems(s)
-	if len(words) > 0 {
+	bad = problems(s)
+	if len(bad) > 0 {
 		state = checkWarning
 	}
 	// Each of these keeps the cluster, or this node, from accepting events.
@@ -261,7 +262,7 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 		state = checkCritical
 	}
 	// Each cursor for itself: the worst one decides.
-	limit := func(warn, crit bool, format string, args ...any) {
+	limit := func(warn, crit bool, remedy, format string, args ...any) {
 		switch {
 		case crit:
 			state = checkCritical
@@ -270,21 +271,30 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 		default:
 			return
 		}
-		words = append(words, fmt.Sprintf(format, args...))
+		bad = append(bad, problem{fmt.Sprintf(format, args...), remedy})
 	}
 	for _, c := range s.Cursors {
 		lag, age := leastLag(c)
 		// leastLag has the lower bounds, so a limit that is over is over for certain.
 		limit(over(lag, o.warnLag) || over(age, o.warnAge), over(lag, o.critLag) || over(age, o.critAge),
-			"cursor %s lags by %s, %s", c.Name, lagEvents(c), lagTime(c))
+			"see ringlog cursor lag", "cursor %s lags by %s, %s", c.Name, lagEvents(c), lagTime(c))
 	}
 	dead := deadLetters(s)
-	limit(over(dead, o.warnLetters), over(dead, o.critLetters), "%s: see ringlog dlq", shell.Count(dead, "dead letter"))
+	limit(over(dead, o.warnLetters), over(dead, o.critLetters), "see ringlog dlq", "%s", shell.Count(dead, "dead letter"))
 	// One of them is a problem already, so the words are there.
 	if over(uint64(s.Subscriptions.CriticalDetached+s.Subscriptions.CriticalUnheard), o.critUnheard) {
 		state = checkCritical
 	}
-	return state, words
+	return state, bad
+}
+
+// problemsText is all problems on one line.
+func problemsText(list []problem) string {
+	words := make([]string, len(list))
+	for i, p := range list {
+		words[i] = p.String()
+	}
+	return strings.Join(words, "; ")
 }
 
 // deadLetters counts those that are not redriven.

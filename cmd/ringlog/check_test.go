@@ -137,7 +137,7 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 			members: map[string]string{"http://n1": "n1", "http://n2": "n2", "http://n3": "n3"},
 		}
 		state, words, _ := judgeAll(found, []string{"http://n1", "http://n2", "http://n3", "http://old"}, checkOptions{})
-		text := strings.Join(words, "; ")
+		text := problemsText(words)
 		if state != test.state || (text == "") != (test.words == nil) {
 			t.Errorf("%s: %d, %q", test.name, state, text)
 		}
@@ -162,7 +162,7 @@ func TestACheckOfAClusterThatIsForming(t *testing.T) {
 	found := sweep[nodeStatus]{answers: []answer[nodeStatus]{silent, forms("n1"), forms("n2")}}
 	state, words, _ := judgeAll(found, []string{"http://n1", "http://n2", "http://n3"}, checkOptions{})
 	want := "n1 is not in a cluster: " + forms("n1").value.NotFormed
-	if text := strings.Join(words, "; "); state != checkCritical || text != want {
+	if text := problemsText(words); state != checkCritical || text != want {
 		t.Errorf("%d, %q, not %q", state, text, want)
 	}
 	// A wrong token is not a part of forming.

@@ -37,7 +37,8 @@ func clusterOutageCommand(sh *shell.Shell) *cli.Command {
 			"reached\n" +
 			"one again (restored), that it could no longer prove that it leads (lease expired), or that its process was " +
 			"paused\n" +
-			"(stalled) or did not run (down), each since a time. in the log: whether the cluster has recorded it.",
+			"(stalled) or did not run (down), each with the time since when. The column \"in the log\" says whether\n" +
+			"the cluster has recorded it.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "data-dir", Usage: "data `DIR` of a stopped node, instead of running nodes"},
 			&cli.IntFlag{Name: "n", Usage: "print the newest `COUNT` records of each journal; 0 means all", Value: 10},
@@ -48,7 +49,7 @@ func clusterOutageCommand(sh *shell.Shell) *cli.Command {
 			if n < 0 {
 				return shell.Usagef("-n %d must not be negative", n)
 			}
-			// An empty DIR, of a variable that is not set, say, is an error and does not ask the cluster.
+			// An empty DIR, for example from an unset variable, is an error; the cluster is not asked.
 			if dir := c.String("data-dir"); c.IsSet("data-dir") {
 				return showJournalOf(sh, dir, n)
 			}
@@ -74,7 +75,7 @@ type nodeOutage struct {
 
 // localRecord is a record of a node's journal, as an event that has no offset.
 type localRecord struct {
-	// always true: it marks a record, as an event of the log has no such field
+	// Always true: it distinguishes a record of a journal from an event of the log.
 	Local  bool   `json:"local"`
 	NodeID string `json:"node_id"`
 	// in the journal, from 1
@@ -110,7 +111,6 @@ const outagePath = "/v1/cluster/outage"
 
 // showOutage asks every node and fails if one sees no quorum.
 func showOutage(ctx context.Context, sh *shell.Shell, newest int) error {
-	// Each node answers for itself, so no leader is needed.
 	found, err := askEverybody(ctx, sh, fetchOutage)
 	if err != nil {
 		return err
@@ -223,7 +223,7 @@ func outageFacts(o *api.Outage, now time.Time) string {
 	fmt.Fprintf(&b, "  since         %s\n", shell.Moment(o.Since))
 	fmt.Fprintf(&b, "  last leader   %s (term %d)\n", cmp.Or(o.Leader, "not known"), o.Term)
 	fmt.Fprintf(&b, "  writes        %d refused here\n", o.Refused)
-	// A peer that answers and one that does not are listed alike: both say who could make a quorum.
+	// Peers that answer and peers that do not are listed: together they show who could form a quorum.
 	for _, p := range o.Peers {
 		state := "unreachable"
 		if p.Reachable {

@@ -108,7 +108,7 @@ func printTotals(sh *shell.Shell, t api.LetterSummary) error {
 	// No problem is said, too: whoever asks wants a verdict.
 	health := sh.Paint(shell.Good, "ok")
 	if bad := letterProblems(t.LetterStats); len(bad) > 0 {
-		health = sh.Paint(shell.Warn, strings.Join(bad, "; "))
+		health = sh.Paint(shell.Warn, problemsText(bad))
 	}
 	err := sh.Facts("health", health, "letters", t.Count, "dead", t.Dead, "redriven",
 		fmt.Sprintf("%d, on their way to their cursors", t.Redriven),
@@ -122,16 +122,16 @@ func printTotals(sh *shell.Shell, t api.LetterSummary) error {
 }
 
 // letterProblems lists what is wrong with the dead letters as a whole.
-func letterProblems(t api.LetterStats) (list []string) {
+func letterProblems(t api.LetterStats) (list []problem) {
 	if t.Stale {
-		list = append(list, fmt.Sprintf("a dead letter of %s has waited longer than dlq.stale_after: see ringlog dlq errors",
-			shell.Time(t.Oldest)))
+		list = append(list, problem{fmt.Sprintf("a dead letter of %s has waited longer than dlq.stale_after",
+			shell.Time(t.Oldest)), "see ringlog dlq errors"})
 	}
 	// What does not fit any more is refused: its cursor or group stays at the event.
 	// From nine tenths on there is still time to act.
 	if t.Bytes > t.MaxBytes-t.MaxBytes/10 {
-		list = append(list, fmt.Sprintf("dead letters take %s of %s, and no more than dlq.max_bytes is accepted",
-			shell.Size(t.Bytes), shell.Size(t.MaxBytes)))
+		list = append(list, problem{fmt.Sprintf("dead letters take %s of %s, and no more than dlq.max_bytes is accepted",
+			shell.Size(t.Bytes), shell.Size(t.MaxBytes)), "ringlog dlq redrive or purge them"})
 	}
 	return list
 }

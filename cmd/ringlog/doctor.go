@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -89,10 +90,10 @@ func clusterFindings(found sweep[timedStatus], endpoints []string) (findings []s
 	for _, a := range found.answers {
 		plain.answers = append(plain.answers, answer[nodeStatus]{url: a.url, value: a.value.nodeStatus, err: a.err})
 	}
-	_, words, view := judgeAll(plain, endpoints, checkOptions{})
-	for _, problem := range words {
-		findings = append(findings, shell.Finding{Check: "cluster", Found: problem,
-			Remedy: "ringlog cluster status shows each node; docs/troubleshooting.md goes through the causes"})
+	_, list, view := judgeAll(plain, endpoints, checkOptions{})
+	for _, bad := range list {
+		findings = append(findings, shell.Finding{Check: "cluster", Found: bad.found,
+			Remedy: cmp.Or(bad.remedy, "ringlog cluster status shows each node")})
 	}
 	if n := view.Quorum.Voters; n > 0 && (n == 1 || n%2 == 0) {
 		findings = append(findings, shell.Finding{Check: "voters",

@@ -63,6 +63,9 @@ func runApp(args ...string) (string, error) {
 // Each verb has a usage that begins with what it does, an example of it, a description of each flag, and lines that fit
 // a terminal; help NOUN VERB, NOUN help VERB and NOUN VERB --help print the same.
 func TestTheHelpOfEveryVerb(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine reads one help after another")
+	}
 	app := newApp(&shell.Shell{})
 	top, err := runApp("help")
 	if err != nil {
@@ -187,6 +190,9 @@ var exampleFiles = map[string]string{
 // and a dead letter.
 func TestExamplesOfTheHelpRun(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("scripts run the same verbs")
+	}
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("bash is not installed")

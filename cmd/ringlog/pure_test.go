@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,13 +68,23 @@ func TestTheNodeInAMembersPlaceIsNamed(t *testing.T) {
 	want := []string{
 		"n2 and n1 have different cluster tokens: start both with the same --token-file",
 		"another data folder answers as n3: if that is a second node, give it another --id; " +
-			"else run ringlog cluster remove n3, then it can join",
-		"a node of another cluster answers as n4: stop it, and start n4 with its own data folder, " +
-			"or run ringlog cluster remove n4 and start it with an empty one",
-		"member n5 does not answer",
+			"else ringlog cluster remove n3, then it can join",
+		"a node of another cluster answers as n4: stop it, and start n4 with its own data folder; " +
+			"or ringlog cluster remove n4, and start it with an empty one",
+		"member n5 does not answer: see whether it runs, and its log; if it never returns, ringlog cluster remove n5",
 	}
-	if got := problems(s); !slices.Equal(got, want) {
+	if got := problemsText(problems(s)); got != strings.Join(want, "; ") {
 		t.Errorf("%q", got)
+	}
+	// Nobody can be removed without a quorum.
+	s.Quorum.Margin = -1
+	if got := problemsText(problems(s)); strings.Contains(got, "cluster remove") || !strings.Contains(got, "cluster recover") {
+		t.Errorf("without a quorum: %q", got)
+	}
+	// What a node says that is no member any more is as old as its folder.
+	s.JoinRefused = "this node was removed"
+	if got := problemsText(problems(s)); got != "n1 is not admitted to the cluster: this node was removed" {
+		t.Errorf("removed: %q", got)
 	}
 }
 

@@ -59,7 +59,7 @@ func showStatus(ctx context.Context, sh *shell.Shell) error {
 			"dead letters", fmt.Sprintf("%d (%d being redriven)", s.DeadLetters.Count, s.DeadLetters.Redriven)}
 		// One line for each problem, the worst first.
 		for _, bad := range problems(s) {
-			facts = append(facts, "problem", sh.Paint(shell.Bad, bad))
+			facts = append(facts, "problem", sh.Paint(shell.Bad, bad.String()))
 		}
 		return sh.Facts(facts...)
 	})
@@ -168,78 +168,109 @@ func notAdmittedText(id, cluster, notFormed, refused string) string {
 	return ""
 }
 
+// problem is something that an operator should act on.
+type problem struct{ found, remedy string }
+
+// String is the problem with its remedy, on one line.
+func (p problem) String() string {
+	if p.remedy == "" {
+		return p.found
+	}
+	return p.found + ": " + p.remedy
+}
+
+// seeOutage is the remedy where too few voters answer.
+const seeOutage = "see ringlog cluster outage, and bring voters back; if a majority never returns, " +
+	"ringlog cluster recover"
+
 // problems lists what an operator should act on, the worst first.
-func problems(s nodeStatus) []string {
+func problems(s nodeStatus) (list []problem) {
 	// add appends a problem if there is one.
-	var list []string
-	add := func(bad bool, format string, args ...any) {
+	add := func(bad bool, remedy, format string, args ...any) {
 		if bad {
-			list = append(list, fmt.Sprintf(format, args...))
+			list = append(list, problem{fmt.Sprintf(format, args...), remedy})
 		}
 	}
 	// Problems that stop the cluster, or one of its nodes.
-	add(s.Diverged, "the state of %s differs from the majority's: remove the node, empty its data folder, and "+
-		"let it join again", s.NodeID)
-	why := notAdmittedText(s.NodeID, s.ClusterID, s.NotFormed, s.JoinRefused)
-	add(why != "", "%s", why)
-	if s.ClusterID != "" {
-		add(s.LeaderID == "" && why == "", "no leader")
-		add(s.Quorum.Margin < 0, "no quorum: %s", quorumText(s.Quorum))
+	add(s.Diverged, "remove the node, empty its data folder, and let it join again",
+		"the state of %s differs from the majority's", s.NodeID)
+	bad := tlsProblem(s)
+	add(bad != "", "", "%s %s", s.NodeID, bad)
+	// What a node outside of the cluster says of the others is as old as its folder.
+	if why := notAdmittedText(s.NodeID, s.ClusterID, s.NotFormed, s.JoinRefused); why != "" {
+		add(true, "", "%s", why)
+		return list
 	}
+	add(s.LeaderID == "", "see ringlog cluster outage", "no leader")
+	add(s.Quorum.Margin < 0, seeOutage, "no quorum: %s", quorumText(s.Quorum))
 	if s.Outage != nil {
-		add(true, "no quorum since %s (%s): see ringlog cluster outage", shell.Time(s.Outage.Since),
-			s.Outage.Cause)
+		add(true, "see ringlog cluster outage", "no quorum since %s (%s)", shell.Time(s.Outage.Since), s.Outage.Cause)
 	}
 	// A full disk is a problem before the cluster as a whole refuses appends.
 	for _, m := range s.Members {
 		if d := m.Disk; d != nil && d.Full {
-			add(true, "the disk of %s is nearly full: %s free, %s needed", m.ID, shell.Size(d.FreeBytes),
-				shell.Size(d.MinFreeBytes))
+			add(true, "make room, or ringlog compact", "the disk of %s is nearly full: %s free, %s needed", m.ID,
+				shell.Size(d.FreeBytes), shell.Size(d.MinFreeBytes))
 		}
 	}
-	if problem := tlsProblem(s); problem != "" {
-		add(true, "%s %s", s.NodeID, problem)
-	}
 	// Problems that stop it with the next failure.
-	add(s.Quorum.Margin == 0 && s.Quorum.Voters > 1, "no voter to spare: %s", quorumText(s.Quorum))
-	add(len(s.Health.CatchupAtRisk) > 0, "about to lag too far for the raft log, and to need a snapshot: %s",
-		strings.Join(s.Health.CatchupAtRisk, ", "))
+	add(s.Quorum.Margin == 0 && s.Quorum.Voters > 1, "bring the missing voters back, or replace them",
+		"no voter to spare: %s", quorumText(s.Quorum))
+	add(len(s.Health.CatchupAtRisk) > 0, "see ringlog cluster members",
+		"about to lag too far for the raft log, and to need a snapshot: %s", strings.Join(s.Health.CatchupAtRisk, ", "))
 	// Problems of those who use it.
-	add(s.Subscriptions.CriticalDetached > 0, "%s not attached: see ringlog clients",
+	add(s.Subscriptions.CriticalDetached > 0, "see ringlog clients", "%s not attached",
 		shell.Count(s.Subscriptions.CriticalDetached, "critical subscription"))
-	add(s.Subscriptions.CriticalUnheard > 0, "%s: the client was lost; see ringlog clients",
+	add(s.Subscriptions.CriticalUnheard > 0, "the client was lost; see ringlog clients", "%s",
 		unheardText(s.Subscriptions.CriticalUnheard))
-	add(s.Backpressure.Active, "the queue of %s has been full since %s: publishers are refused with 429",
+	add(s.Backpressure.Active, "publishers are refused with 429", "the queue of %s has been full since %s",
 		s.Backpressure.Leader, shell.Time(s.Backpressure.Since))
 	if o := s.Overdue; o != nil && len(o.List) > 0 {
-		add(true, "%s: see ringlog chain %s", shell.Count(o.Count, "overdue edge"), o.List[0].CorrelationID)
+		add(true, "see ringlog chain "+o.List[0].CorrelationID, "%s", shell.Count(o.Count, "overdue edge"))
 	}
 	list = append(list, letterProblems(s.DeadLetters)...)
 	for _, c := range s.Cursors {
-		add(c.Stalled != nil, "cursor %s is stalled, lagging by %s: see ringlog cursor lag", c.Name, lagEvents(c))
-		add(c.Throttled(), "backpressure of %s %s is active, lagging by %s: see ringlog cursor lag", cursorKind(c),
+		add(c.Stalled != nil, "see ringlog cursor lag", "cursor %s is stalled, lagging by %s", c.Name, lagEvents(c))
+		add(c.Throttled(), "see ringlog cursor lag", "backpressure of %s %s is active, lagging by %s", cursorKind(c),
 			c.Name, lagEvents(c))
 	}
-	// Members that are missed, each for one reason.
 	for _, m := range s.Members {
-		switch {
-		case m.OtherFolder:
-			add(true, "another data folder answers as %s: if that is a second node, give it another --id; "+
-				"else run ringlog cluster remove %s, then it can join", m.ID, m.ID)
-		case m.OtherCluster:
-			add(true, "a node of another cluster answers as %s: stop it, and start %s with its own data folder, "+
-				"or run ringlog cluster remove %s and start it with an empty one", m.ID, m.ID, m.ID)
-		case m.OtherToken:
-			add(true, "%s and %s have different cluster tokens: start both with the same --token-file", m.ID, s.NodeID)
-		case m.Unreachable == election.ReasonRaft:
-			add(true, "member %s answers over HTTP but not over raft: check its raft address, %s", m.ID, m.Raft)
-		default:
-			add(!m.Healthy, "member %s does not answer", m.ID)
+		list = append(list, memberProblems(s, m)...)
+	}
+	return list
+}
+
+// memberProblems lists why a member is missed, or what it lacks, each for one reason. A member can be removed only
+// while there is a quorum.
+func memberProblems(s nodeStatus, m api.Member) (list []problem) {
+	remove := func(then string) string {
+		if s.Quorum.Margin < 0 {
+			return "see ringlog cluster outage: nobody can be removed without a quorum"
 		}
-		stalled := time.Duration(m.StalledMs) * time.Millisecond
-		add(m.Healthy && stalled >= stalledAfter,
-			"member %s lacks entries of the raft log and has stored none for %s",
-			m.ID, shell.Short(stalled))
+		return "ringlog cluster remove " + m.ID + then
+	}
+	add := func(remedy, format string, args ...any) {
+		list = append(list, problem{fmt.Sprintf(format, args...), remedy})
+	}
+	switch {
+	case m.OtherFolder:
+		add("if that is a second node, give it another --id; else "+remove(", then it can join"),
+			"another data folder answers as %s", m.ID)
+	case m.OtherCluster:
+		add(fmt.Sprintf("stop it, and start %s with its own data folder; or %s", m.ID,
+			remove(", and start it with an empty one")), "a node of another cluster answers as %s", m.ID)
+	case m.OtherToken:
+		add("start both with the same --token-file", "%s and %s have different cluster tokens", m.ID, s.NodeID)
+	case m.Unreachable == election.ReasonRaft:
+		add("check its raft address, "+m.Raft, "member %s answers over HTTP but not over raft", m.ID)
+	case !m.Healthy:
+		add("see whether it runs, and its log; if it never returns, "+remove(""),
+			"member %s does not answer", m.ID)
+	}
+	stalled := time.Duration(m.StalledMs) * time.Millisecond
+	if m.Healthy && stalled >= stalledAfter {
+		add("see its log", "member %s lacks entries of the raft log and has stored none for %s", m.ID,
+			shell.Short(stalled))
 	}
 	return list
 }

@@ -71,6 +71,9 @@ func wide(i uint64) frame.Key {
 // The package's promise about memory: near 17 bytes a key when full, and nothing kept of
 // a window that has passed.
 func TestIndexStaysSmall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine, whose memory is measured")
+	}
 	x := New()
 	const n = 1 << 20
 	for i := range uint64(n) {

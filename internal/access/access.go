@@ -42,7 +42,7 @@ func (r Role) Means() string {
 		return "settings but those of retention and access, compaction that passes no cursor, redrive and purge of " +
 			"dead letters, step-down, types, flows, views, resources"
 	case Admin:
-		return "everything: members, backups, forced compaction, tokens. It is all data and all power"
+		return "everything: members, backups, forced compaction, tokens. Full access to all data and operations"
 	}
 	return ""
 }

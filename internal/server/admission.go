@@ -41,8 +41,9 @@ func newAdmission(cfg Config, advertised string, callers *callers, routes []rout
 	return a
 }
 
-// permit refuses a call that its caller may not make. It is the one place at which permissions are asked. rt is nil for
-// what no route takes.
+// permit refuses a call whose caller lacks the permission that its route needs. It is the one place that every call
+// passes; an operation that does several things asks for the permission of each beside. rt is nil for what no route
+// takes.
 func (a *admission) permit(r *http.Request, rt *route) error {
 	who, unknown := callerOf(r.Context())
 	below := func(fixed string) bool { return strings.HasPrefix(r.URL.Path, fixed) }

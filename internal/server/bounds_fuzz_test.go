@@ -81,6 +81,9 @@ const perByte = 16
 // fixed multiple of its bytes, or of what they decompress to within the limit of a request, plus the events that a
 // request may have.
 func FuzzWhatComesInTakesBoundedMemory(f *testing.F) {
+	if testing.Short() {
+		f.Skip("what is allocated is measured")
+	}
 	for _, seed := range greedySeeds(f) {
 		at := slices.IndexFunc(entrances, func(e entrance) bool { return e.name == seed.entrance })
 		if at < 0 {

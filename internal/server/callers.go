@@ -25,10 +25,10 @@ const headerPrincipal = "Ringlog-Principal"
 // cutOffAfter is how long a node that hears no leader honours tokens: it does not learn that one is revoked.
 const cutOffAfter = 10 * time.Second
 
-// lookEvery is how often what lasts is compared with the tokens, beside each change of them.
+// lookEvery is how often open streams are compared with the tokens, beside each change of them.
 const lookEvery = 250 * time.Millisecond
 
-// callers knows who calls, and ends what lasts longer than the caller's token. It is safe for concurrent use.
+// callers knows who calls, and ends streams whose token is no longer valid. It is safe for concurrent use.
 //
 //	no token at all, in the configuration or in the state    everybody, who may do everything
 //	Authorization: Bearer CLUSTER-TOKEN                       root; or whom a node names that passes a call on
@@ -196,7 +196,7 @@ func (c *callers) checked(who *caller) (*caller, error) {
 	return who, nil
 }
 
-// still returns nil while a caller is who it was: its token is there, with the secret that was shown, and has not
+// still returns nil while the caller's token is valid: it is there, with the secret that was shown, and has not
 // expired. What a token may do never changes.
 func (c *callers) still(who *caller) error {
 	if who.id == "" {
@@ -213,7 +213,7 @@ func (c *callers) still(who *caller) error {
 	case time.Since(c.node.HeardLeader()) > cutOffAfter:
 		// Another node may know, so a client tries the next one.
 		return &api.Error{Code: api.NoLeader, Reason: api.ReasonCutOff,
-			Message: "this node has not heard a leader for ten seconds, and does not know which tokens are revoked",
+			Message: fmt.Sprintf("this node has not heard a leader for %v, and does not know which tokens are revoked", cutOffAfter),
 			Remedy:  "ask another node, or use the cluster token"}
 	}
 	return nil
@@ -265,7 +265,7 @@ func (c *callers) last(ctx context.Context) (_ context.Context, cancel func()) {
 	}
 }
 
-// run ends what lasts longer than its caller's token, until ctx ends.
+// run ends streams whose token is no longer valid, until ctx ends.
 func (c *callers) run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

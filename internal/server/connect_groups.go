@@ -74,11 +74,12 @@ func (g *groupService) Exchange(
 	}
 	g.metrics.countDelivered(len(out.Events))
 	answer := exchangedToWire(&out)
+	// The member knows by it under which lease this was decided.
 	answer.Fence = r.Msg.Fence
 	return connect.NewResponse(answer), nil
 }
 
-// exchangeFromWire caps Want at one more than is allowed, which fits an int and is still refused.
+// exchangeFromWire decodes an exchange. Want is capped at one above the limit, so it fits an int and is still refused.
 func exchangeFromWire(m *ringlogv1.ExchangeRequest) engine.Request {
 	// Times are bounded by the operation, which refuses those that are too long.
 	r := engine.Request{
@@ -109,7 +110,7 @@ func exchangeFromWire(m *ringlogv1.ExchangeRequest) engine.Request {
 	return r
 }
 
-// exchangedToWire lists delivery counts only of events that are delivered again.
+// exchangedToWire encodes the answer. Only events that are redelivered have a delivery count.
 func exchangedToWire(x *engine.Answer) *ringlogv1.ExchangeResponse {
 	var runs runsBuilder
 	// Events go as runs, as in a tail; what differs for a group goes beside them.

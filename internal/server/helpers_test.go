@@ -78,13 +78,14 @@ func newSites(t testing.TB, count int, change func(*Config)) []*site {
 func quick() raftnode.Timing {
 	const unit = time.Millisecond * (1 + 2*raceEnabled)
 	return raftnode.Timing{
-		Heartbeat:     1000 * unit,
-		Election:      1000 * unit,
-		Lease:         800 * unit,
+		// A machine that is busy must not cause an election, or events, that a test does not expect.
+		Heartbeat:     2000 * unit,
+		Election:      2000 * unit,
+		Lease:         1900 * unit,
 		CommitTimeout: 5 * unit,
 		Ping:          50 * unit,
 		Misses:        20,
-	} // a machine that pauses must not cause events that a test does not expect
+	}
 }
 
 // startSite opens a node and serves it on a listener, until the test ends. A change that sets Config.Node to a

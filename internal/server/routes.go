@@ -14,9 +14,9 @@ import (
 	"github.com/ringrift/ringlog/internal/access"
 )
 
-// route is one row of the table: one operation of the HTTP interface, or one method of a Connect service. A field
-// but needs at its zero value stands for the usual: the body has up to maxAdminBody bytes, the answer
-// comes within the request timeout, and any node answers unless its state has diverged.
+// route is one row of the table: one operation of the HTTP interface, or one method of a Connect service. Except for
+// needs, the zero value of a field is the usual case: the body has up to maxAdminBody bytes, the answer comes within the
+// request timeout, and any node answers unless its state has diverged.
 //
 // The cross-site rule has no field: it follows from the method (admission.fromBrowser) and holds for all routes.
 type route struct {
@@ -29,7 +29,7 @@ type route struct {
 	needs access.Permission
 
 	// What follows is at its zero value for most routes.
-	whole  bool                   // shows what a token for some types or cursors alone is not good for
+	whole  bool                   // refused to tokens that are limited to some types or cursors
 	lasts  bool                   // ends with the caller's token, as streams do
 	body   func(event.Limits) int // how many bytes the body may have; nil: maxAdminBody
 	stream bool                   // ends by itself: it has no request timeout unless the caller asks for one

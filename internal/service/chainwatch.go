@@ -36,7 +36,7 @@ type chainWatch struct {
 	texts  []string         // the setting that watch goes by
 	known  *event.Catalogue // whose flows it follows
 	watch  *stages.Watch    // nil if there are no deadlines
-	limits stages.Deadlines // what watch makes of texts
+	limits stages.Deadlines // texts, parsed
 	wants  event.Filter     // the types that watch follows
 	next   uint64           // the first offset not looked at
 	keep   time.Duration    // how long ago the newest event of a run may be
@@ -109,8 +109,8 @@ func (c *chainWatch) applySettings(now time.Time) error {
 	}
 	c.texts, c.known, c.watch = texts, known, nil
 	c.view.Store(&api.OverdueRuns{List: []api.OverdueEdge{}, Deadlines: append([]string{}, texts...)})
-	// Without deadlines the watch is off until there are some. One of a flow or an edge that was removed meanwhile, or
-	// that a newer build has, leaves the others in force.
+	// Without deadlines the watch is off until there are some. A deadline whose flow or edge this build does not know,
+	// because it was removed or a newer build has it, is ignored; the others stay in force.
 	d, refused := stages.ParseEachDeadline(known, texts)
 	if len(d) == 0 {
 		c.next = 0
@@ -120,7 +120,7 @@ func (c *chainWatch) applySettings(now time.Time) error {
 		c.core.logger.Warn("a deadline of runs is not in force", "error", refused)
 	}
 	var err error
-	// For anything older it would be too late to report it.
+	// Older runs are past the time in which they can be reported.
 	c.keep = fsm.OverdueHorizon(d.Longest())
 	c.next, err = c.core.Machine().Log().OffsetAt(now.Add(-c.keep))
 	if err != nil {
@@ -134,8 +134,8 @@ func (c *chainWatch) applySettings(now time.Time) error {
 	return nil
 }
 
-// goesBy reports whether the watch would be the same with these settings and this catalogue. A catalogue is another one
-// with each type that is registered, most of which are no stage of a flow that is watched.
+// goesBy reports whether the watch would be the same with these settings and this catalogue. Registering any type makes
+// a new catalogue, though few types are stages of a watched flow.
 func (c *chainWatch) goesBy(texts []string, known *event.Catalogue) bool {
 	if !slices.Equal(texts, c.texts) {
 		return false

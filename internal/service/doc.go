@@ -18,13 +18,20 @@
 //	Groups    groups whose members share a cursor; package engine delivers
 //	Letters   dead letters: list, redrive, purge, import
 //	Clients   who has registered to listen to what
+//	Roles     names that one process holds at a time, by leases
+//	Allocations  amounts of resources, granted by priority
+//	Schedule  events that are published at a time
+//	Views     what is folded of the log: definitions, rows, rules
+//	Transfers copies between hosts, from a built-in view
+//	Tokens    who may call, and what they may do
 //	Settings  the cluster's settings
 //	Reports   what is computed from the log: audit, chains, history
 //
 // All share a core: the node, the way to propose a command, and checks that several of them need.
 //
-// It also has two duties of the node that leads: it finds which lagging cursors have nothing to get
-// (scan.go), and reports runs that are overdue (chainwatch.go).
+// It also has five duties, each a goroutine that ends with ctx and acts on the node that leads: it finds which
+// lagging cursors have nothing to get (scan.go), reports cursors that lag (lagwatch.go) and runs that are overdue
+// (chainwatch.go), publishes scheduled events (schedule.go), and what the rules of views fire (views_publish.go).
 //
 //	s := service.New(ctx, node, heartbeat, logger)
 //	answer, err := s.Log.Publish(ctx, &policy, service.PublishRequest{Events: events})

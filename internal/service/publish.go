@@ -61,7 +61,7 @@ type RowWarnings struct {
 // In each way the gate sees every event, so that what a client packed is checked like what it sent as JSON.
 
 // Publish checks, normalises and hashes the events and appends all of them or none.
-// It changes req.events, and policy is what they were decoded with.
+// It changes req.Events, and policy is what they were decoded with.
 func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequest) (Published, error) {
 	// What is wrong with the request as a whole is refused before any event is looked at.
 	if err := checkPublish(policy.Limits, &req); err != nil {
@@ -93,7 +93,7 @@ func (l *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 	if err == nil && result.Replayed && result.First != 0 {
 		result.Time = l.storedTime(ctx, result.First, result.Time)
 	}
-	// Where an earlier event of the same content is, only a reader learns.
+	// Only callers that may read learn the offset of the earlier event.
 	if !caller.May(access.Subscribe) {
 		result.Duplicates = slices.Clone(result.Duplicates)
 		for i := range result.Duplicates {

@@ -139,6 +139,9 @@ func reference(t *testing.T, events []*event.Event) map[string]folded {
 
 func TestAMonthIsAsTheReferenceFoldsIt(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one goroutine folds a month")
+	}
 	perDay := 14
 	if longtest.Enabled() {
 		perDay *= 2

@@ -78,6 +78,9 @@ func eachRecord(t *testing.T, places []string, f func(t *testing.T, next string)
 // TestATornWriteIsNoEntry has the power fail while a record is written: of its sectors
 // any may be on disk.
 func TestATornWriteIsNoEntry(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine cuts a file at many places")
+	}
 	eachRecord(t, []string{afterOthers, overOlder, firstOfARound}, func(t *testing.T, next string) {
 		s, dir, last, _ := journaledFolder(t, next)
 		old, err := os.ReadFile(filepath.Join(dir, datadir.JournalFile))

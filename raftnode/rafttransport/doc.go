@@ -9,7 +9,7 @@
 //   - A node whose raft configuration is empty grants no vote: raft itself would
 //     grant it to anyone.
 //   - Heartbeats are handled by raft's main loop like every other RPC. While the
-//     main loop is held up, an answer that is as true is sent in its place.
+//     main loop is held up, an equivalent answer is sent instead.
 //   - A follower commits only what its leader has proven to be the same in both logs.
 //     Raft itself would commit whatever the follower has at those indexes.
 //   - Memory and time are bounded for whoever connects: frames, pending handshakes,

@@ -43,7 +43,8 @@ type Answer struct {
 	Counts           []uint64      // which delivery each of them is
 	Revoked, Refused []frame.Range // what it must not handle any more; what it reported and does not hold
 	Gap              *log.Gap      // nil is none
-	AckWait, Silence time.Duration // how long it may hold an event without progress, and be silent itself
+	AckWait          time.Duration // how long it may hold an event without progress
+	Silence          time.Duration // its session timeout: how long it may be silent
 	Committed, Last  uint64        // the group's commit, and the log's last offset
 }
 

@@ -24,7 +24,7 @@ const (
 // requireAlone refuses a cluster that others use: whose log holds their events, as
 // far as its ends show, or that they publish to now.
 func (b *bench) requireAlone(ctx context.Context) error {
-	// A log of others need not be read as a whole to be recognized.
+	// Both ends are enough to recognize a log that others use.
 	ends := []client.TailOptions{
 		// Linearizable: a node that lags may not have the events of others yet.
 		{From: client.FromStart(), Limit: benchLooks, NoFollow: true, Consistency: client.Linearizable},
@@ -46,7 +46,7 @@ func (b *bench) requireAlone(ctx context.Context) error {
 }
 
 // requireStill watches the leader for a second and refuses a cluster to which
-// anybody publishes meanwhile, be it another benchmark.
+// anybody publishes meanwhile, including another benchmark.
 func (b *bench) requireStill(ctx context.Context) error {
 	before, err := b.watchLog(ctx, "")
 	if err != nil {
@@ -130,7 +130,7 @@ func (b *bench) compareLogs(ctx context.Context, before, now logState, between t
 // foreignEvents returns those events that o reads, that clients published and that match.
 func (b *bench) foreignEvents(ctx context.Context, o client.TailOptions,
 	match func(event.Event) bool) (list []event.Event, err error) {
-	// A gap is trimmed events, of which nothing is known.
+	// Trimmed events are skipped: nothing is known about them.
 	for ev, err := range b.client.Tail(ctx, o) {
 		var gap *client.GapError
 		switch {
@@ -189,9 +189,9 @@ func (b *bench) requireRoom(ctx context.Context) error {
 		// With a batch of 1 the limit of an event is the only one.
 		if b.opts.batch > 1 && exceeds("limits.request_bytes", b.opts.batch*(size+beside)) {
 			limit := limits["limits.request_bytes"]
-			return shell.Usagef("--size %d with --batch %d makes requests of %d bytes; the cluster takes %d "+
+			return shell.Usagef("--size %d with --batch %d makes requests of up to %d bytes; the cluster takes %d "+
 				"(limits.request_bytes): use --batch %d",
-				size, b.opts.batch, b.opts.batch*size, limit, max(1, limit/(size+beside)))
+				size, b.opts.batch, b.opts.batch*(size+beside), limit, max(1, limit/(size+beside)))
 		}
 	}
 	return nil

@@ -12,7 +12,7 @@ func Coordinators() string {
 	list := event.Builtin().Coordinators()
 	var b strings.Builder
 	fmt.Fprintf(&b, `# The platform's %d coordinators in the layers of its bootstrap, for ringlog launch.
-# The command is the same for all: replace it by how a coordinator is started here. {name} is its name.
+# The command is the same for all: replace it with the command that starts a coordinator here. {name} is its name.
 
 [defaults]
 command = ["python3", "coordinator.py", "{name}"]
@@ -28,7 +28,7 @@ ready = "registered"
 		}
 		fmt.Fprintf(&b, "\n[daemon.%s]\n", c.Name)
 		if c.Replacement != "" {
-			fmt.Fprintf(&b, "# %s replaces it: remove this table unless it runs by itself.\n", c.Replacement)
+			fmt.Fprintf(&b, "# %s replaces it: remove this table unless the\n# coordinator still runs as a process of its own.\n", c.Replacement)
 		}
 		fmt.Fprintf(&b, "coordinator = %q\ngroup = %q\n", c.Name, groupOfLayer(c.LayerName))
 	}

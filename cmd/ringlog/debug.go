@@ -33,7 +33,7 @@ const bundleFormat = 1
 func debugCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "debug", Usage: "write what somebody needs who looks for a fault",
-		UsageText: shell.Examples("ringlog debug bundle bundle.tar.gz"),
+		UsageText: shell.Examples("ringlog debug bundle all.tar.gz"),
 		Subcommands: []*cli.Command{{
 			Name: "bundle", Usage: "write what all nodes say of themselves into one file", ArgsUsage: "FILE",
 			UsageText: shell.Examples("ringlog debug bundle bundle.tar.gz",

@@ -4,9 +4,11 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"regexp"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Token is a token as GET /v1/tokens shows it. Its secret is in the answer to its creation or rotation alone.
@@ -82,4 +84,14 @@ func ParseToken(text string) (id, secret string, ok bool) {
 	}
 	id, secret, _ = strings.Cut(strings.TrimPrefix(text, tokenPrefix), "_")
 	return id, secret, true
+}
+
+// CheckToken refuses a token that no header can carry. The error does not show it.
+func CheckToken(token string) error {
+	// A node that took such a token would serve nobody.
+	at := strings.IndexFunc(token, unicode.IsControl)
+	if at < 0 {
+		return nil
+	}
+	return fmt.Errorf("a token is one line without control characters: see line %d", 1+strings.Count(token[:at+1], "\n"))
 }

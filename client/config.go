@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client/internal/calls"
 	"github.com/ringrift/ringlog/event"
 )
@@ -108,6 +109,9 @@ func (c *Config) validate() error {
 		if err != nil {
 			return fmt.Errorf("client: config: TokenFile: %w", err)
 		}
+	}
+	if err := api.CheckToken(c.Token); err != nil {
+		return fmt.Errorf("client: config: Token: %w", err)
 	}
 	for _, e := range c.Endpoints {
 		if _, err := calls.BaseURL(e, "http"); err != nil {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +33,31 @@ func TestAWrongEndpointIsNamed(t *testing.T) {
 	if answer, ok := errors.AsType[*api.Error](err); !ok || answer.Code != api.NotImplemented || answer.Message == "" ||
 		!strings.Contains(answer.Remedy, "no path unless a proxy") {
 		t.Errorf("%+v", err)
+	}
+}
+
+// A web server of another kind is reported at once, and not asked again until the time is over.
+func TestAForeignWebServerIsNoEndpoint(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusNotImplemented, http.StatusMethodNotAllowed} {
+		asked := atomic.Int64{}
+		foreign := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			http.Error(w, "unsupported method", status) // a page of text
+		}))
+		defer foreign.Close()
+		c := dial(t, client.Config{Endpoints: []string{foreign.URL}, Timeout: time.Minute})
+		_, publishing := c.Publish(t.Context(), numbered(1))
+		_, getting := c.Get(t.Context(), 1)
+		for name, err := range map[string]error{"publish": publishing, "get": getting} {
+			answer, ok := errors.AsType[*api.Error](err)
+			if !ok || answer.Code != api.NotImplemented || !strings.Contains(answer.Remedy, "is a ringlog node") {
+				t.Errorf("%d: %s: %v", status, name, err)
+			}
+		}
+		if n := asked.Load(); n > 10 {
+			t.Errorf("%d: asked %d times", status, n)
+		}
 	}
 }
 

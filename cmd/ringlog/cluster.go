@@ -270,6 +270,11 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 	if found == nil {
 		return shell.NotFoundf("there is no member %q: list them with ringlog cluster members", id)
 	}
+	// The change itself needs a quorum: a retry until --timeout would end in the same.
+	if list.Quorum.Margin < 0 {
+		return fmt.Errorf("%w: %s: nobody can be %s without a quorum\n%s", shell.ErrLeaderless, quorumText(list.Quorum), done,
+			seeOutage)
+	}
 	// A majority of those that remain, without the member.
 	left := fmt.Sprintf("%s, %d needed for a quorum", shell.Count(voters, "voter remains", "voters remain"), voters/2+1)
 	if found.Voter && voters == 1 {

@@ -94,6 +94,10 @@ func indexText(s nodeStatus) string {
 
 // quorumText says how many voters may still fail.
 func quorumText(q api.Quorum) string {
+	// A node that is in no cluster yet knows of no voter.
+	if q.Voters == 0 {
+		return "not known"
+	}
 	return fmt.Sprintf("%d of %d voters healthy, %d needed, %d to spare", q.Healthy, q.Voters, q.Needed, max(0, q.Margin))
 }
 

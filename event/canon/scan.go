@@ -387,9 +387,14 @@ func (s *Scanner) Word() ([]byte, *Error) {
 	return nil, s.Unexpected("a value")
 }
 
+// at reports whether the input continues with w.
+func (s *Scanner) at(w string) bool {
+	return len(s.Data)-s.Pos >= len(w) && string(s.Data[s.Pos:s.Pos+len(w)]) == w
+}
+
 // skip reads w if the input continues with it.
 func (s *Scanner) skip(w string) bool {
-	if len(s.Data)-s.Pos < len(w) || string(s.Data[s.Pos:s.Pos+len(w)]) != w {
+	if !s.at(w) {
 		return false
 	}
 	s.Pos += len(w)
@@ -405,10 +410,9 @@ func (s *Scanner) Kind() string {
 		return "an array"
 	case c == '"':
 		return "a string"
-	// A literal is named by its first byte: whether the rest is right does not matter here.
-	case c == 't' || c == 'f':
+	case s.at("true"), s.at("false"):
 		return "a boolean"
-	case c == 'n':
+	case s.at("null"):
 		return "null"
 	case slices.Contains([]byte("-0123456789"), c):
 		return "a number"

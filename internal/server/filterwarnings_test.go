@@ -36,6 +36,14 @@ func TestEveryCallThatGivesAFilterWarnsAboutAMisspeltType(t *testing.T) {
 		"filter of a cursor": func(string) (http.Header, error) {
 			return s.ok("PUT", "/v1/cursors/changed/filter", body).header, nil
 		},
+		"view": func(name string) (http.Header, error) {
+			return s.ok("PUT", "/v1/views/"+strings.ReplaceAll(name, " ", "_"),
+				`{"types":["TRAINNG_COMPLETED"],"fields":{"n":{"kind":"count"}}}`).header, nil
+		},
+		"client": func(name string) (http.Header, error) {
+			return s.ok("PUT", "/v1/clients/"+name, `{"subscriptions":[{"name":"s","mode":"live",`+body[1:len(body)-1]+`}]}`).header,
+				nil
+		},
 		"read": func(string) (http.Header, error) {
 			return s.ok("GET", "/v1/events?type=TRAINNG_COMPLETED", "").header, nil
 		},

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/human"
@@ -51,6 +52,9 @@ func (h *clientHandlers) putClient(w http.ResponseWriter, r *http.Request) error
 	}
 	// The call registers the client again, too, which keeps it from expiring.
 	made, err := h.clients.Put(r.Context(), c)
+	if err == nil {
+		setWarnings(w.Header(), h.filterWarnings(body.Subscriptions))
+	}
 	// A client that was removed, or never was there, is answered as one with no subscriptions.
 	switch {
 	case err != nil:
@@ -59,6 +63,17 @@ func (h *clientHandlers) putClient(w http.ResponseWriter, r *http.Request) error
 		return writeJSON(w, http.StatusOK, api.Client{ID: c.ID, Subscriptions: []api.Subscription{}})
 	}
 	return writeJSON(w, http.StatusOK, service.ViewClient(made))
+}
+
+// maxClientWarnings bounds the warnings about the filters of one client: they travel in a header.
+const maxClientWarnings = 8
+
+// filterWarnings says what of the filters of subscriptions matches nothing known.
+func (h *clientHandlers) filterWarnings(list []api.Subscription) (warnings []event.Warning) {
+	for i := range list {
+		warnings = append(warnings, h.clients.FilterWarnings(list[i].Filter)...)
+	}
+	return warnings[:min(len(warnings), maxClientWarnings)]
 }
 
 // deleteClient answers DELETE /v1/clients/{id} with the client as it was.

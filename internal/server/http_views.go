@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/service"
 )
 
@@ -51,6 +52,13 @@ func (h *viewHandlers) putView(w http.ResponseWriter, r *http.Request) error {
 			`send a declaration, such as {"types": ["TRAINING_COMPLETED"], "fields": {"n": {"kind": "count"}}}`)
 	}
 	one, err := h.views.Define(r.Context(), r.PathValue("name"), read.bytes)
+	// A view of types that nobody publishes stays empty.
+	var folded struct {
+		Types []string `json:"types"`
+	}
+	if err == nil && json.Unmarshal(one.Declaration, &folded) == nil {
+		setWarnings(w.Header(), h.views.FilterWarnings(event.Filter{Types: folded.Types}))
+	}
 	return answerJSON(w, one, err)
 }
 

@@ -116,7 +116,7 @@ var nodeErrors = []nodeError{
 	{
 		// Nothing was proposed: a retry is safe.
 		raftnode.ErrNoQuorum, api.NoQuorum, "too few voters can be reached to decide anything",
-		"bring voters back; a retry is safe",
+		"bring voters back: GET /v1/cluster/outage, or ringlog cluster outage, shows what each node sees; a retry is safe",
 	},
 	{
 		raftnode.ErrNoLeader, api.NoLeader, "nobody leads the cluster at the moment",

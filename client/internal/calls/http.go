@@ -91,7 +91,7 @@ func errorAnswer(resp *http.Response) error {
 
 	// A proxy may answer a 5xx while its nodes are away. Anything else is no node's.
 	foreign := errors.New(resp.Status + " without an error that ringlog sends")
-	if resp.StatusCode >= 500 {
+	if resp.StatusCode >= 500 && !foreignServer(resp) {
 		return foreign
 	}
 	return &AnswerError{&api.Error{Code: api.NotImplemented, Message: foreign.Error(),

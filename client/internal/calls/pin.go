@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -58,7 +59,7 @@ func (p *clusterPin) RoundTrip(r *http.Request) (*http.Response, error) {
 	got := resp.Header.Get(api.ClusterHeader)
 	// The first answer that names a cluster decides.
 	if got == "" {
-		if resp.StatusCode == http.StatusMisdirectedRequest {
+		if resp.StatusCode == http.StatusMisdirectedRequest || foreignServer(resp) {
 			// It is no node's port for clients. Whoever asked gets the reason, whatever its protocol is.
 			return nil, errors.Join(errorAnswer(resp), resp.Body.Close())
 		}
@@ -74,6 +75,13 @@ func (p *clusterPin) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errors.Join(err, resp.Body.Close())
 	}
 	return resp, nil
+}
+
+// foreignServer reports whether a web server answered that can do nothing that nodes are asked for. A retry does not help.
+func foreignServer(resp *http.Response) bool {
+	// Nodes answer with a message, whatever is wrong.
+	page := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/")
+	return page && (resp.StatusCode == http.StatusNotImplemented || resp.StatusCode == http.StatusMethodNotAllowed)
 }
 
 // CloseIdleConnections lets http.Client.CloseIdleConnections reach the transport below.

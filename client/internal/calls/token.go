@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/ringrift/ringlog/api"
 )
 
 // clusterToken is the token that requests carry. One of a file is read again when a node refuses it, and not before:
@@ -54,5 +56,5 @@ func ReadToken(file string) (string, error) {
 	if token == "" {
 		return "", fmt.Errorf("%s is empty", file)
 	}
-	return token, nil
+	return token, api.CheckToken(token)
 }

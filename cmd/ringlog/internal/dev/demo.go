@@ -77,7 +77,7 @@ func demo(ctx context.Context, sh *shell.Shell,
 	// The first step that fails ends the tour: the next ones build on it.
 	for i, step := range t.steps() {
 		if err := t.show(ctx, i+1, step); err != nil {
-			return quiet(ctx, err)
+			return err
 		}
 	}
 	sh.Say("everything held, in %s; now try: ringlog dev", shell.Short(time.Since(began)))
@@ -115,6 +115,10 @@ func (t *tour) show(ctx context.Context, n int, step demoStep) error {
 	bounded, cancel := context.WithTimeout(ctx, demoWithin)
 	defer cancel()
 	evidence, err := step.run(bounded)
+	// After Ctrl-C the step failed for that reason: there is no evidence, and the logs would explain nothing.
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if err != nil {
 		evidence = err.Error()
 	}
@@ -124,13 +128,11 @@ func (t *tour) show(ctx context.Context, n int, step demoStep) error {
 		return err
 	})
 	// The ends of the nodes' logs help to find the reason.
-	// After Ctrl-C the step failed for that reason, and the logs would explain nothing.
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
 		t.tellLogs()
 		return errors.Join(shell.CodeError(shell.ExitFailed), printErr)
 	}
-	// The first is nil unless the user ended the tour.
-	return errors.Join(ctx.Err(), printErr)
+	return printErr
 }
 
 // tellLogs prints the end of each node's log.

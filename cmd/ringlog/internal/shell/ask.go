@@ -95,11 +95,11 @@ const NodeWithin = 3 * time.Second
 // clustersWithin bounds how long a command waits for its endpoints to name their clusters.
 const clustersWithin = 500 * time.Millisecond
 
-// warnOfClusters warns if the endpoints are of more than one cluster: the command would go to any of them. Nothing is
+// checkClusters refuses endpoints of more than one cluster: the command could go to any of them. Nothing is
 // asked where the cluster is given or there is one endpoint, and endpoints that do not answer are left out.
-func (sh *Shell) warnOfClusters(ctx context.Context) {
+func (sh *Shell) checkClusters(ctx context.Context) error {
 	if len(sh.Endpoints) < 2 || sh.clusterID != "" {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, clustersWithin)
 	defer cancel()
@@ -130,9 +130,10 @@ func (sh *Shell) warnOfClusters(ctx context.Context) {
 		}
 	}
 	if len(ids) > 1 {
-		sh.Say("warning: the endpoints are of %d clusters, and this command may go to any of them: %s; "+
+		return Usagef("the endpoints are of %d clusters, and this command could go to any of them: %s\n"+
 			"name endpoints of one cluster, or give --cluster-id", len(ids), strings.Join(parts, ", "))
 	}
+	return nil
 }
 
 // AnyStatus is the status of the first endpoint that answers and knows a leader; if none

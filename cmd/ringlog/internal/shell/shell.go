@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -173,7 +174,11 @@ func HostOf(flag, addr string) (string, error) {
 // ReadToken returns the cluster token: what file holds, or fromEnv if no file is named.
 func ReadToken(file, fromEnv string) (string, error) {
 	if file == "" {
-		return strings.TrimSpace(fromEnv), nil
+		token := strings.TrimSpace(fromEnv)
+		if err := api.CheckToken(token); err != nil {
+			return "", Usagef("%s: %w", TokenVariable, err)
+		}
+		return token, nil
 	}
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -183,6 +188,9 @@ func ReadToken(file, fromEnv string) (string, error) {
 	// An empty file is an error: it would silently mean that there is no token.
 	if token == "" {
 		return "", Usagef("--token-file %s is empty", file)
+	}
+	if err := api.CheckToken(token); err != nil {
+		return "", Usagef("--token-file %s: %w", file, err)
 	}
 	return token, nil
 }
@@ -215,7 +223,9 @@ func (sh *Shell) DialReachable(ctx context.Context, change ...func(*client.Confi
 	if err := sh.Reach(ctx); err != nil {
 		return nil, err
 	}
-	sh.warnOfClusters(ctx)
+	if err := sh.checkClusters(ctx); err != nil {
+		return nil, err
+	}
 	return sh.Dial(change...)
 }
 
@@ -449,8 +459,12 @@ func describeCause(err error, sh *Shell) string {
 		return fmt.Sprintf("%v\nnodes run at %s but did not answer in time: run ringlog check, or raise --timeout (%s)",
 			err, strings.Join(sh.Endpoints, ", "), sh.Timeout)
 	case errors.Is(err, ErrUnreachable), errors.Is(err, client.ErrUnreachable):
-		return fmt.Sprintf("%v\nno node answers at %s: is one running there? (to start a cluster: ringlog dev)",
-			err, strings.Join(sh.Endpoints, ", "))
+		text := fmt.Sprintf("%v\nno node answers at %s: is one running there?", err, strings.Join(sh.Endpoints, ", "))
+		// Whoever names endpoints has a cluster.
+		if slices.Equal(sh.Endpoints, []string{DefaultEndpoint}) {
+			text += " (to start a cluster: ringlog dev)"
+		}
+		return text
 	// The remedy of a node's answer does not apply if the outcome is unknown.
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		return err.Error()

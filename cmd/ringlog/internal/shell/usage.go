@@ -260,12 +260,28 @@ func Exactly(c *cli.Context, n int, what string) error {
 	verb := strings.TrimPrefix(c.Command.HelpName, c.App.Name+" ")
 	switch {
 	case n == 0:
-		return Usagef("%s takes no arguments, but got %q: it has flags, see ringlog help %s", verb, c.Args().First(), verb)
+		return Usagef("%s takes no arguments, but got %q%s: see ringlog help %s", verb, c.Args().First(), ownFlags(c.Command),
+			verb)
 	case c.NArg() == 0:
 		return Usagef("%s needs %s", verb, what)
 	default:
 		return Usagef("%s takes %s, but got %s", verb, what, Count(c.NArg(), "argument"))
 	}
+}
+
+// ownFlags names the flags of a verb that has few of them, for somebody who typed a value without its flag.
+func ownFlags(c *cli.Command) string {
+	var names []string
+	for _, f := range c.VisibleFlags() {
+		if name := f.Names()[0]; name != "help" {
+			names = append(names, dashed(name))
+		}
+	}
+	const few = 4
+	if len(names) == 0 || len(names) > few {
+		return ""
+	}
+	return " without " + strings.Join(names, " or ")
 }
 
 // Args is the action of a verb that takes n arguments; what names them in the error about any other number.

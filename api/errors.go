@@ -148,6 +148,9 @@ const (
 	ReasonNotFormed        = "not_formed"        // no_leader: the node is not in a cluster yet
 	ReasonRemoved          = "removed"           // no_leader: the node was removed from the cluster
 	ReasonUnknownPath      = "unknown_path"      // not_found: the node has no such path, a newer one may
+	ReasonSealed           = "sealed"            // forbidden: an incident was opened to be read, and nothing else
+	ReasonNotKept          = "not_kept"          // trimmed: the node does not keep its state of then; Offset: the oldest
+	ReasonNoIncident       = "no_incident"       // conflict: the node serves a cluster, not an incident
 
 	// Of resources and allocations, as package fsm has them.
 	ReasonUnknownResource = "unknown_resource" // not_found

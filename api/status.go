@@ -49,6 +49,7 @@ const (
 	RoleFollower  = "follower"
 	RoleCandidate = "candidate"
 	RoleNonVoter  = "non-voter"
+	RoleSealed    = "sealed" // an incident in the place of a node
 )
 
 // The suffrages that may be recorded for a member.

@@ -20,13 +20,13 @@ func rooms() map[string][]string {
 	consensus := append(slices.Concat(state, upstream), "snapshots", "raftnode/blackbox", "raftnode/clock",
 		"raftnode/statestore", "raftnode/batcher", "raftnode/upstream", "raftnode/lifetime", "raftnode/roster",
 		"raftnode/health", "raftnode/membership", "internal/view", "internal/view/engine",
-		"internal/platform/transfers", "raftnode")
+		"internal/platform/transfers", "api", "raftnode/incident", "raftnode")
 	folds := []string{"internal/view", "internal/view/engine"}
 	groups := []string{"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "log", "raftnode"}
 	platform := []string{"internal/platform/asyncapi", "internal/platform/audit", "internal/platform/stages",
 		"internal/platform/transfers"}
 	operations := slices.Concat(groups, platform, folds, []string{"event/where", "internal/access",
-		"internal/group/engine"})
+		"internal/group/engine", "raftnode/incident"})
 	clients := []string{
 		"event", "internal/eventlog", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect",
 	}
@@ -35,7 +35,8 @@ func rooms() map[string][]string {
 	shell := []string{"api", "client", "event", "internal/certs", "internal/human"}
 	verbs := []string{
 		"cmd/ringlog/internal/bench", "cmd/ringlog/internal/daemon", "cmd/ringlog/internal/dev",
-		"cmd/ringlog/internal/launch", "cmd/ringlog/internal/offline", "cmd/ringlog/internal/serve",
+		"cmd/ringlog/internal/launch", "cmd/ringlog/internal/offline", "cmd/ringlog/internal/replay",
+		"cmd/ringlog/internal/serve",
 		"cmd/ringlog/internal/shell",
 	}
 	verb := append(slices.Clone(shell), "cmd/ringlog/internal/shell")
@@ -66,6 +67,7 @@ func rooms() map[string][]string {
 		"raftnode/clock":         nil,
 		"raftnode/quietlog":      nil,
 		"raftnode/statestore":    append(slices.Clone(state), "snapshots"),
+		"raftnode/incident":      append(slices.Clone(state), "api", "raftnode/statestore", "snapshots"),
 		"raftnode/batcher":       append(slices.Clone(state), "raftnode/clock"),
 		"raftnode/upstream":      upstream,
 		"raftnode/lifetime":      {"raftnode/batcher"},
@@ -97,23 +99,27 @@ func rooms() map[string][]string {
 		"internal/service":                operations,
 		"internal/server": append(slices.Concat(consensus, clients, operations),
 			"internal/console", "internal/human", "internal/service", "event/canon", "python"),
+		"internal/sealed": {"api", "fsm", "internal/frame", "internal/view/engine", "raftnode", "raftnode/incident",
+			"snapshots"},
 		"":       append(slices.Concat(consensus, clients), "internal/server", "client", "router"),
 		"python": nil,
 		"router/sinks": {"api", "client", "event", "event/where", "internal/attempt", "internal/procgroup",
 			"router/breaker"},
-		"internal/attempt":             nil,
-		"internal/console":             nil,
-		"internal/procgroup":           nil,
-		"integration":                  nil,
-		"internal/longtest":            nil,
-		"internal/testaddr":            nil,
-		"event/emit":                   {"event"},
-		"event/internal/goname":        nil,
-		"event/internal/gencatalogue":  {"event/internal/goname"},
-		"event/internal/genemit":       {"event", "event/internal/goname"},
-		"cmd/ringlog/devcluster":       {"internal/procgroup"},
-		"cmd/ringlog/internal/shell":   shell,
-		"cmd/ringlog/internal/dev":     append(slices.Clone(verb), "cmd/ringlog/devcluster"),
+		"internal/attempt":            nil,
+		"internal/console":            nil,
+		"internal/procgroup":          nil,
+		"integration":                 nil,
+		"internal/longtest":           nil,
+		"internal/testaddr":           nil,
+		"event/emit":                  {"event"},
+		"event/internal/goname":       nil,
+		"event/internal/gencatalogue": {"event/internal/goname"},
+		"event/internal/genemit":      {"event", "event/internal/goname"},
+		"cmd/ringlog/devcluster":      {"internal/procgroup"},
+		"cmd/ringlog/internal/shell":  shell,
+		"cmd/ringlog/internal/dev":    append(slices.Clone(verb), "cmd/ringlog/devcluster", "cmd/ringlog/internal/replay"),
+		"cmd/ringlog/internal/replay": append(slices.Clone(verb), "cmd/ringlog/internal/offline", "internal/sealed",
+			"internal/server", "log", "snapshots"),
 		"cmd/ringlog/internal/daemon":  append(slices.Clone(verb), "internal/procgroup"),
 		"cmd/ringlog/internal/launch":  append(slices.Clone(verb), "cmd/ringlog/internal/daemon", "internal/procgroup"),
 		"cmd/ringlog/internal/bench":   append(slices.Clone(verb), "cmd/ringlog/devcluster", "cmd/ringlog/internal/dev"),

@@ -23,6 +23,8 @@ var (
 	ErrNoQuorum = errors.New("no quorum of voters")
 	ErrDiskFull = errors.New("disk is nearly full")
 	ErrDiverged = health.ErrDiverged
+	// ErrSealed is what a replay of the past answers to whatever would change it.
+	ErrSealed = errors.New("this is an incident, opened to be looked at: nothing is written to it")
 	// Errors of the leader's own operations and of changes of members.
 	ErrNotLeader     = membership.ErrNotLeader
 	ErrNotForwarded  = errors.New("commands of this kind are not forwarded between nodes")

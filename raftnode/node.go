@@ -75,6 +75,7 @@ type storage struct {
 	views     *engine.Engine        // what is folded of the log
 	machine   *fsm.Machine          // the state
 	snapshots *statestore.Snapshots // the state as raft's snapshot store
+	history   *statestore.History   // the state as it was; nil where the state is not on a disk
 	adapter   *statestore.FSM       // the state as raft's state machine; nil until openRaft
 }
 

@@ -3,6 +3,7 @@ package raftnode
 import (
 	"fmt"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/fsm"
@@ -59,22 +60,23 @@ func (n *Node) openFolder() (err error) {
 	return nil
 }
 
-// builtInViews are the views that every node has.
-func builtInViews() []engine.BuiltIn {
-	return []engine.BuiltIn{{Name: transfers.Name, Fold: transfers.New(), Version: transfers.Version}}
+// ViewOptions are those of the views that every node folds, in a folder.
+func ViewOptions(dir string, logger hclog.Logger, fatal func(error)) engine.Options {
+	return engine.Options{
+		Dir:     dir,
+		Logger:  logger,
+		Fatal:   fatal,
+		Compile: compileView,
+		Version: engine.FoldVersion,
+		BuiltIn: []engine.BuiltIn{{Name: transfers.Name, Fold: transfers.New(), Version: transfers.Version}},
+	}
 }
 
 // openState opens the state machine, with the views beside it, and makes sure that log and state fit.
 func (n *Node) openState() (err error) {
-	n.views, err = engine.Open(engine.Options{
-		Dir:     n.dir.Path(datadir.ViewsDir),
-		FS:      n.cfg.stateFS,
-		Logger:  n.logger.Named("views"),
-		Fatal:   n.cfg.Fatal,
-		Compile: n.cfg.compileView,
-		Version: engine.FoldVersion,
-		BuiltIn: builtInViews(),
-	})
+	folded := ViewOptions(n.dir.Path(datadir.ViewsDir), n.logger.Named("views"), n.cfg.Fatal)
+	folded.FS, folded.Compile = n.cfg.stateFS, n.cfg.compileView
+	n.views, err = engine.Open(folded)
 	if err != nil {
 		return err
 	}
@@ -102,7 +104,27 @@ func (n *Node) openState() (err error) {
 	}
 	// Replicated time continues from where the state left it.
 	n.clock.Reset(n.machine.Time())
-	return reconcileLog(n.stores, n.machine.Position())
+	if err := reconcileLog(n.stores, n.machine.Position()); err != nil {
+		return err
+	}
+	return n.openHistory()
+}
+
+// openHistory opens the state as it was. A state that is not on the disk has no history.
+func (n *Node) openHistory() (err error) {
+	if n.cfg.stateFS != nil {
+		return nil
+	}
+	limits := n.cfg.Timing
+	n.history, err = statestore.OpenHistory(n.dir.Path(datadir.HistoryDir), statestore.HistoryOptions{
+		Machine:   n.machine,
+		Snapshots: n.snapshots,
+		First:     n.stores.Log().FirstIndex,
+		Stays:     func() uint64 { return min(limits.TrailingLogs, max(n.stores.Newest(limits.CompactBytes), 1)) },
+		Full:      func() bool { return n.disk.status().Full },
+		Logger:    n.logger.Named("history"),
+	})
+	return err
 }
 
 // reconcileLog refuses a raft log that lacks entries between its end and the state at p, unless an installed

@@ -192,6 +192,9 @@ func (n *Node) start() {
 	} {
 		n.work.Go(func() { run(n.life.Context()) })
 	}
+	if n.history != nil {
+		n.work.Go(func() { n.history.Run(n.life.Context()) })
+	}
 	// After the start, so a warning is not lost among the lines of opening.
 	for _, w := range n.cfg.Warnings() {
 		n.logger.Warn(w)

@@ -3,6 +3,7 @@ package raftnode
 import (
 	"context"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/raftnode/blackbox"
@@ -50,6 +51,7 @@ const (
 	RoleFollower  = roster.RoleFollower
 	RoleCandidate = roster.RoleCandidate
 	RoleNonVoter  = roster.RoleNonVoter
+	RoleSealed    = api.RoleSealed // of no node: a replay of the past is in its place
 )
 
 // URL returns the URL that Peers take for an address in the form of Config.HTTPAdvertise, which may be a URL already.

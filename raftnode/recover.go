@@ -152,14 +152,7 @@ func openOffline(path, nodeID string, logger hclog.Logger) (o *offline, err erro
 	if err != nil {
 		return o, err
 	}
-	o.views, err = engine.Open(engine.Options{
-		Dir:     o.dir.Path(datadir.ViewsDir),
-		Logger:  logger,
-		Fatal:   o.fatal,
-		Compile: compileView,
-		Version: engine.FoldVersion,
-		BuiltIn: builtInViews(),
-	})
+	o.views, err = engine.Open(ViewOptions(o.dir.Path(datadir.ViewsDir), logger, o.fatal))
 	if err != nil {
 		return o, err
 	}
@@ -276,6 +269,10 @@ func (o *offline) configure(
 		return Recovered{}, err
 	}
 	if err := emptyLog(o.stores.Log()); err != nil {
+		return Recovered{}, err
+	}
+	// What was before is another cluster's.
+	if err := os.RemoveAll(o.dir.Path(datadir.HistoryDir)); err != nil {
 		return Recovered{}, err
 	}
 	// Last: what is missing until here is done by the next start, or by a repetition.

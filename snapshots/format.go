@@ -35,6 +35,9 @@
 //	0       1      'E'
 //	1       32     SHA-256 of every byte before it
 //
+// A snapshot whose meta names a slice holds an incident: a state, and in the file EntriesFile the entries of raft's log
+// that follow it. Read refuses it, since it is no state to go on from; ReadIncident reads nothing else.
+//
 //	meta := snapshots.Meta{ClusterID: id, Index: 42, Term: 3, …}
 //	size, err := snapshots.Size(checkpoint, meta)
 //	err = snapshots.Write(ctx, w, checkpoint, meta)
@@ -54,6 +57,12 @@ import (
 
 // Version is the version of the format that this program reads and writes.
 const Version = 1
+
+// SliceVersion is the version of a slice, and of the file of its entries.
+const SliceVersion = 1
+
+// EntriesFile is the file of an incident that holds the entries of raft's log. No file of a state has this name.
+const EntriesFile = "incident-entries"
 
 const (
 	magic = "RLSNAP"
@@ -79,6 +88,8 @@ var (
 	ErrCorrupt     = errors.New("snapshot is damaged")
 	ErrUnsupported = errors.New("snapshot is of a newer format")
 	ErrExists      = errors.New("target exists")
+	ErrIncident    = errors.New("it holds an incident, not a backup")
+	ErrNoIncident  = errors.New("it holds a backup, not an incident")
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -95,6 +106,18 @@ type Meta struct {
 	Digest             string    `json:"digest"` // hex, of the state at Index
 	FeatureLevel       uint32    `json:"feature_level"`
 	Created            time.Time `json:"created"` // the writer's clock
+
+	Slice *Slice `json:"slice,omitempty"` // of an incident; nil in a backup
+}
+
+// Slice says which entries of raft's log follow the state of an incident: those after Meta.Index, without a hole.
+type Slice struct {
+	Version     uint32    `json:"version"`
+	From        time.Time `json:"from,omitzero"` // what was asked for, in replicated time; zero is all that there is
+	To          time.Time `json:"to,omitzero"`   // replicated time of the last entry
+	Entries     uint64    `json:"entries"`
+	LastIndex   uint64    `json:"last_index"`   // of the last entry, or of the state if there is none
+	FirstOffset uint64    `json:"first_offset"` // the first one that a state can be had at: the last of Meta's state
 }
 
 // Info is what a snapshot's header says about the rest.

@@ -17,8 +17,32 @@ import (
 
 // Read unpacks a snapshot into dir, which must not exist. Every file is verified
 // while it is written; files, dir and its parent are synced before Read returns.
-// After an error dir does not exist.
-func Read(ctx context.Context, r io.Reader, dir string) (meta Meta, err error) {
+// After an error dir does not exist. A snapshot that holds an incident is refused with ErrIncident.
+func Read(ctx context.Context, r io.Reader, dir string) (Meta, error) {
+	return read(ctx, r, dir, func(m Meta) error {
+		if m.Slice != nil {
+			return ErrIncident
+		}
+		return nil
+	})
+}
+
+// ReadIncident is Read of an incident, and refuses anything else with ErrNoIncident.
+func ReadIncident(ctx context.Context, r io.Reader, dir string) (Meta, error) {
+	return read(ctx, r, dir, func(m Meta) error {
+		switch {
+		case m.Slice == nil:
+			return ErrNoIncident
+		case m.Slice.Version != SliceVersion:
+			return fmt.Errorf("%w: an incident of version %d, this program reads %d", ErrUnsupported, m.Slice.Version,
+				SliceVersion)
+		}
+		return nil
+	})
+}
+
+// read unpacks a snapshot whose meta is admitted.
+func read(ctx context.Context, r io.Reader, dir string, admits func(Meta) error) (meta Meta, err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		if errors.Is(err, os.ErrExist) {
 			err = ErrExists
@@ -30,7 +54,7 @@ func Read(ctx context.Context, r io.Reader, dir string) (meta Meta, err error) {
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
-	info, err := readAll(ctx, r, folder(dir))
+	info, err := readAll(ctx, r, folder(dir), admits)
 	if err != nil {
 		return Meta{}, err
 	}
@@ -44,7 +68,7 @@ func Read(ctx context.Context, r io.Reader, dir string) (meta Meta, err error) {
 
 // Verify reads a whole snapshot and keeps nothing.
 func Verify(r io.Reader) (Meta, error) {
-	info, err := readAll(context.Background(), r, discard{})
+	info, err := readAll(context.Background(), r, discard{}, func(Meta) error { return nil })
 	return info.Meta, err
 }
 
@@ -96,12 +120,15 @@ type scanner struct {
 	whole hash.Hash
 }
 
-// readAll reads and verifies a whole snapshot and creates its files in to.
-func readAll(ctx context.Context, r io.Reader, to target) (Info, error) {
+// readAll reads and verifies a whole snapshot whose meta is admitted, and creates its files in to.
+func readAll(ctx context.Context, r io.Reader, to target, admits func(Meta) error) (Info, error) {
 	s := scanner{r: ctxReader{ctx, r}, whole: sha256.New()}
 	info, err := s.header()
 	if err != nil {
 		return Info{}, err
+	}
+	if err := admits(info.Meta); err != nil {
+		return Info{}, fmt.Errorf("read a snapshot: %w", err)
 	}
 
 	// left is what the header has promised and no file has claimed yet.

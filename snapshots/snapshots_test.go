@@ -200,7 +200,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(stream[:100])
 	f.Fuzz(func(t *testing.T, data []byte) {
 		kept := memory{}
-		info, err := readAll(t.Context(), bytes.NewReader(data), kept)
+		info, err := readAll(t.Context(), bytes.NewReader(data), kept, func(Meta) error { return nil })
 		total := 0
 		for name, b := range kept {
 			total += b.Len()

@@ -8,6 +8,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/bench"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/dev"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/offline"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/replay"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/serve"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
@@ -44,8 +45,9 @@ func newApp(sh *shell.Shell) *cli.App {
 				explainCommand(sh), waitCommand(sh), clientsCommand(sh), roleCommand(sh), runCommand(sh), launchCommand(sh),
 				allocationCommand(sh), transfersCommand(sh), whereCommand(sh)),
 			category("cluster", serve.Command(sh, version), statusCommand(sh), clusterCommand(sh), settingsCommand(sh),
-				checkCommand(sh), doctorCommand(sh), verifyCommand(sh)),
-			category("operations", compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh), auditCommand(sh),
+				checkCommand(sh), doctorCommand(sh), debugCommand(sh), verifyCommand(sh)),
+			category("operations", compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh),
+				replay.Command(sh), stateCommand(sh), auditCommand(sh),
 				certCommand(sh), tokenCommand(sh)),
 			category("development", dev.Command(sh), dev.DemoCommand(sh, compareAt), bench.Command(sh)),
 			category(shell.Tools, pythonCommand(sh), shadowCommand(sh), contextCommand(sh),

@@ -161,7 +161,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 func unfit(example string) bool {
 	for _, part := range []string{"ringlog serve --id n1 --data-dir n1 --bootstrap-expect 1", "ringlog dev",
 		"ringlog demo", "ringlog bench", "cluster add", "cluster recover", "--data-dir n1", "--watch", "tail -f",
-		"step-down --to", "ringlog token "} {
+		"step-down --to", "ringlog token ", "--incident", "incident step"} {
 		if strings.Contains(example, part) && !strings.Contains(example, "--print-config") {
 			return true
 		}

@@ -47,6 +47,9 @@ type reactOptions struct {
 	count    uint64     // deliveries; 0 is no limit
 	untilEnd bool       // stop once all that is in the log now is handled
 
+	incident string // the file whose events are taken; "" is the cluster
+	until    uint64 // where the incident is taken to have ended; 0 is its end
+
 	command   []string // and its arguments; none with a webhook
 	passToken bool     // the command gets the cluster token
 	// the URL is empty with a command
@@ -111,12 +114,18 @@ func reactCommand(sh *shell.Shell) *cli.Command {
 			&cli.StringSliceFlag{Name: "header", Usage: "with --webhook: send this header, `NAME=VALUE` (repeatable)"},
 			&cli.StringFlag{Name: "secret-file",
 				Usage: "with --webhook: sign per Standard Webhooks, with the secret in `FILE`"},
+			&cli.StringFlag{Name: "incident",
+				Usage: "take the events of an incident `FILE`, once each, and touch no cluster; see ringlog incident"},
+			&cli.Uint64Flag{Name: "until", Usage: "with --incident: as of the event at `OFFSET`"},
 			&cli.BoolFlag{Name: "pass-token", Usage: "give COMMAND the cluster token, so that it can publish"},
 		),
 		Action: func(c *cli.Context) error {
 			o, err := reactOptionsOf(c)
 			if err != nil {
 				return err
+			}
+			if o.incident != "" {
+				return reactToIncident(c.Context, sh, o)
 			}
 			// The sink is made before the group, so a command that does not exist creates no group.
 			sink, closeSink, err := o.sink(sh)
@@ -140,6 +149,7 @@ func reactOptionsOf(c *cli.Context) (o reactOptions, err error) {
 		breaker: breaker.Config{Failures: c.Int("breaker-failures"), OpenFor: c.Duration("breaker-reset"),
 			Off: c.Int("breaker-failures") == 0},
 		record: c.Bool("record"), count: c.Uint64("n"), untilEnd: c.Bool("until-end"), command: c.Args().Slice(),
+		incident: c.String("incident"), until: c.Uint64("until"),
 		passToken: c.Bool("pass-token"), answer: c.String("answer"), reply: event.Type(c.String("reply"))}
 	// Without a name the group is for this run alone, and is removed at its end.
 	o.own = o.group == ""
@@ -218,7 +228,14 @@ func (o *reactOptions) validate(c *cli.Context) error {
 	}
 	// Exactly one sink, the flags of that sink, and then the bounds.
 	hooked := c.IsSet("webhook")
+	if o.incident != "" {
+		if err := refuseWithIncident(c); err != nil {
+			return err
+		}
+	}
 	switch {
+	case c.IsSet("until") && o.incident == "":
+		return shell.Usagef("--until needs --incident")
 	case hooked && len(o.command) > 0:
 		return shell.Usagef("--webhook and the command %q exclude each other", o.command[0])
 	case !hooked && len(o.command) == 0:

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/internal/certs"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/service"
@@ -26,6 +27,8 @@ type Observer interface {
 	BlackBox() (b raftnode.BlackBox, grown <-chan struct{})
 	// Backup writes a snapshot of the local state, in the format of package snapshots.
 	Backup(ctx context.Context, w io.Writer) (snapshots.Meta, error)
+	// Incident writes a slice of the log with the state before it, as package incident reads it, or nothing.
+	Incident(ctx context.Context, w io.Writer, from, to api.Position) (snapshots.Meta, error)
 	// ProposeForwarded is Propose for another node's request, which it never passes on.
 	ProposeForwarded(ctx context.Context, request []byte) ([]byte, error)
 	// ReadIndex returns the index that another node's read has to wait for.

@@ -61,9 +61,9 @@ func (f *forwarder) onLeader(handle handlerFunc) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		// Who leads may change until the call arrives; the other node then refuses it.
 		st := f.node.Status()
-		// Only the leader handles the call itself.
+		// There is nobody whom an incident could be passed on to. Otherwise only the leader handles the call itself.
 		switch {
-		case st.Role == raftnode.RoleLeader:
+		case st.Role == raftnode.RoleLeader, st.Role == raftnode.RoleSealed:
 			return handle(w, r)
 		case r.Header.Get(headerForwarded) != "":
 			return fmt.Errorf("%s %s: %w", r.Method, r.URL.Path, raftnode.ErrNotLeader)

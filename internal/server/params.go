@@ -135,6 +135,15 @@ const (
 	pageItemsMost = 1000
 )
 
+// position returns a position, the default one if it is not given.
+func (p *params) position(name string) api.Position {
+	at, err := parsePosition(name, p.text(name))
+	if err != nil {
+		p.fail(err)
+	}
+	return at
+}
+
 // page returns which part of a list is asked for: up to limit items whose names follow after.
 func (p *params) page() (after string, limit int) {
 	after = p.text("after")

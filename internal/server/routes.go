@@ -153,6 +153,7 @@ func (s *Server) table(advertised string) []route {
 		token:   s.cfg.Token != "",
 	}
 	tokens := &tokenHandlers{tokens: s.ops.Tokens, callers: s.callers, bodies: bodies}
+	incidents := &incidentHandlers{node: node, bodies: bodies}
 	publishStreams := &publishStreams{
 		cfg:       s.cfg,
 		publisher: publisher,
@@ -347,10 +348,14 @@ func (s *Server) table(advertised string) []route {
 		{method: get, path: "/v1/cluster", handle: status.getCluster, needs: access.Known, about: true},
 		{method: get, path: "/v1/snapshot", handle: status.getSnapshot,
 			needs: access.Administer, stream: true, backup: true},
+		{method: get, path: "/v1/incident", handle: incidents.getIncident,
+			needs: access.Administer, stream: true, backup: true},
+		{method: post, path: "/v1/incident/step", handle: incidents.postIncidentStep, needs: access.Operate},
 		{method: get, path: "/status", handle: status.getStatus, needs: access.Observe, about: true},
 		{method: get, path: "/healthz", handle: status.getHealth, needs: access.Open, about: true},
 		{method: get, path: "/readyz", handle: status.getReady, needs: access.Open, about: true},
 		{method: get, path: "/metrics", handle: status.getMetrics, needs: access.Metrics, about: true},
+		{method: get, path: "/v1/debug/stacks", handle: status.getStacks, needs: access.Operate, about: true},
 		{method: get, path: "/openapi.json", handle: status.getOpenAPI, needs: access.Known, about: true},
 		{method: get, path: "/{$}", handle: status.getRoot, needs: access.Known, about: true},
 

@@ -12,6 +12,7 @@ import (
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/log"
 	"github.com/ringrift/ringlog/raftnode"
+	"github.com/ringrift/ringlog/raftnode/incident"
 )
 
 // rowError is an error about one event of a request.
@@ -174,6 +175,10 @@ func fromNode(err error) *api.Error {
 	if e := fromMembership(err); e != nil {
 		return e
 	}
+	if gone, ok := errors.AsType[*incident.NotKeptError](err); ok {
+		return &api.Error{Code: api.Trimmed, Reason: api.ReasonNotKept, Field: "from", Offset: gone.Offset,
+			Message: gone.Error(), Remedy: "ask for from=start, which is the oldest that is kept, or ask another node"}
+	}
 	// An outcome that is unknown because the time was up was found above, so here nothing was proposed.
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, ErrStreamTime) {
 		return api.Refuse(api.Timeout, "timeout",
@@ -183,7 +188,7 @@ func fromNode(err error) *api.Error {
 	return &api.Error{Code: api.Internal, Message: err.Error(), Remedy: "see the node's own log"}
 }
 
-// memberErrors are why a change of members is refused. Another node recognizes them by their reason.
+// memberErrors are why a change of members is refused, or any change of an incident. Another node recognizes them by their reason.
 var memberErrors = []struct {
 	is                    error
 	code                  api.Code
@@ -219,6 +224,8 @@ var memberErrors = []struct {
 	{raftnode.ErrTooOld, api.Conflict, api.ReasonTooOld, "feature_level", "start it with the program that the others run"},
 	{raftnode.ErrNoTarget, api.Conflict, api.ReasonNoTarget, "to",
 		"name another voter, or wait until one has caught up"},
+	{raftnode.ErrSealed, api.Forbidden, api.ReasonSealed, "",
+		"do it on the cluster, or go on in the incident: POST /v1/incident/step, or ringlog incident step"},
 }
 
 // fromMembership translates the refusal of a change of members; it returns nil for any other error.

@@ -8,6 +8,7 @@
 //	DIR/state/         the replicated state
 //	DIR/views/         what this node has folded of the log
 //	DIR/snapshots-in/  snapshots being received
+//	DIR/history/       the replicated state as it was
 //	DIR/blackbox.jsonl what this voter saw of outages
 //
 // It promises that two processes never use one folder, that no node opens the
@@ -42,6 +43,7 @@ const (
 	StateDir     = "state"
 	ViewsDir     = "views"
 	SnapshotsDir = "snapshots-in"
+	HistoryDir   = "history"
 	BlackBoxFile = "blackbox.jsonl"
 	BackupFile   = "backup-at"
 

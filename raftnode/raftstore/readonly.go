@@ -88,6 +88,13 @@ func (r *Reader) Entries(from, to uint64) iter.Seq2[*raft.Log, error] {
 	}
 }
 
+// GetLog reads and checks one entry, as a raft.LogStore does.
+func (r *Reader) GetLog(index uint64, l *raft.Log) error {
+	entry, err := r.entry(index)
+	*l = *entry
+	return err
+}
+
 // entry reads and checks one entry; with an error only its index is set.
 func (r *Reader) entry(index uint64) (*raft.Log, error) {
 	var l raft.Log

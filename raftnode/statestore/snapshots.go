@@ -148,6 +148,9 @@ type outgoing struct {
 	done     sync.WaitGroup     // the writer
 }
 
+// NewFolder returns the path of a folder that nobody else makes. What is left in it is removed when the node is opened.
+func (s *Snapshots) NewFolder() string { return s.folder("incident-") }
+
 // folder returns the path of a new folder in dir; kind is "in-" or "out-".
 func (s *Snapshots) folder(kind string) string {
 	return filepath.Join(s.dir, kind+strconv.FormatUint(s.number.Add(1), 10))
@@ -167,7 +170,7 @@ func (s *Snapshots) Freeze() (dir string, p fsm.Position, meta snapshots.Meta, e
 	if err != nil {
 		return "", p, meta, errors.Join(fmt.Errorf("checkpoint: %w", err), os.RemoveAll(dir), os.RemoveAll(folded))
 	}
-	return dir, p, snapshotMeta(p, s.nodeID), nil
+	return dir, p, MetaOf(p, s.nodeID), nil
 }
 
 // checkpointAgain is how long no checkpoint is tried after one that failed. Raft asks for the
@@ -200,7 +203,8 @@ func (s *Snapshots) tryCheckpoint() (*outgoing, error) {
 	return stream(dir, p, meta, size), nil
 }
 
-func snapshotMeta(p fsm.Position, nodeID string) snapshots.Meta {
+// MetaOf is what a snapshot of the state at p, made by a node, says of itself.
+func MetaOf(p fsm.Position, nodeID string) snapshots.Meta {
 	return snapshots.Meta{ClusterID: p.ClusterID, NodeID: nodeID, Index: p.Index, Term: p.Term,
 		ConfigurationIndex: p.ConfigurationIndex, Configuration: p.Configuration, LastOffset: p.Last,
 		Digest: p.Digest.String(), FeatureLevel: p.FeatureLevel, Created: time.Now().UTC()}

@@ -19,6 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/cmd/ringlog/devcluster"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/replay"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
@@ -48,7 +49,8 @@ type Options struct {
 func Command(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "dev", Usage: "run a local cluster to play with, until Ctrl-C",
-		UsageText: shell.Examples("ringlog dev", "ringlog dev --voters 1 --data-dir ./kept --sample-events"),
+		UsageText: shell.Examples("ringlog dev", "ringlog dev --voters 1 --data-dir ./kept --sample-events",
+			"ringlog dev --incident incident.ringlog --until 4711"),
 		Description: "To see a failover, kill a node by the PID that is printed: the others continue, and the node " +
 			"starts\nagain after " + shell.Short(restartAfter) + ". Ctrl-C ends all nodes.",
 		Flags: []cli.Flag{
@@ -61,9 +63,23 @@ func Command(sh *shell.Shell) *cli.Command {
 				Usage: "HTTP `PORT` of the first node, counting up for the others; 0 takes free ports", Value: 8770},
 			&cli.IntFlag{Name: "raft-port",
 				Usage: "raft `PORT` of the first node, counting up for the others; 0 takes free ports", Value: 9770},
+			&cli.StringFlag{Name: "incident",
+				Usage: "open an incident `FILE` to be read, instead of a cluster; see ringlog incident"},
+			&cli.Uint64Flag{Name: "until", Usage: "with --incident: stop at the event at `OFFSET`, to go on from there"},
 			&cli.BoolFlag{Name: "sample-events", Usage: "publish a sample of events of every category"},
 		},
 		Action: shell.NoArgs(func(c *cli.Context) error {
+			if file := c.String("incident"); file != "" {
+				for _, name := range []string{"voters", "data-dir", "raft-port", "sample-events"} {
+					if c.IsSet(name) {
+						return shell.Usagef("--%s is for a cluster, and --incident opens one node that is only read", name)
+					}
+				}
+				return replay.Dev(c.Context, sh, file, c.Uint64("until"), c.Int("http-port"))
+			}
+			if c.IsSet("until") {
+				return shell.Usagef("--until needs --incident")
+			}
 			return dev(c.Context, sh, Options{Voters: c.Int("voters"), DataDir: c.String("data-dir"),
 				httpPort: c.Int("http-port"), raftPort: c.Int("raft-port"), samples: c.Bool("sample-events")})
 		}),

@@ -21,6 +21,7 @@ func Explain(err error) error {
 	// Another folder, flag or version of this program helps: the command line is wrong, not the data.
 	for _, configuration := range []error{datadir.ErrReadOnly, datadir.ErrOtherNode, datadir.ErrOtherCluster,
 		datadir.ErrLogStoreGone,
+		snapshots.ErrIncident, snapshots.ErrNoIncident, snapshots.ErrUnsupported,
 		datadir.ErrNewerFormat, fsm.ErrNewerFormat, blackbox.ErrNewerFormat, raftnode.ErrNotEmpty} {
 		if errors.Is(err, configuration) {
 			return shell.UsageError{Err: err}

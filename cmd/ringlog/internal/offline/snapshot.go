@@ -49,22 +49,29 @@ func SnapshotCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// saveSnapshot streams into a file beside the target, verifies it, and gives it its
-// name. The time is bounded by the caller alone: a backup may be large.
-func saveSnapshot(ctx context.Context, sh *shell.Shell, file string, overwrite bool) (err error) {
+// saveSnapshot saves a backup. The time is bounded by the caller alone: a backup may be large.
+func saveSnapshot(ctx context.Context, sh *shell.Shell, file string, overwrite bool) error {
+	meta, err := SaveVerified(sh, file, overwrite, func(to io.Writer) error {
+		return Download(ctx, sh, "/v1/snapshot", to)
+	})
+	if err != nil {
+		return err
+	}
+	return printSnapshot(sh, meta)
+}
+
+// SaveVerified has a snapshot written into a file beside the target, verifies it, and gives it its name.
+func SaveVerified(sh *shell.Shell, file string, overwrite bool, write func(io.Writer) error) (
+	meta snapshots.Meta, err error) {
 	// Before a long download, not after it.
 	if _, err := os.Stat(file); err == nil && !overwrite {
-		return shell.Usagef("%s exists: choose another name, or pass --overwrite", file)
-	}
-	// A cluster that cannot be reached is reported before a file is made.
-	if err := sh.Reach(ctx); err != nil {
-		return err
+		return meta, shell.Usagef("%s exists: choose another name, or pass --overwrite", file)
 	}
 	// Write into a file beside the target, which is on the same volume.
 	// The name is new, so two downloads at the same time do not share a file.
 	part, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".part-*")
 	if err != nil {
-		return shell.Usagef("%w", err)
+		return meta, shell.Usagef("%w", err)
 	}
 	// After an error nothing stays beside the target.
 	defer func() {
@@ -72,29 +79,29 @@ func saveSnapshot(ctx context.Context, sh *shell.Shell, file string, overwrite b
 			err = errors.Join(err, part.Close(), removeIfThere(part.Name()))
 		}
 	}()
-	if err := downloadBackup(ctx, sh, part); err != nil {
-		return err
+	if err := write(part); err != nil {
+		return meta, err
 	}
 	// Read it back: what is called saved has been verified.
 	if _, err := part.Seek(0, io.SeekStart); err != nil {
-		return err
+		return meta, err
 	}
-	meta, err := snapshots.Verify(part)
+	meta, err = snapshots.Verify(part)
 	if err != nil {
-		return fmt.Errorf("the saved backup does not verify: %w", err)
+		return meta, fmt.Errorf("what was saved does not verify: %w", err)
 	}
 	// Data first, then its name.
 	if err := errors.Join(part.Sync(), part.Close()); err != nil {
-		return err
+		return meta, err
 	}
 	if err := os.Rename(part.Name(), file); err != nil {
-		return err
+		return meta, err
 	}
 	if err := syncFolder(filepath.Dir(file)); err != nil { // else a power loss may take the name away
-		return err
+		return meta, err
 	}
 	sh.Say("saved and verified %s", file)
-	return printSnapshot(sh, meta)
+	return meta, nil
 }
 
 // syncFolder makes the names in a folder durable.
@@ -116,13 +123,17 @@ func removeIfThere(file string) error {
 	return nil
 }
 
-// downloadBackup takes a backup of the first endpoint that gives one.
-func downloadBackup(ctx context.Context, sh *shell.Shell, to io.Writer) (err error) {
+// Download takes what is at a path of the first endpoint that gives it.
+func Download(ctx context.Context, sh *shell.Shell, path string, to io.Writer) (err error) {
+	// A cluster that cannot be reached is reported once, and not for each endpoint.
+	if err := sh.Reach(ctx); err != nil {
+		return err
+	}
 	// Any node has the whole state, so the first that answers will do.
 	for _, e := range sh.Endpoints {
 		// If a node refuses, the next one is asked; once a stream has begun, its bytes are in the file.
 		// Open fails unless the answer is 200.
-		body, openErr := sh.Open(ctx, e, "/v1/snapshot")
+		body, openErr := sh.Open(ctx, e, path)
 		if openErr != nil {
 			err = openErr
 			continue

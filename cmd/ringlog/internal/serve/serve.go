@@ -71,6 +71,9 @@ func Flags() []cli.Flag {
 	return flags
 }
 
+// Configuration is the configuration that flags, variables and the file make, as --print-config prints it.
+func Configuration(c *cli.Context, sh *shell.Shell) (any, error) { return serveConfigOf(c, sh) }
+
 // serveConfigOf reads the configuration from everywhere and checks it.
 func serveConfigOf(c *cli.Context, sh *shell.Shell) (serveConfig, error) {
 	// Without a file there are the defaults, variables and flags alone.

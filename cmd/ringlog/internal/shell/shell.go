@@ -308,6 +308,13 @@ func (sh *Shell) leaderless(ctx context.Context) bool {
 	return err == nil && leader == ""
 }
 
+// At returns a shell of the same streams whose only endpoint is url, to which nothing is shown.
+func (sh *Shell) At(url string) *Shell {
+	return &Shell{In: sh.In, Out: sh.Out, Err: sh.Err, InTerminal: sh.InTerminal, OutTerminal: sh.OutTerminal,
+		ErrTerminal: sh.ErrTerminal, Interrupted: sh.Interrupted, Colour: sh.Colour, JSON: sh.JSON,
+		Endpoints: []string{url}, Timeout: sh.Timeout, Getenv: sh.Getenv}
+}
+
 // Call makes one call of an HTTP route. in is sent and out filled as JSON; nil is
 // neither.
 func (sh *Shell) Call(ctx context.Context, method, path string, query url.Values, in, out any) error {

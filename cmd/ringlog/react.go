@@ -3,6 +3,7 @@ package main
 import (
 	"math"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -111,6 +112,10 @@ func reactCommand(sh *shell.Shell) *cli.Command {
 			&cli.StringSliceFlag{Name: "header", Usage: "with --webhook: send this header, `NAME=VALUE` (repeatable)"},
 			&cli.StringFlag{Name: "secret-file",
 				Usage: "with --webhook: sign per Standard Webhooks, with the secret in `FILE`"},
+			&cli.BoolFlag{Name: "allow-local",
+				Usage: "with --webhook: post also to this host and to link-local addresses"},
+			&cli.StringFlag{Name: "proxy",
+				Usage: "with --webhook: post through the proxy at `URL`; variables of the environment do not count"},
 			&cli.BoolFlag{Name: "pass-token", Usage: "give COMMAND the cluster token, so that it can publish"},
 		),
 		Action: func(c *cli.Context) error {
@@ -182,7 +187,13 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 	}
 	// The webhook's flags are read in any case; validate refuses them without --webhook.
 	o.webhook = sinks.WebhookOptions{URL: c.String("webhook"), Group: o.group, Concurrency: o.concurrency,
-		Headers: http.Header{}}
+		Headers: http.Header{}, AllowLocal: c.Bool("allow-local")}
+	if c.IsSet("proxy") {
+		// An error of the parser would show the URL, which may have a password.
+		if o.webhook.Proxy, err = url.Parse(c.String("proxy")); err != nil {
+			return shell.Usagef("--proxy: it is not a URL such as http://host:port")
+		}
+	}
 	// Values may hold commas, so each header has a flag of its own.
 	for _, h := range c.StringSlice("header") {
 		name, value, ok := strings.Cut(h, "=")
@@ -218,6 +229,7 @@ func (o *reactOptions) validate(c *cli.Context) error {
 	}
 	// Exactly one sink, the flags of that sink, and then the bounds.
 	hooked := c.IsSet("webhook")
+	webhookFlags := []string{"header", "secret-file", "allow-local", "proxy"}
 	switch {
 	case hooked && len(o.command) > 0:
 		return shell.Usagef("--webhook and the command %q exclude each other", o.command[0])
@@ -226,8 +238,8 @@ func (o *reactOptions) validate(c *cli.Context) error {
 			"./evaluate.sh, or --webhook URL")
 	case hooked && o.passToken:
 		return shell.Usagef("--pass-token is for a command, and --webhook runs none")
-	case !hooked && (c.IsSet("header") || c.IsSet("secret-file")):
-		return shell.Usagef("--header and --secret-file need --webhook")
+	case !hooked && slices.ContainsFunc(webhookFlags, c.IsSet):
+		return shell.Usagef("--%s need --webhook", strings.Join(webhookFlags, ", --"))
 	case o.concurrency < 1 || o.concurrency > maxConcurrency:
 		return shell.Usagef("--concurrency %d: use 1 to %d", o.concurrency, maxConcurrency)
 	case o.retries < 0 || o.retries > math.MaxInt16:

@@ -285,7 +285,7 @@ func IsReserved(t Type) bool {
 
 	// These families are reserved as a whole.
 	for _, prefix := range [...]string{"LEADER_", "QUORUM_", "VOTER_", "SPLIT_BRAIN_", "CURSOR_", "DLQ_EVENTS_", "ROLE_",
-		"ALLOCATION_"} {
+		"ALLOCATION_", "ADMIN_"} {
 		if strings.HasPrefix(string(t), prefix) {
 			return true
 		}
@@ -307,6 +307,9 @@ const (
 	AllocationGranted  Type = "ALLOCATION_GRANTED"
 	AllocationReleased Type = "ALLOCATION_RELEASED"
 	AllocationLost     Type = "ALLOCATION_LOST"
+
+	AdminAction Type = "ADMIN_ACTION"
+
 	// QuorumOutageView is one voter's view of an outage that was reported already, or of a time in which the voter was
 	// cut off from a cluster that kept its quorum.
 	QuorumOutageView Type = "QUORUM_OUTAGE_VIEW"

@@ -177,6 +177,8 @@ func TestOwnTypesOfTheClusterAreKnown(t *testing.T) {
 		RoleLost:         "other",
 		RoleReleased:     "other",
 
+		AdminAction: "other",
+
 		AllocationGranted:  "other",
 		AllocationLost:     "other",
 		AllocationReleased: "other",

@@ -162,7 +162,7 @@ func (a *applier) decideCommands() error {
 		if slices.Contains(a.frame.NotUTF8, i) {
 			r = a.refuseText(c)
 		} else {
-			r, err = a.decide(c)
+			r, err = a.decideActed(c)
 		}
 		if err != nil {
 			return err

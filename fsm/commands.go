@@ -96,6 +96,10 @@ var decisions = [256]decision{
 	frame.KindTokenRotate: infallible((*applier).rotateToken),
 	frame.KindTokenRevoke: infallible((*applier).revokeToken),
 
+	// Acts that no entry does. The command of another act is decided by its own row.
+	frame.KindAct:        infallible((*applier).recordAct),
+	frame.KindActStoring: infallible((*applier).recordAct),
+
 	// Resources, and allocations of them.
 	frame.KindResourceSet:          infallible((*applier).setResource),
 	frame.KindResourceRemove:       infallible((*applier).removeResource),

@@ -144,6 +144,14 @@ func length(s string) time.Duration { d, _ := time.ParseDuration(s); return d }
 // secret is the digest that a letter stands for.
 func secret(s string) frame.SecretDigest { return frame.SecretDigest{s[0]} }
 
+// orEmpty is a word, or of - none.
+func orEmpty(s string) string {
+	if s == "-" {
+		return ""
+	}
+	return s
+}
+
 // listed is a list with commas between its parts.
 func listed(s string) []string {
 	if s == "-" {
@@ -310,6 +318,14 @@ func (s *narrator) request(words []string) request {
 		return do(frame.TokenRotate{Name: words[1], Secret: secret(words[2]), Grace: length(words[3])})
 	case "notoken": // name
 		return do(frame.TokenRevoke{Name: words[1]})
+	case "act": // who action target detail, and the command that it is of; - is an empty text
+		r := s.request(words[5:])
+		r.command = frame.Act{By: orEmpty(words[1]), Action: words[2], Target: orEmpty(words[3]), Detail: orEmpty(words[4]),
+			Of: r.command}
+		return r
+	case "acted": // who action target outcome reason, of an act that no entry does
+		return do(frame.Act{By: words[1], Action: words[2], Target: words[3], Outcome: orEmpty(words[4]),
+			Reason: orEmpty(words[5])})
 	case "resource", "noresource", "allocate", "queue", "keepshare", "prolongshare", "free":
 		return allocationRequest(words)
 	case "flow": // as JSON, without blanks

@@ -2,16 +2,19 @@ package fsm
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
@@ -33,14 +36,29 @@ func TestTokensAgreeWithAModel(t *testing.T) {
 		plain, troubled := open(t, plainFS), open(t, troubledFS)
 		defer func() { plain.Close(); troubled.Close() }()
 		now, index := epoch, uint64(0)
+		var acts []string
 		apply := func(r ...request) Result {
 			index++
+			last := &r[len(r)-1]
+			by := rapid.SampledFrom([]string{"", "ada", "bob"}).Draw(t, "by")
+			if by != "" {
+				last.command = frame.Act{By: by, Action: fmt.Sprintf("%T", last.command), Of: last.command}
+			}
 			now = now.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "minutes")) * time.Minute)
 			e := entryOf(index, 1, "n1", now, r...)
 			got := applyTo(t, plain, e)
 			troubled = trouble(t, troubled, troubledFS, counts)
 			applyTo(t, troubled, e)
-			return got[len(got)-1]
+			answer := got[len(got)-1]
+			if act, is := last.command.(frame.Act); is && !answer.Replayed {
+				outcome := ActDone
+				if answer.Refusal != nil {
+					outcome = ActRefused
+				}
+				acts = append(acts, act.By+" "+act.Action+" "+outcome)
+				counts["act "+outcome]++
+			}
+			return answer
 		}
 		apply(do(frame.TermStart{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
 			do(frame.SettingSet{Key: "tokens.max", Value: "2"}))
@@ -125,8 +143,22 @@ func TestTokensAgreeWithAModel(t *testing.T) {
 		if a, b := dump(t, plain), dump(t, troubled); !bytes.Equal(a, b) {
 			t.Fatalf("dumps differ:\n%s\n%s", a, b)
 		}
+		// Whoever has done something is in the log, once for each.
+		var recorded []string
+		for _, e := range all(t, troubled) {
+			if e.Type == event.AdminAction {
+				var p struct{ Principal, Action, Outcome string }
+				if err := json.Unmarshal(e.Payload, &p); err != nil {
+					t.Fatal(err)
+				}
+				recorded = append(recorded, p.Principal+" "+p.Action+" "+p.Outcome)
+			}
+		}
+		if !slices.Equal(recorded, acts) {
+			t.Fatalf("recorded %q, want %q", recorded, acts)
+		}
 	})
-	for _, kind := range []string{"created", "taken", "full", "rotated", "revoked", "after its grace"} {
+	for _, kind := range []string{"act done", "act refused", "created", "taken", "full", "rotated", "revoked", "after its grace"} {
 		if counts[kind] == 0 && !testing.Short() { // which goes through few
 			t.Errorf("no history has %s", kind)
 		}

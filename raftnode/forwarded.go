@@ -68,6 +68,8 @@ func asStored(gate *event.Gate, e *event.Event) (event.Hash, error) {
 // that the log has at its offset, and an imported one must not pretend to be emitted by this cluster.
 func (n *Node) checkCopies(c frame.Command) error {
 	switch c := c.(type) {
+	case frame.Act:
+		return n.checkCopies(c.Of)
 	case frame.LetterKeep:
 		if c.Letter.Offset != 0 {
 			return n.checkCopies(c.Letter)

@@ -3,6 +3,7 @@ package main
 import (
 	"math"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -117,6 +118,10 @@ func reactCommand(sh *shell.Shell) *cli.Command {
 			&cli.StringFlag{Name: "incident",
 				Usage: "take the events of an incident `FILE`, once each, and touch no cluster; see ringlog incident"},
 			&cli.Uint64Flag{Name: "until", Usage: "with --incident: as of the event at `OFFSET`"},
+			&cli.BoolFlag{Name: "allow-local",
+				Usage: "with --webhook: post also to this host and to link-local addresses"},
+			&cli.StringFlag{Name: "proxy",
+				Usage: "with --webhook: post through the proxy at `URL`; variables of the environment do not count"},
 			&cli.BoolFlag{Name: "pass-token", Usage: "give COMMAND the cluster token, so that it can publish"},
 		),
 		Action: func(c *cli.Context) error {
@@ -192,7 +197,13 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 	}
 	// The webhook's flags are read in any case; validate refuses them without --webhook.
 	o.webhook = sinks.WebhookOptions{URL: c.String("webhook"), Group: o.group, Concurrency: o.concurrency,
-		Headers: http.Header{}}
+		Headers: http.Header{}, AllowLocal: c.Bool("allow-local")}
+	if c.IsSet("proxy") {
+		// An error of the parser would show the URL, which may have a password.
+		if o.webhook.Proxy, err = url.Parse(c.String("proxy")); err != nil {
+			return shell.Usagef("--proxy: it is not a URL such as http://host:port")
+		}
+	}
 	// Values may hold commas, so each header has a flag of its own.
 	for _, h := range c.StringSlice("header") {
 		name, value, ok := strings.Cut(h, "=")
@@ -233,6 +244,7 @@ func (o *reactOptions) validate(c *cli.Context) error {
 			return err
 		}
 	}
+	webhookFlags := []string{"header", "secret-file", "allow-local", "proxy"}
 	switch {
 	case c.IsSet("until") && o.incident == "":
 		return shell.Usagef("--until needs --incident")
@@ -243,8 +255,8 @@ func (o *reactOptions) validate(c *cli.Context) error {
 			"./evaluate.sh, or --webhook URL")
 	case hooked && o.passToken:
 		return shell.Usagef("--pass-token is for a command, and --webhook runs none")
-	case !hooked && (c.IsSet("header") || c.IsSet("secret-file")):
-		return shell.Usagef("--header and --secret-file need --webhook")
+	case !hooked && slices.ContainsFunc(webhookFlags, c.IsSet):
+		return shell.Usagef("--%s need --webhook", strings.Join(webhookFlags, ", --"))
 	case o.concurrency < 1 || o.concurrency > maxConcurrency:
 		return shell.Usagef("--concurrency %d: use 1 to %d", o.concurrency, maxConcurrency)
 	case o.retries < 0 || o.retries > math.MaxInt16:

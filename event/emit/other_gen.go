@@ -981,6 +981,20 @@ type WorkTimeout struct {
 // EventType implements Payload.
 func (WorkTimeout) EventType() event.Type { return event.WorkTimeout }
 
+// AdminAction is the payload of ADMIN_ACTION, category other. Only the cluster emits it.
+type AdminAction struct {
+	Principal string `json:"principal,omitzero"`
+	Action    string `json:"action,omitzero"`
+	Target    string `json:"target,omitzero"`
+	Detail    string `json:"detail,omitzero"`
+	Outcome   string `json:"outcome,omitzero"`
+	Reason    string `json:"reason,omitzero"`
+	Extra     Extra  `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (AdminAction) EventType() event.Type { return event.AdminAction }
+
 // AllocationGranted is the payload of ALLOCATION_GRANTED, category other. Only the cluster emits it.
 type AllocationGranted struct {
 	Allocation string `json:"allocation,omitzero"`

@@ -139,7 +139,10 @@ func Holder(name string, roles, types, cursors []string) *Principal {
 // nobody is the caller of a call without a principal.
 var nobody = &Principal{cursors: []string{""}, types: []string{""}}
 
-type principalKey struct{}
+type (
+	principalKey struct{}
+	actKey       struct{}
+)
 
 // With returns a context of a call that p makes.
 func With(ctx context.Context, p *Principal) context.Context {
@@ -152,6 +155,22 @@ func Of(ctx context.Context) *Principal {
 		return p
 	}
 	return nobody
+}
+
+// Acting returns a context of a call that does an act of operators and admins, of that name.
+func Acting(ctx context.Context, act string) context.Context {
+	return context.WithValue(ctx, actKey{}, act)
+}
+
+// Act returns which act a call does, and whose it is. It is "" for any other call, and where the caller is not known by
+// name or is neither operator nor admin: who moves a cursor of its own is neither.
+func Act(ctx context.Context) (act string, by *Principal) {
+	act, _ = ctx.Value(actKey{}).(string)
+	by = Of(ctx)
+	if by.name == "" || !by.May(Operate) {
+		return "", by
+	}
+	return act, by
 }
 
 // String is the name of the token, "root", "node ID", or "" for a caller that is not known.

@@ -356,3 +356,42 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// FuzzIdentityOf maps two URIs of a certificate to who it is of. A certificate is of somebody only if exactly one of them
+// says so, in the one form that its identity has.
+func FuzzIdentityOf(f *testing.F) {
+	f.Add("ringlog://node/n1", "")
+	f.Add("ringlog://client/trainer", "spiffe://cluster/n1")
+	f.Add("ringlog://node/n1", "ringlog://node/n1")
+	for _, odd := range []string{"RINGLOG://node/n1", "ringlog:node/n1", "ringlog://node:1/n1", "ringlog://user@node/n1",
+		"ringlog://node/n1?x", "ringlog://node/n1#y", "ringlog://node/%6e1", "ringlog://node//n1", "ringlog://Node/n1"} {
+		f.Add(odd, "")
+	}
+	f.Fuzz(func(t *testing.T, first, second string) {
+		c, said := &x509.Certificate{}, 0
+		var of string
+		for _, text := range []string{first, second} {
+			u, err := url.Parse(text)
+			if err != nil || text == "" {
+				continue
+			}
+			c.URIs = append(c.URIs, u)
+			if u.Scheme == scheme {
+				said++
+				of = u.String()
+			}
+		}
+		i, err := IdentityOf(c)
+		if err != nil {
+			if !errors.Is(err, ErrNoIdentity) || i != (Identity{}) {
+				t.Fatalf("%v, %v", i, err)
+			}
+			return
+		}
+		// The name is what a member or a token may have, and the URI is the one that a certificate of it gets.
+		u, err := i.url()
+		if err != nil || said != 1 || u.String() != of || of != i.String() || (i.Kind != Node && i.Kind != Client) {
+			t.Fatalf("%q and %q are of %v, %v", first, second, i, err)
+		}
+	})
+}

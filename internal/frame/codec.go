@@ -40,6 +40,8 @@ type decoder struct {
 
 	texts   bool // strings are checked for UTF-8
 	notUTF8 bool // one of them is not
+
+	kinds *[256]kind // of commands inside commands; the table cannot name itself
 }
 
 // copied returns bytes that do not share memory with the input.

@@ -118,6 +118,9 @@ func commands() []Command {
 		TokenCreate{Name: "trainer", ID: "01ab", Secret: SecretDigest{1, 2}, Roles: []string{"subscriber", "publisher"},
 			Types: []string{"TRAINING_*"}, Cursors: []string{"trainer-*"}, TTL: time.Hour, By: "root"},
 		TokenRotate{Name: "trainer", Secret: SecretDigest{3}, Grace: time.Hour}, TokenRevoke{Name: "trainer"},
+		Act{By: "ada", Action: "backup", Target: "n1", Outcome: "failed", Reason: "broken_off"},
+		Act{By: "ada", Action: "setting.set", Target: "k", Detail: "v", Of: SettingSet{Key: "k", Value: "v"}},
+		Act{By: "ada", Action: "type.register", Of: Register{Definitions: []byte("[]")}},
 		LetterKeep{Origin: [OriginSize]byte{3}, From: "p1", Letter: DeadLetter{Cursor: "live.h", Offset: 7, Handler: "h",
 			Error: "e", Attempts: 3, FirstFailed: time.Unix(1, 2).UTC(), Event: []byte("copy")}},
 		GroupCreate{Name: "g", Start: Position{AtStart, 0}, Filter: filter, Policy: CursorPolicy{1, 2, 3},
@@ -170,6 +173,12 @@ func prepared(t interface{ Fatal(...any) }, r Request) Request {
 	return r
 }
 
+// halfCommand is a setting without its value.
+type halfCommand struct{}
+
+func (halfCommand) Kind() Kind               { return KindSettingSet }
+func (halfCommand) appendTo(b []byte) []byte { return append(b, 1, 'k') }
+
 // What no node could decode never becomes a request that may be proposed.
 func TestAnUndecodableRequestIsNotPrepared(t *testing.T) {
 	events := []event.Event{event.New("A", map[string]any{"n": 1})}
@@ -177,6 +186,12 @@ func TestAnUndecodableRequestIsNotPrepared(t *testing.T) {
 		"a command past its bound":     {Command: SettingSet{Key: strings.Repeat("k", maxString+1), Value: "1"}},
 		"events of no Publish":         {Command: Tick{}, Batch: batchOf(events)},
 		"a command of an unknown kind": {Command: futureCommand{}},
+		"an act past its bound":        {Command: Act{Target: strings.Repeat("k", MaxActText+1)}},
+		"an act that publishes":        {Command: Act{Of: Publish{Count: 1}}, Batch: batchOf(events)},
+		"an act of an act":             {Command: Act{Of: Act{By: "ada"}}},
+		"an act of a leader's command": {Command: Act{Of: Tick{}}},
+		"an act of an unknown kind":    {Command: Act{Of: futureCommand{}}},
+		"an act with half a command":   {Command: Act{Of: halfCommand{}}},
 	} {
 		if _, err := r.Prepare(); err == nil {
 			t.Errorf("%s was prepared", name)

@@ -11,7 +11,7 @@ import (
 type Kind byte
 
 // The kinds of commands. A number is on disks and on the wire, so it must keep its meaning even if
-// its command is removed. The next one is 69 (27 to 29 are not used); CONTRIBUTING.md lists what a new
+// its command is removed. The next one is 71 (27 to 29 are not used); CONTRIBUTING.md lists what a new
 // command needs.
 const (
 	KindPublish      Kind = 1
@@ -87,6 +87,9 @@ const (
 	KindTokenCreate Kind = 66
 	KindTokenRotate Kind = 67
 	KindTokenRevoke Kind = 68
+
+	KindAct        Kind = 69
+	KindActStoring Kind = 70 // one whose command stores much
 )
 
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
@@ -112,6 +115,7 @@ const (
 	LevelFences = 10
 	LevelViews  = 10 // views, and what their rules publish
 	LevelTokens = 10 // tokens
+	LevelActs   = 10 // what operators and admins do, as events
 
 	// LevelPolicySteps has an entry remove a bounded number of the keys that dedup policies no longer need.
 	LevelPolicySteps = 6
@@ -293,6 +297,9 @@ var kinds = [256]kind{
 	KindTokenCreate: {LevelTokens, ofCaller, little, func(d *decoder) Command { return d.tokenCreate() }},
 	KindTokenRotate: {LevelTokens, ofCaller, little, func(d *decoder) Command { return d.tokenRotate() }},
 	KindTokenRevoke: {LevelTokens, ofCaller, little, func(d *decoder) Command { return TokenRevoke{Name: d.string()} }},
+
+	KindAct:        {LevelActs, ofCaller, little, func(d *decoder) Command { return d.act(little) }},
+	KindActStoring: {LevelActs, ofCaller, much, func(d *decoder) Command { return d.act(much) }},
 }
 
 // Level returns the feature level from which on commands of a kind may be proposed, and 0
@@ -317,7 +324,7 @@ func decodeCommand(k Kind, body []byte) (c Command, utf8 bool, err error) {
 	if known.decode == nil {
 		return nil, false, fmt.Errorf("command kind %d: %w", k, ErrUnsupported)
 	}
-	d := &decoder{Reader: fields.Reader{Rest: body}, texts: true}
+	d := &decoder{Reader: fields.Reader{Rest: body}, texts: true, kinds: &kinds}
 	c = known.decode(d)
 	return c, !d.notUTF8, d.end("command")
 }

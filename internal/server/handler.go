@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/internal/certs"
 	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/raftnode"
@@ -144,6 +145,9 @@ func (s *Server) handler(rt route) http.Handler {
 				ctx, cancel := s.callers.last(r.Context())
 				defer cancel()
 				r = r.WithContext(ctx)
+			}
+			if rt.act != "" {
+				r = r.WithContext(access.Acting(r.Context(), rt.act))
 			}
 			err = serve(w, r)
 		}

@@ -15,8 +15,9 @@ type Replayer interface {
 
 // incidentHandlers answers what is asked of incidents.
 type incidentHandlers struct {
-	node   Node
-	bodies *bodyReader
+	node     Node
+	bodies   *bodyReader
+	recorded func(ctx context.Context, do func() error) error // reports before that all data leave the node
 }
 
 // getIncident answers GET /v1/incident with a slice of the log and the state before it. Its end carries a checksum, as
@@ -36,8 +37,10 @@ func (h *incidentHandlers) getIncident(w http.ResponseWriter, r *http.Request) e
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), maxTimeout)
 	defer cancel()
-	_, err := h.node.Incident(ctx, w, from, to)
-	return err
+	return h.recorded(ctx, func() error {
+		_, err := h.node.Incident(ctx, w, from, to)
+		return err
+	})
 }
 
 // postIncidentStep answers POST /v1/incident/step: a replay goes on.

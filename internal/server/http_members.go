@@ -18,7 +18,11 @@ type memberHandlers struct {
 	peers  raftnode.Peers // nil for a node that runs alone
 	bodies *bodyReader
 	view   *clusterView
+	begin  beginAct
 }
+
+// beginAct reports an act that no entry of the log does, see service.Service.Begin.
+type beginAct func(ctx context.Context, target, detail string) (ended func(error), err error)
 
 // getMembers answers GET /v1/members with the members as this node sees them.
 func (h *memberHandlers) getMembers(w http.ResponseWriter, r *http.Request) error {
@@ -43,16 +47,26 @@ func (h *memberHandlers) postMember(w http.ResponseWriter, r *http.Request) erro
 	}
 	// A new member is a voter unless the caller says otherwise.
 	voter := body.Voter == nil || *body.Voter
-	warning, err := h.node.AddMember(r.Context(), m, raftnode.MemberOptions{
-		Voter:     voter,
-		Force:     body.Force,
-		ClusterID: cluster,
+	return h.change(w, r, m.ID, func(ctx context.Context) (string, error) {
+		return h.node.AddMember(ctx, m, raftnode.MemberOptions{
+			Voter:     voter,
+			Force:     body.Force,
+			ClusterID: cluster,
+		})
 	})
-	return h.answerChange(w, m.ID, warning, err)
 }
 
-// answerChange answers a change of members with the members as they are afterwards.
-func (h *memberHandlers) answerChange(w http.ResponseWriter, id, warning string, err error) error {
+// change changes the members, and answers with them as they are afterwards. It is recorded before it is done: this node
+// may not lead any more when it is.
+func (h *memberHandlers) change(
+	w http.ResponseWriter, r *http.Request, id string, do func(context.Context) (warning string, err error),
+) error {
+	ended, err := h.begin(r.Context(), id, "")
+	if err != nil {
+		return err
+	}
+	warning, err := do(r.Context())
+	ended(err)
 	if err != nil {
 		return err
 	}
@@ -128,8 +142,8 @@ func (h *memberHandlers) deleteMember(w http.ResponseWriter, r *http.Request) er
 		return err
 	}
 	// A warning says what should be looked at now.
-	warning, err := h.node.Remove(r.Context(), r.PathValue("id"))
-	return h.answerChange(w, r.PathValue("id"), warning, err)
+	id := r.PathValue("id")
+	return h.change(w, r, id, func(ctx context.Context) (string, error) { return h.node.Remove(ctx, id) })
 }
 
 // postPromote answers POST /v1/members/{id}/promote: it gives a member its vote once it has caught up.
@@ -140,8 +154,10 @@ func (h *memberHandlers) postPromote(w http.ResponseWriter, r *http.Request) err
 	if err := h.bodies.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
-	warning, err := h.node.Promote(r.Context(), r.PathValue("id"), body.Force)
-	return h.answerChange(w, r.PathValue("id"), warning, err)
+	id := r.PathValue("id")
+	return h.change(w, r, id, func(ctx context.Context) (string, error) {
+		return h.node.Promote(ctx, id, body.Force)
+	})
 }
 
 // postDemote answers POST /v1/members/{id}/demote: it takes a member's vote. A leader that is to demote itself
@@ -150,8 +166,8 @@ func (h *memberHandlers) postDemote(w http.ResponseWriter, r *http.Request) erro
 	if err := h.bodies.readJSON(r, &struct{}{}, optionalBody); err != nil {
 		return err
 	}
-	warning, err := h.node.Demote(r.Context(), r.PathValue("id"))
-	return h.answerChange(w, r.PathValue("id"), warning, err)
+	id := r.PathValue("id")
+	return h.change(w, r, id, func(ctx context.Context) (string, error) { return h.node.Demote(ctx, id) })
 }
 
 // postStepDown answers POST /v1/cluster/step-down once this node no longer leads. Who leads then may not be known
@@ -163,8 +179,14 @@ func (h *memberHandlers) postStepDown(w http.ResponseWriter, r *http.Request) er
 	if err := h.bodies.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
+	ended, err := h.begin(r.Context(), body.To, "")
+	if err != nil {
+		return err
+	}
 	// Without a name the leader chooses a voter.
-	if err := h.node.StepDown(r.Context(), body.To); err != nil {
+	err = h.node.StepDown(r.Context(), body.To)
+	ended(err)
+	if err != nil {
 		return err
 	}
 	// The new leader, as far as this node has heard of it.

@@ -9,7 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/raftnode"
 )
@@ -17,6 +20,7 @@ import (
 // statusHandlers answers what is asked of the node itself: status, health, metrics, a backup, and what can be asked
 // for.
 type statusHandlers struct {
+	logger   hclog.Logger
 	ops      *service.Service
 	node     Node
 	view     *clusterView
@@ -106,7 +110,8 @@ func (h *statusHandlers) getReady(w http.ResponseWriter, r *http.Request) error 
 }
 
 // getSnapshot streams a backup of this node's state. Its end carries a checksum: one
-// that broke off does not pass ringlog snapshot verify.
+// that broke off does not pass ringlog snapshot verify. A cluster without a leader is backed up as well, and the node's
+// log then says whose backup the event log does not have.
 func (h *statusHandlers) getSnapshot(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -120,7 +125,22 @@ func (h *statusHandlers) getSnapshot(w http.ResponseWriter, r *http.Request) err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), maxTimeout) // it keeps files that the log no longer needs
 	defer cancel()
-	_, err := h.node.Backup(ctx, w)
+	return h.recorded(ctx, func() error {
+		_, err := h.node.Backup(ctx, w)
+		return err
+	})
+}
+
+// recorded does what gives away all data of this node, and reports that before. Without a leader it is done all the
+// same: that is when backups are needed.
+func (h *statusHandlers) recorded(ctx context.Context, do func() error) error {
+	ended, err := h.ops.Begin(ctx, h.node.Status().NodeID, "")
+	if err != nil {
+		h.logger.Warn("all data leave this node, which is no event of the log", "by", access.Of(ctx), "error", err)
+		ended = func(error) {}
+	}
+	err = do()
+	ended(err)
 	return err
 }
 

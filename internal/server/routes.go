@@ -28,6 +28,9 @@ type route struct {
 	// needs is the permission that the caller has to have. A route without one is not served.
 	needs access.Permission
 
+	// act is the name of what an operator or an admin does by the route. It is in the log, so it must not change.
+	act string
+
 	// What follows is at its zero value for most routes.
 	whole  bool                   // refused to tokens that are limited to some types or cursors
 	lasts  bool                   // ends with the caller's token, as streams do
@@ -48,11 +51,16 @@ func (r *route) pattern() string {
 	return r.method + " " + r.path
 }
 
-// checkPermissions refuses a table with a route that does not say who may call it.
+// checkPermissions refuses a table with a route that does not say who may call it, and one by which operators and
+// admins change something that has no name for that.
 func checkPermissions(routes []route) error {
 	for _, r := range routes {
 		if !r.needs.Declared() {
 			return fmt.Errorf("route %s declares no permission", r.pattern())
+		}
+		privileged := r.needs == access.Operate || r.needs == access.Administer
+		if privileged && r.method != http.MethodGet && r.act == "" {
+			return fmt.Errorf("route %s names no act", r.pattern())
 		}
 	}
 	return nil
@@ -127,7 +135,7 @@ func (s *Server) table(advertised string) []route {
 	transfers := &transferHandlers{transfers: s.ops.Transfers}
 	roles := &roleHandlers{roles: s.ops.Roles, bodies: bodies, streams: s.streams}
 	allocations := &allocationHandlers{allocations: s.ops.Allocations, bodies: bodies, streams: s.streams}
-	members := &memberHandlers{node: node, peers: s.cfg.Peers, bodies: bodies, view: view}
+	members := &memberHandlers{node: node, peers: s.cfg.Peers, bodies: bodies, view: view, begin: s.ops.Begin}
 	reports := &reportHandlers{
 		reports:   s.ops.Reports,
 		bodies:    bodies,
@@ -137,6 +145,7 @@ func (s *Server) table(advertised string) []route {
 		view:      view,
 	}
 	status := &statusHandlers{
+		logger:   s.logger,
 		ops:      s.ops,
 		node:     node,
 		view:     view,
@@ -153,7 +162,7 @@ func (s *Server) table(advertised string) []route {
 		token:   s.cfg.Token != "",
 	}
 	tokens := &tokenHandlers{tokens: s.ops.Tokens, callers: s.callers, bodies: bodies}
-	incidents := &incidentHandlers{node: node, bodies: bodies}
+	incidents := &incidentHandlers{node: node, bodies: bodies, recorded: status.recorded}
 	publishStreams := &publishStreams{
 		cfg:       s.cfg,
 		publisher: publisher,
@@ -207,19 +216,22 @@ func (s *Server) table(advertised string) []route {
 		{method: get, path: "/v1/events/{offset}", handle: events.getEvent, needs: access.Subscribe},
 		{method: get, path: "/v1/dedup/{subject}", handle: events.getDedup, needs: access.Subscribe},
 		{method: get, path: "/v1/wait", handle: events.getWait, needs: access.Subscribe, stream: true},
-		{method: post, path: "/v1/compact", handle: events.postCompact, needs: access.Operate},
+		{method: post, path: "/v1/compact", handle: events.postCompact, needs: access.Operate, act: "compact"},
 
 		// Cursors.
 		{method: get, path: "/v1/cursors", handle: cursors.getCursors, needs: access.Inspect},
 		{method: get, path: "/v1/cursors/{name}", handle: cursors.getCursor, needs: access.Inspect},
 		{method: put, path: "/v1/cursors/{name}", handle: cursors.putCursor, needs: access.Subscribe},
-		{method: put, path: "/v1/cursors/{name}/filter", handle: cursors.putCursorFilter, needs: access.Subscribe},
-		{method: remove, path: "/v1/cursors/{name}", handle: cursors.deleteCursor, needs: access.Subscribe},
+		{method: put, path: "/v1/cursors/{name}/filter", handle: cursors.putCursorFilter,
+			needs: access.Subscribe, act: "cursor.change"},
+		{method: remove, path: "/v1/cursors/{name}", handle: cursors.deleteCursor,
+			needs: access.Subscribe, act: "cursor.delete"},
 		{method: post, path: "/v1/cursors/{name}/open", handle: cursors.postCursorOpen, needs: access.Subscribe},
 		{method: get, path: "/v1/cursors/{name}/events", handle: cursors.getCursorEvents,
 			needs: access.Subscribe, stream: true},
 		{method: post, path: "/v1/cursors/{name}/commit", handle: cursors.postCursorCommit, needs: access.Subscribe},
-		{method: post, path: "/v1/cursors/{name}/seek", handle: cursors.postCursorSeek, needs: access.Subscribe},
+		{method: post, path: "/v1/cursors/{name}/seek", handle: cursors.postCursorSeek,
+			needs: access.Subscribe, act: "cursor.seek"},
 		{method: post, path: "/v1/cursors/{name}/deadletter", handle: letters.postDeadLetter, needs: access.Subscribe},
 		{method: get, path: "/v1/explain", handle: cursors.getExplain, needs: access.Subscribe, scan: true},
 
@@ -227,7 +239,8 @@ func (s *Server) table(advertised string) []route {
 		{method: get, path: "/v1/groups", handle: groups.getGroups, needs: access.Inspect, leader: true},
 		{method: get, path: "/v1/groups/{name}", handle: groups.getGroup, needs: access.Inspect, leader: true},
 		{method: put, path: "/v1/groups/{name}", handle: groups.putGroup, needs: access.Subscribe},
-		{method: remove, path: "/v1/groups/{name}", handle: groups.deleteGroup, needs: access.Subscribe},
+		{method: remove, path: "/v1/groups/{name}", handle: groups.deleteGroup,
+			needs: access.Subscribe, act: "group.delete"},
 		{method: get, path: "/v1/groups/{name}/members", handle: groups.getGroupMembers,
 			needs: access.Inspect, leader: true},
 		{
@@ -244,30 +257,33 @@ func (s *Server) table(advertised string) []route {
 		{method: get, path: "/v1/dlq", handle: letters.getLetters, needs: access.Letters},
 		{method: get, path: "/v1/dlq/errors", handle: letters.getLetterErrors, needs: access.Letters, scan: true},
 		{method: get, path: "/v1/dlq/{id}", handle: letters.getLetter, needs: access.Letters},
-		{method: post, path: "/v1/dlq/redrive", handle: letters.postRedrive, needs: access.Operate},
-		{method: post, path: "/v1/dlq/purge", handle: letters.postPurge, needs: access.Operate},
+		{method: post, path: "/v1/dlq/redrive", handle: letters.postRedrive, needs: access.Operate, act: "dlq.redrive"},
+		{method: post, path: "/v1/dlq/purge", handle: letters.postPurge, needs: access.Operate, act: "dlq.purge"},
 		{method: post, path: "/v1/dlq/import", handle: letters.postLetterImport,
-			needs: access.Operate, body: eventsLimit},
+			needs: access.Operate, act: "dlq.import", body: eventsLimit},
 
 		// Settings, the catalogue, dedup policies, registered clients.
 		{method: get, path: "/v1/settings", handle: settings.getSettings, needs: access.Known},
 		{method: get, path: "/v1/settings/{key}", handle: settings.getSetting, needs: access.Known},
-		{method: put, path: "/v1/settings/{key}", handle: settings.putSetting, needs: access.Operate},
+		{method: put, path: "/v1/settings/{key}", handle: settings.putSetting, needs: access.Operate, act: "setting.set"},
 		{method: get, path: "/v1/catalogue", handle: catalogue.getCatalogue, needs: access.Known},
 		{method: post, path: "/v1/catalogue", handle: catalogue.postCatalogue,
-			needs: access.Operate, body: eventsLimit},
+			needs: access.Operate, act: "type.register", body: eventsLimit},
 		{method: post, path: "/v1/catalogue/validate", handle: catalogue.postCatalogueValidate,
 			needs: access.Known, body: eventsLimit},
 		{method: get, path: "/v1/catalogue/{type}", handle: catalogue.getCatalogueType, needs: access.Known},
 		{method: get, path: "/v1/catalogue/{type}/schema", handle: catalogue.getCatalogueSchema, needs: access.Known},
 		{method: get, path: "/v1/flows", handle: catalogue.getFlows, needs: access.Known},
-		{method: post, path: "/v1/flows", handle: catalogue.postFlows, needs: access.Operate, body: eventsLimit},
+		{method: post, path: "/v1/flows", handle: catalogue.postFlows,
+			needs: access.Operate, act: "flow.register", body: eventsLimit},
 		{method: get, path: "/v1/flows/{name}", handle: catalogue.getFlow, needs: access.Known},
-		{method: remove, path: "/v1/flows/{name}", handle: catalogue.deleteFlow, needs: access.Operate},
+		{method: remove, path: "/v1/flows/{name}", handle: catalogue.deleteFlow, needs: access.Operate, act: "flow.remove"},
 		{method: get, path: "/v1/dedup/policies", handle: dedup.getPolicies, needs: access.Known},
 		{method: get, path: "/v1/dedup/policies/{type}", handle: dedup.getPolicy, needs: access.Known},
-		{method: put, path: "/v1/dedup/policies/{type}", handle: dedup.putPolicy, needs: access.Operate},
-		{method: remove, path: "/v1/dedup/policies/{type}", handle: dedup.deletePolicy, needs: access.Operate},
+		{method: put, path: "/v1/dedup/policies/{type}", handle: dedup.putPolicy,
+			needs: access.Operate, act: "dedup_policy.set"},
+		{method: remove, path: "/v1/dedup/policies/{type}", handle: dedup.deletePolicy,
+			needs: access.Operate, act: "dedup_policy.remove"},
 		{method: get, path: "/asyncapi.json", handle: asyncAPI.getAsyncAPI, needs: access.Observe, scan: true},
 		{method: get, path: "/v1/readiness", handle: clients.getReadiness, needs: access.Coordinate},
 		{method: get, path: "/v1/clients", handle: clients.getClients, needs: access.Observe},
@@ -279,7 +295,7 @@ func (s *Server) table(advertised string) []route {
 		{method: put, path: "/v1/roles", handle: roles.putRoles, needs: access.Coordinate},
 		{method: get, path: "/v1/roles/{role}", handle: roles.getRole, needs: access.Coordinate},
 		{method: put, path: "/v1/roles/{role}", handle: roles.putRole, needs: access.Coordinate, stream: true},
-		{method: remove, path: "/v1/roles/{role}", handle: roles.deleteRole, needs: access.Coordinate},
+		{method: remove, path: "/v1/roles/{role}", handle: roles.deleteRole, needs: access.Coordinate, act: "role.revoke"},
 
 		// Events that are published at a time.
 		{method: get, path: "/v1/scheduled", handle: schedule.getSchedule, needs: access.Publish},
@@ -289,8 +305,10 @@ func (s *Server) table(advertised string) []route {
 		// Resources, and allocations of them. A call may wait for one.
 		{method: get, path: "/v1/resources", handle: allocations.getResources, needs: access.Coordinate},
 		{method: get, path: "/v1/resources/{resource}", handle: allocations.getResource, needs: access.Coordinate},
-		{method: put, path: "/v1/resources/{resource}", handle: allocations.putResource, needs: access.Operate},
-		{method: remove, path: "/v1/resources/{resource}", handle: allocations.deleteResource, needs: access.Operate},
+		{method: put, path: "/v1/resources/{resource}", handle: allocations.putResource,
+			needs: access.Operate, act: "resource.set"},
+		{method: remove, path: "/v1/resources/{resource}", handle: allocations.deleteResource,
+			needs: access.Operate, act: "resource.remove"},
 		{method: get, path: "/v1/allocations", handle: allocations.getAllocations, needs: access.Coordinate},
 		{method: put, path: "/v1/allocations", handle: allocations.putAllocations, needs: access.Coordinate},
 		{method: get, path: "/v1/allocations/{allocation}", handle: allocations.getAllocation,
@@ -303,8 +321,8 @@ func (s *Server) table(advertised string) []route {
 		// Views.
 		{method: get, path: "/v1/views", handle: views.getViews, needs: access.Inspect},
 		{method: get, path: "/v1/views/{name}", handle: views.getView, needs: access.Inspect},
-		{method: put, path: "/v1/views/{name}", handle: views.putView, needs: access.Operate},
-		{method: remove, path: "/v1/views/{name}", handle: views.deleteView, needs: access.Operate},
+		{method: put, path: "/v1/views/{name}", handle: views.putView, needs: access.Operate, act: "view.define"},
+		{method: remove, path: "/v1/views/{name}", handle: views.deleteView, needs: access.Operate, act: "view.remove"},
 		{method: get, path: "/v1/views/{name}/rows", handle: views.getRows, needs: access.Subscribe, whole: true},
 		{method: get, path: "/v1/views/{name}/watch", handle: views.watchRows,
 			needs: access.Subscribe, whole: true, stream: true},
@@ -328,29 +346,33 @@ func (s *Server) table(advertised string) []route {
 
 		// Members. Only the leader changes them.
 		{method: get, path: "/v1/members", handle: members.getMembers, needs: access.Observe, about: true},
-		{method: post, path: "/v1/members", handle: members.postMember, needs: access.Administer, leader: true},
+		{method: post, path: "/v1/members", handle: members.postMember,
+			needs: access.Administer, act: "member.add", leader: true},
 		{method: remove, path: "/v1/members/{id}", handle: members.deleteMember,
-			needs: access.Administer, leader: true},
+			needs: access.Administer, act: "member.remove", leader: true},
 		{method: post, path: "/v1/members/{id}/promote", handle: members.postPromote,
-			needs: access.Administer, leader: true},
+			needs: access.Administer, act: "member.promote", leader: true},
 		{method: post, path: "/v1/members/{id}/demote", handle: members.postDemote,
-			needs: access.Administer, leader: true},
+			needs: access.Administer, act: "member.demote", leader: true},
 		{method: post, path: "/v1/cluster/step-down", handle: members.postStepDown,
-			needs: access.Operate, leader: true},
+			needs: access.Operate, act: "leader.step_down", leader: true},
 
 		// Tokens.
 		{method: get, path: "/v1/tokens", handle: tokens.getTokens, needs: access.Administer},
-		{method: put, path: "/v1/tokens/{name}", handle: tokens.putToken, needs: access.Administer},
-		{method: post, path: "/v1/tokens/{name}/rotate", handle: tokens.postTokenRotate, needs: access.Administer},
-		{method: remove, path: "/v1/tokens/{name}", handle: tokens.deleteToken, needs: access.Administer},
+		{method: put, path: "/v1/tokens/{name}", handle: tokens.putToken, needs: access.Administer, act: "token.create"},
+		{method: post, path: "/v1/tokens/{name}/rotate", handle: tokens.postTokenRotate,
+			needs: access.Administer, act: "token.rotate"},
+		{method: remove, path: "/v1/tokens/{name}", handle: tokens.deleteToken,
+			needs: access.Administer, act: "token.revoke"},
 
 		// The node itself. Health checks know no token.
 		{method: get, path: "/v1/cluster", handle: status.getCluster, needs: access.Known, about: true},
 		{method: get, path: "/v1/snapshot", handle: status.getSnapshot,
-			needs: access.Administer, stream: true, backup: true},
+			needs: access.Administer, act: "backup", stream: true, backup: true},
 		{method: get, path: "/v1/incident", handle: incidents.getIncident,
-			needs: access.Administer, stream: true, backup: true},
-		{method: post, path: "/v1/incident/step", handle: incidents.postIncidentStep, needs: access.Operate},
+			needs: access.Administer, act: "incident.export", stream: true, backup: true},
+		{method: post, path: "/v1/incident/step", handle: incidents.postIncidentStep,
+			needs: access.Operate, act: "incident.step"},
 		{method: get, path: "/status", handle: status.getStatus, needs: access.Observe, about: true},
 		{method: get, path: "/healthz", handle: status.getHealth, needs: access.Open, about: true},
 		{method: get, path: "/readyz", handle: status.getReady, needs: access.Open, about: true},
@@ -378,10 +400,12 @@ func (s *Server) table(advertised string) []route {
 		{path: ringlogv1connect.CursorServiceCreateCursorProcedure, service: cursorCalls, needs: access.Subscribe},
 		{path: ringlogv1connect.CursorServiceGetCursorProcedure, service: cursorCalls, needs: access.Inspect},
 		{path: ringlogv1connect.CursorServiceListCursorsProcedure, service: cursorCalls, needs: access.Inspect},
-		{path: ringlogv1connect.CursorServiceDeleteCursorProcedure, service: cursorCalls, needs: access.Subscribe},
+		{path: ringlogv1connect.CursorServiceDeleteCursorProcedure, service: cursorCalls,
+			needs: access.Subscribe, act: "cursor.delete"},
 		{path: ringlogv1connect.CursorServiceOpenCursorProcedure, service: cursorCalls, needs: access.Subscribe},
 		{path: ringlogv1connect.CursorServiceCommitCursorProcedure, service: cursorCalls, needs: access.Subscribe},
-		{path: ringlogv1connect.CursorServiceSeekCursorProcedure, service: cursorCalls, needs: access.Subscribe},
+		{path: ringlogv1connect.CursorServiceSeekCursorProcedure, service: cursorCalls,
+			needs: access.Subscribe, act: "cursor.seek"},
 		{path: ringlogv1connect.CursorServiceDeadLetterProcedure, service: cursorCalls, needs: access.Subscribe},
 		{path: ringlogv1connect.CursorServiceReadCursorProcedure, service: cursorCalls,
 			needs: access.Subscribe, stream: true},

@@ -385,9 +385,9 @@ func TestWhatLastsEndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	sites := newSites(t, 3, withToken)
 	leader, others := leading(t, sites)
-	leader.ok("PUT", "/v1/groups/g", `{"from":"end"}`)
 	header := leader.tokenOf("t", api.NewToken{Roles: []string{"subscriber", "publisher"}})
 	kept := leader.tokenOf("kept", api.NewToken{Roles: []string{"subscriber"}})
+	leader.ok("PUT", "/v1/groups/g", `{"from":"end"}`) // after the events of the tokens
 	id := strings.Split(strings.TrimPrefix(header[1], "Bearer "), "_")[1]
 	for _, s := range sites {
 		eventually(t, "the tokens at every node", func() bool { return s.node.Machine().Tokens().Len() == 2 })

@@ -263,6 +263,7 @@ WORK_QUEUE_STALLED work_queue_stalled monitoring canonical blocked_configs:any i
 WORK_RETRY work_retry other canonical
 WORK_STARTED work_started other canonical
 WORK_TIMEOUT work_timeout other canonical work_id:any elapsed:any
+ADMIN_ACTION admin_action other cluster principal:string action:string target:string detail:string outcome:string reason:string
 ALLOCATION_GRANTED allocation_granted other cluster allocation:string holder:string fence:integer amounts:any priority:string risen_to:string waited_ms:integer
 ALLOCATION_LOST allocation_lost other cluster allocation:string holder:string fence:integer amounts:any priority:string cause:string held_ms:integer
 ALLOCATION_RELEASED allocation_released other cluster allocation:string holder:string fence:integer amounts:any priority:string held_ms:integer

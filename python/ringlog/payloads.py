@@ -2348,6 +2348,19 @@ class WorkTimeout(Payload):
 
 
 @dataclass(kw_only=True)
+class AdminAction(Payload):
+    """The payload of ADMIN_ACTION, category other. Only the cluster emits it."""
+
+    EVENT_TYPE: ClassVar[EventType] = EventType.ADMIN_ACTION
+    principal: str | None = None
+    action: str | None = None
+    target: str | None = None
+    detail: str | None = None
+    outcome: str | None = None
+    reason: str | None = None
+
+
+@dataclass(kw_only=True)
 class AllocationGranted(Payload):
     """The payload of ALLOCATION_GRANTED, category other. Only the cluster emits it."""
 

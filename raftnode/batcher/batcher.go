@@ -180,6 +180,9 @@ func (p *Batcher) Reached(k frame.Kind) bool { return k.Level() <= p.level() }
 // ProposeUnqueued all ask it.
 func (p *Batcher) checkLevel(c frame.Command) error {
 	needed := c.Kind().Level()
+	if act, is := c.(frame.Act); is && act.Of != nil {
+		needed = max(needed, act.Of.Kind().Level())
+	}
 	if needed <= frame.LevelBase {
 		return nil // a publish does not wait for the state machine
 	}

@@ -29,6 +29,7 @@ func aboveBase() []frame.Command {
 		frame.ViewDefine{}, frame.ViewRemove{}, frame.Publish{Emission: frame.ViewEmission{View: "v"}},
 		frame.ViewSkip{ViewEmission: frame.ViewEmission{View: "v"}},
 		frame.TokenCreate{}, frame.TokenRotate{}, frame.TokenRevoke{},
+		frame.Act{}, frame.Act{Of: frame.Register{}},
 	}
 }
 

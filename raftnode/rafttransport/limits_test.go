@@ -2,11 +2,14 @@ package rafttransport
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -244,6 +247,53 @@ func FuzzAccept(f *testing.F) {
 			if err != nil || f.kind() == kindProof {
 				t.Fatalf("answered with %x, %v", f, err)
 			}
+		}
+	})
+}
+
+// FuzzDial feeds a whole connection to a dialer with a token: without the token nobody is taken for a member, and all that
+// the token made is the dialer's own proof, which is of no use in an acceptor's place.
+func FuzzDial(f *testing.F) {
+	n1, _ := hello{Identity: Identity{"c1", "n1", "n1-a"}, speaks: spoken, proves: true, target: "n2"}.encode()
+	proof := newFrame(spoken.newest, kindProof, make([]byte, proofLen))
+	f.Add([]byte(n1))
+	f.Add(slices.Concat([]byte(n1), []byte(proof), []byte(newFrame(spoken.newest, kindReady, nil))))
+	f.Add(slices.Concat([]byte(n1), []byte(encodeRefusal(refusef(ErrBadProof, "no")))))
+	f.Add([]byte(encodeRefusal(refusef(ErrBusy, "later"))))
+	f.Add([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var out bytes.Buffer
+		rw := struct {
+			io.Reader
+			io.Writer
+		}{bytes.NewReader(in), &out}
+		h := &handshake{
+			rw: rw, self: Identity{"c1", "n2", "n2-a"}, target: "n1", secret: []byte("s"), speaks: spoken,
+			admit: func(Identity) error { t.Fatal("membership was asked about a stranger"); return nil },
+		}
+		err := h.dial()
+		if err == nil {
+			t.Fatal("a stranger was taken for a member")
+		}
+		var refusal *RefusedError
+		if errors.As(err, &refusal) && len(refusal.Error()) > 4*maxBody {
+			t.Fatalf("an error of %d bytes", len(refusal.Error()))
+		}
+		// A hello, and at most one proof, after a hello that was sound.
+		mine, err := readFrame(&out, helloVersion)
+		if err != nil || mine.kind() != kindHello {
+			t.Fatalf("begins with %x, %v", mine, err)
+		}
+		if out.Len() == 0 {
+			return
+		}
+		f, err := readFrame(&out, h.version)
+		if err != nil || f.kind() != kindProof || out.Len() > 0 || h.peer.NodeID != "n1" {
+			t.Fatalf("sends %x to %+v, %v", f, h.peer, err)
+		}
+		theirs := frame(in[:headerLen+int(binary.BigEndian.Uint16(in[6:]))])
+		if hmac.Equal(f.body(), h.proof(roleAcceptor, mine, theirs)) {
+			t.Fatal("the dialer's proof is good for an acceptor")
 		}
 	})
 }

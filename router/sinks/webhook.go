@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -30,7 +31,14 @@ type WebhookOptions struct {
 	// nothing.
 	Secret      []byte
 	Concurrency int // connections that are kept; 1
-	Client      *http.Client
+	// AllowLocal lets the receiver be this host, or another of its link. Without it their addresses are refused when they
+	// are dialled, in whatever form and whatever name they have.
+	AllowLocal bool
+	// Proxy is what is dialled instead of the receiver, whose address is then the proxy's to judge. nil is none, whatever
+	// the environment has.
+	Proxy *url.URL
+	// Client posts instead of a client of the webhook's own. AllowLocal, Proxy and Concurrency do not count with it.
+	Client *http.Client
 }
 
 // Webhook posts each event, as GET /v1/events/{offset} shows it with its delivery, with the
@@ -60,6 +68,12 @@ func NewWebhook(o WebhookOptions) (*Webhook, error) {
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return nil, errors.New("sinks: the webhook's URL is not one such as https://host/path")
 	}
+	if p := o.Proxy; p != nil && (p.Host == "" || (p.Scheme != "http" && p.Scheme != "https" && p.Scheme != "socks5")) {
+		return nil, errors.New("sinks: the webhook's proxy is not one such as http://host:port")
+	}
+	if o.Client == nil && o.Proxy == nil && !o.AllowLocal && namesLocal(u) {
+		return nil, fmt.Errorf("sinks: %w", &LocalError{u.Hostname()})
+	}
 	for name, values := range o.Headers {
 		if !isToken(name) {
 			return nil, fmt.Errorf("sinks: %q is not the name of a header", name)
@@ -70,7 +84,7 @@ func NewWebhook(o WebhookOptions) (*Webhook, error) {
 	}
 	// The default client keeps a connection for each event in flight.
 	if o.Client == nil {
-		o.Client = &http.Client{Transport: transport(cmp.Or(o.Concurrency, 1))}
+		o.Client = &http.Client{Transport: transport(&o)}
 	}
 	// The caller's client is not changed.
 	own := *o.Client
@@ -95,9 +109,15 @@ func isToken(name string) bool {
 // maxHeaders bounds the headers of an answer.
 const maxHeaders = 64 << 10
 
-// transport returns a transport that keeps that many connections to one host.
-func transport(connections int) *http.Transport {
+// transport returns a transport that keeps a connection for each event at once, to a receiver that may be dialled.
+func transport(o *WebhookOptions) *http.Transport {
+	dialer := &net.Dialer{Timeout: 30 * time.Second}
+	if !o.AllowLocal && o.Proxy == nil {
+		dialer.Control = refuseLocal
+	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext, t.Proxy = dialer.DialContext, http.ProxyURL(o.Proxy)
+	connections := cmp.Or(o.Concurrency, 1)
 	t.MaxIdleConns, t.MaxIdleConnsPerHost, t.MaxResponseHeaderBytes = connections, connections, maxHeaders
 	return t
 }

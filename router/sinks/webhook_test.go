@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -20,7 +21,7 @@ import (
 func webhook(t *testing.T, handler http.HandlerFunc, change ...func(*sinks.WebhookOptions)) *sinks.Webhook {
 	t.Helper()
 	server := httptest.NewServer(handler)
-	o := sinks.WebhookOptions{URL: server.URL + "/hook", Group: "trainers"}
+	o := sinks.WebhookOptions{URL: server.URL + "/hook", Group: "trainers", AllowLocal: true}
 	for _, f := range change {
 		f(&o)
 	}
@@ -198,7 +199,7 @@ func TestAWebhookThatHangs(t *testing.T) {
 	if err := half.Handle(t.Context(), delivery()); err != nil {
 		t.Errorf("%v", err)
 	}
-	nobody, err := sinks.NewWebhook(sinks.WebhookOptions{URL: "http://user:pass@127.0.0.1:1/"})
+	nobody, err := sinks.NewWebhook(sinks.WebhookOptions{URL: "http://user:pass@127.0.0.1:1/", AllowLocal: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,6 +232,7 @@ func TestWebhookOptions(t *testing.T) {
 		"no URL": {}, "no scheme": {URL: "host/path"}, "another scheme": {URL: "ftp://host/"}, "no host": {URL: "http:///x"},
 		"no such port":   {URL: "http://user:hidden@h:port/?key=hidden"},
 		"a password":     {URL: "gopher://user:hidden@h/?key=hidden"},
+		"a proxy":        {URL: "http://h/", Proxy: &url.URL{Scheme: "ftp", Host: "hidden"}},
 		"a header name":  {URL: "http://h/", Headers: http.Header{"a b": {"hidden"}}},
 		"a header value": {URL: "http://h/", Headers: http.Header{"Authorization": {"Bearer hidden\r\nb: 2"}}},
 	} {

@@ -54,7 +54,7 @@ def fold(name: str) -> str:
 
 def reserved(name: str) -> bool:
     """Report whether only the cluster emits a type."""
-    families = ("LEADER_", "QUORUM_", "VOTER_", "SPLIT_BRAIN_", "CURSOR_", "DLQ_EVENTS_", "ROLE_")
+    families = ("LEADER_", "QUORUM_", "VOTER_", "SPLIT_BRAIN_", "CURSOR_", "DLQ_EVENTS_", "ROLE_", "ALLOCATION_", "ADMIN_")
     return name in ("DLQ_STALE_EVENTS", "CATCHUP_AT_RISK", "CHAIN_OVERDUE") or name.startswith(families)
 
 

@@ -128,6 +128,10 @@ func (e *raftEntry) describe(data []byte) error {
 func holdsText(f *frame.Frame) string {
 	counts, events := map[string]int{}, 0
 	for _, c := range f.Commands {
+		// What an operator does is a command like another's.
+		if act, is := c.(frame.Act); is && act.Of != nil {
+			c = act.Of
+		}
 		// The type's name is the command's: frame.Publish is a publish.
 		counts[strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", c), "frame."))]++
 		if p, ok := c.(frame.Publish); ok {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"filippo.io/age"
 	"github.com/hashicorp/go-hclog"
 	"github.com/urfave/cli/v2"
 
@@ -31,37 +32,78 @@ func SnapshotCommand(sh *shell.Shell) *cli.Command {
 		Subcommands: []*cli.Command{
 			// Of a running cluster.
 			{Name: "save", Usage: "write a backup of a running node", ArgsUsage: "FILE",
-				UsageText:   shell.Examples("ringlog snapshot save backup.ringlog --overwrite"),
-				Description: "The file appears once it is complete and verified. Any node can make one (--endpoints).",
-				Flags:       []cli.Flag{&cli.BoolFlag{Name: "overwrite", Usage: "replace FILE if it exists"}},
+				UsageText: shell.Examples("ringlog snapshot save backup.ringlog --overwrite"),
+				Description: "The file appears once it is complete and verified. Any node can make one (--endpoints). " +
+					"With --recipient it is\nencrypted while it arrives, and opened by --identity of the other verbs.",
+				Flags: []cli.Flag{&cli.BoolFlag{Name: "overwrite", Usage: "replace FILE if it exists"},
+					&cli.StringSliceFlag{Name: "recipient",
+						Usage: "encrypt to `RECIPIENT`, age1…, as ringlog snapshot keygen prints it (repeatable)"}},
 				Action: shell.Args(1, "the file to write", func(c *cli.Context) error {
-					return saveSnapshot(c.Context, sh, c.Args().First(), c.Bool("overwrite"))
+					recipients, err := parseRecipients(c.StringSlice("recipient"))
+					if err != nil {
+						return err
+					}
+					return saveSnapshot(c.Context, sh, c.Args().First(), c.Bool("overwrite"), recipients)
 				})},
+			keygenCommand(sh),
 			// Of a file: no cluster is needed from here on.
 			{Name: "inspect", Usage: "print what a backup's header says", ArgsUsage: "FILE",
 				UsageText: shell.Examples("ringlog snapshot inspect backup.ringlog"),
-				Action:    shell.Named(sh, aSnapshot, inspectSnapshot)},
+				Flags:     []cli.Flag{identityFlag()},
+				Action:    shell.Args(1, aSnapshot, func(c *cli.Context) error { return inspectSnapshot(sh, backupOf(c)) })},
 			{Name: "verify", Usage: "read all of a backup, and check it", ArgsUsage: "FILE",
 				UsageText: shell.Examples("ringlog snapshot verify backup.ringlog"),
-				Action:    shell.Named(sh, aSnapshot, verifySnapshot)},
+				Flags:     []cli.Flag{identityFlag()},
+				Action:    shell.Args(1, aSnapshot, func(c *cli.Context) error { return verifySnapshot(sh, backupOf(c)) })},
 			restoreCommand(sh),
 		},
 	}
 }
 
 // saveSnapshot saves a backup. The time is bounded by the caller alone: a backup may be large.
-func saveSnapshot(ctx context.Context, sh *shell.Shell, file string, overwrite bool) error {
-	meta, err := SaveVerified(sh, file, overwrite, func(to io.Writer) error {
-		return Download(ctx, sh, "/v1/snapshot", to)
-	})
+func saveSnapshot(ctx context.Context, sh *shell.Shell, file string, overwrite bool, recipients []age.Recipient) error {
+	download := func(take func(io.Reader) error) error { return Download(ctx, sh, "/v1/snapshot", take) }
+	var meta snapshots.Meta
+	var err error
+	if len(recipients) > 0 {
+		meta, err = save(sh, file, overwrite, func(to *os.File) (meta snapshots.Meta, err error) {
+			return meta, download(func(from io.Reader) error {
+				meta, err = saveSealed(from, to, recipients)
+				return err
+			})
+		})
+	} else {
+		meta, err = SaveVerified(sh, file, overwrite, func(to io.Writer) error {
+			return download(func(from io.Reader) error {
+				_, err := io.Copy(to, from)
+				return err
+			})
+		})
+	}
 	if err != nil {
 		return err
 	}
 	return printSnapshot(sh, meta)
 }
 
-// SaveVerified has a snapshot written into a file beside the target, verifies it, and gives it its name.
-func SaveVerified(sh *shell.Shell, file string, overwrite bool, write func(io.Writer) error) (
+// SaveVerified has a snapshot written into a file, and reads it back: what is called saved has been verified.
+func SaveVerified(sh *shell.Shell, file string, overwrite bool, write func(io.Writer) error) (snapshots.Meta, error) {
+	return save(sh, file, overwrite, func(to *os.File) (meta snapshots.Meta, err error) {
+		if err := write(to); err != nil {
+			return meta, err
+		}
+		if _, err := to.Seek(0, io.SeekStart); err != nil {
+			return meta, err
+		}
+		if meta, err = snapshots.Verify(to); err != nil {
+			return meta, fmt.Errorf("what was saved does not verify: %w", err)
+		}
+		return meta, nil
+	})
+}
+
+// save has a file beside the target written and verified, and gives it its name.
+func save(sh *shell.Shell, file string, overwrite bool, write func(*os.File) (snapshots.Meta, error)) (
 	meta snapshots.Meta, err error) {
 	// Before a long download, not after it.
 	if _, err := os.Stat(file); err == nil && !overwrite {
@@ -79,16 +121,8 @@ func SaveVerified(sh *shell.Shell, file string, overwrite bool, write func(io.Wr
 			err = errors.Join(err, part.Close(), removeIfThere(part.Name()))
 		}
 	}()
-	if err := write(part); err != nil {
+	if meta, err = write(part); err != nil {
 		return meta, err
-	}
-	// Read it back: what is called saved has been verified.
-	if _, err := part.Seek(0, io.SeekStart); err != nil {
-		return meta, err
-	}
-	meta, err = snapshots.Verify(part)
-	if err != nil {
-		return meta, fmt.Errorf("what was saved does not verify: %w", err)
 	}
 	// Data first, then its name.
 	if err := errors.Join(part.Sync(), part.Close()); err != nil {
@@ -123,24 +157,22 @@ func removeIfThere(file string) error {
 	return nil
 }
 
-// Download takes what is at a path of the first endpoint that gives it.
-func Download(ctx context.Context, sh *shell.Shell, path string, to io.Writer) (err error) {
+// Download has take read what is at a path of the first endpoint that gives it.
+func Download(ctx context.Context, sh *shell.Shell, path string, take func(io.Reader) error) (err error) {
 	// A cluster that cannot be reached is reported once, and not for each endpoint.
 	if err := sh.Reach(ctx); err != nil {
 		return err
 	}
 	// Any node has the whole state, so the first that answers will do.
 	for _, e := range sh.Endpoints {
-		// If a node refuses, the next one is asked; once a stream has begun, its bytes are in the file.
-		// Open fails unless the answer is 200.
+		// Open fails unless the answer is 200. If a node refuses, the next one is asked.
 		body, openErr := sh.Open(ctx, e, path)
 		if openErr != nil {
 			err = openErr
 			continue
 		}
 		// What was received is in the file, so no other node is asked if this one breaks off.
-		_, err = io.Copy(to, body)
-		return errors.Join(err, body.Close())
+		return errors.Join(take(body), body.Close())
 	}
 	return err
 }
@@ -156,12 +188,12 @@ func printSnapshot(sh *shell.Shell, m snapshots.Meta) error {
 }
 
 // inspectSnapshot reads the header of a backup.
-func inspectSnapshot(_ context.Context, sh *shell.Shell, file string) error {
-	return withFile(file, func(f *os.File) error {
+func inspectSnapshot(sh *shell.Shell, b backup) error {
+	return b.read(sh, func(r io.Reader) error {
 		// The header alone is checked, which is quick for a backup of any size.
-		info, err := snapshots.Inspect(f)
+		info, err := snapshots.Inspect(r)
 		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+			return fmt.Errorf("%s: %w", b.file, err)
 		}
 		if sh.JSON {
 			return sh.PrintLine(info)
@@ -173,35 +205,53 @@ func inspectSnapshot(_ context.Context, sh *shell.Shell, file string) error {
 }
 
 // verifySnapshot reads all of a backup.
-func verifySnapshot(_ context.Context, sh *shell.Shell, file string) error {
-	return withFile(file, func(f *os.File) error {
+func verifySnapshot(sh *shell.Shell, b backup) error {
+	return b.read(sh, func(r io.Reader) error {
 		// Every byte is read and checked.
-		meta, err := snapshots.Verify(f)
+		meta, err := snapshots.Verify(r)
 		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+			return fmt.Errorf("%s: %w", b.file, err)
 		}
-		sh.Say("%s is complete and undamaged", file)
+		sh.Say("%s is complete and undamaged", b.file)
 		return printSnapshot(sh, meta)
 	})
 }
 
-// withFile calls body with a file that it opens and closes.
-func withFile(name string, body func(*os.File) error) error {
+// backup is the file of a backup, and the files of the identities that may open it.
+type backup struct {
+	file       string
+	identities []string
+}
+
+// backupOf is the backup that a verb is called with.
+func backupOf(c *cli.Context) backup { return backup{c.Args().First(), c.StringSlice("identity")} }
+
+// read calls body with what is in the backup.
+func (b backup) read(sh *shell.Shell, body func(io.Reader) error) error {
+	identities, err := readIdentities(b.identities)
+	if err != nil {
+		return err
+	}
 	// A file that does not exist has an exit code of its own.
-	f, err := os.Open(name)
+	f, err := os.Open(b.file)
 	if errors.Is(err, os.ErrNotExist) {
 		return shell.NotFoundError{Err: err}
 	}
 	if err != nil {
 		return shell.Usagef("%w", err)
 	}
-	return errors.Join(body(f), f.Close())
+	r, err := openBackup(sh, f, identities)
+	if err == nil {
+		err = body(r)
+	}
+	return errors.Join(err, f.Close())
 }
 
 // restoreOptions say which node a backup becomes.
 type restoreOptions struct {
-	// the backup, the new folder, the node's id and its raft address
-	file, dataDir, id, raft string
+	backup
+	// the new folder, the node's id and its raft address
+	dataDir, id, raft string
 	shell.Consent
 }
 
@@ -216,13 +266,13 @@ func restoreCommand(sh *shell.Shell) *cli.Command {
 		),
 		Description: "Restores into an empty folder, offline. The cluster gets a new id and higher terms; other " +
 			"nodes join it\nwith empty folders.",
-		Flags: append(shell.ConsentFlags(),
+		Flags: append(shell.ConsentFlags(), identityFlag(),
 			&cli.StringFlag{Name: "data-dir", Usage: "data `DIR` of the node, new or empty"},
 			&cli.StringFlag{Name: "id", Usage: "`ID` of the node"},
 			&cli.StringFlag{Name: "raft", Usage: "raft `ADDR` of the node (default: the one that it is started with)"},
 		),
 		Action: shell.Args(1, aSnapshot, func(c *cli.Context) error {
-			o := restoreOptions{file: c.Args().First(), dataDir: c.String("data-dir"), id: c.String("id"),
+			o := restoreOptions{backup: backupOf(c), dataDir: c.String("data-dir"), id: c.String("id"),
 				raft: c.String("raft"), Consent: shell.ConsentOf(c)}
 			// A node's id is permanent, so none is made up.
 			if o.dataDir == "" || o.id == "" {
@@ -235,10 +285,10 @@ func restoreCommand(sh *shell.Shell) *cli.Command {
 
 // restoreSnapshot makes a new cluster of one voter from a backup.
 func restoreSnapshot(ctx context.Context, sh *shell.Shell, o restoreOptions) error {
-	return withFile(o.file, func(f *os.File) error {
+	return o.read(sh, func(r io.Reader) error {
 		// A dry run reads and checks all of the backup, and makes no folder.
 		if o.DryRun {
-			meta, err := snapshots.Verify(f)
+			meta, err := snapshots.Verify(r)
 			if err != nil {
 				return fmt.Errorf("%s: %w", o.file, err)
 			}
@@ -250,7 +300,7 @@ func restoreSnapshot(ctx context.Context, sh *shell.Shell, o restoreOptions) err
 			return err
 		}
 		// Other nodes join the new cluster with empty folders.
-		done, err := raftnode.Restore(ctx, f,
+		done, err := raftnode.Restore(ctx, r,
 			raftnode.Target{Dir: o.dataDir, NodeID: o.id, RaftAddr: o.raft, Logger: hclog.NewNullLogger()})
 		if err != nil {
 			return err

@@ -92,7 +92,10 @@ func (s slice) write(ctx context.Context, sh *shell.Shell, w io.Writer) error {
 		return offline.WriteIncident(ctx, s.dataDir, w, s.from, s.to)
 	}
 	query := url.Values{"from": {s.from.String()}, "to": {s.to.String()}}
-	return offline.Download(ctx, sh, "/v1/incident?"+query.Encode(), w)
+	return offline.Download(ctx, sh, "/v1/incident?"+query.Encode(), func(from io.Reader) error {
+		_, err := io.Copy(w, from)
+		return err
+	})
 }
 
 // export saves a slice.

@@ -334,6 +334,7 @@ func TestStreamsAreNotTimed(t *testing.T) {
 	s.ok("GET", "/v1/views/v/watch?timeout=1ms", "")
 	s.ok("GET", "/v1/cluster/outage", "")
 	s.ok("GET", "/v1/snapshot", "")
+	s.ok("GET", "/v1/incident", "")
 	tail := enveloped(0, []byte(`{}`))
 	s.ok("POST", "/ringlog.v1.LogService/Tail", string(tail), "Content-Type", "application/connect+json")
 	read := enveloped(0, []byte(`{"name":"c","generation":1}`))

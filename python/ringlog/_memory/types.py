@@ -52,10 +52,24 @@ def fold(name: str) -> str:
     return "".join(c.upper() if c.isascii() else c for c in name).replace(".", "_").replace("-", "_")
 
 
+# What begins like that, and these, only the cluster emits.
+OWN_FAMILIES = (
+    "LEADER_",
+    "QUORUM_",
+    "VOTER_",
+    "SPLIT_BRAIN_",
+    "CURSOR_",
+    "DLQ_EVENTS_",
+    "ROLE_",
+    "ALLOCATION_",
+    "ADMIN_",
+)
+OWN_TYPES = ("DLQ_STALE_EVENTS", "CATCHUP_AT_RISK", "CHAIN_OVERDUE")
+
+
 def reserved(name: str) -> bool:
     """Report whether only the cluster emits a type."""
-    families = ("LEADER_", "QUORUM_", "VOTER_", "SPLIT_BRAIN_", "CURSOR_", "DLQ_EVENTS_", "ROLE_", "ALLOCATION_", "ADMIN_")
-    return name in ("DLQ_STALE_EVENTS", "CATCHUP_AT_RISK", "CHAIN_OVERDUE") or name.startswith(families)
+    return name in OWN_TYPES or name.startswith(OWN_FAMILIES)
 
 
 class Catalogue:

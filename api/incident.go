@@ -18,7 +18,7 @@ type IncidentPlace struct {
 	Left        uint64 `json:"entries_left"`
 }
 
-// IncidentStep says how far a replay goes on: by Entries, 1 if there is none, or up to the entry that has an offset.
+// IncidentStep says how far a replay continues: by Entries, 1 if there is none, or up to the entry that has an offset.
 type IncidentStep struct {
 	Entries uint64 `json:"entries,omitempty"`
 	Until   uint64 `json:"until,omitempty"`

@@ -40,8 +40,9 @@ type TransferStep struct {
 // TransferPage is a page of transfers: the oldest first; of overdue ones of all hosts, those that were due first.
 type TransferPage struct {
 	Transfers []Transfer `json:"transfers"`
-	Next      string     `json:"next,omitempty"` // parameter "after" for the next page; "" on the last; a page may be short
-	Offset    uint64     `json:"offset"`         // up to which the log is in the answer
+	// Next is the parameter "after" for the next page; "" on the last. A page may be short.
+	Next   string `json:"next,omitempty"`
+	Offset uint64 `json:"offset"` // up to which the log is in the answer
 	// Incomplete says that events were trimmed before the answering node could read them.
 	Incomplete string        `json:"incomplete,omitempty"`
 	Time       time.Time     `json:"time"` // by which overdue is judged: the later of the node's clock and replicated time

@@ -20,8 +20,9 @@
 // What publishes and reads is in Client, what administers the cluster in Admin. Config.Observe sees each request, for
 // metrics and traces.
 //
-// This package depends on few modules: connectrpc.com/connect, google.golang.org/protobuf, github.com/klauspost/compress,
-// github.com/cespare/xxhash/v2, github.com/cenkalti/backoff/v5 and github.com/google/uuid.
+// This package depends on few modules: connectrpc.com/connect, google.golang.org/protobuf,
+// github.com/klauspost/compress, github.com/cespare/xxhash/v2, github.com/cenkalti/backoff/v5 and
+// github.com/google/uuid.
 //
 //	c, err := client.New(client.Config{Endpoints: []string{"http://127.0.0.1:8770"}})
 //	res, err := c.Publish(ctx, event.New(event.TrainingCompleted, payload))

@@ -158,7 +158,8 @@ func TestTokensAgreeWithAModel(t *testing.T) {
 			t.Fatalf("recorded %q, want %q", recorded, acts)
 		}
 	})
-	for _, kind := range []string{"act done", "act refused", "created", "taken", "full", "rotated", "revoked", "after its grace"} {
+	for _, kind := range []string{"act done", "act refused", "created", "taken", "full", "rotated", "revoked",
+		"after its grace"} {
 		if counts[kind] == 0 && !testing.Short() { // which goes through few
 			t.Errorf("no history has %s", kind)
 		}

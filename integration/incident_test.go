@@ -117,7 +117,7 @@ func TestAnIncidentIsReplayedElsewhere(t *testing.T) {
 	c.close()
 	past := openPast(t, file, moments[0].offset)
 	for i, want := range moments {
-		// Cursors move in entries without an event: one goes on by offset, and then by entry.
+		// Cursors move in entries without an event: one continues by offset, and then by entry.
 		if err := postStep(past, fmt.Sprintf(`{"until":%d}`, want.offset)); err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,8 @@ func TestAnIncidentIsReplayedElsewhere(t *testing.T) {
 			Digest  string       `json:"digest"`
 			Cursors []api.Cursor `json:"cursors"`
 		}
-		text, err := exec.Command(binary, "state", "--index", fmt.Sprint(want.index), "--incident", file, "-o", "json").Output()
+		text, err := exec.Command(binary, "state", "--index", fmt.Sprint(want.index), "--incident", file,
+			"-o", "json").Output()
 		if err = errors.Join(err, json.Unmarshal(text, &state)); err != nil {
 			t.Fatal(err)
 		}

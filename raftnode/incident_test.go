@@ -98,7 +98,8 @@ func TestAnIncidentReplaysToTheStatesThatThereWere(t *testing.T) {
 	if meta.Index == 0 || meta.Slice.LastIndex < past[len(past)-1].Index {
 		t.Fatalf("the slice goes from %d to %d", meta.Index, meta.Slice.LastIndex)
 	}
-	replay, err := incident.Open(t.Context(), bytes.NewReader(file.Bytes()), filepath.Join(t.TempDir(), "in"), incident.Options{})
+	replay, err := incident.Open(t.Context(), bytes.NewReader(file.Bytes()), filepath.Join(t.TempDir(), "in"),
+		incident.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,14 +125,16 @@ func TestAnIncidentReplaysToTheStatesThatThereWere(t *testing.T) {
 	}
 
 	// Before all that is kept.
-	_, err = survivor.Incident(t.Context(), &file, api.Position{Kind: api.AtTime, Time: past[0].Time}, api.Position{Kind: api.AtEnd})
+	_, err = survivor.Incident(t.Context(), &file, api.Position{Kind: api.AtTime, Time: past[0].Time},
+		api.Position{Kind: api.AtEnd})
 	var gone *incident.NotKeptError
 	if !errors.As(err, &gone) || gone.Oldest.IsZero() || gone.Offset < past[0].Last {
 		t.Errorf("the beginning is gone: %v", err)
 	}
 	// From an event on, the newest state before it.
 	offset := past[len(past)-5].Last
-	late, err := survivor.Incident(t.Context(), &file, api.Position{Kind: api.AtOffset, Offset: offset}, api.Position{Kind: api.AtEnd})
+	late, err := survivor.Incident(t.Context(), &file, api.Position{Kind: api.AtOffset, Offset: offset},
+		api.Position{Kind: api.AtEnd})
 	if err != nil || late.Slice.FirstOffset >= offset {
 		t.Errorf("from %d on: the state of %d, %v", offset, late.Slice.FirstOffset, err)
 	}
@@ -149,7 +152,8 @@ func TestAnIncidentReplaysToTheStatesThatThereWere(t *testing.T) {
 		t.Error(err)
 	}
 	// It is no backup.
-	_, err = Restore(t.Context(), bytes.NewReader(file.Bytes()), Target{Dir: filepath.Join(t.TempDir(), "r1"), NodeID: "r1"})
+	_, err = Restore(t.Context(), bytes.NewReader(file.Bytes()), Target{
+		Dir: filepath.Join(t.TempDir(), "r1"), NodeID: "r1"})
 	if !errors.Is(err, snapshots.ErrIncident) {
 		t.Errorf("restored as a cluster: %v", err)
 	}

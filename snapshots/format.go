@@ -36,7 +36,7 @@
 //	1       32     SHA-256 of every byte before it
 //
 // A snapshot whose meta names a slice holds an incident: a state, and in the file EntriesFile the entries of raft's log
-// that follow it. Read refuses it, since it is no state to go on from; ReadIncident reads nothing else.
+// that follow it. Read refuses it, since it is no state to start from; ReadIncident reads nothing else.
 //
 //	meta := snapshots.Meta{ClusterID: id, Index: 42, Term: 3, …}
 //	size, err := snapshots.Size(checkpoint, meta)

@@ -106,7 +106,8 @@ func TestABundleHasNoSecrets(t *testing.T) {
 		return out
 	}
 	must("publish", "TRAINING_COMPLETED", "--payload", `{"secret": "planted-payload"}`)
-	_, _ = run("react", "--group", "g", "--type", "*", "--retries", "0", "--max-deliver", "1", "--from", "start", "-n", "1", "--",
+	_, _ = run("react", "--group", "g", "--type", "*", "--retries", "0", "--max-deliver", "1",
+		"--from", "start", "-n", "1", "--",
 		"sh", "-c", "echo planted-error >&2; exit 1")
 	bearer := must("token", "create", "somebody", "--role", "admin")
 	planted["another token"] = bearer[strings.Index(bearer, "rlt_"):][:30]

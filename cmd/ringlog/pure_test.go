@@ -78,7 +78,8 @@ func TestTheNodeInAMembersPlaceIsNamed(t *testing.T) {
 	}
 	// Nobody can be removed without a quorum.
 	s.Quorum.Margin = -1
-	if got := problemsText(problems(s)); strings.Contains(got, "cluster remove") || !strings.Contains(got, "cluster recover") {
+	if got := problemsText(problems(s)); strings.Contains(got, "cluster remove") ||
+		!strings.Contains(got, "cluster recover") {
 		t.Errorf("without a quorum: %q", got)
 	}
 	// What a node says that is no member any more is as old as its folder.

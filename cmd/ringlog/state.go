@@ -68,7 +68,8 @@ func printStateTables(sh *shell.Shell, s *replay.State) error {
 		members = append(members, table.Row{m.ID, m.Raft, m.HTTP, yesNo(m.Voter), yesNo(m.Online), m.Version})
 	}
 	for _, c := range s.Cursors {
-		cursors = append(cursors, table.Row{c.Name, c.Committed, lagText(c), cursorKind(c), c.Generation, filterText(c.Filter)})
+		cursors = append(cursors, table.Row{c.Name, c.Committed, lagText(c), cursorKind(c), c.Generation,
+			filterText(c.Filter)})
 	}
 	for _, l := range s.Letters[max(0, len(s.Letters)-stateLetters):] {
 		letters = append(letters, table.Row{l.ID, l.Cursor, l.Offset, l.Type, l.State, oneLine(l.Error)})

@@ -357,8 +357,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzIdentityOf maps two URIs of a certificate to who it is of. A certificate is of somebody only if exactly one of them
-// says so, in the one form that its identity has.
+// FuzzIdentityOf maps two URIs of a certificate to who it is of. A certificate is of somebody only if exactly one of
+// them says so, in the one form that its identity has.
 func FuzzIdentityOf(f *testing.F) {
 	f.Add("ringlog://node/n1", "")
 	f.Add("ringlog://client/trainer", "spiffe://cluster/n1")

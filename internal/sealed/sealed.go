@@ -1,6 +1,6 @@
-// Package sealed serves an incident as if it were a node: a state of the past that can be read and moved on, and
-// never written to. It promises that nothing is asked of the cluster that the incident is of, nor is anybody sent there,
-// and that its state is at every moment one that the cluster had.
+// Package sealed serves an incident as if it were a node: a state of the past that can be read and moved on, and never
+// written to. It promises that nothing is asked of the cluster that the incident is of, nor is anybody sent there, and
+// that its state is at every moment one that the cluster had.
 //
 //	node, err := sealed.Open(ctx, file, dir, sealed.Options{HTTP: address})
 //	srv, err := server.New(server.Config{Node: node})
@@ -143,7 +143,7 @@ func (n *Node) ToEnd(ctx context.Context) error { return n.replay.ToEnd(ctx) }
 func asked(field string, err error) error {
 	if errors.Is(err, incident.ErrOutside) {
 		return api.Refuse(api.InvalidArgument, field, err.Error(),
-			"a replay goes on and not back: open the incident again for what is before")
+			"a replay moves forward and not back: open the incident again for what is before")
 	}
 	return err
 }

@@ -156,7 +156,8 @@ func TestTheEndOfAnIncidentReadsAsTheNodeDoes(t *testing.T) {
 	}
 	// A read of a cursor's events, a backup and another incident are not what it is for.
 	for _, path := range []string{"/v1/snapshot", "/v1/incident"} {
-		if code, answer := replayed.ask("GET", path, ""); code != http.StatusForbidden || !strings.Contains(answer, "sealed") {
+		code, answer := replayed.ask("GET", path, "")
+		if code != http.StatusForbidden || !strings.Contains(answer, "sealed") {
 			t.Errorf("GET %s: %d %s", path, code, answer)
 		}
 	}
@@ -250,7 +251,8 @@ func TestNothingIsWrittenToAnIncident(t *testing.T) {
 		{"/ringlog.v1.CursorService/OpenCursor", `{"name":"c"}`},
 		{"/ringlog.v1.GroupService/Exchange", `{"group":"g","member":"m","want":1}`},
 	} {
-		if code, answer := s.ask("POST", call.path, call.body); code == http.StatusOK || !strings.Contains(answer, "incident") {
+		code, answer := s.ask("POST", call.path, call.body)
+		if code == http.StatusOK || !strings.Contains(answer, "incident") {
 			t.Errorf("%s: %d %s", call.path, code, answer)
 		}
 	}
@@ -271,7 +273,8 @@ func dumped(t *testing.T, n *sealed.Node) string {
 // named is a path with names that there are.
 func named(path string) string {
 	return strings.NewReplacer("/groups/{name}", "/groups/g", "{name}", "c", "{offset}", "2", "{id}", "1", "{key}",
-		"cursor.hold_events", "{type}", "TRAINING_COMPLETED", "{role}", "r", "{resource}", "x", "{allocation}", "a").Replace(path)
+		"cursor.hold_events", "{type}", "TRAINING_COMPLETED", "{role}", "r", "{resource}", "x",
+		"{allocation}", "a").Replace(path)
 }
 
 func TestOneGoesOnInAnIncident(t *testing.T) {
@@ -301,7 +304,7 @@ func TestOneGoesOnInAnIncident(t *testing.T) {
 	if at := step(`{"entries":1000000}`); at.Left != 0 || at.Index != at.LastIndex {
 		t.Errorf("%+v", at)
 	}
-	for body, want := range map[string]string{`{"until":1}`: "goes on and not back", `{"until":100000}`: "until",
+	for body, want := range map[string]string{`{"until":1}`: "moves forward and not back", `{"until":100000}`: "until",
 		`{"until":1,"entries":1}`: "one of them", `{"unti":1}`: "unti"} {
 		if code, answer := replayed.ask("POST", "/v1/incident/step", body); code != http.StatusBadRequest ||
 			!strings.Contains(answer, want) {
@@ -345,7 +348,8 @@ func TestWhatIsNoIncidentIsNotOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := taken(t, n)
-	for name, stream := range map[string][]byte{"a backup": backup.Bytes(), "nothing": nil, "a cut file": file[:len(file)/2]} {
+	for name, stream := range map[string][]byte{"a backup": backup.Bytes(), "nothing": nil,
+		"a cut file": file[:len(file)/2]} {
 		_, err := sealed.Open(t.Context(), bytes.NewReader(stream), filepath.Join(t.TempDir(), "in"), sealed.Options{})
 		if err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("%s: %v", name, err)

@@ -15,8 +15,8 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// admission decides whether a request may be made of this node at all, and what of it its caller may do. It is read-only
-// once made.
+// admission decides whether a request may be made of this node at all, and what of it its caller may do. It is
+// read-only once made.
 type admission struct {
 	node        Node
 	callers     *callers

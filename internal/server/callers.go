@@ -67,8 +67,8 @@ type lasting struct {
 	end func(why error)
 }
 
-// payer names the budget that a call at a remote address counts in: that of its token, so that callers of one address do
-// not keep each other out, else that of the address. It is "" for a connection within this process.
+// payer names the budget that a call at a remote address counts in: that of its token, so that callers of one address
+// do not keep each other out, else that of the address. It is "" for a connection within this process.
 func payer(who *caller, remote string) string {
 	if who != nil && who.id != "" {
 		return "token " + who.id
@@ -213,8 +213,9 @@ func (c *callers) still(who *caller) error {
 	case time.Since(c.node.HeardLeader()) > cutOffAfter:
 		// Another node may know, so a client tries the next one.
 		return &api.Error{Code: api.NoLeader, Reason: api.ReasonCutOff,
-			Message: fmt.Sprintf("this node has not heard a leader for %v, and does not know which tokens are revoked", cutOffAfter),
-			Remedy:  "ask another node, or use the cluster token"}
+			Message: fmt.Sprintf("this node has not heard a leader for %v, and does not know which tokens are revoked",
+				cutOffAfter),
+			Remedy: "ask another node, or use the cluster token"}
 	}
 	return nil
 }

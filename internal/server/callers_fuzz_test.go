@@ -8,8 +8,8 @@ import (
 	"github.com/ringrift/ringlog/api"
 )
 
-// FuzzWhoCalls shows any Authorization header, and any name for whom a node would call. Nobody is let in by anything but
-// a whole token, and nobody but a node speaks for another.
+// FuzzWhoCalls shows any Authorization header, and any name for whom a node would call. Nobody is let in by anything
+// but a whole token, and nobody but a node speaks for another.
 func FuzzWhoCalls(f *testing.F) {
 	s := newSite(f, withToken)
 	header := s.tokenOf("ada", api.NewToken{Roles: []string{"admin"}})

@@ -41,8 +41,8 @@ func TestEveryCallThatGivesAFilterWarnsAboutAMisspeltType(t *testing.T) {
 				`{"types":["TRAINNG_COMPLETED"],"fields":{"n":{"kind":"count"}}}`).header, nil
 		},
 		"client": func(name string) (http.Header, error) {
-			return s.ok("PUT", "/v1/clients/"+name, `{"subscriptions":[{"name":"s","mode":"live",`+body[1:len(body)-1]+`}]}`).header,
-				nil
+			list := `{"subscriptions":[{"name":"s","mode":"live",` + body[1:len(body)-1] + `}]}`
+			return s.ok("PUT", "/v1/clients/"+name, list).header, nil
 		},
 		"read": func(string) (http.Header, error) {
 			return s.ok("GET", "/v1/events?type=TRAINNG_COMPLETED", "").header, nil

@@ -7,8 +7,8 @@ import (
 	"github.com/ringrift/ringlog/api"
 )
 
-// Replayer is a Node that replays an incident in the place of a cluster. It is read by everybody: whoever could be let in
-// by the tokens of its state may be nobody's caller any more.
+// Replayer is a Node that replays an incident in the place of a cluster. It is read by everybody: whoever could be let
+// in by the tokens of its state may be nobody's caller any more.
 type Replayer interface {
 	Step(ctx context.Context, s api.IncidentStep) (api.IncidentPlace, error)
 }
@@ -43,7 +43,7 @@ func (h *incidentHandlers) getIncident(w http.ResponseWriter, r *http.Request) e
 	})
 }
 
-// postIncidentStep answers POST /v1/incident/step: a replay goes on.
+// postIncidentStep answers POST /v1/incident/step: a replay continues.
 func (h *incidentHandlers) postIncidentStep(w http.ResponseWriter, r *http.Request) error {
 	var body api.IncidentStep
 	if err := h.bodies.readJSON(r, &body, optionalBody); err != nil {

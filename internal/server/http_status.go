@@ -47,7 +47,8 @@ func (h *statusHandlers) getStatus(w http.ResponseWriter, r *http.Request) error
 	st := h.node.Status()
 	stats := h.ops.Machine().Stats()
 	// All of it is of this node's own state: a status has to be answered without a leader, too.
-	view := api.Status{Cluster: h.view.cluster(st), Version: h.version, UptimeSeconds: time.Since(h.started).Seconds(), Clock: time.Now().UTC(),
+	view := api.Status{Cluster: h.view.cluster(st), Version: h.version,
+		UptimeSeconds: time.Since(h.started).Seconds(), Clock: time.Now().UTC(),
 		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Log: logStats(stats),
 		JoinRefused: st.JoinRefused, NotFormed: st.NotFormed, TLS: h.tls(), LastBackup: st.LastBackup,
 		Queue: api.Queue(st.Queue), Backpressure: api.Pressure(h.ops.Machine().Pressure()), Overdue: h.ops.Reports.Overdue(),

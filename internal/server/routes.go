@@ -15,8 +15,8 @@ import (
 )
 
 // route is one row of the table: one operation of the HTTP interface, or one method of a Connect service. Except for
-// needs, the zero value of a field is the usual case: the body has up to maxAdminBody bytes, the answer comes within the
-// request timeout, and any node answers unless its state has diverged.
+// needs, the zero value of a field is the usual case: the body has up to maxAdminBody bytes, the answer comes within
+// the request timeout, and any node answers unless its state has diverged.
 //
 // The cross-site rule has no field: it follows from the method (admission.fromBrowser) and holds for all routes.
 type route struct {
@@ -211,7 +211,8 @@ func (s *Server) table(advertised string) []route {
 	return []route{
 		// Events: publish, read, follow, and what became of them.
 		{method: post, path: "/v1/events", handle: events.postEvents, needs: access.Publish, body: eventsLimit},
-		{method: get, path: api.PublishStreamPath, handle: publishStreams.open, needs: access.Publish, stream: true, many: true},
+		{method: get, path: api.PublishStreamPath, handle: publishStreams.open,
+			needs: access.Publish, stream: true, many: true},
 		{method: get, path: "/v1/events", handle: events.getEvents, needs: access.Subscribe, stream: true},
 		{method: get, path: "/v1/events/{offset}", handle: events.getEvent, needs: access.Subscribe},
 		{method: get, path: "/v1/dedup/{subject}", handle: events.getDedup, needs: access.Subscribe},

@@ -188,7 +188,8 @@ func fromNode(err error) *api.Error {
 	return &api.Error{Code: api.Internal, Message: err.Error(), Remedy: "see the node's own log"}
 }
 
-// memberErrors are why a change of members is refused, or any change of an incident. Another node recognizes them by their reason.
+// memberErrors are why a change of members is refused, or any change of an incident. Another node recognizes them by
+// their reason.
 var memberErrors = []struct {
 	is                    error
 	code                  api.Code
@@ -225,7 +226,7 @@ var memberErrors = []struct {
 	{raftnode.ErrNoTarget, api.Conflict, api.ReasonNoTarget, "to",
 		"name another voter, or wait until one has caught up"},
 	{raftnode.ErrSealed, api.Forbidden, api.ReasonSealed, "",
-		"do it on the cluster, or go on in the incident: POST /v1/incident/step, or ringlog incident step"},
+		"do it on the cluster, or continue the incident: POST /v1/incident/step, or ringlog incident step"},
 }
 
 // fromMembership translates the refusal of a change of members; it returns nil for any other error.

@@ -12,8 +12,9 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// The helpers here narrow what an operation takes and returns to what its caller may touch. A cursor that is not the caller's is refused, whether it
-// exists or not. An event that is not the caller's is passed over where there is a next one, and else is not there.
+// The helpers here narrow what an operation takes and returns to what its caller may touch. A cursor that is not the
+// caller's is refused, whether it exists or not. An event that is not the caller's is passed over where there is a next
+// one, and else is not there.
 
 // outOfScope refuses what a token is not good for.
 func outOfScope(field, what string) *api.Error {

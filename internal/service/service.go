@@ -119,9 +119,8 @@ func (c *core) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	return result, err
 }
 
-// proposeAndApply proposes a command without events, and waits up to ownWriteWait until this node
-// has applied it, so a caller who asks the same node next finds it done. An act of an operator or admin is reported with
-// it.
+// proposeAndApply proposes a command without events, and waits up to ownWriteWait until this node has applied it, so a
+// caller who asks the same node next finds it done. An act of an operator or admin is reported with it.
 func (c *core) proposeAndApply(ctx context.Context, command frame.Command) (fsm.Result, error) {
 	result, err := c.Propose(ctx, frame.Request{Command: c.attributed(ctx, command)})
 	if err != nil {

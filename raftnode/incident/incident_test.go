@@ -293,12 +293,14 @@ func TestAReplayThatLeadsElsewhereIsRefused(t *testing.T) {
 
 // What snapshot inspect prints is the slice, too.
 func TestTheHeaderNamesTheSlice(t *testing.T) {
-	info, err := snapshots.Inspect(bytes.NewReader(taken(t, node(t, 1), noon.Add(12*time.Second), noon.Add(13*time.Second))))
+	info, err := snapshots.Inspect(bytes.NewReader(
+		taken(t, node(t, 1), noon.Add(12*time.Second), noon.Add(13*time.Second))))
 	if err != nil {
 		t.Fatal(err)
 	}
 	text, _ := json.Marshal(info.Meta.Slice)
-	want := `{"version":1,"from":"2026-01-05T12:00:12Z","to":"2026-01-05T12:00:13Z","entries":3,"last_index":14,"first_offset":11}`
+	want := `{"version":1,"from":"2026-01-05T12:00:12Z","to":"2026-01-05T12:00:13Z",` +
+		`"entries":3,"last_index":14,"first_offset":11}`
 	if string(text) != want {
 		t.Errorf("%s, want %s", text, want)
 	}

@@ -206,7 +206,7 @@ func (p *Replay) ToIndex(ctx context.Context, index uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if index < p.entries.last || index > p.meta.Slice.LastIndex {
-		return fmt.Errorf("index %d: %w: the slice goes on from %d to %d", index, ErrOutside, p.entries.last,
+		return fmt.Errorf("index %d: %w: what is left of the slice is %d to %d", index, ErrOutside, p.entries.last,
 			p.meta.Slice.LastIndex)
 	}
 	for p.entries.last < index {

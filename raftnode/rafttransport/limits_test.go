@@ -251,8 +251,8 @@ func FuzzAccept(f *testing.F) {
 	})
 }
 
-// FuzzDial feeds a whole connection to a dialer with a token: without the token nobody is taken for a member, and all that
-// the token made is the dialer's own proof, which is of no use in an acceptor's place.
+// FuzzDial feeds a whole connection to a dialer with a token: without the token nobody is taken for a member, and all
+// that the token made is the dialer's own proof, which is of no use in an acceptor's place.
 func FuzzDial(f *testing.F) {
 	n1, _ := hello{Identity: Identity{"c1", "n1", "n1-a"}, speaks: spoken, proves: true, target: "n2"}.encode()
 	proof := newFrame(spoken.newest, kindProof, make([]byte, proofLen))

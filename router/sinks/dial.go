@@ -10,8 +10,8 @@ import (
 )
 
 // LocalError is the error for a receiver that is this host or one of its link. Events are not posted there, unless that
-// is allowed: whoever chooses what a name resolves to would reach services that trust this host, such as those that give
-// a cloud's machines their credentials.
+// is allowed: whoever chooses what a name resolves to would reach services that trust this host, such as those that
+// give a cloud's machines their credentials.
 type LocalError struct {
 	Host string // an address, or a name such as localhost
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/ringrift/ringlog/router/sinks"
 )
 
-// The receiver of docs/reacting.md takes what a webhook posts, and handles it once. It refuses what somebody else made of
-// it: another body, another id, another time, no signature; and what was signed a while ago.
+// The receiver of docs/reacting.md takes what a webhook posts, and handles it once. It refuses what somebody else made
+// of it: another body, another id, another time, no signature; and what was signed a while ago.
 func TestTheDocumentedReceiver(t *testing.T) {
 	t.Parallel()
 	const key = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

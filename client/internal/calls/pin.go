@@ -77,7 +77,8 @@ func (p *clusterPin) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// foreignServer reports whether a web server answered that can do nothing that nodes are asked for. A retry does not help.
+// foreignServer reports whether a web server answered that can do nothing that nodes are asked for. A retry does not
+// help.
 func foreignServer(resp *http.Response) bool {
 	// Nodes answer with a message, whatever is wrong.
 	page := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/")

@@ -65,7 +65,7 @@ func Command(sh *shell.Shell) *cli.Command {
 				Usage: "raft `PORT` of the first node, counting up for the others; 0 takes free ports", Value: 9770},
 			&cli.StringFlag{Name: "incident",
 				Usage: "open an incident `FILE` to be read, instead of a cluster; see ringlog incident"},
-			&cli.Uint64Flag{Name: "until", Usage: "with --incident: stop at the event at `OFFSET`, to go on from there"},
+			&cli.Uint64Flag{Name: "until", Usage: "with --incident: stop at the event at `OFFSET`, and continue from there"},
 			&cli.BoolFlag{Name: "sample-events", Usage: "publish a sample of events of every category"},
 		},
 		Action: shell.NoArgs(func(c *cli.Context) error {

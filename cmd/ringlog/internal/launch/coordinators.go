@@ -28,7 +28,8 @@ ready = "registered"
 		}
 		fmt.Fprintf(&b, "\n[daemon.%s]\n", c.Name)
 		if c.Replacement != "" {
-			fmt.Fprintf(&b, "# %s replaces it: remove this table unless the\n# coordinator still runs as a process of its own.\n", c.Replacement)
+			fmt.Fprintf(&b, "# %s replaces it: remove this table unless the\n"+
+				"# coordinator still runs as a process of its own.\n", c.Replacement)
 		}
 		fmt.Fprintf(&b, "coordinator = %q\ngroup = %q\n", c.Name, groupOfLayer(c.LayerName))
 	}

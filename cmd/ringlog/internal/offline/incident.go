@@ -13,8 +13,8 @@ import (
 	"github.com/ringrift/ringlog/raftnode/statestore"
 )
 
-// WriteIncident writes a slice of the past of a stopped node. Entries that its state has not applied are left out: it is
-// not known whether they were committed. Ages count back from the time of the state.
+// WriteIncident writes a slice of the past of a stopped node. Entries that its state has not applied are left out: it
+// is not known whether they were committed. Ages count back from the time of the state.
 func WriteIncident(ctx context.Context, dir string, w io.Writer, from, to api.Position) error {
 	return withFolder(dir, func(f *folder) (err error) {
 		r, err := f.raft()

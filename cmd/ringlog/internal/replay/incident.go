@@ -50,7 +50,7 @@ func Command(sh *shell.Shell) *cli.Command {
 					"ringlog incident step --until 4711"),
 				Description: "It applies the next ENTRIES of raft's log, 1 by default, or those up to the one that has an " +
 					"event.\nThere is no way back: open the incident again for what was before.",
-				Flags: []cli.Flag{&cli.Uint64Flag{Name: "until", Usage: "go on to the event at `OFFSET`"}},
+				Flags: []cli.Flag{&cli.Uint64Flag{Name: "until", Usage: "continue up to the event at `OFFSET`"}},
 				Action: func(c *cli.Context) error {
 					s := api.IncidentStep{Until: c.Uint64("until")}
 					if c.NArg() > 1 || (c.NArg() == 1 && c.IsSet("until")) {
@@ -116,7 +116,7 @@ func printIncident(sh *shell.Shell, m snapshots.Meta) error {
 	})
 }
 
-// step goes on in an open incident.
+// step continues an open incident.
 func step(ctx context.Context, sh *shell.Shell, s api.IncidentStep) error {
 	var at api.IncidentPlace
 	if err := sh.Call(ctx, http.MethodPost, "/v1/incident/step", nil, s, &at); err != nil {

@@ -113,7 +113,7 @@ func (p *Past) Close() error {
 	return errors.Join(errs...)
 }
 
-// To goes on to the event at an offset; 0 is the end of the slice.
+// To continues up to the event at an offset; 0 is the end of the slice.
 func (p *Past) To(ctx context.Context, until uint64) error {
 	if until == 0 {
 		return p.ToEnd(ctx)

@@ -77,13 +77,13 @@ class Document(ClusterTest):
             # SIGTERM ends it in order.
             log.publish("EVALUATION_STARTED", {"model_path": "m7"})
             process = self.start_python(stopper)
-            eventually("it has handled all", lambda: log.get_cursor("evaluators")["lag_events"] == 0)
+            eventually("it has handled all", lambda: log.get_cursor("evaluation-workers")["lag_events"] == 0)
             process.send_signal(signal.SIGTERM)
             _, err = process.communicate(timeout=60)
             self.assertEqual((process.returncode, err), (0, ""))
             done = log.tail("start", types=["EVALUATION_PROGRESS"], until_end=True)
             self.assertEqual([event.key for event in done], ["m7"])
-            self.assertEqual(log.group_members("evaluators"), [])
+            self.assertEqual(log.group_members("evaluation-workers"), [])
 
             # A reader that lags pauses it once, and one that has caught up lets it resume.
             process = self.start_python(pauser)

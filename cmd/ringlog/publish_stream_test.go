@@ -36,8 +36,15 @@ func TestANodeThatHoldsARequestIsNotSaidToBeDown(t *testing.T) {
 		t.Errorf("a hanging node: %s", text)
 	}
 	sh.Endpoints = []string{"http://127.0.0.1:1"}
-	if text := shell.Describe(sh.Fetch(t.Context(), "/v1/settings", nil), sh); !strings.Contains(text, "ringlog dev") {
+	text = shell.Describe(sh.Fetch(t.Context(), "/v1/settings", nil), sh)
+	if strings.Contains(text, "ringlog dev") || !strings.Contains(text, "is one running there?") {
 		t.Errorf("no node: %s", text)
+	}
+	// Whoever names no endpoint may have no cluster yet.
+	sh.Endpoints = []string{shell.DefaultEndpoint}
+	text = shell.Describe(shell.ErrUnreachable, sh)
+	if !strings.Contains(text, "ringlog dev") {
+		t.Errorf("no node at the default: %s", text)
 	}
 }
 

@@ -151,7 +151,7 @@ func Dev(ctx context.Context, sh *shell.Shell, file string, until uint64, port i
 		return err
 	}
 	sh.Say("read it with tail, get, cursor ls, dlq ls and the like; nothing can be written\n" +
-		"to go on: ringlog incident step")
+		"to continue: ringlog incident step")
 	sh.Say("console: %s/ui/\nCtrl-C ends it", p.URL)
 	<-ctx.Done()
 	return nil

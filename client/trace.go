@@ -7,8 +7,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// traced returns events as they are published with ctx: what they inherit is filled in, and where Config.TracePublish is
-// set, those without a trace of their own get the one that it returns. ended, which may be nil, is to be called with
+// traced returns events as they are published with ctx: what they inherit is filled in, and where Config.TracePublish
+// is set, those without a trace of their own get the one that it returns. ended, which may be nil, is to be called with
 // the outcome. Events that it changes are copies.
 func (c *Client) traced(ctx context.Context, events []event.Event) (_ []event.Event, ended func([]Result, error)) {
 	inherited := event.InheritAll(ctx, events)

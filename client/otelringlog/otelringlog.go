@@ -2,8 +2,8 @@
 // links the two through the traceparent that an event has in the log.
 //
 // It promises that a publish is a PRODUCER span and each attempt of a handler a CONSUMER span whose parent is the
-// publish, with the attributes of OpenTelemetry's conventions for messaging, that what a handler publishes is a child of
-// its span, and that events get the traceparent of their PRODUCER span whether or not that is sampled. It keeps no
+// publish, with the attributes of OpenTelemetry's conventions for messaging; that what a handler publishes is a child
+// of its span; and that events get the traceparent of their PRODUCER span whether or not that is sampled. It keeps no
 // state, and needs nothing of the nodes but feature level 10.
 //
 //	tracing := otelringlog.New(otel.GetTracerProvider())

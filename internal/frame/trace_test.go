@@ -138,3 +138,28 @@ func TestTracesCostNothingWhereThereAreNone(t *testing.T) {
 		t.Error("a builder keeps traces of its last frame")
 	}
 }
+
+// A leader whose gate drops traces, as it does while a member cannot read them, takes a forwarded request without them.
+func TestAForwardedTraceIsDropped(t *testing.T) {
+	e := event.New("A", nil)
+	e.Trace = event.Trace{TraceID: [16]byte{1}, SpanID: [8]byte{2}}
+	r := Request{Command: Publish{Count: 1}, Batch: batchOf([]event.Event{e})}
+	for _, drops := range []bool{false, true} {
+		gate := event.Policy{NoTraces: drops}
+		got, err := OpenRequest(r.Encode(), nil, func(e *event.Event) (event.Hash, error) {
+			sent := *e
+			hash, _, err := gate.Normalize(e)
+			if !e.SameForm(&sent) {
+				t.Error("without its trace it has another form")
+			}
+			return hash, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain := EncodeBlock(batchOf(withoutTraces([]event.Event{e})))
+		if header := EncodeBlock(got.Batch).Header; bytes.Equal(header, plain.Header) != drops {
+			t.Errorf("dropped: %t, header %x", !drops, header)
+		}
+	}
+}

@@ -1,8 +1,8 @@
 // Package otlp exports spans to a collector of OpenTelemetry: OTLP over HTTP, as JSON, POST /v1/traces.
 //
 // It promises that recording never waits, whatever the collector does: the memory is bounded, and spans for which there
-// is no room are dropped and counted. It is written by hand because OpenTelemetry's own exporter would double the number
-// of modules of the binary and take 25 s of CPU more to build, for one small request.
+// is no room are dropped and counted. It is written by hand because OpenTelemetry's own exporter brings 135 packages and
+// takes 25 s of CPU to build, for one small request.
 //
 //	e, err := otlp.New(otlp.Config{Endpoint: "http://127.0.0.1:4318"})
 //	e.Record(span)

@@ -87,7 +87,8 @@ func TestTheFormOfARequest(t *testing.T) {
 	c := newCollector(t)
 	e := open(t, c.URL+"/")
 	e.Record(aSpan())
-	const want = `{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"ringlog"}}]},` +
+	const want = `{"resourceSpans":[{"resource":{"attributes":[` +
+		`{"key":"service.name","value":{"stringValue":"ringlog"}}]},` +
 		`"scopeSpans":[{"scope":{"name":"ringlog","version":"1"},"spans":[{` +
 		`"traceId":"4b000000000000000000000000000001","spanId":"0000000000000002","parentSpanId":"0000000000000003",` +
 		`"name":"append A","kind":2,"startTimeUnixNano":"1000000002","endTimeUnixNano":"1000000003",` +

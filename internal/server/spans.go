@@ -13,8 +13,8 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// spans makes spans of what the node does with events whose trace is sampled: one for those of a request or a batch that
-// follow each other in the same trace context. The nil spans makes none.
+// spans makes spans of what the node does with events whose trace is sampled: one for those of a request or a batch
+// that follow each other in the same trace context. The nil spans makes none.
 type spans struct{ exporter *otlp.Exporter }
 
 // newSpans returns nil where nothing is exported.
@@ -135,7 +135,9 @@ func (s *spans) deliver(to string, run tracedRun, began time.Time) {
 }
 
 // record records a span of a run, with the attributes of OpenTelemetry's conventions for messaging.
-func (s *spans) record(operation string, kind otlp.Kind, run tracedRun, attrs []otlp.Attr, began time.Time, failed error) {
+func (s *spans) record(
+	operation string, kind otlp.Kind, run tracedRun, attrs []otlp.Attr, began time.Time, failed error,
+) {
 	span := otlp.Span{Trace: run.trace.TraceID, Parent: run.trace.SpanID, Name: operation, Kind: kind, Start: began,
 		End: time.Now()}
 	// Zero is no id.

@@ -448,7 +448,10 @@ func DecodeEvents(h *Header, body []byte, yield func(row int, e event.Event) boo
 		if d.Err != nil {
 			break
 		}
-		e := event.Event{Type: event.Type(h.Types[types[i]]), Source: h.Sources[sources[i]], Trace: traces.next()}
+		e := event.Event{Type: event.Type(h.Types[types[i]]), Source: h.Sources[sources[i]]}
+		if len(h.traces) > 0 {
+			e.Trace = traces.next()
+		}
 		d.record(&e)
 		if d.Err == nil && !yield(i, e) {
 			return nil

@@ -115,7 +115,9 @@ func (o *Opened) Range(from, to int, fn func(row int, e *event.Event) error) err
 	var e event.Event
 	for i := range to {
 		e = event.Event{Type: event.Type(o.packet.Types[o.types[i]]), Source: o.packet.Sources[o.sources[i]]}
-		e.Trace = traces.next()
+		if len(o.packet.Traces) > 0 {
+			e.Trace = traces.next()
+		}
 		e.NoDedup = i/8 < len(o.packet.NoDedup) && o.packet.NoDedup[i/8]&(1<<(i%8)) != 0
 		d.record(&e)
 		if d.Err != nil {

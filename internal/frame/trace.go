@@ -32,8 +32,15 @@ type traceRun struct {
 // traceRuns are the trace contexts of the rows of a batch. nil says that no row has one.
 type traceRuns []traceRun
 
-// add notes the trace context of the next row, which is number row.
+// add notes the trace context of the next row, which is number row. Rows of a batch without traces cost a comparison.
 func (r *traceRuns) add(row int, t *event.Trace) {
+	if len(*r) > 0 || t.SpanID != [8]byte{} {
+		r.note(row, t)
+	}
+}
+
+// note is add for a batch that has a trace, or may begin to.
+func (r *traceRuns) note(row int, t *event.Trace) {
 	// What is not valid is none. A batch begins with none.
 	var known event.Trace
 	if n := len(*r); n > 0 {

@@ -87,6 +87,17 @@ type chapter struct {
 	Payload map[string]any `json:"payload"`
 }
 
+// read returns the chapters, in the order of the log.
+func (h history) read() ([]chapter, error) {
+	chapters := make([]chapter, len(h.Chapters))
+	for i, raw := range h.Chapters {
+		if err := json.Unmarshal(raw, &chapters[i]); err != nil {
+			return nil, fmt.Errorf("read the history: %w", err)
+		}
+	}
+	return chapters, nil
+}
+
 // showHistory prints the chapters in the order of their times; JSON keeps the order of the log.
 func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 	// The whole list is read before anything is printed, since it is printed in another order.
@@ -99,11 +110,9 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 		sh.Say("the log starts at offset %d: earlier history is trimmed", h.FirstOffset)
 	}
 	// The raw objects are printed as JSON, so fields that this program does not know are kept.
-	chapters := make([]chapter, len(h.Chapters))
-	for i, raw := range h.Chapters {
-		if err := json.Unmarshal(raw, &chapters[i]); err != nil {
-			return fmt.Errorf("read the history: %w", err)
-		}
+	chapters, err := h.read()
+	if err != nil {
+		return err
 	}
 	if h.Outage != nil {
 		// Printed last: it is what matters now.

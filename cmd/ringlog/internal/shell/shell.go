@@ -369,7 +369,7 @@ func (sh *Shell) Fetch(ctx context.Context, path string, out any) error {
 func (sh *Shell) Say(format string, args ...any) {
 	notice := fmt.Sprintf(format, args...)
 	if width := sh.columns(sh.Err, sh.ErrTerminal); width > 0 {
-		notice = wrap(notice, width)
+		notice = WrapAt(notice, width)
 	}
 	fmt.Fprintln(sh.Err, notice)
 }

@@ -187,7 +187,7 @@ func fit(header table.Row, rows []table.Row, width int) []table.ColumnConfig {
 	configs := make([]table.ColumnConfig, len(natural))
 	// The inner call keeps words whole. The outer one breaks them if that did not suffice.
 	for i, w := range narrow(narrow(natural, floor, room), least, room) {
-		configs[i] = table.ColumnConfig{Number: i + 1, WidthMax: w, WidthMaxEnforcer: wrap}
+		configs[i] = table.ColumnConfig{Number: i + 1, WidthMax: w, WidthMaxEnforcer: WrapAt}
 	}
 	return configs
 }
@@ -223,9 +223,9 @@ func partsOf(s string) []string {
 
 var breaks = regexp.MustCompile(`[ ,\n]+`)
 
-// wrap breaks the lines that are longer than width: after a space or a comma, and within a word only if the word
+// WrapAt breaks the lines that are longer than width: after a space or a comma, and within a word only if the word
 // alone is too long. What follows is indented as its line is. Colours end before a break and begin again after it.
-func wrap(s string, width int) string {
+func WrapAt(s string, width int) string {
 	if text.LongestLineLen(s) <= width {
 		return s
 	}
@@ -285,7 +285,7 @@ func wrapLine(line string, width int) string {
 // Wrap breaks the lines of a text that are longer than those of the terminal, if the output is one.
 func (sh *Shell) Wrap(s string) string {
 	if width := sh.Width(); width > 0 {
-		return wrap(s, width)
+		return WrapAt(s, width)
 	}
 	return s
 }
@@ -323,7 +323,7 @@ func (sh *Shell) Facts(pairs ...any) error {
 	for i := 0; i < len(pairs); i += 2 {
 		value := fmt.Sprint(pairs[i+1])
 		if room > 0 {
-			value = strings.ReplaceAll(wrap(value, room), "\n", indent)
+			value = strings.ReplaceAll(WrapAt(value, room), "\n", indent)
 		}
 		fmt.Fprintf(&b, "%-*s  %s\n", width, pairs[i], strings.TrimRight(value, " "))
 	}

@@ -134,7 +134,7 @@ func nearVerb(commands []*cli.Command, name, otherwise string) string {
 func otherWord(commands []*cli.Command, name string) string {
 	other := map[string]string{
 		"nodes": "cluster members", "node": "cluster members", "ps": "cluster members", "member": "cluster members",
-		"leader": "cluster status", "top": "cluster status", "health": "check",
+		"leader": "cluster status", "health": "check",
 		"topics": "catalogue ls", "topic": "catalogue ls", "types": "catalogue ls",
 		"events": "tail", "log": "tail", "logs": "tail", "read": "tail", "subscribe": "tail", "watch": "tail",
 		"produce": "publish", "send": "publish", "append": "publish", "cat": "tail",

@@ -192,7 +192,7 @@ func printCluster(sh *shell.Shell, v clusterView) error {
 			}
 		}
 	}
-	err := shell.EmitEach(sh, v.rows,
+	err := shell.EmitEach(sh, "node", v.rows,
 		table.Row{
 			"id", "http", "role", "leader", shell.Extra("term"), "offsets", shell.Extra("applied"), "spare", "disk free",
 		},

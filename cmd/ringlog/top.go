@@ -155,12 +155,8 @@ func readStory(ctx context.Context, sh *shell.Shell, s top.Story, of top.Sample)
 func storyEvents(h history) (events []top.Event, err error) {
 	chapters, err := h.read()
 	for _, c := range chapters {
-		words := []string{c.gap(), c.details()}
-		if words[0] == "" {
-			words = words[1:]
-		}
 		events = append(events, top.Event{At: c.At, Offset: c.Offset, Type: string(c.Type), Term: c.Term,
-			Subject: c.Subject, Details: strings.Join(words, "; ")})
+			Subject: c.Subject, Details: c.text()})
 	}
 	return events, err
 }

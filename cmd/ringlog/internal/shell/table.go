@@ -215,6 +215,9 @@ func narrow(widths, floor []int, room int) []int {
 	return widths
 }
 
+// columns is how many columns a text takes on a screen.
+func columns(s string) int { return text.StringWidthWithoutEscSequences(s) }
+
 // partsOf splits a text after its spaces and commas, where a line may be broken.
 func partsOf(s string) []string {
 	// The zero byte marks where to split, so spaces and commas stay with the word before them.
@@ -290,14 +293,41 @@ func (sh *Shell) Wrap(s string) string {
 	return s
 }
 
-// Wrapped returns the output with long lines broken as Wrap does. Each write has whole lines.
+// wrapColumns breaks a line of columns, which two spaces or more separate, between two of them, so that what follows is
+// read as one. Only a column that is too long by itself is broken within, as WrapAt does.
+func wrapColumns(line string, width int) string {
+	line, end := strings.TrimSuffix(line, "\n"), line[len(strings.TrimSuffix(line, "\n")):]
+	body := strings.TrimLeft(line, " ")
+	indent := line[:len(line)-len(body)]
+	at := -1
+	for _, gap := range gaps.FindAllStringIndex(body, -1) {
+		if columns(indent+body[:gap[0]]) <= width {
+			at = gap[0]
+		}
+	}
+	if at < 0 || columns(line) <= width {
+		return WrapAt(line, width) + end
+	}
+	return indent + body[:at] + "\n" + wrapColumns(indent+"    "+strings.TrimLeft(body[at:], " "), width) + end
+}
+
+// gaps are between columns.
+var gaps = regexp.MustCompile(`  +`)
+
+// Wrapped returns the output with long lines broken as wrapColumns does. Each write has whole lines.
 func (sh *Shell) Wrapped() io.Writer { return wrapped{sh} }
 
 type wrapped struct{ sh *Shell }
 
 // Write implements io.Writer.
 func (w wrapped) Write(b []byte) (int, error) {
-	_, err := io.WriteString(w.sh.Out, w.sh.Wrap(string(b)))
+	lines := strings.SplitAfter(string(b), "\n")
+	if width := w.sh.Width(); width > 0 {
+		for i, line := range lines {
+			lines[i] = wrapColumns(line, width)
+		}
+	}
+	_, err := io.WriteString(w.sh.Out, strings.Join(lines, ""))
 	// All of b was taken, however many bytes the breaks added.
 	return len(b), err
 }

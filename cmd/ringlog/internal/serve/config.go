@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -262,13 +263,18 @@ func (o serveOption) valueIn(c *serveConfig) string {
 // field returns a pointer to an option's place in a configuration.
 func (o serveOption) field(c *serveConfig) any {
 	// The key in the tag is the name: a new field needs a row in serveOptions and nothing else.
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[serveConfig]()) {
+	for _, f := range serveFields() {
 		if f.Tag.Get("toml") == o.name {
 			return reflect.ValueOf(c).Elem().FieldByIndex(f.Index).Addr().Interface()
 		}
 	}
 	panic("serve: no field for --" + o.name)
 }
+
+// serveFields lists the fields once: each run of the program makes the flags of serve, whatever its verb.
+var serveFields = sync.OnceValue(func() []reflect.StructField {
+	return reflect.VisibleFields(reflect.TypeFor[serveConfig]())
+})
 
 // env lists the variables of an option; the first that is set counts.
 func (o serveOption) env() []string {

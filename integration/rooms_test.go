@@ -37,7 +37,7 @@ func rooms() map[string][]string {
 		"cmd/ringlog/internal/bench", "cmd/ringlog/internal/daemon", "cmd/ringlog/internal/dev",
 		"cmd/ringlog/internal/launch", "cmd/ringlog/internal/offline", "cmd/ringlog/internal/replay",
 		"cmd/ringlog/internal/serve",
-		"cmd/ringlog/internal/shell",
+		"cmd/ringlog/internal/shell", "cmd/ringlog/internal/top",
 	}
 	verb := append(slices.Clone(shell), "cmd/ringlog/internal/shell")
 	handling := []string{"event/where", "router/breaker"}
@@ -122,6 +122,7 @@ func rooms() map[string][]string {
 		"cmd/ringlog/internal/dev":    append(slices.Clone(verb), "cmd/ringlog/devcluster", "cmd/ringlog/internal/replay"),
 		"cmd/ringlog/internal/replay": append(slices.Clone(verb), "cmd/ringlog/internal/offline", "internal/sealed",
 			"internal/server", "log", "snapshots"),
+		"cmd/ringlog/internal/top":     {"api", "cmd/ringlog/internal/shell"},
 		"cmd/ringlog/internal/daemon":  append(slices.Clone(verb), "internal/procgroup"),
 		"cmd/ringlog/internal/launch":  append(slices.Clone(verb), "cmd/ringlog/internal/daemon", "internal/procgroup"),
 		"cmd/ringlog/internal/bench":   append(slices.Clone(verb), "cmd/ringlog/devcluster", "cmd/ringlog/internal/dev"),

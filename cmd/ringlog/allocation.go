@@ -134,7 +134,7 @@ func listAllocations(ctx context.Context, sh *shell.Shell) error {
 		return cmp.Or(byClass, cmp.Compare(a.Fence, b.Fence), a.Since.Compare(b.Since))
 	})
 	header := table.Row{"allocation", "holder", "amounts", "priority", "state", "since", "ttl", "fence"}
-	return shell.EmitEach(sh, list, header, func(x api.Allocation) table.Row {
+	return shell.EmitEach(sh, "allocation", list, header, func(x api.Allocation) table.Row {
 		return table.Row{x.Allocation, x.Holder, amountsText(x.Amounts), priorityText(x), stateText(x),
 			shell.Clock(x.Since), x.TTL, x.Fence}
 	})
@@ -311,7 +311,7 @@ func listResources(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	header := table.Row{"resource", "capacity", "granted", "allocations", "waiting", "preemptible"}
-	return shell.EmitEach(sh, list, header, func(r api.Resource) table.Row {
+	return shell.EmitEach(sh, "resource", list, header, func(r api.Resource) table.Row {
 		return table.Row{r.Resource, withUnit(r.Capacity, r), withUnit(r.Granted, r), r.Allocations, r.Waiting,
 			yesNo(r.Preemptible)}
 	})

@@ -45,7 +45,7 @@ func newApp(sh *shell.Shell) *cli.App {
 				explainCommand(sh), waitCommand(sh), clientsCommand(sh), roleCommand(sh), runCommand(sh), launchCommand(sh),
 				allocationCommand(sh), transfersCommand(sh), whereCommand(sh)),
 			category("cluster", serve.Command(sh, version), statusCommand(sh), clusterCommand(sh), settingsCommand(sh),
-				checkCommand(sh), doctorCommand(sh), debugCommand(sh), verifyCommand(sh)),
+				topCommand(sh), checkCommand(sh), doctorCommand(sh), debugCommand(sh), verifyCommand(sh)),
 			category("operations", compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh),
 				replay.Command(sh), stateCommand(sh), auditCommand(sh),
 				certCommand(sh), tokenCommand(sh)),

@@ -139,7 +139,7 @@ func listTypes(ctx context.Context, sh *shell.Shell, builtin bool, category stri
 		sh.Say("the cluster adds its own: %s (ringlog catalogue show TYPE)", strings.Join(own, ", "))
 	}
 	// Only documented payloads have fields: 0 is a payload of which nothing is known.
-	return shell.EmitEach(sh, list.Types, table.Row{"type", "value", "category", "payload fields"},
+	return shell.EmitEach(sh, "type", list.Types, table.Row{"type", "value", "category", "payload fields"},
 		func(d *event.Definition) table.Row {
 			return table.Row{d.Name, d.Value, d.Category, len(d.Payload)}
 		})
@@ -291,7 +291,7 @@ func validateEvents(ctx context.Context, sh *shell.Shell, file string, strict bo
 	for i := range answer.Events {
 		answer.Events[i].Row = i + 1
 	}
-	err = shell.EmitEach(sh, answer.Events, table.Row{"event", "type", "verdict"}, func(v verdict) table.Row {
+	err = shell.EmitEach(sh, "event", answer.Events, table.Row{"event", "type", "verdict"}, func(v verdict) table.Row {
 		return table.Row{v.Row, v.Type, v.words()}
 	})
 	// A script sees by the exit code that a publish would be refused.

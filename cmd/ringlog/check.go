@@ -115,22 +115,30 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 
 // check asks all nodes and judges what they say.
 func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
-	// A cluster that does not answer is in the worst state; the check has not failed.
 	found, err := askEverybody(ctx, sh, statusOf)
-	if err != nil && (errors.Is(err, shell.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)) {
-		return checkDone(sh, o.format, checkCritical,
-			fmt.Sprintf("no node answers at %s", strings.Join(sh.Endpoints, ", ")), nil)
-	}
+	state, bad, s := judgeSweep(found, err, sh.Endpoints, o)
 	if err != nil {
-		return checkDone(sh, o.format, checkUnknown, err.Error(), nil)
+		return checkDone(sh, o.format, state, problemsText(bad), nil)
 	}
 	// A healthy cluster is described, too: the line is what an operator reads first.
-	state, bad, s := judgeAll(found, sh.Endpoints, o)
 	words := problemsText(bad)
 	if len(bad) == 0 {
 		words = fmt.Sprintf("%s leads, %s, cluster %s", s.LeaderID, quorumText(s.Quorum), s.ClusterID)
 	}
 	return checkDone(sh, o.format, state, words, performance(s))
+}
+
+// judgeSweep judges a sweep, or that it has failed with err, as judgeAll does.
+func judgeSweep(found sweep[nodeStatus], err error, endpoints []string, o checkOptions) (
+	state int, bad []problem, view nodeStatus) {
+	// A cluster that does not answer is in the worst state; the check has not failed.
+	if errors.Is(err, shell.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) {
+		return checkCritical, []problem{{found: "no node answers at " + strings.Join(endpoints, ", ")}}, view
+	}
+	if err != nil {
+		return checkUnknown, []problem{{found: err.Error()}}, view
+	}
+	return judgeAll(found, endpoints, o)
 }
 
 // judgeAll returns the state that the statuses of all nodes amount to, and why: what the leader sees, and
@@ -331,8 +339,7 @@ func performance(s nodeStatus) []figure {
 
 // checkDone prints the verdict, with figures if there are any, and returns its exit code.
 func checkDone(sh *shell.Shell, format checkFormat, state int, words string, figures []figure) error {
-	// The exit codes are the indexes.
-	name := [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[state]
+	name, tone := verdictName(state)
 	var err error
 	switch {
 	case format == asPrometheus:
@@ -340,7 +347,6 @@ func checkDone(sh *shell.Shell, format checkFormat, state int, words string, fig
 	case format == asJSON || sh.JSON:
 		err = sh.PrintLine(map[string]any{"state": name, "code": state, "message": words})
 	default:
-		tone := [...]shell.Tone{shell.Good, shell.Warn, shell.Bad, shell.Warn}[state]
 		line := fmt.Sprintf("RINGLOG %s - %s", sh.Paint(tone, name), words)
 		// Figures follow the bar. Only what is read by a program has them: people do not read them.
 		if len(figures) > 0 && sh.Width() == 0 {
@@ -355,6 +361,13 @@ func checkDone(sh *shell.Shell, format checkFormat, state int, words string, fig
 		return err
 	}
 	return shell.CodeError(state)
+}
+
+// verdictName is the name of a state, with its tone.
+func verdictName(state int) (string, shell.Tone) {
+	// The exit codes are the indexes.
+	return [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[state],
+		[...]shell.Tone{shell.Good, shell.Warn, shell.Bad, shell.Warn}[state]
 }
 
 // prometheusText is the verdict as metrics. The words of a verdict are no labels: each would be a series.

@@ -69,7 +69,7 @@ func listClients(ctx context.Context, sh *shell.Shell) error {
 		}
 		return nil
 	}
-	return shell.EmitEach(sh, subscriptionRows(list, unheard),
+	return shell.EmitEach(sh, "subscription", subscriptionRows(list, unheard),
 		table.Row{
 			"client", shell.Extra("host"), "heard", "subscription", shell.Extra("mode"), "state", "listens to",
 			shell.Extra("timeout"), "critical", shell.Extra("timed out"), shell.Extra("failed"),

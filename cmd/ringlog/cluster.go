@@ -82,7 +82,7 @@ func listMembers(ctx context.Context, sh *shell.Shell) error {
 		}
 	}
 	slices.SortFunc(list.Members, func(a, b api.Member) int { return cmp.Compare(a.ID, b.ID) })
-	return shell.EmitEach(sh, list.Members,
+	return shell.EmitEach(sh, "member", list.Members,
 		table.Row{"id", "role", "http", "raft", "healthy", "last contact", "lag"}, func(m api.Member) table.Row {
 			return table.Row{m.ID, roleText(sh, memberRole(m, list.LeaderID)), m.HTTP, m.Raft, healthText(sh, m.Healthy),
 				contactText(m.LastContactMs), shell.Count(m.TrailingEntries, "entry", "entries")}

@@ -87,6 +87,17 @@ type chapter struct {
 	Payload map[string]any `json:"payload"`
 }
 
+// read returns the chapters, in the order of the log.
+func (h history) read() ([]chapter, error) {
+	chapters := make([]chapter, len(h.Chapters))
+	for i, raw := range h.Chapters {
+		if err := json.Unmarshal(raw, &chapters[i]); err != nil {
+			return nil, fmt.Errorf("read the history: %w", err)
+		}
+	}
+	return chapters, nil
+}
+
 // showHistory prints the chapters in the order of their times; JSON keeps the order of the log.
 func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 	// The whole list is read before anything is printed, since it is printed in another order.
@@ -99,11 +110,9 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 		sh.Say("the log starts at offset %d: earlier history is trimmed", h.FirstOffset)
 	}
 	// The raw objects are printed as JSON, so fields that this program does not know are kept.
-	chapters := make([]chapter, len(h.Chapters))
-	for i, raw := range h.Chapters {
-		if err := json.Unmarshal(raw, &chapters[i]); err != nil {
-			return fmt.Errorf("read the history: %w", err)
-		}
+	chapters, err := h.read()
+	if err != nil {
+		return err
 	}
 	if h.Outage != nil {
 		// Printed last: it is what matters now.
@@ -112,14 +121,31 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 	}
 	// A program sorts for itself, and gets all fields.
 	if sh.JSON {
-		return shell.EmitEach(sh, h.Chapters, nil, nil)
+		return shell.EmitEach(sh, "", h.Chapters, nil, nil)
 	}
 	// Events of the same time keep the order of the log.
 	slices.SortStableFunc(chapters, func(a, b chapter) int { return a.At.Compare(b.At) })
-	return shell.EmitEach(sh, chapters, table.Row{
-		"time", shell.Extra("offset"), "event", shell.Extra("term"), "who", "gap", "details",
-	},
+	const none = "event of the cluster"
+	// Where there is no room for all columns, a time has no milliseconds, and the gap is the first of the details.
+	if width := sh.Width(); width > 0 && width < roomyHistory {
+		return shell.EmitEach(sh, none, chapters, table.Row{"time", "offset", "event", "term", "who", "details"},
+			chapter.shortRow)
+	}
+	return shell.EmitEach(sh, none, chapters, table.Row{"time", "offset", "event", "term", "who", "gap", "details"},
 		chapter.row)
+}
+
+// roomyHistory is from how many columns on a terminal shows each column of a history.
+const roomyHistory = 120
+
+// shortRow returns the row for a narrow terminal. The time may be broken after its date.
+func (c chapter) shortRow() table.Row {
+	return table.Row{c.At.UTC().Format("2006-01-02 15:04:05Z"), c.Offset, c.Type, c.Term, c.Subject, c.text()}
+}
+
+// text is the gap and the details.
+func (c chapter) text() string {
+	return strings.Join(slices.DeleteFunc([]string{c.gap(), c.details()}, func(s string) bool { return s == "" }), "; ")
 }
 
 // row returns the table row of a chapter.

@@ -136,11 +136,7 @@ func lookAtCluster(ctx context.Context, sh *shell.Shell) (clusterView, error) {
 		return clusterView{}, err
 	}
 	var rows []clusterRow
-	for _, a := range found.answers {
-		// Where no member is known, nobody can say which endpoint is none.
-		if _, member := found.members[a.url]; a.err != nil && !member && len(found.members) > 0 {
-			continue // an endpoint of a node that has gone, or another name of a member
-		}
+	for _, a := range found.nodes() {
 		rows = append(rows, rowOf(a, found.members[a.url]))
 	}
 	return clusterView{rows, found.mixed()}, nil
@@ -196,7 +192,7 @@ func printCluster(sh *shell.Shell, v clusterView) error {
 			}
 		}
 	}
-	err := shell.EmitEach(sh, v.rows,
+	err := shell.EmitEach(sh, "node", v.rows,
 		table.Row{
 			"id", "http", "role", "leader", shell.Extra("term"), "offsets", shell.Extra("applied"), "spare", "disk free",
 		},

@@ -140,6 +140,18 @@ func (s *sweep[T]) mixed() string {
 	return fmt.Sprintf("the nodes are of %d clusters: %s", len(ids), strings.Join(parts, ", "))
 }
 
+// nodes returns the answers, without those of endpoints at which no member is and nobody answers: nodes that have gone,
+// and other names of members.
+func (s *sweep[T]) nodes() (list []answer[T]) {
+	for _, a := range s.answers {
+		// Where no member is known, nobody can say which endpoint is none.
+		if _, member := s.members[a.url]; a.err == nil || member || len(s.members) == 0 {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
 // id returns the id of the node that was asked: its own answer's, else the one under which another node knows
 // the URL, else ?.
 func (s *sweep[T]) id(a answer[T]) string {

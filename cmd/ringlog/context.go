@@ -101,7 +101,7 @@ func listContexts(sh *shell.Shell) error {
 	for _, name := range all.Names() {
 		list = append(list, namedContext{Name: name, Current: name == all.Current, Context: all.Contexts[name]})
 	}
-	return shell.EmitEach(sh, list, table.Row{"name", "endpoints", "token file", "ca", "output"},
+	return shell.EmitEach(sh, "context", list, table.Row{"name", "endpoints", "token file", "ca", "output"},
 		func(x namedContext) table.Row {
 			name := x.Name
 			if x.Current {

@@ -161,7 +161,7 @@ func listCursors(ctx context.Context, sh *shell.Shell) error {
 	if err != nil {
 		return err
 	}
-	return shell.EmitEach(sh, list,
+	return shell.EmitEach(sh, "cursor", list,
 		table.Row{"name", "committed", "lag", "lag time", "kind", shell.Extra("generation"), shell.Extra("backpressure"),
 			"filter", "gap"},
 		func(c api.Cursor) table.Row {
@@ -180,7 +180,7 @@ func cursorLag(ctx context.Context, sh *shell.Shell) error {
 	// Cursors that lag alike keep the order of their names.
 	slices.SortStableFunc(list, func(a, b api.Cursor) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
 	header := table.Row{"name", "lag", "lag time", "stalled", "backpressure"}
-	return shell.EmitEach(sh, list, header, func(c api.Cursor) table.Row {
+	return shell.EmitEach(sh, "cursor", list, header, func(c api.Cursor) table.Row {
 		return table.Row{c.Name, lagText(c), lagTime(c), stallText(sh, c), pressureText(sh, c)}
 	})
 }

@@ -91,7 +91,7 @@ func listDedupPolicies(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	header := table.Row{"type", "duplicates by", "window", "keys", "from"}
-	return shell.EmitEach(sh, answer.Policies, header, func(p api.DedupPolicy) table.Row {
+	return shell.EmitEach(sh, "policy", answer.Policies, header, func(p api.DedupPolicy) table.Row {
 		from := p.Origin
 		if p.Reason != "" {
 			from += ": " + p.Reason

@@ -197,7 +197,7 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 		return err
 	}
 	// The table has the first line of each error; dlq show prints all of it.
-	err = shell.EmitEach(sh, list,
+	err = shell.EmitEach(sh, "dead letter", list,
 		table.Row{"id", "state", "cursor", "offset", "type", shell.Extra("died"),
 			shell.Extra("attempts"), shell.Extra("redrives"), "error"},
 		func(l client.Letter) table.Row {
@@ -290,7 +290,7 @@ func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) e
 	if err := sh.Call(ctx, "GET", "/v1/dlq/errors", query, nil, &answer); err != nil {
 		return err
 	}
-	return shell.EmitEach(sh, answer.Errors, table.Row{
+	return shell.EmitEach(sh, "dead letter", answer.Errors, table.Row{
 		"letters", "error", "cursors", "types", shell.Extra("last failed"), "example id",
 	},
 		func(g api.LetterErrors) table.Row {

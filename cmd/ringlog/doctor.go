@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/serve"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/event"
 )
 
 // doctorCommand is doctor. check says whether the cluster works, for a monitor; doctor looks for what will keep it from
@@ -33,7 +35,7 @@ func doctorCommand(sh *shell.Shell) *cli.Command {
 			&cli.DurationFlag{Name: "max-clock-skew", Value: time.Second,
 				Usage: "report a node whose clock differs from this machine's by more than this `DURATION`"},
 			&cli.DurationFlag{Name: "max-backup-age", Value: 26 * time.Hour,
-				Usage: "report a cluster whose newest backup is older than this `DURATION`"},
+				Usage: "report a cluster whose newest backup is older than this `DURATION`, or that is older and has none"},
 		}, serve.Flags()...),
 		Action: shell.NoArgs(func(c *cli.Context) error {
 			var findings []shell.Finding
@@ -81,7 +83,25 @@ func diagnoseCluster(ctx context.Context, sh *shell.Shell, maxSkew, maxAge time.
 		return []shell.Finding{{Check: "cluster", Found: shell.Brief(err), Remedy: remedy}}
 	}
 	return slices.Concat(clusterFindings(found, sh.Endpoints), []shell.Finding{versionsFinding(found)},
-		clockFindings(found, maxSkew), []shell.Finding{backupFinding(found, maxAge)})
+		clockFindings(found, maxSkew), []shell.Finding{backupFinding(found, maxAge, clusterAge(ctx, sh, found))})
+}
+
+// clusterAge returns for how long the cluster has existed, or at least a long time if that cannot be told: the log does
+// not begin with the cluster any more, or its events may not be read.
+func clusterAge(ctx context.Context, sh *shell.Shell, found sweep[timedStatus]) time.Duration {
+	const unknown = math.MaxInt64
+	for _, a := range found.answers {
+		if a.err != nil || a.value.FirstOffset != 1 {
+			continue
+		}
+		var first event.Event
+		if err := sh.Ask(ctx, a.url, "/v1/events/1", &first); err != nil || first.AppendedAt.IsZero() {
+			continue
+		}
+		// By the clock of the node: this machine's may be wrong.
+		return max(0, a.value.Clock.Sub(first.AppendedAt))
+	}
+	return unknown
 }
 
 // clusterFindings are what check reports, each for itself, and what works but is no good idea.
@@ -149,8 +169,9 @@ func clockFindings(found sweep[timedStatus], most time.Duration) (findings []she
 	return findings
 }
 
-// backupFinding looks for the newest backup that a node has sent.
-func backupFinding(found sweep[timedStatus], most time.Duration) shell.Finding {
+// backupFinding looks for the newest backup that a node has sent. A cluster that is younger than a backup may be needs
+// none yet.
+func backupFinding(found sweep[timedStatus], most, clusterAge time.Duration) shell.Finding {
 	var newest time.Time
 	by := ""
 	for _, a := range found.answers {
@@ -161,6 +182,9 @@ func backupFinding(found sweep[timedStatus], most time.Duration) shell.Finding {
 	f := shell.Finding{Check: "backup", Remedy: "run ringlog snapshot save each day, and keep the files elsewhere"}
 	age := time.Since(newest)
 	switch {
+	case newest.IsZero() && clusterAge <= most:
+		f.OK, f.Remedy = true, ""
+		f.Found = fmt.Sprintf("none yet, of a cluster that is %s old", shell.Short(clusterAge))
 	case newest.IsZero():
 		f.Found = "no node that answers has ever made one"
 	case age > most:

@@ -85,7 +85,8 @@ func listFlows(ctx context.Context, sh *shell.Shell) error {
 	if err := sh.Fetch(ctx, "/v1/flows", &answer); err != nil {
 		return err
 	}
-	return shell.EmitEach(sh, answer.Flows, table.Row{"flow", "status", "edges", "runs by"}, func(f event.Flow) table.Row {
+	header := table.Row{"flow", "status", "edges", "runs by"}
+	return shell.EmitEach(sh, "flow", answer.Flows, header, func(f event.Flow) table.Row {
 		return table.Row{f.Name, f.Status, len(f.Edges), runsBy(f)}
 	})
 }

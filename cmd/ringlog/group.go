@@ -62,7 +62,7 @@ func listGroups(ctx context.Context, sh *shell.Shell) error {
 	if err := sh.Fetch(ctx, "/v1/groups", &answer); err != nil {
 		return err
 	}
-	return shell.EmitEach(sh, answer.Groups,
+	return shell.EmitEach(sh, "group", answer.Groups,
 		table.Row{"name", "members", "committed", "lag", "lag time", "pending", "redelivering",
 			shell.Extra("backpressure"), "filter"},
 		func(c api.Cursor) table.Row {
@@ -92,7 +92,7 @@ func listGroupMembers(ctx context.Context, sh *shell.Shell, name string) error {
 		return err
 	}
 	header := table.Row{"member", "since", "last seen", "pending", "oldest", "delivered", "acked", "nacked", "expired"}
-	return shell.EmitEach(sh, answer.Members, header, func(m api.GroupMember) table.Row {
+	return shell.EmitEach(sh, "member", answer.Members, header, func(m api.GroupMember) table.Row {
 		// Without a pending event there is no oldest one.
 		oldest := "-"
 		if m.Pending > 0 {

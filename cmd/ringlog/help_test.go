@@ -157,12 +157,12 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	}
 }
 
-// unfit reports examples that cannot run here: they do not end by themselves, need a port, another machine, a stopped
-// node, another shell or a cluster token, or depend on which node leads. They are only parsed.
+// unfit reports examples that cannot run here: they do not end by themselves, need a terminal, a port, another machine, a
+// stopped node, another shell or a cluster token, or depend on which node leads. They are only parsed.
 func unfit(example string) bool {
 	for _, part := range []string{"ringlog serve --id n1 --data-dir n1 --bootstrap-expect 1", "ringlog dev",
 		"ringlog demo", "ringlog bench", "cluster add", "cluster recover", "--data-dir n1", "--watch", "tail -f",
-		"step-down --to", "ringlog token ", "--incident", "incident step"} {
+		"step-down --to", "ringlog token ", "--incident", "incident step", "ringlog top"} {
 		if strings.Contains(example, part) && !strings.Contains(example, "--print-config") {
 			return true
 		}

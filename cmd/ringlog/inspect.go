@@ -155,7 +155,7 @@ func offlineCursors(_ context.Context, sh *shell.Shell, o offline.Options) error
 	if err != nil {
 		return err
 	}
-	return shell.EmitEach(sh, list, table.Row{"name", "committed", "lag", "generation", "filter", "gap"},
+	return shell.EmitEach(sh, "cursor", list, table.Row{"name", "committed", "lag", "generation", "filter", "gap"},
 		func(c api.Cursor) table.Row {
 			return table.Row{c.Name, c.Committed, lagText(c), c.Generation, filterText(c.Filter), gapText(sh, c)}
 		})

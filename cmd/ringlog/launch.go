@@ -115,7 +115,7 @@ func printOrder(sh *shell.Shell, f *launch.File) error {
 	for _, d := range f.Daemons {
 		list = append(list, checked{d.Name, d.Layer, d.After, d.Group, d.Role, d.Coordinator, d.Ready, d.Args})
 	}
-	return shell.EmitEach(sh, list,
+	return shell.EmitEach(sh, "daemon", list,
 		table.Row{"layer", "name", "after", "group", shell.Extra("role"), shell.Extra("ready"), shell.Extra("command")},
 		func(d checked) table.Row {
 			return table.Row{d.Layer, d.Name, cmp.Or(strings.Join(d.After, ", "), "-"), cmp.Or(d.Group, "-"),

@@ -28,7 +28,7 @@ func run(args []string) int {
 	// The library wants flags before arguments.
 	args, err := shell.Intersperse(app, args)
 	if err == nil {
-		err = app.RunContext(ctx, args)
+		err = shell.ExplainVariable(app, app.RunContext(ctx, args))
 	}
 	// Errors of a node's folder get a remedy before they are printed.
 	return sh.Report(ctx, offline.Explain(err))

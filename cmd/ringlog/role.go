@@ -165,7 +165,7 @@ func listRoles(ctx context.Context, sh *shell.Shell) error {
 		query.Set("after", page.Next)
 	}
 	header := table.Row{"role", "holder", "fence", "since", "ttl", "renewed", "waiting"}
-	return shell.EmitEach(sh, list, header, func(r api.Role) table.Row {
+	return shell.EmitEach(sh, "role", list, header, func(r api.Role) table.Row {
 		return table.Row{r.Role, r.Holder, r.Fence, shell.Clock(r.Since), r.TTL, shell.Short(time.Since(r.Renewed)) + " ago",
 			r.Waiting}
 	})

@@ -82,7 +82,7 @@ func listScheduled(ctx context.Context, sh *shell.Shell) error {
 			list = append(list, one)
 		}
 		header := table.Row{"id", "at", "type", "key", "state", "offset"}
-		return shell.EmitEach(sh, list, header, func(one client.Scheduled) table.Row {
+		return shell.EmitEach(sh, "scheduled event", list, header, func(one client.Scheduled) table.Row {
 			offset := any("-")
 			if one.Offset != 0 {
 				offset = one.Offset

@@ -60,11 +60,12 @@ func TestScripts(t *testing.T) {
 			env.Setenv("TMPDIR", env.WorkDir)
 			env.Setenv("GORACE", quickExit)
 			env.Values[clusterKey{}] = new(*devcluster.Cluster)
+			env.Values[screenKey{}] = new(*tmux)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "await": await, "cluster": clusterInScript, "freeport": freePort, "setfrom": setFrom, "flip": flip,
-			"post": post, "oldrows": oldRows, "hook": hook, "terminal": terminal,
+			"post": post, "oldrows": oldRows, "hook": hook, "terminal": terminal, "screen": screen,
 		},
 	})
 }
@@ -148,64 +149,6 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("%q did not come: %v", args[0], err)
 		}
 	}
-}
-
-// terminal: terminal COLUMNS PATTERN program args... runs it in a terminal of that width until the screen matches,
-// which is then the last stdout, with colours as escape sequences. It fails if a line is wrapped by the terminal, or
-// has a colour that is not legible on a dark and on a light background.
-func terminal(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 3 {
-		ts.Fatalf("usage: terminal COLUMNS PATTERN program args...")
-	}
-	pattern := regexp.MustCompile("(?m)" + args[1])
-	// A server of its own, at a socket of its own: one that ends leaves its socket for a moment.
-	dir, err := os.MkdirTemp(ts.Getenv("WORK"), "tmux")
-	ts.Check(err)
-	tmux := func(more ...string) string {
-		cmd := exec.Command("tmux", append([]string{"-u", "-f", "/dev/null", "-S", filepath.Join(dir, "sock")}, more...)...)
-		cmd.Env = []string{"PATH=" + ts.Getenv("PATH"), "LC_ALL=C.UTF-8", "TERM=xterm-256color",
-			"RINGLOG_ENDPOINTS=" + ts.Getenv("RINGLOG_ENDPOINTS"), "GORACE=" + quickExit}
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			ts.Fatalf("tmux %s: %v: %s", more[0], err, out)
-		}
-		return strings.TrimRight(string(out), " \n") + "\n"
-	}
-	tmux("new-session", "-d", "-c", ts.Getenv("WORK"), "-x", args[0], "-y", "1500",
-		strings.Join(args[2:], " ")+"; exec cat")
-	defer tmux("kill-server")
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(scriptWithin)
-	plain := ""
-	for !pattern.MatchString(plain) {
-		select {
-		case <-tick.C:
-			plain = tmux("capture-pane", "-p")
-		case <-deadline:
-			ts.Fatalf("%q did not come:\n%s", args[1], plain)
-		}
-	}
-	// With -J, lines that the terminal has wrapped are one.
-	if joined := tmux("capture-pane", "-p", "-J"); strings.Count(plain, "\n") != strings.Count(joined, "\n") {
-		ts.Fatalf("the terminal wraps lines:\n%s", plain)
-	}
-	screen := tmux("capture-pane", "-p", "-e")
-	for _, escape := range regexp.MustCompile(`\x1b\[[^a-zA-Z]*[a-zA-Z]`).FindAllString(screen, -1) {
-		if !legible[escape] {
-			ts.Fatalf("the screen has %q, which is not legible on each background:\n%s", escape, plain)
-		}
-	}
-	ts.Check(os.WriteFile(ts.MkAbs("screen"), []byte(screen), 0o600))
-	ts.Check(ts.Exec("cat", "screen"))
-}
-
-// legible are the escape sequences that a screen may have. The program does not ask which background a terminal has: it
-// keeps the terminal's own, and colours text with the green, dark yellow and red of the basic palette alone, which are
-// legible on dark and on light. White, black, the bright colours and dim text are not, on one of them.
-var legible = map[string]bool{
-	"\x1b[0m": true, "\x1b[39m": true, "\x1b[49m": true, // the terminal's own, as tmux writes it
-	"\x1b[1m": true, "\x1b[32m": true, "\x1b[33m": true, "\x1b[31m": true,
 }
 
 type clusterKey struct{}

@@ -67,7 +67,7 @@ func listSettings(ctx context.Context, sh *shell.Shell) error {
 
 // printSettings prints settings with their defaults and meanings.
 func printSettings(sh *shell.Shell, list []api.Setting) error {
-	return shell.EmitEach(sh, list, table.Row{"key", "value", "meaning"}, func(s api.Setting) table.Row {
+	return shell.EmitEach(sh, "setting", list, table.Row{"key", "value", "meaning"}, func(s api.Setting) table.Row {
 		// A value that is not the default stands out, with the default beside it.
 		value := settingText(s, s.Value)
 		if s.Value != s.Default {

@@ -182,7 +182,10 @@ func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 		err = sh.SuggestLocal(o.consistency == client.Linearizable, read(ctx, c, o, p))
 	}
 	// The buffer is printed in any case, also before an error.
-	err = errors.Join(err, p.Out.Flush())
+	// It fails as the last write has, if the output has failed.
+	if failed := p.Out.Flush(); !errors.Is(err, failed) {
+		err = errors.Join(err, failed)
+	}
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, syscall.EPIPE)) {
 		return nil // Ctrl-C, or nobody reading any more, is how a tail ends
 	}

@@ -106,7 +106,7 @@ func listTokens(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	header := table.Row{"token", "roles", "types", "cursors", "expires", "by"}
-	return shell.EmitEach(sh, all.Tokens, header, func(t api.Token) table.Row {
+	return shell.EmitEach(sh, "token", all.Tokens, header, func(t api.Token) table.Row {
 		return table.Row{t.Name, strings.Join(t.Roles, ","), patterns(t.Types), patterns(t.Cursors), expiry(&t), t.By}
 	})
 }

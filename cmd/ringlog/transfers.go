@@ -64,7 +64,7 @@ func listTransfers(ctx context.Context, sh *shell.Shell, q url.Values, limit int
 		return err
 	}
 	header := table.Row{"kind", "name", "to", "from", "version", "state", "since", "bytes", "retries", "id", "error"}
-	err = shell.EmitEach(sh, list, header, func(x api.Transfer) table.Row {
+	err = shell.EmitEach(sh, "transfer", list, header, func(x api.Transfer) table.Row {
 		return table.Row{x.Kind, x.Name, x.Host, x.From, x.Version, transferState(&x), shell.Time(lastStep(&x).At),
 			shell.Size(x.Bytes), x.Retries, x.ID, x.Error}
 	})
@@ -156,7 +156,7 @@ func listCopies(ctx context.Context, sh *shell.Shell, path string, q url.Values,
 		return shell.NotFoundf("%s", none)
 	}
 	header := table.Row{"name", "kind", "host", "version", "bytes", "checked", "since", "from", "offset"}
-	return shell.EmitEach(sh, list, header, func(x api.Copy) table.Row {
+	return shell.EmitEach(sh, "copy", list, header, func(x api.Copy) table.Row {
 		host := x.Host
 		if x.HostGone {
 			host += " (terminated)"

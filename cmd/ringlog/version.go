@@ -91,7 +91,8 @@ func compareVersions(ctx context.Context, sh *shell.Shell) error {
 		differ = differ || row.Version != own.Version
 		rows = append(rows, row)
 	}
-	err = shell.EmitEach(sh, rows, table.Row{"node", "http", "version", "feature level"}, func(r nodeVersion) table.Row {
+	header := table.Row{"node", "http", "version", "feature level"}
+	err = shell.EmitEach(sh, "node", rows, header, func(r nodeVersion) table.Row {
 		return table.Row{r.ID, addressText(r.URL), cmp.Or(r.Version, "no answer"), r.Levels}
 	})
 	if err != nil || !differ {

@@ -99,7 +99,7 @@ func listViews(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	header := table.Row{"view", "generation", "at", "of", "rows", "skipped", "waiting", "state"}
-	return shell.EmitEach(sh, all.Views, header, func(v api.View) table.Row {
+	return shell.EmitEach(sh, "view", all.Views, header, func(v api.View) table.Row {
 		return table.Row{v.Name, v.Generation, v.At, v.Of, v.Rows, v.Skipped, v.Waiting, viewState(&v)}
 	})
 }
@@ -234,7 +234,7 @@ func showRows(ctx context.Context, sh *shell.Shell, name, key string, at uint64)
 		sh.Say("warning: this node's rows are incomplete: %s", page.Incomplete)
 	}
 	if sh.JSON {
-		return shell.EmitEach(sh, all, nil, func(json.RawMessage) table.Row { return nil })
+		return shell.EmitEach(sh, "", all, nil, func(json.RawMessage) table.Row { return nil })
 	}
 	rows := make([]viewRow, len(all))
 	for i := range all {

@@ -50,30 +50,40 @@ func waitCommand(sh *shell.Shell) *cli.Command {
 
 // Bounds of one request of a wait.
 const (
-	pollFor  = 10 * time.Second // how long a node waits before it answers that the offset is not reached
-	pollOver = 3 * time.Second  // for the answer to arrive after the time that the node waits
+	pollFor  = 10 * time.Second       // how long a node waits at most before it answers that the offset is not reached
+	pollOver = 500 * time.Millisecond // of the time that is left, for the answer to arrive
+	pollLast = 50 * time.Millisecond  // with less time left, nobody is asked again
+
+	repeatFor = 3 * time.Second // how much longer a request is repeated than a node waits
 )
 
-// waitFor asks until all cursors have committed the offset, or --timeout is over.
+// waitFor asks until all cursors have committed the offset, or --timeout is over, which bounds all of it.
 func waitFor(ctx context.Context, sh *shell.Shell, offset uint64, cursors string) (err error) {
 	// One request takes longer than other calls: the node holds it until the offset is reached.
-	c, err := sh.DialReachable(ctx, func(cfg *client.Config) { cfg.Timeout = pollFor + pollOver })
+	deadline := time.Now().Add(sh.Timeout)
+	waiting, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	c, err := sh.DialReachable(waiting, func(cfg *client.Config) { cfg.Timeout = pollFor + repeatFor })
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	// The first answer comes at once: if the time is over before a later one, it says who lags.
+	last, err := askWait(waiting, c, offset, cursors, 0)
 	// One request waits for a short time only, so a change of leaders is noticed; the loop waits for the rest.
-	deadline := time.Now().Add(sh.Timeout)
-	for {
-		w, err := askWait(ctx, c, offset, cursors, min(pollFor, time.Until(deadline)))
-		switch {
-		case err != nil:
-			return sh.ExplainTimeout(context.WithoutCancel(ctx), err)
-		case !w.Reached && time.Now().Before(deadline):
-			continue
+	for err == nil && !last.Reached && time.Until(deadline) > pollLast {
+		left := time.Until(deadline)
+		var w api.Wait
+		w, err = askWait(waiting, c, offset, cursors, min(pollFor, left-min(pollOver, left/4)))
+		if err == nil {
+			last = w
 		}
-		return printWaited(sh, w)
 	}
+	err = sh.ExplainTimeout(context.WithoutCancel(ctx), err)
+	if known := last.Cursors != nil; err != nil && (!known || shell.ExitCode(err) != shell.ExitTimeout) {
+		return err
+	}
+	return printWaited(sh, last)
 }
 
 // askWait lets a node wait for poll, and returns where the cursors are then.
@@ -81,8 +91,6 @@ func askWait(ctx context.Context, c *client.Client, offset uint64, cursors strin
 	poll time.Duration) (w api.Wait, err error) {
 	// A node refuses a wait of 0.
 	poll = max(poll, time.Millisecond)
-	ctx, cancel := context.WithTimeout(ctx, poll+pollOver)
-	defer cancel()
 	query := url.Values{"offset": {strconv.FormatUint(offset, 10)}, "cursors": {cursors}, "timeout": {poll.String()}}
 	return w, c.Admin().Do(ctx, http.MethodGet, "/v1/wait", query, nil, &w)
 }

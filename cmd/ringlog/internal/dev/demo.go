@@ -124,8 +124,7 @@ func (t *tour) show(ctx context.Context, n int, step demoStep) error {
 	}
 	f := shell.Finding{Check: step.title, OK: err == nil, Found: evidence}
 	printErr := t.sh.Emit(f, func() error {
-		_, err := fmt.Fprintf(t.sh.Out, "    %s %s\n", t.sh.Mark(f.OK), f.Found)
-		return err
+		return t.sh.Hang("    ", t.sh.Mark(f.OK), f.Found)
 	})
 	// The ends of the nodes' logs help to find the reason.
 	if err != nil {

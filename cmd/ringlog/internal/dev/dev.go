@@ -321,7 +321,7 @@ func introduce(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster
 		}
 		list = append(list, devNode{Node: n, PID: cluster.PID(n.ID), Role: role})
 	}
-	err := shell.EmitEach(sh, list, table.Row{"id", "pid", "http", "raft", "role"}, func(n devNode) table.Row {
+	err := shell.EmitEach(sh, "node", list, table.Row{"id", "pid", "http", "raft", "role"}, func(n devNode) table.Row {
 		return table.Row{n.ID, n.PID, n.URL(), n.Raft, n.Role}
 	})
 	if err != nil {

@@ -42,7 +42,10 @@ func PrintLog(_ context.Context, sh *shell.Shell, o Options) (err error) {
 		for next <= last && left > 0 {
 			chunk, err := log.Read(next, &all, int(min(left, 1000)))
 			if err != nil {
-				return errors.Join(err, p.Out.Flush())
+				if failed := p.Out.Flush(); !errors.Is(err, failed) {
+					err = errors.Join(err, failed)
+				}
+				return err
 			}
 			for i := range chunk.Events {
 				if err := p.Event(&chunk.Events[i]); err != nil {

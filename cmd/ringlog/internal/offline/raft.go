@@ -62,7 +62,7 @@ func PrintRaft(_ context.Context, sh *shell.Shell, o Options) (err error) {
 	// Damaged entries are listed and then fail the command, as does a log that has lost its end.
 	// They are kept in memory: compaction bounds how many a log has.
 	entries, damaged := readEntries(r, s, o)
-	err = shell.EmitEach(sh, entries, table.Row{"index", "term", "kind", "bytes", "proposer", "holds"},
+	err = shell.EmitEach(sh, "entry", entries, table.Row{"index", "term", "kind", "bytes", "proposer", "holds"},
 		func(e raftEntry) table.Row {
 			if e.Error != "" {
 				return table.Row{e.Index, "?", "damaged", "", "", e.Error}

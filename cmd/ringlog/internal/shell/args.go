@@ -64,12 +64,24 @@ func Intersperse(app *cli.App, args []string) ([]string, error) {
 		}
 		positional = append(positional, token)
 	}
+	// The library would answer for itself where help is asked for of a verb that does not exist.
+	asked := slices.ContainsFunc(levels[len(levels)-1].args, isHelp)
+	if asked && len(positional) > 0 && len(commands) > 0 {
+		name := positional[0]
+		return nil, Usagef("there is no verb %q%s", name, nearVerb(commands, name, ": see ringlog help"))
+	}
 	// Every command is followed by its own flags; the arguments come last.
 	var out []string
 	for _, l := range levels {
 		out = append(append(out, l.name), l.args...)
 	}
 	return append(out, positional...), nil
+}
+
+// isHelp reports the flag for the help.
+func isHelp(token string) bool {
+	name := strings.TrimLeft(token, "-")
+	return name != token && slices.Contains(cli.HelpFlag.Names(), name)
 }
 
 // find returns the command of a name, nil if there is none.
@@ -93,7 +105,7 @@ func takeFlag(levels []level, token string, rest []string) (after []string, unfi
 	// The help that is asked for is that of the innermost command.
 	last := &levels[len(levels)-1]
 	// No command lists the flag for help.
-	if slices.Contains(cli.HelpFlag.Names(), name) {
+	if isHelp(token) {
 		last.args = append(last.args, token)
 		return rest, 0
 	}

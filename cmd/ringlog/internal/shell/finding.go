@@ -1,6 +1,9 @@
 package shell
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Finding is the outcome of one comparison or check.
 type Finding struct {
@@ -13,19 +16,33 @@ type Finding struct {
 // PrintFinding prints a finding with a mark that says whether it is good.
 func (sh *Shell) PrintFinding(f Finding) error {
 	return sh.Emit(f, func() error {
-		text := fmt.Sprintf("%s %s: %s\n", sh.Mark(f.OK), f.Check, f.Found)
-		if f.Remedy != "" {
-			text += "  " + f.Remedy + "\n"
+		if err := sh.Hang("", sh.Mark(f.OK), f.Check+": "+f.Found); err != nil || f.Remedy == "" {
+			return err
 		}
-		_, err := fmt.Fprint(sh.Out, text)
-		return err
+		return sh.Hang("  ", "", f.Remedy)
 	})
+}
+
+// Hang prints a text after a mark, of which each line begins below the first one where a terminal breaks it.
+func (sh *Shell) Hang(indent, mark, text string) error {
+	if mark != "" {
+		mark += " "
+	}
+	first := indent + mark
+	if room := sh.Width() - columns(first); room > 0 {
+		text = strings.ReplaceAll(WrapAt(text, room), "\n", "\n"+strings.Repeat(" ", columns(first)))
+	}
+	_, err := fmt.Fprintln(sh.Out, first+text)
+	return err
 }
 
 // PrintFindings prints all findings, and fails with ExitFailed if one is not OK.
 func (sh *Shell) PrintFindings(findings []Finding) error {
 	bad := 0
+	// A check may find several problems.
+	failed := map[string]bool{}
 	for _, f := range findings {
+		failed[f.Check] = failed[f.Check] || !f.OK
 		if !f.OK {
 			bad++
 		}
@@ -34,7 +51,13 @@ func (sh *Shell) PrintFindings(findings []Finding) error {
 		}
 	}
 	if bad > 0 {
-		sh.Say("%d of %d checks failed", bad, len(findings))
+		checks := 0
+		for _, is := range failed {
+			if is {
+				checks++
+			}
+		}
+		sh.Say("%s, in %d of %s", Count(bad, "problem"), checks, Count(len(failed), "check"))
 		return CodeError(ExitFailed)
 	}
 	return nil

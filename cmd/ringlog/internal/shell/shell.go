@@ -369,7 +369,7 @@ func (sh *Shell) Fetch(ctx context.Context, path string, out any) error {
 func (sh *Shell) Say(format string, args ...any) {
 	notice := fmt.Sprintf(format, args...)
 	if width := sh.columns(sh.Err, sh.ErrTerminal); width > 0 {
-		notice = wrap(notice, width)
+		notice = WrapAt(notice, width)
 	}
 	fmt.Fprintln(sh.Err, notice)
 }
@@ -394,8 +394,9 @@ func WriteLine(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// EmitEach prints a list: one object a line, or a table of a row each.
-func EmitEach[T any](sh *Shell, list []T, header table.Row, row func(T) table.Row) error {
+// EmitEach prints a list: one object a line, or a table of a row each. what is in it, such as "cursor", is named to a
+// person who sees an empty one.
+func EmitEach[T any](sh *Shell, what string, list []T, header table.Row, row func(T) table.Row) error {
 	if sh.JSON {
 		// A list may be long: it is written in blocks, not object by object.
 		out := bufio.NewWriter(sh.Out)
@@ -411,7 +412,12 @@ func EmitEach[T any](sh *Shell, list []T, header table.Row, row func(T) table.Ro
 	for i, v := range list {
 		rows[i] = row(v)
 	}
-	return sh.Table(header, rows)
+	err := sh.Table(header, rows)
+	// A script has the header alone, as before.
+	if err == nil && len(list) == 0 && sh.OutTerminal {
+		sh.Say("there is no %s", what)
+	}
+	return err
 }
 
 // Report prints what went wrong, unless it is a pipe that was closed, and returns

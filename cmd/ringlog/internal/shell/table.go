@@ -187,7 +187,7 @@ func fit(header table.Row, rows []table.Row, width int) []table.ColumnConfig {
 	configs := make([]table.ColumnConfig, len(natural))
 	// The inner call keeps words whole. The outer one breaks them if that did not suffice.
 	for i, w := range narrow(narrow(natural, floor, room), least, room) {
-		configs[i] = table.ColumnConfig{Number: i + 1, WidthMax: w, WidthMaxEnforcer: wrap}
+		configs[i] = table.ColumnConfig{Number: i + 1, WidthMax: w, WidthMaxEnforcer: WrapAt}
 	}
 	return configs
 }
@@ -215,6 +215,9 @@ func narrow(widths, floor []int, room int) []int {
 	return widths
 }
 
+// columns is how many columns a text takes on a screen.
+func columns(s string) int { return text.StringWidthWithoutEscSequences(s) }
+
 // partsOf splits a text after its spaces and commas, where a line may be broken.
 func partsOf(s string) []string {
 	// The zero byte marks where to split, so spaces and commas stay with the word before them.
@@ -223,9 +226,9 @@ func partsOf(s string) []string {
 
 var breaks = regexp.MustCompile(`[ ,\n]+`)
 
-// wrap breaks the lines that are longer than width: after a space or a comma, and within a word only if the word
+// WrapAt breaks the lines that are longer than width: after a space or a comma, and within a word only if the word
 // alone is too long. What follows is indented as its line is. Colours end before a break and begin again after it.
-func wrap(s string, width int) string {
+func WrapAt(s string, width int) string {
 	if text.LongestLineLen(s) <= width {
 		return s
 	}
@@ -285,19 +288,46 @@ func wrapLine(line string, width int) string {
 // Wrap breaks the lines of a text that are longer than those of the terminal, if the output is one.
 func (sh *Shell) Wrap(s string) string {
 	if width := sh.Width(); width > 0 {
-		return wrap(s, width)
+		return WrapAt(s, width)
 	}
 	return s
 }
 
-// Wrapped returns the output with long lines broken as Wrap does. Each write has whole lines.
+// wrapColumns breaks a line of columns, which two spaces or more separate, between two of them, so that what follows is
+// read as one. Only a column that is too long by itself is broken within, as WrapAt does.
+func wrapColumns(line string, width int) string {
+	line, end := strings.TrimSuffix(line, "\n"), line[len(strings.TrimSuffix(line, "\n")):]
+	body := strings.TrimLeft(line, " ")
+	indent := line[:len(line)-len(body)]
+	at := -1
+	for _, gap := range gaps.FindAllStringIndex(body, -1) {
+		if columns(indent+body[:gap[0]]) <= width {
+			at = gap[0]
+		}
+	}
+	if at < 0 || columns(line) <= width {
+		return WrapAt(line, width) + end
+	}
+	return indent + body[:at] + "\n" + wrapColumns(indent+"    "+strings.TrimLeft(body[at:], " "), width) + end
+}
+
+// gaps are between columns.
+var gaps = regexp.MustCompile(`  +`)
+
+// Wrapped returns the output with long lines broken as wrapColumns does. Each write has whole lines.
 func (sh *Shell) Wrapped() io.Writer { return wrapped{sh} }
 
 type wrapped struct{ sh *Shell }
 
 // Write implements io.Writer.
 func (w wrapped) Write(b []byte) (int, error) {
-	_, err := io.WriteString(w.sh.Out, w.sh.Wrap(string(b)))
+	lines := strings.SplitAfter(string(b), "\n")
+	if width := w.sh.Width(); width > 0 {
+		for i, line := range lines {
+			lines[i] = wrapColumns(line, width)
+		}
+	}
+	_, err := io.WriteString(w.sh.Out, strings.Join(lines, ""))
 	// All of b was taken, however many bytes the breaks added.
 	return len(b), err
 }
@@ -323,7 +353,7 @@ func (sh *Shell) Facts(pairs ...any) error {
 	for i := 0; i < len(pairs); i += 2 {
 		value := fmt.Sprint(pairs[i+1])
 		if room > 0 {
-			value = strings.ReplaceAll(wrap(value, room), "\n", indent)
+			value = strings.ReplaceAll(WrapAt(value, room), "\n", indent)
 		}
 		fmt.Fprintf(&b, "%-*s  %s\n", width, pairs[i], strings.TrimRight(value, " "))
 	}

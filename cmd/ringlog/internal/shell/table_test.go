@@ -21,7 +21,7 @@ func TestLinesAreBrokenAtSpacesAndCommas(t *testing.T) {
 		{"\x1b[32mgreen for two\x1b[0m", "\x1b[32mgreen for\x1b[0m\n\x1b[32mtwo\x1b[0m"},
 		{"\x1b[1mwide\x1b[0m fits", "\x1b[1mwide\x1b[0m fits"},
 	} {
-		if got := wrap(test.in, 10); got != test.want {
+		if got := WrapAt(test.in, 10); got != test.want {
 			t.Errorf("%q becomes %q, not %q", test.in, got, test.want)
 		}
 	}

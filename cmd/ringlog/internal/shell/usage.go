@@ -134,7 +134,7 @@ func nearVerb(commands []*cli.Command, name, otherwise string) string {
 func otherWord(commands []*cli.Command, name string) string {
 	other := map[string]string{
 		"nodes": "cluster members", "node": "cluster members", "ps": "cluster members", "member": "cluster members",
-		"leader": "cluster status", "top": "cluster status", "health": "check",
+		"leader": "cluster status", "health": "check",
 		"topics": "catalogue ls", "topic": "catalogue ls", "types": "catalogue ls",
 		"events": "tail", "log": "tail", "logs": "tail", "read": "tail", "subscribe": "tail", "watch": "tail",
 		"produce": "publish", "send": "publish", "append": "publish", "cat": "tail",
@@ -169,14 +169,18 @@ func nearFlag(flags []cli.Flag, name, otherwise string) string {
 	return cmp.Or(DidYouMean(name, names, dashes), otherwise)
 }
 
-// DidYouMean suggests the name that differs from what was typed by at most two letters, and by at
-// most half of them: a suggestion that is far off is worse than none.
+// DidYouMean suggests the name that differs from what was typed by one letter, by two neighbours that are exchanged, or
+// by two letters in a word of six or more: a suggestion that is far off is worse than none.
 func DidYouMean(typed string, names []string, dashes string) string {
-	// The distance must be below the bound, and the nearest name wins.
-	// Two letters in a word of four or more, one in a word of two or three, none in a single letter.
-	nearest, least := "", min(2, len(typed)/2)+1
+	// The distance must be below the bound, and the nearest name wins. A single letter has no near name.
+	nearest, least := "", min(2, max(len(typed)/3, min(1, len(typed)/2)))+1
 	for _, name := range names {
-		if d := smetrics.WagnerFischer(typed, name, 1, 1, 1); d < least {
+		d := smetrics.WagnerFischer(typed, name, 1, 1, 1)
+		// Neighbours that are exchanged are one mistake, which counts as two changes.
+		if d == 2 && exchanged(typed, name) {
+			d = 1
+		}
+		if d < least {
 			nearest, least = name, d
 		}
 	}
@@ -184,6 +188,19 @@ func DidYouMean(typed string, names []string, dashes string) string {
 		return ""
 	}
 	return fmt.Sprintf(". Did you mean %q?", dashes+nearest)
+}
+
+// exchanged reports whether a is b with two neighbours exchanged.
+func exchanged(a, b string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range len(a) - 1 {
+		if a[i] != b[i] {
+			return a[i] == b[i+1] && a[i+1] == b[i] && a[i+2:] == b[i+2:]
+		}
+	}
+	return false
 }
 
 // usageProblem answers flags that cannot be read, with the near one if there
@@ -223,23 +240,50 @@ func wrongValue(flags []cli.Flag, err error) error {
 	if parts == nil {
 		return UsageError{err}
 	}
+	return Usagef("%s takes %s, not %s", dashed(parts[2]), takenBy(flags, parts[2]), parts[1])
+}
+
+// takenBy says what a flag takes, by its type.
+func takenBy(flags []cli.Flag, name string) string {
 	for _, f := range flags {
-		if !slices.Contains(f.Names(), parts[2]) {
+		if !slices.Contains(f.Names(), name) {
 			continue
 		}
-		// The types without a case below are those of bool.
-		takes := "true or false"
 		switch f.(type) {
 		case *cli.DurationFlag:
-			takes = "a duration such as 500ms, 5s or 2h"
+			return "a duration such as 500ms, 5s or 2h"
 		case *cli.IntFlag, *cli.Int64Flag, *cli.UintFlag, *cli.Uint64Flag:
-			takes = "a whole number"
+			return "a whole number"
 		case *cli.Float64Flag:
-			takes = "a number"
+			return "a number"
 		}
-		return Usagef("%s takes %s, not %s", dashed(parts[2]), takes, parts[1])
 	}
-	return UsageError{err}
+	return "true or false" // the other types that are read at all are those of bool
+}
+
+// wrongVariable is how the library reports a variable whose value it cannot read, before any verb.
+var wrongVariable = regexp.MustCompile(
+	`(?s)^could not parse (".*") as \S+ value from environment variable "(.*)" for flag (\S+): `)
+
+// ExplainVariable answers the wrong value of a variable as that of its flag is answered. Other errors stay as they are.
+func ExplainVariable(app *cli.App, err error) error {
+	if err == nil {
+		return nil
+	}
+	parts := wrongVariable.FindStringSubmatch(err.Error())
+	if parts == nil {
+		return err
+	}
+	flags := slices.Clone(app.Flags)
+	var below func([]*cli.Command)
+	below = func(list []*cli.Command) {
+		for _, c := range list {
+			flags = append(flags, c.Flags...)
+			below(c.Subcommands)
+		}
+	}
+	below(app.Commands)
+	return Usagef("the variable %s takes %s, not %s", parts[2], takenBy(flags, parts[3]), parts[1])
 }
 
 // dashed returns a flag's name as it is typed.

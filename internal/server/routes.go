@@ -369,6 +369,10 @@ func (s *Server) table(advertised string) []route {
 		{method: remove, path: "/v1/tokens/{name}", handle: tokens.deleteToken,
 			needs: access.Administer, act: "token.revoke"},
 
+		// The session of a browser.
+		{method: post, path: "/v1/session", handle: s.callers.sessions.postSession, needs: access.Known},
+		{method: remove, path: "/v1/session", handle: s.callers.sessions.deleteSession, needs: access.Open},
+
 		// The node itself. Health checks know no token.
 		{method: get, path: "/v1/cluster", handle: status.getCluster, needs: access.Known, about: true},
 		{method: get, path: "/v1/snapshot", handle: status.getSnapshot,

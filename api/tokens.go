@@ -33,6 +33,12 @@ type Tokens struct {
 	Tokens []Token `json:"tokens"`
 }
 
+// Session is the answer to POST and DELETE /v1/session.
+type Session struct {
+	SignedIn bool       `json:"signed_in"`
+	Until    *time.Time `json:"until,omitempty"` // when the cookie ends
+}
+
 // NewToken is the body of PUT /v1/tokens/{name}.
 type NewToken struct {
 	Roles   []string `json:"roles"`

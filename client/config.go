@@ -63,6 +63,12 @@ type Config struct {
 	// reader that is closed ends its request with context.Canceled. It is called by many goroutines at once
 	// and must return soon; nil sees nothing.
 	Observe func(ctx context.Context, r Request) (_ context.Context, end func(error))
+
+	// TracePublish, for traces, is called before each call that publishes, with its events. Those without a trace of
+	// their own are published in the one that it returns, unless that is zero; otherwise a handler's events are of the
+	// trace of its event. end, unless nil, is called with the outcome: the results, or why there are none. Package
+	// client/otelringlog has one for OpenTelemetry. It is called by many goroutines at once and must return soon.
+	TracePublish func(ctx context.Context, events []event.Event) (_ event.Trace, end func([]Result, error))
 }
 
 // maxTimeout stays far below the time for which nodes keep the results of

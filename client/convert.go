@@ -39,6 +39,7 @@ func eachOfRun(run *ringlogv1.Run, yield func(*event.Event) bool) (more bool, er
 			Offset: w.Offset, AppendedAt: at, Term: term, Target: w.Target, Redrive: w.Redrive,
 		}
 
+		ev.Trace, _ = event.ParseTrace(w.Traceparent) // what a later version may write in another form counts as none
 		// A zero time is none: it is not 1970.
 		if w.TimeUnixNano != 0 {
 			ev.Time = time.Unix(0, w.TimeUnixNano).UTC()
@@ -62,7 +63,8 @@ func eachOfSpan(run *ringlogv1.Run, yield func(*event.Event) bool) (more bool, e
 	// A span is a part of a block as it is stored: events are counted to know their offsets,
 	// suppressed ones have none.
 	w := s.GetPacket()
-	p := frame.Packet{Rows: int(w.GetRows()), Types: w.GetTypes(), Sources: w.GetSources(), Body: w.GetBody()}
+	p := frame.Packet{Rows: int(w.GetRows()), Types: w.GetTypes(), Sources: w.GetSources(), Body: w.GetBody(),
+		Traces: w.GetTraces()}
 	opened, err := p.Open(frame.MaxBlockBytes)
 	if err != nil {
 		return false, err

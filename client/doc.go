@@ -18,7 +18,7 @@
 // Errors that a node answered are *api.Error, for errors.As, with a stable Code and Reason.
 //
 // What publishes and reads is in Client, what administers the cluster in Admin. Config.Observe sees each request, for
-// metrics and traces.
+// metrics and traces; Config.TracePublish gives events the trace of their caller.
 //
 // This package depends on few modules: connectrpc.com/connect, google.golang.org/protobuf,
 // github.com/klauspost/compress, github.com/cespare/xxhash/v2, github.com/cenkalti/backoff/v5 and

@@ -13,7 +13,7 @@ type Request struct {
 	Node    string // its URL
 	Attempt int    // of the call, from 1
 	// Events is how many are published. Concurrent calls of Publish share requests, which have a context of the
-	// client's own and not that of a caller: an event carries its trace in CorrelationID and CausationID.
+	// client's own and not that of a caller: an event carries its trace in Trace, which Config.TracePublish gives it.
 	Events int
 }
 

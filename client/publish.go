@@ -56,16 +56,22 @@ func (r Result) Hash() event.Hash {
 // When ctx ends while the event is in flight the error wraps ErrOutcomeUnknown. The
 // payload must not be changed before it returns, nor before the last Hash.
 func (c *Client) Publish(ctx context.Context, ev event.Event) (Result, error) {
-	ev = event.Inherit(ctx, ev)
+	ev, ended := c.tracedOne(ctx, ev)
 	item, err := c.sender.Publish(ctx, &ev)
 	if c.events != nil {
 		c.showPublished(item, []event.Event{ev}, err)
 	}
 	if err != nil {
+		if ended != nil {
+			ended(nil, err)
+		}
 		return Result{}, err
 	}
 	result := c.resultOf(item, 0)
 	item.Release()
+	if ended != nil {
+		ended([]Result{result}, nil)
+	}
 	return result, nil
 }
 
@@ -74,7 +80,16 @@ func (c *Client) Publish(ctx context.Context, ev event.Event) (Result, error) {
 // in events[3].payload. No results come with an error. Events need not be copied: they
 // must not be changed before it returns, nor their payloads before the last Hash.
 func (c *Client) PublishBatch(ctx context.Context, events []event.Event) ([]Result, error) {
-	events = event.InheritAll(ctx, events)
+	events, ended := c.traced(ctx, events)
+	results, err := c.publishBatch(ctx, events)
+	if ended != nil {
+		ended(results, err)
+	}
+	return results, err
+}
+
+// publishBatch is PublishBatch for events that have all that they inherit.
+func (c *Client) publishBatch(ctx context.Context, events []event.Event) ([]Result, error) {
 	item, err := c.sender.PublishBatch(ctx, events)
 	if c.events != nil {
 		c.showPublished(item, events, err)
@@ -94,10 +109,15 @@ func (c *Client) PublishBatch(ctx context.Context, events []event.Event) ([]Resu
 // appended in that order. The payload must not be changed before the answer, nor before
 // the last Hash.
 func (c *Client) PublishAsync(ctx context.Context, ev event.Event) *Future {
-	ev = event.Inherit(ctx, ev)
-	item := c.sender.PublishOrdered(ctx, &ev)
-	if c.events != nil && len(item.Events) == 0 { // it was refused at once
-		c.showPublished(nil, []event.Event{ev}, item.Err())
+	ev, ended := c.tracedOne(ctx, ev)
+	item := c.sender.PublishOrdered(ctx, &ev, c.endOf(ended))
+	if len(item.Events) == 0 { // it was refused at once
+		if c.events != nil {
+			c.showPublished(nil, []event.Event{ev}, item.Err())
+		}
+		if ended != nil {
+			ended(nil, item.Err())
+		}
 	}
 	return &Future{c, item}
 }

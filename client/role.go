@@ -163,7 +163,18 @@ func (c *Client) PublishUnder(ctx context.Context, lease Lease, events ...event.
 func (c *Client) publishFenced(
 	ctx context.Context, lease Lease, producer string, sequence uint64, events []event.Event,
 ) ([]Result, error) {
-	events = event.InheritAll(ctx, events)
+	events, ended := c.traced(ctx, events)
+	results, err := c.publishTraced(ctx, lease, producer, sequence, events)
+	if ended != nil {
+		ended(results, err)
+	}
+	return results, err
+}
+
+// publishTraced is publishFenced for events that have all that they inherit.
+func (c *Client) publishTraced(
+	ctx context.Context, lease Lease, producer string, sequence uint64, events []event.Event,
+) ([]Result, error) {
 	body, err := json.Marshal(events)
 	if err != nil {
 		return nil, fmt.Errorf("client: publish as %s: %w", lease.Role, err)

@@ -25,9 +25,13 @@ type Scheduled = api.Scheduled
 // refused with the code exists.
 func (c *Client) PublishAt(ctx context.Context, id string, at time.Time, ev event.Event) (Scheduled, error) {
 	var out Scheduled
-	ask := api.Schedule{At: at, Event: event.Inherit(ctx, ev)}
+	ev, ended := c.tracedOne(ctx, ev)
+	ask := api.Schedule{At: at, Event: ev}
 	// A lost answer repeats the call, with the same id.
 	err := c.Admin().Do(ctx, http.MethodPut, scheduledPath(cmp.Or(id, uuid.NewString())), nil, ask, &out)
+	if ended != nil {
+		ended(nil, err) // there is no result before its time
+	}
 	return out, err
 }
 

@@ -12,12 +12,15 @@ import (
 type causeKey struct{}
 
 // cause is what events inherit.
-type cause struct{ correlation, causation string }
+type cause struct {
+	correlation, causation string
+	trace                  Trace
+}
 
-// CausedBy returns a context in which published events inherit from ev: they belong to its run, and name it as their
-// cause by its offset. Handlers of package router have such a context.
+// CausedBy returns a context in which published events inherit from ev: they belong to its run and its trace, and name
+// it as their cause by its offset. Handlers of package router have such a context.
 func CausedBy(ctx context.Context, ev *Event) context.Context {
-	c := cause{correlation: ev.CorrelationID}
+	c := cause{correlation: ev.CorrelationID, trace: ev.Trace}
 	// An event that is not in the log has no offset to name.
 	if ev.Offset > 0 {
 		c.causation = strconv.FormatUint(ev.Offset, 10)
@@ -25,7 +28,13 @@ func CausedBy(ctx context.Context, ev *Event) context.Context {
 	return context.WithValue(ctx, causeKey{}, c)
 }
 
-// Inherit returns ev with the correlation and causation id of the cause that ctx has, for those that it lacks.
+// TraceOf returns the trace of the cause that ctx has, zero if there is none.
+func TraceOf(ctx context.Context) Trace {
+	c, _ := ctx.Value(causeKey{}).(cause)
+	return c.trace
+}
+
+// Inherit returns ev with the correlation id, causation id and trace of the cause that ctx has, for those that it lacks.
 // A correlation_id in its payload is its own.
 func Inherit(ctx context.Context, ev Event) Event {
 	c, caused := ctx.Value(causeKey{}).(cause)
@@ -35,6 +44,9 @@ func Inherit(ctx context.Context, ev Event) Event {
 	}
 	if ev.CausationID == "" {
 		ev.CausationID = c.causation
+	}
+	if !ev.Trace.Valid() {
+		ev.Trace = c.trace
 	}
 	if ev.CorrelationID == "" && c.correlation != "" && !correlated(ev.Payload) {
 		ev.CorrelationID = c.correlation

@@ -15,7 +15,7 @@ import (
 // may share memory with data.
 //
 // It accepts type (or event_type), payload, source, key, correlation_id, causation_id, dedup_id, dedup (false turns
-// it off), time in RFC 3339 (or timestamp in epoch seconds) and value. It skips what a stored event has in addition:
+// it off), traceparent of W3C Trace Context, time in RFC 3339 (or timestamp in epoch seconds) and value. It skips what a stored event has in addition:
 // offset, appended_at, term, hash, original_type, foreign, target, redrive. null means absent, except for type and
 // payload.
 func DecodeOne(data []byte, lim Limits) (Event, error) {
@@ -196,6 +196,7 @@ const (
 	fieldDedupID
 	fieldDedup
 	fieldTime
+	fieldTraceparent
 	fieldOffset
 	fieldAppendedAt
 	fieldTerm
@@ -230,6 +231,8 @@ func eventFieldOf(key []byte) eventField {
 		return fieldDedup
 	case "time", "timestamp":
 		return fieldTime
+	case "traceparent":
+		return fieldTraceparent
 	case "offset":
 		return fieldOffset
 	case "appended_at":
@@ -278,6 +281,7 @@ func (d *decoder) member(key []byte) *Error {
 func unknownKeyRemedy(key string) string {
 	fields := []string{
 		"type", "payload", "source", "key", "correlation_id", "causation_id", "dedup_id", "dedup", "time",
+		"traceparent",
 	}
 	all := "an event has " + strings.Join(fields[:len(fields)-1], ", ") + " and " + fields[len(fields)-1]
 	// A key is taken for a misspelt field if at most a third of the field's letters differ; upper and lower case are
@@ -336,6 +340,8 @@ func (d *decoder) field(f eventField, timestamp bool) *Error {
 			return d.epochSeconds(&e.Time)
 		}
 		return d.time(&e.Time)
+	case fieldTraceparent:
+		return d.traceparent(&e.Trace)
 	}
 	// What the log adds is not taken from a producer, who may send a stored event again.
 	// It is checked to be JSON, and dropped.
@@ -407,6 +413,24 @@ func (d *decoder) string(to *string) *Error {
 		return err
 	}
 	return d.want("a string")
+}
+
+// traceparent reads a trace context; null means absent. One of a stored event that a later version has written in
+// another form is passed over.
+func (d *decoder) traceparent(to *Trace) *Error {
+	var text string
+	start := d.Pos
+	if err := d.string(&text); err != nil || text == "" {
+		return err
+	}
+	t, bad := parseTrace(text)
+	if bad != nil && !d.stored {
+		err := d.Fail(start, bad.Reason, "%s", bad.Message)
+		err.Remedy = bad.Remedy
+		return err
+	}
+	*to = t
+	return nil
 }
 
 // boolean reads true or false; null means absent.

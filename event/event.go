@@ -48,6 +48,7 @@ type Event struct {
 	Foreign  bool      // a reserved type stored for a client, not emitted by the cluster
 	NoDedup  bool      // append it even if the same content was accepted within the dedup window
 	Time     time.Time // when it happened, by the producer's clock; zero is unknown
+	Trace    Trace     // the span that published it; zero is none
 
 	// Given by the log.
 	Offset     uint64 // dense, from 1; 0 is not yet appended

@@ -22,6 +22,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 //
 //	{"offset":7,"type":"TRAINING_COMPLETED","value":"training_completed","payload":{…},"source":"trainer-3",
 //	 "key":"hex8_2p","correlation_id":"…","causation_id":"…","dedup_id":"…","dedup":false,
+//	 "traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 //	 "time":"2026-01-05T10:00:00.000000001Z","appended_at":"…","term":3,"hash":"…",
 //	 "original_type":"PROMOTION_COMPLETE","foreign":true,"target":"trainer","redrive":12}
 //
@@ -46,6 +47,9 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	dst = appendString(dst, `,"dedup_id":`, e.DedupID)
 	if e.NoDedup {
 		dst = append(dst, `,"dedup":false`...)
+	}
+	if e.Trace.Valid() {
+		dst = append(e.Trace.append(append(dst, `,"traceparent":"`...)), '"')
 	}
 	dst = appendTime(dst, `,"time":"`, e.Time)
 	// What the gate and the log have added.

@@ -31,6 +31,8 @@ type Policy struct {
 	Reserved ReservedPolicy
 	// zero fields take their defaults
 	Limits Limits
+	// NoTraces drops the trace contexts of events: some member of the cluster cannot read them.
+	NoTraces bool
 	// Dedup has the dedup policies of types; nil is none. It changes nothing about an event: whoever makes a key of
 	// the event asks it.
 	Dedup *DedupPolicies
@@ -132,6 +134,9 @@ func (p *Policy) envelope(e *Event, lim Limits, quiet bool) (known Resolved, war
 	known, warnings, err = p.resolve(e, lim, quiet)
 	if err != nil {
 		return known, nil, err
+	}
+	if p.NoTraces {
+		e.Trace = Trace{}
 	}
 	return known, warnings, checkFields(e, lim)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/longtest"
 )
 
 // copies are three machines that are given the same entries: the first runs on, the second
@@ -129,7 +130,11 @@ func (c *copies) agree(t tb, index uint64) {
 // and what expires: a copy that was restarted, and one that installed a snapshot, decide
 // every entry as the one that runs on does.
 func TestCopiesDecideAlikeWhateverHappensToThem(t *testing.T) {
-	setFlag(t, "rapid.checks", "800") // a fifth with -short
+	checks := "200" // a fifth with -short
+	if longtest.Enabled() {
+		checks = "800"
+	}
+	setFlag(t, "rapid.checks", checks)
 	c := &copies{counts: map[string]int{}}
 	defer c.close()
 	rapid.Check(t, func(t *rapid.T) {
@@ -167,7 +172,7 @@ func TestCopiesDecideAlikeWhateverHappensToThem(t *testing.T) {
 		"trimmed", "passed", "held", "gap exact", "cursor expired", "CURSOR_STALLED", "VOTER_PROMOTED", "DLQ_EVENTS_PURGED",
 		"accepted frame.LagReport",
 	} {
-		if c.counts[what] == 0 && !testing.Short() {
+		if c.counts[what] == 0 && longtest.Enabled() {
 			t.Errorf("%s was not met", what)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // How many histories a run goes through, and how many commands they have on average at
-// least. The second is for -short, which is what the race detector runs.
+// least.
 const (
 	histories      = 10_000
 	shortHistories = 500
@@ -40,12 +40,8 @@ func TestMachineAgreesWithModel(t *testing.T) {
 	if f := flag.Lookup("rapid.checks"); f.Value.String() != f.DefValue {
 		n, _ = strconv.Atoi(f.Value.String())
 	}
-	perShard := n / shards
-	if testing.Short() {
-		perShard *= 5 // rapid takes a fifth of it
-	}
-	setFlag(t, "rapid.checks", strconv.Itoa(max(1, perShard)))
-	setFlag(t, "rapid.steps", "17") // entries of a history
+	setFlag(t, "rapid.checks", strconv.Itoa(max(1, n/shards))) // a fifth with -short
+	setFlag(t, "rapid.steps", "17")                            // entries of a history
 	t.Cleanup(func() func() { before := debug.SetGCPercent(400); return func() { debug.SetGCPercent(before) } }())
 	counts := &tally{n: map[string]int{}}
 	t.Run("histories", func(t *testing.T) {

@@ -651,6 +651,9 @@ func (h *history) events(t *rapid.T) []event.Event {
 		case 1:
 			e = noDedup(e)
 		}
+		if rapid.Bool().Draw(t, "traced") {
+			e.Trace = event.Trace{TraceID: [16]byte{1}, SpanID: [8]byte{rapid.Uint8Range(1, 3).Draw(t, "span")}}
+		}
 		return e
 	}), 1, 6).Draw(t, "events")
 }
@@ -807,9 +810,10 @@ func checkLog(t tb, m *Machine, want *model) {
 		}
 		w := want.events[offset-1]
 		samePayload := w.emitted || bytes.Equal(e.Payload, w.event.Payload)
-		if e.Offset != offset || e.Type != w.event.Type || !samePayload || !e.AppendedAt.Equal(w.at) {
-			t.Fatalf("event %d: %d %s %s at %s, want %s %s at %s", offset, e.Offset, e.Type, e.Payload, e.AppendedAt,
-				w.event.Type, w.event.Payload, w.at)
+		sameTrace := w.emitted || e.Trace == w.event.Trace
+		if e.Offset != offset || e.Type != w.event.Type || !samePayload || !sameTrace || !e.AppendedAt.Equal(w.at) {
+			t.Fatalf("event %d: %d %s %s %q at %s, want %s %s %q at %s", offset, e.Offset, e.Type, e.Payload, e.Trace,
+				e.AppendedAt, w.event.Type, w.event.Payload, w.event.Trace, w.at)
 		}
 		offset++
 	}

@@ -12,15 +12,19 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// The gate has no policies, not even the catalogue's, before all members can read what it makes of them.
+// The gate has no policies, not even the catalogue's, before all members can read what it makes of them. Nor does it
+// let a trace context through.
 func TestPoliciesBeginWithTheirLevel(t *testing.T) {
 	m := open(t, vfs.NewMem())
 	defer m.Close()
-	for i, level := range []uint32{frame.LevelDelivery, frame.LevelDedup} {
+	for i, level := range []uint32{frame.LevelDelivery, frame.LevelDedup, frame.LevelTraces} {
 		member := frame.Member{ID: "n1", FeatureLevel: level}
 		applyTo(t, m, entryOf(uint64(i+1), 1, "n1", epoch, do(frame.MemberPut{Member: member})))
 		for _, when := range []string{"running", "loaded again"} {
 			rule := m.Policy().Dedup.Of(event.TaskHeartbeat)
+			if m.Policy().NoTraces != (level < frame.LevelTraces) {
+				t.Errorf("level %d, %s: NoTraces is %t", level, when, m.Policy().NoTraces)
+			}
 			if known := level >= frame.LevelDedup; (rule != nil) != known || (m.Policy().Dedup != nil) != known {
 				t.Errorf("level %d, %s: %+v", level, when, rule)
 			}

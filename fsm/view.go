@@ -190,7 +190,7 @@ func (v *views) Catalogue() *event.Catalogue {
 func (v *views) Policy() event.Policy {
 	return read(v, func(s *state) event.Policy {
 		p := event.Policy{Catalogue: s.catalogue, Strict: s.settings.ValidationStrict, Limits: s.settings.Limits,
-			Dedup: s.policies.gate}
+			Dedup: s.policies.gate, NoTraces: s.meta.FeatureLevel < frame.LevelTraces}
 		if s.settings.ReservedForeign {
 			p.Reserved = event.ReservedForeign
 		}

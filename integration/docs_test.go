@@ -177,7 +177,7 @@ func example(ctx context.Context, c *client.Client) {
 // documentsWithCommands are run on a cluster whose leader is the last endpoint.
 var documentsWithCommands = []string{
 	"../README.md", "../docs/capacity.md", "../docs/daemons.md", "../docs/http.md", "../docs/migration.md",
-	"../docs/reacting.md", "../docs/security.md", "../docs/transfers.md", "../docs/views.md", "../docs/wiring.md",
+	"../docs/reacting.md", "../docs/security.md", "../docs/tracing.md", "../docs/transfers.md", "../docs/views.md", "../docs/wiring.md",
 }
 
 // The examples of each document run in their order, as they are. Shell blocks share their variables; Python blocks of

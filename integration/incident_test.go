@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/longtest"
 )
 
 // moment is what a node said of its state at one index.
@@ -64,6 +65,9 @@ func momentOf(url string) (m moment, err error) {
 // moments the state is what a node said of its own then. A handler runs against it.
 func TestAnIncidentIsReplayedElsewhere(t *testing.T) {
 	t.Parallel()
+	if !longtest.Enabled() {
+		t.Skip("half a minute of many processes")
+	}
 	c := newCluster(t, t.TempDir(), 3,
 		"--raft-compact-interval", "1s", "--raft-compact-entries", "60", "--raft-trailing-entries", "120").startAll()
 	number := 0

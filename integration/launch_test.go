@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/longtest"
 )
 
 // Coordinators of TestCoordinatorsAreLaunchedInLayers that do not come up.
@@ -118,6 +119,9 @@ func (l *launched) status() (states map[string]string, notices string, err error
 // The audit shows the others wired, and none of the two. They stop in the reverse order.
 func TestCoordinatorsAreLaunchedInLayers(t *testing.T) {
 	t.Parallel()
+	if !longtest.Enabled() {
+		t.Skip("half a minute of many processes")
+	}
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is not installed")
 	}

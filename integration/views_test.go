@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/longtest"
 )
 
 // light is a view whose rule publishes VIEW_TEST_ON when the last value of a row becomes 1, and VIEW_TEST_OFF when it
@@ -26,6 +27,9 @@ const light = `{"name": "light", "types": ["VIEW_TEST"], "fields": {"on": {"kind
 // have the same rows as the others.
 func TestRulesFireOnceWhoeverLeads(t *testing.T) {
 	t.Parallel()
+	if !longtest.Enabled() {
+		t.Skip("half a minute of many processes")
+	}
 	c := newCluster(t, t.TempDir(), 3,
 		"--raft-compact-interval", "1s",
 		"--raft-compact-entries", "64",

@@ -16,6 +16,7 @@ type Span struct {
 	Suppressed     Bitmap
 	Types, Sources []string
 	Body           []byte // as package frame draws a block's
+	Traces         []byte // of the rows, as a frame.Packet has them
 	Skip, Take     int    // the span is the Take live events after the first Skip
 }
 
@@ -69,6 +70,7 @@ func (l *Log) ReadSpans(cursor string, from uint64, limit, maxBytes int) (Spans,
 			Types:      b.header.Types,
 			Sources:    b.header.Sources,
 			Body:       body,
+			Traces:     b.header.Traces(),
 			Skip:       skip,
 			Take:       take,
 		})

@@ -54,8 +54,8 @@ type Options struct {
 	Logger    *slog.Logger     // nil disables logging, but for what RINGRIFT_DEBUG asks for
 
 	// Observe, for metrics and traces, is called before each attempt of a handler. The handler has the context that it
-	// returns, and end is called with the handler's error, nil for success. An event carries its trace in CorrelationID
-	// and CausationID. It is called by many goroutines at once and must return soon; nil sees nothing.
+	// returns, and end is called with the handler's error, nil for success. An event carries its trace in Trace. It
+	// is called by many goroutines at once and must return soon; nil sees nothing.
 	Observe func(ctx context.Context, a Attempt, ev *event.Event) (_ context.Context, end func(error))
 }
 

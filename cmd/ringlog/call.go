@@ -81,7 +81,7 @@ func inRun(ctx context.Context) context.Context {
 	if event.Inherit(ctx, event.Event{}).CorrelationID != "" {
 		return ctx
 	}
-	return event.CausedBy(ctx, &event.Event{CorrelationID: uuid.NewString()})
+	return event.CausedBy(ctx, &event.Event{CorrelationID: uuid.NewString(), Trace: event.TraceOf(ctx)})
 }
 
 // typesOf reads a flag that lists types; nil if it is not given.

@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/internal/longtest"
 )
 
 // imperatives are the verbs that a usage may begin with.
@@ -190,7 +191,7 @@ var exampleFiles = map[string]string{
 // and a dead letter.
 func TestExamplesOfTheHelpRun(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
+	if !longtest.Enabled() {
 		t.Skip("scripts run the same verbs")
 	}
 	bash, err := exec.LookPath("bash")

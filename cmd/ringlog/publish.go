@@ -53,7 +53,8 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 			"unless validation is strict. --stdin reads events as NDJSON, one per line, in the form that\n" +
 			"ringlog tail -o json prints, and keeps their order. If lines are refused, the others are appended\n" +
 			"nonetheless, and the exit code is that of the first refusal. In a command of ringlog react, events\n" +
-			"inherit the correlation id of its event, and name that as their cause.",
+			"inherit the correlation id of its event, and name that as their cause. TRACEPARENT of the environment\n" +
+			"is the trace of events that have none.",
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "payload", Aliases: []string{"p"},
 				Usage: "payload, a JSON object: `JSON|@FILE|-`", DefaultText: "{}"},
@@ -124,16 +125,23 @@ func publishedOf(r client.Result) published {
 		Warnings: r.Warnings}
 }
 
-// causedByReaction has what is published inherit from the event for which ringlog react runs this command, if it does.
+// causedByReaction has what is published inherit from the event for which ringlog react runs this command, if it does,
+// and otherwise be of the trace that the environment names.
 // A daemon that a command has started has the variables of its event for as long as it runs, and handles it no more.
 // Without RINGLOG_REACTOR it cannot be known who runs the command, and the other variables count.
 func causedByReaction(ctx context.Context, sh *shell.Shell) context.Context {
 	offset, err := strconv.ParseUint(sh.Getenv("RINGLOG_OFFSET"), 10, 64)
 	reactor, none := strconv.Atoi(sh.Getenv("RINGLOG_REACTOR"))
-	if err != nil || (none == nil && !descendsFrom(reactor)) {
+	if none == nil && !descendsFrom(reactor) {
 		return ctx
 	}
-	return event.CausedBy(ctx, &event.Event{Offset: offset, CorrelationID: sh.Getenv("RINGLOG_CORRELATION_ID")})
+	// Whatever runs this program may have set it: one that cannot be read is ignored.
+	var cause event.Event
+	cause.Trace, _ = event.ParseTrace(sh.Getenv("TRACEPARENT"))
+	if err == nil {
+		cause.Offset, cause.CorrelationID = offset, sh.Getenv("RINGLOG_CORRELATION_ID")
+	}
+	return event.CausedBy(ctx, &cause)
 }
 
 // descendsFrom reports whether a process is the parent of this one, or its parent, and so on. Where the system does not

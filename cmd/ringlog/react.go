@@ -75,7 +75,8 @@ func reactCommand(sh *shell.Shell) *cli.Command {
 			"removes it.\n" +
 			"COMMAND gets the payload on its standard input and the rest in RINGLOG_OFFSET, _TYPE, _VALUE, " +
 			"_SOURCE, _KEY,\n" +
-			"_CORRELATION_ID, _CAUSATION_ID, _TIME, _APPENDED_AT, _HASH, _DELIVERY, _GROUP and _IDEMPOTENCY_KEY; " +
+			"_CORRELATION_ID, _CAUSATION_ID, _TIME, _APPENDED_AT, _HASH, _DELIVERY, _GROUP and _IDEMPOTENCY_KEY, " +
+			"and in TRACEPARENT;\n" +
 			"exit code 0 is success.\n" +
 			"Attempts and what COMMAND prints go to stderr, the summary to stdout.",
 		Flags: append(filterFlags(),

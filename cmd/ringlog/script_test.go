@@ -50,10 +50,11 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	deadline, _ := t.Deadline() // none is the zero time
 	testscript.Run(t, testscript.Params{
 		Dir:             "testdata/script",
 		ContinueOnError: true,
-		Deadline:        time.Now().Add(8 * time.Minute),
+		Deadline:        deadline,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("RINGLOG_ENDPOINTS", endpoints(shared, leader.NodeID))
 			env.Setenv("TMPDIR", env.WorkDir)

@@ -20,6 +20,7 @@ import (
 //	         strings  sources, each once
 //	         bytes    bloom filter of the keys
 //	         bytes    bloom filter of the correlation ids
+//	         rest     the rows' trace contexts, see trace.go; nothing where no row has one
 //
 //	columns  rows     one byte each: how the row deduplicates (DedupKind)
 //	         rows     uvarint each: index into types
@@ -103,8 +104,9 @@ type Batch struct {
 	rule *event.DedupRule
 
 	rows       []Row
-	policyKeys []Key    // of the rows of kind DedupTypeFields
-	records    []byte   // one after the other; in a packet's batch those of its body
+	policyKeys []Key  // of the rows of kind DedupTypeFields
+	records    []byte // one after the other; in a packet's batch those of its body
+	traces     traceRuns
 	keys       []uint64 // Bloom hashes of keys
 	chains     []uint64 // Bloom hashes of correlation ids
 
@@ -120,7 +122,8 @@ func (b *Batch) Len() int { return len(b.rows) }
 // Bytes returns about how much the batch takes in memory and in a frame before
 // compression.
 func (b *Batch) Bytes() int {
-	return len(b.records) + len(b.body) + len(b.rows)*minRowBytes + len(b.policyKeys)*keySize
+	return len(b.records) + len(b.body) + len(b.rows)*minRowBytes + len(b.policyKeys)*keySize +
+		len(b.traces)*(traceSize+2)
 }
 
 // aloneFrom is the size from which on a packet's records are worth a frame of their own.
@@ -141,6 +144,7 @@ func (b *Batch) Keep(e *event.Event, hash event.Hash) { b.addRow(e, hash) }
 
 // Join adds the rows of another batch of the same packet's body.
 func (b *Batch) Join(other *Batch) {
+	b.traces.join(len(b.rows), other)
 	b.rows = append(b.rows, other.rows...)
 	b.policyKeys = append(b.policyKeys, other.policyKeys...)
 	b.keys = append(b.keys, other.keys...)
@@ -161,6 +165,7 @@ func (b *Batch) addRow(e *event.Event, hash event.Hash) {
 	case b.Policies != nil:
 		b.byPolicy(&row, e)
 	}
+	b.traces.add(len(b.rows), &e.Trace)
 	b.rows = append(b.rows, row)
 	b.addHashes(e)
 }
@@ -259,7 +264,11 @@ type Header struct {
 	Sources      []string // each once
 	keys         bloom    // of the keys of all events
 	correlations bloom    // of their correlation ids
+	traces       []byte   // of the rows, as trace.go draws them; empty where no row has one
 }
+
+// Traces returns the rows' trace contexts, as a Packet has them.
+func (h *Header) Traces() []byte { return h.traces }
 
 // MayContain reports whether a block may have an event that the matcher accepts;
 // false is certain.
@@ -290,7 +299,11 @@ func DecodeHeader(b []byte) (*Header, error) {
 	h.Rows = int(rows)
 	h.Types, h.Sources = d.strings(), d.strings()
 	h.keys, h.correlations = bloom(d.Bytes()), bloom(d.Bytes())
-	return h, d.end("block header")
+	if d.Err != nil {
+		return h, d.failure("block header")
+	}
+	h.traces = d.Rest
+	return h, checkTraces(h.traces, h.Rows)
 }
 
 // Columns are what the state machine decides by.
@@ -430,11 +443,15 @@ func DecodeEvents(h *Header, body []byte, yield func(row int, e event.Event) boo
 
 	// The strings share the memory of raw, which is never written to again.
 	d.view = unsafe.String(unsafe.SliceData(d.Rest), len(d.Rest))
+	traces := newTraceReader(h.traces)
 	for i := range h.Rows {
 		if d.Err != nil {
 			break
 		}
 		e := event.Event{Type: event.Type(h.Types[types[i]]), Source: h.Sources[sources[i]]}
+		if len(h.traces) > 0 {
+			e.Trace = traces.next()
+		}
 		d.record(&e)
 		if d.Err == nil && !yield(i, e) {
 			return nil

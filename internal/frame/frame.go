@@ -89,6 +89,7 @@ func (b *Builder) addBatch(batch *Batch) {
 
 // join appends another batch's rows.
 func (b *Batch) join(other *Batch) {
+	b.traces.join(len(b.rows), other)
 	b.rows = append(b.rows, other.rows...)
 	b.policyKeys = append(b.policyKeys, other.policyKeys...)
 	b.records = append(b.records, other.records...)
@@ -168,6 +169,7 @@ func (b *Builder) reset() {
 			rows:       kept.rows[:0],
 			policyKeys: kept.policyKeys[:0],
 			records:    kept.records[:0],
+			traces:     kept.traces[:0],
 			keys:       kept.keys[:0],
 			chains:     kept.chains[:0],
 		},
@@ -219,13 +221,15 @@ func (b *Builder) body(e *Batch, compress bool) []byte {
 	return appendBody(nil, b.raw, compress)
 }
 
-// header encodes what the block may contain: types, sources, and Bloom filters of keys and correlation ids.
+// header encodes what the block may contain: types, sources, and Bloom filters of keys and correlation ids. The trace
+// contexts come last.
 func (b *Builder) header(e *Batch) []byte {
 	h := binary.AppendUvarint(nil, uint64(e.Len()))
 	h = appendStrings(h, b.dict.types.list)
 	h = appendStrings(h, b.dict.sources.list)
 	h = fields.Append(h, newBloom(e.keys))
-	return fields.Append(h, newBloom(e.chains))
+	h = fields.Append(h, newBloom(e.chains))
+	return e.traces.appendTo(h, e.Len())
 }
 
 // columns encodes the rows column by column, as block.go draws them.

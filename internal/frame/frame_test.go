@@ -35,6 +35,8 @@ func anEvent(t *rapid.T) event.Event {
 	if rapid.Bool().Draw(t, "valued") {
 		e.Value = "my_value"
 	}
+	e.Trace = rapid.SampledFrom([]event.Trace{{}, {}, {TraceID: [16]byte{1}, SpanID: [8]byte{2}, Flags: 1},
+		{TraceID: [16]byte{1}, SpanID: [8]byte{3}}}).Draw(t, "trace")
 	if rapid.Bool().Draw(t, "timed") {
 		e.Time = time.Unix(0, rapid.Int64().Draw(t, "time")).UTC()
 	}
@@ -397,6 +399,9 @@ func TestCopyRoundTrip(t *testing.T) {
 				t.Fatal(err, diff)
 			}
 			cut := rapid.IntRange(0, len(text)-1).Draw(t, "cut")
+			if events[i].Trace.Valid() && cut == len(text)-traceSize {
+				continue // a copy of the event without its trace
+			}
 			if _, err := DecodeCopy(text[:cut]); !errors.Is(err, ErrCorrupt) {
 				t.Fatalf("cut at %d: %v", cut, err)
 			}
@@ -533,6 +538,15 @@ func exampleFrame(compress bool) []byte {
 	return b.Encode(Seal{Time: time.Unix(1, 0), Proposer: "n1", Compress: compress})
 }
 
+// tracedFrame is a frame of two events, one of them with a trace context.
+func tracedFrame() []byte {
+	events := []event.Event{event.New("T", nil), event.New("T", nil)}
+	events[1].Trace = event.Trace{TraceID: [16]byte{1}, SpanID: [8]byte{2}, Flags: 1}
+	var b Builder
+	b.Add(Publish{Count: len(events)}, batchOf(events))
+	return b.Encode(Seal{Time: time.Unix(1, 0), Proposer: "n1"})
+}
+
 // Every flipped bit and every cut of a frame is found.
 func TestEveryFlippedBitIsFound(t *testing.T) {
 	whole := exampleFrame(true)
@@ -579,6 +593,7 @@ func (futureCommand) appendTo(b []byte) []byte { return append(b, 1, 2, 3) }
 func FuzzDecode(f *testing.F) {
 	f.Add(exampleFrame(true)[headerSize:])
 	f.Add(exampleFrame(false)[headerSize:])
+	f.Add(tracedFrame()[headerSize:])
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, tail []byte) {
 		data := append([]byte{magic0, magic1, Version, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, tail...)
@@ -597,7 +612,10 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("an error of no kind: %v", err)
 		}
 		if len(tail) > 1 {
-			checkPacket(t, Packet{Rows: int(tail[0]), Types: []string{"T"}, Sources: []string{""}, Body: resum(tail[1:])})
+			p := Packet{Rows: int(tail[0]), Types: []string{"T"}, Sources: []string{""}, Body: resum(tail[1:])}
+			checkPacket(t, p)
+			p.Body, p.Traces = Pack(make([]event.Event, max(p.Rows, 1))).Body, tail[1:]
+			checkPacket(t, p)
 		}
 		if r, err := DecodeRequest(data); err == nil {
 			again, err := DecodeRequest(r.Encode())

@@ -116,6 +116,7 @@ const (
 	LevelViews  = 10 // views, and what their rules publish
 	LevelTokens = 10 // tokens
 	LevelActs   = 10 // what operators and admins do, as events
+	LevelTraces = 10 // trace contexts of events, in blocks and in copies of events
 
 	// LevelPolicySteps has an entry remove a bounded number of the keys that dedup policies no longer need.
 	LevelPolicySteps = 6

@@ -192,7 +192,8 @@ func (d *decoder) letterImport() (c LetterImport) {
 //	string  type
 //	string  source
 //	16      the start of its content hash
-//	rest    its record, as block.go draws it
+//	record  as block.go draws it
+//	rest    its trace context: ids and flags as trace.go draws them; nothing if it has none
 //
 // It has the bytes that are stored, so every build makes the same block of it.
 
@@ -200,7 +201,11 @@ func (d *decoder) letterImport() (c LetterImport) {
 func EncodeCopy(e *event.Event) []byte {
 	hash := e.Hash()
 	b := fields.Append(fields.Append(nil, string(e.Type)), e.Source)
-	return appendRecord(append(b, hash[:keySize]...), e)
+	b = appendRecord(append(b, hash[:keySize]...), e)
+	if e.Trace.Valid() {
+		b = appendTrace(b, &e.Trace)
+	}
+	return b
 }
 
 // DecodeCopy reads what EncodeCopy wrote. The payload points into b.
@@ -217,6 +222,10 @@ func decodeCopy(b []byte) (e event.Event, key Key, record []byte, err error) {
 	copy(key[:], d.Take(keySize))
 	record = d.Rest
 	d.record(&e)
+	record = record[:len(record)-len(d.Rest)]
+	if d.Err == nil && len(d.Rest) > 0 {
+		e.Trace = d.trace()
+	}
 	return e, key, record, d.end("copy of an event")
 }
 
@@ -226,6 +235,7 @@ func (b *Batch) AddCopy(copied []byte) error {
 	if err != nil {
 		return fmt.Errorf("add: %w", err)
 	}
+	b.traces.add(len(b.rows), &e.Trace)
 	b.rows = append(b.rows, Row{Kind: DedupOff, Key: key, Type: string(e.Type), Source: e.Source})
 	b.addHashes(&e)
 	b.records = append(b.records, record...)

@@ -18,6 +18,9 @@ type Packet struct {
 	Sources []string
 	NoDedup []byte // bit i%8 of byte i/8: row i is not deduplicated; may be shorter
 	Body    []byte // as block.go draws it
+	// Traces are the rows' trace contexts, as trace.go draws them; empty if no row has one. They are beside the body, so
+	// that a node or a reader that knows none reads the rest.
+	Traces []byte
 }
 
 // scratch is the memory in which events are encoded before they are compressed.
@@ -28,8 +31,10 @@ func Pack(events []event.Event) Packet {
 	p := Packet{Rows: len(events)}
 	// Number the types and sources, and note which rows are not deduplicated.
 	var d dictionaries
+	var traces traceRuns
 	for i := range events {
 		d.add(string(events[i].Type), events[i].Source)
+		traces.add(i, &events[i].Trace)
 		if events[i].NoDedup {
 			if p.NoDedup == nil {
 				p.NoDedup = make([]byte, (len(events)+7)/8)
@@ -38,6 +43,7 @@ func Pack(events []event.Event) Packet {
 		}
 	}
 	p.Types, p.Sources = d.types.list, d.sources.list
+	p.Traces = traces.appendTo(nil, len(events))
 
 	// The body: the rows' indexes into types and sources, then their records.
 	lent := scratch.Get().(*[]byte)
@@ -66,6 +72,9 @@ func (p *Packet) Open(maxBytes int) (*Opened, error) {
 	// The size is a claim, which decompress holds the body to.
 	if size := RawSize(p.Body); size > maxBytes {
 		return nil, fmt.Errorf("packet: %w: %d bytes, the limit is %d", ErrTooLarge, size, maxBytes)
+	}
+	if err := checkTraces(p.Traces, p.Rows); err != nil {
+		return nil, err
 	}
 	raw, err := decompress(p.Body)
 	if err != nil {
@@ -102,9 +111,13 @@ func (o *Opened) Range(from, to int, fn func(row int, e *event.Event) error) err
 	// The strings share the memory of records, which is never written to again.
 	view := unsafe.String(unsafe.SliceData(o.records), len(o.records))
 	d := &decoder{Reader: fields.Reader{Rest: o.records}, view: view}
+	traces := newTraceReader(o.packet.Traces)
 	var e event.Event
 	for i := range to {
 		e = event.Event{Type: event.Type(o.packet.Types[o.types[i]]), Source: o.packet.Sources[o.sources[i]]}
+		if len(o.packet.Traces) > 0 {
+			e.Trace = traces.next()
+		}
 		e.NoDedup = i/8 < len(o.packet.NoDedup) && o.packet.NoDedup[i/8]&(1<<(i%8)) != 0
 		d.record(&e)
 		if d.Err != nil {

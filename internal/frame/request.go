@@ -136,7 +136,8 @@ func UnfoldedSize(data []byte) int {
 func (f *Frame) batch(
 	policies *event.DedupPolicies, admit func(e *event.Event) (event.Hash, error),
 ) (*Batch, error) {
-	p := &Packet{Rows: f.Header.Rows, Types: f.Header.Types, Sources: f.Header.Sources, Body: f.Block.Body}
+	p := &Packet{Rows: f.Header.Rows, Types: f.Header.Types, Sources: f.Header.Sources, Body: f.Block.Body,
+		Traces: f.Header.traces}
 	o, err := p.Open(MaxBlockBytes)
 	if err != nil {
 		return nil, err
@@ -146,6 +147,7 @@ func (f *Frame) batch(
 	err = o.Each(func(i int, e *event.Event) error {
 		// The sender's rows are trusted. What the Bloom filters are made of is not in the columns.
 		if admit == nil {
+			b.traces.add(len(b.rows), &e.Trace)
 			b.rows = append(b.rows, f.row(i))
 			if f.Columns.KindAt(i) == DedupTypeFields {
 				b.policyKeys = append(b.policyKeys, f.Columns.PolicyKeyAt(i))

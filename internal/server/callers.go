@@ -33,6 +33,7 @@ const lookEvery = 250 * time.Millisecond
 //	no token at all, in the configuration or in the state    everybody, who may do everything
 //	Authorization: Bearer CLUSTER-TOKEN                       root; or whom a node names that passes a call on
 //	Authorization: Bearer rlt_ID_SECRET                       the token with that id
+//	a cookie of POST /v1/session                              whoever has the token that it was made of
 //	a certificate of ringlog://client/NAME                    the token of that name
 //	a certificate of ringlog://node/ID, of a member           that node; or whom it names
 //	anything else                                             nobody
@@ -40,6 +41,8 @@ type callers struct {
 	node  Node
 	token string            // of the cluster; "" is none
 	proof [sha256.Size]byte // digest of token
+
+	sessions *sessions
 
 	principals atomic.Pointer[principals]
 
@@ -82,7 +85,7 @@ func payer(who *caller, remote string) string {
 
 func newCallers(cfg Config) *callers {
 	return &callers{node: cfg.Node, token: cfg.Token, proof: sha256.Sum256([]byte(cfg.Token)),
-		lasting: map[*lasting]struct{}{}}
+		sessions: newSessions(cfg.Token), lasting: map[*lasting]struct{}{}}
 }
 
 // required reports whether callers have to be known: there is a cluster token, or any other.
@@ -126,6 +129,9 @@ func (c *callers) identifySelf(r *http.Request) (*caller, error) {
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		return c.certified(r.TLS)
+	}
+	if bearer, ok := c.sessions.open(r, time.Now()); ok {
+		return c.bearer(bearer)
 	}
 	return nil, wrongToken()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/internal/certs"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/otlp"
 	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/raftnode"
 	"github.com/ringrift/ringlog/snapshots"
@@ -76,6 +77,8 @@ type Config struct {
 	Version string
 	// Registry is what /metrics shows, for this server alone; nil is one of its own.
 	Registry *prometheus.Registry
+	// Spans is where spans of publishes and deliveries go to; nil is nowhere. Whoever made it closes it.
+	Spans *otlp.Exporter
 	// Logger gets errors of the node's own and panics; nil logs nothing.
 	Logger hclog.Logger
 

@@ -22,6 +22,7 @@ type groupService struct {
 	node     Node
 	forward  *forwarder
 	metrics  *metrics
+	spans    *spans
 	stopping context.Context // ends when the server closes
 }
 
@@ -73,7 +74,9 @@ func (g *groupService) Exchange(
 		return nil, err
 	}
 	g.metrics.countDelivered(len(out.Events))
+	began := time.Now()
 	answer := exchangedToWire(&out)
+	g.spans.delivered(r.Msg.Group, out.Events, began)
 	// The member knows by it under which lease this was decided.
 	answer.Fence = r.Msg.Fence
 	return connect.NewResponse(answer), nil

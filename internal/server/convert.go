@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"math"
 	"time"
 
@@ -16,13 +17,22 @@ import (
 )
 
 // fromWire copies what a publisher may set of an event. The payload is shared.
-func fromWire(e *event.Event, m *ringlogv1.Event) {
+func fromWire(e *event.Event, m *ringlogv1.Event) *event.Error {
 	*e = event.Event{Type: event.Type(m.Type), Value: m.Value, Payload: m.Payload, Source: m.Source, Key: m.Key,
 		CorrelationID: m.CorrelationId, CausationID: m.CausationId, DedupID: m.DedupId, NoDedup: m.NoDedup}
 	// Zero leaves the time to the append.
 	if m.TimeUnixNano != 0 {
 		e.Time = time.Unix(0, m.TimeUnixNano).UTC()
 	}
+	if m.Traceparent == "" {
+		return nil
+	}
+	trace, err := event.ParseTrace(m.Traceparent)
+	if bad, ok := errors.AsType[*event.Error](err); ok {
+		return bad
+	}
+	e.Trace = trace
+	return nil
 }
 
 // fillMessage copies an event into a message; strings and payload are shared.
@@ -31,7 +41,7 @@ func fillMessage(m *ringlogv1.Event, e *event.Event) {
 	m.Source, m.Key = e.Source, e.Key
 	m.CorrelationId, m.CausationId, m.DedupId = e.CorrelationID, e.CausationID, e.DedupID
 	m.NoDedup, m.OriginalType, m.Foreign, m.Offset = e.NoDedup, string(e.Original), e.Foreign, e.Offset
-	m.Target, m.Redrive = e.Target, e.Redrive
+	m.Target, m.Redrive, m.Traceparent = e.Target, e.Redrive, e.Trace.String()
 	// The message is used again, so every field is set, also to zero.
 	m.TimeUnixNano = 0
 	if !e.Time.IsZero() {

@@ -15,6 +15,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/internal/access"
 	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/raftnode"
 )
@@ -128,16 +129,20 @@ func (f *forwarder) vouch(ctx context.Context, from, to http.Header) {
 	to.Set(headerForwarded, "1")
 	to.Set(api.ClusterHeader, f.identity.clusterID())
 	who, _ := callerOf(ctx)
-	// Everybody, or somebody with the cluster token.
-	if who == nil || who.id == "" {
-		if shown := from.Get("Authorization"); shown != "" {
-			to.Set("Authorization", shown)
-		}
-		return
+	shown := from.Get("Authorization")
+	named := who != nil && who.id != ""
+	if named {
+		to.Set(headerPrincipal, who.String())
 	}
-	to.Set(headerPrincipal, who.String())
-	if f.callers.token != "" {
-		to.Set("Authorization", "Bearer "+f.callers.token)
+	switch {
+	// A browser's session may have been made of the cluster token: then it is root's, and nothing was shown.
+	case named, shown == "" && who != nil && who.May(access.Administer):
+		if f.callers.token != "" {
+			to.Set("Authorization", "Bearer "+f.callers.token)
+		}
+	// Everybody, or somebody with the cluster token.
+	case shown != "":
+		to.Set("Authorization", shown)
 	}
 }
 

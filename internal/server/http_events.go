@@ -23,6 +23,7 @@ type eventHandlers struct {
 	streams  *streamPlaces
 	tails    *tailWriter
 	metrics  *metrics
+	spans    *spans
 	identity *identity
 }
 
@@ -49,10 +50,13 @@ func (h *eventHandlers) postEvents(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
+	takeTrace(r.Header, req.Events)
 	if err := publishHeaders(r.Header, &req); err != nil {
 		return err
 	}
+	began := time.Now()
 	answer, err := h.log.Publish(r.Context(), &policy, req)
+	h.spans.published(&req, &answer, began, err)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ type groupHandlers struct {
 	groups  *service.Groups
 	bodies  *bodyReader
 	metrics *metrics
+	spans   *spans
 }
 
 // getGroups answers GET /v1/groups with all groups, by name.
@@ -182,13 +183,16 @@ func (h *groupHandlers) postExchange(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	// The answer is complete before it is sent, so an error can still be answered.
 	b, err := appendExchanged(nil, &out)
 	if err != nil {
 		return err
 	}
 	h.metrics.countDelivered(len(out.Events))
-	return writeBytes(w, http.StatusOK, contentJSON, b)
+	err = writeBytes(w, http.StatusOK, contentJSON, b)
+	h.spans.delivered(r.PathValue("name"), out.Events, began)
+	return err
 }
 
 // appendExchanged appends the answer to an exchange. Each event has the form in which it is read elsewhere, with

@@ -30,6 +30,27 @@ func decodeEvents(b requestBody, limits event.Limits) (req service.PublishReques
 	return req, err
 }
 
+// headerTrace is the header of W3C Trace Context.
+const headerTrace = "traceparent"
+
+// takeTrace gives the trace context of the headers to the events that have none of their own. As the standard asks for,
+// one that cannot be read is ignored: whoever passes a request on may have added it.
+func takeTrace(h http.Header, events []event.Event) {
+	values := h.Values(headerTrace)
+	if len(values) != 1 {
+		return
+	}
+	trace, err := event.ParseTrace(values[0])
+	if err != nil {
+		return
+	}
+	for i := range events {
+		if !events[i].Trace.Valid() {
+			events[i].Trace = trace
+		}
+	}
+}
+
 // publishHeaders takes the producer and its sequence number, and the lease of a role, from the headers. All are
 // optional; the operation refuses one of a pair without the other.
 func publishHeaders(h http.Header, req *service.PublishRequest) (err error) {

@@ -75,6 +75,15 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 		m.streams,
 		&nodeCollector{cfg.Node, ops},
 	}
+	if e := cfg.Spans; e != nil {
+		of := func(name, help string, value func() uint64) prometheus.Collector {
+			return prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "ringlog", Name: name, Help: help},
+				func() float64 { return float64(value()) })
+		}
+		all = append(all,
+			of("spans_exported_total", "Spans that the collector has taken from this node.", e.Exported),
+			of("spans_dropped_total", "Spans that this node has dropped: no room, or the collector refused them.", e.Dropped))
+	}
 	if cfg.TLS != nil {
 		all = append(append(all, m.plain), tlsMetrics(cfg.TLS)...)
 	}

@@ -18,7 +18,8 @@ import (
 
 func packetOf(events ...event.Event) *ringlogv1.Packet {
 	p := frame.Pack(events)
-	return &ringlogv1.Packet{Rows: uint32(p.Rows), Types: p.Types, Sources: p.Sources, NoDedup: p.NoDedup, Body: p.Body}
+	return &ringlogv1.Packet{Rows: uint32(p.Rows), Types: p.Types, Sources: p.Sources, NoDedup: p.NoDedup, Body: p.Body,
+		Traces: p.Traces}
 }
 
 // strayEvents returns events that are not in the form in which they are stored, each in another way. Only the last

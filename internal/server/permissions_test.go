@@ -118,6 +118,7 @@ type cast struct {
 	name   string
 	bearer string
 	cert   string // the identity of a certificate
+	cookie string // of a session
 	speaks string // on whose behalf
 	role   access.Role
 	scoped bool
@@ -215,10 +216,20 @@ func castOf(t *testing.T, s *site) []cast {
 		{name: "the certificate of another node", cert: "ringlog://node/n9"},
 		{name: "the certificate of a client without a token", cert: "ringlog://client/stranger"},
 	}
+	session := func(bearer string) string {
+		return s.server.callers.sessions.seal(bearer, time.Now().Add(time.Hour))
+	}
+	list = append(list,
+		cast{name: "a session of the cluster token", cookie: session("root's"), root: true},
+		cast{name: "a session that is over", cookie: s.server.callers.sessions.seal("root's", time.Now())},
+		cast{name: "a session that was changed", cookie: session("root's")[1:]},
+		cast{name: "a session of another cluster", cookie: newSessions("other").seal("root's", time.Now().Add(time.Hour))},
+		cast{name: "the cluster token for a session", cookie: "root's"})
 	for _, r := range access.Roles() {
 		bearer := made(string(r), api.NewToken{Roles: []string{string(r)}})
 		list = append(list,
 			cast{name: string(r), bearer: bearer, role: r},
+			cast{name: "a session, " + string(r), cookie: session(bearer), role: r},
 			cast{name: "a client's certificate, " + string(r), cert: "ringlog://client/" + string(r), role: r},
 			cast{name: "a member for " + string(r), cert: "ringlog://node/n1", speaks: string(r), role: r},
 			cast{name: "a member with the cluster token for " + string(r), bearer: "root's", speaks: string(r), role: r},
@@ -246,7 +257,8 @@ func castOf(t *testing.T, s *site) []cast {
 	if _, err := s.server.ops.Tokens.Rotate(t.Context(), "rotated", api.TokenRotation{Grace: "0s"}); err != nil {
 		t.Fatal(err)
 	}
-	return append(list, cast{name: "a revoked token", bearer: revoked}, cast{name: "an expired token", bearer: expired},
+	return append(list, cast{name: "a revoked token", bearer: revoked},
+		cast{name: "a session of a revoked token", cookie: session(revoked)}, cast{name: "an expired token", bearer: expired},
 		cast{name: "a secret that was rotated away", bearer: rotated},
 		cast{name: "the certificate of an expired token", cert: "ringlog://client/expired"},
 		cast{name: "a member for a token that is gone", cert: "ringlog://node/n1", speaks: "revoked"})
@@ -281,6 +293,9 @@ func (s *site) callAs(t *testing.T, rt *route, c *cast) (int, string) {
 	}
 	if c.bearer != "" {
 		r.Header.Set("Authorization", "Bearer "+c.bearer)
+	}
+	if c.cookie != "" {
+		r.AddCookie(&http.Cookie{Name: sessionCookie(r), Value: c.cookie})
 	}
 	if c.speaks != "" {
 		r.Header.Set(headerPrincipal, c.speaks)

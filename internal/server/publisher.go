@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"strconv"
+	"time"
 
 	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
@@ -16,6 +18,7 @@ type publisher struct {
 	log        *service.Log
 	node       Node
 	metrics    *metrics
+	spans      *spans
 	advertised string // where other nodes and clients reach this one
 }
 
@@ -30,7 +33,9 @@ func (p *publisher) publish(ctx context.Context, m *ringlogv1.PublishRequest) (*
 	}
 	// A packet is unpacked further in, and counts against the request's memory there.
 	req.Reserve = holdOf(ctx).reserve
+	began := time.Now()
 	answer, err := p.log.Publish(ctx, &policy, req)
+	p.spans.published(&req, &answer, began, err)
 	if err != nil {
 		return nil, err
 	}
@@ -52,14 +57,17 @@ func publishFromWire(m *ringlogv1.PublishRequest, limits event.Limits) (service.
 		if len(m.Events) > 0 {
 			return req, api.Refuse(api.InvalidArgument, "packet", "a packet beside events", "send one of them")
 		}
-		req.Packet = &frame.Packet{Rows: int(p.Rows), Types: p.Types, Sources: p.Sources, NoDedup: p.NoDedup, Body: p.Body}
+		req.Packet = &frame.Packet{Rows: int(p.Rows), Types: p.Types, Sources: p.Sources, NoDedup: p.NoDedup, Body: p.Body,
+			Traces: p.Traces}
 		return req, nil
 	}
 	req.Events = make([]event.Event, len(m.Events))
 	bytes := 0
 	for i, e := range m.Events {
 		// The limit is on what the events take as text, not on the message.
-		fromWire(&req.Events[i], e)
+		if err := fromWire(&req.Events[i], e); err != nil {
+			return req, err.Under("events[" + strconv.Itoa(i) + "]")
+		}
 		bytes += tail.EventBytes(&req.Events[i])
 	}
 	// An event alone is bounded by the limit on events instead.

@@ -110,9 +110,10 @@ func (s *Server) table(advertised string) []route {
 	node := s.cfg.Node
 	bodies := s.messages.bodies
 	view := &clusterView{node: node}
-	tails := &tailWriter{metrics: s.metrics, errors: s.errors}
+	spans := newSpans(s.cfg.Spans)
+	tails := &tailWriter{metrics: s.metrics, errors: s.errors, spans: spans}
 	// The publisher serves Connect and publish streams; POST /v1/events has a codec of its own.
-	publisher := &publisher{log: s.ops.Log, node: node, metrics: s.metrics, advertised: advertised}
+	publisher := &publisher{log: s.ops.Log, node: node, metrics: s.metrics, spans: spans, advertised: advertised}
 
 	// The handlers of the HTTP interface, by subject.
 	events := &eventHandlers{
@@ -121,10 +122,11 @@ func (s *Server) table(advertised string) []route {
 		streams:  s.streams,
 		tails:    tails,
 		metrics:  s.metrics,
+		spans:    spans,
 		identity: s.identity,
 	}
 	cursors := &cursorHandlers{cursors: s.ops.Cursors, bodies: bodies, streams: s.streams, tails: tails}
-	groups := &groupHandlers{groups: s.ops.Groups, bodies: bodies, metrics: s.metrics}
+	groups := &groupHandlers{groups: s.ops.Groups, bodies: bodies, metrics: s.metrics, spans: spans}
 	letters := &letterHandlers{letters: s.ops.Letters, bodies: bodies}
 	settings := &settingHandlers{settings: s.ops.Settings, bodies: bodies}
 	catalogue := &catalogueHandlers{log: s.ops.Log, bodies: bodies}
@@ -197,7 +199,8 @@ func (s *Server) table(advertised string) []route {
 	_, cursorCalls := ringlogv1connect.NewCursorServiceHandler(
 		&cursorService{cursors: s.ops.Cursors, letters: s.ops.Letters, tails: tails}, options)
 	_, groupCalls := ringlogv1connect.NewGroupServiceHandler(
-		&groupService{groups: s.ops.Groups, node: node, forward: s.forward, metrics: s.metrics, stopping: s.ctx}, options)
+		&groupService{groups: s.ops.Groups, node: node, forward: s.forward, metrics: s.metrics, spans: spans,
+			stopping: s.ctx}, options)
 	_, peers := ringlogv1connect.NewPeerServiceHandler(
 		&peerService{node: node, peers: s.cfg.Peers, token: s.cfg.Token, advertised: advertised}, options)
 
@@ -365,6 +368,10 @@ func (s *Server) table(advertised string) []route {
 			needs: access.Administer, act: "token.rotate"},
 		{method: remove, path: "/v1/tokens/{name}", handle: tokens.deleteToken,
 			needs: access.Administer, act: "token.revoke"},
+
+		// The session of a browser.
+		{method: post, path: "/v1/session", handle: s.callers.sessions.postSession, needs: access.Known},
+		{method: remove, path: "/v1/session", handle: s.callers.sessions.deleteSession, needs: access.Open},
 
 		// The node itself. Health checks know no token.
 		{method: get, path: "/v1/cluster", handle: status.getCluster, needs: access.Known, about: true},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -22,6 +23,7 @@ import (
 type tailWriter struct {
 	metrics *metrics
 	errors  *errorWriter
+	spans   *spans
 }
 
 // writeTail streams what a tail reads until the tail ends or the caller leaves.
@@ -125,7 +127,7 @@ func (tw *tailWriter) writeBatches(
 		if err != nil {
 			return tw.writeEnd(w, t, form, err)
 		}
-		b = b[:0]
+		b, began := b[:0], time.Now()
 		// A gap comes before the events that follow it.
 		if found.Gap != nil {
 			gap, err := json.Marshal(found.Gap)
@@ -161,6 +163,7 @@ func (tw *tailWriter) writeBatches(
 			return err
 		}
 		tw.metrics.countDelivered(len(found.Events))
+		tw.spans.delivered(t.Reader(), found.Events, began)
 		// A reader that follows gets each batch at once; net/http sends the rest of a bounded read by itself.
 		if t.Follows() {
 			if err := out.Flush(); err != nil {
@@ -251,6 +254,7 @@ func (tw *tailWriter) sendTail(
 		if err != nil {
 			return err
 		}
+		began := time.Now()
 		// Spans are sent as they are stored, without decoding their events.
 		if len(found.Spans) > 0 {
 			// Next and the tail go with each message, so a reader knows where to resume and how far it lags.
@@ -261,6 +265,9 @@ func (tw *tailWriter) sendTail(
 			}
 			if err := out.Send(message); err != nil {
 				return err
+			}
+			for i := range found.Spans {
+				tw.spans.deliveredSpan(t.Reader(), &found.Spans[i], began)
 			}
 			continue
 		}
@@ -282,6 +289,7 @@ func (tw *tailWriter) sendTail(
 				return err
 			}
 			tw.metrics.countDelivered(n)
+			tw.spans.delivered(t.Reader(), found.Events[:n], began)
 			found.Events = found.Events[n:]
 			if len(found.Events) == 0 {
 				break
@@ -293,8 +301,9 @@ func (tw *tailWriter) sendTail(
 // spanToWire returns a message that shares the span's memory.
 func spanToWire(s *log.Span) *ringlogv1.Run {
 	return &ringlogv1.Run{Term: s.Term, AppendedAtUnixNano: s.AppendedAt.UnixNano(), Span: &ringlogv1.Span{
-		Packet: &ringlogv1.Packet{Rows: uint32(s.Rows), Types: s.Types, Sources: s.Sources, Body: s.Body},
-		Dead:   s.Suppressed, First: s.First, Skip: uint32(s.Skip), Take: uint32(s.Take)}}
+		Packet: &ringlogv1.Packet{Rows: uint32(s.Rows), Types: s.Types, Sources: s.Sources, Body: s.Body,
+			Traces: s.Traces},
+		Dead: s.Suppressed, First: s.First, Skip: uint32(s.Skip), Take: uint32(s.Take)}}
 }
 
 // fitting returns how many of the events one message takes.

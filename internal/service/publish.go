@@ -217,7 +217,8 @@ func (r *PublishRequest) makeBatch(policy *event.Policy) (Published, *frame.Batc
 	if r.Packet != nil {
 		// The body claims a size, which decompressing holds it to.
 		// Reserve refuses where too much is decoded at the same time.
-		if err := r.Reserve(int64(frame.RawSize(r.Packet.Body)) + int64(r.Packet.Rows)*rowWeight); err != nil {
+		if err := r.Reserve(int64(frame.RawSize(r.Packet.Body)) + int64(r.Packet.Rows)*rowWeight +
+			2*int64(len(r.Packet.Traces))); err != nil {
 			return Published{}, nil, err
 		}
 		// The memory is reserved, so the packet may be decompressed.

@@ -80,6 +80,14 @@ func New(m *fsm.Machine, o Options) *Tail {
 // ReadFor reads what is for a cursor: events of the log and what was appended again for it alone.
 func (t *Tail) ReadFor(cursor string) { t.cursor = cursor }
 
+// Reader is the cursor that it reads for, "" if there is none.
+func (t *Tail) Reader() string {
+	if t.cursor == log.EveryCursor {
+		return ""
+	}
+	return t.cursor
+}
+
 // Guard sets check, which is called before each step and whose error ends the read, and refine, which returns what
 // is known of a gap.
 func (t *Tail) Guard(check func() error, refine func(*log.Gap) *log.Gap) {

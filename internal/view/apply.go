@@ -291,7 +291,7 @@ func (f *folding) firing(r *rule, e *event.Event, t event.Type, payload []comput
 	}
 	ev := event.New(t, body)
 	ev.Source, ev.Key = "view/"+f.view.name, f.key
-	ev.CausationID, ev.CorrelationID = offset, e.CorrelationID
+	ev.CausationID, ev.CorrelationID, ev.Trace = offset, e.CorrelationID, e.Trace
 	ev.DedupID = dedupID(f.view.name, r.name, f.key, offset)
 	ev.Time = time.Unix(0, f.row.at).UTC()
 	return Firing{Rule: r.name, Key: f.key, Ended: began != nil, Event: ev}

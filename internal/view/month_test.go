@@ -142,9 +142,9 @@ func TestAMonthIsAsTheReferenceFoldsIt(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one goroutine folds a month")
 	}
-	perDay := 14
+	perDay := 7
 	if longtest.Enabled() {
-		perDay *= 2
+		perDay *= 4
 	}
 	events := month(1, perDay)
 	want := reference(t, events)

@@ -28,6 +28,7 @@ class EventFields(TypedDict, total=False):
     dedup_id        identifies duplicates, in place of the content
     dedup           False appends the event even if the same content was appended a moment ago
     time            when it happened: a datetime with a time zone, or RFC 3339
+    traceparent     the span that publishes it, of W3C Trace Context; by default that which the caller is in
     """
 
     source: str
@@ -37,6 +38,7 @@ class EventFields(TypedDict, total=False):
     dedup_id: str
     dedup: bool
     time: datetime | str
+    traceparent: str
 
 
 class _NewEventRequired(EventFields):
@@ -163,6 +165,11 @@ class Event:
     def dedup_id(self) -> str:
         """What identifies duplicates in place of the content, "" if nothing was given."""
         return str(self.raw.get("dedup_id", ""))
+
+    @property
+    def traceparent(self) -> str:
+        """The span that published the event, of W3C Trace Context, "" if none was given."""
+        return str(self.raw.get("traceparent", ""))
 
     @property
     def hash(self) -> str:

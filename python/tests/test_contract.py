@@ -370,6 +370,30 @@ class Contract:
             [("r", ours), ("r", ours), ("mine", "other"), ("payload", ours), ("", "")],
         )
 
+    async def test_an_event_keeps_the_trace_it_was_first_published_in(self) -> None:
+        def traced(span: int) -> str:
+            return f"00-4bf92f3577b34da6a3ce929d0e0e4736-{span:016x}-01"
+
+        first = await self.log.publish("DATA_SYNC_COMPLETED", self.event(), traceparent=traced(1))
+        again = await self.log.publish("DATA_SYNC_COMPLETED", self.event(), traceparent=traced(2))
+        self.assertTrue(again.duplicate)
+        cause = await self.log.get(first.offset)
+        self.assertEqual(cause.traceparent, traced(1))
+        with caused_by(cause):
+            offsets = [
+                (await self.log.publish("DATA_SYNC_COMPLETED", self.event(1))).offset,
+                (await self.log.publish_many([{"type": "DATA_SYNC_COMPLETED", "payload": self.event(2)}]))[0].offset,
+                (await self.log.publish("DATA_SYNC_COMPLETED", self.event(3), traceparent=traced(3))).offset,
+            ]
+        offsets.append((await self.log.publish("DATA_SYNC_COMPLETED", self.event(4))).offset)
+        events = [await self.log.get(offset) for offset in offsets]
+        self.assertEqual([event.traceparent for event in events], [traced(1), traced(1), traced(3), ""])
+        for bad in ("x", traced(0), traced(1).upper(), "01" + traced(1)[2:]):
+            with self.assertRaises(InvalidArgument) as refused:
+                await self.log.publish("DATA_SYNC_COMPLETED", self.event(5), traceparent=bad)
+            self.assertEqual(refused.exception.field, "traceparent")
+            self.assertTrue(refused.exception.remedy)
+
     async def test_events_in_the_background_keep_their_order(self) -> None:
         futures = [
             await self.log.publish_soon("DATA_SYNC_COMPLETED", self.event(i), key=self.run_id) for i in range(3000)

@@ -34,9 +34,9 @@ type CommandOptions struct {
 //
 //	RINGLOG_OFFSET, RINGLOG_TYPE, RINGLOG_VALUE, RINGLOG_SOURCE, RINGLOG_KEY, RINGLOG_CORRELATION_ID,
 //	RINGLOG_CAUSATION_ID, RINGLOG_TIME, RINGLOG_APPENDED_AT, RINGLOG_HASH, RINGLOG_DELIVERY, RINGLOG_GROUP
-//	RINGLOG_IDEMPOTENCY_KEY, RINGLOG_REACTOR
+//	RINGLOG_IDEMPOTENCY_KEY, TRACEPARENT, RINGLOG_REACTOR
 //
-// The last one is the id of this process: a program that is not its descendant any more, such as a daemon that a
+// TRACEPARENT is that of W3C Trace Context. The last one is the id of this process: a program that is not its descendant any more, such as a daemon that a
 // command has started, does not handle the event.
 //
 // A variable that the event has no value for is set and empty. Exit code 0 is success. The program runs in
@@ -139,6 +139,7 @@ func environment(d *client.Delivery, group string) []string {
 		"RINGLOG_DELIVERY=" + strconv.FormatUint(d.Count, 10),
 		"RINGLOG_GROUP=" + group,
 		"RINGLOG_IDEMPOTENCY_KEY=" + idempotencyKey(d),
+		"TRACEPARENT=" + d.Trace.String(),
 		"RINGLOG_REACTOR=" + strconv.Itoa(os.Getpid()),
 	}
 }

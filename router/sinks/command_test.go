@@ -58,6 +58,7 @@ func delivery() client.Delivery {
 	ev := event.New(event.TrainingCompleted, map[string]any{"n": 7})
 	ev.Offset, ev.Source, ev.Key, ev.CorrelationID, ev.CausationID = 42, "trainer-3", "hex8", "run-1", "cause-1"
 	ev.Time = time.Date(2026, 1, 5, 10, 0, 0, 1, time.UTC)
+	ev.Trace = event.Trace{TraceID: [16]byte{1}, SpanID: [8]byte{2}, Flags: 1}
 	ev.AppendedAt = ev.Time.Add(time.Second)
 	return client.Delivery{Event: ev, Count: 2}
 }
@@ -72,7 +73,7 @@ func TestACommandSeesTheEvent(t *testing.T) {
 		}
 	}
 	out, d := &output{}, delivery()
-	err := shell(t, out, `cat; echo; echo oops >&2; env | grep ^RINGLOG_`).Handle(t.Context(), d)
+	err := shell(t, out, `cat; echo; echo oops >&2; env | grep -E '^(RINGLOG_|TRACEPARENT)'`).Handle(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,6 +93,7 @@ func TestACommandSeesTheEvent(t *testing.T) {
 		"42 stdout: RINGLOG_TIME=2026-01-05T10:00:00.000000001Z",
 		"42 stdout: RINGLOG_TYPE=TRAINING_COMPLETED",
 		"42 stdout: RINGLOG_VALUE=training_completed",
+		"42 stdout: TRACEPARENT=" + d.Trace.String(),
 		"42 stdout: " + string(d.Payload),
 	}
 	if got := out.sorted(); !slices.Equal(got, want) {

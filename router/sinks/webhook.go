@@ -162,6 +162,9 @@ func (w *Webhook) setHeaders(req *http.Request, d *client.Delivery, body []byte)
 	h.Set("Ringlog-Delivery", strconv.FormatUint(d.Count, 10))
 	h.Set("Ringlog-Group", w.o.Group)
 	h.Set("Idempotency-Key", idempotencyKey(d))
+	if d.Trace.Valid() {
+		h.Set("Traceparent", d.Trace.String())
+	}
 
 	// The user's headers may replace those of the event, but not the signature.
 	for name, values := range w.o.Headers {

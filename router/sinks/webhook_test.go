@@ -59,6 +59,7 @@ func TestAWebhookIsPosted(t *testing.T) {
 		"Ringlog-Delivery": "2",
 		"Ringlog-Group":    "trainers",
 		"Idempotency-Key":  "42-" + d.Hash().String()[:16],
+		"Traceparent":      d.Trace.String(),
 		"Webhook-Id":       "42-" + d.Hash().String()[:16],
 		"X-Team":           "training",
 		"User-Agent":       "mine",

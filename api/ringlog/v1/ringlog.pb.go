@@ -91,8 +91,9 @@ type Event struct {
 	OriginalType  string                 `protobuf:"bytes,11,opt,name=original_type,json=originalType,proto3" json:"original_type,omitempty"`
 	Foreign       bool                   `protobuf:"varint,12,opt,name=foreign,proto3" json:"foreign,omitempty"`
 	Offset        uint64                 `protobuf:"varint,13,opt,name=offset,proto3" json:"offset,omitempty"`
-	Target        string                 `protobuf:"bytes,14,opt,name=target,proto3" json:"target,omitempty"`    // the one cursor it is for, where it was appended again
-	Redrive       uint64                 `protobuf:"varint,15,opt,name=redrive,proto3" json:"redrive,omitempty"` // the dead letter that it was then
+	Target        string                 `protobuf:"bytes,14,opt,name=target,proto3" json:"target,omitempty"`           // the one cursor it is for, where it was appended again
+	Redrive       uint64                 `protobuf:"varint,15,opt,name=redrive,proto3" json:"redrive,omitempty"`        // the dead letter that it was then
+	Traceparent   string                 `protobuf:"bytes,16,opt,name=traceparent,proto3" json:"traceparent,omitempty"` // of W3C Trace Context: the span that published it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -230,6 +231,13 @@ func (x *Event) GetRedrive() uint64 {
 		return x.Redrive
 	}
 	return 0
+}
+
+func (x *Event) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 type Filter struct {
@@ -533,6 +541,7 @@ type Packet struct {
 	Sources       []string               `protobuf:"bytes,3,rep,name=sources,proto3" json:"sources,omitempty"`
 	NoDedup       []byte                 `protobuf:"bytes,4,opt,name=no_dedup,json=noDedup,proto3" json:"no_dedup,omitempty"` // bit i%8 of byte i/8 is row i; may be shorter
 	Body          []byte                 `protobuf:"bytes,5,opt,name=body,proto3" json:"body,omitempty"`
+	Traces        []byte                 `protobuf:"bytes,6,opt,name=traces,proto3" json:"traces,omitempty"` // the rows' trace contexts, as frame/trace.go draws them; empty is none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -598,6 +607,13 @@ func (x *Packet) GetNoDedup() []byte {
 func (x *Packet) GetBody() []byte {
 	if x != nil {
 		return x.Body
+	}
+	return nil
+}
+
+func (x *Packet) GetTraces() []byte {
+	if x != nil {
+		return x.Traces
 	}
 	return nil
 }
@@ -3892,7 +3908,7 @@ var File_ringlog_v1_ringlog_proto protoreflect.FileDescriptor
 const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\n" +
 	"\x18ringlog/v1/ringlog.proto\x12\n" +
-	"ringlog.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa4\x03\n" +
+	"ringlog.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc6\x03\n" +
 	"\x05Event\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x18\n" +
@@ -3909,7 +3925,8 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\aforeign\x18\f \x01(\bR\aforeign\x12\x16\n" +
 	"\x06offset\x18\r \x01(\x04R\x06offset\x12\x16\n" +
 	"\x06target\x18\x0e \x01(\tR\x06target\x12\x18\n" +
-	"\aredrive\x18\x0f \x01(\x04R\aredrive\"\x95\x01\n" +
+	"\aredrive\x18\x0f \x01(\x04R\aredrive\x12 \n" +
+	"\vtraceparent\x18\x10 \x01(\tR\vtraceparent\"\x95\x01\n" +
 	"\x06Filter\x12\x14\n" +
 	"\x05types\x18\x01 \x03(\tR\x05types\x12\x1e\n" +
 	"\n" +
@@ -3931,13 +3948,14 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\vproducer_id\x18\x02 \x01(\tR\n" +
 	"producerId\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12*\n" +
-	"\x06packet\x18\x04 \x01(\v2\x12.ringlog.v1.PacketR\x06packet\"{\n" +
+	"\x06packet\x18\x04 \x01(\v2\x12.ringlog.v1.PacketR\x06packet\"\x93\x01\n" +
 	"\x06Packet\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x14\n" +
 	"\x05types\x18\x02 \x03(\tR\x05types\x12\x18\n" +
 	"\asources\x18\x03 \x03(\tR\asources\x12\x19\n" +
 	"\bno_dedup\x18\x04 \x01(\fR\anoDedup\x12\x12\n" +
-	"\x04body\x18\x05 \x01(\fR\x04body\"\xff\x01\n" +
+	"\x04body\x18\x05 \x01(\fR\x04body\x12\x16\n" +
+	"\x06traces\x18\x06 \x01(\fR\x06traces\"\xff\x01\n" +
 	"\x0fPublishResponse\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x04R\x05first\x125\n" +
 	"\n" +

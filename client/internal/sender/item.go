@@ -25,6 +25,7 @@ type Item struct {
 	unshareable bool // never shares a request
 	pooled      bool // Release gives it back
 	bytes       int
+	ended       func(*Item) // called once the answer is final, of PublishOrdered; nil is nobody
 	err         error
 	done        chan struct{} // closed once the answer is final; holds one token if pooled
 	// The event and the outcome of a single call, so that these need no allocation.

@@ -326,9 +326,20 @@ func (q *queue) finish(list []*Item) {
 		q.finishItem(p)
 	}
 	q.mu.Unlock()
-	if q.answered != nil {
-		for _, p := range list {
+	if !q.callersReturn {
+		q.reportOrdered(list)
+	}
+}
+
+// reportOrdered reports the answers of items of PublishOrdered, whose callers may not wait for them. They are in nobody
+// else's pool.
+func (q *queue) reportOrdered(list []*Item) {
+	for _, p := range list {
+		if q.answered != nil {
 			q.answered(p)
+		}
+		if p.ended != nil {
+			p.ended(p)
 		}
 	}
 }

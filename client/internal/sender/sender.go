@@ -144,8 +144,9 @@ func (s *Sender) PublishBatch(ctx context.Context, events []event.Event) (*Item,
 
 // PublishOrdered hands one event over and returns at once, or when there is room for it: ctx
 // bounds that wait alone.
-func (s *Sender) PublishOrdered(ctx context.Context, ev *event.Event) *Item {
+func (s *Sender) PublishOrdered(ctx context.Context, ev *event.Event, ended func(*Item)) *Item {
 	p := newItem("publish")
+	p.ended = ended
 	err := s.admitOne(p, ev)
 	if err == nil {
 		err = s.enqueue(ctx, s.ordered, p)

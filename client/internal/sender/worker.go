@@ -282,7 +282,8 @@ func (w *worker) pack(group []*Item) *ringlogv1.Packet {
 		}()
 	}
 	p := frame.Pack(events)
-	return &ringlogv1.Packet{Rows: uint32(p.Rows), Types: p.Types, Sources: p.Sources, NoDedup: p.NoDedup, Body: p.Body}
+	return &ringlogv1.Packet{Rows: uint32(p.Rows), Types: p.Types, Sources: p.Sources, NoDedup: p.NoDedup, Body: p.Body,
+		Traces: p.Traces}
 }
 
 // divideGroup answers the callers that a failure is about, and returns the others in groups

@@ -4,16 +4,25 @@ import { signal } from '@preact/signals';
 
 const base = new URL('..', location.href.split('#')[0]);
 
-export const token = signal(sessionStorage.getItem('ringlog-token') ?? '');
-// Whether the cluster has refused a call for its token.
+// Whether this browser has signed in: no page can read the cookie by which it calls.
+export const signedIn = signal(localStorage.getItem('ringlog-signed-in') !== null);
+// Whether the cluster has refused a call for want of a good token.
 export const refused = signal(false);
 // The cluster of the first answer: a node of another one refuses what follows.
 let cluster = '';
 
-export function setToken(value: string) {
-  token.value = value;
+// signIn changes a token into the cookie. The token itself is kept nowhere.
+export async function signIn(token: string) {
+  await send('POST', '/v1/session', undefined, undefined, token);
+  localStorage.setItem('ringlog-signed-in', '');
+  signedIn.value = true;
   refused.value = false;
-  sessionStorage.setItem('ringlog-token', value);
+}
+
+export async function signOut() {
+  await send('DELETE', '/v1/session');
+  localStorage.removeItem('ringlog-signed-in');
+  signedIn.value = false;
 }
 
 export interface ErrorDetail {
@@ -59,9 +68,9 @@ export function path(p: string, query: Query = {}): string {
   return text ? `${p}?${text}` : p;
 }
 
-async function send(method: string, p: string, body?: unknown, abort?: AbortSignal): Promise<Response> {
+async function send(method: string, p: string, body?: unknown, abort?: AbortSignal, token?: string): Promise<Response> {
   const headers: Record<string, string> = {};
-  if (token.value) headers['Authorization'] = `Bearer ${token.value}`;
+  if (token) headers['Authorization'] = `Bearer ${token}`;
   if (cluster) headers['Ringlog-Cluster'] = cluster;
   if (body !== undefined) headers['Content-Type'] = 'application/json';
   const answer = await fetch(new URL(p.replace(/^\//, ''), base), {

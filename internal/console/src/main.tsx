@@ -1,7 +1,7 @@
 import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { signal } from '@preact/signals';
-import { refused, setToken, token } from './api';
+import { asDetail, refused, signedIn, signIn, signOut } from './api';
 import { findings } from './findings';
 import { count } from './format';
 import { clock, hasLeader, href, route, startStatus, status, statusError, theme } from './state';
@@ -50,9 +50,9 @@ function Strip() {
         <button type="button" class="quiet" onClick={() => (help.value = true)} aria-label="Keyboard help">
           ?
         </button>
-        {token.value && (
-          <button type="button" class="quiet" onClick={() => setToken('')}>
-            Forget token
+        {signedIn.value && (
+          <button type="button" class="quiet" onClick={() => void signOut()}>
+            Sign out
           </button>
         )}
       </span>
@@ -78,9 +78,10 @@ function Nav() {
   );
 }
 
-// AskToken is shown once the cluster has refused a call for its token. The token stays in the tab until it is closed.
+// AskToken is shown once the cluster has refused a call for want of a token. It changes one into a session.
 function AskToken() {
   const [value, type] = useState('');
+  const [wrong, fail] = useState('');
   return (
     <Screen title="Token" about="This cluster answers only to callers that have its token.">
       <Panel>
@@ -88,7 +89,7 @@ function AskToken() {
           class="token"
           onSubmit={(e) => {
             e.preventDefault();
-            setToken(value.trim());
+            signIn(value.trim()).catch((e) => fail(asDetail(e).message));
           }}
         >
           <label class="field">
@@ -96,15 +97,15 @@ function AskToken() {
             <input type="password" name="token" value={value} onInput={(e) => type(e.currentTarget.value)} autocomplete="current-password" required autofocus />
           </label>
           <button type="submit" class="primary">
-            Continue
+            Sign in
           </button>
         </form>
-        {token.value && (
+        {wrong && (
           <p role="alert">
-            <Sign tone="bad" /> The token that was entered is not accepted.
+            <Sign tone="bad" /> {wrong}
           </p>
         )}
-        <p class="note">It is kept in this tab until it is closed, and sent to this node alone. Nodes read it from the file of --token-file.</p>
+        <p class="note">The browser keeps a sealed cookie that no page can read, for 12 hours or until it ends. ringlog token create makes a token; that of the cluster is in the file of --token-file.</p>
       </Panel>
     </Screen>
   );

@@ -1,6 +1,6 @@
 // What all screens share: the route, the status of the node, samples of its figures, and preferences.
 import { computed, effect, signal } from '@preact/signals';
-import { asDetail, get, metrics, token, type ErrorDetail, type Query } from './api';
+import { asDetail, get, metrics, signedIn, type ErrorDetail, type Query } from './api';
 import type { Status } from './types';
 
 // The route is the fragment of the URL, #/screen/part?name=value, so that a screen can be shared, and what one looks at
@@ -135,10 +135,10 @@ export async function refresh() {
 }
 
 export function startStatus() {
-  let seen = token.value;
+  let seen = signedIn.value;
   effect(() => {
-    if (token.value !== seen) {
-      seen = token.value;
+    if (signedIn.value !== seen) {
+      seen = signedIn.value;
       void refresh();
     }
   });

@@ -615,7 +615,7 @@ test('a node that no longer answers is shown unlike a cluster without a leader',
   await page.close();
 });
 
-test('a cluster with a token asks for it, and the tab keeps it', async () => {
+test('a cluster with a token asks for it, and a cookie that no page can read stands for it', async () => {
   await withToken('a-token-of-more-than-sixteen-bytes', async (at) => {
     const tab = await browser.newContext();
     const page = await tab.newPage();
@@ -625,17 +625,26 @@ test('a cluster with a token asks for it, and the tab keeps it', async () => {
     await page.evaluate(axe);
     assert.deepEqual(await axeFinds(page), []);
     await page.fill('input[name=token]', 'wrong');
-    await page.click('button:has-text("Continue")');
-    await page.waitForSelector('[role=alert]:has-text("not accepted")');
+    await page.click('button:has-text("Sign in")');
+    await page.waitForSelector('[role=alert]:has-text("missing or wrong")');
     await page.fill('input[name=token]', 'a-token-of-more-than-sixteen-bytes');
-    await page.click('button:has-text("Continue")');
+    await page.click('button:has-text("Sign in")');
     await page.waitForSelector('.rows:has-text("dedup.window")');
     await page.reload();
     await page.waitForSelector('.rows:has-text("dedup.window")');
-    // It is in this tab alone.
-    assert.deepEqual(await page.evaluate(() => [Object.keys(localStorage).filter((k) => k.includes('token')), document.cookie]), [[], '']);
-    await page.click('button:has-text("Forget token")');
+    const kept = await page.evaluate(() => JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie]));
+    assert.ok(!kept.includes('sixteen-bytes') && !kept.includes('ringlog-session'), kept);
+    const [cookie] = await tab.cookies();
+    assert.deepEqual([cookie.name, cookie.httpOnly, cookie.sameSite, cookie.expires, cookie.value.includes('sixteen')], ['ringlog-session', true, 'Strict', -1, false]);
+    // Streams, acts and other tabs have it, too.
+    await page.goto(at + '/ui/#/live');
+    await page.waitForSelector('.strip:has-text("healthy")');
+    const other = await tab.newPage();
+    await other.goto(at + '/ui/#/settings?name=dedup.window');
+    await other.waitForSelector('.rows:has-text("dedup.window")');
+    await page.click('button:has-text("Sign out")');
     await page.waitForSelector('input[name=token]');
+    assert.deepEqual(await tab.cookies(), []);
     await tab.close();
   });
 });

@@ -36,8 +36,8 @@ def add(verbs: Any, common: argparse.ArgumentParser) -> None:
         help="run a command for each event",
         epilog="COMMAND gets the payload on its standard input and the rest in RINGLOG_OFFSET, _TYPE, _VALUE, "
         "_SOURCE, _KEY, _CORRELATION_ID, _CAUSATION_ID, _TIME, _APPENDED_AT, _HASH, _DELIVERY, _GROUP and "
-        "_IDEMPOTENCY_KEY; exit code 0 is success. Processes with one --group share its events; a --cursor has them "
-        "one after the other.",
+        "_IDEMPOTENCY_KEY, and in TRACEPARENT; exit code 0 is success. Processes with one --group share its events; a "
+        "--cursor has them one after the other.",
     )
     filters(parser)
     which = parser.add_mutually_exclusive_group(required=True)
@@ -183,6 +183,7 @@ class Reaction:
             **{"RINGLOG_" + field.upper(): str(raw.get(field) or "") for field in names},
             "RINGLOG_DELIVERY": str(raw.get("delivery", 1)),
             "RINGLOG_GROUP": name,
+            "TRACEPARENT": event.traceparent,
             "RINGLOG_REACTOR": str(os.getpid()),
             "RINGLOG_IDEMPOTENCY_KEY": f"{self.log._operations._calls.cluster_id}/{name}/{event.offset}",
         }

@@ -1,4 +1,4 @@
-"""What a handler publishes belongs to the run of the event that it handles, and names that event as its cause."""
+"""What a handler publishes belongs to the run and the trace of the event that it handles, and names it as its cause."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
+
+from ringlog._core import trace
 
 
 class Cause(Protocol):
@@ -29,6 +31,7 @@ class _Reaction(NamedTuple):
     offset: int
     hash: str
     correlation_id: str
+    traceparent: str
 
 
 def _reaction() -> _Reaction | None:
@@ -36,7 +39,13 @@ def _reaction() -> _Reaction | None:
     offset = os.environ.get("RINGLOG_OFFSET", "")
     if not offset.isdecimal():
         return None
-    return _Reaction(int(offset), "", os.environ.get("RINGLOG_CORRELATION_ID", ""))
+    traceparent = os.environ.get("TRACEPARENT", "")
+    return _Reaction(
+        int(offset),
+        "",
+        os.environ.get("RINGLOG_CORRELATION_ID", ""),
+        traceparent if trace.is_traceparent(traceparent) else "",
+    )
 
 
 def _reacts() -> bool:
@@ -65,14 +74,23 @@ _cause: ContextVar[Cause] = ContextVar("ringlog_cause")
 def caused_by(event: Cause) -> Iterator[None]:
     """Have what is published in this block inherit from an event.
 
-    It gets the event's correlation_id, and a causation_id that names the event by its offset; what is given with
-    the call comes first. Tasks that are created in the block inherit as well.
+    It gets the event's correlation_id, a causation_id that names the event by its offset, and its traceparent; what is
+    given with the call comes first. Tasks that are created in the block inherit as well. Where the program uses
+    OpenTelemetry, the block is a CONSUMER span within the one that published the event.
     """
-    token = _cause.set(event)
-    try:
-        yield
-    finally:
-        _cause.reset(token)
+    # An event of the old buses has the name of its type apart from its value.
+    kind = getattr(event, "name", "") or getattr(event, "type", "")
+    with trace.processing(str(kind), event.offset, trace_of(event)):
+        token = _cause.set(event)
+        try:
+            yield
+        finally:
+            _cause.reset(token)
+
+
+def trace_of(cause: Cause | None) -> str:
+    """Return the traceparent of a cause, "" if it has none."""
+    return str(getattr(cause, "traceparent", ""))
 
 
 def has_run_in_payload(event: Mapping[str, Any]) -> bool:
@@ -92,6 +110,9 @@ def cause_of_now() -> Cause | None:
 def inherit(event: dict[str, Any]) -> dict[str, Any]:
     """Add to an event that is to be published what it inherits from its cause, in place, and return it."""
     cause = cause_of_now()
+    # The span in which it is published comes first: it is within that of the cause.
+    if "traceparent" not in event and (traceparent := trace.current() or trace_of(cause)):
+        event["traceparent"] = traceparent
     if cause is None:
         return event
     if cause.correlation_id and not has_run_in_payload(event):

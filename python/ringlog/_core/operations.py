@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from ringlog._core import trace
 from ringlog._core.calls import LINEARIZABLE, Attempts, Calls, Query, path
-from ringlog._core.cause import cause_of_now, inherit
+from ringlog._core.cause import cause_of_now, inherit, trace_of
 from ringlog._core.checks import check_fields, check_name, check_number, check_role
 from ringlog._core.config import Config
 from ringlog._core.encode import Position, build_event, encode, format_instant, format_position
@@ -183,9 +184,12 @@ class Operations:
         Unavailable if the cluster could not take it in the client's timeout, and OutcomeUnknown if it
         may be in the log or not. With a spool neither is raised: the event is spooled.
         """
-        event = encode(build_event(type, payload, fields, self._config.source, self._config.clock))
-        self._check_open()
-        return (await self._publisher.publish(event, 1))[0]
+        with trace.sending(_kind(type), 1, trace_of(cause_of_now())) as sent:
+            event = encode(build_event(type, payload, fields, self._config.source, self._config.clock))
+            self._check_open()
+            result = (await self._publisher.publish(event, 1))[0]
+            sent(result)
+            return result
 
     async def call(
         self,
@@ -269,8 +273,10 @@ class Operations:
         Raises as publish does; the field of an error names the event, such as "events[3].payload".
         """
         self._check_open()
-        body, count = self._encode_many(events)
-        return await self._publisher.publish(body, count) if count else []
+        events = list(events)
+        with trace.sending(_kind_of(events), len(events), trace_of(cause_of_now())):
+            body, count = self._encode_many(events)
+            return await self._publisher.publish(body, count) if count else []
 
     async def publish_under(self, role: str, fence: int, events: Iterable[NewEvent]) -> list[Result]:
         """Append events, all or none, if the lease of a role with that fence is not over when the cluster decides.
@@ -281,14 +287,16 @@ class Operations:
         check_role(role)
         check_number("fence", fence, 1, 1 << 63, 1, whole=True)
         self._check_open()
-        body, count = self._encode_many(events)
-        tries = Attempts(PUBLISH, self._config.timeout)
-        return await self._publisher.publish_under(lease_headers(role, fence), body, tries) if count else []
+        events = list(events)
+        with trace.sending(_kind_of(events), len(events), trace_of(cause_of_now())):
+            body, count = self._encode_many(events)
+            tries = Attempts(PUBLISH, self._config.timeout)
+            return await self._publisher.publish_under(lease_headers(role, fence), body, tries) if count else []
 
     def _encode_many(self, events: Iterable[NewEvent]) -> tuple[bytes, int]:
         """Return the events of a request with what they inherit, and how many there are."""
         source, clock = self._config.source, self._config.clock
-        adds = source or clock is not None or cause_of_now() is not None
+        adds = source or clock is not None or cause_of_now() is not None or trace.current()
         events = list(events)
         for i, event in enumerate(events):
             if type(event) is not dict and not isinstance(event, Mapping):  # the first is fast
@@ -658,3 +666,14 @@ def _chosen_letters(ids: tuple[int, ...], type_: str, cursor: str, error: str, a
     """Return the schema LetterSelection."""
     chosen = {"ids": list(ids), "type": type_, "cursor": cursor, "error": error, "all": all_}
     return {name: value for name, value in chosen.items() if value}
+
+
+def _kind(type: Any) -> str:
+    """Return the name of a type or of a payload's, for a span; what is neither is refused later."""
+    return str(getattr(type, "EVENT_TYPE", type))
+
+
+def _kind_of(events: list[NewEvent]) -> str:
+    """Return the type of events that all have the same, else ""."""
+    kinds = {_kind(event.get("type", "")) for event in events if isinstance(event, Mapping)}
+    return kinds.pop() if len(kinds) == 1 else ""

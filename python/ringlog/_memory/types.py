@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
+from ringlog._core import trace
 from ringlog._definitions import ALIASES, TYPES
 from ringlog._memory.values import Refusal, Settings, bad_value, invalid, normalize_time, time_text
 from ringlog.event import Json
@@ -224,7 +225,7 @@ class Event(NamedTuple):
 _TEXTS = ("source", "key", "correlation_id", "causation_id", "dedup_id")
 _ADDED = ("offset", "appended_at", "term", "hash", "original_type", "foreign", "target", "redrive")
 _SPELLINGS = {"event_type": "type", "timestamp": "time"}
-_KNOWN = {"type", "payload", "value", "dedup", "time", *_SPELLINGS, *_TEXTS, *_ADDED}
+_KNOWN = {"type", "payload", "value", "dedup", "time", "traceparent", *_SPELLINGS, *_TEXTS, *_ADDED}
 
 
 def decode_events(body: bytes, settings: Settings) -> tuple[list[Json], bool]:
@@ -348,6 +349,9 @@ def _decode_member(name: str, value: Any, settings: Settings) -> Any:
             raise invalid(name, f"{value} is not a time in seconds since 1970", reason="invalid_field") from None
     if not isinstance(value, str) or name == "timestamp":
         raise invalid(name, f"a string is expected, not {_kind(value)}", reason="invalid_field")
+    if name == "traceparent" and value and not trace.is_traceparent(value):
+        message = f"{value!r:.80} is no traceparent of version 00"
+        raise Refusal("invalid_argument", name, message, f"send {trace.FORM}", reason="invalid_field")
     if name == "time":
         at = normalize_time(value)
         if at is None or not 1678 <= int(at[:4]) <= 2261:
@@ -430,6 +434,7 @@ def normalize(event: Json, settings: Settings) -> Event:
 
     raw: Json = {"type": found.name, "value": found.value, "payload": payload}
     raw |= {name: event[name] for name in _TEXTS if event.get(name)}
+    raw |= {"traceparent": event["traceparent"]} if event.get("traceparent") else {}
     raw |= {"time": event["time"]} if "time" in event else {}
     raw |= {"original_type": sent} if found.renamed else {}
     raw |= {"foreign": True} if foreign else {}

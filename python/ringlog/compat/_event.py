@@ -31,6 +31,7 @@ class DataEvent:
     offset          its position in the log, 0 before the log has it
     hash            the hash of value and payload, "" before it is published
     duplicate       the log had its content already, at the offset
+    traceparent     the span that published it, of W3C Trace Context
     """
 
     event_type: DataEventType | str
@@ -43,6 +44,7 @@ class DataEvent:
     offset: int = 0
     hash: str = ""
     duplicate: bool = False
+    traceparent: str = ""
 
     @property
     def type(self) -> str:
@@ -234,6 +236,7 @@ def from_log(event: StoredEvent) -> DataEvent:
         key=event.key,
         offset=event.offset,
         hash=event.hash,
+        traceparent=event.traceparent,
     )
 
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/internal/certs"
+	"github.com/ringrift/ringlog/internal/otlp"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
@@ -111,6 +112,8 @@ type Limits struct {
 // Diagnostics are what a node writes about itself.
 type Diagnostics struct {
 	CPUProfile string `toml:"cpu-profile" json:"cpu-profile"` // a file; "" is none
+	// the base URL of an OpenTelemetry collector; "" exports nothing
+	OTLPEndpoint string `toml:"otlp-endpoint" json:"otlp-endpoint"`
 	// trace, debug, info, warn or error
 	LogLevel string `toml:"log-level" json:"log-level"`
 	LogJSON  bool   `toml:"log-json" json:"log-json"`
@@ -213,6 +216,8 @@ func serveOptions() []serveOption {
 		// What the node writes about itself.
 		{"cpu-profile", "`FILE` for a CPU profile of the node's whole life, for go tool pprof; complete when it " +
 			"stops", ""},
+		{"otlp-endpoint", "base `URL` of an OpenTelemetry collector, such as http://127.0.0.1:4318, which gets spans of " +
+			"publishes and deliveries over OTLP/HTTP; without it the node exports nothing, whatever OTEL_* variables say", ""},
 		{"log-level", "lowest `LEVEL` to log: trace, debug, info, warn or error", "RINGRIFT_LOG_LEVEL"},
 		{"log-json", "log as JSON", ""},
 	}
@@ -511,6 +516,11 @@ func (c *serveConfig) validate(hasToken bool) error {
 	}
 	if err := c.validateAddresses(hasToken); err != nil {
 		return err
+	}
+	if c.OTLPEndpoint != "" {
+		if _, err := otlp.CheckEndpoint(c.OTLPEndpoint); err != nil {
+			return shell.Usagef("--otlp-endpoint: %w", err)
+		}
 	}
 	// A new folder names no cluster: the node has to form one or join one.
 	if c.fresh() && c.BootstrapExpect == 0 && len(c.Join) == 0 {

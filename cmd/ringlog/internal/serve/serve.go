@@ -27,6 +27,7 @@ import (
 	"github.com/ringrift/ringlog/internal/certs"
 	"github.com/ringrift/ringlog/internal/eventlog"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/otlp"
 	"github.com/ringrift/ringlog/internal/server"
 	"github.com/ringrift/ringlog/raftnode"
 	"github.com/ringrift/ringlog/raftnode/datadir"
@@ -121,8 +122,9 @@ type node struct {
 	raft   *raftnode.Node
 	server *server.Server
 	peers  *server.Peers
-	failed chan error   // of serving HTTP; holds one
-	certs  *certs.Store // nil without TLS
+	failed chan error     // of serving HTTP; holds one
+	certs  *certs.Store   // nil without TLS
+	spans  *otlp.Exporter // nil without a collector
 }
 
 // serve runs a node until ctx ends.
@@ -261,13 +263,17 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 		}
 		return nil, err
 	}
+	n.spans, err = exporter(cfg, version, logger)
+	if err != nil {
+		return nil, errors.Join(err, n.raft.Close(ctx))
+	}
 	// The node answers once raft runs.
 	n.server, err = server.New(server.Config{Node: n.raft, Peers: n.peers, Token: sh.Token, Version: version,
-		TLS: n.certs, TLSMode: mode,
+		TLS: n.certs, TLSMode: mode, Spans: n.spans,
 		Logger:   logger.Named("server"),
 		Registry: registry, Hosts: append(slices.Clone(cfg.AllowHosts), cfg.Join...)})
 	if err != nil {
-		return nil, errors.Join(err, n.raft.Close(ctx))
+		return nil, errors.Join(err, n.raft.Close(ctx), n.closeSpans(ctx))
 	}
 	go func() { n.failed <- n.server.Serve(listener) }() // ends in stop
 	logger.Info("serving", "http", listener.Addr().String(), "raft", cfg.Raft, "data", filepath.Clean(cfg.DataDir),
@@ -337,7 +343,30 @@ func (n *node) stop(ctx context.Context) error {
 	// Raft closes first: HTTP answers until the leadership is handed over.
 	err := errors.Join(n.raft.Close(ctx), n.server.Close(ctx))
 	n.peers.Close()
+	// Nothing makes spans any more.
+	if err := n.closeSpans(ctx); err != nil {
+		n.logger.Warn("spans were not exported", "error", err)
+	}
 	return err
+}
+
+// closeSpans sends the spans that wait.
+func (n *node) closeSpans(ctx context.Context) error {
+	if n.spans == nil {
+		return nil
+	}
+	return n.spans.Close(ctx)
+}
+
+// exporter returns where the node's spans go to, nil for nowhere.
+func exporter(cfg serveConfig, version string, logger hclog.Logger) (*otlp.Exporter, error) {
+	if cfg.OTLPEndpoint == "" {
+		return nil, nil
+	}
+	return otlp.New(otlp.Config{Endpoint: cfg.OTLPEndpoint, Logger: logger.Named("otlp"), Resource: otlp.Resource{
+		Scope: "github.com/ringrift/ringlog", Version: version,
+		Attrs: []otlp.Attr{{Key: "service.name", Text: "ringlog"}, {Key: "service.instance.id", Text: cfg.ID},
+			{Key: "service.version", Text: version}}}})
 }
 
 // seed writes settings that the flags ask for into a cluster that is just being

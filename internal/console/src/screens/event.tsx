@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks';
 import { asDetail, get, type ErrorDetail } from '../api';
 import { both, command, quote } from '../format';
-import { token } from '../api';
+import { signedIn } from '../api';
 import { route } from '../state';
 import type { StoredEvent } from '../types';
 import { Command, Copy, Facts, Failed, Link, Panel, Screen, Sign, Tree, useLoad, View } from '../ui';
@@ -13,7 +13,7 @@ function publishable(e: StoredEvent): Record<string, unknown> {
 }
 
 function asCurl(e: StoredEvent): string {
-  const auth = token.value ? ' -H "Authorization: Bearer $RINGRIFT_CLUSTER_AUTH_TOKEN"' : '';
+  const auth = signedIn.value ? ' -H "Authorization: Bearer $RINGRIFT_CLUSTER_AUTH_TOKEN"' : '';
   return `curl -sS --fail-with-body ${quote(location.origin + '/v1/events')}${auth} --json ${quote(JSON.stringify(publishable(e)))}`;
 }
 

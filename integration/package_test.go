@@ -2,16 +2,24 @@ package integration
 
 import (
 	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/json"
+	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ringrift/ringlog/internal/longtest"
 )
+
+// releaseMade is the folder of a release that is checked.
+var releaseMade = flag.String("release.made", "", "check the archives that make release has written to this folder")
 
 // release makes what a release has for this machine, without the profile, and returns the folder.
 func release(t *testing.T, version, dir string) string {
@@ -42,8 +50,9 @@ func contents(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// A release is the same twice, byte for byte. Its deb is installed into a folder of its own, has what an operator looks
-// for, is upgraded with the operator's files and the data left as they are, removed, and purged. What it installs runs.
+// A release is the same twice, byte for byte. Its rpm does what its deb does, and its deb is upgraded under load. Installed
+// into a folder of its own the deb has what an operator looks for, is upgraded with the operator's files and the data left
+// as they are, removed, and purged. What it installs runs.
 func TestReleasesAndTheirPackages(t *testing.T) {
 	t.Parallel()
 	if !longtest.Enabled() {
@@ -72,21 +81,14 @@ func TestReleasesAndTheirPackages(t *testing.T) {
 		}
 	}
 	runIn(t, newer, nil, "sha256sum", "--quiet", "-c", "SHA256SUMS")
+	sameScripts(t, filepath.Join(newer, "ringlog_0.1.1_amd64.deb"), filepath.Join(newer, "ringlog-0.1.1-1.x86_64.rpm"))
+	upgradedUnderLoad(t, filepath.Join(older, "ringlog_0.1.0_amd64.deb"), filepath.Join(newer, "ringlog_0.1.1_amd64.deb"))
 
-	root := t.TempDir()
+	root := packageRoot(t)
 	at := func(path string) string { return filepath.Join(root, path) }
-	for _, dir := range []string{"var/lib/dpkg/info", "var/lib/dpkg/updates", "etc", "var/log"} {
-		if err := os.MkdirAll(at(dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// The root has no shell: scripts of the package run outside of it, and DPKG_ROOT says where it is.
 	dpkg := func(args ...string) {
 		t.Helper()
-		args = append([]string{"--root=" + root, "--force-not-root", "--force-script-chrootless", "--force-depends"}, args...)
-		if out, err := exec.Command("dpkg", args...).CombinedOutput(); err != nil {
-			t.Fatalf("dpkg %v: %v\n%s", args, err, out)
-		}
+		dpkgIn(t, root, args...)
 	}
 	version := func() string {
 		out, err := exec.Command(at("usr/bin/ringlog"), "version").Output()
@@ -143,6 +145,161 @@ func TestReleasesAndTheirPackages(t *testing.T) {
 	kept(true)
 	dpkg("-P", "ringlog")
 	kept(false)
+}
+
+// packageRoot returns a folder into which packages can be installed.
+func packageRoot(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, dir := range []string{"var/lib/dpkg/info", "var/lib/dpkg/updates", "etc", "var/log"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// dpkgIn runs dpkg for a packageRoot. The root has no shell: scripts of the package run outside of it, and DPKG_ROOT says
+// where it is.
+func dpkgIn(t *testing.T, root string, args ...string) {
+	t.Helper()
+	args = append([]string{"--root=" + root, "--force-not-root", "--force-script-chrootless", "--force-depends"}, args...)
+	if out, err := exec.Command("dpkg", args...).CombinedOutput(); err != nil {
+		t.Fatalf("dpkg %v: %v\n%s", args, err, out)
+	}
+}
+
+// What make release has made for each platform is optimized by the profile, as the compiler has noted in the binary.
+func TestEveryPlatformIsBuiltWithTheProfile(t *testing.T) {
+	if *releaseMade == "" {
+		t.Skip("needs a release: make release, then -release.made $PWD/dist")
+	}
+	for _, platform := range []string{"linux-amd64", "linux-arm64", "darwin-amd64", "darwin-arm64"} {
+		archives, err := filepath.Glob(filepath.Join(*releaseMade, "ringlog-*-"+platform+".tar.gz"))
+		if err != nil || len(archives) != 1 {
+			t.Fatalf("%s: %v, %v", platform, archives, err)
+		}
+		dir, folder := t.TempDir(), strings.TrimSuffix(filepath.Base(archives[0]), ".tar.gz")
+		runIn(t, dir, nil, "tar", "-xzf", archives[0], folder+"/ringlog")
+		info, err := buildinfo.ReadFile(filepath.Join(dir, folder, "ringlog"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		settings := map[string]string{}
+		for _, s := range info.Settings {
+			settings[s.Key] = s.Value
+		}
+		if filepath.Base(settings["-pgo"]) != "nodes.pgo" || settings["GOOS"]+"-"+settings["GOARCH"] != platform {
+			t.Errorf("%s: %v", folder, settings)
+		}
+	}
+}
+
+// sameScripts requires that the rpm does at its installation, upgrade and removal what the deb does, and has its files.
+func sameScripts(t *testing.T, deb, rpm string) {
+	t.Helper()
+	if _, err := exec.LookPath("rpm"); err != nil {
+		t.Log("rpm is not installed: its scripts are not compared")
+		return
+	}
+	control := t.TempDir()
+	runIn(t, control, nil, "dpkg-deb", "--control", deb, ".")
+	for tag, file := range map[string]string{"POSTIN": "postinst", "PREUN": "prerm", "POSTUN": "postrm"} {
+		want, err := os.ReadFile(filepath.Join(control, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := exec.Command("rpm", "-qp", "--qf", "%{"+tag+"PROG} %{"+tag+"}", rpm).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.TrimSpace(string(got)) != "/bin/sh "+strings.TrimSpace(string(want)) {
+			t.Errorf("%s of the rpm is\n%s\nand %s of the deb\n%s", tag, got, file, want)
+		}
+	}
+	// Each script leaves what an operator has: an rpm calls it with 1 in an upgrade, a deb with a word.
+	files := func(name string, args ...string) []string {
+		out, err := exec.Command(name, args...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := slices.DeleteFunc(strings.Split(string(out), "\n"), func(f string) bool {
+			return f == "" || strings.HasSuffix(f, "/")
+		})
+		slices.Sort(list)
+		return list
+	}
+	inDeb := files("sh", "-c", `dpkg-deb --fsys-tarfile "$0" | tar -t | sed 's/^\.//'`, deb)
+	if inRPM := files("rpm", "-qpl", rpm); !slices.Equal(inRPM, inDeb) {
+		t.Errorf("the rpm has %v, the deb %v", inRPM, inDeb)
+	}
+	// Both name who answers for the package, at an address that there can be.
+	for _, tags := range [][]string{{"dpkg-deb", "--field", deb, "Maintainer"}, {"rpm", "-qp", "--qf", "%{PACKAGER}", rpm}} {
+		out, err := exec.Command(tags[0], tags[1:]...).Output()
+		if err != nil || !strings.Contains(string(out), "@") || strings.Contains(string(out), ".example") ||
+			strings.Contains(string(out), "localhost") {
+			t.Errorf("%v: %v: %s", tags, err, out)
+		}
+	}
+}
+
+// upgradedUnderLoad replaces the packages of three hosts, one after the other, while publishers publish: a node runs on
+// until its operator restarts it, and nothing that was acknowledged is lost or repeated.
+func upgradedUnderLoad(t *testing.T, older, newer string) {
+	t.Helper()
+	c := newCluster(t, t.TempDir(), 3)
+	roots := map[*process]string{}
+	for _, p := range c.nodes {
+		roots[p] = packageRoot(t)
+		dpkgIn(t, roots[p], "-i", older)
+		p.binary = filepath.Join(roots[p], "usr/bin/ringlog")
+	}
+	c.startAll()
+	version := func(p *process) string {
+		t.Helper()
+		var s struct{ Version string }
+		resp, err := http.Get(p.url() + "/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
+			t.Fatal(err)
+		}
+		return s.Version
+	}
+	work := &load{events: 60_000, publishers: 2, batch: 10}
+	published := make(chan struct{})
+	go func() {
+		defer close(published)
+		work.publish(t.Context(), t, c)
+	}()
+	for i, p := range c.nodes {
+		c.eventually(time.Minute, "events", func() error {
+			if last := work.last.Load(); last < uint64(1000*(i+1)) {
+				return fmt.Errorf("%d events are published", last)
+			}
+			return nil
+		})
+		dpkgIn(t, roots[p], "-i", newer)
+		if v := version(p); v != "0.1.0" {
+			t.Errorf("%s has version %s before its restart", p.id, v)
+		}
+		p.stop()
+		p.start()
+		c.converged()
+		if v := version(p); v != "0.1.1" {
+			t.Errorf("%s has version %s after its restart", p.id, v)
+		}
+	}
+	select {
+	case <-published:
+		t.Error("the packages were replaced after the load")
+	default:
+	}
+	<-published
+	loaded(t, c, work)
+	c.close()
 }
 
 // The unit is one that systemd takes, and leaves a node little that it does not need.

@@ -192,6 +192,23 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
+// docs/security.md promises that so few commands lead from nothing to a publish over TLS with a token of its own.
+func TestASecureClusterTakesEightCommands(t *testing.T) {
+	t.Parallel()
+	commands, continued := 0, false
+	for line := range strings.Lines(blocks(t, "../docs/security.md")[0].text) {
+		line = strings.TrimSuffix(line, "\n")
+		// The lines of a function are those of a command that calls it.
+		own := !continued && !strings.HasPrefix(line, " ") && line != "}" && !strings.Contains(line, "() {")
+		if continued = strings.HasSuffix(line, "\\"); own {
+			commands++
+		}
+	}
+	if commands != 8 {
+		t.Errorf("%d commands", commands)
+	}
+}
+
 // runDocument runs the blocks of a document in one script, in a folder that has a program ringlog.
 func runDocument(t testing.TB, file string) {
 	for _, tool := range []string{"curl", "python3"} {

@@ -42,7 +42,17 @@ var translated = [...]struct {
 	{netip.MustParsePrefix("::/96"), [4]int{12, 13, 14, 15}},        // IPv4-compatible, RFC 4291
 	{netip.MustParsePrefix("64:ff9b::/96"), [4]int{12, 13, 14, 15}}, // NAT64, RFC 6052
 	{netip.MustParsePrefix("2002::/16"), [4]int{2, 3, 4, 5}},        // 6to4, RFC 3056
+	{siteNAT64, [4]int{6, 7, 9, 10}},
+	{siteNAT64, [4]int{7, 9, 10, 11}},
+	{siteNAT64, [4]int{9, 10, 11, 12}},
+	{siteNAT64, [4]int{12, 13, 14, 15}},
 }
+
+// siteNAT64 is NAT64 of a site, RFC 8215: where the address is depends on the length of the site's prefix.
+var siteNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")
+
+// teredo has the client's IPv4 address in its last bytes, each bit of it inverted, RFC 4380.
+var teredo = netip.MustParsePrefix("2001::/32")
 
 // thisNetwork are addresses that mean the host itself, RFC 1122.
 var thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
@@ -57,10 +67,16 @@ func isLocal(a netip.Addr) bool {
 	for _, form := range translated {
 		if form.prefix.Contains(a) {
 			bytes, at := a.As16(), form.at
-			if isLocal(netip.AddrFrom4([4]byte{bytes[at[0]], bytes[at[1]], bytes[at[2]], bytes[at[3]]})) {
+			v4 := netip.AddrFrom4([4]byte{bytes[at[0]], bytes[at[1]], bytes[at[2]], bytes[at[3]]})
+			// Zeros are no address where another place may have it.
+			if isLocal(v4) && !(form.prefix == siteNAT64 && thisNetwork.Contains(v4)) {
 				return true
 			}
 		}
+	}
+	if teredo.Contains(a) {
+		bytes := a.As16()
+		return isLocal(netip.AddrFrom4([4]byte{^bytes[12], ^bytes[13], ^bytes[14], ^bytes[15]}))
 	}
 	return false
 }

@@ -24,6 +24,7 @@ func TestLocalReceiversAreRefused(t *testing.T) {
 		"224.0.0.1", "[ff02::1]", "[ff01::1]", "localhost", "LOCALHOST.", "a.localhost",
 		"[::ffff:127.0.0.1]", "[::ffff:a9fe:a9fe]", "[::127.0.0.1]", "[64:ff9b::127.0.0.1]",
 		"[64:ff9b::a9fe:a9fe]", "[2002:7f00:1::]", "[2002:a9fe:a9fe::1]",
+		"[64:ff9b:1:7f00:0:100::]", "[64:ff9b:1:0:7f:0:100::]", "[64:ff9b:1::7f00:1]", "[2001:0:c000:201::80ff:fffe]",
 	} {
 		_, err := NewWebhook(WebhookOptions{URL: "http://" + host + ":80/"})
 		if local, is := errors.AsType[*LocalError](err); !is || !strings.Contains(err.Error(), local.Host) ||
@@ -32,6 +33,7 @@ func TestLocalReceiversAreRefused(t *testing.T) {
 		}
 	}
 	for _, host := range []string{"192.0.2.1", "10.0.0.1", "[2001:db8::1]", "[64:ff9b::c000:201]", "[2002:c000:201::]",
+		"[64:ff9b:1::c000:201]", "[2001:0:c000:201::3fff:fdfe]",
 		"[::ffff:192.0.2.1]", "hooks.example.org", "localhost.example.org"} {
 		if _, err := NewWebhook(WebhookOptions{URL: "http://" + host + "/"}); err != nil {
 			t.Errorf("%s: %v", host, err)

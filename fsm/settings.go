@@ -79,6 +79,8 @@ type Settings struct {
 	AuthBindSource  bool // whether events name the token that published them as their source
 	AuthOpenMetrics bool // whether /metrics needs no token
 
+	RequestsPerSecond uint64 // of one token at one node; 0 is no bound
+
 	// The gate of incoming events.
 	ReservedForeign bool
 	Limits          event.Limits
@@ -249,6 +251,9 @@ func definitions() []definition {
 		{"limits.request_events", frame.LevelBase, "10000",
 			"events of one request",
 			size(1, frame.MaxRows/2, func(s *Settings) *int { return &s.Limits.RequestEvents })},
+		{"limits.requests_per_second", frame.LevelTokens, "0",
+			"requests of one token at one node within a second, if it is no cluster token; 0 is no bound",
+			number(0, 1_000_000, func(s *Settings) *uint64 { return &s.RequestsPerSecond })},
 		// Results of producers.
 		{"producer.max", frame.LevelBase, "100000",
 			"producers whose results are kept; past it the one used longest ago is forgotten",

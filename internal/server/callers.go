@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/access"
@@ -53,7 +55,13 @@ type callers struct {
 // principals are those of the tokens of one state, as they were asked for.
 type principals struct {
 	tokens *fsm.Tokens
-	byID   sync.Map // of *access.Principal
+	byID   sync.Map // of *tokenHolder
+}
+
+// tokenHolder is whoever has a token, at this node.
+type tokenHolder struct {
+	*access.Principal
+	pace atomic.Pointer[rate.Limiter] // of requests, by limits.requests_per_second; nil while nothing is bounded
 }
 
 // caller is who makes a call, and how that is known.
@@ -181,17 +189,49 @@ func (c *callers) certified(state *tls.ConnectionState) (*caller, error) {
 
 // holder returns the caller that has a token.
 func (c *callers) holder(token *fsm.Token) *caller {
+	return &caller{Principal: c.known(token).Principal, id: token.ID}
+}
+
+// known returns what this node has of a token.
+func (c *callers) known(token *fsm.Token) *tokenHolder {
 	tokens := c.node.Machine().Tokens()
 	known := c.principals.Load()
 	if known == nil || known.tokens != tokens {
 		known = &principals{tokens: tokens}
 		c.principals.Store(known)
 	}
-	p, made := known.byID.Load(token.ID)
+	of, made := known.byID.Load(token.ID)
 	if !made {
-		p, _ = known.byID.LoadOrStore(token.ID, access.Holder(token.Name, token.Roles, token.Types, token.Cursors))
+		of, _ = known.byID.LoadOrStore(token.ID, &tokenHolder{
+			Principal: access.Holder(token.Name, token.Roles, token.Types, token.Cursors)})
 	}
-	return &caller{Principal: p.(*access.Principal), id: token.ID}
+	return of.(*tokenHolder)
+}
+
+// count counts a request of a token, and refuses it where the token has made too many within a second. The cluster
+// token is not bounded: whoever has it can raise the bound.
+func (c *callers) count(who *caller) error {
+	most := c.node.Machine().Settings().RequestsPerSecond
+	if most == 0 || who == nil || who.id == "" {
+		return nil
+	}
+	token := c.node.Machine().Tokens().ByID(who.id)
+	if token == nil {
+		return nil // revoked since, which is for others to refuse
+	}
+	of := c.known(token)
+	pace := of.pace.Load()
+	if pace == nil || pace.Limit() != rate.Limit(most) {
+		// A second's requests may come at once. Of two calls that meet here one counts alone.
+		pace = rate.NewLimiter(rate.Limit(most), int(most))
+		of.pace.Store(pace)
+	}
+	if pace.Allow() {
+		return nil
+	}
+	return api.Refuse(api.Overloaded, "Authorization",
+		fmt.Sprintf("the token %q makes more than %d requests a second at this node", who, most),
+		"send several events in a request, or raise the setting limits.requests_per_second")
 }
 
 // checked returns a caller whose token is good.

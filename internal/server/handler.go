@@ -118,6 +118,13 @@ func (s *Server) admit(r *http.Request, rt *route) error {
 		s.refusals.slow(ctx, r.RemoteAddr, err)
 		return err
 	}
+	// Health checks are answered however many there are, and calls between nodes are nobody's own.
+	if rt != nil && rt.needs != access.Open && rt.needs != access.Peer {
+		who, _ := callerOf(r.Context())
+		if err := s.callers.count(who); err != nil {
+			return err
+		}
+	}
 	return s.identity.sameCluster(r)
 }
 

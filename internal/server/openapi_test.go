@@ -213,7 +213,7 @@ func callOrder() []string {
 		"renewAllocations", "getAllocation", "listAllocations", "releaseAllocation", "removeResource",
 		"listTransfers", "listCopiesOfHost", "listCopies",
 		"defineView", "getView", "listViews", "readView", "watchView", "removeView",
-		"createToken", "listTokens", "rotateToken", "revokeToken",
+		"createToken", "listTokens", "rotateToken", "revokeToken", "createSession", "deleteSession",
 		"audit", "auditSources", "auditCoordinator",
 		"getStatus", "getCluster", "history", "getOutage", "getMetrics", "removeClient",
 		"deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember",

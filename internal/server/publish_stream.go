@@ -194,6 +194,9 @@ func (s *publishStream) publishNext(length int) (*ringlogv1.PublishResponse, err
 	if err := s.callers.still(s.who); err != nil {
 		return nil, err
 	}
+	if err := s.callers.count(s.who); err != nil {
+		return nil, err
+	}
 	// The server's end does not interrupt a publish: its outcome would be unknown to the client.
 	ctx, cancel := context.WithTimeout(access.With(withHold(context.Background(), s.hold), s.who.Principal), s.timeout)
 	defer cancel()

@@ -380,6 +380,38 @@ func TestATokenLeavesRoomForOthers(t *testing.T) {
 	s.hold(other, wants{"POST", "/v1/events", large, 200, nil})
 }
 
+// Whatever a token calls counts in its requests of a second, those of a publish stream too, and in nobody else's.
+func TestATokenHasItsRequestsOfASecond(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, withToken)
+	busy := s.tokenOf("busy", api.NewToken{Roles: []string{"operator", "publisher"}})
+	other := s.tokenOf("other", api.NewToken{Roles: []string{"publisher"}})
+	line := s.streamAs(busy)
+	s.ok("PUT", "/v1/settings/limits.requests_per_second", `{"value":"2"}`)
+	refused := 0
+	for range 10 {
+		if s.do("GET", "/v1/settings", "", busy...).status == http.StatusTooManyRequests {
+			refused++
+		}
+	}
+	if refused < 5 {
+		t.Errorf("%d of 10 requests are refused, at 2 a second", refused)
+	}
+	a := s.do("GET", "/v1/settings", "", busy...)
+	if e := a.err(t); e.Code != api.Overloaded || !strings.Contains(e.Remedy, "limits.requests_per_second") ||
+		a.header.Get("Retry-After") == "" {
+		t.Errorf("%v %v", e, a.header)
+	}
+	line.send(oneEvent("{}"))
+	if reply := line.reply(); !strings.Contains(reply.String(), "requests a second") {
+		t.Errorf("a publish stream is not bounded: %v", reply)
+	}
+	s.hold(other, wants{"POST", "/v1/events", `{"type":"A"}`, 200, nil})
+	s.hold(busy, wants{"GET", "/healthz", "", 200, nil})
+	s.ok("PUT", "/v1/settings/limits.requests_per_second", `{"value":"0"}`)
+	s.hold(busy, wants{"GET", "/v1/settings", "", 200, nil})
+}
+
 // Streams, exchanges and publish streams end with their token, at every node within a second.
 func TestWhatLastsEndsWithItsToken(t *testing.T) {
 	t.Parallel()

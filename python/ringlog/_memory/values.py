@@ -258,6 +258,7 @@ SETTINGS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "limits.name_bytes": ("256", _number(16, 4096)),
     "limits.request_bytes": ("4194304", _number(1024, 16 << 20)),
     "limits.request_events": ("10000", _number(1, 1 << 16)),
+    "limits.requests_per_second": ("0", _number(0, 1_000_000)),
     "producer.max": ("100000", _number(1000, 10_000_000)),
     "producer.max_bytes": ("268435456", _number(32 << 20, 1 << 40)),
     "producer.ttl": ("15m", _duration(timedelta(minutes=10), DAY)),

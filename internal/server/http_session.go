@@ -82,7 +82,7 @@ func (s *sessions) postSession(w http.ResponseWriter, r *http.Request) error {
 	// Whoever calls is known: the route needs that. A cookie, or a certificate, is changed into nothing.
 	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if s.aead == nil || !strings.EqualFold(scheme, "Bearer") {
-		return api.Refuse(api.InvalidArgument, "Authorization", "there is no bearer token to make a session of",
+		return api.Refuse(api.Conflict, "Authorization", "there is no bearer token to make a session of",
 			"send Authorization: Bearer TOKEN; a cluster without tokens needs no session")
 	}
 	w.Header().Set("Cache-Control", "no-store")

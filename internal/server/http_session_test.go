@@ -40,7 +40,7 @@ func TestABrowserCallsWithItsCookie(t *testing.T) {
 		// What only the leader does is passed on for the browser.
 		s.hold(root, wants{"GET", "/v1/tokens", "", 200, []string{"reader"}},
 			wants{"POST", "/v1/members/n9/demote", "", 404, nil},
-			wants{"POST", "/v1/session", "", 400, []string{"bearer token"}})
+			wants{"POST", "/v1/session", "", 409, []string{"bearer token"}})
 		s.hold(session, wants{"GET", "/v1/groups/g", "", 200, nil}, wants{"GET", "/v1/tokens", "", 403, nil})
 		// Pages of another port of the host are of the same site, and of another origin.
 		s.hold(append([]string{"Sec-Fetch-Site", "same-site"}, root...),
@@ -69,6 +69,6 @@ func TestABrowserCallsWithItsCookie(t *testing.T) {
 func TestAClusterWithoutTokensHasNoSessions(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
-	s.hold([]string{"Authorization", "Bearer something"}, wants{"POST", "/v1/session", "", 400, []string{"without tokens"}})
+	s.hold([]string{"Authorization", "Bearer something"}, wants{"POST", "/v1/session", "", 409, []string{"without tokens"}})
 	s.hold([]string{"Cookie", "ringlog-session=something"}, wants{"GET", "/v1/cursors", "", 200, nil})
 }

@@ -47,7 +47,8 @@ func TestTheTokenGuardsAllButHealth(t *testing.T) {
 		)
 		a := s.do(method, path, "", "Authorization", "Bearer wrong")
 		health := path == "/healthz" || path == "/readyz" || strings.HasPrefix(path, "/python/") ||
-			strings.HasPrefix(path, consolePath)
+			strings.HasPrefix(path, consolePath) ||
+			rt.pattern() == "DELETE /v1/session" // which has a browser forget its cookie, and does nothing here
 		open := health || path == ringlogv1connect.PeerServiceChallengeProcedure
 		if health != (a.status == http.StatusOK) || open != (a.status != http.StatusUnauthorized) {
 			t.Errorf("%s %s: %d", method, path, a.status)

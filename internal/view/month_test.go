@@ -144,7 +144,7 @@ func TestAMonthIsAsTheReferenceFoldsIt(t *testing.T) {
 	}
 	perDay := 7
 	if longtest.Enabled() {
-		perDay *= 4
+		perDay *= 2
 	}
 	events := month(1, perDay)
 	want := reference(t, events)

@@ -15,8 +15,8 @@ import (
 // may share memory with data.
 //
 // It accepts type (or event_type), payload, source, key, correlation_id, causation_id, dedup_id, dedup (false turns
-// it off), traceparent of W3C Trace Context, time in RFC 3339 (or timestamp in epoch seconds) and value. It skips what a stored event has in addition:
-// offset, appended_at, term, hash, original_type, foreign, target, redrive. null means absent, except for type and
+// it off), traceparent of W3C Trace Context, time in RFC 3339 (or timestamp in epoch seconds) and value. It skips what
+// a stored event has in addition: offset, appended_at, term, hash, original_type, foreign, target, redrive. null means absent, except for type and
 // payload.
 func DecodeOne(data []byte, lim Limits) (Event, error) {
 	d, err := newDecoder(data, lim)

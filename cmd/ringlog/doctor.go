@@ -86,7 +86,7 @@ func diagnoseCluster(ctx context.Context, sh *shell.Shell, maxSkew, maxAge time.
 		clockFindings(found, maxSkew), []shell.Finding{backupFinding(found, maxAge, clusterAge(ctx, sh, found))})
 }
 
-// clusterAge returns for how long the cluster has existed, or at least a long time if that cannot be told: the log does
+// clusterAge returns for how long the cluster has existed, or at least a long time if that is not known: the log does
 // not begin with the cluster any more, or its events may not be read.
 func clusterAge(ctx context.Context, sh *shell.Shell, found sweep[timedStatus]) time.Duration {
 	const unknown = math.MaxInt64

@@ -18,7 +18,7 @@ import (
 // They are stored in the header, after what every header has: the body then is the one that the rows have without
 // traces, so that a client's body is stored as it came, and readers that know no traces get it as it is. A block in
 // which no row has one has no runs, and the bytes that it had before there were traces. One that has some is made from
-// LevelTraces on, as older builds refuse a header that goes on.
+// LevelTraces on, as older builds refuse a longer header.
 
 // traceSize is what a trace context takes beside its run's number of rows.
 const traceSize = 16 + 8 + 1

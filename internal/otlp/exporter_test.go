@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// collector is a collector of OpenTelemetry that answers as it is told.
+// collector is a collector of OpenTelemetry that gives the answers of a test.
 type collector struct {
 	*httptest.Server
 	bodies chan string

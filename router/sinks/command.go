@@ -36,8 +36,8 @@ type CommandOptions struct {
 //	RINGLOG_CAUSATION_ID, RINGLOG_TIME, RINGLOG_APPENDED_AT, RINGLOG_HASH, RINGLOG_DELIVERY, RINGLOG_GROUP
 //	RINGLOG_IDEMPOTENCY_KEY, TRACEPARENT, RINGLOG_REACTOR
 //
-// TRACEPARENT is that of W3C Trace Context. The last one is the id of this process: a program that is not its descendant any more, such as a daemon that a
-// command has started, does not handle the event.
+// TRACEPARENT is that of W3C Trace Context. RINGLOG_REACTOR is the id of this process: a program that is not its
+// descendant any more, such as a daemon that a command has started, does not handle the event.
 //
 // A variable that the event has no value for is set and empty. Exit code 0 is success. The program runs in
 // a process group of its own: when its time is over all of it gets SIGTERM, and SIGKILL a

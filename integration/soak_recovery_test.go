@@ -32,8 +32,8 @@ func (s *soak) wipe(p *process) {
 		if err != nil {
 			return err
 		}
-		if !bytes.Contains(text[from:], []byte("known with another incarnation")) {
-			return errors.New("its log does not mention its incarnation")
+		if !bytes.Contains(text[from:], []byte("reason=other_incarnation")) {
+			return errors.New("its log does not name other_incarnation")
 		}
 		return nil
 	})

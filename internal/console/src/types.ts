@@ -18,6 +18,7 @@ export interface StoredEvent {
   foreign?: boolean;
   target?: string;
   redrive?: number;
+  traceparent?: string;
 }
 
 export interface Filter {

@@ -115,13 +115,11 @@ const freePort = () => new Promise((resolve, reject) => {
   });
 });
 
-// withToken runs one node of a cluster with a token.
-export async function withToken(token, use) {
+// withNode runs one more node while it is used. args are of serve, given the folder that is removed afterwards.
+async function withNode(program, id, args, use) {
   const dir = await mkdtemp(join(tmpdir(), 'console-'));
-  const file = join(dir, 'token');
-  await writeFile(file, token, { mode: 0o600 });
   const http = `127.0.0.1:${await freePort()}`;
-  const child = spawn(binary, ['serve', '--id', 't1', '--data-dir', join(dir, 't1'), '--http', http, '--raft', `127.0.0.1:${await freePort()}`, '--bootstrap-expect', '1', '--tls-mode', 'off', '--token-file', file], { stdio: 'ignore' });
+  const child = spawn(program, ['serve', '--id', id, '--data-dir', join(dir, id), '--http', http, '--raft', `127.0.0.1:${await freePort()}`, '--tls-mode', 'off', ...(await args(dir))], { stdio: 'ignore' });
   try {
     await until('the node is ready', async () => (await fetch(`http://${http}/readyz`)).ok, 60);
     await use('http://' + http);
@@ -132,12 +130,38 @@ export async function withToken(token, use) {
   }
 }
 
+// withToken runs one node of a cluster with a token.
+export const withToken = (token, use) =>
+  withNode(binary, 't1', async (dir) => {
+    const file = join(dir, 'token');
+    await writeFile(file, token, { mode: 0o600 });
+    return ['--bootstrap-expect', '1', '--token-file', file];
+  }, use);
+
+// withOtherVersion lets a node of another release join the cluster that a node belongs to, and removes it afterwards.
+export async function withOtherVersion(base, release, use) {
+  const dir = await mkdtemp(join(tmpdir(), 'console-'));
+  const program = join(dir, 'ringlog');
+  try {
+    await new Promise((resolve, reject) => {
+      execFile('go', ['build', '-ldflags', `-X main.release=${release}`, '-o', program, '../../cmd/ringlog'], (error, stdout, stderr) => (error ? reject(new Error(stderr)) : resolve()));
+    });
+    await withNode(program, 'other', async () => ['--join', base], use);
+    await until('it is removed', async () => (await run(base, ['cluster', 'remove', 'other', '--yes'])).code === 0);
+  } finally {
+    await rm(dir, { recursive: true, force: true });
+  }
+}
+
+// span has published the events of a run that seed makes.
+export const span = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+
 // seed makes something of each kind that the console shows, and returns the offset of the first event. A cluster that has
 // just been formed may elect a leader again, so that it need not be the same each time.
 export async function seed(base) {
   const to = (method, path, body, headers) => call(base, method, path, body, headers);
   const flow = ['SELFPLAY_COMPLETE', 'NEW_GAMES_AVAILABLE', 'DATA_SYNC_COMPLETED', 'TRAINING_THRESHOLD_REACHED', 'TRAINING_STARTED'];
-  const { results } = await to('POST', '/v1/events', flow.map((type, i) => ({ type, source: 'trainer-3', key: 'hex8_2p', correlation_id: 'run-17', payload: { config_key: 'hex8_2p', step: i, nested: { list: [1, 2, { deep: true }] } } })));
+  const { results } = await to('POST', '/v1/events', flow.map((type, i) => ({ type, source: 'trainer-3', key: 'hex8_2p', correlation_id: 'run-17', traceparent: span, payload: { config_key: 'hex8_2p', step: i, nested: { list: [1, 2, { deep: true }] } } })));
   await to('POST', '/v1/events', Array.from({ length: 12 }, (_, i) => ({ type: 'EVALUATION_COMPLETED', source: 'evaluator-1', key: `config-${i % 3}`, payload: { elo: 1500 + i } })));
   await to('PUT', '/v1/cursors/trainer', { from: 'start', filter: { types: ['training.*'] } });
   await to('PUT', '/v1/cursors/archiver', { from: 'start' });

@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { chromium } from 'playwright-core';
-import { Cluster, call, run, seed, until, withToken } from './cluster.js';
+import { Cluster, call, run, seed, span, until, withOtherVersion, withToken } from './cluster.js';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const pictures = process.env.RINGLOG_PICTURES;
@@ -223,6 +223,7 @@ describe('with something of each kind', () => {
     await page.click('.rows .row:not(.header)');
     await page.waitForSelector('[data-test=payload]');
     assert.match(await page.innerText('[data-test=payload]'), /config_key: "hex8_2p"/);
+    await page.waitForSelector(`dd:has-text("${span}")`);
     // Lists are folded below the second level.
     await page.click('[data-test=payload] summary:has-text("[3]")');
     assert.match(await page.innerText('[data-test=payload]'), /\{1\}/);
@@ -612,6 +613,20 @@ test('a node that no longer answers is shown unlike a cluster without a leader',
   await page.waitForSelector('.strip:has-text("this node does not answer")', { timeout: 20_000 });
   await page.context().setOffline(false);
   await page.waitForSelector('.strip:not(:has-text("does not answer"))', { timeout: 20_000 });
+  await page.close();
+});
+
+test('a node of another version is named, and the remedy', async () => {
+  await cluster.healthy();
+  const page = await open('overview');
+  await withOtherVersion(base, '0.0.9', async (at) => {
+    await page.waitForSelector('[data-test=findings]:has-text("Members have different versions")', { timeout: 30_000 });
+    await page.waitForSelector('[data-test=findings]:has-text("Finish the upgrade")');
+    // It serves the same page of its own cluster.
+    const there = await open('members', { at });
+    await there.waitForSelector('.rows .row:has-text("other"):has-text("0.0.9"), tr:has-text("other"):has-text("0.0.9")');
+    await there.close();
+  });
   await page.close();
 });
 

@@ -321,6 +321,7 @@ func eventFields() map[string]any {
 			"causation_id":   kind("string", "event that caused it"),
 			"time":           kind("string", "when it happened, in RFC 3339"),
 			"appended_at":    kind("string", "when it was appended, in RFC 3339"),
+			"traceparent":    kind("string", "span that published it, of W3C Trace Context"),
 		},
 	}
 }

@@ -125,6 +125,7 @@ export function EventDetail({ e }: { e: StoredEvent }) {
           ['term', e.term],
           ['redrive of letter', e.redrive && <Link to="letters" part={String(e.redrive)}>{e.redrive}</Link>],
           ['for the cursor alone', e.target && <Link to="cursors" part={e.target}>{e.target}</Link>],
+          ['published by the span', e.traceparent && <code>{e.traceparent}</code>],
           ['hash', e.hash && <code class="hash">{e.hash}</code>],
         ]}
       />

@@ -234,7 +234,7 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 // chaos publishes from many clients and follows every node while processes are killed, paused and restarted, and then
 // compares all logs with the ledger.
 func chaos(t *testing.T, voters int) {
-	faults, events := 20, int64(200_000)
+	faults, events := 8, int64(60_000)
 	if !longtest.Enabled() {
 		faults, events = 3, 5_000
 	}

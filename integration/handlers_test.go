@@ -138,7 +138,7 @@ func (all *listeners) disturbed(
 // only where a process died.
 func TestHandlersInThreeProcesses(t *testing.T) {
 	t.Parallel()
-	work := &load{events: 200_000, publishers: 4, batch: 500}
+	work := &load{events: 60_000, publishers: 4, batch: 500}
 	if !longtest.Enabled() {
 		work.events = 20_000
 	}

@@ -93,7 +93,7 @@ func (all *listeners) awaitGroup(c *cluster, last uint64) {
 // again only where the process that had handled it was killed.
 func TestAGroupOfThreeProcesses(t *testing.T) {
 	t.Parallel()
-	work := &load{events: 200_000, publishers: 4, batch: 500}
+	work := &load{events: 60_000, publishers: 4, batch: 500}
 	session := "10s" // how long the events of a killed member wait
 	if !longtest.Enabled() {
 		work.events, session = 20_000, "4s"

@@ -21,6 +21,10 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// An allocation is a lease of amounts of resources, all of them or none. No process of this program keeps it: each
+// command makes one request, and the id is what commands about the same allocation have in common. ringlog run
+// keeps one for as long as its command runs.
+
 // allocationCommand is allocation and its verbs: who has how much of which resource.
 func allocationCommand(sh *shell.Shell) *cli.Command {
 	const anID = "the id of an allocation"
@@ -68,6 +72,7 @@ func requestAllocationCommand(sh *shell.Shell) *cli.Command {
 			&cli.StringFlag{Name: "id", Usage: "`ID` of the allocation, the same for each command about it (default: random)"},
 		},
 		Action: func(c *cli.Context) error {
+			// The amounts are read before an id is made up: a wrong one asks nothing of the cluster.
 			amounts, err := parseAmounts(c.Args().Slice())
 			if err != nil {
 				return err
@@ -87,6 +92,7 @@ func parseAmounts(args []string) (map[string]uint64, error) {
 	amounts := map[string]uint64{}
 	for _, arg := range args {
 		i := strings.LastIndexByte(arg, '=')
+		// Without an equals sign i is -1, which leaves no name.
 		n, err := strconv.ParseUint(arg[i+1:], 10, 64)
 		name := arg[:max(i, 0)]
 		switch _, twice := amounts[name]; {
@@ -123,11 +129,13 @@ func listAllocations(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	classes := []string{"CRITICAL", "HIGH", "NORMAL", "LOW"}
+	// Granted first, by fence. What waits is sorted by the class that it has risen to, then as the queues have it.
 	slices.SortStableFunc(list, func(a, b api.Allocation) int {
 		if a.Granted != b.Granted {
 			return map[bool]int{true: -1, false: 1}[a.Granted]
 		}
 		byClass := slices.Index(classes, a.RisenTo) - slices.Index(classes, b.RisenTo)
+		// The class of what is granted plays no role any more.
 		if a.Granted {
 			byClass = 0
 		}
@@ -144,6 +152,7 @@ func listAllocations(ctx context.Context, sh *shell.Shell) error {
 func eachPage[P any](ctx context.Context, sh *shell.Shell, path string, add func(page *P) (next string)) error {
 	query := url.Values{"limit": {"1000"}}
 	for {
+		// A new value for each page: what add has kept of the one before is not overwritten.
 		var page P
 		if err := sh.Call(ctx, http.MethodGet, path, query, nil, &page); err != nil {
 			return err
@@ -156,7 +165,8 @@ func eachPage[P any](ctx context.Context, sh *shell.Shell, path string, add func
 	}
 }
 
-// priorityText is a priority, and what it has risen to.
+// priorityText is a priority, and what it has risen to. A request rises while it waits, so that it is not overtaken
+// for ever.
 func priorityText(x api.Allocation) string {
 	if x.RisenTo != x.Priority {
 		return x.Priority + ", rose to " + x.RisenTo
@@ -191,6 +201,7 @@ func printAllocation(sh *shell.Shell, x api.Allocation) error {
 // requestAllocation requests an allocation and prints its id. With wait it may take as long as --timeout says.
 func requestAllocation(ctx context.Context, sh *shell.Shell, id string, ask api.AllocationRequest, wait bool) error {
 	began, said := time.Now(), false
+	// Each call waits in the queue for a while. The id keeps the place of the request between two calls.
 	for {
 		left := sh.Timeout - time.Since(began)
 		if wait {
@@ -228,6 +239,7 @@ func requestAllocation(ctx context.Context, sh *shell.Shell, id string, ask api.
 
 // releaseAllocation ends an allocation, and prints what it was.
 func releaseAllocation(ctx context.Context, sh *shell.Shell, id string) error {
+	// It is fetched first: after the release nobody knows what it was.
 	var x api.Allocation
 	if err := sh.Fetch(ctx, allocationPath(id), &x); err != nil {
 		return err
@@ -258,7 +270,8 @@ func resourceCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// setResourceCommand is allocation resource set, and its short form.
+// setResourceCommand is allocation resource set, and its short form. name and path are what they are called by, for
+// the help.
 func setResourceCommand(sh *shell.Shell, name, path string) *cli.Command {
 	return &cli.Command{
 		Name: name, Usage: "declare a resource, or change it", ArgsUsage: "RESOURCE CAPACITY",
@@ -276,6 +289,7 @@ func setResourceCommand(sh *shell.Shell, name, path string) *cli.Command {
 			if err != nil {
 				return shell.Usagef("%q is not a capacity: give a whole number", c.Args().Get(1))
 			}
+			// A pointer, since a capacity of 0 is one: it has nothing more granted.
 			set := api.NewResource{Capacity: &capacity, Unit: c.String("unit"), Preemptible: c.Bool("preemptible")}
 			var r api.Resource
 			if err := sh.Call(c.Context, http.MethodPut, resourcePath(c.Args().First()), nil, set, &r); err != nil {

@@ -110,6 +110,7 @@ func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error)
 		return o, shell.Usagef("--fail-on: %w", err)
 	}
 	if o.live {
+		// Without a cluster the sources are all the evidence that there is.
 		if o.builtin && o.scan == "" {
 			return o, shell.Usagef("--live with --builtin shows nothing without --scan: --builtin asks no cluster")
 		}
@@ -151,11 +152,13 @@ func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
 
 // auditReport returns the report of this program, or of a node.
 func auditReport(ctx context.Context, sh *shell.Shell, o auditOptions) (*audit.Report, error) {
+	// The sources are read here in any case: a node does not have them.
 	sources, err := sourcesOf(sh, o.scan)
 	if err != nil {
 		return nil, err
 	}
 	report := &audit.Report{}
+	// With sources the request has a body, so it is a POST. It changes nothing.
 	switch {
 	case o.builtin && o.live:
 		return audit.Live(event.Builtin(), audit.Evidence{Sources: sources}), nil
@@ -169,10 +172,12 @@ func auditReport(ctx context.Context, sh *shell.Shell, o auditOptions) (*audit.R
 
 // printAudit prints what the flags ask for: without one of them, the totals alone.
 func printAudit(sh *shell.Shell, report *audit.Report, o auditOptions) error {
+	// The other formats are for programs, and have all that was asked for.
 	if o.format != audit.Text {
 		return report.Only(o.only).Write(sh.Out, o.format)
 	}
 	sections := report.Only(o.only).Sections()
+	// The totals alone, with the way to the lists. The notice comes after them.
 	if !o.all && len(o.only) == 0 && o.coordinator == "" {
 		sections = []audit.Section{report.ClassTotals()}
 		defer sh.Say("for the lists: ringlog audit --all, or --only LIST (%s)", strings.Join(audit.Lists(), ", "))
@@ -190,6 +195,7 @@ func printAudit(sh *shell.Shell, report *audit.Report, o auditOptions) error {
 
 // printSection prints a section of the report.
 func printSection(sh *shell.Shell, s audit.Section) error {
+	// An empty line and the title. A section without rows has its header alone.
 	if err := sh.Print("\n" + sh.Paint(shell.Strong, s.Title)); err != nil {
 		return err
 	}

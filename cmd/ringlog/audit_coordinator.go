@@ -36,11 +36,13 @@ func auditCoordinatorCommand(sh *shell.Shell) *cli.Command {
 				" (default: the newest 1000000 events)"},
 		},
 		Action: shell.Args(1, "the name of a coordinator", func(c *cli.Context) error {
+			// A wrong --fail-on is found before the node reads the log for the report.
 			kinds, err := parseDrifts(c.String("fail-on"))
 			if err != nil {
 				return err
 			}
 			query := url.Values{}
+			// Without --from the node chooses where to begin. It resolves the position, too.
 			if c.IsSet("from") {
 				from, err := shell.ParsePosition("from", c.String("from"))
 				if err != nil {
@@ -53,7 +55,8 @@ func auditCoordinatorCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// parseDrifts reads a comma separated list of kinds of drift.
+// parseDrifts reads a comma separated list of kinds of drift. Case and spaces around a name do not count. An empty
+// text is none.
 func parseDrifts(text string) (kinds []audit.CoordinatorDrift, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.ToLower(strings.TrimSpace(part))
@@ -75,9 +78,11 @@ func auditCoordinator(
 ) error {
 	var report audit.CoordinatorReport
 	path := "/v1/audit/coordinators/" + url.PathEscape(name)
+	// The node has the registry and the clients, and counts what the log has.
 	if err := sh.Call(ctx, http.MethodGet, path, query, nil, &report); err != nil {
 		return err
 	}
+	// Programs get the whole report, people its title and the sections that have something in them.
 	err := sh.Emit(&report, func() error {
 		if err := sh.Print(report.Title()); err != nil {
 			return err

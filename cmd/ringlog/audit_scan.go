@@ -32,16 +32,19 @@ func auditScanCommand(sh *shell.Shell) *cli.Command {
 		Flags: []cli.Flag{&cli.StringFlag{Name: "fail-on", Usage: "exit 1 if one of these `LIST`s is not empty"}},
 		Action: shell.Args(1, "a folder of sources", func(c *cli.Context) error {
 			var lists []string
+			// The names are checked before the sources are read, which may take a while.
 			for name := range strings.FieldsFuncSeq(c.String("fail-on"), func(r rune) bool { return r == ',' || r == ' ' }) {
 				if !slices.Contains(scanLists, name) {
 					return shell.Usagef("--fail-on: there is no list %q; use %s", name, strings.Join(scanLists, ", "))
 				}
 				lists = append(lists, name)
 			}
+			// No cluster is asked: the types are those of this program.
 			report, err := scan.Dir(event.Builtin(), c.Args().First())
 			if err != nil {
 				return shell.Usagef("audit scan: %w", err)
 			}
+			// The places are printed even if the result is a failure, since they are what has to be corrected.
 			if err := printScan(sh, report); err != nil {
 				return err
 			}
@@ -56,6 +59,7 @@ func printScan(sh *shell.Shell, r *scan.Report) error {
 		rows := make([]table.Row, len(r.Places))
 		for i, p := range r.Places {
 			note := ""
+			// A type that is not written in the line cannot be known or unknown.
 			switch {
 			case p.Dynamic:
 				note = "dynamic"
@@ -64,6 +68,7 @@ func printScan(sh *shell.Shell, r *scan.Report) error {
 			}
 			rows[i] = table.Row{p.Type, p.Role, fmt.Sprintf("%s:%d", p.File, p.Line), note}
 		}
+		// A notice on the standard error. As JSON, the report has them itself.
 		sayBroken(sh, r)
 		return sh.Table(table.Row{"type", "role", "place", "note"}, rows)
 	})
@@ -78,6 +83,7 @@ func sayBroken(sh *shell.Shell, r *scan.Report) {
 
 // failOnScan ends with code 1 if a list that must be empty is not.
 func failOnScan(sh *shell.Shell, r *scan.Report, lists []string) error {
+	// Three of the lists are in the report, the other two are marks on its places.
 	counts := map[string]int{"orphans": len(r.Orphans), "dead": len(r.Dead), "broken": len(r.Broken)}
 	for _, p := range r.Places {
 		if p.Dynamic {
@@ -87,6 +93,7 @@ func failOnScan(sh *shell.Shell, r *scan.Report, lists []string) error {
 			counts["unknown"]++
 		}
 	}
+	// In the order in which the lists were named.
 	var found []string
 	for _, name := range lists {
 		if counts[name] > 0 {
@@ -110,14 +117,17 @@ func sourcesOf(sh *shell.Shell, dir string) (s audit.Sources, err error) {
 		return s, shell.Usagef("--scan: %w", err)
 	}
 	sayBroken(sh, r)
+	// The audit has one entry for each file and type, with all lines. The scan has one for each line.
 	sides := map[scan.Role]*[]audit.SourceUse{scan.Emitter: &s.Emitters, scan.Subscriber: &s.Subscribers}
 	at := map[[3]string]int{} // where the use of a role, a file and a type is in its list
 	for _, p := range r.Places {
+		// The type of a dynamic place is not known, so it is left out.
 		if p.Dynamic {
 			continue
 		}
 		list, use := sides[p.Role], [3]string{string(p.Role), p.File, string(p.Type)}
 		i, known := at[use]
+		// The first place of a use makes its entry, the others add their lines to it.
 		if !known {
 			i = len(*list)
 			at[use] = i

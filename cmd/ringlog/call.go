@@ -53,16 +53,19 @@ func callCommand(sh *shell.Shell) *cli.Command {
 			o := publishOptions{kind: c.Args().First(), payload: c.Args().Get(1), source: c.String("source"),
 				key: c.String("key"), correlationID: c.String("correlation-id"), dedupID: c.String("dedup-id"),
 				noDedup: c.Bool("no-dedup")}
+			// A command of react publishes in the run of the event that it handles.
 			ctx := causedByReaction(c.Context, sh)
 			if !c.Bool("wait") {
 				if c.IsSet("reply") || c.IsSet("failure") {
 					return shell.Usagef("--reply and --failure need --wait")
 				}
+				// Without an outcome the event still begins a run, which ringlog chain can show.
 				if o.correlationID == "" {
 					ctx = inRun(ctx)
 				}
 				return publish(ctx, sh, o)
 			}
+			// What is not named here the client takes from the flows of the cluster.
 			var answers client.CallOptions
 			var err error
 			if answers.Replies, err = typesOf(c, "reply"); err != nil {
@@ -78,6 +81,7 @@ func callCommand(sh *shell.Shell) *cli.Command {
 
 // inRun gives what is published a correlation id, unless the event that react runs this program for has one.
 func inRun(ctx context.Context) context.Context {
+	// The client gives an event what it inherits from its cause, unless it has one of its own.
 	if event.Inherit(ctx, event.Event{}).CorrelationID != "" {
 		return ctx
 	}
@@ -91,16 +95,18 @@ func typesOf(c *cli.Context, flag string) (types []event.Type, err error) {
 	}
 	for name := range strings.SplitSeq(c.String(flag), ",") {
 		name = strings.TrimSpace(name)
+		// The client compares types with those that arrive: a pattern would match none.
 		if name == "" || strings.ContainsAny(name, "*?") {
 			return nil, shell.Usagef("--%s %q: name types, without patterns, as in --%s A_DONE,B_DONE", flag,
 				c.String(flag), flag)
 		}
 		types = append(types, event.Type(name))
 	}
+	// The filter checks the names as the tail that waits for them does.
 	return types, (event.Filter{Types: texts(types)}).Validate()
 }
 
-// texts returns types as strings.
+// texts returns types as strings. The filter has strings, since it may have patterns.
 func texts(types []event.Type) []string {
 	names := make([]string, len(types))
 	for i, t := range types {
@@ -111,14 +117,14 @@ func texts(types []event.Type) []string {
 
 // called is what call prints.
 type called struct {
-	Success         bool         `json:"success"`
-	Error           string       `json:"error,omitempty"`
-	DurationSeconds float64      `json:"duration_seconds"`
-	Offset          uint64       `json:"offset"`
+	Success         bool         `json:"success"`          // of the run, not of the call
+	Error           string       `json:"error,omitempty"`  // of the reply, if it says why the run has failed
+	DurationSeconds float64      `json:"duration_seconds"` // between the two events, as the log has appended them
+	Offset          uint64       `json:"offset"`           // of the event, or of the original if it is a duplicate
 	Duplicate       bool         `json:"duplicate"`
 	CorrelationID   string       `json:"correlation_id"`
 	ReplyOffset     uint64       `json:"reply_offset"`
-	Reply           *event.Event `json:"reply"`
+	Reply           *event.Event `json:"reply"` // the whole event
 }
 
 // call publishes the event, and prints the outcome of its run.
@@ -128,6 +134,7 @@ func call(ctx context.Context, sh *shell.Shell, o publishOptions, answers client
 		return err
 	}
 	ev := event.New(event.Type(o.kind), payload)
+	// Source, key and ids, as publish sets them.
 	o.stamp(&ev)
 	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
 		r, err := c.Call(ctx, ev, answers)
@@ -137,6 +144,7 @@ func call(ctx context.Context, sh *shell.Shell, o publishOptions, answers client
 		if err != nil {
 			return err
 		}
+		// The outcome is printed in both cases. Of a run that has failed the exit code says so, too.
 		if err := printCalled(sh, r); err != nil || r.Success {
 			return err
 		}
@@ -146,6 +154,7 @@ func call(ctx context.Context, sh *shell.Shell, o publishOptions, answers client
 
 // noReplyError says how to name an outcome, with the types whose outcome is known that are spelt alike.
 func noReplyError(kind string) error {
+	// Twenty near types, of which those are named that a flow has a reply to.
 	catalogue := event.Builtin()
 	near := slices.DeleteFunc(catalogue.Nearest(kind, 20), func(name string) bool {
 		return len(catalogue.RepliesTo(event.Type(name)).Success) == 0
@@ -163,6 +172,7 @@ func printCalled(sh *shell.Shell, r client.CallResult) error {
 	out := called{Success: r.Success, Error: r.Error, DurationSeconds: r.Duration.Seconds(), Offset: r.Offset,
 		Duplicate: r.Duplicate, CorrelationID: r.CorrelationID, ReplyOffset: r.Reply.Offset, Reply: &r.Reply}
 	return sh.Emit(out, func() error {
+		// The outcome is that of the original's run then.
 		if r.Duplicate {
 			sh.Say("duplicate of %d; not appended", r.Offset)
 		}

@@ -154,7 +154,8 @@ type typeInfo struct {
 	Renamed bool `json:"renamed,omitempty"`
 }
 
-// lookUpType finds a type in the cluster's catalogue, or in this program's.
+// lookUpType finds a type in the cluster's catalogue, or in this program's. A name that is in neither is an error
+// that says which names come near.
 func lookUpType(ctx context.Context, sh *shell.Shell, name string, builtin bool) (info typeInfo, err error) {
 	if !builtin {
 		return info, sh.Fetch(ctx, "/v1/catalogue/"+url.PathEscape(name), &info)
@@ -218,7 +219,8 @@ func showSchema(ctx context.Context, sh *shell.Shell, name string, builtin bool)
 	return err
 }
 
-// readInput reads a file, or the standard input for -.
+// readInput reads a file, or the standard input for -. It returns at most maxPayload bytes, or an error about an
+// input that is longer.
 func readInput(sh *shell.Shell, name string) ([]byte, error) {
 	var raw []byte
 	var err error
@@ -301,7 +303,7 @@ func validateEvents(ctx context.Context, sh *shell.Shell, file string, strict bo
 	return err
 }
 
-// asArray makes NDJSON a JSON array, so both go the same way.
+// asArray makes NDJSON a JSON array, so both go the same way. A line that is no JSON is an error with its number.
 func asArray(raw []byte) (json.RawMessage, error) {
 	// An array is sent as it is: the node reports what is wrong with it.
 	if strings.HasPrefix(strings.TrimSpace(string(raw)), "[") {

@@ -47,6 +47,7 @@ func printReference(ctx context.Context, sh *shell.Shell, builtin bool, category
 		return err
 	}
 	text := reference(list)
+	// As JSON it is one member, so that every output of the program is an object.
 	return sh.Emit(map[string]string{"markdown": text}, func() error {
 		_, err := fmt.Fprint(sh.Out, text)
 		return err

@@ -16,6 +16,10 @@ import (
 	"github.com/ringrift/ringlog/internal/certs"
 )
 
+// The folder has one CA, ca.pem and ca-key.pem, and a pair of files for each certificate that it has signed. The
+// identity is in the certificate, so that nodes know each other and their clients by it; names and addresses are
+// what callers check.
+
 // certCommand is cert: a private CA and its certificates, so that a cluster with TLS needs no other tool. No cluster is
 // asked.
 func certCommand(sh *shell.Shell) *cli.Command {
@@ -54,7 +58,7 @@ func certCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// makeCA makes a CA and writes its files.
+// makeCA makes a CA and writes its files. The key is in ca-key.pem, which issueCert reads again.
 func makeCA(sh *shell.Shell, c *cli.Context) error {
 	valid, err := shell.ParseAge("valid", c.String("valid"))
 	if err != nil {
@@ -74,9 +78,11 @@ func issueCert(sh *shell.Shell, c *cli.Context, who certs.Identity) error {
 		return err
 	}
 	var hosts []string
+	// The flag may be repeated, and each may have several hosts.
 	for _, list := range c.StringSlice("host") {
 		hosts = append(hosts, strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })...)
 	}
+	// Nodes and clients check the name in the address that they dial. A client's certificate needs none.
 	if who.Kind == certs.Node && len(hosts) == 0 {
 		return shell.Usagef("--host is required: the names and addresses by which clients reach %s", who.Name)
 	}
@@ -94,6 +100,7 @@ func issueCert(sh *shell.Shell, c *cli.Context, who certs.Identity) error {
 // readCA reads the CA of a folder.
 func readCA(dir string) (*certs.CA, error) {
 	file := filepath.Join(dir, "ca.pem")
+	// A folder without a CA is the usual mistake, so its error says how to make one.
 	cert, err := certs.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, shell.Usagef("%w: make a CA with ringlog cert ca --dir %s", err, dir)
@@ -101,6 +108,7 @@ func readCA(dir string) (*certs.CA, error) {
 	if err != nil {
 		return nil, err
 	}
+	// ReadKey refuses a key that others can read.
 	key, err := certs.ReadKey(filepath.Join(dir, "ca-key.pem"))
 	if err != nil {
 		return nil, err
@@ -117,6 +125,7 @@ func writePair(sh *shell.Shell, dir, name string, pair certs.Pair) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
+	// The certificate may be read by everybody, the key by this user alone.
 	cert, key := filepath.Join(dir, name+".pem"), filepath.Join(dir, name+"-key.pem")
 	if err := writeNew(cert, pair.Cert, 0o644); err != nil {
 		return err
@@ -125,6 +134,7 @@ func writePair(sh *shell.Shell, dir, name string, pair certs.Pair) error {
 	if err := writeNew(key, pair.Key, 0o600); err != nil {
 		return errors.Join(err, os.Remove(cert))
 	}
+	// With -o json the names of the files come before what the certificate says.
 	c := certOf(pair.Leaf)
 	return sh.Emit(struct {
 		Cert string `json:"cert"`
@@ -138,6 +148,7 @@ func writePair(sh *shell.Shell, dir, name string, pair certs.Pair) error {
 
 // writeNew writes a file that must not exist, and has it on the disk.
 func writeNew(file string, data []byte, mode os.FileMode) error {
+	// O_EXCL has the kernel refuse a file that exists, also one that another command makes at this moment.
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {
 		return shell.Usagef("%s exists: move it away, or name another --dir", file)
@@ -145,6 +156,7 @@ func writeNew(file string, data []byte, mode os.FileMode) error {
 	if err != nil {
 		return err
 	}
+	// A file that could not be written whole is removed, so that the command can be repeated.
 	_, err = f.Write(data)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return errors.Join(err, os.Remove(file))
@@ -156,20 +168,22 @@ func writeNew(file string, data []byte, mode os.FileMode) error {
 type shownCert struct {
 	Of      string    `json:"of"` // the identity, the name of a CA, or the subject of a foreign one
 	CA      bool      `json:"ca"`
-	Hosts   []string  `json:"hosts,omitempty"`
+	Hosts   []string  `json:"hosts,omitempty"` // names and addresses
 	From    time.Time `json:"not_before"`
 	Until   time.Time `json:"not_after"`
 	Issuer  string    `json:"issuer"`
-	Problem string    `json:"problem,omitempty"`
+	Problem string    `json:"problem,omitempty"` // why it is of no use; "" if nothing is wrong
 }
 
 // certOf reads what is printed of a certificate.
 func certOf(c *x509.Certificate) shownCert {
 	s := shownCert{CA: c.IsCA, Hosts: c.DNSNames, From: c.NotBefore.UTC(), Until: c.NotAfter.UTC(),
 		Of: c.Subject.String(), Issuer: c.Issuer.String()}
+	// crypto/x509 keeps names and addresses apart.
 	for _, ip := range c.IPAddresses {
 		s.Hosts = append(s.Hosts, ip.String())
 	}
+	// A certificate of another CA may have no identity of this program's, which is a problem for all its uses here.
 	if !c.IsCA {
 		who, err := certs.IdentityOf(c)
 		if err == nil {
@@ -178,6 +192,7 @@ func certOf(c *x509.Certificate) shownCert {
 			s.Problem = err.Error()
 		}
 	}
+	// The time counts more than the identity: an expired certificate is refused first.
 	switch now := time.Now(); {
 	case now.After(s.Until):
 		s.Problem = "it has expired"
@@ -190,6 +205,7 @@ func certOf(c *x509.Certificate) shownCert {
 // String describes a certificate in a line.
 func (s shownCert) String() string {
 	text := s.Of
+	// A CA has no hosts, and a client need not have any.
 	if s.CA {
 		text = "CA " + s.Of
 	}
@@ -209,6 +225,7 @@ func showCerts(sh *shell.Shell, file string) error {
 	if err != nil {
 		return err
 	}
+	// Parse passes over what is no certificate.
 	list, err := certs.Parse(data)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)

@@ -204,10 +204,12 @@ func followChain(ctx context.Context, sh *shell.Shell, o chainOptions) (err erro
 	if err != nil {
 		return sh.ExplainTimeout(context.WithoutCancel(ctx), err)
 	}
+	// The flows of the cluster decide by which events a run may be named.
 	known, err := clusterFlows(ctx, c)
 	if err != nil {
 		return err
 	}
+	// Reading is stopped by itself: run may end with an error while events still come.
 	reading, stopReading := context.WithCancel(ctx)
 	news := newsOf(reading, c, o.id, known.Flows(), status.LastOffset+1)
 	// The reader of events is the last to be stopped and is waited for, so it uses no closed client.
@@ -276,7 +278,7 @@ func newsOf(ctx context.Context, c *client.Client, id string, flows []event.Flow
 // chainFollower prints a chain as it grows.
 type chainFollower struct {
 	sh      *shell.Shell
-	options chainOptions
+	options chainOptions // printNews sets min_offset in the query
 	client  *client.Client
 	seen    uint64 // an offset that the answering node must have
 	printed uint64 // the newest offset printed

@@ -15,6 +15,10 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// A check has three steps. askEverybody gets the status of every node. judgeAll takes the view that counts most,
+// judges it with judge, and adds what other nodes see differently. checkDone prints the result in one of the three
+// forms, and ends with the state as exit code.
+
 // The states of a check, which are its exit codes, as Nagios has them.
 const (
 	checkOK       = 0
@@ -45,7 +49,8 @@ const (
 	asPrometheus checkFormat = "prometheus" // metrics, for the textfile collector of a node exporter
 )
 
-// checkFormatOf reads --format. Without it the output of all verbs decides.
+// checkFormatOf reads --format. Without it the output of all verbs decides. An error names the forms that there
+// are.
 func checkFormatOf(sh *shell.Shell, text string) (checkFormat, error) {
 	switch format := checkFormat(text); format {
 	case asNagios, asJSON, asPrometheus:
@@ -117,6 +122,7 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
 	found, err := askEverybody(ctx, sh, statusOf)
 	state, bad, s := judgeSweep(found, err, sh.Endpoints, o)
+	// Without a view there are no figures either.
 	if err != nil {
 		return checkDone(sh, o.format, state, problemsText(bad), nil)
 	}
@@ -128,7 +134,8 @@ func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
 	return checkDone(sh, o.format, state, words, performance(s))
 }
 
-// judgeSweep judges a sweep, or that it has failed with err, as judgeAll does.
+// judgeSweep judges a sweep, or that it has failed with err, as judgeAll does. If it has failed, view is the zero
+// value.
 func judgeSweep(found sweep[nodeStatus], err error, endpoints []string, o checkOptions) (
 	state int, bad []problem, view nodeStatus) {
 	// A cluster that does not answer is in the worst state; the check has not failed.
@@ -315,10 +322,10 @@ func over[T uint64 | time.Duration](value, limit T) bool { return limit > 0 && v
 type figure struct {
 	name, unit string // the unit is c for what only grows
 	value      uint64
-	help       string
+	help       string // what it counts, for Prometheus
 }
 
-// performance returns the figures of a status.
+// performance returns the figures of a status. They are not judged: a monitor draws them.
 func performance(s nodeStatus) []figure {
 	// If a cursor's lag is uncertain the lower bound counts, so no alarm is raised for a guess.
 	lag := uint64(0)
@@ -339,6 +346,7 @@ func performance(s nodeStatus) []figure {
 
 // checkDone prints the verdict, with figures if there are any, and returns its exit code.
 func checkDone(sh *shell.Shell, format checkFormat, state int, words string, figures []figure) error {
+	// Every form has the same state. A monitor reads the exit code first.
 	name, tone := verdictName(state)
 	var err error
 	switch {

@@ -69,6 +69,7 @@ func listClients(ctx context.Context, sh *shell.Shell) error {
 		}
 		return nil
 	}
+	// A client without a subscription is in the JSON alone.
 	return shell.EmitEach(sh, "subscription", subscriptionRows(list, unheard),
 		table.Row{
 			"client", shell.Extra("host"), "heard", "subscription", shell.Extra("mode"), "state", "listens to",
@@ -200,6 +201,7 @@ func timeoutsText(t api.HandlerTimeouts) string {
 // limitsText prints the least and the greatest time limit of handlers, "" if none has one.
 func limitsText(handlers []api.HandlerTimeout) string {
 	low, high := 0.0, 0.0
+	// 0 is no limit, and is neither the least nor the greatest.
 	for _, h := range handlers {
 		if h.TimeoutSeconds > 0 && (low == 0 || h.TimeoutSeconds < low) {
 			low = h.TimeoutSeconds
@@ -219,6 +221,7 @@ func limitsText(handlers []api.HandlerTimeout) string {
 
 // healthRow returns how often a handler timed out and failed, its breaker and its last error; - is not reported.
 func healthRow(h *api.HandlerHealth) []any {
+	// A client that does not report its handlers' health has nothing to show.
 	if h == nil {
 		return []any{"-", "-", "-", "-"}
 	}

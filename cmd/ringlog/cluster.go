@@ -52,7 +52,7 @@ func forceFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "force", Usage: "allow more than five voters"}
 }
 
-// memberPath is the route of a member.
+// memberPath is the route of a member. rest is appended as it is, as in "/promote".
 func memberPath(id, rest string) string { return "/v1/members/" + url.PathEscape(id) + rest }
 
 // memberList is what a node's status says of the members.
@@ -75,6 +75,7 @@ func listMembers(ctx context.Context, sh *shell.Shell) error {
 	if err != nil {
 		return err
 	}
+	// A node outside of the cluster knows no members, or those that its folder has.
 	if why := notAdmittedText(list.NodeID, list.Cluster, list.NotFormed, list.JoinRefused); why != "" && !sh.JSON {
 		sh.Say("%s", why)
 		if list.Cluster == "" {
@@ -125,6 +126,7 @@ func contactText(ms int64) string {
 
 // roleText prints the role of a node, the leader's in colour.
 func roleText(sh *shell.Shell, role string) string {
+	// A candidate is a state that should be over in a moment.
 	switch role {
 	case api.RoleLeader:
 		return sh.Paint(shell.Good, role)

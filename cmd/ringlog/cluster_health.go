@@ -83,12 +83,15 @@ func printVerdict(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 
 // fullText says whose disk is nearly full, and whether events are refused for it.
 func fullText(sh *shell.Shell, rows []clusterRow) (lines []string) {
+	// A majority is counted among the nodes that have a vote, whether they answer or not.
 	voters, full := 0, 0
 	for _, r := range rows {
 		voter := r.Role != api.RoleNonVoter
+		// A node that does not answer has another role here, and counts as a voter.
 		if voter {
 			voters++
 		}
+		// A disk that nobody has reported on counts as not full.
 		if r.Disk == nil || !r.Disk.Full {
 			continue
 		}
@@ -98,6 +101,7 @@ func fullText(sh *shell.Shell, rows []clusterRow) (lines []string) {
 		lines = append(lines, sh.Paint(shell.Bad, fmt.Sprintf("the disk of %s is nearly full: %s free, %s needed",
 			r.ID, shell.Size(r.Disk.FreeBytes), shell.Size(r.Disk.MinFreeBytes))))
 	}
+	// As refusesAppends counts it, but by what the nodes say themselves.
 	if full > 0 && voters-full <= voters/2 {
 		lines = append(lines, sh.Paint(shell.Bad, "events are refused: too few voters have room"))
 	}

@@ -49,7 +49,7 @@ func clusterHistoryCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// historyQuery makes the flags a query.
+// historyQuery makes the flags a query. The node resolves the position.
 func historyQuery(c *cli.Context) (url.Values, error) {
 	// The position is checked here, so a wrong one is wrong usage.
 	from, err := shell.ParsePosition("from", c.String("from"))
@@ -77,7 +77,7 @@ type history struct {
 // chapter is one event of the cluster's story.
 type chapter struct {
 	Offset uint64     `json:"offset"`
-	At     time.Time  `json:"at"`
+	At     time.Time  `json:"at"` // when it happened, which may be before it was appended
 	Type   event.Type `json:"type"`
 	Term   uint64     `json:"term"`
 	// the leader or voter that the event is about
@@ -173,7 +173,7 @@ func (c chapter) gap() string {
 	return shell.Seconds(c.GapSeconds) + " " + what
 }
 
-// details prints the rest of the payload, in words.
+// details prints the rest of the payload, in words. It returns "" if there is nothing more to say.
 func (c chapter) details() string {
 	var words []string
 	// add appends a part of the sentence if the payload has the key.
@@ -192,6 +192,7 @@ func (c chapter) details() string {
 	add("target", "to %s")
 	add("previous_leader", "after %s")
 	add("skipped_terms", "no leader from %s")
+	// voters is a number, except in QUORUM_PRIORITY_RECONNECT, where it is a list of ids.
 	if all := valueText(c.Payload["voters"]); all != "" && c.Type != event.QuorumPriorityReconnect {
 		add("active_voters", "%s of "+all+" voters online")
 		add("healthy", "%s of "+all+" voters healthy")
@@ -204,6 +205,7 @@ func (c chapter) details() string {
 	add("down", "%s did not run")
 	add("unreachable", "%s unreachable")
 	add("seen_by", "seen by %s")
+	// Counts get their nouns.
 	if n, ok := c.Payload["refused"].(float64); ok && n > 0 {
 		words = append(words, shell.Count(uint64(n), "write")+" refused")
 	}

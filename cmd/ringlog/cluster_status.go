@@ -26,6 +26,7 @@ func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 			Usage: "watch until all nodes answer, follow one leader and are healthy; wait for at most --timeout, if it " +
 				"is given"}),
 		Action: shell.NoArgs(func(c *cli.Context) error {
+			// It watches, too, so --watch beside it changes nothing.
 			if c.Bool("exit-when-healthy") {
 				return watchUntilHealthy(c, sh)
 			}
@@ -65,12 +66,14 @@ func watchUntilHealthy(c *cli.Context, sh *shell.Shell) error {
 		return shell.Usagef("--interval %s: use 100ms or more", c.Duration("interval"))
 	}
 	ctx := c.Context
+	// The default of --timeout is for a request. How long a cluster may take to get well, only the caller knows.
 	if c.IsSet("timeout") {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, sh.Timeout)
 		defer cancel()
 	}
 	well := false
+	// watchCluster returns nil also if ctx has ended, so well says whether the last view was.
 	err := watchCluster(ctx, sh, c.Duration("interval"), func(v clusterView) bool {
 		well = healthyCluster(v)
 		return well
@@ -88,11 +91,13 @@ func healthyCluster(v clusterView) bool {
 		return false
 	}
 	led := false
+	// Each node for itself, as it sees the cluster: one that is cut off follows nobody.
 	for _, r := range v.rows {
 		if r.Error != "" || r.Cluster == "" || r.JoinRefused != "" || r.Outage != nil || r.Leader == "" ||
 			r.Leader != v.rows[0].Leader || r.Margin < 0 {
 			return false
 		}
+		// A row of the leader itself is needed: only its autopilot judges the followers.
 		led = led || (r.Role == api.RoleLeader && r.Autopilot != nil && r.Autopilot.Healthy)
 	}
 	return led
@@ -102,9 +107,9 @@ func healthyCluster(v clusterView) bool {
 // It is a row of the table, and a line with -o json.
 type clusterRow struct {
 	URL       string         `json:"url"`
-	ID        string         `json:"id,omitempty"`
+	ID        string         `json:"id,omitempty"` // as the node says, or as others know it
 	Cluster   string         `json:"cluster_id,omitempty"`
-	Role      string         `json:"role,omitempty"`
+	Role      string         `json:"role,omitempty"` // also unreachable, or other token
 	Leader    string         `json:"leader_id,omitempty"`
 	Term      uint64         `json:"term,omitempty"`
 	First     uint64         `json:"first_offset,omitempty"`
@@ -144,6 +149,7 @@ func lookAtCluster(ctx context.Context, sh *shell.Shell) (clusterView, error) {
 
 // rowOf returns the row of a node; id is the one under which others know a node that does not answer.
 func rowOf(a answer[nodeStatus], id string) clusterRow {
+	// Why a node does not answer takes the place of its role: a wrong token is another mistake than silence.
 	if a.err != nil {
 		role := unreachable
 		if refusesToken(a.err) {
@@ -177,7 +183,8 @@ func refusesToken(err error) bool {
 	return ok && answer.Code == api.Unauthenticated
 }
 
-// printCluster fails if the nodes are of more than one cluster.
+// printCluster fails if the nodes are of more than one cluster. It prints a verdict, the table of the nodes, and
+// what the leader says of its followers.
 func printCluster(sh *shell.Shell, v clusterView) error {
 	// The verdict is what people ask for; programs get all of it in the rows.
 	if !sh.JSON {
@@ -297,21 +304,21 @@ func printChange(sh *shell.Shell, v clusterView) error {
 // the verdict on its health.
 type rowShape struct {
 	ID, Cluster, URL, Role, Leader string
-	Term                           uint64
+	Term                           uint64 // 0 without a leader
 	// voters that may fail; below 0 there is no quorum
 	Spare       int
-	OutageSince time.Time
-	OutOfReach  []string // peers, in an outage
+	OutageSince time.Time // the zero time without an outage
+	OutOfReach  []string  // peers, in an outage
 	Health      api.Health
 	// as the leader's autopilot has it
 	Tolerance int
-	Servers   []serverShape
+	Servers   []serverShape // followers, in the leader's order
 }
 
 // serverShape is what counts as a change of a follower.
 // Its lag and last contact change all the time, and do not count.
 type serverShape struct {
-	ID, Wish       string
+	ID, Wish       string // Wish: what the autopilot wants of its vote
 	Voter, Healthy bool
 }
 
@@ -327,6 +334,7 @@ func shapeOf(rows []clusterRow) (string, error) {
 		if r.Leader != "" {
 			s.Term = r.Term
 		}
+		// Of health, outage and autopilot only what does not change by itself is taken.
 		if r.Health != nil {
 			s.Health = *r.Health
 		}

@@ -166,7 +166,7 @@ type answer[T any] struct {
 	// as it was asked
 	url   string
 	value T
-	err   error
+	err   error // if it is set, value is of no use
 }
 
 // askAll puts a question to many nodes at once; the answers come in their order.

@@ -96,7 +96,7 @@ func (o compactOptions) request(dryRun bool) api.Compaction {
 	return in
 }
 
-// compact shows the plan, asks, and removes.
+// compact shows the plan, asks, and removes. It makes two calls, of which the first changes nothing.
 func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 	// The plan is the node's own, by a dry run: it knows its blocks and cursors.
 	var plan, done api.TrimResult

@@ -26,6 +26,7 @@ func contextCommand(sh *shell.Shell) *cli.Command {
 				Action: shell.Args(1, aContext, func(c *cli.Context) error {
 					return changeContexts(sh, func(all *shell.Contexts) error {
 						name := c.Args().First()
+						// These are the global flags of the command line, which this verb does not use itself.
 						added, err := shell.ContextOf(c)
 						if err != nil {
 							return err
@@ -33,6 +34,7 @@ func contextCommand(sh *shell.Shell) *cli.Command {
 						if added == (shell.Context{}) {
 							return shell.Usagef("a context needs at least --endpoints")
 						}
+						// A context of that name is replaced as a whole: what is not given is not kept.
 						all.Contexts[name] = added
 						if c.Bool("use") {
 							all.Current = name
@@ -62,6 +64,7 @@ func contextCommand(sh *shell.Shell) *cli.Command {
 							return all.Unknown(name)
 						}
 						delete(all.Contexts, name)
+						// Without a current context the defaults apply.
 						if all.Current == name {
 							all.Current = ""
 						}
@@ -72,7 +75,8 @@ func contextCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// changeContexts reads the contexts, changes them, and writes them.
+// changeContexts reads the contexts, changes them, and writes them. If change fails, nothing is written. Of two
+// commands at a time one may lose its change. The file is whole in any case.
 func changeContexts(sh *shell.Shell, change func(*shell.Contexts) error) error {
 	all, err := sh.ReadContexts()
 	if err != nil {
@@ -98,6 +102,7 @@ func listContexts(sh *shell.Shell) error {
 		return err
 	}
 	var list []namedContext
+	// Programs get all of a context, people what tells contexts apart.
 	for _, name := range all.Names() {
 		list = append(list, namedContext{Name: name, Current: name == all.Current, Context: all.Contexts[name]})
 	}

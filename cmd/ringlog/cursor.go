@@ -20,6 +20,9 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
+// What is printed of a cursor is made by the functions that end with Text or Fact. status, check and top use them,
+// too, so that a figure has one form everywhere.
+
 // cursorKind says whether members share a cursor.
 func cursorKind(c api.Cursor) string {
 	// A group is a cursor that several members read.
@@ -43,7 +46,8 @@ func leastLag(c api.Cursor) (uint64, time.Duration) {
 	return *c.LagAtLeast, age
 }
 
-// lagText prints by how many events a cursor lags, or the bounds of that number.
+// lagText prints by how many events a cursor lags, or the bounds of that number. A node that has looked at a part
+// of the log only knows that the number is between two others.
 func lagText(c api.Cursor) string {
 	if c.LagAtLeast == nil {
 		return strconv.FormatUint(c.LagEvents, 10)
@@ -196,6 +200,7 @@ func stallText(sh *shell.Shell, c api.Cursor) string {
 
 // pressureText says since when backpressure of a cursor has been active, and at which lag that changes.
 func pressureText(sh *shell.Shell, c api.Cursor) string {
+	// A cursor to which no limit applies has no backpressure, not even one that is inactive.
 	switch p := c.Backpressure; {
 	case p == nil:
 		return "-"
@@ -281,9 +286,9 @@ func policyText(p api.CursorPolicy) string {
 
 // createCursorOptions are the flags that cursors and groups are created with.
 type createCursorOptions struct {
-	name   string
-	from   api.Position
-	filter event.Filter
+	name   string           // checked by checkingName
+	from   api.Position     // resolved by the node
+	filter event.Filter     // empty takes all events
 	policy api.CursorPolicy // what it may hold back from retention
 }
 

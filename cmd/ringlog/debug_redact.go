@@ -45,11 +45,12 @@ func newRedactor(sh *shell.Shell) *redactor {
 		}
 	}
 	for _, file := range files {
-		// What is too large for a token is none.
+		// Of a file that is too large for a token, its end alone is known.
 		if text, err := endOf(file, 64<<10); err == nil {
 			r.know(strings.TrimSpace(string(text)))
 		}
 	}
+	// The longest first: a secret may contain another one, and would no longer be found once that is replaced.
 	slices.SortFunc(r.known, func(a, b []byte) int { return len(b) - len(a) })
 	return r
 }
@@ -89,7 +90,8 @@ var privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-
 // payload is a line of a log that has data of an event.
 var payload = regexp.MustCompile(`(?im)^.*\bpayload["']?\s*[:=].*$`)
 
-// bytes returns a text without secrets.
+// bytes returns a text without secrets. Known secrets are replaced first, wherever they are, then what looks like
+// one.
 func (r *redactor) bytes(text []byte) []byte {
 	for _, secret := range r.known {
 		text = bytes.ReplaceAll(text, secret, []byte(redacted))

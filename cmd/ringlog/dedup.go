@@ -93,6 +93,7 @@ func listDedupPolicies(ctx context.Context, sh *shell.Shell) error {
 	header := table.Row{"type", "duplicates by", "window", "keys", "from"}
 	return shell.EmitEach(sh, "policy", answer.Policies, header, func(p api.DedupPolicy) table.Row {
 		from := p.Origin
+		// A policy of the catalogue says why it is there.
 		if p.Reason != "" {
 			from += ": " + p.Reason
 		}
@@ -135,7 +136,7 @@ func showDedupPolicy(ctx context.Context, sh *shell.Shell, name string) error {
 	return printDedupPolicy(sh, p)
 }
 
-// setDedupPolicy sets a policy and prints what is in force.
+// setDedupPolicy sets a policy and prints what is in force. The node checks the mode, the fields and the window.
 func setDedupPolicy(ctx context.Context, sh *shell.Shell, name string, p api.NewDedupPolicy) error {
 	var set api.DedupPolicy
 	if err := sh.Call(ctx, http.MethodPut, dedupPolicyPath(name), nil, p, &set); err != nil {

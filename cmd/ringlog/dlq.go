@@ -172,7 +172,7 @@ func countLetters(ctx context.Context, sh *shell.Shell) error {
 	})
 }
 
-// listLetters prints letters page by page, up to a limit.
+// listLetters prints letters page by page, up to a limit. A limit of 0 prints all of them.
 func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, limit uint64) error {
 	var list []client.Letter
 	// Pages are read one after the other, and reading ends with the limit.
@@ -242,6 +242,7 @@ func showLetter(ctx context.Context, sh *shell.Shell, text string) error {
 	if err != nil {
 		return err
 	}
+	// The letter keeps its event, so it is shown also where the log has trimmed it.
 	var l letterWithEvent
 	if err := sh.Fetch(ctx, "/v1/dlq/"+strconv.FormatUint(id, 10), &l); err != nil {
 		return err

@@ -22,6 +22,10 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// read takes the input line by line and gathers rows up to the bounds of a request. sendRows sends them, and halves
+// what the log does not take in one request. The node judges each row, so that one that is wrong keeps no other
+// from being imported.
+
 // importLettersCommand is dlq import, for the queue that the platform had before. It may be interrupted and run again:
 // a row is known by its id and source.
 func importLettersCommand(sh *shell.Shell) *cli.Command {
@@ -82,7 +86,7 @@ type letterImport struct {
 	client *client.Client
 	// where the rows come from; with a row's id it becomes the letter's origin
 	source string
-	sum    importedLetters
+	sum    importedLetters // so far
 	// rows are read and wait for the next request; bytes is their size.
 	rows  []api.LetterRow
 	bytes int

@@ -13,12 +13,16 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
+// Both verbs work alike. choiceOf reads which letters are meant, plan counts them, Confirm asks if they are purged,
+// and step does the next ones until all were looked at. A step that has been done stays done, so that a run which
+// fails can be repeated.
+
 // letterWork redrives or purges many letters, in steps; call does one step. to is the cursor to redrive to, "" is
 // each letter's own.
 type letterWork struct {
 	// the letters: ids, a condition, or all; steps take ids off its front
 	which client.LetterSelector
-	to    string
+	to    string // with redrive alone
 	shell.Consent
 	past string // what was done: redriven, purged
 	call func(ctx context.Context, c *client.Client, which client.LetterSelector) (client.LettersResult, error)

@@ -39,8 +39,8 @@ func watchLettersCommand(sh *shell.Shell) *cli.Command {
 // clearScreen puts the next table in the place of the one before.
 const clearScreen = "\x1b[H\x1b[2J"
 
-// watchLetters prints the summary every so often, and what has changed since the one
-// before. An unreachable cluster does not end it.
+// watchLetters prints the summary every so often, and what has changed since the one before. An unreachable cluster
+// does not end it. times is how many summaries are printed, 0 for no end.
 func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, times uint64) error {
 	ctx, stop := sh.WhileRead(ctx)
 	defer stop()

@@ -43,10 +43,12 @@ func doctorCommand(sh *shell.Shell) *cli.Command {
 			if c.IsSet("config") || c.IsSet("data-dir") || c.Bool("offline") {
 				var endpoint string
 				findings, endpoint = serve.Diagnose(c, sh, serve.Bounds{Sync: c.Duration("max-sync")})
+				// The cluster is then the one of the node that is described.
 				if endpoint != "" && !c.IsSet("endpoints") {
 					sh.Endpoints = []string{endpoint}
 				}
 			}
+			// Problems of this machine and of the cluster are one list.
 			if !c.Bool("offline") {
 				findings = append(findings, diagnoseCluster(c.Context, sh, c.Duration("max-clock-skew"),
 					c.Duration("max-backup-age"))...)
@@ -67,6 +69,7 @@ type timedStatus struct {
 func timedStatusOf(ctx context.Context, sh *shell.Shell, url string) (s timedStatus, err error) {
 	asked := time.Now()
 	s.nodeStatus, err = statusOf(ctx, sh, url)
+	// The node has read its clock at some moment while the answer was under way: half of it is the best guess.
 	way := time.Since(asked) / 2
 	s.skew, s.error = s.Clock.Sub(asked.Add(way)), way
 	return s, err
@@ -75,6 +78,7 @@ func timedStatusOf(ctx context.Context, sh *shell.Shell, url string) (s timedSta
 // diagnoseCluster checks what the nodes say.
 func diagnoseCluster(ctx context.Context, sh *shell.Shell, maxSkew, maxAge time.Duration) []shell.Finding {
 	found, err := askEverybody(ctx, sh, timedStatusOf)
+	// Without any answer nothing else can be found, so this is the only finding.
 	if err != nil {
 		remedy := "start the nodes, or correct --endpoints"
 		if refusesToken(err) {
@@ -91,6 +95,7 @@ func diagnoseCluster(ctx context.Context, sh *shell.Shell, maxSkew, maxAge time.
 func clusterAge(ctx context.Context, sh *shell.Shell, found sweep[timedStatus]) time.Duration {
 	const unknown = math.MaxInt64
 	for _, a := range found.answers {
+		// Only a node whose log still has its first event knows when that was.
 		if a.err != nil || a.value.FirstOffset != 1 {
 			continue
 		}
@@ -106,15 +111,18 @@ func clusterAge(ctx context.Context, sh *shell.Shell, found sweep[timedStatus]) 
 
 // clusterFindings are what check reports, each for itself, and what works but is no good idea.
 func clusterFindings(found sweep[timedStatus], endpoints []string) (findings []shell.Finding) {
+	// judgeAll is that of check, for statuses without clocks.
 	plain := sweep[nodeStatus]{members: found.members, homes: found.homes}
 	for _, a := range found.answers {
 		plain.answers = append(plain.answers, answer[nodeStatus]{url: a.url, value: a.value.nodeStatus, err: a.err})
 	}
 	_, list, view := judgeAll(plain, endpoints, checkOptions{})
+	// Without limits of lag or letters, only what is wrong with the nodes themselves is in the list.
 	for _, bad := range list {
 		findings = append(findings, shell.Finding{Check: "cluster", Found: bad.found,
 			Remedy: cmp.Or(bad.remedy, "ringlog cluster status shows each node")})
 	}
+	// An even number survives no more failures than the next lower one, and a single voter none.
 	if n := view.Quorum.Voters; n > 0 && (n == 1 || n%2 == 0) {
 		findings = append(findings, shell.Finding{Check: "voters",
 			Found:  fmt.Sprintf("%s survive %s", shell.Count(n, "voter"), shell.Count((n-1)/2, "failure")),
@@ -139,6 +147,7 @@ func versionsFinding[T interface {
 			versions = append(versions, a.value.version())
 		}
 	}
+	// One version that is left is that of all nodes. Otherwise each node is named with its own.
 	slices.Sort(versions)
 	if versions = slices.Compact(versions); len(versions) == 1 {
 		return shell.Finding{Check: "versions", OK: true, Found: versions[0]}
@@ -172,6 +181,7 @@ func clockFindings(found sweep[timedStatus], most time.Duration) (findings []she
 // backupFinding looks for the newest backup that a node has sent. A cluster that is younger than a backup may be needs
 // none yet.
 func backupFinding(found sweep[timedStatus], most, clusterAge time.Duration) shell.Finding {
+	// Any node may have sent the newest backup, and each remembers its own.
 	var newest time.Time
 	by := ""
 	for _, a := range found.answers {
@@ -180,7 +190,9 @@ func backupFinding(found sweep[timedStatus], most, clusterAge time.Duration) she
 		}
 	}
 	f := shell.Finding{Check: "backup", Remedy: "run ringlog snapshot save each day, and keep the files elsewhere"}
+	// The time of a backup is by the clock of the node that has sent it.
 	age := time.Since(newest)
+	// A cluster that is younger than a backup may be old is no problem yet.
 	switch {
 	case newest.IsZero() && clusterAge <= most:
 		f.OK, f.Remedy = true, ""

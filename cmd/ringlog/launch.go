@@ -19,6 +19,9 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// The verb has three sides. Reading and checking a file starts nothing. Running it makes this process its launcher,
+// with a board on a terminal. --status and --stop ask the launcher, which may be another process, over its socket.
+
 // launchCommand is launch: the daemons of a host, in order.
 func launchCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
@@ -57,6 +60,8 @@ func launchCommand(sh *shell.Shell) *cli.Command {
 
 // launchAction does the one thing that is asked for.
 func launchAction(c *cli.Context, sh *shell.Shell) error {
+	// The flags are modes of one verb, of which at most one is asked for. --only alone may be combined, with
+	// --check.
 	var asked []string
 	for _, name := range []string{"all", "only", "check", "status", "stop", "print-coordinators"} {
 		if c.IsSet(name) && !(name == "only" && c.Bool("check")) {
@@ -66,6 +71,7 @@ func launchAction(c *cli.Context, sh *shell.Shell) error {
 	if len(asked) > 1 {
 		return shell.Usagef("%s exclude each other", strings.Join(asked, " and "))
 	}
+	// It needs no file. All other modes do.
 	if c.Bool("print-coordinators") {
 		if err := shell.Exactly(c, 0, ""); err != nil {
 			return err
@@ -76,6 +82,7 @@ func launchAction(c *cli.Context, sh *shell.Shell) error {
 		return err
 	}
 	file, dir := c.Args().First(), cmp.Or(c.String("run-dir"), launch.RuntimeFolder())
+	// These ask the launcher that runs, which has read the file: the file is not read again here.
 	switch {
 	case c.Bool("status"):
 		return launchStatus(c.Context, sh, dir, file)
@@ -83,12 +90,14 @@ func launchAction(c *cli.Context, sh *shell.Shell) error {
 		return launchStop(c.Context, sh, dir, file)
 	}
 	var groups []string
+	// An empty --only is most likely an unset variable of a script, and would run nothing.
 	if c.IsSet("only") {
 		groups = strings.FieldsFunc(c.String("only"), func(r rune) bool { return r == ',' || r == ' ' })
 		if len(groups) == 0 {
 			return shell.Usagef("--only is empty: give the names of groups")
 		}
 	}
+	// The file is checked completely before any daemon starts.
 	f, err := launch.Read(file, groups)
 	if err != nil {
 		return err
@@ -101,6 +110,7 @@ func launchAction(c *cli.Context, sh *shell.Shell) error {
 
 // printOrder prints the daemons in the order in which they start.
 func printOrder(sh *shell.Shell, f *launch.File) error {
+	// A row is what decides when a daemon starts, with the layer that it was given.
 	type checked struct {
 		Name        string   `json:"name"`
 		Layer       int      `json:"layer"`
@@ -125,11 +135,13 @@ func printOrder(sh *shell.Shell, f *launch.File) error {
 
 // launchAll runs the daemons until they end or are stopped.
 func launchAll(ctx context.Context, sh *shell.Shell, f *launch.File, dir, logDir string) (err error) {
+	// Before the lock, since a folder that cannot be made is wrong usage.
 	if logDir != "" {
 		if err := os.MkdirAll(logDir, 0o755); err != nil {
 			return shell.Usagef("--log-dir: %w", err)
 		}
 	}
+	// From here on this process is the launcher of the file.
 	control, err := launch.Hold(dir, f.Path)
 	if err != nil {
 		return err
@@ -147,8 +159,10 @@ func launchAll(ctx context.Context, sh *shell.Shell, f *launch.File, dir, logDir
 	if err != nil {
 		return err
 	}
+	// The client is closed before the control: whoever waits for the stop hears of it when all is done.
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
 
+	// Lines of daemons are aligned by the longest name.
 	width := 0
 	for _, d := range f.Daemons {
 		width = max(width, len(d.Name))
@@ -182,6 +196,7 @@ func printDaemonChange(sh *shell.Shell, row launch.Row) {
 		_ = sh.PrintLine(row) // without a reader the launcher continues
 		return
 	}
+	// The other states are no news to people, or daemon.Run has said them itself.
 	switch row.State {
 	case launch.Ready:
 		sh.Say("%s: ready, process %d", row.Name, row.PID)
@@ -199,6 +214,7 @@ func printDaemonChange(sh *shell.Shell, row launch.Row) {
 
 // toneOf is the colour of a daemon's state, "" if it has none.
 func toneOf(row launch.Row) shell.Tone {
+	// What is on its way to ready, or has stopped, has no colour.
 	switch {
 	case row.State == launch.Ready || row.State == launch.StandingBy:
 		return shell.Good
@@ -217,6 +233,7 @@ func countStates(s launch.Status) string {
 		count[row.State]++
 	}
 	var parts []string
+	// A state that no daemon has is left out.
 	for _, state := range launch.States() {
 		if count[state] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", count[state], state))
@@ -225,12 +242,14 @@ func countStates(s launch.Status) string {
 	return strings.Join(parts, ", ")
 }
 
-// warnOfWiring prints how the coordinators that run differ from those that are registered.
+// warnOfWiring prints how the coordinators that run differ from those that are registered. It only warns: the
+// daemons run whether their clients are registered or not.
 func warnOfWiring(
 	ctx context.Context, sh *shell.Shell, c *client.Client, s launch.Status, say func(format string, args ...any),
 ) {
 	ctx, cancel := context.WithTimeout(ctx, min(sh.Timeout, wiringWithin))
 	defer cancel()
+	// An error is a notice, too: it must not hide what the caller prints.
 	warnings, err := launch.Audit(ctx, c, s)
 	if err != nil {
 		say("what is registered is not known: %s", shell.Brief(err))
@@ -249,6 +268,7 @@ func launchStatus(ctx context.Context, sh *shell.Shell, dir, file string) error 
 	if err != nil {
 		return err
 	}
+	// The status is printed before the cluster is asked, which may not answer.
 	if err := sh.Emit(s, func() error { return printDaemons(sh, s) }); err != nil {
 		return err
 	}
@@ -258,6 +278,7 @@ func launchStatus(ctx context.Context, sh *shell.Shell, dir, file string) error 
 			return err
 		}
 	}
+	// A daemon that restarts counts as a failure, too, so that a script notices it.
 	for _, row := range s.Daemons {
 		if row.Bad() {
 			return shell.CodeError(shell.ExitFailed)
@@ -266,7 +287,7 @@ func launchStatus(ctx context.Context, sh *shell.Shell, dir, file string) error 
 	return nil
 }
 
-// launchStop ends the launcher of a file.
+// launchStop ends the launcher of a file. The answer comes once all daemons have ended, however long that takes.
 func launchStop(ctx context.Context, sh *shell.Shell, dir, file string) error {
 	s, err := launch.Ask(ctx, dir, file, true)
 	if err != nil {
@@ -286,10 +307,12 @@ func printDaemons(sh *shell.Shell, s launch.Status) error {
 // daemonTable returns a table with a row for each daemon, with the time since it has its state if that is asked for.
 func daemonTable(sh *shell.Shell, daemons []launch.Row, since bool) string {
 	header := table.Row{"name", "layer", shell.Extra("group"), "state", "pid", "restarts", shell.Extra("why")}
+	// The board has no times: a table that is drawn with each change would show them standing still.
 	if since {
 		header = slices.Insert(header, len(header)-1, any("since"))
 	}
 	var rows []table.Row
+	// A daemon whose command does not run has no process.
 	for _, r := range daemons {
 		pid, state := "-", string(r.State)
 		if r.PID != 0 {

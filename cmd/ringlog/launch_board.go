@@ -15,8 +15,8 @@ import (
 type board struct {
 	sh *shell.Shell // what is written goes to its standard error, the table to its standard output
 
-	mu    sync.Mutex
-	draws bool
+	mu    sync.Mutex   // guards what follows, and each write with the drawing around it
+	draws bool         // whether there is a table; false after end
 	rows  []launch.Row // in the order of the file
 	lines int          // of the table that is on the screen
 }
@@ -51,8 +51,10 @@ func (b *board) Fd() uintptr {
 func (b *board) set(row launch.Row) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	// Every daemon of the file has a row since newBoard.
 	i := slices.IndexFunc(b.rows, func(r launch.Row) bool { return r.Name == row.Name })
 	b.rows[i] = row
+	// Off the screen and on it again, as the number of its lines may have changed.
 	b.erase()
 	b.draw()
 	return b.lines > 0
@@ -70,6 +72,7 @@ func (b *board) end(print func()) {
 // erase takes the table off the screen.
 func (b *board) erase() {
 	if b.lines > 0 {
+		// The cursor goes up by the lines of the table, and all from there on is cleared.
 		fmt.Fprintf(b.sh.Out, "\x1b[%dA\x1b[J", b.lines)
 		b.lines = 0
 	}

@@ -29,7 +29,7 @@ type publishOptions struct {
 
 	// fields of the event; "" leaves them out
 	source, key, correlationID, causationID, dedupID string
-	noDedup                                          bool
+	noDedup                                          bool // append it even if it is a duplicate
 
 	lease client.Lease // of a role; its zero value is none
 
@@ -82,10 +82,12 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 				return err
 			}
 			ctx := causedByReaction(c.Context, sh)
+			// A flag that would do nothing is refused.
 			if !c.IsSet("at") && c.IsSet("schedule-id") {
 				return shell.Usagef("--schedule-id is for --at")
 			}
 			if c.IsSet("at") {
+				// The cluster publishes it later, when no lease of today may be held any more.
 				if o.stdin || o.lease.Role != "" {
 					return shell.Usagef("--at is for one event, without --stdin and --role")
 				}
@@ -111,7 +113,7 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 
 // published is what publish prints: the answer of POST /v1/events for one event.
 type published struct {
-	Offset    uint64 `json:"offset"`
+	Offset    uint64 `json:"offset"` // of a duplicate that of the event that was kept
 	Duplicate bool   `json:"duplicate"`
 	// the content hash, in hex
 	Hash       string          `json:"hash"`
@@ -218,7 +220,8 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 	})
 }
 
-// send publishes the event, under the lease if there is one.
+// send publishes the event, under the lease if there is one. A lease that is over makes it an error, and nothing is
+// appended.
 func (o publishOptions) send(ctx context.Context, c *client.Client, ev event.Event) (client.Result, error) {
 	if o.lease.Role == "" {
 		return c.Publish(ctx, ev)
@@ -241,7 +244,8 @@ func (o publishOptions) stamp(ev *event.Event) {
 	ev.NoDedup = ev.NoDedup || o.noDedup
 }
 
-// readPayload reads JSON, @FILE or -, which is the standard input.
+// readPayload reads JSON, @FILE or -, which is the standard input. It returns canonical JSON, or an error that
+// names the flag.
 func readPayload(sh *shell.Shell, spec string) (json.RawMessage, error) {
 	var raw []byte
 	var err error

@@ -49,9 +49,9 @@ type stream struct {
 	appended, duplicates, refused, unknown int
 	firstUnknown, lastUnknown              int            // lines
 	warned                                 map[string]int // how often each warning came; bounded
-	firstRefusal                           error
-	outErr                                 error
-	ended                                  error // why later lines would fail, too; nil while the stream runs
+	firstRefusal                           error          // of the first line with an error; sets the exit code
+	outErr                                 error          // of the standard output; nothing is printed after it
+	ended                                  error          // why later lines would fail, too; nil while the stream runs
 }
 
 // publishStream publishes NDJSON from the standard input and keeps its order. If lines
@@ -112,8 +112,9 @@ func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err 
 	return nil
 }
 
-// soleEvent returns the input again, read to its end, and refuses a second event before the first is
-// sent: under one dedup id only the first would be appended.
+// soleEvent returns the input again, read to its end, and refuses a second event before the first is sent: under
+// one dedup id only the first would be appended. It holds all of the input in memory, which is one event unless it
+// is refused.
 func soleEvent(in io.Reader) (io.Reader, error) {
 	// The bytes that are read ahead are kept for the stream.
 	lines := bufio.NewReader(in)
@@ -158,7 +159,8 @@ func (s *stream) readLines(ctx context.Context) error {
 	}
 }
 
-// sendLine hands one line over. An error ends the stream; a bad line does not.
+// sendLine hands one line over. An error ends the stream; a bad line does not. It waits while inFlight answers are
+// open.
 func (s *stream) sendLine(ctx context.Context, line int, text []byte) error {
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 {
@@ -236,7 +238,7 @@ func (s *stream) awaitAnswer(ctx context.Context, sent sentLine) (client.Result,
 	return sent.future.Wait(context.WithoutCancel(ctx))
 }
 
-// countAnswer counts and prints an answer.
+// countAnswer counts and prints an answer. Only with -o json an answer is printed, since people get the summary.
 func (s *stream) countAnswer(line int, res client.Result, out *bufio.Writer) {
 	// The bar counts lines that have their answer.
 	if s.bar != nil {

@@ -36,13 +36,15 @@ func pythonCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// writeWheel writes the wheel that nodes serve into a folder.
+// writeWheel writes the wheel that nodes serve into a folder. A wheel of the same version that is there is
+// replaced.
 func writeWheel(sh *shell.Shell, dir string) error {
 	wheel := python.Built()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return shell.Usagef("--target: %w", err)
 	}
 	file := filepath.Join(dir, wheel.File)
+	// Its name has the version, so wheels of several versions can be in one folder.
 	if err := os.WriteFile(file, wheel.Content, 0o644); err != nil {
 		return err
 	}

@@ -20,12 +20,16 @@ import (
 	"github.com/ringrift/ringlog/router/sinks"
 )
 
+// The verb is in several files. This one reads the flags and makes the sink, react_run.go runs it as a member of a
+// group, react_incident.go on the events of an incident, react_answer.go chooses replies, and react_report.go
+// prints.
+
 // reactOptions are the flags and arguments of react.
 type reactOptions struct {
 	// its name, also where it is for this run alone
 	group  string
-	own    bool // the group is for this run alone
-	filter event.Filter
+	own    bool         // the group is for this run alone
+	filter event.Filter // empty leaves the group's own
 	// nil takes every event; others count as handled
 	where *where.Condition
 	from  *api.Position // nil is not said
@@ -33,13 +37,13 @@ type reactOptions struct {
 	// The timeout is of one attempt; retries do not count the first one.
 	// attempts that run at once
 	concurrency int
-	timeout     time.Duration
-	retries     int
+	timeout     time.Duration // above 0
+	retries     int           // in a row, before the event is released to the group
 	// after the first failure; it doubles with each
 	backoff    time.Duration
-	ackWait    time.Duration
-	maxDeliver uint64
-	breaker    breaker.Config
+	ackWait    time.Duration  // of a new group; 0 is the cluster's setting
+	maxDeliver uint64         // of a new group; 0 is the cluster's setting
+	breaker    breaker.Config // Off with --breaker-failures 0
 	// how long running attempts may continue after an interrupt
 	drain    time.Duration
 	record   bool       // publish failures as events
@@ -246,6 +250,8 @@ func (o *reactOptions) validate(c *cli.Context) error {
 		}
 	}
 	webhookFlags := []string{"header", "secret-file", "allow-local", "proxy"}
+	// First the sink: a command, or a webhook with its flags. Then the bounds of what is repeated, and what only
+	// goes together. Last, without a group that exists, the events have to be chosen.
 	switch {
 	case c.IsSet("until") && o.incident == "":
 		return shell.Usagef("--until needs --incident")

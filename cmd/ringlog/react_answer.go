@@ -26,6 +26,8 @@ func (o *reactOptions) answers(ctx context.Context, c *client.Client) (func(even
 		return nil, err
 	}
 	answer := func(t event.Type, success bool) event.Type {
+		// The first type that a flow names is the reply. A failure that no flow names is HANDLER_FAILED, a success
+		// nothing.
 		replies := known.RepliesTo(t)
 		switch {
 		case success && o.answer == answerFailures:

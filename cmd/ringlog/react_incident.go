@@ -30,11 +30,14 @@ func reactToIncident(ctx context.Context, sh *shell.Shell, o reactOptions) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, past.Close()) }()
+	// The past is at its beginning: the first event of the slice comes after the last offset, and a group's
+	// position is the one that it had then.
 	first := past.Place().LastOffset + 1
 	group, before := past.Machine().Cursor(o.group)
 	if before {
 		first = group.Committed + 1
 	}
+	// From here on the past has all events up to the end, so that they can be read.
 	if err := past.To(ctx, o.until); err != nil {
 		return err
 	}
@@ -44,6 +47,7 @@ func reactToIncident(ctx context.Context, sh *shell.Shell, o reactOptions) (err 
 	} else if !there && !before && o.filter.Empty() {
 		return shell.NotFoundf("the incident has no group or cursor %q: say for which events with --type", o.group)
 	}
+	// Ages count back from the time of the past, not from now.
 	if o.from != nil {
 		first, err = o.from.Resolve(past.Machine().Log(), past.Machine().Time())
 		if err != nil {
@@ -57,6 +61,7 @@ func reactToIncident(ctx context.Context, sh *shell.Shell, o reactOptions) (err 
 	}
 	defer closeSink()
 	member := past.Events(first, o.filter)
+	// The reactor is the one of react. What it would ask of a cluster it asks of member, which records nothing.
 	reactor, err := sinks.NewReactor(sinks.Options{
 		Group: o.group, Sink: sink, Where: o.where, Concurrency: o.concurrency, Timeout: o.timeout, Retries: o.retries,
 		Backoff: o.backoff, Breaker: o.breaker, Drain: o.drain, Count: o.count, MaxDeliver: 1,

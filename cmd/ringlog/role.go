@@ -20,6 +20,9 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
+// A claim of a role is a lease under a session. Commands are processes that end, so the session is the one of the
+// shell that runs them, or is named. The fence is what the holder publishes under.
+
 // aRole is what the argument of most verbs of role is.
 const aRole = "the name of a role"
 
@@ -36,6 +39,7 @@ func roleCommand(sh *shell.Shell) *cli.Command {
 			"ROLE_ACQUIRED event; a later holder has a higher one. What is published with --role and --fence is refused once\n" +
 			"the lease is over.",
 		Subcommands: []*cli.Command{
+			// A role is named by whoever acquires it: there is nothing to create.
 			{Name: "ls", Usage: "list the roles that are held", Action: shell.Bare(sh, listRoles),
 				UsageText: shell.Examples("ringlog role ls", "ringlog role ls -o json")},
 			{Name: "info", Usage: "show who holds a role and who waits for it", ArgsUsage: "ROLE",
@@ -66,6 +70,7 @@ func roleCommand(sh *shell.Shell) *cli.Command {
 					&cli.BoolFlag{Name: "until-end", Usage: "stop at the current end of the log"},
 				},
 				Action: func(c *cli.Context) error {
+					// It is a tail of the events that the cluster emits about roles.
 					from, err := shell.ParsePosition("from", c.String("from"))
 					if err != nil {
 						return err
@@ -104,6 +109,7 @@ func acquireRoleCommand(sh *shell.Shell) *cli.Command {
 			sessionFlag(),
 		},
 		Action: shell.Args(1, aRole, func(c *cli.Context) error {
+			// The parent is the shell, which stays: this process ends before its lease does.
 			session, err := sessionOf(c.String("session"), os.Getppid())
 			if err != nil {
 				return err
@@ -115,7 +121,7 @@ func acquireRoleCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// sessionFlag is --session.
+// sessionFlag is --session. It has the same default for all verbs, so that release finds what acquire has acquired.
 func sessionFlag() cli.Flag {
 	return &cli.StringFlag{Name: "session", Usage: "`ID` of the claim, the same for each command about it " +
 		"(default: host and process that runs the command)"}
@@ -153,6 +159,7 @@ func rolePath(name string) string { return "/v1/roles/" + url.PathEscape(name) }
 func listRoles(ctx context.Context, sh *shell.Shell) error {
 	var list []api.Role
 	query := url.Values{"limit": {"1000"}}
+	// The list comes in pages; Next is "" after the last.
 	for {
 		var page api.RolePage
 		if err := sh.Call(ctx, http.MethodGet, "/v1/roles", query, nil, &page); err != nil {
@@ -183,10 +190,12 @@ func showRole(ctx context.Context, sh *shell.Shell, name string) error {
 // printRole prints who holds a role and who waits for it.
 func printRole(sh *shell.Shell, r api.Role) error {
 	facts := []any{"role", r.Role, "holder", cmp.Or(r.Holder, "nobody")}
+	// A role that nobody holds has neither fence nor lease.
 	if r.Holder != "" {
 		facts = append(facts, "fence", r.Fence, "since", shell.Clock(r.Since), "ttl", r.TTL,
 			"renewed", shell.Short(time.Since(r.Renewed))+" ago")
 	}
+	// The node lists the head of the queue alone, and how many wait in all.
 	for i, c := range r.Queue {
 		facts = append(facts, fmt.Sprintf("waiting %d", i+1), c.Holder+" since "+shell.Clock(c.Since))
 	}
@@ -201,6 +210,7 @@ func acquireRole(ctx context.Context, sh *shell.Shell, name string, ask api.Role
 	if wait {
 		return waitForRole(ctx, sh, name, ask)
 	}
+	// A role that is held is no error of the node: the answer says by whom.
 	var answer api.RoleAcquired
 	if err := sh.Call(ctx, http.MethodPut, rolePath(name), nil, ask, &answer); err != nil {
 		return err
@@ -212,7 +222,7 @@ func acquireRole(ctx context.Context, sh *shell.Shell, name string, ask api.Role
 		fmt.Sprintf("%s holds %s with fence %d: wait for it with --wait", answer.Holder, name, answer.Fence))
 }
 
-// printAcquired prints what the caller holds now.
+// printAcquired prints what the caller holds now. Standard output has the fence alone, for $(...).
 func printAcquired(sh *shell.Shell, answer api.RoleAcquired) error {
 	return sh.Emit(answer, func() error {
 		sh.Say("%s holds %s for %s", answer.Holder, answer.Role, answer.TTL)
@@ -252,11 +262,14 @@ func waitForRole(ctx context.Context, sh *shell.Shell, name string, ask api.Role
 			return err
 		}
 		left := sh.Timeout - time.Since(began)
+		// The call before may have lasted nearly until --timeout. Less than an eighth of it is no time for another
+		// one.
 		switch {
 		case answer.Acquired:
 			queued = false
 			return printAcquired(sh, answer)
 		case left < sh.Timeout/8:
+			// The deferred function leaves the queue, so no place is reported.
 			queued = true
 			answer.Place = 0
 			return printHeld(sh, answer, shell.ExitTimeout,
@@ -276,6 +289,7 @@ const leaveWithin = 3 * time.Second
 
 // leaveQueue releases the claim of a command that ends without the role, also if it was interrupted.
 func leaveQueue(ctx context.Context, sh *shell.Shell, name, session string) error {
+	// The caller's ctx is done if the command was interrupted.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 	defer cancel()
 	err := sh.Call(ctx, http.MethodDelete, rolePath(name), url.Values{"session": {session}}, nil, nil)
@@ -294,6 +308,7 @@ func endLease(ctx context.Context, sh *shell.Shell, name string, query url.Value
 	if err := sh.Emit(r, func() error { return printRole(sh, r.Role) }); err != nil {
 		return err
 	}
+	// The role is printed before: it says who holds it instead.
 	if !r.Released {
 		sh.Say("nothing to release: this session neither holds %s nor waits for it; name the --session that acquired it",
 			name)
@@ -308,6 +323,7 @@ func revokeRole(ctx context.Context, sh *shell.Shell, name string, leave shell.C
 	if err := sh.Fetch(ctx, rolePath(name), &r); err != nil {
 		return err
 	}
+	// Before the question, so that nobody agrees to what changes nothing.
 	switch {
 	case r.Holder == "":
 		sh.Say("nobody holds %s", name)
@@ -331,7 +347,7 @@ func leaseFlags() []cli.Flag {
 	}
 }
 
-// leaseOf reads leaseFlags.
+// leaseOf reads leaseFlags. Without both flags it is the zero value, which is no condition.
 func leaseOf(c *cli.Context) (client.Lease, error) {
 	l := client.Lease{Role: c.String("role"), Fence: c.Uint64("fence")}
 	if (l.Role == "") != (l.Fence == 0) {

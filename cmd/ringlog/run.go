@@ -15,6 +15,10 @@ import (
 	"github.com/ringrift/ringlog/internal/procgroup"
 )
 
+// run is a shell around package daemon: this file and run_allocate.go make its options of the flags, and daemon.Run
+// acquires the role and the amounts, runs the command, and reports what becomes of it. launch does the same with a
+// file for many daemons.
+
 // runCommand is run: a command that runs on one host at a time, or with its share of resources.
 func runCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
@@ -67,6 +71,7 @@ func runCommand(sh *shell.Shell) *cli.Command {
 			if err != nil {
 				return err
 			}
+			// The amounts come last, so that they win over variables of the same names that run itself was given.
 			o.Env, o.Stdout, o.Stderr, o.Say = childEnvironment(sh, c.Bool("pass-token")), sh.Out, sh.Err, sh.Say
 			o.Env = append(o.Env, amountVariables(o.Allocation.Amounts)...)
 			return runDaemon(c.Context, sh, o)
@@ -77,12 +82,14 @@ func runCommand(sh *shell.Shell) *cli.Command {
 // maxStopTimeout bounds the default of --stop-timeout.
 const maxStopTimeout = 10 * time.Second
 
-// daemonOptions reads the flags and the command.
+// daemonOptions reads the flags and the command. It refuses everything that can be found wrong before the cluster
+// is asked. The environment, the outputs and Say are left to the caller.
 func daemonOptions(c *cli.Context) (o daemon.Options, err error) {
 	o = daemon.Options{Name: c.String("role"), Role: c.String("role"), Holder: processName(), TTL: c.Duration("ttl"),
 		NoWait: !c.Bool("wait"), Args: c.Args().Slice(), Restart: daemon.Restart(c.String("restart")),
 		Backoff: c.Duration("backoff"), MaxRestarts: c.Int("max-restarts"), Health: c.String("health"),
 		HealthInterval: c.Duration("health-interval"), StopTimeout: c.Duration("stop-timeout")}
+	// The default of --stop-timeout is 0 here, which is not given. All others have a default above 0.
 	for _, name := range []string{"ttl", "backoff", "health-interval", "stop-timeout"} {
 		if d := c.Duration(name); d <= 0 && (c.IsSet(name) || name != "stop-timeout") {
 			return o, shell.Usagef("--%s %s must be above 0", name, d)
@@ -91,8 +98,10 @@ func daemonOptions(c *cli.Context) (o daemon.Options, err error) {
 	if !c.IsSet("stop-timeout") {
 		o.StopTimeout = min(o.TTL/5, maxStopTimeout)
 	}
+	// A longer time to stop would leave the client too little time to repeat a renewal that fails.
 	most := client.MaxReserve(o.TTL)
 	switch {
+	// A name that is empty is most likely an unset variable of a script, which must not mean no role.
 	case c.IsSet("role") && o.Role == "":
 		return o, shell.Usagef("--role is empty: give the name of a role")
 	case o.Role == "" && !c.IsSet("allocate"):
@@ -111,9 +120,11 @@ func daemonOptions(c *cli.Context) (o daemon.Options, err error) {
 		return o, shell.Usagef("--stop-timeout %s does not fit --ttl %s: the command has to end before the lease is over; "+
 			"use --stop-timeout %s at most, or --ttl %s", o.StopTimeout, o.TTL, most, 3*o.StopTimeout)
 	}
+	// A shell command cannot be checked without running it.
 	if err := daemon.CheckURL(o.Health); err != nil {
 		return o, shell.Usagef("--health %w", err)
 	}
+	// A command without a role is known by its program.
 	o.Name = cmp.Or(o.Role, filepath.Base(o.Args[0]))
 	if err := allocationOptions(c, &o); err != nil {
 		return o, err
@@ -126,13 +137,15 @@ func daemonOptions(c *cli.Context) (o daemon.Options, err error) {
 	return o, nil
 }
 
-// runDaemon runs the command while this process holds what it needs.
+// runDaemon runs the command while this process holds what it needs. A cluster that cannot be reached is an error
+// at once, and not something to wait for.
 func runDaemon(ctx context.Context, sh *shell.Shell, o daemon.Options) error {
 	c, err := sh.DialReachable(ctx, func(cfg *client.Config) { cfg.Logger = warningsTo(sh) })
 	if err != nil {
 		return err
 	}
 	code, err := daemon.Run(ctx, c, o)
+	// The client is closed before the exit code is given, as what it still sends may fail.
 	err = errors.Join(err, shell.CloseClient(c))
 	if err == nil && code != shell.ExitDone {
 		err = shell.CodeError(code)

@@ -22,6 +22,7 @@ var placeholder = regexp.MustCompile(`\$\{|\{?\{(\pL[\pL\pN_.:/-]*)\}\}?`)
 // into its environment.
 func allocationOptions(c *cli.Context, o *daemon.Options) error {
 	if !c.IsSet("allocate") {
+		// A flag that would do nothing is refused.
 		if c.IsSet("priority") {
 			return shell.Usagef("--priority needs --allocate")
 		}
@@ -36,6 +37,7 @@ func allocationOptions(c *cli.Context, o *daemon.Options) error {
 		return shell.Usagef("--priority %q: use low, normal, high or critical", c.String("priority"))
 	}
 	o.Allocation = daemon.Allocation{Amounts: amounts, Text: amountsText(amounts), Priority: priority}
+	// The first argument is the program, which procgroup.Find looks for under the name that was typed.
 	for i := 1; i < len(o.Args); i++ {
 		o.Args[i], err = fillIn(o.Args[i], amounts)
 		if err != nil {
@@ -45,11 +47,13 @@ func allocationOptions(c *cli.Context, o *daemon.Options) error {
 	return nil
 }
 
-// fillIn replaces each {NAME} in an argument by the amount of the resource with that name, or of the one of that kind.
+// fillIn replaces each {NAME} in an argument by the amount of the resource with that name, or of the one of that
+// kind. A name that no resource or several have is an error that says what to write. {{NAME}} becomes {NAME}.
 func fillIn(arg string, amounts map[string]uint64) (string, error) {
 	var failed error
 	filled := placeholder.ReplaceAllStringFunc(arg, func(found string) string {
 		name := strings.Trim(found, "{}")
+		// What looks like a placeholder and is none is returned as it should be in the argument.
 		switch {
 		case found == "${":
 			return found
@@ -57,6 +61,7 @@ func fillIn(arg string, amounts map[string]uint64) (string, error) {
 			return found[1 : len(found)-1]
 		}
 		meant := named(name, amounts)
+		// An error is returned after the replacement: ReplaceAllStringFunc cannot end it.
 		switch len(meant) {
 		case 1:
 			// What is around {NAME} stays: of {{NAME} the first brace.
@@ -78,6 +83,7 @@ func named(name string, amounts map[string]uint64) (resources []string) {
 	if _, ok := amounts[name]; ok {
 		return []string{name}
 	}
+	// Sorted, so that an error about several of them is the same each time.
 	for _, resource := range slices.Sorted(maps.Keys(amounts)) {
 		if kind, _, _ := strings.Cut(resource, ":"); kind == name {
 			resources = append(resources, resource)
@@ -90,6 +96,7 @@ func named(name string, amounts map[string]uint64) (resources []string) {
 // or its kind, in capitals, with _ for what is no letter or digit. One that two resources would set is left out.
 func amountVariables(amounts map[string]uint64) []string {
 	of := map[string]map[string]bool{} // the resources by variable
+	// A resource sets the variable of its whole name and that of its kind, which are the same if it has no colon.
 	for resource := range amounts {
 		kind, _, _ := strings.Cut(resource, ":")
 		for _, name := range []string{resource, kind} {
@@ -106,7 +113,9 @@ func amountVariables(amounts map[string]uint64) []string {
 		}
 	}
 	var list []string
+	// In the order of the names, so that two runs have equal environments.
 	for _, variable := range slices.Sorted(maps.Keys(of)) {
+		// Whichever amount were chosen, the command could take it for the other.
 		if len(of[variable]) > 1 {
 			continue
 		}

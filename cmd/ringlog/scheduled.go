@@ -17,6 +17,9 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
+// ringlog publish --at makes a schedule, with publishAt. The cluster keeps it, and publishes the event at its time
+// whatever becomes of this process. The verbs here show and remove schedules.
+
 // scheduledCommand is scheduled and its verbs: the events that are published at a time.
 func scheduledCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
@@ -40,6 +43,7 @@ const aSchedule = "the id of a schedule (to list them: ringlog scheduled ls)"
 
 // timeOf reads the time that a flag gives: one without a zone is local, and +DURATION is after now.
 func timeOf(flag, text string) (time.Time, error) {
+	// The clock of this machine counts, as it does for a time without a zone.
 	if after, relative := strings.CutPrefix(text, "+"); relative {
 		d, err := shell.ParseAge(flag, after)
 		return time.Now().Add(d), err
@@ -51,16 +55,19 @@ func timeOf(flag, text string) (time.Time, error) {
 	return at, err
 }
 
-// publishAt schedules an event and prints the id of its schedule.
+// publishAt schedules an event and prints the id of its schedule. With an id the call may be repeated: the same
+// event and time change nothing. "" is a random id.
 func publishAt(ctx context.Context, sh *shell.Shell, c *client.Client, id string, at time.Time, ev event.Event) error {
 	one, err := c.PublishAt(ctx, id, at, ev)
 	if err != nil {
 		return err
 	}
+	// Warnings are about the event, which is scheduled all the same.
 	for _, w := range one.Warnings {
 		sh.Say("warning: %s: %s", w.Field, w.Message)
 	}
 	return sh.Emit(one, func() error {
+		// Standard output has the id alone, by which a script removes the schedule.
 		if one.State == api.ScheduleWaiting {
 			sh.Say("to be published at %s", shell.Moment(one.At))
 		} else {
@@ -75,6 +82,7 @@ func publishAt(ctx context.Context, sh *shell.Shell, c *client.Client, id string
 func listScheduled(ctx context.Context, sh *shell.Shell) error {
 	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
 		var list []client.Scheduled
+		// The client reads the pages. A list that was not read to its end is not printed.
 		for one, err := range c.Admin().Scheduled(ctx) {
 			if err != nil {
 				return err
@@ -84,6 +92,7 @@ func listScheduled(ctx context.Context, sh *shell.Shell) error {
 		header := table.Row{"id", "at", "type", "key", "state", "offset"}
 		return shell.EmitEach(sh, "scheduled event", list, header, func(one client.Scheduled) table.Row {
 			offset := any("-")
+			// An event that waits has no offset yet.
 			if one.Offset != 0 {
 				offset = one.Offset
 			}
@@ -108,6 +117,7 @@ func scheduledPath(id string) string { return "/v1/scheduled/" + url.PathEscape(
 func printScheduled(sh *shell.Shell, one api.Scheduled) error {
 	facts := []any{"id", one.ID, "at", shell.Moment(one.At), "state", one.State, "made", shell.Moment(one.Made),
 		"type", one.Type}
+	// Only facts that there are: the payload while the event waits, the offset once it was published.
 	if one.Key != "" {
 		facts = append(facts, "key", one.Key)
 	}

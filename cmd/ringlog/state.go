@@ -30,6 +30,7 @@ func stateCommand(sh *shell.Shell) *cli.Command {
 		Action: shell.NoArgs(func(c *cli.Context) error {
 			w := replay.Wanted{At: c.Uint64("at"), Index: c.Uint64("index"), Incident: c.String("incident"),
 				DataDir: c.String("data-dir")}
+			// Offsets and indexes begin at 1, so 0 is a flag that is not given.
 			switch {
 			case (w.At == 0) == (w.Index == 0):
 				return shell.Usagef("say when: --at OFFSET, or --index INDEX")
@@ -46,6 +47,7 @@ const stateLetters = 20
 
 // showState prints a state of the past.
 func showState(ctx context.Context, sh *shell.Shell, w replay.Wanted) error {
+	// It ends what it has opened before it returns: s is a copy.
 	s, err := replay.StateAt(ctx, sh, w)
 	if err != nil {
 		return err
@@ -63,6 +65,7 @@ func showState(ctx context.Context, sh *shell.Shell, w replay.Wanted) error {
 
 // printStateTables prints the lists of a state, each after an empty line; a list that is empty is left out.
 func printStateTables(sh *shell.Shell, s *replay.State) error {
+	// The rows first, so that a list without any can be left out with its header.
 	members, cursors, letters, changed := []table.Row{}, []table.Row{}, []table.Row{}, []table.Row{}
 	for _, m := range s.Members {
 		members = append(members, table.Row{m.ID, m.Raft, m.HTTP, yesNo(m.Voter), yesNo(m.Online), m.Version})
@@ -71,9 +74,11 @@ func printStateTables(sh *shell.Shell, s *replay.State) error {
 		cursors = append(cursors, table.Row{c.Name, c.Committed, lagText(c), cursorKind(c), c.Generation,
 			filterText(c.Filter)})
 	}
+	// The newest are at the end of the list.
 	for _, l := range s.Letters[max(0, len(s.Letters)-stateLetters):] {
 		letters = append(letters, table.Row{l.ID, l.Cursor, l.Offset, l.Type, l.State, oneLine(l.Error)})
 	}
+	// A setting that has its default is no news to people.
 	for _, one := range s.Settings {
 		if one.Value != one.Default {
 			changed = append(changed, table.Row{one.Key, settingText(one, one.Value), settingText(one, one.Default)})

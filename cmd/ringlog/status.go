@@ -15,6 +15,9 @@ import (
 	"github.com/ringrift/ringlog/election"
 )
 
+// Three verbs judge a status by the functions of this file: status prints problems beside the facts, check makes a
+// state of them, and cluster status shows some of the texts for each node.
+
 // statusCommand is status: one node's own view. For all nodes side by side there is cluster status, for a monitor
 // check.
 func statusCommand(sh *shell.Shell) *cli.Command {
@@ -247,6 +250,7 @@ func problems(s nodeStatus) (list []problem) {
 // memberProblems lists why a member is missed, or what it lacks, each for one reason. A member can be removed only
 // while there is a quorum.
 func memberProblems(s nodeStatus, m api.Member) (list []problem) {
+	// The remedy of a member that is gone depends on whether the cluster can change its members at all.
 	remove := func(then string) string {
 		if s.Quorum.Margin < 0 {
 			return "see ringlog cluster outage: nobody can be removed without a quorum"
@@ -256,6 +260,8 @@ func memberProblems(s nodeStatus, m api.Member) (list []problem) {
 	add := func(remedy, format string, args ...any) {
 		list = append(list, problem{fmt.Sprintf(format, args...), remedy})
 	}
+	// One reason for each member, the most certain one first: whoever answers in its place explains that it does
+	// not.
 	switch {
 	case m.OtherFolder:
 		add("if that is a second node, give it another --id; else "+remove(", then it can join"),
@@ -271,6 +277,7 @@ func memberProblems(s nodeStatus, m api.Member) (list []problem) {
 		add("see whether it runs, and its log; if it never returns, "+remove(""),
 			"member %s does not answer", m.ID)
 	}
+	// A member that does not answer stores nothing, either: only of a healthy one that is a problem of its own.
 	stalled := time.Duration(m.StalledMs) * time.Millisecond
 	if m.Healthy && stalled >= stalledAfter {
 		add("see its log", "member %s lacks entries of the raft log and has stored none for %s", m.ID,
@@ -288,6 +295,7 @@ func tlsProblem(s nodeStatus) string {
 		return ""
 	}
 	left := time.Until(s.TLS.Expires)
+	// Files that cannot be used come first: with them the certificate will not be renewed in time.
 	switch {
 	case s.TLS.Problem != "":
 		return "keeps an older certificate, as it cannot use the files that it has: " + s.TLS.Problem

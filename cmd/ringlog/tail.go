@@ -17,11 +17,11 @@ import (
 // tailOptions say what to read, from where, and when to stop.
 type tailOptions struct {
 	from     *api.Position // nil is not said
-	filter   event.Filter
-	cursor   string // "" reads the log without one
-	noCommit bool
-	count    uint64 // 0 is no limit
-	untilEnd bool   // stop at the end that the log has now
+	filter   event.Filter  // empty passes all events
+	cursor   string        // "" reads the log without one
+	noCommit bool          // with a cursor: its position stays
+	count    uint64        // 0 is no limit
+	untilEnd bool          // stop at the end that the log has now
 
 	// Local if the tail follows: it gets later events anyway
 	consistency client.Consistency
@@ -242,7 +242,8 @@ func sayWaiting(ctx context.Context, sh *shell.Shell, c *client.Client, next uin
 	}
 }
 
-// tailLog prints the events of the log.
+// tailLog prints the events of the log. It returns at the end that the options name, or with an error, that of ctx
+// included.
 func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Printer) error {
 	// Without --from a tail shows what is appended from now on, or what is there.
 	from := api.Position{Kind: api.AtEnd}
@@ -259,6 +260,7 @@ func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Prin
 	if from.Kind == api.AtOffset {
 		next = from.Offset
 	}
+	// Only a person who waits at the end of the log is told that there is nothing yet.
 	if !o.untilEnd && (from.Kind == api.AtEnd || next > 0) {
 		sayWaiting(ctx, p.Sh, c, next)
 	}

@@ -17,10 +17,10 @@ import (
 type cursorTail struct {
 	// as the flags have them
 	opts tailOptions
-	cur  *client.Cursor
-	p    *shell.Printer
-	left uint64 // events still wanted
-	last uint64 // the last offset printed, reported as a gap or passed over by the filter
+	cur  *client.Cursor // open, and fenced off from whoever had it
+	p    *shell.Printer // flushed before each commit
+	left uint64         // events still wanted
+	last uint64         // the last offset printed, reported as a gap or passed over by the filter
 }
 
 // tailCursor prints the events of a durable cursor, and commits what was printed.

@@ -22,9 +22,9 @@ type journalTail struct {
 	base string // the node
 	// the filter of the flags, applied to the types of records
 	matcher event.Matcher
-	p       *shell.Printer
-	journal string // whose records these are
-	seq     uint64 // the newest one printed; 0: none yet
+	p       *shell.Printer // shared with the reader of the log
+	journal string         // whose records these are
+	seq     uint64         // the newest one printed; 0: none yet
 }
 
 // newJournalTail reads the journal of the first endpoint.

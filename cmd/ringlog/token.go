@@ -77,6 +77,7 @@ func tokenPath(name string) string { return "/v1/tokens/" + url.PathEscape(name)
 
 // createToken makes a token.
 func createToken(ctx context.Context, sh *shell.Shell, name string, n api.NewToken) error {
+	// The node would refuse it as well, but knows nothing of the flag.
 	if len(n.Roles) == 0 {
 		return shell.Usagef("--role is missing: monitor, subscriber, publisher, operator or admin")
 	}
@@ -89,6 +90,7 @@ func createToken(ctx context.Context, sh *shell.Shell, name string, n api.NewTok
 
 // printMade prints a token with its secret: on stdout alone, so that it can be put into a file.
 func printMade(sh *shell.Shell, made api.TokenMade) error {
+	// Warnings and the notice go to the standard error.
 	for _, w := range made.Warnings {
 		sh.Say("warning: %s", w)
 	}
@@ -106,6 +108,7 @@ func listTokens(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	header := table.Row{"token", "roles", "types", "cursors", "expires", "by"}
+	// Secrets are not in the answer: a node keeps no more than what recognizes one.
 	return shell.EmitEach(sh, "token", all.Tokens, header, func(t api.Token) table.Row {
 		return table.Row{t.Name, strings.Join(t.Roles, ","), patterns(t.Types), patterns(t.Cursors), expiry(&t), t.By}
 	})
@@ -119,7 +122,7 @@ func patterns(list []string) string {
 	return strings.Join(list, ",")
 }
 
-// expiry says when a token expires.
+// expiry says when a token expires. The node says whether it has expired, by its own clock.
 func expiry(t *api.Token) string {
 	switch {
 	case t.Expired:
@@ -130,7 +133,7 @@ func expiry(t *api.Token) string {
 	return shell.Moment(t.Expires)
 }
 
-// rotateToken gives a token another secret.
+// rotateToken gives a token another secret. The node reads the grace, which is an age.
 func rotateToken(ctx context.Context, sh *shell.Shell, name, grace string) error {
 	var made api.TokenMade
 	err := sh.Call(ctx, http.MethodPost, tokenPath(name)+"/rotate", nil, api.TokenRotation{Grace: grace}, &made)
@@ -148,6 +151,7 @@ func revokeToken(ctx context.Context, sh *shell.Shell, name string, leave shell.
 		return err
 	}
 	known := slices.IndexFunc(all.Tokens, func(t api.Token) bool { return t.Name == name })
+	// A name that is not in the list is left to the node, whose error says what is near.
 	if leave.DryRun && known >= 0 {
 		sh.Say("%s would be revoked (%s)", name, strings.Join(all.Tokens[known].Roles, ", "))
 		return nil

@@ -17,6 +17,10 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/top"
 )
 
+// Package top has the view. This file is what it needs from the cluster: askTop makes a sample of the answers of
+// all nodes, with the judgement of check, and readStory reads what the cluster has emitted about itself since the
+// last time.
+
 // topCommand is top, for an operator who has a terminal and no browser. What is wrong is judged as check judges it.
 func topCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
@@ -30,6 +34,8 @@ func topCommand(sh *shell.Shell) *cli.Command {
 			Value: time.Second}},
 		Action: shell.NoArgs(func(c *cli.Context) error {
 			const instead = "for programs there are ringlog status -o json, and ringlog check"
+			// A view that moves the cursor needs a terminal on both sides. Anything else is told what to use
+			// instead.
 			switch {
 			case sh.JSON:
 				return shell.Usagef("top has no JSON\n%s", instead)
@@ -56,6 +62,7 @@ func topCommand(sh *shell.Shell) *cli.Command {
 func askTop(ctx context.Context, sh *shell.Shell) top.Sample {
 	found, err := askEverybody(ctx, sh, statusOf)
 	s := sampleOf(found, err, sh.Endpoints, time.Now())
+	// Without an answer there is nobody whose metrics could be asked for.
 	if err != nil {
 		return s
 	}
@@ -81,6 +88,7 @@ func askTop(ctx context.Context, sh *shell.Shell) top.Sample {
 // sampleOf makes the answers of all nodes, or that there are none, what top shows.
 func sampleOf(found sweep[nodeStatus], err error, endpoints []string, at time.Time) top.Sample {
 	state, bad, view := judgeSweep(found, err, endpoints, checkOptions{})
+	// The verdict and the findings are those of ringlog check without limits.
 	s := top.Sample{At: at, Failed: err != nil, View: view.Status}
 	s.Verdict, s.Tone = verdictName(state)
 	for _, p := range bad {
@@ -93,6 +101,7 @@ func sampleOf(found sweep[nodeStatus], err error, endpoints []string, at time.Ti
 		row := rowOf(a, found.members[a.url])
 		n := top.Node{ID: orUnknown(row.ID), URL: a.url, Role: row.Role, Answers: a.err == nil, Offset: row.Last,
 			Version: a.value.Version}
+		// A node may be known to itself alone, such as one that is not admitted: then nothing is found here.
 		for i := range view.Members {
 			if m := &view.Members[i]; m.ID == n.ID {
 				n.Member = m
@@ -106,6 +115,7 @@ func sampleOf(found sweep[nodeStatus], err error, endpoints []string, at time.Ti
 			}
 		}
 		s.Nodes = append(s.Nodes, n)
+		// Histories are read from the node whose status is shown: its log has what the status counts.
 		if a.err == nil && a.value.NodeID == view.NodeID && a.value.ClusterID == view.ClusterID {
 			s.URL = a.url
 		}
@@ -116,7 +126,8 @@ func sampleOf(found sweep[nodeStatus], err error, endpoints []string, at time.Ti
 	return s
 }
 
-// deliveredOf returns how many events a node has sent to readers since it started.
+// deliveredOf returns how many events a node has sent to readers since it started. A node of a version without that
+// metric is an error, so it is left out of the rates.
 func deliveredOf(ctx context.Context, sh *shell.Shell, url string) (uint64, error) {
 	body, err := sh.Open(ctx, url, "/metrics")
 	if err != nil {
@@ -138,10 +149,12 @@ func readStory(ctx context.Context, sh *shell.Shell, s top.Story, of top.Sample)
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
 	query := url.Values{"limit": {"200"}, "from": {"start"}}
+	// Only what follows. A story that was not read yet, or is another cluster's, begins anew.
 	if s.Cluster == of.View.ClusterID && s.Next > 0 {
 		query.Set("from", strconv.FormatUint(s.Next, 10))
 	}
 	var h history
+	// An error leaves the story as it was, with the reason: the next sample tries again.
 	err := sh.Ask(ctx, of.URL, "/v1/cluster/history?"+query.Encode(), &h)
 	events, failed := storyEvents(h)
 	if err = errors.Join(err, failed); err != nil {

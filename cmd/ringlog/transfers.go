@@ -43,6 +43,7 @@ func transfersCommand(sh *shell.Shell) *cli.Command {
 				q.Set("overdue", "true")
 			}
 			limit := c.Int("limit")
+			// 0 becomes the largest number below: the pages end by themselves.
 			if limit < 0 {
 				return shell.Usagef("--limit %d: give 0 or more", limit)
 			}
@@ -55,6 +56,7 @@ func transfersCommand(sh *shell.Shell) *cli.Command {
 func listTransfers(ctx context.Context, sh *shell.Shell, q url.Values, limit int) error {
 	var list []api.Transfer
 	next, missing := "", ""
+	// The last page says whether there are more, and whether the node lacks events that were trimmed.
 	err := upTo(ctx, sh, "/v1/transfers", q, limit, func(p *api.TransferPage) (int, string) {
 		list = append(list, p.Transfers...)
 		next, missing = p.Next, p.Incomplete
@@ -63,6 +65,7 @@ func listTransfers(ctx context.Context, sh *shell.Shell, q url.Values, limit int
 	if err != nil {
 		return err
 	}
+	// The time shown is that of the step by which the transfer is in its state.
 	header := table.Row{"kind", "name", "to", "from", "version", "state", "since", "bytes", "retries", "id", "error"}
 	err = shell.EmitEach(sh, "transfer", list, header, func(x api.Transfer) table.Row {
 		return table.Row{x.Kind, x.Name, x.Host, x.From, x.Version, transferState(&x), shell.Time(lastStep(&x).At),
@@ -79,6 +82,7 @@ func listTransfers(ctx context.Context, sh *shell.Shell, q url.Values, limit int
 // limit of them.
 func upTo[P any](ctx context.Context, sh *shell.Shell, path string, q url.Values, limit int,
 	add func(*P) (int, string)) error {
+	// A page has at most MaxLimit entries, so the last one may be smaller.
 	for have, next := 0, "-"; have < limit && next != ""; {
 		q.Set("limit", strconv.Itoa(min(limit-have, transfers.MaxLimit)))
 		var page P
@@ -98,7 +102,8 @@ func sayMissing(sh *shell.Shell, missing string) {
 	}
 }
 
-// transferState is the state of a transfer for people.
+// transferState is the state of a transfer for people. One remark at most is added: what needs attention before
+// what is known of the copy.
 func transferState(x *api.Transfer) string {
 	switch {
 	case x.Overdue:
@@ -126,6 +131,7 @@ func whereCommand(sh *shell.Shell) *cli.Command {
 		Flags: []cli.Flag{&cli.StringFlag{Name: "host", Usage: "list what `HOST` has, in place of NAME"}},
 		Action: func(c *cli.Context) error {
 			name, host := c.Args().First(), c.String("host")
+			// Exactly one of the two.
 			if c.Args().Len() > 1 || (name == "") == (host == "") {
 				return shell.Usagef("give the name of a dataset or model, or --host")
 			}
@@ -141,6 +147,7 @@ func whereCommand(sh *shell.Shell) *cli.Command {
 
 // listCopies prints the copies that a route answers; none is said as it is given.
 func listCopies(ctx context.Context, sh *shell.Shell, path string, q url.Values, none string) error {
+	// All pages are read before anything is printed: an empty list is an error.
 	var list []api.Copy
 	missing := ""
 	err := upTo(ctx, sh, path, q, math.MaxInt, func(p *api.CopyPage) (int, string) {
@@ -152,6 +159,7 @@ func listCopies(ctx context.Context, sh *shell.Shell, path string, q url.Values,
 		return err
 	}
 	sayMissing(sh, missing)
+	// No copy has an exit code of its own, so that a script can ask whether there is one.
 	if len(list) == 0 {
 		return shell.NotFoundf("%s", none)
 	}

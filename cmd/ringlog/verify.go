@@ -121,7 +121,8 @@ func reachedNodes(found sweep[nodeStatus]) (answering []string, f shell.Finding)
 	return answering, f
 }
 
-// awaitAgreement asks until all nodes agree, for agreeWithin at most.
+// awaitAgreement asks until all nodes agree, for agreeWithin at most. It returns the last finding, which is OK as
+// soon as they do.
 func awaitAgreement(ctx context.Context, ask func(context.Context) shell.Finding) (f shell.Finding) {
 	// Nodes apply the log at their own pace: a first difference may only be a delay.
 	ctx, cancel := context.WithTimeout(ctx, agreeWithin)

@@ -11,7 +11,8 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-// compareViews compares the rows of the views, by the digests that each node has of them.
+// compareViews compares the rows of the views, by the digests that each node has of them. Rows are not read: a view
+// may have many.
 func compareViews(ctx context.Context, sh *shell.Shell, urls []string) shell.Finding {
 	return awaitAgreement(ctx, func(ctx context.Context) shell.Finding {
 		return judgeViews(askAll(ctx, sh, urls, fetchViewsOf))
@@ -21,6 +22,7 @@ func compareViews(ctx context.Context, sh *shell.Shell, urls []string) shell.Fin
 // fetchViewsOf reads all views of a node, with their digests. A node of an earlier build has none.
 func fetchViewsOf(ctx context.Context, sh *shell.Shell, url string) (map[string]api.View, error) {
 	var list api.Views
+	// The list has no digests, so each view is asked for by its name.
 	if err := unlessNotFound(sh.Ask(ctx, url, "/v1/views", &list)); err != nil {
 		return nil, err
 	}
@@ -49,6 +51,7 @@ func unlessNotFound(err error) error {
 // judgeViews compares the views that nodes have.
 func judgeViews(nodes []answer[map[string]api.View]) shell.Finding {
 	f := shell.Finding{Check: "views"}
+	// A view that only some nodes have is compared, too: the others have generation 0 of it.
 	names := map[string]bool{}
 	for _, n := range nodes {
 		if n.err != nil {
@@ -59,6 +62,7 @@ func judgeViews(nodes []answer[map[string]api.View]) shell.Finding {
 			names[name] = true
 		}
 	}
+	// The first difference is enough. In the order of the names, it is the same one in each run.
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if f.Found = viewDiffers(name, nodes); f.Found != "" {
 			return f
@@ -71,10 +75,12 @@ func judgeViews(nodes []answer[map[string]api.View]) shell.Finding {
 
 // viewDiffers says how nodes differ in a view; "" if they do not.
 func viewDiffers(name string, nodes []answer[map[string]api.View]) string {
+	// The first node is what the others are compared with.
 	first := nodes[0].value[name]
 	reported := map[uint64]int{} // by offset: how many nodes have a digest of it
 	for _, n := range nodes {
 		v := n.value[name]
+		// Each of these makes the digests say nothing: the nodes fold different declarations, or different events.
 		switch {
 		case v.Generation != first.Generation:
 			return fmt.Sprintf("%s has generation %d of view %q, %s has %d", nodes[0].url, first.Generation, name, n.url,
@@ -96,9 +102,11 @@ func viewDiffers(name string, nodes []answer[map[string]api.View]) string {
 			newest, some = max(newest, offset), true
 		}
 	}
+	// awaitAgreement asks again: nodes that fold at different speeds come to a common offset.
 	if !some {
 		return fmt.Sprintf("there is no offset at which all nodes have a digest of view %q", name)
 	}
+	// Every node has a digest at the newest offset, so the index is never -1.
 	digestOf := func(v api.View) string {
 		at := slices.IndexFunc(v.Digests, func(d api.ViewDigest) bool { return d.Offset == newest })
 		return v.Digests[at].Hex

@@ -70,6 +70,7 @@ func compareVersions(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	own := buildVersion()
+	// This program is the first row: the nodes are compared with it.
 	rows := []nodeVersion{{ID: "this program", Version: own.Version, Levels: own.Features}}
 	differ, inForce := false, uint32(0)
 	for _, a := range found.answers {
@@ -82,12 +83,15 @@ func compareVersions(ctx context.Context, sh *shell.Shell) error {
 			row.Error = shell.Brief(a.err)
 		} else {
 			row.Version, inForce = a.value.Version, a.value.FeatureLevel
+			// What a node knows is in its list of members, as the log records it. What is in force is the same for
+			// all.
 			for _, m := range a.value.Members {
 				if m.ID == a.value.NodeID {
 					row.Levels = m.FeatureLevel
 				}
 			}
 		}
+		// A node without an answer has no version, so it differs.
 		differ = differ || row.Version != own.Version
 		rows = append(rows, row)
 	}

@@ -22,6 +22,9 @@ import (
 	"github.com/ringrift/ringlog/internal/view"
 )
 
+// Rows are shown in two forms. As JSON they are printed as the node has sent them, whatever fields they have. For
+// people they are decoded into viewRow, whose fields are printed in the order of their names.
+
 // aView is what the argument of most verbs of view is.
 const aView = "the name of a view (to list them: ringlog view ls)"
 
@@ -35,6 +38,7 @@ func viewCommand(sh *shell.Shell) *cli.Command {
 			"Every node folds the log for itself, and has the same rows at the same offset. Rules of a view publish events\n" +
 			"when a condition on a row becomes true, once.",
 		Subcommands: []*cli.Command{
+			// Reading and defining ask for no consent: a definition that is replaced can be defined again.
 			{Name: "ls", Usage: "list the views, and how far the node that answers has folded them",
 				UsageText: shell.Examples("ringlog view ls", "ringlog view ls -o json"), Action: shell.Bare(sh, listViews)},
 			{Name: "define", Usage: "define a view on all nodes, or define it otherwise", ArgsUsage: "FILE",
@@ -61,6 +65,7 @@ func viewCommand(sh *shell.Shell) *cli.Command {
 					if c.Bool("declaration") {
 						return showDeclaration(c.Context, sh, name)
 					}
+					// An explicit 0 or an empty key is most likely an unset variable of a script.
 					if c.IsSet("at") && c.Uint64("at") == 0 {
 						return shell.Usagef("--at: offsets begin at 1")
 					}
@@ -104,7 +109,8 @@ func listViews(ctx context.Context, sh *shell.Shell) error {
 	})
 }
 
-// viewState says in a few words how a view is.
+// viewState says in a few words how a view is. The first of several problems counts: a view that has failed is not
+// folded any more, and what is incomplete stays so.
 func viewState(v *api.View) string {
 	switch {
 	case v.Failed != "":
@@ -133,6 +139,7 @@ func defineView(ctx context.Context, sh *shell.Shell, file string) error {
 	if declared.Name == "" {
 		return shell.Usagef("%s: the declaration has no name", file)
 	}
+	// The answer has the view as it is from here on, and whether it was that already.
 	var v api.View
 	if err := sh.Call(ctx, http.MethodPut, viewPath(declared.Name), nil, declared, &v); err != nil {
 		return err
@@ -157,6 +164,7 @@ func showDeclaration(ctx context.Context, sh *shell.Shell, name string) error {
 	if sh.JSON {
 		return sh.PrintLine(v.Declaration)
 	}
+	// For people it is indented. view define takes both forms.
 	text, err := json.MarshalIndent(v.Declaration, "", "  ")
 	if err != nil {
 		return err
@@ -167,17 +175,17 @@ func showDeclaration(ctx context.Context, sh *shell.Shell, name string) error {
 
 // viewRow is a row as nodes show it.
 type viewRow struct {
-	Key    string         `json:"key"`
-	Offset uint64         `json:"offset"`
-	At     time.Time      `json:"at"`
-	Fields map[string]any `json:"fields"`
-	Rules  map[string]struct {
+	Key    string              `json:"key"`
+	Offset uint64              `json:"offset"` // of the newest event in it
+	At     time.Time           `json:"at"`     // the time of that event
+	Fields map[string]any      `json:"fields"` // by name
+	Rules  map[string]struct { // by name
 		Holds bool       `json:"holds"`
 		Since *time.Time `json:"since"`
 	} `json:"rules"`
 }
 
-// holding names the rules whose conditions hold.
+// holding names the rules whose conditions hold. It is "" if none does.
 func (r *viewRow) holding() string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(r.Rules)) {
@@ -188,8 +196,9 @@ func (r *viewRow) holding() string {
 	return strings.Join(names, ", ")
 }
 
-// fieldText is a value of a row for people.
+// fieldText is a value of a row for people. Numbers have six digits: -o json has all of them.
 func fieldText(v any) string {
+	// What has no short form, such as a list, is JSON.
 	switch v := v.(type) {
 	case nil:
 		return "-"
@@ -215,6 +224,7 @@ func showRows(ctx context.Context, sh *shell.Shell, name, key string, at uint64)
 		query.Set("at", strconv.FormatUint(at, 10))
 	}
 	query.Set("limit", "1000")
+	// Rows are kept as they came, so that JSON prints them with the fields in the node's order.
 	var all []json.RawMessage
 	var page api.ViewRows
 	for {
@@ -230,12 +240,14 @@ func showRows(ctx context.Context, sh *shell.Shell, name, key string, at uint64)
 		query.Set("after", page.Next)
 		query.Set("at", strconv.FormatUint(page.At, 10))
 	}
+	// Incomplete is of the node that has answered last.
 	if page.Incomplete != "" {
 		sh.Say("warning: this node's rows are incomplete: %s", page.Incomplete)
 	}
 	if sh.JSON {
 		return shell.EmitEach(sh, "", all, nil, func(json.RawMessage) table.Row { return nil })
 	}
+	// People get a table, for which the rows are decoded.
 	rows := make([]viewRow, len(all))
 	for i := range all {
 		if err := json.Unmarshal(all[i], &rows[i]); err != nil {
@@ -243,6 +255,7 @@ func showRows(ctx context.Context, sh *shell.Shell, name, key string, at uint64)
 		}
 	}
 	sh.Say("at offset %d", page.At)
+	// A key without a row is an error of the node, so there is one row here.
 	if key != "" {
 		return printViewRow(sh, &rows[0])
 	}
@@ -252,10 +265,12 @@ func showRows(ctx context.Context, sh *shell.Shell, name, key string, at uint64)
 // printViewRow prints one row.
 func printViewRow(sh *shell.Shell, r *viewRow) error {
 	facts := []any{"key", r.Key, "offset", r.Offset, "time", shell.Moment(r.At)}
+	// Fields and rules are sorted, so that a row prints alike each time.
 	for _, name := range slices.Sorted(maps.Keys(r.Fields)) {
 		facts = append(facts, name, fieldText(r.Fields[name]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Rules)) {
+		// Since when a rule holds is known only while it holds.
 		state := "-"
 		if since := r.Rules[name].Since; r.Rules[name].Holds && since != nil {
 			state = "since " + shell.Moment(*since)
@@ -267,6 +282,7 @@ func printViewRow(sh *shell.Shell, r *viewRow) error {
 
 // printViewRows prints rows as a table whose columns are the fields.
 func printViewRows(sh *shell.Shell, rows []viewRow) error {
+	// A row need not have all fields, so the columns are those of all rows together.
 	names := map[string]bool{}
 	for _, r := range rows {
 		for name := range r.Fields {
@@ -279,6 +295,7 @@ func printViewRows(sh *shell.Shell, rows []viewRow) error {
 		header = append(header, name)
 	}
 	header = append(header, "holds", "offset")
+	// A field that a row does not have is printed as one without a value.
 	var lines []table.Row
 	for _, r := range rows {
 		line := table.Row{r.Key}
@@ -297,6 +314,7 @@ func watchView(ctx context.Context, sh *shell.Shell, name string, keys []string,
 		return err
 	}
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	// The end of whoever reads the output ends the watch, also while no row changes.
 	ctx, stop := sh.WhileRead(ctx)
 	defer stop()
 	printed := uint64(0)
@@ -311,6 +329,7 @@ func watchView(ctx context.Context, sh *shell.Shell, name string, keys []string,
 		if err := printViewChange(sh, &change); err != nil {
 			return err
 		}
+		// printed is at least 1 here, so a bound of 0 is never reached.
 		if printed++; printed == most {
 			return nil
 		}
@@ -323,11 +342,13 @@ func printViewChange(sh *shell.Shell, change *api.ViewChange) error {
 	if sh.JSON {
 		return sh.PrintLine(change)
 	}
+	// For people: the offset, the key, then name=value of each field in the order of the names.
 	var r viewRow
 	if err := json.Unmarshal(change.Row, &r); err != nil {
 		return err
 	}
 	line := fmt.Sprintf("%d %s", change.At, r.Key)
+	// A row has all of its fields, and not only those that have changed.
 	for _, name := range slices.Sorted(maps.Keys(r.Fields)) {
 		line += " " + name + "=" + fieldText(r.Fields[name])
 	}
@@ -349,6 +370,7 @@ func removeView(ctx context.Context, sh *shell.Shell, name string, leave shell.C
 		sh.Say("%s would be removed (%d rows)", v.Name, v.Rows)
 		return nil
 	}
+	// A view that is defined again is folded from the events that the log still has: other rows are lost.
 	if err := sh.Confirm(leave, "Remove the view %q (%d rows)?", v.Name, v.Rows); err != nil {
 		return err
 	}

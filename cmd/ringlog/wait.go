@@ -72,6 +72,7 @@ func waitFor(ctx context.Context, sh *shell.Shell, offset uint64, cursors string
 	last, err := askWait(waiting, c, offset, cursors, 0)
 	// One request waits for a short time only, so a change of leaders is noticed; the loop waits for the rest.
 	for err == nil && !last.Reached && time.Until(deadline) > pollLast {
+		// What is left for the answer: half a second, or a quarter if there is less than two seconds left.
 		left := time.Until(deadline)
 		var w api.Wait
 		w, err = askWait(waiting, c, offset, cursors, min(pollFor, left-min(pollOver, left/4)))
@@ -79,6 +80,7 @@ func waitFor(ctx context.Context, sh *shell.Shell, offset uint64, cursors string
 			last = w
 		}
 	}
+	// If the time is over and one answer has come, it is printed in place of an error.
 	err = sh.ExplainTimeout(context.WithoutCancel(ctx), err)
 	if known := last.Cursors != nil; err != nil && (!known || shell.ExitCode(err) != shell.ExitTimeout) {
 		return err

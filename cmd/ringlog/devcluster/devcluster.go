@@ -40,7 +40,7 @@ type Options struct {
 	Dir       string // data folders and logs are made below it
 	Voters    int    // 0 is 3
 	HTTPPorts []int  // one a voter; none are free ones
-	RaftPorts []int
+	RaftPorts []int  // as HTTPPorts
 }
 
 // Node is one voter.
@@ -67,13 +67,13 @@ type Exit struct {
 type Cluster struct {
 	// complete: fill has chosen what was not given
 	opts  Options
-	nodes []Node
+	nodes []Node    // in the order of their ids; it does not change after Start
 	exits chan Exit // buffered; an exit that does not fit is dropped
 
 	mu sync.Mutex
 	// mu guards what follows.
 	processes map[string]*process // those running, by node id
-	closed    bool
+	closed    bool                // no process starts any more
 }
 
 // Start starts the voters. It returns once the processes run; WaitLeader says when
@@ -88,6 +88,7 @@ func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	}
 	// An exit is rarely read at once: each node may end 16 times before one is dropped.
 	c := &Cluster{opts: opts, exits: make(chan Exit, 16*opts.Voters), processes: map[string]*process{}}
+	// All nodes are known before the first one starts: each joins through the others.
 	for i := range opts.Voters {
 		c.nodes = append(c.nodes, opts.node(i))
 	}
@@ -110,6 +111,7 @@ func (o *Options) fill() error {
 	if o.Program == "" || o.Dir == "" {
 		return errors.New("a program and a folder are required")
 	}
+	// The variables of the command line would count as settings of the nodes.
 	if o.Env == nil {
 		o.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "RINGLOG_") })
 	}
@@ -148,7 +150,8 @@ const (
 	portTries = 1000
 )
 
-// FreePorts finds n ports of 127.0.0.1 that nobody listens on now.
+// FreePorts finds n ports of 127.0.0.1 that nobody listens on now. They are free when it returns: another process
+// may take one before the caller does.
 func FreePorts(n int) (ports []int, err error) {
 	var listeners []net.Listener
 	defer func() {

@@ -18,7 +18,7 @@ import (
 // process is one run of a node.
 // A node that is started again gets a new one.
 type process struct {
-	cmd  *exec.Cmd
+	cmd  *exec.Cmd     // started
 	done chan struct{} // closed when it has ended
 	err  error         // valid after done
 
@@ -49,6 +49,7 @@ func (c *Cluster) Restart(id string) error {
 
 // launch starts the process of a node.
 func (c *Cluster) launch(n Node) (*process, error) {
+	// The log continues over restarts.
 	out, err := os.OpenFile(n.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -86,6 +87,7 @@ func (c *Cluster) reap(n Node, p *process, g *procgroup.Group) {
 		delete(c.processes, n.ID)
 	}
 	c.mu.Unlock()
+	// signal sets asked before it sends, so an end that was asked for is seen here.
 	p.mu.Lock()
 	asked := p.asked
 	p.mu.Unlock()
@@ -99,7 +101,7 @@ func (c *Cluster) reap(n Node, p *process, g *procgroup.Group) {
 	}
 }
 
-// signal sends a signal to the process of a node.
+// signal sends a signal to the process of a node. A process that has ended already is no error.
 func (p *process) signal(s os.Signal) error {
 	p.mu.Lock()
 	// Set before the signal: reap may run at once.
@@ -152,6 +154,7 @@ func (c *Cluster) end(ctx context.Context, id string, s os.Signal) error {
 
 // Close ends all nodes. It is idempotent.
 func (c *Cluster) Close(ctx context.Context) error {
+	// Nothing is started any more once closed is set.
 	c.mu.Lock()
 	again := c.closed
 	c.closed = true
@@ -195,7 +198,7 @@ func (c *Cluster) stopWhere(ctx context.Context, chosen func(Node) bool) error {
 	return errors.Join(errs...)
 }
 
-// LogTail is the end of a node's log, at most n lines.
+// LogTail is the end of a node's log, at most n lines. If it cannot be read, that is what it returns.
 func (n Node) LogTail(lines int) string {
 	const window = 64 << 10
 	f, err := os.Open(n.Log)

@@ -32,6 +32,7 @@ const (
 
 // Status asks a node.
 func (c *Cluster) Status(ctx context.Context, n Node) (s Status, err error) {
+	// A node that was stopped with SIGSTOP takes connections and does not answer.
 	ctx, cancel := context.WithTimeout(ctx, statusBound)
 	defer cancel()
 	// Package client is not used: it would follow the leader, and this asks one node.
@@ -93,6 +94,8 @@ func (c *Cluster) WaitEqual(ctx context.Context, index uint64) (digest Status, e
 			if err != nil || s.Digest.Index < index {
 				return false
 			}
+			// Digests say something only at the same index. Nodes that have theirs at different ones are waited
+			// for.
 			if digest.NodeID != "" && s.Digest != digest.Digest {
 				return false
 			}
@@ -103,7 +106,8 @@ func (c *Cluster) WaitEqual(ctx context.Context, index uint64) (digest Status, e
 	return digest, err
 }
 
-// Until polls ok until it holds, ctx is done or a node ends by itself.
+// Until polls ok until it holds, ctx is done or a node ends by itself. what is for the error. ok is called from
+// this goroutine alone.
 func (c *Cluster) Until(ctx context.Context, what string, ok func() bool) error {
 	// The condition is checked at once, and after each tick.
 	tick := time.NewTicker(pollEvery)

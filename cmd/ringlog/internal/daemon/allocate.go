@@ -13,16 +13,16 @@ import (
 
 // Allocation is what a command needs of resources, all of it or nothing.
 type Allocation struct {
-	Amounts  map[string]uint64
-	Text     string // the amounts, for people
-	Priority string
+	Amounts  map[string]uint64 // by resource; empty is no allocation
+	Text     string            // the amounts, for people
+	Priority string            // of the request, as client.AllocationOptions has it
 }
 
 // lease is what a command runs under: a *client.Role, an *allocated, or free.
 type lease interface {
 	Context() context.Context // is done when the command has to end
 	Left() time.Duration      // for how long the command may still run
-	Fence() uint64
+	Fence() uint64            //
 	Publish(ctx context.Context, events ...event.Event) ([]client.Result, error)
 	Release(ctx context.Context) error
 }
@@ -42,10 +42,10 @@ func (f free) Publish(ctx context.Context, events ...event.Event) ([]client.Resu
 
 // allocated is a lease together with an allocation: it is over once either is.
 type allocated struct {
-	lease
-	amounts *client.Allocation
-	ctx     context.Context
-	unhook  func() bool
+	lease                      // of the role, or free: fence and reports are its own
+	amounts *client.Allocation // renewed by its client until Release
+	ctx     context.Context    // done once one of the two contexts is; its cause is theirs
+	unhook  func() bool        // unregisters from the context of amounts
 }
 
 // newAllocated returns the two as one.
@@ -68,6 +68,7 @@ func (a *allocated) Left() time.Duration {
 
 // Release implements lease.
 func (a *allocated) Release(ctx context.Context) error {
+	// The release ends the context of the amounts, which is no loss.
 	a.unhook()
 	return errors.Join(a.amounts.Release(ctx), a.lease.Release(ctx))
 }
@@ -86,8 +87,10 @@ func (o *Options) take(ctx context.Context, c *client.Client) (lease, error) {
 	if len(o.Allocation.Amounts) == 0 {
 		return l, nil
 	}
+	// While it waits for the amounts, the role is held, and renewed by its client.
 	amounts, err := o.allocate(ctx, c, l.Context())
 	if err != nil {
+		// The role is released even if the caller's ctx is done: others wait for it.
 		ctx, cancel := context.WithTimeout(context.Background(), releaseWithin)
 		defer cancel()
 		return nil, errors.Join(err, l.Release(ctx))
@@ -99,8 +102,10 @@ func (o *Options) take(ctx context.Context, c *client.Client) (lease, error) {
 func (o *Options) allocate(ctx context.Context, c *client.Client, role context.Context) (*client.Allocation, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	// The loss of the role ends the wait, with the role's error as the cause.
 	forget := context.AfterFunc(role, func() { cancel(context.Cause(role)) })
 	defer forget()
+	// As in acquire, the first attempt fails at once if the amounts are not free, so that the wait is announced.
 	ask := client.AllocationOptions{Holder: o.Holder, Priority: o.Allocation.Priority, TTL: o.TTL, Reserve: o.StopTimeout,
 		NoWait: true}
 	amounts, err := c.Allocate(ctx, o.Allocation.Amounts, ask)
@@ -123,6 +128,7 @@ func isLost(err error) bool {
 // holding describes what the command runs under; "" is nothing.
 func (d *daemon) holding() string {
 	a, ok := d.role.(*allocated)
+	// Each of the two has a fence of its own.
 	switch {
 	case !ok && d.Role == "":
 		return ""

@@ -36,16 +36,16 @@ const (
 
 // Options say what to run, and when. All fields without a remark are required.
 type Options struct {
-	Name   string // of the daemon, in its events
-	Role   string // "" runs the command without a role: then what is about the lease does not count
-	Holder string // the name of this process, which is the source of its events, too
-	TTL    time.Duration
-	NoWait bool // fail with client.ErrRoleHeld or ErrNotGranted instead of waiting
+	Name   string        // of the daemon, in its events
+	Role   string        // "" runs the command without a role: then what is about the lease does not count
+	Holder string        // the name of this process, which is the source of its events, too
+	TTL    time.Duration // of the lease of the role and of that of the amounts
+	NoWait bool          // fail with client.ErrRoleHeld or ErrNotGranted instead of waiting
 
 	Allocation Allocation // none if it has no amounts
 
-	Path string // of the program, as procgroup.Find returns it
-	Args []string
+	Path string   // of the program, as procgroup.Find returns it
+	Args []string // the first one is the name that the program sees
 	Dir  string   // "" is that of this process
 	Env  []string // to which the role and its fence are added
 
@@ -54,17 +54,17 @@ type Options struct {
 	MaxRestarts int           // without a run as long as MaxBackoff between them; 0 is no limit
 	StopTimeout time.Duration // between SIGTERM and SIGKILL, at most client.MaxReserve(TTL)
 
-	Health         string // a shell command or a URL, "" is none
-	HealthInterval time.Duration
+	Health         string        // a shell command or a URL, "" is none
+	HealthInterval time.Duration // between two checks, and the time limit of each
 
 	// AwaitReady waits until the command that was started is ready for what depends on it; nil is at once. If it fails,
 	// or takes longer than ReadyTimeout, the command has failed. Its health is checked once it is ready.
 	AwaitReady   func(ctx context.Context, p Process) error
-	ReadyTimeout time.Duration
+	ReadyTimeout time.Duration // counts only with AwaitReady
 	// Changed is called with each new state, one call after the other; it must not block. It may be nil.
 	Changed func(State)
 
-	Stdout, Stderr io.Writer
+	Stdout, Stderr io.Writer                        // of the command; checks of health write to Stderr
 	Say            func(format string, args ...any) // prints a notice
 }
 
@@ -90,6 +90,7 @@ const MaxBackoff = 5 * time.Minute
 // holds them. It returns once the command is not restarted any more, with its exit code, or once ctx is done, with 0.
 func Run(ctx context.Context, c *client.Client, o Options) (code int, err error) {
 	for {
+		// Each round is one lease: after a loss all of it is acquired again, with a higher fence.
 		held, err := o.take(ctx, c)
 		switch {
 		case ctx.Err() != nil && held == nil:
@@ -99,6 +100,7 @@ func Run(ctx context.Context, c *client.Client, o Options) (code int, err error)
 		case err != nil:
 			return 0, err
 		}
+		// The restarts and the crash loop of an earlier lease do not count any more.
 		d := &daemon{Options: o, role: held, status: Stopped}
 		code, err := d.hold(ctx)
 		if !isLost(err) || o.Restart == Never {
@@ -110,6 +112,7 @@ func Run(ctx context.Context, c *client.Client, o Options) (code int, err error)
 // acquire waits for the role.
 func (o *Options) acquire(ctx context.Context, c *client.Client) (*client.Role, error) {
 	o.changed(State{Status: acquiring})
+	// The first attempt does not wait in the cluster's queue, so that its error can name the holder.
 	ask := client.RoleOptions{Holder: o.Holder, TTL: o.TTL, Reserve: o.StopTimeout, NoWait: true}
 	role, err := c.AcquireRole(ctx, o.Role, ask)
 	// Who waits should know for whom, which nobody can say during an outage.
@@ -131,6 +134,7 @@ func (o *Options) acquire(ctx context.Context, c *client.Client) (*client.Role, 
 		o.Say("%v: waiting", err)
 		o.changed(State{Status: StandingBy, Why: err.Error()})
 	}
+	// This call returns when the role is this process's, or ctx is done.
 	ask.NoWait = false
 	return c.AcquireRole(ctx, o.Role, ask)
 }
@@ -148,13 +152,13 @@ func (o *Options) changed(s State) {
 // daemon is a command under one lease.
 type daemon struct {
 	Options
-	role    lease
-	reports *reports
+	role    lease    // what is held, also amounts alone, or free
+	reports *reports // since hold has begun
 
-	status   Status
-	pid      int // 0 while the command does not run
-	restarts int // in a row
-	loop     crashLoop
+	status   Status    // the newest that was reported
+	pid      int       // 0 while the command does not run
+	restarts int       // in a row
+	loop     crashLoop //
 }
 
 // hold runs the command, and restarts it, until the lease is lost, the command is not restarted any more, or ctx is
@@ -163,9 +167,11 @@ func (d *daemon) hold(ctx context.Context) (code int, err error) {
 	if holding := d.holding(); holding != "" {
 		d.Say("holding %s", holding)
 	}
+	// release closes the reports, so both are there for as long as anything is held.
 	d.reports = newReports(d)
 	defer d.release()
 	for {
+		// A run that was long enough is no part of a series of failures.
 		e := d.runOnce(ctx)
 		if e.took >= MaxBackoff {
 			d.restarts = 0
@@ -173,10 +179,14 @@ func (d *daemon) hold(ctx context.Context) (code int, err error) {
 		if e.took >= loopWindow {
 			d.loop = crashLoop{}
 		}
+		// final: the setting allows no restart after this end. exhausted: it allows one, but there were too many in
+		// a row.
 		final := d.Restart == Never || (d.Restart == OnFailure && e.cause == exited && e.code == 0)
 		exhausted := d.MaxRestarts > 0 && d.restarts >= d.MaxRestarts
 		switch {
 		case e.cause == lost:
+			// With the role lost, nothing can be published. If only the amounts are lost, the end is reported under
+			// the role.
 			if _, ok := d.lostAmounts(); ok {
 				d.end(e, Stopped)
 			}
@@ -196,6 +206,7 @@ func (d *daemon) hold(ctx context.Context) (code int, err error) {
 		// The lease is kept while the command waits for its restart.
 		d.end(e, Restarting)
 		wait := time.After(d.wait())
+		// end and wait have counted the restarts before this one.
 		d.restarts++
 		select {
 		case <-wait:
@@ -205,6 +216,7 @@ func (d *daemon) hold(ctx context.Context) (code int, err error) {
 			}
 			return 0, d.lost()
 		case <-ctx.Done():
+			// No run has ended here, so there is no DAEMON_STOPPED: the end of the last one has been reported.
 			d.put(Stopped, interrupted, nil)
 			d.changed(State{Status: Stopped, Restarts: d.restarts})
 			return 0, nil
@@ -221,7 +233,7 @@ const (
 // crashLoop finds a crash loop.
 type crashLoop struct {
 	began    [loopRestarts]time.Time // when the newest restarts became due, the oldest first
-	reported bool
+	reported bool                    // the present loop has been reported
 }
 
 // add notes a restart at a time and reports whether a loop begins with it, and how long its restarts took.
@@ -229,6 +241,7 @@ func (l *crashLoop) add(now time.Time) (took time.Duration, begins bool) {
 	copy(l.began[:], l.began[1:])
 	l.began[loopRestarts-1] = now
 	took = now.Sub(l.began[0])
+	// A zero time is fewer than loopRestarts restarts. A loop is reported once, until hold replaces the crashLoop.
 	if l.reported || l.began[0].IsZero() || took > loopWindow {
 		return took, false
 	}
@@ -236,7 +249,8 @@ func (l *crashLoop) add(now time.Time) (took time.Duration, begins bool) {
 	return took, true
 }
 
-// wait returns how long the next restart is waited for.
+// wait returns how long the next restart is waited for. It is Backoff, doubled for each restart in a row, and
+// MaxBackoff at most.
 func (d *daemon) wait() time.Duration {
 	wait := d.Backoff
 	for range d.restarts {
@@ -259,7 +273,7 @@ func (d *daemon) lost() error {
 	return fmt.Errorf("run: %s: %w", d.Role, client.ErrRoleLost)
 }
 
-// Why a run of the command ended.
+// Why a run of the command ended. They are also the reasons in events.
 const (
 	exited      = "exited"
 	sick        = "unhealthy"
@@ -270,11 +284,11 @@ const (
 
 // end is how a run of the command ended.
 type end struct {
-	cause string
-	pid   int   // 0 if it could not be started
-	code  int   // as of a shell: 128 and the number of the signal
-	err   error // why it is unhealthy, not ready, or was not started
-	took  time.Duration
+	cause string        // one of the causes above
+	pid   int           // 0 if it could not be started
+	code  int           // as of a shell: 128 and the number of the signal
+	err   error         // why it is unhealthy, not ready, or was not started
+	took  time.Duration // from the start to the end of the command
 }
 
 // runOnce starts the command and waits until it ends, or has to be ended. None of its process group is left then.
@@ -288,6 +302,7 @@ func (d *daemon) runOnce(ctx context.Context) end {
 	}
 	cmd := d.command(d.Path, d.Args...)
 	cmd.Stdout = d.Stdout
+	// The command leads a process group of its own. On Linux the kernel kills it if this process dies.
 	began := time.Now()
 	g, err := procgroup.Start(cmd, true)
 	if err != nil {
@@ -295,6 +310,8 @@ func (d *daemon) runOnce(ctx context.Context) end {
 	}
 	e := end{pid: g.PID()}
 	d.begin(e.pid)
+	// Both watches end with the run. The health is watched once the command is ready: a nil channel is never
+	// received from.
 	watch, stopWatching := context.WithCancel(ctx)
 	ready, unwell := d.watchReady(watch), (<-chan error)(nil)
 	for e.cause == "" {
@@ -307,6 +324,7 @@ func (d *daemon) runOnce(ctx context.Context) end {
 			e.cause = interrupted
 		case e.err = <-ready:
 			ready = nil
+			// A command that is not ready in time is ended like one that is unhealthy.
 			if e.err != nil {
 				e.cause = unready
 				break
@@ -325,6 +343,7 @@ func (d *daemon) runOnce(ctx context.Context) end {
 	} else {
 		d.stop(g)
 	}
+	// Only here it is certain that the command has ended, and with it all of its process group.
 	e.code, e.took = exitCode(g.Wait(), cmd), time.Since(began)
 	return e
 }
@@ -334,6 +353,8 @@ func (d *daemon) command(path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Args[0], cmd.Dir, cmd.Env = args[0], d.Dir, d.Env
 	if d.Role != "" {
+		// The capacity is cut, so that append copies: the checks of health have environments of their own at the
+		// same time.
 		cmd.Env = append(d.Env[:len(d.Env):len(d.Env)], "RINGLOG_ROLE="+d.Role,
 			"RINGLOG_FENCE="+strconv.FormatUint(d.role.Fence(), 10))
 	}
@@ -355,6 +376,7 @@ func (d *daemon) stop(g *procgroup.Group) {
 		}
 	})
 	defer forget()
+	// It returns once the command has ended, at the latest by SIGKILL at the end of grace.
 	g.Stop(grace)
 }
 
@@ -377,6 +399,7 @@ const releaseWithin = 5 * time.Second
 func (d *daemon) release() {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseWithin)
 	defer cancel()
+	// After the release the log refuses what is published under this fence.
 	d.reports.close(ctx)
 	// The lease of a role that is lost may still count, where the cluster had no leader: it is released, too.
 	wasLost := d.role.Context().Err() != nil

@@ -22,11 +22,13 @@ func (d *daemon) watchReady(ctx context.Context) <-chan error {
 		found <- nil
 		return found
 	}
+	// The pid is copied, as the goroutine may outlast the run.
 	p := Process{PID: d.pid, Check: d.check}
 	go func() {
 		ctx, cancel := context.WithTimeoutCause(ctx, d.ReadyTimeout, fmt.Errorf("not ready within %s", d.ReadyTimeout))
 		defer cancel()
 		err := d.AwaitReady(ctx, p)
+		// Why the time is over comes first, then what the last check has found.
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
@@ -47,12 +49,14 @@ func (d *daemon) watchHealth(ctx context.Context) <-chan error {
 		tick := time.NewTicker(d.HealthInterval)
 		defer tick.Stop()
 		for misses := 0; misses < maxMisses; {
+			// The first check is one interval after the command is ready.
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
 				return
 			}
 			err := d.checkHealth(ctx)
+			// Only checks in a row count.
 			if err == nil {
 				misses = 0
 				continue
@@ -84,6 +88,7 @@ func (d *daemon) checkHealth(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.HealthInterval)
 	defer cancel()
 	err := d.check(ctx, d.Health)
+	// The error of a shell command is that of the context alone. That of a URL names the request.
 	if ctx.Err() != nil && !IsURL(d.Health) {
 		err = fmt.Errorf("%q takes longer than %s", d.Health, d.HealthInterval)
 	}
@@ -95,10 +100,12 @@ func (d *daemon) check(ctx context.Context, check string) error {
 	if IsURL(check) {
 		return getHealth(ctx, check)
 	}
+	// A process group of its own, so that the check can be killed together with what it has started.
 	g, err := procgroup.Start(d.command("/bin/sh", "sh", "-c", check), true)
 	if err != nil {
 		return err
 	}
+	// Whichever comes first. A check that ctx has ended is killed below, and its exit code does not count.
 	select {
 	case <-g.Ended():
 	case <-ctx.Done():
@@ -127,6 +134,7 @@ func getHealth(ctx context.Context, where string) error {
 		return err
 	}
 	defer resp.Body.Close()
+	// The body says nothing that would count.
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("%s answers %s", where, resp.Status)
 	}

@@ -34,6 +34,7 @@ const (
 func (d *daemon) begin(pid int) {
 	d.pid = pid
 	to := Starting
+	// Without a check there is no time between the start and being ready, so there is no state for it.
 	if d.AwaitReady == nil {
 		to = Running
 	}
@@ -41,7 +42,7 @@ func (d *daemon) begin(pid int) {
 	d.changed(State{Status: to, PID: pid, Restarts: d.restarts})
 }
 
-// ready reports that the command is ready.
+// ready reports that the command is ready. It does nothing if begin has reported that already.
 func (d *daemon) ready() {
 	if d.status != Running {
 		d.put(Running, "", nil)
@@ -52,6 +53,7 @@ func (d *daemon) ready() {
 // end reports how a run of the command ended, and what follows.
 func (d *daemon) end(e end, to Status) {
 	d.pid = 0
+	// A command that could not be started has not ended.
 	var events []event.Event
 	if e.pid != 0 {
 		events = append(events, d.event(event.DaemonStopped, map[string]any{"daemon_type": d.Name, "pid": e.pid,
@@ -67,6 +69,7 @@ func (d *daemon) end(e end, to Status) {
 				"exit_code": e.code, "reason": e.cause, "crashes": loopRestarts, "window_seconds": took.Seconds()}))
 		}
 	}
+	// How it ended, for people, completes the sentence "the command ...".
 	how := fmt.Sprintf("has ended with exit code %d", e.code)
 	switch {
 	case e.cause == sick || e.cause == unready:
@@ -75,6 +78,7 @@ func (d *daemon) end(e end, to Status) {
 		how = fmt.Sprintf("was not started (%v)", e.err)
 	}
 	d.put(to, e.cause, e.err, events...)
+	// An end that was asked for needs no reason.
 	if to == Stopped && e.cause == interrupted {
 		how = ""
 	}
@@ -89,6 +93,7 @@ func (d *daemon) put(to Status, reason string, err error, events ...event.Event)
 	if to == d.status && len(events) == 0 {
 		return
 	}
+	// The change of status comes last, after the events that explain it, in the same publish.
 	payload := map[string]any{"daemon": d.Name, "old": d.status, "new": to}
 	if reason != "" {
 		payload["reason"] = reason
@@ -105,6 +110,7 @@ func (d *daemon) put(to Status, reason string, err error, events ...event.Event)
 func (d *daemon) event(t event.Type, payload map[string]any) event.Event {
 	host, _ := os.Hostname() // a name for people: it may be empty
 	payload["host"], payload["restarts"] = host, d.restarts
+	// The fence lets readers tell apart the commands of two holders.
 	if d.Role != "" {
 		payload["role"], payload["fence"] = d.Role, d.role.Fence()
 	}
@@ -116,11 +122,11 @@ func (d *daemon) event(t event.Type, payload map[string]any) event.Event {
 
 // reports publishes what becomes of a command, in order and under its lease. It holds up nobody while the command runs.
 type reports struct {
-	role   lease
-	say    func(format string, args ...any)
-	queue  chan []event.Event
-	done   chan struct{} // closed when nothing is published any more
-	cancel context.CancelFunc
+	role   lease                            // under whose fence it publishes
+	say    func(format string, args ...any) // about reports that are lost
+	queue  chan []event.Event               // closed by close; each element is published at once
+	done   chan struct{}                    // closed when nothing is published any more
+	cancel context.CancelFunc               // ends a publish that is under way
 }
 
 // maxReports is how many changes may wait to be published. What comes then is not published.
@@ -132,6 +138,8 @@ func newReports(d *daemon) *reports {
 	ctx, cancel := context.WithCancel(reportable(d.role))
 	r := &reports{role: d.role, say: d.Say, queue: make(chan []event.Event, maxReports), done: make(chan struct{}),
 		cancel: cancel}
+	// One goroutine publishes, so the order is that of the queue. An error does not end it: later reports may
+	// succeed.
 	go func() {
 		defer close(r.done)
 		for events := range r.queue {
@@ -143,7 +151,7 @@ func newReports(d *daemon) *reports {
 	return r
 }
 
-// put queues events that are published together.
+// put queues events that are published together. It is called from one goroutine only, which also calls close.
 func (r *reports) put(events []event.Event) {
 	select {
 	case r.queue <- events:
@@ -154,6 +162,7 @@ func (r *reports) put(events []event.Event) {
 
 // close publishes what waits, until ctx is done.
 func (r *reports) close(ctx context.Context) {
+	// The goroutine ends once the queue is empty, or cancel has ended its publish and each that follows.
 	close(r.queue)
 	select {
 	case <-r.done:

@@ -34,24 +34,24 @@ func DemoCommand(sh *shell.Shell,
 // tour is the demo under way: what one step leaves for the next.
 type tour struct {
 	sh      *shell.Shell
-	cluster *devcluster.Cluster
-	client  *client.Client
+	cluster *devcluster.Cluster // of this tour alone
+	client  *client.Client      // nil until the first step
 
 	// of the last step: all findings about the nodes at these URLs
 	compareNodes func(ctx context.Context, sh *shell.Shell, urls []string) []shell.Finding
 
-	chain   string        // correlation id of everything published
-	flow    []event.Event // the training pipeline, in order
-	offsets []uint64      // of its events
-	leader  devcluster.Status
+	chain   string            // correlation id of everything published
+	flow    []event.Event     // the training pipeline, in order
+	offsets []uint64          // of its events
+	leader  devcluster.Status // who leads, as of the newest step
 	killed  devcluster.Status // the leader before
 	after   uint64            // offset of the event published after the failover
 }
 
 // demoStep is one promise: what is done, and the evidence that it held.
 type demoStep struct {
-	title string
-	run   func(context.Context) (evidence string, err error)
+	title string                                             // the promise, as people read it
+	run   func(context.Context) (evidence string, err error) // an error is a promise that did not hold
 }
 
 // demo runs the tour in a cluster of its own and removes it.

@@ -17,13 +17,19 @@ import (
 	"github.com/ringrift/ringlog/internal/procgroup"
 )
 
+// These checks come in the order in which Read makes them: complete looks at a daemon by itself, arrange at all of
+// them together, and checkHost at this host. Each continues after a problem, so that one run of the program reports
+// all.
+
 // complete fills in what depends on other settings, and checks the daemon by itself. dir is the folder of the file.
 func (d *Daemon) complete(dir string, p *problems) {
 	wrong := func(key, format string, args ...any) {
 		p.add(d.lineOf(key), "daemon %s: %s", d.Name, fmt.Sprintf(format, args...))
 	}
 	d.fillName()
+	// After fillName, which may have changed the folder.
 	d.Dir = inFolder(dir, d.Dir)
+	// Zero is no line: the key is neither in the defaults nor below the daemon.
 	if d.lines["command"] == 0 {
 		wrong("command", `no command: write command = ["./daemon"] here or in [defaults]`)
 	}
@@ -34,6 +40,7 @@ func (d *Daemon) complete(dir string, p *problems) {
 		wrong("layer", "layer %d: layers begin with 1", d.Layer)
 	}
 	d.completeCoordinator(wrong)
+	// A health or ready that is no URL is a shell command, which only the shell can judge.
 	for _, c := range []struct{ key, check string }{{"health", d.Health}, {"ready", d.Ready}} {
 		if err := daemon.CheckURL(c.check); err != nil {
 			wrong(c.key, "%s %v", c.key, err)
@@ -47,6 +54,7 @@ func (d *Daemon) complete(dir string, p *problems) {
 		d.StopTimeout = cmp.Or(d.StopTimeout, stopTimeout)
 		return
 	}
+	// A short lease leaves less time to stop in. A fifth of it is below the most that the client allows.
 	d.StopTimeout = cmp.Or(d.StopTimeout, min(d.TTL/5, stopTimeout))
 	if d.TTL < 2*time.Second || d.TTL > time.Hour {
 		wrong("ttl", "ttl %s: use 2s to 1h", d.TTL)
@@ -64,6 +72,7 @@ func (d *Daemon) fillName() {
 		d.Args[i] = fill(arg)
 	}
 	d.Dir, d.Health, d.Ready = fill(d.Dir), fill(d.Health), fill(d.Ready)
+	// In the order of the names, so that two runs have equal environments.
 	for _, name := range slices.Sorted(maps.Keys(d.extra)) {
 		value := fill(d.extra[name])
 		d.extra[name] = value
@@ -89,22 +98,26 @@ func (d *Daemon) checkHost(p *problems) {
 		return
 	}
 	name := d.Args[0]
+	// A name without a slash is looked for in PATH, as a shell does.
 	if strings.Contains(name, "/") {
 		name = inFolder(d.Dir, name)
 	}
 	var err error
+	// Path is the program that is run. Args keeps the name as it was written, which the program sees.
 	d.Path, err = procgroup.Find(name)
 	if err != nil {
 		p.add(d.lineOf("command"), "daemon %s: %v", d.Name, err)
 	}
 }
 
-// completeCoordinator takes the layer from the registry, unless the file has one.
+// completeCoordinator takes the layer from the registry, unless the file has one. The entry may be given by its
+// name or by its class. An unknown one is reported with wrong.
 func (d *Daemon) completeCoordinator(wrong func(key, format string, args ...any)) {
 	if d.Coordinator == "" {
 		return
 	}
 	var names []string
+	// From here on the coordinator has the name that clients register with, whichever was given.
 	for _, c := range event.Builtin().Coordinators() {
 		if c.Name == d.Coordinator || (c.Class != "" && c.Class == d.Coordinator) {
 			d.Coordinator = c.Name
@@ -127,6 +140,7 @@ func (f *File) arrange(p *problems) {
 		byName[d.Name] = d
 		names = append(names, d.Name)
 	}
+	// A name that no daemon has is reported here and ignored below.
 	for _, d := range f.Daemons {
 		for _, name := range d.After {
 			if byName[name] == nil {
@@ -137,9 +151,11 @@ func (f *File) arrange(p *problems) {
 	}
 
 	// Depth first: what a daemon needs comes before it. A daemon that is met on the way to itself is in a cycle.
-	var order, way []*Daemon
+	var order, way []*Daemon // order: done; way: from where the search began to here
 	var visit func(d *Daemon)
 	visit = func(d *Daemon) {
+		// The cycle is what is on the way from the daemon back to it. It is reported once, and the search goes
+		// back.
 		if i := slices.Index(way, d); i >= 0 {
 			var cycle []string
 			for _, c := range append(slices.Clone(way[i:]), d) {
@@ -149,10 +165,12 @@ func (f *File) arrange(p *problems) {
 				strings.Join(cycle, " after "))
 			return
 		}
+		// Two daemons may need the same one.
 		if slices.Contains(order, d) {
 			return
 		}
 		way = append(way, d)
+		// A daemon is at least in the layer of what it needs.
 		highest := 1
 		for _, name := range d.After {
 			if before := byName[name]; before != nil {
@@ -161,6 +179,7 @@ func (f *File) arrange(p *problems) {
 			}
 		}
 		way = way[:len(way)-1]
+		// A daemon without a layer gets the lowest that after allows.
 		if d.Layer == 0 {
 			d.Layer = highest
 		}
@@ -173,6 +192,7 @@ func (f *File) arrange(p *problems) {
 	for _, d := range f.Daemons {
 		visit(d)
 	}
+	// No daemon is of a lower layer than what it needs, so a stable sort keeps what a daemon needs before it.
 	slices.SortStableFunc(order, func(a, b *Daemon) int { return a.Layer - b.Layer })
 	f.Daemons = order
 }
@@ -185,6 +205,7 @@ func (f *File) only(groups []string, p *problems) {
 		have[d.Group] = true
 		wanted[d.Name] = slices.Contains(groups, d.Group)
 	}
+	// A daemon without a group has noted "", which is the name of none.
 	delete(have, "")
 	for _, g := range groups {
 		if !have[g] {

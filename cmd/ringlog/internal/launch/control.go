@@ -25,11 +25,11 @@ import (
 //	launch-HASH.sock  a socket: a line "status" or "stop" is answered with a Status as JSON, after a stop once all
 //	                  daemons have ended
 type Control struct {
-	lock   *os.File
-	socket net.Listener
-	serve  sync.WaitGroup
-	ended  chan struct{} // closed by Close
-	status func() Status
+	lock   *os.File       // its flock makes this process the only launcher; the kernel ends it with the process
+	socket net.Listener   // open since Hold; callers wait in it until Serve
+	serve  sync.WaitGroup // of the goroutines of Serve
+	ended  chan struct{}  // closed by Close
+	status func() Status  // set by Serve
 }
 
 // RuntimeFolder returns the folder that is taken unless another one is given.
@@ -39,6 +39,7 @@ func RuntimeFolder() string {
 
 // place returns the path of the files about a file, without their endings.
 func place(dir, file string) (string, error) {
+	// Links are followed, so that a file has one launcher by whatever name it is given.
 	abs, err := filepath.Abs(file)
 	if err == nil {
 		abs, err = filepath.EvalSymlinks(abs)
@@ -57,11 +58,14 @@ func Hold(dir, file string) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The content is kept until the lock is held: it is the process id of a launcher that runs. O_NOFOLLOW refuses
+	// a link that somebody else has placed.
 	lock, err := os.OpenFile(base+".lock", os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("launch: %w", err)
 	}
 	c := &Control{lock: lock, ended: make(chan struct{})}
+	// Waiting for the lock would be waiting for the end of the other launcher.
 	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		pid, _ := io.ReadAll(io.LimitReader(lock, 16)) // which the first one may not have written yet
@@ -82,6 +86,7 @@ func makeFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("launch: the runtime folder: %w (to use another one: --run-dir)", err)
 	}
+	// It may have been there before. Lstat does not follow a link, which could lead to a folder of somebody else.
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return fmt.Errorf("launch: the runtime folder: %w", err)
@@ -96,6 +101,7 @@ func makeFolder(dir string) error {
 
 // listen writes the process id and opens the socket. The lock is held, so a socket that is there is a dead process's.
 func (c *Control) listen(base string) error {
+	// A longer process id may be left of the launcher before.
 	err := c.lock.Truncate(0)
 	if err == nil {
 		_, err = fmt.Fprint(c.lock, os.Getpid())
@@ -110,6 +116,7 @@ func (c *Control) listen(base string) error {
 	if err != nil {
 		return fmt.Errorf("launch: %w (a shorter --run-dir may help)", err)
 	}
+	// The folder keeps others out already. The mode holds where the folder's is changed later.
 	return os.Chmod(base+".sock", 0o600)
 }
 
@@ -121,22 +128,27 @@ func (c *Control) Serve(l *Launcher) {
 	c.status = l.Status
 	c.serve.Go(func() {
 		for {
+			// Only Close ends the socket, so an error is the end.
 			conn, err := c.socket.Accept()
 			if err != nil {
 				return
 			}
 			c.serve.Go(func() {
 				defer conn.Close()
+				// A caller that sends nothing, or too much, must not hold up Close.
 				_ = conn.SetDeadline(time.Now().Add(askWithin))
 				asked, _ := bufio.NewReader(io.LimitReader(conn, 16)).ReadString('\n')
 				switch asked {
 				case "stop\n":
+					// The answer is sent once Close has released the lock, so that the caller can start a launcher
+					// at once.
 					l.Stop()
 					<-c.ended
 				case "status\n":
 				default:
 					return
 				}
+				// The first deadline may be over: a stop takes as long as the daemons need.
 				_ = conn.SetDeadline(time.Now().Add(askWithin))
 				_ = json.NewEncoder(conn).Encode(c.status())
 			})
@@ -146,6 +158,7 @@ func (c *Control) Serve(l *Launcher) {
 
 // Close has the next launcher of the file start, and then answers who waits for the end of this one.
 func (c *Control) Close() error {
+	// First the lock, then the answers: who is answered may hold the file. Wait returns once all are sent.
 	err := errors.Join(c.socket.Close(), c.lock.Close())
 	close(c.ended)
 	c.serve.Wait()
@@ -163,6 +176,7 @@ func Ask(ctx context.Context, dir, file string, stop bool) (s Status, err error)
 	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", base+".sock")
+	// A socket without a process is left by a launcher that was killed.
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return s, shell.NotFoundf("launch: no launcher of %s runs here (to start it: ringlog launch %s; one that uses "+
 			"another runtime folder than %s needs --run-dir)", file, file, dir)
@@ -171,7 +185,9 @@ func Ask(ctx context.Context, dir, file string, stop bool) (s Status, err error)
 		return s, fmt.Errorf("launch: %w", err)
 	}
 	defer conn.Close()
+	// The end of ctx ends a write or read that is under way.
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
+	// A stop takes as long as the daemons need, so its answer has no deadline.
 	line := "status\n"
 	if stop {
 		line = "stop\n"

@@ -21,12 +21,15 @@ restart = "always"
 ready = "registered"
 `, len(list))
 	layer := 0
+	// The registry is sorted by layer, so a heading is written where the layer changes.
 	for _, c := range list {
 		if c.Layer != layer {
 			layer = c.Layer
 			fmt.Fprintf(&b, "\n# Layer %d: %s\n", layer, c.LayerName)
 		}
 		fmt.Fprintf(&b, "\n[daemon.%s]\n", c.Name)
+		// A coordinator that something else replaces is left in the file, as only an operator knows whether it
+		// still runs.
 		if c.Replacement != "" {
 			fmt.Fprintf(&b, "# %s replaces it: remove this table unless the\n"+
 				"# coordinator still runs as a process of its own.\n", c.Replacement)

@@ -20,6 +20,10 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// A file is read in four steps, which all report into one list of problems. parse makes flat tables of the TOML,
+// with the line of every key. daemonsIn makes daemons of them, with the defaults. arrange orders the daemons, and
+// checkHost looks for their programs.
+
 // File is what a file lists.
 type File struct {
 	Path    string    // absolute
@@ -45,13 +49,13 @@ type Daemon struct {
 
 // Defaults of what a file does not say.
 const (
-	backoff        = time.Second
-	maxRestarts    = 5 // the next layer waits for them
-	healthInterval = 10 * time.Second
-	readyAfter     = "1s"
-	readyTimeout   = time.Minute
-	roleTTL        = 15 * time.Second
-	stopTimeout    = 10 * time.Second
+	backoff        = time.Second      // before the first restart
+	maxRestarts    = 5                // the next layer waits for them
+	healthInterval = 10 * time.Second // also bounds one check
+	readyAfter     = "1s"             // a daemon without a setting of ready counts as ready after this time
+	readyTimeout   = time.Minute      // after this time without being ready the command has failed
+	roleTTL        = 15 * time.Second // of the lease
+	stopTimeout    = 10 * time.Second // between SIGTERM and SIGKILL; less where the ttl of a role asks for it
 )
 
 // registered is the value of ready that waits for the registration of a client.
@@ -65,13 +69,13 @@ const (
 
 // key is a setting of a daemon.
 type key struct {
-	name    string
-	example string // a value of it, as in a file
-	own     bool   // it has no default
-	set     func(d *Daemon, v any) bool
+	name    string                      // of the key in the file
+	example string                      // a value of it, as in a file
+	own     bool                        // it has no default
+	set     func(d *Daemon, v any) bool // stores v and reports whether it is valid; nil for a table
 }
 
-// keys lists the settings.
+// keys lists the settings. A wrong value is set, too: the problem that is reported keeps the file from being used.
 func keys() []key {
 	return []key{
 		{"command", `["./daemon", "--name={name}"] or "exec ./daemon"`, false, setCommand},
@@ -98,14 +102,17 @@ func keys() []key {
 	}
 }
 
+// setString takes a text that is not empty.
 func setString(field func(*Daemon) *string) func(*Daemon, any) bool {
 	return func(d *Daemon, v any) (ok bool) { *field(d), ok = v.(string); return ok && *field(d) != "" }
 }
 
+// setBool takes true or false.
 func setBool(field func(*Daemon) *bool) func(*Daemon, any) bool {
 	return func(d *Daemon, v any) (ok bool) { *field(d), ok = v.(bool); return ok }
 }
 
+// setInt takes a number from 0 to a million.
 func setInt(field func(*Daemon) *int) func(*Daemon, any) bool {
 	return func(d *Daemon, v any) bool {
 		n, ok := v.(int64)
@@ -114,6 +121,7 @@ func setInt(field func(*Daemon) *int) func(*Daemon, any) bool {
 	}
 }
 
+// setDuration takes a text such as "1m30s" of more than nothing.
 func setDuration(field func(*Daemon) *time.Duration) func(*Daemon, any) bool {
 	return func(d *Daemon, v any) bool {
 		text, _ := v.(string)
@@ -123,6 +131,7 @@ func setDuration(field func(*Daemon) *time.Duration) func(*Daemon, any) bool {
 	}
 }
 
+// setRestart takes one of the values of daemon.Restart.
 func setRestart(d *Daemon, v any) bool {
 	text, _ := v.(string)
 	d.Restart = daemon.Restart(text)
@@ -154,15 +163,17 @@ func stringsIn(v any) (list []string, ok bool) {
 
 // problems are what is wrong with a file, each with its line.
 type problems struct {
-	path string // as it was given
-	list []problem
+	path string    // as it was given
+	list []problem // as they were found; err sorts them
 }
 
+// problem is one line of the error that Read returns.
 type problem struct {
-	line int // 0 is none
-	text string
+	line int    // 0 is none
+	text string // without the place
 }
 
+// add notes a problem. Nothing ends with the first one, so that one run reports all.
 func (p *problems) add(line int, format string, args ...any) {
 	p.list = append(p.list, problem{line, fmt.Sprintf(format, args...)})
 }
@@ -174,6 +185,7 @@ func (p *problems) err() error {
 	}
 	slices.SortStableFunc(p.list, func(a, b problem) int { return a.line - b.line })
 	var lines []string
+	// A line has the form of a compiler's message, so that editors find the place.
 	for _, one := range p.list {
 		place := p.path
 		if one.line > 0 {
@@ -197,8 +209,10 @@ func Read(path string, groups []string) (*File, error) {
 	}
 	p := &problems{path: path}
 	f := &File{Path: abs}
+	// A file that is no TOML has no daemons to check. All other problems leave the rest of the file to be checked.
 	if tables, ok := parse(content, p); ok {
 		f.Daemons = daemonsIn(tables, filepath.Dir(abs), p)
+		// Before only, since what a group needs is found by after.
 		f.arrange(p)
 		if len(groups) > 0 {
 			f.only(groups, p)
@@ -210,6 +224,7 @@ func Read(path string, groups []string) (*File, error) {
 	return f, p.err()
 }
 
+// readBounded returns the content of the file at path, or an error if it has more than maxFile bytes.
 func readBounded(path string) ([]byte, error) {
 	in, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -219,6 +234,7 @@ func readBounded(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer in.Close()
+	// The byte more than allowed tells a file of exactly maxFile bytes from a larger one.
 	content, err := io.ReadAll(io.LimitReader(in, maxFile+1))
 	if len(content) > maxFile {
 		err = fmt.Errorf("it is larger than %s", shell.Size(maxFile))
@@ -228,22 +244,23 @@ func readBounded(path string) ([]byte, error) {
 
 // table is a table of a file whose members are no tables, which come as tables of their own.
 type table struct {
-	path    []string
-	line    int
-	members []member
+	path    []string // such as daemon, NAME; empty above the first table
+	line    int      // of its header, or of its first key if it has none
+	members []member // in the order of the file
 }
 
 // member is a key with its value: a string, int64, bool, []any, or nil for anything else.
 type member struct {
 	name  string
 	value any
-	line  int
+	line  int // of its key
 }
 
 // parse reads the tables of a file in their order, unless the file is no TOML.
 func parse(content []byte, p *problems) (tables []*table, ok bool) {
 	r := reader{seen: map[string]int{}, problems: p}
 	r.parser.Reset(content)
+	// The unstable parser is used because it alone has the line of each key.
 	for r.parser.NextExpression() {
 		switch e := r.parser.Expression(); e.Kind {
 		case unstable.Table, unstable.ArrayTable:
@@ -276,11 +293,11 @@ func parse(content []byte, p *problems) (tables []*table, ok bool) {
 
 // reader gathers the tables of a file.
 type reader struct {
-	parser   unstable.Parser
-	tables   []*table
-	current  []string       // the path of the last [table]
-	seen     map[string]int // the lines of tables and keys, by path
-	problems *problems
+	parser   unstable.Parser // of the whole content
+	tables   []*table        // in the order of the file; one path may occur several times
+	current  []string        // the path of the last [table]
+	seen     map[string]int  // the lines of tables and keys, by path
+	problems *problems       // of the file
 }
 
 // path returns the path of a key below another one, and its line.
@@ -310,6 +327,7 @@ func (r *reader) keyValue(below []string, e *unstable.Node) {
 	}
 	r.seen[full] = line
 	above, name := path[:len(path)-1], path[len(path)-1]
+	// An inline table is a table like any other. Its members get the path of the key.
 	if e.Value().Kind == unstable.InlineTable {
 		r.tables = append(r.tables, &table{path: path, line: line})
 		for children := e.Value().Children(); children.Next(); {
@@ -317,6 +335,7 @@ func (r *reader) keyValue(below []string, e *unstable.Node) {
 		}
 		return
 	}
+	// A dotted key, such as env.NAME, and a key after an inline table begin another table.
 	last := len(r.tables) - 1
 	if last < 0 || !slices.Equal(r.tables[last].path, above) {
 		r.tables = append(r.tables, &table{path: above, line: line})
@@ -325,17 +344,19 @@ func (r *reader) keyValue(below []string, e *unstable.Node) {
 	r.tables[last].members = append(r.tables[last].members, member{name, valueOf(e.Value()), line})
 }
 
-// valueOf returns a value as member has it.
+// valueOf returns a value as member has it. What it does not know, such as a float or a date, is nil, which no key
+// accepts.
 func valueOf(n *unstable.Node) any {
 	switch n.Kind {
 	case unstable.String:
-		// No command line or environment can have it.
+		// No command line or environment can have it. Such a text is nil, so that the key reports it.
 		if text := string(n.Data); !strings.Contains(text, "\x00") {
 			return text
 		}
 	case unstable.Bool:
 		return string(n.Data) == "true"
 	case unstable.Integer:
+		// Base 0 reads the forms of TOML: hexadecimal, octal and binary numbers, and underscores.
 		if i, err := strconv.ParseInt(string(n.Data), 0, 64); err == nil {
 			return i
 		}
@@ -359,6 +380,7 @@ const nameRule = "use up to 64 letters, digits, dots, dashes and underscores"
 
 // daemonsIn returns the daemons of a file in their order, without layers that are not given.
 func daemonsIn(tables []*table, dir string, p *problems) (list []*Daemon) {
+	// What a file does not set is set here, and a daemon is a copy of base.
 	base := &Daemon{Ready: readyAfter, extra: map[string]string{}, lines: map[string]int{}}
 	base.TTL, base.Restart, base.Backoff, base.MaxRestarts = roleTTL, daemon.OnFailure, backoff, maxRestarts
 	base.HealthInterval, base.ReadyTimeout = healthInterval, readyTimeout
@@ -375,7 +397,7 @@ func daemonsIn(tables []*table, dir string, p *problems) (list []*Daemon) {
 			for _, m := range t.members {
 				p.add(m.line, "there is no key %q here: write it below [defaults] or [daemon.NAME]", m.name)
 			}
-		case t.path[0] == "defaults":
+		case t.path[0] == "defaults": // which are read
 		case t.path[0] != "daemon":
 			p.add(t.line, "there is no table [%s]: use [defaults] and [daemon.NAME]%s", dotted(t.path),
 				shell.DidYouMean(t.path[0], []string{"defaults", "daemon"}, ""))
@@ -386,6 +408,7 @@ func daemonsIn(tables []*table, dir string, p *problems) (list []*Daemon) {
 		default:
 			name := t.path[1]
 			d := byName[name]
+			// A daemon has several tables if it has env: the first one adds it to the list.
 			if d == nil {
 				if !nameForm.MatchString(name) {
 					p.add(t.line, "daemon %q: %s", name, nameRule)
@@ -400,9 +423,11 @@ func daemonsIn(tables []*table, dir string, p *problems) (list []*Daemon) {
 		p.add(list[maxDaemons].line, "more than %d daemons: use several files", maxDaemons)
 		return nil
 	}
+	// Anything else that is wrong may be why there is none.
 	if len(list) == 0 && len(p.list) == 0 {
 		p.add(1, "there is no daemon: add a table [daemon.NAME] with a command")
 	}
+	// Each is completed once all of its tables are read, as settings depend on each other.
 	for _, d := range list {
 		d.complete(dir, p)
 	}
@@ -412,16 +437,19 @@ func daemonsIn(tables []*table, dir string, p *problems) (list []*Daemon) {
 // clone returns a daemon with the defaults.
 func (d *Daemon) clone(name string, line int) *Daemon {
 	c := *d
+	// The maps are the daemon's own. Its Args are still those of the defaults: fillName copies them.
 	c.Name, c.line, c.extra, c.lines = name, line, maps.Clone(d.extra), maps.Clone(d.lines)
 	return &c
 }
 
-// read takes the members of a table, which is at path below its own. what names it in problems.
+// read takes the members of a table, which is at path below its own. what names it in problems. Only env may have a
+// path: its members are variables, all others are keys.
 func (d *Daemon) read(what string, t *table, path []string, p *problems) {
 	names := make([]string, 0, len(keys()))
 	for _, k := range keys() {
 		names = append(names, k.name)
 	}
+	// A known key that is written as a table is another mistake than an unknown one.
 	if len(path) > 0 && (path[0] != "env" || len(path) > 1) {
 		if slices.Contains(names, path[0]) {
 			p.add(t.line, "%s: %s is no table", what, dotted(path))
@@ -439,12 +467,14 @@ func (d *Daemon) read(what string, t *table, path []string, p *problems) {
 			d.extra[m.name] = text
 			continue
 		}
+		// names has the order of keys.
 		i := slices.Index(names, m.name)
 		if i < 0 {
 			p.add(m.line, "%s: there is no key %q%s", what, m.name, shell.DidYouMean(m.name, names, ""))
 			continue
 		}
 		k := keys()[i]
+		// The line is noted before the value is judged: complete needs it for what it finds out about the key.
 		d.lines[k.name] = m.line
 		switch {
 		case k.own && what == "defaults":

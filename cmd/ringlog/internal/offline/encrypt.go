@@ -35,7 +35,7 @@ func identityFlag() cli.Flag {
 		Usage: "open an encrypted backup with the identity in `FILE`, as of ringlog snapshot keygen (repeatable)"}
 }
 
-// parseRecipients reads the recipients of --recipient.
+// parseRecipients reads the recipients of --recipient. None of the texts is no encryption.
 func parseRecipients(texts []string) ([]age.Recipient, error) {
 	var recipients []age.Recipient
 	for _, text := range texts {
@@ -57,6 +57,7 @@ func parseRecipients(texts []string) ([]age.Recipient, error) {
 func readIdentities(files []string) ([]age.Identity, error) {
 	var identities []age.Identity
 	for _, name := range files {
+		// One file may have several identities, and each of them may be the one that opens the backup.
 		found, err := readIdentity(name)
 		if err != nil {
 			return nil, shell.Usagef("--identity: %w", err)
@@ -73,10 +74,12 @@ func readIdentity(name string) ([]age.Identity, error) {
 		return nil, err
 	}
 	defer f.Close()
+	// The mode is that of the file that is open, which nobody can replace any more.
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
+	// Something else than a file, such as a pipe of a password manager, has no mode that would matter.
 	if mode := info.Mode().Perm(); info.Mode().IsRegular() && mode&0o037 != 0 {
 		return nil, fmt.Errorf("%s can be read or written by others (mode %04o): chmod 600 %[1]s", name, mode)
 	}
@@ -84,6 +87,7 @@ func readIdentity(name string) ([]age.Identity, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The error of the parser is not shown: it may quote the file.
 	identities, err := age.ParseIdentities(bytes.NewReader(text))
 	switch {
 	case err == nil:
@@ -101,8 +105,10 @@ func isEncrypted(start []byte) bool {
 
 // openBackup returns what is in a file that may be encrypted, as it is read.
 func openBackup(sh *shell.Shell, f *os.File, identities []age.Identity) (io.Reader, error) {
+	// The beginning tells whether a file is encrypted, whatever its name is.
 	in := bufio.NewReaderSize(f, 256<<10)
 	start, err := in.Peek(len(armor.Header))
+	// A file that is shorter is no backup, which is found when it is read.
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
@@ -116,6 +122,7 @@ func openBackup(sh *shell.Shell, f *os.File, identities []age.Identity) (io.Read
 		return nil, shell.Usagef("%s is encrypted: name the file of an identity that it was encrypted to, "+
 			"with --identity FILE", f.Name())
 	}
+	// The text form of age is decoded first.
 	var sealed io.Reader = in
 	if bytes.HasPrefix(start, []byte(armor.Header)) {
 		sealed = armor.NewReader(in)
@@ -132,8 +139,8 @@ func openBackup(sh *shell.Shell, f *os.File, identities []age.Identity) (io.Read
 
 // sealedReader reads what is in an encrypted file. Its errors say that the file is damaged, if it is.
 type sealedReader struct {
-	name string
-	r    io.Reader
+	name string    // for errors
+	r    io.Reader // what age has decrypted; it checks each chunk before it returns it
 }
 
 func (s sealedReader) Read(p []byte) (int, error) {
@@ -146,6 +153,7 @@ func (s sealedReader) Read(p []byte) (int, error) {
 
 // sealedError is the error for a file that cannot be read, or whose bytes are not those that were encrypted.
 func sealedError(name string, err error) error {
+	// What the operating system reports is no damage of the backup.
 	if _, disk := errors.AsType[*fs.PathError](err); disk {
 		return err
 	}
@@ -155,18 +163,22 @@ func sealedError(name string, err error) error {
 // saveSealed encrypts a backup into a file as it arrives, and verifies it on the way: who encrypts to others could not
 // open the file again. That the disk has what was written is compared by its digest.
 func saveSealed(from io.Reader, to *os.File, recipients []age.Recipient) (snapshots.Meta, error) {
+	// What is written goes to the file and into the digest.
 	digest := sha256.New()
 	sealed, err := age.Encrypt(io.MultiWriter(to, digest), recipients...)
 	if err != nil {
 		return snapshots.Meta{}, shell.Usagef("--recipient: %w", err)
 	}
+	// Verify reads what arrives. What it has read is encrypted on the way.
 	meta, err := snapshots.Verify(io.TeeReader(from, sealed))
 	if err != nil {
 		return meta, fmt.Errorf("the backup does not verify: %w", err)
 	}
+	// age writes its last chunk on Close.
 	if err := sealed.Close(); err != nil {
 		return meta, err
 	}
+	// The file is read again to its end.
 	if _, err := to.Seek(0, io.SeekStart); err != nil {
 		return meta, err
 	}
@@ -204,8 +216,10 @@ func makeIdentity(sh *shell.Shell, file string) error {
 	if err != nil {
 		return shell.Usagef("%w", err)
 	}
+	// The file has the form of age-keygen: whoever has it finds the recipient in it.
 	recipient := identity.Recipient().String()
 	_, err = fmt.Fprintf(f, "# recipient: %s\n%s\n", recipient, identity)
+	// Once the recipient is printed, backups may be encrypted to it: the identity must be on the disk before.
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return errors.Join(err, os.Remove(file))
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/ringrift/ringlog/raftnode/raftstore"
 )
 
-// folder is a stopped node's data, opened to be read.
+// folder is a stopped node's data, opened to be read. It is closed by close; a reader of raft's log is closed by
+// itself.
 type folder struct {
 	marker datadir.Marker // which node and cluster it is of
 	dir    string

@@ -22,10 +22,13 @@ func WriteIncident(ctx context.Context, dir string, w io.Writer, from, to api.Po
 			return err
 		}
 		defer func() { err = errors.Join(err, r.Close()) }()
+		// The checkpoints of the past that the node has kept: the slice begins with one of them, or with an empty
+		// state.
 		kept, err := statestore.KeptIn(filepath.Join(dir, datadir.HistoryDir))
 		if err != nil {
 			return err
 		}
+		// A stopped node has no later time than the one of its state.
 		now := f.machine.Time()
 		since, err := incident.TimeAt(from, f.machine.Log(), now)
 		if err != nil {
@@ -35,11 +38,13 @@ func WriteIncident(ctx context.Context, dir string, w io.Writer, from, to api.Po
 		if err != nil {
 			return err
 		}
+		// Files are gathered in a folder of their own: nothing is written to the node's.
 		scratch, err := os.MkdirTemp("", "ringlog-incident-")
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+		// Gather takes the newest checkpoint before the slice, and the entries from there on.
 		gathered, err := incident.Gather(ctx, filepath.Join(scratch, "files"), incident.Source{
 			NodeID:  f.marker.NodeID,
 			Machine: f.machine,
@@ -50,6 +55,7 @@ func WriteIncident(ctx context.Context, dir string, w io.Writer, from, to api.Po
 		if err != nil {
 			return err
 		}
+		// The slice is closed before the folder below it is removed.
 		return errors.Join(gathered.Write(ctx, w), gathered.Close())
 	})
 }

@@ -34,6 +34,7 @@ func ReadJournal(sh *shell.Shell, dir string) (j journal, err error) {
 		return j, err
 	}
 	j.NodeID = cmp.Or(marker.NodeID, "?")
+	// A journal that is missing is an empty one: the node has seen no outage.
 	j.ID, j.Records, err = blackbox.Read(filepath.Join(dir, datadir.BlackBoxFile))
 	if errors.Is(err, blackbox.ErrDamaged) {
 		return j, fmt.Errorf("%w: read it as text; when the node starts, it moves it aside as %s.damaged and "+
@@ -43,7 +44,8 @@ func ReadJournal(sh *shell.Shell, dir string) (j journal, err error) {
 	return j, err
 }
 
-// OpenOutage is the outage whose end a journal does not record.
+// OpenOutage is the outage whose end a journal does not record. The records are in their order. It returns nil if
+// the last outage has ended, or there was none.
 func OpenOutage(records []blackbox.Record) (open *api.Outage) {
 	// The last record about an outage decides whether it is open.
 	for _, r := range records {

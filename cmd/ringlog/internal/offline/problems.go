@@ -31,6 +31,7 @@ func Explain(err error) error {
 	if errors.Is(err, datadir.ErrNoFolder) {
 		return shell.NotFoundError{Err: err}
 	}
+	// What has a name is damage, unless the name is one of the four that say something else.
 	name := ProblemName(err)
 	switch name {
 	case "":

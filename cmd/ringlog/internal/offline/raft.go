@@ -30,7 +30,7 @@ type raftEntry struct {
 	Proposer string `json:"proposer,omitempty"`
 	// the commands of the frame, counted by kind
 	Holds string `json:"holds,omitempty"`
-	Error string `json:"error,omitempty"`
+	Error string `json:"error,omitempty"` // why it cannot be read; then the fields after Index may be zero
 }
 
 // PrintRaft prints what the raft folder holds, entry by entry; entries that are
@@ -114,7 +114,8 @@ func readEntries(r *raftstore.Reader, s raftstore.Summary, o Options) (list []ra
 	return list, damaged
 }
 
-// describe fills in what a command's frame holds.
+// describe fills in what a command's frame holds. It returns an error if the data is no frame that this build
+// knows, and changes nothing then.
 func (e *raftEntry) describe(data []byte) error {
 	f, err := frame.Decode(data)
 	if err != nil {

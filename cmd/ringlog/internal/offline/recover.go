@@ -18,7 +18,7 @@ import (
 
 // recoverOptions say which folder becomes a new cluster, and who its voters are.
 type recoverOptions struct {
-	dataDir string
+	dataDir string             // of the survivor, which must not run
 	members []fsm.ConfigMember // voters of the new cluster; none is this node alone
 	shell.Consent
 }

@@ -62,6 +62,8 @@ func SnapshotCommand(sh *shell.Shell) *cli.Command {
 
 // saveSnapshot saves a backup. The time is bounded by the caller alone: a backup may be large.
 func saveSnapshot(ctx context.Context, sh *shell.Shell, file string, overwrite bool, recipients []age.Recipient) error {
+	// In clear, the file is written and then read back. Encrypted it cannot be read back, so it is verified as it
+	// arrives.
 	download := func(take func(io.Reader) error) error { return Download(ctx, sh, "/v1/snapshot", take) }
 	var meta snapshots.Meta
 	var err error
@@ -92,6 +94,7 @@ func SaveVerified(sh *shell.Shell, file string, overwrite bool, write func(io.Wr
 		if err := write(to); err != nil {
 			return meta, err
 		}
+		// From the first byte on, as it is in the file: what was received may have been written wrongly.
 		if _, err := to.Seek(0, io.SeekStart); err != nil {
 			return meta, err
 		}
@@ -121,6 +124,7 @@ func save(sh *shell.Shell, file string, overwrite bool, write func(*os.File) (sn
 			err = errors.Join(err, part.Close(), removeIfThere(part.Name()))
 		}
 	}()
+	// Until it is verified, the file has a name that nobody takes for a backup.
 	if meta, err = write(part); err != nil {
 		return meta, err
 	}
@@ -157,7 +161,8 @@ func removeIfThere(file string) error {
 	return nil
 }
 
-// Download has take read what is at a path of the first endpoint that gives it.
+// Download has take read what is at a path of the first endpoint that gives it. take is called at most once. The
+// error is the one of the last endpoint, if none gives it.
 func Download(ctx context.Context, sh *shell.Shell, path string, take func(io.Reader) error) (err error) {
 	// A cluster that cannot be reached is reported once, and not for each endpoint.
 	if err := sh.Reach(ctx); err != nil {
@@ -220,7 +225,7 @@ func verifySnapshot(sh *shell.Shell, b backup) error {
 // backup is the file of a backup, and the files of the identities that may open it.
 type backup struct {
 	file       string
-	identities []string
+	identities []string // paths; without any, only a backup in clear can be read
 }
 
 // backupOf is the backup that a verb is called with.
@@ -228,6 +233,7 @@ func backupOf(c *cli.Context) backup { return backup{c.Args().First(), c.StringS
 
 // read calls body with what is in the backup.
 func (b backup) read(sh *shell.Shell, body func(io.Reader) error) error {
+	// Before the file is opened, so that a wrong identity is reported by itself.
 	identities, err := readIdentities(b.identities)
 	if err != nil {
 		return err
@@ -240,6 +246,7 @@ func (b backup) read(sh *shell.Shell, body func(io.Reader) error) error {
 	if err != nil {
 		return shell.Usagef("%w", err)
 	}
+	// What body reads is decrypted as it is read, so nothing is written in clear.
 	r, err := openBackup(sh, f, identities)
 	if err == nil {
 		err = body(r)
@@ -295,6 +302,7 @@ func restoreSnapshot(ctx context.Context, sh *shell.Shell, o restoreOptions) err
 			sh.Say("%s would be restored into %s as %s", o.file, o.dataDir, o.id)
 			return printSnapshot(sh, meta)
 		}
+		// The question comes before the folder is made. The backup is checked while it is restored.
 		const question = "Restore %s into %s as the only voter, %s, of a new cluster?"
 		if err := sh.Confirm(o.Consent, question, o.file, o.dataDir, o.id); err != nil {
 			return err

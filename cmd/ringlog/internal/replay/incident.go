@@ -71,8 +71,8 @@ func Command(sh *shell.Shell) *cli.Command {
 
 // slice says what to take, and of what.
 type slice struct {
-	from, to api.Position
-	dataDir  string // of a stopped node; "" asks the cluster
+	from, to api.Position // both included
+	dataDir  string       // of a stopped node; "" asks the cluster
 }
 
 // sliceOf reads the flags of export.
@@ -91,6 +91,7 @@ func (s slice) write(ctx context.Context, sh *shell.Shell, w io.Writer) error {
 	if s.dataDir != "" {
 		return offline.WriteIncident(ctx, s.dataDir, w, s.from, s.to)
 	}
+	// The node resolves the positions: only it knows its log and its time.
 	query := url.Values{"from": {s.from.String()}, "to": {s.to.String()}}
 	return offline.Download(ctx, sh, "/v1/incident?"+query.Encode(), func(from io.Reader) error {
 		_, err := io.Copy(w, from)
@@ -98,7 +99,7 @@ func (s slice) write(ctx context.Context, sh *shell.Shell, w io.Writer) error {
 	})
 }
 
-// export saves a slice.
+// export saves a slice. The file gets its name once it is complete and has been read back.
 func export(ctx context.Context, sh *shell.Shell, file string, s slice, overwrite bool) error {
 	meta, err := offline.SaveVerified(sh, file, overwrite, func(w io.Writer) error { return s.write(ctx, sh, w) })
 	if err != nil {

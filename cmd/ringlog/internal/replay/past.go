@@ -19,17 +19,21 @@ import (
 	"github.com/ringrift/ringlog/internal/server"
 )
 
+// A past is a node of this process: the incident is unpacked into a temporary folder, opened read-only, and served
+// on a port of 127.0.0.1. Verbs ask it as they ask any node, so their answers have the form that they have of a
+// cluster.
+
 // closeWithin bounds the end of a past that was served.
 const closeWithin = 5 * time.Second
 
 // Past is an incident that is open, and served on this machine alone.
 type Past struct {
 	*sealed.Node
-	Shell  *shell.Shell // whose endpoint is the past, and nothing else
-	URL    string
-	dir    string
-	server *server.Server
-	served chan error
+	Shell  *shell.Shell   // whose endpoint is the past, and nothing else
+	URL    string         // of the server, on 127.0.0.1
+	dir    string         // a temporary folder, into which the incident is unpacked
+	server *server.Server // nil until open has made it
+	served chan error     // holds one: what Serve returned
 }
 
 // OpenFile opens the incident in a file at its beginning. A port of 0 is one that is free.
@@ -42,6 +46,7 @@ func OpenFile(ctx context.Context, sh *shell.Shell, file string, port int) (*Pas
 		return nil, shell.UsageError{Err: err}
 	}
 	p, err := open(ctx, sh, f, port)
+	// The file is not needed any more: open has unpacked it.
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
@@ -51,6 +56,7 @@ func OpenFile(ctx context.Context, sh *shell.Shell, file string, port int) (*Pas
 // openSlice opens a slice without a file in between.
 func openSlice(ctx context.Context, sh *shell.Shell, s slice) (*Past, error) {
 	r, w := io.Pipe()
+	// What is written is read at the same time: an error of either ends the other.
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -65,12 +71,15 @@ func openSlice(ctx context.Context, sh *shell.Shell, s slice) (*Past, error) {
 
 // open opens an incident and serves it.
 func open(ctx context.Context, sh *shell.Shell, r io.Reader, port int) (p *Past, err error) {
+	// The port comes first: the node has to know its address, and a port that is taken is found before anything is
+	// unpacked.
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return nil, fmt.Errorf("--http-port %d: %w%s", port, err,
 			shell.PortHolder(net.JoinHostPort("127.0.0.1", strconv.Itoa(port))))
 	}
 	p = &Past{URL: "http://" + listener.Addr().String(), served: make(chan error, 1)}
+	// Whatever was begun is ended, in Close, which knows what there is.
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, listener.Close(), p.Close())
@@ -91,18 +100,20 @@ func open(ctx context.Context, sh *shell.Shell, r io.Reader, port int) (p *Past,
 		return p, err
 	}
 	go func() { p.served <- p.server.Serve(listener) }()
+	// The shell asks this server alone, whatever endpoints it had.
 	p.Shell = sh.At(p.URL)
 	// Once it answers it can be closed.
 	return p, p.Shell.Ask(ctx, p.URL, "/healthz", new(struct{}))
 }
 
-// Close ends what is served, and removes what was unpacked.
+// Close ends what is served, and removes what was unpacked. It ends what there is, so it may be called for a Past
+// that was not opened completely.
 func (p *Past) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
 	var errs []error
 	if p.server != nil {
-		errs = append(errs, p.server.Close(ctx), <-p.served)
+		errs = append(errs, p.server.Close(ctx), <-p.served) // Serve returns once the server is closed
 	}
 	if p.Node != nil {
 		errs = append(errs, p.Node.Close())
@@ -137,12 +148,14 @@ func Dev(ctx context.Context, sh *shell.Shell, file string, until uint64, port i
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
+	// The incident is moved on before anybody is told where it answers.
 	if err := p.To(ctx, until); err != nil {
 		return err
 	}
 	if err := PrintPlace(sh, p.Place()); err != nil {
 		return err
 	}
+	// With --json the standard output has the place alone.
 	pasted := sh.Out
 	if sh.JSON {
 		pasted = sh.Err
@@ -153,6 +166,7 @@ func Dev(ctx context.Context, sh *shell.Shell, file string, until uint64, port i
 	sh.Say("read it with tail, get, cursor ls, dlq ls and the like; nothing can be written\n" +
 		"to continue: ringlog incident step")
 	sh.Say("console: %s/ui/\nCtrl-C ends it", p.URL)
+	// Requests are served, and incident step moves on, until then.
 	<-ctx.Done()
 	return nil
 }

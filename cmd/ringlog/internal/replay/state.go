@@ -24,9 +24,9 @@ type State struct {
 	api.IncidentPlace
 	Leader   Leader        `json:"leader"`
 	Members  []Member      `json:"members"`
-	Settings []api.Setting `json:"settings"`
-	Cursors  []api.Cursor  `json:"cursors"`
-	Letters  []api.Letter  `json:"dead_letters"`
+	Settings []api.Setting `json:"settings"`     // all of them, also those that have their default
+	Cursors  []api.Cursor  `json:"cursors"`      // never nil
+	Letters  []api.Letter  `json:"dead_letters"` // never nil
 }
 
 // Leader is who led.
@@ -42,7 +42,7 @@ type Member struct {
 	Raft    string `json:"raft"`
 	HTTP    string `json:"http"`
 	Voter   bool   `json:"voter"`
-	Online  bool   `json:"online"`
+	Online  bool   `json:"online"` // whether the state of the past has it as healthy
 	Version string `json:"version"`
 }
 
@@ -53,6 +53,7 @@ func StateAt(ctx context.Context, sh *shell.Shell, w Wanted) (s State, err error
 		return s, err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
+	// The replay begins at the start of the slice, and applies entry by entry up to the one that is wanted.
 	if w.Index != 0 {
 		err = outside("index", p.ToIndex(ctx, w.Index))
 	} else {
@@ -70,6 +71,7 @@ func (w Wanted) open(ctx context.Context, sh *shell.Shell) (*Past, error) {
 		return OpenFile(ctx, sh, w.Incident, 0)
 	}
 	s := slice{from: api.Position{Kind: api.AtStart}, to: api.Position{Kind: api.AtEnd}, dataDir: w.DataDir}
+	// The slice of one event has the state before it, and the entries that lead to it.
 	if w.At != 0 {
 		s.from = api.Position{Kind: api.AtOffset, Offset: w.At}
 		s.to = s.from
@@ -79,6 +81,8 @@ func (w Wanted) open(ctx context.Context, sh *shell.Shell) (*Past, error) {
 
 // state returns all of the state that the past is at.
 func (p *Past) state(ctx context.Context) (s State, err error) {
+	// Leader and members come from the machine. The rest is asked of the server, so that it has the form in which
+	// nodes answer.
 	m := p.Machine()
 	led := m.Leadership()
 	s = State{IncidentPlace: p.Place(), Leader: Leader{led.Leader, led.Term, led.Since}, Cursors: []api.Cursor{},
@@ -90,6 +94,7 @@ func (p *Past) state(ctx context.Context) (s State, err error) {
 		}
 		s.Members = append(s.Members, one)
 	}
+	// Settings come in one answer, cursors and letters in pages.
 	var settings struct{ Settings []api.Setting }
 	if err := p.Shell.Ask(ctx, p.URL, "/v1/settings", &settings); err != nil {
 		return s, err

@@ -27,6 +27,9 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
+// A setting is a field of one of the parts of serveConfig, with its name in the tags, and a row of serveOptions.
+// Flags, variables, the example file and the errors are made from these two, by reflection.
+
 // serveConfig says what a node is. A key of the file has the name of its flag. Its parts are by what they
 // are about; in a file, and printed, all keys are on one level.
 type serveConfig struct {
@@ -43,7 +46,7 @@ type serveConfig struct {
 
 // Addresses are where a node's data is and where it is reached.
 type Addresses struct {
-	ID      string `toml:"id" json:"id"`
+	ID      string `toml:"id" json:"id"` // permanent; the marker of the data folder has it, too
 	DataDir string `toml:"data-dir" json:"data-dir"`
 	// for clients and the other nodes
 	HTTP string `toml:"http" json:"http"` // host:port, as all below
@@ -71,8 +74,8 @@ type Access struct {
 // Encryption is how a node's two ports, and its calls of others, are secured.
 type Encryption struct {
 	TLSCert string `toml:"tls-cert" json:"tls-cert"` // files in PEM; none is no TLS
-	TLSKey  string `toml:"tls-key" json:"tls-key"`
-	TLSCA   string `toml:"tls-ca" json:"tls-ca"`
+	TLSKey  string `toml:"tls-key" json:"tls-key"`   // which others must not be able to read
+	TLSCA   string `toml:"tls-ca" json:"tls-ca"`     // which has signed the certificates of all nodes and clients
 	TLSMode string `toml:"tls-mode" json:"tls-mode"` // off, allow or require; "" is require with a certificate
 }
 
@@ -96,7 +99,7 @@ type Timing struct {
 // once after CompactBytes new bytes. TrailingEntries and TrailingBytes bound what is kept for lagging members.
 type Compaction struct {
 	CompactEvery    interval `toml:"raft-compact-interval" json:"raft-compact-interval"`
-	CompactEntries  int      `toml:"raft-compact-entries" json:"raft-compact-entries"`
+	CompactEntries  int      `toml:"raft-compact-entries" json:"raft-compact-entries"` // since the last compaction
 	TrailingEntries int      `toml:"raft-trailing-entries" json:"raft-trailing-entries"`
 	CompactBytes    int      `toml:"raft-compact-bytes" json:"raft-compact-bytes"`
 	TrailingBytes   int      `toml:"raft-trailing-bytes" json:"raft-trailing-bytes"`
@@ -225,12 +228,14 @@ func serveOptions() []serveOption {
 
 // ExampleConfig is a configuration file with every key, all of them commented out but those that a node needs.
 func ExampleConfig() string {
+	// What is not commented out makes a node that starts as it is.
 	needed := map[string]string{"id": `"n1"`, "data-dir": `"/var/lib/ringlog"`, "bootstrap-expect": "1"}
 	defaults := serveDefaults()
 	var b strings.Builder
 	b.WriteString("# A node of ringlog. A key is a flag of ringlog serve, whose help says more; a flag, or its variable,\n" +
 		"# counts more than its key. What is commented out has its default.\n")
 	for _, o := range serveOptions() {
+		// Each key comes after its usage, in the order of the help.
 		value, is := needed[o.name]
 		if !is {
 			value = o.valueIn(&defaults)
@@ -249,6 +254,7 @@ func ExampleConfig() string {
 
 // valueIn is an option's value in a configuration, as a file has it.
 func (o serveOption) valueIn(c *serveConfig) string {
+	// A type that is missing here gets the form of its value, which is not its default.
 	switch v := o.field(c).(type) {
 	case *string:
 		return strconv.Quote(*v)
@@ -346,6 +352,7 @@ func (o serveOption) assign(c *serveConfig, text string) (err error) {
 	case *bool:
 		*field, err = strconv.ParseBool(text)
 	case *int:
+		// Options of sizes are known by the name of their value in the usage. They take units.
 		if strings.Contains(o.usage, "`BYTES`") {
 			var n uint64
 			n, err = shell.ParseSize("--"+o.name, text)
@@ -395,6 +402,7 @@ func readConfigFile(c *serveConfig, file string, content []byte) error {
 	err := d.Decode(c)
 	var unknown *toml.StrictMissingError
 	var wrong *toml.DecodeError
+	// An error of UnmarshalText has no place. The file is read again for one that has.
 	if err != nil && !errors.As(err, &unknown) && !errors.As(err, &wrong) {
 		err = errors.Join(unquotedInterval(content), err)
 	}
@@ -436,6 +444,7 @@ func decodeProblem(file string, content []byte, e *toml.DecodeError) error {
 	line, column := e.Position()
 	message := strings.TrimPrefix(e.Error(), "toml: ")
 	for _, o := range serveOptions() {
+		// Only errors about the value of a known key are rewritten.
 		if len(e.Key()) == 0 || e.Key()[0] != o.name || strings.HasPrefix(message, "key ") {
 			continue
 		}
@@ -460,6 +469,7 @@ func rewritten(content []byte, line int) string {
 	name, value, _ := strings.Cut(lines[line-1], "=")
 	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 	for _, o := range serveOptions() {
+		// Without a known key nothing can be proposed.
 		if o.name != name {
 			continue
 		}
@@ -514,6 +524,7 @@ func (c *serveConfig) validate(hasToken bool) error {
 			return err
 		}
 	}
+	// It also makes the URLs of --join those of endpoints.
 	if err := c.validateAddresses(hasToken); err != nil {
 		return err
 	}
@@ -548,6 +559,7 @@ func (e *Encryption) validate() error {
 	if mode == certs.Off {
 		return nil
 	}
+	// allow and require need all three: a node is a client of the other nodes, too.
 	for _, f := range []struct{ flag, file string }{{"cert", e.TLSCert}, {"key", e.TLSKey}, {"ca", e.TLSCA}} {
 		if f.file == "" {
 			return shell.Usagef("--tls-%s is missing: TLS needs --tls-cert, --tls-key and --tls-ca, which ringlog cert "+
@@ -573,7 +585,8 @@ func (c *Compaction) validate() error {
 	return nil
 }
 
-// validate refuses times out of bounds or order: lease <= heartbeat <= election timeout.
+// validate refuses times out of bounds or order: lease <= heartbeat <= election timeout. What is not set is checked
+// with the value that follows from the heartbeat.
 func (c *Timing) validate() error {
 	switch {
 	// The bounds of the other two refer to the heartbeat.

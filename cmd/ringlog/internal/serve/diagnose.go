@@ -23,6 +23,9 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
+// Each method of diagnosis is one check of ringlog doctor. It adds a finding for each problem with its remedy, or
+// one that says that all is well. A check that cannot be made is a problem, too.
+
 // Bounds are what Diagnose calls a problem.
 type Bounds struct {
 	Sync time.Duration // that a write of 4 KiB may take to reach the disk, as the median of some
@@ -39,11 +42,13 @@ const (
 // nothing but a file that it makes and removes. endpoint is where the node answers, "" if the configuration has none.
 func Diagnose(c *cli.Context, sh *shell.Shell, bounds Bounds) (findings []shell.Finding, endpoint string) {
 	cfg, err := serveConfigOf(c, sh)
+	// Nothing else can be checked without knowing what the node is.
 	if err != nil {
 		return []shell.Finding{{Check: "configuration", Found: err.Error(),
 			Remedy: "correct it; ringlog serve --print-config checks it again"}}, ""
 	}
 	d := &diagnosis{cfg: cfg, sh: sh, bounds: bounds}
+	// listenAddresses finds out whether the node runs, which folder needs to know.
 	d.configuration()
 	d.listenAddresses(c.Context)
 	d.folder()
@@ -51,6 +56,7 @@ func Diagnose(c *cli.Context, sh *shell.Shell, bounds Bounds) (findings []shell.
 	d.certificates()
 	d.tokenFile()
 	d.openFiles()
+	// This is how the node advertises itself: with TLS required it answers nothing else.
 	scheme := "http://"
 	if cfg.mode() == certs.Require {
 		scheme = "https://"
@@ -60,11 +66,11 @@ func Diagnose(c *cli.Context, sh *shell.Shell, bounds Bounds) (findings []shell.
 
 // diagnosis gathers the findings about one node.
 type diagnosis struct {
-	cfg      serveConfig
+	cfg      serveConfig // validated
 	sh       *shell.Shell
 	bounds   Bounds
-	running  bool // the node itself holds its ports
-	findings []shell.Finding
+	running  bool            // the node itself holds its ports
+	findings []shell.Finding // in the order of the checks
 }
 
 // good reports what was checked and found to be well.
@@ -81,7 +87,9 @@ func (d *diagnosis) bad(check, remedy, format string, args ...any) {
 func (d *diagnosis) configuration() {
 	const check = "configuration"
 	before := len(d.findings)
+	// Each finding has a remedy of its own. If there is none, one line says which node was checked.
 	cfg := &d.cfg
+	// How the cluster is formed.
 	if n := cfg.BootstrapExpect; n > 0 && n%2 == 0 {
 		d.bad(check, "use an odd number of voters", "bootstrap-expect is %d: %d voters survive no more failures than %d", n,
 			n, n-1)
@@ -90,6 +98,7 @@ func (d *diagnosis) configuration() {
 		d.bad(check, "name all other voters in join", "join has %s, and %d other voters are expected",
 			shell.Count(len(cfg.Join), "URL"), cfg.BootstrapExpect-1)
 	}
+	// Who may reach the node, and read what it sends.
 	if cfg.Insecure && d.sh.Token == "" {
 		d.bad(check, "set token-file on all nodes, and remove insecure",
 			"insecure is set, and there is no token: whoever reaches the ports may do everything")
@@ -97,6 +106,7 @@ func (d *diagnosis) configuration() {
 	if cfg.mode() == certs.Allow {
 		d.bad(check, "set tls-mode to require once all clients use TLS", "tls-mode is allow: plain connections are taken, too")
 	}
+	// What was set to look for something, and costs as long as it is set.
 	if cfg.CPUProfile != "" {
 		d.bad(check, "remove cpu-profile when you have measured", "cpu-profile is set: the node writes a profile all its life")
 	}
@@ -111,6 +121,7 @@ func (d *diagnosis) configuration() {
 // listenAddresses finds ports that the node cannot listen on, and names that are not known here.
 func (d *diagnosis) listenAddresses(ctx context.Context) {
 	d.running = d.answersItself(ctx)
+	// Whether a port can be listened on is found by listening on it.
 	for _, a := range []struct{ check, addr string }{{"http port", d.cfg.HTTP}, {"raft port", d.cfg.Raft}} {
 		listener, err := net.Listen("tcp", a.addr)
 		switch {
@@ -121,6 +132,7 @@ func (d *diagnosis) listenAddresses(ctx context.Context) {
 					"the node runs, but nothing listens at %s", a.addr)
 				continue
 			}
+			// The node does not run, and can listen here once it does.
 			d.good(a.check, "%s is free", a.addr)
 		case errors.Is(err, syscall.EADDRINUSE) && d.running:
 			d.good(a.check, "%s is held%s", a.addr, cmp.Or(shell.PortHolder(a.addr), " by the node"))
@@ -146,7 +158,8 @@ func (d *diagnosis) listenAddresses(ctx context.Context) {
 	}
 }
 
-// answersItself reports whether the node of this configuration answers at its address.
+// answersItself reports whether the node of this configuration answers at its address. Another node, or another
+// program, at the address is not the node.
 func (d *diagnosis) answersItself(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, shell.NodeWithin)
 	defer cancel()
@@ -154,6 +167,7 @@ func (d *diagnosis) answersItself(ctx context.Context) bool {
 	if d.cfg.mode() == certs.Require {
 		scheme = "https://"
 	}
+	// The id decides: something else may answer at the address.
 	var status api.Status
 	return d.sh.Ask(ctx, scheme+cmp.Or(d.cfg.AdvertiseHTTP, d.cfg.HTTP), "/status", &status) == nil &&
 		status.NodeID == d.cfg.ID
@@ -166,6 +180,7 @@ func hostOfURL(url string) string {
 		addr = url
 	}
 	addr, _, _ = strings.Cut(addr, "/")
+	// An address without a port is a host alone.
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return addr
@@ -186,10 +201,13 @@ func (d *diagnosis) folder() {
 		d.bad(check, "let the user of the node read and enter the folders above", "%v", err)
 		return
 	}
+	// The folder's own mode keeps others out, whatever the modes of the files in it are.
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		d.bad(check, "chmod 700 "+dir, "others can enter %s (mode %04o): all events are in it", dir, mode)
 	}
 	marker, err := datadir.Inspect(dir)
+	// A node that runs holds the lock of its folder, so that the marker cannot be read. ErrNoFolder is a folder
+	// without a marker and without a node's data.
 	switch {
 	case errors.Is(err, datadir.ErrInUse) && d.running, errors.Is(err, datadir.ErrNoFolder):
 		d.good(check, "%s", dir)
@@ -208,6 +226,7 @@ func (d *diagnosis) folder() {
 
 // existing returns the folder, or the nearest folder above it that exists.
 func existing(dir string) string {
+	// The root exists, and is its own parent.
 	for {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
 			return dir
@@ -225,6 +244,7 @@ const syncsMeasured = 15
 
 // disk measures the volume of the data folder: what it keeps, how much room it has, and how fast it is.
 func (d *diagnosis) disk() {
+	// The node makes its folder on the volume of the nearest one that there is.
 	dir := existing(d.cfg.DataDir)
 	volume, err := volumeOf(dir)
 	if err != nil {
@@ -237,6 +257,7 @@ func (d *diagnosis) disk() {
 	}
 	// The bound below which the node refuses appends, and as much again as a margin to act in.
 	least := uint64(d.cfg.DiskMinFree)
+	// As raftnode computes it from the size of the volume.
 	if least == 0 {
 		least = min(max(volume.size/20, 64<<20), 1<<30)
 	}
@@ -247,6 +268,7 @@ func (d *diagnosis) disk() {
 	} else {
 		d.good("disk space", "%s", space)
 	}
+	// It writes into the folder in which the node writes, so that it measures the same disk.
 	took, err := syncTime(dir)
 	switch {
 	case err != nil:
@@ -269,6 +291,7 @@ func syncTime(dir string) (_ time.Duration, err error) {
 	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
 	block, took := make([]byte, 4096), make([]time.Duration, syncsMeasured)
 	for i := range took {
+		// Each write extends the file, so a sync also has to write the new size.
 		began := time.Now()
 		if _, err := f.Write(block); err != nil {
 			return 0, err
@@ -278,6 +301,7 @@ func syncTime(dir string) (_ time.Duration, err error) {
 		}
 		took[i] = time.Since(began)
 	}
+	// The median: a single slow write, or a fast one, is no measure.
 	slices.Sort(took)
 	return took[len(took)/2], nil
 }
@@ -289,6 +313,8 @@ func (d *diagnosis) certificates() {
 		return
 	}
 	files := certs.Files{Cert: d.cfg.TLSCert, Key: d.cfg.TLSKey, CA: d.cfg.TLSCA}
+	// Open checks all that the node checks at its start: that the key fits, and that the CA has signed it for this
+	// node.
 	store, err := certs.Open(files, certs.ForNode(d.cfg.ID))
 	if err != nil {
 		d.bad(check, "make one with ringlog cert node "+d.cfg.ID, "%v", err)
@@ -299,6 +325,7 @@ func (d *diagnosis) certificates() {
 		d.bad(check, "make a new one with ringlog cert node "+d.cfg.ID+"; the node reads it by itself",
 			"%s, or its CA, expires in %s", files.Cert, shell.Short(left))
 	}
+	// Others check the name in the address that they dial, which is the advertised one.
 	for _, addr := range []string{cmp.Or(d.cfg.AdvertiseHTTP, d.cfg.HTTP), cmp.Or(d.cfg.AdvertiseRaft, d.cfg.Raft)} {
 		host := hostOfURL(addr)
 		if err := namesHost(files.Cert, host); err != nil {
@@ -313,6 +340,7 @@ func (d *diagnosis) certificates() {
 
 // namesHost returns an error if the first certificate of a file is not of a host.
 func namesHost(file, host string) error {
+	// The first certificate is the node's own; those that follow lead from it to the CA.
 	raw, err := certs.ReadFile(file)
 	if err != nil {
 		return err
@@ -331,9 +359,11 @@ func (d *diagnosis) tokenFile() {
 		return
 	}
 	before := len(d.findings)
+	// A token may come from a variable, too: then there is no file to look at.
 	if info, err := os.Stat(d.cfg.TokenFile); d.cfg.TokenFile != "" && err == nil && info.Mode().Perm()&0o037 != 0 {
 		d.bad(check, "chmod 600 "+d.cfg.TokenFile, "%s can be read by others (mode %04o)", d.cfg.TokenFile, info.Mode().Perm())
 	}
+	// Short tokens are accepted, so only this check finds them.
 	if len(d.sh.Token) < leastToken {
 		d.bad(check, "make one with: openssl rand -hex 32", "the cluster token has %s: it can be guessed",
 			shell.Count(len(d.sh.Token), "character"))

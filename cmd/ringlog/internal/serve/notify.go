@@ -31,7 +31,7 @@ func newSupervisor(getenv func(string) string, logger hclog.Logger) supervisor {
 	return s
 }
 
-// notify sends a state, such as READY=1.
+// notify sends a state, such as READY=1. An error is logged alone: the node runs without its supervisor, too.
 func (s supervisor) notify(state string) {
 	if s.socket == "" {
 		return
@@ -56,6 +56,7 @@ func (s supervisor) watch(ctx context.Context, alive func()) {
 	tick := time.NewTicker(s.within / 2)
 	defer tick.Stop()
 	for {
+		// First whether the node is alive, then the sign of it.
 		alive()
 		s.notify("WATCHDOG=1")
 		select {

@@ -19,9 +19,11 @@ func (n *node) renew(ctx context.Context) {
 	defer signal.Stop(asked)
 	tick := time.NewTicker(renewEvery)
 	defer tick.Stop()
+	// What was wrong with the files last, so that it is logged once and not each time.
 	problem := ""
 	for {
 		bySignal := false
+		// Who sends the signal wants an answer in the log, whether anything has changed or not.
 		select {
 		case <-ctx.Done():
 			return
@@ -38,6 +40,8 @@ func (n *node) renew(ctx context.Context) {
 func (n *node) reload(before string, always bool) (problem string) {
 	changed, err := n.certs.Reload()
 	until := n.certs.State().Until
+	// A node without new files keeps what it has, so an error is logged with how long that is valid. That the files
+	// can be read again is news, too.
 	switch {
 	case err != nil && (always || err.Error() != before):
 		n.logger.Error("the new certificate files are not used: the node keeps what it has", "error", err,

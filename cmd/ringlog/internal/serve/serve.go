@@ -119,15 +119,16 @@ func serveConfigOf(c *cli.Context, sh *shell.Shell) (serveConfig, error) {
 // node is a running node and the server through which it answers.
 type node struct {
 	logger hclog.Logger
-	raft   *raftnode.Node
-	server *server.Server
-	peers  *server.Peers
+	raft   *raftnode.Node // closed by stop, before the server
+	server *server.Server // answers until raft is closed
+	peers  *server.Peers  // calls of the other nodes; raft and server share it
 	failed chan error     // of serving HTTP; holds one
 	certs  *certs.Store   // nil without TLS
 	spans  *otlp.Exporter // nil without a collector
 }
 
-// serve runs a node until ctx ends.
+// serve runs a node until ctx ends. A stop that was asked for is no error. It returns once the node has ended, and
+// everything that it has started.
 func serve(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string) (err error) {
 	// The profile covers the start, too.
 	profiled, err := profileCPU(cfg.CPUProfile)
@@ -148,6 +149,7 @@ func serve(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string
 		return err
 	}
 	if n.certs != nil {
+		// Certificates are replaced while the node runs, until just before it stops.
 		renewing, stopRenewing := context.WithCancel(ctx)
 		var watching sync.WaitGroup
 		watching.Go(func() { n.renew(renewing) })
@@ -156,6 +158,7 @@ func serve(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string
 	// From here on a supervisor may start what needs the node.
 	watcher := newSupervisor(sh.Getenv, logger)
 	watched, stopWatching := context.WithCancel(ctx)
+	// Status does not return while the node hangs, so no sign of life is sent then.
 	var watchdog sync.WaitGroup
 	watchdog.Go(func() { watcher.watch(watched, func() { n.raft.Status() }) })
 	defer func() { stopWatching(); watchdog.Wait() }()
@@ -214,7 +217,8 @@ func slackenTimers() {
 	}
 }
 
-// startNode opens everything a node is made of.
+// startNode opens everything a node is made of. The order is the one in which parts depend on each other: port,
+// certificates, peers, raft, spans, server. After an error the listener, raft and the exporter are closed again.
 func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string,
 	logger hclog.Logger) (_ *node, err error) {
 	// The HTTP port first: the address that others learn may depend on it.
@@ -230,6 +234,7 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 	// From here on everything belongs to the node.
 	n := &node{logger: logger, failed: make(chan error, 1)}
 	advertised := cmp.Or(cfg.AdvertiseHTTP, listener.Addr().String())
+	// A port of 0 has been replaced by the one that the kernel has chosen.
 	mode := cfg.mode()
 	security := server.Security{}
 	if mode != certs.Off {
@@ -258,6 +263,7 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 		Fatal: func(err error) { dieOf(sh, logger, err) },
 	})
 	if err != nil {
+		// raftnode opens no other port than raft's.
 		if errors.Is(err, syscall.EADDRINUSE) {
 			err = portError("raft", cfg.Raft, err)
 		}
@@ -324,7 +330,8 @@ func portError(flag, addr string, err error) error {
 	return fmt.Errorf("--%s %s: %w", flag, addr, err)
 }
 
-// dieOf reports an error after which the node must not continue, and ends the process.
+// dieOf reports an error after which the node must not continue, and ends the process. raftnode calls it from any
+// goroutine. Nothing is closed in order: what the node has promised is on its disk.
 func dieOf(sh *shell.Shell, logger hclog.Logger, err error) {
 	// The name is stable, for whoever watches logs; the words are for people.
 	name := cmp.Or(offline.ProblemName(err), "FATAL")
@@ -338,6 +345,7 @@ const stopNodeWithin = 15 * time.Second
 
 // stop ends the node in order: a leader hands over while it still answers.
 func (n *node) stop(ctx context.Context) error {
+	// The caller's ctx has no end any more: the node has been asked to stop by the end of it.
 	ctx, cancel := context.WithTimeout(ctx, stopNodeWithin)
 	defer cancel()
 	// Raft closes first: HTTP answers until the leadership is handed over.
@@ -350,7 +358,7 @@ func (n *node) stop(ctx context.Context) error {
 	return err
 }
 
-// closeSpans sends the spans that wait.
+// closeSpans sends the spans that wait. It does nothing without a collector.
 func (n *node) closeSpans(ctx context.Context) error {
 	if n.spans == nil {
 		return nil
@@ -381,6 +389,7 @@ func (n *node) seed(ctx context.Context, cfg serveConfig) {
 	if cfg.Strict {
 		seeds["validation.strict"] = "true"
 	}
+	// A node that waits for its cluster to form waits here, until it is stopped.
 	if len(seeds) == 0 || n.raft.WaitLeader(ctx) != nil {
 		return
 	}

@@ -40,6 +40,7 @@ func (sh *Shell) Open(ctx context.Context, base, path string) (io.ReadCloser, er
 		return body, err
 	}
 	renewed, failed := ReadToken(sh.TokenFile, sh.Token)
+	// Without another token in the file the refusal stands.
 	if failed != nil || renewed == sh.Token {
 		return nil, err
 	}
@@ -106,6 +107,7 @@ func (sh *Shell) checkClusters(ctx context.Context) error {
 	// Without the token: an endpoint may be of a foreign cluster.
 	stranger := *sh
 	stranger.Token = ""
+	// All endpoints are asked at once: the wait is that for the slowest, and bounded.
 	var asking sync.WaitGroup
 	clusters := make([]string, len(sh.Endpoints))
 	for i, e := range sh.Endpoints {

@@ -13,6 +13,9 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
+// The values of a global flag come from four places: the flag, its variable, the context in use, and the flag's
+// default. setting looks them up in this order.
+
 // ContextVariable names the context to use, before the one that the file has as current.
 const ContextVariable = "RINGLOG_CONTEXT"
 
@@ -28,7 +31,7 @@ type Context struct {
 	Output    string `toml:"output,omitempty" json:"output,omitempty"` // text or json
 }
 
-// value returns what a context has for a flag.
+// value returns what a context has for a flag. It is "" if the context has none, or no context has the flag.
 func (x *Context) value(flag string) string {
 	switch flag {
 	case "endpoints":
@@ -52,6 +55,7 @@ func (x *Context) value(flag string) string {
 // ContextOf makes a context of the flags that were given. Files are named so that they are found from every folder.
 func ContextOf(c *cli.Context) (Context, error) {
 	var err error
+	// A flag counts if the command line or its variable has it. The default of a flag is not kept in a context.
 	given := func(flag string, file bool) string {
 		if !c.IsSet(flag) || c.String(flag) == "" {
 			return ""
@@ -67,6 +71,7 @@ func ContextOf(c *cli.Context) (Context, error) {
 	x := Context{Endpoints: given("endpoints", false), ClusterID: given("cluster-id", false),
 		TokenFile: given("token-file", true), TLSCA: given("tls-ca", true), TLSCert: given("tls-cert", true),
 		TLSKey: given("tls-key", true), Output: given("output", false)}
+	// As Configure reads it: --json is -o json.
 	if c.Bool("json") {
 		x.Output = "json"
 	}
@@ -78,7 +83,7 @@ type Contexts struct {
 	Current  string             `toml:"current,omitempty"` // "" is none
 	Contexts map[string]Context `toml:"context,omitempty"`
 
-	file string
+	file string // where Write puts it; "" if there is no place for it
 }
 
 // ReadContexts reads the file of contexts, contexts.toml in the folder ringlog of the user's configuration. Without a
@@ -94,6 +99,7 @@ func (sh *Shell) ReadContexts() (*Contexts, error) {
 		return all, nil
 	}
 	all.file = filepath.Join(dir, "ringlog", "contexts.toml")
+	// A file that may not be read counts as none: a verb with its own flags needs no context.
 	raw, err := os.ReadFile(all.file)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
 		return all, nil
@@ -128,6 +134,7 @@ func (x *Contexts) Write() error {
 		return err
 	}
 	_, err = part.Write(raw)
+	// The rename is the change. A reader sees the old file or the new one.
 	if err = errors.Join(err, part.Close()); err == nil {
 		err = os.Rename(part.Name(), x.file)
 	}
@@ -149,6 +156,7 @@ var contextless = []string{"context", "serve", "dev", "demo", "help", "completio
 // setting returns a function that gives the value of a global flag: of the flag or its variable, else of the context in
 // use, else the flag's default.
 func (sh *Shell) setting(c *cli.Context) (func(flag string) string, error) {
+	// The verb is the first argument that is left after the global flags.
 	if slices.Contains(contextless, c.Args().First()) {
 		return c.String, nil
 	}
@@ -157,6 +165,7 @@ func (sh *Shell) setting(c *cli.Context) (func(flag string) string, error) {
 		return nil, err
 	}
 	name := cmp.Or(c.String("context"), all.Current)
+	// Without a name, used is the zero value, which has nothing for any flag.
 	used, there := all.Contexts[name]
 	if !there && name != "" {
 		// The current one may have been removed by hand.

@@ -29,6 +29,7 @@ func (sh *Shell) Hang(indent, mark, text string) error {
 		mark += " "
 	}
 	first := indent + mark
+	// Without a terminal Width is 0, and the text stays on its line.
 	if room := sh.Width() - columns(first); room > 0 {
 		text = strings.ReplaceAll(WrapAt(text, room), "\n", "\n"+strings.Repeat(" ", columns(first)))
 	}
@@ -42,6 +43,7 @@ func (sh *Shell) PrintFindings(findings []Finding) error {
 	// A check may find several problems.
 	failed := map[string]bool{}
 	for _, f := range findings {
+		// Findings are printed as they are in the list. One that is bad makes its check count as failed.
 		failed[f.Check] = failed[f.Check] || !f.OK
 		if !f.OK {
 			bad++

@@ -213,6 +213,7 @@ func writeEntry(b *strings.Builder, column int, name, text string) {
 func writeParagraphs(b *strings.Builder, text string) {
 	const indent = "  "
 	for i, paragraph := range strings.Split(text, "\n\n") {
+		// Paragraphs are separated by an empty line, as in the text.
 		if i > 0 {
 			b.WriteByte('\n')
 		}
@@ -226,7 +227,8 @@ func writeParagraphs(b *strings.Builder, text string) {
 	}
 }
 
-// WrapText breaks a text at its spaces into lines of at most width characters, if words allow that.
+// WrapText breaks a text at its spaces into lines of at most width characters, if words allow that. Breaks that the
+// text has count as spaces. Characters are counted, not bytes.
 func WrapText(text string, width int) (lines []string) {
 	line := ""
 	for _, word := range strings.Fields(text) {
@@ -279,12 +281,14 @@ func helpCommand(path string, own func() string, below []*cli.Command) *cli.Comm
 	return help
 }
 
-// helpOf returns the help of what args lead to from path on.
+// helpOf returns the help of what args lead to from path on. own is the help of path itself, which is printed
+// without arguments.
 func helpOf(path string, own func() string, commands []*cli.Command, args []string) (string, error) {
 	if len(args) == 1 && strings.HasPrefix(args[0], "exit") {
 		return exitCodesText(), nil
 	}
 	text := own()
+	// Each argument leads one level down.
 	for _, name := range args {
 		c := find(commands, name)
 		if c == nil {

@@ -9,6 +9,7 @@ import (
 
 // ManPage returns the manual page of the program in the language of man(7), made of what the help has.
 func ManPage(app *cli.App) string {
+	// The order of the chapters is the usual one of manual pages.
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH %s 1 \"\" \"%s %s\"\n", strings.ToUpper(app.Name), app.Name, roff(app.Version))
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", app.Name, roff(app.Usage))
@@ -34,6 +35,7 @@ func manVerbs(b *strings.Builder, path string, list []*cli.Command) {
 			continue
 		}
 		name := path + " " + c.Name
+		// The form of the command is the heading, and what it does the first line.
 		fmt.Fprintf(b, ".SS %s\n%s.\n", roff(usageLine(name, c)), roff(c.Usage))
 		if c.Description != "" {
 			fmt.Fprintf(b, ".PP\n%s\n", roff(c.Description))
@@ -50,6 +52,7 @@ func manVerbs(b *strings.Builder, path string, list []*cli.Command) {
 func manFlags(b *strings.Builder, list []cli.Flag) {
 	for _, f := range visibleFlags(list) {
 		value, text := flagValue(f)
+		// Flags with their values are tagged paragraphs, in the order of the help.
 		var names []string
 		for _, name := range f.Names() {
 			names = append(names, dashed(name))
@@ -69,6 +72,7 @@ func manFlags(b *strings.Builder, list []cli.Flag) {
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	lines := strings.Split(text, "\n")
+	// \& is an empty character: after it a dot or a quote begins no request.
 	for i, line := range lines {
 		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
 			lines[i] = `\&` + line

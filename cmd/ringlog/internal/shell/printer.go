@@ -19,7 +19,7 @@ import (
 // Printer prints events, as text or as one JSON object a line. Several goroutines may use
 // it.
 type Printer struct {
-	Sh *Shell
+	Sh *Shell // form, width and colours of the output
 	// what was printed shows a moment later, and after Flush for certain
 	Out *lazyWriter
 

@@ -37,7 +37,7 @@ import (
 // output, and how to reach the cluster.
 // Configure completes it; after that it is only read, by all goroutines of a verb.
 type Shell struct {
-	In  io.Reader
+	In  io.Reader // what a verb reads for -, and answers to its questions
 	Out io.Writer // data
 	Err io.Writer // notices
 
@@ -174,6 +174,7 @@ func HostOf(flag, addr string) (string, error) {
 // ReadToken returns the cluster token: what file holds, or fromEnv if no file is named.
 func ReadToken(file, fromEnv string) (string, error) {
 	if file == "" {
+		// An empty variable is no token, since a cluster may have none.
 		token := strings.TrimSpace(fromEnv)
 		if err := api.CheckToken(token); err != nil {
 			return "", Usagef("%s: %w", TokenVariable, err)

@@ -195,6 +195,7 @@ func fit(header table.Row, rows []table.Row, width int) []table.ColumnConfig {
 // narrow takes from the widest columns, one character after the other and none below its floor, until they fit.
 // widths is changed, and returned.
 func narrow(widths, floor []int, room int) []int {
+	// One character at a time is taken, so that the widest columns end alike.
 	total := 0
 	for _, w := range widths {
 		total += w
@@ -300,11 +301,13 @@ func wrapColumns(line string, width int) string {
 	body := strings.TrimLeft(line, " ")
 	indent := line[:len(line)-len(body)]
 	at := -1
+	// The last gap before which the columns fit into the line.
 	for _, gap := range gaps.FindAllStringIndex(body, -1) {
 		if columns(indent+body[:gap[0]]) <= width {
 			at = gap[0]
 		}
 	}
+	// A line that fits, or whose first column is too long, has no gap to be broken at.
 	if at < 0 || columns(line) <= width {
 		return WrapAt(line, width) + end
 	}

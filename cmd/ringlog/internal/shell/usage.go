@@ -65,6 +65,7 @@ func prepare(path string, c *cli.Command) {
 // addUsualAliases gives a verb the other names that people type for it, unless a verb beside it has them.
 func addUsualAliases(beside []*cli.Command, c *cli.Command) {
 	var usual []string
+	// Each name is an alias of the others; the verb's own is left out below, as it is a name of a verb.
 	switch c.Name {
 	case "ls", "members":
 		usual = []string{"ls", "list"}
@@ -96,6 +97,7 @@ func runGroup(commands []*cli.Command, alone cli.ActionFunc) cli.ActionFunc {
 
 // whereVerbsAre lists the verbs of a noun. Those of the program are too many for a line.
 func whereVerbsAre(c *cli.Context, commands []*cli.Command) string {
+	// HelpName of the program itself is its own name.
 	if c.Command.HelpName == c.App.Name {
 		return ": see ringlog help"
 	}
@@ -196,6 +198,7 @@ func exchanged(a, b string) bool {
 		return false
 	}
 	for i := range len(a) - 1 {
+		// At the first letter that differs: the two are exchanged, and all after them are equal.
 		if a[i] != b[i] {
 			return a[i] == b[i+1] && a[i+1] == b[i] && a[i+2:] == b[i+2:]
 		}
@@ -275,6 +278,7 @@ func ExplainVariable(app *cli.App, err error) error {
 		return err
 	}
 	flags := slices.Clone(app.Flags)
+	// The error names the flag and not its verb, so the flags of all verbs are looked through.
 	var below func([]*cli.Command)
 	below = func(list []*cli.Command) {
 		for _, c := range list {
@@ -316,6 +320,7 @@ func Exactly(c *cli.Context, n int, what string) error {
 // ownFlags names the flags of a verb that has few of them, for somebody who typed a value without its flag.
 func ownFlags(c *cli.Command) string {
 	var names []string
+	// The first name of a flag is its long one.
 	for _, f := range c.VisibleFlags() {
 		if name := f.Names()[0]; name != "help" {
 			names = append(names, dashed(name))

@@ -10,10 +10,10 @@ import (
 
 // column is one of a table.
 type column struct {
-	name  string
-	right bool // it has numbers
-	least int  // it may be cut to so many columns of the terminal; 0 is never
-	extra int  // the higher, the sooner it is left out where there is not enough room; 0 is never
+	name  string // its title, which layout makes upper case
+	right bool   // it has numbers
+	least int    // it may be cut to so many columns of the terminal; 0 is never
+	extra int    // the higher, the sooner it is left out where there is not enough room; 0 is never
 }
 
 // cell is a text, with the tone that it is painted in.
@@ -28,6 +28,7 @@ const gap = "  "
 // layout returns a table of which each row is one line of at most wide columns. What it leaves out depends on all rows,
 // so that nothing moves while one scrolls.
 func (m Model) layout(columns []column, rows [][]cell, wide int) part {
+	// Each column starts as wide as its widest text. Texts are cleaned first, as that changes their width.
 	widths := make([]int, len(columns))
 	for i, c := range columns {
 		widths[i] = width(c.name)
@@ -36,7 +37,7 @@ func (m Model) layout(columns []column, rows [][]cell, wide int) part {
 			widths[i] = max(widths[i], width(row[i].text))
 		}
 	}
-	out := make([]bool, len(columns))
+	out := make([]bool, len(columns)) // columns that are left out
 	// total returns how wide the table is, with columns that may be cut as narrow as they get if least is set.
 	total := func(least bool) int {
 		sum := -len(gap)
@@ -54,16 +55,19 @@ func (m Model) layout(columns []column, rows [][]cell, wide int) part {
 	// First what can be done without is left out, then what is longest is cut.
 	for total(true) > wide {
 		last := -1
+		// The column with the highest extra goes first. Of equal ones it is the first from the left.
 		for i, c := range columns {
 			if !out[i] && c.extra > 0 && (last < 0 || c.extra > columns[last].extra) {
 				last = i
 			}
 		}
+		// Nothing else can be left out: row cuts what is too wide then.
 		if last < 0 {
 			break
 		}
 		out[last] = true
 	}
+	// One column of the terminal at a time is taken from the widest column, so that the long ones end equally wide.
 	for total(false) > wide {
 		widest := -1
 		for i, c := range columns {
@@ -76,6 +80,7 @@ func (m Model) layout(columns []column, rows [][]cell, wide int) part {
 		}
 		widths[widest]--
 	}
+	// The titles are laid out as a row, with the widths of the rows.
 	var p part
 	titles := make([]cell, len(columns))
 	for i, c := range columns {
@@ -88,7 +93,7 @@ func (m Model) layout(columns []column, rows [][]cell, wide int) part {
 	return p
 }
 
-// row returns one line of a table.
+// row returns one line of a table. It is at most wide columns of the terminal, without spaces at its end.
 func (m Model) row(columns []column, row []cell, widths []int, out []bool, wide int) string {
 	var b strings.Builder
 	used := 0
@@ -114,7 +119,7 @@ func (m Model) row(columns []column, row []cell, widths []int, out []bool, wide 
 	return strings.TrimRight(b.String(), " ")
 }
 
-// width returns how many columns of a terminal a text takes.
+// width returns how many columns of a terminal a text takes. Some characters take two, and escape sequences none.
 func width(s string) int { return text.StringWidthWithoutEscSequences(s) }
 
 // cut returns a text that takes at most so many columns.

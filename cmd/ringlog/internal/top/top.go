@@ -36,10 +36,10 @@ type Finding struct{ Found, Remedy string }
 
 // Node is a member, or an endpoint that no member is known at.
 type Node struct {
-	ID, URL, Role string
-	Answers       bool   // the two below are as the node says itself
-	Offset        uint64 // that its state has
-	Version       string
+	ID, URL, Role string            // Role: as the node says itself, or why it did not answer
+	Answers       bool              // the two below are as the node says itself
+	Offset        uint64            // that its state has
+	Version       string            // "" if the node does not answer
 	Member        *api.Member       // as View has it; nil if it does not
 	Health        *api.ServerHealth // as the leader has it; nil if there is none
 }
@@ -47,26 +47,26 @@ type Node struct {
 // Cursor is a cursor or a group, with texts in the form that other verbs print them in.
 type Cursor struct {
 	api.Cursor
-	Kind, Lag, Waits string
+	Kind, Lag, Waits string // cursor or group; events to come; how long the oldest of them has waited
 }
 
 // Story is the newest events that the cluster has emitted about itself. It is a message of Model.
 type Story struct {
-	Cluster string // whose story it is, "" before it was read
-	Emitted uint64 // events that the cluster had emitted when it was read
-	Next    uint64 // the offset from which on it is still to be read
-	Events  []Event
-	Failed  string // why it could not be read further; "" if it was
+	Cluster string  // whose story it is, "" before it was read
+	Emitted uint64  // events that the cluster had emitted when it was read
+	Next    uint64  // the offset from which on it is still to be read
+	Events  []Event // in the order of the log, at most storyKept
+	Failed  string  // why it could not be read further; "" if it was
 }
 
 // Event is one of them.
 type Event struct {
-	At      time.Time
+	At      time.Time // when it happened
 	Offset  uint64
-	Type    string
+	Type    string // such as LEADER_ELECTED
 	Term    uint64
 	Subject string // the leader or voter that it is about
-	Details string
+	Details string // the rest of the payload, in words
 }
 
 // storyKept bounds Story.Events.
@@ -74,6 +74,7 @@ const storyKept = 200
 
 // With returns the story with what follows it, as the node whose status is given had it.
 func (s Story) With(events []Event, view api.Status) Story {
+	// Offsets of another cluster have nothing to do with those that were read.
 	if s.Cluster != view.ClusterID {
 		s.Events = nil
 	}
@@ -146,20 +147,20 @@ func groupOf(c Cursor) api.GroupInfo {
 
 // Model is the state of the view. It has no clock: times are those of the samples.
 type Model struct {
-	options       Options
-	width, height int // of the terminal, 0 before it is known
+	options       Options // all of them set
+	width, height int     // of the terminal, 0 before it is known
 
-	now     Sample // the newest, which may have failed
-	last    Sample // the newest that did not
-	figures []figures
-	story   Story
+	now     Sample    // the newest, which may have failed
+	last    Sample    // the newest that did not
+	figures []figures // of the samples of the last rateOver, the oldest first, at least two if there were two
+	story   Story     // as it was read last; the zero value before
 
-	reading bool // the story is being read
-	asking  bool // the nodes are being asked, or will be by a tick
-	paused  bool
-	help    bool
-	order   order
-	focus   table
+	reading bool        // the story is being read
+	asking  bool        // the nodes are being asked, or will be by a tick
+	paused  bool        // what is shown stays, and no question is planned
+	help    bool        // the help covers the tables
+	order   order       // of the cursors
+	focus   table       // the table that keys scroll, and that gets most rows
 	scroll  [tables]int // rows above the first that is shown
 }
 
@@ -172,9 +173,11 @@ type tick struct{}
 // Init implements tea.Model.
 func (m Model) Init() tea.Cmd { return m.ask }
 
+// ask asks the nodes. It is a tea.Cmd, so it runs in a goroutine of its own.
 func (m Model) ask() tea.Msg { return m.options.Ask() }
 
-// Update implements tea.Model.
+// Update implements tea.Model. Each message is a change from one model to the next. What takes time is returned as
+// a command, and its result comes back as a message.
 func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -184,6 +187,7 @@ func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case Story:
 		m.story, m.reading = msg, false
 	case tick:
+		// While the view is paused no question follows; press asks the next one.
 		if m.asking = !m.paused; m.asking {
 			return m, m.ask
 		}
@@ -200,11 +204,13 @@ func (m Model) take(s Sample) (tea.Model, tea.Cmd) {
 	if m.paused && !m.now.At.IsZero() {
 		return m, next
 	}
+	// The view stays at the last answers where nobody answers; only the head says so.
 	m.now = s
 	if s.Failed {
 		return m, next
 	}
 	m.last = s
+	// The oldest sample is dropped as soon as the next one is old enough for a rate.
 	m.figures = append(m.figures, figuresOf(s))
 	for len(m.figures) > 2 && s.At.Sub(m.figures[1].at) >= rateOver {
 		m.figures = m.figures[1:]
@@ -215,12 +221,14 @@ func (m Model) take(s Sample) (tea.Model, tea.Cmd) {
 		return m, next
 	}
 	m.reading = true
+	// Copies, as the command runs beside later updates.
 	story := m.story
 	return m, tea.Batch(next, func() tea.Msg { return m.options.Read(story, s) })
 }
 
 // press handles a key.
 func (m Model) press(key string) (tea.Model, tea.Cmd) {
+	// These work in the help, too.
 	switch key {
 	case "q", "ctrl+c":
 		return m, tea.Quit
@@ -237,12 +245,14 @@ func (m Model) press(key string) (tea.Model, tea.Cmd) {
 		m.help = true
 	case "p", "space":
 		m.paused = !m.paused
+		// A question that is still under way, or a tick to come, continues the view by itself.
 		if !m.paused && !m.asking {
 			m.asking = true
 			return m, m.ask
 		}
 	case "s":
 		m.order = (m.order + 1) % orders
+		// In another order, the rows that were in view are elsewhere.
 		m.scroll[cursors] = 0
 	case "tab":
 		m.focus = (m.focus + 1) % tables
@@ -266,6 +276,8 @@ func (m Model) press(key string) (tea.Model, tea.Cmd) {
 
 // scrolled moves the table that has the focus by rows, and not beyond its ends.
 func (m Model) scrolled(by int) Model {
+	// The position may be beyond the end since the table has become shorter, so it is brought back before it is
+	// moved.
 	end := max(0, len(m.rows(m.focus, max(narrowest, m.width)).lines)-m.shown(m.focus))
 	m.scroll[m.focus] = min(max(0, min(m.scroll[m.focus], end)+by), end)
 	return m
@@ -280,15 +292,16 @@ func (m Model) View() tea.View {
 
 // figures are what rates are computed from.
 type figures struct {
-	at        time.Time
-	cluster   string
-	published uint64
-	delivered map[string]uint64
+	at        time.Time         // of the sample
+	cluster   string            // whose figures they are
+	published uint64            // the last offset
+	delivered map[string]uint64 // as in Sample
 }
 
 // rateOver is the least time that a rate is the mean of, once there are samples of so long.
 const rateOver = 5 * time.Second
 
+// figuresOf returns the figures of a sample.
 func figuresOf(s Sample) figures {
 	return figures{s.At, s.View.ClusterID, s.View.LastOffset, s.Delivered}
 }
@@ -300,6 +313,7 @@ func (m Model) rates() (published, read float64, known bool) {
 	}
 	first, last := m.figures[0], m.figures[len(m.figures)-1]
 	seconds := last.at.Sub(first.at).Seconds()
+	// Counters of two clusters cannot be compared, and neither can those of one moment.
 	if seconds <= 0 || first.cluster != last.cluster {
 		return 0, 0, false
 	}
@@ -317,6 +331,7 @@ func (m Model) rates() (published, read float64, known bool) {
 // Run shows the view until a key, the end of ctx or an error ends it. The terminal is as it was before in each case.
 func Run(ctx context.Context, sh *shell.Shell, o Options) error {
 	o.Paint = sh.Paint
+	// Signals are the caller's: they end ctx.
 	_, err := tea.NewProgram(New(o), tea.WithContext(ctx), tea.WithInput(sh.In), tea.WithOutput(sh.Out),
 		tea.WithoutSignalHandler()).Run()
 	if ctx.Err() != nil && errors.Is(err, tea.ErrProgramKilled) {

@@ -12,6 +12,10 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
+// The screen has three parts: head, the tables of body, and the line of keys. plan divides the lines that are left
+// among the tables, rows makes one of them for a width, and body shows the part of it that the scroll position asks
+// for.
+
 // Text returns the screen: no line is longer than the terminal is wide, and there are no more than it has.
 func (m Model) Text() string {
 	if m.width < 1 || m.height < 1 {
@@ -21,6 +25,7 @@ func (m Model) Text() string {
 		return cut("too narrow", m.width)
 	}
 	lines := m.head()
+	// The help takes the place of the tables. The head stays.
 	if m.help {
 		lines = append(lines, m.helpLines()...)
 	} else {
@@ -41,7 +46,8 @@ const narrowest = 20
 // headLines is how many lines head has.
 const headLines = 3
 
-// head says what the cluster is and does: its verdict, its leader and quorum, and its rates.
+// head says what the cluster is and does: its verdict, its leader and quorum, and its rates. It returns headLines
+// lines in any state, so that what is below does not move.
 func (m Model) head() []string {
 	s := m.now
 	state := "every " + shell.Short(m.options.Interval)
@@ -52,11 +58,13 @@ func (m Model) head() []string {
 		return []string{m.line(shell.Strong, "asking the nodes", state), "", ""}
 	}
 	cluster := ""
+	// The id of the cluster stays on the screen while no node answers.
 	if id := m.last.View.ClusterID; id != "" {
 		cluster = "  cluster " + clean(id)
 	}
 	right := s.At.UTC().Format("15:04:05Z") + " " + state
 	first := m.line(s.Tone, "RINGLOG "+s.Verdict, cluster, right)
+	// The verdict says why nobody answers, and the second line how old the rest of the screen is.
 	if s.Failed {
 		second := "no node has answered yet"
 		if !m.last.At.IsZero() {
@@ -74,6 +82,7 @@ func (m Model) line(tone shell.Tone, parts ...string) string {
 	painted := cut(parts[0], m.width)
 	rest, right := strings.Join(parts[1:len(parts)-1], ""), parts[len(parts)-1]
 	room := m.width - width(painted)
+	// The text at the right is left out where it does not fit.
 	if left := room - width(right) - 1; left >= 0 {
 		return m.paint(tone, painted) + pad(cut(rest, left), left, false) + " " + right
 	}
@@ -86,6 +95,7 @@ func (m Model) leaderText() (string, shell.Tone) {
 	q := v.Quorum
 	may := fmt.Sprintf("%d of %d voters healthy", q.Healthy, q.Voters)
 	tone := shell.Good
+	// Margin is how many healthy voters there are beyond a majority, so that many may fail.
 	switch {
 	case q.Voters == 0:
 		may, tone = "no voter is known", shell.Bad
@@ -103,6 +113,8 @@ func (m Model) leaderText() (string, shell.Tone) {
 		return fmt.Sprintf("no leader, term %d; %s", v.Term, may), shell.Bad
 	}
 	since := ""
+	// The status does not have the time of the election, so it is looked for in the story, which may not go back so
+	// far.
 	for _, e := range slices.Backward(m.story.Events) {
 		if e.Type == "LEADER_ELECTED" && e.Subject == v.LeaderID && e.Term == v.Term && m.story.Cluster == v.ClusterID {
 			// The date alone, if it is not today, so that the line has 80 columns.
@@ -124,6 +136,7 @@ func (m Model) figuresText() string {
 	if published, read, known := m.rates(); known {
 		rates = fmt.Sprintf("published %s/s  read %s/s", perSecond(published), perSecond(read))
 	}
+	// A letter that was redriven needs nobody's attention.
 	letters := v.DeadLetters.Count - v.DeadLetters.Redriven
 	return fmt.Sprintf("%s  last offset %d  log %s  %s", rates, v.LastOffset, shell.Size(v.Log.Bytes),
 		shell.Count(letters, "dead letter"))
@@ -150,10 +163,13 @@ func (m Model) body() (lines []string) {
 		if shown[t] == 0 {
 			continue
 		}
+		// The table is laid out for the width of the screen. If not all rows are shown, the range needs room at the
+		// end of the title, so it is laid out again.
 		p := m.rows(t, m.width)
 		if len(p.lines) > shown[t] && t != events {
 			p = m.rows(t, m.width-rangeWidth) // its last title is short, and not to be cut
 		}
+		// The scroll position is corrected for this screen only: the table may grow again.
 		from := min(m.scroll[t], max(0, len(p.lines)-shown[t]))
 		to := min(from+shown[t], len(p.lines))
 		// The table that keys scroll has a mark.
@@ -161,6 +177,7 @@ func (m Model) body() (lines []string) {
 		if t == m.focus {
 			mark = "> "
 		}
+		// Which rows are shown is said only where some are not.
 		where := ""
 		if len(p.lines) > shown[t] {
 			where = fmt.Sprintf("%d-%d of %d", from+1, to, len(p.lines))
@@ -193,7 +210,9 @@ func (m Model) plan() (rows [tables]int, apart int) {
 	if m.height >= roomy {
 		apart = 1
 	}
+	// One line is for the keys.
 	room := m.height - headLines - 1
+	// The table with the focus is asked first in each round. That it is in the list twice changes nothing.
 	first := append([]table{m.focus}, findings, nodes, cursors, events)
 	var wants [tables]int
 	for t := range tables {
@@ -214,6 +233,7 @@ func (m Model) plan() (rows [tables]int, apart int) {
 	}
 	// So that each is seen, then so that each says something.
 	for _, least := range []int{1, 3} {
+		// What is left goes to the tables in turn, as much as each has rows for.
 		for _, t := range first {
 			grant(t, least)
 		}
@@ -224,7 +244,8 @@ func (m Model) plan() (rows [tables]int, apart int) {
 	return rows, apart
 }
 
-// rows returns a table for a width.
+// rows returns a table for a width. All rows are made, and not only those that are shown: the widths of columns
+// depend on all of them.
 func (m Model) rows(t table, wide int) part {
 	// The mark of the table with the focus is left of the title, so rows are indented as far.
 	wide -= len(indent)
@@ -239,6 +260,7 @@ func (m Model) rows(t table, wide int) part {
 	default:
 		p = m.eventRows(wide)
 	}
+	// A table is never without a row, so that its title has something below it.
 	if len(p.lines) == 0 {
 		p.lines = []string{cut("none", wide)}
 	}
@@ -254,6 +276,7 @@ const indent = "  "
 // findingRows is what is wrong now, each with its remedy.
 func (m Model) findingRows(wide int) part {
 	p := part{title: "WRONG NOW"}
+	// Before the first answer nothing is known, which is not the same as nothing wrong.
 	if m.now.At.IsZero() {
 		return p
 	}
@@ -283,6 +306,7 @@ func (m Model) nodeRows(wide int) part {
 		{name: "lag"}, {name: "disk free"}, {name: "version", least: 8}, {name: "http", extra: 1}}
 	var rows [][]cell
 	for _, n := range m.last.Nodes {
+		// What a node says itself has "-" if it does not answer. The rest is as the member is known to the cluster.
 		health, tone := n.health()
 		offset, role := "-", shell.Tone("")
 		if n.Answers {
@@ -294,6 +318,7 @@ func (m Model) nodeRows(wide int) part {
 			role = shell.Good
 		}
 		disk := cell{text: "-"}
+		// A node that does not answer has the version that it had when it last spoke to the cluster.
 		version := n.Version
 		if n.Member != nil {
 			if version == "" {
@@ -315,6 +340,7 @@ func (m Model) nodeRows(wide int) part {
 // health says whether the cluster hears a node.
 func (n Node) health() (string, shell.Tone) {
 	v := n.Member
+	// What explains the silence comes before the silence.
 	switch {
 	case v == nil:
 		return "no member", shell.Warn
@@ -334,12 +360,13 @@ func (n Node) health() (string, shell.Tone) {
 	return "healthy", shell.Good
 }
 
-// lag says how far a node lags.
+// lag says how far a node lags. The time is the leader's estimate, and is shown only with entries that are lacking.
 func (n Node) lag() string {
 	if n.Member == nil {
 		return "-"
 	}
 	text := shell.Count(n.Member.TrailingEntries, "entry", "entries")
+	// Only a leader estimates the time.
 	if n.Member.TrailingEntries > 0 && n.Health != nil {
 		text += ", " + shell.Seconds(n.Health.TrailingSeconds)
 	}
@@ -355,6 +382,7 @@ func (m Model) cursorRows(wide int) part {
 	var rows [][]cell
 	for _, c := range list {
 		state := cell{text: "-"}
+		// One word is shown, for what needs attention most.
 		switch {
 		case c.Stalled != nil:
 			state = cell{"stalled", shell.Warn}
@@ -363,6 +391,7 @@ func (m Model) cursorRows(wide int) part {
 		case c.Gap != nil:
 			state = cell{"gap", shell.Warn}
 		}
+		// A cursor of one reader has none of these.
 		pending, redelivering, members := "-", "-", "-"
 		if g := c.Group; g != nil {
 			pending, redelivering = strconv.FormatUint(g.Pending, 10), strconv.FormatUint(g.Redelivering, 10)
@@ -372,6 +401,7 @@ func (m Model) cursorRows(wide int) part {
 			{text: redelivering}, {text: members}, state, {text: strconv.FormatUint(c.Committed, 10)}})
 	}
 	p := m.layout(columns, rows, wide)
+	// A status lists a bounded number of cursors.
 	if left := m.last.View.CursorsLeft; left > 0 {
 		p.lines = append(p.lines, cut(fmt.Sprintf("%d that lag less are left out: ringlog cursor lag", left), wide))
 	}
@@ -388,6 +418,7 @@ func (m Model) eventRows(wide int) part {
 			{text: strconv.FormatUint(e.Term, 10)}, {text: strconv.FormatUint(e.Offset, 10)}, {text: e.Details}})
 	}
 	p := m.layout(columns, rows, wide)
+	// Why the story is not complete comes before what there is of it.
 	if m.story.Failed != "" {
 		p.lines = append([]string{m.paint(shell.Warn, cut(clean(m.story.Failed), wide))}, p.lines...)
 	}
@@ -420,7 +451,7 @@ func (m Model) helpLines() (lines []string) {
 	return lines
 }
 
-// paint colours a text.
+// paint colours a text. It adds escape sequences, so texts are cut and padded before.
 func (m Model) paint(tone shell.Tone, text string) string {
 	if tone == "" {
 		return text
